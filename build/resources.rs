@@ -8,7 +8,7 @@ use std::fs;
 use std::path::PathBuf;
 
 /// What the version information says; the version is the package's.
-pub struct About {
+pub(crate) struct About {
     /// FileDescription.
     pub description: &'static str,
     /// OriginalFilename.
@@ -25,7 +25,7 @@ const US_ENGLISH: u32 = 0x409;
 
 /// Writes the object into OUT_DIR; `None` where the target is not Windows or of an unknown
 /// processor.
-pub fn object(about: &About) -> Option<PathBuf> {
+pub(crate) fn object(about: &About) -> Option<PathBuf> {
     if variable("CARGO_CFG_TARGET_OS") != "windows" {
         return None;
     }

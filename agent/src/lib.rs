@@ -56,7 +56,8 @@
 
 extern crate alloc;
 
-pub mod record;
+#[cfg_attr(not(windows), allow(dead_code, unused_imports, reason = "only `windows` uses it"))]
+mod record;
 
 #[cfg(windows)]
 mod windows;

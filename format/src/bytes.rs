@@ -96,31 +96,31 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    pub fn new(data: &'a [u8]) -> Self {
+    pub(crate) fn new(data: &'a [u8]) -> Self {
         Cursor { data, at: 0 }
     }
 
     /// Bytes consumed so far.
-    pub fn position(&self) -> usize {
+    pub(crate) fn position(&self) -> usize {
         self.at
     }
 
-    pub fn remaining(&self) -> usize {
+    pub(crate) fn remaining(&self) -> usize {
         self.data.len() - self.at
     }
 
     #[cfg(any(feature = "std", test))]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.at == self.data.len()
     }
 
     /// The error for invalid bytes at the cursor's position.
-    pub fn malformed(&self) -> Malformed {
+    pub(crate) fn malformed(&self) -> Malformed {
         Malformed { at: self.at }
     }
 
     #[inline]
-    pub fn varint(&mut self) -> Result<u64, Malformed> {
+    pub(crate) fn varint(&mut self) -> Result<u64, Malformed> {
         if let Some(&byte) = self.data.get(self.at)
             && byte < 0x80
         {
@@ -147,18 +147,18 @@ impl<'a> Cursor<'a> {
     }
 
     #[inline]
-    pub fn signed(&mut self) -> Result<i64, Malformed> {
+    pub(crate) fn signed(&mut self) -> Result<i64, Malformed> {
         self.varint().map(unzigzag)
     }
 
     /// A varint that must fit 32 bits.
-    pub fn varint32(&mut self) -> Result<u32, Malformed> {
+    pub(crate) fn varint32(&mut self) -> Result<u32, Malformed> {
         let start = self.at;
         u32::try_from(self.varint()?).map_err(|_| Malformed { at: start })
     }
 
     #[inline]
-    pub fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
         if len > self.remaining() {
             return Err(self.malformed());
         }
@@ -167,13 +167,13 @@ impl<'a> Cursor<'a> {
         Ok(bytes)
     }
 
-    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
         let error = self.malformed();
         self.take(N)?.try_into().map_err(|_| error)
     }
 
     /// A length of at most `max` and that many bytes.
-    pub fn bytes(&mut self, max: usize) -> Result<&'a [u8], Malformed> {
+    pub(crate) fn bytes(&mut self, max: usize) -> Result<&'a [u8], Malformed> {
         let error = self.malformed();
         let len = self.varint()?;
         if len > max as u64 {
@@ -183,7 +183,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// An element count of at most `max`, each element taking at least `least` bytes.
-    pub fn count(&mut self, max: usize, least: usize) -> Result<usize, Malformed> {
+    pub(crate) fn count(&mut self, max: usize, least: usize) -> Result<usize, Malformed> {
         let error = self.malformed();
         let count = self.varint()?;
         if count > max as u64 || count > (self.remaining() / least) as u64 {

@@ -499,13 +499,21 @@ pub enum DropReason {
     UnknownThread = 11,
     /// The captured data breaks a limit of the format, so it could not be stored.
     NotStorable = 12,
+    /// Events of threads, modules, code or names were not written: the writer had ended, or the
+    /// event was larger than a block.
+    EventNotWritten = 13,
 }
 
 impl DropReason {
-    /// Reasons for which no sample is missing: skipped passes, module events, addresses of dynamic
-    /// code.
-    pub const WITHOUT_SAMPLES: [DropReason; 4] =
-        [DropReason::Late, DropReason::RingFull, DropReason::CodeUnseen, DropReason::DutyLimit];
+    /// Reasons for which no sample is missing: skipped passes, other events than samples, addresses
+    /// of dynamic code.
+    pub const WITHOUT_SAMPLES: [DropReason; 5] = [
+        DropReason::Late,
+        DropReason::RingFull,
+        DropReason::CodeUnseen,
+        DropReason::DutyLimit,
+        DropReason::EventNotWritten,
+    ];
 }
 
 /// Something was dropped.

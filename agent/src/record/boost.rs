@@ -4,7 +4,7 @@
 //! thousand times a second would keep the raised priority and take time from all others.
 
 /// Whether the system boosts a thread.
-pub trait BoostControl {
+pub(crate) trait BoostControl {
     /// Whether boosts are off; `None` if the system does not say.
     fn is_off(&self) -> Option<bool>;
 
@@ -13,14 +13,14 @@ pub trait BoostControl {
 }
 
 /// Boosts are off while this lives. Dropping it restores the earlier setting.
-pub struct BoostOff<C: BoostControl> {
+pub(crate) struct BoostOff<C: BoostControl> {
     /// `None` if they were off before or could not be switched.
     switched: Option<C>,
 }
 
 impl<C: BoostControl> BoostOff<C> {
     /// Switches the boosts off, if that can be undone.
-    pub fn new(control: C) -> BoostOff<C> {
+    pub(crate) fn new(control: C) -> BoostOff<C> {
         let switched = control.is_off() == Some(false) && control.set_off(true);
         BoostOff { switched: switched.then_some(control) }
     }

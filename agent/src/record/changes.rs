@@ -15,7 +15,7 @@ use super::rescue::RescueCopy;
 
 /// A load or an unload that the loader reported.
 #[derive(Clone, Debug)]
-pub enum Change {
+pub(crate) enum Change {
     /// A module was mapped.
     Loaded {
         /// When the loader told of it.
@@ -51,40 +51,40 @@ impl Change {
 
 /// Changes in the order in which they happened.
 #[derive(Debug, Default)]
-pub struct Changes(VecDeque<Change>);
+pub(crate) struct Changes(VecDeque<Change>);
 
 impl Changes {
     /// Takes changes from `next` until it returns `None`.
-    pub fn take(&mut self, mut next: impl FnMut() -> Option<Change>) {
+    pub(crate) fn take(&mut self, mut next: impl FnMut() -> Option<Change>) {
         while let Some(change) = next() {
             self.0.push_back(change);
         }
     }
 
     /// Takes out the oldest change.
-    pub fn pop(&mut self) -> Option<Change> {
+    pub(crate) fn pop(&mut self) -> Option<Change> {
         self.0.pop_front()
     }
 
     /// Number of changes that wait.
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.0.len()
     }
 
     /// Whether the module at `base` is being unloaded or was.
-    pub fn unload(&self, base: u64) -> bool {
+    pub(crate) fn unload(&self, base: u64) -> bool {
         self.0.iter().any(|change| matches!(change, Change::Unloaded { base: gone, .. } if *gone == base))
     }
 
     /// Whether any of them is about `base`.
-    pub fn mention(&self, base: u64) -> bool {
+    pub(crate) fn mention(&self, base: u64) -> bool {
         self.0.iter().any(|change| change.base() == base)
     }
 
     /// Whether `seen`, from the loader's list, is the module that lay at its address before all
     /// these changes. `told` is the number of changes that had been reported when the list was
     /// read. False if it may be another module.
-    pub fn leave(&self, seen: &ModuleSighting, told: usize) -> bool {
+    pub(crate) fn leave(&self, seen: &ModuleSighting, told: usize) -> bool {
         let mut at_base = self.0.iter().enumerate().filter(|(_, change)| change.base() == seen.base);
         match at_base.next() {
             None => true,

@@ -5,13 +5,13 @@ use alloc::boxed::Box;
 use alloc::vec;
 
 /// Code bytes read at the instruction pointer.
-pub const CODE_BYTES: usize = 64;
+pub(crate) const CODE_BYTES: usize = 64;
 /// Entries of the cache; a power of two.
 const PLACES: usize = 4096;
 
 /// The result of reading code bytes at an instruction pointer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct CodeRead {
+pub(crate) struct CodeRead {
     /// Bytes read, from the start.
     pub len: usize,
     /// Whether the bytes belong to an image. They do not change while it is mapped.
@@ -20,7 +20,7 @@ pub struct CodeRead {
 
 /// The cached code bytes of one address.
 #[derive(Clone, Copy)]
-pub struct Code {
+pub(crate) struct Code {
     ip: u64,
     generation: u32,
     len: u8,
@@ -33,24 +33,24 @@ impl Code {
     const NONE: Code = Code { ip: 0, generation: 0, len: 0, image: false, bytes: [0; CODE_BYTES] };
 
     /// The bytes; `None` if none could be read.
-    pub fn bytes(&self) -> Option<&[u8]> {
+    pub(crate) fn bytes(&self) -> Option<&[u8]> {
         self.bytes.get(..usize::from(self.len)).filter(|bytes| !bytes.is_empty())
     }
 }
 
 /// The cache. It allocates only in [`CodeCache::new`].
-pub struct CodeCache {
+pub(crate) struct CodeCache {
     places: Box<[Code]>,
 }
 
 impl CodeCache {
-    pub fn new() -> CodeCache {
+    pub(crate) fn new() -> CodeCache {
         CodeCache { places: vec![Code::NONE; PLACES].into_boxed_slice() }
     }
 
     /// The code at `ip` in the loader's `generation`: from the cache, or by `read` if it is not
     /// cached.
-    pub fn get(
+    pub(crate) fn get(
         &mut self,
         ip: u64,
         generation: u32,

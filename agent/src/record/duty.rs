@@ -22,7 +22,7 @@ const LOWEST: u64 = 100;
 
 /// How often passes are made, and of how many threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct PassPace {
+pub(crate) struct PassPace {
     /// Periods from one pass to the next; 1 = every period has its pass.
     pub stride: u64,
     /// Most threads in one pass; `usize::MAX` = all.
@@ -34,7 +34,7 @@ impl PassPace {
 }
 
 /// Keeps the sampler within its share.
-pub struct Duty {
+pub(crate) struct Duty {
     /// From one pass to the next, as asked for.
     period: Ticks,
     ticks_per_ms: u64,
@@ -55,7 +55,7 @@ pub struct Duty {
 
 impl Duty {
     /// For passes every `period`.
-    pub fn new(period: Ticks, ticks_per_ms: u64) -> Duty {
+    pub(crate) fn new(period: Ticks, ticks_per_ms: u64) -> Duty {
         Duty {
             period: period.max(Ticks(1)),
             ticks_per_ms,
@@ -70,13 +70,13 @@ impl Duty {
     }
 
     /// The pace of the next pass.
-    pub fn pace(&self) -> PassPace {
+    pub(crate) fn pace(&self) -> PassPace {
         self.pace
     }
 
     /// Notes a pass that looked at `looks` of `threads` threads. Returns the number of whole passes
     /// that were left out since the last call.
-    pub fn passed(&mut self, looks: usize, threads: usize) -> u64 {
+    pub(crate) fn passed(&mut self, looks: usize, threads: usize) -> u64 {
         self.looks += looks as u64;
         let threads = threads as u64;
         if threads == 0 {
@@ -89,13 +89,13 @@ impl Duty {
     }
 
     /// Whether [`Duty::measured`] is to be called at `now`.
-    pub fn is_due(&self, now: Ticks) -> bool {
+    pub(crate) fn is_due(&self, now: Ticks) -> bool {
         self.since.is_none_or(|(since, _)| now.saturating_sub(since).0 >= WINDOW_MS * self.ticks_per_ms)
     }
 
     /// Notes that at `now` the sampler's CPU time is `cpu`, and that there are so many threads.
     /// Gives the rate of each thread in millionths of the nominal one, if it changed.
-    pub fn measured(&mut self, now: Ticks, cpu: Ticks, threads: usize) -> Option<u64> {
+    pub(crate) fn measured(&mut self, now: Ticks, cpu: Ticks, threads: usize) -> Option<u64> {
         let looks = core::mem::take(&mut self.looks);
         let (since, before) = self.since.replace((now, cpu))?;
         // Another thread may be the sampler now, whose clock is another.

@@ -7,7 +7,7 @@ use stk_schema::identity::{CodeView, Identity, PeIdentity};
 use stk_schema::windows as pe;
 
 /// Most bytes of a PDB's name that are kept.
-pub const PDB_NAME: usize = 260;
+pub(crate) const PDB_NAME: usize = 260;
 /// Bytes at the start of an image that hold the headers of nearly every one.
 const START: usize = 1024;
 /// Signature, file header and the largest optional header.
@@ -25,7 +25,7 @@ const RSDS: usize = 24;
 
 /// Identities of an image, in memory of fixed size.
 #[derive(Clone, Debug)]
-pub struct Fingerprint {
+pub(crate) struct Fingerprint {
     pub pe: PeIdentity,
     code_view: Option<([u8; 16], u32)>,
     name: [u8; PDB_NAME],
@@ -35,7 +35,7 @@ pub struct Fingerprint {
 impl Fingerprint {
     /// Reads the fingerprint of the image at `base`; `None` if it has no readable PE headers. At
     /// most four reads.
-    pub fn read(memory: &impl Memory, base: u64) -> Option<Fingerprint> {
+    pub(crate) fn read(memory: &impl Memory, base: u64) -> Option<Fingerprint> {
         let mut headers = [0; NT];
         read_headers(memory, base, &mut headers)?;
         let field = |at: usize| u32_at(&headers, at);
@@ -59,7 +59,7 @@ impl Fingerprint {
     }
 
     /// The identities as the trace stores them.
-    pub fn identities(&self) -> impl Iterator<Item = Identity<'_>> {
+    pub(crate) fn identities(&self) -> impl Iterator<Item = Identity<'_>> {
         let code_view = self.code_view.map(|(guid, age)| {
             Identity::CodeView(CodeView {
                 guid,

@@ -1,4 +1,4 @@
 //! Reading images in the target's memory. inject reads image files the same way, so the code is in
 //! stk-format.
 
-pub use stk_format::image::*;
+pub(crate) use stk_format::image::*;

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 
 use stk_format::{BlockBuffer, BlockKind, blob};
 use stk_schema::Ticks;
-use stk_schema::event::{Event, Table};
+use stk_schema::event::{DropReason, Event, Table};
 use stk_schema::identity::ContentHash;
 
 use super::image::Part;
@@ -15,12 +15,12 @@ use super::modules::Events;
 use super::shared::{Counters, Lane};
 
 /// Event bytes that the journal's buffers hold.
-pub const CAPACITY: usize = 2 << 20;
+pub(crate) const CAPACITY: usize = 2 << 20;
 /// Bytes of a BLOB per event: several fit a buffer.
 const PIECE: usize = 256 << 10;
 
 /// The clock of the journal's thread, and how it waits.
-pub trait Pace {
+pub(crate) trait Pace {
     /// Now.
     fn now(&self) -> Ticks;
 
@@ -29,28 +29,22 @@ pub trait Pace {
 }
 
 /// Writes events into blocks, one block at a time.
-pub struct Journal<P> {
+pub(crate) struct Journal<P> {
     lane: Arc<Lane>,
     counters: Arc<Counters>,
     pace: P,
     block: Option<Box<BlockBuffer>>,
     kind: BlockKind,
-    lost: u64,
 }
 
 impl<P: Pace> Journal<P> {
     /// A journal that takes its buffers, of [`CAPACITY`] bytes, from `lane`.
-    pub fn new(lane: Arc<Lane>, counters: Arc<Counters>, pace: P) -> Journal<P> {
-        Journal { lane, counters, pace, block: None, kind: BlockKind::Meta, lost: 0 }
-    }
-
-    /// The clock.
-    pub fn now(&self) -> Ticks {
-        self.pace.now()
+    pub(crate) fn new(lane: Arc<Lane>, counters: Arc<Counters>, pace: P) -> Journal<P> {
+        Journal { lane, counters, pace, block: None, kind: BlockKind::Meta }
     }
 
     /// The following events go into blocks of this kind.
-    pub fn switch(&mut self, kind: BlockKind) {
+    pub(crate) fn switch(&mut self, kind: BlockKind) {
         if kind != self.kind {
             self.flush();
             self.kind = kind;
@@ -58,7 +52,7 @@ impl<P: Pace> Journal<P> {
     }
 
     /// Hands the current block to the writer.
-    pub fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         if let Some(mut block) = self.block.take() {
             if block.is_empty() {
                 self.lane.put_back(block);
@@ -69,14 +63,8 @@ impl<P: Pace> Journal<P> {
         }
     }
 
-    /// Events that could not be written, because the writer was gone or an event was larger than a
-    /// block.
-    pub fn lost(&self) -> u64 {
-        self.lost
-    }
-
     /// Writes `bytes` as BLOB events.
-    pub fn blob(&mut self, hash: ContentHash, bytes: &[u8]) {
+    pub(crate) fn blob(&mut self, hash: ContentHash, bytes: &[u8]) {
         let Some(pieces) = blob::pieces(hash, bytes, PIECE) else { return };
         let kind = self.kind;
         self.switch(BlockKind::Blob);
@@ -111,25 +99,25 @@ impl<P: Pace> Events for Journal<P> {
             }
             self.flush();
         }
-        self.lost += 1;
+        self.counters.lose(DropReason::EventNotWritten, 1);
     }
 }
 
 /// Stores tables outside of the trace.
-pub trait TableStore {
+pub(crate) trait TableStore {
     /// Stores `bytes` once under `hash`. If it returns false, the trace must carry them.
     fn put(&mut self, hash: ContentHash, bytes: &[u8]) -> bool;
 }
 
 /// The contents that the trace, or the store beside it, already holds.
 #[derive(Default)]
-pub struct Contents {
+pub(crate) struct Contents {
     known: BTreeSet<[u8; 16]>,
 }
 
 impl Contents {
     /// Stores a part once, and returns the entry by which MODULE_TABLES names it.
-    pub fn put<P: Pace>(
+    pub(crate) fn put<P: Pace>(
         &mut self,
         part: &Part,
         store: Option<&mut impl TableStore>,

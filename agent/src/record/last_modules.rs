@@ -11,10 +11,10 @@ use super::changes::Change;
 use super::modules::{Events, Modules, is_same};
 
 /// Most loads that are written.
-pub const MOST: usize = 64;
+pub(crate) const MOST: usize = 64;
 
 /// Writes the last changes of the process.
-pub struct LastModules<'a> {
+pub(crate) struct LastModules<'a> {
     known: Option<&'a Modules>,
     ids: &'a AtomicU64,
     /// Load address and instance of each load written here; instance 0 once it was unloaded.
@@ -25,17 +25,17 @@ pub struct LastModules<'a> {
 impl<'a> LastModules<'a> {
     /// `known` is what the tables thread knew, or `None` if it was terminated while it changed
     /// that. `ids` gives instance ids.
-    pub fn new(known: Option<&'a Modules>, ids: &'a AtomicU64) -> LastModules<'a> {
+    pub(crate) fn new(known: Option<&'a Modules>, ids: &'a AtomicU64) -> LastModules<'a> {
         LastModules { known, ids, new: [(0, 0); MOST], count: 0 }
     }
 
-    pub fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         self.count < MOST
     }
 
     /// Writes MODULE_LOAD or MODULE_UNLOAD for a change. Skips a load that is already known and an
     /// unload of an unknown module.
-    pub fn write(&mut self, change: &Change, out: &mut impl Events) {
+    pub(crate) fn write(&mut self, change: &Change, out: &mut impl Events) {
         match change {
             Change::Loaded { time, seen, print, .. } => {
                 let shown = self.known.and_then(|known| known.based_at(seen.base));
@@ -130,7 +130,7 @@ mod tests {
             Ticks(1),
             seen(0x1000, "a.dll"),
             ModuleFlags::NOTIFIED,
-            None,
+            (None, None),
             &mut LastModulesLog::default(),
         );
         let ids = modules.ids();

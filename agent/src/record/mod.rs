@@ -22,24 +22,27 @@
 //! shared       block buffers and counters that the recorder's threads share
 //! ```
 
-pub mod boost;
-pub mod changes;
-pub mod code;
-pub mod dotnet;
-pub mod duty;
-pub mod dynamic;
-pub mod fingerprint;
-pub mod image;
-pub mod journal;
-pub mod last_modules;
-pub mod modules;
-pub mod queue;
-pub mod rescue;
-pub mod sampler;
-pub mod shared;
-pub mod stack_bounds;
-pub mod suspension;
-pub mod temporary;
-pub mod threads;
-pub mod unlisted;
-pub mod writer;
+pub(crate) mod boost;
+pub(crate) mod changes;
+pub(crate) mod code;
+pub(crate) mod dotnet;
+pub(crate) mod duty;
+pub(crate) mod dynamic;
+pub(crate) mod fingerprint;
+pub(crate) mod image;
+pub(crate) mod journal;
+pub(crate) mod last_modules;
+pub(crate) mod modules;
+pub(crate) mod queue;
+pub(crate) mod rescue;
+pub(crate) mod sampler;
+pub(crate) mod shared;
+pub(crate) mod stack_bounds;
+pub(crate) mod suspension;
+pub(crate) mod temporary;
+pub(crate) mod threads;
+pub(crate) mod unlisted;
+pub(crate) mod writer;
+
+#[cfg(all(test, not(windows)))]
+mod tests;

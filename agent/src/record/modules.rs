@@ -19,13 +19,13 @@ use super::fingerprint::Fingerprint;
 use super::image::Image;
 
 /// Takes events in the order in which the trace is to hold them.
-pub trait Events {
+pub(crate) trait Events {
     fn event(&mut self, event: &Event<'_>);
 }
 
 /// A module as a notification or a snapshot reports it.
 #[derive(Clone, Debug, Default)]
-pub struct ModuleSighting {
+pub(crate) struct ModuleSighting {
     /// Load address.
     pub base: u64,
     /// Bytes mapped.
@@ -36,7 +36,7 @@ pub struct ModuleSighting {
 
 /// A live module instance.
 #[derive(Debug)]
-pub struct Module {
+pub(crate) struct Module {
     pub instance: u64,
     /// When it was loaded.
     pub time: Ticks,
@@ -54,12 +54,12 @@ pub struct Module {
 
 impl Module {
     /// Whether any of its tables were recorded.
-    pub fn has_tables(&self) -> bool {
+    pub(crate) fn has_tables(&self) -> bool {
         self.tables.as_ref().is_some_and(|tables| !tables.is_empty())
     }
 
     /// Its header fields, if they are known.
-    pub fn identity(&self) -> Option<PeIdentity> {
+    pub(crate) fn identity(&self) -> Option<PeIdentity> {
         let of_print = self.print.as_ref().map(|print| print.pe);
         self.image.as_ref().map(|image| image.identity).or(of_print)
     }
@@ -103,7 +103,7 @@ impl Module {
 
 /// The live modules of the process.
 #[derive(Debug)]
-pub struct Modules {
+pub(crate) struct Modules {
     live: Vec<Module>,
     /// The next instance id: dynamic code takes its ids from here too.
     ids: Arc<AtomicU64>,
@@ -117,12 +117,12 @@ impl Default for Modules {
 
 impl Modules {
     /// The counter of instance ids, for others that share the number space.
-    pub fn ids(&self) -> Arc<AtomicU64> {
+    pub(crate) fn ids(&self) -> Arc<AtomicU64> {
         self.ids.clone()
     }
 
     /// The live modules, in the order in which they became known.
-    pub fn live(&self) -> &[Module] {
+    pub(crate) fn live(&self) -> &[Module] {
         &self.live
     }
 
@@ -130,21 +130,9 @@ impl Modules {
     /// every older module that it overlaps, whose unload was missed. Returns the new instance;
     /// `None` if it was known already.
     ///
-    /// `image` holds its headers, if they could be read.
-    pub fn loaded(
-        &mut self,
-        time: Ticks,
-        seen: ModuleSighting,
-        flags: ModuleFlags,
-        image: Option<Image>,
-        out: &mut impl Events,
-    ) -> Option<u64> {
-        self.loaded_with(time, seen, flags, (image, None), out)
-    }
-
-    /// Does the same as [`Modules::loaded`], with the identity that the notification kept. Headers
-    /// with another identity belong to another module and are ignored.
-    pub fn loaded_with(
+    /// `image` holds its headers, if they could be read, `print` the identity that the notification
+    /// kept. Headers with another identity belong to another module and are ignored.
+    pub(crate) fn loaded(
         &mut self,
         time: Ticks,
         seen: ModuleSighting,
@@ -181,7 +169,7 @@ impl Modules {
     }
 
     /// A notified unload at `time`.
-    pub fn unloaded(&mut self, time: Ticks, base: u64, out: &mut impl Events) {
+    pub(crate) fn unloaded(&mut self, time: Ticks, base: u64, out: &mut impl Events) {
         if let Some(index) = self.live.iter().position(|module| module.seen.base == base) {
             let module = self.live.remove(index);
             out.event(&Event::ModuleUnload { instance: module.instance, time });
@@ -190,7 +178,7 @@ impl Modules {
 
     /// After notifications were lost: what a new snapshot does not show any more was unloaded by
     /// `time`, except what no list showed.
-    pub fn retain_shown(&mut self, time: Ticks, shown: &[ModuleSighting], out: &mut impl Events) {
+    pub(crate) fn retain_shown(&mut self, time: Ticks, shown: &[ModuleSighting], out: &mut impl Events) {
         self.live.retain(|module| {
             let unlisted = module.flags.contains(ModuleFlags::UNLISTED);
             let keep = unlisted || shown.iter().any(|seen| is_same(&module.seen, seen));
@@ -203,7 +191,7 @@ impl Modules {
 
     /// Notes the recorded tables of an instance. Writes MODULE_TABLES, unless the module was
     /// unloaded meanwhile.
-    pub fn tables_recorded(&mut self, instance: u64, tables: Vec<Table>, out: &mut impl Events) {
+    pub(crate) fn tables_recorded(&mut self, instance: u64, tables: Vec<Table>, out: &mut impl Events) {
         if let Some(module) = self.live.iter_mut().find(|module| module.instance == instance) {
             module.tables = Some(tables);
             module.write_tables(out);
@@ -211,29 +199,29 @@ impl Modules {
     }
 
     /// Takes out the headers of a module while its tables are read.
-    pub fn take_image(&mut self, instance: u64) -> Option<Image> {
+    pub(crate) fn take_image(&mut self, instance: u64) -> Option<Image> {
         self.live.iter_mut().find(|module| module.instance == instance)?.image.take()
     }
 
     /// Puts back the headers that [`Modules::take_image`] took.
-    pub fn put_image(&mut self, instance: u64, image: Option<Image>) {
+    pub(crate) fn put_image(&mut self, instance: u64, image: Option<Image>) {
         if let Some(module) = self.live.iter_mut().find(|module| module.instance == instance) {
             module.image = image;
         }
     }
 
     /// The live module with this instance id.
-    pub fn get(&self, instance: u64) -> Option<&Module> {
+    pub(crate) fn get(&self, instance: u64) -> Option<&Module> {
         self.live.iter().find(|module| module.instance == instance)
     }
 
     /// The live module whose load address is `base`.
-    pub fn based_at(&self, base: u64) -> Option<&Module> {
+    pub(crate) fn based_at(&self, base: u64) -> Option<&Module> {
         self.live.iter().find(|module| module.seen.base == base)
     }
 
     /// The live module that `address` lies in.
-    pub fn holding(&self, address: u64) -> Option<&Module> {
+    pub(crate) fn holding(&self, address: u64) -> Option<&Module> {
         let holds = |module: &&Module| {
             address.checked_sub(module.seen.base).is_some_and(|rva| rva < module.seen.size)
         };
@@ -241,7 +229,7 @@ impl Modules {
     }
 
     /// Writes every live module again, for a STATE block.
-    pub fn restate(&self, out: &mut impl Events) {
+    pub(crate) fn restate(&self, out: &mut impl Events) {
         for module in &self.live {
             module.write_load(module.flags | ModuleFlags::RESTATED, out);
             module.write_tables(out);
@@ -291,13 +279,13 @@ mod tests {
     }
 
     fn load(modules: &mut Modules, time: u64, base: u64, path: &str, log: &mut ModuleLog) -> Option<u64> {
-        modules.loaded(Ticks(time), seen(base, path), ModuleFlags::NOTIFIED, None, log)
+        modules.loaded(Ticks(time), seen(base, path), ModuleFlags::NOTIFIED, (None, None), log)
     }
 
     #[test]
     fn a_load_that_both_notification_and_snapshot_saw_is_one_instance() {
         let (mut modules, mut log) = (Modules::default(), ModuleLog::default());
-        modules.loaded(Ticks(1), seen(0x1000, "a.dll"), ModuleFlags::AT_START, None, &mut log);
+        modules.loaded(Ticks(1), seen(0x1000, "a.dll"), ModuleFlags::AT_START, (None, None), &mut log);
         assert_eq!(load(&mut modules, 2, 0x1000, "a.dll", &mut log), None);
         assert_eq!(log.0, ["load 1 a.dll at 1000"]);
         assert!(modules.live()[0].flags.contains(ModuleFlags::NOTIFIED));
@@ -331,7 +319,7 @@ mod tests {
         log.0.clear();
         modules.retain_shown(Ticks(4), &shown, &mut log);
         for one in shown {
-            modules.loaded(Ticks(4), one, ModuleFlags::default(), None, &mut log);
+            modules.loaded(Ticks(4), one, ModuleFlags::default(), (None, None), &mut log);
         }
         assert_eq!(log.0, ["unload 1 at time 4", "load 3 c.dll at 5000"]);
     }

@@ -18,7 +18,7 @@ struct Cell<T> {
 }
 
 /// A bounded queue for any number of producers and consumers. It allocates only in [`Queue::new`].
-pub struct Queue<T> {
+pub(crate) struct Queue<T> {
     cells: Box<[Cell<T>]>,
     mask: usize,
     head: AtomicUsize,
@@ -34,7 +34,7 @@ unsafe impl<T: Send> Send for Queue<T> {}
 
 impl<T> Queue<T> {
     /// A queue for at least `capacity` values (rounded up to a power of two).
-    pub fn new(capacity: usize) -> Queue<T> {
+    pub(crate) fn new(capacity: usize) -> Queue<T> {
         let size = capacity.max(2).next_power_of_two();
         let cells = (0..size)
             .map(|index| Cell {
@@ -46,7 +46,7 @@ impl<T> Queue<T> {
     }
 
     /// Appends `value`, or gives it back when the queue is full.
-    pub fn push(&self, value: T) -> Result<(), T> {
+    pub(crate) fn push(&self, value: T) -> Result<(), T> {
         let mut tail = self.tail.load(Ordering::Relaxed);
         loop {
             let Some(cell) = self.cells.get(tail & self.mask) else { return Err(value) };
@@ -73,7 +73,7 @@ impl<T> Queue<T> {
     }
 
     /// Takes the oldest value; `None` if no complete value is there.
-    pub fn pop(&self) -> Option<T> {
+    pub(crate) fn pop(&self) -> Option<T> {
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             let cell = self.cells.get(head & self.mask)?;

@@ -9,17 +9,17 @@ use stk_schema::event::DropReason;
 use super::queue::Queue;
 
 /// Number of [`DropReason`]s, 0 included.
-pub const REASONS: usize = 13;
+pub(crate) const REASONS: usize = 14;
 
 /// Buffers that travel between one thread and the writer.
-pub struct Lane {
+pub(crate) struct Lane {
     free: Queue<Box<BlockBuffer>>,
     full: Queue<Box<BlockBuffer>>,
 }
 
 impl Lane {
     /// A lane of `count` buffers for `capacity` event bytes each; `None` without the memory.
-    pub fn new(count: usize, capacity: usize, header: &FileHeader) -> Option<Lane> {
+    pub(crate) fn new(count: usize, capacity: usize, header: &FileHeader) -> Option<Lane> {
         let lane = Lane { free: Queue::new(count), full: Queue::new(count) };
         for _ in 0..count {
             let buffer = Box::new(BlockBuffer::new(capacity, header).ok()?);
@@ -29,36 +29,34 @@ impl Lane {
     }
 
     /// Takes an empty buffer; `None` while all are with the writer.
-    pub fn take_free(&self) -> Option<Box<BlockBuffer>> {
+    pub(crate) fn take_free(&self) -> Option<Box<BlockBuffer>> {
         self.free.pop()
     }
 
     /// Hands a filled buffer to the writer.
-    pub fn hand_over(&self, buffer: Box<BlockBuffer>) {
+    pub(crate) fn hand_over(&self, buffer: Box<BlockBuffer>) {
         // The queue has a slot for every buffer.
         let _ = self.full.push(buffer);
     }
 
     /// The oldest filled buffer.
-    pub fn take_full(&self) -> Option<Box<BlockBuffer>> {
+    pub(crate) fn take_full(&self) -> Option<Box<BlockBuffer>> {
         self.full.pop()
     }
 
     /// Gives a buffer back.
-    pub fn put_back(&self, buffer: Box<BlockBuffer>) {
+    pub(crate) fn put_back(&self, buffer: Box<BlockBuffer>) {
         let _ = self.free.push(buffer);
     }
 }
 
 /// Counters of a recording, written by its threads and read for the status and the trace.
 #[derive(Default)]
-pub struct Counters {
+pub(crate) struct Counters {
     /// Samples taken, idle ones included.
     pub samples: AtomicU64,
     pub dropped: AtomicU64,
     pub passes: AtomicU64,
-    /// Bytes appended to the output.
-    pub bytes: AtomicU64,
     /// Nanoseconds from before the call that suspends to after the call that resumes, summed over
     /// all samples. For part of that time the thread still ran, or waited for its turn to stop.
     pub suspended_ns: AtomicU64,
@@ -96,7 +94,7 @@ pub struct Counters {
 impl Counters {
     /// Counts `count` losses. They count as lost samples too, unless the reason is one of
     /// [`DropReason::WITHOUT_SAMPLES`].
-    pub fn lose(&self, reason: DropReason, count: u64) {
+    pub(crate) fn lose(&self, reason: DropReason, count: u64) {
         if let Some(counter) = self.reasons.get(reason as usize) {
             counter.fetch_add(count, Ordering::Relaxed);
         }
@@ -106,20 +104,20 @@ impl Counters {
     }
 
     /// Counts samples as lost that were taken but could not be written.
-    pub fn take_back(&self, samples: u64) {
+    pub(crate) fn take_back(&self, samples: u64) {
         self.samples.fetch_sub(samples, Ordering::Relaxed);
         self.dropped.fetch_add(samples, Ordering::Relaxed);
     }
 
     /// Losses so far for the reason with this code.
-    pub fn lost(&self, reason: usize) -> u64 {
+    pub(crate) fn lost(&self, reason: usize) -> u64 {
         self.reasons.get(reason).map_or(0, |counter| counter.load(Ordering::Relaxed))
     }
 }
 
 /// Signals between the recorder's threads.
 #[derive(Default)]
-pub struct Signals {
+pub(crate) struct Signals {
     /// Why to stop: an `EndReason` code; 0 = continue.
     pub stop: AtomicU32,
     /// Loader events whose modules' tables are not recorded yet.
@@ -137,23 +135,23 @@ pub struct Signals {
 
 impl Signals {
     /// Requests the end of the recording. The first reason is kept.
-    pub fn request_stop(&self, reason: stk_schema::event::EndReason) {
+    pub(crate) fn request_stop(&self, reason: stk_schema::event::EndReason) {
         let _ = self.stop.compare_exchange(0, reason as u32, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// Marks that the sampler is about to change its state. Called before the change.
-    pub fn sampler_changes(&self) {
+    pub(crate) fn sampler_changes(&self) {
         // An exchange, so that no change can be reordered before it.
         self.sampler_whole.swap(false, Ordering::AcqRel);
     }
 
     /// Marks that the sampler has changed its state and will not change it again for a while.
-    pub fn sampler_is_whole(&self) {
+    pub(crate) fn sampler_is_whole(&self) {
         self.sampler_whole.store(true, Ordering::Release);
     }
 
     /// Whether the recording is to end.
-    pub fn stopping(&self) -> bool {
+    pub(crate) fn stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire) != 0
     }
 }

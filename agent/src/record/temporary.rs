@@ -6,19 +6,19 @@ use stk_format::blob;
 use stk_schema::identity::ContentHash;
 
 /// A sequence of 128-bit names, made from a secret.
-pub struct TemporaryNames {
+pub(crate) struct TemporaryNames {
     secret: Vec<u8>,
     count: u64,
 }
 
 impl TemporaryNames {
     /// The names that follow from `secret`, which others must not know.
-    pub fn new(secret: &[u8]) -> TemporaryNames {
+    pub(crate) fn new(secret: &[u8]) -> TemporaryNames {
         TemporaryNames { secret: secret.to_vec(), count: 0 }
     }
 
     /// The next name: 32 hexadecimal digits when displayed.
-    pub fn fresh(&mut self) -> ContentHash {
+    pub(crate) fn fresh(&mut self) -> ContentHash {
         self.count += 1;
         // The secret stands on both sides, so that one name does not reveal the next.
         let text = [&self.secret[..], &self.count.to_le_bytes(), &self.secret[..]].concat();

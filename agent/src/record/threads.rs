@@ -11,7 +11,7 @@ use super::modules::Events;
 
 /// A live thread as the recorder knows it.
 #[derive(Debug)]
-pub struct Thread<H> {
+pub(crate) struct Thread<H> {
     pub instance: u64,
     /// The THREAD_START that was written.
     pub start: ThreadStart,
@@ -25,7 +25,7 @@ pub struct Thread<H> {
 
 /// The live threads of the process.
 #[derive(Debug)]
-pub struct Threads<H> {
+pub(crate) struct Threads<H> {
     live: Vec<Thread<H>>,
     next: u64,
 }
@@ -38,22 +38,22 @@ impl<H> Default for Threads<H> {
 
 impl<H> Threads<H> {
     /// The live threads, in the order in which they became known.
-    pub fn live(&self) -> &[Thread<H>] {
+    pub(crate) fn live(&self) -> &[Thread<H>] {
         &self.live
     }
 
     /// The handles of the live threads, by instance.
-    pub fn handles_mut(&mut self) -> impl Iterator<Item = (u64, &mut H)> {
+    pub(crate) fn handles_mut(&mut self) -> impl Iterator<Item = (u64, &mut H)> {
         self.live.iter_mut().map(|thread| (thread.instance, &mut thread.handle))
     }
 
     /// Whether a live thread has this id.
-    pub fn knows(&self, tid: u32) -> bool {
+    pub(crate) fn knows(&self, tid: u32) -> bool {
         self.live.iter().any(|thread| thread.start.tid == tid)
     }
 
     /// Adds a thread and writes THREAD_START. Assigns `start.instance` and returns it.
-    pub fn started(&mut self, mut start: ThreadStart, handle: H, out: &mut impl Events) -> u64 {
+    pub(crate) fn started(&mut self, mut start: ThreadStart, handle: H, out: &mut impl Events) -> u64 {
         start.instance = self.next;
         self.next += 1;
         out.event(&Event::ThreadStart(start));
@@ -69,7 +69,7 @@ impl<H> Threads<H> {
 
     /// Removes the threads that have ended, writes THREAD_EXIT for each and hands it to `gone`.
     /// `ended` tells when a thread ended.
-    pub fn remove_ended(
+    pub(crate) fn remove_ended(
         &mut self,
         mut ended: impl FnMut(&Thread<H>) -> Option<Ticks>,
         mut gone: impl FnMut(Thread<H>),
@@ -90,7 +90,7 @@ impl<H> Threads<H> {
 
     /// Compares names with the known ones and writes THREAD_NAME for each that changed. `name_of`
     /// returns `None` for a thread that is not to be looked at.
-    pub fn rename(
+    pub(crate) fn rename(
         &mut self,
         time: Ticks,
         mut name_of: impl FnMut(&Thread<H>) -> Option<Vec<u8>>,
@@ -108,7 +108,7 @@ impl<H> Threads<H> {
     }
 
     /// Writes every live thread again, for a STATE block.
-    pub fn restate(&self, out: &mut impl Events) {
+    pub(crate) fn restate(&self, out: &mut impl Events) {
         for thread in &self.live {
             let mut start = thread.start;
             start.flags |= ThreadFlags::RESTATED;

@@ -19,7 +19,7 @@ const INDEX_ENTRY: u64 = 41;
 const END_RAW: usize = 2048;
 
 /// Destination of the trace.
-pub trait Output {
+pub(crate) trait Output {
     /// Appends all of `bytes` in one write. The error is the system's error code.
     fn append(&mut self, bytes: &[u8]) -> Result<(), u32>;
 
@@ -29,7 +29,7 @@ pub trait Output {
 
 /// Why the trace can no longer be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WriteError {
+pub(crate) enum WriteError {
     /// The system refused with this error code.
     System(u32),
     /// The block could not be sealed.
@@ -43,7 +43,7 @@ pub enum WriteError {
 
 /// Seals blocks in the given order and appends them. After the first error it appends nothing more,
 /// so the file stays a valid, truncated trace.
-pub struct Writer<O> {
+pub(crate) struct Writer<O> {
     sealer: Sealer,
     out: Box<[u8]>,
     output: O,
@@ -60,7 +60,7 @@ pub struct Writer<O> {
 
 impl<O: Output> Writer<O> {
     /// Appends the file header and prepares for blocks of up to `capacity` event bytes.
-    pub fn new(header: &FileHeader, capacity: usize, mut output: O) -> Result<Writer<O>, WriteError> {
+    pub(crate) fn new(header: &FileHeader, capacity: usize, mut output: O) -> Result<Writer<O>, WriteError> {
         let sealer = Sealer::new(header).map_err(WriteError::Seal)?;
         let bytes = header.encode();
         output.append(&bytes).map_err(WriteError::System)?;
@@ -79,18 +79,18 @@ impl<O: Output> Writer<O> {
     }
 
     /// Limits the trace to `bytes`, including its end; 0 = no limit.
-    pub fn set_limit(&mut self, bytes: u64) {
+    pub(crate) fn set_limit(&mut self, bytes: u64) {
         self.limit = if bytes == 0 { u64::MAX } else { bytes };
     }
 
     /// Whether the recording should end, so that the buffers still in use fit below the limit.
-    pub fn is_nearly_full(&self) -> bool {
+    pub(crate) fn is_nearly_full(&self) -> bool {
         let margin = (self.limit / 4).min(MARGIN) + self.end_bound();
         self.full || self.bytes.saturating_add(margin) >= self.limit
     }
 
     /// Appends a block, unless that might exceed the limit.
-    pub fn block(&mut self, block: &BlockBuffer) -> Result<(), WriteError> {
+    pub(crate) fn block(&mut self, block: &BlockBuffer) -> Result<(), WriteError> {
         let needed = sealed_bound(block.len()) as u64 + self.end_bound();
         self.full = self.full || self.bytes.saturating_add(needed) > self.limit;
         if self.full && self.failed.is_none() {
@@ -129,7 +129,7 @@ impl<O: Output> Writer<O> {
     /// which leaves the sealer unchanged. In the few instructions after that, the block may be
     /// counted twice, or listed twice in the index: readers then take it for a gap and ignore the
     /// index.
-    pub fn resume(&mut self, block: &BlockBuffer) -> Result<(), WriteError> {
+    pub(crate) fn resume(&mut self, block: &BlockBuffer) -> Result<(), WriteError> {
         let sealed = self.sealed.load(Ordering::Acquire) as u64;
         if sealed == 0 {
             return self.block(block);
@@ -165,7 +165,7 @@ impl<O: Output> Writer<O> {
     }
 
     /// Ends the trace: END in `block` (any free buffer), then the index and the tail.
-    pub fn end(&mut self, block: &mut BlockBuffer, end: End<'_>) -> Result<(), WriteError> {
+    pub(crate) fn end(&mut self, block: &mut BlockBuffer, end: End<'_>) -> Result<(), WriteError> {
         block.begin(BlockKind::End, end.time);
         block.set_dropped(end.dropped);
         // A buffer that was just emptied has room for one small event.
@@ -184,21 +184,22 @@ impl<O: Output> Writer<O> {
         }
     }
 
-    pub fn into_output(self) -> O {
+    #[cfg(all(test, not(windows)))]
+    pub(crate) fn into_output(self) -> O {
         self.output
     }
 
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Bytes appended since the last STATE block.
-    pub fn since_state(&self) -> u64 {
+    pub(crate) fn since_state(&self) -> u64 {
         self.bytes - self.state_at
     }
 
     /// The error after which nothing more was appended.
-    pub fn failure(&self) -> Option<WriteError> {
+    pub(crate) fn failure(&self) -> Option<WriteError> {
         self.failed
     }
 }

@@ -8,7 +8,7 @@ use crate::windows::sampler::SamplerThread;
 use crate::windows::tables::TablesThread;
 
 /// All threads that have a lane.
-pub struct Workers {
+pub(super) struct Workers {
     pub sampler: SamplerThread,
     pub tables: TablesThread,
     pub code: CodeThread,
@@ -18,7 +18,7 @@ pub struct Workers {
 impl Workers {
     /// The lanes in the order in which the writer empties them: first the module and thread events,
     /// because samples refer to them.
-    pub fn lanes(&self) -> [&Lane; 4] {
+    pub(super) fn lanes(&self) -> [&Lane; 4] {
         [
             &self.tables.worker.lane,
             &self.code.worker.lane,

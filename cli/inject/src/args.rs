@@ -9,7 +9,7 @@ use stk_schema::limits;
 
 /// The command that the user gave.
 #[derive(Debug)]
-pub enum Action {
+pub(crate) enum Action {
     Record(Record),
     Ps {
         json: bool,
@@ -34,7 +34,7 @@ pub enum Action {
 
 /// How the user names the process.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Target {
+pub(crate) enum Target {
     /// By its id.
     Pid(u32),
     /// By its program's file name, which exactly one process must have.
@@ -44,7 +44,7 @@ pub enum Target {
 }
 
 #[derive(Clone, Debug)]
-pub struct Record {
+pub(crate) struct Record {
     /// The process to record.
     pub target: Target,
     /// agent.dll; `None` = beside inject.exe.
@@ -88,7 +88,7 @@ pub struct Record {
 ///
 /// # Errors
 /// clap's error, with its text and exit code. `--help` and `--version` are such errors too.
-pub fn parse<I: IntoIterator<Item = OsString>>(line: I) -> Result<Action, clap::Error> {
+pub(crate) fn parse<I: IntoIterator<Item = OsString>>(line: I) -> Result<Action, clap::Error> {
     let matches = Cli::command().try_get_matches_from(line)?;
     let cli = Cli::from_arg_matches(&matches)?;
     match cli.command {

@@ -23,7 +23,7 @@ const KNOWN: [(&str, &str); 15] = [
 
 /// The programs whose DLLs are among a process's modules (names from their export directories),
 /// each once.
-pub fn known<'a>(modules: impl Iterator<Item = &'a str>) -> Vec<&'static str> {
+pub(crate) fn known<'a>(modules: impl Iterator<Item = &'a str>) -> Vec<&'static str> {
     let mut found = Vec::new();
     for name in modules {
         let name = name.to_ascii_lowercase();
@@ -38,7 +38,7 @@ pub fn known<'a>(modules: impl Iterator<Item = &'a str>) -> Vec<&'static str> {
 
 /// An event log that reports blocked DLLs.
 #[derive(Clone, Copy, Debug)]
-pub struct Log {
+pub(crate) struct Log {
     pub channel: &'static str,
     /// The ids of events about a blocked file.
     pub ids: &'static [u32],
@@ -47,7 +47,7 @@ pub struct Log {
 }
 
 /// The logs, the most frequent cause first.
-pub const LOGS: [Log; 3] = [
+pub(crate) const LOGS: [Log; 3] = [
     Log {
         channel: "Microsoft-Windows-CodeIntegrity/Operational",
         ids: &[3033, 3077],
@@ -63,7 +63,7 @@ pub const LOGS: [Log; 3] = [
 
 impl Log {
     /// An XPath query for its entries of the last `seconds`.
-    pub fn query(&self, seconds: u32) -> String {
+    pub(crate) fn query(&self, seconds: u32) -> String {
         let ids: Vec<String> = self.ids.iter().map(|id| format!("EventID={id}")).collect();
         let (ids, ms) = (ids.join(" or "), u64::from(seconds) * 1000);
         format!("*[System[({ids}) and TimeCreated[timediff(@SystemTime) <= {ms}]]]")
@@ -72,7 +72,7 @@ impl Log {
 
 /// The id of an event (as XML) that names `file` (its name without a path); `None` for an event
 /// about something else.
-pub fn event_about(xml: &str, file: &str) -> Option<u32> {
+pub(crate) fn event_about(xml: &str, file: &str) -> Option<u32> {
     let named = xml.to_lowercase().contains(&file.to_lowercase());
     let (_, rest) = xml.split_once("<EventID")?;
     let (id, _) = rest.split_once('>')?.1.split_once('<')?;
@@ -80,7 +80,7 @@ pub fn event_about(xml: &str, file: &str) -> Option<u32> {
 }
 
 /// The logs with their ids, for the message if no cause was found.
-pub fn where_to_look() -> String {
+pub(crate) fn where_to_look() -> String {
     let logs: Vec<String> = LOGS
         .iter()
         .map(|log| {

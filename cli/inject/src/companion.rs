@@ -5,7 +5,7 @@ use object::pe::{IMAGE_FILE_MACHINE_AMD64, IMAGE_FILE_MACHINE_ARM64, IMAGE_FILE_
 
 /// File name of the inject beside this one that records processes of `target`; `None` if this one
 /// does, or if none does. Both are `IMAGE_FILE_MACHINE_*`.
-pub fn inject_for(own: u16, target: u16) -> Option<&'static str> {
+pub(crate) fn inject_for(own: u16, target: u16) -> Option<&'static str> {
     match (own, target) {
         (IMAGE_FILE_MACHINE_AMD64 | IMAGE_FILE_MACHINE_ARM64, IMAGE_FILE_MACHINE_I386) => {
             Some("inject32.exe")
@@ -17,7 +17,7 @@ pub fn inject_for(own: u16, target: u16) -> Option<&'static str> {
 
 /// File names under which the agent of an inject built for `own` lies beside it, the usual one
 /// first.
-pub fn agent_names(own: u16) -> &'static [&'static str] {
+pub(crate) fn agent_names(own: u16) -> &'static [&'static str] {
     match own {
         IMAGE_FILE_MACHINE_I386 => &["agent32.dll", "agent.dll"],
         _ => &["agent.dll"],

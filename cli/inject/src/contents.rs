@@ -6,7 +6,7 @@ use stk_format::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, FILE_HEADER_LEN, File
 
 /// The summary of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Contents {
+pub(crate) struct Contents {
     /// Bytes of the file.
     pub bytes: u64,
     /// Samples in its whole blocks, idle ones included.
@@ -23,7 +23,7 @@ pub struct Contents {
 ///
 /// # Errors
 /// The system's error.
-pub fn read(file: &mut (impl Read + Seek)) -> io::Result<Option<Contents>> {
+pub(crate) fn read(file: &mut (impl Read + Seek)) -> io::Result<Option<Contents>> {
     let bytes = file.seek(SeekFrom::End(0))?;
     let mut head = [0; FILE_HEADER_LEN];
     if !read_at(file, 0, &mut head)? {

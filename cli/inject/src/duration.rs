@@ -4,7 +4,7 @@ use thiserror::Error;
 
 /// Why a text is not a duration.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub enum DurationError {
+pub(crate) enum DurationError {
     /// It has another syntax.
     #[error("'{0}' is no span of time: write 10 (seconds), 500ms, 10s, 1m30s or 2h")]
     NoSpan(String),
@@ -18,7 +18,7 @@ pub enum DurationError {
 ///
 /// # Errors
 /// When it is no such span, or does not fit 32 bits (49 days).
-pub fn parse_ms(text: &str) -> Result<u32, DurationError> {
+pub(crate) fn parse_ms(text: &str) -> Result<u32, DurationError> {
     let bad = || DurationError::NoSpan(text.to_owned());
     let mut rest = text.trim();
     if rest.is_empty() {
@@ -51,7 +51,7 @@ pub fn parse_ms(text: &str) -> Result<u32, DurationError> {
 }
 
 /// `ms` for people: `0.4 s`, `12.3 s`, `3 min 05 s`, `2 h 03 min`.
-pub fn show(ms: u64) -> String {
+pub(crate) fn show(ms: u64) -> String {
     let seconds = ms / 1000;
     match seconds {
         0..60 => format!("{}.{} s", seconds, ms % 1000 / 100),

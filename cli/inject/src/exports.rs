@@ -6,7 +6,7 @@ use crate::image::Image;
 const LOADERS: [&str; 2] = ["kernel32.dll", "kernelbase.dll"];
 
 /// Whether [`load_library`] may need the exports of a module with this name.
-pub fn is_loader(name: &str) -> bool {
+pub(crate) fn is_loader(name: &str) -> bool {
     LOADERS.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
@@ -15,7 +15,7 @@ pub fn is_loader(name: &str) -> bool {
 ///
 /// kernel32 lies at one address in most processes, not in all: a program linked with
 /// /LARGEADDRESSAWARE:NO has it below 2 GB, and if the usual address was in use it lies elsewhere.
-pub fn load_library<'a>(
+pub(crate) fn load_library<'a>(
     machine: u16,
     modules: impl Iterator<Item = (u64, &'a Image)> + Clone,
 ) -> Option<u64> {

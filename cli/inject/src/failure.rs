@@ -3,57 +3,57 @@
 use std::fmt;
 
 /// Exit code: success.
-pub const OK: i32 = 0;
+pub(crate) const OK: i32 = 0;
 /// Exit code: it failed.
-pub const FAILED: i32 = 1;
+pub(crate) const FAILED: i32 = 1;
 /// Exit code: the command line makes no sense.
-pub const USAGE: i32 = 2;
+pub(crate) const USAGE: i32 = 2;
 /// Exit code: the target was not found, is denied, or has the wrong architecture.
-pub const TARGET: i32 = 3;
+pub(crate) const TARGET: i32 = 3;
 /// Exit code: interrupted by Ctrl-C, the trace is finalised.
-pub const INTERRUPTED: i32 = 130;
+pub(crate) const INTERRUPTED: i32 = 130;
 /// Exit code in launch mode: inject itself failed.
-pub const LAUNCH_FAILED: i32 = 125;
+pub(crate) const LAUNCH_FAILED: i32 = 125;
 /// Exit code in launch mode: the program was found but could not be started.
-pub const LAUNCH_DENIED: i32 = 126;
+pub(crate) const LAUNCH_DENIED: i32 = 126;
 /// Exit code in launch mode: the program was not found.
-pub const LAUNCH_NOT_FOUND: i32 = 127;
+pub(crate) const LAUNCH_NOT_FOUND: i32 = 127;
 
 /// Why inject fails: one sentence for the user that also says what to do, and the exit code.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Failure {
+pub(crate) struct Failure {
     code: i32,
     text: String,
 }
 
 impl Failure {
     /// A failure that ends in exit code 1.
-    pub fn failed(text: impl Into<String>) -> Failure {
+    pub(crate) fn failed(text: impl Into<String>) -> Failure {
         Failure { code: FAILED, text: text.into() }
     }
 
     /// A failure of the command line (exit code 2).
-    pub fn usage(text: impl Into<String>) -> Failure {
+    pub(crate) fn usage(text: impl Into<String>) -> Failure {
         Failure { code: USAGE, text: text.into() }
     }
 
     /// The target is missing, denied or of the wrong kind (exit code 3).
-    pub fn target(text: impl Into<String>) -> Failure {
+    pub(crate) fn target(text: impl Into<String>) -> Failure {
         Failure { code: TARGET, text: text.into() }
     }
 
     /// A failure with an exit code of its own.
-    pub fn with_code(code: i32, text: impl Into<String>) -> Failure {
+    pub(crate) fn with_code(code: i32, text: impl Into<String>) -> Failure {
         Failure { code, text: text.into() }
     }
 
-    pub fn code(&self) -> i32 {
+    pub(crate) fn code(&self) -> i32 {
         self.code
     }
 
     /// The same failure in launch mode, where codes below 125 belong to the program.
     #[must_use]
-    pub fn in_launch(self) -> Failure {
+    pub(crate) fn in_launch(self) -> Failure {
         match self.code {
             LAUNCH_FAILED..=LAUNCH_NOT_FOUND | INTERRUPTED => self,
             _ => Failure { code: LAUNCH_FAILED, ..self },

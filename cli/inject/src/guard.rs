@@ -8,11 +8,11 @@ use stk_schema::guard::{FREE, GUARD_VERSION, GuardBoard, SAMPLERS, SamplerSlot, 
 
 /// Milliseconds after the end of a sampler and the watchdog before the guard acts. A process that
 /// is not held usually ends in less time. If it does not, resuming its thread does no harm.
-pub const GRACE_MS: u64 = 20;
+pub(crate) const GRACE_MS: u64 = 20;
 
 /// Whether one of the recorder's threads is alive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Life {
+pub(crate) enum Life {
     /// There is no such thread, or it cannot be watched.
     #[default]
     Absent,
@@ -22,7 +22,7 @@ pub enum Life {
 
 /// The recorder's threads at one moment, in a process that has not ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Look {
+pub(crate) struct Look {
     pub watchdog: Life,
     /// The samplers, in the board's order.
     pub samplers: [Life; SAMPLERS],
@@ -30,7 +30,7 @@ pub struct Look {
 
 /// For each slot, since when its sampler has been dead and whether the guard has acted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Guard {
+pub(crate) struct Guard {
     slots: [Slot; SAMPLERS],
 }
 
@@ -48,7 +48,7 @@ enum Slot {
 impl Guard {
     /// Takes the observation at `now_ms` (of any monotonic clock). Returns the slots whose words
     /// the caller must read and obey now. Each slot is returned once.
-    pub fn look(&mut self, now_ms: u64, look: &Look) -> Vec<usize> {
+    pub(crate) fn look(&mut self, now_ms: u64, look: &Look) -> Vec<usize> {
         let mut due = Vec::new();
         for (index, slot) in self.slots.iter_mut().enumerate() {
             let both_dead = look.watchdog == Life::Dead && look.samplers[index] == Life::Dead;
@@ -65,22 +65,17 @@ impl Guard {
         }
         due
     }
-
-    /// Whether a slot waits for its time, so that the next look should follow soon.
-    pub fn is_waiting(&self) -> bool {
-        self.slots.iter().any(|slot| matches!(slot, Slot::Dead(_)))
-    }
 }
 
 /// The thread that a dead sampler held or was about to hold, by its word. The guard must resume it.
 /// If the thread is not suspended, resuming it changes nothing.
-pub fn thread_to_resume(word: u64) -> Option<u32> {
+pub(crate) fn thread_to_resume(word: u64) -> Option<u32> {
     let word = SuspensionWord(word);
     (word.phase() != FREE && word.tid() != 0).then_some(word.tid())
 }
 
 /// The board in bytes read from another process; `None` if this guard does not know its form.
-pub fn board(bytes: &[u8; size_of::<GuardBoard>()]) -> Option<GuardBoard> {
+pub(crate) fn board(bytes: &[u8; size_of::<GuardBoard>()]) -> Option<GuardBoard> {
     let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
     let slot = |index: usize| {
@@ -99,7 +94,7 @@ pub fn board(bytes: &[u8; size_of::<GuardBoard>()]) -> Option<GuardBoard> {
 }
 
 /// Where the word of slot `index` lies in the board.
-pub fn word_offset(index: usize) -> u64 {
+pub(crate) fn word_offset(index: usize) -> u64 {
     (16 + 16 * index + 8) as u64
 }
 
@@ -120,10 +115,8 @@ mod tests {
     fn a_slot_is_due_once_20_ms_after_sampler_and_watchdog_were_found_dead() {
         let mut guard = Guard::default();
         assert_eq!(guard.look(1_000, &BOTH_DEAD), NONE);
-        assert!(guard.is_waiting());
         assert_eq!(guard.look(1_019, &BOTH_DEAD), NONE);
         assert_eq!(guard.look(1_020, &BOTH_DEAD), [0]);
-        assert!(!guard.is_waiting());
         for now in [1_021, 1_040, 5_000] {
             assert_eq!(guard.look(now, &BOTH_DEAD), NONE, "a thread is resumed once");
         }
@@ -144,7 +137,6 @@ mod tests {
             for now in 0..100 {
                 assert_eq!(guard.look(now, &other), NONE, "{other:?}");
             }
-            assert!(!guard.is_waiting());
         }
     }
 

@@ -11,7 +11,7 @@ use std::ops::Range;
 use stk_schema::{Arch, control};
 
 /// The agent's name in its export directory, whatever its file's name.
-pub const AGENT_NAME: &str = "agent.dll";
+pub(crate) const AGENT_NAME: &str = "agent.dll";
 
 /// A larger export directory is not read (kernelbase's has 100 KB).
 const MAX_EXPORTS: u32 = 4 << 20;
@@ -20,7 +20,7 @@ const HEADER_BYTES: usize = 4096;
 
 /// Headers and exports of an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Image {
+pub(crate) struct Image {
     /// `IMAGE_FILE_MACHINE_*`.
     pub machine: u16,
     /// Whether it is a DLL.
@@ -41,7 +41,7 @@ pub struct Image {
 
 /// PE header fields that identify an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ImageIdentity {
+pub(crate) struct ImageIdentity {
     pub time_date_stamp: u32,
     pub size_of_image: u32,
     pub check_sum: u32,
@@ -49,7 +49,7 @@ pub struct ImageIdentity {
 
 /// RVAs of the agent's functions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct AgentExports {
+pub(crate) struct AgentExports {
     /// `stk_agent_start`.
     pub start: u32,
     /// `stk_agent_stop`.
@@ -62,7 +62,7 @@ pub struct AgentExports {
 
 /// Why an image could not be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ImageError {
+pub(crate) enum ImageError {
     NotPe,
     /// The memory or file ends within a structure.
     Truncated,
@@ -84,7 +84,7 @@ impl Image {
     ///
     /// # Errors
     /// [`ImageError`] when the bytes are no PE image or end too early.
-    pub fn from_file(bytes: &[u8]) -> Result<Image, ImageError> {
+    pub(crate) fn from_file(bytes: &[u8]) -> Result<Image, ImageError> {
         match magic(bytes)? {
             pe::IMAGE_NT_OPTIONAL_HDR64_MAGIC => from_file::<pe::ImageNtHeaders64>(bytes),
             pe::IMAGE_NT_OPTIONAL_HDR32_MAGIC => from_file::<pe::ImageNtHeaders32>(bytes),
@@ -97,7 +97,7 @@ impl Image {
     ///
     /// # Errors
     /// [`ImageError`] when there is no image or its memory cannot be read.
-    pub fn from_memory(read: impl FnMut(u32, &mut [u8]) -> bool) -> Result<Image, ImageError> {
+    pub(crate) fn from_memory(read: impl FnMut(u32, &mut [u8]) -> bool) -> Result<Image, ImageError> {
         Image::from_memory_if(|_| true, read)
     }
 
@@ -107,7 +107,7 @@ impl Image {
     ///
     /// # Errors
     /// As [`Image::from_memory`].
-    pub fn from_memory_if(
+    pub(crate) fn from_memory_if(
         wanted: impl FnOnce(&str) -> bool,
         read: impl FnMut(u32, &mut [u8]) -> bool,
     ) -> Result<Image, ImageError> {
@@ -128,7 +128,7 @@ impl Image {
     }
 
     /// RVA of the export `name`.
-    pub fn export(&self, name: &str) -> Option<u32> {
+    pub(crate) fn export(&self, name: &str) -> Option<u32> {
         self.exports.iter().find(|(known, _)| known == name).map(|&(_, rva)| rva)
     }
 
@@ -136,7 +136,7 @@ impl Image {
     ///
     /// # Errors
     /// The name of a missing export.
-    pub fn agent_exports(&self) -> Result<AgentExports, &'static str> {
+    pub(crate) fn agent_exports(&self) -> Result<AgentExports, &'static str> {
         let find = |name| self.export(name).ok_or(name);
         Ok(AgentExports {
             start: find(control::EXPORT_START)?,
@@ -147,13 +147,13 @@ impl Image {
     }
 
     /// Whether this is an agent, of whatever build and file name.
-    pub fn is_agent(&self) -> bool {
+    pub(crate) fn is_agent(&self) -> bool {
         self.name.eq_ignore_ascii_case(AGENT_NAME) && self.agent_exports().is_ok()
     }
 }
 
 /// The architecture of an `IMAGE_FILE_MACHINE_*`, if stk knows it.
-pub fn arch(machine: u16) -> Option<Arch> {
+pub(crate) fn arch(machine: u16) -> Option<Arch> {
     match machine {
         pe::IMAGE_FILE_MACHINE_AMD64 => Some(Arch::X64),
         pe::IMAGE_FILE_MACHINE_ARM64 => Some(Arch::Arm64),
@@ -163,7 +163,7 @@ pub fn arch(machine: u16) -> Option<Arch> {
 }
 
 /// The usual name of an `IMAGE_FILE_MACHINE_*`, for messages.
-pub fn machine_name(machine: u16) -> String {
+pub(crate) fn machine_name(machine: u16) -> String {
     match arch(machine) {
         Some(arch) => arch.name().to_owned(),
         None => format!("machine type 0x{machine:04x}"),
@@ -171,7 +171,7 @@ pub fn machine_name(machine: u16) -> String {
 }
 
 /// The `IMAGE_FILE_MACHINE_*` that this inject was built for.
-pub const fn own_machine() -> u16 {
+pub(crate) const fn own_machine() -> u16 {
     if cfg!(target_arch = "x86_64") {
         pe::IMAGE_FILE_MACHINE_AMD64
     } else if cfg!(target_arch = "aarch64") {

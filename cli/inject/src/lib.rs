@@ -34,32 +34,33 @@
 //! * [`failure`]: errors with their exit codes.
 //!
 //! `windows` (on Windows only) holds everything that calls the system.
+#![cfg_attr(not(windows), allow(dead_code, unused_imports, reason = "only `windows` uses the rest"))]
 
-pub mod args;
-pub mod blocker;
-pub mod companion;
-pub mod complete;
-pub mod contents;
-pub mod doctor;
-pub mod duration;
-pub mod exports;
-pub mod failure;
-pub mod guard;
-pub mod image;
-pub mod list;
-pub mod messages;
-pub mod names;
-pub mod pattern;
-pub mod policy;
-pub mod refusal;
-pub mod runtime;
-pub mod sddl;
-pub mod status;
-pub mod symbol_path;
-pub mod trust;
-pub mod uuid;
+mod args;
+mod blocker;
+mod companion;
+mod complete;
+mod contents;
+mod doctor;
+mod duration;
+mod exports;
+mod failure;
+mod guard;
+mod image;
+mod list;
+mod messages;
+mod names;
+mod pattern;
+mod policy;
+mod refusal;
+mod runtime;
+mod sddl;
+mod status;
+mod symbol_path;
+mod trust;
+mod uuid;
 #[cfg(windows)]
-pub mod windows;
+mod windows;
 
 /// Runs inject with the process's own command line and returns its exit code.
 pub fn main() -> i32 {

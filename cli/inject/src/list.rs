@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use stk_schema::text::printable;
 
 /// Version of the JSON. It increases with a change that breaks readers.
-pub const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 /// One process.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct ProcessRow {
+pub(crate) struct ProcessRow {
     pub pid: u32,
     /// Program file name.
     pub name: String,
@@ -27,14 +27,14 @@ pub struct ProcessRow {
 }
 
 /// JSON: `{"version":1,"processes":[…]}`, one process a line.
-pub fn json(processes: &[ProcessRow]) -> String {
+pub(crate) fn json(processes: &[ProcessRow]) -> String {
     let lines: Vec<String> =
         processes.iter().filter_map(|process| serde_json::to_string(process).ok()).collect();
     format!("{{\"version\":{VERSION},\"processes\":[\n{}\n]}}\n", lines.join(",\n"))
 }
 
 /// A table with a heading, as wide as its contents.
-pub fn table(processes: &[ProcessRow]) -> String {
+pub(crate) fn table(processes: &[ProcessRow]) -> String {
     let mut name_width = "NAME".len();
     for process in processes {
         name_width = name_width.max(printable(&process.name).chars().count());

@@ -9,37 +9,37 @@ use std::path::Path;
 use stk_schema::text::printable;
 
 /// Prints one line.
-pub fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     eprintln!("{}", printable(text));
 }
 
 /// A process in a sentence: `app.exe (pid 4404)`.
-pub fn process(name: &str, pid: u32) -> String {
+pub(crate) fn process(name: &str, pid: u32) -> String {
     format!("{} (pid {pid})", printable(name))
 }
 
 /// A file's path in a sentence.
-pub fn file(path: &Path) -> String {
+pub(crate) fn file(path: &Path) -> String {
     printable(&path.to_string_lossy()).into_owned()
 }
 
 /// The message that a recording has begun.
-pub fn recording(process: &dyn Display, trace: &Path) -> String {
+pub(crate) fn recording(process: &dyn Display, trace: &Path) -> String {
     format!("recording {process} to {}", file(trace))
 }
 
 /// The closing line: the trace and its contents.
-pub fn trace(path: &Path, contents: &str) -> String {
+pub(crate) fn trace(path: &Path, contents: &str) -> String {
     format!("{}: {contents}", file(path))
 }
 
 /// The message that nothing could be added to a trace after its end.
-pub fn not_completed(trace: &Path, problem: &str) -> String {
+pub(crate) fn not_completed(trace: &Path, problem: &str) -> String {
     format!("inject: {} was not completed: {}", file(trace), printable(problem))
 }
 
 /// The message that a module has no unwind data.
-pub fn no_unwind_data(module: &str, reason: &str) -> String {
+pub(crate) fn no_unwind_data(module: &str, reason: &str) -> String {
     format!("no unwind data for {}: {}", printable(module), printable(reason))
 }
 

@@ -9,7 +9,7 @@ use stk_schema::mailbox::{
 
 /// The agent's current request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Request {
+pub(crate) struct Request {
     /// Load address of the runtime's module.
     pub runtime: u64,
     /// `RuntimeKind` as the number that the agent gave; it may be unknown here.
@@ -22,7 +22,7 @@ pub struct Request {
 
 /// The name of a piece of code.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Answer {
+pub(crate) struct Answer {
     /// First address of the code; 0 = not known.
     pub base: u64,
     /// Its length in bytes; 0 = not known.
@@ -32,7 +32,7 @@ pub struct Answer {
 
 /// The state in the head of a mailbox.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Head {
+pub(crate) enum Head {
     /// This inject does not know the mailbox's version.
     Unknown,
     /// There is no request.
@@ -41,7 +41,7 @@ pub enum Head {
 }
 
 /// Reads the head of a mailbox.
-pub fn head(bytes: &[u8; HEADER_BYTES]) -> Head {
+pub(crate) fn head(bytes: &[u8; HEADER_BYTES]) -> Head {
     let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let field = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
     let (size, version) = (u32_at(0) as usize, u32_at(4));
@@ -60,15 +60,15 @@ pub fn head(bytes: &[u8; HEADER_BYTES]) -> Head {
 }
 
 /// Offset of slot `index` in the mailbox, in bytes.
-pub fn slot_at(index: usize) -> usize {
+pub(crate) fn slot_at(index: usize) -> usize {
     HEADER_BYTES + index * size_of::<NameSlot>()
 }
 
 /// Offset of the host's part in a slot, in bytes.
-pub const ANSWER_AT: usize = std::mem::offset_of!(NameSlot, base);
+pub(crate) const ANSWER_AT: usize = std::mem::offset_of!(NameSlot, base);
 
 /// The host's part of a slot. `None`: the runtime has no name for the address.
-pub fn answer(answer: Option<&Answer>) -> Vec<u8> {
+pub(crate) fn answer(answer: Option<&Answer>) -> Vec<u8> {
     let Some(Answer { base, size, name }) = answer else {
         let mut bytes = vec![0; 16];
         bytes.extend(SLOT_NAMELESS.to_le_bytes());
@@ -85,7 +85,7 @@ pub fn answer(answer: Option<&Answer>) -> Vec<u8> {
 }
 
 /// `text` in at most `most` bytes; a text that was cut ends with `…`.
-pub fn cut(text: &str, most: usize) -> String {
+pub(crate) fn cut(text: &str, most: usize) -> String {
     const MARK: &str = "…";
     if text.len() <= most {
         return text.to_owned();
@@ -97,7 +97,7 @@ pub fn cut(text: &str, most: usize) -> String {
 /// A name as stk writes it, `Module!Namespace.Type.Method(signature)`, from the path of the module
 /// (empty if it has none) and the library's own text. The library's names of stubs end with their
 /// address, which is left out because the stack has it.
-pub fn full_name(module: &str, text: &str) -> String {
+pub(crate) fn full_name(module: &str, text: &str) -> String {
     let text: String = text.chars().filter(|char| !char.is_control()).collect();
     let text = match text.rsplit_once('@') {
         Some((stub, address))

@@ -5,11 +5,11 @@ use stk_schema::text::file_name;
 use thiserror::Error;
 
 /// The default of `-o`, in the current folder of inject.
-pub const DEFAULT: &str = "%n-%p-%t.stk";
+pub(crate) const DEFAULT: &str = "%n-%p-%t.stk";
 
 /// Why a pattern cannot be expanded.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub enum PatternError {
+pub(crate) enum PatternError {
     /// It has a placeholder other than the four.
     #[error(
         "'{placeholder}' in '{pattern}' is no placeholder: use %n (name), %p (pid), %t (time) or %% (a percent sign)"
@@ -23,7 +23,7 @@ pub enum PatternError {
 
 /// What the placeholders stand for.
 #[derive(Clone, Copy, Debug)]
-pub struct Values<'a> {
+pub(crate) struct Values<'a> {
     /// The program's file name without `.exe`.
     pub name: &'a str,
     pub pid: u32,
@@ -35,7 +35,7 @@ pub struct Values<'a> {
 ///
 /// # Errors
 /// When a placeholder is none of the four.
-pub fn expand(pattern: &OsStr, values: Values) -> Result<OsString, PatternError> {
+pub(crate) fn expand(pattern: &OsStr, values: Values) -> Result<OsString, PatternError> {
     let Some(pattern) = pattern.to_str() else {
         // Only a name with an unpaired surrogate gets here. It is used unchanged.
         return Ok(pattern.to_owned());
@@ -62,7 +62,7 @@ pub fn expand(pattern: &OsStr, values: Values) -> Result<OsString, PatternError>
 }
 
 /// The file name in `path` without a final `.exe`.
-pub fn program_name(path: &str) -> &str {
+pub(crate) fn program_name(path: &str) -> &str {
     let name = file_name(path);
     match name.len().checked_sub(4) {
         Some(stem)

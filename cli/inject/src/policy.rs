@@ -10,7 +10,7 @@ use crate::refusal::Refusal;
 
 /// The words of a process's policies. A word that the system does not know or return is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Policies {
+pub(crate) struct Policies {
     pub signature: u32,
     pub control_flow_guard: u32,
     pub shadow_stack: u32,
@@ -21,7 +21,7 @@ pub struct Policies {
 
 /// The properties of agent.dll that [`check`] needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct AgentTraits {
+pub(crate) struct AgentTraits {
     /// Built for shadow stacks (/CETCOMPAT).
     pub cet: bool,
     /// Built for Control Flow Guard (/guard:cf).
@@ -121,7 +121,7 @@ const RULES: [Rule; 10] = [
 ///
 /// # Errors
 /// The first policy that blocks it, by its name, and what to do about it.
-pub fn check(policies: &Policies, library: Option<&AgentTraits>) -> Result<(), Refusal> {
+pub(crate) fn check(policies: &Policies, library: Option<&AgentTraits>) -> Result<(), Refusal> {
     // The DLL is unknown, so assume the one that most policies admit.
     let best = AgentTraits { cet: true, guard_cf: true, remote: false, low_label: false };
     let library = library.unwrap_or(&best);

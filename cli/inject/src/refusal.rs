@@ -8,7 +8,7 @@ use object::pe::{IMAGE_FILE_MACHINE_AMD64, IMAGE_FILE_MACHINE_ARM64};
 /// Why a process cannot be recorded, and what to do about it: two clauses that follow the process's
 /// name in a sentence.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Refusal {
+pub(crate) struct Refusal {
     /// `runs as another user (LAB\anna)`.
     pub cause: String,
     /// `run inject as that user or as administrator`.
@@ -16,19 +16,19 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    pub fn new(cause: impl Into<String>, way_out: impl Into<String>) -> Refusal {
+    pub(crate) fn new(cause: impl Into<String>, way_out: impl Into<String>) -> Refusal {
         Refusal { cause: cause.into(), way_out: way_out.into() }
     }
 
     /// The sentence about `process`.
-    pub fn failure(&self, process: &str) -> Failure {
+    pub(crate) fn failure(&self, process: &str) -> Failure {
         Failure::target(format!("{process} {}: {}", self.cause, self.way_out))
     }
 }
 
 /// The machine types of a process and of its processor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Machine {
+pub(crate) struct Machine {
     /// `IMAGE_FILE_MACHINE_*` of the process.
     pub process: u16,
     /// `IMAGE_FILE_MACHINE_*` of the processor.
@@ -40,7 +40,7 @@ pub struct Machine {
 ///
 /// # Errors
 /// What does not fit.
-pub fn architecture(own: u16, machine: Machine, dll: Option<(&str, u16)>) -> Result<(), Refusal> {
+pub(crate) fn architecture(own: u16, machine: Machine, dll: Option<(&str, u16)>) -> Result<(), Refusal> {
     let process = image::machine_name(machine.process);
     if machine.native == IMAGE_FILE_MACHINE_ARM64 && machine.process != IMAGE_FILE_MACHINE_ARM64 {
         let cause = match machine.process {
@@ -75,7 +75,7 @@ pub fn architecture(own: u16, machine: Machine, dll: Option<(&str, u16)>) -> Res
 
 /// The access token of a process compared with this inject's.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Standing {
+pub(crate) struct Standing {
     /// It is a protected process (PP or PPL).
     pub protected: bool,
     /// Both run as the same user; `None` if its token cannot be read, which is so for another
@@ -95,7 +95,7 @@ pub struct Standing {
 ///
 /// # Errors
 /// Why not.
-pub fn standing(facts: &Standing) -> Result<(), Refusal> {
+pub(crate) fn standing(facts: &Standing) -> Result<(), Refusal> {
     if facts.protected {
         return Err(Refusal::new(
             "is a protected process: Windows lets no program into it, not even an administrator's",

@@ -34,7 +34,7 @@ const RUNTIME_INFO: &str = "DotNetRuntimeInfo";
 
 /// The index under which symbol servers and stores keep an image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Index {
+pub(crate) struct Index {
     pub time_date_stamp: u32,
     pub size_of_image: u32,
 }
@@ -47,7 +47,7 @@ impl fmt::Display for Index {
 
 /// The version in a runtime's file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FileVersion {
+pub(crate) struct FileVersion {
     /// Major, minor, build, revision.
     pub parts: [u32; 4],
     /// Marks a build that is not a released one: empty, `.dbg` or `.chk`.
@@ -63,7 +63,7 @@ impl fmt::Display for FileVersion {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Runtime {
+pub(crate) struct Runtime {
     /// `IMAGE_FILE_MACHINE_*`.
     pub machine: u16,
     pub kind: RuntimeKind,
@@ -82,7 +82,7 @@ impl Runtime {
     ///
     /// # Errors
     /// [`ImageError`] when there is no image.
-    pub fn read(
+    pub(crate) fn read(
         kind: RuntimeKind,
         mut read: impl FnMut(u32, &mut [u8]) -> bool,
     ) -> Result<Runtime, ImageError> {
@@ -109,7 +109,7 @@ impl Runtime {
     }
 
     /// A runtime of which only the kind and the machine type are known.
-    pub fn unread(kind: RuntimeKind, machine: u16) -> Runtime {
+    pub(crate) fn unread(kind: RuntimeKind, machine: u16) -> Runtime {
         Runtime { machine, kind, index: None, version: None, library: None }
     }
 
@@ -133,13 +133,13 @@ impl Runtime {
     }
 
     /// File name of its data access library.
-    pub fn library_name(&self) -> &'static str {
+    pub(crate) fn library_name(&self) -> &'static str {
         if self.kind == RuntimeKind::Framework { "mscordacwks.dll" } else { "mscordaccore.dll" }
     }
 
     /// The library's long name, by which symbol servers distinguish its builds: stem, architectures
     /// of debugger and program, version of the runtime. `None` if that is not known.
-    pub fn long_name(&self) -> Option<String> {
+    pub(crate) fn long_name(&self) -> Option<String> {
         let (arch, version) = (arch_name(self.machine)?, self.version?);
         let stem = self.library_name().trim_end_matches(".dll");
         Some(format!("{stem}_{arch}_{arch}_{version}.dll"))
@@ -225,7 +225,7 @@ fn resource(
 }
 
 /// Whether an image has an index.
-pub fn is_of(identity: image::ImageIdentity, index: Index) -> bool {
+pub(crate) fn is_of(identity: image::ImageIdentity, index: Index) -> bool {
     (identity.time_date_stamp, identity.size_of_image) == (index.time_date_stamp, index.size_of_image)
 }
 

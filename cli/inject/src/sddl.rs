@@ -20,12 +20,12 @@ const WRITING: u32 =
     0x2 | 0x4 | 0x10 | 0x40 | 0x100 | 0x1_0000 | 0x4_0000 | 0x8_0000 | 0x1000_0000 | 0x4000_0000;
 
 /// Whether only administrators (and the system) own and may write the object with this descriptor.
-pub fn only_administrators_write(sddl: &str) -> bool {
+pub(crate) fn only_administrators_write(sddl: &str) -> bool {
     only_trusted_write(sddl, None)
 }
 
 /// The same with one more user, by SID, who may own and write it.
-pub fn only_trusted_write(sddl: &str, user: Option<&str>) -> bool {
+pub(crate) fn only_trusted_write(sddl: &str, user: Option<&str>) -> bool {
     let Some(dacl) = part(sddl, "D:").filter(|dacl| !dacl.contains("NO_ACCESS_CONTROL")) else {
         return false;
     };
@@ -33,7 +33,7 @@ pub fn only_trusted_write(sddl: &str, user: Option<&str>) -> bool {
 }
 
 /// Whether administrators, the system or this user own the object with this descriptor.
-pub fn is_owned(sddl: &str, user: Option<&str>) -> bool {
+pub(crate) fn is_owned(sddl: &str, user: Option<&str>) -> bool {
     part(sddl, "O:").is_some_and(|owner| is_trusted(owner, user))
 }
 
@@ -44,7 +44,7 @@ fn is_trusted(sid: &str, user: Option<&str>) -> bool {
 }
 
 /// Whether it has a mandatory label of low or untrusted integrity.
-pub fn has_low_label(sddl: &str) -> bool {
+pub(crate) fn has_low_label(sddl: &str) -> bool {
     const LOW: [&str; 3] = ["LW", "S-1-16-4096", "S-1-16-0"];
     part(sddl, "S:").is_some_and(|sacl| {
         aces(sacl).any(|ace| ace.kind == "ML" && !ace.flags.contains("IO") && LOW.contains(&ace.trustee))

@@ -6,7 +6,7 @@ use stk_schema::control::AgentStatus;
 use stk_schema::text::printable;
 
 /// The status of an agent that has not reported yet.
-pub const BLANK: AgentStatus = AgentStatus {
+pub(crate) const BLANK: AgentStatus = AgentStatus {
     size: 0,
     version: 0,
     state: 0,
@@ -26,7 +26,7 @@ pub const BLANK: AgentStatus = AgentStatus {
 };
 
 /// `12.3 s   8 threads   12,345 samples   0 dropped   1.2 MB`.
-pub fn line(status: &AgentStatus) -> String {
+pub(crate) fn line(status: &AgentStatus) -> String {
     let threads = if status.threads == 1 { "thread" } else { "threads" };
     format!(
         "{:>8}   {} {threads}   {} samples   {} dropped   {}",
@@ -41,7 +41,7 @@ pub fn line(status: &AgentStatus) -> String {
 /// The trace's contents for the closing line: as [`line`], but with the numbers of the file itself.
 /// The last status read from the agent's memory is up to half a second old when the process has
 /// ended.
-pub fn closing(status: &AgentStatus, contents: Option<&Contents>) -> String {
+pub(crate) fn closing(status: &AgentStatus, contents: Option<&Contents>) -> String {
     let Some(contents) = contents else { return line(status).trim_start().to_owned() };
     let held = AgentStatus {
         samples: contents.samples,
@@ -54,13 +54,13 @@ pub fn closing(status: &AgentStatus, contents: Option<&Contents>) -> String {
 }
 
 /// The text of the agent's last failure. It lies in the target's memory, so it is made printable.
-pub fn message(status: &AgentStatus) -> String {
+pub(crate) fn message(status: &AgentStatus) -> String {
     let len = (status.message_len as usize).min(status.message.len());
     printable(&String::from_utf8_lossy(&status.message[..len])).into_owned()
 }
 
 /// `n` with a comma between groups of three digits.
-pub fn grouped(n: u64) -> String {
+pub(crate) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {
@@ -73,7 +73,7 @@ pub fn grouped(n: u64) -> String {
 }
 
 /// `n` bytes in decimal units: `812 B`, `1.2 kB`, `34.5 MB`.
-pub fn bytes(n: u64) -> String {
+pub(crate) fn bytes(n: u64) -> String {
     const UNITS: [&str; 4] = ["kB", "MB", "GB", "TB"];
     if n < 1000 {
         return format!("{n} B");

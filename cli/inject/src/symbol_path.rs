@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 /// A folder to look into.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
+pub(crate) struct Place {
     /// The folder, as it was written.
     pub folder: PathBuf,
     /// Whether the library may lie directly in it: a plain folder, not a store.
@@ -21,7 +21,7 @@ pub struct Place {
 
 /// The folders of a symbol path.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct SymbolPath {
+pub(crate) struct SymbolPath {
     /// Folders of this machine, in order.
     pub places: Vec<Place>,
     /// How many servers, shares and unnamed default stores are left out.
@@ -30,7 +30,7 @@ pub struct SymbolPath {
 
 /// A file to try.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Candidate {
+pub(crate) struct Candidate {
     pub path: PathBuf,
     /// Whether it lies under an index. Otherwise only its name indicates that it is the right one.
     pub indexed: bool,
@@ -40,7 +40,7 @@ pub struct Candidate {
 
 impl SymbolPath {
     /// Adds the elements of a path. `named`: the user gave it on the command line.
-    pub fn add(&mut self, text: &str, named: bool) {
+    pub(crate) fn add(&mut self, text: &str, named: bool) {
         for element in text.split(';').map(str::trim).filter(|element| !element.is_empty()) {
             let mut parts = element.split('*').map(str::trim);
             let first = parts.next().unwrap_or_default().to_ascii_lowercase();
@@ -65,7 +65,7 @@ impl SymbolPath {
     /// Files to try for the library of `runtime`, likeliest first in each place: directly in a
     /// plain folder, and in folders and stores under the library's names and both indices, with one
     /// or two tiers (`name\index\name`, `na\name\index\name`).
-    pub fn candidates(&self, runtime: &Runtime) -> Vec<Candidate> {
+    pub(crate) fn candidates(&self, runtime: &Runtime) -> Vec<Candidate> {
         let short = runtime.library_name();
         let long = runtime.long_name();
         let names = || [Some(short), long.as_deref()].into_iter().flatten();
@@ -88,7 +88,7 @@ impl SymbolPath {
 
     /// The end of the sentence "there is no X beside the runtime": what was searched, where, and
     /// what would help.
-    pub fn in_vain(&self, runtime: &Runtime) -> String {
+    pub(crate) fn in_vain(&self, runtime: &Runtime) -> String {
         let name = runtime.long_name().unwrap_or_else(|| runtime.library_name().to_owned());
         let index = runtime.index.map(|index| format!(" (index {index})")).unwrap_or_default();
         let left_out = match self.left_out {

@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 ///
 /// The bits come from the keys that std seeds from the system's random numbers for its hash maps:
 /// enough for an identity, which is no secret.
-pub fn random() -> [u8; 16] {
+pub(crate) fn random() -> [u8; 16] {
     let mut uuid = [0; 16];
     for (i, half) in uuid.chunks_exact_mut(8).enumerate() {
         let mut hasher = RandomState::new().build_hasher();

@@ -14,12 +14,12 @@ fn the_list_of_processes_opens_them_for_reading_alone_and_takes_no_privilege() {
     }
 
     let process = code("process.rs");
-    let limited = function(&process, "pub fn open_limited(");
+    let limited = function(&process, "pub(crate) fn open_limited(");
     assert_eq!(rights(limited), ["PROCESS_QUERY_LIMITED_INFORMATION"]);
-    let readable = function(&process, "pub fn open_to_read(");
+    let readable = function(&process, "pub(crate) fn open_to_read(");
     assert_eq!(rights(readable), ["PROCESS_QUERY_INFORMATION", "PROCESS_VM_READ", "PROCESS_SYNCHRONIZE"]);
     // What both rest on.
-    let open = function(&process, "pub fn open(pid: u32, rights: u32)");
+    let open = function(&process, "pub(crate) fn open(pid: u32, rights: u32)");
     assert!(open.contains("OpenProcess(rights, 0, pid)"), "{open}");
     for body in [limited, readable, open] {
         assert!(!body.contains("Privilege"), "{body}");
@@ -28,14 +28,14 @@ fn the_list_of_processes_opens_them_for_reading_alone_and_takes_no_privilege() {
     // try_open and the guard take the privilege where opening was denied; ps uses neither.
     assert_eq!(files_with("DebugPrivilege::enable()"), ["guard.rs", "process.rs"]);
     let taken = process.matches("DebugPrivilege::enable()").count();
-    let in_open = function(&process, "pub fn try_open(").matches("DebugPrivilege::enable()").count();
+    let in_open = function(&process, "pub(crate) fn try_open(").matches("DebugPrivilege::enable()").count();
     assert_eq!((taken, in_open), (1, 1));
 
     // What the list asks of others: what agents say, and what protects a process.
     let refusal = code("refusal.rs");
     assert!(!refusal.contains("Privilege") && !refusal.contains("OpenProcess("), "refusal.rs");
     let agent = code("agent.rs");
-    for name in ["pub fn state(", "fn among(", "pub fn status(", "pub fn read_status("] {
+    for name in ["pub(crate) fn state(", "fn among(", "pub(crate) fn status(", "pub(crate) fn read_status("] {
         let body = function(&agent, name);
         for way in [".write(", "open", "remote", "Privilege"] {
             assert!(!body.contains(way), "{name} has {way}");

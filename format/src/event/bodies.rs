@@ -96,7 +96,7 @@ macro_rules! bodies {
         }
 
         #[cfg(test)]
-        pub const $rows: &[(u64, &str, &[(&str, &str)])] =
+        pub(crate) const $rows: &[(u64, &str, &[(&str, &str)])] =
             &[$(($kind, stringify!($kind), &[$((stringify!($field), stringify!($codec))),*])),*];
     };
 }
@@ -205,7 +205,7 @@ macro_rules! record {
         }
 
         #[cfg(test)]
-        pub const $row: &[(&str, &str)] = &[$((stringify!($field), stringify!($codec))),*];
+        pub(crate) const $row: &[(&str, &str)] = &[$((stringify!($field), stringify!($codec))),*];
     };
 }
 

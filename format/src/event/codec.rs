@@ -10,7 +10,7 @@ use stk_schema::identity::ContentHash;
 use stk_schema::limits;
 
 /// The times that a body's times are relative to.
-pub struct Times {
+pub(super) struct Times {
     /// The block's first time.
     pub base: Ticks,
     /// The last time that was put or read in this body.
@@ -18,13 +18,13 @@ pub struct Times {
 }
 
 impl Times {
-    pub fn new(base: Ticks) -> Times {
+    pub(super) fn new(base: Ticks) -> Times {
         Times { base, last: base }
     }
 }
 
 /// How a field of type `T` is stored.
-pub trait Codec<'a, T> {
+pub(super) trait Codec<'a, T> {
     fn put(value: &T, times: &mut Times, out: &mut impl Sink) -> Result<(), NoRoom>;
 
     fn read(c: &mut Cursor<'a>, times: &mut Times) -> Result<T, Malformed>;
@@ -41,10 +41,10 @@ pub trait Codec<'a, T> {
 }
 
 /// An unsigned LEB128 number.
-pub struct Varint;
+pub(super) struct Varint;
 
 /// A type that a [`Varint`] can hold.
-pub trait Number: Sized {
+pub(super) trait Number: Sized {
     fn to_u64(&self) -> u64;
     fn from_varint(c: &mut Cursor) -> Result<Self, Malformed>;
 }
@@ -122,7 +122,7 @@ impl<T: Number> Codec<'_, T> for Varint {
 }
 
 /// A time: `signed`, relative to the block's first time.
-pub struct Time;
+pub(super) struct Time;
 
 impl Codec<'_, Ticks> for Time {
     #[inline]
@@ -143,7 +143,7 @@ impl Codec<'_, Ticks> for Time {
 }
 
 /// A time: a varint, ticks after the time before it in the same body.
-pub struct Span;
+pub(super) struct Span;
 
 impl Codec<'_, Ticks> for Span {
     #[inline]
@@ -165,14 +165,14 @@ impl Codec<'_, Ticks> for Span {
 }
 
 /// A length of at most `MAX` and that many bytes.
-pub struct Counted<const MAX: usize>;
+pub(super) struct Counted<const MAX: usize>;
 
 /// A path, name or text.
-pub type Name = Counted<{ limits::MAX_NAME }>;
+pub(super) type Name = Counted<{ limits::MAX_NAME }>;
 /// Bytes whose length only the block limits.
-pub type Bytes = Counted<{ usize::MAX }>;
+pub(super) type Bytes = Counted<{ usize::MAX }>;
 /// A piece of a BLOB.
-pub type Piece = Counted<{ limits::MAX_BLOB_CHUNK }>;
+pub(super) type Piece = Counted<{ limits::MAX_BLOB_CHUNK }>;
 
 impl<'a, const MAX: usize> Codec<'a, &'a [u8]> for Counted<MAX> {
     #[inline]
@@ -191,7 +191,7 @@ impl<'a, const MAX: usize> Codec<'a, &'a [u8]> for Counted<MAX> {
 }
 
 /// The body's remaining bytes.
-pub struct Rest;
+pub(super) struct Rest;
 
 impl<'a> Codec<'a, &'a [u8]> for Rest {
     #[inline]
@@ -206,7 +206,7 @@ impl<'a> Codec<'a, &'a [u8]> for Rest {
 }
 
 /// The 16 bytes of a content hash.
-pub struct Hash;
+pub(super) struct Hash;
 
 impl Codec<'_, ContentHash> for Hash {
     #[inline]
@@ -221,7 +221,7 @@ impl Codec<'_, ContentHash> for Hash {
 }
 
 /// The 16 bytes of a UUID or GUID.
-pub struct Uuid;
+pub(super) struct Uuid;
 
 impl Codec<'_, [u8; 16]> for Uuid {
     #[inline]
@@ -236,7 +236,7 @@ impl Codec<'_, [u8; 16]> for Uuid {
 }
 
 /// Four bytes, little-endian.
-pub struct U32;
+pub(super) struct U32;
 
 impl Codec<'_, u32> for U32 {
     #[inline]
@@ -251,10 +251,10 @@ impl Codec<'_, u32> for U32 {
 }
 
 /// A count, then as many elements.
-pub struct List;
+pub(super) struct List;
 
 /// A type that a [`List`] can hold. `before` is the element before, `None` for the first.
-pub trait Element<'a>: Sized {
+pub(super) trait Element<'a>: Sized {
     /// Most elements of one list.
     const MOST: usize = usize::MAX;
     /// The error for a list with more elements.
@@ -290,7 +290,11 @@ impl<'a, T: Element<'a>> Codec<'a, Vec<T>> for List {
 }
 
 /// The stored form of a [`List`].
-pub fn put_list<'a, T: Element<'a>>(list: &[T], base: Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {
+pub(super) fn put_list<'a, T: Element<'a>>(
+    list: &[T],
+    base: Ticks,
+    out: &mut impl Sink,
+) -> Result<(), NoRoom> {
     out.varint(list.len() as u64)?;
     let mut before = None;
     for element in list {
@@ -301,7 +305,7 @@ pub fn put_list<'a, T: Element<'a>>(list: &[T], base: Ticks, out: &mut impl Sink
 }
 
 /// A value that is stored as its type's number, its body's length and its body.
-pub trait Body<'a>: Sized {
+pub(super) trait Body<'a>: Sized {
     /// The number of its type.
     fn kind(&self) -> u64;
 

@@ -84,13 +84,13 @@ pub(crate) struct Split<'a> {
 
 #[cfg(feature = "std")]
 impl<'a> Split<'a> {
-    pub fn new(payload: &'a [u8]) -> Self {
+    pub(crate) fn new(payload: &'a [u8]) -> Self {
         Split { cursor: Cursor::new(payload) }
     }
 
     /// The next event.
     #[inline]
-    pub fn next(&mut self) -> Result<Option<Stored<'a>>, Malformed> {
+    pub(crate) fn next(&mut self) -> Result<Option<Stored<'a>>, Malformed> {
         if self.cursor.is_empty() {
             return Ok(None);
         }

@@ -187,7 +187,7 @@ const PAGE: usize = 4096;
 const LEAST_IMAGE: usize = 16 << 10;
 
 impl Slots {
-    pub fn new(budget: ImageBudget) -> Slots {
+    pub(crate) fn new(budget: ImageBudget) -> Slots {
         Slots {
             slots: Vec::new(),
             live: 0,

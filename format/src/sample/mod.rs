@@ -38,29 +38,29 @@ pub const MAX_IMAGE_WORDS: usize = 2 * limits::MAX_SAMPLE_WORDS;
 /// Bits of a SAMPLE's flags; `format/SPEC.md` gives the order of the fields that they announce.
 pub(crate) mod flag {
     /// Passes that found the thread as in its previous sample of this block.
-    pub const SAME: u64 = 1;
+    pub(crate) const SAME: u64 = 1;
     /// Image and registers start from zero.
-    pub const KEYFRAME: u64 = 1 << 1;
+    pub(crate) const KEYFRAME: u64 = 1 << 1;
     /// Run state: two bits.
-    pub const STATE_SHIFT: u32 = 2;
+    pub(crate) const STATE_SHIFT: u32 = 2;
     #[cfg(feature = "std")]
-    pub const STATE: u64 = 3 << STATE_SHIFT;
+    pub(crate) const STATE: u64 = 3 << STATE_SHIFT;
     /// Code bytes at the instruction pointer follow.
-    pub const CODE: u64 = 1 << 4;
+    pub(crate) const CODE: u64 = 1 << 4;
     /// A CPU delta follows.
-    pub const CPU: u64 = 1 << 5;
+    pub(crate) const CPU: u64 = 1 << 5;
     /// The captured words end below the stack base.
-    pub const TRUNCATED: u64 = 1 << 6;
+    pub(crate) const TRUNCATED: u64 = 1 << 6;
     /// A tag follows, because the program requested the sample.
-    pub const TRIGGERED: u64 = 1 << 7;
+    pub(crate) const TRIGGERED: u64 = 1 << 7;
     /// The unwind tables of the module at the instruction pointer were not recorded yet.
-    pub const TABLES_PENDING: u64 = 1 << 8;
+    pub(crate) const TABLES_PENDING: u64 = 1 << 8;
     /// The answer to CONTEXT_EXCEPTION_REQUEST follows.
-    pub const CONTEXT_REPLY: u64 = 1 << 9;
+    pub(crate) const CONTEXT_REPLY: u64 = 1 << 9;
     /// Address ranges beside the main stack follow.
-    pub const EXTRA: u64 = 1 << 10;
+    pub(crate) const EXTRA: u64 = 1 << 10;
     /// The stack is not the thread's own, and its base is unknown.
-    pub const FOREIGN: u64 = 1 << 11;
+    pub(crate) const FOREIGN: u64 = 1 << 11;
 }
 
 /// The most words that the image of a foreign stack spans. If a thread switches between such stacks

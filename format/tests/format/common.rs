@@ -13,7 +13,7 @@ use stk_schema::{Arch, Os, Ticks};
 
 /// One step of the recorder.
 #[derive(Clone, Debug)]
-pub enum Op {
+pub(crate) enum Op {
     /// The thread ran: some words differ, the stack pointer may have moved.
     Change { thread: usize, seed: u64, depth: usize },
     /// The thread ran and only the highest `kept` words were captured (less if the stack is
@@ -33,7 +33,7 @@ pub enum Op {
 
 /// The state of one thread in one pass.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Seen {
+pub(crate) struct Seen {
     pub time: u64,
     pub registers: Vec<u64>,
     pub stack_base: u64,
@@ -46,14 +46,14 @@ pub struct Seen {
 }
 
 /// A trace and the passes that are in it, per thread.
-pub struct Played {
+pub(crate) struct Played {
     pub file: Vec<u8>,
     pub passes: HashMap<u64, Vec<Seen>>,
 }
 
 const THREADS: usize = 3;
 
-pub fn ops(max: usize) -> impl Strategy<Value = Vec<Op>> {
+pub(crate) fn ops(max: usize) -> impl Strategy<Value = Vec<Op>> {
     let thread = 0..THREADS;
     let op = prop_oneof![
         8 => (thread.clone(), any::<u64>(), 0..300usize)
@@ -84,7 +84,7 @@ struct Live {
 }
 
 /// Records `ops` with block buffers of `capacity` bytes.
-pub fn play(ops: &[Op], capacity: usize) -> Played {
+pub(crate) fn play(ops: &[Op], capacity: usize) -> Played {
     let header = FileHeader::new(Arch::X64, Os::Windows, [7; 16], 1000);
     let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
     let mut encoder = SampleEncoder::new();
@@ -266,7 +266,7 @@ fn cut(
 }
 
 /// Reads the trace and compares it with what was recorded.
-pub fn read_back(played: &Played, cpu: bool) -> Result<(), TestCaseError> {
+pub(crate) fn read_back(played: &Played, cpu: bool) -> Result<(), TestCaseError> {
     let trace = Trace::open(&played.file).unwrap();
     prop_assert_eq!(trace.damage(), []);
     prop_assert!(trace.is_complete() && trace.is_indexed());

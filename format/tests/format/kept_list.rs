@@ -7,10 +7,10 @@ use stk_schema::event::*;
 use stk_schema::identity::{CodeView, ContentHash, Identity, PeIdentity};
 
 /// Bytes of the BLOB.
-pub const BLOB: &[u8] = b"the bytes of an exception directory, as far as this trace is concerned";
+pub(crate) const BLOB: &[u8] = b"the bytes of an exception directory, as far as this trace is concerned";
 
 /// Events outside SAMPLES blocks: kind of block, its first time, events.
-pub fn blocks() -> Vec<(BlockKind, u64, Vec<Event<'static>>)> {
+pub(crate) fn blocks() -> Vec<(BlockKind, u64, Vec<Event<'static>>)> {
     vec![
         (
             BlockKind::Blob,
@@ -29,7 +29,7 @@ pub fn blocks() -> Vec<(BlockKind, u64, Vec<Event<'static>>)> {
 }
 
 /// The address of [`BLOB`].
-pub fn blob_hash() -> ContentHash {
+pub(crate) fn blob_hash() -> ContentHash {
     stk_format::blob::content_hash(BLOB)
 }
 
@@ -112,7 +112,7 @@ fn code_and_runtimes() -> Vec<Event<'static>> {
 }
 
 /// Events that belong to samples, in the second SAMPLES block.
-pub fn beside_samples() -> Vec<Event<'static>> {
+pub(crate) fn beside_samples() -> Vec<Event<'static>> {
     vec![
         Event::SampleIps(SampleIps { thread: 5, time: Ticks(210), ips: vec![0x1000, 0x2000, 0x0fff] }),
         Event::CheckWalk(CheckWalk { thread: 5, time: Ticks(211), flags: 2, frames: vec![(1, 2), (3, 1)] }),
@@ -131,7 +131,7 @@ pub fn beside_samples() -> Vec<Event<'static>> {
 }
 
 /// Registers of the samples: rip and rsp, the rest by number.
-pub fn registers(rip: u64, rsp: u64) -> Vec<u64> {
+pub(crate) fn registers(rip: u64, rsp: u64) -> Vec<u64> {
     let mut registers: Vec<u64> = (0..17).map(|i| i * 0x1_0001).collect();
     registers[..2].copy_from_slice(&[rip, rsp]);
     registers

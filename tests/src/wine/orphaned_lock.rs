@@ -15,7 +15,7 @@ const LOOKS: u32 = 5;
 const LOOP: u64 = 32;
 
 /// Whether the Linux process `pid` has only one thread left, which spins in Wine's ntdll.dll.
-pub fn is_left_spinning(pid: u32) -> bool {
+pub(super) fn is_left_spinning(pid: u32) -> bool {
     let mut places = Vec::new();
     for _ in 0..LOOKS {
         match spinning_in_ntdll(pid) {

@@ -10,7 +10,7 @@ use super::{pointer_at, u32_at};
 use crate::record::image::Memory;
 
 /// Name of the exported variable.
-pub const EXPORT: &[u8] = b"DotNetRuntimeContractDescriptor";
+pub(crate) const EXPORT: &[u8] = b"DotNetRuntimeContractDescriptor";
 
 /// `DNCCDAC` and a zero, in memory order.
 const MAGIC: [u8; 8] = *b"DNCCDAC\0";
@@ -23,7 +23,7 @@ const MAX_POINTERS: u32 = 16_384;
 
 /// A descriptor, read from memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Descriptor {
+pub(crate) struct Descriptor {
     /// Bytes of a pointer.
     pub width: usize,
     pub json: Vec<u8>,
@@ -33,7 +33,7 @@ pub struct Descriptor {
 
 impl Descriptor {
     /// Reads the descriptor at `address`; `None` if there is no complete one.
-    pub fn read(memory: &impl Memory, address: u64) -> Option<Descriptor> {
+    pub(crate) fn read(memory: &impl Memory, address: u64) -> Option<Descriptor> {
         let mut head = [0; 16];
         if !memory.read(address, &mut head) || head[..8] != MAGIC {
             return None;
@@ -63,12 +63,12 @@ impl Descriptor {
     }
 
     /// `pointer_data` as RUNTIME_INFO stores it.
-    pub fn pointer_bytes(&self) -> Vec<u8> {
+    pub(crate) fn pointer_bytes(&self) -> Vec<u8> {
         self.pointer_data.iter().flat_map(|value| value.to_le_bytes()).collect()
     }
 
     /// Offset of the field `field` in the structure `type_name`.
-    pub fn offset(&self, type_name: &str, field: &str) -> Option<usize> {
+    pub(crate) fn offset(&self, type_name: &str, field: &str) -> Option<usize> {
         let value = Value::parse(&self.json)?.member("types")?.member(type_name)?.member(field)?;
         // `offset` or `[offset, type]`
         let offset = value.integer().or_else(|| value.element(0)?.integer())?;
@@ -76,13 +76,13 @@ impl Descriptor {
     }
 
     /// Value of a global that is a number.
-    pub fn number(&self, global: &str) -> Option<u64> {
+    pub(crate) fn number(&self, global: &str) -> Option<u64> {
         let value = Value::parse(&self.json)?.member("globals")?.member(global)?;
         value.integer().or_else(|| value.element(0)?.integer())
     }
 
     /// Value of a global that is an address: `[[index], type]`.
-    pub fn address(&self, global: &str) -> Option<u64> {
+    pub(crate) fn address(&self, global: &str) -> Option<u64> {
         let value = Value::parse(&self.json)?.member("globals")?.member(global)?;
         let index = value.element(0).and_then(|index| index.element(0)).or_else(|| value.element(0))?;
         self.pointer_data.get(usize::try_from(index.integer()?).ok()?).copied()

@@ -8,7 +8,7 @@
 use alloc::vec::Vec;
 
 /// Bytes of a header.
-pub const HEADER: usize = 20;
+pub(crate) const HEADER: usize = 20;
 const MAGIC: &[u8; 14] = b"DOTNET_IPC_V1\0";
 
 const SET_EVENT_PIPE: u8 = 2;
@@ -29,7 +29,7 @@ const PROVIDER: &str = "stk";
 
 /// A request to the runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Request {
+pub(crate) enum Request {
     /// Starts a session that lists, at its end, the events of `RUNDOWN` (.NET 9 and later).
     CollectTracing4,
     /// Starts a session that lists, at its end, all events of a rundown (.NET Core 3.0 and later).
@@ -45,7 +45,7 @@ pub enum Request {
 
 impl Request {
     /// The request's bytes.
-    pub fn message(&self) -> Vec<u8> {
+    pub(crate) fn message(&self) -> Vec<u8> {
         let (set, command) = match self {
             Request::CollectTracing4 => (SET_EVENT_PIPE, 5),
             Request::CollectTracing2 => (SET_EVENT_PIPE, 3),
@@ -81,7 +81,7 @@ impl Request {
 
 /// Why a request failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// The runtime's error code; see [`UNKNOWN_COMMAND`].
     Code(u32),
     /// The reply is no message of this protocol.
@@ -89,10 +89,10 @@ pub enum Refusal {
 }
 
 /// The error code for a command that this version of the runtime does not have.
-pub const UNKNOWN_COMMAND: u32 = 0x8013_1385;
+pub(crate) const UNKNOWN_COMMAND: u32 = 0x8013_1385;
 
 /// Length of the payload that follows this header.
-pub fn payload_len(header: &[u8; HEADER]) -> Result<usize, Refusal> {
+pub(crate) fn payload_len(header: &[u8; HEADER]) -> Result<usize, Refusal> {
     let size = usize::from(u16::from_le_bytes([header[14], header[15]]));
     if header[..14] != *MAGIC || header[16] != SET_SERVER || size < HEADER {
         return Err(Refusal::Garbled);
@@ -101,7 +101,7 @@ pub fn payload_len(header: &[u8; HEADER]) -> Result<usize, Refusal> {
 }
 
 /// The payload of a reply, unless it is an error.
-pub fn reply<'a>(header: &[u8; HEADER], payload: &'a [u8]) -> Result<&'a [u8], Refusal> {
+pub(crate) fn reply<'a>(header: &[u8; HEADER], payload: &'a [u8]) -> Result<&'a [u8], Refusal> {
     match header[17] {
         0 => Ok(payload),
         0xff => Err(Refusal::Code(super::u32_at(payload, 0).ok_or(Refusal::Garbled)?)),
@@ -110,13 +110,13 @@ pub fn reply<'a>(header: &[u8; HEADER], payload: &'a [u8]) -> Result<&'a [u8], R
 }
 
 /// The session id in the reply to a request that started a session.
-pub fn session(payload: &[u8]) -> Result<u64, Refusal> {
+pub(crate) fn session(payload: &[u8]) -> Result<u64, Refusal> {
     super::pointer_at(payload, 0, 8).ok_or(Refusal::Garbled)
 }
 
 /// The runtime's version in the reply to [`Request::ProcessInfo2`]: the last of its texts (process
 /// id, runtime cookie, then command line, operating system, architecture, entry assembly, version).
-pub fn version(payload: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn version(payload: &[u8]) -> Option<Vec<u8>> {
     let mut rest = payload.get(8 + 16..)?;
     let mut last = Vec::new();
     for _ in 0..5 {

@@ -4,17 +4,17 @@
 
 /// The text of one value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Value<'a>(&'a [u8]);
+pub(crate) struct Value<'a>(&'a [u8]);
 
 impl<'a> Value<'a> {
     /// The value at the start of `text`.
-    pub fn parse(text: &'a [u8]) -> Option<Value<'a>> {
+    pub(crate) fn parse(text: &'a [u8]) -> Option<Value<'a>> {
         let text = text.trim_ascii_start();
         Some(Value(text.get(..value_len(text)?)?))
     }
 
     /// The member `key` of an object. Keys with escapes are not found.
-    pub fn member(&self, key: &str) -> Option<Value<'a>> {
+    pub(crate) fn member(&self, key: &str) -> Option<Value<'a>> {
         let mut rest = self.0.strip_prefix(b"{")?.trim_ascii_start();
         while rest.first() == Some(&b'"') {
             let len = string_len(rest)?;
@@ -30,7 +30,7 @@ impl<'a> Value<'a> {
     }
 
     /// The element `index` of an array.
-    pub fn element(&self, index: usize) -> Option<Value<'a>> {
+    pub(crate) fn element(&self, index: usize) -> Option<Value<'a>> {
         let mut rest = self.0.strip_prefix(b"[")?.trim_ascii_start();
         for _ in 0..index {
             rest = next(rest, value_len(rest)?)?;
@@ -40,7 +40,7 @@ impl<'a> Value<'a> {
     }
 
     /// An integer: a number, or a string that holds one, decimal or as `0x…`.
-    pub fn integer(&self) -> Option<u64> {
+    pub(crate) fn integer(&self) -> Option<u64> {
         let text = self.0.strip_prefix(b"\"").and_then(|text| text.strip_suffix(b"\"")).unwrap_or(self.0);
         let text = core::str::from_utf8(text).ok()?;
         match text.strip_prefix("0x") {

@@ -14,13 +14,13 @@
 //! Everything is read through [`Memory`](super::image::Memory), whose reads fail instead of
 //! faulting. Every size that is read from memory is bounded.
 
-pub mod descriptor;
-pub mod ipc;
-pub mod json;
-pub mod names;
-pub mod runtime;
-pub mod schedule;
-pub mod threads;
+pub(crate) mod descriptor;
+pub(crate) mod ipc;
+pub(crate) mod json;
+pub(crate) mod names;
+pub(crate) mod runtime;
+pub(crate) mod schedule;
+pub(crate) mod threads;
 
 /// A pointer of `width` (4 or 8) bytes at `at`.
 fn pointer_at(bytes: &[u8], at: usize, width: usize) -> Option<u64> {

@@ -23,7 +23,7 @@ const MAX_VERSION: u32 = 64 << 10;
 const MAX_TEXT: usize = 256;
 
 /// The kind of runtime that the module `path` with these headers is; `None` if it is none.
-pub fn kind_of(path: &[u8], image: &Image, memory: &impl Memory) -> Option<RuntimeKind> {
+pub(crate) fn kind_of(path: &[u8], image: &Image, memory: &impl Memory) -> Option<RuntimeKind> {
     let name = path.rsplit(|&byte| byte == b'\\' || byte == b'/').next()?;
     let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
     if is(b"coreclr.dll") {
@@ -37,14 +37,19 @@ pub fn kind_of(path: &[u8], image: &Image, memory: &impl Memory) -> Option<Runti
 }
 
 /// Whether this kind of runtime has a diagnostics pipe.
-pub fn has_pipe(kind: RuntimeKind) -> bool {
+pub(crate) fn has_pipe(kind: RuntimeKind) -> bool {
     kind != RuntimeKind::Framework
 }
 
 /// The version of the runtime at `path`. If its folder's name is a version
 /// (`…\\Microsoft.NETCore.App\\3.1.2\\coreclr.dll`), that counts, because the file's resources
 /// hold a number of their own; otherwise the version in its resources.
-pub fn version(kind: RuntimeKind, path: &[u8], image: &Image, memory: &impl Memory) -> Option<Vec<u8>> {
+pub(crate) fn version(
+    kind: RuntimeKind,
+    path: &[u8],
+    image: &Image,
+    memory: &impl Memory,
+) -> Option<Vec<u8>> {
     match (kind, folder_version(path)) {
         (RuntimeKind::Core, Some(version)) => Some(version.to_vec()),
         // A single-file host's resources hold the program's version.

@@ -15,7 +15,7 @@ const YOUNG_MS: u64 = 10_000;
 
 /// Decides when the runtime is asked next.
 #[derive(Debug)]
-pub struct Schedule {
+pub(crate) struct Schedule {
     ticks_per_ms: u64,
     /// When the runtime was found.
     found: Ticks,
@@ -27,30 +27,30 @@ pub struct Schedule {
 
 impl Schedule {
     /// For a runtime that was found at `now`: it is to be asked at once.
-    pub fn new(now: Ticks, ticks_per_ms: u64) -> Schedule {
+    pub(crate) fn new(now: Ticks, ticks_per_ms: u64) -> Schedule {
         Schedule { ticks_per_ms, found: now, next: now, seen: None }
     }
 
     /// Whether to ask now, with `seen` different addresses of dynamic code seen so far.
-    pub fn is_due(&self, now: Ticks, seen: u64) -> bool {
+    pub(crate) fn is_due(&self, now: Ticks, seen: u64) -> bool {
         now >= self.next && self.seen != Some(seen)
     }
 
     /// Milliseconds until it is worth looking again.
-    pub fn wait_ms(&self, now: Ticks) -> u64 {
+    pub(crate) fn wait_ms(&self, now: Ticks) -> u64 {
         let left = self.next.saturating_sub(now).0.div_ceil(self.ticks_per_ms);
         // Due, but nothing new was seen: that is looked at a few times a second.
         if left == 0 { RETRY_MS } else { left }
     }
 
     /// A rundown that began when `seen` addresses had been seen ended at `now`.
-    pub fn answered(&mut self, now: Ticks, seen: u64) {
+    pub(crate) fn answered(&mut self, now: Ticks, seen: u64) {
         self.seen = Some(seen);
         self.next = now + Ticks(AGAIN_MS * self.ticks_per_ms);
     }
 
     /// It could not be asked.
-    pub fn failed(&mut self, now: Ticks) {
+    pub(crate) fn failed(&mut self, now: Ticks) {
         let young = now.saturating_sub(self.found).0 < YOUNG_MS * self.ticks_per_ms;
         let pause = if young { RETRY_MS } else { RETRY_LATER_MS };
         self.next = now + Ticks(pause * self.ticks_per_ms);

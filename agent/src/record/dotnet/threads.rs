@@ -25,11 +25,11 @@ const MAX_SPAN: usize = 2048;
 /// Most Frames of a chain that are searched for memory outside the stack.
 const MAX_FRAMES: usize = 256;
 /// Bytes of an x64 CONTEXT.
-pub const CONTEXT_BYTES: usize = 1232;
+pub(crate) const CONTEXT_BYTES: usize = 1232;
 
 /// The runtime's fields that belong to a sample of a managed thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ManagedState {
+pub(crate) struct ManagedState {
     /// Address of the Thread object.
     pub address: u64,
     /// Thread::State.
@@ -44,7 +44,7 @@ pub struct ManagedState {
 
 /// Offsets of the fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Layout {
+pub(crate) struct Layout {
     width: usize,
     os_id: usize,
     state: usize,
@@ -65,7 +65,7 @@ pub struct Layout {
 
 impl Layout {
     /// The layout in `descriptor`; `None` if it lacks a field.
-    pub fn new(descriptor: &Descriptor) -> Option<Layout> {
+    pub(crate) fn new(descriptor: &Descriptor) -> Option<Layout> {
         let field = |name| descriptor.offset("Thread", name);
         let mut layout = Layout {
             width: descriptor.width,
@@ -97,7 +97,7 @@ impl Layout {
 
     /// The live threads: pairs of the system's thread id and the Thread object's address. The list
     /// may change while it is read; a walk that fails returns what it found so far.
-    pub fn threads(&self, memory: &impl Memory) -> Vec<(u32, u64)> {
+    pub(crate) fn threads(&self, memory: &impl Memory) -> Vec<(u32, u64)> {
         let mut found = Vec::new();
         let pointer = |address: u64| {
             let mut bytes = [0; 8];
@@ -133,7 +133,7 @@ impl Layout {
     }
 
     /// The fields of the Thread object at `address`, if it still belongs to thread `tid`.
-    pub fn read(&self, memory: &impl Memory, address: u64, tid: u32) -> Option<ManagedState> {
+    pub(crate) fn read(&self, memory: &impl Memory, address: u64, tid: u32) -> Option<ManagedState> {
         let mut bytes = [0; MAX_SPAN];
         let bytes = bytes.get_mut(..self.span)?;
         if !memory.read(address, bytes) || u32_at(bytes, self.os_id)? != tid {
@@ -150,7 +150,7 @@ impl Layout {
 
     /// Address of the first CONTEXT that a Frame of the chain from `head` keeps outside of the
     /// captured stack.
-    pub fn context_outside(&self, head: u64, stack_start: u64, stack: &[u8]) -> Option<u64> {
+    pub(crate) fn context_outside(&self, head: u64, stack_start: u64, stack: &[u8]) -> Option<u64> {
         let word = |address: u64| {
             pointer_at(stack, usize::try_from(address.checked_sub(stack_start)?).ok()?, self.width)
         };
@@ -175,25 +175,25 @@ impl Layout {
 /// Maps threads to their Thread objects. The thread that walks the runtime's list writes it; the
 /// sampler reads it. The sampler may miss an entry that is just being changed, or read a stale one:
 /// [`Layout::read`] checks the id.
-pub struct Table {
+pub(crate) struct Table {
     layout: Layout,
     len: AtomicUsize,
     entries: alloc::boxed::Box<[(AtomicU32, AtomicU64)]>,
 }
 
 impl Table {
-    pub fn new(layout: Layout) -> Table {
+    pub(crate) fn new(layout: Layout) -> Table {
         let entries = (0..MAX_THREADS).map(|_| (AtomicU32::new(0), AtomicU64::new(0))).collect();
         Table { layout, len: AtomicUsize::new(0), entries }
     }
 
     /// The layout of the Thread objects.
-    pub fn layout(&self) -> &Layout {
+    pub(crate) fn layout(&self) -> &Layout {
         &self.layout
     }
 
     /// Walks the runtime's list.
-    pub fn refresh(&self, memory: &impl Memory) {
+    pub(crate) fn refresh(&self, memory: &impl Memory) {
         let threads = self.layout.threads(memory);
         for ((tid, address), entry) in threads.iter().zip(&self.entries) {
             if entry.0.load(Ordering::Relaxed) != *tid || entry.1.load(Ordering::Relaxed) != *address {
@@ -206,17 +206,12 @@ impl Table {
     }
 
     /// Number of known threads.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len.load(Ordering::Acquire)
     }
 
-    /// Whether no thread is known.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// Address of the Thread object of thread `tid`.
-    pub fn find(&self, tid: u32) -> Option<u64> {
+    pub(crate) fn find(&self, tid: u32) -> Option<u64> {
         let entries = self.entries.get(..self.len())?;
         let entry = entries.iter().find(|entry| entry.0.load(Ordering::Acquire) == tid)?;
         Some(entry.1.load(Ordering::Acquire))

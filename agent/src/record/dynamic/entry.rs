@@ -21,7 +21,7 @@ const CHAINED: u8 = 4;
 
 /// A function table's entry for an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FunctionEntry {
+pub(crate) struct FunctionEntry {
     /// First address.
     pub base: u64,
     /// Size of the code in bytes.
@@ -36,7 +36,7 @@ pub struct FunctionEntry {
 
 impl FunctionEntry {
     /// Reads the entry at `address`; `None` if it does not describe `inside` or is not plausible.
-    pub fn read(
+    pub(crate) fn read(
         memory: &impl Memory,
         arch: Arch,
         image_base: u64,
@@ -150,7 +150,7 @@ pub(super) mod tests {
 
     /// Memory made of pieces.
     #[derive(Default)]
-    pub struct Pieces(pub BTreeMap<u64, Vec<u8>>);
+    pub(crate) struct Pieces(pub BTreeMap<u64, Vec<u8>>);
 
     impl Memory for Pieces {
         fn read(&self, address: u64, into: &mut [u8]) -> bool {
@@ -166,9 +166,9 @@ pub(super) mod tests {
         }
     }
 
-    pub const IMAGE: u64 = 0x1000_0000;
+    pub(crate) const IMAGE: u64 = 0x1000_0000;
 
-    pub fn function(begin: u32, end: u32, unwind: u32) -> Vec<u8> {
+    pub(crate) fn function(begin: u32, end: u32, unwind: u32) -> Vec<u8> {
         [begin, end, unwind].iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 

@@ -25,10 +25,10 @@ mod functions;
 mod regions;
 mod scan;
 
-pub use entry::FunctionEntry;
-pub use functions::{CodeFunctions, Lookup, Tables};
-pub use regions::{Region, RegionUse};
-pub use scan::{Scanner, View};
+pub(crate) use entry::FunctionEntry;
+pub(crate) use functions::{CodeFunctions, Lookup, Tables};
+pub(crate) use regions::{Region, RegionUse};
+pub(crate) use scan::{Scanner, View};
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -45,7 +45,7 @@ const NAMELESS: usize = 16_384;
 
 /// An address in dynamic code that a sample showed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Sighting {
+pub(crate) struct Sighting {
     /// The instruction pointer itself, or the byte before a return address.
     pub inside: u64,
     /// The sample's time.
@@ -57,7 +57,7 @@ pub struct Sighting {
 
 /// Recorded code that may need a name that its own runtime does not give.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Want {
+pub(crate) struct Want {
     /// An address inside the code.
     pub address: u64,
     /// First address of the code that the name certainly covers: the function in the system's
@@ -69,7 +69,7 @@ pub struct Want {
 
 /// How much dynamic code was recorded so far. The threads that ask runtimes for names read it.
 #[derive(Debug, Default)]
-pub struct News {
+pub(crate) struct News {
     /// Regions added that have unwind data.
     pub functions: AtomicU64,
     /// Regions added without unwind data.
@@ -80,14 +80,14 @@ pub struct News {
 
 impl News {
     /// Regions added so far.
-    pub fn added(&self) -> u64 {
+    pub(crate) fn added(&self) -> u64 {
         self.functions.load(Ordering::Relaxed) + self.stubs.load(Ordering::Relaxed)
     }
 }
 
 /// What looking up dynamic code cost, and what was left out.
 #[derive(Debug, Default)]
-pub struct Costs {
+pub(crate) struct Costs {
     /// Addresses handed over to be looked up.
     pub sightings: AtomicU64,
     /// Addresses that were not looked up because the queue was full.
@@ -111,7 +111,7 @@ pub struct Costs {
 }
 
 /// State that the sampler and the code thread share.
-pub struct Shared {
+pub(crate) struct Shared {
     /// Sightings from the sampler.
     pub sightings: Queue<Sighting>,
     /// Code in mapped images, which the tables thread compares with the modules that it knows.
@@ -126,7 +126,7 @@ pub struct Shared {
 
 impl Shared {
     /// Empty queues, and counters at zero.
-    pub fn new() -> Arc<Shared> {
+    pub(crate) fn new() -> Arc<Shared> {
         Arc::new(Shared {
             sightings: Queue::new(WAITING),
             images: Queue::new(IMAGES),

@@ -14,7 +14,7 @@ const NOTHING_MS: u64 = 5;
 
 /// The use of a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RegionUse {
+pub(crate) enum RegionUse {
     /// Executable memory that belongs to no image.
     Code,
     /// Executable memory of a mapped image.
@@ -27,7 +27,7 @@ pub enum RegionUse {
 
 /// Addresses `start..end` of the same use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Region {
+pub(crate) struct Region {
     /// First address.
     pub start: u64,
     /// Address after the last.
@@ -48,7 +48,7 @@ struct KnownRegion {
 
 /// The result of looking up an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RegionLook {
+pub(super) struct RegionLook {
     /// The use of its region.
     pub used: RegionUse,
     /// Whether the region was queried now, or an instruction pointer lies in it for the first time
@@ -60,21 +60,21 @@ pub struct RegionLook {
 }
 
 /// The regions seen lately, sorted. It allocates only in [`Regions::new`].
-pub struct Regions {
+pub(super) struct Regions {
     known: Vec<KnownRegion>,
     last: usize,
     ticks_per_ms: u64,
 }
 
 impl Regions {
-    pub fn new(ticks_per_ms: u64) -> Regions {
+    pub(super) fn new(ticks_per_ms: u64) -> Regions {
         Regions { known: Vec::with_capacity(MOST), last: 0, ticks_per_ms }
     }
 
     /// What `address` lies in at `now`, and whether that is news; `query` asks the system.
     /// `executed` tells an instruction pointer from any word. Where the remembered answer says that
     /// nothing can be executed, an instruction pointer shows that the memory has changed since.
-    pub fn look(
+    pub(super) fn look(
         &mut self,
         address: u64,
         executed: bool,

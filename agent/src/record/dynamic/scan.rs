@@ -29,7 +29,7 @@ struct RecentAddress {
 
 /// A sample as the scan sees it.
 #[derive(Clone, Copy)]
-pub struct View<'a> {
+pub(crate) struct View<'a> {
     /// When it was taken.
     pub time: Ticks,
     /// Instruction pointer.
@@ -46,7 +46,7 @@ pub struct View<'a> {
 }
 
 /// Finds addresses of dynamic code.
-pub struct Scanner {
+pub(crate) struct Scanner {
     regions: Regions,
     places: Box<[RecentAddress]>,
     shared: Arc<Shared>,
@@ -58,7 +58,12 @@ pub struct Scanner {
 
 impl Scanner {
     /// A scanner for stacks of words of `word` bytes.
-    pub fn new(shared: Arc<Shared>, counters: Arc<Counters>, word: usize, ticks_per_ms: u64) -> Scanner {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        counters: Arc<Counters>,
+        word: usize,
+        ticks_per_ms: u64,
+    ) -> Scanner {
         Scanner {
             regions: Regions::new(ticks_per_ms),
             places: vec![RecentAddress { inside: 0, due: Ticks::ZERO }; PLACES].into_boxed_slice(),
@@ -71,12 +76,12 @@ impl Scanner {
     }
 
     /// Whether any address was handed over since the last call.
-    pub fn take_found(&mut self) -> bool {
+    pub(crate) fn take_found(&mut self) -> bool {
         core::mem::take(&mut self.found)
     }
 
     /// Scans a sample; `query` asks the system for an address's region.
-    pub fn sample(&mut self, view: &View<'_>, mut query: impl FnMut(u64) -> Region) {
+    pub(crate) fn sample(&mut self, view: &View<'_>, mut query: impl FnMut(u64) -> Region) {
         self.address(view.ip, true, view, &mut query);
         let stack = view.stack;
         let mut at = 0;

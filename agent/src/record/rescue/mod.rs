@@ -33,7 +33,7 @@ const CHUNK: usize = 64 << 10;
 
 /// Modules whose tables are still to be read. The loader's callback adds and looks up modules; the
 /// tables thread settles them.
-pub struct PendingModules {
+pub(crate) struct PendingModules {
     /// Load address and, in its low 16 bits, the number of the load; 0 is free.
     places: Box<[AtomicU64]>,
     loads: AtomicU32,
@@ -48,7 +48,7 @@ impl Default for PendingModules {
 impl PendingModules {
     /// Notes that a module was mapped at `base`. Returns the ticket for [`PendingModules::settle`];
     /// 0 if no slot is free.
-    pub fn loaded(&self, base: u64) -> u64 {
+    pub(crate) fn loaded(&self, base: u64) -> u64 {
         if base == 0 || !base.is_multiple_of(GRANULARITY) {
             return 0;
         }
@@ -61,7 +61,7 @@ impl PendingModules {
     }
 
     /// Notes that the tables of this load were read, or that the module is gone.
-    pub fn settle(&self, ticket: u64) {
+    pub(crate) fn settle(&self, ticket: u64) {
         if ticket != 0 {
             for place in self.probe(ticket & !(GRANULARITY - 1)) {
                 let _ = place.compare_exchange(ticket, 0, Ordering::AcqRel, Ordering::Relaxed);
@@ -71,7 +71,7 @@ impl PendingModules {
 
     /// Settles the module at `base`, which is about to be unmapped. True if its tables had not been
     /// read.
-    pub fn unloaded(&self, base: u64) -> bool {
+    pub(crate) fn unloaded(&self, base: u64) -> bool {
         let mut unread = false;
         for place in self.probe(base) {
             let ticket = place.load(Ordering::Acquire);
@@ -90,7 +90,7 @@ impl PendingModules {
 
 /// Memory for bytes of the target's modules, allocated once. Parts are taken in order; when the
 /// last part is given back, all of it is free again.
-pub struct Arena {
+pub(crate) struct Arena {
     bytes: Box<[UnsafeCell<u8>]>,
     /// High half: parts that are in use. Low half: bytes taken.
     state: AtomicU64,
@@ -104,7 +104,7 @@ unsafe impl Send for Arena {}
 
 impl Arena {
     /// An arena of `len` bytes.
-    pub fn new(len: u32) -> Arena {
+    pub(crate) fn new(len: u32) -> Arena {
         // Zeroed by the system: pages that are never used cost no memory.
         let bytes = Box::into_raw(vec![0u8; len as usize].into_boxed_slice());
         // SAFETY: UnsafeCell<u8> has the layout of u8, and the box goes over whole.
@@ -180,7 +180,7 @@ struct CopiedRange {
 
 /// The copied parts of a module: headers, exception directory, unwind info.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RescueCopy {
+pub(crate) struct RescueCopy {
     base: u64,
     size: u32,
     ranges: [CopiedRange; 3],
@@ -190,7 +190,7 @@ pub struct RescueCopy {
 impl RescueCopy {
     /// Copies the parts of the image at `base` that unwinding needs. `None` if it has no exception
     /// directory or the arena has no room.
-    pub fn copy(memory: &impl Memory, base: u64, arena: &Arena) -> Option<RescueCopy> {
+    pub(crate) fn copy(memory: &impl Memory, base: u64, arena: &Arena) -> Option<RescueCopy> {
         let mut headers = [0; NT];
         read_headers(memory, base, &mut headers)?;
         let field = |at: usize| u32_at(&headers, at);
@@ -228,17 +228,17 @@ impl RescueCopy {
     }
 
     /// Lets the arena reuse the bytes. Called once for each copy.
-    pub fn give_back(self, arena: &Arena) {
+    pub(crate) fn give_back(self, arena: &Arena) {
         arena.give_back(self.parts);
     }
 
     /// The copy as an image's memory.
-    pub fn image<'a>(&'a self, arena: &'a Arena) -> RescuedImage<'a> {
+    pub(crate) fn image<'a>(&'a self, arena: &'a Arena) -> RescuedImage<'a> {
         RescuedImage { rescued: self, arena }
     }
 
     /// Load address and SizeOfImage.
-    pub fn place(&self) -> (u64, u64) {
+    pub(crate) fn place(&self) -> (u64, u64) {
         (self.base, u64::from(self.size))
     }
 
@@ -276,7 +276,7 @@ fn unwind_range(machine: u16, functions: &[u8], size: u32) -> Option<(u32, u32)>
 }
 
 /// A module that is unmapped, read from its copy.
-pub struct RescuedImage<'a> {
+pub(crate) struct RescuedImage<'a> {
     rescued: &'a RescueCopy,
     arena: &'a Arena,
 }
@@ -294,18 +294,18 @@ impl Memory for RescuedImage<'_> {
 
 /// The tickets of known modules, by instance. Only the tables thread uses it.
 #[derive(Debug, Default)]
-pub struct Tickets(Vec<(u64, u64)>);
+pub(crate) struct Tickets(Vec<(u64, u64)>);
 
 impl Tickets {
     /// Keeps the ticket of an instance.
-    pub fn put(&mut self, instance: u64, ticket: u64) {
+    pub(crate) fn put(&mut self, instance: u64, ticket: u64) {
         if ticket != 0 {
             self.0.push((instance, ticket));
         }
     }
 
     /// Takes out the ticket of an instance; 0 if there is none.
-    pub fn take(&mut self, instance: u64) -> u64 {
+    pub(crate) fn take(&mut self, instance: u64) -> u64 {
         let at = self.0.iter().position(|(known, _)| *known == instance);
         at.map_or(0, |at| self.0.swap_remove(at).1)
     }

@@ -10,7 +10,7 @@ use stk_schema::event::RunState;
 
 /// Cycles that one suspension, capture and resumption costs a waiting thread itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SuspensionCost {
+pub(crate) struct SuspensionCost {
     pub p50: u64,
     pub p95: u64,
 }
@@ -18,10 +18,10 @@ pub struct SuspensionCost {
 impl SuspensionCost {
     /// Assumed if the cost could not be measured: the upper end of the known costs on x64
     /// processors.
-    pub const ASSUMED: SuspensionCost = SuspensionCost { p50: 20_000, p95: 60_000 };
+    pub(crate) const ASSUMED: SuspensionCost = SuspensionCost { p50: 20_000, p95: 60_000 };
 
     /// The percentiles (nearest rank) of measured costs; sorts `costs`. `None` if there are none.
-    pub fn of(costs: &mut [u64]) -> Option<SuspensionCost> {
+    pub(crate) fn of(costs: &mut [u64]) -> Option<SuspensionCost> {
         costs.sort_unstable();
         let rank = |percent: usize| costs.get((costs.len() * percent).div_ceil(100).checked_sub(1)?).copied();
         Some(SuspensionCost { p50: rank(50)?, p95: rank(95)? })
@@ -49,7 +49,7 @@ enum Reference {
 
 /// What to do with a thread in this pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Look {
+pub(super) enum Look {
     /// Nothing changed since its last sample: store that again, with this state.
     Same(RunState),
     /// It may have run: capture it.
@@ -58,13 +58,13 @@ pub enum Look {
 
 /// Whether a thread runs, as far as its cycle counts show.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Activity {
+pub(super) struct Activity {
     reference: Reference,
 }
 
 impl Activity {
     /// Decides what to do with a thread whose cycle count is `now`.
-    pub fn look(&mut self, now: u64, cost: SuspensionCost) -> Look {
+    pub(super) fn look(&mut self, now: u64, cost: SuspensionCost) -> Look {
         match self.reference {
             Reference::Captured(at) | Reference::Settling(at) | Reference::Exact(at) if at == now => {
                 Look::Same(RunState::Waiting)
@@ -80,7 +80,7 @@ impl Activity {
 
     /// Notes a capture before which the count was `now`; `moved` says whether a register changed
     /// since the last capture. Returns the thread's state since its last sample.
-    pub fn captured(&mut self, now: u64, moved: bool, cost: SuspensionCost) -> RunState {
+    pub(super) fn captured(&mut self, now: u64, moved: bool, cost: SuspensionCost) -> RunState {
         let (state, spent) = match self.reference {
             Reference::None => (RunState::Unknown, None),
             Reference::Exact(at) => {
@@ -100,7 +100,7 @@ impl Activity {
     }
 
     /// Notes that the last stored sample is not the one that the count belongs to.
-    pub fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         self.reference = Reference::None;
     }
 }

@@ -12,8 +12,8 @@ mod activity;
 mod passes;
 mod target;
 
-pub use activity::SuspensionCost;
-pub use target::{Acceptance, Capture, Outcome, Target, ThreadCommand, TriggeredSample};
+pub(crate) use activity::SuspensionCost;
+pub(crate) use target::{Acceptance, Capture, Outcome, Target, ThreadCommand, TriggeredSample};
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -75,7 +75,7 @@ fn refusal(error: &Rejected) -> DropReason {
 }
 
 /// The parts that a sampler shares with other threads.
-pub struct Wiring<T> {
+pub(crate) struct Wiring<T> {
     pub lane: Arc<Lane>,
     pub counters: Arc<Counters>,
     pub signals: &'static Signals,
@@ -84,7 +84,7 @@ pub struct Wiring<T> {
 }
 
 /// The state of the sampler thread.
-pub struct Sampler<T: Target> {
+pub(crate) struct Sampler<T: Target> {
     target: T,
     wiring: Wiring<T::Thread>,
     set: RegisterSet,
@@ -111,7 +111,7 @@ pub struct Sampler<T: Target> {
 
 impl<T: Target> Sampler<T> {
     /// A sampler that captures up to `max_stack` bytes per sample.
-    pub fn new(
+    pub(crate) fn new(
         target: T,
         wiring: Wiring<T::Thread>,
         set: RegisterSet,
@@ -142,46 +142,46 @@ impl<T: Target> Sampler<T> {
 
     /// From now on, each stored sample is followed by the walk that the target's own unwinder made
     /// of it, of up to `frames` frames (`--check-walks`).
-    pub fn check_walks(&mut self, frames: usize) {
+    pub(crate) fn check_walks(&mut self, frames: usize) {
         let frames = Vec::with_capacity(frames);
         self.capture.walk = Some(CheckWalk { thread: 0, time: Ticks::ZERO, flags: 0, frames });
     }
 
     /// Sets the measured cost of a suspension.
-    pub fn set_suspension_cost(&mut self, cost: SuspensionCost) {
+    pub(crate) fn set_suspension_cost(&mut self, cost: SuspensionCost) {
         self.cost = cost;
     }
 
     /// From now on passes keep to the sampler's share of a processor; `period` is the time between
     /// two passes.
-    pub fn limit_duty(&mut self, period: Ticks) {
+    pub(crate) fn limit_duty(&mut self, period: Ticks) {
         self.duty = Some(Duty::new(period, self.ticks_per_ms));
     }
 
     /// Periods from this pass to the next.
-    pub fn stride(&self) -> u64 {
+    pub(crate) fn stride(&self) -> u64 {
         self.duty.as_ref().map_or(1, |duty| duty.pace().stride)
     }
 
     /// From now on, searches samples for addresses of dynamic code.
-    pub fn search_code(&mut self, shared: Arc<dynamic::Shared>) {
+    pub(crate) fn search_code(&mut self, shared: Arc<dynamic::Shared>) {
         let counters = self.wiring.counters.clone();
         self.dynamic = Some(Scanner::new(shared, counters, self.word, self.ticks_per_ms));
     }
 
     /// Whether addresses of dynamic code were found since the last call.
-    pub fn take_code_found(&mut self) -> bool {
+    pub(crate) fn take_code_found(&mut self) -> bool {
         self.dynamic.as_mut().is_some_and(Scanner::take_found)
     }
 
     /// Cuts the last block. Allocates nothing, because it also runs when the process ends; threads
     /// that still wait to be sampled then are not sampled.
-    pub fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         self.cut();
     }
 
     /// Stores a sample that a thread took of itself.
-    pub fn triggered(&mut self, triggered: &TriggeredSample<'_>) -> Acceptance {
+    pub(crate) fn triggered(&mut self, triggered: &TriggeredSample<'_>) -> Acceptance {
         self.take_commands();
         let Some(index) = self.threads.iter().position(|entry| entry.tid == triggered.tid) else {
             if self.target.now().saturating_sub(triggered.capture.time).0 < ORPHAN_MS * self.ticks_per_ms {
@@ -199,7 +199,8 @@ impl<T: Target> Sampler<T> {
         Acceptance::Done
     }
 
-    pub fn threads(&self) -> usize {
+    #[cfg(all(test, not(windows)))]
+    pub(crate) fn threads(&self) -> usize {
         self.threads.len()
     }
 

@@ -14,7 +14,7 @@ const CPU_IDLE_MS: u64 = 100;
 impl<T: Target> Sampler<T> {
     /// Looks at every thread once, or at as many as the sampler's share of a processor allows. The
     /// next pass continues after them.
-    pub fn pass(&mut self) {
+    pub(crate) fn pass(&mut self) {
         let start = self.target.now();
         self.searched = false;
         self.take_commands();
@@ -48,7 +48,7 @@ impl<T: Target> Sampler<T> {
     }
 
     /// Samples the threads that have no stored sample yet. Returns how many still have none.
-    pub fn pass_missing(&mut self) -> usize {
+    pub(crate) fn pass_missing(&mut self) -> usize {
         self.take_commands();
         for index in 0..self.threads.len() {
             if self.threads.get(index).is_some_and(|entry| !entry.image.has_sample())
@@ -61,7 +61,7 @@ impl<T: Target> Sampler<T> {
     }
 
     /// Forgets all threads: nothing is sampled any more.
-    pub fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         self.wiring.signals.sampler_changes();
         self.threads.clear();
         self.next = 0;

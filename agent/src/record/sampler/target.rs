@@ -12,7 +12,7 @@ use crate::record::dynamic::{Region, RegionUse};
 use crate::record::stack_bounds::{Bounds, CheckedBounds};
 
 /// The capture of one thread. The stack buffer is preallocated and never grows.
-pub struct Capture {
+pub(crate) struct Capture {
     /// When the context was obtained.
     pub time: Ticks,
     /// Registers in the order of the register set.
@@ -43,7 +43,7 @@ pub struct Capture {
 
 impl Capture {
     /// Room for `bytes` of stack.
-    pub fn new(bytes: usize) -> Capture {
+    pub(crate) fn new(bytes: usize) -> Capture {
         Capture {
             time: Ticks::ZERO,
             registers: [0; MAX_REGISTERS],
@@ -64,7 +64,7 @@ impl Capture {
 
 /// How an attempt to capture ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     Captured,
     /// The thread is gone or ending; the enumeration will notice its end.
     Ended,
@@ -79,7 +79,7 @@ pub enum Outcome {
 }
 
 /// The recorded process as the sampler sees it.
-pub trait Target {
+pub(crate) trait Target {
     /// What is needed to sample a thread; dropping it releases the thread.
     type Thread;
 
@@ -112,7 +112,7 @@ pub trait Target {
 }
 
 /// A command from the thread that enumerates threads to the sampler.
-pub enum ThreadCommand<T> {
+pub(crate) enum ThreadCommand<T> {
     /// Sample this thread from now on.
     Add {
         instance: u64,
@@ -126,7 +126,7 @@ pub enum ThreadCommand<T> {
 }
 
 /// A sample that a thread of the target took of itself.
-pub struct TriggeredSample<'a> {
+pub(crate) struct TriggeredSample<'a> {
     pub tid: u32,
     /// The caller's tag.
     pub tag: u64,
@@ -135,7 +135,7 @@ pub struct TriggeredSample<'a> {
 
 /// The result of offering a triggered sample to the sampler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Acceptance {
+pub(crate) enum Acceptance {
     /// It is stored or counted as lost; its memory can be reused.
     Done,
     /// Its thread is not known yet; offer it again.

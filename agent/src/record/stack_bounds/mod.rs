@@ -9,13 +9,13 @@
 
 /// Most bytes copied of a foreign stack: one that lies outside of the bounds, so that its end is
 /// not known.
-pub const FOREIGN_BYTES: u64 = 64 << 10;
+pub(crate) const FOREIGN_BYTES: u64 = 64 << 10;
 /// Most bytes copied within unchecked bounds: as many as a sample may hold, so that the first
 /// sample of a deep stack is whole.
-pub const UNCHECKED_BYTES: u64 = 8 << 20;
+pub(crate) const UNCHECKED_BYTES: u64 = 8 << 20;
 /// Most bytes between the stack pointer and StackLimit: code reserves up to a page of stack before
 /// it touches it, and the functions that it calls first may do the same.
-pub const BELOW_LIMIT_BYTES: u64 = 8 << 10;
+pub(crate) const BELOW_LIMIT_BYTES: u64 = 8 << 10;
 /// Larger stacks are refused.
 const MOST_STACK_BYTES: u64 = 1 << 30;
 /// A stack that lies in more runs of pages is refused.
@@ -23,14 +23,14 @@ const MOST_RUNS: usize = 64;
 
 /// StackLimit and StackBase: the lowest address of a thread's stack, and the end of it, exclusive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Bounds {
+pub(crate) struct Bounds {
     pub limit: u64,
     pub base: u64,
 }
 
 /// Consecutive pages with the same attributes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Run {
+pub(crate) struct Run {
     /// Address after the last page.
     pub end: u64,
     /// Start of the allocation that the pages belong to.
@@ -40,7 +40,7 @@ pub struct Run {
 }
 
 /// The system's view of memory.
-pub trait Pages {
+pub(crate) trait Pages {
     /// The run of pages that starts with the page of `address`; `None` if the system knows nothing
     /// of it.
     fn run(&self, address: u64) -> Option<Run>;
@@ -48,7 +48,7 @@ pub trait Pages {
 
 /// The result of checking the bounds that a thread has shown.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct CheckedBounds {
+pub(crate) struct CheckedBounds {
     valid: Option<Bounds>,
     refused: Option<Bounds>,
 }
@@ -56,7 +56,7 @@ pub struct CheckedBounds {
 impl CheckedBounds {
     /// Checks bounds that differ from those checked last. Must be called only while the thread
     /// runs.
-    pub fn check(&mut self, pages: &impl Pages, seen: Bounds) {
+    pub(crate) fn check(&mut self, pages: &impl Pages, seen: Bounds) {
         if self.valid == Some(seen) || self.refused == Some(seen) {
             return;
         }
@@ -91,7 +91,7 @@ fn is_stack(pages: &impl Pages, bounds: Bounds) -> bool {
 /// How a stack is copied: from `start` up, zeros, then bytes read by system call, then plain bytes.
 /// All are multiples of the word size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Address of the first word: the stack pointer, rounded down.
     pub start: u64,
     /// Bytes below StackLimit. Nothing was ever written there: they are zero.
@@ -106,7 +106,7 @@ pub struct Plan {
 
 /// Plans the copy for a stopped thread with stack pointer `sp` and the bounds `seen`. `room` is the
 /// size of the buffer, in bytes.
-pub fn plan(sp: u64, seen: Bounds, checked: &CheckedBounds, room: usize, word: usize) -> Plan {
+pub(crate) fn plan(sp: u64, seen: Bounds, checked: &CheckedBounds, room: usize, word: usize) -> Plan {
     let mask = !(word as u64 - 1);
     let (start, room) = (sp & mask, room as u64 & mask);
     let words = (seen.limit | seen.base) & !mask == 0;
@@ -131,7 +131,7 @@ pub fn plan(sp: u64, seen: Bounds, checked: &CheckedBounds, room: usize, word: u
 }
 
 /// Number of bytes from `start`, at most `len`, that lie in readable pages of one allocation.
-pub fn readable(pages: &impl Pages, start: u64, len: usize) -> usize {
+pub(crate) fn readable(pages: &impl Pages, start: u64, len: usize) -> usize {
     let end = start.saturating_add(len as u64);
     let (mut at, mut allocation) = (start, None);
     for _ in 0..MOST_RUNS {

@@ -33,8 +33,7 @@ use stk_schema::guard::{
 #[cfg(test)]
 mod tests;
 mod watch;
-
-pub use watch::{Limits, Rescue, Watch};
+pub(crate) use watch::{Limits, Rescue, Watch};
 
 /// Spins on a word that the watchdog is about to change before the sampler sleeps between its
 /// looks.
@@ -45,7 +44,7 @@ const SETTLE_MS: u32 = 1;
 const FROZEN_MS: u32 = 1000;
 
 /// System calls that both sides of a suspension need.
-pub trait Resume {
+pub(crate) trait Resume {
     /// ResumeThread. Returns the suspend count before the call; `None` if the call failed.
     fn resume(&mut self, thread: isize) -> Option<u32>;
 
@@ -54,7 +53,7 @@ pub trait Resume {
 }
 
 /// System calls that a sampler needs for one suspension.
-pub trait Calls: Resume {
+pub(crate) trait Calls: Resume {
     /// Whether thread `tid` owns the loader lock and the PEB lock. Plain reads; takes no lock.
     fn owns_exit_locks(&mut self, tid: u32) -> bool;
 
@@ -77,7 +76,7 @@ pub trait Calls: Resume {
 
 /// How a suspension ended for its sampler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// Context and stack are whole, and the walk, if one was made.
     Whole,
     /// Context and stack are whole; the watchdog resumed the thread during the walk.
@@ -165,7 +164,7 @@ impl SlotState {
 
 /// All suspensions of the recorder, at most one per sampler. It must live as long as the process,
 /// because the guard reads it from outside.
-pub struct Suspensions {
+pub(crate) struct Suspensions {
     board: LiveBoard,
     places: [SlotState; SAMPLERS],
     /// Fault injection: the phase in which samplers stop forever; [`FREE`] = none.
@@ -180,7 +179,7 @@ impl Default for Suspensions {
 
 impl Suspensions {
     /// A board without suspensions.
-    pub const fn new() -> Suspensions {
+    pub(crate) const fn new() -> Suspensions {
         Suspensions {
             board: LiveBoard {
                 size: size_of::<GuardBoard>() as u32,
@@ -195,12 +194,12 @@ impl Suspensions {
     }
 
     /// Address of the [`GuardBoard`].
-    pub fn board_address(&self) -> u64 {
+    pub(crate) fn board_address(&self) -> u64 {
         (&raw const self.board) as usize as u64
     }
 
     /// Makes the board ready for another recording. No thread of that recording may run yet.
-    pub fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.frozen.store(FREE, Ordering::Relaxed);
         for place in &self.places {
             place.deposed.store(false, Ordering::Relaxed);
@@ -211,7 +210,7 @@ impl Suspensions {
     }
 
     /// Publishes the thread ids of watchdog and samplers; 0 = none.
-    pub fn name_threads(&self, watchdog: u32, samplers: [u32; SAMPLERS]) {
+    pub(crate) fn name_threads(&self, watchdog: u32, samplers: [u32; SAMPLERS]) {
         for (slot, tid) in self.board.samplers.iter().zip(samplers) {
             slot.sampler.store(tid, Ordering::Release);
         }
@@ -219,7 +218,7 @@ impl Suspensions {
     }
 
     /// The slot of the sampler with this thread id.
-    pub fn slot_of(&self, sampler: u32) -> Option<usize> {
+    pub(crate) fn slot_of(&self, sampler: u32) -> Option<usize> {
         self.board
             .samplers
             .iter()
@@ -227,18 +226,19 @@ impl Suspensions {
     }
 
     /// The word of a slot.
-    pub fn word(&self, slot: usize) -> SuspensionWord {
+    #[cfg(test)]
+    pub(crate) fn word(&self, slot: usize) -> SuspensionWord {
         self.board.samplers.get(slot).map_or(SuspensionWord(0), LiveSamplerSlot::word)
     }
 
     /// Fault injection: from now on, samplers stop forever in this phase, and the watchdog leaves
     /// them alone.
-    pub fn freeze(&self, phase: u8) {
+    pub(crate) fn freeze(&self, phase: u8) {
         self.frozen.store(phase, Ordering::Relaxed);
     }
 
     /// Whether thread `tid` did not stop lately and is left alone.
-    pub fn leaves_alone(&self, tid: u32, now: Ticks) -> bool {
+    pub(crate) fn leaves_alone(&self, tid: u32, now: Ticks) -> bool {
         self.places.iter().any(|place| {
             place.stuck.load(Ordering::Acquire) == tid && now.0 < place.stuck_until.load(Ordering::Relaxed)
         })
@@ -246,7 +246,7 @@ impl Suspensions {
 
     /// The call in which this slot's sampler was stuck has returned: its thread may be sampled
     /// again at `until`.
-    pub fn returned(&self, slot: usize, until: Ticks) {
+    pub(crate) fn returned(&self, slot: usize, until: Ticks) {
         if let Some(place) = self.places.get(slot) {
             place.stuck_until.store(until.0, Ordering::Relaxed);
         }
@@ -254,7 +254,7 @@ impl Suspensions {
 
     /// Thread id and time of the question of each thread that did not stop and that nobody has told
     /// of yet.
-    pub fn take_missed(&self) -> impl Iterator<Item = (u32, Ticks)> {
+    pub(crate) fn take_missed(&self) -> impl Iterator<Item = (u32, Ticks)> {
         self.places.iter().filter_map(|place| match place.missed_since.swap(0, Ordering::AcqRel) {
             0 => None,
             since => Some((place.stuck.load(Ordering::Relaxed), Ticks(since))),
@@ -263,7 +263,7 @@ impl Suspensions {
 
     /// Suspends the thread with this handle and id, captures it with `calls`, and resumes it. At
     /// most one call at a time per slot.
-    pub fn hold(&self, slot: usize, thread: isize, tid: u32, calls: &mut impl Calls) -> Verdict {
+    pub(crate) fn hold(&self, slot: usize, thread: isize, tid: u32, calls: &mut impl Calls) -> Verdict {
         if calls.owns_exit_locks(tid) {
             return Verdict::OwnsExitLocks;
         }

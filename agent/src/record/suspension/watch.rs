@@ -9,7 +9,7 @@ use super::{FROZEN_MS, Resume, Suspensions};
 
 /// How long a suspension may stay in one phase.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub(crate) struct Limits {
     /// In SuspendThread and until the context is known: the thread may merely not have been
     /// scheduled.
     pub asked: Ticks,
@@ -21,7 +21,7 @@ pub struct Limits {
 
 /// The watchdog's action for one slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Rescue {
+pub(crate) enum Rescue {
     None,
     /// Resumed a thread that did not stop in time. Its sampler keeps its slot.
     NotStopped,
@@ -36,7 +36,7 @@ pub enum Rescue {
 /// The watchdog's view of one slot. It takes the time itself, so that the sampler need not read the
 /// clock while a thread is suspended.
 #[derive(Clone, Copy, Default)]
-pub struct Watch {
+pub(crate) struct Watch {
     seen: u64,
     since: Ticks,
 }
@@ -44,7 +44,7 @@ pub struct Watch {
 impl Watch {
     /// Looks at a slot, and resumes a thread that has been in one phase of the same suspension for
     /// longer than `limits` allow. `spare` says whether a spare sampler can take over.
-    pub fn look(
+    pub(crate) fn look(
         &mut self,
         all: &Suspensions,
         slot: usize,
@@ -101,7 +101,7 @@ impl Watch {
     }
 
     /// Whether nothing has changed for `span`.
-    pub fn idle_for(&self, span: Ticks, now: Ticks) -> bool {
+    pub(crate) fn idle_for(&self, span: Ticks, now: Ticks) -> bool {
         now.saturating_sub(self.since) >= span
     }
 }

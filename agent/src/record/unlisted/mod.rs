@@ -28,7 +28,7 @@ const MOST_WAITING: usize = 64;
 const UNLOADS: usize = 64;
 
 /// The system's view of mapped images.
-pub trait Mappings {
+pub(crate) trait Mappings {
     /// The image that is mapped at `address`, without its path; `None` if there is none.
     fn image_at(&self, address: u64) -> Option<ModuleSighting>;
 
@@ -41,7 +41,7 @@ pub trait Mappings {
 
 /// State that is kept between two calls.
 #[derive(Debug, Default)]
-pub struct UnlistedImages {
+pub(crate) struct UnlistedImages {
     waiting: Vec<CandidateImage>,
     unloads: Vec<Unload>,
     next_unload: usize,
@@ -64,7 +64,7 @@ struct Unload {
 
 /// An unlisted image that is to be recorded.
 #[derive(Clone, Debug)]
-pub struct UnlistedImage {
+pub(crate) struct UnlistedImage {
     /// Its address and size, without its path.
     pub seen: ModuleSighting,
     /// Time of the first sample that showed it.
@@ -73,7 +73,7 @@ pub struct UnlistedImage {
 
 impl UnlistedImages {
     /// The loader told that it unmaps a known module.
-    pub fn unloaded(&mut self, seen: &ModuleSighting, time: Ticks) {
+    pub(crate) fn unloaded(&mut self, seen: &ModuleSighting, time: Ticks) {
         let unload = Unload { start: seen.base, end: seen.base.saturating_add(seen.size), time };
         match self.unloads.get_mut(self.next_unload) {
             Some(place) => *place = unload,
@@ -84,7 +84,7 @@ impl UnlistedImages {
 
     /// The images to be recorded now, from the sightings of `next` and those that wait. The caller
     /// must still leave out images that the loader has reported meanwhile.
-    pub fn find(
+    pub(crate) fn find(
         &mut self,
         now: Ticks,
         ticks_per_ms: u64,
@@ -124,7 +124,7 @@ impl UnlistedImages {
     }
 
     /// Load addresses of recorded unlisted images that are not mapped any more.
-    pub fn gone(
+    pub(crate) fn gone(
         &mut self,
         now: Ticks,
         ticks_per_ms: u64,
@@ -146,7 +146,7 @@ impl UnlistedImages {
     }
 
     /// Images that were not recorded because there were too many.
-    pub fn left_out(&self) -> u64 {
+    pub(crate) fn left_out(&self) -> u64 {
         self.left_out
     }
 
@@ -194,7 +194,7 @@ impl UnlistedImages {
 /// Converts a path of the object manager to the form that programs use:
 /// `\Device\HarddiskVolume3\a.dll` to `C:\a.dll`. `device` returns the device of a drive letter. A
 /// path on a device without a letter is returned unchanged.
-pub fn dos_path(path: &[u16], mut device: impl FnMut(u8) -> Vec<u16>) -> Vec<u16> {
+pub(crate) fn dos_path(path: &[u16], mut device: impl FnMut(u8) -> Vec<u16>) -> Vec<u16> {
     let starts = |path: &[u16], with: &[u16]| {
         path.get(..with.len())
             .is_some_and(|start| start.iter().zip(with).all(|(&one, &other)| lower(one) == lower(other)))

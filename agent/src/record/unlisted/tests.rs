@@ -57,7 +57,7 @@ fn known(base: u64, flags: ModuleFlags) -> Modules {
         Ticks(0),
         ModuleSighting { base, size: SIZE, path: b"known.dll".to_vec() },
         flags,
-        None,
+        (None, None),
         &mut NoEvents,
     );
     modules
@@ -140,7 +140,7 @@ fn addresses_past_the_loaders_size_still_belong_to_the_module() {
     let (mut unlisted, process) = (UnlistedImages::default(), Process::with(IMAGE));
     let mut modules = Modules::default();
     let seen = ModuleSighting { base: IMAGE, size: 0x1000, path: b"short.dll".to_vec() };
-    modules.loaded(Ticks(0), seen, ModuleFlags::NOTIFIED, None, &mut NoEvents);
+    modules.loaded(Ticks(0), seen, ModuleFlags::NOTIFIED, (None, None), &mut NoEvents);
     let sightings = [sighting(IMAGE + 0x4000, 7, true), sighting(IMAGE + 0x4100, 7, false)];
     assert_eq!(find(&mut unlisted, 8, &modules, &process, &sightings), []);
     assert_eq!(find(&mut unlisted, 7 + CONFIRM_MS * MS, &modules, &process, &[]), []);
@@ -177,7 +177,7 @@ fn an_unlisted_image_is_gone_when_it_is_unmapped_or_replaced() {
         Ticks(0),
         ModuleSighting { base: 0x7000_0000, size: SIZE, path: vec![] },
         ModuleFlags::NOTIFIED,
-        None,
+        (None, None),
         &mut NoEvents,
     );
     let mut unlisted = UnlistedImages::default();

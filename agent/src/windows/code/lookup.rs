@@ -8,14 +8,14 @@ use crate::windows::system::api::Api;
 const MOST_FAULTS: u64 = 8;
 
 /// RtlLookupFunctionEntry.
-pub struct SystemTables {
+pub(super) struct SystemTables {
     api: &'static Api,
     faults: u64,
 }
 
 impl SystemTables {
     /// Function tables without faults so far.
-    pub fn new(api: &'static Api) -> SystemTables {
+    pub(super) fn new(api: &'static Api) -> SystemTables {
         SystemTables { api, faults: 0 }
     }
 }

@@ -36,14 +36,14 @@ use lookup::SystemTables;
 
 /// Milliseconds that lookups may still take after the sampler has ended: a runtime may block them
 /// forever.
-pub const CODE_PATIENCE_MS: u64 = 1_000;
+pub(super) const CODE_PATIENCE_MS: u64 = 1_000;
 /// Milliseconds between checks for new dynamic code, when no event wakes the thread.
 const ROUND_MS: u32 = 50;
 /// Sightings that are looked up before their events are handed over.
 const BATCH: usize = 256;
 
 /// The parts of the code thread that other threads may use.
-pub struct CodeThread {
+pub(super) struct CodeThread {
     /// Lane, state, done flag and wake event.
     pub worker: Worker<CodeRecorder>,
     clock: SessionClock,
@@ -51,12 +51,12 @@ pub struct CodeThread {
 
 impl CodeThread {
     /// A thread that has not begun.
-    pub fn new(worker: Worker<CodeRecorder>, clock: SessionClock) -> CodeThread {
+    pub(super) fn new(worker: Worker<CodeRecorder>, clock: SessionClock) -> CodeThread {
         CodeThread { worker, clock }
     }
 
     /// Looks up the dynamic code that samples show, until the recording is to end.
-    pub fn run(&self, sampler: &SamplerThread) {
+    pub(super) fn run(&self, sampler: &SamplerThread) {
         set_priority(THREAD_PRIORITY_NORMAL);
         sampler.calibration.park();
         let code = &self.worker.state;
@@ -77,7 +77,7 @@ impl CodeThread {
 }
 
 /// The state of the code thread.
-pub struct CodeRecorder {
+pub(super) struct CodeRecorder {
     functions: CodeFunctions,
     tables: SystemTables,
     memory: OwnMemory,
@@ -88,7 +88,7 @@ pub struct CodeRecorder {
 
 impl CodeRecorder {
     /// A recorder that has seen no code yet.
-    pub fn new(
+    pub(super) fn new(
         api: &'static Api,
         functions: CodeFunctions,
         journal: Journal<JournalPace>,
@@ -100,7 +100,7 @@ impl CodeRecorder {
     }
 
     /// Looks up some of the waiting sightings. Returns whether there are more.
-    pub fn step(&mut self) -> bool {
+    pub(super) fn step(&mut self) -> bool {
         for _ in 0..BATCH {
             let Some(sighting) = self.shared.sightings.pop() else {
                 self.journal.flush();
@@ -117,7 +117,7 @@ impl CodeRecorder {
     }
 
     /// The last round: looks up what waits until `deadline`, and writes what it all cost.
-    pub fn finish(&mut self, deadline: Ticks) {
+    pub(super) fn finish(&mut self, deadline: Ticks) {
         while ticks() < deadline && self.step() {}
         let (news, costs) = (&self.shared.news, &self.shared.costs);
         for (key, value) in [
@@ -144,7 +144,7 @@ impl CodeRecorder {
     }
 
     /// Hands the written events to the writer; for the end of the process.
-    pub fn flush(&mut self) {
+    pub(super) fn flush(&mut self) {
         self.journal.flush();
     }
 }

@@ -8,7 +8,7 @@ use crate::record::dotnet::ipc::Refusal;
 
 /// Counts of the results so far.
 #[derive(Default)]
-pub struct Answers {
+pub(super) struct Answers {
     /// Lists that were received completely.
     pub whole: u64,
     /// Lists that were cut off.
@@ -21,7 +21,7 @@ pub struct Answers {
 
 /// Why the runtime could not be asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Trouble {
+pub(super) enum Trouble {
     /// The pipe does not exist.
     Absent,
     /// It was busy or silent for too long.
@@ -48,7 +48,7 @@ impl From<Refusal> for Trouble {
 
 impl Trouble {
     /// Text for the user; `host_asked` says whether the names come from the host instead.
-    pub fn text(self, host_asked: bool) -> String {
+    pub(super) fn text(self, host_asked: bool) -> String {
         match self {
             Trouble::Absent if host_asked => "no diagnostics pipe (DOTNET_EnableDiagnostics=0)".into(),
             Trouble::Absent => {

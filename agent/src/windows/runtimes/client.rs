@@ -44,7 +44,7 @@ const FIRST_LOOK_MS: u64 = 500;
 const NOTE_MS: u64 = 5_000;
 
 /// State that only the runtimes thread uses.
-pub struct RuntimesClient<'a> {
+pub(super) struct RuntimesClient<'a> {
     api: &'static Api,
     shared: &'a RuntimesShared,
     pub(super) state: &'a Exclusive<RuntimesRecorder>,
@@ -69,7 +69,7 @@ pub struct RuntimesClient<'a> {
 impl<'a> RuntimesClient<'a> {
     /// `code` holds the dynamic code that was seen. `wake` is signalled when a runtime was found or
     /// the recording is to end.
-    pub fn new(
+    pub(super) fn new(
         api: &'static Api,
         shared: &'a RuntimesShared,
         state: &'a Exclusive<RuntimesRecorder>,
@@ -104,7 +104,7 @@ impl<'a> RuntimesClient<'a> {
     ///
     /// `tables_done` is set when no more runtimes can be found, `code_done` when no more dynamic
     /// code can.
-    pub fn run(&mut self, tables_done: &AtomicBool, code_done: &AtomicBool) {
+    pub(super) fn run(&mut self, tables_done: &AtomicBool, code_done: &AtomicBool) {
         let memory = OwnMemory(self.api);
         let mut schedule: Option<Schedule> = None;
         while !SIGNALS.stopping() {

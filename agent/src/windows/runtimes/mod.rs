@@ -30,8 +30,8 @@ mod pipe;
 mod recorder;
 mod shared;
 
-pub use recorder::RuntimesRecorder;
-pub use shared::{FoundRuntime, RuntimesShared};
+pub(super) use recorder::RuntimesRecorder;
+pub(super) use shared::{FoundRuntime, RuntimesShared};
 
 use alloc::sync::Arc;
 use core::sync::atomic::AtomicBool;
@@ -46,7 +46,7 @@ use crate::windows::system::api::Api;
 use client::RuntimesClient;
 
 /// The parts of the runtimes thread that other threads may use.
-pub struct RuntimesThread {
+pub(super) struct RuntimesThread {
     /// Lane, state, done flag and wake event.
     pub worker: Worker<RuntimesRecorder>,
     api: &'static Api,
@@ -58,7 +58,7 @@ pub struct RuntimesThread {
 
 impl RuntimesThread {
     /// A thread that has not begun.
-    pub fn new(
+    pub(super) fn new(
         worker: Worker<RuntimesRecorder>,
         api: &'static Api,
         clock: SessionClock,
@@ -70,7 +70,7 @@ impl RuntimesThread {
 
     /// Talks to .NET runtimes until the recording ends. `tables_done` and `code_done` are set when
     /// those threads have handed over all their events.
-    pub fn run(&self, tables_done: &AtomicBool, code_done: &AtomicBool) {
+    pub(super) fn run(&self, tables_done: &AtomicBool, code_done: &AtomicBool) {
         set_priority(THREAD_PRIORITY_NORMAL);
         let (worker, ticks_per_ms) = (&self.worker, self.clock.ticks_per_ms);
         RuntimesClient::new(self.api, &self.shared, &worker.state, &self.code, worker.wake, ticks_per_ms)

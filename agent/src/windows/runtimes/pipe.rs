@@ -16,7 +16,7 @@ use windows_sys::Win32::System::Threading::{CreateEventW, WaitForSingleObject};
 
 /// Why a step failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
+pub(super) enum Fault {
     /// The system's error code.
     System(u32),
     /// The other end made no progress until the deadline.
@@ -24,7 +24,7 @@ pub enum Fault {
 }
 
 /// An open pipe. Dropping it closes it, which ends the server's work for this client.
-pub struct Pipe {
+pub(super) struct Pipe {
     handle: HANDLE,
     done: HANDLE,
 }
@@ -32,7 +32,7 @@ pub struct Pipe {
 impl Pipe {
     /// Opens the pipe with this zero-terminated name. Does not wait for a busy server: that is
     /// error 231.
-    pub fn open(name: &[u16]) -> Result<Pipe, Fault> {
+    pub(super) fn open(name: &[u16]) -> Result<Pipe, Fault> {
         debug_assert!(name.last() == Some(&0));
         // SAFETY: no preconditions; the handles are owned by the result or closed here.
         unsafe {
@@ -60,7 +60,7 @@ impl Pipe {
     }
 
     /// Writes all of `bytes` within `ms`.
-    pub fn write(&mut self, mut bytes: &[u8], ms: u32) -> Result<(), Fault> {
+    pub(super) fn write(&mut self, mut bytes: &[u8], ms: u32) -> Result<(), Fault> {
         while !bytes.is_empty() {
             let (handle, buffer, len) = (self.handle, bytes.as_ptr(), bytes.len() as u32);
             // SAFETY: the buffer lives until `transfer` has seen the end of the operation.
@@ -72,7 +72,7 @@ impl Pipe {
     }
 
     /// Reads available bytes, at least one, within `ms`; 0 at the end of the stream.
-    pub fn read(&mut self, into: &mut [u8], ms: u32) -> Result<usize, Fault> {
+    pub(super) fn read(&mut self, into: &mut [u8], ms: u32) -> Result<usize, Fault> {
         let (handle, buffer, len) = (self.handle, into.as_mut_ptr(), into.len() as u32);
         // SAFETY: as for `write`.
         let start = |state: &mut OVERLAPPED| unsafe { ReadFile(handle, buffer, len, null_mut(), state) };
@@ -83,7 +83,7 @@ impl Pipe {
     }
 
     /// Fills `into`, each piece of it within `ms`.
-    pub fn read_exact(&mut self, mut into: &mut [u8], ms: u32) -> Result<(), Fault> {
+    pub(super) fn read_exact(&mut self, mut into: &mut [u8], ms: u32) -> Result<(), Fault> {
         while !into.is_empty() {
             match self.read(into, ms)? {
                 0 => return Err(Fault::System(ERROR_BROKEN_PIPE)),

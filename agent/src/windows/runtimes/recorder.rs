@@ -29,7 +29,7 @@ pub(super) struct ListedRuntime {
 }
 
 /// Writes the events of runtimes. This is the part of the thread's state that others may flush.
-pub struct RuntimesRecorder {
+pub(crate) struct RuntimesRecorder {
     journal: Journal<JournalPace>,
     known: Vec<ListedRuntime>,
     pub(super) answers: Answers,
@@ -45,7 +45,7 @@ pub struct RuntimesRecorder {
 
 impl RuntimesRecorder {
     /// A recorder that has written nothing yet.
-    pub fn new(journal: Journal<JournalPace>) -> RuntimesRecorder {
+    pub(crate) fn new(journal: Journal<JournalPace>) -> RuntimesRecorder {
         RuntimesRecorder {
             journal,
             known: Vec::new(),
@@ -60,7 +60,7 @@ impl RuntimesRecorder {
     }
 
     /// Hands over what was received and written. Also used at the end of the process.
-    pub fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         self.write_piece();
         self.journal.flush();
         self.unflushed = 0;

@@ -15,7 +15,7 @@ use crate::record::queue::Queue;
 const FOUND: usize = 16;
 
 /// A runtime, as the tables thread found it.
-pub struct FoundRuntime {
+pub(crate) struct FoundRuntime {
     /// Module instance.
     pub module: u64,
     /// Its load address.
@@ -28,7 +28,7 @@ pub struct FoundRuntime {
 }
 
 /// State that the runtimes thread shares with the other threads of the recording.
-pub struct RuntimesShared {
+pub(crate) struct RuntimesShared {
     /// Runtimes, from the tables thread.
     pub found: Queue<FoundRuntime>,
     /// Managed threads, for the sampler; null until a runtime with a data contract is found, then
@@ -38,12 +38,12 @@ pub struct RuntimesShared {
 
 impl RuntimesShared {
     /// No runtime found yet.
-    pub fn new() -> RuntimesShared {
+    pub(crate) fn new() -> RuntimesShared {
         RuntimesShared { found: Queue::new(FOUND), table: AtomicPtr::new(null_mut()) }
     }
 
     /// The managed threads, if a runtime describes them.
-    pub fn table(&self) -> Option<&Table> {
+    pub(crate) fn table(&self) -> Option<&Table> {
         // SAFETY: null, or a box that lives as long as `self`.
         unsafe { self.table.load(Ordering::Acquire).as_ref() }
     }

@@ -10,7 +10,7 @@ const ACCESS: u32 = 0x0400 | 0x0800;
 
 /// A thread, by its id. The id must not be reused meanwhile, so a handle to the thread must be
 /// open.
-pub struct ThreadBoost(pub u32);
+pub(super) struct ThreadBoost(pub u32);
 
 impl ThreadBoost {
     /// Opens a handle for one call, so that no further handle per thread must be kept.

@@ -17,7 +17,7 @@ const PARKED_MS: u32 = 50;
 const PATIENCE_MS: u64 = 100;
 
 /// State that the sampler shares with the thread that it measures.
-pub struct Calibration {
+pub(crate) struct Calibration {
     /// Whether the system counts threads' cycles.
     has_cycles: bool,
     /// Id of the recorder's thread on which the cost of a suspension is to be measured; 0 = it does
@@ -28,12 +28,12 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    pub fn new(has_cycles: bool) -> Calibration {
+    pub(crate) fn new(has_cycles: bool) -> Calibration {
         Calibration { has_cycles, parked: AtomicU32::new(0), over: AtomicBool::new(false) }
     }
 
     /// Waits until the cost of a suspension is measured. Called by the code thread.
-    pub fn park(&self) {
+    pub(crate) fn park(&self) {
         // SAFETY: no preconditions.
         self.parked.store(unsafe { GetCurrentThreadId() }, Ordering::Release);
         while !self.over.load(Ordering::Acquire) && !SIGNALS.stopping() {

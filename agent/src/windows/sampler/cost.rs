@@ -22,7 +22,7 @@ const SPIN_US: u64 = 300;
 
 /// The measured costs; `None` if they could not be measured.
 #[derive(Default)]
-pub struct SuspensionCosts {
+pub(super) struct SuspensionCosts {
     /// Cycles that a suspension costs the suspended thread.
     pub cycles: Option<SuspensionCost>,
     /// Nanoseconds from before the call that suspends to after the call that resumes.
@@ -31,7 +31,7 @@ pub struct SuspensionCosts {
 
 /// Suspends the thread `tid`, reads its context and resumes it, several times. The thread must be a
 /// waiting one of the recorder.
-pub fn measure(api: &Api, tid: u32, has_cycles: bool) -> SuspensionCosts {
+pub(super) fn measure(api: &Api, tid: u32, has_cycles: bool) -> SuspensionCosts {
     let Some(thread) = thread::open(tid) else { return SuspensionCosts::default() };
     let mut context = Context::request();
     let mut cycles = Vec::with_capacity(ROUNDS);

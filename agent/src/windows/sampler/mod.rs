@@ -30,15 +30,15 @@ mod boosts;
 mod calibration;
 mod cost;
 mod own_cpu;
-pub mod process;
+pub(super) mod process;
 mod spares;
 mod stack_copy;
-pub mod suspend;
+pub(super) mod suspend;
 mod timer;
-pub mod triggers;
-pub mod walk;
+pub(super) mod triggers;
+pub(super) mod walk;
 
-pub use calibration::Calibration;
+pub(super) use calibration::Calibration;
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -64,7 +64,7 @@ use triggers::Triggers;
 const ONCE_TRIES: u32 = 50;
 
 /// When samples are taken, as configured by the host.
-pub struct SamplingPlan {
+pub(super) struct SamplingPlan {
     /// From pass to pass.
     pub period: Ticks,
     /// Milliseconds from the start of the recording to the first pass.
@@ -78,7 +78,7 @@ pub struct SamplingPlan {
 }
 
 /// The parts of the sampler and its spares that other threads may use.
-pub struct SamplerThread {
+pub(super) struct SamplerThread {
     /// Lane, state, done flag and wake event.
     pub worker: Worker<Sampler<OwnProcess>>,
     /// Captures that the target's threads made of themselves.
@@ -101,7 +101,7 @@ pub struct SamplerThread {
 
 impl SamplerThread {
     /// A sampler that has not begun. All but one of the [`SAMPLERS`] are spare.
-    pub fn new(
+    pub(super) fn new(
         worker: Worker<Sampler<OwnProcess>>,
         api: &'static Api,
         clock: SessionClock,
@@ -126,7 +126,7 @@ impl SamplerThread {
     }
 
     /// Samples until the recording is to end.
-    pub fn run(&self) {
+    pub(super) fn run(&self) {
         set_priority(THREAD_PRIORITY_TIME_CRITICAL);
         let timer = Timer::new(self.api);
         if self.plan.delay_ms != 0 {
@@ -235,7 +235,7 @@ impl SamplerThread {
     }
 
     /// Publishes the counters.
-    pub fn publish(&self) {
+    pub(super) fn publish(&self) {
         let counters = &self.counters;
         STATUS.samples.store(counters.samples.load(Ordering::Relaxed), Ordering::Relaxed);
         STATUS.dropped.store(counters.dropped.load(Ordering::Relaxed), Ordering::Relaxed);

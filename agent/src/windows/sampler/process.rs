@@ -28,7 +28,7 @@ use crate::windows::system::thread::{Teb, ThreadHandle};
 use stk_schema::registers::{IP, SP};
 
 /// A thread that is sampled.
-pub struct SampledThread {
+pub(crate) struct SampledThread {
     /// Switches its boosts off until this is dropped, which must happen before the handle that
     /// reserves its id is closed.
     _boost: BoostOff<ThreadBoost>,
@@ -54,7 +54,7 @@ struct LastManagedState {
 
 impl SampledThread {
     /// A thread that was not sampled yet.
-    pub fn new(handle: Arc<ThreadHandle>, tid: u32, teb: Teb) -> SampledThread {
+    pub(crate) fn new(handle: Arc<ThreadHandle>, tid: u32, teb: Teb) -> SampledThread {
         let boost = BoostOff::new(ThreadBoost(tid));
         SampledThread {
             _boost: boost,
@@ -68,7 +68,7 @@ impl SampledThread {
 }
 
 /// This process.
-pub struct OwnProcess {
+pub(crate) struct OwnProcess {
     api: &'static Api,
     counters: Arc<Counters>,
     has_cycles: bool,
@@ -79,7 +79,7 @@ pub struct OwnProcess {
 
 impl OwnProcess {
     /// This process; `has_cycles` says whether the system counts cycles.
-    pub fn new(
+    pub(crate) fn new(
         suspender: Suspender,
         counters: Arc<Counters>,
         has_cycles: bool,

@@ -17,7 +17,7 @@ const SPARE_MS: u32 = 1000;
 impl SamplerThread {
     /// Waits until the sampler is stuck, then takes over. At the end of the recording, returns
     /// without taking over.
-    pub fn run_spare(&self) {
+    pub(crate) fn run_spare(&self) {
         while !self.takeover.swap(false, Ordering::AcqRel) {
             if SIGNALS.stopping() && self.claim_spare() {
                 // The event wakes one thread, so this one wakes the other spare.
@@ -41,13 +41,13 @@ impl SamplerThread {
 
     /// For the watchdog, when the sampler is in a call that asks a thread to stop: whether it can
     /// be replaced or is no longer needed.
-    pub fn can_depose(&self) -> bool {
+    pub(crate) fn can_depose(&self) -> bool {
         let successor = self.spares.load(Ordering::Acquire) != 0 || SIGNALS.stopping();
         successor && SIGNALS.sampler_whole.load(Ordering::Acquire)
     }
 
     /// For the watchdog: lets a spare sampler take over from the one that was just deposed.
-    pub fn replace(&self) {
+    pub(crate) fn replace(&self) {
         self.counters.lose(DropReason::NotStopped, 1);
         // SAFETY: the deposed sampler is in a call of a capture, where its state is consistent
         // (`can_depose`), and does not return from that capture (`Suspender::capture`).

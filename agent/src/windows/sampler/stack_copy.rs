@@ -20,7 +20,7 @@ const PAGE: u64 = 4096;
 const WORD: usize = size_of::<usize>();
 
 /// This process's memory, as VirtualQuery reports it.
-pub struct OwnPages;
+pub(super) struct OwnPages;
 
 impl Pages for OwnPages {
     fn run(&self, address: u64) -> Option<Run> {
@@ -44,7 +44,7 @@ impl Pages for OwnPages {
 /// # Safety
 /// The thread with that stack pointer and those bounds must be suspended while `stands` returns
 /// true, or be the calling one; `checked` must belong to that thread.
-pub unsafe fn copy(
+pub(super) unsafe fn copy(
     sp: usize,
     seen: Bounds,
     checked: &CheckedBounds,

@@ -33,11 +33,11 @@ use stk_schema::guard::SAMPLERS;
 const LEFT_ALONE_MS: u64 = 5_000;
 
 /// The suspensions of this process. The guard process reads their board.
-pub static SUSPENSIONS: Suspensions = Suspensions::new();
+pub(crate) static SUSPENSIONS: Suspensions = Suspensions::new();
 
 /// How long a capture took.
 #[derive(Clone, Copy, Default)]
-pub struct Timing {
+pub(crate) struct Timing {
     /// From before the call that suspends to after the call that resumes.
     pub total: Ticks,
     /// The part of it after the context was obtained: copy and resumption.
@@ -45,7 +45,7 @@ pub struct Timing {
 }
 
 /// Suspends and captures threads.
-pub struct Suspender {
+pub(crate) struct Suspender {
     /// The system's functions.
     pub api: &'static Api,
     /// The process's block, for the owners of its locks.
@@ -60,7 +60,13 @@ impl Suspender {
     /// Suspends `thread`, captures it into `into`, walks it if there is an unwinder, and resumes
     /// it. Does not return if this sampler was deposed meanwhile: its successor then owns what the
     /// samplers share, including `into`.
-    pub fn capture(&self, thread: HANDLE, tid: u32, teb: Teb, into: &mut Capture) -> (Outcome, Timing) {
+    pub(crate) fn capture(
+        &self,
+        thread: HANDLE,
+        tid: u32,
+        teb: Teb,
+        into: &mut Capture,
+    ) -> (Outcome, Timing) {
         // Copied, because a deposed sampler may not use what the samplers share.
         let (api, leave_deposed) = (self.api, self.leave_deposed);
         // SAFETY: no preconditions.
@@ -227,18 +233,18 @@ impl Calls for Attempt<'_> {
 
 /// The watchdog's view of all samplers.
 #[derive(Default)]
-pub struct Watches([Watch; SAMPLERS]);
+pub(crate) struct Watches([Watch; SAMPLERS]);
 
 impl Watches {
     /// Calls [`Watch::look`] for every slot. `spare` says whether the sampler can be replaced.
-    pub fn look(&mut self, limits: &Limits, spare: impl Fn() -> bool, mut each: impl FnMut(Rescue)) {
+    pub(crate) fn look(&mut self, limits: &Limits, spare: impl Fn() -> bool, mut each: impl FnMut(Rescue)) {
         for (slot, watch) in self.0.iter_mut().enumerate() {
             each(watch.look(&SUSPENSIONS, slot, ticks(), limits, spare(), &mut System));
         }
     }
 
     /// Whether nothing has changed for `span`.
-    pub fn idle_for(&self, span: Ticks) -> bool {
+    pub(crate) fn idle_for(&self, span: Ticks) -> bool {
         let now = ticks();
         self.0.iter().all(|watch| watch.idle_for(span, now))
     }

@@ -17,7 +17,7 @@ use crate::windows::system::api::{Api, NtSetTimerResolution, ticks};
 const RESOLUTION: u32 = 10_000;
 
 /// The timer of the sampler.
-pub struct Timer {
+pub(super) struct Timer {
     handle: HANDLE,
     /// Set if the system's clock was made finer; restores it.
     finer: Option<NtSetTimerResolution>,
@@ -25,7 +25,7 @@ pub struct Timer {
 
 /// Why the wait ended.
 #[derive(PartialEq, Eq)]
-pub enum WakeReason {
+pub(super) enum WakeReason {
     Due,
     /// Another thread woke the sampler.
     Early,
@@ -33,7 +33,7 @@ pub enum WakeReason {
 
 impl Timer {
     /// A timer that is not set.
-    pub fn new(api: &Api) -> Timer {
+    pub(super) fn new(api: &Api) -> Timer {
         // SAFETY: plain calls; the handle is owned by the result.
         unsafe {
             let mut finer = None;
@@ -59,7 +59,7 @@ impl Timer {
     }
 
     /// Waits until `due`, or until the sampler is woken.
-    pub fn wait_until(&self, due: Ticks, api: &Api) -> WakeReason {
+    pub(super) fn wait_until(&self, due: Ticks, api: &Api) -> WakeReason {
         let now = ticks();
         if now >= due {
             return WakeReason::Due;

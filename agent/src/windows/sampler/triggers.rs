@@ -33,7 +33,7 @@ struct CapturePlace {
 }
 
 /// A thread's capture of itself.
-pub struct Content {
+pub(crate) struct Content {
     pub tid: u32,
     /// The caller's tag.
     pub tag: u64,
@@ -42,7 +42,7 @@ pub struct Content {
 }
 
 /// The slots in which threads leave their captures.
-pub struct Triggers {
+pub(crate) struct Triggers {
     places: Box<[CapturePlace]>,
 }
 
@@ -54,7 +54,7 @@ unsafe impl Send for Triggers {}
 
 impl Triggers {
     /// Slots with room for `bytes` of stack each.
-    pub fn new(bytes: usize) -> Triggers {
+    pub(crate) fn new(bytes: usize) -> Triggers {
         let place = || CapturePlace {
             state: AtomicU32::new(FREE),
             content: UnsafeCell::new(Content { tid: 0, tag: 0, capture: Capture::new(bytes) }),
@@ -69,7 +69,7 @@ impl Triggers {
     /// # Safety
     /// `context` must belong to the calling thread, in a frame below `return_at`, which must lie on
     /// its stack.
-    pub unsafe fn capture(&self, context: &Context, return_at: usize, tag: u64) -> bool {
+    pub(crate) unsafe fn capture(&self, context: &Context, return_at: usize, tag: u64) -> bool {
         let now = ticks();
         let claim = |place: &&CapturePlace| {
             place.state.compare_exchange(FREE, FILLING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -100,7 +100,7 @@ impl Triggers {
     }
 
     /// Offers every waiting capture to `take`, oldest first. A capture that it refuses stays.
-    pub fn offer(&self, mut take: impl FnMut(&Content) -> bool) {
+    pub(crate) fn offer(&self, mut take: impl FnMut(&Content) -> bool) {
         let mut last = Ticks::ZERO;
         for _ in 0..PLACES {
             let ready = |place: &&CapturePlace| place.state.load(Ordering::Acquire) == READY;

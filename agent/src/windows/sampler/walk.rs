@@ -12,15 +12,15 @@
 //!   diagnostic.
 
 /// Whether the agent for this processor supports it.
-pub const SUPPORTED: bool = cfg!(target_arch = "x86_64");
+pub(crate) const SUPPORTED: bool = cfg!(target_arch = "x86_64");
 
 /// Most frames of a walk; `stk` has the same limit.
-pub const MAX_FRAMES: usize = 4096;
+pub(crate) const MAX_FRAMES: usize = 4096;
 
 #[cfg(not(target_arch = "x86_64"))]
-pub use unsupported::SystemUnwinder;
+pub(crate) use unsupported::SystemUnwinder;
 #[cfg(target_arch = "x86_64")]
-pub use x64::SystemUnwinder;
+pub(crate) use x64::SystemUnwinder;
 
 #[cfg(not(target_arch = "x86_64"))]
 mod unsupported {
@@ -30,9 +30,9 @@ mod unsupported {
     use crate::windows::system::context::Context;
 
     /// There is no unwinder on this architecture.
-    pub enum SystemUnwinder {}
+    pub(crate) enum SystemUnwinder {}
 
-    pub enum LoaderLock {}
+    pub(crate) enum LoaderLock {}
 
     impl Drop for LoaderLock {
         fn drop(&mut self) {
@@ -42,12 +42,12 @@ mod unsupported {
 
     impl SystemUnwinder {
         /// Always `None`.
-        pub fn new(_: &Api) -> Option<SystemUnwinder> {
+        pub(crate) fn new(_: &Api) -> Option<SystemUnwinder> {
             None
         }
 
         /// The same as on x64.
-        pub fn hold_loader(&self) -> Option<LoaderLock> {
+        pub(crate) fn hold_loader(&self) -> Option<LoaderLock> {
             match *self {}
         }
 
@@ -55,7 +55,14 @@ mod unsupported {
         ///
         /// # Safety
         /// None: there is no value to call it on.
-        pub unsafe fn walk(&self, _: &Context, _: usize, _: usize, _: &dyn Fn() -> bool, _: &mut CheckWalk) {
+        pub(crate) unsafe fn walk(
+            &self,
+            _: &Context,
+            _: usize,
+            _: usize,
+            _: &dyn Fn() -> bool,
+            _: &mut CheckWalk,
+        ) {
             match *self {}
         }
     }
@@ -86,7 +93,7 @@ mod x64 {
     use crate::windows::system::landing::{Landing, guarded};
 
     /// RtlLookupFunctionEntry and RtlVirtualUnwind, and the handler for faults in them.
-    pub struct SystemUnwinder {
+    pub(crate) struct SystemUnwinder {
         lookup: RtlLookupFunctionEntry,
         unwind: RtlVirtualUnwind,
         lock: LdrLockLoaderLock,
@@ -95,7 +102,7 @@ mod x64 {
     }
 
     /// Holds the loader lock until it is dropped.
-    pub struct LoaderLock {
+    pub(crate) struct LoaderLock {
         unlock: LdrUnlockLoaderLock,
         cookie: usize,
     }
@@ -112,7 +119,7 @@ mod x64 {
 
     impl SystemUnwinder {
         /// Finds the functions and registers the handler; dropping this removes the handler.
-        pub fn new(api: &Api) -> Option<SystemUnwinder> {
+        pub(crate) fn new(api: &Api) -> Option<SystemUnwinder> {
             let (lookup, unwind) = (api.lookup_function?, api.virtual_unwind?);
             let (lock, unlock) = (api.lock_loader?, api.unlock_loader?);
             // SAFETY: `on_exception` has the type of a handler, and the agent's code stays mapped
@@ -124,7 +131,7 @@ mod x64 {
         /// Takes the loader lock if it is free. The lookup needs it: if the suspended thread owned
         /// it or were next in line for it, all would wait. It must be held from before the
         /// suspension until after the resumption.
-        pub fn hold_loader(&self) -> Option<LoaderLock> {
+        pub(crate) fn hold_loader(&self) -> Option<LoaderLock> {
             const TRY_ONLY: u32 = 2;
             const ACQUIRED: u32 = 1;
             let (mut disposition, mut cookie) = (0, 0);
@@ -138,7 +145,7 @@ mod x64 {
         /// # Safety
         /// `limit..base` must be the committed stack of the thread, which must be suspended. Only
         /// one walk may run at a time.
-        pub unsafe fn walk(
+        pub(crate) unsafe fn walk(
             &self,
             context: &Context,
             limit: usize,

@@ -45,7 +45,7 @@ extern "system" fn captured(context: *const Context, return_at: usize, tag: u64)
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
+pub(super) unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
     // 0x20 shadow space, 0x4d0 CONTEXT, 8 tag, 0x10 padding: rsp is 8 modulo 16 on entry, so this
     // aligns it.
     core::arch::naked_asm!(
@@ -107,7 +107,7 @@ pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
 #[cfg(target_arch = "x86")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
+pub(super) unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
     // RtlCaptureContext on x86 stores ebp, esp and eip of its caller's caller by the frame chain.
     // The frame here is a regular one, so that the stored ebp is the caller's.
     core::arch::naked_asm!(

@@ -60,7 +60,7 @@ static VISITORS: AtomicUsize = AtomicUsize::new(0);
 static RUNNING: AtomicU32 = AtomicU32::new(0);
 
 /// Starts a recording with `config`; see `stk_schema::control`.
-pub fn start(config: &mut AgentConfig, own_module: HANDLE) -> StartResult {
+pub(super) fn start(config: &mut AgentConfig, own_module: HANDLE) -> StartResult {
     config.system_error = 0;
     config.status_address = (&raw const STATUS) as u64;
     let output = OutputFile(config.output as usize as HANDLE);
@@ -76,7 +76,7 @@ pub fn start(config: &mut AgentConfig, own_module: HANDLE) -> StartResult {
 }
 
 /// Stops the recording and waits until the trace is finalised; false if nothing was recording.
-pub fn stop() -> bool {
+pub(super) fn stop() -> bool {
     if FINISHED.load(Ordering::Acquire) {
         return false;
     }
@@ -87,7 +87,7 @@ pub fn stop() -> bool {
 }
 
 /// DLL_THREAD_ATTACH: makes the tables thread look for the new thread. Never waits.
-pub fn thread_started() {
+pub(super) fn thread_started() {
     if !FINISHED.load(Ordering::Relaxed) && hints::thread_started() {
         WAKE_TABLES.signal();
     }
@@ -95,7 +95,7 @@ pub fn thread_started() {
 
 /// DLL_PROCESS_DETACH at process exit, when the other threads are gone. Writes all complete data,
 /// without waiting, locks or the heap.
-pub fn process_exit() {
+pub(super) fn process_exit() {
     // SAFETY: the session's threads own it; they were terminated without dropping it.
     let Some(session) = (unsafe { CURRENT.load(Ordering::Acquire).as_ref() }) else { return };
     if FINISHED.load(Ordering::Acquire) {

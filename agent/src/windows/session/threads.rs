@@ -47,7 +47,7 @@ static OWN_THREADS: [AtomicU32; ROLES.len()] = [const { AtomicU32::new(0) }; ROL
 static SAMPLER_SEATS: [AtomicPtr<Seat>; SAMPLERS] = [const { AtomicPtr::new(null_mut()) }; SAMPLERS];
 
 /// Starts all threads, or none.
-pub fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
+pub(super) fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
     ENDED.reset();
     let mut threads = Vec::new();
     let (mut watchdog, mut samplers) = (0, [0; SAMPLERS]);
@@ -156,7 +156,7 @@ unsafe extern "system" fn entry(seat: *mut c_void) -> u32 {
 
 /// Ends a sampler that was deposed while it was in a system call. Nothing above that call runs
 /// again.
-pub fn leave_deposed(slot: usize) -> ! {
+pub(super) fn leave_deposed(slot: usize) -> ! {
     // SAFETY: no preconditions.
     let tid = unsafe { GetCurrentThreadId() };
     // From now on, the system may reuse its id for a thread of the target.
@@ -200,6 +200,6 @@ fn forget_own_threads() {
 }
 
 /// Ids of the recorder's threads.
-pub fn own_threads() -> Vec<u32> {
+pub(super) fn own_threads() -> Vec<u32> {
     OWN_THREADS.iter().map(|tid| tid.load(Ordering::Acquire)).filter(|&tid| tid != 0).collect()
 }

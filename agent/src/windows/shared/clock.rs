@@ -4,7 +4,7 @@ use stk_schema::Ticks;
 
 /// The clock of one recording.
 #[derive(Clone, Copy)]
-pub struct SessionClock {
+pub(crate) struct SessionClock {
     /// When the recording started.
     pub started: Ticks,
     /// Ticks per millisecond; at least 1.
@@ -13,17 +13,17 @@ pub struct SessionClock {
 
 impl SessionClock {
     /// `milliseconds` as a span.
-    pub fn span(&self, milliseconds: u64) -> Ticks {
+    pub(crate) fn span(&self, milliseconds: u64) -> Ticks {
         Ticks(milliseconds * self.ticks_per_ms)
     }
 
     /// The time `milliseconds` after the start.
-    pub fn after_start(&self, milliseconds: u64) -> Ticks {
+    pub(crate) fn after_start(&self, milliseconds: u64) -> Ticks {
         self.started + self.span(milliseconds)
     }
 
     /// Whole milliseconds in `span`.
-    pub fn milliseconds(&self, span: Ticks) -> u64 {
+    pub(crate) fn milliseconds(&self, span: Ticks) -> u64 {
         span.0 / self.ticks_per_ms
     }
 }

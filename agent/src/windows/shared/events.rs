@@ -10,17 +10,17 @@ use windows_sys::Win32::Foundation::{CloseHandle, GetLastError, HANDLE};
 use windows_sys::Win32::System::Threading::{CreateEventW, ResetEvent, SetEvent, WaitForSingleObject};
 
 /// A system event. Once it is made, it lives as long as the process.
-pub struct WakeEvent(AtomicPtr<c_void>);
+pub(crate) struct WakeEvent(AtomicPtr<c_void>);
 
-pub static WAKE_SAMPLER: WakeEvent = WakeEvent::new();
+pub(crate) static WAKE_SAMPLER: WakeEvent = WakeEvent::new();
 /// Wakes a spare sampler.
-pub static WAKE_SPARE: WakeEvent = WakeEvent::new();
-pub static WAKE_TABLES: WakeEvent = WakeEvent::new();
-pub static WAKE_CODE: WakeEvent = WakeEvent::new();
-pub static WAKE_WRITER: WakeEvent = WakeEvent::new();
-pub static WAKE_RUNTIMES: WakeEvent = WakeEvent::new();
+pub(crate) static WAKE_SPARE: WakeEvent = WakeEvent::new();
+pub(crate) static WAKE_TABLES: WakeEvent = WakeEvent::new();
+pub(crate) static WAKE_CODE: WakeEvent = WakeEvent::new();
+pub(crate) static WAKE_WRITER: WakeEvent = WakeEvent::new();
+pub(crate) static WAKE_RUNTIMES: WakeEvent = WakeEvent::new();
 /// Signals that the recording has finished. It stays set (manual reset) until the next one starts.
-pub static ENDED: WakeEvent = WakeEvent::new();
+pub(crate) static ENDED: WakeEvent = WakeEvent::new();
 
 impl WakeEvent {
     const fn new() -> WakeEvent {
@@ -28,7 +28,7 @@ impl WakeEvent {
     }
 
     /// The handle; null until the event is made.
-    pub fn handle(&self) -> HANDLE {
+    pub(crate) fn handle(&self) -> HANDLE {
         self.0.load(Ordering::Acquire)
     }
 
@@ -47,7 +47,7 @@ impl WakeEvent {
     }
 
     /// Signals the event if it exists.
-    pub fn signal(&self) {
+    pub(crate) fn signal(&self) {
         let event = self.handle();
         if !event.is_null() {
             // SAFETY: the events live as long as the process.
@@ -56,20 +56,20 @@ impl WakeEvent {
     }
 
     /// Resets the signal.
-    pub fn reset(&self) {
+    pub(crate) fn reset(&self) {
         // SAFETY: the event lives as long as the process.
         unsafe { ResetEvent(self.handle()) };
     }
 
     /// Waits for the signal, at most `milliseconds`.
-    pub fn wait(&self, milliseconds: u32) {
+    pub(crate) fn wait(&self, milliseconds: u32) {
         // SAFETY: the event lives as long as the process.
         unsafe { WaitForSingleObject(self.handle(), milliseconds) };
     }
 }
 
 /// Makes the events that last as long as the process.
-pub fn make_events() -> Result<(), (StartResult, u32)> {
+pub(crate) fn make_events() -> Result<(), (StartResult, u32)> {
     let wakes = [&WAKE_SAMPLER, &WAKE_SPARE, &WAKE_TABLES, &WAKE_CODE, &WAKE_WRITER, &WAKE_RUNTIMES];
     for (event, manual_reset) in wakes.into_iter().map(|event| (event, 0)).chain([(&ENDED, 1)]) {
         event.make(manual_reset).map_err(|error| (StartResult::NoThread, error))?;
@@ -78,7 +78,7 @@ pub fn make_events() -> Result<(), (StartResult, u32)> {
 }
 
 /// Wakes all threads that wait for work.
-pub fn wake_all() {
+pub(crate) fn wake_all() {
     WAKE_SAMPLER.signal();
     WAKE_SPARE.signal();
     WAKE_TABLES.signal();
@@ -88,7 +88,7 @@ pub fn wake_all() {
 }
 
 /// Closes a handle unless it is null.
-pub fn close(handle: HANDLE) {
+pub(crate) fn close(handle: HANDLE) {
     if !handle.is_null() {
         // SAFETY: the caller owns it.
         unsafe { CloseHandle(handle) };

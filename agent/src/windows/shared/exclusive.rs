@@ -4,7 +4,7 @@ use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 /// A state that several threads may use, one at a time.
-pub struct Exclusive<T> {
+pub(crate) struct Exclusive<T> {
     busy: AtomicBool,
     value: UnsafeCell<T>,
 }
@@ -13,12 +13,12 @@ pub struct Exclusive<T> {
 unsafe impl<T: Send> Sync for Exclusive<T> {}
 
 impl<T> Exclusive<T> {
-    pub fn new(value: T) -> Exclusive<T> {
+    pub(crate) fn new(value: T) -> Exclusive<T> {
         Exclusive { busy: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
     /// Runs `work` on the value, unless another thread is inside. Never waits.
-    pub fn enter<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
+    pub(crate) fn enter<R>(&self, work: impl FnOnce(&mut T) -> R) -> Option<R> {
         if self.busy.swap(true, Ordering::Acquire) {
             return None;
         }
@@ -29,7 +29,7 @@ impl<T> Exclusive<T> {
     }
 
     /// Whether a thread is inside.
-    pub fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.busy.load(Ordering::Acquire)
     }
 
@@ -37,7 +37,7 @@ impl<T> Exclusive<T> {
     ///
     /// # Safety
     /// That thread must never touch the value again, and the value must be consistent.
-    pub unsafe fn expel(&self) {
+    pub(crate) unsafe fn expel(&self) {
         self.busy.store(false, Ordering::Release);
     }
 
@@ -45,7 +45,7 @@ impl<T> Exclusive<T> {
     ///
     /// # Safety
     /// That thread must have ended at a point at which the value was consistent.
-    pub unsafe fn enter_for_the_dead<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+    pub(crate) unsafe fn enter_for_the_dead<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         // SAFETY: the caller promises that no other thread touches the value any more.
         work(unsafe { &mut *self.value.get() })
     }

@@ -13,10 +13,10 @@
 //! priority   the calling thread's priority
 //! ```
 
-pub mod clock;
-pub mod events;
-pub mod exclusive;
-pub mod pace;
-pub mod priority;
-pub mod state;
-pub mod worker;
+pub(super) mod clock;
+pub(super) mod events;
+pub(super) mod exclusive;
+pub(super) mod pace;
+pub(super) mod priority;
+pub(super) mod state;
+pub(super) mod worker;

@@ -5,7 +5,7 @@ use crate::windows::system::api::ticks;
 use stk_schema::Ticks;
 
 /// The clock of a journal, and how long it waits.
-pub struct JournalPace {
+pub(crate) struct JournalPace {
     /// Whether the writer still runs.
     pub writer_alive: fn() -> bool,
 }

@@ -3,7 +3,7 @@
 use windows_sys::Win32::System::Threading::{GetCurrentThread, SetThreadPriority};
 
 /// Sets the calling thread's priority.
-pub fn set_priority(priority: i32) {
+pub(crate) fn set_priority(priority: i32) {
     // SAFETY: the calling thread's pseudo handle.
     unsafe { SetThreadPriority(GetCurrentThread(), priority) };
 }

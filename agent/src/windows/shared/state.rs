@@ -10,7 +10,7 @@ use crate::record::dotnet::names::LiveMailbox;
 use crate::record::shared::Signals;
 
 /// The signals of the current recording; there is at most one.
-pub static SIGNALS: Signals = Signals {
+pub(crate) static SIGNALS: Signals = Signals {
     stop: AtomicU32::new(0),
     tables_pending: AtomicU32::new(0),
     loader_generation: AtomicU32::new(0),
@@ -20,17 +20,17 @@ pub static SIGNALS: Signals = Signals {
 };
 
 /// Whether the writer has ended the trace or given up; true while nothing is recorded.
-pub static FINISHED: AtomicBool = AtomicBool::new(true);
+pub(crate) static FINISHED: AtomicBool = AtomicBool::new(true);
 
 /// Exit code of the target's thread whose end was seen last. It becomes the process's own if the
 /// recorder's threads end last.
-pub static LAST_EXIT_CODE: AtomicU32 = AtomicU32::new(0);
+pub(crate) static LAST_EXIT_CODE: AtomicU32 = AtomicU32::new(0);
 
 /// The mailbox through which the agent asks inject.exe for names.
-pub static MAILBOX: LiveMailbox = LiveMailbox::empty();
+pub(crate) static MAILBOX: LiveMailbox = LiveMailbox::empty();
 
 /// Resets the signals for another recording.
-pub fn reset_signals() {
+pub(crate) fn reset_signals() {
     SIGNALS.tables_pending.store(0, Ordering::Relaxed);
     SIGNALS.renew.store(false, Ordering::Relaxed);
     SIGNALS.threads_known.store(false, Ordering::Relaxed);
@@ -39,7 +39,7 @@ pub fn reset_signals() {
 
 /// [`AgentStatus`] with atomic fields. Other processes may read it at any time.
 #[repr(C)]
-pub struct LiveStatus {
+pub(crate) struct LiveStatus {
     size: u32,
     version: u32,
     pub state: AtomicU32,
@@ -72,7 +72,7 @@ const _: () = {
 /// The status of this process's agent. Other processes find it by its export,
 /// `control::EXPORT_STATUS_BLOCK`.
 #[unsafe(export_name = "stk_agent_status_block")]
-pub static STATUS: LiveStatus = LiveStatus {
+pub(crate) static STATUS: LiveStatus = LiveStatus {
     size: size_of::<AgentStatus>() as u32,
     version: CONTROL_VERSION,
     state: AtomicU32::new(0),
@@ -93,7 +93,7 @@ pub static STATUS: LiveStatus = LiveStatus {
 
 impl LiveStatus {
     /// Sets the text of the last failure, cut to what fits.
-    pub fn set_message(&self, text: &str) {
+    pub(crate) fn set_message(&self, text: &str) {
         let mut len = text.len().min(256);
         while !text.is_char_boundary(len) {
             len -= 1;
@@ -108,7 +108,7 @@ impl LiveStatus {
     }
 
     /// A copy, for a host in this process.
-    pub fn copy(&self) -> AgentStatus {
+    pub(crate) fn copy(&self) -> AgentStatus {
         // SAFETY: same layout (asserted above), all of it plain data; a message that changes
         // meanwhile may come out mixed, which the status' contract allows.
         unsafe { core::ptr::from_ref(self).cast::<AgentStatus>().read_volatile() }

@@ -9,7 +9,7 @@ use crate::record::shared::Lane;
 
 /// The parts of a thread that the others may use: the writer takes the lane's blocks, and at the
 /// end of a recording enters the state to flush it.
-pub struct Worker<S> {
+pub(crate) struct Worker<S> {
     /// Its blocks, on their way to the writer.
     pub lane: Arc<Lane>,
     /// The state that the thread works on.
@@ -22,18 +22,18 @@ pub struct Worker<S> {
 
 impl<S> Worker<S> {
     /// A thread that has done nothing yet.
-    pub fn new(lane: Arc<Lane>, state: S, wake: &'static WakeEvent) -> Worker<S> {
+    pub(crate) fn new(lane: Arc<Lane>, state: S, wake: &'static WakeEvent) -> Worker<S> {
         Worker { lane, state: Exclusive::new(state), done: AtomicBool::new(false), wake }
     }
 
     /// Whether the thread has handed over all its events.
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.done.load(Ordering::Acquire)
     }
 
     /// Notes that the thread has handed over all its events, and wakes the threads that wait for
     /// that.
-    pub fn finish(&self) {
+    pub(crate) fn finish(&self) {
         self.done.store(true, Ordering::Release);
         wake_all();
     }

@@ -13,27 +13,28 @@ use windows_sys::Win32::System::Performance::{QueryPerformanceCounter, QueryPerf
 use windows_sys::w;
 
 /// NTSTATUS; negative values are errors.
-pub type Status = i32;
+pub(crate) type Status = i32;
 
-pub type NtReadVirtualMemory =
+pub(crate) type NtReadVirtualMemory =
     unsafe extern "system" fn(HANDLE, *const c_void, *mut c_void, usize, *mut usize) -> Status;
-pub type NtQueryVirtualMemory =
+pub(crate) type NtQueryVirtualMemory =
     unsafe extern "system" fn(HANDLE, *const c_void, u32, *mut c_void, usize, *mut usize) -> Status;
-pub type NtQueryInformationThread =
+pub(crate) type NtQueryInformationThread =
     unsafe extern "system" fn(HANDLE, u32, *mut c_void, u32, *mut u32) -> Status;
-pub type NtGetNextThread = unsafe extern "system" fn(HANDLE, HANDLE, u32, u32, u32, *mut HANDLE) -> Status;
-pub type NtSetTimerResolution = unsafe extern "system" fn(u32, u8, *mut u32) -> Status;
-pub type LdrRegisterDllNotification =
+pub(crate) type NtGetNextThread =
+    unsafe extern "system" fn(HANDLE, HANDLE, u32, u32, u32, *mut HANDLE) -> Status;
+pub(crate) type NtSetTimerResolution = unsafe extern "system" fn(u32, u8, *mut u32) -> Status;
+pub(crate) type LdrRegisterDllNotification =
     unsafe extern "system" fn(u32, *const c_void, *mut c_void, *mut *mut c_void) -> Status;
-pub type RtlGetVersion = unsafe extern "system" fn(*mut VersionInfo) -> Status;
-pub type RtlGetCurrentPeb = unsafe extern "system" fn() -> *const u8;
-pub type WineGetVersion = unsafe extern "C" fn() -> *const c_char;
-pub type QueryThreadCycleTime = unsafe extern "system" fn(HANDLE, *mut u64) -> i32;
-pub type IsWow64Process2 = unsafe extern "system" fn(HANDLE, *mut u16, *mut u16) -> i32;
+pub(crate) type RtlGetVersion = unsafe extern "system" fn(*mut VersionInfo) -> Status;
+pub(crate) type RtlGetCurrentPeb = unsafe extern "system" fn() -> *const u8;
+pub(crate) type WineGetVersion = unsafe extern "C" fn() -> *const c_char;
+pub(crate) type QueryThreadCycleTime = unsafe extern "system" fn(HANDLE, *mut u64) -> i32;
+pub(crate) type IsWow64Process2 = unsafe extern "system" fn(HANDLE, *mut u16, *mut u16) -> i32;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
-pub type RtlLookupFunctionEntry = unsafe extern "system" fn(u64, *mut u64, *mut c_void) -> *const u32;
+pub(crate) type RtlLookupFunctionEntry = unsafe extern "system" fn(u64, *mut u64, *mut c_void) -> *const u32;
 #[cfg(target_arch = "x86_64")]
-pub type RtlVirtualUnwind = unsafe extern "system" fn(
+pub(crate) type RtlVirtualUnwind = unsafe extern "system" fn(
     u32,
     u64,
     u64,
@@ -43,12 +44,13 @@ pub type RtlVirtualUnwind = unsafe extern "system" fn(
     *mut u64,
     *mut c_void,
 ) -> *mut c_void;
-pub type GetProcessMitigationPolicy = unsafe extern "system" fn(HANDLE, i32, *mut c_void, usize) -> i32;
-pub type PreciseTime = unsafe extern "system" fn(*mut u64);
+pub(crate) type GetProcessMitigationPolicy =
+    unsafe extern "system" fn(HANDLE, i32, *mut c_void, usize) -> i32;
+pub(crate) type PreciseTime = unsafe extern "system" fn(*mut u64);
 
 /// RTL_OSVERSIONINFOW.
 #[repr(C)]
-pub struct VersionInfo {
+pub(crate) struct VersionInfo {
     pub size: u32,
     pub major: u32,
     pub minor: u32,
@@ -59,13 +61,13 @@ pub struct VersionInfo {
 
 /// (flags, disposition, cookie) -> status.
 #[cfg(target_arch = "x86_64")]
-pub type LdrLockLoaderLock = unsafe extern "system" fn(u32, *mut u32, *mut usize) -> i32;
+pub(crate) type LdrLockLoaderLock = unsafe extern "system" fn(u32, *mut u32, *mut usize) -> i32;
 /// (flags, cookie) -> status.
 #[cfg(target_arch = "x86_64")]
-pub type LdrUnlockLoaderLock = unsafe extern "system" fn(u32, usize) -> i32;
+pub(crate) type LdrUnlockLoaderLock = unsafe extern "system" fn(u32, usize) -> i32;
 
 /// The functions found in this process. Those that every supported system has are not optional.
-pub struct Api {
+pub(crate) struct Api {
     pub read_memory: NtReadVirtualMemory,
     pub query_thread: NtQueryInformationThread,
     pub current_peb: RtlGetCurrentPeb,
@@ -94,7 +96,7 @@ pub struct Api {
 static API: AtomicPtr<Api> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The functions, found at the first call; `None` on a system without the required ones.
-pub fn api() -> Option<&'static Api> {
+pub(crate) fn api() -> Option<&'static Api> {
     // SAFETY: the pointer is null or that of a box that is never freed.
     if let Some(api) = unsafe { API.load(Ordering::Acquire).as_ref() } {
         return Some(api);
@@ -108,7 +110,7 @@ pub fn api() -> Option<&'static Api> {
 }
 
 /// Now, by the performance counter.
-pub fn ticks() -> Ticks {
+pub(crate) fn ticks() -> Ticks {
     let mut now = 0;
     // SAFETY: writes one i64; it cannot fail since Windows XP.
     unsafe { QueryPerformanceCounter(&mut now) };
@@ -116,7 +118,7 @@ pub fn ticks() -> Ticks {
 }
 
 /// UTC in nanoseconds since the Unix epoch.
-pub fn utc(api: &Api) -> u64 {
+pub(crate) fn utc(api: &Api) -> u64 {
     let mut time = 0u64;
     match api.precise_time {
         // SAFETY: writes one FILETIME, which has the size of a u64 and no stricter alignment.
@@ -130,7 +132,7 @@ pub fn utc(api: &Api) -> u64 {
 }
 
 /// A FILETIME's 100 ns units since 1601 as nanoseconds since 1970; 0 for times before.
-pub fn unix_nanoseconds(filetime: u64) -> u64 {
+pub(crate) fn unix_nanoseconds(filetime: u64) -> u64 {
     filetime.saturating_sub(116_444_736_000_000_000).saturating_mul(100)
 }
 

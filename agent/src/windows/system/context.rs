@@ -6,14 +6,14 @@ use windows_sys::Win32::System::Diagnostics::Debug as sys;
 
 /// The architecture that the agent was built for.
 #[cfg(target_arch = "x86_64")]
-pub const ARCH: Arch = Arch::X64;
+pub(crate) const ARCH: Arch = Arch::X64;
 #[cfg(target_arch = "aarch64")]
 pub const ARCH: Arch = Arch::Arm64;
 #[cfg(target_arch = "x86")]
-pub const ARCH: Arch = Arch::X86;
+pub(crate) const ARCH: Arch = Arch::X86;
 
 /// The register set of that architecture.
-pub const SET: RegisterSet = RegisterSet::general(ARCH);
+pub(crate) const SET: RegisterSet = RegisterSet::general(ARCH);
 
 /// CONTROL and INTEGER. On arm64 also the vector registers, because d8 to d15 are callee-saved.
 #[cfg(target_arch = "x86_64")]
@@ -62,11 +62,11 @@ const _: () = {
 
 /// A CONTEXT, aligned as the system demands.
 #[repr(C, align(16))]
-pub struct Context(pub sys::CONTEXT);
+pub(crate) struct Context(pub sys::CONTEXT);
 
 impl Context {
     /// A context that requests the registers that the trace stores.
-    pub fn request() -> Context {
+    pub(crate) fn request() -> Context {
         // SAFETY: CONTEXT is plain data, for which zero is valid.
         let mut context = Context(unsafe { core::mem::zeroed() });
         context.ask();
@@ -74,16 +74,16 @@ impl Context {
     }
 
     /// Sets the request flags again, because the system overwrites them.
-    pub fn ask(&mut self) {
+    pub(crate) fn ask(&mut self) {
         self.0.ContextFlags = (FLAGS | REQUEST) as _;
     }
 
     /// The answer to the exception request, if it was made.
-    pub fn reply(&self) -> Option<u32> {
+    pub(crate) fn reply(&self) -> Option<u32> {
         (REQUEST != 0).then_some(self.0.ContextFlags)
     }
 
-    pub fn stack_pointer(&self) -> usize {
+    pub(crate) fn stack_pointer(&self) -> usize {
         #[cfg(target_arch = "x86_64")]
         let sp = self.0.Rsp as usize;
         #[cfg(target_arch = "aarch64")]
@@ -94,7 +94,7 @@ impl Context {
     }
 
     /// The registers in the order of [`SET`].
-    pub fn registers(&self) -> [u64; MAX_REGISTERS] {
+    pub(crate) fn registers(&self) -> [u64; MAX_REGISTERS] {
         let mut values = [0; MAX_REGISTERS];
         fill(&self.0, &mut values);
         values

@@ -22,7 +22,7 @@ use crate::record::writer::Output;
 const DISK_FULL: u32 = 112;
 
 /// The handle of the trace; closed when dropped.
-pub struct OutputFile(pub HANDLE);
+pub(crate) struct OutputFile(pub HANDLE);
 
 // SAFETY: a handle is a number, valid on every thread of the process.
 unsafe impl Send for OutputFile {}
@@ -48,7 +48,7 @@ impl Drop for OutputFile {
 }
 
 /// A folder in which many traces share tables: `<hash>.tbl`, each written once and never changed.
-pub struct TablesFolder {
+pub(crate) struct TablesFolder {
     /// Path with a separator at its end, not terminated.
     path: Vec<u16>,
     names: TemporaryNames,
@@ -56,7 +56,7 @@ pub struct TablesFolder {
 
 impl TablesFolder {
     /// The folder with this path; the names of its unfinished files follow from `secret`.
-    pub fn new(path: &[u16], secret: &[u8]) -> TablesFolder {
+    pub(crate) fn new(path: &[u16], secret: &[u8]) -> TablesFolder {
         let mut path = path.to_vec();
         if !matches!(path.last(), Some(&last) if last == u16::from(b'\\') || last == u16::from(b'/')) {
             path.push(u16::from(b'\\'));

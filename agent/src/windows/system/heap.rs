@@ -28,19 +28,19 @@ static EXIT_ARENA: ExitArena = ExitArena(core::cell::UnsafeCell::new([0; EXIT_BY
 ///
 /// At process exit the other threads are gone, perhaps with the heap's lock held, so nothing may
 /// take that lock.
-pub fn leave_heap() {
+pub(crate) fn leave_heap() {
     let _ = EXIT_USED.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
 }
 
 /// Whether the arena for the process's end has `bytes` left. Events that do not fit are lost, and
 /// not every allocation there may fail.
-pub fn has_exit_room(bytes: usize) -> bool {
+pub(crate) fn has_exit_room(bytes: usize) -> bool {
     EXIT_USED.load(Ordering::Acquire).saturating_add(bytes) <= EXIT_BYTES
 }
 
 /// Whether `bytes` more can be allocated. The recorder checks this before it starts, because it
 /// must not fail later.
-pub fn can_allocate(bytes: usize) -> bool {
+pub(crate) fn can_allocate(bytes: usize) -> bool {
     let heap = heap();
     if heap.is_null() {
         return false;

@@ -20,7 +20,7 @@ const LONGEST: usize = 32_768;
 
 /// Calls `each` with every known fact, keys in a fixed order. Includes the command line only if
 /// `with_command_line` is set.
-pub fn facts(api: &Api, with_command_line: bool, mut each: impl FnMut(&str, &[u8])) {
+pub(crate) fn facts(api: &Api, with_command_line: bool, mut each: impl FnMut(&str, &[u8])) {
     let mut text = |key, value: String| {
         if !value.is_empty() {
             each(key, value.as_bytes());
@@ -55,7 +55,7 @@ pub fn facts(api: &Api, with_command_line: bool, mut each: impl FnMut(&str, &[u8
 }
 
 /// When the process was created, in nanoseconds since the Unix epoch; 0 if unknown.
-pub fn process_created() -> u64 {
+pub(crate) fn process_created() -> u64 {
     let mut times = [0u64; 4];
     let [created, exited, kernel, user] = times.each_mut().map(|time| core::ptr::from_mut(time).cast());
     // SAFETY: four FILETIMEs, each the size of a u64 with no stricter alignment.
@@ -67,7 +67,7 @@ pub fn process_created() -> u64 {
 
 /// A number for this boot of the machine: the time at which it started, coarse enough to be the
 /// same in nearly all processes of one boot.
-pub fn boot_id(api: &Api) -> u64 {
+pub(crate) fn boot_id(api: &Api) -> u64 {
     // SAFETY: no preconditions.
     let up = unsafe { GetTickCount64() };
     (utc(api) / 1_000_000).saturating_sub(up) / 60_000

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 /// Where execution continues after a call is left. Written by [`guarded`].
 #[repr(C)]
-pub struct Landing {
+pub(crate) struct Landing {
     /// Stack pointer.
     pub sp: usize,
     /// Instruction pointer.
@@ -22,7 +22,7 @@ pub struct Landing {
 
 impl Landing {
     /// A landing that was not written yet.
-    pub const EMPTY: Landing = Landing { sp: 0, ip: 0, shadow: 0 };
+    pub(crate) const EMPTY: Landing = Landing { sp: 0, ip: 0, shadow: 0 };
 }
 
 /// The landing of the thread that ends the process; null = none.
@@ -33,7 +33,7 @@ static EXIT: AtomicPtr<Landing> = AtomicPtr::new(core::ptr::null_mut());
 /// # Safety
 /// All threads of the process but the calling one must have ended: a panic of any thread ends this
 /// call.
-pub unsafe fn survive_panic<F: FnOnce()>(work: F) -> bool {
+pub(crate) unsafe fn survive_panic<F: FnOnce()>(work: F) -> bool {
     unsafe extern "system" fn run<F: FnOnce()>(work: *mut c_void) {
         // SAFETY: `survive_panic` passes its `Option`, which it does not touch meanwhile.
         if let Some(work) = unsafe { (*work.cast::<Option<F>>()).take() } {
@@ -50,7 +50,7 @@ pub unsafe fn survive_panic<F: FnOnce()>(work: F) -> bool {
 }
 
 /// If [`survive_panic`] is running, continues after it.
-pub fn leave_exit() {
+pub(crate) fn leave_exit() {
     let landing = EXIT.swap(core::ptr::null_mut(), Ordering::AcqRel);
     if !landing.is_null() {
         // SAFETY: only `survive_panic` sets it, and resets it before its frame ends. No other
@@ -65,7 +65,7 @@ pub fn leave_exit() {
 /// `body` must accept `argument`; `landing` must be writable, and is valid until the return.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
-pub unsafe extern "C" fn guarded(
+pub(crate) unsafe extern "C" fn guarded(
     body: unsafe extern "system" fn(*mut c_void),
     argument: *mut c_void,
     landing: *mut Landing,
@@ -184,7 +184,7 @@ unsafe extern "C" fn leave(landing: *const Landing) -> ! {
 /// The same for x86.
 #[cfg(target_arch = "x86")]
 #[unsafe(naked)]
-pub unsafe extern "C" fn guarded(
+pub(crate) unsafe extern "C" fn guarded(
     body: unsafe extern "system" fn(*mut c_void),
     argument: *mut c_void,
     landing: *mut Landing,

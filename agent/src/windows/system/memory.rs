@@ -8,7 +8,7 @@ use crate::windows::system::api::Api;
 /// This process's memory through NtReadVirtualMemory. An unmapped address gives an error, not an
 /// exception that the target's handlers would see.
 #[derive(Clone, Copy)]
-pub struct OwnMemory(pub &'static Api);
+pub(crate) struct OwnMemory(pub &'static Api);
 
 impl Memory for OwnMemory {
     fn read(&self, address: u64, into: &mut [u8]) -> bool {
@@ -18,7 +18,7 @@ impl Memory for OwnMemory {
 
 impl OwnMemory {
     /// Does the same as [`Memory::read`], but returns how many bytes from the start could be read.
-    pub fn read_some(&self, address: u64, into: &mut [u8]) -> usize {
+    pub(crate) fn read_some(&self, address: u64, into: &mut [u8]) -> usize {
         let Ok(address) = usize::try_from(address) else { return 0 };
         let mut done = 0;
         // SAFETY: the system checks the source; the destination is a live mutable slice of that
@@ -36,7 +36,7 @@ impl OwnMemory {
     }
 
     /// Reads a pointer-sized value.
-    pub fn pointer(&self, address: u64) -> Option<u64> {
+    pub(crate) fn pointer(&self, address: u64) -> Option<u64> {
         let mut bytes = [0; size_of::<usize>()];
         self.read(address, &mut bytes).then(|| usize::from_le_bytes(bytes) as u64)
     }

@@ -21,16 +21,16 @@
 //! text     UTF-16 to WTF-8
 //! ```
 
-pub mod api;
-pub mod context;
-pub mod files;
-pub mod heap;
-pub mod host;
-pub mod landing;
-pub mod memory;
-pub mod pages;
-pub mod panic;
-pub mod peb;
-pub mod random;
-pub mod text;
-pub mod thread;
+pub(super) mod api;
+pub(super) mod context;
+pub(super) mod files;
+pub(super) mod heap;
+pub(super) mod host;
+pub(super) mod landing;
+pub(super) mod memory;
+pub(super) mod pages;
+pub(super) mod panic;
+pub(super) mod peb;
+pub(super) mod random;
+pub(super) mod text;
+pub(super) mod thread;

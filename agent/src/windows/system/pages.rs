@@ -7,12 +7,12 @@ use windows_sys::Win32::System::Memory::{
 };
 
 /// Whether the pages can be read without a side effect: reading a guard page removes its guard.
-pub fn is_readable(info: &MEMORY_BASIC_INFORMATION) -> bool {
+pub(crate) fn is_readable(info: &MEMORY_BASIC_INFORMATION) -> bool {
     info.State == MEM_COMMIT && info.Protect & (PAGE_GUARD | PAGE_NOACCESS) == 0
 }
 
 /// The system's information on the pages around `address`.
-pub fn query(address: u64) -> Option<MEMORY_BASIC_INFORMATION> {
+pub(crate) fn query(address: u64) -> Option<MEMORY_BASIC_INFORMATION> {
     // SAFETY: plain data; the query only writes it.
     let mut info: MEMORY_BASIC_INFORMATION = unsafe { zeroed() };
     // SAFETY: the address is only looked up, not read.

@@ -7,7 +7,7 @@ use core::fmt::Write;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// The first panic's position and text, for END's detail and the status.
-pub struct Message {
+pub(crate) struct Message {
     /// 0 = none, 1 = being written, 2 = complete.
     state: AtomicU32,
     len: AtomicUsize,
@@ -21,7 +21,7 @@ static MESSAGE: Message =
     Message { state: AtomicU32::new(0), len: AtomicUsize::new(0), text: UnsafeCell::new([0; 256]) };
 
 /// The first panic's message, if any thread of the recorder panicked in this process.
-pub fn message() -> Option<&'static str> {
+pub(crate) fn message() -> Option<&'static str> {
     if MESSAGE.state.load(Ordering::Acquire) != 2 {
         return None;
     }
@@ -32,7 +32,7 @@ pub fn message() -> Option<&'static str> {
 }
 
 /// Whether a thread of the recorder panicked in this process.
-pub fn happened() -> bool {
+pub(crate) fn happened() -> bool {
     MESSAGE.state.load(Ordering::Acquire) != 0
 }
 

@@ -14,16 +14,16 @@ use crate::windows::system::text::wtf8;
 /// The offsets, asserted against public headers by stk-schema's test `e2e_layouts`.
 mod offsets {
     use stk_schema::layout::NATIVE;
-    pub const LOADER_DATA: u64 = NATIVE.peb_loader_data as u64;
-    pub const FAST_PEB_LOCK: usize = NATIVE.peb_fast_peb_lock;
-    pub const LOADER_LOCK: usize = NATIVE.peb_loader_lock;
-    pub const LIST: u64 = NATIVE.loader_list as u64;
-    pub const BASE: usize = NATIVE.entry_base;
-    pub const SIZE: usize = NATIVE.entry_size;
-    pub const NAME_LEN: usize = NATIVE.entry_name_len;
-    pub const NAME: usize = NATIVE.entry_name;
-    pub const ENTRY: usize = NATIVE.entry_read;
-    pub const OWNER: usize = NATIVE.section_owner;
+    pub(super) const LOADER_DATA: u64 = NATIVE.peb_loader_data as u64;
+    pub(super) const FAST_PEB_LOCK: usize = NATIVE.peb_fast_peb_lock;
+    pub(super) const LOADER_LOCK: usize = NATIVE.peb_loader_lock;
+    pub(super) const LIST: u64 = NATIVE.loader_list as u64;
+    pub(super) const BASE: usize = NATIVE.entry_base;
+    pub(super) const SIZE: usize = NATIVE.entry_size;
+    pub(super) const NAME_LEN: usize = NATIVE.entry_name_len;
+    pub(super) const NAME: usize = NATIVE.entry_name;
+    pub(super) const ENTRY: usize = NATIVE.entry_read;
+    pub(super) const OWNER: usize = NATIVE.section_owner;
 }
 
 /// More modules than any process has. Ends a walk that a racing change sent in circles.
@@ -31,7 +31,7 @@ const MAX_MODULES: usize = 16_384;
 
 /// The process environment block.
 #[derive(Clone, Copy)]
-pub struct Peb(*const u8);
+pub(crate) struct Peb(*const u8);
 
 // SAFETY: the block lives as long as the process and is only read.
 unsafe impl Send for Peb {}
@@ -40,7 +40,7 @@ unsafe impl Sync for Peb {}
 
 impl Peb {
     /// This process's block.
-    pub fn current(api: &Api) -> Peb {
+    pub(crate) fn current(api: &Api) -> Peb {
         // SAFETY: no preconditions.
         Peb(unsafe { (api.current_peb)() })
     }
@@ -50,7 +50,7 @@ impl Peb {
     /// environment meanwhile.) Such a thread is not sampled: if the sampler is terminated while it
     /// holds that thread suspended, only the guard process can resume it. This only reads the
     /// owners and takes no lock.
-    pub fn owns_exit_locks(&self, tid: u32) -> bool {
+    pub(crate) fn owns_exit_locks(&self, tid: u32) -> bool {
         self.owner(offsets::FAST_PEB_LOCK) == tid as usize && self.owner(offsets::LOADER_LOCK) == tid as usize
     }
 
@@ -65,7 +65,7 @@ impl Peb {
 
     /// The loader's list of modules, the executable first. It is read without the loader's lock, so
     /// a racing load or unload can break the walk: `None` if it did not return to its head.
-    pub fn modules(&self, memory: &OwnMemory) -> Option<Vec<ModuleSighting>> {
+    pub(crate) fn modules(&self, memory: &OwnMemory) -> Option<Vec<ModuleSighting>> {
         let data = memory.pointer(self.0 as u64 + offsets::LOADER_DATA)?;
         let head = data + offsets::LIST;
         let mut modules = Vec::new();

@@ -14,7 +14,7 @@ use crate::windows::system::api::ticks;
 /// and the addresses of stack and heap together.
 ///
 /// Takes the loader lock, so it must not be called while threads are being sampled.
-pub fn secret(uuid: &[u8; 16]) -> Vec<u8> {
+pub(crate) fn secret(uuid: &[u8; 16]) -> Vec<u8> {
     let mut secret = alloc::vec![0u8; 32];
     fill(&mut secret);
     let here = [secret.as_ptr() as u64, (&raw const secret) as u64, ticks().0];

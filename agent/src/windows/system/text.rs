@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 /// Converts UTF-16, which may hold unpaired surrogates, to WTF-8.
-pub fn wtf8(units: impl Iterator<Item = u16>) -> Vec<u8> {
+pub(crate) fn wtf8(units: impl Iterator<Item = u16>) -> Vec<u8> {
     let mut out = Vec::new();
     for unit in char::decode_utf16(units) {
         match unit {
@@ -26,7 +26,7 @@ pub fn wtf8(units: impl Iterator<Item = u16>) -> Vec<u8> {
 ///
 /// # Safety
 /// `text` is null or points to `most` readable units, or to a terminator before them.
-pub unsafe fn units<'a>(text: *const u16, most: usize) -> &'a [u16] {
+pub(crate) unsafe fn units<'a>(text: *const u16, most: usize) -> &'a [u16] {
     if text.is_null() {
         return &[];
     }

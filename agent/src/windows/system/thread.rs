@@ -36,7 +36,7 @@ const NAME_ROOM: usize = 16 + 2048;
 const MAX_THREADS: usize = 65_536;
 
 /// An open handle to a thread of this process.
-pub struct ThreadHandle(HANDLE);
+pub(crate) struct ThreadHandle(HANDLE);
 
 // SAFETY: a handle is a number, valid on every thread of the process.
 unsafe impl Send for ThreadHandle {}
@@ -45,12 +45,12 @@ unsafe impl Sync for ThreadHandle {}
 
 impl ThreadHandle {
     /// The handle; it is open as long as this lives.
-    pub fn raw(&self) -> HANDLE {
+    pub(crate) fn raw(&self) -> HANDLE {
         self.0
     }
 
     /// Another handle to the same thread.
-    pub fn duplicate(&self) -> Option<ThreadHandle> {
+    pub(crate) fn duplicate(&self) -> Option<ThreadHandle> {
         let mut copy = null_mut();
         // SAFETY: the source is open, and the result is owned by the returned value.
         let ok = unsafe {
@@ -61,13 +61,13 @@ impl ThreadHandle {
     }
 
     /// Whether the thread has ended.
-    pub fn ended(&self) -> bool {
+    pub(crate) fn ended(&self) -> bool {
         // SAFETY: the handle is open with SYNCHRONIZE; a time-out of 0 does not wait.
         unsafe { WaitForSingleObject(self.0, 0) == WAIT_OBJECT_0 }
     }
 
     /// Its exit code, once it has ended.
-    pub fn exit_code(&self) -> u32 {
+    pub(crate) fn exit_code(&self) -> u32 {
         let mut code = 0;
         // SAFETY: the handle is open with THREAD_QUERY_INFORMATION; the result has room.
         unsafe { GetExitCodeThread(self.0, &mut code) };
@@ -75,7 +75,7 @@ impl ThreadHandle {
     }
 
     /// Thread id and thread environment block.
-    pub fn identity(&self, api: &Api) -> Option<(u32, Teb)> {
+    pub(crate) fn identity(&self, api: &Api) -> Option<(u32, Teb)> {
         let mut info = BasicInformation {
             status: 0,
             teb: null_mut(),
@@ -98,7 +98,7 @@ impl ThreadHandle {
     }
 
     /// Win32 start address; 0 if unknown.
-    pub fn start_address(&self, api: &Api) -> u64 {
+    pub(crate) fn start_address(&self, api: &Api) -> u64 {
         let mut address = 0usize;
         // SAFETY: the buffer is one pointer.
         let status = unsafe {
@@ -114,7 +114,7 @@ impl ThreadHandle {
     }
 
     /// Its times, if they can be read.
-    pub fn times(&self) -> Option<Times> {
+    pub(crate) fn times(&self) -> Option<Times> {
         let mut times = [0u64; 4];
         let [created, exited, kernel, user] = times.each_mut().map(|time| core::ptr::from_mut(time).cast());
         // SAFETY: four FILETIMEs, each the size of a u64 with no stricter alignment.
@@ -127,7 +127,7 @@ impl ThreadHandle {
     }
 
     /// Its description, WTF-8; empty if it has none, `None` if the system does not say.
-    pub fn name(&self, api: &Api) -> Option<Vec<u8>> {
+    pub(crate) fn name(&self, api: &Api) -> Option<Vec<u8>> {
         #[repr(C, align(8))]
         struct NameBuffer([u8; NAME_ROOM]);
         let mut room = NameBuffer([0; NAME_ROOM]);
@@ -154,7 +154,7 @@ impl Drop for ThreadHandle {
 }
 
 #[derive(Clone, Copy)]
-pub struct Times {
+pub(crate) struct Times {
     /// When it was created, in nanoseconds since the Unix epoch; 0 if unknown.
     pub created: u64,
     /// When it ended, likewise; undefined before its end.
@@ -174,7 +174,7 @@ const STACK_BASE: usize = layout::TEB32_STACK_BASE;
 
 /// A thread environment block. It stays mapped while the thread lives, hence while it is suspended.
 #[derive(Clone, Copy)]
-pub struct Teb(*const u8);
+pub(crate) struct Teb(*const u8);
 
 // SAFETY: an address; only `stack` reads through it, under its own conditions.
 unsafe impl Send for Teb {}
@@ -183,7 +183,7 @@ unsafe impl Sync for Teb {}
 
 impl Teb {
     /// The calling thread's block.
-    pub fn current() -> Teb {
+    pub(crate) fn current() -> Teb {
         let teb;
         #[cfg(target_arch = "x86_64")]
         // SAFETY: NT_TIB.Self.
@@ -203,7 +203,7 @@ impl Teb {
         Teb(teb)
     }
 
-    pub fn address(&self) -> u64 {
+    pub(crate) fn address(&self) -> u64 {
         self.0 as u64
     }
 
@@ -212,7 +212,7 @@ impl Teb {
     /// # Safety
     /// The thread must be suspended or the calling one: the system unmaps the block when its thread
     /// ends.
-    pub unsafe fn stack(&self) -> (usize, usize) {
+    pub(crate) unsafe fn stack(&self) -> (usize, usize) {
         // SAFETY: both fields lie in the block, which is mapped by the caller's promise; the thread
         // may change them, hence volatile.
         unsafe {
@@ -224,7 +224,7 @@ impl Teb {
     }
 
     /// StackBase of a thread that may end at any moment; `None` if the block is gone.
-    pub fn stack_base(&self, memory: OwnMemory) -> Option<u64> {
+    pub(crate) fn stack_base(&self, memory: OwnMemory) -> Option<u64> {
         memory.pointer(self.0 as u64 + STACK_BASE as u64)
     }
 }
@@ -249,7 +249,7 @@ const _: () = {
 };
 
 /// Calls `each` with every thread of this process; false if the system could not enumerate them.
-pub fn enumerate(api: &Api, mut each: impl FnMut(&ThreadHandle)) -> bool {
+pub(crate) fn enumerate(api: &Api, mut each: impl FnMut(&ThreadHandle)) -> bool {
     let Some(next_thread) = api.next_thread else { return enumerate_system(each) };
     let mut previous: Option<ThreadHandle> = None;
     for _ in 0..MAX_THREADS {
@@ -268,12 +268,12 @@ pub fn enumerate(api: &Api, mut each: impl FnMut(&ThreadHandle)) -> bool {
 }
 
 /// Opens the thread with this id, if it belongs to this process and is alive.
-pub fn open(tid: u32) -> Option<ThreadHandle> {
+pub(crate) fn open(tid: u32) -> Option<ThreadHandle> {
     open_with(tid, ACCESS)
 }
 
 /// Does the same as [`open`], with these access rights.
-pub fn open_with(tid: u32, access: u32) -> Option<ThreadHandle> {
+pub(crate) fn open_with(tid: u32, access: u32) -> Option<ThreadHandle> {
     // SAFETY: no preconditions.
     let handle = unsafe { OpenThread(access, 0, tid) };
     (!handle.is_null()).then(|| ThreadHandle(handle))

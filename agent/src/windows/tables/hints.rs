@@ -15,14 +15,14 @@ const RING: usize = 256;
 static HINTS: AtomicPtr<Queue<u32>> = AtomicPtr::new(null_mut());
 
 /// Makes the ring, once per process.
-pub fn prepare() {
+pub(crate) fn prepare() {
     if HINTS.load(Ordering::Acquire).is_null() {
         HINTS.store(Box::into_raw(Box::new(Queue::new(RING))), Ordering::Release);
     }
 }
 
 /// Notes that the calling thread has just started. True if the tables thread should enumerate.
-pub fn thread_started() -> bool {
+pub(crate) fn thread_started() -> bool {
     // SAFETY: null or a box that is never freed.
     let Some(hints) = (unsafe { HINTS.load(Ordering::Acquire).as_ref() }) else { return false };
     // SAFETY: no preconditions.
@@ -30,7 +30,7 @@ pub fn thread_started() -> bool {
 }
 
 /// Takes the oldest hint.
-pub fn next() -> Option<u32> {
+pub(crate) fn next() -> Option<u32> {
     // SAFETY: null or a box that is never freed.
     unsafe { HINTS.load(Ordering::Acquire).as_ref() }?.pop()
 }

@@ -77,7 +77,7 @@ fn room() -> Option<&'static NoteRoom> {
 /// Takes notifications from now on; with `rescue`, also the tables of modules that are unloaded too
 /// soon. Registers with the loader once per process and stays registered: unregistering would need
 /// the loader's lock at the end of the recording.
-pub fn listen(api: &Api, rescue: bool) -> bool {
+pub(crate) fn listen(api: &Api, rescue: bool) -> bool {
     RESCUING.store(rescue, Ordering::Release);
     if room().is_none() {
         let Some(register) = api.register_notification else { return false };
@@ -113,41 +113,41 @@ pub fn listen(api: &Api, rescue: bool) -> bool {
 
 /// Registers a module that no notification reported. If it is unloaded before its ticket is passed
 /// to [`tables_read`], its tables are copied.
-pub fn expect(base: u64) -> u64 {
+pub(crate) fn expect(base: u64) -> u64 {
     room().map_or(0, |room| room.pending.loaded(base))
 }
 
 /// Notes that the tables of the load with this ticket were read or are not needed.
-pub fn tables_read(ticket: u64) {
+pub(crate) fn tables_read(ticket: u64) {
     if let Some(room) = room() {
         room.pending.settle(ticket);
     }
 }
 
 /// The memory that holds the bytes of each [`RescueCopy`].
-pub fn arena() -> Option<&'static Arena> {
+pub(crate) fn arena() -> Option<&'static Arena> {
     room().map(|room| &room.arena)
 }
 
 /// Frees a [`RescueCopy`]. Called once for each.
-pub fn give_back(rescued: RescueCopy) {
+pub(crate) fn give_back(rescued: RescueCopy) {
     if let Some(room) = room() {
         rescued.give_back(&room.arena);
     }
 }
 
 /// Modules whose tables could not be copied when they were unloaded, since the start.
-pub fn unrescued() -> u64 {
+pub(crate) fn unrescued() -> u64 {
     UNRESCUED.load(Ordering::Relaxed)
 }
 
 /// Stops taking notifications.
-pub fn ignore() {
+pub(crate) fn ignore() {
     LISTENING.store(false, Ordering::Release);
 }
 
 /// Takes the oldest change.
-pub fn next() -> Option<Change> {
+pub(crate) fn next() -> Option<Change> {
     let room = room()?;
     let note = room.notes.pop()?;
     // If there is no room, the change is lost if the process ends before it is written.
@@ -156,7 +156,7 @@ pub fn next() -> Option<Change> {
 }
 
 /// Notes that the events of all changes taken so far were handed to the writer.
-pub fn written() {
+pub(crate) fn written() {
     if let Some(room) = room() {
         while room.unwritten.pop().is_some() {}
     }
@@ -164,7 +164,7 @@ pub fn written() {
 
 /// The oldest change whose events the writer does not have. For the end of the process, when the
 /// tables thread is gone.
-pub fn next_unwritten() -> Option<Change> {
+pub(crate) fn next_unwritten() -> Option<Change> {
     let room = room()?;
     room.unwritten.pop().or_else(|| room.notes.pop()).map(change)
 }
@@ -185,18 +185,18 @@ fn change(note: Note) -> Change {
 }
 
 /// Notifications that did not fit into the ring since the last call.
-pub fn take_lost() -> u64 {
+pub(crate) fn take_lost() -> u64 {
     LOST.swap(0, Ordering::Relaxed)
 }
 
 /// Whether any notifications did not fit into the ring.
-pub fn has_lost() -> bool {
+pub(crate) fn has_lost() -> bool {
     LOST.load(Ordering::Relaxed) != 0
 }
 
 /// LDR_DLL_NOTIFICATION_DATA; loads and unloads have the same fields.
 #[repr(C)]
-pub struct Data {
+pub(crate) struct Data {
     flags: u32,
     pub full_name: *const UnicodeString,
     pub base_name: *const UnicodeString,
@@ -206,7 +206,7 @@ pub struct Data {
 
 /// UNICODE_STRING; length in bytes.
 #[repr(C)]
-pub struct UnicodeString {
+pub(crate) struct UnicodeString {
     pub len: u16,
     pub capacity: u16,
     pub text: *const u16,

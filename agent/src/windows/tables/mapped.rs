@@ -27,7 +27,7 @@ const TRIES: usize = 20;
 
 /// This process's images, as the system reports them.
 #[derive(Clone, Copy)]
-pub struct MappedImages {
+pub(super) struct MappedImages {
     pub api: &'static Api,
     pub peb: Peb,
 }
@@ -35,7 +35,7 @@ pub struct MappedImages {
 impl MappedImages {
     /// Full path of the file that is mapped at `base`, WTF-8, with a drive letter if its device has
     /// one; empty if the system does not know it.
-    pub fn path(&self, base: u64) -> Vec<u8> {
+    pub(super) fn path(&self, base: u64) -> Vec<u8> {
         const HEADER: usize = size_of::<UnicodeString>();
         let (Some(query), Ok(base)) = (self.api.query_memory, usize::try_from(base)) else {
             return Vec::new();

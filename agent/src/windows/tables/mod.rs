@@ -21,9 +21,9 @@
 //! ```
 
 mod facts;
-pub mod hints;
+pub(super) mod hints;
 mod images;
-pub mod loader;
+pub(super) mod loader;
 mod mapped;
 mod modules;
 mod threads;
@@ -66,12 +66,12 @@ use crate::windows::system::peb::Peb;
 use crate::windows::system::thread::ThreadHandle;
 
 /// Milliseconds that reading the tables may still take after the end was requested.
-pub const TABLES_MS: u64 = 8_000;
+pub(super) const TABLES_MS: u64 = 8_000;
 /// Milliseconds between rounds when no event wakes the thread.
 const ROUND_MS: u32 = 20;
 
 /// The parts of the tables thread that other threads may use.
-pub struct TablesThread {
+pub(super) struct TablesThread {
     /// Lane, state, done flag and wake event.
     pub worker: Worker<TablesRecorder>,
     /// The counter of instance ids.
@@ -82,7 +82,7 @@ pub struct TablesThread {
 }
 
 impl TablesThread {
-    pub fn new(
+    pub(super) fn new(
         worker: Worker<TablesRecorder>,
         module_ids: Arc<AtomicU64>,
         clock: SessionClock,
@@ -91,7 +91,7 @@ impl TablesThread {
     }
 
     /// Lists threads and modules until the recording is to end.
-    pub fn run(&self) {
+    pub(super) fn run(&self) {
         // On a busy machine, a thread with a lower priority than the target's would not run, and
         // the first sample and every new module wait for this thread.
         set_priority(THREAD_PRIORITY_ABOVE_NORMAL);
@@ -111,7 +111,7 @@ impl TablesThread {
 }
 
 /// The settings of the tables thread.
-pub struct TablesSettings {
+pub(super) struct TablesSettings {
     /// `EMBED_*`.
     pub embed: u32,
     /// Metadata from the config: `key 0 value 0 …`.
@@ -144,7 +144,7 @@ struct ListedThread {
 }
 
 /// The state of the tables thread.
-pub struct TablesRecorder {
+pub(super) struct TablesRecorder {
     api: &'static Api,
     memory: OwnMemory,
     peb: Peb,
@@ -183,7 +183,7 @@ pub struct TablesRecorder {
 
 impl TablesRecorder {
     /// A recorder with empty lists.
-    pub fn new(
+    pub(super) fn new(
         api: &'static Api,
         settings: TablesSettings,
         journal: Journal<JournalPace>,
@@ -223,12 +223,12 @@ impl TablesRecorder {
     }
 
     /// The counter of instance ids. Dynamic code shares the number space with the modules.
-    pub fn ids(&self) -> Arc<AtomicU64> {
+    pub(super) fn ids(&self) -> Arc<AtomicU64> {
         self.modules.ids()
     }
 
     /// The first round: writes the STATE block that opens the trace.
-    pub fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         // Until the snapshot is processed, tables may be missing for every sample.
         SIGNALS.tables_pending.fetch_add(1, Ordering::AcqRel);
         self.journal.switch(BlockKind::State);
@@ -254,7 +254,7 @@ impl TablesRecorder {
     }
 
     /// Runs one round. Returns whether there is more to do at once.
-    pub fn step(&mut self, bytes_since_state: u64) -> bool {
+    pub(super) fn step(&mut self, bytes_since_state: u64) -> bool {
         let now = ticks();
         self.drain_loader();
         self.look_for_unlisted();
@@ -284,7 +284,7 @@ impl TablesRecorder {
 
     /// The last round: what is known now is written; tables that were not read yet are read until
     /// `deadline`.
-    pub fn finish(&mut self, deadline: Ticks) {
+    pub(super) fn finish(&mut self, deadline: Ticks) {
         self.drain_loader();
         self.look_for_unlisted();
         // Measured now, while the recorder's threads that are about to end are still in the list.
@@ -305,11 +305,11 @@ impl TablesRecorder {
     }
 
     /// Hands the written events to the writer; for the end of the process.
-    pub fn flush(&mut self) {
+    pub(super) fn flush(&mut self) {
         self.journal.flush();
     }
 
-    pub fn modules(&self) -> &Modules {
+    pub(super) fn modules(&self) -> &Modules {
         &self.modules
     }
 

@@ -141,7 +141,7 @@ impl TablesRecorder {
         identity: (Option<Image>, Option<Box<Fingerprint>>),
         ticket: u64,
     ) -> bool {
-        let Some(instance) = self.modules.loaded_with(time, seen, flags, identity, &mut self.journal) else {
+        let Some(instance) = self.modules.loaded(time, seen, flags, identity, &mut self.journal) else {
             loader::tables_read(ticket);
             return false;
         };

@@ -16,7 +16,7 @@ use crate::windows::system::api::ticks;
 impl TablesRecorder {
     /// Records the unlisted images that samples have shown, and the ends of those that were
     /// unmapped. The loader's notifications must have been drained before.
-    pub fn look_for_unlisted(&mut self) {
+    pub(crate) fn look_for_unlisted(&mut self) {
         let (now, per_ms) = (ticks(), self.settings.ticks_per_ms);
         let mapped = MappedImages { api: self.api, peb: self.peb };
         let gone = self.unlisted.gone(now, per_ms, &self.modules, &mapped);
@@ -61,7 +61,7 @@ impl TablesRecorder {
     }
 
     /// Whether the data read of an unlisted module since it was found may belong to another image.
-    pub fn is_replaced(&self, instance: u64) -> bool {
+    pub(crate) fn is_replaced(&self, instance: u64) -> bool {
         let mapped = MappedImages { api: self.api, peb: self.peb };
         self.modules.get(instance).is_some_and(|module| {
             module.flags.contains(ModuleFlags::UNLISTED)

@@ -41,7 +41,7 @@ const WATCH_MS: u32 = 20;
 const WATCH_WALKS_MS: u32 = 5;
 
 /// The watchdog's thread and its data.
-pub struct WatchdogThread {
+pub(super) struct WatchdogThread {
     clock: SessionClock,
     counters: Arc<Counters>,
     /// The guard process; its end ends the recording. Null = none.
@@ -53,7 +53,7 @@ pub struct WatchdogThread {
 
 impl WatchdogThread {
     /// A watchdog that has not begun. It owns `guard` from now on.
-    pub fn new(
+    pub(super) fn new(
         clock: SessionClock,
         counters: Arc<Counters>,
         guard: HANDLE,
@@ -64,7 +64,7 @@ impl WatchdogThread {
     }
 
     /// Watches until the trace is finalised.
-    pub fn run(&self, sampler: &SamplerThread, writer: &WriterThread) {
+    pub(super) fn run(&self, sampler: &SamplerThread, writer: &WriterThread) {
         set_priority(THREAD_PRIORITY_HIGHEST);
         let mut watches = Watches::default();
         let limits = Limits {

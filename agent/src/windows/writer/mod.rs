@@ -40,12 +40,12 @@ use crate::windows::tables::{TABLES_MS, TablesRecorder};
 use crate::windows::workers::Workers;
 
 /// Milliseconds that the writer waits for the other threads, in addition to those for the tables.
-pub const PATIENCE_MS: u64 = 10_000;
+pub(super) const PATIENCE_MS: u64 = 10_000;
 /// Milliseconds between the writer's checks of its queues.
 const WRITE_MS: u32 = 10;
 
 /// The writer's thread and its data.
-pub struct WriterThread {
+pub(super) struct WriterThread {
     /// The trace; `None` once its end is written.
     pub state: Exclusive<Option<Writer<OutputFile>>>,
     /// The block that is being written now.
@@ -64,7 +64,7 @@ pub struct WriterThread {
 
 impl WriterThread {
     /// A writer that has written the trace's header. It owns `ended_event` from now on.
-    pub fn new(
+    pub(super) fn new(
         writer: Writer<OutputFile>,
         last_block: Box<BlockBuffer>,
         clock: SessionClock,
@@ -85,7 +85,7 @@ impl WriterThread {
     }
 
     /// Writes until all threads have handed over their blocks, then ends the trace.
-    pub fn run(&self, workers: &Workers) {
+    pub(super) fn run(&self, workers: &Workers) {
         // The buffers limit its work. If it waited for a busy target, they would fill, and samples
         // would be lost.
         set_priority(THREAD_PRIORITY_ABOVE_NORMAL);
@@ -220,7 +220,7 @@ impl WriterThread {
     }
 
     /// Publishes that the recording is over. Called last.
-    pub fn report_end(&self, reason: EndReason, sampler: &SamplerThread) {
+    pub(super) fn report_end(&self, reason: EndReason, sampler: &SamplerThread) {
         sampler.publish();
         if let Some(message) = panic::message() {
             STATUS.set_message(message);

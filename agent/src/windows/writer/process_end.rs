@@ -31,7 +31,7 @@ impl WriterThread {
     ///
     /// # Safety
     /// All threads of the process but the calling one must have ended.
-    pub unsafe fn end_process(&self, workers: &Workers) {
+    pub(crate) unsafe fn end_process(&self, workers: &Workers) {
         // A terminated thread never leaves its state. Its unfinished work is lost, except the block
         // being written.
         let sampler = &workers.sampler.worker.state;

@@ -7,7 +7,7 @@
 
 mod scan;
 
-pub use scan::{KnownModule, MismatchError, Scan};
+pub(crate) use scan::{KnownModule, MismatchError, Scan};
 
 use std::collections::{BTreeMap, HashSet};
 use stk_format::image::{Image, ImageFile, Part};
@@ -19,7 +19,7 @@ use stk_schema::limits;
 use thiserror::Error;
 
 /// Largest image file that is read.
-pub const MAX_FILE: u64 = 512 << 20;
+pub(crate) const MAX_FILE: u64 = 512 << 20;
 /// Most modules that the supplement lists as not found.
 const MOST_NAMED: usize = 256;
 /// Bytes of a BLOB per event.
@@ -27,7 +27,7 @@ const PIECE: usize = 256 << 10;
 
 /// An image file as it lies on disk.
 #[derive(Clone, Debug)]
-pub struct DiskFile {
+pub(crate) struct DiskFile {
     pub bytes: Vec<u8>,
     /// The last change of its content or directory entry, in nanoseconds since the Unix epoch.
     pub changed: u64,
@@ -35,7 +35,7 @@ pub struct DiskFile {
 
 /// Why a module's file was not read.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub enum FileError {
+pub(crate) enum FileError {
     /// It does not exist.
     #[error("there is no file at its path any more")]
     Missing,
@@ -58,7 +58,7 @@ pub enum FileError {
 
 /// Why nothing was added for a module.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub enum CompletionError {
+pub(crate) enum CompletionError {
     /// The module's path in the trace is not valid Unicode.
     #[error("its path is not valid Unicode")]
     PathNotUnicode,
@@ -77,7 +77,7 @@ pub enum CompletionError {
 }
 
 /// Reads image files, and stores tables that many traces share.
-pub trait Disk {
+pub(crate) trait Disk {
     /// Reads the file at `path` (as the trace names it).
     ///
     /// # Errors
@@ -93,7 +93,7 @@ pub trait Disk {
 
 /// The result of completing a trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct CompletionReport {
+pub(crate) struct CompletionReport {
     /// Module instances that lacked tables or an identity.
     pub lacking: usize,
     /// Instances that have them now.
@@ -108,7 +108,7 @@ pub struct CompletionReport {
 /// # Errors
 ///
 /// When the trace is damaged or has a supplement.
-pub fn complete(
+pub(crate) fn complete(
     trace: &Trace<'_>,
     embed: u32,
     cut: u64,

@@ -12,7 +12,7 @@ const PAGE: u64 = 4096;
 
 /// Why an image file is not accepted as a module's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-pub enum MismatchError {
+pub(crate) enum MismatchError {
     /// It has another identity.
     #[error("the file at its path is another build: its {0} differs")]
     OtherBuild(&'static str),
@@ -26,7 +26,7 @@ pub enum MismatchError {
 
 /// A module instance as the trace describes it.
 #[derive(Clone, Debug)]
-pub struct KnownModule {
+pub(crate) struct KnownModule {
     /// Path, WTF-8.
     pub path: Vec<u8>,
     /// Load address.
@@ -70,24 +70,24 @@ impl KnownModule {
     }
 
     /// Whether the module lacks tables or an identity.
-    pub fn lacks(&self, tables: bool) -> bool {
+    pub(crate) fn lacks(&self, tables: bool) -> bool {
         !self.has_identity() || tables && self.tables.is_empty()
     }
 
     /// Whether the recorder knew any identity.
-    pub fn has_identity(&self) -> bool {
+    pub(crate) fn has_identity(&self) -> bool {
         self.pe.is_some() || self.code_view.is_some() || self.header_hash.is_some()
     }
 
     /// Whether its identities identify one image, which a size alone does not.
-    pub fn is_identified(&self) -> bool {
+    pub(crate) fn is_identified(&self) -> bool {
         self.code_view.is_some()
             || self.header_hash.is_some()
             || self.pe.is_some_and(|pe| pe.time_date_stamp != 0 || pe.check_sum != 0)
     }
 
     /// Its path as text.
-    pub fn shown(&self) -> String {
+    pub(crate) fn shown(&self) -> String {
         match String::from_utf8_lossy(&self.path) {
             path if path.is_empty() => format!("module at {:#x}", self.base),
             path => path.into_owned(),
@@ -100,7 +100,7 @@ impl KnownModule {
     /// # Errors
     ///
     /// Why not.
-    pub fn accepts(&self, image: &Image, changed: u64, scan: &Scan) -> Result<(), MismatchError> {
+    pub(crate) fn accepts(&self, image: &Image, changed: u64, scan: &Scan) -> Result<(), MismatchError> {
         let other = |what: &'static str| Err(MismatchError::OtherBuild(what));
         if let Some(pe) = self.pe {
             for (what, known, found) in [
@@ -138,7 +138,7 @@ impl KnownModule {
 
 /// A trace's data on its modules.
 #[derive(Clone, Debug, Default)]
-pub struct Scan {
+pub(crate) struct Scan {
     /// By instance id.
     pub modules: BTreeMap<u64, KnownModule>,
     /// BLOBs that are whole in the trace.
@@ -151,7 +151,7 @@ pub struct Scan {
 
 impl Scan {
     /// Reads META, STATE and BLOB blocks. Skips blocks that cannot be read.
-    pub fn of(trace: &Trace<'_>) -> Scan {
+    pub(crate) fn of(trace: &Trace<'_>) -> Scan {
         let header = trace.header();
         let mut scan = Scan {
             clock_start: header.clock_start,
@@ -198,7 +198,7 @@ impl Scan {
     }
 
     /// Tables of another instance of the same image, by path and all identities that both have.
-    pub fn tables_of_the_same(&self, module: &KnownModule) -> Option<&[Table]> {
+    pub(crate) fn tables_of_the_same(&self, module: &KnownModule) -> Option<&[Table]> {
         let same = |other: &&KnownModule| {
             let hashes = (module.header_hash, other.header_hash);
             !other.tables.is_empty()
@@ -212,7 +212,7 @@ impl Scan {
 
     /// A moment before which the module was not mapped, in ns since the Unix epoch. For a module
     /// found at the start, this is the process's creation.
-    pub fn mapped_after(&self, module: &KnownModule) -> Option<u64> {
+    pub(crate) fn mapped_after(&self, module: &KnownModule) -> Option<u64> {
         if module.flags.contains(ModuleFlags::AT_START) {
             return Some(self.process_created).filter(|&created| created != 0);
         }

@@ -7,7 +7,7 @@ const GROUP: &str = "agent";
 
 /// The same facts as inject gets them by other means.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct OwnProcessFacts {
+pub(crate) struct OwnProcessFacts {
     /// Load address of the program.
     pub image_base: u64,
     /// Lowest and one past the highest address of the stack of the thread that ran the test, by
@@ -20,7 +20,7 @@ pub struct OwnProcessFacts {
 }
 
 /// Judges the findings and returns facts with verdicts.
-pub fn judge(test: &SelfTest, known: &OwnProcessFacts) -> Vec<Fact> {
+pub(crate) fn judge(test: &SelfTest, known: &OwnProcessFacts) -> Vec<Fact> {
     let mut facts = features(test);
     facts.extend(peb_lock(test));
     facts.push(loader_lock(test));

@@ -6,7 +6,7 @@ const GROUP: &str = "files";
 
 /// The result of WinVerifyTrust.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Signature {
+pub(crate) enum Signature {
     /// Signed, and trusted here.
     Trusted,
     Unsigned,
@@ -18,7 +18,7 @@ pub enum Signature {
 
 /// A file of the release.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FileFacts {
+pub(crate) struct FileFacts {
     /// File name, such as `agent.dll`.
     pub name: String,
     /// Full path; `None` if the file is not there.
@@ -33,7 +33,7 @@ pub struct FileFacts {
 }
 
 /// Judges the findings and returns facts with verdicts.
-pub fn judge(files: &[FileFacts]) -> Vec<Fact> {
+pub(crate) fn judge(files: &[FileFacts]) -> Vec<Fact> {
     files.iter().flat_map(judge_one).collect()
 }
 
@@ -74,7 +74,7 @@ fn judge_one(file: &FileFacts) -> Vec<Fact> {
 }
 
 /// The ZoneId in the text of a `Zone.Identifier` stream.
-pub fn zone_id(text: &str) -> Option<u32> {
+pub(crate) fn zone_id(text: &str) -> Option<u32> {
     text.lines().find_map(|line| line.trim().strip_prefix("ZoneId=")?.trim().parse().ok())
 }
 

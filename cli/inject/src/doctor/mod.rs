@@ -11,13 +11,13 @@
 //! * [`policies`]: mitigation policies as raw words.
 //! * [`target`]: a process to record.
 
-pub mod agent;
-pub mod files;
-pub mod policies;
-pub mod stubs;
-pub mod system;
-pub mod target;
-pub mod timing;
+pub(crate) mod agent;
+pub(crate) mod files;
+pub(crate) mod policies;
+pub(crate) mod stubs;
+pub(crate) mod system;
+pub(crate) mod target;
+pub(crate) mod timing;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -25,12 +25,12 @@ use std::fmt::Write as _;
 use stk_schema::text::printable;
 
 /// Version of the JSON. It increases with a change that breaks readers.
-pub const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 /// The meaning of a fact for recording.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// As it should be.
     Ok,
     /// Recording works. The explanation says what is unusual.
@@ -43,7 +43,7 @@ pub enum Verdict {
 
 /// One line of the report.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Fact {
+pub(crate) struct Fact {
     /// The subject, such as `system`.
     pub group: &'static str,
     /// Name within the group, such as `build`; stable within a version of the JSON.
@@ -60,18 +60,18 @@ pub struct Fact {
 
 impl Fact {
     /// A fact that is as it should be.
-    pub fn ok(group: &'static str, name: impl Into<String>, value: impl Into<Value>) -> Fact {
+    pub(crate) fn ok(group: &'static str, name: impl Into<String>, value: impl Into<Value>) -> Fact {
         let (name, value) = (name.into(), value.into());
         Fact { group, name, value, unit: None, verdict: Verdict::Ok, explanation: None }
     }
 
     /// A fact whose value could not be determined.
-    pub fn unknown(group: &'static str, name: impl Into<String>, why: impl Into<String>) -> Fact {
+    pub(crate) fn unknown(group: &'static str, name: impl Into<String>, why: impl Into<String>) -> Fact {
         Fact::ok(group, name, Value::Null).but(Verdict::Unknown, why)
     }
 
     /// A fact of `value` that is ok if `good`; otherwise `bad` says what is wrong.
-    pub fn check(
+    pub(crate) fn check(
         group: &'static str,
         name: impl Into<String>,
         value: impl Into<Value>,
@@ -84,7 +84,7 @@ impl Fact {
 
     /// The same fact with another verdict and its reason.
     #[must_use]
-    pub fn but(mut self, verdict: Verdict, why: impl Into<String>) -> Fact {
+    pub(crate) fn but(mut self, verdict: Verdict, why: impl Into<String>) -> Fact {
         self.verdict = verdict;
         self.explanation = Some(why.into());
         self
@@ -92,13 +92,13 @@ impl Fact {
 
     /// The same fact, noted if `different`.
     #[must_use]
-    pub fn note_if(self, different: bool, why: &str) -> Fact {
+    pub(crate) fn note_if(self, different: bool, why: &str) -> Fact {
         if different && self.verdict == Verdict::Ok { self.but(Verdict::Note, why) } else { self }
     }
 
     /// The same fact with the unit of its number.
     #[must_use]
-    pub fn in_unit(mut self, unit: &'static str) -> Fact {
+    pub(crate) fn in_unit(mut self, unit: &'static str) -> Fact {
         self.unit = Some(unit);
         self
     }
@@ -109,7 +109,7 @@ const WIDEST: usize = 60;
 
 /// The number of facts of each verdict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Summary {
+pub(crate) struct Summary {
     pub ok: usize,
     pub note: usize,
     pub unknown: usize,
@@ -118,7 +118,7 @@ pub struct Summary {
 
 /// The report: all facts.
 #[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct DoctorReport {
+pub(crate) struct DoctorReport {
     pub version: u32,
     /// Version of stk.
     pub stk: &'static str,
@@ -136,7 +136,7 @@ pub struct DoctorReport {
 
 impl DoctorReport {
     /// A report of `facts`, gathered at `time` (UTC in seconds since the Unix epoch).
-    pub fn new(arch: String, time: u64, pid: Option<u32>, facts: Vec<Fact>) -> DoctorReport {
+    pub(crate) fn new(arch: String, time: u64, pid: Option<u32>, facts: Vec<Fact>) -> DoctorReport {
         let mut summary = Summary::default();
         for fact in &facts {
             *match fact.verdict {
@@ -150,14 +150,14 @@ impl DoctorReport {
     }
 
     /// JSON as `schema/doctor.schema.json` describes it.
-    pub fn json(&self) -> String {
+    pub(crate) fn json(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
         text.push('\n');
         text
     }
 
     /// Text for people: one line for each fact, and its explanation below.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let names = self.facts.iter().map(|fact| printable(&fact.name).chars().count());
         let width = names.max().unwrap_or(0).min(WIDEST);
         let mut text = String::new();

@@ -4,7 +4,7 @@ use super::{Fact, Verdict};
 
 /// PROCESS_MITIGATION_POLICY values with their names in Windows' headers. The missing ones are not
 /// words of flags.
-pub const POLICIES: [(i32, &str); 17] = [
+pub(crate) const POLICIES: [(i32, &str); 17] = [
     (0, "DEP"),
     (1, "ASLR"),
     (2, "DynamicCode"),
@@ -25,10 +25,10 @@ pub const POLICIES: [(i32, &str); 17] = [
 ];
 
 /// A policy's number and its word; `None` where the system does not know the policy.
-pub type Word = (i32, Option<u32>);
+pub(crate) type Word = (i32, Option<u32>);
 
 /// The words as facts of `group`.
-pub fn judge(group: &'static str, words: &[Word]) -> Vec<Fact> {
+pub(crate) fn judge(group: &'static str, words: &[Word]) -> Vec<Fact> {
     let named =
         |number: i32| POLICIES.iter().find(|(known, _)| *known == number).map_or("?", |(_, name)| name);
     let word = |(number, word): &Word| {

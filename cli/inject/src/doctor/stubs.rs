@@ -6,7 +6,7 @@ use super::{Fact, Verdict};
 const GROUP: &str = "system-calls";
 
 /// The functions that the recorder and inject depend on.
-pub const FUNCTIONS: [&str; 12] = [
+pub(crate) const FUNCTIONS: [&str; 12] = [
     "NtSuspendThread",
     "NtResumeThread",
     "NtGetContextThread",
@@ -23,13 +23,13 @@ pub const FUNCTIONS: [&str; 12] = [
 
 /// The number of bytes to compare. On x86 only the first instruction, because the next one holds an
 /// address, which the loader relocates.
-pub const fn compared(machine: u16) -> usize {
+pub(crate) const fn compared(machine: u16) -> usize {
     if machine == 0x14c { 5 } else { 16 }
 }
 
 /// The beginning of one function.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Stub {
+pub(crate) struct Stub {
     pub name: &'static str,
     /// Its first bytes in memory and in the file; `None` if ntdll has no such function.
     pub bytes: Option<(Vec<u8>, Vec<u8>)>,
@@ -39,7 +39,7 @@ pub struct Stub {
 
 /// The target of changed code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Jump {
+pub(crate) enum Jump {
     To(u64),
     /// To the address that is stored at this one.
     Through(u64),
@@ -47,7 +47,7 @@ pub enum Jump {
 
 /// The target of the jump with which the code in `bytes` at `address` begins; `None` if it does not
 /// begin with a known form of jump. `wide`: 64-bit code.
-pub fn jump(bytes: &[u8], address: u64, wide: bool) -> Option<Jump> {
+pub(crate) fn jump(bytes: &[u8], address: u64, wide: bool) -> Option<Jump> {
     let int32 = |at: usize| Some(i32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
     let mask = |value: u64| if wide { value } else { value & 0xffff_ffff };
     let relative = |at: usize| {
@@ -68,7 +68,7 @@ pub fn jump(bytes: &[u8], address: u64, wide: bool) -> Option<Jump> {
 }
 
 /// Judges the findings and returns facts with verdicts.
-pub fn judge(stubs: &[Stub]) -> Vec<Fact> {
+pub(crate) fn judge(stubs: &[Stub]) -> Vec<Fact> {
     if stubs.is_empty() {
         return vec![Fact::unknown(GROUP, "ntdll", "ntdll.dll's file cannot be read")];
     }

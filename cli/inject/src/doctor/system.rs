@@ -10,7 +10,7 @@ const FIRST_BUILD: u32 = 14_393;
 
 /// Facts about the system; `None` where the system does not give them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct SystemFacts {
+pub(crate) struct SystemFacts {
     /// Major, minor, build, update build revision.
     pub version: Option<(u32, u32, u32, Option<u32>)>,
     /// ProductName and DisplayVersion of the registry.
@@ -42,7 +42,7 @@ pub struct SystemFacts {
 }
 
 /// Judges the findings and returns facts with verdicts.
-pub fn judge(system: &SystemFacts) -> Vec<Fact> {
+pub(crate) fn judge(system: &SystemFacts) -> Vec<Fact> {
     let mut facts = vec![version(system), text("product", system.product.as_deref())];
     if let Some(wine) = &system.wine {
         let why = "Wine: times, priorities and cycle counts are not those of a real Windows";

@@ -10,7 +10,7 @@ const SHARE: f64 = 0.25;
 
 /// The kind of drive that holds agent.dll, which decides whether another process can see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Drive {
+pub(crate) enum Drive {
     Local,
     /// A network drive or share: other logon sessions may not see it, and policies may refuse it.
     Remote,
@@ -22,7 +22,7 @@ pub enum Drive {
 
 /// Facts about the process; `None` where they are unknown.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct TargetFacts {
+pub(crate) struct TargetFacts {
     /// Program file name.
     pub name: Option<String>,
     /// `x64`, `arm64`, `x86`.
@@ -50,7 +50,7 @@ pub struct TargetFacts {
 }
 
 /// Judges the findings and returns facts with verdicts.
-pub fn judge(target: &TargetFacts) -> Vec<Fact> {
+pub(crate) fn judge(target: &TargetFacts) -> Vec<Fact> {
     let Some(name) = &target.name else {
         let missing = Fact::ok(GROUP, "name", serde_json::Value::Null);
         return vec![missing.but(Verdict::Bad, "there is no such process, or nothing may be asked of it")];

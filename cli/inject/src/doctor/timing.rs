@@ -11,7 +11,7 @@ const SLOW_NS: u64 = 10_000_000;
 
 /// The measurements of one helper thread that was suspended repeatedly.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Suspensions {
+pub(crate) struct Suspensions {
     /// `spinning`, `waiting`, `in a file call`.
     pub helper: &'static str,
     /// Nanoseconds of SuspendThread.
@@ -28,7 +28,7 @@ pub struct Suspensions {
 
 impl Suspensions {
     /// Median nanoseconds of a whole suspension; 0 without any.
-    pub fn typical(&self) -> u64 {
+    pub(crate) fn typical(&self) -> u64 {
         [&self.suspend, &self.context, &self.copy, &self.resume]
             .map(|times| percentile(times, 50).unwrap_or(0))
             .into_iter()
@@ -38,7 +38,7 @@ impl Suspensions {
 
 /// Cycle counts from QueryThreadCycleTime; `None` where it does not work.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Cycles {
+pub(crate) struct Cycles {
     /// The cycles that one suspension adds to the count of a waiting thread.
     pub of_suspension: Option<Vec<u64>>,
     /// The increase of a spinning thread's count between two readings 20 ms apart, without a
@@ -48,7 +48,7 @@ pub struct Cycles {
 
 /// The priority that the system gives a thread that is resumed, for a moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Boost {
+pub(crate) struct Boost {
     /// Whether a new thread gets it; `None` if that cannot be told.
     pub given: Option<bool>,
     /// Whether it is gone once it was switched off, as the recorder does while it samples a thread.
@@ -57,7 +57,7 @@ pub struct Boost {
 
 /// What timers and wake-ups took.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Wakeups {
+pub(crate) struct Wakeups {
     /// Nanoseconds by which a high-resolution timer of 1 ms was late; `None` where there is no such
     /// timer.
     pub timer_late: Option<Vec<u64>>,
@@ -69,7 +69,7 @@ pub struct Wakeups {
 }
 
 /// The value below which `percent` of `values` lie; `None` without values.
-pub fn percentile(values: &[u64], percent: usize) -> Option<u64> {
+pub(crate) fn percentile(values: &[u64], percent: usize) -> Option<u64> {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
     let last = sorted.len().checked_sub(1)?;
@@ -77,7 +77,7 @@ pub fn percentile(values: &[u64], percent: usize) -> Option<u64> {
 }
 
 /// The facts of all helpers with their verdicts.
-pub fn judge_suspensions(all: &[Suspensions]) -> Vec<Fact> {
+pub(crate) fn judge_suspensions(all: &[Suspensions]) -> Vec<Fact> {
     all.iter().flat_map(judge_helper).collect()
 }
 
@@ -122,7 +122,7 @@ fn spread(group: &'static str, name: &str, times: &[u64], slow: u64, why: &str) 
 }
 
 /// Judges the findings and returns facts with verdicts.
-pub fn judge_cycles(cycles: &Cycles) -> Vec<Fact> {
+pub(crate) fn judge_cycles(cycles: &Cycles) -> Vec<Fact> {
     let without = "QueryThreadCycleTime does not work here: CPU time is known only as coarsely as GetThreadTimes tells it";
     let mut facts = Vec::new();
     match &cycles.of_suspension {
@@ -149,7 +149,7 @@ pub fn judge_cycles(cycles: &Cycles) -> Vec<Fact> {
 }
 
 /// The fact with its verdict.
-pub fn judge_boost(boost: Boost) -> Fact {
+pub(crate) fn judge_boost(boost: Boost) -> Fact {
     const NAME: &str = "resume boost";
     let stays = "it cannot be switched off: each sample may raise a thread's priority for a moment";
     match boost {
@@ -163,7 +163,7 @@ pub fn judge_boost(boost: Boost) -> Fact {
 }
 
 /// The facts with their verdicts.
-pub fn judge_wakeups(wakeups: &Wakeups) -> Vec<Fact> {
+pub(crate) fn judge_wakeups(wakeups: &Wakeups) -> Vec<Fact> {
     let mut facts = match &wakeups.timer_late {
         Some(late) => spread(
             TIMING,

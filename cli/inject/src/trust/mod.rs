@@ -8,7 +8,7 @@ use crate::sddl;
 
 /// The recorded process's user compared with inject's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Rank {
+pub(crate) enum Rank {
     /// The same user with at least inject's rights. Anything that this user can make inject do, the
     /// user can do directly.
     Peer,
@@ -20,7 +20,7 @@ pub enum Rank {
 /// that the other has planted.
 ///
 /// `same_user` is `None` and a level 0 where they cannot be read.
-pub fn rank(same_user: Option<bool>, integrity: u32, own_integrity: u32) -> Rank {
+pub(crate) fn rank(same_user: Option<bool>, integrity: u32, own_integrity: u32) -> Rank {
     if same_user == Some(true) && integrity != 0 && integrity >= own_integrity {
         Rank::Peer
     } else {
@@ -29,7 +29,7 @@ pub fn rank(same_user: Option<bool>, integrity: u32, own_integrity: u32) -> Rank
 }
 
 /// Facts about an opened library. Each may cost a system call or a signature check.
-pub trait Evidence {
+pub(crate) trait Evidence {
     /// Whether only administrators and the system can write the file.
     fn file_is_the_systems(&mut self) -> bool;
     /// Whether only administrators and the system can write its folder.
@@ -42,7 +42,7 @@ pub trait Evidence {
 
 /// How a library may be loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Permit {
+pub(crate) struct Permit {
     /// Whether DLLs that it needs may come from its own folder, besides the system's.
     pub own_folder: bool,
 }
@@ -52,7 +52,7 @@ pub struct Permit {
 ///
 /// `beside`: it lies where the runtime says that it belongs. `named`: the user of inject has named
 /// its folder on the command line.
-pub fn permit(rank: Rank, beside: bool, named: bool, evidence: &mut impl Evidence) -> Option<Permit> {
+pub(crate) fn permit(rank: Rank, beside: bool, named: bool, evidence: &mut impl Evidence) -> Option<Permit> {
     if rank == Rank::Peer {
         return Some(Permit { own_folder: beside });
     }
@@ -66,7 +66,7 @@ pub fn permit(rank: Rank, beside: bool, named: bool, evidence: &mut impl Evidenc
 /// The letter (upper case) of the drive that an absolute path begins with, if the path names an
 /// ordinary file or folder there and no device, share, alternate stream or parent folder: one that
 /// can be opened without leaving that drive, apart from links.
-pub fn plain_drive(path: &str) -> Option<char> {
+pub(crate) fn plain_drive(path: &str) -> Option<char> {
     let path = path.replace('/', "\\");
     let rest = path.strip_prefix(r"\\?\").unwrap_or(&path);
     let mut chars = rest.chars();
@@ -95,13 +95,13 @@ fn is_device(name: &str) -> bool {
 /// Whether a link (a junction or symbolic link) on the way to an output may be followed: only if
 /// administrators, the system or inject's own user made it. `link` is its security descriptor,
 /// `own` inject's user.
-pub fn follows(link: Option<&str>, own: Option<&str>) -> bool {
+pub(crate) fn follows(link: Option<&str>, own: Option<&str>) -> bool {
     link.is_some_and(|descriptor| sddl::is_owned(descriptor, own))
 }
 
 /// The file at an output's path, as far as it matters for replacing it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ExistingFile {
+pub(crate) struct ExistingFile {
     /// It is a regular file on a disk.
     pub regular: bool,
     /// It is a link or another reparse point.
@@ -114,7 +114,7 @@ pub struct ExistingFile {
 ///
 /// # Errors
 /// Why not, as the part of a sentence after the path.
-pub fn replaceable(existing: ExistingFile) -> Result<(), &'static str> {
+pub(crate) fn replaceable(existing: ExistingFile) -> Result<(), &'static str> {
     if existing.link {
         Err("is a link or a placeholder, which is not followed")
     } else if !existing.regular {

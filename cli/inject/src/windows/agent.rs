@@ -1,7 +1,7 @@
 //! The agent inside another process, called through its exports.
 
 use super::diagnose;
-pub use super::place::AgentFile;
+pub(crate) use super::place::AgentFile;
 use super::process::{Module, Process};
 use super::remote::{self, Block, Call, Duplicate};
 use super::system;
@@ -17,7 +17,7 @@ use stk_schema::control::{
 
 /// An agent loaded in a process.
 #[derive(Debug)]
-pub struct Agent {
+pub(crate) struct Agent {
     /// Where it was loaded from.
     pub path: PathBuf,
     base: u64,
@@ -27,7 +27,7 @@ pub struct Agent {
 
 /// The agents loaded in a process. There is more than one only if copies were loaded from different
 /// paths.
-pub fn loaded(process: &Process) -> Vec<Agent> {
+pub(crate) fn loaded(process: &Process) -> Vec<Agent> {
     let modules = process.modules_if(&|_, name| name.eq_ignore_ascii_case(image::AGENT_NAME));
     among(process, &modules.unwrap_or_default())
 }
@@ -40,7 +40,7 @@ fn among(process: &Process, modules: &[Module]) -> Vec<Agent> {
 ///
 /// # Errors
 /// A sentence for the user, when an agent's status cannot be read.
-pub fn recording(process: &Process) -> Result<Option<Agent>, Failure> {
+pub(crate) fn recording(process: &Process) -> Result<Option<Agent>, Failure> {
     for agent in loaded(process) {
         if matches!(agent.status(process)?.state, STATE_RECORDING | STATE_STOPPING) {
             return Ok(Some(agent));
@@ -51,7 +51,7 @@ pub fn recording(process: &Process) -> Result<Option<Agent>, Failure> {
 
 /// The state (`control::STATE_*`) of the agent among the process's modules, preferably of one that
 /// records; `None` without an agent whose status this inject understands.
-pub fn state(process: &Process, modules: &[Module]) -> Option<u32> {
+pub(crate) fn state(process: &Process, modules: &[Module]) -> Option<u32> {
     let agents = among(process, modules);
     let states = agents.iter().filter_map(|agent| agent.status(process).ok()).map(|status| status.state);
     states.max_by_key(|state| matches!(*state, STATE_RECORDING | STATE_STOPPING))
@@ -62,7 +62,7 @@ pub fn state(process: &Process, modules: &[Module]) -> Option<u32> {
 /// # Errors
 /// A sentence for the user: the process is being recorded, the agent failed before, or an agent of
 /// another version was loaded from the path of `file`.
-pub fn idle(process: &Process, file: &AgentFile) -> Result<Option<Agent>, Failure> {
+pub(crate) fn idle(process: &Process, file: &AgentFile) -> Result<Option<Agent>, Failure> {
     let mut usable = Vec::new();
     for agent in loaded(process) {
         let status = match agent.status(process) {
@@ -95,7 +95,7 @@ pub fn idle(process: &Process, file: &AgentFile) -> Result<Option<Agent>, Failur
 ///
 /// # Errors
 /// A sentence for the user: the agent was blocked, or was not loaded in time.
-pub fn load(process: &Process, file: &AgentFile, timeout_ms: u32) -> Result<Agent, Failure> {
+pub(crate) fn load(process: &Process, file: &AgentFile, timeout_ms: u32) -> Result<Agent, Failure> {
     let path = system::wide(file.path.as_os_str());
     let bytes: Vec<u8> = path.iter().flat_map(|unit| unit.to_le_bytes()).collect();
     let argument = Block::new(process, &bytes)?;
@@ -156,7 +156,7 @@ impl Agent {
     ///
     /// # Errors
     /// A sentence for the user.
-    pub fn start(
+    pub(crate) fn start(
         &self,
         process: &Process,
         config: &AgentConfig,
@@ -219,7 +219,7 @@ impl Agent {
     ///
     /// # Errors
     /// A sentence for the user.
-    pub fn stop(&self, process: &Process, timeout_ms: u32) -> Result<(), Failure> {
+    pub(crate) fn stop(&self, process: &Process, timeout_ms: u32) -> Result<(), Failure> {
         match remote::call(process, self.address(self.exports.stop), 0, timeout_ms)? {
             Call::Returned(_) | Call::ProcessEnded => Ok(()),
             Call::TimedOut => Err(Failure::failed(format!(
@@ -233,7 +233,7 @@ impl Agent {
     ///
     /// # Errors
     /// A sentence for the user.
-    pub fn status(&self, process: &Process) -> Result<AgentStatus, Failure> {
+    pub(crate) fn status(&self, process: &Process) -> Result<AgentStatus, Failure> {
         let other_version = || {
             Failure::failed(format!(
                 "{process} has loaded {}, which is of another stk version: start the program anew, or use that version's inject",
@@ -254,7 +254,7 @@ impl Agent {
 
 /// Reads an agent's status at `address`; `None` if the process has ended or the status is not
 /// valid.
-pub fn read_status(process: &Process, address: u64) -> Option<AgentStatus> {
+pub(crate) fn read_status(process: &Process, address: u64) -> Option<AgentStatus> {
     let mut head = [0u8; 8];
     if !process.read(address, &mut head) {
         return None;

@@ -43,7 +43,7 @@ enum TraceError {
 
 /// A recording's settings for images.
 #[derive(Clone, Debug)]
-pub struct CompletionRequest {
+pub(crate) struct CompletionRequest {
     /// `EMBED_*`.
     pub embed: u32,
     /// Folder of shared tables.
@@ -54,7 +54,7 @@ pub struct CompletionRequest {
 
 /// Completes the trace at `path`, whose recording has ended, and reports on stderr what was added
 /// and what was not.
-pub fn run(path: &Path, wanted: &CompletionRequest) {
+pub(crate) fn run(path: &Path, wanted: &CompletionRequest) {
     match try_run(path, wanted) {
         Ok(None) => {}
         Ok(Some(report)) => tell(&report),

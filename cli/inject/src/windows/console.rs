@@ -13,7 +13,7 @@ static ASKED: OnceLock<Event> = OnceLock::new();
 ///
 /// # Errors
 /// The system's error, when it has no memory for an event.
-pub fn catch() -> io::Result<&'static Event> {
+pub(crate) fn catch() -> io::Result<&'static Event> {
     let event = Event::new()?;
     let event = ASKED.get_or_init(|| event);
     // SAFETY: `handler` is a function of this program and has no state but the static above.

@@ -24,7 +24,7 @@ use windows_sys::Win32::System::Threading::{
 ///
 /// # Errors
 /// A sentence for the user, when it cannot be started.
-pub fn run() -> Result<i32, Failure> {
+pub(crate) fn run() -> Result<i32, Failure> {
     let fail = |error: io::Error| Failure::failed(format!("no copy of inject can be left behind: {error}"));
     let interrupted = console::catch().map_err(fail)?;
     let begun = Event::new().map_err(fail)?;
@@ -51,7 +51,7 @@ pub fn run() -> Result<i32, Failure> {
 
 /// In the copy: signals the inject that started it that the recording has begun. From then on
 /// nobody reads the copy's messages.
-pub fn begun(event: u64) {
+pub(crate) fn begun(event: u64) {
     // SAFETY: the inject that started this one has made the event inheritable and passed its handle
     // for this only use.
     let event = unsafe { OwnedHandle::from_raw_handle(event as HANDLE) };

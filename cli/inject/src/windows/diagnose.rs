@@ -23,7 +23,7 @@ const RECENT_S: u32 = 60;
 const EVENTS: usize = 64;
 
 /// What may have blocked `dll` in `process`, as clauses of a sentence, the most certain first.
-pub fn blocked(process: &Process, dll: &Path) -> String {
+pub(crate) fn blocked(process: &Process, dll: &Path) -> String {
     let name = dll.file_name().unwrap_or_default().to_string_lossy();
     let mut found: Vec<String> = LOGS
         .iter()
@@ -51,7 +51,7 @@ pub fn blocked(process: &Process, dll: &Path) -> String {
 }
 
 /// Smart App Control's state: 0 off, 1 on, 2 evaluating; `None` where Windows has none.
-pub fn smart_app_control() -> Option<u32> {
+pub(crate) fn smart_app_control() -> Option<u32> {
     let (mut value, mut size) = (0u32, size_of::<u32>() as u32);
     // SAFETY: both names are zero-terminated; value and size fit.
     let failed = unsafe {

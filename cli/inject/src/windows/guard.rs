@@ -27,14 +27,14 @@ const SOON_MS: u32 = 5;
 ///
 /// # Errors
 /// The system's error.
-pub fn own_process() -> io::Result<OwnedHandle> {
+pub(crate) fn own_process() -> io::Result<OwnedHandle> {
     // SAFETY: the handle is fresh.
     unsafe { system::own(OpenProcess(PROCESS_SYNCHRONIZE, 0, std::process::id())) }
 }
 
 /// Guards a process until it is dropped.
 #[derive(Debug)]
-pub struct GuardThread {
+pub(crate) struct GuardThread {
     stop: Arc<Event>,
     thread: Option<JoinHandle<()>>,
 }
@@ -42,7 +42,7 @@ pub struct GuardThread {
 impl GuardThread {
     /// Begins to guard a process whose agent has this status; `None` if the agent has no board, or
     /// if no thread can be made.
-    pub fn start(process: &Process, status: &AgentStatus) -> Option<GuardThread> {
+    pub(crate) fn start(process: &Process, status: &AgentStatus) -> Option<GuardThread> {
         let address = Some(status.guard_board).filter(|&address| address != 0)?;
         let handle = process.handle().try_clone_to_owned().ok()?;
         let process = Process::from_handle(handle, process.pid()).ok()?;

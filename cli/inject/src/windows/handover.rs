@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The inject beside this one that records `process`, if this one cannot and that one exists.
-pub fn companion(process: &Process) -> Option<PathBuf> {
+pub(crate) fn companion(process: &Process) -> Option<PathBuf> {
     companion_for(process.machine())
 }
 
 /// As [`companion`], for a process on this machine type.
-pub fn companion_for(machine: Machine) -> Option<PathBuf> {
+pub(crate) fn companion_for(machine: Machine) -> Option<PathBuf> {
     let name = companion::inject_for(image::own_machine(), machine.process)?;
     let path = std::env::current_exe().ok()?.with_file_name(name);
     path.is_file().then_some(path)
@@ -25,7 +25,7 @@ pub fn companion_for(machine: Machine) -> Option<PathBuf> {
 ///
 /// # Errors
 /// A sentence for the user, when it cannot be started.
-pub fn run(inject: &Path) -> Result<i32, Failure> {
+pub(crate) fn run(inject: &Path) -> Result<i32, Failure> {
     // The other inject shares the console, gets Ctrl-C itself, and decides the exit code.
     let _ = console::catch();
     let status = Command::new(inject).args(std::env::args_os().skip(1)).status();

@@ -21,7 +21,7 @@ use windows_sys::Win32::System::Threading::{
 /// A program that inject has started and that waits for [`LaunchedProgram::resume`]. If it is
 /// dropped before, it is ended, unless it may have begun to run.
 #[derive(Debug)]
-pub struct LaunchedProgram {
+pub(crate) struct LaunchedProgram {
     process: Process,
     main_thread: OwnedHandle,
     stage: Cell<Stage>,
@@ -49,7 +49,7 @@ impl LaunchedProgram {
     ///
     /// # Errors
     /// A sentence for the user, with the exit code that a shell would give.
-    pub fn start(line: &[OsString]) -> Result<LaunchedProgram, Failure> {
+    pub(crate) fn start(line: &[OsString]) -> Result<LaunchedProgram, Failure> {
         let [program, arguments @ ..] = line else {
             return Err(Failure::usage("no program to start: name one after --"));
         };
@@ -73,7 +73,7 @@ impl LaunchedProgram {
         Ok(LaunchedProgram { process, main_thread, stage: Cell::new(Stage::Suspended), go, _child: child })
     }
 
-    pub fn process(&self) -> &Process {
+    pub(crate) fn process(&self) -> &Process {
         &self.process
     }
 
@@ -89,7 +89,7 @@ impl LaunchedProgram {
     ///
     /// # Errors
     /// A sentence for the user: it was refused, the process ended, or it took too long.
-    pub fn initialise(&self, timeout_ms: u32) -> Result<(), Failure> {
+    pub(crate) fn initialise(&self, timeout_ms: u32) -> Result<(), Failure> {
         let process = &self.process;
         let calls = ntdll::Calls::find(process)?;
         let ready =
@@ -137,7 +137,7 @@ impl LaunchedProgram {
     }
 
     /// Lets the program run.
-    pub fn resume(&self) {
+    pub(crate) fn resume(&self) {
         self.go.set();
         self.stage.set(Stage::Running);
     }

@@ -13,7 +13,7 @@ use windows_sys::Win32::Storage::FileSystem::{
 
 /// Why a path is not opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PathRefusal {
+pub(crate) enum PathRefusal {
     /// It names a share, a device, a mapped drive or no file at all.
     Place,
     /// A folder on the way, or the file, is a link.
@@ -24,7 +24,7 @@ pub enum PathRefusal {
 ///
 /// # Errors
 /// Where else the path leads or may lead.
-pub fn check(path: &Path) -> Result<(), PathRefusal> {
+pub(crate) fn check(path: &Path) -> Result<(), PathRefusal> {
     const REMOVABLE: u32 = 2;
     const FIXED: u32 = 3;
     const RAM_DISK: u32 = 6;
@@ -41,7 +41,7 @@ pub fn check(path: &Path) -> Result<(), PathRefusal> {
 ///
 /// # Errors
 /// Where else the path leads or may lead.
-pub fn check_without_links(path: &Path) -> Result<(), PathRefusal> {
+pub(crate) fn check_without_links(path: &Path) -> Result<(), PathRefusal> {
     check(path)?;
     // Start at the root, so that no link is followed before it is checked.
     let mut folders: Vec<&Path> = path.ancestors().collect();
@@ -58,7 +58,7 @@ pub fn check_without_links(path: &Path) -> Result<(), PathRefusal> {
 
 /// The path of an open file without links and drives of this session, `C:\…` or
 /// `\\server\share\…`; `None` if it has no such path.
-pub fn real_path(file: &File) -> Option<PathBuf> {
+pub(crate) fn real_path(file: &File) -> Option<PathBuf> {
     use std::ffi::OsString;
     use std::os::windows::ffi::OsStringExt as _;
     let mut path = vec![0u16; 32_768];

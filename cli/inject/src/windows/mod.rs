@@ -21,28 +21,28 @@
 //! * [`console`]: handles Ctrl-C.
 //! * [`system`]: handles, events, error texts.
 
-pub mod agent;
-pub mod complete;
-pub mod console;
-pub mod detach;
-pub mod diagnose;
-pub mod doctor;
-pub mod guard;
-pub mod handover;
-pub mod launch;
-pub mod local;
-pub mod names;
-pub mod ntdll;
-pub mod output;
-pub mod place;
-pub mod process;
-pub mod ps;
-pub mod record;
-pub mod refusal;
-pub mod remote;
-pub mod signature;
-pub mod system;
-pub mod token;
+pub(crate) mod agent;
+pub(crate) mod complete;
+pub(crate) mod console;
+pub(crate) mod detach;
+pub(crate) mod diagnose;
+pub(crate) mod doctor;
+pub(crate) mod guard;
+pub(crate) mod handover;
+pub(crate) mod launch;
+pub(crate) mod local;
+pub(crate) mod names;
+pub(crate) mod ntdll;
+pub(crate) mod output;
+pub(crate) mod place;
+pub(crate) mod process;
+pub(crate) mod ps;
+pub(crate) mod record;
+pub(crate) mod refusal;
+pub(crate) mod remote;
+pub(crate) mod signature;
+pub(crate) mod system;
+pub(crate) mod token;
 
 use crate::args::{Action, Target};
 use crate::failure::{self, Failure};
@@ -51,7 +51,7 @@ use process::Process;
 use std::io::Write as _;
 
 /// Runs the action and returns the exit code. Failures go to stderr.
-pub fn run(action: Action) -> i32 {
+pub(crate) fn run(action: Action) -> i32 {
     let done = match action {
         Action::Record(record) => record::run(&record),
         Action::Ps { json } => list(json),

@@ -16,7 +16,7 @@ use windows_sys::w;
 
 /// Addresses of functions of ntdll in a process.
 #[derive(Clone, Copy, Debug)]
-pub struct Calls {
+pub(crate) struct Calls {
     /// `NtSetEvent(handle, previous state or null)`.
     pub set_event: u64,
     /// `NtWaitForSingleObject(handle, alertable, time-out or null)`.
@@ -31,7 +31,7 @@ impl Calls {
     ///
     /// # Errors
     /// A sentence for the user, when there is no ntdll that looks like one.
-    pub fn find(process: &Process) -> Result<Calls, Failure> {
+    pub(crate) fn find(process: &Process) -> Result<Calls, Failure> {
         let missing = |what: &str| Failure::target(format!("{what} was not found in {process}"));
         let Module { base, image } = module(process).ok_or_else(|| missing("ntdll.dll"))?;
         let find = |name: &str| {
@@ -87,7 +87,7 @@ fn image_bases(process: &Process) -> Vec<u64> {
 ///
 /// # Errors
 /// The system's error.
-pub fn queue(thread: BorrowedHandle, function: u64, argument: u64) -> io::Result<()> {
+pub(crate) fn queue(thread: BorrowedHandle, function: u64, argument: u64) -> io::Result<()> {
     type Queue = unsafe extern "system" fn(
         HANDLE,
         *const c_void,

@@ -20,7 +20,7 @@ use windows_sys::Win32::Storage::FileSystem::{
 /// The opened output. Until [`Output::empty`] nothing of an earlier file is lost; unless
 /// [`Output::keep`] is called, a file that was not there before is deleted again.
 #[derive(Debug)]
-pub struct Output {
+pub(crate) struct Output {
     // Dropped in this order, because an open file cannot be deleted.
     file: File,
     unwanted: FileRemoval,
@@ -30,7 +30,7 @@ pub struct Output {
 
 /// The identity of a file on its machine, whatever its name: volume serial number and file index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OutputIdentity(u32, u64);
+pub(crate) struct OutputIdentity(u32, u64);
 
 /// A file to be deleted on drop.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Output {
     ///
     /// # Errors
     /// A sentence for the user.
-    pub fn open(path: &Path, force: bool) -> Result<Output, Failure> {
+    pub(crate) fn open(path: &Path, force: bool) -> Result<Output, Failure> {
         let shown = path.display();
         let no = |why: &str| Failure::failed(format!("{shown} {why}: choose another file with -o"));
         let fail = |error: io::Error| no(&format!("cannot be written ({error})"));
@@ -77,7 +77,7 @@ impl Output {
     ///
     /// # Errors
     /// A sentence for the user.
-    pub fn empty(&self) -> Result<(), Failure> {
+    pub(crate) fn empty(&self) -> Result<(), Failure> {
         let emptied = self.file.set_len(0);
         emptied
             .map_err(|error| Failure::failed(format!("{} cannot be emptied ({error})", self.path.display())))
@@ -87,7 +87,7 @@ impl Output {
     ///
     /// # Errors
     /// A sentence for the user.
-    pub fn write(mut self, bytes: &[u8]) -> Result<(), Failure> {
+    pub(crate) fn write(mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.empty()?;
         self.file.write_all(bytes).map_err(|error| {
             Failure::failed(format!("{} cannot be written: {error}", self.path.display()))
@@ -98,7 +98,7 @@ impl Output {
 
     /// The default for the most bytes of the trace: 4 GiB, or a tenth of its disk's free space if
     /// that is less (at least 1 MiB).
-    pub fn default_limit(&self) -> u64 {
+    pub(crate) fn default_limit(&self) -> u64 {
         const MOST: u64 = 4 << 30;
         const LEAST: u64 = 1 << 20;
         let folder = self.path.parent().unwrap_or(&self.path);
@@ -112,13 +112,13 @@ impl Output {
     }
 
     /// For duplication.
-    pub fn handle(&self) -> BorrowedHandle<'_> {
+    pub(crate) fn handle(&self) -> BorrowedHandle<'_> {
         self.file.as_handle()
     }
 
     /// Leaves the file to the agent: closes inject's handle and returns the file's path and
     /// identity.
-    pub fn keep(mut self) -> (PathBuf, OutputIdentity) {
+    pub(crate) fn keep(mut self) -> (PathBuf, OutputIdentity) {
         self.unwanted.0 = None;
         (self.path, self.identity)
     }
@@ -129,7 +129,7 @@ impl OutputIdentity {
     ///
     /// # Errors
     /// The system's error.
-    pub fn of(file: &File) -> io::Result<OutputIdentity> {
+    pub(crate) fn of(file: &File) -> io::Result<OutputIdentity> {
         let known = information(file)?;
         let index = u64::from(known.nFileIndexHigh) << 32 | u64::from(known.nFileIndexLow);
         Ok(OutputIdentity(known.dwVolumeSerialNumber, index))
@@ -150,7 +150,7 @@ impl Drop for FileRemoval {
 ///
 /// # Errors
 /// The system's error.
-pub fn existing(file: &File) -> io::Result<ExistingFile> {
+pub(crate) fn existing(file: &File) -> io::Result<ExistingFile> {
     let known = information(file)?;
     // SAFETY: the handle is open.
     let is_disk = unsafe { GetFileType(file.as_raw_handle()) } == FILE_TYPE_DISK;
@@ -201,7 +201,7 @@ fn check_folders(path: &Path) -> Result<(), Failure> {
 /// Stores `bytes` under `path` if no file exists there. The file is written under an unguessable
 /// name beside it and then renamed, so it is whole or absent. True if the file holds these bytes
 /// afterwards.
-pub fn store_once(path: &Path, bytes: &[u8]) -> bool {
+pub(crate) fn store_once(path: &Path, bytes: &[u8]) -> bool {
     if holds(path, bytes) {
         return true;
     }

@@ -40,7 +40,7 @@ const LONGEST_PATH: usize = 259;
 
 /// agent.dll as a file.
 #[derive(Debug)]
-pub struct AgentFile {
+pub(crate) struct AgentFile {
     /// Absolute path that the target can use.
     pub path: PathBuf,
     /// Its headers and exports.
@@ -56,7 +56,7 @@ impl AgentFile {
     /// # Errors
     /// A sentence for the user: the file is missing, unreadable or not a DLL, or not every process
     /// can use its path.
-    pub fn open(path: Option<&Path>) -> Result<AgentFile, Failure> {
+    pub(crate) fn open(path: Option<&Path>) -> Result<AgentFile, Failure> {
         let path = match path {
             Some(path) => path.to_owned(),
             None => beside_inject()?,
@@ -89,7 +89,7 @@ impl AgentFile {
     ///
     /// # Errors
     /// A sentence that names the missing export.
-    pub fn check_exports(&self) -> Result<(), Failure> {
+    pub(crate) fn check_exports(&self) -> Result<(), Failure> {
         match self.image.agent_exports() {
             Ok(_) => Ok(()),
             Err(missing) => Err(Failure::failed(format!(
@@ -102,7 +102,7 @@ impl AgentFile {
     /// The copy in Program Files for targets to load, if one exists or can be made; otherwise the
     /// file itself.
     #[must_use]
-    pub fn placed(self) -> AgentFile {
+    pub(crate) fn placed(self) -> AgentFile {
         if !self.image.is_agent() || self.image.machine != image::own_machine() {
             return self;
         }

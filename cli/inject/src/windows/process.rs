@@ -34,7 +34,7 @@ use windows_sys::core::BOOL;
 
 /// The rights for answering the agent's requests for names: to read and write memory, to read the
 /// modules' paths, to wait for the end.
-pub const NAMING: u32 = PROCESS_VM_OPERATION
+pub(crate) const NAMING: u32 = PROCESS_VM_OPERATION
     | PROCESS_VM_READ
     | PROCESS_VM_WRITE
     | PROCESS_QUERY_INFORMATION
@@ -52,7 +52,7 @@ const RIGHTS: u32 = PROCESS_CREATE_THREAD
 
 /// An open process whose handle has the rights that recording needs.
 #[derive(Debug)]
-pub struct Process {
+pub(crate) struct Process {
     handle: OwnedHandle,
     pid: u32,
     name: String,
@@ -60,7 +60,7 @@ pub struct Process {
 
 /// Why a process could not be opened.
 #[derive(Clone, Debug)]
-pub enum OpenError {
+pub(crate) enum OpenError {
     /// There is no such process.
     NotFound,
     /// It has ended, but a handle of it is still open.
@@ -71,7 +71,7 @@ pub enum OpenError {
 
 /// A module of another process.
 #[derive(Clone, Debug)]
-pub struct Module {
+pub(crate) struct Module {
     /// Load address.
     pub base: u64,
     /// Its headers and exports, as loaded.
@@ -80,7 +80,7 @@ pub struct Module {
 
 /// A line of the system's process list.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     pub pid: u32,
     /// Program file name.
     pub name: String,
@@ -91,7 +91,7 @@ impl Process {
     ///
     /// # Errors
     /// A sentence for the user: no such process, or why it is denied.
-    pub fn open(pid: u32) -> Result<Process, Failure> {
+    pub(crate) fn open(pid: u32) -> Result<Process, Failure> {
         Process::try_open(pid).map_err(|error| match error {
             OpenError::NotFound => Failure::target(format!(
                 "there is no process with pid {pid}: see inject ps for those that run"
@@ -109,7 +109,7 @@ impl Process {
     ///
     /// # Errors
     /// The system's error.
-    pub fn open_to_read(pid: u32) -> io::Result<Process> {
+    pub(crate) fn open_to_read(pid: u32) -> io::Result<Process> {
         let handle = open(pid, PROCESS_QUERY_INFORMATION | PROCESS_VM_READ | PROCESS_SYNCHRONIZE)?;
         let name = program_name(handle.as_handle());
         Ok(Process { handle, pid, name })
@@ -119,7 +119,7 @@ impl Process {
     ///
     /// # Errors
     /// Why it cannot be opened.
-    pub fn try_open(pid: u32) -> Result<Process, OpenError> {
+    pub(crate) fn try_open(pid: u32) -> Result<Process, OpenError> {
         const ACCESS_DENIED: u32 = 5;
         let mut opened = open(pid, RIGHTS);
         if opened.as_ref().is_err_and(|error| system::code(error) == ACCESS_DENIED)
@@ -138,7 +138,7 @@ impl Process {
     ///
     /// # Errors
     /// As [`Process::try_open`].
-    pub fn from_handle(handle: OwnedHandle, pid: u32) -> Result<Process, OpenError> {
+    pub(crate) fn from_handle(handle: OwnedHandle, pid: u32) -> Result<Process, OpenError> {
         // SAFETY: the handle is open. OpenProcess ignores the lowest two bits of a pid, so that a
         // wrong one can open a neighbour's process.
         if unsafe { GetProcessId(handle.as_raw_handle()) } != pid {
@@ -153,7 +153,7 @@ impl Process {
     ///
     /// # Errors
     /// The system's error.
-    pub fn narrowed(&self, rights: u32) -> io::Result<OwnedHandle> {
+    pub(crate) fn narrowed(&self, rights: u32) -> io::Result<OwnedHandle> {
         let mut narrow = ptr::null_mut();
         // SAFETY: the handle is open and the result has room.
         let ok = unsafe {
@@ -168,26 +168,26 @@ impl Process {
     }
 
     /// Its handle, open as long as `self` lives.
-    pub fn handle(&self) -> BorrowedHandle<'_> {
+    pub(crate) fn handle(&self) -> BorrowedHandle<'_> {
         self.handle.as_handle()
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
     /// Its program's file name, such as `app.exe`.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// Whether it has ended.
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         system::wait(self.handle(), 0)
     }
 
     /// Its exit code, once it has ended.
-    pub fn exit_code(&self) -> u32 {
+    pub(crate) fn exit_code(&self) -> u32 {
         let mut code = 0;
         // SAFETY: the handle is open and the code has room.
         unsafe { GetExitCodeProcess(self.handle.as_raw_handle(), &mut code) };
@@ -195,12 +195,12 @@ impl Process {
     }
 
     /// The machine types of the process and of its processor.
-    pub fn machine(&self) -> Machine {
+    pub(crate) fn machine(&self) -> Machine {
         machine(self.handle())
     }
 
     /// Fills `buffer` from its memory at `address`; false if not all of that could be read.
-    pub fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
+    pub(crate) fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
         let Ok(address) = usize::try_from(address) else { return false };
         let mut read = 0;
         // SAFETY: the destination is the slice; the source is checked by the system.
@@ -218,7 +218,7 @@ impl Process {
     }
 
     /// Writes `bytes` into its memory at `address`; false if not all of them could be written.
-    pub fn write(&self, address: u64, bytes: &[u8]) -> bool {
+    pub(crate) fn write(&self, address: u64, bytes: &[u8]) -> bool {
         if bytes.is_empty() {
             return true; // Wine refuses to write nothing
         }
@@ -242,7 +242,7 @@ impl Process {
     ///
     /// # Errors
     /// The system's error, when the list keeps changing under the reader or cannot be read.
-    pub fn modules(&self) -> io::Result<Vec<Module>> {
+    pub(crate) fn modules(&self) -> io::Result<Vec<Module>> {
         self.modules_if(&|_, _| true)
     }
 
@@ -251,7 +251,7 @@ impl Process {
     ///
     /// # Errors
     /// As [`Process::modules`].
-    pub fn modules_if(&self, wanted: &dyn Fn(usize, &str) -> bool) -> io::Result<Vec<Module>> {
+    pub(crate) fn modules_if(&self, wanted: &dyn Fn(usize, &str) -> bool) -> io::Result<Vec<Module>> {
         const TRIES: u32 = 10;
         for attempt in 1.. {
             match self.module_handles() {
@@ -269,7 +269,7 @@ impl Process {
     }
 
     /// Full path of the module at `base`; empty if there is none.
-    pub fn module_path(&self, base: u64) -> PathBuf {
+    pub(crate) fn module_path(&self, base: u64) -> PathBuf {
         let mut path = vec![0u16; 32_768];
         let Ok(base) = usize::try_from(base) else { return PathBuf::new() };
         // SAFETY: pointer and length are those of the vector; a module handle is a load address and
@@ -311,7 +311,7 @@ impl Process {
 
     /// The image at `base`, with its exports if its name is `wanted`; `None` if there is none (any
     /// more).
-    pub fn module(&self, base: u64, wanted: impl FnOnce(&str) -> bool) -> Option<Module> {
+    pub(crate) fn module(&self, base: u64, wanted: impl FnOnce(&str) -> bool) -> Option<Module> {
         let image = Image::from_memory_if(wanted, |rva, buffer| {
             base.checked_add(rva.into()).is_some_and(|address| self.read(address, buffer))
         });
@@ -329,7 +329,7 @@ impl fmt::Display for Process {
 ///
 /// # Errors
 /// A sentence for the user, when the list cannot be read.
-pub fn entries() -> Result<Vec<Entry>, Failure> {
+pub(crate) fn entries() -> Result<Vec<Entry>, Failure> {
     // SAFETY: the snapshot handle is fresh.
     let snapshot = unsafe { system::own(CreateToolhelp32Snapshot(TH32CS_SNAPPROCESS, 0)) }
         .map_err(|error| Failure::failed(format!("the list of processes cannot be read: {error}")))?;
@@ -353,7 +353,7 @@ pub fn entries() -> Result<Vec<Entry>, Failure> {
 ///
 /// # Errors
 /// A sentence for the user, when there is none or more than one.
-pub fn pid_of(name: &str) -> Result<u32, Failure> {
+pub(crate) fn pid_of(name: &str) -> Result<u32, Failure> {
     let wanted = pattern::program_name(name).to_lowercase();
     let mut found = entries()?;
     found.retain(|entry| pattern::program_name(&entry.name).to_lowercase() == wanted);
@@ -374,7 +374,7 @@ pub fn pid_of(name: &str) -> Result<u32, Failure> {
 }
 
 /// The machine types of the process behind `handle`.
-pub fn machine(handle: BorrowedHandle) -> Machine {
+pub(crate) fn machine(handle: BorrowedHandle) -> Machine {
     const UNKNOWN: u16 = 0;
     let (wow, native) = is_wow64(handle);
     let mut machine = Machine { process: if wow == UNKNOWN { native } else { wow }, native };
@@ -427,7 +427,7 @@ fn is_wow64(handle: BorrowedHandle) -> (IMAGE_FILE_MACHINE, IMAGE_FILE_MACHINE) 
 ///
 /// # Errors
 /// The system's error.
-pub fn open(pid: u32, rights: u32) -> io::Result<OwnedHandle> {
+pub(crate) fn open(pid: u32, rights: u32) -> io::Result<OwnedHandle> {
     // SAFETY: the handle is fresh.
     unsafe { system::own(OpenProcess(rights, 0, pid)) }
 }
@@ -436,7 +436,7 @@ pub fn open(pid: u32, rights: u32) -> io::Result<OwnedHandle> {
 ///
 /// # Errors
 /// The system's error.
-pub fn open_limited(pid: u32) -> io::Result<OwnedHandle> {
+pub(crate) fn open_limited(pid: u32) -> io::Result<OwnedHandle> {
     open(pid, PROCESS_QUERY_LIMITED_INFORMATION)
 }
 

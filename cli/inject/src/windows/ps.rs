@@ -16,7 +16,7 @@ use stk_schema::control;
 ///
 /// # Errors
 /// A sentence for the user, when the list cannot be read.
-pub fn processes() -> Result<Vec<list::ProcessRow>, Failure> {
+pub(crate) fn processes() -> Result<Vec<list::ProcessRow>, Failure> {
     let mut all = process::entries()?;
     all.retain(|entry| entry.pid != std::process::id());
     all.sort_by_key(|entry| entry.pid);

@@ -51,7 +51,7 @@ const FIRST_PASSES: u64 = 20;
 ///
 /// # Errors
 /// A sentence for the user, when nothing was recorded or the trace is not whole.
-pub fn run(record: &Record) -> Result<i32, Failure> {
+pub(crate) fn run(record: &Record) -> Result<i32, Failure> {
     match &record.target {
         Target::Launch(line) => launch(record, line).map_err(Failure::in_launch),
         target => {

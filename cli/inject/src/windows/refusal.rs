@@ -5,7 +5,7 @@ use super::system;
 use super::token::{self, Token};
 use crate::image::{self, Image};
 use crate::policy::{self, AgentTraits, Policies};
-pub use crate::refusal::{Machine, Refusal};
+pub(crate) use crate::refusal::{Machine, Refusal};
 use crate::refusal::{Standing, standing};
 use crate::sddl;
 use crate::trust::{self, Rank};
@@ -23,7 +23,7 @@ use windows_sys::core::BOOL;
 ///
 /// # Errors
 /// What does not fit.
-pub fn architecture(machine: Machine, dll: Option<(&Path, &Image)>) -> Result<(), Refusal> {
+pub(crate) fn architecture(machine: Machine, dll: Option<(&Path, &Image)>) -> Result<(), Refusal> {
     let name = dll.map(|(path, _)| path.file_name().unwrap_or(path.as_os_str()).to_string_lossy());
     let dll = name.as_deref().zip(dll).map(|(name, (_, image))| (name, image.machine));
     crate::refusal::architecture(image::own_machine(), machine, dll)
@@ -33,7 +33,7 @@ pub fn architecture(machine: Machine, dll: Option<(&Path, &Image)>) -> Result<()
 ///
 /// # Errors
 /// The policy that does not admit it.
-pub fn policies(process: BorrowedHandle, dll: Option<(&Path, &Image)>) -> Result<(), Refusal> {
+pub(crate) fn policies(process: BorrowedHandle, dll: Option<(&Path, &Image)>) -> Result<(), Refusal> {
     let library = dll.map(|(path, image)| AgentTraits {
         cet: image.cet,
         guard_cf: image.guard_cf,
@@ -44,7 +44,7 @@ pub fn policies(process: BorrowedHandle, dll: Option<(&Path, &Image)>) -> Result
 }
 
 /// The mitigation policies of a process.
-pub fn policy_words(process: BorrowedHandle) -> Policies {
+pub(crate) fn policy_words(process: BorrowedHandle) -> Policies {
     Policies {
         signature: mitigation(process, ProcessSignaturePolicy),
         control_flow_guard: mitigation(process, ProcessControlFlowGuardPolicy),
@@ -58,7 +58,7 @@ pub fn policy_words(process: BorrowedHandle) -> Policies {
 ///
 /// # Errors
 /// That it may not, with the command that allows it.
-pub fn readable(process: BorrowedHandle, dll: &Path) -> Result<(), Refusal> {
+pub(crate) fn readable(process: BorrowedHandle, dll: &Path) -> Result<(), Refusal> {
     if token::may_read(process, dll) != Some(false) {
         return Ok(());
     }
@@ -80,7 +80,7 @@ pub fn readable(process: BorrowedHandle, dll: &Path) -> Result<(), Refusal> {
 }
 
 /// Why the process may not be opened.
-pub fn why_denied(pid: u32) -> Refusal {
+pub(crate) fn why_denied(pid: u32) -> Refusal {
     let Ok(handle) = process::open_limited(pid) else {
         return Refusal::new(
             "may not be opened by anybody (it belongs to the system itself)",
@@ -98,7 +98,7 @@ pub fn why_denied(pid: u32) -> Refusal {
 }
 
 /// The process compared with this inject, from a handle for limited information.
-pub fn facts(process: BorrowedHandle) -> Standing {
+pub(crate) fn facts(process: BorrowedHandle) -> Standing {
     let (theirs, ours) = (Token::of(process).ok(), Token::own().ok());
     let both = theirs.as_ref().zip(ours.as_ref());
     Standing {
@@ -112,7 +112,7 @@ pub fn facts(process: BorrowedHandle) -> Standing {
 }
 
 /// The process's user and rights compared with this inject's.
-pub fn rank(process: BorrowedHandle) -> Rank {
+pub(crate) fn rank(process: BorrowedHandle) -> Rank {
     match (Token::of(process), Token::own()) {
         (Ok(theirs), Ok(ours)) => trust::rank(theirs.same_user(&ours), theirs.integrity(), ours.integrity()),
         _ => Rank::Below,
@@ -120,7 +120,7 @@ pub fn rank(process: BorrowedHandle) -> Rank {
 }
 
 /// Whether the process is protected (PP or PPL).
-pub fn is_protected(process: BorrowedHandle) -> bool {
+pub(crate) fn is_protected(process: BorrowedHandle) -> bool {
     let Some(function) = system::kernel32(c"GetProcessInformation") else { return false };
     type Function =
         unsafe extern "system" fn(HANDLE, i32, *mut PROCESS_PROTECTION_LEVEL_INFORMATION, u32) -> BOOL;
@@ -153,7 +153,7 @@ fn mitigation(process: BorrowedHandle, policy: i32) -> u32 {
 ///
 /// # Errors
 /// The first obstacle.
-pub fn check(process: &Process, dll: Option<(&Path, &Image)>) -> Result<(), Refusal> {
+pub(crate) fn check(process: &Process, dll: Option<(&Path, &Image)>) -> Result<(), Refusal> {
     architecture(process.machine(), dll)?;
     policies(process.handle(), dll)?;
     dll.map_or(Ok(()), |(path, _)| readable(process.handle(), path))

@@ -20,7 +20,7 @@ use windows_sys::Win32::System::Threading::{
 
 /// Memory in another process, freed when dropped.
 #[derive(Debug)]
-pub struct Block<'a> {
+pub(crate) struct Block<'a> {
     process: &'a Process,
     address: *mut c_void,
 }
@@ -30,7 +30,7 @@ impl<'a> Block<'a> {
     ///
     /// # Errors
     /// A sentence for the user: it was refused, or the process is ending.
-    pub fn new(process: &'a Process, bytes: &[u8]) -> Result<Block<'a>, Failure> {
+    pub(crate) fn new(process: &'a Process, bytes: &[u8]) -> Result<Block<'a>, Failure> {
         // SAFETY: the handle is open; the system picks the address.
         let address = unsafe {
             let access = MEM_COMMIT | MEM_RESERVE;
@@ -59,12 +59,12 @@ impl<'a> Block<'a> {
     }
 
     /// Its address in the other process.
-    pub fn address(&self) -> u64 {
+    pub(crate) fn address(&self) -> u64 {
         self.address as u64
     }
 
     /// Never frees the memory, because a thread there may still use it.
-    pub fn leak(self) {
+    pub(crate) fn leak(self) {
         std::mem::forget(self);
     }
 }
@@ -79,7 +79,7 @@ impl Drop for Block<'_> {
 
 /// How a call ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Call {
+pub(crate) enum Call {
     /// The function returned this.
     Returned(u32),
     /// The process ended first.
@@ -92,7 +92,12 @@ pub enum Call {
 ///
 /// # Errors
 /// A sentence for the user, when no thread can be made there.
-pub fn call(process: &Process, function: u64, argument: u64, timeout_ms: u32) -> Result<Call, Failure> {
+pub(crate) fn call(
+    process: &Process,
+    function: u64,
+    argument: u64,
+    timeout_ms: u32,
+) -> Result<Call, Failure> {
     // SAFETY: an address is not called here but in the other process; the option's layout is that
     // of a nullable pointer.
     let start = unsafe { std::mem::transmute::<usize, LPTHREAD_START_ROUTINE>(function as usize) };
@@ -131,7 +136,7 @@ pub fn call(process: &Process, function: u64, argument: u64, timeout_ms: u32) ->
 
 /// A handle in another process, closed there when dropped.
 #[derive(Debug)]
-pub struct Duplicate<'a> {
+pub(crate) struct Duplicate<'a> {
     process: &'a Process,
     value: HANDLE,
 }
@@ -142,7 +147,7 @@ impl<'a> Duplicate<'a> {
     ///
     /// # Errors
     /// A sentence for the user: refused.
-    pub fn new(process: &'a Process, handle: BorrowedHandle) -> Result<Duplicate<'a>, Failure> {
+    pub(crate) fn new(process: &'a Process, handle: BorrowedHandle) -> Result<Duplicate<'a>, Failure> {
         let mut value = ptr::null_mut();
         // SAFETY: all handles are open; the result has room.
         let ok = unsafe {
@@ -164,12 +169,12 @@ impl<'a> Duplicate<'a> {
     }
 
     /// Its value in the other process.
-    pub fn value(&self) -> u64 {
+    pub(crate) fn value(&self) -> u64 {
         self.value as u64
     }
 
     /// Leaves it to the other process, which closes it.
-    pub fn give(self) {
+    pub(crate) fn give(self) {
         std::mem::forget(self);
     }
 }

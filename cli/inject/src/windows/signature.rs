@@ -132,7 +132,7 @@ impl SignatureApi {
 
 /// Whether the runtime's maker, Microsoft, has signed the open file at `path` as a data access
 /// library, and it has not been changed since.
-pub fn is_data_access_library(file: &File, path: &Path) -> bool {
+pub(crate) fn is_data_access_library(file: &File, path: &Path) -> bool {
     let Some(api) = SignatureApi::load() else { return false };
     // SAFETY: the verification has succeeded, and its state is closed afterwards.
     verify(path, Some(file), |error, state| error == 0 && unsafe { api.is_makers(state) }).unwrap_or(false)
@@ -142,7 +142,7 @@ pub fn is_data_access_library(file: &File, path: &Path) -> bool {
 /// = trusted) and the verification's state to `judge` and returns the judgement; `None` if the
 /// function does not exist. If `file` is given, the open file is read, not the one that the name
 /// now leads to.
-pub fn verify<T>(path: &Path, file: Option<&File>, judge: impl FnOnce(u32, HANDLE) -> T) -> Option<T> {
+pub(crate) fn verify<T>(path: &Path, file: Option<&File>, judge: impl FnOnce(u32, HANDLE) -> T) -> Option<T> {
     let verify = system::system_dll(c"wintrust.dll", c"WinVerifyTrust")?;
     // SAFETY: this is the documented signature of WinVerifyTrust.
     let verify = unsafe { transmute::<Procedure, Verify>(verify) };

@@ -26,7 +26,7 @@ use windows_sys::w;
 ///
 /// # Safety
 /// `handle` must be fresh: nobody else may own or close it.
-pub unsafe fn own(handle: HANDLE) -> io::Result<OwnedHandle> {
+pub(crate) unsafe fn own(handle: HANDLE) -> io::Result<OwnedHandle> {
     if handle.is_null() || handle == INVALID_HANDLE_VALUE {
         return Err(io::Error::last_os_error());
     }
@@ -35,12 +35,12 @@ pub unsafe fn own(handle: HANDLE) -> io::Result<OwnedHandle> {
 }
 
 /// `text` as zero-terminated UTF-16 for system calls.
-pub fn wide(text: &OsStr) -> Vec<u16> {
+pub(crate) fn wide(text: &OsStr) -> Vec<u16> {
     text.encode_wide().chain([0]).collect()
 }
 
 /// The system's code of `error`; 0 if it has none.
-pub fn code(error: &io::Error) -> u32 {
+pub(crate) fn code(error: &io::Error) -> u32 {
     error.raw_os_error().unwrap_or(0) as u32
 }
 
@@ -48,7 +48,7 @@ pub fn code(error: &io::Error) -> u32 {
 ///
 /// # Errors
 /// The system's error, also when a file of that name exists.
-pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     let (from, to) = (wide(from.as_os_str()), wide(to.as_os_str()));
     // SAFETY: both paths are zero-terminated.
     match unsafe { MoveFileExW(from.as_ptr(), to.as_ptr(), 0) } {
@@ -59,48 +59,43 @@ pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
 
 /// An event that is set once and stays set.
 #[derive(Debug)]
-pub struct Event(OwnedHandle);
+pub(crate) struct Event(OwnedHandle);
 
 impl Event {
     /// A new event, not set.
     ///
     /// # Errors
     /// The system's error, when it has no memory for one.
-    pub fn new() -> io::Result<Event> {
+    pub(crate) fn new() -> io::Result<Event> {
         // SAFETY: no attributes, no name; the handle is fresh.
         unsafe { own(CreateEventW(ptr::null(), 1, 0, ptr::null())) }.map(Event)
     }
 
-    pub fn set(&self) {
+    pub(crate) fn set(&self) {
         set(self.handle());
     }
 
-    /// Whether it is set.
-    pub fn is_set(&self) -> bool {
-        wait(self.handle(), 0)
-    }
-
     /// The event's handle, for waiting.
-    pub fn handle(&self) -> BorrowedHandle<'_> {
+    pub(crate) fn handle(&self) -> BorrowedHandle<'_> {
         self.0.as_handle()
     }
 }
 
 /// Sets an event that is open.
-pub fn set(event: BorrowedHandle) {
+pub(crate) fn set(event: BorrowedHandle) {
     // SAFETY: the handle is open. It cannot fail for an event.
     unsafe { SetEvent(event.as_raw_handle()) };
 }
 
 /// Waits until `handle` is signalled; false after `ms` milliseconds.
-pub fn wait(handle: BorrowedHandle, ms: u32) -> bool {
+pub(crate) fn wait(handle: BorrowedHandle, ms: u32) -> bool {
     // SAFETY: the handle is open.
     unsafe { WaitForSingleObject(handle.as_raw_handle(), ms) == WAIT_OBJECT_0 }
 }
 
 /// Waits until one of `handles` (at most 64) is signalled and returns the index of the first that
 /// is; `None` after `ms` milliseconds.
-pub fn wait_any(handles: &[BorrowedHandle], ms: u32) -> Option<usize> {
+pub(crate) fn wait_any(handles: &[BorrowedHandle], ms: u32) -> Option<usize> {
     // SAFETY: the handles are open, the pointer and count describe the slice, and a BorrowedHandle
     // is a HANDLE (repr transparent).
     let result = unsafe { WaitForMultipleObjects(handles.len() as u32, handles.as_ptr().cast(), 0, ms) };
@@ -109,20 +104,20 @@ pub fn wait_any(handles: &[BorrowedHandle], ms: u32) -> Option<usize> {
 }
 
 /// Address of a function of kernel32 that not every Windows (or Wine) has.
-pub fn kernel32(name: &CStr) -> Option<unsafe extern "system" fn() -> isize> {
+pub(crate) fn kernel32(name: &CStr) -> Option<unsafe extern "system" fn() -> isize> {
     // SAFETY: kernel32 is in every process and is never unloaded; the name is zero-terminated.
     unsafe { GetProcAddress(GetModuleHandleW(w!("kernel32.dll")), name.as_ptr().cast()) }
 }
 
 /// Address of a function of ntdll that has no import library here.
-pub fn ntdll(name: &CStr) -> Option<unsafe extern "system" fn() -> isize> {
+pub(crate) fn ntdll(name: &CStr) -> Option<unsafe extern "system" fn() -> isize> {
     // SAFETY: ntdll is in every process and is never unloaded; the name is zero-terminated.
     unsafe { GetProcAddress(GetModuleHandleW(w!("ntdll.dll")), name.as_ptr().cast()) }
 }
 
 /// Address of a function of a DLL in the system folder. The DLL is loaded only now, so runs that do
 /// not need it do not load it.
-pub fn system_dll(dll: &CStr, name: &CStr) -> Option<unsafe extern "system" fn() -> isize> {
+pub(crate) fn system_dll(dll: &CStr, name: &CStr) -> Option<unsafe extern "system" fn() -> isize> {
     // SAFETY: both names are zero-terminated; the DLL is never unloaded.
     unsafe {
         let module = LoadLibraryExA(dll.as_ptr().cast(), ptr::null_mut(), LOAD_LIBRARY_SEARCH_SYSTEM32);
@@ -131,7 +126,7 @@ pub fn system_dll(dll: &CStr, name: &CStr) -> Option<unsafe extern "system" fn()
 }
 
 /// Wine's version; `None` on Windows.
-pub fn wine_version() -> Option<String> {
+pub(crate) fn wine_version() -> Option<String> {
     type Version = unsafe extern "system" fn() -> *const std::ffi::c_char;
     let function = ntdll(c"wine_get_version")?;
     // SAFETY: that is the signature of Wine's function, without arguments, whose result is a
@@ -145,7 +140,7 @@ pub fn wine_version() -> Option<String> {
 
 /// Whether the file lies on a network share: named by `\\\\server`, or on a drive that is mapped to
 /// one.
-pub fn is_remote(path: &Path) -> bool {
+pub(crate) fn is_remote(path: &Path) -> bool {
     let Some(Component::Prefix(prefix)) = path.components().next() else { return false };
     match prefix.kind() {
         Prefix::UNC(..) | Prefix::VerbatimUNC(..) => true,
@@ -159,7 +154,7 @@ pub fn is_remote(path: &Path) -> bool {
 }
 
 /// Local time as `20260131-235959`.
-pub fn local_time() -> String {
+pub(crate) fn local_time() -> String {
     let mut now = SYSTEMTIME::default();
     // SAFETY: it fills the struct it is given.
     unsafe { GetLocalTime(&mut now) };

@@ -30,14 +30,14 @@ use windows_sys::w;
 
 /// An access token that is open for queries.
 #[derive(Debug)]
-pub struct Token(OwnedHandle);
+pub(crate) struct Token(OwnedHandle);
 
 impl Token {
     /// The token of a process.
     ///
     /// # Errors
     /// The system's error.
-    pub fn of(process: BorrowedHandle) -> io::Result<Token> {
+    pub(crate) fn of(process: BorrowedHandle) -> io::Result<Token> {
         open(process, TOKEN_QUERY).map(Token)
     }
 
@@ -45,24 +45,24 @@ impl Token {
     ///
     /// # Errors
     /// The system's error.
-    pub fn own() -> io::Result<Token> {
+    pub(crate) fn own() -> io::Result<Token> {
         Token::of(own_process())
     }
 
     /// Whether both are the same user's; `None` if unknown.
-    pub fn same_user(&self, other: &Token) -> Option<bool> {
+    pub(crate) fn same_user(&self, other: &Token) -> Option<bool> {
         let (a, b) = (information(&self.0, TokenUser)?, information(&other.0, TokenUser)?);
         // SAFETY: both SIDs lie within their buffers, which live.
         Some(unsafe { EqualSid(a.sid(), b.sid()) != 0 })
     }
 
     /// Its user as `DOMAIN\\name`.
-    pub fn user_name(&self) -> Option<String> {
+    pub(crate) fn user_name(&self) -> Option<String> {
         user_name(&information(&self.0, TokenUser)?)
     }
 
     /// Its user's SID as a string.
-    pub fn user_sid(&self) -> Option<String> {
+    pub(crate) fn user_sid(&self) -> Option<String> {
         let user = information(&self.0, TokenUser)?;
         let mut text = ptr::null_mut();
         // SAFETY: the SID lies within its buffer, which lives; the result has room. The system
@@ -79,7 +79,7 @@ impl Token {
     }
 
     /// Integrity level: 0x2000 medium, 0x3000 high (elevated), 0x4000 system; 0 if unknown.
-    pub fn integrity(&self) -> u32 {
+    pub(crate) fn integrity(&self) -> u32 {
         let Some(label) = information(&self.0, TokenIntegrityLevel) else { return 0 };
         // SAFETY: the SID lies within its buffer, which lives; the last sub-authority exists, since
         // the label has at least one.
@@ -90,17 +90,17 @@ impl Token {
     }
 
     /// Whether it is that of an AppContainer.
-    pub fn is_app_container(&self) -> bool {
+    pub(crate) fn is_app_container(&self) -> bool {
         self.flag(TokenIsAppContainer)
     }
 
     /// Whether it is that of a less privileged AppContainer.
-    pub fn is_less_privileged(&self) -> bool {
+    pub(crate) fn is_less_privileged(&self) -> bool {
         self.flag(TokenIsLessPrivilegedAppContainer)
     }
 
     /// Whether it holds SeDebugPrivilege, enabled or not: an administrator's.
-    pub fn may_debug(&self) -> bool {
+    pub(crate) fn may_debug(&self) -> bool {
         let (Some(held), Some(debug)) = (information(&self.0, TokenPrivileges), debug_privilege()) else {
             return false;
         };
@@ -124,7 +124,7 @@ impl Token {
 
 /// Whether the process's user may read and execute the file at `path`; `None` if unknown. Takes
 /// AppContainers into account.
-pub fn may_read(process: BorrowedHandle, path: &Path) -> Option<bool> {
+pub(crate) fn may_read(process: BorrowedHandle, path: &Path) -> Option<bool> {
     let token = open(process, TOKEN_QUERY | TOKEN_DUPLICATE).ok()?;
     let mut identity = ptr::null_mut();
     // SAFETY: the token is open and the result has room.
@@ -169,13 +169,13 @@ pub fn may_read(process: BorrowedHandle, path: &Path) -> Option<bool> {
 
 /// The security descriptor of the file or folder at `path` as a string: owner, access list and
 /// mandatory label; `None` if it cannot be read.
-pub fn sddl(path: &Path) -> Option<String> {
+pub(crate) fn sddl(path: &Path) -> Option<String> {
     Descriptor::of(path, SHOWN)?.text()
 }
 
 /// As [`sddl`], but of an open file or folder, even if its name leads elsewhere now. The handle
 /// needs READ_CONTROL.
-pub fn sddl_of(file: BorrowedHandle) -> Option<String> {
+pub(crate) fn sddl_of(file: BorrowedHandle) -> Option<String> {
     Descriptor::of_open(file, SHOWN)?.text()
 }
 
@@ -261,7 +261,7 @@ impl Drop for Descriptor {
 /// SeDebugPrivilege, which administrators have and which opens other users' processes. It is
 /// enabled until this value is dropped, so inject opens and starts later processes without it.
 #[derive(Debug)]
-pub struct DebugPrivilege {
+pub(crate) struct DebugPrivilege {
     token: OwnedHandle,
     /// It was enabled before: inject inherited it enabled.
     kept: bool,
@@ -269,7 +269,7 @@ pub struct DebugPrivilege {
 
 impl DebugPrivilege {
     /// Enables the privilege; `None` if the token does not have it.
-    pub fn enable() -> Option<DebugPrivilege> {
+    pub(crate) fn enable() -> Option<DebugPrivilege> {
         let token = open(own_process(), TOKEN_ADJUST_PRIVILEGES | TOKEN_QUERY).ok()?;
         let before = adjust(&token, SE_PRIVILEGE_ENABLED)?;
         Some(DebugPrivilege { token, kept: before & SE_PRIVILEGE_ENABLED != 0 })

@@ -194,7 +194,7 @@ impl Timeline {
 
 /// Stable short name of a DROPPED reason.
 pub fn drop_reason_name(reason: u64) -> &'static str {
-    const NAMES: [(DropReason, &str); 12] = [
+    const NAMES: [(DropReason, &str); 13] = [
         (DropReason::BuffersFull, "buffers full"),
         (DropReason::NoContext, "context not readable"),
         (DropReason::Late, "sampler woke late"),
@@ -207,6 +207,7 @@ pub fn drop_reason_name(reason: u64) -> &'static str {
         (DropReason::OwnsExitLocks, "thread owned the locks of ExitProcess"),
         (DropReason::UnknownThread, "thread of a triggered sample not known"),
         (DropReason::NotStorable, "capture not storable"),
+        (DropReason::EventNotWritten, "events not written"),
     ];
     NAMES.iter().find(|(code, _)| *code as u64 == reason).map_or("unknown reason", |(_, name)| name)
 }

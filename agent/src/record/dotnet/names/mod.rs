@@ -37,7 +37,7 @@ const LATE_MS: u64 = 15_000;
 
 /// [`NameMailbox`] with atomic fields, which both sides change in place.
 #[repr(C)]
-pub struct LiveMailbox {
+pub(crate) struct LiveMailbox {
     size: AtomicU32,
     version: AtomicU32,
     runtime: AtomicU64,
@@ -73,7 +73,7 @@ const _: () = {
 
 impl LiveMailbox {
     /// All zeros, so that it takes no space in the file. Says that there is no mailbox yet.
-    pub const fn empty() -> LiveMailbox {
+    pub(crate) const fn empty() -> LiveMailbox {
         LiveMailbox {
             size: AtomicU32::new(0),
             version: AtomicU32::new(0),
@@ -101,7 +101,7 @@ impl LiveMailbox {
     }
 
     /// Prepares the mailbox for a recording: nothing is asked, and no host is known.
-    pub fn open(&self) {
+    pub(crate) fn open(&self) {
         self.runtime.store(0, Ordering::Relaxed);
         self.count.store(0, Ordering::Relaxed);
         self.host_state.store(HOST_NONE, Ordering::Relaxed);
@@ -121,7 +121,7 @@ impl LiveMailbox {
 
 /// Counts of requests and their results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Addresses handed to the host.
     pub asked: u64,
     pub named: u64,
@@ -144,7 +144,7 @@ struct Flight {
 }
 
 /// Asks the host for names.
-pub struct Names {
+pub(crate) struct Names {
     ticks_per_ms: u64,
     waiting: VecDeque<Want>,
     flight: Option<Flight>,
@@ -159,7 +159,7 @@ pub struct Names {
 
 impl Names {
     /// Asks nothing until [`Names::ask_of`].
-    pub fn new(mailbox: &LiveMailbox, ticks_per_ms: u64) -> Names {
+    pub(crate) fn new(mailbox: &LiveMailbox, ticks_per_ms: u64) -> Names {
         Names {
             ticks_per_ms,
             waiting: VecDeque::new(),
@@ -172,7 +172,7 @@ impl Names {
     }
 
     /// Queues code that has no name yet.
-    pub fn want(&mut self, want: Want) {
+    pub(crate) fn want(&mut self, want: Want) {
         if self.waiting.len() >= MOST_WAITING {
             self.counts.left_out += 1;
         } else {
@@ -181,42 +181,42 @@ impl Names {
     }
 
     /// From now on, the host is to ask the data access library of the runtime at `base`.
-    pub fn ask_of(&mut self, base: u64, kind: RuntimeKind, mailbox: &LiveMailbox) {
+    pub(crate) fn ask_of(&mut self, base: u64, kind: RuntimeKind, mailbox: &LiveMailbox) {
         self.runtime = Some((base, kind));
         mailbox.runtime_kind.store(kind as u32, Ordering::Relaxed);
         mailbox.runtime.store(base, Ordering::Release);
     }
 
     /// Stops asking, because the runtime itself answers after all.
-    pub fn stop_asking(&mut self, mailbox: &LiveMailbox) {
+    pub(crate) fn stop_asking(&mut self, mailbox: &LiveMailbox) {
         (self.runtime, self.flight) = (None, None);
         self.waiting.clear();
         mailbox.runtime.store(0, Ordering::Release);
     }
 
     /// Whether the host is asked.
-    pub fn asks(&self) -> bool {
+    pub(crate) fn asks(&self) -> bool {
         self.runtime.is_some()
     }
 
     /// The kind of the runtime that the host is asked about.
-    pub fn runtime(&self) -> Option<RuntimeKind> {
+    pub(crate) fn runtime(&self) -> Option<RuntimeKind> {
         self.runtime.map(|(_, kind)| kind)
     }
 
     /// Whether a request is under way.
-    pub fn in_flight(&self) -> bool {
+    pub(crate) fn in_flight(&self) -> bool {
         self.flight.is_some()
     }
 
     /// Whether a host has looked into the mailbox since the recording began.
-    pub fn host_is_there(&self, mailbox: &LiveMailbox) -> bool {
+    pub(crate) fn host_is_there(&self, mailbox: &LiveMailbox) -> bool {
         mailbox.beat.load(Ordering::Acquire) != self.first_beat
     }
 
     /// Whether addresses wait for an answer or to be asked, and the host has not said that it
     /// cannot get names.
-    pub fn is_busy(&self, mailbox: &LiveMailbox) -> bool {
+    pub(crate) fn is_busy(&self, mailbox: &LiveMailbox) -> bool {
         self.asks()
             && (self.flight.is_some() || !self.waiting.is_empty())
             && mailbox.host_state.load(Ordering::Acquire) != HOST_CANNOT
@@ -224,7 +224,13 @@ impl Names {
 
     /// Does what can be done now: takes answers, and asks what waits, if its time has come or
     /// `at_once`. True if anything was written.
-    pub fn step(&mut self, mailbox: &LiveMailbox, now: Ticks, at_once: bool, out: &mut impl Events) -> bool {
+    pub(crate) fn step(
+        &mut self,
+        mailbox: &LiveMailbox,
+        now: Ticks,
+        at_once: bool,
+        out: &mut impl Events,
+    ) -> bool {
         let wrote = self.collect(mailbox, now, out);
         if self.asks() && self.flight.is_none() && !self.waiting.is_empty() && (at_once || now >= self.next) {
             self.send(mailbox, now);
@@ -291,7 +297,7 @@ impl Names {
     }
 
     /// One line for the user about the host's answers; `None` if it was not asked.
-    pub fn note(&self, mailbox: &LiveMailbox) -> Option<String> {
+    pub(crate) fn note(&self, mailbox: &LiveMailbox) -> Option<String> {
         self.runtime?;
         let counts = &self.counts;
         let message = mailbox.message();

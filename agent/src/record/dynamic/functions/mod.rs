@@ -21,7 +21,7 @@ use crate::record::image::Memory;
 use crate::record::modules::Events;
 
 /// Most regions known at once. Beyond that, those not seen for longest are forgotten.
-pub const MOST: usize = 16_384;
+pub(super) const MOST: usize = 16_384;
 /// Most code bytes recorded of a function. For a larger one, its samples carry the code that they
 /// need.
 const MOST_CODE: usize = 16 << 10;
@@ -34,7 +34,7 @@ const PAGE: u64 = 4096;
 
 /// The answer of the system's function tables.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lookup {
+pub(crate) enum Lookup {
     /// There is an entry. RVAs are relative to `image_base`.
     Found {
         /// Address of the RUNTIME_FUNCTION.
@@ -49,7 +49,7 @@ pub enum Lookup {
 }
 
 /// The system's function tables.
-pub trait Tables {
+pub(crate) trait Tables {
     /// Looks up the entry of the code at `address`. May wait for locks of the process.
     fn lookup(&mut self, address: u64) -> Lookup;
 }
@@ -73,7 +73,7 @@ struct LiveRegion {
 }
 
 /// The dynamic code that is in the trace.
-pub struct CodeFunctions {
+pub(crate) struct CodeFunctions {
     live: BTreeMap<u64, LiveRegion>,
     /// Instance ids: one number space with the modules.
     ids: Arc<AtomicU64>,
@@ -84,18 +84,24 @@ pub struct CodeFunctions {
 
 impl CodeFunctions {
     /// Knows no code yet; `ids` gives the next free instance id.
-    pub fn new(arch: Arch, ids: Arc<AtomicU64>, shared: Arc<Shared>, ticks_per_ms: u64) -> CodeFunctions {
+    pub(crate) fn new(
+        arch: Arch,
+        ids: Arc<AtomicU64>,
+        shared: Arc<Shared>,
+        ticks_per_ms: u64,
+    ) -> CodeFunctions {
         CodeFunctions { live: BTreeMap::new(), ids, shared, arch, ticks_per_ms }
     }
 
     /// Number of known regions.
-    pub fn known(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn known(&self) -> usize {
         self.live.len()
     }
 
     /// Handles an address that a sample showed: looks it up, unless that was done recently, and
     /// writes new code.
-    pub fn sighted(
+    pub(crate) fn sighted(
         &mut self,
         sighting: Sighting,
         tables: &mut impl Tables,

@@ -12,7 +12,7 @@ use std::ptr;
 type Procedure = unsafe extern "system" fn() -> isize;
 
 /// Examines inject.exe, agent.dll and the release's other programs.
-pub fn gather() -> Vec<FileFacts> {
+pub(super) fn gather() -> Vec<FileFacts> {
     let own = std::env::current_exe().unwrap_or_default();
     let agent =
         AgentFile::open(None).map(|agent| agent.path).unwrap_or_else(|_| own.with_file_name("agent.dll"));

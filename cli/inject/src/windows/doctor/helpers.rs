@@ -10,7 +10,7 @@ use crate::windows::system::{self, Event};
 
 /// The work of a helper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Work {
+pub(super) enum Work {
     Spin,
     /// Waits for an event.
     Wait,
@@ -20,7 +20,7 @@ pub enum Work {
 
 impl Work {
     /// The work's name in the report.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Work::Spin => "spinning",
             Work::Wait => "waiting",
@@ -30,7 +30,7 @@ impl Work {
 }
 
 /// A helper thread; it ends when this is dropped.
-pub struct Helper {
+pub(super) struct Helper {
     thread: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
     wake: Arc<Event>,
@@ -39,7 +39,7 @@ pub struct Helper {
 
 impl Helper {
     /// Starts one and waits until it works; `None` if the system has no memory for it.
-    pub fn start(work: Work) -> Option<Helper> {
+    pub(super) fn start(work: Work) -> Option<Helper> {
         let stop = Arc::new(AtomicBool::new(false));
         let (wake, ready) = (Arc::new(Event::new().ok()?), Arc::new(Event::new().ok()?));
         let frame = Arc::new(AtomicUsize::new(0));
@@ -64,12 +64,12 @@ impl Helper {
 
     /// An address in the thread's first frame: its stack is committed from the stack pointer up to
     /// there.
-    pub fn frame(&self) -> usize {
+    pub(super) fn frame(&self) -> usize {
         self.frame.load(Ordering::Acquire)
     }
 
     /// The thread's handle, open as long as this lives.
-    pub fn handle(&self) -> HANDLE {
+    pub(super) fn handle(&self) -> HANDLE {
         self.thread.as_ref().map_or(std::ptr::null_mut(), |thread| thread.as_raw_handle())
     }
 }

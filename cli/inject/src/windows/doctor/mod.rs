@@ -37,7 +37,7 @@ use windows_sys::core::BOOL;
 
 /// The options of `inject doctor`.
 #[derive(Clone, Debug, Default)]
-pub struct DoctorQuestion {
+pub(crate) struct DoctorQuestion {
     /// A process to check too.
     pub pid: Option<u32>,
     /// JSON instead of text.
@@ -52,7 +52,7 @@ pub struct DoctorQuestion {
 ///
 /// # Errors
 /// A sentence for the user, when the report cannot be written.
-pub fn run(question: &DoctorQuestion) -> Result<i32, Failure> {
+pub(crate) fn run(question: &DoctorQuestion) -> Result<i32, Failure> {
     let report = report(question.pid);
     let text = if question.json { report.json() } else { report.text() };
     match &question.output {

@@ -40,7 +40,7 @@ enum LoadError {
 }
 
 /// Loads the agent, runs its test on a thread of its own, and judges the answers.
-pub fn run(path: &Path) -> Vec<Fact> {
+pub(super) fn run(path: &Path) -> Vec<Fact> {
     let loaded = match load(path) {
         Ok(export) => export,
         Err(why) => return vec![Fact::ok("agent", "loaded", false).but(Verdict::Bad, why.to_string())],
@@ -136,7 +136,7 @@ fn threads() -> Option<u32> {
 }
 
 /// The threads of process `pid` in a snapshot of the system.
-pub fn of_process(pid: u32) -> Option<u32> {
+pub(super) fn of_process(pid: u32) -> Option<u32> {
     // SAFETY: the snapshot handle is fresh.
     let snapshot = unsafe { own(CreateToolhelp32Snapshot(TH32CS_SNAPTHREAD, 0)) }.ok()?;
     let mut entry = THREADENTRY32 { dwSize: size_of::<THREADENTRY32>() as u32, ..THREADENTRY32::default() };

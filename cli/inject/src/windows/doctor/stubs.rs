@@ -19,7 +19,7 @@ type Headers = object::pe::ImageNtHeaders64;
 type Headers = object::pe::ImageNtHeaders32;
 
 /// Compares them; empty if the file cannot be read.
-pub fn gather() -> Vec<Stub> {
+pub(super) fn gather() -> Vec<Stub> {
     // SAFETY: ntdll is in every process.
     let ntdll = unsafe { GetModuleHandleW(w!("ntdll.dll")) };
     let Ok(bytes) = std::fs::read(module_path(ntdll)) else { return Vec::new() };

@@ -31,7 +31,7 @@ const FLAGS: u32 = 0x0001_0003;
 struct AlignedContext(CONTEXT);
 
 /// Suspends a spinning, a waiting and a file-calling helper.
-pub fn measure() -> Vec<Suspensions> {
+pub(super) fn measure() -> Vec<Suspensions> {
     [Work::Spin, Work::Wait, Work::File].map(measure_one).into()
 }
 
@@ -124,7 +124,7 @@ fn stack_pointer(context: &CONTEXT) -> usize {
 
 /// QueryThreadCycleTime's counts of a waiting helper that is suspended, and of a spinning one that
 /// is not.
-pub fn cycles() -> Cycles {
+pub(super) fn cycles() -> Cycles {
     let mut found = Cycles::default();
     if let Some(waiting) = Helper::start(Work::Wait) {
         std::thread::sleep(Duration::from_millis(20));
@@ -150,7 +150,7 @@ pub fn cycles() -> Cycles {
 }
 
 /// Whether the system boosts a waiting helper, and stops to when it is told.
-pub fn boost() -> Boost {
+pub(super) fn boost() -> Boost {
     let Some(helper) = Helper::start(Work::Wait) else { return Boost::default() };
     let given = boosted(helper.handle());
     // SAFETY: a thread of this process, whose handle is open with all rights.

@@ -24,7 +24,7 @@ use windows_sys::w;
 
 type Procedure = unsafe extern "system" fn() -> isize;
 
-pub fn gather() -> SystemFacts {
+pub(super) fn gather() -> SystemFacts {
     const CURRENT: &str = r"SOFTWARE\Microsoft\Windows NT\CurrentVersion";
     const BIOS: &str = r"HARDWARE\DESCRIPTION\System\BIOS";
     let joined = |key: &str, names: [&str; 2]| {
@@ -286,7 +286,7 @@ fn foreign_modules() -> Option<Vec<String>> {
     Some(foreign.map(|path| path.to_string_lossy().into_owned()).collect())
 }
 
-pub fn windows_folder() -> PathBuf {
+pub(super) fn windows_folder() -> PathBuf {
     let mut units = [0u16; 260];
     // SAFETY: pointer and length are those of the array.
     let len = unsafe { GetWindowsDirectoryW(units.as_mut_ptr(), units.len() as u32) } as usize;
@@ -294,7 +294,7 @@ pub fn windows_folder() -> PathBuf {
 }
 
 /// Path of a module of this process; empty if there is none.
-pub fn module_path(module: HMODULE) -> PathBuf {
+pub(super) fn module_path(module: HMODULE) -> PathBuf {
     let mut units = vec![0u16; 32_768];
     // SAFETY: pointer and length are those of the vector; for an invalid module handle the call
     // returns 0.

@@ -32,7 +32,7 @@ const RIGHTS: [(&str, u32); 7] = [
 ];
 
 /// Queries process `pid`. The cost of a suspension is measured elsewhere.
-pub fn gather(pid: u32, agent: Option<&AgentFile>) -> TargetFacts {
+pub(super) fn gather(pid: u32, agent: Option<&AgentFile>) -> TargetFacts {
     let entry = process::entries().ok().and_then(|all| all.into_iter().find(|entry| entry.pid == pid));
     let Some(entry) = entry else { return TargetFacts::default() };
     let mut target = TargetFacts {

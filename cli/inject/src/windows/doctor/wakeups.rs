@@ -21,7 +21,7 @@ const WAKEUPS: usize = 50;
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Measures timers and wake-ups.
-pub fn measure() -> Wakeups {
+pub(super) fn measure() -> Wakeups {
     let (busy, busy_missed) = busy_processors();
     Wakeups { timer_late: timer(), busy, busy_missed }
 }

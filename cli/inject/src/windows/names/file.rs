@@ -19,7 +19,7 @@ const MOST_BYTES: u64 = 64 << 20;
 
 /// A library that may be loaded while this value lives.
 #[derive(Debug)]
-pub struct LibraryFile {
+pub(super) struct LibraryFile {
     /// Path without links, at which no other file can be put meanwhile.
     pub path: PathBuf,
     pub bytes: Vec<u8>,
@@ -35,7 +35,10 @@ impl LibraryFile {
     ///
     /// # Errors
     /// Why it is not loaded.
-    pub fn open(candidate: &LibraryCandidate, rank: Rank) -> Result<Option<LibraryFile>, LibraryError> {
+    pub(super) fn open(
+        candidate: &LibraryCandidate,
+        rank: Rank,
+    ) -> Result<Option<LibraryFile>, LibraryError> {
         let given = &candidate.path;
         let shown = given.display();
         // Check the path before opening it, because opening a share sends credentials there. A link

@@ -58,7 +58,7 @@ const MOST_MODULES: usize = 4096;
 
 /// Why no library can be used.
 #[derive(Debug)]
-pub struct LibraryError {
+pub(super) struct LibraryError {
     /// A sentence for the user.
     pub text: String,
     /// Whether a later attempt may succeed.
@@ -73,7 +73,7 @@ impl LibraryError {
 
 /// The library could not read the data that it needed for an answer.
 #[derive(Clone, Copy, Debug)]
-pub struct ReadFailure {
+pub(super) struct ReadFailure {
     /// The library's HRESULT.
     pub code: u32,
 }
@@ -84,7 +84,7 @@ pub struct ReadFailure {
 struct Object(*mut *const *const c_void);
 
 /// A library that answers.
-pub struct Library {
+pub(super) struct Library {
     title: String,
     process: Object,
     sos: Option<Object>,
@@ -94,7 +94,7 @@ pub struct Library {
 
 impl Library {
     /// The library of the runtime at `runtime` in `process`: the first one found of its build.
-    pub fn open(
+    pub(super) fn open(
         process: &Process,
         rank: Rank,
         runtime: u64,
@@ -187,12 +187,12 @@ impl Library {
         Ok(Library { title, process: object, sos, modules: HashMap::new() })
     }
 
-    pub fn title(&self) -> &str {
+    pub(super) fn title(&self) -> &str {
         &self.title
     }
 
     /// Clears the library's cache of the process's memory, because the process keeps running.
-    pub fn refresh(&mut self) {
+    pub(super) fn refresh(&mut self) {
         type Flush = unsafe extern "system" fn(Object) -> HRESULT;
         // SAFETY: the slot's declaration.
         unsafe { self.process.function::<Flush>(FLUSH)(self.process) };
@@ -203,7 +203,7 @@ impl Library {
     ///
     /// # Errors
     /// The library could not read the runtime's structures, which change while it reads.
-    pub fn name(&mut self, address: u64) -> Result<Option<Answer>, ReadFailure> {
+    pub(super) fn name(&mut self, address: u64) -> Result<Option<Answer>, ReadFailure> {
         type NameByAddress =
             unsafe extern "system" fn(Object, u64, u32, u32, *mut u32, *mut u16, *mut u64) -> HRESULT;
         let mut text = vec![0u16; NAME_UNITS];

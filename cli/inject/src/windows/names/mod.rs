@@ -53,14 +53,19 @@ const TRY_MS: u32 = 250;
 
 /// Answers the agent's requests until it is dropped.
 #[derive(Debug)]
-pub struct Names {
+pub(crate) struct Names {
     stop: Arc<AtomicBool>,
 }
 
 impl Names {
     /// Begins to poll the mailbox of an agent with this status; `None` if it has none. The library
     /// may also lie on the symbol path. `below`: treat the process as another user's.
-    pub fn start(process: &Process, status: &AgentStatus, symbols: SymbolPath, below: bool) -> Option<Names> {
+    pub(crate) fn start(
+        process: &Process,
+        status: &AgentStatus,
+        symbols: SymbolPath,
+        below: bool,
+    ) -> Option<Names> {
         let mailbox = Some(status.names).filter(|&address| address != 0)?;
         let handle = process.narrowed(NAMING).ok()?;
         let process = Process::from_handle(handle, process.pid()).ok()?;

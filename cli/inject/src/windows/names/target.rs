@@ -12,12 +12,12 @@ use windows_sys::Win32::System::Diagnostics::Debug::ReadProcessMemory;
 use windows_sys::core::{GUID, HRESULT};
 
 /// CLRDATA_ADDRESS: an address in 64 bits; those of 32-bit processes are sign-extended.
-pub fn clr_address(address: u64) -> u64 {
+pub(super) fn clr_address(address: u64) -> u64 {
     if size_of::<usize>() == 4 { address as u32 as i32 as i64 as u64 } else { address }
 }
 
 /// An address from a CLRDATA_ADDRESS.
-pub fn address(clr_address: u64) -> u64 {
+pub(super) fn address(clr_address: u64) -> u64 {
     clr_address as usize as u64
 }
 
@@ -26,7 +26,7 @@ const IID_DATA_TARGET: GUID = GUID::from_u128(0x3e11ccee_d08b_43e5_af01_32717a64
 
 /// The object that the library gets.
 #[repr(C)]
-pub struct DataTarget {
+pub(super) struct DataTarget {
     vtable: *const Vtable,
     process: OwnedHandle,
     machine: u16,
@@ -73,7 +73,7 @@ static VTABLE: Vtable = Vtable {
 impl DataTarget {
     /// A target that is never freed. `runtime_names` are the names by which the library may ask for
     /// the module at `runtime`.
-    pub fn leaked(
+    pub(super) fn leaked(
         process: OwnedHandle,
         machine: u16,
         runtime: u64,

@@ -1,8 +1,8 @@
 //! Tests the data contract of CoreCLR 10.0.9, as read from that runtime, on fake memory.
 
-use agent::record::dotnet::descriptor::Descriptor;
-use agent::record::dotnet::threads::{Layout, ManagedState, Table};
-use agent::record::image::Memory;
+use crate::record::dotnet::descriptor::Descriptor;
+use crate::record::dotnet::threads::{Layout, ManagedState, Table};
+use crate::record::image::Memory;
 use std::collections::BTreeMap;
 
 const JSON: &[u8] = include_bytes!("data/contract-10.0.9.json");

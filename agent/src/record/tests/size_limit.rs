@@ -1,6 +1,6 @@
 //! A size limit: the trace stays below it and is complete.
 
-use agent::record::writer::{Output, WriteError, Writer};
+use crate::record::writer::{Output, WriteError, Writer};
 use std::cell::RefCell;
 use std::rc::Rc;
 use stk_format::{BlockBuffer, BlockKind, FileHeader, Scratch, Trace};

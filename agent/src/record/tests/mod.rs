@@ -1,6 +1,7 @@
 //! Tests the portable half with a fake process: a reader must find what was there.
 
-#![cfg(not(windows))]
+mod dotnet;
+mod size_limit;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -9,15 +10,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use agent::record::code::{CODE_BYTES, CodeRead};
-use agent::record::journal::{self, Contents, Journal, Pace, TableStore};
-use agent::record::modules::Events as _;
-use agent::record::queue::Queue;
-use agent::record::sampler::{
+use crate::record::code::{CODE_BYTES, CodeRead};
+use crate::record::journal::{self, Contents, Journal, Pace, TableStore};
+use crate::record::modules::Events as _;
+use crate::record::queue::Queue;
+use crate::record::sampler::{
     Acceptance, Capture, Outcome, Sampler, SuspensionCost, Target, ThreadCommand, TriggeredSample, Wiring,
 };
-use agent::record::shared::{Counters, Lane, Signals};
-use agent::record::writer::{Output, WriteError, Writer};
+use crate::record::shared::{Counters, Lane, Signals};
+use crate::record::writer::{Output, WriteError, Writer};
 use stk_format::{BlockBuffer, BlockKind, Decoded, FileHeader, Scratch, Trace, blob};
 use stk_schema::event::{CheckWalk, DropReason, End, EndReason, Event, Metadata, RunState, TableKind};
 use stk_schema::identity::ContentHash;
@@ -898,7 +899,7 @@ fn journal(buffers: usize) -> (Journal<NoPace>, Arc<Lane>, Memory, Writer<Memory
 #[test]
 fn a_repeated_table_is_stored_once_and_reads_back() {
     let (mut journal, lane, file, mut writer) = journal(8);
-    let part = |rva, byte| agent::record::image::Part {
+    let part = |rva, byte| crate::record::image::Part {
         kind: TableKind::UnwindInfo,
         rva,
         bytes: (0..700_000u32).map(|index| (index >> 8) as u8 ^ byte).collect(),
@@ -936,9 +937,12 @@ fn a_repeated_table_is_stored_once_and_reads_back() {
 
 #[test]
 fn a_journal_without_a_writer_gives_up_and_counts_the_loss() {
-    let (mut journal, lane, _file, _writer) = journal(2);
+    let header = FileHeader::new(Arch::X64, Os::Windows, [9; 16], FREQUENCY);
+    let lane = Arc::new(Lane::new(2, journal::CAPACITY, &header).unwrap());
+    let counters = Arc::new(Counters::default());
+    let mut journal = Journal::new(lane.clone(), counters.clone(), NoPace);
     let kept: Vec<_> = std::iter::from_fn(|| lane.take_free()).collect();
     assert_eq!(kept.len(), 2);
     journal.event(&Event::Metadata(Metadata { key: b"k", value: b"v" }));
-    assert_eq!(journal.lost(), 1);
+    assert_eq!(counters.lost(DropReason::EventNotWritten as usize), 1);
 }
