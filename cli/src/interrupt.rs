@@ -23,7 +23,7 @@ fn made() -> MutexGuard<'static, BTreeSet<PathBuf>> {
 /// A temporary file. It is removed when it is dropped or the program is interrupted, unless it got
 /// its final name before.
 #[derive(Debug)]
-pub struct TemporaryFile {
+pub(crate) struct TemporaryFile {
     /// `None` once it has its final name.
     file: Option<tempfile::NamedTempFile>,
     _kept: MadePath,
@@ -33,7 +33,7 @@ pub struct TemporaryFile {
 /// interrupted.
 #[cfg(any(windows, test))]
 #[derive(Debug)]
-pub struct TemporaryFolder {
+pub(crate) struct TemporaryFolder {
     folder: tempfile::TempDir,
     _kept: MadePath,
 }
@@ -53,7 +53,7 @@ impl Drop for MadePath {
 /// # Errors
 ///
 /// The error of the system.
-pub fn file(builder: &tempfile::Builder<'_, '_>, folder: &Path) -> io::Result<TemporaryFile> {
+pub(crate) fn file(builder: &tempfile::Builder<'_, '_>, folder: &Path) -> io::Result<TemporaryFile> {
     // Made under the lock, so that an interrupt cannot come between the file and its entry.
     let mut made = made();
     let file = builder.tempfile_in(folder)?;
@@ -68,7 +68,7 @@ pub fn file(builder: &tempfile::Builder<'_, '_>, folder: &Path) -> io::Result<Te
 ///
 /// The error of the system.
 #[cfg(any(windows, test))]
-pub fn folder() -> io::Result<TemporaryFolder> {
+pub(crate) fn folder() -> io::Result<TemporaryFolder> {
     let mut made = made();
     let folder = tempfile::Builder::new().prefix("stk-").tempdir()?;
     let path = folder.path().to_owned();
@@ -82,7 +82,7 @@ impl TemporaryFile {
     /// # Errors
     ///
     /// The error of the system. The file is then removed.
-    pub fn persist(mut self, name: &Path) -> io::Result<()> {
+    pub(crate) fn persist(mut self, name: &Path) -> io::Result<()> {
         match self.file.take() {
             Some(file) => file.persist(name).map(drop).map_err(|error| error.error),
             None => Ok(()),
@@ -106,7 +106,7 @@ impl DerefMut for TemporaryFile {
 
 #[cfg(any(windows, test))]
 impl TemporaryFolder {
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
 }
@@ -138,7 +138,7 @@ fn end(code: i32) -> ! {
 /// number, 130 for Ctrl-C. Must be called before the first thread is started. If the system
 /// refuses, an interrupt ends the process without that.
 #[cfg(unix)]
-pub fn catch() {
+pub(crate) fn catch() {
     use std::mem::MaybeUninit;
 
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();

@@ -44,6 +44,6 @@ mod stdout;
 pub mod symbols;
 #[cfg(test)]
 mod testing;
-pub mod text;
+mod text;
 pub mod trace;
-pub mod walks;
+mod walks;

@@ -13,7 +13,7 @@ use std::io;
 /// # Errors
 ///
 /// That it was closed when the program was started.
-pub fn check() -> io::Result<()> {
+pub(crate) fn check() -> io::Result<()> {
     #[cfg(any(target_os = "linux", target_os = "macos"))]
     if start::CLOSED.load(std::sync::atomic::Ordering::Relaxed) {
         return Err(io::Error::other("is closed"));

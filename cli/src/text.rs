@@ -1,7 +1,7 @@
 //! Numbers, spans and moments as text.
 
 /// A count with separators: 1234567 as 1,234,567.
-pub fn count(n: u64) -> String {
+pub(crate) fn count(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {
@@ -14,7 +14,7 @@ pub fn count(n: u64) -> String {
 }
 
 /// A size in binary units, as text.
-pub fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = 0;
@@ -26,7 +26,7 @@ pub fn size(bytes: u64) -> String {
 }
 
 /// A span of time as text.
-pub fn span(ns: u64) -> String {
+pub(crate) fn span(ns: u64) -> String {
     let seconds = ns as f64 / 1e9;
     match ns {
         0..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
@@ -40,13 +40,13 @@ pub fn span(ns: u64) -> String {
 }
 
 /// A moment as ISO 8601 in UTC, to the millisecond.
-pub fn utc(ns_since_epoch: u64) -> String {
+pub(crate) fn utc(ns_since_epoch: u64) -> String {
     let (date, time) = date_and_time(ns_since_epoch);
     format!("{date}T{time}.{:03}Z", ns_since_epoch / 1_000_000 % 1000)
 }
 
 /// A moment's date and time of day in UTC: `2026-11-21` and `07:05:09`.
-pub fn date_and_time(ns_since_epoch: u64) -> (String, String) {
+pub(crate) fn date_and_time(ns_since_epoch: u64) -> (String, String) {
     let seconds = ns_since_epoch / 1_000_000_000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil(days as i64);

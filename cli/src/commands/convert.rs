@@ -24,7 +24,7 @@ Examples:
   stk convert app.stk -o app.chrome.json --from 2s --until 5s --thread worker
   stk convert app.stk --to speedscope -o - | gzip > app.speedscope.json.gz
   stk convert lab/*.stk --to parquet -o lab.parquet -y 'srv*symbols'")]
-pub struct ConvertArgs {
+pub(super) struct ConvertArgs {
     /// Traces
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,

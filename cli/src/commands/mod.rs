@@ -10,7 +10,7 @@ mod info;
 mod pipeline;
 mod progress;
 mod select;
-pub mod stats;
+mod stats;
 mod symbols;
 mod traces;
 mod values;

@@ -68,7 +68,7 @@ fn parse_tid(text: &str) -> Option<u32> {
 }
 
 /// A time or span: a number of seconds, or a number with a unit (ns, us, ms, s, m, h).
-pub fn parse_time(text: &str) -> Result<u64, String> {
+pub(super) fn parse_time(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
     let number = &text[..text.len() - unit.len()];

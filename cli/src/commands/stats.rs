@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// Arguments of `stk stats`.
 #[derive(clap::Args, Debug)]
-pub struct StatsArgs {
+pub(super) struct StatsArgs {
     /// Traces
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,

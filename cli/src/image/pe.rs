@@ -26,7 +26,7 @@ pub(super) struct Headers {
 
 impl Headers {
     /// Reads headers that begin with the DOS header.
-    pub fn parse(bytes: &[u8]) -> Option<Headers> {
+    pub(super) fn parse(bytes: &[u8]) -> Option<Headers> {
         Headers::parse_with_sections(bytes).map(|(headers, _)| headers)
     }
 
@@ -95,14 +95,14 @@ pub(super) struct File {
 }
 
 impl File {
-    pub fn parse(bytes: &[u8]) -> Option<File> {
+    pub(super) fn parse(bytes: &[u8]) -> Option<File> {
         let (headers, sections) = Headers::parse_with_sections(bytes)?;
         Some(File { headers, sections })
     }
 
     /// Where a Go program's stacks start; empty for all other programs. Go's linker puts its table
     /// of functions into `.rdata`, and writes a section `.symtab` even into stripped programs.
-    pub fn go_stack_starts(&self, bytes: &[u8]) -> Vec<Range<u32>> {
+    pub(super) fn go_stack_starts(&self, bytes: &[u8]) -> Vec<Range<u32>> {
         let named = |name: &[u8]| self.sections.iter().find(|section| section.name.starts_with(name));
         let text = self.sections.iter().find(|section| section.executable);
         let (Some(_), Some(data), Some(text)) = (named(b".symtab\0"), named(b".rdata\0"), text) else {
@@ -113,7 +113,7 @@ impl File {
         bytes.get(range).map_or_else(Vec::new, |data| go::stack_starts(data, placement))
     }
 
-    pub fn exports(&self, bytes: &[u8]) -> Option<Exports> {
+    pub(super) fn exports(&self, bytes: &[u8]) -> Option<Exports> {
         let (rva, len) = self.headers.exports;
         let section =
             self.sections.iter().filter(|section| section.rva <= rva).max_by_key(|section| section.rva)?;

@@ -50,26 +50,26 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    pub fn new(data: &'a [u8]) -> Cursor<'a> {
+    pub(crate) fn new(data: &'a [u8]) -> Cursor<'a> {
         Cursor { data, at: 0 }
     }
 
     /// Offset of the next field.
-    pub fn at(&self) -> usize {
+    pub(crate) fn at(&self) -> usize {
         self.at
     }
 
     /// Bytes that are left.
-    pub fn left(&self) -> usize {
+    pub(crate) fn left(&self) -> usize {
         self.data.len() - self.at
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.left() == 0
     }
 
     /// The next `len` bytes.
-    pub fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
+    pub(crate) fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
         let bytes = slice_at(self.data, self.at, len)?;
         self.at += len;
         Some(bytes)
@@ -79,33 +79,33 @@ impl<'a> Cursor<'a> {
         self.bytes(N)?.try_into().ok()
     }
 
-    pub fn u8(&mut self) -> Option<u8> {
+    pub(crate) fn u8(&mut self) -> Option<u8> {
         Some(self.array::<1>()?[0])
     }
 
-    pub fn u16(&mut self) -> Option<u16> {
+    pub(crate) fn u16(&mut self) -> Option<u16> {
         self.array().map(u16::from_le_bytes)
     }
 
-    pub fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
     }
 
-    pub fn i32(&mut self) -> Option<i32> {
+    pub(crate) fn i32(&mut self) -> Option<i32> {
         self.array().map(i32::from_le_bytes)
     }
 
-    pub fn u64(&mut self) -> Option<u64> {
+    pub(crate) fn u64(&mut self) -> Option<u64> {
         self.array().map(u64::from_le_bytes)
     }
 
-    pub fn guid(&mut self) -> Option<[u8; 16]> {
+    pub(crate) fn guid(&mut self) -> Option<[u8; 16]> {
         self.array()
     }
 
     /// A number with seven bits a byte, the lowest first, at most 64 bits. NetTrace writes numbers
     /// this way.
-    pub fn varint(&mut self) -> Option<u64> {
+    pub(crate) fn varint(&mut self) -> Option<u64> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
@@ -122,7 +122,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// UTF-16 up to a zero unit, which is skipped. Unpaired surrogates become U+FFFD.
-    pub fn utf16z(&mut self) -> Option<String> {
+    pub(crate) fn utf16z(&mut self) -> Option<String> {
         let rest = &self.data[self.at..];
         let len = rest.chunks_exact(2).position(|unit| unit == [0, 0])?;
         self.at += 2 * len + 2;
@@ -131,7 +131,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// ECMA-335 II.23.2: an unsigned number of 1, 2 or 4 bytes.
-    pub fn compressed(&mut self) -> Option<u32> {
+    pub(crate) fn compressed(&mut self) -> Option<u32> {
         let first = self.u8()?;
         if first & 0x80 == 0 {
             Some(first.into())
@@ -146,7 +146,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// ECMA-335 II.23.2: a signed number of 1, 2 or 4 bytes. Its lowest stored bit is the sign.
-    pub fn compressed_signed(&mut self) -> Option<i32> {
+    pub(crate) fn compressed_signed(&mut self) -> Option<i32> {
         let start = self.at;
         let stored = self.compressed()?;
         let bits = match self.at - start {

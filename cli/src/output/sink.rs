@@ -30,7 +30,7 @@ enum Target {
 }
 
 impl Sink {
-    pub fn file(path: &Path) -> anyhow::Result<Sink> {
+    pub(super) fn file(path: &Path) -> anyhow::Result<Sink> {
         let target = match std::fs::metadata(path) {
             Ok(found) if found.is_dir() => anyhow::bail!("{}: is a folder: give a file name", path.display()),
             Ok(found) if !found.is_file() => {
@@ -55,26 +55,26 @@ impl Sink {
         Ok(Sink { target, buffer: Vec::with_capacity(BUFFER + BUFFER / 4), written: 0 })
     }
 
-    pub fn stdout() -> Sink {
+    pub(super) fn stdout() -> Sink {
         Sink { target: Target::Stdout, buffer: Vec::with_capacity(BUFFER + BUFFER / 4), written: 0 }
     }
 
-    pub fn put(&mut self, bytes: &[u8]) {
+    pub(super) fn put(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
     /// Bytes so far, those in the buffer included.
-    pub fn len(&self) -> u64 {
+    pub(super) fn len(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }
 
     /// Writes the buffer if it is full.
-    pub fn settle(&mut self) -> anyhow::Result<()> {
+    pub(super) fn settle(&mut self) -> anyhow::Result<()> {
         if self.buffer.len() >= BUFFER { self.flush() } else { Ok(()) }
     }
 
     /// Writes the rest and gives the file its name.
-    pub fn finish(&mut self) -> anyhow::Result<Summary> {
+    pub(super) fn finish(&mut self) -> anyhow::Result<Summary> {
         self.flush()?;
         let files = match std::mem::replace(&mut self.target, Target::Stdout) {
             Target::Stdout => {

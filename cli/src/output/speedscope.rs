@@ -64,7 +64,7 @@ struct PendingStack {
 }
 
 impl Speedscope {
-    pub fn new(sink: Sink, options: &Options) -> Speedscope {
+    pub(super) fn new(sink: Sink, options: &Options) -> Speedscope {
         Speedscope { sink, by_line: options.lines, frames: None, written: Vec::new(), thread: None }
     }
 }

@@ -10,7 +10,7 @@ pub(super) struct Unfolder {
 
 impl Unfolder {
     /// Appends the functions of a stack to `out`, root first.
-    pub fn unfold(
+    pub(super) fn unfold(
         &mut self,
         profile: &Profile,
         functions: &Functions,

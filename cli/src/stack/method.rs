@@ -40,13 +40,13 @@ pub(super) enum MethodAt {
 }
 
 impl MethodAt {
-    pub fn is_named(&self) -> bool {
+    pub(super) fn is_named(&self) -> bool {
         matches!(self, MethodAt::Method { .. })
     }
 }
 
 impl<'a> MethodFinder<'a> {
-    pub fn new(sources: &NameSources<'a>) -> MethodFinder<'a> {
+    pub(super) fn new(sources: &NameSources<'a>) -> MethodFinder<'a> {
         let NameSources { trace, methods, symbolizer, .. } = *sources;
         let (timeline, clock) = (&trace.timeline, trace.clock);
         let mut images: Vec<Vec<Stay>> = timeline.images.iter().map(|_| Vec::new()).collect();
@@ -70,7 +70,7 @@ impl<'a> MethodFinder<'a> {
     }
 
     /// Finds the method at a site.
-    pub fn find(&self, site: &Site) -> MethodAt {
+    pub(super) fn find(&self, site: &Site) -> MethodAt {
         // A return address belongs to the call before it.
         let back = u64::from(!site.exact);
         let in_stay = |stay: &Stay, offset: u32| {
@@ -92,13 +92,13 @@ impl<'a> MethodFinder<'a> {
     }
 
     /// File name of a method's module.
-    pub fn module_name(&self, method: &Method) -> Option<&'a str> {
+    pub(super) fn module_name(&self, method: &Method) -> Option<&'a str> {
         let module = &self.methods.modules[method.module? as usize];
         Some(module.file_name()).filter(|name| !name.is_empty())
     }
 
     /// Says why no single method was chosen.
-    pub fn ambiguity(&self, method: &MethodAt) -> Option<String> {
+    pub(super) fn ambiguity(&self, method: &MethodAt) -> Option<String> {
         let MethodAt::Ambiguous(Ambiguity { methods }) = method else { return None };
         let [one, other] = methods.map(|id| &self.methods.map.get(id).name);
         Some(format!("at different times {one} and {other} were at this address"))

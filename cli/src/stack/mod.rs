@@ -11,7 +11,7 @@
 //! fold     which frames are left out                                        FrameKind -> Folded
 //! ```
 
-pub mod cost;
+pub(crate) mod cost;
 mod fold;
 mod frame;
 mod method;

@@ -39,7 +39,7 @@ pub(super) struct StatsSummary {
 }
 
 impl<'a> StatsTables<'a> {
-    pub fn new(profile: &'a Profile, running_only: bool) -> StatsTables<'a> {
+    pub(super) fn new(profile: &'a Profile, running_only: bool) -> StatsTables<'a> {
         let threads = profile
             .threads
             .iter()
@@ -57,7 +57,7 @@ impl<'a> StatsTables<'a> {
         StatsTables { profile, running_only, threads, stops, counted_ns: 0, nodes }
     }
 
-    pub fn add(&mut self, batch: &Batch<'_>) {
+    pub(super) fn add(&mut self, batch: &Batch<'_>) {
         let thread = &mut self.threads[batch.thread as usize];
         for run in batch.runs {
             thread.all.add(run);
@@ -74,7 +74,7 @@ impl<'a> StatsTables<'a> {
         }
     }
 
-    pub fn finish(mut self, top: usize) -> StatsSummary {
+    pub(super) fn finish(mut self, top: usize) -> StatsSummary {
         let distinct_stacks = self.nodes.iter().filter(|amount| amount.samples > 0).count() as u64;
         let functions = Functions::new(self.profile, false);
         let modules_of = functions.modules();

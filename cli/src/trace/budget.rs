@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes that any trace may take.
-pub const BASE: u64 = 256 << 20;
+pub(super) const BASE: u64 = 256 << 20;
 /// Bytes that a trace may take for each byte of its file.
-pub const PER_BYTE: u64 = 8;
+pub(super) const PER_BYTE: u64 = 8;
 
 /// Bytes that are left. Clones share them.
 #[derive(Clone, Debug)]

@@ -240,7 +240,7 @@ pub(super) struct CodeIndex {
 
 impl CodeIndex {
     /// Sorts the regions, and ends each where a later one overlaps it.
-    pub fn new(regions: &mut [CodeRegion]) -> CodeIndex {
+    pub(super) fn new(regions: &mut [CodeRegion]) -> CodeIndex {
         regions.sort_by_key(|region| (region.add, region.instance));
         end_overlapped(regions);
         let mut index = CodeIndex::default();
@@ -265,7 +265,7 @@ impl CodeIndex {
     }
 
     /// When the first region that comes after `time` and holds `address` comes.
-    pub fn next_at(&self, regions: &[CodeRegion], address: u64, time: Ticks) -> Option<Ticks> {
+    pub(super) fn next_at(&self, regions: &[CodeRegion], address: u64, time: Ticks) -> Option<Ticks> {
         let after = self.by_base.partition_point(|(base, ..)| *base <= address);
         let reaching = self.by_base[..after].iter().rev().take_while(|(_, highest, _)| *highest >= address);
         let holding = reaching
@@ -284,7 +284,7 @@ pub(super) struct LiveCode {
 
 impl LiveCode {
     /// Goes to a moment, later or earlier; how many changes lie between.
-    pub fn go(&mut self, timeline: &Timeline, time: Ticks) -> u64 {
+    pub(super) fn go(&mut self, timeline: &Timeline, time: Ticks) -> u64 {
         let changes = &timeline.code_index.changes;
         let start = self.next;
         let end = destination(changes, start, |change| change.time <= time);
@@ -308,13 +308,13 @@ impl LiveCode {
     }
 
     /// The region (index in [`Timeline::code`]) that holds `address`.
-    pub fn find(&self, timeline: &Timeline, address: u64) -> Option<u32> {
+    pub(super) fn find(&self, timeline: &Timeline, address: u64) -> Option<u32> {
         let (_, &region) = self.live.range(..=address).next_back()?;
         timeline.code[region as usize].holds(address).then_some(region)
     }
 
     /// A number that is unique to the time between two changes.
-    pub fn epoch(&self) -> usize {
+    pub(super) fn epoch(&self) -> usize {
         self.next
     }
 }

@@ -8,7 +8,7 @@ use stk_unwind::{Frame, Modules, Registers, Sample, Stop, Trust, Walker};
 /// Why two walks differ. All classes but the last are proved from code bytes, unwind data or the
 /// reason why a walk ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Class {
+pub(crate) enum Class {
     /// The code at the instruction pointer releases its frame and jumps to another function. At
     /// that function's first instruction, the caller is the one that we found. The system's
     /// unwinder took the code for the function's body.
@@ -51,7 +51,7 @@ pub enum Class {
 
 impl Class {
     /// Short stable name.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Class::TailJumpMissed => "system-missed-tail-jump",
             Class::EpilogueMissed => "system-missed-epilogue",
@@ -70,7 +70,7 @@ impl Class {
     }
 
     /// What the class means, in words for users.
-    pub fn meaning(self) -> &'static str {
+    pub(crate) fn meaning(self) -> &'static str {
         match self {
             Class::TailJumpMissed => {
                 "the system's unwinder took an epilogue that ends in a jump for the function's body"

@@ -23,7 +23,7 @@ const EXAMPLES: usize = 3;
 
 /// How an explicit Frame agrees with our walk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum FrameClass {
+pub(crate) enum FrameClass {
     /// Our walk has a frame of the same instruction pointer and stack pointer.
     Agrees,
     /// Our walk has a frame of the same instruction pointer around the Frame, but its stack begins
@@ -51,7 +51,7 @@ pub enum FrameClass {
 
 impl FrameClass {
     /// Short stable name.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             FrameClass::Agrees => "agrees",
             FrameClass::StackAllocated => "stack-allocated",
@@ -65,7 +65,7 @@ impl FrameClass {
     }
 
     /// What the class means, in words for users.
-    pub fn meaning(self) -> &'static str {
+    pub(crate) fn meaning(self) -> &'static str {
         match self {
             FrameClass::Agrees => "our walk has the very frame that they lead to",
             FrameClass::StackAllocated => {
@@ -85,7 +85,7 @@ impl FrameClass {
 
 /// How a step of the contract's walk agrees with ours.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum StepClass {
+pub(crate) enum StepClass {
     /// A managed frame that our walk has too.
     Agrees,
     /// Like [`FrameClass::StackAllocated`].
@@ -102,7 +102,7 @@ pub enum StepClass {
 
 impl StepClass {
     /// Short stable name.
-    pub fn as_str(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             StepClass::Agrees => "agrees",
             StepClass::StackAllocated => "stack-allocated",
@@ -114,7 +114,7 @@ impl StepClass {
     }
 
     /// What the class means, in words for users.
-    pub fn meaning(self) -> &'static str {
+    pub(crate) fn meaning(self) -> &'static str {
         match self {
             StepClass::Agrees => "managed frames of the contract's own walk that our walk has",
             StepClass::StackAllocated => "the same, but for what they allocated on their stack",
@@ -128,7 +128,7 @@ impl StepClass {
 
 /// Number of cases of a class, and the first of them by block.
 #[derive(Default, Debug)]
-pub struct ClassCount {
+pub(crate) struct ClassCount {
     pub count: u64,
     /// Thread instance, time, and what it is.
     pub examples: Vec<(u64, Ticks, String)>,
@@ -144,7 +144,7 @@ impl ClassCount {
 
 /// Results for all explicit Frames of a trace.
 #[derive(Default, Debug)]
-pub struct ExplicitComparison {
+pub(crate) struct ExplicitComparison {
     /// Samples with a report of the runtime.
     pub samples: u64,
     /// Explicit Frames by class.
@@ -157,7 +157,7 @@ pub struct ExplicitComparison {
 
 impl ExplicitComparison {
     /// Number of cases without an explanation.
-    pub fn unexplained(&self) -> u64 {
+    pub(crate) fn unexplained(&self) -> u64 {
         let frames = self.frames.get(&FrameClass::Unexplained).map_or(0, |counted| counted.count);
         let steps = self.steps.get(&StepClass::Unexplained).map_or(0, |counted| counted.count);
         frames + steps + self.broken.count

@@ -10,10 +10,10 @@
 //! [`explicit`] does the same with a .NET runtime's own view of its stacks, its explicit Frames.
 
 mod classify;
-pub mod explicit;
+pub(crate) mod explicit;
 mod replay;
 
-pub use classify::Class;
+pub(crate) use classify::Class;
 
 use crate::image::{AddressSpace, ModuleImage, base_of, holder_name};
 use crate::stack::{StackWalker, cost};
@@ -32,7 +32,7 @@ const EXAMPLES: usize = 3;
 
 /// The result for a trace's recorded walks.
 #[derive(Default, Debug)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// Samples with registers and a stack, walked or not.
     pub samples: u64,
     /// Recorded walks.
@@ -57,7 +57,7 @@ pub struct Comparison {
 
 /// The differences of one class.
 #[derive(Default, Debug)]
-pub struct Differences {
+pub(crate) struct Differences {
     /// How many there are.
     pub count: u64,
     /// The first of them, by block.
@@ -66,7 +66,7 @@ pub struct Differences {
 
 /// One walk that differs.
 #[derive(Clone, Debug)]
-pub struct Example {
+pub(crate) struct Example {
     /// Thread instance.
     pub thread: u64,
     /// When it was sampled.
@@ -87,7 +87,7 @@ pub struct Example {
 
 /// One frame of one walk.
 #[derive(Clone, Debug)]
-pub struct Side {
+pub(crate) struct Side {
     /// Instruction pointer or return address.
     pub ip: u64,
     /// Stack pointer.
@@ -100,12 +100,12 @@ pub struct Side {
 
 impl Comparison {
     /// Differences without a proven explanation.
-    pub fn unexplained(&self) -> u64 {
+    pub(crate) fn unexplained(&self) -> u64 {
         self.differences.get(&Class::Unexplained).map_or(0, |differences| differences.count)
     }
 
     /// Walks that differ, explained or not.
-    pub fn different(&self) -> u64 {
+    pub(crate) fn different(&self) -> u64 {
         self.differences.values().map(|differences| differences.count).sum()
     }
 
@@ -129,7 +129,7 @@ impl Comparison {
 
 /// Compares all recorded walks of a trace; each block is one task. `done` counts blocks. Runs in
 /// the caller's rayon pool.
-pub fn compare(trace: &Trace<'_>, images: &[ModuleImage], done: &AtomicU64) -> Comparison {
+pub(crate) fn compare(trace: &Trace<'_>, images: &[ModuleImage], done: &AtomicU64) -> Comparison {
     let checks = explicit::Checks::new(trace);
     let blocks: Vec<&BlockRef> = trace.sample_blocks().collect();
     let workers = Mutex::new(Vec::new());

@@ -4,7 +4,7 @@
 use std::io::{Cursor, Write};
 
 /// A cabinet with `contents` as its one file, of this name.
-pub fn of(name: &str, contents: &[u8]) -> Vec<u8> {
+pub(crate) fn of(name: &str, contents: &[u8]) -> Vec<u8> {
     let mut builder = cab::CabinetBuilder::new();
     builder.add_folder(cab::CompressionType::MsZip).add_file(name);
     let mut writer = builder.build(Cursor::new(Vec::new())).unwrap();

@@ -2,12 +2,12 @@
 
 const PAGE: usize = 4096;
 
-pub fn words(words: &[u32]) -> Vec<u8> {
+pub(crate) fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
 /// Appends a record: length, kind, body, NUL-terminated name, padding.
-pub fn record(out: &mut Vec<u8>, kind: u16, body: &[u8], name: &str) {
+pub(crate) fn record(out: &mut Vec<u8>, kind: u16, body: &[u8], name: &str) {
     let mut bytes = [&kind.to_le_bytes()[..], body, name.as_bytes(), b"\0"].concat();
     bytes.resize((bytes.len() + 2).next_multiple_of(4) - 2, 0);
     out.extend((bytes.len() as u16).to_le_bytes());
@@ -15,7 +15,7 @@ pub fn record(out: &mut Vec<u8>, kind: u16, body: &[u8], name: &str) {
 }
 
 /// An MSF file: header, two free-page maps, the streams, the directory, the list of its pages.
-pub fn container(streams: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn container(streams: &[Vec<u8>]) -> Vec<u8> {
     let mut pages: Vec<u8> = vec![0; 3 * PAGE];
     let mut append = |bytes: &[u8]| -> Vec<u32> {
         let first = pages.len() / PAGE;

@@ -37,7 +37,7 @@ Examples:
   stk dump app.stk --style clrstack --frames managed
   stk dump --pid 4404                           the process as it is now (on Windows)
   stk dump once.stk --style json | jq '.threads[].frames[0].function'")]
-pub struct DumpArgs {
+pub(super) struct DumpArgs {
     /// Trace
     #[arg(value_name = "FILE", required_unless_present = "pid", conflicts_with = "pid")]
     file: Option<PathBuf>,

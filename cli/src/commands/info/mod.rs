@@ -28,7 +28,7 @@ const LISTED: usize = 40;
 Examples:
   stk info app.stk
   stk info --json *.stk | jq '.traces[].samples'")]
-pub struct InfoArgs {
+pub(super) struct InfoArgs {
     /// Traces
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,

@@ -4,14 +4,14 @@ mod lookup;
 mod modules;
 mod options;
 
-pub use options::SymbolOptions;
+pub(super) use options::SymbolOptions;
 
 use super::{Exit, print, size};
 use std::path::PathBuf;
 
 /// Arguments of `stk symbols`.
 #[derive(clap::Args, Debug)]
-pub struct SymbolsArgs {
+pub(super) struct SymbolsArgs {
     #[command(subcommand)]
     command: SymbolsCommand,
 }
@@ -52,7 +52,7 @@ struct CacheArgs {
 /// # Errors
 ///
 /// A usage error, that a file cannot be read, or that standard output cannot be written.
-pub fn run(args: &SymbolsArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &SymbolsArgs) -> anyhow::Result<Exit> {
     match &args.command {
         SymbolsCommand::List(args) => modules::list(args),
         SymbolsCommand::Fetch(args) => modules::fetch(args),

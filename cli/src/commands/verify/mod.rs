@@ -22,7 +22,7 @@ Examples:
   stk verify app.stk
   stk verify *.stk && echo all whole
   stk verify --walks checked.stk    (recorded with inject --check-walks, or of a .NET process)")]
-pub struct VerifyArgs {
+pub(super) struct VerifyArgs {
     /// Traces
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,

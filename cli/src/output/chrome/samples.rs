@@ -30,7 +30,7 @@ pub(in super::super) struct Samples {
 }
 
 impl Samples {
-    pub fn new(sink: Sink) -> Samples {
+    pub(super) fn new(sink: Sink) -> Samples {
         Samples {
             sink,
             functions: None,

@@ -43,7 +43,7 @@ struct Slice {
 }
 
 impl Slices {
-    pub fn new(sink: Sink) -> Slices {
+    pub(super) fn new(sink: Sink) -> Slices {
         Slices {
             sink,
             functions: None,

@@ -26,14 +26,14 @@ pub(super) struct Stacks {
 }
 
 impl Stacks {
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.nodes.clear();
         self.known.clear();
     }
 
     /// The innermost node of a stack; `root` if it has none. Calls `new` with the parent and the
     /// content of each new node, to get its number.
-    pub fn node_of(
+    pub(super) fn node_of(
         &mut self,
         profile: &Profile,
         functions: &Functions,

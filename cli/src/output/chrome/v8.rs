@@ -41,7 +41,7 @@ struct Chunk {
 }
 
 impl V8 {
-    pub fn new(sink: Sink) -> V8 {
+    pub(super) fn new(sink: Sink) -> V8 {
         V8 {
             sink,
             functions: None,

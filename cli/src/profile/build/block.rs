@@ -76,7 +76,7 @@ pub(super) struct Step {
 impl Step {
     /// The part before `time` (maybe of no samples) and the part from then on. Samples are evenly
     /// spaced.
-    pub fn split(self, time: Ticks) -> (Step, Option<Step>) {
+    pub(super) fn split(self, time: Ticks) -> (Step, Option<Step>) {
         if self.last < time {
             return (self, None);
         }
@@ -86,7 +86,7 @@ impl Step {
     }
 
     /// The samples from number `first` up to, but not including, number `end`.
-    pub fn part(self, first: u64, end: u64) -> Step {
+    pub(super) fn part(self, first: u64, end: u64) -> Step {
         if first >= end {
             return Step { samples: 0, cpu: 0, ..self };
         }
@@ -100,7 +100,7 @@ impl Step {
     }
 
     /// When sample number `i` was taken.
-    pub fn time_of(&self, i: u64) -> Ticks {
+    pub(super) fn time_of(&self, i: u64) -> Ticks {
         let span = self.last.saturating_sub(self.first);
         let gaps = self.samples.saturating_sub(1).max(1);
         self.first + Ticks((u128::from(span.0) * u128::from(i) / u128::from(gaps)) as u64)
@@ -165,7 +165,7 @@ pub(super) struct Slot {
 }
 
 impl<'i> BlockWorker<'i> {
-    pub fn new(inputs: &'i BuildInputs<'i>, budget: &ImageBudget) -> BlockWorker<'i> {
+    pub(super) fn new(inputs: &'i BuildInputs<'i>, budget: &ImageBudget) -> BlockWorker<'i> {
         let mut options = WalkOptions::default();
         options.scan = inputs.options.scan;
         BlockWorker {
@@ -177,7 +177,7 @@ impl<'i> BlockWorker<'i> {
     }
 
     /// Reads a block up to its end or the first error.
-    pub fn block(&mut self, block: &BlockRef) -> BlockProfile {
+    pub(super) fn block(&mut self, block: &BlockRef) -> BlockProfile {
         // The view's earlier moment depends on which worker took which block, so this move is not
         // counted here. The merger counts it.
         self.walker.space(block.header.first);
@@ -215,7 +215,7 @@ impl<'i> BlockWorker<'i> {
     /// Walks a thread's last sample of a block once more, among the modules of another time. The
     /// result's only step has that stack; there is none if the block does not hold what it did
     /// before.
-    pub fn again(&mut self, block: &BlockRef, thread: u64, time: Ticks) -> BlockProfile {
+    pub(super) fn again(&mut self, block: &BlockRef, thread: u64, time: Ticks) -> BlockProfile {
         let (mut reader, samples) = self.read(block);
         if let Ok(mut samples) = samples {
             let mut managing = ManagedTracker::new(thread);

@@ -86,7 +86,7 @@ struct ProfileStack {
 }
 
 impl<'i> Merger<'i> {
-    pub fn new(inputs: &'i BuildInputs<'i>) -> Merger<'i> {
+    pub(super) fn new(inputs: &'i BuildInputs<'i>) -> Merger<'i> {
         let clock = inputs.trace.clock;
         let threads: Vec<ThreadInfo> = inputs
             .trace
@@ -134,12 +134,12 @@ impl<'i> Merger<'i> {
     }
 
     /// Whether memory or time is used up. Further blocks are then only counted.
-    pub fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.full || self.cost_left == 0
     }
 
     /// Counts a block as left out.
-    pub fn leave_out(&mut self, placed: &PlacedBlock) {
+    pub(super) fn leave_out(&mut self, placed: &PlacedBlock) {
         let left_out = if self.full { &mut self.left_out } else { &mut self.not_walked };
         *left_out = left_out.saturating_add(placed.block.header.samples.into());
     }
@@ -158,7 +158,7 @@ impl<'i> Merger<'i> {
     }
 
     /// Merges the next block.
-    pub fn block(&mut self, placed: &PlacedBlock, block: BlockProfile) -> io::Result<()> {
+    pub(super) fn block(&mut self, placed: &PlacedBlock, block: BlockProfile) -> io::Result<()> {
         if self.is_full() {
             self.leave_out(placed);
             return Ok(());
@@ -222,7 +222,7 @@ impl<'i> Merger<'i> {
     }
 
     /// The finished profile, without names.
-    pub fn finish(mut self) -> io::Result<(Profile, Runs)> {
+    pub(super) fn finish(mut self) -> io::Result<(Profile, Runs)> {
         self.break_runs()?;
         let trace = self.inputs.trace;
         if self.left_out > 0 {

@@ -65,22 +65,22 @@ pub(super) struct ModuleEvent {
 
 impl MethodCode {
     /// `MethodFlags`, bit 0: the method was made at run time and has no token.
-    pub fn is_dynamic(&self) -> bool {
+    pub(super) fn is_dynamic(&self) -> bool {
         self.flags & 1 != 0
     }
 
     /// Whether it is a helper of the runtime, not a method (bit 4).
-    pub fn is_helper(&self) -> bool {
+    pub(super) fn is_helper(&self) -> bool {
         self.flags & 0x10 != 0
     }
 
     /// Bits 28 to 31: which piece of the method it is (0 hot, 1 cold).
-    pub fn extent(&self) -> u32 {
+    pub(super) fn extent(&self) -> u32 {
         self.flags >> 28
     }
 
     /// Bits 7 to 9 (`MethodFlagsJitOptimizationTier`); empty if unknown.
-    pub fn tier(&self) -> &'static str {
+    pub(super) fn tier(&self) -> &'static str {
         const TIERS: [&str; 8] = [
             "",
             "minimally-optimized",

@@ -16,7 +16,7 @@ pub mod contract;
 mod events;
 pub mod explicit;
 mod lines;
-pub mod nettrace;
+pub(crate) mod nettrace;
 mod rundown;
 
 pub use lines::{Line, LineError, Lines, ModulePdbError};

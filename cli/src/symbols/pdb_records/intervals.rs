@@ -12,7 +12,7 @@ pub(super) struct Intervals<T> {
 }
 
 impl<T> Intervals<T> {
-    pub fn new(mut list: Vec<(u32, u32, T)>) -> Intervals<T> {
+    pub(super) fn new(mut list: Vec<(u32, u32, T)>) -> Intervals<T> {
         list.sort_by_key(|(start, ..)| *start);
         let highest = list.iter().scan(0, |highest: &mut u32, &(_, end, _)| {
             *highest = end.max(*highest);
@@ -22,7 +22,7 @@ impl<T> Intervals<T> {
     }
 
     /// Start and value of each range that holds `rva`; `None` if too many may hold it.
-    pub fn at(&self, rva: u32) -> Option<Vec<(u32, &T)>> {
+    pub(super) fn at(&self, rva: u32) -> Option<Vec<(u32, &T)>> {
         let mut found = Vec::new();
         let before = self.list.partition_point(|(start, ..)| *start <= rva);
         for n in (0..before).rev() {
@@ -42,7 +42,7 @@ impl<T> Intervals<T> {
     }
 
     /// The values whose ranges start there.
-    pub fn starting_at(&self, rva: u32) -> impl Iterator<Item = &T> {
+    pub(super) fn starting_at(&self, rva: u32) -> impl Iterator<Item = &T> {
         let from = self.list.partition_point(|(start, ..)| *start < rva);
         self.list[from..].iter().take_while(move |(start, ..)| *start == rva).map(|(.., value)| value)
     }

@@ -37,14 +37,14 @@ pub(super) struct Row {
 
 impl Row {
     /// 0 and the two "hidden" numbers are not lines.
-    pub fn is_line(&self) -> bool {
+    pub(super) fn is_line(&self) -> bool {
         ![0, 0xfe_efee, 0xf0_0f00].contains(&self.line)
     }
 }
 
 impl ModuleLines {
     /// Reads the data up to the first invalid part.
-    pub fn read(
+    pub(super) fn read(
         c13: &[u8],
         rva_of: impl Fn(u16, u32) -> Option<u32>,
         file_name: impl Fn(u32) -> Option<String>,
@@ -79,17 +79,17 @@ impl ModuleLines {
     }
 
     /// The name of a file.
-    pub fn file(&self, file: u32) -> Option<String> {
+    pub(super) fn file(&self, file: u32) -> Option<String> {
         self.files.get(&file).cloned()
     }
 
-    pub fn subsection(&self, number: usize) -> &Subsection {
+    pub(super) fn subsection(&self, number: usize) -> &Subsection {
         &self.subsections[number]
     }
 
     /// The subsections of the procedure that is the `ordinal`-th of this module at its address: its
     /// own first, then others that overlap it.
-    pub fn of_procedure(&self, start: u32, end: u32, ordinal: usize) -> Vec<usize> {
+    pub(super) fn of_procedure(&self, start: u32, end: u32, ordinal: usize) -> Vec<usize> {
         let own = self.by_start.get(&start).and_then(|own| own.get(ordinal).or(own.first())).copied();
         let reaching = self.by_start.range(start.saturating_sub(self.longest)..end);
         let others =

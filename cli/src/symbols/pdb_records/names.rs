@@ -9,7 +9,7 @@ use std::fs::File;
 pub(super) struct InlineNames(HashMap<u32, String>);
 
 impl InlineNames {
-    pub fn read(pdb: &mut pdb::PDB<'_, File>) -> Result<InlineNames, RecordsError> {
+    pub(super) fn read(pdb: &mut pdb::PDB<'_, File>) -> Result<InlineNames, RecordsError> {
         let types = pdb.type_information()?;
         let mut finder = types.finder();
         let mut records = types.iter();
@@ -48,7 +48,7 @@ impl InlineNames {
     }
 
     /// The name of a function. Without one, the same text as in the index.
-    pub fn name(&self, id: pdb::IdIndex) -> String {
+    pub(super) fn name(&self, id: pdb::IdIndex) -> String {
         self.0.get(&id.0).cloned().unwrap_or_else(|| "<inline function>".to_owned())
     }
 }

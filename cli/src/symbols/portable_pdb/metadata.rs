@@ -33,7 +33,7 @@ pub(super) struct MetadataLayout {
 }
 
 impl MetadataLayout {
-    pub fn parse(data: &[u8]) -> Result<MetadataLayout, PortablePdbError> {
+    pub(super) fn parse(data: &[u8]) -> Result<MetadataLayout, PortablePdbError> {
         if !data.starts_with(&SIGNATURE) {
             return Err(NotPortable);
         }
@@ -84,7 +84,7 @@ impl MetadataLayout {
     }
 
     /// Document row (0 = several) and sequence points of a method, by the method's row.
-    pub fn method<'a>(&self, data: &'a [u8], row: u32) -> Option<(u32, &'a [u8])> {
+    pub(super) fn method<'a>(&self, data: &'a [u8], row: u32) -> Option<(u32, &'a [u8])> {
         let mut row = Cursor::new(self.methods.get(data, row)?);
         let document = if self.documents.rows > 0xFFFF { row.u32()? } else { row.u16()?.into() };
         let points = self.index(&mut row)?;
@@ -92,13 +92,13 @@ impl MetadataLayout {
     }
 
     /// The name of a document, as a blob.
-    pub fn document_name<'a>(&self, data: &'a [u8], row: u32) -> Option<&'a [u8]> {
+    pub(super) fn document_name<'a>(&self, data: &'a [u8], row: u32) -> Option<&'a [u8]> {
         let name = self.index(&mut Cursor::new(self.documents.get(data, row)?))?;
         self.blob(data, name)
     }
 
     /// ECMA-335 II.24.2.4: a blob by its offset in the heap.
-    pub fn blob<'a>(&self, data: &'a [u8], at: u32) -> Option<&'a [u8]> {
+    pub(super) fn blob<'a>(&self, data: &'a [u8], at: u32) -> Option<&'a [u8]> {
         let mut cursor = Cursor::new(data.get(self.blobs.clone())?.get(at as usize..)?);
         let len = cursor.compressed()?;
         cursor.bytes(len as usize)

@@ -40,14 +40,14 @@ struct PointCache {
 
 impl MethodPoints {
     /// For a file of `stored` bytes.
-    pub fn new(stored: usize) -> MethodPoints {
+    pub(super) fn new(stored: usize) -> MethodPoints {
         let room = stored.saturating_mul(EXPANSION).saturating_add(LEAST_ROOM);
         MethodPoints(Mutex::new(PointCache { points: HashMap::new(), kept: 0, room }))
     }
 
     /// The points in `blob`, which lies in `data`. `None`: it is invalid, or the methods together
     /// are far longer than the file.
-    pub fn decode(&self, data: &[u8], blob: &[u8], document: u32) -> Option<Arc<[VisiblePoint]>> {
+    pub(super) fn decode(&self, data: &[u8], blob: &[u8], document: u32) -> Option<Arc<[VisiblePoint]>> {
         let key = ((blob.as_ptr() as usize).wrapping_sub(data.as_ptr() as usize), document);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(points) = known.points.get(&key) {
@@ -93,7 +93,7 @@ pub(super) struct SequencePoints<'a> {
 
 impl<'a> SequencePoints<'a> {
     /// `document` is the row that the method's record states. If it is 0, the blob states the row.
-    pub fn new(blob: &'a [u8], document: u32) -> Option<SequencePoints<'a>> {
+    pub(super) fn new(blob: &'a [u8], document: u32) -> Option<SequencePoints<'a>> {
         let mut cursor = Cursor::new(blob);
         if blob.is_empty() {
             return Some(SequencePoints { cursor, document, offset: None, last: None });

@@ -9,16 +9,16 @@ use super::{Code, Context, Contract, ContractError, Descriptor, Memory};
 
 /// Memory whose written bytes are known. All other bytes are unknown.
 #[derive(Default)]
-pub struct Mock {
+pub(super) struct Mock {
     bytes: BTreeMap<u64, u8>,
 }
 
 impl Mock {
-    pub fn put(&mut self, address: u64, bytes: &[u8]) {
+    pub(super) fn put(&mut self, address: u64, bytes: &[u8]) {
         self.bytes.extend(bytes.iter().enumerate().map(|(n, byte)| (address.wrapping_add(n as u64), *byte)));
     }
 
-    pub fn forget(&mut self, address: u64) {
+    pub(super) fn forget(&mut self, address: u64) {
         self.bytes.remove(&address);
     }
 }
@@ -33,13 +33,13 @@ impl Memory for Mock {
 }
 
 /// A made-up process: its descriptor and its memory.
-pub struct Process {
+pub(super) struct Process {
     pub contract: Contract,
     pub memory: Mock,
 }
 
 impl Process {
-    pub fn new(arch: Arch, types: &str) -> Process {
+    pub(super) fn new(arch: Arch, types: &str) -> Process {
         let name = match arch {
             Arch::X64 => "x64",
             Arch::Arm64 => "arm64",
@@ -65,19 +65,19 @@ impl Process {
         self.contract.descriptor().pointer_size() as usize
     }
 
-    pub fn pointer(&mut self, address: u64, value: u64) {
+    pub(super) fn pointer(&mut self, address: u64, value: u64) {
         let size = self.pointer_size();
         self.memory.put(address, &value.to_le_bytes()[..size]);
     }
 
     /// Writes a pointer-sized field.
-    pub fn field(&mut self, base: u64, type_name: &str, field: &str, value: u64) {
+    pub(super) fn field(&mut self, base: u64, type_name: &str, field: &str, value: u64) {
         let offset = self.contract.descriptor().offset(type_name, field).expect("a field of the descriptor");
         self.pointer(base + offset, value);
     }
 
     /// Writes a Frame's identifier and link. If `next` is 0, the chain ends.
-    pub fn frame(&mut self, address: u64, kind: super::ExplicitKind, next: u64) {
+    pub(super) fn frame(&mut self, address: u64, kind: super::ExplicitKind, next: u64) {
         let identifier =
             super::ExplicitKind::ALL.iter().position(|known| *known == kind).expect("a kind") as u64 + 1;
         self.pointer(address, identifier);
@@ -86,7 +86,7 @@ impl Process {
     }
 
     /// Writes a CONTEXT with these registers and flags.
-    pub fn context(&mut self, address: u64, flags: u32, registers: &[(&str, u64)]) {
+    pub(super) fn context(&mut self, address: u64, flags: u32, registers: &[(&str, u64)]) {
         let arch = self.contract.descriptor().arch();
         let context = context(arch, registers);
         let mut bytes = context.bytes().to_vec();
@@ -96,7 +96,7 @@ impl Process {
     }
 }
 
-pub fn context(arch: Arch, registers: &[(&str, u64)]) -> Context {
+pub(super) fn context(arch: Arch, registers: &[(&str, u64)]) -> Context {
     let mut context = Context::new(arch);
     for (name, value) in registers {
         assert!(context.set_register(name, *value), "{name}");
@@ -107,7 +107,7 @@ pub fn context(arch: Arch, registers: &[(&str, u64)]) -> Context {
 /// Managed code: address ranges, and the caller's instruction pointer and stack pointer for those
 /// of a frame.
 #[derive(Default)]
-pub struct MockCode {
+pub(super) struct MockCode {
     pub managed: Vec<std::ops::Range<u64>>,
     pub callers: BTreeMap<(u64, u64), (u64, u64)>,
     pub methods: BTreeMap<u64, u64>,

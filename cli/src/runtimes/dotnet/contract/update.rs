@@ -78,7 +78,7 @@ const HIJACK_ARGS: &str = "HijackArgs";
 impl<M: Memory> FieldReader<'_, M> {
     /// Sets `context` to the managed code that `frame` leads to. Frames that hold no registers do
     /// not change it.
-    pub fn update(&self, frame: ExplicitFrame, context: &mut Context) -> Result<(), ContractError> {
+    pub(super) fn update(&self, frame: ExplicitFrame, context: &mut Context) -> Result<(), ContractError> {
         let Some(kind) = frame.kind else { return Ok(()) };
         let address = frame.address;
         match kind {
@@ -100,14 +100,14 @@ impl<M: Memory> FieldReader<'_, M> {
     }
 
     /// Whether an InlinedCallFrame's call is in progress.
-    pub fn has_active_call(&self, address: u64) -> Result<bool, ContractError> {
+    pub(super) fn has_active_call(&self, address: u64) -> Result<bool, ContractError> {
         let active = self.pointer(address, field_path!("InlinedCallFrame", "CallerReturnAddress"))? != 0;
         let on_x86 = self.descriptor.arch() == Arch::X86;
         Ok(active && (!on_x86 || self.pointer(address, field_path!("InlinedCallFrame", "CallSiteSP"))? != 0))
     }
 
     /// The return address that an InlinedCallFrame holds.
-    pub fn inlined_return_address(&self, address: u64) -> Result<u64, ContractError> {
+    pub(super) fn inlined_return_address(&self, address: u64) -> Result<u64, ContractError> {
         self.pointer(address, field_path!("InlinedCallFrame", "CallerReturnAddress"))
     }
 
@@ -226,12 +226,16 @@ impl<M: Memory> FieldReader<'_, M> {
     }
 
     /// Like [`number`](Self::number), for the other files of this module.
-    pub fn read(&self, base: u64, path: FieldPath, size: u64) -> Result<u64, ContractError> {
+    pub(super) fn read(&self, base: u64, path: FieldPath, size: u64) -> Result<u64, ContractError> {
         self.number(base, path, size)
     }
 
     /// Like [`pointer`](Self::pointer), for a field that the descriptor may lack.
-    pub fn pointer_if_described(&self, base: u64, path: FieldPath) -> Result<Option<u64>, ContractError> {
+    pub(super) fn pointer_if_described(
+        &self,
+        base: u64,
+        path: FieldPath,
+    ) -> Result<Option<u64>, ContractError> {
         match self.descriptor.offset(path.0, path.1) {
             Some(_) => self.pointer(base, path).map(Some),
             None => Ok(None),

@@ -5,7 +5,7 @@ use crate::model::bytes::Cursor;
 
 /// An event whose payload is not interpreted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Record<'a> {
+pub(crate) struct Record<'a> {
     /// Id of its type in this stream.
     pub metadata: u32,
     /// System id of the thread that it is about.

@@ -21,7 +21,7 @@ mod blocks;
 use crate::model::bytes::Cursor;
 use std::collections::HashMap;
 
-pub use blocks::Record;
+pub(crate) use blocks::Record;
 
 /// The header of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +37,7 @@ pub struct Header {
 
 /// The type of an event.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct EventType {
+pub(crate) struct EventType {
     /// Provider's name, such as `Microsoft-Windows-DotNETRuntimeRundown`.
     pub provider: String,
     /// Number of the event, unique in its provider.
@@ -94,7 +94,7 @@ const LONGEST_NAME: usize = 64;
 
 /// Reads a stream up to its end or the first error, and calls `visit` with every event of a known
 /// type.
-pub fn read<'a>(stream: &'a [u8], mut visit: impl FnMut(&EventType, &Record<'a>)) -> Outcome {
+pub(crate) fn read<'a>(stream: &'a [u8], mut visit: impl FnMut(&EventType, &Record<'a>)) -> Outcome {
     let mut reader = NettraceReader { outcome: Outcome::default(), types: HashMap::new(), visit: &mut visit };
     let mut cursor = Cursor::new(stream);
     reader.outcome.broken = reader.objects(&mut cursor).err();
@@ -102,7 +102,7 @@ pub fn read<'a>(stream: &'a [u8], mut visit: impl FnMut(&EventType, &Record<'a>)
 }
 
 /// The header of a stream, if the stream begins with it, as all do.
-pub fn read_header(stream: &[u8]) -> Option<Header> {
+pub(crate) fn read_header(stream: &[u8]) -> Option<Header> {
     let mut cursor = Cursor::new(stream);
     cursor.bytes(MAGIC.len()).filter(|magic| *magic == MAGIC)?;
     cursor.u8().filter(|tag| *tag == BEGIN)?;

@@ -44,13 +44,13 @@ pub(super) struct Rundown {
 
 impl Rundown {
     /// An empty rundown. What it keeps counts against `budget`.
-    pub fn within(budget: Budget) -> Rundown {
+    pub(super) fn within(budget: Budget) -> Rundown {
         Rundown { budget, ..Rundown::default() }
     }
 
     /// Takes a stream. `times` decides, by the stream's header, how its clock is to be taken. `ns`
     /// turns times of the trace into nanoseconds since its start.
-    pub fn stream(
+    pub(super) fn stream(
         &mut self,
         bytes: &[u8],
         times: impl Fn(&nettrace::Header) -> Times,
