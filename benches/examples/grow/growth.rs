@@ -23,7 +23,7 @@ use stk_schema::limits;
 
 /// The settings of a grown trace.
 #[derive(Clone, Copy, Debug)]
-pub struct Grow {
+pub(crate) struct Grow {
     /// Samples to write.
     pub samples: u64,
     /// Frames of a stack, as nearly as the real code allows.
@@ -45,7 +45,7 @@ impl Default for Grow {
 
 /// The figures of a grown trace.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Grown {
+pub(crate) struct Grown {
     /// Samples written, repeated ones included.
     pub samples: u64,
     /// Different stacks, by their instruction pointers.
@@ -67,7 +67,7 @@ pub struct Grown {
 /// Grows `trace` and writes the result to `out`. `walk` returns the frames of a sample, leaf first,
 /// if it reaches the thread's start. Modules and threads are those of the real trace, without
 /// modules that were unloaded and threads that ended. An error if too little is left to build from.
-pub fn grow<W: Write>(trace: &Trace, plan: &Grow, walk: Walk, out: W) -> io::Result<(W, Grown)> {
+pub(crate) fn grow<W: Write>(trace: &Trace, plan: &Grow, walk: Walk, out: W) -> io::Result<(W, Grown)> {
     let mut writer = TraceWriter::new(out, trace.header())?;
     let facts = copy_metadata(trace, &mut writer)?;
     let pieces = Pieces::take_apart(trace, plan, &facts, walk);

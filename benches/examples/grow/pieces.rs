@@ -10,7 +10,7 @@ use stk_schema::registers::{IP, RegisterSet, SP};
 
 /// One frame of a walked stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Frame {
+pub(crate) struct Frame {
     /// Instruction pointer: of frame 0 the sampled one, of others the return address.
     pub ip: u64,
     /// Stack pointer in this frame: of frame 0 the sampled one, of others its value after the
@@ -19,11 +19,11 @@ pub struct Frame {
 }
 
 /// Returns the frames of a sample, leaf first, if they reach the thread's start.
-pub type Walk<'a> = &'a mut dyn FnMut(&Sample) -> Option<Vec<Frame>>;
+pub(crate) type Walk<'a> = &'a mut dyn FnMut(&Sample) -> Option<Vec<Frame>>;
 
 /// Facts from the real trace's metadata.
 #[derive(Default)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// Memory of modules that were unloaded.
     pub unloaded: Vec<Range<u64>>,
     /// Threads that ended.
@@ -66,7 +66,7 @@ struct Leaf {
 type Place = (u64, u64);
 
 /// All pieces of the real stacks, by where they fit.
-pub struct Pieces {
+pub(crate) struct Pieces {
     all: Vec<Piece>,
     /// Outermost pieces: thread, its stack base, the piece.
     pub roots: Vec<(u64, u64, usize)>,
@@ -79,7 +79,7 @@ pub struct Pieces {
 const VARIANTS: usize = 8;
 
 impl Pieces {
-    pub fn take_apart(trace: &Trace, plan: &Grow, facts: &Facts, walk: Walk) -> Pieces {
+    pub(crate) fn take_apart(trace: &Trace, plan: &Grow, facts: &Facts, walk: Walk) -> Pieces {
         let mut pieces = Pieces {
             all: Vec::new(),
             roots: Vec::new(),
@@ -177,13 +177,13 @@ impl Pieces {
 
 /// A new stack: pieces from the outermost to the leaf.
 #[derive(Clone, Default)]
-pub struct Path {
+pub(crate) struct Path {
     pub pieces: Vec<usize>,
 }
 
 impl Path {
     /// Grows a new path from the `keep` outermost pieces; `false` if it reaches no leaf.
-    pub fn regrow(&mut self, pieces: &Pieces, keep: usize, depth: usize, random: &mut Random) -> bool {
+    pub(crate) fn regrow(&mut self, pieces: &Pieces, keep: usize, depth: usize, random: &mut Random) -> bool {
         self.pieces.truncate(keep);
         let goal = depth + random.below(5) - 2;
         while let Some(&last) = self.pieces.last() {
@@ -205,7 +205,7 @@ impl Path {
 }
 
 /// A new sample, made of pieces.
-pub struct Composed {
+pub(crate) struct Composed {
     pub set: RegisterSet,
     pub registers: Vec<u64>,
     pub stack: Vec<u8>,
@@ -213,7 +213,7 @@ pub struct Composed {
     pub ips: Vec<u64>,
 }
 
-pub fn compose(pieces: &Pieces, path: &Path, base: u64, word: usize) -> Option<Composed> {
+pub(crate) fn compose(pieces: &Pieces, path: &Path, base: u64, word: usize) -> Option<Composed> {
     // Leaf first, with the address at which each piece begins.
     let parts: Vec<&Piece> = path.pieces.iter().rev().map(|&piece| &pieces.all[piece]).collect();
     let size: usize = parts.iter().map(|part| part.bytes.len()).sum();

@@ -9,7 +9,7 @@
 
 use super::sink::Sink;
 use super::unfold::{Unfolder, incomplete};
-use super::{Description, Destination, Format, Options, Summary, Writer, json, single};
+use super::{Description, Destination, Format, Options, OutputError, Summary, Writer, json, single};
 use crate::profile::{Batch, FunctionId, Functions, NodeId, Profile, StopId};
 use std::collections::{BTreeMap, HashMap};
 use stk_schema::text::printable;
@@ -23,7 +23,7 @@ pub(super) const FORMAT: Description = Description {
     create,
 };
 
-fn create(to: Destination, _: &Options) -> anyhow::Result<Box<dyn Writer>> {
+fn create(to: Destination, _: &Options) -> Result<Box<dyn Writer>, OutputError> {
     Ok(Box::new(FoldedWriter {
         sink: single(Format::Folded, to)?,
         thread: None,
@@ -43,11 +43,11 @@ struct FoldedWriter {
 }
 
 impl Writer for FoldedWriter {
-    fn begin(&mut self, _: &Profile) -> anyhow::Result<()> {
+    fn begin(&mut self, _: &Profile) -> Result<(), OutputError> {
         Ok(())
     }
 
-    fn samples(&mut self, _: &Profile, batch: &Batch<'_>) -> anyhow::Result<()> {
+    fn samples(&mut self, _: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
         if self.thread != Some(batch.thread) {
             (self.thread, self.end_ns) = (Some(batch.thread), 0);
         }
@@ -64,7 +64,7 @@ impl Writer for FoldedWriter {
         Ok(())
     }
 
-    fn finish(&mut self, profile: &Profile) -> anyhow::Result<Summary> {
+    fn finish(&mut self, profile: &Profile) -> Result<Summary, OutputError> {
         let functions = Functions::new(profile, false);
         let names = FoldedNames::new(profile, &functions);
         let mut stacks = NameStacks::default();
@@ -159,7 +159,7 @@ impl NameStacks {
     }
 
     /// Writes the lines: callers before their callees, otherwise by name.
-    fn write(&self, texts: &[String], sink: &mut Sink) -> anyhow::Result<()> {
+    fn write(&self, texts: &[String], sink: &mut Sink) -> Result<(), OutputError> {
         let mut line = String::new();
         // Calls to visit, each with the length of its caller's line.
         let mut calls = self.calls_of(0, 0);
@@ -181,7 +181,7 @@ impl NameStacks {
         calls.map(|(&(_, name), &called)| (name, called, line)).collect()
     }
 
-    fn write_line(&self, line: &str, stack: u32, sink: &mut Sink) -> anyhow::Result<()> {
+    fn write_line(&self, line: &str, stack: u32, sink: &mut Sink) -> Result<(), OutputError> {
         let weight_ns = self.weights_ns[stack as usize];
         if weight_ns == 0 {
             return Ok(());

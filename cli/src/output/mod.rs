@@ -8,6 +8,7 @@
 //! how to add one. Where viewers need something special or silently drop something, a comment in
 //! the writer says so.
 
+mod error;
 mod json;
 mod sink;
 mod unfold;
@@ -46,14 +47,16 @@ formats! {
 }
 
 pub use chrome::ChromeStyle;
+pub use error::OutputError;
 
 use crate::profile::{Batch, Profile, Runs};
-use anyhow::bail;
 use sink::Sink;
 use std::path::{Path, PathBuf};
 
 /// Size above which viewers of JSON files become slow or fail, in bytes.
 const LARGE_FILE: u64 = 256 << 20;
+
+type CreateWriter = fn(Destination, &Options) -> Result<Box<dyn Writer>, OutputError>;
 
 /// Description of a format by its module.
 struct Description {
@@ -68,7 +71,7 @@ struct Description {
     /// Whether the output is a folder of several files.
     is_folder: bool,
     /// Makes a writer. Refuses a destination that is not possible for the format.
-    create: fn(Destination, &Options) -> anyhow::Result<Box<dyn Writer>>,
+    create: CreateWriter,
 }
 
 impl Format {
@@ -138,11 +141,11 @@ pub trait Writer: Send {
         (0..profile.threads.len() as u32).collect()
     }
     /// Writes the part before the samples.
-    fn begin(&mut self, profile: &Profile) -> anyhow::Result<()>;
+    fn begin(&mut self, profile: &Profile) -> Result<(), OutputError>;
     /// Takes runs of one thread. Threads follow each other, each in time order.
-    fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> anyhow::Result<()>;
+    fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError>;
     /// Writes the rest and gives the output its name. Without this call, no output appears.
-    fn finish(&mut self, profile: &Profile) -> anyhow::Result<Summary>;
+    fn finish(&mut self, profile: &Profile) -> Result<Summary, OutputError>;
 }
 
 /// The result of a writer.
@@ -163,7 +166,7 @@ pub fn create(
     format: Format,
     destination: Destination,
     options: &Options,
-) -> anyhow::Result<Box<dyn Writer>> {
+) -> Result<Box<dyn Writer>, OutputError> {
     (format.description().create)(destination, options)
 }
 
@@ -172,20 +175,18 @@ pub fn create(
 /// # Errors
 ///
 /// When the output cannot be written or the runs cannot be read.
-pub fn write(writer: &mut dyn Writer, profile: &Profile, runs: &Runs) -> anyhow::Result<Summary> {
+pub fn write(writer: &mut dyn Writer, profile: &Profile, runs: &Runs) -> Result<Summary, OutputError> {
     writer.begin(profile)?;
     runs.for_threads(writer.thread_order(profile), |batch| writer.samples(profile, &batch))?;
     writer.finish(profile)
 }
 
 /// The sink of an output that is one file.
-fn single(format: Format, destination: Destination) -> anyhow::Result<Sink> {
+fn single(format: Format, destination: Destination) -> Result<Sink, OutputError> {
     match destination {
         Destination::File(path) => Sink::file(&path),
         Destination::Stdout => Ok(Sink::stdout()),
-        Destination::Dir(path) => {
-            bail!("{}: {format:?} is one file, not a folder: give a file name", path.display())
-        }
+        Destination::Dir(path) => Err(OutputError::OneFile { path, format }),
     }
 }
 
@@ -200,7 +201,7 @@ fn busiest_first(profile: &Profile) -> Vec<u32> {
 }
 
 /// Ends a file that `viewer` reads as a whole. Warns if it is too large for that.
-fn finish_for(viewer: &str, sink: &mut Sink) -> anyhow::Result<Summary> {
+fn finish_for(viewer: &str, sink: &mut Sink) -> Result<Summary, OutputError> {
     let bytes = sink.len();
     let mut summary = sink.finish()?;
     if bytes > LARGE_FILE {

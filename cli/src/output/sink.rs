@@ -1,9 +1,8 @@
 //! Writes the bytes of a single-file output.
 
-use super::Summary;
+use super::{OutputError, Summary};
 use crate::interrupt::{self, TemporaryFile};
 use crate::stdout;
-use anyhow::Context;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -30,25 +29,24 @@ enum Target {
 }
 
 impl Sink {
-    pub(super) fn file(path: &Path) -> anyhow::Result<Sink> {
+    pub(super) fn file(path: &Path) -> Result<Sink, OutputError> {
         let target = match std::fs::metadata(path) {
-            Ok(found) if found.is_dir() => anyhow::bail!("{}: is a folder: give a file name", path.display()),
+            Ok(found) if found.is_dir() => return Err(OutputError::IsFolder(path.to_owned())),
             Ok(found) if !found.is_file() => {
                 let file = File::options().write(true).open(path);
-                Target::InPlace(
-                    file.with_context(|| format!("{}: cannot be written", path.display()))?,
-                    path.to_owned(),
-                )
+                Target::InPlace(file.map_err(OutputError::at(path, "cannot be written"))?, path.to_owned())
             }
             found => {
                 // For a symbolic link, the file that it leads to is replaced, not the link.
-                let goal = if found.is_ok() { path.canonicalize()? } else { path.to_owned() };
+                let goal = match found {
+                    Ok(_) => path.canonicalize().map_err(OutputError::at(path, "cannot be resolved"))?,
+                    Err(_) => path.to_owned(),
+                };
                 let folder = match goal.parent() {
                     Some(parent) if !parent.as_os_str().is_empty() => parent,
                     _ => Path::new("."),
                 };
-                let file =
-                    temporary(folder).with_context(|| format!("{}: cannot be made", path.display()))?;
+                let file = temporary(folder).map_err(OutputError::at(path, "cannot be made"))?;
                 Target::Renamed(file, goal)
             }
         };
@@ -69,40 +67,38 @@ impl Sink {
     }
 
     /// Writes the buffer if it is full.
-    pub(super) fn settle(&mut self) -> anyhow::Result<()> {
+    pub(super) fn settle(&mut self) -> Result<(), OutputError> {
         if self.buffer.len() >= BUFFER { self.flush() } else { Ok(()) }
     }
 
     /// Writes the rest and gives the file its name.
-    pub(super) fn finish(&mut self) -> anyhow::Result<Summary> {
+    pub(super) fn finish(&mut self) -> Result<Summary, OutputError> {
         self.flush()?;
         let files = match std::mem::replace(&mut self.target, Target::Stdout) {
             Target::Stdout => {
-                io::stdout().flush().context("standard output")?;
+                io::stdout().flush().map_err(OutputError::Stdout)?;
                 Vec::new()
             }
             Target::InPlace(_, path) => vec![(path, self.written)],
             Target::Renamed(file, path) => {
-                file.persist(&path).with_context(|| format!("{}: cannot be replaced", path.display()))?;
+                file.persist(&path).map_err(OutputError::at(&path, "cannot be replaced"))?;
                 vec![(path, self.written)]
             }
         };
         Ok(Summary { files, warnings: Vec::new() })
     }
 
-    fn flush(&mut self) -> anyhow::Result<()> {
+    fn flush(&mut self) -> Result<(), OutputError> {
         match &mut self.target {
             Target::Renamed(file, path) => {
-                file.write_all(&self.buffer)
-                    .with_context(|| format!("{}: cannot be written", path.display()))?;
+                file.write_all(&self.buffer).map_err(OutputError::at(path, "cannot be written"))?;
             }
             Target::InPlace(file, path) => {
-                file.write_all(&self.buffer)
-                    .with_context(|| format!("{}: cannot be written", path.display()))?;
+                file.write_all(&self.buffer).map_err(OutputError::at(path, "cannot be written"))?;
             }
             Target::Stdout => stdout::check()
                 .and_then(|()| io::stdout().write_all(&self.buffer))
-                .context("standard output")?,
+                .map_err(OutputError::Stdout)?,
         }
         self.written += self.buffer.len() as u64;
         self.buffer.clear();

@@ -7,9 +7,10 @@
 
 use super::sink::Sink;
 use super::unfold::{Unfolder, incomplete};
-use super::{Description, Format, Options, Summary, Writer, busiest_first, finish_for, json, single};
+use super::{
+    Description, Format, Options, OutputError, Summary, Writer, busiest_first, finish_for, json, single,
+};
 use crate::profile::{Batch, FunctionId, Functions, NodeId, Profile, Run, StopId};
-use anyhow::Context;
 use std::io::{Read, Seek, Write};
 
 pub(super) const FORMAT: Description = Description {
@@ -74,7 +75,7 @@ impl Writer for Speedscope {
         busiest_first(profile)
     }
 
-    fn begin(&mut self, profile: &Profile) -> anyhow::Result<()> {
+    fn begin(&mut self, profile: &Profile) -> Result<(), OutputError> {
         let frames = SharedFrames::new(profile, self.by_line);
         let sink = &mut self.sink;
         sink.put(
@@ -109,8 +110,8 @@ impl Writer for Speedscope {
         Ok(())
     }
 
-    fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> anyhow::Result<()> {
-        let frames = self.frames.as_mut().context("samples before begin")?;
+    fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
+        let frames = self.frames.as_mut().ok_or(OutputError::Order("samples before begin"))?;
         for run in batch.runs.iter().filter(|run| run.weight_ns > 0) {
             let thread = match &mut self.thread {
                 Some(thread) if self.written.last() == Some(&batch.thread) => thread,
@@ -130,7 +131,7 @@ impl Writer for Speedscope {
         Ok(())
     }
 
-    fn finish(&mut self, profile: &Profile) -> anyhow::Result<Summary> {
+    fn finish(&mut self, profile: &Profile) -> Result<Summary, OutputError> {
         if let Some(done) = self.thread.take() {
             done.close(&mut self.sink)?;
         }
@@ -203,7 +204,7 @@ impl ThreadProfile {
         profile: &Profile,
         frames: &mut SharedFrames,
         run: &Run,
-    ) -> anyhow::Result<()> {
+    ) -> Result<(), OutputError> {
         // Runs may overlap a little if the recorder had to correct the clock. Time is counted only
         // once.
         let end_ns = run.first_ns.saturating_add(run.weight_ns);
@@ -226,7 +227,7 @@ impl ThreadProfile {
         origin: Option<(Option<NodeId>, StopId)>,
         weight_ns: u64,
         fill: impl FnOnce(&mut Vec<FunctionId>),
-    ) -> anyhow::Result<()> {
+    ) -> Result<(), OutputError> {
         if let Some(pending) = self.pending.as_mut().filter(|p| p.origin == origin) {
             pending.weight_ns += weight_ns;
             return Ok(());
@@ -246,7 +247,7 @@ impl ThreadProfile {
         Ok(())
     }
 
-    fn write_pending(&mut self, sink: &mut Sink) -> anyhow::Result<()> {
+    fn write_pending(&mut self, sink: &mut Sink) -> Result<(), OutputError> {
         let Some(pending) = &self.pending else { return Ok(()) };
         sink.put(if self.samples == 0 { b"[" } else { b",[" });
         for (i, frame) in pending.stack.iter().enumerate() {
@@ -268,21 +269,21 @@ impl ThreadProfile {
         Ok(())
     }
 
-    fn spool_weights(&mut self) -> anyhow::Result<()> {
-        self.weights.write_all(&self.weights_buffer).context("temporary file for weights")?;
+    fn spool_weights(&mut self) -> Result<(), OutputError> {
+        self.weights.write_all(&self.weights_buffer).map_err(OutputError::Weights)?;
         self.weights_buffer.clear();
         Ok(())
     }
 
-    fn close(mut self, sink: &mut Sink) -> anyhow::Result<()> {
+    fn close(mut self, sink: &mut Sink) -> Result<(), OutputError> {
         self.write_pending(sink)?;
         self.spool_weights()?;
         sink.put(b"],\n\"weights\":[");
-        self.weights.rewind().context("temporary file for weights")?;
+        self.weights.rewind().map_err(OutputError::Weights)?;
         loop {
             let read = (&mut self.weights).take(64 << 10).read_to_end(&mut sink.buffer);
             sink.settle()?;
-            if read.context("temporary file for weights")? == 0 {
+            if read.map_err(OutputError::Weights)? == 0 {
                 break;
             }
         }

@@ -246,9 +246,9 @@ pub fn collect(
     runs: &Runs,
     file_bytes: Option<u64>,
     options: &StatsOptions,
-) -> anyhow::Result<Stats> {
+) -> std::io::Result<Stats> {
     let mut tables = StatsTables::new(profile, options.running_only);
-    runs.for_each(|batch: Batch<'_>| -> anyhow::Result<()> {
+    runs.for_each(|batch: Batch<'_>| -> std::io::Result<()> {
         tables.add(&batch);
         Ok(())
     })?;

@@ -10,16 +10,16 @@ use stk_schema::event::RunState;
 use stk_unwind::{StopKind, Trust};
 
 /// A name of a frame: function, file, line.
-pub type Name<'a> = (&'a str, Option<&'a str>, Option<u32>);
+pub(crate) type Name<'a> = (&'a str, Option<&'a str>, Option<u32>);
 
 /// A profile in the making.
-pub struct Builder {
+pub(crate) struct Builder {
     pub profile: Profile,
     pub runs: Runs,
 }
 
 impl Builder {
-    pub fn new() -> Builder {
+    pub(crate) fn new() -> Builder {
         let trace = TraceInfo {
             trace_id: "00112233445566778899aabbccddeeff".into(),
             source: "busy.stk".into(),
@@ -49,7 +49,7 @@ impl Builder {
         Builder { profile, runs: Runs::default() }
     }
 
-    pub fn image(&mut self, name: &str, identity_hash: u64) -> ImageId {
+    pub(crate) fn image(&mut self, name: &str, identity_hash: u64) -> ImageId {
         self.profile.images.push(Image {
             path: format!("C:\\lab\\{name}"),
             name: name.into(),
@@ -64,7 +64,7 @@ impl Builder {
         ImageId(self.profile.images.len() as u32 - 1)
     }
 
-    pub fn module(&mut self, image: ImageId, base: u64, load_ns: Option<u64>, unload_ns: Option<u64>) {
+    pub(crate) fn module(&mut self, image: ImageId, base: u64, load_ns: Option<u64>, unload_ns: Option<u64>) {
         let instance = self.profile.modules.len() as u64 + 1;
         self.profile.modules.push(ModuleInstance {
             instance,
@@ -76,7 +76,7 @@ impl Builder {
         });
     }
 
-    pub fn thread(&mut self, tid: u32, name: &str) -> u32 {
+    pub(crate) fn thread(&mut self, tid: u32, name: &str) -> u32 {
         let instance = self.profile.threads.len() as u64 + 1;
         self.profile.threads.push(ThreadInfo {
             instance,
@@ -90,13 +90,13 @@ impl Builder {
         self.profile.threads.len() as u32 - 1
     }
 
-    pub fn stop(&mut self, reason: StopReason, module: &str) -> StopId {
+    pub(crate) fn stop(&mut self, reason: StopReason, module: &str) -> StopId {
         self.profile.stops.push(StopInfo { reason, module: module.into() });
         StopId(self.profile.stops.len() as u16 - 1)
     }
 
     /// A frame with its names, innermost first; a return address unless its trust is `Context`.
-    pub fn frame(&mut self, place: Placement, trust: Trust, names: &[Name<'_>]) -> FrameId {
+    pub(crate) fn frame(&mut self, place: Placement, trust: Trust, names: &[Name<'_>]) -> FrameId {
         let id = self.profile.frames.intern(FrameKey { place, exact: trust == Trust::Context, trust });
         let symbols = &mut self.profile.symbols;
         assert_eq!(id.0 as usize, symbols.source.len(), "frame made twice");
@@ -112,7 +112,7 @@ impl Builder {
     }
 
     /// A stack, root first.
-    pub fn stack(&mut self, frames: &[FrameId]) -> NodeId {
+    pub(crate) fn stack(&mut self, frames: &[FrameId]) -> NodeId {
         let mut parent = None;
         for &frame in frames {
             parent = Some(self.profile.tree.intern(Node { parent, frame }));
@@ -121,7 +121,7 @@ impl Builder {
     }
 
     /// A run of `samples` samples, one millisecond each, that starts at `first_ms`.
-    pub fn run(
+    pub(crate) fn run(
         &mut self,
         thread: u32,
         node: Option<NodeId>,
@@ -150,7 +150,7 @@ impl Builder {
     }
 
     /// Writes the profile to a file of a new folder.
-    pub fn write(&self, format: Format, options: &Options) -> Written {
+    pub(crate) fn write(&self, format: Format, options: &Options) -> Written {
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join(format.default_name());
         let destination =
@@ -162,24 +162,24 @@ impl Builder {
 }
 
 /// An output file, deleted when this value is dropped.
-pub struct Written {
+pub(crate) struct Written {
     pub path: PathBuf,
     _folder: tempfile::TempDir,
 }
 
 impl Written {
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         std::fs::read_to_string(&self.path).expect("output is UTF-8")
     }
 
-    pub fn json(&self) -> serde_json::Value {
+    pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.text()).expect("output is JSON")
     }
 }
 
 /// An awkward name: quotes, backslashes, control characters, separators that JavaScript once took
 /// for line ends, characters beyond the Basic Multilingual Plane.
-pub const AWKWARD: &str = "größe \"q\" \\ \u{1}\t\n\u{7f}\u{2028} 😀";
+pub(crate) const AWKWARD: &str = "größe \"q\" \\ \u{1}\t\n\u{7f}\u{2028} 😀";
 
 /// Two threads of a program with recursion, inlining, a DLL whose address another one has later, a
 /// gap, an incomplete stack and a lost one.
@@ -191,7 +191,7 @@ pub const AWKWARD: &str = "größe \"q\" \\ \u{1}\t\n\u{7f}\u{2028} 😀";
 ///              6..7 no-unwind-data in plugin_ä.dll: plugin_run, 7..8 stack lost,
 ///              8..9 main > fib > fib (at other addresses)
 /// ```
-pub fn busy() -> Builder {
+pub(crate) fn busy() -> Builder {
     let mut b = Builder::new();
     let exe = b.image("busy.exe", 0x1001);
     let a = b.image("plugin_a.dll", 0x1002);

@@ -18,7 +18,7 @@ mod stacks;
 mod v8;
 
 use super::sink::Sink;
-use super::{Description, Format, Options, Writer, json, single};
+use super::{Description, Format, Options, OutputError, Writer, json, single};
 use crate::profile::{Profile, Run};
 use std::collections::HashMap;
 
@@ -110,7 +110,7 @@ fn by_track(profile: &Profile) -> Vec<u32> {
 ///
 /// The first event has pid, tid, ph and cat. Without them, speedscope does not recognise the V8
 /// form.
-fn preamble(sink: &mut Sink, profile: &Profile, start: &[u8]) -> anyhow::Result<()> {
+fn preamble(sink: &mut Sink, profile: &Profile, start: &[u8]) -> Result<(), OutputError> {
     let pid = profile.trace.pid;
     sink.put(start);
     sink.put(b"{\"ph\":\"M\",\"cat\":\"__metadata\",\"name\":\"process_name\"");

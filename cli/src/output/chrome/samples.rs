@@ -2,11 +2,10 @@
 
 use super::super::sink::Sink;
 use super::super::unfold::incomplete;
-use super::super::{Summary, Writer, finish_for, json};
+use super::super::{OutputError, Summary, Writer, finish_for, json};
 use super::stacks::{NodeLabel, StackOrigin, Stacks};
 use super::{OBJECT, Track, VIEWERS, by_track, other_data, preamble};
 use crate::profile::{Batch, Functions, Profile};
-use anyhow::Context;
 
 /// The frame for times without samples, since readers need a frame for every sample.
 const GAP: u32 = 1;
@@ -42,7 +41,7 @@ impl Samples {
         }
     }
 
-    fn sample(&mut self, frame: u32, at_ns: u64) -> anyhow::Result<()> {
+    fn sample(&mut self, frame: u32, at_ns: u64) -> Result<(), OutputError> {
         let sink = &mut self.sink;
         sink.put(if self.written == 0 { b"\n" } else { b",\n" });
         sink.put(b"{\"cpu\":0,\"name\":\"sample\",\"pid\":");
@@ -59,7 +58,7 @@ impl Samples {
         sink.settle()
     }
 
-    fn end_thread(&mut self) -> anyhow::Result<()> {
+    fn end_thread(&mut self) -> Result<(), OutputError> {
         if self.last.is_some() {
             self.sample(GAP, self.track.end_ns)?;
         }
@@ -68,8 +67,8 @@ impl Samples {
     }
 
     /// The frame of a stack, new or known.
-    fn frame_of(&mut self, profile: &Profile, origin: StackOrigin) -> anyhow::Result<u32> {
-        let functions = self.functions.as_ref().context("samples before begin")?;
+    fn frame_of(&mut self, profile: &Profile, origin: StackOrigin) -> Result<u32, OutputError> {
+        let functions = self.functions.as_ref().ok_or(OutputError::Order("samples before begin"))?;
         let list = &mut self.list;
         let frame = self.stacks.node_of(profile, functions, origin, NO_PARENT, |parent, what| {
             list.push((parent, what));
@@ -84,14 +83,14 @@ impl Writer for Samples {
         by_track(profile)
     }
 
-    fn begin(&mut self, profile: &Profile) -> anyhow::Result<()> {
+    fn begin(&mut self, profile: &Profile) -> Result<(), OutputError> {
         self.functions = Some(Functions::new(profile, false));
         preamble(&mut self.sink, profile, OBJECT)?;
         self.sink.put(b"\n],\n\"samples\":[");
         Ok(())
     }
 
-    fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> anyhow::Result<()> {
+    fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
         for run in batch.runs {
             let mut track = self.track;
             let Some(step) = track.step(profile, batch.thread, run) else { continue };
@@ -109,9 +108,9 @@ impl Writer for Samples {
         Ok(())
     }
 
-    fn finish(&mut self, profile: &Profile) -> anyhow::Result<Summary> {
+    fn finish(&mut self, profile: &Profile) -> Result<Summary, OutputError> {
         self.end_thread()?;
-        let functions = self.functions.as_ref().context("finish before begin")?;
+        let functions = self.functions.as_ref().ok_or(OutputError::Order("finish before begin"))?;
         let sink = &mut self.sink;
         sink.put(b"\n],\n\"stackFrames\":{\n\"1\":{\"name\":\"(not sampled)\",\"category\":\"\"}");
         for (i, &(parent, what)) in self.list.iter().enumerate() {

@@ -2,11 +2,10 @@
 
 use super::super::sink::Sink;
 use super::super::unfold::incomplete;
-use super::super::{Summary, Writer, finish_for, json};
+use super::super::{OutputError, Summary, Writer, finish_for, json};
 use super::stacks::{NodeLabel, StackOrigin};
 use super::{OBJECT, Track, VIEWERS, address, by_track, other_data, preamble, time};
 use crate::profile::{Batch, FrameId, Functions, NameSource, Profile, Run};
-use anyhow::Context;
 
 /// Writes one slice for as long as neighbouring samples have the same function at the same depth.
 ///
@@ -56,8 +55,8 @@ impl Slices {
     }
 
     /// Fills `self.levels` with the stack of a run, root first.
-    fn unfold(&mut self, profile: &Profile, run: &Run) -> anyhow::Result<()> {
-        let functions = self.functions.as_ref().context("samples before begin")?;
+    fn unfold(&mut self, profile: &Profile, run: &Run) -> Result<(), OutputError> {
+        let functions = self.functions.as_ref().ok_or(OutputError::Order("samples before begin"))?;
         self.levels.clear();
         if incomplete(&profile.stops[run.stop.0 as usize]).is_some() {
             self.levels.push(Level { what: NodeLabel::Incomplete(run.stop), frame: None });
@@ -76,8 +75,8 @@ impl Slices {
     }
 
     /// Closes slices until `depth` are left.
-    fn close(&mut self, profile: &Profile, depth: usize, at_ns: u64) -> anyhow::Result<()> {
-        let functions = self.functions.as_ref().context("samples before begin")?;
+    fn close(&mut self, profile: &Profile, depth: usize, at_ns: u64) -> Result<(), OutputError> {
+        let functions = self.functions.as_ref().ok_or(OutputError::Order("samples before begin"))?;
         while self.open.len() > depth
             && let Some(slice) = self.open.pop()
         {
@@ -91,7 +90,7 @@ impl Slices {
         Ok(())
     }
 
-    fn close_track(&mut self, profile: &Profile, at_ns: u64) -> anyhow::Result<()> {
+    fn close_track(&mut self, profile: &Profile, at_ns: u64) -> Result<(), OutputError> {
         self.origin = None;
         self.close(profile, 0, at_ns)
     }
@@ -102,12 +101,12 @@ impl Writer for Slices {
         by_track(profile)
     }
 
-    fn begin(&mut self, profile: &Profile) -> anyhow::Result<()> {
+    fn begin(&mut self, profile: &Profile) -> Result<(), OutputError> {
         self.functions = Some(Functions::new(profile, false));
         preamble(&mut self.sink, profile, OBJECT)
     }
 
-    fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> anyhow::Result<()> {
+    fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
         for run in batch.runs {
             let mut track = self.track;
             let Some(step) = track.step(profile, batch.thread, run) else { continue };
@@ -131,7 +130,7 @@ impl Writer for Slices {
                 slice.see(profile, level.frame);
             }
             self.close(profile, common, step.start_ns)?;
-            let functions = self.functions.as_ref().context("samples before begin")?;
+            let functions = self.functions.as_ref().ok_or(OutputError::Order("samples before begin"))?;
             for level in &self.levels[common..] {
                 event(&mut self.sink, profile, &self.track, functions, b"B", level.what, step.start_ns);
                 self.sink.put(b"}");
@@ -144,7 +143,7 @@ impl Writer for Slices {
         Ok(())
     }
 
-    fn finish(&mut self, profile: &Profile) -> anyhow::Result<Summary> {
+    fn finish(&mut self, profile: &Profile) -> Result<Summary, OutputError> {
         self.close_track(profile, self.track.end_ns)?;
         let sink = &mut self.sink;
         sink.put(b"\n],\n");

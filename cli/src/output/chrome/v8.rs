@@ -2,11 +2,10 @@
 
 use super::super::sink::Sink;
 use super::super::unfold::incomplete;
-use super::super::{Summary, Writer, finish_for, json};
+use super::super::{OutputError, Summary, Writer, finish_for, json};
 use super::stacks::{NodeLabel, StackOrigin, Stacks};
 use super::{Track, VIEWERS, address, by_track, preamble, time};
 use crate::profile::{Batch, Functions, Profile};
-use anyhow::Context;
 
 /// Samples per chunk.
 const CHUNK: usize = 4096;
@@ -70,14 +69,14 @@ impl V8 {
     }
 
     /// Adds a sample: the thread is at `node` from `at_ns` on.
-    fn sample(&mut self, profile: &Profile, node: u32, at_ns: u64) -> anyhow::Result<()> {
+    fn sample(&mut self, profile: &Profile, node: u32, at_ns: u64) -> Result<(), OutputError> {
         if self.last == Some(node) {
             return Ok(());
         }
         self.force_sample(profile, node, at_ns)
     }
 
-    fn force_sample(&mut self, profile: &Profile, node: u32, at_ns: u64) -> anyhow::Result<()> {
+    fn force_sample(&mut self, profile: &Profile, node: u32, at_ns: u64) -> Result<(), OutputError> {
         let chunk = &mut self.chunk;
         if chunk.count > 0 {
             chunk.samples.push(b',');
@@ -91,7 +90,7 @@ impl V8 {
         if chunk.count >= CHUNK { self.write_chunk(profile, None) } else { Ok(()) }
     }
 
-    fn end_profile(&mut self, profile: &Profile, end_ns: u64) -> anyhow::Result<()> {
+    fn end_profile(&mut self, profile: &Profile, end_ns: u64) -> Result<(), OutputError> {
         if self.profiles == 0 {
             return Ok(());
         }
@@ -100,7 +99,7 @@ impl V8 {
         self.write_chunk(profile, Some(end_ns))
     }
 
-    fn write_chunk(&mut self, profile: &Profile, end_ns: Option<u64>) -> anyhow::Result<()> {
+    fn write_chunk(&mut self, profile: &Profile, end_ns: Option<u64>) -> Result<(), OutputError> {
         let sink = &mut self.sink;
         event(sink, profile, &self.track, "ProfileChunk", self.profiles, self.last_ns);
         sink.put(b"\"cpuProfile\":{\"nodes\":[");
@@ -120,8 +119,8 @@ impl V8 {
     }
 
     /// The node of a stack, new or known.
-    fn node_of(&mut self, profile: &Profile, origin: StackOrigin) -> anyhow::Result<u32> {
-        let functions = self.functions.as_ref().context("samples before begin")?;
+    fn node_of(&mut self, profile: &Profile, origin: StackOrigin) -> Result<u32, OutputError> {
+        let functions = self.functions.as_ref().ok_or(OutputError::Order("samples before begin"))?;
         let (nodes, last) = (&mut self.chunk.nodes, &mut self.last_node);
         Ok(self.stacks.node_of(profile, functions, origin, ROOT, |parent, what| {
             *last += 1;
@@ -146,12 +145,12 @@ impl Writer for V8 {
         by_track(profile)
     }
 
-    fn begin(&mut self, profile: &Profile) -> anyhow::Result<()> {
+    fn begin(&mut self, profile: &Profile) -> Result<(), OutputError> {
         self.functions = Some(Functions::new(profile, false));
         preamble(&mut self.sink, profile, b"[\n")
     }
 
-    fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> anyhow::Result<()> {
+    fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
         for run in batch.runs {
             let mut track = self.track;
             let Some(step) = track.step(profile, batch.thread, run) else { continue };
@@ -170,7 +169,7 @@ impl Writer for V8 {
         Ok(())
     }
 
-    fn finish(&mut self, profile: &Profile) -> anyhow::Result<Summary> {
+    fn finish(&mut self, profile: &Profile) -> Result<Summary, OutputError> {
         self.end_profile(profile, self.track.end_ns)?;
         let sink = &mut self.sink;
         sink.put(b"\n]\n");

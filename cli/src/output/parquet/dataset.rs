@@ -4,11 +4,10 @@
 //! Rows of `samples` are written continuously, one row group at a time. The tables that describe
 //! them grow with the number of distinct things and are written at the end, `traces` last.
 
-use super::super::{Options, Summary, Writer};
+use super::super::{Options, OutputError, Summary, Writer};
 use super::ids::{self, Ids};
 use super::table::{self, KEY_VALUE, NAMED_FRAME, SharedTexts, TableWriter, column, list, structs};
 use crate::profile::{Batch, FrameId, NodeId, Placement, Profile, Run, RunFlags, StrId};
-use anyhow::Context;
 use polars::prelude::{Column, IdxSize};
 use std::path::{Path, PathBuf};
 use stk_schema::event::RunState;
@@ -60,15 +59,15 @@ struct Rows {
 }
 
 impl Dataset {
-    pub fn folder(path: PathBuf, options: &Options) -> anyhow::Result<Dataset> {
+    pub(super) fn folder(path: PathBuf, options: &Options) -> Result<Dataset, OutputError> {
         if path.is_file() {
-            anyhow::bail!("{}: is a file, but a Parquet dataset is a folder of files", path.display());
+            return Err(OutputError::IsFile(path));
         }
         Ok(Dataset::new(Goal::Folder(path), options.denormalized))
     }
 
     /// One file with everything in it.
-    pub fn file(path: PathBuf) -> Dataset {
+    pub(super) fn file(path: PathBuf) -> Dataset {
         Dataset::new(Goal::File(path), true)
     }
 
@@ -81,21 +80,20 @@ impl Dataset {
         profile: &Profile,
         table: &tables::ParquetTable,
         more: &[tables::Column],
-    ) -> anyhow::Result<TableWriter> {
+    ) -> Result<TableWriter, OutputError> {
         match &self.goal {
             Goal::File(path) => TableWriter::create(path, table, more),
             Goal::Folder(folder) => {
                 let path = folder.join(table.name);
-                std::fs::create_dir_all(&path)
-                    .with_context(|| format!("{}: cannot be made", path.display()))?;
+                std::fs::create_dir_all(&path).map_err(OutputError::at(&path, "cannot be made"))?;
                 TableWriter::create(&path.join(file_name(profile)?), table, more)
             }
         }
     }
 
-    fn flush(&mut self, profile: &Profile) -> anyhow::Result<()> {
+    fn flush(&mut self, profile: &Profile) -> Result<(), OutputError> {
         let rows = std::mem::take(&mut self.rows);
-        let writer = self.samples.as_mut().context("samples before begin")?;
+        let writer = self.samples.as_mut().ok_or(OutputError::Order("samples before begin"))?;
         if rows.thread.is_empty() {
             return Ok(());
         }
@@ -104,16 +102,16 @@ impl Dataset {
 }
 
 impl Writer for Dataset {
-    fn begin(&mut self, profile: &Profile) -> anyhow::Result<()> {
+    fn begin(&mut self, profile: &Profile) -> Result<(), OutputError> {
         self.ids = Some(Ids::new(profile)?);
         let more: &[tables::Column] = if self.denormalized { &[tables::SAMPLES_FRAMES] } else { &[] };
         self.samples = Some(self.table(profile, &tables::SAMPLES, more)?);
         Ok(())
     }
 
-    fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> anyhow::Result<()> {
+    fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
         for run in batch.runs {
-            let ids = self.ids.as_mut().context("samples before begin")?;
+            let ids = self.ids.as_mut().ok_or(OutputError::Order("samples before begin"))?;
             let stack = run.node.map(|node| ids.stack(profile, node)).transpose()?;
             self.rows.push(batch.thread, run, stack);
             if self.denormalized {
@@ -127,11 +125,11 @@ impl Writer for Dataset {
         Ok(())
     }
 
-    fn finish(&mut self, profile: &Profile) -> anyhow::Result<Summary> {
+    fn finish(&mut self, profile: &Profile) -> Result<Summary, OutputError> {
         self.flush(profile)?;
-        let mut done = vec![self.samples.take().context("finish before begin")?];
+        let mut done = vec![self.samples.take().ok_or(OutputError::Order("finish before begin"))?];
         if let Goal::Folder(_) = self.goal {
-            let ids = self.ids.take().context("finish before begin")?;
+            let ids = self.ids.take().ok_or(OutputError::Order("finish before begin"))?;
             let mut stacks = self.table(profile, &tables::STACKS, &[])?;
             write_stacks(&mut stacks, profile, &ids)?;
             let mut frames = self.table(profile, &tables::FRAMES, &[])?;
@@ -154,14 +152,12 @@ impl Writer for Dataset {
 }
 
 /// Name of a trace's files.
-fn file_name(profile: &Profile) -> anyhow::Result<String> {
+fn file_name(profile: &Profile) -> Result<String, OutputError> {
     let id = &profile.trace.trace_id;
     // The id comes from a file that anyone may have written, and it becomes part of a path.
-    anyhow::ensure!(
-        !id.is_empty() && id.len() <= 64 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-'),
-        "{}: {id:?} is no trace id",
-        profile.trace.source
-    );
+    if id.is_empty() || id.len() > 64 || !id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-') {
+        return Err(OutputError::TraceId { trace: profile.trace.source.clone(), id: id.clone() });
+    }
     Ok(format!("{id}.parquet"))
 }
 
@@ -197,7 +193,7 @@ impl Rows {
         self.name_ends.push(self.names.len() as i64);
     }
 
-    fn columns(self, profile: &Profile, denormalized: bool) -> anyhow::Result<Vec<Column>> {
+    fn columns(self, profile: &Profile, denormalized: bool) -> Result<Vec<Column>, OutputError> {
         let rows = self.thread.len();
         let trace = &profile.trace;
         let same = |name, text: &str| SharedTexts::single(text).column(name, &vec![0; rows]);
@@ -243,7 +239,7 @@ impl Rows {
     }
 }
 
-fn named_frames(profile: &Profile, names: &[(FrameId, u32)]) -> anyhow::Result<polars::prelude::Series> {
+fn named_frames(profile: &Profile, names: &[(FrameId, u32)]) -> Result<polars::prelude::Series, OutputError> {
     let strings = &profile.symbols.strings;
     let named = |&(frame, i): &(FrameId, u32)| profile.symbols.names(frame)[i as usize];
     let key = |&(frame, _): &(FrameId, u32)| profile.frames.keys()[frame.0 as usize];
@@ -259,7 +255,7 @@ fn named_frames(profile: &Profile, names: &[(FrameId, u32)]) -> anyhow::Result<p
     structs(NAMED_FRAME, fields)
 }
 
-fn write_stacks(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> anyhow::Result<()> {
+fn write_stacks(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> Result<(), OutputError> {
     let trace = SharedTexts::single(&profile.trace.trace_id);
     let trusts: Vec<&str> = profile.frames.keys().iter().map(|key| key.trust.as_str()).collect();
     let stacks = ids.stacks();
@@ -288,7 +284,7 @@ fn write_stacks(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> anyhow
     Ok(())
 }
 
-fn write_frames(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> anyhow::Result<()> {
+fn write_frames(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> Result<(), OutputError> {
     let trace = SharedTexts::single(&profile.trace.trace_id);
     let symbols = &profile.symbols;
     let text = |id: StrId| symbols.strings.get(id);
@@ -349,7 +345,7 @@ fn write_frames(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> anyhow
     Ok(())
 }
 
-fn write_modules(table: &mut TableWriter, profile: &Profile) -> anyhow::Result<()> {
+fn write_modules(table: &mut TableWriter, profile: &Profile) -> Result<(), OutputError> {
     let trace = SharedTexts::single(&profile.trace.trace_id);
     for modules in profile.modules.chunks(DESCRIBING_ROWS) {
         let images: Vec<_> = modules.iter().map(|m| &profile.images[m.image.0 as usize]).collect();
@@ -371,7 +367,7 @@ fn write_modules(table: &mut TableWriter, profile: &Profile) -> anyhow::Result<(
     Ok(())
 }
 
-fn write_threads(table: &mut TableWriter, profile: &Profile) -> anyhow::Result<()> {
+fn write_threads(table: &mut TableWriter, profile: &Profile) -> Result<(), OutputError> {
     let trace = SharedTexts::single(&profile.trace.trace_id);
     for threads in profile.threads.chunks(DESCRIBING_ROWS) {
         table.write(vec![
@@ -388,7 +384,7 @@ fn write_threads(table: &mut TableWriter, profile: &Profile) -> anyhow::Result<(
     Ok(())
 }
 
-fn write_trace(table: &mut TableWriter, profile: &Profile, samples: u64) -> anyhow::Result<()> {
+fn write_trace(table: &mut TableWriter, profile: &Profile, samples: u64) -> Result<(), OutputError> {
     let trace = &profile.trace;
     let of_key = |key: &str| trace.metadata.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str());
     let own_column = ["host", "os.build", "command_line", "recorder.version"];

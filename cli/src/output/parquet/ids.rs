@@ -1,8 +1,8 @@
 //! Ids that are hashes of content. They are equal in every trace, with or without symbols.
 //! `stk_schema::tables` defines them.
 
+use super::super::OutputError;
 use crate::profile::{FrameId, FrameKey, NodeId, Placement, Profile};
-use anyhow::bail;
 use std::collections::HashMap;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
@@ -29,7 +29,7 @@ enum LocationKey {
 }
 
 impl Ids {
-    pub fn new(profile: &Profile) -> anyhow::Result<Ids> {
+    pub(super) fn new(profile: &Profile) -> Result<Ids, OutputError> {
         let mut known: HashMap<i64, LocationKey> = HashMap::new();
         let mut distinct = Vec::new();
         let mut locations = Vec::with_capacity(profile.frames.keys().len());
@@ -38,11 +38,10 @@ impl Ids {
             match known.insert(id, location) {
                 None => distinct.push((id, FrameId(i as u32))),
                 Some(other) if other == location => {}
-                Some(_) => bail!(
-                    "{}: two code locations have the same 64-bit id {id}; the dataset would mix them up. \
-                     Please report this trace; other output formats are not affected",
-                    profile.trace.source
-                ),
+                Some(_) => {
+                    let trace = profile.trace.source.clone();
+                    return Err(OutputError::SameId { trace, things: "code locations", id });
+                }
             }
             locations.push(id);
         }
@@ -52,17 +51,17 @@ impl Ids {
     }
 
     /// The location id of a frame.
-    pub fn location(&self, frame: FrameId) -> i64 {
+    pub(super) fn location(&self, frame: FrameId) -> i64 {
         self.locations[frame.0 as usize]
     }
 
     /// Every location once, by id.
-    pub fn locations(&self) -> &[(i64, FrameId)] {
+    pub(super) fn locations(&self) -> &[(i64, FrameId)] {
         &self.distinct
     }
 
     /// The stack id and the depth of a stack.
-    pub fn stack(&mut self, profile: &Profile, node: NodeId) -> anyhow::Result<(i64, u32)> {
+    pub(super) fn stack(&mut self, profile: &Profile, node: NodeId) -> Result<(i64, u32), OutputError> {
         let known = self.stacks[node.0 as usize];
         if known.1 != 0 {
             return Ok(known);
@@ -81,17 +80,14 @@ impl Ids {
         if let Some(other) = self.nodes.insert(id, node)
             && !self.same(profile, node, other)
         {
-            bail!(
-                "{}: two stacks have the same 64-bit id {id}; the dataset would mix them up. \
-                 Please report this trace; other output formats are not affected",
-                profile.trace.source
-            );
+            let trace = profile.trace.source.clone();
+            return Err(OutputError::SameId { trace, things: "stacks", id });
         }
         Ok(result)
     }
 
     /// Every stack that was requested, once, by id.
-    pub fn stacks(&self) -> Vec<(i64, NodeId)> {
+    pub(super) fn stacks(&self) -> Vec<(i64, NodeId)> {
         let mut stacks: Vec<(i64, NodeId)> = self.nodes.iter().map(|(&id, &node)| (id, node)).collect();
         stacks.sort_unstable();
         stacks

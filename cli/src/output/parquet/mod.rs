@@ -8,8 +8,7 @@ mod ids;
 #[cfg(feature = "parquet")]
 mod table;
 
-use super::{Description, Destination, Options, Writer};
-use anyhow::bail;
+use super::{Description, Destination, Options, OutputError, Writer};
 
 pub(super) const FORMAT: Description = Description {
     name: "parquet",
@@ -21,20 +20,20 @@ pub(super) const FORMAT: Description = Description {
 };
 
 #[cfg(feature = "parquet")]
-fn create(destination: Destination, options: &Options) -> anyhow::Result<Box<dyn Writer>> {
+fn create(destination: Destination, options: &Options) -> Result<Box<dyn Writer>, OutputError> {
     Ok(match destination {
         Destination::Dir(path) => Box::new(dataset::Dataset::folder(path, options)?),
         Destination::File(path) if options.denormalized => Box::new(dataset::Dataset::file(path)),
         Destination::File(path) => {
-            bail!("{}: a Parquet dataset is a folder of files; one file needs --denormalized", path.display())
+            return Err(OutputError::NeedsFolder(path));
         }
         Destination::Stdout => {
-            bail!("a Parquet dataset is a folder of files and cannot go to standard output")
+            return Err(OutputError::DatasetToStdout);
         }
     })
 }
 
 #[cfg(not(feature = "parquet"))]
-fn create(_: Destination, _: &Options) -> anyhow::Result<Box<dyn Writer>> {
-    bail!("this stk was built without Parquet: build it with the feature `parquet`")
+fn create(_: Destination, _: &Options) -> Result<Box<dyn Writer>, OutputError> {
+    Err(OutputError::NoParquet)
 }

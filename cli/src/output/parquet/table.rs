@@ -1,8 +1,8 @@
 //! One Parquet file of a table, written by polars.
 
+use super::super::OutputError;
 use super::super::sink::temporary;
 use crate::interrupt::TemporaryFile;
-use anyhow::Context;
 use polars::prelude::*;
 use std::fs::File;
 use std::io::BufWriter;
@@ -24,17 +24,17 @@ pub(super) struct TableWriter {
 
 impl TableWriter {
     /// A file of `table`, with the columns of `more` at the end.
-    pub fn create(
+    pub(super) fn create(
         path: &Path,
         table: &tables::ParquetTable,
         more: &[tables::Column],
-    ) -> anyhow::Result<TableWriter> {
-        let cannot = || format!("{}: cannot be written", path.display());
+    ) -> Result<TableWriter, OutputError> {
+        let cannot = |error| OutputError::Table { path: path.to_owned(), error };
         let schema: Schema =
             table.columns.iter().chain(more).map(|c| Field::new(c.name.into(), data_type(c.kind))).collect();
         let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let file = temporary(folder).with_context(cannot)?;
-        let handle = file.as_file().try_clone().with_context(cannot)?;
+        let file = temporary(folder).map_err(OutputError::at(path, "cannot be made"))?;
+        let handle = file.as_file().try_clone().map_err(OutputError::at(path, "cannot be written"))?;
         let writer = ParquetWriter::new(BufWriter::new(handle))
             .with_compression(ParquetCompression::Zstd(Some(ZstdLevel::try_new(3)?)))
             .with_statistics(StatisticsOptions {
@@ -44,31 +44,30 @@ impl TableWriter {
                 distinct_count: false,
             })
             .batched(&schema)
-            .with_context(cannot)?;
+            .map_err(cannot)?;
         Ok(TableWriter { path: path.to_owned(), file, writer, schema })
     }
 
     /// Writes a row group.
-    pub fn write(&mut self, columns: Vec<Column>) -> anyhow::Result<()> {
+    pub(super) fn write(&mut self, columns: Vec<Column>) -> Result<(), OutputError> {
         let frame = DataFrame::new(columns)?;
-        anyhow::ensure!(
-            frame.schema().iter().eq(self.schema.iter()),
-            "{}: columns {:?} instead of {:?}",
-            self.path.display(),
-            frame.schema(),
-            self.schema
-        );
-        self.writer.write_batch(&frame).with_context(|| format!("{}: cannot be written", self.path.display()))
+        if !frame.schema().iter().eq(self.schema.iter()) {
+            let (found, wanted) = (format!("{:?}", frame.schema()), format!("{:?}", self.schema));
+            return Err(OutputError::Columns { path: self.path.clone(), found, wanted });
+        }
+        let path = &self.path;
+        let cannot = |error| OutputError::Table { path: path.clone(), error };
+        self.writer.write_batch(&frame).map_err(cannot)
     }
 
     /// Completes the file. Returns its path and size.
-    pub fn finish(self) -> anyhow::Result<(PathBuf, u64)> {
-        let cannot = || format!("{}: cannot be written", self.path.display());
-        self.writer.finish().with_context(cannot)?;
+    pub(super) fn finish(self) -> Result<(PathBuf, u64), OutputError> {
+        let path = self.path;
+        self.writer.finish().map_err(|error| OutputError::Table { path: path.clone(), error })?;
         drop(self.writer);
-        let size = self.file.as_file().metadata().with_context(cannot)?.len();
-        self.file.persist(&self.path).with_context(cannot)?;
-        Ok((self.path, size))
+        let size = self.file.as_file().metadata().map_err(OutputError::at(&path, "cannot be written"))?.len();
+        self.file.persist(&path).map_err(OutputError::at(&path, "cannot be replaced"))?;
+        Ok((path, size))
     }
 }
 
@@ -118,7 +117,7 @@ pub(super) fn timestamps(name: &str, values: Vec<i64>) -> Column {
 }
 
 /// A column of lists: row `i` is `values[offsets[i]..offsets[i + 1]]`.
-pub(super) fn list(name: &str, offsets: Vec<i64>, values: Series) -> anyhow::Result<Column> {
+pub(super) fn list(name: &str, offsets: Vec<i64>, values: Series) -> Result<Column, OutputError> {
     let values = values.rechunk();
     let values = values.chunks()[0].clone();
     let dtype = LargeListArray::default_datatype(values.dtype().clone());
@@ -127,7 +126,7 @@ pub(super) fn list(name: &str, offsets: Vec<i64>, values: Series) -> anyhow::Res
 }
 
 /// A series of structs.
-pub(super) fn structs(name: &str, fields: Vec<Column>) -> anyhow::Result<Series> {
+pub(super) fn structs(name: &str, fields: Vec<Column>) -> Result<Series, OutputError> {
     let rows = fields.first().map_or(0, Column::len);
     Ok(StructChunked::from_columns(name.into(), rows, &fields)?.into_series())
 }
@@ -136,16 +135,16 @@ pub(super) fn structs(name: &str, fields: Vec<Column>) -> anyhow::Result<Series>
 pub(super) struct SharedTexts(Series);
 
 impl SharedTexts {
-    pub fn new<'a>(texts: impl Iterator<Item = &'a str>) -> SharedTexts {
+    pub(super) fn new<'a>(texts: impl Iterator<Item = &'a str>) -> SharedTexts {
         SharedTexts(Series::new("".into(), texts.collect::<Vec<_>>()))
     }
 
-    pub fn single(text: &str) -> SharedTexts {
+    pub(super) fn single(text: &str) -> SharedTexts {
         SharedTexts::new(std::iter::once(text))
     }
 
     /// A column of the texts at these indices.
-    pub fn column(&self, name: &str, indices: &[IdxSize]) -> anyhow::Result<Column> {
+    pub(super) fn column(&self, name: &str, indices: &[IdxSize]) -> Result<Column, OutputError> {
         Ok(self.0.take_slice(indices)?.with_name(name.into()).into_column())
     }
 }

@@ -1,0 +1,108 @@
+//! The reasons why an output was not written.
+
+use super::Format;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why an output was not written.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputError {
+    /// The destination of a single file is a folder.
+    #[error("{}: is a folder: give a file name", .0.display())]
+    IsFolder(PathBuf),
+    /// A folder was named for a format that is one file.
+    #[error("{}: {format:?} is one file, not a folder: give a file name", .path.display())]
+    OneFile {
+        /// The folder.
+        path: PathBuf,
+        /// The format.
+        format: Format,
+    },
+    /// The destination of a dataset is a file.
+    #[error("{}: is a file, but a Parquet dataset is a folder of files", .0.display())]
+    IsFile(PathBuf),
+    /// A file was named for a dataset of several tables.
+    #[error("{}: a Parquet dataset is a folder of files; one file needs --denormalized", .0.display())]
+    NeedsFolder(PathBuf),
+    /// A dataset cannot go to standard output.
+    #[error("a Parquet dataset is a folder of files and cannot go to standard output")]
+    DatasetToStdout,
+    /// This build has no Parquet.
+    #[error("this stk was built without Parquet: build it with the feature `parquet`")]
+    NoParquet,
+    /// The system refused a step at a file or folder.
+    #[error("{}: {step}", .path.display())]
+    File {
+        /// The file or folder.
+        path: PathBuf,
+        /// The step: `cannot be made`, `cannot be written`, `cannot be replaced`.
+        step: &'static str,
+        #[source]
+        error: io::Error,
+    },
+    /// Standard output cannot be written.
+    #[error("standard output")]
+    Stdout(#[source] io::Error),
+    /// The writer's own temporary file cannot be written or read.
+    #[error("temporary file for weights")]
+    Weights(#[source] io::Error),
+    /// The temporary file with the profile's runs cannot be read.
+    #[error("temporary file for samples")]
+    Runs(#[from] io::Error),
+    /// A [`super::Writer`] was called out of order.
+    #[error("a writer was called out of order: {0}")]
+    Order(&'static str),
+    /// The trace's id cannot be a part of a file's name.
+    #[error("{trace}: {id:?} is no trace id")]
+    TraceId {
+        /// The trace's source.
+        trace: String,
+        /// The id.
+        id: String,
+    },
+    /// Two different things have the same id in a dataset.
+    #[error(
+        "{trace}: two {things} have the same 64-bit id {id}; the dataset would mix them up. \
+         Please report this trace; other output formats are not affected"
+    )]
+    SameId {
+        /// The trace's source.
+        trace: String,
+        /// What they are, in the plural.
+        things: &'static str,
+        /// Their id.
+        id: i64,
+    },
+    /// A Parquet file cannot be written.
+    #[cfg(feature = "parquet")]
+    #[error("{}: cannot be written", .path.display())]
+    Table {
+        /// The file.
+        path: PathBuf,
+        #[source]
+        error: polars::prelude::PolarsError,
+    },
+    /// The columns of a table do not match its description.
+    #[cfg(feature = "parquet")]
+    #[error("{}: columns {found} instead of {wanted}", .path.display())]
+    Columns {
+        /// The table's file.
+        path: PathBuf,
+        /// The columns that were to be written.
+        found: String,
+        /// The described columns.
+        wanted: String,
+    },
+    /// A table's columns cannot be made.
+    #[cfg(feature = "parquet")]
+    #[error(transparent)]
+    Polars(#[from] polars::prelude::PolarsError),
+}
+
+impl OutputError {
+    /// The error of a step at `path`, such as `cannot be written`.
+    pub(super) fn at(path: &Path, step: &'static str) -> impl FnOnce(io::Error) -> OutputError {
+        let path = path.to_owned();
+        move |error| OutputError::File { path, step, error }
+    }
+}
