@@ -223,7 +223,7 @@ namespace Mixed
             return 0;
         }
 
-        /// Arguments: seconds (0: until killed; default 5), a DLL to load.
+        /// Arguments: seconds (0: until killed; default 5), a DLL to load. Ends earlier once the file named by MIXED_STOP exists.
         static int Main(string[] arguments)
         {
             int seconds = arguments.Length > 0 ? int.Parse(arguments[0]) : 5;
@@ -251,7 +251,8 @@ namespace Mixed
             Console.WriteLine("pid " + Native.native_pid());
             Console.WriteLine("ready");
             Stopwatch clock = Stopwatch.StartNew();
-            while (seconds == 0 || clock.Elapsed.TotalSeconds < seconds)
+            string stop = Environment.GetEnvironmentVariable("MIXED_STOP");
+            while ((seconds == 0 || clock.Elapsed.TotalSeconds < seconds) && (stop == null || !System.IO.File.Exists(stop)))
                 Thread.Sleep(20);
             over = true;
             foreach (Thread thread in threads)

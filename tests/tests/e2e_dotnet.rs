@@ -66,6 +66,7 @@ fn record(folder: &Folder, mixed: &Program, trace: &str, arguments: &[&str]) -> 
 
 #[track_caller]
 fn ends_undisturbed(mixed: &mut Program) {
+    mixed.stop();
     mixed.ends_saying("checksum right");
 }
 
@@ -95,7 +96,7 @@ fn check_versions(net: Net, recorded: &Recorded) {
 fn a_late_attach_lists_every_method_that_was_compiled_before() {
     for net in [Net::V3, Net::V10] {
         let folder = Folder::new("late");
-        let mut mixed = Program::mixed(&folder, net, &["14"], &[]);
+        let mut mixed = Program::mixed(&folder, net, &["300"], &[]);
         std::thread::sleep(std::time::Duration::from_secs(2));
         let recorded = record(&folder, &mixed, "late.stk", &["-d", "3s", "--rate", "100"]);
         check_versions(net, &recorded);
@@ -264,7 +265,7 @@ fn run_on_their_threads_only(
 fn without_a_pipe_names_come_through_the_data_access_library() {
     let folder = Folder::new("dac");
     // Long enough that each of its threads is seen at work, also on two busy cores.
-    let mut mixed = Program::mixed(&folder, Net::V3, &["12"], &NO_PIPE);
+    let mut mixed = Program::mixed(&folder, Net::V3, &["300"], &NO_PIPE);
     let recorded = record(&folder, &mixed, "dac.stk", &["-d", "6s", "--rate", "100"]);
     assert!(recorded.streams.is_empty());
     let text = info(&folder, "dac.stk");
@@ -317,7 +318,8 @@ fn the_data_access_library_is_found_on_the_symbol_path() {
     let folder = Folder::new("dacpath");
     let (home, _, first) = Net::V3.program();
     let (dotnet, framework) = dotnet31_copy(&folder);
-    let mut mixed = Program::mixed_at(&folder, (&home, &dotnet.join("dotnet.exe"), first), &["12"], &NO_PIPE);
+    let mut mixed =
+        Program::mixed_at(&folder, (&home, &dotnet.join("dotnet.exe"), first), &["300"], &NO_PIPE);
     // Only now: dotnet.exe does not start a runtime that lacks a file.
     std::fs::remove_file(framework.join("mscordaccore.dll")).expect("removed");
 
@@ -353,7 +355,7 @@ fn the_data_access_library_is_found_on_the_symbol_path() {
 #[test]
 fn another_users_library_is_loaded_only_from_a_folder_of_injects_user() {
     let folder = Folder::new("below");
-    let mut mixed = Program::mixed(&folder, Net::V3, &["12"], &NO_PIPE);
+    let mut mixed = Program::mixed(&folder, Net::V3, &["300"], &NO_PIPE);
     let below = ["-d", "2s", "--rate", "100", "--test-below"];
     record(&folder, &mixed, "beside.stk", &below);
     let text = info(&folder, "beside.stk");
@@ -372,7 +374,7 @@ fn another_users_library_is_loaded_only_from_a_folder_of_injects_user() {
 #[test]
 fn without_a_pipe_and_without_the_data_access_library_the_trace_says_so() {
     let folder = Folder::new("nopipe");
-    let mut mixed = Program::mixed(&folder, Net::V10, &["5"], &NO_PIPE);
+    let mut mixed = Program::mixed(&folder, Net::V10, &["300"], &NO_PIPE);
     let recorded = record(&folder, &mixed, "nopipe.stk", &["-d", "1s", "--rate", "100"]);
     assert!(recorded.streams.is_empty());
     let text = info(&folder, "nopipe.stk");
@@ -393,7 +395,7 @@ fn a_data_access_library_of_another_version_is_refused_by_name() {
     link_files(&home, &copy);
     std::fs::copy(dotnet31().join("mscordaccore.dll"), copy.join("mscordaccore.dll")).expect("a copy");
     let exe = copy.join(exe.file_name().expect("a name"));
-    let mut mixed = Program::mixed_at(&folder, (&copy, &exe, first), &["12"], &NO_PIPE);
+    let mut mixed = Program::mixed_at(&folder, (&copy, &exe, first), &["300"], &NO_PIPE);
     record(&folder, &mixed, "foreign.stk", &["-d", "1s", "--rate", "100"]);
     let text = info(&folder, "foreign.stk");
     let said = r"home\mscordaccore.dll is not of the version of the runtime in mixed.exe";
@@ -438,7 +440,7 @@ fn two_runtimes_in_one_process_are_both_recorded() {
     let folder = Folder::new("two");
     let second = windows_path(&dotnet31().join("coreclr.dll"));
     // Long enough for a recorder that shares two cores with other programs.
-    let mut mixed = Program::mixed(&folder, Net::V10, &["12", &second], &[]);
+    let mut mixed = Program::mixed(&folder, Net::V10, &["300", &second], &[]);
     let recorded = record(&folder, &mixed, "two.stk", &["-d", "1s", "--rate", "100"]);
     let kinds: Vec<u64> = recorded.runtimes.values().map(|runtime| runtime.kind).collect();
     assert_eq!(kinds, [3, 1], "{:?}", recorded.runtimes);
@@ -455,7 +457,7 @@ fn a_process_that_collects_garbage_all_the_time_is_not_harmed() {
     let seconds = if stk_tests::wine::long() { 60 } else { 4 };
     // Small generations make the runtime collect all the time.
     let budget = [("COMPlus_GCgen0size", "10000"), ("DOTNET_GCgen0size", "10000")];
-    let mut mixed = Program::mixed(&folder, Net::V10, &[&(seconds + 8).to_string()], &budget);
+    let mut mixed = Program::mixed(&folder, Net::V10, &["300"], &budget);
     let duration = format!("{seconds}s");
     let recorded = record(&folder, &mixed, "garbage.stk", &["-d", &duration, "--rate", "500"]);
     managed_threads_belong_to_samples(&recorded);

@@ -1,6 +1,6 @@
 //! Runs Windows programs to record.
 
-use super::{Folder, Machine, command, orphaned_lock, path, read_lossy, terminate, wait_for};
+use super::{Folder, Machine, command, orphaned_lock, path, read_lossy, terminate, wait_for, windows_path};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
@@ -70,7 +70,9 @@ impl Program {
         variables: &[(&str, &str)],
     ) -> Program {
         let arguments: Vec<&str> = first.iter().copied().chain(arguments.iter().copied()).collect();
-        let mut program = Program::start_with(folder, home, exe, &arguments, variables);
+        let stop = windows_path(&stop_file(&log_of(folder, exe)));
+        let variables = [variables, &[("MIXED_STOP", &stop)]].concat();
+        let mut program = Program::start_with(folder, home, exe, &arguments, &variables);
         program.wait_until_ready(exe);
         program
     }
@@ -119,8 +121,7 @@ impl Program {
         arguments: &[&str],
         variables: &[(&str, &str)],
     ) -> Program {
-        let name = exe.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let log = folder.file(&format!("{name}.log"));
+        let log = log_of(folder, exe);
         let out = File::create(&log).unwrap_or_else(|error| panic!("{}: {error}", log.display()));
         let err = out.try_clone().expect("a file handle can be duplicated");
         let child = command(exe)
@@ -136,6 +137,12 @@ impl Program {
             child.unwrap_or_else(|error| panic!("{} cannot be run under Wine: {error}", exe.display()));
         let stands_in = Machine::current().child_stands_in(exe);
         Program { child, log, pid: 0, stands_in }
+    }
+
+    /// Tells examples/mixed to end now.
+    pub fn stop(&self) {
+        let stop = stop_file(&self.log);
+        File::create(&stop).unwrap_or_else(|error| panic!("{}: {error}", stop.display()));
     }
 
     /// Its Windows process id.
@@ -213,6 +220,17 @@ impl Program {
         terminate(&self.pid(), &self.log);
         self.wait();
     }
+}
+
+/// The file for a program's output.
+fn log_of(folder: &Folder, exe: &Path) -> PathBuf {
+    let name = exe.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    folder.file(&format!("{name}.log"))
+}
+
+/// The file whose existence ends examples/mixed, by the file for its output.
+fn stop_file(log: &Path) -> PathBuf {
+    log.with_extension("stop")
 }
 
 impl Drop for Program {
