@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use stk_format::{BlockKind, Decoded, Scratch, Trace};
+use stk_format::{BlockKind, SampleStep, Scratch, Trace};
 use stk_schema::event::Event;
 use stk_schema::registers::SP;
 use stk_tests::wine::{self, Machine, windows_path};
@@ -108,7 +108,7 @@ fn samples(data: &[u8]) -> Vec<(u32, Sample)> {
         }
         let mut samples = trace.samples(block, &mut scratch).unwrap();
         while let Some(decoded) = samples.next().unwrap() {
-            let Decoded::Sample(sample) = decoded else { continue };
+            let SampleStep::Sample(sample) = decoded else { continue };
             let own = Sample {
                 sp: sample.registers[SP],
                 stack_base: sample.stack_base,

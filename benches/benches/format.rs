@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use stk_benches::cpu_time;
 use stk_format::{
-    BlockBuffer, BlockKind, Decoded, FileHeader, RawSample, Rejected, SampleEncoder, Scratch, Sealer, Taken,
-    ThreadImage, Trace, sealed_bound,
+    BlockBuffer, BlockKind, EncodeError, FileHeader, RawSample, SampleEncoder, SampleOutcome, SampleStep,
+    Scratch, Sealer, ThreadImage, Trace, sealed_bound,
 };
 use stk_schema::Ticks;
 use stk_schema::event::RunState;
@@ -101,15 +101,15 @@ impl Sequence {
             let Ok(mut samples) = trace.samples(block, &mut scratch) else { continue };
             while let Ok(Some(decoded)) = samples.next() {
                 let (thread, first, span, ticks) = match &decoded {
-                    Decoded::Sample(s) => {
+                    SampleStep::Sample(s) => {
                         last.insert(s.thread, sequence.samples.len());
                         total += s.stack.len();
                         sequence.push(s);
                         continue;
                     }
-                    Decoded::Same(s) => (s.thread, s.first, s.last - s.first, s.ticks),
-                    Decoded::Idle(i) => (i.thread, i.first, i.last - i.first, i.ticks),
-                    Decoded::Other(_) => continue,
+                    SampleStep::Same(s) => (s.thread, s.first, s.last - s.first, s.ticks),
+                    SampleStep::Idle(i) => (i.thread, i.first, i.last - i.first, i.ticks),
+                    SampleStep::Other(_) => continue,
                 };
                 let Some(&source) = last.get(&thread).filter(|_| repeat) else { continue };
                 for tick in 0..ticks {
@@ -261,9 +261,9 @@ fn encode(header: &FileHeader, sequence: &Sequence, out: &mut Encoded) {
             };
             let image = images.get_mut(&item.thread).expect("made above");
             match encoder.sample(&mut block, image, &raw) {
-                Ok(taken) => out.unchanged += usize::from(taken == Taken::Unchanged),
-                Err(Rejected::BlockFull) => break,
-                Err(Rejected::ImageTooSmall { words }) => {
+                Ok(taken) => out.unchanged += usize::from(taken == SampleOutcome::Unchanged),
+                Err(EncodeError::BlockFull) => break,
+                Err(EncodeError::ImageTooSmall { words }) => {
                     image.reserve(words * 2, word).expect("memory");
                     continue;
                 }

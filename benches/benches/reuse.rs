@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 use stk::image::{AddressSpace, ImageSearch, ModuleImage, load_images};
 use stk::trace::{Trace, TraceFile, registers};
 use stk_benches::cpu_time;
-use stk_format::{Decoded, Scratch};
+use stk_format::{SampleStep, Scratch};
 use stk_schema::Ticks;
 use stk_unwind::{Frame, History, Registers, Stop, WalkOptions, Walker};
 
@@ -114,7 +114,7 @@ fn decode(trace: &Trace<'_>) -> Result<Vec<Recorded>> {
         let mut met = HashSet::new();
         let mut samples = trace.blocks().samples(block, &mut scratch)?;
         while let Some(decoded) = samples.next()? {
-            let Decoded::Sample(sample) = decoded else { continue };
+            let SampleStep::Sample(sample) = decoded else { continue };
             let Some(registers) = registers(sample.set, sample.registers) else { continue };
             let slot = sample.slot as usize;
             recorded.push(Recorded {

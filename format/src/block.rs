@@ -1,7 +1,7 @@
 //! A block while it is being filled: events in one preallocated buffer, and the counters of its
 //! header.
 
-use crate::bytes::Bounded;
+use crate::bytes::LimitedBuffer;
 use crate::event;
 use crate::header::{BlockKind, FileHeader};
 use alloc::collections::TryReserveError;
@@ -19,7 +19,7 @@ pub const HEADER_KEY: &[u8] = b"stk.header";
 /// consistent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Rejected {
+pub enum EncodeError {
     /// No room left: cut the block and try again in an empty one. If that is refused too, drop it
     /// and count it.
     #[error("the block is full")]
@@ -140,14 +140,14 @@ impl BlockBuffer {
     }
 
     /// Appends an event.
-    pub fn push(&mut self, event: &Event) -> Result<(), Rejected> {
-        event::check(event).map_err(Rejected::Invalid)?;
+    pub fn push(&mut self, event: &Event) -> Result<(), EncodeError> {
+        event::check(event).map_err(EncodeError::Invalid)?;
         let start = self.buf.len();
         let limit = self.limit();
-        let mut out = Bounded { buf: &mut self.buf, limit };
+        let mut out = LimitedBuffer { buf: &mut self.buf, limit };
         if event::put(event, self.first, &mut out).is_err() {
             self.buf.truncate(start);
-            return Err(Rejected::BlockFull);
+            return Err(EncodeError::BlockFull);
         }
         self.events += 1;
         if let Some(time) = event::time_of(event) {

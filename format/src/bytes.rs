@@ -1,6 +1,6 @@
 //! Varints and bounded reading and writing of bytes, which all other modules use.
 
-use crate::Malformed;
+use crate::DecodeError;
 use alloc::vec::Vec;
 
 /// The buffer has no room left.
@@ -60,12 +60,12 @@ impl Sink for Counter {
 }
 
 /// Appends to a vector without ever growing it past `limit` bytes.
-pub(crate) struct Bounded<'a> {
+pub(crate) struct LimitedBuffer<'a> {
     pub buf: &'a mut Vec<u8>,
     pub limit: usize,
 }
 
-impl Sink for Bounded<'_> {
+impl Sink for LimitedBuffer<'_> {
     #[inline]
     fn put(&mut self, bytes: &[u8]) -> Result<(), NoRoom> {
         if bytes.len() > self.limit.saturating_sub(self.buf.len()) {
@@ -115,12 +115,12 @@ impl<'a> Cursor<'a> {
     }
 
     /// The error for invalid bytes at the cursor's position.
-    pub(crate) fn malformed(&self) -> Malformed {
-        Malformed { at: self.at }
+    pub(crate) fn malformed(&self) -> DecodeError {
+        DecodeError { at: self.at }
     }
 
     #[inline]
-    pub(crate) fn varint(&mut self) -> Result<u64, Malformed> {
+    pub(crate) fn varint(&mut self) -> Result<u64, DecodeError> {
         if let Some(&byte) = self.data.get(self.at)
             && byte < 0x80
         {
@@ -130,7 +130,7 @@ impl<'a> Cursor<'a> {
         self.long_varint()
     }
 
-    fn long_varint(&mut self) -> Result<u64, Malformed> {
+    fn long_varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
         for (i, &byte) in self.data[self.at..].iter().take(10).enumerate() {
             // The tenth byte holds bit 63 only.
@@ -147,18 +147,18 @@ impl<'a> Cursor<'a> {
     }
 
     #[inline]
-    pub(crate) fn signed(&mut self) -> Result<i64, Malformed> {
+    pub(crate) fn signed(&mut self) -> Result<i64, DecodeError> {
         self.varint().map(unzigzag)
     }
 
     /// A varint that must fit 32 bits.
-    pub(crate) fn varint32(&mut self) -> Result<u32, Malformed> {
+    pub(crate) fn varint32(&mut self) -> Result<u32, DecodeError> {
         let start = self.at;
-        u32::try_from(self.varint()?).map_err(|_| Malformed { at: start })
+        u32::try_from(self.varint()?).map_err(|_| DecodeError { at: start })
     }
 
     #[inline]
-    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], Malformed> {
+    pub(crate) fn take(&mut self, len: usize) -> Result<&'a [u8], DecodeError> {
         if len > self.remaining() {
             return Err(self.malformed());
         }
@@ -167,13 +167,13 @@ impl<'a> Cursor<'a> {
         Ok(bytes)
     }
 
-    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let error = self.malformed();
         self.take(N)?.try_into().map_err(|_| error)
     }
 
     /// A length of at most `max` and that many bytes.
-    pub(crate) fn bytes(&mut self, max: usize) -> Result<&'a [u8], Malformed> {
+    pub(crate) fn bytes(&mut self, max: usize) -> Result<&'a [u8], DecodeError> {
         let error = self.malformed();
         let len = self.varint()?;
         if len > max as u64 {
@@ -183,7 +183,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// An element count of at most `max`, each element taking at least `least` bytes.
-    pub(crate) fn count(&mut self, max: usize, least: usize) -> Result<usize, Malformed> {
+    pub(crate) fn count(&mut self, max: usize, least: usize) -> Result<usize, DecodeError> {
         let error = self.malformed();
         let count = self.varint()?;
         if count > max as u64 || count > (self.remaining() / least) as u64 {
@@ -209,7 +209,7 @@ mod tests {
             (u64::MAX, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]),
         ] {
             let mut buf = Vec::new();
-            Bounded { buf: &mut buf, limit: 10 }.varint(value).unwrap();
+            LimitedBuffer { buf: &mut buf, limit: 10 }.varint(value).unwrap();
             assert_eq!(buf, bytes);
             let mut cursor = Cursor::new(bytes);
             assert_eq!(cursor.varint(), Ok(value));
@@ -222,7 +222,7 @@ mod tests {
         for bytes in
             [&[0xff; 9][..], &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2], &[0x80; 11], &[]]
         {
-            assert_eq!(Cursor::new(bytes).varint(), Err(Malformed { at: 0 }));
+            assert_eq!(Cursor::new(bytes).varint(), Err(DecodeError { at: 0 }));
         }
     }
 
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn a_bounded_sink_keeps_its_limit() {
         let mut buf = Vec::with_capacity(4);
-        let mut sink = Bounded { buf: &mut buf, limit: 4 };
+        let mut sink = LimitedBuffer { buf: &mut buf, limit: 4 };
         assert_eq!(sink.put(&[1, 2, 3]), Ok(()));
         assert_eq!(sink.put(&[4, 5]), Err(NoRoom));
         assert_eq!(buf, [1, 2, 3]);

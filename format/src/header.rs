@@ -1,6 +1,6 @@
 //! The fixed-size records: file header, block header, tail. `format/SPEC.md` draws them.
 
-use crate::{MAJOR, MINOR, Malformed};
+use crate::{DecodeError, MAJOR, MINOR};
 use stk_schema::{Arch, Os, Ticks};
 
 /// Bytes of a file header.
@@ -434,8 +434,8 @@ impl Tail {
     }
 
     /// Reads a tail from exactly the bytes `data`.
-    pub fn decode(data: &[u8]) -> Result<Tail, Malformed> {
-        let error = Malformed { at: 0 };
+    pub fn decode(data: &[u8]) -> Result<Tail, DecodeError> {
+        let error = DecodeError { at: 0 };
         let bytes: &[u8; TAIL_LEN] = data.try_into().map_err(|_| error)?;
         if u32_at(bytes, 0) != TAIL_FRAME
             || u32_at(bytes, 4) != TAIL_LEN as u32 - 8

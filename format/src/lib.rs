@@ -43,17 +43,17 @@ pub mod synth;
 #[cfg(feature = "std")]
 mod writer;
 
-pub use block::{BlockBuffer, HEADER_KEY, Rejected};
+pub use block::{BlockBuffer, EncodeError, HEADER_KEY};
 pub use header::{
     BLOCK_HEADER_LEN, BlockHeader, BlockKind, CODEC_ZSTD, CpuUnit, FILE_HEADER_LEN, FLAG_SUPPLEMENT,
     FileHeader, HeaderError, TAIL_LEN, Tail,
 };
 #[cfg(feature = "std")]
 pub use read::{
-    BlockError, BlockRef, Damage, Decoded, Events, Extra, ImageBudget, OpenError, Same, Sample, Samples,
+    BlockError, BlockRef, Damage, Events, Extra, ImageBudget, OpenError, Same, Sample, SampleStep, Samples,
     Scratch, Supplement, Trace,
 };
-pub use sample::{RawSample, SampleEncoder, Taken, ThreadImage};
+pub use sample::{RawSample, SampleEncoder, SampleOutcome, ThreadImage};
 pub use seal::{SealError, Sealer, sealed_bound};
 #[cfg(feature = "std")]
 pub use supplement::{Addition, NoSupplement, SupplementWriter};
@@ -68,7 +68,7 @@ pub const MINOR: u16 = 0;
 /// Bytes that do not follow the format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("malformed at byte {at}")]
-pub struct Malformed {
+pub struct DecodeError {
     /// Offset in the record, event body or payload that was read.
     pub at: usize,
 }

@@ -1,7 +1,7 @@
 //! Turns a filled block into the bytes to append to the file.
 
 use crate::block::BlockBuffer;
-use crate::bytes::{Bounded, Counter};
+use crate::bytes::{Counter, LimitedBuffer};
 use crate::event;
 use crate::header::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, CODEC_ZSTD, FileHeader, TAIL_LEN, Tail};
 use alloc::vec::Vec;
@@ -256,7 +256,7 @@ impl Sealer {
         let _ = event::put_index(entries, first, &mut body);
         self.index_raw.clear();
         self.index_raw.try_reserve(body.0 + 16).map_err(|_| SealError::NoMemory)?;
-        let mut out = Bounded { buf: &mut self.index_raw, limit: body.0 + 16 };
+        let mut out = LimitedBuffer { buf: &mut self.index_raw, limit: body.0 + 16 };
         let written = event::put_index_event(entries, first, body.0, &mut out);
         written.map_err(|_| SealError::NoMemory)?;
         Ok((first, last))

@@ -1,6 +1,6 @@
 //! Makes a supplement after the recording has ended: SPEC.md, section 11.
 
-use crate::block::{BlockBuffer, Rejected};
+use crate::block::{BlockBuffer, EncodeError};
 use crate::header::{BlockKind, FileHeader};
 use crate::read::{Supplement, Trace};
 use crate::seal::{SealError, Sealer, sealed_bound};
@@ -26,7 +26,7 @@ pub enum NoSupplement {
     Seal(#[from] SealError),
     /// An event breaks a limit of the format.
     #[error(transparent)]
-    Event(#[from] Rejected),
+    Event(#[from] EncodeError),
 }
 
 /// The change to make to the file: cut it at `keep` bytes, then append `bytes`.
@@ -82,7 +82,7 @@ impl SupplementWriter {
         if kind != self.block.kind() {
             self.cut(kind)?;
         }
-        if self.block.push(event) == Err(Rejected::BlockFull) {
+        if self.block.push(event) == Err(EncodeError::BlockFull) {
             self.cut(kind)?;
             self.block.push(event)?;
         }

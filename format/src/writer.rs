@@ -1,7 +1,7 @@
 //! Writes a trace to any `io::Write`, for tests, `synth` and tools. The agent combines the same
 //! parts itself.
 
-use crate::block::{BlockBuffer, Rejected};
+use crate::block::{BlockBuffer, EncodeError};
 use crate::header::{BlockKind, FileHeader};
 use crate::seal::{SealError, Sealer, sealed_bound};
 use std::io::{self, Write};
@@ -81,6 +81,6 @@ fn seal_error(error: SealError) -> io::Error {
     io::Error::other(error)
 }
 
-fn rejected(error: Rejected) -> io::Error {
+fn rejected(error: EncodeError) -> io::Error {
     io::Error::other(error)
 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use stk_format::{Decoded, FileHeader, Scratch, Trace, blob};
+use stk_format::{FileHeader, SampleStep, Scratch, Trace, blob};
 use stk_schema::Ticks;
 use stk_schema::event::{CheckWalk, Dropped, Event, ModuleFlags, Table, ThreadFlags};
 use stk_schema::identity::{ContentHash, Identity};
@@ -246,7 +246,7 @@ impl Recorded {
                 let Ok(mut samples) = trace.samples(block, &mut scratch) else { continue };
                 while let Ok(Some(decoded)) = samples.next() {
                     match decoded {
-                        Decoded::Sample(sample) => recorded.samples.push(Sample {
+                        SampleStep::Sample(sample) => recorded.samples.push(Sample {
                             thread: sample.thread,
                             time: sample.time,
                             ip: sample.registers[IP],
@@ -258,9 +258,9 @@ impl Recorded {
                             tag: sample.tag,
                             context_reply: sample.context_reply,
                         }),
-                        Decoded::Same(same) => recorded.unchanged += same.ticks,
-                        Decoded::Idle(idle) => recorded.unchanged += idle.ticks,
-                        Decoded::Other(event) => recorded.event(&event),
+                        SampleStep::Same(same) => recorded.unchanged += same.ticks,
+                        SampleStep::Idle(idle) => recorded.unchanged += idle.ticks,
+                        SampleStep::Other(event) => recorded.event(&event),
                     }
                 }
             } else {

@@ -14,7 +14,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use stk_format::synth::Random;
 use stk_format::{
-    BlockBuffer, BlockKind, HEADER_KEY, RawSample, Rejected, Sample, SampleEncoder, Scratch, ThreadImage,
+    BlockBuffer, BlockKind, EncodeError, HEADER_KEY, RawSample, Sample, SampleEncoder, Scratch, ThreadImage,
     Trace, TraceWriter,
 };
 use stk_schema::Ticks;
@@ -302,7 +302,7 @@ impl<W: Write> Growth<'_, W> {
             extra: &[],
         };
         let mut taken = self.encoder.sample(&mut self.block, &mut thread.image, &raw);
-        if let Err(Rejected::ImageTooSmall { words }) = taken {
+        if let Err(EncodeError::ImageTooSmall { words }) = taken {
             thread.image.reserve(2 * words, self.word).map_err(io::Error::other)?;
             taken = self.encoder.sample(&mut self.block, &mut thread.image, &raw);
         }

@@ -4,7 +4,7 @@ use super::growth::Grow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use stk_format::synth::Random;
-use stk_format::{BlockKind, BlockRef, Decoded, Sample, Scratch, Trace};
+use stk_format::{BlockKind, BlockRef, Sample, SampleStep, Scratch, Trace};
 use stk_schema::Ticks;
 use stk_schema::registers::{IP, RegisterSet, SP};
 
@@ -94,7 +94,7 @@ impl Pieces {
         for block in blocks {
             let Ok(mut samples) = trace.samples(block, &mut scratch) else { continue };
             while let Ok(Some(decoded)) = samples.next() {
-                let Decoded::Sample(sample) = decoded else { continue };
+                let SampleStep::Sample(sample) = decoded else { continue };
                 if pieces.source == plan.source as u64 {
                     return pieces;
                 }

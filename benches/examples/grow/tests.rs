@@ -4,7 +4,7 @@ use super::growth::{Grow, grow};
 use super::pieces::Frame;
 use std::collections::HashSet;
 use stk_format::synth::TraceBuilder;
-use stk_format::{BlockKind, Decoded, Sample, Scratch, Trace};
+use stk_format::{BlockKind, Sample, SampleStep, Scratch, Trace};
 use stk_schema::Arch;
 
 /// The tests' machine: a function occupies 0x100 bytes of code from 0x1000 on, and its frame has
@@ -94,7 +94,7 @@ fn a_grown_trace_walks_and_has_the_requested_figures() {
         }
         let mut steps = trace.samples(block, &mut scratch).unwrap();
         while let Some(step) = steps.next().unwrap() {
-            if let Decoded::Sample(sample) = step {
+            if let SampleStep::Sample(sample) = step {
                 let frames = walk(&sample).expect("a stack that walks");
                 distinct.insert(frames.iter().map(|frame| frame.ip).collect::<Vec<_>>());
             }

@@ -75,7 +75,7 @@ pub(crate) fn architecture(own: u16, machine: Machine, dll: Option<(&str, u16)>)
 
 /// The access token of a process compared with this inject's.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Standing {
+pub(crate) struct TokenComparison {
     /// It is a protected process (PP or PPL).
     pub protected: bool,
     /// Both run as the same user; `None` if its token cannot be read, which is so for another
@@ -95,7 +95,7 @@ pub(crate) struct Standing {
 ///
 /// # Errors
 /// Why not.
-pub(crate) fn standing(facts: &Standing) -> Result<(), Refusal> {
+pub(crate) fn standing(facts: &TokenComparison) -> Result<(), Refusal> {
     if facts.protected {
         return Err(Refusal::new(
             "is a protected process: Windows lets no program into it, not even an administrator's",
@@ -177,17 +177,22 @@ mod tests {
 
     #[test]
     fn the_tokens_decide_whether_inject_may_open_a_process() {
-        let own = Standing {
+        let own = TokenComparison {
             same_user: Some(true),
             user: Some("LAB\\anna".to_owned()),
             integrity: 0x2000,
             own_integrity: 0x2000,
-            ..Standing::default()
+            ..TokenComparison::default()
         };
-        let other = Standing { same_user: Some(false), user: Some("LAB\\bert".to_owned()), ..own.clone() };
-        let unknown = Standing { same_user: None, user: None, integrity: 0, ..own.clone() };
-        let elevated = Standing { integrity: 0x3000, ..own.clone() };
-        let admin = |facts: &Standing| Standing { may_debug: true, own_integrity: 0x3000, ..facts.clone() };
+        let other =
+            TokenComparison { same_user: Some(false), user: Some("LAB\\bert".to_owned()), ..own.clone() };
+        let unknown = TokenComparison { same_user: None, user: None, integrity: 0, ..own.clone() };
+        let elevated = TokenComparison { integrity: 0x3000, ..own.clone() };
+        let admin = |facts: &TokenComparison| TokenComparison {
+            may_debug: true,
+            own_integrity: 0x3000,
+            ..facts.clone()
+        };
         let rows = [
             (own.clone(), ""),
             (other.clone(), "runs as another user (LAB\\bert)"),
@@ -196,7 +201,7 @@ mod tests {
             (admin(&other), ""),
             (admin(&unknown), ""),
             (admin(&elevated), ""),
-            (Standing { protected: true, ..admin(&own) }, "is a protected process"),
+            (TokenComparison { protected: true, ..admin(&own) }, "is a protected process"),
         ];
         for (facts, text) in rows {
             match standing(&facts) {

@@ -56,7 +56,7 @@ pub enum Identity {
 const MAX_PORTABLE: usize = 256 << 20;
 
 /// Why a file is not the wanted one.
-pub(super) enum Misfit {
+pub(super) enum IdentityMismatch {
     OtherBuild(Identity),
     Unreadable(String),
 }
@@ -80,32 +80,33 @@ impl std::fmt::Display for Identity {
 /// # Errors
 ///
 /// Why it is not.
-pub(super) fn fits(data: &[u8], wanted: &Identity) -> Result<(), Misfit> {
+pub(super) fn fits(data: &[u8], wanted: &Identity) -> Result<(), IdentityMismatch> {
     match wanted {
         Identity::Pdb { guid, age } => {
-            let pdb = PdbFile::open(data).map_err(|error| Misfit::Unreadable(error.to_string()))?;
+            let pdb = PdbFile::open(data).map_err(|error| IdentityMismatch::Unreadable(error.to_string()))?;
             let found = pdb.identity();
             let other = Identity::Pdb { guid: found.guid, age: found.age };
-            if found.matches(guid, *age) { Ok(()) } else { Err(Misfit::OtherBuild(other)) }
+            if found.matches(guid, *age) { Ok(()) } else { Err(IdentityMismatch::OtherBuild(other)) }
         }
         Identity::PortablePdb { guid } => {
             if data.starts_with(b"Microsoft C/C++ MSF") {
-                return Err(Misfit::Unreadable(
+                return Err(IdentityMismatch::Unreadable(
                     "is a Windows PDB: lines of managed code are read from portable ones only".to_owned(),
                 ));
             }
             if data.len() > MAX_PORTABLE {
-                return Err(Misfit::Unreadable("is larger than any portable PDB".to_owned()));
+                return Err(IdentityMismatch::Unreadable("is larger than any portable PDB".to_owned()));
             }
-            let found = PortablePdb::guid_of(data).map_err(|error| Misfit::Unreadable(error.to_string()))?;
+            let found = PortablePdb::guid_of(data)
+                .map_err(|error| IdentityMismatch::Unreadable(error.to_string()))?;
             let other = Identity::PortablePdb { guid: found };
-            if found == *guid { Ok(()) } else { Err(Misfit::OtherBuild(other)) }
+            if found == *guid { Ok(()) } else { Err(IdentityMismatch::OtherBuild(other)) }
         }
         Identity::Image { .. } => {
-            let (time_date_stamp, size_of_image) =
-                image_identity(data).ok_or_else(|| Misfit::Unreadable("is not a PE image".to_owned()))?;
+            let (time_date_stamp, size_of_image) = image_identity(data)
+                .ok_or_else(|| IdentityMismatch::Unreadable("is not a PE image".to_owned()))?;
             let found = Identity::Image { time_date_stamp, size_of_image };
-            if found == *wanted { Ok(()) } else { Err(Misfit::OtherBuild(found)) }
+            if found == *wanted { Ok(()) } else { Err(IdentityMismatch::OtherBuild(found)) }
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::bundle::{Bundle, is_bundle};
 use super::cab;
 use super::cache::{SymbolCache, write_atomically};
-use super::identity::{Identity, Misfit, WantedFile, fits};
+use super::identity::{Identity, IdentityMismatch, WantedFile, fits};
 use super::path::{PathElement, Store, SymbolPath};
 use super::place::{OpenError, Place, Trust};
 use super::places::{first_tier, image_folder, safe_file_name};
@@ -321,9 +321,11 @@ impl SymbolStore {
         let file = match (kept.filter(|file| fits(file, &wanted.identity).is_ok()), &place) {
             (Some(kept), _) => Ok(kept),
             (None, Some(place)) => keep(place, wanted, unpack).and_then(|()| {
-                MappedFile::open_plain(place).map_err(|error| Misfit::Unreadable(error.to_string()))
+                MappedFile::open_plain(place).map_err(|error| IdentityMismatch::Unreadable(error.to_string()))
             }),
-            (None, None) => temporary(unpack).map_err(|error| Misfit::Unreadable(error.to_string())),
+            (None, None) => {
+                temporary(unpack).map_err(|error| IdentityMismatch::Unreadable(error.to_string()))
+            }
         };
         match file {
             Ok(file) => accept(place.unwrap_or(member), file, wanted, search),
@@ -344,11 +346,16 @@ impl SymbolStore {
     }
 
     /// Unpacks a cabinet into the cache's store, if it contains the wanted file.
-    fn unpack(&self, place: &Place, packed: &Path, wanted: &WantedFile<'_>) -> Result<PathBuf, Misfit> {
+    fn unpack(
+        &self,
+        place: &Place,
+        packed: &Path,
+        wanted: &WantedFile<'_>,
+    ) -> Result<PathBuf, IdentityMismatch> {
         let none = "is packed, and there is no cache folder to unpack it to";
-        let cache = self.cache.as_ref().ok_or_else(|| Misfit::Unreadable(none.to_owned()))?;
+        let cache = self.cache.as_ref().ok_or_else(|| IdentityMismatch::Unreadable(none.to_owned()))?;
         let target = self.place_in(&cache.store(), wanted);
-        let file = place.open(packed).map_err(|error| Misfit::Unreadable(error.to_string()))?;
+        let file = place.open(packed).map_err(|error| IdentityMismatch::Unreadable(error.to_string()))?;
         keep(&target, wanted, |out| cab::expand(&file, MAX_UNPACKED, out).map(drop))?;
         Ok(target)
     }
@@ -364,8 +371,10 @@ impl SymbolStore {
         let id = wanted.identity.to_string();
         let check = |data: &[u8]| match fits(data, &wanted.identity) {
             Ok(()) => Ok(()),
-            Err(Misfit::OtherBuild(found)) => Err(WrongFile::OtherBuild { found, wanted: wanted.identity }),
-            Err(Misfit::Unreadable(error)) => Err(WrongFile::Unreadable(error)),
+            Err(IdentityMismatch::OtherBuild(found)) => {
+                Err(WrongFile::OtherBuild { found, wanted: wanted.identity })
+            }
+            Err(IdentityMismatch::Unreadable(error)) => Err(WrongFile::Unreadable(error)),
         };
         for element in &self.path.elements {
             match element {
@@ -401,7 +410,7 @@ fn keep(
     place: &Path,
     wanted: &WantedFile<'_>,
     write: impl FnOnce(&mut File) -> io::Result<()>,
-) -> Result<(), Misfit> {
+) -> Result<(), IdentityMismatch> {
     let mut unfit = None;
     let written = write_atomically(place, |out| {
         write(out)?;
@@ -416,7 +425,7 @@ fn keep(
         let folders = place.ancestors().skip(1).take(2);
         folders.for_each(|folder| drop(std::fs::remove_dir(folder)));
     }
-    written.map_err(|error| unfit.unwrap_or_else(|| Misfit::Unreadable(error.to_string())))
+    written.map_err(|error| unfit.unwrap_or_else(|| IdentityMismatch::Unreadable(error.to_string())))
 }
 
 /// A file without a name, which is deleted when it is closed.
@@ -463,10 +472,10 @@ fn accept(path: PathBuf, file: MappedFile, wanted: &WantedFile<'_>, search: &mut
 }
 
 /// Notes why a file is not the wanted one.
-fn note(path: PathBuf, unfit: Misfit, search: &mut Search) -> bool {
+fn note(path: PathBuf, unfit: IdentityMismatch, search: &mut Search) -> bool {
     match unfit {
-        Misfit::OtherBuild(found) => search.mismatched.push((path, found)),
-        Misfit::Unreadable(error) => search.unreadable.push((path, error)),
+        IdentityMismatch::OtherBuild(found) => search.mismatched.push((path, found)),
+        IdentityMismatch::Unreadable(error) => search.unreadable.push((path, error)),
     }
     false
 }

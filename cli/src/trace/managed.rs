@@ -2,7 +2,7 @@
 //! MEMORY behind it), and a copy of the sample to keep until that is read.
 
 use super::registers;
-use stk_format::{Decoded, Sample};
+use stk_format::{Sample, SampleStep};
 use stk_schema::Ticks;
 use stk_schema::event::{Event, ManagedThread};
 use stk_unwind::Registers;
@@ -36,12 +36,12 @@ impl ManagedTracker {
     }
 
     /// Takes the next event of a block.
-    pub fn see(&mut self, decoded: &Decoded<'_>) {
+    pub fn see(&mut self, decoded: &SampleStep<'_>) {
         match decoded {
-            Decoded::Sample(sample) if sample.thread == self.thread => {
+            SampleStep::Sample(sample) if sample.thread == self.thread => {
                 (self.latest, self.time) = (None, sample.time);
             }
-            Decoded::Other(event) => {
+            SampleStep::Other(event) => {
                 take(&mut self.latest, self.thread, self.time, event);
             }
             _ => {}

@@ -2,7 +2,7 @@
 
 use super::{ManagedState, SampleCopy, Trace, take_managed};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use stk_format::{BlockRef, Decoded, Sample, Samples, Scratch};
+use stk_format::{BlockRef, Sample, SampleStep, Samples, Scratch};
 use stk_schema::Ticks;
 use stk_schema::event::{Event, RunState, ThreadFlags};
 
@@ -96,15 +96,15 @@ fn last_samples(
         }
     };
     each(trace, block, scratch, |decoded, _| match decoded {
-        Decoded::Sample(sample) => {
+        SampleStep::Sample(sample) => {
             if sample.time <= time && pending.contains(&sample.thread) {
                 last.insert(sample.thread, number);
             }
             number += 1;
         }
-        Decoded::Same(same) => note(same.thread, same.first, same.last, same.state),
-        Decoded::Idle(span) => note(span.thread, span.first, span.last, span.state),
-        Decoded::Other(_) => {}
+        SampleStep::Same(same) => note(same.thread, same.first, same.last, same.state),
+        SampleStep::Idle(span) => note(span.thread, span.first, span.last, span.state),
+        SampleStep::Other(_) => {}
     });
     last.into_values().collect()
 }
@@ -123,7 +123,7 @@ fn capture(
     }
     let mut number = 0;
     each(trace, block, scratch, |decoded, block| match decoded {
-        Decoded::Sample(sample) => {
+        SampleStep::Sample(sample) => {
             if numbers.contains(&number) {
                 // Walking and naming the stack reads as much again.
                 if trace.budget.take(2 * sample.stack.len() + SNAPSHOT) {
@@ -134,7 +134,7 @@ fn capture(
             }
             number += 1;
         }
-        Decoded::Other(event) => {
+        SampleStep::Other(event) => {
             // The event belongs to the sample before it.
             let Some(snapshot) = found.last_mut() else { return };
             if trace.budget.take(memory_of(snapshot, event)) {
@@ -167,7 +167,7 @@ fn each(
     trace: &Trace<'_>,
     block: &BlockRef,
     scratch: &mut Scratch,
-    mut visit: impl FnMut(&Decoded<'_>, &BlockRef),
+    mut visit: impl FnMut(&SampleStep<'_>, &BlockRef),
 ) {
     let Ok(mut samples): Result<Samples<'_>, _> = trace.blocks().samples(block, scratch) else { return };
     while let Ok(Some(decoded)) = samples.next() {

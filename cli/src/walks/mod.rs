@@ -22,7 +22,7 @@ use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use stk_format::{BlockError, BlockRef, Decoded, Sample, Scratch};
+use stk_format::{BlockError, BlockRef, Sample, SampleStep, Scratch};
 use stk_schema::Ticks;
 use stk_schema::event::{CheckWalk, Event};
 use stk_unwind::{Frame, ModuleId, Modules as _, Stop, WalkOptions, Walker};
@@ -226,7 +226,7 @@ impl<'t> ComparisonWorker<'t> {
                 out.damage.push(cost::beyond_block(block));
                 break;
             }
-            if let Decoded::Other(event) = &decoded {
+            if let SampleStep::Other(event) = &decoded {
                 if waiting.as_mut().is_some_and(|waiting| waiting.take(event)) {
                     continue;
                 }
@@ -234,7 +234,7 @@ impl<'t> ComparisonWorker<'t> {
                 *cost += self.check(&waiting, out);
             }
             let walk = match decoded {
-                Decoded::Sample(sample) => {
+                SampleStep::Sample(sample) => {
                     out.samples += 1;
                     last.insert(sample.thread, (sample.time, sample.slot));
                     if block.metadata_known && self.checks.can_be_made() {
@@ -242,7 +242,7 @@ impl<'t> ComparisonWorker<'t> {
                     }
                     continue;
                 }
-                Decoded::Other(Event::CheckWalk(walk)) => walk,
+                SampleStep::Other(Event::CheckWalk(walk)) => walk,
                 _ => continue,
             };
             out.walks += 1;

@@ -2,7 +2,7 @@
 //! times all follow from these tables; a test compares them with the rows of `format/SPEC.md`.
 
 use super::codec::*;
-use crate::Malformed;
+use crate::DecodeError;
 use crate::bytes::{Cursor, NoRoom, Sink};
 use stk_schema::Ticks;
 use stk_schema::event::kind::*;
@@ -56,7 +56,7 @@ macro_rules! bodies {
             }
 
             #[inline]
-            fn read_body($unknown: u64, c: &mut Cursor<'a>, base: Ticks) -> Result<Self, Malformed> {
+            fn read_body($unknown: u64, c: &mut Cursor<'a>, base: Ticks) -> Result<Self, DecodeError> {
                 let times = &mut Times::new(base);
                 Ok(match $unknown {
                     $($kind => {
@@ -178,7 +178,7 @@ impl<'a> Element<'a> for Identity<'a> {
         Body::put(self, base, out)
     }
 
-    fn read(c: &mut Cursor<'a>, _: Option<&Self>, base: Ticks) -> Result<Self, Malformed> {
+    fn read(c: &mut Cursor<'a>, _: Option<&Self>, base: Ticks) -> Result<Self, DecodeError> {
         let tag = c.varint()?;
         let body = c.bytes(limits::MAX_NAME + 20)?;
         Self::read_body(tag, &mut Cursor::new(body), base)
@@ -197,7 +197,7 @@ macro_rules! record {
                 Ok(())
             }
 
-            fn read(c: &mut Cursor, _: Option<&Self>, base: Ticks) -> Result<Self, Malformed> {
+            fn read(c: &mut Cursor, _: Option<&Self>, base: Ticks) -> Result<Self, DecodeError> {
                 let times = &mut Times::new(base);
                 $(let $field = <$codec as Codec<_>>::read(c, times)?;)*
                 Ok($struct { $($field),* })
@@ -221,7 +221,7 @@ impl Element<'_> for u64 {
         out.signed(self.wrapping_sub(before.copied().unwrap_or(0)) as i64)
     }
 
-    fn read(c: &mut Cursor, before: Option<&u64>, _: Ticks) -> Result<u64, Malformed> {
+    fn read(c: &mut Cursor, before: Option<&u64>, _: Ticks) -> Result<u64, DecodeError> {
         Ok(before.copied().unwrap_or(0).wrapping_add(c.signed()? as u64))
     }
 }
@@ -237,7 +237,7 @@ impl Element<'_> for (u64, u64) {
         self.1.put(before.map(|(_, sp)| sp), base, out)
     }
 
-    fn read(c: &mut Cursor, before: Option<&Self>, base: Ticks) -> Result<Self, Malformed> {
+    fn read(c: &mut Cursor, before: Option<&Self>, base: Ticks) -> Result<Self, DecodeError> {
         let ip = u64::read(c, before.map(|(ip, _)| ip), base)?;
         Ok((ip, u64::read(c, before.map(|(_, sp)| sp), base)?))
     }
@@ -256,7 +256,7 @@ impl Element<'_> for IndexEntry {
         out.varint(self.last.0.wrapping_sub(self.first.0))
     }
 
-    fn read(c: &mut Cursor, before: Option<&Self>, base: Ticks) -> Result<Self, Malformed> {
+    fn read(c: &mut Cursor, before: Option<&Self>, base: Ticks) -> Result<Self, DecodeError> {
         let (offset, seq, first) = before.map_or((0, 0, base), |e| (e.offset, e.seq, e.first));
         let offset = offset.wrapping_add(c.varint()?);
         let seq = seq.wrapping_add(c.varint()?);

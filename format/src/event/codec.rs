@@ -1,7 +1,7 @@
 //! How the fields of events are stored: one type for each of SPEC.md's terms, which both writes and
 //! reads.
 
-use crate::Malformed;
+use crate::DecodeError;
 use crate::bytes::{Counter, Cursor, NoRoom, Sink};
 use alloc::vec::Vec;
 use stk_schema::Ticks;
@@ -27,7 +27,7 @@ impl Times {
 pub(super) trait Codec<'a, T> {
     fn put(value: &T, times: &mut Times, out: &mut impl Sink) -> Result<(), NoRoom>;
 
-    fn read(c: &mut Cursor<'a>, times: &mut Times) -> Result<T, Malformed>;
+    fn read(c: &mut Cursor<'a>, times: &mut Times) -> Result<T, DecodeError>;
 
     /// Whether readers accept `value`; the error names the limit that it breaks.
     fn check(_value: &T) -> Result<(), &'static str> {
@@ -46,7 +46,7 @@ pub(super) struct Varint;
 /// A type that a [`Varint`] can hold.
 pub(super) trait Number: Sized {
     fn to_u64(&self) -> u64;
-    fn from_varint(c: &mut Cursor) -> Result<Self, Malformed>;
+    fn from_varint(c: &mut Cursor) -> Result<Self, DecodeError>;
 }
 
 impl Number for u64 {
@@ -56,7 +56,7 @@ impl Number for u64 {
     }
 
     #[inline]
-    fn from_varint(c: &mut Cursor) -> Result<u64, Malformed> {
+    fn from_varint(c: &mut Cursor) -> Result<u64, DecodeError> {
         c.varint()
     }
 }
@@ -68,7 +68,7 @@ impl Number for u32 {
     }
 
     #[inline]
-    fn from_varint(c: &mut Cursor) -> Result<u32, Malformed> {
+    fn from_varint(c: &mut Cursor) -> Result<u32, DecodeError> {
         c.varint32()
     }
 }
@@ -80,7 +80,7 @@ impl Number for ModuleFlags {
     }
 
     #[inline]
-    fn from_varint(c: &mut Cursor) -> Result<ModuleFlags, Malformed> {
+    fn from_varint(c: &mut Cursor) -> Result<ModuleFlags, DecodeError> {
         c.varint().map(ModuleFlags::from_bits_retain)
     }
 }
@@ -92,7 +92,7 @@ impl Number for ThreadFlags {
     }
 
     #[inline]
-    fn from_varint(c: &mut Cursor) -> Result<ThreadFlags, Malformed> {
+    fn from_varint(c: &mut Cursor) -> Result<ThreadFlags, DecodeError> {
         c.varint().map(ThreadFlags::from_bits_retain)
     }
 }
@@ -104,7 +104,7 @@ impl Number for RunState {
     }
 
     #[inline]
-    fn from_varint(c: &mut Cursor) -> Result<RunState, Malformed> {
+    fn from_varint(c: &mut Cursor) -> Result<RunState, DecodeError> {
         c.varint().map(RunState::from_code)
     }
 }
@@ -116,7 +116,7 @@ impl<T: Number> Codec<'_, T> for Varint {
     }
 
     #[inline]
-    fn read(c: &mut Cursor, _: &mut Times) -> Result<T, Malformed> {
+    fn read(c: &mut Cursor, _: &mut Times) -> Result<T, DecodeError> {
         T::from_varint(c)
     }
 }
@@ -132,7 +132,7 @@ impl Codec<'_, Ticks> for Time {
     }
 
     #[inline]
-    fn read(c: &mut Cursor, times: &mut Times) -> Result<Ticks, Malformed> {
+    fn read(c: &mut Cursor, times: &mut Times) -> Result<Ticks, DecodeError> {
         times.last = Ticks(times.base.0.wrapping_add(c.signed()? as u64));
         Ok(times.last)
     }
@@ -154,7 +154,7 @@ impl Codec<'_, Ticks> for Span {
     }
 
     #[inline]
-    fn read(c: &mut Cursor, times: &mut Times) -> Result<Ticks, Malformed> {
+    fn read(c: &mut Cursor, times: &mut Times) -> Result<Ticks, DecodeError> {
         times.last = Ticks(times.last.0.wrapping_add(c.varint()?));
         Ok(times.last)
     }
@@ -165,23 +165,23 @@ impl Codec<'_, Ticks> for Span {
 }
 
 /// A length of at most `MAX` and that many bytes.
-pub(super) struct Counted<const MAX: usize>;
+pub(super) struct LengthPrefixed<const MAX: usize>;
 
 /// A path, name or text.
-pub(super) type Name = Counted<{ limits::MAX_NAME }>;
+pub(super) type Name = LengthPrefixed<{ limits::MAX_NAME }>;
 /// Bytes whose length only the block limits.
-pub(super) type Bytes = Counted<{ usize::MAX }>;
+pub(super) type Bytes = LengthPrefixed<{ usize::MAX }>;
 /// A piece of a BLOB.
-pub(super) type Piece = Counted<{ limits::MAX_BLOB_CHUNK }>;
+pub(super) type Piece = LengthPrefixed<{ limits::MAX_BLOB_CHUNK }>;
 
-impl<'a, const MAX: usize> Codec<'a, &'a [u8]> for Counted<MAX> {
+impl<'a, const MAX: usize> Codec<'a, &'a [u8]> for LengthPrefixed<MAX> {
     #[inline]
     fn put(value: &&'a [u8], _: &mut Times, out: &mut impl Sink) -> Result<(), NoRoom> {
         out.bytes(value)
     }
 
     #[inline]
-    fn read(c: &mut Cursor<'a>, _: &mut Times) -> Result<&'a [u8], Malformed> {
+    fn read(c: &mut Cursor<'a>, _: &mut Times) -> Result<&'a [u8], DecodeError> {
         c.bytes(MAX)
     }
 
@@ -200,7 +200,7 @@ impl<'a> Codec<'a, &'a [u8]> for Rest {
     }
 
     #[inline]
-    fn read(c: &mut Cursor<'a>, _: &mut Times) -> Result<&'a [u8], Malformed> {
+    fn read(c: &mut Cursor<'a>, _: &mut Times) -> Result<&'a [u8], DecodeError> {
         c.take(c.remaining())
     }
 }
@@ -215,7 +215,7 @@ impl Codec<'_, ContentHash> for Hash {
     }
 
     #[inline]
-    fn read(c: &mut Cursor, _: &mut Times) -> Result<ContentHash, Malformed> {
+    fn read(c: &mut Cursor, _: &mut Times) -> Result<ContentHash, DecodeError> {
         c.array().map(ContentHash)
     }
 }
@@ -230,7 +230,7 @@ impl Codec<'_, [u8; 16]> for Uuid {
     }
 
     #[inline]
-    fn read(c: &mut Cursor, _: &mut Times) -> Result<[u8; 16], Malformed> {
+    fn read(c: &mut Cursor, _: &mut Times) -> Result<[u8; 16], DecodeError> {
         c.array()
     }
 }
@@ -245,7 +245,7 @@ impl Codec<'_, u32> for U32 {
     }
 
     #[inline]
-    fn read(c: &mut Cursor, _: &mut Times) -> Result<u32, Malformed> {
+    fn read(c: &mut Cursor, _: &mut Times) -> Result<u32, DecodeError> {
         c.array().map(u32::from_le_bytes)
     }
 }
@@ -264,7 +264,7 @@ pub(super) trait Element<'a>: Sized {
 
     fn put(&self, before: Option<&Self>, base: Ticks, out: &mut impl Sink) -> Result<(), NoRoom>;
 
-    fn read(c: &mut Cursor<'a>, before: Option<&Self>, base: Ticks) -> Result<Self, Malformed>;
+    fn read(c: &mut Cursor<'a>, before: Option<&Self>, base: Ticks) -> Result<Self, DecodeError>;
 }
 
 impl<'a, T: Element<'a>> Codec<'a, Vec<T>> for List {
@@ -274,7 +274,7 @@ impl<'a, T: Element<'a>> Codec<'a, Vec<T>> for List {
     }
 
     #[inline]
-    fn read(c: &mut Cursor<'a>, times: &mut Times) -> Result<Vec<T>, Malformed> {
+    fn read(c: &mut Cursor<'a>, times: &mut Times) -> Result<Vec<T>, DecodeError> {
         let count = c.count(T::MOST, T::LEAST)?;
         let mut list = Vec::new();
         for _ in 0..count {
@@ -313,7 +313,7 @@ pub(super) trait Body<'a>: Sized {
     fn put_body(&self, base: Ticks, out: &mut impl Sink) -> Result<(), NoRoom>;
 
     /// Reads the body of type `kind`. What follows the known fields stays unread.
-    fn read_body(kind: u64, c: &mut Cursor<'a>, base: Ticks) -> Result<Self, Malformed>;
+    fn read_body(kind: u64, c: &mut Cursor<'a>, base: Ticks) -> Result<Self, DecodeError>;
 
     /// Whether readers accept the body; the error names the limit that it breaks.
     fn check(&self) -> Result<(), &'static str>;

@@ -12,8 +12,8 @@ mod codec;
 #[cfg(test)]
 mod tests;
 
-use crate::Malformed;
-use crate::bytes::{Bounded, Cursor, NoRoom, Sink};
+use crate::DecodeError;
+use crate::bytes::{Cursor, LimitedBuffer, NoRoom, Sink};
 use alloc::vec::Vec;
 use codec::{Body, put_list};
 use stk_schema::Ticks;
@@ -23,7 +23,7 @@ use stk_schema::event::*;
 pub fn encode(event: &Event, base: Ticks) -> Vec<u8> {
     let mut out = Vec::new();
     // An unbounded sink never runs out of room.
-    let _ = put(event, base, &mut Bounded { buf: &mut out, limit: usize::MAX });
+    let _ = put(event, base, &mut LimitedBuffer { buf: &mut out, limit: usize::MAX });
     out
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn put(event: &Event, base: Ticks, out: &mut impl Sink) -> Result<(),
 /// Reads the body of an event of type `kind`; `base` is its block's first time. Types that this
 /// version does not know, and SLOT and SAMPLE, which mean nothing outside their block, come back as
 /// [`Event::Unknown`].
-pub fn decode(kind: u64, body: &[u8], base: Ticks) -> Result<Event<'_>, Malformed> {
+pub fn decode(kind: u64, body: &[u8], base: Ticks) -> Result<Event<'_>, DecodeError> {
     Event::read_body(kind, &mut Cursor::new(body), base)
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn put_index_event(
 
 /// An event's type, its body, and the body's offset in the payload.
 #[cfg(feature = "std")]
-pub(crate) type Stored<'a> = (u64, &'a [u8], usize);
+pub(crate) type RawEvent<'a> = (u64, &'a [u8], usize);
 
 /// Splits a payload into events.
 #[cfg(feature = "std")]
@@ -90,14 +90,14 @@ impl<'a> Split<'a> {
 
     /// The next event.
     #[inline]
-    pub(crate) fn next(&mut self) -> Result<Option<Stored<'a>>, Malformed> {
+    pub(crate) fn next(&mut self) -> Result<Option<RawEvent<'a>>, DecodeError> {
         if self.cursor.is_empty() {
             return Ok(None);
         }
         let kind = self.cursor.varint()?;
         let len = self.cursor.varint()?;
         let at = self.cursor.position();
-        let len = usize::try_from(len).map_err(|_| Malformed { at })?;
+        let len = usize::try_from(len).map_err(|_| DecodeError { at })?;
         Ok(Some((kind, self.cursor.take(len)?, at)))
     }
 }

@@ -12,10 +12,10 @@ mod supplement;
 
 pub use budget::ImageBudget;
 pub use open::{BlockRef, Damage, OpenError, Trace};
-pub use samples::{Decoded, Extra, Same, Sample, Samples};
+pub use samples::{Extra, Same, Sample, SampleStep, Samples};
 pub use supplement::Supplement;
 
-use crate::Malformed;
+use crate::DecodeError;
 use crate::event::{self, Split};
 use crate::header::{BlockHeader, CODEC_ZSTD};
 use stk_schema::event::Event;
@@ -75,7 +75,7 @@ pub enum BlockError {
 }
 
 impl BlockError {
-    pub(crate) fn event(header: &BlockHeader, malformed: Malformed) -> BlockError {
+    pub(crate) fn event(header: &BlockHeader, malformed: DecodeError) -> BlockError {
         BlockError::Event { seq: header.seq, at: malformed.at }
     }
 }
@@ -214,7 +214,7 @@ impl<'s> Iterator for Events<'s> {
         let next = match self.split.next() {
             Ok(None) => return None,
             Ok(Some((kind, body, at))) => event::decode(kind, body, self.header.first)
-                .map_err(|malformed| BlockError::event(&self.header, Malformed { at: at + malformed.at })),
+                .map_err(|malformed| BlockError::event(&self.header, DecodeError { at: at + malformed.at })),
             Err(malformed) => Err(BlockError::event(&self.header, malformed)),
         };
         self.failed = next.is_err();

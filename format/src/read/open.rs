@@ -269,8 +269,9 @@ impl<'a> Trace<'a> {
 
     /// Assembles the trace: finds sequence gaps, and for each block whether its META and STATE
     /// blocks are known.
-    fn assemble(data: &'a [u8], header: FileHeader, found: Found) -> Trace<'a> {
-        let Found { blocks: all, mut damage, truncated, index, end: recorded_len, supplement, .. } = found;
+    fn assemble(data: &'a [u8], header: FileHeader, found: HeaderScan) -> Trace<'a> {
+        let HeaderScan { blocks: all, mut damage, truncated, index, end: recorded_len, supplement, .. } =
+            found;
         let mut blocks = Vec::with_capacity(all.len());
         let mut samples: Vec<(u64, usize)> = Vec::new();
         let mut next = 0;
@@ -321,7 +322,7 @@ impl<'a> Trace<'a> {
 }
 
 /// The result of walking the headers.
-struct Found {
+struct HeaderScan {
     blocks: Vec<BlockRef>,
     damage: Vec<Damage>,
     truncated: bool,
@@ -335,7 +336,7 @@ struct Found {
 
 /// Walks the headers from `from` on, and those of a supplement. Ignores a supplement that is not
 /// whole.
-fn find_blocks(data: &[u8], from: usize, salt: u32) -> Found {
+fn find_blocks(data: &[u8], from: usize, salt: u32) -> HeaderScan {
     let mut found = walk(data, from, salt);
     let Some(at) = found.more else { return found };
     let range = at as u64..data.len() as u64;
@@ -354,10 +355,10 @@ fn find_blocks(data: &[u8], from: usize, salt: u32) -> Found {
 }
 
 /// Walks the headers of the recording itself from `from` on.
-fn walk(data: &[u8], from: usize, salt: u32) -> Found {
+fn walk(data: &[u8], from: usize, salt: u32) -> HeaderScan {
     let index = read_index(data, salt);
     let (blocks, damage, supplement) = (Vec::new(), Vec::new(), Supplement::None);
-    let mut found = Found { blocks, damage, truncated: false, index, end: from, more: None, supplement };
+    let mut found = HeaderScan { blocks, damage, truncated: false, index, end: from, more: None, supplement };
     let mut at = from;
     while at < data.len() {
         if let Some(header) = block_at(data, at, salt) {

@@ -2,7 +2,7 @@
 
 use super::BlockError;
 use super::budget::ImageBudget;
-use crate::Malformed;
+use crate::DecodeError;
 use crate::bytes::Cursor;
 use crate::event::{self, Split};
 use crate::header::BlockHeader;
@@ -16,10 +16,10 @@ use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet};
 
 /// One step of a SAMPLES block, in stored order.
 #[derive(Debug)]
-pub enum Decoded<'a> {
+pub enum SampleStep<'a> {
     /// A thread's registers and stack.
     Sample(Sample<'a>),
-    /// Passes that found a thread as in its last [`Decoded::Sample`] of this block.
+    /// Passes that found a thread as in its last [`SampleStep::Sample`] of this block.
     Same(Same),
     /// Passes that found a thread as in its last sample of an earlier block, which `block` names.
     Idle(Idle),
@@ -274,7 +274,7 @@ impl<'s> Samples<'s> {
     /// The next step, or `None` at the block's end. Its borrows are valid until the next call.
     /// After an error there are no further steps.
     #[allow(clippy::should_implement_trait)] // it lends, which Iterator cannot
-    pub fn next(&mut self) -> Result<Option<Decoded<'_>>, BlockError> {
+    pub fn next(&mut self) -> Result<Option<SampleStep<'_>>, BlockError> {
         if self.failed {
             return Ok(None);
         }
@@ -287,7 +287,7 @@ impl<'s> Samples<'s> {
                 self.failed = false;
                 return Ok(None);
             };
-            let within = move |malformed: Malformed| error(Malformed { at: at + malformed.at });
+            let within = move |malformed: DecodeError| error(DecodeError { at: at + malformed.at });
             match kind {
                 kind::SLOT => self.slot(body).map_err(within)?,
                 kind::SAMPLE => {
@@ -295,23 +295,23 @@ impl<'s> Samples<'s> {
                     // Reborrows `self` for the caller, because the slot holds the decoded sample.
                     self.failed = false;
                     return Ok(Some(match decoded {
-                        Step::Same(same) => Decoded::Same(same),
-                        Step::Sample(facts) => Decoded::Sample(self.view(facts)),
+                        Step::Same(same) => SampleStep::Same(same),
+                        Step::Sample(facts) => SampleStep::Sample(self.view(facts)),
                     }));
                 }
                 kind => {
                     let event = event::decode(kind, body, self.header.first).map_err(within)?;
                     self.failed = false;
                     return Ok(Some(match event {
-                        Event::Idle(idle) => Decoded::Idle(idle),
-                        other => Decoded::Other(other),
+                        Event::Idle(idle) => SampleStep::Idle(idle),
+                        other => SampleStep::Other(other),
                     }));
                 }
             }
         }
     }
 
-    fn slot(&mut self, body: &[u8]) -> Result<(), Malformed> {
+    fn slot(&mut self, body: &[u8]) -> Result<(), DecodeError> {
         let mut c = Cursor::new(body);
         let (slot, thread, set) = (c.varint()?, c.varint()?, c.varint()?);
         let set = RegisterSet::from_id(set).ok_or(c.malformed())?;
@@ -320,11 +320,12 @@ impl<'s> Samples<'s> {
 
     fn sample(&mut self, body: &'s [u8], at: usize) -> Result<Step<'s>, BlockError> {
         let header = self.header;
-        let within = move |malformed: Malformed| BlockError::Event { seq: header.seq, at: at + malformed.at };
+        let within =
+            move |malformed: DecodeError| BlockError::Event { seq: header.seq, at: at + malformed.at };
         let mut c = Cursor::new(body);
         let head = Head::read(&mut c).map_err(within)?;
         if head.slot >= self.slots.live as u64 {
-            return Err(within(Malformed { at: 0 }));
+            return Err(within(DecodeError { at: 0 }));
         }
         let slot = head.slot as usize;
         self.time = Ticks(self.time.0.wrapping_add(head.delta as u64));
@@ -385,7 +386,7 @@ impl<'s> Samples<'s> {
         }))
     }
 
-    /// The latest sample of a slot, for which a [`Decoded::Same`] or a later IDLE stands. The
+    /// The latest sample of a slot, for which a [`SampleStep::Same`] or a later IDLE stands. The
     /// fields that describe one moment (`time`, `state`, `cpu_delta`, `tag`, `extra`) do not hold
     /// that sample's values. `None` if the slot had no sample yet.
     pub fn last_sample(&self, slot: u32) -> Option<Sample<'_>> {
@@ -473,7 +474,7 @@ struct Head {
 }
 
 impl Head {
-    fn read(c: &mut Cursor) -> Result<Head, Malformed> {
+    fn read(c: &mut Cursor) -> Result<Head, DecodeError> {
         let (slot, delta, flags) = (c.varint()?, c.signed()?, c.varint()?);
         Ok(Head {
             slot,
@@ -505,7 +506,7 @@ impl Slots {
         head: &Head,
         c: &mut Cursor,
         word: usize,
-    ) -> Result<Shape, Malformed> {
+    ) -> Result<Shape, DecodeError> {
         let entry = &mut self.slots[slot];
         let keyframe = head.flags & flag::KEYFRAME != 0;
         if !keyframe && !entry.keyed {
@@ -572,7 +573,7 @@ impl Slots {
 
     /// Reads the runs and the changed words into the slot's image. Returns the lowest address from
     /// which on nothing changed since the slot's previous sample.
-    fn apply(&mut self, slot: usize, shape: &Shape, c: &mut Cursor, word: usize) -> Result<u64, Malformed> {
+    fn apply(&mut self, slot: usize, shape: &Shape, c: &mut Cursor, word: usize) -> Result<u64, DecodeError> {
         let captured = shape.captured;
         self.runs.clear();
         let mut at = 0;
@@ -625,7 +626,7 @@ fn entry_depth(entry: &Slot, shape: &Shape) -> usize {
 }
 
 /// Checks the address ranges at the cursor.
-fn extra<'s>(c: &mut Cursor<'s>, body: &'s [u8]) -> Result<Extra<'s>, Malformed> {
+fn extra<'s>(c: &mut Cursor<'s>, body: &'s [u8]) -> Result<Extra<'s>, DecodeError> {
     let left = c.count(limits::MAX_EXTRA_RANGES, 2)?;
     let start = c.position();
     for _ in 0..left {

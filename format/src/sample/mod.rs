@@ -20,8 +20,8 @@
 
 mod put;
 
-use crate::block::{BlockBuffer, Rejected};
-use crate::bytes::Bounded;
+use crate::block::{BlockBuffer, EncodeError};
+use crate::bytes::LimitedBuffer;
 use crate::header::BlockKind;
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
@@ -112,7 +112,7 @@ pub struct RawSample<'a> {
 
 /// How a sample was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Taken {
+pub enum SampleOutcome {
     /// It was written in full.
     Written,
     /// The thread was as in its last sample. The pass was counted; [`SampleEncoder::flush_idle`]
@@ -266,7 +266,7 @@ impl ThreadImage {
 }
 
 /// The previous sample, to which the next one is written as a difference.
-struct Against<'a> {
+struct PreviousSample<'a> {
     words: Words<'a>,
     keyframe: bool,
     /// Depth of the sample before, in words; 0 at a keyframe.
@@ -328,7 +328,7 @@ impl SampleEncoder {
         block: &mut BlockBuffer,
         image: &mut ThreadImage,
         raw: &RawSample,
-    ) -> Result<Taken, Rejected> {
+    ) -> Result<SampleOutcome, EncodeError> {
         let word = block.word();
         let captured = check(block, raw, word)?;
         let renewed = image.valid && image.epoch == self.epoch;
@@ -336,7 +336,7 @@ impl SampleEncoder {
         if renewed && plain && image.is_same(raw, captured, word) {
             self.count(block, image, raw.time, raw.state)?;
             image.cpu_now = raw.cpu.or(image.cpu_now);
-            return Ok(Taken::Unchanged);
+            return Ok(SampleOutcome::Unchanged);
         }
         self.flush_idle(block, image)?;
 
@@ -348,7 +348,7 @@ impl SampleEncoder {
         let anchor = if keyframe { anchor(raw, end, word) } else { image.anchor };
         let depth = (anchor - raw.stack_start) as usize / word;
         if depth * word > image.image.len() {
-            return Err(Rejected::ImageTooSmall { words: depth });
+            return Err(EncodeError::ImageTooSmall { words: depth });
         }
 
         let previous = if keyframe { 0 } else { image.depth };
@@ -382,28 +382,28 @@ impl SampleEncoder {
             extra: raw.extra,
         };
         let words = Words::Captured(&raw.stack[..captured * word]);
-        self.write(block, image, &extras, Against { words, keyframe, previous, old: &old })?;
-        Ok(Taken::Written)
+        self.write(block, image, &extras, PreviousSample { words, keyframe, previous, old: &old })?;
+        Ok(SampleOutcome::Written)
     }
 
     /// Takes a pass at `time` that knows, without looking, that the thread has not run since its
-    /// last sample. [`Rejected::NoSample`] if there is none: capture it.
+    /// last sample. [`EncodeError::NoSample`] if there is none: capture it.
     pub fn same(
         &mut self,
         block: &mut BlockBuffer,
         image: &mut ThreadImage,
         time: Ticks,
         state: RunState,
-    ) -> Result<Taken, Rejected> {
+    ) -> Result<SampleOutcome, EncodeError> {
         if block.kind != BlockKind::Samples {
-            return Err(Rejected::Invalid("not a SAMPLES block"));
+            return Err(EncodeError::Invalid("not a SAMPLES block"));
         }
         if !image.valid {
-            return Err(Rejected::NoSample);
+            return Err(EncodeError::NoSample);
         }
         if image.epoch == self.epoch {
             self.count(block, image, time, state)?;
-            return Ok(Taken::Unchanged);
+            return Ok(SampleOutcome::Unchanged);
         }
         // The last sample may no longer be cited, so write it again from the image.
         self.flush_idle(block, image)?;
@@ -411,15 +411,19 @@ impl SampleEncoder {
         image.forget_uncaptured(block.word());
         let extras = Extras { time, code: None, state, tag: None, context_reply: None, extra: &[] };
         let zero = [0; MAX_REGISTERS];
-        let against = Against { words: Words::Image, keyframe: true, previous: 0, old: &zero };
+        let against = PreviousSample { words: Words::Image, keyframe: true, previous: 0, old: &zero };
         self.write(block, image, &extras, against)?;
-        Ok(Taken::Written)
+        Ok(SampleOutcome::Written)
     }
 
     /// Writes the passes that were counted for this thread: one SAMPLE with the flag SAME, or one
     /// IDLE. Call it for every image before the block is cut, and before an image is given to
     /// another thread. The block has space reserved for it.
-    pub fn flush_idle(&mut self, block: &mut BlockBuffer, image: &mut ThreadImage) -> Result<(), Rejected> {
+    pub fn flush_idle(
+        &mut self,
+        block: &mut BlockBuffer,
+        image: &mut ThreadImage,
+    ) -> Result<(), EncodeError> {
         let Some(pending) = image.pending else { return Ok(()) };
         let reserved = pending.block == ordinal(block);
         let limit = if reserved { block.capacity() } else { block.limit() };
@@ -431,7 +435,7 @@ impl SampleEncoder {
         };
         if written.is_err() {
             block.buf.truncate(start);
-            return Err(Rejected::BlockFull);
+            return Err(EncodeError::BlockFull);
         }
         image.pending = None;
         if reserved {
@@ -450,7 +454,7 @@ impl SampleEncoder {
         image: &mut ThreadImage,
         time: Ticks,
         state: RunState,
-    ) -> Result<(), Rejected> {
+    ) -> Result<(), EncodeError> {
         if let Some(pending) = &mut image.pending
             && pending.state == state
             && pending.block == ordinal(block)
@@ -462,7 +466,7 @@ impl SampleEncoder {
         }
         self.flush_idle(block, image)?;
         if block.limit() < block.buf.len() + PENDING_MAX {
-            return Err(Rejected::BlockFull);
+            return Err(EncodeError::BlockFull);
         }
         image.pending = Some(Pending { ticks: 1, first: time, last: time, state, block: ordinal(block) });
         block.pending += 1;
@@ -475,28 +479,28 @@ impl SampleEncoder {
         block: &mut BlockBuffer,
         image: &mut ThreadImage,
         extras: &Extras,
-        against: Against,
-    ) -> Result<(), Rejected> {
+        against: PreviousSample,
+    ) -> Result<(), EncodeError> {
         let stack = (image.captured * block.word()) as u64;
         if u64::from(block.stack_bytes) + stack > limits::MAX_BLOCK_STACK {
-            return Err(Rejected::BlockFull);
+            return Err(EncodeError::BlockFull);
         }
         let has_slot = image.block == ordinal(block);
         let slot = if has_slot { image.slot } else { block.slots };
         if slot as usize >= limits::MAX_SLOTS {
-            return Err(Rejected::BlockFull);
+            return Err(EncodeError::BlockFull);
         }
         let start = block.buf.len();
         let written = (|| {
             if !has_slot {
                 let limit = block.limit();
-                put_slot(&mut Bounded { buf: &mut block.buf, limit }, slot, image)?;
+                put_slot(&mut LimitedBuffer { buf: &mut block.buf, limit }, slot, image)?;
             }
             put_sample(block, image, slot, extras, against)
         })();
         let Ok(code) = written else {
             block.buf.truncate(start);
-            return Err(Rejected::BlockFull);
+            return Err(EncodeError::BlockFull);
         };
         if let Some((at, len)) = code {
             block.remember_code(image.registers[IP], at, len);
@@ -522,26 +526,26 @@ fn ordinal(block: &BlockBuffer) -> u64 {
 }
 
 /// Checks a raw sample against the limits. Returns the number of words that it will hold.
-fn check(block: &BlockBuffer, raw: &RawSample, word: usize) -> Result<usize, Rejected> {
+fn check(block: &BlockBuffer, raw: &RawSample, word: usize) -> Result<usize, EncodeError> {
     if block.kind != BlockKind::Samples {
-        return Err(Rejected::Invalid("not a SAMPLES block"));
+        return Err(EncodeError::Invalid("not a SAMPLES block"));
     }
     if raw.registers.len() != raw.set.len() {
-        return Err(Rejected::Invalid("register count"));
+        return Err(EncodeError::Invalid("register count"));
     }
     let whole = |value: u64| value.is_multiple_of(word as u64);
     if !(whole(raw.stack.len() as u64) && whole(raw.stack_start) && whole(raw.stack_base)) {
-        return Err(Rejected::Invalid("stack not made of whole words"));
+        return Err(EncodeError::Invalid("stack not made of whole words"));
     }
     let end = raw.stack_start.checked_add(raw.stack.len() as u64);
     if end.is_none_or(|end| end > raw.stack_base && raw.stack_base != 0) {
-        return Err(Rejected::Invalid("stack beyond its base"));
+        return Err(EncodeError::Invalid("stack beyond its base"));
     }
     if raw.code.is_some_and(|code| code.len() > limits::MAX_CODE_BYTES) {
-        return Err(Rejected::Invalid("too many code bytes"));
+        return Err(EncodeError::Invalid("too many code bytes"));
     }
     if raw.extra.len() > limits::MAX_EXTRA_RANGES {
-        return Err(Rejected::Invalid("too many address ranges"));
+        return Err(EncodeError::Invalid("too many address ranges"));
     }
     Ok((raw.stack.len() / word).min(limits::MAX_SAMPLE_WORDS))
 }

@@ -2,14 +2,14 @@
 //! `format/SPEC.md` draws them. The functions append bytes to the block. If there is no room, the
 //! caller must cut off the partly written event.
 
-use super::{Against, Extras, Pending, ThreadImage, Words, flag};
+use super::{Extras, Pending, PreviousSample, ThreadImage, Words, flag};
 use crate::block::BlockBuffer;
-use crate::bytes::{Bounded, Counter, Cursor, NoRoom, Sink, leb128};
+use crate::bytes::{Counter, Cursor, LimitedBuffer, NoRoom, Sink, leb128};
 use stk_schema::event::{Event, Idle, kind};
 use stk_schema::registers::{IP, MAX_REGISTERS};
 
 /// Writes a SLOT event. From then on `slot` stands for the thread.
-pub(super) fn put_slot(out: &mut Bounded, slot: u32, image: &ThreadImage) -> Result<(), NoRoom> {
+pub(super) fn put_slot(out: &mut LimitedBuffer, slot: u32, image: &ThreadImage) -> Result<(), NoRoom> {
     let body = |out: &mut dyn FnMut(u64) -> Result<(), NoRoom>| {
         out(u64::from(slot))?;
         out(image.thread)?;
@@ -29,7 +29,7 @@ pub(super) fn put_sample(
     image: &mut ThreadImage,
     slot: u32,
     extras: &Extras,
-    against: Against,
+    against: PreviousSample,
 ) -> Result<Option<(usize, usize)>, NoRoom> {
     let (word, limit) = (block.word(), block.limit());
     let keyframe = against.keyframe;
@@ -53,7 +53,7 @@ pub(super) fn put_sample(
         }
     }
     let delta = extras.time.0.wrapping_sub(block.sample_time.0) as i64;
-    let mut out = Bounded { buf: &mut block.buf, limit };
+    let mut out = LimitedBuffer { buf: &mut block.buf, limit };
     let body = open(&mut out)?;
     out.varint(u64::from(slot))?;
     out.signed(delta)?;
@@ -96,7 +96,7 @@ pub(super) fn put_sample(
 
 /// The mask of changed registers and their values.
 fn put_registers(
-    out: &mut Bounded,
+    out: &mut LimitedBuffer,
     image: &ThreadImage,
     old: &[u64; MAX_REGISTERS],
     word: usize,
@@ -115,7 +115,12 @@ fn put_registers(
 }
 
 /// Run lengths, then the changed words; brings the image up to date.
-fn put_stack(out: &mut Bounded, image: &mut ThreadImage, words: Words, word: usize) -> Result<(), NoRoom> {
+fn put_stack(
+    out: &mut LimitedBuffer,
+    image: &mut ThreadImage,
+    words: Words,
+    word: usize,
+) -> Result<(), NoRoom> {
     let range = image.last_stack(word);
     let runs = out.buf.len();
     match (words, word) {
@@ -150,7 +155,7 @@ fn put_stack(out: &mut Bounded, image: &mut ThreadImage, words: Words, word: usi
 }
 
 /// Alternating run lengths (changed, same) of `now` against `before`, in words of `W` bytes.
-fn put_runs<const W: usize>(out: &mut Bounded, now: &[u8], before: &[u8]) -> Result<(), NoRoom> {
+fn put_runs<const W: usize>(out: &mut LimitedBuffer, now: &[u8], before: &[u8]) -> Result<(), NoRoom> {
     let len = now.len().min(before.len());
     let (now, before) = (&now[..len], &before[..len]);
     let mut at = 0;
@@ -180,7 +185,7 @@ fn put_runs<const W: usize>(out: &mut Bounded, now: &[u8], before: &[u8]) -> Res
 }
 
 /// As [`put_runs`] against an image that is all zero.
-fn put_zero_runs(out: &mut Bounded, now: &[u8], word: usize) -> Result<(), NoRoom> {
+fn put_zero_runs(out: &mut LimitedBuffer, now: &[u8], word: usize) -> Result<(), NoRoom> {
     let zero = |at: usize| now[at..at + word].iter().all(|&byte| byte == 0);
     let mut at = 0;
     while at < now.len() {
@@ -211,7 +216,7 @@ pub(super) fn put_same(
         flags |= flag::CPU;
     }
     let delta = p.first.0.wrapping_sub(block.sample_time.0) as i64;
-    let mut out = Bounded { buf: &mut block.buf, limit };
+    let mut out = LimitedBuffer { buf: &mut block.buf, limit };
     let body = open(&mut out)?;
     out.varint(u64::from(image.slot))?;
     out.signed(delta)?;
@@ -243,7 +248,7 @@ pub(super) fn put_idle(
         state: p.state,
     };
     let base = block.first;
-    crate::event::put(&Event::Idle(idle), base, &mut Bounded { buf: &mut block.buf, limit })
+    crate::event::put(&Event::Idle(idle), base, &mut LimitedBuffer { buf: &mut block.buf, limit })
 }
 
 /// CPU time since this thread's last event, if it is known and not zero.
@@ -259,7 +264,7 @@ const LEAST_SAME: usize = 3;
 const LENGTH_GAP: usize = 4;
 
 /// Starts a SAMPLE event; returns the offset of its body.
-fn open(out: &mut Bounded) -> Result<usize, NoRoom> {
+fn open(out: &mut LimitedBuffer) -> Result<usize, NoRoom> {
     out.varint(kind::SAMPLE)?;
     out.put(&[0; LENGTH_GAP])?;
     Ok(out.buf.len())
@@ -267,7 +272,7 @@ fn open(out: &mut Bounded) -> Result<usize, NoRoom> {
 
 /// Writes the length of the event whose body starts at `body`; returns how many bytes the body
 /// moved down.
-fn close(out: &mut Bounded, body: usize) -> usize {
+fn close(out: &mut LimitedBuffer, body: usize) -> usize {
     let (length, used) = leb128((out.buf.len() - body) as u64);
     let at = body - LENGTH_GAP;
     out.buf[at..at + used].copy_from_slice(&length[..used]);

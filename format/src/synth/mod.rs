@@ -21,7 +21,7 @@ pub use mutate::{Choices, mutate};
 pub use parts::{Parts, StoredBlock, StoredEvent};
 pub use random::Random;
 
-use crate::block::{BlockBuffer, Rejected};
+use crate::block::{BlockBuffer, EncodeError};
 use crate::header::{BlockKind, CpuUnit, FileHeader};
 use crate::sample::{RawSample, SampleEncoder, ThreadImage};
 use crate::writer::TraceWriter;
@@ -222,11 +222,11 @@ impl TraceBuilder {
                     self.threads.insert(raw.thread, thread);
                     return;
                 }
-                Err(Rejected::BlockFull) => {
+                Err(EncodeError::BlockFull) => {
                     self.flush(&mut thread.image);
                     self.cut();
                 }
-                Err(Rejected::ImageTooSmall { words }) => {
+                Err(EncodeError::ImageTooSmall { words }) => {
                     thread.image.reserve(words, word).expect("memory for an image");
                 }
                 Err(error) => panic!("{error}"),
@@ -248,7 +248,7 @@ impl TraceBuilder {
                     self.threads.insert(thread, entry);
                     return;
                 }
-                Err(Rejected::BlockFull) => {
+                Err(EncodeError::BlockFull) => {
                     self.flush(&mut entry.image);
                     self.cut();
                 }

@@ -31,12 +31,12 @@ pub struct StoredBlock {
     /// How many times it is written, under consecutive sequence numbers.
     pub times: u32,
     /// Replaces its events: see [`StoredBlock::seal`].
-    sealed: Option<Sealed>,
+    sealed: Option<StoredEvents>,
 }
 
 /// Events as a block stores them.
 #[derive(Clone, Debug)]
-struct Sealed {
+struct StoredEvents {
     stored: Vec<u8>,
     raw_len: u32,
     events: u32,
@@ -158,13 +158,13 @@ impl StoredBlock {
         self.events = Vec::new();
     }
 
-    fn stored(&self) -> Sealed {
+    fn stored(&self) -> StoredEvents {
         let raw = self.raw();
-        Sealed { stored: compressed(&raw), raw_len: raw.len() as u32, events: self.events.len() as u32 }
+        StoredEvents { stored: compressed(&raw), raw_len: raw.len() as u32, events: self.events.len() as u32 }
     }
 
     fn write(&self, salt: u32, file: &mut Vec<u8>) {
-        let Sealed { stored, raw_len, events } = self.sealed.clone().unwrap_or_else(|| self.stored());
+        let StoredEvents { stored, raw_len, events } = self.sealed.clone().unwrap_or_else(|| self.stored());
         let header = BlockHeader {
             salt,
             stored_len: stored.len() as u32,

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use std::collections::HashMap;
 use stk_format::{
-    BlockBuffer, BlockKind, Decoded, FileHeader, RawSample, Rejected, SampleEncoder, Scratch, ThreadImage,
-    Trace, TraceWriter,
+    BlockBuffer, BlockKind, EncodeError, FileHeader, RawSample, SampleEncoder, SampleStep, Scratch,
+    ThreadImage, Trace, TraceWriter,
 };
 use stk_schema::event::{Clock, End, Event, RunState};
 use stk_schema::registers::RegisterSet;
@@ -132,11 +132,11 @@ pub(crate) fn play(ops: &[Op], capacity: usize) -> Played {
                             passes.entry(entry.id).or_default().push(seen);
                             break;
                         }
-                        Err(Rejected::NoSample) => break,
-                        Err(Rejected::BlockFull) if attempt == 0 => {
+                        Err(EncodeError::NoSample) => break,
+                        Err(EncodeError::BlockFull) if attempt == 0 => {
                             cut(&mut encoder, &mut block, &mut writer, &mut live, now);
                         }
-                        Err(Rejected::BlockFull) => break,
+                        Err(EncodeError::BlockFull) => break,
                         Err(error) => panic!("{error}"),
                     }
                 }
@@ -237,10 +237,10 @@ fn capture(
     loop {
         match encoder.sample(block, &mut live[thread].image, &raw) {
             Ok(_) => break,
-            Err(Rejected::ImageTooSmall { words }) => live[thread].image.reserve(words, 8).unwrap(),
+            Err(EncodeError::ImageTooSmall { words }) => live[thread].image.reserve(words, 8).unwrap(),
             // Dropped: the reader must not see it.
-            Err(Rejected::BlockFull) if cuts == 1 => return,
-            Err(Rejected::BlockFull) => {
+            Err(EncodeError::BlockFull) if cuts == 1 => return,
+            Err(EncodeError::BlockFull) => {
                 cut(encoder, block, writer, live, now);
                 cuts += 1;
             }
@@ -286,7 +286,7 @@ pub(crate) fn read_back(played: &Played, cpu: bool) -> Result<(), TestCaseError>
         let mut samples = trace.samples(block, &mut scratch).unwrap();
         while let Some(decoded) = samples.next().map_err(|error| TestCaseError::fail(error.to_string()))? {
             match decoded {
-                Decoded::Sample(s) => {
+                SampleStep::Sample(s) => {
                     let expected = left.get_mut(&s.thread).and_then(Iterator::next).expect("no more passes");
                     *cpu_sum.entry(s.thread).or_default() += s.cpu_delta.unwrap_or(0);
                     let seen = Seen {
@@ -312,21 +312,21 @@ pub(crate) fn read_back(played: &Played, cpu: bool) -> Result<(), TestCaseError>
                     stack_bytes += seen.stack.len();
                     last.insert(s.thread, (seen, ordinal));
                 }
-                Decoded::Same(s) => {
+                SampleStep::Same(s) => {
                     *cpu_sum.entry(s.thread).or_default() += s.cpu_delta.unwrap_or(0);
                     let (stack, block) = &last[&s.thread];
                     prop_assert_eq!(*block, ordinal);
                     take(left.get_mut(&s.thread).unwrap(), stack, (s.first.0, s.last.0, s.ticks), s.state)?;
                     count += s.ticks;
                 }
-                Decoded::Idle(i) => {
+                SampleStep::Idle(i) => {
                     let (stack, block) = &last[&i.thread];
                     prop_assert_eq!(*block, i.block);
                     prop_assert!(i.block < ordinal);
                     take(left.get_mut(&i.thread).unwrap(), stack, (i.first.0, i.last.0, i.ticks), i.state)?;
                     count += i.ticks;
                 }
-                Decoded::Other(event) => prop_assert!(false, "{:?}", event),
+                SampleStep::Other(event) => prop_assert!(false, "{:?}", event),
             }
         }
         prop_assert_eq!(

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use stk_format::synth::{TraceBuilder, damage};
 use stk_format::{
-    BLOCK_HEADER_LEN, BlockKind, Damage, Decoded, FILE_HEADER_LEN, OpenError, Scratch, TAIL_LEN, Trace,
+    BLOCK_HEADER_LEN, BlockKind, Damage, FILE_HEADER_LEN, OpenError, SampleStep, Scratch, TAIL_LEN, Trace,
 };
 use stk_schema::event::RunState;
 use stk_schema::{Arch, Ticks};
@@ -168,7 +168,7 @@ fn an_idle_span_whose_block_is_lost_finds_no_block() {
     for block in trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples) {
         let mut samples = trace.samples(block, &mut scratch).unwrap();
         while let Some(decoded) = samples.next().unwrap() {
-            if let Decoded::Idle(idle) = decoded {
+            if let SampleStep::Idle(idle) = decoded {
                 citing += usize::from(idle.block == ordinal);
             }
         }

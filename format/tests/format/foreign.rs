@@ -1,8 +1,8 @@
 //! Samples of foreign stacks: those outside of the thread's own, whose base is not known.
 
 use stk_format::{
-    BlockBuffer, CpuUnit, Decoded, FileHeader, RawSample, SampleEncoder, Scratch, Sealer, Taken, ThreadImage,
-    Trace, sealed_bound,
+    BlockBuffer, CpuUnit, FileHeader, RawSample, SampleEncoder, SampleOutcome, SampleStep, Scratch, Sealer,
+    ThreadImage, Trace, sealed_bound,
 };
 use stk_schema::event::RunState;
 use stk_schema::registers::RegisterSet;
@@ -38,12 +38,15 @@ fn written_and_read(stacks: &[Stack]) -> Vec<(u64, u64, Vec<u64>, bool)> {
             context_reply: None,
             extra: &[],
         };
-        assert_eq!(encoder.sample(&mut block, &mut image, &raw), Ok(Taken::Written));
+        assert_eq!(encoder.sample(&mut block, &mut image, &raw), Ok(SampleOutcome::Written));
     }
     // Write the last sample again, from the writer's image alone.
     encoder.renew_keyframes();
     let time = stacks.len() as u64 + 1;
-    assert_eq!(encoder.same(&mut block, &mut image, Ticks(time), RunState::Waiting), Ok(Taken::Written));
+    assert_eq!(
+        encoder.same(&mut block, &mut image, Ticks(time), RunState::Waiting),
+        Ok(SampleOutcome::Written)
+    );
 
     let mut file = header.encode().to_vec();
     let mut out = vec![0; sealed_bound(block.len())];
@@ -53,7 +56,7 @@ fn written_and_read(stacks: &[Stack]) -> Vec<(u64, u64, Vec<u64>, bool)> {
     let mut samples = trace.samples(&trace.blocks()[0], &mut scratch).unwrap();
     let mut seen = Vec::new();
     while let Some(decoded) = samples.next().unwrap() {
-        let Decoded::Sample(sample) = decoded else { panic!("{decoded:?}") };
+        let SampleStep::Sample(sample) = decoded else { panic!("{decoded:?}") };
         let words = sample.stack.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
         let (slot, fact) = (sample.slot, (sample.stack_base, sample.stack_start, words, sample.truncated));
         let last = samples.last_sample(slot).unwrap();

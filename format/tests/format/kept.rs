@@ -2,7 +2,7 @@
 
 use crate::kept_list::{BLOB, beside_samples, blob_hash, blocks, registers};
 use stk_format::blob::Assembly;
-use stk_format::{BlockKind, CpuUnit, Decoded, HEADER_KEY, Scratch, Trace};
+use stk_format::{BlockKind, CpuUnit, HEADER_KEY, SampleStep, Scratch, Trace};
 use stk_schema::event::*;
 use stk_schema::{Arch, Os, Ticks};
 
@@ -75,7 +75,7 @@ fn version_1_samples() {
     let mut blocks = trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples);
 
     let mut samples = trace.samples(blocks.next().unwrap(), &mut scratch).unwrap();
-    let Some(Decoded::Sample(s)) = samples.next().unwrap() else { panic!() };
+    let Some(SampleStep::Sample(s)) = samples.next().unwrap() else { panic!() };
     assert_eq!(
         (s.thread, s.time.0, s.registers, s.stack),
         (5, 201, &registers[..], &words(&[1, 2, 3, 4])[..])
@@ -86,9 +86,9 @@ fn version_1_samples() {
         (Some(&[0x48, 0x89, 0xc3][..]), None, RunState::Running)
     );
     assert_eq!((s.tag, s.tables_pending, s.context_reply, s.truncated), (None, false, None, false));
-    let Some(Decoded::Same(s)) = samples.next().unwrap() else { panic!() };
+    let Some(SampleStep::Same(s)) = samples.next().unwrap() else { panic!() };
     assert_eq!((s.thread, s.first.0, s.last.0, s.ticks, s.state), (5, 202, 203, 2, RunState::Waiting));
-    let Some(Decoded::Sample(s)) = samples.next().unwrap() else { panic!() };
+    let Some(SampleStep::Sample(s)) = samples.next().unwrap() else { panic!() };
     assert_eq!(
         (s.thread, s.time.0, s.registers, s.stack),
         (5, 204, &registers[..], &words(&[1, 9, 3, 4])[..])
@@ -101,16 +101,16 @@ fn version_1_samples() {
 
     let mut samples = trace.samples(blocks.next().unwrap(), &mut scratch).unwrap();
     for event in beside_samples() {
-        let Some(Decoded::Other(found)) = samples.next().unwrap() else { panic!() };
+        let Some(SampleStep::Other(found)) = samples.next().unwrap() else { panic!() };
         assert_eq!(found, event);
     }
-    let Some(Decoded::Idle(idle)) = samples.next().unwrap() else { panic!() };
+    let Some(SampleStep::Idle(idle)) = samples.next().unwrap() else { panic!() };
     let waiting = RunState::Waiting;
     assert_eq!(
         idle,
         Idle { thread: 5, ticks: 1, first: Ticks(209), last: Ticks(209), block: 0, state: waiting }
     );
-    let Some(Decoded::Sample(s)) = samples.next().unwrap() else { panic!() };
+    let Some(SampleStep::Sample(s)) = samples.next().unwrap() else { panic!() };
     assert_eq!((s.time.0, s.stack, s.truncated), (220, &words(&[1, 9])[..], true));
     assert_eq!((s.stack_start, s.stack_base), (0x1f_ffe0, 0x20_0000));
     assert!(samples.next().unwrap().is_none());

@@ -1,7 +1,7 @@
 //! Samples that a writer takes come back from a reader.
 
 use stk_format::synth::TraceBuilder;
-use stk_format::{BlockKind, Decoded, Scratch, Trace};
+use stk_format::{BlockKind, SampleStep, Scratch, Trace};
 use stk_schema::Arch;
 use stk_schema::event::RunState;
 
@@ -38,7 +38,7 @@ fn samples_come_back_with_their_words_and_unchanged_tails() {
         let mut samples = trace.samples(block, &mut scratch).unwrap();
         while let Some(decoded) = samples.next().unwrap() {
             match decoded {
-                Decoded::Sample(s) => {
+                SampleStep::Sample(s) => {
                     let words: Vec<u64> =
                         s.stack.chunks(8).map(|w| u64::from_le_bytes(w.try_into().unwrap())).collect();
                     let start = s.stack_start;
@@ -51,8 +51,8 @@ fn samples_come_back_with_their_words_and_unchanged_tails() {
                     }
                     read.push((s.thread, s.time.0, s.registers[..2].to_vec(), start, words));
                 }
-                Decoded::Same(s) => same.push((s.thread, s.first.0, s.last.0, s.ticks, s.state)),
-                Decoded::Idle(i) => idle.push((i.thread, i.first.0, i.last.0, i.ticks, i.block)),
+                SampleStep::Same(s) => same.push((s.thread, s.first.0, s.last.0, s.ticks, s.state)),
+                SampleStep::Idle(i) => idle.push((i.thread, i.first.0, i.last.0, i.ticks, i.block)),
                 other => panic!("{other:?}"),
             }
         }
@@ -87,7 +87,7 @@ fn stacks_of_32_bit_words_come_back() {
     let mut read = Vec::new();
     for block in trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples) {
         let mut samples = trace.samples(block, &mut scratch).unwrap();
-        while let Some(Decoded::Sample(s)) = samples.next().unwrap() {
+        while let Some(SampleStep::Sample(s)) = samples.next().unwrap() {
             assert_eq!(s.registers[1], s.stack_start);
             read.push((s.registers[0], s.stack_start, s.stack.to_vec()));
         }

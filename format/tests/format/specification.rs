@@ -2,8 +2,8 @@
 
 use stk_format::synth::TraceBuilder;
 use stk_format::{
-    BLOCK_HEADER_LEN, BlockBuffer, BlockKind, CpuUnit, Decoded, FILE_HEADER_LEN, FileHeader, HeaderError,
-    RawSample, SampleEncoder, Scratch, Sealer, TAIL_LEN, ThreadImage, Trace, sealed_bound,
+    BLOCK_HEADER_LEN, BlockBuffer, BlockKind, CpuUnit, FILE_HEADER_LEN, FileHeader, HeaderError, RawSample,
+    SampleEncoder, SampleStep, Scratch, Sealer, TAIL_LEN, ThreadImage, Trace, sealed_bound,
 };
 use stk_schema::event::{Event, RunState};
 use stk_schema::registers::RegisterSet;
@@ -68,7 +68,7 @@ fn the_example_of_the_specification_is_written_and_read() {
     let mut samples = trace.samples(&trace.blocks()[0], &mut scratch).unwrap();
     let mut seen = Vec::new();
     while let Some(decoded) = samples.next().unwrap() {
-        let Decoded::Sample(s) = decoded else { panic!("{decoded:?}") };
+        let SampleStep::Sample(s) = decoded else { panic!("{decoded:?}") };
         seen.push((s.thread, s.time.0, s.registers[0], s.registers[1], s.stack_start, s.stack[0], s.state));
     }
     assert_eq!(

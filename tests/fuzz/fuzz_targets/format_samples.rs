@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use stk_format::synth::damage::forged;
-use stk_format::{Decoded, FileHeader, Scratch, Trace};
+use stk_format::{SampleStep, FileHeader, Scratch, Trace};
 use stk_schema::{Arch, Os};
 
 fuzz_target!(|data: &[u8]| {
@@ -16,7 +16,7 @@ fuzz_target!(|data: &[u8]| {
     let mut scratch = Scratch::new();
     let Ok(mut samples) = trace.samples(&trace.blocks()[0], &mut scratch) else { return };
     while let Ok(Some(step)) = samples.next() {
-        if let Decoded::Sample(sample) = step {
+        if let SampleStep::Sample(sample) = step {
             let end = sample.stack_start + sample.stack.len() as u64;
             assert!(end <= sample.stack_base);
             assert!((sample.stack_start..=end).contains(&sample.unchanged_from));

@@ -4,7 +4,7 @@ use crate::recorded::Recorded;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
-use stk_format::{BlockKind, Decoded, Scratch, Trace};
+use stk_format::{BlockKind, SampleStep, Scratch, Trace};
 use stk_schema::Ticks;
 use stk_schema::event::Event;
 use stk_schema::registers::IP;
@@ -70,10 +70,10 @@ pub fn read(path: &Path) -> Result<Samples> {
         let mut samples = trace.samples(block, &mut scratch)?;
         while let Some(decoded) = samples.next()? {
             let (thread, ip, ticks, time) = match decoded {
-                Decoded::Sample(sample) => (sample.thread, Some(sample.registers[IP]), 1, sample.time),
-                Decoded::Same(same) => (same.thread, None, same.ticks, same.last),
-                Decoded::Idle(idle) => (idle.thread, None, idle.ticks, idle.last),
-                Decoded::Other(_) => continue,
+                SampleStep::Sample(sample) => (sample.thread, Some(sample.registers[IP]), 1, sample.time),
+                SampleStep::Same(same) => (same.thread, None, same.ticks, same.last),
+                SampleStep::Idle(idle) => (idle.thread, None, idle.ticks, idle.last),
+                SampleStep::Other(_) => continue,
             };
             (first, last) = (first.min(time), last.max(time));
             let ips = &mut threads.entry(thread).or_default().ips;

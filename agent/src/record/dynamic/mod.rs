@@ -15,7 +15,7 @@
 //! locks. So no lookup runs while a thread is suspended, and the sampler itself never does one: it
 //! only fills a bounded queue.
 //!
-//! **Other parts of the agent** that need to know of new dynamic code read [`News`]: how many
+//! **Other parts of the agent** that need to know of new dynamic code read [`CodeActivity`]: how many
 //! regions were added so far, and when the last one was. The runtimes thread asks a runtime for
 //! names once there are addresses without one. For a runtime that must be asked for each address,
 //! [`Shared::wants`] holds the addresses themselves.
@@ -57,7 +57,7 @@ pub(crate) struct Sighting {
 
 /// Recorded code that may need a name that its own runtime does not give.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Want {
+pub(crate) struct UnnamedCode {
     /// An address inside the code.
     pub address: u64,
     /// First address of the code that the name certainly covers: the function in the system's
@@ -69,7 +69,7 @@ pub(crate) struct Want {
 
 /// How much dynamic code was recorded so far. The threads that ask runtimes for names read it.
 #[derive(Debug, Default)]
-pub(crate) struct News {
+pub(crate) struct CodeActivity {
     /// Regions added that have unwind data.
     pub functions: AtomicU64,
     /// Regions added without unwind data.
@@ -78,7 +78,7 @@ pub(crate) struct News {
     pub last: AtomicU64,
 }
 
-impl News {
+impl CodeActivity {
     /// Regions added so far.
     pub(crate) fn added(&self) -> u64 {
         self.functions.load(Ordering::Relaxed) + self.stubs.load(Ordering::Relaxed)
@@ -117,9 +117,9 @@ pub(crate) struct Shared {
     /// Code in mapped images, which the tables thread compares with the modules that it knows.
     pub images: Queue<Sighting>,
     /// Addresses to name. When the queue is full, new ones are dropped and counted in `unasked`.
-    pub wants: Queue<Want>,
+    pub wants: Queue<UnnamedCode>,
     /// For the threads that need to know of new code.
-    pub news: News,
+    pub news: CodeActivity,
     /// Counters that the trace stores.
     pub costs: Costs,
 }
@@ -131,7 +131,7 @@ impl Shared {
             sightings: Queue::new(WAITING),
             images: Queue::new(IMAGES),
             wants: Queue::new(NAMELESS),
-            news: News::default(),
+            news: CodeActivity::default(),
             costs: Costs::default(),
         })
     }

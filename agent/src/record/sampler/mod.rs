@@ -20,7 +20,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-use stk_format::{BlockBuffer, RawSample, Rejected, SampleEncoder, Taken, ThreadImage};
+use stk_format::{BlockBuffer, EncodeError, RawSample, SampleEncoder, SampleOutcome, ThreadImage};
 use stk_schema::Ticks;
 use stk_schema::event::{CheckWalk, DropReason, Event, ManagedThread, Memory, RunState};
 use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet, SP};
@@ -67,15 +67,15 @@ impl<T> ThreadEntry<T> {
 }
 
 /// Why a sample that the encoder refused is lost.
-fn refusal(error: &Rejected) -> DropReason {
+fn refusal(error: &EncodeError) -> DropReason {
     match error {
-        Rejected::ImageTooSmall { .. } => DropReason::TableFull,
+        EncodeError::ImageTooSmall { .. } => DropReason::TableFull,
         _ => DropReason::NotStorable,
     }
 }
 
 /// The parts that a sampler shares with other threads.
-pub(crate) struct Wiring<T> {
+pub(crate) struct SamplerLinks<T> {
     pub lane: Arc<Lane>,
     pub counters: Arc<Counters>,
     pub signals: &'static Signals,
@@ -86,7 +86,7 @@ pub(crate) struct Wiring<T> {
 /// The state of the sampler thread.
 pub(crate) struct Sampler<T: Target> {
     target: T,
-    wiring: Wiring<T::Thread>,
+    wiring: SamplerLinks<T::Thread>,
     set: RegisterSet,
     word: usize,
     ticks_per_ms: u64,
@@ -113,7 +113,7 @@ impl<T: Target> Sampler<T> {
     /// A sampler that captures up to `max_stack` bytes per sample.
     pub(crate) fn new(
         target: T,
-        wiring: Wiring<T::Thread>,
+        wiring: SamplerLinks<T::Thread>,
         set: RegisterSet,
         word: usize,
         ticks_per_second: u64,
@@ -220,7 +220,7 @@ impl<T: Target> Sampler<T> {
                     self.wiring.counters.samples.fetch_add(1, Ordering::Relaxed);
                     return true;
                 }
-                Err(Rejected::BlockFull) => self.cut(),
+                Err(EncodeError::BlockFull) => self.cut(),
                 Err(_) => break,
             }
         }
@@ -271,15 +271,15 @@ impl<T: Target> Sampler<T> {
             match self.encoder.sample(block, &mut entry.image, &raw) {
                 Ok(taken) => {
                     self.wiring.counters.samples.fetch_add(1, Ordering::Relaxed);
-                    if taken == Taken::Written && triggered.is_none() {
+                    if taken == SampleOutcome::Written && triggered.is_none() {
                         let thread = entry.instance;
                         self.store_walk(thread);
                         self.store_managed(thread);
                     }
                     return true;
                 }
-                Err(Rejected::BlockFull) => self.cut(),
-                Err(Rejected::ImageTooSmall { words }) if entry.grow(words, self.word) => {}
+                Err(EncodeError::BlockFull) => self.cut(),
+                Err(EncodeError::ImageTooSmall { words }) if entry.grow(words, self.word) => {}
                 Err(error) => {
                     reason = refusal(&error);
                     break;

@@ -15,11 +15,12 @@ use crate::record::journal::{self, Contents, Journal, Pace, TableStore};
 use crate::record::modules::Events as _;
 use crate::record::queue::Queue;
 use crate::record::sampler::{
-    Acceptance, Capture, Outcome, Sampler, SuspensionCost, Target, ThreadCommand, TriggeredSample, Wiring,
+    Acceptance, Capture, Outcome, Sampler, SamplerLinks, SuspensionCost, Target, ThreadCommand,
+    TriggeredSample,
 };
 use crate::record::shared::{Counters, Lane, Signals};
 use crate::record::writer::{Output, WriteError, Writer};
-use stk_format::{BlockBuffer, BlockKind, Decoded, FileHeader, Scratch, Trace, blob};
+use stk_format::{BlockBuffer, BlockKind, FileHeader, SampleStep, Scratch, Trace, blob};
 use stk_schema::event::{CheckWalk, DropReason, End, EndReason, Event, Metadata, RunState, TableKind};
 use stk_schema::identity::ContentHash;
 use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet, SP};
@@ -190,8 +191,12 @@ impl Rig {
         let counters = Arc::new(Counters::default());
         let signals: &'static Signals = Box::leak(Box::default());
         let commands = Arc::new(Queue::new(512));
-        let wiring =
-            Wiring { lane: lane.clone(), counters: counters.clone(), signals, commands: commands.clone() };
+        let wiring = SamplerLinks {
+            lane: lane.clone(),
+            counters: counters.clone(),
+            signals,
+            commands: commands.clone(),
+        };
         let sampler = Sampler::new(Fake(world.clone()), wiring, RegisterSet::X64, 8, FREQUENCY, MAX_STACK);
         let writer = Writer::new(&header, 4 << 20, Memory::default()).unwrap();
         Rig { world, sampler, lane, counters, signals, commands, writer, header }
@@ -290,7 +295,7 @@ fn read(file: &[u8]) -> Vec<(u64, StoredSample)> {
         let mut samples = trace.samples(block, &mut scratch).unwrap();
         while let Some(decoded) = samples.next().unwrap() {
             let one = match decoded {
-                Decoded::Sample(sample) => StoredSample::Sample {
+                SampleStep::Sample(sample) => StoredSample::Sample {
                     thread: sample.thread,
                     time: sample.time.0,
                     ip: sample.registers[IP],
@@ -299,11 +304,11 @@ fn read(file: &[u8]) -> Vec<(u64, StoredSample)> {
                     state: sample.state,
                     tag: sample.tag,
                 },
-                Decoded::Same(same) => StoredSample::Same { thread: same.thread, ticks: same.ticks },
-                Decoded::Idle(idle) => {
+                SampleStep::Same(same) => StoredSample::Same { thread: same.thread, ticks: same.ticks },
+                SampleStep::Idle(idle) => {
                     StoredSample::Idle { thread: idle.thread, ticks: idle.ticks, block: idle.block }
                 }
-                Decoded::Other(other) => panic!("{other:?}"),
+                SampleStep::Other(other) => panic!("{other:?}"),
             };
             found.push((ordinal, one));
         }
@@ -355,8 +360,8 @@ fn a_sample_is_followed_by_its_walk_and_an_unchanged_pass_by_none() {
         let mut samples = trace.samples(block, &mut scratch).unwrap();
         while let Some(decoded) = samples.next().unwrap() {
             match decoded {
-                Decoded::Sample(sample) => last = Some((sample.thread, sample.time, sample.registers[IP])),
-                Decoded::Other(Event::CheckWalk(walk)) => {
+                SampleStep::Sample(sample) => last = Some((sample.thread, sample.time, sample.registers[IP])),
+                SampleStep::Other(Event::CheckWalk(walk)) => {
                     let (thread, time, ip) = last.take().expect("a walk stands behind its sample");
                     assert_eq!((walk.thread, walk.time), (thread, time));
                     let frames: Vec<(u64, u64)> = (0..3).map(|n| (ip + n, STACK_BASE - n)).collect();
@@ -421,9 +426,9 @@ fn states(file: &[u8]) -> Vec<RunState> {
         let mut samples = trace.samples(block, &mut scratch).unwrap();
         while let Some(decoded) = samples.next().unwrap() {
             match decoded {
-                Decoded::Sample(sample) => states.push(sample.state),
-                Decoded::Same(same) => states.extend((0..same.ticks).map(|_| same.state)),
-                Decoded::Idle(idle) => states.extend((0..idle.ticks).map(|_| idle.state)),
+                SampleStep::Sample(sample) => states.push(sample.state),
+                SampleStep::Same(same) => states.extend((0..same.ticks).map(|_| same.state)),
+                SampleStep::Idle(idle) => states.extend((0..idle.ticks).map(|_| idle.state)),
                 other => panic!("{other:?}"),
             }
         }
@@ -508,8 +513,8 @@ fn cycles_are_stored_with_samples_even_for_passes_without_a_capture() {
     let mut deltas = Vec::new();
     while let Some(decoded) = samples.next().unwrap() {
         match decoded {
-            Decoded::Sample(sample) => deltas.push(sample.cpu_delta.unwrap_or(0)),
-            Decoded::Same(same) => deltas.push(same.cpu_delta.unwrap_or(0)),
+            SampleStep::Sample(sample) => deltas.push(sample.cpu_delta.unwrap_or(0)),
+            SampleStep::Same(same) => deltas.push(same.cpu_delta.unwrap_or(0)),
             other => panic!("{other:?}"),
         }
     }

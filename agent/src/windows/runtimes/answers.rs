@@ -16,12 +16,12 @@ pub(super) struct Answers {
     /// Bytes of all lists.
     pub bytes: u64,
     /// Why the last request failed, if it did.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<AskError>,
 }
 
 /// Why the runtime could not be asked.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum AskError {
     /// The pipe does not exist.
     Absent,
     /// It was busy or silent for too long.
@@ -31,35 +31,35 @@ pub(super) enum Trouble {
     Refused(Refusal),
 }
 
-impl From<Fault> for Trouble {
-    fn from(fault: Fault) -> Trouble {
+impl From<Fault> for AskError {
+    fn from(fault: Fault) -> AskError {
         match fault {
-            Fault::Late => Trouble::Silent,
-            Fault::System(code) => Trouble::System(code),
+            Fault::Late => AskError::Silent,
+            Fault::System(code) => AskError::System(code),
         }
     }
 }
 
-impl From<Refusal> for Trouble {
-    fn from(refusal: Refusal) -> Trouble {
-        Trouble::Refused(refusal)
+impl From<Refusal> for AskError {
+    fn from(refusal: Refusal) -> AskError {
+        AskError::Refused(refusal)
     }
 }
 
-impl Trouble {
+impl AskError {
     /// Text for the user; `host_asked` says whether the names come from the host instead.
     pub(super) fn text(self, host_asked: bool) -> String {
         match self {
-            Trouble::Absent if host_asked => "no diagnostics pipe (DOTNET_EnableDiagnostics=0)".into(),
-            Trouble::Absent => {
+            AskError::Absent if host_asked => "no diagnostics pipe (DOTNET_EnableDiagnostics=0)".into(),
+            AskError::Absent => {
                 "no diagnostics pipe (DOTNET_EnableDiagnostics=0, or the runtime was not ready): \
                                 methods not listed have no names"
                     .into()
             }
-            Trouble::Silent => "the runtime did not answer in time".into(),
-            Trouble::System(code) => format!("the diagnostics pipe failed with system error {code}"),
-            Trouble::Refused(Refusal::Code(code)) => format!("the runtime refused with {code:#x}"),
-            Trouble::Refused(Refusal::Garbled) => {
+            AskError::Silent => "the runtime did not answer in time".into(),
+            AskError::System(code) => format!("the diagnostics pipe failed with system error {code}"),
+            AskError::Refused(Refusal::Code(code)) => format!("the runtime refused with {code:#x}"),
+            AskError::Refused(Refusal::Garbled) => {
                 "what answered on the diagnostics pipe is no .NET runtime".into()
             }
         }

@@ -8,9 +8,9 @@ use stk_schema::Ticks;
 use stk_schema::event::{EndReason, RuntimeKind};
 use windows_sys::Win32::System::Threading::{GetCurrentProcessId, INFINITE, Sleep};
 
-use super::answers::Trouble;
+use super::answers::AskError;
 use super::recorder::RuntimesRecorder;
-use super::shared::RuntimesShared;
+use super::shared::RuntimesState;
 use crate::record::dotnet::descriptor::Descriptor;
 use crate::record::dotnet::names::Names;
 use crate::record::dotnet::runtime::has_pipe;
@@ -46,7 +46,7 @@ const NOTE_MS: u64 = 5_000;
 /// State that only the runtimes thread uses.
 pub(super) struct RuntimesClient<'a> {
     api: &'static Api,
-    shared: &'a RuntimesShared,
+    shared: &'a RuntimesState,
     pub(super) state: &'a Exclusive<RuntimesRecorder>,
     code: &'a dynamic::Shared,
     wake: &'static WakeEvent,
@@ -71,7 +71,7 @@ impl<'a> RuntimesClient<'a> {
     /// the recording is to end.
     pub(super) fn new(
         api: &'static Api,
-        shared: &'a RuntimesShared,
+        shared: &'a RuntimesState,
         state: &'a Exclusive<RuntimesRecorder>,
         code: &'a dynamic::Shared,
         wake: &'static WakeEvent,
@@ -172,7 +172,7 @@ impl<'a> RuntimesClient<'a> {
     }
 
     /// Lets the runtime list its methods. If it does not, starts asking the host.
-    fn ask(&mut self) -> Result<(), Trouble> {
+    fn ask(&mut self) -> Result<(), AskError> {
         self.take_wants();
         let result = self.list();
         let of_piped = self.piped.filter(|_| self.names.runtime().is_none_or(has_pipe));

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use windows_sys::Win32::Foundation::{ERROR_FILE_NOT_FOUND, ERROR_PIPE_BUSY};
 use windows_sys::Win32::System::Threading::Sleep;
 
-use super::answers::Trouble;
+use super::answers::AskError;
 use super::client::{BUSY_MS, LAST_MS, RuntimesClient, STALLED_MS};
 use super::pipe::{Fault, Pipe};
 use super::recorder::{PIECE, RuntimesRecorder};
@@ -18,7 +18,7 @@ const STEP_MS: u32 = 100;
 
 impl RuntimesClient<'_> {
     /// Lets the runtime list its methods.
-    pub(super) fn list(&mut self) -> Result<(), Trouble> {
+    pub(super) fn list(&mut self) -> Result<(), AskError> {
         if !self.version_asked {
             let mut pipe = self.connect(true)?;
             self.version_asked = true;
@@ -35,12 +35,12 @@ impl RuntimesClient<'_> {
     }
 
     /// Starts a session with the newest command that the runtime supports.
-    fn start(&mut self) -> Result<(Pipe, u64), Trouble> {
+    fn start(&mut self) -> Result<(Pipe, u64), AskError> {
         if !self.old {
             let mut pipe = self.connect(true)?;
             match self.request(&mut pipe, Request::CollectTracing4) {
                 Ok(payload) => return Ok((pipe, ipc::session(&payload)?)),
-                Err(Trouble::Refused(Refusal::Code(ipc::UNKNOWN_COMMAND))) => self.old = true,
+                Err(AskError::Refused(Refusal::Code(ipc::UNKNOWN_COMMAND))) => self.old = true,
                 Err(other) => return Err(other),
             }
         }
@@ -51,13 +51,13 @@ impl RuntimesClient<'_> {
 
     /// Ends the session at once, which makes the runtime list everything, and receives the list.
     /// The reply to the request comes only after the end of the stream.
-    fn receive(&mut self, stream: &mut Pipe, session: u64) -> Result<(), Trouble> {
+    fn receive(&mut self, stream: &mut Pipe, session: u64) -> Result<(), AskError> {
         let mut control = self.connect(false)?;
         control.write(&Request::StopTracing { session }.message(), STALLED_MS as u32)?;
         let mut buffer = core::mem::take(&mut self.buffer);
         buffer.resize(PIECE, 0);
         let mut moved = ticks();
-        let result: Result<(), Trouble> = loop {
+        let result: Result<(), AskError> = loop {
             match stream.read(&mut buffer, STEP_MS) {
                 Ok(0) => break Ok(()),
                 Ok(read) => {
@@ -77,7 +77,7 @@ impl RuntimesClient<'_> {
     }
 
     /// Sends a request and returns the payload of its reply.
-    fn request(&mut self, pipe: &mut Pipe, request: Request) -> Result<Vec<u8>, Trouble> {
+    fn request(&mut self, pipe: &mut Pipe, request: Request) -> Result<Vec<u8>, AskError> {
         let ms = STALLED_MS.min(LAST_MS) as u32;
         pipe.write(&request.message(), ms)?;
         let mut header = [0; HEADER];
@@ -91,19 +91,19 @@ impl RuntimesClient<'_> {
     /// Opens the pipe. The runtime serves one client at a time and makes a new pipe for the next
     /// one. So the pipe can be busy or, between two clients, absent. `absent` says whether an
     /// absent pipe means that there is none.
-    fn connect(&mut self, absent: bool) -> Result<Pipe, Trouble> {
+    fn connect(&mut self, absent: bool) -> Result<Pipe, AskError> {
         let since = ticks();
         loop {
             match Pipe::open(&self.pipe) {
                 Ok(pipe) => return Ok(pipe),
                 Err(Fault::System(ERROR_FILE_NOT_FOUND)) if absent && !self.version_asked => {
-                    return Err(Trouble::Absent);
+                    return Err(AskError::Absent);
                 }
                 Err(Fault::System(ERROR_FILE_NOT_FOUND | ERROR_PIPE_BUSY)) => {}
                 Err(fault) => return Err(fault.into()),
             }
             if !self.may_wait(since) {
-                return Err(Trouble::Silent);
+                return Err(AskError::Silent);
             }
             // SAFETY: no preconditions.
             unsafe { Sleep(BUSY_MS) };

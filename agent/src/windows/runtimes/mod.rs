@@ -31,7 +31,7 @@ mod recorder;
 mod shared;
 
 pub(super) use recorder::RuntimesRecorder;
-pub(super) use shared::{FoundRuntime, RuntimesShared};
+pub(super) use shared::{FoundRuntime, RuntimesState};
 
 use alloc::sync::Arc;
 use core::sync::atomic::AtomicBool;
@@ -51,7 +51,7 @@ pub(super) struct RuntimesThread {
     pub worker: Worker<RuntimesRecorder>,
     api: &'static Api,
     clock: SessionClock,
-    shared: Arc<RuntimesShared>,
+    shared: Arc<RuntimesState>,
     /// The dynamic code that was seen.
     code: Arc<dynamic::Shared>,
 }
@@ -62,7 +62,7 @@ impl RuntimesThread {
         worker: Worker<RuntimesRecorder>,
         api: &'static Api,
         clock: SessionClock,
-        shared: Arc<RuntimesShared>,
+        shared: Arc<RuntimesState>,
         code: Arc<dynamic::Shared>,
     ) -> RuntimesThread {
         RuntimesThread { worker, api, clock, shared, code }

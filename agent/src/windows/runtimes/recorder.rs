@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use stk_schema::event::{Event, Nettrace, RuntimeInfo, RuntimeKind};
 
-use super::answers::{Answers, Trouble};
+use super::answers::{Answers, AskError};
 use super::shared::FoundRuntime;
 use crate::record::dotnet::descriptor::Descriptor;
 use crate::record::dotnet::names::Names;
@@ -136,7 +136,7 @@ impl RuntimesRecorder {
         }
     }
 
-    pub(super) fn end_stream(&mut self, result: Result<(), Trouble>) {
+    pub(super) fn end_stream(&mut self, result: Result<(), AskError>) {
         match result {
             Ok(()) => self.answers.whole += 1,
             Err(_) => self.answers.cut += 1,
@@ -145,7 +145,7 @@ impl RuntimesRecorder {
     }
 
     /// Notes the result of asking, with or without a stream.
-    pub(super) fn asked(&mut self, result: Result<(), Trouble>, version: Option<Vec<u8>>) {
+    pub(super) fn asked(&mut self, result: Result<(), AskError>, version: Option<Vec<u8>>) {
         self.asking = false;
         let changed = self.answers.trouble != result.err();
         self.answers.trouble = result.err();

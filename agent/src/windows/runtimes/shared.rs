@@ -28,7 +28,7 @@ pub(crate) struct FoundRuntime {
 }
 
 /// State that the runtimes thread shares with the other threads of the recording.
-pub(crate) struct RuntimesShared {
+pub(crate) struct RuntimesState {
     /// Runtimes, from the tables thread.
     pub found: Queue<FoundRuntime>,
     /// Managed threads, for the sampler; null until a runtime with a data contract is found, then
@@ -36,10 +36,10 @@ pub(crate) struct RuntimesShared {
     table: AtomicPtr<Table>,
 }
 
-impl RuntimesShared {
+impl RuntimesState {
     /// No runtime found yet.
-    pub(crate) fn new() -> RuntimesShared {
-        RuntimesShared { found: Queue::new(FOUND), table: AtomicPtr::new(null_mut()) }
+    pub(crate) fn new() -> RuntimesState {
+        RuntimesState { found: Queue::new(FOUND), table: AtomicPtr::new(null_mut()) }
     }
 
     /// The managed threads, if a runtime describes them.
@@ -56,7 +56,7 @@ impl RuntimesShared {
     }
 }
 
-impl Drop for RuntimesShared {
+impl Drop for RuntimesState {
     fn drop(&mut self) {
         let table = *self.table.get_mut();
         if !table.is_null() {

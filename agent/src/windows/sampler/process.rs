@@ -16,7 +16,7 @@ use crate::record::dynamic::{Region, RegionUse};
 use crate::record::sampler::{Capture, Outcome, Target};
 use crate::record::shared::Counters;
 use crate::record::stack_bounds::CheckedBounds;
-use crate::windows::runtimes::RuntimesShared;
+use crate::windows::runtimes::RuntimesState;
 use crate::windows::sampler::boosts::ThreadBoost;
 use crate::windows::sampler::own_cpu::OwnCpu;
 use crate::windows::sampler::stack_copy::OwnPages;
@@ -74,7 +74,7 @@ pub(crate) struct OwnProcess {
     has_cycles: bool,
     own_cpu: OwnCpu,
     suspender: Suspender,
-    dotnet: Arc<RuntimesShared>,
+    dotnet: Arc<RuntimesState>,
 }
 
 impl OwnProcess {
@@ -83,7 +83,7 @@ impl OwnProcess {
         suspender: Suspender,
         counters: Arc<Counters>,
         has_cycles: bool,
-        dotnet: Arc<RuntimesShared>,
+        dotnet: Arc<RuntimesState>,
     ) -> OwnProcess {
         let api = suspender.api;
         OwnProcess { api, counters, has_cycles, own_cpu: OwnCpu::new(api, has_cycles), suspender, dotnet }

@@ -22,11 +22,11 @@ use super::{Session, threads};
 use crate::record::dynamic::{self, CodeFunctions};
 use crate::record::journal::{self, Journal};
 use crate::record::queue::Queue;
-use crate::record::sampler::{Sampler, ThreadCommand, Wiring};
+use crate::record::sampler::{Sampler, SamplerLinks, ThreadCommand};
 use crate::record::shared::{Counters, Lane};
 use crate::record::writer::{WriteError, Writer};
 use crate::windows::code::{CodeRecorder, CodeThread};
-use crate::windows::runtimes::{RuntimesRecorder, RuntimesShared, RuntimesThread};
+use crate::windows::runtimes::{RuntimesRecorder, RuntimesState, RuntimesThread};
 use crate::windows::sampler::process::{OwnProcess, SampledThread};
 use crate::windows::sampler::suspend::{SUSPENSIONS, Suspender};
 use crate::windows::sampler::triggers::Triggers;
@@ -100,7 +100,7 @@ pub(super) fn prepare(
         counters: Arc::default(),
         commands: Arc::new(Queue::new(COMMANDS)),
         code_seen: dynamic::Shared::new(),
-        runtimes_shared: Arc::new(RuntimesShared::new()),
+        runtimes_shared: Arc::new(RuntimesState::new()),
     };
     let tables = parts.tables();
     let code = parts.code(&tables);
@@ -204,7 +204,7 @@ struct Parts<'a> {
     counters: Arc<Counters>,
     commands: Arc<Queue<ThreadCommand<SampledThread>>>,
     code_seen: Arc<dynamic::Shared>,
-    runtimes_shared: Arc<RuntimesShared>,
+    runtimes_shared: Arc<RuntimesState>,
 }
 
 impl Parts<'_> {
@@ -256,7 +256,7 @@ impl Parts<'_> {
 
     fn sampler(&self) -> Result<Sampler<OwnProcess>, Failure> {
         let api = self.api;
-        let wiring = Wiring {
+        let wiring = SamplerLinks {
             lane: self.lanes.sampler.clone(),
             counters: self.counters.clone(),
             signals: &SIGNALS,

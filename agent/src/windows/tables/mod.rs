@@ -52,7 +52,7 @@ use crate::record::sampler::ThreadCommand;
 use crate::record::shared::{Counters, REASONS};
 use crate::record::threads::Threads;
 use crate::record::unlisted::UnlistedImages;
-use crate::windows::runtimes::RuntimesShared;
+use crate::windows::runtimes::RuntimesState;
 use crate::windows::sampler::process::SampledThread;
 use crate::windows::shared::clock::SessionClock;
 use crate::windows::shared::pace::JournalPace;
@@ -165,7 +165,7 @@ pub(super) struct TablesRecorder {
     removals: VecDeque<u64>,
     own_threads: fn() -> Vec<u32>,
     /// The queue through which the runtimes thread gets new runtimes.
-    runtimes: Arc<RuntimesShared>,
+    runtimes: Arc<RuntimesState>,
     enumerate_due: Ticks,
     names_due: Ticks,
     losses_due: Ticks,
@@ -190,7 +190,7 @@ impl TablesRecorder {
         counters: Arc<Counters>,
         commands: Arc<Queue<ThreadCommand<SampledThread>>>,
         own_threads: fn() -> Vec<u32>,
-        runtimes: Arc<RuntimesShared>,
+        runtimes: Arc<RuntimesState>,
     ) -> TablesRecorder {
         TablesRecorder {
             api,

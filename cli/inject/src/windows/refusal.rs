@@ -6,7 +6,7 @@ use super::token::{self, Token};
 use crate::image::{self, Image};
 use crate::policy::{self, AgentTraits, Policies};
 pub(crate) use crate::refusal::{Machine, Refusal};
-use crate::refusal::{Standing, standing};
+use crate::refusal::{TokenComparison, standing};
 use crate::sddl;
 use crate::trust::{self, Rank};
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle};
@@ -98,10 +98,10 @@ pub(crate) fn why_denied(pid: u32) -> Refusal {
 }
 
 /// The process compared with this inject, from a handle for limited information.
-pub(crate) fn facts(process: BorrowedHandle) -> Standing {
+pub(crate) fn facts(process: BorrowedHandle) -> TokenComparison {
     let (theirs, ours) = (Token::of(process).ok(), Token::own().ok());
     let both = theirs.as_ref().zip(ours.as_ref());
-    Standing {
+    TokenComparison {
         protected: is_protected(process),
         same_user: both.and_then(|(theirs, ours)| theirs.same_user(ours)),
         user: theirs.as_ref().and_then(Token::user_name),

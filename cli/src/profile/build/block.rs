@@ -7,7 +7,7 @@ use crate::profile::{CallTree, FrameKey, FrameTable, Node, NodeId, RunFlags};
 use crate::stack::{StackWalker, StopReason, ThreadStack, cost};
 use crate::trace::{ManagedState, ManagedTracker, Mark, SampleCopy, take_managed};
 use std::collections::HashMap;
-use stk_format::{BlockError, BlockRef, Decoded, ImageBudget, Same, Samples, Scratch};
+use stk_format::{BlockError, BlockRef, ImageBudget, Same, SampleStep, Samples, Scratch};
 use stk_schema::Ticks;
 use stk_schema::event::{Event, RunState};
 use stk_unwind::{Frame, ModuleId, WalkOptions};
@@ -190,7 +190,7 @@ impl<'i> BlockWorker<'i> {
                     break;
                 }
                 match samples.next() {
-                    Ok(Some(Decoded::Same(same))) => {
+                    Ok(Some(SampleStep::Same(same))) => {
                         reader.release();
                         reader.same(&samples, same);
                     }
@@ -332,8 +332,8 @@ impl BlockReader<'_, '_> {
         }
     }
 
-    fn step(&mut self, decoded: Decoded<'_>) {
-        if let Decoded::Other(event) = &decoded
+    fn step(&mut self, decoded: SampleStep<'_>) {
+        if let SampleStep::Other(event) = &decoded
             && let Some(held) = &mut self.held
             && take_managed(&mut held.managed, held.step.thread, held.step.first, event)
         {
@@ -341,7 +341,7 @@ impl BlockReader<'_, '_> {
         }
         self.release();
         match decoded {
-            Decoded::Sample(sample) => {
+            SampleStep::Sample(sample) => {
                 if !self.inputs.wants_thread(sample.thread) {
                     return;
                 }
@@ -367,8 +367,8 @@ impl BlockReader<'_, '_> {
                 self.push(Some(at), step);
             }
             // The caller handles it, since it needs the slot's contents.
-            Decoded::Same(_) => {}
-            Decoded::Idle(idle) => {
+            SampleStep::Same(_) => {}
+            SampleStep::Idle(idle) => {
                 if self.inputs.wants_thread(idle.thread) {
                     let step = Step {
                         thread: idle.thread,
@@ -382,7 +382,7 @@ impl BlockReader<'_, '_> {
                     self.push(None, step);
                 }
             }
-            Decoded::Other(event) => self.other(&event),
+            SampleStep::Other(event) => self.other(&event),
         }
     }
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(super) const MOST_SCOPES: usize = 512;
 
 /// Parts of a PDB that all modules need.
-struct Shared<'s> {
+struct CommonParts<'s> {
     strings: pdb::StringTable<'s>,
     addresses: AddressMap<'s>,
     sections: Vec<pdb::ImageSectionHeader>,
@@ -26,7 +26,7 @@ struct Shared<'s> {
 /// A module, and what is needed to read it.
 struct Module<'m, 's> {
     number: usize,
-    shared: &'m Shared<'s>,
+    shared: &'m CommonParts<'s>,
     lines: Arc<ModuleLines>,
     inlinees: BTreeMap<pdb::IdIndex, pdb::Inlinee<'m>>,
     imports: pdb::CrossModuleImports<'m>,
@@ -51,7 +51,7 @@ impl PdbRecords {
         let io = |error| RecordsError::Io { path: path.to_owned(), error };
         let mut pdb = pdb::PDB::open(File::open(path).map_err(io)?)?;
         let dbi = pdb.debug_information()?;
-        let shared = Shared {
+        let shared = CommonParts {
             addresses: pdb.address_map()?,
             strings: pdb.string_table()?,
             sections: pdb.sections()?.ok_or(RecordsError::NoSections)?,
@@ -99,7 +99,7 @@ fn exports<'s>(
 fn lines<'s>(
     pdb: &mut pdb::PDB<'s, File>,
     module: &pdb::Module<'_>,
-    shared: &Shared<'_>,
+    shared: &CommonParts<'_>,
 ) -> Result<ModuleLines, RecordsError> {
     let short = || RecordsError::ModuleStream(module.module_name().into_owned());
     let info = module.info();

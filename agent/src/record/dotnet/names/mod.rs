@@ -18,7 +18,7 @@ use stk_schema::mailbox::{
     SLOT_NAMED, SLOT_NAMELESS, SLOTS,
 };
 
-use crate::record::dynamic::Want;
+use crate::record::dynamic::UnnamedCode;
 use crate::record::modules::Events;
 
 /// Most addresses that wait; more are counted and left out.
@@ -136,7 +136,7 @@ pub(crate) struct Counts {
 /// A request that awaits its answer.
 struct Flight {
     number: u32,
-    wants: Vec<Want>,
+    wants: Vec<UnnamedCode>,
     began: Ticks,
     /// The host's beat as last seen, and when it changed.
     beat: u32,
@@ -146,7 +146,7 @@ struct Flight {
 /// Asks the host for names.
 pub(crate) struct Names {
     ticks_per_ms: u64,
-    waiting: VecDeque<Want>,
+    waiting: VecDeque<UnnamedCode>,
     flight: Option<Flight>,
     /// Not to be asked before.
     next: Ticks,
@@ -172,7 +172,7 @@ impl Names {
     }
 
     /// Queues code that has no name yet.
-    pub(crate) fn want(&mut self, want: Want) {
+    pub(crate) fn want(&mut self, want: UnnamedCode) {
         if self.waiting.len() >= MOST_WAITING {
             self.counts.left_out += 1;
         } else {
@@ -240,7 +240,7 @@ impl Names {
 
     fn send(&mut self, mailbox: &LiveMailbox, now: Ticks) {
         let count = self.waiting.len().min(SLOTS);
-        let wants: Vec<Want> = self.waiting.drain(..count).collect();
+        let wants: Vec<UnnamedCode> = self.waiting.drain(..count).collect();
         for (want, slot) in wants.iter().zip(&mailbox.slots) {
             slot.address.store(want.address, Ordering::Relaxed);
             slot.state.store(SLOT_ASKED, Ordering::Relaxed);
@@ -336,7 +336,7 @@ struct BadAnswer;
 
 impl Answer {
     /// The host's answer to `want`, copied once and then checked.
-    fn read(want: &Want, slot: &LiveNameSlot) -> Result<Option<Answer>, BadAnswer> {
+    fn read(want: &UnnamedCode, slot: &LiveNameSlot) -> Result<Option<Answer>, BadAnswer> {
         match slot.state.load(Ordering::Acquire) {
             SLOT_NAMED => {}
             SLOT_NAMELESS => return Ok(None),

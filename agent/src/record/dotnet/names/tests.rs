@@ -24,8 +24,8 @@ fn mailbox() -> alloc::boxed::Box<LiveMailbox> {
     mailbox
 }
 
-fn want(address: u64) -> Want {
-    Want { address, base: address & !0xff, size: 0x100 }
+fn want(address: u64) -> UnnamedCode {
+    UnnamedCode { address, base: address & !0xff, size: 0x100 }
 }
 
 /// Requests the name of one address.

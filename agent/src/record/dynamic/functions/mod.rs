@@ -16,7 +16,7 @@ use stk_schema::event::{CodeAdd, CodeKind, Event};
 use stk_schema::identity::ContentHash;
 use stk_schema::{Arch, Ticks};
 
-use super::{FunctionEntry, Shared, Sighting, Want};
+use super::{FunctionEntry, Shared, Sighting, UnnamedCode};
 use crate::record::image::Memory;
 use crate::record::modules::Events;
 
@@ -174,7 +174,7 @@ impl CodeFunctions {
             code: &code,
         };
         self.add(add, CodeKind::TableFunction, hash, out);
-        self.push(Want { address: entry.base, base: entry.base, size });
+        self.push(UnnamedCode { address: entry.base, base: entry.base, size });
         self.shared.news.functions.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -239,10 +239,10 @@ impl CodeFunctions {
         if let Some(live) = self.live.get_mut(&base) {
             live.wanted |= bit;
         }
-        self.push(Want { address: inside, base: inside, size: 1 });
+        self.push(UnnamedCode { address: inside, base: inside, size: 1 });
     }
 
-    fn push(&self, want: Want) {
+    fn push(&self, want: UnnamedCode) {
         if self.shared.wants.push(want).is_err() {
             self.shared.costs.unasked.fetch_add(1, Ordering::Relaxed);
         }

@@ -123,7 +123,7 @@ fn a_name_is_requested_once_per_function_and_once_per_stub_address() {
         rig.see(rva, time, true);
     }
     let mut wants = Vec::new();
-    while let Some(Want { address, base, size }) = rig.shared.wants.pop() {
+    while let Some(UnnamedCode { address, base, size }) = rig.shared.wants.pop() {
         wants.push((address - IMAGE, base - IMAGE, size));
     }
     assert_eq!(wants, [(0x1000, 0x1000, 0x80), (0x3100, 0x3100, 1), (0x3110, 0x3110, 1)]);
