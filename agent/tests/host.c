@@ -646,13 +646,13 @@ int main(int argc, char **argv)
         printf("answers_without_block %ld\nstop %u\n", answers_without_block, agent_stop(NULL));
         printf("doomed_tid %lu\n", doomed_tid);
     } else if (!strcmp(scenario, "guard_gone")) {
-        /* Any process can be the guard: the agent only waits for its end. */
+        /* Any process can be the guard: the agent only waits for its end. A suspended one does not end by itself. */
         STARTUPINFOA startup;
         PROCESS_INFORMATION guard;
         memset(&startup, 0, sizeof startup);
         startup.cb = sizeof startup;
         char line[] = "cmd.exe /c pause";
-        printf("guard %d\n", CreateProcessA(NULL, line, NULL, NULL, FALSE, CREATE_NEW_CONSOLE, NULL, NULL, &startup, &guard));
+        printf("guard %d\n", CreateProcessA(NULL, line, NULL, NULL, FALSE, CREATE_NEW_CONSOLE | CREATE_SUSPENDED, NULL, NULL, &startup, &guard));
         guard_process = guard.hProcess;
         if (start(output, 0, 1000000, 0))
             return 1;

@@ -16,7 +16,7 @@ BUSY_NOINLINE uint64_t short_lived_work(uint64_t seed) {
 DWORD WINAPI worker_main(void *argument) {
   Task *task = static_cast<Task *>(argument);
   task->result = short_lived_work(task->seed);
-  Sleep(20); // long enough to be seen on a loaded machine too
+  Sleep(200); // long enough to be seen on a loaded machine too
   return 0;
 }
 
