@@ -16,9 +16,9 @@
 //! only fills a bounded queue.
 //!
 //! **Other parts of the agent** that need to know of new dynamic code read [`CodeActivity`]: how
-//! many regions were added so far, and when the last one was. The runtimes thread asks a runtime for
-//! names once there are addresses without one. For a runtime that must be asked for each address,
-//! [`Shared::wants`] holds the addresses themselves.
+//! many regions were added so far, and when the last one was. The runtimes thread asks a runtime
+//! for names once there are addresses without one. For a runtime that must be asked for each
+//! address, [`Shared::wants`] holds the addresses themselves.
 
 mod entry;
 mod functions;
