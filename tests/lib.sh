@@ -98,7 +98,20 @@ build_stk_exe() {
 build_native_tests() {
   local name tests=()
   for name in "${STK_NATIVE_TESTS[@]}"; do tests+=(--test "$name"); done
-  setup_cargo "$STK_WINDOWS_TARGET" test -q --no-run --profile quick -p stk-tests --no-default-features "${tests[@]}"
+  setup_cargo "$STK_WINDOWS_TARGET" test -q --no-run --profile quick -p stk-tests --no-default-features "${tests[@]}" &&
+    native_unit_tests --no-run
+}
+
+# The unit tests of inject, and of those parts of stk that differ on Windows, as Windows programs.
+native_unit_tests() { # [CARGO ARGUMENT…]
+  local package filters status=0
+  for package in stk stk-inject; do
+    filters=()
+    [ $package != stk ] || filters=(symbols:: map:: interrupt::)
+    CARGO_TARGET_X86_64_PC_WINDOWS_GNU_RUNNER=$STK_WINE10 setup_cargo "$STK_WINDOWS_TARGET" test -q --profile quick \
+      -p $package --no-default-features --lib "$@" -- ${filters[@]+"${filters[@]}"} || status=1
+  done
+  return $status
 }
 
 build_examples() {
@@ -272,6 +285,9 @@ end_to_end_native() {
     fi
     tr -d '\r' <"$tests_log/native" | tee -a "$log"
   done
+  native_unit_tests --no-fail-fast </dev/null >"$tests_log/native" 2>&1 || grep -q '^test result: FAILED' "$tests_log/native" ||
+    note_failure "the unit tests as Windows programs ended without a result"
+  tr -d '\r' <"$tests_log/native" | tee -a "$log"
   machine_end wine10
   printf 'end-to-end tests as Windows programs: %d s\n' $((SECONDS - from))
 }

@@ -182,7 +182,7 @@ pub(crate) fn catch() {
 /// From now on, Ctrl-C, Ctrl-Break and closing the console remove incomplete files and end the
 /// process with 130. If the system refuses, they end it without that.
 #[cfg(windows)]
-pub fn catch() {
+pub(crate) fn catch() {
     use windows_sys::Win32::System::Console::SetConsoleCtrlHandler;
     use windows_sys::core::BOOL;
 
