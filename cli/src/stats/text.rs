@@ -204,11 +204,10 @@ fn stops(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     }
     page.heading("Where stacks end")?;
     for stop in &stats.stops {
-        let mut text = if stop.reason.is_complete() {
-            "thread-start (complete)".to_owned()
-        } else {
-            stop.reason.as_str().to_owned()
-        };
+        let mut text = stop.reason.as_str().to_owned();
+        if stop.reason.is_complete() {
+            text += " (complete)";
+        }
         if !stop.module.is_empty() {
             let _ = write!(text, " in {}", printable(&stop.module));
         }

@@ -5,7 +5,8 @@ use crate::commands::traces::Traces;
 use crate::commands::{Exit, Out, Progress, TablesArgs, count, each_trace, span};
 use crate::image::{ImageSearch, load_images};
 use crate::trace::Trace;
-use crate::walks::{Class, Comparison, Example, Side, compare, explicit};
+use crate::walks::explicit::{self, FrameClass, StepClass};
+use crate::walks::{Class, Comparison, Example, Side, compare};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -97,6 +98,9 @@ struct CountJson {
     meaning: &'static str,
     count: u64,
     examples: Vec<NoteJson>,
+    /// Whether the examples are of interest to people: not where both sides agree.
+    #[serde(skip)]
+    shows_examples: bool,
 }
 
 #[derive(Serialize)]
@@ -176,17 +180,25 @@ fn shown_explicit(trace: &Trace<'_>, found: &explicit::ExplicitComparison) -> Ex
         };
         counted.examples.iter().map(note).collect()
     };
-    let shown = |class, meaning, counted: &explicit::ClassCount| CountJson {
+    let shown = |class, meaning, shows_examples, counted: &explicit::ClassCount| CountJson {
         class,
         meaning,
         count: counted.count,
         examples: notes(counted),
+        shows_examples,
+    };
+    let frames = |(class, counted): (&FrameClass, &explicit::ClassCount)| {
+        let shows_examples = !matches!(class, FrameClass::Agrees | FrameClass::HoldsNone);
+        shown(class.as_str(), class.meaning(), shows_examples, counted)
+    };
+    let steps = |(class, counted): (&StepClass, &explicit::ClassCount)| {
+        shown(class.as_str(), class.meaning(), *class != StepClass::Agrees, counted)
     };
     ExplicitWalksJson {
         samples: found.samples,
         unexplained: found.unexplained(),
-        frames: found.frames.iter().map(|(class, n)| shown(class.as_str(), class.meaning(), n)).collect(),
-        steps: found.steps.iter().map(|(class, n)| shown(class.as_str(), class.meaning(), n)).collect(),
+        frames: found.frames.iter().map(frames).collect(),
+        steps: found.steps.iter().map(steps).collect(),
         broken: found.broken.count,
         broken_examples: notes(&found.broken),
     }
@@ -284,7 +296,7 @@ fn explicit_text(text: &mut String, shown: &WalksJson) {
     for (what, classes) in [("Frames", &explicit.frames), ("steps", &explicit.steps)] {
         for class in classes {
             let _ = writeln!(text, "  {:>7}  {what} {}: {}", count(class.count), class.class, class.meaning);
-            if class.class != "agrees" && class.class != "holds-no-registers" {
+            if class.shows_examples {
                 notes(text, &class.examples);
             }
         }
