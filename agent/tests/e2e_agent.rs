@@ -201,6 +201,33 @@ fn a_panic_in_the_recorder_is_in_the_trace_and_does_not_harm_the_target() {
     assert!(!trace.samples.is_empty());
 }
 
+/// The trace of a scenario in which the agent panics on a thread of the program.
+fn panics_on_a_thread_of_the_target(scenario: &str) -> HostRun {
+    let run = run(scenario);
+    assert_eq!((run.one("alive"), run.one("joined")), ("1", "1"));
+    assert_eq!((run.one("ended"), run.one("state")), ("1", "4"));
+    assert_eq!((run.one("new_threads"), run.one("locks_free_later")), ("1", "1"));
+    assert_eq!((run.one("capture_later"), run.one("again")), ("1", "6"));
+    let trace = contents(&run);
+    assert_eq!(trace.end_reason(), Some(EndReason::Panic as u64));
+    assert!(trace.end_detail().contains("a test requested this"), "{}", trace.end_detail());
+    assert!(!trace.samples.is_empty());
+    run
+}
+
+#[test]
+fn a_panic_in_stk_capture_returns_to_the_thread_that_called_it() {
+    let run = panics_on_a_thread_of_the_target("panic_capture");
+    // The sample was dropped.
+    assert_eq!(run.one("captured"), "2");
+}
+
+#[test]
+fn a_panic_in_a_loader_notification_returns_to_the_loader() {
+    let run = panics_on_a_thread_of_the_target("panic_notification");
+    assert_eq!(run.one("locks_free"), "1");
+}
+
 #[test]
 fn a_process_that_exits_while_it_is_recorded_leaves_a_finished_trace() {
     // The sampler is terminated with the other threads. If that happens while it changes its block,

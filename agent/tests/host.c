@@ -12,6 +12,9 @@
 
 #include "../include/stk_agent.h"
 
+/* Values of STK_FLAG_TEST_FREEZE, from stk_schema::control. */
+enum { TEST_PANIC_IN_CAPTURE = 10, TEST_PANIC_IN_NOTIFICATION = 11 };
+
 typedef uint32_t(STK_AGENT_CALL *start_fn)(stk_agent_config *);
 typedef uint32_t(STK_AGENT_CALL *stop_fn)(void *);
 typedef uint32_t(STK_AGENT_CALL *status_fn)(stk_agent_state *);
@@ -558,6 +561,23 @@ int main(int argc, char **argv)
         if (start(output, STK_FLAG_TEST_PANIC, 1000000, 0))
             return 1;
         wait_for_end();
+        printf("again %u\n", start("other.stk", 0, 1000000, 0));
+    } else if (!strcmp(scenario, "panic_capture") || !strcmp(scenario, "panic_notification")) {
+        /* The agent panics on a thread of this program, inside a call that must return. */
+        int in_capture = scenario[6] == 'c';
+        if (start(output, (in_capture ? TEST_PANIC_IN_CAPTURE : TEST_PANIC_IN_NOTIFICATION) << 24, 1000000, 0))
+            return 1;
+        wait_for_samples(10);
+        if (in_capture)
+            printf("captured %u\n", capture_here(1));
+        else
+            printf("locks_free %d\n", locks_are_free());
+        wait_for_end();
+        printf("capture_later %u\n", capture_here(2));
+        /* A new thread needs the loader's lock. */
+        HANDLE thread = CreateThread(NULL, 0, counted, NULL, 0, NULL);
+        WaitForSingleObject(thread, 60000);
+        printf("new_threads %ld\nlocks_free_later %d\n", counter, locks_are_free());
         printf("again %u\n", start("other.stk", 0, 1000000, 0));
     } else if (!strcmp(scenario, "frozen")) {
         if (start(output, 0, 1000000, 0))

@@ -42,7 +42,7 @@ pub const FLAG_NO_COMMAND_LINE: u32 = 8;
 /// [`AgentConfig::flags`]: fault injection for the tests: a phase of [`crate::guard`] (shifted by
 /// [`TEST_FREEZE_SHIFT`]) in which the sampler stops for ever, after the first second; 0 = none.
 /// The watchdog leaves such a suspension alone. [`TEST_FREEZE_WRITER`] stops the writer instead,
-/// and with [`TEST_PANIC_AT_EXIT`] nothing stops.
+/// and with the `TEST_PANIC_` values nothing stops.
 pub const FLAG_TEST_FREEZE: u32 = 0x0f00_0000;
 /// Bits below [`FLAG_TEST_FREEZE`].
 pub const TEST_FREEZE_SHIFT: u32 = 24;
@@ -50,6 +50,10 @@ pub const TEST_FREEZE_SHIFT: u32 = 24;
 pub const TEST_FREEZE_WRITER: u8 = 8;
 /// Value of [`FLAG_TEST_FREEZE`]: the agent panics in the thread that ends the process.
 pub const TEST_PANIC_AT_EXIT: u8 = 9;
+/// Value of [`FLAG_TEST_FREEZE`]: the agent panics in each [`EXPORT_CAPTURE`].
+pub const TEST_PANIC_IN_CAPTURE: u8 = 10;
+/// Value of [`FLAG_TEST_FREEZE`]: the agent panics in each of the loader's notifications.
+pub const TEST_PANIC_IN_NOTIFICATION: u8 = 11;
 /// [`AgentConfig::flags`]: fault injection for the tests: panic in the sampler after the first
 /// second.
 pub const FLAG_TEST_PANIC: u32 = 0x8000_0000;

@@ -5,35 +5,49 @@
 
 use core::sync::atomic::Ordering;
 
+use stk_schema::control::TEST_PANIC_IN_CAPTURE;
 use stk_schema::event::DropReason;
 
 use super::{CURRENT, VISITORS};
 use crate::windows::shared::events::WAKE_SAMPLER;
 use crate::windows::shared::state::SIGNALS;
 use crate::windows::system::context::Context;
+use crate::windows::system::landing::survive_panic;
+use crate::windows::system::panic;
 
 /// `stk_capture` calls this with its caller's context. 0 = recorded, 1 = nothing is recording, 2 =
-/// dropped.
+/// dropped, also by a panic of the recorder.
 extern "system" fn captured(context: *const Context, return_at: usize, tag: u64) -> u32 {
     VISITORS.fetch_add(1, Ordering::AcqRel);
-    // SAFETY: while a visitor is counted, the session behind a non-null pointer is not freed.
-    let result = match unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
-        Some(session) if !SIGNALS.stopping() => {
-            let sampler = &session.workers.sampler;
-            // SAFETY: `stk_capture` passes the calling thread's context and the address of its
-            // return address.
-            if unsafe { sampler.triggers.capture(&*context, return_at, tag) } {
-                WAKE_SAMPLER.signal();
-                0
-            } else {
-                sampler.counters.lose(DropReason::BuffersFull, 1);
-                2
-            }
-        }
-        _ => 1,
-    };
+    let mut result = 2;
+    // SAFETY: `stk_capture` passes the calling thread's context and the address of its return
+    // address.
+    survive_panic(|| result = unsafe { record(&*context, return_at, tag) });
     VISITORS.fetch_sub(1, Ordering::AcqRel);
     result
+}
+
+/// Records the calling thread's stack. The results are those of [`captured`].
+///
+/// # Safety
+/// `context` must be the calling thread's, and `return_at` the address of a return address on its
+/// stack.
+unsafe fn record(context: &Context, return_at: usize, tag: u64) -> u32 {
+    // SAFETY: while a visitor is counted, the session behind a non-null pointer is not freed.
+    let session = match unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
+        Some(session) if !SIGNALS.stopping() => session,
+        _ => return 1,
+    };
+    panic::if_requested(TEST_PANIC_IN_CAPTURE);
+    let sampler = &session.workers.sampler;
+    // SAFETY: by the caller's promise.
+    if unsafe { sampler.triggers.capture(context, return_at, tag) } {
+        WAKE_SAMPLER.signal();
+        0
+    } else {
+        sampler.counters.lose(DropReason::BuffersFull, 1);
+        2
+    }
 }
 
 // `stk_capture` must know its caller's registers and stack pointer exactly, so it is written in

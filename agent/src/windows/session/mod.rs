@@ -30,7 +30,7 @@ use crate::windows::shared::events::{ENDED, WAKE_TABLES, close, wake_all};
 use crate::windows::shared::state::{FINISHED, SIGNALS, STATUS};
 use crate::windows::system::files::OutputFile;
 use crate::windows::system::heap;
-use crate::windows::system::landing::survive_panic;
+use crate::windows::system::landing::{self, survive_panic};
 use crate::windows::tables::{TABLES_MS, hints};
 use crate::windows::watchdog::WatchdogThread;
 use crate::windows::workers::Workers;
@@ -65,7 +65,9 @@ pub(super) fn start(config: &mut AgentConfig, own_module: HANDLE) -> StartResult
     config.status_address = (&raw const STATUS) as u64;
     let output = OutputFile(config.output as usize as HANDLE);
     let ended_event = config.ended_event as usize as HANDLE;
-    let result = try_start(config, output, ended_event, own_module);
+    // After a panic, or with no room for another call, the agent stays off.
+    let mut result = Err((StartResult::Disabled, 0));
+    survive_panic(|| result = try_start(config, output, ended_event, own_module));
     if let Err((result, system_error)) = result {
         config.system_error = system_error;
         close(ended_event);
@@ -88,8 +90,12 @@ pub(super) fn stop() -> bool {
 
 /// DLL_THREAD_ATTACH: makes the tables thread look for the new thread. Never waits.
 pub(super) fn thread_started() {
-    if !FINISHED.load(Ordering::Relaxed) && hints::thread_started() {
-        WAKE_TABLES.signal();
+    if !FINISHED.load(Ordering::Relaxed) {
+        survive_panic(|| {
+            if hints::thread_started() {
+                WAKE_TABLES.signal();
+            }
+        });
     }
 }
 
@@ -103,12 +109,12 @@ pub(super) fn process_exit() {
     }
     heap::leave_heap();
     SIGNALS.request_stop(EndReason::ProcessExit);
+    // The system ends all other threads before it notifies of the process's end.
+    landing::forget_all_calls();
     // A panic must not keep the process from ending.
-    // SAFETY: the system ends all other threads before it notifies of the process's end.
-    unsafe {
-        if !survive_panic(|| session.writer.end_process(&session.workers)) {
-            survive_panic(|| session.writer.report_end(EndReason::ProcessExit, &session.workers.sampler));
-        }
+    // SAFETY: as above, all threads but this one have ended.
+    if !survive_panic(|| unsafe { session.writer.end_process(&session.workers) }) {
+        survive_panic(|| session.writer.report_end(EndReason::ProcessExit, &session.workers.sampler));
     }
 }
 

@@ -40,7 +40,7 @@ use crate::windows::shared::worker::Worker;
 use crate::windows::system::api::{Api, ticks, utc};
 use crate::windows::system::files::{OutputFile, TablesFolder};
 use crate::windows::system::peb::Peb;
-use crate::windows::system::{context, heap, host, random, text};
+use crate::windows::system::{context, heap, host, panic, random, text};
 use crate::windows::tables::{TablesRecorder, TablesSettings, TablesThread, hints};
 use crate::windows::watchdog::WatchdogThread;
 use crate::windows::workers::Workers;
@@ -108,6 +108,7 @@ pub(super) fn prepare(
     let sampler = parts.sampler()?;
     reset_status(writer.bytes());
     let test_freeze = ((config.flags & FLAG_TEST_FREEZE) >> TEST_FREEZE_SHIFT) as u8;
+    panic::request(test_freeze);
     let (counters, guard) = (&parts.counters, config.guard as usize as HANDLE);
     threads::launch(Arc::new(Session {
         workers: parts.workers(sampler, tables, code, runtimes),

@@ -21,6 +21,7 @@ use super::{CURRENT, OCCUPIED, RUNNING, Session, VISITORS};
 use crate::windows::sampler::suspend::SUSPENSIONS;
 use crate::windows::shared::events::ENDED;
 use crate::windows::shared::state::{FINISHED, LAST_EXIT_CODE, STATUS};
+use crate::windows::system::landing;
 
 /// Stack size of each thread of the recorder: reserved, committed as used.
 const THREAD_STACK: usize = 512 << 10;
@@ -125,6 +126,7 @@ struct Seat {
 }
 
 unsafe extern "system" fn entry(seat: *mut c_void) -> u32 {
+    landing::forget_calls();
     let seat = seat.cast::<Seat>();
     if ABANDONED.load(Ordering::Acquire) {
         // SAFETY: `launch` made the box and gave it to this thread alone.

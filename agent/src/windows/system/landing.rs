@@ -1,5 +1,5 @@
-//! A call that can be left from deep inside, like C's `setjmp` and `longjmp`. The thread that ends
-//! the process needs it if the recorder panics there, and the walk needs it if it faults.
+//! A call that can be left from deep inside, like C's `setjmp` and `longjmp`. Threads of the target
+//! need it if the recorder panics on them, and the walk needs it if it faults.
 //!
 //! It is written in assembly, because no compiler may assume anything about what the called
 //! function had changed when it was left: [`guarded`] saves all nonvolatile registers. Values that
@@ -7,7 +7,9 @@
 
 use core::arch::naked_asm;
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use windows_sys::Win32::System::Threading::GetCurrentThreadId;
 
 /// Where execution continues after a call is left. Written by [`guarded`].
 #[repr(C)]
@@ -25,36 +27,96 @@ impl Landing {
     pub(crate) const EMPTY: Landing = Landing { sp: 0, ip: 0, shadow: 0 };
 }
 
-/// The landing of the thread that ends the process; null = none.
-static EXIT: AtomicPtr<Landing> = AtomicPtr::new(core::ptr::null_mut());
+/// A thread's call into the recorder that a panic leaves.
+struct Call {
+    /// Id of the calling thread; 0 = the place is free.
+    thread: AtomicU32,
+    /// Calls have ascending numbers. The last one of a thread is its innermost; an earlier one may
+    /// belong to a thread that was terminated in its call, and had the same id.
+    number: AtomicU64,
+    landing: AtomicPtr<Landing>,
+}
 
-/// Runs `work` on the thread that ends the process. True if it returned, false if a panic left it.
-///
-/// # Safety
-/// All threads of the process but the calling one must have ended: a panic of any thread ends this
-/// call.
-pub(crate) unsafe fn survive_panic<F: FnOnce()>(work: F) -> bool {
+impl Call {
+    const fn free() -> Call {
+        Call {
+            thread: AtomicU32::new(0),
+            number: AtomicU64::new(0),
+            landing: AtomicPtr::new(core::ptr::null_mut()),
+        }
+    }
+}
+
+/// The calls of threads of the target and of the host that are in the recorder now.
+static CALLS: [Call; CALLS_AT_ONCE] = [const { Call::free() }; CALLS_AT_ONCE];
+/// Each call takes microseconds, unless its thread is not scheduled.
+const CALLS_AT_ONCE: usize = 64;
+/// Number of the next call.
+static NEXT_CALL: AtomicU64 = AtomicU64::new(1);
+
+/// Runs `work` on a thread that is not the recorder's. If it panics, the panic leaves it and the
+/// thread goes on. True if `work` returned; false if a panic left it, or if as many calls as there
+/// is room for are running, and `work` was not run.
+pub(crate) fn survive_panic<F: FnOnce()>(work: F) -> bool {
     unsafe extern "system" fn run<F: FnOnce()>(work: *mut c_void) {
         // SAFETY: `survive_panic` passes its `Option`, which it does not touch meanwhile.
         if let Some(work) = unsafe { (*work.cast::<Option<F>>()).take() } {
             work();
         }
     }
+    let Some(call) = enter() else { return false };
     let (mut work, mut landing) = (Some(work), Landing::EMPTY);
-    EXIT.store(&raw mut landing, Ordering::Release);
+    call.landing.store(&raw mut landing, Ordering::Release);
     // SAFETY: `run` has the type of the closure that it gets, and the landing is valid during the
     // call.
     let left = unsafe { guarded(run::<F>, (&raw mut work).cast(), &raw mut landing) };
-    EXIT.store(core::ptr::null_mut(), Ordering::Release);
+    call.landing.store(core::ptr::null_mut(), Ordering::Release);
+    call.thread.store(0, Ordering::Release);
     left == 0
 }
 
-/// If [`survive_panic`] is running, continues after it.
-pub(crate) fn leave_exit() {
-    let landing = EXIT.swap(core::ptr::null_mut(), Ordering::AcqRel);
+/// Takes a free place for a call of this thread.
+fn enter() -> Option<&'static Call> {
+    // SAFETY: no preconditions.
+    let thread = unsafe { GetCurrentThreadId() };
+    // Ids are multiples of four. Threads begin at different places, so that they rarely meet.
+    let first = thread as usize / 4;
+    let place = |index: usize| CALLS.get((first + index) % CALLS_AT_ONCE);
+    let call = (0..CALLS_AT_ONCE)
+        .filter_map(place)
+        .find(|call| call.thread.compare_exchange(0, thread, Ordering::AcqRel, Ordering::Relaxed).is_ok())?;
+    call.number.store(NEXT_CALL.fetch_add(1, Ordering::Relaxed), Ordering::Release);
+    Some(call)
+}
+
+/// Forgets calls of this thread's id, which a terminated thread with the same id left behind. Each
+/// of the recorder's own threads calls this first: a panic there parks the thread.
+pub(crate) fn forget_calls() {
+    // SAFETY: no preconditions.
+    let thread = unsafe { GetCurrentThreadId() };
+    for call in CALLS.iter().filter(|call| call.thread.load(Ordering::Acquire) == thread) {
+        call.thread.store(0, Ordering::Release);
+    }
+}
+
+/// Forgets all calls: their threads were terminated in them. The thread that ends the process calls
+/// this, when it is the only one left.
+pub(crate) fn forget_all_calls() {
+    for call in &CALLS {
+        call.thread.store(0, Ordering::Release);
+    }
+}
+
+/// Leaves this thread's innermost [`survive_panic`]; returns if there is none.
+pub(crate) fn leave_call() {
+    // SAFETY: no preconditions.
+    let thread = unsafe { GetCurrentThreadId() };
+    let own = CALLS.iter().filter(|call| call.thread.load(Ordering::Acquire) == thread);
+    let innermost = own.max_by_key(|call| call.number.load(Ordering::Acquire));
+    let landing = innermost.map_or(core::ptr::null_mut(), |call| call.landing.load(Ordering::Acquire));
     if !landing.is_null() {
-        // SAFETY: only `survive_panic` sets it, and resets it before its frame ends. No other
-        // thread exists any more, so this is the thread that called it.
+        // SAFETY: the call is this thread's, since its number is the highest of the thread's id and
+        // the recorder's own threads forget such calls first. So its frame is still there.
         unsafe { leave(landing) }
     }
 }

@@ -1,10 +1,10 @@
-//! Handles a panic of the recorder: its thread parks forever, the trace and the status report the
-//! panic, and the target continues. On the thread that ends the process, the panic leaves the
-//! current call instead, so that the process ends.
+//! Handles a panic of the recorder: the trace and the status report it, and the target continues.
+//! On a thread of the target, the panic leaves the call into the recorder, and the thread goes on. A
+//! thread of the recorder's own parks forever.
 
 use core::cell::UnsafeCell;
 use core::fmt::Write;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 /// The first panic's position and text, for END's detail and the status.
 pub(crate) struct Message {
@@ -34,6 +34,20 @@ pub(crate) fn message() -> Option<&'static str> {
 /// Whether a thread of the recorder panicked in this process.
 pub(crate) fn happened() -> bool {
     MESSAGE.state.load(Ordering::Acquire) != 0
+}
+
+/// Fault injection: which place shall panic; 0 = none.
+static REQUESTED: AtomicU8 = AtomicU8::new(0);
+
+/// Fault injection: makes [`if_requested`] panic at `place`, one of the `TEST_PANIC_` values of
+/// [`stk_schema::control`].
+pub(crate) fn request(place: u8) {
+    REQUESTED.store(place, Ordering::Relaxed);
+}
+
+/// Panics if a test requested it for `place`.
+pub(crate) fn if_requested(place: u8) {
+    assert!(REQUESTED.load(Ordering::Relaxed) != place, "a test requested this");
 }
 
 /// Keeps the first panic's position and text.
@@ -79,7 +93,7 @@ impl Write for TruncatingWriter<'_> {
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
     keep(info);
-    super::landing::leave_exit();
+    super::landing::leave_call();
     // The writer thread (or the watchdog, if the writer panicked) polls `happened` and ends the
     // trace. The watchdog resumes a thread that this one had suspended.
     loop {

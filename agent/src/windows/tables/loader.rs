@@ -10,6 +10,7 @@ use core::ffi::c_void;
 use core::ptr::{null_mut, read_unaligned};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use stk_schema::Ticks;
+use stk_schema::control::TEST_PANIC_IN_NOTIFICATION;
 
 use crate::record::changes::Change;
 use crate::record::fingerprint::Fingerprint;
@@ -18,7 +19,9 @@ use crate::record::queue::Queue;
 use crate::record::rescue::{Arena, PendingModules, RescueCopy};
 use crate::windows::shared::state::SIGNALS;
 use crate::windows::system::api::{Api, api, ticks};
+use crate::windows::system::landing::survive_panic;
 use crate::windows::system::memory::OwnMemory;
+use crate::windows::system::panic;
 use crate::windows::system::text::wtf8;
 
 /// Most notifications that wait for the tables thread.
@@ -227,6 +230,18 @@ unsafe extern "system" fn callback(reason: u32, data: *const Data, _context: *mu
     }
     // SAFETY: the loader passes valid data.
     let (Some(room), Some(data)) = (room(), unsafe { data.as_ref() }) else { return };
+    // SAFETY: as above.
+    if !survive_panic(|| unsafe { note_change(room, reason, data) }) {
+        LOST.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Puts a note of the module that is loaded or unloaded into the ring.
+///
+/// # Safety
+/// `data` must be the loader's, during its call of [`callback`].
+unsafe fn note_change(room: &NoteRoom, reason: u32, data: &Data) {
+    panic::if_requested(TEST_PANIC_IN_NOTIFICATION);
     let mut note = Note {
         loaded: reason == LOADED,
         print: None,

@@ -10,7 +10,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use stk_schema::control::{TEST_FREEZE_WRITER, TEST_PANIC_AT_EXIT};
+use stk_schema::control::TEST_FREEZE_WRITER;
 use stk_schema::event::{DropReason, EndReason};
 use windows_sys::Win32::Foundation::{HANDLE, WAIT_OBJECT_0};
 use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_HIGHEST, WaitForSingleObject};
@@ -108,7 +108,7 @@ impl WatchdogThread {
 
     /// Fault injection: stops the samplers forever if a test requests it, after the first second.
     fn freeze_for_test(&self) {
-        let freezes_sampler = !matches!(self.test_freeze, 0 | TEST_FREEZE_WRITER | TEST_PANIC_AT_EXIT);
+        let freezes_sampler = (1..TEST_FREEZE_WRITER).contains(&self.test_freeze);
         if freezes_sampler && ticks() >= self.clock.after_start(1000) {
             SUSPENSIONS.freeze(self.test_freeze);
         }

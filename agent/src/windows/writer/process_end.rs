@@ -18,7 +18,7 @@ use crate::windows::runtimes::RuntimesRecorder;
 use crate::windows::shared::state::SIGNALS;
 use crate::windows::system::api::ticks;
 use crate::windows::system::files::OutputFile;
-use crate::windows::system::heap;
+use crate::windows::system::{heap, panic};
 use crate::windows::tables::{TablesRecorder, TablesThread, loader};
 use crate::windows::workers::Workers;
 
@@ -50,7 +50,7 @@ impl WriterThread {
                 unsafe { sampler.enter_for_the_dead(Sampler::finish) };
             }
             self.write_waiting(writer, workers);
-            assert!(self.test_freeze != TEST_PANIC_AT_EXIT, "a test asked for this");
+            panic::if_requested(TEST_PANIC_AT_EXIT);
             self.end(writer, EndReason::ProcessExit, "");
         };
         if self.state.enter(finish).is_none() && !self.ending.load(Ordering::Acquire) {
