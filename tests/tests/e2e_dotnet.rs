@@ -160,7 +160,9 @@ fn explicit_frames_agree(folder: &Folder, trace: &str) {
         found.map_or(0, |shown| shown["count"].as_u64().expect("a number"))
     };
     let (agree, out_of_date) = (count("frames", "agrees"), count("frames", "out-of-date"));
-    assert!(agree > 20 && out_of_date * 10 <= agree, "{explicit}");
+    assert!(agree > 20 && out_of_date * 20 <= agree, "{explicit}");
+    // Nothing but the walk under test speaks against these.
+    assert!(count("frames", "contradicted") * 100 <= agree, "{explicit}");
     assert!(count("steps", "agrees") > agree, "{explicit}");
 }
 

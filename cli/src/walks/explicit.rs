@@ -7,16 +7,20 @@
 //! through Frames alone, must not reach a managed frame that our walk does not have
 //! ([`StepClass`]).
 
-use crate::runtimes::dotnet::contract::{Context, ContractError, ExplicitFrame, ExplicitKind, FrameState};
+use super::pinvoke_return::waits_for_runtime;
+use crate::runtimes::dotnet::contract::{
+    Context, ContractError, ExplicitFrame, ExplicitKind, Fragments, FrameState, Memory,
+};
 use crate::runtimes::dotnet::explicit::{ExplicitFrames, FrameReport, SampleCode, kind_name, memory};
 use crate::runtimes::{self, MethodMap};
 use crate::stack::StackWalker;
 use crate::trace::{ManagedState, SampleCopy, Trace, take_managed};
 use std::collections::BTreeMap;
 use stk_format::Sample;
+
 use stk_schema::Ticks;
 use stk_schema::event::Event;
-use stk_unwind::{Frame, Modules, Stop};
+use stk_unwind::{Arch, Frame, Modules, Stop};
 
 /// Examples kept of each class.
 const EXAMPLES: usize = 3;
@@ -38,13 +42,18 @@ pub(crate) enum FrameClass {
     NotDescribed,
     /// The memory that it refers to was not captured.
     NotCaptured,
+    /// An InlinedCallFrame whose call has returned to managed code, which then called the runtime
+    /// to wait (for a garbage collection, as a rule). The code between the Frame's return address
+    /// and that of the wait proves it, and our walk has the frame of the wait.
+    Returning,
     /// The head of the chain was read at another moment than the sample: the recorder reads it
     /// before and after the thread is suspended, and the same Frame can have been removed and
-    /// pushed again in between. It is out of date if the code that it leads to would have its stack
-    /// below the sample's stack pointer. It is also out of date if our walk is complete and proved,
-    /// and the stack frame in which the Frame lies is not in the call that the Frame belongs to. A
-    /// Frame behind one that agrees is never out of date.
+    /// pushed again in between. The sample's own stack must show it, whatever our walk says (see
+    /// `Moment::is_gone`), or the chain must break off at it. A Frame behind one that agrees is never out of date.
     OutOfDate,
+    /// As above, but what the call left on the stack is still there, so that nothing but our walk
+    /// speaks against it: our walk is complete and proved, and has another call there.
+    Contradicted,
     /// None of these.
     Unexplained,
 }
@@ -59,7 +68,9 @@ impl FrameClass {
             FrameClass::WalkEndedBelow => "walk-ended-below",
             FrameClass::NotDescribed => "not-described",
             FrameClass::NotCaptured => "not-captured",
+            FrameClass::Returning => "returning",
             FrameClass::OutOfDate => "out-of-date",
+            FrameClass::Contradicted => "contradicted",
             FrameClass::Unexplained => "unexplained",
         }
     }
@@ -75,8 +86,14 @@ impl FrameClass {
             FrameClass::WalkEndedBelow => "our walk ended below them",
             FrameClass::NotDescribed => "the runtime's descriptor leaves out a field of theirs",
             FrameClass::NotCaptured => "what they refer to was not captured",
+            FrameClass::Returning => {
+                "their call has returned, and our walk has the wait for the runtime that follows it in the same method"
+            }
             FrameClass::OutOfDate => {
-                "heads of chains read at another moment: the call that they stand for is not under way"
+                "heads of chains read at another moment: the stack shows that the call that they stand for is not under way"
+            }
+            FrameClass::Contradicted => {
+                "NOT DECIDED: heads of chains that only our walk, which is complete and proved, speaks against"
             }
             FrameClass::Unexplained => "NOT EXPLAINED: the Frame or our walk is wrong",
         }
@@ -92,8 +109,8 @@ pub(crate) enum StepClass {
     StackAllocated,
     /// A managed frame above the end of our walk.
     WalkEndedBelow,
-    /// The contract's walk began with a Frame that is out of date.
-    OutOfDate,
+    /// The method of a [`FrameClass::Returning`] Frame, which our walk has at its wait.
+    Returning,
     /// The contract's walk ended for a reason that it gives.
     Ended,
     /// A managed frame that our walk does not have.
@@ -107,7 +124,7 @@ impl StepClass {
             StepClass::Agrees => "agrees",
             StepClass::StackAllocated => "stack-allocated",
             StepClass::WalkEndedBelow => "walk-ended-below",
-            StepClass::OutOfDate => "out-of-date",
+            StepClass::Returning => "returning",
             StepClass::Ended => "contract-ended",
             StepClass::Unexplained => "unexplained",
         }
@@ -119,7 +136,7 @@ impl StepClass {
             StepClass::Agrees => "managed frames of the contract's own walk that our walk has",
             StepClass::StackAllocated => "the same, but for what they allocated on their stack",
             StepClass::WalkEndedBelow => "managed frames above the end of our walk",
-            StepClass::OutOfDate => "walks of the contract that begin with a Frame of another moment",
+            StepClass::Returning => "the same, waiting for the runtime after the call of their Frame",
             StepClass::Ended => "ends of the contract's own walk before the stack's",
             StepClass::Unexplained => "NOT EXPLAINED: managed frames that our walk does not have",
         }
@@ -241,59 +258,68 @@ impl Checks {
         let space = walker.space(waiting.time);
         let code = SampleCode::new(&space, sample, Some((&self.methods, time)));
         let Ok((told, broken)) = self.explicit.frames(sample, managed, &self.methods) else { return };
+        let memory = memory(sample, managed);
+        let moment = Moment { sample, memory: &memory, ours: &ours, space: &space };
         let mut first = true;
-        let mut out_of_date = false;
-        for told in &told {
-            let class = frame_class(told, &ours, sample.truncated, first);
-            first &= matches!(class, FrameClass::OutOfDate | FrameClass::HoldsNone);
-            out_of_date |= class == FrameClass::OutOfDate;
-            let example = || {
-                let leads_to = match &told.leads_to {
+        let mut returning = None;
+        // The contract's own walk begins with the first Frame that is not out of date.
+        let mut head = managed.thread.frame;
+        for (index, report) in told.iter().enumerate() {
+            let ends_chain = broken.is_some() && index + 1 == told.len();
+            let class = moment.class(report, first, ends_chain);
+            if matches!(class, FrameClass::OutOfDate | FrameClass::Contradicted) {
+                head = told.get(index + 1).map_or(0, |next| next.frame.address);
+            }
+            if class == FrameClass::Returning {
+                returning = report.leads_to.as_ref().ok().copied().flatten();
+            }
+            first &=
+                matches!(class, FrameClass::OutOfDate | FrameClass::Contradicted | FrameClass::HoldsNone);
+            count(out.frames.entry(class).or_default(), waiting, || {
+                let text = match &report.leads_to {
                     Ok(Some((ip, sp))) => format!("leads to {ip:#x} (sp {sp:#x})"),
                     Ok(None) => "leads nowhere".to_owned(),
                     Err(reason) => reason.to_string(),
                 };
-                format!("{} at {:#x} {leads_to}", kind_name(told.frame), told.frame.address)
-            };
-            count(out.frames.entry(class).or_default(), waiting, example);
-        }
-        match broken {
-            // The link of a Frame that is gone can be any value.
-            Some(_) if first && (out_of_date || ours.is_proved()) => {
-                let example = || "the head of the chain is no Frame any more".to_owned();
-                count(out.frames.entry(FrameClass::OutOfDate).or_default(), waiting, example);
-                out_of_date = true;
-            }
-            Some(reason) => count(&mut out.broken, waiting, || reason.to_string()),
-            None => {}
-        }
-        if out_of_date {
-            count(out.steps.entry(StepClass::OutOfDate).or_default(), waiting, || {
-                "see the Frames".to_owned()
+                format!("{} at {:#x} {text}", kind_name(report.frame), report.frame.address)
             });
-        } else {
-            self.steps(waiting, managed, &ours, &code, out);
         }
+        if let Some(reason) = broken {
+            // The link of a Frame that is gone can be any value.
+            if first && told.is_empty() && head < sample.registers.sp() {
+                let text = || format!("{head:#x} lies below the stack pointer");
+                count(out.frames.entry(FrameClass::OutOfDate).or_default(), waiting, text);
+                head = 0;
+            } else if head != 0 {
+                count(&mut out.broken, waiting, || reason.to_string());
+            }
+        }
+        self.steps(waiting, &memory, head, (&ours, returning), &code, out);
     }
 
-    /// Compares the contract's own walk with ours.
+    /// Compares the contract's own walk from the chain at `head` with ours. `returning`: what a
+    /// Frame of that class leads to.
     fn steps<M: Modules>(
         &self,
         waiting: &WaitingSample,
-        managed: &ManagedState,
-        ours: &OwnWalk<'_>,
+        memory: &Fragments<'_>,
+        head: u64,
+        (ours, returning): (&OwnWalk<'_>, Option<(u64, u64)>),
         code: &SampleCode<'_, M>,
         out: &mut ExplicitComparison,
     ) {
         let Ok(contract) = self.explicit.contract() else { return };
-        let sample = &waiting.kept.sample();
-        let memory = memory(sample, managed);
-        let context = Context::from_registers(sample.registers);
-        for step in contract.stack_walk(&memory, code, context, managed.thread.frame) {
+        let context = Context::from_registers(waiting.kept.sample().registers);
+        for step in contract.stack_walk(memory, code, context, head) {
             let (class, what) = match step {
                 Ok(step) if step.state == FrameState::Frameless => {
-                    let (ip, sp) = (step.context.ip(), step.context.sp());
-                    (ours.step(ip, sp), format!("{ip:#x} (sp {sp:#x})"))
+                    let there = (step.context.ip(), step.context.sp());
+                    let text = format!("{:#x} (sp {:#x})", there.0, there.1);
+                    if returning == Some(there) {
+                        (StepClass::Returning, text)
+                    } else {
+                        (ours.step(there.0, there.1), text)
+                    }
                 }
                 Ok(_) => continue,
                 Err(reason) => (StepClass::Ended, reason.to_string()),
@@ -341,9 +367,18 @@ impl OwnWalk<'_> {
         self.stop != Stop::ThreadStart && self.frames.last().is_none_or(|last| last.sp <= address)
     }
 
-    /// Whether it is complete and all its frames are proved.
-    fn is_proved(&self) -> bool {
-        self.stop == Stop::ThreadStart && self.frames.iter().all(|frame| frame.trust.is_proved())
+    /// Whether it is complete, all its frames are proved, and the stack frame that holds `address` is
+    /// in another call than the one that returns to `ip`.
+    fn has_other_call(&self, address: u64, ip: u64) -> bool {
+        self.stop == Stop::ThreadStart
+            && self.frames.iter().all(|frame| frame.trust.is_proved())
+            && self.around(address).is_some_and(|around| around.address != ip)
+    }
+
+    /// The frame whose stack frame holds `address`.
+    fn around(&self, address: u64) -> Option<&Frame> {
+        let after = self.frames.partition_point(|frame| frame.sp <= address);
+        self.frames.get(after.checked_sub(1)?)
     }
 
     fn step(&self, ip: u64, sp: u64) -> StepClass {
@@ -354,41 +389,85 @@ impl OwnWalk<'_> {
             None => StepClass::Unexplained,
         }
     }
+}
 
-    /// The frame whose stack frame holds `address`.
-    fn around(&self, address: u64) -> Option<&Frame> {
-        let after = self.frames.partition_point(|frame| frame.sp <= address);
-        self.frames.get(after.checked_sub(1)?)
+/// What a sample shows about its explicit Frames.
+struct Moment<'a, M> {
+    sample: &'a stk_unwind::Sample<'a>,
+    memory: &'a Fragments<'a>,
+    ours: &'a OwnWalk<'a>,
+    space: &'a M,
+}
+
+impl<M: Modules> Moment<'_, M> {
+    /// The class of an explicit Frame. `first`: no earlier Frame of the chain is up to date.
+    /// `ends_chain`: its link leads to no Frame, nor is it the chain's end.
+    fn class(&self, report: &FrameReport, first: bool, ends_chain: bool) -> FrameClass {
+        let ExplicitFrame { address, kind, .. } = report.frame;
+        let leads_to = match &report.leads_to {
+            Ok(None) if first && ends_chain => return FrameClass::OutOfDate,
+            Ok(None) => return FrameClass::HoldsNone,
+            Ok(Some((ip, sp))) => match self.ours.find(*ip, *sp) {
+                Some(true) => return FrameClass::Agrees,
+                Some(false) if kind == Some(ExplicitKind::InlinedCallFrame) => {
+                    return FrameClass::StackAllocated;
+                }
+                _ if self.ours.ended_below(address) => return FrameClass::WalkEndedBelow,
+                _ => Some((*ip, *sp)),
+            },
+            Err(ContractError::NotDescribed(_)) => return FrameClass::NotDescribed,
+            Err(ContractError::Unread { .. }) if self.sample.truncated || keeps_context_elsewhere(kind) => {
+                return FrameClass::NotCaptured;
+            }
+            Err(_) => None,
+        };
+        match leads_to {
+            Some((ip, sp)) if first && self.is_returning(kind, ip, sp) => FrameClass::Returning,
+            _ if first && (ends_chain || self.is_gone(report.frame, leads_to)) => FrameClass::OutOfDate,
+            Some((ip, _)) if first && self.ours.has_other_call(address, ip) => FrameClass::Contradicted,
+            _ => FrameClass::Unexplained,
+        }
+    }
+
+    /// Whether the sample's stack shows that a Frame is not in use: the Frame, or the stack of the
+    /// code that it leads to, lies below the stack pointer; or an InlinedCallFrame's return address
+    /// is not where its call would have put it. If our walk has that very call around the Frame, one
+    /// of the two is wrong about the stack pointer, and that is no excuse.
+    fn is_gone(&self, frame: ExplicitFrame, leads_to: Option<(u64, u64)>) -> bool {
+        let sp = self.sample.registers.sp();
+        let below = frame.address < sp || leads_to.is_some_and(|(_, there)| there < sp);
+        let returned = leads_to.is_some_and(|(ip, there)| {
+            let elsewhere = self.return_address(frame.kind, there).is_some_and(|address| address != ip);
+            elsewhere && self.ours.around(frame.address).is_none_or(|around| around.address != ip)
+        });
+        below || returned
+    }
+
+    /// The return address on the stack of the call for which an InlinedCallFrame states the stack
+    /// pointer `sp`. Only calls on x64 put it at a known place.
+    fn return_address(&self, kind: Option<ExplicitKind>, sp: u64) -> Option<u64> {
+        let known = self.sample.registers.arch() == Arch::X64 && kind == Some(ExplicitKind::InlinedCallFrame);
+        known.then(|| self.memory.number(sp.wrapping_sub(8), 8)).flatten()
+    }
+
+    /// Whether the call of an InlinedCallFrame, which returns to `ip`, has returned and its method
+    /// waits for the runtime: our walk has that wait, and the code before it proves it.
+    fn is_returning(&self, kind: Option<ExplicitKind>, ip: u64, sp: u64) -> bool {
+        let Some(wait) = self.return_address(kind, sp) else { return false };
+        let between = wait.wrapping_sub(ip);
+        let code = (between <= LONGEST_RETURN).then(|| self.code(ip, between as usize)).flatten();
+        code.is_some_and(waits_for_runtime) && self.ours.find(wait, sp) == Some(true)
+    }
+
+    /// The code of `len` bytes at `address`, if the trace holds it.
+    fn code(&self, address: u64, len: usize) -> Option<&[u8]> {
+        let found = self.space.find(address)?;
+        found.image.bytes(u32::try_from(address - found.base).ok()?)?.get(..len)
     }
 }
 
-/// The class of an explicit Frame. `first`: no earlier Frame of the chain agrees.
-fn frame_class(told: &FrameReport, ours: &OwnWalk<'_>, truncated: bool, first: bool) -> FrameClass {
-    let ExplicitFrame { address, kind, .. } = told.frame;
-    let claims = match &told.leads_to {
-        Ok(None) => return FrameClass::HoldsNone,
-        Ok(Some((ip, sp))) => match ours.find(*ip, *sp) {
-            Some(true) => return FrameClass::Agrees,
-            Some(false) if kind == Some(ExplicitKind::InlinedCallFrame) => return FrameClass::StackAllocated,
-            _ if ours.ended_below(address) => return FrameClass::WalkEndedBelow,
-            _ => Some((*ip, *sp)),
-        },
-        Err(ContractError::NotDescribed(_)) => return FrameClass::NotDescribed,
-        Err(ContractError::Unread { .. }) if truncated || keeps_context_elsewhere(kind) => {
-            return FrameClass::NotCaptured;
-        }
-        Err(_) => None,
-    };
-    let gone = match claims {
-        Some((_, sp)) if sp < ours.frames[0].sp => true,
-        // The stack frame that the Frame lies in is not in the call that the Frame belongs to.
-        _ => {
-            let around = ours.around(address).map(|around| around.address);
-            ours.is_proved() && around.is_some() && claims.map(|(ip, _)| ip) != around
-        }
-    };
-    if first && gone { FrameClass::OutOfDate } else { FrameClass::Unexplained }
-}
+/// Most bytes between the return of a P/Invoke and the return of the wait that follows.
+const LONGEST_RETURN: u64 = 64;
 
 /// Whether a Frame's registers lie outside of the stack by design.
 fn keeps_context_elsewhere(kind: Option<ExplicitKind>) -> bool {

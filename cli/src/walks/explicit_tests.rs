@@ -124,7 +124,31 @@ fn a_head_whose_call_is_not_in_progress_is_out_of_date() {
     scene.words[scene.frames[0] + 4] = in_function(BASE, 1) + 4;
     let found = scene.compare();
     assert_eq!(frames(&found), [(FrameClass::Agrees, 1), (FrameClass::OutOfDate, 1)]);
-    assert_eq!((steps(&found), found.unexplained()), (vec![(StepClass::OutOfDate, 1)], 0));
+    // The contract's own walk begins with the next Frame.
+    assert_eq!((steps(&found), found.unexplained()), (vec![(StepClass::Agrees, 1)], 0));
+}
+
+#[test]
+fn a_head_whose_return_address_is_still_on_the_stack_is_not_decided() {
+    let mut scene = ExplicitScene::new();
+    // A word that the calling function does not use.
+    let unused = scene.frames[0] - 2;
+    scene.words[unused] = in_function(BASE, 1) + 4;
+    scene.words[scene.frames[0] + 4] = scene.words[unused];
+    scene.words[scene.frames[0] + 3] = scene.sp + 8 * (unused as u64 + 1);
+    let found = scene.compare();
+    assert_eq!(frames(&found), [(FrameClass::Agrees, 1), (FrameClass::Contradicted, 1)]);
+    assert_eq!((steps(&found), found.unexplained()), (vec![(StepClass::Agrees, 1)], 0));
+}
+
+#[test]
+fn a_head_that_breaks_its_chain_is_out_of_date() {
+    let mut scene = ExplicitScene::new();
+    scene.words[scene.frames[0]] = 77;
+    scene.words[scene.frames[0] + 1] = 0x1234;
+    let found = scene.compare();
+    assert_eq!(frames(&found), [(FrameClass::OutOfDate, 1)]);
+    assert_eq!((found.broken.count, found.unexplained()), (0, 0));
 }
 
 #[test]

@@ -11,6 +11,7 @@
 
 mod classify;
 pub(crate) mod explicit;
+mod pinvoke_return;
 mod replay;
 
 pub(crate) use classify::Class;
