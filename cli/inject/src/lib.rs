@@ -27,6 +27,7 @@
 //! * [`list`]: the table and the JSON of `inject ps`.
 //! * [`messages`]: inject's messages on standard error, made printable.
 //! * [`names`]: requests and answers in the agent's mailbox for names.
+//! * [`page_cache`]: pages of another process's memory, remembered for a moment.
 //! * [`runtime`]: a .NET runtime's data on its data access library.
 //! * [`symbol_path`]: where that library may lie on the debuggers' symbol path.
 //! * [`uuid`]: the identity of a trace.
@@ -50,6 +51,7 @@ mod image;
 mod list;
 mod messages;
 mod names;
+mod page_cache;
 mod pattern;
 mod policy;
 mod refusal;

@@ -234,6 +234,7 @@ impl<'a> RuntimesClient<'a> {
             // SAFETY: no preconditions.
             unsafe { Sleep(BUSY_MS) };
         }
+        self.names.end();
         self.names.counts.left_out += self.code.costs.unasked.load(Ordering::Relaxed);
         let note = self.names.note(&MAILBOX);
         self.state.enter(|state| state.note_names(note));

@@ -296,6 +296,13 @@ impl Names {
         wrote
     }
 
+    /// Gives up the request under way: the recording ends.
+    pub(crate) fn end(&mut self) {
+        if let Some(flight) = self.flight.take() {
+            self.counts.unanswered += flight.wants.len() as u64;
+        }
+    }
+
     /// One line for the user about the host's answers; `None` if it was not asked.
     pub(crate) fn note(&self, mailbox: &LiveMailbox) -> Option<String> {
         self.runtime?;

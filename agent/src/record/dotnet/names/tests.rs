@@ -168,6 +168,14 @@ fn a_request_to_a_silent_host_is_given_up() {
 }
 
 #[test]
+fn a_request_under_way_at_the_end_counts_as_unanswered() {
+    let mailbox = mailbox();
+    let mut names = asked(0x5010, &mailbox);
+    names.end();
+    assert_eq!((names.counts.unanswered, names.is_busy(&mailbox)), (1, false));
+}
+
+#[test]
 fn a_host_that_beats_but_never_answers_is_given_up() {
     let mailbox = mailbox();
     let mut names = asked(0x5010, &mailbox);

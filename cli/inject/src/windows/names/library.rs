@@ -87,6 +87,7 @@ struct Object(*mut *const *const c_void);
 pub(super) struct Library {
     title: String,
     process: Object,
+    target: &'static DataTarget,
     sos: Option<Object>,
     /// Paths of modules by the runtime's address of them.
     modules: HashMap<u64, String>,
@@ -165,7 +166,7 @@ impl Library {
         let names =
             if told.kind == RuntimeKind::SingleFile { [&*own_name, "coreclr.dll"] } else { [&*own_name; 2] };
         let target = DataTarget::leaked(handle, image::own_machine(), runtime.base, &names);
-        type Create = unsafe extern "system" fn(*const GUID, *mut DataTarget, *mut Object) -> HRESULT;
+        type Create = unsafe extern "system" fn(*const GUID, *const DataTarget, *mut Object) -> HRESULT;
         let mut object = Object(ptr::null_mut());
         // SAFETY: the export is declared so in clrdata.idl, and the object that it gets is a whole
         // ICLRDataTarget that stays.
@@ -184,7 +185,7 @@ impl Library {
             return Err(LibraryError { text, may_pass: !mismatched });
         }
         let sos = object.query(&IID_SOS);
-        Ok(Library { title, process: object, sos, modules: HashMap::new() })
+        Ok(Library { title, process: object, target, sos, modules: HashMap::new() })
     }
 
     pub(super) fn title(&self) -> &str {
@@ -196,6 +197,7 @@ impl Library {
         type Flush = unsafe extern "system" fn(Object) -> HRESULT;
         // SAFETY: the slot's declaration.
         unsafe { self.process.function::<Flush>(FLUSH)(self.process) };
+        self.target.refresh();
         self.modules.clear();
     }
 

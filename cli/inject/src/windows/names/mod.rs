@@ -48,6 +48,8 @@ const TRIES_MS: [u64; 5] = [0, 1, 5, 20, 50];
 /// The most milliseconds of such waiting in all requests of a recording, because some failures are
 /// permanent.
 const MOST_WAITED_MS: u64 = 2_000;
+/// How often a library that has named nothing is opened again.
+const MOST_REOPENED: u32 = 8;
 /// Milliseconds between tries.
 const TRY_MS: u32 = 250;
 
@@ -74,7 +76,7 @@ impl Names {
         let stopped = stop.clone();
         let work = move || {
             let (library, trying_since, broken) = (None, None, None);
-            let (named, reopened, unread, code, waited_ms) = (false, false, 0, 0, 0);
+            let (named, reopened, unread, code, waited_ms) = (false, 0, 0, 0, 0);
             Host {
                 process,
                 rank,
@@ -121,8 +123,8 @@ struct Host {
     broken: Option<String>,
     /// Whether the library has named anything yet.
     named: bool,
-    /// Whether it was opened again because it had named nothing.
-    reopened: bool,
+    /// How often it was opened again because it had named nothing.
+    reopened: u32,
     /// Addresses for which it could not read the runtime's structures.
     unread: usize,
     /// The library's error when that happened last.
@@ -185,9 +187,10 @@ impl Host {
         }
         let questions = self.questions(request)?;
         let mut unread = self.try_to_answer(&questions)?;
-        if self.library.is_some() && !self.named && !self.reopened {
+        while self.library.is_some() && !self.named && self.may_reopen() {
             // The data that it read when it was opened may be wrong too.
-            (self.library, self.trying_since, self.reopened) = (None, None, true);
+            (self.library, self.trying_since) = (None, None);
+            self.reopened += 1;
             if !self.open(request)? {
                 return Ok(false);
             }
@@ -197,6 +200,11 @@ impl Host {
         let at = std::mem::offset_of!(NameMailbox, answer);
         self.put(self.mailbox + at as u64, &request.number.to_le_bytes())?;
         Ok(true)
+    }
+
+    /// Whether a library that has named nothing may be opened again.
+    fn may_reopen(&self) -> bool {
+        self.reopened < MOST_REOPENED && self.waited_ms < MOST_WAITED_MS && !self.stop.load(Ordering::Acquire)
     }
 
     fn questions(&self, request: Request) -> Result<Vec<NameQuestion>, MailboxLoss> {

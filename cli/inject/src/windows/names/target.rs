@@ -2,8 +2,10 @@
 //!
 //! The library may read memory and query what it reads. Functions that would write or access a
 //! thread fail. The object lives as long as the process, so that a library that keeps a reference
-//! does no harm.
+//! does no harm. Only the thread that calls the library uses it.
 
+use crate::page_cache::PageCache;
+use std::cell::RefCell;
 use std::ffi::c_void;
 use std::os::windows::io::{AsRawHandle, OwnedHandle};
 use std::ptr;
@@ -33,6 +35,8 @@ pub(super) struct DataTarget {
     runtime: u64,
     /// File names by which the library may ask for the runtime's module, in lower case.
     runtime_names: Vec<String>,
+    /// What was read since the library's cache was cleared last.
+    pages: RefCell<PageCache>,
 }
 
 #[repr(C)]
@@ -78,14 +82,37 @@ impl DataTarget {
         machine: u16,
         runtime: u64,
         runtime_names: &[&str],
-    ) -> *mut DataTarget {
-        Box::into_raw(Box::new(DataTarget {
+    ) -> &'static DataTarget {
+        Box::leak(Box::new(DataTarget {
             vtable: &VTABLE,
             process,
             machine,
             runtime,
             runtime_names: runtime_names.iter().map(|name| name.to_lowercase()).collect(),
+            pages: RefCell::default(),
         }))
+    }
+
+    /// Forgets what was read of the process, because it keeps running.
+    pub(super) fn refresh(&self) {
+        self.pages.borrow_mut().clear();
+    }
+
+    /// Reads the process's memory. Returns how many bytes were read.
+    fn read(&self, from: u64, into: &mut [u8]) -> usize {
+        let direct = |from: u64, into: &mut [u8]| {
+            let mut read = 0;
+            let source = ptr::without_provenance(from as usize);
+            // SAFETY: the buffer has `into.len()` bytes, and the system checks the process's
+            // memory.
+            unsafe {
+                let process = self.process.as_raw_handle();
+                ReadProcessMemory(process, source, into.as_mut_ptr().cast(), into.len(), &mut read);
+            }
+            read
+        };
+        let mut pages = self.pages.borrow_mut();
+        pages.read(from, into, |from, page| direct(from, page) == page.len())
     }
 }
 
@@ -159,18 +186,17 @@ unsafe extern "system" fn read_virtual(
     if into.is_null() {
         return E_POINTER;
     }
-    let mut read = 0;
-    // SAFETY: the caller's buffer has `len` bytes, the process's memory is checked by the system,
-    // and `this` is an object of `leaked`.
-    unsafe {
-        let process = (*this).process.as_raw_handle();
-        let source = ptr::without_provenance(address(from) as usize);
-        // A partial read is valid: the library continues from its end.
-        ReadProcessMemory(process, source, into.cast(), len as usize, &mut read);
+    // SAFETY: the caller's buffer has `len` bytes, `done` is null or writable, and `this` is an
+    // object of `leaked`, which only this thread uses.
+    let read = unsafe {
+        let into = std::slice::from_raw_parts_mut(into, len as usize);
+        let read = (*this).read(address(from), into);
         if !done.is_null() {
+            // A partial read is valid: the library continues from its end.
             *done = read as u32;
         }
-    }
+        read
+    };
     if read == 0 && len != 0 { E_FAIL } else { S_OK }
 }
 
