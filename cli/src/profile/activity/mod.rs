@@ -1,0 +1,163 @@
+//! What a thread did during each run, and the CPU time of each run.
+//!
+//! It gets a symbolized profile and its runs as recorded, and gives the runs with their
+//! [`Activity`] and with the thread's CPU time shared out among them.
+//!
+//! ```text
+//! waits  the system's functions that wait, and what for
+//! cpu    shares the CPU time between two ticks of a thread's clock out among its runs
+//! ```
+//!
+//! A sample shows where a thread was, not how long it has been there. If its innermost function is a
+//! system call and the instruction pointer stands behind the call, the thread is in the system: it
+//! waits, or the system works for it. Otherwise it was on a processor, or ready to run.
+
+mod cpu;
+mod waits;
+
+pub use waits::{Wait, WaitClass};
+
+use super::{NodeId, Profile, Run, RunFlags, Runs};
+use crate::stack::FrameId;
+use cpu::ClockShare;
+use std::io;
+use stk_schema::event::RunState;
+use waits::SystemCall;
+
+/// What a thread did when it was sampled.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Activity {
+    /// Ran its own code or the system's in user mode, or was ready to run it.
+    OnCpu,
+    /// Waited in the system.
+    Waiting(Wait),
+    /// In another system call, which may work or wait.
+    SystemCall,
+    /// Not known: there is no stack, or the recorder saw that the thread did not run.
+    #[default]
+    Unknown,
+}
+
+impl Activity {
+    /// Number of two bytes, for the temporary file.
+    pub(super) fn code(self) -> u16 {
+        match self {
+            Activity::Unknown => 0,
+            Activity::OnCpu => 1,
+            Activity::SystemCall => 2,
+            Activity::Waiting(wait) => 3 + wait.number(),
+        }
+    }
+
+    /// The activity with this number.
+    pub(super) fn from_code(code: u16) -> Activity {
+        match code {
+            1 => Activity::OnCpu,
+            2 => Activity::SystemCall,
+            0 => Activity::Unknown,
+            _ => Wait::from_number(code - 3).map_or(Activity::Unknown, Activity::Waiting),
+        }
+    }
+}
+
+/// Gives each run its activity, and shares the CPU time out.
+///
+/// # Errors
+///
+/// When the temporary file of the runs cannot be read or written.
+pub fn classify(profile: &Profile, runs: &Runs) -> io::Result<Runs> {
+    let mut stacks = Stacks::new(profile);
+    let mut out = Runs::with_limit(runs.limit());
+    for thread in 0..profile.threads.len() as u32 {
+        let mut share = ClockShare::default();
+        runs.for_threads([thread], |batch| {
+            for run in batch.runs {
+                let (activity, may_run) = stacks.of(run);
+                share.push(Run { activity, ..*run }, may_run, |run| out.push(thread, run))?;
+            }
+            Ok::<(), io::Error>(())
+        })?;
+        share.end(|run| out.push(thread, run))?;
+    }
+    Ok(out)
+}
+
+/// The activity that each stack shows.
+struct Stacks<'a> {
+    profile: &'a Profile,
+    /// By frame.
+    roles: Vec<FrameRole>,
+    /// By node, once it was asked for: in a system call, if the code there says so.
+    calls: Vec<Option<Option<(SystemCall, Wait)>>>,
+}
+
+/// What a frame means for the state of its thread.
+#[derive(Clone, Copy, Default)]
+struct FrameRole {
+    /// The code is the system's.
+    system: bool,
+    /// The function waits.
+    wait: Option<Wait>,
+    /// The function is a system call.
+    call: Option<SystemCall>,
+}
+
+impl<'a> Stacks<'a> {
+    fn new(profile: &'a Profile) -> Stacks<'a> {
+        let role = |index: usize| {
+            let frame = FrameId(index as u32);
+            let module = profile.module_name(frame).unwrap_or_default();
+            if !waits::is_system(module) {
+                return FrameRole::default();
+            }
+            let names = profile.symbols.names(frame);
+            let name = names.last().map_or("", |name| profile.symbols.strings.get(name.function));
+            FrameRole { system: true, wait: Wait::of(name), call: waits::system_call(module, name) }
+        };
+        let roles = (0..profile.frames.keys().len()).map(role).collect();
+        Stacks { profile, roles, calls: vec![None; profile.tree.nodes().len()] }
+    }
+
+    /// A run's activity, and how well the thread's CPU time fits it.
+    fn of(&mut self, run: &Run) -> (Activity, cpu::Fit) {
+        let Some(node) = run.node else { return (Activity::Unknown, cpu::Fit::Last) };
+        let call = self.call(node).filter(|_| run.flags.contains(RunFlags::BEHIND_CALL));
+        match call {
+            Some((SystemCall::Waits, wait)) => (Activity::Waiting(wait), cpu::Fit::Last),
+            Some((SystemCall::MayWait, _)) => (Activity::SystemCall, cpu::Fit::Maybe),
+            Some((SystemCall::Works, _)) => (Activity::SystemCall, cpu::Fit::Good),
+            None if run.state == RunState::Waiting => (Activity::Unknown, cpu::Fit::Last),
+            None => (Activity::OnCpu, cpu::Fit::Good),
+        }
+    }
+
+    fn call(&mut self, node: NodeId) -> Option<(SystemCall, Wait)> {
+        let at = node.0 as usize;
+        if let Some(known) = self.calls[at] {
+            return known;
+        }
+        let found = self.find_call(node);
+        self.calls[at] = Some(found);
+        found
+    }
+
+    /// The system call of a stack, and the outermost function that waits among the system's frames
+    /// around it.
+    fn find_call(&self, node: NodeId) -> Option<(SystemCall, Wait)> {
+        let nodes = self.profile.tree.nodes();
+        let role = |node: NodeId| self.roles[nodes[node.0 as usize].frame.0 as usize];
+        let call = role(node).call?;
+        let mut wait = role(node).wait.unwrap_or_default();
+        let mut next = nodes[node.0 as usize].parent;
+        while let Some(caller) = next
+            && role(caller).system
+        {
+            wait = role(caller).wait.unwrap_or(wait);
+            next = nodes[caller.0 as usize].parent;
+        }
+        Some((call, wait))
+    }
+}
+
+#[cfg(test)]
+mod tests;
