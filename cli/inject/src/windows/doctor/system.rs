@@ -3,15 +3,15 @@
 use crate::doctor::system::SystemFacts;
 use crate::image;
 use crate::windows::process;
-use crate::windows::system::{kernel32, wide};
-use std::ffi::{CStr, OsStr, OsString, c_void};
+use crate::windows::system::{Procedure, kernel32, ntdll, wide, wine_version};
+use std::ffi::{OsStr, OsString, c_void};
 use std::mem::transmute;
 use std::os::windows::ffi::OsStringExt;
 use std::os::windows::io::BorrowedHandle;
 use std::path::PathBuf;
 use std::ptr;
 use windows_sys::Win32::Foundation::{ERROR_SUCCESS, HMODULE};
-use windows_sys::Win32::System::LibraryLoader::{GetModuleFileNameW, GetModuleHandleW, GetProcAddress};
+use windows_sys::Win32::System::LibraryLoader::GetModuleFileNameW;
 use windows_sys::Win32::System::ProcessStatus::K32EnumProcessModules;
 use windows_sys::Win32::System::Registry::{
     HKEY, HKEY_LOCAL_MACHINE, KEY_READ, KEY_WOW64_64KEY, RRF_RT_REG_DWORD, RRF_RT_REG_SZ,
@@ -21,8 +21,6 @@ use windows_sys::Win32::System::SystemInformation::GetWindowsDirectoryW;
 use windows_sys::Win32::System::Threading::{GetActiveProcessorCount, GetCurrentProcess};
 use windows_sys::core::BOOL;
 use windows_sys::w;
-
-type Procedure = unsafe extern "system" fn() -> isize;
 
 pub(super) fn gather() -> SystemFacts {
     const CURRENT: &str = r"SOFTWARE\Microsoft\Windows NT\CurrentVersion";
@@ -38,7 +36,7 @@ pub(super) fn gather() -> SystemFacts {
     SystemFacts {
         version: version().map(|(major, minor, build)| (major, minor, build, number(CURRENT, "UBR"))),
         product: joined(CURRENT, ["ProductName", "DisplayVersion"]),
-        wine: wine(),
+        wine: wine_version(),
         machine: Some((
             image::machine_name(image::own_machine()),
             image::machine_name(process::machine(own).native),
@@ -57,22 +55,6 @@ pub(super) fn gather() -> SystemFacts {
         security_filters: security_filters(),
         foreign_modules: foreign_modules(),
     }
-}
-
-/// A function of ntdll that not every system has.
-fn ntdll(name: &CStr) -> Option<Procedure> {
-    // SAFETY: ntdll is in every process and is never unloaded; the name is zero-terminated.
-    unsafe { GetProcAddress(GetModuleHandleW(w!("ntdll.dll")), name.as_ptr().cast()) }
-}
-
-fn wine() -> Option<String> {
-    let function = ntdll(c"wine_get_version")?;
-    // SAFETY: Wine's headers declare it so; the text is static.
-    let text = unsafe {
-        let function = transmute::<Procedure, unsafe extern "C" fn() -> *const std::ffi::c_char>(function);
-        CStr::from_ptr(function())
-    };
-    Some(text.to_string_lossy().into_owned())
 }
 
 fn version() -> Option<(u32, u32, u32)> {
