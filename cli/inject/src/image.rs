@@ -6,9 +6,9 @@ use object::pe;
 use object::read::pe::{
     DataDirectories, ExportTable, ImageNtHeaders, ImageOptionalHeader, optional_header_magic,
 };
-use std::fmt;
 use std::ops::Range;
 use stk_schema::{Arch, control};
+use thiserror::Error;
 
 /// The agent's name in its export directory, whatever its file's name.
 pub(crate) const AGENT_NAME: &str = "agent.dll";
@@ -61,23 +61,19 @@ pub(crate) struct AgentExports {
 }
 
 /// Why an image could not be read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub(crate) enum ImageError {
+    #[error("no PE image")]
     NotPe,
     /// The memory or file ends within a structure.
+    #[error("a damaged or truncated PE image")]
     Truncated,
 }
 
-impl fmt::Display for ImageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ImageError::NotPe => "no PE image",
-            ImageError::Truncated => "a damaged or truncated PE image",
-        })
-    }
-}
-
-impl std::error::Error for ImageError {}
+/// The agent's function that an image does not export.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("does not export {0}")]
+pub(crate) struct MissingExport(&'static str);
 
 impl Image {
     /// Reads an image as it is stored in a file.
@@ -135,9 +131,9 @@ impl Image {
     /// The RVAs of the agent's functions.
     ///
     /// # Errors
-    /// The name of a missing export.
-    pub(crate) fn agent_exports(&self) -> Result<AgentExports, &'static str> {
-        let find = |name| self.export(name).ok_or(name);
+    /// [`MissingExport`].
+    pub(crate) fn agent_exports(&self) -> Result<AgentExports, MissingExport> {
+        let find = |name| self.export(name).ok_or(MissingExport(name));
         Ok(AgentExports {
             start: find(control::EXPORT_START)?,
             stop: find(control::EXPORT_STOP)?,
@@ -457,7 +453,7 @@ mod tests {
         let mut builder = ImageBuilder::agent();
         builder.exports.retain(|(name, _)| *name != "stk_agent_stop");
         let image = Image::from_file(&builder.build()).expect("file");
-        assert_eq!(image.agent_exports(), Err("stk_agent_stop"));
+        assert_eq!(image.agent_exports(), Err(MissingExport("stk_agent_stop")));
         assert!(!image.is_agent());
     }
 
@@ -466,7 +462,7 @@ mod tests {
         let mut builder = ImageBuilder::agent();
         builder.exports[0].1 = RVA + 8; // within the export directory: a forwarder by definition
         let image = Image::from_file(&builder.build()).expect("file");
-        assert_eq!(image.agent_exports(), Err("stk_agent_start"));
+        assert_eq!(image.agent_exports(), Err(MissingExport("stk_agent_start")));
     }
 
     #[test]

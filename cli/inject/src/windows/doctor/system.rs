@@ -20,7 +20,6 @@ use windows_sys::Win32::System::Registry::{
 use windows_sys::Win32::System::SystemInformation::GetWindowsDirectoryW;
 use windows_sys::Win32::System::Threading::{GetActiveProcessorCount, GetCurrentProcess};
 use windows_sys::core::BOOL;
-use windows_sys::w;
 
 pub(super) fn gather() -> SystemFacts {
     const CURRENT: &str = r"SOFTWARE\Microsoft\Windows NT\CurrentVersion";
