@@ -3,6 +3,7 @@
 //! looks at it. The reading is bounded and allocates nothing.
 
 use super::image::Memory;
+use stk_schema::bytes::u32_at;
 use stk_schema::identity::{CodeView, Identity, PeIdentity};
 use stk_schema::windows as pe;
 
@@ -120,8 +121,4 @@ pub(super) fn read_headers(memory: &impl Memory, base: u64, into: &mut [u8; NT])
         None => return None,
     }
     into.starts_with(b"PE\0\0").then_some(nt)
-}
-
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
 }

@@ -7,6 +7,7 @@ use object::read::pe::{
     DataDirectories, ExportTable, ImageNtHeaders, ImageOptionalHeader, optional_header_magic,
 };
 use std::ops::Range;
+use stk_schema::bytes::u32_at;
 use stk_schema::{Arch, control};
 use thiserror::Error;
 
@@ -299,14 +300,9 @@ fn cet_compatible(file: &[u8], directory: &[u8]) -> bool {
     const EX_DLLCHARACTERISTICS: u32 = 20;
     const CET_COMPAT: u32 = 1;
     // IMAGE_DEBUG_DIRECTORY: Type at 12, SizeOfData at 16, PointerToRawData at 24, 28 bytes in all.
-    let field = |entry: &[u8], at: usize| {
-        u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]])
-    };
-    directory.chunks_exact(28).filter(|entry| field(entry, 12) == EX_DLLCHARACTERISTICS).any(|entry| {
-        let at = field(entry, 24) as usize;
-        at.checked_add(4)
-            .and_then(|end| file.get(at..end))
-            .is_some_and(|data| field(data, 0) & CET_COMPAT != 0)
+    directory.chunks_exact(28).filter(|entry| u32_at(entry, 12) == Some(EX_DLLCHARACTERISTICS)).any(|entry| {
+        let bits = u32_at(entry, 24).and_then(|at| u32_at(file, at as usize));
+        bits.is_some_and(|bits| bits & CET_COMPAT != 0)
     })
 }
 

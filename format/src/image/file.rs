@@ -1,7 +1,8 @@
 //! An image file as the loader would map it.
 
-use super::{MAX_HEADERS, MAX_SECTIONS, Memory, PAGE, u16_at, u32_at};
+use super::{MAX_HEADERS, MAX_SECTIONS, Memory, PAGE};
 use alloc::vec::Vec;
+use stk_schema::bytes::{u16_at, u32_at};
 
 /// Sections of an image whose alignment is smaller than a page are mapped as they lie in the file.
 const FLAT_BELOW: u32 = PAGE;

@@ -10,6 +10,7 @@ use std::os::windows::ffi::OsStringExt;
 use std::os::windows::io::BorrowedHandle;
 use std::path::PathBuf;
 use std::ptr;
+use stk_schema::bytes::{u32_at, u32_in};
 use windows_sys::Win32::Foundation::{ERROR_SUCCESS, HMODULE};
 use windows_sys::Win32::System::LibraryLoader::GetModuleFileNameW;
 use windows_sys::Win32::System::ProcessStatus::K32EnumProcessModules;
@@ -91,7 +92,7 @@ fn code_integrity() -> Option<u32> {
     #[repr(align(8))]
     struct CodeIntegrityRoom([u8; 8]);
     let mut room = CodeIntegrityRoom([8, 0, 0, 0, 0, 0, 0, 0]);
-    query(CLASS, &mut room.0).then(|| u32::from_le_bytes([room.0[4], room.0[5], room.0[6], room.0[7]]))
+    query(CLASS, &mut room.0).then(|| u32_in(&room.0, 4))
 }
 
 /// SystemIsolatedUserModeInformation (phnt): bits in the first byte.
@@ -120,8 +121,8 @@ fn efficiency_classes() -> Option<Vec<u8>> {
     let bytes: Vec<u8> = bytes.iter().flat_map(|word| word.to_le_bytes()).take(len as usize).collect();
     let (mut classes, mut at) = (Vec::new(), 0);
     // Each entry begins with its size.
-    while let Some(size) = bytes.get(at..at + 4) {
-        let size = u32::from_le_bytes([size[0], size[1], size[2], size[3]]) as usize;
+    while let Some(size) = u32_at(&bytes, at) {
+        let size = size as usize;
         classes.push(*bytes.get(at + EFFICIENCY)?);
         if size == 0 {
             return None;
