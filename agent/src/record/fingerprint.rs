@@ -1,6 +1,8 @@
 //! The parts of a module's identity that a loader notification keeps. The thread that loads the
 //! module reads them, so the identity is known even if the module is gone before the tables thread
-//! looks at it. The reading is bounded and allocates nothing.
+//! looks at it. The reading is bounded and allocates nothing, which `object` and
+//! [`stk_format::image`] cannot promise: the one wants the image in one piece, the other copies the
+//! headers to the heap.
 
 use super::image::Memory;
 use stk_schema::bytes::u32_at;

@@ -1,4 +1,6 @@
-//! An image file as the loader would map it.
+//! An image file as the loader would map it. `object` gives sections as the headers state them; the
+//! loader rounds their offsets to sectors and fills their ends up to a page, so this is read by
+//! hand.
 
 use super::{MAX_HEADERS, MAX_SECTIONS, Memory, PAGE};
 use alloc::vec::Vec;
