@@ -3,6 +3,7 @@
 use super::{NodeId, StopId};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use stk_schema::bytes::{u32_in, u64_in};
 use stk_schema::event::RunState;
 
 bitflags::bitflags! {
@@ -251,17 +252,15 @@ fn store(run: &Run) -> [u8; STORED] {
 }
 
 fn load(bytes: &[u8; STORED]) -> Run {
-    let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
-    let node = u32_at(0);
+    let node = u32_in(bytes, 0);
     Run {
         node: (node != NO_NODE).then_some(NodeId(node)),
-        stop: StopId(u32_at(4) as u16),
-        first_ns: u64_at(8),
-        last_ns: u64_at(16),
-        weight_ns: u64_at(24),
-        samples: u32_at(40),
-        cpu_ns: u64_at(32),
+        stop: StopId(u32_in(bytes, 4) as u16),
+        first_ns: u64_in(bytes, 8),
+        last_ns: u64_in(bytes, 16),
+        weight_ns: u64_in(bytes, 24),
+        samples: u32_in(bytes, 40),
+        cpu_ns: u64_in(bytes, 32),
         state: RunState::from_code(bytes[6].into()),
         flags: RunFlags::from_bits_truncate(bytes[7]),
     }

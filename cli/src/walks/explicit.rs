@@ -182,15 +182,15 @@ impl ExplicitComparison {
 pub(super) struct WaitingSample {
     thread: u64,
     pub(super) time: Ticks,
-    kept: SampleCopy,
+    copy: SampleCopy,
     managed: Option<ManagedState>,
 }
 
 impl WaitingSample {
     /// A copy of a sample; `None` if its registers are not known.
     pub(super) fn of(sample: &Sample<'_>) -> Option<WaitingSample> {
-        let kept = SampleCopy::of(sample)?;
-        Some(WaitingSample { thread: sample.thread, time: sample.time, kept, managed: None })
+        let copy = SampleCopy::of(sample)?;
+        Some(WaitingSample { thread: sample.thread, time: sample.time, copy, managed: None })
     }
 
     /// Takes an event, if it belongs to the sample.
@@ -234,7 +234,7 @@ impl Checks {
     ) {
         let Some(managed) = &waiting.managed else { return };
         out.samples += 1;
-        let sample = &waiting.kept.sample();
+        let sample = &waiting.copy.sample();
         let mut ours = Vec::new();
         let stop = walker.walk_code(sample, waiting.time, &mut ours);
         let ours = OwnWalk { frames: &ours, stop };
@@ -286,7 +286,7 @@ impl Checks {
         out: &mut ExplicitComparison,
     ) {
         let Ok(contract) = self.explicit.contract() else { return };
-        let sample = &waiting.kept.sample();
+        let sample = &waiting.copy.sample();
         let memory = memory(sample, managed);
         let context = Context::from_registers(sample.registers);
         for step in contract.stack_walk(&memory, code, context, managed.thread.frame) {

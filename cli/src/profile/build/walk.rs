@@ -25,9 +25,9 @@ impl BlockReader<'_, '_> {
 
     /// Completes the pending step: all events that follow its sample have been read.
     pub(super) fn release(&mut self) {
-        let Some(PendingStep { slot, mut step, stop, kept, managed }) = self.held.take() else { return };
+        let Some(PendingStep { slot, mut step, stop, copy, managed }) = self.pending.take() else { return };
         if let Some(managed) = managed {
-            self.walker.go_on(&kept.sample(), &managed, stop, &mut self.slots[slot].stack);
+            self.walker.go_on(&copy.sample(), &managed, stop, &mut self.slots[slot].stack);
             self.slots[slot].managed = Some(managed);
         }
         step.stack = StepStack::Known(self.finish(slot, Ok(stop), step.first));
