@@ -1,29 +1,6 @@
 //! Numbers, spans and moments as text.
 
-/// A count with separators: 1234567 as 1,234,567.
-pub(crate) fn count(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// A size in binary units, as text.
-pub(crate) fn size(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let mut value = bytes as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
-}
+pub(crate) use stk_schema::text::{count, size};
 
 /// A span of time as text.
 pub(crate) fn span(ns: u64) -> String {
@@ -73,12 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_sizes_and_spans_have_readable_units() {
-        assert_eq!(count(7), "7");
-        assert_eq!(count(1234), "1,234");
-        assert_eq!(count(1_234_567), "1,234,567");
-        assert_eq!(size(1023), "1023 B");
-        assert_eq!(size(3 << 20), "3.0 MiB");
+    fn spans_have_readable_units() {
         assert_eq!(span(1_500_000), "1.5 ms");
         assert_eq!(span(61_000_000_000), "0:01:01");
     }

@@ -36,7 +36,48 @@ pub enum EncodeError {
     NoSample,
     /// The arguments break a limit or contradict each other.
     #[error("against the format's limits: {0}")]
-    Invalid(&'static str),
+    Invalid(LimitError),
+}
+
+/// Which limit of the format an event or a sample breaks, or in what its arguments contradict each
+/// other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LimitError {
+    /// A path, name or text has more than [`limits::MAX_NAME`] bytes.
+    #[error("name too long")]
+    NameTooLong,
+    /// More than 64 identities of one image.
+    #[error("too many identities")]
+    TooManyIdentities,
+    /// More than [`limits::MAX_WALK_FRAMES`] frames.
+    #[error("too many frames")]
+    TooManyFrames,
+    /// A BLOB of more than [`limits::MAX_BLOB`] bytes, or a piece of more than
+    /// [`limits::MAX_BLOB_CHUNK`].
+    #[error("BLOB too large")]
+    BlobTooLarge,
+    /// A piece of a BLOB ends beyond the BLOB.
+    #[error("BLOB piece beyond its end")]
+    BlobPieceBeyondEnd,
+    /// A sample in a block of another kind.
+    #[error("not a SAMPLES block")]
+    NotSamplesBlock,
+    /// More or fewer registers than the register set has.
+    #[error("register count")]
+    RegisterCount,
+    /// The length or an address of the stack is no multiple of a stack word.
+    #[error("stack not made of whole words")]
+    BrokenStackWord,
+    /// The captured stack ends above the stack base.
+    #[error("stack beyond its base")]
+    StackBeyondBase,
+    /// More than [`limits::MAX_CODE_BYTES`] bytes of code.
+    #[error("too many code bytes")]
+    TooMuchCode,
+    /// More than [`limits::MAX_EXTRA_RANGES`] ranges of memory beside the stack.
+    #[error("too many address ranges")]
+    TooManyRanges,
 }
 
 /// Remembered code bytes: see [`BlockBuffer::code_known`].

@@ -1,6 +1,7 @@
 //! The fixed-size records: file header, block header, tail. `format/SPEC.md` draws them.
 
 use crate::{DecodeError, MAJOR, MINOR};
+use stk_schema::bytes::{u16_in, u32_in, u64_in};
 use stk_schema::{Arch, Os, Ticks};
 
 /// Bytes of a file header.
@@ -163,21 +164,21 @@ impl FileHeader {
         let Some(bytes) = data.first_chunk::<FILE_HEADER_LEN>() else {
             return Err(HeaderError::TooShort(data.len()));
         };
-        if u32_at(bytes, 0) != FILE_FRAME || bytes[8..16] != FILE_MAGIC {
+        if u32_in(bytes, 0) != FILE_FRAME || bytes[8..16] != FILE_MAGIC {
             return Err(HeaderError::NotATrace);
         }
-        if CRC.checksum(&bytes[..124]) != u32_at(bytes, 124) {
+        if CRC.checksum(&bytes[..124]) != u32_in(bytes, 124) {
             return Err(HeaderError::Damaged);
         }
-        let (major, minor) = (u16_at(bytes, 16), u16_at(bytes, 18));
-        if major != MAJOR || usize::from(u16_at(bytes, 20)) != FILE_HEADER_LEN {
+        let (major, minor) = (u16_in(bytes, 16), u16_in(bytes, 18));
+        if major != MAJOR || usize::from(u16_in(bytes, 20)) != FILE_HEADER_LEN {
             return Err(HeaderError::Version { major, minor });
         }
-        let incompatible = u64_at(bytes, 48);
+        let incompatible = u64_in(bytes, 48);
         if incompatible != 0 {
             return Err(HeaderError::Features(incompatible));
         }
-        let (arch, pointer, os) = (bytes[22], bytes[23], u32_at(bytes, 28));
+        let (arch, pointer, os) = (bytes[22], bytes[23], u32_in(bytes, 28));
         let machine = HeaderError::Machine { arch, pointer, os };
         let arch = Arch::from_code(arch).ok_or(machine)?;
         let os = u8::try_from(os).ok().and_then(Os::from_code).ok_or(machine)?;
@@ -189,20 +190,20 @@ impl FileHeader {
             os,
             uuid,
             incompatible,
-            compatible: u64_at(bytes, 56),
-            clock_frequency: u64_at(bytes, 64),
-            clock_start: Ticks(u64_at(bytes, 72)),
-            utc_start: u64_at(bytes, 80),
-            process_created: u64_at(bytes, 88),
-            pid: u32_at(bytes, 96),
-            rate_mhz: u32_at(bytes, 100),
-            boot_id: u64_at(bytes, 104),
+            compatible: u64_in(bytes, 56),
+            clock_frequency: u64_in(bytes, 64),
+            clock_start: Ticks(u64_in(bytes, 72)),
+            utc_start: u64_in(bytes, 80),
+            process_created: u64_in(bytes, 88),
+            pid: u32_in(bytes, 96),
+            rate_mhz: u32_in(bytes, 100),
+            boot_id: u64_in(bytes, 104),
             cpu_unit: CpuUnit::from_code(bytes[112]),
         };
         if usize::from(pointer) != header.word() {
             return Err(machine);
         }
-        if header.salt() != u32_at(bytes, 24) || header.clock_frequency == 0 {
+        if header.salt() != u32_in(bytes, 24) || header.clock_frequency == 0 {
             return Err(HeaderError::Damaged);
         }
         Ok(header)
@@ -379,30 +380,30 @@ impl BlockHeader {
     /// compares the salt.
     pub fn decode(data: &[u8]) -> Option<BlockHeader> {
         let bytes = data.first_chunk::<BLOCK_HEADER_LEN>()?;
-        if u32_at(bytes, 0) != BLOCK_FRAME
-            || u32_at(bytes, 4) != BLOCK_HEADER_LEN as u32 - 8
+        if u32_in(bytes, 0) != BLOCK_FRAME
+            || u32_in(bytes, 4) != BLOCK_HEADER_LEN as u32 - 8
             || bytes[8..12] != BLOCK_MAGIC
-            || CRC.checksum(&bytes[..100]) != u32_at(bytes, 100)
+            || CRC.checksum(&bytes[..100]) != u32_in(bytes, 100)
         {
             return None;
         }
         Some(BlockHeader {
-            salt: u32_at(bytes, 12),
-            seq: u64_at(bytes, 16),
-            stored_len: u32_at(bytes, 24),
-            raw_len: u32_at(bytes, 28),
-            first: Ticks(u64_at(bytes, 32)),
-            last: Ticks(u64_at(bytes, 40)),
+            salt: u32_in(bytes, 12),
+            seq: u64_in(bytes, 16),
+            stored_len: u32_in(bytes, 24),
+            raw_len: u32_in(bytes, 28),
+            first: Ticks(u64_in(bytes, 32)),
+            last: Ticks(u64_in(bytes, 40)),
             kind: BlockKind::from_code(bytes[48]),
             codec: bytes[49],
-            flags: u16_at(bytes, 50),
-            events: u32_at(bytes, 52),
-            dropped: u64_at(bytes, 56),
-            last_meta: u64_at(bytes, 64),
-            ordinal: u64_at(bytes, 72),
-            samples: u32_at(bytes, 80),
-            stack_bytes: u32_at(bytes, 84),
-            payload_hash: u64_at(bytes, 88),
+            flags: u16_in(bytes, 50),
+            events: u32_in(bytes, 52),
+            dropped: u64_in(bytes, 56),
+            last_meta: u64_in(bytes, 64),
+            ordinal: u64_in(bytes, 72),
+            samples: u32_in(bytes, 80),
+            stack_bytes: u32_in(bytes, 84),
+            payload_hash: u64_in(bytes, 88),
         })
     }
 }
@@ -437,31 +438,19 @@ impl Tail {
     pub fn decode(data: &[u8]) -> Result<Tail, DecodeError> {
         let error = DecodeError { at: 0 };
         let bytes: &[u8; TAIL_LEN] = data.try_into().map_err(|_| error)?;
-        if u32_at(bytes, 0) != TAIL_FRAME
-            || u32_at(bytes, 4) != TAIL_LEN as u32 - 8
+        if u32_in(bytes, 0) != TAIL_FRAME
+            || u32_in(bytes, 4) != TAIL_LEN as u32 - 8
             || bytes[8..16] != TAIL_MAGIC
-            || CRC.checksum(&bytes[..36]) != u32_at(bytes, 36)
+            || CRC.checksum(&bytes[..36]) != u32_in(bytes, 36)
         {
             return Err(error);
         }
-        Ok(Tail { salt: u32_at(bytes, 16), index_blocks: u32_at(bytes, 20), index_offset: u64_at(bytes, 24) })
+        Ok(Tail { salt: u32_in(bytes, 16), index_blocks: u32_in(bytes, 20), index_offset: u64_in(bytes, 24) })
     }
 }
 
 fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
     out[at..at + bytes.len()].copy_from_slice(bytes);
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
-}
-
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ pub mod synth;
 #[cfg(feature = "std")]
 mod writer;
 
-pub use block::{BlockBuffer, EncodeError, HEADER_KEY};
+pub use block::{BlockBuffer, EncodeError, HEADER_KEY, LimitError};
 pub use header::{
     BLOCK_HEADER_LEN, BlockHeader, BlockKind, CODEC_ZSTD, CpuUnit, FILE_HEADER_LEN, FLAG_SUPPLEMENT,
     FileHeader, HeaderError, TAIL_LEN, Tail,

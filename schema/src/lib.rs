@@ -13,6 +13,7 @@
 //! * [`control`]: the structs that inject.exe and agent.dll exchange in the target's memory.
 //! * [`mailbox`]: the structs by which agent.dll asks inject.exe for names that it cannot get in
 //!   the process.
+//! * [`bytes`]: little-endian numbers at an offset.
 //! * [`windows`]: the layouts of Windows' own structures that more than one crate needs.
 //!
 //! `no_std` + `alloc`, because the agent is. Nothing here assumes Windows except [`windows`],
@@ -23,6 +24,7 @@
 
 extern crate alloc;
 
+pub mod bytes;
 pub mod control;
 pub mod event;
 pub mod guard;

@@ -1,7 +1,9 @@
-//! Makes untrusted text safe for a terminal, and takes file names from paths.
+//! Makes untrusted text safe for a terminal, takes file names from paths, and writes counts and
+//! sizes for people.
 
 use alloc::borrow::Cow;
-use alloc::string::String;
+use alloc::format;
+use alloc::string::{String, ToString};
 use core::fmt::Write;
 
 /// The most characters shown of one text. A Windows path has at most 32,767.
@@ -53,6 +55,32 @@ pub fn printable_lines(text: &str) -> String {
     out
 }
 
+/// A count with a comma between groups of three digits: 1234567 as `1,234,567`.
+pub fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A size in binary units: `812 B`, `1.2 KiB`, `34.5 MiB`.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    // 1023.95 would be shown as 1024.0.
+    while value >= if unit == 0 { 1024.0 } else { 1023.95 } && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
 /// Whether a character can control a terminal, end a line, or change the order of the characters
 /// shown.
 fn is_harmful(c: char) -> bool {
@@ -85,5 +113,22 @@ mod tests {
     #[test]
     fn line_ends_stay() {
         assert_eq!(printable_lines("a\n\u{1b}b\n"), "a\n\\u{1b}b\n");
+    }
+
+    #[test]
+    fn digits_are_grouped_from_the_right() {
+        assert_eq!([0, 7, 999].map(count), ["0", "7", "999"]);
+        assert_eq!([1_000, 1_234_567, 12_345_678].map(count), ["1,000", "1,234,567", "12,345,678"]);
+    }
+
+    #[test]
+    fn sizes_do_not_reach_1024_of_their_unit() {
+        assert_eq!([0, 1_023, 1_024].map(size), ["0 B", "1023 B", "1.0 KiB"]);
+        let below = (1023.95 * 1024.0) as u64;
+        assert_eq!([below, below + 1].map(size), ["1023.9 KiB", "1.0 MiB"]);
+        assert_eq!(
+            [3 << 20, 5 << 30, 7 << 40, 3 << 50].map(size),
+            ["3.0 MiB", "5.0 GiB", "7.0 TiB", "3072.0 TiB"]
+        );
     }
 }

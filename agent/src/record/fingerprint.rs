@@ -1,8 +1,11 @@
 //! The parts of a module's identity that a loader notification keeps. The thread that loads the
 //! module reads them, so the identity is known even if the module is gone before the tables thread
-//! looks at it. The reading is bounded and allocates nothing.
+//! looks at it. The reading is bounded and allocates nothing, which `object` and
+//! [`stk_format::image`] cannot promise: the one wants the image in one piece, the other copies the
+//! headers to the heap.
 
 use super::image::Memory;
+use stk_schema::bytes::u32_at;
 use stk_schema::identity::{CodeView, Identity, PeIdentity};
 use stk_schema::windows as pe;
 
@@ -120,8 +123,4 @@ pub(super) fn read_headers(memory: &impl Memory, base: u64, into: &mut [u8; NT])
         None => return None,
     }
     into.starts_with(b"PE\0\0").then_some(nt)
-}
-
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
 }

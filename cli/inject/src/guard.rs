@@ -4,6 +4,7 @@
 //! system terminates all threads except the calling one. If the sampler had suspended that thread,
 //! no code in the process can resume it, and the process hangs.
 
+use stk_schema::bytes::{u32_in, u64_in};
 use stk_schema::guard::{FREE, GUARD_VERSION, GuardBoard, SAMPLERS, SamplerSlot, SuspensionWord};
 
 /// Milliseconds after the end of a sampler and the watchdog before the guard acts. A process that
@@ -76,17 +77,19 @@ pub(crate) fn thread_to_resume(word: u64) -> Option<u32> {
 
 /// The board in bytes read from another process; `None` if this guard does not know its form.
 pub(crate) fn board(bytes: &[u8; size_of::<GuardBoard>()]) -> Option<GuardBoard> {
-    let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
     let slot = |index: usize| {
         let at = 16 + 16 * index;
-        SamplerSlot { sampler: u32_at(at), reserved: u32_at(at + 4), word: u64_at(at + 8) }
+        SamplerSlot {
+            sampler: u32_in(bytes, at),
+            reserved: u32_in(bytes, at + 4),
+            word: u64_in(bytes, at + 8),
+        }
     };
     let board = GuardBoard {
-        size: u32_at(0),
-        version: u32_at(4),
-        watchdog: u32_at(8),
-        reserved: u32_at(12),
+        size: u32_in(bytes, 0),
+        version: u32_in(bytes, 4),
+        watchdog: u32_in(bytes, 8),
+        reserved: u32_in(bytes, 12),
         samplers: std::array::from_fn(slot),
     };
     let fits = board.size as usize >= size_of::<GuardBoard>() && board.version == GUARD_VERSION;

@@ -6,9 +6,10 @@ use object::pe;
 use object::read::pe::{
     DataDirectories, ExportTable, ImageNtHeaders, ImageOptionalHeader, optional_header_magic,
 };
-use std::fmt;
 use std::ops::Range;
+use stk_schema::bytes::u32_at;
 use stk_schema::{Arch, control};
+use thiserror::Error;
 
 /// The agent's name in its export directory, whatever its file's name.
 pub(crate) const AGENT_NAME: &str = "agent.dll";
@@ -61,23 +62,19 @@ pub(crate) struct AgentExports {
 }
 
 /// Why an image could not be read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub(crate) enum ImageError {
+    #[error("no PE image")]
     NotPe,
     /// The memory or file ends within a structure.
+    #[error("a damaged or truncated PE image")]
     Truncated,
 }
 
-impl fmt::Display for ImageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ImageError::NotPe => "no PE image",
-            ImageError::Truncated => "a damaged or truncated PE image",
-        })
-    }
-}
-
-impl std::error::Error for ImageError {}
+/// The agent's function that an image does not export.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("does not export {0}")]
+pub(crate) struct MissingExport(&'static str);
 
 impl Image {
     /// Reads an image as it is stored in a file.
@@ -135,9 +132,9 @@ impl Image {
     /// The RVAs of the agent's functions.
     ///
     /// # Errors
-    /// The name of a missing export.
-    pub(crate) fn agent_exports(&self) -> Result<AgentExports, &'static str> {
-        let find = |name| self.export(name).ok_or(name);
+    /// [`MissingExport`].
+    pub(crate) fn agent_exports(&self) -> Result<AgentExports, MissingExport> {
+        let find = |name| self.export(name).ok_or(MissingExport(name));
         Ok(AgentExports {
             start: find(control::EXPORT_START)?,
             stop: find(control::EXPORT_STOP)?,
@@ -303,14 +300,9 @@ fn cet_compatible(file: &[u8], directory: &[u8]) -> bool {
     const EX_DLLCHARACTERISTICS: u32 = 20;
     const CET_COMPAT: u32 = 1;
     // IMAGE_DEBUG_DIRECTORY: Type at 12, SizeOfData at 16, PointerToRawData at 24, 28 bytes in all.
-    let field = |entry: &[u8], at: usize| {
-        u32::from_le_bytes([entry[at], entry[at + 1], entry[at + 2], entry[at + 3]])
-    };
-    directory.chunks_exact(28).filter(|entry| field(entry, 12) == EX_DLLCHARACTERISTICS).any(|entry| {
-        let at = field(entry, 24) as usize;
-        at.checked_add(4)
-            .and_then(|end| file.get(at..end))
-            .is_some_and(|data| field(data, 0) & CET_COMPAT != 0)
+    directory.chunks_exact(28).filter(|entry| u32_at(entry, 12) == Some(EX_DLLCHARACTERISTICS)).any(|entry| {
+        let bits = u32_at(entry, 24).and_then(|at| u32_at(file, at as usize));
+        bits.is_some_and(|bits| bits & CET_COMPAT != 0)
     })
 }
 
@@ -457,7 +449,7 @@ mod tests {
         let mut builder = ImageBuilder::agent();
         builder.exports.retain(|(name, _)| *name != "stk_agent_stop");
         let image = Image::from_file(&builder.build()).expect("file");
-        assert_eq!(image.agent_exports(), Err("stk_agent_stop"));
+        assert_eq!(image.agent_exports(), Err(MissingExport("stk_agent_stop")));
         assert!(!image.is_agent());
     }
 
@@ -466,7 +458,7 @@ mod tests {
         let mut builder = ImageBuilder::agent();
         builder.exports[0].1 = RVA + 8; // within the export directory: a forwarder by definition
         let image = Image::from_file(&builder.build()).expect("file");
-        assert_eq!(image.agent_exports(), Err("stk_agent_start"));
+        assert_eq!(image.agent_exports(), Err(MissingExport("stk_agent_start")));
     }
 
     #[test]

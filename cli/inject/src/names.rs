@@ -3,6 +3,7 @@
 //!
 //! The bytes are another process's memory, so nothing in them is trusted.
 
+use stk_schema::bytes::{u32_in, u64_in};
 use stk_schema::mailbox::{
     HEADER_BYTES, MAILBOX_VERSION, NAME_BYTES, NameMailbox, NameSlot, SLOT_NAMED, SLOT_NAMELESS, SLOTS,
 };
@@ -42,20 +43,18 @@ pub(crate) enum Head {
 
 /// Reads the head of a mailbox.
 pub(crate) fn head(bytes: &[u8; HEADER_BYTES]) -> Head {
-    let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    let field = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
-    let (size, version) = (u32_at(0) as usize, u32_at(4));
+    let (size, version) = (u32_in(bytes, 0) as usize, u32_in(bytes, 4));
     if size < size_of::<NameMailbox>() || version != MAILBOX_VERSION {
         return Head::Unknown;
     }
-    let number = u32_at(std::mem::offset_of!(NameMailbox, request));
-    let answered = u32_at(std::mem::offset_of!(NameMailbox, answer));
-    let runtime = field(std::mem::offset_of!(NameMailbox, runtime));
+    let number = u32_in(bytes, std::mem::offset_of!(NameMailbox, request));
+    let answered = u32_in(bytes, std::mem::offset_of!(NameMailbox, answer));
+    let runtime = u64_in(bytes, std::mem::offset_of!(NameMailbox, runtime));
     if runtime == 0 || number == answered {
         return Head::Idle;
     }
-    let count = u32_at(std::mem::offset_of!(NameMailbox, count)) as usize;
-    let kind = u32_at(std::mem::offset_of!(NameMailbox, runtime_kind));
+    let count = u32_in(bytes, std::mem::offset_of!(NameMailbox, count)) as usize;
+    let kind = u32_in(bytes, std::mem::offset_of!(NameMailbox, runtime_kind));
     Head::Asks(Request { runtime, kind, number, count: count.min(SLOTS) })
 }
 

@@ -14,6 +14,7 @@ use object::pe;
 use object::read::pe::{ResourceDirectory, ResourceDirectoryEntryData, ResourceNameOrId};
 use std::fmt;
 use std::ops::Range;
+use stk_schema::bytes::u32_in;
 use stk_schema::event::RuntimeKind;
 
 /// Larger resource sections are not read. Those of the runtimes have some 100 KB.
@@ -118,16 +119,16 @@ impl Runtime {
     /// bytes), and from version 2 at 96 the four parts of the file version.
     fn take_info(&mut self, info: &[u8; 112]) {
         let signed = info.starts_with(RUNTIME_INFO.as_bytes()) && info[RUNTIME_INFO.len()] == 0;
-        let version = u32_at(info, 20);
+        let version = u32_in(info, 20);
         if !signed || !(1..0x8000_0000).contains(&version) {
             return;
         }
         let index_at =
-            |at: usize| (info[at] >= 8).then(|| index(u32_at(info, at + 1), u32_at(info, at + 5)))?;
+            |at: usize| (info[at] >= 8).then(|| index(u32_in(info, at + 1), u32_in(info, at + 5)))?;
         self.index = index_at(24);
         self.library = index_at(48);
         if version >= 2 {
-            let parts = [96, 100, 104, 108].map(|at| u32_at(info, at));
+            let parts = [96, 100, 104, 108].map(|at| u32_in(info, at));
             self.version = Some(FileVersion { parts, flavor: "" });
         }
     }
@@ -160,18 +161,14 @@ fn index(time_date_stamp: u32, size_of_image: u32) -> Option<Index> {
     (time_date_stamp != 0 && size_of_image != 0).then_some(Index { time_date_stamp, size_of_image })
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-}
-
 /// The version in a version resource.
 fn fixed_version(bytes: &[u8]) -> Option<FileVersion> {
-    let fixed = bytes.get(FIXED_FILE_INFO..FIXED_FILE_INFO + 52)?;
-    if u32_at(fixed, 0) != FIXED_SIGNATURE {
+    let fixed: &[u8; 52] = bytes.get(FIXED_FILE_INFO..)?.first_chunk()?;
+    if u32_in(fixed, 0) != FIXED_SIGNATURE {
         return None;
     }
     // dwFileVersionMS and dwFileVersionLS, dwFileFlags.
-    let (high, low, flags) = (u32_at(fixed, 8), u32_at(fixed, 12), u32_at(fixed, 28));
+    let (high, low, flags) = (u32_in(fixed, 8), u32_in(fixed, 12), u32_in(fixed, 28));
     let flavor = match (flags & FLAG_DEBUG != 0, flags & FLAG_SPECIAL_BUILD != 0) {
         (false, _) => "",
         (true, true) => ".dbg",
@@ -183,7 +180,8 @@ fn fixed_version(bytes: &[u8]) -> Option<FileVersion> {
 /// CLR_DEBUG_RESOURCE (debugshim.h): version, GUID, time stamp and size of the data access library,
 /// then of the debugger interface.
 fn debug_info(bytes: &[u8]) -> Option<Index> {
-    (bytes.len() >= 36 && u32_at(bytes, 0) == 0).then(|| index(u32_at(bytes, 20), u32_at(bytes, 24)))?
+    let info: &[u8; 36] = bytes.first_chunk()?;
+    (u32_in(info, 0) == 0).then(|| index(u32_in(info, 20), u32_in(info, 24)))?
 }
 
 /// The first existing resource of a type with one of these names, in any language. Without names,

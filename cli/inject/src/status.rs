@@ -3,7 +3,7 @@
 use crate::contents::Contents;
 use crate::duration;
 use stk_schema::control::AgentStatus;
-use stk_schema::text::printable;
+use stk_schema::text::{count, printable, size};
 
 /// The status of an agent that has not reported yet.
 pub(crate) const BLANK: AgentStatus = AgentStatus {
@@ -25,16 +25,16 @@ pub(crate) const BLANK: AgentStatus = AgentStatus {
     guard_board: 0,
 };
 
-/// `12.3 s   8 threads   12,345 samples   0 dropped   1.2 MB`.
+/// `12.3 s   8 threads   12,345 samples   0 dropped   1.2 MiB`.
 pub(crate) fn line(status: &AgentStatus) -> String {
     let threads = if status.threads == 1 { "thread" } else { "threads" };
     format!(
         "{:>8}   {} {threads}   {} samples   {} dropped   {}",
         duration::show(status.elapsed_ms),
         status.threads,
-        grouped(status.samples),
-        grouped(status.dropped),
-        bytes(status.bytes),
+        count(status.samples),
+        count(status.dropped),
+        size(status.bytes),
     )
 }
 
@@ -59,46 +59,9 @@ pub(crate) fn message(status: &AgentStatus) -> String {
     printable(&String::from_utf8_lossy(&status.message[..len])).into_owned()
 }
 
-/// `n` with a comma between groups of three digits.
-pub(crate) fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// `n` bytes in decimal units: `812 B`, `1.2 kB`, `34.5 MB`.
-pub(crate) fn bytes(n: u64) -> String {
-    const UNITS: [&str; 4] = ["kB", "MB", "GB", "TB"];
-    if n < 1000 {
-        return format!("{n} B");
-    }
-    let mut value = n as f64 / 1000.0;
-    let mut unit = 0;
-    // 999.95 would be shown as 1000.0.
-    while value >= 999.95 && unit + 1 < UNITS.len() {
-        value /= 1000.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS[unit])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn digits_are_grouped_from_the_right() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(grouped(1_000), "1,000");
-        assert_eq!(grouped(12_345_678), "12,345,678");
-    }
 
     #[test]
     fn text_from_the_target_cannot_control_the_terminal() {
@@ -106,14 +69,5 @@ mod tests {
         message[..4].copy_from_slice(b"\x1b[2J");
         let status = AgentStatus { message_len: 4, message, ..BLANK };
         assert_eq!(super::message(&status), r"\u{1b}[2J");
-    }
-
-    #[test]
-    fn byte_units_do_not_reach_a_thousand() {
-        assert_eq!(bytes(999), "999 B");
-        assert_eq!(bytes(1_000), "1.0 kB");
-        assert_eq!(bytes(999_949), "999.9 kB");
-        assert_eq!(bytes(999_951), "1.0 MB");
-        assert_eq!(bytes(34_500_000), "34.5 MB");
     }
 }

@@ -5,7 +5,7 @@ use super::{Exit, Progress, SelectArgs, count, warn};
 use crate::image::{self, ImageSearch, ModuleImage};
 use crate::model::Image;
 use crate::profile::{BuildOptions, MOST_RUNS_HELD, MissingSymbols, Profile, Run, Runs};
-use crate::profile::{build, fold, missing_symbols, symbolize};
+use crate::profile::{build, classify, fold, missing_symbols, symbolize};
 use crate::runtimes;
 use crate::stack::{FoldOptions, FrameChoice, NameSources};
 use crate::symbols::index::{self, RecordKind, SymbolIndex};
@@ -167,7 +167,7 @@ pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Res
     };
     let store = args.symbols.store(path);
     let images = load_images(&trace, &store);
-    let (mut profile, mut runs) = build(&trace, &images, &options, progress.done())?;
+    let (mut profile, runs) = build(&trace, &images, &options, progress.done())?;
     let methods = runtimes::methods(&trace);
     let symbolizer = Symbolizer::new(store, args.symbols.demangle);
     let sources = NameSources { trace: &trace, images: &images, methods: &methods, symbolizer: &symbolizer };
@@ -175,6 +175,8 @@ pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Res
     super::tell_redirects(symbolizer.store());
     profile.losses.runtimes.extend(methods.problems);
     let missing = missing_symbols(&profile, &runs)?;
+    // Before frames are left out: the system's are needed.
+    let mut runs = classify(&profile, &runs)?;
     fold(&mut profile, &mut runs, args.fold.options());
     let damaged = trace.lost_blocks || !profile.losses.damaged_blocks.is_empty();
     Ok(LoadedProfile { profile, runs, missing, exit: if damaged { Exit::Damaged } else { Exit::Ok } })

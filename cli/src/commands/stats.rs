@@ -2,7 +2,7 @@
 
 use super::traces::Traces;
 use super::{Exit, Out, ProfileArgs, Progress, check_symbols, each_trace, load, pool};
-use crate::stats::{self, Stats, StatsOptions};
+use crate::stats::{self, Stats, StatsOptions, Weight};
 use std::io::{IsTerminal, stdout};
 use std::path::{Path, PathBuf};
 
@@ -15,6 +15,10 @@ pub(super) struct StatsArgs {
     /// Rows of each list; 0 shows all
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
+    /// What functions and modules are listed by [default: cpu, or samples if the trace tells no CPU
+    /// time]
+    #[arg(long, value_enum, value_name = "WHAT")]
+    weight: Option<Weight>,
     /// Leave out samples of waiting threads in functions, modules and stop reasons
     #[arg(long)]
     running: bool,
@@ -37,7 +41,7 @@ pub(super) struct StatsArgs {
 pub(super) fn run(args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     args.profile.check()?;
     let top = if args.top == 0 { usize::MAX } else { args.top };
-    let options = StatsOptions { top, running_only: args.running };
+    let options = StatsOptions { top, running_only: args.running, weight: args.weight };
     let pool = pool(args.jobs)?;
     let progress = Progress::new("samples");
     let mut document = Traces::new(stats::VERSION);

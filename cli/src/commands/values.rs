@@ -2,6 +2,7 @@
 
 use crate::output::{ChromeStyle, Format};
 use crate::stack::FrameChoice;
+use crate::stats::Weight;
 use crate::symbols::Demangle;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
@@ -33,6 +34,12 @@ values!(FrameChoice {
     All = "all", "All of them";
     Native = "native", "All but those of managed methods and of the stubs between them";
     Managed = "managed", "Only those of managed methods and of the stubs between them";
+});
+
+values!(Weight {
+    Cpu = "cpu", "CPU time";
+    Wall = "wall", "Time that samples cover, waits included";
+    Samples = "samples", "Samples";
 });
 
 impl ValueEnum for Format {

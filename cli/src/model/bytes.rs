@@ -2,24 +2,7 @@
 //! ([`u32_at`] and its neighbours), or one after the other ([`Cursor`]).
 
 use std::ffi::CStr;
-
-/// The `u16` at `at`.
-#[inline]
-pub(crate) fn u16_at(data: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(*data.get(at..)?.first_chunk()?))
-}
-
-/// The `u32` at `at`.
-#[inline]
-pub(crate) fn u32_at(data: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(*data.get(at..)?.first_chunk()?))
-}
-
-/// The `u64` at `at`.
-#[inline]
-pub(crate) fn u64_at(data: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(*data.get(at..)?.first_chunk()?))
-}
+pub(crate) use stk_schema::bytes::{u16_at, u32_at, u64_at};
 
 /// `len` bytes at `at`.
 #[inline]

@@ -10,6 +10,7 @@
 //! build       walks every sample           Trace -> Profile, Runs
 //! tree, runs  distinct stacks; samples over time
 //! symbolize   names for the distinct frames, and what is missing
+//! activity    what threads did, and their CPU time   Profile, Runs -> Runs
 //! fold        leaves frames out of stacks  Profile, Runs -> Profile, Runs
 //! functions   what counts as one function  Profile -> Functions
 //! ```
@@ -17,6 +18,7 @@
 //! Determinism: the same trace and the same symbols give the same ids and the same order with any
 //! number of threads.
 
+mod activity;
 mod build;
 mod fold;
 mod functions;
@@ -26,6 +28,7 @@ mod runs;
 mod symbolize;
 mod tree;
 
+pub use activity::{Activity, Wait, WaitClass, classify};
 pub use build::{BuildOptions, build};
 pub use fold::fold;
 pub(crate) use functions::Modules;

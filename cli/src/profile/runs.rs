@@ -1,8 +1,9 @@
 //! Runs of equal samples, per thread, in time order.
 
-use super::{NodeId, StopId};
+use super::{Activity, NodeId, StopId};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use stk_schema::bytes::{u32_in, u64_in};
 use stk_schema::event::RunState;
 
 bitflags::bitflags! {
@@ -17,6 +18,9 @@ bitflags::bitflags! {
         const TABLES_PENDING = 4;
         /// The stack was in a block that is lost: `node` is `None`.
         const STACK_LOST = 8;
+        /// The code at the instruction pointer is a return, as behind a system call, or it is not
+        /// known.
+        const BEHIND_CALL = 16;
     }
 }
 
@@ -35,9 +39,13 @@ pub struct Run {
     /// one nominal interval after the last sample).
     pub weight_ns: u64,
     pub samples: u32,
-    /// CPU time used during the run, nanoseconds; 0 if not recorded.
+    /// CPU time, nanoseconds; 0 if not recorded. As recorded, what the thread's clock gained during
+    /// the run; after [`classify`](super::classify), the run's share of it.
     pub cpu_ns: u64,
+    /// State as the recorder saw it.
     pub state: RunState,
+    /// What the thread did; not known before [`classify`](super::classify).
+    pub activity: Activity,
     /// Special properties of its samples.
     pub flags: RunFlags,
 }
@@ -97,6 +105,11 @@ impl Runs {
     /// An empty list that holds at most `limit` runs in memory.
     pub fn with_limit(limit: usize) -> Runs {
         Runs { threads: Vec::new(), held: 0, limit: limit.max(1), spill: None, map: None }
+    }
+
+    /// How many runs it holds in memory at most.
+    pub(super) fn limit(&self) -> usize {
+        self.limit
     }
 
     /// Adds a run of thread `thread` (index in `Profile::threads`). It must be later than the
@@ -233,7 +246,7 @@ impl Spill {
 
 const SEGMENT_RUNS: usize = 16 << 10;
 /// Bytes of a run in the file.
-const STORED: usize = 44;
+const STORED: usize = 46;
 const NO_NODE: u32 = u32::MAX;
 
 fn store(run: &Run) -> [u8; STORED] {
@@ -247,22 +260,22 @@ fn store(run: &Run) -> [u8; STORED] {
     bytes[24..32].copy_from_slice(&run.weight_ns.to_le_bytes());
     bytes[32..40].copy_from_slice(&run.cpu_ns.to_le_bytes());
     bytes[40..44].copy_from_slice(&run.samples.to_le_bytes());
+    bytes[44..46].copy_from_slice(&run.activity.code().to_le_bytes());
     bytes
 }
 
 fn load(bytes: &[u8; STORED]) -> Run {
-    let u32_at = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
-    let node = u32_at(0);
+    let node = u32_in(bytes, 0);
     Run {
         node: (node != NO_NODE).then_some(NodeId(node)),
-        stop: StopId(u32_at(4) as u16),
-        first_ns: u64_at(8),
-        last_ns: u64_at(16),
-        weight_ns: u64_at(24),
-        samples: u32_at(40),
-        cpu_ns: u64_at(32),
+        stop: StopId(u32_in(bytes, 4) as u16),
+        first_ns: u64_in(bytes, 8),
+        last_ns: u64_in(bytes, 16),
+        weight_ns: u64_in(bytes, 24),
+        samples: u32_in(bytes, 40),
+        cpu_ns: u64_in(bytes, 32),
         state: RunState::from_code(bytes[6].into()),
+        activity: Activity::from_code(u16::from_le_bytes([bytes[44], bytes[45]])),
         flags: RunFlags::from_bits_truncate(bytes[7]),
     }
 }
@@ -281,6 +294,7 @@ mod tests {
             samples: i as u32 + 1,
             cpu_ns: i << 40,
             state: RunState::from_code(i % 3),
+            activity: Activity::from_code(i as u16 % 12),
             flags: RunFlags::from_bits_truncate(i as u8),
         }
     }

@@ -10,16 +10,15 @@ mod trust;
 
 pub use text::print;
 
-use crate::profile::{Batch, Profile, Runs};
+use crate::profile::{Activity, Batch, Profile, Runs, WaitClass};
 use crate::stack::StopReason;
 use serde::{Serialize, Serializer};
-use stk_schema::event::RunState;
 use stk_unwind::Trust;
 use sums::StatsTables;
 
 /// Version of the JSON that `schema/stats.schema.json` describes. It is raised when the meaning of
 /// a field changes or a field is removed, not when one is added.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What to count, and how many rows to keep.
 #[derive(Clone, Copy, Debug)]
@@ -28,11 +27,26 @@ pub struct StatsOptions {
     pub top: usize,
     /// Leave out samples of waiting threads in functions, modules and stop reasons.
     pub running_only: bool,
+    /// What the lists of functions and modules count. By default CPU time, or samples if the trace
+    /// does not tell it.
+    pub weight: Option<Weight>,
+}
+
+/// What a list counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Weight {
+    /// CPU time.
+    Cpu,
+    /// Time that samples cover, waits included.
+    Wall,
+    /// Samples.
+    Samples,
 }
 
 impl Default for StatsOptions {
     fn default() -> Self {
-        StatsOptions { top: 20, running_only: false }
+        StatsOptions { top: 20, running_only: false, weight: None }
     }
 }
 
@@ -59,15 +73,21 @@ pub struct Stats {
     pub states: States,
     /// Whether waiting samples are left out below.
     pub running_only: bool,
+    /// What `weight_ns` of the lists of functions and modules is; samples count for one nominal
+    /// interval each.
+    pub weight: Weight,
     /// Weight of the samples counted below: the whole that all shares of time refer to.
     pub counted_ns: u64,
+    /// What threads waited for, longest first. Waits shorter than the time between two samples are
+    /// mostly missed.
+    pub waits: Vec<WaitStats>,
     /// Functions with the most self time first.
     pub functions_by_self: Vec<FunctionStats>,
     /// Functions with the most total time first.
     pub functions_by_total: Vec<FunctionStats>,
     /// Modules with the most self time first.
     pub modules: Vec<ModuleStats>,
-    /// Threads with the most active samples first.
+    /// Threads with the most CPU time first, then with the most samples that do not wait.
     pub threads: Vec<ThreadStats>,
     /// Why stacks end, most frequent first.
     pub stops: Vec<StopStats>,
@@ -115,12 +135,32 @@ pub struct Amount {
     pub weight_ns: u64,
 }
 
-/// Samples by state of their thread.
+/// Samples by what their thread did. The times add up to that of all samples.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
 pub struct States {
+    /// On a processor: if CPU time is recorded, that; else the time of such samples.
     pub running: Amount,
+    /// Waiting in the system.
     pub waiting: Amount,
+    /// In a system call that does not only wait.
+    pub system_call: Amount,
+    /// Ready to run but not on a processor, held by the recorder, or without a stack.
     pub unknown: Amount,
+}
+
+/// Waits for one reason.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct WaitStats {
+    /// What the threads waited for, by the outermost function of the system that waits.
+    pub reason: &'static str,
+    #[serde(serialize_with = "class_name")]
+    pub class: WaitClass,
+    /// Consecutive samples of one thread that wait for the same are one wait.
+    pub waits: u64,
+    pub samples: u64,
+    pub weight_ns: u64,
+    /// Time of the longest one.
+    pub longest_ns: u64,
 }
 
 /// A function. Recursion counts once in "total".
@@ -252,7 +292,7 @@ pub fn collect(
         tables.add(&batch);
         Ok(())
     })?;
-    let summary = tables.finish(options.top);
+    let summary = tables.finish(options);
 
     let mut states = States::default();
     for thread in &summary.threads {
@@ -290,7 +330,9 @@ pub fn collect(
         totals,
         states,
         running_only: options.running_only,
+        weight: summary.weight,
         counted_ns: summary.counted_ns,
+        waits: summary.waits,
         functions_by_self: summary.functions_by_self,
         functions_by_total: summary.functions_by_total,
         modules: summary.modules,
@@ -309,22 +351,44 @@ pub fn collect(
 }
 
 impl States {
-    /// Running, waiting, unknown.
-    fn each(&self) -> [Amount; 3] {
-        [self.running, self.waiting, self.unknown]
+    /// Running, waiting, in a system call, unknown.
+    fn each(&self) -> [Amount; 4] {
+        [self.running, self.waiting, self.system_call, self.unknown]
     }
 
-    fn each_mut(&mut self) -> [&mut Amount; 3] {
-        [&mut self.running, &mut self.waiting, &mut self.unknown]
+    fn each_mut(&mut self) -> [&mut Amount; 4] {
+        [&mut self.running, &mut self.waiting, &mut self.system_call, &mut self.unknown]
     }
 
-    fn of_mut(&mut self, state: RunState) -> &mut Amount {
-        match state {
-            RunState::Running => &mut self.running,
-            RunState::Waiting => &mut self.waiting,
-            RunState::Unknown => &mut self.unknown,
+    fn of_mut(&mut self, activity: Activity) -> &mut Amount {
+        match activity {
+            Activity::OnCpu => &mut self.running,
+            Activity::Waiting(_) => &mut self.waiting,
+            Activity::SystemCall => &mut self.system_call,
+            Activity::Unknown => &mut self.unknown,
         }
     }
+
+    /// Makes the time of a thread's samples agree with its clock: it ran for `cpu_ns`. What its
+    /// samples on a processor cover beyond that is not known: it was ready to run, or the recorder
+    /// held it. What they lack was spent in bursts between the other samples.
+    fn agree_with(&mut self, cpu_ns: u64) {
+        let mut left = cpu_ns.min(self.each().iter().map(|amount| amount.weight_ns).sum());
+        let ready = self.running.weight_ns.saturating_sub(left);
+        left -= left.min(self.running.weight_ns);
+        self.running.weight_ns -= ready;
+        self.unknown.weight_ns += ready;
+        for state in [&mut self.system_call, &mut self.unknown, &mut self.waiting] {
+            let part = left.min(state.weight_ns);
+            state.weight_ns -= part;
+            self.running.weight_ns += part;
+            left -= part;
+        }
+    }
+}
+
+fn class_name<S: Serializer>(class: &WaitClass, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(class.as_str())
 }
 
 fn trust_name<S: Serializer>(trust: &Trust, serializer: S) -> Result<S::Ok, S::Error> {

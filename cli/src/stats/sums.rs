@@ -2,16 +2,15 @@
 
 use super::trust::trust_stats;
 use super::{
-    Amount, CauseStats, FrameStats, FunctionStats, ModuleStats, States, StopStats, ThreadStats, TrustStats,
-    share,
+    Amount, CauseStats, FrameStats, FunctionStats, ModuleStats, States, StatsOptions, StopStats, ThreadStats,
+    TrustStats, WaitStats, Weight, share,
 };
 use crate::profile::{
-    Batch, FrameId, FunctionId, Functions, Modules, NameSource, NodeId, Profile, Run, Visit,
+    Activity, Batch, FrameId, FunctionId, Functions, Modules, NameSource, NodeId, Profile, Run, Visit, Wait,
 };
 use crate::stack::StopReason;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
-use stk_schema::event::RunState;
 
 /// Sums per thread, stop reason and stack, filled run by run.
 pub(super) struct StatsTables<'a> {
@@ -19,14 +18,37 @@ pub(super) struct StatsTables<'a> {
     running_only: bool,
     threads: Vec<ThreadStats>,
     stops: Vec<u64>,
-    counted_ns: u64,
-    /// By node.
+    /// By node, with the time that samples cover.
     nodes: Vec<Amount>,
+    /// By node: CPU time.
+    cpu: Vec<u64>,
+    /// Of runs without a stack: as above.
+    no_stack: (Amount, u64),
+    waits: [WaitSum; Wait::COUNT],
+    /// The wait that the thread's last run belongs to.
+    open: Option<OpenWait>,
+}
+
+/// Waits for one reason.
+#[derive(Clone, Copy, Default)]
+struct WaitSum {
+    waits: u64,
+    amount: Amount,
+    longest_ns: u64,
+}
+
+/// A wait that may go on.
+struct OpenWait {
+    thread: u32,
+    wait: Wait,
+    ns: u64,
 }
 
 /// Tables that are ready to print.
 pub(super) struct StatsSummary {
+    pub weight: Weight,
     pub counted_ns: u64,
+    pub waits: Vec<WaitStats>,
     pub distinct_stacks: u64,
     pub functions_by_self: Vec<FunctionStats>,
     pub functions_by_total: Vec<FunctionStats>,
@@ -54,27 +76,89 @@ impl<'a> StatsTables<'a> {
             .collect();
         let stops = vec![0; profile.stops.len()];
         let nodes = vec![Amount::default(); profile.tree.nodes().len()];
-        StatsTables { profile, running_only, threads, stops, counted_ns: 0, nodes }
+        let cpu = vec![0; nodes.len()];
+        let waits = [WaitSum::default(); Wait::COUNT];
+        StatsTables {
+            profile,
+            running_only,
+            threads,
+            stops,
+            nodes,
+            cpu,
+            no_stack: Default::default(),
+            waits,
+            open: None,
+        }
     }
 
     pub(super) fn add(&mut self, batch: &Batch<'_>) {
         let thread = &mut self.threads[batch.thread as usize];
         for run in batch.runs {
             thread.all.add(run);
-            thread.states.of_mut(run.state).add(run);
+            thread.states.of_mut(run.activity).add(run);
             thread.cpu_ns += run.cpu_ns;
-            if self.running_only && run.state == RunState::Waiting {
+            let waiting = matches!(run.activity, Activity::Waiting(_));
+            self.open = match run.activity {
+                Activity::Waiting(wait) => Some(self.waits[usize::from(wait.number())].add(
+                    self.open.take(),
+                    (batch.thread, wait),
+                    run,
+                )),
+                _ => None,
+            };
+            if self.running_only && waiting {
                 continue;
             }
             self.stops[run.stop.0 as usize] += u64::from(run.samples);
-            self.counted_ns += run.weight_ns;
             if let Some(node) = run.node {
                 self.nodes[node.0 as usize].add(run);
+                self.cpu[node.0 as usize] += run.cpu_ns;
+            } else {
+                self.no_stack.0.add(run);
+                self.no_stack.1 += run.cpu_ns;
             }
         }
     }
 
-    pub(super) fn finish(mut self, top: usize) -> StatsSummary {
+    /// Gives each node's amount the weight that the lists count. Returns what it is.
+    fn weigh(&mut self, asked: Option<Weight>, cpu_known: bool) -> Weight {
+        let weight = asked.unwrap_or(if cpu_known { Weight::Cpu } else { Weight::Samples });
+        let interval = self.profile.trace.interval_ns;
+        let no_stack = (&mut self.no_stack.0, &self.no_stack.1);
+        for (amount, cpu) in self.nodes.iter_mut().zip(&self.cpu).chain([no_stack]) {
+            match weight {
+                Weight::Cpu => amount.weight_ns = *cpu,
+                Weight::Wall => {}
+                Weight::Samples => amount.weight_ns = amount.samples.saturating_mul(interval),
+            }
+        }
+        weight
+    }
+
+    fn wait_stats(&self) -> Vec<WaitStats> {
+        let row = |(number, sum): (u16, &WaitSum)| {
+            let wait = Wait::from_number(number).filter(|_| sum.amount.samples > 0)?;
+            Some(WaitStats {
+                reason: wait.reason(),
+                class: wait.class(),
+                waits: sum.waits,
+                samples: sum.amount.samples,
+                weight_ns: sum.amount.weight_ns,
+                longest_ns: sum.longest_ns,
+            })
+        };
+        let mut rows: Vec<WaitStats> = (0u16..).zip(&self.waits).filter_map(row).collect();
+        rows.sort_by_key(|row| (Reverse(row.weight_ns), row.reason));
+        rows
+    }
+
+    pub(super) fn finish(mut self, options: &StatsOptions) -> StatsSummary {
+        let top = options.top;
+        let cpu_known = self.threads.iter().any(|thread| thread.cpu_ns > 0);
+        let weight = self.weigh(options.weight, cpu_known);
+        for thread in self.threads.iter_mut().filter(|_| cpu_known) {
+            thread.states.agree_with(thread.cpu_ns);
+        }
         let distinct_stacks = self.nodes.iter().filter(|amount| amount.samples > 0).count() as u64;
         let functions = Functions::new(self.profile, false);
         let modules_of = functions.modules();
@@ -106,10 +190,14 @@ impl<'a> StatsTables<'a> {
             (by(Sums::self_ns, Sums::total_ns), by(Sums::total_ns, Sums::self_ns));
         self.threads.retain(|thread| thread.all.samples > 0);
         self.threads.sort_by_key(|t| {
-            (Reverse((t.all.samples - t.states.waiting.samples, t.all.samples)), t.instance)
+            let active = t.all.samples - t.states.waiting.samples;
+            (Reverse((t.cpu_ns, active, t.all.samples)), t.instance)
         });
         StatsSummary {
-            counted_ns: self.counted_ns,
+            weight,
+            counted_ns: self.nodes.iter().map(|amount| amount.weight_ns).sum::<u64>()
+                + self.no_stack.0.weight_ns,
+            waits: self.wait_stats(),
             distinct_stacks,
             functions_by_self,
             functions_by_total,
@@ -144,6 +232,18 @@ impl<'a> StatsTables<'a> {
             share: share(samples, all),
         };
         sums.into_iter().map(stop).collect()
+    }
+}
+
+impl WaitSum {
+    /// Adds a run of a thread, which goes on with the wait before it if that is the same one.
+    fn add(&mut self, before: Option<OpenWait>, (thread, wait): (u32, Wait), run: &Run) -> OpenWait {
+        let same = before.filter(|open| (open.thread, open.wait) == (thread, wait));
+        self.waits += u64::from(same.is_none());
+        let ns = same.map_or(0, |open| open.ns) + run.weight_ns;
+        self.amount.add(run);
+        self.longest_ns = self.longest_ns.max(ns);
+        OpenWait { thread, wait, ns }
     }
 }
 

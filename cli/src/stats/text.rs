@@ -1,6 +1,6 @@
 //! The figures as text.
 
-use super::{Amount, FunctionStats, Stats};
+use super::{Amount, FunctionStats, Stats, Totals, Weight};
 use crate::text::{count, date_and_time};
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -17,12 +17,28 @@ const NAME_WIDTH: usize = 60;
 pub fn print(stats: &Stats, out: &mut dyn Write, color: bool) -> io::Result<()> {
     let mut page = Page { out, color };
     head(stats, &mut page)?;
+    let mostly_waits = cpu_share(stats).is_some_and(|share| share < MOSTLY_WAITS);
+    if mostly_waits {
+        waits(stats, &mut page)?;
+    }
     functions(stats, &mut page)?;
     modules(stats, &mut page)?;
+    if !mostly_waits {
+        waits(stats, &mut page)?;
+    }
     threads(stats, &mut page)?;
     stops(stats, &mut page)?;
     trusts(stats, &mut page)?;
     names(stats, &mut page)
+}
+
+/// Below this share of one processor, the waits are shown first.
+const MOSTLY_WAITS: f64 = 0.1;
+
+/// The CPU time as a share of one processor over the recording; `None` if it is not known.
+fn cpu_share(stats: &Stats) -> Option<f64> {
+    let Totals { cpu_ns, duration_ns, .. } = stats.totals;
+    (cpu_ns > 0 && duration_ns > 0).then(|| cpu_ns as f64 / duration_ns as f64)
 }
 
 struct Page<'a> {
@@ -97,20 +113,57 @@ fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
             percent(amount.weight_ns, stats.totals.weight_ns).trim_start()
         )
     };
+    let cpu = match cpu_share(stats) {
+        Some(share) => {
+            format!("CPU time {}, {:.1} % of one processor", time(totals.cpu_ns), 100.0 * share)
+        }
+        None => "CPU time is not recorded; samples are counted".to_owned(),
+    };
+    page.line(&format!("  {cpu}"))?;
     page.line(&format!(
-        "  running {}, waiting {}, not known {}; CPU time {}",
+        "  of the threads' time: running {}, waiting {}, in system calls {}, ready or not known {}",
         part(stats.states.running),
         part(stats.states.waiting),
+        part(stats.states.system_call),
         part(stats.states.unknown),
-        if totals.cpu_ns == 0 { "not recorded".to_owned() } else { time(totals.cpu_ns) },
     ))
+}
+
+fn waits(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    if stats.waits.is_empty() {
+        return Ok(());
+    }
+    page.heading("Waits (the short ones between two samples are not seen)")?;
+    page.line("        time              waits    longest  class    for")?;
+    for wait in &stats.waits {
+        page.line(&format!(
+            "  {:>10} {} {:>12} {:>10}  {:<7}  {}",
+            time(wait.weight_ns),
+            percent(wait.weight_ns, stats.totals.weight_ns),
+            count(wait.waits),
+            time(wait.longest_ns),
+            wait.class.as_str(),
+            wait.reason,
+        ))?;
+    }
+    Ok(())
+}
+
+/// What the lists count, for their headings.
+fn weight_name(weight: Weight) -> &'static str {
+    match weight {
+        Weight::Cpu => "CPU time",
+        Weight::Wall => "time, waits included",
+        Weight::Samples => "samples",
+    }
 }
 
 fn functions(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     let of = if stats.running_only { " (waiting threads left out)" } else { "" };
+    let by = weight_name(stats.weight);
     let lists = [
-        (format!("Functions by self time{of}"), &stats.functions_by_self),
-        (format!("Functions by total time{of}"), &stats.functions_by_total),
+        (format!("Functions by their own {by}{of}"), &stats.functions_by_self),
+        (format!("Functions by {by} with callees{of}"), &stats.functions_by_total),
     ];
     for (heading, list) in lists {
         if list.is_empty() {
@@ -130,7 +183,7 @@ fn modules(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     if stats.modules.is_empty() {
         return Ok(());
     }
-    page.heading("Modules by self time")?;
+    page.heading(&format!("Modules by their own {}", weight_name(stats.weight)))?;
     let name = |module: &str| if module.is_empty() { "(no module)".to_owned() } else { module.to_owned() };
     let rows: Vec<_> = stats.modules.iter().map(|m| (m.own, m.total, name(&m.module))).collect();
     amounts(stats, page, rows.iter().map(|(own, total, name)| (*own, *total, name.as_str(), String::new())))
@@ -156,13 +209,17 @@ fn amounts<'a>(
         })
         .collect();
     let width = rows.iter().map(|row| row.2.chars().count()).max().unwrap_or(0);
+    let amount = |amount: Amount| match stats.weight {
+        Weight::Samples => count(amount.samples),
+        _ => time(amount.weight_ns),
+    };
     page.line("        self              total")?;
     for (own, total, name, module) in rows {
         page.line(&format!(
             "  {:>9} {} {:>10} {}  {name:<width$}  {module}",
-            time(own.weight_ns),
+            amount(own),
             percent(own.weight_ns, stats.counted_ns),
-            time(total.weight_ns),
+            amount(total),
             percent(total.weight_ns, stats.counted_ns),
         ))?;
     }
@@ -180,15 +237,16 @@ fn threads(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
         String::new()
     };
     page.heading(&format!("Threads{more}"))?;
-    page.line("     samples       time  running  waiting  not known        CPU       tid")?;
+    page.line("     samples       time  running  waiting  system calls  not known        CPU       tid")?;
     for thread in &stats.threads {
         let all = thread.all.weight_ns;
         page.line(&format!(
-            "  {:>10} {:>10}  {}  {}    {} {:>10} {:>9}  {}",
+            "  {:>10} {:>10}  {}  {}       {}    {} {:>10} {:>9}  {}",
             count(thread.all.samples),
             time(all),
             percent(thread.states.running.weight_ns, all),
             percent(thread.states.waiting.weight_ns, all),
+            percent(thread.states.system_call.weight_ns, all),
             percent(thread.states.unknown.weight_ns, all),
             if stats.totals.cpu_ns == 0 { "-".to_owned() } else { time(thread.cpu_ns) },
             thread.tid,

@@ -3,8 +3,9 @@
 
 use super::pdb::{PdbFile, PdbIdentity};
 use super::portable_pdb::PortablePdb;
-use crate::model::bytes::u32_at;
 use crate::model::{image_id, pdb_id};
+use object::read::pe::{ImageNtHeaders, ImageOptionalHeader};
+use object::{LittleEndian as LE, ReadRef, pe};
 use stk_schema::Arch;
 use stk_schema::identity::CodeView;
 
@@ -114,9 +115,13 @@ pub(super) fn fits(data: &[u8], wanted: &Identity) -> Result<(), IdentityMismatc
 /// TimeDateStamp and SizeOfImage of an image file (PE format, "COFF file header", "Optional
 /// header").
 pub fn image_identity(data: &[u8]) -> Option<(u32, u32)> {
-    let headers = data.get(u32_at(data, 0x3c)? as usize..)?;
-    (data.starts_with(b"MZ") && headers.starts_with(b"PE\0\0"))
-        .then(|| Some((u32_at(headers, 8)?, u32_at(headers, 24 + 56)?)))?
+    let dos = pe::ImageDosHeader::parse(data).ok()?;
+    // PE32+ has both fields at the offsets that they have in PE32.
+    let headers: &pe::ImageNtHeaders32 = data.read_at(dos.nt_headers_offset().into()).ok()?;
+    (headers.signature() == pe::IMAGE_NT_SIGNATURE).then(|| {
+        let (file, optional) = (headers.file_header(), headers.optional_header());
+        (file.time_date_stamp.get(LE), optional.size_of_image())
+    })
 }
 
 impl PdbIdentity {

@@ -199,15 +199,15 @@ impl ExplicitComparison {
 pub(super) struct WaitingSample {
     thread: u64,
     pub(super) time: Ticks,
-    kept: SampleCopy,
+    copy: SampleCopy,
     managed: Option<ManagedState>,
 }
 
 impl WaitingSample {
     /// A copy of a sample; `None` if its registers are not known.
     pub(super) fn of(sample: &Sample<'_>) -> Option<WaitingSample> {
-        let kept = SampleCopy::of(sample)?;
-        Some(WaitingSample { thread: sample.thread, time: sample.time, kept, managed: None })
+        let copy = SampleCopy::of(sample)?;
+        Some(WaitingSample { thread: sample.thread, time: sample.time, copy, managed: None })
     }
 
     /// Takes an event, if it belongs to the sample.
@@ -251,7 +251,7 @@ impl Checks {
     ) {
         let Some(managed) = &waiting.managed else { return };
         out.samples += 1;
-        let sample = &waiting.kept.sample();
+        let sample = &waiting.copy.sample();
         let mut ours = Vec::new();
         let stop = walker.walk_code(sample, waiting.time, &mut ours);
         let ours = OwnWalk { frames: &ours, stop };
@@ -309,7 +309,7 @@ impl Checks {
         out: &mut ExplicitComparison,
     ) {
         let Ok(contract) = self.explicit.contract() else { return };
-        let context = Context::from_registers(waiting.kept.sample().registers);
+        let context = Context::from_registers(waiting.copy.sample().registers);
         for step in contract.stack_walk(memory, code, context, head) {
             let (class, what) = match step {
                 Ok(step) if step.state == FrameState::Frameless => {

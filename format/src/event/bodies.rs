@@ -2,8 +2,8 @@
 //! times all follow from these tables; a test compares them with the rows of `format/SPEC.md`.
 
 use super::codec::*;
-use crate::DecodeError;
 use crate::bytes::{Cursor, NoRoom, Sink};
+use crate::{DecodeError, LimitError};
 use stk_schema::Ticks;
 use stk_schema::event::kind::*;
 use stk_schema::event::*;
@@ -72,7 +72,7 @@ macro_rules! bodies {
                 })
             }
 
-            fn check(&self) -> Result<(), &'static str> {
+            fn check(&self) -> Result<(), LimitError> {
                 match self {
                     $(variant!($enum $variant $(($inner))? { $($field)* }) => {
                         $($sound(self)?;)?
@@ -146,13 +146,13 @@ bodies! {
 }
 
 /// Whether the piece of a BLOB is within the limits and within its BLOB.
-fn check_piece(event: &Event) -> Result<(), &'static str> {
+fn check_piece(event: &Event) -> Result<(), LimitError> {
     let Event::Blob(blob) = event else { return Ok(()) };
     if blob.total > limits::MAX_BLOB || blob.bytes.len() > limits::MAX_BLOB_CHUNK {
-        return Err("BLOB too large");
+        return Err(LimitError::BlobTooLarge);
     }
     let end = blob.offset.checked_add(blob.bytes.len() as u64);
-    if end.is_none_or(|end| end > blob.total) { Err("BLOB piece beyond its end") } else { Ok(()) }
+    if end.is_none_or(|end| end > blob.total) { Err(LimitError::BlobPieceBeyondEnd) } else { Ok(()) }
 }
 
 /// Tags of identities.
@@ -170,8 +170,7 @@ bodies! {
 }
 
 impl<'a> Element<'a> for Identity<'a> {
-    const MOST: usize = 64;
-    const TOO_MANY: &'static str = "too many identities";
+    const MOST: Option<(usize, LimitError)> = Some((64, LimitError::TooManyIdentities));
     const LEAST: usize = 2;
 
     fn put(&self, _: Option<&Self>, base: Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {
@@ -213,8 +212,7 @@ record! { Table, TABLE, 19 { kind: Varint, rva: Varint, len: Varint, hash: Hash 
 
 /// An address of SAMPLE_IPS: its difference to the address before; for the first one, to 0.
 impl Element<'_> for u64 {
-    const MOST: usize = limits::MAX_WALK_FRAMES;
-    const TOO_MANY: &'static str = "too many frames";
+    const MOST: Option<(usize, LimitError)> = Some((limits::MAX_WALK_FRAMES, LimitError::TooManyFrames));
     const LEAST: usize = 1;
 
     fn put(&self, before: Option<&u64>, _: Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {
@@ -228,8 +226,7 @@ impl Element<'_> for u64 {
 
 /// A frame of CHECK_WALK: both addresses are stored as in SAMPLE_IPS.
 impl Element<'_> for (u64, u64) {
-    const MOST: usize = limits::MAX_WALK_FRAMES;
-    const TOO_MANY: &'static str = "too many frames";
+    const MOST: Option<(usize, LimitError)> = Some((limits::MAX_WALK_FRAMES, LimitError::TooManyFrames));
     const LEAST: usize = 2;
 
     fn put(&self, before: Option<&Self>, base: Ticks, out: &mut impl Sink) -> Result<(), NoRoom> {

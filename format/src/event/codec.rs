@@ -1,8 +1,8 @@
 //! How the fields of events are stored: one type for each of SPEC.md's terms, which both writes and
 //! reads.
 
-use crate::DecodeError;
 use crate::bytes::{Counter, Cursor, NoRoom, Sink};
+use crate::{DecodeError, LimitError};
 use alloc::vec::Vec;
 use stk_schema::Ticks;
 use stk_schema::event::{ModuleFlags, RunState, ThreadFlags};
@@ -30,7 +30,7 @@ pub(super) trait Codec<'a, T> {
     fn read(c: &mut Cursor<'a>, times: &mut Times) -> Result<T, DecodeError>;
 
     /// Whether readers accept `value`; the error names the limit that it breaks.
-    fn check(_value: &T) -> Result<(), &'static str> {
+    fn check(_value: &T) -> Result<(), LimitError> {
         Ok(())
     }
 
@@ -185,8 +185,8 @@ impl<'a, const MAX: usize> Codec<'a, &'a [u8]> for LengthPrefixed<MAX> {
         c.bytes(MAX)
     }
 
-    fn check(value: &&'a [u8]) -> Result<(), &'static str> {
-        if value.len() > MAX { Err("name too long") } else { Ok(()) }
+    fn check(value: &&'a [u8]) -> Result<(), LimitError> {
+        if value.len() > MAX { Err(LimitError::NameTooLong) } else { Ok(()) }
     }
 }
 
@@ -255,10 +255,8 @@ pub(super) struct List;
 
 /// A type that a [`List`] can hold. `before` is the element before, `None` for the first.
 pub(super) trait Element<'a>: Sized {
-    /// Most elements of one list.
-    const MOST: usize = usize::MAX;
-    /// The error for a list with more elements.
-    const TOO_MANY: &'static str = "";
+    /// Most elements of one list, and the error for more. `None`: as many as the block holds.
+    const MOST: Option<(usize, LimitError)> = None;
     /// Fewest bytes that an element takes.
     const LEAST: usize;
 
@@ -275,7 +273,7 @@ impl<'a, T: Element<'a>> Codec<'a, Vec<T>> for List {
 
     #[inline]
     fn read(c: &mut Cursor<'a>, times: &mut Times) -> Result<Vec<T>, DecodeError> {
-        let count = c.count(T::MOST, T::LEAST)?;
+        let count = c.count(T::MOST.map_or(usize::MAX, |(most, _)| most), T::LEAST)?;
         let mut list = Vec::new();
         for _ in 0..count {
             let element = T::read(c, list.last(), times.base)?;
@@ -284,8 +282,11 @@ impl<'a, T: Element<'a>> Codec<'a, Vec<T>> for List {
         Ok(list)
     }
 
-    fn check(value: &Vec<T>) -> Result<(), &'static str> {
-        if value.len() > T::MOST { Err(T::TOO_MANY) } else { Ok(()) }
+    fn check(value: &Vec<T>) -> Result<(), LimitError> {
+        match T::MOST {
+            Some((most, error)) if value.len() > most => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -316,7 +317,7 @@ pub(super) trait Body<'a>: Sized {
     fn read_body(kind: u64, c: &mut Cursor<'a>, base: Ticks) -> Result<Self, DecodeError>;
 
     /// Whether readers accept the body; the error names the limit that it breaks.
-    fn check(&self) -> Result<(), &'static str>;
+    fn check(&self) -> Result<(), LimitError>;
 
     /// The last time among the fields.
     fn time(&self) -> Option<Ticks>;

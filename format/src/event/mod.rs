@@ -12,8 +12,8 @@ mod codec;
 #[cfg(test)]
 mod tests;
 
-use crate::DecodeError;
 use crate::bytes::{Cursor, LimitedBuffer, NoRoom, Sink};
+use crate::{DecodeError, LimitError};
 use alloc::vec::Vec;
 use codec::{Body, put_list};
 use stk_schema::Ticks;
@@ -50,7 +50,7 @@ pub fn time_of(event: &Event) -> Option<Ticks> {
 }
 
 /// Whether readers will accept `event`. The error names the limit that it breaks.
-pub(crate) fn check(event: &Event) -> Result<(), &'static str> {
+pub(crate) fn check(event: &Event) -> Result<(), LimitError> {
     event.check()
 }
 

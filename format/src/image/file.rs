@@ -1,7 +1,10 @@
-//! An image file as the loader would map it.
+//! An image file as the loader would map it. `object` gives sections as the headers state them; the
+//! loader rounds their offsets to sectors and fills their ends up to a page, so this is read by
+//! hand.
 
-use super::{MAX_HEADERS, MAX_SECTIONS, Memory, PAGE, u16_at, u32_at};
+use super::{MAX_HEADERS, MAX_SECTIONS, Memory, PAGE};
 use alloc::vec::Vec;
+use stk_schema::bytes::{u16_at, u32_at};
 
 /// Sections of an image whose alignment is smaller than a page are mapped as they lie in the file.
 const FLAT_BELOW: u32 = PAGE;

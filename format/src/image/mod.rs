@@ -17,6 +17,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 use pages::{Pages, mark_arm64, mark_x64};
+use stk_schema::bytes::{u16_at, u32_at};
 use stk_schema::event::TableKind;
 use stk_schema::identity::{ContentHash, PeIdentity};
 use stk_schema::windows as pe;
@@ -354,14 +355,6 @@ impl Image {
 fn bounded(rva: u32, len: u32, size: u32) -> Range<u32> {
     let end = rva.saturating_add(len).min(size);
     if rva == 0 || rva >= end { 0..0 } else { rva..end }
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 //! Callers mark ranges. Each page of a marked range is read once, and neighbouring pages are stored
 //! as one part.
 
-use super::{Image, Memory, PAGE, Part, bounded, u32_at};
+use super::{Image, Memory, PAGE, Part, bounded};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use stk_schema::bytes::u32_at;
 use stk_schema::event::TableKind;
 use stk_schema::windows as pe;
 

@@ -20,7 +20,7 @@
 
 mod put;
 
-use crate::block::{BlockBuffer, EncodeError};
+use crate::block::{BlockBuffer, EncodeError, LimitError};
 use crate::bytes::LimitedBuffer;
 use crate::header::BlockKind;
 use alloc::collections::TryReserveError;
@@ -396,7 +396,7 @@ impl SampleEncoder {
         state: RunState,
     ) -> Result<SampleOutcome, EncodeError> {
         if block.kind != BlockKind::Samples {
-            return Err(EncodeError::Invalid("not a SAMPLES block"));
+            return Err(EncodeError::Invalid(LimitError::NotSamplesBlock));
         }
         if !image.valid {
             return Err(EncodeError::NoSample);
@@ -528,24 +528,24 @@ fn ordinal(block: &BlockBuffer) -> u64 {
 /// Checks a raw sample against the limits. Returns the number of words that it will hold.
 fn check(block: &BlockBuffer, raw: &RawSample, word: usize) -> Result<usize, EncodeError> {
     if block.kind != BlockKind::Samples {
-        return Err(EncodeError::Invalid("not a SAMPLES block"));
+        return Err(EncodeError::Invalid(LimitError::NotSamplesBlock));
     }
     if raw.registers.len() != raw.set.len() {
-        return Err(EncodeError::Invalid("register count"));
+        return Err(EncodeError::Invalid(LimitError::RegisterCount));
     }
     let whole = |value: u64| value.is_multiple_of(word as u64);
     if !(whole(raw.stack.len() as u64) && whole(raw.stack_start) && whole(raw.stack_base)) {
-        return Err(EncodeError::Invalid("stack not made of whole words"));
+        return Err(EncodeError::Invalid(LimitError::BrokenStackWord));
     }
     let end = raw.stack_start.checked_add(raw.stack.len() as u64);
     if end.is_none_or(|end| end > raw.stack_base && raw.stack_base != 0) {
-        return Err(EncodeError::Invalid("stack beyond its base"));
+        return Err(EncodeError::Invalid(LimitError::StackBeyondBase));
     }
     if raw.code.is_some_and(|code| code.len() > limits::MAX_CODE_BYTES) {
-        return Err(EncodeError::Invalid("too many code bytes"));
+        return Err(EncodeError::Invalid(LimitError::TooMuchCode));
     }
     if raw.extra.len() > limits::MAX_EXTRA_RANGES {
-        return Err(EncodeError::Invalid("too many address ranges"));
+        return Err(EncodeError::Invalid(LimitError::TooManyRanges));
     }
     Ok((raw.stack.len() / word).min(limits::MAX_SAMPLE_WORDS))
 }

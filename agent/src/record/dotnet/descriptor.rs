@@ -5,8 +5,10 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use stk_schema::bytes::u32_at;
+
 use super::json::Value;
-use super::{pointer_at, u32_at};
+use super::pointer_at;
 use crate::record::image::Memory;
 
 /// Name of the exported variable.

@@ -7,6 +7,8 @@
 
 use alloc::vec::Vec;
 
+use stk_schema::bytes::u32_at;
+
 /// Bytes of a header.
 pub(crate) const HEADER: usize = 20;
 const MAGIC: &[u8; 14] = b"DOTNET_IPC_V1\0";
@@ -104,7 +106,7 @@ pub(crate) fn payload_len(header: &[u8; HEADER]) -> Result<usize, Refusal> {
 pub(crate) fn reply<'a>(header: &[u8; HEADER], payload: &'a [u8]) -> Result<&'a [u8], Refusal> {
     match header[17] {
         0 => Ok(payload),
-        0xff => Err(Refusal::Code(super::u32_at(payload, 0).ok_or(Refusal::Garbled)?)),
+        0xff => Err(Refusal::Code(u32_at(payload, 0).ok_or(Refusal::Garbled)?)),
         _ => Err(Refusal::Garbled),
     }
 }
@@ -120,7 +122,7 @@ pub(crate) fn version(payload: &[u8]) -> Option<Vec<u8>> {
     let mut rest = payload.get(8 + 16..)?;
     let mut last = Vec::new();
     for _ in 0..5 {
-        let units = super::u32_at(rest, 0)? as usize;
+        let units = u32_at(rest, 0)? as usize;
         let bytes = rest.get(4..units.checked_mul(2)?.checked_add(4)?)?;
         let units = bytes.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
         last = char::decode_utf16(units.take_while(|&unit| unit != 0))

@@ -31,8 +31,3 @@ fn pointer_at(bytes: &[u8], at: usize, width: usize) -> Option<u64> {
         _ => None,
     }
 }
-
-/// A `u32` at `at`.
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
-}

@@ -2,10 +2,10 @@
 
 use alloc::vec::Vec;
 
+use stk_schema::bytes::u32_at;
 use stk_schema::event::RuntimeKind;
 
 use super::descriptor;
-use super::u32_at;
 use crate::record::image::{Image, Memory};
 
 /// The symbol that a single-file host exports so that debuggers find the runtime in it (.NET 6 and

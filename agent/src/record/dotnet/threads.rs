@@ -12,8 +12,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use stk_schema::bytes::u32_at;
+
 use super::descriptor::Descriptor;
-use super::{pointer_at, u32_at};
+use super::pointer_at;
 use crate::record::image::Memory;
 
 /// Most managed threads that are tracked.

@@ -5,6 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use stk_schema::Arch;
+use stk_schema::bytes::u32_at;
 
 use crate::record::image::Memory;
 
@@ -54,7 +55,7 @@ impl FunctionEntry {
 
 fn x64(memory: &impl Memory, image_base: u64, address: u64) -> Option<FunctionEntry> {
     let function = read(memory, address, 12)?;
-    let (begin, end, mut rva) = (word(&function, 0)?, word(&function, 4)?, word(&function, 8)?);
+    let (begin, end, mut rva) = (u32_at(&function, 0)?, u32_at(&function, 4)?, u32_at(&function, 8)?);
     let size = end.checked_sub(begin).filter(|&size| size != 0)?;
     let mut unwind = Vec::new();
     let mut codes = 0;
@@ -99,21 +100,21 @@ fn unwind_info(memory: &impl Memory, address: u64) -> Option<(Vec<u8>, Option<u3
         _ => 0,
     };
     let info = read(memory, address, codes + rest)?;
-    let next = if flags & CHAINED != 0 { Some(word(&info, codes + 8)?) } else { None };
+    let next = if flags & CHAINED != 0 { Some(u32_at(&info, codes + 8)?) } else { None };
     Some((info, next))
 }
 
 fn arm64(memory: &impl Memory, image_base: u64, address: u64) -> Option<FunctionEntry> {
     let function = read(memory, address, 8)?;
-    let (begin, data) = (word(&function, 0)?, word(&function, 4)?);
+    let (begin, data) = (u32_at(&function, 0)?, u32_at(&function, 4)?);
     let (size, unwind) = if data & 3 != 0 {
         ((data >> 2 & 0x7ff) * 4, Vec::new())
     } else {
         let at = image_base.checked_add(u64::from(data))?;
-        let head = word(&read(memory, at, 4)?, 0)?;
+        let head = u32_at(&read(memory, at, 4)?, 0)?;
         let (mut epilogues, mut codes, mut len) = (head >> 22 & 31, head >> 27, 4);
         if (epilogues, codes) == (0, 0) {
-            let more = word(&read(memory, at + 4, 4)?, 0)?;
+            let more = u32_at(&read(memory, at + 4, 4)?, 0)?;
             (epilogues, codes, len) = (more & 0xffff, more >> 16 & 0xff, 8);
         }
         // With E set the number of epilogues is an index instead.
@@ -137,10 +138,6 @@ fn arm64(memory: &impl Memory, image_base: u64, address: u64) -> Option<Function
 fn read(memory: &impl Memory, address: u64, len: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; len];
     memory.read(address, &mut bytes).then_some(bytes)
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 #[cfg(test)]

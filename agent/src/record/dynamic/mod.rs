@@ -18,7 +18,7 @@
 //! **Other parts of the agent** that need to know of new dynamic code read [`CodeActivity`]: how
 //! many regions were added so far, and when the last one was. The runtimes thread asks a runtime
 //! for names once there are addresses without one. For a runtime that must be asked for each
-//! address, [`Shared::wants`] holds the addresses themselves.
+//! address, [`Shared::unnamed`] holds the addresses themselves.
 
 mod entry;
 mod functions;
@@ -117,9 +117,9 @@ pub(crate) struct Shared {
     /// Code in mapped images, which the tables thread compares with the modules that it knows.
     pub images: Queue<Sighting>,
     /// Addresses to name. When the queue is full, new ones are dropped and counted in `unasked`.
-    pub wants: Queue<UnnamedCode>,
+    pub unnamed: Queue<UnnamedCode>,
     /// For the threads that need to know of new code.
-    pub news: CodeActivity,
+    pub activity: CodeActivity,
     /// Counters that the trace stores.
     pub costs: Costs,
 }
@@ -130,8 +130,8 @@ impl Shared {
         Arc::new(Shared {
             sightings: Queue::new(WAITING),
             images: Queue::new(IMAGES),
-            wants: Queue::new(NAMELESS),
-            news: CodeActivity::default(),
+            unnamed: Queue::new(NAMELESS),
+            activity: CodeActivity::default(),
             costs: Costs::default(),
         })
     }

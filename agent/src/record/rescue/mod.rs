@@ -11,8 +11,9 @@ use alloc::vec::Vec;
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::fingerprint::{NT, read_headers, u32_at};
+use super::fingerprint::{NT, read_headers};
 use super::image::Memory;
+use stk_schema::bytes::u32_at;
 use stk_schema::windows as pe;
 
 /// Most modules whose tables may be unread at one time; a power of two.

@@ -86,7 +86,7 @@ pub(crate) struct SamplerLinks<T> {
 /// The state of the sampler thread.
 pub(crate) struct Sampler<T: Target> {
     target: T,
-    wiring: SamplerLinks<T::Thread>,
+    links: SamplerLinks<T::Thread>,
     set: RegisterSet,
     word: usize,
     ticks_per_ms: u64,
@@ -113,7 +113,7 @@ impl<T: Target> Sampler<T> {
     /// A sampler that captures up to `max_stack` bytes per sample.
     pub(crate) fn new(
         target: T,
-        wiring: SamplerLinks<T::Thread>,
+        links: SamplerLinks<T::Thread>,
         set: RegisterSet,
         word: usize,
         ticks_per_second: u64,
@@ -121,7 +121,7 @@ impl<T: Target> Sampler<T> {
     ) -> Sampler<T> {
         Sampler {
             target,
-            wiring,
+            links,
             set,
             word,
             ticks_per_ms: (ticks_per_second / 1000).max(1),
@@ -165,7 +165,7 @@ impl<T: Target> Sampler<T> {
 
     /// From now on, searches samples for addresses of dynamic code.
     pub(crate) fn search_code(&mut self, shared: Arc<dynamic::Shared>) {
-        let counters = self.wiring.counters.clone();
+        let counters = self.links.counters.clone();
         self.dynamic = Some(Scanner::new(shared, counters, self.word, self.ticks_per_ms));
     }
 
@@ -187,7 +187,7 @@ impl<T: Target> Sampler<T> {
             if self.target.now().saturating_sub(triggered.capture.time).0 < ORPHAN_MS * self.ticks_per_ms {
                 return Acceptance::Later;
             }
-            self.wiring.counters.lose(DropReason::UnknownThread, 1);
+            self.links.counters.lose(DropReason::UnknownThread, 1);
             return Acceptance::Done;
         };
         self.store(index, Some(triggered), RunState::Running, None);
@@ -207,7 +207,7 @@ impl<T: Target> Sampler<T> {
     /// Stores that a pass found the thread as in its last sample, with its CPU time `cpu`. Returns
     /// whether it was stored.
     fn store_same(&mut self, index: usize, state: RunState, cpu: u64) -> bool {
-        self.wiring.signals.sampler_changes();
+        self.links.signals.sampler_changes();
         for _ in 0..2 {
             if !self.open_block() {
                 break;
@@ -217,14 +217,14 @@ impl<T: Target> Sampler<T> {
             match self.encoder.same(block, &mut entry.image, now, state) {
                 Ok(_) => {
                     entry.image.note_cpu(cpu);
-                    self.wiring.counters.samples.fetch_add(1, Ordering::Relaxed);
+                    self.links.counters.samples.fetch_add(1, Ordering::Relaxed);
                     return true;
                 }
                 Err(EncodeError::BlockFull) => self.cut(),
                 Err(_) => break,
             }
         }
-        self.wiring.counters.lose(DropReason::BuffersFull, 1);
+        self.links.counters.lose(DropReason::BuffersFull, 1);
         false
     }
 
@@ -236,7 +236,7 @@ impl<T: Target> Sampler<T> {
         state: RunState,
         cpu: Option<u64>,
     ) -> bool {
-        let signals = &self.wiring.signals;
+        let signals = &self.links.signals;
         let generation = signals.loader_generation.load(Ordering::Acquire);
         let tables_pending = signals.tables_pending.load(Ordering::Acquire) != 0;
         let capture = triggered.map_or(&self.capture, |triggered| triggered.capture);
@@ -244,7 +244,7 @@ impl<T: Target> Sampler<T> {
         // Read into the cache before the attempts: the capture stays borrowed through them.
         let code = *self.code.get(ip, generation, |bytes| self.target.code(ip, bytes));
         self.search(index, triggered);
-        self.wiring.signals.sampler_changes();
+        self.links.signals.sampler_changes();
         let mut reason = DropReason::BuffersFull;
         for _ in 0..3 {
             if !self.open_block() {
@@ -270,7 +270,7 @@ impl<T: Target> Sampler<T> {
             };
             match self.encoder.sample(block, &mut entry.image, &raw) {
                 Ok(taken) => {
-                    self.wiring.counters.samples.fetch_add(1, Ordering::Relaxed);
+                    self.links.counters.samples.fetch_add(1, Ordering::Relaxed);
                     if taken == SampleOutcome::Written && triggered.is_none() {
                         let thread = entry.instance;
                         self.store_walk(thread);
@@ -286,7 +286,7 @@ impl<T: Target> Sampler<T> {
                 }
             }
         }
-        self.wiring.counters.lose(reason, 1);
+        self.links.counters.lose(reason, 1);
         false
     }
 
@@ -378,7 +378,7 @@ impl<T: Target> Sampler<T> {
     /// Takes a free buffer if there is no block. Returns whether there is a block to write into.
     fn open_block(&mut self) -> bool {
         if self.block.is_none()
-            && let Some(mut block) = self.wiring.lane.take_free()
+            && let Some(mut block) = self.links.lane.take_free()
         {
             self.encoder.begin(&mut block, self.target.now());
             self.block = Some(block);
@@ -388,13 +388,13 @@ impl<T: Target> Sampler<T> {
 
     /// Hands the current block to the writer.
     fn cut(&mut self) {
-        self.wiring.signals.sampler_changes();
+        self.links.signals.sampler_changes();
         let Some(mut block) = self.block.take() else { return };
         for entry in &mut self.threads {
             // The block reserves room for these.
             let _ = self.encoder.flush_idle(&mut block, &mut entry.image);
         }
-        block.set_dropped(self.wiring.counters.dropped.load(Ordering::Relaxed));
-        self.wiring.lane.hand_over(block);
+        block.set_dropped(self.links.counters.dropped.load(Ordering::Relaxed));
+        self.links.lane.hand_over(block);
     }
 }

@@ -18,7 +18,7 @@ impl<T: Target> Sampler<T> {
         let start = self.target.now();
         self.searched = false;
         self.take_commands();
-        if self.wiring.signals.renew.swap(false, Ordering::AcqRel) {
+        if self.links.signals.renew.swap(false, Ordering::AcqRel) {
             self.cut();
             self.encoder.renew_keyframes();
         }
@@ -41,7 +41,7 @@ impl<T: Target> Sampler<T> {
             self.cut();
         }
         self.keep_to_share(end, looks, threads);
-        let counters = &self.wiring.counters;
+        let counters = &self.links.counters;
         counters.passes.fetch_add(1, Ordering::Relaxed);
         let nanoseconds = u128::from(end.saturating_sub(start).0) * 1_000_000 / u128::from(self.ticks_per_ms);
         counters.pass_ns.fetch_add(nanoseconds as u64, Ordering::Relaxed);
@@ -54,7 +54,7 @@ impl<T: Target> Sampler<T> {
             if self.threads.get(index).is_some_and(|entry| !entry.image.has_sample())
                 && let Err(reason) = self.sample(index)
             {
-                self.wiring.counters.lose(reason, 1);
+                self.links.counters.lose(reason, 1);
             }
         }
         self.threads.iter().filter(|entry| !entry.image.has_sample()).count()
@@ -62,14 +62,14 @@ impl<T: Target> Sampler<T> {
 
     /// Forgets all threads: nothing is sampled any more.
     pub(crate) fn release(&mut self) {
-        self.wiring.signals.sampler_changes();
+        self.links.signals.sampler_changes();
         self.threads.clear();
         self.next = 0;
     }
 
     pub(super) fn take_commands(&mut self) {
-        self.wiring.signals.sampler_changes();
-        while let Some(command) = self.wiring.commands.pop() {
+        self.links.signals.sampler_changes();
+        while let Some(command) = self.links.commands.pop() {
             match command {
                 ThreadCommand::Add { instance, tid, thread } => self.add(instance, tid, thread),
                 ThreadCommand::Remove { instance } => self.remove(instance),
@@ -84,7 +84,7 @@ impl<T: Target> Sampler<T> {
             if let Some(&index) = self.retry.get(at)
                 && let Err(reason) = self.sample(index)
             {
-                self.wiring.counters.lose(reason, 1);
+                self.links.counters.lose(reason, 1);
             }
         }
     }
@@ -93,7 +93,7 @@ impl<T: Target> Sampler<T> {
     fn keep_to_share(&mut self, now: Ticks, looks: usize, threads: usize) {
         let Some(duty) = &mut self.duty else { return };
         let left_out = duty.passed(looks, threads);
-        let counters = &self.wiring.counters;
+        let counters = &self.links.counters;
         if left_out != 0 {
             counters.lose(DropReason::DutyLimit, left_out);
         }
@@ -108,7 +108,7 @@ impl<T: Target> Sampler<T> {
     /// Looks at a thread. Captures and stores it unless it is known not to have run. The error is
     /// the reason why it could not be captured; the caller may try again, and counts the loss.
     fn sample(&mut self, index: usize) -> Result<(), DropReason> {
-        self.wiring.signals.sampler_is_whole();
+        self.links.signals.sampler_is_whole();
         let Some(entry) = self.threads.get_mut(index) else { return Ok(()) };
         let cycles = self.target.cycles(&entry.thread);
         if let Some(now) = cycles
@@ -116,7 +116,7 @@ impl<T: Target> Sampler<T> {
             && let Look::Same(state) = entry.activity.look(now, self.cost)
         {
             self.store_same(index, state, now);
-            self.wiring.signals.sampler_is_whole();
+            self.links.signals.sampler_is_whole();
             self.search_unchanged(index);
             return Ok(());
         }
@@ -129,7 +129,7 @@ impl<T: Target> Sampler<T> {
             Outcome::OwnsExitLocks => return Err(DropReason::OwnsExitLocks),
             // A second wait would cost all other threads as much again.
             Outcome::NotStopped => {
-                self.wiring.counters.lose(DropReason::NotStopped, 1);
+                self.links.counters.lose(DropReason::NotStopped, 1);
                 return Ok(());
             }
         }
@@ -172,7 +172,7 @@ impl<T: Target> Sampler<T> {
             Some(image) => image,
             None => match ThreadImage::new(FIRST_IMAGE_WORDS, self.word) {
                 Ok(image) => image,
-                Err(_) => return self.wiring.counters.lose(DropReason::TableFull, 1),
+                Err(_) => return self.links.counters.lose(DropReason::TableFull, 1),
             },
         };
         self.threads.push(ThreadEntry {

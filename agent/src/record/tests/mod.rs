@@ -191,13 +191,13 @@ impl Rig {
         let counters = Arc::new(Counters::default());
         let signals: &'static Signals = Box::leak(Box::default());
         let commands = Arc::new(Queue::new(512));
-        let wiring = SamplerLinks {
+        let links = SamplerLinks {
             lane: lane.clone(),
             counters: counters.clone(),
             signals,
             commands: commands.clone(),
         };
-        let sampler = Sampler::new(Fake(world.clone()), wiring, RegisterSet::X64, 8, FREQUENCY, MAX_STACK);
+        let sampler = Sampler::new(Fake(world.clone()), links, RegisterSet::X64, 8, FREQUENCY, MAX_STACK);
         let writer = Writer::new(&header, 4 << 20, Memory::default()).unwrap();
         Rig { world, sampler, lane, counters, signals, commands, writer, header }
     }

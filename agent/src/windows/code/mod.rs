@@ -119,10 +119,10 @@ impl CodeRecorder {
     /// The last round: looks up what waits until `deadline`, and writes what it all cost.
     pub(super) fn finish(&mut self, deadline: Ticks) {
         while ticks() < deadline && self.step() {}
-        let (news, costs) = (&self.shared.news, &self.shared.costs);
+        let (activity, costs) = (&self.shared.activity, &self.shared.costs);
         for (key, value) in [
-            ("recorder.code.functions", &news.functions),
-            ("recorder.code.stubs", &news.stubs),
+            ("recorder.code.functions", &activity.functions),
+            ("recorder.code.stubs", &activity.stubs),
             ("recorder.code.sightings", &costs.sightings),
             ("recorder.code.unseen", &costs.lost),
             ("recorder.code.lookups", &costs.lookups),

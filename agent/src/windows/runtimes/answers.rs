@@ -16,7 +16,7 @@ pub(super) struct Answers {
     /// Bytes of all lists.
     pub bytes: u64,
     /// Why the last request failed, if it did.
-    pub trouble: Option<AskError>,
+    pub error: Option<AskError>,
 }
 
 /// Why the runtime could not be asked.

@@ -113,7 +113,7 @@ impl<'a> RuntimesClient<'a> {
                 table.refresh(&memory);
             }
             if let Some(schedule) = &mut schedule {
-                let seen = self.code.news.added();
+                let seen = self.code.activity.added();
                 if schedule.is_due(ticks(), seen) {
                     match self.ask() {
                         Ok(()) => schedule.answered(ticks(), seen),
@@ -195,7 +195,7 @@ impl<'a> RuntimesClient<'a> {
     /// Takes the addresses that the code thread needs names for. Without a runtime they stay in the
     /// queue.
     fn take_wants(&mut self) {
-        while let Some(want) = self.code.wants.pop() {
+        while let Some(want) = self.code.unnamed.pop() {
             self.names.want(want);
         }
     }

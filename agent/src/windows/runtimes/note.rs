@@ -27,7 +27,7 @@ impl RuntimesRecorder {
         if runtime.second {
             note.push_str("a second runtime: the process has one diagnostics pipe, and which of them answers is not known; ");
         }
-        match (answers.whole, answers.trouble) {
+        match (answers.whole, answers.error) {
             (0, _) if self.asking => {
                 note.push_str("its methods were being listed for the first time when the recording ended");
                 return note;
@@ -46,8 +46,8 @@ impl RuntimesRecorder {
             add(&mut note, "being listed again when the recording ended");
             return note;
         }
-        if let Some(trouble) = answers.trouble {
-            add(&mut note, &trouble.text(self.names.is_some()));
+        if let Some(error) = answers.error {
+            add(&mut note, &error.text(self.names.is_some()));
             if let Some(names) = &self.names {
                 add(&mut note, names);
             }

@@ -147,8 +147,8 @@ impl RuntimesRecorder {
     /// Notes the result of asking, with or without a stream.
     pub(super) fn asked(&mut self, result: Result<(), AskError>, version: Option<Vec<u8>>) {
         self.asking = false;
-        let changed = self.answers.trouble != result.err();
-        self.answers.trouble = result.err();
+        let changed = self.answers.error != result.err();
+        self.answers.error = result.err();
         let mut named = false;
         if let (Some(version), [known]) = (version, &mut self.known[..])
             && !version.is_empty()

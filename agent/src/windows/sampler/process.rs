@@ -45,7 +45,7 @@ pub(crate) struct SampledThread {
 /// The state of a managed thread that is kept between samples.
 #[derive(Clone, Copy, Default)]
 struct LastManagedState {
-    said: Option<ManagedState>,
+    state: Option<ManagedState>,
     ip: u64,
     sp: u64,
     /// Whether its last two samples had the same instruction and stack pointers.
@@ -100,17 +100,17 @@ impl OwnProcess {
     /// twice, which matters where a read is as slow as under Wine.
     fn managed_before(&self, thread: &SampledThread) -> Option<ManagedState> {
         let last = thread.last.get();
-        if last.still && last.said.is_some() { last.said } else { self.managed(thread) }
+        if last.still && last.state.is_some() { last.state } else { self.managed(thread) }
     }
 
     /// Completes a capture with the runtime's state, if it is the same now as `before`, and with
     /// the CONTEXT that a Frame keeps outside of the stack.
     fn complete_managed(&self, thread: &SampledThread, before: ManagedState, into: &mut Capture) {
-        let said = self.managed(thread);
+        let state = self.managed(thread);
         let (ip, sp) = (into.registers[IP], into.registers[SP]);
         let last = thread.last.get();
-        thread.last.set(LastManagedState { said, ip, sp, still: (ip, sp) == (last.ip, last.sp) });
-        into.managed = said.filter(|&after| after == before);
+        thread.last.set(LastManagedState { state, ip, sp, still: (ip, sp) == (last.ip, last.sp) });
+        into.managed = state.filter(|&after| after == before);
         let Some(managed) = into.managed else { return };
         let Some(table) = self.dotnet.table() else { return };
         let stack = into.stack.get(..into.len).unwrap_or(&[]);

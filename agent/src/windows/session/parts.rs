@@ -257,7 +257,7 @@ impl Parts<'_> {
 
     fn sampler(&self) -> Result<Sampler<OwnProcess>, Failure> {
         let api = self.api;
-        let wiring = SamplerLinks {
+        let links = SamplerLinks {
             lane: self.lanes.sampler.clone(),
             counters: self.counters.clone(),
             signals: &SIGNALS,
@@ -269,7 +269,7 @@ impl Parts<'_> {
         let target =
             OwnProcess::new(suspender, self.counters.clone(), self.has_cycles, self.runtimes_shared.clone());
         let max_stack = self.sizes.max_stack;
-        let mut sampler = Sampler::new(target, wiring, context::SET, WORD, api.frequency, max_stack);
+        let mut sampler = Sampler::new(target, links, context::SET, WORD, api.frequency, max_stack);
         if self.checks_walks() {
             sampler.check_walks(walk::MAX_FRAMES);
         }

@@ -5,6 +5,7 @@
 //! In a shared folder every user may write.
 
 use crate::sddl;
+use thiserror::Error;
 
 /// The recorded process's user compared with inject's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,17 +111,28 @@ pub(crate) struct ExistingFile {
     pub names: u32,
 }
 
-/// Whether `--force` may empty it.
+/// Why `--force` may not empty a file, as the part of a sentence after the path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub(crate) enum ReplaceError {
+    #[error("is a link or a placeholder, which is not followed")]
+    Link,
+    #[error("is no file")]
+    NoFile,
+    #[error("has another name too (a hard link), under which it would be emptied as well")]
+    HardLink,
+}
+
+/// Whether `--force` may empty the file.
 ///
 /// # Errors
-/// Why not, as the part of a sentence after the path.
-pub(crate) fn replaceable(existing: ExistingFile) -> Result<(), &'static str> {
+/// [`ReplaceError`].
+pub(crate) fn replaceable(existing: ExistingFile) -> Result<(), ReplaceError> {
     if existing.link {
-        Err("is a link or a placeholder, which is not followed")
+        Err(ReplaceError::Link)
     } else if !existing.regular {
-        Err("is no file")
+        Err(ReplaceError::NoFile)
     } else if existing.names > 1 {
-        Err("has another name too (a hard link), under which it would be emptied as well")
+        Err(ReplaceError::HardLink)
     } else {
         Ok(())
     }

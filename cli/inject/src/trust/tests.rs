@@ -143,6 +143,6 @@ fn force_empties_plain_files_with_one_name_and_nothing_else() {
         (ExistingFile { names: 2, ..file }, "hard link"),
     ];
     for (existing, why) in refused {
-        assert!(replaceable(existing).is_err_and(|text| text.contains(why)), "{existing:?}");
+        assert!(replaceable(existing).is_err_and(|error| error.to_string().contains(why)), "{existing:?}");
     }
 }

@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::image::{self, AgentExports, ImageIdentity};
 use crate::status;
 use std::path::{Path, PathBuf};
+use stk_schema::bytes::u32_in;
 use stk_schema::control::{
     AgentConfig, AgentStatus, CONTROL_VERSION, FIRST_STATUS_SIZE, STATE_FAILED, STATE_RECORDING,
     STATE_STOPPING, StartResult,
@@ -259,7 +260,7 @@ pub(crate) fn read_status(process: &Process, address: u64) -> Option<AgentStatus
     if !process.read(address, &mut head) {
         return None;
     }
-    let size = u32::from_le_bytes([head[0], head[1], head[2], head[3]]) as usize;
+    let size = u32_in(&head, 0) as usize;
     let mut bytes = [0u8; size_of::<AgentStatus>()];
     let known = size.clamp(head.len(), bytes.len());
     if !process.read(address, &mut bytes[..known]) {

@@ -2,7 +2,7 @@
 //! process's modules. It runs only after a failure.
 
 use super::process::Process;
-use super::system;
+use super::system::{self, Procedure};
 use crate::blocker::{self, LOGS, Log};
 use std::ffi::OsStr;
 use std::path::Path;
@@ -92,7 +92,6 @@ struct EventLogApi {
     close: Close,
 }
 
-type Procedure = unsafe extern "system" fn() -> isize;
 type Query = unsafe extern "system" fn(EVT_HANDLE, *const u16, *const u16, u32) -> EVT_HANDLE;
 type Next = unsafe extern "system" fn(EVT_HANDLE, u32, *mut EVT_HANDLE, u32, u32, *mut u32) -> BOOL;
 type Render =

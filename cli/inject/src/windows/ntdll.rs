@@ -2,7 +2,7 @@
 //! thread there.
 
 use super::process::{Module, Process};
-use super::system;
+use super::system::{self, Procedure};
 use crate::failure::Failure;
 use crate::image;
 use std::ffi::c_void;
@@ -98,7 +98,7 @@ pub(crate) fn queue(thread: BorrowedHandle, function: u64, argument: u64) -> io:
     let missing = || io::Error::other("ntdll.dll has no NtQueueApcThread");
     let found = system::ntdll(c"NtQueueApcThread").ok_or_else(missing)?;
     // SAFETY: this is the signature of NtQueueApcThread since Windows NT.
-    let queue = unsafe { std::mem::transmute::<unsafe extern "system" fn() -> isize, Queue>(found) };
+    let queue = unsafe { std::mem::transmute::<Procedure, Queue>(found) };
     let at = |address: u64| ptr::without_provenance(address as usize);
     // SAFETY: the handle is open. The function is called in the other process, where the caller
     // found it.

@@ -64,7 +64,7 @@ impl Output {
                     return Err(no("is read-only"));
                 }
                 let file = options.open(&path).map_err(fail)?;
-                trust::replaceable(existing(&file).map_err(fail)?).map_err(no)?;
+                trust::replaceable(existing(&file).map_err(fail)?).map_err(|error| no(&error.to_string()))?;
                 (file, FileRemoval(None))
             }
             Err(error) => return Err(fail(error)),

@@ -93,7 +93,7 @@ impl AgentFile {
         match self.image.agent_exports() {
             Ok(_) => Ok(()),
             Err(missing) => Err(Failure::failed(format!(
-                "{} does not export {missing}: it is no agent.dll of this stk",
+                "{} {missing}: it is no agent.dll of this stk",
                 self.path.display()
             ))),
         }

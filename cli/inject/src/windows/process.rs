@@ -1,7 +1,7 @@
 //! Other processes: finding, opening, reading them.
 
 use super::refusal::{self, Machine, Refusal};
-use super::system;
+use super::system::{self, Procedure};
 use super::token;
 use crate::failure::Failure;
 use crate::image::{self, Image};
@@ -383,8 +383,7 @@ pub(crate) fn machine(handle: BorrowedHandle) -> Machine {
     if let Some(function) = system::kernel32(c"GetProcessInformation") {
         type Function = unsafe extern "system" fn(HANDLE, i32, *mut PROCESS_MACHINE_INFORMATION, u32) -> BOOL;
         // SAFETY: this is the documented signature of GetProcessInformation.
-        let function =
-            unsafe { std::mem::transmute::<unsafe extern "system" fn() -> isize, Function>(function) };
+        let function = unsafe { std::mem::transmute::<Procedure, Function>(function) };
         let mut info = PROCESS_MACHINE_INFORMATION::default();
         let size = size_of_val(&info) as u32;
         // SAFETY: the buffer has the size that is passed.
@@ -403,8 +402,7 @@ fn is_wow64(handle: BorrowedHandle) -> (IMAGE_FILE_MACHINE, IMAGE_FILE_MACHINE) 
         type Function =
             unsafe extern "system" fn(HANDLE, *mut IMAGE_FILE_MACHINE, *mut IMAGE_FILE_MACHINE) -> BOOL;
         // SAFETY: this is the documented signature of IsWow64Process2.
-        let function =
-            unsafe { std::mem::transmute::<unsafe extern "system" fn() -> isize, Function>(function) };
+        let function = unsafe { std::mem::transmute::<Procedure, Function>(function) };
         let (mut wow, mut native) = (0, 0);
         // SAFETY: both results have room.
         if unsafe { function(handle.as_raw_handle(), &mut wow, &mut native) } != 0 {

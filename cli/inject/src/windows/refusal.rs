@@ -1,7 +1,7 @@
 //! Finds why a process cannot be recorded, before anything in it is changed.
 
 use super::process::{self, Process};
-use super::system;
+use super::system::{self, Procedure};
 use super::token::{self, Token};
 use crate::image::{self, Image};
 use crate::policy::{self, AgentTraits, Policies};
@@ -125,7 +125,7 @@ pub(crate) fn is_protected(process: BorrowedHandle) -> bool {
     type Function =
         unsafe extern "system" fn(HANDLE, i32, *mut PROCESS_PROTECTION_LEVEL_INFORMATION, u32) -> BOOL;
     // SAFETY: this is the documented signature of GetProcessInformation.
-    let function = unsafe { std::mem::transmute::<unsafe extern "system" fn() -> isize, Function>(function) };
+    let function = unsafe { std::mem::transmute::<Procedure, Function>(function) };
     let mut info = PROCESS_PROTECTION_LEVEL_INFORMATION { ProtectionLevel: PROTECTION_LEVEL_NONE };
     let size = size_of_val(&info) as u32;
     // SAFETY: the buffer has the size that is passed.
@@ -139,7 +139,7 @@ fn mitigation(process: BorrowedHandle, policy: i32) -> u32 {
     type Function = unsafe extern "system" fn(HANDLE, i32, *mut u32, usize) -> BOOL;
     // SAFETY: this is the documented signature of GetProcessMitigationPolicy; the requested
     // policies are one u32 of flags.
-    let function = unsafe { std::mem::transmute::<unsafe extern "system" fn() -> isize, Function>(function) };
+    let function = unsafe { std::mem::transmute::<Procedure, Function>(function) };
     let mut flags = 0u32;
     // SAFETY: the buffer has the size that is passed.
     if unsafe { function(process.as_raw_handle(), policy, &mut flags, size_of::<u32>()) } != 0 {

@@ -1,7 +1,7 @@
 //! Finds who has signed a file, by its embedded Authenticode signature. It does not use the
 //! network.
 
-use super::system;
+use super::system::{self, Procedure};
 use std::ffi::CStr;
 use std::fs::File;
 use std::mem::transmute;
@@ -28,7 +28,6 @@ const DATA_ACCESS_LIBRARY: &CStr = c"1.3.6.1.4.1.311.84.4.1";
 /// this machine adds.
 const EXTENSION_ONLY: u32 = 2;
 
-type Procedure = unsafe extern "system" fn() -> isize;
 type Verify = unsafe extern "system" fn(HWND, *mut GUID, *mut WINTRUST_DATA) -> i32;
 type ProviderData = unsafe extern "system" fn(HANDLE) -> *mut CRYPT_PROVIDER_DATA;
 type SignerOf =

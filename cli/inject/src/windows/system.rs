@@ -18,6 +18,9 @@ use windows_sys::Win32::System::Threading::{
 use windows_sys::Win32::System::WindowsProgramming::DRIVE_REMOTE;
 use windows_sys::w;
 
+/// What GetProcAddress returns: a function whose signature only its caller knows.
+pub(crate) type Procedure = unsafe extern "system" fn() -> isize;
+
 /// Takes ownership of a handle that a system call returned; null and INVALID_HANDLE_VALUE are its
 /// last error.
 ///
@@ -104,20 +107,20 @@ pub(crate) fn wait_any(handles: &[BorrowedHandle], ms: u32) -> Option<usize> {
 }
 
 /// Address of a function of kernel32 that not every Windows (or Wine) has.
-pub(crate) fn kernel32(name: &CStr) -> Option<unsafe extern "system" fn() -> isize> {
+pub(crate) fn kernel32(name: &CStr) -> Option<Procedure> {
     // SAFETY: kernel32 is in every process and is never unloaded; the name is zero-terminated.
     unsafe { GetProcAddress(GetModuleHandleW(w!("kernel32.dll")), name.as_ptr().cast()) }
 }
 
 /// Address of a function of ntdll that has no import library here.
-pub(crate) fn ntdll(name: &CStr) -> Option<unsafe extern "system" fn() -> isize> {
+pub(crate) fn ntdll(name: &CStr) -> Option<Procedure> {
     // SAFETY: ntdll is in every process and is never unloaded; the name is zero-terminated.
     unsafe { GetProcAddress(GetModuleHandleW(w!("ntdll.dll")), name.as_ptr().cast()) }
 }
 
 /// Address of a function of a DLL in the system folder. The DLL is loaded only now, so runs that do
 /// not need it do not load it.
-pub(crate) fn system_dll(dll: &CStr, name: &CStr) -> Option<unsafe extern "system" fn() -> isize> {
+pub(crate) fn system_dll(dll: &CStr, name: &CStr) -> Option<Procedure> {
     // SAFETY: both names are zero-terminated; the DLL is never unloaded.
     unsafe {
         let module = LoadLibraryExA(dll.as_ptr().cast(), ptr::null_mut(), LOAD_LIBRARY_SEARCH_SYSTEM32);
@@ -132,7 +135,7 @@ pub(crate) fn wine_version() -> Option<String> {
     // SAFETY: that is the signature of Wine's function, without arguments, whose result is a
     // constant zero-terminated text.
     unsafe {
-        let function = std::mem::transmute::<unsafe extern "system" fn() -> isize, Version>(function);
+        let function = std::mem::transmute::<Procedure, Version>(function);
         let text = function();
         (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
     }

@@ -41,11 +41,7 @@ impl ClockShare {
         self.carried = self.carried.saturating_add(run.cpu_ns);
         self.held.push((Run { cpu_ns: 0, ..run }, fit));
         let fits = self.held.iter().any(|(_, fit)| *fit == Fit::Good);
-        if run.cpu_ns != 0 && fits || self.held.len() >= MOST_HELD {
-            self.give(each)
-        } else {
-            Ok(())
-        }
+        if run.cpu_ns != 0 && fits || self.held.len() >= MOST_HELD { self.give(each) } else { Ok(()) }
     }
 
     /// Calls `each` with the remaining runs.

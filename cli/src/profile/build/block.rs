@@ -263,7 +263,7 @@ impl<'i> BlockWorker<'i> {
             slots,
             known: block.metadata_known,
             stop_ids: HashMap::new(),
-            held: None,
+            pending: None,
             walked: 0,
             marked: 0,
             most: most.max(usize::try_from(inputs.trace.budget.all() / BLOCKS).unwrap_or(usize::MAX)),
@@ -283,7 +283,7 @@ pub(super) struct BlockReader<'w, 'i> {
     pub(super) known: bool,
     pub(super) stop_ids: HashMap<StopKey, u16>,
     /// The latest sample, if the events that follow it may continue its walk.
-    pub(super) held: Option<PendingStep>,
+    pub(super) pending: Option<PendingStep>,
     /// Frames that the slots hold.
     pub(super) walked: usize,
     /// Bytes of the marks.
@@ -334,8 +334,8 @@ impl BlockReader<'_, '_> {
 
     fn step(&mut self, decoded: SampleStep<'_>) {
         if let SampleStep::Other(event) = &decoded
-            && let Some(held) = &mut self.held
-            && take_managed(&mut held.managed, held.step.thread, held.step.first, event)
+            && let Some(pending) = &mut self.pending
+            && take_managed(&mut pending.managed, pending.step.thread, pending.step.first, event)
         {
             return;
         }
@@ -358,9 +358,9 @@ impl BlockReader<'_, '_> {
                 };
                 if let Ok(stop) = stop
                     && self.walker.may_go_on(stop)
-                    && let Some(kept) = SampleCopy::of(&sample)
+                    && let Some(copy) = SampleCopy::of(&sample)
                 {
-                    self.held = Some(PendingStep { slot: at, step, stop, kept, managed: None });
+                    self.pending = Some(PendingStep { slot: at, step, stop, copy, managed: None });
                     return;
                 }
                 step.stack = StepStack::Known(self.finish(at, stop, sample.time));

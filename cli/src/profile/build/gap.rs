@@ -14,7 +14,7 @@ pub(super) struct PendingStep {
     /// Why its walk ended.
     pub stop: Stop,
     /// A copy of the sample.
-    pub kept: SampleCopy,
+    pub copy: SampleCopy,
     /// What the runtime reported about its thread since.
     pub managed: Option<ManagedState>,
 }

@@ -5,8 +5,8 @@ use super::facts::{dropped, trace_info};
 use super::{BuildInputs, PlacedBlock};
 use crate::image::holder_name;
 use crate::profile::{
-    CallTree, CodeInfo, FrameId, FrameSymbols, FrameTable, Losses, MarkInfo, ModuleInstance, Node, NodeId,
-    Profile, Run, RunFlags, Runs, StopId, StopInfo, ThreadInfo,
+    Activity, CallTree, CodeInfo, FrameId, FrameSymbols, FrameTable, Losses, MarkInfo, ModuleInstance, Node,
+    NodeId, Profile, Run, RunFlags, Runs, StopId, StopInfo, ThreadInfo,
 };
 use crate::stack::{StopReason, cost};
 use crate::trace::{Mark, View, beyond_cost, beyond_memory};
@@ -310,6 +310,7 @@ impl<'i> Merger<'i> {
             samples,
             cpu_ns: self.cpu_ns(step.cpu),
             state: step.state,
+            activity: Activity::Unknown,
             flags: stack.flags,
         };
         let open = &mut self.states[i].open;

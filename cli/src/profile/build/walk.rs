@@ -6,7 +6,7 @@ use crate::profile::{FrameKey, Node, NodeId, Placement, RunFlags};
 use crate::stack::{StackEnd, StopReason, cost};
 use crate::trace::{ManagedState, SampleCopy, registers, walk_input};
 use stk_format::Sample;
-use stk_schema::Ticks;
+use stk_schema::{Arch, Ticks};
 use stk_unwind::Stop;
 
 impl BlockReader<'_, '_> {
@@ -25,9 +25,9 @@ impl BlockReader<'_, '_> {
 
     /// Completes the pending step: all events that follow its sample have been read.
     pub(super) fn release(&mut self) {
-        let Some(PendingStep { slot, mut step, stop, kept, managed }) = self.held.take() else { return };
+        let Some(PendingStep { slot, mut step, stop, copy, managed }) = self.pending.take() else { return };
         if let Some(managed) = managed {
-            self.walker.go_on(&kept.sample(), &managed, stop, &mut self.slots[slot].stack);
+            self.walker.go_on(&copy.sample(), &managed, stop, &mut self.slots[slot].stack);
             self.slots[slot].managed = Some(managed);
         }
         step.stack = StepStack::Known(self.finish(slot, Ok(stop), step.first));
@@ -62,6 +62,8 @@ impl BlockReader<'_, '_> {
         flags.set(RunFlags::TRUNCATED, sample.truncated);
         flags.set(RunFlags::TRIGGERED, sample.tag.is_some());
         flags.set(RunFlags::TABLES_PENDING, sample.tables_pending);
+        let code = sample.code_at_ip.unwrap_or_default();
+        flags.set(RunFlags::BEHIND_CALL, code.is_empty() || is_return(self.inputs.trace.header().arch, code));
         slot.flags = flags;
         if !self.known {
             return Err(StopReason::ModulesUnknown);
@@ -110,5 +112,13 @@ impl BlockReader<'_, '_> {
         *walked += nodes.len().saturating_sub(*deepest);
         *deepest = nodes.len().max(*deepest);
         parent
+    }
+}
+
+/// Whether code begins with a return.
+fn is_return(arch: Arch, code: &[u8]) -> bool {
+    match arch {
+        Arch::X64 | Arch::X86 => matches!(code, [0xc3 | 0xc2, ..]),
+        Arch::Arm64 => code.starts_with(&[0xc0, 0x03, 0x5f, 0xd6]),
     }
 }

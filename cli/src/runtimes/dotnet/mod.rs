@@ -118,9 +118,9 @@ pub fn stream_methods(stream: &[u8]) -> (Methods, nettrace::Outcome) {
 /// The errors in a stream, one sentence each.
 fn outcome_problems(session: u64, outcome: &nettrace::Outcome) -> Vec<String> {
     let mut problems = Vec::new();
-    if let Some(broken) = outcome.broken {
+    if let Some(error) = outcome.error {
         problems.push(format!(
-            "the .NET runtime's list of methods (session {session}) {broken}: methods may have no names"
+            "the .NET runtime's list of methods (session {session}) {error}: methods may have no names"
         ));
     }
     if outcome.damaged_blocks > 0 {

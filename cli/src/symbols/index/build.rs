@@ -116,7 +116,7 @@ pub(super) struct CodeSpan {
 
 /// The node and the line of the code from `start` on.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct IndexRow {
     pub(super) start: u32,
     pub(super) node: u32,
     pub(super) line: u32,
@@ -136,7 +136,7 @@ pub(super) struct ChainNode {
 pub(crate) struct IndexBuilder {
     strings: StringTable,
     spans: Vec<CodeSpan>,
-    rows: Vec<Row>,
+    rows: Vec<IndexRow>,
     nodes: Vec<ChainNode>,
     omap: Vec<(u32, u32)>,
     scratch: Scratch,
@@ -306,16 +306,16 @@ impl IndexBuilder {
     ) {
         let file = if line == 0 { NONE } else { file };
         let node = self.node(ChainNode { name: function.name, file, parent: NONE, extra: span });
-        self.push_row(first, Row { start: at, node, line });
+        self.push_row(first, IndexRow { start: at, node, line });
     }
 
-    fn push_row(&mut self, first: usize, row: Row) {
+    fn push_row(&mut self, first: usize, row: IndexRow) {
         if let Some(last) = self.rows[first..].last()
             && (last.node, last.line) == (row.node, row.line)
         {
             return;
         }
-        if self.spend(size_of::<Row>()) {
+        if self.spend(size_of::<IndexRow>()) {
             self.rows.push(row);
         }
     }
@@ -415,7 +415,7 @@ impl IndexBuilder {
         span: u32,
         own: Option<&LineRow>,
         scratch: &Scratch,
-    ) -> Row {
+    ) -> IndexRow {
         let sites = function.sites;
         let (mut file, mut line) =
             own.filter(|own| own.line != 0).map_or((NONE, 0), |own| (own.file, own.line));
@@ -439,7 +439,7 @@ impl IndexBuilder {
             call(inner.clone().next(), &mut file, &mut line);
             node = self.node(ChainNode { name: record.name, file, parent: node, extra: call_line });
         }
-        Row { start: at, node, line }
+        IndexRow { start: at, node, line }
     }
 
     /// Decides which range each address belongs to, and writes the index.

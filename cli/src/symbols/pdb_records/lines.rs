@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, HashMap};
 const DEBUG_S_LINES: u32 = 0xf2;
 const DEBUG_S_FILECHKSMS: u32 = 0xf4;
 
-/// The lines of one module.
+/// The C13 lines of one module.
 #[derive(Default)]
-pub(super) struct ModuleLines {
+pub(super) struct C13Lines {
     /// In the order of the module.
     subsections: Vec<Subsection>,
     /// Numbers of the subsections by first address.
@@ -24,32 +24,32 @@ pub(super) struct Subsection {
     pub start: u32,
     pub end: u32,
     /// In record order.
-    pub rows: Vec<Row>,
+    pub rows: Vec<LineEntry>,
 }
 
-/// A row: from `rva` on.
+/// A line record: from `rva` on.
 #[derive(Clone, Copy)]
-pub(super) struct Row {
+pub(super) struct LineEntry {
     pub rva: u32,
     pub file: u32,
     pub line: u32,
 }
 
-impl Row {
+impl LineEntry {
     /// 0 and the two "hidden" numbers are not lines.
     pub(super) fn is_line(&self) -> bool {
         ![0, 0xfe_efee, 0xf0_0f00].contains(&self.line)
     }
 }
 
-impl ModuleLines {
+impl C13Lines {
     /// Reads the data up to the first invalid part.
     pub(super) fn read(
         c13: &[u8],
         rva_of: impl Fn(u16, u32) -> Option<u32>,
         file_name: impl Fn(u32) -> Option<String>,
-    ) -> ModuleLines {
-        let mut lines = ModuleLines::default();
+    ) -> C13Lines {
+        let mut lines = C13Lines::default();
         let mut at = 0;
         while let (Some(kind), Some(size)) = (u32_at(c13, at), u32_at(c13, at + 4)) {
             let from = at + 8;
@@ -112,7 +112,7 @@ impl Subsection {
                 let (Some(offset), Some(line)) = (u32_at(body, entry), u32_at(body, entry + 4)) else {
                     break;
                 };
-                rows.push(Row { rva: start.wrapping_add(offset), file, line: line & 0xff_ffff });
+                rows.push(LineEntry { rva: start.wrapping_add(offset), file, line: line & 0xff_ffff });
             }
             // A block is at least as large as its head.
             block += (size as usize).max(12);

@@ -24,7 +24,7 @@ mod read;
 pub use compare::Agreement;
 
 use intervals::Intervals;
-use lines::{ModuleLines, Row};
+use lines::{C13Lines, LineEntry};
 use std::path::PathBuf;
 use std::sync::Arc;
 use thiserror::Error;
@@ -75,30 +75,30 @@ struct Procedure {
     name: String,
     /// Number of its module, from 1.
     module: usize,
-    sites: Vec<InlineSite>,
-    lines: Arc<ModuleLines>,
+    sites: Vec<InlineSiteRecord>,
+    lines: Arc<C13Lines>,
     /// Its subsections of `lines`, its own first.
     subsections: Vec<usize>,
 }
 
 /// An S_INLINESITE record.
-struct InlineSite {
+struct InlineSiteRecord {
     /// The site that it is nested in, by number.
     parent: Option<usize>,
     name: String,
     file: Option<u32>,
-    rows: Vec<SiteRow>,
+    rows: Vec<SiteRange>,
 }
 
-/// A row of an inline site: the rvas that it covers, its file and line.
-struct SiteRow {
+/// The rvas that a row of an inline site covers, its file and line.
+struct SiteRange {
     start: u32,
     end: u32,
     file: u32,
     line: u32,
 }
 
-impl SiteRow {
+impl SiteRange {
     fn covers(&self, rva: u32) -> bool {
         (self.start..self.end).contains(&rva)
     }
@@ -149,11 +149,11 @@ impl Procedure {
 
     /// The row of an rva: of the rows at or below it, in a subsection that covers it, the one that
     /// begins last.
-    fn line(&self, rva: u32) -> Option<Row> {
+    fn line(&self, rva: u32) -> Option<LineEntry> {
         let subsections = self.subsections.iter().map(|&n| self.lines.subsection(n));
         let covering = subsections.filter(|subsection| rva < subsection.end);
         let rows = covering.flat_map(|subsection| &subsection.rows).filter(|row| row.rva <= rva);
-        rows.max_by_key(|row| row.rva).copied().filter(Row::is_line)
+        rows.max_by_key(|row| row.rva).copied().filter(LineEntry::is_line)
     }
 
     /// The site below `parent` that covers the address, itself or through the sites inlined into

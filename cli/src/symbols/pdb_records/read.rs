@@ -1,9 +1,9 @@
 //! Reads procedures, inline sites and publics through the `pdb` crate.
 
 use super::intervals::Intervals;
-use super::lines::ModuleLines;
+use super::lines::C13Lines;
 use super::names::InlineNames;
-use super::{InlineSite, PdbRecords, Procedure, RecordsError, SiteRow};
+use super::{InlineSiteRecord, PdbRecords, Procedure, RecordsError, SiteRange};
 use pdb::{AddressMap, FallibleIterator, ItemIndex, SymbolData};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -23,11 +23,11 @@ struct CommonParts<'s> {
     exports: HashMap<String, pdb::CrossModuleExports>,
 }
 
-/// A module, and what is needed to read it.
-struct Module<'m, 's> {
+/// Reads the records of one module.
+struct ModuleReader<'m, 's> {
     number: usize,
     shared: &'m CommonParts<'s>,
-    lines: Arc<ModuleLines>,
+    lines: Arc<C13Lines>,
     inlinees: BTreeMap<pdb::IdIndex, pdb::Inlinee<'m>>,
     imports: pdb::CrossModuleImports<'m>,
 }
@@ -65,7 +65,7 @@ impl PdbRecords {
             let Some(info) = pdb.module_info(&module)? else { continue };
             let lines = Arc::new(lines(&mut pdb, &module, &shared)?);
             let inlinees = info.inlinees()?.map(|inlinee| Ok((inlinee.index(), inlinee))).collect()?;
-            let module = Module { number, shared: &shared, lines, inlinees, imports: info.imports()? };
+            let module = ModuleReader { number, shared: &shared, lines, inlinees, imports: info.imports()? };
             module.read(info.symbols()?, &mut procedures)?;
         }
         let publics = publics(&mut pdb, &shared.addresses)?;
@@ -100,7 +100,7 @@ fn lines<'s>(
     pdb: &mut pdb::PDB<'s, File>,
     module: &pdb::Module<'_>,
     shared: &CommonParts<'_>,
-) -> Result<ModuleLines, RecordsError> {
+) -> Result<C13Lines, RecordsError> {
     let short = || RecordsError::ModuleStream(module.module_name().into_owned());
     let info = module.info();
     let raw = pdb.raw_stream(info.stream)?.ok_or_else(short)?;
@@ -111,7 +111,7 @@ fn lines<'s>(
         section.virtual_address.checked_add(offset)
     };
     let file_name = |name| Some(shared.strings.get(pdb::StringRef(name)).ok()?.to_string().into_owned());
-    Ok(ModuleLines::read(c13.ok_or_else(short)?, rva_of, file_name))
+    Ok(C13Lines::read(c13.ok_or_else(short)?, rva_of, file_name))
 }
 
 fn publics<'s>(
@@ -132,7 +132,7 @@ fn publics<'s>(
     Ok(publics)
 }
 
-impl Module<'_, '_> {
+impl ModuleReader<'_, '_> {
     fn read(
         &self,
         mut symbols: pdb::SymbolIter<'_>,
@@ -200,21 +200,21 @@ impl Module<'_, '_> {
         record: &pdb::InlineSiteSymbol<'_>,
         procedure: pdb::PdbInternalSectionOffset,
         parent: Option<usize>,
-    ) -> Result<InlineSite, RecordsError> {
-        let mut rows: Vec<SiteRow> = Vec::new();
+    ) -> Result<InlineSiteRecord, RecordsError> {
+        let mut rows: Vec<SiteRange> = Vec::new();
         if let Some(inlinee) = self.inlinees.get(&record.inlinee) {
             let mut lines = inlinee.lines(procedure, record);
             while let Ok(Some(line)) = lines.next() {
                 let start = line.offset.to_rva(&self.shared.addresses).map_or(0, |rva| rva.0);
                 let end = start.saturating_add(line.length.unwrap_or(0));
-                rows.push(SiteRow { start, end, file: line.file_index.0, line: line.line_start });
+                rows.push(SiteRange { start, end, file: line.file_index.0, line: line.line_start });
             }
         }
         // In the `pdb` crate, the inlinee's own file is private. That of the first row is the same,
         // unless the annotations change it before.
         let file = rows.first().map(|row| row.file);
         let name = self.shared.names.name(self.global_id(record.inlinee)?);
-        Ok(InlineSite { parent, name, file, rows })
+        Ok(InlineSiteRecord { parent, name, file, rows })
     }
 
     /// The id in the PDB for one that another module lends.

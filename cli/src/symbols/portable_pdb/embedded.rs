@@ -2,11 +2,13 @@
 //! is embedded ("PE/COFF Specification", debug directory; dotnet/runtime, "PE/COFF debug
 //! directory", entries CodeView and Embedded Portable PDB).
 
-use crate::model::bytes::{slice_at, u16_at, u32_at};
+use crate::model::bytes::{slice_at, u32_at};
+use object::pod::slice_from_bytes;
+use object::read::pe::{ImageNtHeaders, optional_header_magic};
+use object::{LittleEndian as LE, pe};
 use std::io::Read;
 
-/// Types of debug directory entries.
-const CODE_VIEW: u32 = 2;
+/// Type of the debug directory entry that holds a PDB.
 const EMBEDDED_PORTABLE_PDB: u32 = 17;
 
 /// Limit for an unpacked PDB.
@@ -28,32 +30,28 @@ pub struct AssemblyDebug<'a> {
 
 /// Reads the debug directory of an image file. `None`: the bytes are not an image.
 pub fn assembly_debug(file: &[u8]) -> Option<AssemblyDebug<'_>> {
-    let header = u32_at(file, 0x3C)? as usize;
-    if !file.starts_with(b"MZ") || slice_at(file, header, 4)? != b"PE\0\0" {
-        return None;
+    match optional_header_magic(file).ok()? {
+        pe::IMAGE_NT_OPTIONAL_HDR64_MAGIC => debug_directory::<pe::ImageNtHeaders64>(file),
+        pe::IMAGE_NT_OPTIONAL_HDR32_MAGIC => debug_directory::<pe::ImageNtHeaders32>(file),
+        _ => None,
     }
-    let sections = usize::from(u16_at(file, header + 6)?);
-    let optional = header + 24;
-    let optional_size = usize::from(u16_at(file, header + 20)?);
-    // The data directories begin behind the fields of PE32 (0x10b) or PE32+ (0x20b).
-    let directories = optional + if u16_at(file, optional)? == 0x20B { 112 } else { 96 };
-    let (rva, size) = (u32_at(file, directories + 6 * 8)?, u32_at(file, directories + 6 * 8 + 4)? as usize);
+}
+
+fn debug_directory<H: ImageNtHeaders>(file: &[u8]) -> Option<AssemblyDebug<'_>> {
+    let mut at = pe::ImageDosHeader::parse(file).ok()?.nt_headers_offset().into();
+    let (headers, directories) = H::parse(file, &mut at).ok()?;
     let mut found = AssemblyDebug::default();
-    if rva == 0 {
+    let directory = directories.get(pe::IMAGE_DIRECTORY_ENTRY_DEBUG);
+    let Some(directory) = directory.filter(|directory| directory.virtual_address.get(LE) != 0) else {
         return Some(found);
-    }
-    let at = (0..sections).find_map(|n| {
-        let section = optional + optional_size + 40 * n;
-        let (start, len) = (u32_at(file, section + 12)?, u32_at(file, section + 16)?);
-        let offset = rva.checked_sub(start).filter(|&offset| offset < len)?;
-        Some(u32_at(file, section + 20)? as usize + offset as usize)
-    })?;
-    for n in 0..(size / 28).min(MOST_ENTRIES) {
-        let entry = at + 28 * n;
-        let kind = u32_at(file, entry + 12)?;
-        let bytes = slice_at(file, u32_at(file, entry + 24)? as usize, u32_at(file, entry + 16)? as usize);
-        match (kind, bytes) {
-            (CODE_VIEW, Some(bytes)) if bytes.starts_with(b"RSDS") => {
+    };
+    let data = directory.data(file, &headers.sections(file, at).ok()?).ok()?;
+    let count = data.len() / size_of::<pe::ImageDebugDirectory>();
+    let (entries, _) = slice_from_bytes::<pe::ImageDebugDirectory>(data, count.min(MOST_ENTRIES)).ok()?;
+    for entry in entries {
+        let (at, len) = (entry.pointer_to_raw_data.get(LE), entry.size_of_data.get(LE));
+        match (entry.typ.get(LE), slice_at(file, at as usize, len as usize)) {
+            (pe::IMAGE_DEBUG_TYPE_CODEVIEW, Some(bytes)) if bytes.starts_with(b"RSDS") => {
                 found.guid = bytes.get(4..20).and_then(|guid| guid.try_into().ok());
             }
             (EMBEDDED_PORTABLE_PDB, Some(bytes)) => found.embedded = Some(bytes),

@@ -133,6 +133,15 @@ fn bytes_cut_off_anywhere_are_refused_or_give_less() {
 }
 
 #[test]
+fn an_assembly_is_read_wherever_it_lies_in_memory() {
+    let whole = assembly_debug(ASSEMBLY);
+    for offset in 1..8 {
+        let shifted = [&[0; 8][..offset], ASSEMBLY].concat();
+        assert_eq!(assembly_debug(&shifted[offset..]), whole, "{offset}");
+    }
+}
+
+#[test]
 fn damaged_bytes_do_not_panic() {
     for at_byte in 0..PDB.len() {
         for value in [0, 0x7F, 0xBF, 0xFF] {

@@ -136,7 +136,7 @@ pub(crate) struct Counts {
 /// A request that awaits its answer.
 struct Flight {
     number: u32,
-    wants: Vec<UnnamedCode>,
+    unnamed: Vec<UnnamedCode>,
     began: Ticks,
     /// The host's beat as last seen, and when it changed.
     beat: u32,
@@ -240,8 +240,8 @@ impl Names {
 
     fn send(&mut self, mailbox: &LiveMailbox, now: Ticks) {
         let count = self.waiting.len().min(SLOTS);
-        let wants: Vec<UnnamedCode> = self.waiting.drain(..count).collect();
-        for (want, slot) in wants.iter().zip(&mailbox.slots) {
+        let unnamed: Vec<UnnamedCode> = self.waiting.drain(..count).collect();
+        for (want, slot) in unnamed.iter().zip(&mailbox.slots) {
             slot.address.store(want.address, Ordering::Relaxed);
             slot.state.store(SLOT_ASKED, Ordering::Relaxed);
             slot.len.store(0, Ordering::Relaxed);
@@ -254,7 +254,7 @@ impl Names {
         mailbox.request.store(number, Ordering::Release);
         let beat = mailbox.beat.load(Ordering::Acquire);
         self.counts.asked += count as u64;
-        self.flight = Some(Flight { number, wants, began: now, beat, moved: now });
+        self.flight = Some(Flight { number, unnamed, began: now, beat, moved: now });
     }
 
     fn collect(&mut self, mailbox: &LiveMailbox, now: Ticks, out: &mut impl Events) -> bool {
@@ -266,7 +266,7 @@ impl Names {
             }
             let since = |time: Ticks| now.saturating_sub(time).0 / self.ticks_per_ms;
             if since(flight.moved) >= SILENT_MS || since(flight.began) >= LATE_MS {
-                self.counts.unanswered += flight.wants.len() as u64;
+                self.counts.unanswered += flight.unnamed.len() as u64;
                 self.flight = None;
                 self.next = now + Ticks(AGAIN_MS * self.ticks_per_ms);
             }
@@ -274,7 +274,7 @@ impl Names {
         }
         let Some(flight) = self.flight.take() else { return false };
         let mut wrote = false;
-        for (want, slot) in flight.wants.iter().zip(&mailbox.slots) {
+        for (want, slot) in flight.unnamed.iter().zip(&mailbox.slots) {
             match Answer::read(want, slot) {
                 Ok(Some(answer)) => {
                     out.event(&Event::MethodName(MethodName {

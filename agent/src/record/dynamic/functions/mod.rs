@@ -175,7 +175,7 @@ impl CodeFunctions {
         };
         self.add(add, CodeKind::TableFunction, hash, out);
         self.push(UnnamedCode { address: entry.base, base: entry.base, size });
-        self.shared.news.functions.fetch_add(1, Ordering::Relaxed);
+        self.shared.activity.functions.fetch_add(1, Ordering::Relaxed);
     }
 
     /// No table knows the address. Its bytes are recorded if it was executed or follows a call.
@@ -226,7 +226,7 @@ impl CodeFunctions {
             code,
         };
         self.add(add, CodeKind::Stub, hash, out);
-        self.shared.news.stubs.fetch_add(1, Ordering::Relaxed);
+        self.shared.activity.stubs.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Requests a name for the address in a stub, once per address and stub.
@@ -243,7 +243,7 @@ impl CodeFunctions {
     }
 
     fn push(&self, want: UnnamedCode) {
-        if self.shared.wants.push(want).is_err() {
+        if self.shared.unnamed.push(want).is_err() {
             self.shared.costs.unasked.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -259,7 +259,7 @@ impl CodeFunctions {
         self.live.insert(add.base, live);
         let bytes = add.function.len() + add.unwind.len() + add.code.len();
         self.shared.costs.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.shared.news.last.fetch_max(add.time.0, Ordering::Relaxed);
+        self.shared.activity.last.fetch_max(add.time.0, Ordering::Relaxed);
         out.event(&Event::CodeAdd(add));
     }
 

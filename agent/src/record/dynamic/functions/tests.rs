@@ -109,7 +109,7 @@ fn a_function_is_looked_up_once_for_all_of_its_addresses() {
     assert_eq!(rig.world.asked, 1);
     assert!(rig.see(0x1010, 5 + FRESH_MS * MS, false).is_empty(), "unchanged");
     assert_eq!(rig.world.asked, 2);
-    assert_eq!(rig.shared.news.added(), 1);
+    assert_eq!(rig.shared.activity.added(), 1);
 }
 
 #[test]
@@ -122,11 +122,11 @@ fn a_name_is_requested_once_per_function_and_once_per_stub_address() {
     {
         rig.see(rva, time, true);
     }
-    let mut wants = Vec::new();
-    while let Some(UnnamedCode { address, base, size }) = rig.shared.wants.pop() {
-        wants.push((address - IMAGE, base - IMAGE, size));
+    let mut unnamed = Vec::new();
+    while let Some(UnnamedCode { address, base, size }) = rig.shared.unnamed.pop() {
+        unnamed.push((address - IMAGE, base - IMAGE, size));
     }
-    assert_eq!(wants, [(0x1000, 0x1000, 0x80), (0x3100, 0x3100, 1), (0x3110, 0x3110, 1)]);
+    assert_eq!(unnamed, [(0x1000, 0x1000, 0x80), (0x3100, 0x3100, 1), (0x3110, 0x3110, 1)]);
 }
 
 #[test]

@@ -3,13 +3,11 @@
 use crate::doctor::files::{FileFacts, Signature, zone_id};
 use crate::windows::agent::AgentFile;
 use crate::windows::signature;
-use crate::windows::system::system_dll as function;
+use crate::windows::system::{Procedure, system_dll as function};
 use std::fmt::Write as _;
 use std::mem::transmute;
 use std::path::{Path, PathBuf};
 use std::ptr;
-
-type Procedure = unsafe extern "system" fn() -> isize;
 
 /// Examines inject.exe, agent.dll and the release's other programs.
 pub(super) fn gather() -> Vec<FileFacts> {

@@ -22,7 +22,7 @@ mod wakeups;
 
 use super::agent::AgentFile;
 use super::output::Output;
-use super::system::kernel32;
+use super::system::{Procedure, kernel32};
 use crate::doctor::target::TargetFacts;
 use crate::doctor::{self, DoctorReport, Fact, Verdict};
 use crate::failure::{self, Failure};
@@ -102,7 +102,7 @@ fn policies(process: BorrowedHandle) -> Vec<doctor::policies::Word> {
     type Function = unsafe extern "system" fn(HANDLE, i32, *mut u32, usize) -> BOOL;
     let function = kernel32(c"GetProcessMitigationPolicy").map(|function| {
         // SAFETY: this is the documented signature of GetProcessMitigationPolicy.
-        unsafe { std::mem::transmute::<unsafe extern "system" fn() -> isize, Function>(function) }
+        unsafe { std::mem::transmute::<Procedure, Function>(function) }
     });
     let word = |policy: i32| {
         // DEP has a BOOLEAN behind its flags; every other policy here is one word.

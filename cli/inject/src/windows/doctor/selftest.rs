@@ -3,7 +3,7 @@
 use super::system::windows_folder;
 use crate::doctor::agent::{self, OwnProcessFacts};
 use crate::doctor::{Fact, Verdict};
-use crate::windows::system::{kernel32, own, wide};
+use crate::windows::system::{Procedure, kernel32, own, wide};
 use std::mem::{transmute, zeroed};
 use std::os::windows::io::AsRawHandle;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,6 @@ use windows_sys::Win32::System::Memory::{MEMORY_BASIC_INFORMATION, VirtualQuery}
 use windows_sys::Win32::System::Threading::GetCurrentThread;
 use windows_sys::s;
 
-type Procedure = unsafe extern "system" fn() -> isize;
 type Export = unsafe extern "system" fn(*mut SelfTest) -> u32;
 
 /// Name of the thread that runs the test. It is not ASCII, because thread names need not be.

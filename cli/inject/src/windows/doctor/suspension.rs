@@ -2,7 +2,7 @@
 
 use super::helpers::{Helper, Work};
 use crate::doctor::timing::{Boost, Cycles, Suspensions};
-use crate::windows::system::kernel32;
+use crate::windows::system::{Procedure, kernel32};
 use std::mem::{transmute, zeroed};
 use std::time::{Duration, Instant};
 use windows_sys::Win32::Foundation::HANDLE;
@@ -170,8 +170,6 @@ fn count(thread: HANDLE) -> Option<u64> {
     let function = kernel32(c"QueryThreadCycleTime")?;
     let mut cycles = 0;
     // SAFETY: the documented signature; the handle is open, the result has room.
-    let ok = unsafe {
-        transmute::<unsafe extern "system" fn() -> isize, Function>(function)(thread, &mut cycles) != 0
-    };
+    let ok = unsafe { transmute::<Procedure, Function>(function)(thread, &mut cycles) != 0 };
     ok.then_some(cycles)
 }

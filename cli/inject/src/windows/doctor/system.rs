@@ -3,15 +3,16 @@
 use crate::doctor::system::SystemFacts;
 use crate::image;
 use crate::windows::process;
-use crate::windows::system::{kernel32, wide};
-use std::ffi::{CStr, OsStr, OsString, c_void};
+use crate::windows::system::{Procedure, kernel32, ntdll, wide, wine_version};
+use std::ffi::{OsStr, OsString, c_void};
 use std::mem::transmute;
 use std::os::windows::ffi::OsStringExt;
 use std::os::windows::io::BorrowedHandle;
 use std::path::PathBuf;
 use std::ptr;
+use stk_schema::bytes::{u32_at, u32_in};
 use windows_sys::Win32::Foundation::{ERROR_SUCCESS, HMODULE};
-use windows_sys::Win32::System::LibraryLoader::{GetModuleFileNameW, GetModuleHandleW, GetProcAddress};
+use windows_sys::Win32::System::LibraryLoader::GetModuleFileNameW;
 use windows_sys::Win32::System::ProcessStatus::K32EnumProcessModules;
 use windows_sys::Win32::System::Registry::{
     HKEY, HKEY_LOCAL_MACHINE, KEY_READ, KEY_WOW64_64KEY, RRF_RT_REG_DWORD, RRF_RT_REG_SZ,
@@ -20,9 +21,6 @@ use windows_sys::Win32::System::Registry::{
 use windows_sys::Win32::System::SystemInformation::GetWindowsDirectoryW;
 use windows_sys::Win32::System::Threading::{GetActiveProcessorCount, GetCurrentProcess};
 use windows_sys::core::BOOL;
-use windows_sys::w;
-
-type Procedure = unsafe extern "system" fn() -> isize;
 
 pub(super) fn gather() -> SystemFacts {
     const CURRENT: &str = r"SOFTWARE\Microsoft\Windows NT\CurrentVersion";
@@ -38,7 +36,7 @@ pub(super) fn gather() -> SystemFacts {
     SystemFacts {
         version: version().map(|(major, minor, build)| (major, minor, build, number(CURRENT, "UBR"))),
         product: joined(CURRENT, ["ProductName", "DisplayVersion"]),
-        wine: wine(),
+        wine: wine_version(),
         machine: Some((
             image::machine_name(image::own_machine()),
             image::machine_name(process::machine(own).native),
@@ -57,22 +55,6 @@ pub(super) fn gather() -> SystemFacts {
         security_filters: security_filters(),
         foreign_modules: foreign_modules(),
     }
-}
-
-/// A function of ntdll that not every system has.
-fn ntdll(name: &CStr) -> Option<Procedure> {
-    // SAFETY: ntdll is in every process and is never unloaded; the name is zero-terminated.
-    unsafe { GetProcAddress(GetModuleHandleW(w!("ntdll.dll")), name.as_ptr().cast()) }
-}
-
-fn wine() -> Option<String> {
-    let function = ntdll(c"wine_get_version")?;
-    // SAFETY: Wine's headers declare it so; the text is static.
-    let text = unsafe {
-        let function = transmute::<Procedure, unsafe extern "C" fn() -> *const std::ffi::c_char>(function);
-        CStr::from_ptr(function())
-    };
-    Some(text.to_string_lossy().into_owned())
 }
 
 fn version() -> Option<(u32, u32, u32)> {
@@ -110,7 +92,7 @@ fn code_integrity() -> Option<u32> {
     #[repr(align(8))]
     struct CodeIntegrityRoom([u8; 8]);
     let mut room = CodeIntegrityRoom([8, 0, 0, 0, 0, 0, 0, 0]);
-    query(CLASS, &mut room.0).then(|| u32::from_le_bytes([room.0[4], room.0[5], room.0[6], room.0[7]]))
+    query(CLASS, &mut room.0).then(|| u32_in(&room.0, 4))
 }
 
 /// SystemIsolatedUserModeInformation (phnt): bits in the first byte.
@@ -139,8 +121,8 @@ fn efficiency_classes() -> Option<Vec<u8>> {
     let bytes: Vec<u8> = bytes.iter().flat_map(|word| word.to_le_bytes()).take(len as usize).collect();
     let (mut classes, mut at) = (Vec::new(), 0);
     // Each entry begins with its size.
-    while let Some(size) = bytes.get(at..at + 4) {
-        let size = u32::from_le_bytes([size[0], size[1], size[2], size[3]]) as usize;
+    while let Some(size) = u32_at(&bytes, at) {
+        let size = size as usize;
         classes.push(*bytes.get(at + EFFICIENCY)?);
         if size == 0 {
             return None;

@@ -15,7 +15,7 @@ use crate::runtime::{self, Index};
 use crate::symbol_path::{self, SymbolPath};
 use crate::trust::Rank;
 use crate::windows::process::Process;
-use crate::windows::system;
+use crate::windows::system::{self, Procedure};
 use std::collections::HashMap;
 use std::ffi::{OsString, c_void};
 use std::os::windows::ffi::OsStringExt as _;
@@ -171,7 +171,7 @@ impl Library {
         // SAFETY: the export is declared so in clrdata.idl, and the object that it gets is a whole
         // ICLRDataTarget that stays.
         let result = unsafe {
-            let create = std::mem::transmute::<unsafe extern "system" fn() -> isize, Create>(create);
+            let create = std::mem::transmute::<Procedure, Create>(create);
             create(&IID_PROCESS, target, &mut object)
         };
         if result != 0 || object.0.is_null() {

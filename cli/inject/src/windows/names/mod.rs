@@ -75,25 +75,8 @@ impl Names {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let work = move || {
-            let (library, trying_since, broken) = (None, None, None);
-            let (named, reopened, unread, code, waited_ms) = (false, 0, 0, 0, 0);
-            Host {
-                process,
-                rank,
-                mailbox,
-                symbols,
-                stop: stopped,
-                beat: 0,
-                library,
-                trying_since,
-                broken,
-                named,
-                reopened,
-                unread,
-                code,
-                waited_ms,
-            }
-            .run();
+            let (access, failures) = (DataAccess::default(), ReadFailures::default());
+            Host { process, rank, mailbox, symbols, stop: stopped, beat: 0, access, failures }.run();
         };
         // The thread is never joined, because a library may hang.
         std::thread::Builder::new().name("names".to_owned()).stack_size(STACK).spawn(work).ok()?;
@@ -117,16 +100,28 @@ struct Host {
     symbols: SymbolPath,
     stop: Arc<AtomicBool>,
     beat: u32,
+    access: DataAccess,
+    failures: ReadFailures,
+}
+
+/// The data access library, and what came of opening it.
+#[derive(Default)]
+struct DataAccess {
     library: Option<Library>,
     trying_since: Option<Instant>,
     /// Why there is no library. If set, none is tried again.
-    broken: Option<String>,
+    error: Option<String>,
     /// Whether the library has named anything yet.
     named: bool,
     /// How often it was opened again because it had named nothing.
     reopened: u32,
-    /// Addresses for which it could not read the runtime's structures.
-    unread: usize,
+}
+
+/// The runtime's structures that the library could not read.
+#[derive(Default)]
+struct ReadFailures {
+    /// Addresses for which it could not.
+    addresses: usize,
     /// The library's error when that happened last.
     code: u32,
     /// Milliseconds spent waiting for readable structures.
@@ -156,7 +151,7 @@ impl Host {
                     busy = Some(Instant::now());
                     BUSY_MS
                 }
-                Ok(false) if self.trying_since.is_some() && self.library.is_none() => TRY_MS,
+                Ok(false) if self.access.trying_since.is_some() && self.access.library.is_none() => TRY_MS,
                 Ok(false) if busy.is_some_and(|since: Instant| since.elapsed() < BUSY) => BUSY_MS,
                 Ok(false) => LOOK_MS,
                 Err(MailboxLoss) => return,
@@ -182,15 +177,15 @@ impl Host {
 
     fn serve(&mut self, request: Request) -> Result<bool, MailboxLoss> {
         self.beat()?;
-        if self.library.is_none() && self.broken.is_none() && !self.open(request)? {
+        if self.access.library.is_none() && self.access.error.is_none() && !self.open(request)? {
             return Ok(false);
         }
         let questions = self.questions(request)?;
         let mut unread = self.try_to_answer(&questions)?;
-        while self.library.is_some() && !self.named && self.may_reopen() {
+        while self.access.library.is_some() && !self.access.named && self.may_reopen() {
             // The data that it read when it was opened may be wrong too.
-            (self.library, self.trying_since) = (None, None);
-            self.reopened += 1;
+            (self.access.library, self.access.trying_since) = (None, None);
+            self.access.reopened += 1;
             if !self.open(request)? {
                 return Ok(false);
             }
@@ -204,7 +199,9 @@ impl Host {
 
     /// Whether a library that has named nothing may be opened again.
     fn may_reopen(&self) -> bool {
-        self.reopened < MOST_REOPENED && self.waited_ms < MOST_WAITED_MS && !self.stop.load(Ordering::Acquire)
+        self.access.reopened < MOST_REOPENED
+            && self.failures.waited_ms < MOST_WAITED_MS
+            && !self.stop.load(Ordering::Acquire)
     }
 
     fn questions(&self, request: Request) -> Result<Vec<NameQuestion>, MailboxLoss> {
@@ -229,8 +226,8 @@ impl Host {
             unread = self.answer(&open)?;
             // A library that has named nothing yet may have found the runtime's lists empty because
             // they were being changed, so its answer is not reliable.
-            let certain = self.named || self.library.is_none();
-            if unread.is_empty() && certain || self.waited_ms >= MOST_WAITED_MS {
+            let certain = self.access.named || self.access.library.is_none();
+            if unread.is_empty() && certain || self.failures.waited_ms >= MOST_WAITED_MS {
                 break;
             }
             if certain {
@@ -243,19 +240,20 @@ impl Host {
     /// Answers the questions that can be answered now. Returns those whose structures could not be
     /// read.
     fn answer(&mut self, questions: &[NameQuestion]) -> Result<Vec<NameQuestion>, MailboxLoss> {
-        if let Some(library) = &mut self.library {
+        if let Some(library) = &mut self.access.library {
             library.refresh();
         }
         let mut unread = Vec::new();
         for &question in questions {
-            let answer = self.library.as_mut().map_or(Ok(None), |library| library.name(question.address));
+            let answer =
+                self.access.library.as_mut().map_or(Ok(None), |library| library.name(question.address));
             match answer {
                 Ok(answer) => {
-                    self.named |= answer.is_some();
+                    self.access.named |= answer.is_some();
                     self.put(question.answer_at, &names::answer(answer.as_ref()))?;
                 }
                 Err(ReadFailure { code }) => {
-                    self.code = code;
+                    self.failures.code = code;
                     unread.push(question);
                 }
             }
@@ -269,11 +267,12 @@ impl Host {
         for question in unread {
             self.put(question.answer_at, &names::answer(None))?;
         }
-        self.unread += unread.len();
-        match &self.library {
+        self.failures.addresses += unread.len();
+        match &self.access.library {
             Some(library) if !unread.is_empty() => {
-                let (title, code) = (library.title(), self.code);
-                let text = format!("{title}, which could not read {} (error {code:#010x})", self.unread);
+                let (title, code) = (library.title(), self.failures.code);
+                let text =
+                    format!("{title}, which could not read {} (error {code:#010x})", self.failures.addresses);
                 self.say(HOST_ANSWERS, &text)
             }
             _ => Ok(()),
@@ -282,16 +281,16 @@ impl Host {
 
     fn wait(&mut self, ms: u64) {
         std::thread::sleep(Duration::from_millis(ms));
-        self.waited_ms += ms;
+        self.failures.waited_ms += ms;
     }
 
     /// Tries to open the library; false if the caller must try again.
     fn open(&mut self, request: Request) -> Result<bool, MailboxLoss> {
-        let since = *self.trying_since.get_or_insert_with(Instant::now);
+        let since = *self.access.trying_since.get_or_insert_with(Instant::now);
         match Library::open(&self.process, self.rank, request.runtime, request.kind, &self.symbols) {
             Ok(library) => {
                 self.say(HOST_ANSWERS, library.title())?;
-                self.library = Some(library);
+                self.access.library = Some(library);
             }
             Err(error) if error.may_pass && since.elapsed() < TRY => {
                 self.say(HOST_LOOKS, &error.text)?;
@@ -299,7 +298,7 @@ impl Host {
             }
             Err(error) => {
                 self.say(HOST_CANNOT, &error.text)?;
-                self.broken = Some(error.text);
+                self.access.error = Some(error.text);
             }
         }
         Ok(true)

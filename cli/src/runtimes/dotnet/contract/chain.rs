@@ -150,7 +150,7 @@ pub struct Chain<'a, M> {
     at: Option<u64>,
     left: usize,
     /// Why the chain broke off, until the iterator has returned it.
-    broken: Option<ContractError>,
+    error: Option<ContractError>,
 }
 
 impl<'a, M: Memory> Chain<'a, M> {
@@ -161,7 +161,7 @@ impl<'a, M: Memory> Chain<'a, M> {
         head: u64,
     ) -> Chain<'a, M> {
         let at = (head != terminator(descriptor) && head != 0).then_some(head);
-        Chain { descriptor, kinds, memory, at, left: MAX_FRAMES, broken: None }
+        Chain { descriptor, kinds, memory, at, left: MAX_FRAMES, error: None }
     }
 
     /// The address of the current Frame; `None` at the end of the chain.
@@ -214,7 +214,7 @@ impl<M: Memory> Iterator for Chain<'_, M> {
     type Item = Result<ExplicitFrame, ContractError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(reason) = self.broken.take() {
+        if let Some(reason) = self.error.take() {
             return Some(Err(reason));
         }
         let frame = match self.current() {
@@ -224,7 +224,7 @@ impl<M: Memory> Iterator for Chain<'_, M> {
                 return Some(Err(reason));
             }
         };
-        self.broken = self.advance().err();
+        self.error = self.advance().err();
         Some(Ok(frame))
     }
 }

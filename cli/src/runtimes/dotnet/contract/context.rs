@@ -4,6 +4,7 @@ use stk_schema::Arch;
 use stk_unwind::{Registers, arm64, x64, x86};
 
 use super::Memory;
+use crate::model::bytes::u32_at;
 
 /// A set of registers in the layout of `CONTEXT` (winnt.h). Only its flags, integer and control
 /// registers are used.
@@ -179,9 +180,7 @@ impl Context {
     /// ContextFlags.
     pub fn flags(&self) -> u32 {
         let at = layout(self.arch).flags as usize;
-        self.bytes
-            .get(at..at + 4)
-            .map_or(0, |bytes| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+        u32_at(&self.bytes, at).unwrap_or(0)
     }
 
     /// Clears the bit that marks extended state, since this structure holds none.

@@ -68,10 +68,10 @@ pub enum DescriptorError {
     #[error("the runtime's architecture is {0}: only x64, arm64 and x86 are read")]
     Architecture(String),
     /// It states another architecture than the trace.
-    #[error("the data descriptor says {said}, the trace says otherwise")]
+    #[error("the data descriptor says {stated}, the trace says otherwise")]
     OtherArchitecture {
         /// The architecture that the descriptor states.
-        said: String,
+        stated: String,
     },
     /// The runtime implements another version of a contract than this module.
     #[error("the runtime has version {found} of the contract {name}; only version {known} is known")]
@@ -133,17 +133,17 @@ impl Descriptor {
     }
 
     fn check_architecture(&self) -> Result<(), DescriptorError> {
-        let Some(said) = self.text("Architecture") else { return Ok(()) };
-        let known = match said {
+        let Some(stated) = self.text("Architecture") else { return Ok(()) };
+        let known = match stated {
             "x64" => Arch::X64,
             "arm64" => Arch::Arm64,
             "x86" => Arch::X86,
-            _ => return Err(DescriptorError::Architecture(said.to_owned())),
+            _ => return Err(DescriptorError::Architecture(stated.to_owned())),
         };
         if known == self.arch {
             Ok(())
         } else {
-            Err(DescriptorError::OtherArchitecture { said: said.to_owned() })
+            Err(DescriptorError::OtherArchitecture { stated: stated.to_owned() })
         }
     }
 
@@ -321,7 +321,7 @@ mod tests {
         );
         assert_eq!(
             parse(r#"{"version":0,"globals":{"Architecture":["arm64","string"]}}"#).unwrap_err(),
-            DescriptorError::OtherArchitecture { said: "arm64".into() }
+            DescriptorError::OtherArchitecture { stated: "arm64".into() }
         );
         assert_eq!(
             parse(r#"{"version":0,"contracts":{"StackWalk":2}}"#).unwrap_err(),

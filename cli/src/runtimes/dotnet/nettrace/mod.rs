@@ -58,7 +58,7 @@ pub struct Outcome {
     /// Blocks that could not be read to their end.
     pub damaged_blocks: u64,
     /// Why the stream was not read to its end marker; `None` if it was.
-    pub broken: Option<NettraceError>,
+    pub error: Option<NettraceError>,
 }
 
 /// Why a stream could not be read to its end.
@@ -97,7 +97,7 @@ const LONGEST_NAME: usize = 64;
 pub(crate) fn read<'a>(stream: &'a [u8], mut visit: impl FnMut(&EventType, &Record<'a>)) -> Outcome {
     let mut reader = NettraceReader { outcome: Outcome::default(), types: HashMap::new(), visit: &mut visit };
     let mut cursor = Cursor::new(stream);
-    reader.outcome.broken = reader.objects(&mut cursor).err();
+    reader.outcome.error = reader.objects(&mut cursor).err();
     reader.outcome
 }
 

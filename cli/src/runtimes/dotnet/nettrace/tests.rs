@@ -105,7 +105,7 @@ fn a_header_that_leaves_fields_out_repeats_the_event_before() {
         events,
         [(144, 11, 100, b"abc".to_vec()), (144, 11, 105, b"def".to_vec()), (144, 12, 233, b"g".to_vec())]
     );
-    assert_eq!((outcome.broken, outcome.events, outcome.damaged_blocks), (None, 3, 0));
+    assert_eq!((outcome.error, outcome.events, outcome.damaged_blocks), (None, 3, 0));
     let header = Header { clock_start: 1000, clock_frequency: 10_000_000, pointer_size: 8, pid: 42 };
     assert_eq!(outcome.header, Some(header));
     assert_eq!(read_header(&stream), Some(header));
@@ -148,7 +148,7 @@ fn unknown_objects_are_skipped_and_unknown_events_counted() {
         .end();
     let (events, outcome) = collect(&stream);
     assert!(events.is_empty());
-    assert_eq!((outcome.unknown, outcome.broken), (1, None));
+    assert_eq!((outcome.unknown, outcome.error), (1, None));
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn an_event_longer_than_its_block_damages_only_that_block() {
         .block("EventBlock", 20, 1, &full(5, 1, 1, b"next"))
         .end();
     let (events, outcome) = collect(&stream);
-    assert_eq!((events.len(), outcome.damaged_blocks, outcome.broken), (2, 1, None));
+    assert_eq!((events.len(), outcome.damaged_blocks, outcome.error), (2, 1, None));
 }
 
 #[test]
@@ -168,18 +168,18 @@ fn a_stream_cut_off_anywhere_is_reported_as_truncated() {
     let stream = described().block("EventBlock", 20, 1, &full(5, 1, 1, b"x")).end();
     for len in 0..stream.len() {
         let outcome = collect(&stream[..len]).1;
-        assert!(matches!(outcome.broken, Some(NettraceError::Truncated(_))), "{len}: {outcome:?}");
+        assert!(matches!(outcome.error, Some(NettraceError::Truncated(_))), "{len}: {outcome:?}");
     }
 }
 
 #[test]
 fn other_bytes_and_other_versions_are_refused_by_name() {
-    assert_eq!(collect(&[b'x'; 64]).1.broken, Some(NettraceError::NotNettrace));
+    assert_eq!(collect(&[b'x'; 64]).1.error, Some(NettraceError::NotNettrace));
     let mut stream = Builder(MAGIC.to_vec());
     stream.begin("Trace", 6);
     stream.0.extend([0; 64]);
-    assert_eq!(collect(&stream.0).1.broken, Some(NettraceError::Version(6)));
+    assert_eq!(collect(&stream.0).1.error, Some(NettraceError::Version(6)));
     let mut stream = described().0;
     stream.push(99);
-    assert!(matches!(collect(&stream).1.broken, Some(NettraceError::Corrupted(_))));
+    assert!(matches!(collect(&stream).1.error, Some(NettraceError::Corrupted(_))));
 }

@@ -23,7 +23,7 @@ fn read(stream: &[u8]) -> (Rundown, Outcome) {
 /// Compares all methods of `mixed` and of dynamic code with the list of methods.py.
 fn agrees_with_the_oracle(packed: &[u8], expected: &str) {
     let (rundown, outcome) = read(&unpack(packed));
-    assert_eq!((outcome.broken, outcome.damaged_blocks, outcome.unknown), (None, 0, 0));
+    assert_eq!((outcome.error, outcome.damaged_blocks, outcome.unknown), (None, 0, 0));
     let mut lines = expected.lines();
     let methods = rundown.map.methods();
     let with_maps = methods.iter().filter(|method| method.lines.is_some()).count();
@@ -91,7 +91,7 @@ fn a_stream_that_is_cut_off_anywhere_gives_what_came_before() {
     for len in (0..whole.len()).step_by(12_007) {
         let (rundown, outcome) = read(&whole[..len]);
         let methods = rundown.map.methods().len();
-        assert!(outcome.broken.is_some(), "{len}");
+        assert!(outcome.error.is_some(), "{len}");
         assert!((before..=all).contains(&methods), "{len}: {methods}");
         before = methods;
     }
