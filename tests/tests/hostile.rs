@@ -10,18 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use stk_format::synth::{Parts, Random};
 use stk_format::{BlockKind, Scratch, Trace};
-use stk_tests::hostile::limits::{Run, START, other_program, run, run_with, trim};
+use stk_tests::hostile::limits::{
+    CPU_LEAST, MEMORY, Run, START, cpu_limit, other_program, run, run_with, trim,
+};
+use stk_tests::hostile::shown::{forged, harm};
 use stk_tests::hostile::{bombs, names, small};
 use stk_tests::wine::long;
 
-/// Memory of a run, in bytes.
-const MEMORY: u64 = 512 << 20;
-/// Processor time of a run on a trace of a megabyte or less.
-const CPU_LEAST: Duration = Duration::from_secs(2);
-/// Processor time for each byte of a larger trace: 2 s a megabyte.
-const CPU_PER_BYTE: Duration = Duration::from_micros(2);
-/// Processor time that no trace may take.
-const CPU_MOST: Duration = Duration::from_secs(10);
 /// How many times as many bombs, names and cuts there are with `--long`.
 const LONGER: usize = 10;
 /// Descriptors of a run.
@@ -55,8 +50,6 @@ const COUNTED_WAYS: [[usize; 2]; 6] =
     [[0, STATS_JSON], [3, STATS_JSON], [5, STATS_JSON], [7, STATS_JSON], [11, STATS_JSON], [13, STATS_JSON]];
 /// [`WAYS`] with the count of samples.
 const ALL_COUNTED_WAYS: [usize; 7] = [0, 3, 5, 7, 11, 13, STATS_JSON];
-/// Beginnings of lines that only a name holds.
-const FORGED: [&str; 2] = ["forged: ", "stk: wrote b.json"];
 
 /// Runs a command on a trace and gives what is wrong with how it ended, what it took and what it
 /// printed. The counts that a `counted` trace's block headers hold are true.
@@ -81,17 +74,12 @@ fn check(folder: &Path, command: &[&str], name: &str, file: &[u8], counted: bool
     expect(!error.contains("panicked"), format!("panicked: {end}"));
     let fails = run.code == Some(1) && !walks;
     expect(!(fails && has_samples(file)), format!("failed though undamaged blocks hold samples: {end}"));
-    let cpu = (CPU_PER_BYTE * file.len() as u32).clamp(CPU_LEAST, CPU_MOST);
-    expect(run.cpu <= cpu, format!("took {:?} for {} bytes", run.cpu, file.len()));
+    expect(run.cpu <= cpu_limit(file.len()), format!("took {:?} for {} bytes", run.cpu, file.len()));
     expect(run.peak <= MEMORY, format!("took {} MiB for {} bytes", run.peak >> 20, file.len()));
     let json = command.contains(&"--json") || command.contains(&"json");
     let (out_harm, error_harm) = (harm(&run.stdout).filter(|_| !json), harm(&run.stderr));
     expect(out_harm.is_none(), format!("stdout: {out_harm:?}"));
     expect(error_harm.is_none(), format!("stderr: {error_harm:?}"));
-    let forged = |bytes: &[u8]| {
-        let text = String::from_utf8_lossy(bytes);
-        text.lines().any(|line| FORGED.iter().any(|forged| line.starts_with(forged)))
-    };
     expect(json || !forged(&run.stdout), "stdout has a line that a name forged".to_owned());
     expect(!forged(&run.stderr), format!("stderr has a line that a name forged: {end}"));
     if json && run.code != Some(1) {
@@ -132,19 +120,6 @@ fn whole_samples(file: &[u8]) -> u64 {
 fn told_samples(json: &[u8]) -> u64 {
     let read: serde_json::Value = serde_json::from_slice(json).unwrap_or_default();
     read["traces"][0]["totals"]["samples"].as_u64().unwrap_or(0)
-}
-
-/// The text around the first character that a terminal does not only show: control characters
-/// except line ends and tabs, line separators, and characters that change the writing direction.
-fn harm(bytes: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(bytes);
-    let harmful = |c: char| {
-        c.is_control() && !matches!(c, '\n' | '\t')
-            || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    let at = text.find(harmful)?;
-    let before: Vec<char> = text[..at].chars().rev().take(60).collect();
-    Some(before.into_iter().rev().chain(text[at..].chars().take(20)).collect())
 }
 
 /// A trace to be, and the numbers of the commands to run on it.

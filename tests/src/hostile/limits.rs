@@ -9,6 +9,14 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::RwLock;
 use std::time::Duration;
 
+/// Most memory that a run may take, in bytes.
+pub const MEMORY: u64 = 512 << 20;
+/// Processor time of a run on input of a megabyte or less.
+pub const CPU_LEAST: Duration = Duration::from_secs(2);
+/// Processor time for each byte of larger input: 2 s a megabyte.
+const CPU_PER_BYTE: Duration = Duration::from_micros(2);
+/// Processor time that no input may take.
+const CPU_MOST: Duration = Duration::from_secs(10);
 /// Processor time after which a run is killed, in seconds.
 pub const CPU_SECONDS: u64 = 11;
 /// Seconds after which a run is killed, even if it waits.
@@ -39,6 +47,11 @@ pub struct Run {
     pub cpu: Duration,
     /// Most memory that it had in use, in bytes.
     pub peak: u64,
+}
+
+/// The most processor time that input of `len` bytes may take.
+pub fn cpu_limit(len: usize) -> Duration {
+    (CPU_PER_BYTE * len as u32).clamp(CPU_LEAST, CPU_MOST)
 }
 
 /// The program to run in place of `stk`, to see what it does with hostile input: the path in
