@@ -81,6 +81,10 @@ fn bombs_stay_within_their_limits() {
         let file = make();
         std::fs::write(folder.path().join(name), &file).unwrap();
         std::fs::write(folder.path().join("a.stk"), &trace).unwrap();
+        let only = std::env::var("STK_HOSTILE_ONLY");
+        if only.is_ok_and(|only| !what.contains(&only)) {
+            continue;
+        }
         let lookup = ["symbols", "lookup", name, "1000", "1010", "fff0"];
         for command in [&lookup[..], &["stats", "a.stk"], &["dump", "--style", "plain", "a.stk"]] {
             // Each time the file is read again.
@@ -134,7 +138,7 @@ fn folder(names: &[&str]) -> tempfile::TempDir {
 #[test]
 fn names_of_a_pdb_are_text_in_every_command() {
     let long = "n".repeat(1 << 20);
-    let folder = folder(&[NAME, &long, "a;b 12", "\u{2028}forged: x", "\u{61c}\u{200f}"]);
+    let folder = folder(&[&long, "a;b 12", "\u{2028}forged: x", "\u{61c}\u{200f}", NAME]);
     for command in TEXTS {
         let run = with_symbols(folder.path(), command);
         assert_eq!(run.code, Some(0), "{command:?}: {}", String::from_utf8_lossy(&run.stderr));
@@ -147,7 +151,7 @@ fn names_of_a_pdb_are_text_in_every_command() {
         );
     }
     let lookup =
-        with_symbols(folder.path(), &["symbols", "lookup", "app.pdb", "1000", "1010", "1020", "1030"]);
+        with_symbols(folder.path(), &["symbols", "lookup", "app.pdb", "1010", "1020", "1030", "1040"]);
     assert_eq!(lookup.code, Some(0));
     // Two lines an address: the function and the one inlined in it.
     assert_eq!(String::from_utf8_lossy(&lookup.stdout).lines().count(), 8);
@@ -166,9 +170,9 @@ fn names_of_a_pdb_are_exact_in_json() {
         &["symbols", "lookup", "--json", "app.pdb", "1000"],
         &["stats", "--json", "a.stk"],
         &["dump", "--style", "json", "a.stk"],
-        &["convert", "--to", "speedscope", "-o", "a.json", "a.stk"],
-        &["convert", "--to", "chrome", "-o", "b.json", "a.stk"],
-        &["convert", "--to", "chrome", "--chrome-style", "v8", "-o", "c.json", "a.stk"],
+        &["convert", "--to", "speedscope", "-o", "x.json", "a.stk"],
+        &["convert", "--to", "chrome", "-o", "y.json", "a.stk"],
+        &["convert", "--to", "chrome", "--chrome-style", "v8", "-o", "z.json", "a.stk"],
     ];
     for command in commands {
         let mut run = with_symbols(folder.path(), command);
@@ -208,7 +212,7 @@ fn names_of_a_pdb_add_no_frame_and_no_line_to_folded_stacks() {
 }
 
 #[test]
-fn a_name_of_a_megabyte_is_cut_in_text_and_whole_in_json() {
+fn a_name_of_a_megabyte_is_cut_in_text_and_exact_in_json_as_far_as_it_is_kept() {
     // DWARF's names have no limit.
     let name = format!("{NAME}{}", "n".repeat(1 << 20));
     let entries = [&[1][..], &image::function(&name, 0x100), &[0, 0]].concat();
@@ -222,7 +226,10 @@ fn a_name_of_a_megabyte_is_cut_in_text_and_whole_in_json() {
         assert!(run.stdout.len() < 200_000, "{command:?}: {} bytes", run.stdout.len());
     }
     let lookup = with_symbols(folder.path(), &["symbols", "lookup", "--json", "app.exe", "1000"]);
-    assert_eq!(json(&lookup)["frames"][0]["function"], name);
+    let lookup = json(&lookup);
+    let found = lookup["frames"][0]["function"].as_str().unwrap();
+    // An index keeps the first 64 KiB.
+    assert!(found == &name[..1 << 16], "{} bytes", found.len());
 }
 
 #[test]
@@ -240,9 +247,9 @@ fn names_of_a_portable_pdb_are_text() {
     for command in TEXTS {
         with_symbols(folder.path(), command);
     }
-    let run = with_symbols(folder.path(), &["convert", "--to", "speedscope", "-o", "a.json", "a.stk"]);
+    let run = with_symbols(folder.path(), &["convert", "--to", "speedscope", "-o", "x.json", "a.stk"]);
     assert_eq!(run.code, Some(0));
-    let value: Value = serde_json::from_slice(&std::fs::read(folder.path().join("a.json")).unwrap()).unwrap();
+    let value: Value = serde_json::from_slice(&std::fs::read(folder.path().join("x.json")).unwrap()).unwrap();
     let mut found = Vec::new();
     strings(&value, &mut found);
     assert!(found.iter().any(|text| text.ends_with("\u{1b}[2J\nx;y")), "{value}");
@@ -277,8 +284,9 @@ fn bundle(name: &[u8], contents: &[u8]) -> Vec<u8> {
 fn names_in_a_bundle_are_text() {
     let pdb = named(&["f"]);
     let trace = wanting_symbols(0, 0x1000_0000, &[0x1000]);
+    const STORED: &[u8] = b"app.pdb/070707070707070707070707070707071/app.pdb";
     let members: [&[u8]; 5] = [
-        b"app.pdb",
+        STORED,
         b"\x1b[2J\nforged: /app.pdb",
         b"\x1b[2J\xe2\x80\xae\r\nforged: app.pdb",
         b"../\x9b\x1b/app.pdb",
@@ -292,9 +300,9 @@ fn names_in_a_bundle_are_text() {
             for command in TEXTS {
                 let symbols = ["--no-default-symbols", "--symbol-cache", "cache", "-y", name, "--offline"];
                 let run = checked(folder.path(), &[command, &symbols].concat());
-                let read = command[0] == "stats" && member == b"app.pdb" && name == "x.tar.zst";
+                let read = command[0] == "stats" && member == STORED && name == "x.tar.zst";
                 let text = String::from_utf8_lossy(&run.stdout);
-                assert!(!read || text.lines().any(|line| line.contains("app.exe!f")), "{text}");
+                assert!(!read || text.lines().any(|line| line.contains("  f  app.exe")), "{text}");
             }
         }
     }

@@ -150,7 +150,7 @@ pub(crate) fn lines(blocks: &[u8]) -> Vec<u8> {
 }
 
 /// All, by name.
-pub(crate) const ALL: [(&str, fn() -> Vec<u8>); 20] = [
+pub(crate) const ALL: [(&str, fn() -> Vec<u8>); 21] = [
     ("overlapping line blocks", overlapping_line_blocks),
     ("procedures over all lines", procedures_over_all_lines),
     ("deep inline sites", deep_inline_sites),
@@ -163,6 +163,7 @@ pub(crate) const ALL: [(&str, fn() -> Vec<u8>); 20] = [
     ("overlapping stream names", overlapping_stream_names),
     ("cyclic scopes", cyclic_scopes),
     ("endless inline sites", endless_inline_sites),
+    ("folded procedures", folded_procedures),
     ("many lines", many_lines),
     ("claimed lines", claimed_lines),
     ("huge pages", huge_pages),
@@ -334,6 +335,16 @@ pub(crate) fn endless_inline_sites() -> Vec<u8> {
         let at = 0xc000_0000 | (n * 8);
         pdb.inline_site(1, &[&[12, 4][..], &at.to_be_bytes()].concat());
     }
+    pdb.bytes()
+}
+
+/// 60,000 procedures at one address, each with another name.
+pub(crate) fn folded_procedures() -> Vec<u8> {
+    let mut pdb = Pdb::new();
+    (0..60_000).for_each(|n| {
+        pdb.procedure(0, 0x100, &format!("f{n}"));
+        pdb.end();
+    });
     pdb.bytes()
 }
 
