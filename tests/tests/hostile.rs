@@ -198,6 +198,10 @@ fn check_all(cases: &[Case<'_>]) {
             for &command in commands {
                 let found = check(folder.path(), COMMANDS[command], &name, &file, *counted);
                 row.add(COMMANDS[command], &found);
+                // A long run is worth stopping at once.
+                if long() {
+                    found.wrong.iter().for_each(|wrong| eprintln!("{wrong}"));
+                }
                 wrong.lock().unwrap().extend(found.wrong);
             }
             if results {
