@@ -1,5 +1,5 @@
-//! Runs `stk` under limits on symbol files that an attacker could write: bombs, and names that are no
-//! text. `cli/tests/symbols_bombs*.rs` say what is read from the same bombs.
+//! Runs `stk` under limits on symbol files that an attacker could write: bombs, and names that are
+//! no text. `cli/tests/symbols_bombs*.rs` say what is read from the same bombs.
 #![cfg(unix)]
 
 #[path = "../../cli/tests/pdb_file/mod.rs"]
@@ -19,7 +19,7 @@ use symbol_bombs::{image, pdb};
 
 /// Descriptors of a run.
 const FILES: u64 = 64;
-/// Which symbols a command uses: those beside the trace and in `app.tar.zst`; no cache of the user's.
+/// Which symbols a command uses: those beside the trace. It does not use the user's cache.
 const SYMBOLS: [&str; 6] = ["--no-default-symbols", "--symbol-cache", "cache", "-y", ".", "--offline"];
 /// A name with what controls a terminal, ends a line and changes the order of characters.
 const NAME: &str = "\u{1b}]0;x\u{7}\u{1b}[31m\u{9b}2J\r\u{8}\u{202e}\u{2066}z\nforged: y";
@@ -119,8 +119,8 @@ fn named(names: &[&str]) -> Vec<u8> {
         let text = [name.as_bytes(), b"\0"].concat();
         // A record has up to 64 KiB.
         let function = pdb.id(0x1601, &[&[0; 8], &text[text.len().saturating_sub(60_000)..]].concat());
-        let cut = &name[..name.floor_char_boundary(60_000)];
-        pdb.procedure(n * 16, 16, cut);
+        let cut: String = name.chars().take(60_000).collect();
+        pdb.procedure(n * 16, 16, &cut);
         pdb.inline_site(function, &[12, 4, 0]);
         pdb.inline_site_end();
         pdb.end();

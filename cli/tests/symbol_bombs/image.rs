@@ -81,7 +81,7 @@ impl Image {
 }
 
 /// All, by name.
-pub(crate) const ALL: [(&str, fn() -> Vec<u8>); 15] = [
+pub(crate) const ALL: [super::Bomb; 15] = [
     ("coff symbols at one address", coff_symbols_at_one_address),
     ("overlapping coff names", overlapping_coff_names),
     ("overlapping exported names", overlapping_exported_names),
@@ -300,8 +300,8 @@ pub(crate) fn files_of_one_long_folder() -> Vec<u8> {
     image.bytes()
 }
 
-/// A line program of DWARF 4, without folders and files, with these special opcodes, which each make
-/// a row.
+/// A line program of DWARF 4, without folders and files, with these special opcodes, which each
+/// make a row.
 fn line_program(opcodes: &[u8]) -> Vec<u8> {
     let header = [&[1, 1, 1, 0xfb, 14, 1][..], &[0], &[0]].concat();
     let start = [&[0, 9, 2][..], &(BASE + u64::from(TEXT)).to_le_bytes()].concat();

@@ -2,3 +2,6 @@
 
 pub(crate) mod image;
 pub(crate) mod pdb;
+
+/// A bomb: its name, and the function that makes it.
+pub(crate) type Bomb = (&'static str, fn() -> Vec<u8>);

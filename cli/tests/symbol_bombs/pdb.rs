@@ -150,7 +150,7 @@ pub(crate) fn lines(blocks: &[u8]) -> Vec<u8> {
 }
 
 /// All, by name.
-pub(crate) const ALL: [(&str, fn() -> Vec<u8>); 21] = [
+pub(crate) const ALL: [super::Bomb; 21] = [
     ("overlapping line blocks", overlapping_line_blocks),
     ("procedures over all lines", procedures_over_all_lines),
     ("deep inline sites", deep_inline_sites),

@@ -105,8 +105,8 @@ pub fn all() -> Vec<(String, Make, bool)> {
     bombs
 }
 
-/// A trace with bombs of these classes and sizes. It begins with the blocks of a sound trace, unless
-/// the first is of [`STACKS`].
+/// A trace with bombs of these classes and sizes. It begins with the blocks of a sound trace,
+/// unless the first is of [`STACKS`].
 fn bomb(classes: &[(Add, usize)]) -> Vec<u8> {
     let mut parts = small_parts();
     // Without its END block it is a recording in progress.
