@@ -6,7 +6,7 @@
 #   core          the host's tests, Wine 8 whole, the smoke tests on Wine 10
 #   worlds        Wine 10 whole, arm64, the tests as Windows programs, other people's viewers
 #   --host-only   only what needs neither Wine nor the Windows target. Without it, their absence is a failure, never a skip.
-#   --long        the long forms of the stress and kill tests
+#   --long        the long forms of the stress and kill tests, ten times as many hostile inputs
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/setup/setup.sh"
 source "$STK_ROOT/tests/lib.sh"

@@ -95,6 +95,24 @@ fn an_existing_file_is_replaced_only_by_force_and_only_if_it_has_one_name() {
     assert_eq!(end_reason(&folder, "kept.stk"), EndReason::Duration as u64);
 }
 
+/// Wine shows programs no links to files, so with `--force` it follows this one; Windows opens the
+/// link itself, which inject refuses (unit tests of `trust`).
+#[cfg(unix)]
+#[test]
+fn a_link_in_place_of_the_trace_is_refused_and_nothing_appears_behind_it() {
+    let folder = Folder::new("link");
+    let busy = Program::busy(&folder, 0);
+    let (kept, missing) = (folder.file("kept"), folder.file("missing"));
+    std::fs::write(&kept, "somebody's work").expect("writable");
+    for (name, target) in [("a.stk", &kept), ("b.stk", &missing)] {
+        std::os::unix::fs::symlink(target, folder.file(name)).expect("writable");
+        Inject::run(&folder, &["--pid", &busy.pid(), "-o", name, "-d", "300ms"]).refuses(1, name);
+        assert!(folder.file(name).is_symlink(), "{name}");
+    }
+    assert_eq!(std::fs::read_to_string(&kept).expect("there"), "somebody's work");
+    assert!(!missing.exists());
+}
+
 #[test]
 fn command_lines_are_left_out_on_request() {
     let folder = Folder::new("command-lines");

@@ -3,24 +3,22 @@
 #![cfg(unix)]
 
 use std::collections::BTreeSet;
+use std::fmt::{Display, Formatter};
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use stk_format::synth::Parts;
+use stk_format::synth::{Parts, Random};
 use stk_format::{BlockKind, Scratch, Trace};
-use stk_tests::hostile::limits::{Run, START, run, run_with, trim};
+use stk_tests::hostile::limits::{
+    CPU_LEAST, MEMORY, Run, START, cpu_limit, other_program, run, run_with, trim,
+};
+use stk_tests::hostile::shown::{forged, harm};
 use stk_tests::hostile::{bombs, names, small};
 use stk_tests::wine::long;
 
-/// Memory of a run, in bytes.
-const MEMORY: u64 = 512 << 20;
-/// Processor time of a run on a trace of a megabyte or less.
-const CPU_LEAST: Duration = Duration::from_secs(2);
-/// Processor time for each byte of a larger trace: 2 s a megabyte.
-const CPU_PER_BYTE: Duration = Duration::from_micros(2);
-/// Processor time that no trace may take.
-const CPU_MOST: Duration = Duration::from_secs(10);
+/// How many times as many bombs, names and cuts there are with `--long`.
+const LONGER: usize = 10;
 /// Descriptors of a run.
 const FILES: u64 = 64;
 
@@ -52,12 +50,10 @@ const COUNTED_WAYS: [[usize; 2]; 6] =
     [[0, STATS_JSON], [3, STATS_JSON], [5, STATS_JSON], [7, STATS_JSON], [11, STATS_JSON], [13, STATS_JSON]];
 /// [`WAYS`] with the count of samples.
 const ALL_COUNTED_WAYS: [usize; 7] = [0, 3, 5, 7, 11, 13, STATS_JSON];
-/// Beginnings of lines that only a name holds.
-const FORGED: [&str; 2] = ["forged: ", "stk: wrote b.json"];
 
 /// Runs a command on a trace and gives what is wrong with how it ended, what it took and what it
 /// printed. The counts that a `counted` trace's block headers hold are true.
-fn check(folder: &Path, command: &[&str], name: &str, file: &[u8], counted: bool) -> Vec<String> {
+fn check(folder: &Path, command: &[&str], name: &str, file: &[u8], counted: bool) -> Checked {
     let out = format!("{name}.out");
     let fill = |part: &str| part.replace("TRACE", name).replace("OUT", &out);
     let arguments: Vec<String> = command.iter().map(|part| fill(part)).collect();
@@ -78,17 +74,12 @@ fn check(folder: &Path, command: &[&str], name: &str, file: &[u8], counted: bool
     expect(!error.contains("panicked"), format!("panicked: {end}"));
     let fails = run.code == Some(1) && !walks;
     expect(!(fails && has_samples(file)), format!("failed though undamaged blocks hold samples: {end}"));
-    let cpu = (CPU_PER_BYTE * file.len() as u32).clamp(CPU_LEAST, CPU_MOST);
-    expect(run.cpu <= cpu, format!("took {:?} for {} bytes", run.cpu, file.len()));
+    expect(run.cpu <= cpu_limit(file.len()), format!("took {:?} for {} bytes", run.cpu, file.len()));
     expect(run.peak <= MEMORY, format!("took {} MiB for {} bytes", run.peak >> 20, file.len()));
     let json = command.contains(&"--json") || command.contains(&"json");
     let (out_harm, error_harm) = (harm(&run.stdout).filter(|_| !json), harm(&run.stderr));
     expect(out_harm.is_none(), format!("stdout: {out_harm:?}"));
     expect(error_harm.is_none(), format!("stderr: {error_harm:?}"));
-    let forged = |bytes: &[u8]| {
-        let text = String::from_utf8_lossy(bytes);
-        text.lines().any(|line| FORGED.iter().any(|forged| line.starts_with(forged)))
-    };
     expect(json || !forged(&run.stdout), "stdout has a line that a name forged".to_owned());
     expect(!forged(&run.stderr), format!("stderr has a line that a name forged: {end}"));
     if json && run.code != Some(1) {
@@ -102,7 +93,13 @@ fn check(folder: &Path, command: &[&str], name: &str, file: &[u8], counted: bool
     if std::env::var_os("STK_HOSTILE_TIMES").is_some() {
         eprintln!("{name}: {} ms, {} MiB: stk {}", run.cpu.as_millis(), run.peak >> 20, command.join(" "));
     }
-    wrong
+    Checked { run, wrong }
+}
+
+/// A run, and what is wrong with it.
+struct Checked {
+    run: Run,
+    wrong: Vec<String>,
 }
 
 /// Whether a block that can be read whole holds a sample.
@@ -125,19 +122,6 @@ fn told_samples(json: &[u8]) -> u64 {
     read["traces"][0]["totals"]["samples"].as_u64().unwrap_or(0)
 }
 
-/// The text around the first character that a terminal does not only show: control characters
-/// except line ends and tabs, and characters that change the writing direction.
-fn harm(bytes: &[u8]) -> Option<String> {
-    let text = String::from_utf8_lossy(bytes);
-    let harmful = |c: char| {
-        c.is_control() && !matches!(c, '\n' | '\t')
-            || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    let at = text.find(harmful)?;
-    let before: Vec<char> = text[..at].chars().rev().take(60).collect();
-    Some(before.into_iter().rev().chain(text[at..].chars().take(20)).collect())
-}
-
 /// A trace to be, and the numbers of the commands to run on it.
 struct Case<'c> {
     what: String,
@@ -157,12 +141,45 @@ impl<'c> Case<'c> {
     }
 }
 
-/// Runs all cases on two threads. Panics with the list of all failures.
+/// How the runs on one trace ended.
+#[derive(Default)]
+struct Row {
+    ends: BTreeSet<String>,
+    cpu: Duration,
+    peak: u64,
+    /// The commands with something wrong.
+    wrong: BTreeSet<&'static str>,
+}
+
+impl Row {
+    fn add(&mut self, command: &[&'static str], Checked { run, wrong }: &Checked) {
+        let end = match (run.code, run.signal) {
+            (Some(code), _) => format!("exit {code}"),
+            (None, signal) => format!("signal {}", signal.unwrap_or_default()),
+        };
+        self.ends.insert(end);
+        (self.cpu, self.peak) = (self.cpu.max(run.cpu), self.peak.max(run.peak));
+        self.wrong.extend((!wrong.is_empty()).then_some(command[0]));
+    }
+}
+
+impl Display for Row {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let join = |texts: &mut dyn Iterator<Item = &str>| texts.collect::<Vec<_>>().join(", ");
+        let ends = join(&mut self.ends.iter().map(String::as_str));
+        let wrong = join(&mut self.wrong.iter().copied());
+        write!(f, "{ends} | {:.2} | {} | {wrong}", self.cpu.as_secs_f64(), self.peak >> 20)
+    }
+}
+
+/// Runs all cases on two threads. Panics with the list of all failures, unless another program is
+/// run to see what it does: then it prints a row for each case.
 fn check_all(cases: &[Case<'_>]) {
     let folder = tempfile::tempdir().unwrap();
     let (next, wrong) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     // This variable selects one class.
     let only = std::env::var("STK_HOSTILE_ONLY").ok();
+    let results = other_program().is_some();
     let work = || {
         while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
             let Case { what, make, commands, counted } = case;
@@ -175,9 +192,20 @@ fn check_all(cases: &[Case<'_>]) {
             drop(turn);
             let name = format!("{}.stk", what.replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
             std::fs::write(folder.path().join(&name), &file).unwrap();
-            for &command in *commands {
+            // The ways alone, so that programs are compared in a short time.
+            let commands = if results { &WAYS } else { *commands };
+            let mut row = Row::default();
+            for &command in commands {
                 let found = check(folder.path(), COMMANDS[command], &name, &file, *counted);
-                wrong.lock().unwrap().extend(found);
+                row.add(COMMANDS[command], &found);
+                // A long run is worth stopping at once.
+                if long() {
+                    found.wrong.iter().for_each(|wrong| eprintln!("{wrong}"));
+                }
+                wrong.lock().unwrap().extend(found.wrong);
+            }
+            if results {
+                println!("| {what} | {} | {row} |", file.len());
             }
             let _ = std::fs::remove_file(folder.path().join(&name));
         }
@@ -187,6 +215,9 @@ fn check_all(cases: &[Case<'_>]) {
         scope.spawn(work);
     });
     let wrong = wrong.into_inner().unwrap();
+    if results {
+        return;
+    }
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }
 
@@ -205,14 +236,19 @@ fn bombs_stay_within_their_limits() {
             (false, true) => &[0, 5, 7],
         }
     };
+    let drawn = bombs::drawn(if long() { LONGER - 1 } else { 0 });
     let cases = bombs.into_iter().map(|(what, make, large)| Case::new(what, make, commands(large)));
-    let cases: Vec<Case<'_>> = cases.collect();
+    let drawn = drawn.into_iter().map(|(what, make)| Case::new(what, make, &WAYS));
+    let cases: Vec<Case<'_>> = cases.chain(drawn).collect();
     check_all(&cases);
 }
 
 #[test]
 fn invalid_names_do_no_harm_in_any_place() {
-    let names = names::names();
+    let mut names = names::names();
+    if long() {
+        names.extend(names::drawn((LONGER - 1) * names.len()));
+    }
     let mut cases: Vec<Case<'_>> = Vec::new();
     for (place, make) in names::PLACES {
         for (i, name) in names.iter().enumerate() {
@@ -244,7 +280,7 @@ fn json_keeps_a_name_exactly() {
 }
 
 #[test]
-fn a_cut_at_any_block_boundary_loses_only_later_blocks() {
+fn a_cut_loses_only_blocks_that_it_shortens_or_removes() {
     let traces = ["busy.stk", "mixed.stk"].map(|name| {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces").join(name);
         (name, std::fs::read(path).unwrap())
@@ -262,13 +298,43 @@ fn a_cut_at_any_block_boundary_loses_only_later_blocks() {
             let make = move || file[..at].to_vec();
             cases.push(Case::new(format!("{name} to {at}"), make, commands).counted());
         }
+        if long() {
+            for (n, at) in drawn_cuts(&boundaries).into_iter().enumerate() {
+                let make = move || file[..at].to_vec();
+                let commands = &COUNTED_WAYS[n % COUNTED_WAYS.len()];
+                cases.push(Case::new(format!("{name} to {at}"), make, commands).counted());
+            }
+        }
     }
-    for at in [0, 1, 127, 128, 129].into_iter().chain(boundaries_of(&small)) {
+    let edges: Vec<usize> = [0, 1, 127, 128, 129].into_iter().chain(boundaries_of(&small)).collect();
+    let drawn = if long() { drawn_cuts(&edges) } else { Vec::new() };
+    for at in edges.into_iter().chain(drawn) {
         let small = &small;
         let make = move || small[..at].to_vec();
         cases.push(Case::new(format!("small to {at}"), make, &ALL_COUNTED_WAYS).counted());
     }
     check_all(&cases);
+}
+
+/// Cuts between block boundaries, the same in every run: in a header, in a block's bytes, or a few
+/// bytes from its end.
+fn drawn_cuts(boundaries: &[usize]) -> Vec<usize> {
+    let mut random = Random::new(13);
+    let last = *boundaries.last().unwrap_or(&0);
+    let mut cuts = Vec::new();
+    for (n, &from) in boundaries.iter().enumerate() {
+        let to = boundaries.get(n + 1).copied().unwrap_or(last).max(from);
+        for _ in 1..LONGER {
+            let len = to - from;
+            let into = match random.below(3) {
+                0 => random.below(len.min(64) + 1),
+                1 => random.below(len + 1),
+                _ => len - random.below(len.min(16) + 1),
+            };
+            cuts.push(from + into);
+        }
+    }
+    cuts
 }
 
 fn boundaries_of(file: &[u8]) -> Vec<usize> {

@@ -1,7 +1,7 @@
 //! The names of one module's addresses: collected from an index, and read back by the number of the
 //! address.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
 use stk_schema::Arch;
@@ -223,15 +223,18 @@ impl SymbolWriter {
             return list;
         }
         let first = self.aliases.len();
+        // A public repeats the decorated name of its procedure. In displayed form, the two may
+        // differ in spaces. A set, because a file can have any number of names for one address.
+        let without_spaces = |text: &str| text.replace(' ', "");
+        let mut known: HashSet<String> = HashSet::new();
         for (name, kind) in range.aliases(index) {
+            if known.is_empty() {
+                let outermost = self.frames.last().map(|frame| frame.function);
+                known.extend(outermost.map(|id| without_spaces(&self.texts[id as usize])));
+            }
             let raw = self.text(name);
             let function = self.function(raw, kind >= RecordKind::Public);
-            // A public repeats the decorated name of its procedure. In displayed form, the two may
-            // differ in spaces.
-            let text = |id: u32| self.texts[id as usize].bytes().filter(|&byte| byte != b' ');
-            let outermost = self.frames.last().map(|frame| frame.function);
-            let mut known = outermost.iter().chain(&self.aliases[first..]);
-            if !known.any(|&other| text(other).eq(text(function))) {
+            if known.insert(without_spaces(&self.texts[function as usize])) {
                 self.aliases.push(function);
             }
         }

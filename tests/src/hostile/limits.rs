@@ -4,17 +4,27 @@ use crate::wine;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::RwLock;
 use std::time::Duration;
 
+/// Most memory that a run may take, in bytes.
+pub const MEMORY: u64 = 512 << 20;
+/// Processor time of a run on input of a megabyte or less.
+pub const CPU_LEAST: Duration = Duration::from_secs(2);
+/// Processor time for each byte of larger input: 2 s a megabyte.
+const CPU_PER_BYTE: Duration = Duration::from_micros(2);
+/// Processor time that no input may take.
+const CPU_MOST: Duration = Duration::from_secs(10);
 /// Processor time after which a run is killed, in seconds.
 pub const CPU_SECONDS: u64 = 11;
 /// Seconds after which a run is killed, even if it waits.
 const WALL_SECONDS: u32 = 60;
 /// Address space of a run, in bytes.
 const ADDRESS_SPACE: u64 = 4 << 30;
+/// The same three for [`other_program`].
+const OTHER: (u64, u32, u64) = (10, 20, 1 << 30);
 /// The most bytes of each output that are read.
 const LOOKED_AT: u64 = 64 << 20;
 
@@ -27,6 +37,8 @@ pub static START: RwLock<()> = RwLock::new(());
 pub struct Run {
     /// Exit code; `None` after a signal, those of the limits included.
     pub code: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
     /// What it printed to stdout.
     pub stdout: Vec<u8>,
     /// What it printed to stderr.
@@ -35,6 +47,17 @@ pub struct Run {
     pub cpu: Duration,
     /// Most memory that it had in use, in bytes.
     pub peak: u64,
+}
+
+/// The most processor time that input of `len` bytes may take.
+pub fn cpu_limit(len: usize) -> Duration {
+    (CPU_PER_BYTE * len as u32).clamp(CPU_LEAST, CPU_MOST)
+}
+
+/// The program to run in place of `stk`, to see what it does with hostile input: the path in
+/// `STK_HOSTILE_PROGRAM`. It has narrower limits than `stk`, since it may take all that it gets.
+pub fn other_program() -> Option<PathBuf> {
+    std::env::var_os("STK_HOSTILE_PROGRAM").map(PathBuf::from)
 }
 
 /// Runs `stk` in `folder` with these arguments and at most `files` descriptors.
@@ -59,7 +82,7 @@ pub fn run_with(
 ) -> io::Result<Run> {
     let outputs = tempfile::tempdir()?;
     let (out, err) = (outputs.path().join("out"), outputs.path().join("err"));
-    let mut command = Command::new(wine::path("STK_BIN"));
+    let mut command = Command::new(other_program().unwrap_or_else(|| wine::path("STK_BIN")));
     command.args(arguments).current_dir(folder).stdin(Stdio::null());
     command.stdout(File::create(&out)?).stderr(File::create(&err)?);
     command.env_remove("_NT_SYMBOL_PATH").env_remove("RUST_LOG").env_remove("RUST_BACKTRACE");
@@ -72,6 +95,7 @@ pub fn run_with(
     let seconds = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
     Ok(Run {
         code: status.code(),
+        signal: status.signal(),
         stdout: read(&out)?,
         stderr: read(&err)?,
         cpu: seconds(used.ru_utime) + seconds(used.ru_stime),
@@ -93,13 +117,15 @@ fn limit(command: &mut Command, files: u64) {
         // SAFETY: the structure lives through the call.
         if unsafe { libc::setrlimit(what, &limit) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     };
+    let own = (CPU_SECONDS, WALL_SECONDS, ADDRESS_SPACE);
+    let (cpu, wall, address_space) = if other_program().is_some() { OTHER } else { own };
     let all = move || {
-        set(libc::RLIMIT_CPU, CPU_SECONDS)?;
-        set(libc::RLIMIT_AS, ADDRESS_SPACE)?;
+        set(libc::RLIMIT_CPU, cpu)?;
+        set(libc::RLIMIT_AS, address_space)?;
         set(libc::RLIMIT_NOFILE, files)?;
         set(libc::RLIMIT_CORE, 0)?;
         // SAFETY: only arms a timer, which outlives exec; its signal ends the program.
-        unsafe { libc::alarm(WALL_SECONDS) };
+        unsafe { libc::alarm(wall) };
         Ok(())
     };
     // SAFETY: between fork and exec only system calls are made, which are allowed there.

@@ -3,14 +3,17 @@
 //! * [`bombs`]: small traces that need much memory, time or depth.
 //! * [`names`]: invalid names, in every place of a trace that has a name.
 //! * [`limits`]: a command's exit code, output, processor time and memory.
+//! * [`shown`]: what no output for people may have in it.
 
 pub mod bombs;
 #[cfg(unix)]
 pub mod limits;
 pub mod names;
+pub mod shown;
 
 use stk_format::synth::{Parts, TraceBuilder};
 use stk_schema::event::{RunState, TableKind, ThreadFlags, ThreadStart};
+use stk_schema::identity::{CodeView, Identity, PeIdentity};
 use stk_schema::{Arch, Ticks};
 
 /// Highest address of the stack of [`small`]'s thread.
@@ -31,6 +34,20 @@ pub fn small() -> Vec<u8> {
         if i % 10 == 0 {
             builder.cut();
         }
+    }
+    builder.finish()
+}
+
+/// A sound trace of a program whose image has this TimeDateStamp and size, and whose PDB is app.pdb
+/// with the GUID of sevens and age 1. It has a sample at each of these RVAs.
+pub fn wanting_symbols(time_date_stamp: u32, size_of_image: u32, rvas: &[u64]) -> Vec<u8> {
+    let mut builder = TraceBuilder::new(Arch::X64);
+    let pe = Identity::Pe(PeIdentity { time_date_stamp, size_of_image, check_sum: 0 });
+    let code_view = Identity::CodeView(CodeView { guid: [7; 16], age: 1, pdb_name: b"app.pdb" });
+    builder.module(0, BASE, size_of_image.into(), r"C:\app\app.exe", vec![pe, code_view]);
+    let thread = builder.thread(0, 11, "main", STACK);
+    for (i, rva) in (1..).zip(rvas) {
+        builder.sample(thread, i * 10_000, &[BASE + rva, STACK - 32], &[i, 0, 0, 0]);
     }
     builder.finish()
 }

@@ -1,11 +1,11 @@
 //! Invalid names, and every place of a trace that has a name.
 
 use super::{BASE, STACK, THREAD, small_parts};
-use stk_format::synth::{Parts, TraceBuilder};
+use stk_format::synth::{Parts, Random, TraceBuilder};
 use stk_format::{BlockKind, SupplementWriter, Trace};
 use stk_schema::event::*;
 use stk_schema::identity::{CodeView, Identity, PeIdentity};
-use stk_schema::{Arch, Ticks};
+use stk_schema::{Arch, Ticks, limits};
 
 /// A place of a trace, filled with a name.
 type Place = fn(&[u8]) -> Vec<u8>;
@@ -38,6 +38,42 @@ pub fn names() -> Vec<Vec<u8>> {
     // Lengths at and above 16 bits; the longest that the format allows.
     names.extend([long(300), long(65_535), long(65_536), long(96 << 10)]);
     names
+}
+
+/// `count` more names, the same in every run: pieces of [`names`] and other text in any order, and
+/// any bytes, up to the longest name that the format allows.
+pub fn drawn(count: usize) -> Vec<Vec<u8>> {
+    let pieces: [&[u8]; 12] = [
+        b"\n",
+        b"\r\nforged: ",
+        b"\x1b]8;;http://x\x1b\\",
+        b"\xe2\x80\x8f",
+        b"\xd8\x9c",
+        b"\xe2\x80\xa8",
+        b"\xf4\x8f\xbf\xbf",
+        b"\xcc\x88\xcc\x88",
+        b";",
+        b"\\",
+        b"/",
+        b":$DATA",
+    ];
+    let names = names();
+    let mut random = Random::new(12);
+    let mut draw = || {
+        let longest = limits::MAX_NAME >> random.below(17);
+        let mut name = Vec::new();
+        for _ in 0..=random.below(8) {
+            match random.below(4) {
+                0 => name.extend((0..random.below(40)).map(|_| random.number() as u8)),
+                1 => name.extend(&names[random.below(names.len())]),
+                2 => name.extend(pieces[random.below(pieces.len())].repeat(1 + random.below(longest))),
+                _ => name.extend(pieces[random.below(pieces.len())]),
+            }
+        }
+        name.truncate(longest);
+        name
+    };
+    (0..count).map(|_| draw()).collect()
 }
 
 /// The places, by name.

@@ -210,7 +210,8 @@ impl<'a, 'm> RecordReader<'a, 'm> {
                 _ => {}
             }
         }
-        Some(())
+        // A procedure without its end is left out.
+        self.scopes.is_empty().then_some(())
     }
 
     fn clear_function(&mut self) {

@@ -2,19 +2,12 @@
 
 use crate::hostile::small_parts;
 use stk_format::CODEC_ZSTD;
+use stk_format::synth::Random;
 use stk_format::synth::damage::forged;
 
 /// zstd frames (RFC 8878) that claim more bytes than they hold, or need more memory than a reader
 /// should allow.
 pub(super) fn frames() -> Vec<(&'static str, Vec<u8>)> {
-    let frame = |descriptor: u8, window: u8, content: u32, blocks: &[u8]| {
-        let mut bytes = vec![0x28, 0xb5, 0x2f, 0xfd, descriptor, window];
-        bytes.extend(content.to_le_bytes());
-        bytes.extend(blocks);
-        bytes
-    };
-    // A run of one byte, the last block: size << 3 | RLE << 1 | last.
-    let run = |size: u32| [&(size << 3 | 3).to_le_bytes()[..3], &[0]].concat();
     vec![
         ("a window of 2^27", frame(0x80, 17 << 3, 16 << 20, &run(128 << 10))),
         ("the largest window", frame(0x80, 0xff, 16 << 20, &run(128 << 10))),
@@ -22,6 +15,24 @@ pub(super) fn frames() -> Vec<(&'static str, Vec<u8>)> {
         ("less content than claimed", frame(0x80, 10 << 3, 16 << 20, &run(1))),
         ("a run beyond the content", frame(0x80, 10 << 3, 16, &run(128 << 10))),
     ]
+}
+
+/// A frame that claims a window and a content, with a run of one byte in it. The three are drawn.
+pub(super) fn drawn(random: &mut Random) -> Vec<u8> {
+    let content = random.number() as u32 >> random.below(32);
+    frame(0x80, random.below(256) as u8, content, &run(random.below(1 << 21) as u32))
+}
+
+fn frame(descriptor: u8, window: u8, content: u32, blocks: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0x28, 0xb5, 0x2f, 0xfd, descriptor, window];
+    bytes.extend(content.to_le_bytes());
+    bytes.extend(blocks);
+    bytes
+}
+
+/// A run of one byte, the last block: size << 3 | RLE << 1 | last.
+fn run(size: u32) -> Vec<u8> {
+    [&(size << 3 | 3).to_le_bytes()[..3], &[0]].concat()
 }
 
 /// A sound trace with such a block after its end.

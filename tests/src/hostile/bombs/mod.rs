@@ -1,8 +1,12 @@
 //! Small traces that need much time or memory to read. Each class has its sizes: the smallest that
-//! showed a fault, and a larger one that shows a cost that grows faster than the trace.
+//! showed a fault, and a larger one that shows a cost that grows faster than the trace. [`drawn`]
+//! gives more of them.
 
+mod drawn;
 mod frames;
 mod stacks;
+
+pub use drawn::drawn;
 
 use super::{BASE, STACK, THREAD, small_parts, thread};
 use stk_format::BlockKind;
@@ -13,13 +17,16 @@ use stk_schema::event::*;
 use stk_schema::identity::{CodeView, ContentHash, Identity, PeIdentity};
 use stk_schema::limits;
 
-/// A class: its name, the function that makes it, its sizes. Each begins with the blocks of a sound
-/// trace.
-type Class = (&'static str, fn(&mut Parts, usize), &'static [usize]);
+/// A class: its name, the function that makes it, its sizes.
+type Class = (&'static str, Add, &'static [usize]);
+
+/// Adds a bomb of a size to a trace.
+type Add = fn(&mut Parts, usize);
 
 /// Longest text that the format allows.
 const TEXT: usize = limits::MAX_NAME;
 
+/// Classes that add to a trace.
 const CLASSES: &[Class] = &[
     ("tiny marks", tiny_marks, &[10, 40]),
     ("long marks", long_marks, &[60, 300]),
@@ -66,6 +73,10 @@ const CLASSES: &[Class] = &[
     ("counts at their limit", full_counts, &[0]),
     ("thread slots", slots, &[1_000, 65_536]),
     ("samples without stack", bare_samples, &[10_000, 200_000]),
+];
+
+/// Classes that make a trace of their own.
+const STACKS: &[Class] = &[
     ("deep stacks that differ at their root", stacks::other_roots, &[200, 1_000]),
     ("deep stacks that differ at their root, block after block", stacks::repeated_roots, &[10, 100]),
     ("deep stacks of many threads", stacks::many_threads, &[200, 1_000]),
@@ -83,9 +94,9 @@ pub type Make = Box<dyn Fn() -> Vec<u8> + Send + Sync>;
 /// sizes.
 pub fn all() -> Vec<(String, Make, bool)> {
     let mut bombs: Vec<(String, Make, bool)> = Vec::new();
-    for &(name, class, sizes) in CLASSES {
+    for &(name, class, sizes) in CLASSES.iter().chain(STACKS) {
         for (n, &size) in sizes.iter().enumerate() {
-            bombs.push((format!("{name}, {size}"), Box::new(move || bomb(class, size)), n > 0));
+            bombs.push((format!("{name}, {size}"), Box::new(move || bomb(&[(class, size)])), n > 0));
         }
     }
     for (name, stored) in frames::frames() {
@@ -94,12 +105,16 @@ pub fn all() -> Vec<(String, Make, bool)> {
     bombs
 }
 
-fn bomb(class: fn(&mut Parts, usize), size: usize) -> Vec<u8> {
+/// A trace with bombs of these classes and sizes. It begins with the blocks of a sound trace,
+/// unless the first is of [`STACKS`].
+fn bomb(classes: &[(Add, usize)]) -> Vec<u8> {
     let mut parts = small_parts();
     // Without its END block it is a recording in progress.
     parts.blocks.retain(|block| block.header.kind != BlockKind::End);
-    class(&mut parts, size);
-    parts.renumber();
+    for &(add, size) in classes {
+        add(&mut parts, size);
+        parts.renumber();
+    }
     parts.to_file()
 }
 
