@@ -12,6 +12,9 @@ use stk_unwind::{StopKind, Trust};
 /// A name of a frame: function, file, line.
 pub(crate) type Name<'a> = (&'a str, Option<&'a str>, Option<u32>);
 
+/// Number of the reason "sleep".
+const SLEEP: u16 = 1;
+
 /// A profile in the making.
 pub(crate) struct Builder {
     pub profile: Profile,
@@ -139,6 +142,11 @@ impl Builder {
             samples,
             cpu_ns: if state == RunState::Running { u64::from(samples) * 900_000 } else { 0 },
             state,
+            activity: match state {
+                RunState::Running => Activity::OnCpu,
+                RunState::Waiting => Activity::Waiting(Wait::from_number(SLEEP).expect("a reason")),
+                RunState::Unknown => Activity::Unknown,
+            },
             flags: RunFlags::default(),
         };
         let info = &mut self.profile.threads[thread as usize];

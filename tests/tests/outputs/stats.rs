@@ -4,7 +4,7 @@ use crate::profiles::{AWKWARD, Builder, busy};
 use serde_json::{Value, json};
 use stk::profile::Placement;
 use stk::stack::StopReason;
-use stk::stats::{self, Amount, Stats, StatsOptions};
+use stk::stats::{self, Amount, Stats, StatsOptions, Weight};
 use stk_schema::event::RunState;
 use stk_tests::schema;
 use stk_unwind::Trust;
@@ -14,13 +14,16 @@ fn figures(options: &StatsOptions) -> Stats {
     stats::collect(&b.profile, &b.runs, Some(1200), options).expect("figures")
 }
 
+/// Lists by the time that samples cover.
+const WALL: StatsOptions = StatsOptions { top: 20, running_only: false, weight: Some(Weight::Wall) };
+
 fn ms(samples: u64) -> Amount {
     Amount { samples, weight_ns: samples * 1_000_000 }
 }
 
 #[test]
 fn recursion_counts_once_in_total() {
-    let stats = figures(&StatsOptions::default());
+    let stats = figures(&WALL);
     let by_total: Vec<(&str, &str, Amount, Amount)> =
         stats.functions_by_total.iter().map(|f| (&*f.function, &*f.module, f.own, f.total)).collect();
     assert_eq!(
@@ -42,12 +45,15 @@ fn recursion_counts_once_in_total() {
 
 #[test]
 fn totals_states_threads_and_modules_add_up() {
-    let stats = figures(&StatsOptions::default());
+    let stats = figures(&WALL);
     assert_eq!(stats.totals.samples, 12);
     assert_eq!(stats.totals.weight_ns, 12_000_000);
     assert_eq!(stats.totals.bytes_per_sample, Some(100.0));
     assert_eq!(stats.totals.distinct_stacks, 7);
-    assert_eq!((stats.states.running, stats.states.waiting, stats.states.unknown), (ms(7), ms(3), ms(2)));
+    // 7 samples show a thread on a processor, for 6.3 ms by its clock; for the rest it was ready.
+    let ready = |samples, weight_ns| Amount { samples, weight_ns };
+    assert_eq!((stats.states.running, stats.states.unknown), (ready(7, 6_300_000), ready(2, 2_700_000)));
+    assert_eq!((stats.states.waiting, stats.states.system_call), (ms(3), ms(0)));
     let threads: Vec<(u32, &str, Amount, u64)> =
         stats.threads.iter().map(|t| (t.tid, &*t.name, t.all, t.cpu_ns)).collect();
     assert_eq!(threads, [(4, "", ms(9), 6_300_000), (8, AWKWARD, ms(3), 0)]);
@@ -113,7 +119,7 @@ fn functions_of(frames: &[(&str, Trust, &str, &str)]) -> Vec<(String, String, u3
         let stack = b.stack(&[frame]);
         b.run(thread, Some(stack), stop, i as u64, 1, RunState::Running);
     }
-    let stats = stats::collect(&b.profile, &b.runs, None, &StatsOptions::default()).expect("figures");
+    let stats = stats::collect(&b.profile, &b.runs, None, &WALL).expect("figures");
     stats.functions_by_self.into_iter().map(|f| (f.function, f.module, f.modules, f.own)).collect()
 }
 
@@ -146,10 +152,33 @@ fn static_functions_of_one_name_and_guesses_stay_apart_as_in_the_flame_graph() {
 
 #[test]
 fn waiting_samples_can_be_left_out() {
-    let stats = figures(&StatsOptions { running_only: true, ..StatsOptions::default() });
+    let stats = figures(&StatsOptions { running_only: true, ..WALL });
     assert_eq!(stats.counted_ns, 9_000_000);
     assert_eq!(stats.states.waiting, ms(3), "they still count in the totals");
     assert!(stats.functions_by_total.iter().all(|f| f.function != "wait"));
+}
+
+#[test]
+fn lists_count_what_is_asked_and_by_default_cpu_time() {
+    let first = |weight| {
+        let stats = figures(&StatsOptions { weight, ..StatsOptions::default() });
+        let fib = stats.functions_by_self.iter().find(|f| f.function == "fib").expect("a row").own;
+        (stats.weight, fib.weight_ns, stats.counted_ns)
+    };
+    // 3 samples, each for 1 ms, with 0.9 ms of CPU time; 12 and 7 in all.
+    assert_eq!(first(None), (Weight::Cpu, 2_700_000, 6_300_000));
+    assert_eq!(first(Some(Weight::Wall)), (Weight::Wall, 3_000_000, 12_000_000));
+    assert_eq!(first(Some(Weight::Samples)), (Weight::Samples, 3_000_000, 12_000_000));
+}
+
+#[test]
+fn without_cpu_times_samples_are_counted() {
+    let mut b = Builder::new();
+    let stop = b.stop(StopReason::COMPLETE, "");
+    let thread = b.thread(4, "main");
+    b.run(thread, None, stop, 0, 1, RunState::Unknown);
+    let stats = stats::collect(&b.profile, &b.runs, None, &StatsOptions::default()).expect("figures");
+    assert_eq!(stats.weight, Weight::Samples);
 }
 
 #[test]
@@ -168,7 +197,11 @@ fn json_follows_its_schema() {
     schema::check(&rules, &value).expect("follows the schema");
     assert_eq!(
         value["traces"][0]["functions_by_self"][0]["self"],
-        json!({"samples": 3, "weight_ns": 3_000_000})
+        json!({"samples": 3, "weight_ns": 2_700_000})
+    );
+    assert_eq!(
+        value["traces"][0]["waits"],
+        json!([{"reason": "sleep", "class": "idle", "waits": 1, "samples": 3, "weight_ns": 3_000_000, "longest_ns": 3_000_000}])
     );
 
     let mut wrong = value.clone();
