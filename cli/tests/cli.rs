@@ -497,6 +497,38 @@ fn verify_walks_compares_the_explicit_frames_of_the_kept_trace() {
 }
 
 #[test]
+fn times_of_the_kept_traces_add_up() {
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces");
+    for trace in ["busy.stk", "mixed.stk"] {
+        let output = stk(&traces, &["stats", "--json", "--top", "0", trace]);
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let stats = &json["traces"][0];
+        let number = |value: &serde_json::Value| value.as_u64().unwrap();
+        let totals = &stats["totals"];
+        let state = |of: &serde_json::Value, name: &str| number(&of["states"][name]["weight_ns"]);
+        let sum = |of: &serde_json::Value| {
+            ["running", "waiting", "system_call", "unknown"].map(|name| state(of, name)).iter().sum::<u64>()
+        };
+        assert_eq!(sum(stats), number(&totals["weight_ns"]), "{trace}");
+        // The recording machine had two processors.
+        assert!(state(stats, "running") <= 2 * number(&totals["duration_ns"]), "{trace}");
+        let threads = stats["threads"].as_array().unwrap();
+        let cpu: u64 = threads.iter().map(|thread| number(&thread["cpu_ns"])).sum();
+        assert_eq!(cpu, number(&totals["cpu_ns"]), "{trace}");
+        for thread in threads {
+            assert_eq!(sum(thread), number(&thread["all"]["weight_ns"]), "{trace}: {thread}");
+        }
+        // These sleep, or wait for an event, from the first sample to the last.
+        for name in if trace == "busy.stk" { &["main", "waiter"][..] } else { &["main"] } {
+            let thread = threads.iter().find(|thread| thread["name"] == *name).unwrap();
+            let (waiting, all) = (state(thread, "waiting"), number(&thread["all"]["weight_ns"]));
+            assert!(waiting * 100 >= all * 99, "{trace}: {thread}");
+        }
+        assert_eq!((&stats["weight"], &stats["waits"][0]["reason"]), (&"cpu".into(), &"sleep".into()));
+    }
+}
+
+#[test]
 fn missing_symbols_are_explained_and_can_be_required() {
     let dir = folder();
     write(dir.path(), "a.stk", &trace());

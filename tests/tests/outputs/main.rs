@@ -1,5 +1,6 @@
 //! Writes the output formats from handmade profiles and reads them back with other readers.
 
+mod activity;
 mod chrome;
 mod folded;
 mod mixed;

@@ -158,6 +158,3 @@ impl<'a> Stacks<'a> {
         Some((call, wait))
     }
 }
-
-#[cfg(test)]
-mod tests;
