@@ -1,8 +1,8 @@
 //! Remembers pages of another process's memory for a moment.
 //!
-//! A data access library reads a few bytes at a time, hundreds of times for a name, and each read is
-//! a call of the system. It gets the reads and gives them from whole pages, each read once until the
-//! cache is cleared.
+//! A data access library reads a few bytes at a time, hundreds of times for a name, and each read
+//! is a call of the system. It gets the reads and gives them from whole pages, each read once until
+//! the cache is cleared.
 
 use std::collections::HashMap;
 

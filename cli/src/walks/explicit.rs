@@ -49,7 +49,8 @@ pub(crate) enum FrameClass {
     /// The head of the chain was read at another moment than the sample: the recorder reads it
     /// before and after the thread is suspended, and the same Frame can have been removed and
     /// pushed again in between. The sample's own stack must show it, whatever our walk says (see
-    /// `Moment::is_gone`), or the chain must break off at it. A Frame behind one that agrees is never out of date.
+    /// `Moment::is_gone`), or the chain must break off at it. A Frame behind one that agrees is
+    /// never out of date.
     OutOfDate,
     /// As above, but what the call left on the stack is still there, so that nothing but our walk
     /// speaks against it: our walk is complete and proved, and has another call there.
@@ -367,8 +368,8 @@ impl OwnWalk<'_> {
         self.stop != Stop::ThreadStart && self.frames.last().is_none_or(|last| last.sp <= address)
     }
 
-    /// Whether it is complete, all its frames are proved, and the stack frame that holds `address` is
-    /// in another call than the one that returns to `ip`.
+    /// Whether it is complete, all its frames are proved, and the stack frame that holds `address`
+    /// is in another call than the one that returns to `ip`.
     fn has_other_call(&self, address: u64, ip: u64) -> bool {
         self.stop == Stop::ThreadStart
             && self.frames.iter().all(|frame| frame.trust.is_proved())
@@ -431,8 +432,8 @@ impl<M: Modules> Moment<'_, M> {
 
     /// Whether the sample's stack shows that a Frame is not in use: the Frame, or the stack of the
     /// code that it leads to, lies below the stack pointer; or an InlinedCallFrame's return address
-    /// is not where its call would have put it. If our walk has that very call around the Frame, one
-    /// of the two is wrong about the stack pointer, and that is no excuse.
+    /// is not where its call would have put it. If our walk has that very call around the Frame,
+    /// one of the two is wrong about the stack pointer, and that is no excuse.
     fn is_gone(&self, frame: ExplicitFrame, leads_to: Option<(u64, u64)>) -> bool {
         let sp = self.sample.registers.sp();
         let below = frame.address < sp || leads_to.is_some_and(|(_, there)| there < sp);

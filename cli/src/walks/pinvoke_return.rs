@@ -1,9 +1,9 @@
 //! Recognises the code by which a managed method waits for the runtime after a P/Invoke.
 //!
 //! It gets the code between the return address of the P/Invoke's call and a later return address of
-//! the same method. On x64, the JIT compiler writes there: this thread runs managed code again; does
-//! the runtime want threads to stop? If so, call it. The call returns when the runtime lets the
-//! thread go on.
+//! the same method. On x64, the JIT compiler writes there: this thread runs managed code again;
+//! does the runtime want threads to stop? If so, call it. The call returns when the runtime lets
+//! the thread go on.
 
 /// Whether x64 code is exactly `mov byte ptr [reg+disp8], 1`, `cmp dword ptr [rip+disp32], 0`, `je`
 /// to the end, and a call.

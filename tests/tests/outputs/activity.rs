@@ -6,8 +6,8 @@ use stk::stack::StopReason;
 use stk_schema::event::RunState;
 use stk_unwind::Trust;
 
-/// The activity and the CPU time of the only run of a thread with this stack, root first: modules and
-/// functions.
+/// The activity and the CPU time of the only run of a thread with this stack, root first: modules
+/// and functions.
 fn one(frames: &[(&str, &str)], flags: RunFlags, state: RunState) -> Activity {
     let mut b = Builder::new();
     let stop = b.stop(StopReason::COMPLETE, "");

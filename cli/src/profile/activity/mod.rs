@@ -8,9 +8,9 @@
 //! cpu    shares the CPU time between two ticks of a thread's clock out among its runs
 //! ```
 //!
-//! A sample shows where a thread was, not how long it has been there. If its innermost function is a
-//! system call and the instruction pointer stands behind the call, the thread is in the system: it
-//! waits, or the system works for it. Otherwise it was on a processor, or ready to run.
+//! A sample shows where a thread was, not how long it has been there. If its innermost function is
+//! a system call and the instruction pointer stands behind the call, the thread is in the system:
+//! it waits, or the system works for it. Otherwise it was on a processor, or ready to run.
 
 mod cpu;
 mod waits;

@@ -1,8 +1,8 @@
 //! The system's functions that wait, and what a wait in them is for.
 //!
 //! The names are those of Windows' documented functions, and those of ntdll that they call. The
-//! outermost one of a stack says best what the thread waits for: `SleepConditionVariableSRW` says more
-//! than the `NtWaitForAlertByThreadId` in which it ends.
+//! outermost one of a stack says best what the thread waits for: `SleepConditionVariableSRW` says
+//! more than the `NtWaitForAlertByThreadId` in which it ends.
 
 /// Why a thread that waits does not run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
