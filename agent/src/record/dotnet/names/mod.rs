@@ -299,7 +299,7 @@ impl Names {
     /// Gives up the request under way: the recording ends.
     pub(crate) fn end(&mut self) {
         if let Some(flight) = self.flight.take() {
-            self.counts.unanswered += flight.wants.len() as u64;
+            self.counts.unanswered += flight.unnamed.len() as u64;
         }
     }
 
