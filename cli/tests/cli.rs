@@ -529,6 +529,31 @@ fn times_of_the_kept_traces_add_up() {
 }
 
 #[test]
+fn flame_graphs_count_what_is_asked() {
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces");
+    let whole = |weight: &str| {
+        let output = stk(&traces, &["convert", "busy.stk", "--to", "folded", "-o", "-", "--weight", weight]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        let lines = text.lines().map(|line| line.rsplit_once(' ').unwrap());
+        let lines: Vec<_> = lines.map(|(stack, count)| (count.parse::<u64>().unwrap(), stack)).collect();
+        let (_, most) = lines.iter().max().unwrap();
+        let leaf = most.rsplit(';').next().unwrap().to_owned();
+        (lines.iter().map(|line| line.0).sum::<u64>(), leaf)
+    };
+    let output = stk(&traces, &["stats", "--json", "busy.stk"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let totals = &json["traces"][0]["totals"];
+    assert_eq!(whole("cpu"), (totals["cpu_ns"].as_u64().unwrap(), "mix".to_owned()));
+    // 3,124 samples, nominally one every 2 ms.
+    assert_eq!(whole("samples"), (3_124 * 2_000_000, "NtDelayExecution".to_owned()));
+    assert_eq!(whole("wall").1, "NtDelayExecution");
+
+    let output = stk(&traces, &["convert", "busy.stk", "--to", "chrome", "-o", "-", "--weight", "cpu"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--weight is for speedscope and folded"), "{}", stderr(&output));
+}
+
+#[test]
 fn missing_symbols_are_explained_and_can_be_required() {
     let dir = folder();
     write(dir.path(), "a.stk", &trace());

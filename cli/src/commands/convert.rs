@@ -2,7 +2,8 @@
 
 use super::{Exit, ProfileArgs, Progress, Usage, guarded, load, pipeline, report, say, size, verify};
 use crate::output::{self, ChromeStyle, Destination, Format, Options};
-use anyhow::Context;
+use crate::profile::{Runs, Weight, weigh};
+use anyhow::{Context, bail};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -37,6 +38,10 @@ pub(super) struct ConvertArgs {
     /// Threads to use; by default as many as there are processors. The output does not depend on it
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
+    /// Speedscope, folded: what the widths of the flame graph are. By default the time that samples
+    /// cover, waits included
+    #[arg(long, value_enum, value_name = "WHAT", help_heading = "Output")]
+    weight: Option<Weight>,
     /// Chrome: which of its forms to write
     #[arg(long, value_enum, default_value_t, value_name = "STYLE", help_heading = "Output")]
     chrome_style: ChromeStyle,
@@ -54,6 +59,10 @@ pub(super) struct ConvertArgs {
 pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
     args.profile.check()?;
     let format = format(args)?;
+    if args.weight.is_some() && !matches!(format, Format::Speedscope | Format::Folded) {
+        let name = format.name();
+        return Err(Usage(format!("--weight is for speedscope and folded; {name} holds all times")).into());
+    }
     let tasks = tasks(args, format)?;
     let progress = Progress::new("samples");
     let jobs = super::jobs(args.jobs);
@@ -94,7 +103,13 @@ struct Task<'a> {
 type ConvertOutcome = anyhow::Result<(Exit, Vec<String>)>;
 
 fn convert(task: &Task<'_>, format: Format, args: &ConvertArgs, progress: &Progress) -> ConvertOutcome {
-    let loaded = load(task.file, &args.profile, progress)?;
+    let mut loaded = load(task.file, &args.profile, progress)?;
+    if let Some(weight) = args.weight {
+        if weight == Weight::Cpu && !has_cpu_time(&loaded.runs)? {
+            bail!("{}: the trace tells no CPU time: use --weight samples or wall", task.file.display());
+        }
+        loaded.runs = weigh(&loaded.profile, loaded.runs, weight)?;
+    }
     let options =
         Options { lines: args.lines, chrome_style: args.chrome_style, denormalized: args.denormalized };
     let mut writer = output::create(format, task.destination.clone(), &options)?;
@@ -108,6 +123,16 @@ fn convert(task: &Task<'_>, format: Format, args: &ConvertArgs, progress: &Progr
     let (symbols, missed) = pipeline::check_symbols(&loaded, &args.profile);
     lines.extend(missed);
     Ok((loaded.exit.worse(symbols), lines))
+}
+
+/// Whether any run used CPU time.
+fn has_cpu_time(runs: &Runs) -> std::io::Result<bool> {
+    let mut found = false;
+    runs.for_each(|batch| {
+        found |= batch.runs.iter().any(|run| run.cpu_ns > 0);
+        Ok::<(), std::io::Error>(())
+    })?;
+    Ok(found)
 }
 
 /// Prints the result.

@@ -2,7 +2,8 @@
 
 use super::traces::Traces;
 use super::{Exit, Out, ProfileArgs, Progress, check_symbols, each_trace, load, pool};
-use crate::stats::{self, Stats, StatsOptions, Weight};
+use crate::profile::Weight;
+use crate::stats::{self, Stats, StatsOptions};
 use std::io::{IsTerminal, stdout};
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,8 @@
 //! Names of the library's choices on the command line.
 
 use crate::output::{ChromeStyle, Format};
+use crate::profile::Weight;
 use crate::stack::FrameChoice;
-use crate::stats::Weight;
 use crate::symbols::Demangle;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;

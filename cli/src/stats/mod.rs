@@ -10,7 +10,7 @@ mod trust;
 
 pub use text::print;
 
-use crate::profile::{Activity, Batch, Profile, Runs, WaitClass};
+use crate::profile::{Activity, Batch, Profile, Runs, WaitClass, Weight};
 use crate::stack::StopReason;
 use serde::{Serialize, Serializer};
 use stk_unwind::Trust;
@@ -30,18 +30,6 @@ pub struct StatsOptions {
     /// What the lists of functions and modules count. By default CPU time, or samples if the trace
     /// does not tell it.
     pub weight: Option<Weight>,
-}
-
-/// What a list counts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Weight {
-    /// CPU time.
-    Cpu,
-    /// Time that samples cover, waits included.
-    Wall,
-    /// Samples.
-    Samples,
 }
 
 impl Default for StatsOptions {

@@ -3,10 +3,11 @@
 use super::trust::trust_stats;
 use super::{
     Amount, CauseStats, FrameStats, FunctionStats, ModuleStats, States, StatsOptions, StopStats, ThreadStats,
-    TrustStats, WaitStats, Weight, share,
+    TrustStats, WaitStats, share,
 };
 use crate::profile::{
     Activity, Batch, FrameId, FunctionId, Functions, Modules, NameSource, NodeId, Profile, Run, Visit, Wait,
+    Weight,
 };
 use crate::stack::StopReason;
 use std::cmp::Reverse;

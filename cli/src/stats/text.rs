@@ -1,6 +1,7 @@
 //! The figures as text.
 
-use super::{Amount, FunctionStats, Stats, Totals, Weight};
+use super::{Amount, FunctionStats, Stats, Totals};
+use crate::profile::Weight;
 use crate::text::{count, date_and_time};
 use std::fmt::Write as _;
 use std::io::{self, Write};

@@ -2,9 +2,9 @@
 
 use crate::profiles::{AWKWARD, Builder, busy};
 use serde_json::{Value, json};
-use stk::profile::Placement;
+use stk::profile::{Placement, Weight};
 use stk::stack::StopReason;
-use stk::stats::{self, Amount, Stats, StatsOptions, Weight};
+use stk::stats::{self, Amount, Stats, StatsOptions};
 use stk_schema::event::RunState;
 use stk_tests::schema;
 use stk_unwind::Trust;

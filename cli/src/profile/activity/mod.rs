@@ -4,8 +4,9 @@
 //! [`Activity`] and with the thread's CPU time shared out among them.
 //!
 //! ```text
-//! waits  the system's functions that wait, and what for
-//! cpu    shares the CPU time between two ticks of a thread's clock out among its runs
+//! waits   the system's functions that wait, and what for
+//! cpu     shares the CPU time between two ticks of a thread's clock out among its runs
+//! weight  what lists and flame graphs count
 //! ```
 //!
 //! A sample shows where a thread was, not how long it has been there. If its innermost function is
@@ -14,8 +15,10 @@
 
 mod cpu;
 mod waits;
+mod weight;
 
 pub use waits::{Wait, WaitClass};
+pub use weight::{Weight, weigh};
 
 use super::{NodeId, Profile, Run, RunFlags, Runs};
 use crate::stack::FrameId;
