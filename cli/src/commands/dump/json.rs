@@ -1,7 +1,8 @@
 //! Stacks as JSON, for programs.
 
 use super::super::utc;
-use super::stack::{DumpExplicitFrame, DumpStack, state_name};
+use super::stack::{DumpExplicitFrame, DumpStack};
+use crate::profile::Wait;
 use crate::trace::Trace;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -23,7 +24,11 @@ struct DumpDocument<'a> {
 struct ThreadJson<'a> {
     tid: u32,
     name: &'a str,
+    /// `running`, `waiting`, `system-call` or `unknown`.
     state: &'static str,
+    /// What it waits for.
+    wait_reason: Option<&'static str>,
+    wait_class: Option<&'static str>,
     sampled_ns: u64,
     unchanged_until_ns: u64,
     /// Why the stack ends. `thread-start`: it is complete.
@@ -107,7 +112,9 @@ pub(super) fn document(trace: &Trace<'_>, time: Ticks, stacks: &[DumpStack]) -> 
         .map(|stack| ThreadJson {
             tid: stack.tid,
             name: &stack.name,
-            state: state_name(stack.state),
+            state: stack.activity.as_str(),
+            wait_reason: stack.activity.wait().map(Wait::reason),
+            wait_class: stack.activity.wait().map(|wait| wait.class().as_str()),
             sampled_ns: trace.clock.ns(stack.sampled),
             unchanged_until_ns: trace.clock.ns(stack.until),
             stop: stack.end.reason.as_str(),
@@ -122,7 +129,7 @@ pub(super) fn document(trace: &Trace<'_>, time: Ticks, stacks: &[DumpStack]) -> 
         })
         .collect();
     let document = DumpDocument {
-        version: 1,
+        version: 2,
         trace: &trace.source,
         time_ns: trace.clock.ns(time),
         time_utc: utc(trace.header().utc_start.saturating_add(trace.clock.ns(time))),

@@ -1,6 +1,7 @@
 //! Walks and names a thread's stack at a moment.
 
 use crate::image::{ModuleImage, holder_name, image_of};
+use crate::profile::{Activity, is_behind_call};
 use crate::runtimes::Methods;
 use crate::runtimes::dotnet::explicit::{ExplicitFrames, FrameReport, MethodProblem, kind_name};
 use crate::stack::{
@@ -19,7 +20,12 @@ pub(super) struct DumpStack {
     pub(super) name: String,
     pub(super) sampled: Ticks,
     pub(super) until: Ticks,
-    pub(super) state: RunState,
+    /// The recorder's view of what the thread did.
+    pub(super) recorded: RunState,
+    /// Whether the code at its instruction pointer is a return, or not known.
+    pub(super) behind_call: bool,
+    /// What the thread did; known once its frames are named.
+    pub(super) activity: Activity,
     /// Innermost first.
     pub(super) frames: Vec<DumpFrame>,
     pub(super) end: StackEnd,
@@ -151,7 +157,8 @@ pub(super) fn walk(
     }
     let (explicit, explicit_end) = explicit_frames(explicit, &sample, snapshot, methods);
     let end_module = end.module().map_or("", |module| holder_name(timeline, module)).to_owned();
-    DumpStack { frames, end_module, explicit, explicit_end, ..stack_of(snapshot, thread, end) }
+    let behind_call = is_behind_call(trace.header().arch, sample.code_at_ip);
+    DumpStack { frames, behind_call, end_module, explicit, explicit_end, ..stack_of(snapshot, thread, end) }
 }
 
 /// The explicit Frames of a thread, and why there are none or no more.
@@ -214,7 +221,9 @@ fn stack_of(snapshot: &Snapshot, thread: Option<&Thread>, end: StackEnd) -> Dump
         name: thread.map(|thread| thread.name.clone()).unwrap_or_default(),
         sampled: snapshot.sampled,
         until: snapshot.until,
-        state: snapshot.state,
+        recorded: snapshot.state,
+        behind_call: false,
+        activity: Activity::Unknown,
         frames: Vec::new(),
         end,
         end_module: String::new(),
@@ -244,6 +253,14 @@ pub(super) fn name(sources: &NameSources<'_>, stacks: &mut [DumpStack]) -> u64 {
             walked.module = names.symbols.strings.get(module).to_owned();
         }
         walked.names = names_of(&names, id);
+    }
+    for stack in stacks {
+        let frames = stack.frames.iter();
+        let frames = frames.map(|walked| {
+            let function = walked.names.last().map_or("", |name| name.function.as_str());
+            (walked.module.as_str(), function)
+        });
+        stack.activity = Activity::of_stack(frames, stack.behind_call, stack.recorded);
     }
     names.left_out
 }
@@ -277,14 +294,5 @@ pub(super) fn fold(stack: &mut DumpStack, options: FoldOptions) {
         if folded == FoldOutcome::Begins {
             walked.names = vec![Name { has_module: true, ..Name::only(folded_name(&walked.module)) }];
         }
-    }
-}
-
-/// The name of a state in every style.
-pub(super) fn state_name(state: RunState) -> &'static str {
-    match state {
-        RunState::Running => "running",
-        RunState::Waiting => "waiting",
-        RunState::Unknown => "unknown",
     }
 }

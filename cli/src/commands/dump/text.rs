@@ -1,7 +1,7 @@
 //! Stacks as text for users: `k` like the debuggers', and `plain`.
 
 use super::super::{span, utc};
-use super::stack::{DumpFrame, DumpStack, Name, state_name};
+use super::stack::{DumpFrame, DumpStack, Name};
 use crate::stack::StopReason;
 use crate::trace::Trace;
 use std::fmt::Write;
@@ -71,7 +71,11 @@ pub(super) fn heading(trace: &Trace<'_>, stack: &DumpStack) -> String {
     if !stack.name.is_empty() {
         let _ = write!(text, " \"{}\"", printable(&stack.name));
     }
-    let _ = write!(text, ", {}, sampled at {}", state_name(stack.state), span(clock.ns(stack.sampled)));
+    let _ = write!(text, ", {}", stack.activity.as_str());
+    if let Some(wait) = stack.activity.wait() {
+        let _ = write!(text, " ({})", wait.reason());
+    }
+    let _ = write!(text, ", sampled at {}", span(clock.ns(stack.sampled)));
     if stack.until > stack.sampled {
         let _ = write!(text, ", unchanged until {}", span(clock.ns(stack.until)));
     }

@@ -22,8 +22,9 @@ pub use weight::{Weight, weigh};
 
 use super::{NodeId, Profile, Run, RunFlags, Runs};
 use crate::stack::FrameId;
-use cpu::ClockShare;
+use cpu::{ClockShare, Fit};
 use std::io;
+use stk_schema::Arch;
 use stk_schema::event::RunState;
 use waits::SystemCall;
 
@@ -42,6 +43,51 @@ pub enum Activity {
 }
 
 impl Activity {
+    /// The activity that a stack shows: modules and functions, innermost first. `behind_call`: the
+    /// code at the instruction pointer is a return, or not known. `recorded`: the recorder's view.
+    pub fn of_stack<'a>(
+        frames: impl Iterator<Item = (&'a str, &'a str)>,
+        behind_call: bool,
+        recorded: RunState,
+    ) -> Activity {
+        let mut frames = frames.map(|(module, function)| FrameRole::of(module, function)).peekable();
+        if frames.peek().is_none() {
+            return Activity::Unknown;
+        }
+        let call = call_of(frames);
+        Activity::of_call(call.filter(|_| behind_call), recorded).0
+    }
+
+    /// The activity of a thread in this system call, if it is in one, and how well its CPU time fits
+    /// it.
+    fn of_call(call: Option<(SystemCall, Wait)>, recorded: RunState) -> (Activity, Fit) {
+        match call {
+            Some((SystemCall::Waits, wait)) => (Activity::Waiting(wait), Fit::Last),
+            Some((SystemCall::MayWait, _)) => (Activity::SystemCall, Fit::Maybe),
+            Some((SystemCall::Works, _)) => (Activity::SystemCall, Fit::Good),
+            None if recorded == RunState::Waiting => (Activity::Unknown, Fit::Last),
+            None => (Activity::OnCpu, Fit::Good),
+        }
+    }
+
+    /// Short stable name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Activity::OnCpu => "running",
+            Activity::Waiting(_) => "waiting",
+            Activity::SystemCall => "system-call",
+            Activity::Unknown => "unknown",
+        }
+    }
+
+    /// What the thread waits for, if it waits.
+    pub fn wait(self) -> Option<Wait> {
+        match self {
+            Activity::Waiting(wait) => Some(wait),
+            _ => None,
+        }
+    }
+
     /// Number of two bytes, for the temporary file.
     pub(super) fn code(self) -> u16 {
         match self {
@@ -60,6 +106,16 @@ impl Activity {
             0 => Activity::Unknown,
             _ => Wait::from_number(code - 3).map_or(Activity::Unknown, Activity::Waiting),
         }
+    }
+}
+
+/// Whether the code at an instruction pointer is a return, as behind a system call's instruction; or
+/// is not known.
+pub fn is_behind_call(arch: Arch, code: Option<&[u8]>) -> bool {
+    let Some(code) = code.filter(|code| !code.is_empty()) else { return true };
+    match arch {
+        Arch::X64 | Arch::X86 => matches!(code, [0xc3 | 0xc2, ..]),
+        Arch::Arm64 => code.starts_with(&[0xc0, 0x03, 0x5f, 0xd6]),
     }
 }
 
@@ -109,29 +165,19 @@ impl<'a> Stacks<'a> {
     fn new(profile: &'a Profile) -> Stacks<'a> {
         let role = |index: usize| {
             let frame = FrameId(index as u32);
-            let module = profile.module_name(frame).unwrap_or_default();
-            if !waits::is_system(module) {
-                return FrameRole::default();
-            }
             let names = profile.symbols.names(frame);
             let name = names.last().map_or("", |name| profile.symbols.strings.get(name.function));
-            FrameRole { system: true, wait: Wait::of(name), call: waits::system_call(module, name) }
+            FrameRole::of(profile.module_name(frame).unwrap_or_default(), name)
         };
         let roles = (0..profile.frames.keys().len()).map(role).collect();
         Stacks { profile, roles, calls: vec![None; profile.tree.nodes().len()] }
     }
 
     /// A run's activity, and how well the thread's CPU time fits it.
-    fn of(&mut self, run: &Run) -> (Activity, cpu::Fit) {
-        let Some(node) = run.node else { return (Activity::Unknown, cpu::Fit::Last) };
+    fn of(&mut self, run: &Run) -> (Activity, Fit) {
+        let Some(node) = run.node else { return (Activity::Unknown, Fit::Last) };
         let call = self.call(node).filter(|_| run.flags.contains(RunFlags::BEHIND_CALL));
-        match call {
-            Some((SystemCall::Waits, wait)) => (Activity::Waiting(wait), cpu::Fit::Last),
-            Some((SystemCall::MayWait, _)) => (Activity::SystemCall, cpu::Fit::Maybe),
-            Some((SystemCall::Works, _)) => (Activity::SystemCall, cpu::Fit::Good),
-            None if run.state == RunState::Waiting => (Activity::Unknown, cpu::Fit::Last),
-            None => (Activity::OnCpu, cpu::Fit::Good),
-        }
+        Activity::of_call(call, run.state)
     }
 
     fn call(&mut self, node: NodeId) -> Option<(SystemCall, Wait)> {
@@ -144,20 +190,27 @@ impl<'a> Stacks<'a> {
         found
     }
 
-    /// The system call of a stack, and the outermost function that waits among the system's frames
-    /// around it.
     fn find_call(&self, node: NodeId) -> Option<(SystemCall, Wait)> {
         let nodes = self.profile.tree.nodes();
-        let role = |node: NodeId| self.roles[nodes[node.0 as usize].frame.0 as usize];
-        let call = role(node).call?;
-        let mut wait = role(node).wait.unwrap_or_default();
-        let mut next = nodes[node.0 as usize].parent;
-        while let Some(caller) = next
-            && role(caller).system
-        {
-            wait = role(caller).wait.unwrap_or(wait);
-            next = nodes[caller.0 as usize].parent;
-        }
-        Some((call, wait))
+        let stack = std::iter::successors(Some(node), |node| nodes[node.0 as usize].parent);
+        call_of(stack.map(|node| self.roles[nodes[node.0 as usize].frame.0 as usize]))
     }
+}
+
+impl FrameRole {
+    fn of(module: &str, function: &str) -> FrameRole {
+        if !waits::is_system(module) {
+            return FrameRole::default();
+        }
+        FrameRole { system: true, wait: Wait::of(function), call: waits::system_call(module, function) }
+    }
+}
+
+/// The system call of a stack, innermost frame first, and the outermost function that waits among
+/// the system's frames around it.
+fn call_of(mut stack: impl Iterator<Item = FrameRole>) -> Option<(SystemCall, Wait)> {
+    let leaf = stack.next()?;
+    let call = leaf.call?;
+    let outermost = stack.take_while(|frame| frame.system).filter_map(|frame| frame.wait).last();
+    Some((call, outermost.or(leaf.wait).unwrap_or_default()))
 }

@@ -27,8 +27,8 @@ impl Weight {
     }
 }
 
-/// The runs for a flame graph of this weight. For other weights than [`Weight::Wall`], the runs of a
-/// thread follow each other without gaps: a run begins where the weight of those before it ends.
+/// The runs for a flame graph of this weight. For other weights than [`Weight::Wall`], the runs of
+/// a thread follow each other without gaps: a run begins where the weight of those before it ends.
 ///
 /// # Errors
 ///

@@ -2,11 +2,12 @@
 
 use super::block::{BlockReader, BlockStack, Slot, StepStack};
 use super::gap::PendingStep;
+use crate::profile::activity::is_behind_call;
 use crate::profile::{FrameKey, Node, NodeId, Placement, RunFlags};
 use crate::stack::{StackEnd, StopReason, cost};
 use crate::trace::{ManagedState, SampleCopy, registers, walk_input};
 use stk_format::Sample;
-use stk_schema::{Arch, Ticks};
+use stk_schema::Ticks;
 use stk_unwind::Stop;
 
 impl BlockReader<'_, '_> {
@@ -62,8 +63,8 @@ impl BlockReader<'_, '_> {
         flags.set(RunFlags::TRUNCATED, sample.truncated);
         flags.set(RunFlags::TRIGGERED, sample.tag.is_some());
         flags.set(RunFlags::TABLES_PENDING, sample.tables_pending);
-        let code = sample.code_at_ip.unwrap_or_default();
-        flags.set(RunFlags::BEHIND_CALL, code.is_empty() || is_return(self.inputs.trace.header().arch, code));
+        let arch = self.inputs.trace.header().arch;
+        flags.set(RunFlags::BEHIND_CALL, is_behind_call(arch, sample.code_at_ip));
         slot.flags = flags;
         if !self.known {
             return Err(StopReason::ModulesUnknown);
@@ -112,13 +113,5 @@ impl BlockReader<'_, '_> {
         *walked += nodes.len().saturating_sub(*deepest);
         *deepest = nodes.len().max(*deepest);
         parent
-    }
-}
-
-/// Whether code begins with a return.
-fn is_return(arch: Arch, code: &[u8]) -> bool {
-    match arch {
-        Arch::X64 | Arch::X86 => matches!(code, [0xc3 | 0xc2, ..]),
-        Arch::Arm64 => code.starts_with(&[0xc0, 0x03, 0x5f, 0xd6]),
     }
 }
