@@ -58,8 +58,8 @@ impl Activity {
         Activity::of_call(call.filter(|_| behind_call), recorded).0
     }
 
-    /// The activity of a thread in this system call, if it is in one, and how well its CPU time fits
-    /// it.
+    /// The activity of a thread in this system call, if it is in one, and how well its CPU time
+    /// fits it.
     fn of_call(call: Option<(SystemCall, Wait)>, recorded: RunState) -> (Activity, Fit) {
         match call {
             Some((SystemCall::Waits, wait)) => (Activity::Waiting(wait), Fit::Last),
@@ -109,8 +109,8 @@ impl Activity {
     }
 }
 
-/// Whether the code at an instruction pointer is a return, as behind a system call's instruction; or
-/// is not known.
+/// Whether the code at an instruction pointer is a return, as behind a system call's instruction;
+/// or is not known.
 pub fn is_behind_call(arch: Arch, code: Option<&[u8]>) -> bool {
     let Some(code) = code.filter(|code| !code.is_empty()) else { return true };
     match arch {
