@@ -43,7 +43,7 @@ pub enum Trust {
     /// From unwind data alone. The code bytes at the instruction pointer are not known, so the
     /// function was assumed not to be in an epilogue.
     UnwindInfoNoCode = 5,
-    /// x86: from the PDB's FrameData program or FPO record.
+    /// x86: from the PDB's FrameData program or FPO record, at the place that it gives.
     FrameData = 6,
     /// From following the called function's own code to its return: x86, and x64 assembler whose
     /// frame no unwind code describes.
@@ -58,6 +58,9 @@ pub enum Trust {
     /// As [`ExplicitFrame`](Self::ExplicitFrame), but the record holds the registers of code that
     /// was interrupted.
     ExplicitContext = 11,
+    /// x86: as [`FrameData`](Self::FrameData), but the return address was searched for from the
+    /// place that the record gives, or the code before it is not known to be a call.
+    FrameDataSearch = 12,
 }
 
 impl Trust {
@@ -76,6 +79,7 @@ impl Trust {
             Trust::Scan => "scan",
             Trust::ExplicitFrame => "explicit-frame",
             Trust::ExplicitContext => "explicit-context",
+            Trust::FrameDataSearch => "frame-data-search",
         }
     }
 
@@ -96,11 +100,12 @@ impl Trust {
                 | Trust::Scan
                 | Trust::ExplicitFrame
                 | Trust::ExplicitContext
+                | Trust::FrameDataSearch
         )
     }
 
     /// Every trust, most certain first.
-    pub const ALL: [Trust; 12] = [
+    pub const ALL: [Trust; 13] = [
         Trust::Context,
         Trust::UnwindInfo,
         Trust::MachineFrame,
@@ -109,6 +114,7 @@ impl Trust {
         Trust::UnwindInfoNoCode,
         Trust::FrameData,
         Trust::Code,
+        Trust::FrameDataSearch,
         Trust::FramePointer,
         Trust::ExplicitFrame,
         Trust::ExplicitContext,

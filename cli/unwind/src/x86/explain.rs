@@ -45,6 +45,7 @@ fn way(rule: &X86Rule, found_by: Option<Trust>) -> String {
             None => "code followed to its return".to_owned(),
         },
         Some(Trust::FrameData) => "by the record".to_owned(),
+        Some(Trust::FrameDataSearch) => "by the record, with a search for the return address".to_owned(),
         Some(Trust::FramePointer) => {
             "frame pointer chain; return address at [ebp+0x4], ebp at [ebp]".to_owned()
         }

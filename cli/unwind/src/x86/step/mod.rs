@@ -171,8 +171,8 @@ impl<M: Modules> X86Step<'_, M> {
     /// than the other reasons.
     fn caller(&self) -> Result<X86Caller, Stop> {
         let mut stop = None;
-        let mut attempt = |found: Result<X86Registers, Stop>, trust: Trust| match found {
-            Ok(registers) => Some(X86Caller { registers, trust }),
+        let mut attempt = |found: Result<X86Caller, Stop>| match found {
+            Ok(caller) => Some(caller),
             Err(why) => {
                 stop.get_or_insert(why);
                 None
@@ -180,14 +180,15 @@ impl<M: Modules> X86Step<'_, M> {
         };
         // The code gives exactly what the processor will do, in prologues and epilogues too.
         if let Some(code) = &self.rule.code
-            && let Some(found) = attempt(self.by_code(code), Trust::Code)
+            && let Some(found) =
+                attempt(self.by_code(code).map(|registers| X86Caller { registers, trust: Trust::Code }))
         {
             return Ok(found);
         }
         let tables = self.modules.find(u64::from(self.state.registers.ip.wrapping_sub(self.rule.back)));
         if let Some(record) = self.rule.record
             && let Some(record) = tables.and_then(|found| found.image.x86().record(record as usize))
-            && let Some(found) = attempt(self.by_record(record), Trust::FrameData)
+            && let Some(found) = attempt(self.by_record(record))
         {
             return Ok(found);
         }
@@ -237,14 +238,15 @@ impl<M: Modules> X86Step<'_, M> {
         Ok(found)
     }
 
-    fn by_record(&self, record: &Record) -> Result<X86Registers, Stop> {
+    fn by_record(&self, record: &Record) -> Result<X86Caller, Stop> {
         let registers = self.registers();
         match &record.how {
             How::Program(program) => {
-                let return_address = if program.searches() {
-                    Some(self.search(registers.gpr[ESP].wrapping_add(record.frame))?)
+                let (return_address, trust) = if program.searches() {
+                    let (at, trust) = self.search(registers.gpr[ESP].wrapping_add(record.frame))?;
+                    (Some(at), trust)
                 } else {
-                    None
+                    (None, Trust::FrameData)
                 };
                 let input = Input {
                     registers: &registers,
@@ -256,10 +258,10 @@ impl<M: Modules> X86Step<'_, M> {
                 let found = program.run(&input, |at| self.read(at).ok());
                 let found = found.ok_or(Stop::BadMemory { address: u64::from(registers.gpr[ESP]) })?;
                 self.check(&found)?;
-                Ok(found)
+                Ok(X86Caller { registers: found, trust })
             }
             How::Above { uses_ebp } => {
-                let at = self.search(registers.gpr[ESP].wrapping_add(record.frame))?;
+                let (at, trust) = self.search(registers.gpr[ESP].wrapping_add(record.frame))?;
                 let mut found = registers;
                 found.ip = self.read(at)?;
                 found.gpr[ESP] = at.wrapping_add(4);
@@ -267,7 +269,7 @@ impl<M: Modules> X86Step<'_, M> {
                     found.gpr[EBP] = self.read(at.wrapping_sub(4))?;
                 }
                 self.check(&found)?;
-                Ok(found)
+                Ok(X86Caller { registers: found, trust })
             }
         }
     }
@@ -306,24 +308,28 @@ impl<M: Modules> X86Step<'_, M> {
     }
 
     /// Searches from `start` up for the return address: while arguments are being pushed it lies
-    /// above the place that the record gives.
-    fn search(&self, start: u32) -> Result<u32, Stop> {
+    /// above the place that the record gives. Only an address at that place, behind a call, is
+    /// what the record says; any other one was searched for.
+    fn search(&self, start: u32) -> Result<(u32, Trust), Stop> {
         const WORDS: u32 = 128;
+        const FOUND: Trust = Trust::FrameDataSearch;
         let mut uncertain = None;
         for n in 0..WORDS {
             let at = start.wrapping_add(n * 4);
             let word = match self.read(at) {
                 Ok(word) => word,
-                Err(stop) => return uncertain.ok_or(stop),
+                Err(stop) => return uncertain.map(|at| (at, FOUND)).ok_or(stop),
             };
             match is_return_address(self.modules, word) {
-                Some(Call::Known) => return Ok(at),
-                Some(Call::Unknown) if n == 0 => return Ok(at),
+                Some(Call::Known) if n == 0 => return Ok((at, Trust::FrameData)),
+                Some(Call::Known) => return Ok((at, FOUND)),
+                Some(Call::Unknown) if n == 0 => return Ok((at, FOUND)),
                 Some(Call::Unknown) => uncertain = uncertain.or(Some(at)),
                 None => {}
             }
         }
-        uncertain.ok_or(Stop::BadMemory { address: u64::from(start) })
+        let found = uncertain.map(|at| (at, FOUND));
+        found.ok_or(Stop::BadMemory { address: u64::from(start) })
     }
 
     /// Reads a word of the frame. Fails below esp.

@@ -80,7 +80,7 @@ fn frame_data_searches_past_pushed_arguments_for_a_word_behind_a_call() {
     // call.
     let space = space(program(SEARCH, 8, 0), &[]);
     let (frames, _) = walk(&space, 0x1040, gpr(STACK, 0), &[1, 0x40_2011, 3, 4, 0x40_2010, 0, 0, 0]);
-    assert_eq!((frames[1].rva, frames[1].sp, frames[1].trust), (0x2010, STACK + 20, Trust::FrameData));
+    assert_eq!((frames[1].rva, frames[1].sp, frames[1].trust), (0x2010, STACK + 20, Trust::FrameDataSearch));
 }
 
 #[test]
