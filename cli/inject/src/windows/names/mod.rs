@@ -26,6 +26,7 @@ use library::{Library, ReadFailure};
 use std::os::windows::io::AsHandle as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use stk_schema::control::AgentStatus;
 use stk_schema::mailbox::{HEADER_BYTES, HOST_ANSWERS, HOST_CANNOT, HOST_LOOKS, NameMailbox, SLOTS};
@@ -39,6 +40,8 @@ const BUSY: Duration = Duration::from_millis(300);
 /// How long to retry a library that fails. A runtime that is starting cannot be read yet, although
 /// code that it made was seen.
 const TRY: Duration = Duration::from_millis(1_500);
+/// Milliseconds to wait for the end of the thread: it looks more often than that.
+const END_MS: u32 = 3 * LOOK_MS;
 /// Stack of the thread, for a library that recurses over types.
 const STACK: usize = 8 << 20;
 /// Milliseconds before each try to name a request's addresses. The runtime runs while the library
@@ -57,6 +60,7 @@ const TRY_MS: u32 = 250;
 #[derive(Debug)]
 pub(crate) struct Names {
     stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
 }
 
 impl Names {
@@ -78,15 +82,17 @@ impl Names {
             let (access, failures) = (DataAccess::default(), ReadFailures::default());
             Host { process, rank, mailbox, symbols, stop: stopped, beat: 0, access, failures }.run();
         };
-        // The thread is never joined, because a library may hang.
-        std::thread::Builder::new().name("names".to_owned()).stack_size(STACK).spawn(work).ok()?;
-        Some(Names { stop })
+        let thread = std::thread::Builder::new().name("names".to_owned()).stack_size(STACK).spawn(work);
+        Some(Names { stop, thread: thread.ok()? })
     }
 }
 
 impl Drop for Names {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
+        // The thread is not joined, because a library may hang. But it should not end while this
+        // process does: Wine 10 then sometimes gives the thread's exit code as the process's.
+        system::wait(self.thread.as_handle(), END_MS);
     }
 }
 
