@@ -86,7 +86,7 @@ pub(super) unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
-pub unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
+pub(super) unsafe extern "system" fn stk_capture(tag: u64) -> u32 {
     // 0x390 CONTEXT, 0x10 tag; below them fp and lr. The return address is passed in memory, as on
     // the other architectures.
     core::arch::naked_asm!(

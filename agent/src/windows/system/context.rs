@@ -8,7 +8,7 @@ use windows_sys::Win32::System::Diagnostics::Debug as sys;
 #[cfg(target_arch = "x86_64")]
 pub(crate) const ARCH: Arch = Arch::X64;
 #[cfg(target_arch = "aarch64")]
-pub const ARCH: Arch = Arch::Arm64;
+pub(crate) const ARCH: Arch = Arch::Arm64;
 #[cfg(target_arch = "x86")]
 pub(crate) const ARCH: Arch = Arch::X86;
 

@@ -287,7 +287,7 @@ unsafe extern "C" fn leave(landing: *const Landing) -> ! {
 /// The same for arm64.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
-pub unsafe extern "C" fn guarded(
+pub(crate) unsafe extern "C" fn guarded(
     body: unsafe extern "system" fn(*mut c_void),
     argument: *mut c_void,
     landing: *mut Landing,
