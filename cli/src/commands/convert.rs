@@ -106,7 +106,7 @@ fn convert(task: &Task<'_>, format: Format, args: &ConvertArgs, progress: &Progr
     let mut loaded = load(task.file, &args.profile, progress)?;
     if let Some(weight) = args.weight {
         if weight == Weight::Cpu && !has_cpu_time(&loaded.runs)? {
-            bail!("{}: the trace tells no CPU time: use --weight samples or wall", task.file.display());
+            bail!("{}: the trace tells no CPU time: use --weight active or wall", task.file.display());
         }
         loaded.runs = weigh(&loaded.profile, loaded.runs, weight)?;
     }

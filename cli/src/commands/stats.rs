@@ -16,7 +16,7 @@ pub(super) struct StatsArgs {
     /// Rows of each list; 0 shows all
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
-    /// What functions and modules are listed by [default: cpu, or samples if the trace tells no CPU
+    /// What functions and modules are listed by [default: cpu, or active if the trace tells no CPU
     /// time]
     #[arg(long, value_enum, value_name = "WHAT")]
     weight: Option<Weight>,

@@ -40,6 +40,7 @@ values!(Weight {
     Cpu = "cpu", "CPU time";
     Wall = "wall", "Time that samples cover, waits included";
     Samples = "samples", "Samples";
+    Active = "active", "Samples in which the thread did not wait";
 });
 
 impl ValueEnum for Format {

@@ -27,8 +27,8 @@ pub struct StatsOptions {
     pub top: usize,
     /// Leave out samples of waiting threads in functions, modules and stop reasons.
     pub running_only: bool,
-    /// What the lists of functions and modules count. By default CPU time, or samples if the trace
-    /// does not tell it.
+    /// What the lists of functions and modules count. By default CPU time, or samples that do not
+    /// wait if the trace does not tell it.
     pub weight: Option<Weight>,
 }
 

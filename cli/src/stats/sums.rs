@@ -21,14 +21,17 @@ pub(super) struct StatsTables<'a> {
     stops: Vec<u64>,
     /// By node, with the time that samples cover.
     nodes: Vec<Amount>,
-    /// By node: CPU time.
-    cpu: Vec<u64>,
+    /// By node: the weight that the lists count, in nanoseconds, for each weight.
+    weights: Vec<[u64; WEIGHTS.len()]>,
     /// Of runs without a stack: as above.
-    no_stack: (Amount, u64),
+    no_stack: [u64; WEIGHTS.len()],
     waits: [WaitSum; Wait::COUNT],
     /// The wait that the thread's last run belongs to.
     open: Option<OpenWait>,
 }
+
+/// All weights.
+const WEIGHTS: [Weight; 4] = [Weight::Cpu, Weight::Wall, Weight::Samples, Weight::Active];
 
 /// Waits for one reason.
 #[derive(Clone, Copy, Default)]
@@ -77,7 +80,7 @@ impl<'a> StatsTables<'a> {
             .collect();
         let stops = vec![0; profile.stops.len()];
         let nodes = vec![Amount::default(); profile.tree.nodes().len()];
-        let cpu = vec![0; nodes.len()];
+        let weights = vec![Default::default(); nodes.len()];
         let waits = [WaitSum::default(); Wait::COUNT];
         StatsTables {
             profile,
@@ -85,7 +88,7 @@ impl<'a> StatsTables<'a> {
             threads,
             stops,
             nodes,
-            cpu,
+            weights,
             no_stack: Default::default(),
             waits,
             open: None,
@@ -111,29 +114,28 @@ impl<'a> StatsTables<'a> {
                 continue;
             }
             self.stops[run.stop.0 as usize] += u64::from(run.samples);
-            if let Some(node) = run.node {
-                self.nodes[node.0 as usize].add(run);
-                self.cpu[node.0 as usize] += run.cpu_ns;
-            } else {
-                self.no_stack.0.add(run);
-                self.no_stack.1 += run.cpu_ns;
+            let sums = match run.node {
+                Some(node) => {
+                    self.nodes[node.0 as usize].add(run);
+                    &mut self.weights[node.0 as usize]
+                }
+                None => &mut self.no_stack,
+            };
+            for (sum, weight) in sums.iter_mut().zip(WEIGHTS) {
+                *sum = sum.saturating_add(weight.of(run, self.profile.trace.interval_ns));
             }
         }
     }
 
-    /// Gives each node's amount the weight that the lists count. Returns what it is.
-    fn weigh(&mut self, asked: Option<Weight>, cpu_known: bool) -> Weight {
-        let weight = asked.unwrap_or(if cpu_known { Weight::Cpu } else { Weight::Samples });
-        let interval = self.profile.trace.interval_ns;
-        let no_stack = (&mut self.no_stack.0, &self.no_stack.1);
-        for (amount, cpu) in self.nodes.iter_mut().zip(&self.cpu).chain([no_stack]) {
-            match weight {
-                Weight::Cpu => amount.weight_ns = *cpu,
-                Weight::Wall => {}
-                Weight::Samples => amount.weight_ns = amount.samples.saturating_mul(interval),
-            }
+    /// Gives each node's amount the weight that the lists count. Returns what it is, and the weight
+    /// of all.
+    fn weigh(&mut self, asked: Option<Weight>, cpu_known: bool) -> (Weight, u64) {
+        let weight = asked.unwrap_or(if cpu_known { Weight::Cpu } else { Weight::Active });
+        let at = WEIGHTS.iter().position(|known| *known == weight).unwrap_or(0);
+        for (amount, weights) in self.nodes.iter_mut().zip(&self.weights) {
+            amount.weight_ns = weights[at];
         }
-        weight
+        (weight, self.nodes.iter().map(|amount| amount.weight_ns).sum::<u64>() + self.no_stack[at])
     }
 
     fn wait_stats(&self) -> Vec<WaitStats> {
@@ -156,7 +158,7 @@ impl<'a> StatsTables<'a> {
     pub(super) fn finish(mut self, options: &StatsOptions) -> StatsSummary {
         let top = options.top;
         let cpu_known = self.threads.iter().any(|thread| thread.cpu_ns > 0);
-        let weight = self.weigh(options.weight, cpu_known);
+        let (weight, counted_ns) = self.weigh(options.weight, cpu_known);
         for thread in self.threads.iter_mut().filter(|_| cpu_known) {
             thread.states.agree_with(thread.cpu_ns);
         }
@@ -196,8 +198,7 @@ impl<'a> StatsTables<'a> {
         });
         StatsSummary {
             weight,
-            counted_ns: self.nodes.iter().map(|amount| amount.weight_ns).sum::<u64>()
-                + self.no_stack.0.weight_ns,
+            counted_ns,
             waits: self.wait_stats(),
             distinct_stacks,
             functions_by_self,

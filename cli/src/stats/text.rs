@@ -118,7 +118,7 @@ fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
         Some(share) => {
             format!("CPU time {}, {:.1} % of one processor", time(totals.cpu_ns), 100.0 * share)
         }
-        None => "CPU time is not recorded; samples are counted".to_owned(),
+        None => "CPU time is not recorded".to_owned(),
     };
     page.line(&format!("  {cpu}"))?;
     page.line(&format!(
@@ -156,6 +156,7 @@ fn weight_name(weight: Weight) -> &'static str {
         Weight::Cpu => "CPU time",
         Weight::Wall => "time, waits included",
         Weight::Samples => "samples",
+        Weight::Active => "samples, waits left out",
     }
 }
 
@@ -211,7 +212,7 @@ fn amounts<'a>(
         .collect();
     let width = rows.iter().map(|row| row.2.chars().count()).max().unwrap_or(0);
     let amount = |amount: Amount| match stats.weight {
-        Weight::Samples => count(amount.samples),
+        Weight::Samples | Weight::Active => count(amount.weight_ns / stats.totals.interval_ns.max(1)),
         _ => time(amount.weight_ns),
     };
     page.line("        self              total")?;

@@ -169,16 +169,18 @@ fn lists_count_what_is_asked_and_by_default_cpu_time() {
     assert_eq!(first(None), (Weight::Cpu, 2_700_000, 6_300_000));
     assert_eq!(first(Some(Weight::Wall)), (Weight::Wall, 3_000_000, 12_000_000));
     assert_eq!(first(Some(Weight::Samples)), (Weight::Samples, 3_000_000, 12_000_000));
+    assert_eq!(first(Some(Weight::Active)), (Weight::Active, 3_000_000, 9_000_000));
 }
 
 #[test]
-fn without_cpu_times_samples_are_counted() {
+fn without_cpu_times_samples_that_do_not_wait_are_counted() {
     let mut b = Builder::new();
     let stop = b.stop(StopReason::COMPLETE, "");
     let thread = b.thread(4, "main");
     b.run(thread, None, stop, 0, 1, RunState::Unknown);
+    b.run(thread, None, stop, 1, 2, RunState::Waiting);
     let stats = stats::collect(&b.profile, &b.runs, None, &StatsOptions::default()).expect("figures");
-    assert_eq!(stats.weight, Weight::Samples);
+    assert_eq!((stats.weight, stats.counted_ns), (Weight::Active, 1_000_000));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What lists and flame graphs count.
 
-use crate::profile::{Profile, Run, Runs};
+use crate::profile::{Activity, Profile, Run, Runs};
 use serde::Serialize;
 use std::io;
 
@@ -14,6 +14,8 @@ pub enum Weight {
     Wall,
     /// Samples: each counts for one nominal interval.
     Samples,
+    /// Samples in which the thread did not wait.
+    Active,
 }
 
 impl Weight {
@@ -22,7 +24,8 @@ impl Weight {
         match self {
             Weight::Cpu => run.cpu_ns,
             Weight::Wall => run.weight_ns,
-            Weight::Samples => u64::from(run.samples).saturating_mul(interval_ns),
+            Weight::Active if matches!(run.activity, Activity::Waiting(_)) => 0,
+            Weight::Samples | Weight::Active => u64::from(run.samples).saturating_mul(interval_ns),
         }
     }
 }
