@@ -64,6 +64,35 @@ fn record(folder: &Folder, mixed: &Program, trace: &str, arguments: &[&str]) -> 
     recorded
 }
 
+/// Records `mixed` into `trace`, again and for longer while `info` says what `fits` refuses. On a
+/// machine with several times the work that it can do, to load the data access library and to ask it
+/// takes longer than a short recording and its end.
+#[track_caller]
+fn record_until(
+    folder: &Folder,
+    mixed: &Program,
+    trace: &str,
+    arguments: &[&str],
+    fits: impl Fn(&str, &Recorded) -> bool,
+) -> (String, Recorded) {
+    let mut last = String::new();
+    for duration in ["3s", "9s", "27s"] {
+        let all = [&["-d", duration, "--rate", "100", "--force"], arguments].concat();
+        let recorded = record(folder, mixed, trace, &all);
+        last = info(folder, trace);
+        if fits(&last, &recorded) {
+            return (last, recorded);
+        }
+        wine::measured(&format!("{trace}: not enough in {duration}: {last}"));
+    }
+    panic!("{last}")
+}
+
+/// Whether `info` says that the data access library named functions.
+fn has_names(text: &str, _: &Recorded) -> bool {
+    text.contains("named through") && !text.contains(" 0 of the ")
+}
+
 #[track_caller]
 fn ends_undisturbed(mixed: &mut Program) {
     mixed.stop();
@@ -98,10 +127,10 @@ fn a_late_attach_lists_every_method_that_was_compiled_before() {
         let folder = Folder::new("late");
         let mut mixed = Program::mixed(&folder, net, &["300"], &[]);
         std::thread::sleep(std::time::Duration::from_secs(2));
-        let recorded = record(&folder, &mixed, "late.stk", &["-d", "3s", "--rate", "100"]);
-        check_versions(net, &recorded);
         // At the start and at the end.
-        assert!(recorded.streams.len() >= 2, "{net:?}: {} streams", recorded.streams.len());
+        let twice = |_: &str, recorded: &Recorded| recorded.streams.len() >= 2;
+        let (_, recorded) = record_until(&folder, &mixed, "late.stk", &[], twice);
+        check_versions(net, &recorded);
         for stream in recorded.streams.values() {
             assert!(is_whole(stream), "{net:?}: a stream of {} bytes is cut off", stream.len());
         }
@@ -268,9 +297,8 @@ fn without_a_pipe_names_come_through_the_data_access_library() {
     let folder = Folder::new("dac");
     // Long enough that each of its threads is seen at work, also on two busy cores.
     let mut mixed = Program::mixed(&folder, Net::V3, &["300"], &NO_PIPE);
-    let recorded = record(&folder, &mixed, "dac.stk", &["-d", "6s", "--rate", "100"]);
+    let (text, recorded) = record_until(&folder, &mixed, "dac.stk", &[], has_names);
     assert!(recorded.streams.is_empty());
-    let text = info(&folder, "dac.stk");
     for part in [
         "no diagnostics pipe (DOTNET_EnableDiagnostics=0)",
         "named through mscordaccore.dll",
@@ -334,26 +362,12 @@ fn the_data_access_library_is_found_on_the_symbol_path() {
     std::fs::create_dir_all(&place).expect("a folder");
     std::fs::copy(dotnet31().join("coreclr.dll"), flat.join("mscordaccore.dll")).expect("a copy");
     let flat = windows_path(&flat);
-    let info_with = |trace: &str, duration: &str, symbols: &str| {
-        record(&folder, &mixed, trace, &["-d", duration, "--rate", "100", "--force", "-y", symbols]);
-        info(&folder, trace)
-    };
-    let text = info_with("vain.stk", "2s", &flat);
-    assert!(text.contains(r"flat\mscordaccore.dll is not of the runtime's version 4.700.20.6602"), "{text}");
+    let refused = r"flat\mscordaccore.dll is not of the runtime's version 4.700.20.6602";
+    record_until(&folder, &mixed, "vain.stk", &["-y", &flat], |text, _| text.contains(refused));
 
     std::fs::copy(dotnet31().join("mscordaccore.dll"), place.join(long)).expect("a copy");
     let store = format!("{flat};srv*{}*https://example.invalid", windows_path(&store));
-    // On a machine with six times the work that it can do, to load the library and to ask it takes
-    // longer than a short recording and its end.
-    let text = ["2s", "8s", "24s"].into_iter().find_map(|duration| {
-        let text = info_with("dacpath.stk", duration, &store);
-        let named = !text.contains(" 0 of the ") && text.contains("named through");
-        if !named {
-            wine::measured(&format!("no names in {duration}: {text}"));
-        }
-        named.then_some(text)
-    });
-    let text = text.expect("names within 24 s");
+    let (text, _) = record_until(&folder, &mixed, "dacpath.stk", &["-y", &store], has_names);
     assert!(text.contains(&format!("named through {long}")), "{text}");
     let threads = functions(&folder, "dacpath.stk");
     // Methods that never leave their threads' stacks.
@@ -368,17 +382,15 @@ fn the_data_access_library_is_found_on_the_symbol_path() {
 fn another_users_library_is_loaded_only_from_a_folder_of_injects_user() {
     let folder = Folder::new("below");
     let mut mixed = Program::mixed(&folder, Net::V3, &["300"], &NO_PIPE);
-    let below = ["-d", "2s", "--rate", "100", "--test-below"];
-    record(&folder, &mixed, "beside.stk", &below);
-    let text = info(&folder, "beside.stk");
-    assert!(text.contains("names cannot be had through the data access library: "), "{text}");
+    let refused = |text: &str, _: &Recorded| text.contains("names cannot be had through the data access");
+    let (text, _) = record_until(&folder, &mixed, "beside.stk", &["--test-below"], refused);
     assert!(text.contains(r"mscordaccore.dll is not loaded, since others can write it"), "{text}");
 
     let own = folder.file("own");
     std::fs::create_dir_all(&own).expect("a folder");
     std::fs::copy(dotnet31().join("mscordaccore.dll"), own.join("mscordaccore.dll")).expect("a copy");
-    record(&folder, &mixed, "named.stk", &[&below[..], &["-y", &windows_path(&own)]].concat());
-    let text = info(&folder, "named.stk");
+    let arguments = ["--test-below", "-y", &windows_path(&own)];
+    let (text, _) = record_until(&folder, &mixed, "named.stk", &arguments, has_names);
     assert!(text.contains("named through mscordaccore.dll"), "{text}");
     ends_undisturbed(&mut mixed);
 }
