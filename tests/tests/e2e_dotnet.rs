@@ -465,10 +465,11 @@ fn two_runtimes_in_one_process_are_both_recorded() {
     let second = windows_path(&dotnet31().join("coreclr.dll"));
     // Long enough for a recorder that shares two cores with other programs.
     let mut mixed = Program::mixed(&folder, Net::V10, &["300", &second], &[]);
-    let recorded = record(&folder, &mixed, "two.stk", &["-d", "1s", "--rate", "100"]);
+    // The program loads the second one after it has started.
+    let both = |_: &str, recorded: &Recorded| recorded.runtimes.len() == 2;
+    let (text, recorded) = record_until(&folder, &mixed, "two.stk", &[], both);
     let kinds: Vec<u64> = recorded.runtimes.values().map(|runtime| runtime.kind).collect();
     assert_eq!(kinds, [3, 1], "{:?}", recorded.runtimes);
-    let text = info(&folder, "two.stk");
     assert!(text.contains("a second runtime: the process has one diagnostics pipe"), "{text}");
     assert!(recorded.streams.values().any(|stream| is_whole(stream)));
     ends_undisturbed(&mut mixed);
