@@ -65,8 +65,8 @@ fn record(folder: &Folder, mixed: &Program, trace: &str, arguments: &[&str]) -> 
 }
 
 /// Records `mixed` into `trace`, again and for longer while `info` says what `fits` refuses. On a
-/// machine with several times the work that it can do, to load the data access library and to ask it
-/// takes longer than a short recording and its end.
+/// machine with several times the work that it can do, to load the data access library and to ask
+/// it takes longer than a short recording and its end.
 #[track_caller]
 fn record_until(
     folder: &Folder,
