@@ -26,6 +26,8 @@ pub(super) enum Fit {
 #[derive(Default)]
 pub(super) struct ClockShare {
     held: Vec<(Run, Fit)>,
+    /// The best fit among them; `None` if there are none.
+    best: Option<Fit>,
     /// Time for which no run was found yet, in nanoseconds.
     carried: u64,
 }
@@ -40,8 +42,12 @@ impl ClockShare {
     ) -> Result<(), E> {
         self.carried = self.carried.saturating_add(run.cpu_ns);
         self.held.push((Run { cpu_ns: 0, ..run }, fit));
-        let fits = self.held.iter().any(|(_, fit)| *fit == Fit::Good);
-        if run.cpu_ns != 0 && fits || self.held.len() >= MOST_HELD { self.give(each) } else { Ok(()) }
+        self.best = self.best.max(Some(fit));
+        if run.cpu_ns != 0 && self.best == Some(Fit::Good) || self.held.len() >= MOST_HELD {
+            self.give(each)
+        } else {
+            Ok(())
+        }
     }
 
     /// Calls `each` with the remaining runs.
@@ -50,7 +56,7 @@ impl ClockShare {
     }
 
     fn give<E>(&mut self, mut each: impl FnMut(Run) -> Result<(), E>) -> Result<(), E> {
-        let best = self.held.iter().map(|(_, fit)| *fit).max();
+        let best = self.best.take();
         let weight = |run: &Run| u128::from(run.weight_ns.max(1));
         let mut whole: u128 =
             self.held.iter().filter(|(_, fit)| Some(*fit) == best).map(|(run, _)| weight(run)).sum();
