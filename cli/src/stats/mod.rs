@@ -298,7 +298,7 @@ pub fn collect(
         dropped: profile.losses.dropped_samples,
         threads: summary.threads.len() as u64,
         weight_ns: states.each().iter().map(|s| s.weight_ns).sum(),
-        cpu_ns: summary.threads.iter().map(|t| t.cpu_ns).sum(),
+        cpu_ns: summary.threads.iter().map(|t| t.cpu_ns).fold(0, u64::saturating_add),
         distinct_stacks: summary.distinct_stacks,
         distinct_frames: profile.frames.keys().len() as u64,
         file_bytes,

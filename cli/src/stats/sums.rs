@@ -100,7 +100,7 @@ impl<'a> StatsTables<'a> {
         for run in batch.runs {
             thread.all.add(run);
             thread.states.of_mut(run.activity).add(run);
-            thread.cpu_ns += run.cpu_ns;
+            thread.cpu_ns = thread.cpu_ns.saturating_add(run.cpu_ns);
             let waiting = matches!(run.activity, Activity::Waiting(_));
             self.open = match run.activity {
                 Activity::Waiting(wait) => Some(self.waits[usize::from(wait.number())].add(
@@ -135,7 +135,10 @@ impl<'a> StatsTables<'a> {
         for (amount, weights) in self.nodes.iter_mut().zip(&self.weights) {
             amount.weight_ns = weights[at];
         }
-        (weight, self.nodes.iter().map(|amount| amount.weight_ns).sum::<u64>() + self.no_stack[at])
+        // A forged trace may claim any CPU time and any interval.
+        let all =
+            self.nodes.iter().map(|amount| amount.weight_ns).fold(self.no_stack[at], u64::saturating_add);
+        (weight, all)
     }
 
     fn wait_stats(&self) -> Vec<WaitStats> {
@@ -257,7 +260,7 @@ impl Amount {
 
     fn add_amount(&mut self, other: Amount) {
         self.samples += other.samples;
-        self.weight_ns += other.weight_ns;
+        self.weight_ns = self.weight_ns.saturating_add(other.weight_ns);
     }
 }
 
