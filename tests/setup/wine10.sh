@@ -131,19 +131,34 @@ SCRIPT
   chmod +x "$home/hold" "$home/enter" "$home/wine" "$home/wineserver"
 }
 
+# setup_wine10_prefix HOME: makes the prefix, in up to three tries: one of the emulated programs that make an arm64 prefix crashes now and
+# then in qemu. The log of each try names the command that failed.
 setup_wine10_prefix() {
-  local home=$1 log=$1/prefix.log
-  setup_say "making a Wine prefix in $home/prefix"
-  rm -rf "$home/prefix"
-  # wineserver and the holder outlive this shell and must not inherit the lock.
-  if ! {
-    timeout 300 "$home/wine" wineboot -i &&
-      timeout 60 "$home/wine" reg add 'HKCU\Software\Wine' /v Version /d win10 /f &&
-      timeout 60 "$home/wineserver" -w
-  } </dev/null >"$log" 2>&1 9>&-; then
+  local home=$1 log=$1/prefix.log try
+  for try in 1 2 3; do
+    setup_say "making a Wine prefix in $home/prefix"
+    rm -rf "$home/prefix"
+    # wineserver and the holder outlive this shell and must not inherit the lock.
+    if setup_wine10_try_prefix "$home" </dev/null >"$log" 2>&1 9>&-; then return 0; fi
+    setup_say "try $try of 3 failed:"
     tail -n 20 "$log" >&2
-    "$home/wineserver" -k </dev/null >/dev/null 2>&1 || true
-    setup_fail "Wine 10 could not make a prefix in $home (log: $log)"
-    return 1
-  fi
+    timeout 30 "$home/wineserver" -k </dev/null >/dev/null 2>&1 9>&- || true
+  done
+  setup_fail "Wine 10 could not make a prefix in $home (log: $log)"
+  return 1
+}
+
+setup_wine10_try_prefix() {
+  setup_wine10_named 300 "$1/wine" wineboot -i &&
+    setup_wine10_named 60 "$1/wine" reg add 'HKCU\Software\Wine' /v Version /d win10 /f &&
+    setup_wine10_named 60 "$1/wineserver" -w
+}
+
+# setup_wine10_named SECONDS COMMAND…: runs it, and says how it ended if not well (124: it did not end in time).
+setup_wine10_named() {
+  local seconds=$1 code=0
+  shift
+  timeout -k 10 "$seconds" "$@" || code=$?
+  [ "$code" = 0 ] || echo "exit code $code: $*"
+  return "$code"
 }
