@@ -133,7 +133,8 @@ cat <<END
   $trace
       the recording: stk info, stk stats, stk verify
   $to.speedscope.json
-      open speedscope.app in a browser and drop the file on it; each thread is a profile of its own
+      open speedscope.app in a browser and drop the file on it; it opens on the CPU time of all threads, and each
+      thread has a profile of its CPU time and one of all its time: choose in the title
   $to.chrome.json
       open ui.perfetto.dev (or chrome://tracing) and drop the file on it: threads over time
   $to.parquet/

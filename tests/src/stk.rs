@@ -37,10 +37,11 @@ pub fn json(folder: &Path, arguments: &[&str]) -> Value {
         .unwrap_or_else(|error| panic!("stk {} prints no JSON: {error}\n{}", arguments.join(" "), ran.stdout))
 }
 
-/// A speedscope file: one profile a thread, each a sequence of stacks in time.
+/// A speedscope file of the time that samples cover: one profile a thread, each a sequence of stacks
+/// in time.
 #[derive(Debug)]
 pub struct Speedscope {
-    /// All profiles.
+    /// All profiles but the first, which sums them up.
     pub threads: Vec<Profile>,
 }
 
@@ -71,8 +72,7 @@ impl Speedscope {
     pub fn of(folder: &Path, trace: &str, symbols: &Path) -> Speedscope {
         let out = format!("{trace}.speedscope.json");
         let symbols = symbols.display().to_string();
-        let ran =
-            run(folder, &["convert", trace, "--to", "speedscope", "--lines", "-y", &symbols, "-o", &out]);
+        let ran = run(folder, &["convert", trace, "--weight", "wall", "--lines", "-y", &symbols, "-o", &out]);
         assert_eq!(ran.code, Some(0), "stk convert {trace}\n{}", ran.stderr);
         let text = std::fs::read_to_string(folder.join(out)).expect("stk wrote it");
         Speedscope::read(&serde_json::from_str(&text).expect("a speedscope file is JSON"))
@@ -80,8 +80,8 @@ impl Speedscope {
 
     fn read(file: &Value) -> Speedscope {
         let frames: Vec<Frame> = array(&file["shared"]["frames"]).iter().map(Frame::read).collect();
-        let threads =
-            array(&file["profiles"]).iter().map(|profile| Profile::read(profile, &frames)).collect();
+        let profiles = array(&file["profiles"]).iter();
+        let threads = profiles.skip(1).map(|profile| Profile::read(profile, &frames)).collect();
         Speedscope { threads }
     }
 

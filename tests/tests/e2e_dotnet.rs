@@ -243,13 +243,17 @@ const NO_PIPE: [(&str, &str); 2] = [("COMPlus_EnableDiagnostics", "0"), ("DOTNET
 /// Functions by thread name, from the trace's profiles.
 #[track_caller]
 fn functions(folder: &Folder, trace: &str) -> BTreeMap<String, BTreeSet<String>> {
-    let ran = stk::run(folder.path(), &["convert", trace, "-t", "speedscope", "-o", "functions.json"]);
+    let ran = stk::run(
+        folder.path(),
+        &["convert", trace, "-t", "speedscope", "--weight", "wall", "-o", "functions.json"],
+    );
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let text = std::fs::read(folder.file("functions.json")).expect("the profile");
     let profile: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
     let names = profile["shared"]["frames"].as_array().expect("frames");
     let mut threads: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for thread in profile["profiles"].as_array().expect("profiles") {
+    // The first profile is the sum of the others.
+    for thread in profile["profiles"].as_array().expect("profiles").iter().skip(1) {
         let title = thread["name"].as_str().expect("a name");
         let stacks = thread["samples"].as_array().expect("samples").iter();
         let frames = stacks.flat_map(|stack| stack.as_array().expect("frames"));

@@ -67,6 +67,7 @@ for (const file of files) {
       continue;
     }
     if (check) {
+      // speedscope.json has the sum of all threads before them.
       if (/thread 4\b/.test(profile.getName())) checkWorker(file, profile, calls, unclosed);
       continue;
     }

@@ -2,7 +2,7 @@
 
 use super::{Exit, ProfileArgs, Progress, Usage, guarded, load, pipeline, report, say, size, verify};
 use crate::output::{self, ChromeStyle, Destination, Format, Options};
-use crate::profile::{Runs, Weight, weigh};
+use crate::profile::{Runs, Weight};
 use anyhow::{Context, bail};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -38,8 +38,8 @@ pub(super) struct ConvertArgs {
     /// Threads to use; by default as many as there are processors. The output does not depend on it
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// Speedscope, folded: what the widths of the flame graph are. By default the time that samples
-    /// cover, waits included
+    /// Speedscope, folded: what the widths of the flame graph are [default: cpu, or active if the
+    /// trace tells no CPU time; speedscope has wall, too]
     #[arg(long, value_enum, value_name = "WHAT", help_heading = "Output")]
     weight: Option<Weight>,
     /// Chrome: which of its forms to write
@@ -103,15 +103,15 @@ struct Task<'a> {
 type ConvertOutcome = anyhow::Result<(Exit, Vec<String>)>;
 
 fn convert(task: &Task<'_>, format: Format, args: &ConvertArgs, progress: &Progress) -> ConvertOutcome {
-    let mut loaded = load(task.file, &args.profile, progress)?;
-    if let Some(weight) = args.weight {
-        if weight == Weight::Cpu && !has_cpu_time(&loaded.runs)? {
-            bail!("{}: the trace tells no CPU time: use --weight active or wall", task.file.display());
-        }
-        loaded.runs = weigh(&loaded.profile, loaded.runs, weight)?;
-    }
-    let options =
-        Options { lines: args.lines, chrome_style: args.chrome_style, denormalized: args.denormalized };
+    let loaded = load(task.file, &args.profile, progress)?;
+    let (weights, weights_note) = weights(&loaded.runs, format, args.weight)
+        .with_context(|| format!("{}: no flame graph", task.file.display()))?;
+    let options = Options {
+        lines: args.lines,
+        chrome_style: args.chrome_style,
+        denormalized: args.denormalized,
+        weights,
+    };
     let mut writer = output::create(format, task.destination.clone(), &options)?;
     let summary = output::write(&mut *writer, &loaded.profile, &loaded.runs)
         .with_context(|| format!("{}: the conversion could not be written", task.file.display()))?;
@@ -119,17 +119,43 @@ fn convert(task: &Task<'_>, format: Format, args: &ConvertArgs, progress: &Progr
         say(&format!("wrote {} ({})", path.display(), size(*bytes)));
     }
     let mut lines = pipeline::closing_lines(&loaded);
+    lines.extend(weights_note.map(|note| format!("{}: {note}", task.file.display())));
     lines.extend(summary.warnings.iter().map(|text| format!("stk: warning: {}", printable(text))));
     let (symbols, missed) = pipeline::check_symbols(&loaded, &args.profile);
     lines.extend(missed);
     Ok((loaded.exit.worse(symbols), lines))
 }
 
-/// Whether any run used CPU time.
-fn has_cpu_time(runs: &Runs) -> std::io::Result<bool> {
+/// What flame graphs count: what was asked for, or else CPU time if it is known. With a note for
+/// the user if it is not.
+fn weights(
+    runs: &Runs,
+    format: Format,
+    asked: Option<Weight>,
+) -> anyhow::Result<(Vec<Weight>, Option<&'static str>)> {
+    if !matches!(format, Format::Speedscope | Format::Folded) {
+        return Ok((Vec::new(), None));
+    }
+    let (first, note) = match asked {
+        Some(Weight::Cpu) if !any(runs, Weight::Cpu)? => {
+            bail!("no CPU time is recorded in this selection: use --weight active or wall")
+        }
+        Some(weight) => return Ok((vec![weight], None)),
+        None if any(runs, Weight::Cpu)? => (Weight::Cpu, None),
+        None if any(runs, Weight::Active)? => {
+            (Weight::Active, Some("no CPU time is recorded: the flame graph counts samples that do not wait"))
+        }
+        None => (Weight::Wall, Some("all samples wait: the flame graph counts waits")),
+    };
+    let both = format == Format::Speedscope && first != Weight::Wall;
+    Ok((if both { vec![first, Weight::Wall] } else { vec![first] }, note))
+}
+
+/// Whether any run has this weight.
+fn any(runs: &Runs, weight: Weight) -> std::io::Result<bool> {
     let mut found = false;
     runs.for_each(|batch| {
-        found |= batch.runs.iter().any(|run| run.cpu_ns > 0);
+        found |= batch.runs.iter().any(|run| weight.of(run, 1) > 0);
         Ok::<(), std::io::Error>(())
     })?;
     Ok(found)

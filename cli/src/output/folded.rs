@@ -8,10 +8,11 @@
 //! for the count, and takes a number before that for the count of a second profile.
 
 use super::sink::Sink;
+use super::stack_sums::StackSums;
 use super::unfold::{Unfolder, incomplete};
 use super::{Description, Destination, Format, Options, OutputError, Summary, Writer, json, single};
-use crate::profile::{Batch, FunctionId, Functions, NodeId, Profile, StopId};
-use std::collections::{BTreeMap, HashMap};
+use crate::profile::{Batch, FunctionId, Functions, NodeId, Profile, StopId, Weight};
+use std::collections::HashMap;
 use stk_schema::text::printable;
 
 pub(super) const FORMAT: Description = Description {
@@ -23,9 +24,10 @@ pub(super) const FORMAT: Description = Description {
     create,
 };
 
-fn create(to: Destination, _: &Options) -> Result<Box<dyn Writer>, OutputError> {
+fn create(to: Destination, options: &Options) -> Result<Box<dyn Writer>, OutputError> {
     Ok(Box::new(FoldedWriter {
         sink: single(Format::Folded, to)?,
+        weight: options.weights()[0],
         thread: None,
         end_ns: 0,
         weights: HashMap::new(),
@@ -34,6 +36,8 @@ fn create(to: Destination, _: &Options) -> Result<Box<dyn Writer>, OutputError> 
 
 struct FoldedWriter {
     sink: Sink,
+    /// What the lines count.
+    weight: Weight,
     /// The thread of `end_ns`.
     thread: Option<u32>,
     /// End of the time counted so far for that thread, nanoseconds since trace start.
@@ -43,6 +47,10 @@ struct FoldedWriter {
 }
 
 impl Writer for FoldedWriter {
+    fn passes(&self) -> Vec<Weight> {
+        vec![self.weight]
+    }
+
     fn begin(&mut self, _: &Profile) -> Result<(), OutputError> {
         Ok(())
     }
@@ -67,7 +75,7 @@ impl Writer for FoldedWriter {
     fn finish(&mut self, profile: &Profile) -> Result<Summary, OutputError> {
         let functions = Functions::new(profile, false);
         let names = FoldedNames::new(profile, &functions);
-        let mut stacks = NameStacks::default();
+        let mut stacks = StackSums::default();
         let (mut unfolder, mut stack) = (Unfolder::default(), Vec::new());
         for ((node, stop), weight_ns) in self.weights.drain() {
             stack.clear();
@@ -76,13 +84,47 @@ impl Writer for FoldedWriter {
             }
             stacks.add(names.of_stack(stop, &stack), weight_ns);
         }
-        stacks.write(&names.texts, &mut self.sink)?;
+        let (sink, mut line) = (&mut self.sink, Line::default());
+        stacks.visit(|stack, weight_ns| write_line(line.of(stack, &names.texts), weight_ns, sink))?;
         self.sink.finish()
     }
 }
 
 fn add(sum: &mut u64, ns: u64) {
     *sum = sum.saturating_add(ns);
+}
+
+fn write_line(stack: &str, weight_ns: u64, sink: &mut Sink) -> Result<(), OutputError> {
+    sink.put(stack.as_bytes());
+    sink.put(b" ");
+    json::number(&mut sink.buffer, weight_ns);
+    sink.put(b"\n");
+    sink.settle()
+}
+
+/// The text of the last stack. Kept, since the next one mostly begins alike.
+#[derive(Default)]
+struct Line {
+    text: String,
+    /// The stack, each name with the length of the text up to its end.
+    names: Vec<(u32, usize)>,
+}
+
+impl Line {
+    /// The names of a stack, outermost first, given by their indices in `texts`.
+    fn of(&mut self, stack: &[u32], texts: &[String]) -> &str {
+        let same = self.names.iter().zip(stack).take_while(|((last, _), next)| last == *next).count();
+        self.names.truncate(same);
+        self.text.truncate(self.names.last().map_or(0, |(_, end)| *end));
+        for &name in &stack[same..] {
+            if !self.names.is_empty() {
+                self.text.push(';');
+            }
+            self.text.push_str(&texts[name as usize]);
+            self.names.push((name, self.text.len()));
+        }
+        &self.text
+    }
 }
 
 /// The texts for functions and for ends of incomplete stacks.
@@ -130,68 +172,6 @@ fn field(name: &str) -> String {
 /// Whether `flamegraph.pl` takes the last word of a stack for a count.
 fn is_count(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_digit()) && word.chars().all(|c| c.is_ascii_digit() || c == '.')
-}
-
-/// Distinct stacks of names. Each has a number; the stack without frames is number 0.
-struct NameStacks {
-    /// By a stack and the name of a called function: the stack of that call.
-    calls: BTreeMap<(u32, u32), u32>,
-    /// Nanoseconds by stack.
-    weights_ns: Vec<u64>,
-}
-
-impl Default for NameStacks {
-    fn default() -> NameStacks {
-        NameStacks { calls: BTreeMap::new(), weights_ns: vec![0] }
-    }
-}
-
-impl NameStacks {
-    fn add(&mut self, names: impl Iterator<Item = u32>, weight_ns: u64) {
-        let mut stack = 0;
-        for name in names {
-            stack = *self.calls.entry((stack, name)).or_insert_with(|| {
-                self.weights_ns.push(0);
-                self.weights_ns.len() as u32 - 1
-            });
-        }
-        add(&mut self.weights_ns[stack as usize], weight_ns);
-    }
-
-    /// Writes the lines: callers before their callees, otherwise by name.
-    fn write(&self, texts: &[String], sink: &mut Sink) -> Result<(), OutputError> {
-        let mut line = String::new();
-        // Calls to visit, each with the length of its caller's line.
-        let mut calls = self.calls_of(0, 0);
-        while let Some((name, stack, caller)) = calls.pop() {
-            line.truncate(caller);
-            if caller > 0 {
-                line.push(';');
-            }
-            line.push_str(&texts[name as usize]);
-            self.write_line(&line, stack, sink)?;
-            calls.append(&mut self.calls_of(stack, line.len()));
-        }
-        Ok(())
-    }
-
-    /// The calls from a stack, last name first: name, stack, and the given length.
-    fn calls_of(&self, stack: u32, line: usize) -> Vec<(u32, u32, usize)> {
-        let calls = self.calls.range((stack, 0)..=(stack, u32::MAX)).rev();
-        calls.map(|(&(_, name), &called)| (name, called, line)).collect()
-    }
-
-    fn write_line(&self, line: &str, stack: u32, sink: &mut Sink) -> Result<(), OutputError> {
-        let weight_ns = self.weights_ns[stack as usize];
-        if weight_ns == 0 {
-            return Ok(());
-        }
-        sink.put(line.as_bytes());
-        sink.put(b" ");
-        json::number(&mut sink.buffer, weight_ns);
-        sink.put(b"\n");
-        sink.settle()
-    }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 mod error;
 mod json;
 mod sink;
+mod stack_sums;
 mod unfold;
 
 /// The formats: declares the module of each, `mod module;`, and the enum [`Format`].
@@ -49,7 +50,7 @@ formats! {
 pub use chrome::ChromeStyle;
 pub use error::OutputError;
 
-use crate::profile::{Batch, Profile, Runs};
+use crate::profile::{Batch, Profile, RunWeigher, Runs, Weight};
 use sink::Sink;
 use std::path::{Path, PathBuf};
 
@@ -131,6 +132,16 @@ pub struct Options {
     pub chrome_style: ChromeStyle,
     /// Parquet: samples have their frames' names, so that one file is enough for queries.
     pub denormalized: bool,
+    /// Speedscope: what its profiles count, one profile of each thread for each. Folded: the first
+    /// of them. Empty = the time that samples cover.
+    pub weights: Vec<Weight>,
+}
+
+impl Options {
+    /// What flame graphs count: at least one.
+    fn weights(&self) -> &[Weight] {
+        if self.weights.is_empty() { &[Weight::Wall] } else { &self.weights }
+    }
 }
 
 /// A writer of one output.
@@ -140,8 +151,17 @@ pub trait Writer: Send {
     fn thread_order(&self, profile: &Profile) -> Vec<u32> {
         (0..profile.threads.len() as u32).collect()
     }
+    /// The passes over all runs that the writer wants, each with what it counts. In a pass, a run's
+    /// `weight_ns` is in that weight, as [`RunWeigher`] says.
+    fn passes(&self) -> Vec<Weight> {
+        vec![Weight::Wall]
+    }
     /// Writes the part before the samples.
     fn begin(&mut self, profile: &Profile) -> Result<(), OutputError>;
+    /// Begins one of [`passes`](Writer::passes), by its index.
+    fn begin_pass(&mut self, _profile: &Profile, _pass: usize) -> Result<(), OutputError> {
+        Ok(())
+    }
     /// Takes runs of one thread. Threads follow each other, each in time order.
     fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError>;
     /// Writes the rest and gives the output its name. Without this call, no output appears.
@@ -177,7 +197,13 @@ pub fn create(
 /// When the output cannot be written or the runs cannot be read.
 pub fn write(writer: &mut dyn Writer, profile: &Profile, runs: &Runs) -> Result<Summary, OutputError> {
     writer.begin(profile)?;
-    runs.for_threads(writer.thread_order(profile), |batch| writer.samples(profile, &batch))?;
+    for (pass, weight) in writer.passes().into_iter().enumerate() {
+        writer.begin_pass(profile, pass)?;
+        let mut weigher = RunWeigher::new(profile, weight);
+        runs.for_threads(writer.thread_order(profile), |batch| {
+            writer.samples(profile, &weigher.weigh(&batch))
+        })?;
+    }
     writer.finish(profile)
 }
 

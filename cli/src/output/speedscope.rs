@@ -1,4 +1,8 @@
-//! speedscope's own JSON: `sampled` profiles, one per thread, over shared frames.
+//! speedscope's own JSON: `sampled` profiles over shared frames. The first one, which the viewer
+//! opens, sums all threads up. Then each thread has one for each weight.
+//!
+//! In a profile of the time that samples cover, stacks stand where they were sampled. In all others
+//! each stack begins where the one before ends, so that widths are the weight.
 //!
 //! The importer (`importSpeedscopeProfiles`) takes each index of `shared.frames` for a separate
 //! function, drops samples of weight 0, shows an empty stack as a gap, and throws on a bad index, a
@@ -6,16 +10,18 @@
 //! made from samples are a known source of "frame was never closed".
 
 use super::sink::Sink;
+use super::stack_sums::StackSums;
 use super::unfold::{Unfolder, incomplete};
 use super::{
     Description, Format, Options, OutputError, Summary, Writer, busiest_first, finish_for, json, single,
 };
-use crate::profile::{Batch, FunctionId, Functions, NodeId, Profile, Run, StopId};
+use crate::profile::{Batch, FunctionId, Functions, NodeId, Profile, Run, StopId, Weight};
+use std::collections::HashMap;
 use std::io::{Read, Seek, Write};
 
 pub(super) const FORMAT: Description = Description {
     name: "speedscope",
-    help: "JSON for <https://www.speedscope.app>, one profile a thread",
+    help: "JSON for <https://www.speedscope.app>: all threads together, then each",
     suffix: ".speedscope.json",
     other_suffixes: &[],
     is_folder: false,
@@ -29,11 +35,19 @@ const WEIGHTS_IN_MEMORY: usize = 4 << 20;
 pub(super) struct Speedscope {
     sink: Sink,
     by_line: bool,
+    /// What the profiles count: those of threads one after the other, the sum the first of them.
+    weights: Vec<Weight>,
     frames: Option<SharedFrames>,
-    /// Threads written so far, in the file's order.
-    written: Vec<u32>,
-    thread: Option<ThreadProfile>,
+    /// The current pass. The first one sums up, the others write threads.
+    pass: usize,
+    /// Weights of all threads, by the source of a stack.
+    sums: HashMap<StackOrigin, u64>,
+    /// The thread whose profile is being written.
+    thread: Option<(u32, ThreadProfile)>,
 }
+
+/// The source of a stack. Equal origins give equal stacks.
+type StackOrigin = (Option<NodeId>, StopId);
 
 /// The shared frames, and the means to make stacks of them.
 struct SharedFrames {
@@ -58,19 +72,69 @@ struct ThreadProfile {
 
 #[derive(Default)]
 struct PendingStack {
-    /// The source of the stack. Equal origins give equal stacks. `None` = time without samples.
-    origin: Option<(Option<NodeId>, StopId)>,
+    /// `None` = it has no single source, or is time without samples.
+    origin: Option<StackOrigin>,
     stack: Vec<FunctionId>,
     weight_ns: u64,
 }
 
 impl Speedscope {
     pub(super) fn new(sink: Sink, options: &Options) -> Speedscope {
-        Speedscope { sink, by_line: options.lines, frames: None, written: Vec::new(), thread: None }
+        Speedscope {
+            sink,
+            by_line: options.lines,
+            weights: options.weights().to_vec(),
+            frames: None,
+            pass: 0,
+            sums: HashMap::new(),
+            thread: None,
+        }
+    }
+
+    /// Writes the profile that sums all threads up.
+    fn write_sum(&mut self, profile: &Profile) -> Result<(), OutputError> {
+        let frames = self.frames.as_mut().ok_or(OutputError::Order("samples before begin"))?;
+        let (mut sums, mut stack) = (StackSums::default(), Vec::new());
+        for ((node, stop), weight) in self.sums.drain() {
+            frames.stack(profile, (node, stop), &mut stack);
+            sums.add(stack.iter().map(|function| function.0), weight);
+        }
+        let label = format!("all threads: {}", self.weights[0].title());
+        let mut sum = ThreadProfile::open(&mut self.sink, &label, true, 0);
+        sums.visit(|stack, weight_ns| {
+            sum.end_ns = sum.end_ns.saturating_add(weight_ns);
+            let fill = |out: &mut Vec<FunctionId>| out.extend(stack.iter().copied().map(FunctionId));
+            sum.push(&mut self.sink, None, weight_ns, fill)
+        })?;
+        sum.close(&mut self.sink)
+    }
+
+    /// Ends the profile of a thread, if one is open.
+    fn close_thread(&mut self) -> Result<(), OutputError> {
+        self.thread.take().map_or(Ok(()), |(_, done)| done.close(&mut self.sink))
+    }
+
+    /// Adds a run to the profile of its thread.
+    fn write_run(&mut self, profile: &Profile, thread: u32, run: &Run) -> Result<(), OutputError> {
+        if self.thread.as_ref().is_none_or(|(open, _)| *open != thread) {
+            self.close_thread()?;
+            let weight = self.weights[self.pass - 1];
+            let label = format!("{}: {}", profile.threads[thread as usize].label(), weight.title());
+            self.thread = Some((thread, ThreadProfile::open(&mut self.sink, &label, false, run.first_ns)));
+        }
+        let frames = self.frames.as_mut().ok_or(OutputError::Order("samples before begin"))?;
+        match &mut self.thread {
+            Some((_, open)) => open.add(&mut self.sink, profile, frames, run),
+            None => Ok(()),
+        }
     }
 }
 
 impl Writer for Speedscope {
+    fn passes(&self) -> Vec<Weight> {
+        std::iter::once(self.weights[0]).chain(self.weights.iter().copied()).collect()
+    }
+
     fn thread_order(&self, profile: &Profile) -> Vec<u32> {
         busiest_first(profile)
     }
@@ -110,43 +174,30 @@ impl Writer for Speedscope {
         Ok(())
     }
 
+    fn begin_pass(&mut self, profile: &Profile, pass: usize) -> Result<(), OutputError> {
+        self.close_thread()?;
+        self.pass = pass;
+        if pass == 1 { self.write_sum(profile) } else { Ok(()) }
+    }
+
     fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
-        let frames = self.frames.as_mut().ok_or(OutputError::Order("samples before begin"))?;
         for run in batch.runs.iter().filter(|run| run.weight_ns > 0) {
-            let thread = match &mut self.thread {
-                Some(thread) if self.written.last() == Some(&batch.thread) => thread,
-                other => {
-                    if let Some(done) = other.take() {
-                        done.close(&mut self.sink)?;
-                    }
-                    let label = profile.threads[batch.thread as usize].label();
-                    let opened =
-                        ThreadProfile::open(&mut self.sink, &label, self.written.is_empty(), run.first_ns);
-                    self.written.push(batch.thread);
-                    other.insert(opened)
-                }
-            };
-            thread.add(&mut self.sink, profile, frames, run)?;
+            if self.pass == 0 {
+                let sum = self.sums.entry((run.node, run.stop)).or_default();
+                *sum = sum.saturating_add(run.weight_ns);
+            } else {
+                self.write_run(profile, batch.thread, run)?;
+            }
         }
         Ok(())
     }
 
     fn finish(&mut self, profile: &Profile) -> Result<Summary, OutputError> {
-        if let Some(done) = self.thread.take() {
-            done.close(&mut self.sink)?;
-        }
+        self.close_thread()?;
         let sink = &mut self.sink;
-        if self.written.is_empty() {
-            // The viewer shows profile 0 without checking that it exists.
-            ThreadProfile::open(sink, "no samples", true, 0).close(sink)?;
-        }
-        let busiest = busiest_first(profile);
-        let active = busiest.iter().find_map(|b| self.written.iter().position(|w| w == b)).unwrap_or(0);
         sink.put(b"\n],\n\"name\":");
         json::string(&mut sink.buffer, &format!("{} (pid {})", profile.trace.process, profile.trace.pid));
-        sink.put(b",\n\"activeProfileIndex\":");
-        json::number(&mut sink.buffer, active as u64);
-        sink.put(b",\n\"exporter\":");
+        sink.put(b",\n\"activeProfileIndex\":0,\n\"exporter\":");
         json::string(&mut sink.buffer, concat!("stk ", env!("CARGO_PKG_VERSION")));
         sink.put(b"}\n");
         finish_for("speedscope", sink)
@@ -170,11 +221,11 @@ impl SharedFrames {
         SharedFrames { functions, stops, unfolder: Unfolder::default() }
     }
 
-    /// The stack of a run, root first.
-    fn stack(&mut self, profile: &Profile, run: &Run, out: &mut Vec<FunctionId>) {
+    /// The stack of this origin, root first.
+    fn stack(&mut self, profile: &Profile, (node, stop): StackOrigin, out: &mut Vec<FunctionId>) {
         out.clear();
-        out.extend(self.stops[run.stop.0 as usize]);
-        if let Some(node) = run.node {
+        out.extend(self.stops[stop.0 as usize]);
+        if let Some(node) = node {
             self.unfolder.unfold(profile, &self.functions, node, out);
         }
     }
@@ -217,18 +268,19 @@ impl ThreadProfile {
         }
         let weight_ns = end_ns - self.end_ns;
         self.end_ns = end_ns;
-        self.push(sink, Some((run.node, run.stop)), weight_ns, |stack| frames.stack(profile, run, stack))
+        let origin = (run.node, run.stop);
+        self.push(sink, Some(origin), weight_ns, |stack| frames.stack(profile, origin, stack))
     }
 
     /// Adds a stack that `fill` makes. Merges it with the last one if they look the same.
     fn push(
         &mut self,
         sink: &mut Sink,
-        origin: Option<(Option<NodeId>, StopId)>,
+        origin: Option<StackOrigin>,
         weight_ns: u64,
         fill: impl FnOnce(&mut Vec<FunctionId>),
     ) -> Result<(), OutputError> {
-        if let Some(pending) = self.pending.as_mut().filter(|p| p.origin == origin) {
+        if let Some(pending) = self.pending.as_mut().filter(|p| origin.is_some() && p.origin == origin) {
             pending.weight_ns += weight_ns;
             return Ok(());
         }

@@ -28,7 +28,7 @@ mod runs;
 mod symbolize;
 mod tree;
 
-pub use activity::{Activity, Wait, WaitClass, Weight, classify, is_behind_call, weigh};
+pub use activity::{Activity, RunWeigher, Wait, WaitClass, Weight, classify, is_behind_call};
 pub use build::{BuildOptions, build};
 pub use fold::fold;
 pub(crate) use functions::Modules;

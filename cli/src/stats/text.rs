@@ -150,19 +150,9 @@ fn waits(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// What the lists count, for their headings.
-fn weight_name(weight: Weight) -> &'static str {
-    match weight {
-        Weight::Cpu => "CPU time",
-        Weight::Wall => "time, waits included",
-        Weight::Samples => "samples",
-        Weight::Active => "samples, waits left out",
-    }
-}
-
 fn functions(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     let of = if stats.running_only { " (waiting threads left out)" } else { "" };
-    let by = weight_name(stats.weight);
+    let by = stats.weight.title();
     let lists = [
         (format!("Functions by their own {by}{of}"), &stats.functions_by_self),
         (format!("Functions by {by} with callees{of}"), &stats.functions_by_total),
@@ -185,7 +175,7 @@ fn modules(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     if stats.modules.is_empty() {
         return Ok(());
     }
-    page.heading(&format!("Modules by their own {}", weight_name(stats.weight)))?;
+    page.heading(&format!("Modules by their own {}", stats.weight.title()))?;
     let name = |module: &str| if module.is_empty() { "(no module)".to_owned() } else { module.to_owned() };
     let rows: Vec<_> = stats.modules.iter().map(|m| (m.own, m.total, name(&m.module))).collect();
     amounts(stats, page, rows.iter().map(|(own, total, name)| (*own, *total, name.as_str(), String::new())))

@@ -5,7 +5,7 @@ use crate::profiles::{AWKWARD, Builder, busy};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use stk::output::{Format, Options};
-use stk::profile::Placement;
+use stk::profile::{Placement, Weight};
 use stk_schema::event::RunState;
 use stk_tests::schema;
 use stk_unwind::Trust;
@@ -68,13 +68,14 @@ fn stacks_are_root_first_with_inlined_functions_and_gaps() {
     let file = write(&builder, &Options::default());
     let order: Vec<&str> =
         file["profiles"].as_array().expect("profiles").iter().filter_map(|p| p["name"].as_str()).collect();
-    let (worker, waiter) = ("thread 4".to_owned(), format!("{AWKWARD} (8)"));
-    assert_eq!(order, [&worker, &waiter], "the busiest thread comes first");
+    let wall = "time, waits included";
+    let titles = ["all threads", "thread 4", &format!("{AWKWARD} (8)")].map(|who| format!("{who}: {wall}"));
+    assert_eq!(order, titles, "the busiest thread comes first");
     assert_eq!(file["activeProfileIndex"], 0);
     assert_eq!(file["profiles"][0]["unit"], "nanoseconds");
 
     assert_eq!(
-        stacks(&file, 0),
+        stacks(&file, 1),
         [
             (vec!["main", "fib", "fib"], 2),
             (vec!["main", "fib", "mix"], 1),
@@ -85,7 +86,58 @@ fn stacks_are_root_first_with_inlined_functions_and_gaps() {
             (vec!["main", "fib", "fib"], 1),
         ]
     );
-    assert_eq!(stacks(&file, 1), [(vec!["main", "wait"], 2), (vec![], 3), (vec!["main", "wait"], 1)]);
+    assert_eq!(stacks(&file, 2), [(vec!["main", "wait"], 2), (vec![], 3), (vec!["main", "wait"], 1)]);
+}
+
+#[test]
+fn the_first_profile_sums_all_threads_up() {
+    let file = write(&busy(), &Options::default());
+    let mut sum = stacks(&file, 0);
+    sum.sort();
+    assert_eq!(
+        sum,
+        [
+            (vec!["[incomplete stack: no-unwind-data in plugin_ä.dll]", "plugin_run [plugin_ä.dll]"], 1),
+            (vec!["[incomplete stack: stack-lost]"], 1),
+            (vec!["main", "fib", "fib"], 3),
+            (vec!["main", "fib", "mix"], 1),
+            (vec!["main", "plugin_run [plugin_a.dll]"], 2),
+            (vec!["main", "plugin_run [plugin_ä.dll]"], 1),
+            (vec!["main", "wait"], 3),
+        ]
+    );
+}
+
+#[test]
+fn each_weight_has_a_profile_of_each_thread_and_the_first_weight_is_summed_up() {
+    let mut b = Builder::new();
+    let image = b.image("app.exe", 1);
+    let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
+    let frame = b.frame(Placement::Image(image, 1), Trust::Context, &[("work", None, None)]);
+    let stack = b.stack(&[frame]);
+    for (tid, name, state) in [(4, "busy", RunState::Running), (8, "idle", RunState::Waiting)] {
+        let thread = b.thread(tid, name);
+        // 0.9 ms of CPU time for each millisecond that it ran.
+        b.run(thread, Some(stack), stop, 10, 40, state);
+    }
+    let file = write(&b, &Options { weights: vec![Weight::Cpu, Weight::Wall], ..Options::default() });
+    let names: Vec<&str> =
+        file["profiles"].as_array().expect("profiles").iter().filter_map(|p| p["name"].as_str()).collect();
+    let wall = "time, waits included";
+    assert_eq!(
+        names,
+        [
+            "all threads: CPU time",
+            "busy (4): CPU time",
+            &format!("busy (4): {wall}"),
+            &format!("idle (8): {wall}")
+        ]
+    );
+    assert_eq!(stacks(&file, 0), [(vec!["work"], 36)]);
+    assert_eq!(stacks(&file, 1), [(vec!["work"], 36)]);
+    assert_eq!(stacks(&file, 2), [(vec!["work"], 40)]);
+    assert_eq!(file["profiles"][1]["startValue"], 0, "CPU time begins at 0");
+    assert_eq!(file["profiles"][2]["startValue"], 10_000_000);
 }
 
 #[test]
@@ -107,7 +159,7 @@ fn lines_split_functions_when_asked() {
     assert_eq!(frame(&file, "fib:31"), &json!({"name": "fib:31", "file": "C:\\src\\busy.cpp", "line": 31}));
     assert_eq!(frame(&file, "main:12")["line"], 12);
     assert_eq!(frame(&file, "fib"), &json!({"name": "fib", "file": "C:\\src\\busy.cpp"}));
-    assert_eq!(stacks(&file, 0)[1], (vec!["main:10", "fib:33", "mix:3"], 1));
+    assert_eq!(stacks(&file, 1)[1], (vec!["main:10", "fib:33", "mix:3"], 1));
 }
 
 #[test]
@@ -153,7 +205,7 @@ fn code_in_a_header_is_one_function_in_all_modules() {
     }
     let file = write(&b, &Options::default());
     assert_eq!(file["shared"]["frames"], json!([{"name": "mix", "file": "mix.hpp", "line": 2}]));
-    assert_eq!(stacks(&file, 0), [(vec!["mix"], 2)]);
+    assert_eq!(stacks(&file, 1), [(vec!["mix"], 2)]);
 }
 
 #[test]

@@ -18,7 +18,7 @@ mod waits;
 mod weight;
 
 pub use waits::{Wait, WaitClass};
-pub use weight::{Weight, weigh};
+pub use weight::{RunWeigher, Weight};
 
 use super::{NodeId, Profile, Run, RunFlags, Runs};
 use crate::stack::FrameId;

@@ -1,8 +1,7 @@
 //! What lists and flame graphs count.
 
-use crate::profile::{Activity, Profile, Run, Runs};
+use crate::profile::{Activity, Batch, Profile, Run};
 use serde::Serialize;
-use std::io;
 
 /// What a list or a flame graph counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -19,6 +18,16 @@ pub enum Weight {
 }
 
 impl Weight {
+    /// What it is, for headings and names of profiles.
+    pub fn title(self) -> &'static str {
+        match self {
+            Weight::Cpu => "CPU time",
+            Weight::Wall => "time, waits included",
+            Weight::Samples => "samples",
+            Weight::Active => "samples, waits left out",
+        }
+    }
+
     /// The weight of a run, in nanoseconds. `interval_ns`: the nominal time between two samples.
     pub fn of(self, run: &Run, interval_ns: u64) -> u64 {
         match self {
@@ -30,27 +39,43 @@ impl Weight {
     }
 }
 
-/// The runs for a flame graph of this weight. For other weights than [`Weight::Wall`], the runs of
-/// a thread follow each other without gaps: a run begins where the weight of those before it ends.
-///
-/// # Errors
-///
-/// When the temporary file of the runs cannot be read or written.
-pub fn weigh(profile: &Profile, runs: Runs, weight: Weight) -> io::Result<Runs> {
-    if weight == Weight::Wall {
-        return Ok(runs);
+/// Gives runs the weight that a flame graph counts.
+pub struct RunWeigher {
+    weight: Weight,
+    interval_ns: u64,
+    /// The thread of `at`.
+    thread: Option<u32>,
+    /// Where that thread's next run begins.
+    at: u64,
+    /// The runs of the last batch. Kept to reuse its memory.
+    runs: Vec<Run>,
+}
+
+impl RunWeigher {
+    /// For the runs of a profile, thread by thread.
+    pub fn new(profile: &Profile, weight: Weight) -> RunWeigher {
+        let interval_ns = profile.trace.interval_ns;
+        RunWeigher { weight, interval_ns, thread: None, at: 0, runs: Vec::new() }
     }
-    let mut out = Runs::with_limit(runs.limit());
-    for thread in 0..profile.threads.len() as u32 {
-        let mut at = 0u64;
-        runs.for_threads([thread], |batch| {
-            for run in batch.runs {
-                let weight_ns = weight.of(run, profile.trace.interval_ns);
-                out.push(thread, Run { first_ns: at, last_ns: at, weight_ns, ..*run })?;
-                at = at.saturating_add(weight_ns);
+
+    /// The runs of a batch that have weight. For other weights than [`Weight::Wall`], the runs of
+    /// a thread follow each other without gaps: a run begins where the weight of those before it
+    /// ends.
+    pub fn weigh<'a>(&'a mut self, batch: &Batch<'a>) -> Batch<'a> {
+        if self.weight == Weight::Wall {
+            return Batch { ..*batch };
+        }
+        if self.thread != Some(batch.thread) {
+            (self.thread, self.at) = (Some(batch.thread), 0);
+        }
+        self.runs.clear();
+        for run in batch.runs {
+            let weight_ns = self.weight.of(run, self.interval_ns);
+            if weight_ns > 0 {
+                self.runs.push(Run { first_ns: self.at, last_ns: self.at, weight_ns, ..*run });
+                self.at = self.at.saturating_add(weight_ns);
             }
-            Ok::<(), io::Error>(())
-        })?;
+        }
+        Batch { thread: batch.thread, runs: &self.runs }
     }
-    Ok(out)
 }
