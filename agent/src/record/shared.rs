@@ -85,7 +85,9 @@ pub(crate) struct Counters {
     pub suspension_ns_p50: AtomicU64,
     /// The 95th percentile of the same time.
     pub suspension_ns_p95: AtomicU64,
-    /// Whether the four above are measured, as far as they could be.
+    /// Cycles a second of a thread that runs; 0 = not measured.
+    pub cycles_per_second: AtomicU64,
+    /// Whether the five above are measured, as far as they could be.
     pub calibrated: AtomicBool,
     /// Losses, indexed by [`DropReason`].
     reasons: [AtomicU64; REASONS],

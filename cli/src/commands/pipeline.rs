@@ -176,7 +176,7 @@ pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Res
     profile.losses.runtimes.extend(methods.problems);
     let missing = missing_symbols(&profile, &runs)?;
     // Before frames are left out: the system's are needed.
-    let mut runs = classify(&profile, &runs)?;
+    let mut runs = classify(&mut profile, &runs)?;
     fold(&mut profile, &mut runs, args.fold.options());
     let damaged = trace.lost_blocks || !profile.losses.damaged_blocks.is_empty();
     Ok(LoadedProfile { profile, runs, missing, exit: if damaged { Exit::Damaged } else { Exit::Ok } })

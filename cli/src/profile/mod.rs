@@ -122,10 +122,33 @@ pub struct TraceInfo {
     pub duration_ns: u64,
     /// Nominal time between two samples of a thread.
     pub interval_ns: u64,
+    pub cpu_source: CpuSource,
     /// Every METADATA event, in order.
     pub metadata: Vec<(String, String)>,
     /// Whether the recording was finished by its recorder.
     pub complete: bool,
+}
+
+/// Where the CPU times of a recording come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CpuSource {
+    /// They are not known.
+    None,
+    /// The system's thread times, which may advance in steps of 10 ms and more.
+    ThreadTimes,
+    /// Cycle counts, at the rate that the recorder measured.
+    Cycles,
+}
+
+impl CpuSource {
+    /// Short stable name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            CpuSource::None => "none",
+            CpuSource::ThreadTimes => "thread-times",
+            CpuSource::Cycles => "cycles",
+        }
+    }
 }
 
 /// An image at an address for a time.
@@ -225,4 +248,6 @@ pub struct Losses {
     /// Samples taken before their module's tables were recorded, where the tables then never were:
     /// their stacks end there.
     pub tables_pending: u64,
+    /// CPU time that being sampled cost the threads, in nanoseconds. It is taken out of the runs.
+    pub sampling_cpu_ns: u64,
 }

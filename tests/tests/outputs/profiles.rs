@@ -33,6 +33,7 @@ impl Builder {
             start_utc_ns: 1_700_000_000_123_456_789,
             duration_ns: 10_000_000,
             interval_ns: 1_000_000,
+            cpu_source: CpuSource::ThreadTimes,
             metadata: vec![("os.build".into(), "19045".into())],
             complete: true,
         };

@@ -9,10 +9,12 @@
 //! runs while a thread is suspended; everything else here happens with all threads running.
 
 mod activity;
+mod cycle_rate;
 mod passes;
 mod target;
 
 pub(crate) use activity::SuspensionCost;
+pub(crate) use cycle_rate::CycleRate;
 pub(crate) use target::{Acceptance, Capture, Outcome, Target, ThreadCommand, TriggeredSample};
 
 use alloc::boxed::Box;

@@ -1,5 +1,5 @@
 //! Before the first pass: measures the cost of a suspension on the code thread, which has nothing
-//! to do yet.
+//! to do yet, and the rate of cycles on the sampler's own thread.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -47,7 +47,12 @@ impl SamplerThread {
     pub(super) fn calibrate(&self) {
         // With one sample of each thread there is no earlier cycle count to compare with.
         if !self.plan.once {
+            if self.calibration.has_cycles {
+                let rate = cost::cycles_per_second(self.api).unwrap_or(0);
+                self.counters.cycles_per_second.store(rate, Ordering::Relaxed);
+            }
             self.measure_suspensions();
+            self.counters.calibrated.store(true, Ordering::Release);
         }
         self.calibration.over.store(true, Ordering::Release);
         WAKE_CODE.signal();
@@ -75,6 +80,5 @@ impl SamplerThread {
             counters.suspension_cycles_p95.store(cost.p95, Ordering::Relaxed);
             self.worker.state.enter(|sampler| sampler.set_suspension_cost(cost));
         }
-        counters.calibrated.store(true, Ordering::Release);
     }
 }

@@ -1,13 +1,14 @@
-//! Measures the cost of a suspension on this machine, on a waiting thread of the recorder.
+//! Measures on this machine the cost of a suspension, on a waiting thread of the recorder, and the
+//! rate of cycles.
 
 use alloc::vec::Vec;
 use stk_schema::Ticks;
 
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Diagnostics::Debug::GetThreadContext;
-use windows_sys::Win32::System::Threading::{ResumeThread, Sleep, SuspendThread};
+use windows_sys::Win32::System::Threading::{GetCurrentThread, ResumeThread, Sleep, SuspendThread};
 
-use crate::record::sampler::SuspensionCost;
+use crate::record::sampler::{CycleRate, SuspensionCost};
 use crate::windows::system::api::{Api, ticks};
 use crate::windows::system::context::Context;
 use crate::windows::system::thread;
@@ -19,6 +20,10 @@ const MOST_MS: u64 = 60;
 /// spin for that before yielding the processor.
 const STILL_US: u64 = 20;
 const SPIN_US: u64 = 300;
+
+/// Spins that measure the rate of cycles, and the length of each in microseconds.
+const RATE_SPINS: usize = 8;
+const RATE_SPIN_US: u64 = 200;
 
 /// The measured costs; `None` if they could not be measured.
 #[derive(Default)]
@@ -54,6 +59,24 @@ pub(super) fn measure(api: &Api, tid: u32, has_cycles: bool) -> SuspensionCosts 
         cycles: SuspensionCost::of(&mut cycles),
         nanoseconds: SuspensionCost::of(&mut nanoseconds),
     }
+}
+
+/// Cycles a second that the system counts for a thread while it runs, by spins of this thread.
+/// `None` if it counts none.
+pub(super) fn cycles_per_second(api: &Api) -> Option<u64> {
+    // SAFETY: no preconditions.
+    let own = unsafe { GetCurrentThread() };
+    let length = Ticks(RATE_SPIN_US * api.frequency / 1_000_000);
+    let mut rate = CycleRate::default();
+    for _ in 0..RATE_SPINS {
+        let (began, before) = (ticks(), count(api, own)?);
+        while ticks() - began < length {
+            core::hint::spin_loop();
+        }
+        let (ended, after) = (ticks(), count(api, own)?);
+        rate.add(after.saturating_sub(before), ended - began, api.frequency);
+    }
+    rate.per_second()
 }
 
 /// One suspension, as a sample makes it; gives its length.

@@ -81,7 +81,7 @@ impl TablesRecorder {
         }
     }
 
-    /// Writes the cost of a suspension once it is measured.
+    /// Writes the cost of a suspension, and the rate of cycles, once they are measured.
     fn suspension_costs(&mut self) {
         let counters = self.counters.clone();
         if self.costs_written || !counters.calibrated.load(Ordering::Acquire) {
@@ -91,6 +91,7 @@ impl TablesRecorder {
         for (key, value) in [
             ("recorder.suspension_cycles_p50", &counters.suspension_cycles_p50),
             ("recorder.suspension_cycles_p95", &counters.suspension_cycles_p95),
+            ("recorder.cycles_per_second", &counters.cycles_per_second),
             ("recorder.suspension_ns_p50", &counters.suspension_ns_p50),
             ("recorder.suspension_ns_p95", &counters.suspension_ns_p95),
         ] {

@@ -5,6 +5,10 @@
 //! shorter than an interval are met too seldom by samples, so time also gathers in intervals whose
 //! samples wait. So a tick's time goes to the runs since the tick before that show a thread on a
 //! processor, by the time that they cover. If there are none, it goes to the next ones.
+//!
+//! Each suspension costs the suspended thread CPU time of its own. A thread that only waits shows
+//! how much: its clock gains nothing else. Single ticks are too coarse for that, so all such threads
+//! are taken together.
 
 use crate::profile::Run;
 
@@ -22,9 +26,57 @@ pub(super) enum Fit {
     Good,
 }
 
+/// Fewest samples of waiting threads that tell what a sample costs.
+const FEWEST_SAMPLES: u64 = 1_000;
+/// Fewest samples of a thread in a hundred that wait, for one that only waits.
+const WAITING_PERCENT: u64 = 99;
+
+/// CPU time that being sampled costs a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct SamplingCost {
+    /// Nanoseconds for one sample.
+    pub ns: u64,
+}
+
+/// Samples of threads, with what their clocks gained.
+#[derive(Clone, Copy, Default)]
+pub(super) struct ThreadSum {
+    samples: u64,
+    waiting: u64,
+    cpu_ns: u64,
+}
+
+impl ThreadSum {
+    /// Adds a run, which may wait.
+    pub(super) fn add(&mut self, run: &Run, waits: bool) {
+        let samples = u64::from(run.samples);
+        self.samples += samples;
+        self.waiting += if waits { samples } else { 0 };
+        self.cpu_ns = self.cpu_ns.saturating_add(run.cpu_ns);
+    }
+
+    /// Adds a thread if it only waits.
+    pub(super) fn add_if_waiting(&mut self, thread: &ThreadSum) {
+        if thread.waiting * 100 >= thread.samples * WAITING_PERCENT {
+            self.samples += thread.samples;
+            self.cpu_ns = self.cpu_ns.saturating_add(thread.cpu_ns);
+        }
+    }
+
+    /// What a sample of these threads costs; nothing if there are too few.
+    pub(super) fn cost(&self) -> SamplingCost {
+        let known = self.samples >= FEWEST_SAMPLES;
+        SamplingCost { ns: if known { self.cpu_ns / self.samples } else { 0 } }
+    }
+}
+
 /// The runs of a thread since the last tick of its clock.
-#[derive(Default)]
 pub(super) struct ClockShare {
+    cost: SamplingCost,
+    /// Cost of the samples so far that no tick has paid yet, in nanoseconds.
+    owed: u64,
+    /// Cost of the samples so far that ticks have paid, in nanoseconds.
+    paid: u64,
     held: Vec<(Run, Fit)>,
     /// The best fit among them; `None` if there are none.
     best: Option<Fit>,
@@ -33,6 +85,16 @@ pub(super) struct ClockShare {
 }
 
 impl ClockShare {
+    /// For one thread.
+    pub(super) fn new(cost: SamplingCost) -> ClockShare {
+        ClockShare { cost, owed: 0, paid: 0, held: Vec::new(), best: None, carried: 0 }
+    }
+
+    /// CPU time that the thread's samples cost it and that is taken out, in nanoseconds.
+    pub(super) fn sampling_ns(&self) -> u64 {
+        self.paid
+    }
+
     /// Adds the thread's next run. Calls `each` with the runs whose CPU time is known.
     pub(super) fn push<E>(
         &mut self,
@@ -40,7 +102,11 @@ impl ClockShare {
         fit: Fit,
         each: impl FnMut(Run) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.carried = self.carried.saturating_add(run.cpu_ns);
+        self.owed = self.owed.saturating_add(self.cost.ns.saturating_mul(run.samples.into()));
+        let paid = self.owed.min(run.cpu_ns);
+        self.owed -= paid;
+        self.paid = self.paid.saturating_add(paid);
+        self.carried = self.carried.saturating_add(run.cpu_ns - paid);
         self.held.push((Run { cpu_ns: 0, ..run }, fit));
         self.best = self.best.max(Some(fit));
         if run.cpu_ns != 0 && self.best == Some(Fit::Good) || self.held.len() >= MOST_HELD {
@@ -98,7 +164,7 @@ mod tests {
 
     /// The CPU times of runs of these weights, clock gains and fits.
     fn shared(runs: &[(u64, u64, Fit)]) -> Vec<u64> {
-        let (mut share, mut out) = (ClockShare::default(), Vec::new());
+        let (mut share, mut out) = (ClockShare::new(SamplingCost::default()), Vec::new());
         let mut each = |run: Run| {
             out.push(run.cpu_ns);
             Ok::<(), Infallible>(())
@@ -133,6 +199,36 @@ mod tests {
     fn a_thread_that_only_waits_keeps_its_time_there() {
         assert_eq!(shared(&[(10, 10, Last), (10, 0, Last)]), [5, 5]);
         assert_eq!(shared(&[(10, 10, Last), (10, 0, Maybe)]), [0, 10]);
+    }
+
+    #[test]
+    fn the_cost_of_samples_is_taken_out_of_the_next_ticks() {
+        let mut share = ClockShare::new(SamplingCost { ns: 4 });
+        let mut out = Vec::new();
+        let mut each = |run: Run| {
+            out.push(run.cpu_ns);
+            Ok::<(), Infallible>(())
+        };
+        // Until the first tick two samples cost 8, of which it pays 5. The second tick pays the
+        // other 3 and the 4 of its own sample.
+        for cpu_ns in [0, 5, 10] {
+            share.push(run(1, cpu_ns), Good, &mut each).unwrap();
+        }
+        assert_eq!(share.sampling_ns(), 12);
+        share.end(&mut each).unwrap();
+        assert_eq!(out, [0, 0, 3]);
+    }
+
+    #[test]
+    fn threads_that_only_wait_tell_what_a_sample_costs() {
+        let thread = |samples, waiting, cpu_ns| ThreadSum { samples, waiting, cpu_ns };
+        let mut sum = ThreadSum::default();
+        sum.add_if_waiting(&thread(600, 600, 30_000));
+        sum.add_if_waiting(&thread(600, 594, 30_000));
+        assert_eq!(sum.cost(), SamplingCost { ns: 50 });
+        sum.add_if_waiting(&thread(600, 590, 900_000));
+        assert_eq!(sum.cost(), SamplingCost { ns: 50 }, "a thread that runs now and then tells nothing");
+        assert_eq!(thread(999, 999, 30_000).cost(), SamplingCost::default(), "too few samples");
     }
 
     #[test]

@@ -20,9 +20,9 @@ mod weight;
 pub use waits::{Wait, WaitClass};
 pub use weight::{RunWeigher, Weight};
 
-use super::{NodeId, Profile, Run, RunFlags, Runs};
+use super::{CpuSource, NodeId, Profile, Run, RunFlags, Runs};
 use crate::stack::FrameId;
-use cpu::{ClockShare, Fit};
+use cpu::{ClockShare, Fit, SamplingCost, ThreadSum};
 use std::io;
 use stk_schema::Arch;
 use stk_schema::event::RunState;
@@ -119,25 +119,35 @@ pub fn is_behind_call(arch: Arch, code: Option<&[u8]>) -> bool {
     }
 }
 
-/// Gives each run its activity, and shares the CPU time out.
+/// Gives each run its activity, and shares the CPU time out. Where the recorder could not measure
+/// what a suspension costs the suspended thread, takes it out by the sampling cost of the threads
+/// that only wait.
 ///
 /// # Errors
 ///
 /// When the temporary file of the runs cannot be read or written.
-pub fn classify(profile: &Profile, runs: &Runs) -> io::Result<Runs> {
+pub fn classify(profile: &mut Profile, runs: &Runs) -> io::Result<Runs> {
     let mut stacks = Stacks::new(profile);
+    let cost = match profile.trace.cpu_source {
+        CpuSource::ThreadTimes => SamplingCost::of_waiting_threads(&mut stacks, runs)?,
+        CpuSource::Cycles | CpuSource::None => SamplingCost::default(),
+    };
     let mut out = Runs::with_limit(runs.limit());
+    let mut sampling_ns = 0u64;
     for thread in 0..profile.threads.len() as u32 {
-        let mut share = ClockShare::default();
+        let mut share = ClockShare::new(cost);
         runs.for_threads([thread], |batch| {
             for run in batch.runs {
-                let (activity, may_run) = stacks.of(run);
-                share.push(Run { activity, ..*run }, may_run, |run| out.push(thread, run))?;
+                let (activity, fit) = stacks.of(run);
+                share.push(Run { activity, ..*run }, fit, |run| out.push(thread, run))?;
             }
             Ok::<(), io::Error>(())
         })?;
+        sampling_ns = sampling_ns.saturating_add(share.sampling_ns());
         share.end(|run| out.push(thread, run))?;
     }
+    let sum = &mut profile.losses.sampling_cpu_ns;
+    *sum = sum.saturating_add(sampling_ns);
     Ok(out)
 }
 
@@ -194,6 +204,26 @@ impl<'a> Stacks<'a> {
         let nodes = self.profile.tree.nodes();
         let stack = std::iter::successors(Some(node), |node| nodes[node.0 as usize].parent);
         call_of(stack.map(|node| self.roles[nodes[node.0 as usize].frame.0 as usize]))
+    }
+}
+
+impl SamplingCost {
+    /// The cost that the threads show which wait in nearly all of their samples.
+    fn of_waiting_threads(stacks: &mut Stacks<'_>, runs: &Runs) -> io::Result<SamplingCost> {
+        let mut waiting = ThreadSum::default();
+        let mut last = (None, ThreadSum::default());
+        runs.for_each(|batch| {
+            if last.0 != Some(batch.thread) {
+                waiting.add_if_waiting(&last.1);
+                last = (Some(batch.thread), ThreadSum::default());
+            }
+            for run in batch.runs {
+                last.1.add(run, matches!(stacks.of(run).0, Activity::Waiting(_)));
+            }
+            Ok::<(), io::Error>(())
+        })?;
+        waiting.add_if_waiting(&last.1);
+        Ok(waiting.cost())
     }
 }
 

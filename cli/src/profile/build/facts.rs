@@ -1,5 +1,6 @@
 //! Facts about a trace as a whole, for its profile.
 
+use super::thread_clock::ThreadClock;
 use crate::profile::TraceInfo;
 use crate::trace::{Trace, drop_reason_name};
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ pub(super) fn trace_info(trace: &Trace<'_>) -> TraceInfo {
         start_utc_ns: header.utc_start,
         duration_ns: trace.clock.ns(trace.last()),
         interval_ns: trace.interval_ns(),
+        cpu_source: ThreadClock::of(trace).source(),
         metadata: trace.timeline.metadata.clone(),
         complete: trace.blocks().is_complete(),
     }

@@ -2,6 +2,7 @@
 
 use super::block::{BlockProfile, BlockStack, BlockWorker, Cut, Step, StepStack};
 use super::facts::{dropped, trace_info};
+use super::thread_clock::ThreadClock;
 use super::{BuildInputs, PlacedBlock};
 use crate::image::holder_name;
 use crate::profile::{
@@ -12,13 +13,14 @@ use crate::stack::{StopReason, cost};
 use crate::trace::{Mark, View, beyond_cost, beyond_memory};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
-use stk_format::{CpuUnit, ImageBudget};
+use stk_format::ImageBudget;
 use stk_schema::Ticks;
 use stk_schema::event::{ModuleFlags, RunState, ThreadFlags};
 
 /// Merges block after block.
 pub(super) struct Merger<'i> {
     inputs: &'i BuildInputs<'i>,
+    thread_clock: ThreadClock,
     frames: FrameTable,
     tree: CallTree,
     stops: Vec<StopInfo>,
@@ -110,6 +112,7 @@ impl<'i> Merger<'i> {
         let paid = THREAD * threads.len();
         Merger {
             inputs,
+            thread_clock: ThreadClock::of(inputs.trace),
             frames: FrameTable::default(),
             tree: CallTree::default(),
             stops: Vec::new(),
@@ -292,6 +295,8 @@ impl<'i> Merger<'i> {
         }
         let clock = self.inputs.trace.clock;
         let i = thread as usize;
+        let gain = self.thread_clock.gain(step.cpu, step.samples);
+        self.losses.sampling_cpu_ns = self.losses.sampling_cpu_ns.saturating_add(gain.sampling_ns);
         let samples = u32::try_from(step.samples).unwrap_or(u32::MAX);
         let info = &mut self.threads[i];
         info.samples += u64::from(samples);
@@ -308,7 +313,7 @@ impl<'i> Merger<'i> {
             last_ns: clock.ns(step.last).max(first_ns),
             weight_ns: 0,
             samples,
-            cpu_ns: self.cpu_ns(step.cpu),
+            cpu_ns: gain.own_ns,
             state: step.state,
             activity: Activity::Unknown,
             flags: stack.flags,
@@ -472,14 +477,6 @@ impl<'i> Merger<'i> {
             self.states.push(ThreadState::default());
             (self.threads.len() - 1) as u32
         })
-    }
-
-    fn cpu_ns(&self, delta: i64) -> u64 {
-        match self.inputs.trace.header().cpu_unit {
-            CpuUnit::Time100ns => u64::try_from(delta).unwrap_or(0).saturating_mul(100),
-            // Cycles cannot be converted to time without the clock rate that they were counted at.
-            CpuUnit::Cycles | CpuUnit::None => 0,
-        }
     }
 }
 

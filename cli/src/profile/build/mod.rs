@@ -6,6 +6,7 @@ mod block;
 mod facts;
 mod gap;
 mod merge;
+mod thread_clock;
 mod walk;
 
 use self::block::{BlockProfile, BlockWorker, Step, partition};
