@@ -1,6 +1,7 @@
 //! A recorded process ends in every way and at any moment. It must be gone soon, and its trace must
 //! say how it ended.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 use stk_schema::control::{TEST_FREEZE_WRITER, TEST_PANIC_AT_EXIT};
 use stk_schema::event::EndReason;
@@ -101,6 +102,14 @@ fn end(Way(way, code, says): &Way, moment: u64, odd: &mut Odd) -> bool {
     true
 }
 
+/// Waits until a trace that is being written holds samples.
+#[track_caller]
+fn wait_for_samples(trace: &Path) {
+    wine::wait_for("samples in the trace", || {
+        Recorded::try_open(trace).filter(|recorded| !recorded.samples.is_empty())
+    });
+}
+
 /// The writer is terminated between two blocks while it owns its state. The thread that ends the
 /// process continues its work.
 #[test]
@@ -115,6 +124,7 @@ fn the_end_is_written_where_the_writer_was_terminated_between_two_blocks() {
         Inject::start(&folder, &["--pid", &program.pid(), "-o", "ends.stk", "--test-freeze", &freeze]);
     inject.wait_until_recording();
     let trace = folder.file("ends.stk");
+    wait_for_samples(&trace);
     let size = || std::fs::metadata(&trace).map_or(0, |file| file.len());
     // The writer has stopped when the trace has not grown for a second.
     let (mut last, mut since) = (0, Instant::now());
@@ -145,8 +155,7 @@ fn a_panic_of_the_agent_at_the_end_of_the_process_does_not_keep_it() {
     let mut inject =
         Inject::start(&folder, &["--pid", &program.pid(), "-o", "ends.stk", "--test-freeze", &panic]);
     inject.wait_until_recording();
-    // Time for the first samples.
-    std::thread::sleep(Duration::from_secs(1));
+    wait_for_samples(&folder.file("ends.stk"));
     std::fs::write(&go, "").expect("writable");
     assert_eq!(program.wait().code(), Some(4));
     // inject also tells the agent's failure, if it reads the status before the process is gone.
