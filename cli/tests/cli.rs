@@ -513,6 +513,9 @@ fn times_of_the_kept_traces_add_up() {
         let threads = stats["threads"].as_array().unwrap();
         let cpu: u64 = threads.iter().map(|thread| number(&thread["cpu_ns"])).sum();
         assert_eq!(cpu, number(&totals["cpu_ns"]), "{trace}");
+        // What the threads' clocks gained.
+        let clocks = if trace == "busy.stk" { 4_900_000_000 } else { 1_700_000_000 };
+        assert_eq!(cpu + number(&totals["sampling_cpu_ns"]), clocks, "{trace}");
         for thread in threads {
             assert_eq!(sum(thread), number(&thread["all"]["weight_ns"]), "{trace}: {thread}");
         }
@@ -524,6 +527,65 @@ fn times_of_the_kept_traces_add_up() {
         }
         assert_eq!((&stats["weight"], &stats["waits"][0]["reason"]), (&"cpu".into(), &"sleep".into()));
     }
+}
+
+/// What a new user sees of the two kept traces.
+#[test]
+fn stats_answer_in_less_than_a_small_terminals_lines() {
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces");
+    for trace in ["busy.stk", "mixed.stk"] {
+        let output = stk(&traces, &["stats", trace]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.lines().count() < 24, "{text}");
+        for part in [
+            "CPU time ",
+            " of one processor",
+            " samples a second taken of each thread: ",
+            " times sampler woke late)",
+            "% of the stacks are complete",
+            "% of the frames proved",
+            "Functions by their own CPU time",
+            "idle     sleep",
+        ] {
+            assert!(text.contains(part), "{trace}: {part}: {text}");
+        }
+        let full = stk(&traces, &["stats", "--full", trace]);
+        let full = String::from_utf8(full.stdout).unwrap();
+        for heading in ["with callees", "Modules by", "Threads", "Where stacks end", "Names of frames"] {
+            assert!(full.contains(heading) && !text.contains(heading), "{trace}: {heading}");
+        }
+    }
+}
+
+/// examples/busy and examples/mixed sleep in these functions, by their sources.
+#[test]
+fn waits_are_listed_by_reason_and_stack() {
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces");
+    let output = stk(&traces, &["stats", "--waiting", "--json", "--top", "50", "mixed.stk"]);
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let stats = &json["traces"][0];
+    for wait in stats["waits"].as_array().unwrap() {
+        let stacks = wait["stacks"].as_array().unwrap();
+        let sum: u64 = stacks.iter().map(|stack| stack["weight_ns"].as_u64().unwrap()).sum();
+        assert_eq!(Some(sum), wait["weight_ns"].as_u64(), "{wait}");
+        assert!(stacks.is_sorted_by(|a, b| a["weight_ns"].as_u64() >= b["weight_ns"].as_u64()));
+    }
+    let sleep = &stats["waits"][0];
+    assert_eq!(sleep["reason"], "sleep");
+    let sleeper = sleep["stacks"].as_array().unwrap().iter().find(|stack| {
+        let functions = stack["functions"].as_array().unwrap();
+        functions.iter().any(|function| function.as_str().unwrap().contains("Mixed.Program.Sleeper()"))
+    });
+    let sleeper = sleeper.expect("the thread that sleeps in native code");
+    let system = sleeper["system"].as_u64().unwrap() as usize;
+    let functions = sleeper["functions"].as_array().unwrap();
+    assert!(functions[system - 1].as_str().unwrap().contains("Sleeper"), "{sleeper}");
+    assert_eq!(functions.last().unwrap(), "NtDelayExecution");
+
+    let output = stk(&traces, &["convert", "busy.stk", "--to", "folded", "-o", "-", "--weight", "waiting"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(!text.is_empty() && text.lines().all(|line| line.starts_with("[waiting: ")), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("[waiting: sleep (idle)];")), "{text}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::traces::Traces;
 use super::{Exit, Out, ProfileArgs, Progress, check_symbols, each_trace, load, pool};
 use crate::profile::Weight;
-use crate::stats::{self, Stats, StatsOptions};
+use crate::stats::{self, Length, Stats, StatsOptions};
 use std::io::{IsTerminal, stdout};
 use std::path::{Path, PathBuf};
 
@@ -13,9 +13,16 @@ pub(super) struct StatsArgs {
     /// Traces
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Rows of each list; 0 shows all
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    top: usize,
+    /// Print everything: functions by callees, modules, threads, why stacks end, how frames were
+    /// found, what has no name
+    #[arg(long)]
+    full: bool,
+    /// List the stacks that wait, by what they wait for
+    #[arg(long, conflicts_with_all = ["full", "running"])]
+    waiting: bool,
+    /// Rows of each list; 0 shows all [default: 20]. Without --waiting it implies --full
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
     /// What functions and modules are listed by [default: cpu, or active if the trace tells no CPU
     /// time]
     #[arg(long, value_enum, value_name = "WHAT")]
@@ -41,8 +48,18 @@ pub(super) struct StatsArgs {
 /// reported and skipped.
 pub(super) fn run(args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     args.profile.check()?;
-    let top = if args.top == 0 { usize::MAX } else { args.top };
-    let options = StatsOptions { top, running_only: args.running, weight: args.weight };
+    let top = match args.top {
+        None => StatsOptions::default().top,
+        Some(0) => usize::MAX,
+        Some(rows) => rows,
+    };
+    let length = match args {
+        StatsArgs { waiting: true, .. } => Length::Waiting,
+        StatsArgs { full: true, .. } | StatsArgs { top: Some(_), .. } => Length::Full,
+        _ => Length::Short,
+    };
+    let options =
+        StatsOptions { top, running_only: args.running, weight: args.weight, waiting: args.waiting };
     let pool = pool(args.jobs)?;
     let progress = Progress::new("samples");
     let mut document = Traces::new(stats::VERSION);
@@ -54,7 +71,7 @@ pub(super) fn run(args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
             return Ok((document.next(&stats)?, ending));
         }
         let mut text = Vec::new();
-        stats::print(&stats, &mut text, color)?;
+        stats::print(&stats, length, &mut text, color)?;
         let gap = if std::mem::take(&mut first) { "" } else { "\n" };
         Ok((format!("{gap}{}", String::from_utf8_lossy(&text)), ending))
     })?;

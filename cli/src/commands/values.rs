@@ -41,6 +41,7 @@ values!(Weight {
     Wall = "wall", "Time that samples cover, waits included";
     Samples = "samples", "Samples";
     Active = "active", "Samples in which the thread did not wait";
+    Waiting = "waiting", "Time that samples cover in which the thread waited";
 });
 
 impl ValueEnum for Format {

@@ -9,9 +9,9 @@
 
 use super::sink::Sink;
 use super::stack_sums::StackSums;
-use super::unfold::{Unfolder, incomplete};
+use super::unfold::{StackOrigin, Unfolder, incomplete, wait_root};
 use super::{Description, Destination, Format, Options, OutputError, Summary, Writer, json, single};
-use crate::profile::{Batch, FunctionId, Functions, NodeId, Profile, StopId, Weight};
+use crate::profile::{Batch, FunctionId, Functions, Profile, Wait, Weight};
 use std::collections::HashMap;
 use stk_schema::text::printable;
 
@@ -43,7 +43,7 @@ struct FoldedWriter {
     /// End of the time counted so far for that thread, nanoseconds since trace start.
     end_ns: u64,
     /// Nanoseconds by the source of a stack's line.
-    weights: HashMap<(Option<NodeId>, StopId), u64>,
+    weights: HashMap<StackOrigin, u64>,
 }
 
 impl Writer for FoldedWriter {
@@ -66,7 +66,8 @@ impl Writer for FoldedWriter {
             let end_ns = run.first_ns.saturating_add(run.weight_ns);
             if end_ns > start_ns {
                 self.end_ns = end_ns;
-                add(self.weights.entry((run.node, run.stop)).or_default(), end_ns - start_ns);
+                let origin = StackOrigin::of(run, self.weight);
+                add(self.weights.entry(origin).or_default(), end_ns - start_ns);
             }
         }
         Ok(())
@@ -77,12 +78,12 @@ impl Writer for FoldedWriter {
         let names = FoldedNames::new(profile, &functions);
         let mut stacks = StackSums::default();
         let (mut unfolder, mut stack) = (Unfolder::default(), Vec::new());
-        for ((node, stop), weight_ns) in self.weights.drain() {
+        for (origin, weight_ns) in self.weights.drain() {
             stack.clear();
-            if let Some(node) = node {
+            if let Some(node) = origin.node {
                 unfolder.unfold(profile, &functions, node, &mut stack);
             }
-            stacks.add(names.of_stack(stop, &stack), weight_ns);
+            stacks.add(names.of_stack(origin, &stack), weight_ns);
         }
         let (sink, mut line) = (&mut self.sink, Line::default());
         stacks.visit(|stack, weight_ns| write_line(line.of(stack, &names.texts), weight_ns, sink))?;
@@ -135,6 +136,8 @@ struct FoldedNames {
     functions: Vec<u32>,
     /// By stop, an index in `texts`; `None` = the stack is complete.
     stops: Vec<Option<u32>>,
+    /// By wait, an index in `texts`.
+    waits: Vec<u32>,
 }
 
 impl FoldedNames {
@@ -142,19 +145,23 @@ impl FoldedNames {
         let functions: Vec<String> = functions.list().iter().map(|function| field(&function.name)).collect();
         let stop = |stop| incomplete(stop).map(|text| field(&text));
         let stops: Vec<Option<String>> = profile.stops.iter().map(stop).collect();
-        let mut texts: Vec<String> = functions.iter().chain(stops.iter().flatten()).cloned().collect();
+        let waits: Vec<String> = Wait::all().into_iter().map(|wait| field(&wait_root(wait))).collect();
+        let mut texts: Vec<String> =
+            functions.iter().chain(stops.iter().flatten()).chain(&waits).cloned().collect();
         texts.sort_unstable();
         texts.dedup();
         let index = |text: &String| texts.binary_search(text).unwrap_or_else(|at| at) as u32;
         let functions = functions.iter().map(index).collect();
         let stops = stops.iter().map(|text| text.as_ref().map(index)).collect();
-        FoldedNames { texts, functions, stops }
+        let waits = waits.iter().map(index).collect();
+        FoldedNames { texts, functions, stops, waits }
     }
 
     /// A stack's indices in `texts`, root first.
-    fn of_stack(&self, stop: StopId, stack: &[FunctionId]) -> impl Iterator<Item = u32> {
-        let root = self.stops[stop.0 as usize];
-        root.into_iter().chain(stack.iter().map(move |function| self.functions[function.0 as usize]))
+    fn of_stack(&self, origin: StackOrigin, stack: &[FunctionId]) -> impl Iterator<Item = u32> {
+        let wait = origin.wait.map(|wait| self.waits[usize::from(wait.number())]);
+        let root = self.stops[origin.stop.0 as usize];
+        wait.into_iter().chain(root).chain(stack.iter().map(move |function| self.functions[function.0 as usize]))
     }
 }
 

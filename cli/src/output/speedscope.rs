@@ -11,11 +11,11 @@
 
 use super::sink::Sink;
 use super::stack_sums::StackSums;
-use super::unfold::{Unfolder, incomplete};
+use super::unfold::{StackOrigin, Unfolder, incomplete, wait_root};
 use super::{
     Description, Format, Options, OutputError, Summary, Writer, busiest_first, finish_for, json, single,
 };
-use crate::profile::{Batch, FunctionId, Functions, NodeId, Profile, Run, StopId, Weight};
+use crate::profile::{Batch, FunctionId, Functions, Profile, Run, Wait, Weight};
 use std::collections::HashMap;
 use std::io::{Read, Seek, Write};
 
@@ -46,14 +46,15 @@ pub(super) struct Speedscope {
     thread: Option<(u32, ThreadProfile)>,
 }
 
-/// The source of a stack. Equal origins give equal stacks.
-type StackOrigin = (Option<NodeId>, StopId);
-
 /// The shared frames, and the means to make stacks of them.
 struct SharedFrames {
     functions: Functions,
     /// By stop: the frame that shows why a stack is incomplete; `None` = it is complete.
     stops: Vec<Option<FunctionId>>,
+    /// By wait: the root of a stack that waits; empty if no profile counts waits.
+    waits: Vec<FunctionId>,
+    /// The names of these, which follow those of the functions.
+    roots: Vec<String>,
     unfolder: Unfolder,
 }
 
@@ -95,8 +96,8 @@ impl Speedscope {
     fn write_sum(&mut self, profile: &Profile) -> Result<(), OutputError> {
         let frames = self.frames.as_mut().ok_or(OutputError::Order("samples before begin"))?;
         let (mut sums, mut stack) = (StackSums::default(), Vec::new());
-        for ((node, stop), weight) in self.sums.drain() {
-            frames.stack(profile, (node, stop), &mut stack);
+        for (origin, weight) in self.sums.drain() {
+            frames.stack(profile, origin, &mut stack);
             sums.add(stack.iter().map(|function| function.0), weight);
         }
         let label = format!("all threads: {}", self.weights[0].title());
@@ -123,8 +124,9 @@ impl Speedscope {
             self.thread = Some((thread, ThreadProfile::open(&mut self.sink, &label, false, run.first_ns)));
         }
         let frames = self.frames.as_mut().ok_or(OutputError::Order("samples before begin"))?;
+        let origin = StackOrigin::of(run, self.weights[self.pass - 1]);
         match &mut self.thread {
-            Some((_, open)) => open.add(&mut self.sink, profile, frames, run),
+            Some((_, open)) => open.add(&mut self.sink, profile, frames, run, origin),
             None => Ok(()),
         }
     }
@@ -140,7 +142,7 @@ impl Writer for Speedscope {
     }
 
     fn begin(&mut self, profile: &Profile) -> Result<(), OutputError> {
-        let frames = SharedFrames::new(profile, self.by_line);
+        let frames = SharedFrames::new(profile, self.by_line, &self.weights);
         let sink = &mut self.sink;
         sink.put(
             b"{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\n\"shared\":{\"frames\":[",
@@ -162,10 +164,10 @@ impl Writer for Speedscope {
             sink.settle()?;
             separator = b",\n";
         }
-        for (stop, _) in profile.stops.iter().zip(&frames.stops).filter(|(_, frame)| frame.is_some()) {
+        for name in &frames.roots {
             sink.put(separator);
             sink.put(b"{\"name\":");
-            json::string(&mut sink.buffer, &incomplete(stop).unwrap_or_default());
+            json::string(&mut sink.buffer, name);
             sink.put(b"}");
             separator = b",\n";
         }
@@ -183,7 +185,7 @@ impl Writer for Speedscope {
     fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
         for run in batch.runs.iter().filter(|run| run.weight_ns > 0) {
             if self.pass == 0 {
-                let sum = self.sums.entry((run.node, run.stop)).or_default();
+                let sum = self.sums.entry(StackOrigin::of(run, self.weights[0])).or_default();
                 *sum = sum.saturating_add(run.weight_ns);
             } else {
                 self.write_run(profile, batch.thread, run)?;
@@ -205,27 +207,25 @@ impl Writer for Speedscope {
 }
 
 impl SharedFrames {
-    fn new(profile: &Profile, by_line: bool) -> SharedFrames {
+    fn new(profile: &Profile, by_line: bool, weights: &[Weight]) -> SharedFrames {
         let functions = Functions::new(profile, by_line);
-        let mut next = functions.list().len() as u32;
-        let stops = profile
-            .stops
-            .iter()
-            .map(|stop| {
-                incomplete(stop).map(|_| {
-                    next += 1;
-                    FunctionId(next - 1)
-                })
-            })
-            .collect();
-        SharedFrames { functions, stops, unfolder: Unfolder::default() }
+        let mut roots = Vec::new();
+        let mut root = |name: String| {
+            roots.push(name);
+            FunctionId((functions.list().len() + roots.len() - 1) as u32)
+        };
+        let stops = profile.stops.iter().map(|stop| incomplete(stop).map(&mut root)).collect();
+        let waits = if weights.contains(&Weight::Waiting) { Wait::all() } else { Vec::new() };
+        let waits = waits.into_iter().map(|wait| root(wait_root(wait))).collect();
+        SharedFrames { functions, stops, waits, roots, unfolder: Unfolder::default() }
     }
 
     /// The stack of this origin, root first.
-    fn stack(&mut self, profile: &Profile, (node, stop): StackOrigin, out: &mut Vec<FunctionId>) {
+    fn stack(&mut self, profile: &Profile, origin: StackOrigin, out: &mut Vec<FunctionId>) {
         out.clear();
-        out.extend(self.stops[stop.0 as usize]);
-        if let Some(node) = node {
+        out.extend(origin.wait.and_then(|wait| self.waits.get(usize::from(wait.number()))));
+        out.extend(self.stops[origin.stop.0 as usize]);
+        if let Some(node) = origin.node {
             self.unfolder.unfold(profile, &self.functions, node, out);
         }
     }
@@ -255,6 +255,7 @@ impl ThreadProfile {
         profile: &Profile,
         frames: &mut SharedFrames,
         run: &Run,
+        origin: StackOrigin,
     ) -> Result<(), OutputError> {
         // Runs may overlap a little if the recorder had to correct the clock. Time is counted only
         // once.
@@ -268,7 +269,6 @@ impl ThreadProfile {
         }
         let weight_ns = end_ns - self.end_ns;
         self.end_ns = end_ns;
-        let origin = (run.node, run.stop);
         self.push(sink, Some(origin), weight_ns, |stack| frames.stack(profile, origin, stack))
     }
 

@@ -1,6 +1,28 @@
 //! Stacks in the form of viewers: functions, root first, and a text in place of a missing root.
 
-use crate::profile::{FrameId, FunctionId, Functions, NodeId, Profile, StopInfo};
+use crate::profile::{FrameId, FunctionId, Functions, NodeId, Profile, Run, StopId, StopInfo, Wait, Weight};
+
+/// What a stack of an output is made of. Equal origins give equal stacks.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) struct StackOrigin {
+    pub node: Option<NodeId>,
+    pub stop: StopId,
+    /// What the thread waits for, where the output counts waits: it is the root of the stack.
+    pub wait: Option<Wait>,
+}
+
+impl StackOrigin {
+    /// The origin of a run's stack in an output that counts `weight`.
+    pub(super) fn of(run: &Run, weight: Weight) -> StackOrigin {
+        let wait = if weight == Weight::Waiting { run.activity.wait() } else { None };
+        StackOrigin { node: run.node, stop: run.stop, wait }
+    }
+}
+
+/// The text at the root of a stack that waits.
+pub(super) fn wait_root(wait: Wait) -> String {
+    format!("[waiting: {} ({})]", wait.reason(), wait.class().as_str())
+}
 
 /// Converts stacks to functions, root first.
 #[derive(Default, Debug)]

@@ -28,7 +28,9 @@ mod runs;
 mod symbolize;
 mod tree;
 
-pub use activity::{Activity, RunWeigher, Wait, WaitClass, Weight, classify, is_behind_call};
+pub use activity::{
+    Activity, RunWeigher, Wait, WaitClass, Weight, classify, is_behind_call, is_system_library,
+};
 pub use build::{BuildOptions, build};
 pub use fold::fold;
 pub(crate) use functions::Modules;

@@ -7,8 +7,9 @@
 mod sums;
 mod text;
 mod trust;
+mod waits;
 
-pub use text::print;
+pub use text::{Length, print};
 
 use crate::profile::{Activity, Batch, Profile, Runs, WaitClass, Weight};
 use crate::stack::StopReason;
@@ -30,11 +31,13 @@ pub struct StatsOptions {
     /// What the lists of functions and modules count. By default CPU time, or samples that do not
     /// wait if the trace does not tell it.
     pub weight: Option<Weight>,
+    /// Whether to list the stacks that wait.
+    pub waiting: bool,
 }
 
 impl Default for StatsOptions {
     fn default() -> Self {
-        StatsOptions { top: 20, running_only: false, weight: None }
+        StatsOptions { top: 20, running_only: false, weight: None, waiting: false }
     }
 }
 
@@ -101,10 +104,22 @@ pub struct Totals {
     pub dropped: u64,
     /// Threads that were sampled.
     pub threads: u64,
+    /// Samples a second that were asked for, of each thread.
+    pub asked_hz: f64,
+    /// Samples a second of a thread, on average over the time of all samples; 0 without samples.
+    pub achieved_hz: f64,
+    /// Part of the samples asked for that were not taken, 0 to 1.
+    pub missed_share: f64,
     /// Time of all samples.
     pub weight_ns: u64,
     /// CPU time of all samples; 0 if not recorded.
     pub cpu_ns: u64,
+    /// CPU time that being sampled cost the threads, as far as it is known. It is not in `cpu_ns`.
+    pub sampling_cpu_ns: u64,
+    /// Part of the counted samples whose stacks are complete, 0 to 1; 0 without samples.
+    pub complete_share: f64,
+    /// Part of their frames that follow from what was recorded, 0 to 1; 0 without frames.
+    pub proved_share: f64,
     /// Distinct stacks.
     pub distinct_stacks: u64,
     /// Distinct frames.
@@ -149,6 +164,19 @@ pub struct WaitStats {
     pub weight_ns: u64,
     /// Time of the longest one.
     pub longest_ns: u64,
+    /// The stacks that waited longest for it, if they were asked for.
+    pub stacks: Vec<WaitStack>,
+}
+
+/// A stack that waits.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct WaitStack {
+    pub samples: u64,
+    pub weight_ns: u64,
+    /// Its functions, outermost first.
+    pub functions: Vec<String>,
+    /// Where the system's functions begin that lead to the wait: an index in `functions`.
+    pub system: usize,
 }
 
 /// A function. Recursion counts once in "total".
@@ -179,7 +207,7 @@ pub struct ModuleStats {
 }
 
 /// Figures of a thread.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct ThreadStats {
     /// Unique in the trace.
     pub instance: u64,
@@ -189,6 +217,8 @@ pub struct ThreadStats {
     pub name: String,
     /// All samples.
     pub all: Amount,
+    /// Samples a second; 0 if they cover no time.
+    pub achieved_hz: f64,
     /// Its samples by state.
     pub states: States,
     /// CPU time; 0 if not recorded.
@@ -275,7 +305,7 @@ pub fn collect(
     file_bytes: Option<u64>,
     options: &StatsOptions,
 ) -> std::io::Result<Stats> {
-    let mut tables = StatsTables::new(profile, options.running_only);
+    let mut tables = StatsTables::new(profile, options);
     runs.for_each(|batch: Batch<'_>| -> std::io::Result<()> {
         tables.add(&batch);
         Ok(())
@@ -291,13 +321,24 @@ pub fn collect(
     }
     let samples = states.each().iter().map(|s| s.samples).sum();
     let trace = &profile.trace;
+    let weight_ns = states.each().iter().map(|s| s.weight_ns).fold(0, u64::saturating_add);
+    let asked_hz = if trace.interval_ns == 0 { 0.0 } else { 1e9 / trace.interval_ns as f64 };
+    let achieved_hz = per_second(samples, weight_ns);
+    let missed_share =
+        if asked_hz > 0.0 && samples > 0 { (1.0 - achieved_hz / asked_hz).max(0.0) } else { 0.0 };
     let totals = Totals {
         duration_ns: trace.duration_ns,
         interval_ns: trace.interval_ns,
         samples,
         dropped: profile.losses.dropped_samples,
         threads: summary.threads.len() as u64,
-        weight_ns: states.each().iter().map(|s| s.weight_ns).sum(),
+        asked_hz,
+        achieved_hz,
+        missed_share,
+        weight_ns,
+        sampling_cpu_ns: profile.losses.sampling_cpu_ns,
+        complete_share: summary.complete_share,
+        proved_share: summary.proved_share,
         cpu_ns: summary.threads.iter().map(|t| t.cpu_ns).fold(0, u64::saturating_add),
         distinct_stacks: summary.distinct_stacks,
         distinct_frames: profile.frames.keys().len() as u64,
@@ -386,4 +427,9 @@ fn trust_name<S: Serializer>(trust: &Trust, serializer: S) -> Result<S::Ok, S::E
 /// A part of a whole, 0 to 1; 0 of nothing.
 fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// Samples a second; 0 if they cover no time.
+fn per_second(samples: u64, ns: u64) -> f64 {
+    if ns == 0 { 0.0 } else { samples as f64 * 1e9 / ns as f64 }
 }

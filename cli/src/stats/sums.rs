@@ -1,13 +1,13 @@
 //! Sums of the runs and the call tree, and the sorted tables made of them.
 
 use super::trust::trust_stats;
+use super::waits::WaitSums;
 use super::{
     Amount, CauseStats, FrameStats, FunctionStats, ModuleStats, States, StatsOptions, StopStats, ThreadStats,
-    TrustStats, WaitStats, share,
+    TrustStats, WaitStats, per_second, share,
 };
 use crate::profile::{
-    Activity, Batch, FrameId, FunctionId, Functions, Modules, NameSource, NodeId, Profile, Run, Visit, Wait,
-    Weight,
+    Batch, FrameId, FunctionId, Functions, Modules, NameSource, NodeId, Profile, Run, Visit, Weight,
 };
 use crate::stack::StopReason;
 use std::cmp::Reverse;
@@ -25,28 +25,11 @@ pub(super) struct StatsTables<'a> {
     weights: Vec<[u64; WEIGHTS.len()]>,
     /// Of runs without a stack: as above.
     no_stack: [u64; WEIGHTS.len()],
-    waits: [WaitSum; Wait::COUNT],
-    /// The wait that the thread's last run belongs to.
-    open: Option<OpenWait>,
+    waits: WaitSums,
 }
 
 /// All weights.
-const WEIGHTS: [Weight; 4] = [Weight::Cpu, Weight::Wall, Weight::Samples, Weight::Active];
-
-/// Waits for one reason.
-#[derive(Clone, Copy, Default)]
-struct WaitSum {
-    waits: u64,
-    amount: Amount,
-    longest_ns: u64,
-}
-
-/// A wait that may go on.
-struct OpenWait {
-    thread: u32,
-    wait: Wait,
-    ns: u64,
-}
+const WEIGHTS: [Weight; 5] = [Weight::Cpu, Weight::Wall, Weight::Samples, Weight::Active, Weight::Waiting];
 
 /// Tables that are ready to print.
 pub(super) struct StatsSummary {
@@ -60,12 +43,14 @@ pub(super) struct StatsSummary {
     /// All of them.
     pub threads: Vec<ThreadStats>,
     pub stops: Vec<StopStats>,
+    pub complete_share: f64,
     pub trusts: Vec<TrustStats>,
+    pub proved_share: f64,
     pub frames: FrameStats,
 }
 
 impl<'a> StatsTables<'a> {
-    pub(super) fn new(profile: &'a Profile, running_only: bool) -> StatsTables<'a> {
+    pub(super) fn new(profile: &'a Profile, options: &StatsOptions) -> StatsTables<'a> {
         let threads = profile
             .threads
             .iter()
@@ -74,6 +59,7 @@ impl<'a> StatsTables<'a> {
                 tid: thread.tid,
                 name: thread.name.clone(),
                 all: Amount::default(),
+                achieved_hz: 0.0,
                 states: States::default(),
                 cpu_ns: 0,
             })
@@ -81,17 +67,15 @@ impl<'a> StatsTables<'a> {
         let stops = vec![0; profile.stops.len()];
         let nodes = vec![Amount::default(); profile.tree.nodes().len()];
         let weights = vec![Default::default(); nodes.len()];
-        let waits = [WaitSum::default(); Wait::COUNT];
         StatsTables {
             profile,
-            running_only,
+            running_only: options.running_only,
             threads,
             stops,
             nodes,
             weights,
             no_stack: Default::default(),
-            waits,
-            open: None,
+            waits: WaitSums::new(options.waiting),
         }
     }
 
@@ -101,16 +85,8 @@ impl<'a> StatsTables<'a> {
             thread.all.add(run);
             thread.states.of_mut(run.activity).add(run);
             thread.cpu_ns = thread.cpu_ns.saturating_add(run.cpu_ns);
-            let waiting = matches!(run.activity, Activity::Waiting(_));
-            self.open = match run.activity {
-                Activity::Waiting(wait) => Some(self.waits[usize::from(wait.number())].add(
-                    self.open.take(),
-                    (batch.thread, wait),
-                    run,
-                )),
-                _ => None,
-            };
-            if self.running_only && waiting {
+            self.waits.add(batch.thread, run);
+            if self.running_only && run.activity.wait().is_some() {
                 continue;
             }
             self.stops[run.stop.0 as usize] += u64::from(run.samples);
@@ -139,23 +115,6 @@ impl<'a> StatsTables<'a> {
         let all =
             self.nodes.iter().map(|amount| amount.weight_ns).fold(self.no_stack[at], u64::saturating_add);
         (weight, all)
-    }
-
-    fn wait_stats(&self) -> Vec<WaitStats> {
-        let row = |(number, sum): (u16, &WaitSum)| {
-            let wait = Wait::from_number(number).filter(|_| sum.amount.samples > 0)?;
-            Some(WaitStats {
-                reason: wait.reason(),
-                class: wait.class(),
-                waits: sum.waits,
-                samples: sum.amount.samples,
-                weight_ns: sum.amount.weight_ns,
-                longest_ns: sum.longest_ns,
-            })
-        };
-        let mut rows: Vec<WaitStats> = (0u16..).zip(&self.waits).filter_map(row).collect();
-        rows.sort_by_key(|row| (Reverse(row.weight_ns), row.reason));
-        rows
     }
 
     pub(super) fn finish(mut self, options: &StatsOptions) -> StatsSummary {
@@ -199,27 +158,32 @@ impl<'a> StatsTables<'a> {
             let active = t.all.samples - t.states.waiting.samples;
             (Reverse((t.cpu_ns, active, t.all.samples)), t.instance)
         });
+        for thread in &mut self.threads {
+            thread.achieved_hz = per_second(thread.all.samples, thread.all.weight_ns);
+        }
+        let module_of =
+            |frame: FrameId| modules_of.names[modules_of.of_frames[frame.0 as usize] as usize].as_str();
+        let (trusts, proved_share) = trust_stats(self.profile, &walk.through, &module_of, top);
+        let (stops, complete_share) = self.stop_stats(top);
         StatsSummary {
             weight,
             counted_ns,
-            waits: self.wait_stats(),
+            waits: self.waits.rows(self.profile, &functions, top),
             distinct_stacks,
             functions_by_self,
             functions_by_total,
             modules,
             threads: std::mem::take(&mut self.threads),
-            stops: self.stop_stats(top),
-            trusts: trust_stats(
-                self.profile,
-                &walk.through,
-                &|frame| &modules_of.names[modules_of.of_frames[frame.0 as usize] as usize],
-                top,
-            ),
+            stops,
+            complete_share,
+            trusts,
+            proved_share,
             frames: frame_stats(self.profile, modules_of, &walk, top),
         }
     }
 
-    fn stop_stats(&self, top: usize) -> Vec<StopStats> {
+    /// The first `top` reasons why stacks end, and the part of all stacks that is complete.
+    fn stop_stats(&self, top: usize) -> (Vec<StopStats>, f64) {
         let all: u64 = self.stops.iter().sum();
         let mut sums: HashMap<(StopReason, &str), u64> = HashMap::new();
         for (stop, &samples) in
@@ -229,6 +193,7 @@ impl<'a> StatsTables<'a> {
         }
         let mut sums: Vec<_> = sums.into_iter().collect();
         sums.sort_unstable_by_key(|&((reason, module), samples)| (Reverse(samples), reason.as_str(), module));
+        let complete = sums.iter().filter(|((reason, _), _)| reason.is_complete()).map(|row| row.1).sum();
         sums.truncate(top);
         let stop = |((reason, module), samples): ((StopReason, &str), u64)| StopStats {
             reason,
@@ -236,26 +201,14 @@ impl<'a> StatsTables<'a> {
             samples,
             share: share(samples, all),
         };
-        sums.into_iter().map(stop).collect()
-    }
-}
-
-impl WaitSum {
-    /// Adds a run of a thread, which goes on with the wait before it if that is the same one.
-    fn add(&mut self, before: Option<OpenWait>, (thread, wait): (u32, Wait), run: &Run) -> OpenWait {
-        let same = before.filter(|open| (open.thread, open.wait) == (thread, wait));
-        self.waits += u64::from(same.is_none());
-        let ns = same.map_or(0, |open| open.ns) + run.weight_ns;
-        self.amount.add(run);
-        self.longest_ns = self.longest_ns.max(ns);
-        OpenWait { thread, wait, ns }
+        (sums.into_iter().map(stop).collect(), share(complete, all))
     }
 }
 
 impl Amount {
-    fn add(&mut self, run: &Run) {
+    pub(super) fn add(&mut self, run: &Run) {
         self.samples += u64::from(run.samples);
-        self.weight_ns += run.weight_ns;
+        self.weight_ns = self.weight_ns.saturating_add(run.weight_ns);
     }
 
     fn add_amount(&mut self, other: Amount) {

@@ -1,6 +1,6 @@
 //! The figures as text.
 
-use super::{Amount, FunctionStats, Stats, Totals};
+use super::{Amount, FunctionStats, Stats, Totals, WaitStack};
 use crate::profile::Weight;
 use crate::text::{count, date_and_time};
 use std::fmt::Write as _;
@@ -10,27 +10,60 @@ use stk_schema::text::printable;
 /// Limit for the width of a name in the last but one column. Longer names are cut.
 const NAME_WIDTH: usize = 60;
 
+/// How much to print.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Length {
+    /// Where the CPU time goes, what threads wait for, and how far the figures can be trusted: less
+    /// than the 24 lines of a small terminal.
+    Short,
+    /// Everything.
+    Full,
+    /// What threads wait for, with the stacks that wait.
+    Waiting,
+}
+
+/// Rows of functions and of waits in the short form.
+const SHORT_FUNCTIONS: usize = 6;
+const SHORT_WAITS: usize = 4;
+
 /// Prints the figures of a trace. With `color`, headings are bold.
 ///
 /// # Errors
 ///
 /// When `out` cannot be written.
-pub fn print(stats: &Stats, out: &mut dyn Write, color: bool) -> io::Result<()> {
+pub fn print(stats: &Stats, length: Length, out: &mut dyn Write, color: bool) -> io::Result<()> {
     let mut page = Page { out, color };
     head(stats, &mut page)?;
     let mostly_waits = cpu_share(stats).is_some_and(|share| share < MOSTLY_WAITS);
+    if length == Length::Waiting {
+        return waiting(stats, &mut page);
+    }
+    if length == Length::Short {
+        return short(stats, &mut page, mostly_waits);
+    }
     if mostly_waits {
-        waits(stats, &mut page)?;
+        waits(stats, usize::MAX, &mut page)?;
     }
     functions(stats, &mut page)?;
     modules(stats, &mut page)?;
     if !mostly_waits {
-        waits(stats, &mut page)?;
+        waits(stats, usize::MAX, &mut page)?;
     }
     threads(stats, &mut page)?;
     stops(stats, &mut page)?;
     trusts(stats, &mut page)?;
     names(stats, &mut page)
+}
+
+fn short(stats: &Stats, page: &mut Page<'_>, mostly_waits: bool) -> io::Result<()> {
+    if mostly_waits {
+        waits(stats, SHORT_WAITS, page)?;
+    }
+    functions_by_self(stats, SHORT_FUNCTIONS, page)?;
+    if !mostly_waits {
+        waits(stats, SHORT_WAITS, page)?;
+    }
+    page.line("With --full: functions by callees, modules, threads, why stacks end, what has no name.")
 }
 
 /// Below this share of one processor, the waits are shown first.
@@ -63,41 +96,16 @@ fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     let (on, off) = if page.color { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
     let host = if stats.host.is_empty() { String::new() } else { format!(" on {}", printable(&stats.host)) };
     let process = printable(&stats.process);
-    page.line(&format!("{on}{}{off}", printable(&stats.source)))?;
     page.line(&format!(
-        "  {process} (pid {}, {}){host}, from {}",
+        "{on}{}{off}: {process} (pid {}, {}){host}, {}",
+        printable(&stats.source),
         stats.pid,
         stats.arch,
         utc(stats.start_utc_ns)
     ))?;
-    page.line(&format!(
-        "  {} recorded, {} samples of {} threads, nominally every {}",
-        time(totals.duration_ns),
-        count(totals.samples),
-        count(totals.threads),
-        time(totals.interval_ns),
-    ))?;
-    let size = match (totals.file_bytes, totals.bytes_per_sample) {
-        (Some(bytes), Some(each)) => format!(", {} on disk, {each:.1} bytes a sample", size(bytes)),
-        (Some(bytes), None) => format!(", {} on disk", size(bytes)),
-        _ => String::new(),
-    };
-    page.line(&format!(
-        "  {} distinct stacks, {} distinct frames{size}",
-        count(totals.distinct_stacks),
-        count(totals.distinct_frames),
-    ))?;
-    let dropped = match totals.dropped {
-        0 => "no samples dropped".to_owned(),
-        samples => format!("{} samples dropped", count(samples)),
-    };
-    let reasons: Vec<String> = stats
-        .dropped
-        .iter()
-        .map(|dropped| format!("{} times: {}", count(dropped.samples), printable(&dropped.reason)))
-        .collect();
-    let reasons = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join(", ")) };
-    page.line(&format!("  {dropped}{reasons}"))?;
+    page.line(&cpu_line(stats))?;
+    states_line(stats, page)?;
+    page.line(&rate_line(stats))?;
     if !stats.complete {
         page.line("  the recorder did not finish this trace: its last moments may be missing")?;
     }
@@ -107,6 +115,44 @@ fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
             count(stats.damaged_blocks.len() as u64)
         ))?;
     }
+    let size = match (totals.file_bytes, totals.bytes_per_sample) {
+        (Some(bytes), Some(each)) => format!("; {}, {each:.1} bytes a sample", size(bytes)),
+        (Some(bytes), None) => format!("; {}", size(bytes)),
+        _ => String::new(),
+    };
+    page.line(&format!(
+        "  {} samples of {} threads, {} distinct stacks{size}",
+        count(totals.samples),
+        count(totals.threads),
+        count(totals.distinct_stacks),
+    ))?;
+    trust_line(stats, page)
+}
+
+/// Where the time went.
+fn cpu_line(stats: &Stats) -> String {
+    let totals = &stats.totals;
+    let Some(cpu) = cpu_share(stats) else {
+        return format!(
+            "  CPU time is not recorded: the lists count {}; {} recorded",
+            stats.weight.title(),
+            time(totals.duration_ns)
+        );
+    };
+    let mostly = if cpu < MOSTLY_WAITS { "mostly waits: " } else { "" };
+    let sampling = match totals.sampling_cpu_ns {
+        0 => String::new(),
+        ns => format!("; being sampled took about {} more", time(ns)),
+    };
+    format!(
+        "  {mostly}CPU time {} in {}, {:.1} % of one processor{sampling}",
+        time(totals.cpu_ns),
+        time(totals.duration_ns),
+        100.0 * cpu
+    )
+}
+
+fn states_line(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     let part = |amount: Amount| {
         format!(
             "{} ({})",
@@ -114,15 +160,8 @@ fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
             percent(amount.weight_ns, stats.totals.weight_ns).trim_start()
         )
     };
-    let cpu = match cpu_share(stats) {
-        Some(share) => {
-            format!("CPU time {}, {:.1} % of one processor", time(totals.cpu_ns), 100.0 * share)
-        }
-        None => "CPU time is not recorded".to_owned(),
-    };
-    page.line(&format!("  {cpu}"))?;
     page.line(&format!(
-        "  of the threads' time: running {}, waiting {}, in system calls {}, ready or not known {}",
+        "  the threads' time: running {}, waiting {}, in system calls {}, ready or not known {}",
         part(stats.states.running),
         part(stats.states.waiting),
         part(stats.states.system_call),
@@ -130,13 +169,84 @@ fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     ))
 }
 
-fn waits(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+/// How many samples were taken of those asked for, and why not all.
+fn rate_line(stats: &Stats) -> String {
+    let totals = &stats.totals;
+    let reasons: Vec<String> = stats
+        .dropped
+        .iter()
+        .map(|dropped| format!("{} times {}", count(dropped.samples), printable(&dropped.reason)))
+        .collect();
+    let reasons = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join(", ")) };
+    let missed = match totals.missed_share {
+        share if share < 0.005 => "none missed".to_owned(),
+        share => format!("{:.0} % missed", 100.0 * share),
+    };
+    let dropped = match totals.dropped {
+        0 => String::new(),
+        samples => format!("; {} dropped", count(samples)),
+    };
+    format!(
+        "  {} of {} samples a second taken of each thread: {missed}{reasons}{dropped}",
+        three(totals.achieved_hz),
+        three(totals.asked_hz),
+    )
+}
+
+/// How far stacks and names can be trusted.
+fn trust_line(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    let frames = &stats.frames;
+    if frames.frames == 0 {
+        return Ok(());
+    }
+    let part = |amount: u64| percent(amount, frames.frames).trim_start().to_owned();
+    page.line(&format!(
+        "  {} of the stacks are complete, {} of the frames proved, {} named from symbols, {} after exports",
+        share(stats.totals.complete_share).trim_start(),
+        share(stats.totals.proved_share).trim_start(),
+        part(frames.named),
+        part(frames.export_only),
+    ))
+}
+
+/// Functions of a stack in a line.
+const STACK_FUNCTIONS: usize = 4;
+
+/// The waits with their stacks.
+fn waiting(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    waits(stats, usize::MAX, page)?;
+    for wait in &stats.waits {
+        page.heading(&format!("{} ({}), by stack", wait.reason, wait.class.as_str()))?;
+        for stack in &wait.stacks {
+            page.line(&format!(
+                "  {:>10} {}  {}",
+                time(stack.weight_ns),
+                percent(stack.weight_ns, wait.weight_ns),
+                stack_in_a_line(stack)
+            ))?;
+        }
+    }
+    Ok(())
+}
+
+/// The program's own functions of a stack, innermost first; the system's if there are no others.
+fn stack_in_a_line(stack: &WaitStack) -> String {
+    let own = &stack.functions[..stack.system.min(stack.functions.len())];
+    let shown = if own.is_empty() { &stack.functions[..] } else { own };
+    let names: Vec<String> =
+        shown.iter().rev().take(STACK_FUNCTIONS).map(|name| cut(&printable(name))).collect();
+    let more = if shown.len() > STACK_FUNCTIONS { " < …" } else { "" };
+    format!("{}{more}", names.join(" < "))
+}
+
+/// The first `rows` waits.
+fn waits(stats: &Stats, rows: usize, page: &mut Page<'_>) -> io::Result<()> {
     if stats.waits.is_empty() {
         return Ok(());
     }
     page.heading("Waits (the short ones between two samples are not seen)")?;
     page.line("        time              waits    longest  class    for")?;
-    for wait in &stats.waits {
+    for wait in stats.waits.iter().take(rows) {
         page.line(&format!(
             "  {:>10} {} {:>12} {:>10}  {:<7}  {}",
             time(wait.weight_ns),
@@ -151,24 +261,34 @@ fn waits(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
 }
 
 fn functions(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
-    let of = if stats.running_only { " (waiting threads left out)" } else { "" };
-    let by = stats.weight.title();
-    let lists = [
-        (format!("Functions by their own {by}{of}"), &stats.functions_by_self),
-        (format!("Functions by {by} with callees{of}"), &stats.functions_by_total),
-    ];
-    for (heading, list) in lists {
-        if list.is_empty() {
-            continue;
-        }
-        page.heading(&heading)?;
-        amounts(
-            stats,
-            page,
-            list.iter().map(|f: &FunctionStats| (f.own, f.total, f.function.as_str(), modules_of(f))),
-        )?;
+    functions_by_self(stats, usize::MAX, page)?;
+    let heading = format!("Functions by {} with callees{}", stats.weight.title(), left_out(stats));
+    function_rows(stats, &heading, &stats.functions_by_total, page)
+}
+
+/// The first `rows` functions by their own weight.
+fn functions_by_self(stats: &Stats, rows: usize, page: &mut Page<'_>) -> io::Result<()> {
+    let heading = format!("Functions by their own {}{}", stats.weight.title(), left_out(stats));
+    let list = &stats.functions_by_self;
+    function_rows(stats, &heading, &list[..rows.min(list.len())], page)
+}
+
+fn left_out(stats: &Stats) -> &'static str {
+    if stats.running_only { " (waiting threads left out)" } else { "" }
+}
+
+fn function_rows(
+    stats: &Stats,
+    heading: &str,
+    list: &[FunctionStats],
+    page: &mut Page<'_>,
+) -> io::Result<()> {
+    if list.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    page.heading(heading)?;
+    let row = |f: &'_ FunctionStats| (f.own, f.total, f.function.clone(), modules_of(f));
+    amounts(stats, page, list.iter().map(row))
 }
 
 fn modules(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
@@ -177,8 +297,7 @@ fn modules(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     }
     page.heading(&format!("Modules by their own {}", stats.weight.title()))?;
     let name = |module: &str| if module.is_empty() { "(no module)".to_owned() } else { module.to_owned() };
-    let rows: Vec<_> = stats.modules.iter().map(|m| (m.own, m.total, name(&m.module))).collect();
-    amounts(stats, page, rows.iter().map(|(own, total, name)| (*own, *total, name.as_str(), String::new())))
+    amounts(stats, page, stats.modules.iter().map(|m| (m.own, m.total, name(&m.module), String::new())))
 }
 
 /// The first module that has a function's code, and the number of others.
@@ -190,14 +309,14 @@ fn modules_of(function: &FunctionStats) -> String {
 }
 
 /// Rows of self time, total time, a name and its module.
-fn amounts<'a>(
+fn amounts(
     stats: &Stats,
     page: &mut Page<'_>,
-    rows: impl Iterator<Item = (Amount, Amount, &'a str, String)>,
+    rows: impl Iterator<Item = (Amount, Amount, String, String)>,
 ) -> io::Result<()> {
     let rows: Vec<_> = rows
         .map(|(own, total, name, module)| {
-            (own, total, cut(&printable(name)), printable(&module).into_owned())
+            (own, total, cut(&printable(&name)), printable(&module).into_owned())
         })
         .collect();
     let width = rows.iter().map(|row| row.2.chars().count()).max().unwrap_or(0);
@@ -229,12 +348,15 @@ fn threads(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
         String::new()
     };
     page.heading(&format!("Threads{more}"))?;
-    page.line("     samples       time  running  waiting  system calls  not known        CPU       tid")?;
+    page.line(
+        "     samples  a second       time  running  waiting  system calls  not known        CPU       tid",
+    )?;
     for thread in &stats.threads {
         let all = thread.all.weight_ns;
         page.line(&format!(
-            "  {:>10} {:>10}  {}  {}       {}    {} {:>10} {:>9}  {}",
+            "  {:>10} {:>9} {:>10}  {}  {}       {}    {} {:>10} {:>9}  {}",
             count(thread.all.samples),
+            three(thread.achieved_hz),
             time(all),
             percent(thread.states.running.weight_ns, all),
             percent(thread.states.waiting.weight_ns, all),

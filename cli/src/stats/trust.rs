@@ -6,14 +6,14 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use stk_unwind::Trust;
 
-/// Frames by trust and module to blame, the first `top` of them. `through` holds, by node, the
-/// samples of the stacks that go through it.
+/// Frames by trust and module to blame, the first `top` of them, and the part of all that is proved.
+/// `through` holds, by node, the samples of the stacks that go through it.
 pub(super) fn trust_stats<'a>(
     profile: &Profile,
     through: &[Amount],
     module_of: &dyn Fn(FrameId) -> &'a str,
     top: usize,
-) -> Vec<TrustStats> {
+) -> (Vec<TrustStats>, f64) {
     let nodes = profile.tree.nodes();
     let trust_of = |frame: FrameId| profile.frames.keys()[frame.0 as usize].trust;
     let mut frames: HashMap<(Trust, &str), u64> = HashMap::new();
@@ -47,6 +47,7 @@ pub(super) fn trust_stats<'a>(
             &b.module,
         ))
     });
+    let proved = list.iter().filter(|trust| trust.proved).map(|trust| trust.frames).sum();
     list.truncate(top);
-    list
+    (list, share(proved, all))
 }

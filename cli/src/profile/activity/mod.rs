@@ -17,7 +17,7 @@ mod cpu;
 mod waits;
 mod weight;
 
-pub use waits::{Wait, WaitClass};
+pub use waits::{Wait, WaitClass, is_system_library};
 pub use weight::{RunWeigher, Weight};
 
 use super::{CpuSource, NodeId, Profile, Run, RunFlags, Runs};
@@ -229,7 +229,7 @@ impl SamplingCost {
 
 impl FrameRole {
     fn of(module: &str, function: &str) -> FrameRole {
-        if !waits::is_system(module) {
+        if !waits::is_system_library(module) {
             return FrameRole::default();
         }
         FrameRole { system: true, wait: Wait::of(function), call: waits::system_call(module, function) }

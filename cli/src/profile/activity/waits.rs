@@ -147,6 +147,11 @@ impl Wait {
         self.0.into()
     }
 
+    /// All reasons, by their numbers.
+    pub fn all() -> Vec<Wait> {
+        (0..REASONS.len() as u8).map(Wait).collect()
+    }
+
     /// The reason with this number.
     pub fn from_number(number: u16) -> Option<Wait> {
         (usize::from(number) < REASONS.len()).then_some(Wait(number as u8))
@@ -224,7 +229,7 @@ const LIBRARIES: [&str; 16] = [
 ];
 
 /// Whether a module is one of the system's libraries, by its file name.
-pub(super) fn is_system(module: &str) -> bool {
+pub fn is_system_library(module: &str) -> bool {
     LIBRARIES.binary_search(&module.to_ascii_lowercase().as_str()).is_ok()
 }
 

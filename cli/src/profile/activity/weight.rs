@@ -1,6 +1,6 @@
 //! What lists and flame graphs count.
 
-use crate::profile::{Activity, Batch, Profile, Run};
+use crate::profile::{Batch, Profile, Run};
 use serde::Serialize;
 
 /// What a list or a flame graph counts.
@@ -15,6 +15,8 @@ pub enum Weight {
     Samples,
     /// Samples in which the thread did not wait.
     Active,
+    /// Time that samples cover in which the thread waited.
+    Waiting,
 }
 
 impl Weight {
@@ -25,6 +27,7 @@ impl Weight {
             Weight::Wall => "time, waits included",
             Weight::Samples => "samples",
             Weight::Active => "samples, waits left out",
+            Weight::Waiting => "time of waits",
         }
     }
 
@@ -33,7 +36,8 @@ impl Weight {
         match self {
             Weight::Cpu => run.cpu_ns,
             Weight::Wall => run.weight_ns,
-            Weight::Active if matches!(run.activity, Activity::Waiting(_)) => 0,
+            Weight::Waiting => run.activity.wait().map_or(0, |_| run.weight_ns),
+            Weight::Active if run.activity.wait().is_some() => 0,
             Weight::Samples | Weight::Active => u64::from(run.samples).saturating_mul(interval_ns),
         }
     }
