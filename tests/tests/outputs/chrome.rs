@@ -102,16 +102,24 @@ fn slices_say_module_line_and_trust() {
     };
     let main = find(0, "main", 0.0).expect("main").args;
     // Lines 10 and 12 were seen while this slice was open.
-    let expected = json!({"module": "busy.exe", "file": "C:\\src\\busy.cpp:10-12", "trust": "unwind-info"});
+    // Six samples with 0.9 ms of CPU time each.
+    let expected = json!({
+        "module": "busy.exe", "file": "C:\\src\\busy.cpp:10-12", "trust": "unwind-info", "cpu_us": 5400
+    });
     assert_eq!(main, &expected);
     let fib = find(1, "fib", 0.0).expect("fib").args;
-    let expected =
-        json!({"module": "busy.exe", "file": "C:\\src\\busy.cpp:31-33", "trust": "unwind-info, context"});
+    let expected = json!({
+        "module": "busy.exe", "file": "C:\\src\\busy.cpp:31-33", "trust": "unwind-info, context", "cpu_us": 2700
+    });
     assert_eq!(fib, &expected);
     let mix = find(2, "mix", 2000.0).expect("mix").args;
-    let expected =
-        json!({"module": "busy.exe", "file": "C:\\src\\mix.hpp:3", "trust": "context", "inline": true});
+    let expected = json!({
+        "module": "busy.exe", "file": "C:\\src\\mix.hpp:3", "trust": "context", "inline": true,
+        "state": "running", "cpu_us": 900
+    });
     assert_eq!(mix, &expected);
+    let wait = all.iter().find(|s| (s.tid, s.name) == (8, "wait")).expect("wait").args;
+    assert_eq!((&wait["state"], wait.get("cpu_us")), (&json!("waiting (sleep)"), None));
     let run = find(1, "plugin_run [plugin_a.dll]", 3000.0).expect("plugin_run").args;
     assert_eq!(run["same_code_as"], format!("plugin_stop, {AWKWARD}"));
     let other = find(1, "plugin_run [plugin_ä.dll]", 5000.0).expect("plugin_run").args;

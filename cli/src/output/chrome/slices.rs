@@ -5,19 +5,22 @@ use super::super::unfold::incomplete;
 use super::super::{OutputError, Summary, Writer, finish_for, json};
 use super::stacks::{NodeLabel, StackOrigin};
 use super::{OBJECT, Track, VIEWERS, address, by_track, other_data, preamble, time};
-use crate::profile::{Batch, FrameId, Functions, NameSource, Profile, Run};
+use crate::profile::{Activity, Batch, FrameId, Functions, NameSource, Profile, Run};
 
 /// Writes one slice for as long as neighbouring samples have the same function at the same depth.
 ///
 /// Details that differ between those samples (line, trust) are collected while the slice is open
 /// and written as arguments of its `E` event: viewers join the arguments of both events, and
-/// speedscope would add those of `B` to the function's name.
+/// speedscope would add those of `B` to the function's name. `cpu_us` is the CPU time within the
+/// slice, callees included; `state` what the thread did while the function was the innermost one.
 pub(in super::super) struct Slices {
     sink: Sink,
     functions: Option<Functions>,
     track: Track,
     /// Slices that are open on the track, root first.
     open: Vec<Slice>,
+    /// CPU time of the runs so far, in nanoseconds.
+    cpu_ns: u64,
     /// The stack that the open slices were last made from.
     origin: Option<StackOrigin>,
     frames: Vec<FrameId>,
@@ -39,6 +42,10 @@ struct Slice {
     /// Lowest and highest line.
     lines: Option<(u32, u32)>,
     trusts: [Option<&'static str>; 4],
+    /// CPU time of the runs before it, in nanoseconds.
+    cpu_before_ns: u64,
+    /// What the thread did while it was the innermost slice: the first few.
+    activities: [Option<Activity>; 4],
 }
 
 impl Slices {
@@ -48,6 +55,7 @@ impl Slices {
             functions: None,
             track: Track::default(),
             open: Vec::new(),
+            cpu_ns: 0,
             origin: None,
             frames: Vec::new(),
             levels: Vec::new(),
@@ -74,6 +82,33 @@ impl Slices {
         Ok(())
     }
 
+    /// Makes the open slices those of a run that begins at `start_ns`.
+    fn change(&mut self, profile: &Profile, run: &Run, start_ns: u64) -> Result<(), OutputError> {
+        self.unfold(profile, run)?;
+        let same = self.open.iter().zip(&self.levels).take_while(|(slice, level)| slice.what == level.what);
+        let common = same.count();
+        for (slice, level) in self.open.iter_mut().zip(&self.levels[..common]) {
+            slice.see(profile, level.frame);
+        }
+        self.close(profile, common, start_ns)?;
+        let functions = self.functions.as_ref().ok_or(OutputError::Order("samples before begin"))?;
+        for level in &self.levels[common..] {
+            event(&mut self.sink, profile, &self.track, functions, b"B", level.what, start_ns);
+            self.sink.put(b"}");
+            let mut slice = Slice {
+                what: level.what,
+                frame: None,
+                lines: None,
+                trusts: [None; 4],
+                cpu_before_ns: self.cpu_ns,
+                activities: [None; 4],
+            };
+            slice.see(profile, level.frame);
+            self.open.push(slice);
+        }
+        self.sink.settle()
+    }
+
     /// Closes slices until `depth` are left.
     fn close(&mut self, profile: &Profile, depth: usize, at_ns: u64) -> Result<(), OutputError> {
         let functions = self.functions.as_ref().ok_or(OutputError::Order("samples before begin"))?;
@@ -84,6 +119,7 @@ impl Slices {
             event(sink, profile, &self.track, functions, b"E", slice.what, at_ns);
             sink.put(b",\"args\":{");
             slice.arguments(sink, profile, functions);
+            slice.times(sink, self.cpu_ns);
             sink.put(b"}}");
             sink.settle()?;
         }
@@ -115,30 +151,14 @@ impl Writer for Slices {
             }
             self.track = track;
             let origin = Some((run.node, run.stop));
-            if self.origin == origin {
-                continue;
+            if self.origin != origin {
+                self.origin = origin;
+                self.change(profile, run, step.start_ns)?;
             }
-            self.origin = origin;
-            self.unfold(profile, run)?;
-            let common = self
-                .open
-                .iter()
-                .zip(&self.levels)
-                .take_while(|(slice, level)| slice.what == level.what)
-                .count();
-            for (slice, level) in self.open.iter_mut().zip(&self.levels[..common]) {
-                slice.see(profile, level.frame);
+            self.cpu_ns = self.cpu_ns.saturating_add(run.cpu_ns);
+            if let Some(innermost) = self.open.last_mut() {
+                note(&mut innermost.activities, run.activity);
             }
-            self.close(profile, common, step.start_ns)?;
-            let functions = self.functions.as_ref().ok_or(OutputError::Order("samples before begin"))?;
-            for level in &self.levels[common..] {
-                event(&mut self.sink, profile, &self.track, functions, b"B", level.what, step.start_ns);
-                self.sink.put(b"}");
-                let mut slice = Slice { what: level.what, frame: None, lines: None, trusts: [None; 4] };
-                slice.see(profile, level.frame);
-                self.open.push(slice);
-            }
-            self.sink.settle()?;
         }
         Ok(())
     }
@@ -165,11 +185,26 @@ impl Slice {
             let (low, high) = self.lines.unwrap_or((line, line));
             self.lines = Some((low.min(line), high.max(line)));
         }
-        let trust = profile.frames.keys()[frame.0 as usize].trust.as_str();
-        if !self.trusts.contains(&Some(trust))
-            && let Some(free) = self.trusts.iter_mut().find(|t| t.is_none())
-        {
-            *free = Some(trust);
+        note(&mut self.trusts, profile.frames.keys()[frame.0 as usize].trust.as_str());
+    }
+
+    /// Writes what the thread did in the slice, and the CPU time up to `cpu_ns` of all runs.
+    fn times(&self, sink: &mut Sink, cpu_ns: u64) {
+        let states: Vec<String> = self.activities.iter().flatten().map(Activity::to_string).collect();
+        let separator = |sink: &mut Sink| {
+            if sink.buffer.last() != Some(&b'{') {
+                sink.put(b",");
+            }
+        };
+        if !states.is_empty() {
+            separator(sink);
+            sink.put(b"\"state\":");
+            json::string(&mut sink.buffer, &states.join(", "));
+        }
+        if cpu_ns > self.cpu_before_ns {
+            separator(sink);
+            sink.put(b"\"cpu_us\":");
+            json::microseconds(&mut sink.buffer, cpu_ns - self.cpu_before_ns);
         }
     }
 
@@ -201,6 +236,15 @@ impl Slice {
         if matches!(profile.symbols.source[frame.0 as usize], NameSource::Export) {
             sink.put(b",\"name_source\":\"export\"");
         }
+    }
+}
+
+/// Adds a detail to those of a slice, if it is new and there is room.
+fn note<T: Copy + PartialEq>(seen: &mut [Option<T>], detail: T) {
+    if !seen.contains(&Some(detail))
+        && let Some(free) = seen.iter_mut().find(|seen| seen.is_none())
+    {
+        *free = Some(detail);
     }
 }
 

@@ -109,6 +109,16 @@ impl Activity {
     }
 }
 
+impl std::fmt::Display for Activity {
+    /// `running`, `waiting (sleep)` and so on.
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.wait() {
+            Some(wait) => write!(out, "{} ({})", self.as_str(), wait.reason()),
+            None => out.write_str(self.as_str()),
+        }
+    }
+}
+
 /// Whether the code at an instruction pointer is a return, as behind a system call's instruction;
 /// or is not known.
 pub fn is_behind_call(arch: Arch, code: Option<&[u8]>) -> bool {
