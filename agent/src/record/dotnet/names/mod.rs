@@ -34,6 +34,8 @@ const AGAIN_MS: u64 = 1_000;
 const SILENT_MS: u64 = 3_000;
 /// A request is given up after this time, whether or not the host's beat changes.
 const LATE_MS: u64 = 15_000;
+/// How often an address is asked at most, if requests with it are given up.
+const MOST_TRIES: u8 = 3;
 
 /// [`NameMailbox`] with atomic fields, which both sides change in place.
 #[repr(C)]
@@ -122,21 +124,28 @@ impl LiveMailbox {
 /// Counts of requests and their results.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Counts {
-    /// Addresses handed to the host.
+    /// Addresses handed to the host, each counted once.
     pub asked: u64,
     pub named: u64,
     /// Invalid answers: wrong address, no length, no text.
     pub refused: u64,
-    /// Addresses in requests that were not answered in time.
+    /// Addresses that were asked, but not answered in time.
     pub unanswered: u64,
     /// Addresses left out because too many waited.
     pub left_out: u64,
 }
 
+/// Code that is to be named.
+struct Want {
+    code: UnnamedCode,
+    /// Requests with it that were given up.
+    tries: u8,
+}
+
 /// A request that awaits its answer.
 struct Flight {
     number: u32,
-    unnamed: Vec<UnnamedCode>,
+    wants: Vec<Want>,
     began: Ticks,
     /// The host's beat as last seen, and when it changed.
     beat: u32,
@@ -146,7 +155,7 @@ struct Flight {
 /// Asks the host for names.
 pub(crate) struct Names {
     ticks_per_ms: u64,
-    waiting: VecDeque<UnnamedCode>,
+    waiting: VecDeque<Want>,
     flight: Option<Flight>,
     /// Not to be asked before.
     next: Ticks,
@@ -172,11 +181,11 @@ impl Names {
     }
 
     /// Queues code that has no name yet.
-    pub(crate) fn want(&mut self, want: UnnamedCode) {
+    pub(crate) fn want(&mut self, code: UnnamedCode) {
         if self.waiting.len() >= MOST_WAITING {
             self.counts.left_out += 1;
         } else {
-            self.waiting.push_back(want);
+            self.waiting.push_back(Want { code, tries: 0 });
         }
     }
 
@@ -240,9 +249,9 @@ impl Names {
 
     fn send(&mut self, mailbox: &LiveMailbox, now: Ticks) {
         let count = self.waiting.len().min(SLOTS);
-        let unnamed: Vec<UnnamedCode> = self.waiting.drain(..count).collect();
-        for (want, slot) in unnamed.iter().zip(&mailbox.slots) {
-            slot.address.store(want.address, Ordering::Relaxed);
+        let wants: Vec<Want> = self.waiting.drain(..count).collect();
+        for (want, slot) in wants.iter().zip(&mailbox.slots) {
+            slot.address.store(want.code.address, Ordering::Relaxed);
             slot.state.store(SLOT_ASKED, Ordering::Relaxed);
             slot.len.store(0, Ordering::Relaxed);
         }
@@ -253,8 +262,8 @@ impl Names {
         };
         mailbox.request.store(number, Ordering::Release);
         let beat = mailbox.beat.load(Ordering::Acquire);
-        self.counts.asked += count as u64;
-        self.flight = Some(Flight { number, unnamed, began: now, beat, moved: now });
+        self.counts.asked += wants.iter().filter(|want| want.tries == 0).count() as u64;
+        self.flight = Some(Flight { number, wants, began: now, beat, moved: now });
     }
 
     fn collect(&mut self, mailbox: &LiveMailbox, now: Ticks, out: &mut impl Events) -> bool {
@@ -266,16 +275,15 @@ impl Names {
             }
             let since = |time: Ticks| now.saturating_sub(time).0 / self.ticks_per_ms;
             if since(flight.moved) >= SILENT_MS || since(flight.began) >= LATE_MS {
-                self.counts.unanswered += flight.unnamed.len() as u64;
-                self.flight = None;
+                self.give_up();
                 self.next = now + Ticks(AGAIN_MS * self.ticks_per_ms);
             }
             return false;
         }
         let Some(flight) = self.flight.take() else { return false };
         let mut wrote = false;
-        for (want, slot) in flight.unnamed.iter().zip(&mailbox.slots) {
-            match Answer::read(want, slot) {
+        for (want, slot) in flight.wants.iter().zip(&mailbox.slots) {
+            match Answer::read(&want.code, slot) {
                 Ok(Some(answer)) => {
                     out.event(&Event::MethodName(MethodName {
                         time: now,
@@ -296,11 +304,25 @@ impl Names {
         wrote
     }
 
-    /// Gives up the request under way: the recording ends.
-    pub(crate) fn end(&mut self) {
-        if let Some(flight) = self.flight.take() {
-            self.counts.unanswered += flight.unnamed.len() as u64;
+    /// Gives up the request under way. Its addresses are asked again behind all others: the machine
+    /// may be busy, or the library slow to open.
+    fn give_up(&mut self) {
+        for want in self.flight.take().into_iter().flat_map(|flight| flight.wants) {
+            let tries = want.tries + 1;
+            if tries < MOST_TRIES {
+                self.waiting.push_back(Want { tries, ..want });
+            } else {
+                self.counts.unanswered += 1;
+            }
         }
+    }
+
+    /// Gives up what was asked and not answered: the recording ends.
+    pub(crate) fn end(&mut self) {
+        let asked = self.waiting.iter().filter(|want| want.tries > 0).count();
+        let under_way = self.flight.take().map_or(0, |flight| flight.wants.len());
+        self.counts.unanswered += (asked + under_way) as u64;
+        self.waiting.clear();
     }
 
     /// One line for the user about the host's answers; `None` if it was not asked.

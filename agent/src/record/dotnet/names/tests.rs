@@ -156,15 +156,39 @@ fn a_request_to_a_silent_host_is_given_up() {
         names.step(&mailbox, Ticks(now), false, &mut out);
         assert!(names.is_busy(&mailbox) && names.host_is_there(&mailbox));
     }
+    let first = mailbox.request.load(Ordering::Relaxed);
     names.step(&mailbox, Ticks(7_000 * MS), false, &mut out);
-    assert!(!names.is_busy(&mailbox));
-    assert_eq!(names.counts.unanswered, 1);
+    assert!(!names.in_flight() && names.is_busy(&mailbox), "it is asked again");
     // The late answer is ignored.
     answer(&mailbox, 0, SLOT_NAMED, 0, 0, b"T.M()");
     done(&mailbox);
     names.step(&mailbox, Ticks(7_001 * MS), false, &mut out);
     assert!(out.0.is_empty());
+    for second in 8..30 {
+        names.step(&mailbox, Ticks(second * 1_000 * MS), false, &mut out);
+    }
+    assert!(!names.is_busy(&mailbox));
+    assert_eq!(mailbox.request.load(Ordering::Relaxed), first + 2, "three requests in all");
+    assert_eq!((names.counts.asked, names.counts.unanswered), (1, 1));
     assert!(names.note(&mailbox).unwrap().contains("did not answer in time for 1 addresses"));
+}
+
+#[test]
+fn an_address_whose_request_was_given_up_is_named_by_the_next_answer() {
+    let mailbox = mailbox();
+    let mut names = asked(0x5010, &mailbox);
+    let mut out = NameLog::default();
+    for second in 1..=4 {
+        names.step(&mailbox, Ticks(second * 1_000 * MS), false, &mut out);
+    }
+    assert!(names.in_flight(), "asked again a second after it was given up");
+    answer(&mailbox, 0, SLOT_NAMED, 0, 0, b"T.M()");
+    done(&mailbox);
+    assert!(names.step(&mailbox, Ticks(5_000 * MS), false, &mut out));
+    assert_eq!(out.0.len(), 1);
+    names.end();
+    let counts = Counts { asked: 1, named: 1, ..Counts::default() };
+    assert_eq!(names.counts, counts);
 }
 
 #[test]
@@ -179,7 +203,8 @@ fn a_request_under_way_at_the_end_counts_as_unanswered() {
 fn a_host_that_beats_but_never_answers_is_given_up() {
     let mailbox = mailbox();
     let mut names = asked(0x5010, &mailbox);
-    for second in 0..20 {
+    // Three requests, each given up after 15 s and repeated a second later.
+    for second in 0..50 {
         mailbox.beat.fetch_add(1, Ordering::Relaxed);
         names.step(&mailbox, Ticks(second * 1_000 * MS), false, &mut NameLog::default());
     }
