@@ -179,6 +179,8 @@ struct FrameRole {
     wait: Option<Wait>,
     /// The function is a system call.
     call: Option<SystemCall>,
+    /// The function is a language runtime's and waits.
+    runtime_wait: Option<Wait>,
 }
 
 impl<'a> Stacks<'a> {
@@ -240,17 +242,68 @@ impl SamplingCost {
 impl FrameRole {
     fn of(module: &str, function: &str) -> FrameRole {
         if !waits::is_system_library(module) {
-            return FrameRole::default();
+            return FrameRole { runtime_wait: waits::runtime_wait(function), ..FrameRole::default() };
         }
-        FrameRole { system: true, wait: Wait::of(function), call: waits::system_call(module, function) }
+        FrameRole {
+            system: true,
+            wait: Wait::of(function),
+            call: waits::system_call(module, function),
+            runtime_wait: None,
+        }
     }
 }
 
-/// The system call of a stack, innermost frame first, and the outermost function that waits among
-/// the system's frames around it.
+/// Frames of a language runtime around the system's in which its own waits are looked for.
+const RUNTIME_FRAMES: usize = 8;
+
+/// The system call of a stack, innermost frame first, and what it waits for: by the outermost
+/// function that waits among the system's frames around it, or among the runtime's around those.
 fn call_of(mut stack: impl Iterator<Item = FrameRole>) -> Option<(SystemCall, Wait)> {
     let leaf = stack.next()?;
     let call = leaf.call?;
-    let outermost = stack.take_while(|frame| frame.system).filter_map(|frame| frame.wait).last();
-    Some((call, outermost.or(leaf.wait).unwrap_or_default()))
+    let mut wait = leaf.wait;
+    let mut outside = 0;
+    for frame in stack {
+        if frame.system && outside == 0 {
+            wait = frame.wait.or(wait);
+            continue;
+        }
+        outside += 1;
+        if frame.runtime_wait.is_some() || outside == RUNTIME_FRAMES {
+            wait = frame.runtime_wait.or(wait);
+            break;
+        }
+    }
+    Some((call, wait.unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(stack: &[(&str, &str)]) -> String {
+        Activity::of_stack(stack.iter().copied(), true, RunState::Unknown).to_string()
+    }
+
+    #[test]
+    fn the_outermost_wait_of_the_system_or_of_the_runtime_around_it_is_the_reason() {
+        let system = [
+            ("ntdll.dll", "NtWaitForAlertByThreadId"),
+            ("ntdll.dll", "RtlSleepConditionVariableSRW"),
+            ("kernelbase.dll", "SleepConditionVariableSRW"),
+        ];
+        assert_eq!(reason(&system), "waiting (condition variable)");
+        let own = [&system[..], &[("app.exe", "worker"), ("kernel32.dll", "WaitForSingleObject")]].concat();
+        assert_eq!(reason(&own), "waiting (condition variable)");
+        let runtime = [
+            ("ntdll.dll", "NtWaitForSingleObject"),
+            ("kernelbase.dll", "WaitForSingleObjectEx"),
+            ("coreclr.dll", "CLREventBase::Wait"),
+            ("coreclr.dll", "WKS::GCHeap::WaitUntilGCComplete"),
+            ("coreclr.dll", "Thread::RareDisablePreemptiveGC"),
+            ("app.dll", "App.Main()"),
+        ];
+        assert_eq!(reason(&runtime), "waiting (garbage collection)");
+        assert_eq!(reason(&runtime[..3]), "waiting (single object)");
+    }
 }

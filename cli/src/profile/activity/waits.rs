@@ -158,6 +158,23 @@ impl Wait {
     }
 }
 
+/// Functions of .NET's runtime in which its threads wait for a garbage collection, without the
+/// namespaces of its two collectors.
+const GARBAGE_COLLECTION: [&str; 6] = [
+    "GCHeap::WaitUntilGCComplete",
+    "JIT_RareDisableHelper",
+    "Thread::RareDisablePreemptiveGC",
+    "Thread::WaitSuspendEvents",
+    "gc_heap::wait_for_gc_done",
+    "gc_heap::wait_to_proceed",
+];
+
+/// What a function of a language runtime waits for; `None` if it does not wait.
+pub(super) fn runtime_wait(function: &str) -> Option<Wait> {
+    let name = function.strip_prefix("WKS::").or(function.strip_prefix("SVR::")).unwrap_or(function);
+    GARBAGE_COLLECTION.binary_search(&name).is_ok().then_some(Wait(12))
+}
+
 /// What a system call does with its thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum SystemCall {
@@ -241,6 +258,7 @@ mod tests {
     fn tables_are_sorted_and_refer_to_reasons() {
         assert!(FUNCTIONS.is_sorted_by(|a, b| a.0 < b.0));
         assert!(MAY_WAIT.is_sorted_by(|a, b| a < b));
+        assert!(GARBAGE_COLLECTION.is_sorted_by(|a, b| a < b));
         assert!(LIBRARIES.is_sorted_by(|a, b| a < b));
         for (name, reason) in FUNCTIONS {
             assert!(usize::from(reason) < Wait::COUNT, "{name}");
@@ -255,6 +273,14 @@ mod tests {
         assert_eq!(of("RtlEnterCriticalSection"), Some(("critical section", Blocked)));
         assert_eq!(of("WaitForSingleObject"), Some(("single object", Unknown)));
         assert_eq!(of("CreateFileW"), None);
+    }
+
+    #[test]
+    fn the_runtime_waits_for_its_garbage_collector() {
+        let reason = |name| runtime_wait(name).map(Wait::reason);
+        assert_eq!(reason("Thread::RareDisablePreemptiveGC"), Some("garbage collection"));
+        assert_eq!(reason("WKS::GCHeap::WaitUntilGCComplete"), Some("garbage collection"));
+        assert_eq!(reason("WKS::GCHeap::Alloc"), None);
     }
 
     #[test]
