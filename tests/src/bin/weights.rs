@@ -7,7 +7,8 @@ use stk_tests::weights::run::{Plan, SUBJECTS, Subject, print};
 const USAGE: &str = "usage: weights [--quick] [NAME…]     NAME: cmake, node, busy, mixed, 'hammer: peb', 'hammer: heap', 'hammer: environment'
 
 Records each program at 1 kHz and at 100 Hz, with perf before and after, and prints per thread the total variation between both. Fails if a
-thread that is on CPU all the time is beyond chance + 2 % by module or + 3 % by 64 KB.
+thread that is on CPU all the time is beyond chance + 2 % by module or + 3 % by 64 KB, or if the CPU time of a thread in `stk stats` is
+further from perf's than 10 %, and than 0.5 % of the time.
   --quick   1 kHz only, 10 s";
 
 fn main() -> ExitCode {
@@ -38,6 +39,10 @@ fn main() -> ExitCode {
                 Ok(report) => {
                     for thread in report.on_cpu().filter(|thread| !thread.is_true()) {
                         println!("  BEYOND the bound: {}", thread.name);
+                        good = false;
+                    }
+                    for thread in report.threads.iter().filter(|thread| !thread.has_true_cpu_time()) {
+                        println!("  CPU time BEYOND the bound: {}", thread.name);
                         good = false;
                     }
                 }

@@ -4,6 +4,7 @@ use super::compare::{Variation, variation};
 use super::perf::{self, Pointers};
 use super::place::{Granularity, Place, Places};
 use super::trace::{self, Thread};
+use crate::stk;
 use crate::wine::{self, Folder, Inject, Net, Program};
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -74,6 +75,8 @@ pub struct ThreadReport {
     pub name: String,
     /// Share of the time that it was on CPU, by perf.
     pub on_cpu: f64,
+    /// The same, by `stk stats`.
+    pub stats_cpu: f64,
     /// Samples of perf and of stk.
     pub samples: (usize, usize),
     /// stk's samples a second.
@@ -92,6 +95,11 @@ impl Report {
 }
 
 impl ThreadReport {
+    /// Whether the CPU time by `stk stats` is within 10 % of perf's, or 0.5 % of the time.
+    pub fn has_true_cpu_time(&self) -> bool {
+        (self.stats_cpu - self.on_cpu).abs() <= (0.1 * self.on_cpu).max(0.005)
+    }
+
     /// Whether the variation by module and by 64 KB is within chance plus 2 % and 3 %.
     pub fn is_true(&self) -> bool {
         let [module, page, _] = self.variations;
@@ -108,10 +116,11 @@ impl fmt::Display for ThreadReport {
         let (oracle, ours) = self.samples;
         write!(
             f,
-            "{}: on CPU {:.0} %, {oracle} samples of perf, {ours} of stk ({:.0} a second); total variation by module {module}, by 64 KB {page}, \
+            "{}: on CPU {:.1} % by perf, {:.1} % by stk stats; {oracle} samples of perf, {ours} of stk ({:.0} a second); total variation by module {module}, by 64 KB {page}, \
              by function {function}; in the system {:.1} % by perf, {:.1} % by stk",
             self.name,
             100.0 * self.on_cpu,
+            100.0 * self.stats_cpu,
             self.per_second,
             100.0 * self.system.0,
             100.0 * self.system.1
@@ -144,6 +153,7 @@ pub fn run(subject: Subject, plan: Plan) -> Result<Report> {
     program.kill();
 
     let trace = trace::read(&folder.file("weights.stk"))?;
+    let cpu = cpu_by_thread(&folder)?;
     let places = Places::new(&trace.modules, unix);
     let perf_samples = f64::from(PERF_RATE * 2 * plan.perf_seconds);
     let mut threads: Vec<ThreadReport> = Vec::new();
@@ -160,6 +170,7 @@ pub fn run(subject: Subject, plan: Plan) -> Result<Report> {
         threads.push(ThreadReport {
             name,
             on_cpu: theirs.len() as f64 / perf_samples,
+            stats_cpu: cpu.get(&thread.tid).copied().unwrap_or(0.0),
             samples: (theirs.len(), ours.len()),
             per_second: ours.len() as f64 / trace.seconds.max(1e-9),
             variations: kinds.map(|kind| variation(&places, kind, &theirs, &ours)),
@@ -168,6 +179,17 @@ pub fn run(subject: Subject, plan: Plan) -> Result<Report> {
     }
     threads.sort_by(|a, b| b.on_cpu.total_cmp(&a.on_cpu));
     Ok(Report { subject, plan, threads, dropped: trace.dropped })
+}
+
+/// The share of the time that each thread was on CPU, by its id, as `stk stats` says.
+fn cpu_by_thread(folder: &Folder) -> Result<BTreeMap<u32, f64>> {
+    let stats = stk::json(folder.path(), &["stats", "--json", "--top", "0", "weights.stk"]);
+    let threads = stats["traces"][0]["threads"].as_array().context("stk stats lists no threads")?;
+    let share = |thread: &serde_json::Value| {
+        let time = thread["all"]["weight_ns"].as_f64().filter(|time| *time > 0.0)?;
+        Some((thread["tid"].as_u64()? as u32, thread["cpu_ns"].as_f64()? / time))
+    };
+    Ok(threads.iter().filter_map(share).collect())
 }
 
 /// Each Windows thread with the samples of its Linux thread: the one whose stack pointers lie in
@@ -255,7 +277,7 @@ pub fn print(subject: Subject, plan: Plan) -> Result<Report> {
         "{name}, {seconds} s at {rate} Hz beside perf (2 x {perf_seconds} s at {PERF_RATE} Hz, unrecorded), {} dropped",
         report.dropped
     );
-    for thread in report.threads.iter().filter(|thread| thread.on_cpu > 0.02) {
+    for thread in report.threads.iter().filter(|thread| thread.on_cpu > 0.02 || !thread.has_true_cpu_time()) {
         println!("  {thread}");
     }
     Ok(report)
