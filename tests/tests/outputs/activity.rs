@@ -27,7 +27,7 @@ fn one(frames: &[(&str, &str)], flags: RunFlags, state: RunState) -> Activity {
         .for_each(|batch| batch.runs.iter().try_for_each(|run| runs.push(thread, Run { flags, ..*run })));
     visited.expect("runs");
     let mut found = None;
-    let classified = classify(&b.profile, &runs).expect("classified");
+    let classified = classify(&mut b.profile, &runs).expect("classified");
     let visited: std::io::Result<()> = classified.for_each(|batch| {
         found = batch.runs.first().map(|run| run.activity);
         Ok(())

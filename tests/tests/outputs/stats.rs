@@ -2,9 +2,9 @@
 
 use crate::profiles::{AWKWARD, Builder, busy};
 use serde_json::{Value, json};
-use stk::profile::{Placement, Weight};
+use stk::profile::{Placement, Run, Runs, Weight};
 use stk::stack::StopReason;
-use stk::stats::{self, Amount, Stats, StatsOptions};
+use stk::stats::{self, Amount, Length, Stats, StatsOptions};
 use stk_schema::event::RunState;
 use stk_tests::schema;
 use stk_unwind::Trust;
@@ -15,7 +15,8 @@ fn figures(options: &StatsOptions) -> Stats {
 }
 
 /// Lists by the time that samples cover.
-const WALL: StatsOptions = StatsOptions { top: 20, running_only: false, weight: Some(Weight::Wall) };
+const WALL: StatsOptions =
+    StatsOptions { top: 20, running_only: false, weight: Some(Weight::Wall), waiting: false };
 
 fn ms(samples: u64) -> Amount {
     Amount { samples, weight_ns: samples * 1_000_000 }
@@ -151,6 +152,35 @@ fn static_functions_of_one_name_and_guesses_stay_apart_as_in_the_flame_graph() {
 }
 
 #[test]
+fn the_rate_is_that_of_the_samples_and_the_time_that_they_cover() {
+    let stats = figures(&WALL);
+    let rate = (stats.totals.asked_hz, stats.totals.achieved_hz, stats.totals.missed_share);
+    assert_eq!(rate, (1000.0, 1000.0, 0.0));
+    let mut b = Builder::new();
+    let stop = b.stop(StopReason::COMPLETE, "");
+    let thread = b.thread(4, "main");
+    b.run(thread, None, stop, 0, 1, RunState::Unknown);
+    // The same thread's next sample came 4 ms later.
+    let mut runs = Runs::default();
+    let slow = |run: &Run| Run { weight_ns: 4_000_000, ..*run };
+    let visited: std::io::Result<()> =
+        b.runs.for_each(|batch| batch.runs.iter().try_for_each(|run| runs.push(thread, slow(run))));
+    visited.expect("runs");
+    let totals = stats::collect(&b.profile, &runs, None, &WALL).expect("figures").totals;
+    assert_eq!((totals.achieved_hz, totals.missed_share), (250.0, 0.75));
+}
+
+#[test]
+fn stacks_that_wait_are_listed_with_what_they_wait_for() {
+    let stats = figures(&StatsOptions { waiting: true, ..WALL });
+    let [wait] = &stats.waits[..] else { panic!("{:?}", stats.waits) };
+    let [stack] = &wait.stacks[..] else { panic!("{wait:?}") };
+    assert_eq!((stack.samples, stack.weight_ns), (3, 3_000_000));
+    assert_eq!(stack.functions, ["main", "wait"]);
+    assert_eq!(stack.system, 2, "none of them is the system's");
+}
+
+#[test]
 fn waiting_samples_can_be_left_out() {
     let stats = figures(&StatsOptions { running_only: true, ..WALL });
     assert_eq!(stats.counted_ns, 9_000_000);
@@ -203,7 +233,7 @@ fn json_follows_its_schema() {
     );
     assert_eq!(
         value["traces"][0]["waits"],
-        json!([{"reason": "sleep", "class": "idle", "waits": 1, "samples": 3, "weight_ns": 3_000_000, "longest_ns": 3_000_000}])
+        json!([{"reason": "sleep", "class": "idle", "waits": 1, "samples": 3, "weight_ns": 3_000_000, "longest_ns": 3_000_000, "stacks": []}])
     );
 
     let mut wrong = value.clone();
@@ -214,7 +244,7 @@ fn json_follows_its_schema() {
 #[test]
 fn text_is_aligned_and_harmless_on_a_terminal() {
     let mut text = Vec::new();
-    stats::print(&figures(&StatsOptions::default()), &mut text, false).expect("print");
+    stats::print(&figures(&StatsOptions::default()), Length::Full, &mut text, false).expect("print");
     let text = String::from_utf8(text).expect("UTF-8");
     assert!(
         text.chars().all(|c| c == '\n' || !c.is_control()),
@@ -224,7 +254,7 @@ fn text_is_aligned_and_harmless_on_a_terminal() {
     assert_eq!(text, expected, "\n{text}");
 
     let mut bold = Vec::new();
-    stats::print(&figures(&StatsOptions::default()), &mut bold, true).expect("print");
+    stats::print(&figures(&StatsOptions::default()), Length::Full, &mut bold, true).expect("print");
     let bold = String::from_utf8(bold).expect("UTF-8");
     assert_eq!(bold.replace("\x1b[1m", "").replace("\x1b[0m", ""), text);
 }
