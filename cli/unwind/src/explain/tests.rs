@@ -178,7 +178,7 @@ fn x86_methods_to_find_the_caller() {
     assert_eq!(
         texts(image(false), &registers, &stack)[0],
         "no FrameData or FPO record covers the address; \
-         frame pointer chain; return address at [ebp+0x4], ebp at [ebp]"
+         frame pointer chain, set up by the function's first instructions; return address at [ebp+0x4], ebp at [ebp]"
     );
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::prologue::FramePointer;
 use super::registers::NONVOLATILE;
 use super::rule::{self, RegisterSource, Return, X86Rule, X86Slot};
 use super::tables::{How, Record};
@@ -47,10 +48,19 @@ fn way(rule: &X86Rule, found_by: Option<Trust>) -> String {
         Some(Trust::FrameData) => "by the record".to_owned(),
         Some(Trust::FrameDataSearch) => "by the record, with a search for the return address".to_owned(),
         Some(Trust::FramePointer) => {
-            "frame pointer chain; return address at [ebp+0x4], ebp at [ebp]".to_owned()
+            let how = match rule.prologue.frame_pointer {
+                FramePointer::Set => "set up by the function's first instructions",
+                FramePointer::Absent | FramePointer::Unknown => {
+                    "not checked: the function's start is not known"
+                }
+            };
+            format!("frame pointer chain, {how}; return address at [ebp+0x4], ebp at [ebp]")
         }
         _ => {
-            let mut tried = vec!["the frame pointer"];
+            let mut tried = match rule.prologue.frame_pointer {
+                FramePointer::Absent => vec!["no frame pointer, by the function's first instructions"],
+                FramePointer::Set | FramePointer::Unknown => vec!["the frame pointer"],
+            };
             tried.extend(rule.record.map(|_| "the record"));
             tried.extend(rule.code.map(|_| "the code"));
             format!("no rule: tried {}", tried.join(", "))

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
+use super::prologue::{self, Prologue};
 use super::registers::NONVOLATILE;
 use super::{ESP, X86Registers};
 use crate::ImageTables;
@@ -49,6 +50,8 @@ pub(crate) struct X86Rule {
     /// `popped` comes from the next return in the code, which is probably the function's own.
     pub(crate) popped_ahead: bool,
     pub(crate) thread_start: bool,
+    /// What the function's first instructions did.
+    pub(crate) prologue: Prologue,
     /// How many bytes before the instruction pointer to look up its code.
     pub(crate) back: u32,
 }
@@ -101,6 +104,7 @@ pub(crate) fn compile(place: &Place<'_>) -> Result<X86Rule, Fault> {
         popped: popped.or(ahead),
         popped_ahead: ahead.is_some(),
         thread_start: image.is_thread_start(inside),
+        prologue: prologue::follow(image, place.rva, bounds.as_ref()),
         back: place.position.back(),
     })
 }

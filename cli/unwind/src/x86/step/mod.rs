@@ -3,6 +3,7 @@
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
 use super::program::Input;
+use super::prologue::FramePointer;
 use super::registers::NONVOLATILE;
 use super::rule::{self, RegisterSource, Return, X86Rule};
 use super::tables::{How, Record};
@@ -256,8 +257,12 @@ impl<M: Modules> X86Step<'_, M> {
                     return_address,
                 };
                 let found = program.run(&input, |at| self.read(at).ok());
-                let found = found.ok_or(Stop::BadMemory { address: u64::from(registers.gpr[ESP]) })?;
+                let mut found = found.ok_or(Stop::BadMemory { address: u64::from(registers.gpr[ESP]) })?;
                 self.check(&found)?;
+                if !self.rule.prologue.aligned {
+                    let above = found.gpr[ESP];
+                    self.restore_saved(&mut found, above);
+                }
                 Ok(X86Caller { registers: found, trust })
             }
             How::Above { uses_ebp } => {
@@ -282,15 +287,42 @@ impl<M: Modules> X86Step<'_, M> {
             // The system begins a thread's chain of frames in this way.
             return Err(Stop::ZeroReturnAddress);
         }
+        if self.rule.prologue.frame_pointer == FramePointer::Absent && !self.is_thread_start() {
+            return Err(self.no_unwind_data());
+        }
         let mut found = registers;
         found.gpr[EBP] = self.read(ebp)?;
         found.ip = self.read(ebp.wrapping_add(4))?;
+        if self.rule.prologue.frame_pointer == FramePointer::Set {
+            self.restore_saved(&mut found, ebp.wrapping_add(8));
+        }
         found.gpr[ESP] = self.above_copy(ebp.wrapping_add(8), found.ip);
         self.check(&found)?;
         if is_return_address(self.modules, found.ip).is_none() {
             return Err(no_module(found.ip));
         }
         Ok(found)
+    }
+
+    /// Gives the registers that `found` takes over unchanged the values that the function's first
+    /// instructions saved. `above` is the address above the return address.
+    fn restore_saved(&self, found: &mut X86Registers, above: u32) {
+        for (n, &saved) in self.rule.prologue.saved.iter().enumerate().filter(|(_, saved)| **saved != 0) {
+            let register = usize::from(NONVOLATILE[n]);
+            let kept = found.gpr[register] == self.state.registers.gpr[register];
+            // A slot below esp was popped: then the register is restored.
+            if kept && let Ok(word) = self.read(above.wrapping_sub(saved.into())) {
+                found.gpr[register] = word;
+            }
+        }
+    }
+
+    fn no_unwind_data(&self) -> Stop {
+        let ip = u64::from(self.state.registers.ip);
+        match self.modules.find(ip) {
+            Some(found) => Stop::NoUnwindData { module: found.module, rva: (ip - found.base) as u32 },
+            None => Stop::NoModule { address: ip },
+        }
     }
 
     /// GCC's frames that align the stack to 16 or 8 bytes begin with `lea ecx,[esp+4]; and esp,-16;
