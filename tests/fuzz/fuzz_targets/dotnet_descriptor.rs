@@ -10,7 +10,6 @@ fuzz_target!(|data: &[u8]| {
     for arch in [Arch::X64, Arch::Arm64, Arch::X86] {
         let Ok(descriptor) = Descriptor::parse(arch, json, pointers) else { continue };
         let contract = Contract::new(descriptor);
-        let _ = contract.frame_name(1);
         let _ = contract.descriptor().offset("Thread", "Frame");
     }
 });

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use stk::runtimes::dotnet::contract::{
-    Code, Context, Contract, ContractError, Descriptor, Fragments, token_of,
+    Code, Context, Contract, ContractError, Descriptor, Fragments,
 };
 use stk_schema::Arch;
 
@@ -18,10 +18,6 @@ struct Any;
 impl Code for Any {
     fn is_managed(&self, ip: u64) -> bool {
         ip & 1 == 1
-    }
-
-    fn method_desc(&self, ip: u64) -> Option<u64> {
-        (ip & 2 == 2).then_some(STACK + (ip >> 3) % 4096)
     }
 
     fn unwind(&self, context: &mut Context) -> Result<(), ContractError> {
@@ -46,9 +42,7 @@ fuzz_target!(|data: &[u8]| {
     let head = STACK + word(2) % 0x1_0000;
     for step in contract.stack_walk(&memory, &Any, context.clone(), head) {
         let Ok(step) = step else { break };
-        let _ = contract.method_of(&memory, &Any, &step);
-        let _ = contract.frame_address(&step);
+        let _ = step.frame().map(|frame| contract.method_of_frame(&memory, frame));
     }
     let _ = contract.checkpoint(&memory, &Any, &context, head, context.sp());
-    let _ = token_of(contract.descriptor(), &memory, head);
 });

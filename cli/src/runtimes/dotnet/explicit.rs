@@ -266,12 +266,6 @@ impl<M: Modules> Code for SampleCode<'_, M> {
         held(ip.wrapping_sub(1)) || held(ip)
     }
 
-    fn method_desc(&self, ip: u64) -> Option<u64> {
-        let (methods, time) = self.methods?;
-        let id = methods.find(ip.wrapping_sub(1), time, time).ok()??;
-        Some(methods.get(id).id).filter(|id| *id != 0)
-    }
-
     fn unwind(&self, context: &mut Context) -> Result<(), ContractError> {
         let registers = context.registers();
         let from = Sample { registers: &registers, ..*self.sample };

@@ -23,10 +23,10 @@ const MOST_BYTES: u32 = 4096;
 /// Whether ebp holds the address of the saved ebp, with the return address above it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) enum FramePointer {
-    /// The function's start is not known.
+    /// The code is not known.
     #[default]
     Unknown,
-    /// The first instructions do not make it so.
+    /// The function's first instructions do not make it so, or its start was not found.
     Absent,
     /// They do.
     Set,
@@ -47,9 +47,17 @@ pub(crate) struct Prologue {
 /// known. Where they are not, the nearest `push ebp; mov ebp, esp` before `rva` is the start, if the
 /// code from there leads to `rva` without the end of a function.
 pub(crate) fn follow(image: &ImageTables, rva: u32, bounds: Option<&Range<u32>>) -> Prologue {
-    match bounds.map(|bounds| bounds.start).or_else(|| framed_start(image, rva)) {
+    let start = match bounds {
+        Some(bounds) => Some(bounds.start),
+        None => match image.bytes_before(rva) {
+            Some(before) => framed_start(before, rva),
+            None => return Prologue::default(),
+        },
+    };
+    let absent = Prologue { frame_pointer: FramePointer::Absent, ..Prologue::default() };
+    match start {
         Some(start) => Follower::default().run(image, start, rva).unwrap_or_default(),
-        None => Prologue::default(),
+        None => absent,
     }
 }
 
@@ -142,10 +150,10 @@ impl Follower {
     }
 }
 
-/// The start of the function that holds `rva`, by its `push ebp; mov ebp, esp`.
-fn framed_start(image: &ImageTables, rva: u32) -> Option<u32> {
+/// The start of the function that holds `rva`, by its `push ebp; mov ebp, esp`. `before`: the code
+/// before `rva`.
+fn framed_start(before: &[u8], rva: u32) -> Option<u32> {
     const PUSH_MOV: [&[u8]; 2] = [&[0x55, 0x8b, 0xec], &[0x55, 0x89, 0xe5]];
-    let before = image.bytes_before(rva)?;
     let most = before.len().min(MOST_BYTES as usize);
     let nearest = (3..=most).find(|&back| {
         let code = &before[before.len() - back..];
@@ -154,22 +162,35 @@ fn framed_start(image: &ImageTables, rva: u32) -> Option<u32> {
     leads_to(&before[before.len() - nearest..]).then(|| rva - nearest as u32)
 }
 
-/// Whether the instructions end with `code`, and no function ends among them: no padding, and no
-/// return in front of an address at which the next function may begin.
+/// Whether the instructions end with `code`, and no function ends among them. Compilers pad behind
+/// the end of a function; also within one, but then a branch before leads to what follows.
 fn leads_to(code: &[u8]) -> bool {
     let mut decoder = Decoder::new(32, code, DecoderOptions::NONE);
-    let mut returned = false;
+    let (mut ended, mut farthest) = (false, 0);
     while decoder.can_decode() {
         let instruction = decoder.decode();
-        let pads = matches!(instruction.mnemonic(), Mnemonic::Int3 | Mnemonic::Nop);
-        if instruction.is_invalid()
-            || returned && (pads || instruction.code() == Code::Lea_r32_m && is_move(&instruction))
-        {
+        let past_end = ended && is_padding(&instruction) && farthest < instruction.next_ip();
+        if instruction.is_invalid() || past_end {
             return false;
         }
-        returned = instruction.flow_control() == FlowControl::Return;
+        ended = match instruction.flow_control() {
+            FlowControl::Return | FlowControl::IndirectBranch => true,
+            FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
+                farthest = farthest.max(instruction.near_branch_target());
+                instruction.flow_control() == FlowControl::UnconditionalBranch
+            }
+            _ => ended && is_padding(&instruction),
+        };
     }
-    !returned && decoder.position() == code.len()
+    decoder.position() == code.len() && (!ended || farthest >= code.len() as u64)
+}
+
+fn is_padding(instruction: &Instruction) -> bool {
+    match instruction.mnemonic() {
+        Mnemonic::Int3 | Mnemonic::Nop => true,
+        Mnemonic::Xchg => instruction.op0_register() == instruction.op1_register(),
+        _ => instruction.code() == Code::Lea_r32_m && is_move(instruction),
+    }
 }
 
 /// Whether a `lea` does nothing, as in the padding between functions: `lea esi, [esi]`.
@@ -250,9 +271,8 @@ mod tests {
     #[test]
     fn gccs_aligning_frame_has_a_copy_of_the_return_address() {
         // lea ecx, [esp+4]; and esp, -16; push [ecx-4]; push ebp; mov ebp, esp; push esi; mov esi, ecx
-        let code = [
-            0x8d, 0x4c, 0x24, 4, 0x83, 0xe4, 0xf0, 0xff, 0x71, 0xfc, 0x55, 0x89, 0xe5, 0x56, 0x89, 0xce,
-        ];
+        let code =
+            [0x8d, 0x4c, 0x24, 4, 0x83, 0xe4, 0xf0, 0xff, 0x71, 0xfc, 0x55, 0x89, 0xe5, 0x56, 0x89, 0xce];
         let prologue = of(&code, true);
         assert_eq!((prologue.frame_pointer, prologue.aligned), (FramePointer::Set, true));
         assert_eq!(prologue.saved, [0, 8, 12, 0]);
@@ -263,7 +283,11 @@ mod tests {
         // push ebp; mov ebp, esp; pop ebp; ret; padding; xor eax, eax
         for padding in [&[0xcc, 0xcc][..], &[0x90], &[0x66, 0x90], &[0x8d, 0x76, 0]] {
             let code = [&[0x55, 0x89, 0xe5, 0x5d, 0xc3][..], padding, &[0x33, 0xc0]].concat();
-            assert_eq!(of(&code, false).frame_pointer, FramePointer::Unknown, "{padding:x?}");
+            assert_eq!(of(&code, false).frame_pointer, FramePointer::Absent, "{padding:x?}");
+            // je over the return and the padding: it is one function.
+            let over = 2 + padding.len() as u8;
+            let code = [&[0x55, 0x89, 0xe5, 0x74, over, 0x5d, 0xc3][..], padding, &[0x33, 0xc0]].concat();
+            assert_eq!(of(&code, false).frame_pointer, FramePointer::Set, "{padding:x?}");
         }
         // A return in the middle of a function is no end.
         let code = [0x55, 0x89, 0xe5, 0x85, 0xc0, 0x74, 2, 0x5d, 0xc3, 0x33, 0xc0];

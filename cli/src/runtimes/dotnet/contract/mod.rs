@@ -14,7 +14,8 @@
 //! Source: the .NET design documents `datacontracts/StackWalk.md`, `Thread.md`,
 //! `RuntimeTypeSystem.md` and `data_descriptor.md`. Not implemented, and refused by name: arm32,
 //! decoding GCInfo (x86 managed code), the FaultingExceptionFrame of Windows x86, interpreter
-//! Frames.
+//! Frames, and FuncEvalFrames, whose context lies in memory of the debugger that no trace holds. For
+//! the same reason ReportInteropMD is left out: a stub's MethodDesc is in no trace.
 
 mod chain;
 mod context;
@@ -33,5 +34,5 @@ pub use chain::{Chain, ExplicitFrame, ExplicitKind};
 pub use context::Context;
 pub use descriptor::{Descriptor, DescriptorError, TypeInfo};
 pub use memory::{Fragments, Memory};
-pub use method::{MethodRef, token_of};
+pub use method::MethodRef;
 pub use walk::{Code, Contract, ContractError, FrameState, StackFrame, StackWalk};

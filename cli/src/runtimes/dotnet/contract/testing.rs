@@ -17,10 +17,6 @@ impl Mock {
     pub(super) fn put(&mut self, address: u64, bytes: &[u8]) {
         self.bytes.extend(bytes.iter().enumerate().map(|(n, byte)| (address.wrapping_add(n as u64), *byte)));
     }
-
-    pub(super) fn forget(&mut self, address: u64) {
-        self.bytes.remove(&address);
-    }
 }
 
 impl Memory for Mock {
@@ -110,17 +106,11 @@ pub(super) fn context(arch: Arch, registers: &[(&str, u64)]) -> Context {
 pub(super) struct MockCode {
     pub managed: Vec<std::ops::Range<u64>>,
     pub callers: BTreeMap<(u64, u64), (u64, u64)>,
-    pub methods: BTreeMap<u64, u64>,
 }
 
 impl Code for MockCode {
     fn is_managed(&self, ip: u64) -> bool {
         self.managed.iter().any(|range| range.contains(&ip))
-    }
-
-    fn method_desc(&self, ip: u64) -> Option<u64> {
-        let start = self.managed.iter().find(|range| range.contains(&ip))?.start;
-        self.methods.get(&start).copied()
     }
 
     fn unwind(&self, context: &mut Context) -> Result<(), ContractError> {

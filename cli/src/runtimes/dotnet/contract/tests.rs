@@ -6,6 +6,7 @@
 
 use stk_schema::Arch;
 
+use super::chain::Kinds;
 use super::testing::{MockCode, Process, context};
 use super::*;
 
@@ -70,7 +71,7 @@ fn through(process: &Process, before: Context) -> Result<Context, ContractError>
     let mut walk = process.contract.stack_walk(&process.memory, &code, before, 0x8000);
     let first = walk.next().expect("the thread's own context")?;
     assert_eq!(first.state, FrameState::Frame);
-    assert_eq!(process.contract.frame_address(&first), Some(0x8000));
+    assert_eq!(first.frame().map(|frame| frame.address), Some(0x8000));
     walk.next().expect("the context that the Frame holds").map(|frame| frame.context)
 }
 
@@ -206,31 +207,9 @@ fn transition_frames_give_the_block_and_the_stack_behind_it() {
 }
 
 #[test]
-fn func_eval_frame_gives_its_whole_context_unless_it_was_not_hijacked() {
-    // 10.0 has a field for when the context is not to be used, later runtimes one for when it is.
-    for (arch, ip, volatile, flag, used) in
-        [(Arch::X64, "Rip", "Rcx", "EvalDuringException", 0), (Arch::Arm64, "Pc", "X1", "EvalUsesHijack", 1)]
-    {
-        for value in [0, 1] {
-            let mut process = process(arch, ExplicitKind::FuncEvalFrame);
-            process.field(0x8000, "FuncEvalFrame", "DebuggerEvalPtr", 0xa000);
-            process.context(0xa000, 0, &[(ip, MANAGED), (volatile, 77)]);
-            let at = process.contract.descriptor().offset("DebuggerEval", flag).unwrap();
-            process.memory.put(0xa000 + at, &[value]);
-            if value == used {
-                let context = through(&process, native(arch)).unwrap();
-                assert_eq!(registers(&context, &[ip, volatile]), [MANAGED, 77], "{arch:?}");
-            } else {
-                let code = managed();
-                let walk = process.contract.stack_walk(&process.memory, &code, native(arch), 0x8000);
-                assert_eq!(
-                    walk.map(|step| step.unwrap().context).collect::<Vec<_>>(),
-                    [native(arch)],
-                    "{arch:?}"
-                );
-            }
-        }
-    }
+fn func_eval_frames_are_refused_by_name() {
+    let process = process(Arch::X64, ExplicitKind::FuncEvalFrame);
+    assert_eq!(through(&process, native(Arch::X64)), Err(ContractError::Refused("FuncEvalFrame")));
 }
 
 #[test]
@@ -347,8 +326,8 @@ fn frames_without_registers_are_skipped() {
     let walk = process.contract.stack_walk(&process.memory, &code, native(Arch::X64), 0x8000);
     let ips: Vec<_> = walk.map(|step| step.unwrap().context.ip()).collect();
     assert_eq!(ips, [NATIVE, NATIVE, MANAGED]);
-    assert_eq!(process.contract.frame_name(0x777), "");
-    assert_eq!(process.contract.frame_name(1), "InlinedCallFrame");
+    let kinds = process.contract.frames(&process.memory, 0x8000).map(|frame| frame.unwrap().kind);
+    assert_eq!(kinds.collect::<Vec<_>>(), [None, Some(ExplicitKind::SoftwareExceptionFrame)]);
 }
 
 /// "Simple Example" of StackWalk.md: native A, managed B and its caller in native code C; one
@@ -359,17 +338,13 @@ fn the_documents_simple_example() {
     process.context(0x8000 + 288, 0, &[("Rip", MANAGED), ("Rsp", 0x9000)]);
     let mut code = managed();
     code.callers.insert((MANAGED, 0x9000), (NATIVE + 0x100, 0x9100));
-    code.methods.insert(MANAGED, 0x5555);
     let walk = process.contract.stack_walk(&process.memory, &code, native(Arch::X64), 0x8000);
     let steps: Vec<_> = walk.map(Result::unwrap).collect();
     let told: Vec<_> = steps.iter().map(|step| (step.state, step.context.ip(), step.context.sp())).collect();
     // The document returns C as well. The contract is derived from the code of the runtime's own
     // reader, and that ends before C.
     assert_eq!(told, [(FrameState::Frame, NATIVE, 0x7f00), (FrameState::Frameless, MANAGED, 0x9000)]);
-    assert_eq!(process.contract.frame_address(&steps[1]), None);
-    let method = |step| process.contract.method_of(&process.memory, &code, step);
-    assert_eq!(method(&steps[0]), Ok(None));
-    assert_eq!(method(&steps[1]), Ok(Some(MethodRef::MethodDesc(0x5555))));
+    assert!(steps[0].frame().is_some() && steps[1].frame().is_none());
 }
 
 /// "Skipped Frame Example": managed A called by managed B through an unmanaged boundary; B holds an
@@ -387,56 +362,15 @@ fn the_documents_skipped_frame_example() {
         ..MockCode::default()
     };
     code.callers.extend([(a, b), (b, c)]);
-    code.methods.extend([(MANAGED, 0xa), (MANAGED + 0x200, 0xb)]);
     let start = context(Arch::X64, &[("Rip", a.0), ("Rsp", a.1)]);
     let walk = process.contract.stack_walk(&process.memory, &code, start, 0x8000);
     let steps: Vec<_> = walk.map(Result::unwrap).collect();
     let told: Vec<_> =
         steps.iter().map(|step| (step.state, (step.context.ip(), step.context.sp()))).collect();
     assert_eq!(told, [(FrameState::Frameless, a), (FrameState::SkippedFrame, b), (FrameState::Frameless, b)]);
-    let methods: Vec<_> = steps
-        .iter()
-        .map(|step| process.contract.method_of(&process.memory, &code, step).unwrap().unwrap())
-        .collect();
-    assert_eq!(methods, [0xa, 0x6660, 0xb].map(MethodRef::MethodDesc));
-}
-
-/// The caller is a P/Invoke stub that takes its target's MethodDesc, which lies right behind the
-/// InlinedCallFrame.
-#[test]
-fn an_interop_stub_is_named_by_the_method_that_it_calls() {
-    let mut process = process(Arch::X64, ExplicitKind::InlinedCallFrame);
-    process.field(0x8000, "InlinedCallFrame", "CallerReturnAddress", MANAGED + 8);
-    process.field(0x8000, "InlinedCallFrame", "CallSiteSP", 0x7f80);
-    process.field(0x8000, "InlinedCallFrame", "CalleeSavedFP", 0);
-    process.field(0x8000, "InlinedCallFrame", "Datum", 0x6661);
-    process.pointer(0x8000 + 56, 0x1234_5678);
-    let stub = 0x4000;
-    let mut code = managed();
-    code.callers.insert((MANAGED + 8, 0x7f80), (NATIVE, 0x8080));
-    code.methods.insert(MANAGED, stub);
-    let told = |process: &Process| {
-        let walk = process.contract.stack_walk(&process.memory, &code, native(Arch::X64), 0x8000);
-        let steps: Vec<_> = walk.map(Result::unwrap).collect();
-        assert_eq!(steps[1].state, FrameState::SkippedFrame);
-        process.contract.method_of(&process.memory, &code, &steps[1])
-    };
-    // Classification 7: made at run time. Stub, static, kind 1: managed to native.
-    process.memory.put(stub + 6, &7u16.to_le_bytes());
-    process.memory.put(stub + 28, &0x9001u32.to_le_bytes());
-    assert_eq!(told(&process), Ok(Some(MethodRef::MethodDesc(0x1234_5678))));
-    // Not static and kind 2: managed to COM.
-    process.memory.put(stub + 28, &0x8002u32.to_le_bytes());
-    assert_eq!(told(&process), Ok(Some(MethodRef::MethodDesc(0x1234_5678))));
-    // Made by a delegate; an indirect call; no stub; an ordinary method; nothing recorded: in these
-    // cases the datum is not used.
-    for (classification, flags) in [(7u16, 0x1_9001u32), (7, 0x2_9001), (7, 0x1001), (0, 0x9001)] {
-        process.memory.put(stub + 6, &classification.to_le_bytes());
-        process.memory.put(stub + 28, &flags.to_le_bytes());
-        assert_eq!(told(&process), Ok(None), "{classification} {flags:#x}");
-    }
-    process.memory.forget(stub + 6);
-    assert_eq!(told(&process), Ok(None));
+    let frame = steps[1].frame().unwrap();
+    let method = process.contract.method_of_frame(&process.memory, frame);
+    assert_eq!(method, Ok(Some(MethodRef::MethodDesc(0x6660))));
 }
 
 #[test]
@@ -471,23 +405,6 @@ fn a_frames_method_is_read_from_its_field_or_its_slot() {
     assert_eq!(of(&bare), Ok(None), "no call is under way");
     bare.field(0x8000, "InlinedCallFrame", "CallerReturnAddress", 1);
     assert_eq!(of(&bare), Err(ContractError::NotDescribed("InlinedCallFrame.Datum")));
-}
-
-#[test]
-fn a_method_desc_states_its_token() {
-    let mut process = process(Arch::X64, ExplicitKind::HijackFrame);
-    // Third in its chunk, 5 units of 8 bytes behind the chunk's 24: token 06|abc|123.
-    let method = 0x6000 + 24 + 5 * 8;
-    process.memory.put(method, &0xf123u16.to_le_bytes());
-    process.memory.put(method + 2, &[5]);
-    process.memory.put(0x6000 + 18, &0xfabcu16.to_le_bytes());
-    let token = |process: &Process| token_of(process.contract.descriptor(), &process.memory, method);
-    assert_eq!(token(&process), Ok(0x06ab_c123));
-    process.memory.forget(0x6000 + 18);
-    assert_eq!(
-        token(&process),
-        Err(ContractError::Unread { what: "MethodDescChunk.FlagsAndTokenRange", address: 0x6000 + 18 })
-    );
 }
 
 #[test]
@@ -561,9 +478,9 @@ fn a_real_descriptor_is_read() {
     // A Frame here lies within the runtime's: the link after the identifier, the block of eight
     // registers and the return address.
     assert_eq!(descriptor.size("TransitionBlock"), Some(8 * 8 + 8));
-    let contract = Contract::new(descriptor);
-    assert_eq!(contract.frame_name(1), "InlinedCallFrame");
-    assert_eq!(contract.frame_name(0xe), "StubDispatchFrame");
-    assert_eq!(contract.frame_name(0x15), "ExceptionFilterFrame");
-    assert_eq!(contract.frame_name(0x16), "");
+    let kinds = Kinds::new(&descriptor);
+    assert_eq!(kinds.of(1), Some(ExplicitKind::InlinedCallFrame));
+    assert_eq!(kinds.of(0xe), Some(ExplicitKind::StubDispatchFrame));
+    assert_eq!(kinds.of(0x15), Some(ExplicitKind::ExceptionFilterFrame));
+    assert_eq!(kinds.of(0x16), None);
 }

@@ -85,7 +85,7 @@ impl<M: Memory> FieldReader<'_, M> {
             ExplicitKind::InlinedCallFrame => self.inlined_call(address, context),
             ExplicitKind::SoftwareExceptionFrame => self.software_exception(address, context),
             _ if kind.is_transition() => self.transition(address, context),
-            ExplicitKind::FuncEvalFrame => self.func_eval(address, context),
+            ExplicitKind::FuncEvalFrame => Err(ContractError::Refused("FuncEvalFrame")),
             ExplicitKind::ResumableFrame | ExplicitKind::RedirectedThreadFrame => {
                 let stored = self.pointer(address, field_path!("ResumableFrame", "TargetContextPtr"))?;
                 *context = self.context(stored, "ResumableFrame.TargetContext")?;
@@ -151,23 +151,6 @@ impl<M: Memory> FieldReader<'_, M> {
         self.registers(saved, CALLEE_SAVED, context)?;
         context.set_ip(ip);
         context.set_sp(block.wrapping_add(size));
-        Ok(())
-    }
-
-    /// Takes the whole stored context, unless the evaluation runs within exception processing.
-    fn func_eval(&self, address: u64, context: &mut Context) -> Result<(), ContractError> {
-        let eval = self.pointer(address, field_path!("FuncEvalFrame", "DebuggerEvalPtr"))?;
-        // .NET 9 and 10 have `EvalDuringException`, later ones `EvalUsesHijack`.
-        let untouched = if self.descriptor.offset("DebuggerEval", "EvalUsesHijack").is_some() {
-            self.number(eval, field_path!("DebuggerEval", "EvalUsesHijack"), 1)? == 0
-        } else {
-            self.number(eval, field_path!("DebuggerEval", "EvalDuringException"), 1)? != 0
-        };
-        if untouched {
-            return Ok(());
-        }
-        let at = self.field(eval, field_path!("DebuggerEval", "TargetContext"))?;
-        *context = self.context(at, "DebuggerEval.TargetContext")?;
         Ok(())
     }
 

@@ -12,9 +12,6 @@ pub trait Code {
     /// Whether managed code (JIT-compiled or ready-to-run, stubs left out) holds this address.
     fn is_managed(&self, ip: u64) -> bool;
 
-    /// The MethodDesc of the managed method that holds this address, if it is known.
-    fn method_desc(&self, ip: u64) -> Option<u64>;
-
     /// Sets a context in managed code to that of its caller.
     ///
     /// # Errors
@@ -137,17 +134,6 @@ impl Contract {
         StackWalk { reader, code, context, chain, next: NextStep::Start, left: MAX_STEPS }
     }
 
-    /// GetFrameAddress: the address of the explicit Frame of a step.
-    pub fn frame_address(&self, frame: &StackFrame) -> Option<u64> {
-        frame.frame().map(|frame| frame.address)
-    }
-
-    /// GetFrameName: the name of the kind with this identifier; empty if the runtime does not
-    /// define it.
-    pub fn frame_name(&self, identifier: u64) -> &'static str {
-        self.kinds.of(identifier).map_or("", ExplicitKind::as_str)
-    }
-
     /// GetMethodDescPtr of a Frame: the method that it names, if its kind names one.
     ///
     /// # Errors
@@ -160,42 +146,6 @@ impl Contract {
         frame: ExplicitFrame,
     ) -> Result<Option<MethodRef>, ContractError> {
         method::of_frame(&FieldReader { descriptor: &self.descriptor, memory }, frame)
-    }
-
-    /// GetMethodDescPtr of a step: the method of the managed code, or of the Frame. If an
-    /// InlinedCallFrame lies within a stub that takes its interop method as an argument, that
-    /// method.
-    ///
-    /// # Errors
-    ///
-    /// Like [`method_of_frame`](Self::method_of_frame).
-    pub fn method_of<M: Memory, C: Code>(
-        &self,
-        memory: &M,
-        code: &C,
-        step: &StackFrame,
-    ) -> Result<Option<MethodRef>, ContractError> {
-        let Some(frame) = step.frame() else {
-            return Ok(code.method_desc(step.context.ip()).map(MethodRef::MethodDesc));
-        };
-        let reader = FieldReader { descriptor: &self.descriptor, memory };
-        if step.state == FrameState::SkippedFrame && frame.kind == Some(ExplicitKind::InlinedCallFrame) {
-            let caller = reader.inlined_return_address(frame.address)?;
-            let stub = code.is_managed(caller).then(|| code.method_desc(caller)).flatten();
-            if stub.and_then(|stub| method::has_md_context_arg(&reader, stub)) == Some(true) {
-                // The argument lies right behind the Frame.
-                let size = self
-                    .descriptor
-                    .size("InlinedCallFrame")
-                    .ok_or(ContractError::NotDescribed("InlinedCallFrame"))?;
-                let address = frame.address.wrapping_add(size);
-                let method = memory
-                    .number(address, self.descriptor.pointer_size())
-                    .ok_or(ContractError::Unread { what: "the interop MethodDesc", address })?;
-                return Ok((method != 0).then_some(MethodRef::MethodDesc(method)));
-            }
-        }
-        method::of_frame(&reader, frame)
     }
 
     /// The instruction pointer and the stack pointer of the managed code that a Frame leads to;

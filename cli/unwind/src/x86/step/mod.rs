@@ -274,6 +274,7 @@ impl<M: Modules> X86Step<'_, M> {
                     found.gpr[EBP] = self.read(at.wrapping_sub(4))?;
                 }
                 self.check(&found)?;
+                self.restore_saved(&mut found, at.wrapping_add(4));
                 Ok(X86Caller { registers: found, trust })
             }
         }

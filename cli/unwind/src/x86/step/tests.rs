@@ -18,14 +18,15 @@ impl Modules for X86Space {
     }
 }
 
-/// Code at 1000h that cannot be followed to its return (a loop), and call sites before 2010h and
-/// 2020h.
+/// Two functions that begin with `push ebp; mov ebp, esp`: code at 1000h that cannot be followed to
+/// its return, and call sites before 2010h and 2020h.
 fn space(tables: X86Tables, extra: &[(u32, &[u8])]) -> X86Space {
     let mut caller = vec![0x90; 0x100];
+    caller[..3].copy_from_slice(&[0x55, 0x89, 0xe5]);
     for at in [0x10, 0x20, 0x30] {
         caller[at - 5] = 0xe8;
     }
-    let loops = [0xeb, 0xfe].repeat(0x80);
+    let loops = [&[0x55, 0x8b, 0xec, 0x90][..], &[0x74, 0xfe].repeat(0x7e)].concat();
     let mut image = ImageTables::new(Arch::X86, 0x8000)
         .range(0x1000, loops)
         .range(0x2000, caller)
@@ -136,6 +137,17 @@ fn frame_pointers_are_used_only_if_they_lead_behind_a_call() {
     // Frame pointers must not lead downwards or to themselves.
     let (frames, _) = walk(&space, 0x1040, gpr(STACK + 8, STACK), &[STACK as u32, 0x40_2010, 0, 0]);
     assert_eq!(frames.len(), 1);
+}
+
+/// A function that uses ebp for something else: no caller is better than a wrong one.
+#[test]
+fn a_frame_pointer_that_the_function_did_not_set_up_is_not_followed() {
+    // xor ebp, ebp; loops.
+    let code = [&[0x31, 0xed][..], &[0x74, 0xfe].repeat(0x20)].concat();
+    let space = space(X86Tables::default(), &[(0x3000, &code)]);
+    let stack = [9, 9, STACK as u32 + 16, 0x40_2010, 0, 0x40_2020];
+    let (frames, stop) = walk(&space, 0x3010, gpr(STACK, STACK + 8), &stack);
+    assert_eq!((frames.len(), stop), (1, Stop::NoUnwindData { module: ModuleId(0), rva: 0x3010 }));
 }
 
 /// `push ebp` of GCC's aligning prologue comes after a copy of the return address: the caller's
