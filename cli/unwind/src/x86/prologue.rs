@@ -48,7 +48,7 @@ pub(crate) struct Prologue {
 /// code from there leads to `rva` without the end of a function.
 pub(crate) fn follow(image: &ImageTables, rva: u32, bounds: Option<&Range<u32>>) -> Prologue {
     let start = match bounds {
-        Some(bounds) => Some(bounds.start),
+        Some(bounds) => Some(start_with_pushes(image, bounds.start)),
         None => match image.bytes_before(rva) {
             Some(before) => framed_start(before, rva),
             None => return Prologue::default(),
@@ -148,6 +148,18 @@ impl Follower {
         self.prologue.frame_pointer = if set { FramePointer::Set } else { FramePointer::Absent };
         self.note_writes(instruction);
     }
+}
+
+/// The start of a function whose record may begin behind its first pushes, as FPO records of
+/// assembler do. Padding must come before these.
+fn start_with_pushes(image: &ImageTables, start: u32) -> u32 {
+    const INT3: u8 = 0xcc;
+    const NOP: u8 = 0x90;
+    let before = image.bytes_before(start).unwrap_or_default();
+    let pushes =
+        before.iter().rev().take(NONVOLATILE.len()).take_while(|byte| matches!(byte, 0x50..=0x57)).count();
+    let padded = before.iter().rev().nth(pushes).is_some_and(|byte| [INT3, NOP].contains(byte));
+    if padded { start - pushes as u32 } else { start }
 }
 
 /// The start of the function that holds `rva`, by its `push ebp; mov ebp, esp`. `before`: the code
@@ -266,6 +278,21 @@ mod tests {
         assert_eq!((prologue.frame_pointer, prologue.saved), (FramePointer::Absent, [0, 0, 12, 8]));
         // mov ebp, esp without the push: the caller's ebp is lost.
         assert_eq!(of(&[0x51, 0x8b, 0xec], true).frame_pointer, FramePointer::Absent);
+    }
+
+    #[test]
+    fn a_record_may_begin_behind_the_first_pushes() {
+        // push edi; push esi; mov esi, [esp+10h]; mov edi, [esp+0Ch]: the record begins at 1012h.
+        let code = [0x57, 0x56, 0x8b, 0x74, 0x24, 0x10, 0x8b, 0x7c, 0x24, 0x0c, 0x90];
+        let mut bytes = vec![0xcc; 16];
+        bytes.extend(code);
+        let image = ImageTables::new(Arch::X86, 0x3000).range(0x1000, bytes.clone()).build();
+        let bounds = 0x1012..0x1020;
+        assert_eq!(follow(&image, 0x101a, Some(&bounds)).saved, [0, 0, 12, 8]);
+        // Without padding before them, the bytes may belong to another instruction.
+        bytes[15] = 0x83;
+        let image = ImageTables::new(Arch::X86, 0x3000).range(0x1000, bytes).build();
+        assert_eq!(follow(&image, 0x101a, Some(&bounds)).saved, [0, 0, 0, 0]);
     }
 
     #[test]
