@@ -153,6 +153,36 @@ pub(crate) fn sample(builder: &mut TraceBuilder, thread: u64, time: u64, stack_b
     builder.sample(thread, time, &registers, &words);
 }
 
+/// Records a sample that a thread asked for, with this tag, when it had made `calls`.
+pub(crate) fn capture(
+    builder: &mut TraceBuilder,
+    (thread, stack_base): (u64, u64),
+    time: u64,
+    calls: &[u64],
+    tag: u64,
+) {
+    let ([ip, sp], words) = stack(stack_base, calls);
+    let mut registers = [0; RegisterSet::X64.len()];
+    (registers[IP], registers[SP]) = (ip, sp);
+    let stack: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    builder.raw(&RawSample {
+        thread,
+        time: Ticks(time),
+        set: RegisterSet::X64,
+        registers: &registers,
+        stack_base,
+        stack_start: sp,
+        stack: &stack,
+        code: None,
+        cpu: None,
+        state: RunState::Running,
+        tag: Some(tag),
+        tables_pending: false,
+        context_reply: None,
+        extra: &[],
+    });
+}
+
 /// A thread at the moment of a sample: its registers, and its stack from the stack pointer up to
 /// the base.
 pub(crate) struct Moment<'a> {

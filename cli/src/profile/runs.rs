@@ -24,7 +24,7 @@ bitflags::bitflags! {
     }
 }
 
-/// Consecutive samples of one thread with the same stack, state and flags.
+/// Consecutive samples of one thread with the same stack, state, flags and tag.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Run {
     /// The stack; `None` = no frames (lost or unreadable).
@@ -48,6 +48,16 @@ pub struct Run {
     pub activity: Activity,
     /// Special properties of its samples.
     pub flags: RunFlags,
+    /// The tag given to `stk_capture`; 0 and without meaning unless its samples are
+    /// [`RunFlags::TRIGGERED`]: see [`tag`](Run::tag).
+    pub capture_tag: u64,
+}
+
+impl Run {
+    /// The tag given to `stk_capture`, if that took its samples.
+    pub fn tag(&self) -> Option<u64> {
+        self.flags.contains(RunFlags::TRIGGERED).then_some(self.capture_tag)
+    }
 }
 
 /// Runs of one thread in time order. A thread's runs may be split into several batches.
@@ -59,7 +69,7 @@ pub struct Batch<'a> {
     pub runs: &'a [Run],
 }
 
-/// Runs kept in memory by default (24 MiB); the rest goes to a temporary file.
+/// Runs kept in memory by default (32 MiB); the rest goes to a temporary file.
 pub const MOST_RUNS_HELD: usize = 512 << 10;
 
 /// All runs of a profile, per thread. Past its memory limit it moves runs to a temporary file,
@@ -246,7 +256,7 @@ impl Spill {
 
 const SEGMENT_RUNS: usize = 16 << 10;
 /// Bytes of a run in the file.
-const STORED: usize = 46;
+const STORED: usize = 54;
 const NO_NODE: u32 = u32::MAX;
 
 fn store(run: &Run) -> [u8; STORED] {
@@ -261,6 +271,7 @@ fn store(run: &Run) -> [u8; STORED] {
     bytes[32..40].copy_from_slice(&run.cpu_ns.to_le_bytes());
     bytes[40..44].copy_from_slice(&run.samples.to_le_bytes());
     bytes[44..46].copy_from_slice(&run.activity.code().to_le_bytes());
+    bytes[46..54].copy_from_slice(&run.capture_tag.to_le_bytes());
     bytes
 }
 
@@ -277,6 +288,7 @@ fn load(bytes: &[u8; STORED]) -> Run {
         state: RunState::from_code(bytes[6].into()),
         activity: Activity::from_code(u16::from_le_bytes([bytes[44], bytes[45]])),
         flags: RunFlags::from_bits_truncate(bytes[7]),
+        capture_tag: u64_in(bytes, 46),
     }
 }
 
@@ -296,6 +308,7 @@ mod tests {
             state: RunState::from_code(i % 3),
             activity: Activity::from_code(i as u16 % 12),
             flags: RunFlags::from_bits_truncate(i as u8),
+            capture_tag: i.wrapping_mul(0x0123_4567_89AB_CDEF),
         }
     }
 

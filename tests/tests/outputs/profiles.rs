@@ -149,6 +149,7 @@ impl Builder {
                 RunState::Unknown => Activity::Unknown,
             },
             flags: RunFlags::default(),
+            capture_tag: 0,
         };
         let info = &mut self.profile.threads[thread as usize];
         info.samples += u64::from(samples);

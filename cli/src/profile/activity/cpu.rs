@@ -159,6 +159,7 @@ mod tests {
             state: RunState::Unknown,
             activity: Activity::Unknown,
             flags: RunFlags::empty(),
+            capture_tag: 0,
         }
     }
 

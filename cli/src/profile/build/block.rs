@@ -133,6 +133,15 @@ pub(super) struct BlockStack {
     /// Index in [`BlockProfile::stops`].
     pub stop: u16,
     pub flags: RunFlags,
+    /// The tag of a triggered sample; 0 for others.
+    pub tag: u64,
+}
+
+impl BlockStack {
+    /// The stack of samples that repeat this one without having been asked for.
+    fn repeated(self) -> BlockStack {
+        BlockStack { flags: self.flags - RunFlags::TRIGGERED, tag: 0, ..self }
+    }
 }
 
 /// What a worker keeps between blocks.
@@ -154,6 +163,8 @@ pub(super) struct Slot {
     /// What a runtime reported about the thread at that sample.
     pub(super) managed: Option<ManagedState>,
     pub(super) flags: RunFlags,
+    /// The tag of a triggered sample; 0 for others.
+    pub(super) tag: u64,
     /// From when on its last walk may mean something else.
     pub(super) expires: Ticks,
     pub(super) thread: u64,
@@ -403,10 +414,9 @@ impl BlockReader<'_, '_> {
         while let Some(next) = rest.take() {
             let Some(slot) = self.slots.get(at).filter(|slot| slot.live) else { return };
             let Some(walked) = slot.last else { return };
-            let walked = BlockStack { flags: walked.flags - RunFlags::TRIGGERED, ..walked };
             (step, rest) = next.split(slot.expires);
             if step.samples != 0 {
-                step.stack = StepStack::Known(walked);
+                step.stack = StepStack::Known(walked.repeated());
                 self.push(Some(at), step);
             }
             if let Some(rest) = &rest

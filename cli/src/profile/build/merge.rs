@@ -85,6 +85,8 @@ struct ProfileStack {
     node: Option<NodeId>,
     stop: StopId,
     flags: RunFlags,
+    /// The tag of a triggered sample; 0 for others.
+    tag: u64,
 }
 
 impl<'i> Merger<'i> {
@@ -317,12 +319,13 @@ impl<'i> Merger<'i> {
             state: step.state,
             activity: Activity::Unknown,
             flags: stack.flags,
+            capture_tag: stack.tag,
         };
         let open = &mut self.states[i].open;
         match open {
             Some(open)
-                if (open.node, open.stop, open.state, open.flags)
-                    == (run.node, run.stop, run.state, run.flags) =>
+                if (open.node, open.stop, open.state, open.flags, open.capture_tag)
+                    == (run.node, run.stop, run.state, run.flags, run.capture_tag) =>
             {
                 open.last_ns = run.last_ns;
                 open.samples = open.samples.saturating_add(run.samples);
@@ -370,10 +373,10 @@ impl<'i> Merger<'i> {
                 return self.step(
                     thread,
                     &next,
-                    ProfileStack { node: None, stop, flags: RunFlags::STACK_LOST },
+                    ProfileStack { node: None, stop, flags: RunFlags::STACK_LOST, tag: 0 },
                 );
             };
-            let stack = ProfileStack { flags: last.stack.flags - RunFlags::TRIGGERED, ..last.stack };
+            let stack = ProfileStack { flags: last.stack.flags - RunFlags::TRIGGERED, tag: 0, ..last.stack };
             let (before, from) = next.split(last.expires);
             self.step(thread, &before, stack)?;
             if let Some(from) = &from {
@@ -414,6 +417,7 @@ impl<'i> Merger<'i> {
             node: walked.node.map(|node| self.node(block, local, node)),
             stop,
             flags: walked.flags,
+            tag: walked.tag,
         }
     }
 

@@ -187,6 +187,34 @@ fn an_unchanged_stack_is_walked_again_when_its_module_is_unloaded() {
 }
 
 #[test]
+fn a_capture_keeps_its_tag_and_joins_no_run_of_another() {
+    let mut builder = testing::trace();
+    TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+    let thread = builder.thread(0, 1, "", STACK);
+    let calls = [in_function(BASE, 1)];
+    testing::sample(&mut builder, thread, 10_000, STACK, &calls);
+    for (time, tag) in [(20_000, 7), (30_000, 7), (40_000, u64::MAX), (50_000, 0)] {
+        testing::capture(&mut builder, (thread, STACK), time, &calls, tag);
+    }
+    // It repeats the last capture, but was not asked for.
+    builder.same(thread, 60_000, RunState::Running);
+    builder.cut();
+    testing::capture(&mut builder, (thread, STACK), 70_000, &calls, 7);
+    builder.cut();
+    builder.same(thread, 80_000, RunState::Running);
+    let expected = [(None, 1), (Some(7), 2), (Some(u64::MAX), 1), (Some(0), 1), (None, 1), (Some(7), 1)];
+    let file = builder.finish();
+    // Runs in memory, and in the temporary file.
+    for runs_limit in [None, Some(1)] {
+        let (profile, runs) = profile_with(&file, &BuildOptions { runs_limit, ..BuildOptions::default() });
+        let runs = runs_of(&profile, &runs, 1);
+        let tags: Vec<(Option<u64>, u32)> = runs.iter().map(|run| (run.tag(), run.samples)).collect();
+        assert_eq!(tags, [&expected[..], &[(None, 1)]].concat());
+        assert!(runs.iter().all(|run| run.node == runs[0].node), "one stack");
+    }
+}
+
+#[test]
 fn an_idle_thread_has_the_stack_of_the_cited_block() {
     let mut builder = testing::trace();
     TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);

@@ -66,6 +66,7 @@ impl BlockReader<'_, '_> {
         let arch = self.inputs.trace.header().arch;
         flags.set(RunFlags::BEHIND_CALL, is_behind_call(arch, sample.code_at_ip));
         slot.flags = flags;
+        slot.tag = sample.tag.unwrap_or(0);
         if !self.known {
             return Err(StopReason::ModulesUnknown);
         }
@@ -86,7 +87,7 @@ impl BlockReader<'_, '_> {
         };
         let stop = self.stop((end.reason, end.module()));
         let slot = &mut self.slots[at];
-        let walked = BlockStack { node, stop, flags: slot.flags };
+        let walked = BlockStack { node, stop, flags: slot.flags, tag: slot.tag };
         slot.last = Some(walked);
         slot.expires = self.inputs.expires(slot.stack.frames(), slot.stack.stops(), time);
         self.out.cost += cost::LATE_MODULE * self.inputs.late.len() as u64;
