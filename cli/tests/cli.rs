@@ -881,8 +881,9 @@ fn without_the_default_places_only_the_named_ones_are_searched() {
 fn a_closed_standard_output_is_a_failure_that_names_it() {
     let folder = folder();
     write(folder.path(), "a.stk", &trace());
-    let commands: [&[&str]; 6] = [
+    let commands: [&[&str]; 7] = [
         &["info", "a.stk"],
+        &["events", "a.stk"],
         &["verify", "a.stk"],
         &["stats", "--json", "--no-default-symbols", "a.stk"],
         &["dump", "--no-default-symbols", "a.stk"],

@@ -32,9 +32,10 @@ const BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x10_0000;
 
 /// Every command, in styles with different code paths.
-const COMMANDS: [&[&str]; 9] = [
+const COMMANDS: [&[&str]; 10] = [
     &["info", "--all", "TRACE"],
     &["info", "--json", "TRACE"],
+    &["events", "-j", "1", "TRACE"],
     &["verify", "-j", "1", "TRACE"],
     &["stats", "-j", "1", "--no-default-symbols", "TRACE"],
     &["dump", "--no-default-symbols", "--explain", "TRACE"],
@@ -86,6 +87,12 @@ fn everything() -> Vec<u8> {
             builder.state();
         }
     }
+    testing::capture(&mut builder, (thread, STACK), 390_000, &[in_function(BASE, 1)], 7);
+    builder.push(&Event::Mark(Mark { time: Ticks(395_000), thread, tag: 8, text: b"mark" }));
+    builder.meta(
+        395_000,
+        &Event::Exception(Exception { thread, time: Ticks(395_000), code: 0xC000_0005, address: BASE }),
+    );
     builder.exit(400_000, thread);
     builder.finish()
 }

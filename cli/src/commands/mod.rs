@@ -6,12 +6,14 @@
 
 mod convert;
 mod dump;
+mod events;
 mod info;
 mod pipeline;
 mod progress;
 mod select;
 mod stats;
 mod symbols;
+mod tag;
 mod traces;
 mod values;
 mod verify;
@@ -109,8 +111,10 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Print the stacks of all threads at a moment
+    /// Print the stacks of all threads at a moment, or those of captures
     Dump(dump::DumpArgs),
+    /// List what happened, in time: captures, marks, exceptions, modules and threads that come and go
+    Events(events::EventsArgs),
     /// Say what was recorded: what, when, where, modules, threads, samples, losses
     Info(info::InfoArgs),
     /// Say where the time went: functions, modules, threads, and what is wrong with the stacks
@@ -169,6 +173,7 @@ fn execute(command: &Command, out: Out<'_>) -> anyhow::Result<Exit> {
     match command {
         Command::Convert(args) => convert::run(args),
         Command::Dump(args) => dump::run(args, out),
+        Command::Events(args) => events::run(args, out),
         Command::Info(args) => info::run(args, out),
         Command::Stats(args) => stats::run(args, out),
         Command::Verify(args) => verify::run(args, out),

@@ -326,7 +326,7 @@ pub fn check_symbols(loaded: &LoadedProfile, args: &ProfileArgs) -> (Exit, Optio
 }
 
 /// A size in bytes, or with K, M or G for binary multiples.
-fn parse_memory(text: &str) -> Result<u64, String> {
+pub(super) fn parse_memory(text: &str) -> Result<u64, String> {
     let upper = text.trim().trim_end_matches(['b', 'B']).to_uppercase();
     let (digits, shift) = match upper.strip_suffix(['K', 'M', 'G']) {
         Some(digits) => (digits, 10 * (1 + "KMG".find(&upper[digits.len()..]).unwrap_or(0))),

@@ -9,6 +9,7 @@
 //! runtime_events    what language runtimes reported about their methods
 //! managed           what a runtime reported about a thread at a sample
 //! snapshot          the stacks of all threads at one moment             time -> Snapshot
+//! events            what happened when: captures, marks, loads ...      Trace -> TraceEvent
 //! budget            how much of a trace is kept in memory
 //! clock, registers  ticks to nanoseconds; recorded registers as the walker takes them
 //! ```
@@ -17,6 +18,7 @@ mod blobs;
 mod budget;
 mod clock;
 mod code;
+mod events;
 mod managed;
 mod registers;
 mod runtime_events;
@@ -28,10 +30,11 @@ pub use blobs::{BlobPlace, BlobProblem, Blobs};
 pub use budget::Budget;
 pub use clock::Clock;
 pub use code::CodeRegion;
+pub use events::{EventKind, SamplePlace, TraceEvent, TraceEvents, events};
 pub use managed::{ManagedState, ManagedTracker, SampleCopy, take as take_managed};
 pub use registers::{registers, walk_input};
 pub use runtime_events::{NamedCode, Nettrace, RuntimeEvents, runtime_events};
-pub use snapshot::{Snapshot, snapshots};
+pub use snapshot::{Snapshot, samples_at, snapshots};
 pub use tables::{TableFolders, TableProblem};
 pub use timeline::{
     ImageRecord, LiveModule, Mark, Module, RecordingEnd, Runtime, Thread, Timeline, TimelineBuilder, View,

@@ -1,6 +1,6 @@
-//! The stacks of all threads at one moment.
+//! The stacks of all threads at one moment, and those of single samples.
 
-use super::{ManagedState, SampleCopy, Trace, take_managed};
+use super::{Budget, ManagedState, SampleCopy, SamplePlace, Trace, take_managed};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use stk_format::{BlockRef, Sample, SampleStep, Samples, Scratch};
 use stk_schema::Ticks;
@@ -60,19 +60,42 @@ pub fn snapshots(trace: &Trace<'_>, time: Ticks, wanted: &dyn Fn(u64) -> bool) -
             break;
         }
         let last = last_samples(trace, block, time, &mut scratch, &pending, &mut idle);
-        let (captured, refused) = capture(trace, block, &mut scratch, &last);
-        left_out += refused.len() as u64;
-        pending.retain(|thread| !refused.contains(thread));
-        for mut snapshot in captured {
+        for SampleSnapshot { thread, snapshot, .. } in
+            capture(trace, block, &mut scratch, &last, &trace.budget)
+        {
+            pending.remove(&thread);
+            let Some(mut snapshot) = snapshot else {
+                left_out += 1;
+                continue;
+            };
             if let Some(&(until, state)) = idle.get(&snapshot.thread) {
                 snapshot.until = snapshot.until.max(until);
                 snapshot.state = state;
             }
-            pending.remove(&snapshot.thread);
-            found.insert(snapshot.thread, snapshot);
+            found.insert(thread, snapshot);
         }
     }
     (found.into_values().collect(), left_out)
+}
+
+/// The samples at these places, in their order, as far as `budget` allows: `None` for those that
+/// there is no memory for. Decodes each block once.
+pub fn samples_at(trace: &Trace<'_>, places: &[SamplePlace], budget: &Budget) -> Vec<Option<Snapshot>> {
+    let mut by_block: BTreeMap<u32, HashMap<u64, usize>> = BTreeMap::new();
+    for (n, place) in places.iter().enumerate() {
+        by_block.entry(place.block).or_default().insert(place.number.into(), n);
+    }
+    let blocks: Vec<&BlockRef> = trace.sample_blocks().collect();
+    let mut found = vec![None; places.len()];
+    let mut scratch = Scratch::new();
+    for (block, wanted) in by_block {
+        let Some(block) = blocks.get(block as usize) else { continue };
+        let numbers = wanted.keys().copied().collect();
+        for SampleSnapshot { number, snapshot, .. } in capture(trace, block, &mut scratch, &numbers, budget) {
+            found[wanted[&number]] = snapshot;
+        }
+    }
+    found
 }
 
 /// Numbers (among the block's samples) of the pending threads' last samples up to `time`.
@@ -109,44 +132,51 @@ fn last_samples(
     last.into_values().collect()
 }
 
-/// The samples with these numbers, and the threads whose stacks there is no memory for.
+/// A wanted sample of a block.
+struct SampleSnapshot {
+    /// Its number among the block's samples.
+    number: u64,
+    thread: u64,
+    /// `None`: there is no memory for it.
+    snapshot: Option<Snapshot>,
+}
+
+/// The samples with these numbers, as far as `budget` allows.
 fn capture(
     trace: &Trace<'_>,
     block: &BlockRef,
     scratch: &mut Scratch,
     numbers: &HashSet<u64>,
-) -> (Vec<Snapshot>, HashSet<u64>) {
-    let mut found = Vec::new();
-    let mut refused = HashSet::new();
+    budget: &Budget,
+) -> Vec<SampleSnapshot> {
+    let mut found: Vec<SampleSnapshot> = Vec::new();
     if numbers.is_empty() {
-        return (found, refused);
+        return found;
     }
     let mut number = 0;
     each(trace, block, scratch, |decoded, block| match decoded {
         SampleStep::Sample(sample) => {
             if numbers.contains(&number) {
                 // Walking and naming the stack reads as much again.
-                if trace.budget.take(2 * sample.stack.len() + SNAPSHOT) {
-                    found.push(Snapshot::of(sample, block));
-                } else {
-                    refused.insert(sample.thread);
-                }
+                let fits = budget.take(2 * sample.stack.len() + SNAPSHOT);
+                let snapshot = fits.then(|| Snapshot::of(sample, block));
+                found.push(SampleSnapshot { number, thread: sample.thread, snapshot });
             }
             number += 1;
         }
         SampleStep::Other(event) => {
             // The event belongs to the sample before it.
-            let Some(snapshot) = found.last_mut() else { return };
-            if trace.budget.take(memory_of(snapshot, event)) {
+            let Some(SampleSnapshot { snapshot: last, .. }) = found.last_mut() else { return };
+            let Some(snapshot) = last else { return };
+            if budget.take(memory_of(snapshot, event)) {
                 take_managed(&mut snapshot.managed, snapshot.thread, snapshot.sampled, event);
             } else {
-                refused.insert(snapshot.thread);
-                found.pop();
+                *last = None;
             }
         }
         _ => {}
     });
-    (found, refused)
+    found
 }
 
 /// Bytes that it takes to keep an event beside its sample.

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use stk_schema::Ticks;
 use stk_unwind::Registers;
 
-/// The JSON output that `schema/dump.schema.json` describes. Its version is raised when the meaning
-/// of a field changes or a field is removed. New fields may be added at any time.
+/// The JSON output that `schema/dump.schema.json` describes, written thread by thread. Its version
+/// is raised when the meaning of a field changes or a field is removed. New fields may be added at
+/// any time.
 #[derive(Serialize)]
 struct DumpDocument<'a> {
     version: u32,
@@ -24,6 +25,13 @@ struct DumpDocument<'a> {
 struct ThreadJson<'a> {
     tid: u32,
     name: &'a str,
+    /// Of a capture: its number among the events of the trace, and its tag in both notations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    event: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tag: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tag_hex: Option<String>,
     /// `running`, `waiting`, `system-call` or `unknown`.
     state: &'static str,
     /// What it waits for.
@@ -106,36 +114,52 @@ struct ExplainJson<'a> {
     rule: &'a str,
 }
 
-pub(super) fn document(trace: &Trace<'_>, time: Ticks, stacks: &[DumpStack]) -> anyhow::Result<String> {
-    let threads = stacks
-        .iter()
-        .map(|stack| ThreadJson {
-            tid: stack.tid,
-            name: &stack.name,
-            state: stack.activity.as_str(),
-            wait_reason: stack.activity.wait().map(Wait::reason),
-            wait_class: stack.activity.wait().map(|wait| wait.class().as_str()),
-            sampled_ns: trace.clock.ns(stack.sampled),
-            unchanged_until_ns: trace.clock.ns(stack.until),
-            stop: stack.end.reason.as_str(),
-            stop_module: &stack.end_module,
-            stop_address: stack.end.address().map(hex),
-            frames: (0..stack.frames.len())
-                .filter(|&i| !stack.frames[i].hidden)
-                .map(|i| frame(stack, i))
-                .collect(),
-            explicit_frames: stack.explicit.iter().map(explicit_frame).collect(),
-            explicit_end: stack.explicit_end.as_deref(),
-        })
-        .collect();
+/// The beginning of the document, up to the first thread. `time` is the moment.
+pub(super) fn head(trace: &Trace<'_>, time: Ticks) -> serde_json::Result<String> {
     let document = DumpDocument {
         version: 2,
         trace: &trace.source,
         time_ns: trace.clock.ns(time),
         time_utc: utc(trace.header().utc_start.saturating_add(trace.clock.ns(time))),
-        threads,
+        threads: Vec::new(),
     };
-    Ok(serde_json::to_string_pretty(&document)? + "\n")
+    let mut text = serde_json::to_string_pretty(&document)?;
+    text.truncate(text.len() - "]\n}".len());
+    Ok(text)
+}
+
+/// A thread of the document.
+pub(super) fn thread(trace: &Trace<'_>, stack: &DumpStack, first: bool) -> serde_json::Result<String> {
+    let capture = stack.capture;
+    let thread = ThreadJson {
+        tid: stack.tid,
+        name: &stack.name,
+        event: capture.map(|capture| capture.number),
+        tag: capture.map(|capture| capture.tag),
+        tag_hex: capture.map(|capture| hex(capture.tag)),
+        state: stack.activity.as_str(),
+        wait_reason: stack.activity.wait().map(Wait::reason),
+        wait_class: stack.activity.wait().map(|wait| wait.class().as_str()),
+        sampled_ns: trace.clock.ns(stack.sampled),
+        unchanged_until_ns: trace.clock.ns(stack.until),
+        stop: stack.end.reason.as_str(),
+        stop_module: &stack.end_module,
+        stop_address: stack.end.address().map(hex),
+        frames: (0..stack.frames.len())
+            .filter(|&i| !stack.frames[i].hidden)
+            .map(|i| frame(stack, i))
+            .collect(),
+        explicit_frames: stack.explicit.iter().map(explicit_frame).collect(),
+        explicit_end: stack.explicit_end.as_deref(),
+    };
+    // Line ends within texts are escaped, so every line end here is between two fields.
+    let text = serde_json::to_string_pretty(&thread)?.replace('\n', "\n    ");
+    Ok(format!("{}\n    {text}", if first { "" } else { "," }))
+}
+
+/// The end of the document. `empty`: it has no threads.
+pub(super) fn end(empty: bool) -> &'static str {
+    if empty { "]\n}\n" } else { "\n  ]\n}\n" }
 }
 
 fn explicit_frame(frame: &DumpExplicitFrame) -> ExplicitJson<'_> {

@@ -1,13 +1,15 @@
-//! `stk dump`: stacks at a moment, as text.
+//! `stk dump`: stacks at a moment, or those of captures, as text.
 //!
 //! ```text
 //! stack      a thread's stack, walked, named and folded          Stack, Walked
+//! captures   the stacks that the program asked for               events -> Stack
 //! text       the styles for people: `k` and `plain`
 //! clrstack   the style of the .NET debugger extension: managed frames, explicit Frames
 //! json       the style for programs
 //! live       a process that runs now: one sample by inject
 //! ```
 
+mod captures;
 mod clrstack;
 mod json;
 mod live;
@@ -16,18 +18,22 @@ mod stack;
 mod tests;
 mod text;
 
-use super::{Exit, Out, TablesArgs, Usage, guarded, pipeline, select::parse_time, span};
+use super::select::parse_time;
+use super::tag::parse_tag;
+use super::{Exit, Out, TablesArgs, Usage, guarded, pipeline, span};
 use crate::runtimes;
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::stack::{NameSources, StackWalker};
 use crate::symbols::Symbolizer;
-use crate::trace::{beyond_memory, snapshots};
+use crate::trace::{Trace, TraceEvents, beyond_cost, beyond_memory, events, snapshots};
 use clap::ValueEnum;
 use stack::DumpStack;
 use std::path::{Path, PathBuf};
+use stk_schema::Ticks;
 use stk_unwind::WalkOptions;
 
-/// Prints the stacks of all threads, or of some, as they were at a moment.
+/// Prints the stacks of all threads, or of some, as they were at a moment; or those that the program
+/// itself asked for with `stk_capture`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -35,6 +41,8 @@ Examples:
   stk dump app.stk --at 1.5s --thread worker --style plain
   stk dump app.stk --thread 4404 --explain
   stk dump app.stk --style clrstack --frames managed
+  stk dump app.stk --tag 7                      what stk_capture(7) recorded, each time
+  stk dump app.stk --event 12                   event 12 of stk events app.stk
   stk dump --pid 4404                           the process as it is now (on Windows)
   stk dump once.stk --style json | jq '.threads[].frames[0].function'")]
 pub(super) struct DumpArgs {
@@ -48,6 +56,13 @@ pub(super) struct DumpArgs {
     /// The moment, since the trace's start; by default the last
     #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "pid")]
     at: Option<u64>,
+    /// The stack of this capture, by its number in `stk events FILE`; may be repeated
+    #[arg(long = "event", value_name = "N", conflicts_with_all = ["pid", "at"])]
+    events: Vec<u64>,
+    /// The stacks of all captures with this tag, the number that the program gave `stk_capture`,
+    /// decimal or 0x-hexadecimal; may be repeated
+    #[arg(long = "tag", value_name = "TAG", value_parser = parse_tag, conflicts_with_all = ["pid", "at"])]
+    tags: Vec<u64>,
     /// Only threads with this id, or with this text in their name; may be repeated
     #[arg(long = "thread", value_name = "TID|NAME")]
     threads: Vec<String>,
@@ -96,21 +111,69 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     let mut trace = file.read()?;
     args.tables.give(&mut trace);
     let select = super::SelectArgs { from: None, until: None, threads: args.threads.clone() };
-    let chosen = select.threads(&trace)?;
-    let time = args.at.map_or(trace.last(), |at| trace.clock.ticks(at));
+    let threads = select.threads(&trace)?;
+    let mut losses = DumpLosses::default();
+    let captures = match args.events.is_empty() && args.tags.is_empty() {
+        true => None,
+        false => {
+            let found = events(&trace);
+            losses.events(&trace, &found);
+            Some(captures::choose(&trace, &found, args, threads.as_ref())?)
+        }
+    };
     let store = args.symbols.store(path);
     let images = pipeline::load_images(&trace, &store);
-    let (taken, mut left_out) =
-        snapshots(&trace, time, &|thread| chosen.as_ref().is_none_or(|chosen| chosen.contains(&thread)));
     let mut options = WalkOptions::default();
     options.scan = args.scan;
     let methods = runtimes::methods(&trace);
     let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
     let mut walker = StackWalker::new(&trace, &images, &explicit, options);
     let inputs = stack::DumpInputs { trace: &trace, images: &images, explicit: &explicit, methods: &methods };
+    let symbolizer = Symbolizer::new(store, args.symbols.demangle);
+    let sources = NameSources { trace: &trace, images: &images, methods: &methods, symbolizer: &symbolizer };
+    let mut printer = StackPrinter { args, sources, out, printed: 0, unnamed: 0 };
+    match &captures {
+        Some(captures) => {
+            printer.begin(captures::last(captures))?;
+            let (left_out, not_walked) = captures::print(&inputs, &mut walker, captures, &mut printer)?;
+            (losses.stacks, losses.not_walked) = (left_out, not_walked);
+        }
+        None => {
+            let time = args.at.map_or(trace.last(), |at| trace.clock.ticks(at));
+            printer.begin(time)?;
+            let wanted = |thread| threads.as_ref().is_none_or(|threads| threads.contains(&thread));
+            losses.stacks = moment(&inputs, &mut walker, time, &wanted, &mut printer)?;
+            if printer.printed == 0 {
+                super::warn(&format!(
+                    "{}: no thread was sampled by {}",
+                    trace.source,
+                    span(trace.clock.ns(time))
+                ));
+            }
+        }
+    }
+    printer.end()?;
+    losses.names = printer.unnamed;
+    super::tell_redirects(symbolizer.store());
+    for problem in &methods.problems {
+        super::warn(&format!("{}: {problem}", trace.source));
+    }
+    Ok(losses.tell(&trace))
+}
+
+/// Prints the stacks of threads at a moment. Returns how many are left out for lack of memory.
+fn moment(
+    inputs: &stack::DumpInputs<'_>,
+    walker: &mut StackWalker<'_>,
+    time: Ticks,
+    wanted: &dyn Fn(u64) -> bool,
+    printer: &mut StackPrinter<'_, '_>,
+) -> anyhow::Result<u64> {
+    let trace = inputs.trace;
+    let (taken, mut left_out) = snapshots(trace, time, wanted);
     let mut stacks: Vec<DumpStack> = Vec::new();
     for snapshot in &taken {
-        let stack = stack::walk(&inputs, &mut walker, snapshot, time, args.explain);
+        let stack = stack::walk(inputs, walker, snapshot, time, printer.args.explain);
         if trace.budget.take(stack.memory()) {
             stacks.push(stack);
         } else {
@@ -119,32 +182,98 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     }
     // All are of one moment, so sort by the thread id that users know.
     stacks.sort_by_key(|stack| (stack.tid, stack.instance));
-    let symbolizer = Symbolizer::new(store, args.symbols.demangle);
-    let sources = NameSources { trace: &trace, images: &images, methods: &methods, symbolizer: &symbolizer };
-    let unnamed = stack::name(&sources, &mut stacks);
-    super::tell_redirects(symbolizer.store());
-    stacks.iter_mut().for_each(|stack| stack::fold(stack, args.fold.options()));
-    for problem in &methods.problems {
-        super::warn(&format!("{}: {problem}", trace.source));
-    }
-    let text = match args.style {
-        Style::K => stacks.iter().map(|stack| text::k(&trace, stack)).collect::<Vec<_>>().join("\n"),
-        Style::Plain => stacks.iter().map(|stack| text::plain(&trace, stack)).collect::<Vec<_>>().join("\n"),
-        Style::Clrstack => {
-            let frames = args.fold.frames;
-            stacks.iter().map(|stack| clrstack::text(&trace, stack, frames)).collect::<Vec<_>>().join("\n")
+    printer.print(stacks)?;
+    Ok(left_out)
+}
+
+/// Names stacks and prints them in the chosen style, some at a time.
+struct StackPrinter<'a, 'o> {
+    args: &'a DumpArgs,
+    sources: NameSources<'a>,
+    out: Out<'o>,
+    /// Stacks printed so far.
+    printed: usize,
+    /// Texts left out for lack of memory.
+    unnamed: u64,
+}
+
+impl StackPrinter<'_, '_> {
+    /// Begins the output. `time` is the moment of the stacks, or of the last one.
+    fn begin(&mut self, time: Ticks) -> anyhow::Result<()> {
+        if self.args.style == Style::Json {
+            (self.out)(&json::head(self.sources.trace, time)?)?;
         }
-        Style::Json => json::document(&trace, time, &stacks)?,
-    };
-    out(&text)?;
-    trace.damage.iter().for_each(|damage| super::warn(&format!("{}: {damage}", trace.source)));
-    for (count, what) in [(left_out, "stacks"), (unnamed, "names")] {
-        if count > 0 {
-            super::warn(&format!("{}: {}", trace.source, beyond_memory(count, what, &trace.budget)));
+        Ok(())
+    }
+
+    fn print(&mut self, mut stacks: Vec<DumpStack>) -> anyhow::Result<()> {
+        let unnamed = stack::name(&self.sources, &mut stacks);
+        self.unnamed = self.unnamed.saturating_add(unnamed);
+        let mut text = String::new();
+        for stack in &mut stacks {
+            stack::fold(stack, self.args.fold.options());
+            text.push_str(&self.text(stack)?);
+            self.printed += 1;
+        }
+        (self.out)(&text)?;
+        Ok(())
+    }
+
+    /// A stack, with what is between it and the one before.
+    fn text(&self, stack: &DumpStack) -> anyhow::Result<String> {
+        let trace = self.sources.trace;
+        let first = self.printed == 0;
+        let text = match self.args.style {
+            Style::K => text::k(trace, stack),
+            Style::Plain => text::plain(trace, stack),
+            Style::Clrstack => clrstack::text(trace, stack, self.args.fold.frames),
+            Style::Json => return Ok(json::thread(trace, stack, first)?),
+        };
+        Ok(if first { text } else { format!("\n{text}") })
+    }
+
+    fn end(&mut self) -> anyhow::Result<()> {
+        if self.args.style == Style::Json {
+            (self.out)(json::end(self.printed == 0))?;
+        }
+        Ok(())
+    }
+}
+
+/// What is missing in the output.
+#[derive(Default)]
+struct DumpLosses {
+    /// Stacks and names that there is no memory for.
+    stacks: u64,
+    names: u64,
+    /// Captures that take too long to walk.
+    not_walked: u64,
+    /// Whether events are missing.
+    damaged: bool,
+}
+
+impl DumpLosses {
+    /// Tells what is missing among the events.
+    fn events(&mut self, trace: &Trace<'_>, found: &TraceEvents) {
+        for problem in found.problems(trace) {
+            self.damaged = true;
+            super::warn(&format!("{}: {problem}", trace.source));
         }
     }
-    if stacks.is_empty() {
-        super::warn(&format!("{}: no thread was sampled by {}", trace.source, span(trace.clock.ns(time))));
+
+    /// Tells what is missing, and gives the exit code.
+    fn tell(&self, trace: &Trace<'_>) -> Exit {
+        let warn = |what: &str| super::warn(&format!("{}: {what}", trace.source));
+        trace.damage.iter().for_each(|damage| warn(damage));
+        for (count, what) in [(self.stacks, "stacks"), (self.names, "names")] {
+            if count > 0 {
+                warn(&beyond_memory(count, what, &trace.budget));
+            }
+        }
+        if self.not_walked > 0 {
+            warn(&beyond_cost(self.not_walked, trace));
+        }
+        let missing = self.damaged || self.stacks > 0 || self.names > 0 || self.not_walked > 0;
+        if trace.lost_blocks || missing { Exit::Damaged } else { Exit::Ok }
     }
-    Ok(if trace.lost_blocks || left_out > 0 || unnamed > 0 { Exit::Damaged } else { Exit::Ok })
 }

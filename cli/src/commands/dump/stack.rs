@@ -13,8 +13,19 @@ use stk_schema::Ticks;
 use stk_schema::event::RunState;
 use stk_unwind::{Arch, Explanation, Frame, Registers, Sample, explain};
 
+/// Which capture a stack is that of.
+#[derive(Clone, Copy)]
+pub(super) struct CaptureLabel {
+    /// Its number among the events of the trace.
+    pub(super) number: u64,
+    pub(super) tag: u64,
+    pub(super) time: Ticks,
+}
+
 /// A thread's walked stack.
 pub(super) struct DumpStack {
+    /// The capture that it is of, if captures are printed.
+    pub(super) capture: Option<CaptureLabel>,
     pub(super) instance: u64,
     pub(super) tid: u32,
     pub(super) name: String,
@@ -93,7 +104,8 @@ impl DumpStack {
     /// Bytes of memory that it takes with its names.
     pub(super) fn memory(&self) -> usize {
         let frames = self.frames.iter();
-        frames.map(|walked| FRAME + walked.bytes.len() + 2 * walked.module.len()).sum()
+        let frames: usize = frames.map(|walked| FRAME + walked.bytes.len() + 2 * walked.module.len()).sum();
+        size_of::<DumpStack>() + 2 * self.name.len() + frames
     }
 }
 
@@ -216,6 +228,7 @@ fn argument_bytes(trace: &Trace<'_>, images: &[ModuleImage], frame: &Frame, arch
 
 fn stack_of(snapshot: &Snapshot, thread: Option<&Thread>, end: StackEnd) -> DumpStack {
     DumpStack {
+        capture: None,
         instance: snapshot.thread,
         tid: thread.map_or(0, |thread| thread.tid),
         name: thread.map(|thread| thread.name.clone()).unwrap_or_default(),

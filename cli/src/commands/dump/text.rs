@@ -1,7 +1,8 @@
 //! Stacks as text for users: `k` like the debuggers', and `plain`.
 
+use super::super::tag::tag_text;
 use super::super::{span, utc};
-use super::stack::{DumpFrame, DumpStack, Name};
+use super::stack::{CaptureLabel, DumpFrame, DumpStack, Name};
 use crate::stack::StopReason;
 use crate::trace::Trace;
 use std::fmt::Write;
@@ -75,7 +76,12 @@ pub(super) fn heading(trace: &Trace<'_>, stack: &DumpStack) -> String {
     if let Some(wait) = stack.activity.wait() {
         let _ = write!(text, " ({})", wait.reason());
     }
-    let _ = write!(text, ", sampled at {}", span(clock.ns(stack.sampled)));
+    let sampled = span(clock.ns(stack.sampled));
+    if let Some(CaptureLabel { number, tag, .. }) = stack.capture {
+        let _ = write!(text, ", captured at {sampled}, event {number}, tag {}", tag_text(tag));
+        return text;
+    }
+    let _ = write!(text, ", sampled at {sampled}");
     if stack.until > stack.sampled {
         let _ = write!(text, ", unchanged until {}", span(clock.ns(stack.until)));
     }

@@ -75,7 +75,7 @@ pub(super) fn of(path: &Path, tables: &TablesArgs) -> anyhow::Result<Info> {
             .collect(),
         data_access_names: timeline.names_told,
         marks: timeline.marks.len(),
-        exceptions: timeline.exceptions,
+        exceptions: timeline.exceptions.len() as u64,
         dynamic_code: DynamicCode::of(&trace),
         methods: methods::of(&trace),
         redacted_words: timeline.redacted.clone(),

@@ -214,7 +214,12 @@ impl TimelineBuilder {
                     self.timeline.metadata.push((text(fact.key), text(fact.value)));
                 }
             }
-            Event::Exception(_) => self.timeline.exceptions += 1,
+            Event::Exception(exception) => {
+                self.timeline.last = self.timeline.last.max(exception.time);
+                if self.keeps(0) {
+                    self.timeline.exceptions.push(*exception);
+                }
+            }
             Event::End(end) => {
                 self.timeline.last = self.timeline.last.max(end.time);
                 self.timeline.end = Some(RecordingEnd {

@@ -15,7 +15,7 @@ use super::code::{CodeIndex, CodeRegion, Extent};
 use crate::model::{Image, ImageId};
 use std::collections::BTreeMap;
 use stk_schema::Ticks;
-use stk_schema::event::{DropReason, ModuleFlags, Table, ThreadFlags};
+use stk_schema::event::{DropReason, Exception, ModuleFlags, Table, ThreadFlags};
 use stk_schema::identity::ContentHash;
 
 /// Modules, threads and facts of a trace over time.
@@ -47,7 +47,8 @@ pub struct Timeline {
     pub clocks: Vec<(Ticks, u64)>,
     /// Words that were overwritten on purpose, by rule.
     pub redacted: BTreeMap<String, u64>,
-    pub exceptions: u64,
+    /// Exceptions in stored order.
+    pub exceptions: Vec<Exception>,
     /// How the recording ended.
     pub end: Option<RecordingEnd>,
     /// Events of unknown type, skipped.

@@ -1,0 +1,177 @@
+//! The stacks of captures (`stk_capture`), which are chosen by their numbers among the events of the
+//! trace or by their tags.
+
+use super::stack::{self, CaptureLabel, DumpInputs, DumpStack};
+use super::{DumpArgs, StackPrinter};
+use crate::commands::tag::tag_text;
+use crate::stack::{StackWalker, cost};
+use crate::trace::{Budget, EventKind, SamplePlace, Trace, TraceEvent, TraceEvents, samples_at};
+use std::collections::{BTreeSet, HashSet};
+use stk_format::BlockRef;
+use stk_schema::Ticks;
+
+/// A capture to print.
+pub(super) struct ChosenCapture {
+    label: CaptureLabel,
+    thread: Option<u64>,
+    place: SamplePlace,
+}
+
+impl ChosenCapture {
+    fn of(event: &TraceEvent) -> Option<ChosenCapture> {
+        let EventKind::Capture { tag, place } = event.kind else { return None };
+        let label = CaptureLabel { number: event.number, tag, time: event.time };
+        Some(ChosenCapture { label, thread: event.thread, place })
+    }
+}
+
+/// The captures that the arguments choose, by time.
+///
+/// # Errors
+///
+/// A number or a tag that is that of no capture, and where to find those that are.
+pub(super) fn choose(
+    trace: &Trace<'_>,
+    events: &TraceEvents,
+    args: &DumpArgs,
+    threads: Option<&HashSet<u64>>,
+) -> anyhow::Result<Vec<ChosenCapture>> {
+    let source = &trace.source;
+    for &number in &args.events {
+        let event = number.checked_sub(1).and_then(|at| events.list.get(usize::try_from(at).ok()?));
+        match event {
+            None => anyhow::bail!(
+                "{source}: there is no event {number} among its {}: `stk events {source}` lists them",
+                events.list.len()
+            ),
+            Some(event) if ChosenCapture::of(event).is_none() => anyhow::bail!(
+                "{source}: event {number} is no capture but a {}, which has no stack: \
+                 `stk events {source} --kind capture` lists those that have one",
+                event.kind.as_str()
+            ),
+            Some(_) => {}
+        }
+    }
+    let captures: Vec<ChosenCapture> = events.list.iter().filter_map(ChosenCapture::of).collect();
+    let tags: BTreeSet<u64> = captures.iter().map(|capture| capture.label.tag).collect();
+    if let Some(&tag) = args.tags.iter().find(|tag| !tags.contains(tag)) {
+        anyhow::bail!("{source}: no capture has the tag {}: {}", tag_text(tag), known_tags(&tags));
+    }
+    let (numbers, tags): (HashSet<u64>, HashSet<u64>) =
+        (args.events.iter().copied().collect(), args.tags.iter().copied().collect());
+    let wanted = |capture: &ChosenCapture| {
+        (numbers.contains(&capture.label.number) || tags.contains(&capture.label.tag))
+            && threads.is_none_or(|threads| capture.thread.is_some_and(|thread| threads.contains(&thread)))
+    };
+    let chosen: Vec<ChosenCapture> = captures.into_iter().filter(wanted).collect();
+    if chosen.is_empty() {
+        anyhow::bail!(
+            "{source}: none of these captures is of a thread that --thread chooses: \
+             `stk events {source} --kind capture` lists them with their threads"
+        );
+    }
+    Ok(chosen)
+}
+
+/// When the last capture was taken.
+pub(super) fn last(captures: &[ChosenCapture]) -> Ticks {
+    captures.last().map_or(Ticks::ZERO, |capture| capture.label.time)
+}
+
+/// Tags that an error lists.
+const LISTED: usize = 20;
+
+/// Which tags there are.
+fn known_tags(tags: &BTreeSet<u64>) -> String {
+    if tags.is_empty() {
+        return "the trace holds no captures, which a program asks for with stk_capture(tag)".to_owned();
+    }
+    let shown: Vec<String> = tags.iter().take(LISTED).map(|&tag| tag_text(tag)).collect();
+    let more = match tags.len() - shown.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("there are {}{more}", shown.join(", "))
+}
+
+/// The most captures that are in memory at once.
+const AT_ONCE: usize = 4096;
+/// The share of the trace's memory budget that these may take: one part of so many.
+const MEMORY_PARTS: u64 = 4;
+
+/// Prints the stacks of captures, as many at a time as there is memory for. Returns how many are left
+/// out since there is no memory for even one, and how many since walking takes too long.
+///
+/// # Errors
+///
+/// That the output cannot be written.
+pub(super) fn print<'i>(
+    inputs: &DumpInputs<'i>,
+    walker: &mut StackWalker<'i>,
+    captures: &[ChosenCapture],
+    printer: &mut StackPrinter<'_, '_>,
+) -> anyhow::Result<(u64, u64)> {
+    let mut series = CaptureSeries {
+        inputs,
+        walker,
+        explain: printer.args.explain,
+        blocks: inputs.trace.sample_blocks().collect(),
+        cost_left: cost::of_trace(inputs.trace),
+    };
+    let (mut rest, mut at_once, mut left_out) = (captures, AT_ONCE, 0);
+    while !rest.is_empty() && series.cost_left > 0 {
+        let now = &rest[..rest.len().min(at_once)];
+        match series.walk(now) {
+            Some(stacks) => {
+                rest = &rest[stacks.len()..];
+                printer.print(stacks)?;
+            }
+            None if now.len() == 1 => {
+                rest = &rest[1..];
+                left_out += 1;
+            }
+            None => at_once = now.len() / 2,
+        }
+    }
+    Ok((left_out, rest.len() as u64))
+}
+
+/// Captures that are walked one after the other.
+struct CaptureSeries<'s, 'i> {
+    inputs: &'s DumpInputs<'i>,
+    walker: &'s mut StackWalker<'i>,
+    explain: bool,
+    /// The SAMPLES blocks.
+    blocks: Vec<&'i BlockRef>,
+    /// What is left of the allowance for decoding and walking.
+    cost_left: u64,
+}
+
+impl CaptureSeries<'_, '_> {
+    /// The stacks of captures: fewer once the allowance is used up; `None` if there is no memory for
+    /// all of them at once.
+    fn walk(&mut self, captures: &[ChosenCapture]) -> Option<Vec<DumpStack>> {
+        let trace = self.inputs.trace;
+        let budget = Budget::new(trace.budget.all() / MEMORY_PARTS);
+        let places: Vec<SamplePlace> = captures.iter().map(|capture| capture.place).collect();
+        let blocks: BTreeSet<u32> = places.iter().map(|place| place.block).collect();
+        let bytes = blocks.iter().map(|&block| u64::from(self.blocks[block as usize].header.raw_len));
+        let decoding = bytes.fold(0u64, u64::saturating_add).saturating_mul(cost::BYTES_AGAIN);
+        let mut stacks = Vec::new();
+        for (capture, snapshot) in captures.iter().zip(samples_at(trace, &places, &budget)) {
+            let snapshot = snapshot?;
+            let mut stack = stack::walk(self.inputs, self.walker, &snapshot, snapshot.sampled, self.explain);
+            stack.capture = Some(capture.label);
+            if !budget.take(stack.memory()) {
+                return None;
+            }
+            stacks.push(stack);
+            self.cost_left = self.cost_left.saturating_sub(self.walker.take_cost());
+            if self.cost_left == 0 {
+                break;
+            }
+        }
+        self.cost_left = self.cost_left.saturating_sub(decoding);
+        Some(stacks)
+    }
+}

@@ -1,0 +1,31 @@
+//! The tags of captures and marks, on the command line and in texts.
+
+/// A tag, decimal or 0x-hexadecimal.
+pub(super) fn parse_tag(text: &str) -> Result<u64, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    number.map_err(|_| "give a number of 64 bits, such as 7 or 0x1f".into())
+}
+
+/// A tag in both notations: `31 (0x1f)`.
+pub(super) fn tag_text(tag: u64) -> String {
+    format!("{tag} ({tag:#x})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_are_decimal_or_hexadecimal() {
+        assert_eq!(parse_tag("31"), Ok(31));
+        assert_eq!(parse_tag("0x1f"), Ok(31));
+        assert_eq!(parse_tag("18446744073709551615"), Ok(u64::MAX));
+        for wrong in ["", "-1", "1f", "0x", "18446744073709551616"] {
+            assert!(parse_tag(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(tag_text(31), "31 (0x1f)");
+    }
+}

@@ -1,0 +1,282 @@
+//! What happened in a trace, event by event in time: captures, marks, exceptions, modules that come
+//! and go, threads that begin and end.
+//!
+//! The first pass knows all of them but captures, and marks and exceptions beside samples: those
+//! are in SAMPLES blocks, which [`events`] decodes without walking a stack.
+
+use super::{Trace, beyond_memory};
+use rayon::prelude::*;
+use stk_format::{BlockError, BlockRef, ImageBudget, SampleStep, Scratch};
+use stk_schema::Ticks;
+use stk_schema::event::{Event, Exception, ModuleFlags, ThreadFlags};
+
+/// The events of a trace.
+#[derive(Default, Debug)]
+pub struct TraceEvents {
+    /// By time. Events of one time are sorted by thread instance, those of no thread first, then as
+    /// [`EventKind`] lists them, then as they are stored.
+    pub list: Vec<TraceEvent>,
+    /// Why blocks of samples could not be read to their ends, one sentence each.
+    pub damage: Vec<String>,
+    /// Events that were left out for lack of memory.
+    pub left_out: u64,
+}
+
+/// Something that happened at one time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TraceEvent {
+    /// Its number among all events of the trace, from 1. The same for every reading of a trace.
+    pub number: u64,
+    pub time: Ticks,
+    /// Thread instance; `None` = the process.
+    pub thread: Option<u64>,
+    pub kind: EventKind,
+}
+
+/// What happened.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum EventKind {
+    /// The module (index in [`Timeline::modules`](super::Timeline::modules)) went.
+    Unload { module: u32 },
+    /// The module (index in [`Timeline::modules`](super::Timeline::modules)) came.
+    Load { module: u32 },
+    /// The thread began.
+    ThreadStart,
+    /// The program marked this time.
+    Mark { tag: u64, text: String },
+    /// An exception was seen.
+    Exception { code: u32, address: u64 },
+    /// The thread called `stk_capture(tag)`.
+    Capture { tag: u64, place: SamplePlace },
+    /// The thread ended.
+    ThreadExit,
+}
+
+/// Where in a trace a sample is stored.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct SamplePlace {
+    /// Number of its block among the SAMPLES blocks of the trace.
+    pub block: u32,
+    /// Its number among the block's samples, without those that repeat one.
+    pub number: u32,
+}
+
+impl EventKind {
+    /// Stable name for outputs.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            EventKind::Unload { .. } => "unload",
+            EventKind::Load { .. } => "load",
+            EventKind::ThreadStart => "thread-start",
+            EventKind::Mark { .. } => "mark",
+            EventKind::Exception { .. } => "exception",
+            EventKind::Capture { .. } => "capture",
+            EventKind::ThreadExit => "thread-exit",
+        }
+    }
+
+    /// The tag of a capture or a mark.
+    pub fn tag(&self) -> Option<u64> {
+        match self {
+            EventKind::Capture { tag, .. } | EventKind::Mark { tag, .. } => Some(*tag),
+            _ => None,
+        }
+    }
+
+    /// The order of events of one time and one thread.
+    fn rank(&self) -> u8 {
+        match self {
+            EventKind::Unload { .. } => 0,
+            EventKind::Load { .. } => 1,
+            EventKind::ThreadStart => 2,
+            EventKind::Mark { .. } => 3,
+            EventKind::Exception { .. } => 4,
+            EventKind::Capture { .. } => 5,
+            EventKind::ThreadExit => 6,
+        }
+    }
+}
+
+/// Bytes that an event takes with what is written of it (some 400 bytes of JSON, twice in memory),
+/// beside its texts.
+const EVENT: usize = 1280;
+/// Bytes that each byte of an event's texts takes with what is written of it (JSON writes a control
+/// character as six).
+const TEXT: usize = 16;
+
+/// The events of a trace. Runs in the caller's rayon pool. The result does not depend on the size
+/// of that pool.
+pub fn events(trace: &Trace<'_>) -> TraceEvents {
+    let mut found = TraceEvents::default();
+    of_timeline(trace, &mut found);
+    let blocks: Vec<(u32, &BlockRef)> = (0..).zip(trace.sample_blocks()).collect();
+    for blocks in blocks.chunks(4 * rayon::current_num_threads()) {
+        for block in read_blocks(trace, blocks) {
+            block.events.into_iter().for_each(|event| found.add(trace, event));
+            found.left_out = found.left_out.saturating_add(block.left_out);
+            found.damage.extend(block.error.map(|error| error.to_string()));
+        }
+        if let Some((_, block)) = blocks.last() {
+            trace.release(block.offset as usize);
+        }
+    }
+    found.damage.extend(trace.lost());
+    found.list.sort_by_key(|event| (event.time, event.thread, event.kind.rank()));
+    for (number, event) in (1..).zip(&mut found.list) {
+        event.number = number;
+    }
+    found
+}
+
+impl TraceEvents {
+    /// What is missing, one sentence each.
+    pub fn problems(&self, trace: &Trace<'_>) -> Vec<String> {
+        let mut problems = self.damage.clone();
+        if self.left_out > 0 {
+            problems.push(beyond_memory(self.left_out, "events", &trace.budget));
+        }
+        problems
+    }
+
+    /// Adds an event, if there is memory for it.
+    fn add(&mut self, trace: &Trace<'_>, event: TraceEvent) {
+        let timeline = &trace.timeline;
+        let thread = event.thread.and_then(|thread| timeline.thread(thread));
+        let name = thread.map_or(0, |thread| timeline.threads[thread].name.len());
+        let text = match &event.kind {
+            EventKind::Load { module } | EventKind::Unload { module } => {
+                timeline.images[timeline.modules[*module as usize].image.0 as usize].image.path.len()
+            }
+            EventKind::Mark { text, .. } => text.len(),
+            _ => 0,
+        };
+        if trace.budget.take(EVENT + TEXT * (name + text)) {
+            self.list.push(event);
+        } else {
+            self.left_out = self.left_out.saturating_add(1);
+        }
+    }
+}
+
+/// Adds what the first pass has read. What was there at the start of the recording did not come, and
+/// the recorder's own threads are left out.
+fn of_timeline(trace: &Trace<'_>, found: &mut TraceEvents) {
+    let timeline = &trace.timeline;
+    let mut add = |time, thread, kind| found.add(trace, TraceEvent { number: 0, time, thread, kind });
+    for (module, at) in (0..).zip(&timeline.modules) {
+        if !at.flags.contains(ModuleFlags::AT_START) {
+            add(at.load, None, EventKind::Load { module });
+        }
+        if let Some(time) = at.unload {
+            add(time, None, EventKind::Unload { module });
+        }
+    }
+    for thread in timeline.threads.iter().filter(|thread| !thread.flags.contains(ThreadFlags::RECORDER)) {
+        if !thread.flags.contains(ThreadFlags::AT_START) {
+            add(thread.start, Some(thread.instance), EventKind::ThreadStart);
+        }
+        if let Some(time) = thread.exit {
+            add(time, Some(thread.instance), EventKind::ThreadExit);
+        }
+    }
+    for mark in &timeline.marks {
+        add(mark.time, of_thread(mark.thread), EventKind::Mark { tag: mark.tag, text: mark.text.clone() });
+    }
+    for exception in &timeline.exceptions {
+        let kind = EventKind::Exception { code: exception.code, address: exception.address };
+        add(exception.time, of_thread(exception.thread), kind);
+    }
+}
+
+/// The thread of an event whose thread may be 0, the process.
+fn of_thread(instance: u64) -> Option<u64> {
+    (instance != 0).then_some(instance)
+}
+
+/// The events of one block.
+struct BlockEvents {
+    events: Vec<TraceEvent>,
+    /// Events that were left out for lack of memory.
+    left_out: u64,
+    /// Why the block could not be read to its end.
+    error: Option<BlockError>,
+    /// Bytes that its events may still take.
+    memory: usize,
+}
+
+/// Bytes of memory that the events of a block may take, and the addition for each byte of it in the
+/// file. A recorder's block has far fewer events.
+const MEMORY: usize = 4 << 20;
+const MEMORY_PER_BYTE: usize = 32;
+/// The limit for large blocks.
+const MOST_MEMORY: usize = 32 << 20;
+
+/// Reads blocks, each as one task.
+fn read_blocks(trace: &Trace<'_>, blocks: &[(u32, &BlockRef)]) -> Vec<BlockEvents> {
+    let budget = ImageBudget::default();
+    let read = |scratch: &mut Scratch, &(at, block): &(u32, &BlockRef)| {
+        let mut events = BlockEvents::new(block);
+        events.error = events.read(trace, at, block, scratch).err();
+        events
+    };
+    let all = blocks.par_iter().map_init(|| Scratch::with_budget(&budget), read);
+    let mut all: Vec<BlockEvents> = all.collect();
+    for (events, block) in all.iter_mut().zip(blocks) {
+        if matches!(events.error, Some(BlockError::Budget { .. })) {
+            // The other workers had used the memory budget.
+            *events = read(&mut Scratch::new(), block);
+        }
+    }
+    all
+}
+
+impl BlockEvents {
+    fn new(block: &BlockRef) -> BlockEvents {
+        let stored = block.header.stored_len as usize;
+        let memory = stored.saturating_mul(MEMORY_PER_BYTE).saturating_add(MEMORY).min(MOST_MEMORY);
+        BlockEvents { events: Vec::new(), left_out: 0, error: None, memory }
+    }
+
+    /// Reads block number `at` up to its end or the first error.
+    fn read(
+        &mut self,
+        trace: &Trace<'_>,
+        at: u32,
+        block: &BlockRef,
+        scratch: &mut Scratch,
+    ) -> Result<(), BlockError> {
+        let mut samples = trace.blocks().samples(block, scratch)?;
+        let mut number = 0;
+        while let Some(step) = samples.next()? {
+            match step {
+                SampleStep::Sample(sample) => {
+                    if let Some(tag) = sample.tag {
+                        let place = SamplePlace { block: at, number };
+                        self.add(sample.time, sample.thread, EventKind::Capture { tag, place });
+                    }
+                    number += 1;
+                }
+                SampleStep::Other(Event::Mark(mark)) => {
+                    let text = String::from_utf8_lossy(mark.text).into_owned();
+                    self.add(mark.time, mark.thread, EventKind::Mark { tag: mark.tag, text });
+                }
+                SampleStep::Other(Event::Exception(Exception { thread, time, code, address })) => {
+                    self.add(time, thread, EventKind::Exception { code, address });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, time: Ticks, thread: u64, kind: EventKind) {
+        let text = if let EventKind::Mark { text, .. } = &kind { text.len() } else { 0 };
+        match self.memory.checked_sub(size_of::<TraceEvent>() + text) {
+            Some(rest) => {
+                self.memory = rest;
+                self.events.push(TraceEvent { number: 0, time, thread: of_thread(thread), kind });
+            }
+            None => self.left_out += 1,
+        }
+    }
+}
