@@ -24,7 +24,7 @@ const FILES: u64 = 64;
 
 /// Every command that reads a trace, in every style with different text output. `TRACE` stands for
 /// the trace.
-const COMMANDS: [&[&str]; 16] = [
+const COMMANDS: [&[&str]; 18] = [
     &["info", "TRACE"],
     &["info", "--all", "TRACE"],
     &["info", "--json", "TRACE"],
@@ -41,10 +41,12 @@ const COMMANDS: [&[&str]; 16] = [
     &["symbols", "list", "--no-default-symbols", "TRACE"],
     &["convert", "-j", "2", "--no-default-symbols", "TRACE", "-o", "OUT.folded"],
     &["verify", "--walks", "--json", "TRACE"],
+    &["events", "-j", "2", "TRACE"],
+    &["events", "-j", "2", "--json", "TRACE"],
 ];
 const STATS_JSON: usize = 6;
 /// Those of [`COMMANDS`] that take different ways through the library.
-const WAYS: [usize; 6] = [0, 3, 5, 7, 11, 13];
+const WAYS: [usize; 7] = [0, 3, 5, 7, 11, 13, 16];
 /// One of [`WAYS`] each, with the count of samples.
 const COUNTED_WAYS: [[usize; 2]; 6] =
     [[0, STATS_JSON], [3, STATS_JSON], [5, STATS_JSON], [7, STATS_JSON], [11, STATS_JSON], [13, STATS_JSON]];
@@ -221,7 +223,7 @@ fn check_all(cases: &[Case<'_>]) {
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }
 
-const ALL: [usize; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+const ALL: [usize; 18] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17];
 
 #[test]
 fn bombs_stay_within_their_limits() {
@@ -356,7 +358,9 @@ fn data_beyond_the_memory_limit_is_left_out_and_reported() {
     assert!(text(&little).contains("--max-memory"), "{}", text(&little));
     assert_eq!(of("much").code, Some(2));
     // Of others the damage is told in the text or beside it.
-    let others: [&[&str]; 7] = [
+    let others: [&[&str]; 9] = [
+        &["events"],
+        &["events", "--json"],
         &["symbols", "list", "--no-default-symbols"],
         &["verify"],
         &["stats", "--no-default-symbols"],
@@ -373,6 +377,27 @@ fn data_beyond_the_memory_limit_is_left_out_and_reported() {
         assert_eq!(run.code, Some(4), "{command:?}: {told}");
         assert!(told.contains("--max-memory"), "{command:?}: {told}");
     }
+}
+
+/// Both tags have the same stacks: as many are printed as there are captures.
+#[test]
+fn a_hundred_thousand_captures_are_listed_and_dumped_within_the_limits() {
+    const CAPTURES: u64 = 100_000;
+    let folder = tempfile::tempdir().unwrap();
+    let file = bombs::two_tags(CAPTURES);
+    std::fs::write(folder.path().join("a.stk"), &file).unwrap();
+    let of = |arguments: &[&str], line: &str| {
+        let run = run(folder.path(), arguments, FILES).unwrap();
+        let error = String::from_utf8_lossy(&run.stderr);
+        assert_eq!((run.code, &*error), (Some(0), ""), "{arguments:?}");
+        assert!(run.cpu <= cpu_limit(file.len()), "{arguments:?}: {:?}", run.cpu);
+        assert!(run.peak <= MEMORY, "{arguments:?}: {} MiB", run.peak >> 20);
+        String::from_utf8(run.stdout).unwrap().matches(line).count() as u64
+    };
+    assert_eq!(of(&["events", "a.stk"], "  capture  "), CAPTURES);
+    assert_eq!(of(&["events", "--tag", "7", "a.stk"], " tag 7 (0x7)\n"), CAPTURES / 2);
+    let dump = ["dump", "--no-default-symbols", "a.stk", "--tag", "7"];
+    assert_eq!(of(&dump, ", tag 7 (0x7)\n"), CAPTURES / 2);
 }
 
 #[test]
@@ -415,7 +440,11 @@ fn json_of_many_traces_is_whole_even_if_one_of_them_fails() {
         std::fs::write(folder.path().join(name), small()).unwrap();
     }
     std::fs::write(folder.path().join("b.stk"), b"no trace").unwrap();
-    let commands = [(&["info", "--json"][..], 1), (&["stats", "--json", "--no-default-symbols"], 2)];
+    let commands = [
+        (&["info", "--json"][..], 1),
+        (&["events", "--json"], 1),
+        (&["stats", "--json", "--no-default-symbols"], 2),
+    ];
     for (command, version) in commands {
         for (names, traces) in [(&["a.stk", "b.stk", "c.stk"][..], 2), (&["b.stk"], 0)] {
             let run = run(folder.path(), &[command, names].concat(), FILES).unwrap();

@@ -43,7 +43,8 @@ fn run_on(folder: &Path, command: &[&str], names: &[String]) -> Run {
 fn five_thousand_traces_take_the_memory_of_a_few_and_no_more_time_each() {
     let folder = tempfile::tempdir().unwrap();
     let names = write(folder.path(), &small(), TRACES);
-    let commands: [&[&str]; 7] = [
+    let commands: [&[&str]; 8] = [
+        &["events", "-j", "2"],
         &["info"],
         &["info", "--json"],
         &["verify", "-j", "2"],

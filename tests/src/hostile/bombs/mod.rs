@@ -7,6 +7,7 @@ mod frames;
 mod stacks;
 
 pub use drawn::drawn;
+pub use stacks::two_tags;
 
 use super::{BASE, STACK, THREAD, small_parts, thread};
 use stk_format::BlockKind;
@@ -83,6 +84,7 @@ const STACKS: &[Class] = &[
     ("deep stacks through many modules", stacks::many_modules, &[200, 1_000]),
     ("deep stacks in a module with a long name", stacks::long_module, &[40]),
     ("samples that are all different", stacks::different, &[20_000]),
+    ("captures", stacks::captures, &[10_000, 100_000]),
     ("methods with long names at one place", stacks::ambiguous_methods, &[20_000]),
     ("runtimes and modules", stacks::runtimes_and_modules, &[10_000, 60_000]),
 ];

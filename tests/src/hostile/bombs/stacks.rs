@@ -2,10 +2,11 @@
 
 use super::{many, module, named, runtime};
 use crate::hostile::{BASE, STACK, thread};
-use stk_format::BlockKind;
 use stk_format::synth::{Parts, TraceBuilder};
-use stk_schema::Arch;
+use stk_format::{BlockKind, RawSample};
 use stk_schema::event::*;
+use stk_schema::registers::{IP, RegisterSet, SP};
+use stk_schema::{Arch, Ticks};
 
 /// Frames of a deep stack. Walks do not go deeper.
 const DEPTH: usize = 4_090;
@@ -163,6 +164,50 @@ pub(super) fn different(parts: &mut Parts, samples: usize) {
     }
     builder.cut();
     taken_apart(builder, parts);
+}
+
+/// Samples that a thread with a long name asked for, each with a tag of its own.
+pub(super) fn captures(parts: &mut Parts, count: usize) {
+    let mut builder = builder(r"C:\app\app.exe");
+    let thread = builder.thread(0, 11, &"x".repeat(300), STACK_BASE);
+    for i in 0..count {
+        capture(&mut builder, thread, i as u64 * 1000, i as u64);
+    }
+    builder.cut();
+    taken_apart(builder, parts);
+}
+
+/// A capture of a thread in two frames.
+fn capture(builder: &mut TraceBuilder, thread: u64, time: u64, tag: u64) {
+    let words = stack(2, |n| n + tag as usize);
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let sp = STACK_BASE - bytes.len() as u64;
+    let mut registers = [0; RegisterSet::X64.len()];
+    (registers[IP], registers[SP]) = (inside(tag as usize), sp);
+    builder.raw(&RawSample {
+        thread,
+        time: Ticks(time),
+        set: RegisterSet::X64,
+        registers: &registers,
+        stack_base: STACK_BASE,
+        stack_start: sp,
+        stack: &bytes,
+        code: None,
+        cpu: None,
+        state: RunState::Running,
+        tag: Some(tag),
+        tables_pending: false,
+        context_reply: None,
+        extra: &[],
+    });
+}
+
+/// A trace of `count` captures of one thread, whose tags are 7 and 8 in turn.
+pub fn two_tags(count: u64) -> Vec<u8> {
+    let mut builder = builder(r"C:\app\app.exe");
+    let thread = builder.thread(0, 11, "main", STACK_BASE);
+    (0..count).for_each(|i| capture(&mut builder, thread, i * 1000, 7 + i % 2));
+    builder.finish()
 }
 
 /// Two methods, and any number of return addresses that either may hold.
