@@ -233,7 +233,7 @@ fn of_app(offsets: &[&str]) -> Vec<String> {
 #[test]
 fn dump_prints_the_stacks_of_captures_in_time() {
     let folder = folder();
-    // Functions are 40h bytes apart from 1000h on; the return address is 10h behind their beginning.
+    // Functions are 40h bytes apart from 1000h on; the return address is 10h behind their start.
     let (six, eight) = ((6, 12, of_app(&["0x1090", "0x1050"])), (8, 11, of_app(&["0x10d0"])));
     let seven = (7, 12, of_app(&["0x1090", "0x1050"]));
     assert_eq!(dumped(folder.path(), &["--tag", "7"]), [six.clone(), eight.clone()]);

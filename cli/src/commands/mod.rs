@@ -113,7 +113,7 @@ struct Cli {
 enum Command {
     /// Print the stacks of all threads at a moment, or those of captures
     Dump(dump::DumpArgs),
-    /// List what happened, in time: captures, marks, exceptions, modules and threads that come and go
+    /// List what happened, in time: captures, marks, exceptions, loads, unloads, threads
     Events(events::EventsArgs),
     /// Say what was recorded: what, when, where, modules, threads, samples, losses
     Info(info::InfoArgs),

@@ -16,7 +16,7 @@ pub struct TraceEvents {
     /// By time. Events of one time are sorted by thread instance, those of no thread first, then as
     /// [`EventKind`] lists them, then as they are stored.
     pub list: Vec<TraceEvent>,
-    /// Why blocks of samples could not be read to their ends, one sentence each.
+    /// Why events of blocks of samples are missing, one sentence each.
     pub damage: Vec<String>,
     /// Events that were left out for lack of memory.
     pub left_out: u64,
@@ -113,8 +113,13 @@ pub fn events(trace: &Trace<'_>) -> TraceEvents {
     for blocks in blocks.chunks(4 * rayon::current_num_threads()) {
         for block in read_blocks(trace, blocks) {
             block.events.into_iter().for_each(|event| found.add(trace, event));
-            found.left_out = found.left_out.saturating_add(block.left_out);
             found.damage.extend(block.error.map(|error| error.to_string()));
+            if block.left_out > 0 {
+                found.damage.push(format!(
+                    "block {}: {} events are left out: they take more memory than a block may (--max-memory)",
+                    block.seq, block.left_out
+                ));
+            }
         }
         if let Some((_, block)) = blocks.last() {
             trace.release(block.offset as usize);
@@ -158,8 +163,8 @@ impl TraceEvents {
     }
 }
 
-/// Adds what the first pass has read. What was there at the start of the recording did not come, and
-/// the recorder's own threads are left out.
+/// Adds what the first pass has read. What was there at the start of the recording did not come,
+/// and the recorder's own threads are left out.
 fn of_timeline(trace: &Trace<'_>, found: &mut TraceEvents) {
     let timeline = &trace.timeline;
     let mut add = |time, thread, kind| found.add(trace, TraceEvent { number: 0, time, thread, kind });
@@ -195,6 +200,8 @@ fn of_thread(instance: u64) -> Option<u64> {
 
 /// The events of one block.
 struct BlockEvents {
+    /// Sequence number of the block.
+    seq: u64,
     events: Vec<TraceEvent>,
     /// Events that were left out for lack of memory.
     left_out: u64,
@@ -208,14 +215,16 @@ struct BlockEvents {
 /// file. A recorder's block has far fewer events.
 const MEMORY: usize = 4 << 20;
 const MEMORY_PER_BYTE: usize = 32;
-/// The limit for large blocks.
+/// The limit for large blocks, unless `--max-memory` allows for many such blocks.
 const MOST_MEMORY: usize = 32 << 20;
+/// The memory for the trace is enough for this many blocks of the largest size.
+const BLOCKS: u64 = 64;
 
 /// Reads blocks, each as one task.
 fn read_blocks(trace: &Trace<'_>, blocks: &[(u32, &BlockRef)]) -> Vec<BlockEvents> {
     let budget = ImageBudget::default();
     let read = |scratch: &mut Scratch, &(at, block): &(u32, &BlockRef)| {
-        let mut events = BlockEvents::new(block);
+        let mut events = BlockEvents::new(trace, block);
         events.error = events.read(trace, at, block, scratch).err();
         events
     };
@@ -231,10 +240,12 @@ fn read_blocks(trace: &Trace<'_>, blocks: &[(u32, &BlockRef)]) -> Vec<BlockEvent
 }
 
 impl BlockEvents {
-    fn new(block: &BlockRef) -> BlockEvents {
+    fn new(trace: &Trace<'_>, block: &BlockRef) -> BlockEvents {
         let stored = block.header.stored_len as usize;
-        let memory = stored.saturating_mul(MEMORY_PER_BYTE).saturating_add(MEMORY).min(MOST_MEMORY);
-        BlockEvents { events: Vec::new(), left_out: 0, error: None, memory }
+        let own = stored.saturating_mul(MEMORY_PER_BYTE).saturating_add(MEMORY).min(MOST_MEMORY);
+        let allowed = usize::try_from(trace.budget.all() / BLOCKS).unwrap_or(usize::MAX);
+        let seq = block.header.seq;
+        BlockEvents { seq, events: Vec::new(), left_out: 0, error: None, memory: own.max(allowed) }
     }
 
     /// Reads block number `at` up to its end or the first error.

@@ -1,5 +1,5 @@
-//! The stacks of captures (`stk_capture`), which are chosen by their numbers among the events of the
-//! trace or by their tags.
+//! The stacks of captures (`stk_capture`), which are chosen by their numbers among the events of
+//! the trace or by their tags.
 
 use super::stack::{self, CaptureLabel, DumpInputs, DumpStack};
 use super::{DumpArgs, StackPrinter};
@@ -99,8 +99,8 @@ const AT_ONCE: usize = 4096;
 /// The share of the trace's memory budget that these may take: one part of so many.
 const MEMORY_PARTS: u64 = 4;
 
-/// Prints the stacks of captures, as many at a time as there is memory for. Returns how many are left
-/// out since there is no memory for even one, and how many since walking takes too long.
+/// Prints the stacks of captures, as many at a time as there is memory for. Returns how many are
+/// left out since there is no memory for even one, and how many since walking takes too long.
 ///
 /// # Errors
 ///
@@ -148,8 +148,8 @@ struct CaptureSeries<'s, 'i> {
 }
 
 impl CaptureSeries<'_, '_> {
-    /// The stacks of captures: fewer once the allowance is used up; `None` if there is no memory for
-    /// all of them at once.
+    /// The stacks of captures: fewer once the allowance is used up; `None` if there is no memory
+    /// for all of them at once.
     fn walk(&mut self, captures: &[ChosenCapture]) -> Option<Vec<DumpStack>> {
         let trace = self.inputs.trace;
         let budget = Budget::new(trace.budget.all() / MEMORY_PARTS);

@@ -32,8 +32,8 @@ use std::path::{Path, PathBuf};
 use stk_schema::Ticks;
 use stk_unwind::WalkOptions;
 
-/// Prints the stacks of all threads, or of some, as they were at a moment; or those that the program
-/// itself asked for with `stk_capture`.
+/// Prints the stacks of all threads, or of some, as they were at a moment; or those that the
+/// program itself asked for with `stk_capture`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:

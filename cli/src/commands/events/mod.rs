@@ -19,9 +19,9 @@ use document::{EventsOfTrace, VERSION};
 use filter::{EventFilter, KindName};
 use std::path::{Path, PathBuf};
 
-/// Lists what happened in traces, in time: captures (`stk_capture`), marks, exceptions, modules that
-/// were loaded and unloaded, threads that began and ended. What was there when the recording began is
-/// only counted: stk info lists it.
+/// Lists what happened in traces, in time: captures (`stk_capture`), marks, exceptions, modules
+/// that were loaded and unloaded, threads that began and ended. What was there when the recording
+/// began is only counted: stk info lists it.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 The number of an event is the same whatever is chosen; stk dump --event N prints the stack of a capture.

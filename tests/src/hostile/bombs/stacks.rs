@@ -202,11 +202,16 @@ fn capture(builder: &mut TraceBuilder, thread: u64, time: u64, tag: u64) {
     });
 }
 
-/// A trace of `count` captures of one thread, whose tags are 7 and 8 in turn.
+/// A sound trace of `count` captures of one thread, whose tags are 7 and 8 in turn.
 pub fn two_tags(count: u64) -> Vec<u8> {
     let mut builder = builder(r"C:\app\app.exe");
     let thread = builder.thread(0, 11, "main", STACK_BASE);
-    (0..count).for_each(|i| capture(&mut builder, thread, i * 1000, 7 + i % 2));
+    for i in 0..count {
+        capture(&mut builder, thread, i * 1000, 7 + i % 2);
+        if i % 10_000 == 9_999 {
+            builder.cut();
+        }
+    }
     builder.finish()
 }
 
