@@ -1,8 +1,8 @@
 //! Tests agent.dll under Wine with a small program that loads it into itself (`tests/host.c`): one
 //! scenario per test.
 //!
-//! Environment: see tests/README.md (`STK_WINE`, `STK_WINDOWS_BIN`, `WINEPREFIX`). Rates are not
-//! asserted: the machine may be loaded.
+//! Environment: see tests/README.md (`STK_WINE`, `STK_WINDOWS_BIN`, `WINEPREFIX`, `STK_BIN`). Rates
+//! are not asserted: the machine may be loaded.
 
 #![cfg(not(windows))]
 
@@ -17,6 +17,7 @@ use stk_format::blob;
 use stk_schema::Arch;
 use stk_schema::event::{CheckWalk, EndReason, ModuleFlags, Table, TableKind, ThreadFlags};
 use stk_tests::recorded::{Module, Recorded, Sample, Thread};
+use stk_tests::stk;
 use stk_tests::wine::{self, HostProgram, HostRun, Machine};
 
 #[test]
@@ -115,6 +116,16 @@ fn stk_capture_records_its_callers_frame_under_its_tag() {
     }
     let deepest = tagged.values().map(|sample| sample.stack).max().unwrap();
     assert!(tagged.values().all(|sample| sample.stack == deepest), "always called from the same place");
+
+    // stk lists the same captures, and prints the stack of the one that is asked for.
+    let folder = run.trace.parent().unwrap();
+    let listed = stk::json(folder, &["events", "--json", "--kind", "capture", "out.stk"]);
+    let listed = listed["traces"][0]["events"].as_array().unwrap().iter();
+    assert!(listed.map(|event| event["tag"].as_u64().unwrap()).eq(100..108));
+    let dump = ["dump", "--no-default-symbols", "--style", "json", "--tag", "103", "out.stk"];
+    let dumped = stk::json(folder, &dump);
+    let [stack] = &dumped["threads"].as_array().unwrap()[..] else { panic!("one stack: {dumped}") };
+    assert_eq!(stack["frames"][0]["ip"], format!("{:#x}", tagged[&103].ip));
 }
 
 #[test]
