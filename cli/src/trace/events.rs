@@ -125,7 +125,7 @@ pub fn events(trace: &Trace<'_>) -> TraceEvents {
             trace.release(block.offset as usize);
         }
     }
-    found.damage.extend(trace.lost());
+    found.damage.extend(trace.lost().filter(|lost| !trace.damage.contains(lost)));
     found.list.sort_by_key(|event| (event.time, event.thread, event.kind.rank()));
     for (number, event) in (1..).zip(&mut found.list) {
         event.number = number;

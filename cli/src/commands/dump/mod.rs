@@ -26,8 +26,10 @@ use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::stack::{NameSources, StackWalker};
 use crate::symbols::Symbolizer;
 use crate::trace::{Trace, TraceEvents, beyond_cost, beyond_memory, events, snapshots};
+use captures::ChosenCapture;
 use clap::ValueEnum;
 use stack::DumpStack;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use stk_schema::Ticks;
 use stk_unwind::WalkOptions;
@@ -113,14 +115,7 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     let select = super::SelectArgs { from: None, until: None, threads: args.threads.clone() };
     let threads = select.threads(&trace)?;
     let mut losses = DumpLosses::default();
-    let captures = match args.events.is_empty() && args.tags.is_empty() {
-        true => None,
-        false => {
-            let found = events(&trace);
-            losses.events(&trace, &found);
-            Some(captures::choose(&trace, &found, args, threads.as_ref())?)
-        }
-    };
+    let captures = chosen_captures(&trace, args, threads.as_ref(), &mut losses)?;
     let store = args.symbols.store(path);
     let images = pipeline::load_images(&trace, &store);
     let mut options = WalkOptions::default();
@@ -159,6 +154,21 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
         super::warn(&format!("{}: {problem}", trace.source));
     }
     Ok(losses.tell(&trace))
+}
+
+/// The captures that the arguments choose; `None` if they ask for a moment.
+fn chosen_captures(
+    trace: &Trace<'_>,
+    args: &DumpArgs,
+    threads: Option<&HashSet<u64>>,
+    losses: &mut DumpLosses,
+) -> anyhow::Result<Option<Vec<ChosenCapture>>> {
+    if args.events.is_empty() && args.tags.is_empty() {
+        return Ok(None);
+    }
+    let found = events(trace);
+    losses.events(trace, &found);
+    captures::choose(trace, &found, args, threads).map(Some)
 }
 
 /// Prints the stacks of threads at a moment. Returns how many are left out for lack of memory.
