@@ -129,6 +129,10 @@ fn events_lists_every_event_in_time() {
     let value = json(folder.path(), &["events", "--json", "a.stk"], EVENTS_SCHEMA);
     let trace = &value["traces"][0];
     assert_eq!((&trace["total"], &trace["modules_at_start"]), (&json!(15), &json!(1)));
+    let mut wrong = value.clone();
+    wrong["traces"][0]["events"][0]["kind"] = json!("arrival");
+    let schema = serde_json::from_str(EVENTS_SCHEMA).unwrap();
+    assert!(schema::check(&schema, &wrong).is_err(), "the schema says something");
     let event = |number: usize| trace["events"][number - 1].clone();
     assert_eq!(event(6)["thread_name"], "zwei");
     assert_eq!(event(6)["time_utc"], "2023-11-14T22:13:20.002Z");
