@@ -37,8 +37,8 @@ pub fn json(folder: &Path, arguments: &[&str]) -> Value {
         .unwrap_or_else(|error| panic!("stk {} prints no JSON: {error}\n{}", arguments.join(" "), ran.stdout))
 }
 
-/// A speedscope file of the time that samples cover: one profile a thread, each a sequence of stacks
-/// in time.
+/// A speedscope file of the time that samples cover: one profile a thread, each a sequence of
+/// stacks in time.
 #[derive(Debug)]
 pub struct Speedscope {
     /// All profiles but the first, which sums them up.

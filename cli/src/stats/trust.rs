@@ -6,8 +6,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use stk_unwind::Trust;
 
-/// Frames by trust and module to blame, the first `top` of them, and the part of all that is proved.
-/// `through` holds, by node, the samples of the stacks that go through it.
+/// Frames by trust and module to blame, the first `top` of them, and the part of all that is
+/// proved. `through` holds, by node, the samples of the stacks that go through it.
 pub(super) fn trust_stats<'a>(
     profile: &Profile,
     through: &[Amount],

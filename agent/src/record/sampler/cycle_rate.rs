@@ -2,8 +2,8 @@
 
 use stk_schema::Ticks;
 
-/// The highest rate of several spins. Another thread may take the processor away during a spin: then
-/// time passes without cycles, so the highest rate is the true one.
+/// The highest rate of several spins. Another thread may take the processor away during a spin:
+/// then time passes without cycles, so the highest rate is the true one.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct CycleRate(u64);
 

@@ -7,8 +7,8 @@
 //! processor, by the time that they cover. If there are none, it goes to the next ones.
 //!
 //! Each suspension costs the suspended thread CPU time of its own. A thread that only waits shows
-//! how much: its clock gains nothing else. Single ticks are too coarse for that, so all such threads
-//! are taken together.
+//! how much: its clock gains nothing else. Single ticks are too coarse for that, so all such
+//! threads are taken together.
 
 use crate::profile::Run;
 

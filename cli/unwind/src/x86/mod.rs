@@ -4,8 +4,8 @@
 //! FPO records in the PDB, which are valid in function bodies but not in epilogues, nor while
 //! arguments are being pushed. The code gives everything if it can be followed to the function's
 //! return. Functions that keep a frame pointer form a chain, which is followed where the function's
-//! first instructions set ebp up, or are not known. Each caller's [`Trust`](crate::Trust) says which of
-//! these methods found it.
+//! first instructions set ebp up, or are not known. Each caller's [`Trust`](crate::Trust) says
+//! which of these methods found it.
 
 mod explain;
 mod program;

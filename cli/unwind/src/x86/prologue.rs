@@ -44,8 +44,8 @@ pub(crate) struct Prologue {
 }
 
 /// Follows the first instructions of the function that holds `rva`, which is `bounds` if these are
-/// known. Where they are not, the nearest `push ebp; mov ebp, esp` before `rva` is the start, if the
-/// code from there leads to `rva` without the end of a function.
+/// known. Where they are not, the nearest `push ebp; mov ebp, esp` before `rva` is the start, if
+/// the code from there leads to `rva` without the end of a function.
 pub(crate) fn follow(image: &ImageTables, rva: u32, bounds: Option<&Range<u32>>) -> Prologue {
     let start = match bounds {
         Some(bounds) => Some(start_with_pushes(image, bounds.start)),
@@ -66,8 +66,8 @@ pub(crate) fn follow(image: &ImageTables, rva: u32, bounds: Option<&Range<u32>>)
 struct Follower {
     /// Bytes from esp up to the address above the return address, or above its copy.
     depth: i64,
-    /// By nonvolatile register: where it was pushed, as [`Prologue::saved`]. A pushed register that is
-    /// not written afterwards may have been an argument.
+    /// By nonvolatile register: where it was pushed, as [`Prologue::saved`]. A pushed register that
+    /// is not written afterwards may have been an argument.
     pushed: [u16; NONVOLATILE.len()],
     /// Nonvolatile registers that no longer hold the caller's value.
     changed: [bool; NONVOLATILE.len()],
@@ -297,7 +297,8 @@ mod tests {
 
     #[test]
     fn gccs_aligning_frame_has_a_copy_of_the_return_address() {
-        // lea ecx, [esp+4]; and esp, -16; push [ecx-4]; push ebp; mov ebp, esp; push esi; mov esi, ecx
+        // lea ecx, [esp+4]; and esp, -16; push [ecx-4]; push ebp; mov ebp, esp; push esi; mov esi,
+        // ecx
         let code =
             [0x8d, 0x4c, 0x24, 4, 0x83, 0xe4, 0xf0, 0xff, 0x71, 0xfc, 0x55, 0x89, 0xe5, 0x56, 0x89, 0xce];
         let prologue = of(&code, true);
