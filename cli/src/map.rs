@@ -111,6 +111,11 @@ impl MappedFile {
         Ok(MappedFile { bytes: Bytes::Mapped(mapping) })
     }
 
+    /// Whether the file is mapped. Otherwise it was read into memory, as pipes are.
+    pub fn is_mapped(&self) -> bool {
+        matches!(self.bytes, Bytes::Mapped(_))
+    }
+
     /// The first byte that was missing or unreadable when it was needed. From there on, the file
     /// reads as zeros.
     pub fn lost(&self) -> Option<usize> {

@@ -159,6 +159,55 @@ fn a_damaged_trace_among_others_is_reported_and_skipped() {
     assert!(dir.path().join("out2/whole.speedscope.json").exists());
 }
 
+#[cfg(feature = "parquet")]
+#[test]
+fn what_a_dataset_does_with_each_file_is_said() {
+    let dir = folder();
+    let whole = trace();
+    write(dir.path(), "cut.stk", &whole[..whole.len() / 2]);
+    write(dir.path(), "whole.stk", &whole);
+    write(dir.path(), "copy.stk", &whole);
+    let mut other = testing::trace();
+    let thread = other.thread(0, 11, "worker", STACK);
+    testing::sample(&mut other, thread, 10_000, STACK, &[]);
+    write(dir.path(), "other.stk", &other.finish());
+    let convert = |files: &[&str]| {
+        let line = [&["convert", "--to", "parquet", "-o", "ds", "-j", "2"], files].concat();
+        let output = stk(dir.path(), &line);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let said: Vec<String> = stderr(&output).lines().map(str::to_owned).collect();
+        let words = ["wrote", "replaced", "the same content", "prefix"];
+        said.into_iter().filter(|line| words.iter().any(|word| line.contains(word))).collect()
+    };
+    let says = |files: &[&str], expected: &[&str]| {
+        let said: Vec<String> = convert(files);
+        assert_eq!(said.len(), expected.len(), "{said:#?}");
+        for words in expected {
+            assert!(said.iter().any(|line| line.contains(words)), "{words}: {said:#?}");
+        }
+    };
+    says(&["cut.stk"], &["of cut.stk)"]);
+    says(
+        &["whole.stk", "cut.stk", "other.stk", "copy.stk"],
+        &[
+            "of copy.stk)",
+            "of other.stk)",
+            "whole.stk: the same content as copy.stk, which stands for both",
+            "cut.stk: a prefix of copy.stk, which is converted",
+        ],
+    );
+    says(&["cut.stk"], &["cut.stk: a prefix of copy.stk, which is in ds"]);
+    says(&["copy.stk"], &["replaced stk's own output ds ("]);
+    let output = stk(dir.path(), &["convert", "cut.stk", "--to", "parquet", "-o", "ds2"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let output = stk(dir.path(), &["convert", "whole.stk", "--to", "parquet", "-o", "ds2"]);
+    let said = stderr(&output);
+    assert!(
+        said.contains("whole.stk: replaces its prefix cut.stk, which an earlier run had written to ds2"),
+        "{said}"
+    );
+}
+
 #[test]
 fn traces_of_one_name_do_not_overwrite_each_other() {
     let dir = folder();

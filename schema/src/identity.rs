@@ -12,6 +12,21 @@ impl ContentHash {
     pub fn is_none(&self) -> bool {
         self.0 == [0; 16]
     }
+
+    /// The hash that `text` is the text form of: 32 hex digits in lower case.
+    pub fn parse(text: &str) -> Option<ContentHash> {
+        let digit = |byte: u8| match byte {
+            b'0'..=b'9' => Some(byte - b'0'),
+            b'a'..=b'f' => Some(byte - b'a' + 10),
+            _ => None,
+        };
+        let digits: &[u8; 32] = text.as_bytes().try_into().ok()?;
+        let mut hash = [0; 16];
+        for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+        }
+        Some(ContentHash(hash))
+    }
 }
 
 impl core::fmt::Display for ContentHash {
@@ -76,5 +91,26 @@ impl core::fmt::Display for GuidText<'_> {
             g[9]
         )?;
         g[10..].iter().try_for_each(|byte| write!(f, "{byte:02X}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate alloc;
+
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn a_hash_comes_back_from_its_text() {
+        let hash = ContentHash([0, 1, 0x2f, 0xff, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 0xa5]);
+        let text = hash.to_string();
+        assert_eq!(text, "00012fff0405060708090a0b0c0d0ea5");
+        assert_eq!(ContentHash::parse(&text), Some(hash));
+        for wrong in
+            ["", "00", &text[1..], &text.to_uppercase(), &text.replace('f', "g"), &text.replace("00", "é")]
+        {
+            assert_eq!(ContentHash::parse(wrong), None, "{wrong}");
+        }
     }
 }

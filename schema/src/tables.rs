@@ -1,5 +1,5 @@
 //! The tables of a Parquet dataset: one folder a table, one file a trace in it
-//! (`samples/<trace_id>.parquet`).
+//! (`samples/<uuid>-<trace_id>.parquet`). The version of the tables stands in `_stk.json`.
 //!
 //! Whole numbers are signed 64-bit (Spark reads unsigned ones as decimals), times of day are
 //! microseconds in UTC (Spark does not read nanoseconds), times within a trace are nanoseconds
@@ -23,7 +23,7 @@ use self::ColumnType::{
 
 /// Version of these tables, in each file of `traces`. It increases when a column changes its
 /// meaning or is removed, not when one is added.
-pub const VERSION: i64 = 1;
+pub const VERSION: i64 = 2;
 
 /// Type of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,7 +79,7 @@ const fn nullable(name: &'static str, kind: ColumnType, doc: &'static str) -> Co
     Column { name, kind, nullable: true, doc }
 }
 
-const TRACE_ID: Column = column("trace_id", Text, "The trace: 32 hex digits");
+const TRACE_ID: Column = column("trace_id", Text, "The trace, by its content: 32 hex digits");
 
 /// The table `samples`: one row a sample.
 pub const SAMPLES: ParquetTable = ParquetTable {
@@ -219,8 +219,31 @@ pub const TRACES: ParquetTable = ParquetTable {
     doc: "A trace; its file is written last, so that a trace listed here is complete in the other tables",
     columns: &[
         TRACE_ID,
+        column(
+            "uuid",
+            Text,
+            "UUID that the recorder gave the recording; different traces can have the same one",
+        ),
+        nullable(
+            "content_digest",
+            Text,
+            "xxh3-128 of the .stk file up to the end of its last whole block. It is the trace_id",
+        ),
+        nullable("content_bytes", Int64, "Length of that content"),
+        nullable(
+            "content_beginnings",
+            ListInt64,
+            "First 8 bytes of the hash of each beginning of that content which ends with a block: by them a shorter copy is \
+             known for one",
+        ),
+        nullable(
+            "superseded_by",
+            Text,
+            "The trace that stands for this one, since it begins with all of it and is longer. Then no other column \
+             and no other table says anything of this trace",
+        ),
         column("tables_version", Int64, "Version of these tables"),
-        column("source", Text, "Name of the .stk file"),
+        nullable("source", Text, "Name of the .stk file"),
         column("host", Text, "Host name; empty if unknown"),
         column("process", Text, "Executable's file name"),
         column("pid", Int64, "Process id"),

@@ -154,7 +154,19 @@ pub struct LoadedProfile {
 ///
 /// When the file cannot be read at all, or a chosen thread is not in it.
 pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Result<LoadedProfile> {
-    let file = args.tables.open(path)?;
+    load_file(&args.tables.open(path)?, args, progress)
+}
+
+/// [`load`] for a file that is open.
+///
+/// # Errors
+///
+/// As there.
+pub(super) fn load_file(
+    file: &TraceFile,
+    args: &ProfileArgs,
+    progress: &Progress,
+) -> anyhow::Result<LoadedProfile> {
     let mut trace = file.read()?;
     args.tables.give(&mut trace);
     progress.add_total(trace.samples());
@@ -165,7 +177,7 @@ pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Res
         scan: args.scan,
         runs_limit: args.tables.runs_limit(),
     };
-    let store = args.symbols.store(path);
+    let store = args.symbols.store(file.path());
     let images = load_images(&trace, &store);
     let (mut profile, runs) = build(&trace, &images, &options, progress.done())?;
     let methods = runtimes::methods(&trace);

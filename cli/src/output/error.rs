@@ -27,6 +27,17 @@ pub enum OutputError {
     /// A dataset cannot go to standard output.
     #[error("a Parquet dataset is a folder of files and cannot go to standard output")]
     DatasetToStdout,
+    /// A dataset's tables are of another version.
+    #[error(
+        "{}: a dataset with tables of version {found}, and this stk writes version {}: name another folder",
+        .path.display(), stk_schema::tables::VERSION
+    )]
+    TablesVersion {
+        /// The dataset's folder.
+        path: PathBuf,
+        /// Its version.
+        found: String,
+    },
     /// This build has no Parquet.
     #[error("this stk was built without Parquet: build it with the feature `parquet`")]
     NoParquet,

@@ -161,7 +161,9 @@ impl FoldedNames {
     fn of_stack(&self, origin: StackOrigin, stack: &[FunctionId]) -> impl Iterator<Item = u32> {
         let wait = origin.wait.map(|wait| self.waits[usize::from(wait.number())]);
         let root = self.stops[origin.stop.0 as usize];
-        wait.into_iter().chain(root).chain(stack.iter().map(move |function| self.functions[function.0 as usize]))
+        wait.into_iter()
+            .chain(root)
+            .chain(stack.iter().map(move |function| self.functions[function.0 as usize]))
     }
 }
 

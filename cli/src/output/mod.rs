@@ -49,6 +49,7 @@ formats! {
 
 pub use chrome::ChromeStyle;
 pub use error::OutputError;
+pub use parquet::{DatasetEntry, DatasetIndex};
 
 use crate::profile::{Batch, Profile, RunWeigher, Runs, Weight};
 use sink::Sink;

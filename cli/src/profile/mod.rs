@@ -45,6 +45,7 @@ pub use crate::stack::{
 };
 
 use crate::model::{DYNAMIC_CODE, Image, ImageId};
+use crate::trace::Content;
 use stk_schema::Arch;
 
 /// Index of a stop reason in [`Profile::stops`].
@@ -111,6 +112,8 @@ pub struct TraceInfo {
     pub trace_id: String,
     /// Path or name of the file it came from, for messages.
     pub source: String,
+    /// What that file holds, if that was found out.
+    pub content: Option<Content>,
     /// Architecture of the process.
     pub arch: Arch,
     pub pid: u32,

@@ -12,12 +12,14 @@
 //! events            what happened when: captures, marks, loads ...      Trace -> TraceEvent
 //! budget            how much of a trace is kept in memory
 //! clock, registers  ticks to nanoseconds; recorded registers as the walker takes them
+//! content           what a file holds, whatever its name is             file -> Content
 //! ```
 
 mod blobs;
 mod budget;
 mod clock;
 mod code;
+mod content;
 mod events;
 mod managed;
 mod registers;
@@ -30,6 +32,7 @@ pub use blobs::{BlobPlace, BlobProblem, Blobs};
 pub use budget::Budget;
 pub use clock::Clock;
 pub use code::CodeRegion;
+pub use content::{Content, stand_ins};
 pub use events::{EventKind, SamplePlace, TraceEvent, TraceEvents, events};
 pub use managed::{ManagedState, ManagedTracker, SampleCopy, take as take_managed};
 pub use registers::{registers, walk_input};
@@ -42,6 +45,7 @@ pub use timeline::{
 };
 
 use crate::map::MappedFile;
+use crate::model::ImageId;
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -120,6 +124,16 @@ impl TraceFile {
     /// Bytes of the file.
     pub fn len(&self) -> u64 {
         self.bytes.len() as u64
+    }
+
+    /// The path that it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it can be opened again by its path. A pipe can be read only once.
+    pub fn can_be_reopened(&self) -> bool {
+        self.bytes.is_mapped()
     }
 
     /// Whether the file is empty.
@@ -232,11 +246,15 @@ impl<'a> Trace<'a> {
         self.timeline.metadata.iter().rev().find(|(known, _)| known == key).map(|(_, value)| value.as_str())
     }
 
+    /// The image of the executable, if it is known.
+    pub fn executable(&self) -> Option<ImageId> {
+        let mut modules = self.timeline.modules.iter();
+        Some(modules.find(|module| module.flags.contains(ModuleFlags::MAIN))?.image)
+    }
+
     /// File name of the executable, or `pid N` if it is not known.
     pub fn process(&self) -> String {
-        let timeline = &self.timeline;
-        let main = timeline.modules.iter().find(|module| module.flags.contains(ModuleFlags::MAIN));
-        let name = main.map(|module| timeline.images[module.image.0 as usize].image.name.clone());
+        let name = self.executable().map(|image| self.timeline.images[image.0 as usize].image.name.clone());
         name.unwrap_or_else(|| format!("pid {}", self.header().pid))
     }
 

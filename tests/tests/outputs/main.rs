@@ -2,6 +2,7 @@
 
 mod activity;
 mod chrome;
+mod dataset;
 mod folded;
 mod mixed;
 mod others;

@@ -26,6 +26,7 @@ impl Builder {
         let trace = TraceInfo {
             trace_id: "00112233445566778899aabbccddeeff".into(),
             source: "busy.stk".into(),
+            content: None,
             arch: Arch::X64,
             pid: 4404,
             process: "busy.exe".into(),

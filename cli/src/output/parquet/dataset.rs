@@ -5,6 +5,7 @@
 //! them grow with the number of distinct things and are written at the end, `traces` last.
 
 use super::super::{Options, OutputError, Summary, Writer};
+use super::catalog;
 use super::ids::{self, Ids};
 use super::table::{self, KEY_VALUE, NAMED_FRAME, SharedTexts, TableWriter, column, list, structs};
 use crate::profile::{Batch, FrameId, NodeId, Placement, Profile, Run, RunFlags, StrId};
@@ -84,9 +85,8 @@ impl Dataset {
         match &self.goal {
             Goal::File(path) => TableWriter::create(path, table, more),
             Goal::Folder(folder) => {
-                let path = folder.join(table.name);
-                std::fs::create_dir_all(&path).map_err(OutputError::at(&path, "cannot be made"))?;
-                TableWriter::create(&path.join(file_name(profile)?), table, more)
+                let path = catalog::path(folder, table, &file_name(profile)?)?;
+                TableWriter::create(&path, table, more)
             }
         }
     }
@@ -103,6 +103,9 @@ impl Dataset {
 
 impl Writer for Dataset {
     fn begin(&mut self, profile: &Profile) -> Result<(), OutputError> {
+        if let Goal::Folder(folder) = &self.goal {
+            catalog::prepare(folder)?;
+        }
         self.ids = Some(Ids::new(profile)?);
         let more: &[tables::Column] = if self.denormalized { &[tables::SAMPLES_FRAMES] } else { &[] };
         self.samples = Some(self.table(profile, &tables::SAMPLES, more)?);
@@ -151,8 +154,19 @@ impl Writer for Dataset {
     }
 }
 
+/// The id of a trace in a dataset: its content, or for a profile that is of no file its UUID.
+pub(super) fn trace_id(profile: &Profile) -> String {
+    match &profile.trace.content {
+        Some(content) => content.digest.to_string(),
+        None => profile.trace.trace_id.clone(),
+    }
+}
+
 /// Name of a trace's files.
 fn file_name(profile: &Profile) -> Result<String, OutputError> {
+    if let Some(content) = &profile.trace.content {
+        return Ok(catalog::file_name(content));
+    }
     let id = &profile.trace.trace_id;
     // The id comes from a file that anyone may have written, and it becomes part of a path.
     if id.is_empty() || id.len() > 64 || !id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-') {
@@ -202,7 +216,7 @@ impl Rows {
         };
         let start_utc = trace.start_utc_ns as i64;
         let mut columns = vec![
-            same("trace_id", &trace.trace_id)?,
+            same("trace_id", &trace_id(profile))?,
             same("host", &trace.host)?,
             same("process", &trace.process)?,
             column("pid", vec![i64::from(trace.pid); rows]),
@@ -256,7 +270,7 @@ fn named_frames(profile: &Profile, names: &[(FrameId, u32)]) -> Result<polars::p
 }
 
 fn write_stacks(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> Result<(), OutputError> {
-    let trace = SharedTexts::single(&profile.trace.trace_id);
+    let trace = SharedTexts::single(&trace_id(profile));
     let trusts: Vec<&str> = profile.frames.keys().iter().map(|key| key.trust.as_str()).collect();
     let stacks = ids.stacks();
     for stacks in stacks.chunks(DESCRIBING_ROWS) {
@@ -285,7 +299,7 @@ fn write_stacks(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> Result
 }
 
 fn write_frames(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> Result<(), OutputError> {
-    let trace = SharedTexts::single(&profile.trace.trace_id);
+    let trace = SharedTexts::single(&trace_id(profile));
     let symbols = &profile.symbols;
     let text = |id: StrId| symbols.strings.get(id);
     let rows: Vec<(i64, FrameId, usize)> = ids
@@ -346,7 +360,7 @@ fn write_frames(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> Result
 }
 
 fn write_modules(table: &mut TableWriter, profile: &Profile) -> Result<(), OutputError> {
-    let trace = SharedTexts::single(&profile.trace.trace_id);
+    let trace = SharedTexts::single(&trace_id(profile));
     for modules in profile.modules.chunks(DESCRIBING_ROWS) {
         let images: Vec<_> = modules.iter().map(|m| &profile.images[m.image.0 as usize]).collect();
         table.write(vec![
@@ -368,7 +382,7 @@ fn write_modules(table: &mut TableWriter, profile: &Profile) -> Result<(), Outpu
 }
 
 fn write_threads(table: &mut TableWriter, profile: &Profile) -> Result<(), OutputError> {
-    let trace = SharedTexts::single(&profile.trace.trace_id);
+    let trace = SharedTexts::single(&trace_id(profile));
     for threads in profile.threads.chunks(DESCRIBING_ROWS) {
         table.write(vec![
             trace.column("trace_id", &vec![0; threads.len()])?,
@@ -399,8 +413,12 @@ fn write_trace(table: &mut TableWriter, profile: &Profile, samples: u64) -> Resu
     // The trace's folder is not part of its name.
     let source = Path::new(&trace.source).file_name().map(|name| name.to_string_lossy().into_owned());
     let dropped = profile.losses.dropped_samples;
-    table.write(vec![
-        column("trace_id", vec![trace.trace_id.as_str()]),
+    let mut columns = vec![
+        column("trace_id", vec![trace_id(profile)]),
+        column("uuid", vec![trace.trace_id.as_str()]),
+    ];
+    columns.extend(catalog::content_columns(trace.content.as_ref())?);
+    columns.extend([
         column("tables_version", vec![tables::VERSION]),
         column("source", vec![source.unwrap_or_default()]),
         column("host", vec![trace.host.as_str()]),
@@ -419,7 +437,8 @@ fn write_trace(table: &mut TableWriter, profile: &Profile, samples: u64) -> Resu
         column("dropped", vec![dropped as i64]),
         column("damaged_blocks", vec![profile.losses.damaged_blocks.len() as i64]),
         list("labels", vec![0, labels.len() as i64], labels)?,
-    ])
+    ]);
+    table.write(columns)
 }
 
 fn filled(text: &str) -> Option<&str> {

@@ -2,6 +2,7 @@
 //! `stk_schema::tables` defines them.
 
 use super::super::OutputError;
+use super::dataset::trace_id;
 use crate::profile::{FrameId, FrameKey, NodeId, Placement, Profile};
 use std::collections::HashMap;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
@@ -30,11 +31,12 @@ enum LocationKey {
 
 impl Ids {
     pub(super) fn new(profile: &Profile) -> Result<Ids, OutputError> {
+        let trace_id = trace_id(profile);
         let mut known: HashMap<i64, LocationKey> = HashMap::new();
         let mut distinct = Vec::new();
         let mut locations = Vec::with_capacity(profile.frames.keys().len());
         for (i, &key) in profile.frames.keys().iter().enumerate() {
-            let (location, id) = location(profile, key);
+            let (location, id) = location(profile, &trace_id, key);
             match known.insert(id, location) {
                 None => distinct.push((id, FrameId(i as u32))),
                 Some(other) if other == location => {}
@@ -118,7 +120,7 @@ pub(super) fn looked_up(profile: &Profile, key: FrameKey) -> u64 {
     }
 }
 
-fn location(profile: &Profile, key: FrameKey) -> (LocationKey, i64) {
+fn location(profile: &Profile, trace_id: &str, key: FrameKey) -> (LocationKey, i64) {
     let at = looked_up(profile, key);
     match key.place {
         Placement::Image(image, _) => {
@@ -133,7 +135,7 @@ fn location(profile: &Profile, key: FrameKey) -> (LocationKey, i64) {
             // replace it at the same address.
             let instance = profile.code[region as usize].instance;
             let mut bytes = b"code:".to_vec();
-            bytes.extend_from_slice(profile.trace.trace_id.as_bytes());
+            bytes.extend_from_slice(trace_id.as_bytes());
             bytes.extend_from_slice(&instance.to_le_bytes());
             bytes.extend_from_slice(&at.to_le_bytes());
             (LocationKey::Code(instance, at), xxh3_64(&bytes) as i64)
@@ -141,7 +143,7 @@ fn location(profile: &Profile, key: FrameKey) -> (LocationKey, i64) {
         Placement::Unknown(_) => {
             // Such an address is only valid in this trace.
             let mut bytes = b"address:".to_vec();
-            bytes.extend_from_slice(profile.trace.trace_id.as_bytes());
+            bytes.extend_from_slice(trace_id.as_bytes());
             bytes.extend_from_slice(&at.to_le_bytes());
             (LocationKey::Address(at), xxh3_64(&bytes) as i64)
         }

@@ -2,6 +2,8 @@
 //! reason.
 
 #[cfg(feature = "parquet")]
+mod catalog;
+#[cfg(feature = "parquet")]
 mod dataset;
 #[cfg(feature = "parquet")]
 mod ids;
@@ -9,6 +11,9 @@ mod ids;
 mod table;
 
 use super::{Description, Destination, Options, OutputError, Writer};
+use crate::trace::Content;
+use std::path::Path;
+use stk_schema::identity::ContentHash;
 
 pub(super) const FORMAT: Description = Description {
     name: "parquet",
@@ -36,4 +41,83 @@ fn create(destination: Destination, options: &Options) -> Result<Box<dyn Writer>
 #[cfg(not(feature = "parquet"))]
 fn create(_: Destination, _: &Options) -> Result<Box<dyn Writer>, OutputError> {
     Err(OutputError::NoParquet)
+}
+
+/// The traces that a dataset has, by the names of its files.
+#[derive(Debug)]
+pub struct DatasetIndex {
+    #[cfg(feature = "parquet")]
+    catalog: catalog::Catalog,
+}
+
+/// What a dataset has of a content.
+#[derive(Clone, Debug)]
+pub struct DatasetEntry {
+    /// The content.
+    pub content: Content,
+    /// Name of the file that it was converted from; `None` if another content stands for it.
+    pub source: Option<String>,
+    /// Digest of the content that stands for it. Then the dataset has no rows of it.
+    pub superseded_by: Option<ContentHash>,
+}
+
+#[cfg(feature = "parquet")]
+impl DatasetIndex {
+    /// Lists a dataset. A folder that does not exist is an empty one.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses, or the tables are of another version.
+    pub fn open(folder: &Path) -> Result<DatasetIndex, OutputError> {
+        Ok(DatasetIndex { catalog: catalog::Catalog::open(folder)? })
+    }
+
+    /// What the dataset had of a UUID when it was listed.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be read.
+    pub fn entries(&self, uuid: &str) -> Result<Vec<DatasetEntry>, OutputError> {
+        self.catalog.entries(uuid)
+    }
+
+    /// Has the dataset say that `longer` stands for its beginning `shorter`, and removes what it
+    /// has of that.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses.
+    pub fn supersede(&self, shorter: &Content, longer: &Content) -> Result<(), OutputError> {
+        self.catalog.supersede(shorter, longer)
+    }
+}
+
+#[cfg(not(feature = "parquet"))]
+impl DatasetIndex {
+    /// There is no Parquet in this build.
+    ///
+    /// # Errors
+    ///
+    /// Always.
+    pub fn open(_: &Path) -> Result<DatasetIndex, OutputError> {
+        Err(OutputError::NoParquet)
+    }
+
+    /// There is no Parquet in this build.
+    ///
+    /// # Errors
+    ///
+    /// Always.
+    pub fn entries(&self, _: &str) -> Result<Vec<DatasetEntry>, OutputError> {
+        Err(OutputError::NoParquet)
+    }
+
+    /// There is no Parquet in this build.
+    ///
+    /// # Errors
+    ///
+    /// Always.
+    pub fn supersede(&self, _: &Content, _: &Content) -> Result<(), OutputError> {
+        Err(OutputError::NoParquet)
+    }
 }

@@ -109,6 +109,11 @@ where
     Series::new(name.into(), values).into_column()
 }
 
+/// A column of this kind without values.
+pub(super) fn nulls(wanted: &tables::Column, rows: usize) -> Column {
+    Series::full_null(wanted.name.into(), rows, &data_type(wanted.kind)).into_column()
+}
+
 /// A column of times of day, from microseconds since the Unix epoch.
 pub(super) fn timestamps(name: &str, values: Vec<i64>) -> Column {
     // Not a cast, since a cast drops the time zone unless polars is built with all of them.

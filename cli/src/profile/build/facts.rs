@@ -12,6 +12,7 @@ pub(super) fn trace_info(trace: &Trace<'_>) -> TraceInfo {
     TraceInfo {
         trace_id: trace.id(),
         source: trace.source.clone(),
+        content: None,
         arch: header.arch,
         pid: header.pid,
         process: trace.process(),

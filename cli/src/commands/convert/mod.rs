@@ -1,0 +1,144 @@
+//! `stk convert`: traces to other formats.
+//!
+//! ```text
+//! tasks      which traces go where               arguments -> Task
+//! recording  files of one recording to a dataset: copies, beginnings of others
+//! one        a trace to its output
+//! ```
+
+mod one;
+mod recording;
+mod tasks;
+
+use super::{Exit, ProfileArgs, Progress, Usage, guarded, report, verify};
+use crate::output::{ChromeStyle, Destination, Format};
+use crate::profile::Weight;
+use one::Converter;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tasks::{Task, is_folder, tasks};
+
+/// Converts traces. Several at once are converted in parallel; a damaged one is reported and passed
+/// over.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Where the output goes:
+  one trace         -o FILE, or trace.speedscope.json and so on in the current folder
+  several traces    -o FOLDER, one file a trace there; to Parquet one dataset folder for all
+  -o -              standard output (not for Parquet, which is a folder)
+  --denormalized    one trace to Parquet gives one file
+
+Examples:
+  stk convert app.stk
+  stk convert app.stk -o app.chrome.json --from 2s --until 5s --thread worker
+  stk convert app.stk --to speedscope -o - | gzip > app.speedscope.json.gz
+  stk convert lab/*.stk --to parquet -o lab.parquet -y 'srv*symbols'")]
+pub(super) struct ConvertArgs {
+    /// Traces
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Output format; by default that of the output's name, or speedscope
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    to: Option<Format>,
+    /// Output file or folder, or - for standard output
+    #[arg(short, long, value_name = "FILE|FOLDER|-")]
+    output: Option<PathBuf>,
+    /// Threads to use; by default as many as there are processors. The output does not depend on it
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// Speedscope, folded: what the widths of the flame graph are [default: cpu, or active if the
+    /// trace tells no CPU time; speedscope has wall, too]
+    #[arg(long, value_enum, value_name = "WHAT", help_heading = "Output")]
+    weight: Option<Weight>,
+    /// Chrome: which of its forms to write
+    #[arg(long, value_enum, default_value_t, value_name = "STYLE", help_heading = "Output")]
+    chrome_style: ChromeStyle,
+    /// Speedscope: one frame per source line instead of one per function
+    #[arg(long, help_heading = "Output")]
+    lines: bool,
+    /// Parquet: samples carry the names of their frames, so that one file answers queries alone;
+    /// one trace then gives one file
+    #[arg(long, help_heading = "Output")]
+    denormalized: bool,
+    #[command(flatten)]
+    profile: ProfileArgs,
+}
+
+pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
+    args.profile.check()?;
+    let format = format(args)?;
+    if args.weight.is_some() && !matches!(format, Format::Speedscope | Format::Folded) {
+        let name = format.name();
+        return Err(Usage(format!("--weight is for speedscope and folded; {name} holds all times")).into());
+    }
+    let tasks = tasks(args, format)?;
+    let progress = Progress::new("samples");
+    let jobs = super::jobs(args.jobs);
+    // A task keeps its conversion in memory, so no more tasks run at once than there are threads.
+    // The remaining threads help within the tasks.
+    let lanes = tasks.len().min(jobs);
+    let next = AtomicUsize::new(0);
+    let endings: Mutex<Vec<(usize, ConvertOutcome)>> = Mutex::new(Vec::new());
+    let converter = Converter { args, format, progress: &progress };
+    let work = || -> anyhow::Result<()> {
+        let pool = super::pool(u16::try_from(jobs.div_ceil(lanes)).ok())?;
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            let Some(task) = tasks.get(i) else { return Ok(()) };
+            let done = pool.install(|| run_task(&converter, task));
+            endings.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).extend(done);
+        }
+    };
+    std::thread::scope(|scope| {
+        let lanes: Vec<_> = (0..lanes).map(|_| scope.spawn(work)).collect();
+        lanes.into_iter().try_for_each(|lane| match lane.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })?;
+    drop(progress);
+    let mut endings = endings.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    endings.sort_by_key(|(i, _)| *i);
+    Ok(endings.iter().fold(Exit::Ok, |exit, (_, ending)| exit.worse(tell(ending))))
+}
+
+/// The result of the conversion of one trace: its exit code, and what to print.
+type ConvertOutcome = anyhow::Result<(Exit, Vec<String>)>;
+
+/// The results of a task, each with the trace's place on the command line.
+fn run_task(converter: &Converter<'_>, task: &Task<'_>) -> Vec<(usize, ConvertOutcome)> {
+    match task {
+        Task::File { place, file, destination } => {
+            vec![(*place, guarded(file, || converter.file(file, destination)))]
+        }
+        Task::Recording { files, dataset } => recording::convert(converter, files, dataset),
+    }
+}
+
+/// Prints the result.
+fn tell(ending: &ConvertOutcome) -> Exit {
+    match ending {
+        Ok((exit, lines)) => {
+            lines.iter().for_each(|line| eprintln!("{line}"));
+            *exit
+        }
+        Err(error) => {
+            report(error);
+            verify::exit_of(error)
+        }
+    }
+}
+
+fn format(args: &ConvertArgs) -> anyhow::Result<Format> {
+    let named = args.output.as_deref().filter(|path| *path != Path::new("-"));
+    let told = args.to.or_else(|| Format::from_path(named?));
+    match (told, named) {
+        (Some(format), _) => Ok(format),
+        (None, Some(path)) if !is_folder(path) => {
+            Err(Usage(format!("{}: the name does not tell a format: give one with --to", path.display()))
+                .into())
+        }
+        (None, _) => Ok(Format::Speedscope),
+    }
+}

@@ -1,0 +1,106 @@
+//! Converts one trace.
+
+use super::{ConvertArgs, ConvertOutcome};
+use crate::commands::pipeline::{self, load_file};
+use crate::commands::{Progress, say, size};
+use crate::output::{self, Destination, Format, Options};
+use crate::profile::{Runs, Weight};
+use crate::trace::{Content, TraceFile};
+use anyhow::{Context, bail};
+use std::path::Path;
+use stk_schema::text::printable;
+
+/// What all conversions of a command line share.
+pub(super) struct Converter<'a> {
+    pub args: &'a ConvertArgs,
+    pub format: Format,
+    pub progress: &'a Progress,
+}
+
+impl Converter<'_> {
+    /// Opens a trace.
+    pub(super) fn open(&self, path: &Path) -> anyhow::Result<TraceFile> {
+        Ok(self.args.profile.tables.open(path)?)
+    }
+
+    /// Converts a trace that has an output of its own.
+    pub(super) fn file(&self, path: &Path, destination: &Destination) -> ConvertOutcome {
+        let file = self.open(path)?;
+        let content = file.content()?;
+        self.convert(&file, content, destination, "wrote")
+    }
+
+    /// Converts a trace. `verb` tells the user what was done with the output.
+    pub(super) fn convert(
+        &self,
+        file: &TraceFile,
+        content: Content,
+        destination: &Destination,
+        verb: &str,
+    ) -> ConvertOutcome {
+        let args = self.args;
+        let mut loaded = load_file(file, &args.profile, self.progress)?;
+        loaded.profile.trace.content = Some(content);
+        let (weights, weights_note) = weights(&loaded.runs, self.format, args.weight)
+            .with_context(|| format!("{}: no flame graph", file.path().display()))?;
+        let options = Options {
+            lines: args.lines,
+            chrome_style: args.chrome_style,
+            denormalized: args.denormalized,
+            weights,
+        };
+        let mut writer = output::create(self.format, destination.clone(), &options)?;
+        let summary = output::write(&mut *writer, &loaded.profile, &loaded.runs)
+            .with_context(|| format!("{}: the conversion could not be written", file.path().display()))?;
+        let bytes = size(summary.files.iter().map(|(_, bytes)| bytes).sum());
+        match destination {
+            Destination::Stdout => {}
+            Destination::File(path) => say(&format!("{verb} {} ({bytes})", path.display())),
+            Destination::Dir(path) => {
+                let (trace, path, files) = (file.path().display(), path.display(), summary.files.len());
+                say(&format!("{verb} {trace} in {path} ({files} files, {bytes})"));
+            }
+        }
+        let mut lines = pipeline::closing_lines(&loaded);
+        lines.extend(weights_note.map(|note| format!("{}: {note}", file.path().display())));
+        lines.extend(summary.warnings.iter().map(|text| format!("stk: warning: {}", printable(text))));
+        let (symbols, missed) = pipeline::check_symbols(&loaded, &args.profile);
+        lines.extend(missed);
+        Ok((loaded.exit.worse(symbols), lines))
+    }
+}
+
+/// What flame graphs count: what was asked for, or else CPU time if it is known. With a note for
+/// the user if it is not.
+fn weights(
+    runs: &Runs,
+    format: Format,
+    asked: Option<Weight>,
+) -> anyhow::Result<(Vec<Weight>, Option<&'static str>)> {
+    if !matches!(format, Format::Speedscope | Format::Folded) {
+        return Ok((Vec::new(), None));
+    }
+    let (first, note) = match asked {
+        Some(Weight::Cpu) if !any(runs, Weight::Cpu)? => {
+            bail!("no CPU time is recorded in this selection: use --weight active or wall")
+        }
+        Some(weight) => return Ok((vec![weight], None)),
+        None if any(runs, Weight::Cpu)? => (Weight::Cpu, None),
+        None if any(runs, Weight::Active)? => {
+            (Weight::Active, Some("no CPU time is recorded: the flame graph counts samples that do not wait"))
+        }
+        None => (Weight::Wall, Some("all samples wait: the flame graph counts waits")),
+    };
+    let both = format == Format::Speedscope && first != Weight::Wall;
+    Ok((if both { vec![first, Weight::Wall] } else { vec![first] }, note))
+}
+
+/// Whether any run has this weight.
+fn any(runs: &Runs, weight: Weight) -> std::io::Result<bool> {
+    let mut found = false;
+    runs.for_each(|batch| {
+        found |= batch.runs.iter().any(|run| weight.of(run, 1) > 0);
+        Ok::<(), std::io::Error>(())
+    })?;
+    Ok(found)
+}

@@ -1,0 +1,114 @@
+//! Which traces go where.
+
+use super::{ConvertArgs, Destination, Format, Usage};
+use crate::map::open_plain;
+use crate::output::DatasetIndex;
+use anyhow::Context;
+use std::collections::{BTreeMap, HashMap};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use stk_format::{FILE_HEADER_LEN, FileHeader};
+
+/// What one worker does at a time.
+pub(super) enum Task<'a> {
+    /// A trace with an output of its own.
+    File {
+        /// Its place on the command line.
+        place: usize,
+        /// The trace.
+        file: &'a Path,
+        /// Where its output goes.
+        destination: Destination,
+    },
+    /// All files of a recording, to a dataset.
+    Recording {
+        /// The files with their places on the command line.
+        files: Vec<(usize, &'a Path)>,
+        /// The dataset.
+        dataset: Arc<DatasetFolder>,
+    },
+}
+
+/// A dataset, and what it had before.
+pub(super) struct DatasetFolder {
+    pub path: PathBuf,
+    pub index: DatasetIndex,
+}
+
+/// Chooses the destination of each trace.
+pub(super) fn tasks(args: &ConvertArgs, format: Format) -> anyhow::Result<Vec<Task<'_>>> {
+    let output = args.output.as_deref();
+    if output == Some(Path::new("-")) {
+        if format.is_folder() {
+            return Err(Usage(
+                "a Parquet dataset is a folder and cannot go to standard output: name one with -o".into(),
+            )
+            .into());
+        }
+        let [file] = args.files.as_slice() else {
+            return Err(
+                Usage("only one trace can go to standard output: name a folder with -o".into()).into()
+            );
+        };
+        return Ok(vec![Task::File { place: 0, file, destination: Destination::Stdout }]);
+    }
+    let one_file = args.denormalized && args.files.len() == 1 && !output.is_some_and(is_folder);
+    if format.is_folder() && !one_file {
+        let folder = output.map_or_else(|| PathBuf::from(format.default_name()), Path::to_owned);
+        let index = DatasetIndex::open(&folder)?;
+        return Ok(recordings(&args.files, &Arc::new(DatasetFolder { path: folder, index })));
+    }
+    let folder = output.filter(|path| is_folder(path));
+    if let ([file], None) = (args.files.as_slice(), folder) {
+        let path = output.map_or_else(|| PathBuf::from(format.default_name()), Path::to_owned);
+        return Ok(vec![Task::File { place: 0, file, destination: Destination::File(path) }]);
+    }
+    let folder = match (folder, output) {
+        (Some(folder), _) => folder.to_owned(),
+        (None, Some(path)) if path.exists() || Format::from_path(path).is_some() => {
+            let path = path.display();
+            return Err(
+                Usage(format!("{path}: several traces need a folder: give one with -o FOLDER/")).into()
+            );
+        }
+        (None, Some(path)) => path.to_owned(),
+        (None, None) => PathBuf::from("."),
+    };
+    std::fs::create_dir_all(&folder).with_context(|| format!("{}: cannot be made", folder.display()))?;
+    let mut taken: HashMap<String, u32> = HashMap::new();
+    let suffix = format.suffix();
+    let tasks = args.files.iter().enumerate().map(|(place, file)| {
+        let stem = file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
+        // Traces of one name in several folders are numbered, in the order of the command line.
+        let n = taken.entry(stem.to_lowercase()).or_default();
+        *n += 1;
+        let name = if *n == 1 { format!("{stem}{suffix}") } else { format!("{stem}-{n}{suffix}") };
+        Task::File { place, file, destination: Destination::File(folder.join(name)) }
+    });
+    Ok(tasks.collect())
+}
+
+/// The files of each recording, by the UUID in their headers. Those whose headers cannot be read
+/// are together. Nothing is read from pipes.
+fn recordings<'a>(files: &'a [PathBuf], dataset: &Arc<DatasetFolder>) -> Vec<Task<'a>> {
+    let mut recordings: BTreeMap<Option<[u8; 16]>, Vec<(usize, &Path)>> = BTreeMap::new();
+    for (place, file) in files.iter().enumerate() {
+        recordings.entry(uuid(file)).or_default().push((place, file));
+    }
+    let mut tasks: Vec<Vec<(usize, &Path)>> = recordings.into_values().collect();
+    tasks.sort_by_key(|files| files[0].0);
+    tasks.into_iter().map(|files| Task::Recording { files, dataset: dataset.clone() }).collect()
+}
+
+/// The UUID in a trace's header.
+fn uuid(file: &Path) -> Option<[u8; 16]> {
+    let mut header = Vec::with_capacity(FILE_HEADER_LEN);
+    open_plain(file).ok()?.take(FILE_HEADER_LEN as u64).read_to_end(&mut header).ok()?;
+    Some(FileHeader::decode(&header).ok()?.uuid)
+}
+
+/// Whether a path is a folder, or is written like one.
+pub(super) fn is_folder(path: &Path) -> bool {
+    path.is_dir() || path.as_os_str().to_string_lossy().ends_with(std::path::is_separator)
+}
