@@ -123,8 +123,8 @@ to=$out/$name
 run "$stk" info "$trace"
 run "$stk" stats "$trace" -y "$symbols"
 [ -z "$dotnet" ] || run "$stk" dump "$trace" --style clrstack --thread mixed -y "$symbols"
-run "$stk" convert "$trace" --to speedscope -y "$symbols" -o "$to.speedscope.json"
-run "$stk" convert "$trace" --to chrome -y "$symbols" -o "$to.chrome.json"
+run "$stk" convert "$trace" --to speedscope -y "$symbols" -o "$to.speedscope.json" --force
+run "$stk" convert "$trace" --to chrome -y "$symbols" -o "$to.chrome.json" --force
 rm -rf "$to.parquet"
 run "$stk" convert "$trace" --to parquet -y "$symbols" -o "$to.parquet"
 

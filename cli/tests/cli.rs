@@ -159,6 +159,64 @@ fn a_damaged_trace_among_others_is_reported_and_skipped() {
     assert!(dir.path().join("out2/whole.speedscope.json").exists());
 }
 
+#[test]
+fn only_the_own_output_of_the_same_recording_is_replaced_without_force() {
+    let dir = folder();
+    let whole = trace();
+    write(dir.path(), "a.stk", &whole);
+    write(dir.path(), "a-cut.stk", &whole[..whole.len() / 2]);
+    let mut other = testing::trace();
+    let thread = other.thread(0, 11, "worker", STACK);
+    testing::sample(&mut other, thread, 10_000, STACK, &[]);
+    write(dir.path(), "b.stk", &other.finish());
+    for (format, options) in [
+        ("speedscope", &[][..]),
+        ("chrome", &["--chrome-style", "slices"]),
+        ("chrome", &["--chrome-style", "v8"]),
+        ("chrome", &["--chrome-style", "samples"]),
+    ] {
+        let convert = |trace: &str, more: &[&str]| {
+            let line = [&["convert", trace, "--to", format, "-o", "out"], options, more].concat();
+            let output = stk(dir.path(), &line);
+            (output.status.code(), stderr(&output))
+        };
+        let is_there = |said: &(Option<i32>, String)| said.0 == Some(1) && said.1.contains("--force");
+        let own = |said: &(Option<i32>, String)| {
+            said.0 == Some(0) && said.1.contains("replaced stk's own output out (")
+        };
+        let out = dir.path().join("out");
+        let _ = std::fs::remove_file(&out);
+        assert_eq!(convert("a-cut.stk", &[]).0, Some(0), "there is nothing yet");
+        assert!(own(&convert("a.stk", &[])), "a longer file of the same recording");
+        assert!(own(&convert("a.stk", &["--from", "1us"])));
+        let before = std::fs::read(&out).unwrap();
+        let said = convert("b.stk", &[]);
+        assert!(is_there(&said) && said.1.contains("b.stk"), "another recording of the same UUID: {said:?}");
+        assert!(is_there(&convert("a-cut.stk", &[])), "the output is of more");
+        assert_eq!(std::fs::read(&out).unwrap(), before);
+        assert_eq!(convert("b.stk", &["--force"]).0, Some(0));
+        assert!(own(&convert("b.stk", &[])));
+        write(dir.path(), "out", b"{}");
+        assert!(is_there(&convert("a.stk", &[])), "not stk's");
+        assert_eq!(std::fs::read(&out).unwrap(), b"{}");
+        write(dir.path(), "out", b"");
+        assert_eq!(convert("a.stk", &[]).0, Some(0), "an empty file");
+    }
+    // Folded text does not tell its source.
+    let folded = ["convert", "a.stk", "-o", "a.folded"];
+    assert_eq!(stk(dir.path(), &folded).status.code(), Some(0));
+    let output = stk(dir.path(), &folded);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("folded files do not tell their source"), "{}", stderr(&output));
+    assert_eq!(stk(dir.path(), &[&folded[..], &["--force"]].concat()).status.code(), Some(0));
+    // A trace is not written over by its own conversion.
+    assert_eq!(
+        stk(dir.path(), &["convert", "a.stk", "--to", "folded", "-o", "a.stk"]).status.code(),
+        Some(1)
+    );
+    assert_eq!(std::fs::read(dir.path().join("a.stk")).unwrap(), whole);
+}
+
 #[cfg(feature = "parquet")]
 #[test]
 fn what_a_dataset_does_with_each_file_is_said() {
@@ -206,6 +264,13 @@ fn what_a_dataset_does_with_each_file_is_said() {
         said.contains("whole.stk: replaces its prefix cut.stk, which an earlier run had written to ds2"),
         "{said}"
     );
+    // Parquet files tell their source too.
+    for (trace, code) in [("cut.stk", 0), ("whole.stk", 0), ("cut.stk", 1), ("other.stk", 1)] {
+        let line = ["convert", trace, "--to", "parquet", "--denormalized"];
+        let output = stk(dir.path(), &line);
+        assert_eq!(output.status.code(), Some(code), "{trace}: {}", stderr(&output));
+    }
+    assert!(dir.path().join("trace.samples.parquet").is_file());
 }
 
 #[test]
@@ -871,7 +936,7 @@ fn an_interrupt_leaves_no_incomplete_output_and_exits_with_130() {
         // Shells start background programs with Ctrl-C ignored, and stk would keep that setting.
         let mut child = Command::new("env")
             .args(["--default-signal=INT", env!("CARGO_BIN_EXE_stk")])
-            .args(["convert", "a.stk", "-o", "out/a.chrome.json"])
+            .args(["convert", "a.stk", "--force", "-o", "out/a.chrome.json"])
             .current_dir(dir.path())
             .stderr(std::process::Stdio::null())
             .spawn()

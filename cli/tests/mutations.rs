@@ -41,8 +41,8 @@ const COMMANDS: [&[&str]; 10] = [
     &["dump", "--no-default-symbols", "--explain", "TRACE"],
     &["dump", "--no-default-symbols", "--style", "clrstack", "TRACE"],
     &["dump", "--no-default-symbols", "--style", "json", "--scan", "TRACE"],
-    &["convert", "-j", "1", "--no-default-symbols", "TRACE", "-o", "OUT.speedscope.json"],
-    &["convert", "-j", "1", "--no-default-symbols", "TRACE", "-o", "OUT.chrome.json"],
+    &["convert", "-j", "1", "--no-default-symbols", "TRACE", "-o", "OUT.speedscope.json", "--force"],
+    &["convert", "-j", "1", "--no-default-symbols", "TRACE", "-o", "OUT.chrome.json", "--force"],
 ];
 
 /// A trace with an event of every kind that readers store.

@@ -72,7 +72,9 @@ impl Speedscope {
     pub fn of(folder: &Path, trace: &str, symbols: &Path) -> Speedscope {
         let out = format!("{trace}.speedscope.json");
         let symbols = symbols.display().to_string();
-        let ran = run(folder, &["convert", trace, "--weight", "wall", "--lines", "-y", &symbols, "-o", &out]);
+        // The trace may have been recorded anew.
+        let line = ["convert", trace, "--weight", "wall", "--lines", "--force", "-y", &symbols, "-o", &out];
+        let ran = run(folder, &line);
         assert_eq!(ran.code, Some(0), "stk convert {trace}\n{}", ran.stderr);
         let text = std::fs::read_to_string(folder.join(out)).expect("stk wrote it");
         Speedscope::read(&serde_json::from_str(&text).expect("a speedscope file is JSON"))

@@ -245,7 +245,7 @@ const NO_PIPE: [(&str, &str); 2] = [("COMPlus_EnableDiagnostics", "0"), ("DOTNET
 fn functions(folder: &Folder, trace: &str) -> BTreeMap<String, BTreeSet<String>> {
     let ran = stk::run(
         folder.path(),
-        &["convert", trace, "-t", "speedscope", "--weight", "wall", "-o", "functions.json"],
+        &["convert", trace, "-t", "speedscope", "--weight", "wall", "--force", "-o", "functions.json"],
     );
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let text = std::fs::read(folder.file("functions.json")).expect("the profile");

@@ -71,7 +71,19 @@ fn traces_that_spill_give_their_descriptors_back() {
     let names = write(folder.path(), &alternating(20_000), SPILLING);
     let commands: [&[&str]; 2] = [
         &["stats", "-j", "2", "--no-default-symbols", "--max-memory", "1M"],
-        &["convert", "--no-default-symbols", "--max-memory", "1M", "-j", "2", "--to", "folded", "-o", "out/"],
+        &[
+            "convert",
+            "--no-default-symbols",
+            "--max-memory",
+            "1M",
+            "-j",
+            "2",
+            "--to",
+            "folded",
+            "--force",
+            "-o",
+            "out/",
+        ],
     ];
     for command in commands {
         run_on(folder.path(), command, &names);

@@ -177,7 +177,7 @@ fn names_of_a_pdb_are_exact_in_json() {
         &["symbols", "lookup", "--json", "app.pdb", "1000"],
         &["stats", "--json", "a.stk"],
         &["dump", "--style", "json", "a.stk"],
-        &["convert", "--to", "speedscope", "-o", "x.json", "a.stk"],
+        &["convert", "--to", "speedscope", "--force", "-o", "x.json", "a.stk"],
         &["convert", "--to", "chrome", "-o", "y.json", "a.stk"],
         &["convert", "--to", "chrome", "--chrome-style", "v8", "-o", "z.json", "a.stk"],
     ];
@@ -254,7 +254,8 @@ fn names_of_a_portable_pdb_are_text() {
     for command in TEXTS {
         with_symbols(folder.path(), command);
     }
-    let run = with_symbols(folder.path(), &["convert", "--to", "speedscope", "-o", "x.json", "a.stk"]);
+    let run =
+        with_symbols(folder.path(), &["convert", "--to", "speedscope", "--force", "-o", "x.json", "a.stk"]);
     assert_eq!(run.code, Some(0));
     let value: Value = serde_json::from_slice(&std::fs::read(folder.path().join("x.json")).unwrap()).unwrap();
     let mut found = Vec::new();

@@ -21,6 +21,7 @@ pub(super) const FORMAT: Description = Description {
     suffix: ".folded",
     other_suffixes: &[],
     is_folder: false,
+    tells_source: false,
     create,
 };
 

@@ -11,6 +11,7 @@
 mod error;
 mod json;
 mod sink;
+mod source;
 mod stack_sums;
 mod unfold;
 
@@ -50,6 +51,7 @@ formats! {
 pub use chrome::ChromeStyle;
 pub use error::OutputError;
 pub use parquet::{DatasetEntry, DatasetIndex};
+pub use source::{SourceMark, source_mark};
 
 use crate::profile::{Batch, Profile, RunWeigher, Runs, Weight};
 use sink::Sink;
@@ -72,6 +74,8 @@ struct Description {
     other_suffixes: &'static [&'static str],
     /// Whether the output is a folder of several files.
     is_folder: bool,
+    /// Whether the output holds [`source::exporter`].
+    tells_source: bool,
     /// Makes a writer. Refuses a destination that is not possible for the format.
     create: CreateWriter,
 }
@@ -106,6 +110,11 @@ impl Format {
     /// Name of the output in the current folder if none is given.
     pub fn default_name(self) -> String {
         format!("trace{}", self.suffix())
+    }
+
+    /// Whether its outputs say of which trace they were made.
+    pub fn tells_source(self) -> bool {
+        self.description().tells_source
     }
 
     /// Whether the output is a folder of several files.

@@ -10,6 +10,7 @@
 //! made from samples are a known source of "frame was never closed".
 
 use super::sink::Sink;
+use super::source::exporter;
 use super::stack_sums::StackSums;
 use super::unfold::{StackOrigin, Unfolder, incomplete, wait_root};
 use super::{
@@ -25,6 +26,7 @@ pub(super) const FORMAT: Description = Description {
     suffix: ".speedscope.json",
     other_suffixes: &[],
     is_folder: false,
+    tells_source: true,
     create: |to, options| Ok(Box::new(Speedscope::new(single(Format::Speedscope, to)?, options))),
 };
 
@@ -200,7 +202,7 @@ impl Writer for Speedscope {
         sink.put(b"\n],\n\"name\":");
         json::string(&mut sink.buffer, &format!("{} (pid {})", profile.trace.process, profile.trace.pid));
         sink.put(b",\n\"activeProfileIndex\":0,\n\"exporter\":");
-        json::string(&mut sink.buffer, concat!("stk ", env!("CARGO_PKG_VERSION")));
+        json::string(&mut sink.buffer, &exporter(profile));
         sink.put(b"}\n");
         finish_for("speedscope", sink)
     }

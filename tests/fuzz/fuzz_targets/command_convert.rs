@@ -5,6 +5,6 @@ use libfuzzer_sys::fuzz_target;
 use stk_fuzz::command::run;
 
 fuzz_target!(|data: &[u8]| run(data, &[
-    &["convert", "-j", "1", "--no-default-symbols", "-o", "OUT.speedscope.json"],
-    &["convert", "-j", "1", "--no-default-symbols", "-o", "OUT.chrome.json"],
+    &["convert", "-j", "1", "--no-default-symbols", "--force", "-o", "OUT.speedscope.json"],
+    &["convert", "-j", "1", "--no-default-symbols", "--force", "-o", "OUT.chrome.json"],
 ]));

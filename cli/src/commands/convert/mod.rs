@@ -27,7 +27,9 @@ Where the output goes:
   one trace         -o FILE, or trace.speedscope.json and so on in the current folder
   several traces    -o FOLDER, one file a trace there; to Parquet one dataset folder for all
   -o -              standard output (not for Parquet, which is a folder)
-  --denormalized    one trace to Parquet gives one file
+  --denormalized    one trace to Parquet gives one file, trace.samples.parquet
+What is there already is replaced if stk made it of the same recording. Any other file, and each
+folded one, which does not tell its source, needs --force. A dataset keeps its other traces.
 
 Examples:
   stk convert app.stk
@@ -44,6 +46,10 @@ pub(super) struct ConvertArgs {
     /// Output file or folder, or - for standard output
     #[arg(short, long, value_name = "FILE|FOLDER|-")]
     output: Option<PathBuf>,
+    /// Replace a file that is there, whatever it is. Without it, only stk's own output of the same
+    /// recording is replaced
+    #[arg(long)]
+    force: bool,
     /// Threads to use; by default as many as there are processors. The output does not depend on it
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,

@@ -10,6 +10,9 @@ use anyhow::{Context, bail};
 use std::path::Path;
 use stk_schema::text::printable;
 
+/// What was done with an output that stk had made of the same recording.
+pub(super) const REPLACED: &str = "replaced stk's own output";
+
 /// What all conversions of a command line share.
 pub(super) struct Converter<'a> {
     pub args: &'a ConvertArgs,
@@ -27,7 +30,34 @@ impl Converter<'_> {
     pub(super) fn file(&self, path: &Path, destination: &Destination) -> ConvertOutcome {
         let file = self.open(path)?;
         let content = file.content()?;
-        self.convert(&file, content, destination, "wrote")
+        let verb = match destination {
+            Destination::File(output) if self.replaces_own(output, path, &content)? => REPLACED,
+            _ => "wrote",
+        };
+        self.convert(&file, content, destination, verb)
+    }
+
+    /// Whether an output is replaced that stk made of the same recording. Another file is replaced
+    /// if the user says so, or if it is empty.
+    fn replaces_own(&self, output: &Path, trace: &Path, content: &Content) -> anyhow::Result<bool> {
+        // Devices and pipes are written to, not replaced. A folder is refused later.
+        let Ok(found) = std::fs::metadata(output) else { return Ok(false) };
+        if !found.is_file() || found.len() == 0 {
+            return Ok(false);
+        }
+        let mark = output::source_mark(output).ok().flatten();
+        if mark.is_some_and(|mark| content.begins_with(mark.len, &mark.digest)) {
+            return Ok(true);
+        }
+        if self.args.force {
+            return Ok(false);
+        }
+        let (output, trace) = (output.display(), trace.display());
+        if self.format.tells_source() {
+            bail!("{output}: is there already and is not stk's output of {trace}: --force replaces it");
+        }
+        let format = self.format.name();
+        bail!("{output}: is there already, and {format} files do not tell their source: --force replaces it")
     }
 
     /// Converts a trace. `verb` tells the user what was done with the output.
@@ -58,7 +88,7 @@ impl Converter<'_> {
             Destination::File(path) => say(&format!("{verb} {} ({bytes})", path.display())),
             Destination::Dir(path) => {
                 let (trace, path, files) = (file.path().display(), path.display(), summary.files.len());
-                say(&format!("{verb} {trace} in {path} ({files} files, {bytes})"));
+                say(&format!("{verb} {path} ({bytes} in {files} files of {trace})"));
             }
         }
         let mut lines = pipeline::closing_lines(&loaded);

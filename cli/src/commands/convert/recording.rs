@@ -10,7 +10,7 @@
 //! What a dataset then has does not depend on the order of the files, nor on the runs that they
 //! were converted in.
 
-use super::one::Converter;
+use super::one::{Converter, REPLACED};
 use super::tasks::DatasetFolder;
 use super::{ConvertOutcome, guarded};
 use crate::commands::Exit;
@@ -204,7 +204,7 @@ impl Member<'_> {
         written_before: &HashSet<ContentHash>,
     ) -> ConvertOutcome {
         let verb = match written_before.contains(&self.content.digest) {
-            true => "replaced stk's own output of",
+            true => REPLACED,
             false => "wrote",
         };
         let kept = self.file.take();

@@ -61,7 +61,9 @@ pub(super) fn tasks(args: &ConvertArgs, format: Format) -> anyhow::Result<Vec<Ta
     }
     let folder = output.filter(|path| is_folder(path));
     if let ([file], None) = (args.files.as_slice(), folder) {
-        let path = output.map_or_else(|| PathBuf::from(format.default_name()), Path::to_owned);
+        // A dataset has the default name of the format.
+        let name = if one_file { "trace.samples.parquet".to_owned() } else { format.default_name() };
+        let path = output.map_or_else(|| PathBuf::from(name), Path::to_owned);
         return Ok(vec![Task::File { place: 0, file, destination: Destination::File(path) }]);
     }
     let folder = match (folder, output) {

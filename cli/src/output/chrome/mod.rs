@@ -18,6 +18,7 @@ mod stacks;
 mod v8;
 
 use super::sink::Sink;
+use super::source::exporter;
 use super::{Description, Format, Options, OutputError, Writer, json, single};
 use crate::profile::{Profile, Run};
 use std::collections::HashMap;
@@ -28,6 +29,7 @@ pub(super) const FORMAT: Description = Description {
     suffix: ".chrome.json",
     other_suffixes: &[".trace.json"],
     is_folder: false,
+    tells_source: true,
     create: |to, options| Ok(writer(single(Format::Chrome, to)?, options)),
 };
 
@@ -117,6 +119,9 @@ fn preamble(sink: &mut Sink, profile: &Profile, start: &[u8]) -> Result<(), Outp
     address(sink, pid, 0);
     sink.put(b",\"ts\":0,\"args\":{\"name\":");
     json::string(&mut sink.buffer, &profile.trace.process);
+    // Viewers take the name alone. The V8 form has no other place.
+    sink.put(b",\"exporter\":");
+    json::string(&mut sink.buffer, &exporter(profile));
     sink.put(b"}}");
 
     let mut names = track_names(profile);
@@ -218,7 +223,7 @@ fn time(sink: &mut Sink, ns: u64) {
 /// Writes facts about the recording, which every form has beside its events.
 fn other_data(sink: &mut Sink, profile: &Profile) {
     sink.put(b"\"otherData\":{\"exporter\":");
-    json::string(&mut sink.buffer, concat!("stk ", env!("CARGO_PKG_VERSION")));
+    json::string(&mut sink.buffer, &exporter(profile));
     for (key, value) in [("trace_id", &profile.trace.trace_id), ("host", &profile.trace.host)] {
         sink.put(b",");
         json::key(&mut sink.buffer, key);

@@ -5,6 +5,7 @@
 
 use super::super::OutputError;
 use super::super::sink::temporary;
+use super::super::source::exporter_of;
 use super::DatasetEntry;
 use super::table::{TableWriter, column, list, nulls};
 use crate::trace::Content;
@@ -30,6 +31,9 @@ pub(super) struct Catalog {
 
 impl Catalog {
     pub(super) fn open(folder: &Path) -> Result<Catalog, OutputError> {
+        if folder.is_file() {
+            return Err(OutputError::IsFile(folder.to_owned()));
+        }
         check_version(folder)?;
         let traces = folder.join(tables::TRACES.name);
         let cannot = |error| OutputError::at(&traces, "cannot be listed")(error);
@@ -65,7 +69,7 @@ impl Catalog {
         // The row that names the longer one comes first: from then on, the trace is not listed as
         // one with rows in the other tables.
         let path = path(&self.folder, &tables::TRACES, &file_name(shorter))?;
-        let mut table = TableWriter::create(&path, &tables::TRACES, &[])?;
+        let mut table = TableWriter::create(&path, &tables::TRACES, &[], exporter_of(Some(shorter)))?;
         table.write(superseded(shorter, longer)?)?;
         table.finish()?;
         for table in tables::ALL.iter().filter(|table| table.name != tables::TRACES.name) {

@@ -4,6 +4,7 @@
 //! Rows of `samples` are written continuously, one row group at a time. The tables that describe
 //! them grow with the number of distinct things and are written at the end, `traces` last.
 
+use super::super::source::exporter;
 use super::super::{Options, OutputError, Summary, Writer};
 use super::catalog;
 use super::ids::{self, Ids};
@@ -83,10 +84,10 @@ impl Dataset {
         more: &[tables::Column],
     ) -> Result<TableWriter, OutputError> {
         match &self.goal {
-            Goal::File(path) => TableWriter::create(path, table, more),
+            Goal::File(path) => TableWriter::create(path, table, more, exporter(profile)),
             Goal::Folder(folder) => {
                 let path = catalog::path(folder, table, &file_name(profile)?)?;
-                TableWriter::create(&path, table, more)
+                TableWriter::create(&path, table, more, exporter(profile))
             }
         }
     }

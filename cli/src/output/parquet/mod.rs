@@ -21,6 +21,7 @@ pub(super) const FORMAT: Description = Description {
     suffix: ".parquet",
     other_suffixes: &[],
     is_folder: true,
+    tells_source: true,
     create,
 };
 

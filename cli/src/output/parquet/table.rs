@@ -4,9 +4,11 @@ use super::super::OutputError;
 use super::super::sink::temporary;
 use crate::interrupt::TemporaryFile;
 use polars::prelude::*;
+use polars_parquet::write::KeyValue;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
+use std::sync::PoisonError;
 use stk_schema::tables::{self, ColumnType};
 
 /// Names of the fields of [`ColumnType::NamedFrames`].
@@ -20,14 +22,21 @@ pub(super) struct TableWriter {
     file: TemporaryFile,
     writer: polars::io::parquet::write::BatchedWriter<BufWriter<File>>,
     schema: Schema,
+    exporter: String,
 }
 
+/// Keys of the facts that each file holds beside its rows.
+const VERSION_KEY: &str = "stk.tables_version";
+const EXPORTER_KEY: &str = "stk.exporter";
+
 impl TableWriter {
-    /// A file of `table`, with the columns of `more` at the end.
+    /// A file of `table`, with the columns of `more` at the end. `exporter` says who made it of
+    /// what.
     pub(super) fn create(
         path: &Path,
         table: &tables::ParquetTable,
         more: &[tables::Column],
+        exporter: String,
     ) -> Result<TableWriter, OutputError> {
         let cannot = |error| OutputError::Table { path: path.to_owned(), error };
         let schema: Schema =
@@ -45,7 +54,7 @@ impl TableWriter {
             })
             .batched(&schema)
             .map_err(cannot)?;
-        Ok(TableWriter { path: path.to_owned(), file, writer, schema })
+        Ok(TableWriter { path: path.to_owned(), file, writer, schema, exporter })
     }
 
     /// Writes a row group.
@@ -63,7 +72,11 @@ impl TableWriter {
     /// Completes the file. Returns its path and size.
     pub(super) fn finish(self) -> Result<(PathBuf, u64), OutputError> {
         let path = self.path;
-        self.writer.finish().map_err(|error| OutputError::Table { path: path.clone(), error })?;
+        let facts = [(VERSION_KEY, tables::VERSION.to_string()), (EXPORTER_KEY, self.exporter)];
+        let facts = facts.into_iter().map(|(key, value)| KeyValue::new(key.to_owned(), value)).collect();
+        // The writer's own `finish` writes no facts.
+        let footer = self.writer.get_writer().lock().unwrap_or_else(PoisonError::into_inner).end(Some(facts));
+        footer.map_err(|error| OutputError::Table { path: path.clone(), error })?;
         drop(self.writer);
         let size = self.file.as_file().metadata().map_err(OutputError::at(&path, "cannot be written"))?.len();
         self.file.persist(&path).map_err(OutputError::at(&path, "cannot be replaced"))?;
