@@ -7,13 +7,13 @@ import polars as pl
 dataset = sys.argv[1] if len(sys.argv) > 1 else "trace.parquet"
 samples, stacks, frames = (pl.scan_parquet(f"{dataset}/{table}/*.parquet") for table in ("samples", "stacks", "frames"))
 
-# Functions by self time: the innermost name of the innermost location.
+# Functions by their own CPU time: the innermost name of the innermost location.
 by_self = (
     samples.join(stacks, on=["trace_id", "stack_id"])
     .with_columns(location_id=pl.col("location_ids").list.last())
     .join(frames.filter(pl.col("inline_index") == 0), on=["trace_id", "location_id"])
     .group_by("module", "function")
-    .agg(self_ms=pl.col("weight_ns").sum() / 1e6)
+    .agg(self_ms=pl.col("cpu_ns").sum() / 1e6)
     .sort("self_ms", descending=True)
 )
 print(by_self.head(20).collect())
@@ -26,7 +26,7 @@ by_total = (
     .unique(["trace_id", "stack_id", "module", "function"])
     .join(samples, on=["trace_id", "stack_id"])
     .group_by("module", "function")
-    .agg(total_ms=pl.col("weight_ns").sum() / 1e6)
+    .agg(total_ms=pl.col("duration_ns").sum() / 1e6)
     .sort("total_ms", descending=True)
 )
 print(by_total.head(20).collect())

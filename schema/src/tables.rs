@@ -5,31 +5,50 @@
 //! microseconds in UTC (Spark does not read nanoseconds), times within a trace are nanoseconds
 //! since its start. Ids are hashes of content, not counters, and do not depend on symbols, so that
 //! files of many traces can be read as one table. Rows that describe (all tables but `samples`)
-//! repeat between traces: join on (`trace_id`, id).
+//! repeat between traces: join on (`trace_id`, id). Every column can hold nulls: what a trace does
+//! not tell is null. Columns are read by name: later versions may add some anywhere.
 //!
 //! How ids are made, all with xxh3-64 over the bytes named, numbers in little endian, the result
 //! taken as a signed number:
 //!
 //! * `image_id`: the image's identity (CodeView GUID and age, or header fields).
-//! * `location_id`: `image_id` (8 bytes), then `rva` (8 bytes). For an address in no module: the
-//!   text `address:`, the trace id as text, the address (8 bytes): it has no meaning outside its
-//!   trace.
-//! * `stack_id`: for each frame, root first: its `location_id` (8 bytes), then its trust as text
-//!   and a zero byte.
+//! * `location_id` in an image: `image_id` (8 bytes), then `rva` (8 bytes).
+//! * `location_id` in a managed method that was compiled at run time: the text `il:`, the GUID of
+//!   its module's build (16 bytes: that of its portable PDB; of System.Private.CoreLib, which runs
+//!   only with the runtime of its build, that of the runtime's PDB), the method's metadata token (4
+//!   bytes), the IL offset (4 bytes, signed), and the method's name as text if it has `[`, since
+//!   the instances of a generic method share their token. The native code at an IL offset is the
+//!   same location wherever it lies and however often the runtime compiles it.
+//! * `location_id` elsewhere: the text `code:` (code made at run time) or `address:` (in nothing
+//!   known), the trace id as text, for code its instance (8 bytes), the address (8 bytes). It has
+//!   no meaning outside its trace: `portable` is false.
+//! * `function_id` in an image: the text `function:`, `image_id` (8 bytes), the RVA of the
+//!   function's beginning (8 bytes). Of a managed method: as its `location_id`, with the text
+//!   `method:` and no IL offset.
+//! * `function_key`: the module's file name in lower case, a zero byte, the function's name without
+//!   what changes from build to build.
+//! * `stack_id`: the `location_id` (8 bytes) of each frame, root first.
 
 use self::ColumnType::{
-    Boolean, Int64, KeyValues, ListInt64, ListText, NamedFrames, Text, TimestampMicrosUtc,
+    Boolean, Float64, Int64, KeyValues, ListInt64, ListText, NamedFrames, Text, TimestampMicrosUtc,
 };
 
-/// Version of these tables, in each file of `traces`. It increases when a column changes its
-/// meaning or is removed, not when one is added.
+/// Version of these tables: in `_stk.json`, in each file of `traces`, and at the end of every file
+/// (`stk.tables_version`). It increases when a column changes its meaning or is removed, or an id
+/// is made otherwise, not when a column is added.
 pub const VERSION: i64 = 2;
+
+/// Version of the way in which stacks are walked. It increases when walks of the same trace may
+/// give other stacks than before.
+pub const WALK_VERSION: i64 = 1;
 
 /// Type of a column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ColumnType {
     /// Signed 64-bit number.
     Int64,
+    /// 64-bit floating point number.
+    Float64,
     /// True or false.
     Boolean,
     /// UTF-8.
@@ -40,8 +59,8 @@ pub enum ColumnType {
     ListInt64,
     /// List of texts.
     ListText,
-    /// List of structs `{function: Text, file: Text, line: Int64, module: Text, rva: Int64, trust:
-    /// Text, inline: Boolean}`.
+    /// List of structs `{function: Text, file: Text, line: Int64, module: Text, rva: Int64,
+    /// address: Int64, trust: Text, inline: Boolean}`.
     NamedFrames,
     /// List of structs `{key: Text, value: Text}`.
     KeyValues,
@@ -81,7 +100,7 @@ const fn nullable(name: &'static str, kind: ColumnType, doc: &'static str) -> Co
 
 const TRACE_ID: Column = column("trace_id", Text, "The trace, by its content: 32 hex digits");
 
-/// The table `samples`: one row a sample.
+/// The table `samples`.
 pub const SAMPLES: ParquetTable = ParquetTable {
     name: "samples",
     doc: "Consecutive samples of one thread with the same stack, state and flags (`samples` says how many; mostly 1 in a \
@@ -95,16 +114,41 @@ pub const SAMPLES: ParquetTable = ParquetTable {
         column("tid", Int64, "System thread id; the system uses it again after the thread's end"),
         column("thread_name", Text, "Last name of the thread; empty if it has none"),
         column("ts_ns", Int64, "Time of the first sample, nanoseconds since the trace's start"),
-        column("last_ns", Int64, "Time of the last sample, nanoseconds since the trace's start"),
         column("ts_utc", TimestampMicrosUtc, "Time of day of the first sample"),
+        column("duration_ns", Int64, "Time that the row stands for: up to the thread's next sample"),
         nullable("stack_id", Int64, "See `stacks`; null if the sample has no frames"),
         column("samples", Int64, "Number of samples"),
-        column("weight_ns", Int64, "Time that the row stands for: up to the thread's next sample"),
-        column("cpu_ns", Int64, "CPU time used in it; 0 if not recorded"),
-        nullable("running", Boolean, "True: ran; false: waited; null: not known"),
+        column(
+            "state",
+            Text,
+            "What the thread did: `running` (on a processor, or ready to run), `waiting`, `system-call` (another system \
+             call, which may work or wait), `unknown`",
+        ),
+        nullable(
+            "wait_reason",
+            Text,
+            "What a waiting thread waits for, by its outermost function that waits",
+        ),
+        nullable("wait_class", Text, "`idle` (it has nothing to do), `blocked` (it has), `unknown`"),
+        nullable(
+            "cpu_ns",
+            Int64,
+            "The row's share of the CPU time of its thread: the sum over a thread is what its clock gained",
+        ),
+        nullable(
+            "cpu_source",
+            Text,
+            "Where `cpu_ns` is from: `thread-times` (the system's clock of each thread) or `cycles` (the processor's count)",
+        ),
+        nullable("tag", Int64, "Number that the program gave with stk_capture, if it asked for the sample"),
+        nullable("event_id", Int64, "The event of the program that the sample belongs to"),
         column("depth", Int64, "Frames of the stack, inlined functions not counted"),
+        column(
+            "proved",
+            Boolean,
+            "Whether each frame follows from recorded data; false: some frame is an assumption",
+        ),
         column("truncated", Boolean, "The captured bytes did not reach the stack's base"),
-        column("triggered", Boolean, "Asked for by the program itself (stk_capture), not by the clock"),
         column("tables_pending", Boolean, "Taken before a module's unwind tables were recorded"),
         column("stop_reason", Text, "Why the stack ends; `thread-start` is a complete one"),
         column("stop_module", Text, "Module to blame for an incomplete stack; empty if none"),
@@ -120,9 +164,14 @@ pub const STACKS: ParquetTable = ParquetTable {
     doc: "A distinct stack",
     columns: &[
         TRACE_ID,
-        column("stack_id", Int64, "Hash of the locations and trusts"),
+        column("stack_id", Int64, "Hash of the locations"),
+        column("walk_version", Int64, "Version of the way in which stacks are walked"),
         column("location_ids", ListInt64, "Locations, root first; see `frames`"),
-        column("trusts", ListText, "How each frame was found, parallel to `location_ids`"),
+        column(
+            "trusts",
+            ListText,
+            "How each frame was found, parallel to `location_ids`, in the first sample that has the stack",
+        ),
         column("depth", Int64, "Length of these lists"),
     ],
 };
@@ -133,7 +182,8 @@ pub const FRAMES: ParquetTable = ParquetTable {
     doc: "A name at a location: the function itself or one inlined into it",
     columns: &[
         TRACE_ID,
-        column("location_id", Int64, "Hash of the image's identity and the RVA"),
+        column("location_id", Int64, "Hash of the place in an image, or in a managed method"),
+        column("portable", Boolean, "Whether the same place has the same `location_id` in other traces"),
         column("inline_index", Int64, "0 = innermost; each is inlined into the next"),
         column(
             "inlined",
@@ -141,6 +191,22 @@ pub const FRAMES: ParquetTable = ParquetTable {
             "Whether it is inlined into the next (false: the function that holds the address)",
         ),
         column("function", Text, "Name; `module.dll+0x1234` without a symbol"),
+        nullable(
+            "function_id",
+            Int64,
+            "Hash of the image and the function's beginning, or of the managed method; null for inlined functions, and \
+             where the beginning is unknown",
+        ),
+        nullable(
+            "function_rva",
+            Int64,
+            "The function's beginning, relative to its image; null as `function_id`",
+        ),
+        nullable(
+            "function_key",
+            Int64,
+            "Hash of the module's name and the function's, the same in other builds; null without a name",
+        ),
         nullable("file", Text, "Source file"),
         nullable("line", Int64, "Line in `file`; null if no line row covers the address"),
         nullable(
@@ -150,17 +216,29 @@ pub const FRAMES: ParquetTable = ParquetTable {
         ),
         nullable("debug_id", Text, "GUID and age as symbol servers write them"),
         nullable("image_id", Int64, "Hash of the image's identity"),
-        column(
+        nullable(
             "rva",
             Int64,
-            "Address that was looked up, relative to the module: the instruction itself in a stack's innermost frame, the \
-             return address minus 1 in its callers. Absolute if `image_id` is null",
+            "Address that was looked up, relative to the image: the instruction itself in a stack's innermost frame, the \
+             return address minus 1 in its callers. Null outside of images",
+        ),
+        nullable(
+            "address",
+            Int64,
+            "The address that was looked up, where it is in no image (as a signed number); of several at one place, the \
+             first",
         ),
         column(
             "kind",
             Text,
             "`native`; `managed` (a method of a language runtime), `stub` (code that a runtime made for itself), `runtime` \
              (native code of a runtime); `dynamic` for other code made at run time; `unknown` for an address in neither",
+        ),
+        column(
+            "category",
+            Text,
+            "Whose code it is: `user`, `system` (Windows), `framework` (.NET's class library), `runtime`, `jit`, `gc` (parts \
+             of a language runtime), `unknown`",
         ),
         column("name_source", Text, "`pdb`, `dwarf`, `export`, `runtime` or `none`"),
         nullable(
@@ -259,7 +337,22 @@ pub const TRACES: ParquetTable = ParquetTable {
         column("samples", Int64, "Samples in the trace"),
         column("dropped", Int64, "Samples that the recorder dropped"),
         column("damaged_blocks", Int64, "Blocks that could not be read"),
-        column("labels", KeyValues, "Everything else that the recorder noted"),
+        nullable("machine_id", Text, "Identity of the machine"),
+        nullable("boot_id", Text, "Identity of the system's boot: 16 hex digits"),
+        nullable("session_id", Text, "Session that the process ran in"),
+        nullable("exe_version", Text, "File version of the executable"),
+        nullable("exe_debug_id", Text, "GUID and age of the executable, as symbol servers write them"),
+        nullable("cpu_count", Int64, "Processors"),
+        nullable("tz_offset", Int64, "Local time less UTC, in minutes"),
+        nullable("achieved_hz", Float64, "How often each thread was looked at in fact, per second"),
+        nullable("missed_ticks", Int64, "How often the sampler came late or left threads out"),
+        nullable("named_pct", Float64, "Percentage of the samples' frames with names from symbols"),
+        column(
+            "labels",
+            KeyValues,
+            "What the user noted: METADATA whose keys begin with `label.`, without that",
+        ),
+        column("facts", KeyValues, "Everything else that the recorder noted"),
     ],
 };
 

@@ -16,14 +16,21 @@ def expect(query, *rows):
 
 types = dict(db.execute(f"SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM '{dataset}/samples/*.parquet')").fetchall())
 assert types["stack_id"] == "BIGINT" and types["ts_utc"] == "TIMESTAMP WITH TIME ZONE", types
-assert types["running"] == "BOOLEAN" and types["frames"].startswith("STRUCT("), types
+assert types["state"] == "VARCHAR" and types["cpu_ns"] == "BIGINT" and types["frames"].startswith("STRUCT("), types
 
-expect("SELECT count(*), sum(samples), sum(weight_ns) FROM '@/samples/*.parquet'", (9, 12, 12_000_000))
+expect("SELECT count(*), sum(samples), sum(duration_ns) FROM '@/samples/*.parquet'", (9, 12, 12_000_000))
 expect("SELECT depth, len(location_ids) FROM '@/stacks/*.parquet' WHERE depth = 1", (1, 1))
 expect("SELECT strftime(start_utc, '%Y-%m-%dT%H:%M:%S.%f') FROM '@/traces/*.parquet'", ("2023-11-14T22:13:20.123456",))
+expect(
+    "SELECT state, wait_reason, wait_class, sum(duration_ns), sum(cpu_ns) FROM '@/samples/*.parquet' GROUP BY ALL ORDER BY ALL",
+    ("running", None, None, 7_000_000, 6_300_000),
+    ("unknown", None, None, 2_000_000, 0),
+    ("waiting", "sleep", "idle", 3_000_000, 0),
+)
+expect("SELECT value FROM parquet_kv_metadata('@/traces/*.parquet') WHERE key = 'stk.tables_version'", (b"2",))
 # Self time by function through the ids, innermost name of the innermost location.
 by_ids = """
-    SELECT f.function, f.module, sum(s.weight_ns) // 1000000 AS ms
+    SELECT f.function, f.module, sum(s.duration_ns) // 1000000 AS ms
     FROM '@/samples/*.parquet' s
     JOIN '@/stacks/*.parquet' k USING (trace_id, stack_id)
     JOIN '@/frames/*.parquet' f ON f.trace_id = s.trace_id AND f.location_id = k.location_ids[-1] AND f.inline_index = 0
@@ -35,7 +42,7 @@ self_times = [
 expect(by_ids, *self_times)
 # The same from the names in place.
 expect(
-    """SELECT frames[-1].function AS f, frames[-1].module AS m, sum(weight_ns) // 1000000 AS ms
+    """SELECT frames[-1].function AS f, frames[-1].module AS m, sum(duration_ns) // 1000000 AS ms
        FROM '@/samples/*.parquet' WHERE len(frames) > 0 GROUP BY ALL ORDER BY ms DESC, f, m""",
     *self_times,
 )

@@ -40,8 +40,8 @@ pub use symbolize::{MissingModule, MissingSymbols, missing_symbols, symbolize};
 pub use tree::{CallTree, Node, NodeId, Visit};
 
 pub use crate::stack::{
-    FrameFacts, FrameId, FrameKey, FrameKind, FrameSymbols, FrameTable, NameSource, NamedFrame, Placement,
-    StopReason, StrId, Strings,
+    FrameFacts, FrameId, FrameKey, FrameKind, FrameSymbols, FrameTable, MethodPlace, NameSource, NamedFrame,
+    Placement, StopReason, StrId, Strings,
 };
 
 use crate::model::{DYNAMIC_CODE, Image, ImageId};
@@ -132,6 +132,10 @@ pub struct TraceInfo {
     pub metadata: Vec<(String, String)>,
     /// Whether the recording was finished by its recorder.
     pub complete: bool,
+    /// Identity of the system's boot; 0 if unknown.
+    pub boot_id: u64,
+    /// The image of the executable.
+    pub executable: Option<ImageId>,
 }
 
 /// Where the CPU times of a recording come from.

@@ -23,5 +23,5 @@ pub use fold::{FoldOptions, FoldOutcome, FoldState, FrameChoice, folded_name};
 pub(crate) use frame::Interner;
 pub use frame::{FrameId, FrameKey, FrameTable, Placement};
 pub use name::{ImageName, NameSources, Names, Site, image_name, name, offset_name};
-pub use symbols::{FrameFacts, FrameKind, FrameSymbols, NameSource, NamedFrame, StrId, Strings};
+pub use symbols::{FrameFacts, FrameKind, FrameSymbols, MethodPlace, NameSource, NamedFrame, StrId, Strings};
 pub use walk::{StackEnd, StackWalker, StopReason, ThreadStack};

@@ -2,10 +2,12 @@
 //! function that holds it; else by its offset.
 
 use super::method::{MethodAt, MethodFinder};
-use super::{FrameFacts, FrameId, FrameKind, FrameSymbols, NameSource, NamedFrame, Placement, StrId};
+use super::{
+    FrameFacts, FrameId, FrameKind, FrameSymbols, MethodPlace, NameSource, NamedFrame, Placement, StrId,
+};
 use crate::image::ModuleImage;
 use crate::model::{DYNAMIC_CODE, Image, ImageId, recorded_arch};
-use crate::runtimes::{MethodKind, Methods};
+use crate::runtimes::{ManagedModule, Method, MethodKind, Methods};
 use crate::symbols::{
     Demangle, ModuleKey, ModuleSymbols, Resolution, Source, Symbolizer, demangle, undecorate_x86,
 };
@@ -223,10 +225,36 @@ impl NameWriter<'_> {
             MethodKind::Stub => FrameKind::Stub,
         };
         let module = self.finder.module_name(method).map(|name| self.text(name));
-        self.names.symbols.facts.push(FrameFacts { kind, tier: method.tier, module });
+        let place = self.place_in(method, address);
+        let facts = FrameFacts { kind, tier: method.tier, module, method: place, displacement: None };
+        self.names.symbols.facts.push(facts);
         let reason = reason.map(|reason| self.text(&reason.to_string()));
         let inside = address.saturating_sub(method.base) + u64::from(!site.exact);
         self.end(NameSource::Runtime, reason, u32::try_from(inside).ok());
+    }
+
+    /// The place of an address in a method of a module whose build is known.
+    fn place_in(&self, method: &Method, address: u64) -> Option<MethodPlace> {
+        let module = &self.sources.methods.modules[method.module? as usize];
+        let build = match module.pdb_guid == [0; 16] {
+            true => self.runtime_build(module)?,
+            false => module.pdb_guid,
+        };
+        let native = u32::try_from(address.saturating_sub(method.base)).ok();
+        let il_offset = method.lines.as_ref().and_then(|lines| lines.il_offset(native?));
+        (method.token != 0).then_some(MethodPlace { module: build, token: method.token, il_offset })
+    }
+
+    /// The build of a runtime's core library, which runs only with the runtime of the same build:
+    /// the GUID of that one's PDB.
+    fn runtime_build(&self, module: &ManagedModule) -> Option<[u8; 16]> {
+        let timeline = &self.sources.trace.timeline;
+        let [runtime] = timeline.runtimes.as_slice() else { return None };
+        if !module.file_name().eq_ignore_ascii_case("System.Private.CoreLib.dll") {
+            return None;
+        }
+        let loaded = timeline.modules.iter().find(|module| module.instance == runtime.module)?;
+        Some(timeline.images[loaded.image.0 as usize].image.code_view?.0)
     }
 
     fn in_image(&mut self, image: ImageId, rva: u32, exact: bool) {
@@ -303,6 +331,9 @@ impl NameWriter<'_> {
         symbols.source.push(source);
         symbols.reason.push(reason);
         symbols.starts.push(symbols.named.len() as u32);
+        if let Some(facts) = symbols.facts.last_mut() {
+            facts.displacement = displacement;
+        }
         self.names.displacements.push(displacement);
     }
 }

@@ -62,6 +62,22 @@ pub struct FrameFacts {
     pub tier: &'static str,
     /// File name of the managed module that its method belongs to.
     pub module: Option<StrId>,
+    /// Its place in a managed method, if the runtime reported that.
+    pub method: Option<MethodPlace>,
+    /// Bytes from the beginning of the function that holds the address; `None` if unknown.
+    pub displacement: Option<u32>,
+}
+
+/// A place in a managed method that is the same in every process with this build of its module.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct MethodPlace {
+    /// GUID of the module's build: that of its portable PDB, or for a runtime's core library that
+    /// of the runtime's PDB.
+    pub module: [u8; 16],
+    /// Metadata token of the method.
+    pub token: u32,
+    /// Offset in its IL, or below 0 for code without IL; `None` if the runtime gave no map.
+    pub il_offset: Option<i32>,
 }
 
 /// Where a frame's name came from.

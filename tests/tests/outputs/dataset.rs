@@ -6,7 +6,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use stk::commands::{Exit, answer};
 use stk_format::synth::Parts;
-use stk_format::{BLOCK_HEADER_LEN, BlockKind, SupplementWriter, Trace};
+use stk_format::{BLOCK_HEADER_LEN, BlockKind, SampleStep, Scratch, SupplementWriter, Trace};
 use stk_schema::event::{Event, Metadata};
 
 /// A recording that is kept in the repository.
@@ -218,4 +218,66 @@ fn a_longer_file_of_a_later_run_replaces_its_beginning() {
     assert_eq!(by.len(), 1, "both by the longest");
     lab.convert(&["completed.stk", "cut.stk", "whole.stk"], "at-once", "2");
     assert!(lab.files("ds") == lab.files("at-once"));
+}
+
+#[test]
+fn managed_locations_are_shared_between_recordings() {
+    let mixed = kept("mixed.stk");
+    let names = ["a.stk", "b.stk", "c.stk"];
+    let lab = Lab::new(&[
+        ("a.stk", &mixed),
+        ("b.stk", &with_uuid(&mixed, 1)),
+        ("c.stk", &with_uuid(&other_recording(&mixed), 2)),
+    ]);
+    let managed = |name: &str| {
+        let dataset = format!("{name}.parquet");
+        lab.convert(&[name], &dataset, "2");
+        let frames = lab.table(&dataset, "frames");
+        let kind = frames.column("kind").expect("kinds").str().expect("text").clone();
+        let portable = frames.column("portable").expect("portable").bool().expect("Boolean").clone();
+        let ids = frames.column("location_id").expect("ids").i64().expect("Int64").clone();
+        let rows = kind.iter().zip(&portable).zip(&ids).filter(|((kind, _), _)| *kind == Some("managed"));
+        let (shared, own): (Vec<_>, Vec<_>) = rows.partition(|((_, portable), _)| *portable == Some(true));
+        let ids = |rows: Vec<((_, _), Option<i64>)>| {
+            rows.into_iter().filter_map(|row| row.1).collect::<BTreeSet<i64>>()
+        };
+        (ids(shared), ids(own))
+    };
+    let [(a, own_a), (b, own_b), (c, _)] = names.map(managed);
+    assert!(a.len() > 50, "{}", a.len());
+    assert!(a.len() > 10 * own_a.len(), "{} and {}", a.len(), own_a.len());
+    assert_eq!(a, b);
+    assert!(own_a.is_disjoint(&own_b));
+    assert!(c.len() > 20 && c.is_subset(&a), "{} of {}", c.len(), a.len());
+}
+
+#[test]
+fn the_rows_of_a_thread_add_up_to_the_cpu_time_of_its_clock() {
+    let busy = kept("busy.stk");
+    // What the samples say, read by the format's own reader.
+    let trace = Trace::open(&busy).expect("a trace");
+    let mut expected: BTreeMap<i64, i64> = BTreeMap::new();
+    let mut scratch = Scratch::new();
+    for block in trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples) {
+        let mut samples = trace.samples(block, &mut scratch).expect("samples");
+        while let Some(step) = samples.next().expect("a step") {
+            let (thread, delta) = match step {
+                SampleStep::Sample(sample) => (sample.thread, sample.cpu_delta),
+                SampleStep::Same(same) => (same.thread, same.cpu_delta),
+                SampleStep::Idle(_) | SampleStep::Other(_) => continue,
+            };
+            *expected.entry(thread as i64).or_default() += 100 * delta.unwrap_or(0);
+        }
+    }
+    let lab = Lab::new(&[("busy.stk", &busy)]);
+    lab.convert(&["busy.stk"], "ds", "2");
+    let samples = lab.table("ds", "samples");
+    let column = |name: &str| samples.column(name).expect("the column").i64().expect("Int64").clone();
+    let mut found: BTreeMap<i64, i64> = BTreeMap::new();
+    for (thread, cpu) in column("thread").iter().zip(&column("cpu_ns")) {
+        *found.entry(thread.expect("a thread")).or_default() += cpu.expect("a CPU time");
+    }
+    expected.retain(|thread, _| found.contains_key(thread));
+    assert_eq!(found, expected);
+    assert!(found.values().sum::<i64>() > 1_000_000_000, "{found:?}");
 }

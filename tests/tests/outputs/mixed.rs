@@ -48,7 +48,9 @@ fn mixed() -> Builder {
     symbols.facts = listed
         .iter()
         .map(|&(_, _, kind)| match kind {
-            FrameKind::Managed => FrameFacts { kind, tier: "tier-1", module: Some(module) },
+            FrameKind::Managed => {
+                FrameFacts { kind, tier: "tier-1", module: Some(module), ..FrameFacts::default() }
+            }
             kind => FrameFacts { kind, ..FrameFacts::default() },
         })
         .collect();

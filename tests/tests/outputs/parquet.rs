@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 use stk::output::{self, Destination, Format, Options};
-use stk::profile::Placement;
+use stk::profile::{FrameFacts, FrameKind, MethodPlace, Placement};
 use stk_schema::event::RunState;
 use stk_schema::tables::{self, ColumnType};
 use stk_unwind::Trust;
@@ -22,6 +22,14 @@ fn read(folder: &Path, table: &str, trace: &str) -> DataFrame {
 
 fn i64s(frame: &DataFrame, column: &str) -> Vec<Option<i64>> {
     frame.column(column).expect("column").i64().expect("Int64").into_iter().collect()
+}
+
+fn bools(frame: &DataFrame, column: &str) -> Vec<Option<bool>> {
+    frame.column(column).expect("column").bool().expect("Boolean").into_iter().collect()
+}
+
+fn floats(frame: &DataFrame, column: &str) -> Vec<Option<f64>> {
+    frame.column(column).expect("column").f64().expect("Float64").into_iter().collect()
 }
 
 fn texts(frame: &DataFrame, column: &str) -> Vec<Option<String>> {
@@ -40,9 +48,10 @@ fn dtype(kind: ColumnType) -> DataType {
     let fields = |all: &[(&str, DataType)]| {
         DataType::Struct(all.iter().map(|(name, dtype)| Field::new((*name).into(), dtype.clone())).collect())
     };
-    use DataType::{Boolean, Int64, String};
+    use DataType::{Boolean, Float64, Int64, String};
     match kind {
         ColumnType::Int64 => Int64,
+        ColumnType::Float64 => Float64,
         ColumnType::Boolean => Boolean,
         ColumnType::Text => String,
         ColumnType::TimestampMicrosUtc => DataType::Datetime(TimeUnit::Microseconds, Some("UTC".into())),
@@ -54,6 +63,7 @@ fn dtype(kind: ColumnType) -> DataType {
             ("line", Int64),
             ("module", String),
             ("rva", Int64),
+            ("address", Int64),
             ("trust", String),
             ("inline", Boolean),
         ])),
@@ -67,13 +77,8 @@ fn location_id(image: u64, rva: u64) -> i64 {
 }
 
 /// The rule of `stk_schema::tables` for a stack.
-fn stack_id(frames: &[(i64, &str)]) -> i64 {
-    let mut bytes = Vec::new();
-    for (location, trust) in frames {
-        bytes.extend_from_slice(&location.to_le_bytes());
-        bytes.extend_from_slice(trust.as_bytes());
-        bytes.push(0);
-    }
+fn stack_id(frames: &[i64]) -> i64 {
+    let bytes: Vec<u8> = frames.iter().flat_map(|location| location.to_le_bytes()).collect();
     xxh3_64(&bytes) as i64
 }
 
@@ -129,13 +134,20 @@ fn samples_hold_every_run_with_its_thread_time_and_stop() {
     assert_eq!(texts(&samples, "thread_name")[..3], [name.clone(), name, none]);
     let ms = |values: &[i64]| values.iter().map(|v| Some(v * 1_000_000)).collect::<Vec<_>>();
     assert_eq!(i64s(&samples, "ts_ns"), ms(&[0, 5, 0, 2, 3, 5, 6, 7, 8]));
-    assert_eq!(i64s(&samples, "weight_ns"), ms(&[2, 1, 2, 1, 2, 1, 1, 1, 1]));
+    assert_eq!(i64s(&samples, "duration_ns"), ms(&[2, 1, 2, 1, 2, 1, 1, 1, 1]));
     assert_eq!(i64s(&samples, "tid"), [8, 8, 4, 4, 4, 4, 4, 4, 4].map(Some));
     assert_eq!(i64s(&samples, "depth"), [2, 2, 3, 2, 2, 2, 1, 0, 3].map(Some));
-    let running: Vec<Option<bool>> =
-        samples.column("running").expect("running").bool().expect("bool").iter().collect();
-    let (ran, waited) = (Some(true), Some(false));
-    assert_eq!(running, [waited, waited, ran, ran, ran, ran, None, None, ran]);
+    let states =
+        ["waiting", "waiting", "running", "running", "running", "running", "unknown", "unknown", "running"];
+    assert_eq!(texts(&samples, "state"), states.map(|state| Some(state.to_owned())));
+    let of_waits = |text: &str| states.map(|state| (state == "waiting").then(|| text.to_owned()));
+    assert_eq!(texts(&samples, "wait_reason"), of_waits("sleep"));
+    assert_eq!(texts(&samples, "wait_class"), of_waits("idle"));
+    // 900 µs of each millisecond in which a thread ran.
+    let us = |values: &[i64]| values.iter().map(|v| Some(v * 1000)).collect::<Vec<_>>();
+    assert_eq!(i64s(&samples, "cpu_ns"), us(&[0, 0, 1800, 900, 1800, 900, 0, 0, 900]));
+    assert_eq!(texts(&samples, "cpu_source"), vec![Some("thread-times".to_owned()); 9]);
+    assert_eq!(i64s(&samples, "tag"), [None; 9]);
     let stops = texts(&samples, "stop_reason");
     assert_eq!(stops[5..8], ["thread-start", "no-unwind-data", "stack-lost"].map(|t| Some(t.to_owned())));
     assert_eq!(texts(&samples, "stop_module")[6].as_deref(), Some("plugin_ä.dll"));
@@ -152,7 +164,7 @@ fn ids_follow_the_documented_rule() {
     // main at the return address 0x1010, fib at 0x1210, fib at the instruction 0x1200.
     let (main, fib, leaf) =
         (location_id(0x1001, 0x100f), location_id(0x1001, 0x120f), location_id(0x1001, 0x1200));
-    let deep = stack_id(&[(main, "unwind-info"), (fib, "unwind-info"), (leaf, "context")]);
+    let deep = stack_id(&[main, fib, leaf]);
     assert_eq!(i64s(&samples, "stack_id")[2], Some(deep));
 
     let stacks = read(&written.path, "stacks", TRACE);
@@ -219,6 +231,9 @@ fn an_address_in_no_module_has_an_id_that_only_its_trace_uses() {
         let frames = read(&written.path, "frames", id);
         assert_eq!(texts(&frames, "kind"), [Some("unknown".to_owned())]);
         assert_eq!(texts(&frames, "module"), [None]);
+        assert_eq!(bools(&frames, "portable"), [Some(false)]);
+        assert_eq!(i64s(&frames, "rva"), [None]);
+        assert_eq!(i64s(&frames, "address"), [Some(0xfff0_0000_1234_5678_u64 as i64)]);
         i64s(&frames, "location_id")
     };
     assert_ne!(of_trace("00"), of_trace("01"));
@@ -249,6 +264,10 @@ fn many_traces_share_a_folder_and_each_is_written_the_same_every_time() {
         assert!(a.expect("read") == b.expect("read"), "{name} differs");
         assert_eq!(std::fs::read_dir(lab.join(table.name)).expect("list").count(), 2);
     }
+    assert_eq!(
+        std::fs::read_to_string(lab.join("_stk.json")).expect("read").trim(),
+        r#"{"dataset":"stk","tables_version":2}"#
+    );
     let all = read(&lab, "samples", TRACE).vstack(&read(&lab, "samples", "ff")).expect("one table");
     assert_eq!(all.height(), 18);
 }
@@ -298,4 +317,185 @@ fn a_dataset_is_refused_on_stdout_and_in_a_file() {
     };
     assert!(refuse(Destination::Stdout).is_some_and(|e| e.contains("standard output")));
     assert!(refuse(Destination::File("x.parquet".into())).is_some_and(|e| e.contains("--denormalized")));
+}
+
+/// A profile with one sample whose stack is a method that was compiled to `address`, of this IL
+/// offset, behind main.
+fn managed(trace: &str, address: u64, il_offset: Option<i32>, name: &str) -> Builder {
+    let mut b = Builder::new();
+    b.profile.trace.trace_id = trace.into();
+    let exe = b.image("app.exe", 0x1001);
+    let main = b.frame(Placement::Image(exe, 0x1010), Trust::UnwindInfo, &[("main", None, None)]);
+    let jitted = b.frame(Placement::Unknown(address), Trust::Context, &[(name, None, None)]);
+    let method = MethodPlace { module: [7; 16], token: 0x0600_0003, il_offset };
+    let kind = FrameKind::Managed;
+    let displacement = Some(0x10);
+    b.profile.symbols.facts = vec![
+        FrameFacts { displacement, ..FrameFacts::default() },
+        FrameFacts { kind, method: Some(method), displacement, ..FrameFacts::default() },
+    ];
+    let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
+    let thread = b.thread(4, "main");
+    let stack = b.stack(&[main, jitted]);
+    b.run(thread, Some(stack), stop, 0, 1, RunState::Running);
+    b
+}
+
+/// The location, function and portability of the two frames of [`managed`], main first, and the
+/// stack's id.
+type ManagedIds = (Vec<Option<i64>>, Vec<Option<i64>>, Vec<Option<bool>>, Vec<Option<i64>>);
+
+fn ids_of(b: &Builder) -> ManagedIds {
+    let written = b.write(Format::Parquet, &Options::default());
+    let frames = read(&written.path, "frames", &b.profile.trace.trace_id);
+    let frames =
+        frames.sort(["kind"], SortMultipleOptions::default().with_order_descending(true)).expect("sorted");
+    let samples = read(&written.path, "samples", &b.profile.trace.trace_id);
+    let [locations, functions] = ["location_id", "function_id"].map(|column| i64s(&frames, column));
+    (locations, functions, bools(&frames, "portable"), i64s(&samples, "stack_id"))
+}
+
+#[test]
+fn a_managed_location_is_the_same_wherever_a_process_compiles_it() {
+    let one = ids_of(&managed("00", 0x7ff0_0000_1000, Some(0x15), "app!Main()"));
+    let other = ids_of(&managed("01", 0x7aa0_0000_2000, Some(0x15), "app!Main()"));
+    assert_eq!(one, other);
+    assert_eq!(one.2, [Some(true), Some(true)]);
+    // By the rules of `stk_schema::tables`: module, token, IL offset; image and beginning.
+    let method = [&b"method:"[..], &[7; 16], &[3, 0, 0, 6]].concat();
+    let location = [&b"il:"[..], &[7; 16], &[3, 0, 0, 6], &[0x15, 0, 0, 0]].concat();
+    let main = [&b"function:"[..], &0x1001u64.to_le_bytes(), &0x1000u64.to_le_bytes()].concat();
+    let id = |bytes: &[u8]| Some(xxh3_64(bytes) as i64);
+    assert_eq!(one.0, [Some(location_id(0x1001, 0x100f)), id(&location)]);
+    assert_eq!(one.1, [id(&main), id(&method)]);
+
+    let elsewhere = ids_of(&managed("01", 0x7aa0_0000_2000, Some(0x16), "app!Main()"));
+    assert_ne!(one.0[1], elsewhere.0[1]);
+    assert_eq!(one.1, elsewhere.1, "another place in the same function");
+    let [ints, texts] = ["Int32", "String"]
+        .map(|of| ids_of(&managed("00", 0x7000, Some(0x15), &format!("app!Box`1[{of}].Get()"))));
+    assert_ne!(ints.0[1], texts.0[1], "instances of a generic method have the same token");
+    let unknown = ids_of(&managed("00", 0x7ff0_0000_1000, None, "app!Main()"));
+    assert_eq!(unknown.2, [Some(true), Some(false)]);
+    assert_ne!(unknown.0[1], ids_of(&managed("01", 0x7ff0_0000_1000, None, "app!Main()")).0[1]);
+}
+
+#[test]
+fn a_stack_has_the_same_id_however_its_frames_were_found() {
+    let found_by = |trust: Trust| {
+        let mut b = Builder::new();
+        let exe = b.image("app.exe", 0x1001);
+        let main = b.frame(Placement::Image(exe, 0x1010), trust, &[("main", None, None)]);
+        let leaf = b.frame(Placement::Image(exe, 0x1100), Trust::Context, &[("leaf", None, None)]);
+        let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
+        let thread = b.thread(4, "main");
+        let stack = b.stack(&[main, leaf]);
+        b.run(thread, Some(stack), stop, 0, 1, RunState::Running);
+        let written = b.write(Format::Parquet, &Options::default());
+        let samples = read(&written.path, "samples", TRACE);
+        let stacks = read(&written.path, "stacks", TRACE);
+        assert_eq!(i64s(&stacks, "walk_version"), [Some(tables::WALK_VERSION)]);
+        (i64s(&samples, "stack_id"), bools(&samples, "proved"))
+    };
+    let (proved, guessed) = (found_by(Trust::UnwindInfo), found_by(Trust::FramePointer));
+    assert_eq!(proved.0, guessed.0);
+    assert_eq!((proved.1, guessed.1), (vec![Some(true)], vec![Some(false)]));
+}
+
+#[test]
+fn functions_have_a_key_that_other_builds_share_and_a_category() {
+    let key = |identity: u64, name: &str| {
+        let mut b = Builder::new();
+        let exe = b.image("App.exe", identity);
+        let src = Some("C:\\src\\app.cpp");
+        let frame = b.frame(Placement::Image(exe, 0x1010), Trust::Context, &[(name, src, None)]);
+        let nameless =
+            b.frame(Placement::Image(exe, 0x2010), Trust::UnwindInfo, &[("App.exe+0x2010", None, None)]);
+        let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
+        let thread = b.thread(4, "main");
+        let stack = b.stack(&[nameless, frame]);
+        b.run(thread, Some(stack), stop, 0, 1, RunState::Running);
+        let written = b.write(Format::Parquet, &Options::default());
+        let frames = read(&written.path, "frames", TRACE);
+        assert_eq!(texts(&frames, "category"), vec![Some("user".to_owned()); 2]);
+        let named = texts(&frames, "function").iter().position(|function| function.as_deref() == Some(name));
+        let keys = i64s(&frames, "function_key");
+        let named = named.expect("the function");
+        assert_eq!(keys[1 - named], None, "a function without a name has no key");
+        keys[named].expect("a key")
+    };
+    assert_eq!(key(0x1001, "app::run::h0123456789abcdef"), key(0x1002, "app::run::h9999999999abcdef"));
+    assert_ne!(key(0x1001, "app::run"), key(0x1001, "app::stop"));
+}
+
+#[test]
+fn facts_of_a_trace_have_columns_and_the_users_labels_are_apart() {
+    let mut b = busy();
+    let noted = [
+        ("label.branch", "main"),
+        ("cpu.count", "2"),
+        ("recorder.passes", "5"),
+        ("recorder.name", "stk agent"),
+        ("exe.version", "1.2.3"),
+    ];
+    b.profile.trace.metadata = noted.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+    b.profile.trace.boot_id = 0xab;
+    b.profile.trace.executable = Some(stk::model::ImageId(0));
+    b.profile.losses.dropped = vec![("sampler woke late".into(), 3), ("buffers full".into(), 9)];
+    let written = b.write(Format::Parquet, &Options::default());
+    let traces = read(&written.path, "traces", TRACE);
+    let pairs = |column: &str| -> Vec<(String, String)> {
+        let list =
+            traces.column(column).expect("column").list().expect("list").get_as_series(0).expect("row");
+        let field = |name: &str| list.struct_().expect("struct").field_by_name(name).expect("field");
+        let (keys, values) = (field("key"), field("value"));
+        let texts = |series: &Series| -> Vec<String> {
+            series.str().expect("text").iter().flatten().map(str::to_owned).collect()
+        };
+        texts(&keys).into_iter().zip(texts(&values)).collect()
+    };
+    let pair = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+    assert_eq!(pairs("labels"), [pair(("branch", "main"))]);
+    assert_eq!(pairs("facts"), [pair(("recorder.passes", "5")), pair(("recorder.name", "stk agent"))]);
+    assert_eq!(i64s(&traces, "cpu_count"), [Some(2)]);
+    assert_eq!(texts(&traces, "exe_version"), [Some("1.2.3".to_owned())]);
+    assert_eq!(texts(&traces, "boot_id"), [Some("00000000000000ab".to_owned())]);
+    assert_eq!(texts(&traces, "exe_debug_id"), [Some(format!("{:032X}1", 0x1001))]);
+    assert_eq!(texts(&traces, "machine_id"), [None]);
+    assert_eq!(i64s(&traces, "missed_ticks"), [Some(3)]);
+    // 5 passes in 10 ms.
+    assert_eq!(floats(&traces, "achieved_hz"), [Some(500.0)]);
+    // Frames of all samples, row by row: 2*2 + 2 + 2*3 + 2 + 2*2 + 2 + 1 + 3. Only the leaf of the
+    // last row has no name.
+    let named = floats(&traces, "named_pct")[0].expect("a percentage");
+    assert!((named - 100.0 * 23.0 / 24.0).abs() < 1e-9, "{named}");
+}
+
+#[test]
+fn every_file_says_the_version_of_its_tables_and_who_made_it() {
+    let written = busy().write(Format::Parquet, &Options::default());
+    for table in tables::ALL {
+        let path = written.path.join(table.name).join(format!("{TRACE}.parquet"));
+        let mut reader = ParquetReader::new(File::open(path).expect("open"));
+        let facts = reader.get_metadata().expect("a footer").key_value_metadata().clone().expect("facts");
+        let of = |key: &str| facts.iter().find(|fact| fact.key == key).and_then(|fact| fact.value.clone());
+        assert_eq!(of("stk.tables_version"), Some(tables::VERSION.to_string()), "{}", table.name);
+        assert!(of("stk.exporter").is_some_and(|text| text.starts_with("stk ")), "{}", table.name);
+    }
+}
+
+#[test]
+fn a_dataset_of_another_version_is_refused() {
+    let folder = tempfile::tempdir().expect("folder");
+    let old = folder.path().join("old.parquet");
+    std::fs::create_dir_all(old.join("traces")).expect("folder");
+    let newer = folder.path().join("newer.parquet");
+    std::fs::create_dir_all(&newer).expect("folder");
+    std::fs::write(newer.join("_stk.json"), r#"{"dataset":"stk","tables_version":99}"#).expect("write");
+    for (path, version) in [(old, "version 1"), (newer, "version 99")] {
+        let mut writer =
+            output::create(Format::Parquet, Destination::Dir(path), &Options::default()).expect("create");
+        let error = writer.begin(&busy().profile).expect_err("refused").to_string();
+        assert!(error.contains(version), "{error}");
+    }
 }

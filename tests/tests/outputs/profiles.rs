@@ -37,6 +37,8 @@ impl Builder {
             cpu_source: CpuSource::ThreadTimes,
             metadata: vec![("os.build".into(), "19045".into())],
             complete: true,
+            boot_id: 0,
+            executable: None,
         };
         let profile = Profile {
             trace,

@@ -7,12 +7,16 @@
 use super::super::source::exporter;
 use super::super::{Options, OutputError, Summary, Writer};
 use super::catalog;
-use super::ids::{self, Ids};
+use super::functions;
+use super::ids::{self, Ids, StackFacts};
 use super::table::{self, KEY_VALUE, NAMED_FRAME, SharedTexts, TableWriter, column, list, structs};
-use crate::profile::{Batch, FrameId, NodeId, Placement, Profile, Run, RunFlags, StrId};
-use polars::prelude::{Column, IdxSize};
+use crate::profile::{
+    Batch, CpuSource, FrameId, NameSource, NodeId, Placement, Profile, Run, RunFlags, StrId, TraceInfo, Wait,
+};
+use crate::trace::drop_reason_name;
+use polars::prelude::{Column, IdxSize, Series};
 use std::path::{Path, PathBuf};
-use stk_schema::event::RunState;
+use stk_schema::event::DropReason;
 use stk_schema::tables;
 
 /// Rows in a row group of `samples`.
@@ -30,7 +34,7 @@ pub(super) struct Dataset {
     ids: Option<Ids>,
     samples: Option<TableWriter>,
     rows: Rows,
-    total_samples: u64,
+    totals: Totals,
 }
 
 enum Goal {
@@ -44,20 +48,47 @@ struct Rows {
     thread: Vec<u32>,
     stop: Vec<IdxSize>,
     ts_ns: Vec<i64>,
-    last_ns: Vec<i64>,
+    duration_ns: Vec<i64>,
     stack_id: Vec<Option<i64>>,
     samples: Vec<i64>,
-    weight_ns: Vec<i64>,
+    state: Vec<&'static str>,
+    wait_reason: Vec<Option<&'static str>>,
+    wait_class: Vec<Option<&'static str>>,
     cpu_ns: Vec<i64>,
-    running: Vec<Option<bool>>,
+    tag: Vec<Option<i64>>,
+    event_id: Vec<Option<i64>>,
     depth: Vec<i64>,
+    proved: Vec<bool>,
     truncated: Vec<bool>,
-    triggered: Vec<bool>,
     tables_pending: Vec<bool>,
     /// Ends of the rows' stacks in `names`; denormalized only.
     name_ends: Vec<i64>,
     /// Frame, and index of its name.
     names: Vec<(FrameId, u32)>,
+}
+
+/// Sums over all samples, for the table `traces`.
+#[derive(Default)]
+struct Totals {
+    samples: u64,
+    frames: u64,
+    /// Frames with a name from symbols.
+    named: u64,
+}
+
+impl Totals {
+    fn add(&mut self, run: &Run, stack: Option<StackFacts>) {
+        let samples = u64::from(run.samples);
+        self.samples = self.samples.saturating_add(samples);
+        if let Some(stack) = stack {
+            self.frames = self.frames.saturating_add(samples.saturating_mul(stack.depth.into()));
+            self.named = self.named.saturating_add(samples.saturating_mul(stack.named.into()));
+        }
+    }
+
+    fn named_pct(&self) -> Option<f64> {
+        (self.frames > 0).then(|| 100.0 * self.named as f64 / self.frames as f64)
+    }
 }
 
 impl Dataset {
@@ -74,7 +105,8 @@ impl Dataset {
     }
 
     fn new(goal: Goal, denormalized: bool) -> Dataset {
-        Dataset { goal, denormalized, ids: None, samples: None, rows: Rows::default(), total_samples: 0 }
+        let (rows, totals) = (Rows::default(), Totals::default());
+        Dataset { goal, denormalized, ids: None, samples: None, rows, totals }
     }
 
     fn table(
@@ -121,7 +153,7 @@ impl Writer for Dataset {
             if self.denormalized {
                 self.rows.push_names(profile, run.node);
             }
-            self.total_samples += u64::from(run.samples);
+            self.totals.add(run, stack);
             if self.rows.thread.len() >= ROWS || self.rows.names.len() >= NAMES {
                 self.flush(profile)?;
             }
@@ -143,7 +175,7 @@ impl Writer for Dataset {
             let mut threads = self.table(profile, &tables::THREADS, &[])?;
             write_threads(&mut threads, profile)?;
             let mut traces = self.table(profile, &tables::TRACES, &[])?;
-            write_trace(&mut traces, profile, self.total_samples)?;
+            write_trace(&mut traces, profile, &self.totals)?;
             done.extend([stacks, frames, modules, threads, traces]);
         }
         let mut summary = Summary::default();
@@ -176,24 +208,31 @@ fn file_name(profile: &Profile) -> Result<String, OutputError> {
     Ok(format!("{id}.parquet"))
 }
 
+/// The tag that the program gave a run's samples, and the event that they belong to. Profiles do
+/// not have them yet.
+fn events_of(_: &Run) -> (Option<i64>, Option<i64>) {
+    (None, None)
+}
+
 impl Rows {
-    fn push(&mut self, thread: u32, run: &Run, stack: Option<(i64, u32)>) {
+    fn push(&mut self, thread: u32, run: &Run, stack: Option<StackFacts>) {
         self.thread.push(thread);
         self.stop.push(run.stop.0.into());
         self.ts_ns.push(run.first_ns as i64);
-        self.last_ns.push(run.last_ns as i64);
-        self.stack_id.push(stack.map(|(id, _)| id));
+        self.duration_ns.push(run.weight_ns as i64);
+        self.stack_id.push(stack.map(|stack| stack.id));
         self.samples.push(run.samples.into());
-        self.weight_ns.push(run.weight_ns as i64);
+        self.state.push(run.activity.as_str());
+        let wait = run.activity.wait();
+        self.wait_reason.push(wait.map(Wait::reason));
+        self.wait_class.push(wait.map(|wait| wait.class().as_str()));
         self.cpu_ns.push(run.cpu_ns as i64);
-        self.running.push(match run.state {
-            RunState::Running => Some(true),
-            RunState::Waiting => Some(false),
-            RunState::Unknown => None,
-        });
-        self.depth.push(stack.map_or(0, |(_, depth)| depth.into()));
+        let (tag, event) = events_of(run);
+        self.tag.push(tag);
+        self.event_id.push(event);
+        self.depth.push(stack.map_or(0, |stack| stack.depth.into()));
+        self.proved.push(stack.is_none_or(|stack| stack.proved));
         self.truncated.push(run.flags.contains(RunFlags::TRUNCATED));
-        self.triggered.push(run.flags.contains(RunFlags::TRIGGERED));
         self.tables_pending.push(run.flags.contains(RunFlags::TABLES_PENDING));
     }
 
@@ -216,6 +255,7 @@ impl Rows {
             self.thread.iter().map(|&thread| each(thread as usize)).collect()
         };
         let start_utc = trace.start_utc_ns as i64;
+        let cpu_source = Some(trace.cpu_source).filter(|source| *source != CpuSource::None);
         let mut columns = vec![
             same("trace_id", &trace_id(profile))?,
             same("host", &trace.host)?,
@@ -226,19 +266,23 @@ impl Rows {
             SharedTexts::new(profile.threads.iter().map(|t| t.name.as_str()))
                 .column("thread_name", &self.thread)?,
             column("ts_ns", self.ts_ns.clone()),
-            column("last_ns", self.last_ns),
             table::timestamps(
                 "ts_utc",
                 self.ts_ns.iter().map(|ns| (start_utc + ns).div_euclid(1000)).collect(),
             ),
+            column("duration_ns", self.duration_ns),
             column("stack_id", self.stack_id),
             column("samples", self.samples),
-            column("weight_ns", self.weight_ns),
-            column("cpu_ns", self.cpu_ns),
-            column("running", self.running),
+            column("state", self.state),
+            column("wait_reason", self.wait_reason),
+            column("wait_class", self.wait_class),
+            column("cpu_ns", self.cpu_ns.into_iter().map(|ns| cpu_source.map(|_| ns)).collect::<Vec<_>>()),
+            column("cpu_source", vec![cpu_source.map(CpuSource::as_str); rows]),
+            column("tag", self.tag),
+            column("event_id", self.event_id),
             column("depth", self.depth),
+            column("proved", self.proved),
             column("truncated", self.truncated),
-            column("triggered", self.triggered),
             column("tables_pending", self.tables_pending),
             SharedTexts::new(profile.stops.iter().map(|s| s.reason.as_str()))
                 .column("stop_reason", &self.stop)?,
@@ -254,7 +298,7 @@ impl Rows {
     }
 }
 
-fn named_frames(profile: &Profile, names: &[(FrameId, u32)]) -> Result<polars::prelude::Series, OutputError> {
+fn named_frames(profile: &Profile, names: &[(FrameId, u32)]) -> Result<Series, OutputError> {
     let strings = &profile.symbols.strings;
     let named = |&(frame, i): &(FrameId, u32)| profile.symbols.names(frame)[i as usize];
     let key = |&(frame, _): &(FrameId, u32)| profile.frames.keys()[frame.0 as usize];
@@ -263,7 +307,8 @@ fn named_frames(profile: &Profile, names: &[(FrameId, u32)]) -> Result<polars::p
         column("file", names.iter().map(|n| named(n).file.map(|f| strings.get(f))).collect::<Vec<_>>()),
         column("line", names.iter().map(|n| named(n).line.map(i64::from)).collect::<Vec<_>>()),
         column("module", names.iter().map(|n| profile.module_name(n.0)).collect::<Vec<_>>()),
-        column("rva", names.iter().map(|n| ids::looked_up(profile, key(n)) as i64).collect::<Vec<_>>()),
+        column("rva", names.iter().map(|n| ids::rva(profile, key(n))).collect::<Vec<_>>()),
+        column("address", names.iter().map(|n| ids::address(profile, key(n))).collect::<Vec<_>>()),
         column("trust", names.iter().map(|n| key(n).trust.as_str()).collect::<Vec<_>>()),
         column("inline", names.iter().map(|n| named(n).inline).collect::<Vec<_>>()),
     ];
@@ -291,6 +336,7 @@ fn write_stacks(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> Result
         table.write(vec![
             trace.column("trace_id", &vec![0; stacks.len()])?,
             column("stack_id", stacks.iter().map(|&(id, _)| id).collect::<Vec<_>>()),
+            column("walk_version", vec![tables::WALK_VERSION; stacks.len()]),
             list("location_ids", offsets.clone(), locations.take_materialized_series())?,
             list("trusts", offsets, trusts.take_materialized_series())?,
             column("depth", depths),
@@ -332,12 +378,33 @@ fn write_frames(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> Result
         }
         let aliases = column("", aliases).take_materialized_series();
         let debug_id = |row| image(row).map(|i| i.debug_id.as_str()).filter(|id| !id.is_empty());
+        let function = |row: &(i64, FrameId, usize)| match named(row).inline {
+            true => None,
+            false => ids::function(profile, row.1),
+        };
+        let function_key = |row: &(i64, FrameId, usize)| {
+            let is_named = symbols.source[row.1.0 as usize] != NameSource::None;
+            let name = || text(named(row).function);
+            is_named.then(|| functions::function_key(module(row).unwrap_or_default(), name()))
+        };
+        let category = |row: &(i64, FrameId, usize)| {
+            let path = image(row).map_or("", |image| &image.path);
+            let function = symbols.names(row.1).last().map_or("", |name| text(name.function));
+            functions::category(profile.kind(row.1), module(row).unwrap_or_default(), path, function)
+        };
         table.write(vec![
             trace.column("trace_id", &vec![0; rows.len()])?,
             column("location_id", rows.iter().map(|&(id, ..)| id).collect::<Vec<_>>()),
+            column("portable", rows.iter().map(|row| ids::is_portable(profile, row.1)).collect::<Vec<_>>()),
             column("inline_index", rows.iter().map(|&(_, _, i)| i as i64).collect::<Vec<_>>()),
             column("inlined", rows.iter().map(|row| named(row).inline).collect::<Vec<_>>()),
             column("function", rows.iter().map(|row| text(named(row).function)).collect::<Vec<_>>()),
+            column("function_id", rows.iter().map(|row| function(row).map(|(id, _)| id)).collect::<Vec<_>>()),
+            column(
+                "function_rva",
+                rows.iter().map(|row| function(row)?.1.map(i64::from)).collect::<Vec<_>>(),
+            ),
+            column("function_key", rows.iter().map(function_key).collect::<Vec<_>>()),
             column("file", rows.iter().map(|row| named(row).file.map(text)).collect::<Vec<_>>()),
             column("line", rows.iter().map(|row| named(row).line.map(i64::from)).collect::<Vec<_>>()),
             column("module", rows.iter().map(module).collect::<Vec<_>>()),
@@ -346,11 +413,10 @@ fn write_frames(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> Result
                 "image_id",
                 rows.iter().map(|row| image(row).map(|i| i.identity_hash as i64)).collect::<Vec<_>>(),
             ),
-            column(
-                "rva",
-                rows.iter().map(|row| ids::looked_up(profile, key(row)) as i64).collect::<Vec<_>>(),
-            ),
+            column("rva", rows.iter().map(|row| ids::rva(profile, key(row))).collect::<Vec<_>>()),
+            column("address", rows.iter().map(|row| ids::address(profile, key(row))).collect::<Vec<_>>()),
             column("kind", rows.iter().map(kind).collect::<Vec<_>>()),
+            column("category", rows.iter().map(category).collect::<Vec<_>>()),
             column("name_source", rows.iter().map(source).collect::<Vec<_>>()),
             column("unresolved", rows.iter().map(reason).collect::<Vec<_>>()),
             column("tier", rows.iter().map(tier).collect::<Vec<_>>()),
@@ -399,25 +465,22 @@ fn write_threads(table: &mut TableWriter, profile: &Profile) -> Result<(), Outpu
     Ok(())
 }
 
-fn write_trace(table: &mut TableWriter, profile: &Profile, samples: u64) -> Result<(), OutputError> {
+fn write_trace(table: &mut TableWriter, profile: &Profile, totals: &Totals) -> Result<(), OutputError> {
     let trace = &profile.trace;
     let of_key = |key: &str| trace.metadata.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str());
-    let own_column = ["host", "os.build", "command_line", "recorder.version"];
-    let labels = || trace.metadata.iter().filter(|(key, _)| !own_column.contains(&key.as_str()));
-    let labels = structs(
-        KEY_VALUE,
-        vec![
-            column("key", labels().map(|(key, _)| key.as_str()).collect::<Vec<_>>()),
-            column("value", labels().map(|(_, value)| value.as_str()).collect::<Vec<_>>()),
-        ],
-    )?;
+    let number = |key: &str| of_key(key).and_then(|value| value.parse::<i64>().ok());
+    let is_fact = |key: &str| !OWN_COLUMNS.contains(&key) && !key.starts_with(LABEL);
+    let labels =
+        trace.metadata.iter().filter_map(|(key, value)| Some((key.strip_prefix(LABEL)?, value.as_str())));
+    let labels = key_values(labels.collect())?;
+    let facts = trace.metadata.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    let facts = key_values(facts.filter(|(key, _)| is_fact(key)).collect())?;
     // The trace's folder is not part of its name.
     let source = Path::new(&trace.source).file_name().map(|name| name.to_string_lossy().into_owned());
     let dropped = profile.losses.dropped_samples;
-    let mut columns = vec![
-        column("trace_id", vec![trace_id(profile)]),
-        column("uuid", vec![trace.trace_id.as_str()]),
-    ];
+    let executable = trace.executable.map(|image| &profile.images[image.0 as usize]);
+    let mut columns =
+        vec![column("trace_id", vec![trace_id(profile)]), column("uuid", vec![trace.trace_id.as_str()])];
     columns.extend(catalog::content_columns(trace.content.as_ref())?);
     columns.extend([
         column("tables_version", vec![tables::VERSION]),
@@ -434,12 +497,55 @@ fn write_trace(table: &mut TableWriter, profile: &Profile, samples: u64) -> Resu
         column("duration_ns", vec![trace.duration_ns as i64]),
         column("interval_ns", vec![trace.interval_ns as i64]),
         column("complete", vec![trace.complete]),
-        column("samples", vec![samples as i64]),
+        column("samples", vec![totals.samples as i64]),
         column("dropped", vec![dropped as i64]),
         column("damaged_blocks", vec![profile.losses.damaged_blocks.len() as i64]),
+        column("machine_id", vec![of_key("machine.id")]),
+        column("boot_id", vec![(trace.boot_id != 0).then(|| format!("{:016x}", trace.boot_id))]),
+        column("session_id", vec![of_key("session.id")]),
+        column("exe_version", vec![of_key("exe.version")]),
+        column("exe_debug_id", vec![executable.and_then(|image| filled(&image.debug_id))]),
+        column("cpu_count", vec![number("cpu.count")]),
+        column("tz_offset", vec![number("tz.offset")]),
+        column("achieved_hz", vec![achieved_hz(trace, number("recorder.passes"))]),
+        column("missed_ticks", vec![missed_ticks(profile)]),
+        column("named_pct", vec![totals.named_pct()]),
         list("labels", vec![0, labels.len() as i64], labels)?,
+        list("facts", vec![0, facts.len() as i64], facts)?,
     ]);
     table.write(columns)
+}
+
+/// Begins the keys of what the user noted.
+const LABEL: &str = "label.";
+/// Keys that have a column of their own.
+const OWN_COLUMNS: [&str; 9] = [
+    "host",
+    "os.build",
+    "command_line",
+    "recorder.version",
+    "cpu.count",
+    "machine.id",
+    "session.id",
+    "exe.version",
+    "tz.offset",
+];
+
+fn key_values(pairs: Vec<(&str, &str)>) -> Result<Series, OutputError> {
+    let (keys, values): (Vec<&str>, Vec<&str>) = pairs.into_iter().unzip();
+    structs(KEY_VALUE, vec![column("key", keys), column("value", values)])
+}
+
+/// Looks at each thread per second, by the recorder's count of its passes over the threads.
+fn achieved_hz(trace: &TraceInfo, passes: Option<i64>) -> Option<f64> {
+    Some(passes? as f64 * 1e9 / trace.duration_ns as f64).filter(|hz| hz.is_finite())
+}
+
+/// How often the sampler came late or left threads out.
+fn missed_ticks(profile: &Profile) -> i64 {
+    let missed = [DropReason::Late, DropReason::DutyLimit].map(|reason| drop_reason_name(reason as u64));
+    let dropped = profile.losses.dropped.iter().filter(|(reason, _)| missed.contains(&reason.as_str()));
+    dropped.fold(0u64, |sum, (_, count)| sum.saturating_add(*count)) as i64
 }
 
 fn filled(text: &str) -> Option<&str> {

@@ -89,6 +89,7 @@ fn data_type(kind: ColumnType) -> DataType {
     let field = |name: &str, dtype| Field::new(name.into(), dtype);
     match kind {
         ColumnType::Int64 => DataType::Int64,
+        ColumnType::Float64 => DataType::Float64,
         ColumnType::Boolean => DataType::Boolean,
         ColumnType::Text => DataType::String,
         ColumnType::TimestampMicrosUtc => utc(),
@@ -100,6 +101,7 @@ fn data_type(kind: ColumnType) -> DataType {
             field("line", DataType::Int64),
             field("module", DataType::String),
             field("rva", DataType::Int64),
+            field("address", DataType::Int64),
             field("trust", DataType::String),
             field("inline", DataType::Boolean),
         ]))),

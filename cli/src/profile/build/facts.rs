@@ -23,6 +23,8 @@ pub(super) fn trace_info(trace: &Trace<'_>) -> TraceInfo {
         cpu_source: ThreadClock::of(trace).source(),
         metadata: trace.timeline.metadata.clone(),
         complete: trace.blocks().is_complete(),
+        boot_id: header.boot_id,
+        executable: trace.executable(),
     }
 }
 
