@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 use stk::output::{self, Destination, Format, Options};
-use stk::profile::{FrameFacts, FrameKind, MethodPlace, Placement};
+use stk::profile::{FrameFacts, FrameKind, MethodPlace, Placement, Run, RunFlags, Runs};
 use stk_schema::event::RunState;
 use stk_schema::tables::{self, ColumnType};
 use stk_unwind::Trust;
@@ -122,6 +122,19 @@ fn frames_name_the_functions_that_share_their_code() {
         .collect();
     let twins = ["plugin_stop", AWKWARD].map(|name| Some(name.to_owned()));
     assert_eq!(aliases, [(Some("plugin_a.dll".to_owned()), twins.to_vec())]);
+}
+
+#[test]
+fn samples_of_a_capture_have_its_tag() {
+    let mut b = busy();
+    let mut runs = Runs::default();
+    let captured = |run: &Run| Run { flags: run.flags | RunFlags::TRIGGERED, capture_tag: 107, ..*run };
+    let visited: std::io::Result<()> =
+        b.runs.for_each(|batch| batch.runs.iter().try_for_each(|run| runs.push(batch.thread, captured(run))));
+    visited.expect("runs");
+    b.runs = runs;
+    let samples = read(&b.write(Format::Parquet, &Options::default()).path, "samples", TRACE);
+    assert_eq!(i64s(&samples, "tag"), [Some(107); 9]);
 }
 
 #[test]
