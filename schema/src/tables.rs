@@ -133,14 +133,19 @@ pub const SAMPLES: ParquetTable = ParquetTable {
         nullable(
             "cpu_ns",
             Int64,
-            "The row's share of the CPU time of its thread: the sum over a thread is what its clock gained",
+            "The row's share of the CPU time of its thread, without what being sampled cost it: the sum over a thread is the \
+             thread's CPU time",
         ),
         nullable(
             "cpu_source",
             Text,
             "Where `cpu_ns` is from: `thread-times` (the system's clock of each thread) or `cycles` (the processor's count)",
         ),
-        nullable("tag", Int64, "Number that the program gave with stk_capture, if it asked for the sample"),
+        nullable(
+            "tag",
+            Int64,
+            "Number that the program gave with stk_capture, if it asked for the sample (as a signed number)",
+        ),
         nullable("event_id", Int64, "The event of the program that the sample belongs to"),
         column("depth", Int64, "Frames of the stack, inlined functions not counted"),
         column(

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 use stk::output::{self, Destination, Format, Options};
-use stk::profile::{FrameFacts, FrameKind, MethodPlace, Placement, Run, RunFlags, Runs};
+use stk::profile::{FrameFacts, FrameKind, MethodPlace, Placement, Run, RunFlags};
 use stk_schema::event::RunState;
 use stk_schema::tables::{self, ColumnType};
 use stk_unwind::Trust;
@@ -125,19 +125,6 @@ fn frames_name_the_functions_that_share_their_code() {
 }
 
 #[test]
-fn samples_of_a_capture_have_its_tag() {
-    let mut b = busy();
-    let mut runs = Runs::default();
-    let captured = |run: &Run| Run { flags: run.flags | RunFlags::TRIGGERED, capture_tag: 107, ..*run };
-    let visited: std::io::Result<()> =
-        b.runs.for_each(|batch| batch.runs.iter().try_for_each(|run| runs.push(batch.thread, captured(run))));
-    visited.expect("runs");
-    b.runs = runs;
-    let samples = read(&b.write(Format::Parquet, &Options::default()).path, "samples", TRACE);
-    assert_eq!(i64s(&samples, "tag"), [Some(107); 9]);
-}
-
-#[test]
 fn samples_hold_every_run_with_its_thread_time_and_stop() {
     let written = busy().write(Format::Parquet, &Options::default());
     let samples = read(&written.path, "samples", TRACE);
@@ -168,6 +155,31 @@ fn samples_hold_every_run_with_its_thread_time_and_stop() {
     let utc = samples.column("ts_utc").expect("ts_utc").datetime().expect("datetime");
     assert_eq!(utc.get(1), Some(1_700_000_000_128_456));
     assert_eq!(i64s(&samples, "stack_id")[7], None);
+}
+
+#[test]
+fn samples_that_the_program_asked_for_have_its_tag() {
+    let mut b = Builder::new();
+    let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
+    let thread = b.thread(4, "main");
+    let exe = b.image("app.exe", 0x1001);
+    let frame = b.frame(Placement::Image(exe, 0x1010), Trust::Context, &[("main", None, None)]);
+    let stack = b.stack(&[frame]);
+    b.run(thread, Some(stack), stop, 0, 1, RunState::Running);
+    let mut captured = stk::profile::Runs::default();
+    b.runs
+        .for_each(|batch| {
+            for (run, flags) in
+                batch.runs.iter().flat_map(|run| [(run, RunFlags::empty()), (run, RunFlags::TRIGGERED)])
+            {
+                captured.push(thread, Run { flags, capture_tag: 7, ..*run })?;
+            }
+            Ok::<(), std::io::Error>(())
+        })
+        .expect("runs");
+    b.runs = captured;
+    let written = b.write(Format::Parquet, &Options::default());
+    assert_eq!(i64s(&read(&written.path, "samples", TRACE), "tag"), [None, Some(7)]);
 }
 
 #[test]

@@ -208,6 +208,12 @@ fn file_name(profile: &Profile) -> Result<String, OutputError> {
     Ok(format!("{id}.parquet"))
 }
 
+/// The tag that the program gave a run's samples, and the event that they belong to. Profiles do
+/// not have the event yet.
+fn events_of(run: &Run) -> (Option<i64>, Option<i64>) {
+    (run.tag().map(|tag| tag as i64), None)
+}
+
 impl Rows {
     fn push(&mut self, thread: u32, run: &Run, stack: Option<StackFacts>) {
         self.thread.push(thread);
@@ -221,10 +227,9 @@ impl Rows {
         self.wait_reason.push(wait.map(Wait::reason));
         self.wait_class.push(wait.map(|wait| wait.class().as_str()));
         self.cpu_ns.push(run.cpu_ns as i64);
-        // Parquet readers know signed numbers best: a tag of 2^63 or more is negative.
-        self.tag.push(run.tag().map(|tag| tag as i64));
-        // Profiles hold no numbers of events.
-        self.event_id.push(None);
+        let (tag, event) = events_of(run);
+        self.tag.push(tag);
+        self.event_id.push(event);
         self.depth.push(stack.map_or(0, |stack| stack.depth.into()));
         self.proved.push(stack.is_none_or(|stack| stack.proved));
         self.truncated.push(run.flags.contains(RunFlags::TRUNCATED));
