@@ -1,5 +1,5 @@
-//! Makes untrusted text safe for a terminal, takes file names from paths, and writes counts and
-//! sizes for people.
+//! Makes untrusted text safe for a terminal, takes file names from paths, and writes counts, sizes
+//! and spans of time for people.
 
 use alloc::borrow::Cow;
 use alloc::format;
@@ -81,6 +81,36 @@ pub fn size(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
+/// A span of time with about three digits: `0 s`, `812 ns`, `12.3 µs`, `1.25 s`, `2 min 45 s`, `3 h
+/// 05 min`.
+pub fn span(ns: u64) -> String {
+    const SECOND: u64 = 1_000_000_000;
+    // What would be rounded up to 1000 of a unit is shown in the next one.
+    match ns {
+        0 => "0 s".to_string(),
+        1..1_000 => format!("{ns} ns"),
+        1_000..999_500 => format!("{} µs", three(ns as f64 / 1e3)),
+        999_500..999_500_000 => format!("{} ms", three(ns as f64 / 1e6)),
+        999_500_000..120_000_000_000 => format!("{} s", three(ns as f64 / 1e9)),
+        _ => {
+            let seconds = ns / SECOND + u64::from(ns % SECOND >= SECOND / 2);
+            match seconds {
+                0..7200 => format!("{} min {:02} s", seconds / 60, seconds % 60),
+                _ => format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60),
+            }
+        }
+    }
+}
+
+/// A number with about three digits: `1.25`, `12.3`, `1234`.
+pub fn three(value: f64) -> String {
+    match value {
+        ..9.995 => format!("{value:.2}"),
+        ..99.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
 /// Whether a character can control a terminal, end a line, or change the order of the characters
 /// shown.
 fn is_harmful(c: char) -> bool {
@@ -130,5 +160,29 @@ mod tests {
             [3 << 20, 5 << 30, 7 << 40, 3 << 50].map(size),
             ["3.0 MiB", "5.0 GiB", "7.0 TiB", "3072.0 TiB"]
         );
+    }
+
+    #[test]
+    fn spans_have_three_digits_and_a_unit() {
+        let spans = [
+            (0, "0 s"),
+            (812, "812 ns"),
+            (1_500, "1.50 µs"),
+            (12_340, "12.3 µs"),
+            (999_400, "999 µs"),
+            (999_500, "1.00 ms"),
+            (1_500_000, "1.50 ms"),
+            (9_994_000, "9.99 ms"),
+            (9_996_000, "10.0 ms"),
+            (999_600_000, "1.00 s"),
+            (61_000_000_000, "61.0 s"),
+            (119_990_000_000, "120 s"),
+            (165_400_000_000, "2 min 45 s"),
+            (7_199_600_000_000, "2 h 00 min"),
+            (11_100_000_000_000, "3 h 05 min"),
+        ];
+        for (ns, text) in spans {
+            assert_eq!(span(ns), text, "{ns}");
+        }
     }
 }

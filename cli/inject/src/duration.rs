@@ -1,5 +1,6 @@
 //! Spans of time on the command line: `10` (seconds), `0.5s`, `500ms`, `1m30s`, `2h`.
 
+use stk_schema::text::span;
 use thiserror::Error;
 
 /// Why a text is not a duration.
@@ -50,14 +51,9 @@ pub(crate) fn parse_ms(text: &str) -> Result<u32, DurationError> {
     Ok(total as u32)
 }
 
-/// `ms` for people: `0.4 s`, `12.3 s`, `3 min 05 s`, `2 h 03 min`.
+/// `ms` for people, as stk writes spans: `812 ms`, `12.3 s`, `3 min 05 s`, `2 h 03 min`.
 pub(crate) fn show(ms: u64) -> String {
-    let seconds = ms / 1000;
-    match seconds {
-        0..60 => format!("{}.{} s", seconds, ms % 1000 / 100),
-        60..3600 => format!("{} min {:02} s", seconds / 60, seconds % 60),
-        _ => format!("{} h {:02} min", seconds / 3600, seconds / 60 % 60),
-    }
+    span(ms.saturating_mul(1_000_000))
 }
 
 #[cfg(test)]
@@ -92,7 +88,8 @@ mod tests {
 
     #[test]
     fn durations_are_shown_in_fitting_units() {
-        assert_eq!(show(0), "0.0 s");
+        assert_eq!(show(0), "0 s");
+        assert_eq!(show(u64::MAX), show(u64::MAX / 1_000_000));
         assert_eq!(show(12_345), "12.3 s");
         assert_eq!(show(185_000), "3 min 05 s");
         assert_eq!(show(7_380_000), "2 h 03 min");

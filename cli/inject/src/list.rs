@@ -3,6 +3,7 @@
 use serde::Serialize;
 use std::fmt::Write as _;
 use stk_schema::text::printable;
+use unicode_width::UnicodeWidthStr;
 
 /// Version of the JSON. It increases with a change that breaks readers.
 pub(crate) const VERSION: u32 = 1;
@@ -37,7 +38,7 @@ pub(crate) fn json(processes: &[ProcessRow]) -> String {
 pub(crate) fn table(processes: &[ProcessRow]) -> String {
     let mut name_width = "NAME".len();
     for process in processes {
-        name_width = name_width.max(printable(&process.name).chars().count());
+        name_width = name_width.max(printable(&process.name).width());
     }
     let mut text = String::new();
     let _ =
@@ -48,11 +49,12 @@ pub(crate) fn table(processes: &[ProcessRow]) -> String {
             Some(reason) => &format!("no: {}", printable(reason)),
             None => "yes",
         };
+        let name = printable(&process.name);
         let _ = writeln!(
             text,
-            "{:>7}  {:<name_width$}  {:<5}  {:<11}  {recordable}",
+            "{:>7}  {name}{}  {:<5}  {:<11}  {recordable}",
             process.pid,
-            printable(&process.name),
+            " ".repeat(name_width.saturating_sub(name.width())),
             process.arch.as_deref().unwrap_or("?"),
             process.dotnet.unwrap_or("-"),
         );
@@ -94,6 +96,17 @@ mod tests {
              4404  größe.exe  x64    coreclr      yes\n      \
              4  System     ?      -            no: access denied\n"
         );
+    }
+
+    #[test]
+    fn a_wide_name_lines_up_by_its_columns() {
+        let mut rows = samples();
+        // Unicode, UAX #11: each of the two characters takes two columns.
+        rows[0].name = "名前.exe".to_owned();
+        let text = table(&rows);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], "   4404  名前.exe  x64    coreclr      yes");
+        assert_eq!(lines[2], "      4  System    ?      -            no: access denied");
     }
 
     #[test]
