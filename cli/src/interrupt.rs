@@ -104,6 +104,16 @@ impl DerefMut for TemporaryFile {
     }
 }
 
+impl io::Write for TemporaryFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        (**self).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        (**self).flush()
+    }
+}
+
 #[cfg(any(windows, test))]
 impl TemporaryFolder {
     pub(crate) fn path(&self) -> &Path {

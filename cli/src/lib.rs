@@ -11,6 +11,7 @@
 //! map        files in memory
 //! interrupt  Ctrl-C, temporary files
 //! stdout     whether there is a standard output
+//! local_time the zone of this machine
 //! text       figures for people
 //! model      what several stages share                         Image, Holder, names, bytes
 //! trace      opens a file, reads what was loaded where and when bytes -> Trace, Timeline
@@ -33,6 +34,7 @@ pub mod commands;
 mod faults;
 pub mod image;
 mod interrupt;
+mod local_time;
 pub mod map;
 pub mod model;
 pub mod output;

@@ -228,24 +228,30 @@ fn dumped(folder: &Path, more: &[&str]) -> Vec<(u64, u64, Vec<String>)> {
     value["threads"].as_array().unwrap().iter().map(stack).collect()
 }
 
-/// The stack of a thread in these functions of app.exe, by their offsets.
+/// The stack of a thread in these functions of app.exe, by the offsets of their starts.
 fn of_app(offsets: &[&str]) -> Vec<String> {
-    let own = offsets.iter().map(|offset| format!("app.exe+{offset}"));
+    let own = offsets.iter().map(|offset| format!("app.exe!fn_{offset}"));
     own.chain(["BaseThreadInitThunk", "RtlUserThreadStart"].map(str::to_owned)).collect()
 }
 
 #[test]
 fn dump_prints_the_stacks_of_captures_in_time() {
     let folder = folder();
-    // Functions are 40h bytes apart from 1000h on; the return address is 10h behind their start.
-    let (six, eight) = ((6, 12, of_app(&["0x1090", "0x1050"])), (8, 11, of_app(&["0x10d0"])));
-    let seven = (7, 12, of_app(&["0x1090", "0x1050"]));
+    // Functions are 40h bytes apart from 1000h on.
+    let (six, eight) = ((6, 12, of_app(&["1080", "1040"])), (8, 11, of_app(&["10c0"])));
+    let seven = (7, 12, of_app(&["1080", "1040"]));
     assert_eq!(dumped(folder.path(), &["--tag", "7"]), [six.clone(), eight.clone()]);
     assert_eq!(dumped(folder.path(), &["--event", "8", "--event", "6"]), [six.clone(), eight.clone()]);
     assert_eq!(dumped(folder.path(), &["--tag", "7", "--event", "7"]), [six.clone(), seven, eight.clone()]);
     assert_eq!(dumped(folder.path(), &["--tag", "7", "--event", "6"]), [six, eight.clone()], "once each");
     assert_eq!(dumped(folder.path(), &["--tag", "7", "--thread", "eins"]), [eight]);
-    let last = (14, 12, of_app(&["0x1110"]));
+    let merged =
+        printed(folder.path(), &["dump", "a.stk", "--tag", "7", "--event", "7", "--style", "merged"]);
+    assert!(
+        merged.contains("2 threads, running: 12 \"zwei\" in event 6, 12 \"zwei\" in event 7"),
+        "{merged}"
+    );
+    let last = (14, 12, of_app(&["1100"]));
     assert_eq!(dumped(folder.path(), &["--tag", "0xffffffffffffffff"]), [last]);
     let value = json(folder.path(), &["dump", "a.stk", "--tag", "7", "--style", "json"], DUMP_SCHEMA);
     let (first, last) = (&value["threads"][0], &value["threads"][1]);

@@ -298,7 +298,7 @@ fn lookup_names_an_export_only_within_its_function() {
     let line = ["symbols", "lookup", "app.dll", "1000", "1010", "1050"];
     let shown = text(&stk(folder.path(), &line).stdout);
     let names: Vec<&str> = shown.lines().filter(|line| line.starts_with("0x")).collect();
-    assert_eq!(names, ["0x1000      Work", "0x1010      Work+0x10", "0x1050      app.dll+0x1050"]);
+    assert_eq!(names, ["0x1000      Work", "0x1010      Work+0x10", "0x1050      app.dll!fn_1040+0x10"]);
     let json = text(&stk(folder.path(), &[&line[..], &["--json"]].concat()).stdout);
     let lines: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let sources: Vec<&str> = lines.iter().map(|line| line["source"].as_str().unwrap()).collect();

@@ -8,12 +8,14 @@ mod convert;
 mod dump;
 mod events;
 mod info;
+mod inputs;
 mod pipeline;
 mod progress;
 mod select;
 mod stats;
 mod symbols;
 mod tag;
+mod times;
 mod traces;
 mod values;
 mod verify;
@@ -22,10 +24,10 @@ pub use pipeline::{
     LoadedProfile, ProfileArgs, SymbolArgs, TablesArgs, check_symbols, closing_lines, load, load_images,
 };
 pub use progress::Progress;
-pub use select::SelectArgs;
+pub use select::{SelectArgs, TzArgs};
 
-use crate::text::{count, size, span, utc};
-use clap::{Parser, Subcommand};
+use crate::text::{count, size, utc};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::collections::BTreeSet;
@@ -34,6 +36,7 @@ use std::io::{self, Write};
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use stk_schema::text::printable;
 
@@ -83,7 +86,7 @@ pub struct Usage(pub String);
 
 /// Converts, inspects and summarises .stk traces on any operating system.
 #[derive(Parser, Debug)]
-#[command(name = "stk", version, max_term_width = 110, disable_help_subcommand = true)]
+#[command(name = "stk", version, max_term_width = 110)]
 #[command(after_help = "\
 Exit codes:
   0    done (a trace that only ends early counts as whole, with a warning)
@@ -97,16 +100,23 @@ Exit codes:
 
 Environment:
   _NT_SYMBOL_PATH  where symbols are, beside -y
-  RUST_LOG         diagnostics on standard error: error, warn, info, debug
+  RUST_LOG         diagnostics on standard error: error, warn, info (as -v), debug (as -vv)
   NO_COLOR         no colours
 
 Examples:
   stk info app.stk
   stk convert app.stk --to speedscope -y C:\\build\\symbols
-  stk convert *.stk --to parquet -o lab.parquet")]
+  stk convert *.stk --to parquet -o lab.parquet
+  stk completions bash > ~/.local/share/bash-completion/completions/stk")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// Say on standard error what is decided and why; twice: details too
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = "Messages")]
+    verbose: u8,
+    /// Print no notes and warnings, only data and errors
+    #[arg(short, long, global = true, conflicts_with = "verbose", help_heading = "Messages")]
+    quiet: bool,
 }
 
 #[derive(Subcommand, Debug)]
@@ -125,12 +135,20 @@ enum Command {
     Verify(verify::VerifyArgs),
     /// Where names come from: list, fetch, bundle, check, lookup, cache
     Symbols(symbols::SymbolsArgs),
+    /// Print a script that has a shell complete stk's command lines
+    Completions(CompletionsArgs),
+}
+
+/// Prints the script on standard output; where it goes depends on the shell.
+#[derive(clap::Args, Debug)]
+struct CompletionsArgs {
+    /// The shell
+    shell: clap_complete::Shell,
 }
 
 /// Runs the program: parses the command line, runs the command, returns the exit code.
 pub fn run() -> ExitCode {
     crate::interrupt::catch();
-    log_to_stderr();
     panic::set_hook(Box::new(tell_panic));
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -141,6 +159,8 @@ pub fn run() -> ExitCode {
             return ExitCode::from(error.exit_code() as u8);
         }
     };
+    log_to_stderr(cli.verbose);
+    QUIET.store(cli.quiet, Ordering::Relaxed);
     let exit = execute(&cli.command, &mut print).unwrap_or_else(|error| {
         report(&error);
         if error.is::<Usage>() { Exit::Usage } else { Exit::Failure }
@@ -149,8 +169,7 @@ pub fn run() -> ExitCode {
 }
 
 /// The output and the exit code of a command line without the program's name, for tests and fuzz
-/// targets. For `stk symbols` only the exit code is returned; its text is printed on standard
-/// output.
+/// targets.
 ///
 /// # Errors
 ///
@@ -177,16 +196,34 @@ fn execute(command: &Command, out: Out<'_>) -> anyhow::Result<Exit> {
         Command::Info(args) => info::run(args, out),
         Command::Stats(args) => stats::run(args, out),
         Command::Verify(args) => verify::run(args, out),
-        Command::Symbols(args) => symbols::run(args),
+        Command::Symbols(args) => symbols::run(args, out),
+        Command::Completions(args) => completions(args, out),
     }
 }
 
-/// Has every line of the log written as text, whatever names it holds.
-fn log_to_stderr() {
-    let mut log = env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("error"));
+fn completions(args: &CompletionsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "stk", &mut script);
+    out(&String::from_utf8_lossy(&script))?;
+    Ok(Exit::Ok)
+}
+
+/// Has every line of the log written as text, whatever names it holds. What `RUST_LOG` says goes
+/// before `-v`.
+fn log_to_stderr(verbose: u8) {
+    let level = match verbose {
+        0 => "error",
+        1 => "error,stk=info",
+        _ => "error,stk=debug",
+    };
+    let mut log = env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level));
     log.format(|line, record| {
         let text = record.args().to_string();
-        writeln!(line, "[{} {}] {}", record.level(), record.target(), printable(&text))
+        let text = printable(&text);
+        match record.level() {
+            log::Level::Info => writeln!(line, "stk: {text}"),
+            level => writeln!(line, "[{level} {}] {text}", record.target()),
+        }
     });
     log.init();
 }
@@ -245,6 +282,12 @@ fn guarded<T>(path: &Path, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::
     })
 }
 
+/// Columns of the terminal that standard output is; `None` if it is no terminal.
+fn terminal_columns() -> Option<usize> {
+    let (terminal_size::Width(columns), _) = terminal_size::terminal_size_of(io::stdout())?;
+    Some(columns.into())
+}
+
 /// Number of threads to use.
 pub fn jobs(wanted: Option<u16>) -> usize {
     match wanted {
@@ -267,9 +310,30 @@ pub fn report(error: &anyhow::Error) {
     say(&format!("{error:#}"));
 }
 
+/// Whether `-q` was given: notes and warnings are left out.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
 /// Prints a warning on standard error.
 pub fn warn(text: &str) {
-    say(&format!("warning: {text}"));
+    note(&format!("warning: {text}"));
+}
+
+/// Prints a note on standard error. Control characters in names are escaped.
+pub(crate) fn note(text: &str) {
+    if !is_quiet() {
+        say(text);
+    }
+}
+
+/// Prints notes and warnings, which are printable lines, on standard error.
+fn tell(lines: &[String]) {
+    if !is_quiet() {
+        lines.iter().for_each(|line| eprintln!("{line}"));
+    }
 }
 
 /// Prints one line on standard error. Control characters in names are escaped.
@@ -283,7 +347,7 @@ pub fn tell_redirects(store: &crate::symbols::SymbolStore) {
     for (from, to) in store.redirects() {
         let line = format!("the symbol server {from} has sent on to {to}");
         if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert((from, to)) {
-            say(&line);
+            note(&line);
         }
     }
 }
@@ -306,7 +370,6 @@ pub fn print(text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

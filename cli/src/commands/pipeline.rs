@@ -1,19 +1,22 @@
 //! Makes a symbolized profile of a `.stk` file, for `convert` and `stats`.
 
+use super::select::TimeRange;
 use super::symbols::SymbolOptions;
-use super::{Exit, Progress, SelectArgs, count, warn};
+use super::{Exit, Progress, SelectArgs, warn};
 use crate::image::{self, ImageSearch, ModuleImage};
 use crate::model::Image;
-use crate::profile::{BuildOptions, MOST_RUNS_HELD, MissingSymbols, Profile, Run, Runs};
+use crate::profile::{BuildOptions, MOST_RUNS_HELD, MissingModule, MissingSymbols, Profile, Run, Runs};
 use crate::profile::{build, classify, fold, missing_symbols, symbolize};
 use crate::runtimes;
 use crate::stack::{FoldOptions, FrameChoice, NameSources};
 use crate::symbols::index::{self, RecordKind, SymbolIndex};
 use crate::symbols::pdb::PdbFile;
 use crate::symbols::{Demangle, SymbolStore, Symbolizer, pdb_index};
+use crate::text::{count, counted, pad, since_start, width};
 use crate::trace::{BlobPlace, TableFolders, Trace, TraceError, TraceFile};
 use clap::builder::{PathBufValueParser, TypedValueParser};
-use std::collections::HashSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use stk_schema::text::printable;
 use stk_unwind::x86::X86Tables;
@@ -144,6 +147,8 @@ pub struct LoadedProfile {
     pub runs: Runs,
     /// What is missing in its names.
     pub missing: MissingSymbols,
+    /// Why no sample was chosen, if none was.
+    pub empty: Option<String>,
     /// `Damaged` if a part of the trace could not be read.
     pub exit: Exit,
 }
@@ -170,9 +175,11 @@ pub(super) fn load_file(
     let mut trace = file.read()?;
     args.tables.give(&mut trace);
     progress.add_total(trace.samples());
+    let range = args.select.range(&trace);
+    explain_range(&trace, range);
     let options = BuildOptions {
-        from_ns: args.select.from,
-        until_ns: args.select.until,
+        from_ns: range.from,
+        until_ns: range.until,
         threads: args.select.threads(&trace)?,
         scan: args.scan,
         runs_limit: args.tables.runs_limit(),
@@ -191,7 +198,23 @@ pub(super) fn load_file(
     let mut runs = classify(&mut profile, &runs)?;
     fold(&mut profile, &mut runs, args.fold.options());
     let damaged = trace.lost_blocks || !profile.losses.damaged_blocks.is_empty();
-    Ok(LoadedProfile { profile, runs, missing, exit: if damaged { Exit::Damaged } else { Exit::Ok } })
+    let exit = if damaged { Exit::Damaged } else { Exit::Ok };
+    let samples: u64 = profile.threads.iter().map(|thread| thread.samples).sum();
+    let empty = (samples == 0).then(|| args.select.why_empty(&trace));
+    Ok(LoadedProfile { profile, runs, missing, empty, exit })
+}
+
+/// Logs which part of a trace is taken.
+fn explain_range(trace: &Trace<'_>, range: TimeRange) {
+    let last = trace.clock.ns(trace.last());
+    let (from, until) = (range.from.unwrap_or(0), range.until.unwrap_or(last));
+    log::info!(
+        "{}: {} recorded; taken from {} to {}",
+        trace.source,
+        counted(trace.samples(), "sample"),
+        since_start(from),
+        since_start(until.min(last))
+    );
 }
 
 /// Loads the images of a trace. Logs what could not be used, and warns of what is missing.
@@ -211,14 +234,20 @@ pub fn load_images(trace: &Trace<'_>, store: &SymbolStore) -> Vec<ModuleImage> {
     let missing = named.filter(|&hash| trace.blobs.place_of(hash) == BlobPlace::Nowhere);
     let missing = missing.collect::<HashSet<_>>().len() as u64;
     if missing > 0 {
-        warn(&format!(
-            "{}: {} tables of images are not in the trace, and stacks may end early; if inject wrote them to a folder, name it \
-             with --tables",
-            trace.source,
-            count(missing)
-        ));
+        let (source, tables) = (&trace.source, counted(missing, "table"));
+        warn(&format!("{source}: {tables} of images {}", missing_tables(trace)));
     }
     images
+}
+
+/// What became of tables that are not in a trace, and what to do. In a trace that lost a block,
+/// they were in that block.
+pub(super) fn missing_tables(trace: &Trace<'_>) -> &'static str {
+    if trace.lost_blocks {
+        "went with the damaged blocks, and stacks may end early"
+    } else {
+        "are not in the trace, and stacks may end early; if inject wrote them to a folder, name it with --tables"
+    }
 }
 
 /// Searches for the image file of a module if the trace lacks its unwind data.
@@ -259,30 +288,77 @@ const SHOWN: usize = 8;
 /// Limit for the columns of a module's name. Longer names only lose their alignment.
 const WIDEST: usize = 60;
 
-/// The closing lines on losses and missing names, in the form printed on standard error.
+/// The closing lines on losses and missing names of one trace, in the form printed on standard
+/// error.
 pub fn closing_lines(loaded: &LoadedProfile) -> Vec<String> {
+    let mut lines = loss_lines(loaded);
+    lines.extend(missing_lines(&loaded.profile.trace.source, &loaded.missing));
+    lines
+}
+
+/// The closing lines on what a trace lost, and that nothing of it was chosen.
+pub(super) fn loss_lines(loaded: &LoadedProfile) -> Vec<String> {
     let mut lines = warnings(&loaded.profile);
-    let missing = &loaded.missing;
+    lines.extend(loaded.empty.iter().map(|why| format!("stk: warning: {}", printable(why))));
+    lines
+}
+
+/// The closing lines on missing names.
+pub(super) fn missing_lines(source: &str, missing: &MissingSymbols) -> Vec<String> {
+    let mut lines = Vec::new();
     if missing.modules.is_empty() {
         return lines;
     }
     lines.push(format!(
         "stk: {}: {:.1} % of the frames have names from symbols; without are:",
-        printable(&loaded.profile.trace.source),
+        printable(source),
         100.0 * missing.share()
     ));
     let shown: Vec<_> =
         missing.modules.iter().take(SHOWN).map(|module| (printable(&module.module), module)).collect();
-    let width = shown.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).min(WIDEST);
+    let columns = shown.iter().map(|(name, _)| width(name)).max().unwrap_or(0).min(WIDEST);
     for (name, module) in shown {
-        let samples = if module.samples == 1 { "sample" } else { "samples" };
-        let reason = module.reason.to_string();
-        lines.push(format!("  {name:width$}  {} {samples}: {}", count(module.samples), printable(&reason)));
+        let samples = counted(module.samples, "sample");
+        lines.push(format!("  {}  {samples}: {}", pad(&name, columns), printable(&module.reason)));
     }
     if missing.modules.len() > SHOWN {
-        lines.push(format!("  and {} more", missing.modules.len() - SHOWN));
+        lines.push(format!("  and {} more", count((missing.modules.len() - SHOWN) as u64)));
     }
     lines
+}
+
+/// What several traces lack, as one: modules of one name and reason are one.
+#[derive(Default)]
+pub(super) struct MissingSum {
+    traces: u64,
+    frames: u64,
+    named: u64,
+    /// By name and reason: samples, frames.
+    modules: BTreeMap<(String, String), (u64, u64)>,
+}
+
+impl MissingSum {
+    pub(super) fn add(&mut self, missing: &MissingSymbols) {
+        self.traces += 1;
+        self.frames = self.frames.saturating_add(missing.frames);
+        self.named = self.named.saturating_add(missing.named);
+        for module in &missing.modules {
+            let key = (module.module.clone(), module.reason.clone());
+            let (samples, frames) = self.modules.entry(key).or_default();
+            *samples = samples.saturating_add(module.samples);
+            *frames = frames.saturating_add(module.frames);
+        }
+    }
+
+    /// The closing lines on all traces.
+    pub(super) fn lines(self) -> Vec<String> {
+        let module =
+            |((module, reason), (samples, frames))| MissingModule { module, samples, frames, reason };
+        let mut modules: Vec<MissingModule> = self.modules.into_iter().map(module).collect();
+        modules.sort_by_key(|module| Reverse(module.samples));
+        let missing = MissingSymbols { frames: self.frames, named: self.named, modules };
+        missing_lines(&counted(self.traces, "trace"), &missing)
+    }
 }
 
 /// One warning for each kind of loss.
@@ -352,5 +428,45 @@ fn parse_percent(text: &str) -> Result<f64, String> {
     match text.trim_end_matches('%').trim().parse::<f64>() {
         Ok(value) if (0.0..=100.0).contains(&value) => Ok(value),
         _ => Err("give a percentage from 0 to 100".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missing(frames: u64, named: u64, modules: &[(&str, u64, &str)]) -> MissingSymbols {
+        let modules = modules.iter().map(|&(module, samples, reason)| MissingModule {
+            module: module.to_owned(),
+            samples,
+            frames: 1,
+            reason: reason.to_owned(),
+        });
+        MissingSymbols { frames, named, modules: modules.collect() }
+    }
+
+    #[test]
+    fn what_several_traces_lack_is_told_once() {
+        let mut sum = MissingSum::default();
+        sum.add(&missing(60, 30, &[("app.exe", 30, "no PDB"), ("nt.dll", 1, "none")]));
+        sum.add(&missing(40, 20, &[("app.exe", 5, "another PDB"), ("nt.dll", 34, "none")]));
+        assert_eq!(
+            sum.lines(),
+            [
+                "stk: 2 traces: 50.0 % of the frames have names from symbols; without are:",
+                "  nt.dll   35 samples: none",
+                "  app.exe  30 samples: no PDB",
+                "  app.exe  5 samples: another PDB",
+            ]
+        );
+        let mut sum = MissingSum::default();
+        sum.add(&missing(60, 60, &[]));
+        assert!(sum.lines().is_empty());
+    }
+
+    #[test]
+    fn wide_names_line_up() {
+        let lines = missing_lines("a.stk", &missing(2, 0, &[("名前.dll", 1, "none"), ("a.dll", 2, "none")]));
+        assert_eq!(lines[1..], ["  名前.dll  1 sample: none", "  a.dll     2 samples: none"]);
     }
 }

@@ -1,21 +1,44 @@
 //! Options that choose a part of a trace: a time range, some threads.
 
 use super::Usage;
+use super::times::{self, TimeArg};
+use crate::text::{TimeZone, since_start};
 use crate::trace::Trace;
 use std::collections::HashSet;
+
+/// In which zone times are shown and taken.
+#[derive(clap::Args, Clone, Copy, Default, Debug)]
+pub struct TzArgs {
+    /// The zone of times by the clock: in what is printed, and in options that name none
+    #[arg(long, value_enum, default_value_t, value_name = "ZONE")]
+    pub tz: TimeZone,
+}
 
 /// Which part of a trace.
 #[derive(clap::Args, Clone, Default, Debug)]
 pub struct SelectArgs {
-    /// Only what was sampled from this time on, since the trace's start: 90, 1.5s, 250ms, 2m
-    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = "What to take")]
-    pub from: Option<u64>,
-    /// Only what was sampled before this time, since the trace's start
-    #[arg(long, value_name = "TIME", value_parser = parse_time, help_heading = "What to take")]
-    pub until: Option<u64>,
+    /// Only what was sampled from this time on: since the trace's start (90, 1.5s, 250ms, 2m), by
+    /// the clock (03:14, 03:14:05Z), or with a date (2026-11-21T03:14:05+01:00)
+    #[arg(long, value_name = "TIME", value_parser = times::parse, help_heading = "What to take")]
+    pub from: Option<TimeArg>,
+    /// Only what was sampled before this time
+    #[arg(long, value_name = "TIME", value_parser = times::parse, help_heading = "What to take")]
+    pub until: Option<TimeArg>,
     /// Only threads with this id, or with this text in their name; may be repeated
     #[arg(long = "thread", value_name = "TID|NAME", help_heading = "What to take")]
     pub threads: Vec<String>,
+    /// The zone of the times.
+    #[command(flatten)]
+    pub tz: TzArgs,
+}
+
+/// A range of time, in nanoseconds since a trace's start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TimeRange {
+    /// Its first moment; `None`: the trace's.
+    pub from: Option<u64>,
+    /// The moment behind its last; `None`: to the trace's end.
+    pub until: Option<u64>,
 }
 
 impl SelectArgs {
@@ -25,12 +48,47 @@ impl SelectArgs {
     ///
     /// A usage error for a range that ends before it begins.
     pub fn check(&self) -> anyhow::Result<()> {
-        if let (Some(from), Some(until)) = (self.from, self.until)
-            && until <= from
-        {
-            return Err(Usage("--until is not after --from: nothing would be left".into()).into());
+        match (self.from, self.until) {
+            (Some(TimeArg::SinceStart(from)), Some(TimeArg::SinceStart(until))) if until <= from => {
+                Err(Usage("--until is not after --from: nothing would be left".into()).into())
+            }
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Whether a part of the trace is chosen.
+    pub fn is_part(&self) -> bool {
+        self.from.is_some() || self.until.is_some() || !self.threads.is_empty()
+    }
+
+    /// The range of time in a trace.
+    pub fn range(&self, trace: &Trace<'_>) -> TimeRange {
+        let ns = |moment: TimeArg| moment.of(trace, self.tz.tz).clamp(0, u64::MAX.into()) as u64;
+        TimeRange { from: self.from.map(ns), until: self.until.map(ns) }
+    }
+
+    /// Says why none of a trace's samples was chosen.
+    pub fn why_empty(&self, trace: &Trace<'_>) -> String {
+        if trace.samples() == 0 {
+            return format!("{}: the trace holds no samples", trace.source);
+        }
+        if !self.is_part() {
+            return format!("{}: no sample could be read", trace.source);
+        }
+        let last = trace.clock.ns(trace.last());
+        let range = self.range(trace);
+        let why = match range {
+            TimeRange { from: Some(from), .. } if from > last => {
+                format!("--from is {}, and the trace ends at {}", since_start(from), since_start(last))
+            }
+            TimeRange { until: Some(0), .. } => "--until is not after the trace's start".to_owned(),
+            TimeRange { from: Some(from), until: Some(until) } if until <= from => {
+                "--until is not after --from".to_owned()
+            }
+            _ if self.threads.is_empty() => "no thread was sampled in that time".to_owned(),
+            _ => "the chosen threads were not sampled in that time".to_owned(),
+        };
+        format!("{}: no samples are left: {why}", trace.source)
     }
 
     /// Instance ids of the chosen threads; `None` = all.
@@ -67,40 +125,9 @@ fn parse_tid(text: &str) -> Option<u32> {
     }
 }
 
-/// A time or span: a number of seconds, or a number with a unit (ns, us, ms, s, m, h).
-pub(super) fn parse_time(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-    let number = &text[..text.len() - unit.len()];
-    let scale = match unit.trim() {
-        "ns" => 1.0,
-        "us" | "µs" => 1e3,
-        "ms" => 1e6,
-        "" | "s" => 1e9,
-        "m" | "min" => 60e9,
-        "h" => 3600e9,
-        _ => return Err("units are ns, us, ms, s, m, h".into()),
-    };
-    match number.parse::<f64>() {
-        Ok(value) if value.is_finite() => Ok((value * scale).round() as u64),
-        _ => Err("give a number and a unit, such as 250ms or 1.5s".into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_have_units_and_seconds_need_none() {
-        assert_eq!(parse_time("90"), Ok(90_000_000_000));
-        assert_eq!(parse_time("1.5s"), Ok(1_500_000_000));
-        assert_eq!(parse_time("250ms"), Ok(250_000_000));
-        assert_eq!(parse_time("2m"), Ok(120_000_000_000));
-        assert!(parse_time("soon").is_err());
-        assert!(parse_time("-1s").is_err());
-        assert!(parse_time("3 parsecs").is_err());
-    }
 
     #[test]
     fn thread_ids_are_decimal_or_hexadecimal() {
@@ -111,7 +138,8 @@ mod tests {
 
     #[test]
     fn a_range_that_ends_before_it_begins_is_refused() {
-        let args = SelectArgs { from: Some(2), until: Some(1), threads: vec![] };
+        let [from, until] = [2, 1].map(|ns| Some(TimeArg::SinceStart(ns)));
+        let args = SelectArgs { from, until, ..SelectArgs::default() };
         assert!(args.check().unwrap_err().is::<Usage>());
     }
 }

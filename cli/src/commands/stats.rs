@@ -1,16 +1,25 @@
 //! `stk stats`: where the time was spent, and the problems of the stacks.
 
 use super::traces::Traces;
-use super::{Exit, Out, ProfileArgs, Progress, check_symbols, each_trace, load, pool};
+use super::{
+    Exit, Out, ProfileArgs, Progress, check_symbols, each_trace, inputs, load, pool, terminal_columns, warn,
+};
 use crate::profile::Weight;
-use crate::stats::{self, Length, Stats, StatsOptions};
+use crate::stats::{self, Length, ManyStats, PrintOptions, Stats, StatsOptions};
 use std::io::{IsTerminal, stdout};
 use std::path::{Path, PathBuf};
 
-/// Arguments of `stk stats`.
+/// Says where the time of a trace went. Of several traces: one line each, their sum, and the
+/// functions of all.
 #[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stk stats app.stk
+  stk stats app.stk --from 2s --until 5s --thread worker --weight wall
+  stk stats lab --top 50                        every trace in the folder lab, as one
+  stk stats lab/*.stk --each")]
 pub(super) struct StatsArgs {
-    /// Traces
+    /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Print everything: functions by callees, modules, threads, why stacks end, how frames were
@@ -30,6 +39,9 @@ pub(super) struct StatsArgs {
     /// Leave out samples of waiting threads in functions, modules and stop reasons
     #[arg(long)]
     running: bool,
+    /// Of several traces: the figures of each, as if it were the only one
+    #[arg(long)]
+    each: bool,
     /// Print one JSON object, as schema/stats.schema.json describes it
     #[arg(long)]
     json: bool,
@@ -58,28 +70,54 @@ pub(super) fn run(args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
         StatsArgs { full: true, .. } | StatsArgs { top: Some(_), .. } => Length::Full,
         _ => Length::Short,
     };
-    let options =
-        StatsOptions { top, running_only: args.running, weight: args.weight, waiting: args.waiting };
+    let (files, exit) = inputs::traces(&args.files);
+    let sums_up = files.len() > 1 && !args.each && !args.json;
+    let kept = if sums_up { usize::MAX } else { top };
+    let options = StatsOptions {
+        top: kept,
+        running_only: args.running,
+        weight: args.weight,
+        waiting: args.waiting && !sums_up,
+    };
     let pool = pool(args.jobs)?;
     let progress = Progress::new("samples");
     let mut document = Traces::new(stats::VERSION);
+    let mut many = ManyStats::default();
     let mut first = true;
-    let color = stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let exit = each_trace(&args.files, out, |path| {
+    let look = look(args, length);
+    let exit = exit.worse(each_trace(&files, out, |path| {
         let (stats, ending) = pool.install(|| of_file(path, args, &options, &progress))?;
         if args.json {
             return Ok((document.next(&stats)?, ending));
         }
+        if sums_up {
+            many.add(stats);
+            return Ok((String::new(), ending));
+        }
         let mut text = Vec::new();
-        stats::print(&stats, length, &mut text, color)?;
+        stats::print(&stats, &mut text, &look)?;
         let gap = if std::mem::take(&mut first) { "" } else { "\n" };
         Ok((format!("{gap}{}", String::from_utf8_lossy(&text)), ending))
-    })?;
+    })?);
     drop(progress);
     if args.json {
         out(&document.end())?;
+    } else if sums_up {
+        let mut text = Vec::new();
+        many.print(&mut text, &look, top)?;
+        out(&String::from_utf8_lossy(&text))?;
     }
     Ok(exit)
+}
+
+fn look(args: &StatsArgs, length: Length) -> PrintOptions {
+    let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    PrintOptions {
+        length,
+        color: stdout().is_terminal() && !plain,
+        columns: terminal_columns(),
+        zone: args.profile.select.tz.tz,
+    }
 }
 
 fn of_file(
@@ -90,7 +128,18 @@ fn of_file(
 ) -> anyhow::Result<(Stats, Exit)> {
     let loaded = load(path, &args.profile, progress)?;
     let bytes = std::fs::metadata(path).ok().map(|file| file.len());
-    let stats = stats::collect(&loaded.profile, &loaded.runs, bytes, options)?;
+    let mut stats = stats::collect(&loaded.profile, &loaded.runs, bytes, options)?;
+    if args.profile.select.is_part() {
+        // The file holds the other samples too.
+        stats.totals.bytes_per_sample = None;
+    }
+    let why = match args.weight {
+        Some(_) => "as --weight says",
+        None if stats.totals.cpu_ns > 0 => "the trace tells CPU time",
+        None => "the trace tells no CPU time",
+    };
+    log::info!("{}: the lists count {}: {why}", stats.source, stats.weight.title());
+    loaded.empty.iter().for_each(|why| warn(why));
     let (symbols, missed) = check_symbols(&loaded, &args.profile);
     missed.into_iter().for_each(|line| eprintln!("{line}"));
     Ok((stats, loaded.exit.worse(symbols)))

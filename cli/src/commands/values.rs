@@ -4,6 +4,7 @@ use crate::output::{ChromeStyle, Format};
 use crate::profile::Weight;
 use crate::stack::FrameChoice;
 use crate::symbols::Demangle;
+use crate::text::TimeZone;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
@@ -28,6 +29,11 @@ values!(Demangle {
     Full = "full", "With parameters and return type";
     Short = "short", "The qualified name alone. Procedure records of a PDB hold no more than that either";
     None = "none", "As the record has it";
+});
+
+values!(TimeZone {
+    Utc = "utc", "Coordinated universal time";
+    Local = "local", "The time of this machine";
 });
 
 values!(FrameChoice {

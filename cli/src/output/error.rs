@@ -18,6 +18,14 @@ pub enum OutputError {
         /// The format.
         format: Format,
     },
+    /// The destination is in a folder that does not exist.
+    #[error("{}: the folder {} does not exist", .path.display(), .folder.display())]
+    NoFolder {
+        /// The file.
+        path: PathBuf,
+        /// Its folder.
+        folder: PathBuf,
+    },
     /// The destination of a dataset is a file.
     #[error("{}: is a file, but a Parquet dataset is a folder of files", .0.display())]
     IsFile(PathBuf),

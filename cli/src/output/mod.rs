@@ -8,6 +8,7 @@
 //! how to add one. Where viewers need something special or silently drop something, a comment in
 //! the writer says so.
 
+mod compress;
 mod error;
 mod json;
 mod sink;
@@ -49,6 +50,7 @@ formats! {
 }
 
 pub use chrome::ChromeStyle;
+pub use compress::Compression;
 pub use error::OutputError;
 pub use parquet::{DatasetEntry, DatasetIndex};
 pub use source::{SourceMark, source_mark};
@@ -82,9 +84,13 @@ struct Description {
 
 impl Format {
     /// The format of a path by its extensions, or `None`: `*.speedscope.json`, `*.chrome.json`,
-    /// `*.parquet` and so on.
+    /// `*.parquet` and so on, those with `.gz` or `.zst` behind them too.
     pub fn from_path(path: &Path) -> Option<Format> {
-        let name = path.file_name()?.to_string_lossy().to_lowercase();
+        let name = match Compression::of(path) {
+            Compression::None => path.file_name()?,
+            _ => path.file_stem()?,
+        };
+        let name = name.to_string_lossy().to_lowercase();
         let named = |format: &Format| {
             let Description { suffix, other_suffixes, .. } = format.description();
             name.ends_with(suffix) || other_suffixes.iter().any(|suffix| name.ends_with(suffix))
@@ -107,9 +113,10 @@ impl Format {
         self.description().suffix
     }
 
-    /// Name of the output in the current folder if none is given.
-    pub fn default_name(self) -> String {
-        format!("trace{}", self.suffix())
+    /// Name of the output in the current folder if none is given. `stem` is the trace's name
+    /// without its extension.
+    pub fn default_name(self, stem: &str) -> String {
+        format!("{stem}{}", self.suffix())
     }
 
     /// Whether its outputs say of which trace they were made.

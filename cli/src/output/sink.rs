@@ -1,5 +1,6 @@
 //! Writes the bytes of a single-file output.
 
+use super::compress::{Compression, Encoder};
 use super::{OutputError, Summary};
 use crate::interrupt::{self, TemporaryFile};
 use crate::stdout;
@@ -13,7 +14,8 @@ const BUFFER: usize = 256 << 10;
 /// A file that is being written, or standard output.
 ///
 /// A file is written beside its destination under a temporary name and renamed when complete, so
-/// nobody ever reads an incomplete output. A sink that is dropped unfinished leaves no file.
+/// nobody ever reads an incomplete output. A sink that is dropped unfinished leaves no file. A name
+/// that ends in `.gz` or `.zst` gets a compressed file.
 pub(super) struct Sink {
     target: Target,
     /// The next bytes to write. Writers append here and call [`Sink::settle`] from time to time.
@@ -22,18 +24,20 @@ pub(super) struct Sink {
 }
 
 enum Target {
-    Renamed(TemporaryFile, PathBuf),
+    Renamed(Encoder<TemporaryFile>, PathBuf),
     /// A device, pipe or similar, which must not be replaced.
-    InPlace(File, PathBuf),
+    InPlace(Encoder<File>, PathBuf),
     Stdout,
 }
 
 impl Sink {
     pub(super) fn file(path: &Path) -> Result<Sink, OutputError> {
+        let compression = Compression::of(path);
         let target = match std::fs::metadata(path) {
             Ok(found) if found.is_dir() => return Err(OutputError::IsFolder(path.to_owned())),
             Ok(found) if !found.is_file() => {
                 let file = File::options().write(true).open(path);
+                let file = file.and_then(|file| Encoder::new(file, compression));
                 Target::InPlace(file.map_err(OutputError::at(path, "cannot be written"))?, path.to_owned())
             }
             found => {
@@ -46,8 +50,11 @@ impl Sink {
                     Some(parent) if !parent.as_os_str().is_empty() => parent,
                     _ => Path::new("."),
                 };
-                let file = temporary(folder).map_err(OutputError::at(path, "cannot be made"))?;
-                Target::Renamed(file, goal)
+                if !folder.is_dir() {
+                    return Err(OutputError::NoFolder { path: path.to_owned(), folder: folder.to_owned() });
+                }
+                let file = temporary(folder).and_then(|file| Encoder::new(file, compression));
+                Target::Renamed(file.map_err(OutputError::at(path, "cannot be made"))?, goal)
             }
         };
         Ok(Sink { target, buffer: Vec::with_capacity(BUFFER + BUFFER / 4), written: 0 })
@@ -61,7 +68,7 @@ impl Sink {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Bytes so far, those in the buffer included.
+    /// Bytes so far, before they are compressed, those in the buffer included.
     pub(super) fn len(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }
@@ -79,10 +86,14 @@ impl Sink {
                 io::stdout().flush().map_err(OutputError::Stdout)?;
                 Vec::new()
             }
-            Target::InPlace(_, path) => vec![(path, self.written)],
+            Target::InPlace(file, path) => {
+                let (_, bytes) = file.finish().map_err(OutputError::at(&path, "cannot be written"))?;
+                vec![(path, bytes)]
+            }
             Target::Renamed(file, path) => {
+                let (file, bytes) = file.finish().map_err(OutputError::at(&path, "cannot be written"))?;
                 file.persist(&path).map_err(OutputError::at(&path, "cannot be replaced"))?;
-                vec![(path, self.written)]
+                vec![(path, bytes)]
             }
         };
         Ok(Summary { files, warnings: Vec::new() })

@@ -22,6 +22,6 @@ mod walk;
 pub use fold::{FoldOptions, FoldOutcome, FoldState, FrameChoice, folded_name};
 pub(crate) use frame::Interner;
 pub use frame::{FrameId, FrameKey, FrameTable, Placement};
-pub use name::{ImageName, NameSources, Names, Site, image_name, name, offset_name};
+pub use name::{ImageName, NameSources, Names, Site, image_name, name, offset_name, unnamed_function};
 pub use symbols::{FrameFacts, FrameKind, FrameSymbols, MethodPlace, NameSource, NamedFrame, StrId, Strings};
 pub use walk::{StackEnd, StackWalker, StopReason, ThreadStack};

@@ -1,5 +1,6 @@
 //! Names code: by the language runtime that made it; else by its symbols; else by the exported
-//! function that holds it; else by its offset.
+//! function that holds it; else by the start of the function that unwind data has there; else by
+//! its offset.
 
 use super::method::{MethodAt, MethodFinder};
 use super::{
@@ -78,12 +79,19 @@ pub enum ImageName<'a> {
         /// Bytes from its beginning.
         displacement: u32,
     },
+    /// By the [function](unnamed_function) that the image's unwind data has there.
+    Function {
+        /// RVA of its first part.
+        start: u32,
+        /// Bytes from there; `None` in another part of it, which may lie before the first.
+        displacement: Option<u32>,
+    },
     /// By its [`offset`](offset_name).
     Offset,
 }
 
 /// The name of the code at `rva` in an image: from its symbols, else from the exported function
-/// that holds it, else from its offset.
+/// that holds it, else from the function that unwind data has there, else from its offset.
 pub fn image_name<'a>(
     symbols: Option<Resolution<'a>>,
     image: Option<&'a ModuleImage>,
@@ -97,8 +105,20 @@ pub fn image_name<'a>(
         Some((image, (start, raw))) => {
             ImageName::Export { raw, function: export_name(raw, image, style), displacement: rva - start }
         }
-        None => ImageName::Offset,
+        None => match image.and_then(|image| image.tables.function_range(rva)) {
+            Some(function) => ImageName::Function {
+                start: function.start,
+                displacement: Some(rva).filter(|rva| function.contains(rva)).map(|rva| rva - function.start),
+            },
+            None => ImageName::Offset,
+        },
     }
+}
+
+/// The name of a function that nothing else is known of than where it starts:
+/// `module.dll!fn_1a2b0`, by its RVA.
+pub fn unnamed_function(module: &str, start: u64) -> String {
+    format!("{module}!fn_{start:x}")
 }
 
 /// The name of code that nothing else is known of: `module.dll+0x1234`.
@@ -284,6 +304,12 @@ impl NameWriter<'_> {
                 let reason = reason.unwrap_or_else(|| NOT_COVERED.to_owned());
                 self.only(&function, NameSource::Export, &reason, Some(displacement + back));
             }
+            ImageName::Function { start, displacement } => {
+                let name = unnamed_function(&trace.timeline.images[at].image.name, start.into());
+                let reason = reason.unwrap_or_else(|| NOT_COVERED.to_owned());
+                let displacement = displacement.map(|displacement| displacement + back);
+                self.only(&name, NameSource::None, &reason, displacement);
+            }
             ImageName::Offset => {
                 let name = offset_name(&trace.timeline.images[at].image.name, rva.into());
                 let reason = reason.unwrap_or_else(|| NOT_COVERED.to_owned());
@@ -302,6 +328,14 @@ impl NameWriter<'_> {
             None if code.is_stub() => "a stub made at run time, without unwind data",
             None => "made at run time, and no runtime told its name",
         };
+        if code.is_one_piece() {
+            let base = code.base;
+            let name = match code.is_stub() {
+                true => format!("{DYNAMIC_CODE}!stub_{base:x}"),
+                false => unnamed_function(DYNAMIC_CODE, base),
+            };
+            return self.only(&name, NameSource::None, reason, Some(offset));
+        }
         self.nameless(&offset_name(DYNAMIC_CODE, address), reason);
     }
 

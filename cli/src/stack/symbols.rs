@@ -11,7 +11,8 @@ pub struct StrId(pub u32);
 /// A name of a frame: the function itself or one inlined into it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct NamedFrame {
-    /// Function name as displayed; never empty (`module.dll+0x1234` without a name).
+    /// Function name as displayed; never empty (`module.dll!fn_1200` or `module.dll+0x1234`
+    /// without a name).
     pub function: StrId,
     /// Source file; `None` if unknown.
     pub file: Option<StrId>,

@@ -4,12 +4,15 @@
 //! [`collect`] reads the runs once, sums them by thread, stop reason and stack, and walks the call
 //! tree once. Memory grows with the number of distinct stacks, not of samples.
 
+mod many;
 mod sums;
 mod text;
 mod trust;
 mod waits;
 
-pub use text::{Length, print};
+pub use crate::text::TimeZone;
+pub use many::ManyStats;
+pub use text::{Length, PrintOptions, print};
 
 use crate::profile::{Activity, Batch, Profile, Runs, WaitClass, Weight};
 use crate::stack::StopReason;

@@ -211,7 +211,7 @@ impl Amount {
         self.weight_ns = self.weight_ns.saturating_add(run.weight_ns);
     }
 
-    fn add_amount(&mut self, other: Amount) {
+    pub(super) fn add_amount(&mut self, other: Amount) {
         self.samples += other.samples;
         self.weight_ns = self.weight_ns.saturating_add(other.weight_ns);
     }

@@ -2,19 +2,34 @@
 
 use super::{Amount, FunctionStats, Stats, Totals, WaitStack};
 use crate::profile::Weight;
-use crate::text::{count, date_and_time};
+use crate::text::{TimeZone, count, counted, cut, moment, pad, size, span, three, width};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use stk_schema::text::printable;
 
-/// Limit for the width of a name in the last but one column. Longer names are cut.
+/// Columns of a long name where no terminal limits them. Longer names only lose their alignment.
 const NAME_WIDTH: usize = 60;
+/// The fewest columns of a name, however narrow the terminal.
+const LEAST_NAME: usize = 24;
+
+/// How to print figures.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct PrintOptions {
+    pub length: Length,
+    /// Headings are bold.
+    pub color: bool,
+    /// Columns of the terminal, by which names are cut; `None`: no terminal, nothing is cut.
+    pub columns: Option<usize>,
+    /// The zone of times by the clock.
+    pub zone: TimeZone,
+}
 
 /// How much to print.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Length {
     /// Where the CPU time goes, what threads wait for, and how far the figures can be trusted: less
     /// than the 24 lines of a small terminal.
+    #[default]
     Short,
     /// Everything.
     Full,
@@ -26,13 +41,14 @@ pub enum Length {
 const SHORT_FUNCTIONS: usize = 6;
 const SHORT_WAITS: usize = 4;
 
-/// Prints the figures of a trace. With `color`, headings are bold.
+/// Prints the figures of a trace.
 ///
 /// # Errors
 ///
 /// When `out` cannot be written.
-pub fn print(stats: &Stats, length: Length, out: &mut dyn Write, color: bool) -> io::Result<()> {
-    let mut page = Page { out, color };
+pub fn print(stats: &Stats, out: &mut dyn Write, options: &PrintOptions) -> io::Result<()> {
+    let mut page = Page { out, options: *options };
+    let length = options.length;
     head(stats, &mut page)?;
     let mostly_waits = cpu_share(stats).is_some_and(|share| share < MOSTLY_WAITS);
     if length == Length::Waiting {
@@ -75,33 +91,36 @@ fn cpu_share(stats: &Stats) -> Option<f64> {
     (cpu_ns > 0 && duration_ns > 0).then(|| cpu_ns as f64 / duration_ns as f64)
 }
 
-struct Page<'a> {
-    out: &'a mut dyn Write,
-    color: bool,
+pub(super) struct Page<'a> {
+    pub(super) out: &'a mut dyn Write,
+    pub(super) options: PrintOptions,
 }
 
 impl Page<'_> {
-    fn heading(&mut self, text: &str) -> io::Result<()> {
-        let (on, off) = if self.color { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
-        writeln!(self.out, "\n{on}{text}{off}")
+    pub(super) fn heading(&mut self, text: &str) -> io::Result<()> {
+        let text = self.bold(text);
+        writeln!(self.out, "\n{text}")
     }
 
-    fn line(&mut self, text: &str) -> io::Result<()> {
+    pub(super) fn bold(&self, text: &str) -> String {
+        if self.options.color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    pub(super) fn line(&mut self, text: &str) -> io::Result<()> {
         writeln!(self.out, "{}", text.trim_end())
     }
 }
 
 fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     let totals = &stats.totals;
-    let (on, off) = if page.color { ("\x1b[1m", "\x1b[0m") } else { ("", "") };
     let host = if stats.host.is_empty() { String::new() } else { format!(" on {}", printable(&stats.host)) };
     let process = printable(&stats.process);
     page.line(&format!(
-        "{on}{}{off}: {process} (pid {}, {}){host}, {}",
-        printable(&stats.source),
+        "{}: {process} (pid {}, {}){host}, {}",
+        page.bold(&printable(&stats.source)),
         stats.pid,
         stats.arch,
-        utc(stats.start_utc_ns)
+        moment(stats.start_utc_ns, page.options.zone)
     ))?;
     page.line(&cpu_line(stats))?;
     states_line(stats, page)?;
@@ -111,8 +130,8 @@ fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     }
     if !stats.damaged_blocks.is_empty() {
         page.line(&format!(
-            "  {} damaged blocks could not be read",
-            count(stats.damaged_blocks.len() as u64)
+            "  {} could not be read",
+            counted(stats.damaged_blocks.len() as u64, "damaged block")
         ))?;
     }
     let size = match (totals.file_bytes, totals.bytes_per_sample) {
@@ -121,10 +140,10 @@ fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
         _ => String::new(),
     };
     page.line(&format!(
-        "  {} samples of {} threads, {} distinct stacks{size}",
-        count(totals.samples),
-        count(totals.threads),
-        count(totals.distinct_stacks),
+        "  {} of {}, {}{size}",
+        counted(totals.samples, "sample"),
+        counted(totals.threads, "thread"),
+        counted(totals.distinct_stacks, "distinct stack"),
     ))?;
     trust_line(stats, page)
 }
@@ -136,18 +155,18 @@ fn cpu_line(stats: &Stats) -> String {
         return format!(
             "  CPU time is not recorded: the lists count {}; {} recorded",
             stats.weight.title(),
-            time(totals.duration_ns)
+            span(totals.duration_ns)
         );
     };
     let mostly = if cpu < MOSTLY_WAITS { "mostly waits: " } else { "" };
     let sampling = match totals.sampling_cpu_ns {
         0 => String::new(),
-        ns => format!("; being sampled took about {} more", time(ns)),
+        ns => format!("; being sampled took about {} more", span(ns)),
     };
     format!(
         "  {mostly}CPU time {} in {}, {:.1} % of one processor{sampling}",
-        time(totals.cpu_ns),
-        time(totals.duration_ns),
+        span(totals.cpu_ns),
+        span(totals.duration_ns),
         100.0 * cpu
     )
 }
@@ -156,7 +175,7 @@ fn states_line(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     let part = |amount: Amount| {
         format!(
             "{} ({})",
-            time(amount.weight_ns),
+            span(amount.weight_ns),
             percent(amount.weight_ns, stats.totals.weight_ns).trim_start()
         )
     };
@@ -220,7 +239,7 @@ fn waiting(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
         for stack in &wait.stacks {
             page.line(&format!(
                 "  {:>10} {}  {}",
-                time(stack.weight_ns),
+                span(stack.weight_ns),
                 percent(stack.weight_ns, wait.weight_ns),
                 stack_in_a_line(stack)
             ))?;
@@ -233,8 +252,12 @@ fn waiting(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
 fn stack_in_a_line(stack: &WaitStack) -> String {
     let own = &stack.functions[..stack.system.min(stack.functions.len())];
     let shown = if own.is_empty() { &stack.functions[..] } else { own };
-    let names: Vec<String> =
-        shown.iter().rev().take(STACK_FUNCTIONS).map(|name| cut(&printable(name))).collect();
+    let names: Vec<String> = shown
+        .iter()
+        .rev()
+        .take(STACK_FUNCTIONS)
+        .map(|name| cut(&printable(name), NAME_WIDTH).into_owned())
+        .collect();
     let more = if shown.len() > STACK_FUNCTIONS { " < …" } else { "" };
     format!("{}{more}", names.join(" < "))
 }
@@ -249,10 +272,10 @@ fn waits(stats: &Stats, rows: usize, page: &mut Page<'_>) -> io::Result<()> {
     for wait in stats.waits.iter().take(rows) {
         page.line(&format!(
             "  {:>10} {} {:>12} {:>10}  {:<7}  {}",
-            time(wait.weight_ns),
+            span(wait.weight_ns),
             percent(wait.weight_ns, stats.totals.weight_ns),
             count(wait.waits),
-            time(wait.longest_ns),
+            span(wait.longest_ns),
             wait.class.as_str(),
             wait.reason,
         ))?;
@@ -288,7 +311,7 @@ fn function_rows(
     }
     page.heading(heading)?;
     let row = |f: &'_ FunctionStats| (f.own, f.total, f.function.clone(), modules_of(f));
-    amounts(stats, page, list.iter().map(row))
+    amounts(Whole::of(stats), page, list.iter().map(row))
 }
 
 fn modules(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
@@ -297,41 +320,93 @@ fn modules(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     }
     page.heading(&format!("Modules by their own {}", stats.weight.title()))?;
     let name = |module: &str| if module.is_empty() { "(no module)".to_owned() } else { module.to_owned() };
-    amounts(stats, page, stats.modules.iter().map(|m| (m.own, m.total, name(&m.module), String::new())))
+    amounts(
+        Whole::of(stats),
+        page,
+        stats.modules.iter().map(|m| (m.own, m.total, name(&m.module), String::new())),
+    )
 }
 
-/// The first module that has a function's code, and the number of others.
-fn modules_of(function: &FunctionStats) -> String {
-    match function.modules {
-        0 | 1 => function.module.clone(),
-        several => format!("{} and {} more", function.module, several - 1),
+/// The first module that has a function's code, and the number of others. Empty if the function's
+/// name tells it.
+pub(super) fn modules_of(function: &FunctionStats) -> String {
+    let FunctionStats { function: name, module, modules, .. } = function;
+    let stem = module.rsplit_once('.').map_or(module.as_str(), |(stem, _)| stem);
+    let tells = |prefix: &str| {
+        name.strip_prefix(prefix).is_some_and(|rest| !prefix.is_empty() && rest.starts_with(['!', '+']))
+    };
+    match modules {
+        0 | 1 if tells(module) || tells(stem) => String::new(),
+        0 | 1 => module.clone(),
+        several => format!("{module} and {} more", several - 1),
     }
 }
 
+/// What the lists count.
+#[derive(Clone, Copy)]
+pub(super) struct Whole {
+    pub(super) weight: Weight,
+    pub(super) interval_ns: u64,
+    /// The whole that shares refer to.
+    pub(super) counted_ns: u64,
+}
+
+impl Whole {
+    pub(super) fn of(stats: &Stats) -> Whole {
+        let Stats { weight, counted_ns, totals, .. } = *stats;
+        Whole { weight, interval_ns: totals.interval_ns, counted_ns }
+    }
+
+    fn amount(&self, ns: u64) -> String {
+        match self.weight {
+            Weight::Samples | Weight::Active => count(ns / self.interval_ns.max(1)),
+            _ => span(ns),
+        }
+    }
+}
+
+/// Columns before the names of [`amounts`], and between them and the modules.
+const BEFORE_NAME: usize = 40;
+const GAP: usize = 2;
+
 /// Rows of self time, total time, a name and its module.
-fn amounts(
-    stats: &Stats,
+pub(super) fn amounts(
+    whole: Whole,
     page: &mut Page<'_>,
     rows: impl Iterator<Item = (Amount, Amount, String, String)>,
 ) -> io::Result<()> {
     let rows: Vec<_> = rows
         .map(|(own, total, name, module)| {
-            (own, total, cut(&printable(&name)), printable(&module).into_owned())
+            (own, total, printable(&name).into_owned(), printable(&module).into_owned())
         })
         .collect();
-    let width = rows.iter().map(|row| row.2.chars().count()).max().unwrap_or(0);
-    let amount = |amount: Amount| match stats.weight {
-        Weight::Samples | Weight::Active => count(amount.weight_ns / stats.totals.interval_ns.max(1)),
-        _ => time(amount.weight_ns),
+    let longest = |text: fn(&(Amount, Amount, String, String)) -> &str| {
+        rows.iter().map(|row| width(text(row))).max().unwrap_or(0)
+    };
+    let module_columns = longest(|row| &row.3);
+    // A name is cut where its row would be longer than the terminal is wide.
+    let (columns, most) = match page.options.columns {
+        Some(all) => {
+            let left = all.saturating_sub(BEFORE_NAME + GAP + module_columns).max(LEAST_NAME);
+            (longest(|row| &row.2).min(left), Some(left))
+        }
+        None => (longest(|row| &row.2).min(NAME_WIDTH), None),
     };
     page.line("        self              total")?;
-    for (own, total, name, module) in rows {
+    for (own, total, name, module) in &rows {
+        let name = match most {
+            // Without a module behind it, a name may take those columns too.
+            Some(left) if module.is_empty() => cut(name, left + GAP + module_columns),
+            Some(left) => cut(name, left),
+            None => name.into(),
+        };
         page.line(&format!(
-            "  {:>9} {} {:>10} {}  {name:<width$}  {module}",
-            amount(own),
-            percent(own.weight_ns, stats.counted_ns),
-            amount(total),
-            percent(total.weight_ns, stats.counted_ns),
+            "  {:>9} {} {:>10} {}  {}  {module}",
+            whole.amount(own.weight_ns),
+            percent(own.weight_ns, whole.counted_ns),
+            whole.amount(total.weight_ns),
+            percent(total.weight_ns, whole.counted_ns),
+            pad(&name, columns),
         ))?;
     }
     Ok(())
@@ -357,12 +432,12 @@ fn threads(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
             "  {:>10} {:>9} {:>10}  {}  {}       {}    {} {:>10} {:>9}  {}",
             count(thread.all.samples),
             three(thread.achieved_hz),
-            time(all),
+            span(all),
             percent(thread.states.running.weight_ns, all),
             percent(thread.states.waiting.weight_ns, all),
             percent(thread.states.system_call.weight_ns, all),
             percent(thread.states.unknown.weight_ns, all),
-            if stats.totals.cpu_ns == 0 { "-".to_owned() } else { time(thread.cpu_ns) },
+            if stats.totals.cpu_ns == 0 { "-".to_owned() } else { span(thread.cpu_ns) },
             thread.tid,
             printable(&thread.name),
         ))?;
@@ -439,49 +514,6 @@ fn names(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Shortens a long name in its middle, since both ends of a C++ name are useful.
-fn cut(name: &str) -> String {
-    let chars: Vec<char> = name.chars().collect();
-    if chars.len() <= NAME_WIDTH {
-        return name.to_owned();
-    }
-    let head = NAME_WIDTH * 2 / 3;
-    let tail = NAME_WIDTH - head - 1;
-    chars[..head].iter().chain(&['…']).chain(&chars[chars.len() - tail..]).collect()
-}
-
-/// About three digits with a unit: `812 ns`, `12.3 µs`, `1.25 s`, `3 min 05 s`.
-fn time(ns: u64) -> String {
-    match ns {
-        0 => "0".to_owned(),
-        1..1_000 => format!("{ns} ns"),
-        1_000..1_000_000 => format!("{} µs", three(ns as f64 / 1e3)),
-        1_000_000..1_000_000_000 => format!("{} ms", three(ns as f64 / 1e6)),
-        1_000_000_000..120_000_000_000 => format!("{} s", three(ns as f64 / 1e9)),
-        _ => format!("{} min {:02} s", ns / 60_000_000_000, ns / 1_000_000_000 % 60),
-    }
-}
-
-/// A number with about three digits.
-fn three(value: f64) -> String {
-    if value < 10.0 {
-        format!("{value:.2}")
-    } else if value < 100.0 {
-        format!("{value:.1}")
-    } else {
-        format!("{value:.0}")
-    }
-}
-
-fn size(bytes: u64) -> String {
-    match bytes {
-        0..1024 => format!("{bytes} bytes"),
-        1024..1_048_576 => format!("{} KiB", three(bytes as f64 / 1024.0)),
-        1_048_576..1_073_741_824 => format!("{} MiB", three(bytes as f64 / 1_048_576.0)),
-        _ => format!("{} GiB", three(bytes as f64 / 1_073_741_824.0)),
-    }
-}
-
 /// ` 12.3 %`, always seven columns.
 fn percent(part: u64, whole: u64) -> String {
     share(if whole == 0 { 0.0 } else { part as f64 / whole as f64 })
@@ -489,10 +521,4 @@ fn percent(part: u64, whole: u64) -> String {
 
 fn share(share: f64) -> String {
     format!("{:>5.1} %", share * 100.0)
-}
-
-/// `2026-11-21 07:05:09 UTC`.
-fn utc(ns: u64) -> String {
-    let (date, time) = date_and_time(ns);
-    format!("{date} {time} UTC")
 }

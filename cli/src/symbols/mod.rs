@@ -4,7 +4,7 @@
 //! distinct frames, and a [`SymbolStore`] with the places to search. This module finds the PDB of
 //! exactly that build and reads it into a flat [`index::SymbolIndex`] (procedures, publics, thunks,
 //! inline sites, lines). Each address then gets its chain of frames, innermost first, or a
-//! [`Reason`] why it has no better name than `module.dll+0x1234`.
+//! [`Reason`] why it has no better name than `module.dll!fn_1200`.
 //!
 //! Nothing is guessed: a PDB of another build is reported and never used, and an address without a
 //! line row gets no line. Damaged and hostile files end in an error, or in a part that is left out
@@ -74,4 +74,4 @@ pub use places::safe_file_name;
 pub use reason::Reason;
 pub use resolved::{Location, ModuleSymbols, Resolution, Source};
 pub use store::{FoundFile, Search, SymbolStore};
-pub use symbolizer::{Symbolizer, pdb_index};
+pub use symbolizer::{Symbolizer, cached_index, pdb_index};

@@ -15,6 +15,8 @@ pub enum Reason {
     NoIdentity,
     /// The image does not name its PDB.
     NoCodeView,
+    /// The image belongs to the system and does not name its PDB, as Wine's images do.
+    SystemWithoutPdb,
     /// No PDB of that name was found.
     PdbNotFound {
         /// The PDB's file name.
@@ -54,6 +56,16 @@ pub enum Reason {
     },
 }
 
+impl Reason {
+    /// The reason for an image that does not name its PDB.
+    pub fn no_code_view(image_path: &str) -> Reason {
+        let mut parts = image_path.split(['\\', '/']);
+        let drive = parts.next().is_some_and(|part| part.ends_with(':'));
+        let windows = parts.next().is_some_and(|part| part.eq_ignore_ascii_case("windows"));
+        if drive && windows { Reason::SystemWithoutPdb } else { Reason::NoCodeView }
+    }
+}
+
 /// The reason for a PDB that cannot be read.
 pub(super) fn unreadable(path: &Path, error: &dyn fmt::Display) -> Reason {
     Reason::PdbUnreadable { path: path.to_path_buf(), error: error.to_string() }
@@ -90,6 +102,9 @@ impl fmt::Display for Reason {
             Reason::NoCodeView => {
                 write!(f, "the image names no PDB (no CodeView record): build it with debug information")
             }
+            Reason::SystemWithoutPdb => {
+                write!(f, "an image of the system that names no PDB, as Wine's do not: nothing to do")
+            }
             Reason::PdbNotFound { name, id, tried, skipped, servers } => {
                 write!(f, "{name} ({id}) is in none of {tried} places")?;
                 skipped.iter().try_for_each(|place| write!(f, "; {place}"))?;
@@ -112,6 +127,22 @@ impl fmt::Display for Reason {
             Reason::NotCovered { path } => {
                 write!(f, "{}: no record covers the address: the PDB may be a stripped one", path.display())
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_builds_no_system_image_is_not_told_to_build_it() {
+        for path in [r"C:\windows\system32\ntdll.dll", r"D:\WINDOWS\SysWOW64\kernel32.dll"] {
+            let text = Reason::no_code_view(path).to_string();
+            assert!(text.ends_with("nothing to do"), "{text}");
+        }
+        for path in [r"C:\app\windows\app.exe", r"\\server\windows\a.dll", "windows/a.dll", "a.dll", ""] {
+            assert_eq!(Reason::no_code_view(path), Reason::NoCodeView, "{path}");
         }
     }
 }

@@ -14,7 +14,7 @@ use super::reason::{Reason, unreadable};
 use super::resolved::{ModuleSymbols, SymbolWriter};
 use super::store::SymbolStore;
 use crate::map::MappedFile;
-use crate::model::{image_id, pdb_id};
+use crate::model::{file_name, image_id, pdb_id};
 
 /// Converts addresses to names, files and lines.
 #[derive(Debug)]
@@ -48,6 +48,17 @@ impl Symbolizer {
 
     /// Names the addresses of one module.
     pub fn resolve(&self, module: &ModuleKey<'_>, rvas: &[u32]) -> ModuleSymbols {
+        let symbols = self.resolved(module, rvas);
+        let name = file_name(module.path);
+        match (&symbols.reason, &symbols.file) {
+            (Some(reason), _) => log::info!("{name}: no symbols: {reason}"),
+            (None, Some(file)) => log::info!("{name}: symbols from {}", file.display()),
+            (None, None) => {}
+        }
+        symbols
+    }
+
+    fn resolved(&self, module: &ModuleKey<'_>, rvas: &[u32]) -> ModuleSymbols {
         match self.index(module, true) {
             Ok((path, index)) => self.resolve_in(module, rvas, &path, &index).unwrap_or_else(|_| {
                 // The cached index was damaged and has been deleted, so this builds another.
@@ -146,18 +157,14 @@ impl Symbolizer {
     pub fn index(&self, module: &ModuleKey<'_>, from_cache: bool) -> Result<(PathBuf, SymbolIndex), Reason> {
         let code_view = module.code_view.ok_or(match module.size_of_image {
             0 => Reason::NoIdentity,
-            _ => Reason::NoCodeView,
+            _ => Reason::no_code_view(module.path),
         })?;
         let name = String::from_utf8_lossy(code_view.pdb_name);
         let search = self.store.find_pdb(&name, &code_view.guid, code_view.age, module.path);
         let Some(found) = &search.found else {
             // The PDB is gone, but its index may be in the cache.
-            let id = pdb_id(&code_view.guid, code_view.age);
-            let cached = safe_file_name(&name)
-                .zip(self.store.cache())
-                .filter(|_| from_cache)
-                .and_then(|(name, cache)| cache.get_any(name, &id))
-                .filter(|(_, index)| index.header().guid == code_view.guid);
+            let cached = from_cache.then(|| cached_index(&self.store, &name, &code_view.guid, code_view.age));
+            let cached = cached.flatten();
             let wanted = Identity::Pdb { guid: code_view.guid, age: code_view.age };
             return cached.ok_or_else(|| search.reason(&name, wanted));
         };
@@ -172,6 +179,17 @@ impl Symbolizer {
     pub fn pdb_index(&self, path: &Path, file: &MappedFile, from_cache: bool) -> Result<SymbolIndex, Reason> {
         pdb_index(&self.store, path, file, from_cache)
     }
+}
+
+/// The index of a PDB that is in the cache, though the PDB may be gone: its path, and itself.
+pub fn cached_index(
+    store: &SymbolStore,
+    pdb_name: &str,
+    guid: &[u8; 16],
+    age: u32,
+) -> Option<(PathBuf, SymbolIndex)> {
+    let (name, cache) = safe_file_name(pdb_name).zip(store.cache())?;
+    cache.get_any(name, &pdb_id(guid, age)).filter(|(_, index)| index.header().guid == *guid)
 }
 
 /// Like [`Symbolizer::pdb_index`], with the cache of `store`.

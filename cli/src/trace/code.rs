@@ -46,6 +46,11 @@ impl CodeRegion {
         self.kind == CodeKind::Stub as u64
     }
 
+    /// Whether it is one function or stub, not a range of many functions.
+    pub fn is_one_piece(&self) -> bool {
+        self.size <= MOST_OF_ONE
+    }
+
     /// Whether `address` lies in it.
     pub fn holds(&self, address: u64) -> bool {
         address.wrapping_sub(self.base) < self.size

@@ -165,7 +165,7 @@ impl Builder {
     /// Writes the profile to a file of a new folder.
     pub(crate) fn write(&self, format: Format, options: &Options) -> Written {
         let folder = tempfile::tempdir().expect("temporary folder");
-        let path = folder.path().join(format.default_name());
+        let path = folder.path().join(format.default_name("trace"));
         let destination =
             if format.is_folder() { Destination::Dir(path.clone()) } else { Destination::File(path.clone()) };
         let mut writer = output::create(format, destination, options).expect("create");

@@ -4,7 +4,7 @@ use crate::profiles::{AWKWARD, Builder, busy};
 use serde_json::{Value, json};
 use stk::profile::{Placement, Run, Runs, Weight};
 use stk::stack::StopReason;
-use stk::stats::{self, Amount, Length, Stats, StatsOptions};
+use stk::stats::{self, Amount, Length, ManyStats, PrintOptions, Stats, StatsOptions};
 use stk_schema::event::RunState;
 use stk_tests::schema;
 use stk_unwind::Trust;
@@ -244,7 +244,8 @@ fn json_follows_its_schema() {
 #[test]
 fn text_is_aligned_and_harmless_on_a_terminal() {
     let mut text = Vec::new();
-    stats::print(&figures(&StatsOptions::default()), Length::Full, &mut text, false).expect("print");
+    let full = PrintOptions { length: Length::Full, ..PrintOptions::default() };
+    stats::print(&figures(&StatsOptions::default()), &mut text, &full).expect("print");
     let text = String::from_utf8(text).expect("UTF-8");
     assert!(
         text.chars().all(|c| c == '\n' || !c.is_control()),
@@ -254,7 +255,54 @@ fn text_is_aligned_and_harmless_on_a_terminal() {
     assert_eq!(text, expected, "\n{text}");
 
     let mut bold = Vec::new();
-    stats::print(&figures(&StatsOptions::default()), Length::Full, &mut bold, true).expect("print");
+    let color = PrintOptions { color: true, ..full };
+    stats::print(&figures(&StatsOptions::default()), &mut bold, &color).expect("print");
     let bold = String::from_utf8(bold).expect("UTF-8");
     assert_eq!(bold.replace("\x1b[1m", "").replace("\x1b[0m", ""), text);
+}
+
+#[test]
+fn names_are_cut_by_the_columns_of_the_terminal() {
+    let mut figures = figures(&StatsOptions::default());
+    figures.functions_by_self[0].function = format!("first{}last", "名".repeat(60));
+    figures.functions_by_self[1].function = "busy!known".to_owned();
+    figures.functions_by_self[1].module = "busy.exe".to_owned();
+    let rows = |columns| {
+        let mut text = Vec::new();
+        let options = PrintOptions { columns, ..PrintOptions::default() };
+        stats::print(&figures, &mut text, &options).expect("print");
+        let text = String::from_utf8(text).expect("UTF-8");
+        let rows = text.lines().skip_while(|line| !line.starts_with("Functions")).skip(2).take(2);
+        rows.map(str::to_owned).collect::<Vec<_>>()
+    };
+    // Unicode, UAX #11: the character takes two columns.
+    let wide = |row: &str| row.chars().map(|c| if c == '名' { 2 } else { 1 }).sum::<usize>();
+    for columns in [80, 100, 120] {
+        let rows = rows(Some(columns));
+        assert!(rows[0].contains("first名") && rows[0].contains("…") && rows[0].contains("last"), "{rows:?}");
+        // The longest of the modules has 4 columns more.
+        assert!((columns - 5..=columns).contains(&wide(&rows[0])), "{columns}: {rows:?}");
+        assert!(rows[1].ends_with("busy!known"), "its module is not said twice: {rows:?}");
+    }
+    assert!(rows(None)[0].contains(&"名".repeat(60)), "what is no terminal gets all");
+}
+
+#[test]
+fn several_traces_are_summed_by_function() {
+    let mut many = ManyStats::default();
+    let all = StatsOptions { top: usize::MAX, ..StatsOptions::default() };
+    many.add(figures(&all));
+    many.add(figures(&all));
+    let mut text = Vec::new();
+    many.print(&mut text, &PrintOptions::default(), 1).expect("print");
+    let text = String::from_utf8(text).expect("UTF-8");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.iter().filter(|line| line.starts_with("busy.stk")).count(), 2, "{text}");
+    // Twice 12 samples and 6.3 ms; of these, fib has twice 2.7 and 3.6 ms (see stats.txt).
+    let sum = lines.iter().find(|line| line.starts_with("2 traces")).expect("a sum");
+    assert!(sum.contains(" 12.6 ms ") && sum.contains(" 24 "), "{text}");
+    let fib: Vec<&&str> =
+        lines.iter().filter(|line| line.contains("busy.exe") && line.contains(" fib ")).collect();
+    assert_eq!(fib, [&"    5.40 ms  42.9 %    7.20 ms  57.1 %  fib  busy.exe"], "{text}");
+    assert!(!text.contains("plugin_run"), "one row of functions: {text}");
 }

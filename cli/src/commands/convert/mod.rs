@@ -10,9 +10,10 @@ mod one;
 mod recording;
 mod tasks;
 
-use super::{Exit, ProfileArgs, Progress, Usage, guarded, report, verify};
-use crate::output::{ChromeStyle, Destination, Format};
-use crate::profile::Weight;
+use super::pipeline::{self, MissingSum};
+use super::{Exit, ProfileArgs, Progress, Usage, guarded, inputs, report, tell, verify};
+use crate::output::{ChromeStyle, Compression, Destination, Format};
+use crate::profile::{MissingSymbols, Weight};
 use one::Converter;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -24,20 +25,22 @@ use tasks::{Task, is_folder, tasks};
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Where the output goes:
-  one trace         -o FILE, or trace.speedscope.json and so on in the current folder
+  one trace         -o FILE, or the trace's name with another ending in the current folder:
+                    app.speedscope.json, app.chrome.json, app.parquet, app.folded
   several traces    -o FOLDER, one file a trace there; to Parquet one dataset folder for all
   -o -              standard output (not for Parquet, which is a folder)
-  --denormalized    one trace to Parquet gives one file, trace.samples.parquet
+  -o NAME.gz        compressed, by gzip or, with .zst, by Zstandard: app.chrome.json.gz
+  --denormalized    one trace to Parquet gives one file, app.samples.parquet
 What is there already is replaced if stk made it of the same recording. Any other file, and each
 folded one, which does not tell its source, needs --force. A dataset keeps its other traces.
 
 Examples:
   stk convert app.stk
-  stk convert app.stk -o app.chrome.json --from 2s --until 5s --thread worker
-  stk convert app.stk --to speedscope -o - | gzip > app.speedscope.json.gz
-  stk convert lab/*.stk --to parquet -o lab.parquet -y 'srv*symbols'")]
+  stk convert app.stk -o app.chrome.json.gz --from 2s --until 5s --thread worker
+  stk convert app.stk --from 03:14:05Z --until 03:14:10Z
+  stk convert lab --to parquet -o lab.parquet -y 'srv*symbols'")]
 pub(super) struct ConvertArgs {
-    /// Traces
+    /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Output format; by default that of the output's name, or speedscope
@@ -78,7 +81,11 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
         let name = format.name();
         return Err(Usage(format!("--weight is for speedscope and folded; {name} holds all times")).into());
     }
-    let tasks = tasks(args, format)?;
+    let (files, exit) = inputs::traces(&args.files);
+    if files.is_empty() {
+        return Ok(exit);
+    }
+    let tasks = tasks(args, &files, format)?;
     let progress = Progress::new("samples");
     let jobs = super::jobs(args.jobs);
     // A task keeps its conversion in memory, so no more tasks run at once than there are threads.
@@ -106,11 +113,44 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
     drop(progress);
     let mut endings = endings.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     endings.sort_by_key(|(i, _)| *i);
-    Ok(endings.iter().fold(Exit::Ok, |exit, (_, ending)| exit.worse(tell(ending))))
+    let several = endings.len() > 1;
+    let mut sum = MissingSum::default();
+    let exit = endings.iter().fold(exit, |exit, (_, ending)| match ending {
+        Ok(converted) => {
+            tell(&converted.lines);
+            converted.failed.iter().for_each(|line| eprintln!("{line}"));
+            if let Some((source, missing)) = &converted.missing {
+                sum.add(missing);
+                if !several {
+                    tell(&pipeline::missing_lines(source, missing));
+                }
+            }
+            exit.worse(converted.exit)
+        }
+        Err(error) => {
+            report(error);
+            exit.worse(verify::exit_of(error))
+        }
+    });
+    if several {
+        tell(&sum.lines());
+    }
+    Ok(exit)
 }
 
-/// The result of the conversion of one trace: its exit code, and what to print.
-type ConvertOutcome = anyhow::Result<(Exit, Vec<String>)>;
+/// The result of the conversion of one trace.
+type ConvertOutcome = anyhow::Result<Converted>;
+
+/// What was done with a trace.
+struct Converted {
+    exit: Exit,
+    /// Notes and warnings, printable.
+    lines: Vec<String>,
+    /// What lets the command fail all the same.
+    failed: Option<String>,
+    /// The trace and the names that it lacks, if it was converted.
+    missing: Option<(String, MissingSymbols)>,
+}
 
 /// The results of a task, each with the trace's place on the command line.
 fn run_task(converter: &Converter<'_>, task: &Task<'_>) -> Vec<(usize, ConvertOutcome)> {
@@ -122,23 +162,23 @@ fn run_task(converter: &Converter<'_>, task: &Task<'_>) -> Vec<(usize, ConvertOu
     }
 }
 
-/// Prints the result.
-fn tell(ending: &ConvertOutcome) -> Exit {
-    match ending {
-        Ok((exit, lines)) => {
-            lines.iter().for_each(|line| eprintln!("{line}"));
-            *exit
-        }
-        Err(error) => {
-            report(error);
-            verify::exit_of(error)
-        }
-    }
-}
-
 fn format(args: &ConvertArgs) -> anyhow::Result<Format> {
     let named = args.output.as_deref().filter(|path| *path != Path::new("-"));
-    let told = args.to.or_else(|| Format::from_path(named?));
+    let by_name = named.and_then(Format::from_path);
+    let told = args.to.or(by_name);
+    let compressed = named.filter(|path| Compression::of(path) != Compression::None);
+    if let (Some(format), Some(path)) = (told, compressed)
+        && format.is_folder()
+    {
+        let text = format!("{}: Parquet compresses by itself: leave out the last ending", path.display());
+        return Err(Usage(text).into());
+    }
+    let why = match (args.to, by_name) {
+        (Some(_), _) => "as --to says",
+        (None, Some(_)) => "by the output's name",
+        (None, None) => "as nothing says another",
+    };
+    log::info!("format {}, {why}", told.unwrap_or(Format::Speedscope).name());
     match (told, named) {
         (Some(format), _) => Ok(format),
         (None, Some(path)) if !is_folder(path) => {

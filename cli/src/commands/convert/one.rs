@@ -1,8 +1,8 @@
 //! Converts one trace.
 
-use super::{ConvertArgs, ConvertOutcome};
+use super::{ConvertArgs, ConvertOutcome, Converted};
 use crate::commands::pipeline::{self, load_file};
-use crate::commands::{Progress, say, size};
+use crate::commands::{Progress, note, size};
 use crate::output::{self, Destination, Format, Options};
 use crate::profile::{Runs, Weight};
 use crate::trace::{Content, TraceFile};
@@ -85,18 +85,21 @@ impl Converter<'_> {
         let bytes = size(summary.files.iter().map(|(_, bytes)| bytes).sum());
         match destination {
             Destination::Stdout => {}
-            Destination::File(path) => say(&format!("{verb} {} ({bytes})", path.display())),
+            Destination::File(path) => note(&format!("{verb} {} ({bytes})", path.display())),
             Destination::Dir(path) => {
                 let (trace, path, files) = (file.path().display(), path.display(), summary.files.len());
-                say(&format!("{verb} {path} ({bytes} in {files} files of {trace})"));
+                note(&format!("{verb} {path} ({bytes} in {files} files of {trace})"));
             }
         }
-        let mut lines = pipeline::closing_lines(&loaded);
-        lines.extend(weights_note.map(|note| format!("{}: {note}", file.path().display())));
+        let mut lines = pipeline::loss_lines(&loaded);
+        let weights_note = weights_note.filter(|_| loaded.empty.is_none());
+        lines.extend(
+            weights_note.map(|note| format!("stk: {}: {note}", printable(&loaded.profile.trace.source))),
+        );
         lines.extend(summary.warnings.iter().map(|text| format!("stk: warning: {}", printable(text))));
-        let (symbols, missed) = pipeline::check_symbols(&loaded, &args.profile);
-        lines.extend(missed);
-        Ok((loaded.exit.worse(symbols), lines))
+        let (symbols, failed) = pipeline::check_symbols(&loaded, &args.profile);
+        let missing = Some((loaded.profile.trace.source.clone(), loaded.missing));
+        Ok(Converted { exit: loaded.exit.worse(symbols), lines, failed, missing })
     }
 }
 

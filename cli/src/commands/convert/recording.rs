@@ -12,7 +12,7 @@
 
 use super::one::{Converter, REPLACED};
 use super::tasks::DatasetFolder;
-use super::{ConvertOutcome, guarded};
+use super::{ConvertOutcome, Converted, guarded};
 use crate::commands::Exit;
 use crate::output::{DatasetEntry, Destination};
 use crate::trace::{Content, TraceFile, stand_ins};
@@ -84,8 +84,9 @@ fn without_copies<'a>(mut members: Vec<Member<'a>>, outcomes: &mut Outcomes) -> 
 }
 
 /// The outcome of a file that is not converted since the dataset has all of it.
-fn passed_over(why: &str) -> (Exit, Vec<String>) {
-    (Exit::Ok, vec![format!("stk: {}", printable(why))])
+fn passed_over(why: &str) -> Converted {
+    let lines = vec![format!("stk: {}", printable(why))];
+    Converted { exit: Exit::Ok, lines, failed: None, missing: None }
 }
 
 /// The contents of one UUID: those of the command line, then others in the dataset.
@@ -163,7 +164,7 @@ impl<'a> Recording<'a> {
         contents: &[Content],
         short: usize,
         long: usize,
-    ) -> anyhow::Result<Option<(Exit, Vec<String>)>> {
+    ) -> anyhow::Result<Option<Converted>> {
         let by = &contents[long];
         let other = short.checked_sub(self.members.len()).map(|at| &self.others[at]);
         if other.is_some_and(|entry| entry.superseded_by == Some(by.digest)) {

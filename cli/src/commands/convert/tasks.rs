@@ -37,7 +37,11 @@ pub(super) struct DatasetFolder {
 }
 
 /// Chooses the destination of each trace.
-pub(super) fn tasks(args: &ConvertArgs, format: Format) -> anyhow::Result<Vec<Task<'_>>> {
+pub(super) fn tasks<'a>(
+    args: &ConvertArgs,
+    files: &'a [PathBuf],
+    format: Format,
+) -> anyhow::Result<Vec<Task<'a>>> {
     let output = args.output.as_deref();
     if output == Some(Path::new("-")) {
         if format.is_folder() {
@@ -46,24 +50,25 @@ pub(super) fn tasks(args: &ConvertArgs, format: Format) -> anyhow::Result<Vec<Ta
             )
             .into());
         }
-        let [file] = args.files.as_slice() else {
+        let [file] = files else {
             return Err(
                 Usage("only one trace can go to standard output: name a folder with -o".into()).into()
             );
         };
         return Ok(vec![Task::File { place: 0, file, destination: Destination::Stdout }]);
     }
-    let one_file = args.denormalized && args.files.len() == 1 && !output.is_some_and(is_folder);
+    let one_file = args.denormalized && files.len() == 1 && !output.is_some_and(is_folder);
     if format.is_folder() && !one_file {
-        let folder = output.map_or_else(|| PathBuf::from(format.default_name()), Path::to_owned);
+        let stem = if let [file] = files { stem(file) } else { "traces".to_owned() };
+        let folder = output.map_or_else(|| PathBuf::from(format.default_name(&stem)), Path::to_owned);
         let index = DatasetIndex::open(&folder)?;
-        return Ok(recordings(&args.files, &Arc::new(DatasetFolder { path: folder, index })));
+        return Ok(recordings(files, &Arc::new(DatasetFolder { path: folder, index })));
     }
     let folder = output.filter(|path| is_folder(path));
-    if let ([file], None) = (args.files.as_slice(), folder) {
+    if let ([file], None) = (files, folder) {
         // A dataset has the default name of the format.
-        let name = if one_file { "trace.samples.parquet".to_owned() } else { format.default_name() };
-        let path = output.map_or_else(|| PathBuf::from(name), Path::to_owned);
+        let stem = if one_file { stem(file) + ".samples" } else { stem(file) };
+        let path = output.map_or_else(|| PathBuf::from(format.default_name(&stem)), Path::to_owned);
         return Ok(vec![Task::File { place: 0, file, destination: Destination::File(path) }]);
     }
     let folder = match (folder, output) {
@@ -80,8 +85,8 @@ pub(super) fn tasks(args: &ConvertArgs, format: Format) -> anyhow::Result<Vec<Ta
     std::fs::create_dir_all(&folder).with_context(|| format!("{}: cannot be made", folder.display()))?;
     let mut taken: HashMap<String, u32> = HashMap::new();
     let suffix = format.suffix();
-    let tasks = args.files.iter().enumerate().map(|(place, file)| {
-        let stem = file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
+    let tasks = files.iter().enumerate().map(|(place, file)| {
+        let stem = stem(file);
         // Traces of one name in several folders are numbered, in the order of the command line.
         let n = taken.entry(stem.to_lowercase()).or_default();
         *n += 1;
@@ -108,6 +113,11 @@ fn uuid(file: &Path) -> Option<[u8; 16]> {
     let mut header = Vec::with_capacity(FILE_HEADER_LEN);
     open_plain(file).ok()?.take(FILE_HEADER_LEN as u64).read_to_end(&mut header).ok()?;
     Some(FileHeader::decode(&header).ok()?.uuid)
+}
+
+/// A trace's name without its extension.
+fn stem(file: &Path) -> String {
+    file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy().into_owned()
 }
 
 /// Whether a path is a folder, or is written like one.

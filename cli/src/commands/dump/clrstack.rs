@@ -8,22 +8,57 @@
 use super::stack::{DumpExplicitFrame, DumpStack};
 use super::text::{doubt, ending, explain, heading, site};
 use crate::stack::{FrameChoice, FrameKind};
+use crate::text::TimeZone;
 use crate::trace::Trace;
+use std::collections::HashMap;
 use std::fmt::Write;
 use stk_schema::text::printable;
 
-/// A thread's stack: Child SP, IP, Call Site. `frames` is the choice of frames.
-pub(super) fn text(trace: &Trace<'_>, stack: &DumpStack, frames: FrameChoice) -> String {
+/// Reasons that are told once, at the end, by their numbers.
+#[derive(Default)]
+pub(super) struct Notes {
+    numbers: HashMap<String, usize>,
+}
+
+impl Notes {
+    /// The number of a note, new or known.
+    fn number(&mut self, text: String) -> usize {
+        let next = self.numbers.len() + 1;
+        *self.numbers.entry(text).or_insert(next)
+    }
+
+    /// The notes after an empty line; nothing without notes.
+    pub(super) fn text(&self) -> String {
+        let mut notes: Vec<(&String, &usize)> = self.numbers.iter().collect();
+        notes.sort_by_key(|(_, number)| **number);
+        let mut text = String::new();
+        for (note, number) in notes {
+            let before = if *number == 1 { "\n" } else { "" };
+            let _ = writeln!(text, "{before}note {number}: {}", printable(note));
+        }
+        text
+    }
+}
+
+/// A thread's stack: Child SP, IP, Call Site. `frames` is the choice of frames. Why a Frame's
+/// method is not known goes to the notes.
+pub(super) fn text(
+    trace: &Trace<'_>,
+    stack: &DumpStack,
+    frames: FrameChoice,
+    zone: TimeZone,
+    notes: &mut Notes,
+) -> String {
     let digits = 2 * trace.header().arch.pointer_size();
     let mut text =
-        format!("{}\n{:>digits$} {:>digits$} Call Site\n", heading(trace, stack), "Child SP", "IP");
+        format!("{}\n{:>digits$} {:>digits$} Call Site\n", heading(trace, stack, zone), "Child SP", "IP");
     let with_explicit = frames != FrameChoice::Native;
     let mut explicit = stack.explicit.iter().filter(|_| with_explicit).peekable();
     for (i, walked) in stack.frames.iter().enumerate() {
         // A Frame within a stack frame comes before it.
         let end = stack.frames.get(i + 1).map_or(u64::MAX, |caller| caller.frame.sp);
         while let Some(frame) = explicit.next_if(|frame| frame.address < end) {
-            explicit_row(&mut text, frame, digits);
+            explicit_row(&mut text, frame, digits, notes);
         }
         if walked.hidden {
             continue;
@@ -41,7 +76,7 @@ pub(super) fn text(trace: &Trace<'_>, stack: &DumpStack, frames: FrameChoice) ->
         explain(walked, &mut text);
     }
     for frame in explicit {
-        explicit_row(&mut text, frame, digits);
+        explicit_row(&mut text, frame, digits, notes);
     }
     if let Some(reason) = stack.explicit_end.as_ref().filter(|_| with_explicit) {
         let which = if stack.explicit.is_empty() { "no" } else { "no further" };
@@ -55,7 +90,7 @@ pub(super) fn text(trace: &Trace<'_>, stack: &DumpStack, frames: FrameChoice) ->
 
 /// `[InlinedCallFrame: 000000b5c8d7e918] Module!Type.Method(signature)`. Its IP is that of the code
 /// that it leads to.
-fn explicit_row(text: &mut String, frame: &DumpExplicitFrame, digits: usize) {
+fn explicit_row(text: &mut String, frame: &DumpExplicitFrame, digits: usize, notes: &mut Notes) {
     let DumpExplicitFrame { address, kind, leads_to, method } = frame;
     let ip = match leads_to {
         Some((ip, _)) => format!("{ip:0digits$x}"),
@@ -65,6 +100,6 @@ fn explicit_row(text: &mut String, frame: &DumpExplicitFrame, digits: usize) {
     let _ = match method {
         Ok(method) if method.is_empty() => writeln!(text),
         Ok(method) => writeln!(text, " {}", printable(method)),
-        Err(reason) => writeln!(text, " ({})", printable(&reason.to_string())),
+        Err(reason) => writeln!(text, " (note {})", notes.number(reason.to_string())),
     };
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! stack      a thread's stack, walked, named and folded          Stack, Walked
 //! captures   the stacks that the program asked for               events -> Stack
-//! text       the styles for people: `k` and `plain`
+//! text       the styles for people: `k`, `plain` and `merged`
 //! clrstack   the style of the .NET debugger extension: managed frames, explicit Frames
 //! json       the style for programs
 //! live       a process that runs now: one sample by inject
@@ -18,13 +18,14 @@ mod stack;
 mod tests;
 mod text;
 
-use super::select::parse_time;
 use super::tag::parse_tag;
-use super::{Exit, Out, TablesArgs, Usage, guarded, pipeline, span};
+use super::times::{self, TimeArg};
+use super::{Exit, Out, TablesArgs, TzArgs, Usage, guarded, inputs, pipeline};
 use crate::runtimes;
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::stack::{NameSources, StackWalker};
 use crate::symbols::Symbolizer;
+use crate::text::since_start;
 use crate::trace::{Trace, TraceEvents, beyond_cost, beyond_memory, events, snapshots};
 use captures::ChosenCapture;
 use clap::ValueEnum;
@@ -41,6 +42,8 @@ use stk_unwind::WalkOptions;
 Examples:
   stk dump app.stk
   stk dump app.stk --at 1.5s --thread worker --style plain
+  stk dump app.stk --at 03:14:05Z
+  stk dump app.stk --style merged
   stk dump app.stk --thread 4404 --explain
   stk dump app.stk --style clrstack --frames managed
   stk dump app.stk --tag 7                      what stk_capture(7) recorded, each time
@@ -48,16 +51,17 @@ Examples:
   stk dump --pid 4404                           the process as it is now (on Windows)
   stk dump once.stk --style json | jq '.threads[].frames[0].function'")]
 pub(super) struct DumpArgs {
-    /// Trace
+    /// Trace: a file, or a pattern or folder that holds one
     #[arg(value_name = "FILE", required_unless_present = "pid", conflicts_with = "pid")]
     file: Option<PathBuf>,
     /// A process that runs now: inject.exe, which lies beside stk.exe, takes one sample of each of
     /// its threads (Windows only)
     #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
-    /// The moment, since the trace's start; by default the last
-    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "pid")]
-    at: Option<u64>,
+    /// The moment: since the trace's start (1.5s, 250ms), by the clock (03:14:05Z), or with a date
+    /// (2026-11-21T03:14:05+01:00); by default the last
+    #[arg(long, value_name = "TIME", value_parser = times::parse, conflicts_with = "pid")]
+    at: Option<TimeArg>,
     /// The stack of this capture, by its number in `stk events FILE`; may be repeated
     #[arg(long = "event", value_name = "N", conflicts_with_all = ["pid", "at"])]
     events: Vec<u64>,
@@ -84,6 +88,8 @@ pub(super) struct DumpArgs {
     tables: TablesArgs,
     #[command(flatten)]
     fold: pipeline::FoldArgs,
+    #[command(flatten)]
+    tz: TzArgs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
@@ -91,8 +97,10 @@ enum Style {
     /// Like the debuggers' `k`: Child-SP, RetAddr, Call Site
     #[default]
     K,
-    /// One line a frame: "module"! file(line): function
+    /// One line a frame: "module"! file(line): function, or the address without a line
     Plain,
+    /// Stacks of the same functions once, with their threads, those of the most threads first
+    Merged,
     /// Like SOS's `clrstack -f`: Child SP, IP, Call Site, with .NET's explicit Frames in brackets;
     /// with `--frames managed` like its `clrstack`
     Clrstack,
@@ -102,7 +110,10 @@ enum Style {
 
 pub(super) fn run(args: &DumpArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     match (&args.file, args.pid) {
-        (Some(file), _) => guarded(file, || dump(args, file, out)),
+        (Some(file), _) => {
+            let file = inputs::trace(file)?;
+            guarded(&file, || dump(args, &file, out))
+        }
         (None, Some(pid)) => live::with_sample(pid, |file| guarded(file, || dump(args, file, out))),
         (None, None) => Err(Usage("name a trace, or a process with --pid".into()).into()),
     }
@@ -112,7 +123,7 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     let file = args.tables.open(path)?;
     let mut trace = file.read()?;
     args.tables.give(&mut trace);
-    let select = super::SelectArgs { from: None, until: None, threads: args.threads.clone() };
+    let select = super::SelectArgs { threads: args.threads.clone(), ..Default::default() };
     let threads = select.threads(&trace)?;
     let mut losses = DumpLosses::default();
     let captures = chosen_captures(&trace, args, threads.as_ref(), &mut losses)?;
@@ -126,7 +137,7 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     let inputs = stack::DumpInputs { trace: &trace, images: &images, explicit: &explicit, methods: &methods };
     let symbolizer = Symbolizer::new(store, args.symbols.demangle);
     let sources = NameSources { trace: &trace, images: &images, methods: &methods, symbolizer: &symbolizer };
-    let mut printer = StackPrinter { args, sources, out, printed: 0, unnamed: 0 };
+    let mut printer = StackPrinter::new(args, sources, out);
     match &captures {
         Some(captures) => {
             printer.begin(captures::last(captures))?;
@@ -134,7 +145,8 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
             (losses.stacks, losses.not_walked) = (left_out, not_walked);
         }
         None => {
-            let time = args.at.map_or(trace.last(), |at| trace.clock.ticks(at));
+            let (time, beside) = moment_of(args, &trace);
+            beside.iter().for_each(|beside| super::warn(beside));
             printer.begin(time)?;
             let wanted = |thread| threads.as_ref().is_none_or(|threads| threads.contains(&thread));
             losses.stacks = moment(&inputs, &mut walker, time, &wanted, &mut printer)?;
@@ -142,7 +154,7 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
                 super::warn(&format!(
                     "{}: no thread was sampled by {}",
                     trace.source,
-                    span(trace.clock.ns(time))
+                    since_start(trace.clock.ns(time))
                 ));
             }
         }
@@ -205,11 +217,31 @@ struct StackPrinter<'a, 'o> {
     printed: usize,
     /// Texts left out for lack of memory.
     unnamed: u64,
+    /// The moment of the stacks, or of the last one.
+    time: Ticks,
+    /// With `--style merged`, all stacks so far.
+    merged: text::MergedStacks,
+    /// With `--style clrstack`, what is told at the end.
+    notes: clrstack::Notes,
 }
 
-impl StackPrinter<'_, '_> {
+impl<'a, 'o> StackPrinter<'a, 'o> {
+    fn new(args: &'a DumpArgs, sources: NameSources<'a>, out: Out<'o>) -> StackPrinter<'a, 'o> {
+        StackPrinter {
+            args,
+            sources,
+            out,
+            printed: 0,
+            unnamed: 0,
+            time: Ticks(0),
+            merged: text::MergedStacks::default(),
+            notes: clrstack::Notes::default(),
+        }
+    }
+
     /// Begins the output. `time` is the moment of the stacks, or of the last one.
     fn begin(&mut self, time: Ticks) -> anyhow::Result<()> {
+        self.time = time;
         if self.args.style == Style::Json {
             (self.out)(&json::head(self.sources.trace, time)?)?;
         }
@@ -230,13 +262,18 @@ impl StackPrinter<'_, '_> {
     }
 
     /// A stack, with what is between it and the one before.
-    fn text(&self, stack: &DumpStack) -> anyhow::Result<String> {
+    fn text(&mut self, stack: &DumpStack) -> anyhow::Result<String> {
         let trace = self.sources.trace;
         let first = self.printed == 0;
+        let zone = self.args.tz.tz;
         let text = match self.args.style {
-            Style::K => text::k(trace, stack),
-            Style::Plain => text::plain(trace, stack),
-            Style::Clrstack => clrstack::text(trace, stack, self.args.fold.frames),
+            Style::K => text::k(trace, stack, zone),
+            Style::Plain => text::plain(trace, stack, zone),
+            Style::Merged => {
+                self.merged.add(stack);
+                return Ok(String::new());
+            }
+            Style::Clrstack => clrstack::text(trace, stack, self.args.fold.frames, zone, &mut self.notes),
             Style::Json => return Ok(json::thread(trace, stack, first)?),
         };
         Ok(if first { text } else { format!("\n{text}") })
@@ -246,6 +283,11 @@ impl StackPrinter<'_, '_> {
         if self.args.style == Style::Json {
             (self.out)(json::end(self.printed == 0))?;
         }
+        if self.args.style == Style::Merged {
+            let merged = std::mem::take(&mut self.merged);
+            (self.out)(&merged.text(self.sources.trace, self.time, self.args.tz.tz))?;
+        }
+        (self.out)(&self.notes.text())?;
         Ok(())
     }
 }
@@ -285,5 +327,21 @@ impl DumpLosses {
         }
         let missing = self.damaged || self.stacks > 0 || self.names > 0 || self.not_walked > 0;
         if trace.lost_blocks || missing { Exit::Damaged } else { Exit::Ok }
+    }
+}
+
+/// The moment to show, and a warning if it is not within the trace.
+fn moment_of(args: &DumpArgs, trace: &Trace<'_>) -> (Ticks, Option<String>) {
+    let Some(at) = args.at else { return (trace.last(), None) };
+    let ns = at.of(trace, args.tz.tz);
+    let last = trace.clock.ns(trace.last());
+    let source = &trace.source;
+    match u64::try_from(ns) {
+        Ok(ns) if ns <= last => (trace.clock.ticks(ns), None),
+        Err(_) if ns < 0 => (Ticks(0), Some(format!("{source}: --at is before the trace's start"))),
+        _ => {
+            let end = since_start(last);
+            (trace.last(), Some(format!("{source}: the trace ends before --at: shown is its end at {end}")))
+        }
     }
 }

@@ -62,7 +62,7 @@ fn shown(options: FoldOptions) -> Vec<String> {
     let sources = NameSources { trace: &trace, images: &images, methods: &methods, symbolizer: &symbolizer };
     stack::name(&sources, &mut stacks);
     stack::fold(&mut stacks[0], options);
-    let text = text::k(&trace, &stacks[0]);
+    let text = text::k(&trace, &stacks[0], Default::default());
     // Leave out the trust of the frame.
     let site = |line: &str| line[36..].split("  (").next().unwrap_or_default().to_owned();
     text.lines().skip(2).map(site).collect()

@@ -1,17 +1,20 @@
-//! Stacks as text for users: `k` like the debuggers', and `plain`.
+//! Stacks as text for users: `k` like the debuggers', `plain`, and `merged`.
 
 use super::super::tag::tag_text;
-use super::super::{span, utc};
 use super::stack::{CaptureLabel, DumpFrame, DumpStack, Name};
 use crate::stack::StopReason;
+use crate::text::{TimeZone, counted, moment, since_start};
 use crate::trace::Trace;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt::Write;
+use stk_schema::Ticks;
 use stk_schema::text::printable;
 use stk_unwind::Frame;
 
 /// Like WinDbg's `k`: Child-SP (x86: ChildEBP), RetAddr, Call Site as `module!function+0x12 [file @
 /// line]`.
-pub(super) fn k(trace: &Trace<'_>, stack: &DumpStack) -> String {
+pub(super) fn k(trace: &Trace<'_>, stack: &DumpStack, zone: TimeZone) -> String {
     let wide = trace.header().arch.pointer_size() == 8;
     let address = |value: u64| {
         if wide { format!("{:08x}`{:08x}", value >> 32, value & 0xFFFF_FFFF) } else { format!("{value:08x}") }
@@ -21,7 +24,8 @@ pub(super) fn k(trace: &Trace<'_>, stack: &DumpStack) -> String {
     } else {
         ("ChildEBP", 8, "(Inline)", "--------")
     };
-    let mut text = format!("{}\n{child:width$} {:width$} Call Site\n", heading(trace, stack), "RetAddr");
+    let mut text =
+        format!("{}\n{child:width$} {:width$} Call Site\n", heading(trace, stack, zone), "RetAddr");
     for (i, walked) in stack.frames.iter().enumerate().filter(|(_, walked)| !walked.hidden) {
         let caller = stack.frames.get(i + 1).map(|caller| caller.frame);
         // The address at which a frame stores its caller's ebp: below the return address.
@@ -41,15 +45,16 @@ pub(super) fn k(trace: &Trace<'_>, stack: &DumpStack) -> String {
     text + &ending(stack)
 }
 
-/// One line per frame: `"foo.dll"! path\foo.cpp(56): function`.
-pub(super) fn plain(trace: &Trace<'_>, stack: &DumpStack) -> String {
-    let mut text = format!("{}\n", heading(trace, stack));
+/// One line per frame: `"foo.dll"! path\foo.cpp(56): function`, or `"foo.dll"! 0x18000a2c:
+/// function` where no line is known.
+pub(super) fn plain(trace: &Trace<'_>, stack: &DumpStack, zone: TimeZone) -> String {
+    let mut text = format!("{}\n", heading(trace, stack, zone));
     for walked in stack.frames.iter().filter(|walked| !walked.hidden) {
         for name in &walked.names {
             let place = match (&name.file, name.line) {
                 (Some(file), Some(line)) => format!(" {}({line}):", printable(file)),
                 (Some(file), None) => format!(" {}:", printable(file)),
-                _ => String::new(),
+                _ => format!(" {:#x}:", walked.frame.address),
             };
             let _ = writeln!(
                 text,
@@ -64,26 +69,80 @@ pub(super) fn plain(trace: &Trace<'_>, stack: &DumpStack) -> String {
     text + &ending(stack)
 }
 
-/// The heading of a stack. It begins with the UTC time, like a log line.
-pub(super) fn heading(trace: &Trace<'_>, stack: &DumpStack) -> String {
+/// Stacks of the same functions once, with their threads; those of the most threads first.
+#[derive(Default)]
+pub(super) struct MergedStacks {
+    /// By functions: state and thread of each stack, in the order in which they came.
+    groups: BTreeMap<String, Vec<(String, String)>>,
+    stacks: u64,
+}
+
+impl MergedStacks {
+    pub(super) fn add(&mut self, stack: &DumpStack) {
+        let mut text = String::new();
+        for walked in stack.frames.iter().filter(|walked| !walked.hidden) {
+            for name in &walked.names {
+                let function = Name { has_module: name.has_module, ..Name::only(name.function.clone()) };
+                let _ = writeln!(text, "  {}{}", site(&walked.module, &function), doubt(&walked.frame));
+            }
+        }
+        let thread = match stack.capture {
+            Some(CaptureLabel { number, .. }) => format!("{} in event {number}", thread(stack)),
+            None => thread(stack),
+        };
+        self.groups.entry(text + &ending(stack)).or_default().push((activity(stack), thread));
+        self.stacks += 1;
+    }
+
+    /// All of them, at a moment or up to it.
+    pub(super) fn text(self, trace: &Trace<'_>, time: Ticks, zone: TimeZone) -> String {
+        let mut groups: Vec<(String, Vec<(String, String)>)> = self.groups.into_iter().collect();
+        groups.sort_by_key(|(_, group)| Reverse(group.len()));
+        let different = counted(groups.len() as u64, "different stack");
+        let ns = trace.clock.ns(time);
+        let at = moment(trace.header().utc_start.saturating_add(ns), zone);
+        let (all, since) = (counted(self.stacks, "thread"), since_start(ns));
+        let mut text = format!("{at} {all} in {different}, at {since}\n");
+        for (functions, group) in groups {
+            let mut states: BTreeMap<&str, u64> = BTreeMap::new();
+            group.iter().for_each(|(state, _)| *states.entry(state).or_default() += 1);
+            let states: Vec<String> = match states.len() {
+                1 => states.into_keys().map(str::to_owned).collect(),
+                _ => states.into_iter().map(|(state, threads)| format!("{threads} {state}")).collect(),
+            };
+            let names: Vec<&str> = group.iter().map(|(_, thread)| thread.as_str()).collect();
+            let threads = counted(group.len() as u64, "thread");
+            let _ = write!(text, "\n{threads}, {}: {}\n{functions}", states.join(", "), names.join(", "));
+        }
+        text
+    }
+}
+
+/// `4404 "worker"`.
+fn thread(stack: &DumpStack) -> String {
+    let name = if stack.name.is_empty() { String::new() } else { format!(" \"{}\"", printable(&stack.name)) };
+    format!("{}{name}", stack.tid)
+}
+
+/// `waiting (sleep)`.
+fn activity(stack: &DumpStack) -> String {
+    let reason = stack.activity.wait().map(|wait| format!(" ({})", wait.reason()));
+    stack.activity.as_str().to_owned() + reason.as_deref().unwrap_or_default()
+}
+
+/// The heading of a stack. It begins with the time by the clock, like a log line.
+pub(super) fn heading(trace: &Trace<'_>, stack: &DumpStack, zone: TimeZone) -> String {
     let clock = trace.clock;
-    let mut text = utc(trace.header().utc_start.saturating_add(clock.ns(stack.until)));
-    let _ = write!(text, " thread {}", stack.tid);
-    if !stack.name.is_empty() {
-        let _ = write!(text, " \"{}\"", printable(&stack.name));
-    }
-    let _ = write!(text, ", {}", stack.activity.as_str());
-    if let Some(wait) = stack.activity.wait() {
-        let _ = write!(text, " ({})", wait.reason());
-    }
-    let sampled = span(clock.ns(stack.sampled));
+    let mut text = moment(trace.header().utc_start.saturating_add(clock.ns(stack.until)), zone);
+    let _ = write!(text, " thread {}, {}", thread(stack), activity(stack));
+    let sampled = since_start(clock.ns(stack.sampled));
     if let Some(CaptureLabel { number, tag, .. }) = stack.capture {
         let _ = write!(text, ", captured at {sampled}, event {number}, tag {}", tag_text(tag));
         return text;
     }
     let _ = write!(text, ", sampled at {sampled}");
     if stack.until > stack.sampled {
-        let _ = write!(text, ", unchanged until {}", span(clock.ns(stack.until)));
+        let _ = write!(text, ", unchanged until {}", since_start(clock.ns(stack.until)));
     }
     text
 }

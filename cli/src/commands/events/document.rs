@@ -18,6 +18,9 @@ pub(super) struct EventsOfTrace {
     pub process: String,
     pub pid: u32,
     pub start_utc: String,
+    /// The same in nanoseconds since the epoch, for the text.
+    #[serde(skip)]
+    pub start_utc_ns: u64,
     pub duration_ns: u64,
     /// All events, chosen or not.
     pub total: u64,
@@ -72,6 +75,7 @@ impl EventsOfTrace {
             process: trace.process(),
             pid: trace.header().pid,
             start_utc: utc(trace.header().utc_start),
+            start_utc_ns: trace.header().utc_start,
             duration_ns: trace.clock.ns(trace.last()),
             total: found.list.len() as u64,
             modules_at_start: modules.count() as u64,

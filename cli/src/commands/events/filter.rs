@@ -1,5 +1,6 @@
 //! Which events are wanted.
 
+use super::super::select::TimeRange;
 use super::EventsArgs;
 use crate::trace::{EventKind, Trace, TraceEvent};
 use clap::ValueEnum;
@@ -43,6 +44,7 @@ pub(super) struct EventFilter<'a> {
     args: &'a EventsArgs,
     /// Thread instances; `None` = all, and the process.
     threads: Option<HashSet<u64>>,
+    range: TimeRange,
 }
 
 impl<'a> EventFilter<'a> {
@@ -52,16 +54,16 @@ impl<'a> EventFilter<'a> {
     ///
     /// A chosen thread is not in the trace.
     pub(super) fn new(args: &'a EventsArgs, trace: &Trace<'_>) -> anyhow::Result<EventFilter<'a>> {
-        Ok(EventFilter { args, threads: args.select.threads(trace)? })
+        Ok(EventFilter { args, threads: args.select.threads(trace)?, range: args.select.range(trace) })
     }
 
     /// Whether an event at this time, in nanoseconds since the trace's start, is wanted.
     pub(super) fn takes(&self, event: &TraceEvent, time_ns: u64) -> bool {
-        let EventsArgs { kinds, tags, select, .. } = self.args;
+        let EventsArgs { kinds, tags, .. } = self.args;
         (kinds.is_empty() || kinds.contains(&KindName::of(&event.kind)))
             && (tags.is_empty() || event.kind.tag().is_some_and(|tag| tags.contains(&tag)))
-            && select.from.is_none_or(|from| from <= time_ns)
-            && select.until.is_none_or(|until| time_ns < until)
+            && self.range.from.is_none_or(|from| from <= time_ns)
+            && self.range.until.is_none_or(|until| time_ns < until)
             && self
                 .threads
                 .as_ref()

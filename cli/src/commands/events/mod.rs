@@ -13,7 +13,7 @@ mod text;
 use super::pipeline::parse_memory;
 use super::tag::parse_tag;
 use super::traces::Traces;
-use super::{Exit, Out, SelectArgs, each_trace, pool};
+use super::{Exit, Out, SelectArgs, each_trace, inputs, pool};
 use crate::trace::{TraceFile, events};
 use document::{EventsOfTrace, VERSION};
 use filter::{EventFilter, KindName};
@@ -32,7 +32,7 @@ Examples:
   stk events app.stk --kind load,unload --from 1.5s --until 2s
   stk events --json *.stk | jq '.traces[].events[] | select(.kind == \"capture\")'")]
 pub(super) struct EventsArgs {
-    /// Traces
+    /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Only events of these kinds, separated by commas; may be repeated
@@ -66,12 +66,13 @@ pub(super) fn run(args: &EventsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let pool = pool(args.jobs)?;
     let mut document = Traces::new(VERSION);
     let mut first = true;
-    let exit = each_trace(&args.files, out, |path| {
+    let (files, exit) = inputs::traces(&args.files);
+    let exit = exit.worse(each_trace(&files, out, |path| {
         let (found, ending) = pool.install(|| of_file(path, args))?;
-        let text = if args.json { document.next(&found)? } else { text::of(&found) };
+        let text = if args.json { document.next(&found)? } else { text::of(&found, args.select.tz.tz) };
         let gap = if args.json || std::mem::take(&mut first) { "" } else { "\n" };
         Ok((format!("{gap}{text}"), ending))
-    })?;
+    })?);
     if args.json {
         out(&document.end())?;
     }

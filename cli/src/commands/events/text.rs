@@ -2,7 +2,8 @@
 
 use super::document::{EventFacts, EventJson, EventsOfTrace};
 use crate::commands::tag::tag_text;
-use crate::commands::{count, size, span};
+use crate::commands::{count, size};
+use crate::text::{TimeZone, counted, moment, pad, since_start, width};
 use std::fmt::Write;
 use stk_schema::text::printable;
 
@@ -10,22 +11,25 @@ use stk_schema::text::printable;
 const WIDEST: usize = 32;
 
 /// The table of one trace.
-pub(super) fn of(found: &EventsOfTrace) -> String {
+pub(super) fn of(found: &EventsOfTrace, zone: TimeZone) -> String {
     let mut text = heading(found);
     let threads: Vec<String> = found.events.iter().map(thread).collect();
-    let width = threads.iter().map(|thread| thread.chars().count()).max().unwrap_or(0).clamp(6, WIDEST);
+    let columns = threads.iter().map(|thread| width(thread)).max().unwrap_or(0).clamp(6, WIDEST);
+    let clock = moment(0, zone).len();
     let digits = found.events.last().map_or(0, |event| event.number.to_string().len()).max(5);
     if !found.events.is_empty() {
         let _ = writeln!(
             text,
-            "{:>digits$}  {:>9}  {:24}  {:width$}  {:12}  what",
-            "event", "time", "UTC", "thread", "kind"
+            "{:>digits$}  {:>10}  {:clock$}  {:columns$}  {:12}  what",
+            "event", "time", "by the clock", "thread", "kind"
         );
     }
     for (event, thread) in found.events.iter().zip(threads) {
-        let (number, time, utc, kind) = (event.number, span(event.time_ns), &event.time_utc, event.kind);
+        let (number, time, kind) = (event.number, since_start(event.time_ns), event.kind);
+        let at = moment(found.start_utc_ns.saturating_add(event.time_ns), zone);
+        let thread = pad(&thread, columns);
         let line =
-            format!("{number:>digits$}  {time:>9}  {utc:24}  {thread:width$}  {kind:12}  {}", what(event));
+            format!("{number:>digits$}  {time:>10}  {at:clock$}  {thread}  {kind:12}  {}", what(event));
         let _ = writeln!(text, "{}", line.trim_end());
     }
     text
@@ -36,13 +40,13 @@ fn heading(found: &EventsOfTrace) -> String {
     let shown = found.events.len() as u64;
     let chosen = if shown == found.total { String::new() } else { format!("{} of ", count(shown)) };
     format!(
-        "{}: {} (pid {}): {chosen}{} events; at the start there were {} modules and {} threads\n",
+        "{}: {} (pid {}): {chosen}{}; at the start there were {} and {}\n",
         printable(&found.file),
         printable(&found.process),
         found.pid,
-        count(found.total),
-        count(found.modules_at_start),
-        count(found.threads_at_start)
+        counted(found.total, "event"),
+        counted(found.modules_at_start, "module"),
+        counted(found.threads_at_start, "thread")
     )
 }
 

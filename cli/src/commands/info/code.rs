@@ -1,6 +1,6 @@
 //! Code made at run time: how much was recorded, and the cost for the target.
 
-use crate::commands::{count, size};
+use crate::text::{count, counted, size, span};
 use crate::trace::Trace;
 use serde::Serialize;
 use std::fmt::Write;
@@ -46,19 +46,20 @@ impl DynamicCode {
         if self.functions + self.stubs + self.not_looked_up as usize == 0 {
             return String::new();
         }
-        let (functions, stubs) = (count(self.functions as u64), count(self.stubs as u64));
-        let mut text = format!("{functions} functions and {stubs} stubs made at run time");
+        let functions = counted(self.functions as u64, "function");
+        let stubs = counted(self.stubs as u64, "stub");
+        let mut text = format!("{functions} and {stubs} made at run time");
         if self.lookups > 0 {
-            let (bytes, lookups) = (size(self.bytes), count(self.lookups));
-            let ms = |ns: u64| format!("{:.1} ms", ns as f64 / 1e6);
-            let (all, longest) = (ms(self.lookup_ns), ms(self.lookup_max_ns));
-            let _ = write!(text, " ({bytes}; {lookups} lookups in {all}, the longest {longest})");
+            let (bytes, lookups) = (size(self.bytes), counted(self.lookups, "lookup"));
+            let (all, longest) = (span(self.lookup_ns), span(self.lookup_max_ns));
+            let _ = write!(text, " ({bytes}; {lookups} in {all}, the longest {longest})");
         }
         if self.not_looked_up > 0 {
-            let _ = write!(text, "; {} addresses not looked up", count(self.not_looked_up));
+            let addresses = if self.not_looked_up == 1 { "address" } else { "addresses" };
+            let _ = write!(text, "; {} {addresses} not looked up", count(self.not_looked_up));
         }
         if self.faults > 0 {
-            let _ = write!(text, "; {} lookups failed in the target", count(self.faults));
+            let _ = write!(text, "; {} failed in the target", counted(self.faults, "lookup"));
         }
         text
     }

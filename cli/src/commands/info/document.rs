@@ -19,6 +19,9 @@ pub(super) struct Info {
     pub pid: u32,
     pub arch: &'static str,
     pub start_utc: String,
+    /// The same in nanoseconds since the epoch, for the text.
+    #[serde(skip)]
+    pub start_utc_ns: u64,
     pub duration_ns: u64,
     pub interval_ns: u64,
     /// Rates that the recorder changed to, to limit its share of a processor.

@@ -39,6 +39,7 @@ pub(super) fn of(path: &Path, tables: &TablesArgs) -> anyhow::Result<Info> {
         pid: header.pid,
         arch: header.arch.name(),
         start_utc: utc(header.utc_start),
+        start_utc_ns: header.utc_start,
         duration_ns: trace.clock.ns(trace.last()),
         interval_ns: trace.interval_ns(),
         rates: timeline

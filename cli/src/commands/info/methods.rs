@@ -1,9 +1,8 @@
 //! Methods of .NET: how many of the functions in the samples have names, and why the others have
 //! none.
 
-use super::LISTED;
-use crate::commands::{count, span};
 use crate::runtimes;
+use crate::text::{count, counted, since_start};
 use crate::trace::{CodeRegion, Trace};
 use serde::Serialize;
 
@@ -79,26 +78,23 @@ impl MethodNames {
     pub(super) fn text(&self) -> String {
         let MethodNames { lists, listed, functions, unnamed, .. } = self;
         format!(
-            "{} listed in {} lists; {} of the {} functions seen have names",
+            "{} listed in {}; {} of the {} functions seen have names",
             count(*listed as u64),
-            count(*lists as u64),
+            counted(*lists as u64, "list"),
             count((functions - unnamed.len()) as u64),
             count(*functions as u64)
         )
     }
 
-    /// Prints the errors, and the functions without names.
+    /// Prints the errors and, with `all`, the functions without names.
     pub(super) fn list(&self, all: bool, line: &mut impl FnMut(&str, &str)) {
         for problem in &self.problems {
             line("", problem);
         }
-        let shown = if all { self.unnamed.len() } else { LISTED };
-        for unnamed in self.unnamed.iter().take(shown) {
+        for unnamed in self.unnamed.iter().filter(|_| all) {
             let UnnamedFunction { address, size, seen_ns, reason } = unnamed;
-            line("", &format!("unnamed {address} ({size} bytes), seen at {}: {reason}", span(*seen_ns)));
-        }
-        if self.unnamed.len() > shown {
-            line("", &format!("and {} more (--all lists them)", count((self.unnamed.len() - shown) as u64)));
+            let seen = since_start(*seen_ns);
+            line("", &format!("unnamed {address} ({size} bytes), seen at {seen}: {reason}"));
         }
     }
 }

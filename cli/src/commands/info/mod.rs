@@ -6,54 +6,72 @@
 //! code       code made at run time: its count and its cost   DynamicCode
 //! methods    methods of .NET: which of that code has names   Methods
 //! text       the facts as text                               Info -> text
+//! table      several traces in a line each                   Info -> text
 //! ```
 
 mod code;
 mod document;
 mod facts;
 mod methods;
+mod table;
 mod text;
 
 use super::traces::Traces;
-use super::{Exit, Out, TablesArgs, each_trace};
+use super::{Exit, Out, TablesArgs, TzArgs, each_trace, inputs};
 use document::VERSION;
 use std::path::PathBuf;
+use table::Table;
 
-/// Modules, threads and functions that are listed unless `--all` is given.
-const LISTED: usize = 40;
-
-/// Says what a trace holds, without decoding its samples.
+/// Says what a trace holds, without decoding its samples. Of several traces: one line each, and
+/// their sum.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
   stk info app.stk
+  stk info app.stk --all --tz local
+  stk info lab                                  a line for each trace in the folder lab
   stk info --json *.stk | jq '.traces[].samples'")]
 pub(super) struct InfoArgs {
-    /// Traces
+    /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Print JSON: {\"version\": 1, \"traces\": [...]}
+    /// Print JSON, as schema/info.schema.json describes it
     #[arg(long)]
     json: bool,
-    /// List all modules and threads, however many
+    /// List modules, threads, kinds of blocks and functions without names; of several traces, tell
+    /// all about each
     #[arg(short, long)]
     all: bool,
     #[command(flatten)]
     tables: TablesArgs,
+    #[command(flatten)]
+    tz: TzArgs,
 }
 
 pub(super) fn run(args: &InfoArgs, out: Out<'_>) -> anyhow::Result<Exit> {
+    let (files, exit) = inputs::traces(&args.files);
     let mut document = Traces::new(VERSION);
     let mut first = true;
-    let exit = each_trace(&args.files, out, |path| {
+    let mut table = Table::new(args.tz.tz);
+    let in_table = files.len() > 1 && !args.all && !args.json;
+    let exit = exit.worse(each_trace(&files, out, |path| {
         let info = facts::of(path, &args.tables)?;
-        let text = if args.json { document.next(&info)? } else { text::of(&info, args.all) };
-        let gap = if args.json || std::mem::take(&mut first) { "" } else { "\n" };
         let ending = if info.damage.is_empty() { Exit::Ok } else { Exit::Damaged };
+        let text = match () {
+            () if args.json => document.next(&info)?,
+            () if in_table => {
+                table.add(&info);
+                String::new()
+            }
+            () => text::of(&info, args.all, args.tz.tz),
+        };
+        let gap = if args.json || in_table || std::mem::take(&mut first) { "" } else { "\n" };
         Ok((format!("{gap}{text}"), ending))
-    })?;
+    })?);
     if args.json {
         out(&document.end())?;
+    } else if in_table {
+        out(&table.text())?;
     }
     Ok(exit)
 }

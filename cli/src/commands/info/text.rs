@@ -1,14 +1,16 @@
-//! The facts of `stk info` as text: one line per fact with its name in front, then lists of threads
-//! and modules.
+//! The facts of `stk info` as text: one line per fact with its name in front. With `--all`, lists
+//! of blocks, functions, threads and modules too.
 
-use super::LISTED;
 use super::document::{EmbeddedTables, Info, SupplementInfo, TableTotals};
-use crate::commands::{count, size, span};
+use crate::text::{TimeZone, count, counted, moment, since_start, size, span, three};
+use crate::trace::drop_reason_name;
+use std::collections::BTreeMap;
 use std::fmt::Write;
+use stk_schema::event::DropReason;
 use stk_schema::text::printable;
 
-/// The text of one trace. With `all`, every list is complete.
-pub(super) fn of(info: &Info, all: bool) -> String {
+/// The text of one trace. With `all`, it has the lists.
+pub(super) fn of(info: &Info, all: bool, zone: TimeZone) -> String {
     let mut out = String::new();
     let mut line = |label: &str, value: &str| {
         if !value.is_empty() {
@@ -23,13 +25,15 @@ pub(super) fn of(info: &Info, all: bool) -> String {
     line("command", fact("command_line"));
     line("machine", &machine(info));
     let rate = 1e9 / info.interval_ns.max(1) as f64;
-    line("recorded", &format!("{} for {} at {rate:.0} Hz", info.start_utc, span(info.duration_ns)));
+    let start = moment(info.start_utc_ns, zone);
+    line("recorded", &format!("{start} for {} at {rate:.0} Hz", span(info.duration_ns)));
+    line("", &missed_text(info));
     line("rate", &rates_text(info));
     line("recorder", fact("recorder.version"));
     line("ended", &ending(info));
     let per_sample = info.bytes as f64 / info.samples.max(1) as f64;
     line("samples", &format!("{} ({per_sample:.0} bytes each)", count(info.samples)));
-    line("dropped", &format!("{} samples", count(info.dropped)));
+    line("dropped", &counted(info.dropped, "sample"));
     for (reason, n) in &info.drops {
         line("", &format!("{} times: {reason}", count(*n)));
     }
@@ -37,18 +41,20 @@ pub(super) fn of(info: &Info, all: bool) -> String {
         line("damage", damage);
     }
     if info.unknown_events > 0 {
-        line("skipped", &format!("{} events of unknown type", count(info.unknown_events)));
+        line("skipped", &format!("{} of unknown type", counted(info.unknown_events, "event")));
     }
     if let Some(added) = &info.supplement {
         line("completed", &supplement_text(added));
-        let shown = if all { added.left.len() } else { LISTED };
-        for left in added.left.iter().take(shown) {
+        if !all && !added.left.is_empty() {
+            line("", &format!("{} not completed{LISTS}", counted(added.left.len() as u64, "module")));
+        }
+        for left in added.left.iter().filter(|_| all) {
             line("", &format!("not completed: {left}"));
         }
     }
-    line("blocks", &blocks_text(info));
+    blocks(info, all, &mut line);
     line("embedded", &embedded_text(info));
-    line("tables", &apart_text(&info.embedded).unwrap_or_default());
+    line("tables", &apart_text(&info.embedded, !info.damage.is_empty()).unwrap_or_default());
     for runtime in &info.runtimes {
         let note = if runtime.note.is_empty() { String::new() } else { format!(": {}", runtime.note) };
         let name = format!("{} {}", runtime.kind, runtime.version);
@@ -61,7 +67,7 @@ pub(super) fn of(info: &Info, all: bool) -> String {
         line("names", &format!("{} from .NET's data access library", count(info.data_access_names)));
     }
     for (rule, words) in &info.redacted_words {
-        line("redacted", &format!("{} words: {rule}", count(*words)));
+        line("redacted", &format!("{}: {rule}", counted(*words, "word")));
     }
     line("code", &info.dynamic_code.text());
     if let Some(methods) = &info.methods {
@@ -73,9 +79,60 @@ pub(super) fn of(info: &Info, all: bool) -> String {
             line(label, &count(n));
         }
     }
-    threads_text(info, all, &mut out);
-    modules_text(info, all, &mut out);
+    line("threads", &threads(info, all));
+    if all {
+        threads_list(info, &mut out);
+    }
+    let _ = writeln!(out, "{:<10} {}", "modules", modules(info, all));
+    if all {
+        modules_list(info, &mut out);
+    }
     out
+}
+
+/// Behind a count whose list is left out.
+const LISTS: &str = " (--all lists them)";
+/// Names in the line on threads.
+const NAMES: usize = 6;
+
+/// How many threads, and what they are called.
+fn threads(info: &Info, all: bool) -> String {
+    let mut text = count(info.threads.len() as u64);
+    if all || info.threads.is_empty() {
+        return text;
+    }
+    let mut names: BTreeMap<&str, u64> = BTreeMap::new();
+    let own = info.threads.iter().filter(|thread| !thread.recorder && !thread.name.is_empty());
+    own.for_each(|thread| *names.entry(&thread.name).or_default() += 1);
+    let shown: Vec<String> = names
+        .iter()
+        .take(NAMES)
+        .map(|(name, n)| if *n == 1 { (*name).to_owned() } else { format!("{name} ({n})") })
+        .collect();
+    if !shown.is_empty() {
+        let more = if names.len() > NAMES { ", …" } else { "" };
+        let _ = write!(text, ": {}{more}", shown.join(", "));
+    }
+    text + LISTS
+}
+
+/// How many modules, and what is remarkable about them.
+fn modules(info: &Info, all: bool) -> String {
+    let number = |fits: fn(&super::document::ModuleInfo) -> bool| {
+        info.modules.iter().filter(|module| fits(module)).count() as u64
+    };
+    let mut text = count(info.modules.len() as u64);
+    for (number, what) in [
+        (number(|module| module.load_ns.is_some()), "loaded while recording"),
+        (number(|module| module.unload_ns.is_some()), "unloaded"),
+        (number(|module| module.unwind_data == "none"), "without unwind data"),
+        (number(|module| module.unwind_data == "elsewhere"), "with unwind data elsewhere"),
+    ] {
+        if number > 0 {
+            let _ = write!(text, ", {} {what}", count(number));
+        }
+    }
+    if all { text } else { text + LISTS }
 }
 
 fn machine(info: &Info) -> String {
@@ -99,6 +156,23 @@ fn ending(info: &Info) -> String {
     }
 }
 
+/// How many of the looks at all threads were not made.
+fn missed_text(info: &Info) -> String {
+    let passes = info.duration_ns / info.interval_ns.max(1);
+    let left_out = [DropReason::Late, DropReason::DutyLimit].map(|reason| drop_reason_name(reason as u64));
+    let missed = left_out
+        .iter()
+        .filter_map(|reason| info.drops.get(*reason))
+        .fold(0, |sum: u64, n| sum.saturating_add(*n))
+        .min(passes);
+    let share = 100 * u128::from(missed) / u128::from(passes.max(1));
+    if share == 0 {
+        return String::new();
+    }
+    let taken = (passes - missed) as f64 * 1e9 / info.duration_ns.max(1) as f64;
+    format!("about {} of these samples a second were taken: {share} % missed", three(taken))
+}
+
 fn rates_text(info: &Info) -> String {
     let Some(lowest) = info.rates.iter().min_by(|a, b| a.hz.total_cmp(&b.hz)) else { return String::new() };
     let times = match info.rates.len() {
@@ -108,7 +182,7 @@ fn rates_text(info: &Info) -> String {
     format!(
         "changed {times}, to {:.0} Hz at {} at the lowest: the recorder kept to its share of a processor",
         lowest.hz,
-        span(lowest.at_ns)
+        since_start(lowest.at_ns)
     )
 }
 
@@ -123,20 +197,22 @@ fn supplement_text(added: &SupplementInfo) -> String {
         0 => String::new(),
         cut => format!("; {} of a block that was not whole were cut off", size(cut)),
     };
-    let modules = count(added.modules);
-    format!("{modules} modules from their image files after the end ({} in the file){cut}", size(added.bytes))
+    let modules = counted(added.modules, "module");
+    format!("{modules} from their image files after the end ({} in the file){cut}", size(added.bytes))
 }
 
-fn blocks_text(info: &Info) -> String {
-    let parts = info.blocks.iter().map(|(kind, block)| {
-        format!(
-            "{} {kind} ({} stored, {} of events)",
-            count(block.blocks),
-            size(block.stored_bytes),
-            size(block.raw_bytes)
-        )
-    });
-    parts.collect::<Vec<_>>().join(", ")
+/// The blocks of the file, with `all` by kind.
+fn blocks(info: &Info, all: bool, line: &mut impl FnMut(&str, &str)) {
+    let sum = |part: fn(&super::document::BlockInfo) -> u64| {
+        info.blocks.values().map(part).fold(0, u64::saturating_add)
+    };
+    let (blocks, stored, raw) =
+        (sum(|block| block.blocks), sum(|block| block.stored_bytes), sum(|block| block.raw_bytes));
+    line("blocks", &format!("{} ({} stored, {} of events)", count(blocks), size(stored), size(raw)));
+    for (kind, block) in info.blocks.iter().filter(|_| all) {
+        let (stored, raw) = (size(block.stored_bytes), size(block.raw_bytes));
+        line("", &format!("{} {kind} ({stored} stored, {raw} of events)", count(block.blocks)));
+    }
 }
 
 fn embedded_text(info: &Info) -> String {
@@ -154,15 +230,16 @@ fn embedded_text(info: &Info) -> String {
 }
 
 /// The tables that are not in the trace itself.
-fn apart_text(embedded: &EmbeddedTables) -> Option<String> {
+fn apart_text(embedded: &EmbeddedTables, damaged: bool) -> Option<String> {
+    let missing = match damaged {
+        true => "not at hand: they may have been in the damaged part",
+        false => "not at hand: name the folder that inject wrote them to with --tables",
+    };
     let EmbeddedTables { in_folders, not_at_hand, .. } = embedded;
     let text = |tables: &TableTotals, where_: &str| {
-        format!("{} tables ({}) {where_}", count(tables.tables), size(tables.bytes))
+        format!("{} ({}) {where_}", counted(tables.tables, "table"), size(tables.bytes))
     };
-    let parts = [
-        (in_folders, "in the folders of --tables"),
-        (not_at_hand, "not at hand: name the folder that inject wrote them to with --tables"),
-    ];
+    let parts = [(in_folders, "in the folders of --tables"), (not_at_hand, missing)];
     let parts: Vec<String> = parts
         .iter()
         .filter(|(tables, _)| tables.tables > 0)
@@ -171,31 +248,26 @@ fn apart_text(embedded: &EmbeddedTables) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-fn threads_text(info: &Info, all: bool, out: &mut String) {
-    let _ = writeln!(out, "threads    {}", count(info.threads.len() as u64));
-    let shown = if all { info.threads.len() } else { LISTED };
-    for thread in info.threads.iter().take(shown) {
+fn threads_list(info: &Info, out: &mut String) {
+    for thread in &info.threads {
         let _ = writeln!(
             out,
             "  {:>8}  {} .. {}  {}{}",
             thread.tid,
-            thread.start_ns.map_or("before".to_owned(), span),
-            thread.exit_ns.map_or("end".to_owned(), span),
+            thread.start_ns.map_or("before".to_owned(), since_start),
+            thread.exit_ns.map_or("end".to_owned(), since_start),
             printable(&thread.name),
             if thread.recorder { "(recorder)" } else { "" },
         );
     }
-    more(info.threads.len(), shown, out);
 }
 
-fn modules_text(info: &Info, all: bool, out: &mut String) {
-    let _ = writeln!(out, "modules    {}", count(info.modules.len() as u64));
-    let shown = if all { info.modules.len() } else { LISTED };
-    for module in info.modules.iter().take(shown) {
+fn modules_list(info: &Info, out: &mut String) {
+    for module in &info.modules {
         let mut line = format!("  {:>18}  {}", module.base, printable(&module.path));
         if module.load_ns.is_some() || module.unload_ns.is_some() {
-            let load = module.load_ns.map_or("before".to_owned(), span);
-            let _ = write!(line, "  {load} .. {}", module.unload_ns.map_or("end".to_owned(), span));
+            let load = module.load_ns.map_or("before".to_owned(), since_start);
+            let _ = write!(line, "  {load} .. {}", module.unload_ns.map_or("end".to_owned(), since_start));
         }
         if !module.pdb.is_empty() {
             let _ = write!(line, "  {} {}", printable(&module.pdb), module.debug_id);
@@ -206,12 +278,5 @@ fn modules_text(info: &Info, all: bool, out: &mut String) {
             _ => {}
         }
         let _ = writeln!(out, "{line}");
-    }
-    more(info.modules.len(), shown, out);
-}
-
-fn more(total: usize, shown: usize, out: &mut String) {
-    if total > shown {
-        let _ = writeln!(out, "  ... and {} more (--all lists them)", count((total - shown) as u64));
     }
 }

@@ -1,11 +1,11 @@
 //! `stk symbols lookup` and `check`: one image, one PDB.
 
-use super::super::{Exit, Progress, Usage, count, guarded, print, report};
+use super::super::{Exit, Out, Progress, Usage, count, guarded, report};
 use super::SymbolOptions;
 use crate::image::open_image;
 use crate::map::MappedFile;
 use crate::model::file_name;
-use crate::stack::{ImageName, image_name, offset_name};
+use crate::stack::{ImageName, image_name, offset_name, unnamed_function};
 use crate::symbols::pdb::PdbFile;
 use crate::symbols::pdb_records::{Agreement, PdbRecords};
 use crate::symbols::{
@@ -34,7 +34,7 @@ pub(super) struct LookupArgs {
     #[arg(value_name = "IMAGE_OR_PDB")]
     file: PathBuf,
     /// RVAs in hexadecimal; `-` reads them from standard input, one a line
-    #[arg(value_name = "RVA")]
+    #[arg(value_name = "RVA", required = true)]
     rvas: Vec<String>,
     /// Print one JSON object a line
     #[arg(long)]
@@ -79,14 +79,14 @@ pub(super) struct CheckArgs {
 /// # Errors
 ///
 /// That a file cannot be read, or that standard output cannot be written.
-pub(super) fn check(args: &CheckArgs) -> anyhow::Result<Exit> {
+pub(super) fn check(args: &CheckArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     match (&args.image, &args.pdb) {
-        (Some(image), Some(pdb)) => check_identity(image, pdb, args.json),
-        _ => check_records(&args.records, args.json),
+        (Some(image), Some(pdb)) => check_identity(image, pdb, args.json, out),
+        _ => check_records(&args.records, args.json, out),
     }
 }
 
-fn check_records(files: &[PathBuf], json: bool) -> anyhow::Result<Exit> {
+fn check_records(files: &[PathBuf], json: bool, out: Out<'_>) -> anyhow::Result<Exit> {
     let mut exit = Exit::Ok;
     for file in files {
         match guarded(file, || agreement(file)) {
@@ -95,7 +95,7 @@ fn check_records(files: &[PathBuf], json: bool) -> anyhow::Result<Exit> {
                     exit = Exit::Failure;
                 }
                 let line = json!({ "file": file.display().to_string(), "agreement": agreement });
-                print(&if json { format!("{line}\n") } else { agreement_text(file, &agreement) })?;
+                out(&if json { format!("{line}\n") } else { agreement_text(file, &agreement) })?;
             }
             Err(error) => {
                 exit = Exit::Failure;
@@ -142,7 +142,7 @@ fn agreement_text(path: &Path, agreement: &Agreement) -> String {
     text
 }
 
-fn check_identity(image: &Path, pdb: &Path, json: bool) -> anyhow::Result<Exit> {
+fn check_identity(image: &Path, pdb: &Path, json: bool, out: Out<'_>) -> anyhow::Result<Exit> {
     let (image_name, pdb_name) = (image.display(), pdb.display());
     let image = open(image)?;
     let image = ImageFile::parse(&image).map_err(|error| anyhow::anyhow!("{image_name}: {error}"))?;
@@ -168,11 +168,11 @@ fn check_identity(image: &Path, pdb: &Path, json: bool) -> anyhow::Result<Exit> 
         };
         format!("{}\n", printable(&line))
     };
-    print(&text)?;
+    out(&text)?;
     Ok(if matches { Exit::Ok } else { Exit::Failure })
 }
 
-pub(super) fn lookup(args: &LookupArgs) -> anyhow::Result<Exit> {
+pub(super) fn lookup(args: &LookupArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let rvas = read_rvas(&args.rvas)?;
     let file = open(&args.file)?;
     let symbolizer = Symbolizer::new(args.symbols.store([args.file.as_path()]), args.demangle);
@@ -181,19 +181,19 @@ pub(super) fn lookup(args: &LookupArgs) -> anyhow::Result<Exit> {
     // A PDB is not an image and has no exports.
     let image = open_image(&args.file).ok();
     let module = file_name(args.file.to_str().unwrap_or_default());
-    let mut out = String::new();
+    let mut lines = String::new();
     for (n, &rva) in rvas.iter().enumerate() {
         if let Some(found) = resolved.get(n) {
             let name = image_name(Some(found), image.as_ref(), rva, args.demangle);
             let named = NamedAddress { rva, module, name, reason: found.reason };
-            if args.json { json_line(&named, &mut out) } else { text(&named, &mut out) }
+            if args.json { json_line(&named, &mut lines) } else { text(&named, &mut lines) }
         }
-        if out.len() > 1 << 20 {
-            print(&out)?;
-            out.clear();
+        if lines.len() > 1 << 20 {
+            out(&lines)?;
+            lines.clear();
         }
     }
-    print(&out)?;
+    out(&lines)?;
     Ok(Exit::Ok)
 }
 
@@ -294,7 +294,7 @@ fn json_line(shown: &NamedAddress<'_>, out: &mut String) {
             let export = Location { function, raw, file: None, line: None, inline: false };
             ("export", vec![frame(export)], Vec::new())
         }
-        ImageName::Offset => ("none", Vec::new(), Vec::new()),
+        ImageName::Function { .. } | ImageName::Offset => ("none", Vec::new(), Vec::new()),
     };
     let reason = shown.reason.map(ToString::to_string);
     let rva = format!("{:#x}", shown.rva);
@@ -313,6 +313,11 @@ fn text(shown: &NamedAddress<'_>, out: &mut String) {
         ImageName::Symbols(found) => symbols_text(&rva, found, out),
         ImageName::Export { function, displacement, .. } => {
             let function = export_text(function, *displacement);
+            let _ = writeln!(out, "{rva:<12}{}", printable(&function));
+        }
+        ImageName::Function { start, displacement } => {
+            let function = unnamed_function(shown.module, (*start).into());
+            let function = displacement.map_or(function.clone(), |inside| export_text(&function, inside));
             let _ = writeln!(out, "{rva:<12}{}", printable(&function));
         }
         ImageName::Offset => {

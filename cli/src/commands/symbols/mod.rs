@@ -6,7 +6,7 @@ mod options;
 
 pub(super) use options::SymbolOptions;
 
-use super::{Exit, print, size};
+use super::{Exit, Out, note, size};
 use std::path::PathBuf;
 
 /// Arguments of `stk symbols`.
@@ -52,18 +52,18 @@ struct CacheArgs {
 /// # Errors
 ///
 /// A usage error, that a file cannot be read, or that standard output cannot be written.
-pub(super) fn run(args: &SymbolsArgs) -> anyhow::Result<Exit> {
+pub(super) fn run(args: &SymbolsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     match &args.command {
-        SymbolsCommand::List(args) => modules::list(args),
-        SymbolsCommand::Fetch(args) => modules::fetch(args),
+        SymbolsCommand::List(args) => modules::list(args, out),
+        SymbolsCommand::Fetch(args) => modules::fetch(args, out),
         SymbolsCommand::Bundle(args) => modules::bundle(args),
-        SymbolsCommand::Check(args) => lookup::check(args),
-        SymbolsCommand::Lookup(args) => lookup::lookup(args),
-        SymbolsCommand::Cache(args) => cache(args),
+        SymbolsCommand::Check(args) => lookup::check(args, out),
+        SymbolsCommand::Lookup(args) => lookup::lookup(args, out),
+        SymbolsCommand::Cache(args) => cache(args, out),
     }
 }
 
-fn cache(args: &CacheArgs) -> anyhow::Result<Exit> {
+fn cache(args: &CacheArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let options = SymbolOptions { symbol_cache: args.symbol_cache.clone(), ..SymbolOptions::default() };
     let Some(cache) = options.cache() else {
         anyhow::bail!("the environment names no home folder: name a cache folder with --symbol-cache");
@@ -71,11 +71,11 @@ fn cache(args: &CacheArgs) -> anyhow::Result<Exit> {
     let folder = cache.root().display();
     if args.clear {
         cache.clear().map_err(|error| anyhow::anyhow!("{folder}: {error}: close what uses it"))?;
-        eprintln!("stk: {folder}: emptied");
+        note(&format!("{folder}: emptied"));
         return Ok(Exit::Ok);
     }
     let stats = cache.stats();
-    print(&format!(
+    out(&format!(
         "folder     {folder}\nindexes    {} ({})\nstale      {} ({})\ndownloads  {} ({})\nmissing    {} remembered\n",
         stats.indexes,
         size(stats.index_bytes),

@@ -1,7 +1,7 @@
 //! `stk symbols list`, `fetch` and `bundle`: the modules of traces.
 
 use super::super::{
-    Exit, Progress, TablesArgs, Usage, count, guarded, load_images, pool, print, report, say, size,
+    Exit, Out, Progress, TablesArgs, Usage, guarded, inputs, load_images, note, pool, report, say, size,
     tell_redirects, verify, warn,
 };
 use super::SymbolOptions;
@@ -9,9 +9,10 @@ use crate::model::{Image, file_name};
 use crate::profile::{BuildOptions, Placement, build};
 use crate::symbols::index::Origin;
 use crate::symbols::{
-    BundleWriter, FoundFile, Identity, Reason, Search, SymbolStore, image_index, is_bundle, safe_file_name,
-    write_atomically,
+    BundleWriter, FoundFile, Identity, Reason, Search, SymbolStore, cached_index, image_index, is_bundle,
+    safe_file_name, write_atomically,
 };
+use crate::text::counted;
 use anyhow::Context;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -29,7 +30,7 @@ Examples:
   stk symbols list app.stk -y C:\\build
   stk symbols list *.stk --json | jq '.modules[] | select(.found == null) | .name'")]
 pub(super) struct ListArgs {
-    /// Traces
+    /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Print JSON: {"version": 1, "modules": [...]}
@@ -49,7 +50,7 @@ Examples:
   stk symbols fetch app.stk --ms-symbols
   stk symbols fetch lab/*.stk -y srv*D:\\symbols*https://symbols.example.org")]
 pub(super) struct FetchArgs {
-    /// Traces
+    /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Downloads at once
@@ -69,7 +70,7 @@ Examples:
   stk symbols bundle app.stk -o app-symbols.tar.zst
   stk convert app.stk --to speedscope -y app-symbols.tar.zst")]
 pub(super) struct BundleArgs {
-    /// Traces
+    /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Folder, or .tar.zst file, to write. What is in the folder stays; a file is replaced
@@ -105,6 +106,8 @@ struct ModuleRow {
     /// `pdb`, `dwarf` or `coff` (the image itself); `None` if nothing was found.
     source: Option<&'static str>,
     found: Option<PathBuf>,
+    /// The index of its PDB in the symbol cache, if the PDB was not found: names come from it.
+    index: Option<PathBuf>,
     reason: Option<String>,
 }
 
@@ -114,40 +117,50 @@ struct Symbols {
     pdb: Option<Search>,
     /// The image, if there is no PDB and the image has symbols of its own.
     image: Option<(FoundFile, Origin)>,
+    /// The index of its PDB in the symbol cache, if neither was found.
+    index: Option<PathBuf>,
 }
 
-pub(super) fn list(args: &ListArgs) -> anyhow::Result<Exit> {
+pub(super) fn list(args: &ListArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let mut options = args.symbols.clone();
     options.offline = true;
-    let store = store(&options, &args.files);
-    let (modules, exit) = modules_of(&args.files, &args.tables, &store);
+    let (files, named) = inputs::traces(&args.files);
+    let store = store(&options, &files);
+    let (modules, exit) = modules_of(&files, &args.tables, &store);
+    let exit = exit.worse(named);
     let (listed, exit) = each(&modules, exit, |module| listed(module, &store));
     if args.json {
         let document = ListDocument { version: 1, modules: listed };
-        print(&(serde_json::to_string_pretty(&document)? + "\n"))?;
+        out(&(serde_json::to_string_pretty(&document)? + "\n"))?;
         return Ok(exit);
     }
-    let mut out = String::new();
+    let mut text = String::new();
     for module in &listed {
         let wants = if module.debug_id.is_empty() { "no PDB named" } else { &module.debug_id };
-        let _ = writeln!(out, "{}  {} frames  {wants}", printable(&module.name), count(module.frames));
-        let _ = match (&module.found, &module.reason) {
-            (Some(path), _) => writeln!(out, "    {}", printable(&path.display().to_string())),
-            (None, reason) => writeln!(out, "    {}", printable(reason.as_deref().unwrap_or("not found"))),
+        let frames = counted(module.frames, "frame");
+        let _ = writeln!(text, "{}  {frames}  {wants}", printable(&module.name));
+        let shown = |path: &Path| path.display().to_string();
+        let from = match (&module.found, &module.index) {
+            (Some(path), _) => shown(path),
+            (None, Some(index)) => format!("{} (the index of its PDB, in the symbol cache)", shown(index)),
+            (None, None) => module.reason.clone().unwrap_or_else(|| "not found".to_owned()),
         };
+        let _ = writeln!(text, "    {}", printable(&from));
     }
-    print(&out)?;
+    out(&text)?;
     Ok(exit)
 }
 
-pub(super) fn fetch(args: &FetchArgs) -> anyhow::Result<Exit> {
-    let store = store(&args.symbols, &args.files);
+pub(super) fn fetch(args: &FetchArgs, out: Out<'_>) -> anyhow::Result<Exit> {
+    let (files, named) = inputs::traces(&args.files);
+    let store = store(&args.symbols, &files);
     if store.path().urls().next().is_none() {
         return Err(
             Usage("no symbol server is named: use -y srv*https://… or --ms-symbols".to_owned()).into()
         );
     }
-    let (mut modules, exit) = modules_of(&args.files, &args.tables, &store);
+    let (mut modules, exit) = modules_of(&files, &args.tables, &store);
+    let exit = exit.worse(named);
     let progress = Progress::new("bytes");
     let seen: Mutex<HashMap<String, (u64, u64)>> = Mutex::default();
     let on_bytes = |name: &str, got: u64, all: Option<u64>| {
@@ -165,33 +178,42 @@ pub(super) fn fetch(args: &FetchArgs) -> anyhow::Result<Exit> {
         .install(|| each(&modules, exit, |module| (module, find(&module.image, &store, &on_bytes))));
     drop(progress);
     tell_redirects(&store);
-    let mut out = String::new();
+    let mut text = String::new();
     let mut missing = 0;
     for (module, symbols) in &results {
         match symbols.found() {
-            Some((found, _)) => drop(writeln!(out, "{}", printable(&found.path.display().to_string()))),
+            Some((found, _)) => drop(writeln!(text, "{}", printable(&found.path.display().to_string()))),
             None => {
                 missing += 1;
                 say(&format!("{}: {}", module.image.name, symbols.why_not(&module.image)));
             }
         }
     }
-    print(&out)?;
-    eprintln!("stk: symbols of {} of {} modules are at hand", results.len() - missing, results.len());
+    out(&text)?;
+    let asked = if args.symbols.offline { "; --offline: no server was asked" } else { "" };
+    let (found, all) = (results.len() - missing, results.len());
+    note(&format!("symbols of {found} of {all} modules are at hand{asked}"));
     let failed = results.iter().any(|(_, symbols)| symbols.server_failed());
     let nothing = missing == results.len() && missing != 0;
     Ok(if failed || nothing { exit.worse(Exit::Failure) } else { exit })
 }
 
 pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
-    let store = store(&args.symbols, &args.files);
-    let (modules, exit) = modules_of(&args.files, &args.tables, &store);
+    let (traces, named) = inputs::traces(&args.files);
+    let store = store(&args.symbols, &traces);
+    let (modules, exit) = modules_of(&traces, &args.tables, &store);
+    let exit = exit.worse(named);
     // By name and identity, so that a file that several modules share is written once, and the
     // order is always the same.
     let mut files: BTreeMap<(String, String), FoundFile> = BTreeMap::new();
     let (found, exit) = each(&modules, exit, |module| (module, find(&module.image, &store, &|_, _, _| {})));
     for (module, symbols) in found {
-        let reason = symbols.why_not(&module.image);
+        let reason = match &symbols.index {
+            Some(_) => {
+                "only the index of its PDB is at hand, in the symbol cache: a bundle takes the PDB".into()
+            }
+            None => symbols.why_not(&module.image),
+        };
         match symbols.into_file(&module.image) {
             Some((name, identity, file)) => drop(files.entry((name, identity.to_string())).or_insert(file)),
             None => say(&format!("{}: {reason}", module.image.name)),
@@ -214,7 +236,7 @@ pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
         }
     }
     let bytes = files.values().map(|found| found.file.len() as u64).sum();
-    eprintln!("stk: {output}: {} symbol files, {}", count(files.len() as u64), size(bytes));
+    note(&format!("{output}: {}, {}", counted(files.len() as u64, "symbol file"), size(bytes)));
     Ok(exit)
 }
 
@@ -244,14 +266,16 @@ fn find(image: &Image, store: &SymbolStore, on_bytes: crate::symbols::server::On
         store.find(file_name(&image.pdb_name), Identity::Pdb { guid, age }, &image.path, on_bytes)
     });
     if !image.is_identified() || pdb.as_ref().is_some_and(|search| search.found.is_some()) {
-        return Symbols { pdb, image: None };
+        return Symbols { pdb, image: None, index: None };
     }
     let own = store.find(file_name(&image.path), image_identity(image), &image.path, on_bytes).found;
     let own = own.and_then(|found| match image_index(&found.file) {
         Ok(Some(index)) if index.header().origin != Origin::Exports => Some((found, index.header().origin)),
         _ => None,
     });
-    Symbols { pdb, image: own }
+    let code_view = image.code_view.filter(|_| own.is_none());
+    let index = code_view.and_then(|(guid, age)| cached_index(store, file_name(&image.pdb_name), &guid, age));
+    Symbols { pdb, image: own, index: index.map(|(path, _)| path) }
 }
 
 fn image_identity(image: &Image) -> Identity {
@@ -277,7 +301,7 @@ impl Symbols {
                 search.reason(&image.pdb_name, Identity::Pdb { guid, age }).to_string()
             }
             _ if !image.is_identified() => Reason::NoIdentity.to_string(),
-            _ => Reason::NoCodeView.to_string(),
+            _ => Reason::no_code_view(&image.path).to_string(),
         }
     }
 
@@ -304,12 +328,14 @@ fn listed(module: &TraceModule, store: &SymbolStore) -> ModuleRow {
         pdb: file_name(&image.pdb_name).to_owned(),
         debug_id: image.debug_id.clone(),
         frames: module.frames,
-        source: found.map(|(_, origin)| match origin {
-            Origin::Pdb => "pdb",
-            Origin::Dwarf => "dwarf",
-            Origin::Coff | Origin::Exports => "coff",
-        }),
+        source: match found.map(|(_, origin)| origin) {
+            Some(Origin::Pdb) => Some("pdb"),
+            Some(Origin::Dwarf) => Some("dwarf"),
+            Some(Origin::Coff | Origin::Exports) => Some("coff"),
+            None => symbols.index.is_some().then_some("pdb"),
+        },
         found: found.map(|(found, _)| found.path.clone()),
+        index: symbols.index.clone(),
         reason: found.is_none().then(|| symbols.why_not(image)),
     }
 }

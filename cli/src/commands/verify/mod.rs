@@ -1,17 +1,24 @@
 //! `stk verify`: decodes every block and reports what is lost. With `--walks`, compares our walks
 //! with the system's own.
+//!
+//! ```text
+//! report     the result of a trace as JSON and as text       VerifyReport
+//! walks      the comparison of walks, as JSON and as text
+//! ```
 
+mod report;
 mod walks;
 
-use super::{Exit, Out, Progress, TablesArgs, count, each_trace, size, span, utc};
-use crate::trace::{BlobProblem, Trace, TraceError, TraceFile};
+use super::traces::Traces;
+use super::{Exit, Out, Progress, TablesArgs, TzArgs, count, each_trace, inputs};
+use crate::text::{counted, since_start};
+use crate::trace::{BlobProblem, Trace, TraceError};
 use rayon::prelude::*;
+use report::{Tally, VerifyReport};
 use std::collections::HashSet;
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use stk_format::{BlockKind, OpenError, Scratch, Supplement};
-use stk_schema::text::printable;
+use stk_format::{OpenError, Scratch};
 
 /// Checks traces block by block. Exit code 0: whole, or only cut off at the end with no completed
 /// block lost; 4: damaged; with --walks 6: a walk differs from the system's own, and nothing
@@ -23,7 +30,7 @@ Examples:
   stk verify *.stk && echo all whole
   stk verify --walks checked.stk    (recorded with inject --check-walks, or of a .NET process)")]
 pub(super) struct VerifyArgs {
-    /// Traces
+    /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Compare our walk of each stack with the one that the system's own unwinder made of it
@@ -31,23 +38,40 @@ pub(super) struct VerifyArgs {
     /// later), and say why they differ
     #[arg(long)]
     walks: bool,
-    /// Print JSON: {"version":1,"traces":[…]}
-    #[arg(long, requires = "walks")]
+    /// Print JSON, as schema/verify.schema.json describes it; with --walks schema/walks.schema.json
+    #[arg(long)]
     json: bool,
     /// Threads to use; by default as many as there are processors
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
     #[command(flatten)]
     tables: TablesArgs,
+    #[command(flatten)]
+    tz: TzArgs,
 }
 
 pub(super) fn run(args: &VerifyArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let pool = super::pool(args.jobs)?;
     let progress = Progress::new("blocks");
+    let (files, exit) = inputs::traces(&args.files);
     if args.walks {
-        return walks::run(&args.files, &args.tables, args.json, &pool, &progress, out);
+        let ending = walks::run(&files, &args.tables, args.json, &pool, &progress, out)?;
+        return Ok(exit.worse(ending));
     }
-    each_trace(&args.files, out, |path| pool.install(|| verify(path, &args.tables, &progress)))
+    let mut document = Traces::new(report::VERSION);
+    let mut tally = Tally::default();
+    let exit = exit.worse(each_trace(&files, out, |path| {
+        let report = pool.install(|| verify(path, &args.tables, &progress))?;
+        tally.add(&report);
+        let text = if args.json { document.next(&report)? } else { report.text(args.tz.tz) };
+        Ok((text, report.exit()))
+    })?);
+    if args.json {
+        out(&document.end())?;
+    } else if files.len() > 1 {
+        out(&tally.text(files.len()))?;
+    }
+    Ok(exit)
 }
 
 /// The exit code for a trace that cannot be read: `Damaged` if it is damaged, `Failure` if it does
@@ -61,7 +85,7 @@ pub(super) fn exit_of(error: &anyhow::Error) -> Exit {
     }
 }
 
-fn verify(path: &Path, tables: &TablesArgs, progress: &Progress) -> anyhow::Result<(String, Exit)> {
+fn verify(path: &Path, tables: &TablesArgs, progress: &Progress) -> anyhow::Result<VerifyReport> {
     let file = tables.open(path)?;
     let mut trace = file.read()?;
     tables.give(&mut trace);
@@ -83,10 +107,10 @@ fn verify(path: &Path, tables: &TablesArgs, progress: &Progress) -> anyhow::Resu
         if let Some(error) = error {
             lost_samples += u64::from(block.header.samples);
             let what = format!(
-                "{error}; up to {} samples between {} and {} are lost",
-                count(block.header.samples.into()),
-                span(trace.clock.ns(block.header.first)),
-                span(trace.clock.ns(block.header.last)),
+                "{error}; up to {} between {} and {} are lost",
+                counted(block.header.samples.into(), "sample"),
+                since_start(trace.clock.ns(block.header.first)),
+                since_start(trace.clock.ns(block.header.last)),
             );
             findings.push(what);
         }
@@ -103,7 +127,7 @@ fn verify(path: &Path, tables: &TablesArgs, progress: &Progress) -> anyhow::Resu
         ));
     }
     let elsewhere = table_problems(&trace, &mut findings);
-    Ok(verdict(&trace, &file, &findings, lost_samples, elsewhere))
+    Ok(VerifyReport::new(&trace, file.len(), findings, lost_samples, elsewhere))
 }
 
 /// Checks the tables of images against their hashes. Returns the number of tables that were not
@@ -126,77 +150,4 @@ fn table_problems(trace: &Trace<'_>, findings: &mut Vec<String>) -> usize {
         }
     }
     elsewhere.len()
-}
-
-fn verdict(
-    trace: &Trace<'_>,
-    file: &TraceFile,
-    findings: &[String],
-    lost_samples: u64,
-    elsewhere: usize,
-) -> (String, Exit) {
-    let mut text = String::new();
-    let blocks = trace.blocks();
-    let (state, exit) = if !findings.is_empty() {
-        ("damaged", Exit::Damaged)
-    } else if !blocks.is_complete() {
-        ("truncated, no completed block lost", Exit::Ok)
-    } else {
-        ("whole", Exit::Ok)
-    };
-    let of_kind = |kind| blocks.blocks().iter().filter(|block| block.header.kind == kind).count() as u64;
-    let _ = writeln!(
-        text,
-        "{}: {state}: {}, {} blocks ({} of samples), {} samples over {} from {}",
-        printable(&trace.source),
-        size(file.len()),
-        count(blocks.blocks().len() as u64),
-        count(of_kind(BlockKind::Samples)),
-        count(trace.samples()),
-        span(trace.clock.ns(trace.last())),
-        utc(trace.header().utc_start),
-    );
-    for finding in findings {
-        let _ = writeln!(text, "  {}", printable(finding));
-    }
-    if lost_samples > 0 {
-        let _ = writeln!(text, "  in all up to {} samples lost", count(lost_samples));
-    }
-    if elsewhere > 0 {
-        let tables = count(elsewhere as u64);
-        let _ = writeln!(
-            text,
-            "  {tables} tables of images are not in the trace: name the folder that inject wrote them to with --tables"
-        );
-    }
-    match blocks.supplement() {
-        Supplement::None => {}
-        Supplement::Whole { range } => {
-            let _ = writeln!(
-                text,
-                "  completed after the recording: a whole supplement of {}",
-                size(range.end - range.start)
-            );
-        }
-        Supplement::Torn { range } => {
-            let bytes = size(range.end - range.start);
-            let _ = writeln!(text, "  a torn supplement of {bytes} behind the recording is ignored");
-        }
-    }
-    if !blocks.is_complete() {
-        let how = if blocks.is_cut() {
-            "the file ends within a block"
-        } else {
-            "the file ends after a whole block"
-        };
-        let _ =
-            writeln!(text, "  the recording was not finished ({how}): the target or the recorder was ended");
-    }
-    if let Some(end) = trace.timeline.end.as_ref().filter(|end| !end.detail.is_empty()) {
-        let _ = writeln!(text, "  the recorder said at its end: {}", printable(&end.detail));
-    }
-    if blocks.is_complete() && !blocks.is_indexed() {
-        let _ = writeln!(text, "  the index is missing or damaged; it was rebuilt and nothing depends on it");
-    }
-    (text, exit)
 }

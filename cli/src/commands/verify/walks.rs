@@ -2,8 +2,9 @@
 //! text or JSON.
 
 use crate::commands::traces::Traces;
-use crate::commands::{Exit, Out, Progress, TablesArgs, count, each_trace, span};
+use crate::commands::{Exit, Out, Progress, TablesArgs, count, each_trace};
 use crate::image::{ImageSearch, load_images};
+use crate::text::since_start;
 use crate::trace::Trace;
 use crate::walks::explicit::{self, FrameClass, StepClass};
 use crate::walks::{Class, Comparison, Example, Side, compare};
@@ -289,7 +290,7 @@ fn explicit_text(text: &mut String, shown: &WalksJson) {
     );
     let notes = |text: &mut String, notes: &[NoteJson]| {
         for note in notes {
-            let (time, note_text) = (span(note.time_ns), printable(&note.text));
+            let (time, note_text) = (since_start(note.time_ns), printable(&note.text));
             let _ = writeln!(text, "           thread {} at {time}: {note_text}", note.tid);
         }
     };
@@ -321,7 +322,7 @@ fn example_text(text: &mut String, example: &ExampleJson) {
         text,
         "           thread {} at {}, frame {} behind {}: ours {}, the system's {system}",
         example.tid,
-        span(example.time_ns),
+        since_start(example.time_ns),
         example.frame,
         side(&example.before),
         side(&example.ours),
