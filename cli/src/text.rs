@@ -17,8 +17,9 @@ pub enum TimeZone {
 const SECOND: u64 = 1_000_000_000;
 
 /// A moment of a recording, as seconds since its start: `12.345 s`. `--at` and `--from` take it.
+/// As in [`moment`], what is below a millisecond is left out.
 pub(crate) fn since_start(ns: u64) -> String {
-    let ms = ns / 1_000_000 + u64::from(ns % 1_000_000 >= 500_000);
+    let ms = ns / 1_000_000;
     format!("{}.{:03} s", ms / 1000, ms % 1000)
 }
 
@@ -155,8 +156,8 @@ mod tests {
     #[test]
     fn moments_since_the_start_are_seconds_to_the_millisecond() {
         assert_eq!(since_start(0), "0.000 s");
-        assert_eq!(since_start(1_999_499_999), "1.999 s");
-        assert_eq!(since_start(1_999_500_000), "2.000 s");
+        assert_eq!(since_start(2_000_000_000), "2.000 s");
+        assert_eq!(since_start(1_999_999_999), "1.999 s");
         assert_eq!(since_start(3_600_000_000_000), "3600.000 s");
     }
 

@@ -350,7 +350,7 @@ fn equal_stacks_of_several_threads_are_shown_once() {
     }
     let dir = folder(&[("a.stk", &builder.finish())]);
     let text = stk(dir.path(), &["dump", "a.stk", "--style", "merged"]).out;
-    assert!(text.contains("4 threads in 2 stacks, at 0.001 s"), "{text}");
+    assert!(text.contains("4 threads in 2 different stacks, at 0.001 s"), "{text}");
     assert!(
         text.contains("3 threads, ") && text.contains(": 11 \"worker\", 12 \"worker\", 13 \"worker\""),
         "{text}"

@@ -24,7 +24,7 @@ const FILES: u64 = 64;
 
 /// Every command that reads a trace, in every style with different text output. `TRACE` stands for
 /// the trace.
-const COMMANDS: [&[&str]; 18] = [
+const COMMANDS: [&[&str]; 22] = [
     &["info", "TRACE"],
     &["info", "--all", "TRACE"],
     &["info", "--json", "TRACE"],
@@ -43,6 +43,10 @@ const COMMANDS: [&[&str]; 18] = [
     &["verify", "--walks", "--json", "TRACE"],
     &["events", "-j", "2", "TRACE"],
     &["events", "-j", "2", "--json", "TRACE"],
+    &["verify", "--json", "TRACE"],
+    &["info", "TRACE", "TRACE"],
+    &["stats", "-j", "2", "--no-default-symbols", "--full", "TRACE"],
+    &["dump", "--no-default-symbols", "--style", "merged", "TRACE"],
 ];
 const STATS_JSON: usize = 6;
 /// Those of [`COMMANDS`] that take different ways through the library.
@@ -223,7 +227,7 @@ fn check_all(cases: &[Case<'_>]) {
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }
 
-const ALL: [usize; 18] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17];
+const ALL: [usize; 22] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21];
 
 #[test]
 fn bombs_stay_within_their_limits() {
