@@ -268,7 +268,7 @@ fn what_a_dataset_does_with_each_file_is_said() {
     );
     // Parquet files tell their source too.
     for (trace, code) in [("cut.stk", 0), ("whole.stk", 0), ("cut.stk", 1), ("other.stk", 1)] {
-        let line = ["convert", trace, "--to", "parquet", "--denormalized"];
+        let line = ["convert", trace, "--denormalized", "-o", "trace.samples.parquet"];
         let output = stk(dir.path(), &line);
         assert_eq!(output.status.code(), Some(code), "{trace}: {}", stderr(&output));
     }

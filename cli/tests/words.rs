@@ -280,7 +280,7 @@ fn what_several_traces_lack_is_told_once_at_the_end() {
 #[test]
 fn verbose_explains_decisions() {
     let dir = folder(&[("a.stk", &trace())]);
-    let convert = ["convert", "a.stk", "-o", "x.folded", "--no-default-symbols"];
+    let convert = ["convert", "a.stk", "-o", "x.folded", "--force", "--no-default-symbols"];
     let silent = stk(dir.path(), &convert).error;
     let told = stk(dir.path(), &[&convert[..], &["-v"]].concat()).error;
     for part in [
