@@ -54,7 +54,7 @@ impl TimeArg {
                 };
                 // A recording may go on past midnight.
                 let (today, tomorrow) = (on(0), on(1));
-                if today < 0 && tomorrow <= duration.into() { tomorrow } else { today }
+                if today < 0 && tomorrow <= i128::from(duration) { tomorrow } else { today }
             }
         }
     }

@@ -128,11 +128,9 @@ impl ManyStats {
         if list.is_empty() {
             return Ok(());
         }
-        page.heading(if self.mixed {
-            "Functions of all traces by their own time (not all traces tell CPU time: --weight wall compares them)"
-        } else {
-            "Functions of all traces by their own time"
-        })?;
+        let mixed =
+            if self.mixed { " (not all traces tell CPU time: --weight wall compares them)" } else { "" };
+        page.heading(&format!("Functions of all traces by their own {}{mixed}", weight.title()))?;
         let whole = Whole { weight, interval_ns: self.interval_ns, counted_ns: self.counted_ns };
         amounts(whole, page, list.iter().map(|f| (f.own, f.total, f.function.clone(), modules_of(f))))
     }

@@ -197,6 +197,9 @@ fn rate_line(stats: &Stats) -> String {
         .map(|dropped| format!("{} times {}", count(dropped.samples), printable(&dropped.reason)))
         .collect();
     let reasons = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join(", ")) };
+    if totals.samples == 0 {
+        return "  no samples are in the selection".to_owned();
+    }
     let missed = match totals.missed_share {
         share if share < 0.005 => "none missed".to_owned(),
         share => format!("{:.0} % missed", 100.0 * share),

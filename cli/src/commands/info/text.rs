@@ -2,7 +2,7 @@
 //! of blocks, functions, threads and modules too.
 
 use super::document::{EmbeddedTables, Info, SupplementInfo, TableTotals};
-use crate::text::{TimeZone, count, counted, moment, since_start, size, span, three};
+use crate::text::{TimeZone, count, counted, moment, since_start, size, span};
 use crate::trace::drop_reason_name;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -169,8 +169,7 @@ fn missed_text(info: &Info) -> String {
     if share == 0 {
         return String::new();
     }
-    let taken = (passes - missed) as f64 * 1e9 / info.duration_ns.max(1) as f64;
-    format!("about {} of these samples a second were taken: {share} % missed", three(taken))
+    format!("{} of {} looks at the threads were not made ({share} %)", count(missed), count(passes))
 }
 
 fn rates_text(info: &Info) -> String {
