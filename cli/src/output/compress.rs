@@ -1,7 +1,8 @@
 //! Compressed outputs: the end of a file's name says which.
 
+use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::Path;
 
 /// How an output is compressed.
@@ -24,6 +25,30 @@ impl Compression {
             Some("zst") => Compression::Zstd,
             _ => Compression::None,
         }
+    }
+
+    /// The compression of a file that begins with these bytes.
+    pub(super) fn of_bytes(bytes: &[u8]) -> Compression {
+        const GZIP: [u8; 2] = [0x1f, 0x8b];
+        const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+        match bytes {
+            _ if bytes.starts_with(&GZIP) => Compression::Gzip,
+            _ if bytes.starts_with(&ZSTD) => Compression::Zstd,
+            _ => Compression::None,
+        }
+    }
+
+    /// Reads the text of such a file; `None` if it is not compressed.
+    ///
+    /// # Errors
+    ///
+    /// When zstd has no memory.
+    pub(super) fn reader<'a, R: Read + 'a>(self, file: R) -> io::Result<Option<Box<dyn Read + 'a>>> {
+        Ok(match self {
+            Compression::None => None,
+            Compression::Gzip => Some(Box::new(MultiGzDecoder::new(file))),
+            Compression::Zstd => Some(Box::new(zstd::Decoder::new(file)?)),
+        })
     }
 }
 

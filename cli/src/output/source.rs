@@ -1,6 +1,7 @@
 //! What an output says of the trace that it was made of, so that stk knows its own output of a
 //! trace when it meets it again.
 
+use super::compress::Compression;
 use crate::profile::Profile;
 use crate::trace::Content;
 use std::fs::File;
@@ -11,6 +12,9 @@ use stk_schema::identity::ContentHash;
 /// Bytes at the beginning and at the end of an output that are searched. The end of a Parquet file
 /// describes its columns too.
 const SEARCHED: u64 = 64 << 10;
+
+/// Bytes of a compressed output that are unpacked at most.
+const MOST_UNPACKED: u64 = 4 << 30;
 
 /// The content of a trace, as an output names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +50,13 @@ const BEFORE_DIGEST: &str = " bytes, xxh3-128 ";
 /// When the file cannot be read.
 pub fn source_mark(path: &Path) -> io::Result<Option<SourceMark>> {
     let mut file = File::open(path)?;
+    let mut magic = Vec::new();
+    (&file).take(4).read_to_end(&mut magic)?;
+    file.rewind()?;
+    if let Some(mut text) = Compression::of_bytes(&magic).reader(&file)? {
+        let ends = ends_of(&mut *text);
+        return Ok(ends.ok().and_then(|ends| ends.iter().find_map(|end| mark_in(end))));
+    }
     let len = file.metadata()?.len();
     for at in [0, len.saturating_sub(SEARCHED)] {
         file.seek(SeekFrom::Start(at))?;
@@ -56,6 +67,31 @@ pub fn source_mark(path: &Path) -> io::Result<Option<SourceMark>> {
         }
     }
     Ok(None)
+}
+
+/// The first and the last bytes of a text that can only be read from its beginning.
+///
+/// # Errors
+///
+/// When it cannot be read, or is longer than an output that a viewer could open.
+fn ends_of(text: &mut dyn Read) -> io::Result<[Vec<u8>; 2]> {
+    let mut first = Vec::new();
+    text.take(SEARCHED).read_to_end(&mut first)?;
+    let mut last = first.clone();
+    let mut read = 0;
+    loop {
+        let before = last.len();
+        text.take(SEARCHED).read_to_end(&mut last)?;
+        let more = last.len() - before;
+        read += more as u64;
+        if more == 0 {
+            return Ok([first, last]);
+        }
+        if read > MOST_UNPACKED {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        last.drain(..last.len().saturating_sub(SEARCHED as usize));
+    }
 }
 
 fn mark_in(bytes: &[u8]) -> Option<SourceMark> {
@@ -74,8 +110,26 @@ fn parse(bytes: &[u8]) -> Option<SourceMark> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
 
     const DIGEST: &str = "000102030405060708090a0b0c0d0e0f";
+
+    #[test]
+    fn a_mark_is_found_in_a_compressed_file() {
+        let filling = "(trace of ".repeat(40_000);
+        let text = format!("{filling}stk 0.1.0 (trace of 5 bytes, xxh3-128 {DIGEST})\n");
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        gzip.write_all(text.as_bytes()).unwrap();
+        let gzip = gzip.finish().unwrap();
+        let zstd = zstd::encode_all(text.as_bytes(), 1).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for packed in [&gzip, &zstd] {
+            std::fs::write(file.path(), packed).unwrap();
+            assert_eq!(source_mark(file.path()).unwrap().map(|mark| mark.len), Some(5));
+            std::fs::write(file.path(), &packed[..packed.len() / 2]).unwrap();
+            assert_eq!(source_mark(file.path()).unwrap(), None, "cut");
+        }
+    }
 
     #[test]
     fn a_mark_is_found_at_both_ends_of_a_file() {
