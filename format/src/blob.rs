@@ -108,7 +108,9 @@ impl Assembly {
         if missing > 0 {
             return Err(BlobError::Incomplete { hash: self.hash, missing, total });
         }
-        let bytes: Vec<u8> = self.pieces.into_values().flatten().collect();
+        let mut pieces = self.pieces.into_values();
+        let mut bytes = pieces.next().unwrap_or_default();
+        pieces.for_each(|piece| bytes.extend_from_slice(&piece));
         if content_hash(&bytes) != self.hash {
             return Err(BlobError::Corrupted { hash: self.hash });
         }
