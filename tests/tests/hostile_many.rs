@@ -15,6 +15,8 @@ const TRACES: usize = 5_000;
 const FEW: usize = 500;
 const MANY: usize = 2_500;
 const RATIO: f64 = 7.0;
+/// Seconds of CPU time by which two runs of one command may differ. A quadratic step takes several.
+const NOISE: f64 = 0.3;
 /// Memory, in bytes.
 const MEMORY: u64 = 100 << 20;
 /// Descriptors.
@@ -61,7 +63,8 @@ fn five_thousand_traces_take_the_memory_of_a_few_and_no_more_time_each() {
             times.min().unwrap_or(Duration::MAX).as_secs_f64()
         };
         let (few, many) = (least(FEW), least(MANY));
-        assert!(many <= RATIO * few, "{command:?}: {few} s of {FEW} traces, {many} s of {MANY}");
+        let most = RATIO * few + NOISE;
+        assert!(many <= most, "{command:?}: {few} s of {FEW} traces, {many} s of {MANY}");
     }
 }
 
