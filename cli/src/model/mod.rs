@@ -1,11 +1,13 @@
 //! Types and functions that several stages share: images, holders of addresses, names and
-//! identities of files, and reads of bytes. Uses no other module of the crate.
+//! identities of files, what functions are called in every build, and reads of bytes. Uses no other module of the crate.
 
 pub(crate) mod bytes;
+mod function;
 mod holder;
 mod image;
 mod names;
 
+pub use function::{function_key, stable_name};
 pub use holder::Holder;
 pub use image::{Image, ImageId};
 pub use names::{file_name, image_id, pdb_id, shortened};

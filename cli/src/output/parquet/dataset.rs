@@ -10,6 +10,7 @@ use super::catalog;
 use super::functions;
 use super::ids::{self, Ids, StackFacts};
 use super::table::{self, KEY_VALUE, NAMED_FRAME, SharedTexts, TableWriter, column, list, structs};
+use crate::model::function_key;
 use crate::profile::{
     Batch, CpuSource, FrameId, NameSource, NodeId, Placement, Profile, Run, RunFlags, StrId, TraceInfo, Wait,
 };
@@ -385,7 +386,7 @@ fn write_frames(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> Result
         let function_key = |row: &(i64, FrameId, usize)| {
             let is_named = symbols.source[row.1.0 as usize] != NameSource::None;
             let name = || text(named(row).function);
-            is_named.then(|| functions::function_key(module(row).unwrap_or_default(), name()))
+            is_named.then(|| function_key(module(row).unwrap_or_default(), name()))
         };
         let category = |row: &(i64, FrameId, usize)| {
             let path = image(row).map_or("", |image| &image.path);
