@@ -390,6 +390,34 @@ fn help_is_a_command_and_completions_are_printed() {
 }
 
 #[test]
+fn manual_pages_are_written_for_every_command() {
+    let dir = folder(&[]);
+    let ran = stk(dir.path(), &["man", "share/man1"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(0), ""), "{ran:?}");
+    let read = |name: &str| std::fs::read_to_string(dir.path().join("share/man1").join(name)).unwrap();
+    let page = read("stk.1");
+    assert!(page.contains("\n.SH NAME\n") && page.contains("stk\\-stats(1)"), "{page}");
+    assert!(read("stk-stats.1").contains("\\-\\-weight"), "{}", read("stk-stats.1"));
+    assert!(read("stk-symbols-lookup.1").contains("RVA"), "pages of commands of commands");
+    assert_eq!(stk(dir.path(), &["man"]).out, page);
+    let refused = stk(dir.path(), &["man", "share/man1/stk.1"]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.error.contains("share/man1/stk.1: "), "{refused:?}");
+}
+
+#[test]
+fn schemas_are_listed_and_printed() {
+    let dir = folder(&[]);
+    let list = stk(dir.path(), &["schema"]).out;
+    assert!(list.contains("\nstats           stk stats --json, version 2\n"), "{list}");
+    let stats = stk(dir.path(), &["schema", "stats"]);
+    assert_eq!((stats.code, stats.out.as_str()), (Some(0), include_str!("../../schema/stats.schema.json")));
+    let none = stk(dir.path(), &["schema", "status"]);
+    assert_eq!(none.code, Some(2), "{none:?}");
+    assert!(none.error.contains("no schema is named `status`: stk schema lists them"), "{none:?}");
+}
+
+#[test]
 fn a_fetch_that_gets_nothing_fails_and_says_that_no_server_was_asked() {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces/busy.stk");
     let dir = folder(&[("busy.stk", &std::fs::read(kept).unwrap())]);

@@ -9,8 +9,10 @@ mod dump;
 mod events;
 mod info;
 mod inputs;
+mod man;
 mod pipeline;
 mod progress;
+mod schema;
 mod select;
 mod stats;
 mod symbols;
@@ -137,6 +139,10 @@ enum Command {
     Symbols(symbols::SymbolsArgs),
     /// Print a script that has a shell complete stk's command lines
     Completions(CompletionsArgs),
+    /// Write manual pages
+    Man(man::ManArgs),
+    /// Print the schemas of stk's and inject's JSON
+    Schema(schema::SchemaArgs),
 }
 
 /// Prints the script on standard output; where it goes depends on the shell.
@@ -198,6 +204,8 @@ fn execute(command: &Command, out: Out<'_>) -> anyhow::Result<Exit> {
         Command::Verify(args) => verify::run(args, out),
         Command::Symbols(args) => symbols::run(args, out),
         Command::Completions(args) => completions(args, out),
+        Command::Man(args) => man::run(args, Cli::command(), out),
+        Command::Schema(args) => schema::run(args, out),
     }
 }
 
