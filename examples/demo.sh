@@ -133,8 +133,8 @@ cat <<END
   $trace
       the recording: stk info, stk stats, stk verify
   $to.speedscope.json
-      open speedscope.app in a browser and drop the file on it; it opens on the CPU time of all threads, and each
-      thread has a profile of its CPU time and one of all its time: choose in the title
+      open speedscope.app in a browser and drop the file on it; it opens on the CPU time of all threads; behind it
+      are the waits of all threads, and of each thread its CPU time and all its time: choose in the title
   $to.chrome.json
       open ui.perfetto.dev (or chrome://tracing) and drop the file on it: threads over time
   $to.parquet/

@@ -5,8 +5,7 @@
 #   examples/busy/build.sh --x86 [FOLDER]      32-bit; default: target/examples/busy32. The PDBs then hold FrameData
 #   examples/busy/build.sh --arm64 [FOLDER]    arm64; default: target/examples/busy-arm64
 #
-# The same sources and tools give the same bytes (time stamps and PDB identities are hashes), so that the PDBs kept beside a kept
-# trace still fit a program that is built anew. On Windows use CMakeLists.txt.
+# The same sources and tools give the same bytes: time stamps and PDB identities are hashes. On Windows use CMakeLists.txt.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 target=x86_64-w64-mingw32 folder=busy plugin_base=0x210000000 more=() headers=()
@@ -53,11 +52,13 @@ imports() {
   { printf 'LIBRARY %s.dll\nEXPORTS\n' "$dll" && printf '%s\n' "$@"; } >"$out/$dll.def"
   lld-link-19 -lib -machine:arm64 "-def:$out/$dll.def" "-out:$out/$dll.lib"
 }
-main=(busy recursion leaf_loops größe waiter spawner plugins)
+main=(busy recursion leaf_loops größe waiter states spawner plugins)
 if [ $target = aarch64-w64-mingw32 ]; then
-  imports kernel32 CloseHandle CreateEventW CreateThread ExitProcess FreeLibrary GetCommandLineA GetCurrentProcessId GetCurrentThread \
-    GetLastError GetModuleHandleW GetProcAddress LoadLibraryW ResumeThread SetEvent Sleep WaitForMultipleObjects WaitForSingleObject
-  imports ucrtbase __acrt_iob_func __stdio_common_vfprintf atoi fflush strrchr
+  imports kernel32 AcquireSRWLockExclusive CloseHandle CreateEventW CreateThread EnterCriticalSection ExitProcess FreeLibrary GetCommandLineA \
+    GetCurrentProcess GetCurrentProcessId GetCurrentThread GetLastError GetModuleHandleW GetProcAddress GetProcessTimes GetThreadTimes \
+    InitializeCriticalSection LeaveCriticalSection LoadLibraryW ReleaseSRWLockExclusive ResumeThread SetEvent Sleep WaitForMultipleObjects \
+    WaitForSingleObject
+  imports ucrtbase __acrt_iob_func __stdio_common_vfprintf atoi fflush strrchr strstr
   "$clang" --target=$target -O2 "${headers[@]}" -c examples/busy/runtime_arm64.c -o "$out/runtime_arm64.o"
   more+=(runtime_arm64.o)
   # Windows loads no arm64 image that says it cannot be moved.

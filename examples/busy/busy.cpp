@@ -1,6 +1,7 @@
 // A program to record: named threads with known stacks. See README.md for what each one shows.
 //
-//   busy [SECONDS]    runs for so long, or until it is killed
+//   busy [SECONDS]           runs for so long, or until it is killed
+//   busy states [SECONDS]    instead of its parts runs a thread for each state: one that computes, one that sleeps, two that a lock blocks
 //
 // Prints its process id and "ready", and at the end how often each part ran and a checksum. The checksum is of one round of each
 // part, and every later round is compared with the first: it is the same in every run unless something disturbed the program.
@@ -91,6 +92,50 @@ DWORD WINAPI waiter_main(void *event) {
   return wait_for_event(event) ? 0 : 1;
 }
 
+unsigned long long milliseconds(const FILETIME &kernel, const FILETIME &user) {
+  ULARGE_INTEGER sum[2] = {{{kernel.dwLowDateTime, kernel.dwHighDateTime}}, {{user.dwLowDateTime, user.dwHighDateTime}}};
+  return (sum[0].QuadPart + sum[1].QuadPart) / 10000;
+}
+
+volatile LONG threads_cpu; // of the threads of run_states, in milliseconds
+
+// Adds the CPU time of this thread, in milliseconds, with this sign; and returns it. Threads do it at their end: Wine forgets the times of threads
+// that ended.
+LONG note_cpu(LONG sign = 1) {
+  FILETIME created, exited, kernel, user;
+  if (!GetThreadTimes(GetCurrentThread(), &created, &exited, &kernel, &user))
+    return 0;
+  LONG own = static_cast<LONG>(milliseconds(kernel, user));
+  InterlockedExchangeAdd(&threads_cpu, sign * own);
+  return own;
+}
+
+LONG spinner_cpu; // of the spinner alone
+
+DWORD WINAPI spinner_main(void *) {
+  bool done = spin_until(&stopping) != 0;
+  spinner_cpu = note_cpu();
+  return done ? 0 : 1;
+}
+
+DWORD WINAPI sleeper_main(void *) {
+  bool done = sleep_until(&stopping);
+  note_cpu();
+  return done ? 0 : 1;
+}
+
+DWORD WINAPI blocked_main(void *section) {
+  bool done = wait_for_section(static_cast<CRITICAL_SECTION *>(section));
+  note_cpu();
+  return done ? 0 : 1;
+}
+
+DWORD WINAPI blocked_srw_main(void *lock) {
+  bool done = wait_for_srw_lock(static_cast<SRWLOCK *>(lock));
+  note_cpu();
+  return done ? 0 : 1;
+}
+
 HANDLE start(LPTHREAD_START_ROUTINE routine, void *argument, const wchar_t *name) {
   HANDLE thread = CreateThread(nullptr, 0, routine, argument, CREATE_SUSPENDED, nullptr);
   if (!thread) {
@@ -121,15 +166,44 @@ int report() {
 
 } // namespace
 
+// The first thread owns both locks from before the others start until they shall end. At the end it says what the clocks of the spinner, of
+// all its threads, and of the process show, to which a recorder's threads belong.
+BUSY_NOINLINE int run_states(unsigned seconds) {
+  note_cpu(-1); // what the system needed to start it
+  CRITICAL_SECTION section;
+  InitializeCriticalSection(&section);
+  SRWLOCK lock = SRWLOCK_INIT;
+  EnterCriticalSection(&section);
+  AcquireSRWLockExclusive(&lock);
+  HANDLE threads[] = {
+      start(spinner_main, nullptr, L"spinner"),
+      start(sleeper_main, nullptr, L"sleeper"),
+      start(blocked_main, &section, L"blocked"),
+      start(blocked_srw_main, &lock, L"blocked srw"),
+  };
+  printf("pid %lu\nready\n", GetCurrentProcessId());
+  fflush(stdout);
+
+  Sleep(seconds ? seconds * 1000 : INFINITE);
+  InterlockedExchange(&stopping, 1);
+  ReleaseSRWLockExclusive(&lock);
+  LeaveCriticalSection(&section);
+  WaitForMultipleObjects(sizeof threads / sizeof *threads, threads, TRUE, INFINITE);
+  note_cpu();
+  FILETIME created, exited, kernel, user;
+  if (!GetProcessTimes(GetCurrentProcess(), &created, &exited, &kernel, &user))
+    return 1;
+  printf("spinner %ld ms, threads %ld ms, process %llu ms\n", spinner_cpu, threads_cpu, milliseconds(kernel, user));
+  fflush(stdout);
+  return 0;
+}
+
 void name_thread(HANDLE thread, const wchar_t *name) {
   if (set_description)
     set_description(thread, name);
 }
 
 BUSY_NOINLINE int run_parts(unsigned seconds) {
-  set_description = reinterpret_cast<SetDescription>(
-      reinterpret_cast<void *>(GetProcAddress(GetModuleHandleW(L"kernel32.dll"), "SetThreadDescription")));
-  name_thread(GetCurrentThread(), L"main");
   HANDLE event = CreateEventW(nullptr, TRUE, FALSE, nullptr);
   HANDLE threads[] = {
       start(recursion_main, nullptr, thread_names[recursion]), start(leaves_main, nullptr, thread_names[leaves]),
@@ -149,8 +223,13 @@ BUSY_NOINLINE int run_parts(unsigned seconds) {
 // The entry point. Where build.sh makes the program it is the very first function: mingw's start-up code has no records in a PDB and would be
 // a frame without a name. So the only arguments are the command line, and the end is ExitProcess.
 extern "C" int busy_main() {
-  const char *space = strrchr(GetCommandLineA(), ' ');
-  ExitProcess(static_cast<UINT>(run_parts(space ? static_cast<unsigned>(atoi(space + 1)) : 0)));
+  const char *line = GetCommandLineA(), *space = strrchr(line, ' ');
+  unsigned seconds = space ? static_cast<unsigned>(atoi(space + 1)) : 0;
+  set_description = reinterpret_cast<SetDescription>(
+      reinterpret_cast<void *>(GetProcAddress(GetModuleHandleW(L"kernel32.dll"), "SetThreadDescription")));
+  name_thread(GetCurrentThread(), L"main");
+  int result = strstr(line, " states") ? run_states(seconds) : run_parts(seconds);
+  ExitProcess(static_cast<UINT>(result));
 }
 
 #ifdef _MSC_VER

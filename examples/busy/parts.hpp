@@ -15,6 +15,12 @@ uint64_t measure_sizes(uint64_t seed);
 // Waits for `event` without end: the stack of a thread that does nothing. False if the wait failed. waiter.cpp
 bool wait_for_event(HANDLE event);
 
+// A thread for each state: computes until `stop`; sleeps until then; waits for a lock that another thread owns. states.cpp
+uint64_t spin_until(const volatile LONG *stop);
+bool sleep_until(const volatile LONG *stop);
+bool wait_for_section(CRITICAL_SECTION *section);
+bool wait_for_srw_lock(SRWLOCK *lock);
+
 // Starts a named thread, waits for its end and gives its result. spawner.cpp
 uint64_t spawn_worker(unsigned number, uint64_t seed);
 

@@ -3,6 +3,7 @@
 //! The expectations come from busy's sources and README, and from the trace's events as the
 //! format's own reader returns them. The tests check the output of `stk convert`.
 
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use stk_tests::recorded::Recorded;
@@ -246,4 +247,99 @@ fn a_reused_address_belongs_to_the_dll_that_lay_there_at_the_time() {
     lies_in(plugins, "plugin_a_work", "plugin_a.cpp", "uint64_t plugin_a_work(uint64_t seed) {");
     lies_in(plugins, "plugin_b_work", "plugin_b.cpp", "uint64_t plugin_b_work(uint64_t seed) {");
     has(plugins, &["plugins_main", "use_plugins", "load_and_call", "plugin_run"]);
+}
+
+/// A number that `busy states` prints behind `name`, in milliseconds.
+#[track_caller]
+fn clock_ms(output: &str, name: &str) -> u64 {
+    let words: Vec<&str> = output.split_whitespace().collect();
+    let at = words.iter().position(|word| *word == name).unwrap_or_else(|| panic!("no {name}: {output}"));
+    words[at + 1].parse().unwrap_or_else(|_| panic!("{name}: {output}"))
+}
+
+/// Time in nanoseconds of the samples of a trace or of one of its threads that show this state.
+fn state_ns(of: &Value, state: &str) -> u64 {
+    of["states"][state]["weight_ns"].as_u64().unwrap_or_else(|| panic!("{state}: {of}"))
+}
+
+fn number(of: &Value, name: &str) -> u64 {
+    of[name].as_u64().unwrap_or_else(|| panic!("{name}: {of}"))
+}
+
+#[track_caller]
+fn thread_of<'a>(stats: &'a Value, name: &str) -> &'a Value {
+    let threads = stats["threads"].as_array().expect("threads");
+    let found = threads.iter().find(|thread| thread["name"] == name);
+    found.unwrap_or_else(|| panic!("no thread {name}: {stats}"))
+}
+
+/// Records `busy states` from its beginning to its end. Returns what `stk stats` says and what the
+/// program printed.
+#[track_caller]
+fn record_states(folder: &Folder) -> (Value, String) {
+    let exe = wine::windows_path(&wine::path("STK_BUSY_DIR").join("busy.exe"));
+    let trace = wine::windows_path(&folder.file("states.stk"));
+    let arguments = ["--force", "-o", &trace, "-r", "500", "--", &exe, "states", "8"];
+    let finished = Inject::launch_in(folder, folder.path(), &arguments);
+    finished.expect(0);
+    let stats = stk::json(folder.path(), &["stats", "--json", "--full", "states.stk"]);
+    (stats["traces"][0].clone(), finished.stdout)
+}
+
+/// Whether the CPU time of `busy states` is within 5 % of what the system's clocks showed at its
+/// end: of the spinner, and of all its threads. The rest of the process' time is the recorder's.
+fn clocks_agree(stats: &Value, printed: &str) -> bool {
+    let agrees = |found: u64, clock: &str| {
+        let clock = 1_000_000 * clock_ms(printed, clock);
+        (clock / 100 * 95..=clock / 100 * 105).contains(&found)
+    };
+    let totals = &stats["totals"];
+    let found = number(totals, "cpu_ns") + number(totals, "sampling_cpu_ns");
+    let spinner = number(thread_of(stats, "spinner"), "cpu_ns");
+    wine::measured(&format!("busy states: {found} ns found, spinner {spinner} ns; {}", printed.trim()));
+    assert!(found <= 1_000_000 * clock_ms(printed, "process"), "{found}: {printed}");
+    agrees(found, "threads") && agrees(spinner, "spinner")
+}
+
+/// Its threads are in one state each from their beginning to their end.
+#[test]
+fn a_thread_in_each_state_is_said_to_be_in_it_and_the_clocks_agree() {
+    const TRIES: u32 = 3;
+    let folder = Folder::new("states");
+    // On a busy machine the recorder's last look may be long before the program's end.
+    let mut recorded = (0..TRIES).map(|_| record_states(&folder));
+    let agreeing = recorded.find(|(stats, printed)| clocks_agree(stats, printed));
+    let (stats, printed) = agreeing.expect("one of three recordings in which the clocks agree");
+    let metadata = Recorded::open(&folder.file("states.stk")).metadata;
+
+    // Every nanosecond has one state, and no more threads ran than there are processors.
+    let totals = &stats["totals"];
+    let states = ["running", "waiting", "system_call", "unknown"];
+    let sum = |of: &Value| states.iter().map(|state| state_ns(of, state)).sum::<u64>();
+    assert_eq!(sum(&stats), number(totals, "weight_ns"), "{stats}");
+    let processors: u64 = metadata["cpu.count"].parse().expect("a number");
+    assert!(state_ns(&stats, "running") <= processors * number(totals, "duration_ns"), "{stats}");
+
+    // A busy machine lets the spinner wait for a processor; it never waits for anything else.
+    let spinner = thread_of(&stats, "spinner");
+    let all = number(&spinner["all"], "weight_ns");
+    assert!(state_ns(spinner, "waiting") + state_ns(spinner, "system_call") <= all / 20, "{spinner}");
+    assert!(state_ns(spinner, "running") >= 950_000 * clock_ms(&printed, "spinner"), "{spinner}");
+    for (name, reason) in [
+        ("main", "sleep"),
+        ("sleeper", "sleep"),
+        ("blocked", "critical section"),
+        ("blocked srw", "SRW lock"),
+    ] {
+        let thread = thread_of(&stats, name);
+        let all = number(&thread["all"], "weight_ns");
+        assert!(state_ns(thread, "waiting") >= all / 100 * 99, "{thread}");
+        // The reason, of this thread alone.
+        let line = ["stats", "--json", "--full", "--thread", &thread["tid"].to_string(), "states.stk"];
+        let alone = &stk::json(folder.path(), &line)["traces"][0];
+        let waits = alone["waits"].as_array().expect("waits");
+        let waited = waits.iter().find(|wait| wait["reason"] == reason);
+        let waited = waited.unwrap_or_else(|| panic!("{name} never waits for {reason}: {alone}"));
+        assert!(number(waited, "weight_ns") >= all / 100 * 99, "{name}: {waits:?}");
+    }
 }

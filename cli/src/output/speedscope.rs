@@ -1,5 +1,6 @@
 //! speedscope's own JSON: `sampled` profiles over shared frames. The first one, which the viewer
-//! opens, sums all threads up. Then each thread has one for each weight.
+//! opens, sums all threads up. Where threads have profiles of several weights, the second one sums
+//! up the waits of all threads, by what they wait for. Then each thread has one for each weight.
 //!
 //! In a profile of the time that samples cover, stacks stand where they were sampled. In all others
 //! each stack begins where the one before ends, so that widths are the weight.
@@ -37,10 +38,12 @@ const WEIGHTS_IN_MEMORY: usize = 4 << 20;
 pub(super) struct Speedscope {
     sink: Sink,
     by_line: bool,
-    /// What the profiles count: those of threads one after the other, the sum the first of them.
+    /// What the profiles that sum all threads up count.
+    sum_weights: Vec<Weight>,
+    /// What the profiles of threads count.
     weights: Vec<Weight>,
     frames: Option<SharedFrames>,
-    /// The current pass. The first one sums up, the others write threads.
+    /// The current pass. The first ones sum up, the others write threads.
     pass: usize,
     /// Weights of all threads, by the source of a stack.
     sums: HashMap<StackOrigin, u64>,
@@ -83,10 +86,16 @@ struct PendingStack {
 
 impl Speedscope {
     pub(super) fn new(sink: Sink, options: &Options) -> Speedscope {
+        let weights = options.weights().to_vec();
+        let mut sum_weights = vec![weights[0]];
+        if weights.len() > 1 {
+            sum_weights.push(Weight::Waiting);
+        }
         Speedscope {
             sink,
             by_line: options.lines,
-            weights: options.weights().to_vec(),
+            sum_weights,
+            weights,
             frames: None,
             pass: 0,
             sums: HashMap::new(),
@@ -94,16 +103,20 @@ impl Speedscope {
         }
     }
 
-    /// Writes the profile that sums all threads up.
-    fn write_sum(&mut self, profile: &Profile) -> Result<(), OutputError> {
+    /// Writes the profile that sums all threads up in the weight of this number. Without any time,
+    /// only the first one is written.
+    fn write_sum(&mut self, profile: &Profile, number: usize) -> Result<(), OutputError> {
+        if number > 0 && self.sums.is_empty() {
+            return Ok(());
+        }
         let frames = self.frames.as_mut().ok_or(OutputError::Order("samples before begin"))?;
         let (mut sums, mut stack) = (StackSums::default(), Vec::new());
         for (origin, weight) in self.sums.drain() {
             frames.stack(profile, origin, &mut stack);
             sums.add(stack.iter().map(|function| function.0), weight);
         }
-        let label = format!("all threads: {}", self.weights[0].title());
-        let mut sum = ThreadProfile::open(&mut self.sink, &label, true, 0);
+        let label = format!("all threads: {}", self.sum_weights[number].title());
+        let mut sum = ThreadProfile::open(&mut self.sink, &label, number == 0, 0);
         sums.visit(|stack, weight_ns| {
             sum.end_ns = sum.end_ns.saturating_add(weight_ns);
             let fill = |out: &mut Vec<FunctionId>| out.extend(stack.iter().copied().map(FunctionId));
@@ -119,14 +132,14 @@ impl Speedscope {
 
     /// Adds a run to the profile of its thread.
     fn write_run(&mut self, profile: &Profile, thread: u32, run: &Run) -> Result<(), OutputError> {
+        let weight = self.weights[self.pass - self.sum_weights.len()];
         if self.thread.as_ref().is_none_or(|(open, _)| *open != thread) {
             self.close_thread()?;
-            let weight = self.weights[self.pass - 1];
             let label = format!("{}: {}", profile.threads[thread as usize].label(), weight.title());
             self.thread = Some((thread, ThreadProfile::open(&mut self.sink, &label, false, run.first_ns)));
         }
         let frames = self.frames.as_mut().ok_or(OutputError::Order("samples before begin"))?;
-        let origin = StackOrigin::of(run, self.weights[self.pass - 1]);
+        let origin = StackOrigin::of(run, weight);
         match &mut self.thread {
             Some((_, open)) => open.add(&mut self.sink, profile, frames, run, origin),
             None => Ok(()),
@@ -136,7 +149,7 @@ impl Speedscope {
 
 impl Writer for Speedscope {
     fn passes(&self) -> Vec<Weight> {
-        std::iter::once(self.weights[0]).chain(self.weights.iter().copied()).collect()
+        self.sum_weights.iter().chain(&self.weights).copied().collect()
     }
 
     fn thread_order(&self, profile: &Profile) -> Vec<u32> {
@@ -144,7 +157,7 @@ impl Writer for Speedscope {
     }
 
     fn begin(&mut self, profile: &Profile) -> Result<(), OutputError> {
-        let frames = SharedFrames::new(profile, self.by_line, &self.weights);
+        let frames = SharedFrames::new(profile, self.by_line, &self.passes());
         let sink = &mut self.sink;
         sink.put(
             b"{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\n\"shared\":{\"frames\":[",
@@ -181,13 +194,16 @@ impl Writer for Speedscope {
     fn begin_pass(&mut self, profile: &Profile, pass: usize) -> Result<(), OutputError> {
         self.close_thread()?;
         self.pass = pass;
-        if pass == 1 { self.write_sum(profile) } else { Ok(()) }
+        match pass.checked_sub(1).filter(|number| *number < self.sum_weights.len()) {
+            Some(number) => self.write_sum(profile, number),
+            None => Ok(()),
+        }
     }
 
     fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
         for run in batch.runs.iter().filter(|run| run.weight_ns > 0) {
-            if self.pass == 0 {
-                let sum = self.sums.entry(StackOrigin::of(run, self.weights[0])).or_default();
+            if let Some(weight) = self.sum_weights.get(self.pass) {
+                let sum = self.sums.entry(StackOrigin::of(run, *weight)).or_default();
                 *sum = sum.saturating_add(run.weight_ns);
             } else {
                 self.write_run(profile, batch.thread, run)?;

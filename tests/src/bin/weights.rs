@@ -6,9 +6,10 @@ use stk_tests::weights::run::{Plan, SUBJECTS, Subject, print};
 
 const USAGE: &str = "usage: weights [--quick] [NAME…]     NAME: cmake, node, busy, mixed, 'hammer: peb', 'hammer: heap', 'hammer: environment'
 
-Records each program at 1 kHz and at 100 Hz, with perf before and after, and prints per thread the total variation between both. Fails if a
-thread that is on CPU all the time is beyond chance + 2 % by module or + 3 % by 64 KB, or if the CPU time of a thread in `stk stats` is
-further from perf's than 10 %, and than 0.5 % of the time.
+Records each program at 1 kHz and at 100 Hz, with perf before and after, and prints the total variation between both: per thread between its samples and
+perf's, and for all threads together between the CPU time that stk shares out and perf's samples. Fails if a thread that is on CPU all the time, or the
+CPU time of all threads, is beyond chance + 2 % by module or + 3 % by 64 KB, or if the CPU time of a thread in `stk stats` is further from perf's than
+10 %, and than 0.5 % of the time.
   --quick   1 kHz only, 10 s";
 
 fn main() -> ExitCode {
@@ -39,6 +40,10 @@ fn main() -> ExitCode {
                 Ok(report) => {
                     for thread in report.on_cpu().filter(|thread| !thread.is_true()) {
                         println!("  BEYOND the bound: {}", thread.name);
+                        good = false;
+                    }
+                    if report.cpu.as_ref().is_some_and(|cpu| !cpu.is_true()) {
+                        println!("  CPU profile of all threads BEYOND the bound");
                         good = false;
                     }
                     for thread in report.threads.iter().filter(|thread| !thread.has_true_cpu_time()) {

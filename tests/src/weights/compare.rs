@@ -20,18 +20,29 @@ pub struct Variation {
 
 /// The total variation of `ours` to `oracle` in bins of `granularity`.
 pub fn variation(places: &Places, granularity: Granularity, oracle: &[Place], ours: &[Place]) -> Variation {
+    let weighed: Vec<(Place, u64)> = ours.iter().map(|&place| (place, 1)).collect();
+    weighed_variation(places, granularity, oracle, (&weighed, ours.len()))
+}
+
+/// The total variation to `oracle` of places with weights that were shared out among so many
+/// samples.
+pub fn weighed_variation(
+    places: &Places,
+    granularity: Granularity,
+    oracle: &[Place],
+    (ours, samples): (&[(Place, u64)], usize),
+) -> Variation {
     let mut numbers = HashMap::new();
-    let mut bins = |samples: &[Place]| -> Vec<usize> {
-        let mut number = |place: &Place| {
-            let next = numbers.len();
-            *numbers.entry(places.bin(*place, granularity)).or_insert(next)
-        };
-        samples.iter().map(&mut number).collect()
+    let mut number = |place: Place| {
+        let next = numbers.len();
+        *numbers.entry(places.bin(place, granularity)).or_insert(next)
     };
-    let (oracle, ours) = (bins(oracle), bins(ours));
+    let oracle: Vec<(usize, u64)> = oracle.iter().map(|&place| (number(place), 1)).collect();
+    let ours: Vec<(usize, u64)> = ours.iter().map(|&(place, weight)| (number(place), weight)).collect();
     let count = numbers.len();
     let measured = distance(&histogram(&oracle, count), &histogram(&ours, count));
-    Variation { measured, chance: null_quantile(&oracle, ours.len(), count) }
+    let oracle: Vec<usize> = oracle.into_iter().map(|(bin, _)| bin).collect();
+    Variation { measured, chance: null_quantile(&oracle, samples, count) }
 }
 
 /// The [`QUANTILE`] of the total variation of two samples that are both drawn from `oracle`, of
@@ -51,9 +62,10 @@ fn null_quantile(oracle: &[usize], other: usize, count: usize) -> f64 {
     null[((DRAWS as f64 * QUANTILE) as usize).min(DRAWS - 1)]
 }
 
-fn histogram(bins: &[usize], count: usize) -> Vec<f64> {
+fn histogram(bins: &[(usize, u64)], count: usize) -> Vec<f64> {
+    let all: u64 = bins.iter().map(|(_, weight)| weight).sum();
     let mut shares = vec![0.0; count];
-    bins.iter().for_each(|&bin| shares[bin] += 1.0 / bins.len() as f64);
+    bins.iter().for_each(|&(bin, weight)| shares[bin] += weight as f64 / all as f64);
     shares
 }
 
@@ -90,6 +102,17 @@ mod tests {
         assert!(same.measured.abs() < 1e-9);
         let none = variation(&places, Granularity::Page64K, &half, &other);
         assert!((none.measured - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn weights_count_and_not_how_many_samples_have_them() {
+        let places = Places::default();
+        let oracle = samples(&[(1, 900), (2, 100)]);
+        let ours = [(Place::Dynamic(1 << 16), 9_000), (Place::Dynamic(2 << 16), 1_000)];
+        let same = weighed_variation(&places, Granularity::Page64K, &oracle, (&ours, 2));
+        assert!(same.measured.abs() < 1e-9, "{same:?}");
+        // Two samples alone could as well have missed the tenth.
+        assert!(same.chance > 0.09, "{same:?}");
     }
 
     #[test]

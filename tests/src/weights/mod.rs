@@ -8,6 +8,7 @@
 //! * [`perf`]: records with perf; returns the instruction pointers of each Linux thread.
 //! * [`trace`]: reads the same from a trace.
 //! * [`place`]: finds what lies at an address: a module's function, dynamic code, or the system.
+//! * `cpu`: CPU time by place, as stk's analysis shares it out.
 //! * [`compare`]: total variation of two sets of samples, and that of chance alone.
 //! * [`run`]: one program, recorded by both.
 //!
@@ -15,6 +16,8 @@
 //! sides.
 
 pub mod compare;
+#[cfg(feature = "analysis")]
+pub mod cpu;
 pub mod perf;
 pub mod place;
 pub mod run;

@@ -1,5 +1,7 @@
 //! One program, recorded by perf without stk, then by stk, then by perf again.
 
+#[cfg(feature = "analysis")]
+use super::compare::weighed_variation;
 use super::compare::{Variation, variation};
 use super::perf::{self, Pointers};
 use super::place::{Granularity, Place, Places};
@@ -66,7 +68,33 @@ pub struct Report {
     pub threads: Vec<ThreadReport>,
     /// Samples that the recorder dropped.
     pub dropped: u64,
+    /// The CPU profile of all threads together; `None` without stk's libraries.
+    pub cpu: Option<CpuReport>,
 }
+
+/// The CPU profile of all threads, those that mostly sleep included, beside perf's.
+#[derive(Debug)]
+pub struct CpuReport {
+    /// Samples of perf, and those of stk that CPU time was shared out among.
+    pub samples: (usize, usize),
+    /// Total variation by module, by 64 KB, and by function.
+    pub variations: [Variation; 3],
+}
+
+impl CpuReport {
+    /// As [`ThreadReport::is_true`].
+    pub fn is_true(&self) -> bool {
+        within_bounds(&self.variations)
+    }
+}
+
+/// Whether the variation by module and by 64 KB is within chance plus 2 % and 3 %.
+fn within_bounds([module, page, _]: &[Variation; 3]) -> bool {
+    module.measured <= module.chance + 0.02 && page.measured <= page.chance + 0.03
+}
+
+/// What is compared.
+const GRANULARITIES: [Granularity; 3] = [Granularity::Module, Granularity::Page64K, Granularity::Function];
 
 /// One thread compared with the oracle.
 #[derive(Debug)]
@@ -102,16 +130,27 @@ impl ThreadReport {
 
     /// Whether the variation by module and by 64 KB is within chance plus 2 % and 3 %.
     pub fn is_true(&self) -> bool {
-        let [module, page, _] = self.variations;
-        module.measured <= module.chance + 0.02 && page.measured <= page.chance + 0.03
+        within_bounds(&self.variations)
+    }
+}
+
+fn percent(Variation { measured, chance }: Variation) -> String {
+    format!("{:.1} % (chance {:.1} %)", 100.0 * measured, 100.0 * chance)
+}
+
+impl fmt::Display for CpuReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [module, page, function] = self.variations.map(percent);
+        let (oracle, ours) = self.samples;
+        write!(
+            f,
+            "CPU time of all threads: {oracle} samples of perf, {ours} of stk on CPU; total variation by module {module}, by 64 KB {page}, by function {function}"
+        )
     }
 }
 
 impl fmt::Display for ThreadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let percent = |Variation { measured, chance }: Variation| {
-            format!("{:.1} % (chance {:.1} %)", 100.0 * measured, 100.0 * chance)
-        };
         let [module, page, function] = self.variations.map(percent);
         let (oracle, ours) = self.samples;
         write!(
@@ -161,7 +200,6 @@ pub fn run(subject: Subject, plan: Plan) -> Result<Report> {
         let place = |ip: u64| places.at(ip);
         let theirs: Vec<Place> = pointers.iter().map(|pointers| place(pointers.ip)).collect();
         let ours: Vec<Place> = thread.ips.iter().map(|&ip| place(ip)).collect();
-        let kinds = [Granularity::Module, Granularity::Page64K, Granularity::Function];
         let system = |samples: &[Place]| {
             samples.iter().filter(|&&place| place == Place::System).count() as f64 / samples.len() as f64
         };
@@ -173,12 +211,32 @@ pub fn run(subject: Subject, plan: Plan) -> Result<Report> {
             stats_cpu: cpu.get(&thread.tid).copied().unwrap_or(0.0),
             samples: (theirs.len(), ours.len()),
             per_second: ours.len() as f64 / trace.seconds.max(1e-9),
-            variations: kinds.map(|kind| variation(&places, kind, &theirs, &ours)),
+            variations: GRANULARITIES.map(|kind| variation(&places, kind, &theirs, &ours)),
             system: (system(&theirs), system(&ours)),
         });
     }
     threads.sort_by(|a, b| b.on_cpu.total_cmp(&a.on_cpu));
-    Ok(Report { subject, plan, threads, dropped: trace.dropped })
+    let all = cpu_of_all(&folder.file("weights.stk"), &places, &oracle)?;
+    Ok(Report { subject, plan, threads, dropped: trace.dropped, cpu: all })
+}
+
+/// Compares the CPU profile of all threads with all of perf's samples.
+#[cfg(feature = "analysis")]
+fn cpu_of_all(
+    trace: &Path,
+    places: &Places,
+    oracle: &BTreeMap<u32, Vec<Pointers>>,
+) -> Result<Option<CpuReport>> {
+    let theirs: Vec<Place> = oracle.values().flatten().map(|pointers| places.at(pointers.ip)).collect();
+    let ours = super::cpu::read(trace, places)?;
+    let variations =
+        GRANULARITIES.map(|kind| weighed_variation(places, kind, &theirs, (&ours.times, ours.samples)));
+    Ok(Some(CpuReport { samples: (theirs.len(), ours.samples), variations }))
+}
+
+#[cfg(not(feature = "analysis"))]
+fn cpu_of_all(_: &Path, _: &Places, _: &BTreeMap<u32, Vec<Pointers>>) -> Result<Option<CpuReport>> {
+    Ok(None)
 }
 
 /// The share of the time that each thread was on CPU, by its id, as `stk stats` says.
@@ -279,6 +337,9 @@ pub fn print(subject: Subject, plan: Plan) -> Result<Report> {
     );
     for thread in report.threads.iter().filter(|thread| thread.on_cpu > 0.02 || !thread.has_true_cpu_time()) {
         println!("  {thread}");
+    }
+    if let Some(cpu) = &report.cpu {
+        println!("  {cpu}");
     }
     Ok(report)
 }

@@ -109,7 +109,7 @@ fn the_first_profile_sums_all_threads_up() {
 }
 
 #[test]
-fn each_weight_has_a_profile_of_each_thread_and_the_first_weight_is_summed_up() {
+fn each_weight_has_a_profile_of_each_thread_behind_the_sums_of_the_first_one_and_of_waits() {
     let mut b = Builder::new();
     let image = b.image("app.exe", 1);
     let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
@@ -128,16 +128,32 @@ fn each_weight_has_a_profile_of_each_thread_and_the_first_weight_is_summed_up() 
         names,
         [
             "all threads: CPU time",
+            "all threads: time of waits",
             "busy (4): CPU time",
             &format!("busy (4): {wall}"),
             &format!("idle (8): {wall}")
         ]
     );
     assert_eq!(stacks(&file, 0), [(vec!["work"], 36)]);
-    assert_eq!(stacks(&file, 1), [(vec!["work"], 36)]);
-    assert_eq!(stacks(&file, 2), [(vec!["work"], 40)]);
-    assert_eq!(file["profiles"][1]["startValue"], 0, "CPU time begins at 0");
-    assert_eq!(file["profiles"][2]["startValue"], 10_000_000);
+    let waits = stacks(&file, 1);
+    let [(stack, 40)] = &waits[..] else { panic!("{waits:?}") };
+    assert!(stack[0].starts_with("[waiting: ") && stack[1..] == ["work"], "{waits:?}");
+    assert_eq!(stacks(&file, 2), [(vec!["work"], 36)]);
+    assert_eq!(stacks(&file, 3), [(vec!["work"], 40)]);
+    assert_eq!(file["profiles"][2]["startValue"], 0, "CPU time begins at 0");
+    assert_eq!(file["profiles"][3]["startValue"], 10_000_000);
+}
+
+#[test]
+fn without_waits_there_is_no_sum_of_waits() {
+    let mut b = Builder::new();
+    let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
+    let thread = b.thread(4, "busy");
+    b.run(thread, None, stop, 10, 40, RunState::Running);
+    let file = write(&b, &Options { weights: vec![Weight::Cpu, Weight::Wall], ..Options::default() });
+    let names: Vec<&str> =
+        file["profiles"].as_array().expect("profiles").iter().filter_map(|p| p["name"].as_str()).collect();
+    assert_eq!(names, ["all threads: CPU time", "busy (4): CPU time", "busy (4): time, waits included"]);
 }
 
 #[test]

@@ -102,7 +102,11 @@ enum Style {
     /// Stacks of the same functions once, with their threads, those of the most threads first
     Merged,
     /// Like SOS's `clrstack -f`: Child SP, IP, Call Site, with .NET's explicit Frames in brackets;
-    /// with `--frames managed` like its `clrstack`
+    /// with `--frames managed` like its `clrstack`. Frames are those of stk's own walk, to the
+    /// thread's start. The walk of .NET's data contract (`verify --walks` compares it) ends with
+    /// the last managed frame, as the runtime's own reader does; the first example of the
+    /// contract's document has one native frame more. The method that an explicit Frame stands for
+    /// is named if the runtime describes where the Frame holds it (10.0 does not)
     Clrstack,
     /// Everything that is known of each frame
     Json,

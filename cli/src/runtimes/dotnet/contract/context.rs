@@ -26,14 +26,23 @@ struct ContextLayout {
     fp: u64,
     /// Bit of the flags that marks that extended state follows.
     xstate: u32,
+    /// CONTEXT_CONTROL and CONTEXT_INTEGER, with the bit of the architecture: what a sample holds.
+    sampled: u32,
 }
 
-const X64: ContextLayout =
-    ContextLayout { size: 0x4d0, flags: 0x30, ip: 0xf8, sp: 0x98, fp: 0xa0, xstate: 0x40 };
+const X64: ContextLayout = ContextLayout {
+    size: 0x4d0,
+    flags: 0x30,
+    ip: 0xf8,
+    sp: 0x98,
+    fp: 0xa0,
+    xstate: 0x40,
+    sampled: 0x10_0003,
+};
 const ARM64: ContextLayout =
-    ContextLayout { size: 0x390, flags: 0, ip: 0x108, sp: 0x100, fp: 0xf0, xstate: 0x20 };
+    ContextLayout { size: 0x390, flags: 0, ip: 0x108, sp: 0x100, fp: 0xf0, xstate: 0x20, sampled: 0x40_0003 };
 const X86: ContextLayout =
-    ContextLayout { size: 0x2cc, flags: 0, ip: 0xb8, sp: 0xc4, fp: 0xb4, xstate: 0x40 };
+    ContextLayout { size: 0x2cc, flags: 0, ip: 0xb8, sp: 0xc4, fp: 0xb4, xstate: 0x40, sampled: 0x1_0003 };
 
 /// In the order of their numbers, from offset 0x78.
 const X64_NAMES: [&str; 16] = [
@@ -74,7 +83,9 @@ impl Context {
         memory.read(address, &mut context.bytes).then_some(context)
     }
 
-    /// The registers of a sample.
+    /// The registers of a sample. ContextFlags say CONTEXT_CONTROL and CONTEXT_INTEGER: of the
+    /// control group a sample has the instruction and stack pointers (and fp and lr), not the
+    /// processor's flags and segments, which are zero.
     pub fn from_registers(registers: &Registers) -> Context {
         let arch = match registers {
             Registers::X64(_) => Arch::X64,
@@ -104,6 +115,7 @@ impl Context {
         }
         context.set_ip(registers.ip());
         context.set_sp(registers.sp());
+        context.set_flags(layout(arch).sampled);
         context
     }
 
@@ -185,11 +197,13 @@ impl Context {
 
     /// Clears the bit that marks extended state, since this structure holds none.
     pub fn clear_xstate(&mut self) {
-        let layout = layout(self.arch);
-        let flags = (self.flags() & !layout.xstate).to_le_bytes();
-        let at = layout.flags as usize;
+        self.set_flags(self.flags() & !layout(self.arch).xstate);
+    }
+
+    fn set_flags(&mut self, flags: u32) {
+        let at = layout(self.arch).flags as usize;
         if let Some(bytes) = self.bytes.get_mut(at..at + 4) {
-            bytes.copy_from_slice(&flags);
+            bytes.copy_from_slice(&flags.to_le_bytes());
         }
     }
 
@@ -300,6 +314,20 @@ mod tests {
             let context = Context::from_registers(&registers);
             assert_eq!(context.registers(), registers);
             assert_eq!((context.ip(), context.sp()), (registers.ip(), registers.sp()));
+        }
+    }
+
+    /// `CONTEXT_CONTROL | CONTEXT_INTEGER` of winnt.h.
+    #[test]
+    fn a_samples_context_says_which_registers_it_holds() {
+        let x64 = Registers::X64(x64::X64Registers { ip: 1, gpr: [2; 16] });
+        let arm64 = Registers::Arm64(arm64::Arm64Registers { pc: 1, sp: 2, x: [3; 31], d: [4; 8] });
+        let x86 = Registers::X86(x86::X86Registers { ip: 1, gpr: [2; 8] });
+        for (registers, flags, at) in
+            [(x64, 0x0010_0003u32, 0x30), (arm64, 0x0040_0003, 0), (x86, 0x0001_0003, 0)]
+        {
+            let context = Context::from_registers(&registers);
+            assert_eq!(context.bytes()[at..at + 4], flags.to_le_bytes(), "{:?}", context.arch());
         }
     }
 
