@@ -160,7 +160,7 @@ fn a_selection_that_leaves_nothing_says_why() {
         (&["--from", "100.2ms", "--until", "100.3ms"], "no thread was sampled in that time"),
         (
             &["--thread", "main", "--from", "100.2ms", "--until", "100.3ms"],
-            "the chosen threads were not sampled in that time",
+            "no samples are left: no thread was sampled in that time",
         ),
     ] {
         for command in [&["stats", "a.stk"][..], &["convert", "a.stk", "-o", "-"]] {

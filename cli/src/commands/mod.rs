@@ -26,7 +26,7 @@ pub use pipeline::{
     LoadedProfile, ProfileArgs, SymbolArgs, TablesArgs, check_symbols, closing_lines, load, load_images,
 };
 pub use progress::Progress;
-pub use select::{SelectArgs, TzArgs};
+pub use select::{ProcessArgs, SelectArgs, StackArgs, ThreadArgs, ThreadPattern, TzArgs};
 
 use crate::text::{count, size, utc};
 use clap::{CommandFactory, Parser, Subcommand};

@@ -2,11 +2,11 @@
 
 use super::select::TimeRange;
 use super::symbols::SymbolOptions;
-use super::{Exit, Progress, SelectArgs, warn};
+use super::{Exit, Progress, SelectArgs, StackArgs, warn};
 use crate::image::{self, ImageSearch, ModuleImage};
 use crate::model::Image;
 use crate::profile::{BuildOptions, MOST_RUNS_HELD, MissingModule, MissingSymbols, Profile, Run, Runs};
-use crate::profile::{build, classify, fold, missing_symbols, symbolize};
+use crate::profile::{build, classify, fold, leave_out, missing_symbols, select, symbolize};
 use crate::runtimes;
 use crate::stack::{FoldOptions, FrameChoice, NameSources};
 use crate::symbols::index::{self, RecordKind, SymbolIndex};
@@ -104,6 +104,9 @@ pub struct ProfileArgs {
     /// Which part of the trace.
     #[command(flatten)]
     pub select: SelectArgs,
+    /// Which samples by their stacks, and which frames.
+    #[command(flatten)]
+    pub stacks: StackArgs,
     /// Which frames of mixed stacks.
     #[command(flatten)]
     pub fold: FoldArgs,
@@ -135,6 +138,11 @@ impl ProfileArgs {
     /// A usage error.
     pub fn check(&self) -> anyhow::Result<()> {
         self.select.check()
+    }
+
+    /// Whether not all samples of a trace are chosen.
+    pub fn is_part(&self) -> bool {
+        self.select.is_part() || self.stacks.selection(None).picks_samples()
     }
 }
 
@@ -174,13 +182,14 @@ pub(super) fn load_file(
 ) -> anyhow::Result<LoadedProfile> {
     let mut trace = file.read()?;
     args.tables.give(&mut trace);
+    args.select.process.demand(&trace)?;
     progress.add_total(trace.samples());
+    let selection = args.stacks.selection(args.select.threads.of(&trace)?);
     let range = args.select.range(&trace);
     explain_range(&trace, range);
     let options = BuildOptions {
         from_ns: range.from,
         until_ns: range.until,
-        threads: args.select.threads(&trace)?,
         scan: args.scan,
         runs_limit: args.tables.runs_limit(),
     };
@@ -193,14 +202,25 @@ pub(super) fn load_file(
     symbolize(&mut profile, &sources);
     super::tell_redirects(symbolizer.store());
     profile.losses.runtimes.extend(methods.problems);
+    // Before samples and frames are left out: CPU time is shared out among all samples of a thread,
+    // and the system's frames tell what it did.
+    let runs = classify(&mut profile, &{ runs })?;
+    let mut runs = select(&mut profile, runs, &selection)?;
     let missing = missing_symbols(&profile, &runs)?;
-    // Before frames are left out: the system's are needed.
-    let mut runs = classify(&mut profile, &runs)?;
+    leave_out(&mut profile, &mut runs, &selection)?;
+    if let Some(share) = &profile.selection {
+        log::info!("{}: selection: {}", trace.source, share.describe());
+    }
     fold(&mut profile, &mut runs, args.fold.options());
     let damaged = trace.lost_blocks || !profile.losses.damaged_blocks.is_empty();
     let exit = if damaged { Exit::Damaged } else { Exit::Ok };
     let samples: u64 = profile.threads.iter().map(|thread| thread.samples).sum();
-    let empty = (samples == 0).then(|| args.select.why_empty(&trace));
+    let empty = (samples == 0).then(|| match &profile.selection {
+        Some(share) if share.whole.samples > 0 => {
+            format!("{}: no samples are left: {}", trace.source, share.why_empty())
+        }
+        _ => args.select.why_empty(&trace),
+    });
     Ok(LoadedProfile { profile, runs, missing, empty, exit })
 }
 

@@ -1,10 +1,17 @@
-//! Options that choose a part of a trace: a time range, some threads.
+//! Options that choose a part of a trace: processes, a time range, threads, samples by their frames
+//! and states, frames.
 
-use super::Usage;
 use super::times::{self, TimeArg};
-use crate::text::{TimeZone, since_start};
-use crate::trace::Trace;
+use super::{Usage, note};
+use crate::map::open_plain;
+use crate::profile::{ActivityKind, FramePatterns, FunctionPattern, NamePattern, PatternError, Selection};
+use crate::text::{TimeZone, counted, since_start};
+use crate::trace::{Trace, TraceFile};
 use std::collections::HashSet;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use stk_format::{FILE_HEADER_LEN, FileHeader};
 
 /// In which zone times are shown and taken.
 #[derive(clap::Args, Clone, Copy, Default, Debug)]
@@ -24,9 +31,12 @@ pub struct SelectArgs {
     /// Only what was sampled before this time
     #[arg(long, value_name = "TIME", value_parser = times::parse, help_heading = "What to take")]
     pub until: Option<TimeArg>,
-    /// Only threads with this id, or with this text in their name; may be repeated
-    #[arg(long = "thread", value_name = "TID|NAME", help_heading = "What to take")]
-    pub threads: Vec<String>,
+    /// Which threads.
+    #[command(flatten)]
+    pub threads: ThreadArgs,
+    /// Which traces.
+    #[command(flatten)]
+    pub process: ProcessArgs,
     /// The zone of the times.
     #[command(flatten)]
     pub tz: TzArgs,
@@ -58,7 +68,7 @@ impl SelectArgs {
 
     /// Whether a part of the trace is chosen.
     pub fn is_part(&self) -> bool {
-        self.from.is_some() || self.until.is_some() || !self.threads.is_empty()
+        self.from.is_some() || self.until.is_some() || self.threads.is_part()
     }
 
     /// The range of time in a trace.
@@ -85,10 +95,46 @@ impl SelectArgs {
             TimeRange { from: Some(from), until: Some(until) } if until <= from => {
                 "--until is not after --from".to_owned()
             }
-            _ if self.threads.is_empty() => "no thread was sampled in that time".to_owned(),
-            _ => "the chosen threads were not sampled in that time".to_owned(),
+            _ => "no thread was sampled in that time".to_owned(),
         };
         format!("{}: no samples are left: {why}", trace.source)
+    }
+}
+
+/// Which threads. Each of the two options narrows the choice.
+#[derive(clap::Args, Clone, Default, Debug)]
+pub struct ThreadArgs {
+    /// Only threads with this system id, decimal or 0x-hexadecimal; may be repeated
+    #[arg(long = "tid", value_name = "TID", value_parser = tid, help_heading = "What to take")]
+    pub tids: Vec<u32>,
+    /// Only threads whose name matches this regular expression, in any case, or with this id; may
+    /// be repeated
+    #[arg(long = "thread", value_name = "RE|TID", help_heading = "What to take")]
+    pub patterns: Vec<ThreadPattern>,
+}
+
+/// A thread as `--thread` names it.
+#[derive(Clone, Debug)]
+pub enum ThreadPattern {
+    Tid(u32),
+    Name(NamePattern),
+}
+
+impl FromStr for ThreadPattern {
+    type Err = PatternError;
+
+    fn from_str(text: &str) -> Result<ThreadPattern, PatternError> {
+        match parse_tid(text) {
+            Some(tid) => Ok(ThreadPattern::Tid(tid)),
+            None => text.parse().map(ThreadPattern::Name),
+        }
+    }
+}
+
+impl ThreadArgs {
+    /// Whether not all threads are chosen.
+    pub fn is_part(&self) -> bool {
+        !self.tids.is_empty() || !self.patterns.is_empty()
     }
 
     /// Instance ids of the chosen threads; `None` = all.
@@ -96,25 +142,45 @@ impl SelectArgs {
     /// # Errors
     ///
     /// When a choice matches no thread of the trace.
-    pub fn threads(&self, trace: &Trace<'_>) -> anyhow::Result<Option<HashSet<u64>>> {
-        if self.threads.is_empty() {
-            return Ok(None);
+    pub fn of(&self, trace: &Trace<'_>) -> anyhow::Result<Option<HashSet<u64>>> {
+        let mut chosen: Option<HashSet<u64>> = None;
+        let mut narrow = |choice: HashSet<u64>| match &mut chosen {
+            Some(chosen) => chosen.retain(|instance| choice.contains(instance)),
+            None => chosen = Some(choice),
+        };
+        if !self.tids.is_empty() {
+            narrow(instances(trace, self.tids.iter().map(|&tid| ThreadPattern::Tid(tid)))?);
         }
-        let mut chosen = HashSet::new();
-        for wanted in &self.threads {
-            let tid = parse_tid(wanted);
-            let text = wanted.to_lowercase();
-            let fits = trace.timeline.threads.iter().filter(|thread| {
-                tid == Some(thread.tid) || (tid.is_none() && thread.name.to_lowercase().contains(&text))
-            });
-            let before = chosen.len();
-            chosen.extend(fits.map(|thread| thread.instance));
-            if chosen.len() == before {
-                anyhow::bail!("{}: no thread is or is named `{wanted}`: stk info lists them", trace.source);
-            }
+        if !self.patterns.is_empty() {
+            narrow(instances(trace, self.patterns.iter().cloned())?);
         }
-        Ok(Some(chosen))
+        Ok(chosen)
     }
+}
+
+/// Instance ids of the threads that any of these patterns names.
+fn instances(
+    trace: &Trace<'_>,
+    patterns: impl Iterator<Item = ThreadPattern>,
+) -> anyhow::Result<HashSet<u64>> {
+    let mut chosen = HashSet::new();
+    for wanted in patterns {
+        let fits = trace.timeline.threads.iter().filter(|thread| match &wanted {
+            ThreadPattern::Tid(tid) => *tid == thread.tid,
+            ThreadPattern::Name(name) => name.is_match(&thread.name),
+        });
+        let before = chosen.len();
+        let fits: Vec<u64> = fits.map(|thread| thread.instance).collect();
+        chosen.extend(&fits);
+        if fits.is_empty() && chosen.len() == before {
+            let wanted = match wanted {
+                ThreadPattern::Tid(tid) => format!("has the id {tid}"),
+                ThreadPattern::Name(name) => format!("has a name that matches `{}`", name.as_str()),
+            };
+            anyhow::bail!("{}: no thread {wanted}: stk info --all lists them", trace.source);
+        }
+    }
+    Ok(chosen)
 }
 
 /// A thread id, decimal or 0x-hexadecimal as in debuggers.
@@ -122,6 +188,155 @@ fn parse_tid(text: &str) -> Option<u32> {
     match text.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),
         None => text.parse().ok(),
+    }
+}
+
+fn tid(text: &str) -> Result<u32, String> {
+    parse_tid(text).ok_or_else(|| "give a number, decimal or 0x-hexadecimal".to_owned())
+}
+
+/// Which of several traces.
+#[derive(clap::Args, Clone, Default, Debug)]
+pub struct ProcessArgs {
+    /// Only traces of the process with this id; may be repeated
+    #[arg(long = "pid", value_name = "PID", help_heading = "What to take")]
+    pub pids: Vec<u32>,
+    /// Only traces that were recorded with this label; may be repeated, and all must fit
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label, help_heading = "What to take")]
+    pub labels: Vec<(String, String)>,
+}
+
+/// METADATA keys of labels are this and the label's name.
+const LABEL: &str = "label.";
+
+impl ProcessArgs {
+    /// Those of the traces that are chosen. The others are passed over, with a note.
+    ///
+    /// # Errors
+    ///
+    /// When none is left.
+    pub fn traces(&self, files: Vec<PathBuf>) -> anyhow::Result<Vec<PathBuf>> {
+        let all = files.len() as u64;
+        let mut chosen = Vec::with_capacity(files.len());
+        for file in files {
+            match self.other(&file) {
+                Some(why) => note(&format!("{}: passed over: {why}", file.display())),
+                None => chosen.push(file),
+            }
+        }
+        if chosen.is_empty() && all > 0 {
+            anyhow::bail!("none of {} is one that --pid and --label choose", counted(all, "trace"));
+        }
+        Ok(chosen)
+    }
+
+    /// Why a file is not a chosen trace. One that cannot be read, or only once, counts as chosen:
+    /// who reads it reports that, or checks it.
+    fn other(&self, file: &Path) -> Option<String> {
+        if !self.labels.is_empty() && file.metadata().is_ok_and(|found| found.is_file()) {
+            let file = TraceFile::open(file).ok()?;
+            return self.check(&file.read().ok()?).err();
+        }
+        let mut header = Vec::with_capacity(FILE_HEADER_LEN);
+        open_plain(file).ok()?.take(FILE_HEADER_LEN as u64).read_to_end(&mut header).ok()?;
+        self.check_pid(FileHeader::decode(&header).ok()?.pid).err()
+    }
+
+    /// Checks that a trace is chosen, which [`traces`](ProcessArgs::traces) cannot tell of what is
+    /// no regular file.
+    ///
+    /// # Errors
+    ///
+    /// When it is not.
+    pub fn demand(&self, trace: &Trace<'_>) -> anyhow::Result<()> {
+        let wrong = |why| anyhow::anyhow!("{}: --pid and --label choose others: {why}", trace.source);
+        self.check(trace).map_err(wrong)
+    }
+
+    /// Checks that a trace is chosen; if not, says why.
+    fn check(&self, trace: &Trace<'_>) -> Result<(), String> {
+        self.check_pid(trace.header().pid)?;
+        for (key, value) in &self.labels {
+            match trace.fact(&format!("{LABEL}{key}")) {
+                Some(found) if found == value => {}
+                Some(found) => return Err(format!("its label {key} is {found}, not {value}")),
+                None => return Err(format!("it has no label {key}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn check_pid(&self, pid: u32) -> Result<(), String> {
+        if self.pids.is_empty() || self.pids.contains(&pid) {
+            return Ok(());
+        }
+        Err(format!("it is of process {pid}"))
+    }
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("give a label and its value, such as build=1234".to_owned()),
+    }
+}
+
+/// Which samples by their frames and states, and which frames. Names are those that outputs show.
+#[derive(clap::Args, Clone, Default, Debug)]
+pub struct StackArgs {
+    /// Only samples in which the thread was: running, waiting, system-call or unknown; several
+    /// separated by commas
+    #[arg(
+        long = "state",
+        value_enum,
+        value_name = "STATE",
+        value_delimiter = ',',
+        hide_possible_values = true,
+        help_heading = "Which samples (RE: a regular expression)"
+    )]
+    pub states: Vec<ActivityKind>,
+    /// Only samples with a frame in such a module, by its file name in any case
+    #[arg(long = "module", value_name = "RE", help_heading = "Which samples (RE: a regular expression)")]
+    pub modules: Vec<NamePattern>,
+    /// Only samples with such a function on the stack: work, ^do_work$, ntdll!Nt, (?i)WORK
+    #[arg(long = "function", value_name = "RE", help_heading = "Which samples (RE: a regular expression)")]
+    pub functions: Vec<FunctionPattern>,
+    /// Only samples with such a function on the stack, too
+    #[arg(long, value_name = "RE", help_heading = "Which samples (RE: a regular expression)")]
+    pub focus: Vec<FunctionPattern>,
+    /// Leave out samples with such a function on the stack
+    #[arg(long, value_name = "RE", help_heading = "Which samples (RE: a regular expression)")]
+    pub ignore: Vec<FunctionPattern>,
+    /// Leave such functions out of stacks: their time becomes their callers'
+    #[arg(long, value_name = "RE", help_heading = "Which frames")]
+    pub hide: Vec<FunctionPattern>,
+    /// Leave the code of the system and of language runtimes out of stacks: its time becomes that
+    /// of the callers
+    #[arg(long, help_heading = "Which frames")]
+    pub my_code: bool,
+    /// Have stacks begin at the outermost such function. Samples without one are left out
+    #[arg(long, value_name = "RE", help_heading = "Which frames")]
+    pub root: Vec<FunctionPattern>,
+    /// Leave out the system's functions in which threads begin: RtlUserThreadStart,
+    /// BaseThreadInitThunk, LdrInitializeThunk
+    #[arg(long, help_heading = "Which frames")]
+    pub skip_thread_start: bool,
+}
+
+impl StackArgs {
+    /// The selection, of these threads.
+    pub fn selection(&self, threads: Option<HashSet<u64>>) -> Selection {
+        let frames = FramePatterns {
+            modules: self.modules.clone(),
+            functions: self.functions.clone(),
+            focus: self.focus.clone(),
+            ignore: self.ignore.clone(),
+            root: self.root.clone(),
+            hide: self.hide.clone(),
+            my_code: self.my_code,
+            skip_thread_start: self.skip_thread_start,
+        };
+        Selection { threads, states: self.states.clone(), frames }
     }
 }
 
@@ -134,6 +349,20 @@ mod tests {
         assert_eq!(parse_tid("4404"), Some(4404));
         assert_eq!(parse_tid("0x1134"), Some(0x1134));
         assert_eq!(parse_tid("worker 1"), None);
+    }
+
+    #[test]
+    fn a_number_is_a_thread_id_and_all_else_a_pattern() {
+        assert!(matches!("12".parse(), Ok(ThreadPattern::Tid(12))));
+        assert!(matches!("worker 1".parse(), Ok(ThreadPattern::Name(name)) if name.is_match("Worker 12")));
+        assert!("(".parse::<ThreadPattern>().is_err());
+    }
+
+    #[test]
+    fn a_label_has_a_name_and_any_value() {
+        assert_eq!(label("build=a=b"), Ok(("build".to_owned(), "a=b".to_owned())));
+        assert_eq!(label("build="), Ok(("build".to_owned(), String::new())));
+        assert!(label("=1").is_err() && label("build").is_err());
     }
 
     #[test]

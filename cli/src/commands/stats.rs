@@ -71,6 +71,7 @@ pub(super) fn run(args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
         _ => Length::Short,
     };
     let (files, exit) = inputs::traces(&args.files);
+    let files = args.profile.select.process.traces(files)?;
     let sums_up = files.len() > 1 && !args.each && !args.json;
     let kept = if sums_up { usize::MAX } else { top };
     let options = StatsOptions {
@@ -129,13 +130,14 @@ fn of_file(
     let loaded = load(path, &args.profile, progress)?;
     let bytes = std::fs::metadata(path).ok().map(|file| file.len());
     let mut stats = stats::collect(&loaded.profile, &loaded.runs, bytes, options)?;
-    if args.profile.select.is_part() {
+    if args.profile.is_part() {
         // The file holds the other samples too.
         stats.totals.bytes_per_sample = None;
     }
     let why = match args.weight {
         Some(_) => "as --weight says",
         None if stats.totals.cpu_ns > 0 => "the trace tells CPU time",
+        None if loaded.profile.selection.is_some() => "the selection has no CPU time",
         None => "the trace tells no CPU time",
     };
     log::info!("{}: the lists count {}: {why}", stats.source, stats.weight.title());

@@ -1,7 +1,7 @@
 //! Names of the library's choices on the command line.
 
 use crate::output::{ChromeStyle, Format};
-use crate::profile::Weight;
+use crate::profile::{ActivityKind, Weight};
 use crate::stack::FrameChoice;
 use crate::symbols::Demangle;
 use crate::text::TimeZone;
@@ -48,6 +48,13 @@ values!(Weight {
     Samples = "samples", "Samples";
     Active = "active", "Samples in which the thread did not wait";
     Waiting = "waiting", "Time that samples cover in which the thread waited";
+});
+
+values!(ActivityKind {
+    Running = "running", "On a processor, or ready to run";
+    Waiting = "waiting", "Waiting in the system";
+    SystemCall = "system-call", "In a system call that does not only wait";
+    Unknown = "unknown", "Not known: without a stack, or seen not to run";
 });
 
 impl ValueEnum for Format {

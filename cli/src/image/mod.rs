@@ -8,7 +8,7 @@ mod pe;
 mod space;
 
 use crate::map::MappedFile;
-use crate::model::{Image, arch, image_id};
+use crate::model::{Image, THREAD_STARTS, arch, image_id};
 use crate::trace::{BlobProblem, ImageRecord, Trace};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -329,12 +329,6 @@ fn file_image(map: MappedFile, file: pe::File) -> Result<FileImage, ImageError> 
     }
     Ok(FileImage { builder, exports, code, stack_starts })
 }
-
-/// Exports of ntdll and kernel32 that every thread of Windows and of Wine begins in. The main
-/// thread begins in `RtlUserThreadStart` too. While the loader initialises a thread,
-/// `LdrInitializeThunk` is its outermost function: the system enters it before the thread's own
-/// start.
-const THREAD_STARTS: [&str; 3] = ["BaseThreadInitThunk", "RtlUserThreadStart", "LdrInitializeThunk"];
 
 /// Exports of ntdll through which the system interrupts a thread to run something else in it.
 const INTERRUPTIONS: [&str; 3] =

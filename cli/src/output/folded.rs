@@ -139,7 +139,12 @@ struct FoldedNames {
     stops: Vec<Option<u32>>,
     /// By wait, an index in `texts`.
     waits: Vec<u32>,
+    /// Index in `texts` of what stands for a stack without names.
+    empty: u32,
 }
+
+/// Stands for a stack whose frames are all left out, so that its weight is not lost.
+const EMPTY: &str = "[frames left out]";
 
 impl FoldedNames {
     fn new(profile: &Profile, functions: &Functions) -> FoldedNames {
@@ -149,21 +154,25 @@ impl FoldedNames {
         let waits: Vec<String> = Wait::all().into_iter().map(|wait| field(&wait_root(wait))).collect();
         let mut texts: Vec<String> =
             functions.iter().chain(stops.iter().flatten()).chain(&waits).cloned().collect();
+        texts.push(EMPTY.to_owned());
         texts.sort_unstable();
         texts.dedup();
         let index = |text: &String| texts.binary_search(text).unwrap_or_else(|at| at) as u32;
+        let empty = index(&EMPTY.to_owned());
         let functions = functions.iter().map(index).collect();
         let stops = stops.iter().map(|text| text.as_ref().map(index)).collect();
         let waits = waits.iter().map(index).collect();
-        FoldedNames { texts, functions, stops, waits }
+        FoldedNames { texts, functions, stops, waits, empty }
     }
 
     /// A stack's indices in `texts`, root first.
     fn of_stack(&self, origin: StackOrigin, stack: &[FunctionId]) -> impl Iterator<Item = u32> {
         let wait = origin.wait.map(|wait| self.waits[usize::from(wait.number())]);
         let root = self.stops[origin.stop.0 as usize];
+        let is_empty = wait.is_none() && root.is_none() && stack.is_empty();
         wait.into_iter()
             .chain(root)
+            .chain(is_empty.then_some(self.empty))
             .chain(stack.iter().map(move |function| self.functions[function.0 as usize]))
     }
 }

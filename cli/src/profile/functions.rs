@@ -159,7 +159,7 @@ pub(crate) struct Modules {
 }
 
 impl Modules {
-    fn new(profile: &Profile) -> Modules {
+    pub(super) fn new(profile: &Profile) -> Modules {
         let mut names = vec![String::new()];
         let mut ids: HashMap<&str, u32> = HashMap::from([("", 0)]);
         let of_frames = (0..profile.frames.keys().len())

@@ -11,7 +11,9 @@
 //! tree, runs  distinct stacks; samples over time
 //! symbolize   names for the distinct frames, and what is missing
 //! activity    what threads did, and their CPU time   Profile, Runs -> Runs
-//! fold        leaves frames out of stacks  Profile, Runs -> Profile, Runs
+//! category    whose code a frame is        FrameKind, module -> Category
+//! filter      chooses samples and frames   Profile, Runs, Selection -> Profile, Runs
+//! fold        leaves out one side of mixed stacks, or a runtime's own frames
 //! functions   what counts as one function  Profile -> Functions
 //! ```
 //!
@@ -20,6 +22,9 @@
 
 mod activity;
 mod build;
+mod category;
+mod copy;
+mod filter;
 mod fold;
 mod functions;
 #[cfg(test)]
@@ -29,9 +34,14 @@ mod symbolize;
 mod tree;
 
 pub use activity::{
-    Activity, RunWeigher, Wait, WaitClass, Weight, classify, is_behind_call, is_system_library,
+    Activity, ActivityKind, RunWeigher, Wait, WaitClass, Weight, classify, is_behind_call, is_system_library,
 };
 pub use build::{BuildOptions, build};
+pub use category::Category;
+pub use filter::{
+    FrameName, FramePatterns, FunctionPattern, Marks, NamePattern, PatternError, Selection, SelectionShare,
+    SelectionSum, leave_out, select,
+};
 pub use fold::fold;
 pub(crate) use functions::Modules;
 pub use functions::{Function, FunctionId, Functions};
@@ -77,9 +87,28 @@ pub struct Profile {
     pub symbols: FrameSymbols,
     /// Counters of what was lost, skipped or unresolved.
     pub losses: Losses,
+    /// Which part of the samples this is; `None` = all of those that were read.
+    pub selection: Option<SelectionShare>,
 }
 
 impl Profile {
+    /// Whose code a frame is.
+    pub fn category(&self, frame: FrameId) -> Category {
+        let names = self.symbols.names(frame);
+        let function = names.last().map_or("", |name| self.symbols.strings.get(name.function));
+        let path = match self.frames.keys()[frame.0 as usize].place {
+            Placement::Image(image, _) => &self.images[image.0 as usize].path,
+            Placement::Code(..) | Placement::Unknown(_) => "",
+        };
+        Category::of(self.kind(frame), self.module_name(frame).unwrap_or_default(), path, function)
+    }
+
+    /// Replaces all stacks by copies that lack frames. The texts stay.
+    fn replace_stacks(&mut self, frames: FrameTable, mut symbols: FrameSymbols, tree: CallTree) {
+        symbols.strings = std::mem::take(&mut self.symbols.strings);
+        (self.frames, self.tree, self.symbols) = (frames, tree, symbols);
+    }
+
     /// The kind of code that a frame lies in.
     pub fn kind(&self, frame: FrameId) -> FrameKind {
         let at = frame.0 as usize;

@@ -44,6 +44,13 @@ impl FrameTable {
         FrameId(self.keys.intern(key))
     }
 
+    /// Adds a frame under an id of its own, though another one may have the same key: a part of
+    /// that one's names.
+    pub(crate) fn push(&mut self, key: FrameKey) -> FrameId {
+        self.keys.values.push(key);
+        FrameId(self.keys.values.len() as u32 - 1)
+    }
+
     /// All frames; index = id.
     pub fn keys(&self) -> &[FrameKey] {
         &self.keys.values

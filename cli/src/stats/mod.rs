@@ -14,7 +14,7 @@ pub use crate::text::TimeZone;
 pub use many::ManyStats;
 pub use text::{Length, PrintOptions, print};
 
-use crate::profile::{Activity, Batch, Profile, Runs, WaitClass, Weight};
+use crate::profile::{Activity, Batch, Profile, Runs, SelectionShare, WaitClass, Weight};
 use crate::stack::StopReason;
 use serde::{Serialize, Serializer};
 use stk_unwind::Trust;
@@ -62,6 +62,8 @@ pub struct Stats {
     pub start_utc_ns: u64,
     /// Whether the recorder finished the trace.
     pub complete: bool,
+    /// Which part of the samples the figures are of; `None`: all, or all in a range of time.
+    pub selection: Option<SelectionShare>,
     pub totals: Totals,
     /// Samples by state of their thread.
     pub states: States,
@@ -359,6 +361,7 @@ pub fn collect(
         arch: trace.arch.name(),
         start_utc_ns: trace.start_utc_ns,
         complete: trace.complete,
+        selection: profile.selection.clone(),
         totals,
         states,
         running_only: options.running_only,

@@ -121,7 +121,10 @@ impl<'a> StatsTables<'a> {
         let top = options.top;
         let cpu_known = self.threads.iter().any(|thread| thread.cpu_ns > 0);
         let (weight, counted_ns) = self.weigh(options.weight, cpu_known);
-        for thread in self.threads.iter_mut().filter(|_| cpu_known) {
+        // A selection may have no CPU time where the trace tells it.
+        let cpu_told =
+            cpu_known || self.profile.selection.as_ref().is_some_and(|share| share.whole.cpu_ns > 0);
+        for thread in self.threads.iter_mut().filter(|_| cpu_told) {
             thread.states.agree_with(thread.cpu_ns);
         }
         let distinct_stacks = self.nodes.iter().filter(|amount| amount.samples > 0).count() as u64;

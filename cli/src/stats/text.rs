@@ -122,6 +122,9 @@ fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
         stats.arch,
         moment(stats.start_utc_ns, page.options.zone)
     ))?;
+    if let Some(share) = &stats.selection {
+        page.line(&format!("  selection: {}", share.describe()))?;
+    }
     page.line(&cpu_line(stats))?;
     states_line(stats, page)?;
     page.line(&rate_line(stats))?;
@@ -152,8 +155,10 @@ fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
 fn cpu_line(stats: &Stats) -> String {
     let totals = &stats.totals;
     let Some(cpu) = cpu_share(stats) else {
+        let told = stats.selection.as_ref().is_some_and(|share| share.whole.cpu_ns > 0);
+        let why = if told { "the selection has no CPU time" } else { "CPU time is not recorded" };
         return format!(
-            "  CPU time is not recorded: the lists count {}; {} recorded",
+            "  {why}: the lists count {}; {} recorded",
             stats.weight.title(),
             span(totals.duration_ns)
         );

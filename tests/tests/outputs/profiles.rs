@@ -52,6 +52,7 @@ impl Builder {
             stops: Vec::new(),
             symbols: FrameSymbols { starts: vec![0], ..FrameSymbols::default() },
             losses: Losses::default(),
+            selection: None,
         };
         Builder { profile, runs: Runs::default() }
     }

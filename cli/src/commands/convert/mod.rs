@@ -82,6 +82,7 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
         return Err(Usage(format!("--weight is for speedscope and folded; {name} holds all times")).into());
     }
     let (files, exit) = inputs::traces(&args.files);
+    let files = args.profile.select.process.traces(files)?;
     if files.is_empty() {
         return Ok(exit);
     }

@@ -91,11 +91,13 @@ impl Converter<'_> {
                 note(&format!("{verb} {path} ({bytes} in {files} files of {trace})"));
             }
         }
+        let source = printable(&loaded.profile.trace.source);
         let mut lines = pipeline::loss_lines(&loaded);
+        if let Some(share) = loaded.profile.selection.as_ref().filter(|_| loaded.empty.is_none()) {
+            lines.push(format!("stk: {source}: selection: {}", share.describe()));
+        }
         let weights_note = weights_note.filter(|_| loaded.empty.is_none());
-        lines.extend(
-            weights_note.map(|note| format!("stk: {}: {note}", printable(&loaded.profile.trace.source))),
-        );
+        lines.extend(weights_note.map(|note| format!("stk: {source}: {note}")));
         lines.extend(summary.warnings.iter().map(|text| format!("stk: warning: {}", printable(text))));
         let (symbols, failed) = pipeline::check_symbols(&loaded, &args.profile);
         let missing = Some((loaded.profile.trace.source.clone(), loaded.missing));

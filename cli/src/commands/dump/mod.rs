@@ -20,7 +20,7 @@ mod text;
 
 use super::tag::parse_tag;
 use super::times::{self, TimeArg};
-use super::{Exit, Out, TablesArgs, TzArgs, Usage, guarded, inputs, pipeline};
+use super::{Exit, Out, TablesArgs, ThreadArgs, TzArgs, Usage, guarded, inputs, pipeline};
 use crate::runtimes;
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::stack::{NameSources, StackWalker};
@@ -69,9 +69,8 @@ pub(super) struct DumpArgs {
     /// decimal or 0x-hexadecimal; may be repeated
     #[arg(long = "tag", value_name = "TAG", value_parser = parse_tag, conflicts_with_all = ["pid", "at"])]
     tags: Vec<u64>,
-    /// Only threads with this id, or with this text in their name; may be repeated
-    #[arg(long = "thread", value_name = "TID|NAME")]
-    threads: Vec<String>,
+    #[command(flatten)]
+    threads: ThreadArgs,
     /// How to print them
     #[arg(long, value_enum, default_value_t)]
     style: Style,
@@ -127,8 +126,7 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     let file = args.tables.open(path)?;
     let mut trace = file.read()?;
     args.tables.give(&mut trace);
-    let select = super::SelectArgs { threads: args.threads.clone(), ..Default::default() };
-    let threads = select.threads(&trace)?;
+    let threads = args.threads.of(&trace)?;
     let mut losses = DumpLosses::default();
     let captures = chosen_captures(&trace, args, threads.as_ref(), &mut losses)?;
     let store = args.symbols.store(path);

@@ -54,7 +54,7 @@ impl<'a> EventFilter<'a> {
     ///
     /// A chosen thread is not in the trace.
     pub(super) fn new(args: &'a EventsArgs, trace: &Trace<'_>) -> anyhow::Result<EventFilter<'a>> {
-        Ok(EventFilter { args, threads: args.select.threads(trace)?, range: args.select.range(trace) })
+        Ok(EventFilter { args, threads: args.select.threads.of(trace)?, range: args.select.range(trace) })
     }
 
     /// Whether an event at this time, in nanoseconds since the trace's start, is wanted.

@@ -67,6 +67,7 @@ pub(super) fn run(args: &EventsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let mut document = Traces::new(VERSION);
     let mut first = true;
     let (files, exit) = inputs::traces(&args.files);
+    let files = args.select.process.traces(files)?;
     let exit = exit.worse(each_trace(&files, out, |path| {
         let (found, ending) = pool.install(|| of_file(path, args))?;
         let text = if args.json { document.next(&found)? } else { text::of(&found, args.select.tz.tz) };
@@ -82,6 +83,7 @@ pub(super) fn run(args: &EventsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
 fn of_file(path: &Path, args: &EventsArgs) -> anyhow::Result<(EventsOfTrace, Exit)> {
     let file = TraceFile::open(path)?.within(args.max_memory);
     let trace = file.read()?;
+    args.select.process.demand(&trace)?;
     let filter = EventFilter::new(args, &trace)?;
     let found = events(&trace);
     let problems: Vec<String> = trace.damage.iter().cloned().chain(found.problems(&trace)).collect();

@@ -7,7 +7,6 @@
 use super::super::source::exporter;
 use super::super::{Options, OutputError, Summary, Writer};
 use super::catalog;
-use super::functions;
 use super::ids::{self, Ids, StackFacts};
 use super::table::{self, KEY_VALUE, NAMED_FRAME, SharedTexts, TableWriter, column, list, structs};
 use crate::model::function_key;
@@ -388,11 +387,7 @@ fn write_frames(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> Result
             let name = || text(named(row).function);
             is_named.then(|| function_key(module(row).unwrap_or_default(), name()))
         };
-        let category = |row: &(i64, FrameId, usize)| {
-            let path = image(row).map_or("", |image| &image.path);
-            let function = symbols.names(row.1).last().map_or("", |name| text(name.function));
-            functions::category(profile.kind(row.1), module(row).unwrap_or_default(), path, function)
-        };
+        let category = |row: &(i64, FrameId, usize)| profile.category(row.1).as_str();
         table.write(vec![
             trace.column("trace_id", &vec![0; rows.len()])?,
             column("location_id", rows.iter().map(|&(id, ..)| id).collect::<Vec<_>>()),

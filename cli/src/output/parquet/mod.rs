@@ -6,8 +6,6 @@ mod catalog;
 #[cfg(feature = "parquet")]
 mod dataset;
 #[cfg(feature = "parquet")]
-mod functions;
-#[cfg(feature = "parquet")]
 mod ids;
 #[cfg(feature = "parquet")]
 mod table;

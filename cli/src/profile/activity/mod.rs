@@ -42,6 +42,27 @@ pub enum Activity {
     Unknown,
 }
 
+/// An [`Activity`] without what is waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ActivityKind {
+    Running,
+    Waiting,
+    SystemCall,
+    Unknown,
+}
+
+impl ActivityKind {
+    /// Short stable name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ActivityKind::Running => "running",
+            ActivityKind::Waiting => "waiting",
+            ActivityKind::SystemCall => "system-call",
+            ActivityKind::Unknown => "unknown",
+        }
+    }
+}
+
 impl Activity {
     /// The activity that a stack shows: modules and functions, innermost first. `behind_call`: the
     /// code at the instruction pointer is a return, or not known. `recorded`: the recorder's view.
@@ -70,14 +91,19 @@ impl Activity {
         }
     }
 
+    /// What it is, whatever the thread waits for.
+    pub fn kind(self) -> ActivityKind {
+        match self {
+            Activity::OnCpu => ActivityKind::Running,
+            Activity::Waiting(_) => ActivityKind::Waiting,
+            Activity::SystemCall => ActivityKind::SystemCall,
+            Activity::Unknown => ActivityKind::Unknown,
+        }
+    }
+
     /// Short stable name.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Activity::OnCpu => "running",
-            Activity::Waiting(_) => "waiting",
-            Activity::SystemCall => "system-call",
-            Activity::Unknown => "unknown",
-        }
+        self.kind().as_str()
     }
 
     /// What the thread waits for, if it waits.

@@ -353,9 +353,6 @@ impl BlockReader<'_, '_> {
         self.release();
         match decoded {
             SampleStep::Sample(sample) => {
-                if !self.inputs.wants_thread(sample.thread) {
-                    return;
-                }
                 let at = sample.slot as usize;
                 let stop = self.walk_code(&sample);
                 let mut step = Step {
@@ -380,18 +377,16 @@ impl BlockReader<'_, '_> {
             // The caller handles it, since it needs the slot's contents.
             SampleStep::Same(_) => {}
             SampleStep::Idle(idle) => {
-                if self.inputs.wants_thread(idle.thread) {
-                    let step = Step {
-                        thread: idle.thread,
-                        first: idle.first,
-                        last: idle.last,
-                        samples: idle.ticks,
-                        cpu: 0,
-                        state: idle.state,
-                        stack: StepStack::LastOf(idle.block),
-                    };
-                    self.push(None, step);
-                }
+                let step = Step {
+                    thread: idle.thread,
+                    first: idle.first,
+                    last: idle.last,
+                    samples: idle.ticks,
+                    cpu: 0,
+                    state: idle.state,
+                    stack: StepStack::LastOf(idle.block),
+                };
+                self.push(None, step);
             }
             SampleStep::Other(event) => self.other(&event),
         }

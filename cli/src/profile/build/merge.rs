@@ -286,6 +286,7 @@ impl<'i> Merger<'i> {
             stops: self.stops,
             symbols: FrameSymbols::default(),
             losses: self.losses,
+            selection: None,
         };
         Ok((profile, self.runs))
     }

@@ -17,7 +17,6 @@ use crate::model::Holder;
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::trace::{Module, Trace};
 use rayon::prelude::*;
-use std::collections::HashSet;
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,8 +31,6 @@ pub struct BuildOptions {
     pub from_ns: Option<u64>,
     /// Only samples before this time, nanoseconds since trace start.
     pub until_ns: Option<u64>,
-    /// Only these threads (instance ids); `None` = all.
-    pub threads: Option<HashSet<u64>>,
     /// Search stacks for words that look like return addresses, where nothing else helps.
     pub scan: bool,
     /// Runs to hold in memory before they are moved to a temporary file; `None` = the default.
@@ -120,10 +117,6 @@ impl<'i> BuildInputs<'i> {
             || !trace.timeline.code.is_empty();
         let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
         BuildInputs { trace, images, options, late, changes, explicit }
-    }
-
-    fn wants_thread(&self, instance: u64) -> bool {
-        self.options.threads.as_ref().is_none_or(|wanted| wanted.contains(&instance))
     }
 
     /// Cuts a step to the wanted time. Its samples are evenly spaced.

@@ -4,7 +4,6 @@ use crate::image::{ImageSearch, load_images};
 use crate::profile::{BuildOptions, NodeId, Placement, Profile, Run, RunFlags, Runs, build};
 use crate::testing::{self, FIRST_FUNCTION, TestImage, in_function};
 use crate::trace::Trace;
-use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
 use stk_schema::event::{Event, Mark, RunState};
 use stk_schema::{Arch, Ticks};
@@ -342,17 +341,6 @@ fn a_time_range_also_cuts_idle_spans() {
     let busy = runs_of(&profile, &runs, 2);
     assert_eq!(busy.iter().map(|run| run.samples).sum::<u32>(), 20);
     assert_eq!(busy.iter().map(|run| run.weight_ns).sum::<u64>(), 19_500_000, "21 ms to 40.5 ms");
-}
-
-#[test]
-fn only_chosen_threads_are_walked() {
-    let file = walk_about(50, 8, 1000);
-    let trace = Trace::read(&file, "test.stk").unwrap();
-    let instance = trace.timeline.threads.iter().find(|thread| thread.tid == 2).unwrap().instance;
-    let options = BuildOptions { threads: Some(HashSet::from([instance])), ..BuildOptions::default() };
-    let (profile, runs) = profile_with(&file, &options);
-    assert!(runs_of(&profile, &runs, 1).is_empty());
-    assert_eq!(runs_of(&profile, &runs, 2).iter().map(|run| run.samples).sum::<u32>(), 50);
 }
 
 #[test]

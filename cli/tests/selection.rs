@@ -1,0 +1,241 @@
+//! Selections on kept traces, through the program: what `--focus` takes and what `--ignore` takes
+//! are the whole, hidden frames cost no time, and what is wrong is named.
+
+#[path = "../src/testing.rs"]
+#[allow(dead_code)]
+mod testing;
+
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use stk_schema::event::{Event, Metadata};
+use testing::{TestImage, in_function};
+
+fn kept(name: &str) -> String {
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces");
+    traces.join(name).to_str().unwrap().to_owned()
+}
+
+#[derive(Debug)]
+struct Ran {
+    code: Option<i32>,
+    out: String,
+    error: String,
+}
+
+fn stk(arguments: &[&str]) -> Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stk"));
+    let output =
+        command.args(arguments).env_remove("_NT_SYMBOL_PATH").env_remove("RUST_LOG").output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Ran { code: output.status.code(), out: text(output.stdout), error: text(output.stderr) }
+}
+
+/// Nanoseconds of wall time by folded stack.
+fn folded(trace: &str, options: &[&str]) -> BTreeMap<String, u64> {
+    let convert = ["convert", trace, "--to", "folded", "-o", "-", "--weight", "wall"];
+    let ran = stk(&[&convert[..], options].concat());
+    assert_eq!(ran.code, Some(0), "{options:?}: {ran:?}");
+    let line = |line: &str| {
+        let (stack, ns) = line.rsplit_once(' ').unwrap();
+        (stack.to_owned(), ns.parse().unwrap())
+    };
+    ran.out.lines().map(line).collect()
+}
+
+fn stats(trace: &str, options: &[&str]) -> Value {
+    let ran = stk(&[&["stats", "--json", trace], options].concat());
+    assert_eq!(ran.code, Some(0), "{options:?}: {ran:?}");
+    let mut document: Value = serde_json::from_str(&ran.out).unwrap();
+    document["traces"][0].take()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value}"))
+}
+
+/// Samples, CPU time and wall time.
+fn totals(stats: &Value) -> [u64; 3] {
+    ["samples", "cpu_ns", "weight_ns"].map(|field| number(&stats["totals"][field]))
+}
+
+#[test]
+fn what_is_focused_on_and_what_is_ignored_are_the_whole() {
+    for (trace, patterns) in
+        [("busy.stk", ["^mix$", "ntdll!"]), ("mixed.stk", ["Mixed\\.Work\\.Down", "^no such function$"])]
+    {
+        let trace = kept(trace);
+        let (whole, stacks) = (stats(&trace, &[]), folded(&trace, &[]));
+        for pattern in patterns {
+            let [focus, ignore] = ["--focus", "--ignore"].map(|option| [option, pattern]);
+            let [focused, ignored] = [focus, ignore].map(|options| stats(&trace, &options));
+            for (i, all) in totals(&whole).into_iter().enumerate() {
+                assert_eq!(totals(&focused)[i] + totals(&ignored)[i], all, "{trace} {pattern} {i}");
+            }
+            for selected in [&focused, &ignored] {
+                assert_eq!(number(&selected["selection"]["whole"]["samples"]), totals(&whole)[0]);
+                assert_eq!(number(&selected["selection"]["chosen"]["cpu_ns"]), totals(selected)[1]);
+            }
+            // A run's time is cut where the next one of its thread begins too early, so the runs
+            // that are left may each gain a little.
+            let sum = |stacks: &BTreeMap<String, u64>| stacks.values().sum::<u64>();
+            let [focused, ignored] = [focus, ignore].map(|options| folded(&trace, &options));
+            let both = sum(&focused) + sum(&ignored);
+            assert!(both.abs_diff(sum(&stacks)) * 1000 <= sum(&stacks), "{trace} {pattern}");
+        }
+    }
+}
+
+#[test]
+fn frames_that_are_left_out_change_no_total() {
+    for (trace, hidden) in [("busy.stk", "^mix$|_work$"), ("mixed.stk", "Mixed\\.Work")] {
+        let trace = kept(trace);
+        let (whole, stacks) = (stats(&trace, &[]), folded(&trace, &[]));
+        for options in [&["--hide", hidden][..], &["--my-code"], &["--skip-thread-start"], &["--hide", ""]] {
+            let cut = stats(&trace, options);
+            assert_eq!(totals(&cut), totals(&whole), "{trace} {options:?}");
+            assert!(cut["selection"].is_null(), "all samples are there");
+            let cut = folded(&trace, options);
+            assert_eq!(cut.values().sum::<u64>(), stacks.values().sum::<u64>(), "{trace} {options:?}");
+            assert_ne!(cut, stacks, "{trace} {options:?}");
+        }
+    }
+}
+
+#[test]
+fn the_programs_own_code_is_shown_without_the_systems() {
+    let busy = folded(&kept("busy.stk"), &["--my-code"]);
+    let names: Vec<&str> = busy.keys().flat_map(|stack| stack.split(';')).collect();
+    assert!(names.contains(&"mix") && names.iter().any(|name| name.contains("spawner_main")), "{names:?}");
+    for gone in ["RtlUserThreadStart", "NtWaitForSingleObject", "WaitForSingleObject"] {
+        assert!(!names.contains(&gone), "{gone}");
+    }
+    let mixed = folded(&kept("mixed.stk"), &["--my-code"]);
+    assert!(mixed.keys().any(|stack| stack.contains("Mixed.Work.Down") && stack.contains("native_work")));
+    let mut names = mixed.keys().flat_map(|stack| stack.split(';'));
+    assert!(!names.any(|name| name.starts_with("System.Private.CoreLib!") || name.contains("IL_STUB")));
+}
+
+#[test]
+fn stacks_begin_where_root_says() {
+    let trace = kept("busy.stk");
+    let rooted = folded(&trace, &["--root", "spawner_main"]);
+    assert!(!rooted.is_empty());
+    for stack in rooted.keys() {
+        assert!(stack.starts_with("`anonymous namespace'::spawner_main"), "{stack}");
+    }
+    let stats = stats(&trace, &["--root", "spawner_main"]);
+    let [chosen, whole] = ["chosen", "whole"].map(|part| number(&stats["selection"][part]["samples"]));
+    assert_eq!(chosen + number(&stats["selection"]["without_root"]), whole);
+    let skipped = folded(&trace, &["--skip-thread-start"]);
+    assert!(skipped.keys().any(|stack| stack.starts_with("`anonymous namespace'::spawner_main")));
+    assert!(!skipped.keys().any(|stack| stack.starts_with("RtlUserThreadStart")));
+}
+
+#[test]
+fn states_add_up_to_the_whole_and_threads_are_the_same_alone() {
+    let trace = kept("mixed.stk");
+    let whole = totals(&stats(&trace, &[]));
+    let states = ["running", "waiting", "system-call", "unknown"];
+    let sum = states.iter().fold([0; 3], |sum: [u64; 3], state| {
+        let part = totals(&stats(&trace, &["--state", state]));
+        [0, 1, 2].map(|i| sum[i] + part[i])
+    });
+    assert_eq!(sum, whole);
+    assert_eq!(totals(&stats(&trace, &["--state", "running,waiting,system-call,unknown"])), whole);
+    let all = stats(&trace, &["--top", "0"]);
+    let threads = all["threads"].as_array().unwrap();
+    for thread in [&threads[0], &threads[threads.len() - 1]] {
+        // What a thread did and its CPU time are the same, whichever threads are chosen beside it.
+        let alone = stats(&trace, &["--tid", &thread["tid"].to_string(), "--top", "0"]);
+        assert_eq!(alone["threads"][0]["cpu_ns"], thread["cpu_ns"], "{thread}");
+        assert_eq!(alone["threads"][0]["states"], thread["states"], "{thread}");
+    }
+    let tid = &all["threads"][0]["tid"];
+    let hexadecimal = format!("{:#x}", number(tid));
+    for option in ["--tid", "--thread"] {
+        let named = stats(&trace, &[option, &hexadecimal]);
+        assert_eq!(&named["threads"][0]["tid"], tid, "{option}");
+    }
+}
+
+#[test]
+fn the_order_of_options_and_the_number_of_workers_change_nothing() {
+    let trace = kept("busy.stk");
+    let convert = |options: &[&str]| {
+        let ran = stk(&[&["convert", &trace, "--to", "speedscope", "-o", "-"], options].concat());
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        ran.out
+    };
+    let one = convert(&["--focus", "work", "--hide", "^mix$", "--my-code", "-j", "1"]);
+    assert_eq!(one, convert(&["-j", "4", "--my-code", "--hide", "^mix$", "--focus", "work"]));
+}
+
+#[test]
+fn the_selection_is_told() {
+    let trace = kept("busy.stk");
+    let ran = stk(&["stats", &trace, "--focus", "^mix$"]);
+    let line = ran.out.lines().find(|line| line.starts_with("  selection: ")).unwrap();
+    assert!(line.contains(" % of the CPU time (") && line.contains(" of 3,124)"), "{line}");
+    let ran = stk(&["convert", &trace, "-o", "-", "--focus", "^mix$"]);
+    assert!(ran.error.contains(&line[2..]), "{ran:?}");
+    let ran = stk(&["stats", &trace, "--focus", "no such function", "--my-code"]);
+    assert_eq!(ran.code, Some(0));
+    let why = "no samples are left: none of the 3,124 samples has a frame that --focus names";
+    assert!(ran.error.contains(why), "{ran:?}");
+}
+
+#[test]
+fn a_bad_pattern_is_a_usage_error_that_names_its_option() {
+    let trace = kept("busy.stk");
+    let options = ["--thread", "--module", "--function", "--focus", "--ignore", "--hide", "--root"];
+    for option in options {
+        let ran = stk(&["stats", &trace, option, "a(b"]);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.error.contains(option) && ran.error.contains("unclosed group"), "{ran:?}");
+    }
+    for (option, value) in [("--state", "asleep"), ("--tid", "x"), ("--pid", "x"), ("--label", "build")] {
+        let ran = stk(&["stats", &trace, option, value]);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.error.contains(option), "{ran:?}");
+    }
+}
+
+/// A folder with a trace, which has a label or not.
+fn labelled(name: &str, label: Option<&[u8]>) -> (tempfile::TempDir, PathBuf) {
+    const BASE: u64 = 0x1_4000_0000;
+    let mut builder = testing::trace();
+    if let Some(value) = label {
+        builder.meta(0, &Event::Metadata(Metadata { key: b"label.build", value }));
+    }
+    TestImage::new(r"C:\app\app.exe", 4).load(&mut builder, 0, BASE);
+    let thread = builder.thread(0, 11, "main", 0x10_0000);
+    testing::sample(&mut builder, thread, 10_000, 0x10_0000, &[in_function(BASE, 1)]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(name);
+    std::fs::write(&path, builder.finish()).unwrap();
+    (folder, path)
+}
+
+#[test]
+fn traces_of_other_processes_and_labels_are_passed_over_with_a_note() {
+    let (_a, old) = labelled("old.stk", Some(b"1233"));
+    let (_b, new) = labelled("new.stk", Some(b"1234"));
+    let (_c, none) = labelled("none.stk", None);
+    let files = [&old, &new, &none].map(|path| path.to_str().unwrap());
+    let of = |command: &[&str], options: &[&str]| stk(&[command, &files[..], options].concat());
+    for command in [&["stats", "--each"][..], &["events"]] {
+        let ran = of(command, &["--label", "build=1234"]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert!(ran.out.contains("new.stk") && !ran.out.contains("old.stk"), "{ran:?}");
+        assert!(ran.error.contains("old.stk: passed over: its label build is 1233, not 1234"), "{ran:?}");
+        assert!(ran.error.contains("none.stk: passed over: it has no label build"), "{ran:?}");
+    }
+    let of_process = of(&["stats", "--each"], &["--pid", "4404"]);
+    assert!(files.iter().all(|file| of_process.out.contains(file)), "{of_process:?}");
+    let others = of(&["stats"], &["--pid", "4405", "--pid", "1"]);
+    assert_eq!(others.code, Some(1), "{others:?}");
+    assert!(others.error.contains("new.stk: passed over: it is of process 4404"), "{others:?}");
+    assert!(others.error.contains("none of 3 traces is one that --pid and --label choose"), "{others:?}");
+}
