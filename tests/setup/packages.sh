@@ -42,6 +42,7 @@ setup_packages() {
         python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
         setup_need npm npm
         setup_need perf linux-perf
+        setup_need chromium chromium
         ;;
       release)
         setup_need zip zip

@@ -12,6 +12,8 @@ mod inputs;
 mod man;
 mod pipeline;
 mod progress;
+mod replace;
+mod report;
 mod schema;
 mod select;
 mod stats;
@@ -109,6 +111,7 @@ Examples:
   stk info app.stk
   stk convert app.stk --to speedscope -y C:\\build\\symbols
   stk convert *.stk --to parquet -o lab.parquet
+  stk report app.stk --open
   stk completions bash > ~/.local/share/bash-completion/completions/stk")]
 struct Cli {
     #[command(subcommand)]
@@ -131,6 +134,8 @@ enum Command {
     Info(info::InfoArgs),
     /// Say where the time went: functions, modules, threads, and what is wrong with the stacks
     Stats(stats::StatsArgs),
+    /// Write one page for the browser: flame graph, functions, timeline, waits, trust
+    Report(report::ReportArgs),
     /// Convert traces to other formats
     Convert(convert::ConvertArgs),
     /// Check every block of traces and say what is lost
@@ -200,6 +205,7 @@ fn execute(command: &Command, out: Out<'_>) -> anyhow::Result<Exit> {
         Command::Dump(args) => dump::run(args, out),
         Command::Events(args) => events::run(args, out),
         Command::Info(args) => info::run(args, out),
+        Command::Report(args) => report::run(args),
         Command::Stats(args) => stats::run(args, out),
         Command::Verify(args) => verify::run(args, out),
         Command::Symbols(args) => symbols::run(args, out),

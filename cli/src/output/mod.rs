@@ -53,10 +53,11 @@ pub use chrome::ChromeStyle;
 pub use compress::Compression;
 pub use error::OutputError;
 pub use parquet::{DatasetEntry, DatasetIndex};
+pub(crate) use sink::Sink;
+pub(crate) use source::exporter_of;
 pub use source::{SourceMark, source_mark};
 
 use crate::profile::{Batch, Profile, RunWeigher, Runs, Weight};
-use sink::Sink;
 use std::path::{Path, PathBuf};
 
 /// Size above which viewers of JSON files become slow or fail, in bytes.

@@ -16,7 +16,7 @@ const BUFFER: usize = 256 << 10;
 /// A file is written beside its destination under a temporary name and renamed when complete, so
 /// nobody ever reads an incomplete output. A sink that is dropped unfinished leaves no file. A name
 /// that ends in `.gz` or `.zst` gets a compressed file.
-pub(super) struct Sink {
+pub(crate) struct Sink {
     target: Target,
     /// The next bytes to write. Writers append here and call [`Sink::settle`] from time to time.
     pub buffer: Vec<u8>,
@@ -31,7 +31,7 @@ enum Target {
 }
 
 impl Sink {
-    pub(super) fn file(path: &Path) -> Result<Sink, OutputError> {
+    pub(crate) fn file(path: &Path) -> Result<Sink, OutputError> {
         let compression = Compression::of(path);
         let target = match std::fs::metadata(path) {
             Ok(found) if found.is_dir() => return Err(OutputError::IsFolder(path.to_owned())),
@@ -60,26 +60,26 @@ impl Sink {
         Ok(Sink { target, buffer: Vec::with_capacity(BUFFER + BUFFER / 4), written: 0 })
     }
 
-    pub(super) fn stdout() -> Sink {
+    pub(crate) fn stdout() -> Sink {
         Sink { target: Target::Stdout, buffer: Vec::with_capacity(BUFFER + BUFFER / 4), written: 0 }
     }
 
-    pub(super) fn put(&mut self, bytes: &[u8]) {
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
 
     /// Bytes so far, before they are compressed, those in the buffer included.
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }
 
     /// Writes the buffer if it is full.
-    pub(super) fn settle(&mut self) -> Result<(), OutputError> {
+    pub(crate) fn settle(&mut self) -> Result<(), OutputError> {
         if self.buffer.len() >= BUFFER { self.flush() } else { Ok(()) }
     }
 
     /// Writes the rest and gives the file its name.
-    pub(super) fn finish(&mut self) -> Result<Summary, OutputError> {
+    pub(crate) fn finish(&mut self) -> Result<Summary, OutputError> {
         self.flush()?;
         let files = match std::mem::replace(&mut self.target, Target::Stdout) {
             Target::Stdout => {

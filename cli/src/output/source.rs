@@ -32,7 +32,7 @@ pub(super) fn exporter(profile: &Profile) -> String {
 }
 
 /// [`exporter`] for an output of this content.
-pub(super) fn exporter_of(content: Option<&Content>) -> String {
+pub(crate) fn exporter_of(content: Option<&Content>) -> String {
     let stk = concat!("stk ", env!("CARGO_PKG_VERSION"));
     match content {
         Some(content) => format!("{stk}{BEFORE_LEN}{}{BEFORE_DIGEST}{})", content.len, content.digest),

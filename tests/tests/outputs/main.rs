@@ -8,5 +8,6 @@ mod mixed;
 mod others;
 mod parquet;
 mod profiles;
+mod report;
 mod speedscope;
 mod stats;

@@ -2,16 +2,14 @@
 
 use super::{ConvertArgs, ConvertOutcome, Converted};
 use crate::commands::pipeline::{self, load_file};
+use crate::commands::replace::{REPLACED, replaces_own};
 use crate::commands::{Progress, note, size};
-use crate::output::{self, Destination, Format, Options};
+use crate::output::{self, Destination, Format, Options, SourceMark};
 use crate::profile::{Runs, Weight};
 use crate::trace::{Content, TraceFile};
 use anyhow::{Context, bail};
 use std::path::Path;
 use stk_schema::text::printable;
-
-/// What was done with an output that stk had made of the same recording.
-pub(super) const REPLACED: &str = "replaced stk's own output";
 
 /// What all conversions of a command line share.
 pub(super) struct Converter<'a> {
@@ -37,27 +35,10 @@ impl Converter<'_> {
         self.convert(&file, content, destination, verb)
     }
 
-    /// Whether an output is replaced that stk made of the same recording. Another file is replaced
-    /// if the user says so, or if it is empty.
     fn replaces_own(&self, output: &Path, trace: &Path, content: &Content) -> anyhow::Result<bool> {
-        // Devices and pipes are written to, not replaced. A folder is refused later.
-        let Ok(found) = std::fs::metadata(output) else { return Ok(false) };
-        if !found.is_file() || found.len() == 0 {
-            return Ok(false);
-        }
-        let mark = output::source_mark(output).ok().flatten();
-        if mark.is_some_and(|mark| content.begins_with(mark.len, &mark.digest)) {
-            return Ok(true);
-        }
-        if self.args.force {
-            return Ok(false);
-        }
-        let (output, trace) = (output.display(), trace.display());
-        if self.format.tells_source() {
-            bail!("{output}: is there already and is not stk's output of {trace}: --force replaces it");
-        }
-        let format = self.format.name();
-        bail!("{output}: is there already, and {format} files do not tell their source: --force replaces it")
+        let untold = (!self.format.tells_source()).then(|| self.format.name());
+        let ours = |mark: &SourceMark| content.begins_with(mark.len, &mark.digest);
+        replaces_own(output, &trace.display(), self.args.force, untold, ours)
     }
 
     /// Converts a trace. `verb` tells the user what was done with the output.

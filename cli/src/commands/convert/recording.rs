@@ -10,10 +10,11 @@
 //! What a dataset then has does not depend on the order of the files, nor on the runs that they
 //! were converted in.
 
-use super::one::{Converter, REPLACED};
+use super::one::Converter;
 use super::tasks::DatasetFolder;
 use super::{ConvertOutcome, Converted, guarded};
 use crate::commands::Exit;
+use crate::commands::replace::REPLACED;
 use crate::output::{DatasetEntry, Destination};
 use crate::trace::{Content, TraceFile, stand_ins};
 use anyhow::anyhow;

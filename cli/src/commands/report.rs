@@ -1,0 +1,201 @@
+//! `stk report`: one page with what there is of traces.
+
+use super::pipeline::{MissingSum, check_symbols, load_file, loss_lines, missing_lines};
+use super::replace::{REPLACED, replaces_own};
+use super::{Exit, ProfileArgs, Progress, guarded, inputs, note, pool, report, size, tell, verify, warn};
+use crate::output::SourceMark;
+use crate::report::{Report, Source};
+use crate::trace::{Content, TraceFile};
+use anyhow::Context;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Writes one page that a browser shows: flame graph, functions, callers, timeline, waits, and how
+/// far to trust it. It needs no network and no other file.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+The page opens on the answer: CPU time, waits, how far the figures can be trusted. One selection of
+time, threads, search and state drives all of it and is part of its address, so that Back works and
+a link leads to the same view. Press ? in it for its keys; docs/report.md describes it.
+
+A page that is there already is replaced if stk made it of the same traces. Any other file needs
+--force.
+
+Examples:
+  stk report app.stk --open
+  stk report app.stk -o app.html -y symbols --from 2s --until 5s
+  stk report lab/*.stk -o lab.html              each process can be chosen in the page")]
+pub(super) struct ReportArgs {
+    /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// The page, or - for standard output [default: app.report.html for app.stk, report.html for
+    /// several traces, in the current folder]
+    #[arg(short, long, value_name = "FILE|-")]
+    output: Option<PathBuf>,
+    /// Show the page in the browser afterwards
+    #[arg(long)]
+    open: bool,
+    /// Replace a file that is there, whatever it is
+    #[arg(long)]
+    force: bool,
+    /// Threads to use [default: as many as there are processors]. The page does not depend on it
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    #[command(flatten)]
+    profile: ProfileArgs,
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// A usage error, or that the page cannot be written. A trace that cannot be read is reported and
+/// left out.
+pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Exit> {
+    args.profile.check()?;
+    let (paths, mut exit) = inputs::traces(&args.files);
+    let paths = args.profile.select.process.traces(paths)?;
+    let mut files = Vec::new();
+    for path in &paths {
+        match guarded(path, || opened(path, args)) {
+            Ok(file) => files.push(file),
+            Err(error) => {
+                report(&error);
+                exit = exit.worse(verify::exit_of(&error));
+            }
+        }
+    }
+    let Some(content) = together(files.iter().map(|(_, content)| content)) else { return Ok(exit) };
+    let output = output(args, &paths);
+    let ours = |mark: &SourceMark| mark.len == content.len && mark.digest == content.digest;
+    let traces = if files.len() == 1 { "this trace" } else { "these traces" };
+    let replaced = match &output {
+        Some(path) => replaces_own(path, &traces, args.force, None, ours)?,
+        None => false,
+    };
+    let (page, ending) = collect(args, &files)?;
+    exit = exit.worse(ending);
+    if page.is_empty() {
+        return Ok(exit);
+    }
+    let summary = page.write(output.as_deref(), &content)?;
+    summary.warnings.iter().for_each(|text| warn(text));
+    if let Some(path) = &output {
+        let bytes = size(summary.files.iter().map(|(_, bytes)| bytes).sum());
+        note(&format!("{} {} ({bytes})", if replaced { REPLACED } else { "wrote" }, path.display()));
+        if args.open {
+            open(path)?;
+        }
+    }
+    Ok(exit)
+}
+
+fn opened(path: &Path, args: &ReportArgs) -> anyhow::Result<(TraceFile, Content)> {
+    let file = args.profile.tables.open(path)?;
+    let content = file.content()?;
+    Ok((file, content))
+}
+
+/// The page of all traces that can be read.
+fn collect(args: &ReportArgs, files: &[(TraceFile, Content)]) -> anyhow::Result<(Report, Exit)> {
+    let pool = pool(args.jobs)?;
+    let progress = Progress::new("samples");
+    let mut page = Report::default();
+    let mut exit = Exit::Ok;
+    let mut lines = Vec::new();
+    let mut sum = MissingSum::default();
+    for (file, _) in files {
+        match guarded(file.path(), || pool.install(|| add(&mut page, file, args, &progress))) {
+            Ok(added) => {
+                exit = exit.worse(added.exit);
+                sum.add(&added.missing);
+                lines.extend(added.lines);
+                if files.len() == 1 {
+                    lines.extend(missing_lines(&file.path().display().to_string(), &added.missing));
+                }
+            }
+            Err(error) => {
+                report(&error);
+                exit = exit.worse(verify::exit_of(&error));
+            }
+        }
+    }
+    drop(progress);
+    tell(&lines);
+    if files.len() > 1 {
+        tell(&sum.lines());
+    }
+    Ok((page, exit))
+}
+
+/// What became of a trace.
+struct Added {
+    exit: Exit,
+    /// Notes and warnings, printable.
+    lines: Vec<String>,
+    missing: crate::profile::MissingSymbols,
+}
+
+fn add(page: &mut Report, file: &TraceFile, args: &ReportArgs, progress: &Progress) -> anyhow::Result<Added> {
+    let loaded = load_file(file, &args.profile, progress)?;
+    let mut lines = loss_lines(&loaded);
+    let warnings: Vec<String> = lines.iter().map(|line| line.replacen("stk: warning: ", "", 1)).collect();
+    let share = loaded.profile.selection.as_ref().map(|share| share.describe()).unwrap_or_default();
+    page.add(&Source {
+        profile: &loaded.profile,
+        runs: &loaded.runs,
+        missing: &loaded.missing,
+        warnings: &warnings,
+        part: &share,
+        zone: args.profile.select.tz.tz,
+    })
+    .with_context(|| format!("{}: no report", file.path().display()))?;
+    let (symbols, missed) = check_symbols(&loaded, &args.profile);
+    lines.extend(missed);
+    Ok(Added { exit: loaded.exit.worse(symbols), lines, missing: loaded.missing })
+}
+
+/// Where the page goes; `None` = standard output.
+fn output(args: &ReportArgs, traces: &[PathBuf]) -> Option<PathBuf> {
+    match (&args.output, traces) {
+        (Some(path), _) if path == Path::new("-") => None,
+        (Some(path), _) => Some(path.clone()),
+        (None, [trace]) => {
+            let stem = trace.file_stem().unwrap_or_default().to_string_lossy();
+            Some(PathBuf::from(format!("{stem}.report.html")))
+        }
+        (None, _) => Some(PathBuf::from("report.html")),
+    }
+}
+
+/// What a page of these traces is known by: that of the only one, or a digest of all digests.
+fn together<'a>(contents: impl ExactSizeIterator<Item = &'a Content>) -> Option<Content> {
+    let several = contents.len() > 1;
+    contents
+        .cloned()
+        .reduce(|sum, next| {
+            let both = [sum.digest.0, next.digest.0].concat();
+            let digest = stk_format::blob::content_hash(&both);
+            Content { digest, len: sum.len.saturating_add(next.len), ..sum }
+        })
+        .map(|content| Content {
+            beginnings: if several { Vec::new() } else { content.beginnings.clone() },
+            ..content
+        })
+}
+
+/// Shows a page in the browser. No shell reads its name.
+fn open(page: &Path) -> anyhow::Result<()> {
+    let page = page.canonicalize()?;
+    let program = if cfg!(windows) {
+        "explorer"
+    } else if cfg!(target_os = "macos") {
+        "open"
+    } else {
+        "xdg-open"
+    };
+    let started = Command::new(program).arg(&page).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+    started.with_context(|| format!("{program} does not start: open {} yourself", page.display()))?;
+    Ok(())
+}

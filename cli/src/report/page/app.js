@@ -1,0 +1,162 @@
+// The page of `stk report`. The data of a trace is unpacked and summed up in a worker; the page shows
+// the sums of one selection, which lives in the address.
+//
+//   text      elements, numbers as text
+//   state     the selection, and its address
+//   flame     the flame graph
+//   timeline  CPU time over time, by thread
+//   tables    functions, callers and callees, waits
+//   quality   how far to trust it
+//   chrome    the answer, the selection's parts, tabs, tooltip, menu, theme
+//   keys      the keyboard
+//   app       asks the worker, and draws what it answers
+//   worker/   decode, sums, graph, main: what the worker does
+
+const worker = new Worker(URL.createObjectURL(new Blob([$("program").textContent], { type: "text/javascript" })));
+
+/** The trace that is shown: its facts and its sums. */
+let shown = null;
+/** The sums of the selection, as the worker gave them. */
+let answer = null;
+
+const asked = new Map();
+let lastId = 0;
+
+function ask(message) {
+  return new Promise((resolve, reject) => {
+    const id = ++lastId;
+    asked.set(id, { resolve, reject });
+    worker.postMessage({ ...message, id });
+  });
+}
+
+worker.onmessage = ({ data: { id, answer, error } }) => {
+  const { resolve, reject } = asked.get(id);
+  asked.delete(id);
+  if (error) reject(new Error(error));
+  else resolve(answer);
+};
+
+/** Shows an error where the answer would be. */
+function fail(error) {
+  $("answer").replaceChildren(el("p", { class: "line warn" }, `This cannot be shown: ${error.message}`));
+  document.body.dataset.ready = "failed";
+}
+
+const loaded = new Map();
+
+async function load(process) {
+  const block = document.querySelectorAll("script.trace")[process].textContent;
+  const { facts, whole, end, rows } = await ask({ ask: "load", block });
+  return { process, facts, whole, end, rows, cpuKnown: whole.cpu > 0, weight: "cpu" };
+}
+
+/** Asks are one behind the other; of those that wait, only the last one is asked. */
+let busy = false, again = false;
+
+async function update() {
+  if (busy) {
+    again = true;
+    return;
+  }
+  busy = true;
+  do {
+    again = false;
+    await updateOnce().catch(fail);
+  } while (again);
+  busy = false;
+}
+
+async function updateOnce() {
+  const begun = performance.now();
+  state = fromHash(location.hash);
+  state.process = Math.min(state.process, traces.length - 1);
+  if (shown?.process !== state.process) {
+    shown = await load(state.process);
+    document.title = `${shown.facts.process} – stk report`;
+  }
+  state = fitting(state, shown);
+  shown.weight = state.weight ?? (shown.cpuKnown ? "cpu" : shown.whole.active > 0 ? "active" : "wall");
+  const { from, until, threads, search, states, wait, mine, inverted, focus, hidden, fn, zoom } = state;
+  const selection = { from, until, threads, search, states, wait, weight: shown.weight, mine, inverted, focus, hidden, fn, zoom };
+  try {
+    answer = await ask({ ask: "select", selection });
+  } catch (error) {
+    // An expression that is half typed: what was selected before stays in sight.
+    $("search").setAttribute("aria-invalid", "true");
+    $("selection").replaceChildren(el("span", { class: "warn" }, error.message), chip(`search: ${search}`, { search: "" }));
+    document.body.dataset.ready = location.hash;
+    return;
+  }
+  $("search").removeAttribute("aria-invalid");
+  render();
+  document.body.dataset.ready = location.hash || "#";
+  document.body.dataset.took = (performance.now() - begun).toFixed(1);
+}
+
+function render() {
+  showControls();
+  showAnswer();
+  showSelection();
+  showTimeline();
+  showTabs();
+  showView();
+}
+
+function showControls() {
+  const press = (id, on) => $(id).setAttribute("aria-pressed", String(on));
+  press("mine", state.mine);
+  press("inverted", state.inverted);
+  $("process").value = String(state.process);
+  $("weight").value = shown.weight;
+  if (document.activeElement !== $("search")) $("search").value = state.search;
+  [...$("states").children].forEach((button) => button.setAttribute("aria-pressed", String(state.states[Number(button.dataset.state)])));
+}
+
+let typed = 0;
+
+/** Searches. The first letter is a step of its own; those behind it refine that. */
+function searchFor(text) {
+  clearTimeout(typed);
+  typed = setTimeout(() => go({ search: text, zoom: [] }, { refine: Boolean(text && state.search) }), 60);
+}
+
+/** The traces of the page, each with the facts by which it is chosen. */
+const traces = JSON.parse(new TextDecoder().decode(Uint8Array.from(atob($("index").textContent), (letter) => letter.charCodeAt(0))));
+
+function begin() {
+  const names = traces.map(({ process, pid, host, cpu_ns: cpu, source }) => `${process} (${pid})${host ? ` on ${host}` : ""} – ${cpu > 0 ? `${span(cpu)} CPU` : "CPU not recorded"} – ${source}`);
+  $("process").append(...names.map((name, i) => el("option", { value: String(i) }, name)));
+  $("process").onchange = (event) => go({ ...START, mine: state.mine, view: state.view, process: Number(event.target.value) });
+  $("weight").append(...Object.entries(WEIGHTS).map(([key, { title }]) => el("option", { value: key }, title)));
+  $("weight").onchange = (event) => go({ weight: event.target.value });
+  $("states").append(...STATE_ORDER.map((s) => el("button", { type: "button", "aria-pressed": "true", "data-state": String(s), title: STATES[s].title, onclick: () => go({ states: state.states.map((on, i) => (i === s ? !on : on)), wait: -1 }) }, STATES[s].name)));
+  $("search").oninput = (event) => searchFor(event.target.value);
+  $("mine").onclick = PAGE_KEYS.m;
+  $("inverted").onclick = toggleInverted;
+  $("theme").onclick = toggleTheme;
+  $("help").onclick = showKeys;
+  addEventListener("keydown", onKey);
+  addEventListener("hashchange", update);
+  addEventListener("pointerdown", (event) => !$("menu").hidden && !event.target.closest("#menu") && $("menu").close());
+  let resized = 0;
+  addEventListener("resize", () => {
+    cancelAnimationFrame(resized);
+    resized = requestAnimationFrame(() => {
+      if (!answer) return;
+      drawTimeline();
+      drawFlame();
+    });
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => applyTheme());
+  let theme = null;
+  try {
+    theme = localStorage.getItem("stk-theme");
+  } catch {
+    // Storage is off.
+  }
+  applyTheme(theme);
+  update();
+}
+
+begin();

@@ -1,0 +1,99 @@
+// The selection and the view: one object, kept in the address behind `#`, so that Back works and a
+// link leads to the same view.
+
+const START = {
+  process: 0, from: null, until: null, threads: null, search: "", states: [true, true, true, true], wait: -1,
+  weight: null, mine: true, inverted: false, focus: -1, hidden: [], fn: -1, zoom: [], view: "flame", sort: "self",
+};
+
+let state = { ...START };
+
+const VIEWS = {
+  flame: "Flame graph", functions: "Functions", around: "Callers & callees", waits: "Waits", quality: "Quality",
+};
+
+/** The address of a state: only what differs from the start. */
+function toHash(s) {
+  const parts = [];
+  const put = (key, value) => parts.push(`${key}=${encodeURIComponent(value)}`);
+  if (s.process) put("p", s.process);
+  if (s.view !== START.view) put("v", s.view);
+  if (s.from !== null) put("t", `${s.from / 1e9}-${s.until / 1e9}`);
+  if (s.threads) put("th", s.threads.join("."));
+  if (s.search) put("q", s.search);
+  if (s.states.includes(false)) put("s", STATES.map(({ key }, i) => (s.states[i] ? key : "")).join(""));
+  if (s.wait >= 0) put("wait", s.wait);
+  if (s.weight) put("w", s.weight);
+  if (!s.mine) put("my", 0);
+  if (s.inverted) put("inv", 1);
+  if (s.focus >= 0) put("focus", s.focus);
+  if (s.hidden.length) put("hide", s.hidden.join("."));
+  if (s.fn >= 0) put("f", s.fn);
+  if (s.zoom.length) put("z", s.zoom.join("."));
+  if (s.sort !== START.sort) put("sort", s.sort);
+  return `#${parts.join("&")}`;
+}
+
+/** The state of an address. Whatever makes no sense in it is left out. */
+function fromHash(hash) {
+  const s = { ...START };
+  const whole = (text) => (/^\d{1,9}$/.test(text) ? Number(text) : -1);
+  const list = (text) => text.split(".").map(whole).filter((number) => number >= 0);
+  const read = {
+    p: (text) => (s.process = Math.max(0, whole(text))),
+    v: (text) => (s.view = Object.hasOwn(VIEWS, text) ? text : s.view),
+    t: (text) => {
+      const [from, until] = text.split("-").map((part) => Math.round(Number(part) * 1e9));
+      if (from >= 0 && until > from) [s.from, s.until] = [from, until];
+    },
+    th: (text) => (s.threads = list(text)),
+    q: (text) => (s.search = text),
+    s: (text) => (s.states = STATES.map(({ key }) => text.includes(key))),
+    wait: (text) => (s.wait = whole(text)),
+    w: (text) => (s.weight = Object.hasOwn(WEIGHTS, text) ? text : null),
+    my: (text) => (s.mine = text !== "0"),
+    inv: (text) => (s.inverted = text === "1"),
+    focus: (text) => (s.focus = whole(text)),
+    hide: (text) => (s.hidden = list(text)),
+    f: (text) => (s.fn = whole(text)),
+    z: (text) => (s.zoom = list(text)),
+    sort: (text) => (s.sort = text),
+  };
+  for (const part of hash.replace(/^#/, "").split("&")) {
+    const [key, value = ""] = part.split("=");
+    try {
+      if (Object.hasOwn(read, key)) read[key](decodeURIComponent(value));
+    } catch {
+      // A broken address: this part of it is left out.
+    }
+  }
+  return s;
+}
+
+/** Goes to another state. It is a step that Back undoes, unless it only refines the last one. */
+function go(change, { refine = false } = {}) {
+  const next = toHash({ ...state, ...change });
+  if (next === toHash(state)) return;
+  if (refine) location.replace(next);
+  else location.hash = next;
+}
+
+/** Whether a part of the trace is selected. */
+const isPart = (s) =>
+  s.from !== null || s.threads || s.search || s.states.includes(false) || s.wait >= 0 || s.focus >= 0;
+
+/** Leaves out what a number in an address does not fit: another trace has fewer functions and threads. */
+function fitting(s, { facts }) {
+  const functions = facts.functions.names.length;
+  const known = (f) => f < functions;
+  const threads = s.threads?.filter((t) => t < facts.threads.length) ?? [];
+  return {
+    ...s,
+    focus: known(s.focus) ? s.focus : -1,
+    fn: known(s.fn) ? s.fn : -1,
+    hidden: s.hidden.filter(known),
+    zoom: s.zoom.filter(known),
+    threads: threads.length ? threads : null,
+    wait: s.wait < facts.waits.length ? s.wait : -1,
+  };
+}

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Drives the page of `stk report` in headless Chromium (Debian's), by playwright-core (npm).
+#
+#   tests/viewers/report.sh [FOLDER]     FOLDER: where the pages and the screenshots are left
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=$here/../..
+if [ $# = 1 ]; then
+  outputs=$(mkdir -p "$1" && cd "$1" && pwd)
+else
+  outputs=$(mktemp -d)
+  trap 'rm -rf "$outputs"' EXIT
+fi
+
+# The selection of tests/run.sh: another one would select other features and compile polars again.
+selection=(--release -q --workspace --exclude stk-benches)
+(cd "$root" && STK_OUTPUTS=$outputs cargo test "${selection[@]}" --test outputs hostile_names_of_a_report)
+(cd "$root" && cargo build "${selection[@]}" --bin stk)
+node "$here/report.mjs" "$("$here/../fetch.sh" playwright)" "${CARGO_TARGET_DIR:-$root/target}/release/stk" "$root/examples/traces" "$outputs"
