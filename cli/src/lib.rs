@@ -18,6 +18,7 @@
 //! image      facts about a module                              Trace -> ModuleImage
 //! symbols    names for addresses in modules                    ModuleKey, rvas -> ModuleSymbols
 //! runtimes   names for code that a language runtime made       Trace -> Methods
+//! redact     copies a trace without what stacks and texts hold     Trace -> a trace
 //! stack      turns a sample into a named stack                 Sample -> Frame, End, Names
 //! profile    the result of a conversion                        Trace, ModuleImage -> Profile, Runs
 //! output     one writer per format                             Profile, Runs -> files
@@ -40,6 +41,7 @@ pub mod map;
 pub mod model;
 pub mod output;
 pub mod profile;
+pub mod redact;
 pub mod report;
 pub mod runtimes;
 pub mod stack;

@@ -17,7 +17,8 @@
 //! decoded), [`blob`].
 //!
 //! After the end of a recording (feature `std`): [`SupplementWriter`]. The parts of an image that a
-//! trace stores, read from memory or from a file: [`image`].
+//! trace stores, read from memory or from a file: [`image`]. A copy with other words and events:
+//! [`rewrite_events`], [`TraceCopy`].
 //!
 //! For tests and tools (feature `std`): [`TraceWriter`], [`synth`].
 #![cfg_attr(not(feature = "std"), no_std)]
@@ -34,6 +35,8 @@ mod header;
 pub mod image;
 #[cfg(feature = "std")]
 mod read;
+#[cfg(feature = "std")]
+mod rewrite;
 pub mod sample;
 mod seal;
 #[cfg(feature = "std")]
@@ -53,6 +56,8 @@ pub use read::{
     BlockError, BlockRef, Damage, Events, Extra, ImageBudget, OpenError, Same, Sample, SampleStep, Samples,
     Scratch, Supplement, Trace,
 };
+#[cfg(feature = "std")]
+pub use rewrite::{Rewriter, TraceCopy, rewrite_events, rewrite_memory};
 pub use sample::{RawSample, SampleEncoder, SampleOutcome, ThreadImage};
 pub use seal::{SealError, Sealer, sealed_bound};
 #[cfg(feature = "std")]

@@ -157,16 +157,48 @@ impl Sealer {
             payload_hash: 0,
         };
         let sealed = self.frame(header, &block.buf, out)?;
-        if let Some(next) = self.ordinals.get_mut(usize::from(block.kind.code())) {
-            *next = ordinal + 1;
+        self.list(&header);
+        self.advance(sealed);
+        Ok(&out[..sealed])
+    }
+
+    /// Seals a block that keeps the numbers, times and counts of another trace's block: only its
+    /// events are others.
+    #[cfg(feature = "std")]
+    pub(crate) fn reseal<'o>(
+        &mut self,
+        like: &BlockHeader,
+        raw: &[u8],
+        events: u32,
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], SealError> {
+        let header = BlockHeader {
+            salt: self.salt,
+            raw_len: raw.len() as u32,
+            codec: CODEC_ZSTD,
+            flags: self.flags,
+            events,
+            ..*like
+        };
+        let sealed = self.frame(header, raw, out)?;
+        self.next_seq = header.seq;
+        self.list(&header);
+        self.advance(sealed);
+        Ok(&out[..sealed])
+    }
+
+    /// Remembers a sealed block for the numbers of the next ones and for the index.
+    fn list(&mut self, header: &BlockHeader) {
+        if let Some(next) = self.ordinals.get_mut(usize::from(header.kind.code())) {
+            *next = header.ordinal.saturating_add(1);
         }
-        if matches!(block.kind, BlockKind::Meta | BlockKind::State) {
+        if matches!(header.kind, BlockKind::Meta | BlockKind::State) {
             self.last_meta = header.seq;
         }
         let entry = IndexEntry {
             offset: self.offset,
             seq: header.seq,
-            kind: block.kind.code(),
+            kind: header.kind.code(),
             first: header.first,
             last: header.last,
         };
@@ -174,8 +206,6 @@ impl Sealer {
         if self.index_whole {
             self.index.push(entry);
         }
-        self.advance(sealed);
-        Ok(&out[..sealed])
     }
 
     /// The next piece of a finished trace's end, after its END block: INDEX blocks, then the tail,
@@ -244,7 +274,7 @@ impl Sealer {
 
     fn advance(&mut self, sealed: usize) {
         self.offset += sealed as u64;
-        self.next_seq += 1;
+        self.next_seq = self.next_seq.saturating_add(1);
     }
 
     /// Encodes one INDEX event with the entries up to `end`; gives their time span.

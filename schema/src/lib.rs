@@ -6,6 +6,7 @@
 //!   `stk-format`'s business (`format/SPEC.md`).
 //! * [`Ticks`]: times and spans on a recording's clock.
 //! * [`registers`]: which registers a sample carries, per register set.
+//! * [`pointers`]: which words of a stack are addresses.
 //! * [`identity`]: identities of images: PE header fields, CodeView record, ELF build id, content
 //!   hash.
 //! * [`limits`]: upper bounds that writers obey and readers enforce.
@@ -32,6 +33,7 @@ pub mod identity;
 pub mod layout;
 pub mod limits;
 pub mod mailbox;
+pub mod pointers;
 pub mod registers;
 pub mod selftest;
 pub mod tables;

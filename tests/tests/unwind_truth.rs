@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use stk_tests::oracle::{self, piece};
-use stk_unwind::{Arch, Trust};
+use stk_tests::oracle::{self, Image, Record, piece};
+use stk_unwind::{Arch, Registers, Trust};
 
 fn data(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("data/unwind").join(name)
@@ -60,6 +60,61 @@ fn proved_callers_are_right(name: &str) -> oracle::Score {
     let states: u64 = proved.iter().map(|(states, _)| states).sum();
     assert!(states * 10 >= score.states * 9, "{:?}", score.by_trust);
     score
+}
+
+/// A state with zeros for all registers and stack words that are no addresses of the image, of the
+/// stack or of what the emulator returns to.
+fn pointers_only(image: &Image, record: &mut Record) {
+    let (sp, len) = (record.registers.sp(), record.stack.len() as u64);
+    let (base, size) = (image.base, image.size);
+    let returns: Vec<u64> = record.truth.iter().map(|truth| truth.ip).collect();
+    let stays = |word: u64| {
+        word.wrapping_sub(base) <= size
+            || (sp.saturating_sub(4096)..=sp + len).contains(&word)
+            || returns.contains(&word)
+    };
+    let pointer = |word: u64| if stays(word) { word } else { 0 };
+    let width = match &mut record.registers {
+        Registers::X64(registers) => {
+            registers.gpr = registers.gpr.map(pointer);
+            8
+        }
+        Registers::Arm64(registers) => {
+            (registers.x, registers.d) = (registers.x.map(pointer), registers.d.map(pointer));
+            8
+        }
+        Registers::X86(registers) => {
+            registers.gpr = registers.gpr.map(|value| pointer(value.into()) as u32);
+            4
+        }
+    };
+    for bytes in record.stack.chunks_exact_mut(width) {
+        let word = bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        bytes.copy_from_slice(&pointer(word).to_le_bytes()[..width]);
+    }
+    for truth in &mut record.truth {
+        truth.nonvolatile.iter_mut().for_each(|value| *value = pointer(*value));
+    }
+}
+
+#[test]
+fn callers_are_the_same_where_stack_words_are_pointers_only() {
+    for name in [
+        "x64-winpty-agent.piece",
+        "x64-zmq-chains.piece",
+        "arm64-winpty.piece",
+        "x86-attach.piece",
+        "x86-inject.piece",
+    ] {
+        let mut piece = piece::read(&data(name)).expect("a piece");
+        let whole = oracle::score(&piece.image, None, &piece.states).expect("a score");
+        let before: Vec<Record> = piece.states.records.clone();
+        piece.states.records.iter_mut().for_each(|record| pointers_only(&piece.image, record));
+        let changed = before.iter().zip(&piece.states.records).filter(|(old, new)| old.stack != new.stack);
+        assert!(changed.count() * 2 > before.len(), "{name}: most stacks hold other words than pointers");
+        let pointers = oracle::score(&piece.image, None, &piece.states).expect("a score");
+        assert_eq!((pointers.right, pointers.by_trust), (whole.right, whole.by_trust), "{name}");
+    }
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod inputs;
 mod man;
 mod pipeline;
 mod progress;
+mod redact;
 mod replace;
 mod report;
 mod schema;
@@ -140,6 +141,8 @@ enum Command {
     Convert(convert::ConvertArgs),
     /// Check every block of traces and say what is lost
     Verify(verify::VerifyArgs),
+    /// Copy a trace without the data of the program on its stacks
+    Redact(redact::RedactArgs),
     /// Where names come from: list, fetch, bundle, check, lookup, cache
     Symbols(symbols::SymbolsArgs),
     /// Print a script that has a shell complete stk's command lines
@@ -208,6 +211,7 @@ fn execute(command: &Command, out: Out<'_>) -> anyhow::Result<Exit> {
         Command::Report(args) => report::run(args),
         Command::Stats(args) => stats::run(args, out),
         Command::Verify(args) => verify::run(args, out),
+        Command::Redact(args) => redact::run(args),
         Command::Symbols(args) => symbols::run(args, out),
         Command::Completions(args) => completions(args, out),
         Command::Man(args) => man::run(args, Cli::command(), out),

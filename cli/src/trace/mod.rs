@@ -126,6 +126,11 @@ impl TraceFile {
         self.bytes.len() as u64
     }
 
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// The path that it was opened by.
     pub fn path(&self) -> &Path {
         &self.path

@@ -67,7 +67,8 @@ pub(super) fn of(info: &Info, all: bool, zone: TimeZone) -> String {
         line("names", &format!("{} from .NET's data access library", count(info.data_access_names)));
     }
     for (rule, words) in &info.redacted_words {
-        line("redacted", &format!("{}: {rule}", counted(*words, "word")));
+        let words = if *words > 0 { format!("{}: ", counted(*words, "word")) } else { String::new() };
+        line("redacted", &format!("{words}{rule}"));
     }
     line("code", &info.dynamic_code.text());
     if let Some(methods) = &info.methods {

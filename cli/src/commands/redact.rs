@@ -1,0 +1,117 @@
+//! `stk redact`: copies a trace without the program's data on its stacks.
+
+use super::{Exit, inputs, note, warn};
+use crate::interrupt;
+use crate::redact::{RedactReport, Redactor, Secret};
+use crate::text::{count, counted, size};
+use crate::trace::TraceFile;
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+impl ValueEnum for Secret {
+    fn value_variants<'a>() -> &'a [Secret] {
+        &Secret::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let help = match self {
+            Secret::CommandLine => "the command lines of the program and of inject",
+            Secret::Host => "the name of the machine",
+            Secret::User => r"names of users in paths: C:\Users\NAME becomes C:\Users\user",
+        };
+        Some(PossibleValue::new(self.name()).help(help))
+    }
+}
+
+/// Copies a trace so that its stacks hold no data of the program: every word of a stack, and every
+/// register, that is no address becomes zero. Addresses are those of modules, of code made at run
+/// time, of stacks and of .NET's methods, as far as the trace knows them. The stacks are walked and
+/// named as before.
+///
+/// What stays, beside names and times: a value that happens to be such an address (of the 47 bits
+/// of one, few are), zeros, words of ones, code bytes, thread names, marks and tags; and where .NET
+/// describes its Frames, numbers below 64. Exit code 4: the trace is damaged, and the copy has what
+/// could be read.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stk redact app.stk -o shared.stk
+  stk redact app.stk -o shared.stk --drop command-line,host,user
+  stk info shared.stk                     says that it is redacted, and by which rules")]
+pub(super) struct RedactArgs {
+    /// The trace
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The copy
+    #[arg(short, long, value_name = "OUT")]
+    output: PathBuf,
+    /// Drop these too, separated by commas
+    #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
+    drop: Vec<Secret>,
+    /// Replace the file OUT if it is there
+    #[arg(short, long)]
+    force: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// When the trace cannot be read or the copy not be written.
+pub(super) fn run(args: &RedactArgs) -> anyhow::Result<Exit> {
+    let path = inputs::trace(&args.file)?;
+    let output = &args.output;
+    let shown = output.display();
+    if output.exists() && !args.force {
+        bail!("{shown}: is there already: --force replaces it");
+    }
+    let file = TraceFile::open(&path)?;
+    let trace = file.read()?;
+    let dropped = args.drop.iter().copied().collect();
+    let mut redactor = Redactor::new(&trace, &dropped);
+    let folder = match output.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".stk-").suffix(".partial");
+    let mut copy = interrupt::file(&builder, folder).with_context(|| format!("{shown}: cannot be made"))?;
+    let mut buffered = BufWriter::with_capacity(1 << 20, &mut copy);
+    let failed = || path.display().to_string();
+    let mut report = redactor.copy(&mut |bytes| buffered.write_all(bytes)).with_context(failed)?;
+    buffered.flush().with_context(|| format!("{shown}: cannot be written"))?;
+    drop(buffered);
+    let copied = TraceFile::open(copy.path())?;
+    match redactor.supplement(copied.bytes()) {
+        Ok(bytes) => copy.write_all(&bytes).with_context(|| format!("{shown}: cannot be written"))?,
+        Err(error) => report.left_out.push(error.to_string()),
+    }
+    drop(copied);
+    copy.persist(output).with_context(|| format!("{shown}: cannot be replaced"))?;
+    Ok(tell(&report, trace.damage.is_empty(), file.len(), output))
+}
+
+/// Says what was done.
+fn tell(report: &RedactReport, whole: bool, before: u64, output: &Path) -> Exit {
+    for sentence in &report.left_out {
+        warn(&format!("left out: {sentence}"));
+    }
+    if report.unknown_events > 0 {
+        warn(&format!("left out: {} of unknown types", counted(report.unknown_events, "event")));
+    }
+    let after = File::open(output).and_then(|file| file.metadata()).map_or(0, |found| found.len());
+    let (words, kept) = (counted(report.words, "word"), count(report.kept));
+    let texts =
+        if report.texts > 0 { format!(", {} dropped", counted(report.texts, "text")) } else { String::new() };
+    note(&format!(
+        "{}: {words} zeroed, {kept} addresses kept{texts}; {} instead of {}",
+        output.display(),
+        size(after),
+        size(before)
+    ));
+    if whole && report.left_out.is_empty() { Exit::Ok } else { Exit::Damaged }
+}
