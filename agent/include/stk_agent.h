@@ -33,6 +33,8 @@ extern "C" {
 #define STK_FLAG_UNGUARDED 4u              /* no guard process: the host must call stk_agent_stop
                                               before the process exits */
 #define STK_FLAG_NO_COMMAND_LINE 8u        /* leave the command line out of the metadata */
+#define STK_FLAG_POINTERS_ONLY 16u         /* store zeros for words of stacks and registers that
+                                              are no addresses of mapped memory */
 #define STK_FLAG_TEST_FREEZE 0x0f000000u   /* fault injection for tests: a phase (<< 24), see
                                               stk_schema::control */
 #define STK_FLAG_TEST_PANIC 0x80000000u    /* fault injection for tests */

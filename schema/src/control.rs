@@ -39,6 +39,9 @@ pub const FLAG_CHECK_WALKS: u32 = 2;
 pub const FLAG_UNGUARDED: u32 = 4;
 /// [`AgentConfig::flags`]: leave the process's command line out of the trace's metadata.
 pub const FLAG_NO_COMMAND_LINE: u32 = 8;
+/// [`AgentConfig::flags`]: store only words of stacks, and registers, that are addresses of mapped
+/// memory ([`crate::pointers`]); the others are zero.
+pub const FLAG_POINTERS_ONLY: u32 = 16;
 /// [`AgentConfig::flags`]: fault injection for the tests: a phase of [`crate::guard`] (shifted by
 /// [`TEST_FREEZE_SHIFT`]) in which the sampler stops for ever, after the first second; 0 = none.
 /// The watchdog leaves such a suspension alone. [`TEST_FREEZE_WRITER`] stops the writer instead,

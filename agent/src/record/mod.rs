@@ -16,6 +16,7 @@
 //! stack_bounds which part of a stack is copied plainly, and which by system call
 //! temporary    names of unfinished files
 //! dotnet       facts of a .NET runtime -> RUNTIME_INFO, NETTRACE, MANAGED_THREAD, MEMORY
+//! pointers     --stack-words pointers: zeros for the words of a capture that are no addresses
 //! code         a cache of code bytes at instruction pointers
 //! queue        between threads of the target and of the recorder; never waits
 //! suspension   who resumes a suspended thread: sampler, watchdog or guard
@@ -33,6 +34,7 @@ pub(crate) mod image;
 pub(crate) mod journal;
 pub(crate) mod last_modules;
 pub(crate) mod modules;
+pub(crate) mod pointers;
 pub(crate) mod queue;
 pub(crate) mod rescue;
 pub(crate) mod sampler;

@@ -89,6 +89,8 @@ pub(crate) struct Counters {
     pub cycles_per_second: AtomicU64,
     /// Whether the five above are measured, as far as they could be.
     pub calibrated: AtomicBool,
+    /// Words and registers that `--stack-words pointers` zeroed.
+    pub redacted_words: AtomicU64,
     /// Losses, indexed by [`DropReason`].
     reasons: [AtomicU64; REASONS],
 }

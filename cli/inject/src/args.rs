@@ -241,6 +241,12 @@ struct RecordArgs {
     #[arg(long, value_name = "MAX", value_parser = stack_bytes)]
     stack_bytes: Option<u32>,
 
+    /// Which words of stacks go into the trace, and which registers. `pointers` stores zeros for
+    /// those that are no addresses of mapped memory: stacks are walked as before, and the trace
+    /// holds less of the program's data (docs/recording.md says what is left)
+    #[arg(long, value_enum, default_value_t = StackWords::All)]
+    stack_words: StackWords,
+
     /// What of each module goes into the trace
     #[arg(long, value_enum, default_value_t = Embed::Unwind)]
     embed: Embed,
@@ -305,6 +311,14 @@ struct RecordArgs {
     program: Vec<OsString>,
 }
 
+#[derive(ValueEnum, Clone, Copy, PartialEq, Debug)]
+enum StackWords {
+    /// All of them, whatever they hold
+    All,
+    /// Addresses of mapped memory only; zeros for the others
+    Pointers,
+}
+
 #[derive(ValueEnum, Clone, Copy, Debug)]
 enum Embed {
     /// Nothing: offline work needs the image files
@@ -327,6 +341,7 @@ impl From<RecordArgs> for Record {
             (args.once, control::FLAG_ONCE),
             (args.check_walks, control::FLAG_CHECK_WALKS),
             (args.no_command_line, control::FLAG_NO_COMMAND_LINE),
+            (args.stack_words == StackWords::Pointers, control::FLAG_POINTERS_ONLY),
             (args.test_panic, control::FLAG_TEST_PANIC),
         ] {
             flags |= if on { flag } else { 0 };
@@ -569,6 +584,13 @@ mod tests {
         assert_eq!((plain.force, plain.command_line, plain.flags), (false, true, 0));
         let told = record(&["--pid", "1", "--force", "--no-command-line"]);
         assert_eq!((told.force, told.command_line, told.flags), (true, false, control::FLAG_NO_COMMAND_LINE));
+    }
+
+    #[test]
+    fn all_stack_words_are_stored_unless_only_pointers_are_asked_for() {
+        assert_eq!(record(&["--pid", "1", "--stack-words", "all"]).flags, 0);
+        assert_eq!(record(&["--pid", "1", "--stack-words", "pointers"]).flags, control::FLAG_POINTERS_ONLY);
+        assert!(parse_line(&["--pid", "1", "--stack-words", "none"]).is_err());
     }
 
     #[test]

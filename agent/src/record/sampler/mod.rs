@@ -23,15 +23,16 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use stk_format::{BlockBuffer, EncodeError, RawSample, SampleEncoder, SampleOutcome, ThreadImage};
-use stk_schema::Ticks;
 use stk_schema::event::{CheckWalk, DropReason, Event, ManagedThread, Memory, RunState};
 use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet, SP};
+use stk_schema::{Arch, Ticks};
 
 use activity::Activity;
 
 use super::code::CodeCache;
 use super::duty::Duty;
 use super::dynamic::{self, Scanner};
+use super::pointers::{CaptureMoment, CapturedWords, PointerFilter};
 use super::queue::Queue;
 use super::shared::{Counters, Lane, Signals};
 
@@ -98,6 +99,10 @@ pub(crate) struct Sampler<T: Target> {
     /// Images of threads that ended, for reuse.
     spare: Vec<ThreadImage>,
     capture: Capture,
+    /// The registers to store of the capture.
+    registers: [u64; MAX_REGISTERS],
+    /// Takes the program's data out of captures, if it is to go.
+    pointers: Option<PointerFilter>,
     code: CodeCache,
     dynamic: Option<Scanner>,
     /// Whether this pass has already searched a whole stack. One per pass is enough.
@@ -132,6 +137,8 @@ impl<T: Target> Sampler<T> {
             threads: Vec::new(),
             spare: Vec::new(),
             capture: Capture::new(max_stack),
+            registers: [0; MAX_REGISTERS],
+            pointers: None,
             code: CodeCache::new(),
             dynamic: None,
             searched: false,
@@ -147,6 +154,11 @@ impl<T: Target> Sampler<T> {
     pub(crate) fn check_walks(&mut self, frames: usize) {
         let frames = Vec::with_capacity(frames);
         self.capture.walk = Some(CheckWalk { thread: 0, time: Ticks::ZERO, flags: 0, frames });
+    }
+
+    /// From now on, stores only words and registers that are addresses (`--stack-words pointers`).
+    pub(crate) fn keep_pointers_only(&mut self, arch: Arch) {
+        self.pointers = Some(PointerFilter::new(arch, self.ticks_per_ms));
     }
 
     /// Sets the measured cost of a suspension.
@@ -183,7 +195,7 @@ impl<T: Target> Sampler<T> {
     }
 
     /// Stores a sample that a thread took of itself.
-    pub(crate) fn triggered(&mut self, triggered: &TriggeredSample<'_>) -> Acceptance {
+    pub(crate) fn triggered(&mut self, triggered: &mut TriggeredSample<'_>) -> Acceptance {
         self.take_commands();
         let Some(index) = self.threads.iter().position(|entry| entry.tid == triggered.tid) else {
             if self.target.now().saturating_sub(triggered.capture.time).0 < ORPHAN_MS * self.ticks_per_ms {
@@ -192,6 +204,8 @@ impl<T: Target> Sampler<T> {
             self.links.counters.lose(DropReason::UnknownThread, 1);
             return Acceptance::Done;
         };
+        self.registers = triggered.capture.registers;
+        self.filter(index, Some(triggered.capture));
         self.store(index, Some(triggered), RunState::Running, None);
         if let Some(entry) = self.threads.get_mut(index) {
             // The last stored sample is not the one that the cycle count belongs to.
@@ -230,7 +244,29 @@ impl<T: Target> Sampler<T> {
         false
     }
 
-    /// Stores a capture. Returns whether it was stored.
+    /// Takes the program's data out of a capture, the sampler's own one or another's, before it is
+    /// stored.
+    fn filter(&mut self, index: usize, other: Option<&mut Capture>) {
+        let (Some(filter), Some(entry)) = (&mut self.pointers, self.threads.get(index)) else { return };
+        let capture = other.unwrap_or(&mut self.capture);
+        let moment = CaptureMoment {
+            now: self.target.now(),
+            generation: self.links.signals.loader_generation.load(Ordering::Acquire),
+            before: entry.image.last_captured(self.word),
+        };
+        let words = CapturedWords {
+            registers: &mut self.registers,
+            stack: capture.stack.get_mut(..capture.len).unwrap_or(&mut []),
+            stack_start: capture.stack_start,
+            stack_base: capture.stack_base,
+            memory: if capture.outside_at != 0 { &mut capture.outside } else { &mut [] },
+            managed: capture.managed.is_some(),
+        };
+        let zeroed = filter.apply(words, &moment, |address| self.target.region(address));
+        self.links.counters.redacted_words.fetch_add(zeroed, Ordering::Relaxed);
+    }
+
+    /// Stores a capture, with the registers in `self.registers`. Returns whether it was stored.
     fn store(
         &mut self,
         index: usize,
@@ -241,8 +277,7 @@ impl<T: Target> Sampler<T> {
         let signals = &self.links.signals;
         let generation = signals.loader_generation.load(Ordering::Acquire);
         let tables_pending = signals.tables_pending.load(Ordering::Acquire) != 0;
-        let capture = triggered.map_or(&self.capture, |triggered| triggered.capture);
-        let ip = capture.registers[IP];
+        let ip = self.registers[IP];
         // Read into the cache before the attempts: the capture stays borrowed through them.
         let code = *self.code.get(ip, generation, |bytes| self.target.code(ip, bytes));
         self.search(index, triggered);
@@ -252,13 +287,13 @@ impl<T: Target> Sampler<T> {
             if !self.open_block() {
                 break;
             }
-            let capture = triggered.map_or(&self.capture, |triggered| triggered.capture);
+            let capture = triggered.map_or(&self.capture, |triggered| &*triggered.capture);
             let (Some(block), Some(entry)) = (&mut self.block, self.threads.get_mut(index)) else { break };
             let raw = RawSample {
                 thread: entry.instance,
                 time: capture.time,
                 set: self.set,
-                registers: capture.registers.get(..self.set.len()).unwrap_or(&[]),
+                registers: self.registers.get(..self.set.len()).unwrap_or(&[]),
                 stack_base: capture.stack_base,
                 stack_start: capture.stack_start,
                 stack: capture.stack.get(..capture.len).unwrap_or(&[]),
@@ -312,7 +347,7 @@ impl<T: Target> Sampler<T> {
     /// last sample.
     fn search(&mut self, index: usize, triggered: Option<&TriggeredSample<'_>>) {
         let (Some(scanner), Some(entry)) = (&mut self.dynamic, self.threads.get_mut(index)) else { return };
-        let capture = triggered.map_or(&self.capture, |triggered| triggered.capture);
+        let capture = triggered.map_or(&self.capture, |triggered| &*triggered.capture);
         let all = capture.time >= entry.search_due && !self.searched;
         if all {
             entry.search_due = capture.time + Ticks(SEARCH_MS * self.ticks_per_ms);

@@ -138,6 +138,8 @@ impl<T: Target> Sampler<T> {
             Some(now) => (entry.activity.captured(now, moved, self.cost), cycles),
             None => self.coarse_state(index, moved),
         };
+        self.registers = self.capture.registers;
+        self.filter(index, None);
         let stored = self.store(index, None, state, cpu);
         if let Some(entry) = self.threads.get_mut(index) {
             entry.registers = self.capture.registers;

@@ -130,7 +130,7 @@ pub(crate) struct TriggeredSample<'a> {
     pub tid: u32,
     /// The caller's tag.
     pub tag: u64,
-    pub capture: &'a Capture,
+    pub capture: &'a mut Capture,
 }
 
 /// The result of offering a triggered sample to the sampler.

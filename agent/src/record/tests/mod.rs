@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::record::code::{CODE_BYTES, CodeRead};
+use crate::record::dynamic::{Region, RegionUse};
 use crate::record::journal::{self, Contents, Journal, Pace, TableStore};
 use crate::record::modules::Events as _;
 use crate::record::queue::Queue;
@@ -31,6 +32,8 @@ const FREQUENCY: u64 = 1_000_000;
 const MS: u64 = 1000;
 const STACK_BASE: u64 = 0x7000_0000;
 const MAX_STACK: usize = 64 << 10;
+/// Addresses of the fake process's image.
+const IMAGE: std::ops::Range<u64> = 0x40_0000..0x50_0000;
 
 /// A thread of the fake process.
 #[derive(Clone)]
@@ -109,6 +112,11 @@ impl Target for Fake {
         self.0.borrow_mut().code_reads += 1;
         into.fill(ip as u8);
         CodeRead { len: CODE_BYTES, image: true }
+    }
+
+    fn region(&mut self, address: u64) -> Region {
+        let used = if IMAGE.contains(&address) { RegionUse::Image } else { RegionUse::Nothing };
+        Region { start: address, end: address + 1, used }
     }
 }
 
@@ -704,6 +712,46 @@ fn a_stack_beyond_the_limit_is_cut_at_its_base_and_flagged() {
 }
 
 #[test]
+fn only_pointers_are_stored_if_asked_for_of_every_kind_of_sample() {
+    let mut rig = Rig::new(4);
+    rig.sampler.keep_pointers_only(Arch::X64);
+    rig.add(1, 0);
+    let words = |data: u64| -> Vec<u8> {
+        let words = [data, IMAGE.start + 0x123, 0x1234_5678_9abc_def0, STACK_BASE - 16, !data, 0];
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    };
+    let pointers = {
+        let words = [0, IMAGE.start + 0x123, 0, STACK_BASE - 16, 0, 0];
+        words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>()
+    };
+    for data in 1..4 {
+        rig.thread(1, |thread| {
+            thread.stack = words(data);
+            thread.registers = [0; MAX_REGISTERS];
+            thread.registers[..4].copy_from_slice(&[IMAGE.start + data, STACK_BASE - 48, data, IMAGE.start]);
+        });
+        rig.pass(data);
+    }
+    // Nothing but data changes: for the trace, the thread is as before.
+    rig.thread(1, |thread| thread.stack = words(9));
+    rig.pass(4);
+    let mut capture = Capture::new(MAX_STACK);
+    let mut own = rig.world.borrow().threads[&1].clone();
+    own.stack = words(0x7777);
+    fill(&own, 5 * MS, &mut capture);
+    let mut triggered = TriggeredSample { tid: 4, tag: 42, capture: &mut capture };
+    rig.sampler.triggered(&mut triggered);
+    // Three words of data and a register in each of five samples; of the unchanged ones, only what
+    // is not in the sample before.
+    assert_eq!(rig.counters.redacted_words.load(Ordering::Relaxed), 5 * 4);
+    let found = read(&rig.finish());
+    let stacks = samples(&found);
+    assert_eq!(stacks.len(), 4, "{found:?}");
+    assert!(stacks.iter().all(|(_, stack)| *stack == pointers), "{stacks:x?}");
+    assert!(found.iter().any(|(_, one)| matches!(one, StoredSample::Same { ticks: 1, .. })), "{found:?}");
+}
+
+#[test]
 fn a_triggered_sample_carries_its_tag_and_forces_the_next_capture() {
     let mut rig = Rig::new(4);
     rig.add(1, 10);
@@ -713,8 +761,8 @@ fn a_triggered_sample_carries_its_tag_and_forces_the_next_capture() {
     let mut own = rig.world.borrow().threads[&1].clone();
     set_stack(&mut own, 20, 77);
     fill(&own, 3 * MS, &mut capture);
-    let triggered = TriggeredSample { tid: 4, tag: 42, capture: &capture };
-    assert_eq!(rig.sampler.triggered(&triggered), Acceptance::Done);
+    let mut triggered = TriggeredSample { tid: 4, tag: 42, capture: &mut capture };
+    assert_eq!(rig.sampler.triggered(&mut triggered), Acceptance::Done);
     // The cycle count has not changed since the last look, but another sample was stored last.
     rig.pass(4);
     assert_eq!(rig.world.borrow().threads[&1].captures, 2);
@@ -732,11 +780,11 @@ fn a_triggered_sample_carries_its_tag_and_forces_the_next_capture() {
 #[test]
 fn a_triggered_sample_waits_for_its_thread_and_is_counted_if_it_never_comes() {
     let mut rig = Rig::new(4);
-    let capture = Capture::new(64);
-    let triggered = TriggeredSample { tid: 8, tag: 1, capture: &capture };
-    assert_eq!(rig.sampler.triggered(&triggered), Acceptance::Later);
+    let mut capture = Capture::new(64);
+    let mut triggered = TriggeredSample { tid: 8, tag: 1, capture: &mut capture };
+    assert_eq!(rig.sampler.triggered(&mut triggered), Acceptance::Later);
     rig.world.borrow_mut().now = 2000 * MS;
-    assert_eq!(rig.sampler.triggered(&triggered), Acceptance::Done);
+    assert_eq!(rig.sampler.triggered(&mut triggered), Acceptance::Done);
     assert_eq!(rig.counters.lost(DropReason::UnknownThread as usize), 1);
 }
 

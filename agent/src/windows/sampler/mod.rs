@@ -229,8 +229,9 @@ impl SamplerThread {
 
     fn take_triggered(&self, sampler: &mut Sampler<OwnProcess>) {
         self.triggers.offer(|content| {
-            let triggered = TriggeredSample { tid: content.tid, tag: content.tag, capture: &content.capture };
-            sampler.triggered(&triggered) == Acceptance::Done
+            let (tid, tag) = (content.tid, content.tag);
+            let mut triggered = TriggeredSample { tid, tag, capture: &mut content.capture };
+            sampler.triggered(&mut triggered) == Acceptance::Done
         });
     }
 

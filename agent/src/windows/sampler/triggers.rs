@@ -100,7 +100,7 @@ impl Triggers {
     }
 
     /// Offers every waiting capture to `take`, oldest first. A capture that it refuses stays.
-    pub(crate) fn offer(&self, mut take: impl FnMut(&Content) -> bool) {
+    pub(crate) fn offer(&self, mut take: impl FnMut(&mut Content) -> bool) {
         let mut last = Ticks::ZERO;
         for _ in 0..PLACES {
             let ready = |place: &&CapturePlace| place.state.load(Ordering::Acquire) == READY;
@@ -114,7 +114,7 @@ impl Triggers {
             last = time(&place);
             place.state.store(READING, Ordering::Relaxed);
             // SAFETY: the state is READING, which only this thread sets and ends.
-            let taken = take(unsafe { &*place.content.get() });
+            let taken = take(unsafe { &mut *place.content.get() });
             place.state.store(if taken { FREE } else { READY }, Ordering::Release);
         }
     }

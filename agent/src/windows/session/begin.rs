@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 
 use stk_schema::control::{
     AgentConfig, CONTROL_VERSION, EMBED_FULL, FLAG_CHECK_WALKS, FLAG_NO_COMMAND_LINE, FLAG_ONCE,
-    FLAG_TEST_FREEZE, FLAG_TEST_PANIC, FLAG_UNGUARDED, StartResult,
+    FLAG_POINTERS_ONLY, FLAG_TEST_FREEZE, FLAG_TEST_PANIC, FLAG_UNGUARDED, StartResult,
 };
 use stk_schema::windows::walks_allowed;
 use windows_sys::Win32::Foundation::HANDLE;
@@ -83,6 +83,7 @@ fn check(config: &AgentConfig) -> Result<(), StartResult> {
                 | FLAG_CHECK_WALKS
                 | FLAG_UNGUARDED
                 | FLAG_NO_COMMAND_LINE
+                | FLAG_POINTERS_ONLY
                 | FLAG_TEST_FREEZE
                 | FLAG_TEST_PANIC)
             == 0

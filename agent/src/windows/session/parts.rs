@@ -8,8 +8,8 @@ use core::sync::atomic::Ordering;
 
 use stk_format::{BlockBuffer, CpuUnit, FileHeader};
 use stk_schema::control::{
-    AgentConfig, FLAG_CHECK_WALKS, FLAG_NO_COMMAND_LINE, FLAG_ONCE, FLAG_TEST_FREEZE, FLAG_TEST_PANIC,
-    StartResult, TEST_FREEZE_SHIFT,
+    AgentConfig, FLAG_CHECK_WALKS, FLAG_NO_COMMAND_LINE, FLAG_ONCE, FLAG_POINTERS_ONLY, FLAG_TEST_FREEZE,
+    FLAG_TEST_PANIC, StartResult, TEST_FREEZE_SHIFT,
 };
 use stk_schema::{Os, Ticks, limits};
 use windows_sys::Win32::Foundation::HANDLE;
@@ -213,6 +213,10 @@ impl Parts<'_> {
         self.config.flags & FLAG_CHECK_WALKS != 0
     }
 
+    fn pointers_only(&self) -> bool {
+        self.config.flags & FLAG_POINTERS_ONLY != 0
+    }
+
     fn journal(&self, lane: &Arc<Lane>) -> Journal<JournalPace> {
         let pace = JournalPace { writer_alive: || !FINISHED.load(Ordering::Acquire) };
         Journal::new(lane.clone(), self.counters.clone(), pace)
@@ -234,6 +238,7 @@ impl Parts<'_> {
             check_walks: self.checks_walks(),
             unguarded: config.guard == 0,
             command_line: config.flags & FLAG_NO_COMMAND_LINE == 0,
+            pointers_only: self.pointers_only(),
             ticks_per_ms: self.clock.ticks_per_ms,
             rate_mhz: config.rate_mhz,
             code_seen: self.code_seen.clone(),
@@ -272,6 +277,9 @@ impl Parts<'_> {
         let mut sampler = Sampler::new(target, links, context::SET, WORD, api.frequency, max_stack);
         if self.checks_walks() {
             sampler.check_walks(walk::MAX_FRAMES);
+        }
+        if self.pointers_only() {
+            sampler.keep_pointers_only(context::ARCH);
         }
         sampler.search_code(self.code_seen.clone());
         sampler.limit_duty(self.period());

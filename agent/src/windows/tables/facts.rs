@@ -3,11 +3,12 @@
 use core::sync::atomic::Ordering;
 use stk_schema::Ticks;
 
-use stk_schema::event::{Clock, DropReason, Dropped, Event, Metadata, RateChange};
+use stk_schema::event::{Clock, DropReason, Dropped, Event, Metadata, RateChange, Redaction};
 use stk_schema::limits;
 
 use super::{TablesRecorder, loader};
 use crate::record::modules::Events;
+use crate::record::pointers;
 use crate::windows::sampler::suspend::SUSPENSIONS;
 use crate::windows::system::api::{ticks, utc};
 use crate::windows::system::host;
@@ -32,6 +33,10 @@ impl TablesRecorder {
         }
         if self.settings.unguarded {
             self.fact("recorder.unguarded", b"on");
+        }
+        // Even a trace that ends at once says that it is one.
+        if self.settings.pointers_only {
+            self.redaction(0);
         }
         let mut texts = self.settings.metadata.split(|&byte| byte == 0);
         while let (Some(key), Some(value)) = (texts.next(), texts.next()) {
@@ -66,8 +71,19 @@ impl TablesRecorder {
                 self.journal.event(&event);
             }
         }
+        let zeroed = self.counters.redacted_words.load(Ordering::Relaxed);
+        if zeroed != self.redacted_words {
+            self.redaction(zeroed - self.redacted_words);
+            self.redacted_words = zeroed;
+        }
         self.rate();
         self.suspension_costs();
+    }
+
+    /// Writes REDACTION for `words` more that were zeroed.
+    fn redaction(&mut self, words: u64) {
+        let rule = pointers::RULE.as_bytes();
+        self.journal.event(&Event::Redaction(Redaction { rule, words }));
     }
 
     /// Writes RATE_CHANGE if the sampler changed the rate to keep within its share of a processor.

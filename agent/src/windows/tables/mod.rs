@@ -126,6 +126,8 @@ pub(super) struct TablesSettings {
     pub unguarded: bool,
     /// Whether the process's command line goes into the trace.
     pub command_line: bool,
+    /// Whether words of stacks that are no addresses are stored as zeros.
+    pub pointers_only: bool,
     /// Ticks per millisecond.
     pub ticks_per_ms: u64,
     /// Nominal sampling rate in millihertz.
@@ -174,6 +176,8 @@ pub(super) struct TablesRecorder {
     /// Whether the cost of a suspension was written, and the rate that was written last.
     costs_written: bool,
     rate_written: u64,
+    /// Words that REDACTION events have told of.
+    redacted_words: u64,
     /// Successive enumerations that showed only the recorder's threads.
     alone: u32,
     /// The target's thread that ended last: the time in nanoseconds since the Unix epoch, and its
@@ -217,6 +221,7 @@ impl TablesRecorder {
             reported: [0; REASONS],
             costs_written: false,
             rate_written: 0,
+            redacted_words: 0,
             alone: 0,
             last_exit: (0, Reverse(u64::MAX)),
         }
