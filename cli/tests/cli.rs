@@ -612,6 +612,22 @@ fn verify_walks_compares_the_explicit_frames_of_the_kept_trace() {
     assert_eq!((others, count("steps", "returning")), ([26, 5, 0], 26), "{explicit}");
 }
 
+/// Frames of the kept traces that reach the thread's start, and of those in .NET's code that have
+/// names. The second count was made by hand before stk told it.
+#[test]
+fn stacks_of_the_kept_traces_are_complete_and_managed_frames_have_names() {
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces");
+    for (trace, managed) in [("busy.stk", [0, 0]), ("mixed.stk", [9_975, 9_966])] {
+        let output = stk(&traces, &["stats", "--json", "--full", trace]);
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let stats = &json["traces"][0];
+        assert!(stats["totals"]["complete_share"].as_f64().unwrap() >= 0.999, "{trace}");
+        let frames = ["managed", "managed_named"].map(|name| stats["frames"][name].as_u64().unwrap());
+        assert_eq!(frames, managed, "{trace}");
+        assert!(frames[1] * 1000 >= frames[0] * 995, "{trace}");
+    }
+}
+
 #[test]
 fn times_of_the_kept_traces_add_up() {
     let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces");

@@ -272,6 +272,10 @@ pub struct FrameStats {
     pub unresolved: u64,
     /// `unresolved` by `frames`, 0 to 1; 0 without frames.
     pub unresolved_share: f64,
+    /// Frames in methods of a language runtime, in its stubs and in other code made at run time.
+    pub managed: u64,
+    /// Those of them that the runtime or debug information names.
+    pub managed_named: u64,
     /// Unresolved and export-only frames by cause, most frequent first.
     pub causes: Vec<CauseStats>,
 }

@@ -7,7 +7,8 @@ use super::{
     TrustStats, WaitStats, per_second, share,
 };
 use crate::profile::{
-    Batch, FrameId, FunctionId, Functions, Modules, NameSource, NodeId, Profile, Run, Visit, Weight,
+    Batch, FrameId, FrameKind, FunctionId, Functions, Modules, NameSource, NodeId, Profile, Run, Visit,
+    Weight,
 };
 use crate::stack::StopReason;
 use std::cmp::Reverse;
@@ -319,10 +320,15 @@ fn frame_stats(profile: &Profile, modules: &Modules, walk: &Walk, top: usize) ->
     let symbols = &profile.symbols;
     let mut unnamed: HashMap<(&str, &str, bool), UnnamedFrames> = HashMap::new();
     let (mut all, mut exports, mut unresolved) = (0, 0, 0);
+    let (mut managed, mut managed_named) = (0, 0);
     for (node, amount) in profile.tree.nodes().iter().zip(&walk.through) {
         all += amount.samples;
         let i = node.frame.0 as usize;
         let source = symbols.source[i];
+        if matches!(profile.kind(node.frame), FrameKind::Managed | FrameKind::Stub | FrameKind::Dynamic) {
+            managed += amount.samples;
+            managed_named += if source.is_certain() { amount.samples } else { 0 };
+        }
         if amount.samples == 0 || source.is_certain() {
             continue;
         }
@@ -354,6 +360,8 @@ fn frame_stats(profile: &Profile, modules: &Modules, walk: &Walk, top: usize) ->
         export_only: exports,
         unresolved,
         unresolved_share: share(unresolved, all),
+        managed,
+        managed_named,
         causes,
     }
 }

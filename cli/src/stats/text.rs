@@ -505,6 +505,13 @@ fn names(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     ] {
         page.line(&format!("  {}  {text}", percent(amount, frames.frames)))?;
     }
+    if frames.managed > 0 {
+        page.line(&format!(
+            "  of the {} frames in methods and other code of language runtimes {:.2} % have names",
+            count(frames.managed),
+            100.0 * frames.managed_named as f64 / frames.managed as f64
+        ))?;
+    }
     if !frames.causes.is_empty() {
         page.line("  of which without symbols:")?;
     }

@@ -167,6 +167,8 @@ pub(crate) struct ExplicitComparison {
     pub samples: u64,
     /// Explicit Frames by class.
     pub frames: BTreeMap<FrameClass, ClassCount>,
+    /// The same by the kind that the descriptor names, and class; "unknown" = by no kind.
+    pub kinds: BTreeMap<(&'static str, FrameClass), u64>,
     /// Chains that do not end properly.
     pub broken: ClassCount,
     /// Steps of the contract's walks by class.
@@ -191,6 +193,7 @@ impl ExplicitComparison {
             .steps
             .into_iter()
             .for_each(|(class, counted)| self.steps.entry(class).or_default().add(counted));
+        other.kinds.into_iter().for_each(|(kind, count)| *self.kinds.entry(kind).or_default() += count);
         self.broken.add(other.broken);
     }
 }
@@ -276,6 +279,8 @@ impl Checks {
             }
             first &=
                 matches!(class, FrameClass::OutOfDate | FrameClass::Contradicted | FrameClass::HoldsNone);
+            let kind = report.frame.kind.map_or("unknown", ExplicitKind::as_str);
+            *out.kinds.entry((kind, class)).or_default() += 1;
             count(out.frames.entry(class).or_default(), waiting, || {
                 let text = match &report.leads_to {
                     Ok(Some((ip, sp))) => format!("leads to {ip:#x} (sp {sp:#x})"),
@@ -424,24 +429,36 @@ impl<M: Modules> Moment<'_, M> {
         };
         match leads_to {
             Some((ip, sp)) if first && self.is_returning(kind, ip, sp) => FrameClass::Returning,
-            _ if first && (ends_chain || self.is_gone(report.frame, leads_to)) => FrameClass::OutOfDate,
+            _ if first && (ends_chain || self.is_gone(report, leads_to)) => FrameClass::OutOfDate,
             Some((ip, _)) if first && self.ours.has_other_call(address, ip) => FrameClass::Contradicted,
             _ => FrameClass::Unexplained,
         }
     }
 
     /// Whether the sample's stack shows that a Frame is not in use: the Frame, or the stack of the
-    /// code that it leads to, lies below the stack pointer; or an InlinedCallFrame's return address
-    /// is not where its call would have put it. If our walk has that very call around the Frame,
-    /// one of the two is wrong about the stack pointer, and that is no excuse.
-    fn is_gone(&self, frame: ExplicitFrame, leads_to: Option<(u64, u64)>) -> bool {
+    /// code that it leads to, lies below the stack pointer; an InlinedCallFrame's return address is
+    /// not where its call would have put it; or something else was written over the frame pointer
+    /// that it states. If our walk has that very call around the Frame, one of the two is wrong
+    /// about the stack pointer, and that is no excuse.
+    fn is_gone(&self, report: &FrameReport, leads_to: Option<(u64, u64)>) -> bool {
+        let FrameReport { frame, .. } = report;
         let sp = self.sample.registers.sp();
         let below = frame.address < sp || leads_to.is_some_and(|(_, there)| there < sp);
         let returned = leads_to.is_some_and(|(ip, there)| {
-            let elsewhere = self.return_address(frame.kind, there).is_some_and(|address| address != ip);
+            let elsewhere = self.return_address(frame.kind, there).is_some_and(|address| address != ip)
+                || report.frame_pointer.is_some_and(|fp| self.is_no_frame_pointer(there, fp));
             elsewhere && self.ours.around(frame.address).is_none_or(|around| around.address != ip)
         });
         below || returned
+    }
+
+    /// Whether `fp` cannot be the frame pointer of a method whose stack begins at `sp`: it does not
+    /// point into the stack above. CoreCLR's compiler gives each method with an InlinedCallFrame a
+    /// frame pointer, which on x64 is rbp and points into the method's own stack frame.
+    fn is_no_frame_pointer(&self, sp: u64, fp: u64) -> bool {
+        let end = self.sample.stack_start.saturating_add(self.sample.stack.len() as u64);
+        let known = self.sample.registers.arch() == Arch::X64 && !self.sample.truncated;
+        known && !(sp..end).contains(&fp)
     }
 
     /// The return address on the stack of the call for which an InlinedCallFrame states the stack

@@ -128,17 +128,36 @@ fn a_head_whose_call_is_not_in_progress_is_out_of_date() {
     assert_eq!((steps(&found), found.unexplained()), (vec![(StepClass::Agrees, 1)], 0));
 }
 
+/// A head of a chain of one Frame, at the upper end of the stack, whose return address lies on the
+/// stack where its call would have put it, in a word that function 3 does not use.
+fn with_return_address_on_the_stack(frame_pointer: u64) -> ExplicitScene {
+    let mut scene = ExplicitScene::new();
+    let unused = scene.frames[0] - 2;
+    let back = in_function(BASE, 1) + 4;
+    scene.words[unused] = back;
+    // The stack frame of the function that the thread started in.
+    let top = scene.words.len() - FRAME;
+    scene.head = scene.sp + 8 * top as u64;
+    let after = scene.sp + 8 * (unused as u64 + 1);
+    scene.words[top..].copy_from_slice(&[1, END, 0, after, back, frame_pointer]);
+    scene
+}
+
 #[test]
 fn a_head_whose_return_address_is_still_on_the_stack_is_not_decided() {
-    let mut scene = ExplicitScene::new();
-    // A word that the calling function does not use.
-    let unused = scene.frames[0] - 2;
-    scene.words[unused] = in_function(BASE, 1) + 4;
-    scene.words[scene.frames[0] + 4] = scene.words[unused];
-    scene.words[scene.frames[0] + 3] = scene.sp + 8 * (unused as u64 + 1);
-    let found = scene.compare();
-    assert_eq!(frames(&found), [(FrameClass::Agrees, 1), (FrameClass::Contradicted, 1)]);
-    assert_eq!((steps(&found), found.unexplained()), (vec![(StepClass::Agrees, 1)], 0));
+    let found = with_return_address_on_the_stack(STACK - 16).compare();
+    assert_eq!(frames(&found), [(FrameClass::Contradicted, 1)]);
+    assert_eq!((steps(&found), found.unexplained()), (vec![], 0));
+}
+
+/// As CoreCLR 10.0.9 leaves it: a later call wrote a pointer to a heap over the Frame's last word.
+#[test]
+fn a_head_whose_frame_pointer_was_written_over_is_out_of_date() {
+    for frame_pointer in [0x7fd2_6f80_3408, 0, STACK + 0x100, STACK - 0x1000] {
+        let found = with_return_address_on_the_stack(frame_pointer).compare();
+        assert_eq!(frames(&found), [(FrameClass::OutOfDate, 1)], "{frame_pointer:#x}");
+        assert_eq!((steps(&found), found.unexplained()), (vec![], 0), "{frame_pointer:#x}");
+    }
 }
 
 #[test]

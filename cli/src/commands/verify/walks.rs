@@ -86,11 +86,20 @@ struct ExplicitWalksJson {
     unexplained: u64,
     /// Explicit Frames.
     frames: Vec<CountJson>,
+    /// The same by kind and class.
+    kinds: Vec<KindJson>,
     /// Steps of the contract's own walk.
     steps: Vec<CountJson>,
     /// Chains that do not end properly.
     broken: u64,
     broken_examples: Vec<NoteJson>,
+}
+
+#[derive(Serialize)]
+struct KindJson {
+    kind: &'static str,
+    class: &'static str,
+    count: u64,
 }
 
 #[derive(Serialize)]
@@ -195,10 +204,13 @@ fn shown_explicit(trace: &Trace<'_>, found: &explicit::ExplicitComparison) -> Ex
     let steps = |(class, counted): (&StepClass, &explicit::ClassCount)| {
         shown(class.as_str(), class.meaning(), *class != StepClass::Agrees, counted)
     };
+    let kinds = found.kinds.iter();
+    let kinds = kinds.map(|((kind, class), &count)| KindJson { kind, class: class.as_str(), count });
     ExplicitWalksJson {
         samples: found.samples,
         unexplained: found.unexplained(),
         frames: found.frames.iter().map(frames).collect(),
+        kinds: kinds.collect(),
         steps: found.steps.iter().map(steps).collect(),
         broken: found.broken.count,
         broken_examples: notes(&found.broken),

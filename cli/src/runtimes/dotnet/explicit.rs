@@ -158,7 +158,8 @@ impl ExplicitFrames {
                 Ok(Some(method)) => named(method, methods),
                 Err(reason) => Err(MethodProblem::Contract(reason)),
             };
-            told.push(FrameReport { frame, leads_to, method });
+            let frame_pointer = contract.frame_pointer(&memory, frame).ok().flatten();
+            told.push(FrameReport { frame, leads_to, frame_pointer, method });
         }
         Ok((told, None))
     }
@@ -171,6 +172,9 @@ pub struct FrameReport {
     /// The instruction pointer and the stack pointer of the managed code that it leads to; `None`
     /// if it holds none (at this moment).
     pub leads_to: Result<Option<(u64, u64)>, ContractError>,
+    /// The frame pointer of its method, of a kind that states one (see
+    /// [`Contract::frame_pointer`]).
+    pub frame_pointer: Option<u64>,
     /// The method that it names, empty if its kind names none; or why the method is not known.
     pub method: Result<String, MethodProblem>,
 }

@@ -167,6 +167,26 @@ impl Contract {
         Ok((there != *context).then(|| (there.ip(), there.sp())))
     }
 
+    /// The frame pointer that an InlinedCallFrame states of its method; `None` for other kinds, and
+    /// if its call is not in progress.
+    ///
+    /// # Errors
+    ///
+    /// A field is not described or was not captured.
+    pub fn frame_pointer<M: Memory>(
+        &self,
+        memory: &M,
+        frame: ExplicitFrame,
+    ) -> Result<Option<u64>, ContractError> {
+        let reader = FieldReader { descriptor: &self.descriptor, memory };
+        if frame.kind != Some(ExplicitKind::InlinedCallFrame) || !reader.has_active_call(frame.address)? {
+            return Ok(None);
+        }
+        let mut there = Context::new(self.descriptor.arch());
+        reader.update(frame, &mut there)?;
+        Ok(Some(there.fp()))
+    }
+
     /// The explicit Frame from which a native walk can continue whose last frame has the stack
     /// pointer `sp`: the first one at or above `sp` that leads to managed code above `sp`. Also
     /// returns the context of that code. Registers that the Frame does not hold are those of
