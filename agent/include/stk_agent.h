@@ -208,6 +208,48 @@ uint32_t STK_AGENT_CALL stk_agent_status(stk_agent_state *status);
  */
 uint32_t STK_AGENT_CALL stk_capture(uint64_t tag);
 
+/*
+ * The functions below, and stk_capture, work on the calling thread alone: nothing is suspended, and
+ * the recorder's own frames are no part of what they give. They may be called from any thread at
+ * any time: before a recording and after it, from static initialisers, exception filters and
+ * vectored handlers. The DLL must be loaded.
+ *
+ * struct _CONTEXT is windows.h's CONTEXT of the program's own architecture.
+ */
+struct _CONTEXT;
+
+/*
+ * As stk_capture, from a context of the calling thread: of its present frame or of one above, such
+ * as an exception's. 0 recorded, 1 nothing is recording, 2 dropped, 3 no context, or one without
+ * CONTEXT_CONTROL and CONTEXT_INTEGER.
+ */
+uint32_t STK_AGENT_CALL stk_capture_context(const struct _CONTEXT *context, uint64_t tag);
+
+/*
+ * Fills pcs with at most max addresses and returns how many: the caller's instruction pointer
+ * first, then the return addresses above it; skip of them are left out at the beginning. With a
+ * context of the calling thread it begins at that context's instruction pointer. It needs no
+ * recording. x64 and arm64 walk by the system's RtlVirtualUnwind, which takes ntdll's locks of
+ * function tables; x86 follows frame pointers, and ends at the first function without one. A stack
+ * that the program has overwritten may fault.
+ */
+uint32_t STK_AGENT_CALL stk_backtrace(const struct _CONTEXT *context, void **pcs, uint32_t max,
+                                      uint32_t skip);
+
+/*
+ * Leaves a mark in the trace, with this moment and the calling thread: 0 recorded, 1 nothing is
+ * recording, 2 dropped (256 marks wait), 3 no text or no UTF-8. Of a text, 250 bytes are kept.
+ */
+uint32_t STK_AGENT_CALL stk_mark(const char *text);
+
+/*
+ * Names the calling thread (UTF-8, 250 UTF-16 units are kept), as SetThreadDescription does, for
+ * this and later recordings, debuggers included: 0 named, 2 the system cannot (before Windows 10
+ * 1607), 3 no text or no UTF-8. A recording reads names twice a second, those of new threads more
+ * often.
+ */
+uint32_t STK_AGENT_CALL stk_thread_name(const char *text);
+
 #ifdef __cplusplus
 }
 #endif

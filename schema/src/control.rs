@@ -28,6 +28,19 @@ pub const EXPORT_STATUS_BLOCK: &str = "stk_agent_status_block";
 /// nothing is recording, 2 if the sample was dropped.
 pub const EXPORT_CAPTURE: &str = "stk_capture";
 
+/// Export: `u32 stk_capture_context(const CONTEXT*, u64 tag)`: the same from a context of the calling
+/// thread, such as an exception's; returns 3 without one that holds control and integer registers.
+pub const EXPORT_CAPTURE_CONTEXT: &str = "stk_capture_context";
+/// Export: `u32 stk_mark(const char* text)`: a MARK of the calling thread; returns 0, 1 or 2 as
+/// [`EXPORT_CAPTURE`], 3 if the text is no UTF-8.
+pub const EXPORT_MARK: &str = "stk_mark";
+/// Export: `u32 stk_backtrace(const CONTEXT*, void** pcs, u32 max, u32 skip)`: walks the calling
+/// thread's stack; returns the number of addresses.
+pub const EXPORT_BACKTRACE: &str = "stk_backtrace";
+/// Export: `u32 stk_thread_name(const char* text)`: names the calling thread; returns 0, 2 if the
+/// system cannot, 3 if the text is no UTF-8.
+pub const EXPORT_THREAD_NAME: &str = "stk_thread_name";
+
 /// [`AgentConfig::flags`]: take one sample of every thread, then stop.
 pub const FLAG_ONCE: u32 = 1;
 /// [`AgentConfig::flags`]: also walk each sample in the target while it is suspended (a diagnostic

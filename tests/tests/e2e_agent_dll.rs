@@ -40,7 +40,11 @@ fn it_exports_only_documented_functions() {
         "stk_agent_status",
         "stk_agent_status_block",
         "stk_agent_stop",
+        "stk_backtrace",
         "stk_capture",
+        "stk_capture_context",
+        "stk_mark",
+        "stk_thread_name",
     ];
     for agent in agents() {
         let mut names = agent.exports;

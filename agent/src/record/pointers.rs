@@ -151,7 +151,7 @@ impl PointerFilter {
                 zeroed += 1;
             }
         }
-        let width = arch.pointer_size() as usize;
+        let width = arch.pointer_size();
         let start = capture.stack_start;
         zeroed += filter(capture.stack, width, |at, len| before(moment, start, at, len), &mut stays);
         zeroed += filter(capture.memory, width, |_, _| None, &mut stays);

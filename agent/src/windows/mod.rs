@@ -6,6 +6,7 @@
 //!
 //! ```text
 //! system    the system's functions, memory, threads, files and facts, for all threads
+//! own_thread exports for the calling thread that need no recording
 //! shared    state of all threads: signals, status, events, exclusive states
 //! runtimes  the runtimes thread: asks .NET runtimes for names
 //! sampler   the sampler and its spares: suspends, captures, encodes; nothing else suspends
@@ -19,6 +20,7 @@
 //! ```
 
 mod code;
+mod own_thread;
 mod runtimes;
 mod sampler;
 mod selftest;

@@ -62,14 +62,11 @@ impl Triggers {
         Triggers { places: (0..PLACES).map(|_| place()).collect::<Vec<_>>().into_boxed_slice() }
     }
 
-    /// Stores the calling thread's state at its call of `stk_capture`, which `context` holds.
-    /// `return_at` is the address of the return address; the caller's own frame begins above it.
-    /// False if all slots are taken.
+    /// Stores the calling thread's stack as `registers` have it. False if all slots are taken.
     ///
     /// # Safety
-    /// `context` must belong to the calling thread, in a frame below `return_at`, which must lie on
-    /// its stack.
-    pub(crate) unsafe fn capture(&self, context: &Context, return_at: usize, tag: u64) -> bool {
+    /// The registers must be the calling thread's, of its present frame or of one above.
+    pub(crate) unsafe fn capture(&self, registers: &[u64; MAX_REGISTERS], tag: u64) -> bool {
         let now = ticks();
         let claim = |place: &&CapturePlace| {
             place.state.compare_exchange(FREE, FILLING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -82,19 +79,20 @@ impl Triggers {
         content.tid = unsafe { GetCurrentThreadId() };
         let capture = &mut content.capture;
         capture.time = now;
-        capture.registers = context.registers();
-        // SAFETY: by the caller's promise this is the return address of `stk_capture`.
-        capture.registers[IP] = unsafe { (return_at as *const usize).read() } as u64;
-        correct(&mut capture.registers, return_at);
-        let sp = return_at + WORD + POPPED;
-        capture.registers[SP] = sp as u64;
+        capture.registers = *registers;
         // SAFETY: the calling thread's own block.
         let (limit, base) = unsafe { Teb::current().stack() };
         let bounds = Bounds { limit: limit as u64, base: base as u64 };
+        // This call runs on the stack, if it is the thread's own: then the system has it mapped.
+        let here = (&raw const bounds) as usize;
         let mut checked = CheckedBounds::default();
-        checked.check(&OwnPages, bounds);
-        // SAFETY: the calling thread's own stack, from its caller's frame up.
-        unsafe { stack_copy::copy(sp, bounds, &checked, &|| true, capture) };
+        if (limit..base).contains(&here) {
+            checked = CheckedBounds::of_running(bounds);
+        } else {
+            checked.check(&OwnPages, bounds);
+        }
+        // SAFETY: the calling thread's own stack, from one of its frames up.
+        unsafe { stack_copy::copy(registers[SP] as usize, bounds, &checked, &|| true, capture) };
         place.state.store(READY, Ordering::Release);
         true
     }
@@ -118,6 +116,20 @@ impl Triggers {
             place.state.store(if taken { FREE } else { READY }, Ordering::Release);
         }
     }
+}
+
+/// The registers of the caller of `stk_capture`, behind the call. `context` was captured within it,
+/// `return_at` is the address of its return address; the caller's own frame begins above.
+///
+/// # Safety
+/// `return_at` must be the address of that return address.
+pub(crate) unsafe fn callers_registers(context: &Context, return_at: usize) -> [u64; MAX_REGISTERS] {
+    let mut registers = context.registers();
+    // SAFETY: by the caller's promise this is the return address of `stk_capture`.
+    registers[IP] = unsafe { (return_at as *const usize).read() } as u64;
+    correct(&mut registers, return_at);
+    registers[SP] = (return_at + WORD + POPPED) as u64;
+    registers
 }
 
 /// Corrects the registers that `stk_capture` had to change before it called RtlCaptureContext.

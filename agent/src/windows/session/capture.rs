@@ -1,28 +1,82 @@
-//! The export `stk_capture`: a thread of the target requests a sample of itself.
+//! The exports `stk_capture`, `stk_capture_context` and `stk_mark`: a thread of the target requests
+//! a sample of itself, or leaves a mark.
 //!
-//! It runs on that thread, passes its context to [`captured`] and returns. It takes no lock,
-//! allocates nothing and does not wait.
+//! They run on that thread, take no lock, allocate nothing and do not wait.
 
+use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering;
 
 use stk_schema::control::TEST_PANIC_IN_CAPTURE;
 use stk_schema::event::DropReason;
+use stk_schema::registers::MAX_REGISTERS;
 
-use super::{CURRENT, VISITORS};
-use crate::windows::shared::events::WAKE_SAMPLER;
+use super::{CURRENT, Session, VISITORS};
+use crate::windows::sampler::triggers::callers_registers;
+use crate::windows::shared::events::{WAKE_SAMPLER, WAKE_TABLES};
 use crate::windows::shared::state::SIGNALS;
 use crate::windows::system::context::Context;
 use crate::windows::system::landing::survive_panic;
 use crate::windows::system::panic;
+use crate::windows::tables::marks;
 
 /// `stk_capture` calls this with its caller's context. 0 = recorded, 1 = nothing is recording, 2 =
 /// dropped, also by a panic of the recorder.
 extern "system" fn captured(context: *const Context, return_at: usize, tag: u64) -> u32 {
-    VISITORS.fetch_add(1, Ordering::AcqRel);
-    let mut result = 2;
     // SAFETY: `stk_capture` passes the calling thread's context and the address of its return
     // address.
-    survive_panic(|| result = unsafe { record(&*context, return_at, tag) });
+    visit(|session| unsafe { record(session, &callers_registers(&*context, return_at), tag) })
+}
+
+/// Export: records the calling thread's stack as `context` has it, such as that of an exception. 0,
+/// 1 and 2 as for [`captured`]; 3 = no context, or one without control and integer registers.
+///
+/// # Safety
+/// `context` is null or the calling thread's, of its present frame or of one above.
+#[unsafe(no_mangle)]
+unsafe extern "system" fn stk_capture_context(context: *const Context, tag: u64) -> u32 {
+    // SAFETY: by the caller's promise.
+    match unsafe { context.as_ref() } {
+        Some(context) if context.is_whole() => {
+            // SAFETY: by the caller's promise.
+            visit(|session| unsafe { record(session, &context.registers(), tag) })
+        }
+        _ => 3,
+    }
+}
+
+/// Export: leaves a mark at this moment, of the calling thread. 0, 1 and 2 as for [`captured`]; 3 =
+/// no UTF-8 text.
+///
+/// # Safety
+/// `text` is null or a zero-terminated text.
+#[unsafe(no_mangle)]
+unsafe extern "system" fn stk_mark(text: *const c_char) -> u32 {
+    if text.is_null() {
+        return 3;
+    }
+    // SAFETY: by the caller's promise.
+    let Ok(text) = unsafe { CStr::from_ptr(text) }.to_str() else { return 3 };
+    visit(|session| {
+        if marks::leave(text) {
+            WAKE_TABLES.signal();
+            return 0;
+        }
+        session.workers.sampler.counters.lose(DropReason::EventNotWritten, 1);
+        2
+    })
+}
+
+/// What `work` returns for the current recording; 1 if there is none, 2 if the recorder panics.
+fn visit(work: impl FnOnce(&Session) -> u32) -> u32 {
+    VISITORS.fetch_add(1, Ordering::AcqRel);
+    let mut result = 2;
+    survive_panic(|| {
+        // SAFETY: while a visitor is counted, the session behind a non-null pointer is not freed.
+        result = match unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
+            Some(session) if !SIGNALS.stopping() => work(session),
+            _ => 1,
+        };
+    });
     VISITORS.fetch_sub(1, Ordering::AcqRel);
     result
 }
@@ -30,18 +84,12 @@ extern "system" fn captured(context: *const Context, return_at: usize, tag: u64)
 /// Records the calling thread's stack. The results are those of [`captured`].
 ///
 /// # Safety
-/// `context` must be the calling thread's, and `return_at` the address of a return address on its
-/// stack.
-unsafe fn record(context: &Context, return_at: usize, tag: u64) -> u32 {
-    // SAFETY: while a visitor is counted, the session behind a non-null pointer is not freed.
-    let session = match unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
-        Some(session) if !SIGNALS.stopping() => session,
-        _ => return 1,
-    };
+/// The registers must be the calling thread's, of its present frame or of one above.
+unsafe fn record(session: &Session, registers: &[u64; MAX_REGISTERS], tag: u64) -> u32 {
     panic::if_requested(TEST_PANIC_IN_CAPTURE);
     let sampler = &session.workers.sampler;
     // SAFETY: by the caller's promise.
-    if unsafe { sampler.triggers.capture(context, return_at, tag) } {
+    if unsafe { sampler.triggers.capture(registers, tag) } {
         WAKE_SAMPLER.signal();
         0
     } else {

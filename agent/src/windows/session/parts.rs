@@ -41,7 +41,7 @@ use crate::windows::system::api::{Api, ticks, utc};
 use crate::windows::system::files::{OutputFile, TablesFolder};
 use crate::windows::system::peb::Peb;
 use crate::windows::system::{context, heap, host, panic, random, text};
-use crate::windows::tables::{TablesRecorder, TablesSettings, TablesThread, hints};
+use crate::windows::tables::{TablesRecorder, TablesSettings, TablesThread, hints, marks};
 use crate::windows::watchdog::WatchdogThread;
 use crate::windows::workers::Workers;
 use crate::windows::writer::WriterThread;
@@ -81,6 +81,7 @@ pub(super) fn prepare(
     make_events()?;
     pin(own_module);
     hints::prepare();
+    marks::prepare();
     reset_signals();
 
     let has_cycles = counts_cycles(api);

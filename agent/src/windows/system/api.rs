@@ -21,6 +21,7 @@ pub(crate) type NtQueryVirtualMemory =
     unsafe extern "system" fn(HANDLE, *const c_void, u32, *mut c_void, usize, *mut usize) -> Status;
 pub(crate) type NtQueryInformationThread =
     unsafe extern "system" fn(HANDLE, u32, *mut c_void, u32, *mut u32) -> Status;
+pub(crate) type NtSetInformationThread = unsafe extern "system" fn(HANDLE, u32, *const c_void, u32) -> Status;
 pub(crate) type NtGetNextThread =
     unsafe extern "system" fn(HANDLE, HANDLE, u32, u32, u32, *mut HANDLE) -> Status;
 pub(crate) type NtSetTimerResolution = unsafe extern "system" fn(u32, u8, *mut u32) -> Status;
@@ -71,6 +72,7 @@ pub(crate) struct Api {
     pub read_memory: NtReadVirtualMemory,
     pub query_thread: NtQueryInformationThread,
     pub current_peb: RtlGetCurrentPeb,
+    pub set_thread: Option<NtSetInformationThread>,
     pub query_memory: Option<NtQueryVirtualMemory>,
     pub next_thread: Option<NtGetNextThread>,
     pub set_timer_resolution: Option<NtSetTimerResolution>,
@@ -161,6 +163,7 @@ fn find() -> Option<Api> {
             read_memory: typed(find(ntdll, c"NtReadVirtualMemory")?),
             query_thread: typed(find(ntdll, c"NtQueryInformationThread")?),
             current_peb: typed(find(ntdll, c"RtlGetCurrentPeb")?),
+            set_thread: find(ntdll, c"NtSetInformationThread").map(|function| typed(function)),
             query_memory: find(ntdll, c"NtQueryVirtualMemory").map(|function| typed(function)),
             next_thread: find(ntdll, c"NtGetNextThread").map(|function| typed(function)),
             set_timer_resolution: find(ntdll, c"NtSetTimerResolution").map(|function| typed(function)),

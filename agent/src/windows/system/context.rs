@@ -83,6 +83,12 @@ impl Context {
         (REQUEST != 0).then_some(self.0.ContextFlags)
     }
 
+    /// Whether it holds control and integer registers.
+    pub(crate) fn is_whole(&self) -> bool {
+        const NEEDED: u32 = FLAGS & !4 | 3;
+        self.0.ContextFlags & NEEDED == NEEDED
+    }
+
     pub(crate) fn stack_pointer(&self) -> usize {
         #[cfg(target_arch = "x86_64")]
         let sp = self.0.Rsp as usize;

@@ -12,6 +12,7 @@
 //! peb      the process's block: modules, owners of its locks
 //! thread   threads of the process, their handles and blocks
 //! context  registers of a CONTEXT
+//! backtrace the calling thread's own stack
 //! host     facts about machine and process
 //! files    the trace, and the folder of shared tables
 //! heap     the recorder's own heap
@@ -22,6 +23,7 @@
 //! ```
 
 pub(super) mod api;
+pub(super) mod backtrace;
 pub(super) mod context;
 pub(super) mod files;
 pub(super) mod heap;

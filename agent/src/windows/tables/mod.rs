@@ -16,6 +16,7 @@
 //! unlisted  images that the loader's list lacks
 //! facts     clock, metadata, costs and losses
 //! loader    the loader's notifications
+//! marks     what stk_mark leaves
 //! hints     DllMain's hints that a thread started
 //! mapped    mapped images, including those that the loader does not know
 //! ```
@@ -25,6 +26,7 @@ pub(super) mod hints;
 mod images;
 pub(super) mod loader;
 mod mapped;
+pub(super) mod marks;
 mod modules;
 mod threads;
 mod unlisted;
@@ -271,6 +273,7 @@ impl TablesRecorder {
             self.enumerate(ThreadFlags::empty());
             self.names();
         }
+        self.marks();
         if now >= self.losses_due {
             self.losses();
         }
@@ -296,6 +299,7 @@ impl TablesRecorder {
         let own_cpu_ns = self.own_cpu_ns();
         self.enumerate(ThreadFlags::empty());
         self.names();
+        self.marks();
         self.journal.flush();
         while ticks() < deadline
             && let Some(instance) = self.unread.pop_front()

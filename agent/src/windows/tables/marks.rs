@@ -1,0 +1,76 @@
+//! Marks that threads of the target leave by `stk_mark`, until the tables thread writes them. The
+//! ring is preallocated; a thread that leaves a mark takes no lock and does not wait.
+
+use alloc::boxed::Box;
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use stk_schema::Ticks;
+use stk_schema::event::{Event, Mark, ThreadFlags};
+use windows_sys::Win32::System::Threading::GetCurrentThreadId;
+
+use super::TablesRecorder;
+use crate::record::modules::Events;
+use crate::record::queue::Queue;
+use crate::windows::system::api::ticks;
+
+/// Most marks that wait.
+const RING: usize = 256;
+/// Most bytes of a mark's text; the rest is cut off.
+const TEXT: usize = 250;
+
+/// A mark that waits to be written.
+struct WaitingMark {
+    time: Ticks,
+    tid: u32,
+    len: usize,
+    text: [u8; TEXT],
+}
+
+static MARKS: AtomicPtr<Queue<WaitingMark>> = AtomicPtr::new(null_mut());
+
+/// Makes the ring, once per process, and forgets marks of an earlier recording.
+pub(crate) fn prepare() {
+    if MARKS.load(Ordering::Acquire).is_null() {
+        MARKS.store(Box::into_raw(Box::new(Queue::new(RING))), Ordering::Release);
+    }
+    while next().is_some() {}
+}
+
+/// Leaves a mark of the calling thread at this moment. False if the ring is full.
+pub(crate) fn leave(text: &str) -> bool {
+    let time = ticks();
+    // SAFETY: null or a box that is never freed.
+    let Some(marks) = (unsafe { MARKS.load(Ordering::Acquire).as_ref() }) else { return false };
+    let mut len = text.len().min(TEXT);
+    while !text.is_char_boundary(len) {
+        len -= 1;
+    }
+    let mut bytes = [0; TEXT];
+    for (to, from) in bytes.iter_mut().zip(text.bytes().take(len)) {
+        *to = from;
+    }
+    // SAFETY: no preconditions.
+    let tid = unsafe { GetCurrentThreadId() };
+    marks.push(WaitingMark { time, tid, len, text: bytes }).is_ok()
+}
+
+fn next() -> Option<WaitingMark> {
+    // SAFETY: null or a box that is never freed.
+    unsafe { MARKS.load(Ordering::Acquire).as_ref() }?.pop()
+}
+
+impl TablesRecorder {
+    /// Writes the marks that wait.
+    pub(super) fn marks(&mut self) {
+        while let Some(mark) = next() {
+            if !self.threads.knows(mark.tid) {
+                self.enumerate(ThreadFlags::empty());
+            }
+            let known = self.threads.live().iter().find(|thread| thread.start.tid == mark.tid);
+            let thread = known.map_or(0, |thread| thread.instance);
+            let text = mark.text.get(..mark.len).unwrap_or(&[]);
+            self.journal.event(&Event::Mark(Mark { time: mark.time, thread, tag: 0, text }));
+        }
+    }
+}

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Builds capture.exe, with a PDB, on a Linux machine: clang-19 and lld-19 over the mingw-w64 headers.
+#
+#   examples/capture/build.sh [FOLDER]         default: target/examples/capture
+#
+# On Windows: cl /Zi /I agent\include examples\capture\capture.c
+set -euo pipefail
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+out=${1:-${CARGO_TARGET_DIR:-$root/target}/examples/capture}
+mkdir -p "$out"
+out=$(cd "$out" && pwd)
+cd "$root"
+if [ "$out/capture.exe" -nt examples/capture/capture.c ] && [ "$out/capture.exe" -nt agent/include/stk_agent.h ]; then exit 0; fi
+"${STK_CLANG:-clang-19}" --target=x86_64-w64-mingw32 -O2 -g -gcodeview -Wall -Wextra -Wno-cast-function-type -Iagent/include \
+  -ffile-compilation-dir=. -fuse-ld=lld -Wl,-S "-Wl,--pdb=$out/capture.pdb" -o "$out/capture.exe" examples/capture/capture.c

@@ -1,0 +1,163 @@
+//! The functions by which a program captures itself, on the example `examples/capture`, which
+//! records itself; and what `--stack-words pointers` leaves of its secrets.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use stk_format::{BlockKind, Scratch, Trace};
+use stk_tests::stk;
+use stk_tests::wine::{self, Folder};
+
+/// What the program printed, and its trace.
+struct Run {
+    told: HashMap<String, String>,
+    trace: PathBuf,
+    folder: Folder,
+}
+
+impl Run {
+    fn of(name: &str, more: &[&str]) -> Run {
+        let folder = Folder::new(name);
+        let trace = folder.file("capture.stk");
+        let agent = folder.file("agent.dll");
+        std::fs::copy(wine::path("STK_WINDOWS_BIN").join("agent.dll"), &agent).expect("agent.dll");
+        let mut command = wine::command(&symbols().join("capture.exe"));
+        command.arg(wine::windows_path(&agent)).arg(wine::windows_path(&trace)).args(more);
+        let output = wine::output(&mut command);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{text}");
+        let told = text.lines().filter_map(|line| line.trim().split_once(' '));
+        let told = told.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Run { told, trace, folder }
+    }
+
+    fn number(&self, name: &str) -> u64 {
+        let told = self.told.get(name).unwrap_or_else(|| panic!("no {name} in {:?}", self.told));
+        told.parse().unwrap_or_else(|error| panic!("{name} {told}: {error}"))
+    }
+
+    /// The functions of the capture with this tag, innermost first.
+    fn stack(&self, tag: &str) -> String {
+        let trace = self.trace.to_str().expect("UTF-8");
+        let symbols = symbols();
+        let symbols = symbols.to_str().expect("UTF-8");
+        stk::run(self.folder.path(), &["dump", trace, "--tag", tag, "-y", symbols]).stdout
+    }
+
+    /// The event bytes of its samples.
+    fn samples(&self) -> Vec<u8> {
+        let bytes = std::fs::read(&self.trace).expect("a trace");
+        let trace = Trace::open(&bytes).expect("a trace");
+        assert!(trace.is_complete() && trace.damage().is_empty());
+        let mut scratch = Scratch::new();
+        let blocks = trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples);
+        blocks.flat_map(|block| trace.payload(block, &mut scratch).expect("a block").to_vec()).collect()
+    }
+}
+
+fn symbols() -> PathBuf {
+    wine::path("STK_CAPTURE_DIR")
+}
+
+fn is_before(text: &str, first: &str, second: &str) -> bool {
+    text.find(first).zip(text.find(second)).is_some_and(|(first, second)| first < second)
+}
+
+#[test]
+fn a_program_captures_marks_and_walks_itself() {
+    let run = Run::of("e2e-capture", &[]);
+    // Before a recording and after it, captures and marks say that there is none.
+    for name in ["before_start", "mark_before", "after_stop"] {
+        assert_eq!(run.number(name), 1, "{name}");
+    }
+    for name in ["thread_named", "start", "mark", "capture", "exception", "secrets", "stop"] {
+        assert_eq!(run.number(name), 0, "{name}");
+    }
+    for name in ["no_mark", "bad_mark", "no_context"] {
+        assert_eq!(run.number(name), 3, "{name}");
+    }
+    // Walks need no recording, begin at their caller, leave out and end as asked.
+    assert!(run.number("before_frames") >= 2 && run.number("frames") >= 4);
+    for name in ["innermost_first", "skipped_one", "exception_in_raiser"] {
+        assert_eq!(run.number(name), 1, "{name}");
+    }
+    assert_eq!(run.number("at_most_two"), 2);
+    assert!(run.number("captures_taken") >= 8);
+
+    let (own, raised) = (run.stack("1"), run.stack("2"));
+    assert!(is_before(&own, "capture_here", "main+"), "{own}");
+    assert!(is_before(&raised, "RaiseException", "raise_here") && is_before(&raised, "raise_here", "main+"));
+    for stack in [&own, &raised] {
+        // The recorder's own frames are no part of a stack, which reaches the thread's start.
+        assert!(!stack.contains("agent!") && !stack.contains("agent.dll"), "{stack}");
+        assert!(stack.contains("BaseThreadInitThunk"), "{stack}");
+    }
+    let trace = run.trace.to_str().expect("UTF-8");
+    let events = stk::run(run.folder.path(), &["events", trace, "--kind", "mark,capture"]).stdout;
+    assert!(events.contains("half way: ä") && !events.contains("too early"), "{events}");
+    assert!(
+        is_before(&events, "half way", "tag 1 (0x1)") && is_before(&events, "tag 1 (0x1)", "tag 2 (0x2)")
+    );
+    assert!(events.contains("main thread ä"), "{events}");
+    wine::measured(&format!(
+        "capture of a stack of over 8 KB: {} us at best; backtrace of {} frames: {} us",
+        run.told["capture_us"], run.told["backtrace_frames"], run.told["backtrace_us"]
+    ));
+}
+
+/// Eight bytes in a row of what `keep_secrets` of the example has in its locals.
+fn secrets() -> Vec<(&'static str, Vec<u8>)> {
+    let wide: Vec<u8> = "Pa$$w\u{f6}rd of Alice".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let number = 0x5ec2_e7d1_5c0d_e42f_u64;
+    vec![
+        ("text", b"orse bat".to_vec()),
+        ("UTF-16", wide[8..16].to_vec()),
+        ("number", number.to_le_bytes().to_vec()),
+        ("another number", (number ^ 1).to_le_bytes().to_vec()),
+        ("double", 1234.56789f64.to_le_bytes().to_vec()),
+        ("float", 1234.56789f32.to_le_bytes().to_vec()),
+    ]
+}
+
+fn holds(bytes: &[u8], secret: &[u8]) -> bool {
+    bytes.windows(secret.len()).any(|window| window == secret)
+}
+
+#[test]
+fn only_pointers_leave_no_secret_in_the_trace_and_the_same_stacks() {
+    let (all, pointers) = (Run::of("e2e-capture-all", &[]), Run::of("e2e-capture-pointers", &["--pointers"]));
+    let (in_all, in_pointers) = (all.samples(), pointers.samples());
+    for (name, secret) in secrets() {
+        assert!(holds(&in_all, &secret), "{name}: the plain trace has it");
+        assert!(!holds(&in_pointers, &secret), "{name}");
+    }
+    for tag in ["1", "2", "3"] {
+        let functions = |run: &Run| -> Vec<String> {
+            let stack = run.stack(tag);
+            let frames = stack.lines().skip(2).filter_map(|line| line.split_whitespace().nth(2));
+            frames.map(str::to_owned).collect()
+        };
+        let (whole, redacted) = (functions(&all), functions(&pointers));
+        assert!(whole.len() >= 5 && whole == redacted, "{whole:?} {redacted:?}");
+    }
+    let trace = pointers.trace.to_str().expect("UTF-8");
+    let info = stk::run(pointers.folder.path(), &["info", trace]).stdout;
+    assert!(info.contains("redacted") && info.contains("--stack-words pointers"), "{info}");
+    redacts_the_plain_one(&all);
+}
+
+/// `stk redact` finds the same secrets.
+fn redacts_the_plain_one(all: &Run) {
+    let copy = all.folder.file("copy.stk");
+    let (trace, out) = (all.trace.to_str().expect("UTF-8"), copy.to_str().expect("UTF-8"));
+    stk::run(all.folder.path(), &["redact", trace, "-o", out]);
+    let bytes = std::fs::read(Path::new(out)).expect("a copy");
+    let trace = Trace::open(&bytes).expect("a trace");
+    let mut scratch = Scratch::new();
+    for block in trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples) {
+        let raw = trace.payload(block, &mut scratch).expect("a block");
+        for (name, secret) in secrets() {
+            assert!(!holds(raw, &secret), "{name}");
+        }
+    }
+}
