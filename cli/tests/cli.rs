@@ -74,7 +74,7 @@ fn damage_block(file: &mut [u8], number: usize) {
 fn the_bytes_do_not_depend_on_the_number_of_threads() {
     let dir = folder();
     write(dir.path(), "a.stk", &trace());
-    for format in ["speedscope", "chrome", "folded"] {
+    for format in ["speedscope", "chrome", "folded", "flamegraph", "firefox", "perfetto", "pprof"] {
         let of = |jobs| {
             let output = stk(dir.path(), &["convert", "a.stk", "--to", format, "-o", "-", "-j", jobs]);
             assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -97,6 +97,15 @@ fn the_output_has_a_default_name_and_its_name_can_select_the_format() {
         (&["convert", "a.stk", "--to", "chrome"], "a.chrome.json"),
         (&["convert", "a.stk", "--to", "parquet"], "a.parquet"),
         (&["convert", "a.stk", "--to", "folded"], "a.folded"),
+        (&["convert", "a.stk", "--to", "flamegraph"], "a.flamegraph.svg"),
+        (&["convert", "a.stk", "--to", "firefox"], "a.firefox.json"),
+        (&["convert", "a.stk", "--to", "perfetto"], "a.perfetto-trace"),
+        (&["convert", "a.stk", "--to", "pprof"], "a.pb.gz"),
+        (&["convert", "a.stk", "-o", "x.pprof"], "x.pprof"),
+        (&["convert", "a.stk", "-o", "y.pb.gz"], "y.pb.gz"),
+        (&["convert", "a.stk", "-o", "x.pftrace"], "x.pftrace"),
+        (&["convert", "a.stk", "-o", "x.svg"], "x.svg"),
+        (&["convert", "a.stk", "-o", "x.svg.gz"], "x.svg.gz"),
         (&["convert", "a.stk", "-o", "x.speedscope.json"], "x.speedscope.json"),
         (&["convert", "a.stk", "-o", "x.folded"], "x.folded"),
         (&["convert", "a.stk", "-o", "x.chrome.json.gz"], "x.chrome.json.gz"),

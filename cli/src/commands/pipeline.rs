@@ -155,6 +155,8 @@ pub struct LoadedProfile {
     pub runs: Runs,
     /// What is missing in its names.
     pub missing: MissingSymbols,
+    /// The range of time that was chosen, in words; empty = all of it.
+    pub range: String,
     /// Why no sample was chosen, if none was.
     pub empty: Option<String>,
     /// `Damaged` if a part of the trace could not be read.
@@ -221,7 +223,8 @@ pub(super) fn load_file(
         }
         _ => args.select.why_empty(&trace),
     });
-    Ok(LoadedProfile { profile, runs, missing, empty, exit })
+    let range = args.select.words(&trace);
+    Ok(LoadedProfile { profile, runs, missing, range, empty, exit })
 }
 
 /// Logs which part of a trace is taken.

@@ -77,6 +77,15 @@ impl SelectArgs {
         TimeRange { from: self.from.map(ns), until: self.until.map(ns) }
     }
 
+    /// The range of time in a trace, in words for titles; empty = all of it.
+    pub fn words(&self, trace: &Trace<'_>) -> String {
+        let TimeRange { from, until } = self.range(trace);
+        let mut words = Vec::new();
+        words.extend(from.map(|from| format!("from {}", since_start(from))));
+        words.extend(until.map(|until| format!("until {}", since_start(until))));
+        words.join(", ")
+    }
+
     /// Says why none of a trace's samples was chosen.
     pub fn why_empty(&self, trace: &Trace<'_>) -> String {
         if trace.samples() == 0 {

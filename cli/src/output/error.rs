@@ -63,11 +63,14 @@ pub enum OutputError {
     #[error("standard output")]
     Stdout(#[source] io::Error),
     /// The writer's own temporary file cannot be written or read.
-    #[error("temporary file for weights")]
-    Weights(#[source] io::Error),
+    #[error("temporary file for a column of values")]
+    Column(#[source] io::Error),
     /// The temporary file with the profile's runs cannot be read.
     #[error("temporary file for samples")]
     Runs(#[from] io::Error),
+    /// The library that draws flame graphs failed.
+    #[error("the flame graph cannot be drawn")]
+    Library(#[source] io::Error),
     /// A [`super::Writer`] was called out of order.
     #[error("a writer was called out of order: {0}")]
     Order(&'static str),
@@ -119,6 +122,11 @@ pub enum OutputError {
 }
 
 impl OutputError {
+    /// The error of a library that wrote to a [`Sink`](super::sink::Sink).
+    pub(super) fn from_io(error: io::Error) -> OutputError {
+        error.downcast::<OutputError>().unwrap_or_else(OutputError::Library)
+    }
+
     /// The error of a step at `path`, such as `cannot be written`.
     pub(super) fn at(path: &Path, step: &'static str) -> impl FnOnce(io::Error) -> OutputError {
         let path = path.to_owned();

@@ -19,12 +19,47 @@ pub(super) fn number(out: &mut Vec<u8>, value: u64) {
 
 /// Appends nanoseconds as microseconds with up to three decimals.
 pub(super) fn microseconds(out: &mut Vec<u8>, ns: u64) {
-    number(out, ns / 1000);
-    let rest = ns % 1000;
+    decimal(out, ns, 3);
+}
+
+/// Appends nanoseconds as milliseconds with up to six decimals.
+pub(super) fn milliseconds(out: &mut Vec<u8>, ns: u64) {
+    decimal(out, ns, 6);
+}
+
+/// Appends a number divided by a power of ten that is below 10 to the 19.
+fn decimal(out: &mut Vec<u8>, value: u64, places: u32) {
+    let one = 10u64.pow(places);
+    number(out, value / one);
+    let mut rest = value % one;
     if rest != 0 {
-        let digits =
-            [b'.', b'0' + (rest / 100) as u8, b'0' + (rest / 10 % 10) as u8, b'0' + (rest % 10) as u8];
-        let used = 4 - digits.iter().rev().take_while(|&&d| d == b'0').count();
-        out.extend_from_slice(&digits[..used]);
+        out.push(b'.');
+    }
+    let mut place = one / 10;
+    while rest != 0 {
+        out.push(b'0' + (rest / place) as u8);
+        rest %= place;
+        place /= 10;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fractions_end_with_their_last_digit_that_is_not_0() {
+        let of = |write: fn(&mut Vec<u8>, u64), ns| {
+            let mut out = Vec::new();
+            write(&mut out, ns);
+            String::from_utf8(out).unwrap()
+        };
+        for (ns, shown) in [(0, "0"), (1000, "1"), (1001, "1.001"), (1230, "1.23"), (7, "0.007")] {
+            assert_eq!(of(microseconds, ns), shown);
+        }
+        for (ns, shown) in [(0, "0"), (2_000_000, "2"), (2_000_050, "2.00005"), (7, "0.000007")] {
+            assert_eq!(of(milliseconds, ns), shown);
+        }
+        assert_eq!(of(microseconds, u64::MAX), "18446744073709551.615");
     }
 }

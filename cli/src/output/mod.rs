@@ -8,12 +8,18 @@
 //! how to add one. Where viewers need something special or silently drop something, a comment in
 //! the writer says so.
 
+mod column;
 mod compress;
+mod counted_time;
 mod error;
+mod folded_stacks;
 mod json;
+mod protobuf;
 mod sink;
 mod source;
 mod stack_sums;
+mod strings;
+mod threads;
 mod unfold;
 
 /// The formats: declares the module of each, `mod module;`, and the enum [`Format`].
@@ -47,6 +53,10 @@ formats! {
     Chrome = chrome;
     Parquet = parquet;
     Folded = folded;
+    Flamegraph = flamegraph;
+    Firefox = firefox;
+    Perfetto = perfetto;
+    Pprof = pprof;
 }
 
 pub use chrome::ChromeStyle;
@@ -57,7 +67,9 @@ pub(crate) use sink::Sink;
 pub(crate) use source::exporter_of;
 pub use source::{SourceMark, source_mark};
 
+use crate::model::Image;
 use crate::profile::{Batch, Profile, RunWeigher, Runs, Weight};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// Size above which viewers of JSON files become slow or fail, in bytes.
@@ -79,6 +91,8 @@ struct Description {
     is_folder: bool,
     /// Whether the output holds [`source::exporter`].
     tells_source: bool,
+    /// Whether it counts [`Options::weights`]. Others hold every weight.
+    takes_weight: bool,
     /// Makes a writer. Refuses a destination that is not possible for the format.
     create: CreateWriter,
 }
@@ -87,14 +101,17 @@ impl Format {
     /// The format of a path by its extensions, or `None`: `*.speedscope.json`, `*.chrome.json`,
     /// `*.parquet` and so on, those with `.gz` or `.zst` behind them too.
     pub fn from_path(path: &Path) -> Option<Format> {
-        let name = match Compression::of(path) {
-            Compression::None => path.file_name()?,
-            _ => path.file_stem()?,
+        let lower = |name: &OsStr| name.to_string_lossy().to_lowercase();
+        let whole = lower(path.file_name()?);
+        let unpacked = match Compression::of(path) {
+            Compression::None => whole.clone(),
+            _ => lower(path.file_stem()?),
         };
-        let name = name.to_string_lossy().to_lowercase();
         let named = |format: &Format| {
             let Description { suffix, other_suffixes, .. } = format.description();
-            name.ends_with(suffix) || other_suffixes.iter().any(|suffix| name.ends_with(suffix))
+            let mut suffixes = std::iter::once(suffix).chain(*other_suffixes);
+            // `.pb.gz` is an ending of its own.
+            suffixes.any(|suffix| unpacked.ends_with(suffix) || whole.ends_with(suffix))
         };
         Format::ALL.iter().copied().find(named)
     }
@@ -125,6 +142,11 @@ impl Format {
         self.description().tells_source
     }
 
+    /// Whether its outputs count a weight that is chosen.
+    pub fn takes_weight(self) -> bool {
+        self.description().takes_weight
+    }
+
     /// Whether the output is a folder of several files.
     pub fn is_folder(self) -> bool {
         self.description().is_folder
@@ -144,15 +166,17 @@ pub enum Destination {
 /// Options for the outputs.
 #[derive(Clone, Default, Debug)]
 pub struct Options {
-    /// Speedscope: one frame per source line instead of one per function.
+    /// One frame per source line instead of one per function.
     pub lines: bool,
     /// Chrome: the form to write.
     pub chrome_style: ChromeStyle,
     /// Parquet: samples have their frames' names, so that one file is enough for queries.
     pub denormalized: bool,
-    /// Speedscope: what its profiles count, one profile of each thread for each. Folded: the first
-    /// of them. Empty = the time that samples cover.
+    /// Speedscope: what its profiles count, one profile of each thread for each. Other flame
+    /// graphs: the first of them. Empty = the time that samples cover.
     pub weights: Vec<Weight>,
+    /// Which part of the trace was chosen, in words for titles; empty = all of it.
+    pub selection: String,
 }
 
 impl Options {
@@ -225,23 +249,31 @@ pub fn write(writer: &mut dyn Writer, profile: &Profile, runs: &Runs) -> Result<
     writer.finish(profile)
 }
 
-/// The sink of an output that is one file.
+/// The sink of an output that is one file. Its name says how it is compressed.
 fn single(format: Format, destination: Destination) -> Result<Sink, OutputError> {
+    let compression = match &destination {
+        Destination::File(path) => Compression::of(path),
+        _ => Compression::None,
+    };
+    single_as(format, destination, compression)
+}
+
+/// The sink of an output that is one file and compressed in this way, whatever its name.
+fn single_as(
+    format: Format,
+    destination: Destination,
+    compression: Compression,
+) -> Result<Sink, OutputError> {
     match destination {
-        Destination::File(path) => Sink::file(&path),
-        Destination::Stdout => Ok(Sink::stdout()),
+        Destination::File(path) => Sink::file_as(&path, compression),
+        Destination::Stdout => Sink::stdout(compression),
         Destination::Dir(path) => Err(OutputError::OneFile { path, format }),
     }
 }
 
-/// Threads by their running time, longest first; ties by index.
-fn busiest_first(profile: &Profile) -> Vec<u32> {
-    let mut order: Vec<u32> = (0..profile.threads.len() as u32).collect();
-    order.sort_by_key(|&i| {
-        let thread = &profile.threads[i as usize];
-        (std::cmp::Reverse((thread.active_samples, thread.samples)), i)
-    });
-    order
+/// Where an image's file was; its name if the path was not recorded.
+fn path_of(image: &Image) -> &str {
+    if image.path.is_empty() { &image.name } else { &image.path }
 }
 
 /// Ends a file that `viewer` reads as a whole. Warns if it is too large for that.

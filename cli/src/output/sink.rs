@@ -14,8 +14,7 @@ const BUFFER: usize = 256 << 10;
 /// A file that is being written, or standard output.
 ///
 /// A file is written beside its destination under a temporary name and renamed when complete, so
-/// nobody ever reads an incomplete output. A sink that is dropped unfinished leaves no file. A name
-/// that ends in `.gz` or `.zst` gets a compressed file.
+/// nobody ever reads an incomplete output. A sink that is dropped unfinished leaves no file.
 pub(crate) struct Sink {
     target: Target,
     /// The next bytes to write. Writers append here and call [`Sink::settle`] from time to time.
@@ -27,12 +26,19 @@ enum Target {
     Renamed(Encoder<TemporaryFile>, PathBuf),
     /// A device, pipe or similar, which must not be replaced.
     InPlace(Encoder<File>, PathBuf),
-    Stdout,
+    Stdout(Encoder<io::Stdout>),
+    /// Nothing more is written.
+    Done,
 }
 
 impl Sink {
+    /// A file that is compressed as its name says.
     pub(crate) fn file(path: &Path) -> Result<Sink, OutputError> {
-        let compression = Compression::of(path);
+        Sink::file_as(path, Compression::of(path))
+    }
+
+    /// A file that is compressed in this way, whatever its name.
+    pub(crate) fn file_as(path: &Path, compression: Compression) -> Result<Sink, OutputError> {
         let target = match std::fs::metadata(path) {
             Ok(found) if found.is_dir() => return Err(OutputError::IsFolder(path.to_owned())),
             Ok(found) if !found.is_file() => {
@@ -60,8 +66,9 @@ impl Sink {
         Ok(Sink { target, buffer: Vec::with_capacity(BUFFER + BUFFER / 4), written: 0 })
     }
 
-    pub(crate) fn stdout() -> Sink {
-        Sink { target: Target::Stdout, buffer: Vec::with_capacity(BUFFER + BUFFER / 4), written: 0 }
+    pub(crate) fn stdout(compression: Compression) -> Result<Sink, OutputError> {
+        let target = Target::Stdout(Encoder::new(io::stdout(), compression).map_err(OutputError::Stdout)?);
+        Ok(Sink { target, buffer: Vec::with_capacity(BUFFER + BUFFER / 4), written: 0 })
     }
 
     pub(crate) fn put(&mut self, bytes: &[u8]) {
@@ -75,15 +82,16 @@ impl Sink {
 
     /// Writes the buffer if it is full.
     pub(crate) fn settle(&mut self) -> Result<(), OutputError> {
-        if self.buffer.len() >= BUFFER { self.flush() } else { Ok(()) }
+        if self.buffer.len() >= BUFFER { self.write_buffer() } else { Ok(()) }
     }
 
     /// Writes the rest and gives the file its name.
     pub(crate) fn finish(&mut self) -> Result<Summary, OutputError> {
-        self.flush()?;
-        let files = match std::mem::replace(&mut self.target, Target::Stdout) {
-            Target::Stdout => {
-                io::stdout().flush().map_err(OutputError::Stdout)?;
+        self.write_buffer()?;
+        let files = match std::mem::replace(&mut self.target, Target::Done) {
+            Target::Done => Vec::new(),
+            Target::Stdout(out) => {
+                stdout::check().and_then(|()| out.finish()).map_err(OutputError::Stdout)?;
                 Vec::new()
             }
             Target::InPlace(file, path) => {
@@ -99,7 +107,7 @@ impl Sink {
         Ok(Summary { files, warnings: Vec::new() })
     }
 
-    fn flush(&mut self) -> Result<(), OutputError> {
+    fn write_buffer(&mut self) -> Result<(), OutputError> {
         match &mut self.target {
             Target::Renamed(file, path) => {
                 file.write_all(&self.buffer).map_err(OutputError::at(path, "cannot be written"))?;
@@ -107,13 +115,27 @@ impl Sink {
             Target::InPlace(file, path) => {
                 file.write_all(&self.buffer).map_err(OutputError::at(path, "cannot be written"))?;
             }
-            Target::Stdout => stdout::check()
-                .and_then(|()| io::stdout().write_all(&self.buffer))
-                .map_err(OutputError::Stdout)?,
+            Target::Stdout(out) => {
+                stdout::check().and_then(|()| out.write_all(&self.buffer)).map_err(OutputError::Stdout)?;
+            }
+            Target::Done => return Err(OutputError::Order("written after the end")),
         }
         self.written += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
+    }
+}
+
+/// For libraries that write by themselves. [`OutputError::from_io`] gets the reason back.
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.put(bytes);
+        self.settle().map_err(io::Error::other)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.settle().map_err(io::Error::other)
     }
 }
 

@@ -10,16 +10,15 @@
 //! negative weight and arrays of unequal length. Its evented form is not used: files in that form
 //! made from samples are a known source of "frame was never closed".
 
+use super::column::Column;
 use super::sink::Sink;
 use super::source::exporter;
 use super::stack_sums::StackSums;
+use super::threads::busiest_first;
 use super::unfold::{StackOrigin, Unfolder, incomplete, wait_root};
-use super::{
-    Description, Format, Options, OutputError, Summary, Writer, busiest_first, finish_for, json, single,
-};
+use super::{Description, Format, Options, OutputError, Summary, Writer, finish_for, json, single};
 use crate::profile::{Batch, FunctionId, Functions, Profile, Run, Wait, Weight};
 use std::collections::HashMap;
-use std::io::{Read, Seek, Write};
 
 pub(super) const FORMAT: Description = Description {
     name: "speedscope",
@@ -28,12 +27,9 @@ pub(super) const FORMAT: Description = Description {
     other_suffixes: &[],
     is_folder: false,
     tells_source: true,
+    takes_weight: true,
     create: |to, options| Ok(Box::new(Speedscope::new(single(Format::Speedscope, to)?, options))),
 };
-
-/// Bytes of a thread's weights that are held in memory. More are moved to a temporary file, since
-/// the weights follow after all of the thread's samples.
-const WEIGHTS_IN_MEMORY: usize = 4 << 20;
 
 pub(super) struct Speedscope {
     sink: Sink,
@@ -72,8 +68,8 @@ struct ThreadProfile {
     /// The current stack. Kept to reuse its memory.
     stack: Vec<FunctionId>,
     samples: u64,
-    weights: tempfile::SpooledTempFile,
-    weights_buffer: Vec<u8>,
+    /// Their weights, which follow after all of them.
+    weights: Column,
 }
 
 #[derive(Default)]
@@ -262,8 +258,7 @@ impl ThreadProfile {
             pending: None,
             stack: Vec::new(),
             samples: 0,
-            weights: tempfile::spooled_tempfile(WEIGHTS_IN_MEMORY),
-            weights_buffer: Vec::new(),
+            weights: Column::new(),
         }
     }
 
@@ -328,35 +323,15 @@ impl ThreadProfile {
         }
         sink.put(b"]");
         sink.settle()?;
-        if self.samples > 0 {
-            self.weights_buffer.push(b',');
-        }
-        json::number(&mut self.weights_buffer, pending.weight_ns);
         self.samples += 1;
-        if self.weights_buffer.len() >= 64 << 10 {
-            self.spool_weights()?;
-        }
-        Ok(())
-    }
-
-    fn spool_weights(&mut self) -> Result<(), OutputError> {
-        self.weights.write_all(&self.weights_buffer).map_err(OutputError::Weights)?;
-        self.weights_buffer.clear();
-        Ok(())
+        let weight_ns = pending.weight_ns;
+        self.weights.push(|out| json::number(out, weight_ns))
     }
 
     fn close(mut self, sink: &mut Sink) -> Result<(), OutputError> {
         self.write_pending(sink)?;
-        self.spool_weights()?;
         sink.put(b"],\n\"weights\":[");
-        self.weights.rewind().map_err(OutputError::Weights)?;
-        loop {
-            let read = (&mut self.weights).take(64 << 10).read_to_end(&mut sink.buffer);
-            sink.settle()?;
-            if read.map_err(OutputError::Weights)? == 0 {
-                break;
-            }
-        }
+        self.weights.write(sink)?;
         sink.put(b"],\"endValue\":");
         json::number(&mut sink.buffer, self.end_ns);
         sink.put(b"}");

@@ -47,6 +47,9 @@ impl Unfolder {
     }
 }
 
+/// Stands for a stack whose frames are all left out, so that its weight is not lost.
+pub(super) const EMPTY: &str = "[frames left out]";
+
 /// The text that viewers show at the root of a stack that does not reach the thread's start; `None`
 /// for a complete stack.
 pub(super) fn incomplete(stop: &StopInfo) -> Option<String> {

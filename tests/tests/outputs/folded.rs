@@ -3,7 +3,7 @@
 use crate::profiles::{AWKWARD, Builder, busy};
 use std::collections::BTreeMap;
 use stk::output::{Format, Options};
-use stk::profile::Placement;
+use stk::profile::{Placement, Weight};
 use stk::stack::StopReason;
 use stk_schema::event::RunState;
 use stk_unwind::Trust;
@@ -13,12 +13,18 @@ fn write(builder: &Builder) -> String {
 }
 
 /// The lines as flamegraph.pl reads them: the last word is the count, `;` is between the names.
-fn lines(text: &str) -> Vec<(Vec<String>, u64)> {
+pub(crate) fn lines(text: &str) -> Vec<(Vec<String>, u64)> {
     let line = |line: &str| {
         let (stack, count) = line.rsplit_once(' ').expect("a count");
         (stack.split(';').map(str::to_owned).collect(), count.parse().expect("a number"))
     };
     text.lines().map(line).collect()
+}
+
+/// Nanoseconds by stack of what folded lines count.
+pub(crate) fn counts(builder: &Builder, weight: Weight) -> BTreeMap<Vec<String>, u64> {
+    let options = Options { weights: vec![weight], ..Options::default() };
+    lines(&builder.write(Format::Folded, &options).text()).into_iter().collect()
 }
 
 /// Nanoseconds by stack in speedscope's file, all threads together; times without samples are left

@@ -3,11 +3,16 @@
 mod activity;
 mod chrome;
 mod dataset;
+mod firefox;
+mod flamegraph;
 mod folded;
 mod mixed;
 mod others;
 mod parquet;
+mod perfetto;
+mod pprof;
 mod profiles;
 mod report;
 mod speedscope;
 mod stats;
+mod wire;

@@ -2,13 +2,19 @@
 //! reads them there.
 
 use crate::profiles::busy;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use stk::commands::{Exit, answer};
 use stk::output::{self, ChromeStyle, Destination, Format, Options};
+
+/// The folder for the files: that of the viewers, or else the temporary one.
+fn folder(temporary: &tempfile::TempDir) -> PathBuf {
+    std::env::var_os("STK_OUTPUTS").map_or_else(|| temporary.path().to_owned(), PathBuf::from)
+}
 
 #[test]
 fn every_format_can_be_written_by_name() {
     let temporary = tempfile::tempdir().expect("folder");
-    let folder = std::env::var_os("STK_OUTPUTS").map_or_else(|| temporary.path().to_owned(), PathBuf::from);
+    let folder = folder(&temporary);
     let styles = [ChromeStyle::Slices, ChromeStyle::V8, ChromeStyle::Samples];
     let outputs = [
         ("busy.speedscope.json", Options::default()),
@@ -16,6 +22,10 @@ fn every_format_can_be_written_by_name() {
         ("v8.chrome.json", Options { chrome_style: styles[1], ..Options::default() }),
         ("samples.trace.json", Options { chrome_style: styles[2], ..Options::default() }),
         ("busy.folded", Options::default()),
+        ("busy.flamegraph.svg", Options::default()),
+        ("busy.firefox.json", Options::default()),
+        ("busy.perfetto-trace", Options::default()),
+        ("busy.pb.gz", Options::default()),
         ("busy.parquet", Options { denormalized: true, ..Options::default() }),
     ];
     let b = busy();
@@ -30,5 +40,44 @@ fn every_format_can_be_written_by_name() {
             assert_eq!(std::fs::metadata(&file).map(|f| f.len()).ok(), Some(size), "{}", file.display());
         }
         assert!(summary.warnings.is_empty());
+    }
+}
+
+/// Ends of the names of the files, and whether what they count is chosen with `--weight`.
+const ENDINGS: [(&str, bool); 7] = [
+    ("speedscope.json", true),
+    ("folded", true),
+    ("flamegraph.svg", true),
+    ("firefox.json", true),
+    ("perfetto-trace", true),
+    ("pb.gz", false),
+    ("trace.json", false),
+];
+
+/// Files `TRACE-WEIGHT.ENDING` with what `stk stats` says in `TRACE-WEIGHT.stats.json`.
+#[test]
+fn every_format_of_a_recording_can_be_written() {
+    let temporary = tempfile::tempdir().expect("folder");
+    let folder = folder(&temporary);
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces");
+    let run = |arguments: &[&str]| {
+        let symbols = traces.to_str().expect("a path");
+        let always = ["-y", symbols, "--no-default-symbols"];
+        let (text, exit) = answer(arguments.iter().chain(&always).map(Into::into))
+            .unwrap_or_else(|error| panic!("{error:#}"));
+        assert_eq!(exit, Exit::Ok, "{arguments:?}");
+        text
+    };
+    for (trace, weight) in [("busy", "cpu"), ("busy", "wall"), ("mixed", "cpu"), ("mixed", "wall")] {
+        let file = traces.join(format!("{trace}.stk"));
+        let file = file.to_str().expect("a path");
+        let figures = run(&["stats", file, "--json", "--top", "0", "--weight", weight]);
+        std::fs::write(folder.join(format!("{trace}-{weight}.stats.json")), figures).expect("written");
+        for (ending, chosen) in ENDINGS {
+            let output = folder.join(format!("{trace}-{weight}.{ending}"));
+            let output = output.to_str().expect("a path");
+            let all = ["convert", file, "-o", output, "--weight", weight];
+            run(if chosen { &all } else { &all[..4] });
+        }
     }
 }

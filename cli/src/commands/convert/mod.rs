@@ -26,7 +26,8 @@ use tasks::{Task, is_folder, tasks};
 #[command(after_help = "\
 Where the output goes:
   one trace         -o FILE, or the trace's name with another ending in the current folder:
-                    app.speedscope.json, app.chrome.json, app.parquet, app.folded
+                    app.speedscope.json, app.chrome.json, app.parquet, app.folded,
+                    app.flamegraph.svg, app.firefox.json, app.perfetto-trace, app.pb.gz
   several traces    -o FOLDER, one file a trace there; to Parquet one dataset folder for all
   -o -              standard output (not for Parquet, which is a folder)
   -o NAME.gz        compressed, by gzip or, with .zst, by Zstandard: app.chrome.json.gz
@@ -56,14 +57,14 @@ pub(super) struct ConvertArgs {
     /// Threads to use; by default as many as there are processors. The output does not depend on it
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// Speedscope, folded: what the widths of the flame graph are [default: cpu, or active if the
-    /// trace tells no CPU time; speedscope has wall, too]
+    /// What the widths of the flame graph are [default: cpu, or active if the trace tells no CPU
+    /// time; speedscope has wall, too]. Chrome, parquet and pprof hold all times
     #[arg(long, value_enum, value_name = "WHAT", help_heading = "Output")]
     weight: Option<Weight>,
     /// Chrome: which of its forms to write
     #[arg(long, value_enum, default_value_t, value_name = "STYLE", help_heading = "Output")]
     chrome_style: ChromeStyle,
-    /// Speedscope: one frame per source line instead of one per function
+    /// Flame graphs: one frame per source line instead of one per function
     #[arg(long, help_heading = "Output")]
     lines: bool,
     /// Parquet: samples carry the names of their frames, so that one file answers queries alone;
@@ -77,9 +78,11 @@ pub(super) struct ConvertArgs {
 pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
     args.profile.check()?;
     let format = format(args)?;
-    if args.weight.is_some() && !matches!(format, Format::Speedscope | Format::Folded) {
-        let name = format.name();
-        return Err(Usage(format!("--weight is for speedscope and folded; {name} holds all times")).into());
+    if args.weight.is_some() && !format.takes_weight() {
+        let names: Vec<_> =
+            Format::ALL.iter().filter(|format| format.takes_weight()).map(|format| format.name()).collect();
+        let (names, name) = (names.join(", "), format.name());
+        return Err(Usage(format!("--weight is for {names}; {name} holds all times")).into());
     }
     let (files, exit) = inputs::traces(&args.files);
     let files = args.profile.select.process.traces(files)?;

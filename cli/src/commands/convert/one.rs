@@ -1,11 +1,11 @@
 //! Converts one trace.
 
 use super::{ConvertArgs, ConvertOutcome, Converted};
-use crate::commands::pipeline::{self, load_file};
+use crate::commands::pipeline::{self, LoadedProfile, load_file};
 use crate::commands::replace::{REPLACED, replaces_own};
 use crate::commands::{Progress, note, size};
 use crate::output::{self, Destination, Format, Options, SourceMark};
-use crate::profile::{Runs, Weight};
+use crate::profile::{Runs, SelectionShare, Weight};
 use crate::trace::{Content, TraceFile};
 use anyhow::{Context, bail};
 use std::path::Path;
@@ -59,6 +59,7 @@ impl Converter<'_> {
             chrome_style: args.chrome_style,
             denormalized: args.denormalized,
             weights,
+            selection: selection(&loaded),
         };
         let mut writer = output::create(self.format, destination.clone(), &options)?;
         let summary = output::write(&mut *writer, &loaded.profile, &loaded.runs)
@@ -86,6 +87,16 @@ impl Converter<'_> {
     }
 }
 
+/// Which part of the trace was chosen, for the titles of outputs; empty = all of it.
+fn selection(loaded: &LoadedProfile) -> String {
+    let share = loaded.profile.selection.as_ref().map(SelectionShare::describe);
+    [loaded.range.clone(), share.unwrap_or_default()]
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join("; ")
+}
+
 /// What flame graphs count: what was asked for, or else CPU time if it is known. With a note for
 /// the user if it is not.
 fn weights(
@@ -93,7 +104,7 @@ fn weights(
     format: Format,
     asked: Option<Weight>,
 ) -> anyhow::Result<(Vec<Weight>, Option<&'static str>)> {
-    if !matches!(format, Format::Speedscope | Format::Folded) {
+    if !format.takes_weight() {
         return Ok((Vec::new(), None));
     }
     let (first, note) = match asked {

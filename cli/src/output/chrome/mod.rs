@@ -19,9 +19,9 @@ mod v8;
 
 use super::sink::Sink;
 use super::source::exporter;
+use super::threads::{busiest_first, track_names};
 use super::{Description, Format, Options, OutputError, Writer, json, single};
 use crate::profile::{Profile, Run};
-use std::collections::HashMap;
 
 pub(super) const FORMAT: Description = Description {
     name: "chrome",
@@ -30,6 +30,7 @@ pub(super) const FORMAT: Description = Description {
     other_suffixes: &[".trace.json"],
     is_folder: false,
     tells_source: true,
+    takes_weight: false,
     create: |to, options| Ok(writer(single(Format::Chrome, to)?, options)),
 };
 
@@ -96,17 +97,6 @@ impl Track {
     }
 }
 
-/// Threads by (tid, start), since thread ids are reused, and a track's events must be in time
-/// order.
-fn by_track(profile: &Profile) -> Vec<u32> {
-    let mut order: Vec<u32> = (0..profile.threads.len() as u32).collect();
-    order.sort_by_key(|&i| {
-        let thread = &profile.threads[i as usize];
-        (thread.tid, thread.start_ns.unwrap_or(0), i)
-    });
-    order
-}
-
 /// Writes `start` and the events that all forms have: names, module loads and unloads, marks. There
 /// is a comma before every event but the first.
 ///
@@ -125,7 +115,7 @@ fn preamble(sink: &mut Sink, profile: &Profile, start: &[u8]) -> Result<(), Outp
     sink.put(b"}}");
 
     let mut names = track_names(profile);
-    for (place, &i) in super::busiest_first(profile).iter().enumerate() {
+    for (place, &i) in busiest_first(profile).iter().enumerate() {
         let thread = &profile.threads[i as usize];
         let Some(name) = names.remove(&thread.tid) else { continue };
         metadata(sink, pid, thread.tid, "thread_name");
@@ -171,23 +161,6 @@ fn preamble(sink: &mut Sink, profile: &Profile, start: &[u8]) -> Result<(), Outp
         sink.settle()?;
     }
     Ok(())
-}
-
-/// The names of the tracks: for each, the names of all threads that had its id, in order of their
-/// start.
-fn track_names(profile: &Profile) -> HashMap<u32, String> {
-    let mut tracks: HashMap<u32, Vec<&str>> = HashMap::new();
-    for &i in &by_track(profile) {
-        let thread = &profile.threads[i as usize];
-        let names = tracks.entry(thread.tid).or_default();
-        if !thread.name.is_empty() && !names.contains(&thread.name.as_str()) {
-            names.push(&thread.name);
-        }
-    }
-    let label = |tid, names: Vec<&str>| {
-        if names.is_empty() { format!("thread {tid}") } else { format!("{} ({tid})", names.join(", ")) }
-    };
-    tracks.into_iter().map(|(tid, names)| (tid, label(tid, names))).collect()
 }
 
 fn metadata(sink: &mut Sink, pid: u32, tid: u32, name: &str) {

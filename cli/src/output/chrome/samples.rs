@@ -1,10 +1,11 @@
 //! `stackFrames` and `samples`.
 
 use super::super::sink::Sink;
+use super::super::threads::by_track;
 use super::super::unfold::incomplete;
 use super::super::{OutputError, Summary, Writer, finish_for, json};
 use super::stacks::{NodeLabel, StackOrigin, Stacks};
-use super::{OBJECT, Track, VIEWERS, by_track, other_data, preamble};
+use super::{OBJECT, Track, VIEWERS, other_data, preamble};
 use crate::profile::{Batch, Functions, Profile};
 
 /// The frame for times without samples, since readers need a frame for every sample.

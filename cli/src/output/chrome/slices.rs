@@ -1,10 +1,11 @@
 //! Nested `B`/`E` slices.
 
 use super::super::sink::Sink;
+use super::super::threads::by_track;
 use super::super::unfold::incomplete;
 use super::super::{OutputError, Summary, Writer, finish_for, json};
 use super::stacks::{NodeLabel, StackOrigin};
-use super::{OBJECT, Track, VIEWERS, address, by_track, other_data, preamble, time};
+use super::{OBJECT, Track, VIEWERS, address, other_data, preamble, time};
 use crate::profile::{Activity, Batch, FrameId, Functions, NameSource, Profile, Run};
 
 /// Writes one slice for as long as neighbouring samples have the same function at the same depth.

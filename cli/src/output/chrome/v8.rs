@@ -1,10 +1,11 @@
 //! V8 CPU profiles: `Profile` and `ProfileChunk` events.
 
 use super::super::sink::Sink;
+use super::super::threads::by_track;
 use super::super::unfold::incomplete;
 use super::super::{OutputError, Summary, Writer, finish_for, json};
 use super::stacks::{NodeLabel, StackOrigin, Stacks};
-use super::{Track, VIEWERS, address, by_track, preamble, time};
+use super::{Track, VIEWERS, address, preamble, time};
 use crate::profile::{Batch, Functions, Profile};
 
 /// Samples per chunk.

@@ -22,6 +22,7 @@ pub(super) const FORMAT: Description = Description {
     other_suffixes: &[],
     is_folder: true,
     tells_source: true,
+    takes_weight: false,
     create,
 };
 

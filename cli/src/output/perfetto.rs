@@ -1,0 +1,482 @@
+//! Perfetto's protobuf trace: a `StackSample` packet for each run of equal samples, which Perfetto
+//! reads from version 58 on.
+//!
+//! The messages: <https://github.com/google/perfetto/tree/main/protos/perfetto/trace>, above all
+//! `profiling/stack_sample.proto`. Names, mappings, frames and call stacks are written once and
+//! referred to by numbers, which begin with 1: 0 means "not set". A call stack is root first, and
+//! an inlined function is a frame of its own. Threads of one id that follow each other are one
+//! thread there.
+//!
+//! A sample has several weights: the one that was chosen, the other times, and how many samples it
+//! stands for. Times are nanoseconds since the start of the trace; a clock snapshot says what the
+//! time of day was then.
+
+use super::counted_time::CountedTime;
+use super::protobuf::Message;
+use super::sink::Sink;
+use super::source::exporter;
+use super::strings::Strings;
+use super::threads::track_names;
+use super::unfold::{StackOrigin, incomplete, wait_root};
+use super::{
+    Description, Destination, Format, Options, OutputError, Summary, Writer, finish_for, path_of, single,
+};
+use crate::profile::{Batch, FrameId, FrameKey, FrameKind, Functions, Placement, Profile, Run, Wait, Weight};
+use std::collections::HashMap;
+use stk_schema::text::printable;
+
+pub(super) const FORMAT: Description = Description {
+    name: "perfetto",
+    help: "Protobuf trace for Perfetto 58 and later: samples on the time line of each thread",
+    suffix: ".perfetto-trace",
+    other_suffixes: &[".pftrace"],
+    is_folder: false,
+    tells_source: true,
+    takes_weight: true,
+    create,
+};
+
+/// Fields of `TracePacket`.
+mod packet {
+    pub(super) const CLOCK_SNAPSHOT: u32 = 6;
+    pub(super) const TIMESTAMP: u32 = 8;
+    pub(super) const SEQUENCE_ID: u32 = 10;
+    pub(super) const TRACK_EVENT: u32 = 11;
+    pub(super) const INTERNED_DATA: u32 = 12;
+    pub(super) const SEQUENCE_FLAGS: u32 = 13;
+    pub(super) const DEFAULTS: u32 = 59;
+    pub(super) const TRACK_DESCRIPTOR: u32 = 60;
+    pub(super) const FIRST_ON_SEQUENCE: u32 = 87;
+    pub(super) const STACK_SAMPLE: u32 = 135;
+}
+
+/// Fields of `InternedData`.
+mod interned {
+    pub(super) const FUNCTION_NAMES: u32 = 5;
+    pub(super) const FRAMES: u32 = 6;
+    pub(super) const CALLSTACKS: u32 = 7;
+    pub(super) const BUILD_IDS: u32 = 16;
+    pub(super) const MAPPING_PATHS: u32 = 17;
+    pub(super) const SOURCE_PATHS: u32 = 18;
+    pub(super) const MAPPINGS: u32 = 19;
+    pub(super) const TASK_CONTEXTS: u32 = 48;
+}
+
+/// Values of `sequence_flags`.
+const STATE_CLEARED: u64 = 1;
+const NEEDS_STATE: u64 = 2;
+
+/// Values of `BuiltinClock`.
+const REALTIME: u64 = 1;
+const BOOTTIME: u64 = 6;
+
+/// Values of `StackSample.Unit`.
+const NANOSECONDS: u64 = 1;
+const COUNT: u64 = 9;
+
+/// The track of the process.
+const PROCESS_TRACK: u64 = 1;
+
+/// Entries of interned data in one packet.
+const ENTRIES: usize = 1024;
+
+fn create(to: Destination, options: &Options) -> Result<Box<dyn Writer>, OutputError> {
+    let weight = options.weights()[0];
+    let others = [Weight::Cpu, Weight::Wall].into_iter().filter(|other| *other != weight).collect();
+    Ok(Box::new(PerfettoWriter {
+        sink: single(Format::Perfetto, to)?,
+        by_line: options.lines,
+        weight,
+        others,
+        frames: FrameNumbers::default(),
+        counted: CountedTime::default(),
+        callstacks: HashMap::new(),
+    }))
+}
+
+struct PerfettoWriter {
+    sink: Sink,
+    by_line: bool,
+    /// The first weight of samples.
+    weight: Weight,
+    /// Their further weights.
+    others: Vec<Weight>,
+    frames: FrameNumbers,
+    counted: CountedTime,
+    /// The numbers of call stacks.
+    callstacks: HashMap<StackOrigin, u64>,
+}
+
+/// The numbers of frames: those of code, an inlined function being one, then those that say why a
+/// stack is incomplete, then those that say what a thread waits for.
+#[derive(Default)]
+struct FrameNumbers {
+    /// By frame of the profile, the number of its outermost function; then the next free number.
+    starts: Vec<u64>,
+    /// By stop; `None` = the stack is complete.
+    stops: Vec<Option<u64>>,
+    /// By wait.
+    waits: Vec<u64>,
+}
+
+impl FrameNumbers {
+    /// The frames of a stack, root first.
+    fn of(&self, profile: &Profile, origin: StackOrigin) -> Vec<u64> {
+        let wait = origin.wait.and_then(|wait| self.waits.get(usize::from(wait.number())));
+        let mut frames: Vec<u64> =
+            wait.copied().into_iter().chain(self.stops[origin.stop.0 as usize]).collect();
+        let roots = frames.len();
+        for frame in origin.node.into_iter().flat_map(|node| profile.tree.frames(node)) {
+            let at = frame.0 as usize;
+            frames.extend((self.starts[at]..self.starts[at + 1]).rev());
+        }
+        frames[roots..].reverse();
+        frames
+    }
+}
+
+impl Writer for PerfettoWriter {
+    fn passes(&self) -> Vec<Weight> {
+        vec![Weight::Wall]
+    }
+
+    fn begin(&mut self, profile: &Profile) -> Result<(), OutputError> {
+        self.write_head(profile)?;
+        self.write_tracks(profile)?;
+        self.write_events(profile)?;
+        let functions = Functions::new(profile, self.by_line);
+        let mappings = self.write_mappings(profile)?;
+        self.write_frames(profile, &functions, &mappings)?;
+        let threads: Vec<(u64, u32)> = (1..).zip(profile.threads.iter().map(|thread| thread.tid)).collect();
+        self.write_interned(interned::TASK_CONTEXTS, &threads, |message, &(id, tid)| {
+            message.number(1, id);
+            message.number(2, profile.trace.pid.into());
+            message.number(3, tid.into());
+        })
+    }
+
+    fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
+        batch.runs.iter().try_for_each(|run| self.write_sample(profile, batch.thread, run))
+    }
+
+    fn finish(&mut self, _: &Profile) -> Result<Summary, OutputError> {
+        finish_for("Perfetto", &mut self.sink)
+    }
+}
+
+impl PerfettoWriter {
+    fn packet(&mut self, flags: u64, fill: impl FnOnce(&mut Message)) -> Result<(), OutputError> {
+        let mut trace = Message { bytes: std::mem::take(&mut self.sink.buffer) };
+        trace.message(1, |message| {
+            message.number(packet::SEQUENCE_ID, 1);
+            message.number(packet::SEQUENCE_FLAGS, flags);
+            fill(message);
+        });
+        self.sink.buffer = trace.bytes;
+        self.sink.settle()
+    }
+
+    /// Writes what every reader needs first.
+    fn write_head(&mut self, profile: &Profile) -> Result<(), OutputError> {
+        let start = profile.trace.start_utc_ns;
+        let weight = (self.weight.title(), NANOSECONDS);
+        let mut followers: Vec<(&str, u64)> =
+            self.others.iter().map(|weight| (weight.title(), NANOSECONDS)).collect();
+        followers.push(("samples taken", COUNT));
+        self.packet(STATE_CLEARED, |message| {
+            message.number(packet::FIRST_ON_SEQUENCE, 1);
+            message.message(packet::CLOCK_SNAPSHOT, |message| {
+                for (clock, time) in [(BOOTTIME, 0), (REALTIME, start)] {
+                    message.message(1, |message| {
+                        message.number(1, clock);
+                        message.number(2, time);
+                    });
+                }
+                message.number(2, BOOTTIME);
+            });
+            message.message(packet::DEFAULTS, |message| {
+                message.number(58, BOOTTIME);
+                message.message(100, |message| {
+                    message.text(1, "stk");
+                    message.message(2, |message| counter(message, weight));
+                    followers.iter().for_each(|&follower| message.message(3, |m| counter(m, follower)));
+                });
+            });
+        })
+    }
+
+    /// Writes the names of the process and its threads. The process has a label that tells of which
+    /// trace this was made.
+    fn write_tracks(&mut self, profile: &Profile) -> Result<(), OutputError> {
+        let trace = &profile.trace;
+        let (process, source) = (printable(&trace.process), exporter(profile));
+        self.packet(NEEDS_STATE, |message| {
+            message.message(packet::TRACK_DESCRIPTOR, |message| {
+                message.number(1, PROCESS_TRACK);
+                message.message(3, |message| {
+                    message.number(1, trace.pid.into());
+                    message.text(6, &process);
+                    message.text(8, &source);
+                });
+            });
+        })?;
+        let mut names: Vec<(u32, String)> = track_names(profile).into_iter().collect();
+        names.sort_unstable();
+        for (tid, name) in names {
+            self.packet(NEEDS_STATE, |message| {
+                message.message(packet::TRACK_DESCRIPTOR, |message| {
+                    message.number(1, thread_track(tid));
+                    message.number(5, PROCESS_TRACK);
+                    message.message(4, |message| {
+                        message.number(1, trace.pid.into());
+                        message.number(2, tid.into());
+                        message.text(5, &printable(&name));
+                    });
+                });
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Writes marks, and modules that were loaded or unloaded.
+    fn write_events(&mut self, profile: &Profile) -> Result<(), OutputError> {
+        for module in &profile.modules {
+            let image = &profile.images[module.image.0 as usize];
+            for (verb, time) in [("load", module.load_ns), ("unload", module.unload_ns)] {
+                let Some(time) = time else { continue };
+                let notes = [("path", &image.path), ("debug_id", &image.debug_id)];
+                let name = format!("{verb} {}", image.name);
+                self.write_instant(PROCESS_TRACK, time, "module", &name, &notes)?;
+            }
+        }
+        for mark in &profile.marks {
+            let track = match mark.thread {
+                Some(thread) => thread_track(profile.threads[thread as usize].tid),
+                None => PROCESS_TRACK,
+            };
+            let tag = mark.tag.to_string();
+            let name = if mark.text.is_empty() { format!("mark {tag}") } else { mark.text.clone() };
+            self.write_instant(track, mark.time_ns, "mark", &name, &[("tag", &tag)])?;
+        }
+        Ok(())
+    }
+
+    fn write_instant(
+        &mut self,
+        track: u64,
+        time_ns: u64,
+        category: &str,
+        name: &str,
+        notes: &[(&str, &String)],
+    ) -> Result<(), OutputError> {
+        const INSTANT: u64 = 3;
+        self.packet(NEEDS_STATE, |message| {
+            message.number(packet::TIMESTAMP, time_ns);
+            message.message(packet::TRACK_EVENT, |message| {
+                message.number(9, INSTANT);
+                message.number(11, track);
+                message.text(22, category);
+                message.text(23, &printable(name));
+                for (key, value) in notes {
+                    message.message(4, |message| {
+                        message.text(10, key);
+                        message.text(6, &printable(value));
+                    });
+                }
+            });
+        })
+    }
+
+    /// Writes a table of interned data in packets of a bounded size.
+    fn write_interned<T>(
+        &mut self,
+        field: u32,
+        entries: &[T],
+        write: impl Fn(&mut Message, &T),
+    ) -> Result<(), OutputError> {
+        for part in entries.chunks(ENTRIES) {
+            self.packet(NEEDS_STATE, |message| {
+                message.message(packet::INTERNED_DATA, |message| {
+                    part.iter().for_each(|entry| message.message(field, |message| write(message, entry)));
+                });
+            })?;
+        }
+        Ok(())
+    }
+
+    fn write_strings(&mut self, field: u32, strings: &Strings) -> Result<(), OutputError> {
+        let entries: Vec<(u64, &String)> = (1..).zip(&strings.list).collect();
+        self.write_interned(field, &entries, |message, (id, text)| {
+            message.number(1, *id);
+            message.text(2, &printable(text));
+        })
+    }
+
+    /// Writes a mapping for each module instance. Returns the first of each image; 0 = none.
+    fn write_mappings(&mut self, profile: &Profile) -> Result<Vec<u64>, OutputError> {
+        let (mut builds, mut paths) = (Strings::default(), Strings::default());
+        let mut first = vec![0; profile.images.len()];
+        let mut rows = Vec::with_capacity(profile.modules.len());
+        for (id, module) in (1..).zip(&profile.modules) {
+            let at = module.image.0 as usize;
+            let image = &profile.images[at];
+            if first[at] == 0 {
+                first[at] = id;
+            }
+            rows.push((id, builds.id(&image.debug_id), paths.id(path_of(image)), module));
+        }
+        self.write_strings(interned::BUILD_IDS, &builds)?;
+        self.write_strings(interned::MAPPING_PATHS, &paths)?;
+        self.write_interned(interned::MAPPINGS, &rows, |message, &(id, build, path, module)| {
+            message.number(1, id);
+            message.number(4, module.base);
+            message.number(5, module.base.saturating_add(module.size));
+            for (field, string) in [(2, build), (7, path)] {
+                if string != 0 {
+                    message.number(field, string);
+                }
+            }
+        })?;
+        Ok(first)
+    }
+
+    fn write_frames(
+        &mut self,
+        profile: &Profile,
+        functions: &Functions,
+        mappings: &[u64],
+    ) -> Result<(), OutputError> {
+        let (mut names, mut sources) = (Strings::default(), Strings::default());
+        let mut rows: Vec<FrameRow> = Vec::new();
+        for (frame, key) in (0..).map(FrameId).zip(profile.frames.keys()) {
+            self.frames.starts.push(rows.len() as u64 + 1);
+            let (mapping, address) = place(mappings, key);
+            let lines = profile.symbols.names(frame).iter().rev().map(|name| name.line);
+            for (&id, line) in functions.of(frame).iter().zip(lines) {
+                let function = &functions.list()[id.0 as usize];
+                let source = function.file.as_deref().filter(|_| line.is_some());
+                rows.push(FrameRow {
+                    name: names.id(&function.name),
+                    mapping,
+                    address,
+                    source: sources.id(source.unwrap_or_default()),
+                    line: line.unwrap_or(0),
+                    kind: kind(profile.kind(frame)),
+                });
+            }
+        }
+        self.frames.starts.push(rows.len() as u64 + 1);
+        let mut root = |text: String| {
+            rows.push(FrameRow { name: names.id(&text), ..FrameRow::default() });
+            rows.len() as u64
+        };
+        self.frames.stops = profile.stops.iter().map(|stop| incomplete(stop).map(&mut root)).collect();
+        if self.weight == Weight::Waiting {
+            self.frames.waits = Wait::all().into_iter().map(|wait| root(wait_root(wait))).collect();
+        }
+        self.write_strings(interned::FUNCTION_NAMES, &names)?;
+        self.write_strings(interned::SOURCE_PATHS, &sources)?;
+        let rows: Vec<(u64, FrameRow)> = (1..).zip(rows).collect();
+        self.write_interned(interned::FRAMES, &rows, |message, (id, row)| row.write(*id, message))
+    }
+
+    fn write_sample(&mut self, profile: &Profile, thread: u32, run: &Run) -> Result<(), OutputError> {
+        let interval_ns = profile.trace.interval_ns;
+        let counted = self.counted.count(thread, run);
+        let wall_ns = counted.map_or(0, |(start, end)| end - start);
+        let of = |weight: Weight| match weight {
+            Weight::Wall => wall_ns,
+            other => other.of(run, interval_ns),
+        };
+        let weight = of(self.weight);
+        let followers: Vec<u64> =
+            self.others.iter().map(|&other| of(other)).chain([run.samples.into()]).collect();
+        let origin = StackOrigin::of(run, self.weight);
+        let known = self.callstacks.len() as u64;
+        let callstack = *self.callstacks.entry(origin).or_insert(known + 1);
+        let frames = (callstack > known).then(|| self.frames.of(profile, origin));
+        let time_ns = counted.map_or(run.first_ns, |(start, _)| start);
+        let is_empty = origin.node.is_none() && self.frames.stops[origin.stop.0 as usize].is_none();
+        self.packet(NEEDS_STATE, |message| {
+            message.number(packet::TIMESTAMP, time_ns);
+            if let Some(frames) = frames.filter(|_| !is_empty) {
+                message.message(packet::INTERNED_DATA, |message| {
+                    message.message(interned::CALLSTACKS, |message| {
+                        message.number(1, callstack);
+                        // Readers expect this field unpacked.
+                        frames.into_iter().for_each(|frame| message.number(2, frame));
+                    });
+                });
+            }
+            message.message(packet::STACK_SAMPLE, |message| {
+                message.number(2, u64::from(thread) + 1);
+                if !is_empty {
+                    message.number(6, callstack);
+                }
+                message.number(11, weight);
+                message.packed(14, followers.into_iter());
+            });
+        })
+    }
+}
+
+/// A frame as Perfetto has it.
+#[derive(Default)]
+struct FrameRow {
+    name: u64,
+    /// 0 = in no mapping.
+    mapping: u64,
+    /// From the beginning of the mapping.
+    address: u64,
+    source: u64,
+    line: u32,
+    kind: u64,
+}
+
+impl FrameRow {
+    fn write(&self, id: u64, message: &mut Message) {
+        message.number(1, id);
+        message.number(2, self.name);
+        if self.mapping != 0 {
+            message.number(3, self.mapping);
+            message.number(4, self.address);
+        }
+        for (field, value) in [(5, self.source), (6, self.line.into()), (7, self.kind)] {
+            if value != 0 {
+                message.number(field, value);
+            }
+        }
+    }
+}
+
+/// A description of a counter.
+fn counter(message: &mut Message, (name, unit): (&str, u64)) {
+    message.text(2, name);
+    message.number(3, unit);
+}
+
+/// The track of the threads with this id.
+fn thread_track(tid: u32) -> u64 {
+    PROCESS_TRACK + 1 + u64::from(tid)
+}
+
+/// The mapping of a frame, 0 if it is in none, and its place there: inside the call instruction for
+/// a return address.
+fn place(mappings: &[u64], key: &FrameKey) -> (u64, u64) {
+    match key.place {
+        Placement::Image(image, rva) => {
+            (mappings[image.0 as usize], u64::from(if key.exact { rva } else { rva.saturating_sub(1) }))
+        }
+        Placement::Code(..) | Placement::Unknown(_) => (0, 0),
+    }
+}
+
+/// The value of `Frame.Kind`; 0 = unknown.
+fn kind(kind: FrameKind) -> u64 {
+    match kind {
+        FrameKind::Native => 1,
+        FrameKind::Managed | FrameKind::Dynamic => 4,
+        FrameKind::Runtime | FrameKind::Stub => 6,
+        FrameKind::Unknown => 0,
+    }
+}
