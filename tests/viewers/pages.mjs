@@ -1,0 +1,95 @@
+// Opens outputs in a headless Chromium: speedscope's own page (npm speedscope) and the flame graph by itself. Takes a picture of each.
+//
+//   node tests/viewers/pages.mjs SPEEDSCOPE PLAYWRIGHT PROFILE.speedscope.json GRAPH.svg PICTURES FUNCTION…
+//
+// Each FUNCTION must be among the names that the page shows. PLAYWRIGHT is npm's playwright-core.
+import { createServer } from "node:http";
+import { readFileSync } from "node:fs";
+import { basename, extname, join, normalize } from "node:path";
+import { pathToFileURL } from "node:url";
+import { launch } from "./chromium.mjs";
+
+const [speedscope, playwright, profile, graph, pictures, ...functions] = process.argv.slice(2);
+const browser = await launch(playwright);
+const context = await browser.newContext({ viewport: { width: 1200, height: 800 } });
+// A page that hangs must not keep the tests.
+const alarm = setTimeout(() => fail("the pages took more than a minute"), 60_000);
+
+function fail(text) {
+  console.error(`pages: ${text}`);
+  process.exit(1);
+}
+
+const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".json": "application/json", ".svg": "image/svg+xml" };
+
+/** Serves the page of speedscope, and the profile as /profile. */
+function serve() {
+  const root = join(speedscope, "dist", "release");
+  const server = createServer((request, response) => {
+    const path = decodeURIComponent(new URL(request.url, "http://localhost").pathname);
+    const file = path === "/profile" ? profile : join(root, normalize(path));
+    try {
+      const content = readFileSync(file);
+      response.writeHead(200, { "Content-Type": TYPES[extname(file)] ?? "application/octet-stream" }).end(content);
+    } catch {
+      response.writeHead(404).end();
+    }
+  });
+  return new Promise((resolve) => server.listen(0, "127.0.0.1", () => resolve(server)));
+}
+
+/** speedscope draws flame graphs on a canvas. Its sandwich view has the functions in a table. */
+async function checkSpeedscope() {
+  const server = await serve();
+  const page = await context.newPage();
+  const errors = [];
+  page.on("pageerror", (error) => errors.push(error.message));
+  const here = `http://127.0.0.1:${server.address().port}`;
+  await page.goto(`${here}/index.html#profileURL=${encodeURIComponent(`${here}/profile`)}&title=${basename(profile)}`);
+  await page.getByText("Sandwich").click();
+  for (const name of functions) {
+    await page.getByText(name, { exact: true }).first().waitFor({ timeout: 10_000 });
+  }
+  await page.screenshot({ path: join(pictures, "speedscope-sandwich.png") });
+  await page.getByText("Left Heavy").click();
+  await page.waitForTimeout(500);
+  await page.screenshot({ path: join(pictures, "speedscope.png") });
+  if (errors.length > 0) fail(`speedscope: ${errors}`);
+  server.close();
+  console.log(`speedscope's page: ${basename(profile)} ok`);
+}
+
+/** The flame graph: its title, its frames, and that a click on one makes that one as wide as the picture. */
+async function checkGraph() {
+  const page = await context.newPage();
+  const errors = [];
+  page.on("pageerror", (error) => errors.push(error.message));
+  await page.goto(pathToFileURL(graph).href);
+  const title = await page.locator("#title").textContent();
+  if (!/^busy\.exe \(pid \d+\): CPU time$/.test(title)) fail(`the graph's title is ${title}`);
+  const titles = await page.locator("#frames > g > title").allTextContents();
+  for (const name of functions) {
+    if (!titles.some((text) => text.startsWith(`${name} (`))) fail(`the graph lacks ${name}`);
+  }
+  await page.screenshot({ path: join(pictures, "flamegraph.png") });
+  const frame = page.locator("#frames > g").filter({ hasText: `${functions[0]} (` }).first();
+  const widthOf = async () => (await frame.locator("rect").boundingBox()).width;
+  const before = await widthOf();
+  await frame.click();
+  await page.waitForFunction(() => !document.getElementById("unzoom").classList.contains("hide"));
+  const after = await widthOf();
+  if (!(after > 1.5 * before && after > 1000)) fail(`a click on ${functions[0]} makes ${before} wide ${after}`);
+  await page.screenshot({ path: join(pictures, "flamegraph-zoomed.png") });
+  if (errors.length > 0) fail(`flame graph: ${errors}`);
+  console.log(`Chromium: ${basename(graph)} ok`);
+}
+
+try {
+  await checkSpeedscope();
+  await checkGraph();
+} catch (error) {
+  fail(error.message);
+} finally {
+  clearTimeout(alarm);
+  await browser.close();
+}
