@@ -1,6 +1,6 @@
 //! Names of the library's choices on the command line.
 
-use crate::output::{ChromeStyle, Format};
+use crate::output::{ChromeStyle, Format, PerfettoStyle};
 use crate::profile::{ActivityKind, Weight};
 use crate::stack::FrameChoice;
 use crate::symbols::Demangle;
@@ -73,4 +73,9 @@ values!(ChromeStyle {
     V8 = "v8", "V8 CPU profiles: Perfetto, speedscope, Firefox Profiler, DevTools";
     Samples = "samples",
         "Stack frames and samples: chrome://tracing, speedscope (under a name that does not end in .chrome.json)";
+});
+
+values!(PerfettoStyle {
+    StackSamples = "stack-samples", "Samples with CPU time and time covered: Perfetto 58 and later";
+    PerfSamples = "perf-samples", "A packet for each sample, without times: older Perfettos";
 });

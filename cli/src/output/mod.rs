@@ -63,6 +63,7 @@ pub use chrome::ChromeStyle;
 pub use compress::Compression;
 pub use error::OutputError;
 pub use parquet::{DatasetEntry, DatasetIndex};
+pub use perfetto::PerfettoStyle;
 pub(crate) use sink::Sink;
 pub(crate) use source::exporter_of;
 pub use source::{SourceMark, source_mark};
@@ -170,6 +171,8 @@ pub struct Options {
     pub lines: bool,
     /// Chrome: the form to write.
     pub chrome_style: ChromeStyle,
+    /// Perfetto: the form to write.
+    pub perfetto_style: PerfettoStyle,
     /// Parquet: samples have their frames' names, so that one file is enough for queries.
     pub denormalized: bool,
     /// Speedscope: what its profiles count, one profile of each thread for each. Other flame

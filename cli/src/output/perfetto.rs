@@ -1,5 +1,10 @@
-//! Perfetto's protobuf trace: a `StackSample` packet for each run of equal samples, which Perfetto
-//! reads from version 58 on.
+//! Perfetto's protobuf trace, in two forms.
+//!
+//! * [`stack-samples`](PerfettoStyle::StackSamples): a `StackSample` packet for each run of equal
+//!   samples, which Perfetto reads from version 58 on.
+//! * [`perf-samples`](PerfettoStyle::PerfSamples): a `PerfSample` packet for each sample, for older
+//!   readers. It has no weight, so each counts the same; those of a run stand at even distances
+//!   between its first and its last one.
 //!
 //! The messages: <https://github.com/google/perfetto/tree/main/protos/perfetto/trace>, above all
 //! `profiling/stack_sample.proto`. Names, mappings, frames and call stacks are written once and
@@ -7,7 +12,7 @@
 //! an inlined function is a frame of its own. Threads of one id that follow each other are one
 //! thread there.
 //!
-//! A sample has several weights: the one that was chosen, the other times, and how many samples it
+//! A `StackSample` has several weights: the one that was chosen, the other times, and how many samples it
 //! stands for. Times are nanoseconds since the start of the trace; a clock snapshot says what the
 //! time of day was then.
 
@@ -17,7 +22,7 @@ use super::sink::Sink;
 use super::source::exporter;
 use super::strings::Strings;
 use super::threads::track_names;
-use super::unfold::{StackOrigin, incomplete, wait_root};
+use super::unfold::{EMPTY, StackOrigin, incomplete, wait_root};
 use super::{
     Description, Destination, Format, Options, OutputError, Summary, Writer, finish_for, path_of, single,
 };
@@ -46,6 +51,7 @@ mod packet {
     pub(super) const SEQUENCE_FLAGS: u32 = 13;
     pub(super) const DEFAULTS: u32 = 59;
     pub(super) const TRACK_DESCRIPTOR: u32 = 60;
+    pub(super) const PERF_SAMPLE: u32 = 66;
     pub(super) const FIRST_ON_SEQUENCE: u32 = 87;
     pub(super) const STACK_SAMPLE: u32 = 135;
 }
@@ -80,12 +86,28 @@ const PROCESS_TRACK: u64 = 1;
 /// Entries of interned data in one packet.
 const ENTRIES: usize = 1024;
 
+/// The form of a Perfetto trace.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum PerfettoStyle {
+    /// Samples with weights: Perfetto 58 and later.
+    #[default]
+    StackSamples,
+    /// Samples that count the same: older ones.
+    PerfSamples,
+}
+
+/// `PerfSample` packets of a file at most. A damaged trace may claim any number of samples.
+const MOST_PERF_SAMPLES: u64 = 20_000_000;
+
 fn create(to: Destination, options: &Options) -> Result<Box<dyn Writer>, OutputError> {
     let weight = options.weights()[0];
     let others = [Weight::Cpu, Weight::Wall].into_iter().filter(|other| *other != weight).collect();
     Ok(Box::new(PerfettoWriter {
         sink: single(Format::Perfetto, to)?,
         by_line: options.lines,
+        style: options.perfetto_style,
+        perf_samples: 0,
+        left_out: 0,
         weight,
         others,
         frames: FrameNumbers::default(),
@@ -97,6 +119,11 @@ fn create(to: Destination, options: &Options) -> Result<Box<dyn Writer>, OutputE
 struct PerfettoWriter {
     sink: Sink,
     by_line: bool,
+    style: PerfettoStyle,
+    /// `PerfSample` packets so far.
+    perf_samples: u64,
+    /// Samples beyond [`MOST_PERF_SAMPLES`].
+    left_out: u64,
     /// The first weight of samples.
     weight: Weight,
     /// Their further weights.
@@ -117,6 +144,8 @@ struct FrameNumbers {
     stops: Vec<Option<u64>>,
     /// By wait.
     waits: Vec<u64>,
+    /// For a stack without frames.
+    empty: u64,
 }
 
 impl FrameNumbers {
@@ -131,7 +160,8 @@ impl FrameNumbers {
             frames.extend((self.starts[at]..self.starts[at + 1]).rev());
         }
         frames[roots..].reverse();
-        frames
+        // Readers refuse a call stack without frames.
+        if frames.is_empty() { vec![self.empty] } else { frames }
     }
 }
 
@@ -156,11 +186,22 @@ impl Writer for PerfettoWriter {
     }
 
     fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
-        batch.runs.iter().try_for_each(|run| self.write_sample(profile, batch.thread, run))
+        batch.runs.iter().try_for_each(|run| match self.style {
+            PerfettoStyle::StackSamples => self.write_sample(profile, batch.thread, run),
+            PerfettoStyle::PerfSamples => self.write_perf_samples(profile, batch.thread, run),
+        })
     }
 
     fn finish(&mut self, _: &Profile) -> Result<Summary, OutputError> {
-        finish_for("Perfetto", &mut self.sink)
+        let mut summary = finish_for("Perfetto", &mut self.sink)?;
+        if self.left_out > 0 {
+            summary.warnings.push(format!(
+                "{} samples beyond the first {MOST_PERF_SAMPLES} are left out: choose a time range or some \
+                 threads, or leave --perfetto-style out",
+                self.left_out
+            ));
+        }
+        Ok(summary)
     }
 }
 
@@ -312,7 +353,8 @@ impl PerfettoWriter {
         })
     }
 
-    /// Writes a mapping for each module instance. Returns the first of each image; 0 = none.
+    /// Writes a mapping for each module instance, and one for code that lies in none: readers before
+    /// version 58 want one for every frame. Returns the first of each image; 0 = none.
     fn write_mappings(&mut self, profile: &Profile) -> Result<Vec<u64>, OutputError> {
         let (mut builds, mut paths) = (Strings::default(), Strings::default());
         let mut first = vec![0; profile.images.len()];
@@ -323,14 +365,17 @@ impl PerfettoWriter {
             if first[at] == 0 {
                 first[at] = id;
             }
-            rows.push((id, builds.id(&image.debug_id), paths.id(path_of(image)), module));
+            let end = module.base.saturating_add(module.size);
+            rows.push((id, builds.id(&image.debug_id), paths.id(path_of(image)), module.base, end));
         }
+        let no_module = (rows.len() as u64 + 1, 0, paths.id("[no module]"), 0, 0);
+        rows.push(no_module);
         self.write_strings(interned::BUILD_IDS, &builds)?;
         self.write_strings(interned::MAPPING_PATHS, &paths)?;
-        self.write_interned(interned::MAPPINGS, &rows, |message, &(id, build, path, module)| {
+        self.write_interned(interned::MAPPINGS, &rows, |message, &(id, build, path, start, end)| {
             message.number(1, id);
-            message.number(4, module.base);
-            message.number(5, module.base.saturating_add(module.size));
+            message.number(4, start);
+            message.number(5, end);
             for (field, string) in [(2, build), (7, path)] {
                 if string != 0 {
                     message.number(field, string);
@@ -348,9 +393,10 @@ impl PerfettoWriter {
     ) -> Result<(), OutputError> {
         let (mut names, mut sources) = (Strings::default(), Strings::default());
         let mut rows: Vec<FrameRow> = Vec::new();
+        let no_mapping = profile.modules.len() as u64 + 1;
         for (frame, key) in (0..).map(FrameId).zip(profile.frames.keys()) {
             self.frames.starts.push(rows.len() as u64 + 1);
-            let (mapping, address) = place(mappings, key);
+            let (mapping, address) = place(mappings, key).unwrap_or((no_mapping, 0));
             let lines = profile.symbols.names(frame).iter().rev().map(|name| name.line);
             for (&id, line) in functions.of(frame).iter().zip(lines) {
                 let function = &functions.list()[id.0 as usize];
@@ -367,9 +413,10 @@ impl PerfettoWriter {
         }
         self.frames.starts.push(rows.len() as u64 + 1);
         let mut root = |text: String| {
-            rows.push(FrameRow { name: names.id(&text), ..FrameRow::default() });
+            rows.push(FrameRow { name: names.id(&text), mapping: no_mapping, ..FrameRow::default() });
             rows.len() as u64
         };
+        self.frames.empty = root(EMPTY.to_owned());
         self.frames.stops = profile.stops.iter().map(|stop| incomplete(stop).map(&mut root)).collect();
         if self.weight == Weight::Waiting {
             self.frames.waits = Wait::all().into_iter().map(|wait| root(wait_root(wait))).collect();
@@ -391,40 +438,79 @@ impl PerfettoWriter {
         let weight = of(self.weight);
         let followers: Vec<u64> =
             self.others.iter().map(|&other| of(other)).chain([run.samples.into()]).collect();
-        let origin = StackOrigin::of(run, self.weight);
-        let known = self.callstacks.len() as u64;
-        let callstack = *self.callstacks.entry(origin).or_insert(known + 1);
-        let frames = (callstack > known).then(|| self.frames.of(profile, origin));
+        let (callstack, frames) = self.callstack(profile, run);
         let time_ns = counted.map_or(run.first_ns, |(start, _)| start);
-        let is_empty = origin.node.is_none() && self.frames.stops[origin.stop.0 as usize].is_none();
         self.packet(NEEDS_STATE, |message| {
             message.number(packet::TIMESTAMP, time_ns);
-            if let Some(frames) = frames.filter(|_| !is_empty) {
-                message.message(packet::INTERNED_DATA, |message| {
-                    message.message(interned::CALLSTACKS, |message| {
-                        message.number(1, callstack);
-                        // Readers expect this field unpacked.
-                        frames.into_iter().for_each(|frame| message.number(2, frame));
-                    });
-                });
-            }
+            write_callstack(message, callstack, frames);
             message.message(packet::STACK_SAMPLE, |message| {
                 message.number(2, u64::from(thread) + 1);
-                if !is_empty {
-                    message.number(6, callstack);
-                }
+                message.number(6, callstack);
                 message.number(11, weight);
                 message.packed(14, followers.into_iter());
             });
         })
     }
+
+    /// Writes the samples of a run that count, each for itself.
+    fn write_perf_samples(&mut self, profile: &Profile, thread: u32, run: &Run) -> Result<(), OutputError> {
+        let counts = match self.weight {
+            Weight::Wall | Weight::Samples => true,
+            Weight::Waiting => run.activity.wait().is_some(),
+            // A sample that counts CPU time has no place for how much.
+            Weight::Cpu | Weight::Active => run.activity.wait().is_none(),
+        };
+        if !counts {
+            return Ok(());
+        }
+        let samples = u64::from(run.samples);
+        let taken = samples.min(MOST_PERF_SAMPLES - self.perf_samples);
+        self.perf_samples += taken;
+        self.left_out += samples - taken;
+        let (callstack, mut frames) = self.callstack(profile, run);
+        let (pid, tid) = (profile.trace.pid, profile.threads[thread as usize].tid);
+        for sample in 0..taken {
+            let span = u128::from(run.last_ns.saturating_sub(run.first_ns));
+            let after = span * u128::from(sample) / u128::from(samples.saturating_sub(1).max(1));
+            let frames = frames.take();
+            self.packet(NEEDS_STATE, |message| {
+                message.number(packet::TIMESTAMP, run.first_ns.saturating_add(after as u64));
+                write_callstack(message, callstack, frames);
+                message.message(packet::PERF_SAMPLE, |message| {
+                    message.number(2, pid.into());
+                    message.number(3, tid.into());
+                    message.number(4, callstack);
+                });
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The number of a run's call stack, and its frames if it is new.
+    fn callstack(&mut self, profile: &Profile, run: &Run) -> (u64, Option<Vec<u64>>) {
+        let origin = StackOrigin::of(run, self.weight);
+        let known = self.callstacks.len() as u64;
+        let callstack = *self.callstacks.entry(origin).or_insert(known + 1);
+        (callstack, (callstack > known).then(|| self.frames.of(profile, origin)))
+    }
+}
+
+/// Writes a new call stack as interned data of a packet.
+fn write_callstack(message: &mut Message, callstack: u64, frames: Option<Vec<u64>>) {
+    let Some(frames) = frames else { return };
+    message.message(packet::INTERNED_DATA, |message| {
+        message.message(interned::CALLSTACKS, |message| {
+            message.number(1, callstack);
+            // Readers expect this field unpacked.
+            frames.into_iter().for_each(|frame| message.number(2, frame));
+        });
+    });
 }
 
 /// A frame as Perfetto has it.
 #[derive(Default)]
 struct FrameRow {
     name: u64,
-    /// 0 = in no mapping.
     mapping: u64,
     /// From the beginning of the mapping.
     address: u64,
@@ -437,10 +523,8 @@ impl FrameRow {
     fn write(&self, id: u64, message: &mut Message) {
         message.number(1, id);
         message.number(2, self.name);
-        if self.mapping != 0 {
-            message.number(3, self.mapping);
-            message.number(4, self.address);
-        }
+        message.number(3, self.mapping);
+        message.number(4, self.address);
         for (field, value) in [(5, self.source), (6, self.line.into()), (7, self.kind)] {
             if value != 0 {
                 message.number(field, value);
@@ -460,14 +544,15 @@ fn thread_track(tid: u32) -> u64 {
     PROCESS_TRACK + 1 + u64::from(tid)
 }
 
-/// The mapping of a frame, 0 if it is in none, and its place there: inside the call instruction for
-/// a return address.
-fn place(mappings: &[u64], key: &FrameKey) -> (u64, u64) {
+/// The mapping of a frame, and its place there: inside the call instruction for a return address.
+/// `None` = it is in no mapping.
+fn place(mappings: &[u64], key: &FrameKey) -> Option<(u64, u64)> {
     match key.place {
         Placement::Image(image, rva) => {
-            (mappings[image.0 as usize], u64::from(if key.exact { rva } else { rva.saturating_sub(1) }))
+            let mapping = Some(mappings[image.0 as usize]).filter(|&mapping| mapping != 0)?;
+            Some((mapping, if key.exact { rva } else { rva.saturating_sub(1) }.into()))
         }
-        Placement::Code(..) | Placement::Unknown(_) => (0, 0),
+        Placement::Code(..) | Placement::Unknown(_) => None,
     }
 }
 

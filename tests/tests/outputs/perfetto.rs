@@ -4,7 +4,7 @@ use crate::folded::counts;
 use crate::profiles::{Builder, busy};
 use crate::wire::Message;
 use std::collections::{BTreeMap, HashMap};
-use stk::output::{Format, Options};
+use stk::output::{Format, Options, PerfettoStyle};
 use stk::profile::Weight;
 
 /// The packets of a trace.
@@ -90,6 +90,40 @@ fn samples_stand_at_their_times_with_their_other_weights() {
             (8, 900_000, &[ms, 1]),
         ]
     );
+}
+
+#[test]
+fn perf_samples_are_one_packet_for_each_sample_that_counts() {
+    let times = |weight| -> Vec<(u64, u64, usize)> {
+        let options = Options {
+            weights: vec![weight],
+            perfetto_style: PerfettoStyle::PerfSamples,
+            ..Options::default()
+        };
+        let bytes = std::fs::read(&busy().write(Format::Perfetto, &options).path).expect("output");
+        let mut interned = Interned::default();
+        let mut found = Vec::new();
+        for packet in Message::read(&bytes).messages(1) {
+            interned.add(&packet);
+            assert!(packet.messages(135).is_empty());
+            for sample in packet.messages(66) {
+                assert_eq!(sample.number(2), 4404);
+                found.push((
+                    sample.number(3),
+                    packet.number(8) / 1_000_000,
+                    interned.stack(sample.number(4)).len(),
+                ));
+            }
+        }
+        found
+    };
+    let worker =
+        [(4, 0, 3), (4, 1, 3), (4, 2, 3), (4, 3, 2), (4, 4, 2), (4, 5, 2), (4, 6, 2), (4, 7, 1), (4, 8, 3)];
+    assert_eq!(times(Weight::Cpu), worker);
+    let waiter = [(8, 0, 2), (8, 1, 2), (8, 5, 2)];
+    assert_eq!(times(Weight::Samples), [&waiter[..], &worker].concat());
+    // What it waits for is its root.
+    assert_eq!(times(Weight::Waiting), [(8, 0, 3), (8, 1, 3), (8, 5, 3)]);
 }
 
 #[test]

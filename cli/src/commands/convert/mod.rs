@@ -12,7 +12,7 @@ mod tasks;
 
 use super::pipeline::{self, MissingSum};
 use super::{Exit, ProfileArgs, Progress, Usage, guarded, inputs, report, tell, verify};
-use crate::output::{ChromeStyle, Compression, Destination, Format};
+use crate::output::{ChromeStyle, Compression, Destination, Format, PerfettoStyle};
 use crate::profile::{MissingSymbols, Weight};
 use one::Converter;
 use std::path::{Path, PathBuf};
@@ -64,6 +64,9 @@ pub(super) struct ConvertArgs {
     /// Chrome: which of its forms to write
     #[arg(long, value_enum, default_value_t, value_name = "STYLE", help_heading = "Output")]
     chrome_style: ChromeStyle,
+    /// Perfetto: which of its forms to write
+    #[arg(long, value_enum, default_value_t, value_name = "STYLE", help_heading = "Output")]
+    perfetto_style: PerfettoStyle,
     /// Flame graphs: one frame per source line instead of one per function
     #[arg(long, help_heading = "Output")]
     lines: bool,

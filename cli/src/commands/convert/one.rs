@@ -57,6 +57,7 @@ impl Converter<'_> {
         let options = Options {
             lines: args.lines,
             chrome_style: args.chrome_style,
+            perfetto_style: args.perfetto_style,
             denormalized: args.denormalized,
             weights,
             selection: selection(&loaded),
