@@ -23,6 +23,7 @@
 //! profile    the result of a conversion                        Trace, ModuleImage -> Profile, Runs
 //! output     one writer per format                             Profile, Runs -> files
 //! stats      times, and the problems of the stacks             Profile, Runs -> Stats
+//! diff       what changed between the traces of two builds      Profile, Runs -> Diff
 //! report     one page with what there is of traces              Profile, Runs, Stats -> HTML
 //! walks      compares walks with the system's own              Trace, ModuleImage -> Comparison
 //! commands   the command line; the only user of clap
@@ -32,6 +33,7 @@
 //! takes longer than all the rest.
 #![deny(unsafe_code)]
 pub mod commands;
+pub mod diff;
 #[cfg(unix)]
 mod faults;
 pub mod image;

@@ -106,6 +106,18 @@ fn verify_walks_follows_its_schema() {
 }
 
 #[test]
+fn diff_follows_its_schema() {
+    let rules = include_str!("../../schema/diff.schema.json");
+    for by in ["function", "stack", "module"] {
+        let (text, exit) =
+            run(&["diff", "--format", "json", "--by", by, &kept("busy.stk"), &kept("mixed.stk")]);
+        assert_eq!(exit, Exit::Inconclusive);
+        let value = follows(rules, &text);
+        assert_eq!((&value["verdict"], &value["by"]), (&json!("inconclusive"), &json!(by)));
+    }
+}
+
+#[test]
 fn symbols_follow_their_schemas() {
     let cache = tempfile::tempdir().unwrap();
     let cache = cache.path().to_str().unwrap();

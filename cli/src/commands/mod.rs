@@ -5,6 +5,7 @@
 //! Data goes to standard output, everything else to standard error. Exit codes: see [`Exit`].
 
 mod convert;
+mod diff;
 mod dump;
 mod events;
 mod info;
@@ -63,6 +64,8 @@ pub enum Exit {
     Symbols = 5,
     /// A difference over the threshold.
     Difference = 6,
+    /// Whether there is a difference cannot be told.
+    Inconclusive = 7,
     /// Interrupted; no incomplete output was left.
     Interrupted = 130,
 }
@@ -72,13 +75,14 @@ impl Exit {
     pub fn worse(self, other: Exit) -> Exit {
         let rank = |exit| match exit {
             Exit::Ok => 0,
-            Exit::Difference => 1,
-            Exit::Symbols => 2,
-            Exit::Damaged => 3,
-            Exit::Failure => 4,
-            Exit::Target => 5,
-            Exit::Usage => 6,
-            Exit::Interrupted => 7,
+            Exit::Inconclusive => 1,
+            Exit::Difference => 2,
+            Exit::Symbols => 3,
+            Exit::Damaged => 4,
+            Exit::Failure => 5,
+            Exit::Target => 6,
+            Exit::Usage => 7,
+            Exit::Interrupted => 8,
         };
         if rank(other) > rank(self) { other } else { self }
     }
@@ -100,7 +104,8 @@ Exit codes:
   3    the process of dump --pid was not found, is denied or of the wrong architecture
   4    damaged input: what could be read was written
   5    fewer symbols than --require-symbols asks for
-  6    with verify --walks: a walk differs and nothing explains it
+  6    diff: something takes more than before; verify --walks: a walk differs and nothing explains it
+  7    diff: whether anything takes more cannot be told
   130  interrupted: nothing half made is left
 
 Environment:
@@ -112,6 +117,7 @@ Examples:
   stk info app.stk
   stk convert app.stk --to speedscope -y C:\\build\\symbols
   stk convert *.stk --to parquet -o lab.parquet
+  stk diff old new -y symbols
   stk report app.stk --open
   stk completions bash > ~/.local/share/bash-completion/completions/stk")]
 struct Cli {
@@ -135,6 +141,8 @@ enum Command {
     Info(info::InfoArgs),
     /// Say where the time went: functions, modules, threads, and what is wrong with the stacks
     Stats(stats::StatsArgs),
+    /// Say what takes more of the time in new traces than in those of a base
+    Diff(diff::DiffArgs),
     /// Write one page for the browser: flame graph, functions, timeline, waits, trust
     Report(report::ReportArgs),
     /// Convert traces to other formats
@@ -205,6 +213,7 @@ type Out<'a> = &'a mut dyn FnMut(&str) -> io::Result<()>;
 fn execute(command: &Command, out: Out<'_>) -> anyhow::Result<Exit> {
     match command {
         Command::Convert(args) => convert::run(args),
+        Command::Diff(args) => diff::run(args, out),
         Command::Dump(args) => dump::run(args, out),
         Command::Events(args) => events::run(args, out),
         Command::Info(args) => info::run(args, out),

@@ -24,6 +24,7 @@ macro_rules! schemas {
 }
 
 const SCHEMAS: &[(&str, &str)] = schemas![
+    "diff",
     "doctor",
     "dump",
     "events",

@@ -1,5 +1,6 @@
 //! Names of the library's choices on the command line.
 
+use crate::diff::{By, DiffFormat};
 use crate::output::{ChromeStyle, Format, PerfettoStyle};
 use crate::profile::{ActivityKind, Weight};
 use crate::stack::FrameChoice;
@@ -78,4 +79,17 @@ values!(ChromeStyle {
 values!(PerfettoStyle {
     StackSamples = "stack-samples", "Samples with CPU time and time covered: Perfetto 58 and later";
     PerfSamples = "perf-samples", "A packet for each sample, without times: older Perfettos";
+});
+
+values!(By {
+    Function = "function", "Functions, each its own time";
+    Stack = "stack", "Whole stacks";
+    Module = "module", "Modules";
+});
+
+values!(DiffFormat {
+    Table = "table", "A table for terminals";
+    Json = "json", "One JSON object, as schema/diff.schema.json describes it";
+    Markdown = "markdown", "Markdown, for comments on a change";
+    Junit = "junit", "JUnit's XML, which build servers show as tests";
 });

@@ -117,7 +117,7 @@ impl FlamegraphWriter {
 
 /// A text without the two characters that XML 1.0 (section 2.2) forbids and that are not control
 /// characters. [`printable`] escaped those.
-fn in_xml(text: &str) -> Cow<'_, str> {
+pub(crate) fn in_xml(text: &str) -> Cow<'_, str> {
     if !text.contains(['\u{fffe}', '\u{ffff}']) {
         return Cow::Borrowed(text);
     }

@@ -141,7 +141,7 @@ impl FoldedNames {
 
 /// A name as one field of a line. Characters that would end the field, the line or the name are
 /// escaped.
-fn field(name: &str) -> String {
+pub(crate) fn field(name: &str) -> String {
     let text = printable(name).replace(';', r"\u{3b}");
     let text = match text.rsplit_once(' ') {
         Some((rest, last)) if is_count(last) => format!(r"{rest}\u{{20}}{last}"),

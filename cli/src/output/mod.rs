@@ -62,6 +62,8 @@ formats! {
 pub use chrome::ChromeStyle;
 pub use compress::Compression;
 pub use error::OutputError;
+pub(crate) use flamegraph::in_xml;
+pub(crate) use folded_stacks::field as folded_field;
 pub use parquet::{DatasetEntry, DatasetIndex};
 pub use perfetto::PerfettoStyle;
 pub(crate) use sink::Sink;
