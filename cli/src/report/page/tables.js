@@ -60,7 +60,7 @@ function sortHead(key, text, columns) {
 }
 
 /** A table's head for columns of amounts: what, of the selection, of the total. */
-const shares = () => [el("th", { scope: "col" }, ""), el("th", { scope: "col" }, "selection"), el("th", { scope: "col" }, "total")];
+const shares = () => ["", "selection", "total"].map((text) => el("th", { scope: "col", class: "number" }, text));
 
 function functionsView(view) {
   const { self, total, folded } = answer.functions;
@@ -131,7 +131,7 @@ function waitsView(view) {
       el("td", { class: "where" }, ...row.top.flatMap(([f, ns]) => [functionButton(f), el("span", { class: "soft" }, ` ${percent(ns, row.ns)}  `)])));
   };
   const body = el("tbody", {}, ...rows.map(make));
-  const head = el("tr", {}, ...["For", "Class", "Time", "selection", "total", "Waits", "Longest", "Where"].map((text) => el("th", { scope: "col" }, text)));
+  const head = el("tr", {}, ...["For", "Class", "Time", "selection", "total", "Waits", "Longest", "Where"].map((text, i) => el("th", { scope: "col", class: i > 1 && i < 7 ? "number" : "" }, text)));
   view.replaceChildren(
     el("p", { class: "soft" }, "Shares are of the selected threads' time, and of all threads' time in the trace. Waits shorter than the time between two samples are mostly missed. Who woke whom cannot be known from samples.", shown.facts.joined_ns ? " Rows of this page are joined, so waits cannot be counted one by one." : ""),
     el("table", { class: "wide" }, el("thead", {}, head), body), rows.length ? "" : el("p", {}, "No thread waits in this selection."));

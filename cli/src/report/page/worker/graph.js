@@ -7,7 +7,7 @@
 /** The function of a frame that stands for several narrow ones. */
 const OTHERS = -1;
 /** Frames narrower than this part of the widest are not drawn one by one. */
-const NARROWEST = 1 / 4000;
+const NARROWEST = 1 / 2500;
 /** Frames of a flame graph at most. */
 const MOST_FRAMES = 60000;
 

@@ -115,72 +115,75 @@ function shareInTime(start, wall, from, until) {
 
 /** Sums of the selected rows: by stack, thread, state, reason of a wait and end of the stack. */
 function sumRows(trace, selection, below) {
-  const { rows, tree, facts, cpuKnown, end } = trace;
-  const { start, wall, cpu, samples, node, state, stop, starts } = rows;
-  const own = new Float64Array(tree.count), ownSamples = new Float64Array(tree.count);
-  const from = selection.from ?? -Infinity, until = selection.until ?? Infinity;
-  const whole = from === -Infinity && until === Infinity;
-  const of = weightOf(trace, selection.weight);
-  const chosen = selection.threads && new Set(selection.threads);
-  const width = end / BINS || 1;
+  const { tree, facts, cpuKnown, end } = trace;
   const sum = {
-    own, ownSamples, weight: 0, samples: 0, noStack: 0, cpu: 0, wall: 0, time: [0, 0, 0, 0],
-    stops: new Float64Array(facts.stops.length), waits: facts.waits.map(() => ({ ns: 0, samples: 0, waits: 0, longest: 0, where: new Map() })),
+    own: new Float64Array(tree.count), ownSamples: new Float64Array(tree.count),
+    weight: 0, samples: 0, noStack: 0, cpu: 0, wall: 0, time: [0, 0, 0, 0],
+    stops: new Float64Array(facts.stops.length),
+    waits: facts.waits.map(() => ({ ns: 0, samples: 0, waits: 0, longest: 0, where: new Map() })),
     threads: [],
   };
+  const chosen = selection.threads && new Set(selection.threads);
+  const how = { ...selection, from: selection.from ?? -Infinity, until: selection.until ?? Infinity, below, of: weightOf(trace, selection.weight), width: end / BINS || 1 };
   for (let t = 0; t < facts.threads.length; t++) {
-    const thread = { t, cpu: 0, wall: 0, samples: 0, weight: 0, time: [0, 0, 0, 0], bins: null, chosen: !chosen || chosen.has(t) };
-    let wait = -1, waited = 0, waitEnd = 0;
-    for (let i = starts[t]; i < starts[t + 1]; i++) {
-      const group = stateGroup(state[i]), n = node[i];
-      if (!selection.states[group] || (selection.wait >= 0 && state[i] !== selection.wait + 3) || (below && (n < 0 || !below[n]))) {
-        wait = -1;
-        continue;
-      }
-      thread.bins ??= new Float32Array(BINS * OF_BIN);
-      addToBins(thread.bins, width, start[i], wall[i], cpu[i], group);
-      const share = whole ? 1 : shareInTime(start[i], wall[i], from, until);
-      if (share === 0) {
-        wait = -1;
-        continue;
-      }
-      const ns = wall[i] * share, count = samples[i] * share;
-      thread.cpu += cpu[i] * share;
-      thread.wall += ns;
-      thread.time[group] += ns;
-      if (!thread.chosen) continue;
-      const weight = of(i) * share;
-      thread.samples += count;
-      thread.weight += weight;
-      sum.stops[stop[i]] += count;
-      if (n >= 0) {
-        own[n] += weight;
-        ownSamples[n] += count;
-      } else sum.noStack += weight;
-      if (group === 3) {
-        const reason = sum.waits[state[i] - 3];
-        // Rows of one thread that wait for the same and follow each other are one wait.
-        const goesOn = wait === state[i];
-        waited = goesOn ? waited + ns : ns;
-        wait = state[i];
-        reason.ns += ns;
-        reason.samples += count;
-        if (!goesOn) reason.waits++;
-        reason.longest = Math.max(reason.longest, waited);
-        reason.where.set(n, (reason.where.get(n) ?? 0) + ns);
-      } else wait = -1;
-    }
+    const thread = sumThread(trace, how, sum, t, !chosen || chosen.has(t));
     if (thread.bins === null) continue;
     if (cpuKnown) agree(thread.time, thread.cpu);
     sum.threads.push(thread);
     if (!thread.chosen) continue;
-    sum.cpu += thread.cpu;
-    sum.wall += thread.wall;
-    sum.samples += thread.samples;
-    sum.weight += thread.weight;
+    for (const what of ["cpu", "wall", "samples", "weight"]) sum[what] += thread[what];
     for (let s = 0; s < 4; s++) sum.time[s] += thread.time[s];
   }
   return sum;
+}
+
+/**
+ * Adds a thread's selected rows to the sums, and gives the thread's own. Its bins span the whole trace,
+ * whatever time is selected, and are null if it has no row that fits.
+ */
+function sumThread({ rows }, how, sum, t, chosen) {
+  const { start, wall, cpu, samples, node, state, stop, starts } = rows;
+  const { states, wait: reason, below, from, until, of, width } = how;
+  const whole = from === -Infinity && until === Infinity;
+  const thread = { t, cpu: 0, wall: 0, samples: 0, weight: 0, time: [0, 0, 0, 0], bins: null, chosen };
+  const open = { state: -1, ns: 0 };
+  for (let i = starts[t]; i < starts[t + 1]; i++) {
+    const group = stateGroup(state[i]), n = node[i];
+    const fits = states[group] && (reason < 0 || state[i] === reason + 3) && (!below || (n >= 0 && below[n]));
+    const share = !fits ? 0 : whole ? 1 : shareInTime(start[i], wall[i], from, until);
+    if (fits) {
+      thread.bins ??= new Float32Array(BINS * OF_BIN);
+      addToBins(thread.bins, width, start[i], wall[i], cpu[i], group);
+    }
+    if (share === 0 || group !== 3) open.state = -1;
+    if (share === 0) continue;
+    const ns = wall[i] * share, count = samples[i] * share, weight = of(i) * share;
+    thread.cpu += cpu[i] * share;
+    thread.wall += ns;
+    thread.time[group] += ns;
+    if (!chosen) continue;
+    thread.samples += count;
+    thread.weight += weight;
+    sum.stops[stop[i]] += count;
+    if (n >= 0) {
+      sum.own[n] += weight;
+      sum.ownSamples[n] += count;
+    } else sum.noStack += weight;
+    if (group === 3) addWait(sum.waits[state[i] - 3], open, state[i], n, ns, count);
+  }
+  return thread;
+}
+
+/** Rows of one thread that wait for the same and follow each other are one wait: `open` is the last one. */
+function addWait(reason, open, state, n, ns, count) {
+  const goesOn = open.state === state;
+  open.ns = goesOn ? open.ns + ns : ns;
+  open.state = state;
+  reason.ns += ns;
+  reason.samples += count;
+  if (!goesOn) reason.waits++;
+  reason.longest = Math.max(reason.longest, open.ns);
+  reason.where.set(n, (reason.where.get(n) ?? 0) + ns);
 }
 
 /** By node: the sum of its own number and those of its callees. */
