@@ -239,3 +239,112 @@ fn traces_of_other_processes_and_labels_are_passed_over_with_a_note() {
     assert!(others.error.contains("new.stk: passed over: it is of process 4404"), "{others:?}");
     assert!(others.error.contains("none of 3 traces is one that --pid and --label choose"), "{others:?}");
 }
+
+/// The profiles of a speedscope document: name, and the sum of its weights in nanoseconds.
+fn profiles(document: &str) -> Vec<(String, f64)> {
+    let document: Value = serde_json::from_str(document).unwrap();
+    let sum = |profile: &Value| {
+        let weights = profile["weights"].as_array().unwrap().iter();
+        (profile["name"].as_str().unwrap().to_owned(), weights.map(|weight| weight.as_f64().unwrap()).sum())
+    };
+    document["profiles"].as_array().unwrap().iter().map(sum).collect()
+}
+
+#[test]
+fn threads_become_one_and_keep_their_time() {
+    let trace = kept("busy.stk");
+    let convert = |options: &[&str]| {
+        let convert = ["convert", &trace, "--to", "speedscope", "--weight", "wall", "-o", "-"];
+        let ran = stk(&[&convert[..], options].concat());
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        profiles(&ran.out)
+    };
+    let apart = convert(&[]);
+    let merged = convert(&["--merge-threads"]);
+    assert_eq!(merged.len(), 2, "the sum, and the one thread");
+    assert_eq!(merged[1].0, "107 threads: time, waits included");
+    assert!((merged[1].1 - apart[0].1).abs() < 1.0, "{merged:?}");
+    let named = convert(&["--merge-threads=name"]);
+    assert!(named.len() < apart.len(), "{named:?}");
+    assert!(named.iter().any(|(name, _)| name.contains(" threads: ")), "{named:?}");
+    let sum: f64 = named[1..].iter().map(|(_, ns)| ns).sum();
+    assert!((sum - apart[0].1).abs() < 1.0, "{sum} {apart:?}");
+    assert_eq!(folded(&trace, &["--merge-threads"]).values().sum::<u64>() as f64, apart[0].1);
+}
+
+#[test]
+fn split_files_add_up_to_the_whole() {
+    let trace = kept("busy.stk");
+    let whole = totals(&stats(&trace, &[]))[2];
+    for (split, ending, fewest) in [("thread", ".speedscope.json", 50), ("time=1s", ".speedscope.json.gz", 4)]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join(format!("a{ending}"));
+        let output = output.to_str().unwrap();
+        let convert = ["convert", &trace, "-o", output, "--weight", "wall", "--split", split];
+        let ran = stk(&convert);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let files: Vec<PathBuf> =
+            std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert!(files.len() >= fewest, "{files:?}");
+        assert!(ran.error.contains(&format!("wrote {} files", files.len())), "{ran:?}");
+        let mut sum = 0.0;
+        for file in &files {
+            let name = file.file_name().unwrap().to_str().unwrap();
+            assert!(
+                name.starts_with("a.") && name.ends_with(ending) && name.len() > 2 + ending.len(),
+                "{name}"
+            );
+            let bytes = std::fs::read(file).unwrap();
+            let mut text = String::new();
+            match ending.ends_with("gz") {
+                true => {
+                    let mut gunzip = flate2::read::GzDecoder::new(&bytes[..]);
+                    std::io::Read::read_to_string(&mut gunzip, &mut text).unwrap();
+                }
+                false => text = String::from_utf8(bytes).unwrap(),
+            }
+            sum += profiles(&text)[0].1;
+        }
+        assert!((sum - whole as f64).abs() < 1.0, "{split}: {sum} of {whole}");
+        // What is there is stk's own output of the same recording, so it is replaced; nothing is if
+        // one file is another's.
+        assert_eq!(stk(&convert).code, Some(0));
+        std::fs::write(&files[0], "mine").unwrap();
+        let refused = stk(&convert);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert_eq!(std::fs::read(&files[0]).unwrap(), b"mine");
+    }
+}
+
+#[test]
+fn outputs_that_cannot_be_split_or_merged_say_so() {
+    let trace = kept("busy.stk");
+    for (options, says) in [
+        (&["--to", "chrome", "--merge-threads"][..], "--merge-threads is for flame graphs"),
+        (&["--to", "parquet", "--split", "thread"], "--split makes files"),
+        (&["-o", "-", "--split", "thread"], "standard output"),
+        (&["-o", "x.folded", "--split", "time=1us"], "--split"),
+        (&["--split", "thread", "--merge-threads"], "--merge-threads gives up"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stk"));
+        let output =
+            command.args(["convert", &trace]).args(options).current_dir(folder.path()).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code().is_some_and(|code| code != 0), "{options:?} {error}");
+        assert!(error.contains(says), "{options:?} {error}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{options:?}");
+    }
+}
+
+#[test]
+fn lines_of_one_function_are_apart_on_request() {
+    let trace = kept("busy.stk");
+    let lines = folded(&trace, &["--lines"]);
+    assert_eq!(lines.values().sum::<u64>(), folded(&trace, &[]).values().sum::<u64>());
+    let mut names = lines.keys().flat_map(|stack| stack.split(';'));
+    assert!(names.any(|name| name.starts_with("spawn_worker:")), "{:?}", lines.keys().next());
+    let chrome = stk(&["convert", &trace, "--to", "chrome", "-o", "-", "--lines"]);
+    assert!(chrome.out.contains("\"spawn_worker:"), "{}", chrome.error);
+}

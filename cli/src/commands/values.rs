@@ -2,7 +2,7 @@
 
 use crate::diff::{By, DiffFormat};
 use crate::output::{ChromeStyle, Format, PerfettoStyle};
-use crate::profile::{ActivityKind, Weight};
+use crate::profile::{ActivityKind, ThreadMerge, Weight};
 use crate::stack::FrameChoice;
 use crate::symbols::Demangle;
 use crate::text::TimeZone;
@@ -56,6 +56,11 @@ values!(ActivityKind {
     Waiting = "waiting", "Waiting in the system";
     SystemCall = "system-call", "In a system call that does not only wait";
     Unknown = "unknown", "Not known: without a stack, or seen not to run";
+});
+
+values!(ThreadMerge {
+    All = "all", "All threads";
+    ByName = "name", "Those of one name; numbers at its end do not count";
 });
 
 impl ValueEnum for Format {

@@ -119,6 +119,25 @@ impl Format {
         Format::ALL.iter().copied().find(named)
     }
 
+    /// The file name of an output of this format before and from its known ending on: `app` and
+    /// `.speedscope.json.gz`. Another name is cut before its last extension.
+    pub fn split_name(self, path: &Path) -> (String, String) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let packed = match Compression::of(path) {
+            Compression::None => 0,
+            _ => path.extension().map_or(0, |extension| 1 + extension.len()),
+        };
+        let plain = &name[..name.len() - packed];
+        let Description { suffix, other_suffixes, .. } = self.description();
+        let lower = plain.to_ascii_lowercase();
+        let known = std::iter::once(suffix).chain(*other_suffixes).find(|suffix| lower.ends_with(**suffix));
+        let at = match known {
+            Some(suffix) => plain.len() - suffix.len(),
+            None => plain.rfind('.').filter(|at| *at > 0).unwrap_or(plain.len()),
+        };
+        (name[..at].to_owned(), name[at..].to_owned())
+    }
+
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
         self.description().name
@@ -288,7 +307,8 @@ fn finish_for(viewer: &str, sink: &mut Sink) -> Result<Summary, OutputError> {
     if bytes > LARGE_FILE {
         summary.warnings.push(format!(
             "the output is {} MiB large; {viewer} grows slow above 256 MiB and fails above 1 to 2 GiB: \
-             choose a time range or some threads, or use --to parquet",
+             write several files (--split time=10s, --split thread), choose a part (--from, --until, \
+             --thread) or use --to parquet; speedscope: put threads together (--merge-threads)",
             bytes >> 20
         ));
     }

@@ -14,6 +14,7 @@
 //! category    whose code a frame is        FrameKind, module -> Category
 //! filter      chooses samples and frames   Profile, Runs, Selection -> Profile, Runs
 //! fold        leaves out one side of mixed stacks, or a runtime's own frames
+//! parts       several threads as one; one thread, or a span of time
 //! functions   what counts as one function  Profile -> Functions
 //! ```
 //!
@@ -29,6 +30,7 @@ mod fold;
 mod functions;
 #[cfg(test)]
 mod managed_tests;
+mod parts;
 mod runs;
 mod symbolize;
 mod tree;
@@ -45,6 +47,7 @@ pub use filter::{
 pub use fold::fold;
 pub(crate) use functions::Modules;
 pub use functions::{Function, FunctionId, Functions};
+pub use parts::{Part, ThreadMerge, merge_threads, part, spans};
 pub use runs::{Batch, MOST_RUNS_HELD, Run, RunFlags, Runs};
 pub use symbolize::{MissingModule, MissingSymbols, missing_symbols, symbolize};
 pub use tree::{CallTree, Node, NodeId, Visit};
@@ -241,6 +244,9 @@ impl ThreadInfo {
     pub fn label(&self) -> String {
         if self.name.is_empty() {
             format!("thread {}", self.tid)
+        } else if self.tid == 0 {
+            // It stands for several threads.
+            self.name.clone()
         } else {
             format!("{} ({})", self.name, self.tid)
         }

@@ -4,16 +4,18 @@
 //! tasks      which traces go where               arguments -> Task
 //! recording  files of one recording to a dataset: copies, beginnings of others
 //! one        a trace to its output
+//! split      a trace to several outputs
 //! ```
 
 mod one;
 mod recording;
+mod split;
 mod tasks;
 
 use super::pipeline::{self, MissingSum};
 use super::{Exit, ProfileArgs, Progress, Usage, guarded, inputs, report, tell, verify};
 use crate::output::{ChromeStyle, Compression, Destination, Format, PerfettoStyle};
-use crate::profile::{MissingSymbols, Weight};
+use crate::profile::{MissingSymbols, ThreadMerge, Weight};
 use one::Converter;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -39,6 +41,9 @@ Examples:
   stk convert app.stk
   stk convert app.stk -o app.chrome.json.gz --from 2s --until 5s --thread worker
   stk convert app.stk --from 03:14:05Z --until 03:14:10Z
+  stk convert app.stk --my-code --focus handle_request
+  stk convert app.stk --to speedscope --merge-threads=name
+  stk convert app.stk --to chrome --split time=10s
   stk convert lab --to parquet -o lab.parquet -y 'srv*symbols'")]
 pub(super) struct ConvertArgs {
     /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken
@@ -70,6 +75,16 @@ pub(super) struct ConvertArgs {
     /// Flame graphs: one frame per source line instead of one per function
     #[arg(long, help_heading = "Output")]
     lines: bool,
+    /// Flame graphs: make one thread of all, or with =name one of those that have the same
+    /// name but for a number at its end. Their samples follow each other, and tell no times any
+    /// more
+    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "all",
+        value_name = "WHICH", help_heading = "Output")]
+    merge_threads: Option<ThreadMerge>,
+    /// Write several files, each with a thread (app.worker-12.speedscope.json) or a span of time
+    /// since the trace's start (app.0.speedscope.json): thread, or time=10s
+    #[arg(long, value_parser = split::parse, value_name = "thread|time=LENGTH", help_heading = "Output")]
+    split: Option<split::Split>,
     /// Parquet: samples carry the names of their frames, so that one file answers queries alone;
     /// one trace then gives one file
     #[arg(long, help_heading = "Output")]
@@ -87,6 +102,7 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
         let (names, name) = (names.join(", "), format.name());
         return Err(Usage(format!("--weight is for {names}; {name} holds all times")).into());
     }
+    check_output(args, format)?;
     let (files, exit) = inputs::traces(&args.files);
     let files = args.profile.select.process.traces(files)?;
     if files.is_empty() {
@@ -143,6 +159,23 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
         tell(&sum.lines());
     }
     Ok(exit)
+}
+
+/// Checks the options that say how outputs look.
+fn check_output(args: &ConvertArgs, format: Format) -> anyhow::Result<()> {
+    let name = format.name();
+    let wrong = if args.merge_threads.is_some() && !format.takes_weight() {
+        format!("--merge-threads is for flame graphs; {name} shows what each thread did in time")
+    } else if args.split.is_some() && format.is_folder() {
+        format!("--split makes files, and {name} is a folder that queries split")
+    } else if args.split.is_some() && args.output.as_deref() == Some(Path::new("-")) {
+        "--split makes files, which cannot all go to standard output: name one with -o".to_owned()
+    } else if args.split.is_some() && args.merge_threads.is_some() {
+        "--split needs the threads and times that --merge-threads gives up: choose one of them".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Usage(wrong).into())
 }
 
 /// The result of the conversion of one trace.

@@ -1,11 +1,11 @@
 //! Converts one trace.
 
-use super::{ConvertArgs, ConvertOutcome, Converted};
+use super::{ConvertArgs, ConvertOutcome, Converted, split};
 use crate::commands::pipeline::{self, LoadedProfile, load_file};
 use crate::commands::replace::{REPLACED, replaces_own};
 use crate::commands::{Progress, note, size};
-use crate::output::{self, Destination, Format, Options, SourceMark};
-use crate::profile::{Runs, SelectionShare, Weight};
+use crate::output::{self, Destination, Format, Options, SourceMark, Summary};
+use crate::profile::{Runs, SelectionShare, Weight, merge_threads, part};
 use crate::trace::{Content, TraceFile};
 use anyhow::{Context, bail};
 use std::path::Path;
@@ -29,6 +29,8 @@ impl Converter<'_> {
         let file = self.open(path)?;
         let content = file.content()?;
         let verb = match destination {
+            // Each of several outputs is checked before they are written.
+            Destination::File(_) if self.args.split.is_some() => "wrote",
             Destination::File(output) if self.replaces_own(output, path, &content)? => REPLACED,
             _ => "wrote",
         };
@@ -52,6 +54,9 @@ impl Converter<'_> {
         let args = self.args;
         let mut loaded = load_file(file, &args.profile, self.progress)?;
         loaded.profile.trace.content = Some(content);
+        if let Some(how) = args.merge_threads {
+            loaded.runs = merge_threads(&mut loaded.profile, &loaded.runs, how)?;
+        }
         let (weights, weights_note) = weights(&loaded.runs, self.format, args.weight)
             .with_context(|| format!("{}: no flame graph", file.path().display()))?;
         let options = Options {
@@ -62,12 +67,23 @@ impl Converter<'_> {
             weights,
             selection: selection(&loaded),
         };
-        let mut writer = output::create(self.format, destination.clone(), &options)?;
-        let summary = output::write(&mut *writer, &loaded.profile, &loaded.runs)
-            .with_context(|| format!("{}: the conversion could not be written", file.path().display()))?;
+        let summary = match (args.split, destination) {
+            (Some(split), Destination::File(output)) => {
+                self.parts(split, output, &mut loaded, file.path(), &options)?
+            }
+            _ => self.whole(&loaded, destination.clone(), file.path(), &options)?,
+        };
         let bytes = size(summary.files.iter().map(|(_, bytes)| bytes).sum());
         match destination {
             Destination::Stdout => {}
+            Destination::File(_) if args.split.is_some() => {
+                let names: Vec<_> = summary.files.iter().map(|(path, _)| path.display()).collect();
+                if let [first, .., last] = names.as_slice() {
+                    note(&format!("wrote {} files ({bytes}), {first} to {last}", names.len()));
+                } else {
+                    names.iter().for_each(|name| note(&format!("wrote {name} ({bytes})")));
+                }
+            }
             Destination::File(path) => note(&format!("{verb} {} ({bytes})", path.display())),
             Destination::Dir(path) => {
                 let (trace, path, files) = (file.path().display(), path.display(), summary.files.len());
@@ -96,6 +112,47 @@ fn selection(loaded: &LoadedProfile) -> String {
         .filter(|part| !part.is_empty())
         .collect::<Vec<_>>()
         .join("; ")
+}
+
+impl Converter<'_> {
+    fn whole(
+        &self,
+        loaded: &LoadedProfile,
+        destination: Destination,
+        trace: &Path,
+        options: &Options,
+    ) -> anyhow::Result<Summary> {
+        let mut writer = output::create(self.format, destination, options)?;
+        output::write(&mut *writer, &loaded.profile, &loaded.runs)
+            .with_context(|| format!("{}: the conversion could not be written", trace.display()))
+    }
+
+    /// Writes each part to a file of its own; none if one of the files must not be replaced.
+    fn parts(
+        &self,
+        how: split::Split,
+        output: &Path,
+        loaded: &mut LoadedProfile,
+        trace: &Path,
+        options: &Options,
+    ) -> anyhow::Result<Summary> {
+        let parts = split::parts(how, &loaded.profile, &loaded.runs, (self.format, output))?;
+        if let Some(content) = &loaded.profile.trace.content {
+            for (_, path) in &parts {
+                self.replaces_own(path, trace, content)?;
+            }
+        }
+        let mut summary = Summary::default();
+        for (each, path) in parts {
+            let runs = part(&mut loaded.profile, &loaded.runs, each)?;
+            let mut writer = output::create(self.format, Destination::File(path), options)?;
+            let written = output::write(&mut *writer, &loaded.profile, &runs)
+                .with_context(|| format!("{}: a part could not be written", trace.display()))?;
+            summary.files.extend(written.files);
+            summary.warnings.extend(written.warnings);
+        }
+        Ok(summary)
+    }
 }
 
 /// What flame graphs count: what was asked for, or else CPU time if it is known. With a note for

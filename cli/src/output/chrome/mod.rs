@@ -56,9 +56,9 @@ const VIEWERS: &str = "a viewer of Chrome traces";
 
 fn writer(sink: Sink, options: &Options) -> Box<dyn Writer> {
     match options.chrome_style {
-        ChromeStyle::Slices => Box::new(slices::Slices::new(sink)),
-        ChromeStyle::V8 => Box::new(v8::V8::new(sink)),
-        ChromeStyle::Samples => Box::new(samples::Samples::new(sink)),
+        ChromeStyle::Slices => Box::new(slices::Slices::new(sink, options.lines)),
+        ChromeStyle::V8 => Box::new(v8::V8::new(sink, options.lines)),
+        ChromeStyle::Samples => Box::new(samples::Samples::new(sink, options.lines)),
     }
 }
 

@@ -20,6 +20,8 @@ const NO_PARENT: u32 = 0;
 /// sample, because readers give the last one no time.
 pub(in super::super) struct Samples {
     sink: Sink,
+    /// Whether each source line is a function of its own.
+    by_line: bool,
     functions: Option<Functions>,
     track: Track,
     stacks: Stacks,
@@ -30,9 +32,10 @@ pub(in super::super) struct Samples {
 }
 
 impl Samples {
-    pub(super) fn new(sink: Sink) -> Samples {
+    pub(super) fn new(sink: Sink, by_line: bool) -> Samples {
         Samples {
             sink,
+            by_line,
             functions: None,
             track: Track::default(),
             stacks: Stacks::default(),
@@ -85,7 +88,7 @@ impl Writer for Samples {
     }
 
     fn begin(&mut self, profile: &Profile) -> Result<(), OutputError> {
-        self.functions = Some(Functions::new(profile, false));
+        self.functions = Some(Functions::new(profile, self.by_line));
         preamble(&mut self.sink, profile, OBJECT)?;
         self.sink.put(b"\n],\n\"samples\":[");
         Ok(())

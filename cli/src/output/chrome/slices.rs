@@ -16,6 +16,8 @@ use crate::profile::{Activity, Batch, FrameId, Functions, NameSource, Profile, R
 /// slice, callees included; `state` what the thread did while the function was the innermost one.
 pub(in super::super) struct Slices {
     sink: Sink,
+    /// Whether each source line is a function of its own.
+    by_line: bool,
     functions: Option<Functions>,
     track: Track,
     /// Slices that are open on the track, root first.
@@ -50,9 +52,10 @@ struct Slice {
 }
 
 impl Slices {
-    pub(super) fn new(sink: Sink) -> Slices {
+    pub(super) fn new(sink: Sink, by_line: bool) -> Slices {
         Slices {
             sink,
+            by_line,
             functions: None,
             track: Track::default(),
             open: Vec::new(),
@@ -139,7 +142,7 @@ impl Writer for Slices {
     }
 
     fn begin(&mut self, profile: &Profile) -> Result<(), OutputError> {
-        self.functions = Some(Functions::new(profile, false));
+        self.functions = Some(Functions::new(profile, self.by_line));
         preamble(&mut self.sink, profile, OBJECT)
     }
 

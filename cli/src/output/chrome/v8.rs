@@ -18,6 +18,8 @@ const IDLE: u32 = 2;
 /// sample is valid until the next one.
 pub(in super::super) struct V8 {
     sink: Sink,
+    /// Whether each source line is a function of its own.
+    by_line: bool,
     functions: Option<Functions>,
     track: Track,
     /// Number of profiles begun, which is also the id of the last one.
@@ -41,9 +43,10 @@ struct Chunk {
 }
 
 impl V8 {
-    pub(super) fn new(sink: Sink) -> V8 {
+    pub(super) fn new(sink: Sink, by_line: bool) -> V8 {
         V8 {
             sink,
+            by_line,
             functions: None,
             track: Track::default(),
             profiles: 0,
@@ -147,7 +150,7 @@ impl Writer for V8 {
     }
 
     fn begin(&mut self, profile: &Profile) -> Result<(), OutputError> {
-        self.functions = Some(Functions::new(profile, false));
+        self.functions = Some(Functions::new(profile, self.by_line));
         preamble(&mut self.sink, profile, b"[\n")
     }
 

@@ -1,0 +1,271 @@
+//! Several threads as one, and parts of a profile: one thread, or a span of time.
+
+use super::{MarkInfo, Profile, Run, Runs, ThreadInfo};
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use stk_schema::event::RunState;
+
+/// Which threads become one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ThreadMerge {
+    /// All of them.
+    All,
+    /// Those of one name. Numbers at the end of a name do not count.
+    ByName,
+}
+
+/// A name without the number at its end, and what sets that apart.
+fn without_number(name: &str) -> &str {
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let stem = if stem.len() < name.len() {
+        stem.trim_end_matches([' ', '-', '_', '#', '.', ':', '/'])
+    } else {
+        name
+    };
+    // A name that is only a number is one of many.
+    if stem.is_empty() && !name.is_empty() { "#" } else { stem }
+}
+
+/// Makes one thread of several. Its runs follow each other without gaps, thread after thread, so
+/// they tell no times any more.
+///
+/// # Errors
+///
+/// When the temporary file of the runs cannot be read or written.
+pub fn merge_threads(profile: &mut Profile, runs: &Runs, how: ThreadMerge) -> io::Result<Runs> {
+    let mut groups: Vec<Vec<u32>> = Vec::new();
+    let mut known: HashMap<&str, usize> = HashMap::new();
+    for (at, thread) in (0u32..).zip(&profile.threads).filter(|(_, thread)| thread.samples > 0) {
+        let key = if how == ThreadMerge::All { "" } else { without_number(&thread.name) };
+        let group = *known.entry(key).or_insert_with(|| {
+            groups.push(Vec::new());
+            groups.len() - 1
+        });
+        groups[group].push(at);
+    }
+    let mut group_of: HashMap<u32, u32> = HashMap::new();
+    let mut threads = Vec::with_capacity(groups.len());
+    let mut out = Runs::with_limit(runs.limit());
+    for (group, members) in (0u32..).zip(&groups) {
+        group_of.extend(members.iter().map(|&member| (member, group)));
+        threads.push(merged(profile, members, how));
+        let mut end = 0u64;
+        runs.for_threads(members.iter().copied(), |batch| {
+            for run in batch.runs {
+                out.push(group, Run { first_ns: end, last_ns: end, ..*run })?;
+                end = end.saturating_add(run.weight_ns);
+            }
+            Ok::<(), io::Error>(())
+        })?;
+    }
+    profile.threads = threads;
+    for MarkInfo { thread, .. } in &mut profile.marks {
+        *thread = thread.and_then(|thread| group_of.get(&thread).copied());
+    }
+    Ok(out)
+}
+
+/// The thread that stands for several.
+fn merged(profile: &Profile, members: &[u32], how: ThreadMerge) -> ThreadInfo {
+    let all = || members.iter().map(|&member| &profile.threads[member as usize]);
+    let first = &profile.threads[members[0] as usize];
+    if members.len() == 1 {
+        return first.clone();
+    }
+    let count = members.len();
+    let name = match without_number(&first.name) {
+        _ if how == ThreadMerge::All => format!("{count} threads"),
+        "" => format!("{count} threads without a name"),
+        name => format!("{name}: {count} threads"),
+    };
+    ThreadInfo {
+        instance: first.instance,
+        tid: 0,
+        name,
+        start_ns: None,
+        exit_ns: None,
+        samples: all().map(|thread| thread.samples).sum(),
+        active_samples: all().map(|thread| thread.active_samples).sum(),
+    }
+}
+
+/// A part of a profile's runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Part {
+    /// Those of a thread: an index in [`Profile::threads`].
+    Thread(u32),
+    /// What lies in a span of time: from its first nanosecond since trace start up to, not
+    /// including, its last.
+    Span(u64, u64),
+}
+
+/// The numbers of the spans of `length_ns` that have runs, counted from the trace's start; `None`
+/// if there are more than `most`.
+///
+/// # Errors
+///
+/// When the temporary file of the runs cannot be read.
+pub fn spans(runs: &Runs, length_ns: u64, most: usize) -> io::Result<Option<BTreeSet<u64>>> {
+    let length_ns = length_ns.max(1);
+    let mut spans = BTreeSet::new();
+    runs.for_each(|batch| {
+        for run in batch.runs {
+            let last = end_of(run).saturating_sub(1).max(run.first_ns) / length_ns;
+            // Beyond the limit it does not matter which ones there are.
+            let room = (most + 1).saturating_sub(spans.len()) as u64;
+            let first = run.first_ns / length_ns;
+            spans.extend(first..=last.min(first.saturating_add(room)));
+        }
+        Ok::<(), io::Error>(())
+    })?;
+    Ok((spans.len() <= most).then_some(spans))
+}
+
+/// The runs of a part. The threads count its samples only.
+///
+/// # Errors
+///
+/// When the temporary file of the runs cannot be read or written.
+pub fn part(profile: &mut Profile, runs: &Runs, part: Part) -> io::Result<Runs> {
+    for thread in &mut profile.threads {
+        (thread.samples, thread.active_samples) = (0, 0);
+    }
+    let mut out = Runs::with_limit(runs.limit());
+    let threads = match part {
+        Part::Thread(thread) => thread..thread.saturating_add(1),
+        Part::Span(..) => 0..profile.threads.len() as u32,
+    };
+    runs.for_threads(threads, |batch| {
+        let thread = &mut profile.threads[batch.thread as usize];
+        for run in batch.runs {
+            let run = match part {
+                Part::Thread(_) => Some(*run),
+                Part::Span(from, until) => within(run, from, until),
+            };
+            let Some(run) = run else { continue };
+            let samples = u64::from(run.samples);
+            thread.samples += samples;
+            thread.active_samples += if run.state == RunState::Waiting { 0 } else { samples };
+            out.push(batch.thread, run)?;
+        }
+        Ok::<(), io::Error>(())
+    })?;
+    Ok(out)
+}
+
+fn end_of(run: &Run) -> u64 {
+    run.first_ns.saturating_add(run.weight_ns)
+}
+
+/// What of a run lies in a span: its CPU time evenly spread, its samples where they are. The pieces
+/// of adjacent spans add up to the run.
+fn within(run: &Run, from: u64, until: u64) -> Option<Run> {
+    let end = end_of(run);
+    if from <= run.first_ns && end <= until && run.first_ns < until {
+        return Some(*run);
+    }
+    let (first, last) = (run.first_ns.max(from), end.min(until));
+    if first >= last {
+        return None;
+    }
+    let cpu = |time: u64| {
+        u128::from(run.cpu_ns) * u128::from(time - run.first_ns) / u128::from(run.weight_ns.max(1))
+    };
+    let samples = samples_before(run, last) - samples_before(run, first);
+    Some(Run {
+        first_ns: first,
+        last_ns: run.last_ns.clamp(first, last),
+        weight_ns: last - first,
+        samples,
+        cpu_ns: (cpu(last) - cpu(first)) as u64,
+        ..*run
+    })
+}
+
+/// Samples of a run that were taken before a time, by the time that it covers and their even
+/// distances.
+fn samples_before(run: &Run, time: u64) -> u32 {
+    if time >= end_of(run) {
+        return run.samples;
+    }
+    let since = u128::from(time.saturating_sub(run.first_ns));
+    let span = u128::from(run.last_ns.saturating_sub(run.first_ns));
+    if since == 0 || span == 0 {
+        return if since == 0 { 0 } else { run.samples };
+    }
+    let steps = u128::from(run.samples.saturating_sub(1));
+    u32::try_from((since * steps).div_ceil(span)).unwrap_or(u32::MAX).clamp(1, run.samples)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::{Activity, RunFlags, StopId};
+
+    fn run(first_ns: u64, last_ns: u64, weight_ns: u64, samples: u32, cpu_ns: u64) -> Run {
+        Run {
+            node: None,
+            stop: StopId(0),
+            first_ns,
+            last_ns,
+            weight_ns,
+            samples,
+            cpu_ns,
+            state: RunState::Unknown,
+            activity: Activity::OnCpu,
+            flags: RunFlags::empty(),
+            capture_tag: 0,
+        }
+    }
+
+    #[test]
+    fn numbers_at_the_end_of_names_do_not_count() {
+        for name in ["worker", "worker 1", "worker-12", "worker_003", "worker#7", "worker9"] {
+            assert_eq!(without_number(name), "worker", "{name}");
+        }
+        assert_eq!(without_number("gc-"), "gc-", "only what sets a number apart goes with it");
+        assert_eq!(without_number("v8 pool"), "v8 pool");
+        assert_eq!((without_number(""), without_number("12"), without_number("7")), ("", "#", "#"));
+    }
+
+    #[test]
+    fn a_sample_counts_in_the_span_in_which_it_was_taken() {
+        // Samples at 100, 110, 120 and 130; the run covers up to 145.
+        let run = run(100, 130, 45, 4, 90);
+        let piece =
+            |from, until| within(&run, from, until).map(|run| (run.samples, run.weight_ns, run.cpu_ns));
+        assert_eq!(piece(0, 200), Some((4, 45, 90)));
+        assert_eq!(piece(0, 110), Some((1, 10, 20)));
+        assert_eq!(piece(110, 125), Some((2, 15, 30)));
+        assert_eq!(piece(125, 140), Some((1, 15, 30)));
+        assert_eq!(piece(140, 145), Some((0, 5, 10)), "the time after its last sample");
+        assert_eq!(piece(0, 100), None);
+        assert_eq!(piece(145, 200), None);
+    }
+
+    #[test]
+    fn pieces_add_up_to_the_run() {
+        for run in
+            [run(0, 0, 1000, 1, 7), run(3, 999, 1000, 77, 12_345), run(5, 5, 10, 3, 1), run(9, 9, 0, 1, 2)]
+        {
+            for length in [1, 3, 10, 250, 10_000] {
+                let pieces = (0..=1003 / length).filter_map(|k| within(&run, k * length, (k + 1) * length));
+                let sum = pieces.fold((0, 0, 0), |sum, run| {
+                    (sum.0 + run.samples, sum.1 + run.weight_ns, sum.2 + run.cpu_ns)
+                });
+                assert_eq!(sum, (run.samples, run.weight_ns, run.cpu_ns), "{run:?} by {length}");
+            }
+        }
+    }
+
+    #[test]
+    fn spans_without_runs_are_left_out_and_too_many_are_told() {
+        let mut runs = Runs::default();
+        runs.push(0, run(0, 0, 10, 1, 0)).unwrap();
+        runs.push(0, run(25, 25, 10, 1, 0)).unwrap();
+        assert_eq!(spans(&runs, 10, 9).unwrap(), Some(BTreeSet::from([0, 2, 3])));
+        assert_eq!(spans(&runs, 10, 2).unwrap(), None);
+        runs.push(0, run(40, 40, u64::MAX / 2, 1, 0)).unwrap();
+        assert_eq!(spans(&runs, 1, 1000).unwrap(), None);
+    }
+}
