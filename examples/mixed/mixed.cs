@@ -190,7 +190,7 @@ namespace Mixed
         static int failures;
 
         /// Runs `round` until the end on a thread of this name, with pauses: all threads together leave a processor free.
-        static Thread Start(string name, Func<int> round)
+        internal static Thread Start(string name, Func<int> round)
         {
             Thread thread = new Thread(() =>
             {
@@ -249,7 +249,7 @@ namespace Mixed
             if (arguments.Length > 1 && Native.native_load(arguments[1]) == 0)
                 return 2;
             Console.WriteLine("pid " + Native.native_pid());
-            Console.WriteLine("ready");
+            Console.WriteLine("ready"); Mechanisms.StartIfAsked();
             Stopwatch clock = Stopwatch.StartNew();
             string stop = Environment.GetEnvironmentVariable("MIXED_STOP");
             while ((seconds == 0 || clock.Elapsed.TotalSeconds < seconds) && (stop == null || !System.IO.File.Exists(stop)))

@@ -516,3 +516,55 @@ fn a_process_that_collects_garbage_all_the_time_is_not_harmed() {
     ));
     ends_undisturbed(&mut mixed);
 }
+
+/// Explicit Frames of a kind that lead to the very frame that stk's walk has.
+fn agreeing(explicit: &serde_json::Value, kind: &str) -> u64 {
+    let kinds = explicit["kinds"].as_array().expect("a list").iter();
+    let of_kind = kinds.filter(|shown| shown["kind"] == kind && shown["class"] == "agrees");
+    of_kind.map(|shown| shown["count"].as_u64().expect("a number")).sum()
+}
+
+/// Threads of examples/mixed that throw, dereference null, call and are called through native code:
+/// on CoreCLR 10 their Frames lead to the frames that stk's own walk has. A thread that made an
+/// explicit tail call shows no caller that is gone.
+#[test]
+fn each_mechanism_of_the_data_contract_leads_to_the_walks_own_frame() {
+    let folder = Folder::new("mechanisms");
+    let mut mixed = Program::mixed(&folder, Net::V10, &["600"], &[("MIXED_MECHANISMS", "1")]);
+    // On a busy machine few samples meet a thread at its work.
+    let shown = ["10s", "30s", "90s"].iter().any(|duration| {
+        record(&folder, &mixed, "mechanisms.stk", &["-d", duration, "--rate", "250", "--force"]);
+        let missing = missing_mechanisms(&folder, "mechanisms.stk");
+        wine::measured(&format!("mechanisms that {duration} do not show: {missing:?}"));
+        missing.is_empty()
+    });
+    assert!(shown, "the last line says what is missing");
+    ends_undisturbed(&mut mixed);
+}
+
+/// The mechanisms that no sample of a trace shows. What must never be seen is asserted.
+#[track_caller]
+fn missing_mechanisms(folder: &Folder, trace: &str) -> Vec<String> {
+    let explicit = &json(folder, &["verify", "--walks", "--json", trace])["explicit"];
+    assert_eq!(explicit["unexplained"], 0, "{explicit}");
+    let threads = functions(folder, trace);
+    let has = |name: &str, part: &str| {
+        let found = threads.iter().find(|(title, _)| title.contains(name));
+        let names = found.unwrap_or_else(|| panic!("no thread {name}: {:?}", threads.keys())).1;
+        names.iter().any(|function| function.contains(part))
+    };
+    assert!(!has("tail call", "TailCaller"), "{threads:#?}");
+    let frames = ["SoftwareExceptionFrame", "FaultingExceptionFrame", "InlinedCallFrame"];
+    let frames = frames.iter().filter(|kind| agreeing(explicit, kind) == 0);
+    let stacks = [
+        // A callback below native code below managed code.
+        ("callbacks", "Mixed.Work.Between("),
+        ("callbacks", "native_call"),
+        // The exception's filter runs while the thrower's frames are still on the stack.
+        ("thrower", "Mixed.Mechanisms.Raise("),
+        ("null dereference", "Mixed.Mechanisms.Dereference("),
+        ("tail call", "Mixed.Work.Spin("),
+    ];
+    let stacks = stacks.iter().filter(|(name, part)| !has(name, part));
+    frames.map(|kind| (*kind).to_owned()).chain(stacks.map(|stack| format!("{stack:?}"))).collect()
+}

@@ -446,6 +446,7 @@ impl<M: Modules> Moment<'_, M> {
         let below = frame.address < sp || leads_to.is_some_and(|(_, there)| there < sp);
         let returned = leads_to.is_some_and(|(ip, there)| {
             let elsewhere = self.return_address(frame.kind, there).is_some_and(|address| address != ip)
+                && !self.is_same_call(frame.kind, ip, there)
                 || report.frame_pointer.is_some_and(|fp| self.is_no_frame_pointer(there, fp));
             elsewhere && self.ours.around(frame.address).is_none_or(|around| around.address != ip)
         });
@@ -475,6 +476,15 @@ impl<M: Modules> Moment<'_, M> {
         let between = wait.wrapping_sub(ip);
         let code = (between <= LONGEST_RETURN).then(|| self.code(ip, between as usize)).flatten();
         code.is_some_and(waits_for_runtime) && self.ours.find(wait, sp) == Some(true)
+    }
+
+    /// Whether our walk has the method of an InlinedCallFrame at a later call than the one that
+    /// returns to `ip`, with the same stack: then the Frame is of this moment, and only its code
+    /// can explain it.
+    fn is_same_call(&self, kind: Option<ExplicitKind>, ip: u64, sp: u64) -> bool {
+        let later = |address: &u64| (1..=LONGEST_RETURN).contains(&address.wrapping_sub(ip));
+        let address = self.return_address(kind, sp).filter(later);
+        address.is_some_and(|address| self.ours.find(address, sp) == Some(true))
     }
 
     /// The code of `len` bytes at `address`, if the trace holds it.

@@ -6,18 +6,39 @@
 //! the thread go on.
 
 /// Whether x64 code is exactly `mov byte ptr [reg+disp8], 1`, `cmp dword ptr [rip+disp32], 0`, `je`
-/// to the end, and a call.
+/// to the end, and a call. Code that is not optimised first loads the register from the method's
+/// stack frame: `mov reg, [rbp+disp]`.
 pub(super) fn waits_for_runtime(code: &[u8]) -> bool {
-    let Some(rest) = after_flag(code) else { return false };
+    let (loaded, code) = after_load(code);
+    let Some((thread, rest)) = after_flag(code) else { return false };
+    if loaded.is_some_and(|loaded| loaded != thread) {
+        return false;
+    }
     let [0x83, 0x3d, _, _, _, _, 0, 0x74, skipped, call @ ..] = rest else { return false };
     usize::from(*skipped) == call.len() && matches!(call, [0xff, 0x15, _, _, _, _] | [0xe8, _, _, _, _])
 }
 
-/// The code behind `mov byte ptr [reg+disp8], 1`.
-fn after_flag(code: &[u8]) -> Option<&[u8]> {
-    let code = match code {
-        [0x41, rest @ ..] => rest,
-        _ => code,
+/// The register that `mov reg, [rbp+disp8]` or `mov reg, [rbp+disp32]` loads, and the code behind
+/// it; the code itself if it begins otherwise.
+fn after_load(code: &[u8]) -> (Option<u8>, &[u8]) {
+    let (rex, modrm, rest) = match code {
+        [rex @ (0x48 | 0x4c), 0x8b, modrm, rest @ ..] => (rex, modrm, rest),
+        _ => return (None, code),
+    };
+    let behind = match modrm & 0xc7 {
+        0x45 => rest.get(1..),
+        0x85 => rest.get(4..),
+        _ => None,
+    };
+    let register = modrm >> 3 & 7 | (rex & 4) << 1;
+    behind.map_or((None, code), |behind| (Some(register), behind))
+}
+
+/// The register of `mov byte ptr [reg+disp8], 1`, and the code behind it.
+fn after_flag(code: &[u8]) -> Option<(u8, &[u8])> {
+    let (high, code) = match code {
+        [0x41, rest @ ..] => (8, rest),
+        _ => (0, code),
     };
     let [0xc6, modrm, rest @ ..] = code else { return None };
     // mod = 01: an 8-bit displacement follows; reg = 0: MOV.
@@ -31,7 +52,7 @@ fn after_flag(code: &[u8]) -> Option<&[u8]> {
         (_, rest) => rest,
     };
     match rest {
-        [_, 1, rest @ ..] => Some(rest),
+        [_, 1, rest @ ..] => Some((modrm & 7 | high, rest)),
         _ => None,
     }
 }
@@ -50,10 +71,24 @@ mod tests {
         0x90, 0xe1, 0x5f,
     ];
 
+    /// The same method before it was optimised, and a stub that keeps the thread elsewhere.
+    const RAX: [u8; 23] = [
+        0x48, 0x8b, 0x45, 0xc0, 0xc6, 0x40, 0x04, 0x01, 0x83, 0x3d, 0x5d, 0xa4, 0xe2, 0x5f, 0x00, 0x74, 0x06,
+        0xff, 0x15, 0x8d, 0x44, 0xe2, 0x5f,
+    ];
+    const RCX: [u8; 23] = [
+        0x48, 0x8b, 0x4d, 0xb8, 0xc6, 0x41, 0x04, 0x01, 0x83, 0x3d, 0x1d, 0x3d, 0xe4, 0x5f, 0x00, 0x74, 0x06,
+        0xff, 0x15, 0x4d, 0xdd, 0xe3, 0x5f,
+    ];
+
     #[test]
     fn the_compilers_code_is_recognised() {
-        assert!(waits_for_runtime(&RSI));
-        assert!(waits_for_runtime(&R14));
+        for code in [&RSI[..], &R14, &RAX, &RCX] {
+            assert!(waits_for_runtime(code), "{code:x?}");
+        }
+        // mov r14, [rbp-40h]; mov rsi, [rbp-100h].
+        assert!(waits_for_runtime(&[&[0x4c, 0x8b, 0x75, 0xc0], &R14[..]].concat()));
+        assert!(waits_for_runtime(&[&[0x48, 0x8b, 0xb5, 0x00, 0xff, 0xff, 0xff], &RSI[..]].concat()));
         // r12 needs a SIB byte.
         let r12 = [&[0x41, 0xc6, 0x44, 0x24], &R14[3..]].concat();
         assert!(waits_for_runtime(&r12));
@@ -71,5 +106,14 @@ mod tests {
             assert!(!waits_for_runtime(&code), "byte {at}");
         }
         assert!(!waits_for_runtime(&[&RSI[..], &[0x90]].concat()));
+        for len in 0..RAX.len() {
+            assert!(!waits_for_runtime(&RAX[..len]), "{len} bytes");
+        }
+        // Loads of another register, and from elsewhere than the stack frame.
+        for (at, bits) in [(0, 4), (2, 8), (2, 1), (2, 0x40), (5, 1)] {
+            let mut code = RAX;
+            code[at] ^= bits;
+            assert!(!waits_for_runtime(&code), "byte {at}");
+        }
     }
 }
