@@ -28,8 +28,9 @@ pub const EXPORT_STATUS_BLOCK: &str = "stk_agent_status_block";
 /// nothing is recording, 2 if the sample was dropped.
 pub const EXPORT_CAPTURE: &str = "stk_capture";
 
-/// Export: `u32 stk_capture_context(const CONTEXT*, u64 tag)`: the same from a context of the calling
-/// thread, such as an exception's; returns 3 without one that holds control and integer registers.
+/// Export: `u32 stk_capture_context(const CONTEXT*, u64 tag)`: the same from a context of the
+/// calling thread, such as an exception's; returns 3 without one that holds control and integer
+/// registers.
 pub const EXPORT_CAPTURE_CONTEXT: &str = "stk_capture_context";
 /// Export: `u32 stk_mark(const char* text)`: a MARK of the calling thread; returns 0, 1 or 2 as
 /// [`EXPORT_CAPTURE`], 3 if the text is no UTF-8.

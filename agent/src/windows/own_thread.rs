@@ -115,8 +115,8 @@ fn own_code() -> Range<usize> {
     if base == 0 {
         return 0..0;
     }
-    // SAFETY: the agent's own headers, which are mapped: IMAGE_DOS_HEADER.e_lfanew, then SizeOfImage
-    // in the optional header.
+    // SAFETY: the agent's own headers, which are mapped: IMAGE_DOS_HEADER.e_lfanew, then
+    // SizeOfImage in the optional header.
     let size = unsafe {
         let nt = base + ((base + 0x3c) as *const u32).read_unaligned() as usize;
         ((nt + 24 + 56) as *const u32).read_unaligned()
@@ -124,8 +124,8 @@ fn own_code() -> Range<usize> {
     base..base + size as usize
 }
 
-/// Export: names the calling thread as SetThreadDescription does: 0 named, 2 the system cannot, 3 no
-/// UTF-8 text.
+/// Export: names the calling thread as SetThreadDescription does: 0 named, 2 the system cannot, 3
+/// no UTF-8 text.
 ///
 /// # Safety
 /// `text` is null or a zero-terminated text.

@@ -2,9 +2,9 @@
 //! allocates nothing.
 //!
 //! x64 and arm64: RtlLookupFunctionEntry, which takes the function-table locks of ntdll, and
-//! RtlVirtualUnwind. x86 has neither: there the chain of frame pointers is followed. Both end where a
-//! stack pointer leaves the thread's stack. A stack that the program has overwritten can fault here as
-//! in the program itself: nothing catches that.
+//! RtlVirtualUnwind. x86 has neither: there the chain of frame pointers is followed. Both end where
+//! a stack pointer leaves the thread's stack. A stack that the program has overwritten can fault
+//! here as in the program itself: nothing catches that.
 
 use core::ops::Range;
 
