@@ -25,7 +25,6 @@ pub mod kind {
     pub const SLOT: u64 = 7;
     pub const SAMPLE: u64 = 8;
     pub const IDLE: u64 = 9;
-    pub const SAMPLE_IPS: u64 = 10;
     pub const CHECK_WALK: u64 = 11;
     pub const CODE_ADD: u64 = 12;
     pub const CODE_REMOVE: u64 = 13;
@@ -220,17 +219,6 @@ pub struct Idle {
     pub block: u64,
     /// The thread's state, as far as it is known.
     pub state: RunState,
-}
-
-/// An address list taken in process (no stack bytes).
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SampleIps {
-    /// Thread instance.
-    pub thread: u64,
-    /// When it was taken.
-    pub time: Ticks,
-    /// Instruction pointer, then return addresses, leaf first.
-    pub ips: Vec<u64>,
 }
 
 /// The walk of a sample by the system's own unwinder (`inject --check-walks`).
@@ -626,7 +614,6 @@ pub enum Event<'a> {
         name: &'a [u8],
     },
     Idle(Idle),
-    SampleIps(SampleIps),
     CheckWalk(CheckWalk),
     CodeAdd(CodeAdd<'a>),
     CodeRemove {

@@ -14,7 +14,7 @@ pub const MAX_SAMPLE_WORDS: usize = 1 << 20;
 pub const MAX_EXTRA_RANGES: usize = 64;
 /// Most code bytes at the instruction pointer that one sample carries.
 pub const MAX_CODE_BYTES: usize = 256;
-/// Most addresses of one SAMPLE_IPS or CHECK_WALK event.
+/// Most frames of one CHECK_WALK event.
 pub const MAX_WALK_FRAMES: usize = 65_536;
 /// Largest zstd window that a reader grants, as a power of two (8 MiB).
 pub const MAX_WINDOW_LOG: u32 = 23;

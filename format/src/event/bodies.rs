@@ -115,7 +115,6 @@ bodies! {
     THREAD_EXIT ThreadExit { instance: Varint, time: Time };
     THREAD_NAME ThreadName { instance: Varint, time: Time, name: Name };
     IDLE Idle(Idle) { thread: Varint, ticks: Varint, first: Time, last: Span, block: Varint, state: Varint };
-    SAMPLE_IPS SampleIps(SampleIps) { thread: Varint, time: Time, ips: List };
     CHECK_WALK CheckWalk(CheckWalk) { thread: Varint, time: Time, flags: Varint, frames: List };
     CODE_ADD CodeAdd(CodeAdd) {
         instance: Varint, time: Time, kind: Varint, base: Varint, size: Varint, image_base: Varint,
@@ -210,7 +209,7 @@ macro_rules! record {
 
 record! { Table, TABLE, 19 { kind: Varint, rva: Varint, len: Varint, hash: Hash } }
 
-/// An address of SAMPLE_IPS: its difference to the address before; for the first one, to 0.
+/// An address of a list: its difference to the address before; for the first one, to 0.
 impl Element<'_> for u64 {
     const MOST: Option<(usize, LimitError)> = Some((limits::MAX_WALK_FRAMES, LimitError::TooManyFrames));
     const LEAST: usize = 1;
@@ -224,7 +223,7 @@ impl Element<'_> for u64 {
     }
 }
 
-/// A frame of CHECK_WALK: both addresses are stored as in SAMPLE_IPS.
+/// A frame of CHECK_WALK: each of both addresses is stored as in a list of its own.
 impl Element<'_> for (u64, u64) {
     const MOST: Option<(usize, LimitError)> = Some((limits::MAX_WALK_FRAMES, LimitError::TooManyFrames));
     const LEAST: usize = 2;

@@ -9,9 +9,8 @@ const SPEC: &str = include_str!("../../SPEC.md");
 type Field = (&'static str, &'static str);
 
 /// Fields that SPEC.md words differently, with its words.
-const OTHERWISE: [Field; 8] = [
+const OTHERWISE: [Field; 7] = [
     ("created", "creation time"),
-    ("ips", "addresses"),
     ("rate_mhz", "rate, millihertz"),
     ("total", "its length"),
     ("time_date_stamp", "TimeDateStamp"),

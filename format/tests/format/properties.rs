@@ -79,11 +79,6 @@ fn modules_and_threads() -> impl Strategy<Value = Event<'static>> {
         (any::<[u64; 5]>(), state()).prop_map(|([thread, ticks, first, last, block], state)| Event::Idle(
             Idle { thread, ticks, first: Ticks(first), last: Ticks(last), block, state }
         )),
-        any::<(u64, u64, Vec<u64>)>().prop_map(|(thread, time, ips)| Event::SampleIps(SampleIps {
-            thread,
-            time: Ticks(time),
-            ips
-        })),
         any::<(u64, u64, u64, Vec<(u64, u64)>)>().prop_map(|(thread, time, flags, frames)| Event::CheckWalk(
             CheckWalk { thread, time: Ticks(time), flags, frames }
         )),

@@ -479,13 +479,9 @@ fn idle_spans(parts: &mut Parts, count: usize) {
 fn long_walks(parts: &mut Parts, count: usize) {
     let frames = vec![(BASE, STACK); limits::MAX_WALK_FRAMES];
     let walk = Event::CheckWalk(CheckWalk { thread: THREAD, time: Ticks(10_000), flags: 0, frames });
-    let ips = vec![BASE; limits::MAX_WALK_FRAMES];
-    let ips = Event::SampleIps(SampleIps { thread: THREAD, time: Ticks(10_000), ips });
-    for event in [walk, ips] {
-        let block = samples(parts, std::iter::empty());
-        block.push(&event);
-        block.times = count as u32;
-    }
+    let block = samples(parts, std::iter::empty());
+    block.push(&walk);
+    block.times = count as u32;
 }
 
 fn memory(parts: &mut Parts, blocks: usize) {
