@@ -130,6 +130,12 @@ pub(crate) fn counted(n: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
 }
 
+/// A text with a capital letter in front.
+pub(crate) fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map(|first| first.to_uppercase().collect()).unwrap_or_else(String::new) + chars.as_str()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

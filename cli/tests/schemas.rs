@@ -118,6 +118,30 @@ fn diff_follows_its_schema() {
 }
 
 #[test]
+fn stats_follow_their_schema() {
+    let rules = include_str!("../../schema/stats.schema.json");
+    let (busy, mixed) = (kept("busy.stk"), kept("mixed.stk"));
+    for question in [
+        &[][..],
+        &["--waiting"],
+        &["--tree"],
+        &["--callers", "mix", "--weight", "waiting"],
+        &["--callees", "main"],
+        &["--group-by", "thread", "--top", "3"],
+        &["--group-by", "kind,function,line"],
+    ] {
+        let (text, exit) = run(&[&["stats", "--format", "json", &busy, &mixed], question].concat());
+        assert_eq!(exit, Exit::Ok);
+        let value = follows(rules, &text);
+        let asked = question.first().is_some_and(|first| *first != "--waiting");
+        assert_eq!(value.get("sum").is_some(), asked, "{question:?}");
+        let answers =
+            |of: &Value| ["call_tree", "groups"].iter().filter(|name| of.get(name).is_some()).count();
+        assert_eq!(answers(&value["traces"][1]), usize::from(asked), "{question:?}");
+    }
+}
+
+#[test]
 fn symbols_follow_their_schemas() {
     let cache = tempfile::tempdir().unwrap();
     let cache = cache.path().to_str().unwrap();

@@ -46,6 +46,8 @@ fn follow(root: &Value, schema: &Value, value: &Value, at: &str) -> Result<(), S
                     return Err(format!("{at}: {value} is above {rule}"));
                 }
             }
+            // Of what is no object it asks nothing (JSON Schema Validation, 6.5.3).
+            "required" if !value.is_object() => {}
             "required" => {
                 for name in rule.as_array().expect("names").iter().filter_map(Value::as_str) {
                     if value.get(name).is_none() {

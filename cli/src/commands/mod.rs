@@ -315,6 +315,12 @@ fn terminal_columns() -> Option<usize> {
     Some(columns.into())
 }
 
+/// Lines of the terminal that standard output is; `None` if it is no terminal.
+fn terminal_lines() -> Option<usize> {
+    let (_, terminal_size::Height(lines)) = terminal_size::terminal_size_of(io::stdout())?;
+    Some(lines.into())
+}
+
 /// Number of threads to use.
 pub fn jobs(wanted: Option<u16>) -> usize {
     match wanted {

@@ -32,6 +32,18 @@ impl Traces {
         if self.begun { "\n  ]\n}\n".to_owned() } else { self.head() + "]\n}\n" }
     }
 
+    /// The end of the document, with one more field behind the traces.
+    ///
+    /// # Errors
+    ///
+    /// When `value` cannot be written as JSON.
+    pub(super) fn end_with(self, field: &str, value: &impl Serialize) -> serde_json::Result<String> {
+        let value = serde_json::to_string_pretty(value)?.replace('\n', "\n  ");
+        let mut text = self.end();
+        text.truncate(text.len() - "\n}\n".len());
+        Ok(format!("{text},\n  \"{field}\": {value}\n}}\n"))
+    }
+
     fn head(&self) -> String {
         format!("{{\n  \"version\": {},\n  \"traces\": [", self.version)
     }
@@ -56,6 +68,17 @@ mod tests {
             }
             let whole = TracesDocument { version: 3, traces: &all[..count] };
             assert_eq!(text, serde_json::to_string_pretty(&whole).unwrap() + "\n");
+            let mut traces = Traces::new(3);
+            let mut text: String = all[..count].iter().map(|trace| traces.next(trace).unwrap()).collect();
+            text.push_str(&traces.end_with("sum", &json!({ "samples": [1, 2] })).unwrap());
+            #[derive(Serialize)]
+            struct WithSum<'a> {
+                #[serde(flatten)]
+                whole: TracesDocument<'a>,
+                sum: serde_json::Value,
+            }
+            let with_sum = WithSum { whole, sum: json!({ "samples": [1, 2] }) };
+            assert_eq!(text, serde_json::to_string_pretty(&with_sum).unwrap() + "\n");
         }
     }
 }

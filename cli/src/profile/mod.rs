@@ -50,6 +50,7 @@ pub use functions::{Function, FunctionId, Functions};
 pub use parts::{Part, ThreadMerge, merge_threads, part, spans};
 pub use runs::{Batch, MOST_RUNS_HELD, Run, RunFlags, Runs};
 pub use symbolize::{MissingModule, MissingSymbols, missing_symbols, symbolize};
+pub(crate) use tree::Children;
 pub use tree::{CallTree, Node, NodeId, Visit};
 
 pub use crate::stack::{

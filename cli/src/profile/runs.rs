@@ -3,6 +3,7 @@
 use super::{Activity, NodeId, StopId};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use stk_schema::bytes::{u32_in, u64_in};
 use stk_schema::event::RunState;
 
@@ -83,6 +84,8 @@ pub struct Runs {
     spill: Option<Spill>,
     /// New stacks for the nodes of the spilled runs, from [`map_nodes`](Runs::map_nodes).
     map: Option<Vec<Option<NodeId>>>,
+    /// From the first run's beginning to the end of the last.
+    span: Range<u64>,
 }
 
 #[derive(Default, Debug)]
@@ -114,7 +117,7 @@ impl Default for Runs {
 impl Runs {
     /// An empty list that holds at most `limit` runs in memory.
     pub fn with_limit(limit: usize) -> Runs {
-        Runs { threads: Vec::new(), held: 0, limit: limit.max(1), spill: None, map: None }
+        Runs { threads: Vec::new(), held: 0, limit: limit.max(1), spill: None, map: None, span: u64::MAX..0 }
     }
 
     /// How many runs it holds in memory at most.
@@ -136,9 +139,16 @@ impl Runs {
         if self.held == self.limit {
             self.spill()?;
         }
+        self.span.start = self.span.start.min(run.first_ns);
+        self.span.end = self.span.end.max(run.first_ns.saturating_add(run.weight_ns));
         self.threads[i].held.push(run);
         self.held += 1;
         Ok(())
+    }
+
+    /// The time that they cover, in nanoseconds since trace start; empty without runs.
+    pub fn span(&self) -> Range<u64> {
+        if self.span.is_empty() { 0..0 } else { self.span.clone() }
     }
 
     /// Calls `visit` with every thread's runs, thread by thread, in time order. Can be called
@@ -358,6 +368,8 @@ mod tests {
             }
         }
         assert!(large.spill.is_none());
+        // Run i covers the time from i << 33 on; these end beyond all time.
+        assert_eq!(small.span(), 0..u64::MAX);
         assert!(small.spill.is_some());
         let expected = collect(&large);
         assert_eq!(expected.len(), 3);

@@ -44,15 +44,8 @@ impl CallTree {
 
     /// Visits every node from the roots downwards, once before its callees and once after them. If
     /// the first visit returns false, its callees and the second visit are left out.
-    pub fn visit(&self, mut visit: impl FnMut(NodeId, Visit) -> bool) {
-        let children = Children::new(self.nodes());
-        let mut todo: Vec<(NodeId, Visit)> = children.roots.iter().map(|&id| (id, Visit::Enter)).collect();
-        while let Some((id, when)) = todo.pop() {
-            if visit(id, when) && when == Visit::Enter {
-                todo.push((id, Visit::Leave));
-                todo.extend(children.of(id).iter().map(|&child| (child, Visit::Enter)));
-            }
-        }
+    pub fn visit(&self, visit: impl FnMut(NodeId, Visit) -> bool) {
+        Children::new(self.nodes().iter().map(|node| node.parent)).visit(visit);
     }
 
     /// Adds to each node's amount the amounts of all stacks that go through it.
@@ -76,19 +69,20 @@ pub enum Visit {
     Leave,
 }
 
-/// The call tree from the roots downwards.
-struct Children {
+/// A tree from the roots downwards.
+pub(crate) struct Children {
     roots: Vec<NodeId>,
     starts: Vec<u32>,
     list: Vec<NodeId>,
 }
 
 impl Children {
-    fn new(nodes: &[Node]) -> Children {
-        let mut starts = vec![0u32; nodes.len() + 1];
+    /// Of the parents of all nodes, by node.
+    pub(crate) fn new(parents: impl ExactSizeIterator<Item = Option<NodeId>> + Clone) -> Children {
+        let mut starts = vec![0u32; parents.len() + 1];
         let mut roots = Vec::new();
-        for (id, node) in (0u32..).zip(nodes) {
-            match node.parent {
+        for (id, parent) in (0u32..).zip(parents.clone()) {
+            match parent {
                 Some(parent) => starts[parent.0 as usize + 1] += 1,
                 None => roots.push(NodeId(id)),
             }
@@ -97,9 +91,9 @@ impl Children {
             starts[id] += starts[id - 1];
         }
         let mut next = starts.clone();
-        let mut list = vec![NodeId(0); nodes.len() - roots.len()];
-        for (id, node) in (0u32..).zip(nodes) {
-            if let Some(parent) = node.parent {
+        let mut list = vec![NodeId(0); parents.len() - roots.len()];
+        for (id, parent) in (0u32..).zip(parents) {
+            if let Some(parent) = parent {
                 let place = &mut next[parent.0 as usize];
                 list[*place as usize] = NodeId(id);
                 *place += 1;
@@ -108,8 +102,25 @@ impl Children {
         Children { roots, starts, list }
     }
 
-    fn of(&self, NodeId(node): NodeId) -> &[NodeId] {
+    /// The nodes without a parent.
+    pub(crate) fn roots(&self) -> &[NodeId] {
+        &self.roots
+    }
+
+    /// The children of a node.
+    pub(crate) fn of(&self, NodeId(node): NodeId) -> &[NodeId] {
         &self.list[self.starts[node as usize] as usize..self.starts[node as usize + 1] as usize]
+    }
+
+    /// As [`CallTree::visit`].
+    pub(crate) fn visit(&self, mut visit: impl FnMut(NodeId, Visit) -> bool) {
+        let mut todo: Vec<(NodeId, Visit)> = self.roots.iter().map(|&id| (id, Visit::Enter)).collect();
+        while let Some((id, when)) = todo.pop() {
+            if visit(id, when) && when == Visit::Enter {
+                todo.push((id, Visit::Leave));
+                todo.extend(self.of(id).iter().map(|&child| (child, Visit::Enter)));
+            }
+        }
     }
 }
 

@@ -1,9 +1,11 @@
 //! The figures of several traces: one line each, their sum, and the functions of all of them.
 
+use super::question::AnswerWhole;
 use super::text::{Page, PrintOptions, Whole, amounts, modules_of};
-use super::{FunctionStats, Stats, WaitStats};
+use super::{Answer, AnswerSums, FunctionStats, Question, Stats, WaitStats};
 use crate::profile::Weight;
 use crate::text::{count, counted, pad, size, span, width};
+use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -21,6 +23,25 @@ pub struct ManyStats {
     counted_ns: u64,
     functions: HashMap<(String, String), FunctionStats>,
     waits: HashMap<&'static str, WaitStats>,
+    answer: Option<AnswerSums>,
+}
+
+/// The sum of several traces with the answer to a question, for JSON.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct SumStats {
+    pub traces: u64,
+    pub samples: u64,
+    /// CPU time of all samples; 0 if none is recorded.
+    pub cpu_ns: u64,
+    /// What the answer counts. Not all traces may be counted by it: without CPU times by other
+    /// samples.
+    pub weight: Option<Weight>,
+    /// Whether some traces are counted by another weight.
+    pub mixed_weights: bool,
+    /// Weight of the counted samples.
+    pub counted_ns: u64,
+    #[serde(flatten)]
+    pub answer: Option<Answer>,
 }
 
 /// A line of the table.
@@ -40,16 +61,24 @@ struct TraceRow {
     problem: &'static str,
 }
 
+/// Said where traces are counted by different weights.
+const MIXED: &str = "not all traces tell CPU time: --weight wall compares them";
+
 impl ManyStats {
-    /// Adds a trace, collected without a limit for its lists.
-    pub fn add(&mut self, stats: Stats) {
-        let row = TraceRow::of(&stats);
+    /// Adds the totals of a trace.
+    pub fn add_totals(&mut self, stats: &Stats) {
+        let row = TraceRow::of(stats);
         self.sum.add(&row);
         self.rows.push(row);
         self.mixed |= self.weight.is_some_and(|weight| weight != stats.weight);
         self.weight = Some(stats.weight);
         self.interval_ns = self.interval_ns.max(stats.totals.interval_ns);
         self.counted_ns = self.counted_ns.saturating_add(stats.counted_ns);
+    }
+
+    /// Adds a trace, collected without a limit for its lists.
+    pub fn add(&mut self, stats: Stats) {
+        self.add_totals(&stats);
         for function in stats.functions_by_total {
             let key = (function.module.clone(), function.function.clone());
             match self.functions.get_mut(&key) {
@@ -71,6 +100,45 @@ impl ManyStats {
                 }
             }
         }
+    }
+
+    /// Adds what a trace adds to the answer of a question.
+    pub fn add_to_answer(&mut self, sums: &AnswerSums) {
+        self.answer.get_or_insert_with(|| AnswerSums::nothing(sums)).absorb(sums);
+    }
+
+    /// The sum, with the answer to the question.
+    pub fn sum(&self, question: &Question) -> SumStats {
+        SumStats {
+            traces: self.rows.len() as u64,
+            samples: self.sum.samples,
+            cpu_ns: self.sum.cpu_ns,
+            weight: self.weight,
+            mixed_weights: self.mixed,
+            counted_ns: self.counted_ns,
+            answer: self.answer.as_ref().map(|sums| sums.answer(question)),
+        }
+    }
+
+    /// Prints the table, its sum, and the answer to the question.
+    ///
+    /// # Errors
+    ///
+    /// When `out` cannot be written.
+    pub fn print_answer(
+        &self,
+        out: &mut dyn Write,
+        options: &PrintOptions,
+        question: &Question,
+    ) -> io::Result<()> {
+        let mut page = Page { out, options: *options };
+        self.table(&mut page)?;
+        let (Some(sums), Some(weight)) = (&self.answer, self.weight) else { return Ok(()) };
+        if self.mixed {
+            page.line(MIXED)?;
+        }
+        let whole = Whole { weight, interval_ns: self.interval_ns, counted_ns: self.counted_ns };
+        sums.answer(question).print(AnswerWhole { whole, all_ns: self.counted_ns }, &mut page)
     }
 
     /// Prints the table, its sum, and the first `top` functions and waits of all traces.
@@ -128,8 +196,7 @@ impl ManyStats {
         if list.is_empty() {
             return Ok(());
         }
-        let mixed =
-            if self.mixed { " (not all traces tell CPU time: --weight wall compares them)" } else { "" };
+        let mixed = if self.mixed { format!(" ({MIXED})") } else { String::new() };
         page.heading(&format!("Functions of all traces by their own {}{mixed}", weight.title()))?;
         let whole = Whole { weight, interval_ns: self.interval_ns, counted_ns: self.counted_ns };
         amounts(whole, page, list.iter().map(|f| (f.own, f.total, f.function.clone(), modules_of(f))))

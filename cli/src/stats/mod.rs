@@ -3,22 +3,48 @@
 //!
 //! [`collect`] reads the runs once, sums them by thread, stop reason and stack, and walks the call
 //! tree once. Memory grows with the number of distinct stacks, not of samples.
+//!
+//! ```text
+//! sums          the figures of a trace                  Profile, Runs -> Stats
+//! many          those of several traces                 Stats -> ManyStats
+//! question      what else may be asked                  Profile, Runs -> AnswerSums -> Answer
+//! calls         stacks of functions, with their samples Profile -> CallSums
+//! call_tree     call trees, callers, callees            CallSums -> CallTreeStats
+//! groups        lists by any keys                       Profile, Runs -> GroupStats
+//! group_stacks  the groups of the frames of stacks
+//! timeline      CPU time over time
+//! text, tree_text, group_text, csv  how they are printed
+//! ```
 
+mod call_tree;
+mod calls;
+mod csv;
+mod group_stacks;
+mod group_text;
+mod groups;
 mod many;
+mod question;
 mod sums;
 mod text;
+mod timeline;
+mod tree_text;
 mod trust;
 mod waits;
 
 pub use crate::text::TimeZone;
-pub use many::ManyStats;
-pub use text::{Length, PrintOptions, print};
+pub use call_tree::{CallTreeStats, Direction, TreeLimits, TreeRow};
+pub use groups::{GroupKey, GroupRow, GroupStats, SortBy};
+pub use many::{ManyStats, SumStats};
+pub use question::{Answer, AnswerSums, Question, Subject, with_modules};
+pub use text::{Length, PrintOptions, print, print_answer};
+pub use timeline::TimelineStats;
 
 use crate::profile::{Activity, Batch, Profile, Runs, SelectionShare, WaitClass, Weight};
 use crate::stack::StopReason;
+use question::QuestionSums;
 use serde::{Serialize, Serializer};
 use stk_unwind::Trust;
-use sums::StatsTables;
+use sums::{StatsSummary, StatsTables};
 
 /// Version of the JSON that `schema/stats.schema.json` describes. It is raised when the meaning of
 /// a field changes or a field is removed, not when one is added.
@@ -228,6 +254,8 @@ pub struct ThreadStats {
     pub states: States,
     /// CPU time; 0 if not recorded.
     pub cpu_ns: u64,
+    /// When it was used.
+    pub timeline: TimelineStats,
 }
 
 /// Stacks that end for one reason.
@@ -314,13 +342,39 @@ pub fn collect(
     file_bytes: Option<u64>,
     options: &StatsOptions,
 ) -> std::io::Result<Stats> {
-    let mut tables = StatsTables::new(profile, options);
+    Ok(collect_with(profile, runs, file_bytes, options, None)?.0)
+}
+
+/// [`collect`], and what the trace adds to the answer of a question.
+///
+/// # Errors
+///
+/// As there.
+pub fn collect_with(
+    profile: &Profile,
+    runs: &Runs,
+    file_bytes: Option<u64>,
+    options: &StatsOptions,
+    question: Option<&Question>,
+) -> std::io::Result<(Stats, Option<AnswerSums>)> {
+    let mut tables = StatsTables::new(profile, options, runs.span());
+    let mut asked = question.map(|question| QuestionSums::new(profile, runs, options, question));
     runs.for_each(|batch: Batch<'_>| -> std::io::Result<()> {
         tables.add(&batch);
+        asked.iter_mut().for_each(|asked| asked.add(&batch));
         Ok(())
     })?;
-    let summary = tables.finish(options);
+    let (summary, answer) = tables.finish(options, asked);
+    Ok((of_summary(profile, summary, file_bytes, options), answer))
+}
 
+/// The figures of a profile with these tables.
+fn of_summary(
+    profile: &Profile,
+    summary: StatsSummary,
+    file_bytes: Option<u64>,
+    options: &StatsOptions,
+) -> Stats {
     let mut states = States::default();
     for thread in &summary.threads {
         for (sum, part) in states.each_mut().into_iter().zip(thread.states.each()) {
@@ -356,7 +410,7 @@ pub fn collect(
     };
     let mut threads = summary.threads;
     threads.truncate(options.top);
-    Ok(Stats {
+    Stats {
         source: trace.source.clone(),
         trace_id: trace.trace_id.clone(),
         process: trace.process.clone(),
@@ -386,7 +440,7 @@ pub fn collect(
             .map(|(reason, samples)| Count { reason: reason.clone(), samples: *samples })
             .collect(),
         damaged_blocks: profile.losses.damaged_blocks.clone(),
-    })
+    }
 }
 
 impl States {

@@ -1,5 +1,8 @@
 //! Sums of the runs and the call tree, and the sorted tables made of them.
 
+use super::calls::CallSums;
+use super::question::{AnswerSums, QuestionSums};
+use super::timeline::Timeline;
 use super::trust::trust_stats;
 use super::waits::WaitSums;
 use super::{
@@ -13,12 +16,14 @@ use crate::profile::{
 use crate::stack::StopReason;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 /// Sums per thread, stop reason and stack, filled run by run.
 pub(super) struct StatsTables<'a> {
     profile: &'a Profile,
     running_only: bool,
     threads: Vec<ThreadStats>,
+    timelines: Vec<Timeline>,
     stops: Vec<u64>,
     /// By node, with the time that samples cover.
     nodes: Vec<Amount>,
@@ -51,7 +56,9 @@ pub(super) struct StatsSummary {
 }
 
 impl<'a> StatsTables<'a> {
-    pub(super) fn new(profile: &'a Profile, options: &StatsOptions) -> StatsTables<'a> {
+    /// `span`: when samples were taken.
+    pub(super) fn new(profile: &'a Profile, options: &StatsOptions, span: Range<u64>) -> StatsTables<'a> {
+        let timelines = vec![Timeline::new(span); profile.threads.len()];
         let threads = profile
             .threads
             .iter()
@@ -63,6 +70,7 @@ impl<'a> StatsTables<'a> {
                 achieved_hz: 0.0,
                 states: States::default(),
                 cpu_ns: 0,
+                timeline: Default::default(),
             })
             .collect();
         let stops = vec![0; profile.stops.len()];
@@ -72,6 +80,7 @@ impl<'a> StatsTables<'a> {
             profile,
             running_only: options.running_only,
             threads,
+            timelines,
             stops,
             nodes,
             weights,
@@ -82,7 +91,9 @@ impl<'a> StatsTables<'a> {
 
     pub(super) fn add(&mut self, batch: &Batch<'_>) {
         let thread = &mut self.threads[batch.thread as usize];
+        let timeline = &mut self.timelines[batch.thread as usize];
         for run in batch.runs {
+            timeline.add(run);
             thread.all.add(run);
             thread.states.of_mut(run.activity).add(run);
             thread.cpu_ns = thread.cpu_ns.saturating_add(run.cpu_ns);
@@ -118,7 +129,12 @@ impl<'a> StatsTables<'a> {
         (weight, all)
     }
 
-    pub(super) fn finish(mut self, options: &StatsOptions) -> StatsSummary {
+    /// The tables, and what was asked for besides.
+    pub(super) fn finish(
+        mut self,
+        options: &StatsOptions,
+        asked: Option<QuestionSums<'_>>,
+    ) -> (StatsSummary, Option<AnswerSums>) {
         let top = options.top;
         let cpu_known = self.threads.iter().any(|thread| thread.cpu_ns > 0);
         let (weight, counted_ns) = self.weigh(options.weight, cpu_known);
@@ -132,6 +148,9 @@ impl<'a> StatsTables<'a> {
         let functions = Functions::new(self.profile, false);
         let modules_of = functions.modules();
         let walk = Walk::new(self.profile, &functions, &self.nodes);
+        let no_stack = self.no_stack_amount(weight);
+        let calls = || CallSums::of(self.profile, &functions, &self.nodes, &walk.through, no_stack);
+        let answer = asked.map(|asked| asked.finish(&functions, cpu_known, calls));
 
         let by = |time: fn(&Sums) -> u64, other: fn(&Sums) -> u64| -> Vec<FunctionStats> {
             let function = |(id, sums): (u32, Sums)| {
@@ -157,6 +176,9 @@ impl<'a> StatsTables<'a> {
 
         let (functions_by_self, functions_by_total) =
             (by(Sums::self_ns, Sums::total_ns), by(Sums::total_ns, Sums::self_ns));
+        for (thread, timeline) in self.threads.iter_mut().zip(&self.timelines) {
+            thread.timeline = timeline.stats();
+        }
         self.threads.retain(|thread| thread.all.samples > 0);
         self.threads.sort_by_key(|t| {
             let active = t.all.samples - t.states.waiting.samples;
@@ -169,7 +191,7 @@ impl<'a> StatsTables<'a> {
             |frame: FrameId| modules_of.names[modules_of.of_frames[frame.0 as usize] as usize].as_str();
         let (trusts, proved_share) = trust_stats(self.profile, &walk.through, &module_of, top);
         let (stops, complete_share) = self.stop_stats(top);
-        StatsSummary {
+        let summary = StatsSummary {
             weight,
             counted_ns,
             waits: self.waits.rows(self.profile, &functions, top),
@@ -183,7 +205,16 @@ impl<'a> StatsTables<'a> {
             trusts,
             proved_share,
             frames: frame_stats(self.profile, modules_of, &walk, top),
-        }
+        };
+        (summary, answer)
+    }
+
+    /// The counted samples that have no stack.
+    fn no_stack_amount(&self, weight: Weight) -> Amount {
+        let all: u64 = self.stops.iter().sum();
+        let with_stack: u64 = self.nodes.iter().map(|amount| amount.samples).sum();
+        let at = WEIGHTS.iter().position(|known| *known == weight).unwrap_or(0);
+        Amount { samples: all - with_stack, weight_ns: self.no_stack[at] }
     }
 
     /// The first `top` reasons why stacks end, and the part of all stacks that is complete.

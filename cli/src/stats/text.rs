@@ -1,6 +1,8 @@
 //! The figures as text.
 
-use super::{Amount, FunctionStats, Stats, Totals, WaitStack};
+use super::question::{Answer, AnswerWhole};
+use super::timeline::{Bars, bar_columns};
+use super::{Amount, FunctionStats, States, Stats, Totals, WaitStack};
 use crate::profile::Weight;
 use crate::text::{TimeZone, count, counted, cut, moment, pad, size, span, three, width};
 use std::fmt::Write as _;
@@ -22,6 +24,8 @@ pub struct PrintOptions {
     pub columns: Option<usize>,
     /// The zone of times by the clock.
     pub zone: TimeZone,
+    /// Bars are made of ASCII characters.
+    pub ascii: bool,
 }
 
 /// How much to print.
@@ -71,6 +75,36 @@ pub fn print(stats: &Stats, out: &mut dyn Write, options: &PrintOptions) -> io::
     names(stats, &mut page)
 }
 
+/// Prints what a trace is, and the answer to a question.
+///
+/// # Errors
+///
+/// When `out` cannot be written.
+pub fn print_answer(
+    stats: &Stats,
+    answer: &Answer,
+    out: &mut dyn Write,
+    options: &PrintOptions,
+) -> io::Result<()> {
+    let mut page = Page { out, options: *options };
+    title(stats, &mut page)?;
+    page.line(&cpu_line(stats))?;
+    problems(stats, &mut page)?;
+    answer.print(AnswerWhole { whole: Whole::of(stats), all_ns: all_ns(stats) }, &mut page)
+}
+
+/// The weight of all samples, of which a part may be chosen; where that is not known, of the chosen
+/// ones.
+fn all_ns(stats: &Stats) -> u64 {
+    let whole = stats.selection.as_ref().filter(|_| !stats.running_only).map(|share| share.whole);
+    match (whole, stats.weight) {
+        (Some(whole), Weight::Cpu) => whole.cpu_ns,
+        (Some(whole), Weight::Wall) => whole.weight_ns,
+        (Some(whole), Weight::Samples) => whole.samples.saturating_mul(stats.totals.interval_ns),
+        (Some(_), Weight::Active | Weight::Waiting) | (None, _) => stats.counted_ns,
+    }
+}
+
 fn short(stats: &Stats, page: &mut Page<'_>, mostly_waits: bool) -> io::Result<()> {
     if mostly_waits {
         waits(stats, SHORT_WAITS, page)?;
@@ -111,8 +145,7 @@ impl Page<'_> {
     }
 }
 
-fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
-    let totals = &stats.totals;
+fn title(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     let host = if stats.host.is_empty() { String::new() } else { format!(" on {}", printable(&stats.host)) };
     let process = printable(&stats.process);
     page.line(&format!(
@@ -122,12 +155,14 @@ fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
         stats.arch,
         moment(stats.start_utc_ns, page.options.zone)
     ))?;
-    if let Some(share) = &stats.selection {
-        page.line(&format!("  selection: {}", share.describe()))?;
+    match &stats.selection {
+        Some(share) => page.line(&format!("  selection: {}", share.describe())),
+        None => Ok(()),
     }
-    page.line(&cpu_line(stats))?;
-    states_line(stats, page)?;
-    page.line(&rate_line(stats))?;
+}
+
+/// What is not whole.
+fn problems(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     if !stats.complete {
         page.line("  the recorder did not finish this trace: its last moments may be missing")?;
     }
@@ -137,6 +172,16 @@ fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
             counted(stats.damaged_blocks.len() as u64, "damaged block")
         ))?;
     }
+    Ok(())
+}
+
+fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    let totals = &stats.totals;
+    title(stats, page)?;
+    page.line(&cpu_line(stats))?;
+    states_line(stats, page)?;
+    page.line(&rate_line(stats))?;
+    problems(stats, page)?;
     let size = match (totals.file_bytes, totals.bytes_per_sample) {
         (Some(bytes), Some(each)) => format!("; {}, {each:.1} bytes a sample", size(bytes)),
         (Some(bytes), None) => format!("; {}", size(bytes)),
@@ -339,19 +384,23 @@ fn modules(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
 /// name tells it.
 pub(super) fn modules_of(function: &FunctionStats) -> String {
     let FunctionStats { function: name, module, modules, .. } = function;
-    let stem = module.rsplit_once('.').map_or(module.as_str(), |(stem, _)| stem);
-    let tells = |prefix: &str| {
-        name.strip_prefix(prefix).is_some_and(|rest| !prefix.is_empty() && rest.starts_with(['!', '+']))
-    };
     match modules {
-        0 | 1 if tells(module) || tells(stem) => String::new(),
+        0 | 1 if tells_module(name, module) => String::new(),
         0 | 1 => module.clone(),
         several => format!("{module} and {} more", several - 1),
     }
 }
 
+/// Whether a function's name begins with that of its module, with or without the ending.
+pub(super) fn tells_module(name: &str, module: &str) -> bool {
+    let stem = module.rsplit_once('.').map_or(module, |(stem, _)| stem);
+    [module, stem].iter().any(|&prefix| {
+        name.strip_prefix(prefix).is_some_and(|rest| !prefix.is_empty() && rest.starts_with(['!', '+']))
+    })
+}
+
 /// What the lists count.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Whole {
     pub(super) weight: Weight,
     pub(super) interval_ns: u64,
@@ -365,7 +414,7 @@ impl Whole {
         Whole { weight, interval_ns: totals.interval_ns, counted_ns }
     }
 
-    fn amount(&self, ns: u64) -> String {
+    pub(super) fn amount(&self, ns: u64) -> String {
         match self.weight {
             Weight::Samples | Weight::Active => count(ns / self.interval_ns.max(1)),
             _ => span(ns),
@@ -431,21 +480,32 @@ fn threads(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
         String::new()
     };
     page.heading(&format!("Threads{more}"))?;
-    page.line(
-        "     samples  a second       time  running  waiting  system calls  not known        CPU       tid",
-    )?;
+    let columns = page.options.columns;
+    // A narrow terminal has no room for all.
+    let is_wide = columns.is_none_or(|columns| columns >= 110);
+    let timelines = stats.threads.iter().map(|thread| &thread.timeline);
+    let Some(bars) = Bars::of(timelines, bar_columns(columns), page.options.ascii) else { return Ok(()) };
+    let more = if is_wide { "  system calls  not known     samples  a second" } else { "" };
+    page.line(&format!("        CPU  running  waiting{more}  {}      tid", bars.title()))?;
     for thread in &stats.threads {
-        let all = thread.all.weight_ns;
+        let part = |state: Amount| percent(state.weight_ns, thread.all.weight_ns);
+        let States { running, waiting, system_call, unknown } = thread.states;
+        let more = match is_wide {
+            true => format!(
+                "       {}    {} {:>11} {:>9}",
+                part(system_call),
+                part(unknown),
+                count(thread.all.samples),
+                three(thread.achieved_hz)
+            ),
+            false => String::new(),
+        };
         page.line(&format!(
-            "  {:>10} {:>9} {:>10}  {}  {}       {}    {} {:>10} {:>9}  {}",
-            count(thread.all.samples),
-            three(thread.achieved_hz),
-            span(all),
-            percent(thread.states.running.weight_ns, all),
-            percent(thread.states.waiting.weight_ns, all),
-            percent(thread.states.system_call.weight_ns, all),
-            percent(thread.states.unknown.weight_ns, all),
+            "  {:>9}  {}  {}{more}  {} {:>8}  {}",
             if stats.totals.cpu_ns == 0 { "-".to_owned() } else { span(thread.cpu_ns) },
+            part(running),
+            part(waiting),
+            bars.line(Some(&thread.timeline)),
             thread.tid,
             printable(&thread.name),
         ))?;
@@ -530,7 +590,7 @@ fn names(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
 }
 
 /// ` 12.3 %`, always seven columns.
-fn percent(part: u64, whole: u64) -> String {
+pub(super) fn percent(part: u64, whole: u64) -> String {
     share(if whole == 0 { 0.0 } else { part as f64 / whole as f64 })
 }
 

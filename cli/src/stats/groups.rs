@@ -1,0 +1,348 @@
+//! Lists by any of the things that samples and frames have: `stk stats --group-by`.
+
+use super::Amount;
+use super::group_stacks::{FrameGroups, GroupSum, StackSums};
+use super::timeline::{Timeline, TimelineStats};
+use crate::profile::{Activity, Functions, NodeId, Profile, Run, ThreadInfo, Weight};
+use crate::stack::Interner;
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// What samples are grouped by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GroupKey {
+    Function,
+    Module,
+    /// Source file and line.
+    Line,
+    /// What kind of code it is, or that the thread is in the kernel.
+    Kind,
+    Thread,
+    /// Threads of one name are one.
+    ThreadName,
+    Process,
+    Host,
+    Trace,
+}
+
+impl GroupKey {
+    /// Its name on the command line and in outputs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            GroupKey::Function => "function",
+            GroupKey::Module => "module",
+            GroupKey::Line => "line",
+            GroupKey::Kind => "kind",
+            GroupKey::Thread => "thread",
+            GroupKey::ThreadName => "thread-name",
+            GroupKey::Process => "process",
+            GroupKey::Host => "host",
+            GroupKey::Trace => "trace",
+        }
+    }
+
+    /// Whether the frames of a stack may differ in it. Else all samples of a thread are in the same
+    /// group.
+    pub(super) fn is_of_frames(self) -> bool {
+        matches!(self, GroupKey::Function | GroupKey::Module | GroupKey::Line | GroupKey::Kind)
+    }
+}
+
+/// The order of a list.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum SortBy {
+    /// The most self time first.
+    #[default]
+    Own,
+    /// The most total time first.
+    Total,
+    /// The longest waits first.
+    Waits,
+    /// By name.
+    Name,
+}
+
+/// A list of groups.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct GroupStats {
+    pub keys: Vec<GroupKey>,
+    /// Samples of all groups. Their self samples add up to them.
+    pub whole: Amount,
+    pub rows: Vec<GroupRow>,
+    /// How many groups are not listed.
+    pub others: u64,
+    /// Their self samples.
+    pub others_self: Amount,
+}
+
+/// Samples that have the same values of the keys.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct GroupRow {
+    /// One for each key.
+    pub values: Vec<String>,
+    /// Samples whose innermost frame is in it.
+    #[serde(rename = "self")]
+    pub own: Amount,
+    /// Samples that have it anywhere on the stack.
+    pub total: Amount,
+    /// Those of them that wait; the time that they cover, whatever the other columns count.
+    pub waits: Amount,
+    /// When CPU time was used, where the group is of threads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<TimelineStats>,
+}
+
+/// Sums of equal runs, with both weights that may be listed.
+#[derive(Clone, Copy, Default)]
+pub(super) struct RunSums {
+    pub samples: u64,
+    weights: [u64; 2],
+    waits: Amount,
+}
+
+impl RunSums {
+    pub(super) fn is_nothing(&self) -> bool {
+        self.samples == 0 && self.waits.samples == 0
+    }
+
+    pub(super) fn add(&mut self, other: &RunSums) {
+        self.samples += other.samples;
+        for (sum, more) in self.weights.iter_mut().zip(other.weights) {
+            *sum = sum.saturating_add(more);
+        }
+        self.waits.add_amount(other.waits);
+    }
+
+    /// With the weight at `at`.
+    fn amount(&self, at: usize) -> Amount {
+        Amount { samples: self.samples, weight_ns: self.weights[at] }
+    }
+}
+
+/// What the samples of a sum have in common.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Slot {
+    /// The group of threads.
+    thread: u32,
+    /// Whether they are in the kernel, if kinds are a key.
+    kernel: Kernel,
+    /// The stack; `None` comes first.
+    pub node: Option<NodeId>,
+}
+
+/// Whether a thread is in the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Kernel {
+    No,
+    Wait,
+    Call,
+}
+
+/// Sums by group, filled run by run.
+pub(super) struct GroupSums<'a> {
+    profile: &'a Profile,
+    keys: Vec<GroupKey>,
+    weights: [Weight; 2],
+    running_only: bool,
+    slots: Interner<Slot>,
+    sums: Vec<RunSums>,
+    /// By thread: its group.
+    threads: Vec<u32>,
+    /// By group of threads.
+    groups: Vec<ThreadGroup>,
+}
+
+/// Threads that are one group.
+struct ThreadGroup {
+    /// The values of [`GroupKey::Thread`] and [`GroupKey::ThreadName`].
+    thread: String,
+    name: String,
+    timeline: Timeline,
+}
+
+impl<'a> GroupSums<'a> {
+    /// `weight`: what is counted; by default CPU time, or samples that do not wait. `span`: when
+    /// samples were taken.
+    pub(super) fn new(
+        profile: &'a Profile,
+        keys: &[GroupKey],
+        weight: Option<Weight>,
+        running_only: bool,
+        span: Range<u64>,
+    ) -> GroupSums<'a> {
+        let (threads, groups) = thread_groups(profile, keys, span);
+        GroupSums {
+            profile,
+            keys: keys.to_vec(),
+            weights: weight.map_or([Weight::Cpu, Weight::Active], |weight| [weight; 2]),
+            running_only,
+            slots: Interner::default(),
+            sums: Vec::new(),
+            threads,
+            groups,
+        }
+    }
+
+    /// Adds a run of a thread.
+    pub(super) fn add(&mut self, thread: u32, run: &Run) {
+        let group = self.threads[thread as usize];
+        self.groups[group as usize].timeline.add(run);
+        let waits = run.activity.wait().is_some();
+        let mut sums = RunSums::default();
+        if !(self.running_only && waits) {
+            let interval_ns = self.profile.trace.interval_ns;
+            sums.samples = run.samples.into();
+            sums.weights = self.weights.map(|weight| weight.of(run, interval_ns));
+        }
+        if waits {
+            sums.waits.add(run);
+        }
+        let kernel = match run.activity {
+            _ if !self.keys.contains(&GroupKey::Kind) => Kernel::No,
+            Activity::Waiting(_) => Kernel::Wait,
+            Activity::SystemCall => Kernel::Call,
+            Activity::OnCpu | Activity::Unknown => Kernel::No,
+        };
+        let id = self.slots.intern(Slot { thread: group, kernel, node: run.node }) as usize;
+        if id == self.sums.len() {
+            self.sums.push(RunSums::default());
+        }
+        self.sums[id].add(&sums);
+    }
+
+    /// The groups. `cpu_known`: whether the CPU time of any thread is.
+    pub(super) fn finish(self, functions: &Functions, cpu_known: bool) -> GroupTable {
+        let mut frames = FrameGroups::new(self.profile, functions, &self.keys);
+        let mut stacks = StackSums::new(self.profile, &frames);
+        let mut slots: Vec<(Slot, RunSums)> =
+            self.slots.values.iter().copied().zip(self.sums.iter().copied()).collect();
+        slots.sort_unstable_by_key(|(slot, _)| *slot);
+        let weight = usize::from(!cpu_known);
+        let mut table = GroupTable::new(&self.keys);
+        for same in slots.chunk_by(|(a, _), (b, _)| (a.thread, a.kernel) == (b.thread, b.kernel)) {
+            let Slot { thread, kernel, .. } = same[0].0;
+            for (group, GroupSum { own, total }) in stacks.sums(same, &mut frames, kernel) {
+                let values = self.values(thread, &frames.values(group));
+                let (own, waits, total) = (own.amount(weight), total.waits, total.amount(weight));
+                table.add(GroupRow { values, own, total, waits, timeline: None });
+            }
+        }
+        if !self.keys.iter().any(|key| key.is_of_frames()) {
+            for (thread, group) in self.groups.iter().enumerate() {
+                let row = table.rows.get_mut(&self.values(thread as u32, &[]));
+                row.into_iter().for_each(|row| row.timeline = Some(group.timeline.stats()));
+            }
+        }
+        table
+    }
+
+    /// The values of the keys. `of_frame`: those of the frames' keys, in their order.
+    fn values(&self, thread: u32, of_frame: &[String]) -> Vec<String> {
+        let trace = &self.profile.trace;
+        let group = &self.groups[thread as usize];
+        let mut of_frame = of_frame.iter();
+        let value = |key: &GroupKey| match key {
+            GroupKey::Process => trace.process.clone(),
+            GroupKey::Host => trace.host.clone(),
+            GroupKey::Trace => trace.source.clone(),
+            GroupKey::Thread => group.thread.clone(),
+            GroupKey::ThreadName => group.name.clone(),
+            GroupKey::Function | GroupKey::Module | GroupKey::Line | GroupKey::Kind => {
+                of_frame.next().cloned().unwrap_or_default()
+            }
+        };
+        self.keys.iter().map(value).collect()
+    }
+}
+
+/// Shown instead of the name of a thread that has none.
+const NO_NAME: &str = "(no name)";
+
+/// The group of each thread, and the groups: threads, or those of one name, or all.
+fn thread_groups(profile: &Profile, keys: &[GroupKey], span: Range<u64>) -> (Vec<u32>, Vec<ThreadGroup>) {
+    let by = |key| keys.contains(&key);
+    let mut ids: HashMap<String, u32> = HashMap::new();
+    let mut groups: Vec<ThreadGroup> = Vec::new();
+    let mut group = |thread: &ThreadInfo| {
+        let name = if thread.name.is_empty() { NO_NAME } else { &thread.name };
+        let mut id = match (by(GroupKey::Thread), by(GroupKey::ThreadName)) {
+            (true, _) => thread.label(),
+            (false, true) => name.to_owned(),
+            (false, false) => String::new(),
+        };
+        if by(GroupKey::Thread) && ids.contains_key(&id) {
+            // The system gave this thread the number of one that had ended.
+            id = format!("{id} #{}", thread.instance);
+        }
+        *ids.entry(id).or_insert_with_key(|id| {
+            let timeline = Timeline::new(span.clone());
+            groups.push(ThreadGroup { thread: id.clone(), name: name.to_owned(), timeline });
+            groups.len() as u32 - 1
+        })
+    };
+    let threads = profile.threads.iter().map(&mut group).collect();
+    (threads, groups)
+}
+
+/// Groups of one trace or of several, by their values.
+#[derive(Default, Debug)]
+pub(super) struct GroupTable {
+    keys: Vec<GroupKey>,
+    rows: HashMap<Vec<String>, GroupRow>,
+}
+
+impl GroupTable {
+    fn new(keys: &[GroupKey]) -> GroupTable {
+        GroupTable { keys: keys.to_vec(), rows: HashMap::new() }
+    }
+
+    fn add(&mut self, row: GroupRow) {
+        match self.rows.get_mut(&row.values) {
+            None => drop(self.rows.insert(row.values.clone(), row)),
+            Some(known) => {
+                known.own.add_amount(row.own);
+                known.total.add_amount(row.total);
+                known.waits.add_amount(row.waits);
+            }
+        }
+    }
+
+    /// Adds the groups of another trace. Its time is another: what they used when is left out.
+    pub(super) fn absorb(&mut self, other: &GroupTable) {
+        self.keys.clone_from(&other.keys);
+        for row in other.rows.values() {
+            self.add(GroupRow { timeline: None, ..row.clone() });
+        }
+        self.rows.values_mut().for_each(|row| row.timeline = None);
+    }
+
+    /// The first `top` groups.
+    pub(super) fn list(&self, sort: SortBy, top: usize) -> GroupStats {
+        let mut rows: Vec<&GroupRow> = self.rows.values().collect();
+        let mut whole = Amount::default();
+        rows.iter().for_each(|row| whole.add_amount(row.own));
+        rows.sort_by_key(|row| {
+            let (own, total, waits) = (row.own.weight_ns, row.total.weight_ns, row.waits.weight_ns);
+            let first = match sort {
+                SortBy::Own => [own, total, waits],
+                SortBy::Total => [total, own, waits],
+                SortBy::Waits => [waits, total, own],
+                SortBy::Name => [0; 3],
+            };
+            (Reverse(first), Reverse(if sort == SortBy::Name { 0 } else { row.total.samples }), &row.values)
+        });
+        let others = rows.split_off(top.min(rows.len()));
+        let mut others_self = Amount::default();
+        others.iter().for_each(|row| others_self.add_amount(row.own));
+        GroupStats {
+            keys: self.keys.clone(),
+            whole,
+            rows: rows.into_iter().cloned().collect(),
+            others: others.len() as u64,
+            others_self,
+        }
+    }
+}
