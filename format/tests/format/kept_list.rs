@@ -114,8 +114,8 @@ fn code_and_runtimes() -> Vec<Event<'static>> {
 /// Events that belong to samples, in the second SAMPLES block.
 pub(crate) fn beside_samples() -> Vec<Event<'static>> {
     vec![
-        // SAMPLE_IPS, a type that is no longer known: thread 5, time 210 (the block's first is 209), the
-        // three addresses 1000h, 2000h, 0FFFh as differences.
+        // SAMPLE_IPS, a type that is no longer known: thread 5, time 210 (the block's first is
+        // 209), the three addresses 1000h, 2000h, 0FFFh as differences.
         Event::Unknown { kind: 10, body: &[5, 2, 3, 0x80, 0x40, 0x80, 0x40, 0x81, 0x40] },
         Event::CheckWalk(CheckWalk { thread: 5, time: Ticks(211), flags: 2, frames: vec![(1, 2), (3, 1)] }),
         Event::ManagedThread(ManagedThread {
