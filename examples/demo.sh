@@ -139,5 +139,5 @@ cat <<END
       open ui.perfetto.dev (or chrome://tracing) and drop the file on it: threads over time
   $to.parquet/
       tables for any SQL engine, such as DuckDB:
-      select thread_name, sum(samples) from '$to.parquet/samples/*.parquet' group by all order by 2 desc;
+      select thread_name, sum(samples) from '$to.parquet/samples/*/*.parquet' group by all order by 2 desc;
 END

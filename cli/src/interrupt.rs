@@ -31,7 +31,7 @@ pub(crate) struct TemporaryFile {
 
 /// A temporary folder. It is removed with its contents when it is dropped or the program is
 /// interrupted.
-#[cfg(any(windows, test))]
+#[cfg(any(windows, test, feature = "parquet"))]
 #[derive(Debug)]
 pub(crate) struct TemporaryFolder {
     folder: tempfile::TempDir,
@@ -69,8 +69,18 @@ pub(crate) fn file(builder: &tempfile::Builder<'_, '_>, folder: &Path) -> io::Re
 /// The error of the system.
 #[cfg(any(windows, test))]
 pub(crate) fn folder() -> io::Result<TemporaryFolder> {
+    folder_in(&std::env::temp_dir(), "stk-")
+}
+
+/// Makes a temporary folder in `parent`, with a name that begins with `prefix`.
+///
+/// # Errors
+///
+/// The error of the system.
+#[cfg(any(windows, test, feature = "parquet"))]
+pub(crate) fn folder_in(parent: &Path, prefix: &str) -> io::Result<TemporaryFolder> {
     let mut made = made();
-    let folder = tempfile::Builder::new().prefix("stk-").tempdir()?;
+    let folder = tempfile::Builder::new().prefix(prefix).tempdir_in(parent)?;
     let path = folder.path().to_owned();
     made.insert(path.clone());
     Ok(TemporaryFolder { folder, _kept: MadePath(path) })
@@ -114,7 +124,7 @@ impl io::Write for TemporaryFile {
     }
 }
 
-#[cfg(any(windows, test))]
+#[cfg(any(windows, test, feature = "parquet"))]
 impl TemporaryFolder {
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()

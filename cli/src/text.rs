@@ -47,6 +47,13 @@ pub(crate) fn moment(ns_since_epoch: u64, zone: TimeZone) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}{zone}")
 }
 
+/// The day of a moment in UTC: `2026-11-21`.
+#[cfg(feature = "parquet")]
+pub(crate) fn utc_date(ns_since_epoch: u64) -> String {
+    let (year, month, day) = civil((ns_since_epoch / SECOND / 86_400) as i64);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
 /// How many seconds a zone's clocks are ahead of UTC at a moment, in seconds since the epoch.
 pub(crate) fn offset(zone: TimeZone, seconds: i64) -> i32 {
     match zone {

@@ -1,12 +1,12 @@
-//! The tables of a Parquet dataset: one folder a table, one file a trace in it
-//! (`samples/<uuid>-<trace_id>.parquet`). The version of the tables stands in `_stk.json`.
+//! The tables of a Parquet dataset: one folder a table. `docs/dataset.md` says how its files lie.
+//! The version of the tables stands in `_stk.json`.
 //!
 //! Whole numbers are signed 64-bit (Spark reads unsigned ones as decimals), times of day are
 //! microseconds in UTC (Spark does not read nanoseconds), times within a trace are nanoseconds
 //! since its start. Ids are hashes of content, not counters, and do not depend on symbols, so that
-//! files of many traces can be read as one table. Rows that describe (all tables but `samples`)
-//! repeat between traces: join on (`trace_id`, id). Every column can hold nulls: what a trace does
-//! not tell is null. Columns are read by name: later versions may add some anywhere.
+//! files of many traces can be read as one table. `stacks` and `frames` have each id once for all
+//! traces; the rows of all other tables belong to a trace. Every column can hold nulls: what a trace
+//! does not tell is null. Columns are read by name: later versions may add some anywhere.
 //!
 //! How ids are made, all with xxh3-64 over the bytes named, numbers in little endian, the result
 //! taken as a signed number:
@@ -33,10 +33,10 @@ use self::ColumnType::{
     Boolean, Float64, Int64, KeyValues, ListInt64, ListText, NamedFrames, Text, TimestampMicrosUtc,
 };
 
-/// Version of these tables: in `_stk.json`, in each file of `traces`, and at the end of every file
+/// Version of these tables: in `_stk.json`, in each row of `traces`, and at the end of every file
 /// (`stk.tables_version`). It increases when a column changes its meaning or is removed, or an id
 /// is made otherwise, not when a column is added.
-pub const VERSION: i64 = 2;
+pub const VERSION: i64 = 3;
 
 /// Version of the way in which stacks are walked. It increases when walks of the same trace may
 /// give other stacks than before.
@@ -84,6 +84,10 @@ pub struct Column {
 pub struct ParquetTable {
     /// The table's name, which is also that of its folder.
     pub name: &'static str,
+    /// Whether its rows belong to a trace: its files lie in a folder for each date
+    /// (`date=2026-11-24`, of the traces' starts, in UTC). Otherwise it has each id once for all
+    /// traces.
+    pub by_date: bool,
     /// The meaning of a row.
     pub doc: &'static str,
     /// Columns in order.
@@ -98,13 +102,20 @@ const fn nullable(name: &'static str, kind: ColumnType, doc: &'static str) -> Co
     Column { name, kind, nullable: true, doc }
 }
 
+const RESOLVED_BY: Column = column(
+    "resolved_by",
+    Text,
+    "What the row was taken from: `trace` and the trace_id of a conversion, or `symbols apply`",
+);
+
 const TRACE_ID: Column = column("trace_id", Text, "The trace, by its content: 32 hex digits");
 
 /// The table `samples`.
 pub const SAMPLES: ParquetTable = ParquetTable {
     name: "samples",
-    doc: "Consecutive samples of one thread with the same stack, state and flags (`samples` says how many; mostly 1 in a \
-          busy thread)",
+    by_date: true,
+    doc: "Consecutive samples of one thread with the same stack, state and flags within a second of UTC (`samples` says how \
+          many; mostly 1 in a busy thread)",
     columns: &[
         TRACE_ID,
         column("host", Text, "Host name; empty if unknown"),
@@ -115,9 +126,19 @@ pub const SAMPLES: ParquetTable = ParquetTable {
         column("thread_name", Text, "Last name of the thread; empty if it has none"),
         column("ts_ns", Int64, "Time of the first sample, nanoseconds since the trace's start"),
         column("ts_utc", TimestampMicrosUtc, "Time of day of the first sample"),
-        column("duration_ns", Int64, "Time that the row stands for: up to the thread's next sample"),
+        column(
+            "duration_ns",
+            Int64,
+            "Time that the row stands for: up to the thread's next sample, or the end of the second",
+        ),
+        column(
+            "run_id",
+            Int64,
+            "Joins the rows of one stack and state that whole seconds of UTC cut apart, such as those of a long wait. Unique in \
+             the trace",
+        ),
         nullable("stack_id", Int64, "See `stacks`; null if the sample has no frames"),
-        column("samples", Int64, "Number of samples"),
+        column("samples", Int64, "Number of samples; 0 if none fell into a part that a whole second cut off"),
         column(
             "state",
             Text,
@@ -146,7 +167,7 @@ pub const SAMPLES: ParquetTable = ParquetTable {
             Int64,
             "Number that the program gave with stk_capture, if it asked for the sample (as a signed number)",
         ),
-        nullable("event_id", Int64, "The event of the program that the sample belongs to"),
+        nullable("event_id", Int64, "The capture that took the sample; see `events`"),
         column("depth", Int64, "Frames of the stack, inlined functions not counted"),
         column(
             "proved",
@@ -166,27 +187,29 @@ pub const SAMPLES_FRAMES: Column = column("frames", NamedFrames, "The stack with
 /// `stacks`.
 pub const STACKS: ParquetTable = ParquetTable {
     name: "stacks",
+    by_date: false,
     doc: "A distinct stack",
     columns: &[
-        TRACE_ID,
         column("stack_id", Int64, "Hash of the locations"),
         column("walk_version", Int64, "Version of the way in which stacks are walked"),
         column("location_ids", ListInt64, "Locations, root first; see `frames`"),
         column(
             "trusts",
             ListText,
-            "How each frame was found, parallel to `location_ids`, in the first sample that has the stack",
+            "How each frame was found, parallel to `location_ids`, in the first sample of the trace in `resolved_by` that has \
+             the stack",
         ),
         column("depth", Int64, "Length of these lists"),
+        RESOLVED_BY,
     ],
 };
 
 /// `frames`.
 pub const FRAMES: ParquetTable = ParquetTable {
     name: "frames",
+    by_date: false,
     doc: "A name at a location: the function itself or one inlined into it",
     columns: &[
-        TRACE_ID,
         column("location_id", Int64, "Hash of the place in an image, or in a managed method"),
         column("portable", Boolean, "Whether the same place has the same `location_id` in other traces"),
         column("inline_index", Int64, "0 = innermost; each is inlined into the next"),
@@ -231,7 +254,7 @@ pub const FRAMES: ParquetTable = ParquetTable {
             "address",
             Int64,
             "The address that was looked up, where it is in no image (as a signed number); of several at one place, the \
-             first",
+             first in the trace of `resolved_by`",
         ),
         column(
             "kind",
@@ -257,12 +280,70 @@ pub const FRAMES: ParquetTable = ParquetTable {
             ListText,
             "Further functions that the linker folded into this one: which of them ran cannot be told. Empty for inlined ones",
         ),
+        RESOLVED_BY,
+    ],
+};
+
+/// `events`.
+pub const EVENTS: ParquetTable = ParquetTable {
+    name: "events",
+    by_date: true,
+    doc: "Something that happened at one time. Every event of the trace is here, whatever part of it was converted",
+    columns: &[
+        TRACE_ID,
+        column("event_id", Int64, "Number among all events of the trace, from 1, as in `stk events`"),
+        column(
+            "kind",
+            Text,
+            "`capture` (stk_capture), `mark` (stk_mark), `exception`, `load`, `unload` (of a module), `thread-start`, \
+             `thread-exit`",
+        ),
+        column("ts_ns", Int64, "Nanoseconds since the trace's start"),
+        column("ts_utc", TimestampMicrosUtc, "Time of day"),
+        nullable("thread", Int64, "Thread instance; see `threads`. Null: the process"),
+        nullable("tid", Int64, "System thread id"),
+        nullable("tag", Int64, "Number that the program gave a capture or mark (as a signed number)"),
+        nullable("text", Text, "Text of a mark; the module's path"),
+        nullable("module", Int64, "The module's `instance`; see `modules`"),
+        nullable("code", Int64, "Code of the exception"),
+        nullable("address", Int64, "Where the exception was raised (as a signed number)"),
+    ],
+};
+
+/// `gaps`.
+pub const GAPS: ParquetTable = ParquetTable {
+    name: "gaps",
+    by_date: true,
+    doc: "A time in which samples are missing, and why. Every gap of the trace is here, whatever part of it was converted",
+    columns: &[
+        TRACE_ID,
+        column(
+            "reason",
+            Text,
+            "As the recorder says (`sampler woke late`, `all buffers were full` …), or `block lost`, `block damaged`",
+        ),
+        nullable("thread", Int64, "Thread instance; null: any thread"),
+        nullable("tid", Int64, "System thread id"),
+        column(
+            "start_ns",
+            Int64,
+            "When it began, nanoseconds since the trace's start. The recorder tells the end alone: then it is the earliest \
+             time possible, `count` sample intervals before and not before the last gap of this reason and thread",
+        ),
+        column("end_ns", Int64, "When it was noticed, or the next block begins"),
+        column("start_utc", TimestampMicrosUtc, "Time of day of `start_ns`"),
+        column(
+            "count",
+            Int64,
+            "Samples, passes over all threads or events that the recorder left out; blocks",
+        ),
     ],
 };
 
 /// `modules`.
 pub const MODULES: ParquetTable = ParquetTable {
     name: "modules",
+    by_date: true,
     doc: "An image at an address for a time",
     columns: &[
         TRACE_ID,
@@ -283,6 +364,7 @@ pub const MODULES: ParquetTable = ParquetTable {
 /// `threads`.
 pub const THREADS: ParquetTable = ParquetTable {
     name: "threads",
+    by_date: true,
     doc: "A thread from its start to its end",
     columns: &[
         TRACE_ID,
@@ -299,7 +381,8 @@ pub const THREADS: ParquetTable = ParquetTable {
 /// `traces`.
 pub const TRACES: ParquetTable = ParquetTable {
     name: "traces",
-    doc: "A trace; its file is written last, so that a trace listed here is complete in the other tables",
+    by_date: true,
+    doc: "A trace",
     columns: &[
         TRACE_ID,
         column(
@@ -362,4 +445,4 @@ pub const TRACES: ParquetTable = ParquetTable {
 };
 
 /// All tables of a dataset.
-pub const ALL: [ParquetTable; 6] = [SAMPLES, STACKS, FRAMES, MODULES, THREADS, TRACES];
+pub const ALL: [ParquetTable; 8] = [SAMPLES, EVENTS, GAPS, STACKS, FRAMES, MODULES, THREADS, TRACES];

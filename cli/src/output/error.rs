@@ -37,7 +37,7 @@ pub enum OutputError {
     DatasetToStdout,
     /// A dataset's tables are of another version.
     #[error(
-        "{}: a dataset with tables of version {found}, and this stk writes version {}: name another folder",
+        "{}: a dataset with tables of version {found}, and this stk has version {}: convert its traces again, into another folder",
         .path.display(), stk_schema::tables::VERSION
     )]
     TablesVersion {
@@ -46,6 +46,9 @@ pub enum OutputError {
         /// Its version.
         found: String,
     },
+    /// The description of a dataset's part is not as stk writes it.
+    #[error("{}: not as stk writes it: remove its folder and convert its trace again", .0.display())]
+    BadPart(PathBuf),
     /// This build has no Parquet.
     #[error("this stk was built without Parquet: build it with the feature `parquet`")]
     NoParquet,

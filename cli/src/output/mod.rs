@@ -64,7 +64,7 @@ pub use compress::Compression;
 pub use error::OutputError;
 pub(crate) use flamegraph::in_xml;
 pub(crate) use folded_stacks::field as folded_field;
-pub use parquet::{DatasetEntry, DatasetIndex};
+pub use parquet::{DatasetEntry, DatasetIndex, compact};
 pub use perfetto::PerfettoStyle;
 pub(crate) use sink::Sink;
 pub(crate) use source::exporter_of;
@@ -196,6 +196,8 @@ pub struct Options {
     pub perfetto_style: PerfettoStyle,
     /// Parquet: samples have their frames' names, so that one file is enough for queries.
     pub denormalized: bool,
+    /// Parquet: what the conversion depends on, for the dataset to know it again.
+    pub key: Option<String>,
     /// Speedscope: what its profiles count, one profile of each thread for each. Other flame
     /// graphs: the first of them. Empty = the time that samples cover.
     pub weights: Vec<Weight>,

@@ -12,6 +12,7 @@
 //! symbolize   names for the distinct frames, and what is missing
 //! activity    what threads did, and their CPU time   Profile, Runs -> Runs
 //! category    whose code a frame is        FrameKind, module -> Category
+//! events      what happened, and when samples are missing   Trace -> Profile
 //! filter      chooses samples and frames   Profile, Runs, Selection -> Profile, Runs
 //! fold        leaves out one side of mixed stacks, or a runtime's own frames
 //! parts       several threads as one; one thread, or a span of time
@@ -25,6 +26,7 @@ mod activity;
 mod build;
 mod category;
 mod copy;
+mod events;
 mod filter;
 mod fold;
 mod functions;
@@ -40,6 +42,7 @@ pub use activity::{
 };
 pub use build::{BuildOptions, build};
 pub use category::Category;
+pub use events::{EventInfo, GapInfo, ThreadOfEvent, add_events};
 pub use filter::{
     FrameName, FramePatterns, FunctionPattern, Marks, NamePattern, PatternError, Selection, SelectionShare,
     SelectionSum, leave_out, select,
@@ -81,6 +84,10 @@ pub struct Profile {
     pub threads: Vec<ThreadInfo>,
     /// Points in time that the user or the target marked.
     pub marks: Vec<MarkInfo>,
+    /// What happened, in time; empty before [`add_events`], which outputs that list events need.
+    pub events: Vec<EventInfo>,
+    /// When samples are missing; empty before [`add_events`].
+    pub gaps: Vec<GapInfo>,
     /// Distinct frames.
     pub frames: FrameTable,
     /// Distinct stacks.

@@ -16,6 +16,8 @@ const WINDOW: usize = 8 << 20;
 pub struct Content {
     /// UUID of the recording, 32 hex digits. Different contents can have the same one.
     pub uuid: String,
+    /// Time of day of its start, nanoseconds since the Unix epoch.
+    pub start_utc_ns: u64,
     /// Hash of the content.
     pub digest: ContentHash,
     /// Length in bytes.
@@ -108,7 +110,7 @@ fn content(data: &[u8], release: impl Fn(Range<usize>)) -> Result<Content, OpenE
     let digest = hash_until(len);
     release(0..data.len());
     let uuid = trace.header().uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(Content { uuid, digest, len, beginnings })
+    Ok(Content { uuid, start_utc_ns: trace.header().utc_start, digest, len, beginnings })
 }
 
 #[cfg(test)]

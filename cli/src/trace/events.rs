@@ -8,7 +8,7 @@ use super::{Trace, beyond_memory};
 use rayon::prelude::*;
 use stk_format::{BlockError, BlockRef, ImageBudget, SampleStep, Scratch};
 use stk_schema::Ticks;
-use stk_schema::event::{Event, Exception, ModuleFlags, ThreadFlags};
+use stk_schema::event::{Dropped, Event, Exception, ModuleFlags, ThreadFlags};
 
 /// The events of a trace.
 #[derive(Default, Debug)]
@@ -16,6 +16,10 @@ pub struct TraceEvents {
     /// By time. Events of one time are sorted by thread instance, those of no thread first, then as
     /// [`EventKind`] lists them, then as they are stored.
     pub list: Vec<TraceEvent>,
+    /// What the recorder dropped, as reported among samples.
+    pub dropped: Vec<Dropped>,
+    /// SAMPLES blocks that could not be read to their end, by their numbers among those blocks.
+    pub damaged_blocks: Vec<u32>,
     /// Why events of blocks of samples are missing, one sentence each.
     pub damage: Vec<String>,
     /// Events that were left out for lack of memory.
@@ -113,7 +117,11 @@ pub fn events(trace: &Trace<'_>) -> TraceEvents {
     for blocks in blocks.chunks(4 * rayon::current_num_threads()) {
         for block in read_blocks(trace, blocks) {
             block.events.into_iter().for_each(|event| found.add(trace, event));
-            found.damage.extend(block.error.map(|error| error.to_string()));
+            found.dropped.extend(block.dropped);
+            if let Some(error) = block.error {
+                found.damage.push(error.to_string());
+                found.damaged_blocks.push(block.at);
+            }
             if block.left_out > 0 {
                 found.damage.push(format!(
                     "block {}: {} events are left out: they take more memory than a block may (--max-memory)",
@@ -202,7 +210,10 @@ fn of_thread(instance: u64) -> Option<u64> {
 struct BlockEvents {
     /// Sequence number of the block.
     seq: u64,
+    /// Its number among the SAMPLES blocks.
+    at: u32,
     events: Vec<TraceEvent>,
+    dropped: Vec<Dropped>,
     /// Events that were left out for lack of memory.
     left_out: u64,
     /// Why the block could not be read to its end.
@@ -224,8 +235,8 @@ const BLOCKS: u64 = 64;
 fn read_blocks(trace: &Trace<'_>, blocks: &[(u32, &BlockRef)]) -> Vec<BlockEvents> {
     let budget = ImageBudget::default();
     let read = |scratch: &mut Scratch, &(at, block): &(u32, &BlockRef)| {
-        let mut events = BlockEvents::new(trace, block);
-        events.error = events.read(trace, at, block, scratch).err();
+        let mut events = BlockEvents::new(trace, at, block);
+        events.error = events.read(trace, block, scratch).err();
         events
     };
     let all = blocks.par_iter().map_init(|| Scratch::with_budget(&budget), read);
@@ -240,29 +251,24 @@ fn read_blocks(trace: &Trace<'_>, blocks: &[(u32, &BlockRef)]) -> Vec<BlockEvent
 }
 
 impl BlockEvents {
-    fn new(trace: &Trace<'_>, block: &BlockRef) -> BlockEvents {
+    fn new(trace: &Trace<'_>, at: u32, block: &BlockRef) -> BlockEvents {
         let stored = block.header.stored_len as usize;
         let own = stored.saturating_mul(MEMORY_PER_BYTE).saturating_add(MEMORY).min(MOST_MEMORY);
         let allowed = usize::try_from(trace.budget.all() / BLOCKS).unwrap_or(usize::MAX);
         let seq = block.header.seq;
-        BlockEvents { seq, events: Vec::new(), left_out: 0, error: None, memory: own.max(allowed) }
+        let memory = own.max(allowed);
+        BlockEvents { seq, at, events: Vec::new(), dropped: Vec::new(), left_out: 0, error: None, memory }
     }
 
-    /// Reads block number `at` up to its end or the first error.
-    fn read(
-        &mut self,
-        trace: &Trace<'_>,
-        at: u32,
-        block: &BlockRef,
-        scratch: &mut Scratch,
-    ) -> Result<(), BlockError> {
+    /// Reads the block up to its end or the first error.
+    fn read(&mut self, trace: &Trace<'_>, block: &BlockRef, scratch: &mut Scratch) -> Result<(), BlockError> {
         let mut samples = trace.blocks().samples(block, scratch)?;
         let mut number = 0;
         while let Some(step) = samples.next()? {
             match step {
                 SampleStep::Sample(sample) => {
                     if let Some(tag) = sample.tag {
-                        let place = SamplePlace { block: at, number };
+                        let place = SamplePlace { block: self.at, number };
                         self.add(sample.time, sample.thread, EventKind::Capture { tag, place });
                     }
                     number += 1;
@@ -274,10 +280,20 @@ impl BlockEvents {
                 SampleStep::Other(Event::Exception(Exception { thread, time, code, address })) => {
                     self.add(time, thread, EventKind::Exception { code, address });
                 }
+                SampleStep::Other(Event::Dropped(dropped)) => self.drop(dropped),
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    fn drop(&mut self, dropped: Dropped) {
+        if let Some(rest) = self.memory.checked_sub(size_of::<Dropped>()) {
+            self.memory = rest;
+            self.dropped.push(dropped);
+        } else {
+            self.left_out += 1;
+        }
     }
 
     fn add(&mut self, time: Ticks, thread: u64, kind: EventKind) {

@@ -10,6 +10,7 @@
 //! managed           what a runtime reported about a thread at a sample
 //! snapshot          the stacks of all threads at one moment             time -> Snapshot
 //! events            what happened when: captures, marks, loads ...      Trace -> TraceEvent
+//! gaps              when samples are missing, and why                   Trace -> Gap
 //! budget            how much of a trace is kept in memory
 //! clock, registers  ticks to nanoseconds; recorded registers as the walker takes them
 //! content           what a file holds, whatever its name is             file -> Content
@@ -21,6 +22,7 @@ mod clock;
 mod code;
 mod content;
 mod events;
+mod gaps;
 mod managed;
 mod registers;
 mod runtime_events;
@@ -34,6 +36,7 @@ pub use clock::Clock;
 pub use code::CodeRegion;
 pub use content::{Content, stand_ins};
 pub use events::{EventKind, SamplePlace, TraceEvent, TraceEvents, events};
+pub use gaps::{Gap, gaps};
 pub use managed::{ManagedState, ManagedTracker, SampleCopy, take as take_managed};
 pub use registers::{registers, walk_input};
 pub use runtime_events::{NamedCode, Nettrace, RuntimeEvents, runtime_events};

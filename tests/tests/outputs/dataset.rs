@@ -2,7 +2,6 @@
 
 use polars::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use stk::commands::{Exit, answer};
 use stk_format::synth::Parts;
@@ -96,19 +95,7 @@ impl Lab {
 
     /// A table, all its files together.
     fn table(&self, dataset: &str, table: &str) -> DataFrame {
-        let folder = self.path(dataset).join(table);
-        let mut paths: Vec<PathBuf> = std::fs::read_dir(folder)
-            .expect("a folder")
-            .map(|entry| entry.expect("an entry").path())
-            .collect();
-        paths.sort();
-        let read =
-            |path: &PathBuf| ParquetReader::new(File::open(path).expect("open")).finish().expect("Parquet");
-        let mut all = read(&paths[0]);
-        for path in &paths[1..] {
-            all.vstack_mut(&read(path)).expect("the same columns");
-        }
-        all
+        crate::parquet::read(&self.path(dataset), table)
     }
 
     /// Source and stand-in of each trace of a dataset.
@@ -187,8 +174,15 @@ fn a_dataset_is_the_same_for_any_order_and_any_number_of_threads() {
         .map(str::to_owned)
         .collect();
     assert_eq!(ids.len(), 3);
-    let files = std::fs::read_dir(lab.path("ds1/samples")).expect("a folder").count();
-    assert_eq!(files, 3);
+    // Its stacks have the samples' ids, and each is there once.
+    let numbers = |table: &str, column: &str| {
+        let table = lab.table("ds1", table);
+        table.column(column).expect("ids").i64().expect("Int64").iter().flatten().collect::<Vec<i64>>()
+    };
+    let (stacks, used) = (numbers("stacks", "stack_id"), numbers("samples", "stack_id"));
+    let distinct: BTreeSet<i64> = stacks.iter().copied().collect();
+    assert_eq!(distinct.len(), stacks.len());
+    assert_eq!(distinct, used.into_iter().collect());
 }
 
 #[test]

@@ -5,19 +5,39 @@ use crate::profiles::{AWKWARD, Builder, busy};
 use polars::prelude::*;
 use std::collections::HashMap;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use stk::output::{self, Destination, Format, Options};
-use stk::profile::{FrameFacts, FrameKind, MethodPlace, Placement, Run, RunFlags};
+use stk::profile::{
+    EventInfo, FrameFacts, FrameKind, GapInfo, MethodPlace, Placement, Run, RunFlags, ThreadOfEvent,
+};
 use stk_schema::event::RunState;
 use stk_schema::tables::{self, ColumnType};
 use stk_unwind::Trust;
 use xxhash_rust::xxh3::xxh3_64;
 
-const TRACE: &str = "00112233445566778899aabbccddeeff";
+/// The files of a table, those of a date in the order of the dates.
+pub(crate) fn files(dataset: &Path, table: &str) -> Vec<PathBuf> {
+    let names = |folder: &Path| {
+        let entries = std::fs::read_dir(folder).expect("a folder");
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+        paths.sort();
+        paths
+    };
+    let of_date = |path: &PathBuf| path.is_dir().then(|| names(path)).unwrap_or(vec![path.clone()]);
+    names(&dataset.join(table)).iter().flat_map(of_date).collect()
+}
 
-fn read(folder: &Path, table: &str, trace: &str) -> DataFrame {
-    let file = File::open(folder.join(table).join(format!("{trace}.parquet"))).expect("open");
-    ParquetReader::new(file).finish().expect("polars reads it")
+/// A table, all its files together.
+pub(crate) fn read(dataset: &Path, table: &str) -> DataFrame {
+    let read = |path: &PathBuf| {
+        ParquetReader::new(File::open(path).expect("open")).finish().expect("polars reads it")
+    };
+    let files = files(dataset, table);
+    let mut all = read(&files[0]);
+    for file in &files[1..] {
+        all.vstack_mut(&read(file)).expect("the same columns");
+    }
+    all
 }
 
 fn i64s(frame: &DataFrame, column: &str) -> Vec<Option<i64>> {
@@ -86,7 +106,7 @@ fn stack_id(frames: &[i64]) -> i64 {
 fn tables_have_the_documented_columns_and_no_unexpected_nulls() {
     let written = busy().write(Format::Parquet, &Options { denormalized: true, ..Options::default() });
     for table in tables::ALL {
-        let frame = read(&written.path, table.name, TRACE);
+        let frame = read(&written.path, table.name);
         let more = if table.name == "samples" { vec![tables::SAMPLES_FRAMES] } else { vec![] };
         let columns: Vec<tables::Column> = table.columns.iter().copied().chain(more).collect();
         let names: Vec<&str> = columns.iter().map(|c| c.name).collect();
@@ -108,7 +128,7 @@ fn tables_have_the_documented_columns_and_no_unexpected_nulls() {
 #[test]
 fn frames_name_the_functions_that_share_their_code() {
     let written = busy().write(Format::Parquet, &Options::default());
-    let frames = read(&written.path, "frames", TRACE);
+    let frames = read(&written.path, "frames");
     let lists = frames.column("aliases").expect("aliases").list().expect("list").clone();
     let aliases: Vec<(Option<String>, Vec<Option<String>>)> = texts(&frames, "module")
         .into_iter()
@@ -127,7 +147,7 @@ fn frames_name_the_functions_that_share_their_code() {
 #[test]
 fn samples_hold_every_run_with_its_thread_time_and_stop() {
     let written = busy().write(Format::Parquet, &Options::default());
-    let samples = read(&written.path, "samples", TRACE);
+    let samples = read(&written.path, "samples");
     assert_eq!(samples.height(), 9);
     let name = Some(AWKWARD.to_owned());
     let none = Some(String::new());
@@ -179,20 +199,20 @@ fn samples_that_the_program_asked_for_have_its_tag() {
         .expect("runs");
     b.runs = captured;
     let written = b.write(Format::Parquet, &Options::default());
-    assert_eq!(i64s(&read(&written.path, "samples", TRACE), "tag"), [None, Some(7)]);
+    assert_eq!(i64s(&read(&written.path, "samples"), "tag"), [None, Some(7)]);
 }
 
 #[test]
 fn ids_follow_the_documented_rule() {
     let written = busy().write(Format::Parquet, &Options::default());
-    let samples = read(&written.path, "samples", TRACE);
+    let samples = read(&written.path, "samples");
     // main at the return address 0x1010, fib at 0x1210, fib at the instruction 0x1200.
     let (main, fib, leaf) =
         (location_id(0x1001, 0x100f), location_id(0x1001, 0x120f), location_id(0x1001, 0x1200));
     let deep = stack_id(&[main, fib, leaf]);
     assert_eq!(i64s(&samples, "stack_id")[2], Some(deep));
 
-    let stacks = read(&written.path, "stacks", TRACE);
+    let stacks = read(&written.path, "stacks");
     let row = i64s(&stacks, "stack_id").iter().position(|id| *id == Some(deep)).expect("the stack is listed");
     let locations =
         stacks.column("location_ids").expect("list").list().expect("list").get_as_series(row).expect("row");
@@ -205,7 +225,7 @@ fn ids_follow_the_documented_rule() {
     );
     assert_eq!(stacks.height(), 7, "each distinct stack once");
 
-    let frames = read(&written.path, "frames", TRACE);
+    let frames = read(&written.path, "frames");
     let names: HashMap<(i64, i64), (String, Option<i64>)> = i64s(&frames, "location_id")
         .into_iter()
         .zip(i64s(&frames, "inline_index"))
@@ -236,7 +256,7 @@ fn ids_do_not_depend_on_symbols_or_on_what_else_is_in_the_trace() {
         let stack = b.stack(&[frame]);
         b.run(thread, Some(stack), stop, 0, 1, RunState::Running);
         let written = b.write(Format::Parquet, &Options::default());
-        i64s(&read(&written.path, "samples", TRACE), "stack_id")
+        i64s(&read(&written.path, "samples"), "stack_id")
     };
     assert_eq!(one_stack("app.exe+0x1000", 0), one_stack("main", 3));
 }
@@ -253,7 +273,7 @@ fn an_address_in_no_module_has_an_id_that_only_its_trace_uses() {
         let stack = b.stack(&[frame]);
         b.run(thread, Some(stack), stop, 0, 1, RunState::Running);
         let written = b.write(Format::Parquet, &Options::default());
-        let frames = read(&written.path, "frames", id);
+        let frames = read(&written.path, "frames");
         assert_eq!(texts(&frames, "kind"), [Some("unknown".to_owned())]);
         assert_eq!(texts(&frames, "module"), [None]);
         assert_eq!(bools(&frames, "portable"), [Some(false)]);
@@ -264,37 +284,173 @@ fn an_address_in_no_module_has_an_id_that_only_its_trace_uses() {
     assert_ne!(of_trace("00"), of_trace("01"));
 }
 
-#[test]
-fn many_traces_share_a_folder_and_each_is_written_the_same_every_time() {
-    let folder = tempfile::tempdir().expect("folder");
-    let write = |b: &Builder, into: &Path| {
-        let mut writer =
-            output::create(Format::Parquet, Destination::Dir(into.to_owned()), &Options::default())
-                .expect("create");
-        output::write(&mut *writer, &b.profile, &b.runs).expect("write")
+/// Writes a profile as a part of a dataset.
+fn write_part(b: &Builder, into: &Path, options: &Options) -> output::Summary {
+    let mut writer =
+        output::create(Format::Parquet, Destination::Dir(into.to_owned()), options).expect("create");
+    output::write(&mut *writer, &b.profile, &b.runs).expect("write")
+}
+
+/// `busy` as three traces: of two days, and of two hosts.
+fn three() -> [Builder; 3] {
+    let of = |id: &str, host: &str, days: u64| {
+        let mut b = busy();
+        b.profile.trace.trace_id = id.into();
+        b.profile.trace.host = host.into();
+        b.profile.trace.start_utc_ns += days * 86_400_000_000_000;
+        b
     };
-    let lab = folder.path().join("lab");
-    let first = busy();
-    let mut second = busy();
-    second.profile.trace.trace_id = "ff".into();
-    let summary = write(&first, &lab);
-    write(&second, &lab);
-    let last = summary.files.last().expect("files").0.clone();
-    assert!(last.parent().is_some_and(|p| p.ends_with("traces")), "a trace is listed when all else is there");
-    let again = folder.path().join("again");
-    write(&first, &again);
+    [of("ff", "lab-1", 0), of("aa", "lab-2", 0), of("bb", "lab-1", 1)]
+}
+
+#[test]
+fn many_traces_share_a_folder_whatever_order_they_come_in() {
+    let folder = tempfile::tempdir().expect("folder");
+    let [forth, back, one_by_one] = ["forth", "back", "one"].map(|name| folder.path().join(name));
+    let traces = three();
+    for b in &traces {
+        let summary = write_part(b, &forth, &Options::default());
+        assert!(summary.files.iter().all(|(path, bytes)| path.metadata().expect("a file").len() == *bytes));
+        write_part(b, &one_by_one, &Options::default());
+        output::compact(&one_by_one).expect("compacted");
+    }
+    for b in traces.iter().rev() {
+        write_part(b, &back, &Options::default());
+    }
+    output::compact(&forth).expect("compacted");
+    output::compact(&back).expect("compacted");
     for table in tables::ALL {
-        let name = format!("{}/{TRACE}.parquet", table.name);
-        let (a, b) = (std::fs::read(lab.join(&name)), std::fs::read(again.join(&name)));
-        assert!(a.expect("read") == b.expect("read"), "{name} differs");
-        assert_eq!(std::fs::read_dir(lab.join(table.name)).expect("list").count(), 2);
+        let names = |dataset: &Path| -> Vec<PathBuf> {
+            let files = files(dataset, table.name).into_iter();
+            files.map(|path| path.strip_prefix(dataset).expect("within").to_owned()).collect()
+        };
+        assert_eq!(names(&forth).len(), if table.by_date { 2 } else { 1 }, "{}", table.name);
+        for other in [&back, &one_by_one] {
+            assert_eq!(names(&forth), names(other), "{}", table.name);
+            for name in names(&forth) {
+                let (a, b) = (std::fs::read(forth.join(&name)), std::fs::read(other.join(&name)));
+                assert!(a.expect("read") == b.expect("read"), "{} differs", name.display());
+            }
+        }
     }
     assert_eq!(
-        std::fs::read_to_string(lab.join("_stk.json")).expect("read").trim(),
-        r#"{"dataset":"stk","tables_version":2}"#
+        std::fs::read_to_string(forth.join("_stk.json")).expect("read").trim(),
+        r#"{"dataset":"stk","tables_version":3}"#
     );
-    let all = read(&lab, "samples", TRACE).vstack(&read(&lab, "samples", "ff")).expect("one table");
-    assert_eq!(all.height(), 18);
+    let samples = read(&forth, "samples");
+    assert_eq!(samples.height(), 27);
+    // Of one day by host, the other day behind.
+    let mut ids: Vec<_> = texts(&samples, "trace_id").into_iter().flatten().collect();
+    ids.dedup();
+    assert_eq!(ids, ["ff", "aa", "bb"]);
+    // Nothing is left of the making, and a second compaction has nothing to do.
+    assert_eq!(std::fs::read_dir(forth.join("_stk/tmp")).expect("a folder").count(), 0);
+    assert!(output::compact(&forth).expect("compacted").files.is_empty());
+}
+
+#[test]
+fn stacks_and_frames_are_there_once_with_the_best_name() {
+    let folder = tempfile::tempdir().expect("folder");
+    let lab = folder.path().join("lab");
+    let [mut nameless, named, other] = three();
+    let source = &mut nameless.profile.symbols.source;
+    source.iter_mut().for_each(|source| *source = stk::profile::NameSource::None);
+    for b in [&nameless, &named, &other] {
+        write_part(b, &lab, &Options::default());
+    }
+    output::compact(&lab).expect("compacted");
+    let alone = busy().write(Format::Parquet, &Options::default());
+    let (frames, alone_frames) = (read(&lab, "frames"), read(&alone.path, "frames"));
+    for column in ["location_id", "inline_index"] {
+        assert_eq!(i64s(&frames, column), i64s(&alone_frames, column), "{column}");
+    }
+    for column in ["function", "file", "module", "name_source"] {
+        assert_eq!(texts(&frames, column), texts(&alone_frames, column), "{column}");
+    }
+    // Both of the others have the names; the smallest id stands.
+    let by: Vec<_> = texts(&frames, "resolved_by").into_iter().flatten().collect();
+    let portable = bools(&frames, "portable");
+    for (by, portable) in by.iter().zip(portable) {
+        assert!(by == "trace aa" || portable == Some(false), "{by}");
+    }
+    assert_eq!(i64s(&read(&lab, "stacks"), "stack_id"), i64s(&read(&alone.path, "stacks"), "stack_id"));
+    // Every sample's stack, and every location of a stack, is there.
+    let known: std::collections::BTreeSet<_> = i64s(&read(&lab, "stacks"), "stack_id").into_iter().collect();
+    assert!(i64s(&read(&lab, "samples"), "stack_id").iter().all(|id| id.is_none() || known.contains(id)));
+}
+
+#[test]
+fn a_part_that_is_written_again_replaces_its_rows() {
+    let folder = tempfile::tempdir().expect("folder");
+    let lab = folder.path().join("lab");
+    let [first, second, _] = three();
+    for options in [Options::default(), Options { denormalized: true, ..Options::default() }] {
+        write_part(&first, &lab, &options);
+        write_part(&second, &lab, &Options::default());
+        output::compact(&lab).expect("compacted");
+        assert_eq!(read(&lab, "samples").height(), 18);
+    }
+    // Names in place of one trace alone: the other has nulls there.
+    let frames = read(&lab, "samples");
+    assert_eq!(frames.column("frames").expect("names").null_count(), 9);
+}
+
+#[test]
+fn events_and_gaps_belong_to_threads_and_captures_to_samples() {
+    let mut b = Builder::new();
+    let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
+    let thread = b.thread(4, "main");
+    let instance = b.profile.threads[thread as usize].instance;
+    b.run(thread, None, stop, 5_000, 1, RunState::Running);
+    let of = ThreadOfEvent { instance, tid: Some(4) };
+    let event = |number, kind, time_ns, thread, tag| EventInfo {
+        number,
+        kind,
+        time_ns,
+        thread,
+        tag,
+        text: None,
+        module: None,
+        exception: None,
+    };
+    let mut first = 0;
+    let mut runs = stk::profile::Runs::default();
+    b.runs
+        .for_each(|batch| {
+            for run in batch.runs {
+                first = run.first_ns;
+                let flags = RunFlags::TRIGGERED;
+                runs.push(batch.thread, Run { flags, capture_tag: 7, ..*run })?;
+            }
+            Ok::<(), std::io::Error>(())
+        })
+        .expect("runs");
+    b.runs = runs;
+    b.profile.events = vec![
+        EventInfo { text: Some("C:\\a.dll".into()), module: Some(3), ..event(1, "load", 1, None, None) },
+        event(2, "capture", first, Some(of), Some(8)),
+        event(3, "capture", first, Some(of), Some(7)),
+        EventInfo {
+            exception: Some((0xC000_0005, u64::MAX)),
+            ..event(4, "exception", 9_000, Some(of), None)
+        },
+    ];
+    let gap = |reason, thread| GapInfo { reason, thread, start_ns: 2_000, end_ns: 3_000, count: 5 };
+    b.profile.gaps = vec![gap("block lost", None), gap("sampler woke late", Some(of))];
+    let written = b.write(Format::Parquet, &Options::default());
+    let samples = read(&written.path, "samples");
+    assert_eq!((i64s(&samples, "event_id"), i64s(&samples, "tag")), (vec![Some(3)], vec![Some(7)]));
+    let events = read(&written.path, "events");
+    assert_eq!(i64s(&events, "event_id"), [1, 2, 3, 4].map(Some));
+    assert_eq!(i64s(&events, "tid"), [None, Some(4), Some(4), Some(4)]);
+    assert_eq!(i64s(&events, "tag"), [None, Some(8), Some(7), None]);
+    assert_eq!(i64s(&events, "module"), [Some(3), None, None, None]);
+    assert_eq!(texts(&events, "text"), [Some("C:\\a.dll".to_owned()), None, None, None]);
+    assert_eq!(i64s(&events, "code"), [None, None, None, Some(0xC000_0005)]);
+    assert_eq!(i64s(&events, "address"), [None, None, None, Some(-1)]);
+    let gaps = read(&written.path, "gaps");
+    assert_eq!(i64s(&gaps, "thread"), [None, Some(instance as i64)]);
+    assert_eq!((i64s(&gaps, "start_ns"), i64s(&gaps, "count")), (vec![Some(2_000); 2], vec![Some(5); 2]));
 }
 
 #[test]
@@ -372,10 +528,10 @@ type ManagedIds = (Vec<Option<i64>>, Vec<Option<i64>>, Vec<Option<bool>>, Vec<Op
 
 fn ids_of(b: &Builder) -> ManagedIds {
     let written = b.write(Format::Parquet, &Options::default());
-    let frames = read(&written.path, "frames", &b.profile.trace.trace_id);
+    let frames = read(&written.path, "frames");
     let frames =
         frames.sort(["kind"], SortMultipleOptions::default().with_order_descending(true)).expect("sorted");
-    let samples = read(&written.path, "samples", &b.profile.trace.trace_id);
+    let samples = read(&written.path, "samples");
     let [locations, functions] = ["location_id", "function_id"].map(|column| i64s(&frames, column));
     (locations, functions, bools(&frames, "portable"), i64s(&samples, "stack_id"))
 }
@@ -417,8 +573,8 @@ fn a_stack_has_the_same_id_however_its_frames_were_found() {
         let stack = b.stack(&[main, leaf]);
         b.run(thread, Some(stack), stop, 0, 1, RunState::Running);
         let written = b.write(Format::Parquet, &Options::default());
-        let samples = read(&written.path, "samples", TRACE);
-        let stacks = read(&written.path, "stacks", TRACE);
+        let samples = read(&written.path, "samples");
+        let stacks = read(&written.path, "stacks");
         assert_eq!(i64s(&stacks, "walk_version"), [Some(tables::WALK_VERSION)]);
         (i64s(&samples, "stack_id"), bools(&samples, "proved"))
     };
@@ -441,7 +597,7 @@ fn functions_have_a_key_that_other_builds_share_and_a_category() {
         let stack = b.stack(&[nameless, frame]);
         b.run(thread, Some(stack), stop, 0, 1, RunState::Running);
         let written = b.write(Format::Parquet, &Options::default());
-        let frames = read(&written.path, "frames", TRACE);
+        let frames = read(&written.path, "frames");
         assert_eq!(texts(&frames, "category"), vec![Some("user".to_owned()); 2]);
         let named = texts(&frames, "function").iter().position(|function| function.as_deref() == Some(name));
         let keys = i64s(&frames, "function_key");
@@ -468,7 +624,7 @@ fn facts_of_a_trace_have_columns_and_the_users_labels_are_apart() {
     b.profile.trace.executable = Some(stk::model::ImageId(0));
     b.profile.losses.dropped = vec![("sampler woke late".into(), 3), ("buffers full".into(), 9)];
     let written = b.write(Format::Parquet, &Options::default());
-    let traces = read(&written.path, "traces", TRACE);
+    let traces = read(&written.path, "traces");
     let pairs = |column: &str| -> Vec<(String, String)> {
         let list =
             traces.column(column).expect("column").list().expect("list").get_as_series(0).expect("row");
@@ -500,7 +656,7 @@ fn facts_of_a_trace_have_columns_and_the_users_labels_are_apart() {
 fn every_file_says_the_version_of_its_tables_and_who_made_it() {
     let written = busy().write(Format::Parquet, &Options::default());
     for table in tables::ALL {
-        let path = written.path.join(table.name).join(format!("{TRACE}.parquet"));
+        let path = &files(&written.path, table.name)[0];
         let mut reader = ParquetReader::new(File::open(path).expect("open"));
         let facts = reader.get_metadata().expect("a footer").key_value_metadata().clone().expect("facts");
         let of = |key: &str| facts.iter().find(|fact| fact.key == key).and_then(|fact| fact.value.clone());
@@ -514,13 +670,16 @@ fn a_dataset_of_another_version_is_refused() {
     let folder = tempfile::tempdir().expect("folder");
     let old = folder.path().join("old.parquet");
     std::fs::create_dir_all(old.join("traces")).expect("folder");
+    let second = folder.path().join("second.parquet");
+    std::fs::create_dir_all(&second).expect("folder");
+    std::fs::write(second.join("_stk.json"), r#"{"dataset":"stk","tables_version":2}"#).expect("write");
     let newer = folder.path().join("newer.parquet");
     std::fs::create_dir_all(&newer).expect("folder");
     std::fs::write(newer.join("_stk.json"), r#"{"dataset":"stk","tables_version":99}"#).expect("write");
-    for (path, version) in [(old, "version 1"), (newer, "version 99")] {
+    for (path, version) in [(old, "version 1"), (second, "version 2"), (newer, "version 99")] {
         let mut writer =
             output::create(Format::Parquet, Destination::Dir(path), &Options::default()).expect("create");
         let error = writer.begin(&busy().profile).expect_err("refused").to_string();
-        assert!(error.contains(version), "{error}");
+        assert!(error.contains(version) && error.contains("convert its traces again"), "{error}");
     }
 }

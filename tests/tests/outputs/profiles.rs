@@ -47,6 +47,8 @@ impl Builder {
             modules: Vec::new(),
             threads: Vec::new(),
             marks: Vec::new(),
+            events: Vec::new(),
+            gaps: Vec::new(),
             frames: FrameTable::default(),
             tree: CallTree::default(),
             stops: Vec::new(),
@@ -171,6 +173,9 @@ impl Builder {
             if format.is_folder() { Destination::Dir(path.clone()) } else { Destination::File(path.clone()) };
         let mut writer = output::create(format, destination, options).expect("create");
         output::write(&mut *writer, &self.profile, &self.runs).expect("write");
+        if format.is_folder() {
+            output::compact(&path).expect("compacted");
+        }
         Written { path, _folder: folder }
     }
 }

@@ -14,7 +14,7 @@ mod tasks;
 
 use super::pipeline::{self, MissingSum};
 use super::{Exit, ProfileArgs, Progress, Usage, guarded, inputs, report, tell, verify};
-use crate::output::{ChromeStyle, Compression, Destination, Format, PerfettoStyle};
+use crate::output::{self, ChromeStyle, Compression, Destination, Format, PerfettoStyle};
 use crate::profile::{MissingSymbols, ThreadMerge, Weight};
 use one::Converter;
 use std::path::{Path, PathBuf};
@@ -133,6 +133,7 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
             Err(panic) => std::panic::resume_unwind(panic),
         })
     })?;
+    compact(&tasks)?;
     drop(progress);
     let mut endings = endings.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     endings.sort_by_key(|(i, _)| *i);
@@ -176,6 +177,19 @@ fn check_output(args: &ConvertArgs, format: Format) -> anyhow::Result<()> {
         return Ok(());
     };
     Err(Usage(wrong).into())
+}
+
+/// Makes the tables of a dataset of what was converted to it and what it had before.
+fn compact(tasks: &[Task<'_>]) -> anyhow::Result<()> {
+    let dataset = tasks.iter().find_map(|task| match task {
+        Task::Recording { dataset, .. } => Some(&dataset.path),
+        Task::File { .. } => None,
+    });
+    // Nothing was converted to a folder that is not there.
+    if let Some(path) = dataset.filter(|path| path.is_dir()) {
+        output::compact(path)?;
+    }
+    Ok(())
 }
 
 /// The result of the conversion of one trace.

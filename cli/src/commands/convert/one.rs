@@ -5,7 +5,7 @@ use crate::commands::pipeline::{self, LoadedProfile, load_file};
 use crate::commands::replace::{REPLACED, replaces_own};
 use crate::commands::{Progress, note, size};
 use crate::output::{self, Destination, Format, Options, SourceMark, Summary};
-use crate::profile::{Runs, SelectionShare, Weight, merge_threads, part};
+use crate::profile::{Runs, SelectionShare, Weight, add_events, merge_threads, part};
 use crate::trace::{Content, TraceFile};
 use anyhow::{Context, bail};
 use std::path::Path;
@@ -57,6 +57,9 @@ impl Converter<'_> {
         if let Some(how) = args.merge_threads {
             loaded.runs = merge_threads(&mut loaded.profile, &loaded.runs, how)?;
         }
+        if self.format == Format::Parquet {
+            add_events(&mut loaded.profile, &file.read()?);
+        }
         let (weights, weights_note) = weights(&loaded.runs, self.format, args.weight)
             .with_context(|| format!("{}: no flame graph", file.path().display()))?;
         let options = Options {
@@ -64,6 +67,7 @@ impl Converter<'_> {
             chrome_style: args.chrome_style,
             perfetto_style: args.perfetto_style,
             denormalized: args.denormalized,
+            key: None,
             weights,
             selection: selection(&loaded),
         };

@@ -1,12 +1,10 @@
 //! What a dataset has: its version in `_stk.json`, and its traces by content.
-//!
-//! The files of a trace are named by its UUID, which says whose they are, and by the digest of its
-//! content, which alone identifies it: `samples/<uuid>-<digest>.parquet`.
 
 use super::super::OutputError;
 use super::super::sink::temporary;
 use super::super::source::exporter_of;
 use super::DatasetEntry;
+use super::part::{self, NewPart, Part, PartContent};
 use super::table::{TableWriter, column, list, nulls};
 use crate::trace::Content;
 use polars::prelude::*;
@@ -14,7 +12,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use stk_schema::identity::ContentHash;
-use stk_schema::tables::{self, ParquetTable};
+use stk_schema::tables;
 
 /// Name of the file with the version of a dataset's tables.
 const VERSION_FILE: &str = "_stk.json";
@@ -25,8 +23,8 @@ const MOST_READ: u64 = 4096;
 #[derive(Debug)]
 pub(super) struct Catalog {
     folder: PathBuf,
-    /// Names of the files of `traces`, sorted.
-    names: Vec<String>,
+    /// Names of the parts with the folders of their dates, sorted.
+    names: Vec<(String, String)>,
 }
 
 impl Catalog {
@@ -35,66 +33,69 @@ impl Catalog {
             return Err(OutputError::IsFile(folder.to_owned()));
         }
         check_version(folder)?;
-        let traces = folder.join(tables::TRACES.name);
-        let cannot = |error| OutputError::at(&traces, "cannot be listed")(error);
-        let mut names = Vec::new();
-        match std::fs::read_dir(&traces) {
-            Ok(found) => {
-                for entry in found {
-                    names.push(entry.map_err(cannot)?.file_name().to_string_lossy().into_owned());
-                }
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(cannot(error)),
-        }
-        names.sort_unstable();
-        Ok(Catalog { folder: folder.to_owned(), names })
+        Ok(Catalog { folder: folder.to_owned(), names: part::part_names(folder)? })
     }
 
     pub(super) fn entries(&self, uuid: &str) -> Result<Vec<DatasetEntry>, OutputError> {
         let prefix = format!("{uuid}-");
-        let first = self.names.partition_point(|name| *name < prefix);
-        let names = self.names[first..].iter().take_while(|name| name.starts_with(&prefix));
-        names
-            .filter(|name| name.ends_with(".parquet"))
-            .map(|name| {
-                let path = self.folder.join(tables::TRACES.name).join(name);
-                read_entry(&path, uuid).map_err(|error| OutputError::Table { path, error })
-            })
-            .collect()
+        let first = self.names.partition_point(|(name, _)| *name < prefix);
+        let names = self.names[first..].iter().take_while(|(name, _)| name.starts_with(&prefix));
+        let mut entries = Vec::new();
+        for (name, date) in names {
+            let part = part::read(&self.folder, date, name)?;
+            entries.extend(part.and_then(|part| {
+                Some(DatasetEntry {
+                    content: part.trace_content()?,
+                    superseded_by: part.superseded_by.as_deref().and_then(ContentHash::parse),
+                    source: part.source,
+                    key: part.key,
+                })
+            }));
+        }
+        Ok(entries)
     }
 
     pub(super) fn supersede(&self, shorter: &Content, longer: &Content) -> Result<(), OutputError> {
         prepare(&self.folder)?;
-        // The row that names the longer one comes first: from then on, the trace is not listed as
-        // one with rows in the other tables.
-        let path = path(&self.folder, &tables::TRACES, &file_name(shorter))?;
+        let part = NewPart::begin(&self.folder)?;
+        let path = part.folder().join(part::table_file(&tables::TRACES));
         let mut table = TableWriter::create(&path, &tables::TRACES, &[], exporter_of(Some(shorter)))?;
         table.write(superseded(shorter, longer)?)?;
         table.finish()?;
-        for table in tables::ALL.iter().filter(|table| table.name != tables::TRACES.name) {
-            let path = self.folder.join(table.name).join(file_name(shorter));
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    return Err(OutputError::at(&path, "cannot be removed")(error));
-                }
-                _ => {}
-            }
-        }
+        let digest = shorter.digest.to_string();
+        part.finish(Part {
+            process: String::new(),
+            host: String::new(),
+            source: None,
+            superseded_by: Some(longer.digest.to_string()),
+            denormalized: false,
+            key: None,
+            ..describe(digest, shorter.uuid.clone(), shorter.start_utc_ns, Some(shorter))
+        })?;
         Ok(())
     }
 }
 
-/// Name of the files of a trace.
-pub(super) fn file_name(content: &Content) -> String {
-    format!("{}-{}.parquet", content.uuid, content.digest)
-}
-
-/// Path of a file of a table, whose folder is made.
-pub(super) fn path(folder: &Path, table: &ParquetTable, name: &str) -> Result<PathBuf, OutputError> {
-    let folder = folder.join(table.name);
-    std::fs::create_dir_all(&folder).map_err(OutputError::at(&folder, "cannot be made"))?;
-    Ok(folder.join(name))
+/// The description of a part, without what only its conversion knows.
+pub(super) fn describe(trace_id: String, uuid: String, start_utc_ns: u64, content: Option<&Content>) -> Part {
+    Part {
+        tables_version: tables::VERSION,
+        trace_id,
+        uuid,
+        date: part::date_of(start_utc_ns),
+        process: String::new(),
+        host: String::new(),
+        source: None,
+        superseded_by: None,
+        content: content.map(|content| PartContent {
+            start_utc_ns: content.start_utc_ns,
+            bytes: content.len,
+            beginnings: content.beginnings.clone(),
+        }),
+        denormalized: false,
+        digest: String::new(),
+        key: None,
+    }
 }
 
 /// Makes the folder of a dataset, with the version of its tables.
@@ -168,33 +169,4 @@ pub(super) fn content_columns(content: Option<&Content>) -> Result<Vec<Column>, 
         list("content_beginnings", offsets, beginnings)?,
         column("superseded_by", vec![None::<&str>]),
     ])
-}
-
-/// Reads the file of `traces` of one trace.
-fn read_entry(path: &Path, uuid: &str) -> PolarsResult<DatasetEntry> {
-    const COLUMNS: [&str; 5] =
-        ["content_digest", "content_bytes", "content_beginnings", "superseded_by", "source"];
-    let columns = COLUMNS.iter().map(|&name| name.to_owned()).collect();
-    let frame = ParquetReader::new(File::open(path)?).with_columns(Some(columns)).finish()?;
-    let text = |name: &str| Ok::<_, PolarsError>(frame.column(name)?.str()?.get(0).map(str::to_owned));
-    let bad = |name: &str| PolarsError::ComputeError(format!("{name}: not as stk writes it").into());
-    let digest =
-        text("content_digest")?.as_deref().and_then(ContentHash::parse).ok_or(bad("content_digest"))?;
-    let len = frame.column("content_bytes")?.i64()?.get(0).ok_or(bad("content_bytes"))?;
-    let beginnings = frame.column("content_beginnings")?.list()?.get_as_series(0);
-    let beginnings = match &beginnings {
-        Some(hashes) => hashes.i64()?.iter().flatten().map(|hash| hash as u64).collect(),
-        None => Vec::new(),
-    };
-    let superseded_by = text("superseded_by")?;
-    Ok(DatasetEntry {
-        content: Content {
-            uuid: uuid.to_owned(),
-            digest,
-            len: u64::try_from(len).map_err(|_| bad("content_bytes"))?,
-            beginnings,
-        },
-        source: text("source")?,
-        superseded_by: superseded_by.as_deref().and_then(ContentHash::parse),
-    })
 }

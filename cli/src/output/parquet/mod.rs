@@ -1,16 +1,38 @@
 //! Parquet tables, by polars. Without the feature `parquet` the format is refused, with that
 //! reason.
+//!
+//! ```text
+//! dataset     one trace to a part of a dataset               Profile, Runs -> files
+//! rows        the rows of samples                            Run -> columns
+//! describe    the other tables of a trace                    Profile -> columns
+//! ids         hashes that name places, functions and stacks
+//! part        the folder of a part, and what it says of itself
+//! catalog     which traces a dataset has                     folder -> DatasetEntry
+//! compact     the tables of all parts                        parts -> files
+//! dimensions  rows that many traces share, each once         parts -> rows
+//! table       one Parquet file
+//! ```
 
 #[cfg(feature = "parquet")]
 mod catalog;
 #[cfg(feature = "parquet")]
+mod compact;
+#[cfg(feature = "parquet")]
 mod dataset;
+#[cfg(feature = "parquet")]
+mod describe;
+#[cfg(feature = "parquet")]
+mod dimensions;
 #[cfg(feature = "parquet")]
 mod ids;
 #[cfg(feature = "parquet")]
+mod part;
+#[cfg(feature = "parquet")]
+mod rows;
+#[cfg(feature = "parquet")]
 mod table;
 
-use super::{Description, Destination, Options, OutputError, Writer};
+use super::{Description, Destination, Options, OutputError, Summary, Writer};
 use crate::trace::Content;
 use std::path::Path;
 use stk_schema::identity::ContentHash;
@@ -61,6 +83,8 @@ pub struct DatasetEntry {
     pub source: Option<String>,
     /// Digest of the content that stands for it. Then the dataset has no rows of it.
     pub superseded_by: Option<ContentHash>,
+    /// [`Options::key`] of its conversion.
+    pub key: Option<String>,
 }
 
 #[cfg(feature = "parquet")]
@@ -92,6 +116,27 @@ impl DatasetIndex {
     pub fn supersede(&self, shorter: &Content, longer: &Content) -> Result<(), OutputError> {
         self.catalog.supersede(shorter, longer)
     }
+}
+
+/// Makes the tables of a dataset of all its parts, where they are not of these parts. Returns the
+/// files that were made.
+///
+/// # Errors
+///
+/// When a part cannot be read, or the tables cannot be written.
+#[cfg(feature = "parquet")]
+pub fn compact(folder: &Path) -> Result<Summary, OutputError> {
+    compact::compact(folder)
+}
+
+/// There is no Parquet in this build.
+///
+/// # Errors
+///
+/// Always.
+#[cfg(not(feature = "parquet"))]
+pub fn compact(_: &Path) -> Result<Summary, OutputError> {
+    Err(OutputError::NoParquet)
 }
 
 #[cfg(not(feature = "parquet"))]

@@ -69,6 +69,17 @@ impl TableWriter {
         self.writer.write_batch(&frame).map_err(cannot)
     }
 
+    /// Writes a row group: a frame with the columns of the table, in one piece.
+    pub(super) fn write_frame(&mut self, frame: DataFrame) -> Result<(), OutputError> {
+        self.write(frame.take_columns())
+    }
+
+    /// Bytes so far, but for what is still to be written of the last row group.
+    pub(super) fn len(&self) -> Result<u64, OutputError> {
+        let facts = self.file.as_file().metadata();
+        Ok(facts.map_err(OutputError::at(&self.path, "cannot be written"))?.len())
+    }
+
     /// Completes the file. Returns its path and size.
     pub(super) fn finish(self) -> Result<(PathBuf, u64), OutputError> {
         let path = self.path;

@@ -126,6 +126,13 @@ pub(super) enum StepStack {
     LastOf(u64),
 }
 
+impl StepStack {
+    /// Whether `stk_capture` took the sample.
+    fn is_capture(self) -> bool {
+        matches!(self, StepStack::Known(stack) if stack.flags.contains(RunFlags::TRIGGERED))
+    }
+}
+
 /// A walked stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct BlockStack {
@@ -449,6 +456,8 @@ impl BlockReader<'_, '_> {
             && latest.stack == step.stack
             && latest.state == step.state
             && (latest.samples == 0) == (step.samples == 0)
+            // Each capture is a row of its own: it has an event of its own.
+            && !step.stack.is_capture()
         {
             latest.last = latest.last.max(step.last);
             latest.samples += step.samples;

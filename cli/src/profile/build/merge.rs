@@ -281,6 +281,8 @@ impl<'i> Merger<'i> {
             code,
             threads: self.threads,
             marks,
+            events: Vec::new(),
+            gaps: Vec::new(),
             frames: self.frames,
             tree: self.tree,
             stops: self.stops,
@@ -326,7 +328,8 @@ impl<'i> Merger<'i> {
         match open {
             Some(open)
                 if (open.node, open.stop, open.state, open.flags, open.capture_tag)
-                    == (run.node, run.stop, run.state, run.flags, run.capture_tag) =>
+                    == (run.node, run.stop, run.state, run.flags, run.capture_tag)
+                    && run.tag().is_none() =>
             {
                 open.last_ns = run.last_ns;
                 open.samples = open.samples.saturating_add(run.samples);

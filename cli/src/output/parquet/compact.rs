@@ -1,0 +1,298 @@
+//! Compaction: makes the tables of a dataset of its parts. What it makes depends on the set of the
+//! parts alone.
+//!
+//! New tables are made in `_stk/tmp` and then renamed. `_stk/state.json` says of which parts the
+//! tables are; it is written last, so that what was interrupted is done again.
+
+use super::super::sink::temporary;
+use super::super::source::exporter_of;
+use super::super::{OutputError, Summary};
+use super::part::{self, DATE, OWN, Part};
+use super::table::{TableWriter, nulls};
+use super::{catalog, dimensions};
+use polars::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use stk_schema::tables::{self, ParquetTable};
+use xxhash_rust::xxh3::Xxh3;
+
+/// Bytes behind which a file ends with its row group.
+const FILE_BYTES: u64 = 256 << 20;
+/// Rows of a row group of tables by date, at most.
+const ROWS: usize = 1 << 19;
+/// Rows of a part that are read at once.
+const ROWS_READ: usize = 1 << 18;
+/// How often other processes may add parts meanwhile before they are left to the next compaction.
+const ROUNDS: usize = 16;
+
+const STATE: &str = "state.json";
+
+/// Of which parts the tables are.
+#[derive(Default, PartialEq, Eq, Serialize, Deserialize, Debug)]
+struct State {
+    /// Digest of all parts: those of `stacks` and `frames`.
+    shared: String,
+    /// Digest of the parts of each date.
+    dates: BTreeMap<String, String>,
+}
+
+impl State {
+    /// The state of a dataset with these parts.
+    fn of(parts: &[Part]) -> State {
+        let mut shared = Xxh3::new();
+        let mut dates: BTreeMap<String, Xxh3> = BTreeMap::new();
+        for part in parts {
+            // The version of stk counts: another one may make other bytes of the same parts.
+            let facts = [env!("CARGO_PKG_VERSION"), &part.name(), &part.digest, ""].join("\n");
+            shared.update(facts.as_bytes());
+            dates.entry(part.date.clone()).or_insert_with(Xxh3::new).update(facts.as_bytes());
+        }
+        let text = |hash: Xxh3| format!("{:032x}", hash.digest128());
+        State {
+            shared: text(shared),
+            dates: dates.into_iter().map(|(date, hash)| (date, text(hash))).collect(),
+        }
+    }
+
+    fn read(dataset: &Path) -> State {
+        let text = std::fs::read(dataset.join(OWN).join(STATE)).unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
+    }
+
+    fn write(&self, dataset: &Path) -> Result<(), OutputError> {
+        let folder = dataset.join(OWN);
+        let path = folder.join(STATE);
+        let text = serde_json::to_string(self).unwrap_or_default();
+        let written = temporary(&folder).and_then(|mut file| {
+            writeln!(file, "{text}")?;
+            file.persist(&path)
+        });
+        written.map_err(OutputError::at(&path, "cannot be written"))
+    }
+}
+
+/// Makes the tables of a dataset. Returns the files that were made.
+pub(super) fn compact(dataset: &Path) -> Result<Summary, OutputError> {
+    catalog::prepare(dataset)?;
+    let mut summary = Summary::default();
+    for _ in 0..ROUNDS {
+        let parts = part::parts(dataset)?;
+        let (before, after) = (State::read(dataset), State::of(&parts));
+        if before == after && is_whole(dataset, &after) {
+            return Ok(summary);
+        }
+        summary.files.extend(round(dataset, &parts, &before, &after)?);
+        // Another process may have added parts, and have made its tables before these.
+        after.write(dataset)?;
+    }
+    Ok(summary)
+}
+
+/// Whether all folders of the tables are there.
+fn is_whole(dataset: &Path, state: &State) -> bool {
+    tables::ALL.iter().all(|table| {
+        let folder = dataset.join(table.name);
+        match table.by_date {
+            true => state.dates.keys().all(|date| folder.join(format!("{DATE}{date}")).is_dir()),
+            false => folder.is_dir(),
+        }
+    })
+}
+
+fn round(
+    dataset: &Path,
+    parts: &[Part],
+    before: &State,
+    after: &State,
+) -> Result<Vec<(PathBuf, u64)>, OutputError> {
+    let tmp = part::temporary_folder(dataset)?;
+    let is_new = |date: &String| {
+        let folders = tables::ALL.iter().filter(|table| table.by_date);
+        let mut folders = folders.map(|table| dataset.join(table.name).join(format!("{DATE}{date}")));
+        before.dates.get(date) != after.dates.get(date) || !folders.all(|folder| folder.is_dir())
+    };
+    let dates: Vec<&String> = after.dates.keys().filter(|date| is_new(date)).collect();
+    // Where each new folder is to go. Tables that all traces share come first, `traces` last.
+    let mut made: Vec<(PathBuf, PathBuf)> = Vec::new();
+    for table in tables::ALL.iter().filter(|table| !table.by_date) {
+        let goal = dataset.join(table.name);
+        if before.shared == after.shared && goal.is_dir() {
+            continue;
+        }
+        let new = tmp.path().join(table.name);
+        part::make_folder(&new)?;
+        let files: Vec<PathBuf> =
+            parts.iter().filter(|part| part.has(table)).map(|part| part.file(dataset, table)).collect();
+        match files.as_slice() {
+            [file] => link(file, &new)?,
+            files => dimensions::merge(table, files, &new, tmp.path())?,
+        }
+        made.push((new, goal));
+    }
+    for table in tables::ALL.iter().filter(|table| table.by_date) {
+        for &date in &dates {
+            let of_date: Vec<&Part> = parts.iter().filter(|part| part.date == *date).collect();
+            let new = tmp.path().join(table.name).join(format!("{DATE}{date}"));
+            part::make_folder(&new)?;
+            by_date(dataset, table, &of_date, &new)?;
+            made.push((new, dataset.join(table.name).join(format!("{DATE}{date}"))));
+        }
+    }
+    let mut files = Vec::new();
+    for (number, (new, goal)) in made.iter().enumerate() {
+        part::make_folder(goal.parent().unwrap_or(goal))?;
+        part::replace_folder(new, goal, &tmp.path().join(format!("old{number}")))?;
+        for name in part::names(goal)? {
+            let path = goal.join(name);
+            let size = std::fs::metadata(&path).map_err(OutputError::at(&path, "cannot be read"))?.len();
+            files.push((path, size));
+        }
+    }
+    remove_old_dates(dataset, after)?;
+    Ok(files)
+}
+
+/// Removes the folders of dates that no part has any more.
+fn remove_old_dates(dataset: &Path, state: &State) -> Result<(), OutputError> {
+    let dates: BTreeSet<String> = state.dates.keys().map(|date| format!("{DATE}{date}")).collect();
+    for table in tables::ALL.iter().filter(|table| table.by_date) {
+        let folder = dataset.join(table.name);
+        for name in part::names(&folder)?.into_iter().filter(|name| name.starts_with(DATE)) {
+            if !dates.contains(&name) {
+                let path = folder.join(name);
+                match std::fs::remove_dir_all(&path) {
+                    Err(error) if error.kind() != ErrorKind::NotFound => {
+                        return Err(OutputError::at(&path, "cannot be removed")(error));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Gives a file a second name in `folder`, or copies it where the system cannot do that.
+fn link(file: &Path, folder: &Path) -> Result<(), OutputError> {
+    let goal = folder.join(file_name(0));
+    if std::fs::hard_link(file, &goal).is_ok() {
+        return Ok(());
+    }
+    std::fs::copy(file, &goal).map(drop).map_err(OutputError::at(&goal, "cannot be written"))
+}
+
+/// The files of a table for one date.
+fn by_date(dataset: &Path, table: &ParquetTable, parts: &[&Part], folder: &Path) -> Result<(), OutputError> {
+    let parts: Vec<&&Part> = parts.iter().filter(|part| part.has(table)).collect();
+    if let [part] = parts.as_slice() {
+        return link(&part.file(dataset, table), folder);
+    }
+    let is_samples = table.name == tables::SAMPLES.name;
+    let more: &[tables::Column] = match is_samples && parts.iter().any(|part| part.denormalized) {
+        true => &[tables::SAMPLES_FRAMES],
+        false => &[],
+    };
+    let mut files = Files::new(table, more, folder);
+    for part in parts {
+        let path = part.file(dataset, table);
+        let mut at = 0;
+        let rows = rows_of(&path)?;
+        while at < rows {
+            let mut frame = read(&path, at, ROWS_READ)?;
+            for missing in more.iter().filter(|_| !part.denormalized) {
+                let nulls = nulls(missing, frame.height());
+                frame.with_column(nulls).map_err(|error| OutputError::Table { path: path.clone(), error })?;
+            }
+            at += ROWS_READ;
+            files.add(frame, ROWS)?;
+        }
+    }
+    files.finish()
+}
+
+/// Rows of a file.
+pub(super) fn rows_of(path: &Path) -> Result<usize, OutputError> {
+    let file = File::open(path).map_err(OutputError::at(path, "cannot be read"))?;
+    ParquetReader::new(file).num_rows().map_err(|error| OutputError::Table { path: path.to_owned(), error })
+}
+
+/// Rows of a file from number `from` on.
+pub(super) fn read(path: &Path, from: usize, rows: usize) -> Result<DataFrame, OutputError> {
+    let file = File::open(path).map_err(OutputError::at(path, "cannot be read"))?;
+    let frame = ParquetReader::new(file).with_slice(Some((from, rows))).finish();
+    frame.map_err(|error| OutputError::Table { path: path.to_owned(), error })
+}
+
+fn file_name(number: usize) -> String {
+    format!("{number:04}.parquet")
+}
+
+/// The files of a table in a folder, one after the other.
+pub(super) struct Files<'a> {
+    table: &'a ParquetTable,
+    more: &'a [tables::Column],
+    folder: PathBuf,
+    number: usize,
+    writer: Option<TableWriter>,
+    held: Option<DataFrame>,
+}
+
+impl<'a> Files<'a> {
+    pub(super) fn new(table: &'a ParquetTable, more: &'a [tables::Column], folder: &Path) -> Files<'a> {
+        Files { table, more, folder: folder.to_owned(), number: 0, writer: None, held: None }
+    }
+
+    /// Adds rows. What is held and would be more than `most` rows with them is written as a row
+    /// group before.
+    pub(super) fn add(&mut self, frame: DataFrame, most: usize) -> Result<(), OutputError> {
+        if self.held.as_ref().is_some_and(|held| held.height() + frame.height() > most) {
+            self.flush()?;
+        }
+        match &mut self.held {
+            Some(held) => {
+                held.vstack_mut(&frame)?;
+            }
+            none => *none = Some(frame),
+        }
+        Ok(())
+    }
+
+    /// Writes what is held as a row group.
+    pub(super) fn flush(&mut self) -> Result<(), OutputError> {
+        let Some(mut frame) = self.held.take().filter(|frame| frame.height() > 0) else { return Ok(()) };
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            none => {
+                let path = self.folder.join(file_name(self.number));
+                self.number += 1;
+                none.insert(TableWriter::create(&path, self.table, self.more, exporter_of(None))?)
+            }
+        };
+        // A row group is made of each piece of a frame.
+        frame.as_single_chunk_par();
+        writer.write_frame(frame)?;
+        if writer.len()? >= FILE_BYTES
+            && let Some(writer) = self.writer.take()
+        {
+            writer.finish()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the rest. A table without rows is a file without row groups, which tells its columns.
+    pub(super) fn finish(mut self) -> Result<(), OutputError> {
+        self.flush()?;
+        let writer = match self.writer.take() {
+            Some(writer) => writer,
+            None if self.number > 0 => return Ok(()),
+            None => {
+                let path = self.folder.join(file_name(0));
+                TableWriter::create(&path, self.table, self.more, exporter_of(None))?
+            }
+        };
+        writer.finish().map(drop)
+    }
+}

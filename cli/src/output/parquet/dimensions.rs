@@ -1,0 +1,323 @@
+//! Rows that many traces share, each once: the tables `stacks` and `frames`.
+//!
+//! The rows of several parts go together until they take too much memory. Then each is kept once;
+//! if that is still much, they go to a temporary file, sorted. At the end those files are merged
+//! bucket by bucket: ids are hashes, so that a part of their range has as large a part of the rows.
+
+use super::super::OutputError;
+use super::compact::{self, Files};
+use super::table::TableWriter;
+use polars::prelude::*;
+use std::cmp::Reverse;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use stk_schema::tables::{self, ParquetTable};
+
+/// Bytes that rows may take in memory before each is kept once.
+const HELD: usize = 64 << 20;
+/// Rows of a part that are read at once.
+const ROWS_READ: usize = 1 << 16;
+/// Rows of a row group.
+const ROWS: usize = 1 << 17;
+/// Buckets of ids, for the temporary files.
+const BUCKETS: usize = 4096;
+
+/// Merges the files of a table, one of each part, into files in `folder`. Temporary files go to
+/// `tmp`.
+pub(super) fn merge(
+    table: &ParquetTable,
+    files: &[PathBuf],
+    folder: &Path,
+    tmp: &Path,
+) -> Result<(), OutputError> {
+    merge_within(table, files, folder, tmp, HELD)
+}
+
+fn merge_within(
+    table: &ParquetTable,
+    files: &[PathBuf],
+    folder: &Path,
+    tmp: &Path,
+    most: usize,
+) -> Result<(), OutputError> {
+    let mut runs: Vec<SortedRun> = Vec::new();
+    let mut held: Option<DataFrame> = None;
+    for path in files {
+        let rows = compact::rows_of(path)?;
+        for from in (0..rows).step_by(ROWS_READ) {
+            let frame = compact::read(path, from, ROWS_READ)?;
+            match &mut held {
+                Some(held) => {
+                    held.vstack_mut(&frame)?;
+                }
+                none => *none = Some(frame),
+            }
+        }
+        if let Some(frame) = held.take_if(|held| held.estimated_size() > most) {
+            let once = each_once(table, &frame)?;
+            if once.estimated_size() > most / 2 {
+                runs.push(SortedRun::write(table, once, tmp, runs.len())?);
+            } else {
+                held = Some(once);
+            }
+        }
+    }
+    let mut out = Sorted { files: Files::new(table, &[], folder), held: None };
+    let rest = held.map(|held| each_once(table, &held)).transpose()?;
+    if runs.is_empty() {
+        if let Some(rest) = rest {
+            out.add(rest)?;
+        }
+        return out.finish();
+    }
+    if let Some(rest) = rest {
+        runs.push(SortedRun::write(table, rest, tmp, runs.len())?);
+    }
+    let mut from = 0;
+    while from < BUCKETS {
+        let bytes = |until: usize| runs.iter().map(|run| run.bytes(&(from..until))).sum::<usize>();
+        let mut until = from + 1;
+        while until < BUCKETS && bytes(until + 1) <= most {
+            until += 1;
+        }
+        let mut all: Option<DataFrame> = None;
+        for run in &runs {
+            let frame = run.read(&(from..until))?;
+            match &mut all {
+                Some(all) => {
+                    all.vstack_mut(&frame)?;
+                }
+                none => *none = Some(frame),
+            }
+        }
+        if let Some(all) = all {
+            out.add(each_once(table, &all)?)?;
+        }
+        from = until;
+    }
+    for run in &runs {
+        std::fs::remove_file(&run.path).map_err(OutputError::at(&run.path, "cannot be removed"))?;
+    }
+    out.finish()
+}
+
+/// Rows that come sorted, written in row groups of one size.
+struct Sorted<'a> {
+    files: Files<'a>,
+    held: Option<DataFrame>,
+}
+
+impl Sorted<'_> {
+    fn add(&mut self, frame: DataFrame) -> Result<(), OutputError> {
+        let mut all = match self.held.take() {
+            Some(mut held) => {
+                held.vstack_mut(&frame)?;
+                held
+            }
+            None => frame,
+        };
+        while all.height() >= ROWS {
+            self.files.add(all.slice(0, ROWS), ROWS)?;
+            self.files.flush()?;
+            all = all.slice(ROWS as i64, all.height() - ROWS);
+        }
+        self.held = Some(all);
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<(), OutputError> {
+        if let Some(held) = self.held.take() {
+            self.files.add(held, ROWS)?;
+        }
+        self.files.finish()
+    }
+}
+
+/// A temporary file of sorted rows, each once.
+struct SortedRun {
+    path: PathBuf,
+    /// Where the rows of each bucket begin; at the end their number.
+    starts: Vec<usize>,
+    bytes_per_row: usize,
+}
+
+impl SortedRun {
+    fn write(
+        table: &ParquetTable,
+        frame: DataFrame,
+        tmp: &Path,
+        number: usize,
+    ) -> Result<SortedRun, OutputError> {
+        let path = tmp.join(format!("{}-{number}.parquet", table.name));
+        let ids = ids(&frame, table)?;
+        let starts = (0..=BUCKETS).map(|at| ids.partition_point(|&id| bucket(id) < at)).collect();
+        let bytes_per_row = frame.estimated_size() / frame.height().max(1) + 1;
+        let mut writer = TableWriter::create(&path, table, &[], String::new())?;
+        for from in (0..frame.height()).step_by(ROWS_READ) {
+            let mut group = frame.slice(from as i64, ROWS_READ);
+            group.as_single_chunk_par();
+            writer.write_frame(group)?;
+        }
+        writer.finish()?;
+        Ok(SortedRun { path, starts, bytes_per_row })
+    }
+
+    fn bytes(&self, buckets: &Range<usize>) -> usize {
+        (self.starts[buckets.end] - self.starts[buckets.start]) * self.bytes_per_row
+    }
+
+    fn read(&self, buckets: &Range<usize>) -> Result<DataFrame, OutputError> {
+        let (from, until) = (self.starts[buckets.start], self.starts[buckets.end]);
+        compact::read(&self.path, from, until - from)
+    }
+}
+
+/// The bucket of an id: ids of one bucket are one range of all ids.
+fn bucket(id: i64) -> usize {
+    ((id as u64 ^ (1 << 63)) >> 52) as usize
+}
+
+fn numbers(frame: &DataFrame, name: &str) -> Result<Vec<i64>, OutputError> {
+    Ok(frame.column(name)?.i64()?.iter().map(Option::unwrap_or_default).collect())
+}
+
+fn ids(frame: &DataFrame, table: &ParquetTable) -> Result<Vec<i64>, OutputError> {
+    let is_stacks = table.name == tables::STACKS.name;
+    numbers(frame, if is_stacks { "stack_id" } else { "location_id" })
+}
+
+/// The rows sorted by id, each once: the best of those with the same id.
+fn each_once(table: &ParquetTable, frame: &DataFrame) -> Result<DataFrame, OutputError> {
+    let ids = ids(frame, table)?;
+    let resolved_by = frame.column("resolved_by")?.str()?;
+    let by = |row: usize| resolved_by.get(row).unwrap_or_default();
+    let mut rows: Vec<usize> = (0..ids.len()).collect();
+    let chosen: Vec<IdxSize> = if table.name == tables::STACKS.name {
+        let version = numbers(frame, "walk_version")?;
+        rows.sort_by_key(|&row| (ids[row], Reverse(version[row]), by(row), row));
+        rows.dedup_by_key(|row| ids[*row]);
+        rows.into_iter().map(|row| row as IdxSize).collect()
+    } else {
+        let (index, lines) = (numbers(frame, "inline_index")?, frame.column("line")?.is_not_null());
+        let sources = frame.column("name_source")?.str()?;
+        rows.sort_by_key(|&row| (ids[row], by(row), index[row], row));
+        let mut chosen = Vec::with_capacity(rows.len());
+        for location in rows.chunk_by(|a, b| ids[*a] == ids[*b]) {
+            let rank = |part: &&[usize]| {
+                let source = sources.get(part[0]).unwrap_or_default();
+                let has_line = part.iter().any(|&row| lines.get(row).unwrap_or_default());
+                let by = by(part[0]);
+                (source_rank(source), !has_line, Reverse(part.len()), is_applied(by), by.to_owned())
+            };
+            let best = location.chunk_by(|a, b| by(*a) == by(*b)).min_by_key(rank);
+            chosen.extend(best.into_iter().flatten().map(|&row| row as IdxSize));
+        }
+        chosen
+    };
+    let column = |column: &Column| {
+        Ok::<_, PolarsError>(column.as_materialized_series().take_slice(&chosen)?.into_column())
+    };
+    Ok(DataFrame::new(frame.get_columns().iter().map(column).collect::<PolarsResult<_>>()?)?)
+}
+
+/// Sources of names, the best first.
+const SOURCES: [&str; 5] = ["pdb", "dwarf", "runtime", "export", "none"];
+
+fn source_rank(source: &str) -> usize {
+    SOURCES.iter().position(|known| *known == source).unwrap_or(SOURCES.len())
+}
+
+/// `resolved_by` of what `stk symbols apply` named.
+pub(super) const APPLIED: &str = "symbols apply";
+
+fn is_applied(resolved_by: &str) -> bool {
+    resolved_by == APPLIED
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::{column, list};
+    use super::*;
+
+    /// A file of `stacks` with these ids, and another id that is made of the trace's.
+    fn stacks(folder: &Path, trace: u64, ids: impl Iterator<Item = i64>) -> PathBuf {
+        let mut ids: Vec<i64> = ids.map(|id| id.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64)).collect();
+        ids.sort_unstable();
+        let path = folder.join(format!("{trace}.parquet"));
+        let offsets = (0..=ids.len() as i64).map(|i| 2 * i).collect::<Vec<i64>>();
+        let locations: Vec<i64> = ids.iter().flat_map(|&id| [id, id + 1]).collect();
+        let trusts: Vec<String> = locations.iter().map(|_| format!("of {trace}")).collect();
+        let mut writer = TableWriter::create(&path, &tables::STACKS, &[], String::new()).unwrap();
+        writer
+            .write(vec![
+                column("stack_id", ids.clone()),
+                column("walk_version", vec![1i64; ids.len()]),
+                list("location_ids", offsets.clone(), column("", locations).take_materialized_series())
+                    .unwrap(),
+                list("trusts", offsets, column("", trusts).take_materialized_series()).unwrap(),
+                column("depth", vec![2i64; ids.len()]),
+                column("resolved_by", vec![format!("trace {trace}"); ids.len()]),
+            ])
+            .unwrap();
+        writer.finish().unwrap();
+        path
+    }
+
+    fn merged(files: &[PathBuf], most: usize) -> Vec<(String, Vec<u8>)> {
+        let folder = tempfile::tempdir().unwrap();
+        let (out, tmp) = (folder.path().join("out"), folder.path().join("tmp"));
+        std::fs::create_dir(&out).unwrap();
+        std::fs::create_dir(&tmp).unwrap();
+        merge_within(&tables::STACKS, files, &out, &tmp, most).unwrap();
+        assert_eq!(std::fs::read_dir(&tmp).unwrap().count(), 0, "temporary files are removed");
+        let mut all: Vec<(String, Vec<u8>)> = std::fs::read_dir(&out)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .map(|path| {
+                (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(path).unwrap())
+            })
+            .collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn rows_are_the_same_in_any_memory_and_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let files: Vec<PathBuf> = (0..8)
+            .map(|trace| stacks(folder.path(), trace, (0..3000).map(|i| 700 * trace as i64 + i)))
+            .collect();
+        let all = merged(&files, usize::MAX);
+        let frame = compact::read(
+            &{
+                let path = folder.path().join("all.parquet");
+                std::fs::write(&path, &all[0].1).unwrap();
+                path
+            },
+            0,
+            usize::MAX,
+        )
+        .unwrap();
+        // 7 times 700 new ones each, and 3000 of the last.
+        assert_eq!(frame.height(), 7 * 700 + 3000);
+        let ids = numbers(&frame, "stack_id").unwrap();
+        assert!(ids.windows(2).all(|two| two[0] < two[1]), "sorted, each once");
+        // The one of the smallest trace stands.
+        let by = frame.column("resolved_by").unwrap().str().unwrap().clone();
+        let first = by.iter().filter(|by| *by == Some("trace 0")).count();
+        assert_eq!(first, 3000);
+        let turned: Vec<PathBuf> = files.iter().rev().cloned().collect();
+        for most in [200_000, 20_000, 1_000] {
+            assert!(merged(&files, most) == all, "{most}");
+            assert!(merged(&turned, most) == all, "{most}, the other way round");
+        }
+    }
+
+    #[test]
+    fn buckets_are_ranges_of_ids() {
+        let ids = [i64::MIN, -(1 << 52) - 1, -1, 0, 1 << 52, i64::MAX];
+        let buckets = ids.map(bucket);
+        assert!(buckets.is_sorted(), "{buckets:?}");
+        assert_eq!((buckets[0], buckets[5]), (0, BUCKETS - 1));
+    }
+}
