@@ -140,7 +140,8 @@ pub(crate) fn counted(n: u64, noun: &str) -> String {
 /// A text with a capital letter in front.
 pub(crate) fn capital(text: &str) -> String {
     let mut chars = text.chars();
-    chars.next().map(|first| first.to_uppercase().collect()).unwrap_or_else(String::new) + chars.as_str()
+    let first: String = chars.next().into_iter().flat_map(char::to_uppercase).collect();
+    first + chars.as_str()
 }
 
 #[cfg(test)]

@@ -84,8 +84,8 @@ pub struct Runs {
     spill: Option<Spill>,
     /// New stacks for the nodes of the spilled runs, from [`map_nodes`](Runs::map_nodes).
     map: Option<Vec<Option<NodeId>>>,
-    /// From the first run's beginning to the end of the last.
-    span: Range<u64>,
+    /// From the first run's beginning to the end of the last; `None` without runs.
+    span: Option<Range<u64>>,
 }
 
 #[derive(Default, Debug)]
@@ -117,7 +117,7 @@ impl Default for Runs {
 impl Runs {
     /// An empty list that holds at most `limit` runs in memory.
     pub fn with_limit(limit: usize) -> Runs {
-        Runs { threads: Vec::new(), held: 0, limit: limit.max(1), spill: None, map: None, span: u64::MAX..0 }
+        Runs { threads: Vec::new(), held: 0, limit: limit.max(1), spill: None, map: None, span: None }
     }
 
     /// How many runs it holds in memory at most.
@@ -139,8 +139,9 @@ impl Runs {
         if self.held == self.limit {
             self.spill()?;
         }
-        self.span.start = self.span.start.min(run.first_ns);
-        self.span.end = self.span.end.max(run.first_ns.saturating_add(run.weight_ns));
+        let end = run.first_ns.saturating_add(run.weight_ns);
+        let span = self.span.get_or_insert(run.first_ns..end);
+        *span = span.start.min(run.first_ns)..span.end.max(end);
         self.threads[i].held.push(run);
         self.held += 1;
         Ok(())
@@ -148,7 +149,7 @@ impl Runs {
 
     /// The time that they cover, in nanoseconds since trace start; empty without runs.
     pub fn span(&self) -> Range<u64> {
-        if self.span.is_empty() { 0..0 } else { self.span.clone() }
+        self.span.clone().unwrap_or_default()
     }
 
     /// Calls `visit` with every thread's runs, thread by thread, in time order. Can be called
