@@ -102,8 +102,9 @@ impl QuestionArgs {
             (Some(functions), _) => TreeLimits { functions, ..all },
             (None, Format::Json | Format::Csv) => TreeLimits { functions: FUNCTIONS, ..all },
             (None, Format::Table) => {
-                // The text before the tree, and the prompt behind it.
-                let others = if traces > 1 { traces + 6 } else { 6 };
+                // The text before the tree, of which two lines may be wider than the terminal, and
+                // the prompt behind it.
+                let others = if traces > 1 { traces + 6 } else { 8 };
                 let lines = terminal_lines().map(|lines| lines.saturating_sub(others).max(LEAST_LINES));
                 TreeLimits { lines: lines.unwrap_or(LINES), least: LEAST, ..all }
             }
