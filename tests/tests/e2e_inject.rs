@@ -3,6 +3,7 @@
 use serde_json::Value;
 use stk_schema::event::EndReason;
 use stk_tests::recorded::Recorded;
+use stk_tests::schema;
 use stk_tests::wine::{self, Finished, Folder, Inject, Program};
 
 /// The line of `inject ps --json` for this process.
@@ -130,6 +131,71 @@ fn command_lines_are_left_out_on_request() {
     let without = metadata("without.stk", &["--no-command-line"]);
     assert!(!without.iter().any(|key| key.contains("command_line")), "{without:?}");
     assert!(has(&without, "inject.version") && has(&without, "host"), "{without:?}");
+}
+
+#[test]
+fn several_processes_get_a_trace_each_with_the_labels_and_the_host() {
+    let (folder, other) = (Folder::new("several"), Folder::new("several-other"));
+    let (one, two) = (Program::busy(&folder, 0), Program::busy(&other, 0));
+    let both = ["--pid", &one.pid(), "--pid", &two.pid(), "-d", "1s"];
+    Inject::run(&folder, &[&both[..], &["-o", "x.stk"]].concat()).refuses(2, "%p");
+    let more = ["-o", "%p-%h.stk", "--label", "build=12", "--label", "lab=west"];
+    Inject::run(&folder, &[&both[..], &more].concat()).expect(0).says("2 of 2 processes recorded");
+    for process in [&one, &two] {
+        let begins = format!("{}-", process.pid());
+        let files = std::fs::read_dir(folder.path()).expect("a folder").flatten();
+        let names: Vec<String> = files
+            .map(|file| file.file_name().to_string_lossy().into_owned())
+            .filter(|name| name.starts_with(&begins) && name.ends_with(".stk"))
+            .collect();
+        let [name] = &names[..] else { panic!("a trace of {begins}: {names:?}") };
+        assert!(!name.contains('%') && name.len() > begins.len() + ".stk".len(), "{name}");
+        let recorded = Recorded::open_sound(&folder.file(name));
+        let fact = |key: &str| recorded.metadata.get(key).map(String::as_str);
+        assert_eq!((fact("label.build"), fact("label.lab")), (Some("12"), Some("west")));
+        assert!(fact("process.parent_pid").is_some_and(|pid| pid.parse::<u32>().is_ok()));
+        assert!(fact("inject.process_age_ms").is_some_and(|ms| ms.parse::<u64>().is_ok()));
+    }
+}
+
+#[test]
+fn a_process_that_is_waited_for_is_recorded_when_it_starts() {
+    let folder = Folder::new("wait-for");
+    // One that runs already is not meant.
+    let _old = Program::busy(&Folder::new("wait-for-old"), 0);
+    let mut inject = Inject::start(&folder, &["--wait-for", "b[u]sy", "-o", "%p.stk", "-d", "1s"]);
+    inject.wait_until_a_line_begins("waiting for the start of b[u]sy");
+    let new = Program::busy(&Folder::new("wait-for-new"), 0);
+    inject.finish().expect(0);
+    Recorded::open_sound(&folder.file(&format!("{}.stk", new.pid())));
+}
+
+#[test]
+fn status_tells_a_recording_and_stop_ends_all() {
+    let folder = Folder::new("status");
+    let busy = Program::busy(&folder, 0);
+    let pid = busy.pid();
+    Inject::run(&folder, &["status", "--pid", &pid]).refuses(1, "is not being recorded");
+    let mut inject = Inject::start(&folder, &["--pid", &pid, "-o", "a.stk"]);
+    inject.wait_until_recording();
+    let status = wine::wait_for("samples in the status", || {
+        let told = Inject::run(&folder, &["status", "--json"]);
+        let told: Value = serde_json::from_str(&told.expect(0).stdout).expect("JSON");
+        let rules = include_str!("../../schema/status.schema.json");
+        let rules: Value = serde_json::from_str(rules).expect("JSON");
+        schema::check(&rules, &told).expect("as schema/status.schema.json describes it");
+        let recordings = told["recordings"].as_array().expect("a list").clone();
+        let own = recordings.into_iter().find(|row| row["pid"].to_string() == pid)?;
+        (own["samples"].as_u64() > Some(0)).then_some(own)
+    });
+    assert_eq!(status["name"], "busy.exe");
+    assert!(status["threads"].as_u64() > Some(1) && status["bytes"].is_u64(), "{status}");
+    let table = Inject::run(&folder, &["status"]);
+    assert!(table.expect(0).stdout.contains(&format!("busy.exe (pid {pid})")), "{}", table.stdout);
+    Inject::run(&folder, &["stop", "--all"]).expect(0);
+    inject.finish().expect(0);
+    assert_eq!(end_reason(&folder, "a.stk"), EndReason::Stopped as u64);
+    Inject::run(&folder, &["stop", "--all"]).expect(0).says("no process is being recorded");
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Parses and checks the command line and turns it into an [`Action`].
 
+use crate::label::Label;
+use crate::name_pattern::NamePattern;
 use crate::{duration, pattern};
 use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -10,7 +12,7 @@ use stk_schema::limits;
 /// The command that the user gave.
 #[derive(Debug)]
 pub(crate) enum Action {
-    Record(Record),
+    Record(Box<Record>),
     Ps {
         json: bool,
     },
@@ -24,11 +26,16 @@ pub(crate) enum Action {
         /// Whether a file that is there may be replaced.
         force: bool,
     },
-    /// End the recording of a process.
+    /// End the recording of a process, or all recordings.
     Stop {
         target: Target,
         /// Milliseconds that the agent may take.
         timeout_ms: u32,
+    },
+    /// Say how recordings are going.
+    Status {
+        target: Target,
+        json: bool,
     },
 }
 
@@ -37,10 +44,17 @@ pub(crate) enum Action {
 pub(crate) enum Target {
     /// By its id.
     Pid(u32),
-    /// By its program's file name, which exactly one process must have.
+    /// Several, by their ids.
+    Pids(Vec<u32>),
+    /// By its program's file name, which exactly one process must have, or by a pattern of names
+    /// ([`crate::name_pattern`]), which several may have.
     Name(String),
+    /// The next process whose program has this name, or a name of this pattern.
+    WaitFor(String),
     /// One that inject starts: program and arguments.
     Launch(Vec<OsString>),
+    /// Every process that is being recorded.
+    Recorded,
 }
 
 #[derive(Clone, Debug)]
@@ -55,6 +69,10 @@ pub(crate) struct Record {
     pub force: bool,
     /// Whether the command lines of the process and of inject go into the trace.
     pub command_line: bool,
+    /// The user's labels for the trace.
+    pub labels: Vec<Label>,
+    /// Whether this inject is one of several with the same console, and so prints no status line.
+    pub one_of_several: bool,
     /// Rate in millihertz.
     pub rate_mhz: u32,
     /// Milliseconds to record; 0 = until stopped.
@@ -97,7 +115,10 @@ pub(crate) fn parse<I: IntoIterator<Item = OsString>>(line: I) -> Result<Action,
         Some(Command::Stop { target, timeout }) => {
             Ok(Action::Stop { target: target.target(), timeout_ms: timeout })
         }
-        None => Ok(Action::Record(cli.record.into())),
+        Some(Command::Status { pid, json }) => {
+            Ok(Action::Status { target: pid.map_or(Target::Recorded, Target::Pid), json })
+        }
+        None => Ok(Action::Record(Box::new(cli.record.into()))),
     }
 }
 
@@ -106,11 +127,16 @@ Examples:
   inject --pid 4404                       record until Ctrl-C, into <name>-4404-<time>.stk
   inject --pid 4404 agent.dll -o a.stk -d 10s
   inject --name app.exe -r 500 -d 1m      by name, 500 samples a second and thread, one minute
+  inject --pid 4404 --pid 4408 -d 1m      several processes, a trace each
+  inject --name 'worker.*' --label build=1234 -o '%h-%n-%p-%t.stk'
+                                          every process whose name fits; host in the names, a label in the traces
+  inject --wait-for app.exe               the next app.exe that starts
   inject -o 'traces\\%n-%p.stk' -- app.exe --its-own option
   inject --pid 4404 -y C:\\symbols          names of a .NET without diagnostics pipe: its library is in this symbol store
   inject ps                               which processes can be recorded, and why not
   inject --pid 4404 --detach -d 1h        return to the prompt and record for an hour
-  inject stop --pid 4404                  end a recording from elsewhere
+  inject status                           how the recordings of this machine are going
+  inject stop --pid 4404                  end a recording from elsewhere; --all: every one
   inject doctor --json -o doctor.json     what this system is and what may get in the way: send it with a report
 
 The trace is read by `stk` on any system: stk info, stk stats, stk convert a.stk --to speedscope.
@@ -132,7 +158,7 @@ cannot be run, 127 if it was not found.";
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     override_usage = "inject --pid PID [AGENT_DLL] [OPTIONS]\n       inject --name EXE [AGENT_DLL] [OPTIONS]\n       \
-                      inject [OPTIONS] -- PROGRAM [ARGS]...\n       inject ps [--json]\n       inject stop --pid PID\n       inject doctor [--pid PID] [--json] [-o FILE]"
+                      inject --wait-for EXE [OPTIONS]\n       inject [OPTIONS] -- PROGRAM [ARGS]...\n       inject ps [--json]\n       inject status [--pid PID] [--json]\n       inject stop --pid PID\n       inject doctor [--pid PID] [--json] [-o FILE]"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -173,6 +199,15 @@ enum Command {
         #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse_ms)]
         timeout: u32,
     },
+    /// Say how recordings are going: time, threads, samples, what was dropped, size
+    Status {
+        /// Only of this process [default: every process that is being recorded]
+        #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+        pid: Option<u32>,
+        /// Print JSON, as schema/status.schema.json describes it
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Args, Debug)]
@@ -184,11 +219,15 @@ struct TargetArgs {
     /// The process with this program file name, if there is exactly one
     #[arg(short, long, value_name = "EXE")]
     name: Option<String>,
+    /// Every process that is being recorded
+    #[arg(long)]
+    all: bool,
 }
 
 impl TargetArgs {
     fn target(self) -> Target {
         match (self.pid, self.name) {
+            _ if self.all => Target::Recorded,
             (Some(pid), _) => Target::Pid(pid),
             (None, name) => Target::Name(name.unwrap_or_default()),
         }
@@ -196,21 +235,29 @@ impl TargetArgs {
 }
 
 #[derive(Args, Debug)]
-#[command(group = ArgGroup::new("target").required(true).multiple(false).args(["pid", "name", "program"]))]
+#[command(group = ArgGroup::new("target").required(true).multiple(false).args(["pid", "name", "wait_for", "program"]))]
 struct RecordArgs {
-    /// The process to record
+    /// The process to record. Repeated: several processes at once, a trace each
     #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
-    pid: Option<u32>,
+    pid: Vec<u32>,
 
-    /// The process with this program file name, if there is exactly one
-    #[arg(short, long, value_name = "EXE")]
+    /// The process with this program file name, if there is exactly one; or, with any of *?+|()[],
+    /// a regular expression: every process whose whole name fits it, in upper or lower case
+    #[arg(short, long, value_name = "EXE|RE", value_parser = name_pattern)]
     name: Option<String>,
+
+    /// The next process with this program file name (or a name that fits this regular expression)
+    /// that starts. It is looked for every 10 ms; how long it ran before inject came to it is in
+    /// the trace
+    #[arg(long, value_name = "EXE|RE", value_parser = name_pattern)]
+    wait_for: Option<String>,
 
     /// The agent [default: agent.dll beside inject.exe]
     #[arg(value_name = "AGENT_DLL")]
     dll: Option<PathBuf>,
 
-    /// The trace; %n stands for the program's name, %p for its pid, %t for the time
+    /// The trace; %n stands for the program's name, %p for its pid, %h for the host, %t for the
+    /// time
     #[arg(short, long, value_name = "FILE", default_value = pattern::DEFAULT, value_parser = output)]
     output: OsString,
 
@@ -222,6 +269,10 @@ struct RecordArgs {
     /// process's memory, such as on its stacks, are recorded all the same
     #[arg(long)]
     no_command_line: bool,
+
+    /// A label for the trace, such as build=1234: `stk` shows and selects by it. May be repeated
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = Label::parse)]
+    labels: Vec<Label>,
 
     /// Samples per second and thread, 0.001 to 20000
     #[arg(short, long, value_name = "HZ", default_value = "1000", value_parser = rate_mhz)]
@@ -290,6 +341,10 @@ struct RecordArgs {
     #[arg(long, hide = true, value_name = "HANDLE", conflicts_with = "program")]
     begun_event: Option<u64>,
 
+    /// Internal: which of several processes this copy of inject records.
+    #[arg(long, hide = true, value_name = "PID", conflicts_with = "program")]
+    only_pid: Option<u32>,
+
     /// Fault injection for the tests: the sampler stops for ever in this phase of a suspension
     /// (stk_schema::guard) after a second; 8 = the writer, between two blocks; 9 =
     /// the agent panics where the process ends.
@@ -331,10 +386,13 @@ enum Embed {
 
 impl From<RecordArgs> for Record {
     fn from(args: RecordArgs) -> Record {
-        let target = match (args.pid, args.name) {
-            (Some(pid), _) => Target::Pid(pid),
-            (None, Some(name)) => Target::Name(name),
-            (None, None) => Target::Launch(args.program),
+        let target = match (&args.pid[..], args.name, args.wait_for) {
+            _ if args.only_pid.is_some() => Target::Pid(args.only_pid.unwrap_or_default()),
+            ([], Some(name), _) => Target::Name(name),
+            ([], None, Some(name)) => Target::WaitFor(name),
+            ([], None, None) => Target::Launch(args.program),
+            ([pid], ..) => Target::Pid(*pid),
+            _ => Target::Pids(args.pid),
         };
         let mut flags = 0;
         for (on, flag) in [
@@ -353,6 +411,8 @@ impl From<RecordArgs> for Record {
             output: args.output,
             force: args.force,
             command_line: !args.no_command_line,
+            labels: args.labels,
+            one_of_several: args.only_pid.is_some(),
             rate_mhz: args.rate,
             duration_ms: args.duration.unwrap_or(0),
             delay_ms: args.delay,
@@ -380,9 +440,13 @@ fn output(text: &str) -> Result<OsString, String> {
         return Err("the recorded process writes the trace itself, into a file: name one".to_owned());
     }
     // Check the pattern before anything is changed. The values do not matter here.
-    pattern::expand(text.as_ref(), pattern::Values { name: "", pid: 0, time: "" })
+    pattern::expand(text.as_ref(), pattern::Values { name: "", pid: 0, host: "", time: "" })
         .map_err(|error| error.to_string())?;
     Ok(text.into())
+}
+
+fn name_pattern(text: &str) -> Result<String, String> {
+    NamePattern::new(text).map(|_| text.to_owned())
 }
 
 fn rate_mhz(text: &str) -> Result<u32, String> {
@@ -446,7 +510,7 @@ mod tests {
 
     fn record(line: &[&str]) -> Record {
         match parse_line(line) {
-            Ok(Action::Record(record)) => record,
+            Ok(Action::Record(record)) => *record,
             other => panic!("{line:?} gave {other:?}"),
         }
     }
@@ -544,6 +608,38 @@ mod tests {
         refused(&["--pid", "x"]);
         refused(&["stop"]);
         refused(&["stop", "--pid", "1", "--name", "a"]);
+        refused(&["stop", "--pid", "1", "--all"]);
+        refused(&["--wait-for", "a", "--name", "b"]);
+    }
+
+    #[test]
+    fn several_processes_are_named_by_repetition_or_by_a_pattern() {
+        assert_eq!(record(&["--pid", "1", "-p", "2"]).target, Target::Pids(vec![1, 2]));
+        assert_eq!(record(&["--name", "work.*"]).target, Target::Name("work.*".to_owned()));
+        assert_eq!(record(&["--wait-for", "a.exe"]).target, Target::WaitFor("a.exe".to_owned()));
+        refused(&["--name", "work(.*"]);
+        let one = record(&["--pid", "1", "-p", "2", "--only-pid", "2"]);
+        assert_eq!((one.target, one.one_of_several), (Target::Pid(2), true));
+    }
+
+    #[test]
+    fn labels_are_keys_and_values() {
+        let r = record(&["--pid", "1", "--label", "build=12=34", "--label", "lab=west"]);
+        let labels: Vec<_> =
+            r.labels.iter().map(|label| (label.key.as_str(), label.value.as_str())).collect();
+        assert_eq!(labels, [("build", "12=34"), ("lab", "west")]);
+        for label in ["build", "=x", "a b=c", "a\u{1b}=c"] {
+            refused(&["--pid", "1", "--label", label]);
+        }
+    }
+
+    #[test]
+    fn recordings_are_asked_for_and_ended_one_by_one_or_all() {
+        assert!(matches!(parse_line(&["stop", "--all"]), Ok(Action::Stop { target: Target::Recorded, .. })));
+        let status = parse_line(&["status", "--json"]);
+        assert!(matches!(status, Ok(Action::Status { target: Target::Recorded, json: true })));
+        let status = parse_line(&["status", "--pid", "7"]);
+        assert!(matches!(status, Ok(Action::Status { target: Target::Pid(7), json: false })));
     }
 
     #[test]

@@ -24,8 +24,10 @@
 //! * [`status`]: the status line.
 //! * [`contents`]: the summary of a trace.
 //! * [`guard`]: when to resume a thread that a dead recorder holds.
+//! * [`label`]: labels that the user gives a trace.
 //! * [`list`]: the table and the JSON of `inject ps`.
 //! * [`messages`]: inject's messages on standard error, made printable.
+//! * [`name_pattern`]: names of programs, plain or as regular expressions.
 //! * [`names`]: requests and answers in the agent's mailbox for names.
 //! * [`page_cache`]: pages of another process's memory, remembered for a moment.
 //! * [`runtime`]: a .NET runtime's data on its data access library.
@@ -48,8 +50,10 @@ mod exports;
 mod failure;
 mod guard;
 mod image;
+mod label;
 mod list;
 mod messages;
+mod name_pattern;
 mod names;
 mod page_cache;
 mod pattern;

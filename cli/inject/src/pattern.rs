@@ -1,4 +1,5 @@
-//! Output file names with placeholders: `%n` (program name), `%p` (pid), `%t` (local time), `%%`.
+//! Output file names with placeholders: `%n` (program name), `%p` (pid), `%h` (host),
+//! `%t` (local time), `%%`.
 
 use std::ffi::{OsStr, OsString};
 use stk_schema::text::file_name;
@@ -10,9 +11,9 @@ pub(crate) const DEFAULT: &str = "%n-%p-%t.stk";
 /// Why a pattern cannot be expanded.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub(crate) enum PatternError {
-    /// It has a placeholder other than the four.
+    /// It has a placeholder other than these.
     #[error(
-        "'{placeholder}' in '{pattern}' is no placeholder: use %n (name), %p (pid), %t (time) or %% (a percent sign)"
+        "'{placeholder}' in '{pattern}' is no placeholder: use %n (name), %p (pid), %h (host), %t (time) or %% (a percent sign)"
     )]
     UnknownPlaceholder {
         /// As it was written.
@@ -27,6 +28,8 @@ pub(crate) struct Values<'a> {
     /// The program's file name without `.exe`.
     pub name: &'a str,
     pub pid: u32,
+    /// Name of this machine.
+    pub host: &'a str,
     /// Local time, `20260131-235959`.
     pub time: &'a str,
 }
@@ -34,7 +37,7 @@ pub(crate) struct Values<'a> {
 /// `pattern` with its placeholders filled in.
 ///
 /// # Errors
-/// When a placeholder is none of the four.
+/// When a placeholder is none of these.
 pub(crate) fn expand(pattern: &OsStr, values: Values) -> Result<OsString, PatternError> {
     let Some(pattern) = pattern.to_str() else {
         // Only a name with an unpaired surrogate gets here. It is used unchanged.
@@ -50,6 +53,7 @@ pub(crate) fn expand(pattern: &OsStr, values: Values) -> Result<OsString, Patter
         match chars.next() {
             Some('n') => name.push_str(values.name),
             Some('p') => name.push_str(&values.pid.to_string()),
+            Some('h') => name.push_str(values.host),
             Some('t') => name.push_str(values.time),
             Some('%') => name.push('%'),
             other => {
@@ -59,6 +63,11 @@ pub(crate) fn expand(pattern: &OsStr, values: Values) -> Result<OsString, Patter
         }
     }
     Ok(name.into())
+}
+
+/// Whether files of this pattern differ for processes that are recorded at the same time.
+pub(crate) fn tells_processes_apart(pattern: &OsStr) -> bool {
+    pattern.to_str().is_some_and(|pattern| pattern.replace("%%", "").contains("%p"))
 }
 
 /// The file name in `path` without a final `.exe`.
@@ -78,7 +87,7 @@ pub(crate) fn program_name(path: &str) -> &str {
 mod tests {
     use super::*;
 
-    const VALUES: Values = Values { name: "größe", pid: 4404, time: "20260131-235959" };
+    const VALUES: Values = Values { name: "größe", pid: 4404, host: "LAB7", time: "20260131-235959" };
 
     #[test]
     fn the_default_holds_name_pid_and_time() {
@@ -90,6 +99,14 @@ mod tests {
     fn a_name_without_placeholders_stays() {
         assert_eq!(expand(OsStr::new(r"C:\träces\a.stk"), VALUES).expect("plain"), r"C:\träces\a.stk");
         assert_eq!(expand(OsStr::new("100%%.stk"), VALUES).expect("escaped"), "100%.stk");
+        assert_eq!(expand(OsStr::new("%h-%p.stk"), VALUES).expect("host"), "LAB7-4404.stk");
+    }
+
+    #[test]
+    fn only_the_pid_tells_processes_apart() {
+        for (pattern, apart) in [(DEFAULT, true), ("%n-%t.stk", false), ("%%p.stk", false)] {
+            assert_eq!(tells_processes_apart(OsStr::new(pattern)), apart, "{pattern}");
+        }
     }
 
     #[test]

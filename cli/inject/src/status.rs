@@ -1,7 +1,9 @@
-//! The status line shown while recording.
+//! What a recording is doing: the status line while recording, and `inject status`.
 
 use crate::contents::Contents;
-use crate::duration;
+use crate::{duration, messages};
+use serde::Serialize;
+use std::fmt::Write as _;
 use stk_schema::control::AgentStatus;
 use stk_schema::text::{count, printable, size};
 
@@ -59,9 +61,98 @@ pub(crate) fn message(status: &AgentStatus) -> String {
     printable(&String::from_utf8_lossy(&status.message[..len])).into_owned()
 }
 
+/// Version of the JSON of `inject status`. It increases with a change that breaks readers.
+pub(crate) const VERSION: u32 = 1;
+
+/// A recording in `inject status`.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub(crate) struct StatusRow {
+    pub pid: u32,
+    /// Program file name.
+    pub name: String,
+    /// Milliseconds since the recording began.
+    pub elapsed_ms: u64,
+    /// Threads that are sampled now.
+    pub threads: u32,
+    /// Modules that are loaded now.
+    pub modules: u32,
+    /// Samples taken, those of waiting threads included.
+    pub samples: u64,
+    /// Samples taken per second and thread that is there now; `null` in the first moments.
+    pub reached_hz: Option<f64>,
+    /// Samples that were dropped.
+    pub dropped: u64,
+    /// Size of the trace.
+    pub bytes: u64,
+}
+
+impl StatusRow {
+    pub(crate) fn new(pid: u32, name: &str, status: &AgentStatus) -> StatusRow {
+        let thread_ms = status.elapsed_ms.saturating_mul(status.threads.into());
+        StatusRow {
+            pid,
+            name: name.to_owned(),
+            elapsed_ms: status.elapsed_ms,
+            threads: status.threads,
+            modules: status.modules,
+            samples: status.samples,
+            reached_hz: (thread_ms > 0)
+                .then(|| (status.samples as f64 * 10_000.0 / thread_ms as f64).round() / 10.0),
+            dropped: status.dropped,
+            bytes: status.bytes,
+        }
+    }
+}
+
+/// JSON: `{"version":1,"recordings":[…]}`, one recording a line.
+pub(crate) fn json(rows: &[StatusRow]) -> String {
+    let lines: Vec<String> = rows.iter().filter_map(|row| serde_json::to_string(row).ok()).collect();
+    format!("{{\"version\":{VERSION},\"recordings\":[\n{}\n]}}\n", lines.join(",\n"))
+}
+
+/// A line for each recording.
+pub(crate) fn table(rows: &[StatusRow]) -> String {
+    if rows.is_empty() {
+        return "no process is being recorded\n".to_owned();
+    }
+    let mut text = String::new();
+    for row in rows {
+        let rate = row.reached_hz.map_or(String::new(), |hz| format!("   {hz:.1} Hz a thread"));
+        let _ = writeln!(
+            text,
+            "{}: {}, {}, {} samples, {} dropped, {}{rate}",
+            messages::process(&row.name, row.pid),
+            duration::show(row.elapsed_ms).trim(),
+            if row.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", row.threads) },
+            count(row.samples),
+            count(row.dropped),
+            size(row.bytes),
+        );
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_recording_is_a_line_and_an_object() {
+        let status =
+            AgentStatus { threads: 4, modules: 9, samples: 12_000, bytes: 2048, elapsed_ms: 4_000, ..BLANK };
+        let rows = [StatusRow::new(7, "a\u{1b}.exe", &status)];
+        // 12,000 samples of 4 threads in 4 s.
+        assert_eq!(rows[0].reached_hz, Some(750.0));
+        let text = table(&rows);
+        assert!(
+            text.contains(r"a\u{1b}.exe (pid 7)") && text.contains("12,000 samples, 0 dropped, 2.0 KiB"),
+            "{text}"
+        );
+        let json: serde_json::Value = serde_json::from_str(&json(&rows)).unwrap();
+        assert_eq!(json["recordings"][0]["name"], "a\u{1b}.exe");
+        assert_eq!(StatusRow::new(7, "a", &BLANK).reached_hz, None);
+        assert_eq!(table(&[]), "no process is being recorded\n");
+    }
 
     #[test]
     fn text_from_the_target_cannot_control_the_terminal() {

@@ -114,13 +114,18 @@ impl Inject {
 
     /// Waits until it records.
     pub fn wait_until_recording(&mut self) {
+        self.wait_until_a_line_begins("recording ");
+    }
+
+    /// Waits until a line that it has printed begins so.
+    pub fn wait_until_a_line_begins(&mut self, beginning: &str) {
         let line = self.line.clone();
-        wait_for(&format!("{line} to record"), || {
+        wait_for(&format!("{line} to say {beginning:?}"), || {
             let text = read_lossy(&self.err);
             if let Ok(Some(status)) = self.child.try_wait() {
                 panic!("{line} ended with {status}:\n{text}");
             }
-            text.starts_with("recording ").then_some(())
+            text.lines().any(|said| said.starts_with(beginning)).then_some(())
         });
     }
 

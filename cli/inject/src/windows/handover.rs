@@ -6,6 +6,7 @@ use crate::companion;
 use crate::failure::{self, Failure};
 use crate::image;
 use crate::refusal::Machine;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -26,9 +27,37 @@ pub(crate) fn companion_for(machine: Machine) -> Option<PathBuf> {
 /// # Errors
 /// A sentence for the user, when it cannot be started.
 pub(crate) fn run(inject: &Path) -> Result<i32, Failure> {
+    run_with(inject, Vec::new())
+}
+
+/// As [`run`], for this process, whatever process the command line names.
+///
+/// # Errors
+/// As there.
+pub(crate) fn run_for(inject: &Path, pid: u32) -> Result<i32, Failure> {
+    // The option is said at most once.
+    let said = std::env::args_os().any(|argument| argument == "--only-pid");
+    let more = if said { Vec::new() } else { vec!["--only-pid".to_owned(), pid.to_string()] };
+    run_with(inject, more)
+}
+
+fn run_with(inject: &Path, more: Vec<String>) -> Result<i32, Failure> {
+    call(inject, more.into_iter().map(OsString::from).chain(std::env::args_os().skip(1)))
+}
+
+/// Has `inject` end the recording of one process.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn stop(inject: &Path, pid: u32, timeout_ms: u32) -> Result<i32, Failure> {
+    let (pid, timeout) = (pid.to_string(), format!("{timeout_ms}ms"));
+    call(inject, ["stop", "--pid", &pid, "--timeout", &timeout].map(OsString::from))
+}
+
+fn call(inject: &Path, arguments: impl IntoIterator<Item = OsString>) -> Result<i32, Failure> {
     // The other inject shares the console, gets Ctrl-C itself, and decides the exit code.
     let _ = console::catch();
-    let status = Command::new(inject).args(std::env::args_os().skip(1)).status();
+    let status = Command::new(inject).args(arguments).status();
     let status = status
         .map_err(|error| Failure::failed(format!("{} cannot be started: {error}", inject.display())))?;
     Ok(status.code().unwrap_or(failure::FAILED))

@@ -18,6 +18,7 @@
 //! * [`handover`]: processes of another architecture.
 //! * [`ps`]: the list of processes.
 //! * [`doctor`]: whether this system is as the recorder expects.
+//! * [`several`]: several processes at once, and processes that are waited for.
 //! * [`console`]: handles Ctrl-C.
 //! * [`system`]: handles, events, error texts.
 
@@ -40,6 +41,7 @@ pub(crate) mod ps;
 pub(crate) mod record;
 pub(crate) mod refusal;
 pub(crate) mod remote;
+pub(crate) mod several;
 pub(crate) mod signature;
 pub(crate) mod system;
 pub(crate) mod token;
@@ -58,7 +60,9 @@ pub(crate) fn run(action: Action) -> i32 {
         Action::Doctor { pid, json, output, force } => {
             doctor::run(&doctor::DoctorQuestion { pid, json, output, force })
         }
+        Action::Stop { target: Target::Recorded, timeout_ms } => stop_all(timeout_ms),
         Action::Stop { target, timeout_ms } => stop(&target, timeout_ms),
+        Action::Status { target, json } => status(&target, json),
     };
     done.unwrap_or_else(|failure| {
         eprintln!("inject: {}", stk_schema::text::printable_lines(&failure.to_string()));
@@ -80,7 +84,7 @@ fn list(json: bool) -> Result<i32, Failure> {
 fn stop(target: &Target, timeout_ms: u32) -> Result<i32, Failure> {
     let process = open(target)?;
     if let Some(other) = handover::companion(&process) {
-        return handover::run(&other);
+        return handover::stop(&other, process.pid(), timeout_ms);
     }
     let Some(agent) = agent::recording(&process)? else {
         return Err(Failure::failed(format!("{process} is not being recorded: nothing to stop")));
@@ -91,11 +95,61 @@ fn stop(target: &Target, timeout_ms: u32) -> Result<i32, Failure> {
     Ok(failure::OK)
 }
 
+/// Ends every recording of this machine that inject may end. A recording that cannot be ended is
+/// told and does not keep the others.
+fn stop_all(timeout_ms: u32) -> Result<i32, Failure> {
+    let recorded: Vec<u32> = recorded()?;
+    if recorded.is_empty() {
+        messages::say("no process is being recorded");
+    }
+    let mut code = failure::OK;
+    for pid in recorded {
+        if let Err(failure) = stop(&Target::Pid(pid), timeout_ms) {
+            eprintln!("inject: {}", stk_schema::text::printable_lines(&failure.to_string()));
+            code = failure.code();
+        }
+    }
+    Ok(code)
+}
+
+/// The processes that are being recorded.
+fn recorded() -> Result<Vec<u32>, Failure> {
+    Ok(ps::processes()?.iter().filter(|row| row.recording).map(|row| row.pid).collect())
+}
+
+/// Prints how recordings are going.
+fn status(target: &Target, json: bool) -> Result<i32, Failure> {
+    let pids = match target {
+        Target::Recorded => recorded()?,
+        target => vec![open(target)?.pid()],
+    };
+    let mut rows = Vec::new();
+    for pid in &pids {
+        let process = Process::open_to_read(*pid)
+            .map_err(|error| Failure::target(format!("pid {pid} may not be read: {error}")))?;
+        match agent::recording(&process)? {
+            Some(agent) => {
+                rows.push(crate::status::StatusRow::new(*pid, process.name(), &agent.status(&process)?))
+            }
+            // One that has just ended is none of those that are being recorded.
+            None if *target == Target::Recorded => {}
+            None => return Err(Failure::failed(format!("{process} is not being recorded"))),
+        }
+    }
+    let text = if json { crate::status::json(&rows) } else { crate::status::table(&rows) };
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::failed(format!("the status cannot be written: {error}")))
+        }
+        _ => Ok(failure::OK),
+    }
+}
+
 /// Opens a running process.
 fn open(target: &Target) -> Result<Process, Failure> {
     match target {
         Target::Pid(pid) => Process::open(*pid),
         Target::Name(name) => Process::open(process::pid_of(name)?),
-        Target::Launch(_) => Err(Failure::usage("a program to start is no running process")),
+        _ => Err(Failure::usage("name one process that runs")),
     }
 }

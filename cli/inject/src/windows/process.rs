@@ -6,7 +6,7 @@ use super::token;
 use crate::failure::Failure;
 use crate::image::{self, Image};
 use crate::messages;
-use crate::pattern;
+use crate::name_pattern::NamePattern;
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, OwnedHandle};
 use std::path::PathBuf;
 use std::ptr;
 use std::time::Duration;
-use windows_sys::Win32::Foundation::{DuplicateHandle, HANDLE, HMODULE};
+use windows_sys::Win32::Foundation::{DuplicateHandle, FILETIME, HANDLE, HMODULE};
 use windows_sys::Win32::System::Diagnostics::Debug::{ReadProcessMemory, WriteProcessMemory};
 use windows_sys::Win32::System::Diagnostics::ToolHelp::{
     CreateToolhelp32Snapshot, PROCESSENTRY32W, Process32FirstW, Process32NextW, TH32CS_SNAPPROCESS,
@@ -23,12 +23,12 @@ use windows_sys::Win32::System::Diagnostics::ToolHelp::{
 use windows_sys::Win32::System::ProcessStatus::{
     K32EnumProcessModulesEx, K32GetModuleFileNameExW, LIST_MODULES_ALL,
 };
-use windows_sys::Win32::System::SystemInformation::IMAGE_FILE_MACHINE;
+use windows_sys::Win32::System::SystemInformation::{GetSystemTimeAsFileTime, IMAGE_FILE_MACHINE};
 use windows_sys::Win32::System::Threading::{
-    GetCurrentProcess, GetExitCodeProcess, GetProcessId, IsWow64Process, OpenProcess, PROCESS_CREATE_THREAD,
-    PROCESS_DUP_HANDLE, PROCESS_MACHINE_INFORMATION, PROCESS_NAME_WIN32, PROCESS_QUERY_INFORMATION,
-    PROCESS_QUERY_LIMITED_INFORMATION, PROCESS_SYNCHRONIZE, PROCESS_VM_OPERATION, PROCESS_VM_READ,
-    PROCESS_VM_WRITE, ProcessMachineTypeInfo, QueryFullProcessImageNameW,
+    GetCurrentProcess, GetExitCodeProcess, GetProcessId, GetProcessTimes, IsWow64Process, OpenProcess,
+    PROCESS_CREATE_THREAD, PROCESS_DUP_HANDLE, PROCESS_MACHINE_INFORMATION, PROCESS_NAME_WIN32,
+    PROCESS_QUERY_INFORMATION, PROCESS_QUERY_LIMITED_INFORMATION, PROCESS_SYNCHRONIZE, PROCESS_VM_OPERATION,
+    PROCESS_VM_READ, PROCESS_VM_WRITE, ProcessMachineTypeInfo, QueryFullProcessImageNameW,
 };
 use windows_sys::core::BOOL;
 
@@ -81,6 +81,8 @@ pub(crate) struct Module {
 /// A line of the system's process list.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
+    /// The process that started it.
+    pub parent: u32,
     pub pid: u32,
     /// Program file name.
     pub name: String,
@@ -184,6 +186,22 @@ impl Process {
     /// Whether it has ended.
     pub(crate) fn has_ended(&self) -> bool {
         system::wait(self.handle(), 0)
+    }
+
+    /// Milliseconds since its start; `None` if the system does not tell it.
+    pub(crate) fn age_ms(&self) -> Option<u64> {
+        let [mut created, mut exited, mut kernel, mut user] = [FILETIME::default(); 4];
+        let handle = self.handle.as_raw_handle();
+        // SAFETY: the handle is open and may query; the four structs are filled.
+        if unsafe { GetProcessTimes(handle, &mut created, &mut exited, &mut kernel, &mut user) } == 0 {
+            return None;
+        }
+        let mut now = FILETIME::default();
+        // SAFETY: it fills the struct it is given.
+        unsafe { GetSystemTimeAsFileTime(&mut now) };
+        // Units of 100 ns.
+        let units = |time: FILETIME| u64::from(time.dwHighDateTime) << 32 | u64::from(time.dwLowDateTime);
+        Some(units(now).saturating_sub(units(created)) / 10_000)
     }
 
     /// Its exit code, once it has ended.
@@ -341,34 +359,51 @@ pub(crate) fn entries() -> Result<Vec<Entry>, Failure> {
     while more != 0 {
         let len = entry.szExeFile.iter().position(|&unit| unit == 0).unwrap_or(entry.szExeFile.len());
         let name = String::from_utf16_lossy(&entry.szExeFile[..len]);
-        all.push(Entry { pid: entry.th32ProcessID, name });
+        all.push(Entry { pid: entry.th32ProcessID, parent: entry.th32ParentProcessID, name });
         // SAFETY: as above.
         more = unsafe { Process32NextW(snapshot.as_raw_handle(), &mut entry) };
     }
     Ok(all)
 }
 
-/// The only process whose program has the name `name`, with or without `.exe`, in upper or lower
-/// case.
+/// The id of the process that started a process; it may have ended, and its id may be another's.
+pub(crate) fn parent(pid: u32) -> Option<u32> {
+    entries().ok()?.iter().find(|entry| entry.pid == pid).map(|entry| entry.parent)
+}
+
+/// The processes whose programs have a name, or names of a pattern; without this inject. A plain
+/// name must be that of exactly one process.
 ///
 /// # Errors
-/// A sentence for the user, when there is none or more than one.
-pub(crate) fn pid_of(name: &str) -> Result<u32, Failure> {
-    let wanted = pattern::program_name(name).to_lowercase();
+/// A sentence for the user, when there is none, or more than one of a plain name.
+pub(crate) fn pids_of(name: &str) -> Result<Vec<u32>, Failure> {
+    let pattern = NamePattern::new(name).map_err(Failure::usage)?;
     let mut found = entries()?;
-    found.retain(|entry| pattern::program_name(&entry.name).to_lowercase() == wanted);
-    match &found[..] {
-        [one] => Ok(one.pid),
-        [] => {
-            Err(Failure::target(format!("no process is called '{name}': see inject ps for those that run")))
-        }
+    found.retain(|entry| entry.pid != std::process::id() && pattern.fits(&entry.name));
+    let pids: Vec<u32> = found.iter().map(|entry| entry.pid).collect();
+    match pids.len() {
+        0 => Err(Failure::target(format!("no process is called '{name}': see inject ps for those that run"))),
+        1 => Ok(pids),
+        _ if pattern.is_regex() => Ok(pids),
         many => {
-            let pids: Vec<String> = many.iter().map(|entry| entry.pid.to_string()).collect();
+            let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
             let pids = pids.join(", ");
             Err(Failure::usage(format!(
-                "{} processes are called '{name}': choose one with --pid of {pids}",
-                many.len()
+                "{many} processes are called '{name}': choose one with --pid of {pids}"
             )))
+        }
+    }
+}
+
+/// The only process with this name.
+///
+/// # Errors
+/// As [`pids_of`], and when a pattern fits several.
+pub(crate) fn pid_of(name: &str) -> Result<u32, Failure> {
+    match pids_of(name)?[..] {
+        [pid] => Ok(pid),
+        ref many => {
+            Err(Failure::usage(format!("{} processes have names like '{name}': choose one", many.len())))
         }
     }
 }

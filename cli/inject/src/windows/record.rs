@@ -9,9 +9,10 @@ use super::handover;
 use super::launch::LaunchedProgram;
 use super::names::Names;
 use super::output::Output;
-use super::process::Process;
+use super::process::{self, Process};
 use super::refusal;
 use super::remote::Duplicate;
+use super::several;
 use super::system::{self, Event};
 use crate::args::{Record, Target};
 use crate::failure::{self, Failure};
@@ -54,23 +55,37 @@ const FIRST_PASSES: u64 = 20;
 pub(crate) fn run(record: &Record) -> Result<i32, Failure> {
     match &record.target {
         Target::Launch(line) => launch(record, line).map_err(Failure::in_launch),
-        target => {
-            let process = super::open(target)?;
-            if let Some(other) = handover::companion(&process) {
-                return handover::run(&other);
-            }
-            if record.detach {
-                drop(process);
-                return detach::run();
-            }
-            let interrupted = catch_interrupts()?;
-            let session = Session::start(record, &process, || Ok(()))?;
-            if let Some(event) = record.begun_event {
-                detach::begun(event);
-            }
-            session.run(interrupted)
-        }
+        Target::Pids(pids) => several::run(record, pids),
+        Target::WaitFor(_) if record.detach => detach::run(),
+        Target::WaitFor(name) => match several::wait_for(name, catch_interrupts()?)? {
+            Some(pid) => attach(record, pid),
+            None => Ok(failure::INTERRUPTED),
+        },
+        Target::Name(name) => match process::pids_of(name)?[..] {
+            [pid] => attach(record, pid),
+            ref pids => several::run(record, pids),
+        },
+        Target::Pid(pid) => attach(record, *pid),
+        Target::Recorded => Err(Failure::usage("name the process to record")),
     }
+}
+
+/// Records a process that runs.
+fn attach(record: &Record, pid: u32) -> Result<i32, Failure> {
+    let process = Process::open(pid)?;
+    if let Some(other) = handover::companion(&process) {
+        return handover::run_for(&other, pid);
+    }
+    if record.detach {
+        drop(process);
+        return detach::run();
+    }
+    let interrupted = catch_interrupts()?;
+    let session = Session::start(record, &process, || Ok(()))?;
+    if let Some(event) = record.begun_event {
+        detach::begun(event);
+    }
+    session.run(interrupted)
 }
 
 /// Starts the program, records it and returns its exit code.
@@ -121,6 +136,8 @@ struct Session<'a> {
     line_open: bool,
     /// Whether to record only one sample of each thread.
     once: bool,
+    /// Whether to show a status line.
+    shows_status: bool,
     /// The settings for completing the trace after its end.
     wanted: complete::CompletionRequest,
     /// Answers the agent's questions for names until the recording ends.
@@ -168,7 +185,7 @@ impl<'a> Session<'a> {
             Duplicate::new(process, own.as_handle())?,
         ];
         let status_address =
-            agent.start(process, &config, &metadata(record), &tables, handles, record.timeout_ms)?;
+            agent.start(process, &config, &metadata(record, process), &tables, handles, record.timeout_ms)?;
         let (path, identity) = output.keep();
         say(&messages::recording(process, &path));
         let status = agent::read_status(process, status_address).unwrap_or(status::BLANK);
@@ -193,6 +210,7 @@ impl<'a> Session<'a> {
             line_open: false,
             wanted,
             once: record.flags & FLAG_ONCE != 0,
+            shows_status: std::io::stderr().is_terminal() && !record.one_of_several,
             _names: Names::start(process, &status, symbol_path(record), record.below),
             _guarding: guarding,
         })
@@ -248,7 +266,7 @@ impl<'a> Session<'a> {
     }
 
     fn follow(&mut self, interrupted: &Event) -> Result<End, Failure> {
-        let terminal = std::io::stderr().is_terminal();
+        let terminal = self.shows_status;
         let period = if terminal { TERMINAL_MS } else { QUIET_MS };
         loop {
             let handles = [interrupted.handle(), self.ended.handle(), self.process.handle()];
@@ -371,6 +389,7 @@ fn output_path(record: &Record, process: &Process) -> Result<PathBuf, Failure> {
     let values = pattern::Values {
         name: pattern::program_name(process.name()),
         pid: process.pid(),
+        host: &system::host_name(),
         time: &system::local_time(),
     };
     let name = pattern::expand(&record.output, values);
@@ -402,12 +421,22 @@ fn symbol_path(record: &Record) -> SymbolPath {
 }
 
 /// The metadata that only inject knows: `key 0 value 0 …`.
-fn metadata(record: &Record) -> Vec<u8> {
-    let line: Vec<String> =
-        std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
+fn metadata(record: &Record, process: &Process) -> Vec<u8> {
+    let mut facts = vec![("inject.version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
+    if record.command_line {
+        let line: Vec<String> =
+            std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
+        facts.push(("inject.command_line".to_owned(), line.join(" ")));
+    }
+    if let Some(parent) = process::parent(process.pid()) {
+        facts.push(("process.parent_pid".to_owned(), parent.to_string()));
+    }
+    if let Some(ms) = process.age_ms() {
+        facts.push(("inject.process_age_ms".to_owned(), ms.to_string()));
+    }
+    facts.extend(record.labels.iter().map(|label| (label.metadata_key(), label.value.clone())));
     let mut bytes = Vec::new();
-    let facts = [("inject.version", env!("CARGO_PKG_VERSION")), ("inject.command_line", &line.join(" "))];
-    for (key, value) in &facts[..if record.command_line { 2 } else { 1 }] {
+    for (key, value) in &facts {
         for text in [key, value] {
             bytes.extend(text.bytes().filter(|&byte| byte != 0));
             bytes.push(0);

@@ -156,6 +156,14 @@ pub(crate) fn is_remote(path: &Path) -> bool {
     }
 }
 
+/// Name of this machine; `host` if the system does not tell it.
+pub(crate) fn host_name() -> String {
+    let name = std::env::var("COMPUTERNAME").unwrap_or_default();
+    // It becomes part of a file's name.
+    let fits = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.is_empty() || !name.chars().all(fits) { "host".to_owned() } else { name }
+}
+
 /// Local time as `20260131-235959`.
 pub(crate) fn local_time() -> String {
     let mut now = SYSTEMTIME::default();

@@ -1,0 +1,120 @@
+//! Several processes at once, and processes that are waited for.
+//!
+//! Each process gets an inject of its own, which records it and is its guard: what goes wrong with
+//! one costs the others nothing. They share this inject's console, so Ctrl-C reaches each. They are
+//! in a job that ends them if this inject is killed; their recordings then end and are whole.
+
+use super::console;
+use super::process;
+use super::system::{self, Event};
+use crate::args::Record;
+use crate::failure::{self, Failure};
+use crate::messages::say;
+use crate::name_pattern::NamePattern;
+use crate::pattern;
+use std::collections::HashSet;
+use std::io;
+use std::os::windows::io::{AsRawHandle, OwnedHandle};
+use std::process::{Child, Command};
+use std::ptr;
+use windows_sys::Win32::System::JobObjects::{
+    AssignProcessToJobObject, CreateJobObjectW, JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE,
+    JOBOBJECT_EXTENDED_LIMIT_INFORMATION, JobObjectExtendedLimitInformation, SetInformationJobObject,
+};
+
+/// Time between two looks at the list of processes.
+const POLL_MS: u32 = 10;
+
+/// Records processes, each by an inject of its own, and returns an exit code for all: that of the
+/// first that failed, or 130 if Ctrl-C ended them.
+///
+/// # Errors
+/// A sentence for the user, when the options do not suit several processes.
+pub(crate) fn run(record: &Record, pids: &[u32]) -> Result<i32, Failure> {
+    if record.detach || record.begun_event.is_some() {
+        return Err(Failure::usage("--detach takes one process: call inject for each".to_owned()));
+    }
+    if !pattern::tells_processes_apart(&record.output) {
+        return Err(Failure::usage(
+            "several processes need a trace each: write %p (the pid) in the name of -o".to_owned(),
+        ));
+    }
+    let fail = |error: io::Error| Failure::failed(format!("no copy of inject can be started: {error}"));
+    // The copies get Ctrl-C themselves. This inject only must not be ended by it.
+    console::catch().map_err(fail)?;
+    let job = job().map_err(fail)?;
+    let mut pids = pids.to_vec();
+    pids.sort_unstable();
+    pids.dedup();
+    let mut copies: Vec<(u32, Child)> = Vec::new();
+    for pid in pids {
+        match start(&job, pid) {
+            Ok(copy) => copies.push((pid, copy)),
+            Err(error) => say(&format!("inject: pid {pid}: no copy of inject can be started: {error}")),
+        }
+    }
+    let wanted = copies.len();
+    let mut codes = Vec::new();
+    for (pid, mut copy) in copies {
+        let code = copy.wait().map_err(fail)?.code().unwrap_or(failure::FAILED);
+        if code != failure::OK && code != failure::INTERRUPTED {
+            say(&format!("inject: pid {pid} was not recorded to its end (code {code})"));
+        }
+        codes.push(code);
+    }
+    let recorded = codes.iter().filter(|code| matches!(**code, failure::OK | failure::INTERRUPTED)).count();
+    say(&format!("{recorded} of {wanted} processes recorded"));
+    let failed = codes.iter().find(|code| !matches!(**code, failure::OK | failure::INTERRUPTED));
+    let interrupted = codes.iter().find(|code| **code == failure::INTERRUPTED);
+    Ok(*failed.or(interrupted).unwrap_or(&failure::OK))
+}
+
+/// Starts this inject again, with its own command line, for one process.
+fn start(job: &OwnedHandle, pid: u32) -> io::Result<Child> {
+    let copy = Command::new(std::env::current_exe()?)
+        .arg("--only-pid")
+        .arg(pid.to_string())
+        .args(std::env::args_os().skip(1))
+        .spawn()?;
+    // SAFETY: both handles are open. Where the call fails, the copy only outlives a killed inject.
+    unsafe { AssignProcessToJobObject(job.as_raw_handle(), copy.as_raw_handle()) };
+    Ok(copy)
+}
+
+/// A job whose processes end with its last handle, which is this inject's.
+fn job() -> io::Result<OwnedHandle> {
+    // SAFETY: no attributes, no name; the handle is fresh.
+    let job = unsafe { system::own(CreateJobObjectW(ptr::null(), ptr::null())) }?;
+    let mut limits = JOBOBJECT_EXTENDED_LIMIT_INFORMATION::default();
+    limits.BasicLimitInformation.LimitFlags = JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE;
+    // SAFETY: the job is open, and pointer and size describe the struct.
+    let set = unsafe {
+        SetInformationJobObject(
+            job.as_raw_handle(),
+            JobObjectExtendedLimitInformation,
+            (&raw const limits).cast(),
+            size_of_val(&limits) as u32,
+        )
+    };
+    if set == 0 { Err(io::Error::last_os_error()) } else { Ok(job) }
+}
+
+/// The next process with such a name that starts; `None` if Ctrl-C came first.
+///
+/// # Errors
+/// A sentence for the user, when the list of processes cannot be read.
+pub(crate) fn wait_for(name: &str, interrupted: &Event) -> Result<Option<u32>, Failure> {
+    let wanted = NamePattern::new(name).map_err(Failure::usage)?;
+    let mut known: HashSet<u32> = process::entries()?.iter().map(|entry| entry.pid).collect();
+    say(&format!("waiting for the start of {name}"));
+    while !system::wait(interrupted.handle(), POLL_MS) {
+        let entries = process::entries()?;
+        let new = entries.iter().filter(|entry| !known.contains(&entry.pid));
+        if let Some(entry) = new.filter(|entry| wanted.fits(&entry.name)).min_by_key(|entry| entry.pid) {
+            return Ok(Some(entry.pid));
+        }
+        // An id that is free again may be that of the process that is waited for.
+        known = entries.iter().map(|entry| entry.pid).collect();
+    }
+    Ok(None)
+}
