@@ -1,4 +1,4 @@
-//! Makes a trace of many samples with many distinct stacks, 25 frames deep, for `benches/report.sh`.
+//! Makes a trace of many samples with many distinct stacks, 25 frames deep, for benches/report.sh.
 //!
 //! `cargo run --release -p stk --no-default-features --example many_stacks -- OUT.stk SAMPLES`
 
