@@ -1,5 +1,5 @@
-//! `stk stats --tree`, `--callers`, `--callees`, `--group-by`: figures that a person can add up, and
-//! sums that must agree on the kept traces.
+//! `stk stats --tree`, `--callers`, `--callees`, `--group-by`: figures that a person can add up,
+//! and sums that must agree on the kept traces.
 
 #[path = "../../tests/tests/outputs/profiles.rs"]
 #[allow(dead_code, unreachable_pub)]
@@ -49,9 +49,9 @@ fn tree_of(answer: &Answer) -> Vec<String> {
 }
 
 // What `busy` does, by the comment beside it: a sample that ran has 900 us of CPU time. Thread 4 is
-// twice in main > fib > fib, once in main > fib > mix, twice in plugin_run of plugin_a, once in that
-// of plugin_ä, once more in that without main, once without a stack, and once in main > fib > fib.
-// Thread 8 waits thrice in main > wait.
+// twice in main > fib > fib, once in main > fib > mix, twice in plugin_run of plugin_a, once in
+// that of plugin_ä, once more in that without main, once without a stack, and once in main > fib >
+// fib. Thread 8 waits thrice in main > wait.
 
 #[test]
 fn a_tree_has_every_sample_once_and_its_rows_add_up() {

@@ -5,8 +5,8 @@
 //! microseconds in UTC (Spark does not read nanoseconds), times within a trace are nanoseconds
 //! since its start. Ids are hashes of content, not counters, and do not depend on symbols, so that
 //! files of many traces can be read as one table. `stacks` and `frames` have each id once for all
-//! traces; the rows of all other tables belong to a trace. Every column can hold nulls: what a trace
-//! does not tell is null. Columns are read by name: later versions may add some anywhere.
+//! traces; the rows of all other tables belong to a trace. Every column can hold nulls: what a
+//! trace does not tell is null. Columns are read by name: later versions may add some anywhere.
 //!
 //! How ids are made, all with xxh3-64 over the bytes named, numbers in little endian, the result
 //! taken as a signed number:

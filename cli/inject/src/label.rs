@@ -14,8 +14,8 @@ const LONGEST_KEY: usize = 64;
 const LONGEST_VALUE: usize = 1024;
 
 impl Label {
-    /// Reads `KEY=VALUE`. Keys are letters, digits, `_`, `-` and `.`, so that they can be written in
-    /// any query.
+    /// Reads `KEY=VALUE`. Keys are letters, digits, `_`, `-` and `.`, so that they can be written
+    /// in any query.
     ///
     /// # Errors
     /// A sentence that says what is wrong.

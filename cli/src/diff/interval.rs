@@ -109,8 +109,8 @@ impl SideTotals {
 }
 
 /// The intervals of rows, each the parts of base and new. `confidence` is that of all lower bounds
-/// together, and that of all upper bounds. Each side has two traces at least, which are drawn so many
-/// times.
+/// together, and that of all upper bounds. Each side has two traces at least, which are drawn so
+/// many times.
 pub(super) fn intervals(
     [base, new]: [&SideTotals; 2],
     rows: &[[&Parts; 2]],

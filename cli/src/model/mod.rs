@@ -1,5 +1,6 @@
 //! Types and functions that several stages share: images, holders of addresses, names and
-//! identities of files, what functions are called in every build, and reads of bytes. Uses no other module of the crate.
+//! identities of files, what functions are called in every build, and reads of bytes. Uses no other
+//! module of the crate.
 
 pub(crate) mod bytes;
 mod function;

@@ -12,9 +12,9 @@
 //! an inlined function is a frame of its own. Threads of one id that follow each other are one
 //! thread there.
 //!
-//! A `StackSample` has several weights: the one that was chosen, the other times, and how many samples it
-//! stands for. Times are nanoseconds since the start of the trace; a clock snapshot says what the
-//! time of day was then.
+//! A `StackSample` has several weights: the one that was chosen, the other times, and how many
+//! samples it stands for. Times are nanoseconds since the start of the trace; a clock snapshot says
+//! what the time of day was then.
 
 use super::counted_time::CountedTime;
 use super::protobuf::Message;
@@ -353,8 +353,8 @@ impl PerfettoWriter {
         })
     }
 
-    /// Writes a mapping for each module instance, and one for code that lies in none: readers before
-    /// version 58 want one for every frame. Returns the first of each image; 0 = none.
+    /// Writes a mapping for each module instance, and one for code that lies in none: readers
+    /// before version 58 want one for every frame. Returns the first of each image; 0 = none.
     fn write_mappings(&mut self, profile: &Profile) -> Result<Vec<u64>, OutputError> {
         let (mut builds, mut paths) = (Strings::default(), Strings::default());
         let mut first = vec![0; profile.images.len()];

@@ -50,8 +50,8 @@ pub(super) struct DiffArgs {
     /// Count functions and modules with their callees
     #[arg(long)]
     total: bool,
-    /// The traces did the same work: compare their time itself, in percent of the base's mean trace.
-    /// By default shares of each side's own time are compared
+    /// The traces did the same work: compare their time itself, in percent of the base's mean
+    /// trace. By default shares of each side's own time are compared
     #[arg(long)]
     absolute: bool,
     /// Percent of the whole by which something must differ to count

@@ -13,8 +13,8 @@ pub(super) struct QuestionArgs {
     /// summed
     #[arg(long, group = "question", help_heading = "Questions")]
     tree: bool,
-    /// Print who calls the functions that match, from them outwards. Recursion counts once. RE is as
-    /// for --function
+    /// Print who calls the functions that match, from them outwards. Recursion counts once. RE is
+    /// as for --function
     #[arg(long, value_name = "RE", group = "question", help_heading = "Questions")]
     callers: Option<FunctionPattern>,
     /// Print what the functions that match call
@@ -55,7 +55,8 @@ const LEAST_LINES: usize = 8;
 const FUNCTIONS: usize = 1000;
 
 impl QuestionArgs {
-    /// The question, if one is asked. `top` as it was given; `traces`: how many are answered as one.
+    /// The question, if one is asked. `top` as it was given; `traces`: how many are answered as
+    /// one.
     ///
     /// # Errors
     ///

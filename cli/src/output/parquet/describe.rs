@@ -1,5 +1,5 @@
-//! The tables of a trace beside `samples`: stacks and names, modules, threads, events, gaps, and the
-//! trace itself.
+//! The tables of a trace beside `samples`: stacks and names, modules, threads, events, gaps, and
+//! the trace itself.
 
 use super::super::OutputError;
 use super::catalog;

@@ -15,7 +15,8 @@ const MOST_BYTES: usize = 4 << 20;
 
 fn compile(text: &str, ignore_case: bool) -> Result<Regex, PatternError> {
     RegexBuilder::new(text).case_insensitive(ignore_case).size_limit(MOST_BYTES).build().map_err(|error| {
-        // A syntax error has the pattern with a caret in its first lines, and its cause in the last.
+        // A syntax error has the pattern with a caret in its first lines, and its cause in the
+        // last.
         let text = error.to_string();
         let cause = text.lines().last().unwrap_or_default().trim();
         PatternError(cause.strip_prefix("error: ").unwrap_or(cause).to_owned())

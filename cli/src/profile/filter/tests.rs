@@ -92,8 +92,8 @@ impl Maker {
     }
 }
 
-/// Two threads of a program. Stacks, outermost function first, with their samples; `+` is a function
-/// inlined into the one before it.
+/// Two threads of a program. Stacks, outermost function first, with their samples; `+` is a
+/// function inlined into the one before it.
 ///
 /// ```text
 /// thread 1: start main loop+step alloc      4, running
