@@ -185,7 +185,7 @@ fn status_tells_a_recording_and_stop_ends_all() {
         let rules: Value = serde_json::from_str(rules).expect("JSON");
         schema::check(&rules, &told).expect("as schema/status.schema.json describes it");
         let recordings = told["recordings"].as_array().expect("a list").clone();
-        let own = recordings.into_iter().find(|row| row["pid"].to_string() == pid)?;
+        let own = recordings.into_iter().find(|row| row["pid"].as_u64() == pid.parse().ok())?;
         (own["samples"].as_u64() > Some(0)).then_some(own)
     });
     assert_eq!(status["name"], "busy.exe");

@@ -48,7 +48,7 @@ impl State {
             // The version of stk counts: another one may make other bytes of the same parts.
             let facts = [env!("CARGO_PKG_VERSION"), &part.name(), &part.digest, ""].join("\n");
             shared.update(facts.as_bytes());
-            dates.entry(part.date.clone()).or_insert_with(Xxh3::new).update(facts.as_bytes());
+            dates.entry(part.date.clone()).or_default().update(facts.as_bytes());
         }
         let text = |hash: Xxh3| format!("{:032x}", hash.digest128());
         State {
