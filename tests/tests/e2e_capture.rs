@@ -115,7 +115,7 @@ fn secrets() -> Vec<(&'static str, Vec<u8>)> {
         ("number", number.to_le_bytes().to_vec()),
         ("another number", (number ^ 1).to_le_bytes().to_vec()),
         ("double", 1234.56789f64.to_le_bytes().to_vec()),
-        ("float", 1234.56789f32.to_le_bytes().to_vec()),
+        ("float", 1_234.567_9_f32.to_le_bytes().to_vec()),
     ]
 }
 
