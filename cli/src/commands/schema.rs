@@ -31,6 +31,7 @@ const SCHEMAS: &[(&str, &str)] = schemas![
     "info",
     "ps",
     "stats",
+    "status",
     "symbols-check",
     "symbols-list",
     "symbols-lookup",

@@ -201,7 +201,9 @@ fn a_capture_keeps_its_tag_and_joins_no_run_of_another() {
     testing::capture(&mut builder, (thread, STACK), 70_000, &calls, 7);
     builder.cut();
     builder.same(thread, 80_000, RunState::Running);
-    let expected = [(None, 1), (Some(7), 2), (Some(u64::MAX), 1), (Some(0), 1), (None, 1), (Some(7), 1)];
+    // Each capture is an event of its own, and so a run of its own.
+    let expected =
+        [(None, 1), (Some(7), 1), (Some(7), 1), (Some(u64::MAX), 1), (Some(0), 1), (None, 1), (Some(7), 1)];
     let file = builder.finish();
     // Runs in memory, and in the temporary file.
     for runs_limit in [None, Some(1)] {
