@@ -324,7 +324,7 @@ fn the_flame_graph_shows_more_in_red_and_less_in_blue() {
     let colour = |name: &str| -> Vec<u8> {
         let frame = svg.split("<title>").find(|frame| frame.starts_with(name)).unwrap();
         let rgb = frame.split_once("rgb(").unwrap().1.split_once(')').unwrap().0;
-        rgb.split(',').map(|part| part.trim().parse().unwrap()).collect()
+        rgb.split(',').map(|part| part.trim().parse::<u8>().unwrap()).collect()
     };
     let (more, less) = (colour("parse "), colour("render "));
     assert!(more[0] > more[2], "{more:?}");
