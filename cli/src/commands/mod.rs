@@ -4,6 +4,7 @@
 //!
 //! Data goes to standard output, everything else to standard error. Exit codes: see [`Exit`].
 
+mod batch;
 mod convert;
 mod diff;
 mod dump;
@@ -147,6 +148,8 @@ enum Command {
     Report(report::ReportArgs),
     /// Convert traces to other formats
     Convert(convert::ConvertArgs),
+    /// Convert many traces to one folder, and go on where it was stopped
+    Batch(batch::BatchArgs),
     /// Check every block of traces and say what is lost
     Verify(verify::VerifyArgs),
     /// Copy a trace without the data of the program on its stacks
@@ -214,6 +217,7 @@ fn execute(command: &Command, out: Out<'_>) -> anyhow::Result<Exit> {
     match command {
         Command::Convert(args) => convert::run(args),
         Command::Diff(args) => diff::run(args, out),
+        Command::Batch(args) => batch::run(args),
         Command::Dump(args) => dump::run(args, out),
         Command::Events(args) => events::run(args, out),
         Command::Info(args) => info::run(args, out),

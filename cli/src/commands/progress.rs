@@ -52,6 +52,11 @@ impl Progress {
         Progress { counts, bar }
     }
 
+    /// Work of which no progress is shown.
+    pub fn silent() -> Progress {
+        Progress { counts: Arc::new(Counts::default()), bar: None }
+    }
+
     /// Adds to the total.
     pub fn add_total(&self, amount: u64) {
         self.counts.total.fetch_add(amount, Ordering::Relaxed);
@@ -75,7 +80,7 @@ impl Drop for Progress {
 
 fn draw(unit: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr());
-    let template = format!("{{bar:40}} {{human_pos}} / {{human_len}} {unit}, {{eta}} left");
+    let template = format!("{{bar:40}} {{human_pos}} / {{human_len}} {unit}, {{per_sec}}, {{eta}} left");
     if let Ok(style) = ProgressStyle::with_template(&template) {
         bar.set_style(style);
     }

@@ -14,17 +14,20 @@ mod tasks;
 
 use super::pipeline::{self, MissingSum};
 use super::{Exit, ProfileArgs, Progress, Usage, guarded, inputs, report, tell, verify};
-use crate::output::{self, ChromeStyle, Compression, Destination, Format, PerfettoStyle};
+use crate::output::{self, ChromeStyle, Compression, ConversionFacts, Destination, Format, PerfettoStyle};
 use crate::profile::{MissingSymbols, ThreadMerge, Weight};
-use one::Converter;
+use crate::trace::Content;
+pub(super) use one::Converter;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use tasks::{Task, is_folder, tasks};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+pub(super) use tasks::{Task, tasks_of_batch, uuid};
+use tasks::{is_folder, tasks};
 
 /// Converts traces. Several at once are converted in parallel; a damaged one is reported and passed
 /// over.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 #[command(after_help = "\
 Where the output goes:
   one trace         -o FILE, or the trace's name with another ending in the current folder:
@@ -48,60 +51,54 @@ Examples:
 pub(super) struct ConvertArgs {
     /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken
     #[arg(required = true, value_name = "FILE")]
-    files: Vec<PathBuf>,
+    pub files: Vec<PathBuf>,
     /// Output format; by default that of the output's name, or speedscope
     #[arg(short, long, value_enum, value_name = "FORMAT")]
-    to: Option<Format>,
+    pub to: Option<Format>,
     /// Output file or folder, or - for standard output
     #[arg(short, long, value_name = "FILE|FOLDER|-")]
-    output: Option<PathBuf>,
+    pub output: Option<PathBuf>,
     /// Replace a file that is there, whatever it is. Without it, only stk's own output of the same
     /// recording is replaced
     #[arg(long)]
-    force: bool,
+    pub force: bool,
     /// Threads to use; by default as many as there are processors. The output does not depend on it
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    jobs: Option<u16>,
+    pub jobs: Option<u16>,
     /// What the widths of the flame graph are [default: cpu, or active if the trace tells no CPU
     /// time; speedscope has wall, too]. Chrome, parquet and pprof hold all times
     #[arg(long, value_enum, value_name = "WHAT", help_heading = "Output")]
-    weight: Option<Weight>,
+    pub weight: Option<Weight>,
     /// Chrome: which of its forms to write
     #[arg(long, value_enum, default_value_t, value_name = "STYLE", help_heading = "Output")]
-    chrome_style: ChromeStyle,
+    pub chrome_style: ChromeStyle,
     /// Perfetto: which of its forms to write
     #[arg(long, value_enum, default_value_t, value_name = "STYLE", help_heading = "Output")]
-    perfetto_style: PerfettoStyle,
+    pub perfetto_style: PerfettoStyle,
     /// Flame graphs: one frame per source line instead of one per function
     #[arg(long, help_heading = "Output")]
-    lines: bool,
+    pub lines: bool,
     /// Flame graphs: make one thread of all, or with =name one of those that have the same
     /// name but for a number at its end. Their samples follow each other, and tell no times any
     /// more
     #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "all",
         value_name = "WHICH", help_heading = "Output")]
-    merge_threads: Option<ThreadMerge>,
+    pub merge_threads: Option<ThreadMerge>,
     /// Write several files, each with a thread (app.worker-12.speedscope.json) or a span of time
     /// since the trace's start (app.0.speedscope.json): thread, or time=10s
     #[arg(long, value_parser = split::parse, value_name = "thread|time=LENGTH", help_heading = "Output")]
-    split: Option<split::Split>,
+    pub split: Option<split::Split>,
     /// Parquet: samples carry the names of their frames, so that one file answers queries alone;
     /// one trace then gives one file
     #[arg(long, help_heading = "Output")]
-    denormalized: bool,
+    pub denormalized: bool,
     #[command(flatten)]
-    profile: ProfileArgs,
+    pub profile: ProfileArgs,
 }
 
 pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
     args.profile.check()?;
     let format = format(args)?;
-    if args.weight.is_some() && !format.takes_weight() {
-        let names: Vec<_> =
-            Format::ALL.iter().filter(|format| format.takes_weight()).map(|format| format.name()).collect();
-        let (names, name) = (names.join(", "), format.name());
-        return Err(Usage(format!("--weight is for {names}; {name} holds all times")).into());
-    }
     check_output(args, format)?;
     let (files, exit) = inputs::traces(&args.files);
     let files = args.profile.select.process.traces(files)?;
@@ -110,28 +107,10 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
     }
     let tasks = tasks(args, &files, format)?;
     let progress = Progress::new("samples");
-    let jobs = super::jobs(args.jobs);
-    // A task keeps its conversion in memory, so no more tasks run at once than there are threads.
-    // The remaining threads help within the tasks.
-    let lanes = tasks.len().min(jobs);
-    let next = AtomicUsize::new(0);
     let endings: Mutex<Vec<(usize, ConvertOutcome)>> = Mutex::new(Vec::new());
-    let converter = Converter { args, format, progress: &progress };
-    let work = || -> anyhow::Result<()> {
-        let pool = super::pool(u16::try_from(jobs.div_ceil(lanes)).ok())?;
-        loop {
-            let i = next.fetch_add(1, Ordering::Relaxed);
-            let Some(task) = tasks.get(i) else { return Ok(()) };
-            let done = pool.install(|| run_task(&converter, task));
-            endings.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).extend(done);
-        }
-    };
-    std::thread::scope(|scope| {
-        let lanes: Vec<_> = (0..lanes).map(|_| scope.spawn(work)).collect();
-        lanes.into_iter().try_for_each(|lane| match lane.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        })
+    let converter = Converter { args, format, progress: &progress, keys: None };
+    convert_all(&converter, &tasks, &|place, outcome, _| {
+        endings.lock().unwrap_or_else(PoisonError::into_inner).push((place, outcome));
     })?;
     compact(&tasks)?;
     drop(progress);
@@ -163,9 +142,13 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
 }
 
 /// Checks the options that say how outputs look.
-fn check_output(args: &ConvertArgs, format: Format) -> anyhow::Result<()> {
+pub(super) fn check_output(args: &ConvertArgs, format: Format) -> anyhow::Result<()> {
     let name = format.name();
-    let wrong = if args.merge_threads.is_some() && !format.takes_weight() {
+    let wrong = if args.weight.is_some() && !format.takes_weight() {
+        let takes_weight = Format::ALL.iter().filter(|format| format.takes_weight());
+        let names: Vec<_> = takes_weight.map(|format| format.name()).collect();
+        format!("--weight is for {}; {name} holds all times", names.join(", "))
+    } else if args.merge_threads.is_some() && !format.takes_weight() {
         format!("--merge-threads is for flame graphs; {name} shows what each thread did in time")
     } else if args.split.is_some() && format.is_folder() {
         format!("--split makes files, and {name} is a folder that queries split")
@@ -177,6 +160,37 @@ fn check_output(args: &ConvertArgs, format: Format) -> anyhow::Result<()> {
         return Ok(());
     };
     Err(Usage(wrong).into())
+}
+
+/// Does the tasks, several at once. Calls `done` with the place and the outcome of each trace, and
+/// how long its task took.
+pub(super) fn convert_all(
+    converter: &Converter<'_>,
+    tasks: &[Task<'_>],
+    done: &(dyn Fn(usize, ConvertOutcome, Duration) + Sync),
+) -> anyhow::Result<()> {
+    let jobs = super::jobs(converter.args.jobs);
+    // A task keeps its conversion in memory, so no more tasks run at once than there are threads.
+    // The remaining threads help within the tasks.
+    let lanes = tasks.len().min(jobs).max(1);
+    let next = AtomicUsize::new(0);
+    let work = || -> anyhow::Result<()> {
+        let pool = super::pool(u16::try_from(jobs.div_ceil(lanes)).ok())?;
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            let Some(task) = tasks.get(i) else { return Ok(()) };
+            let begun = Instant::now();
+            let outcomes = pool.install(|| run_task(converter, task));
+            outcomes.into_iter().for_each(|(place, outcome)| done(place, outcome, begun.elapsed()));
+        }
+    };
+    std::thread::scope(|scope| {
+        let lanes: Vec<_> = (0..lanes).map(|_| scope.spawn(work)).collect();
+        lanes.into_iter().try_for_each(|lane| match lane.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })
 }
 
 /// Makes the tables of a dataset of what was converted to it and what it had before.
@@ -193,17 +207,50 @@ fn compact(tasks: &[Task<'_>]) -> anyhow::Result<()> {
 }
 
 /// The result of the conversion of one trace.
-type ConvertOutcome = anyhow::Result<Converted>;
+pub(super) type ConvertOutcome = anyhow::Result<Converted>;
 
 /// What was done with a trace.
-struct Converted {
-    exit: Exit,
+pub(super) struct Converted {
+    pub status: Status,
+    pub exit: Exit,
     /// Notes and warnings, printable.
-    lines: Vec<String>,
+    pub lines: Vec<String>,
     /// What lets the command fail all the same.
     failed: Option<String>,
     /// The trace and the names that it lacks, if it was converted.
     missing: Option<(String, MissingSymbols)>,
+    /// Digest of the trace's content, if it was read.
+    pub trace_id: Option<String>,
+    /// What the conversion came to, now or before.
+    pub facts: Option<ConversionFacts>,
+}
+
+/// How a trace was dealt with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Status {
+    Converted,
+    /// Its conversion is there already.
+    Skipped,
+    /// Another file has the same content.
+    Copy,
+    /// Another file begins with all of it.
+    Prefix,
+}
+
+impl Converted {
+    /// A trace whose conversion is there already.
+    fn skipped(content: &Content, facts: Option<ConversionFacts>) -> Converted {
+        let damaged = facts.is_some_and(|facts| facts.damaged_blocks > 0);
+        Converted {
+            status: Status::Skipped,
+            exit: if damaged { Exit::Damaged } else { Exit::Ok },
+            lines: Vec::new(),
+            failed: None,
+            missing: None,
+            trace_id: Some(content.digest.to_string()),
+            facts,
+        }
+    }
 }
 
 /// The results of a task, each with the trace's place on the command line.
@@ -216,7 +263,8 @@ fn run_task(converter: &Converter<'_>, task: &Task<'_>) -> Vec<(usize, ConvertOu
     }
 }
 
-fn format(args: &ConvertArgs) -> anyhow::Result<Format> {
+/// The format that the options name.
+pub(super) fn format(args: &ConvertArgs) -> anyhow::Result<Format> {
     let named = args.output.as_deref().filter(|path| *path != Path::new("-"));
     let by_name = named.and_then(Format::from_path);
     let told = args.to.or(by_name);

@@ -1,10 +1,11 @@
 //! Converts one trace.
 
-use super::{ConvertArgs, ConvertOutcome, Converted, split};
+use super::{ConvertArgs, ConvertOutcome, Converted, Status, split};
+use crate::commands::batch::{Keys, Record};
 use crate::commands::pipeline::{self, LoadedProfile, load_file};
 use crate::commands::replace::{REPLACED, replaces_own};
 use crate::commands::{Progress, note, size};
-use crate::output::{self, Destination, Format, Options, SourceMark, Summary};
+use crate::output::{self, ConversionFacts, Destination, Format, Options, SourceMark, Summary};
 use crate::profile::{Runs, SelectionShare, Weight, add_events, merge_threads, part};
 use crate::trace::{Content, TraceFile};
 use anyhow::{Context, bail};
@@ -12,10 +13,12 @@ use std::path::Path;
 use stk_schema::text::printable;
 
 /// What all conversions of a command line share.
-pub(super) struct Converter<'a> {
+pub(in super::super) struct Converter<'a> {
     pub args: &'a ConvertArgs,
     pub format: Format,
     pub progress: &'a Progress,
+    /// For a batch: what is done already is passed over, and nothing is told of what is written.
+    pub keys: Option<&'a Keys>,
 }
 
 impl Converter<'_> {
@@ -28,13 +31,31 @@ impl Converter<'_> {
     pub(super) fn file(&self, path: &Path, destination: &Destination) -> ConvertOutcome {
         let file = self.open(path)?;
         let content = file.content()?;
+        let key = self.key(&file, &content)?;
+        if let (Some(key), Destination::File(output)) = (&key, destination) {
+            if let Some(record) = Record::of(output).filter(|record| record.key == *key) {
+                return Ok(Converted::skipped(&content, Some(record.facts)));
+            }
+            if !Record::exists(output) {
+                self.replaces_own(output, path, &content)?;
+                Record::begin(output)?;
+            }
+            let done = self.convert(&file, content, destination, "wrote", Some(key.clone()))?;
+            Record::write(key.clone(), done.facts.unwrap_or_default(), output)?;
+            return Ok(done);
+        }
         let verb = match destination {
             // Each of several outputs is checked before they are written.
             Destination::File(_) if self.args.split.is_some() => "wrote",
             Destination::File(output) if self.replaces_own(output, path, &content)? => REPLACED,
             _ => "wrote",
         };
-        self.convert(&file, content, destination, verb)
+        self.convert(&file, content, destination, verb, None)
+    }
+
+    /// What a conversion of a batch depends on.
+    pub(super) fn key(&self, file: &TraceFile, content: &Content) -> anyhow::Result<Option<String>> {
+        self.keys.map(|keys| keys.of(file, content)).transpose()
     }
 
     fn replaces_own(&self, output: &Path, trace: &Path, content: &Content) -> anyhow::Result<bool> {
@@ -50,8 +71,10 @@ impl Converter<'_> {
         content: Content,
         destination: &Destination,
         verb: &str,
+        key: Option<String>,
     ) -> ConvertOutcome {
         let args = self.args;
+        let trace_id = Some(content.digest.to_string());
         let mut loaded = load_file(file, &args.profile, self.progress)?;
         loaded.profile.trace.content = Some(content);
         if let Some(how) = args.merge_threads {
@@ -67,7 +90,7 @@ impl Converter<'_> {
             chrome_style: args.chrome_style,
             perfetto_style: args.perfetto_style,
             denormalized: args.denormalized,
-            key: None,
+            key,
             weights,
             selection: selection(&loaded),
         };
@@ -79,6 +102,7 @@ impl Converter<'_> {
         };
         let bytes = size(summary.files.iter().map(|(_, bytes)| bytes).sum());
         match destination {
+            _ if self.keys.is_some() => {}
             Destination::Stdout => {}
             Destination::File(_) if args.split.is_some() => {
                 let names: Vec<_> = summary.files.iter().map(|(path, _)| path.display()).collect();
@@ -103,8 +127,10 @@ impl Converter<'_> {
         lines.extend(weights_note.map(|note| format!("stk: {source}: {note}")));
         lines.extend(summary.warnings.iter().map(|text| format!("stk: warning: {}", printable(text))));
         let (symbols, failed) = pipeline::check_symbols(&loaded, &args.profile);
+        let facts = Some(ConversionFacts::of(&loaded.profile));
         let missing = Some((loaded.profile.trace.source.clone(), loaded.missing));
-        Ok(Converted { exit: loaded.exit.worse(symbols), lines, failed, missing })
+        let (status, exit) = (Status::Converted, loaded.exit.worse(symbols));
+        Ok(Converted { status, exit, lines, failed, missing, trace_id, facts })
     }
 }
 

@@ -12,7 +12,7 @@
 
 use super::one::Converter;
 use super::tasks::DatasetFolder;
-use super::{ConvertOutcome, Converted, guarded};
+use super::{ConvertOutcome, Converted, Status, guarded};
 use crate::commands::Exit;
 use crate::commands::replace::REPLACED;
 use crate::output::{DatasetEntry, Destination};
@@ -77,7 +77,8 @@ fn without_copies<'a>(mut members: Vec<Member<'a>>, outcomes: &mut Outcomes) -> 
             return true;
         };
         let (path, other) = (member.path.display(), other.display());
-        let told = passed_over(&format!("{path}: the same content as {other}, which stands for both"));
+        let told = format!("{path}: the same content as {other}, which stands for both");
+        let told = passed_over(Status::Copy, &member.content, &told);
         outcomes.push((member.place, Ok(told)));
         false
     });
@@ -85,9 +86,25 @@ fn without_copies<'a>(mut members: Vec<Member<'a>>, outcomes: &mut Outcomes) -> 
 }
 
 /// The outcome of a file that is not converted since the dataset has all of it.
-fn passed_over(why: &str) -> Converted {
-    let lines = vec![format!("stk: {}", printable(why))];
-    Converted { exit: Exit::Ok, lines, failed: None, missing: None }
+fn passed_over(status: Status, content: &Content, why: &str) -> Converted {
+    Converted {
+        status,
+        exit: Exit::Ok,
+        lines: vec![format!("stk: {}", printable(why))],
+        failed: None,
+        missing: None,
+        trace_id: Some(content.digest.to_string()),
+        facts: None,
+    }
+}
+
+/// Adds what is told of a content that is no file of the command line to the outcome of the file
+/// at a place, so that each file has one outcome.
+fn add_lines(outcomes: &mut Outcomes, place: usize, told: Converted) {
+    match outcomes.iter_mut().find(|(other, _)| *other == place) {
+        Some((_, Ok(done))) => done.lines.extend(told.lines),
+        _ => outcomes.push((place, Ok(told))),
+    }
 }
 
 /// The contents of one UUID: those of the command line, then others in the dataset.
@@ -98,7 +115,9 @@ struct Recording<'a> {
     /// What the dataset has of others than the members.
     others: Vec<DatasetEntry>,
     /// Members whose rows an earlier run wrote.
-    written_before: HashSet<ContentHash>,
+    written_before: HashMap<ContentHash, DatasetEntry>,
+    /// Members of which an earlier run said that another stands for them.
+    superseded_before: HashMap<ContentHash, ContentHash>,
 }
 
 impl<'a> Recording<'a> {
@@ -112,9 +131,11 @@ impl<'a> Recording<'a> {
         let (ours, mut others): (Vec<_>, Vec<_>) =
             entries.into_iter().partition(|entry| digests.contains(&entry.content.digest));
         others.sort_by_key(|entry| entry.content.digest);
-        let written = ours.iter().filter(|entry| entry.superseded_by.is_none());
-        let written_before = written.map(|entry| entry.content.digest).collect();
-        Recording { converter, dataset, members, others, written_before }
+        let superseded = |entry: &DatasetEntry| Some((entry.content.digest, entry.superseded_by?));
+        let superseded_before = ours.iter().filter_map(superseded).collect();
+        let written = ours.into_iter().filter(|entry| entry.superseded_by.is_none());
+        let written_before = written.map(|entry| (entry.content.digest, entry)).collect();
+        Recording { converter, dataset, members, others, written_before, superseded_before }
     }
 
     fn convert(mut self, outcomes: &mut Outcomes) {
@@ -142,8 +163,10 @@ impl<'a> Recording<'a> {
             }
             for &short in &beginnings[long] {
                 let place = self.members.get(short).map_or(place, |member| member.place);
-                if let Some(outcome) = self.pass_over(&contents, short, long).transpose() {
-                    outcomes.push((place, outcome));
+                let Some(outcome) = self.pass_over(&contents, short, long).transpose() else { continue };
+                match outcome {
+                    Ok(told) if short >= self.members.len() => add_lines(outcomes, place, told),
+                    outcome => outcomes.push((place, outcome)),
                 }
             }
         }
@@ -171,14 +194,18 @@ impl<'a> Recording<'a> {
         if other.is_some_and(|entry| entry.superseded_by == Some(by.digest)) {
             return Ok(None);
         }
-        self.dataset.index.supersede(&contents[short], by)?;
+        let told_before = self.superseded_before.get(&contents[short].digest) == Some(&by.digest);
+        if !told_before {
+            self.dataset.index.supersede(&contents[short], by)?;
+        }
         let (shorter, longer, dataset) = (self.name(short), self.name(long), self.dataset.path.display());
+        let told = |text: String| passed_over(Status::Prefix, &contents[short], &text);
         Ok(match other {
             None if long < self.members.len() => {
-                Some(passed_over(&format!("{shorter}: a prefix of {longer}, which is converted")))
+                Some(told(format!("{shorter}: a prefix of {longer}, which is converted")))
             }
-            None => Some(passed_over(&format!("{shorter}: a prefix of {longer}, which is in {dataset}"))),
-            Some(entry) if entry.superseded_by.is_none() => Some(passed_over(&format!(
+            None => Some(told(format!("{shorter}: a prefix of {longer}, which is in {dataset}"))),
+            Some(entry) if entry.superseded_by.is_none() => Some(told(format!(
                 "{longer}: replaces its prefix {shorter}, which an earlier run had written to {dataset}"
             ))),
             // Its rows were removed before.
@@ -203,12 +230,10 @@ impl Member<'_> {
         &mut self,
         converter: &Converter<'_>,
         dataset: &DatasetFolder,
-        written_before: &HashSet<ContentHash>,
+        written_before: &HashMap<ContentHash, DatasetEntry>,
     ) -> ConvertOutcome {
-        let verb = match written_before.contains(&self.content.digest) {
-            true => REPLACED,
-            false => "wrote",
-        };
+        let before = written_before.get(&self.content.digest);
+        let verb = if before.is_some() { REPLACED } else { "wrote" };
         let kept = self.file.take();
         guarded(self.path, || {
             let (file, content) = match kept {
@@ -220,7 +245,14 @@ impl Member<'_> {
                     (file, content)
                 }
             };
-            converter.convert(&file, content, &Destination::Dir(dataset.path.clone()), verb)
+            let key = converter.key(&file, &content)?;
+            if let (Some(key), Some(before)) = (&key, before)
+                && before.key.as_ref() == Some(key)
+                && before.content.digest == content.digest
+            {
+                return Ok(Converted::skipped(&content, before.facts));
+            }
+            converter.convert(&file, content, &Destination::Dir(dataset.path.clone()), verb, key)
         })
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// What each output of a trace holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Split {
+pub(in super::super) enum Split {
     Thread,
     /// A span of so many nanoseconds.
     Time(u64),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use stk_format::{FILE_HEADER_LEN, FileHeader};
 
 /// What one worker does at a time.
-pub(super) enum Task<'a> {
+pub(in super::super) enum Task<'a> {
     /// A trace with an output of its own.
     File {
         /// Its place on the command line.
@@ -31,7 +31,7 @@ pub(super) enum Task<'a> {
 }
 
 /// A dataset, and what it had before.
-pub(super) struct DatasetFolder {
+pub(in super::super) struct DatasetFolder {
     pub path: PathBuf,
     pub index: DatasetIndex,
 }
@@ -84,16 +84,40 @@ pub(super) fn tasks<'a>(
     };
     std::fs::create_dir_all(&folder).with_context(|| format!("{}: cannot be made", folder.display()))?;
     let mut taken: HashMap<String, u32> = HashMap::new();
-    let suffix = format.suffix();
     let tasks = files.iter().enumerate().map(|(place, file)| {
         let stem = stem(file);
         // Traces of one name in several folders are numbered, in the order of the command line.
         let n = taken.entry(stem.to_lowercase()).or_default();
         *n += 1;
-        let name = if *n == 1 { format!("{stem}{suffix}") } else { format!("{stem}-{n}{suffix}") };
-        Task::File { place, file, destination: Destination::File(folder.join(name)) }
+        let stem = if *n == 1 { stem } else { format!("{stem}-{n}") };
+        task_of(&folder, place, file, &stem, format)
     });
     Ok(tasks.collect())
+}
+
+/// The task of a trace with an output in a folder.
+fn task_of<'a>(folder: &Path, place: usize, file: &'a Path, stem: &str, format: Format) -> Task<'a> {
+    let destination = Destination::File(folder.join(format!("{stem}{}", format.suffix())));
+    Task::File { place, file, destination }
+}
+
+/// Chooses the destination of each trace of a batch. Names of outputs do not depend on the other
+/// traces: they have a hash of the trace's path.
+pub(in super::super) fn tasks_of_batch<'a>(
+    out: &Path,
+    files: &'a [PathBuf],
+    format: Format,
+) -> anyhow::Result<Vec<Task<'a>>> {
+    if format.is_folder() {
+        let index = DatasetIndex::open(out)?;
+        return Ok(recordings(files, &Arc::new(DatasetFolder { path: out.to_owned(), index })));
+    }
+    let task = |(place, file): (usize, &'a PathBuf)| {
+        let path = std::path::absolute(file).unwrap_or_else(|_| file.clone());
+        let hash = xxhash_rust::xxh3::xxh3_64(path.as_os_str().as_encoded_bytes());
+        task_of(out, place, file, &format!("{}-{:08x}", stem(file), hash as u32), format)
+    };
+    Ok(files.iter().enumerate().map(task).collect())
 }
 
 /// The files of each recording, by the UUID in their headers. Those whose headers cannot be read
@@ -109,7 +133,7 @@ fn recordings<'a>(files: &'a [PathBuf], dataset: &Arc<DatasetFolder>) -> Vec<Tas
 }
 
 /// The UUID in a trace's header.
-fn uuid(file: &Path) -> Option<[u8; 16]> {
+pub(in super::super) fn uuid(file: &Path) -> Option<[u8; 16]> {
     let mut header = Vec::with_capacity(FILE_HEADER_LEN);
     open_plain(file).ok()?.take(FILE_HEADER_LEN as u64).read_to_end(&mut header).ok()?;
     Some(FileHeader::decode(&header).ok()?.uuid)

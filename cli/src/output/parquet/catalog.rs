@@ -49,6 +49,7 @@ impl Catalog {
                     superseded_by: part.superseded_by.as_deref().and_then(ContentHash::parse),
                     source: part.source,
                     key: part.key,
+                    facts: part.facts,
                 })
             }));
         }
@@ -64,12 +65,7 @@ impl Catalog {
         table.finish()?;
         let digest = shorter.digest.to_string();
         part.finish(Part {
-            process: String::new(),
-            host: String::new(),
-            source: None,
             superseded_by: Some(longer.digest.to_string()),
-            denormalized: false,
-            key: None,
             ..describe(digest, shorter.uuid.clone(), shorter.start_utc_ns, Some(shorter))
         })?;
         Ok(())
@@ -95,6 +91,7 @@ pub(super) fn describe(trace_id: String, uuid: String, start_utc_ns: u64, conten
         denormalized: false,
         digest: String::new(),
         key: None,
+        facts: None,
     }
 }
 

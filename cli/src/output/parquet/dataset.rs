@@ -4,7 +4,7 @@
 //! them grow with the number of distinct things and are written at the end.
 
 use super::super::source::exporter;
-use super::super::{Options, OutputError, Summary, Writer};
+use super::super::{ConversionFacts, Options, OutputError, Summary, Writer};
 use super::catalog;
 use super::describe::{self, Totals};
 use super::ids::Ids;
@@ -171,6 +171,7 @@ fn description(profile: &Profile, denormalized: bool, key: Option<String>) -> Pa
         source: Some(describe::source(trace)),
         denormalized,
         key,
+        facts: Some(ConversionFacts::of(profile)),
         ..catalog::describe(trace_id(profile), trace.trace_id.clone(), start, trace.content.as_ref())
     }
 }

@@ -33,8 +33,11 @@ mod rows;
 mod table;
 
 use super::{Description, Destination, Options, OutputError, Summary, Writer};
+use crate::profile::Profile;
 use crate::trace::Content;
+use serde::{Deserialize, Serialize};
 use std::path::Path;
+use std::time::Duration;
 use stk_schema::identity::ContentHash;
 
 pub(super) const FORMAT: Description = Description {
@@ -67,6 +70,31 @@ fn create(_: Destination, _: &Options) -> Result<Box<dyn Writer>, OutputError> {
     Err(OutputError::NoParquet)
 }
 
+/// What a conversion came to.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+pub struct ConversionFacts {
+    /// Samples that were written.
+    pub samples: u64,
+    /// Samples that the recorder dropped.
+    pub dropped: u64,
+    /// What could not be read.
+    pub damaged_blocks: u64,
+    /// Whether the recorder finished the trace.
+    pub complete: bool,
+}
+
+impl ConversionFacts {
+    /// Those of a profile.
+    pub fn of(profile: &Profile) -> ConversionFacts {
+        ConversionFacts {
+            samples: profile.threads.iter().map(|thread| thread.samples).sum(),
+            dropped: profile.losses.dropped_samples,
+            damaged_blocks: profile.losses.damaged_blocks.len() as u64,
+            complete: profile.trace.complete,
+        }
+    }
+}
+
 /// The traces that a dataset has, by the names of its files.
 #[derive(Debug)]
 pub struct DatasetIndex {
@@ -85,6 +113,8 @@ pub struct DatasetEntry {
     pub superseded_by: Option<ContentHash>,
     /// [`Options::key`] of its conversion.
     pub key: Option<String>,
+    /// What its conversion came to; `None` if another content stands for it.
+    pub facts: Option<ConversionFacts>,
 }
 
 #[cfg(feature = "parquet")]
@@ -127,6 +157,36 @@ impl DatasetIndex {
 #[cfg(feature = "parquet")]
 pub fn compact(folder: &Path) -> Result<Summary, OutputError> {
     compact::compact(folder)
+}
+
+/// Removes what interrupted runs left behind in a folder of outputs, if it is as old as this.
+///
+/// # Errors
+///
+/// When the system refuses.
+pub fn remove_left_behind(folder: &Path, age: Duration) -> Result<(), OutputError> {
+    let own = folder.join("_stk").join("tmp");
+    for (folder, is_own) in [(folder, false), (&own, true)] {
+        let Ok(entries) = std::fs::read_dir(folder) else { continue };
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let is_ours = is_own || (name.starts_with(".stk-") && name.ends_with(".partial"));
+            let changed = entry.metadata().and_then(|facts| facts.modified());
+            let is_old = changed.is_ok_and(|time| time.elapsed().is_ok_and(|passed| passed >= age));
+            if is_ours && (is_old || age.is_zero()) {
+                let path = entry.path();
+                let removed =
+                    if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+                match removed {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                        return Err(OutputError::at(&path, "cannot be removed")(error));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// There is no Parquet in this build.

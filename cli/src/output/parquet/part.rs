@@ -4,8 +4,8 @@
 //! A part is made in `_stk/tmp` and gets its name when it is complete, so a reader never meets half
 //! of one.
 
-use super::super::OutputError;
 use super::super::sink::temporary;
+use super::super::{ConversionFacts, OutputError};
 use crate::interrupt::{self, TemporaryFolder};
 use crate::text::utc_date;
 use crate::trace::Content;
@@ -54,6 +54,8 @@ pub(super) struct Part {
     /// What the conversion depends on, if `stk batch` made it.
     #[serde(default)]
     pub key: Option<String>,
+    /// What the conversion came to.
+    pub facts: Option<ConversionFacts>,
 }
 
 /// A trace's content, but for what [`Part`] says itself.

@@ -1,0 +1,229 @@
+//! `stk batch`: many traces to one folder, again and again.
+//!
+//! ```text
+//! key        what a conversion depends on            trace, options, symbol files -> text
+//! manifest   traces that a file lists                file -> paths
+//! log        one line of JSON a trace                ConvertOutcome -> _batch.jsonl
+//! record     what a single output was made of        OUT/_stk/done/NAME.json
+//! ```
+
+mod key;
+mod log;
+mod manifest;
+mod record;
+
+use super::convert::{self, ConvertArgs, Converter};
+use super::{Exit, Progress, Usage, inputs, note};
+use crate::output::{self, Format};
+use crate::text::{count, counted};
+use anyhow::Context;
+use log::{BatchLog, Tally};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub(super) use key::Keys;
+pub(super) use record::Record;
+
+/// Converts many traces to one folder: a Parquet dataset, or one file a trace. What was converted
+/// before, with the same options, the same symbol files and the same stk, is passed over, so a
+/// batch that was stopped goes on when it is run again. No server is asked: stk symbols fetch
+/// first.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Each conversion depends on the trace's content, the options, the version of stk and the symbol files that are found for
+its modules, and on nothing else. That is its key, which stands beside the output. Outputs are written beside and
+renamed: whatever stops a batch, running it again gives the bytes of a batch that was not stopped.
+
+A trace may still be growing or being copied: what it has is converted, and again when it has more.
+A trace that is damaged or cannot be read is told in the log and passed over.
+
+The log has one line of JSON a trace: {\"trace\", \"status\": converted|skipped|copy|prefix|damaged|failed, \"trace_id\",
+\"samples\", \"dropped\", \"damaged_blocks\", \"complete\", \"seconds\", \"reason\"}.
+
+Several machines: --shard 1/8 … --shard 8/8 with the same inputs and the same OUT, then once without --shard, which
+finds everything done and makes the tables.
+
+Examples:
+  stk batch night/ --to parquet -o lab.parquet -y symbols
+  stk batch 'night/*.stk' --to speedscope -o out --max-bad 1%
+  stk batch traces.txt --to parquet -o lab.parquet --shard 3/8")]
+pub(super) struct BatchArgs {
+    #[command(flatten)]
+    convert: ConvertArgs,
+    /// Take only the I-th of N parts of the traces, by the UUIDs in them
+    #[arg(long, value_name = "I/N", value_parser = parse_shard, help_heading = "Batch")]
+    shard: Option<Shard>,
+    /// Go on where a batch was stopped. This is always so; the option is for scripts that say it
+    #[arg(long, help_heading = "Batch")]
+    resume: bool,
+    /// Where one line a trace is written to [default: OUT/_batch.jsonl, with --shard
+    /// OUT/_batch.I-of-N.jsonl]
+    #[arg(long, value_name = "FILE", help_heading = "Batch")]
+    log: Option<PathBuf>,
+    /// How many traces, or what percentage of them, may be damaged or fail before the exit code is
+    /// 4. A trace that only ends early is not damaged
+    #[arg(long, value_name = "N|PCT%", default_value = "0", value_parser = parse_most, help_heading = "Batch")]
+    max_bad: MostBad,
+    /// Parquet: do not make the dataset's tables of what was converted. --shard implies it
+    #[arg(long, help_heading = "Batch")]
+    no_compact: bool,
+}
+
+/// A part of the traces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Shard {
+    /// From 1.
+    number: u64,
+    of: u64,
+}
+
+fn parse_shard(text: &str) -> Result<Shard, String> {
+    let (number, of) = text.split_once('/').ok_or("give a part as 3/8")?;
+    match (number.parse(), of.parse()) {
+        (Ok(number), Ok(of)) if 1 <= number && number <= of => Ok(Shard { number, of }),
+        _ => Err("give a part as 3/8: from 1/8 to 8/8".to_owned()),
+    }
+}
+
+/// How many traces may be bad.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum MostBad {
+    Traces(u64),
+    Percent(f64),
+}
+
+fn parse_most(text: &str) -> Result<MostBad, String> {
+    let wrong = || "give a number of traces, or a percentage such as 1%".to_owned();
+    match text.strip_suffix('%') {
+        Some(percent) => match percent.trim().parse() {
+            Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(MostBad::Percent(percent)),
+            _ => Err(wrong()),
+        },
+        None => text.parse().map(MostBad::Traces).map_err(|_| wrong()),
+    }
+}
+
+impl MostBad {
+    fn allows(self, bad: u64, all: u64) -> bool {
+        match self {
+            MostBad::Traces(most) => bad <= most,
+            MostBad::Percent(percent) => bad as f64 * 100.0 <= percent * all as f64,
+        }
+    }
+}
+
+/// How old temporary files of others must be before they are taken for left behind.
+const LEFT_BEHIND: Duration = Duration::from_secs(24 * 60 * 60);
+
+pub(super) fn run(args: &BatchArgs) -> anyhow::Result<Exit> {
+    let mut convert = args.convert.clone();
+    convert.profile.symbols.options.offline = true;
+    convert.profile.check()?;
+    let Some(out) = convert.output.clone().filter(|path| path != Path::new("-")) else {
+        return Err(Usage("name the folder of the outputs with -o".into()).into());
+    };
+    let format = convert::format(&convert)?;
+    check(&convert, format)?;
+    let (files, exit) = inputs::traces(&manifest::expanded(&convert.files)?);
+    let files = convert.profile.select.process.traces(files)?;
+    let files = match args.shard {
+        Some(shard) => files.into_iter().filter(|file| is_in(shard, file)).collect(),
+        None => files,
+    };
+    std::fs::create_dir_all(&out).with_context(|| format!("{}: cannot be made", out.display()))?;
+    // A batch without --shard is alone in its folder.
+    output::remove_left_behind(&out, args.shard.map_or(Duration::ZERO, |_| LEFT_BEHIND))?;
+    let log = BatchLog::create(&log_path(args, &out))?;
+    let keys = Keys::new(&convert, format);
+    let silent = Progress::silent();
+    let converter = Converter { args: &convert, format, progress: &silent, keys: Some(&keys) };
+    let tasks = convert::tasks_of_batch(&out, &files, format)?;
+    let progress = Progress::new("traces");
+    progress.add_total(files.len() as u64);
+    convert::convert_all(&converter, &tasks, &|place, outcome, time| {
+        log.add(&files[place], &outcome, time);
+        progress.done().fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    })?;
+    drop(progress);
+    let tally = log.finish()?;
+    if format == Format::Parquet && !args.no_compact && args.shard.is_none() && !files.is_empty() {
+        output::compact(&out)?;
+    }
+    tell(&tally, &out);
+    let bad = args.max_bad.allows(tally.bad(), tally.all());
+    Ok(exit.worse(if bad { Exit::Ok } else { Exit::Damaged }))
+}
+
+/// Checks the options that a batch has of stk convert.
+fn check(args: &ConvertArgs, format: Format) -> anyhow::Result<()> {
+    if args.split.is_some() {
+        let why = "a batch makes one output of a trace: for --split use stk convert";
+        return Err(Usage(why.to_owned()).into());
+    }
+    if args.profile.require_symbols.is_some() {
+        let why = "a batch passes over what is done, whose names it does not count again: for \
+            --require-symbols use stk convert";
+        return Err(Usage(why.to_owned()).into());
+    }
+    convert::check_output(args, format)
+}
+
+fn log_path(args: &BatchArgs, out: &Path) -> PathBuf {
+    match (&args.log, args.shard) {
+        (Some(path), _) => path.clone(),
+        (None, None) => out.join("_batch.jsonl"),
+        (None, Some(Shard { number, of })) => out.join(format!("_batch.{number}-of-{of}.jsonl")),
+    }
+}
+
+/// Whether a trace is in a part: all files of a recording are in the same.
+fn is_in(shard: Shard, file: &Path) -> bool {
+    let hash = match convert::uuid(file) {
+        Some(uuid) => xxhash_rust::xxh3::xxh3_64(&uuid),
+        None => xxhash_rust::xxh3::xxh3_64(file.as_os_str().as_encoded_bytes()),
+    };
+    hash % shard.of == shard.number - 1
+}
+
+fn tell(tally: &Tally, out: &Path) {
+    let mut parts = Vec::new();
+    for (number, what) in tally.parts() {
+        if number > 0 {
+            parts.push(format!("{} {what}", count(number)));
+        }
+    }
+    let all = counted(tally.all(), "trace");
+    note(&format!("{}: {all}: {}", out.display(), parts.join(", ")));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_the_traces_are_told_from_one_on() {
+        assert_eq!(parse_shard("3/8"), Ok(Shard { number: 3, of: 8 }));
+        for wrong in ["0/8", "9/8", "3", "a/b", "1/0", "-1/3"] {
+            assert!(parse_shard(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn each_trace_is_in_one_part() {
+        for name in ["a.stk", "b.stk", "c.stk", "d.stk"] {
+            let within = (1..=3).filter(|&number| is_in(Shard { number, of: 3 }, Path::new(name)));
+            assert_eq!(within.count(), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn bad_traces_are_allowed_by_number_or_share() {
+        assert!(parse_most("0").unwrap().allows(0, 10) && !parse_most("0").unwrap().allows(1, 10));
+        assert!(parse_most("2").unwrap().allows(2, 2));
+        let percent = parse_most("10%").unwrap();
+        assert!(percent.allows(1, 10) && !percent.allows(2, 10) && percent.allows(0, 0));
+        for wrong in ["-1", "101%", "x", "%", "NaN%"] {
+            assert!(parse_most(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! `stk batch`: what stops it costs nothing but time, and bad traces cost themselves alone.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+use stk_format::BLOCK_HEADER_LEN;
+use stk_format::BlockKind;
+use stk_format::synth::Parts;
+
+/// A recording that is kept in the repository, under the UUID of this number.
+fn recording(number: u8) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces/busy.stk");
+    let mut parts = Parts::take_apart(&std::fs::read(path).expect("the kept recording")).expect("a trace");
+    parts.header.uuid = [number; 16];
+    parts.to_file()
+}
+
+/// Where the SAMPLES block with this number begins and ends.
+fn samples_block(file: &[u8], number: usize) -> std::ops::Range<usize> {
+    let trace = stk_format::Trace::open(file).expect("a trace");
+    let mut samples = trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples);
+    let block = samples.nth(number).expect("the block");
+    let begin = block.offset as usize;
+    begin..begin + BLOCK_HEADER_LEN + block.header.stored_len as usize
+}
+
+struct Lab(tempfile::TempDir);
+
+impl Lab {
+    /// Traces: whole ones, a damaged one, a truncated one, a copy, a prefix of another, no trace.
+    fn new(whole: u8) -> Lab {
+        let lab = Lab(tempfile::tempdir().expect("a folder"));
+        std::fs::create_dir(lab.path("in")).expect("a folder");
+        for number in 0..whole {
+            lab.write(&format!("{number:02}.stk"), &recording(number));
+        }
+        let mut damaged = recording(100);
+        let block = samples_block(&damaged, 1);
+        damaged[block.start + BLOCK_HEADER_LEN + 20] ^= 0x55;
+        lab.write("damaged.stk", &damaged);
+        let truncated = recording(101);
+        lab.write("truncated.stk", &truncated[..samples_block(&truncated, 2).end + 40]);
+        lab.write("copy.stk", &recording(0));
+        let prefix = recording(1);
+        lab.write("prefix.stk", &prefix[..samples_block(&prefix, 1).end]);
+        lab.write("no-trace.stk", b"this is no trace");
+        lab
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.path("in").join(name), bytes).expect("written");
+    }
+
+    fn command(&self, format: &str, out: &str, more: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stk"));
+        command.args(["batch", "--no-default-symbols", "--to", format, "-o"]).arg(self.path(out));
+        command.arg("--symbol-cache").arg(self.path("cache")).arg(self.path("in")).args(more);
+        command.env_remove("_NT_SYMBOL_PATH").stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn batch(&self, format: &str, out: &str, more: &[&str]) -> (i32, String) {
+        let Output { status, stderr, .. } = self.command(format, out, more).output().expect("stk runs");
+        (status.code().expect("an exit code"), String::from_utf8_lossy(&stderr).into_owned())
+    }
+
+    /// Every file of an output folder but logs, with its bytes.
+    fn files(&self, out: &str) -> BTreeMap<PathBuf, Vec<u8>> {
+        let root = self.path(out);
+        let mut found = BTreeMap::new();
+        let mut folders = vec![root.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).expect("a folder") {
+                let path = entry.expect("an entry").path();
+                let name = path.strip_prefix(&root).expect("within").to_owned();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if !name.to_string_lossy().starts_with("_batch.") {
+                    found.insert(name, std::fs::read(&path).expect("read"));
+                }
+            }
+        }
+        found
+    }
+
+    /// The status of each trace in a log.
+    fn log(&self, name: &str) -> BTreeMap<String, String> {
+        let text = std::fs::read_to_string(self.path(name)).expect("a log");
+        let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+        let status = |line: serde_json::Value| {
+            let trace = PathBuf::from(line["trace"].as_str().expect("a trace"));
+            let name = trace.file_name().expect("a name").to_string_lossy().into_owned();
+            (name, line["status"].as_str().expect("a status").to_owned())
+        };
+        let found: BTreeMap<String, String> = lines.map(status).collect();
+        assert_eq!(found.len(), text.lines().count(), "one line a trace:\n{text}");
+        found
+    }
+}
+
+/// The formats of this build, of which one is a folder.
+const FORMATS: &[&str] = if cfg!(feature = "parquet") { &["parquet", "folded"] } else { &["folded"] };
+
+#[test]
+fn bad_traces_are_told_and_passed_over() {
+    let lab = Lab::new(2);
+    for format in FORMATS {
+        let (exit, told) = lab.batch(format, format, &["-j", "2"]);
+        assert_eq!(exit, 4, "{told}");
+        assert!(told.contains("7 traces: "), "{told}");
+        let log = lab.log(&format!("{format}/_batch.jsonl"));
+        let status = |name: &str| log[name].as_str();
+        assert_eq!([status("00.stk"), status("01.stk"), status("truncated.stk")], ["converted"; 3]);
+        assert_eq!([status("damaged.stk"), status("no-trace.stk")], ["damaged", "failed"]);
+        // A dataset has each content once; of other formats, each file has an output.
+        let expected = if *format == "parquet" { ["copy", "prefix"] } else { ["converted"; 2] };
+        assert_eq!([status("copy.stk"), status("prefix.stk")], expected);
+        // Two are bad.
+        assert_eq!(lab.batch(format, format, &["--max-bad", "1"]).0, 4);
+        let (exit, told) = lab.batch(format, format, &["--max-bad", "2"]);
+        assert_eq!(exit, 0, "{told}");
+        let log = lab.log(&format!("{format}/_batch.jsonl"));
+        assert_eq!([log["01.stk"].as_str(), log["truncated.stk"].as_str()], ["skipped"; 2], "{told}");
+        assert_eq!(log["damaged.stk"], "damaged", "still");
+    }
+}
+
+#[test]
+fn a_batch_that_was_killed_goes_on_to_the_same_bytes() {
+    let lab = Lab::new(6);
+    for format in FORMATS {
+        let quiet = format!("{format}-quiet");
+        lab.batch(format, &quiet, &["-j", "1"]);
+        let expected = lab.files(&quiet);
+        let killed = format!("{format}-killed");
+        for wait in [40, 120, 250] {
+            let mut child = lab.command(format, &killed, &["-j", "3"]).spawn().expect("stk runs");
+            std::thread::sleep(Duration::from_millis(wait));
+            child.kill().expect("killed");
+            child.wait().expect("ended");
+        }
+        lab.batch(format, &killed, &["-j", "2", "--resume"]);
+        let found = lab.files(&killed);
+        assert!(found.keys().eq(expected.keys()), "{:?}\n{:?}", found.keys(), expected.keys());
+        let differ: Vec<_> = found.iter().filter(|(name, bytes)| expected[*name] != **bytes).collect();
+        assert!(differ.is_empty(), "{:?}", differ.iter().map(|(name, _)| name).collect::<Vec<_>>());
+        // A run that has nothing to do changes nothing.
+        lab.batch(format, &killed, &[]);
+        assert!(lab.files(&killed) == expected);
+    }
+}
+
+#[test]
+fn a_trace_that_has_grown_is_converted_again() {
+    for format in FORMATS {
+        let lab = Lab::new(3);
+        let whole = recording(7);
+        lab.write("grows.stk", &whole[..samples_block(&whole, 1).end + 30]);
+        lab.batch(format, "grown", &[]);
+        assert_eq!(lab.log("grown/_batch.jsonl")["grows.stk"], "converted");
+        lab.write("grows.stk", &whole);
+        lab.batch(format, "grown", &[]);
+        let log = lab.log("grown/_batch.jsonl");
+        assert_eq!((log["grows.stk"].as_str(), log["01.stk"].as_str()), ("converted", "skipped"));
+        lab.batch(format, "grown", &[]);
+        assert_eq!(lab.log("grown/_batch.jsonl")["grows.stk"], "skipped");
+    }
+}
+
+#[test]
+fn other_options_and_other_symbols_are_other_conversions() {
+    let lab = Lab::new(2);
+    let status = |more: &[&str]| {
+        lab.batch("folded", "out", more);
+        lab.log("out/_batch.jsonl")["01.stk"].clone()
+    };
+    assert_eq!(status(&[]), "converted");
+    assert_eq!(status(&["-j", "1"]), "skipped", "-j makes no difference");
+    for options in [&["--merge-threads"][..], &["--merge-threads=name"], &["--lines"], &["--weight", "wall"]]
+    {
+        assert_eq!(status(options), "converted", "{options:?}");
+        assert_eq!(status(options), "skipped", "{options:?}");
+    }
+    // A folder without symbols makes no difference; the recording's PDBs do.
+    let empty = lab.path("empty");
+    std::fs::create_dir(&empty).expect("a folder");
+    assert_eq!(status(&["--weight", "wall", "-y", empty.to_str().expect("UTF-8")]), "skipped");
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces");
+    assert_eq!(status(&["--weight", "wall", "-y", traces.to_str().expect("UTF-8")]), "converted");
+    // Another file in place of the output is made again.
+    let output = std::fs::read_dir(lab.path("out")).expect("a folder").flatten().map(|entry| entry.path());
+    let output = output.filter(|path| path.to_string_lossy().contains("/01-")).collect::<Vec<_>>();
+    std::fs::write(&output[0], "").expect("written");
+    let traces = traces.to_str().expect("UTF-8").to_owned();
+    assert_eq!(status(&["--weight", "wall", "-y", &traces]), "converted");
+}
+
+#[test]
+fn the_parts_of_a_batch_make_the_whole() {
+    let lab = Lab::new(8);
+    for format in FORMATS {
+        let (whole, parts) = (format!("{format}-whole"), format!("{format}-parts"));
+        lab.batch(format, &whole, &[]);
+        for part in ["1/3", "2/3", "3/3"] {
+            lab.batch(format, &parts, &["--shard", part, "--max-bad", "100%"]);
+        }
+        let logs = [1, 2, 3].map(|part| lab.log(&format!("{parts}/_batch.{part}-of-3.jsonl")));
+        assert_eq!(logs.iter().map(BTreeMap::len).sum::<usize>(), 13, "each trace once");
+        assert!(logs.iter().all(|log| log.len() < 13), "{logs:?}");
+        let (_, told) = lab.batch(format, &parts, &[]);
+        assert!(!told.contains(" converted"), "{told}");
+        assert!(lab.files(&parts) == lab.files(&whole), "{format}");
+    }
+}
+
+#[test]
+fn a_batch_needs_a_folder() {
+    let lab = Lab::new(0);
+    for more in [&[][..], &["-o", "-"], &["-o", "out", "--shard", "0/3"], &["-o", "out", "--max-bad", "x"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stk"));
+        let output = command.args(["batch", "--to", "folded"]).arg(lab.path("in")).args(more).output();
+        assert_eq!(output.expect("stk runs").status.code(), Some(2), "{more:?}");
+    }
+}
+
+#[test]
+fn options_that_a_batch_cannot_keep_are_refused() {
+    let lab = Lab::new(0);
+    for (format, options, named) in [
+        ("folded", &["--split", "thread"][..], "--split"),
+        ("folded", &["--split", "time=1s", "--resume"], "--split"),
+        ("folded", &["--require-symbols", "90"], "--require-symbols"),
+        ("chrome", &["--weight", "wall"], "--weight"),
+        ("chrome", &["--merge-threads"], "--merge-threads"),
+    ] {
+        let (exit, told) = lab.batch(format, "out", options);
+        assert!(exit == 2 && told.contains(named), "{options:?}: {exit} {told}");
+        assert!(!lab.path("out").exists(), "nothing is made");
+    }
+}
+
+#[test]
+fn only_the_chosen_processes_are_converted() {
+    let lab = Lab::new(1);
+    let (exit, told) = lab.batch("folded", "out", &["--pid", "4294967295"]);
+    assert_eq!(exit, 4, "{told}");
+    assert!(told.contains("passed over"), "{told}");
+    // What is no trace has no process.
+    let expected = BTreeMap::from([("no-trace.stk".to_owned(), "failed".to_owned())]);
+    assert_eq!(lab.log("out/_batch.jsonl"), expected);
+}
