@@ -102,11 +102,8 @@ const fn nullable(name: &'static str, kind: ColumnType, doc: &'static str) -> Co
     Column { name, kind, nullable: true, doc }
 }
 
-const RESOLVED_BY: Column = column(
-    "resolved_by",
-    Text,
-    "What the row was taken from: `trace` and the trace_id of a conversion, or `symbols apply`",
-);
+const RESOLVED_BY: Column =
+    column("resolved_by", Text, "What the row was taken from: `trace` and the trace_id of a conversion");
 
 const TRACE_ID: Column = column("trace_id", Text, "The trace, by its content: 32 hex digits");
 

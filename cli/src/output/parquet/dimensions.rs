@@ -206,8 +206,7 @@ fn each_once(table: &ParquetTable, frame: &DataFrame) -> Result<DataFrame, Outpu
             let rank = |part: &&[usize]| {
                 let source = sources.get(part[0]).unwrap_or_default();
                 let has_line = part.iter().any(|&row| lines.get(row).unwrap_or_default());
-                let by = by(part[0]);
-                (source_rank(source), !has_line, Reverse(part.len()), is_applied(by), by.to_owned())
+                (source_rank(source), !has_line, Reverse(part.len()), by(part[0]).to_owned())
             };
             let best = location.chunk_by(|a, b| by(*a) == by(*b)).min_by_key(rank);
             chosen.extend(best.into_iter().flatten().map(|&row| row as IdxSize));
@@ -225,13 +224,6 @@ const SOURCES: [&str; 5] = ["pdb", "dwarf", "runtime", "export", "none"];
 
 fn source_rank(source: &str) -> usize {
     SOURCES.iter().position(|known| *known == source).unwrap_or(SOURCES.len())
-}
-
-/// `resolved_by` of what `stk symbols apply` named.
-pub(super) const APPLIED: &str = "symbols apply";
-
-fn is_applied(resolved_by: &str) -> bool {
-    resolved_by == APPLIED
 }
 
 #[cfg(test)]
