@@ -412,9 +412,9 @@ fn schemas_are_listed_and_printed() {
     assert!(list.contains("\nstats           stk stats --json, version 2\n"), "{list}");
     let stats = stk(dir.path(), &["schema", "stats"]);
     assert_eq!((stats.code, stats.out.as_str()), (Some(0), include_str!("../../schema/stats.schema.json")));
-    let none = stk(dir.path(), &["schema", "status"]);
+    let none = stk(dir.path(), &["schema", "state"]);
     assert_eq!(none.code, Some(2), "{none:?}");
-    assert!(none.error.contains("no schema is named `status`: stk schema lists them"), "{none:?}");
+    assert!(none.error.contains("no schema is named `state`: stk schema lists them"), "{none:?}");
 }
 
 #[test]
