@@ -15,5 +15,7 @@ fi
 # The selection of tests/run.sh: another one would select other features and compile polars again.
 selection=(--release -q --workspace --exclude stk-benches)
 (cd "$root" && STK_OUTPUTS=$outputs cargo test "${selection[@]}" --test outputs hostile_names_of_a_report)
-(cd "$root" && cargo build "${selection[@]}" --bin stk)
-node "$here/report.mjs" "$("$here/../fetch.sh" playwright)" "${CARGO_TARGET_DIR:-$root/target}/release/stk" "$root/examples/traces" "$outputs"
+# `cargo build` would select other features than `cargo test` and compile stk again: take the program that tests/run.sh has built.
+stk=${STK_BIN:-${CARGO_TARGET_DIR:-$root/target}/release/stk}
+[ -x "$stk" ] || (cd "$root" && cargo test "${selection[@]}" --no-run)
+node "$here/report.mjs" "$("$here/../fetch.sh" playwright)" "$stk" "$root/examples/traces" "$outputs"
