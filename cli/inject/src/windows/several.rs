@@ -5,7 +5,7 @@
 //! in a job that ends them if this inject is killed; their recordings then end and are whole.
 
 use super::console;
-use super::process;
+use super::process::{self, Entry};
 use super::system::{self, Event};
 use crate::args::Record;
 use crate::failure::{self, Failure};
@@ -105,16 +105,18 @@ fn job() -> io::Result<OwnedHandle> {
 /// A sentence for the user, when the list of processes cannot be read.
 pub(crate) fn wait_for(name: &str, interrupted: &Event) -> Result<Option<u32>, Failure> {
     let wanted = NamePattern::new(name).map_err(Failure::usage)?;
-    let mut known: HashSet<u32> = process::entries()?.iter().map(|entry| entry.pid).collect();
+    // With names: a process may be in the list before its name is.
+    let listed = |entries: Vec<Entry>| entries.into_iter().map(|entry| (entry.pid, entry.name)).collect();
+    let mut known: HashSet<(u32, String)> = listed(process::entries()?);
     say(&format!("waiting for the start of {name}"));
     while !system::wait(interrupted.handle(), POLL_MS) {
-        let entries = process::entries()?;
-        let new = entries.iter().filter(|entry| !known.contains(&entry.pid));
-        if let Some(entry) = new.filter(|entry| wanted.fits(&entry.name)).min_by_key(|entry| entry.pid) {
-            return Ok(Some(entry.pid));
+        let now = listed(process::entries()?);
+        let new = now.difference(&known).filter(|(_, name)| wanted.fits(name));
+        if let Some((pid, _)) = new.min() {
+            return Ok(Some(*pid));
         }
         // An id that is free again may be that of the process that is waited for.
-        known = entries.iter().map(|entry| entry.pid).collect();
+        known = now;
     }
     Ok(None)
 }
