@@ -73,12 +73,8 @@ pub(crate) fn run(action: Action) -> i32 {
 fn list(json: bool) -> Result<i32, Failure> {
     let processes = ps::processes()?;
     let text = if json { crate::list::json(&processes) } else { crate::list::table(&processes) };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::failed(format!("the list cannot be written: {error}")))
-        }
-        _ => Ok(failure::OK),
-    }
+    print(&text, "the list")?;
+    Ok(failure::OK)
 }
 
 fn stop(target: &Target, timeout_ms: u32) -> Result<i32, Failure> {
@@ -137,11 +133,21 @@ fn status(target: &Target, json: bool) -> Result<i32, Failure> {
         }
     }
     let text = if json { crate::status::json(&rows) } else { crate::status::table(&rows) };
+    print(&text, "the status")?;
+    Ok(failure::OK)
+}
+
+/// Writes a text, which `name` calls in a message, to standard output. That its reader has gone is
+/// no failure.
+///
+/// # Errors
+/// A sentence for the user, when it cannot be written.
+fn print(text: &str, name: &str) -> Result<(), Failure> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::failed(format!("the status cannot be written: {error}")))
+            Err(Failure::failed(format!("{name} cannot be written: {error}")))
         }
-        _ => Ok(failure::OK),
+        _ => Ok(()),
     }
 }
 

@@ -27,7 +27,6 @@ use crate::doctor::target::TargetFacts;
 use crate::doctor::{self, DoctorReport, Fact, Verdict};
 use crate::failure::{self, Failure};
 use crate::image;
-use std::io::Write as _;
 use std::os::windows::io::{AsRawHandle, BorrowedHandle};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -57,12 +56,7 @@ pub(crate) fn run(question: &DoctorQuestion) -> Result<i32, Failure> {
     let text = if question.json { report.json() } else { report.text() };
     match &question.output {
         Some(path) => Output::open(path, question.force)?.write(text.as_bytes())?,
-        None => match std::io::stdout().write_all(text.as_bytes()) {
-            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-                return Err(Failure::failed(format!("the report cannot be written: {error}")));
-            }
-            _ => {}
-        },
+        None => super::print(&text, "the report")?,
     }
     Ok(if report.summary.bad == 0 { failure::OK } else { failure::FAILED })
 }
