@@ -9,12 +9,14 @@
 //! * [`trace`]: reads the same from a trace.
 //! * [`place`]: finds what lies at an address: a module's function, dynamic code, or the system.
 //! * `cpu`: CPU time by place, as stk's analysis shares it out.
+//! * `account`: CPU time of each thread while it is recorded, as Linux counts it.
 //! * [`compare`]: total variation of two sets of samples, and that of chance alone.
 //! * [`run`]: one program, recorded by both.
 //!
 //! Samples in system calls and on Wine's Unix side are one place, [`place::Place::System`], on both
 //! sides.
 
+mod account;
 pub mod compare;
 #[cfg(feature = "analysis")]
 pub mod cpu;

@@ -1,6 +1,6 @@
 //! perf: the instruction and stack pointers at which Linux finds each thread of a process.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -14,6 +14,9 @@ pub struct Pointers {
     pub sp: u64,
 }
 
+/// How often perf is started.
+const TRIES: u32 = 3;
+
 /// Samples by Linux thread id.
 pub type Samples = BTreeMap<u32, Vec<Pointers>>;
 
@@ -24,17 +27,22 @@ pub type Samples = BTreeMap<u32, Vec<Pointers>>;
 /// When perf is missing or may not sample.
 pub fn record(pid: u32, rate: u32, seconds: u32, file: &Path) -> Result<Samples> {
     let (rate, pid, seconds) = (rate.to_string(), pid.to_string(), seconds.to_string());
-    let status = Command::new("perf")
-        .args(["record", "-q", "-F", &rate, "-e", "cpu-clock", "--user-regs=ip,sp", "-p", &pid, "-o"])
-        .arg(file)
-        .args(["--", "sleep", &seconds])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::inherit())
-        .status()
-        .context("perf cannot be run: install Debian's linux-perf")?;
-    if !status.success() {
-        bail!("perf record ended with {status}");
+    // perf gives up if a thread ends while it is being opened.
+    let recorded = |_: &u32| {
+        Command::new("perf")
+            .args(["record", "-q", "-F", &rate, "-e", "cpu-clock", "--user-regs=ip,sp", "-p", &pid, "-o"])
+            .arg(file)
+            .args(["--", "sleep", &seconds])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::inherit())
+            .status()
+            .is_ok_and(|status| status.success())
+    };
+    if (0..TRIES).find(recorded).is_none() {
+        bail!(
+            "perf record failed {TRIES} times: Debian's linux-perf is missing, may not sample, or the program ended"
+        );
     }
     let script = Command::new("perf")
         .args(["script", "-F", "tid,uregs", "-i"])
