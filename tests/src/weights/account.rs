@@ -11,7 +11,7 @@ const SETTLING: Duration = Duration::from_secs(2);
 
 /// Runs `recording`, which takes `seconds`, and gives the share of the time in it that each Linux
 /// thread of `pid` was on CPU.
-pub fn during(pid: u32, seconds: u32, recording: impl FnOnce()) -> BTreeMap<u32, f64> {
+pub(super) fn during(pid: u32, seconds: u32, recording: impl FnOnce()) -> BTreeMap<u32, f64> {
     let span = Duration::from_secs(seconds.into()).saturating_sub(SETTLING);
     let (ended, end) = mpsc::channel::<()>();
     thread::scope(|scope| {
