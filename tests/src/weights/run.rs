@@ -203,8 +203,8 @@ pub fn run(subject: Subject, plan: Plan) -> Result<Report> {
     let places = Places::new(&trace.modules, unix);
     let perf_samples = f64::from(PERF_RATE * 2 * plan.perf_seconds);
     let mut threads: Vec<ThreadReport> = Vec::new();
-    for (thread, linux_tid, pointers) in pairs(&trace.threads, &oracle) {
-        let place = |ip: u64| places.at(ip);
+    let place = |ip: u64| places.at(ip);
+    for (thread, linux_tid, pointers) in pairs(&trace.threads, &oracle, &places) {
         let theirs: Vec<Place> = pointers.iter().map(|pointers| place(pointers.ip)).collect();
         let ours: Vec<Place> = thread.ips.iter().map(|&ip| place(ip)).collect();
         let system = |samples: &[Place]| {
@@ -259,10 +259,12 @@ fn cpu_by_thread(folder: &Folder) -> Result<BTreeMap<u32, f64>> {
 }
 
 /// Each Windows thread with its Linux thread and that one's samples: of those whose stack pointers
-/// lie in its stack, the one with the most samples.
+/// lie in its stack, the one with the most samples. In the system a thread is on another stack,
+/// which tells nothing.
 fn pairs<'a>(
     threads: &'a [Thread],
     oracle: &'a BTreeMap<u32, Vec<Pointers>>,
+    places: &Places,
 ) -> Vec<(&'a Thread, u32, &'a Vec<Pointers>)> {
     let owner = |sp: u64| {
         threads
@@ -277,6 +279,7 @@ fn pairs<'a>(
         let mut votes: BTreeMap<usize, usize> = BTreeMap::new();
         pointers
             .iter()
+            .filter(|pointers| places.at(pointers.ip) != Place::System)
             .filter_map(|pointers| owner(pointers.sp))
             .for_each(|index| *votes.entry(index).or_default() += 1);
         if let Some((&index, _)) = votes.iter().max_by_key(|(_, votes)| **votes) {
