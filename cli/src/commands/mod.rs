@@ -12,6 +12,7 @@ mod events;
 mod info;
 mod inputs;
 mod man;
+mod merge;
 mod pipeline;
 mod progress;
 mod redact;
@@ -148,6 +149,8 @@ enum Command {
     Report(report::ReportArgs),
     /// Convert traces to other formats
     Convert(convert::ConvertArgs),
+    /// Put the traces of one machine on one time line
+    Merge(merge::MergeArgs),
     /// Convert many traces to one folder, and go on where it was stopped
     Batch(batch::BatchArgs),
     /// Check every block of traces and say what is lost
@@ -221,6 +224,7 @@ fn execute(command: &Command, out: Out<'_>) -> anyhow::Result<Exit> {
         Command::Dump(args) => dump::run(args, out),
         Command::Events(args) => events::run(args, out),
         Command::Info(args) => info::run(args, out),
+        Command::Merge(args) => merge::run(args),
         Command::Report(args) => report::run(args),
         Command::Stats(args) => stats::run(args, out),
         Command::Verify(args) => verify::run(args, out),

@@ -65,7 +65,7 @@ impl TablesArgs {
 
     /// How many runs of samples a profile holds in memory: a quarter of what `--max-memory` gives,
     /// and never more than by default. The rest goes to a temporary file.
-    fn runs_limit(&self) -> Option<usize> {
+    pub(super) fn runs_limit(&self) -> Option<usize> {
         let runs = self.max_memory? / 4 / size_of::<Run>() as u64;
         Some(usize::try_from(runs).unwrap_or(usize::MAX).clamp(1, MOST_RUNS_HELD))
     }

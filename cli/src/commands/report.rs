@@ -169,8 +169,8 @@ fn output(args: &ReportArgs, traces: &[PathBuf]) -> Option<PathBuf> {
     }
 }
 
-/// What a page of these traces is known by: that of the only one, or a digest of all digests.
-fn together<'a>(contents: impl ExactSizeIterator<Item = &'a Content>) -> Option<Content> {
+/// What an output of these traces is known by: that of the only one, or a digest of all digests.
+pub(super) fn together<'a>(contents: impl ExactSizeIterator<Item = &'a Content>) -> Option<Content> {
     let several = contents.len() > 1;
     contents
         .cloned()

@@ -37,7 +37,7 @@ impl TimeArg {
     }
 
     /// The moment since a start, in nanoseconds since the epoch, of a recording of this duration.
-    fn since(self, start: u64, duration: u64, zone: TimeZone) -> i128 {
+    pub(super) fn since(self, start: u64, duration: u64, zone: TimeZone) -> i128 {
         let start_s = (start / SECOND as u64) as i64;
         let start = i128::from(start);
         match self {

@@ -23,6 +23,7 @@ pub(super) const FORMAT: Description = Description {
     is_folder: false,
     tells_source: true,
     takes_weight: true,
+    has_time_line: false,
     create,
 };
 

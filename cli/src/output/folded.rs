@@ -16,6 +16,7 @@ pub(super) const FORMAT: Description = Description {
     is_folder: false,
     tells_source: false,
     takes_weight: true,
+    has_time_line: false,
     create,
 };
 

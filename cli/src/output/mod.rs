@@ -96,6 +96,8 @@ struct Description {
     tells_source: bool,
     /// Whether it counts [`Options::weights`]. Others hold every weight.
     takes_weight: bool,
+    /// Whether it shows when what ran, process by process.
+    has_time_line: bool,
     /// Makes a writer. Refuses a destination that is not possible for the format.
     create: CreateWriter,
 }
@@ -167,6 +169,11 @@ impl Format {
     /// Whether its outputs count a weight that is chosen.
     pub fn takes_weight(self) -> bool {
         self.description().takes_weight
+    }
+
+    /// Whether it shows when what ran, so that several processes can stand beside each other.
+    pub fn has_time_line(self) -> bool {
+        self.description().has_time_line
     }
 
     /// Whether the output is a folder of several files.

@@ -21,7 +21,7 @@ use super::protobuf::Message;
 use super::sink::Sink;
 use super::source::exporter;
 use super::strings::Strings;
-use super::threads::track_names;
+use super::threads::{TrackKey, track_names, track_of};
 use super::unfold::{EMPTY, StackOrigin, incomplete, wait_root};
 use super::{
     Description, Destination, Format, Options, OutputError, Summary, Writer, finish_for, path_of, single,
@@ -38,6 +38,7 @@ pub(super) const FORMAT: Description = Description {
     is_folder: false,
     tells_source: true,
     takes_weight: true,
+    has_time_line: true,
     create,
 };
 
@@ -80,7 +81,7 @@ const BOOTTIME: u64 = 6;
 const NANOSECONDS: u64 = 1;
 const COUNT: u64 = 9;
 
-/// The track of the process.
+/// The track of the first process. Those of others follow.
 const PROCESS_TRACK: u64 = 1;
 
 /// Entries of interned data in one packet.
@@ -177,11 +178,11 @@ impl Writer for PerfettoWriter {
         let functions = Functions::new(profile, self.by_line);
         let mappings = self.write_mappings(profile)?;
         self.write_frames(profile, &functions, &mappings)?;
-        let threads: Vec<(u64, u32)> = (1..).zip(profile.threads.iter().map(|thread| thread.tid)).collect();
-        self.write_interned(interned::TASK_CONTEXTS, &threads, |message, &(id, tid)| {
-            message.number(1, id);
-            message.number(2, profile.trace.pid.into());
-            message.number(3, tid.into());
+        let threads: Vec<u32> = (0..profile.threads.len() as u32).collect();
+        self.write_interned(interned::TASK_CONTEXTS, &threads, |message, &thread| {
+            message.number(1, u64::from(thread) + 1);
+            message.number(2, profile.pid_of_thread(thread).into());
+            message.number(3, profile.threads[thread as usize].tid.into());
         })
     }
 
@@ -246,30 +247,32 @@ impl PerfettoWriter {
         })
     }
 
-    /// Writes the names of the process and its threads. The process has a label that tells of which
+    /// Writes the names of the processes and their threads. A process has a label that tells of which
     /// trace this was made.
     fn write_tracks(&mut self, profile: &Profile) -> Result<(), OutputError> {
-        let trace = &profile.trace;
-        let (process, source) = (printable(&trace.process), exporter(profile));
-        self.packet(NEEDS_STATE, |message| {
-            message.message(packet::TRACK_DESCRIPTOR, |message| {
-                message.number(1, PROCESS_TRACK);
-                message.message(3, |message| {
-                    message.number(1, trace.pid.into());
-                    message.text(6, &process);
-                    message.text(8, &source);
-                });
-            });
-        })?;
-        let mut names: Vec<(u32, String)> = track_names(profile).into_iter().collect();
-        names.sort_unstable();
-        for (tid, name) in names {
+        let (processes, source) = (profile.process_list(), exporter(profile));
+        for (i, process) in (0..).zip(&processes) {
             self.packet(NEEDS_STATE, |message| {
                 message.message(packet::TRACK_DESCRIPTOR, |message| {
-                    message.number(1, thread_track(tid));
-                    message.number(5, PROCESS_TRACK);
+                    message.number(1, process_track(i));
+                    message.message(3, |message| {
+                        message.number(1, process.pid.into());
+                        message.text(6, &printable(&process.name));
+                        message.text(8, &source);
+                    });
+                });
+            })?;
+        }
+        let mut names: Vec<(TrackKey, String)> = track_names(profile).into_iter().collect();
+        names.sort_unstable();
+        for (track, name) in names {
+            let (process, tid) = track;
+            self.packet(NEEDS_STATE, |message| {
+                message.message(packet::TRACK_DESCRIPTOR, |message| {
+                    message.number(1, thread_track(track));
+                    message.number(5, process_track(process));
                     message.message(4, |message| {
-                        message.number(1, trace.pid.into());
+                        message.number(1, processes[process as usize].pid.into());
                         message.number(2, tid.into());
                         message.text(5, &printable(&name));
                     });
@@ -281,19 +284,20 @@ impl PerfettoWriter {
 
     /// Writes marks, and modules that were loaded or unloaded.
     fn write_events(&mut self, profile: &Profile) -> Result<(), OutputError> {
-        for module in &profile.modules {
+        for (i, module) in profile.modules.iter().enumerate() {
+            let track = process_track(profile.process_of_module(i));
             let image = &profile.images[module.image.0 as usize];
             for (verb, time) in [("load", module.load_ns), ("unload", module.unload_ns)] {
                 let Some(time) = time else { continue };
                 let notes = [("path", &image.path), ("debug_id", &image.debug_id)];
                 let name = format!("{verb} {}", image.name);
-                self.write_instant(PROCESS_TRACK, time, "module", &name, &notes)?;
+                self.write_instant(track, time, "module", &name, &notes)?;
             }
         }
-        for mark in &profile.marks {
+        for (i, mark) in profile.marks.iter().enumerate() {
             let track = match mark.thread {
-                Some(thread) => thread_track(profile.threads[thread as usize].tid),
-                None => PROCESS_TRACK,
+                Some(thread) => thread_track(track_of(profile, thread)),
+                None => process_track(profile.process_of_mark(i)),
             };
             let tag = mark.tag.to_string();
             let name = if mark.text.is_empty() { format!("mark {tag}") } else { mark.text.clone() };
@@ -468,7 +472,7 @@ impl PerfettoWriter {
         self.perf_samples += taken;
         self.left_out += samples - taken;
         let (callstack, mut frames) = self.callstack(profile, run);
-        let (pid, tid) = (profile.trace.pid, profile.threads[thread as usize].tid);
+        let (pid, tid) = (profile.pid_of_thread(thread), profile.threads[thread as usize].tid);
         for sample in 0..taken {
             let span = u128::from(run.last_ns.saturating_sub(run.first_ns));
             let after = span * u128::from(sample) / u128::from(samples.saturating_sub(1).max(1));
@@ -540,8 +544,13 @@ fn counter(message: &mut Message, (name, unit): (&str, u64)) {
 }
 
 /// The track of the threads with this id.
-fn thread_track(tid: u32) -> u64 {
-    PROCESS_TRACK + 1 + u64::from(tid)
+fn thread_track((process, tid): TrackKey) -> u64 {
+    // Behind those of all processes.
+    (u64::from(process) << 32) + (1 << 32) + u64::from(tid)
+}
+
+fn process_track(process: u32) -> u64 {
+    PROCESS_TRACK + u64::from(process)
 }
 
 /// The mapping of a frame, and its place there: inside the call instruction for a return address.

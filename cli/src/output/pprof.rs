@@ -27,6 +27,7 @@ pub(super) const FORMAT: Description = Description {
     is_folder: false,
     tells_source: true,
     takes_weight: false,
+    has_time_line: false,
     create,
 };
 

@@ -28,6 +28,7 @@ pub(super) const FORMAT: Description = Description {
     is_folder: false,
     tells_source: true,
     takes_weight: true,
+    has_time_line: true,
     create: |to, options| Ok(Box::new(Speedscope::new(single(Format::Speedscope, to)?, options))),
 };
 
@@ -131,7 +132,7 @@ impl Speedscope {
         let weight = self.weights[self.pass - self.sum_weights.len()];
         if self.thread.as_ref().is_none_or(|(open, _)| *open != thread) {
             self.close_thread()?;
-            let label = format!("{}: {}", profile.threads[thread as usize].label(), weight.title());
+            let label = format!("{}: {}", profile.thread_label(thread), weight.title());
             self.thread = Some((thread, ThreadProfile::open(&mut self.sink, &label, false, run.first_ns)));
         }
         let frames = self.frames.as_mut().ok_or(OutputError::Order("samples before begin"))?;
@@ -212,7 +213,7 @@ impl Writer for Speedscope {
         self.close_thread()?;
         let sink = &mut self.sink;
         sink.put(b"\n],\n\"name\":");
-        json::string(&mut sink.buffer, &format!("{} (pid {})", profile.trace.process, profile.trace.pid));
+        json::string(&mut sink.buffer, &profile.title());
         sink.put(b",\n\"activeProfileIndex\":0,\n\"exporter\":");
         json::string(&mut sink.buffer, &exporter(profile));
         sink.put(b"}\n");

@@ -16,6 +16,8 @@
 //! filter      chooses samples and frames   Profile, Runs, Selection -> Profile, Runs
 //! fold        leaves out one side of mixed stacks, or a runtime's own frames
 //! parts       several threads as one; one thread, or a span of time
+//! processes   what belongs to which process
+//! join        several traces on one time line          Profile, Runs -> Join
 //! functions   what counts as one function  Profile -> Functions
 //! ```
 //!
@@ -30,9 +32,11 @@ mod events;
 mod filter;
 mod fold;
 mod functions;
+mod join;
 #[cfg(test)]
 mod managed_tests;
 mod parts;
+mod processes;
 mod runs;
 mod symbolize;
 mod tree;
@@ -50,7 +54,9 @@ pub use filter::{
 pub use fold::fold;
 pub(crate) use functions::Modules;
 pub use functions::{Function, FunctionId, Functions};
+pub use join::{Join, JoinPlace};
 pub use parts::{Part, ThreadMerge, merge_threads, part, spans};
+pub use processes::{ProcessInfo, Processes};
 pub use runs::{Batch, MOST_RUNS_HELD, Run, RunFlags, Runs};
 pub use symbolize::{MissingModule, MissingSymbols, missing_symbols, symbolize};
 pub(crate) use tree::Children;
@@ -74,6 +80,8 @@ pub struct StopId(pub u16);
 pub struct Profile {
     /// Facts about the recording.
     pub trace: TraceInfo,
+    /// Of a joined profile: what belongs to which process.
+    pub processes: Processes,
     /// Distinct images (content), in order of first appearance in the timeline.
     pub images: Vec<Image>,
     /// Module instances: an image at an address for a time, by load time.

@@ -42,6 +42,7 @@ impl Builder {
         };
         let profile = Profile {
             trace,
+            processes: Processes::default(),
             images: Vec::new(),
             code: Vec::new(),
             modules: Vec::new(),

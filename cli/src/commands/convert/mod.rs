@@ -17,7 +17,7 @@ use super::{Exit, ProfileArgs, Progress, Usage, guarded, inputs, report, tell, v
 use crate::output::{self, ChromeStyle, Compression, ConversionFacts, Destination, Format, PerfettoStyle};
 use crate::profile::{MissingSymbols, ThreadMerge, Weight};
 use crate::trace::Content;
-pub(super) use one::Converter;
+pub(super) use one::{Converter, weights};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -187,7 +187,7 @@ impl Converter<'_> {
 
 /// What flame graphs count: what was asked for, or else CPU time if it is known. With a note for
 /// the user if it is not.
-fn weights(
+pub(in super::super) fn weights(
     runs: &Runs,
     format: Format,
     asked: Option<Weight>,

@@ -19,7 +19,7 @@ mod v8;
 
 use super::sink::Sink;
 use super::source::exporter;
-use super::threads::{busiest_first, track_names};
+use super::threads::{busiest_first, track_names, track_of};
 use super::{Description, Format, Options, OutputError, Writer, json, single};
 use crate::profile::{Profile, Run};
 
@@ -31,6 +31,7 @@ pub(super) const FORMAT: Description = Description {
     is_folder: false,
     tells_source: true,
     takes_weight: false,
+    has_time_line: true,
     create: |to, options| Ok(writer(single(Format::Chrome, to)?, options)),
 };
 
@@ -83,16 +84,16 @@ struct SliceStep {
 impl Track {
     /// Where to write a run, or `None` if its time is already covered.
     fn step(&mut self, profile: &Profile, thread: u32, run: &Run) -> Option<SliceStep> {
-        let tid = profile.threads[thread as usize].tid;
+        let (pid, tid) = (profile.pid_of_thread(thread), profile.threads[thread as usize].tid);
         let previous_end = self.end_ns;
         let new_thread = self.thread != Some(thread);
-        let new_track = self.thread.is_none() || self.tid != tid;
+        let new_track = self.thread.is_none() || (self.pid, self.tid) != (pid, tid);
         let start_ns = if new_track { run.first_ns } else { run.first_ns.max(self.end_ns) };
         let end_ns = run.first_ns.saturating_add(run.weight_ns);
         if end_ns <= start_ns {
             return None;
         }
-        *self = Track { thread: Some(thread), pid: profile.trace.pid, tid, end_ns };
+        *self = Track { thread: Some(thread), pid, tid, end_ns };
         Some(SliceStep { gap: (new_thread || start_ns > previous_end).then_some(previous_end), start_ns })
     }
 }
@@ -103,21 +104,26 @@ impl Track {
 /// The first event has pid, tid, ph and cat. Without them, speedscope does not recognise the V8
 /// form.
 fn preamble(sink: &mut Sink, profile: &Profile, start: &[u8]) -> Result<(), OutputError> {
-    let pid = profile.trace.pid;
+    let processes = profile.process_list();
+    let pid = |process: u32| processes[process as usize].pid;
     sink.put(start);
-    sink.put(b"{\"ph\":\"M\",\"cat\":\"__metadata\",\"name\":\"process_name\"");
-    address(sink, pid, 0);
-    sink.put(b",\"ts\":0,\"args\":{\"name\":");
-    json::string(&mut sink.buffer, &profile.trace.process);
-    // Viewers take the name alone. The V8 form has no other place.
-    sink.put(b",\"exporter\":");
-    json::string(&mut sink.buffer, &exporter(profile));
-    sink.put(b"}}");
+    for (i, process) in processes.iter().enumerate() {
+        sink.put(if i == 0 { b"" } else { b",\n" });
+        sink.put(b"{\"ph\":\"M\",\"cat\":\"__metadata\",\"name\":\"process_name\"");
+        address(sink, process.pid, 0);
+        sink.put(b",\"ts\":0,\"args\":{\"name\":");
+        json::string(&mut sink.buffer, &process.name);
+        // Viewers take the name alone. The V8 form has no other place.
+        sink.put(b",\"exporter\":");
+        json::string(&mut sink.buffer, &exporter(profile));
+        sink.put(b"}}");
+    }
 
     let mut names = track_names(profile);
     for (place, &i) in busiest_first(profile).iter().enumerate() {
         let thread = &profile.threads[i as usize];
-        let Some(name) = names.remove(&thread.tid) else { continue };
+        let Some(name) = names.remove(&track_of(profile, i)) else { continue };
+        let pid = profile.pid_of_thread(i);
         metadata(sink, pid, thread.tid, "thread_name");
         sink.put(b"\"name\":");
         json::string(&mut sink.buffer, &name);
@@ -129,7 +135,8 @@ fn preamble(sink: &mut Sink, profile: &Profile, start: &[u8]) -> Result<(), Outp
         sink.settle()?;
     }
 
-    for module in &profile.modules {
+    for (i, module) in profile.modules.iter().enumerate() {
+        let pid = pid(profile.process_of_module(i));
         let image = &profile.images[module.image.0 as usize];
         for (verb, time) in [("load", module.load_ns), ("unload", module.unload_ns)] {
             let Some(time) = time else { continue };
@@ -146,7 +153,8 @@ fn preamble(sink: &mut Sink, profile: &Profile, start: &[u8]) -> Result<(), Outp
             sink.settle()?;
         }
     }
-    for mark in &profile.marks {
+    for (i, mark) in profile.marks.iter().enumerate() {
+        let pid = pid(profile.process_of_mark(i));
         let name = if mark.text.is_empty() { format!("mark {}", mark.tag) } else { mark.text.clone() };
         match mark.thread {
             Some(thread) => {

@@ -280,6 +280,6 @@ fn event(
             json::string(&mut sink.buffer, &incomplete(&profile.stops[stop.0 as usize]).unwrap_or_default());
         }
     }
-    address(sink, profile.trace.pid, track.tid);
+    address(sink, track.pid, track.tid);
     time(sink, at_ns);
 }

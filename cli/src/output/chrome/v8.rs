@@ -58,13 +58,13 @@ impl V8 {
         }
     }
 
-    fn begin_profile(&mut self, profile: &Profile, start_ns: u64) {
+    fn begin_profile(&mut self, start_ns: u64) {
         self.profiles += 1;
         self.stacks.clear();
         self.last_node = IDLE;
         self.last = None;
         self.last_ns = start_ns;
-        event(&mut self.sink, profile, &self.track, "Profile", self.profiles, start_ns);
+        event(&mut self.sink, &self.track, "Profile", self.profiles, start_ns);
         self.sink.put(b"\"startTime\":");
         json::microseconds(&mut self.sink.buffer, start_ns);
         self.sink.put(b"}}}");
@@ -73,14 +73,14 @@ impl V8 {
     }
 
     /// Adds a sample: the thread is at `node` from `at_ns` on.
-    fn sample(&mut self, profile: &Profile, node: u32, at_ns: u64) -> Result<(), OutputError> {
+    fn sample(&mut self, node: u32, at_ns: u64) -> Result<(), OutputError> {
         if self.last == Some(node) {
             return Ok(());
         }
-        self.force_sample(profile, node, at_ns)
+        self.force_sample(node, at_ns)
     }
 
-    fn force_sample(&mut self, profile: &Profile, node: u32, at_ns: u64) -> Result<(), OutputError> {
+    fn force_sample(&mut self, node: u32, at_ns: u64) -> Result<(), OutputError> {
         let chunk = &mut self.chunk;
         if chunk.count > 0 {
             chunk.samples.push(b',');
@@ -91,21 +91,21 @@ impl V8 {
         chunk.count += 1;
         self.last = Some(node);
         self.last_ns = at_ns;
-        if chunk.count >= CHUNK { self.write_chunk(profile, None) } else { Ok(()) }
+        if chunk.count >= CHUNK { self.write_chunk(None) } else { Ok(()) }
     }
 
-    fn end_profile(&mut self, profile: &Profile, end_ns: u64) -> Result<(), OutputError> {
+    fn end_profile(&mut self, end_ns: u64) -> Result<(), OutputError> {
         if self.profiles == 0 {
             return Ok(());
         }
         // Readers give the last sample no time, so an extra one ends the profile.
-        self.force_sample(profile, IDLE, end_ns)?;
-        self.write_chunk(profile, Some(end_ns))
+        self.force_sample(IDLE, end_ns)?;
+        self.write_chunk(Some(end_ns))
     }
 
-    fn write_chunk(&mut self, profile: &Profile, end_ns: Option<u64>) -> Result<(), OutputError> {
+    fn write_chunk(&mut self, end_ns: Option<u64>) -> Result<(), OutputError> {
         let sink = &mut self.sink;
-        event(sink, profile, &self.track, "ProfileChunk", self.profiles, self.last_ns);
+        event(sink, &self.track, "ProfileChunk", self.profiles, self.last_ns);
         sink.put(b"\"cpuProfile\":{\"nodes\":[");
         sink.buffer.append(&mut self.chunk.nodes);
         sink.put(b"],\"samples\":[");
@@ -160,33 +160,33 @@ impl Writer for V8 {
             let Some(step) = track.step(profile, batch.thread, run) else { continue };
             let new_thread = self.track.thread != track.thread;
             if new_thread {
-                self.end_profile(profile, self.track.end_ns)?;
+                self.end_profile(self.track.end_ns)?;
                 self.track = track;
-                self.begin_profile(profile, step.start_ns);
+                self.begin_profile(step.start_ns);
             } else if let Some(previous_end) = step.gap {
-                self.sample(profile, IDLE, previous_end)?;
+                self.sample(IDLE, previous_end)?;
             }
             self.track = track;
             let node = self.node_of(profile, (run.node, run.stop))?;
-            self.sample(profile, node, step.start_ns)?;
+            self.sample(node, step.start_ns)?;
         }
         Ok(())
     }
 
-    fn finish(&mut self, profile: &Profile) -> Result<Summary, OutputError> {
-        self.end_profile(profile, self.track.end_ns)?;
+    fn finish(&mut self, _: &Profile) -> Result<Summary, OutputError> {
+        self.end_profile(self.track.end_ns)?;
         let sink = &mut self.sink;
         sink.put(b"\n]\n");
         finish_for(VIEWERS, sink)
     }
 }
 
-fn event(sink: &mut Sink, profile: &Profile, track: &Track, name: &str, id: u32, at_ns: u64) {
+fn event(sink: &mut Sink, track: &Track, name: &str, id: u32, at_ns: u64) {
     sink.put(b",\n{\"ph\":\"P\",\"cat\":\"disabled-by-default-v8.cpu_profiler\",\"name\":");
     json::string(&mut sink.buffer, name);
     sink.put(b",\"id\":");
     json::string(&mut sink.buffer, &format!("0x{id:x}"));
-    address(sink, profile.trace.pid, track.tid);
+    address(sink, track.pid, track.tid);
     time(sink, at_ns);
     sink.put(b",\"args\":{\"data\":{");
 }

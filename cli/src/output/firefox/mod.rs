@@ -23,9 +23,11 @@ use super::source::exporter;
 use super::threads::busiest_first;
 use super::unfold::StackOrigin;
 use super::{Description, Format, Options, OutputError, Summary, Writer, finish_for, json, single};
+use crate::model::ImageId;
 use crate::profile::{Batch, CpuSource, Profile, Run, Weight};
+use std::collections::HashSet;
 use tables::{CATEGORIES, Tables};
-use threads::{Row, ThreadTable};
+use threads::{FirstThread, Row, ThreadTable};
 
 pub(super) const FORMAT: Description = Description {
     name: "firefox",
@@ -35,6 +37,7 @@ pub(super) const FORMAT: Description = Description {
     is_folder: false,
     tells_source: true,
     takes_weight: true,
+    has_time_line: true,
     create: |to, options| Ok(Box::new(Firefox::new(single(Format::Firefox, to)?, options))),
 };
 
@@ -54,6 +57,8 @@ struct Firefox {
     thread: Option<ThreadTable>,
     /// Number of threads begun.
     threads: u32,
+    /// Processes of which a thread was begun.
+    processes: HashSet<u32>,
 }
 
 impl Firefox {
@@ -66,6 +71,7 @@ impl Firefox {
             counted: CountedTime::default(),
             thread: None,
             threads: 0,
+            processes: HashSet::new(),
         }
     }
 
@@ -81,9 +87,12 @@ impl Firefox {
             if let Some(done) = self.thread.take() {
                 done.close(&mut self.sink)?;
             }
-            let is_first = self.threads == 0;
+            let first = FirstThread {
+                of_all: self.threads == 0,
+                of_process: self.processes.insert(profile.process_of_thread(thread)),
+            };
             self.threads += 1;
-            self.thread = Some(ThreadTable::open(&mut self.sink, profile, tables, thread, is_first)?);
+            self.thread = Some(ThreadTable::open(&mut self.sink, profile, tables, thread, first)?);
         }
         let Some(open) = &mut self.thread else { return Ok(()) };
         let weight_ns = match self.weight {
@@ -108,7 +117,7 @@ impl Firefox {
         json::milliseconds(out, trace.start_utc_ns);
         out.extend_from_slice(b",\"profilingStartTime\":0,\"profilingEndTime\":");
         json::milliseconds(out, trace.duration_ns);
-        let product = format!("{} (pid {}): {}", trace.process, trace.pid, self.weight.title());
+        let product = format!("{}: {}", profile.title(), self.weight.title());
         let source = exporter(profile);
         let texts = [("product", &product), ("importedFrom", &source)];
         for (key, text) in texts {
@@ -133,9 +142,9 @@ impl Firefox {
         out.extend_from_slice(b"],\"markerSchema\":[");
         out.extend_from_slice(threads::MARKER_SCHEMA);
         out.extend_from_slice(b"]},\n\"libs\":[");
-        for (i, image) in profile.images.iter().enumerate() {
+        for (i, image) in (0u32..).zip(&profile.images) {
             out.extend_from_slice(if i == 0 { b"\n" } else { b",\n" });
-            tables::write_lib(out, trace.arch, image);
+            tables::write_lib(out, profile.arch_of_image(ImageId(i)), image);
         }
         out.extend_from_slice(b"],\n\"threads\":[");
     }

@@ -28,6 +28,13 @@ pub(super) struct Row {
     pub weight_ns: u64,
 }
 
+/// Whether a thread is the first one of a file, and of its process.
+#[derive(Clone, Copy)]
+pub(super) struct FirstThread {
+    pub of_all: bool,
+    pub of_process: bool,
+}
+
 /// A thread that is being written.
 pub(super) struct ThreadTable {
     /// Its index in the profile.
@@ -51,16 +58,18 @@ impl ThreadTable {
         profile: &Profile,
         tables: &mut Tables,
         thread: u32,
-        is_first: bool,
+        first: FirstThread,
     ) -> Result<ThreadTable, OutputError> {
         let info = &profile.threads[thread as usize];
+        let processes = profile.process_list();
+        let process = &processes[profile.process_of_thread(thread) as usize];
         let out = &mut sink.buffer;
-        out.extend_from_slice(if is_first { b"\n{\"name\":" } else { b",\n{\"name\":" });
+        out.extend_from_slice(if first.of_all { b"\n{\"name\":" } else { b",\n{\"name\":" });
         json::string(out, &info.label());
         out.extend_from_slice(b",\"processName\":");
-        json::string(out, &profile.trace.process);
+        json::string(out, &process.name);
         out.extend_from_slice(b",\"pid\":");
-        json::string(out, &profile.trace.pid.to_string());
+        json::string(out, &process.pid.to_string());
         out.extend_from_slice(b",\"tid\":");
         json::number(out, info.tid.into());
         out.extend_from_slice(b",\"registerTime\":");
@@ -83,7 +92,7 @@ impl ThreadTable {
             rows: 0,
             cpu_ns: 0,
             end_ns: 0,
-            markers: markers(profile, tables, thread, is_first),
+            markers: markers(profile, tables, thread, first.of_process),
         })
     }
 
@@ -162,11 +171,13 @@ struct Marker {
     data: Vec<u8>,
 }
 
-/// The markers of a thread, as JSON. The first thread has those of the process.
+/// The markers of a thread, as JSON. The first thread of a process has those of the process.
 fn markers(profile: &Profile, tables: &mut Tables, thread: u32, is_first: bool) -> Vec<u8> {
     let mut markers: Vec<Marker> = Vec::new();
-    for mark in &profile.marks {
-        if mark.thread == Some(thread) || (is_first && mark.thread.is_none()) {
+    let process = profile.process_of_thread(thread);
+    for (i, mark) in profile.marks.iter().enumerate() {
+        let of_process = is_first && mark.thread.is_none() && profile.process_of_mark(i) == process;
+        if mark.thread == Some(thread) || of_process {
             markers.push(Marker {
                 time_ns: mark.time_ns,
                 name: tables.strings.id("mark"),
@@ -174,7 +185,10 @@ fn markers(profile: &Profile, tables: &mut Tables, thread: u32, is_first: bool) 
             });
         }
     }
-    for module in profile.modules.iter().filter(|_| is_first) {
+    for (i, module) in profile.modules.iter().enumerate().filter(|_| is_first) {
+        if profile.process_of_module(i) != process {
+            continue;
+        }
         let image = &profile.images[module.image.0 as usize];
         for (verb, time) in [("load", module.load_ns), ("unload", module.unload_ns)] {
             let Some(time_ns) = time else { continue };

@@ -48,6 +48,7 @@ pub(super) const FORMAT: Description = Description {
     is_folder: true,
     tells_source: true,
     takes_weight: false,
+    has_time_line: false,
     create,
 };
 

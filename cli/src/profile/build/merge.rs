@@ -7,7 +7,7 @@ use super::{BuildInputs, PlacedBlock};
 use crate::image::holder_name;
 use crate::profile::{
     Activity, CallTree, CodeInfo, FrameId, FrameSymbols, FrameTable, Losses, MarkInfo, ModuleInstance, Node,
-    NodeId, Profile, Run, RunFlags, Runs, StopId, StopInfo, ThreadInfo,
+    NodeId, Processes, Profile, Run, RunFlags, Runs, StopId, StopInfo, ThreadInfo,
 };
 use crate::stack::{StopReason, cost};
 use crate::trace::{Mark, View, beyond_cost, beyond_memory};
@@ -276,6 +276,7 @@ impl<'i> Merger<'i> {
         (self.losses.dropped_samples, self.losses.dropped) = dropped(&self.dropped, trace.dropped());
         let profile = Profile {
             trace: trace_info(trace),
+            processes: Processes::default(),
             images: timeline.images.iter().map(|record| record.image.clone()).collect(),
             modules,
             code,

@@ -1,0 +1,406 @@
+//! `stk merge`: the traces of one machine on one time line.
+//!
+//! ```text
+//! anchor   when and where traces were recorded, and where they go    Trace -> Anchor, Line
+//! ```
+
+mod anchor;
+
+use super::convert;
+use super::pipeline::{MissingSum, check_symbols, load_file, loss_lines};
+use super::replace::{REPLACED, replaces_own};
+use super::report::together;
+use super::times::TimeArg;
+use super::{
+    Exit, ProfileArgs, Progress, Usage, guarded, inputs, note, pool, report, size, tell, verify, warn,
+};
+use crate::output::{self, ChromeStyle, Destination, Format, Options, PerfettoStyle, SourceMark};
+use crate::profile::{Join, JoinPlace, MOST_RUNS_HELD, ProcessInfo, Profile, Runs, Weight};
+use crate::text::{count, since_start};
+use crate::trace::{Content, TraceFile};
+use anchor::{Anchor, Basis, Line};
+use anyhow::Context;
+use std::path::{Path, PathBuf};
+use stk_schema::Arch;
+
+/// Puts the traces of one machine on one time line: processes beside each other, the recordings of
+/// one process after each other.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "\
+Traces of one boot of a machine are placed by its performance counter, exactly to a tick. Traces of other boots are
+placed by the time of day, and stk says how far that may be off. Traces of different machines are refused, unless
+--by-time-of-day is given.
+
+Times (--from, --until) count from the beginning of the first trace, and each trace's own start is printed.
+
+Examples:
+  stk merge client.stk server.stk -o both.chrome.json
+  stk merge night/*.stk --to perfetto -y symbols
+  stk merge app.stk app.1.stk app.2.stk -o app.firefox.json --from 03:14Z --until 03:20Z")]
+pub(super) struct MergeArgs {
+    /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Output file, or - for standard output [default: merged.chrome.json, or as --to says]
+    #[arg(short, long, value_name = "FILE|-")]
+    output: Option<PathBuf>,
+    /// Output format, one that has a time line; by default that of the output's name, or chrome
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    to: Option<Format>,
+    /// Place traces by the time of day where nothing better is told, also those of different
+    /// machines
+    #[arg(long)]
+    by_time_of_day: bool,
+    /// Replace a file that is there, whatever it is
+    #[arg(long)]
+    force: bool,
+    /// Threads to use [default: as many as there are processors]. The output does not depend on it
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// What the widths of flame graphs are [default: cpu, or wall if no trace tells CPU time;
+    /// speedscope has wall, too]. Chrome holds all times
+    #[arg(long, value_enum, value_name = "WHAT", help_heading = "Output")]
+    weight: Option<Weight>,
+    /// Chrome: which of its forms to write
+    #[arg(long, value_enum, default_value_t, value_name = "STYLE", help_heading = "Output")]
+    chrome_style: ChromeStyle,
+    /// Perfetto: which of its forms to write
+    #[arg(long, value_enum, default_value_t, value_name = "STYLE", help_heading = "Output")]
+    perfetto_style: PerfettoStyle,
+    /// One frame per source line instead of one per function
+    #[arg(long, help_heading = "Output")]
+    lines: bool,
+    #[command(flatten)]
+    profile: ProfileArgs,
+}
+
+/// A trace that is open.
+struct Opened {
+    file: TraceFile,
+    content: Content,
+    anchor: Anchor,
+    process: String,
+    arch: Arch,
+    interval_ns: u64,
+}
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// A usage error, traces that do not belong together, or that the output cannot be written. A trace
+/// that cannot be read is reported and left out.
+pub(super) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
+    args.profile.check()?;
+    let format = format(args)?;
+    let (paths, exit) = inputs::traces(&args.files);
+    let paths = args.profile.select.process.traces(paths)?;
+    let (traces, exit) = open(args, &paths, exit);
+    let traces = without_copies(traces);
+    let anchors: Vec<Anchor> = traces.iter().map(|trace| trace.anchor.clone()).collect();
+    let line = anchor::place(&anchors, args.by_time_of_day).map_err(anyhow::Error::msg)?;
+    let contents = line.places.iter().map(|place| &traces[place.trace].content);
+    let Some(content) = together(contents) else { return Ok(exit) };
+    check_weight(args, &traces)?;
+    let destination = destination(args, format);
+    let verb = match &destination {
+        Destination::File(path) if replaces(path, &content, args.force)? => REPLACED,
+        _ => "wrote",
+    };
+    let (processes, of_trace) = processes(&traces, &line);
+    tell_places(&traces, &line, &processes, &of_trace);
+    let (joined, ending) = join(args, &traces, &line, (processes, &of_trace))?;
+    let exit = exit.worse(ending);
+    let Some((mut profile, runs)) = joined else { return Ok(exit) };
+    profile.trace.content = Some(content);
+    profile.trace.start_utc_ns = line.utc_ns;
+    write(args, format, destination, (&profile, &runs), verb)?;
+    Ok(exit)
+}
+
+/// The format that the options name.
+fn format(args: &MergeArgs) -> anyhow::Result<Format> {
+    let named = args.output.as_deref().filter(|path| *path != Path::new("-"));
+    let by_name = named.and_then(Format::from_path);
+    let format = match (args.to.or(by_name), named) {
+        (Some(format), _) => format,
+        (None, None) => Format::Chrome,
+        (None, Some(path)) => {
+            let text = format!("{}: the name does not tell a format: give one with --to", path.display());
+            return Err(Usage(text).into());
+        }
+    };
+    if !format.has_time_line() {
+        let all = Format::ALL.iter().filter(|format| format.has_time_line());
+        let names: Vec<_> = all.map(|format| format.name()).collect();
+        let name = format.name();
+        let text = format!("{name} has no time line to merge traces on: {} have one", names.join(", "));
+        return Err(Usage(text).into());
+    }
+    if args.weight.is_some() && !format.takes_weight() {
+        return Err(Usage(format!("--weight is for flame graphs; {} holds all times", format.name())).into());
+    }
+    Ok(format)
+}
+
+fn open(args: &MergeArgs, paths: &[PathBuf], mut exit: Exit) -> (Vec<Opened>, Exit) {
+    let mut traces = Vec::with_capacity(paths.len());
+    for path in paths {
+        match guarded(path, || opened(path, args)) {
+            Ok(trace) => traces.push(trace),
+            Err(error) => {
+                report(&error);
+                exit = exit.worse(verify::exit_of(&error));
+            }
+        }
+    }
+    (traces, exit)
+}
+
+fn opened(path: &Path, args: &MergeArgs) -> anyhow::Result<Opened> {
+    let file = args.profile.tables.open(path)?;
+    let content = file.content()?;
+    let trace = file.read()?;
+    let (anchor, process) = (Anchor::of(&trace), trace.process());
+    let (arch, interval_ns) = (trace.header().arch, trace.interval_ns());
+    drop(trace);
+    Ok(Opened { file, content, anchor, process, arch, interval_ns })
+}
+
+/// The traces without copies of others and beginnings of others.
+fn without_copies(traces: Vec<Opened>) -> Vec<Opened> {
+    let whole_of = |i: usize| {
+        let Content { digest, len, uuid, .. } = &traces[i].content;
+        traces.iter().enumerate().position(|(other, trace)| {
+            other != i
+                && trace.content.uuid == *uuid
+                && trace.content.begins_with(*len, digest)
+                && (trace.content.len > *len || other < i)
+        })
+    };
+    let whole: Vec<Option<usize>> = (0..traces.len()).map(whole_of).collect();
+    let name = |i: usize| traces[i].file.path().display().to_string();
+    for (i, other) in whole.iter().enumerate() {
+        let Some(other) = *other else { continue };
+        let same = traces[i].content.digest == traces[other].content.digest;
+        let what = if same { "the same content as" } else { "a beginning of" };
+        note(&format!("{}: {what} {}, which stands for both", name(i), name(other)));
+    }
+    traces.into_iter().zip(whole).filter(|(_, whole)| whole.is_none()).map(|(trace, _)| trace).collect()
+}
+
+/// Refuses to count samples of traces that took them at different rates.
+fn check_weight(args: &MergeArgs, traces: &[Opened]) -> anyhow::Result<()> {
+    let is_count = matches!(args.weight, Some(Weight::Samples | Weight::Active));
+    let differ = traces.windows(2).any(|pair| pair[0].interval_ns != pair[1].interval_ns);
+    if is_count && differ {
+        let text = "the traces were sampled at different rates, so that their samples do not count the \
+            same: use --weight cpu or wall";
+        return Err(Usage(text.to_owned()).into());
+    }
+    Ok(())
+}
+
+fn destination(args: &MergeArgs, format: Format) -> Destination {
+    match &args.output {
+        Some(path) if path == Path::new("-") => Destination::Stdout,
+        Some(path) => Destination::File(path.clone()),
+        None => Destination::File(format.default_name("merged").into()),
+    }
+}
+
+fn replaces(path: &Path, content: &Content, force: bool) -> anyhow::Result<bool> {
+    let ours = |mark: &SourceMark| (mark.len, mark.digest) == (content.len, content.digest);
+    replaces_own(path, &"these traces", force, None, ours)
+}
+
+/// The processes in order of their first traces, and by trace which is its own.
+fn processes(traces: &[Opened], line: &Line) -> (Vec<ProcessInfo>, Vec<u32>) {
+    let mut list: Vec<(usize, ProcessInfo)> = Vec::new();
+    let mut of_trace = vec![0; traces.len()];
+    for place in &line.places {
+        let trace = &traces[place.trace];
+        let known = list.iter().position(|(first, _)| trace.anchor.is_of_process_of(&traces[*first].anchor));
+        of_trace[place.trace] = known.unwrap_or(list.len()) as u32;
+        if known.is_none() {
+            let pid = free_pid(trace.anchor.pid, list.iter().map(|(_, process)| process.pid));
+            let process = ProcessInfo { pid, name: trace.process.clone(), arch: trace.arch };
+            list.push((place.trace, process));
+        }
+    }
+    (list.into_iter().map(|(_, process)| process).collect(), of_trace)
+}
+
+/// A process's id, or if another has it, one that no process of Windows has.
+fn free_pid(pid: u32, taken: impl Iterator<Item = u32>) -> u32 {
+    let taken: Vec<u32> = taken.collect();
+    // Ids of Windows are multiples of four.
+    (0..).map(|n| pid.wrapping_add(n)).find(|pid| !taken.contains(pid)).unwrap_or(pid)
+}
+
+/// Tells where each trace lies, and how exactly that is known.
+fn tell_places(traces: &[Opened], line: &Line, processes: &[ProcessInfo], of_trace: &[u32]) {
+    let mut seen = vec![false; processes.len()];
+    for place in &line.places {
+        let trace = &traces[place.trace];
+        let process = &processes[of_trace[place.trace] as usize];
+        let continues = std::mem::replace(&mut seen[of_trace[place.trace] as usize], true);
+        let verb = if continues { "continues" } else { "is" };
+        let shown = match process.pid {
+            pid if pid == trace.anchor.pid => String::new(),
+            pid => format!(", shown as {pid}"),
+        };
+        note(&format!(
+            "{}: {verb} {} (pid {}{shown}), {}",
+            trace.file.path().display(),
+            process.name,
+            trace.anchor.pid,
+            where_it_lies(place.start_ns, place.basis)
+        ));
+        if let Basis::TimeOfDay { off_ns: None } = place.basis {
+            warn(&format!(
+                "{}: is not known to be of the same machine, whose clock may be any time off",
+                trace.file.path().display()
+            ));
+        }
+    }
+}
+
+/// `begins at 1.500000 s by the machine's counter (± 100 ns; by the time of day 1.2 ms later)`.
+fn where_it_lies(start_ns: u64, basis: Basis) -> String {
+    let at = format!("begins at {:.6} s", start_ns as f64 / 1e9);
+    let ms = |ns: u64| format!("{:.1} ms", ns as f64 / 1e6);
+    match basis {
+        Basis::First => at,
+        Basis::Counter { tick_ns, utc_later_ns } => {
+            let than = if utc_later_ns < 0 { "earlier" } else { "later" };
+            let apart = ms(utc_later_ns.unsigned_abs());
+            format!("{at} by the machine's counter (± {tick_ns} ns; by the time of day {apart} {than})")
+        }
+        Basis::TimeOfDay { off_ns: Some(off) } => {
+            format!("{at} by the time of day (± {} if nobody set the clock)", ms(off))
+        }
+        Basis::TimeOfDay { off_ns: None } => format!("{at} by the time of day"),
+    }
+}
+
+type Joined = (Option<(Profile, Runs)>, Exit);
+
+/// Reads all traces, in order of their starts.
+fn join(
+    args: &MergeArgs,
+    traces: &[Opened],
+    line: &Line,
+    (processes, of_trace): (Vec<ProcessInfo>, &[u32]),
+) -> anyhow::Result<Joined> {
+    let pool = pool(args.jobs)?;
+    let progress = Progress::new("samples");
+    let limit = args.profile.tables.runs_limit().unwrap_or(MOST_RUNS_HELD);
+    let mut join = Join::new(processes, limit);
+    let mut exit = Exit::Ok;
+    let mut lines = Vec::new();
+    let mut missing = MissingSum::default();
+    for place in &line.places {
+        let trace = &traces[place.trace];
+        let part = part_of(args, traces, line, place.start_ns);
+        let loaded = guarded(trace.file.path(), || pool.install(|| load_file(&trace.file, &part, &progress)));
+        let mut loaded = match loaded {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                report(&error);
+                exit = exit.worse(verify::exit_of(&error));
+                continue;
+            }
+        };
+        // That a trace has nothing in a span of the common time line is no matter.
+        loaded.empty = None;
+        lines.extend(loss_lines(&loaded));
+        missing.add(&loaded.missing);
+        let (symbols, missed) = check_symbols(&loaded, &args.profile);
+        lines.extend(missed);
+        exit = exit.worse(loaded.exit).worse(symbols);
+        let place = JoinPlace { process: of_trace[place.trace], start_ns: place.start_ns };
+        join.add(&loaded.profile, &loaded.runs, place)?;
+    }
+    drop(progress);
+    tell(&lines);
+    tell(&missing.lines());
+    Ok((join.finish(), exit))
+}
+
+/// The options for a trace that begins at `start_ns`: those of time count from the beginning of the
+/// common time line.
+fn part_of(args: &MergeArgs, traces: &[Opened], line: &Line, start_ns: u64) -> ProfileArgs {
+    let mut part = args.profile.clone();
+    let zone = part.select.tz.tz;
+    let ends =
+        line.places.iter().map(|place| place.start_ns.saturating_add(traces[place.trace].anchor.duration_ns));
+    let duration_ns = ends.max().unwrap_or(0);
+    let own = |time: TimeArg| {
+        let since = time.since(line.utc_ns, duration_ns, zone) - i128::from(start_ns);
+        TimeArg::SinceStart(u64::try_from(since.max(0)).unwrap_or(u64::MAX))
+    };
+    (part.select.from, part.select.until) = (part.select.from.map(own), part.select.until.map(own));
+    part
+}
+
+fn write(
+    args: &MergeArgs,
+    format: Format,
+    destination: Destination,
+    (profile, runs): (&Profile, &Runs),
+    verb: &str,
+) -> anyhow::Result<()> {
+    let (weights, weights_note) =
+        convert::weights(runs, format, args.weight).context("no flame graph of these traces")?;
+    let options = Options {
+        lines: args.lines,
+        chrome_style: args.chrome_style,
+        perfetto_style: args.perfetto_style,
+        weights,
+        ..Options::default()
+    };
+    let samples: u64 = profile.threads.iter().map(|thread| thread.samples).sum();
+    if samples == 0 {
+        warn("no samples are left: none of the traces has any in what was chosen");
+    }
+    let mut writer = output::create(format, destination.clone(), &options)?;
+    let summary = output::write(&mut *writer, profile, runs).context("the traces could not be written")?;
+    weights_note.filter(|_| samples > 0).into_iter().for_each(note);
+    summary.warnings.iter().for_each(|text| warn(text));
+    if let Destination::File(path) = destination {
+        let bytes = size(summary.files.iter().map(|(_, bytes)| bytes).sum());
+        let processes = match profile.process_list().len() as u64 {
+            1 => "1 process".to_owned(),
+            several => format!("{} processes", count(several)),
+        };
+        let length = since_start(profile.trace.duration_ns);
+        note(&format!("{verb} {} ({bytes}): {processes}, {length}", path.display()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_processes_with_one_id_get_two() {
+        assert_eq!(free_pid(44, [4, 8].into_iter()), 44);
+        assert_eq!(free_pid(44, [44, 45].into_iter()), 46);
+    }
+
+    #[test]
+    fn how_exactly_a_place_is_known_is_said() {
+        let said = |basis| where_it_lies(1_500_000_000, basis);
+        assert_eq!(said(Basis::First), "begins at 1.500000 s");
+        assert_eq!(
+            said(Basis::Counter { tick_ns: 100, utc_later_ns: -1_200_000 }),
+            "begins at 1.500000 s by the machine's counter (± 100 ns; by the time of day 1.2 ms earlier)"
+        );
+        assert_eq!(
+            said(Basis::TimeOfDay { off_ns: Some(16_000_000) }),
+            "begins at 1.500000 s by the time of day (± 16.0 ms if nobody set the clock)"
+        );
+    }
+}
