@@ -297,9 +297,9 @@ fn an_event_or_a_tag_without_a_stack_is_an_error_that_says_what_there_is() {
     assert!(text.contains(says), "{text}");
     let text = of(&["--tag", "9", "--thread", "eins"]);
     assert!(text.contains("--thread"), "{text}");
-    for both in [&["--at", "1s"][..], &["--pid", "1"]] {
-        let output = stk(folder.path(), &[&["dump", "a.stk", "--tag", "7"], both].concat());
-        assert_eq!(output.status.code(), Some(2), "{both:?}");
+    for (both, code) in [(["--at", "1s"], 2), (["--pid", "1"], 1), (["--from", "1h"], 1)] {
+        let output = stk(folder.path(), &[&["dump", "a.stk", "--tag", "7"], &both[..]].concat());
+        assert_eq!(output.status.code(), Some(code), "{both:?}");
     }
 
     let mut builder = testing::trace();

@@ -348,3 +348,99 @@ fn lines_of_one_function_are_apart_on_request() {
     let chrome = stk(&["convert", &trace, "--to", "chrome", "-o", "-", "--lines"]);
     assert!(chrome.out.contains("\"spawn_worker:"), "{}", chrome.error);
 }
+
+/// The threads of a moment in `stk dump`: id, state, and the functions of each frame, innermost
+/// first, each with its module.
+type Dumped = Vec<DumpedThread>;
+type DumpedThread = (u64, String, Vec<DumpedFrame>);
+type DumpedFrame = (String, String);
+
+fn dumped(trace: &str, options: &[&str]) -> (Dumped, String) {
+    let ran = stk(&[&["dump", trace, "--at", "2s", "--style", "json"], options].concat());
+    assert_eq!(ran.code, Some(0), "{options:?}: {ran:?}");
+    let document: Value = serde_json::from_str(&ran.out).unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let threads = document["threads"].as_array().unwrap().iter().map(|thread| {
+        let frames = thread["frames"].as_array().unwrap().iter().flat_map(|frame| {
+            let inline = frame["inline"].as_array().unwrap().iter().map(|name| text(&name["function"]));
+            let names = inline.chain([text(&frame["function"])]);
+            names.map(|name| (text(&frame["module"]), name)).collect::<Vec<_>>()
+        });
+        (number(&thread["tid"]), text(&thread["state"]), frames.collect())
+    });
+    (threads.collect(), ran.error)
+}
+
+#[test]
+fn dump_chooses_stacks_and_frames_as_stats_does() {
+    let trace = kept("busy.stk");
+    let (all, told) = dumped(&trace, &[]);
+    assert!(all.len() > 5 && !told.contains("selection"), "{told}");
+    let has = |stack: &DumpedThread, name: &str| stack.2.iter().any(|(_, function)| function == name);
+    let with: Dumped = all.iter().filter(|stack| has(stack, "spawn_worker")).cloned().collect();
+    assert!(!with.is_empty() && with.len() < all.len());
+    for option in ["--function", "--focus"] {
+        let (found, told) = dumped(&trace, &[option, "^spawn_worker$"]);
+        assert_eq!(found, with, "{option}");
+        let share = format!("selection: {} of {} stacks", with.len(), all.len());
+        assert!(told.contains(&share), "{told}");
+    }
+    let without: Dumped = all.iter().filter(|stack| !has(stack, "spawn_worker")).cloned().collect();
+    assert_eq!(dumped(&trace, &["--ignore", "^spawn_worker$"]).0, without);
+    let waiting: Dumped = all.iter().filter(|stack| stack.1 == "waiting").cloned().collect();
+    assert_eq!(dumped(&trace, &["--state", "waiting"]).0, waiting);
+    let in_busy = |stack: &&DumpedThread| stack.2.iter().any(|name| name.0 == "busy.exe");
+    let busy: Dumped = all.iter().filter(in_busy).cloned().collect();
+    assert_eq!(dumped(&trace, &["--module", "^BUSY"]).0, busy);
+    // Frames: those of all threads stay, but for what is left out.
+    let cut = |keep: &dyn Fn(usize, &[DumpedFrame]) -> bool| -> Dumped {
+        let frames = |names: &[DumpedFrame]| {
+            let kept = (0..names.len()).filter(|&at| keep(at, names));
+            kept.map(|at| names[at].clone()).collect()
+        };
+        all.iter().map(|(tid, state, names)| (*tid, state.clone(), frames(names))).collect()
+    };
+    let hidden = cut(&|at, names| names[at].1 != "spawn_worker");
+    assert_eq!(dumped(&trace, &["--hide", "^spawn_worker$"]).0, hidden);
+    let mine = dumped(&trace, &["--my-code"]).0;
+    let modules: std::collections::BTreeSet<&str> =
+        mine.iter().flat_map(|stack| &stack.2).map(|(module, _)| module.as_str()).collect();
+    assert!(modules.contains("busy.exe") && !modules.contains("ntdll.dll"), "{modules:?}");
+    let rooted = dumped(&trace, &["--root", "^spawn_worker$"]).0;
+    assert_eq!(rooted.len(), with.len());
+    assert!(rooted.iter().all(|stack| stack.2.last().unwrap().1 == "spawn_worker"), "{rooted:?}");
+    let skipped = dumped(&trace, &["--skip-thread-start"]).0;
+    assert!(skipped.iter().all(|stack| !has(stack, "RtlUserThreadStart")), "{skipped:?}");
+}
+
+#[test]
+fn dump_says_what_is_left_and_which_options_do_not_fit() {
+    let trace = kept("busy.stk");
+    let (none, told) = dumped(&trace, &["--focus", "^no such function$"]);
+    assert!(none.is_empty() && told.contains("none of "), "{told}");
+    let error = |options: &[&str]| {
+        let ran = stk(&[&["dump"], options].concat());
+        assert_ne!(ran.code, Some(0), "{options:?}");
+        ran.error
+    };
+    assert!(error(&[&trace, "--from", "1s"]).contains("--at"));
+    assert!(error(&["--pid", "4", "--label", "a=b"]).contains("name a FILE"));
+    assert!(error(&[&trace, "--label", "build=none"]).contains("passed over"));
+    assert!(error(&[&trace, "--pid", "1"]).contains("passed over: it is of process "));
+}
+
+#[test]
+fn events_are_chosen_by_their_modules() {
+    let trace = kept("busy.stk");
+    let modules = |options: &[&str]| -> Vec<String> {
+        let ran = stk(&[&["events", "--json", &trace], options].concat());
+        let document: Value = serde_json::from_str(&ran.out).unwrap();
+        let events = document["traces"][0]["events"].as_array().unwrap();
+        events.iter().map(|event| event["module"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let plugin_a = modules(&["--module", "^PLUGIN_A"]);
+    let expected: Vec<String> =
+        modules(&[]).into_iter().filter(|module| module.starts_with("plugin_a")).collect();
+    assert!(!expected.is_empty());
+    assert_eq!(plugin_a, expected);
+}

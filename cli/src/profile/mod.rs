@@ -48,8 +48,8 @@ pub use build::{BuildOptions, build};
 pub use category::Category;
 pub use events::{EventInfo, GapInfo, ThreadOfEvent, add_events};
 pub use filter::{
-    FrameName, FramePatterns, FunctionPattern, Marks, NamePattern, PatternError, Selection, SelectionShare,
-    SelectionSum, leave_out, select,
+    CutState, FrameName, FramePatterns, FunctionPattern, Marks, NamePattern, PatternError, Selection,
+    SelectionShare, SelectionSum, is_kept, leave_out, select,
 };
 pub use fold::fold;
 pub(crate) use functions::Modules;

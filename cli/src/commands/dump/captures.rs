@@ -59,14 +59,18 @@ pub(super) fn choose(
     }
     let (numbers, tags): (HashSet<u64>, HashSet<u64>) =
         (args.events.iter().copied().collect(), args.tags.iter().copied().collect());
+    let ns = |capture: &ChosenCapture| i128::from(trace.clock.ns(capture.label.time));
+    let [from, until] = [args.from, args.until].map(|time| time.map(|time| time.of(trace, args.tz.tz)));
     let wanted = |capture: &ChosenCapture| {
         (numbers.contains(&capture.label.number) || tags.contains(&capture.label.tag))
             && threads.is_none_or(|threads| capture.thread.is_some_and(|thread| threads.contains(&thread)))
+            && from.is_none_or(|from| from <= ns(capture))
+            && until.is_none_or(|until| ns(capture) < until)
     };
     let chosen: Vec<ChosenCapture> = captures.into_iter().filter(wanted).collect();
     if chosen.is_empty() {
         anyhow::bail!(
-            "{source}: none of these captures is of a thread that --thread chooses: \
+            "{source}: none of these captures is one that --thread, --from and --until choose: \
              `stk events {source} --kind capture` lists them with their threads"
         );
     }

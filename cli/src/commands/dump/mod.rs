@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! stack      a thread's stack, walked, named and folded          Stack, Walked
+//! choose     which stacks, by state and frames, and which frames
 //! captures   the stacks that the program asked for               events -> Stack
 //! text       the styles for people: `k`, `plain` and `merged`
 //! clrstack   the style of the .NET debugger extension: managed frames, explicit Frames
@@ -10,6 +11,7 @@
 //! ```
 
 mod captures;
+mod choose;
 mod clrstack;
 mod json;
 mod live;
@@ -18,9 +20,12 @@ mod stack;
 mod tests;
 mod text;
 
+use super::select::label;
 use super::tag::parse_tag;
 use super::times::{self, TimeArg};
-use super::{Exit, Out, TablesArgs, ThreadArgs, TzArgs, Usage, guarded, inputs, pipeline};
+use super::{
+    Exit, Out, ProcessArgs, StackArgs, TablesArgs, ThreadArgs, TzArgs, Usage, guarded, inputs, pipeline,
+};
 use crate::runtimes;
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::stack::{NameSources, StackWalker};
@@ -28,6 +33,7 @@ use crate::symbols::Symbolizer;
 use crate::text::since_start;
 use crate::trace::{Trace, TraceEvents, beyond_cost, beyond_memory, events, snapshots};
 use captures::ChosenCapture;
+use choose::StackChoice;
 use clap::ValueEnum;
 use stack::DumpStack;
 use std::collections::HashSet;
@@ -43,7 +49,8 @@ Examples:
   stk dump app.stk
   stk dump app.stk --at 1.5s --thread worker --style plain
   stk dump app.stk --at 03:14:05Z
-  stk dump app.stk --style merged
+  stk dump app.stk --style merged --state waiting --my-code
+  stk dump app.stk --function '^do_work$' --hide '^std::'
   stk dump app.stk --thread 4404 --explain
   stk dump app.stk --style clrstack --frames managed
   stk dump app.stk --tag 7                      what stk_capture(7) recorded, each time
@@ -52,25 +59,36 @@ Examples:
   stk dump once.stk --style json | jq '.threads[].frames[0].function'")]
 pub(super) struct DumpArgs {
     /// Trace: a file, or a pattern or folder that holds one
-    #[arg(value_name = "FILE", required_unless_present = "pid", conflicts_with = "pid")]
+    #[arg(value_name = "FILE", required_unless_present = "pid")]
     file: Option<PathBuf>,
-    /// A process that runs now: inject.exe, which lies beside stk.exe, takes one sample of each of
-    /// its threads (Windows only)
+    /// Without FILE, a process that runs now: inject.exe, which lies beside stk.exe, takes one
+    /// sample of each of its threads (Windows only). With FILE, only a trace of this process
     #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
     /// The moment: since the trace's start (1.5s, 250ms), by the clock (03:14:05Z), or with a date
     /// (2026-11-21T03:14:05+01:00); by default the last
-    #[arg(long, value_name = "TIME", value_parser = times::parse, conflicts_with = "pid")]
+    #[arg(long, value_name = "TIME", value_parser = times::parse)]
     at: Option<TimeArg>,
     /// The stack of this capture, by its number in `stk events FILE`; may be repeated
-    #[arg(long = "event", value_name = "N", conflicts_with_all = ["pid", "at"])]
+    #[arg(long = "event", value_name = "N", conflicts_with = "at")]
     events: Vec<u64>,
     /// The stacks of all captures with this tag, the number that the program gave `stk_capture`,
     /// decimal or 0x-hexadecimal; may be repeated
-    #[arg(long = "tag", value_name = "TAG", value_parser = parse_tag, conflicts_with_all = ["pid", "at"])]
+    #[arg(long = "tag", value_name = "TAG", value_parser = parse_tag, conflicts_with = "at")]
     tags: Vec<u64>,
+    /// Of captures, only those from this time on
+    #[arg(long, value_name = "TIME", value_parser = times::parse, help_heading = "What to take")]
+    from: Option<TimeArg>,
+    /// Of captures, only those before this time
+    #[arg(long, value_name = "TIME", value_parser = times::parse, help_heading = "What to take")]
+    until: Option<TimeArg>,
+    /// Only a trace that was recorded with this label; may be repeated, and all must fit
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label, help_heading = "What to take")]
+    labels: Vec<(String, String)>,
     #[command(flatten)]
     threads: ThreadArgs,
+    #[command(flatten)]
+    stacks: StackArgs,
     /// How to print them
     #[arg(long, value_enum, default_value_t)]
     style: Style,
@@ -112,13 +130,50 @@ enum Style {
 }
 
 pub(super) fn run(args: &DumpArgs, out: Out<'_>) -> anyhow::Result<Exit> {
+    check(args)?;
     match (&args.file, args.pid) {
         (Some(file), _) => {
-            let file = inputs::trace(file)?;
+            let file = the_trace(file, args)?;
             guarded(&file, || dump(args, &file, out))
         }
         (None, Some(pid)) => live::with_sample(pid, |file| guarded(file, || dump(args, file, out))),
         (None, None) => Err(Usage("name a trace, or a process with --pid".into()).into()),
+    }
+}
+
+/// Refuses options that would do nothing.
+fn check(args: &DumpArgs) -> anyhow::Result<()> {
+    let of_captures = !args.events.is_empty() || !args.tags.is_empty();
+    if (args.from.is_some() || args.until.is_some()) && !of_captures {
+        let text = "--from and --until choose among captures (--tag, --event): the stacks of a moment are \
+            those of --at";
+        return Err(Usage(text.to_owned()).into());
+    }
+    let of_trace = of_captures || args.at.is_some() || !args.labels.is_empty();
+    if args.file.is_none() && of_trace {
+        let text = "--at, --event, --tag and --label are for traces, and a process that runs now has none: \
+            name a FILE";
+        return Err(Usage(text.to_owned()).into());
+    }
+    Ok(())
+}
+
+/// The one trace that the arguments name, of those that --pid and --label choose.
+fn the_trace(named: &Path, args: &DumpArgs) -> anyhow::Result<PathBuf> {
+    if args.pid.is_none() && args.labels.is_empty() {
+        return inputs::trace(named);
+    }
+    let process = ProcessArgs { pids: args.pid.into_iter().collect(), labels: args.labels.clone() };
+    let (files, _) = inputs::traces(&[named.to_owned()]);
+    match process.traces(files)?.as_slice() {
+        [one] => Ok(one.clone()),
+        [] => anyhow::bail!("{}: no trace", named.display()),
+        [first, others @ ..] => anyhow::bail!(
+            "{}: {} traces that --pid and --label choose: name one of them, such as {}",
+            named.display(),
+            1 + others.len(),
+            first.display()
+        ),
     }
 }
 
@@ -152,7 +207,7 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
             printer.begin(time)?;
             let wanted = |thread| threads.as_ref().is_none_or(|threads| threads.contains(&thread));
             losses.stacks = moment(&inputs, &mut walker, time, &wanted, &mut printer)?;
-            if printer.printed == 0 {
+            if printer.walked == 0 {
                 super::warn(&format!(
                     "{}: no thread was sampled by {}",
                     trace.source,
@@ -163,6 +218,7 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     }
     printer.end()?;
     losses.names = printer.unnamed;
+    printer.choice.tell(&trace.source);
     super::tell_redirects(symbolizer.store());
     for problem in &methods.problems {
         super::warn(&format!("{}: {problem}", trace.source));
@@ -215,6 +271,9 @@ struct StackPrinter<'a, 'o> {
     args: &'a DumpArgs,
     sources: NameSources<'a>,
     out: Out<'o>,
+    choice: StackChoice,
+    /// Stacks that came so far.
+    walked: usize,
     /// Stacks printed so far.
     printed: usize,
     /// Texts left out for lack of memory.
@@ -233,6 +292,8 @@ impl<'a, 'o> StackPrinter<'a, 'o> {
             args,
             sources,
             out,
+            choice: StackChoice::new(args.stacks.selection(None)),
+            walked: 0,
             printed: 0,
             unnamed: 0,
             time: Ticks(0),
@@ -255,6 +316,10 @@ impl<'a, 'o> StackPrinter<'a, 'o> {
         self.unnamed = self.unnamed.saturating_add(unnamed);
         let mut text = String::new();
         for stack in &mut stacks {
+            self.walked += 1;
+            if !self.choice.takes(self.sources.trace, stack) {
+                continue;
+            }
             stack::fold(stack, self.args.fold.options());
             text.push_str(&self.text(stack)?);
             self.printed += 1;

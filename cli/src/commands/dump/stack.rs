@@ -298,10 +298,10 @@ fn names_of(names: &Names, id: FrameId) -> Vec<Name> {
     list
 }
 
-/// Hides the frames that are not wanted.
+/// Hides the frames that are not wanted of those that are not hidden yet.
 pub(super) fn fold(stack: &mut DumpStack, options: FoldOptions) {
     let mut state = FoldState::default();
-    for walked in stack.frames.iter_mut().rev() {
+    for walked in stack.frames.iter_mut().rev().filter(|walked| !walked.hidden) {
         let folded = options.next(&mut state, walked.kind);
         walked.hidden = folded == FoldOutcome::Left;
         if folded == FoldOutcome::Begins {

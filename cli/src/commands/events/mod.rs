@@ -14,6 +14,7 @@ use super::pipeline::parse_memory;
 use super::tag::parse_tag;
 use super::traces::Traces;
 use super::{Exit, Out, SelectArgs, each_trace, inputs, pool};
+use crate::profile::NamePattern;
 use crate::trace::{TraceFile, events};
 use document::{EventsOfTrace, VERSION};
 use filter::{EventFilter, KindName};
@@ -30,6 +31,7 @@ Examples:
   stk events app.stk
   stk events app.stk --kind capture --tag 7
   stk events app.stk --kind load,unload --from 1.5s --until 2s
+  stk events app.stk --module '^plugin_'
   stk events --json *.stk | jq '.traces[].events[] | select(.kind == \"capture\")'")]
 pub(super) struct EventsArgs {
     /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken
@@ -41,6 +43,10 @@ pub(super) struct EventsArgs {
     /// Only captures and marks with this tag, decimal or 0x-hexadecimal; may be repeated
     #[arg(long = "tag", value_name = "TAG", value_parser = parse_tag)]
     tags: Vec<u64>,
+    /// Only loads and unloads of such modules, by their file names in any case: a regular
+    /// expression; may be repeated
+    #[arg(long = "module", value_name = "RE")]
+    modules: Vec<NamePattern>,
     /// Print one JSON object, as schema/events.schema.json describes it
     #[arg(long)]
     json: bool,

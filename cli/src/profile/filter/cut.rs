@@ -1,7 +1,7 @@
 //! Leaves frames out of stacks: each left-out frame's samples are its caller's.
 
 use super::frames::FrameMarks;
-use super::{Marks, Selection};
+use super::{FramePatterns, Marks, Selection};
 use crate::profile::copy::FrameCopy;
 use crate::profile::{CallTree, FrameId, Node, NodeId, Profile, Runs};
 use std::collections::HashMap;
@@ -20,8 +20,7 @@ pub fn leave_out(profile: &mut Profile, runs: &mut Runs, selection: &Selection) 
         return Ok(());
     }
     let used = used_nodes(profile, runs)?;
-    let begin =
-        CutStack { node: None, at_start: patterns.skip_thread_start, is_rooted: patterns.root.is_empty() };
+    let begin = CutStack { node: None, state: CutState::new(patterns) };
     let marks = FrameMarks::new(profile, patterns);
     let mut cutter = Cutter {
         profile,
@@ -56,14 +55,45 @@ fn used_nodes(profile: &Profile, runs: &Runs) -> io::Result<Vec<bool>> {
     Ok(used)
 }
 
-/// A stack without what is left out.
-#[derive(Clone, Copy)]
-struct CutStack {
-    node: Option<NodeId>,
+/// How far a stack is cut, from its outermost frame inwards.
+#[derive(Clone, Copy, Debug)]
+pub struct CutState {
     /// Only functions that threads begin in have come so far.
     at_start: bool,
     /// The frame at which stacks are to begin has come.
     is_rooted: bool,
+}
+
+impl CutState {
+    /// Before the outermost frame.
+    pub fn new(patterns: &FramePatterns) -> CutState {
+        CutState { at_start: patterns.skip_thread_start, is_rooted: patterns.root.is_empty() }
+    }
+
+    /// How many of the names of the next frame, innermost first, are not outside of the root.
+    /// [`is_kept`] tells which of them stay.
+    pub fn next(&mut self, names: &[Marks]) -> usize {
+        self.at_start &= names.iter().all(|marks| marks.contains(Marks::START));
+        let mut inside = names.len();
+        if !self.is_rooted {
+            let root = names.iter().rposition(|marks| marks.contains(Marks::ROOT));
+            self.is_rooted = root.is_some();
+            inside = root.map_or(0, |root| root + 1);
+        }
+        if self.at_start { 0 } else { inside }
+    }
+}
+
+/// Whether a name of a frame stays, by its index and how many [`CutState::next`] let in.
+pub fn is_kept(names: &[Marks], inside: usize, at: usize) -> bool {
+    at < inside && !names[at].contains(Marks::HIDE)
+}
+
+/// A stack without what is left out.
+#[derive(Clone, Copy)]
+struct CutStack {
+    node: Option<NodeId>,
+    state: CutState,
 }
 
 struct Cutter<'p> {
@@ -82,16 +112,9 @@ impl Cutter<'_> {
         let (marks, profile) = (self.marks, self.profile);
         let names = marks.of_names(profile, frame);
         let mut stack = above;
-        stack.at_start &= names.iter().all(|marks| marks.contains(Marks::START));
-        // The names that are not outside of the root, innermost first.
-        let mut inside = names.len();
-        if !above.is_rooted {
-            let root = names.iter().rposition(|marks| marks.contains(Marks::ROOT));
-            stack.is_rooted = root.is_some();
-            inside = root.map_or(0, |root| root + 1);
-        }
-        let is_kept = |i: usize| i < inside && !names[i].contains(Marks::HIDE);
-        if stack.at_start || !(0..inside).any(is_kept) {
+        let inside = stack.state.next(names);
+        let is_kept = |i: usize| is_kept(names, inside, i);
+        if !(0..inside).any(is_kept) {
             return stack;
         }
         let frame = if inside == names.len() {

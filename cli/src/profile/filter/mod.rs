@@ -16,7 +16,7 @@ mod frames;
 mod pattern;
 mod share;
 
-pub use cut::leave_out;
+pub use cut::{CutState, is_kept, leave_out};
 pub use pattern::{FrameName, FramePatterns, FunctionPattern, Marks, NamePattern, PatternError};
 pub use share::{SelectionShare, SelectionSum};
 
