@@ -7,8 +7,8 @@
 //! processor, by the time that they cover. If there are none, it goes to the next ones.
 //!
 //! Each suspension costs the suspended thread CPU time of its own. A thread that only waits shows
-//! how much: its clock gains nothing else. Single ticks are too coarse for that, so all such
-//! threads are taken together.
+//! how much: its clock gains nothing else. Single ticks are too coarse for that, so several such
+//! threads are taken together: the cheaper half, since the others also work now and then.
 
 use crate::profile::Run;
 
@@ -55,18 +55,37 @@ impl ThreadSum {
         self.cpu_ns = self.cpu_ns.saturating_add(run.cpu_ns);
     }
 
-    /// Adds a thread if it only waits.
-    pub(super) fn add_if_waiting(&mut self, thread: &ThreadSum) {
-        if thread.waiting * 100 >= thread.samples * WAITING_PERCENT {
-            self.samples += thread.samples;
-            self.cpu_ns = self.cpu_ns.saturating_add(thread.cpu_ns);
-        }
+    /// Whether the thread only waits.
+    fn only_waits(&self) -> bool {
+        self.samples != 0 && self.waiting * 100 >= self.samples * WAITING_PERCENT
     }
 
-    /// What a sample of these threads costs; nothing if there are too few.
-    pub(super) fn cost(&self) -> SamplingCost {
-        let known = self.samples >= FEWEST_SAMPLES;
-        SamplingCost { ns: if known { self.cpu_ns / self.samples } else { 0 } }
+    /// CPU time for one sample, in nanoseconds.
+    fn ns_per_sample(&self) -> u64 {
+        self.cpu_ns / self.samples.max(1)
+    }
+}
+
+impl SamplingCost {
+    /// What a sample costs those of the threads that only wait, by the cheaper half of their
+    /// samples; nothing if there are too few.
+    pub(super) fn of_threads(threads: impl IntoIterator<Item = ThreadSum>) -> SamplingCost {
+        let mut waiting: Vec<ThreadSum> = threads.into_iter().filter(ThreadSum::only_waits).collect();
+        waiting.sort_by_key(ThreadSum::ns_per_sample);
+        let all: u64 = waiting.iter().map(|thread| thread.samples).sum();
+        if all < FEWEST_SAMPLES {
+            return SamplingCost::default();
+        }
+        let enough = (all / 2).max(FEWEST_SAMPLES);
+        let mut cheap = ThreadSum::default();
+        for thread in waiting {
+            if cheap.samples >= enough {
+                break;
+            }
+            cheap.samples += thread.samples;
+            cheap.cpu_ns = cheap.cpu_ns.saturating_add(thread.cpu_ns);
+        }
+        SamplingCost { ns: cheap.ns_per_sample() }
     }
 }
 
@@ -220,16 +239,29 @@ mod tests {
         assert_eq!(out, [0, 0, 3]);
     }
 
+    fn thread(samples: u64, waiting: u64, cpu_ns: u64) -> ThreadSum {
+        ThreadSum { samples, waiting, cpu_ns }
+    }
+
     #[test]
     fn threads_that_only_wait_tell_what_a_sample_costs() {
-        let thread = |samples, waiting, cpu_ns| ThreadSum { samples, waiting, cpu_ns };
-        let mut sum = ThreadSum::default();
-        sum.add_if_waiting(&thread(600, 600, 30_000));
-        sum.add_if_waiting(&thread(600, 594, 30_000));
-        assert_eq!(sum.cost(), SamplingCost { ns: 50 });
-        sum.add_if_waiting(&thread(600, 590, 900_000));
-        assert_eq!(sum.cost(), SamplingCost { ns: 50 }, "a thread that runs now and then tells nothing");
-        assert_eq!(thread(999, 999, 30_000).cost(), SamplingCost::default(), "too few samples");
+        let waiting = [thread(600, 600, 30_000), thread(600, 594, 30_000)];
+        assert_eq!(SamplingCost::of_threads(waiting), SamplingCost { ns: 50 });
+        let runs_at_times = thread(600, 590, 900);
+        let cost = SamplingCost::of_threads(waiting.into_iter().chain([runs_at_times]));
+        assert_eq!(cost, SamplingCost { ns: 50 }, "a thread that runs now and then tells nothing");
+        let few = [thread(999, 999, 30_000), thread(0, 0, 0)];
+        assert_eq!(SamplingCost::of_threads(few), SamplingCost::default(), "too few samples");
+    }
+
+    #[test]
+    fn threads_that_also_work_do_not_make_a_sample_dear() {
+        let pure = thread(1_000, 1_000, 60_000);
+        let working = thread(1_000, 1_000, 525_000);
+        assert_eq!(SamplingCost::of_threads([working, pure]), SamplingCost { ns: 60 });
+        // Half of 4,000 samples lies in the two cheapest.
+        let four = [working, thread(1_000, 1_000, 80_000), pure, working];
+        assert_eq!(SamplingCost::of_threads(four), SamplingCost { ns: 70 });
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub use weight::{RunWeigher, Weight};
 use super::{CpuSource, NodeId, Profile, Run, RunFlags, Runs};
 use crate::stack::FrameId;
 use cpu::{ClockShare, Fit, SamplingCost, ThreadSum};
+use std::collections::BTreeMap;
 use std::io;
 use stk_schema::Arch;
 use stk_schema::event::RunState;
@@ -248,20 +249,15 @@ impl<'a> Stacks<'a> {
 impl SamplingCost {
     /// The cost that the threads show which wait in nearly all of their samples.
     fn of_waiting_threads(stacks: &mut Stacks<'_>, runs: &Runs) -> io::Result<SamplingCost> {
-        let mut waiting = ThreadSum::default();
-        let mut last = (None, ThreadSum::default());
+        let mut threads: BTreeMap<u32, ThreadSum> = BTreeMap::new();
         runs.for_each(|batch| {
-            if last.0 != Some(batch.thread) {
-                waiting.add_if_waiting(&last.1);
-                last = (Some(batch.thread), ThreadSum::default());
-            }
+            let thread = threads.entry(batch.thread).or_default();
             for run in batch.runs {
-                last.1.add(run, matches!(stacks.of(run).0, Activity::Waiting(_)));
+                thread.add(run, matches!(stacks.of(run).0, Activity::Waiting(_)));
             }
             Ok::<(), io::Error>(())
         })?;
-        waiting.add_if_waiting(&last.1);
-        Ok(waiting.cost())
+        Ok(SamplingCost::of_threads(threads.into_values()))
     }
 }
 
