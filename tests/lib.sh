@@ -144,7 +144,7 @@ build_ends() {
   local name
   export STK_ENDS_DIR=$STK_TARGET_DIR/examples/ends
   mkdir -p "$STK_ENDS_DIR"
-  for name in ends churn cull; do
+  for name in ends churn cull raises; do
     [ "$STK_ENDS_DIR/$name.exe" -nt "$STK_ROOT/tests/programs/$name.c" ] ||
       x86_64-w64-mingw32-gcc -O1 -Wall -Wextra -s -o "$STK_ENDS_DIR/$name.exe" "$STK_ROOT/tests/programs/$name.c" || return 1
   done

@@ -35,6 +35,7 @@ extern "C" {
 #define STK_FLAG_NO_COMMAND_LINE 8u        /* leave the command line out of the metadata */
 #define STK_FLAG_POINTERS_ONLY 16u         /* store zeros for words of stacks and registers that
                                               are no addresses of mapped memory */
+#define STK_FLAG_OPTIONS 32u               /* options and options_len are there */
 #define STK_FLAG_TEST_FREEZE 0x0f000000u   /* fault injection for tests: a phase (<< 24), see
                                               stk_schema::control */
 #define STK_FLAG_TEST_PANIC 0x80000000u    /* fault injection for tests */
@@ -69,6 +70,11 @@ typedef struct stk_agent_config {
     uint64_t guard;              /* process handle (SYNCHRONIZE) of the guard; its end ends the
                                     recording; the agent closes it; 0 needs STK_FLAG_UNGUARDED */
     uint64_t max_bytes;          /* most bytes of the trace; 0 = no limit */
+    uint64_t options;            /* with STK_FLAG_OPTIONS: address of "key\0value\0...", UTF-8; the
+                                    keys are in schema/src/options.rs, one that the agent does not
+                                    know is refused; hosts of this version may end before this */
+    uint32_t options_len;        /* bytes of options, at most 65536 */
+    uint32_t reserved3;          /* 0 */
 } stk_agent_config;
 
 /* What stk_agent_start returns. */

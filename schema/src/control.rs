@@ -56,6 +56,9 @@ pub const FLAG_NO_COMMAND_LINE: u32 = 8;
 /// [`AgentConfig::flags`]: store only words of stacks, and registers, that are addresses of mapped
 /// memory ([`crate::pointers`]); the others are zero.
 pub const FLAG_POINTERS_ONLY: u32 = 16;
+/// [`AgentConfig::flags`]: [`AgentConfig::options`] are there. Agents without options refuse this
+/// flag.
+pub const FLAG_OPTIONS: u32 = 32;
 /// [`AgentConfig::flags`]: fault injection for the tests: a phase of [`crate::guard`] (shifted by
 /// [`TEST_FREEZE_SHIFT`]) in which the sampler stops for ever, after the first second; 0 = none.
 /// The watchdog leaves such a suspension alone. [`TEST_FREEZE_WRITER`] stops the writer instead,
@@ -131,7 +134,46 @@ pub struct AgentConfig {
     pub guard: u64,
     /// Most bytes of the trace: the recording ends before they are exceeded; 0 = no limit.
     pub max_bytes: u64,
+    /// With [`FLAG_OPTIONS`]: address of the options, `key 0 value 0 …` ([`crate::options`]). The
+    /// config of the first agents ends before this field.
+    pub options: u64,
+    /// Bytes of the options, at most [`crate::options::MAX_BYTES`].
+    pub options_len: u32,
+    /// Must be 0.
+    pub reserved3: u32,
 }
+
+impl AgentConfig {
+    /// All zero, to be filled from a host's bytes.
+    pub const BLANK: AgentConfig = AgentConfig {
+        size: 0,
+        version: 0,
+        output: 0,
+        rate_mhz: 0,
+        max_stack_bytes: 0,
+        flags: 0,
+        embed: 0,
+        delay_ms: 0,
+        duration_ms: 0,
+        uuid: [0; 16],
+        metadata: 0,
+        metadata_len: 0,
+        reserved: 0,
+        tables_dir: 0,
+        ended_event: 0,
+        status_address: 0,
+        system_error: 0,
+        reserved2: 0,
+        guard: 0,
+        max_bytes: 0,
+        options: 0,
+        options_len: 0,
+        reserved3: 0,
+    };
+}
+
+/// Bytes of the [`AgentConfig`] of the first hosts of this version: the least that an agent takes.
+pub const FIRST_CONFIG_SIZE: usize = core::mem::offset_of!(AgentConfig, options);
 
 /// What `stk_agent_start` returns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -230,6 +272,7 @@ pub struct AgentStatus {
 /// Bytes of the [`AgentStatus`] of the first agents, which is the least that a host may ask for.
 pub const FIRST_STATUS_SIZE: usize = core::mem::offset_of!(AgentStatus, names);
 
-const _: () = assert!(size_of::<AgentConfig>() == 120);
+const _: () = assert!(FIRST_CONFIG_SIZE == 120);
+const _: () = assert!(size_of::<AgentConfig>() == 136);
 const _: () = assert!(size_of::<AgentStatus>() == 24 + 5 * 8 + 8 + 256 + 8 + 8);
 const _: () = assert!(FIRST_STATUS_SIZE == 328);

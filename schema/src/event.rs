@@ -490,17 +490,21 @@ pub enum DropReason {
     /// Events of threads, modules, code or names were not written: the writer had ended, or the
     /// event was larger than a block.
     EventNotWritten = 13,
+    /// More exceptions came, or modules were loaded, than triggers record a second: no sample of a
+    /// pass is missing.
+    TriggerLimit = 14,
 }
 
 impl DropReason {
     /// Reasons for which no sample is missing: skipped passes, other events than samples, addresses
     /// of dynamic code.
-    pub const WITHOUT_SAMPLES: [DropReason; 5] = [
+    pub const WITHOUT_SAMPLES: [DropReason; 6] = [
         DropReason::Late,
         DropReason::RingFull,
         DropReason::CodeUnseen,
         DropReason::DutyLimit,
         DropReason::EventNotWritten,
+        DropReason::TriggerLimit,
     ];
 }
 

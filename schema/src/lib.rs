@@ -14,11 +14,12 @@
 //! * [`control`]: the structs that inject.exe and agent.dll exchange in the target's memory.
 //! * [`mailbox`]: the structs by which agent.dll asks inject.exe for names that it cannot get in
 //!   the process.
+//! * [`options`]: options of a recording that are texts, as inject.exe gives them to agent.dll.
 //! * [`bytes`]: little-endian numbers at an offset.
 //! * [`windows`]: the layouts of Windows' own structures that more than one crate needs.
 //!
 //! `no_std` + `alloc`, because the agent is. Nothing here assumes Windows except [`windows`],
-//! [`control`] and [`mailbox`].
+//! [`control`], [`mailbox`] and [`options`].
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -33,6 +34,7 @@ pub mod identity;
 pub mod layout;
 pub mod limits;
 pub mod mailbox;
+pub mod options;
 pub mod pointers;
 pub mod registers;
 pub mod selftest;

@@ -1,4 +1,5 @@
-//! The sampler's share of a processor: at most a quarter of one core.
+//! The sampler's share of a processor: at most a quarter of one core, or what the user allows
+//! (`--max-overhead`).
 //!
 //! The sampler measures its use by its own CPU time, which does not count waiting for a thread to
 //! stop. If it uses more than its share, it looks at each thread less often: passes come less
@@ -7,8 +8,16 @@
 
 use stk_schema::Ticks;
 
-/// The sampler may use one part in this many of one core.
-const SHARE: u64 = 4;
+/// The sampler may use this much of one core, in millionths.
+const SHARE: u64 = 250_000;
+/// Part of the user's budget at which the rate falls, in percent: before it is exceeded.
+const AIM_PERCENT: u64 = 90;
+/// Most milliseconds between two readings with a small budget.
+const MAX_WINDOW_MS: u64 = 2000;
+/// CPU time within the budget of one window, in milliseconds: twice the step of a coarse clock.
+const WINDOW_CPU_MS: u64 = 20;
+/// Looks that an expected cost counts for: as many as are soon made.
+const EXPECTED_LOOKS: u64 = 16;
 /// Milliseconds of CPU time that one pass may take while the rate is lowered, unless the share of
 /// one period is more.
 const BURST_MS: u64 = 2;
@@ -37,6 +46,13 @@ impl PassPace {
 pub(crate) struct Duty {
     /// From one pass to the next, as asked for.
     period: Ticks,
+    /// Millionths of one core that may be used.
+    share: u64,
+    /// Whether `share` is the user's, so that it is not to be exceeded even for a moment.
+    budget: bool,
+    window_ms: u64,
+    /// Threads for which the rate was last chosen.
+    foreseen: usize,
     ticks_per_ms: u64,
     /// Start of the window, and the sampler's CPU time then.
     since: Option<(Ticks, Ticks)>,
@@ -54,10 +70,14 @@ pub(crate) struct Duty {
 }
 
 impl Duty {
-    /// For passes every `period`.
+    /// For passes every `period`, with the usual share.
     pub(crate) fn new(period: Ticks, ticks_per_ms: u64) -> Duty {
         Duty {
             period: period.max(Ticks(1)),
+            share: SHARE,
+            budget: false,
+            window_ms: WINDOW_MS,
+            foreseen: 0,
             ticks_per_ms,
             since: None,
             looks: 0,
@@ -67,6 +87,48 @@ impl Duty {
             left_out: 0,
             reported: WHOLE,
         }
+    }
+
+    /// The same with the user's budget, in millionths of one core. The CPU time that is measured
+    /// is then that of all the recorder's work for samples. The rate falls before the budget is
+    /// exceeded: at nine tenths of it, and as soon as there are more threads than it is enough for.
+    pub(crate) fn with_budget(period: Ticks, ticks_per_ms: u64, budget: u64) -> Duty {
+        let share = (budget * AIM_PERCENT / 100).max(1);
+        let window_ms = (WINDOW_CPU_MS * WHOLE / share).clamp(WINDOW_MS, MAX_WINDOW_MS);
+        Duty { share, budget: true, window_ms, ..Duty::new(period, ticks_per_ms) }
+    }
+
+    /// Whether there is a budget of the user's.
+    pub(crate) fn has_budget(&self) -> bool {
+        self.budget
+    }
+
+    /// Before the first pass: a look at a thread is expected to cost so much. Without a budget the
+    /// first measurement is waited for.
+    pub(crate) fn expect(&mut self, look: Ticks) {
+        if self.budget && self.total.1 == 0 {
+            self.total = (Ticks(look.0.saturating_mul(EXPECTED_LOOKS)), EXPECTED_LOOKS);
+        }
+    }
+
+    /// With a budget: lowers the rate at once if there are more threads than it is enough for,
+    /// from what looks have cost so far. Gives the rate as [`Duty::measured`] does, if it changed.
+    pub(crate) fn foresee(&mut self, threads: usize) -> Option<u64> {
+        if !self.budget || threads <= self.foreseen + self.foreseen / 4 {
+            return None;
+        }
+        let (used, looks) = self.total;
+        let needed = used.0.saturating_mul(threads as u64).checked_div(looks)?.max(1);
+        self.foreseen = threads;
+        let allowed = self.period.0.saturating_mul(self.share) / WHOLE;
+        let rate = (allowed.saturating_mul(WHOLE) / needed).clamp(LOWEST, WHOLE);
+        if rate >= self.rate {
+            return None;
+        }
+        self.rate = rate;
+        self.pace = self.pace_for(threads as u64);
+        self.reported = rate;
+        Some(rate)
     }
 
     /// The pace of the next pass.
@@ -90,7 +152,7 @@ impl Duty {
 
     /// Whether [`Duty::measured`] is to be called at `now`.
     pub(crate) fn is_due(&self, now: Ticks) -> bool {
-        self.since.is_none_or(|(since, _)| now.saturating_sub(since).0 >= WINDOW_MS * self.ticks_per_ms)
+        self.since.is_none_or(|(since, _)| now.saturating_sub(since).0 >= self.window_ms * self.ticks_per_ms)
     }
 
     /// Notes that at `now` the sampler's CPU time is `cpu`, and that there are so many threads.
@@ -107,7 +169,9 @@ impl Duty {
         // A sampler that is late looks at fewer threads than its rate asks for.
         let asked = (threads as u64).saturating_mul((now - since).0 / self.period.0).max(1);
         let made = looks.saturating_mul(WHOLE) / asked;
-        self.rate = next_rate(self.rate, made, used.0, (now - since).0 / SHARE);
+        let allowed = ((now - since).0.saturating_mul(self.share) / WHOLE).max(1);
+        self.rate = next_rate(self.rate, made, used.0, allowed);
+        self.foreseen = threads;
         self.pace = self.pace_for(threads as u64);
         let changed = self.rate != self.reported
             && (self.rate == WHOLE || self.rate.abs_diff(self.reported) * 10 > self.reported);
@@ -122,7 +186,7 @@ impl Duty {
         if self.rate == WHOLE {
             return PassPace::FULL;
         }
-        let burst = (self.period.0 / SHARE).max(BURST_MS * self.ticks_per_ms);
+        let burst = (self.period.0.saturating_mul(self.share) / WHOLE).max(BURST_MS * self.ticks_per_ms);
         let (used, looks) = self.total;
         let most =
             burst.saturating_mul(looks).checked_div(used.0).map_or(threads, |most| most.clamp(1, threads));
@@ -253,5 +317,75 @@ mod tests {
             assert_eq!(duty.measured(Ticks(window * WINDOW_MS * MS), Ticks((20 - window) * MS), 1000), None);
         }
         assert_eq!(duty.pace(), PassPace::FULL);
+    }
+
+    /// As `run`, with the share that the first second alone took, in millionths of a core.
+    fn share_of_first_second(duty: &mut Duty, threads: usize, look: u64) -> u64 {
+        let (mut now, mut cpu) = (0, 0);
+        let mut first = duty.foresee(threads);
+        while now < 1000 * MS {
+            let these = duty.pace().threads.min(threads);
+            cpu += look * these as u64;
+            duty.passed(these, threads);
+            first = first.or(duty.foresee(threads));
+            if duty.is_due(Ticks(now)) {
+                duty.measured(Ticks(now), Ticks(cpu), threads);
+            }
+            now += MS * duty.pace().stride;
+        }
+        cpu * WHOLE / (1000 * MS)
+    }
+
+    #[test]
+    fn the_users_budget_is_kept_at_any_size_and_by_a_coarse_clock() {
+        for budget in [5_000, 20_000, 100_000] {
+            for (threads, look, fixed) in [(300, 200, 300), (10, 60, 300), (1, 4 * MS, 0)] {
+                for grain in [1, 10 * MS] {
+                    let mut duty = Duty::with_budget(Ticks(MS), MS, budget);
+                    let (mut now, mut used, mut from) = (0, 0, 0);
+                    while now < 40_000 * MS {
+                        if now < 20_000 * MS {
+                            from = used;
+                        }
+                        let these = duty.pace().threads.min(threads);
+                        used += fixed + look * these as u64;
+                        duty.passed(these, threads);
+                        if duty.is_due(Ticks(now)) {
+                            duty.measured(Ticks(now), Ticks(used / grain * grain), threads);
+                        }
+                        now += MS * duty.pace().stride;
+                    }
+                    let cpu = (used - from) * WHOLE / (20_000 * MS);
+                    // A coarse clock shows a window with a step of 10 ms or without one.
+                    let most = if grain == 1 { budget } else { budget + budget / 2 };
+                    assert!(cpu <= most, "{threads} threads, {budget} allowed, grain {grain}: {cpu}");
+                    assert!(cpu >= budget / 3, "{threads} threads, {budget} allowed, grain {grain}: {cpu}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_expected_cost_keeps_even_the_first_second_within_the_budget() {
+        let mut duty = Duty::with_budget(Ticks(MS), MS, 20_000);
+        duty.expect(Ticks(200));
+        assert!(share_of_first_second(&mut duty, 100, 200) <= 20_000);
+        // Without it the first window shows what a look costs.
+        let mut duty = Duty::with_budget(Ticks(MS), MS, 20_000);
+        assert!(share_of_first_second(&mut duty, 100, 200) > 20_000);
+    }
+
+    #[test]
+    fn new_threads_lower_the_rate_before_the_next_measurement() {
+        let mut duty = Duty::with_budget(Ticks(MS), MS, 100_000);
+        duty.expect(Ticks(100));
+        assert_eq!(duty.foresee(5), None, "5 x 100 of 10,000 ticks are 5 %");
+        // 9 % aimed at, 50 % needed.
+        assert_eq!(duty.foresee(50), Some(180_000));
+        assert!(duty.pace().stride > 1 || duty.pace().threads < 50);
+        assert_eq!(duty.foresee(50), None);
+        let mut usual = Duty::new(Ticks(MS), MS);
+        usual.expect(Ticks(100));
+        assert_eq!((usual.foresee(5_000), usual.pace()), (None, PassPace::FULL));
     }
 }

@@ -20,20 +20,29 @@
 //! code         a cache of code bytes at instruction pointers
 //! queue        between threads of the target and of the recorder; never waits
 //! suspension   who resumes a suspended thread: sampler, watchdog or guard
+//! options      options that come as texts
+//! thread_filter which threads are sampled
+//! exception_filter which exceptions are recorded, and how many a second
+//! cpu_trigger  when the process begins to use much CPU time
+//! glob         names by pattern
 //! shared       block buffers and counters that the recorder's threads share
 //! ```
 
 pub(crate) mod boost;
 pub(crate) mod changes;
 pub(crate) mod code;
+pub(crate) mod cpu_trigger;
 pub(crate) mod dotnet;
 pub(crate) mod duty;
 pub(crate) mod dynamic;
+pub(crate) mod exception_filter;
 pub(crate) mod fingerprint;
+pub(crate) mod glob;
 pub(crate) mod image;
 pub(crate) mod journal;
 pub(crate) mod last_modules;
 pub(crate) mod modules;
+pub(crate) mod options;
 pub(crate) mod pointers;
 pub(crate) mod queue;
 pub(crate) mod rescue;
@@ -42,6 +51,7 @@ pub(crate) mod shared;
 pub(crate) mod stack_bounds;
 pub(crate) mod suspension;
 pub(crate) mod temporary;
+pub(crate) mod thread_filter;
 pub(crate) mod threads;
 pub(crate) mod unlisted;
 pub(crate) mod writer;

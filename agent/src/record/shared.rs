@@ -9,7 +9,7 @@ use stk_schema::event::DropReason;
 use super::queue::Queue;
 
 /// Number of [`DropReason`]s, 0 included.
-pub(crate) const REASONS: usize = 14;
+pub(crate) const REASONS: usize = 15;
 
 /// Buffers that travel between one thread and the writer.
 pub(crate) struct Lane {
@@ -89,6 +89,8 @@ pub(crate) struct Counters {
     pub cycles_per_second: AtomicU64,
     /// Whether the five above are measured, as far as they could be.
     pub calibrated: AtomicBool,
+    /// CPU time of the writer, in ticks. Kept where `--max-overhead` limits it.
+    pub writer_cpu: AtomicU64,
     /// Words and registers that `--stack-words pointers` zeroed.
     pub redacted_words: AtomicU64,
     /// Losses, indexed by [`DropReason`].

@@ -42,9 +42,9 @@ impl<H> Threads<H> {
         &self.live
     }
 
-    /// The handles of the live threads, by instance.
-    pub(crate) fn handles_mut(&mut self) -> impl Iterator<Item = (u64, &mut H)> {
-        self.live.iter_mut().map(|thread| (thread.instance, &mut thread.handle))
+    /// The same, to change what their handles hold.
+    pub(crate) fn live_mut(&mut self) -> impl Iterator<Item = &mut Thread<H>> {
+        self.live.iter_mut()
     }
 
     /// Whether a live thread has this id.

@@ -36,7 +36,9 @@ use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use stk_schema::control::{AgentConfig, AgentStatus, CONTROL_VERSION, FIRST_STATUS_SIZE, StartResult};
+use stk_schema::control::{
+    AgentConfig, AgentStatus, CONTROL_VERSION, FIRST_CONFIG_SIZE, FIRST_STATUS_SIZE, StartResult,
+};
 use windows_sys::Win32::System::SystemServices::{DLL_PROCESS_ATTACH, DLL_PROCESS_DETACH, DLL_THREAD_ATTACH};
 
 /// Load address of the agent.
@@ -68,11 +70,17 @@ unsafe extern "system" fn stk_agent_start(config: *mut AgentConfig) -> u32 {
     let result = unsafe {
         if config.is_null()
             || (*config).version != CONTROL_VERSION
-            || ((*config).size as usize) < size_of::<AgentConfig>()
+            || ((*config).size as usize) < FIRST_CONFIG_SIZE
         {
             StartResult::BadConfig
         } else {
-            session::start(&mut *config, MODULE.load(Ordering::Acquire))
+            let mut copy = AgentConfig::BLANK;
+            let known = ((*config).size as usize).min(size_of::<AgentConfig>());
+            core::ptr::copy_nonoverlapping(config.cast::<u8>(), (&raw mut copy).cast::<u8>(), known);
+            let result = session::start(&mut copy, MODULE.load(Ordering::Acquire));
+            (*config).status_address = copy.status_address;
+            (*config).system_error = copy.system_error;
+            result
         }
     };
     result as u32

@@ -2,6 +2,7 @@
 
 use crate::label::Label;
 use crate::name_pattern::NamePattern;
+use crate::options::{self, AgentOption};
 use crate::{duration, pattern};
 use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -73,6 +74,8 @@ pub(crate) struct Record {
     pub labels: Vec<Label>,
     /// Whether this inject is one of several with the same console, and so prints no status line.
     pub one_of_several: bool,
+    /// Options that the agent gets as texts.
+    pub options: Vec<AgentOption>,
     /// Rate in millihertz.
     pub rate_mhz: u32,
     /// Milliseconds to record; 0 = until stopped.
@@ -133,6 +136,10 @@ Examples:
   inject --wait-for app.exe               the next app.exe that starts
   inject -o 'traces\\%n-%p.stk' -- app.exe --its-own option
   inject --pid 4404 -y C:\\symbols          names of a .NET without diagnostics pipe: its library is in this symbol store
+  inject --pid 4404 --threads main --threads 'name=worker*' --max-overhead 2
+                                          some threads, with at most 2 % of a processor
+  inject --pid 4404 --trigger exception --trigger 'module:evil*.dll'
+                                          also a stack of each exception and each load of such a DLL
   inject ps                               which processes can be recorded, and why not
   inject --pid 4404 --detach -d 1h        return to the prompt and record for an hour
   inject status                           how the recordings of this machine are going
@@ -278,6 +285,24 @@ struct RecordArgs {
     #[arg(short, long, value_name = "HZ", default_value = "1000", value_parser = rate_mhz)]
     rate: u32,
 
+    /// Which threads to sample: all, main (the one that was created first), name=PATTERN (* and ?;
+    /// also threads that come or get their names later) or tid=N. May be repeated: threads that fit
+    /// any of them [default: all]
+    #[arg(long, value_name = "WHICH", value_parser = options::threads)]
+    threads: Vec<AgentOption>,
+
+    /// Most CPU time of the recorder, in percent of one processor, such as 2 or 0.5. The rate falls
+    /// before more is used, and the trace says so [default: 25 for the sampler]
+    #[arg(long, value_name = "PCT", value_parser = options::max_overhead)]
+    max_overhead: Option<AgentOption>,
+
+    /// What makes a thread sample itself the moment it happens: exception (any that is an error),
+    /// exception=CODE, breakpoint, module:NAME (the load of a module whose file name fits; * and ?).
+    /// "cpu>PCT" leaves a mark when the process begins to use more than that of one processor. `stk
+    /// events` lists them. May be repeated
+    #[arg(long, value_name = "WHAT", value_parser = options::trigger)]
+    trigger: Vec<AgentOption>,
+
     /// Time to record, such as 10, 10s, 1m30s [default: until Ctrl-C, `inject stop` or the
     /// process's end]
     #[arg(short, long, value_name = "TIME", value_parser = positive_ms)]
@@ -413,6 +438,7 @@ impl From<RecordArgs> for Record {
             command_line: !args.no_command_line,
             labels: args.labels,
             one_of_several: args.only_pid.is_some(),
+            options: [args.threads, args.max_overhead.into_iter().collect(), args.trigger].concat(),
             rate_mhz: args.rate,
             duration_ms: args.duration.unwrap_or(0),
             delay_ms: args.delay,
@@ -588,6 +614,37 @@ mod tests {
         assert_eq!((r.max_bytes, r.detach, r.begun_event), (Some(2 << 30), true, None));
         assert_eq!(r.timeout_ms, 3_000);
         assert_eq!(r.output, pattern::DEFAULT);
+    }
+
+    #[test]
+    fn threads_overhead_and_triggers_go_to_the_agent_as_texts() {
+        let r = record(&[
+            "--pid",
+            "1",
+            "--trigger",
+            "exception",
+            "--threads",
+            "main",
+            "--threads",
+            "name=w*",
+            "--max-overhead",
+            "1.5",
+            "--trigger",
+            "cpu>90",
+        ]);
+        let options: Vec<_> = r.options.iter().map(|(key, value)| (*key, value.as_str())).collect();
+        let wanted = [
+            ("threads", "main"),
+            ("threads", "name=w*"),
+            ("max_overhead_ppm", "15000"),
+            ("trigger", "exception"),
+            ("trigger", "cpu=90"),
+        ];
+        assert_eq!(options, wanted);
+        assert!(record(&["--pid", "1"]).options.is_empty());
+        for line in [["--threads", "few"], ["--max-overhead", "0"], ["--trigger", "moon"]] {
+            refused(&[&["--pid", "1"], &line[..]].concat());
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@
 //!
 //! * [`args`]: the command line.
 //! * [`duration`]: `10`, `10s`, `1m30s`.
+//! * [`options`]: options that the agent gets as texts.
 //! * [`pattern`]: output names such as `%n-%p-%t.stk`.
 //! * [`exports`]: functions of the system in the target's own images.
 //! * [`image`]: architecture, exports and identity of a DLL, from its file or its loaded image.
@@ -55,6 +56,7 @@ mod list;
 mod messages;
 mod name_pattern;
 mod names;
+mod options;
 mod page_cache;
 mod pattern;
 mod policy;

@@ -46,6 +46,8 @@ struct ThreadEntry<T> {
     instance: u64,
     tid: u32,
     thread: T,
+    /// Whether passes sample it (`--threads`).
+    wanted: bool,
     image: ThreadImage,
     /// What its cycle counts showed so far.
     activity: Activity,
@@ -110,6 +112,8 @@ pub(crate) struct Sampler<T: Target> {
     /// What a suspension costs the suspended thread, in the unit of its cycle count.
     cost: SuspensionCost,
     duty: Option<Duty>,
+    /// How many of `threads` passes leave out.
+    unwanted: usize,
     /// Index in `threads` at which the next pass begins.
     next: usize,
     /// Indexes in `threads` of those that could not be captured in this pass.
@@ -144,6 +148,7 @@ impl<T: Target> Sampler<T> {
             searched: false,
             cost: SuspensionCost::ASSUMED,
             duty: None,
+            unwanted: 0,
             next: 0,
             retry: Vec::new(),
         }
@@ -167,9 +172,19 @@ impl<T: Target> Sampler<T> {
     }
 
     /// From now on passes keep to the sampler's share of a processor; `period` is the time between
-    /// two passes.
-    pub(crate) fn limit_duty(&mut self, period: Ticks) {
-        self.duty = Some(Duty::new(period, self.ticks_per_ms));
+    /// two passes. `budget` is the user's own limit, in millionths of a processor.
+    pub(crate) fn limit_duty(&mut self, period: Ticks, budget: Option<u64>) {
+        self.duty = Some(match budget {
+            Some(budget) => Duty::with_budget(period, self.ticks_per_ms, budget),
+            None => Duty::new(period, self.ticks_per_ms),
+        });
+    }
+
+    /// Tells the limit of the sampler's CPU time what a look at a thread is expected to cost.
+    pub(crate) fn expect_cost(&mut self, look: Ticks) {
+        if let Some(duty) = &mut self.duty {
+            duty.expect(look);
+        }
     }
 
     /// Periods from this pass to the next.

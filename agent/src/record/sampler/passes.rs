@@ -22,19 +22,9 @@ impl<T: Target> Sampler<T> {
             self.cut();
             self.encoder.renew_keyframes();
         }
-        let threads = self.threads.len();
+        let threads = self.threads.len().saturating_sub(self.unwanted);
         let looks = self.duty.as_ref().map_or(threads, |duty| duty.pace().threads.min(threads));
-        self.retry.clear();
-        for _ in 0..looks {
-            if self.next >= threads {
-                self.next = 0;
-            }
-            let index = self.next;
-            self.next += 1;
-            if self.sample(index).is_err() {
-                self.retry.push(index);
-            }
-        }
+        self.look_at(looks);
         self.try_again();
         let end = self.target.now();
         if self.block.as_ref().is_some_and(|block| block.wants_cut(end)) {
@@ -47,23 +37,51 @@ impl<T: Target> Sampler<T> {
         counters.pass_ns.fetch_add(nanoseconds as u64, Ordering::Relaxed);
     }
 
+    /// Looks at the next `looks` threads that are wanted.
+    fn look_at(&mut self, looks: usize) {
+        self.retry.clear();
+        let mut left = looks;
+        for _ in 0..self.threads.len() {
+            if left == 0 {
+                break;
+            }
+            if self.next >= self.threads.len() {
+                self.next = 0;
+            }
+            let index = self.next;
+            self.next += 1;
+            if !self.is_wanted(index) {
+                continue;
+            }
+            left -= 1;
+            if self.sample(index).is_err() {
+                self.retry.push(index);
+            }
+        }
+    }
+
+    fn is_wanted(&self, index: usize) -> bool {
+        self.threads.get(index).is_some_and(|entry| entry.wanted)
+    }
+
     /// Samples the threads that have no stored sample yet. Returns how many still have none.
     pub(crate) fn pass_missing(&mut self) -> usize {
         self.take_commands();
         for index in 0..self.threads.len() {
-            if self.threads.get(index).is_some_and(|entry| !entry.image.has_sample())
+            if self.threads.get(index).is_some_and(|entry| entry.wanted && !entry.image.has_sample())
                 && let Err(reason) = self.sample(index)
             {
                 self.links.counters.lose(reason, 1);
             }
         }
-        self.threads.iter().filter(|entry| !entry.image.has_sample()).count()
+        self.threads.iter().filter(|entry| entry.wanted && !entry.image.has_sample()).count()
     }
 
     /// Forgets all threads: nothing is sampled any more.
     pub(crate) fn release(&mut self) {
         self.links.signals.sampler_changes();
         self.threads.clear();
+        self.unwanted = 0;
         self.next = 0;
     }
 
@@ -71,7 +89,9 @@ impl<T: Target> Sampler<T> {
         self.links.signals.sampler_changes();
         while let Some(command) = self.links.commands.pop() {
             match command {
-                ThreadCommand::Add { instance, tid, thread } => self.add(instance, tid, thread),
+                ThreadCommand::Add { instance, tid, thread, wanted } => {
+                    self.add(instance, tid, thread, wanted);
+                }
                 ThreadCommand::Remove { instance } => self.remove(instance),
             }
         }
@@ -97,9 +117,15 @@ impl<T: Target> Sampler<T> {
         if left_out != 0 {
             counters.lose(DropReason::DutyLimit, left_out);
         }
-        if duty.is_due(now)
-            && let Some(rate) = duty.measured(now, self.target.own_cpu(), threads)
-        {
+        let mut rate = duty.foresee(threads);
+        if duty.is_due(now) {
+            let mut cpu = self.target.own_cpu();
+            if duty.has_budget() {
+                cpu += Ticks(counters.writer_cpu.load(Ordering::Relaxed));
+            }
+            rate = duty.measured(now, cpu, threads).or(rate);
+        }
+        if let Some(rate) = rate {
             counters.rate_since.store(now.0, Ordering::Relaxed);
             counters.rate.store(rate, Ordering::Release);
         }
@@ -169,7 +195,15 @@ impl<T: Target> Sampler<T> {
         (state, cpu)
     }
 
-    fn add(&mut self, instance: u64, tid: u32, thread: T::Thread) {
+    fn add(&mut self, instance: u64, tid: u32, thread: T::Thread, wanted: bool) {
+        if self.unwanted != 0
+            && let Some(entry) = self.threads.iter_mut().find(|entry| entry.instance == instance)
+        {
+            self.unwanted -= usize::from(!entry.wanted);
+            self.unwanted += usize::from(!wanted);
+            (entry.thread, entry.wanted) = (thread, wanted);
+            return;
+        }
         let image = match self.spare.pop() {
             Some(image) => image,
             None => match ThreadImage::new(FIRST_IMAGE_WORDS, self.word) {
@@ -177,10 +211,12 @@ impl<T: Target> Sampler<T> {
                 Err(_) => return self.links.counters.lose(DropReason::TableFull, 1),
             },
         };
+        self.unwanted += usize::from(!wanted);
         self.threads.push(ThreadEntry {
             instance,
             tid,
             thread,
+            wanted,
             image,
             activity: Activity::default(),
             cpu: None,
@@ -194,6 +230,7 @@ impl<T: Target> Sampler<T> {
     fn remove(&mut self, instance: u64) {
         let Some(index) = self.threads.iter().position(|entry| entry.instance == instance) else { return };
         let mut entry = self.take_entry(index);
+        self.unwanted -= usize::from(!entry.wanted);
         if let Some(block) = &mut self.block {
             let _ = self.encoder.flush_idle(block, &mut entry.image);
         }

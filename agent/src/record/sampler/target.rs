@@ -113,12 +113,15 @@ pub(crate) trait Target {
 
 /// A command from the thread that enumerates threads to the sampler.
 pub(crate) enum ThreadCommand<T> {
-    /// Sample this thread from now on.
+    /// This thread is there. For one that is known already: what it takes to sample it, and
+    /// whether it is wanted, replace what was given before.
     Add {
         instance: u64,
         tid: u32,
         /// What is needed to sample it.
         thread: T,
+        /// Whether passes sample it. Otherwise only what it captures of itself is stored.
+        wanted: bool,
     },
     Remove {
         instance: u64,

@@ -224,7 +224,12 @@ impl Rig {
         };
         set_stack(&mut thread, words, instance);
         self.world.borrow_mut().threads.insert(instance, thread);
-        let add = ThreadCommand::Add { instance, tid: instance as u32 * 4, thread: instance };
+        self.tell(instance, true);
+    }
+
+    /// Tells the sampler that the thread is there, and whether passes sample it.
+    fn tell(&mut self, instance: u64, wanted: bool) {
+        let add = ThreadCommand::Add { instance, tid: instance as u32 * 4, thread: instance, wanted };
         assert!(self.commands.push(add).is_ok());
     }
 
@@ -540,7 +545,7 @@ fn cycles_are_stored_with_samples_even_for_passes_without_a_capture() {
 fn a_limited_sampler_gives_every_thread_its_turn_and_counts_skipped_passes() {
     const THREADS: u64 = 400;
     let mut rig = Rig::new(4);
-    rig.sampler.limit_duty(Ticks(MS));
+    rig.sampler.limit_duty(Ticks(MS), None);
     rig.world.borrow_mut().look_cpu = 100;
     for instance in 1..=THREADS {
         rig.add(instance, 10);
@@ -583,6 +588,39 @@ fn a_limited_sampler_gives_every_thread_its_turn_and_counts_skipped_passes() {
     );
     let rate = rig.counters.rate.load(Ordering::Acquire);
     assert!((1..250_000).contains(&rate), "{rate} millionths");
+}
+
+#[test]
+fn passes_leave_unwanted_threads_alone_until_they_are_wanted() {
+    let mut rig = Rig::new(4);
+    for instance in 1..=4 {
+        rig.add(instance, 10);
+    }
+    for unwanted in [1, 3] {
+        assert!(rig.commands.push(ThreadCommand::Remove { instance: unwanted }).is_ok());
+        rig.tell(unwanted, false);
+    }
+    let captures = |rig: &Rig| -> Vec<u32> {
+        rig.world.borrow().threads.values().map(|thread| thread.captures).collect()
+    };
+    rig.pass(0);
+    assert_eq!(captures(&rig), [0, 1, 0, 1]);
+    assert_eq!(rig.sampler.pass_missing(), 0, "unwanted threads do not lack a sample");
+    // What an unwanted thread captures of itself is stored.
+    let mut capture = Capture::new(MAX_STACK);
+    fill(&rig.world.borrow().threads[&3], 5, &mut capture);
+    let mut triggered = TriggeredSample { tid: 12, tag: 77, capture: &mut capture };
+    assert_eq!(rig.sampler.triggered(&mut triggered), Acceptance::Done);
+    rig.tell(3, true);
+    rig.pass(1);
+    assert_eq!(captures(&rig), [0, 2, 1, 2]);
+    assert_eq!(rig.sampler.threads(), 4);
+    assert!(rig.commands.push(ThreadCommand::Remove { instance: 1 }).is_ok());
+    rig.pass(2);
+    assert_eq!(captures(&rig), [0, 3, 2, 3]);
+    let stored = samples(&read(&rig.finish()));
+    assert!(stored.iter().all(|(thread, _)| *thread != 1));
+    assert!(stored.iter().any(|(thread, _)| *thread == 3));
 }
 
 #[test]

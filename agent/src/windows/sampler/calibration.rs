@@ -3,6 +3,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use stk_schema::Ticks;
 use windows_sys::Win32::System::Threading::{GetCurrentThreadId, Sleep};
 
 use super::{SamplerThread, cost};
@@ -74,6 +75,8 @@ impl SamplerThread {
         if let Some(cost) = costs.nanoseconds {
             counters.suspension_ns_p50.store(cost.p50, Ordering::Relaxed);
             counters.suspension_ns_p95.store(cost.p95, Ordering::Relaxed);
+            let look = Ticks((u128::from(cost.p50) * u128::from(self.api.frequency) / 1_000_000_000) as u64);
+            self.worker.state.enter(|sampler| sampler.expect_cost(look));
         }
         if let Some(cost) = costs.cycles {
             counters.suspension_cycles_p50.store(cost.p50, Ordering::Relaxed);

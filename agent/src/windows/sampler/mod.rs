@@ -29,7 +29,7 @@
 mod boosts;
 mod calibration;
 mod cost;
-mod own_cpu;
+pub(super) mod own_cpu;
 pub(super) mod process;
 mod spares;
 mod stack_copy;

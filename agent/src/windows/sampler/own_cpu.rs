@@ -12,7 +12,7 @@ const ROUND_US: u64 = 200;
 const FINE: u128 = 1024;
 
 /// A clock of the calling thread's CPU time.
-pub(super) struct OwnCpu {
+pub(crate) struct OwnCpu {
     api: &'static Api,
     /// Cycles per tick, times [`FINE`]; `None` where the system counts no cycles.
     rate: Option<u128>,
@@ -21,7 +21,7 @@ pub(super) struct OwnCpu {
 impl OwnCpu {
     /// A clock; `has_cycles` says whether the system counts cycles. If so, this takes most of a
     /// millisecond.
-    pub(super) fn new(api: &'static Api, has_cycles: bool) -> OwnCpu {
+    pub(crate) fn new(api: &'static Api, has_cycles: bool) -> OwnCpu {
         // A round in which the thread lost its processor gives too low a rate.
         let rate = if has_cycles { (0..ROUNDS).filter_map(|_| rate(api)).max() } else { None };
         OwnCpu { api, rate: rate.filter(|&rate| rate != 0) }
@@ -29,7 +29,7 @@ impl OwnCpu {
 
     /// CPU time of the calling thread: fine where cycles are counted, else in the steps of the
     /// system's clock.
-    pub(super) fn ticks(&self) -> Ticks {
+    pub(crate) fn ticks(&self) -> Ticks {
         if let (Some(rate), Some(cycles)) = (self.rate, own_cycles(self.api)) {
             return Ticks((u128::from(cycles) * FINE / rate) as u64);
         }

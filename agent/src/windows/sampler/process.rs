@@ -30,8 +30,8 @@ use stk_schema::registers::{IP, SP};
 /// A thread that is sampled.
 pub(crate) struct SampledThread {
     /// Switches its boosts off until this is dropped, which must happen before the handle that
-    /// reserves its id is closed.
-    _boost: BoostOff<ThreadBoost>,
+    /// reserves its id is closed. `None` if it is not suspended.
+    _boost: Option<BoostOff<ThreadBoost>>,
     /// Open as long as the sampler or the tables thread knows the thread.
     pub handle: Arc<ThreadHandle>,
     pub tid: u32,
@@ -53,9 +53,9 @@ struct LastManagedState {
 }
 
 impl SampledThread {
-    /// A thread that was not sampled yet.
-    pub(crate) fn new(handle: Arc<ThreadHandle>, tid: u32, teb: Teb) -> SampledThread {
-        let boost = BoostOff::new(ThreadBoost(tid));
+    /// A thread that was not sampled yet. `suspended`: whether passes will suspend it.
+    pub(crate) fn new(handle: Arc<ThreadHandle>, tid: u32, teb: Teb, suspended: bool) -> SampledThread {
+        let boost = suspended.then(|| BoostOff::new(ThreadBoost(tid)));
         SampledThread {
             _boost: boost,
             handle,

@@ -14,7 +14,6 @@ use windows_sys::Win32::System::Threading::GetCurrentThreadId;
 use crate::record::sampler::Capture;
 use crate::record::stack_bounds::{Bounds, CheckedBounds};
 use crate::windows::sampler::stack_copy::{self, OwnPages};
-use crate::windows::system::api::ticks;
 use crate::windows::system::context::Context;
 use crate::windows::system::thread::Teb;
 
@@ -62,12 +61,11 @@ impl Triggers {
         Triggers { places: (0..PLACES).map(|_| place()).collect::<Vec<_>>().into_boxed_slice() }
     }
 
-    /// Stores the calling thread's stack as `registers` have it. False if all slots are taken.
+    /// Stores the calling thread's stack as `registers` have it at `time`. False if all slots are taken.
     ///
     /// # Safety
     /// The registers must be the calling thread's, of its present frame or of one above.
-    pub(crate) unsafe fn capture(&self, registers: &[u64; MAX_REGISTERS], tag: u64) -> bool {
-        let now = ticks();
+    pub(crate) unsafe fn capture(&self, registers: &[u64; MAX_REGISTERS], time: Ticks, tag: u64) -> bool {
         let claim = |place: &&CapturePlace| {
             place.state.compare_exchange(FREE, FILLING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
@@ -78,7 +76,7 @@ impl Triggers {
         // SAFETY: no preconditions.
         content.tid = unsafe { GetCurrentThreadId() };
         let capture = &mut content.capture;
-        capture.time = now;
+        capture.time = time;
         capture.registers = *registers;
         // SAFETY: the calling thread's own block.
         let (limit, base) = unsafe { Teb::current().stack() };

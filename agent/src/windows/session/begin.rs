@@ -5,9 +5,11 @@
 use core::sync::atomic::Ordering;
 
 use stk_schema::control::{
-    AgentConfig, CONTROL_VERSION, EMBED_FULL, FLAG_CHECK_WALKS, FLAG_NO_COMMAND_LINE, FLAG_ONCE,
-    FLAG_POINTERS_ONLY, FLAG_TEST_FREEZE, FLAG_TEST_PANIC, FLAG_UNGUARDED, StartResult,
+    AgentConfig, CONTROL_VERSION, EMBED_FULL, FIRST_CONFIG_SIZE, FLAG_CHECK_WALKS, FLAG_NO_COMMAND_LINE,
+    FLAG_ONCE, FLAG_OPTIONS, FLAG_POINTERS_ONLY, FLAG_TEST_FREEZE, FLAG_TEST_PANIC, FLAG_UNGUARDED,
+    StartResult,
 };
+use stk_schema::options::MAX_BYTES as MAX_OPTIONS;
 use stk_schema::windows::walks_allowed;
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Threading::{GetCurrentProcess, Sleep};
@@ -44,8 +46,12 @@ pub(super) fn try_start(
     if is_emulated(api) {
         return Err(fail(StartResult::WrongArchitecture));
     }
+    let options = parts::options(config).map_err(|error| {
+        STATUS.set_message(error.0);
+        fail(StartResult::BadConfig)
+    })?;
     occupy().map_err(fail)?;
-    let result = parts::prepare(config, output, ended_event, own_module, api);
+    let result = parts::prepare(config, options, output, ended_event, own_module, api);
     if result.is_err() {
         OCCUPIED.store(false, Ordering::Release);
     }
@@ -75,7 +81,8 @@ fn check(config: &AgentConfig) -> Result<(), StartResult> {
         return Err(StartResult::BadConfig);
     }
     let good = config.version == CONTROL_VERSION
-        && config.size as usize >= size_of::<AgentConfig>()
+        && config.size as usize >= FIRST_CONFIG_SIZE
+        && has_room_for_options(config)
         && (1..=20_000_000).contains(&config.rate_mhz)
         && config.embed <= EMBED_FULL
         && config.flags
@@ -84,6 +91,7 @@ fn check(config: &AgentConfig) -> Result<(), StartResult> {
                 | FLAG_UNGUARDED
                 | FLAG_NO_COMMAND_LINE
                 | FLAG_POINTERS_ONLY
+                | FLAG_OPTIONS
                 | FLAG_TEST_FREEZE
                 | FLAG_TEST_PANIC)
             == 0
@@ -100,6 +108,14 @@ fn check(config: &AgentConfig) -> Result<(), StartResult> {
         return Err(StartResult::NoGuard);
     }
     Ok(())
+}
+
+/// Whether a config that says it has options is large enough to, and they are not too large.
+fn has_room_for_options(config: &AgentConfig) -> bool {
+    config.flags & FLAG_OPTIONS == 0
+        || config.size as usize >= size_of::<AgentConfig>()
+            && config.options_len as usize <= MAX_OPTIONS
+            && config.reserved3 == 0
 }
 
 /// Flags of this process's PROCESS_MITIGATION_USER_SHADOW_STACK_POLICY; 0 if the system has none.

@@ -6,6 +6,7 @@
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::Ordering;
 
+use stk_schema::Ticks;
 use stk_schema::control::TEST_PANIC_IN_CAPTURE;
 use stk_schema::event::DropReason;
 use stk_schema::registers::MAX_REGISTERS;
@@ -14,6 +15,7 @@ use super::{CURRENT, Session, VISITORS};
 use crate::windows::sampler::triggers::callers_registers;
 use crate::windows::shared::events::{WAKE_SAMPLER, WAKE_TABLES};
 use crate::windows::shared::state::SIGNALS;
+use crate::windows::system::api::ticks;
 use crate::windows::system::context::Context;
 use crate::windows::system::landing::survive_panic;
 use crate::windows::system::panic;
@@ -24,7 +26,7 @@ use crate::windows::tables::marks;
 extern "system" fn captured(context: *const Context, return_at: usize, tag: u64) -> u32 {
     // SAFETY: `stk_capture` passes the calling thread's context and the address of its return
     // address.
-    visit(|session| unsafe { record(session, &callers_registers(&*context, return_at), tag) })
+    visit(|session| unsafe { record(session, &callers_registers(&*context, return_at), ticks(), tag) })
 }
 
 /// Export: records the calling thread's stack as `context` has it, such as that of an exception. 0,
@@ -38,7 +40,7 @@ unsafe extern "system" fn stk_capture_context(context: *const Context, tag: u64)
     match unsafe { context.as_ref() } {
         Some(context) if context.is_whole() => {
             // SAFETY: by the caller's promise.
-            visit(|session| unsafe { record(session, &context.registers(), tag) })
+            visit(|session| unsafe { record(session, &context.registers(), ticks(), tag) })
         }
         _ => 3,
     }
@@ -67,7 +69,7 @@ unsafe extern "system" fn stk_mark(text: *const c_char) -> u32 {
 }
 
 /// What `work` returns for the current recording; 1 if there is none, 2 if the recorder panics.
-fn visit(work: impl FnOnce(&Session) -> u32) -> u32 {
+pub(super) fn visit(work: impl FnOnce(&Session) -> u32) -> u32 {
     VISITORS.fetch_add(1, Ordering::AcqRel);
     let mut result = 2;
     survive_panic(|| {
@@ -85,11 +87,16 @@ fn visit(work: impl FnOnce(&Session) -> u32) -> u32 {
 ///
 /// # Safety
 /// The registers must be the calling thread's, of its present frame or of one above.
-unsafe fn record(session: &Session, registers: &[u64; MAX_REGISTERS], tag: u64) -> u32 {
+pub(super) unsafe fn record(
+    session: &Session,
+    registers: &[u64; MAX_REGISTERS],
+    time: Ticks,
+    tag: u64,
+) -> u32 {
     panic::if_requested(TEST_PANIC_IN_CAPTURE);
     let sampler = &session.workers.sampler;
     // SAFETY: by the caller's promise.
-    if unsafe { sampler.triggers.capture(registers, tag) } {
+    if unsafe { sampler.triggers.capture(registers, time, tag) } {
         WAKE_SAMPLER.signal();
         0
     } else {

@@ -11,6 +11,7 @@
 //! begin    checks the host's configuration
 //! parts    makes everything that the recording needs, before it touches a thread of the target
 //! threads  the recorder's own threads: started together; the last one to end cleans up
+//! triggers exceptions and module loads that make a thread sample itself
 //! capture  the export by which a thread of the target requests a sample of itself
 //! ```
 
@@ -18,6 +19,7 @@ mod begin;
 mod capture;
 mod parts;
 mod threads;
+mod triggers;
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -36,12 +38,14 @@ use crate::windows::watchdog::WatchdogThread;
 use crate::windows::workers::Workers;
 use crate::windows::writer::{PATIENCE_MS, WriterThread};
 use begin::try_start;
+use triggers::EventTriggers;
 
 /// One recording: the parts that its threads own.
 struct Session {
     workers: Workers,
     writer: WriterThread,
     watchdog: WatchdogThread,
+    triggers: EventTriggers,
 }
 
 // SAFETY: the only parts that are not Sync are handles, which are numbers.

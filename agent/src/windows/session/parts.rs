@@ -8,8 +8,8 @@ use core::sync::atomic::Ordering;
 
 use stk_format::{BlockBuffer, CpuUnit, FileHeader};
 use stk_schema::control::{
-    AgentConfig, FLAG_CHECK_WALKS, FLAG_NO_COMMAND_LINE, FLAG_ONCE, FLAG_POINTERS_ONLY, FLAG_TEST_FREEZE,
-    FLAG_TEST_PANIC, StartResult, TEST_FREEZE_SHIFT,
+    AgentConfig, FLAG_CHECK_WALKS, FLAG_NO_COMMAND_LINE, FLAG_ONCE, FLAG_OPTIONS, FLAG_POINTERS_ONLY,
+    FLAG_TEST_FREEZE, FLAG_TEST_PANIC, StartResult, TEST_FREEZE_SHIFT,
 };
 use stk_schema::{Os, Ticks, limits};
 use windows_sys::Win32::Foundation::HANDLE;
@@ -18,9 +18,11 @@ use windows_sys::Win32::System::LibraryLoader::{
 };
 use windows_sys::Win32::System::Threading::{GetCurrentProcessId, GetCurrentThread};
 
+use super::triggers::EventTriggers;
 use super::{Session, threads};
 use crate::record::dynamic::{self, CodeFunctions};
 use crate::record::journal::{self, Journal};
+use crate::record::options::{OptionError, Options};
 use crate::record::queue::Queue;
 use crate::record::sampler::{Sampler, SamplerLinks, ThreadCommand};
 use crate::record::shared::{Counters, Lane};
@@ -41,7 +43,7 @@ use crate::windows::system::api::{Api, ticks, utc};
 use crate::windows::system::files::{OutputFile, TablesFolder};
 use crate::windows::system::peb::Peb;
 use crate::windows::system::{context, heap, host, panic, random, text};
-use crate::windows::tables::{TablesRecorder, TablesSettings, TablesThread, hints, marks};
+use crate::windows::tables::{TablesRecorder, TablesSettings, TablesThread, exceptions, hints, marks};
 use crate::windows::watchdog::WatchdogThread;
 use crate::windows::workers::Workers;
 use crate::windows::writer::WriterThread;
@@ -66,9 +68,19 @@ type Failure = (StartResult, u32);
 
 const NO_MEMORY: Failure = (StartResult::NoMemory, 0);
 
+/// The host's options that are texts.
+pub(super) fn options(config: &AgentConfig) -> Result<Options, OptionError> {
+    if config.flags & FLAG_OPTIONS == 0 {
+        return Ok(Options::default());
+    }
+    // SAFETY: the host promises that so many bytes at that address are readable during the start.
+    Options::read(&unsafe { bytes_at(config.options, config.options_len as usize) })
+}
+
 /// Makes all data that the recording needs, then its threads.
 pub(super) fn prepare(
     config: &AgentConfig,
+    options: Options,
     output: OutputFile,
     ended_event: HANDLE,
     own_module: HANDLE,
@@ -82,6 +94,7 @@ pub(super) fn prepare(
     pin(own_module);
     hints::prepare();
     marks::prepare();
+    exceptions::prepare();
     reset_signals();
 
     let has_cycles = counts_cycles(api);
@@ -92,6 +105,7 @@ pub(super) fn prepare(
     let writer = open(&header, &sizes, output, config.max_bytes)?;
     let parts = Parts {
         config,
+        options,
         api,
         own_module,
         sizes,
@@ -108,13 +122,23 @@ pub(super) fn prepare(
     let runtimes = RuntimesRecorder::new(parts.journal(&parts.lanes.runtimes));
     let sampler = parts.sampler()?;
     reset_status(writer.bytes());
+    let triggers = EventTriggers::install(&parts.options, api.frequency).ok_or(NO_MEMORY)?;
     let test_freeze = ((config.flags & FLAG_TEST_FREEZE) >> TEST_FREEZE_SHIFT) as u8;
     panic::request(test_freeze);
     let (counters, guard) = (&parts.counters, config.guard as usize as HANDLE);
     threads::launch(Arc::new(Session {
         workers: parts.workers(sampler, tables, code, runtimes),
-        writer: WriterThread::new(writer, last_block, clock, counters.clone(), ended_event, test_freeze),
+        writer: WriterThread::new(
+            writer,
+            last_block,
+            clock,
+            counters.clone(),
+            ended_event,
+            test_freeze,
+            parts.options.max_overhead.map(|_| has_cycles),
+        ),
         watchdog: WatchdogThread::new(clock, counters.clone(), guard, parts.checks_walks(), test_freeze),
+        triggers,
     }))
 }
 
@@ -197,6 +221,7 @@ impl Lanes {
 /// The parts from which the threads' states are made.
 struct Parts<'a> {
     config: &'a AgentConfig,
+    options: Options,
     api: &'static Api,
     own_module: HANDLE,
     sizes: Sizes,
@@ -242,6 +267,7 @@ impl Parts<'_> {
             pointers_only: self.pointers_only(),
             ticks_per_ms: self.clock.ticks_per_ms,
             rate_mhz: config.rate_mhz,
+            options: self.options.clone(),
             code_seen: self.code_seen.clone(),
         };
         TablesRecorder::new(
@@ -283,7 +309,7 @@ impl Parts<'_> {
             sampler.keep_pointers_only(context::ARCH);
         }
         sampler.search_code(self.code_seen.clone());
-        sampler.limit_duty(self.period());
+        sampler.limit_duty(self.period(), self.options.max_overhead);
         Ok(sampler)
     }
 

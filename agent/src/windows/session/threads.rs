@@ -201,6 +201,11 @@ fn forget_own_threads() {
     SUSPENSIONS.name_threads(0, [0; SAMPLERS]);
 }
 
+/// Whether this is the id of a thread of the recorder.
+pub(super) fn is_own(tid: u32) -> bool {
+    OWN_THREADS.iter().any(|own| own.load(Ordering::Acquire) == tid)
+}
+
 /// Ids of the recorder's threads.
 pub(super) fn own_threads() -> Vec<u32> {
     OWN_THREADS.iter().map(|tid| tid.load(Ordering::Acquire)).filter(|&tid| tid != 0).collect()

@@ -34,6 +34,9 @@ impl TablesRecorder {
         if self.settings.unguarded {
             self.fact("recorder.unguarded", b"on");
         }
+        for (key, value) in core::mem::take(&mut self.settings.options.told) {
+            self.fact(key, &value);
+        }
         // Even a trace that ends at once says that it is one.
         if self.settings.pointers_only {
             self.redaction(0);

@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ffi::c_void;
 use core::ptr::{null_mut, read_unaligned};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use stk_schema::Ticks;
 use stk_schema::control::TEST_PANIC_IN_NOTIFICATION;
 
@@ -234,6 +234,48 @@ unsafe extern "system" fn callback(reason: u32, data: *const Data, _context: *mu
     if !survive_panic(|| unsafe { note_change(room, reason, data) }) {
         LOST.fetch_add(1, Ordering::Relaxed);
     }
+    let watcher = WATCHER.load(Ordering::Acquire);
+    if watcher != 0 && reason == LOADED {
+        // SAFETY: `watch` stored a function of this type.
+        let watcher = unsafe { core::mem::transmute::<usize, fn(&[u8])>(watcher) };
+        let mut name = [0; NAME];
+        // SAFETY: the loader passes valid data.
+        let len = unsafe { base_name(data, &mut name) };
+        watcher(name.get(..len).unwrap_or(&[]));
+    }
+}
+
+/// The function that is told the name of each module as it is loaded, on the thread that loads it
+/// and under the loader's lock; 0 = none.
+static WATCHER: AtomicUsize = AtomicUsize::new(0);
+/// Most bytes of such a name; a longer one is cut.
+const NAME: usize = 256;
+
+/// Sets the function that is told of loaded modules, or none.
+pub(crate) fn watch(watcher: Option<fn(&[u8])>) {
+    WATCHER.store(watcher.map_or(0, |watcher| watcher as usize), Ordering::Release);
+}
+
+/// Writes the module's file name into `into` as UTF-8 and returns its length.
+///
+/// # Safety
+/// `data` must be the loader's, during its call of [`callback`].
+unsafe fn base_name(data: &Data, into: &mut [u8; NAME]) -> usize {
+    // SAFETY: null or a valid string for the length of the callback.
+    let Some(name) = (unsafe { data.base_name.as_ref() }).filter(|name| !name.text.is_null()) else {
+        return 0;
+    };
+    // SAFETY: the index is below the string's length.
+    let units = (0..usize::from(name.len / 2)).map(|at| unsafe { read_unaligned(name.text.add(at)) });
+    let mut len = 0;
+    for character in char::decode_utf16(units) {
+        let mut bytes = [0; 4];
+        let bytes = character.unwrap_or(char::REPLACEMENT_CHARACTER).encode_utf8(&mut bytes).as_bytes();
+        let Some(place) = into.get_mut(len..len + bytes.len()) else { break };
+        place.copy_from_slice(bytes);
+        len += bytes.len();
+    }
+    len
 }
 
 /// Puts a note of the module that is loaded or unloaded into the ring.

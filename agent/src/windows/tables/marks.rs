@@ -39,7 +39,16 @@ pub(crate) fn prepare() {
 
 /// Leaves a mark of the calling thread at this moment. False if the ring is full.
 pub(crate) fn leave(text: &str) -> bool {
-    let time = ticks();
+    // SAFETY: no preconditions.
+    leave_of(unsafe { GetCurrentThreadId() }, ticks(), text)
+}
+
+/// Leaves a mark of the process. False if the ring is full.
+pub(super) fn leave_of_process(time: Ticks, text: &str) -> bool {
+    leave_of(0, time, text)
+}
+
+fn leave_of(tid: u32, time: Ticks, text: &str) -> bool {
     // SAFETY: null or a box that is never freed.
     let Some(marks) = (unsafe { MARKS.load(Ordering::Acquire).as_ref() }) else { return false };
     let mut len = text.len().min(TEXT);
@@ -50,8 +59,6 @@ pub(crate) fn leave(text: &str) -> bool {
     for (to, from) in bytes.iter_mut().zip(text.bytes().take(len)) {
         *to = from;
     }
-    // SAFETY: no preconditions.
-    let tid = unsafe { GetCurrentThreadId() };
     marks.push(WaitingMark { time, tid, len, text: bytes }).is_ok()
 }
 
@@ -64,7 +71,7 @@ impl TablesRecorder {
     /// Writes the marks that wait.
     pub(super) fn marks(&mut self) {
         while let Some(mark) = next() {
-            if !self.threads.knows(mark.tid) {
+            if mark.tid != 0 && !self.threads.knows(mark.tid) {
                 self.enumerate(ThreadFlags::empty());
             }
             let known = self.threads.live().iter().find(|thread| thread.start.tid == mark.tid);

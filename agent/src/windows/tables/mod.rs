@@ -17,10 +17,13 @@
 //! facts     clock, metadata, costs and losses
 //! loader    the loader's notifications
 //! marks     what stk_mark leaves
+//! exceptions what the handler of exceptions leaves
+//! usage     the process's CPU time, for a trigger
 //! hints     DllMain's hints that a thread started
 //! mapped    mapped images, including those that the loader does not know
 //! ```
 
+pub(super) mod exceptions;
 mod facts;
 pub(super) mod hints;
 mod images;
@@ -30,6 +33,7 @@ pub(super) mod marks;
 mod modules;
 mod threads;
 mod unlisted;
+mod usage;
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -45,9 +49,11 @@ use stk_schema::limits;
 use windows_sys::Win32::System::Threading::THREAD_PRIORITY_ABOVE_NORMAL;
 
 use crate::record::changes::Changes;
+use crate::record::cpu_trigger::CpuTrigger;
 use crate::record::dynamic;
 use crate::record::journal::{Contents, Journal};
 use crate::record::modules::Modules;
+use crate::record::options::Options;
 use crate::record::queue::Queue;
 use crate::record::rescue::Tickets;
 use crate::record::sampler::ThreadCommand;
@@ -65,7 +71,7 @@ use crate::windows::system::api::{Api, ticks};
 use crate::windows::system::files::TablesFolder;
 use crate::windows::system::memory::OwnMemory;
 use crate::windows::system::peb::Peb;
-use crate::windows::system::thread::ThreadHandle;
+use crate::windows::system::thread::{Teb, ThreadHandle};
 
 /// Milliseconds that reading the tables may still take after the end was requested.
 pub(super) const TABLES_MS: u64 = 8_000;
@@ -134,6 +140,8 @@ pub(super) struct TablesSettings {
     pub ticks_per_ms: u64,
     /// Nominal sampling rate in millihertz.
     pub rate_mhz: u32,
+    /// Which threads are sampled, which module loads and what use of CPU time are looked for.
+    pub options: Options,
     /// The addresses at which samples showed code.
     pub code_seen: Arc<dynamic::Shared>,
 }
@@ -141,8 +149,11 @@ pub(super) struct TablesSettings {
 /// A live thread in the list.
 struct ListedThread {
     handle: Arc<ThreadHandle>,
+    teb: Teb,
     /// For the sampler; kept here until its queue has room.
     unsent: Option<SampledThread>,
+    /// Whether passes sample it (`--threads`).
+    wanted: bool,
     /// Whether it belongs to the recorder.
     own: bool,
 }
@@ -170,6 +181,9 @@ pub(super) struct TablesRecorder {
     own_threads: fn() -> Vec<u32>,
     /// The queue through which the runtimes thread gets new runtimes.
     runtimes: Arc<RuntimesState>,
+    /// Instance of the thread that was created first of those found at the start; 0 = not known yet.
+    main: u64,
+    cpu_trigger: Option<CpuTrigger>,
     enumerate_due: Ticks,
     names_due: Ticks,
     losses_due: Ticks,
@@ -198,6 +212,8 @@ impl TablesRecorder {
         own_threads: fn() -> Vec<u32>,
         runtimes: Arc<RuntimesState>,
     ) -> TablesRecorder {
+        let cpu_trigger =
+            settings.options.cpu_percent.map(|percent| CpuTrigger::new(percent, settings.ticks_per_ms));
         TablesRecorder {
             api,
             memory: OwnMemory(api),
@@ -216,6 +232,8 @@ impl TablesRecorder {
             removals: VecDeque::new(),
             own_threads,
             runtimes,
+            main: 0,
+            cpu_trigger,
             enumerate_due: Ticks::ZERO,
             names_due: Ticks::ZERO,
             losses_due: Ticks::ZERO,
@@ -273,7 +291,9 @@ impl TablesRecorder {
             self.enumerate(ThreadFlags::empty());
             self.names();
         }
+        self.look_at_cpu();
         self.marks();
+        self.exceptions();
         if now >= self.losses_due {
             self.losses();
         }
@@ -300,6 +320,7 @@ impl TablesRecorder {
         self.enumerate(ThreadFlags::empty());
         self.names();
         self.marks();
+        self.exceptions();
         self.journal.flush();
         while ticks() < deadline
             && let Some(instance) = self.unread.pop_front()

@@ -11,6 +11,7 @@ use stk_schema::event::{EndReason, ThreadFlags, ThreadStart};
 
 use super::{ListedThread, TablesRecorder};
 use crate::record::sampler::ThreadCommand;
+use crate::record::thread_filter::ThreadTraits;
 use crate::record::threads::Thread;
 use crate::windows::sampler::process::SampledThread;
 use crate::windows::shared::state::{LAST_EXIT_CODE, SIGNALS};
@@ -35,6 +36,7 @@ impl TablesRecorder {
         let own = (self.own_threads)();
         self.remove_ended(now);
         let (api, memory) = (self.api, self.memory);
+        let all = self.settings.options.threads.takes_all();
         let (threads, journal) = (&mut self.threads, &mut self.journal);
         let complete = thread::enumerate(api, |found| {
             let Some((tid, teb)) = found.identity(api) else { return };
@@ -57,9 +59,10 @@ impl TablesRecorder {
                 stack_base: base,
                 created: handle.times().map_or(0, |times| times.created),
             };
-            let unsent = (!own).then(|| SampledThread::new(handle.clone(), tid, teb));
-            threads.started(start, ListedThread { handle, unsent, own }, journal);
+            let unsent = (!own).then(|| SampledThread::new(handle.clone(), tid, teb, all));
+            threads.started(start, ListedThread { handle, teb, unsent, wanted: all, own }, journal);
         });
+        self.select();
         self.send();
         if complete {
             self.look_for_own_threads();
@@ -76,6 +79,27 @@ impl TablesRecorder {
         }
     }
 
+    /// Wants the threads that fit the user's choice now; one that is wanted stays so.
+    fn select(&mut self) {
+        let filter = &self.settings.options.threads;
+        if filter.takes_all() {
+            return;
+        }
+        if self.main == 0 {
+            let others = self.threads.live().iter().filter(|thread| !thread.handle.own);
+            let first = others.min_by_key(|thread| (thread.start.created, thread.instance));
+            self.main = first.map_or(0, |thread| thread.instance);
+        }
+        for thread in self.threads.live_mut().filter(|thread| !thread.handle.own && !thread.handle.wanted) {
+            let (tid, is_main) = (thread.start.tid, thread.instance == self.main);
+            if filter.takes(&ThreadTraits { tid, is_main, name: &thread.name }) {
+                let listed = &mut thread.handle;
+                listed.wanted = true;
+                listed.unsent = Some(SampledThread::new(listed.handle.clone(), tid, listed.teb, true));
+            }
+        }
+    }
+
     /// Sends new and removed threads to the sampler, as long as its queue has room.
     fn send(&mut self) {
         while let Some(&instance) = self.removals.front() {
@@ -85,11 +109,12 @@ impl TablesRecorder {
             self.removals.pop_front();
         }
         let commands = &self.commands;
-        for (instance, known) in self.threads.handles_mut() {
-            let Some(thread) = known.unsent.take() else { continue };
-            let add = ThreadCommand::Add { instance, tid: thread.tid, thread };
+        for known in self.threads.live_mut() {
+            let (instance, wanted) = (known.instance, known.handle.wanted);
+            let Some(thread) = known.handle.unsent.take() else { continue };
+            let add = ThreadCommand::Add { instance, tid: thread.tid, thread, wanted };
             if let Err(ThreadCommand::Add { thread, .. }) = commands.push(add) {
-                known.unsent = Some(thread);
+                known.handle.unsent = Some(thread);
             }
         }
     }
@@ -158,5 +183,7 @@ impl TablesRecorder {
             if all || thread.start.time > young { thread.handle.handle.name(api) } else { None }
         };
         self.threads.rename(now, name, &mut self.journal);
+        self.select();
+        self.send();
     }
 }

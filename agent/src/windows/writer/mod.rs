@@ -28,12 +28,13 @@ use crate::record::writer::{WriteError, Writer};
 use crate::windows::code::{CODE_PATIENCE_MS, CodeRecorder};
 use crate::windows::runtimes::RuntimesRecorder;
 use crate::windows::sampler::SamplerThread;
+use crate::windows::sampler::own_cpu::OwnCpu;
 use crate::windows::shared::clock::SessionClock;
 use crate::windows::shared::events::{ENDED, WAKE_WRITER, close};
 use crate::windows::shared::exclusive::Exclusive;
 use crate::windows::shared::priority::set_priority;
 use crate::windows::shared::state::{FINISHED, SIGNALS, STATUS};
-use crate::windows::system::api::ticks;
+use crate::windows::system::api::{api, ticks};
 use crate::windows::system::files::OutputFile;
 use crate::windows::system::panic;
 use crate::windows::tables::{TABLES_MS, TablesRecorder};
@@ -43,6 +44,8 @@ use crate::windows::workers::Workers;
 pub(super) const PATIENCE_MS: u64 = 10_000;
 /// Milliseconds between the writer's checks of its queues.
 const WRITE_MS: u32 = 10;
+/// Rounds from one reading of the writer's own CPU time to the next.
+const MEASURE_ROUNDS: u32 = 8;
 
 /// The writer's thread and its data.
 pub(super) struct WriterThread {
@@ -60,6 +63,8 @@ pub(super) struct WriterThread {
     ended_event: HANDLE,
     /// The phase of a suspension in which the samplers, or the writer, are to stop forever.
     test_freeze: u8,
+    /// Where the writer's CPU time counts for the user's budget: whether the system counts cycles.
+    measured: Option<bool>,
 }
 
 impl WriterThread {
@@ -71,6 +76,7 @@ impl WriterThread {
         counters: Arc<Counters>,
         ended_event: HANDLE,
         test_freeze: u8,
+        measured: Option<bool>,
     ) -> WriterThread {
         WriterThread {
             state: Exclusive::new(Some(writer)),
@@ -81,6 +87,7 @@ impl WriterThread {
             counters,
             ended_event,
             test_freeze,
+            measured,
         }
     }
 
@@ -90,7 +97,13 @@ impl WriterThread {
         // would be lost.
         set_priority(THREAD_PRIORITY_ABOVE_NORMAL);
         let mut stop_seen = None;
+        let own_cpu = self.measured.and_then(|has_cycles| Some(OwnCpu::new(api()?, has_cycles)));
+        let mut rounds = 0u32;
         loop {
+            rounds = rounds.wrapping_add(1);
+            if let Some(own_cpu) = own_cpu.as_ref().filter(|_| rounds.is_multiple_of(MEASURE_ROUNDS)) {
+                self.counters.writer_cpu.store(own_cpu.ticks().0, Ordering::Relaxed);
+            }
             let failed = self.state.enter(|writer| {
                 let Some(writer) = writer else { return false };
                 self.freeze_for_test();

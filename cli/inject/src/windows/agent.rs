@@ -26,6 +26,16 @@ pub(crate) struct Agent {
     exports: AgentExports,
 }
 
+/// What the agent reads from its process's memory as it starts.
+pub(crate) struct StartTexts {
+    /// `key 0 value 0 …`, for the trace.
+    pub metadata: Vec<u8>,
+    /// Zero-terminated path of the folder of shared tables; empty = none.
+    pub tables: Vec<u16>,
+    /// `key 0 value 0 …` ([`stk_schema::options`]).
+    pub options: Vec<u8>,
+}
+
 /// The agents loaded in a process. There is more than one only if copies were loaded from different
 /// paths.
 pub(crate) fn loaded(process: &Process) -> Vec<Agent> {
@@ -161,15 +171,16 @@ impl Agent {
         &self,
         process: &Process,
         config: &AgentConfig,
-        metadata: &[u8],
-        tables: &[u16],
+        texts: &StartTexts,
         handles: [Duplicate; 3],
         timeout_ms: u32,
     ) -> Result<u64, Failure> {
         let [output, ended, guard] = handles;
+        let StartTexts { metadata, tables, options } = texts;
         let metadata_block = Block::new(process, if metadata.is_empty() { &[0] } else { metadata })?;
         let tables_bytes: Vec<u8> = tables.iter().flat_map(|unit| unit.to_le_bytes()).collect();
         let tables_block = Block::new(process, if tables.is_empty() { &[0, 0] } else { &tables_bytes })?;
+        let options_block = Block::new(process, if options.is_empty() { &[0] } else { options })?;
         let config = AgentConfig {
             output: output.value(),
             ended_event: ended.value(),
@@ -177,6 +188,8 @@ impl Agent {
             metadata: if metadata.is_empty() { 0 } else { metadata_block.address() },
             metadata_len: metadata.len() as u32,
             tables_dir: if tables.is_empty() { 0 } else { tables_block.address() },
+            options: if options.is_empty() { 0 } else { options_block.address() },
+            options_len: options.len() as u32,
             ..*config
         };
         let config_block = Block::new(process, config_bytes(&config))?;
@@ -191,7 +204,7 @@ impl Agent {
                 return Err(Failure::target(format!("{process} ended before the recording began")));
             }
             Call::TimedOut => {
-                for block in [metadata_block, tables_block, config_block] {
+                for block in [metadata_block, tables_block, options_block, config_block] {
                     block.leak();
                 }
                 return Err(Failure::failed(format!(

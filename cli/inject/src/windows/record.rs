@@ -18,14 +18,15 @@ use crate::args::{Record, Target};
 use crate::failure::{self, Failure};
 use crate::messages::{self, say};
 use crate::symbol_path::SymbolPath;
-use crate::{contents, pattern, status, uuid};
+use crate::{contents, options, pattern, status, uuid};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write as _};
 use std::os::windows::io::AsHandle as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use stk_schema::control::{
-    AgentConfig, AgentStatus, CONTROL_VERSION, FLAG_CHECK_WALKS, FLAG_ONCE, STATE_FAILED, STATE_STOPPED,
+    AgentConfig, AgentStatus, CONTROL_VERSION, FLAG_CHECK_WALKS, FLAG_ONCE, FLAG_OPTIONS, STATE_FAILED,
+    STATE_STOPPED,
 };
 use stk_schema::event::EndReason;
 use stk_schema::text::printable_lines;
@@ -184,8 +185,12 @@ impl<'a> Session<'a> {
             Duplicate::new(process, ended.handle())?,
             Duplicate::new(process, own.as_handle())?,
         ];
-        let status_address =
-            agent.start(process, &config, &metadata(record, process), &tables, handles, record.timeout_ms)?;
+        let texts = agent::StartTexts {
+            metadata: metadata(record, process),
+            tables,
+            options: options::bytes(&record.options),
+        };
+        let status_address = agent.start(process, &config, &texts, handles, record.timeout_ms)?;
         let (path, identity) = output.keep();
         say(&messages::recording(process, &path));
         let status = agent::read_status(process, status_address).unwrap_or(status::BLANK);
@@ -367,7 +372,7 @@ fn config(record: &Record, output: &Output) -> AgentConfig {
         output: 0,
         rate_mhz: record.rate_mhz,
         max_stack_bytes: record.max_stack_bytes,
-        flags: record.flags,
+        flags: record.flags | if record.options.is_empty() { 0 } else { FLAG_OPTIONS },
         embed: record.embed,
         delay_ms: record.delay_ms,
         duration_ms: record.duration_ms,
@@ -382,6 +387,9 @@ fn config(record: &Record, output: &Output) -> AgentConfig {
         reserved2: 0,
         guard: 0,
         max_bytes: record.max_bytes.unwrap_or_else(|| output.default_limit()),
+        options: 0,
+        options_len: 0,
+        reserved3: 0,
     }
 }
 

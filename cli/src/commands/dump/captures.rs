@@ -37,6 +37,7 @@ pub(super) fn choose(
     threads: Option<&HashSet<u64>>,
 ) -> anyhow::Result<Vec<ChosenCapture>> {
     let source = &trace.source;
+    let mut numbers = HashSet::new();
     for &number in &args.events {
         let event = number.checked_sub(1).and_then(|at| events.list.get(usize::try_from(at).ok()?));
         match event {
@@ -44,21 +45,22 @@ pub(super) fn choose(
                 "{source}: there is no event {number} among its {}: `stk events {source}` lists them",
                 events.list.len()
             ),
-            Some(event) if ChosenCapture::of(event).is_none() => anyhow::bail!(
-                "{source}: event {number} is no capture but a {}, which has no stack: \
-                 `stk events {source} --kind capture` lists those that have one",
-                event.kind.as_str()
-            ),
-            Some(_) => {}
-        }
+            Some(event) => match capture_of(&events.list, event) {
+                Some(capture) => numbers.insert(capture),
+                None => anyhow::bail!(
+                    "{source}: event {number} is no capture but a {}, which has no stack: \
+                     `stk events {source} --kind capture` lists those that have one",
+                    event.kind.as_str()
+                ),
+            },
+        };
     }
     let captures: Vec<ChosenCapture> = events.list.iter().filter_map(ChosenCapture::of).collect();
     let tags: BTreeSet<u64> = captures.iter().map(|capture| capture.label.tag).collect();
     if let Some(&tag) = args.tags.iter().find(|tag| !tags.contains(tag)) {
         anyhow::bail!("{source}: no capture has the tag {}: {}", tag_text(tag), known_tags(&tags));
     }
-    let (numbers, tags): (HashSet<u64>, HashSet<u64>) =
-        (args.events.iter().copied().collect(), args.tags.iter().copied().collect());
+    let tags: HashSet<u64> = args.tags.iter().copied().collect();
     let ns = |capture: &ChosenCapture| i128::from(trace.clock.ns(capture.label.time));
     let [from, until] = [args.from, args.until].map(|time| time.map(|time| time.of(trace, args.tz.tz)));
     let wanted = |capture: &ChosenCapture| {
@@ -75,6 +77,17 @@ pub(super) fn choose(
         );
     }
     Ok(chosen)
+}
+
+/// The number of the capture that an event is, or of the one that its thread took at an exception.
+fn capture_of(events: &[TraceEvent], event: &TraceEvent) -> Option<u64> {
+    let EventKind::Exception { code, .. } = event.kind else {
+        return ChosenCapture::of(event).map(|capture| capture.label.number);
+    };
+    let after = events.iter().skip(usize::try_from(event.number).ok()?);
+    let mut same = after.take_while(|other| (other.time, other.thread) == (event.time, event.thread));
+    same.find(|other| matches!(other.kind, EventKind::Capture { tag, .. } if tag == u64::from(code)))
+        .map(|capture| capture.number)
 }
 
 /// When the last capture was taken.

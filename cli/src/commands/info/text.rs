@@ -29,6 +29,9 @@ pub(super) fn of(info: &Info, all: bool, zone: TimeZone) -> String {
     line("recorded", &format!("{start} for {} at {rate:.0} Hz", span(info.duration_ns)));
     line("", &missed_text(info));
     line("rate", &rates_text(info));
+    for (label, text) in limits_text(info) {
+        line(label, &text);
+    }
     line("recorder", fact("recorder.version"));
     line("ended", &ending(info));
     let per_sample = info.bytes as f64 / info.samples.max(1) as f64;
@@ -171,6 +174,23 @@ fn missed_text(info: &Info) -> String {
         return String::new();
     }
     format!("{} of {} looks at the threads were not made ({share} %)", count(missed), count(passes))
+}
+
+/// What the recording was limited to, and what made threads sample themselves.
+fn limits_text(info: &Info) -> [(&'static str, String); 3] {
+    let of_key = |wanted: &str| {
+        let values = info.metadata.iter().filter(|(key, _)| key == wanted);
+        values.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let budget = of_key("recorder.max_overhead_ppm").parse::<u32>().map_or_else(
+        |_| String::new(),
+        |ppm| format!("the recorder may use {} % of a processor", f64::from(ppm) / 10_000.0),
+    );
+    let threads = match of_key("recorder.threads") {
+        chosen if chosen.is_empty() => chosen,
+        chosen => format!("threads that fit {chosen}; the others are listed, not sampled"),
+    };
+    [("only", threads), ("limit", budget), ("triggers", of_key("recorder.trigger"))]
 }
 
 fn rates_text(info: &Info) -> String {

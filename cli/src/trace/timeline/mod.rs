@@ -195,7 +195,7 @@ impl Timeline {
 
 /// Stable short name of a DROPPED reason.
 pub fn drop_reason_name(reason: u64) -> &'static str {
-    const NAMES: [(DropReason, &str); 13] = [
+    const NAMES: [(DropReason, &str); 14] = [
         (DropReason::BuffersFull, "buffers full"),
         (DropReason::NoContext, "context not readable"),
         (DropReason::Late, "sampler woke late"),
@@ -209,6 +209,7 @@ pub fn drop_reason_name(reason: u64) -> &'static str {
         (DropReason::UnknownThread, "thread of a triggered sample not known"),
         (DropReason::NotStorable, "capture not storable"),
         (DropReason::EventNotWritten, "events not written"),
+        (DropReason::TriggerLimit, "triggers beyond their limit a second"),
     ];
     NAMES.iter().find(|(code, _)| *code as u64 == reason).map_or("unknown reason", |(_, name)| name)
 }

@@ -1,0 +1,197 @@
+//! Triggers: an exception, or the load of a module, makes the thread on which it happens take a
+//! sample of itself.
+//!
+//! Both run on threads of the target: [`handler`] is a vectored handler, registered first, and lets
+//! every exception go on unchanged; [`module_loaded`] is called by the loader's notification, under
+//! its lock. Neither allocates, takes a lock or waits, and each does a bounded amount of work.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use alloc::vec::Vec;
+use stk_schema::Ticks;
+use stk_schema::event::{DropReason, Exception};
+use windows_sys::Win32::Foundation::{EXCEPTION_STACK_OVERFLOW, GetLastError, SetLastError};
+use windows_sys::Win32::System::Diagnostics::Debug::{
+    AddVectoredExceptionHandler, EXCEPTION_CONTINUE_SEARCH, EXCEPTION_POINTERS,
+    RemoveVectoredExceptionHandler,
+};
+use windows_sys::Win32::System::Threading::GetCurrentThreadId;
+
+use super::{Session, capture, threads};
+use crate::record::exception_filter::{ExceptionFilter, RateLimit};
+use crate::record::glob;
+use crate::record::options::Options;
+use crate::windows::shared::state::FINISHED;
+use crate::windows::system::api::ticks;
+use crate::windows::system::context::Context;
+use crate::windows::tables::exceptions::{self, SeenException};
+use crate::windows::tables::{loader, marks};
+
+/// Most exceptions and module loads that are recorded in a second. Programs that throw all the time
+/// would fill the trace, and wait for the recorder's memory.
+const MOST_PER_SECOND: u64 = 100;
+/// Threads that can be in the handler at the same time.
+const AT_ONCE: usize = 64;
+/// Bytes of a mark about a module.
+const MARK: usize = 240;
+
+/// The threads that are in the handler now; 0 = free. An exception within the handler is not
+/// recorded, so the handler never runs within itself.
+static IN_HANDLER: [AtomicU32; AT_ONCE] = [const { AtomicU32::new(0) }; AT_ONCE];
+
+/// What a recording's triggers look for. Dropping it removes the handler and the watcher.
+pub(super) struct EventTriggers {
+    exceptions: ExceptionFilter,
+    modules: Vec<Vec<u8>>,
+    limit: RateLimit,
+    /// The handler's registration; null = none.
+    registration: *mut c_void,
+}
+
+impl EventTriggers {
+    /// Registers what the options ask for; `None` without memory for it.
+    pub(super) fn install(options: &Options, ticks_per_second: u64) -> Option<EventTriggers> {
+        let mut triggers = EventTriggers {
+            exceptions: options.exceptions.clone(),
+            modules: options.modules.clone(),
+            limit: RateLimit::new(MOST_PER_SECOND, ticks_per_second),
+            registration: core::ptr::null_mut(),
+        };
+        if !triggers.exceptions.is_empty() {
+            // SAFETY: the handler has the documented type and stays mapped: the agent is pinned.
+            triggers.registration = unsafe { AddVectoredExceptionHandler(1, Some(handler)) };
+            if triggers.registration.is_null() {
+                return None;
+            }
+        }
+        if !triggers.modules.is_empty() {
+            loader::watch(Some(module_loaded));
+        }
+        Some(triggers)
+    }
+
+    /// Whether one more may be recorded now; counts it as left out if not.
+    fn admits(&self, session: &Session) -> bool {
+        let admitted = self.limit.admits(ticks());
+        if !admitted {
+            session.workers.sampler.counters.lose(DropReason::TriggerLimit, 1);
+        }
+        admitted
+    }
+}
+
+impl Drop for EventTriggers {
+    fn drop(&mut self) {
+        if !self.modules.is_empty() {
+            loader::watch(None);
+        }
+        if !self.registration.is_null() {
+            // SAFETY: the registration is this value's own.
+            unsafe { RemoveVectoredExceptionHandler(self.registration) };
+        }
+    }
+}
+
+/// The vectored handler. Whatever happens, the search for the program's own handlers goes on, with
+/// the thread's last error as it was.
+unsafe extern "system" fn handler(info: *mut EXCEPTION_POINTERS) -> i32 {
+    if !FINISHED.load(Ordering::Acquire) {
+        // SAFETY: no preconditions; the pointers are the system's and valid during this call.
+        unsafe {
+            let error = GetLastError();
+            raised(info);
+            SetLastError(error);
+        }
+    }
+    EXCEPTION_CONTINUE_SEARCH
+}
+
+/// Records an exception of the calling thread.
+///
+/// # Safety
+/// `info` must be what the system passed to [`handler`], during its call.
+unsafe fn raised(info: *const EXCEPTION_POINTERS) {
+    // SAFETY: by the caller's promise, these are valid or null.
+    let Some((info, record)) =
+        (unsafe { info.as_ref().and_then(|info| Some((info, info.ExceptionRecord.as_ref()?))) })
+    else {
+        return;
+    };
+    // SAFETY: no preconditions.
+    let tid = unsafe { GetCurrentThreadId() };
+    if threads::is_own(tid) || IN_HANDLER.iter().any(|place| place.load(Ordering::Acquire) == tid) {
+        return;
+    }
+    let free =
+        |place: &&AtomicU32| place.compare_exchange(0, tid, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    let Some(place) = IN_HANDLER.iter().find(free) else { return };
+    let (code, address) = (record.ExceptionCode as u32, record.ExceptionAddress as u64);
+    capture::visit(|session| {
+        if !session.triggers.exceptions.takes(code) || !session.triggers.admits(session) {
+            return 0;
+        }
+        let time = ticks();
+        if !exceptions::leave(SeenException { tid, event: Exception { thread: 0, time, code, address } }) {
+            session.workers.sampler.counters.lose(DropReason::EventNotWritten, 1);
+        }
+        // A thread without stack left gets no deeper than this: its stack is left to the sampler.
+        if code == EXCEPTION_STACK_OVERFLOW as u32 {
+            return 0;
+        }
+        // SAFETY: the system's context of this thread, valid during the call.
+        unsafe { sample(session, info, time, code) }
+    });
+    place.store(0, Ordering::Release);
+}
+
+/// Takes the sample of the calling thread. Not inlined, so that [`raised`] needs little stack.
+///
+/// # Safety
+/// As for [`raised`].
+#[inline(never)]
+unsafe fn sample(session: &Session, info: &EXCEPTION_POINTERS, time: Ticks, code: u32) -> u32 {
+    if info.ContextRecord.is_null() {
+        return 0;
+    }
+    // Copied, because the system aligns it less than `Context` on x86.
+    // SAFETY: by the caller's promise, the context is valid.
+    let context = Context(unsafe { info.ContextRecord.read_unaligned() });
+    if !context.is_whole() {
+        return 0;
+    }
+    // SAFETY: the context is this thread's, of the frame that raised the exception.
+    unsafe { capture::record(session, &context.registers(), time, u64::from(code)) }
+}
+
+/// Called on the thread that loads a module, under the loader's lock: marks the load and takes a
+/// sample of the thread, if the module's name is looked for.
+fn module_loaded(name: &[u8]) {
+    let mut wanted = false;
+    capture::visit(|session| {
+        wanted = session.triggers.modules.iter().any(|pattern| glob::fits(pattern, name))
+            && session.triggers.admits(session);
+        if wanted && !mark_of(name, marks::leave) {
+            session.workers.sampler.counters.lose(DropReason::EventNotWritten, 1);
+        }
+        0
+    });
+    if wanted {
+        // SAFETY: it captures its caller, this function.
+        unsafe { capture::stk_capture(0) };
+    }
+}
+
+/// Leaves the mark `trigger module: NAME` by `leave`.
+fn mark_of(name: &[u8], leave: impl Fn(&str) -> bool) -> bool {
+    const BEFORE: &[u8] = b"trigger module: ";
+    let mut text = [0; MARK];
+    let bytes = BEFORE.iter().chain(name);
+    let len = (BEFORE.len() + name.len()).min(MARK);
+    for (to, &from) in text.iter_mut().zip(bytes) {
+        *to = from;
+    }
+    let text = text.get(..len).unwrap_or(&[]);
+    let whole = core::str::from_utf8(text).map_or_else(|error| error.valid_up_to(), str::len);
+    leave(text.get(..whole).and_then(|text| core::str::from_utf8(text).ok()).unwrap_or(""))
+}
