@@ -11,6 +11,7 @@
 //! map        files in memory
 //! interrupt  Ctrl-C, temporary files
 //! stdout     whether there is a standard output
+//! deadline   a limit of time for one piece of work
 //! local_time the zone of this machine
 //! text       figures for people
 //! model      what several stages share                         Image, Holder, names, bytes
@@ -33,6 +34,7 @@
 //! takes longer than all the rest.
 #![deny(unsafe_code)]
 pub mod commands;
+pub mod deadline;
 pub mod diff;
 #[cfg(unix)]
 mod faults;

@@ -254,3 +254,29 @@ fn only_the_chosen_processes_are_converted() {
     let expected = BTreeMap::from([("no-trace.stk".to_owned(), "failed".to_owned())]);
     assert_eq!(lab.log("out/_batch.jsonl"), expected);
 }
+
+#[test]
+fn a_trace_that_takes_too_long_costs_itself_and_is_tried_again() {
+    let lab = Lab::new(2);
+    for format in FORMATS {
+        let (exit, told) = lab.batch(format, format, &["--time-limit", "0"]);
+        assert_eq!(exit, 4, "{told}");
+        assert!(told.contains("took longer than --time-limit"), "{told}");
+        let log = lab.log(&format!("{format}/_batch.jsonl"));
+        assert_eq!([log["00.stk"].as_str(), log["truncated.stk"].as_str()], ["timeout"; 2]);
+        assert_eq!(log["no-trace.stk"], "failed");
+        let text = std::fs::read_to_string(lab.path(&format!("{format}/_batch.jsonl"))).expect("a log");
+        assert!(text.contains("took longer than the time limit of 0ns"), "{text}");
+        let outputs =
+            lab.files(format).into_keys().filter(|name| name.extension().is_some_and(|end| end == "folded"));
+        assert_eq!(outputs.count(), 0, "nothing half made");
+        let (exit, told) = lab.batch(format, format, &["--time-limit", "10h", "--max-bad", "2"]);
+        assert_eq!(exit, 0, "{told}");
+        let log = lab.log(&format!("{format}/_batch.jsonl"));
+        assert_eq!([log["00.stk"].as_str(), log["truncated.stk"].as_str()], ["converted"; 2]);
+        // What was left by the first run makes no difference.
+        let (exit, told) = lab.batch(format, &format!("{format}-at-once"), &["--max-bad", "2"]);
+        assert_eq!(exit, 0, "{told}");
+        assert_eq!(lab.files(format), lab.files(&format!("{format}-at-once")));
+    }
+}

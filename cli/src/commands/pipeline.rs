@@ -3,6 +3,7 @@
 use super::select::TimeRange;
 use super::symbols::SymbolOptions;
 use super::{Exit, Progress, SelectArgs, StackArgs, warn};
+use crate::deadline::Deadline;
 use crate::image::{self, ImageSearch, ModuleImage};
 use crate::model::Image;
 use crate::profile::{BuildOptions, MOST_RUNS_HELD, MissingModule, MissingSymbols, Profile, Run, Runs};
@@ -182,6 +183,21 @@ pub(super) fn load_file(
     args: &ProfileArgs,
     progress: &Progress,
 ) -> anyhow::Result<LoadedProfile> {
+    load_within(file, args, progress, Deadline::NEVER)
+}
+
+/// [`load_file`], within a time.
+///
+/// # Errors
+///
+/// As there, or that the time is up.
+pub(super) fn load_within(
+    file: &TraceFile,
+    args: &ProfileArgs,
+    progress: &Progress,
+    deadline: Deadline,
+) -> anyhow::Result<LoadedProfile> {
+    deadline.check()?;
     let mut trace = file.read()?;
     args.tables.give(&mut trace);
     args.select.process.demand(&trace)?;
@@ -194,19 +210,23 @@ pub(super) fn load_file(
         until_ns: range.until,
         scan: args.scan,
         runs_limit: args.tables.runs_limit(),
+        deadline,
     };
     let store = args.symbols.store(file.path());
     let images = load_images(&trace, &store);
     let (mut profile, runs) = build(&trace, &images, &options, progress.done())?;
+    deadline.check()?;
     let methods = runtimes::methods(&trace);
     let symbolizer = Symbolizer::new(store, args.symbols.demangle);
     let sources = NameSources { trace: &trace, images: &images, methods: &methods, symbolizer: &symbolizer };
     symbolize(&mut profile, &sources);
+    deadline.check()?;
     super::tell_redirects(symbolizer.store());
     profile.losses.runtimes.extend(methods.problems);
     // Before samples and frames are left out: CPU time is shared out among all samples of a thread,
     // and the system's frames tell what it did.
     let runs = classify(&mut profile, &{ runs })?;
+    deadline.check()?;
     let mut runs = select(&mut profile, runs, &selection)?;
     let missing = missing_symbols(&profile, &runs)?;
     leave_out(&mut profile, &mut runs, &selection)?;

@@ -132,7 +132,7 @@ fn number(text: &str, digits: usize) -> Option<u32> {
 }
 
 /// A span: a number of seconds, or a number with a unit (ns, us, ms, s, m, h).
-fn parse_span(text: &str) -> Result<u64, String> {
+pub(super) fn parse_span(text: &str) -> Result<u64, String> {
     let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
     let number = &text[..text.len() - unit.len()];
     let scale = match unit.trim() {

@@ -71,6 +71,9 @@ pub enum OutputError {
     /// The temporary file with the profile's runs cannot be read.
     #[error("temporary file for samples")]
     Runs(#[from] io::Error),
+    /// The time of the conversion was up.
+    #[error("not written")]
+    OverTime(#[source] io::Error),
     /// The library that draws flame graphs failed.
     #[error("the flame graph cannot be drawn")]
     Library(#[source] io::Error),

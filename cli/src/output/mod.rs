@@ -70,6 +70,7 @@ pub(crate) use sink::Sink;
 pub(crate) use source::exporter_of;
 pub use source::{SourceMark, source_mark};
 
+use crate::deadline::Deadline;
 use crate::model::Image;
 use crate::profile::{Batch, Profile, RunWeigher, Runs, Weight};
 use std::ffi::OsStr;
@@ -271,14 +272,30 @@ pub fn create(
 ///
 /// When the output cannot be written or the runs cannot be read.
 pub fn write(writer: &mut dyn Writer, profile: &Profile, runs: &Runs) -> Result<Summary, OutputError> {
+    write_within(writer, profile, runs, Deadline::NEVER)
+}
+
+/// [`write`], within a time.
+///
+/// # Errors
+///
+/// As there, or that the time is up: no output appears then.
+pub fn write_within(
+    writer: &mut dyn Writer,
+    profile: &Profile,
+    runs: &Runs,
+    deadline: Deadline,
+) -> Result<Summary, OutputError> {
     writer.begin(profile)?;
     for (pass, weight) in writer.passes().into_iter().enumerate() {
         writer.begin_pass(profile, pass)?;
         let mut weigher = RunWeigher::new(profile, weight);
         runs.for_threads(writer.thread_order(profile), |batch| {
+            deadline.check().map_err(OutputError::OverTime)?;
             writer.samples(profile, &weigher.weigh(&batch))
         })?;
     }
+    deadline.check().map_err(OutputError::OverTime)?;
     writer.finish(profile)
 }
 

@@ -2,6 +2,7 @@
 
 use super::super::convert::{ConvertOutcome, Status};
 use super::super::{Exit, verify};
+use crate::deadline::is_over;
 use anyhow::Context;
 use serde::Serialize;
 use std::fs::File;
@@ -32,13 +33,14 @@ pub(super) struct Tally {
     copies: u64,
     prefixes: u64,
     damaged: u64,
+    timeouts: u64,
     failed: u64,
 }
 
 impl Tally {
-    /// How many are damaged or failed.
+    /// How many are damaged, took too long or failed.
     pub(super) fn bad(&self) -> u64 {
-        self.damaged + self.failed
+        self.damaged + self.timeouts + self.failed
     }
 
     pub(super) fn all(&self) -> u64 {
@@ -46,13 +48,14 @@ impl Tally {
     }
 
     /// Numbers with their words.
-    pub(super) fn parts(&self) -> [(u64, &'static str); 6] {
+    pub(super) fn parts(&self) -> [(u64, &'static str); 7] {
         [
             (self.converted, "converted"),
             (self.skipped, "done before"),
             (self.copies, "copies"),
             (self.prefixes, "prefixes of others"),
             (self.damaged, "damaged (what could be read is there)"),
+            (self.timeouts, "took longer than --time-limit"),
             (self.failed, "failed"),
         ]
     }
@@ -87,6 +90,7 @@ impl BatchLog {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let tally = &mut state.tally;
         let (status, counter) = match outcome {
+            Err(error) if error.chain().any(is_over) => ("timeout", &mut tally.timeouts),
             Err(error) if verify::exit_of(error) == Exit::Damaged => ("damaged", &mut tally.damaged),
             Err(_) => ("failed", &mut tally.failed),
             Ok(done) => match done.status {

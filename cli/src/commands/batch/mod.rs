@@ -13,7 +13,7 @@ mod manifest;
 mod record;
 
 use super::convert::{self, ConvertArgs, Converter};
-use super::{Exit, Progress, Usage, inputs, note};
+use super::{Exit, Progress, Usage, inputs, note, times};
 use crate::output::{self, Format};
 use crate::text::{count, counted};
 use anyhow::Context;
@@ -37,7 +37,7 @@ renamed: whatever stops a batch, running it again gives the bytes of a batch tha
 A trace may still be growing or being copied: what it has is converted, and again when it has more.
 A trace that is damaged or cannot be read is told in the log and passed over.
 
-The log has one line of JSON a trace: {\"trace\", \"status\": converted|skipped|copy|prefix|damaged|failed, \"trace_id\",
+The log has one line of JSON a trace: {\"trace\", \"status\": converted|skipped|copy|prefix|damaged|timeout|failed, \"trace_id\",
 \"samples\", \"dropped\", \"damaged_blocks\", \"complete\", \"seconds\", \"reason\"}.
 
 Several machines: --shard 1/8 … --shard 8/8 with the same inputs and the same OUT, then once without --shard, which
@@ -46,7 +46,8 @@ finds everything done and makes the tables.
 Examples:
   stk batch night/ --to parquet -o lab.parquet -y symbols
   stk batch 'night/*.stk' --to speedscope -o out --max-bad 1%
-  stk batch traces.txt --to parquet -o lab.parquet --shard 3/8")]
+  stk batch traces.txt --to parquet -o lab.parquet --shard 3/8
+  stk batch night/ --to parquet -o lab.parquet --time-limit 5m --max-memory 1G")]
 pub(super) struct BatchArgs {
     #[command(flatten)]
     convert: ConvertArgs,
@@ -64,6 +65,11 @@ pub(super) struct BatchArgs {
     /// 4. A trace that only ends early is not damaged
     #[arg(long, value_name = "N|PCT%", default_value = "0", value_parser = parse_most, help_heading = "Batch")]
     max_bad: MostBad,
+    /// How long the conversion of one trace may take, such as 90s or 10m. A trace that takes longer
+    /// is left out, told as timeout and counted by --max-bad; the next run tries it again. The time
+    /// is looked at between blocks of samples, steps and batches of the output
+    #[arg(long, value_name = "TIME", value_parser = parse_limit, help_heading = "Batch")]
+    time_limit: Option<Duration>,
     /// Parquet: do not make the dataset's tables of what was converted. --shard implies it
     #[arg(long, help_heading = "Batch")]
     no_compact: bool,
@@ -75,6 +81,11 @@ pub(super) struct Shard {
     /// From 1.
     number: u64,
     of: u64,
+}
+
+/// A time in the form of other options' spans.
+fn parse_limit(text: &str) -> Result<Duration, String> {
+    times::parse_span(text.trim()).map(Duration::from_nanos)
 }
 
 fn parse_shard(text: &str) -> Result<Shard, String> {
@@ -136,7 +147,8 @@ pub(super) fn run(args: &BatchArgs) -> anyhow::Result<Exit> {
     let log = BatchLog::create(&log_path(args, &out))?;
     let keys = Keys::new(&convert, format);
     let silent = Progress::silent();
-    let converter = Converter { args: &convert, format, progress: &silent, keys: Some(&keys) };
+    let converter =
+        Converter { args: &convert, format, progress: &silent, keys: Some(&keys), limit: args.time_limit };
     let tasks = convert::tasks_of_batch(&out, &files, format)?;
     let progress = Progress::new("traces");
     progress.add_total(files.len() as u64);

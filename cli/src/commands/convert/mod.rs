@@ -108,7 +108,7 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
     let tasks = tasks(args, &files, format)?;
     let progress = Progress::new("samples");
     let endings: Mutex<Vec<(usize, ConvertOutcome)>> = Mutex::new(Vec::new());
-    let converter = Converter { args, format, progress: &progress, keys: None };
+    let converter = Converter { args, format, progress: &progress, keys: None, limit: None };
     convert_all(&converter, &tasks, &|place, outcome, _| {
         endings.lock().unwrap_or_else(PoisonError::into_inner).push((place, outcome));
     })?;

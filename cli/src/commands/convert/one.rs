@@ -2,14 +2,16 @@
 
 use super::{ConvertArgs, ConvertOutcome, Converted, Status, split};
 use crate::commands::batch::{Keys, Record};
-use crate::commands::pipeline::{self, LoadedProfile, load_file};
+use crate::commands::pipeline::{self, LoadedProfile, load_within};
 use crate::commands::replace::{REPLACED, replaces_own};
 use crate::commands::{Progress, note, size};
+use crate::deadline::Deadline;
 use crate::output::{self, ConversionFacts, Destination, Format, Options, SourceMark, Summary};
 use crate::profile::{Runs, SelectionShare, Weight, add_events, merge_threads, part};
 use crate::trace::{Content, TraceFile};
 use anyhow::{Context, bail};
 use std::path::Path;
+use std::time::Duration;
 use stk_schema::text::printable;
 
 /// What all conversions of a command line share.
@@ -19,9 +21,23 @@ pub(in super::super) struct Converter<'a> {
     pub progress: &'a Progress,
     /// For a batch: what is done already is passed over, and nothing is told of what is written.
     pub keys: Option<&'a Keys>,
+    /// For a batch: how long a trace may take.
+    pub limit: Option<Duration>,
+}
+
+/// A trace that is being converted.
+pub(super) struct Begun<'a> {
+    pub file: &'a TraceFile,
+    pub content: Content,
+    pub deadline: Deadline,
 }
 
 impl Converter<'_> {
+    /// When a trace that is begun now has to be done.
+    pub(super) fn deadline(&self) -> Deadline {
+        Deadline::after(self.limit)
+    }
+
     /// Opens a trace.
     pub(super) fn open(&self, path: &Path) -> anyhow::Result<TraceFile> {
         Ok(self.args.profile.tables.open(path)?)
@@ -29,6 +45,7 @@ impl Converter<'_> {
 
     /// Converts a trace that has an output of its own.
     pub(super) fn file(&self, path: &Path, destination: &Destination) -> ConvertOutcome {
+        let deadline = self.deadline();
         let file = self.open(path)?;
         let content = file.content()?;
         let key = self.key(&file, &content)?;
@@ -40,7 +57,8 @@ impl Converter<'_> {
                 self.replaces_own(output, path, &content)?;
                 Record::begin(output)?;
             }
-            let done = self.convert(&file, content, destination, "wrote", Some(key.clone()))?;
+            let begun = Begun { file: &file, content, deadline };
+            let done = self.convert(begun, destination, "wrote", Some(key.clone()))?;
             Record::write(key.clone(), done.facts.unwrap_or_default(), output)?;
             return Ok(done);
         }
@@ -50,7 +68,7 @@ impl Converter<'_> {
             Destination::File(output) if self.replaces_own(output, path, &content)? => REPLACED,
             _ => "wrote",
         };
-        self.convert(&file, content, destination, verb, None)
+        self.convert(Begun { file: &file, content, deadline }, destination, verb, None)
     }
 
     /// What a conversion of a batch depends on.
@@ -67,15 +85,15 @@ impl Converter<'_> {
     /// Converts a trace. `verb` tells the user what was done with the output.
     pub(super) fn convert(
         &self,
-        file: &TraceFile,
-        content: Content,
+        Begun { file, content, deadline }: Begun<'_>,
         destination: &Destination,
         verb: &str,
         key: Option<String>,
     ) -> ConvertOutcome {
         let args = self.args;
         let trace_id = Some(content.digest.to_string());
-        let mut loaded = load_file(file, &args.profile, self.progress)?;
+        let shown = || file.path().display().to_string();
+        let mut loaded = load_within(file, &args.profile, self.progress, deadline).with_context(shown)?;
         loaded.profile.trace.content = Some(content);
         if let Some(how) = args.merge_threads {
             loaded.runs = merge_threads(&mut loaded.profile, &loaded.runs, how)?;
@@ -98,7 +116,7 @@ impl Converter<'_> {
             (Some(split), Destination::File(output)) => {
                 self.parts(split, output, &mut loaded, file.path(), &options)?
             }
-            _ => self.whole(&loaded, destination.clone(), file.path(), &options)?,
+            _ => self.whole(&loaded, destination.clone(), file.path(), &options, deadline)?,
         };
         let bytes = size(summary.files.iter().map(|(_, bytes)| bytes).sum());
         match destination {
@@ -151,9 +169,10 @@ impl Converter<'_> {
         destination: Destination,
         trace: &Path,
         options: &Options,
+        deadline: Deadline,
     ) -> anyhow::Result<Summary> {
         let mut writer = output::create(self.format, destination, options)?;
-        output::write(&mut *writer, &loaded.profile, &loaded.runs)
+        output::write_within(&mut *writer, &loaded.profile, &loaded.runs, deadline)
             .with_context(|| format!("{}: the conversion could not be written", trace.display()))
     }
 

@@ -10,7 +10,7 @@
 //! What a dataset then has does not depend on the order of the files, nor on the runs that they
 //! were converted in.
 
-use super::one::Converter;
+use super::one::{Begun, Converter};
 use super::tasks::DatasetFolder;
 use super::{ConvertOutcome, Converted, Status, guarded};
 use crate::commands::Exit;
@@ -236,6 +236,7 @@ impl Member<'_> {
         let verb = if before.is_some() { REPLACED } else { "wrote" };
         let kept = self.file.take();
         guarded(self.path, || {
+            let deadline = converter.deadline();
             let (file, content) = match kept {
                 Some(file) => (file, self.content.clone()),
                 // It may have grown since.
@@ -252,7 +253,8 @@ impl Member<'_> {
             {
                 return Ok(Converted::skipped(&content, before.facts));
             }
-            converter.convert(&file, content, &Destination::Dir(dataset.path.clone()), verb, key)
+            let begun = Begun { file: &file, content, deadline };
+            converter.convert(begun, &Destination::Dir(dataset.path.clone()), verb, key)
         })
     }
 }

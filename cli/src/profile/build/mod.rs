@@ -12,6 +12,7 @@ mod walk;
 use self::block::{BlockProfile, BlockWorker, Step, partition};
 use self::merge::Merger;
 use super::{Profile, Runs};
+use crate::deadline::Deadline;
 use crate::image::ModuleImage;
 use crate::model::Holder;
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
@@ -35,6 +36,8 @@ pub struct BuildOptions {
     pub scan: bool,
     /// Runs to hold in memory before they are moved to a temporary file; `None` = the default.
     pub runs_limit: Option<usize>,
+    /// When it has to be done.
+    pub deadline: Deadline,
 }
 
 /// Builds the profile of a trace, without names. Runs in the caller's rayon pool. The result does
@@ -42,7 +45,7 @@ pub struct BuildOptions {
 ///
 /// # Errors
 ///
-/// When the runs' temporary file cannot be written. Damaged blocks are not an error: see
+/// When the runs' temporary file cannot be written, or the time is up. Damaged blocks are not an error: see
 /// [`Losses`](super::Losses).
 pub fn build(
     trace: &Trace<'_>,
@@ -58,6 +61,7 @@ pub fn build(
     let mut finished: Vec<(PlacedBlock, BlockProfile)> = Vec::new();
     let window = 4 * rayon::current_num_threads();
     for blocks in blocks.chunks(window) {
+        options.deadline.check()?;
         if merger.is_full() {
             blocks.iter().for_each(|block| merger.leave_out(block));
             continue;
