@@ -89,16 +89,19 @@ impl<H> Threads<H> {
     }
 
     /// Compares names with the known ones and writes THREAD_NAME for each that changed. `name_of`
-    /// returns `None` for a thread that is not to be looked at.
+    /// returns `None` for a thread that is not to be looked at. Under Wine a thread loses its name
+    /// as it ends, so an empty name is one only if the thread, by `ended`, still lives.
     pub(crate) fn rename(
         &mut self,
         time: Ticks,
         mut name_of: impl FnMut(&Thread<H>) -> Option<Vec<u8>>,
+        mut ended: impl FnMut(&Thread<H>) -> bool,
         out: &mut impl Events,
     ) {
         for thread in &mut self.live {
             if let Some(name) = name_of(thread)
                 && name != thread.name
+                && !(name.is_empty() && ended(thread))
             {
                 out.event(&Event::ThreadName { instance: thread.instance, time, name: &name });
                 thread.name = name;
@@ -184,13 +187,27 @@ mod tests {
         let (mut threads, mut log) = (Threads::<u8>::default(), ThreadLog::default());
         threads.started(start(40), 0, &mut log);
         log.0.clear();
-        threads.rename(Ticks(5), |_| Some(Vec::new()), &mut log);
-        threads.rename(Ticks(6), |_| Some("Zähler".into()), &mut log);
-        threads.rename(Ticks(7), |_| Some("Zähler".into()), &mut log);
-        threads.rename(Ticks(8), |_| None, &mut log);
+        let lives = |_: &Thread<u8>| false;
+        threads.rename(Ticks(5), |_| Some(Vec::new()), lives, &mut log);
+        threads.rename(Ticks(6), |_| Some("Zähler".into()), lives, &mut log);
+        threads.rename(Ticks(7), |_| Some("Zähler".into()), lives, &mut log);
+        threads.rename(Ticks(8), |_| None, lives, &mut log);
         assert_eq!(log.0, ["name 1 Zähler"]);
         threads.restate(&mut log);
         assert_eq!(log.0.len(), 3);
         assert_eq!(log.0[2], "name 1 Zähler");
+    }
+    #[test]
+    fn a_thread_that_loses_its_name_as_it_ends_keeps_it() {
+        let (mut threads, mut log) = (Threads::<u8>::default(), ThreadLog::default());
+        for tid in [40, 44] {
+            threads.started(start(tid), tid as u8, &mut log);
+        }
+        threads.rename(Ticks(5), |_| Some("waiter".into()), |_| false, &mut log);
+        log.0.clear();
+        // The second still lives: its program took the name away.
+        threads.rename(Ticks(6), |_| Some(Vec::new()), |thread| thread.handle == 40, &mut log);
+        assert_eq!(log.0, ["name 2 "]);
+        assert_eq!(threads.live()[0].name, b"waiter");
     }
 }

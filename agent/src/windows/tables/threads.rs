@@ -131,15 +131,11 @@ impl TablesRecorder {
         if ended.is_empty() {
             return;
         }
-        // A thread that ended before its name was read still has its name now. Under Wine an ended
-        // thread has none.
+        // A thread that ended before its name was read still has its name now, but under Wine.
         let last_name = |thread: &Thread<ListedThread>| {
-            if !ended.contains(&thread.instance) {
-                return None;
-            }
-            thread.handle.handle.name(api).filter(|name| !name.is_empty())
+            if ended.contains(&thread.instance) { thread.handle.handle.name(api) } else { None }
         };
-        self.threads.rename(now, last_name, &mut self.journal);
+        self.threads.rename(now, last_name, |_| true, &mut self.journal);
         let (utc_now, per_ms) = (utc(api), self.settings.ticks_per_ms);
         self.threads.remove_ended(
             |thread| {
@@ -182,7 +178,8 @@ impl TablesRecorder {
         let name = |thread: &Thread<ListedThread>| {
             if all || thread.start.time > young { thread.handle.handle.name(api) } else { None }
         };
-        self.threads.rename(now, name, &mut self.journal);
+        let ended = |thread: &Thread<ListedThread>| thread.handle.handle.ended();
+        self.threads.rename(now, name, ended, &mut self.journal);
         self.select();
         self.send();
     }
