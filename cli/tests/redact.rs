@@ -193,7 +193,12 @@ fn with_texts() -> Vec<u8> {
     let path = r"C:\Users\Ann\app.exe";
     let line = r#""C:\Users\Ann\app.exe" --password hunter2"#;
     let wide = |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
-    for (key, value) in [("command_line", line), ("host", "ANNS-PC"), ("note", r"see C:\Users\Ann\x")] {
+    for (key, value) in [
+        ("command_line", line),
+        ("host", "ANNS-PC"),
+        ("machine.id", "5f0c1b2a"),
+        ("note", r"see C:\Users\Ann\x"),
+    ] {
         builder.meta(0, &Event::Metadata(Metadata { key: key.as_bytes(), value: value.as_bytes() }));
     }
     let pdb = CodeView { guid: [7; 16], age: 1, pdb_name: br"C:\Users\Ann\app.pdb" };
@@ -219,6 +224,7 @@ fn texts_are_dropped_as_asked() {
     let wide = |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
     let needles =
         [b"hunter2".to_vec(), b"ANNS-PC".to_vec(), b"Ann\\".to_vec(), wide("hunter2"), wide("\\Ann\\")];
+    let id = b"5f0c1b2a";
     let left = |drop: &[&str]| {
         let (copy, exit) = redacted(folder.path(), &path, drop);
         assert_eq!(exit, Exit::Ok);
@@ -236,6 +242,8 @@ fn texts_are_dropped_as_asked() {
                 }
             }
         }
+        let dropped = drop.iter().any(|words| words.contains("host"));
+        assert_eq!(holds(&raw, id), !dropped);
         needles.each_ref().map(|needle| holds(&raw, needle) || holds(&list, needle))
     };
     assert_eq!(left(&[]), [true; 5]);

@@ -522,7 +522,7 @@ pub struct Dropped {
 }
 
 /// A fact about the recording, such as `host`, `os.build`, `command_line`, `recorder.version`,
-/// `wine`.
+/// `wine`. SPEC.md lists the keys that readers use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Metadata<'a> {
     /// Key, UTF-8, lower case with dots.

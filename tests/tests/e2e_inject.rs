@@ -1,6 +1,7 @@
 //! inject.exe's own behaviour: refusals, the ends of recordings, ps, stop, launch mode.
 
 use serde_json::Value;
+use std::path::Path;
 use stk_schema::event::EndReason;
 use stk_tests::recorded::Recorded;
 use stk_tests::schema;
@@ -155,6 +156,61 @@ fn several_processes_get_a_trace_each_with_the_labels_and_the_host() {
         assert_eq!((fact("label.build"), fact("label.lab")), (Some("12"), Some("west")));
         assert!(fact("process.parent_pid").is_some_and(|pid| pid.parse::<u32>().is_ok()));
         assert!(fact("inject.process_age_ms").is_some_and(|ms| ms.parse::<u64>().is_ok()));
+    }
+}
+
+/// The version in a program's file, found by the signature of VS_FIXEDFILEINFO.
+fn version_of(file: &Path) -> String {
+    let bytes = std::fs::read(file).expect("a program");
+    let signature = 0xfeef_04bd_u32.to_le_bytes();
+    let at = bytes.windows(4).position(|four| four == signature).expect("a version");
+    let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+    // dwFileVersionMS and dwFileVersionLS, each the lower half first.
+    [at + 10, at + 8, at + 14, at + 12].map(|at| half(at).to_string()).join(".")
+}
+
+/// What SPEC.md says of `machine.id`, by another program.
+#[cfg(not(windows))]
+fn machine_id_of(guid: &str) -> String {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+    let mut sum =
+        Command::new("sha256sum").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("sha256sum");
+    write!(sum.stdin.take().expect("a pipe"), "stk machine.id {guid}").expect("written");
+    let output = sum.wait_with_output().expect("its output");
+    String::from_utf8_lossy(&output.stdout)[..32].to_owned()
+}
+
+#[test]
+fn a_trace_says_on_which_machine_in_which_session_and_of_which_version_it_is() {
+    let folder = Folder::new("facts");
+    let node = wine::path("STK_FETCH_DIR").join("node/bin/node.exe");
+    let exe = wine::windows_path(&node);
+    let inject = wine::path("STK_WINDOWS_BIN").join("inject.exe");
+    // India has no daylight saving time.
+    for (zone, minutes) in [("IST-5:30", "330"), ("XYZ3", "-180")] {
+        let mut command = wine::command(&inject);
+        command.args(["--force", "-o", "facts.stk", "-r", "50", "--", &exe, "-e", "0"]);
+        let ran = wine::output(command.env("TZ", zone).current_dir(folder.path()));
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        let facts = Recorded::open(&folder.file("facts.stk")).metadata;
+        // Windows itself does not look at TZ.
+        if cfg!(not(windows)) {
+            assert_eq!(facts["tz.offset"], minutes, "{zone}");
+        }
+        assert_eq!(facts["exe.version"], version_of(&node));
+        assert!(facts["session.id"].parse::<u32>().is_ok(), "{facts:?}");
+        let id = &facts["machine.id"];
+        assert!(id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{id}");
+        #[cfg(not(windows))]
+        {
+            let key = r"HKLM\SOFTWARE\Microsoft\Cryptography";
+            let mut command = wine::command(Path::new("reg.exe"));
+            let said = wine::output(command.args(["query", key, "/v", "MachineGuid"]));
+            let said = String::from_utf8_lossy(&said.stdout).into_owned();
+            let guid = said.split_whitespace().last().expect("a GUID").to_ascii_lowercase();
+            assert!(guid.len() == 36 && *id == machine_id_of(&guid), "{id}: {said}");
+        }
     }
 }
 

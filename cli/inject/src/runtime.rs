@@ -99,13 +99,13 @@ impl Runtime {
             return Ok(runtime);
         }
         runtime.index = index(image.identity.time_date_stamp, image.identity.size_of_image);
-        let mut of = |ty, names: &[&str]| resource(&image.resources, ty, names, &mut read);
-        runtime.version = of(pe::RT_VERSION, &[]).and_then(|bytes| fixed_version(&bytes));
+        runtime.version = file_version(&image, &mut read);
         // The newer resource name states the host. The one without a host is for the same machine
         // type.
         let host =
             format!("CLRDEBUGINFOWINDOWS{}", arch_name(image.machine).unwrap_or("?").to_ascii_uppercase());
-        runtime.library = of(pe::RT_RCDATA, &[&host, "CLRDEBUGINFO"]).and_then(|bytes| debug_info(&bytes));
+        let info = resource(&image.resources, pe::RT_RCDATA, &[&host, "CLRDEBUGINFO"], &mut read);
+        runtime.library = info.and_then(|bytes| debug_info(&bytes));
         Ok(runtime)
     }
 
@@ -159,6 +159,14 @@ fn arch_name(machine: u16) -> Option<&'static str> {
 
 fn index(time_date_stamp: u32, size_of_image: u32) -> Option<Index> {
     (time_date_stamp != 0 && size_of_image != 0).then_some(Index { time_date_stamp, size_of_image })
+}
+
+/// The version in an image's resources. `read` is as in [`Runtime::read`].
+pub(crate) fn file_version(
+    image: &Image,
+    mut read: impl FnMut(u32, &mut [u8]) -> bool,
+) -> Option<FileVersion> {
+    fixed_version(&resource(&image.resources, pe::RT_VERSION, &[], &mut read)?)
 }
 
 /// The version in a version resource.

@@ -140,7 +140,8 @@ impl Texts {
     }
 
     fn drops_fact(&self, key: &[u8]) -> bool {
-        self.drops(Secret::CommandLine) && is_command_line(key) || self.drops(Secret::Host) && key == b"host"
+        let is_host = matches!(key, b"host" | b"machine.id");
+        self.drops(Secret::CommandLine) && is_command_line(key) || self.drops(Secret::Host) && is_host
     }
 
     /// The path of a CodeView record is in a BLOB, which gets another hash by the change.

@@ -8,6 +8,7 @@
 //! * [`remote`]: memory and threads in another process.
 //! * [`agent`]: the agent inside another process, called through its exports.
 //! * [`record`]: one recording from the first check to the last line.
+//! * [`facts`]: what the trace says of the machine and the process.
 //! * [`complete`]: the trace and image files, for the data added after the end.
 //! * [`names`]: names for the agent from a .NET runtime's data access library.
 //! * [`output`]: the file that the agent writes.
@@ -20,6 +21,7 @@
 //! * [`doctor`]: whether this system is as the recorder expects.
 //! * [`several`]: several processes at once, and processes that are waited for.
 //! * [`console`]: handles Ctrl-C.
+//! * [`registry`]: values of the registry.
 //! * [`system`]: handles, events, error texts.
 
 pub(crate) mod agent;
@@ -28,6 +30,7 @@ pub(crate) mod console;
 pub(crate) mod detach;
 pub(crate) mod diagnose;
 pub(crate) mod doctor;
+pub(crate) mod facts;
 pub(crate) mod guard;
 pub(crate) mod handover;
 pub(crate) mod launch;
@@ -40,6 +43,7 @@ pub(crate) mod process;
 pub(crate) mod ps;
 pub(crate) mod record;
 pub(crate) mod refusal;
+pub(crate) mod registry;
 pub(crate) mod remote;
 pub(crate) mod several;
 pub(crate) mod signature;

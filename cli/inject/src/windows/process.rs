@@ -286,6 +286,13 @@ impl Process {
         Ok(Vec::new())
     }
 
+    /// Its executable, without the exports. `None` while it has not been initialised, or if it
+    /// cannot be read.
+    pub(crate) fn executable(&self) -> Option<Module> {
+        let base = *self.module_handles().ok()?.first()? as u64;
+        self.module(base, |_| false)
+    }
+
     /// Full path of the module at `base`; empty if there is none.
     pub(crate) fn module_path(&self, base: u64) -> PathBuf {
         let mut path = vec![0u16; 32_768];

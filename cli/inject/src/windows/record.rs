@@ -4,6 +4,7 @@ use super::agent::{self, Agent, AgentFile};
 use super::complete;
 use super::console;
 use super::detach;
+use super::facts;
 use super::guard::{self, GuardThread};
 use super::handover;
 use super::launch::LaunchedProgram;
@@ -186,7 +187,7 @@ impl<'a> Session<'a> {
             Duplicate::new(process, own.as_handle())?,
         ];
         let texts = agent::StartTexts {
-            metadata: metadata(record, process),
+            metadata: facts::metadata(record, process),
             tables,
             options: options::bytes(&record.options),
         };
@@ -426,31 +427,6 @@ fn symbol_path(record: &Record) -> SymbolPath {
         path.add(&text.to_string_lossy(), false);
     }
     path
-}
-
-/// The metadata that only inject knows: `key 0 value 0 …`.
-fn metadata(record: &Record, process: &Process) -> Vec<u8> {
-    let mut facts = vec![("inject.version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
-    if record.command_line {
-        let line: Vec<String> =
-            std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
-        facts.push(("inject.command_line".to_owned(), line.join(" ")));
-    }
-    if let Some(parent) = process::parent(process.pid()) {
-        facts.push(("process.parent_pid".to_owned(), parent.to_string()));
-    }
-    if let Some(ms) = process.age_ms() {
-        facts.push(("inject.process_age_ms".to_owned(), ms.to_string()));
-    }
-    facts.extend(record.labels.iter().map(|label| (label.metadata_key(), label.value.clone())));
-    let mut bytes = Vec::new();
-    for (key, value) in &facts {
-        for text in [key, value] {
-            bytes.extend(text.bytes().filter(|&byte| byte != 0));
-            bytes.push(0);
-        }
-    }
-    bytes
 }
 
 /// Shows small codes as numbers and NTSTATUS values in their usual form: `0xC0000005`.

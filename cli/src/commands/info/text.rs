@@ -18,11 +18,8 @@ pub(super) fn of(info: &Info, all: bool, zone: TimeZone) -> String {
         }
     };
     line("trace", &format!("{} ({}, {})", info.file, size(info.bytes), info.trace_id));
-    let fact = |key: &str| {
-        info.metadata.iter().rev().find(|(k, _)| k == key).map_or("", |(_, value)| value.as_str())
-    };
-    line("process", &format!("{} (pid {}, {})", info.process, info.pid, info.arch));
-    line("command", fact("command_line"));
+    line("process", &process(info));
+    line("command", fact(info, "command_line"));
     line("machine", &machine(info));
     let rate = 1e9 / info.interval_ns.max(1) as f64;
     let start = moment(info.start_utc_ns, zone);
@@ -32,7 +29,7 @@ pub(super) fn of(info: &Info, all: bool, zone: TimeZone) -> String {
     for (label, text) in limits_text(info) {
         line(label, &text);
     }
-    line("recorder", fact("recorder.version"));
+    line("recorder", fact(info, "recorder.version"));
     line("ended", &ending(info));
     let per_sample = info.bytes as f64 / info.samples.max(1) as f64;
     line("samples", &format!("{} ({per_sample:.0} bytes each)", count(info.samples)));
@@ -139,15 +136,38 @@ fn modules(info: &Info, all: bool) -> String {
     if all { text } else { text + LISTS }
 }
 
+/// What the trace's METADATA says under a key, the last if it says more than one thing; empty if
+/// nothing.
+fn fact<'a>(info: &'a Info, key: &str) -> &'a str {
+    info.metadata.iter().rev().find(|(known, _)| known == key).map_or("", |(_, value)| value.as_str())
+}
+
+fn process(info: &Info) -> String {
+    let (version, session) = (fact(info, "exe.version"), fact(info, "session.id"));
+    let version = if version.is_empty() { String::new() } else { format!(" {version}") };
+    let session = if session.is_empty() { String::new() } else { format!(", session {session}") };
+    format!("{}{version} (pid {}, {}{session})", info.process, info.pid, info.arch)
+}
+
 fn machine(info: &Info) -> String {
-    let keys = ["host", "os.name", "os.build", "wine", "cpu.name", "cpu.count"];
+    let keys = ["host", "machine.id", "os.name", "os.build", "wine", "cpu.name", "cpu.count"];
     let mut parts = Vec::new();
     for key in keys {
-        if let Some((_, value)) = info.metadata.iter().rev().find(|(known, _)| known == key) {
-            parts.push(if key == "host" { value.clone() } else { format!("{key} {value}") });
+        match (key, fact(info, key)) {
+            (_, "") => {}
+            ("host", value) => parts.push(value.to_owned()),
+            (_, value) => parts.push(format!("{key} {value}")),
         }
     }
+    parts.extend(fact(info, "tz.offset").parse().ok().map(local_time_text));
     parts.join(", ")
+}
+
+/// How far local time was from UTC where the trace was recorded.
+fn local_time_text(minutes: i64) -> String {
+    let (sign, ahead) =
+        if minutes < 0 { ('-', minutes.unsigned_abs()) } else { ('+', minutes.unsigned_abs()) };
+    format!("local time UTC{sign}{:02}:{:02}", ahead / 60, ahead % 60)
 }
 
 fn ending(info: &Info) -> String {

@@ -3,6 +3,7 @@
 use crate::doctor::system::SystemFacts;
 use crate::image;
 use crate::windows::process;
+use crate::windows::registry::{number, text};
 use crate::windows::system::{Procedure, kernel32, ntdll, wide, wine_version};
 use std::ffi::{OsStr, OsString, c_void};
 use std::mem::transmute;
@@ -15,8 +16,7 @@ use windows_sys::Win32::Foundation::{ERROR_SUCCESS, HMODULE};
 use windows_sys::Win32::System::LibraryLoader::GetModuleFileNameW;
 use windows_sys::Win32::System::ProcessStatus::K32EnumProcessModules;
 use windows_sys::Win32::System::Registry::{
-    HKEY, HKEY_LOCAL_MACHINE, KEY_READ, KEY_WOW64_64KEY, RRF_RT_REG_DWORD, RRF_RT_REG_SZ,
-    RRF_SUBKEY_WOW6464KEY, RegCloseKey, RegEnumKeyExW, RegGetValueW, RegOpenKeyExW,
+    HKEY, HKEY_LOCAL_MACHINE, KEY_READ, KEY_WOW64_64KEY, RegCloseKey, RegEnumKeyExW, RegOpenKeyExW,
 };
 use windows_sys::Win32::System::SystemInformation::GetWindowsDirectoryW;
 use windows_sys::Win32::System::Threading::{GetActiveProcessorCount, GetCurrentProcess};
@@ -149,51 +149,6 @@ fn hypervisor() -> Option<String> {
 #[cfg(not(target_arch = "x86_64"))]
 fn hypervisor() -> Option<String> {
     None
-}
-
-/// A text of HKEY_LOCAL_MACHINE.
-fn text(key: &str, name: &str) -> Option<String> {
-    let (key, name) = (wide(OsStr::new(key)), wide(OsStr::new(name)));
-    let mut units = vec![0u16; 1024];
-    let mut size = size_of_val(&units[..]) as u32;
-    // SAFETY: both names are zero-terminated; the size is that of the vector. The result is
-    // zero-terminated.
-    let error = unsafe {
-        let flags = RRF_RT_REG_SZ | RRF_SUBKEY_WOW6464KEY;
-        let (key, name) = (key.as_ptr(), name.as_ptr());
-        RegGetValueW(
-            HKEY_LOCAL_MACHINE,
-            key,
-            name,
-            flags,
-            ptr::null_mut(),
-            units.as_mut_ptr().cast(),
-            &mut size,
-        )
-    };
-    let end = units.iter().position(|&unit| unit == 0).unwrap_or(0);
-    (error == ERROR_SUCCESS).then(|| String::from_utf16_lossy(&units[..end]))
-}
-
-/// A number of HKEY_LOCAL_MACHINE.
-fn number(key: &str, name: &str) -> Option<u32> {
-    let (key, name) = (wide(OsStr::new(key)), wide(OsStr::new(name)));
-    let (mut value, mut size) = (0u32, 4);
-    // SAFETY: both names are zero-terminated; the value has the size that is passed.
-    let error = unsafe {
-        let flags = RRF_RT_REG_DWORD | RRF_SUBKEY_WOW6464KEY;
-        let (key, name) = (key.as_ptr(), name.as_ptr());
-        RegGetValueW(
-            HKEY_LOCAL_MACHINE,
-            key,
-            name,
-            flags,
-            ptr::null_mut(),
-            (&raw mut value).cast(),
-            &mut size,
-        )
-    };
-    (error == ERROR_SUCCESS).then_some(value)
 }
 
 /// The services that are registered as file filters of an antivirus program or of an activity
