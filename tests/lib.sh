@@ -207,10 +207,7 @@ machine_tests() { # wine8|wine10|arm64
   esac
 }
 # examples/stress dies on Wine 10 in two of three runs without the agent: page faults that it raises on purpose, beside DLLs that come and go.
-# Two tests that pass on Wine 8 fail on Wine 10, and it is not known why: of the mechanisms of .NET's data contract 8 Frames of 974 are not explained there, and
-# stk's list of the threads of `busy states` lacks the spinner.
-STK_WINE10_SKIPPED=(--skip a_stressed_target_neither_hangs --skip a_target_that_loads_and_frees_dlls_neither_hangs
-  --skip each_mechanism_of_the_data_contract --skip a_thread_in_each_state_is_said)
+STK_WINE10_SKIPPED=(--skip a_stressed_target_neither_hangs --skip a_target_that_loads_and_frees_dlls_neither_hangs)
 # Emulated, a step takes ten times as long.
 STK_ARM64_TESTS=(e2e_smoke e2e_agent_dll e2e_agent e2e_dynamic e2e_doctor)
 # Left out on arm64: a walk by the system's unwinder is not supported there; and a program that ends while its threads run dies of SIGSEGV in

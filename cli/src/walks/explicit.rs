@@ -418,6 +418,11 @@ impl<M: Modules> Moment<'_, M> {
                 Some(false) if kind == Some(ExplicitKind::InlinedCallFrame) => {
                     return FrameClass::StackAllocated;
                 }
+                // A HijackFrame lies below the code that took the return address's place, of
+                // whose stack frame the unwind data leaves out a part: walks end there.
+                _ if kind == Some(ExplicitKind::HijackFrame) && self.ours.ended_below(*sp) => {
+                    return FrameClass::WalkEndedBelow;
+                }
                 _ if self.ours.ended_below(address) => return FrameClass::WalkEndedBelow,
                 _ => Some((*ip, *sp)),
             },

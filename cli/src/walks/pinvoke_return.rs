@@ -7,15 +7,31 @@
 
 /// Whether x64 code is exactly `mov byte ptr [reg+disp8], 1`, `cmp dword ptr [rip+disp32], 0`, `je`
 /// to the end, and a call. Code that is not optimised first loads the register from the method's
-/// stack frame: `mov reg, [rbp+disp]`.
+/// stack frame: `mov reg, [rbp+disp]`. Optimised code first keeps the P/Invoke's result in another
+/// register, if it returns one: `mov reg, rax`.
 pub(super) fn waits_for_runtime(code: &[u8]) -> bool {
-    let (loaded, code) = after_load(code);
+    let (kept, code) = after_result(code);
+    let (loaded, code) = if kept.is_some() { (None, code) } else { after_load(code) };
     let Some((thread, rest)) = after_flag(code) else { return false };
-    if loaded.is_some_and(|loaded| loaded != thread) {
+    if loaded.is_some_and(|loaded| loaded != thread) || kept == Some(thread) {
         return false;
     }
     let [0x83, 0x3d, _, _, _, _, 0, 0x74, skipped, call @ ..] = rest else { return false };
     usize::from(*skipped) == call.len() && matches!(call, [0xff, 0x15, _, _, _, _] | [0xe8, _, _, _, _])
+}
+
+/// The register to which `mov reg, eax` or `mov reg, rax` moves the result of a call, and the code
+/// behind it; the code itself if it begins otherwise.
+fn after_result(code: &[u8]) -> (Option<u8>, &[u8]) {
+    let (rex, rest) = match code {
+        [rex @ (0x44 | 0x48 | 0x4c), rest @ ..] => (*rex, rest),
+        _ => (0x40, code),
+    };
+    match rest {
+        // mod = 11, rm = 0: from rax.
+        [0x8b, modrm, rest @ ..] if modrm & 0xc7 == 0xc0 => (Some(modrm >> 3 & 7 | (rex & 4) << 1), rest),
+        _ => (None, code),
+    }
 }
 
 /// The register that `mov reg, [rbp+disp8]` or `mov reg, [rbp+disp32]` loads, and the code behind
@@ -81,14 +97,23 @@ mod tests {
         0xff, 0x15, 0x4d, 0xdd, 0xe3, 0x5f,
     ];
 
+    /// Optimised code that keeps the result in ebx: Mixed.Work.Down.
+    const EBX: [u8; 21] = [
+        0x8b, 0xd8, 0xc6, 0x46, 0x04, 0x01, 0x83, 0x3d, 0x5b, 0x57, 0xe2, 0x5f, 0x00, 0x74, 0x06, 0xff, 0x15,
+        0x8b, 0xf7, 0xe1, 0x5f,
+    ];
+
     #[test]
     fn the_compilers_code_is_recognised() {
-        for code in [&RSI[..], &R14, &RAX, &RCX] {
+        for code in [&RSI[..], &R14, &RAX, &RCX, &EBX] {
             assert!(waits_for_runtime(code), "{code:x?}");
         }
         // mov r14, [rbp-40h]; mov rsi, [rbp-100h].
         assert!(waits_for_runtime(&[&[0x4c, 0x8b, 0x75, 0xc0], &R14[..]].concat()));
         assert!(waits_for_runtime(&[&[0x48, 0x8b, 0xb5, 0x00, 0xff, 0xff, 0xff], &RSI[..]].concat()));
+        // mov rbx, rax; mov r15d, eax.
+        assert!(waits_for_runtime(&[&[0x48], &EBX[..]].concat()));
+        assert!(waits_for_runtime(&[&[0x44, 0x8b, 0xf8], &R14[..]].concat()));
         // r12 needs a SIB byte.
         let r12 = [&[0x41, 0xc6, 0x44, 0x24], &R14[3..]].concat();
         assert!(waits_for_runtime(&r12));
@@ -109,6 +134,16 @@ mod tests {
         for len in 0..RAX.len() {
             assert!(!waits_for_runtime(&RAX[..len]), "{len} bytes");
         }
+        for len in 0..EBX.len() {
+            assert!(!waits_for_runtime(&EBX[..len]), "{len} bytes");
+        }
+        // Another instruction; from ecx; from memory; over the thread's own register; twice.
+        for (at, byte) in [(0, 0x89), (1, 0xd9), (1, 0x18), (1, 0xf0)] {
+            let mut code = EBX;
+            code[at] = byte;
+            assert!(!waits_for_runtime(&code), "byte {at}");
+        }
+        assert!(!waits_for_runtime(&[&EBX[..2], &EBX[..]].concat()));
         // Loads of another register, and from elsewhere than the stack frame.
         for (at, bits) in [(0, 4), (2, 8), (2, 1), (2, 0x40), (5, 1)] {
             let mut code = RAX;

@@ -431,6 +431,27 @@ fn a_checkpoint_is_the_next_frame_above_that_leads_to_managed_code() {
     assert_eq!(at(0x8801), None);
 }
 
+/// A thread that returned into the runtime's code: its walk ends above the HijackFrame, in the code
+/// that took the return address's place.
+#[test]
+fn a_hijack_frame_below_is_a_checkpoint_for_the_code_that_it_returns_to() {
+    let mut process = process(Arch::X64, ExplicitKind::HijackFrame);
+    process.field(0x8000, "HijackFrame", "ReturnAddress", MANAGED);
+    process.field(0x8000, "HijackFrame", "HijackArgsPtr", 0x8400);
+    for register in ["Rbp", "Rbx", "R12", "Rdi", "Rsi", "R13", "R14", "R15"] {
+        process.field(0x8400 + 16, "CalleeSavedRegisters", register, 0);
+    }
+    process.field(0x8400, "HijackArgs", "Rsp", 0x8500);
+    let code = managed();
+    let at = |sp| {
+        let found = process.contract.checkpoint(&process.memory, &code, &native(Arch::X64), 0x8000, sp);
+        found.map(|(frame, context)| (frame.address, context.ip(), context.sp()))
+    };
+    assert_eq!(at(0x83f0), Some((0x8000, MANAGED, 0x8500)));
+    // The walk has passed the code that it leads to.
+    assert_eq!(at(0x8500), None);
+}
+
 #[test]
 fn hostile_chains_and_unwinding_end_with_a_reason() {
     let code = managed();

@@ -190,7 +190,9 @@ impl Contract {
     /// The explicit Frame from which a native walk can continue whose last frame has the stack
     /// pointer `sp`: the first one at or above `sp` that leads to managed code above `sp`. Also
     /// returns the context of that code. Registers that the Frame does not hold are those of
-    /// `context`.
+    /// `context`. A HijackFrame may lie below `sp`: it is made by what the code calls that took the
+    /// return address's place, and the walk ends in that code, of whose stack frame the unwind data
+    /// leaves out the stack pointer that it pushes first.
     pub fn checkpoint<M: Memory, C: Code>(
         &self,
         memory: &M,
@@ -201,7 +203,9 @@ impl Contract {
     ) -> Option<(ExplicitFrame, Context)> {
         let reader = FieldReader { descriptor: &self.descriptor, memory };
         let frames = self.frames(memory, head).map_while(Result::ok);
-        frames.filter(|frame| frame.address >= sp).find_map(|frame| {
+        let fits =
+            |frame: &ExplicitFrame| frame.address >= sp || frame.kind == Some(ExplicitKind::HijackFrame);
+        frames.filter(fits).find_map(|frame| {
             let mut there = context.clone();
             reader.update(frame, &mut there).ok()?;
             (there.sp() > sp && code.is_managed(there.ip())).then_some((frame, there))
