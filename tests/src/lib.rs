@@ -8,6 +8,7 @@
 //! * [`wine`]: Windows programs, under Wine or natively, and inject.exe recording them.
 //! * `peers`: other readers' answers from a PDB, judged by its records.
 //! * [`hostile`]: traces that an attacker would write, and limits to run stk under.
+//! * [`managed_lines`]: lines of examples/mixed by its compiler and its source.
 //! * [`pe`]: imports, exports and resources of a built DLL.
 //! * [`weights`]: stk's profile beside that of Linux' own sampler.
 //! * [`recorded`]: a trace as the format's own reader returns it, without stk's analysis.
@@ -16,6 +17,7 @@
 
 pub mod arrows;
 pub mod hostile;
+pub mod managed_lines;
 #[cfg(feature = "analysis")]
 pub mod oracle;
 pub mod pe;

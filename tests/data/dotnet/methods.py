@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Lists the methods in a NetTrace stream (version 4): an oracle for stk's reader, written apart from it.
 
-    tests/data/dotnet/methods.py STREAM.nettrace.gz MODULE > MODULE.methods.txt
+    tests/data/dotnet/methods.py STREAM.nettrace[.gz] MODULE > MODULE.methods.txt
 
 A line for each method event of MODULE and of dynamic code, in stream order: start, size, token, flags, type, name, signature, and
 how many entries the IL map beside it has, with their sums. Before them the numbers of all methods and of all with maps.
@@ -75,7 +75,10 @@ def text(data, at):
 
 
 def main():
-    data, wanted = gzip.open(sys.argv[1]).read(), sys.argv[2]
+    with open(sys.argv[1], "rb") as file:
+        data, wanted = file.read(), sys.argv[2]
+    if data[:2] == b"\x1f\x8b":
+        data = gzip.decompress(data)
     kinds, modules, methods, before = {}, {}, [], {}
     for name, block in blocks(data):
         if name == "MetadataBlock":
