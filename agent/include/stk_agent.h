@@ -36,6 +36,7 @@ extern "C" {
 #define STK_FLAG_POINTERS_ONLY 16u         /* store zeros for words of stacks and registers that
                                               are no addresses of mapped memory */
 #define STK_FLAG_OPTIONS 32u               /* options and options_len are there */
+#define STK_FLAG_FLIGHT 64u                /* inject's: output is a section in memory */
 #define STK_FLAG_TEST_FREEZE 0x0f000000u   /* fault injection for tests: a phase (<< 24), see
                                               stk_schema::control */
 #define STK_FLAG_TEST_PANIC 0x80000000u    /* fault injection for tests */
@@ -117,6 +118,7 @@ typedef struct stk_agent_state {
     uint64_t names;              /* address of the stk_name_mailbox; 0 = none yet; the struct of the
                                     first agents ends before this */
     uint64_t guard_board;        /* address of the stk_guard_board; 0 = none yet */
+    uint64_t flight;             /* address of inject's section in memory; 0 = none */
 } stk_agent_state;
 
 /*

@@ -18,7 +18,7 @@
 //!
 //! After the end of a recording (feature `std`): [`SupplementWriter`]. The parts of an image that a
 //! trace stores, read from memory or from a file: [`image`]. A copy with other words and events:
-//! [`rewrite_events`], [`TraceCopy`].
+//! [`rewrite_events`], [`TraceCopy`]. A part of a trace as a trace: [`TraceExcerpt`].
 //!
 //! For tests and tools (feature `std`): [`TraceWriter`], [`synth`].
 #![cfg_attr(not(feature = "std"), no_std)]
@@ -31,6 +31,8 @@ pub mod blob;
 mod block;
 mod bytes;
 pub mod event;
+#[cfg(feature = "std")]
+mod excerpt;
 mod header;
 pub mod image;
 #[cfg(feature = "std")]
@@ -47,6 +49,8 @@ pub mod synth;
 mod writer;
 
 pub use block::{BlockBuffer, EncodeError, HEADER_KEY, LimitError};
+#[cfg(feature = "std")]
+pub use excerpt::TraceExcerpt;
 pub use header::{
     BLOCK_HEADER_LEN, BlockHeader, BlockKind, CODEC_ZSTD, CpuUnit, FILE_HEADER_LEN, FLAG_SUPPLEMENT,
     FileHeader, HeaderError, TAIL_LEN, Tail,

@@ -187,6 +187,29 @@ impl Sealer {
         Ok(&out[..sealed])
     }
 
+    /// The header of a block like another trace's that is the next here. SAMPLES blocks keep their
+    /// ordinals.
+    #[cfg(feature = "std")]
+    pub(crate) fn next_like(&self, like: &BlockHeader) -> BlockHeader {
+        let ordinal = if like.kind == BlockKind::Samples { like.ordinal } else { self.ordinal(like.kind) };
+        BlockHeader {
+            salt: self.salt,
+            seq: self.next_seq,
+            flags: self.flags,
+            last_meta: self.last_meta,
+            ordinal,
+            ..*like
+        }
+    }
+
+    /// The bytes of a block header from [`Sealer::next_like`]; its payload must follow in the file.
+    #[cfg(feature = "std")]
+    pub(crate) fn number(&mut self, header: BlockHeader) -> [u8; BLOCK_HEADER_LEN] {
+        self.list(&header);
+        self.advance(BLOCK_HEADER_LEN + header.stored_len as usize);
+        header.encode()
+    }
+
     /// Remembers a sealed block for the numbers of the next ones and for the index.
     fn list(&mut self, header: &BlockHeader) {
         if let Some(next) = self.ordinals.get_mut(usize::from(header.kind.code())) {
@@ -255,6 +278,12 @@ impl Sealer {
         self.index_done = end;
         self.advance(sealed);
         Ok(Some(&out[..sealed]))
+    }
+
+    /// Gives up the index and its memory: [`Sealer::finish`] has nothing to write.
+    pub fn forget_index(&mut self) {
+        self.index_whole = false;
+        self.index = Vec::new();
     }
 
     /// Bytes of the file so far, the last sealed block included.

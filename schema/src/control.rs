@@ -59,6 +59,9 @@ pub const FLAG_POINTERS_ONLY: u32 = 16;
 /// [`AgentConfig::flags`]: [`AgentConfig::options`] are there. Agents without options refuse this
 /// flag.
 pub const FLAG_OPTIONS: u32 = 32;
+/// [`AgentConfig::flags`]: [`AgentConfig::output`] is a section ([`crate::flight`]) in place of a
+/// file.
+pub const FLAG_FLIGHT: u32 = 64;
 /// [`AgentConfig::flags`]: fault injection for the tests: a phase of [`crate::guard`] (shifted by
 /// [`TEST_FREEZE_SHIFT`]) in which the sampler stops for ever, after the first second; 0 = none.
 /// The watchdog leaves such a suspension alone. [`TEST_FREEZE_WRITER`] stops the writer instead,
@@ -267,6 +270,9 @@ pub struct AgentStatus {
     /// Address of the agent's [board](crate::guard::GuardBoard) for its guard process; 0 = none
     /// yet.
     pub guard_board: u64,
+    /// Address of the section that the agent writes to in place of a file
+    /// ([`crate::flight::FlightHeader`]); 0 = none.
+    pub flight: u64,
 }
 
 /// Bytes of the [`AgentStatus`] of the first agents, which is the least that a host may ask for.
@@ -274,5 +280,5 @@ pub const FIRST_STATUS_SIZE: usize = core::mem::offset_of!(AgentStatus, names);
 
 const _: () = assert!(FIRST_CONFIG_SIZE == 120);
 const _: () = assert!(size_of::<AgentConfig>() == 136);
-const _: () = assert!(size_of::<AgentStatus>() == 24 + 5 * 8 + 8 + 256 + 8 + 8);
+const _: () = assert!(size_of::<AgentStatus>() == 24 + 5 * 8 + 8 + 256 + 8 + 8 + 8);
 const _: () = assert!(FIRST_STATUS_SIZE == 328);

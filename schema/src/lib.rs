@@ -15,6 +15,7 @@
 //! * [`mailbox`]: the structs by which agent.dll asks inject.exe for names that it cannot get in
 //!   the process.
 //! * [`options`]: options of a recording that are texts, as inject.exe gives them to agent.dll.
+//! * [`flight`]: the section that both share for a recording in memory.
 //! * [`bytes`]: little-endian numbers at an offset.
 //! * [`windows`]: the layouts of Windows' own structures that more than one crate needs.
 //!
@@ -29,6 +30,7 @@ extern crate alloc;
 pub mod bytes;
 pub mod control;
 pub mod event;
+pub mod flight;
 pub mod guard;
 pub mod identity;
 pub mod layout;

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use stk_format::{FileHeader, SampleStep, Scratch, Trace, blob};
 use stk_schema::Ticks;
-use stk_schema::event::{CheckWalk, Dropped, Event, ModuleFlags, Table, ThreadFlags};
+use stk_schema::event::{
+    CheckWalk, Dropped, Event, ModuleFlags, ModuleLoad, Table, ThreadFlags, ThreadStart,
+};
 use stk_schema::identity::{ContentHash, Identity};
 use stk_schema::registers::{IP, SP};
 
@@ -336,6 +338,11 @@ impl Recorded {
                 let twice = self.modules.insert(load.instance, module);
                 assert_eq!(twice, None, "module instance {} is loaded twice", load.instance);
             }
+            // A trace that was written from memory begins in the middle.
+            Event::ModuleLoad(load) if !self.modules.contains_key(&load.instance) => {
+                let flags = load.flags - ModuleFlags::RESTATED;
+                self.event(&Event::ModuleLoad(ModuleLoad { flags, ..load.clone() }));
+            }
             Event::ModuleUnload { instance, time } => {
                 let module =
                     self.modules.get_mut(instance).expect("a module is loaded before it is unloaded");
@@ -351,6 +358,10 @@ impl Recorded {
                 let thread = Thread { tid, name: String::new(), flags, start: start.time, exit: Ticks::MAX };
                 let twice = self.threads.insert(start.instance, thread);
                 assert_eq!(twice, None, "thread instance {} starts twice", start.instance);
+            }
+            Event::ThreadStart(start) if !self.threads.contains_key(&start.instance) => {
+                let flags = start.flags - ThreadFlags::RESTATED;
+                self.event(&Event::ThreadStart(ThreadStart { flags, ..*start }));
             }
             Event::ThreadExit { instance, time } => {
                 self.threads.get_mut(instance).expect("a thread starts before it ends").exit = *time;

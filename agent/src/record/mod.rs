@@ -11,6 +11,7 @@
 //! threads      enumerations -> THREAD_START, THREAD_EXIT, THREAD_NAME
 //! journal      those events and BLOBs -> META, STATE, BLOB blocks
 //! writer       blocks -> the file
+//! flight       a ring of shared memory in place of the file
 //! duty         the sampler's share of a processor
 //! boost        switches priority boosts off while a thread is sampled
 //! stack_bounds which part of a stack is copied plainly, and which by system call
@@ -37,6 +38,7 @@ pub(crate) mod duty;
 pub(crate) mod dynamic;
 pub(crate) mod exception_filter;
 pub(crate) mod fingerprint;
+pub(crate) mod flight;
 pub(crate) mod glob;
 pub(crate) mod image;
 pub(crate) mod journal;

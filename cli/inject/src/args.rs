@@ -33,6 +33,12 @@ pub(crate) enum Action {
         /// Milliseconds that the agent may take.
         timeout_ms: u32,
     },
+    /// Have a recording in memory written to a file.
+    Snap {
+        target: Target,
+        /// Milliseconds that the inject that records may take.
+        timeout_ms: u32,
+    },
     /// Say how recordings are going.
     Status {
         target: Target,
@@ -98,6 +104,8 @@ pub(crate) struct Record {
     pub timeout_ms: u32,
     /// Most bytes of the trace; `None` = chosen by the disk's free space, 0 = no limit.
     pub max_bytes: Option<u64>,
+    /// Milliseconds to keep in memory in place of a trace; 0 = write a trace.
+    pub flight_ms: u32,
     /// Whether to return once the recording has begun and leave a copy of inject running as its
     /// guard.
     pub detach: bool,
@@ -117,6 +125,9 @@ pub(crate) fn parse<I: IntoIterator<Item = OsString>>(line: I) -> Result<Action,
         Some(Command::Doctor { pid, json, output, force }) => Ok(Action::Doctor { pid, json, output, force }),
         Some(Command::Stop { target, timeout }) => {
             Ok(Action::Stop { target: target.target(), timeout_ms: timeout })
+        }
+        Some(Command::Snap { target, timeout }) => {
+            Ok(Action::Snap { target: target.target(), timeout_ms: timeout })
         }
         Some(Command::Status { pid, json }) => {
             Ok(Action::Status { target: pid.map_or(Target::Recorded, Target::Pid), json })
@@ -142,6 +153,8 @@ Examples:
                                           also a stack of each exception and each load of such a DLL
   inject ps                               which processes can be recorded, and why not
   inject --pid 4404 --detach -d 1h        return to the prompt and record for an hour
+  inject --pid 4404 --flight 30s          keep the last 30 s in memory, and write them when
+  inject snap --pid 4404                  this asks for them, or a mark, or the process's end
   inject status                           how the recordings of this machine are going
   inject stop --pid 4404                  end a recording from elsewhere; --all: every one
   inject doctor --json -o doctor.json     what this system is and what may get in the way: send it with a report
@@ -165,7 +178,7 @@ cannot be run, 127 if it was not found.";
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     override_usage = "inject --pid PID [AGENT_DLL] [OPTIONS]\n       inject --name EXE [AGENT_DLL] [OPTIONS]\n       \
-                      inject --wait-for EXE [OPTIONS]\n       inject [OPTIONS] -- PROGRAM [ARGS]...\n       inject ps [--json]\n       inject status [--pid PID] [--json]\n       inject stop --pid PID\n       inject doctor [--pid PID] [--json] [-o FILE]"
+                      inject --wait-for EXE [OPTIONS]\n       inject [OPTIONS] -- PROGRAM [ARGS]...\n       inject ps [--json]\n       inject status [--pid PID] [--json]\n       inject stop --pid PID\n       inject snap --pid PID\n       inject doctor [--pid PID] [--json] [-o FILE]"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -206,6 +219,14 @@ enum Command {
         #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse_ms)]
         timeout: u32,
     },
+    /// Write what a recording in memory (--flight) holds now to a file
+    Snap {
+        #[command(flatten)]
+        target: TargetArgs,
+        /// How long the inject that records may take to write it
+        #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration::parse_ms)]
+        timeout: u32,
+    },
     /// Say how recordings are going: time, threads, samples, what was dropped, size
     Status {
         /// Only of this process [default: every process that is being recorded]
@@ -220,7 +241,7 @@ enum Command {
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 struct TargetArgs {
-    /// The process to stop recording
+    /// The process that is being recorded
     #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pid: Option<u32>,
     /// The process with this program file name, if there is exactly one
@@ -356,6 +377,12 @@ struct RecordArgs {
     #[arg(long, value_name = "SIZE", value_parser = trace_bytes)]
     max_size: Option<u64>,
 
+    /// Write no file, but keep the last so many seconds in memory (1s to 1h, as far as 40 MiB hold
+    /// them). A mark of the program, `inject snap` and the end of the process write them, to
+    /// numbered files: a-1.stk, a-2.stk for -o a.stk. --max-size then limits all of them together
+    #[arg(long, value_name = "TIME", value_parser = flight_ms, conflicts_with_all = ["once", "tables"])]
+    flight: Option<u32>,
+
     /// Return once the recording has begun. A copy of inject stays behind, without a window, until
     /// the recording ends (by --duration, `inject stop` or the process's end); if that copy is
     /// ended, the recording ends too
@@ -425,6 +452,7 @@ impl From<RecordArgs> for Record {
             (args.check_walks, control::FLAG_CHECK_WALKS),
             (args.no_command_line, control::FLAG_NO_COMMAND_LINE),
             (args.stack_words == StackWords::Pointers, control::FLAG_POINTERS_ONLY),
+            (args.flight.is_some(), control::FLAG_FLIGHT),
             (args.test_panic, control::FLAG_TEST_PANIC),
         ] {
             flags |= if on { flag } else { 0 };
@@ -454,6 +482,7 @@ impl From<RecordArgs> for Record {
             below: args.test_below,
             timeout_ms: args.timeout,
             max_bytes: args.max_size,
+            flight_ms: args.flight.unwrap_or(0),
             // The copy has the same command line.
             detach: args.detach && args.begun_event.is_none(),
             begun_event: args.begun_event,
@@ -487,6 +516,13 @@ fn positive_ms(text: &str) -> Result<u32, String> {
     match duration::parse_ms(text).map_err(|error| error.to_string())? {
         0 => Err(format!("'{text}' is no time at all")),
         ms => Ok(ms),
+    }
+}
+
+fn flight_ms(text: &str) -> Result<u32, String> {
+    match duration::parse_ms(text).map_err(|error| error.to_string())? {
+        ms @ 1_000..=3_600_000 => Ok(ms),
+        _ => Err(format!("{text} in memory: possible are 1s to 1h")),
     }
 }
 
@@ -567,6 +603,24 @@ mod tests {
         assert_eq!((r.max_stack_bytes, r.delay_ms, r.flags), (0, 0, 0));
         assert_eq!((r.max_bytes, r.detach), (None, false));
         assert_eq!(r.embed, control::EMBED_UNWIND);
+    }
+
+    #[test]
+    fn a_recording_in_memory_says_how_long_it_keeps() {
+        let r = record(&["--pid", "1", "--flight", "30s"]);
+        assert_eq!((r.flight_ms, r.flags), (30_000, control::FLAG_FLIGHT));
+        assert_eq!(record(&["--pid", "1"]).flight_ms, 0);
+        assert!(refused(&["--pid", "1", "--flight", "10ms"]).contains("1s to 1h"));
+        assert!(refused(&["--pid", "1", "--flight", "2h"]).contains("1s to 1h"));
+        refused(&["--pid", "1", "--flight", "30s", "--once"]);
+        refused(&["--pid", "1", "--flight", "30s", "--tables", "t"]);
+        match parse_line(&["snap", "--pid", "7"]) {
+            Ok(Action::Snap { target, timeout_ms }) => {
+                assert_eq!((target, timeout_ms), (Target::Pid(7), 60_000));
+            }
+            other => panic!("{other:?}"),
+        }
+        refused(&["snap"]);
     }
 
     #[test]

@@ -24,6 +24,7 @@
 //! * [`sddl`]: which users may write a file, and whether it has a low label.
 //! * [`status`]: the status line.
 //! * [`contents`]: the summary of a trace.
+//! * [`flight`]: traces of a recording that is kept in memory.
 //! * [`guard`]: when to resume a thread that a dead recorder holds.
 //! * [`label`]: labels that the user gives a trace.
 //! * [`list`]: the table and the JSON of `inject ps`.
@@ -49,6 +50,7 @@ mod doctor;
 mod duration;
 mod exports;
 mod failure;
+mod flight;
 mod guard;
 mod image;
 mod label;

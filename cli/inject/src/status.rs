@@ -25,6 +25,7 @@ pub(crate) const BLANK: AgentStatus = AgentStatus {
     message: [0; 256],
     names: 0,
     guard_board: 0,
+    flight: 0,
 };
 
 /// `12.3 s   8 threads   12,345 samples   0 dropped   1.2 MiB`.

@@ -5,9 +5,9 @@
 use core::sync::atomic::Ordering;
 
 use stk_schema::control::{
-    AgentConfig, CONTROL_VERSION, EMBED_FULL, FIRST_CONFIG_SIZE, FLAG_CHECK_WALKS, FLAG_NO_COMMAND_LINE,
-    FLAG_ONCE, FLAG_OPTIONS, FLAG_POINTERS_ONLY, FLAG_TEST_FREEZE, FLAG_TEST_PANIC, FLAG_UNGUARDED,
-    StartResult,
+    AgentConfig, CONTROL_VERSION, EMBED_FULL, FIRST_CONFIG_SIZE, FLAG_CHECK_WALKS, FLAG_FLIGHT,
+    FLAG_NO_COMMAND_LINE, FLAG_ONCE, FLAG_OPTIONS, FLAG_POINTERS_ONLY, FLAG_TEST_FREEZE, FLAG_TEST_PANIC,
+    FLAG_UNGUARDED, StartResult,
 };
 use stk_schema::options::MAX_BYTES as MAX_OPTIONS;
 use stk_schema::windows::walks_allowed;
@@ -92,6 +92,7 @@ fn check(config: &AgentConfig) -> Result<(), StartResult> {
                 | FLAG_NO_COMMAND_LINE
                 | FLAG_POINTERS_ONLY
                 | FLAG_OPTIONS
+                | FLAG_FLIGHT
                 | FLAG_TEST_FREEZE
                 | FLAG_TEST_PANIC)
             == 0

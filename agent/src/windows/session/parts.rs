@@ -8,8 +8,8 @@ use core::sync::atomic::Ordering;
 
 use stk_format::{BlockBuffer, CpuUnit, FileHeader};
 use stk_schema::control::{
-    AgentConfig, FLAG_CHECK_WALKS, FLAG_NO_COMMAND_LINE, FLAG_ONCE, FLAG_OPTIONS, FLAG_POINTERS_ONLY,
-    FLAG_TEST_FREEZE, FLAG_TEST_PANIC, StartResult, TEST_FREEZE_SHIFT,
+    AgentConfig, FLAG_CHECK_WALKS, FLAG_FLIGHT, FLAG_NO_COMMAND_LINE, FLAG_ONCE, FLAG_OPTIONS,
+    FLAG_POINTERS_ONLY, FLAG_TEST_FREEZE, FLAG_TEST_PANIC, StartResult, TEST_FREEZE_SHIFT,
 };
 use stk_schema::{Os, Ticks, limits};
 use windows_sys::Win32::Foundation::HANDLE;
@@ -41,9 +41,12 @@ use crate::windows::shared::state::{FINISHED, MAILBOX, SIGNALS, STATUS, reset_si
 use crate::windows::shared::worker::Worker;
 use crate::windows::system::api::{Api, ticks, utc};
 use crate::windows::system::files::{OutputFile, TablesFolder};
+use crate::windows::system::flight::{self, TraceOutput};
 use crate::windows::system::peb::Peb;
 use crate::windows::system::{context, heap, host, panic, random, text};
-use crate::windows::tables::{TablesRecorder, TablesSettings, TablesThread, exceptions, hints, marks};
+use crate::windows::tables::{
+    RestatePlan, TablesRecorder, TablesSettings, TablesThread, exceptions, hints, marks,
+};
 use crate::windows::watchdog::WatchdogThread;
 use crate::windows::workers::Workers;
 use crate::windows::writer::WriterThread;
@@ -102,6 +105,8 @@ pub(super) fn prepare(
     let lanes = Lanes::new(&sizes, &header)?;
     let last_block = Box::new(BlockBuffer::new(64 << 10, &header).map_err(|_| NO_MEMORY)?);
     let clock = SessionClock { started: header.clock_start, ticks_per_ms: (api.frequency / 1000).max(1) };
+    let output = destination(output, config.flags)?;
+    let (section, window_ms) = (output.section(), output.window_ms());
     let writer = open(&header, &sizes, output, config.max_bytes)?;
     let parts = Parts {
         config,
@@ -116,12 +121,14 @@ pub(super) fn prepare(
         commands: Arc::new(Queue::new(COMMANDS)),
         code_seen: dynamic::Shared::new(),
         runtimes_shared: Arc::new(RuntimesState::new()),
+        window_ms,
     };
     let tables = parts.tables();
     let code = parts.code(&tables);
     let runtimes = RuntimesRecorder::new(parts.journal(&parts.lanes.runtimes));
     let sampler = parts.sampler()?;
     reset_status(writer.bytes());
+    STATUS.flight.store(section, Ordering::Release);
     let triggers = EventTriggers::install(&parts.options, api.frequency).ok_or(NO_MEMORY)?;
     let test_freeze = ((config.flags & FLAG_TEST_FREEZE) >> TEST_FREEZE_SHIFT) as u8;
     panic::request(test_freeze);
@@ -186,16 +193,30 @@ fn header(config: &AgentConfig, api: &Api, has_cycles: bool) -> FileHeader {
 fn open(
     header: &FileHeader,
     sizes: &Sizes,
-    output: OutputFile,
+    output: TraceOutput,
     max_bytes: u64,
-) -> Result<Writer<OutputFile>, Failure> {
+) -> Result<Writer<TraceOutput>, Failure> {
+    let in_memory = output.section() != 0;
     let mut writer =
         Writer::new(header, sizes.buffer.max(journal::CAPACITY), output).map_err(|error| match error {
             WriteError::System(code) => (StartResult::BadOutput, code),
             WriteError::Seal(_) | WriteError::Interrupted | WriteError::Full => NO_MEMORY,
         })?;
     writer.set_limit(max_bytes);
+    if in_memory {
+        // The guard process writes an index of its own. This one would grow for ever.
+        writer.forget_index();
+    }
     Ok(writer)
+}
+
+/// Where the trace goes: the host's file, or its section.
+fn destination(output: OutputFile, flags: u32) -> Result<TraceOutput, Failure> {
+    if flags & FLAG_FLIGHT == 0 {
+        return Ok(TraceOutput::File(output));
+    }
+    let pause = |waits| flight::pause(waits, SIGNALS.stop.load(Ordering::Acquire));
+    TraceOutput::map(output, pause).map_err(|code| (StartResult::BadOutput, code))
 }
 
 /// A lane for each of the workers.
@@ -232,6 +253,8 @@ struct Parts<'a> {
     commands: Arc<Queue<ThreadCommand<SampledThread>>>,
     code_seen: Arc<dynamic::Shared>,
     runtimes_shared: Arc<RuntimesState>,
+    /// How much of the recording a section is to keep; `None` with a file.
+    window_ms: Option<u32>,
 }
 
 impl Parts<'_> {
@@ -268,6 +291,7 @@ impl Parts<'_> {
             ticks_per_ms: self.clock.ticks_per_ms,
             rate_mhz: config.rate_mhz,
             options: self.options.clone(),
+            restate: RestatePlan::new(self.window_ms),
             code_seen: self.code_seen.clone(),
         };
         TablesRecorder::new(

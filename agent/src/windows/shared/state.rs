@@ -56,6 +56,7 @@ pub(crate) struct LiveStatus {
     message: UnsafeCell<[u8; 256]>,
     pub names: AtomicU64,
     pub guard_board: AtomicU64,
+    pub flight: AtomicU64,
 }
 
 // SAFETY: everything but the message is atomic; the message is written by one thread at a time (the
@@ -89,6 +90,7 @@ pub(crate) static STATUS: LiveStatus = LiveStatus {
     message: UnsafeCell::new([0; 256]),
     names: AtomicU64::new(0),
     guard_board: AtomicU64::new(0),
+    flight: AtomicU64::new(0),
 };
 
 impl LiveStatus {

@@ -15,6 +15,7 @@
 //! backtrace the calling thread's own stack
 //! host     facts about machine and process
 //! files    the trace, and the folder of shared tables
+//! flight   a section in place of the trace's file
 //! heap     the recorder's own heap
 //! panic    handles a panic of the recorder
 //! landing  a call that a panic or a fault can leave
@@ -26,6 +27,7 @@ pub(super) mod api;
 pub(super) mod backtrace;
 pub(super) mod context;
 pub(super) mod files;
+pub(super) mod flight;
 pub(super) mod heap;
 pub(super) mod host;
 pub(super) mod landing;

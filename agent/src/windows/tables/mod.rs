@@ -45,7 +45,7 @@ use stk_schema::Ticks;
 use stk_format::BlockKind;
 use stk_schema::control::EMBED_NONE;
 use stk_schema::event::{ModuleFlags, ThreadFlags};
-use stk_schema::limits;
+use stk_schema::{flight, limits};
 use windows_sys::Win32::System::Threading::THREAD_PRIORITY_ABOVE_NORMAL;
 
 use crate::record::changes::Changes;
@@ -142,8 +142,33 @@ pub(super) struct TablesSettings {
     pub rate_mhz: u32,
     /// Which threads are sampled, which module loads and what use of CPU time are looked for.
     pub options: Options,
+    /// How often STATE blocks follow each other.
+    pub restate: RestatePlan,
     /// The addresses at which samples showed code.
     pub code_seen: Arc<dynamic::Shared>,
+}
+
+/// How often STATE blocks follow each other.
+#[derive(Clone, Copy)]
+pub(super) struct RestatePlan {
+    /// At least every so many stored bytes ...
+    bytes: u64,
+    /// ... or milliseconds.
+    ms: u64,
+}
+
+impl RestatePlan {
+    /// The plan for a file, or for a ring that is to keep `window_ms` milliseconds: what is left of
+    /// a ring begins with a STATE block, so they come often enough to lose little of it.
+    pub(super) fn new(window_ms: Option<u32>) -> RestatePlan {
+        let most = limits::STATE_SECONDS * 1000;
+        match window_ms {
+            None => RestatePlan { bytes: limits::STATE_BYTES, ms: most },
+            Some(window) => {
+                RestatePlan { bytes: flight::RING_BYTES / 8, ms: u64::from(window / 4).clamp(500, most) }
+            }
+        }
+    }
 }
 
 /// A live thread in the list.
@@ -297,8 +322,9 @@ impl TablesRecorder {
         if now >= self.losses_due {
             self.losses();
         }
-        let age = Ticks(limits::STATE_SECONDS * 1000 * self.settings.ticks_per_ms);
-        if bytes_since_state >= limits::STATE_BYTES || now.saturating_sub(self.state_at) >= age {
+        let RestatePlan { bytes, ms } = self.settings.restate;
+        let age = Ticks(ms * self.settings.ticks_per_ms);
+        if bytes_since_state >= bytes || now.saturating_sub(self.state_at) >= age {
             self.restate();
         }
         self.journal.flush();

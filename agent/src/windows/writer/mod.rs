@@ -35,7 +35,7 @@ use crate::windows::shared::exclusive::Exclusive;
 use crate::windows::shared::priority::set_priority;
 use crate::windows::shared::state::{FINISHED, SIGNALS, STATUS};
 use crate::windows::system::api::{api, ticks};
-use crate::windows::system::files::OutputFile;
+use crate::windows::system::flight::TraceOutput;
 use crate::windows::system::panic;
 use crate::windows::tables::{TABLES_MS, TablesRecorder};
 use crate::windows::workers::Workers;
@@ -50,7 +50,7 @@ const MEASURE_ROUNDS: u32 = 8;
 /// The writer's thread and its data.
 pub(super) struct WriterThread {
     /// The trace; `None` once its end is written.
-    pub state: Exclusive<Option<Writer<OutputFile>>>,
+    pub state: Exclusive<Option<Writer<TraceOutput>>>,
     /// The block that is being written now.
     in_flight: AtomicPtr<BlockBuffer>,
     /// Whether the writer has begun to end the trace.
@@ -70,7 +70,7 @@ pub(super) struct WriterThread {
 impl WriterThread {
     /// A writer that has written the trace's header. It owns `ended_event` from now on.
     pub(super) fn new(
-        writer: Writer<OutputFile>,
+        writer: Writer<TraceOutput>,
         last_block: Box<BlockBuffer>,
         clock: SessionClock,
         counters: Arc<Counters>,
@@ -164,6 +164,7 @@ impl WriterThread {
             };
             self.end(&mut writer, reason, detail);
             // Closes the output before the end is reported.
+            STATUS.flight.store(0, Ordering::Release);
             drop(writer);
         });
         self.report_end(reason, &workers.sampler);
@@ -179,7 +180,7 @@ impl WriterThread {
     }
 
     /// Appends the blocks that wait.
-    fn write_waiting(&self, writer: &mut Writer<OutputFile>, workers: &Workers) {
+    fn write_waiting(&self, writer: &mut Writer<TraceOutput>, workers: &Workers) {
         let lanes = workers.lanes();
         while let Some((lane, block)) = lanes.iter().find_map(|lane| Some((lane, lane.take_full()?))) {
             // If this thread is terminated from here on, the thread that ends the process finishes
@@ -205,7 +206,7 @@ impl WriterThread {
     }
 
     /// Writes the END block.
-    fn end(&self, writer: &mut Writer<OutputFile>, reason: EndReason, detail: &str) {
+    fn end(&self, writer: &mut Writer<TraceOutput>, reason: EndReason, detail: &str) {
         let end = End {
             time: ticks(),
             reason: reason as u64,

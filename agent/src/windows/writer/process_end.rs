@@ -17,7 +17,7 @@ use crate::windows::code::CodeRecorder;
 use crate::windows::runtimes::RuntimesRecorder;
 use crate::windows::shared::state::SIGNALS;
 use crate::windows::system::api::ticks;
-use crate::windows::system::files::OutputFile;
+use crate::windows::system::flight::TraceOutput;
 use crate::windows::system::{heap, panic};
 use crate::windows::tables::{TablesRecorder, TablesThread, loader};
 use crate::windows::workers::Workers;
@@ -35,7 +35,7 @@ impl WriterThread {
         // A terminated thread never leaves its state. Its unfinished work is lost, except the block
         // being written.
         let sampler = &workers.sampler.worker.state;
-        let finish = |writer: &mut Option<Writer<OutputFile>>| {
+        let finish = |writer: &mut Option<Writer<TraceOutput>>| {
             let Some(writer) = writer else { return };
             self.resume_write(writer);
             self.write_waiting(writer, workers);
@@ -63,7 +63,7 @@ impl WriterThread {
     }
 
     /// At the process's end: finishes the block that the terminated writer was writing.
-    fn resume_write(&self, writer: &mut Writer<OutputFile>) {
+    fn resume_write(&self, writer: &mut Writer<TraceOutput>) {
         // SAFETY: the block that `write_waiting` stored, whose thread is gone; it is never freed.
         let Some(block) = (unsafe { self.in_flight.swap(null_mut(), Ordering::AcqRel).as_ref() }) else {
             return;
@@ -75,7 +75,7 @@ impl WriterThread {
 
     /// At the process's end: writes the loader's notifications that the tables thread did not
     /// write.
-    fn write_last_modules(&self, writer: &mut Writer<OutputFile>, tables: &TablesThread) {
+    fn write_last_modules(&self, writer: &mut Writer<TraceOutput>, tables: &TablesThread) {
         let ids = &tables.module_ids;
         let known = tables.worker.state.enter(|recorder| {
             self.last_block.enter(|block| {
@@ -93,7 +93,7 @@ impl WriterThread {
         known: Option<&Modules>,
         ids: &AtomicU64,
         block: &mut BlockBuffer,
-        writer: &mut Writer<OutputFile>,
+        writer: &mut Writer<TraceOutput>,
     ) {
         block.begin(BlockKind::Meta, ticks());
         block.set_dropped(self.counters.dropped.load(Ordering::Relaxed));
@@ -113,7 +113,7 @@ impl WriterThread {
 struct LastBlock<'a> {
     thread: &'a WriterThread,
     block: &'a mut BlockBuffer,
-    writer: &'a mut Writer<OutputFile>,
+    writer: &'a mut Writer<TraceOutput>,
 }
 
 impl LastBlock<'_> {

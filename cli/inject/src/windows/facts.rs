@@ -49,6 +49,9 @@ fn facts(record: &Record, process: &Process) -> Vec<(String, String)> {
         ("tz.offset", tz_offset().map(|minutes| minutes.to_string())),
     ];
     facts.extend(known.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+    if record.flight_ms != 0 {
+        facts.push(("inject.flight_ms".to_owned(), record.flight_ms.to_string()));
+    }
     facts.extend(record.labels.iter().map(|label| (label.metadata_key(), label.value.clone())));
     facts
 }

@@ -54,6 +54,15 @@ pub(crate) fn stop(inject: &Path, pid: u32, timeout_ms: u32) -> Result<i32, Fail
     call(inject, ["stop", "--pid", &pid, "--timeout", &timeout].map(OsString::from))
 }
 
+/// Has `inject` ask for a trace of one process that is recorded in memory.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn snap(inject: &Path, pid: u32, timeout_ms: u32) -> Result<i32, Failure> {
+    let (pid, timeout) = (pid.to_string(), format!("{timeout_ms}ms"));
+    call(inject, ["snap", "--pid", &pid, "--timeout", &timeout].map(OsString::from))
+}
+
 fn call(inject: &Path, arguments: impl IntoIterator<Item = OsString>) -> Result<i32, Failure> {
     // The other inject shares the console, gets Ctrl-C itself, and decides the exit code.
     let _ = console::catch();

@@ -12,6 +12,7 @@
 //! * [`complete`]: the trace and image files, for the data added after the end.
 //! * [`names`]: names for the agent from a .NET runtime's data access library.
 //! * [`output`]: the file that the agent writes.
+//! * [`flight`]: a recording in memory, and the thread that writes traces of it.
 //! * [`guard`]: the thread that watches the recorder's threads.
 //! * [`detach`]: starts a copy of inject that remains as the guard.
 //! * [`launch`]: starts the program to record.
@@ -31,6 +32,7 @@ pub(crate) mod detach;
 pub(crate) mod diagnose;
 pub(crate) mod doctor;
 pub(crate) mod facts;
+pub(crate) mod flight;
 pub(crate) mod guard;
 pub(crate) mod handover;
 pub(crate) mod launch;
@@ -64,9 +66,15 @@ pub(crate) fn run(action: Action) -> i32 {
         Action::Doctor { pid, json, output, force } => {
             doctor::run(&doctor::DoctorQuestion { pid, json, output, force })
         }
-        Action::Stop { target: Target::Recorded, timeout_ms } => stop_all(timeout_ms),
+        Action::Stop { target: Target::Recorded, timeout_ms } => {
+            each_recorded(|pid| stop(&Target::Pid(pid), timeout_ms))
+        }
         Action::Stop { target, timeout_ms } => stop(&target, timeout_ms),
         Action::Status { target, json } => status(&target, json),
+        Action::Snap { target: Target::Recorded, timeout_ms } => {
+            each_recorded(|pid| snap(&Target::Pid(pid), timeout_ms))
+        }
+        Action::Snap { target, timeout_ms } => snap(&target, timeout_ms),
     };
     done.unwrap_or_else(|failure| {
         eprintln!("inject: {}", stk_schema::text::printable_lines(&failure.to_string()));
@@ -95,16 +103,30 @@ fn stop(target: &Target, timeout_ms: u32) -> Result<i32, Failure> {
     Ok(failure::OK)
 }
 
-/// Ends every recording of this machine that inject may end. A recording that cannot be ended is
-/// told and does not keep the others.
-fn stop_all(timeout_ms: u32) -> Result<i32, Failure> {
+/// Has what a recording in memory holds written to a file.
+fn snap(target: &Target, timeout_ms: u32) -> Result<i32, Failure> {
+    let process = open(target)?;
+    if let Some(other) = handover::companion(&process) {
+        return handover::snap(&other, process.pid(), timeout_ms);
+    }
+    let Some(agent) = agent::recording(&process)? else {
+        return Err(Failure::failed(format!("{process} is not being recorded: nothing to write")));
+    };
+    let trace = flight::snap(&process, &agent, timeout_ms)?;
+    print(&format!("{}\n", stk_schema::text::printable(&trace)), "the answer")?;
+    Ok(failure::OK)
+}
+
+/// Does the same with every recording of this machine. One with which it cannot be done is told and
+/// does not keep the others.
+fn each_recorded(work: impl Fn(u32) -> Result<i32, Failure>) -> Result<i32, Failure> {
     let recorded: Vec<u32> = recorded()?;
     if recorded.is_empty() {
         messages::say("no process is being recorded");
     }
     let mut code = failure::OK;
     for pid in recorded {
-        if let Err(failure) = stop(&Target::Pid(pid), timeout_ms) {
+        if let Err(failure) = work(pid) {
             eprintln!("inject: {}", stk_schema::text::printable_lines(&failure.to_string()));
             code = failure.code();
         }

@@ -111,6 +111,15 @@ impl Output {
         if known { (free / 10).clamp(LEAST, MOST) } else { MOST }
     }
 
+    /// For whoever writes the trace in this process.
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// For duplication.
     pub(crate) fn handle(&self) -> BorrowedHandle<'_> {
         self.file.as_handle()

@@ -5,6 +5,7 @@ use super::complete;
 use super::console;
 use super::detach;
 use super::facts;
+use super::flight::{self, FlightPlan, FlightSection, FlightThread};
 use super::guard::{self, GuardThread};
 use super::handover;
 use super::launch::LaunchedProgram;
@@ -22,8 +23,9 @@ use crate::symbol_path::SymbolPath;
 use crate::{contents, options, pattern, status, uuid};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write as _};
-use std::os::windows::io::AsHandle as _;
+use std::os::windows::io::{AsHandle as _, BorrowedHandle};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stk_schema::control::{
     AgentConfig, AgentStatus, CONTROL_VERSION, FLAG_CHECK_WALKS, FLAG_ONCE, FLAG_OPTIONS, STATE_FAILED,
@@ -140,12 +142,90 @@ struct Session<'a> {
     once: bool,
     /// Whether to show a status line.
     shows_status: bool,
-    /// The settings for completing the trace after its end.
-    wanted: complete::CompletionRequest,
+    /// Where the recording goes.
+    destination: Destination,
     /// Answers the agent's questions for names until the recording ends.
     _names: Option<Names>,
     /// Watches the recorder's threads until the process or the recording ends.
     _guarding: Option<GuardThread>,
+}
+
+/// Where a recording goes.
+enum Destination {
+    /// Into a file; the settings for completing it after the recording's end.
+    File(complete::CompletionRequest),
+    /// Into memory, from which this thread writes files.
+    Memory(Option<FlightThread>),
+}
+
+/// What the agent writes to.
+enum Opened {
+    File(Output),
+    Memory(Arc<FlightSection>, FlightPlan),
+}
+
+impl Opened {
+    fn new(record: &Record, process: &Process) -> Result<Opened, Failure> {
+        let path = output_path(record, process)?;
+        if record.flight_ms == 0 {
+            return Ok(Opened::File(Output::open(&path, record.force)?));
+        }
+        let path = std::path::absolute(&path).unwrap_or(path);
+        if !path.parent().is_some_and(Path::is_dir) {
+            let shown = messages::file(&path);
+            return Err(Failure::failed(format!(
+                "{shown}: there is no such folder: choose another file with -o"
+            )));
+        }
+        let plan = FlightPlan {
+            path,
+            force: record.force,
+            window_ms: record.flight_ms,
+            embed: record.embed,
+            max_bytes: record.max_bytes,
+        };
+        Ok(Opened::Memory(Arc::new(FlightSection::new(record.flight_ms)?), plan))
+    }
+
+    fn empty(&self) -> Result<(), Failure> {
+        match self {
+            Opened::File(output) => output.empty(),
+            Opened::Memory(..) => Ok(()),
+        }
+    }
+
+    fn handle(&self) -> BorrowedHandle<'_> {
+        match self {
+            Opened::File(output) => output.handle(),
+            Opened::Memory(section, _) => section.handle(),
+        }
+    }
+
+    fn limit(&self, record: &Record) -> u64 {
+        match self {
+            Opened::File(output) => record.max_bytes.unwrap_or_else(|| output.default_limit()),
+            // The ring has no end.
+            Opened::Memory(..) => 0,
+        }
+    }
+
+    /// Goes on with a recording that has begun.
+    fn begin(self, record: &Record, process: &Process) -> Result<(PathBuf, Destination), Failure> {
+        match self {
+            Opened::File(output) => {
+                let (path, trace) = output.keep();
+                say(&messages::recording(process, &path));
+                let tables = record.tables.clone();
+                let wanted = complete::CompletionRequest { embed: record.embed, tables, trace };
+                Ok((path, Destination::File(wanted)))
+            }
+            Opened::Memory(section, plan) => {
+                say(&flight::begun(process, &plan));
+                let path = plan.path.clone();
+                Ok((path, Destination::Memory(Some(FlightThread::start(section, plan)?))))
+            }
+        }
+    }
 }
 
 /// The reason why a recording ended.
@@ -166,7 +246,7 @@ impl<'a> Session<'a> {
         let file = fitting_agent(record, process)?;
         let tables = record.tables.as_deref().map(tables_dir).transpose()?.unwrap_or_default();
         let loaded = agent::idle(process, &file)?;
-        let output = Output::open(&output_path(record, process)?, record.force)?;
+        let output = Opened::new(record, process)?;
         let ended =
             Event::new().map_err(|error| Failure::failed(format!("no event could be made: {error}")))?;
 
@@ -192,8 +272,7 @@ impl<'a> Session<'a> {
             options: options::bytes(&record.options),
         };
         let status_address = agent.start(process, &config, &texts, handles, record.timeout_ms)?;
-        let (path, identity) = output.keep();
-        say(&messages::recording(process, &path));
+        let (path, destination) = output.begin(record, process)?;
         let status = agent::read_status(process, status_address).unwrap_or(status::BLANK);
         let guarding = GuardThread::start(process, &status);
         if guarding.is_none() {
@@ -201,11 +280,6 @@ impl<'a> Session<'a> {
                 "the agent publishes no board: a thread that it holds when {process} ends could not be resumed"
             ));
         }
-        let wanted = complete::CompletionRequest {
-            embed: record.embed,
-            tables: record.tables.clone(),
-            trace: identity,
-        };
         Ok(Session {
             process,
             agent,
@@ -214,7 +288,7 @@ impl<'a> Session<'a> {
             status_address,
             status,
             line_open: false,
-            wanted,
+            destination,
             once: record.flags & FLAG_ONCE != 0,
             shows_status: std::io::stderr().is_terminal() && !record.one_of_several,
             _names: Names::start(process, &status, symbol_path(record), record.below),
@@ -245,11 +319,7 @@ impl<'a> Session<'a> {
             eprintln!();
         }
         let end = end?;
-        // The trace is final from here on.
-        complete::run(&self.path, &self.wanted);
-        let contents = std::fs::File::open(&self.path).and_then(|mut file| contents::read(&mut file));
-        let contents = contents.ok().flatten();
-        let trace = messages::trace(&self.path, &status::closing(&self.status, contents.as_ref()));
+        let trace = self.close(&end);
         match end {
             End::Interrupted => {
                 say(&format!("interrupted; {trace}"));
@@ -268,6 +338,28 @@ impl<'a> Session<'a> {
                 Ok(failure::OK)
             }
             End::ByAgent => self.report(&trace),
+        }
+    }
+
+    /// Completes what was recorded, and describes it.
+    fn close(&mut self, end: &End) -> String {
+        match &mut self.destination {
+            Destination::File(wanted) => {
+                // The trace is final from here on.
+                complete::run(&self.path, wanted);
+                let contents = std::fs::File::open(&self.path).and_then(|mut file| contents::read(&mut file));
+                let contents = contents.ok().flatten();
+                messages::trace(&self.path, &status::closing(&self.status, contents.as_ref()))
+            }
+            Destination::Memory(thread) => {
+                let planned = [EndReason::Stopped, EndReason::Duration].map(|reason| reason as u32);
+                let last = match end {
+                    End::Interrupted => false,
+                    End::ProcessEnded => true,
+                    End::ByAgent => !planned.contains(&self.status.end_reason),
+                };
+                thread.take().map_or_else(String::new, |thread| thread.finish(last))
+            }
         }
     }
 
@@ -366,7 +458,7 @@ fn fitting_agent(record: &Record, process: &Process) -> Result<AgentFile, Failur
 }
 
 /// The agent's configuration, without the handles and addresses in its process.
-fn config(record: &Record, output: &Output) -> AgentConfig {
+fn config(record: &Record, output: &Opened) -> AgentConfig {
     AgentConfig {
         size: size_of::<AgentConfig>() as u32,
         version: CONTROL_VERSION,
@@ -387,7 +479,7 @@ fn config(record: &Record, output: &Output) -> AgentConfig {
         system_error: 0,
         reserved2: 0,
         guard: 0,
-        max_bytes: record.max_bytes.unwrap_or_else(|| output.default_limit()),
+        max_bytes: output.limit(record),
         options: 0,
         options_len: 0,
         reserved3: 0,

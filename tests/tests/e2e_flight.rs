@@ -1,0 +1,186 @@
+//! `--flight`: a recording in memory, of which files are written when something asks for them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use stk_schema::event::EndReason;
+use stk_tests::recorded::Recorded;
+use stk_tests::stk;
+use stk_tests::wine::{self, Folder, Inject, Machine, Program};
+
+/// Names of the traces, and of unfinished files, in a folder.
+fn files(folder: &Folder) -> Vec<String> {
+    let names = std::fs::read_dir(folder.path()).expect("there");
+    let names = names.filter_map(|entry| entry.expect("readable").file_name().into_string().ok());
+    let mut names: Vec<String> =
+        names.filter(|name| name.ends_with(".stk") || name.ends_with(".tmp")).collect();
+    names.sort();
+    names
+}
+
+/// Starts a recording in memory and waits until there is something in it.
+fn fly(folder: &Folder, pid: &str, more: &[&str]) -> Inject {
+    let mut inject = Inject::start(folder, &[&["--pid", pid, "-o", "f.stk", "--flight"], more].concat());
+    inject.wait_until_recording();
+    wait_for_samples(folder, pid, 200);
+    inject
+}
+
+/// Waits until the recording has so many samples.
+fn wait_for_samples(folder: &Folder, pid: &str, samples: u64) {
+    wine::wait_for("samples in memory", || {
+        let status = Inject::run(folder, &["status", "--pid", pid, "--json"]);
+        let status: serde_json::Value = serde_json::from_str(&status.expect(0).stdout).expect("JSON");
+        (status["recordings"][0]["samples"].as_u64()? >= samples).then_some(())
+    });
+}
+
+/// A whole trace with samples, of which `stk verify` has nothing to say.
+#[track_caller]
+fn sound(folder: &Folder, name: &str) -> Recorded {
+    let recorded = Recorded::open(&folder.file(name));
+    assert!(recorded.damage.is_empty(), "{name}: {:?}", recorded.damage);
+    assert!(recorded.complete && recorded.indexed, "{name}");
+    assert!(!recorded.samples.is_empty(), "{name} holds no sample");
+    let verify = stk::run(folder.path(), &["verify", name]);
+    assert_eq!(verify.code, Some(0), "{name}: {}{}", verify.stdout, verify.stderr);
+    recorded
+}
+
+#[test]
+fn nothing_is_written_until_it_is_asked_for_and_each_trace_has_its_number() {
+    let folder = Folder::new("flight");
+    let busy = Program::busy(&folder, 0);
+    let pid = busy.pid();
+    let inject = fly(&folder, &pid, &["30s"]);
+    assert_eq!(files(&folder), [""; 0], "a file before anything asked for it");
+
+    let first = Inject::run(&folder, &["snap", "--pid", &pid]);
+    assert!(first.expect(0).stdout.contains("f-1.stk"), "{first:?}");
+    assert_eq!(files(&folder), ["f-1.stk"]);
+    let first = sound(&folder, "f-1.stk");
+    assert_eq!(first.end_reason(), Some(EndReason::Stopped as u64));
+    assert!(first.end_detail().contains("from memory"), "{}", first.end_detail());
+    assert_eq!(first.metadata.get("inject.flight_ms").map(String::as_str), Some("30000"));
+    // Modules with their tables: stacks need nothing but the trace.
+    assert!(first.modules_named("busy.exe").iter().any(|module| module.has_tables()));
+    let stats = stk::json(folder.path(), &["stats", "f-1.stk", "--json"]);
+    let complete = stats["traces"][0]["totals"]["complete_share"].as_f64();
+    assert!(complete.is_some_and(|share| share > 0.9), "{complete:?} of stacks are complete");
+
+    // A second trace, of the same recording, goes on.
+    wait_for_samples(&folder, &pid, 2 * first.samples.len() as u64);
+    let again = Inject::run(&folder, &["snap", "--pid", &pid]);
+    assert!(again.expect(0).stdout.contains("f-2.stk"), "{again:?}");
+    let second = sound(&folder, "f-2.stk");
+    let last = |recorded: &Recorded| recorded.samples.iter().map(|sample| sample.time).max();
+    assert!(last(&second) > last(&first));
+    assert_ne!(first.header.uuid, second.header.uuid);
+
+    // Who ends the recording wants no more of it.
+    Inject::run(&folder, &["stop", "--pid", &pid]).expect(0);
+    inject.finish().expect(0).says("stopped from elsewhere").says("f-2.stk");
+    assert_eq!(files(&folder), ["f-1.stk", "f-2.stk"]);
+    Inject::run(&folder, &["snap", "--pid", &pid]).expect(1).says("not being recorded");
+}
+
+#[test]
+fn a_killed_process_leaves_its_last_seconds() {
+    for (name, kill) in [("terminated", Program::terminate as fn(&mut Program)), ("killed", Program::kill)] {
+        let folder = Folder::new(name);
+        let mut busy = Program::busy(&folder, 0);
+        let inject = fly(&folder, &busy.pid(), &["5s"]);
+        assert_eq!(files(&folder), [""; 0]);
+        kill(&mut busy);
+        inject.finish().expect(0).says("ended with exit code").says("f-1.stk");
+        let recorded = sound(&folder, "f-1.stk");
+        assert!(recorded.end_detail().contains("no end"), "{}", recorded.end_detail());
+        assert_eq!(files(&folder), ["f-1.stk"]);
+    }
+}
+
+#[test]
+fn a_process_that_ends_leaves_its_last_seconds_with_their_end() {
+    let folder = Folder::new("flight-ends");
+    let home = wine::path("STK_ENDS_DIR");
+    let go = folder.file("go");
+    let arguments = ["exit", "0", &wine::windows_path(&go)];
+    let mut ends = Program::ready(&folder, &home, &home.join("ends.exe"), &arguments);
+    let inject = fly(&folder, &ends.pid(), &["2s"]);
+    std::fs::write(&go, "").expect("writable");
+    ends.wait();
+    inject.finish().expect(0).says("ended with exit code").says("f-1.stk");
+    assert_eq!(sound(&folder, "f-1.stk").end_reason(), Some(EndReason::ProcessExit as u64));
+}
+
+#[test]
+fn old_samples_leave_the_window_and_modules_and_threads_stay_known() {
+    let folder = Folder::new("flight-window");
+    let busy = Program::busy(&folder, 0);
+    let pid = busy.pid();
+    let inject = fly(&folder, &pid, &["1s"]);
+    // By then the ring's beginning is older than any window of a second.
+    wine::wait_for("some seconds", || {
+        let status = Inject::run(&folder, &["status", "--pid", &pid, "--json"]);
+        let status: serde_json::Value = serde_json::from_str(&status.expect(0).stdout).expect("JSON");
+        (status["recordings"][0]["elapsed_ms"].as_u64()? >= 6_000).then_some(())
+    });
+    Inject::run(&folder, &["snap", "--pid", &pid]).expect(0);
+    let recorded = sound(&folder, "f-1.stk");
+    let times = recorded.samples.iter().map(|sample| sample.time.0);
+    let (first, last) = (times.clone().min().unwrap_or(0), times.max().unwrap_or(0));
+    let ms = (last - first) * 1000 / recorded.header.clock_frequency;
+    let taken = stk::json(folder.path(), &["info", "f-1.stk", "--json"]);
+    // A second, what a STATE block every half second adds, and what a loaded machine does.
+    assert!(ms < 5_000, "{ms} ms of samples: {taken}");
+    assert!(recorded.modules_named("busy.exe").iter().any(|module| module.has_tables()));
+    assert!(recorded.threads.values().any(|thread| !thread.name.is_empty()));
+    assert!(recorded.metadata.contains_key("os.build"), "metadata of the start");
+    inject.interrupt();
+    let finished = inject.finish();
+    finished.expect(130).says("f-1.stk");
+}
+
+#[test]
+fn a_mark_of_the_program_writes_a_trace() {
+    let folder = Folder::new("flight-mark");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/marker.c");
+    let program =
+        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("marker-{:?}.exe", Machine::current()));
+    let mut compiler = Command::new(wine::c_compiler());
+    compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(&source);
+    assert!(compiler.status().expect("the machine's C compiler runs").success());
+
+    let go = folder.file("go");
+    let marker = Program::ready(&folder, folder.path(), &program, &[&wine::windows_path(&go)]);
+    let inject = fly(&folder, &marker.pid(), &["30s"]);
+    assert_eq!(files(&folder), [""; 0]);
+    std::fs::write(&go, "").expect("writable");
+    wine::wait_for("the mark's trace", || {
+        assert!(!marker.output().contains("marked 1"), "no mark was left: {}", marker.output());
+        let recorded = Recorded::try_open(&folder.file("f-1.stk"))?;
+        recorded.complete.then_some(())
+    });
+    let events = stk::run(folder.path(), &["events", "f-1.stk"]);
+    assert!(events.stdout.contains("the moment"), "{}{}", events.stdout, events.stderr);
+    sound(&folder, "f-1.stk");
+    // A second mark within the time of a trace waits for the next one: the end's.
+    std::fs::write(&go, "").expect("writable");
+    wine::wait_for("the second mark", || (marker.output().matches("marked 0").count() == 2).then_some(()));
+    assert_eq!(files(&folder), ["f-1.stk"]);
+    inject.interrupt();
+    inject.finish().expect(130).says("f-2.stk");
+}
+
+#[test]
+fn only_a_recording_in_memory_can_be_written_and_a_missing_folder_is_told_at_once() {
+    let folder = Folder::new("flight-refused");
+    let busy = Program::busy(&folder, 0);
+    let pid = busy.pid();
+    let missing = ["--pid", &pid, "--flight", "5s", "-o", "none/f.stk"];
+    Inject::run(&folder, &missing).expect(1).says("no such folder");
+    let mut inject = Inject::start(&folder, &["--pid", &pid, "-o", "file.stk"]);
+    inject.wait_until_recording();
+    Inject::run(&folder, &["snap", "--pid", &pid]).expect(1).says("--flight");
+    inject.interrupt();
+    inject.finish().expect(130);
+}
