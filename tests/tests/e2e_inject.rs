@@ -115,6 +115,19 @@ fn a_link_in_place_of_the_trace_is_refused_and_nothing_appears_behind_it() {
     assert!(!missing.exists());
 }
 
+/// Wine shows a file's access list as its mode: administrators as the group, everybody else as
+/// others.
+#[cfg(unix)]
+#[test]
+fn a_new_trace_is_for_its_user_and_administrators_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = Folder::new("private");
+    let busy = Program::busy(&folder, 0);
+    Inject::record(&folder, &["--pid", &busy.pid(), "-o", "private.stk", "-d", "300ms"]);
+    let mode = std::fs::metadata(folder.file("private.stk")).expect("there").permissions().mode();
+    assert_eq!(mode & 0o007, 0, "{mode:o}");
+}
+
 #[test]
 fn command_lines_are_left_out_on_request() {
     let folder = Folder::new("command-lines");

@@ -19,6 +19,12 @@ const TRUSTED: [&str; 5] = [
 const WRITING: u32 =
     0x2 | 0x4 | 0x10 | 0x40 | 0x100 | 0x1_0000 | 0x4_0000 | 0x8_0000 | 0x1000_0000 | 0x4000_0000;
 
+/// The descriptor of a file that only this user, administrators and the system may open; nothing is
+/// inherited from its folder.
+pub(crate) fn private(user: &str) -> String {
+    format!("D:P(A;;FA;;;SY)(A;;FA;;;BA)(A;;FA;;;{user})")
+}
+
 /// Whether only administrators (and the system) own and may write the object with this descriptor.
 pub(crate) fn only_administrators_write(sddl: &str) -> bool {
     only_trusted_write(sddl, None)
@@ -155,6 +161,20 @@ mod tests {
         (A;CIIO;GA;;;S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464)\
         (A;;FA;;;S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464)(A;;0x1200a9;;;AC)(A;OICIIO;GXGR;;;AC)\
         (A;;0x1200a9;;;S-1-15-2-2)(A;OICIIO;GXGR;;;S-1-15-2-2)";
+
+    /// Its parts by Microsoft's "Security Descriptor String Format": P protected from inheritance,
+    /// A allow, FA all rights to a file, SY LocalSystem, BA built-in administrators.
+    #[test]
+    fn a_private_file_is_for_its_user_administrators_and_the_system_alone() {
+        let user = "S-1-5-21-1-2-3-1001";
+        let made = private(user);
+        let dacl = made.strip_prefix("D:P").expect("protected");
+        let entries: Vec<&str> = dacl.trim_matches(['(', ')']).split(")(").collect();
+        assert_eq!(entries, ["A;;FA;;;SY", "A;;FA;;;BA", "A;;FA;;;S-1-5-21-1-2-3-1001"]);
+        let owned = format!("O:{user}G:{user}{made}");
+        assert!(only_trusted_write(&owned, Some(user)));
+        assert!(!only_trusted_write(&owned, Some("S-1-5-21-1-2-3-1002")));
+    }
 
     #[test]
     fn folders_that_only_administrators_write_are_recognised() {

@@ -84,3 +84,62 @@ fn rights(code: &str) -> Vec<&str> {
     let words = code.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     words.filter(|word| word.starts_with("PROCESS_")).collect()
 }
+
+/// An object with a name can be made by somebody else first, or opened by anybody. Whatever inject
+/// and the agent share goes by handles.
+#[test]
+fn no_object_of_the_system_has_a_name() {
+    let mut calls = 0;
+    for folder in ["src", "../../agent/src"] {
+        let mut files = Vec::new();
+        rust_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder), &mut files);
+        assert!(files.len() > 10, "{folder}");
+        for file in files {
+            let text = std::fs::read_to_string(&file).expect("readable");
+            for function in
+                ["CreateEvent", "CreateFileMapping", "CreateJobObject", "CreateMutex", "CreateSemaphore"]
+            {
+                for arguments in arguments(&text, &format!("{function}W(")) {
+                    calls += 1;
+                    let last = arguments.trim_end().trim_end_matches(',').rsplit(',').next();
+                    let last = last.map(str::trim).unwrap_or_default();
+                    assert!(last.ends_with("null()"), "{}: {function}W(… {last})", file.display());
+                }
+                assert!(!text.contains(&format!("{function}A(")), "{}", file.display());
+            }
+            for function in ["CreateNamedPipe", "OpenEvent", "OpenFileMapping", "OpenMutex"] {
+                assert!(!text.contains(function), "{}: {function}", file.display());
+            }
+        }
+    }
+    assert!(calls >= 4, "the search finds what is known to be there: {calls}");
+}
+
+fn rust_files(folder: &Path, found: &mut Vec<std::path::PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("there") {
+        let path = entry.expect("readable").path();
+        if path.is_dir() {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The arguments of each call that begins with `head`, which ends in a bracket.
+fn arguments<'a>(text: &'a str, head: &str) -> Vec<&'a str> {
+    let call = |(at, _): (usize, &str)| {
+        let rest = &text[at + head.len()..];
+        let mut depth = 1;
+        let end = rest.find(|c| {
+            depth += match c {
+                '(' => 1,
+                ')' => -1,
+                _ => 0,
+            };
+            depth == 0
+        });
+        &rest[..end.unwrap_or(rest.len())]
+    };
+    text.match_indices(head).map(call).collect()
+}

@@ -116,8 +116,8 @@ impl Ring for FlightSection {
         let place = (at % RING_BYTES) as usize;
         let (first, rest) = out.split_at_mut(out.len().min(RING_BYTES as usize - place));
         let rest_len = rest.len().min(RING_BYTES as usize);
-        // SAFETY: both parts lie within the ring, whose size is `RING_BYTES`. The agent may write to
-        // them meanwhile; the bytes are used only if `begun` says that it did not.
+        // SAFETY: both parts lie within the ring, whose size is `RING_BYTES`. The agent may write
+        // to them meanwhile; the bytes are used only if `begun` says that it did not.
         unsafe {
             let data = self.view.Value.cast::<u8>().add(RING_AT);
             ptr::copy(data.add(place), first.as_mut_ptr(), first.len());

@@ -2,19 +2,23 @@
 //! privileged inject, and no file is replaced unless the user asks for it.
 
 use super::system;
-use super::token::{self, Token};
+use super::token::{self, Descriptor, Token};
 use crate::failure::Failure;
+use crate::sddl;
 use crate::trust::{self, ExistingFile};
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::windows::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::windows::io::{AsHandle as _, AsRawHandle as _, BorrowedHandle};
 use std::path::{Path, PathBuf};
 use std::ptr;
+use windows_sys::Win32::Foundation::GENERIC_WRITE;
+use windows_sys::Win32::Security::SECURITY_ATTRIBUTES;
 use windows_sys::Win32::Storage::FileSystem::{
-    BY_HANDLE_FILE_INFORMATION, FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_REPARSE_POINT,
-    FILE_FLAG_BACKUP_SEMANTICS, FILE_FLAG_OPEN_REPARSE_POINT, FILE_SHARE_READ, FILE_TYPE_DISK,
-    GetDiskFreeSpaceExW, GetFileInformationByHandle, GetFileType, READ_CONTROL,
+    BY_HANDLE_FILE_INFORMATION, CREATE_NEW, CreateFileW, FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_NORMAL,
+    FILE_ATTRIBUTE_REPARSE_POINT, FILE_FLAG_BACKUP_SEMANTICS, FILE_FLAG_OPEN_REPARSE_POINT, FILE_SHARE_READ,
+    FILE_TYPE_DISK, GetDiskFreeSpaceExW, GetFileInformationByHandle, GetFileType, READ_CONTROL,
 };
 
 /// The opened output. Until [`Output::empty`] nothing of an earlier file is lost; unless
@@ -51,7 +55,7 @@ impl Output {
         let mut options = OpenOptions::new();
         // With this flag a link itself is opened, not its target.
         options.write(true).share_mode(FILE_SHARE_READ).custom_flags(FILE_FLAG_OPEN_REPARSE_POINT);
-        let (file, unwanted) = match options.clone().create_new(true).open(&path) {
+        let (file, unwanted) = match create_private(&path) {
             Ok(file) => (file, FileRemoval(Some(path.clone()))),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 if !force {
@@ -153,6 +157,46 @@ impl Drop for FileRemoval {
             let _ = std::fs::remove_file(path);
         }
     }
+}
+
+/// Creates a file that only inject's user, administrators and the system may open. Others may
+/// read it meanwhile, if they may open it, but not write it.
+fn create_private(path: &Path) -> io::Result<File> {
+    let user = Token::own()?.user_sid().ok_or_else(|| io::Error::other("inject's own user is not known"))?;
+    let descriptor = Descriptor::from_sddl(&sddl::private(&user))?;
+    let attributes = SECURITY_ATTRIBUTES {
+        nLength: size_of::<SECURITY_ATTRIBUTES>() as u32,
+        lpSecurityDescriptor: descriptor.as_ptr(),
+        bInheritHandle: 0,
+    };
+    let name = system::wide(&long(path));
+    // SAFETY: the name is zero-terminated, the attributes and their descriptor live through the
+    // call, and the handle is fresh.
+    let handle = unsafe {
+        system::own(CreateFileW(
+            name.as_ptr(),
+            GENERIC_WRITE,
+            FILE_SHARE_READ,
+            &attributes,
+            CREATE_NEW,
+            FILE_ATTRIBUTE_NORMAL | FILE_FLAG_OPEN_REPARSE_POINT,
+            ptr::null_mut(),
+        ))
+    };
+    Ok(File::from(handle?))
+}
+
+/// An absolute path in the form for which no limit of 260 characters holds, where it has a drive
+/// and is long.
+fn long(path: &Path) -> OsString {
+    const SHORT: usize = 240;
+    let drive = path.to_str().is_some_and(|text| text.as_bytes().get(1..3) == Some(br":\"));
+    let mut name = OsString::new();
+    if drive && path.as_os_str().len() > SHORT {
+        name.push(r"\\?\");
+    }
+    name.push(path);
+    name
 }
 
 /// The kind of an open file, from its handle and not from its name.

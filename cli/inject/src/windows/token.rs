@@ -8,8 +8,9 @@ use std::path::Path;
 use std::ptr;
 use windows_sys::Win32::Foundation::{ERROR_NOT_ALL_ASSIGNED, GetLastError, LUID, LocalFree};
 use windows_sys::Win32::Security::Authorization::{
-    ConvertSecurityDescriptorToStringSecurityDescriptorW, ConvertSidToStringSidW, GetNamedSecurityInfoW,
-    GetSecurityInfo, SDDL_REVISION_1, SE_FILE_OBJECT,
+    ConvertSecurityDescriptorToStringSecurityDescriptorW, ConvertSidToStringSidW,
+    ConvertStringSecurityDescriptorToSecurityDescriptorW, GetNamedSecurityInfoW, GetSecurityInfo,
+    SDDL_REVISION_1, SE_FILE_OBJECT,
 };
 use windows_sys::Win32::Security::{
     AccessCheck, AdjustTokenPrivileges, DACL_SECURITY_INFORMATION, DuplicateTokenEx, EqualSid,
@@ -184,9 +185,33 @@ const SHOWN: OBJECT_SECURITY_INFORMATION =
     OWNER_SECURITY_INFORMATION | DACL_SECURITY_INFORMATION | LABEL_SECURITY_INFORMATION;
 
 /// A security descriptor made by the system, freed on drop.
-struct Descriptor(PSECURITY_DESCRIPTOR);
+pub(crate) struct Descriptor(PSECURITY_DESCRIPTOR);
 
 impl Descriptor {
+    /// The descriptor with this string form.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(crate) fn from_sddl(sddl: &str) -> io::Result<Descriptor> {
+        let text = system::wide(sddl.as_ref());
+        let mut made = ptr::null_mut();
+        // SAFETY: the text is zero-terminated and the result has room; its size is not asked for.
+        let ok = unsafe {
+            ConvertStringSecurityDescriptorToSecurityDescriptorW(
+                text.as_ptr(),
+                SDDL_REVISION_1,
+                &mut made,
+                ptr::null_mut(),
+            )
+        };
+        if ok == 0 { Err(io::Error::last_os_error()) } else { Ok(Descriptor(made)) }
+    }
+
+    /// For the system; valid as long as `self`.
+    pub(crate) fn as_ptr(&self) -> PSECURITY_DESCRIPTOR {
+        self.0
+    }
+
     fn of(path: &Path, what: OBJECT_SECURITY_INFORMATION) -> Option<Descriptor> {
         let name = system::wide(path.as_os_str());
         let (mut descriptor, none) = (ptr::null_mut(), ptr::null_mut());
