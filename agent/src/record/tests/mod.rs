@@ -1,6 +1,7 @@
 //! Tests the portable half with a fake process: a reader must find what was there.
 
 mod dotnet;
+mod faults;
 mod size_limit;
 
 use std::cell::{Cell, RefCell};
