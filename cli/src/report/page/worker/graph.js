@@ -17,8 +17,15 @@ class Frames {
     for (const name of ["fn", "depth", "parent", "x", "weight", "self", "unproved", "inlined"]) this[name] = [];
   }
 
-  add(frame) {
-    for (const name in this) this[name].push(frame[name] ?? 0);
+  add({ fn, weight, unproved, inlined }, depth, parent, x, self) {
+    this.fn.push(fn);
+    this.depth.push(depth);
+    this.parent.push(parent);
+    this.x.push(x);
+    this.weight.push(weight);
+    this.self.push(self);
+    this.unproved.push(unproved);
+    this.inlined.push(inlined);
     return this.fn.length - 1;
   }
 
@@ -55,18 +62,20 @@ class Groups {
 
 /** The callees of nodes, by function. Callees of folded functions take their place. */
 function calleesOf({ tree }, total, visible, groups, nodes) {
-  const { fn, flags, end, parent, count } = tree;
+  const { fn, flags, end, count } = tree;
   const visit = (from, to) => {
     for (let n = from; n < to; ) {
-      if (total[n] > 0 && !visible[fn[n]]) {
-        n++; // into its callees
-        continue;
-      }
-      if (total[n] > 0) {
-        const group = groups.of(fn[n]);
+      const amount = total[n];
+      if (amount > 0) {
+        const f = fn[n];
+        if (!visible[f]) {
+          n++; // into its callees
+          continue;
+        }
+        const group = groups.of(f);
         group.nodes.push(n);
-        group.weight += total[n];
-        if (flags[n] & 1) group.unproved += total[n];
+        group.weight += amount;
+        if (flags[n] & 1) group.unproved += amount;
         group.inlined |= flags[n] & 2;
       }
       n = end[n];
@@ -121,7 +130,7 @@ function flameOf(all, path, next) {
     if (!group) break;
     const below = next(group);
     const inside = below.reduce((sum, other) => sum + other.weight, 0);
-    parent = frames.add({ ...group, depth: depth++, parent, x: 0, self: group.weight - inside });
+    parent = frames.add(group, depth++, parent, 0, group.weight - inside);
     found.push(fn);
     groups = below;
     zoomed = group.weight;
@@ -140,11 +149,11 @@ function flameOf(all, path, next) {
       }
       const below = next(group);
       const inside = below.reduce((sum, other) => sum + other.weight, 0);
-      const frame = frames.add({ ...group, depth, parent, x, self: Math.max(0, group.weight - inside) });
+      const frame = frames.add(group, depth, parent, x, Math.max(0, group.weight - inside));
       if (below.length) queue.push({ groups: below, parent: frame, depth: depth + 1, x });
       x += group.weight;
     }
-    if (others >= least) frames.add({ fn: OTHERS, depth, parent, x, weight: others });
+    if (others >= least) frames.add({ fn: OTHERS, weight: others, unproved: 0, inlined: 0 }, depth, parent, x, 0);
   }
   return { frames: frames.packed(), zoom: found, all: zoomed };
 }
@@ -158,7 +167,8 @@ function flame(trace, { own, total, visible, shown }, { inverted, zoom }) {
   } else {
     next = (group) => calleesOf(trace, total, visible, groups, group && group.nodes);
   }
-  const all = own.reduce((sum, amount) => sum + amount, 0);
+  let all = 0;
+  for (let n = 0; n < own.length; n++) all += own[n];
   return flameOf(all, zoom, next);
 }
 

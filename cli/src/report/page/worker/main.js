@@ -7,12 +7,13 @@ const now = () => performance.now();
 async function load({ block }) {
   const begun = now();
   trace = await decode(block);
-  last = { key: "", sums: null };
+  last.clear();
   const { facts, rows } = trace;
   trace.whole = wholeOf(trace);
   trace.cpuKnown = trace.whole.cpu > 0;
   trace.end = facts.duration_ns;
   for (let i = 0; i < rows.count; i++) trace.end = Math.max(trace.end, rows.start[i] + rows.wall[i]);
+  rows.only = onlyBins(trace);
   const { columns, ...told } = facts;
   return { facts: told, whole: trace.whole, end: trace.end, nodes: trace.tree.count, rows: rows.count, took: now() - begun };
 }
@@ -30,31 +31,39 @@ function waitRows({ tree }, waits, shown) {
   });
 }
 
-/** What the last selection had, so that a change of the view alone does not sum again. */
-let last = { key: "", sums: null };
+/** What the last selection had, by its name: what it was made of, and what it is. */
+const last = new Map();
+
+/** What `make` gives; if it was made of the same key the last time, that. */
+function kept(name, key, make) {
+  const text = JSON.stringify(key);
+  if (last.get(name)?.key !== text) {
+    last.delete(name);
+    last.set(name, { key: text, made: make() });
+  }
+  return last.get(name).made;
+}
+
+/** By node: whether the search and the focus take its stack; null = all are taken. */
+function nodesTaken(matches, focus) {
+  const found = nodesBelow(trace, matches);
+  if (focus < 0) return found;
+  const focused = new Uint8Array(trace.facts.functions.names.length);
+  focused[focus] = 1;
+  const inFocus = nodesBelow(trace, focused);
+  return found ? found.map((is, n) => is & inFocus[n]) : inFocus;
+}
 
 function sumsOf(selection) {
   const { focus, search, hidden, mine, from, until, threads, states, wait, weight } = selection;
-  const key = JSON.stringify([focus, search, hidden, mine, from, until, threads, states, wait, weight]);
-  if (last.key === key) return last.sums;
-  const matches = matchingFunctions(trace, search);
-  let below = nodesBelow(trace, matches);
-  if (focus >= 0) {
-    const focused = new Uint8Array(trace.facts.functions.names.length);
-    focused[focus] = 1;
-    const inFocus = nodesBelow(trace, focused);
-    below = below ? below.map((is, n) => is & inFocus[n]) : inFocus;
-  }
-  const visible = visibleFunctions(trace, selection);
-  const shown = shownNodes(trace, visible);
-  const sum = sumRows(trace, selection, below);
-  const total = totalsOf(trace, sum.own);
-  const sums = { ...sum, total, visible, shown, matches };
-  sums.functions = functionSums(trace, sum.own, total, visible, shown);
-  sums.frames = frameSums(trace, totalsOf(trace, sum.ownSamples));
-  sums.waits = waitRows(trace, sum.waits, shown);
-  last = { key, sums };
-  return sums;
+  return kept("sums", [focus, search, hidden, mine, from, until, threads, states, wait, weight], () => {
+    const matches = kept("matches", search, () => matchingFunctions(trace, search));
+    const below = kept("taken", [search, focus], () => nodesTaken(matches, focus));
+    const visible = kept("visible", [mine, hidden], () => visibleFunctions(trace, selection));
+    const shown = kept("shown", [mine, hidden], () => shownNodes(trace, visible));
+    const sum = sumRows(trace, selection, below);
+    return { ...sum, ...treeSums(trace, sum, visible, shown), waits: waitRows(trace, sum.waits, shown), visible, shown, matches };
+  });
 }
 
 function select({ selection }) {

@@ -1,4 +1,6 @@
 // Sums of a selection: one pass over the rows, one over the tree.
+//
+// What a selection shares with the one before it, such as which nodes are shown, is kept: see `kept` in main.
 
 /** States as the page groups them: not known, on a processor, in a system call, waiting. */
 const stateGroup = (state) => (state > 3 ? 3 : state);
@@ -11,57 +13,64 @@ function visibleFunctions({ facts }, { mine, hidden }) {
   return visible;
 }
 
-/** A test of names: a text in any case, or an expression between slashes. */
-function matcher(search) {
+/** By function: whether its name or its module's matches a text in any case, or an expression between slashes; null without a search. */
+function matchingFunctions(trace, search) {
+  if (!search) return null;
+  const { names, modules: of } = trace.facts.functions;
   const slashed = /^\/(.+)\/$/.exec(search);
   if (slashed) {
     const expression = new RegExp(slashed[1], "i");
-    return (text) => expression.test(text);
+    const modules = trace.facts.modules.map((module) => expression.test(module));
+    return Uint8Array.from(names, (name, f) => (modules[of[f]] || expression.test(name) ? 1 : 0));
   }
+  const lower = (texts) => texts.map((text) => text.toLowerCase());
+  trace.lower ??= { names: lower(names), modules: lower(trace.facts.modules) };
   const wanted = search.toLowerCase();
-  return (text) => text.toLowerCase().includes(wanted);
-}
-
-/** By function: whether its name or its module's matches; null without a search. */
-function matchingFunctions({ facts }, search) {
-  if (!search) return null;
-  const test = matcher(search);
-  const modules = facts.modules.map(test);
-  const { names, modules: of } = facts.functions;
-  return Uint8Array.from(names, (name, f) => (modules[of[f]] || test(name) ? 1 : 0));
+  const modules = trace.lower.modules.map((module) => module.includes(wanted));
+  return Uint8Array.from(trace.lower.names, (name, f) => (modules[of[f]] || name.includes(wanted) ? 1 : 0));
 }
 
 /** By node: whether it or a caller of it is one of these functions; null = all are. */
 function nodesBelow({ tree }, functions) {
   if (!functions) return null;
-  const { fn, parent, count } = tree;
+  const { fn, end, count } = tree;
   const below = new Uint8Array(count);
-  for (let n = 0; n < count; n++) below[n] = functions[fn[n]] || (parent[n] >= 0 && below[parent[n]]) ? 1 : 0;
+  for (let n = 0; n < count; ) {
+    if (functions[fn[n]]) {
+      below.fill(1, n, end[n]);
+      n = end[n];
+    } else n++;
+  }
   return below;
 }
 
-/** The number of a row that a weight counts: nanoseconds, or samples. */
-function weightOf({ rows }, weight) {
-  const { cpu, wall, samples, state } = rows;
-  switch (weight) {
-    case "cpu": return (i) => cpu[i];
-    case "wall": return (i) => wall[i];
-    case "waiting": return (i) => (state[i] >= 3 ? wall[i] : 0);
-    case "active": return (i) => (state[i] >= 3 ? 0 : samples[i]);
-    default: return (i) => samples[i];
+/** By row: the number that a weight counts, nanoseconds or samples. */
+function amountsOf(trace, weight) {
+  const { cpu, wall, samples, state, count } = trace.rows;
+  if (weight === "cpu") return cpu;
+  if (weight === "wall") return wall;
+  trace.amounts ??= {};
+  let amounts = trace.amounts[weight];
+  if (!amounts) {
+    amounts = trace.amounts[weight] = Float64Array.from(samples);
+    if (weight === "waiting") for (let i = 0; i < count; i++) amounts[i] = state[i] >= 3 ? wall[i] : 0;
+    if (weight === "active") for (let i = 0; i < count; i++) if (state[i] >= 3) amounts[i] = 0;
   }
+  return amounts;
 }
 
 const WEIGHTS = ["cpu", "wall", "waiting", "active", "samples"];
 
 /** Sums of the whole trace, by weight. */
 function wholeOf(trace) {
-  const whole = {};
-  for (const weight of WEIGHTS) {
-    const of = weightOf(trace, weight);
-    let sum = 0;
-    for (let i = 0; i < trace.rows.count; i++) sum += of(i);
-    whole[weight] = sum;
+  const whole = Object.fromEntries(WEIGHTS.map((weight) => [weight, 0]));
+  const { cpu, wall, samples, state, count } = trace.rows;
+  for (let i = 0; i < count; i++) {
+    whole.cpu += cpu[i];
+    whole.wall += wall[i];
+    whole.samples += samples[i];
+    if (state[i] >= 3) whole.waiting += wall[i];
+    else whole.active += samples[i];
   }
   return whole;
 }
@@ -90,15 +99,26 @@ const BINS = 480;
 /** Numbers of a bin: time by state, then CPU time. */
 const OF_BIN = 5;
 
+/** The first and the last bin that a row covers. */
+function binsOf(width, start, wall) {
+  const first = Math.min(BINS - 1, Math.max(0, Math.floor(start / width)));
+  return [first, wall <= 0 ? first : Math.min(BINS - 1, Math.max(first, Math.ceil((start + wall) / width) - 1))];
+}
+
+/** By row: the first number of the only bin that it covers; -1 if it covers several. */
+function onlyBins({ rows: { start, wall, count }, end }) {
+  const width = end / BINS || 1;
+  const only = new Int16Array(count);
+  for (let i = 0; i < count; i++) {
+    const [first, last] = binsOf(width, start[i], wall[i]);
+    only[i] = first === last ? first * OF_BIN : -1;
+  }
+  return only;
+}
+
 /** Adds a row to the bins that it covers, in proportion. */
 function addToBins(bins, width, start, wall, cpu, group) {
-  const first = Math.min(BINS - 1, Math.max(0, Math.floor(start / width)));
-  const last = Math.min(BINS - 1, Math.max(first, Math.ceil((start + wall) / width) - 1));
-  if (first === last || wall <= 0) {
-    bins[first * OF_BIN + group] += wall;
-    bins[first * OF_BIN + 4] += cpu;
-    return;
-  }
+  const [first, last] = binsOf(width, start, wall);
   for (let bin = first; bin <= last; bin++) {
     const part = Math.min(start + wall, (bin + 1) * width) - Math.max(start, bin * width);
     bins[bin * OF_BIN + group] += part;
@@ -115,16 +135,19 @@ function shareInTime(start, wall, from, until) {
 
 /** Sums of the selected rows: by stack, thread, state, reason of a wait and end of the stack. */
 function sumRows(trace, selection, below) {
-  const { tree, facts, cpuKnown, end } = trace;
+  const { facts, cpuKnown, end } = trace;
+  const [own, ownSamples] = ["own", "ownSamples"].map((name) => emptied(trace, name));
   const sum = {
-    own: new Float64Array(tree.count), ownSamples: new Float64Array(tree.count),
-    weight: 0, samples: 0, noStack: 0, cpu: 0, wall: 0, time: [0, 0, 0, 0],
+    own, ownSamples, weight: 0, samples: 0, noStack: 0, cpu: 0, wall: 0, time: [0, 0, 0, 0],
     stops: new Float64Array(facts.stops.length),
     waits: facts.waits.map(() => ({ ns: 0, samples: 0, waits: 0, longest: 0, where: new Map() })),
     threads: [],
   };
   const chosen = selection.threads && new Set(selection.threads);
-  const how = { ...selection, from: selection.from ?? -Infinity, until: selection.until ?? Infinity, below, of: weightOf(trace, selection.weight), width: end / BINS || 1 };
+  const { states, wait } = selection;
+  // By state: whether a row in it fits.
+  const fitting = Uint8Array.from({ length: 3 + facts.waits.length }, (_, state) => (states[stateGroup(state)] && (wait < 0 || state === wait + 3) ? 1 : 0));
+  const how = { fitting, from: selection.from ?? -Infinity, until: selection.until ?? Infinity, below, amounts: amountsOf(trace, selection.weight), width: end / BINS || 1 };
   for (let t = 0; t < facts.threads.length; t++) {
     const thread = sumThread(trace, how, sum, t, !chosen || chosen.has(t));
     if (thread.bins === null) continue;
@@ -142,22 +165,28 @@ function sumRows(trace, selection, below) {
  * whatever time is selected, and are null if it has no row that fits.
  */
 function sumThread({ rows }, how, sum, t, chosen) {
-  const { start, wall, cpu, samples, node, state, stop, starts } = rows;
-  const { states, wait: reason, below, from, until, of, width } = how;
+  const { start, wall, cpu, samples, node, state, stop, starts, only } = rows;
+  const { fitting, below, from, until, amounts, width } = how;
   const whole = from === -Infinity && until === Infinity;
   const thread = { t, cpu: 0, wall: 0, samples: 0, weight: 0, time: [0, 0, 0, 0], bins: null, chosen };
   const open = { state: -1, ns: 0 };
+  let bins = null;
   for (let i = starts[t]; i < starts[t + 1]; i++) {
     const group = stateGroup(state[i]), n = node[i];
-    const fits = states[group] && (reason < 0 || state[i] === reason + 3) && (!below || (n >= 0 && below[n]));
-    const share = !fits ? 0 : whole ? 1 : shareInTime(start[i], wall[i], from, until);
-    if (fits) {
-      thread.bins ??= new Float32Array(BINS * OF_BIN);
-      addToBins(thread.bins, width, start[i], wall[i], cpu[i], group);
+    if (!fitting[state[i]] || (below !== null && (n < 0 || below[n] === 0))) {
+      open.state = -1;
+      continue;
     }
+    bins ??= thread.bins = new Float32Array(BINS * OF_BIN);
+    const bin = only[i];
+    if (bin >= 0) {
+      bins[bin + group] += wall[i];
+      bins[bin + 4] += cpu[i];
+    } else addToBins(bins, width, start[i], wall[i], cpu[i], group);
+    const share = whole ? 1 : shareInTime(start[i], wall[i], from, until);
     if (share === 0 || group !== 3) open.state = -1;
     if (share === 0) continue;
-    const ns = wall[i] * share, count = samples[i] * share, weight = of(i) * share;
+    const ns = wall[i] * share, count = samples[i] * share, weight = amounts[i] * share;
     thread.cpu += cpu[i] * share;
     thread.wall += ns;
     thread.time[group] += ns;
@@ -186,13 +215,12 @@ function addWait(reason, open, state, n, ns, count) {
   reason.where.set(n, (reason.where.get(n) ?? 0) + ns);
 }
 
-/** By node: the sum of its own number and those of its callees. */
-function totalsOf({ tree }, own) {
-  const total = own.slice();
-  const { parent } = tree;
-  // Callers come before their callees.
-  for (let n = tree.count - 1; n >= 0; n--) if (parent[n] >= 0) total[parent[n]] += total[n];
-  return total;
+/** A number of each node, 0 at first, in the memory of the selection before. */
+function emptied(trace, name) {
+  trace.memory ??= {};
+  const array = (trace.memory[name] ??= new Float64Array(trace.tree.count));
+  array.fill(0);
+  return array;
 }
 
 /** By node: itself or its nearest caller that is shown; -1 = none. */
@@ -203,40 +231,48 @@ function shownNodes({ tree }, visible) {
   return shown;
 }
 
-/** By function: its own weight, and that of the stacks it is in; recursion counts once. */
-function functionSums({ tree, facts }, own, total, visible, shown) {
-  const { fn, first, count } = tree;
-  const functions = facts.functions.names.length;
-  const selfOf = new Float64Array(functions), totalOf = new Float64Array(functions);
+/**
+ * What the tree adds up to. `total`, by node: its own weight and those of its callees. `functions`, by
+ * function: its own weight, and that of the stacks it is in; recursion counts once. `frames`: how many
+ * frames the samples have, how many are not proved, and those without a certain name by cause.
+ */
+function treeSums(trace, { own, ownSamples: samples }, visible, shown) {
+  const { fn, first, flags, parent, count } = trace.tree;
+  const { functions: of, causes, modules } = trace.facts;
+  const total = emptied(trace, "total");
+  total.set(own);
+  const selfOf = new Float64Array(of.names.length), totalOf = new Float64Array(of.names.length);
+  const framesOf = new Float64Array(of.names.length), unprovedIn = new Float64Array(modules.length);
+  const frames = { frames: 0, unproved: 0, uncertain: 0, causes: new Float64Array(causes.length), unprovedIn: new Map() };
   let folded = 0;
-  for (let n = 0; n < count; n++) {
-    if (first[n] && visible[fn[n]]) totalOf[fn[n]] += total[n];
-    if (own[n] === 0) continue;
-    if (shown[n] >= 0) selfOf[fn[shown[n]]] += own[n];
-    else folded += own[n];
-  }
-  return { self: selfOf, total: totalOf, folded };
-}
-
-/** Frames of the selected samples: how many, how many not proved, and those without a certain name by cause. */
-function frameSums({ tree, facts }, samples) {
-  const { fn, flags, count } = tree;
-  const { causes } = facts.functions;
-  const sum = { frames: 0, unproved: 0, uncertain: 0, causes: new Float64Array(facts.causes.length), unprovedIn: new Map() };
-  for (let n = 0; n < count; n++) {
-    const amount = samples[n];
-    if (amount === 0 || flags[n] & 2) continue;
-    sum.frames += amount;
-    if (flags[n] & 1) {
-      sum.unproved += amount;
-      const module = facts.functions.modules[fn[n]];
-      sum.unprovedIn.set(module, (sum.unprovedIn.get(module) ?? 0) + amount);
+  // Callers come before their callees.
+  for (let n = count - 1; n >= 0; n--) {
+    const weight = total[n], amount = samples[n];
+    if (weight === 0 && amount === 0) continue;
+    const up = parent[n], f = fn[n];
+    if (up >= 0) {
+      total[up] += weight;
+      samples[up] += amount;
     }
-    const cause = causes[fn[n]];
-    if (cause) {
-      sum.causes[cause - 1] += amount;
-      if (!facts.causes[cause - 1].export_only) sum.uncertain += amount;
+    if (first[n] && visible[f]) totalOf[f] += weight;
+    if (own[n] !== 0) {
+      if (shown[n] >= 0) selfOf[fn[shown[n]]] += own[n];
+      else folded += own[n];
     }
+    if (flags[n] & 2) continue;
+    framesOf[f] += amount;
+    if (flags[n] & 1) unprovedIn[of.modules[f]] += amount;
   }
-  return sum;
+  framesOf.forEach((amount, f) => {
+    frames.frames += amount;
+    const cause = of.causes[f];
+    if (!cause) return;
+    frames.causes[cause - 1] += amount;
+    if (!causes[cause - 1].export_only) frames.uncertain += amount;
+  });
+  unprovedIn.forEach((amount, module) => {
+    frames.unproved += amount;
+    if (amount > 0) frames.unprovedIn.set(module, amount);
+  });
+  return { total, functions: { self: selfOf, total: totalOf, folded }, frames };
 }
