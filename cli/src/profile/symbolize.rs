@@ -97,35 +97,98 @@ pub fn missing_symbols(profile: &Profile, runs: &Runs) -> io::Result<MissingSymb
 /// number of each pair is for its distinct frames, and left at 0. `through` holds the samples of
 /// the stacks that go through each node.
 fn samples_by_reason(profile: &Profile, through: &[u64]) -> BTreeMap<(ImageId, StrId), (u64, u64)> {
-    let nodes = profile.tree.nodes();
-    let lacks = |NodeId(node): NodeId| {
-        let frame = nodes[node as usize].frame.0 as usize;
-        match profile.frames.keys()[frame].place {
-            // If a runtime named the frame, the reason is about its line.
-            Placement::Image(image, _) if profile.symbols.source[frame] != NameSource::Runtime => {
-                Some(image).zip(profile.symbols.reason[frame])
-            }
-            _ => None,
+    let mut pairs: Vec<(ImageId, StrId)> = Vec::new();
+    let mut numbers: HashMap<(ImageId, StrId), usize> = HashMap::new();
+    let lacks = |(frame, key): (usize, &FrameKey)| match key.place {
+        // If a runtime named the frame, the reason is about its line.
+        Placement::Image(image, _) if profile.symbols.source[frame] != NameSource::Runtime => {
+            let pair = Some(image).zip(profile.symbols.reason[frame])?;
+            Some(*numbers.entry(pair).or_insert_with(|| {
+                pairs.push(pair);
+                pairs.len() - 1
+            }))
         }
+        _ => None,
     };
-    let mut sums: BTreeMap<(ImageId, StrId), (u64, u64)> = BTreeMap::new();
-    // For each pair, the number of its frames in the stack being visited. Only the first counts its
-    // samples.
-    let mut open: HashMap<(ImageId, StrId), u32> = HashMap::new();
-    profile.tree.visit(|node, when| {
-        let count = through[node.0 as usize];
-        if let Some(pair) = lacks(node).filter(|_| count > 0) {
-            let open = open.entry(pair).or_default();
+    let of_frames: Vec<Option<usize>> = profile.frames.keys().iter().enumerate().map(lacks).collect();
+    let sums = if pairs.len() <= u64::BITS as usize {
+        few_reasons(profile, through, &of_frames)
+    } else {
+        many_reasons(profile, through, &of_frames, pairs.len())
+    };
+    pairs.into_iter().zip(sums).filter(|(_, sum)| *sum > 0).map(|(pair, sum)| (pair, (sum, 0))).collect()
+}
+
+/// The samples of each reason; `of_frames` gives their numbers, which are below 64. One pass over
+/// the nodes, which hold the reasons of their callers.
+fn few_reasons(profile: &Profile, through: &[u64], of_frames: &[Option<usize>]) -> Vec<u64> {
+    let mut sums = vec![0; u64::BITS as usize];
+    let mut met: Vec<u64> = Vec::with_capacity(through.len());
+    for (node, count) in profile.tree.nodes().iter().zip(through) {
+        // Callers come before their callees.
+        let above = node.parent.map_or(0, |NodeId(parent)| met[parent as usize]);
+        let own = of_frames[node.frame.0 as usize].map_or(0, |reason| 1 << reason);
+        if own & !above != 0 {
+            sums[own.trailing_zeros() as usize] += count;
+        }
+        met.push(above | own);
+    }
+    sums
+}
+
+/// As [`few_reasons`], of any number of reasons.
+fn many_reasons(profile: &Profile, through: &[u64], of_frames: &[Option<usize>], reasons: usize) -> Vec<u64> {
+    let nodes = profile.tree.nodes();
+    let mut sums = vec![0; reasons];
+    // For each reason, the number of its frames in the stack being visited. Only the first counts
+    // its samples.
+    let mut open = vec![0u32; reasons];
+    profile.tree.visit(|NodeId(node), when| {
+        let count = through[node as usize];
+        if let Some(reason) = of_frames[nodes[node as usize].frame.0 as usize].filter(|_| count > 0) {
             match when {
-                Visit::Enter if *open == 0 => {
-                    sums.entry(pair).or_default().0 += count;
-                    *open = 1;
+                Visit::Enter => {
+                    sums[reason] += if open[reason] == 0 { count } else { 0 };
+                    open[reason] += 1;
                 }
-                Visit::Enter => *open += 1,
-                Visit::Leave => *open -= 1,
+                Visit::Leave => open[reason] -= 1,
             }
         }
         count > 0
     });
     sums
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::{ImageSearch, load_images};
+    use crate::profile::{BuildOptions, CallTree, build};
+    use crate::stack::FrameId;
+    use crate::trace::Trace;
+    use std::sync::atomic::AtomicU64;
+
+    #[test]
+    fn a_stack_counts_once_for_each_reason_that_it_meets() {
+        let file = crate::testing::trace().finish();
+        let trace = Trace::read(&file, "test.stk").unwrap();
+        let images = load_images(&trace, &ImageSearch::NOWHERE);
+        let built = build(&trace, &images, &BuildOptions::default(), &AtomicU64::new(0));
+        let mut profile = built.unwrap().0;
+        // Frames 0 and 2 lack names for reason 0, frame 1 for reason 63, frame 3 has a name.
+        let of_frames = [Some(0), Some(63), Some(0), None];
+        let mut tree = CallTree::default();
+        let mut add = |parent, frame| tree.intern(Node { parent, frame: FrameId(frame) });
+        let root = add(None, 3);
+        let first = add(Some(root), 0);
+        let second = add(Some(first), 1);
+        add(Some(second), 2); // reason 0 again
+        add(Some(root), 1);
+        profile.tree = tree;
+        let mut through = vec![1, 10, 100, 1000, 10_000];
+        profile.tree.add_callees(&mut through, |sum, more| *sum += more);
+        let few = few_reasons(&profile, &through, &of_frames);
+        assert_eq!((few[0], few[63]), (1110, 11_100));
+        assert_eq!(many_reasons(&profile, &through, &of_frames, 64), few);
+    }
 }

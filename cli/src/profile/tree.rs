@@ -1,13 +1,16 @@
 //! Distinct stacks.
 
-use crate::stack::{FrameId, Interner};
+use crate::stack::FrameId;
+use hashbrown::hash_table::Entry;
+use hashbrown::{DefaultHashBuilder, HashTable};
+use std::hash::{BuildHasher, Hash, Hasher};
 
 /// Index of a node in [`CallTree`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
 
 /// A stack: a frame called by the stack `parent`.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Node {
     /// The caller's stack; `None` for the outermost frame.
     pub parent: Option<NodeId>,
@@ -15,21 +18,147 @@ pub struct Node {
     pub frame: FrameId,
 }
 
+impl Hash for Node {
+    /// One number: there are millions of nodes.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let parent = self.parent.map_or(u32::MAX, |NodeId(parent)| parent);
+        state.write_u64(u64::from(parent) << 32 | u64::from(self.frame.0));
+    }
+}
+
 /// Distinct stacks as a tree. A parent's id is always smaller than its children's.
+///
+/// The callees of a node are a list, the one that was asked for last at its head: most often it is
+/// asked for again. Only callees beyond the first [`MOST_LISTED`] of a node are in a hash table.
 #[derive(Default, Debug)]
 pub struct CallTree {
-    nodes: Interner<Node>,
+    nodes: Vec<Node>,
+    /// By node: the head of the list of its callees.
+    heads: Vec<Head>,
+    /// The list of the nodes without a caller.
+    roots: Head,
+    /// By node: the next one of the list that it is in, or [`NONE`].
+    next: Vec<NodeId>,
+    /// Nodes that are in no list.
+    others: HashTable<NodeId>,
+    /// Seeded at random, so that no trace can force collisions.
+    hasher: DefaultHashBuilder,
+}
+
+/// Callees of a node that are in its list.
+const MOST_LISTED: usize = 8;
+
+/// No node: a tree has fewer.
+const NONE: NodeId = NodeId(u32::MAX);
+
+/// The first node of a list, with its frame. The node is [`NONE`] if the list is empty.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    frame: FrameId,
+    node: NodeId,
+}
+
+impl Default for Head {
+    fn default() -> Head {
+        Head { frame: FrameId(0), node: NONE }
+    }
 }
 
 impl CallTree {
     /// The id of a node, new or known.
     pub fn intern(&mut self, node: Node) -> NodeId {
-        NodeId(self.nodes.intern(node))
+        let head = self.head(node.parent);
+        if head.node == NONE {
+            return self.push(node, NONE);
+        }
+        if head.frame == node.frame {
+            return head.node;
+        }
+        let mut before = head.node;
+        for _ in 1..MOST_LISTED {
+            let at = self.next[before.0 as usize];
+            if at == NONE {
+                return self.push(node, head.node);
+            }
+            if self.nodes[at.0 as usize].frame == node.frame {
+                self.next[before.0 as usize] = self.next[at.0 as usize];
+                self.lead(at, head.node);
+                return at;
+            }
+            before = at;
+        }
+        self.intern_other(node)
+    }
+
+    /// The id of a node that is in no list, new or known.
+    fn intern_other(&mut self, node: Node) -> NodeId {
+        let CallTree { nodes, others, hasher, .. } = self;
+        let entry = others.entry(
+            hasher.hash_one(node),
+            |id| nodes[id.0 as usize] == node,
+            |id| hasher.hash_one(nodes[id.0 as usize]),
+        );
+        match entry {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(free) => {
+                let id = NodeId(nodes.len() as u32);
+                free.insert(id);
+                self.append(node);
+                id
+            }
+        }
+    }
+
+    /// Adds a node at the head of its list, before `first`.
+    fn push(&mut self, node: Node, first: NodeId) -> NodeId {
+        let id = NodeId(self.nodes.len() as u32);
+        self.append(node);
+        self.lead(id, first);
+        id
+    }
+
+    fn append(&mut self, node: Node) {
+        self.nodes.push(node);
+        self.heads.push(Head::default());
+        self.next.push(NONE);
+    }
+
+    /// Makes a node the head of its list, before `first`.
+    fn lead(&mut self, id: NodeId, first: NodeId) {
+        self.next[id.0 as usize] = first;
+        let Node { parent, frame } = self.nodes[id.0 as usize];
+        let head = Head { frame, node: id };
+        match parent {
+            Some(parent) => self.heads[parent.0 as usize] = head,
+            None => self.roots = head,
+        }
+    }
+
+    fn head(&self, parent: Option<NodeId>) -> Head {
+        match parent {
+            Some(parent) => self.heads[parent.0 as usize],
+            None => self.roots,
+        }
+    }
+
+    /// The callee of a node that was asked for last, with its frame.
+    pub(crate) fn latest(&self, parent: Option<NodeId>) -> Option<(FrameId, NodeId)> {
+        let Head { frame, node } = self.head(parent);
+        (node != NONE).then_some((frame, node))
+    }
+
+    /// Forgets all nodes, but keeps their memory.
+    pub(crate) fn clear(&mut self) {
+        self.nodes.clear();
+        self.heads.clear();
+        self.roots = Head::default();
+        self.next.clear();
+        self.others.clear();
     }
 
     /// All nodes; index = id.
     pub fn nodes(&self) -> &[Node] {
-        &self.nodes.values
+        &self.nodes
     }
 
     /// Frames of a stack, leaf first.
@@ -138,6 +267,36 @@ mod tests {
         assert_eq!(tree.frames(a).collect::<Vec<_>>(), [FrameId(8), FrameId(7)]);
         assert_eq!(tree.frames(b).collect::<Vec<_>>(), [FrameId(9), FrameId(7)]);
         assert_eq!(tree.nodes().len(), 3);
+    }
+
+    #[test]
+    fn nodes_with_very_many_callees_and_callers_keep_their_ids() {
+        const FRAMES: u32 = 100;
+        let mut tree = CallTree::default();
+        let mut ids = Vec::new();
+        for round in 0..3 {
+            let mut found = Vec::new();
+            for step in 0..FRAMES {
+                // Another order each time: 37 and 100 have no common divisor.
+                let frame = FrameId((step * 37 + round) % FRAMES);
+                let root = tree.intern(Node { parent: None, frame });
+                let callees: Vec<NodeId> = (0..FRAMES)
+                    .map(|callee| tree.intern(Node { parent: Some(root), frame: FrameId(callee) }))
+                    .collect();
+                assert!(callees.iter().zip(0..).all(|(id, callee)| {
+                    tree.nodes()[id.0 as usize] == Node { parent: Some(root), frame: FrameId(callee) }
+                }));
+                found.push((frame, root, callees));
+            }
+            found.sort();
+            if round == 0 {
+                ids.clone_from(&found);
+            }
+            assert_eq!(found, ids);
+        }
+        assert_eq!(tree.nodes().len(), (FRAMES + FRAMES * FRAMES) as usize);
+        tree.clear();
+        assert_eq!(tree.intern(Node { parent: None, frame: FrameId(3) }), NodeId(0));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::model::{Holder, ImageId};
 use crate::trace::Timeline;
 use hashbrown::{DefaultHashBuilder, HashTable};
-use std::hash::{BuildHasher, Hash};
+use std::hash::{BuildHasher, Hash, Hasher};
 use stk_unwind::{Frame, Trust};
 
 /// Index of a frame in [`FrameTable`].
@@ -22,7 +22,7 @@ pub enum Placement {
 }
 
 /// What identifies a frame.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameKey {
     pub place: Placement,
     /// True: `place` is the address of an instruction (context frame). False: it is a return
@@ -30,6 +30,19 @@ pub struct FrameKey {
     pub exact: bool,
     /// How it was found.
     pub trust: Trust,
+}
+
+impl Hash for FrameKey {
+    /// One number: frames are looked up very often. How it was found is left out, since few frames
+    /// of one address were found in different ways.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let (kind, at) = match self.place {
+            Placement::Image(image, rva) => (0, u64::from(image.0) << 32 | u64::from(rva)),
+            Placement::Code(region, offset) => (1, u64::from(region) << 32 | u64::from(offset)),
+            Placement::Unknown(address) => (2, address),
+        };
+        state.write_u64(at ^ (kind << 1 | u64::from(self.exact)).rotate_right(2));
+    }
 }
 
 /// Distinct frames in order of first appearance.
@@ -49,6 +62,11 @@ impl FrameTable {
     pub(crate) fn push(&mut self, key: FrameKey) -> FrameId {
         self.keys.values.push(key);
         FrameId(self.keys.values.len() as u32 - 1)
+    }
+
+    /// Forgets all frames, but keeps their memory.
+    pub(crate) fn clear(&mut self) {
+        self.keys.clear();
     }
 
     /// All frames; index = id.
@@ -87,6 +105,12 @@ impl<T> Default for Interner<T> {
 }
 
 impl<T: Copy + Eq + Hash> Interner<T> {
+    /// Forgets all values, but keeps their memory.
+    pub(crate) fn clear(&mut self) {
+        self.values.clear();
+        self.ids.clear();
+    }
+
     pub(crate) fn intern(&mut self, value: T) -> u32 {
         let Interner { values, ids, hasher } = self;
         let entry = ids.entry(

@@ -6,7 +6,7 @@ use super::gap::PendingStep;
 use crate::profile::{CallTree, FrameKey, FrameTable, Node, NodeId, RunFlags};
 use crate::stack::{StackWalker, StopReason, ThreadStack, cost};
 use crate::trace::{ManagedState, ManagedTracker, Mark, SampleCopy, take_managed};
-use std::collections::HashMap;
+use hashbrown::HashMap;
 use stk_format::{BlockError, BlockRef, ImageBudget, Same, SampleStep, Samples, Scratch};
 use stk_schema::Ticks;
 use stk_schema::event::{Event, RunState};
@@ -273,6 +273,7 @@ impl<'i> BlockWorker<'i> {
             slot.live = false;
             slot.managed = None;
         }
+        let (frames, tree) = inputs.tables();
         let stored = block.header.stored_len as usize;
         let most = stored.saturating_mul(MEMORY_PER_BYTE).saturating_add(MEMORY).min(MOST_MEMORY);
         let reader = BlockReader {
@@ -286,7 +287,7 @@ impl<'i> BlockWorker<'i> {
             marked: 0,
             most: most.max(usize::try_from(inputs.trace.budget.all() / BLOCKS).unwrap_or(usize::MAX)),
             most_cost: cost::of_block(inputs.trace, block),
-            out: BlockProfile::default(),
+            out: BlockProfile { frames, tree, ..BlockProfile::default() },
         };
         (reader, inputs.trace.blocks().samples(block, scratch))
     }

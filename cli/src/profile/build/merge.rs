@@ -11,7 +11,8 @@ use crate::profile::{
 };
 use crate::stack::{StopReason, cost};
 use crate::trace::{Mark, View, beyond_cost, beyond_memory};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use hashbrown::HashMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use stk_format::ImageBudget;
 use stk_schema::Ticks;
@@ -49,6 +50,8 @@ pub(super) struct Merger<'i> {
     /// Ordinals of blocks that were not read to their end: a thread's last sample in them is not
     /// known.
     broken: HashSet<u64>,
+    /// Of the block that is being merged. Kept to reuse its memory.
+    local: BlockIds,
     /// Walks the stacks of idle threads again after a module was unloaded. Made when it is first
     /// needed.
     walker: Option<BlockWorker<'i>>,
@@ -134,6 +137,7 @@ impl<'i> Merger<'i> {
             view: inputs.trace.timeline.view(),
             not_walked: 0,
             broken: HashSet::new(),
+            local: BlockIds::default(),
             walker: None,
         }
     }
@@ -174,7 +178,8 @@ impl<'i> Merger<'i> {
             self.break_runs()?;
         }
         let ordinal = placed.block.header.ordinal;
-        let mut local = BlockIds::new(&block);
+        let mut local = std::mem::take(&mut self.local);
+        local.begin(&block);
         for (n, step) in block.steps.iter().enumerate() {
             if !self.pay() {
                 let left_out =
@@ -193,6 +198,7 @@ impl<'i> Merger<'i> {
                 StepStack::LastOf(cited) => self.idle(thread, *step, cited)?,
             }
         }
+        self.local = local;
         for &(thread, expires) in &block.expires {
             let thread = self.thread(thread);
             if let Some(last) = &mut self.states[thread as usize].last {
@@ -205,6 +211,7 @@ impl<'i> Merger<'i> {
         for (reason, count) in block.dropped {
             *self.dropped.entry(reason).or_default() += count;
         }
+        self.inputs.give_back(block.frames, block.tree);
         self.losses.unknown_events += block.unknown_events;
         self.losses.tables_pending += block.tables_pending;
         if let Some(error) = block.error {
@@ -400,7 +407,9 @@ impl<'i> Merger<'i> {
         let again = walker.again(block, step.thread, step.first);
         self.cost_left = self.cost_left.saturating_sub(again.cost);
         let StepStack::Known(walked) = again.steps.first()?.stack else { return None };
-        let stack = self.merged(&again, &mut BlockIds::new(&again), walked);
+        let mut local = BlockIds::default();
+        local.begin(&again);
+        let stack = self.merged(&again, &mut local, walked);
         let expires = again.expires.first().map_or(Ticks::MAX, |(_, expires)| *expires);
         Some(LastSample { block: cited, stack, expires })
     }
@@ -490,6 +499,7 @@ impl<'i> Merger<'i> {
 }
 
 /// The profile's ids of what is already merged of a block.
+#[derive(Default)]
 struct BlockIds {
     frames: Vec<Option<FrameId>>,
     nodes: Vec<Option<NodeId>>,
@@ -498,12 +508,15 @@ struct BlockIds {
 }
 
 impl BlockIds {
-    fn new(block: &BlockProfile) -> BlockIds {
-        BlockIds {
-            frames: vec![None; block.frames.keys().len()],
-            nodes: vec![None; block.tree.nodes().len()],
-            stops: vec![None; block.stops.len()],
-            path: Vec::new(),
+    /// Forgets the block before.
+    fn begin(&mut self, block: &BlockProfile) {
+        fn empty<T: Clone>(list: &mut Vec<Option<T>>, len: usize) {
+            list.clear();
+            list.resize(len, None);
         }
+        empty(&mut self.frames, block.frames.keys().len());
+        empty(&mut self.nodes, block.tree.nodes().len());
+        empty(&mut self.stops, block.stops.len());
+        self.path.clear();
     }
 }

@@ -11,7 +11,7 @@ mod walk;
 
 use self::block::{BlockProfile, BlockWorker, Step, partition};
 use self::merge::Merger;
-use super::{Profile, Runs};
+use super::{CallTree, FrameTable, Profile, Runs};
 use crate::deadline::Deadline;
 use crate::image::ModuleImage;
 use crate::model::Holder;
@@ -19,8 +19,8 @@ use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::trace::{Module, Trace};
 use rayon::prelude::*;
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use stk_format::{BlockError, BlockKind, BlockRef, ImageBudget};
 use stk_schema::Ticks;
 use stk_unwind::{Frame, Stop};
@@ -90,6 +90,9 @@ pub fn build(
     Ok((profile, runs))
 }
 
+/// Nodes of a tree whose memory is kept for other blocks, at most.
+const MOST_SPARE_NODES: usize = 1 << 19;
+
 /// A SAMPLES block in the trace.
 #[derive(Clone, Copy, Debug)]
 struct PlacedBlock {
@@ -109,6 +112,8 @@ struct BuildInputs<'i> {
     changes: bool,
     /// Continues walks that end in a gap.
     explicit: ExplicitFrames,
+    /// Empty tables of blocks that are merged: their memory serves other blocks.
+    spare: Mutex<Vec<(FrameTable, CallTree)>>,
 }
 
 impl<'i> BuildInputs<'i> {
@@ -120,7 +125,21 @@ impl<'i> BuildInputs<'i> {
             || modules.iter().any(|module| module.unload.is_some())
             || !trace.timeline.code.is_empty();
         let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
-        BuildInputs { trace, images, options, late, changes, explicit }
+        BuildInputs { trace, images, options, late, changes, explicit, spare: Mutex::default() }
+    }
+
+    /// Empty tables for a block.
+    fn tables(&self) -> (FrameTable, CallTree) {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
+    /// Takes the tables of a block that is merged.
+    fn give_back(&self, mut frames: FrameTable, mut tree: CallTree) {
+        if tree.nodes().len() <= MOST_SPARE_NODES {
+            frames.clear();
+            tree.clear();
+            self.spare.lock().unwrap_or_else(PoisonError::into_inner).push((frames, tree));
+        }
     }
 
     /// Cuts a step to the wanted time. Its samples are evenly spaced.
@@ -201,7 +220,7 @@ fn walk_window<'i>(
     workers: &Mutex<Vec<BlockWorker<'i>>>,
 ) -> Vec<BlockProfile> {
     // Workers hold the lock only for a push or a pop, and do not panic there.
-    let idle = || workers.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let idle = || workers.lock().unwrap_or_else(PoisonError::into_inner);
     let walk = |block: &PlacedBlock| {
         let worker = idle().pop();
         let mut worker = worker.unwrap_or_else(|| BlockWorker::new(inputs, budget));

@@ -106,8 +106,15 @@ impl BlockReader<'_, '_> {
             // Where an exception interrupted a function, the address is that of an instruction, not
             // a return address.
             let exact = frame.trust.is_exact();
-            let frame = out.frames.intern(FrameKey { place, exact, trust: frame.trust });
-            let node = out.tree.intern(Node { parent, frame });
+            let key = FrameKey { place, exact, trust: frame.trust };
+            let latest = out.tree.latest(parent);
+            let node = match latest.filter(|(frame, _)| out.frames.keys()[frame.0 as usize] == key) {
+                Some((_, node)) => node,
+                None => {
+                    let frame = out.frames.intern(key);
+                    out.tree.intern(Node { parent, frame })
+                }
+            };
             nodes.push(node);
             parent = Some(node);
         }
