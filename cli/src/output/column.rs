@@ -32,6 +32,17 @@ impl Column {
         if self.buffer.len() >= PART { self.spool() } else { Ok(()) }
     }
 
+    /// Appends values, each with a comma before it.
+    pub(super) fn push_all(&mut self, bytes: &[u8]) -> Result<(), OutputError> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        // The first value of a column has no comma.
+        let skipped = usize::from(std::mem::take(&mut self.is_empty));
+        self.buffer.extend_from_slice(&bytes[skipped..]);
+        if self.buffer.len() >= PART { self.spool() } else { Ok(()) }
+    }
+
     /// Writes all values.
     pub(super) fn write(mut self, sink: &mut Sink) -> Result<(), OutputError> {
         self.spool()?;

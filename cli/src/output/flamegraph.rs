@@ -61,7 +61,7 @@ impl Writer for FlamegraphWriter {
         // One text for all lines: there can be hundreds of thousands.
         let mut text = Vec::new();
         self.stacks.visit(profile, |stack, weight_ns| {
-            text.extend_from_slice(in_xml(stack).as_bytes());
+            text.extend_from_slice(in_xml(&String::from_utf8_lossy(stack)).as_bytes());
             text.push(b' ');
             json::number(&mut text, weight_ns);
             text.push(b'\n');

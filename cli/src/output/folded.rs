@@ -47,7 +47,7 @@ impl Writer for FoldedWriter {
     fn finish(&mut self, profile: &Profile) -> Result<Summary, OutputError> {
         let sink = &mut self.sink;
         self.stacks.visit(profile, |stack, weight_ns| {
-            sink.put(stack.as_bytes());
+            sink.put(stack);
             sink.put(b" ");
             json::number(&mut sink.buffer, weight_ns);
             sink.put(b"\n");

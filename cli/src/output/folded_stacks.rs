@@ -9,11 +9,10 @@
 //! as `_[k]` from the end of a name, and a line that begins with `# `.
 
 use super::counted_time::CountedTime;
-use super::stack_sums::StackSums;
-use super::unfold::{EMPTY, StackOrigin, Unfolder, incomplete, wait_root};
+use super::stack_sums::{StackLine, StackSums};
+use super::unfold::{EMPTY, OriginSums, StackOrigin, incomplete, wait_root};
 use super::{Options, OutputError};
 use crate::profile::{Batch, FunctionId, Functions, Profile, Wait, Weight};
-use std::collections::HashMap;
 use stk_schema::text::printable;
 
 /// The stacks of a profile, summed up.
@@ -23,7 +22,7 @@ pub(super) struct FoldedStacks {
     by_line: bool,
     counted: CountedTime,
     /// Nanoseconds by the source of a stack's line.
-    weights: HashMap<StackOrigin, u64>,
+    weights: OriginSums,
 }
 
 impl FoldedStacks {
@@ -32,7 +31,7 @@ impl FoldedStacks {
             weight: options.weights()[0],
             by_line: options.lines,
             counted: CountedTime::default(),
-            weights: HashMap::new(),
+            weights: OriginSums::default(),
         }
     }
 
@@ -40,8 +39,7 @@ impl FoldedStacks {
     pub(super) fn add(&mut self, batch: &Batch<'_>) {
         for run in batch.runs {
             if let Some((start_ns, end_ns)) = self.counted.count(batch.thread, run) {
-                let sum = self.weights.entry(StackOrigin::of(run, self.weight)).or_default();
-                *sum = sum.saturating_add(end_ns - start_ns);
+                self.weights.add(StackOrigin::of(run, self.weight), end_ns - start_ns);
             }
         }
     }
@@ -51,46 +49,20 @@ impl FoldedStacks {
     pub(super) fn visit(
         &mut self,
         profile: &Profile,
-        mut each: impl FnMut(&str, u64) -> Result<(), OutputError>,
+        mut each: impl FnMut(&[u8], u64) -> Result<(), OutputError>,
     ) -> Result<(), OutputError> {
         let functions = Functions::new(profile, self.by_line);
         let names = FoldedNames::new(profile, &functions);
-        let mut stacks = StackSums::default();
-        let (mut unfolder, mut stack) = (Unfolder::default(), Vec::new());
-        for (origin, weight_ns) in self.weights.drain() {
-            stack.clear();
-            if let Some(node) = origin.node {
-                unfolder.unfold(profile, &functions, node, &mut stack);
-            }
-            stacks.add(names.of_stack(origin, &stack), weight_ns);
-        }
-        let mut line = Line::default();
-        stacks.visit(|stack, weight_ns| each(line.of(stack, &names.texts), weight_ns))
-    }
-}
-
-/// The text of the last stack. Kept, since the next one mostly begins alike.
-#[derive(Default)]
-struct Line {
-    text: String,
-    /// The stack, each name with the length of the text up to its end.
-    names: Vec<(u32, usize)>,
-}
-
-impl Line {
-    /// The names of a stack, outermost first, given by their indices in `texts`.
-    fn of(&mut self, stack: &[u32], texts: &[String]) -> &str {
-        let same = self.names.iter().zip(stack).take_while(|((last, _), next)| last == *next).count();
-        self.names.truncate(same);
-        self.text.truncate(self.names.last().map_or(0, |(_, end)| *end));
-        for &name in &stack[same..] {
-            if !self.names.is_empty() {
-                self.text.push(';');
-            }
-            self.text.push_str(&texts[name as usize]);
-            self.names.push((name, self.text.len()));
-        }
-        &self.text
+        let weights = std::mem::take(&mut self.weights);
+        let number = |function: FunctionId| names.functions[function.0 as usize];
+        let roots = |origin| names.roots(origin);
+        let stacks = StackSums::of(profile, &functions, &weights, number, roots, Some(names.empty));
+        drop(weights);
+        let mut line = StackLine::new(b';');
+        let write = |text: u32, out: &mut Vec<u8>| {
+            out.extend_from_slice(names.texts[text as usize].as_bytes());
+        };
+        stacks.visit(|stack, weight_ns| each(line.of(stack, write), weight_ns))
     }
 }
 
@@ -127,15 +99,10 @@ impl FoldedNames {
         FoldedNames { texts, functions, stops, waits, empty }
     }
 
-    /// A stack's indices in `texts`, root first.
-    fn of_stack(&self, origin: StackOrigin, stack: &[FunctionId]) -> impl Iterator<Item = u32> {
+    /// What stands above the functions of a stack, as indices in `texts`, outermost first.
+    fn roots(&self, origin: StackOrigin) -> [Option<u32>; 2] {
         let wait = origin.wait.map(|wait| self.waits[usize::from(wait.number())]);
-        let root = self.stops[origin.stop.0 as usize];
-        let is_empty = wait.is_none() && root.is_none() && stack.is_empty();
-        wait.into_iter()
-            .chain(root)
-            .chain(is_empty.then_some(self.empty))
-            .chain(stack.iter().map(move |function| self.functions[function.0 as usize]))
+        [wait, self.stops[origin.stop.0 as usize]]
     }
 }
 

@@ -107,21 +107,38 @@ impl Sink {
         Ok(Summary { files, warnings: Vec::new() })
     }
 
+    /// Appends bytes. Many are written at once, without being copied.
+    pub(crate) fn put_many(&mut self, bytes: &[u8]) -> Result<(), OutputError> {
+        if self.buffer.len() + bytes.len() < BUFFER {
+            self.put(bytes);
+            return Ok(());
+        }
+        self.write_buffer()?;
+        self.write_bytes(bytes)
+    }
+
     fn write_buffer(&mut self) -> Result<(), OutputError> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let written = self.write_bytes(&buffer);
+        buffer.clear();
+        self.buffer = buffer;
+        written
+    }
+
+    fn write_bytes(&mut self, bytes: &[u8]) -> Result<(), OutputError> {
         match &mut self.target {
             Target::Renamed(file, path) => {
-                file.write_all(&self.buffer).map_err(OutputError::at(path, "cannot be written"))?;
+                file.write_all(bytes).map_err(OutputError::at(path, "cannot be written"))?;
             }
             Target::InPlace(file, path) => {
-                file.write_all(&self.buffer).map_err(OutputError::at(path, "cannot be written"))?;
+                file.write_all(bytes).map_err(OutputError::at(path, "cannot be written"))?;
             }
             Target::Stdout(out) => {
-                stdout::check().and_then(|()| out.write_all(&self.buffer)).map_err(OutputError::Stdout)?;
+                stdout::check().and_then(|()| out.write_all(bytes)).map_err(OutputError::Stdout)?;
             }
             Target::Done => return Err(OutputError::Order("written after the end")),
         }
-        self.written += self.buffer.len() as u64;
-        self.buffer.clear();
+        self.written += bytes.len() as u64;
         Ok(())
     }
 }

@@ -9,16 +9,24 @@
 //! function, drops samples of weight 0, shows an empty stack as a gap, and throws on a bad index, a
 //! negative weight and arrays of unequal length. Its evented form is not used: files in that form
 //! made from samples are a known source of "frame was never closed".
+//!
+//! ```text
+//! pieces      runs of a thread as text, several pieces at once   Run -> Piece -> ThreadProfile
+//! stack_text  the text of a stack
+//! ```
 
-use super::column::Column;
+mod pieces;
+mod stack_text;
+
+use self::pieces::{Piece, PieceStart, ThreadProfile};
 use super::sink::Sink;
 use super::source::exporter;
-use super::stack_sums::StackSums;
+use super::stack_sums::{StackLine, StackSums};
 use super::threads::busiest_first;
-use super::unfold::{StackOrigin, Unfolder, incomplete, wait_root};
+use super::unfold::{OriginSums, StackOrigin, incomplete, wait_root};
 use super::{Description, Format, Options, OutputError, Summary, Writer, finish_for, json, single};
-use crate::profile::{Batch, FunctionId, Functions, Profile, Run, Wait, Weight};
-use std::collections::HashMap;
+use crate::profile::{Batch, FunctionId, Functions, NodeId, Profile, Wait, Weight};
+use rayon::prelude::*;
 
 pub(super) const FORMAT: Description = Description {
     name: "speedscope",
@@ -43,9 +51,11 @@ pub(super) struct Speedscope {
     /// The current pass. The first ones sum up, the others write threads.
     pass: usize,
     /// Weights of all threads, by the source of a stack.
-    sums: HashMap<StackOrigin, u64>,
+    sums: OriginSums,
     /// The thread whose profile is being written.
     thread: Option<(u32, ThreadProfile)>,
+    /// Its next pieces.
+    ready: Vec<Piece>,
 }
 
 /// The shared frames, and the means to make stacks of them.
@@ -57,28 +67,8 @@ struct SharedFrames {
     waits: Vec<FunctionId>,
     /// The names of these, which follow those of the functions.
     roots: Vec<String>,
-    unfolder: Unfolder,
-}
-
-/// The profile that is being written.
-struct ThreadProfile {
-    /// Time up to which samples were taken, nanoseconds since trace start.
-    end_ns: u64,
-    /// The last stack. Its weight may still grow.
-    pending: Option<PendingStack>,
-    /// The current stack. Kept to reuse its memory.
-    stack: Vec<FunctionId>,
-    samples: u64,
-    /// Their weights, which follow after all of them.
-    weights: Column,
-}
-
-#[derive(Default)]
-struct PendingStack {
-    /// `None` = it has no single source, or is time without samples.
-    origin: Option<StackOrigin>,
-    stack: Vec<FunctionId>,
-    weight_ns: u64,
+    /// By node: how many callers it has.
+    depths: Vec<u32>,
 }
 
 impl Speedscope {
@@ -95,52 +85,68 @@ impl Speedscope {
             weights,
             frames: None,
             pass: 0,
-            sums: HashMap::new(),
+            sums: OriginSums::default(),
             thread: None,
+            ready: Vec::new(),
         }
     }
 
     /// Writes the profile that sums all threads up in the weight of this number. Without any time,
     /// only the first one is written.
-    fn write_sum(&mut self, profile: &Profile, number: usize) -> Result<(), OutputError> {
-        if number > 0 && self.sums.is_empty() {
+    fn write_sum(&mut self, profile: &Profile, number_of_sum: usize) -> Result<(), OutputError> {
+        if number_of_sum > 0 && self.sums.is_empty() {
             return Ok(());
         }
-        let frames = self.frames.as_mut().ok_or(OutputError::Order("samples before begin"))?;
-        let (mut sums, mut stack) = (StackSums::default(), Vec::new());
-        for (origin, weight) in self.sums.drain() {
-            frames.stack(profile, origin, &mut stack);
-            sums.add(stack.iter().map(|function| function.0), weight);
-        }
-        let label = format!("all threads: {}", self.sum_weights[number].title());
-        let mut sum = ThreadProfile::open(&mut self.sink, &label, number == 0, 0);
-        sums.visit(|stack, weight_ns| {
+        let frames = self.frames.as_ref().ok_or(OutputError::Order("samples before begin"))?;
+        let sums = std::mem::take(&mut self.sums);
+        let number = |function: FunctionId| function.0;
+        let roots = |origin| frames.roots(origin).map(|root| root.map(number));
+        let stacks = StackSums::of(profile, &frames.functions, &sums, number, roots, None);
+        drop(sums);
+        let label = format!("all threads: {}", self.sum_weights[number_of_sum].title());
+        let mut sum = ThreadProfile::open(&mut self.sink, &label, number_of_sum == 0, 0);
+        let mut line = StackLine::new(b',');
+        let write = |function: u32, out: &mut Vec<u8>| json::number(out, function.into());
+        stacks.visit(|stack, weight_ns| {
             sum.end_ns = sum.end_ns.saturating_add(weight_ns);
-            let fill = |out: &mut Vec<FunctionId>| out.extend(stack.iter().copied().map(FunctionId));
-            sum.push(&mut self.sink, None, weight_ns, fill)
+            sum.push(&mut self.sink, line.of(stack, write), weight_ns)
         })?;
         sum.close(&mut self.sink)
     }
 
     /// Ends the profile of a thread, if one is open.
     fn close_thread(&mut self) -> Result<(), OutputError> {
-        self.thread.take().map_or(Ok(()), |(_, done)| done.close(&mut self.sink))
+        let Some((_, mut done)) = self.thread.take() else { return Ok(()) };
+        done.append(&mut self.sink, std::mem::take(&mut self.ready))?;
+        done.close(&mut self.sink)
     }
 
-    /// Adds a run to the profile of its thread.
-    fn write_run(&mut self, profile: &Profile, thread: u32, run: &Run) -> Result<(), OutputError> {
+    /// Adds runs to the profile of their thread.
+    fn write_runs(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
         let weight = self.weights[self.pass - self.sum_weights.len()];
-        if self.thread.as_ref().is_none_or(|(open, _)| *open != thread) {
+        let Some(first) = batch.runs.iter().find(|run| run.weight_ns > 0) else { return Ok(()) };
+        if self.thread.as_ref().is_none_or(|(open, _)| *open != batch.thread) {
             self.close_thread()?;
-            let label = format!("{}: {}", profile.thread_label(thread), weight.title());
-            self.thread = Some((thread, ThreadProfile::open(&mut self.sink, &label, false, run.first_ns)));
+            let label = format!("{}: {}", profile.thread_label(batch.thread), weight.title());
+            let open = ThreadProfile::open(&mut self.sink, &label, false, first.first_ns);
+            self.thread = Some((batch.thread, open));
         }
-        let frames = self.frames.as_mut().ok_or(OutputError::Order("samples before begin"))?;
-        let origin = StackOrigin::of(run, weight);
-        match &mut self.thread {
-            Some((_, open)) => open.add(&mut self.sink, profile, frames, run, origin),
-            None => Ok(()),
+        let frames = self.frames.as_ref().ok_or(OutputError::Order("samples before begin"))?;
+        let Some((_, thread)) = &mut self.thread else { return Ok(()) };
+        let starts: Vec<PieceStart<'_>> = pieces::cut(frames, batch.runs, &mut thread.end_ns);
+        for starts in starts.chunks(2 * rayon::current_num_threads()) {
+            let ready = std::mem::take(&mut self.ready);
+            let (made, written) = rayon::join(
+                || {
+                    let make = |start: &PieceStart<'_>| Piece::of(profile, frames, weight, start);
+                    starts.par_iter().map(make).collect()
+                },
+                || thread.append(&mut self.sink, ready),
+            );
+            written?;
+            self.ready = made;
         }
+        Ok(())
     }
 }
 
@@ -198,13 +204,9 @@ impl Writer for Speedscope {
     }
 
     fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
+        let Some(weight) = self.sum_weights.get(self.pass) else { return self.write_runs(profile, batch) };
         for run in batch.runs.iter().filter(|run| run.weight_ns > 0) {
-            if let Some(weight) = self.sum_weights.get(self.pass) {
-                let sum = self.sums.entry(StackOrigin::of(run, *weight)).or_default();
-                *sum = sum.saturating_add(run.weight_ns);
-            } else {
-                self.write_run(profile, batch.thread, run)?;
-            }
+            self.sums.add(StackOrigin::of(run, *weight), run.weight_ns);
         }
         Ok(())
     }
@@ -232,110 +234,17 @@ impl SharedFrames {
         let stops = profile.stops.iter().map(|stop| incomplete(stop).map(&mut root)).collect();
         let waits = if weights.contains(&Weight::Waiting) { Wait::all() } else { Vec::new() };
         let waits = waits.into_iter().map(|wait| root(wait_root(wait))).collect();
-        SharedFrames { functions, stops, waits, roots, unfolder: Unfolder::default() }
+        let mut depths: Vec<u32> = Vec::with_capacity(profile.tree.nodes().len());
+        for node in profile.tree.nodes() {
+            // Callers come before their callees.
+            depths.push(node.parent.map_or(0, |NodeId(parent)| depths[parent as usize] + 1));
+        }
+        SharedFrames { functions, stops, waits, roots, depths }
     }
 
-    /// The stack of this origin, root first.
-    fn stack(&mut self, profile: &Profile, origin: StackOrigin, out: &mut Vec<FunctionId>) {
-        out.clear();
-        out.extend(origin.wait.and_then(|wait| self.waits.get(usize::from(wait.number()))));
-        out.extend(self.stops[origin.stop.0 as usize]);
-        if let Some(node) = origin.node {
-            self.unfolder.unfold(profile, &self.functions, node, out);
-        }
-    }
-}
-
-impl ThreadProfile {
-    fn open(sink: &mut Sink, label: &str, first: bool, start_ns: u64) -> ThreadProfile {
-        sink.put(if first { b"\n" } else { b",\n" });
-        sink.put(b"{\"type\":\"sampled\",\"name\":");
-        json::string(&mut sink.buffer, label);
-        sink.put(b",\"unit\":\"nanoseconds\",\"startValue\":");
-        json::number(&mut sink.buffer, start_ns);
-        sink.put(b",\"samples\":[");
-        ThreadProfile {
-            end_ns: start_ns,
-            pending: None,
-            stack: Vec::new(),
-            samples: 0,
-            weights: Column::new(),
-        }
-    }
-
-    fn add(
-        &mut self,
-        sink: &mut Sink,
-        profile: &Profile,
-        frames: &mut SharedFrames,
-        run: &Run,
-        origin: StackOrigin,
-    ) -> Result<(), OutputError> {
-        // Runs may overlap a little if the recorder had to correct the clock. Time is counted only
-        // once.
-        let end_ns = run.first_ns.saturating_add(run.weight_ns);
-        if end_ns <= self.end_ns {
-            return Ok(());
-        }
-        if run.first_ns > self.end_ns {
-            self.push(sink, None, run.first_ns - self.end_ns, |_| ())?;
-            self.end_ns = run.first_ns;
-        }
-        let weight_ns = end_ns - self.end_ns;
-        self.end_ns = end_ns;
-        self.push(sink, Some(origin), weight_ns, |stack| frames.stack(profile, origin, stack))
-    }
-
-    /// Adds a stack that `fill` makes. Merges it with the last one if they look the same.
-    fn push(
-        &mut self,
-        sink: &mut Sink,
-        origin: Option<StackOrigin>,
-        weight_ns: u64,
-        fill: impl FnOnce(&mut Vec<FunctionId>),
-    ) -> Result<(), OutputError> {
-        if let Some(pending) = self.pending.as_mut().filter(|p| origin.is_some() && p.origin == origin) {
-            pending.weight_ns += weight_ns;
-            return Ok(());
-        }
-        self.stack.clear();
-        fill(&mut self.stack);
-        // Different addresses of the same functions look the same.
-        if let Some(pending) = self.pending.as_mut().filter(|p| p.stack == self.stack) {
-            pending.weight_ns += weight_ns;
-            pending.origin = origin;
-            return Ok(());
-        }
-        self.write_pending(sink)?;
-        let mut pending = self.pending.take().unwrap_or_default();
-        std::mem::swap(&mut pending.stack, &mut self.stack);
-        self.pending = Some(PendingStack { origin, weight_ns, ..pending });
-        Ok(())
-    }
-
-    fn write_pending(&mut self, sink: &mut Sink) -> Result<(), OutputError> {
-        let Some(pending) = &self.pending else { return Ok(()) };
-        sink.put(if self.samples == 0 { b"[" } else { b",[" });
-        for (i, frame) in pending.stack.iter().enumerate() {
-            if i > 0 {
-                sink.buffer.push(b',');
-            }
-            json::number(&mut sink.buffer, frame.0.into());
-        }
-        sink.put(b"]");
-        sink.settle()?;
-        self.samples += 1;
-        let weight_ns = pending.weight_ns;
-        self.weights.push(|out| json::number(out, weight_ns))
-    }
-
-    fn close(mut self, sink: &mut Sink) -> Result<(), OutputError> {
-        self.write_pending(sink)?;
-        sink.put(b"],\n\"weights\":[");
-        self.weights.write(sink)?;
-        sink.put(b"],\"endValue\":");
-        json::number(&mut sink.buffer, self.end_ns);
-        sink.put(b"}");
-        Ok(())
+    /// What stands above the functions of a stack, outermost first.
+    fn roots(&self, origin: StackOrigin) -> [Option<FunctionId>; 2] {
+        let wait = origin.wait.and_then(|wait| self.waits.get(usize::from(wait.number())).copied());
+        [wait, self.stops[origin.stop.0 as usize]]
     }
 }
