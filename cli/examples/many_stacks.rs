@@ -1,11 +1,18 @@
-//! Makes a trace of many samples with many distinct stacks, 25 frames deep, for benches/report.sh.
+//! Makes a trace of many samples with many distinct stacks, 25 frames deep, for benches/report.sh
+//! and benches/speed.sh, and prints what it holds.
 //!
-//! `cargo run --release -p stk --no-default-features --example many_stacks -- OUT.stk SAMPLES`
+//! `cargo run --release -p stk --no-default-features --example many_stacks -- OUT.stk SAMPLES [returns]`
+//!
+//! Without `returns`, two of three stacks are new from the outermost call on. With it, three of
+//! five are, and a thread returns from some of its calls, any number being as likely, and makes
+//! others, as programs do.
 
 #[path = "../src/testing.rs"]
 #[allow(dead_code)]
 mod testing;
 
+use std::collections::HashSet;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use stk_format::RawSample;
 use stk_format::synth::Random;
@@ -27,9 +34,14 @@ const INTERVAL: u64 = 10_000;
 
 fn main() -> io::Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let usage = || io::Error::other("usage: many_stacks OUT.stk SAMPLES");
+    let usage = || io::Error::other("usage: many_stacks OUT.stk SAMPLES [returns]");
     let path = arguments.next().ok_or_else(usage)?;
     let samples: u64 = arguments.next().and_then(|text| text.parse().ok()).ok_or_else(usage)?;
+    let returns = match arguments.next().as_deref() {
+        None => false,
+        Some("returns") => true,
+        Some(_) => return Err(usage()),
+    };
     let mut builder = testing::trace();
     for (path, base) in IMAGES.iter().zip((FIRST_BASE..).step_by(0x1000_0000)) {
         TestImage::new(path, FUNCTIONS).load(&mut builder, 0, base);
@@ -38,17 +50,22 @@ fn main() -> io::Result<()> {
     let threads: Vec<u64> =
         (0u32..).zip(&bases).map(|(i, &base)| builder.thread(0, 100 + i, "worker", base)).collect();
     let mut random = Random::new(1);
-    let mut stacks: Vec<Vec<u64>> = vec![calls(&mut random); THREADS];
+    let first = Calls::new(&mut random);
+    let mut stacks: Vec<Calls> = vec![first; THREADS];
     let mut cpu = [0u64; THREADS];
+    let mut facts = Facts::default();
     for i in 0..samples {
         let at = i as usize % THREADS;
-        // Two of three stacks are not that of the sample before.
-        if random.below(3) > 0 {
-            stacks[at] = calls(&mut random);
+        let changes = if returns { random.below(5) > 1 } else { random.below(3) > 0 };
+        let before = stacks[at].choices;
+        if changes {
+            let kept = if returns { random.below(DEPTH) } else { 0 };
+            stacks[at].change(kept, &mut random);
         }
+        facts.add(i as usize >= THREADS, &before, &stacks[at].choices);
         cpu[at] += INTERVAL - random.below(4000) as u64;
         let time = (1 + i / THREADS as u64) * INTERVAL + random.below(2000) as u64;
-        let ([ip, sp], words) = testing::stack(bases[at], &stacks[at]);
+        let ([ip, sp], words) = testing::stack(bases[at], &stacks[at].addresses());
         let mut registers = [0; RegisterSet::X64.len()];
         (registers[IP], registers[SP]) = (ip, sp);
         let stack: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -69,23 +86,77 @@ fn main() -> io::Result<()> {
             extra: &[],
         });
     }
+    facts.print(samples);
     std::fs::write(path, builder.finish())
 }
 
-/// A stack of calls, outermost first: each function calls one of four, most often the first, so
-/// that stacks share their beginnings as those of programs do.
-fn calls(random: &mut Random) -> Vec<u64> {
-    let mut seed = 0u64;
-    let call = |_| {
-        let choice = match random.below(100) {
-            0..88 => 0,
-            88..95 => 1,
-            95..98 => 2,
-            _ => 3,
+/// What a thread has called, outermost first: each function calls one of four, most often the
+/// first, so that stacks share their beginnings as those of programs do.
+#[derive(Clone)]
+struct Calls {
+    choices: [u8; DEPTH],
+}
+
+impl Calls {
+    fn new(random: &mut Random) -> Calls {
+        let mut calls = Calls { choices: [0; DEPTH] };
+        calls.change(0, random);
+        calls
+    }
+
+    /// Replaces all calls but the first `kept` ones.
+    fn change(&mut self, kept: usize, random: &mut Random) {
+        for choice in &mut self.choices[kept..] {
+            *choice = match random.below(100) {
+                0..88 => 0,
+                88..95 => 1,
+                95..98 => 2,
+                _ => 3,
+            };
+        }
+    }
+
+    fn addresses(&self) -> Vec<u64> {
+        let mut seed = 0u64;
+        let call = |&choice: &u8| {
+            seed = Random::new(seed * 4 + u64::from(choice)).number() >> 16;
+            let image = seed % IMAGES.len() as u64;
+            in_function(FIRST_BASE + image * 0x1000_0000, (seed >> 8) as u32 % FUNCTIONS)
         };
-        seed = Random::new(seed * 4 + choice).number() >> 16;
-        let image = seed % IMAGES.len() as u64;
-        in_function(FIRST_BASE + image * 0x1000_0000, (seed >> 8) as u32 % FUNCTIONS)
-    };
-    (0..DEPTH).map(call).collect()
+        self.choices.iter().map(call).collect()
+    }
+}
+
+/// What the stacks of the trace are like.
+#[derive(Default)]
+struct Facts {
+    hasher: RandomState,
+    /// Hashes of the stacks so far.
+    stacks: HashSet<u64>,
+    pairs: u64,
+    equal: u64,
+    /// Calls that a stack shares with the one before it in its thread, of all pairs.
+    kept: u64,
+}
+
+impl Facts {
+    fn add(&mut self, is_pair: bool, before: &[u8; DEPTH], now: &[u8; DEPTH]) {
+        self.stacks.insert(self.hasher.hash_one(now));
+        if is_pair {
+            self.pairs += 1;
+            self.equal += u64::from(before == now);
+            self.kept += before.iter().zip(now).take_while(|(a, b)| a == b).count() as u64;
+        }
+    }
+
+    fn print(&self, samples: u64) {
+        let pairs = self.pairs.max(1) as f64;
+        println!(
+            "{samples} samples, {} frames each, {} distinct stacks; {:.1} % of consecutive pairs equal, {:.1} frames shared with the sample before",
+            DEPTH + 2,
+            self.stacks.len(),
+            100.0 * self.equal as f64 / pairs,
+            self.kept as f64 / pairs + 2.0,
+        );
+    }
 }
