@@ -23,6 +23,7 @@
 //! stack      turns a sample into a named stack                 Sample -> Frame, End, Names
 //! profile    the result of a conversion                        Trace, ModuleImage -> Profile, Runs
 //! output     one writer per format                             Profile, Runs -> files
+//! dataset    questions to a Parquet dataset                 tables -> Profile, Runs
 //! stats      times, and the problems of the stacks             Profile, Runs -> Stats
 //! diff       what changed between the traces of two builds      Profile, Runs -> Diff
 //! report     one page with what there is of traces              Profile, Runs, Stats -> HTML
@@ -34,6 +35,7 @@
 //! takes longer than all the rest.
 #![deny(unsafe_code)]
 pub mod commands;
+pub mod dataset;
 pub mod deadline;
 pub mod diff;
 #[cfg(unix)]

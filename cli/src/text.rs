@@ -48,7 +48,6 @@ pub(crate) fn moment(ns_since_epoch: u64, zone: TimeZone) -> String {
 }
 
 /// The day of a moment in UTC: `2026-11-21`.
-#[cfg(feature = "parquet")]
 pub(crate) fn utc_date(ns_since_epoch: u64) -> String {
     let (year, month, day) = civil((ns_since_epoch / SECOND / 86_400) as i64);
     format!("{year:04}-{month:02}-{day:02}")

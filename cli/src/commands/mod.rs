@@ -6,6 +6,7 @@
 
 mod batch;
 mod convert;
+mod datasets;
 mod diff;
 mod dump;
 mod events;

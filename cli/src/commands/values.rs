@@ -4,7 +4,7 @@ use crate::diff::{By, DiffFormat};
 use crate::output::{ChromeStyle, Format, PerfettoStyle};
 use crate::profile::{ActivityKind, ThreadMerge, Weight};
 use crate::stack::FrameChoice;
-use crate::stats::{GroupKey, SortBy};
+use crate::stats::SortBy;
 use crate::symbols::Demangle;
 use crate::text::TimeZone;
 use clap::ValueEnum;
@@ -62,18 +62,6 @@ values!(ActivityKind {
 values!(ThreadMerge {
     All = "all", "All threads";
     ByName = "name", "Those of one name; numbers at its end do not count";
-});
-
-values!(GroupKey {
-    Function = "function", "Functions, each with its module";
-    Module = "module", "Modules, by their file names";
-    Line = "line", "Source lines: file:line";
-    Kind = "kind", "Kinds of code: native, managed, runtime, stub, dynamic, unknown; and kernel-wait, system-call";
-    Thread = "thread", "Threads";
-    ThreadName = "thread-name", "Threads, those of one name as one";
-    Process = "process", "Executables, by their file names";
-    Host = "host", "Machines";
-    Trace = "trace", "Files";
 });
 
 values!(SortBy {

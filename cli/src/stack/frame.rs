@@ -46,7 +46,7 @@ impl Hash for FrameKey {
 }
 
 /// Distinct frames in order of first appearance.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct FrameTable {
     keys: Interner<FrameKey>,
 }
@@ -91,7 +91,7 @@ impl Placement {
 /// Numbers values in order of first appearance. The hash table holds only the numbers, so each
 /// value is stored once: there can be millions of nodes. The hasher is seeded at random, so that no
 /// trace can force collisions, and nothing depends on its order.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Interner<T> {
     pub(crate) values: Vec<T>,
     ids: HashTable<u32>,

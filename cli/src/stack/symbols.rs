@@ -114,7 +114,7 @@ impl NameSource {
 }
 
 /// Names of all frames, parallel to [`FrameTable`](super::FrameTable).
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct FrameSymbols {
     pub strings: Strings,
     /// Names of frame `i`, innermost first: `named[starts[i]..starts[i + 1]]`.
@@ -147,7 +147,7 @@ impl FrameSymbols {
 }
 
 /// Interned texts.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Strings {
     texts: Vec<Arc<str>>,
     ids: HashMap<Arc<str>, StrId>,

@@ -33,7 +33,7 @@ fn tree_csv(tree: &CallTreeStats) -> String {
 
 fn groups_csv(groups: &GroupStats) -> String {
     let mut lines = Lines::default();
-    let keys: Vec<String> = groups.keys.iter().map(|key| key.as_str().to_owned()).collect();
+    let keys: Vec<String> = groups.keys.iter().map(|key| key.name().into_owned()).collect();
     let [own, total, waits] = [amount_names("self"), amount_names("total"), amount_names("waits")];
     lines.add([&keys[..], &own, &total, &waits].concat());
     for row in &groups.rows {

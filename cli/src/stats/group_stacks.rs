@@ -47,7 +47,7 @@ pub(super) struct FrameGroups<'a> {
 
 impl<'a> FrameGroups<'a> {
     pub(super) fn new(profile: &'a Profile, functions: &'a Functions, keys: &[GroupKey]) -> FrameGroups<'a> {
-        let keys: Vec<GroupKey> = keys.iter().copied().filter(|key| key.is_of_frames()).collect();
+        let keys: Vec<GroupKey> = keys.iter().filter(|key| key.is_of_frames()).cloned().collect();
         let mut all = FrameGroups {
             profile,
             functions,

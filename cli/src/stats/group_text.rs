@@ -1,6 +1,6 @@
 //! Lists of groups as text.
 
-use super::groups::{GroupRow, GroupStats};
+use super::groups::{GroupKey, GroupRow, GroupStats};
 use super::text::{Page, Whole, percent};
 use super::timeline::{Bars, bar_columns};
 use crate::text::{capital, counted, cut, pad, span, width};
@@ -16,13 +16,13 @@ const GAP: usize = 2;
 
 /// `CPU time by function, module`.
 pub(super) fn heading(groups: &GroupStats, title: &str) -> String {
-    let keys: Vec<&str> = groups.keys.iter().map(|key| key.as_str()).collect();
+    let keys: Vec<_> = groups.keys.iter().map(GroupKey::name).collect();
     format!("{} by {}", capital(title), keys.join(", "))
 }
 
 /// Prints a list below its heading.
 pub(super) fn print(groups: &GroupStats, whole: Whole, page: &mut Page<'_>) -> io::Result<()> {
-    let of_frames = groups.keys.iter().any(|key| key.is_of_frames());
+    let of_frames = groups.keys.iter().any(GroupKey::is_of_frames);
     let timelines = groups.rows.iter().filter_map(|row| row.timeline.as_ref());
     let bars = Bars::of(timelines, bar_columns(page.options.columns), page.options.ascii);
     let mut names = if of_frames {

@@ -3,16 +3,16 @@
 use super::Amount;
 use super::group_stacks::{FrameGroups, GroupSum, StackSums};
 use super::timeline::{Timeline, TimelineStats};
-use crate::profile::{Activity, Functions, NodeId, Profile, Run, ThreadInfo, Weight};
+use crate::profile::{Activity, Functions, NodeId, Profile, Run, ThreadInfo, Wait, Weight};
 use crate::stack::Interner;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
 
 /// What samples are grouped by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum GroupKey {
     Function,
     Module,
@@ -23,31 +23,75 @@ pub enum GroupKey {
     Thread,
     /// Threads of one name are one.
     ThreadName,
+    /// What the thread did: `running`, `waiting` and so on.
+    State,
+    /// What the thread waited for.
+    WaitReason,
     Process,
     Host,
     Trace,
+    /// What a label of the recording says.
+    Label(String),
 }
 
+/// Begins the name of a label's key.
+const LABEL: &str = "label:";
+
 impl GroupKey {
+    /// All but those of labels, with what they are.
+    pub const NAMED: [(GroupKey, &'static str, &'static str); 11] = [
+        (GroupKey::Function, "function", "Functions, each with its module"),
+        (GroupKey::Module, "module", "Modules, by their file names"),
+        (GroupKey::Line, "line", "Source lines: file:line"),
+        (
+            GroupKey::Kind,
+            "kind",
+            "Kinds of code: native, managed, runtime, stub, dynamic, unknown; and kernel-wait, system-call",
+        ),
+        (GroupKey::Thread, "thread", "Threads"),
+        (GroupKey::ThreadName, "thread-name", "Threads, those of one name as one"),
+        (GroupKey::State, "state", "What threads did: running, waiting, system-call, unknown"),
+        (GroupKey::WaitReason, "wait-reason", "What threads waited for"),
+        (GroupKey::Process, "process", "Executables, by their file names"),
+        (GroupKey::Host, "host", "Machines"),
+        (GroupKey::Trace, "trace", "Files"),
+    ];
+
     /// Its name on the command line and in outputs.
-    pub fn as_str(self) -> &'static str {
+    pub fn name(&self) -> Cow<'static, str> {
         match self {
-            GroupKey::Function => "function",
-            GroupKey::Module => "module",
-            GroupKey::Line => "line",
-            GroupKey::Kind => "kind",
-            GroupKey::Thread => "thread",
-            GroupKey::ThreadName => "thread-name",
-            GroupKey::Process => "process",
-            GroupKey::Host => "host",
-            GroupKey::Trace => "trace",
+            GroupKey::Label(label) => Cow::Owned(format!("{LABEL}{label}")),
+            key => GroupKey::NAMED.iter().find(|named| named.0 == *key).map_or("", |named| named.1).into(),
         }
+    }
+
+    /// The key with this name.
+    pub fn of_name(name: &str) -> Option<GroupKey> {
+        let label = name.strip_prefix(LABEL).filter(|label| !label.is_empty());
+        let named = || GroupKey::NAMED.into_iter().find(|named| named.1 == name).map(|named| named.0);
+        label.map(|label| GroupKey::Label(label.to_owned())).or_else(named)
     }
 
     /// Whether the frames of a stack may differ in it. Else all samples of a thread are in the same
     /// group.
-    pub(super) fn is_of_frames(self) -> bool {
+    pub fn is_of_frames(&self) -> bool {
         matches!(self, GroupKey::Function | GroupKey::Module | GroupKey::Line | GroupKey::Kind)
+    }
+
+    /// Whether the samples of a thread may differ in it, by what the thread did.
+    pub fn is_of_activity(&self) -> bool {
+        matches!(self, GroupKey::State | GroupKey::WaitReason)
+    }
+
+    /// Whether all samples of a thread have the same value.
+    pub fn is_of_thread(&self) -> bool {
+        !self.is_of_frames() && !self.is_of_activity()
+    }
+}
+
+impl Serialize for GroupKey {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.name())
     }
 }
 
@@ -129,6 +173,8 @@ pub(super) struct Slot {
     thread: u32,
     /// Whether they are in the kernel, if kinds are a key.
     kernel: Kernel,
+    /// What the threads did, if that is a key.
+    activity: Option<Activity>,
     /// The stack; `None` comes first.
     pub node: Option<NodeId>,
 }
@@ -153,7 +199,13 @@ pub(super) struct GroupSums<'a> {
     threads: Vec<u32>,
     /// By group of threads.
     groups: Vec<ThreadGroup>,
+    /// See [`ThreadValues`].
+    given: Option<&'a ThreadValues>,
 }
+
+/// By thread of a profile: the values of the keys that all samples of a thread have in common, in
+/// the order of the keys. Given where a profile's threads stand for those of many traces.
+pub type ThreadValues = [Vec<String>];
 
 /// Threads that are one group.
 struct ThreadGroup {
@@ -172,8 +224,12 @@ impl<'a> GroupSums<'a> {
         weight: Option<Weight>,
         running_only: bool,
         span: Range<u64>,
+        given: Option<&'a ThreadValues>,
     ) -> GroupSums<'a> {
-        let (threads, groups) = thread_groups(profile, keys, span);
+        let (threads, groups) = match given {
+            None => thread_groups(profile, keys, span),
+            Some(given) => ((0..given.len() as u32).collect(), Vec::new()),
+        };
         GroupSums {
             profile,
             keys: keys.to_vec(),
@@ -183,13 +239,14 @@ impl<'a> GroupSums<'a> {
             sums: Vec::new(),
             threads,
             groups,
+            given,
         }
     }
 
     /// Adds a run of a thread.
     pub(super) fn add(&mut self, thread: u32, run: &Run) {
         let group = self.threads[thread as usize];
-        self.groups[group as usize].timeline.add(run);
+        self.groups.get_mut(group as usize).into_iter().for_each(|group| group.timeline.add(run));
         let waits = run.activity.wait().is_some();
         let mut sums = RunSums::default();
         if !(self.running_only && waits) {
@@ -206,7 +263,8 @@ impl<'a> GroupSums<'a> {
             Activity::SystemCall => Kernel::Call,
             Activity::OnCpu | Activity::Unknown => Kernel::No,
         };
-        let id = self.slots.intern(Slot { thread: group, kernel, node: run.node }) as usize;
+        let activity = self.keys.iter().any(GroupKey::is_of_activity).then_some(run.activity);
+        let id = self.slots.intern(Slot { thread: group, kernel, activity, node: run.node }) as usize;
         if id == self.sums.len() {
             self.sums.push(RunSums::default());
         }
@@ -222,17 +280,18 @@ impl<'a> GroupSums<'a> {
         slots.sort_unstable_by_key(|(slot, _)| *slot);
         let weight = usize::from(!cpu_known);
         let mut table = GroupTable::new(&self.keys);
-        for same in slots.chunk_by(|(a, _), (b, _)| (a.thread, a.kernel) == (b.thread, b.kernel)) {
-            let Slot { thread, kernel, .. } = same[0].0;
+        let alike = |slot: &Slot| (slot.thread, slot.kernel, slot.activity);
+        for same in slots.chunk_by(|(a, _), (b, _)| alike(a) == alike(b)) {
+            let Slot { thread, kernel, activity, .. } = same[0].0;
             for (group, GroupSum { own, total }) in stacks.sums(same, &mut frames, kernel) {
-                let values = self.values(thread, &frames.values(group));
+                let values = self.values(thread, activity, &frames.values(group));
                 let (own, waits, total) = (own.amount(weight), total.waits, total.amount(weight));
                 table.add(GroupRow { values, own, total, waits, timeline: None });
             }
         }
-        if !self.keys.iter().any(|key| key.is_of_frames()) {
+        if self.keys.iter().all(GroupKey::is_of_thread) {
             for (thread, group) in self.groups.iter().enumerate() {
-                let row = table.rows.get_mut(&self.values(thread as u32, &[]));
+                let row = table.rows.get_mut(&self.values(thread as u32, None, &[]));
                 row.into_iter().for_each(|row| row.timeline = Some(group.timeline.stats()));
             }
         }
@@ -240,16 +299,27 @@ impl<'a> GroupSums<'a> {
     }
 
     /// The values of the keys. `of_frame`: those of the frames' keys, in their order.
-    fn values(&self, thread: u32, of_frame: &[String]) -> Vec<String> {
+    fn values(&self, thread: u32, activity: Option<Activity>, of_frame: &[String]) -> Vec<String> {
         let trace = &self.profile.trace;
-        let group = &self.groups[thread as usize];
+        let group = self.groups.get(thread as usize);
+        let mut given = self.given.and_then(|given| given.get(thread as usize)).into_iter().flatten();
         let mut of_frame = of_frame.iter();
+        let label = |label: &str| {
+            let is_it = |key: &str| key.strip_prefix("label.") == Some(label);
+            trace.metadata.iter().find(|(key, _)| is_it(key)).map(|(_, value)| value.as_str())
+        };
         let value = |key: &GroupKey| match key {
+            key if self.given.is_some() && key.is_of_thread() => given.next().cloned().unwrap_or_default(),
             GroupKey::Process => trace.process.clone(),
             GroupKey::Host => trace.host.clone(),
             GroupKey::Trace => trace.source.clone(),
-            GroupKey::Thread => group.thread.clone(),
-            GroupKey::ThreadName => group.name.clone(),
+            GroupKey::Label(name) => label(name).unwrap_or(NO_LABEL).to_owned(),
+            GroupKey::Thread => group.map(|group| group.thread.clone()).unwrap_or_default(),
+            GroupKey::ThreadName => group.map(|group| group.name.clone()).unwrap_or_default(),
+            GroupKey::State => activity.unwrap_or_default().as_str().to_owned(),
+            GroupKey::WaitReason => {
+                activity.and_then(Activity::wait).map_or(NO_WAIT, Wait::reason).to_owned()
+            }
             GroupKey::Function | GroupKey::Module | GroupKey::Line | GroupKey::Kind => {
                 of_frame.next().cloned().unwrap_or_default()
             }
@@ -259,7 +329,11 @@ impl<'a> GroupSums<'a> {
 }
 
 /// Shown instead of the name of a thread that has none.
-const NO_NAME: &str = "(no name)";
+pub const NO_NAME: &str = "(no name)";
+/// Shown instead of a label that a recording does not have.
+pub const NO_LABEL: &str = "(no label)";
+/// Shown instead of what a thread waits for that does not wait.
+const NO_WAIT: &str = "(no wait)";
 
 /// The group of each thread, and the groups: threads, or those of one name, or all.
 fn thread_groups(profile: &Profile, keys: &[GroupKey], span: Range<u64>) -> (Vec<u32>, Vec<ThreadGroup>) {

@@ -24,6 +24,21 @@ pub struct ManyStats {
     functions: HashMap<(String, String), FunctionStats>,
     waits: HashMap<&'static str, WaitStats>,
     answer: Option<AnswerSums>,
+    /// Of what dataset the sums are, if they are of one.
+    dataset: Option<DatasetTotals>,
+}
+
+/// What the traces of a dataset come to, besides their samples.
+#[derive(Clone, Default, Debug)]
+pub struct DatasetTotals {
+    /// Its folder.
+    pub name: String,
+    pub traces: u64,
+    pub duration_ns: u64,
+    /// Samples that the recorders dropped.
+    pub dropped: u64,
+    /// Bytes of the files of the traces.
+    pub bytes: u64,
 }
 
 /// The sum of several traces with the answer to a question, for JSON.
@@ -65,6 +80,51 @@ struct TraceRow {
 const MIXED: &str = "not all traces tell CPU time: --weight wall compares them";
 
 impl ManyStats {
+    /// Sums for the traces of a dataset. What is added then are not traces but parts of these sums.
+    pub fn of_dataset(totals: DatasetTotals) -> ManyStats {
+        ManyStats { dataset: Some(totals), ..ManyStats::default() }
+    }
+
+    /// How many traces were summed.
+    fn traces(&self) -> u64 {
+        self.dataset.as_ref().map_or(self.rows.len() as u64, |dataset| dataset.traces)
+    }
+
+    /// Prints what the traces of a dataset come to, and the answer to the question; without one the
+    /// first `top` functions and waits. `about`: of what they are.
+    ///
+    /// # Errors
+    ///
+    /// When `out` cannot be written.
+    pub fn print_dataset(
+        &self,
+        out: &mut dyn Write,
+        options: &PrintOptions,
+        about: &str,
+        question: Option<&Question>,
+        top: usize,
+    ) -> io::Result<()> {
+        let Some(dataset) = &self.dataset else { return Ok(()) };
+        let mut page = Page { out, options: *options };
+        let title = format!("{}: {} of {about}", printable(&dataset.name), counted(dataset.traces, "trace"));
+        page.line(&page.bold(&title))?;
+        let cpu = if self.sum.cpu_ns == 0 { "-".to_owned() } else { span(self.sum.cpu_ns) };
+        page.line(&format!(
+            "{} recorded, {cpu} CPU time, {}, {} dropped, {:.0} % of the frames named",
+            span(dataset.duration_ns),
+            counted(self.sum.samples, "sample"),
+            count(dataset.dropped),
+            100.0 * super::share(self.sum.named, self.sum.frames.max(1)),
+        ))?;
+        match question {
+            Some(question) => self.answer(&mut page, question),
+            None => {
+                self.top_functions(&mut page, top)?;
+                self.top_waits(&mut page, top)
+            }
+        }
+    }
+
     /// Adds the totals of a trace.
     pub fn add_totals(&mut self, stats: &Stats) {
         let row = TraceRow::of(stats);
@@ -110,7 +170,7 @@ impl ManyStats {
     /// The sum, with the answer to the question.
     pub fn sum(&self, question: &Question) -> SumStats {
         SumStats {
-            traces: self.rows.len() as u64,
+            traces: self.traces(),
             samples: self.sum.samples,
             cpu_ns: self.sum.cpu_ns,
             weight: self.weight,
@@ -133,12 +193,16 @@ impl ManyStats {
     ) -> io::Result<()> {
         let mut page = Page { out, options: *options };
         self.table(&mut page)?;
+        self.answer(&mut page, question)
+    }
+
+    fn answer(&self, page: &mut Page<'_>, question: &Question) -> io::Result<()> {
         let (Some(sums), Some(weight)) = (&self.answer, self.weight) else { return Ok(()) };
         if self.mixed {
             page.line(MIXED)?;
         }
         let whole = Whole { weight, interval_ns: self.interval_ns, counted_ns: self.counted_ns };
-        sums.answer(question).print(AnswerWhole { whole, all_ns: self.counted_ns }, &mut page)
+        sums.answer(question).print(AnswerWhole { whole, all_ns: self.counted_ns }, page)
     }
 
     /// Prints the table, its sum, and the first `top` functions and waits of all traces.

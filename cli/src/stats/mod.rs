@@ -33,8 +33,8 @@ mod waits;
 
 pub use crate::text::TimeZone;
 pub use call_tree::{CallTreeStats, Direction, TreeLimits, TreeRow};
-pub use groups::{GroupKey, GroupRow, GroupStats, SortBy};
-pub use many::{ManyStats, SumStats};
+pub use groups::{GroupKey, GroupRow, GroupStats, NO_LABEL, NO_NAME, SortBy, ThreadValues};
+pub use many::{DatasetTotals, ManyStats, SumStats};
 pub use question::{Answer, AnswerSums, Question, Subject, with_modules};
 pub use text::{Length, PrintOptions, print, print_answer};
 pub use timeline::TimelineStats;
@@ -357,8 +357,25 @@ pub fn collect_with(
     options: &StatsOptions,
     question: Option<&Question>,
 ) -> std::io::Result<(Stats, Option<AnswerSums>)> {
+    collect_of(profile, runs, file_bytes, options, question, None)
+}
+
+/// [`collect_with`] for a profile whose threads may stand for those of many traces: `values` are
+/// theirs for the keys of the question.
+///
+/// # Errors
+///
+/// As there.
+pub fn collect_of(
+    profile: &Profile,
+    runs: &Runs,
+    file_bytes: Option<u64>,
+    options: &StatsOptions,
+    question: Option<&Question>,
+    values: Option<&ThreadValues>,
+) -> std::io::Result<(Stats, Option<AnswerSums>)> {
     let mut tables = StatsTables::new(profile, options, runs.span());
-    let mut asked = question.map(|question| QuestionSums::new(profile, runs, options, question));
+    let mut asked = question.map(|question| QuestionSums::new(profile, runs, options, question, values));
     runs.for_each(|batch: Batch<'_>| -> std::io::Result<()> {
         tables.add(&batch);
         asked.iter_mut().for_each(|asked| asked.add(&batch));

@@ -3,7 +3,7 @@
 
 use super::call_tree::{CallTreeStats, Direction, TreeLimits, call_tree};
 use super::calls::{CallSums, FunctionName};
-use super::groups::{GroupKey, GroupStats, GroupSums, GroupTable, SortBy};
+use super::groups::{GroupKey, GroupStats, GroupSums, GroupTable, SortBy, ThreadValues};
 use super::text::{Page, Whole, tells_module};
 use super::{StatsOptions, group_text, tree_text};
 use crate::profile::{Batch, Category, FrameName, FunctionPattern, Functions, Profile, Runs};
@@ -111,10 +111,12 @@ impl<'a> QuestionSums<'a> {
         runs: &Runs,
         options: &StatsOptions,
         question: &Question,
+        given: Option<&'a ThreadValues>,
     ) -> QuestionSums<'a> {
         let groups = match &question.subject {
             Subject::Groups(keys) => {
-                Some(GroupSums::new(profile, keys, options.weight, options.running_only, runs.span()))
+                let (weight, running_only) = (options.weight, options.running_only);
+                Some(GroupSums::new(profile, keys, weight, running_only, runs.span(), given))
             }
             Subject::Tree | Subject::Callers(_) | Subject::Callees(_) => None,
         };
@@ -169,11 +171,11 @@ impl Answer {
 /// The keys that a list has for those asked: a function stands with its module.
 pub fn with_modules(keys: &[GroupKey]) -> Vec<GroupKey> {
     let mut all: Vec<GroupKey> = Vec::new();
-    for &key in keys {
-        if !all.contains(&key) {
-            all.push(key);
+    for key in keys {
+        if !all.contains(key) {
+            all.push(key.clone());
         }
-        if key == GroupKey::Function && !keys.contains(&GroupKey::Module) {
+        if *key == GroupKey::Function && !keys.contains(&GroupKey::Module) {
             all.push(GroupKey::Module);
         }
     }

@@ -1,7 +1,9 @@
 //! `stk stats`: where the time was spent, and the problems of the stacks.
 
+mod dataset;
 mod question;
 
+use super::datasets::DatasetArg;
 use super::traces::Traces;
 use super::{
     Exit, Out, ProfileArgs, Progress, check_symbols, each_trace, inputs, load, pool, terminal_columns, warn,
@@ -28,9 +30,15 @@ Examples:
   stk stats app.stk --group-by line --format csv -q > lines.csv
   stk stats lab --top 50                        every trace in the folder lab, as one
   stk stats lab/*.stk --group-by host,function
-  stk stats lab/*.stk --each")]
+  stk stats lab/*.stk --each
+  stk stats lab.parquet --group-by host,function --label build=1234
+  stk stats 'lab.parquet?build=1234' --from 2026-11-24T00:00Z --group-by label:lab,thread-name
+
+A Parquet dataset answers from its tables, without its traces: what its conversion left out (names, --scan) it cannot
+answer, and --from and --until choose rows of up to a second by their beginning.")]
 pub(super) struct StatsArgs {
-    /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken
+    /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken; or one Parquet
+    /// dataset
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Print everything: functions by callees, modules, threads, why stacks end, how frames were
@@ -90,6 +98,9 @@ enum Format {
 /// reported and skipped.
 pub(super) fn run(args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     args.profile.check()?;
+    if let Some(named) = DatasetArg::only(&args.files)? {
+        return dataset::run(&named, args, out);
+    }
     let (files, exit) = inputs::traces(&args.files);
     let files = args.profile.select.process.traces(files)?;
     let format = if args.json { Format::Json } else { args.format.unwrap_or_default() };

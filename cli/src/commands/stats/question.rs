@@ -4,6 +4,8 @@ use super::super::{Usage, terminal_lines};
 use super::Format;
 use crate::profile::FunctionPattern;
 use crate::stats::{GroupKey, Question, SortBy, StatsOptions, Subject, TreeLimits, with_modules};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use std::ffi::OsStr;
 
 /// A question. There can be one.
 #[derive(clap::Args, Debug)]
@@ -23,7 +25,7 @@ pub(super) struct QuestionArgs {
     /// List the samples by this, or by several, separated by commas
     #[arg(
         long,
-        value_enum,
+        value_parser = GroupKeys,
         value_name = "KEY",
         value_delimiter = ',',
         group = "question",
@@ -78,13 +80,25 @@ impl QuestionArgs {
         if matches!(subject, Subject::Groups(_)) {
             self.without()?;
         }
-        let rows = match (top, format) {
-            (None, Format::Csv) | (Some(0), _) => usize::MAX,
-            (None, _) => StatsOptions::default().top,
-            (Some(rows), _) => rows,
-        };
         let limits = self.limits(format, top, traces);
-        Ok(Some(Question { subject, limits, sort: self.sort, top: rows }))
+        Ok(Some(Question { subject, limits, sort: self.sort, top: rows(format, top) }))
+    }
+
+    /// The question for the functions.
+    ///
+    /// # Errors
+    ///
+    /// A usage error.
+    pub(super) fn functions(
+        &self,
+        format: Format,
+        top: Option<usize>,
+        traces: usize,
+    ) -> anyhow::Result<Question> {
+        self.without()?;
+        let subject = Subject::Groups(keys(&[GroupKey::Function], traces));
+        let limits = self.limits(format, top, traces);
+        Ok(Question { subject, limits, sort: self.sort, top: rows(format, top) })
     }
 
     /// Refuses what only trees have.
@@ -110,6 +124,52 @@ impl QuestionArgs {
                 TreeLimits { lines: lines.unwrap_or(LINES), least: LEAST, ..all }
             }
         }
+    }
+}
+
+/// Rows of a list.
+fn rows(format: Format, top: Option<usize>) -> usize {
+    match (top, format) {
+        (None, Format::Csv) | (Some(0), _) => usize::MAX,
+        (None, _) => StatsOptions::default().top,
+        (Some(rows), _) => rows,
+    }
+}
+
+/// Takes the names of keys on the command line.
+#[derive(Clone)]
+struct GroupKeys;
+
+/// Stands for the keys of all labels in the list of keys.
+const ANY_LABEL: &str = "label:KEY";
+
+impl TypedValueParser for GroupKeys {
+    type Value = GroupKey;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<GroupKey, clap::Error> {
+        match GroupKey::of_name(&value.to_string_lossy()) {
+            Some(key) => Ok(key),
+            None => {
+                let names = GroupKey::NAMED.iter().map(|named| named.1).chain([ANY_LABEL]);
+                let known = PossibleValuesParser::new(names);
+                // One of the names alone would have been a key: this is the error with the list.
+                let named = known.parse_ref(command, arg, value)?;
+                Err(command
+                    .clone()
+                    .error(clap::error::ErrorKind::InvalidValue, format!("{named}: name the label")))
+            }
+        }
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let named = GroupKey::NAMED.iter().map(|(_, name, help)| PossibleValue::new(*name).help(*help));
+        let label = PossibleValue::new(ANY_LABEL).help("What the label KEY of recordings says: label:build");
+        Some(Box::new(named.chain([label])))
     }
 }
 

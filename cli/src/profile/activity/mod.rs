@@ -30,7 +30,7 @@ use stk_schema::event::RunState;
 use waits::SystemCall;
 
 /// What a thread did when it was sampled.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Activity {
     /// Ran its own code or the system's in user mode, or was ready to run it.
     OnCpu,

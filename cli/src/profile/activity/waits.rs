@@ -152,6 +152,11 @@ impl Wait {
         (0..REASONS.len() as u8).map(Wait).collect()
     }
 
+    /// The wait with this reason; one for something else if no version of stk has that reason.
+    pub fn of_reason(reason: &str) -> Wait {
+        Wait(REASONS.iter().position(|known| known.0 == reason).unwrap_or(0) as u8)
+    }
+
     /// The reason with this number.
     pub fn from_number(number: u16) -> Option<Wait> {
         (usize::from(number) < REASONS.len()).then_some(Wait(number as u8))

@@ -16,10 +16,16 @@ pub struct SelectionSum {
 
 impl SelectionSum {
     /// Adds a run's samples.
-    pub(super) fn add(&mut self, run: &Run) {
-        self.samples = self.samples.saturating_add(run.samples.into());
-        self.cpu_ns = self.cpu_ns.saturating_add(run.cpu_ns);
-        self.weight_ns = self.weight_ns.saturating_add(run.weight_ns);
+    pub fn add(&mut self, run: &Run) {
+        let Run { cpu_ns, weight_ns, .. } = *run;
+        self.add_sum(&SelectionSum { samples: run.samples.into(), cpu_ns, weight_ns });
+    }
+
+    /// Adds another sum.
+    pub fn add_sum(&mut self, other: &SelectionSum) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
+        self.weight_ns = self.weight_ns.saturating_add(other.weight_ns);
     }
 }
 

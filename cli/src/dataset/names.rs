@@ -1,0 +1,395 @@
+//! Profiles of sums: the stacks that they are of, from `stacks`, and the names of their code, from
+//! `frames`.
+
+use super::samples::{Class, Sum, SumKey, Sums};
+use super::tables::{Columns, RowGroups};
+use super::{Dataset, DatasetError, DatasetPart, WaitRuns};
+use crate::model::{Image, ImageId};
+use crate::profile::{
+    Activity, CallTree, CpuSource, FrameFacts, FrameId, FrameKey, FrameKind, FrameSymbols, FrameTable,
+    Losses, NameSource, NamedFrame, Node, NodeId, Placement, Processes, Profile, Run, RunFlags, Runs, StopId,
+    StopInfo, StopReason, ThreadInfo, TraceInfo,
+};
+use hashbrown::{HashMap, HashSet};
+use rayon::prelude::*;
+use std::path::Path;
+use stk_schema::Arch;
+use stk_schema::event::RunState;
+use stk_schema::tables;
+use stk_unwind::Trust;
+
+/// A part for each class of the sums.
+pub(super) fn parts(dataset: &Dataset, sums: Sums) -> Result<Vec<DatasetPart>, DatasetError> {
+    let executables = dataset.traces.iter().map(|trace| trace.process.as_str()).collect();
+    let mut names = Names::read(&dataset.folder.join(tables::FRAMES.name), &executables)?;
+    let classes = classes(&sums);
+    let mut trees: Vec<CallTree> = classes.iter().map(|_| CallTree::default()).collect();
+    // By class: the stacks that its sums have, and their nodes.
+    let mut nodes: Vec<HashMap<i64, Option<NodeId>>> = classes
+        .iter()
+        .map(|class| {
+            sums.sums[class.sums.clone()]
+                .iter()
+                .filter_map(|(key, _)| key.stack)
+                .map(|id| (id, None))
+                .collect()
+        })
+        .collect();
+    read_stacks(&dataset.folder.join(tables::STACKS.name), &mut nodes, &mut trees, &mut names)?;
+    let mut parts = Vec::with_capacity(classes.len());
+    for ((class, tree), nodes) in classes.iter().zip(trees).zip(&nodes) {
+        parts.push(part(dataset, class, &sums, names.clone(), tree, nodes)?);
+    }
+    Ok(parts)
+}
+
+/// The groups and sums of a class.
+struct ClassSums {
+    class: Class,
+    groups: std::ops::Range<usize>,
+    sums: std::ops::Range<usize>,
+}
+
+/// The classes. Groups and sums are sorted by them.
+fn classes(all: &Sums) -> Vec<ClassSums> {
+    let mut classes = Vec::new();
+    let (mut group, mut sum) = (0, 0);
+    for same in all.groups.chunk_by(|a, b| a.0 == b.0) {
+        let groups = group..group + same.len();
+        let end = sum + all.sums[sum..].partition_point(|(key, _)| (key.group as usize) < groups.end);
+        classes.push(ClassSums { class: same[0].0, groups: groups.clone(), sums: sum..end });
+        (group, sum) = (groups.end, end);
+    }
+    classes
+}
+
+fn part(
+    dataset: &Dataset,
+    class: &ClassSums,
+    all: &Sums,
+    names: Names,
+    tree: CallTree,
+    nodes: &HashMap<i64, Option<NodeId>>,
+) -> Result<DatasetPart, DatasetError> {
+    let groups = &all.groups[class.groups.clone()];
+    let mut runs = Runs::with_limit(RUNS_HELD);
+    let mut waits = Vec::with_capacity(class.sums.len());
+    let mut samples = vec![0u64; groups.len()];
+    for (key, sum) in &all.sums[class.sums.clone()] {
+        let group = key.group as usize - class.groups.start;
+        samples[group] = samples[group].saturating_add(sum.samples);
+        let node = key.stack.and_then(|id| nodes.get(&id).copied().flatten());
+        push(&mut runs, group as u32, node, key, sum, waits.len() as u64)?;
+        waits.push(WaitRuns { ..sum.waits });
+    }
+    let threads = samples.iter().enumerate().map(|(at, &samples)| ThreadInfo {
+        instance: at as u64,
+        tid: 0,
+        name: String::new(),
+        start_ns: None,
+        exit_ns: None,
+        samples,
+        active_samples: samples,
+    });
+    let profile = Profile {
+        trace: trace_info(dataset, class.class),
+        images: images(),
+        modules: Vec::new(),
+        code: Vec::new(),
+        threads: threads.collect(),
+        marks: Vec::new(),
+        events: Vec::new(),
+        gaps: Vec::new(),
+        frames: names.frames,
+        tree,
+        stops: vec![StopInfo { reason: StopReason::COMPLETE, module: String::new() }],
+        symbols: names.symbols,
+        losses: Losses::default(),
+        selection: None,
+        processes: Processes::default(),
+    };
+    let whole = all.whole.get(&class.class).copied().unwrap_or_default();
+    let values = groups.iter().map(|group| group.1.clone()).collect();
+    Ok(DatasetPart { profile, runs, values, waits, whole })
+}
+
+/// Adds the runs of a sum: several, if it has more samples than a run can count.
+fn push(
+    runs: &mut Runs,
+    group: u32,
+    node: Option<NodeId>,
+    key: &SumKey,
+    sum: &Sum,
+    number: u64,
+) -> Result<(), DatasetError> {
+    let waits = matches!(key.activity, Activity::Waiting(_));
+    let mut left = *sum;
+    loop {
+        let samples = u32::try_from(left.samples).unwrap_or(u32::MAX);
+        runs.push(
+            group,
+            Run {
+                node,
+                stop: StopId(0),
+                first_ns: 0,
+                last_ns: 0,
+                weight_ns: left.weight_ns,
+                samples,
+                cpu_ns: left.cpu_ns,
+                state: if waits { RunState::Waiting } else { RunState::Running },
+                activity: key.activity,
+                flags: RunFlags::empty(),
+                capture_tag: number,
+            },
+        )?;
+        left = Sum { samples: left.samples - u64::from(samples), ..Sum::default() };
+        if left.samples == 0 {
+            return Ok(());
+        }
+    }
+}
+
+fn trace_info(dataset: &Dataset, class: Class) -> TraceInfo {
+    TraceInfo {
+        trace_id: String::new(),
+        source: dataset.folder.display().to_string(),
+        content: None,
+        arch: Arch::X64,
+        pid: 0,
+        process: String::new(),
+        host: String::new(),
+        start_utc_ns: 0,
+        duration_ns: 0,
+        interval_ns: class.interval_ns,
+        cpu_source: if class.tells_cpu { CpuSource::ThreadTimes } else { CpuSource::None },
+        metadata: Vec::new(),
+        complete: true,
+        boot_id: 0,
+        executable: None,
+    }
+}
+
+/// What stands for the images of all frames: two, since a frame's category depends on whether its
+/// image lies in Windows' folder.
+fn images() -> Vec<Image> {
+    [String::new(), r"C:\Windows\System32\".to_owned()]
+        .map(|path| Image { path, ..Image::default() })
+        .to_vec()
+}
+
+/// Runs of a class in memory (about 150 MiB); more go to a temporary file.
+const RUNS_HELD: usize = 2 << 20;
+
+const ELSEWHERE: ImageId = ImageId(0);
+const IN_WINDOWS: ImageId = ImageId(1);
+
+/// Shown for a location of which the dataset says nothing.
+const NO_LOCATION: &str = "(location that the dataset does not have)";
+
+/// The frames of a dataset and their names.
+#[derive(Clone)]
+struct Names {
+    frames: FrameTable,
+    symbols: FrameSymbols,
+    /// By location.
+    ids: HashMap<i64, FrameId>,
+    /// By frame: the same one where it is a guess.
+    guesses: HashMap<FrameId, FrameId>,
+    unknown: FrameId,
+}
+
+impl Names {
+    /// Reads all locations. Those in executables come first: a function that several modules have
+    /// code of is shown as that of the first of them.
+    fn read(folder: &Path, executables: &HashSet<&str>) -> Result<Names, DatasetError> {
+        let mut names = Names {
+            frames: FrameTable::default(),
+            symbols: FrameSymbols { starts: vec![0], ..FrameSymbols::default() },
+            ids: HashMap::new(),
+            guesses: HashMap::new(),
+            unknown: FrameId(0),
+        };
+        let function = names.symbols.strings.intern(NO_LOCATION);
+        names.symbols.named.push(NamedFrame { function, file: None, line: None, inline: false });
+        names.end(
+            Placement::Unknown(u64::MAX),
+            NameSource::None,
+            FrameFacts { kind: FrameKind::Unknown, ..FrameFacts::default() },
+        );
+        let rows = RowGroups::of_folder(folder)?;
+        for in_executables in [true, false] {
+            let mut last = None;
+            for group in 0..rows.len() {
+                let is_taken = |module: &str| executables.contains(module) == in_executables;
+                names.add(&rows.read(group, &FRAME_COLUMNS)?, &is_taken, &mut last)?;
+            }
+            names.finish(last);
+        }
+        Ok(names)
+    }
+
+    /// Adds the rows of a row group that are in such modules. A location's rows follow each other, innermost function first;
+    /// `open` is the last one, which may go on.
+    fn add(
+        &mut self,
+        rows: &Columns,
+        is_taken: &dyn Fn(&str) -> bool,
+        open: &mut Option<OpenLocation>,
+    ) -> Result<(), DatasetError> {
+        let ids = rows.numbers("location_id")?;
+        let lines = rows.optional_numbers("line")?;
+        let [functions, files, modules, kinds, categories, sources] =
+            ["function", "file", "module", "kind", "category", "name_source"].map(|name| rows.texts(name));
+        let (functions, files, modules) = (functions?, files?, modules?);
+        let (kinds, categories, sources) = (kinds?, categories?, sources?);
+        let inlined = rows.flags("inlined")?;
+        let taken = |at: &usize| is_taken(modules.get(*at).unwrap_or_default());
+        for at in (0..ids.len()).filter(taken) {
+            let id = ids[at];
+            if open.as_ref().is_none_or(|open| open.id != id) {
+                self.finish(open.take());
+                let module = modules.get(at).map(|module| self.symbols.strings.intern(module));
+                *open = Some(OpenLocation {
+                    id,
+                    facts: FrameFacts {
+                        kind: kind(kinds.get(at).unwrap_or_default()),
+                        module,
+                        ..FrameFacts::default()
+                    },
+                    is_system: categories.get(at) == Some("system"),
+                    source: source(sources.get(at).unwrap_or_default()),
+                });
+            }
+            let function = self.symbols.strings.intern(functions.get(at).unwrap_or_default());
+            let file = files.get(at).map(|file| self.symbols.strings.intern(file));
+            let line = lines[at].and_then(|line| u32::try_from(line).ok());
+            let inline = inlined.get(at).unwrap_or_default();
+            self.symbols.named.push(NamedFrame { function, file, line, inline });
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, open: Option<OpenLocation>) {
+        let Some(OpenLocation { id, facts, is_system, source }) = open else { return };
+        let number = self.frames.keys().len() as u32;
+        let place = match (facts.module, is_system) {
+            (None, _) => Placement::Unknown(number.into()),
+            (Some(_), true) => Placement::Image(IN_WINDOWS, number),
+            (Some(_), false) => Placement::Image(ELSEWHERE, number),
+        };
+        let frame = self.end(place, source, facts);
+        self.ids.insert(id, frame);
+    }
+
+    fn end(&mut self, place: Placement, source: NameSource, facts: FrameFacts) -> FrameId {
+        let frame = self.frames.push(FrameKey { place, exact: true, trust: Trust::UnwindInfo });
+        self.symbols.starts.push(self.symbols.named.len() as u32);
+        self.symbols.source.push(source);
+        self.symbols.reason.push(None);
+        self.symbols.facts.push(facts);
+        frame
+    }
+
+    /// The frame at a location.
+    fn frame(&mut self, location: i64, guessed: bool) -> FrameId {
+        let frame = self.ids.get(&location).copied().unwrap_or(self.unknown);
+        if !guessed {
+            return frame;
+        }
+        if let Some(known) = self.guesses.get(&frame) {
+            return *known;
+        }
+        let at = frame.0 as usize;
+        let names = self.symbols.starts[at] as usize..self.symbols.starts[at + 1] as usize;
+        self.symbols.named.extend_from_within(names);
+        let (place, source, facts) =
+            (self.frames.keys()[at].place, self.symbols.source[at], self.symbols.facts[at]);
+        self.symbols.starts.push(self.symbols.named.len() as u32);
+        self.symbols.source.push(source);
+        self.symbols.reason.push(None);
+        self.symbols.facts.push(facts);
+        let guess = self.frames.push(FrameKey { place, exact: true, trust: Trust::Scan });
+        self.guesses.insert(frame, guess);
+        guess
+    }
+}
+
+const FRAME_COLUMNS: [&str; 9] =
+    ["location_id", "inlined", "function", "file", "line", "module", "kind", "category", "name_source"];
+
+/// A location whose rows are being read.
+struct OpenLocation {
+    id: i64,
+    facts: FrameFacts,
+    is_system: bool,
+    source: NameSource,
+}
+
+fn kind(text: &str) -> FrameKind {
+    let all =
+        [FrameKind::Native, FrameKind::Managed, FrameKind::Stub, FrameKind::Runtime, FrameKind::Dynamic];
+    all.into_iter().find(|kind| kind.as_str() == text).unwrap_or(FrameKind::Unknown)
+}
+
+fn source(text: &str) -> NameSource {
+    let all = [NameSource::Pdb, NameSource::Dwarf, NameSource::Runtime, NameSource::Export];
+    all.into_iter().find(|source| source.as_str() == text).unwrap_or(NameSource::None)
+}
+
+/// Stacks of a row group that are wanted.
+struct StackRows {
+    ids: Vec<i64>,
+    /// Locations, root first, and whether they are guesses.
+    frames: Vec<Vec<(i64, bool)>>,
+}
+
+/// Reads the stacks that are wanted and gives them nodes.
+fn read_stacks(
+    folder: &Path,
+    nodes: &mut [HashMap<i64, Option<NodeId>>],
+    trees: &mut [CallTree],
+    names: &mut Names,
+) -> Result<(), DatasetError> {
+    let rows = RowGroups::of_folder(folder)?;
+    let groups: Vec<usize> = (0..rows.len()).collect();
+    // In order, a few row groups at a time.
+    for some in groups.chunks(rayon::current_num_threads()) {
+        let is_wanted = |id: &i64| nodes.iter().any(|nodes| nodes.contains_key(id));
+        let read: Vec<StackRows> =
+            some.par_iter().map(|&group| stack_rows(&rows, group, &is_wanted)).collect::<Result<_, _>>()?;
+        for (id, frames) in read.into_iter().flat_map(|rows| rows.ids.into_iter().zip(rows.frames)) {
+            let frames: Vec<FrameId> =
+                frames.into_iter().map(|(location, guessed)| names.frame(location, guessed)).collect();
+            for (nodes, tree) in nodes.iter_mut().zip(trees.iter_mut()) {
+                if let Some(node) = nodes.get_mut(&id) {
+                    let leaf = |parent, frame: &FrameId| Some(tree.intern(Node { parent, frame: *frame }));
+                    *node = frames.iter().fold(None, leaf);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn stack_rows(
+    rows: &RowGroups,
+    group: usize,
+    is_wanted: &(dyn Fn(&i64) -> bool + Sync),
+) -> Result<StackRows, DatasetError> {
+    let columns = rows.read(group, &["stack_id", "location_ids", "trusts"])?;
+    let ids = columns.numbers("stack_id")?;
+    let (starts, locations) = columns.lists("location_ids")?;
+    let (_, trusts) = columns.lists("trusts")?;
+    let locations = locations.i64().map_err(|error| columns.error(error))?;
+    let locations: Vec<i64> = locations.iter().map(Option::unwrap_or_default).collect();
+    let trusts = trusts.str().map_err(|error| columns.error(error))?;
+    let guessed: Vec<bool> = trusts.iter().map(|trust| trust == Some(Trust::Scan.as_str())).collect();
+    let mut found = StackRows { ids: Vec::new(), frames: Vec::new() };
+    for (&id, range) in ids.iter().zip(starts.windows(2)).filter(|(id, _)| is_wanted(id)) {
+        let range = range[0]..range[1];
+        let frame = |at: usize| (locations[at], guessed.get(at).copied().unwrap_or_default());
+        found.ids.push(id);
+        found.frames.push(range.map(frame).collect());
+    }
+    Ok(found)
+}
