@@ -238,3 +238,46 @@ fn rows(text: &str) -> BTreeMap<(String, String), [String; 3]> {
     };
     document["rows"].as_array().unwrap().iter().map(row).collect()
 }
+
+#[test]
+fn sides_of_a_dataset_compare_as_their_traces_do() {
+    let mut traces = Vec::new();
+    for number in 1..=6 {
+        let build = if number <= 3 { "1" } else { "2" };
+        traces.push((format!("{number}.stk"), recording(number, &[("build", build)])));
+    }
+    // What takes time on one side alone.
+    let mut parts = Parts::take_apart(&std::fs::read(kept("mixed.stk")).unwrap()).unwrap();
+    parts.header.uuid = [9; 16];
+    let meta = parts.blocks.iter_mut().find(|block| block.header.kind == BlockKind::Meta).unwrap();
+    meta.push(&Event::Metadata(Metadata { key: b"label.build", value: b"2" }));
+    traces.push(("9.stk".to_owned(), parts.to_file()));
+    let named: Vec<(&str, Vec<u8>)> =
+        traces.iter().map(|(name, bytes)| (name.as_str(), bytes.clone())).collect();
+    let lab = Lab::of(&named);
+    let symbols = kept("");
+    let symbols = symbols.to_str().unwrap();
+    lab.batch(&["-y", symbols]);
+    for more in [
+        &[][..],
+        &["--by", "module"],
+        &["--by", "stack"],
+        &["--total"],
+        &["--weight", "samples", "--my-code"],
+    ] {
+        let common = [&["--format", "json", "--top", "0"], more].concat();
+        let base = ["--base", "in/1.stk", "in/2.stk", "in/3.stk"];
+        let new = ["--new", "in/4.stk", "in/5.stk", "in/6.stk", "in/9.stk"];
+        let of_traces =
+            [&["diff"], &base[..], &new, &["-y", symbols, "--no-default-symbols"], &common].concat();
+        let of_dataset = [&["diff", "lab.parquet?build=1", "lab.parquet?build=2"], &common[..]].concat();
+        let (traces, told, code) = lab.run(&of_traces);
+        assert!([0, 6, 7].contains(&code), "{told}");
+        let (dataset, told, other) = lab.run(&of_dataset);
+        assert_eq!(other, code, "{told}");
+        assert!(rows(&traces).len() > 2, "{traces}");
+        assert_eq!(rows(&dataset), rows(&traces), "{more:?}");
+        let again = lab.run(&[&of_dataset[..], &["-j", "1"]].concat()).0;
+        assert_eq!(again, dataset, "{more:?}: with any -j");
+    }
+}

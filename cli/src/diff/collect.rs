@@ -62,59 +62,157 @@ pub struct TraceStacks {
 /// The name of samples that have no stack.
 const NO_STACK: &str = "[no stack]";
 
+/// What several traces with the same code are compared by.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ManyStacks {
+    pub functions: Vec<FunctionName>,
+    /// As in [`TraceStacks`].
+    pub calls: Vec<Call>,
+    pub traces: Vec<TraceWeights>,
+}
+
+/// The weights of one of several traces: see [`TraceStacks`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct TraceWeights {
+    pub source: String,
+    pub digest: u64,
+    pub process: String,
+    pub weights: Vec<StackWeights>,
+}
+
 /// The stacks of a profile, with each of these weights. `digest` is that of the trace's content.
 ///
 /// # Errors
 ///
 /// When the runs cannot be read.
 pub fn collect(profile: &Profile, runs: &Runs, digest: u64, weights: &[Weight]) -> io::Result<TraceStacks> {
-    let mut functions: Numbers<FunctionName> = Numbers::default();
-    let mut calls: Numbers<Call> = Numbers::default();
-    let of_frames: Vec<Vec<u32>> = (0..profile.frames.keys().len() as u32)
-        .map(|frame| functions_of(profile, FrameId(frame)).map(|name| functions.of(name)).collect())
-        .collect();
-    let mut of_nodes: Vec<Option<u32>> = Vec::with_capacity(profile.tree.nodes().len());
-    for node in profile.tree.nodes() {
-        let caller = node.parent.and_then(|NodeId(parent)| of_nodes[parent as usize]);
-        let names = &of_frames[node.frame.0 as usize];
-        let call = names.iter().fold(caller, |caller, &function| {
-            // How much code without a name calls itself changes from build to build.
-            let unnamed = functions.values()[function as usize].name.is_none();
-            let of_caller = caller.map(|caller| calls.values()[caller as usize].function);
-            if unnamed && of_caller == Some(function) {
-                return caller;
-            }
-            Some(calls.of(Call { caller, function }))
-        });
-        of_nodes.push(call);
-    }
-    let none = FunctionName { module: String::new(), name: Some(NO_STACK.to_owned()), naming: Naming::None };
-    let none = Call { caller: None, function: functions.of(none) };
-    let none = calls.of(none);
-
-    let mut sums = vec![vec![0u64; calls.values().len()]; weights.len()];
-    let mut samples = vec![0u64; weights.len()];
+    let code = StackCode::of(profile);
+    let mut sums = StackSums::new(&code, profile, weights);
     runs.for_each(|batch| {
-        for run in batch.runs {
-            let call = run.node.and_then(|NodeId(node)| of_nodes[node as usize]).unwrap_or(none);
-            for (at, &weight) in weights.iter().enumerate() {
-                add(run, weight, profile.trace.interval_ns, &mut sums[at][call as usize], &mut samples[at]);
-            }
-        }
+        batch.runs.iter().for_each(|run| sums.add(run));
         Ok::<(), io::Error>(())
     })?;
-    let with_weight = |sums: Vec<u64>| (0u32..).zip(sums).filter(|(_, sum)| *sum > 0).collect();
-    let weights = weights.iter().zip(sums).zip(samples);
+    let weights = sums.take();
     Ok(TraceStacks {
         source: profile.trace.source.clone(),
         digest,
         process: profile.trace.process.clone(),
-        functions: functions.values().to_vec(),
-        calls: calls.values().to_vec(),
-        weights: weights
-            .map(|((&weight, sums), samples)| StackWeights { weight, samples, stacks: with_weight(sums) })
-            .collect(),
+        functions: code.functions.values().to_vec(),
+        calls: code.calls.values().to_vec(),
+        weights,
     })
+}
+
+/// The stacks of a profile of which each thread stands for one of these traces, which have no
+/// weights yet.
+///
+/// # Errors
+///
+/// When the runs cannot be read.
+pub fn collect_threads(
+    profile: &Profile,
+    runs: &Runs,
+    mut traces: Vec<TraceWeights>,
+    weights: &[Weight],
+) -> io::Result<ManyStacks> {
+    let code = StackCode::of(profile);
+    let mut sums = StackSums::new(&code, profile, weights);
+    for (thread, trace) in (0u32..).zip(&mut traces) {
+        runs.for_threads([thread], |batch| {
+            batch.runs.iter().for_each(|run| sums.add(run));
+            Ok::<(), io::Error>(())
+        })?;
+        trace.weights = sums.take();
+    }
+    let (functions, calls) = (code.functions.values().to_vec(), code.calls.values().to_vec());
+    Ok(ManyStacks { functions, calls, traces })
+}
+
+/// The functions and the stacks of a profile.
+struct StackCode {
+    functions: Numbers<FunctionName>,
+    calls: Numbers<Call>,
+    /// By node: its innermost function's call.
+    of_nodes: Vec<Option<u32>>,
+    /// The call of samples that have no stack.
+    none: u32,
+}
+
+impl StackCode {
+    fn of(profile: &Profile) -> StackCode {
+        let mut functions: Numbers<FunctionName> = Numbers::default();
+        let mut calls: Numbers<Call> = Numbers::default();
+        let of_frames: Vec<Vec<u32>> = (0..profile.frames.keys().len() as u32)
+            .map(|frame| functions_of(profile, FrameId(frame)).map(|name| functions.of(name)).collect())
+            .collect();
+        let mut of_nodes: Vec<Option<u32>> = Vec::with_capacity(profile.tree.nodes().len());
+        for node in profile.tree.nodes() {
+            let caller = node.parent.and_then(|NodeId(parent)| of_nodes[parent as usize]);
+            let names = &of_frames[node.frame.0 as usize];
+            let call = names.iter().fold(caller, |caller, &function| {
+                // How much code without a name calls itself changes from build to build.
+                let unnamed = functions.values()[function as usize].name.is_none();
+                let of_caller = caller.map(|caller| calls.values()[caller as usize].function);
+                if unnamed && of_caller == Some(function) {
+                    return caller;
+                }
+                Some(calls.of(Call { caller, function }))
+            });
+            of_nodes.push(call);
+        }
+        let module = String::new();
+        let none = FunctionName { module, name: Some(NO_STACK.to_owned()), naming: Naming::None };
+        let none = Call { caller: None, function: functions.of(none) };
+        let none = calls.of(none);
+        StackCode { functions, calls, of_nodes, none }
+    }
+}
+
+/// The weights of a trace's stacks, run by run.
+struct StackSums<'a> {
+    code: &'a StackCode,
+    interval_ns: u64,
+    weights: &'a [Weight],
+    /// By weight and call.
+    sums: Vec<Vec<u64>>,
+    samples: Vec<u64>,
+    /// Calls that have a sum, perhaps more than once.
+    met: Vec<u32>,
+}
+
+impl<'a> StackSums<'a> {
+    fn new(code: &'a StackCode, profile: &Profile, weights: &'a [Weight]) -> StackSums<'a> {
+        let sums = vec![vec![0u64; code.calls.values().len()]; weights.len()];
+        let interval_ns = profile.trace.interval_ns;
+        StackSums { code, interval_ns, weights, sums, samples: vec![0; weights.len()], met: Vec::new() }
+    }
+
+    fn add(&mut self, run: &Run) {
+        let known = run.node.and_then(|NodeId(node)| self.code.of_nodes[node as usize]);
+        let call = known.unwrap_or(self.code.none);
+        if self.sums.iter().all(|sums| sums[call as usize] == 0) {
+            self.met.push(call);
+        }
+        for (at, &weight) in self.weights.iter().enumerate() {
+            let sum = &mut self.sums[at][call as usize];
+            add(run, weight, self.interval_ns, sum, &mut self.samples[at]);
+        }
+    }
+
+    /// The weights of the stacks so far. The next trace begins without any.
+    fn take(&mut self) -> Vec<StackWeights> {
+        self.met.sort_unstable();
+        self.met.dedup();
+        let mut all = Vec::with_capacity(self.weights.len());
+        for (at, &weight) in self.weights.iter().enumerate() {
+            let sums = &mut self.sums[at];
+            let stacks = self.met.iter().map(|&call| (call, std::mem::take(&mut sums[call as usize])));
+            let stacks = stacks.filter(|(_, sum)| *sum > 0).collect();
+            all.push(StackWeights { weight, samples: std::mem::take(&mut self.samples[at]), stacks });
+        }
+        self.met.clear();
+        all
+    }
 }
 
 /// Adds a run to the weight of its stack and to the samples.

@@ -2,6 +2,7 @@
 //! traces than in those of a base.
 //!
 //! ```text
+//! call_rows what the stacks of traces count for
 //! code      names that are the same in both builds, renames
 //! collect   one trace's stacks and weights            Profile, Runs -> TraceStacks
 //! coverage  modules whose names one side lacks
@@ -12,6 +13,7 @@
 //! A [`Comparison`] takes traces one by one and keeps of each the weights of its rows. Memory grows
 //! with traces times distinct rows, not with samples.
 
+mod call_rows;
 mod code;
 mod collect;
 mod coverage;
@@ -24,7 +26,9 @@ mod table;
 mod tests;
 
 pub use code::Renames;
-pub use collect::{Call, FunctionName, Naming, StackWeights, TraceStacks, collect};
+pub use collect::{
+    Call, FunctionName, ManyStacks, Naming, StackWeights, TraceStacks, TraceWeights, collect, collect_threads,
+};
 pub use coverage::Unmatched;
 pub use flame::flame_graph;
 pub use junit::junit;
@@ -33,6 +37,7 @@ pub use table::table;
 
 use crate::model::DYNAMIC_CODE;
 use crate::profile::Weight;
+use call_rows::CallRows;
 use code::{Code, RowKey};
 use coverage::Coverage;
 use interval::{DRAWS, Parts, SideTotals, intervals};
@@ -244,57 +249,57 @@ impl Comparison {
     /// comes first.
     pub fn add(&mut self, side: Side, trace: TraceStacks) {
         let TraceStacks { source, digest, process, functions, calls, weights } = trace;
-        let same = self.sides[side as usize].iter().find(|known| known.digest == digest);
-        if let Some(known) = same {
-            self.notes.push(format!("{source}: is the same recording as {}: it counts once", known.source));
-            return;
-        }
+        let traces = vec![TraceWeights { source, digest, process, weights }];
+        self.add_all(side, ManyStacks { functions, calls, traces });
+    }
+
+    /// Adds several traces.
+    pub fn add_all(&mut self, side: Side, stacks: ManyStacks) {
+        let ManyStacks { functions, calls, traces } = stacks;
         let mut none = Renames::default();
         let renames = if side == Side::Base { &mut self.renames } else { &mut none };
         let names = self.code.add_functions(&functions, renames);
         let by_stack = self.options.by == By::Stack;
         let stacks = (by_stack || self.options.stacks).then(|| self.code.add_stacks(&calls, &names));
-        let weights = weights.into_iter().map(|weights| {
-            let coverage = Coverage::of(&weights, &calls, &functions, &self.code, &names);
-            let whole = weights.stacks.iter().map(|stack| stack.1).fold(0, u64::saturating_add);
-            let mut rows: BTreeMap<u32, u64> = BTreeMap::new();
-            let mut add = |row: u32, ns: u64| {
-                let sum = rows.entry(row).or_default();
-                *sum = sum.saturating_add(ns);
-            };
-            for &(call, ns) in &weights.stacks {
-                match (&stacks, self.options) {
-                    (Some(stacks), _) if by_stack => {
-                        add(self.code.rows.of(RowKey::Stack(stacks[call as usize])), ns);
-                    }
-                    (_, DiffOptions { total: true, by, .. }) => {
-                        for row in rows_of_stack(&mut self.code, &calls, &names, call, by) {
-                            add(row, ns);
-                        }
-                    }
-                    (_, DiffOptions { by, .. }) => {
-                        let function = names[calls[call as usize].function as usize];
-                        add(self.code.row_of_function(function, by), ns);
-                    }
-                }
+        let mut code = CallRows { rows: vec![None; calls.len()], functions, calls, names, stacks };
+        for TraceWeights { source, digest, process, weights } in traces {
+            let same = self.sides[side as usize].iter().find(|known| known.digest == digest);
+            if let Some(known) = same {
+                let note = format!("{source}: is the same recording as {}: it counts once", known.source);
+                self.notes.push(note);
+                continue;
             }
-            if self.options.absolute {
-                add(self.code.rows.of(RowKey::Whole), whole);
-            }
-            let kept = stacks.as_ref().filter(|_| self.options.stacks);
-            let kept = kept
-                .map(|stacks| weights.stacks.iter().map(|&(call, ns)| (stacks[call as usize], ns)).collect());
-            RowWeights {
-                weight: weights.weight,
-                samples: weights.samples,
-                whole,
-                rows: rows.into_iter().collect(),
-                stacks: kept.unwrap_or_default(),
-                coverage,
-            }
-        });
-        let weights = weights.collect();
-        self.sides[side as usize].push(TraceRows { source, digest, process, weights });
+            let weights = weights.into_iter().map(|weights| self.row_weights(&mut code, weights)).collect();
+            self.sides[side as usize].push(TraceRows { source, digest, process, weights });
+        }
+    }
+
+    /// The rows of a trace with their weights.
+    fn row_weights(&mut self, code: &mut CallRows, weights: StackWeights) -> RowWeights {
+        let coverage = Coverage::of(&weights, &code.calls, &code.functions, &self.code, &code.names);
+        let whole = weights.stacks.iter().map(|stack| stack.1).fold(0, u64::saturating_add);
+        let mut rows: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut add = |row: u32, ns: u64| {
+            let sum = rows.entry(row).or_default();
+            *sum = sum.saturating_add(ns);
+        };
+        for &(call, ns) in &weights.stacks {
+            code.of(call, &mut self.code, self.options).iter().for_each(|&row| add(row, ns));
+        }
+        if self.options.absolute {
+            add(self.code.rows.of(RowKey::Whole), whole);
+        }
+        let kept = code.stacks.as_ref().filter(|_| self.options.stacks);
+        let kept =
+            kept.map(|stacks| weights.stacks.iter().map(|&(call, ns)| (stacks[call as usize], ns)).collect());
+        RowWeights {
+            weight: weights.weight,
+            samples: weights.samples,
+            whole,
+            rows: rows.into_iter().collect(),
+            stacks: kept.unwrap_or_default(),
+            coverage,
+        }
     }
 
     /// Compares the sides.
@@ -413,17 +418,6 @@ impl Comparison {
             self.notes.push(format!("--map {unused}: no code of the base has the name before the ="));
         }
     }
-}
-
-/// The rows of the functions of a stack, each once.
-fn rows_of_stack(code: &mut Code, calls: &[Call], names: &[u32], call: u32, by: By) -> BTreeSet<u32> {
-    let mut rows = BTreeSet::new();
-    let mut next = calls.get(call as usize);
-    while let Some(call) = next {
-        rows.insert(code.row_of_function(names[call.function as usize], by));
-        next = call.caller.and_then(|caller| calls.get(caller as usize));
-    }
-    rows
 }
 
 /// The rows that have weight on either side, in the order in which they are shown.

@@ -30,9 +30,11 @@ Examples:
   stk diff old new -y symbols                   two folders of traces
   stk diff --base old/*.stk --new new/*.stk --threshold 2 --format junit > diff.xml
   stk diff old new --by module --absolute       runs of the same work, with its CPU time itself
+  stk diff 'lab.parquet?build=1' 'lab.parquet?build=2'
   stk diff old new --map 'parse=parser::run' --my-code -o diff.svg")]
 pub(super) struct DiffArgs {
-    /// The two sides, each a trace, a pattern such as old/*.stk, or a folder of traces
+    /// The two sides, each a trace, a pattern such as old/*.stk, a folder of traces, or a Parquet
+    /// dataset, with ?LABEL=VALUE behind it those of its traces
     #[arg(value_name = "BASE NEW", num_args = 0..=2)]
     sides: Vec<PathBuf>,
     /// Traces of the base, instead of BASE
