@@ -5,7 +5,7 @@ use super::pipeline::ProfileArgs;
 use super::select::{SelectArgs, ThreadPattern};
 use super::{Usage, note};
 use crate::dataset::{Dataset, DatasetPart, DatasetThread, DatasetTrace, Grouping, is_dataset};
-use crate::profile::{Runs, SelectionShare, fold, leave_out, select};
+use crate::profile::{SelectionShare, fold, leave_out, select};
 use crate::symbols::Demangle;
 use crate::text::counted;
 use std::path::{Path, PathBuf};
@@ -185,7 +185,7 @@ pub(super) fn load(
     let mut parts = dataset.load(&grouping)?;
     let selection = args.stacks.selection(None);
     for part in &mut parts {
-        let runs = std::mem::replace(&mut part.runs, Runs::default());
+        let runs = std::mem::take(&mut part.runs);
         let mut runs = select(&mut part.profile, runs, &selection)?;
         if picks_threads && part.profile.selection.is_none() {
             let mut share = SelectionShare::default();

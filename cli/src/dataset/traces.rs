@@ -56,10 +56,10 @@ pub(super) fn samples_of(dataset: &Path, date: &str) -> std::path::PathBuf {
 }
 
 fn add(rows: &Columns, date: &str, traces: &mut Vec<DatasetTrace>) -> Result<(), DatasetError> {
-    let text = |name| Ok::<_, DatasetError>(rows.texts(name)?);
+    let text = |name| rows.texts(name);
     let (ids, others, sources) = (text("trace_id")?, text("superseded_by")?, text("source")?);
     let (hosts, processes) = (text("host")?, text("process")?);
-    let number = |name| Ok::<_, DatasetError>(rows.numbers(name)?);
+    let number = |name| rows.numbers(name);
     let (pids, starts) = (number("pid")?, rows.times("start_utc")?);
     let (durations, intervals) = (number("duration_ns")?, number("interval_ns")?);
     let (dropped, damaged, bytes) = (number("dropped")?, number("damaged_blocks")?, number("content_bytes")?);

@@ -12,7 +12,7 @@ mod starts;
 pub use function::{function_key, stable_name};
 pub use holder::Holder;
 pub use image::{Image, ImageId};
-pub use names::{file_name, image_id, pdb_id, shortened};
+pub use names::{file_name, image_id, parse_image_id, parse_pdb_id, pdb_id, shortened};
 pub use starts::{THREAD_STARTS, is_thread_start};
 
 /// Shown instead of a module's name for code that was made at run time and so lies in no module.

@@ -49,6 +49,9 @@ pub enum OutputError {
     /// The description of a dataset's part is not as stk writes it.
     #[error("{}: not as stk writes it: remove its folder and convert its trace again", .0.display())]
     BadPart(PathBuf),
+    /// A folder has no tables.
+    #[error("{}: no dataset with tables: stk convert --to parquet and stk batch make one", .0.display())]
+    NoTables(PathBuf),
     /// This build has no Parquet.
     #[error("this stk was built without Parquet: build it with the feature `parquet`")]
     NoParquet,

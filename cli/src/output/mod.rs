@@ -64,7 +64,9 @@ pub use compress::Compression;
 pub use error::OutputError;
 pub(crate) use flamegraph::in_xml;
 pub(crate) use folded_stacks::field as folded_field;
-pub use parquet::{ConversionFacts, DatasetEntry, DatasetIndex, compact, remove_left_behind};
+pub use parquet::{
+    AppliedModule, ConversionFacts, DatasetEntry, DatasetIndex, apply_symbols, compact, remove_left_behind,
+};
 pub use perfetto::PerfettoStyle;
 pub(crate) use sink::Sink;
 pub(crate) use source::exporter_of;

@@ -41,7 +41,7 @@ fn every_format_can_be_written_by_name() {
         }
         assert!(summary.warnings.is_empty());
         if format.is_folder() {
-            output::compact(&path).expect("compacted");
+            output::compact(&path, true).expect("compacted");
         }
     }
 }

@@ -175,7 +175,7 @@ impl Builder {
         let mut writer = output::create(format, destination, options).expect("create");
         output::write(&mut *writer, &self.profile, &self.runs).expect("write");
         if format.is_folder() {
-            output::compact(&path).expect("compacted");
+            output::compact(&path, true).expect("compacted");
         }
         Written { path, _folder: folder }
     }

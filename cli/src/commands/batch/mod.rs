@@ -159,7 +159,7 @@ pub(super) fn run(args: &BatchArgs) -> anyhow::Result<Exit> {
     drop(progress);
     let tally = log.finish()?;
     if format == Format::Parquet && !args.no_compact && args.shard.is_none() && !files.is_empty() {
-        output::compact(&out)?;
+        output::compact(&out, true)?;
     }
     tell(&tally, &out);
     let bad = args.max_bad.allows(tally.bad(), tally.all());

@@ -201,7 +201,7 @@ fn compact(tasks: &[Task<'_>]) -> anyhow::Result<()> {
     });
     // Nothing was converted to a folder that is not there.
     if let Some(path) = dataset.filter(|path| path.is_dir()) {
-        output::compact(path)?;
+        output::compact(path, false)?;
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
-//! `stk symbols`: the sources of the names in traces, and the names of single addresses.
+//! `stk symbols`: the sources of the names in traces, the names of single addresses, and names that a
+//! dataset gains later.
 
+mod apply;
 mod lookup;
 mod modules;
 mod options;
@@ -25,6 +27,8 @@ enum SymbolsCommand {
     Fetch(modules::FetchArgs),
     /// Copy the symbols that traces need into a folder, to carry to another machine
     Bundle(modules::BundleArgs),
+    /// Name what has no name in a Parquet dataset, when its PDBs come late
+    Apply(apply::ApplyArgs),
     /// Say whether a PDB belongs to an image
     Check(lookup::CheckArgs),
     /// Name addresses of an image or a PDB
@@ -57,6 +61,7 @@ pub(super) fn run(args: &SymbolsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
         SymbolsCommand::List(args) => modules::list(args, out),
         SymbolsCommand::Fetch(args) => modules::fetch(args, out),
         SymbolsCommand::Bundle(args) => modules::bundle(args),
+        SymbolsCommand::Apply(args) => apply::apply(args, out),
         SymbolsCommand::Check(args) => lookup::check(args, out),
         SymbolsCommand::Lookup(args) => lookup::lookup(args, out),
         SymbolsCommand::Cache(args) => cache(args, out),

@@ -4,20 +4,18 @@
 //! New tables are made in `_stk/tmp` and then renamed. `_stk/state.json` says of which parts the
 //! tables are; it is written last, so that what was interrupted is done again.
 
-use super::super::sink::temporary;
 use super::super::source::exporter_of;
 use super::super::{OutputError, Summary};
-use super::part::{self, DATE, OWN, Part};
+use super::lock::TableLock;
+use super::part::{self, DATE, Part};
+use super::state::State;
 use super::table::{TableWriter, nulls};
-use super::{catalog, dimensions};
+use super::{apply, catalog, dimensions};
 use polars::prelude::*;
-use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use stk_schema::tables::{self, ParquetTable};
-use xxhash_rust::xxh3::Xxh3;
 
 /// Bytes behind which a file ends with its row group.
 const FILE_BYTES: u64 = 256 << 20;
@@ -28,63 +26,30 @@ const ROWS_READ: usize = 1 << 18;
 /// How often other processes may add parts meanwhile before they are left to the next compaction.
 const ROUNDS: usize = 16;
 
-const STATE: &str = "state.json";
-
-/// Of which parts the tables are.
-#[derive(Default, PartialEq, Eq, Serialize, Deserialize, Debug)]
-struct State {
-    /// Digest of all parts: those of `stacks` and `frames`.
-    shared: String,
-    /// Digest of the parts of each date.
-    dates: BTreeMap<String, String>,
-}
-
-impl State {
-    /// The state of a dataset with these parts.
-    fn of(parts: &[Part]) -> State {
-        let mut shared = Xxh3::new();
-        let mut dates: BTreeMap<String, Xxh3> = BTreeMap::new();
-        for part in parts {
-            // The version of stk counts: another one may make other bytes of the same parts.
-            let facts = [env!("CARGO_PKG_VERSION"), &part.name(), &part.digest, ""].join("\n");
-            shared.update(facts.as_bytes());
-            dates.entry(part.date.clone()).or_default().update(facts.as_bytes());
-        }
-        let text = |hash: Xxh3| format!("{:032x}", hash.digest128());
-        State {
-            shared: text(shared),
-            dates: dates.into_iter().map(|(date, hash)| (date, text(hash))).collect(),
-        }
-    }
-
-    fn read(dataset: &Path) -> State {
-        let text = std::fs::read(dataset.join(OWN).join(STATE)).unwrap_or_default();
-        serde_json::from_slice(&text).unwrap_or_default()
-    }
-
-    fn write(&self, dataset: &Path) -> Result<(), OutputError> {
-        let folder = dataset.join(OWN);
-        let path = folder.join(STATE);
-        let text = serde_json::to_string(self).unwrap_or_default();
-        let written = temporary(&folder).and_then(|mut file| {
-            writeln!(file, "{text}")?;
-            file.persist(&path)
-        });
-        written.map_err(OutputError::at(&path, "cannot be written"))
-    }
-}
-
-/// Makes the tables of a dataset. Returns the files that were made.
-pub(super) fn compact(dataset: &Path) -> Result<Summary, OutputError> {
+/// Makes the tables of a dataset. Returns the files that were made. Waits for another process that
+/// makes them. `whole`: no part is left in small files, and the bytes depend on the set of parts
+/// alone.
+pub(super) fn compact(dataset: &Path, whole: bool) -> Result<Summary, OutputError> {
     catalog::prepare(dataset)?;
+    let _lock = TableLock::hold(dataset)?;
+    compact_alone(dataset, whole)
+}
+
+/// [`compact`] for who holds the lock.
+pub(super) fn compact_alone(dataset: &Path, whole: bool) -> Result<Summary, OutputError> {
     let mut summary = Summary::default();
     for _ in 0..ROUNDS {
         let parts = part::parts(dataset)?;
-        let (before, after) = (State::read(dataset), State::of(&parts));
+        let names = apply::name_files(dataset)?;
+        let mut before = State::read(dataset);
+        if !is_whole(dataset, &before) {
+            before = State::default();
+        }
+        let after = State::of(&parts, &names, &before, whole)?;
         if before == after && is_whole(dataset, &after) {
             return Ok(summary);
         }
-        summary.files.extend(round(dataset, &parts, &before, &after)?);
+        summary.files.extend(round(dataset, &parts, &names, &before, &after)?);
         // Another process may have added parts, and have made its tables before these.
         after.write(dataset)?;
     }
@@ -96,7 +61,7 @@ fn is_whole(dataset: &Path, state: &State) -> bool {
     tables::ALL.iter().all(|table| {
         let folder = dataset.join(table.name);
         match table.by_date {
-            true => state.dates.keys().all(|date| folder.join(format!("{DATE}{date}")).is_dir()),
+            true => state.dates().all(|date| folder.join(format!("{DATE}{date}")).is_dir()),
             false => folder.is_dir(),
         }
     })
@@ -105,29 +70,32 @@ fn is_whole(dataset: &Path, state: &State) -> bool {
 fn round(
     dataset: &Path,
     parts: &[Part],
+    names: &[PathBuf],
     before: &State,
     after: &State,
 ) -> Result<Vec<(PathBuf, u64)>, OutputError> {
     let tmp = part::temporary_folder(dataset)?;
-    let is_new = |date: &String| {
-        let folders = tables::ALL.iter().filter(|table| table.by_date);
-        let mut folders = folders.map(|table| dataset.join(table.name).join(format!("{DATE}{date}")));
-        before.dates.get(date) != after.dates.get(date) || !folders.all(|folder| folder.is_dir())
-    };
-    let dates: Vec<&String> = after.dates.keys().filter(|date| is_new(date)).collect();
+    let dates: Vec<&String> = after.dates().filter(|date| !before.same_date(after, date)).collect();
     // Where each new folder is to go. Tables that all traces share come first, `traces` last.
     let mut made: Vec<(PathBuf, PathBuf)> = Vec::new();
     for table in tables::ALL.iter().filter(|table| !table.by_date) {
         let goal = dataset.join(table.name);
-        if before.shared == after.shared && goal.is_dir() {
+        let names = if table.name == tables::FRAMES.name { names } else { &[] };
+        let same_names = table.name != tables::FRAMES.name || before.same_names(after);
+        if before.same_parts(after) && same_names && goal.is_dir() {
             continue;
         }
         let new = tmp.path().join(table.name);
         part::make_folder(&new)?;
-        let files: Vec<PathBuf> =
-            parts.iter().filter(|part| part.has(table)).map(|part| part.file(dataset, table)).collect();
+        // The best row of an id stays the best when others are added.
+        let grows = before.grows_to(after);
+        let known = if grows { part::names(&goal)? } else { Vec::new() };
+        let of_parts = parts.iter().filter(|part| part.has(table) && !(grows && before.has_part(part)));
+        let files = known.into_iter().map(|name| goal.join(name));
+        let files = files.chain(of_parts.map(|part| part.file(dataset, table)));
+        let files: Vec<PathBuf> = files.chain(names.iter().cloned()).collect();
         match files.as_slice() {
-            [file] => link(file, &new)?,
+            [file] => link(file, &new, 0)?,
             files => dimensions::merge(table, files, &new, tmp.path())?,
         }
         made.push((new, goal));
@@ -137,8 +105,14 @@ fn round(
             let of_date: Vec<&Part> = parts.iter().filter(|part| part.date == *date).collect();
             let new = tmp.path().join(table.name).join(format!("{DATE}{date}"));
             part::make_folder(&new)?;
-            by_date(dataset, table, &of_date, &new)?;
-            made.push((new, dataset.join(table.name).join(format!("{DATE}{date}"))));
+            let goal = dataset.join(table.name).join(format!("{DATE}{date}"));
+            if before.keeps_files(after, date) {
+                let added = of_date.iter().filter(|part| part.has(table) && before.is_added(after, part));
+                add_small(&goal, added.map(|part| part.file(dataset, table)), &new)?;
+            } else {
+                by_date(dataset, table, &of_date, &new)?;
+            }
+            made.push((new, goal));
         }
     }
     let mut files = Vec::new();
@@ -157,11 +131,10 @@ fn round(
 
 /// Removes the folders of dates that no part has any more.
 fn remove_old_dates(dataset: &Path, state: &State) -> Result<(), OutputError> {
-    let dates: BTreeSet<String> = state.dates.keys().map(|date| format!("{DATE}{date}")).collect();
     for table in tables::ALL.iter().filter(|table| table.by_date) {
         let folder = dataset.join(table.name);
         for name in part::names(&folder)?.into_iter().filter(|name| name.starts_with(DATE)) {
-            if !dates.contains(&name) {
+            if !name.strip_prefix(DATE).is_some_and(|date| state.has(date)) {
                 let path = folder.join(name);
                 match std::fs::remove_dir_all(&path) {
                     Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -176,19 +149,25 @@ fn remove_old_dates(dataset: &Path, state: &State) -> Result<(), OutputError> {
 }
 
 /// Gives a file a second name in `folder`, or copies it where the system cannot do that.
-fn link(file: &Path, folder: &Path) -> Result<(), OutputError> {
-    let goal = folder.join(file_name(0));
+fn link(file: &Path, folder: &Path, number: usize) -> Result<(), OutputError> {
+    let goal = folder.join(file_name(number));
     if std::fs::hard_link(file, &goal).is_ok() {
         return Ok(());
     }
     std::fs::copy(file, &goal).map(drop).map_err(OutputError::at(&goal, "cannot be written"))
 }
 
+/// The files of a table that has some already for one date, and small files that are added.
+fn add_small(known: &Path, small: impl Iterator<Item = PathBuf>, folder: &Path) -> Result<(), OutputError> {
+    let files = part::names(known)?.into_iter().map(|name| known.join(name));
+    files.chain(small).enumerate().try_for_each(|(number, file)| link(&file, folder, number))
+}
+
 /// The files of a table for one date.
 fn by_date(dataset: &Path, table: &ParquetTable, parts: &[&Part], folder: &Path) -> Result<(), OutputError> {
     let parts: Vec<&&Part> = parts.iter().filter(|part| part.has(table)).collect();
     if let [part] = parts.as_slice() {
-        return link(&part.file(dataset, table), folder);
+        return link(&part.file(dataset, table), folder, 0);
     }
     let is_samples = table.name == tables::SAMPLES.name;
     let more: &[tables::Column] = match is_samples && parts.iter().any(|part| part.denormalized) {

@@ -9,10 +9,15 @@
 //! part        the folder of a part, and what it says of itself
 //! catalog     which traces a dataset has                     folder -> DatasetEntry
 //! compact     the tables of all parts                        parts -> files
+//! state       of which parts the tables are
 //! dimensions  rows that many traces share, each once         parts -> rows
+//! lock        one process at a time makes the tables
+//! apply       names for what had none                        PDBs -> rows of frames
 //! table       one Parquet file
 //! ```
 
+#[cfg(feature = "parquet")]
+mod apply;
 #[cfg(feature = "parquet")]
 mod catalog;
 #[cfg(feature = "parquet")]
@@ -26,17 +31,22 @@ mod dimensions;
 #[cfg(feature = "parquet")]
 mod ids;
 #[cfg(feature = "parquet")]
+mod lock;
+#[cfg(feature = "parquet")]
 mod part;
 #[cfg(feature = "parquet")]
 mod rows;
+#[cfg(feature = "parquet")]
+mod state;
 #[cfg(feature = "parquet")]
 mod table;
 
 use super::{Description, Destination, Options, OutputError, Summary, Writer};
 use crate::profile::Profile;
+use crate::symbols::Symbolizer;
 use crate::trace::Content;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stk_schema::identity::ContentHash;
 
@@ -150,14 +160,53 @@ impl DatasetIndex {
 }
 
 /// Makes the tables of a dataset of all its parts, where they are not of these parts. Returns the
-/// files that were made.
+/// files that were made. Unless `whole`, a date with many parts gets small files for those that are
+/// added, while they are few; else the bytes depend on the set of parts alone.
 ///
 /// # Errors
 ///
 /// When a part cannot be read, or the tables cannot be written.
 #[cfg(feature = "parquet")]
-pub fn compact(folder: &Path) -> Result<Summary, OutputError> {
-    compact::compact(folder)
+pub fn compact(folder: &Path, whole: bool) -> Result<Summary, OutputError> {
+    compact::compact(folder, whole)
+}
+
+/// What became of the places of a module that had no name from symbols.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AppliedModule {
+    /// Its file name.
+    pub module: String,
+    /// GUID and age of its PDB; empty if it has none.
+    pub debug_id: String,
+    /// Places without a name from symbols.
+    pub places: u64,
+    /// Those of them that have one now.
+    pub named: u64,
+    /// The file that the names are from.
+    pub file: Option<PathBuf>,
+    /// Why there are none.
+    pub reason: Option<String>,
+}
+
+/// Names places of a dataset that have no name from symbols, where the symbols are at hand now.
+/// Returns the modules with such places. Runs in the caller's rayon pool.
+///
+/// # Errors
+///
+/// When the dataset cannot be read or written, or has no tables.
+#[cfg(feature = "parquet")]
+pub fn apply_symbols(folder: &Path, symbolizer: &Symbolizer) -> Result<Vec<AppliedModule>, OutputError> {
+    apply::apply(folder, symbolizer)
+}
+
+/// There is no Parquet in this build.
+///
+/// # Errors
+///
+/// Always.
+#[cfg(not(feature = "parquet"))]
+pub fn apply_symbols(_: &Path, _: &Symbolizer) -> Result<Vec<AppliedModule>, OutputError> {
+    Err(OutputError::NoParquet)
 }
 
 /// Removes what interrupted runs left behind in a folder of outputs, if it is as old as this.
@@ -196,7 +245,7 @@ pub fn remove_left_behind(folder: &Path, age: Duration) -> Result<(), OutputErro
 ///
 /// Always.
 #[cfg(not(feature = "parquet"))]
-pub fn compact(_: &Path) -> Result<Summary, OutputError> {
+pub fn compact(_: &Path, _: bool) -> Result<Summary, OutputError> {
     Err(OutputError::NoParquet)
 }
 
