@@ -441,9 +441,9 @@ impl<M: Modules> Moment<'_, M> {
     }
 
     /// Whether the sample's stack shows that a Frame is not in use: the Frame, or the stack of the
-    /// code that it leads to, lies below the stack pointer; an InlinedCallFrame's return address is
-    /// not where its call would have put it; or something else was written over the frame pointer
-    /// that it states. If our walk has that very call around the Frame, one of the two is wrong
+    /// code that it leads to, lies below the stack pointer; it leads to an address of the stack,
+    /// where no code is; an InlinedCallFrame's return address is not where its call would have put
+    /// it; or something else was written over the frame pointer that it states. If our walk has that very call around the Frame, one of the two is wrong
     /// about the stack pointer, and that is no excuse.
     fn is_gone(&self, report: &FrameReport, leads_to: Option<(u64, u64)>) -> bool {
         let FrameReport { frame, .. } = report;
@@ -455,7 +455,13 @@ impl<M: Modules> Moment<'_, M> {
                 || report.frame_pointer.is_some_and(|fp| self.is_no_frame_pointer(there, fp));
             elsewhere && self.ours.around(frame.address).is_none_or(|around| around.address != ip)
         });
-        below || returned
+        below || returned || leads_to.is_some_and(|(ip, _)| self.is_on_stack(ip))
+    }
+
+    /// Whether an address is one of the stack that was copied.
+    fn is_on_stack(&self, address: u64) -> bool {
+        let end = self.sample.stack_start.saturating_add(self.sample.stack.len() as u64);
+        (self.sample.stack_start..end).contains(&address)
     }
 
     /// Whether `fp` cannot be the frame pointer of a method whose stack begins at `sp`: it does not

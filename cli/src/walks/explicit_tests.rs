@@ -160,6 +160,17 @@ fn a_head_whose_frame_pointer_was_written_over_is_out_of_date() {
     }
 }
 
+/// As CoreCLR 10.0.9 leaves a DynamicHelperFrame: a later call wrote over the return address.
+#[test]
+fn a_head_that_leads_to_the_stack_is_out_of_date() {
+    let mut scene = with_return_address_on_the_stack(STACK - 16);
+    let back = in_function(BASE, 1) + 4;
+    assert_eq!(scene.words.iter().filter(|word| **word == back).count(), 2);
+    scene.words.iter_mut().filter(|word| **word == back).for_each(|word| *word = STACK - 16);
+    let found = scene.compare();
+    assert_eq!(frames(&found), [(FrameClass::OutOfDate, 1)]);
+}
+
 #[test]
 fn a_head_that_breaks_its_chain_is_out_of_date() {
     let mut scene = ExplicitScene::new();
