@@ -40,7 +40,7 @@ setup_build_recorder() {
     cd "$STK_ROOT" &&
       setup_cargo "$STK_WINDOWS_TARGET" build --profile agent "$@" -p stk-agent &&
       setup_cargo "$STK_WINDOWS_TARGET" build --release "$@" -p stk-inject &&
-      cp "$(setup_windows_bin "$STK_WINDOWS_TARGET" agent)/agent.dll" "$(setup_windows_bin "$STK_WINDOWS_TARGET")/"
+      cp --remove-destination "$(setup_windows_bin "$STK_WINDOWS_TARGET" agent)/agent.dll" "$(setup_windows_bin "$STK_WINDOWS_TARGET")/"
   )
 }
 
@@ -51,8 +51,8 @@ setup_build_recorder32() {
       setup_cargo "$STK_WINDOWS32_TARGET" build --profile agent "$@" -p stk-agent &&
       setup_cargo "$STK_WINDOWS32_TARGET" build --release "$@" -p stk-inject &&
       cd "$(setup_windows_bin "$STK_WINDOWS32_TARGET")" &&
-      cp "$(setup_windows_bin "$STK_WINDOWS32_TARGET" agent)/agent.dll" agent32.dll &&
-      cp inject.exe inject32.exe
+      cp --remove-destination "$(setup_windows_bin "$STK_WINDOWS32_TARGET" agent)/agent.dll" agent32.dll &&
+      cp --remove-destination inject.exe inject32.exe
   )
 }
 
