@@ -37,6 +37,7 @@ extern "C" {
                                               are no addresses of mapped memory */
 #define STK_FLAG_OPTIONS 32u               /* options and options_len are there */
 #define STK_FLAG_FLIGHT 64u                /* inject's: output is a section in memory */
+#define STK_FLAG_PAUSED 128u               /* begin paused, until a host asks to resume */
 #define STK_FLAG_TEST_FREEZE 0x0f000000u   /* fault injection for tests: a phase (<< 24), see
                                               stk_schema::control */
 #define STK_FLAG_TEST_PANIC 0x80000000u    /* fault injection for tests */
@@ -119,6 +120,9 @@ typedef struct stk_agent_state {
                                     first agents ends before this */
     uint64_t guard_board;        /* address of the stk_guard_board; 0 = none yet */
     uint64_t flight;             /* address of inject's section in memory; 0 = none */
+    uint64_t requests;           /* address of the stk_request_mailbox; 0 = none yet */
+    uint32_t paused;             /* 1 while the recording is paused */
+    uint32_t reserved;           /* 0 */
 } stk_agent_state;
 
 /*
@@ -139,6 +143,40 @@ typedef struct stk_guard_board {
         uint64_t word;
     } samplers[3];
 } stk_guard_board;
+
+/*
+ * The mailbox for requests. A host takes the mutex lock, of which it duplicates the handle from the
+ * process, writes kind, time and the text, adds 1 to request, sets the event wake (duplicated too),
+ * waits until answer is that number, and gives the mutex back. Each field has one writer.
+ */
+#define STK_REQUESTS_VERSION 1u
+#define STK_REQUEST_TEXT_BYTES 256
+
+/* stk_request_mailbox.kind */
+#define STK_REQUEST_MARK 1u        /* write a MARK of the process */
+#define STK_REQUEST_PAUSE 2u       /* sample nothing from now on */
+#define STK_REQUEST_RESUME 3u      /* sample again */
+
+/* stk_request_mailbox.result */
+#define STK_RESULT_DONE 0u
+#define STK_RESULT_UNKNOWN 1u      /* a kind that the agent does not know */
+#define STK_RESULT_WAS_SO 2u       /* paused already, or not paused */
+#define STK_RESULT_ENDED 3u        /* the recording ended first */
+
+typedef struct stk_request_mailbox {
+    uint32_t size;               /* agent: sizeof(stk_request_mailbox); 0 before the first recording */
+    uint32_t version;            /* agent: STK_REQUESTS_VERSION */
+    uint64_t lock;               /* agent: handle of a mutex, in its process */
+    uint64_t wake;               /* agent: handle of an event, in its process */
+    uint32_t answer;             /* agent: number of the last request that it answered */
+    uint32_t result;             /* agent: STK_RESULT_* of that request */
+    uint32_t request;            /* host: number of the last request */
+    uint32_t kind;               /* host: STK_REQUEST_* */
+    uint64_t time;               /* host: QueryPerformanceCounter when the user asked; 0 = now */
+    uint32_t text_len;           /* host: bytes of text */
+    uint32_t reserved;           /* 0 */
+    uint8_t text[STK_REQUEST_TEXT_BYTES]; /* host: UTF-8 */
+} stk_request_mailbox;
 
 /*
  * The mailbox for names. Through it the agent asks a host in another process for the names of code

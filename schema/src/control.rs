@@ -62,6 +62,9 @@ pub const FLAG_OPTIONS: u32 = 32;
 /// [`AgentConfig::flags`]: [`AgentConfig::output`] is a section ([`crate::flight`]) in place of a
 /// file.
 pub const FLAG_FLIGHT: u32 = 64;
+/// [`AgentConfig::flags`]: begin paused: no thread is sampled until a host asks for it
+/// ([`crate::requests::REQUEST_RESUME`]). `duration_ms` begins then.
+pub const FLAG_PAUSED: u32 = 128;
 /// [`AgentConfig::flags`]: fault injection for the tests: a phase of [`crate::guard`] (shifted by
 /// [`TEST_FREEZE_SHIFT`]) in which the sampler stops for ever, after the first second; 0 = none.
 /// The watchdog leaves such a suspension alone. [`TEST_FREEZE_WRITER`] stops the writer instead,
@@ -273,6 +276,13 @@ pub struct AgentStatus {
     /// Address of the section that the agent writes to in place of a file
     /// ([`crate::flight::FlightHeader`]); 0 = none.
     pub flight: u64,
+    /// Address of the agent's [mailbox for requests](crate::requests); 0 = none yet. Older agents'
+    /// status ends before this field.
+    pub requests: u64,
+    /// 1 while the recording is paused.
+    pub paused: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
 /// Bytes of the [`AgentStatus`] of the first agents, which is the least that a host may ask for.
@@ -280,5 +290,5 @@ pub const FIRST_STATUS_SIZE: usize = core::mem::offset_of!(AgentStatus, names);
 
 const _: () = assert!(FIRST_CONFIG_SIZE == 120);
 const _: () = assert!(size_of::<AgentConfig>() == 136);
-const _: () = assert!(size_of::<AgentStatus>() == 24 + 5 * 8 + 8 + 256 + 8 + 8 + 8);
+const _: () = assert!(size_of::<AgentStatus>() == 24 + 5 * 8 + 8 + 256 + 8 + 8 + 8 + 16);
 const _: () = assert!(FIRST_STATUS_SIZE == 328);

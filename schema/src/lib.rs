@@ -16,11 +16,12 @@
 //!   the process.
 //! * [`options`]: options of a recording that are texts, as inject.exe gives them to agent.dll.
 //! * [`flight`]: the section that both share for a recording in memory.
+//! * [`requests`]: the struct by which inject.exe asks agent.dll to mark, to pause and to go on.
 //! * [`bytes`]: little-endian numbers at an offset.
 //! * [`windows`]: the layouts of Windows' own structures that more than one crate needs.
 //!
 //! `no_std` + `alloc`, because the agent is. Nothing here assumes Windows except [`windows`],
-//! [`control`], [`mailbox`] and [`options`].
+//! [`control`], [`mailbox`], [`options`] and [`requests`].
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -39,6 +40,7 @@ pub mod mailbox;
 pub mod options;
 pub mod pointers;
 pub mod registers;
+pub mod requests;
 pub mod selftest;
 pub mod tables;
 pub mod text;

@@ -20,6 +20,7 @@
 //! pointers     --stack-words pointers: zeros for the words of a capture that are no addresses
 //! code         a cache of code bytes at instruction pointers
 //! queue        between threads of the target and of the recorder; never waits
+//! requests     the mailbox through which hosts ask for marks and pauses
 //! suspension   who resumes a suspended thread: sampler, watchdog or guard
 //! options      options that come as texts
 //! thread_filter which threads are sampled
@@ -47,6 +48,7 @@ pub(crate) mod modules;
 pub(crate) mod options;
 pub(crate) mod pointers;
 pub(crate) mod queue;
+pub(crate) mod requests;
 pub(crate) mod rescue;
 pub(crate) mod sampler;
 pub(crate) mod shared;

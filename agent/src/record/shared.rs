@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use stk_format::{BlockBuffer, FileHeader};
+use stk_schema::Ticks;
 use stk_schema::event::DropReason;
 
 use super::queue::Queue;
@@ -137,6 +138,58 @@ pub(crate) struct Signals {
     /// True while the sampler changes neither its block, its encoder nor its thread list. If it is
     /// terminated then, all three are consistent.
     pub sampler_whole: AtomicBool,
+    /// Whether sampling is to rest.
+    pub pauses: Pauses,
+}
+
+/// Whether a host wants the sampler to rest, and what the sampler did about it.
+#[derive(Default)]
+pub(crate) struct Pauses {
+    wanted: AtomicBool,
+    /// How often the sampler began to rest or went on; odd while it rests.
+    changes: AtomicU32,
+    /// When it did so last, in ticks.
+    changed: AtomicU64,
+}
+
+impl Pauses {
+    /// The sampler runs and is to run.
+    pub(crate) const fn new() -> Pauses {
+        Pauses { wanted: AtomicBool::new(false), changes: AtomicU32::new(0), changed: AtomicU64::new(0) }
+    }
+
+    /// Begins anew: the sampler runs, and is to rest or not.
+    pub(crate) fn reset(&self, wanted: bool) {
+        self.changes.store(0, Ordering::Relaxed);
+        self.wanted.store(wanted, Ordering::Release);
+    }
+
+    /// Wants the sampler to rest, or to run. False if that was wanted already.
+    pub(crate) fn want(&self, rest: bool) -> bool {
+        self.wanted.swap(rest, Ordering::AcqRel) != rest
+    }
+
+    /// Whether the sampler is to rest.
+    pub(crate) fn wanted(&self) -> bool {
+        self.wanted.load(Ordering::Acquire)
+    }
+
+    /// For the sampler: it rests, or runs again, since `time`.
+    pub(crate) fn change(&self, time: Ticks) {
+        self.changed.store(time.0, Ordering::Relaxed);
+        self.changes.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How often the sampler began to rest or went on, and when it did so last.
+    pub(crate) fn changes(&self) -> (u32, Ticks) {
+        let changes = self.changes.load(Ordering::Acquire);
+        (changes, Ticks(self.changed.load(Ordering::Relaxed)))
+    }
+
+    /// Whether the sampler does what is wanted.
+    pub(crate) fn settled(&self) -> bool {
+        self.wanted() == (self.changes.load(Ordering::Acquire) % 2 == 1)
+    }
 }
 
 impl Signals {

@@ -26,13 +26,17 @@ pub(crate) const BLANK: AgentStatus = AgentStatus {
     names: 0,
     guard_board: 0,
     flight: 0,
+    requests: 0,
+    paused: 0,
+    reserved: 0,
 };
 
 /// `12.3 s   8 threads   12,345 samples   0 dropped   1.2 MiB`.
 pub(crate) fn line(status: &AgentStatus) -> String {
     let threads = if status.threads == 1 { "thread" } else { "threads" };
+    let paused = if status.paused == 0 { "" } else { "   paused" };
     format!(
-        "{:>8}   {} {threads}   {} samples   {} dropped   {}",
+        "{:>8}   {} {threads}   {} samples   {} dropped   {}{paused}",
         duration::show(status.elapsed_ms),
         status.threads,
         count(status.samples),
@@ -85,6 +89,8 @@ pub(crate) struct StatusRow {
     pub dropped: u64,
     /// Size of the trace.
     pub bytes: u64,
+    /// Whether the recording is paused.
+    pub paused: bool,
 }
 
 impl StatusRow {
@@ -101,6 +107,7 @@ impl StatusRow {
                 .then(|| (status.samples as f64 * 10_000.0 / thread_ms as f64).round() / 10.0),
             dropped: status.dropped,
             bytes: status.bytes,
+            paused: status.paused != 0,
         }
     }
 }
@@ -118,7 +125,11 @@ pub(crate) fn table(rows: &[StatusRow]) -> String {
     }
     let mut text = String::new();
     for row in rows {
-        let rate = row.reached_hz.map_or(String::new(), |hz| format!("   {hz:.1} Hz a thread"));
+        let rate = match row.reached_hz {
+            _ if row.paused => ", paused".to_owned(),
+            Some(hz) => format!("   {hz:.1} Hz a thread"),
+            None => String::new(),
+        };
         let _ = writeln!(
             text,
             "{}: {}, {}, {} samples, {} dropped, {}{rate}",
@@ -152,6 +163,8 @@ mod tests {
         let json: serde_json::Value = serde_json::from_str(&json(&rows)).unwrap();
         assert_eq!(json["recordings"][0]["name"], "a\u{1b}.exe");
         assert_eq!(StatusRow::new(7, "a", &BLANK).reached_hz, None);
+        let paused = [StatusRow::new(7, "a", &AgentStatus { paused: 1, ..status })];
+        assert!(table(&paused).ends_with("2.0 KiB, paused\n"), "{}", table(&paused));
         assert_eq!(table(&[]), "no process is being recorded\n");
     }
 

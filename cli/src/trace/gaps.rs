@@ -1,7 +1,7 @@
-//! Times in which samples are missing: what the recorder says that it dropped, and blocks that are
-//! lost or damaged.
+//! Times in which samples are missing: what the recorder says that it dropped, pauses, and blocks
+//! that are lost or damaged.
 
-use super::{Trace, TraceEvents, drop_reason_name};
+use super::{Pauses, Trace, TraceEvents, drop_reason_name};
 use std::collections::HashMap;
 use stk_format::{BlockKind, Scratch};
 use stk_schema::event::{Dropped, Event};
@@ -19,7 +19,7 @@ pub struct Gap {
     pub start_ns: u64,
     /// When it was noticed, or when the next block begins.
     pub end_ns: u64,
-    /// Samples, passes over all threads or events that were left out; blocks.
+    /// Samples, passes over all threads or events that were left out; blocks; 1 for a pause.
     pub count: u64,
 }
 
@@ -27,6 +27,8 @@ pub struct Gap {
 const LOST: &str = "block lost";
 /// The reason of a gap where a block cannot be read to its end.
 const DAMAGED: &str = "block damaged";
+/// The reason of a gap in which the recording was paused.
+const PAUSED: &str = "paused";
 
 /// Bytes of memory that a gap takes with the rows that are made of it.
 const GAP: usize = 256;
@@ -38,6 +40,10 @@ pub fn gaps(trace: &Trace<'_>, events: &TraceEvents) -> Vec<Gap> {
         let ns = |time| trace.clock.ns(time);
         let (start_ns, end_ns) = (ns(block.header.first), ns(block.header.last));
         gaps.push(Gap { reason: DAMAGED, thread: None, start_ns, end_ns, count: 1 });
+    }
+    for pause in Pauses::of(trace).times() {
+        let (start_ns, end_ns) = (pause.start, pause.end);
+        gaps.push(Gap { reason: PAUSED, thread: None, start_ns, end_ns, count: 1 });
     }
     let mut drops = drops_beside_samples(trace);
     drops.extend(events.dropped.iter().copied());

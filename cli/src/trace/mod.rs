@@ -10,6 +10,7 @@
 //! managed           what a runtime reported about a thread at a sample
 //! snapshot          the stacks of all threads at one moment             time -> Snapshot
 //! events            what happened when: captures, marks, loads ...      Trace -> TraceEvent
+//! pauses            when the recording was paused                       Trace -> Pauses
 //! gaps              when samples are missing, and why                   Trace -> Gap
 //! budget            how much of a trace is kept in memory
 //! clock, registers  ticks to nanoseconds; recorded registers as the walker takes them
@@ -24,6 +25,7 @@ mod content;
 mod events;
 mod gaps;
 mod managed;
+mod pauses;
 mod registers;
 mod runtime_events;
 mod snapshot;
@@ -38,6 +40,7 @@ pub use content::{Content, stand_ins};
 pub use events::{EventKind, SamplePlace, TraceEvent, TraceEvents, events};
 pub use gaps::{Gap, gaps};
 pub use managed::{ManagedState, ManagedTracker, SampleCopy, take as take_managed};
+pub use pauses::Pauses;
 pub use registers::{registers, walk_input};
 pub use runtime_events::{NamedCode, Nettrace, RuntimeEvents, runtime_events};
 pub use snapshot::{Snapshot, samples_at, snapshots};

@@ -209,6 +209,17 @@ impl ThreadImage {
         self.cpu_now = Some(cpu);
     }
 
+    /// The thread's CPU time is `cpu` now. What it used since the last reading belongs to no
+    /// sample, because it was not sampled meanwhile.
+    pub fn skip_cpu(&mut self, cpu: u64) {
+        let unwritten = match (self.cpu_now, self.cpu_written) {
+            (Some(now), Some(written)) => now.wrapping_sub(written),
+            _ => 0,
+        };
+        self.cpu_now = Some(cpu);
+        self.cpu_written = self.cpu_written.map(|_| cpu.wrapping_sub(unwritten));
+    }
+
     /// Makes the image ready for another thread, keeping its memory. Pending passes are lost unless
     /// flushed before.
     pub fn reset(&mut self) {

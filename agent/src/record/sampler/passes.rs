@@ -64,6 +64,40 @@ impl<T: Target> Sampler<T> {
         self.threads.get(index).is_some_and(|entry| entry.wanted)
     }
 
+    /// Hands over what was sampled, before a pause: no block, SAME or IDLE reaches into it.
+    pub(crate) fn pause(&mut self) {
+        self.cut();
+        self.links.signals.sampler_is_whole();
+    }
+
+    /// Notes threads that came and went during a pause, and cuts a block with samples that threads
+    /// took of themselves.
+    pub(crate) fn rest(&mut self) {
+        self.take_commands();
+        let now = self.target.now();
+        if self.block.as_ref().is_some_and(|block| block.wants_cut(now)) {
+            self.cut();
+        }
+        self.links.signals.sampler_is_whole();
+    }
+
+    /// Continues after a pause. What the threads did and used meanwhile belongs to no sample.
+    pub(crate) fn resume(&mut self) {
+        self.take_commands();
+        self.cut();
+        for entry in &mut self.threads {
+            entry.activity.forget();
+            let cycles = self.target.cycles(&entry.thread);
+            if cycles.is_none() {
+                entry.cpu = self.target.cpu_time(&entry.thread);
+            }
+            if let Some(cpu) = cycles.or(entry.cpu) {
+                entry.image.skip_cpu(cpu);
+            }
+        }
+        self.links.signals.sampler_is_whole();
+    }
+
     /// Samples the threads that have no stored sample yet. Returns how many still have none.
     pub(crate) fn pass_missing(&mut self) -> usize {
         self.take_commands();

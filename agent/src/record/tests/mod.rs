@@ -2,6 +2,7 @@
 
 mod dotnet;
 mod faults;
+mod pauses;
 mod size_limit;
 
 use std::cell::{Cell, RefCell};

@@ -23,6 +23,7 @@
 //! calibration  measures on the code thread before the first pass
 //! cost         measures the cost of a suspension
 //! own_cpu      the sampler's own CPU time
+//! rest         pauses that a host asks for
 //! boosts       priority boosts of the target's threads
 //! ```
 
@@ -31,6 +32,7 @@ mod calibration;
 mod cost;
 pub(super) mod own_cpu;
 pub(super) mod process;
+mod rest;
 mod spares;
 mod stack_copy;
 pub(super) mod suspend;
@@ -137,6 +139,7 @@ impl SamplerThread {
             unsafe { Sleep(1) };
         }
         self.calibrate();
+        self.rest();
         let begun = ticks();
         if self.plan.duration_ms != 0 {
             let end = begun + self.clock.span(u64::from(self.plan.duration_ms));
@@ -151,6 +154,10 @@ impl SamplerThread {
         let mut due = Ticks(self.due.load(Ordering::Acquire));
         let end = Ticks(self.ends.load(Ordering::Acquire));
         while !SIGNALS.stopping() {
+            if self.rest() {
+                due = ticks();
+                continue;
+            }
             self.pass();
             if self.plan.once {
                 self.complete_once();

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 
 use stk_format::{BlockBuffer, CpuUnit, FileHeader};
 use stk_schema::control::{
-    AgentConfig, FLAG_CHECK_WALKS, FLAG_FLIGHT, FLAG_NO_COMMAND_LINE, FLAG_ONCE, FLAG_OPTIONS,
+    AgentConfig, FLAG_CHECK_WALKS, FLAG_FLIGHT, FLAG_NO_COMMAND_LINE, FLAG_ONCE, FLAG_OPTIONS, FLAG_PAUSED,
     FLAG_POINTERS_ONLY, FLAG_TEST_FREEZE, FLAG_TEST_PANIC, StartResult, TEST_FREEZE_SHIFT,
 };
 use stk_schema::{Os, Ticks, limits};
@@ -35,9 +35,11 @@ use crate::windows::sampler::triggers::Triggers;
 use crate::windows::sampler::walk::{self, SystemUnwinder};
 use crate::windows::sampler::{Calibration, SamplerThread, SamplingPlan};
 use crate::windows::shared::clock::SessionClock;
-use crate::windows::shared::events::{WAKE_CODE, WAKE_RUNTIMES, WAKE_SAMPLER, WAKE_TABLES, make_events};
+use crate::windows::shared::events::{
+    HOSTS, WAKE_CODE, WAKE_RUNTIMES, WAKE_SAMPLER, WAKE_TABLES, make_events,
+};
 use crate::windows::shared::pace::JournalPace;
-use crate::windows::shared::state::{FINISHED, MAILBOX, SIGNALS, STATUS, reset_signals};
+use crate::windows::shared::state::{FINISHED, MAILBOX, REQUESTS, SIGNALS, STATUS, reset_signals};
 use crate::windows::shared::worker::Worker;
 use crate::windows::system::api::{Api, ticks, utc};
 use crate::windows::system::files::{OutputFile, TablesFolder};
@@ -98,7 +100,7 @@ pub(super) fn prepare(
     hints::prepare();
     marks::prepare();
     exceptions::prepare();
-    reset_signals();
+    reset_signals(config.flags & FLAG_PAUSED != 0);
 
     let has_cycles = counts_cycles(api);
     let header = header(config, api, has_cycles);
@@ -401,6 +403,9 @@ fn reset_status(bytes: u64) {
     STATUS.set_message("");
     SUSPENSIONS.reset();
     STATUS.guard_board.store(SUSPENSIONS.board_address(), Ordering::Release);
+    STATUS.paused.store(0, Ordering::Relaxed);
+    REQUESTS.open(HOSTS.handle() as u64, WAKE_TABLES.handle() as u64);
+    STATUS.requests.store((&raw const REQUESTS) as u64, Ordering::Release);
     MAILBOX.open();
     STATUS.names.store((&raw const MAILBOX) as u64, Ordering::Release);
 }

@@ -7,7 +7,9 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use stk_schema::control::StartResult;
 use windows_sys::Win32::Foundation::{CloseHandle, GetLastError, HANDLE};
-use windows_sys::Win32::System::Threading::{CreateEventW, ResetEvent, SetEvent, WaitForSingleObject};
+use windows_sys::Win32::System::Threading::{
+    CreateEventW, CreateMutexW, ResetEvent, SetEvent, WaitForSingleObject,
+};
 
 /// A system event. Once it is made, it lives as long as the process.
 pub(crate) struct WakeEvent(AtomicPtr<c_void>);
@@ -21,6 +23,33 @@ pub(crate) static WAKE_WRITER: WakeEvent = WakeEvent::new();
 pub(crate) static WAKE_RUNTIMES: WakeEvent = WakeEvent::new();
 /// Signals that the recording has finished. It stays set (manual reset) until the next one starts.
 pub(crate) static ENDED: WakeEvent = WakeEvent::new();
+
+/// The mutex that hosts hold while they ask something ([`stk_schema::requests`]). The agent itself
+/// never takes it. Made and kept like the events.
+pub(crate) struct HostMutex(AtomicPtr<c_void>);
+
+pub(crate) static HOSTS: HostMutex = HostMutex(AtomicPtr::new(null_mut()));
+
+impl HostMutex {
+    /// The handle; null until the mutex is made.
+    pub(crate) fn handle(&self) -> HANDLE {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Makes the mutex unless it exists. The error is the system's error code.
+    fn make(&self) -> Result<(), u32> {
+        if self.handle().is_null() {
+            // SAFETY: an unnamed mutex without special security, owned by nobody.
+            let made = unsafe { CreateMutexW(null(), 0, null()) };
+            if made.is_null() {
+                // SAFETY: no preconditions.
+                return Err(unsafe { GetLastError() });
+            }
+            self.0.store(made, Ordering::Release);
+        }
+        Ok(())
+    }
+}
 
 impl WakeEvent {
     const fn new() -> WakeEvent {
@@ -74,7 +103,7 @@ pub(crate) fn make_events() -> Result<(), (StartResult, u32)> {
     for (event, manual_reset) in wakes.into_iter().map(|event| (event, 0)).chain([(&ENDED, 1)]) {
         event.make(manual_reset).map_err(|error| (StartResult::NoThread, error))?;
     }
-    Ok(())
+    HOSTS.make().map_err(|error| (StartResult::NoThread, error))
 }
 
 /// Wakes all threads that wait for work.

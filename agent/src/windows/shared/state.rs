@@ -7,7 +7,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use stk_schema::control::{AgentStatus, CONTROL_VERSION};
 
 use crate::record::dotnet::names::LiveMailbox;
-use crate::record::shared::Signals;
+use crate::record::requests::LiveRequests;
+use crate::record::shared::{Pauses, Signals};
 
 /// The signals of the current recording; there is at most one.
 pub(crate) static SIGNALS: Signals = Signals {
@@ -17,6 +18,7 @@ pub(crate) static SIGNALS: Signals = Signals {
     renew: AtomicBool::new(false),
     threads_known: AtomicBool::new(false),
     sampler_whole: AtomicBool::new(false),
+    pauses: Pauses::new(),
 };
 
 /// Whether the writer has ended the trace or given up; true while nothing is recorded.
@@ -29,8 +31,12 @@ pub(crate) static LAST_EXIT_CODE: AtomicU32 = AtomicU32::new(0);
 /// The mailbox through which the agent asks inject.exe for names.
 pub(crate) static MAILBOX: LiveMailbox = LiveMailbox::empty();
 
-/// Resets the signals for another recording.
-pub(crate) fn reset_signals() {
+/// The mailbox through which hosts ask the agent to mark, to pause and to go on.
+pub(crate) static REQUESTS: LiveRequests = LiveRequests::empty();
+
+/// Resets the signals for another recording, which begins `paused` or not.
+pub(crate) fn reset_signals(paused: bool) {
+    SIGNALS.pauses.reset(paused);
     SIGNALS.tables_pending.store(0, Ordering::Relaxed);
     SIGNALS.renew.store(false, Ordering::Relaxed);
     SIGNALS.threads_known.store(false, Ordering::Relaxed);
@@ -57,6 +63,9 @@ pub(crate) struct LiveStatus {
     pub names: AtomicU64,
     pub guard_board: AtomicU64,
     pub flight: AtomicU64,
+    pub requests: AtomicU64,
+    pub paused: AtomicU32,
+    reserved: AtomicU32,
 }
 
 // SAFETY: everything but the message is atomic; the message is written by one thread at a time (the
@@ -68,6 +77,7 @@ const _: () = {
     assert!(core::mem::offset_of!(LiveStatus, samples) == core::mem::offset_of!(AgentStatus, samples));
     assert!(core::mem::offset_of!(LiveStatus, message) == core::mem::offset_of!(AgentStatus, message));
     assert!(core::mem::offset_of!(LiveStatus, names) == core::mem::offset_of!(AgentStatus, names));
+    assert!(core::mem::offset_of!(LiveStatus, paused) == core::mem::offset_of!(AgentStatus, paused));
 };
 
 /// The status of this process's agent. Other processes find it by its export,
@@ -91,6 +101,9 @@ pub(crate) static STATUS: LiveStatus = LiveStatus {
     names: AtomicU64::new(0),
     guard_board: AtomicU64::new(0),
     flight: AtomicU64::new(0),
+    requests: AtomicU64::new(0),
+    paused: AtomicU32::new(0),
+    reserved: AtomicU32::new(0),
 };
 
 impl LiveStatus {

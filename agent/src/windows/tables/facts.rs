@@ -95,9 +95,14 @@ impl TablesRecorder {
         if rate != self.rate_written {
             self.rate_written = rate;
             let time = Ticks(self.counters.rate_since.load(Ordering::Relaxed));
-            let rate_mhz = (u64::from(self.settings.rate_mhz) * rate / 1_000_000).max(1) as u32;
+            let rate_mhz = self.rate_of(rate);
             self.journal.event(&Event::RateChange(RateChange { time, rate_mhz }));
         }
+    }
+
+    /// A rate in millionths of the nominal one, in millihertz.
+    pub(super) fn rate_of(&self, millionths: u64) -> u32 {
+        (u64::from(self.settings.rate_mhz) * millionths / 1_000_000).max(1) as u32
     }
 
     /// Writes the cost of a suspension, and the rate of cycles, once they are measured.

@@ -19,6 +19,7 @@
 //! marks     what stk_mark leaves
 //! exceptions what the handler of exceptions leaves
 //! usage     the process's CPU time, for a trigger
+//! requests  what hosts ask for: marks, pauses
 //! hints     DllMain's hints that a thread started
 //! mapped    mapped images, including those that the loader does not know
 //! ```
@@ -31,6 +32,7 @@ pub(super) mod loader;
 mod mapped;
 pub(super) mod marks;
 mod modules;
+mod requests;
 mod threads;
 mod unlisted;
 mod usage;
@@ -55,6 +57,7 @@ use crate::record::journal::{Contents, Journal};
 use crate::record::modules::Modules;
 use crate::record::options::Options;
 use crate::record::queue::Queue;
+use crate::record::requests::HostRequest;
 use crate::record::rescue::Tickets;
 use crate::record::sampler::ThreadCommand;
 use crate::record::shared::{Counters, REASONS};
@@ -217,6 +220,10 @@ pub(super) struct TablesRecorder {
     /// Whether the cost of a suspension was written, and the rate that was written last.
     costs_written: bool,
     rate_written: u64,
+    /// Changes of [`Pauses`](crate::record::shared::Pauses) that the trace tells.
+    pauses_written: u32,
+    /// A pause, or its end, that the sampler has not confirmed.
+    pausing: Option<HostRequest>,
     /// Words that REDACTION events have told of.
     redacted_words: u64,
     /// Successive enumerations that showed only the recorder's threads.
@@ -266,6 +273,8 @@ impl TablesRecorder {
             reported: [0; REASONS],
             costs_written: false,
             rate_written: 0,
+            pauses_written: 0,
+            pausing: None,
             redacted_words: 0,
             alone: 0,
             last_exit: (0, Reverse(u64::MAX)),
@@ -319,6 +328,7 @@ impl TablesRecorder {
         self.look_at_cpu();
         self.marks();
         self.exceptions();
+        self.requests();
         if now >= self.losses_due {
             self.losses();
         }
@@ -347,6 +357,7 @@ impl TablesRecorder {
         self.names();
         self.marks();
         self.exceptions();
+        self.end_requests();
         self.journal.flush();
         while ticks() < deadline
             && let Some(instance) = self.unread.pop_front()

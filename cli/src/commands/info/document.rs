@@ -26,6 +26,8 @@ pub(super) struct Info {
     pub interval_ns: u64,
     /// Rates that the recorder changed to, to limit its share of a processor.
     pub rates: Vec<RateInfo>,
+    /// Times in which the recording was paused.
+    pub pauses: Vec<PauseInfo>,
     pub complete: bool,
     pub end: Option<EndInfo>,
     pub samples: u64,
@@ -62,6 +64,12 @@ pub(super) struct SupplementInfo {
     pub modules: u64,
     /// Module instances that got none: path and reason.
     pub left: Vec<String>,
+}
+
+#[derive(Serialize)]
+pub(super) struct PauseInfo {
+    pub from_ns: u64,
+    pub to_ns: u64,
 }
 
 #[derive(Serialize)]

@@ -2,12 +2,12 @@
 
 use super::code::DynamicCode;
 use super::document::{
-    BlockInfo, EmbeddedTables, EndInfo, Info, ModuleInfo, RateInfo, RuntimeInfo, SupplementInfo,
+    BlockInfo, EmbeddedTables, EndInfo, Info, ModuleInfo, PauseInfo, RateInfo, RuntimeInfo, SupplementInfo,
     ThreadSummary,
 };
 use super::methods;
 use crate::commands::{TablesArgs, utc};
-use crate::trace::{BlobPlace, Timeline, Trace, drop_reason_name};
+use crate::trace::{BlobPlace, Pauses, Timeline, Trace, drop_reason_name};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use stk_format::Supplement;
@@ -42,10 +42,11 @@ pub(super) fn of(path: &Path, tables: &TablesArgs) -> anyhow::Result<Info> {
         start_utc_ns: header.utc_start,
         duration_ns: trace.clock.ns(trace.last()),
         interval_ns: trace.interval_ns(),
-        rates: timeline
-            .rates
+        rates: rates(&trace),
+        pauses: Pauses::of(&trace)
+            .times()
             .iter()
-            .map(|&(time, mhz)| RateInfo { at_ns: trace.clock.ns(time), hz: f64::from(mhz) / 1000.0 })
+            .map(|pause| PauseInfo { from_ns: pause.start, to_ns: pause.end })
             .collect(),
         complete: trace.blocks().is_complete(),
         end: timeline
@@ -174,6 +175,19 @@ fn embedded(trace: &Trace<'_>) -> EmbeddedTables {
         }
     }
     embedded
+}
+
+/// The rates that the recorder changed to, without pauses and their ends.
+fn rates(trace: &Trace<'_>) -> Vec<RateInfo> {
+    let (mut rates, mut rate, mut paused) = (Vec::new(), trace.header().rate_mhz, false);
+    for &(time, mhz) in &trace.timeline.rates {
+        if mhz != 0 && !(paused && mhz == rate) {
+            rates.push(RateInfo { at_ns: trace.clock.ns(time), hz: f64::from(mhz) / 1000.0 });
+            rate = mhz;
+        }
+        paused = mhz == 0;
+    }
+    rates
 }
 
 fn table_name(kind: u64) -> &'static str {

@@ -29,6 +29,7 @@ pub(super) fn of(info: &Info, all: bool, zone: TimeZone) -> String {
     for (label, text) in limits_text(info) {
         line(label, &text);
     }
+    line("paused", &pauses_text(info));
     line("recorder", fact(info, "recorder.version"));
     line("ended", &ending(info));
     let per_sample = info.bytes as f64 / info.samples.max(1) as f64;
@@ -182,7 +183,8 @@ fn ending(info: &Info) -> String {
 
 /// How many of the looks at all threads were not made.
 fn missed_text(info: &Info) -> String {
-    let passes = info.duration_ns / info.interval_ns.max(1);
+    let paused: u64 = info.pauses.iter().map(|pause| pause.to_ns - pause.from_ns).sum();
+    let passes = info.duration_ns.saturating_sub(paused) / info.interval_ns.max(1);
     let left_out = [DropReason::Late, DropReason::DutyLimit].map(|reason| drop_reason_name(reason as u64));
     let missed = left_out
         .iter()
@@ -211,6 +213,17 @@ fn limits_text(info: &Info) -> [(&'static str, String); 3] {
         chosen => format!("threads that fit {chosen}; the others are listed, not sampled"),
     };
     [("only", threads), ("limit", budget), ("triggers", of_key("recorder.trigger"))]
+}
+
+/// When the recording was paused.
+fn pauses_text(info: &Info) -> String {
+    let Some(first) = info.pauses.first() else { return String::new() };
+    let all: u64 = info.pauses.iter().map(|pause| pause.to_ns - pause.from_ns).sum();
+    let times = match info.pauses.len() {
+        1 => "once".to_owned(),
+        times => format!("{} times", count(times as u64)),
+    };
+    format!("{times}, for {}, from {} on: not sampled, not counted", span(all), since_start(first.from_ns))
 }
 
 fn rates_text(info: &Info) -> String {

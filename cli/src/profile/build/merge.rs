@@ -10,7 +10,7 @@ use crate::profile::{
     NodeId, Processes, Profile, Run, RunFlags, Runs, StopId, StopInfo, ThreadInfo,
 };
 use crate::stack::{StopReason, cost};
-use crate::trace::{Mark, View, beyond_cost, beyond_memory};
+use crate::trace::{Mark, Pauses, View, beyond_cost, beyond_memory};
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -22,6 +22,7 @@ use stk_schema::event::{ModuleFlags, RunState, ThreadFlags};
 pub(super) struct Merger<'i> {
     inputs: &'i BuildInputs<'i>,
     thread_clock: ThreadClock,
+    pauses: Pauses,
     frames: FrameTable,
     tree: CallTree,
     stops: Vec<StopInfo>,
@@ -118,6 +119,7 @@ impl<'i> Merger<'i> {
         Merger {
             inputs,
             thread_clock: ThreadClock::of(inputs.trace),
+            pauses: Pauses::of(inputs.trace),
             frames: FrameTable::default(),
             tree: CallTree::default(),
             stops: Vec::new(),
@@ -333,10 +335,12 @@ impl<'i> Merger<'i> {
             capture_tag: stack.tag,
         };
         let open = &mut self.states[i].open;
+        let pause = open.and_then(|open| self.pauses.cut(open.last_ns, run.first_ns));
         match open {
             Some(open)
-                if (open.node, open.stop, open.state, open.flags, open.capture_tag)
-                    == (run.node, run.stop, run.state, run.flags, run.capture_tag)
+                if pause.is_none()
+                    && (open.node, open.stop, open.state, open.flags, open.capture_tag)
+                        == (run.node, run.stop, run.state, run.flags, run.capture_tag)
                     && run.tag().is_none() =>
             {
                 open.last_ns = run.last_ns;
@@ -346,7 +350,7 @@ impl<'i> Merger<'i> {
             }
             _ => {
                 let Some(mut before) = open.replace(run) else { return Ok(()) };
-                before.weight_ns = run.first_ns - before.first_ns;
+                before.weight_ns = pause.unwrap_or(run.first_ns) - before.first_ns;
                 self.runs.push(thread, before)
             }
         }
@@ -360,7 +364,9 @@ impl<'i> Merger<'i> {
         for (i, state) in self.states.iter_mut().enumerate() {
             if let Some(mut run) = state.open.take() {
                 let exit = self.threads[i].exit_ns.unwrap_or(u64::MAX);
-                let end = run.last_ns.saturating_add(interval).min(exit).min(until).max(run.last_ns);
+                let end = run.last_ns.saturating_add(interval);
+                let end = self.pauses.cut(run.last_ns, end).unwrap_or(end);
+                let end = end.min(exit).min(until).max(run.last_ns);
                 run.weight_ns = end - run.first_ns;
                 self.runs.push(i as u32, run)?;
             }
