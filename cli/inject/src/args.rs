@@ -8,7 +8,7 @@ use clap::{ArgGroup, Args, CommandFactory, FromArgMatches, Parser, Subcommand, V
 use std::ffi::OsString;
 use std::path::PathBuf;
 use stk_schema::control;
-use stk_schema::limits;
+use stk_schema::{limits, requests};
 
 /// The command that the user gave.
 #[derive(Debug)]
@@ -44,6 +44,22 @@ pub(crate) enum Action {
         target: Target,
         json: bool,
     },
+    /// Ask the agents of recordings for something.
+    Ask {
+        target: Target,
+        request: Request,
+    },
+}
+
+/// What inject asks the agent of a recording for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Request {
+    /// Mark this moment with a text.
+    Mark(String),
+    /// Sample no thread until further notice.
+    Pause,
+    /// Sample again.
+    Resume,
 }
 
 /// How the user names the process.
@@ -72,6 +88,8 @@ pub(crate) struct Record {
     pub dll: Option<PathBuf>,
     /// Output file; see [`pattern`].
     pub output: OsString,
+    /// Folder to which the trace is moved when it is whole.
+    pub move_to: Option<PathBuf>,
     /// Whether a file that is there may be replaced.
     pub force: bool,
     /// Whether the command lines of the process and of inject go into the trace.
@@ -82,6 +100,8 @@ pub(crate) struct Record {
     pub one_of_several: bool,
     /// Options that the agent gets as texts.
     pub options: Vec<AgentOption>,
+    /// Whether the processes that it starts are recorded too.
+    pub children: bool,
     /// Rate in millihertz.
     pub rate_mhz: u32,
     /// Milliseconds to record; 0 = until stopped.
@@ -132,6 +152,15 @@ pub(crate) fn parse<I: IntoIterator<Item = OsString>>(line: I) -> Result<Action,
         Some(Command::Status { pid, json }) => {
             Ok(Action::Status { target: pid.map_or(Target::Recorded, Target::Pid), json })
         }
+        Some(Command::Mark { target, text }) => {
+            Ok(Action::Ask { target: target.target(), request: Request::Mark(text) })
+        }
+        Some(Command::Pause { target }) => {
+            Ok(Action::Ask { target: target.target(), request: Request::Pause })
+        }
+        Some(Command::Resume { target }) => {
+            Ok(Action::Ask { target: target.target(), request: Request::Resume })
+        }
         None => Ok(Action::Record(Box::new(cli.record.into()))),
     }
 }
@@ -156,6 +185,8 @@ Examples:
   inject --pid 4404 --flight 30s          keep the last 30 s in memory, and write them when
   inject snap --pid 4404                  this asks for them, or a mark, or the process's end
   inject status                           how the recordings of this machine are going
+  inject mark --pid 4404 \"build 7 loaded\"  mark this moment in the trace: stk events shows it
+  inject --pid 4404 --paused              be ready; sample from inject resume --pid 4404 on
   inject stop --pid 4404                  end a recording from elsewhere; --all: every one
   inject doctor --json -o doctor.json     what this system is and what may get in the way: send it with a report
 
@@ -178,7 +209,7 @@ cannot be run, 127 if it was not found.";
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     override_usage = "inject --pid PID [AGENT_DLL] [OPTIONS]\n       inject --name EXE [AGENT_DLL] [OPTIONS]\n       \
-                      inject --wait-for EXE [OPTIONS]\n       inject [OPTIONS] -- PROGRAM [ARGS]...\n       inject ps [--json]\n       inject status [--pid PID] [--json]\n       inject stop --pid PID\n       inject snap --pid PID\n       inject doctor [--pid PID] [--json] [-o FILE]"
+                      inject --wait-for EXE [OPTIONS]\n       inject [OPTIONS] -- PROGRAM [ARGS]...\n       inject ps [--json]\n       inject status [--pid PID] [--json]\n       inject stop|pause|resume|snap --pid PID\n       inject mark --pid PID TEXT\n       inject doctor [--pid PID] [--json] [-o FILE]"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -227,6 +258,25 @@ enum Command {
         #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration::parse_ms)]
         timeout: u32,
     },
+    /// Mark this moment in the traces of recordings: `stk events` shows it
+    Mark {
+        #[command(flatten)]
+        target: RecordedArgs,
+        /// What happened, at most 256 bytes
+        #[arg(value_name = "TEXT", value_parser = mark_text)]
+        text: String,
+    },
+    /// Sample no thread of a recording until `inject resume`; marks and captures are still taken.
+    /// The trace says so, and no time is counted
+    Pause {
+        #[command(flatten)]
+        target: RecordedArgs,
+    },
+    /// Go on with a recording that is paused
+    Resume {
+        #[command(flatten)]
+        target: RecordedArgs,
+    },
     /// Say how recordings are going: time, threads, samples, what was dropped, size
     Status {
         /// Only of this process [default: every process that is being recorded]
@@ -236,6 +286,31 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+}
+
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+struct RecordedArgs {
+    /// The recorded process. Repeated: several
+    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pid: Vec<u32>,
+    /// The process with this program file name, or, with any of *?+|()[], every process whose name
+    /// fits this regular expression
+    #[arg(short, long, value_name = "EXE|RE", value_parser = name_pattern)]
+    name: Option<String>,
+    /// Every process that is being recorded
+    #[arg(long)]
+    all: bool,
+}
+
+impl RecordedArgs {
+    fn target(self) -> Target {
+        match self.name {
+            _ if self.all => Target::Recorded,
+            Some(name) => Target::Name(name),
+            None => Target::Pids(self.pid),
+        }
+    }
 }
 
 #[derive(Args, Debug)]
@@ -280,6 +355,12 @@ struct RecordArgs {
     #[arg(long, value_name = "EXE|RE", value_parser = name_pattern)]
     wait_for: Option<String>,
 
+    /// Also record the processes that it starts, and theirs, and those that run already: a trace
+    /// each, with the same options (%p in the name of -o). New ones are looked for every 10 ms;
+    /// inject ends when all of them are recorded to their end. --duration counts for all together
+    #[arg(long, conflicts_with = "detach")]
+    children: bool,
+
     /// The agent [default: agent.dll beside inject.exe]
     #[arg(value_name = "AGENT_DLL")]
     dll: Option<PathBuf>,
@@ -288,6 +369,12 @@ struct RecordArgs {
     /// time
     #[arg(short, long, value_name = "FILE", default_value = pattern::DEFAULT, value_parser = output)]
     output: OsString,
+
+    /// Move the trace to this folder when it is whole: the copy is read back and compared before the
+    /// local file is deleted. A trace whose -o lies on a network share is written to the folder for
+    /// temporary files, and moved to its place in the same way
+    #[arg(long, value_name = "DIR", conflicts_with = "flight")]
+    move_to: Option<PathBuf>,
 
     /// Replace the trace if there is a file of its name. Links are never followed
     #[arg(long)]
@@ -332,6 +419,11 @@ struct RecordArgs {
     /// Time to wait before the first sample
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration::parse_ms)]
     delay: u32,
+
+    /// Begin paused: everything is ready, and threads are sampled from `inject resume` on. The time
+    /// of --duration begins then
+    #[arg(long, conflicts_with = "delay")]
+    paused: bool,
 
     /// Most stack bytes to keep per sample, such as 64k or 1M [default: the whole stack, up to 8
     /// MiB]
@@ -397,6 +489,10 @@ struct RecordArgs {
     #[arg(long, hide = true, value_name = "PID", conflicts_with = "program")]
     only_pid: Option<u32>,
 
+    /// Internal: milliseconds that are left of the duration.
+    #[arg(long, hide = true, value_name = "MS", requires = "only_pid")]
+    only_ms: Option<u32>,
+
     /// Fault injection for the tests: the sampler stops for ever in this phase of a suspension
     /// (stk_schema::guard) after a second; 8 = the writer, between two blocks; 9 =
     /// the agent panics where the process ends.
@@ -453,6 +549,7 @@ impl From<RecordArgs> for Record {
             (args.no_command_line, control::FLAG_NO_COMMAND_LINE),
             (args.stack_words == StackWords::Pointers, control::FLAG_POINTERS_ONLY),
             (args.flight.is_some(), control::FLAG_FLIGHT),
+            (args.paused, control::FLAG_PAUSED),
             (args.test_panic, control::FLAG_TEST_PANIC),
         ] {
             flags |= if on { flag } else { 0 };
@@ -462,13 +559,16 @@ impl From<RecordArgs> for Record {
             target,
             dll: args.dll,
             output: args.output,
+            move_to: args.move_to,
             force: args.force,
             command_line: !args.no_command_line,
             labels: args.labels,
             one_of_several: args.only_pid.is_some(),
             options: [args.threads, args.max_overhead.into_iter().collect(), args.trigger].concat(),
             rate_mhz: args.rate,
-            duration_ms: args.duration.unwrap_or(0),
+            // The copies of inject do not watch for children.
+            children: args.children && args.only_pid.is_none(),
+            duration_ms: args.only_ms.or(args.duration).unwrap_or(0),
             delay_ms: args.delay,
             max_stack_bytes: args.stack_bytes.unwrap_or(0),
             embed: match args.embed {
@@ -502,6 +602,17 @@ fn output(text: &str) -> Result<OsString, String> {
 
 fn name_pattern(text: &str) -> Result<String, String> {
     NamePattern::new(text).map(|_| text.to_owned())
+}
+
+fn mark_text(text: &str) -> Result<String, String> {
+    let most = requests::TEXT_BYTES;
+    if text.trim().is_empty() {
+        return Err("it is empty: say what happened".to_owned());
+    }
+    if text.len() > most {
+        return Err(format!("it has {} bytes; a mark has room for {most}", text.len()));
+    }
+    Ok(text.to_owned())
 }
 
 fn rate_mhz(text: &str) -> Result<u32, String> {
@@ -734,6 +845,16 @@ mod tests {
     }
 
     #[test]
+    fn children_are_watched_for_by_the_first_inject_alone() {
+        assert!(record(&["--pid", "1", "--children"]).children);
+        assert!(record(&["--children", "--", "a.exe", "--pid", "2"]).children);
+        let copy = record(&["--only-pid", "7", "--children", "-d", "10s", "--pid", "1", "--only-ms", "1500"]);
+        assert_eq!((copy.children, copy.target, copy.duration_ms), (false, Target::Pid(7), 1500));
+        refused(&["--pid", "1", "--children", "--detach"]);
+        refused(&["--pid", "1", "--only-ms", "7"]);
+    }
+
+    #[test]
     fn labels_are_keys_and_values() {
         let r = record(&["--pid", "1", "--label", "build=12=34", "--label", "lab=west"]);
         let labels: Vec<_> =
@@ -751,6 +872,31 @@ mod tests {
         assert!(matches!(status, Ok(Action::Status { target: Target::Recorded, json: true })));
         let status = parse_line(&["status", "--pid", "7"]);
         assert!(matches!(status, Ok(Action::Status { target: Target::Pid(7), json: false })));
+    }
+
+    #[test]
+    fn requests_name_one_recording_several_or_all() {
+        let asked = |line: &[&str]| match parse_line(line) {
+            Ok(Action::Ask { target, request }) => (target, request),
+            other => panic!("{line:?} gave {other:?}"),
+        };
+        let mark = Request::Mark("build 7".to_owned());
+        assert_eq!(asked(&["mark", "--pid", "7", "build 7"]), (Target::Pids(vec![7]), mark.clone()));
+        assert_eq!(asked(&["mark", "-p", "7", "-p", "8", "build 7"]), (Target::Pids(vec![7, 8]), mark));
+        assert_eq!(asked(&["pause", "--all"]), (Target::Recorded, Request::Pause));
+        assert_eq!(asked(&["resume", "-n", "a.*"]), (Target::Name("a.*".to_owned()), Request::Resume));
+        refused(&["mark", "--pid", "7"]);
+        refused(&["mark", "build 7"]);
+        refused(&["mark", "--pid", "7", " "]);
+        refused(&["mark", "--pid", "7", &"ä".repeat(129)]);
+        refused(&["pause"]);
+        refused(&["pause", "--pid", "7", "--all"]);
+    }
+
+    #[test]
+    fn a_recording_may_begin_paused_and_then_has_no_delay() {
+        assert_eq!(record(&["--pid", "1", "--paused"]).flags, control::FLAG_PAUSED);
+        refused(&["--pid", "1", "--paused", "--delay", "1s"]);
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //! * [`image`]: architecture, exports and identity of a DLL, from its file or its loaded image.
 //! * [`blocker`]: programs that may have blocked the agent.
 //! * [`complete`]: adds data that the agent could not read in time.
+//! * [`delivery`]: where a trace is written, and where it is moved to.
 //! * [`companion`]: the other build of inject, for processes of another architecture.
 //! * [`refusal`]: which architectures and access tokens allow a recording, and the message if they
 //!   do not.
@@ -46,6 +47,7 @@ mod blocker;
 mod companion;
 mod complete;
 mod contents;
+mod delivery;
 mod doctor;
 mod duration;
 mod exports;

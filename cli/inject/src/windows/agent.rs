@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::image::{self, AgentExports, ImageIdentity};
 use crate::status;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use stk_schema::bytes::u32_in;
 use stk_schema::control::{
     AgentConfig, AgentStatus, CONTROL_VERSION, FIRST_STATUS_SIZE, STATE_FAILED, STATE_RECORDING,
@@ -137,8 +138,23 @@ pub(crate) fn load(process: &Process, file: &AgentFile, timeout_ms: u32) -> Resu
     })
 }
 
-/// Address of LoadLibraryW in the process, from its own module list.
+/// Milliseconds after its start within which a process may still be loading kernel32.
+const YOUNG_MS: u64 = 2_000;
+
+/// Address of LoadLibraryW in the process. Waits for it in one that has just been started.
 fn load_library(process: &Process) -> Result<u64, Failure> {
+    loop {
+        let found = listed_load_library(process);
+        let young = process.age_ms().is_some_and(|age| age < YOUNG_MS);
+        if found.is_ok() || !young || process.has_ended() {
+            return found;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Address of LoadLibraryW in the process, from its own module list.
+fn listed_load_library(process: &Process) -> Result<u64, Failure> {
     let modules = process.modules_if(&|_, name| exports::is_loader(name)).map_err(|error| {
         Failure::target(format!("the list of modules of {process} cannot be read: {error}"))
     })?;

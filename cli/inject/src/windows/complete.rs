@@ -102,7 +102,7 @@ fn try_run(path: &Path, wanted: &CompletionRequest) -> Result<Option<CompletionR
 }
 
 /// Opens the trace exclusively. An ended process may still hold it for a moment.
-fn open_trace(path: &Path) -> io::Result<File> {
+pub(crate) fn open_trace(path: &Path) -> io::Result<File> {
     let start = Instant::now();
     let mut options = OpenOptions::new();
     // With this flag a link itself is opened, not its target.

@@ -41,7 +41,7 @@ fn facts(record: &Record, process: &Process) -> Vec<(String, String)> {
         facts.push(("inject.command_line".to_owned(), line.join(" ")));
     }
     let known = [
-        ("process.parent_pid", process::parent(process.pid()).map(|pid| pid.to_string())),
+        ("process.parent_pid", process.parent().map(|pid| pid.to_string())),
         ("inject.process_age_ms", process.age_ms().map(|ms| ms.to_string())),
         ("machine.id", machine_id()),
         ("session.id", session_id(process.pid()).map(|id| id.to_string())),

@@ -2,6 +2,7 @@
 
 use super::console;
 use super::process::Process;
+use crate::args::Request;
 use crate::companion;
 use crate::failure::{self, Failure};
 use crate::image;
@@ -61,6 +62,25 @@ pub(crate) fn stop(inject: &Path, pid: u32, timeout_ms: u32) -> Result<i32, Fail
 pub(crate) fn snap(inject: &Path, pid: u32, timeout_ms: u32) -> Result<i32, Failure> {
     let (pid, timeout) = (pid.to_string(), format!("{timeout_ms}ms"));
     call(inject, ["snap", "--pid", &pid, "--timeout", &timeout].map(OsString::from))
+}
+
+/// Has `inject` ask the agent of one process for something.
+///
+/// # Errors
+/// As [`run`], and when it fails.
+pub(crate) fn ask(inject: &Path, pid: u32, request: &Request) -> Result<(), Failure> {
+    let (command, text) = match request {
+        Request::Mark(text) => ("mark", Some(text)),
+        Request::Pause => ("pause", None),
+        Request::Resume => ("resume", None),
+    };
+    let pid = pid.to_string();
+    let text = text.into_iter().flat_map(|text| ["--", text.as_str()]);
+    let arguments = [command, "--pid", &pid].into_iter().chain(text);
+    match call(inject, arguments.map(OsString::from))? {
+        failure::OK => Ok(()),
+        code => Err(Failure::with_code(code, format!("{} failed", inject.display()))),
+    }
 }
 
 fn call(inject: &Path, arguments: impl IntoIterator<Item = OsString>) -> Result<i32, Failure> {

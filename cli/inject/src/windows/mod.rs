@@ -8,26 +8,31 @@
 //! * [`remote`]: memory and threads in another process.
 //! * [`agent`]: the agent inside another process, called through its exports.
 //! * [`record`]: one recording from the first check to the last line.
+//! * [`children`]: the children of recorded processes.
 //! * [`facts`]: what the trace says of the machine and the process.
 //! * [`complete`]: the trace and image files, for the data added after the end.
 //! * [`names`]: names for the agent from a .NET runtime's data access library.
 //! * [`output`]: the file that the agent writes.
 //! * [`flight`]: a recording in memory, and the thread that writes traces of it.
 //! * [`guard`]: the thread that watches the recorder's threads.
+//! * [`deliver`]: moves a whole trace to where it belongs.
 //! * [`detach`]: starts a copy of inject that remains as the guard.
 //! * [`launch`]: starts the program to record.
 //! * [`ntdll`]: ntdll in another process, and calls on a thread there.
 //! * [`handover`]: processes of another architecture.
 //! * [`ps`]: the list of processes.
 //! * [`doctor`]: whether this system is as the recorder expects.
+//! * [`requests`]: asks the agents of recordings for marks and pauses.
 //! * [`several`]: several processes at once, and processes that are waited for.
 //! * [`console`]: handles Ctrl-C.
 //! * [`registry`]: values of the registry.
 //! * [`system`]: handles, events, error texts.
 
 pub(crate) mod agent;
+pub(crate) mod children;
 pub(crate) mod complete;
 pub(crate) mod console;
+pub(crate) mod deliver;
 pub(crate) mod detach;
 pub(crate) mod diagnose;
 pub(crate) mod doctor;
@@ -47,6 +52,7 @@ pub(crate) mod record;
 pub(crate) mod refusal;
 pub(crate) mod registry;
 pub(crate) mod remote;
+pub(crate) mod requests;
 pub(crate) mod several;
 pub(crate) mod signature;
 pub(crate) mod system;
@@ -75,6 +81,7 @@ pub(crate) fn run(action: Action) -> i32 {
             each_recorded(|pid| snap(&Target::Pid(pid), timeout_ms))
         }
         Action::Snap { target, timeout_ms } => snap(&target, timeout_ms),
+        Action::Ask { target, request } => requests::run(&target, &request),
     };
     done.unwrap_or_else(|failure| {
         eprintln!("inject: {}", stk_schema::text::printable_lines(&failure.to_string()));

@@ -3,6 +3,7 @@
 
 use super::system;
 use super::token::{self, Descriptor, Token};
+use crate::delivery::{self, Digest};
 use crate::failure::Failure;
 use crate::sddl;
 use crate::trust::{self, ExistingFile};
@@ -98,6 +99,17 @@ impl Output {
         })?;
         self.keep();
         Ok(())
+    }
+
+    /// Copies a file into it and keeps it.
+    ///
+    /// # Errors
+    /// The system's error. The copy is deleted then.
+    pub(crate) fn copy_from(mut self, from: &mut File) -> io::Result<Digest> {
+        let digest = delivery::copy(from, &mut self.file)?;
+        self.file.sync_all()?;
+        self.keep();
+        Ok(digest)
     }
 
     /// The default for the most bytes of the trace: 4 GiB, or a tenth of its disk's free space if

@@ -26,9 +26,10 @@ use windows_sys::Win32::System::ProcessStatus::{
 use windows_sys::Win32::System::SystemInformation::{GetSystemTimeAsFileTime, IMAGE_FILE_MACHINE};
 use windows_sys::Win32::System::Threading::{
     GetCurrentProcess, GetExitCodeProcess, GetProcessId, GetProcessTimes, IsWow64Process, OpenProcess,
-    PROCESS_CREATE_THREAD, PROCESS_DUP_HANDLE, PROCESS_MACHINE_INFORMATION, PROCESS_NAME_WIN32,
-    PROCESS_QUERY_INFORMATION, PROCESS_QUERY_LIMITED_INFORMATION, PROCESS_SYNCHRONIZE, PROCESS_VM_OPERATION,
-    PROCESS_VM_READ, PROCESS_VM_WRITE, ProcessMachineTypeInfo, QueryFullProcessImageNameW,
+    PROCESS_BASIC_INFORMATION, PROCESS_CREATE_THREAD, PROCESS_DUP_HANDLE, PROCESS_MACHINE_INFORMATION,
+    PROCESS_NAME_WIN32, PROCESS_QUERY_INFORMATION, PROCESS_QUERY_LIMITED_INFORMATION, PROCESS_SYNCHRONIZE,
+    PROCESS_VM_OPERATION, PROCESS_VM_READ, PROCESS_VM_WRITE, ProcessMachineTypeInfo,
+    QueryFullProcessImageNameW,
 };
 use windows_sys::core::BOOL;
 
@@ -190,18 +191,29 @@ impl Process {
 
     /// Milliseconds since its start; `None` if the system does not tell it.
     pub(crate) fn age_ms(&self) -> Option<u64> {
-        let [mut created, mut exited, mut kernel, mut user] = [FILETIME::default(); 4];
-        let handle = self.handle.as_raw_handle();
-        // SAFETY: the handle is open and may query; the four structs are filled.
-        if unsafe { GetProcessTimes(handle, &mut created, &mut exited, &mut kernel, &mut user) } == 0 {
-            return None;
-        }
+        let created = created(self.handle())?;
         let mut now = FILETIME::default();
         // SAFETY: it fills the struct it is given.
         unsafe { GetSystemTimeAsFileTime(&mut now) };
-        // Units of 100 ns.
-        let units = |time: FILETIME| u64::from(time.dwHighDateTime) << 32 | u64::from(time.dwLowDateTime);
-        Some(units(now).saturating_sub(units(created)) / 10_000)
+        Some(units(now).saturating_sub(created) / 10_000)
+    }
+
+    /// The id of the process that started it; that one may have ended, and the id may be another's.
+    pub(crate) fn parent(&self) -> Option<u32> {
+        type Function =
+            unsafe extern "system" fn(HANDLE, i32, *mut PROCESS_BASIC_INFORMATION, u32, *mut u32) -> i32;
+        const BASIC: i32 = 0;
+        let function = system::ntdll(c"NtQueryInformationProcess")?;
+        let mut basic = PROCESS_BASIC_INFORMATION::default();
+        let size = size_of_val(&basic) as u32;
+        // SAFETY: this is the documented signature of NtQueryInformationProcess; the handle is open
+        // and may query; the struct has the size that is passed.
+        let status = unsafe {
+            let function = std::mem::transmute::<Procedure, Function>(function);
+            function(self.handle.as_raw_handle(), BASIC, &mut basic, size, ptr::null_mut())
+        };
+        // Process ids have 32 bits.
+        (status >= 0).then_some(basic.InheritedFromUniqueProcessId as u32)
     }
 
     /// Its exit code, once it has ended.
@@ -373,9 +385,18 @@ pub(crate) fn entries() -> Result<Vec<Entry>, Failure> {
     Ok(all)
 }
 
-/// The id of the process that started a process; it may have ended, and its id may be another's.
-pub(crate) fn parent(pid: u32) -> Option<u32> {
-    entries().ok()?.iter().find(|entry| entry.pid == pid).map(|entry| entry.parent)
+/// When the process behind `handle` was created, in units of 100 ns since 1601; `None` if the system
+/// does not tell it.
+pub(crate) fn created(handle: BorrowedHandle) -> Option<u64> {
+    let [mut created, mut exited, mut kernel, mut user] = [FILETIME::default(); 4];
+    let handle = handle.as_raw_handle();
+    // SAFETY: the handle is open and may query; the four structs are filled.
+    let known = unsafe { GetProcessTimes(handle, &mut created, &mut exited, &mut kernel, &mut user) };
+    (known != 0).then(|| units(created))
+}
+
+fn units(time: FILETIME) -> u64 {
+    u64::from(time.dwHighDateTime) << 32 | u64::from(time.dwLowDateTime)
 }
 
 /// The processes whose programs have a name, or names of a pattern; without this inject. A plain

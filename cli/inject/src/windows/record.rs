@@ -1,8 +1,10 @@
 //! One recording, from the first check to the last line.
 
 use super::agent::{self, Agent, AgentFile};
+use super::children::{self, ChildWatch};
 use super::complete;
 use super::console;
+use super::deliver;
 use super::detach;
 use super::facts;
 use super::flight::{self, FlightPlan, FlightSection, FlightThread};
@@ -28,8 +30,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stk_schema::control::{
-    AgentConfig, AgentStatus, CONTROL_VERSION, FLAG_CHECK_WALKS, FLAG_ONCE, FLAG_OPTIONS, STATE_FAILED,
-    STATE_STOPPED,
+    AgentConfig, AgentStatus, CONTROL_VERSION, FLAG_CHECK_WALKS, FLAG_ONCE, FLAG_OPTIONS, FLAG_PAUSED,
+    STATE_FAILED, STATE_STOPPED,
 };
 use stk_schema::event::EndReason;
 use stk_schema::text::printable_lines;
@@ -57,6 +59,7 @@ const FIRST_PASSES: u64 = 20;
 /// # Errors
 /// A sentence for the user, when nothing was recorded or the trace is not whole.
 pub(crate) fn run(record: &Record) -> Result<i32, Failure> {
+    children::check(record)?;
     match &record.target {
         Target::Launch(line) => launch(record, line).map_err(Failure::in_launch),
         Target::Pids(pids) => several::run(record, pids),
@@ -89,7 +92,12 @@ fn attach(record: &Record, pid: u32) -> Result<i32, Failure> {
     if let Some(event) = record.begun_event {
         detach::begun(event);
     }
-    session.run(interrupted)
+    let children = ChildWatch::start(record, &[pid])?;
+    let recorded = session.run(interrupted);
+    if let Some(children) = children {
+        children.finish();
+    }
+    recorded
 }
 
 /// Starts the program, records it and returns its exit code.
@@ -105,7 +113,8 @@ fn launch(record: &Record, line: &[OsString]) -> Result<i32, Failure> {
         return handover::run(&other);
     }
     let session = Session::start(record, process, || launched.initialise(record.timeout_ms))?;
-    session.wait_for_first_look(record.delay_ms != 0);
+    session.wait_for_first_look(record.delay_ms != 0 || record.flags & FLAG_PAUSED != 0);
+    let children = ChildWatch::start(record, &[process.pid()])?;
     launched.resume();
     let recorded = session.run(interrupted);
     if let Err(failure) = &recorded {
@@ -114,6 +123,9 @@ fn launch(record: &Record, line: &[OsString]) -> Result<i32, Failure> {
     if !process.has_ended() {
         say(&format!("waiting for {process} to end"));
         system::wait(process.handle(), u32::MAX);
+    }
+    if let Some(children) = children {
+        children.finish();
     }
     match recorded {
         // Exit codes of Windows have 32 bits without a sign.
@@ -152,15 +164,17 @@ struct Session<'a> {
 
 /// Where a recording goes.
 enum Destination {
-    /// Into a file; the settings for completing it after the recording's end.
-    File(complete::CompletionRequest),
+    /// Into a file; the settings for completing it after the recording's end, and where it is moved
+    /// to then, replacing a file there or not.
+    File(complete::CompletionRequest, Option<(PathBuf, bool)>),
     /// Into memory, from which this thread writes files.
     Memory(Option<FlightThread>),
 }
 
 /// What the agent writes to.
 enum Opened {
-    File(Output),
+    /// A file, and where it is moved to at the end.
+    File(Output, Option<PathBuf>),
     Memory(Arc<FlightSection>, FlightPlan),
 }
 
@@ -168,7 +182,8 @@ impl Opened {
     fn new(record: &Record, process: &Process) -> Result<Opened, Failure> {
         let path = output_path(record, process)?;
         if record.flight_ms == 0 {
-            return Ok(Opened::File(Output::open(&path, record.force)?));
+            let route = deliver::route(path, record.move_to.as_deref(), record.force)?;
+            return Ok(Opened::File(Output::open(&route.local, record.force)?, route.goal));
         }
         let path = std::path::absolute(&path).unwrap_or(path);
         if !path.parent().is_some_and(Path::is_dir) {
@@ -189,21 +204,21 @@ impl Opened {
 
     fn empty(&self) -> Result<(), Failure> {
         match self {
-            Opened::File(output) => output.empty(),
+            Opened::File(output, _) => output.empty(),
             Opened::Memory(..) => Ok(()),
         }
     }
 
     fn handle(&self) -> BorrowedHandle<'_> {
         match self {
-            Opened::File(output) => output.handle(),
+            Opened::File(output, _) => output.handle(),
             Opened::Memory(section, _) => section.handle(),
         }
     }
 
     fn limit(&self, record: &Record) -> u64 {
         match self {
-            Opened::File(output) => record.max_bytes.unwrap_or_else(|| output.default_limit()),
+            Opened::File(output, _) => record.max_bytes.unwrap_or_else(|| output.default_limit()),
             // The ring has no end.
             Opened::Memory(..) => 0,
         }
@@ -212,12 +227,15 @@ impl Opened {
     /// Goes on with a recording that has begun.
     fn begin(self, record: &Record, process: &Process) -> Result<(PathBuf, Destination), Failure> {
         match self {
-            Opened::File(output) => {
+            Opened::File(output, goal) => {
                 let (path, trace) = output.keep();
                 say(&messages::recording(process, &path));
+                if let Some(goal) = &goal {
+                    say(&format!("it is moved to {} when it is whole", goal.display()));
+                }
                 let tables = record.tables.clone();
                 let wanted = complete::CompletionRequest { embed: record.embed, tables, trace };
-                Ok((path, Destination::File(wanted)))
+                Ok((path, Destination::File(wanted, goal.map(|goal| (goal, record.force)))))
             }
             Opened::Memory(section, plan) => {
                 say(&flight::begun(process, &plan));
@@ -290,7 +308,7 @@ impl<'a> Session<'a> {
             line_open: false,
             destination,
             once: record.flags & FLAG_ONCE != 0,
-            shows_status: std::io::stderr().is_terminal() && !record.one_of_several,
+            shows_status: std::io::stderr().is_terminal() && !record.one_of_several && !record.children,
             _names: Names::start(process, &status, symbol_path(record), record.below),
             _guarding: guarding,
         })
@@ -319,7 +337,14 @@ impl<'a> Session<'a> {
             eprintln!();
         }
         let end = end?;
-        let trace = self.close(&end);
+        let (trace, moved) = self.close(&end);
+        let code = self.conclude(end, &trace);
+        // A trace that stayed where it was is a failure, unless there is a graver one.
+        code.and_then(|code| moved.map(|()| code))
+    }
+
+    /// Reports how the recording ended and returns the exit code.
+    fn conclude(&self, end: End, trace: &str) -> Result<i32, Failure> {
         match end {
             End::Interrupted => {
                 say(&format!("interrupted; {trace}"));
@@ -337,19 +362,26 @@ impl<'a> Session<'a> {
                 say(&format!("{} ended with exit code {code}; {trace}", self.process));
                 Ok(failure::OK)
             }
-            End::ByAgent => self.report(&trace),
+            End::ByAgent => self.report(trace),
         }
     }
 
     /// Completes what was recorded, and describes it.
-    fn close(&mut self, end: &End) -> String {
+    fn close(&mut self, end: &End) -> (String, Result<(), Failure>) {
         match &mut self.destination {
-            Destination::File(wanted) => {
+            Destination::File(wanted, goal) => {
                 // The trace is final from here on.
                 complete::run(&self.path, wanted);
                 let contents = std::fs::File::open(&self.path).and_then(|mut file| contents::read(&mut file));
                 let contents = contents.ok().flatten();
-                messages::trace(&self.path, &status::closing(&self.status, contents.as_ref()))
+                let moved = match goal.take() {
+                    Some((goal, force)) => {
+                        deliver::run(&self.path, wanted.trace, &goal, force).map(|()| self.path = goal)
+                    }
+                    None => Ok(()),
+                };
+                let shown = status::closing(&self.status, contents.as_ref());
+                (messages::trace(&self.path, &shown), moved)
             }
             Destination::Memory(thread) => {
                 let planned = [EndReason::Stopped, EndReason::Duration].map(|reason| reason as u32);
@@ -358,7 +390,7 @@ impl<'a> Session<'a> {
                     End::ProcessEnded => true,
                     End::ByAgent => !planned.contains(&self.status.end_reason),
                 };
-                thread.take().map_or_else(String::new, |thread| thread.finish(last))
+                (thread.take().map_or_else(String::new, |thread| thread.finish(last)), Ok(()))
             }
         }
     }

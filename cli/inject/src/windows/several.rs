@@ -4,6 +4,7 @@
 //! one costs the others nothing. They share this inject's console, so Ctrl-C reaches each. They are
 //! in a job that ends them if this inject is killed; their recordings then end and are whole.
 
+use super::children::ChildWatch;
 use super::console;
 use super::process::{self, Entry};
 use super::system::{self, Event};
@@ -13,6 +14,7 @@ use crate::messages::say;
 use crate::name_pattern::NamePattern;
 use crate::pattern;
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::io;
 use std::os::windows::io::{AsRawHandle, OwnedHandle};
 use std::process::{Child, Command};
@@ -46,9 +48,11 @@ pub(crate) fn run(record: &Record, pids: &[u32]) -> Result<i32, Failure> {
     let mut pids = pids.to_vec();
     pids.sort_unstable();
     pids.dedup();
+    let children = ChildWatch::start(record, &pids)?;
+    let own: Vec<OsString> = std::env::args_os().skip(1).collect();
     let mut copies: Vec<(u32, Child)> = Vec::new();
     for pid in pids {
-        match start(&job, pid) {
+        match start(&job, pid, &own) {
             Ok(copy) => copies.push((pid, copy)),
             Err(error) => say(&format!("inject: pid {pid}: no copy of inject can be started: {error}")),
         }
@@ -62,6 +66,9 @@ pub(crate) fn run(record: &Record, pids: &[u32]) -> Result<i32, Failure> {
         }
         codes.push(code);
     }
+    if let Some(children) = children {
+        children.finish();
+    }
     let recorded = codes.iter().filter(|code| matches!(**code, failure::OK | failure::INTERRUPTED)).count();
     say(&format!("{recorded} of {wanted} processes recorded"));
     let failed = codes.iter().find(|code| !matches!(**code, failure::OK | failure::INTERRUPTED));
@@ -69,12 +76,12 @@ pub(crate) fn run(record: &Record, pids: &[u32]) -> Result<i32, Failure> {
     Ok(*failed.or(interrupted).unwrap_or(&failure::OK))
 }
 
-/// Starts this inject again, with its own command line, for one process.
-fn start(job: &OwnedHandle, pid: u32) -> io::Result<Child> {
+/// Starts this inject again, with these arguments, for one process.
+pub(crate) fn start(job: &OwnedHandle, pid: u32, arguments: &[OsString]) -> io::Result<Child> {
     let copy = Command::new(std::env::current_exe()?)
         .arg("--only-pid")
         .arg(pid.to_string())
-        .args(std::env::args_os().skip(1))
+        .args(arguments)
         .spawn()?;
     // SAFETY: both handles are open. Where the call fails, the copy only outlives a killed inject.
     unsafe { AssignProcessToJobObject(job.as_raw_handle(), copy.as_raw_handle()) };
@@ -82,7 +89,7 @@ fn start(job: &OwnedHandle, pid: u32) -> io::Result<Child> {
 }
 
 /// A job whose processes end with its last handle, which is this inject's.
-fn job() -> io::Result<OwnedHandle> {
+pub(crate) fn job() -> io::Result<OwnedHandle> {
     // SAFETY: no attributes, no name; the handle is fresh.
     let job = unsafe { system::own(CreateJobObjectW(ptr::null(), ptr::null())) }?;
     let mut limits = JOBOBJECT_EXTENDED_LIMIT_INFORMATION::default();

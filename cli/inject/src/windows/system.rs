@@ -7,7 +7,7 @@ use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, FromRawHandle,
 use std::path::{Component, Path, Prefix};
 use std::ptr;
 use windows_sys::Win32::Foundation::{HANDLE, INVALID_HANDLE_VALUE, SYSTEMTIME, WAIT_OBJECT_0};
-use windows_sys::Win32::Storage::FileSystem::{GetDriveTypeW, MoveFileExW};
+use windows_sys::Win32::Storage::FileSystem::{GetDriveTypeW, MOVEFILE_REPLACE_EXISTING, MoveFileExW};
 use windows_sys::Win32::System::LibraryLoader::{
     GetModuleHandleW, GetProcAddress, LOAD_LIBRARY_SEARCH_SYSTEM32, LoadLibraryExA,
 };
@@ -52,9 +52,18 @@ pub(crate) fn code(error: &io::Error) -> u32 {
 /// # Errors
 /// The system's error, also when a file of that name exists.
 pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    rename(from, to, false)
+}
+
+/// Renames a file. `replace`: to a name that another file may have, which is lost then.
+///
+/// # Errors
+/// The system's error.
+pub(crate) fn rename(from: &Path, to: &Path, replace: bool) -> io::Result<()> {
+    let flags = if replace { MOVEFILE_REPLACE_EXISTING } else { 0 };
     let (from, to) = (wide(from.as_os_str()), wide(to.as_os_str()));
     // SAFETY: both paths are zero-terminated.
-    match unsafe { MoveFileExW(from.as_ptr(), to.as_ptr(), 0) } {
+    match unsafe { MoveFileExW(from.as_ptr(), to.as_ptr(), flags) } {
         0 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }

@@ -1,0 +1,86 @@
+//! Moves a whole trace to where it belongs: copied under another name, read back, compared, renamed;
+//! only then is the local file deleted.
+
+use super::complete;
+use super::output::{Output, OutputIdentity};
+use super::system;
+use crate::delivery::{self, Digest, Route};
+use crate::failure::Failure;
+use std::fs::File;
+use std::io::{self, Seek as _};
+use std::path::{Path, PathBuf};
+
+/// The route of a trace that the user wants at `wanted`.
+///
+/// # Errors
+/// A sentence for the user: there is a file at its goal and `force` does not say to replace it, or
+/// the folder is none.
+pub(crate) fn route(wanted: PathBuf, move_to: Option<&Path>, force: bool) -> Result<Route, Failure> {
+    let fail = |error: io::Error| Failure::failed(format!("{}: {error}", wanted.display()));
+    let remote = system::is_remote(&std::path::absolute(&wanted).map_err(fail)?);
+    let move_to = move_to.map(std::path::absolute).transpose().map_err(fail)?;
+    if let Some(folder) = move_to.as_ref().filter(|folder| !folder.is_dir()) {
+        return Err(Failure::failed(format!("--move-to {}: there is no such folder", folder.display())));
+    }
+    let unique = unique();
+    let route = Route::new(wanted, remote, move_to.as_deref(), &std::env::temp_dir(), &unique);
+    if let Some(goal) = route.goal.as_deref().filter(|goal| !force && goal.symlink_metadata().is_ok()) {
+        return Err(Failure::failed(format!(
+            "{} exists: choose another file with -o, or replace it with --force",
+            goal.display()
+        )));
+    }
+    Ok(route)
+}
+
+/// Moves the trace.
+///
+/// # Errors
+/// A sentence for the user that says where the trace is.
+pub(crate) fn run(local: &Path, identity: OutputIdentity, goal: &Path, force: bool) -> Result<(), Failure> {
+    try_move(local, identity, goal, force).map_err(|error| {
+        Failure::failed(format!(
+            "the trace could not be moved to {}: {error}; it is kept at {}",
+            goal.display(),
+            local.display()
+        ))
+    })
+}
+
+fn try_move(local: &Path, identity: OutputIdentity, goal: &Path, force: bool) -> io::Result<()> {
+    let mut file = complete::open_trace(local)?;
+    if OutputIdentity::of(&file)? != identity {
+        return Err(io::Error::other("another file has taken its place"));
+    }
+    file.rewind()?;
+    let name = goal.file_name().unwrap_or_default().to_string_lossy();
+    let part = goal.with_file_name(format!("{name}.{}.part", unique()));
+    let output = Output::open(&part, false).map_err(|failure| io::Error::other(failure.to_string()))?;
+    let digest = output.copy_from(&mut file)?;
+    let placed = read_back(&part, digest).and_then(|()| system::rename(&part, goal, force));
+    if let Err(error) = placed {
+        // The copy is not wanted. The original stays.
+        let _ = std::fs::remove_file(&part);
+        return Err(error);
+    }
+    drop(file);
+    std::fs::remove_file(local).or_else(|error| {
+        crate::messages::say(&format!("the local file {} could not be deleted: {error}", local.display()));
+        Ok(())
+    })
+}
+
+/// Compares a copy with what was copied.
+fn read_back(part: &Path, wanted: Digest) -> io::Result<()> {
+    let copied = delivery::copy(&mut File::open(part)?, &mut io::sink())?;
+    if copied != wanted {
+        let text = format!("the copy differs ({} of {} bytes)", copied.len, wanted.len);
+        return Err(io::Error::other(text));
+    }
+    Ok(())
+}
+
+/// Part of a name that no other file has.
+fn unique() -> String {
+    crate::uuid::random().iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+}

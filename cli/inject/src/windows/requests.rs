@@ -1,0 +1,229 @@
+//! Asks the agents of recordings for marks and pauses, through their mailbox
+//! ([`stk_schema::requests`]): no thread is made in the process, so it works too while the
+//! process's loader is stuck.
+
+use super::agent::{self, Agent};
+use super::process::{self, Process};
+use super::system::{self, Procedure};
+use super::{handover, recorded};
+use crate::args::{Request, Target};
+use crate::failure::{self, Failure};
+use crate::messages::say;
+use std::io;
+use std::mem::offset_of;
+use std::os::windows::io::{AsHandle as _, AsRawHandle as _, OwnedHandle};
+use std::ptr;
+use std::time::{Duration, Instant};
+use stk_schema::bytes::{u32_in, u64_in};
+use stk_schema::control::{STATE_RECORDING, STATE_STOPPING};
+use stk_schema::requests::{
+    REQUEST_MARK, REQUEST_PAUSE, REQUEST_RESUME, REQUESTS_VERSION, RESULT_DONE, RESULT_ENDED, RESULT_WAS_SO,
+    RequestMailbox,
+};
+use stk_schema::text::printable_lines;
+use windows_sys::Win32::Foundation::{DuplicateHandle, WAIT_ABANDONED, WAIT_OBJECT_0};
+use windows_sys::Win32::System::Threading::{
+    EVENT_MODIFY_STATE, GetCurrentProcess, MUTEX_MODIFY_STATE, ReleaseMutex, SYNCHRONIZATION_SYNCHRONIZE,
+    WaitForSingleObject,
+};
+
+/// How long an agent may take to answer, and another inject to be answered.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Time between two looks for the answer.
+const POLL: Duration = Duration::from_millis(2);
+
+/// Asks the agent of each process and returns the exit code: that of the first failure, if one
+/// failed. A failure does not keep the others.
+///
+/// # Errors
+/// A sentence for the user, when there is nobody to ask.
+pub(crate) fn run(target: &Target, request: &Request) -> Result<i32, Failure> {
+    // The moment of the mark is now, not when its turn comes.
+    let asked = Asked { request, time: counter() };
+    let pids = match target {
+        Target::Recorded => recorded()?,
+        Target::Pids(pids) => pids.clone(),
+        Target::Pid(pid) => vec![*pid],
+        Target::Name(name) => process::pids_of(name)?,
+        Target::WaitFor(_) | Target::Launch(_) => return Err(Failure::usage("name processes that run")),
+    };
+    if pids.is_empty() {
+        return Err(Failure::failed("no process is being recorded"));
+    }
+    let mut code = failure::OK;
+    for pid in pids {
+        match asked.of(pid) {
+            Ok(text) => say(&text),
+            Err(failure) => {
+                eprintln!("inject: {}", printable_lines(&failure.to_string()));
+                code = if code == failure::OK { failure.code() } else { code };
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// What the user asked, and when by the system's performance counter.
+struct Asked<'a> {
+    request: &'a Request,
+    time: u64,
+}
+
+impl Asked<'_> {
+    /// Asks the agent of a process and says what came of it.
+    fn of(&self, pid: u32) -> Result<String, Failure> {
+        let process = Process::open(pid)?;
+        if let Some(other) = handover::companion(&process) {
+            return handover::ask(&other, pid, self.request)
+                .map(|()| format!("{process}: {} has done it", other.display()));
+        }
+        let agent = agent::recording(&process)?
+            .ok_or_else(|| Failure::failed(format!("{process} is not being recorded")))?;
+        let (kind, text) = match self.request {
+            Request::Mark(text) => (REQUEST_MARK, text.as_str()),
+            Request::Pause => (REQUEST_PAUSE, ""),
+            Request::Resume => (REQUEST_RESUME, ""),
+        };
+        let result = Mailbox::open(&process, &agent)?.ask(kind, self.time, text)?;
+        match (result, self.request) {
+            (RESULT_DONE, Request::Mark(_)) => Ok(format!("marked {process}")),
+            (RESULT_DONE, Request::Pause) => Ok(format!("paused the recording of {process}")),
+            (RESULT_DONE, Request::Resume) => Ok(format!("the recording of {process} goes on")),
+            (RESULT_WAS_SO, Request::Pause) => Ok(format!("the recording of {process} was paused already")),
+            (RESULT_WAS_SO, _) => Ok(format!("the recording of {process} was not paused")),
+            (RESULT_ENDED, _) => Err(Failure::failed(format!("the recording of {process} has ended"))),
+            _ => Err(Failure::failed(format!(
+                "the agent in {process} does not know this request: it is of an older stk version"
+            ))),
+        }
+    }
+}
+
+/// An agent's mailbox for requests, which only this inject uses until it is dropped.
+struct Mailbox<'a> {
+    process: &'a Process,
+    agent: &'a Agent,
+    address: u64,
+    lock: OwnedHandle,
+    wake: OwnedHandle,
+}
+
+impl<'a> Mailbox<'a> {
+    /// Takes the mailbox of the agent.
+    fn open(process: &'a Process, agent: &'a Agent) -> Result<Mailbox<'a>, Failure> {
+        let old = || {
+            Failure::failed(format!(
+                "the agent in {process} takes no requests: it is of an older stk version"
+            ))
+        };
+        let address = agent.status(process)?.requests;
+        let head = if address == 0 { None } else { read(process, address) };
+        let head = head.filter(|head| {
+            u32_in(head, 0) as usize >= size_of::<RequestMailbox>() && u32_in(head, 4) == REQUESTS_VERSION
+        });
+        let head = head.ok_or_else(old)?;
+        let fail =
+            |error: io::Error| Failure::failed(format!("the agent in {process} cannot be asked: {error}"));
+        let wanted = MUTEX_MODIFY_STATE | SYNCHRONIZATION_SYNCHRONIZE;
+        let lock = take_handle(process, u64_in(&head, offset_of!(RequestMailbox, lock)), wanted);
+        let lock = lock.map_err(fail)?;
+        let wake = u64_in(&head, offset_of!(RequestMailbox, wake));
+        let wake = take_handle(process, wake, EVENT_MODIFY_STATE).map_err(fail)?;
+        let patience = PATIENCE.as_millis() as u32;
+        // SAFETY: the handle is open.
+        match unsafe { WaitForSingleObject(lock.as_raw_handle(), patience) } {
+            WAIT_OBJECT_0 | WAIT_ABANDONED => Ok(Mailbox { process, agent, address, lock, wake }),
+            _ => Err(Failure::failed(format!(
+                "another inject has been asking the agent in {process} for {} s",
+                PATIENCE.as_secs()
+            ))),
+        }
+    }
+
+    /// Asks and waits for the result.
+    fn ask(&self, kind: u32, time: u64, text: &str) -> Result<u32, Failure> {
+        // An inject that was ended may have left a request.
+        let last = self.wait_for(None)?.0;
+        let mut body = Vec::with_capacity(size_of::<RequestMailbox>());
+        body.extend(kind.to_le_bytes());
+        body.extend(time.to_le_bytes());
+        body.extend((text.len() as u32).to_le_bytes());
+        body.extend(0u32.to_le_bytes());
+        body.extend(text.as_bytes());
+        let number = last.wrapping_add(1);
+        let (kind_at, request_at) = (offset_of!(RequestMailbox, kind), offset_of!(RequestMailbox, request));
+        let written = self.process.write(self.address + kind_at as u64, &body)
+            && self.process.write(self.address + request_at as u64, &number.to_le_bytes());
+        if !written {
+            return Err(Failure::target(format!("{} ended while its agent was being asked", self.process)));
+        }
+        system::set(self.wake.as_handle());
+        self.wait_for(Some(number)).map(|(_, result)| result)
+    }
+
+    /// Waits until the agent has answered the request with this number, or whichever was the last,
+    /// and returns number and result.
+    fn wait_for(&self, wanted: Option<u32>) -> Result<(u32, u32), Failure> {
+        let begun = Instant::now();
+        loop {
+            let process = self.process;
+            let head = read(process, self.address)
+                .ok_or_else(|| Failure::target(format!("{process} ended while its agent was being asked")))?;
+            let field = |at: usize| u32_in(&head, at);
+            let answer = field(offset_of!(RequestMailbox, answer));
+            if answer == wanted.unwrap_or_else(|| field(offset_of!(RequestMailbox, request))) {
+                return Ok((answer, field(offset_of!(RequestMailbox, result))));
+            }
+            if !matches!(self.agent.status(process)?.state, STATE_RECORDING | STATE_STOPPING) {
+                return Ok((answer, RESULT_ENDED));
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(Failure::failed(format!(
+                    "the agent in {process} has not answered within {} s: a lock of the process or a disk holds it up. It \
+                     will do it when it goes on",
+                    PATIENCE.as_secs()
+                )));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+}
+
+impl Drop for Mailbox<'_> {
+    fn drop(&mut self) {
+        // SAFETY: this thread owns the mutex.
+        unsafe { ReleaseMutex(self.lock.as_raw_handle()) };
+    }
+}
+
+/// The mailbox without its text.
+fn read(process: &Process, address: u64) -> Option<[u8; offset_of!(RequestMailbox, text)]> {
+    let mut head = [0; offset_of!(RequestMailbox, text)];
+    process.read(address, &mut head).then_some(head)
+}
+
+/// A handle of this process for the object that `process` has under `value`, with these rights.
+fn take_handle(process: &Process, value: u64, rights: u32) -> io::Result<OwnedHandle> {
+    let mut handle = ptr::null_mut();
+    // SAFETY: the process is open with the right to duplicate its handles; a value that is no handle
+    // there is refused.
+    let ok = unsafe {
+        let (from, source) = (process.handle().as_raw_handle(), value as usize as _);
+        DuplicateHandle(from, source, GetCurrentProcess(), &mut handle, rights, 0, 0)
+    };
+    if ok == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the handle is fresh.
+    unsafe { system::own(handle) }
+}
+
+/// The system's performance counter, which is the clock of traces; 0 without one.
+fn counter() -> u64 {
+    type Function = unsafe extern "system" fn(*mut i64) -> i32;
+    let Some(function) = system::kernel32(c"QueryPerformanceCounter") else { return 0 };
+    let mut now = 0;
+    // SAFETY: this is the documented signature of QueryPerformanceCounter; the result has room.
+    unsafe { std::mem::transmute::<Procedure, Function>(function)(&mut now) };
+    u64::try_from(now).unwrap_or(0)
+}
