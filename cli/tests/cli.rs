@@ -544,6 +544,28 @@ fn info_lists_where_the_recorder_lowered_its_rate() {
 }
 
 #[test]
+fn info_lists_pauses_and_takes_none_for_a_lowered_rate() {
+    use stk_schema::event::{Event, RateChange};
+    let dir = folder();
+    let mut builder = testing::trace();
+    let thread = builder.thread(0, 11, "worker", STACK);
+    testing::sample(&mut builder, thread, 500, STACK, &[0x7000_0000]);
+    for (time, rate_mhz) in [(10_000, 0), (20_000, 1_000_000), (30_000, 0)] {
+        builder.meta(time, &Event::RateChange(RateChange { time: Ticks(time), rate_mhz }));
+    }
+    testing::sample(&mut builder, thread, 60_000, STACK, &[0x7000_0000]);
+    write(dir.path(), "a.stk", &builder.finish());
+    let text = stdout(&stk(dir.path(), &["info", "a.stk"]));
+    assert!(text.contains("paused     2 times, for 0.004 s, from 0.001 s on"), "{text}");
+    assert!(!text.contains("share of a processor"), "{text}");
+    let json: serde_json::Value =
+        serde_json::from_str(&stdout(&stk(dir.path(), &["info", "--json", "a.stk"]))).expect("JSON");
+    let trace = &json["traces"][0];
+    assert_eq!(trace["pauses"][0], serde_json::json!({ "from_ns": 1_000_000, "to_ns": 2_000_000 }));
+    assert_eq!(trace["rates"], serde_json::json!([]));
+}
+
+#[test]
 fn info_lists_the_functions_that_no_list_of_the_runtime_names() {
     use stk_schema::event::{CodeAdd, CodeKind, Event, MethodName, RuntimeInfo};
     let dir = folder();

@@ -25,6 +25,7 @@ mod stats;
 mod symbols;
 mod tag;
 mod times;
+mod top;
 mod traces;
 mod values;
 mod verify;
@@ -144,6 +145,8 @@ enum Command {
     Info(info::InfoArgs),
     /// Say where the time went: functions, modules, threads, and what is wrong with the stacks
     Stats(stats::StatsArgs),
+    /// Follow a trace that is being recorded: functions by CPU now, threads and what they wait for
+    Top(top::TopArgs),
     /// Say what takes more of the time in new traces than in those of a base
     Diff(diff::DiffArgs),
     /// Write one page for the browser: flame graph, functions, timeline, waits, trust
@@ -224,6 +227,7 @@ fn execute(command: &Command, out: Out<'_>) -> anyhow::Result<Exit> {
         Command::Batch(args) => batch::run(args),
         Command::Dump(args) => dump::run(args, out),
         Command::Events(args) => events::run(args, out),
+        Command::Top(args) => top::run(args, out),
         Command::Info(args) => info::run(args, out),
         Command::Merge(args) => merge::run(args),
         Command::Report(args) => report::run(args),

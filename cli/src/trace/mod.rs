@@ -9,6 +9,7 @@
 //! runtime_events    what language runtimes reported about their methods
 //! managed           what a runtime reported about a thread at a sample
 //! snapshot          the stacks of all threads at one moment             time -> Snapshot
+//! follow            a trace that is still written: what is new            file -> bytes
 //! events            what happened when: captures, marks, loads ...      Trace -> TraceEvent
 //! pauses            when the recording was paused                       Trace -> Pauses
 //! gaps              when samples are missing, and why                   Trace -> Gap
@@ -23,6 +24,7 @@ mod clock;
 mod code;
 mod content;
 mod events;
+mod follow;
 mod gaps;
 mod managed;
 mod pauses;
@@ -38,6 +40,7 @@ pub use clock::Clock;
 pub use code::CodeRegion;
 pub use content::{Content, stand_ins};
 pub use events::{EventKind, SamplePlace, TraceEvent, TraceEvents, events};
+pub use follow::Follower;
 pub use gaps::{Gap, gaps};
 pub use managed::{ManagedState, ManagedTracker, SampleCopy, take as take_managed};
 pub use pauses::Pauses;
@@ -118,6 +121,11 @@ impl TraceFile {
         let bytes =
             MappedFile::open(path).map_err(|cause| TraceError::Io { path: path.to_owned(), cause })?;
         Ok(TraceFile { path: path.to_owned(), bytes, memory: None })
+    }
+
+    /// Bytes in memory in place of those of the file at `path`.
+    pub fn of_bytes(path: &Path, bytes: Vec<u8>) -> TraceFile {
+        TraceFile { path: path.to_owned(), bytes: MappedFile::from(bytes), memory: None }
     }
 
     /// Limits the memory for what is kept of the trace. The default is 256 MiB plus 8 bytes for

@@ -5,7 +5,8 @@ use crate::profile::{BuildOptions, NodeId, Placement, Profile, Run, RunFlags, Ru
 use crate::testing::{self, FIRST_FUNCTION, TestImage, in_function};
 use crate::trace::Trace;
 use std::sync::atomic::AtomicU64;
-use stk_schema::event::{Event, Mark, RunState};
+use stk_format::synth::TraceBuilder;
+use stk_schema::event::{Event, Mark, RateChange, RunState};
 use stk_schema::{Arch, Ticks};
 
 const BASE: u64 = 0x1_4000_0000;
@@ -117,6 +118,27 @@ fn equal_samples_make_one_run_that_lasts_until_the_next_stack() {
     assert_eq!(first.iter().map(|run| run.samples).sum::<u32>(), 3);
     assert_eq!(first.iter().map(|run| run.weight_ns).sum::<u64>(), 4_000_000);
     assert_eq!(runs.last().map(|run| run.samples), Some(1));
+}
+
+#[test]
+fn a_sample_before_a_pause_stands_for_the_time_until_the_pause() {
+    let mut builder = testing::trace();
+    TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+    let thread = builder.thread(0, 1, "", STACK);
+    let sample = |builder: &mut TraceBuilder, time| {
+        testing::sample(builder, thread, time, STACK, &[in_function(BASE, 1)]);
+    };
+    sample(&mut builder, 10_000);
+    for (time, rate_mhz) in [(15_000, 0), (70_000, 1_000_000), (83_000, 0)] {
+        let change = Event::RateChange(RateChange { time: Ticks(time), rate_mhz });
+        builder.meta(time, &change);
+    }
+    // In the pause nothing is sampled. The last sample stands for less than an interval.
+    sample(&mut builder, 80_000);
+    let (profile, runs) = profile(&builder.finish());
+    let runs = runs_of(&profile, &runs, 1);
+    let found: Vec<(u64, u64)> = runs.iter().map(|run| (run.first_ns, run.weight_ns)).collect();
+    assert_eq!(found, [(1_000_000, 500_000), (8_000_000, 300_000)]);
 }
 
 #[test]
