@@ -44,11 +44,27 @@ pub(crate) enum Action {
         target: Target,
         json: bool,
     },
+    /// Show what a process does now.
+    Top(Top),
     /// Ask the agents of recordings for something.
     Ask {
         target: Target,
         request: Request,
     },
+}
+
+/// What `inject top` shows, and how.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Top {
+    pub target: Target,
+    /// agent.dll; `None` = beside inject.exe.
+    pub dll: Option<PathBuf>,
+    /// Rate in millihertz.
+    pub rate_mhz: u32,
+    /// Whether to print one screen and end.
+    pub once: bool,
+    /// Further arguments for `stk top`.
+    pub stk_arguments: Vec<OsString>,
 }
 
 /// What inject asks the agent of a recording for.
@@ -152,6 +168,7 @@ pub(crate) fn parse<I: IntoIterator<Item = OsString>>(line: I) -> Result<Action,
         Some(Command::Status { pid, json }) => {
             Ok(Action::Status { target: pid.map_or(Target::Recorded, Target::Pid), json })
         }
+        Some(Command::Top(args)) => Ok(Action::Top(args.into())),
         Some(Command::Mark { target, text }) => {
             Ok(Action::Ask { target: target.target(), request: Request::Mark(text) })
         }
@@ -185,6 +202,7 @@ Examples:
   inject --pid 4404 --flight 30s          keep the last 30 s in memory, and write them when
   inject snap --pid 4404                  this asks for them, or a mark, or the process's end
   inject status                           how the recordings of this machine are going
+  inject top --pid 4404                   what it does now: functions by CPU, threads and what they wait for
   inject mark --pid 4404 \"build 7 loaded\"  mark this moment in the trace: stk events shows it
   inject --pid 4404 --paused              be ready; sample from inject resume --pid 4404 on
   inject stop --pid 4404                  end a recording from elsewhere; --all: every one
@@ -209,7 +227,7 @@ cannot be run, 127 if it was not found.";
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     override_usage = "inject --pid PID [AGENT_DLL] [OPTIONS]\n       inject --name EXE [AGENT_DLL] [OPTIONS]\n       \
-                      inject --wait-for EXE [OPTIONS]\n       inject [OPTIONS] -- PROGRAM [ARGS]...\n       inject ps [--json]\n       inject status [--pid PID] [--json]\n       inject stop|pause|resume|snap --pid PID\n       inject mark --pid PID TEXT\n       inject doctor [--pid PID] [--json] [-o FILE]"
+                      inject --wait-for EXE [OPTIONS]\n       inject [OPTIONS] -- PROGRAM [ARGS]...\n       inject ps [--json]\n       inject status [--pid PID] [--json]\n       inject stop|pause|resume|snap --pid PID\n       inject mark --pid PID TEXT\n       inject top --pid PID [--once]\n       inject doctor [--pid PID] [--json] [-o FILE]"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -258,6 +276,9 @@ enum Command {
         #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration::parse_ms)]
         timeout: u32,
     },
+    /// Show what a process does now: functions by CPU, threads and what they wait for, refreshed
+    /// each second. Records to a temporary file, which `stk top` beside inject shows
+    Top(TopArgs),
     /// Mark this moment in the traces of recordings: `stk events` shows it
     Mark {
         #[command(flatten)]
@@ -286,6 +307,41 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+}
+
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("shown").required(true).multiple(false).args(["pid", "name"]))]
+struct TopArgs {
+    /// The process
+    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pid: Option<u32>,
+    /// The process with this program file name, if there is exactly one
+    #[arg(short, long, value_name = "EXE")]
+    name: Option<String>,
+    /// The agent [default: agent.dll beside inject.exe]
+    #[arg(value_name = "AGENT_DLL")]
+    dll: Option<PathBuf>,
+    /// Samples per second and thread
+    #[arg(short, long, value_name = "HZ", default_value = "200", value_parser = rate_mhz)]
+    rate: u32,
+    /// Print one screen as plain text, and end
+    #[arg(long)]
+    once: bool,
+    /// Options of `stk top`, such as -y SYMBOLS or --my-code
+    #[arg(last = true, value_name = "STK_OPTIONS")]
+    stk: Vec<OsString>,
+}
+
+impl From<TopArgs> for Top {
+    fn from(args: TopArgs) -> Top {
+        Top {
+            target: args.pid.map_or_else(|| Target::Name(args.name.unwrap_or_default()), Target::Pid),
+            dll: args.dll,
+            rate_mhz: args.rate,
+            once: args.once,
+            stk_arguments: args.stk,
+        }
+    }
 }
 
 #[derive(Args, Debug)]
@@ -891,6 +947,20 @@ mod tests {
         refused(&["mark", "--pid", "7", &"ä".repeat(129)]);
         refused(&["pause"]);
         refused(&["pause", "--pid", "7", "--all"]);
+    }
+
+    #[test]
+    fn top_takes_one_process_and_options_for_stk() {
+        let top = |line: &[&str]| match parse_line(line) {
+            Ok(Action::Top(top)) => top,
+            other => panic!("{line:?} gave {other:?}"),
+        };
+        let shown = top(&["top", "--pid", "7", "--once", "--", "-y", "symbols"]);
+        assert_eq!((shown.target, shown.rate_mhz, shown.once), (Target::Pid(7), 200_000, true));
+        assert_eq!(shown.stk_arguments, ["-y", "symbols"]);
+        assert_eq!(top(&["top", "-n", "a.exe"]).target, Target::Name("a.exe".to_owned()));
+        refused(&["top"]);
+        refused(&["top", "--pid", "7", "--name", "a"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The facts about a recording that only inject knows, for the trace's metadata.
 
-use super::process::{self, Process};
+use super::process::Process;
 use super::registry;
 use super::system::{self, Procedure};
 use crate::args::Record;

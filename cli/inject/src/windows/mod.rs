@@ -24,6 +24,7 @@
 //! * [`doctor`]: whether this system is as the recorder expects.
 //! * [`requests`]: asks the agents of recordings for marks and pauses.
 //! * [`several`]: several processes at once, and processes that are waited for.
+//! * [`top`]: what a process does now, shown by stk.
 //! * [`console`]: handles Ctrl-C.
 //! * [`registry`]: values of the registry.
 //! * [`system`]: handles, events, error texts.
@@ -57,6 +58,7 @@ pub(crate) mod several;
 pub(crate) mod signature;
 pub(crate) mod system;
 pub(crate) mod token;
+pub(crate) mod top;
 
 use crate::args::{Action, Target};
 use crate::failure::{self, Failure};
@@ -81,6 +83,7 @@ pub(crate) fn run(action: Action) -> i32 {
             each_recorded(|pid| snap(&Target::Pid(pid), timeout_ms))
         }
         Action::Snap { target, timeout_ms } => snap(&target, timeout_ms),
+        Action::Top(top) => top::run(&top),
         Action::Ask { target, request } => requests::run(&target, &request),
     };
     done.unwrap_or_else(|failure| {

@@ -83,9 +83,14 @@ pub(crate) fn start(job: &OwnedHandle, pid: u32, arguments: &[OsString]) -> io::
         .arg(pid.to_string())
         .args(arguments)
         .spawn()?;
+    join(job, &copy);
+    Ok(copy)
+}
+
+/// Puts a copy of inject into a job.
+pub(crate) fn join(job: &OwnedHandle, copy: &Child) {
     // SAFETY: both handles are open. Where the call fails, the copy only outlives a killed inject.
     unsafe { AssignProcessToJobObject(job.as_raw_handle(), copy.as_raw_handle()) };
-    Ok(copy)
 }
 
 /// A job whose processes end with its last handle, which is this inject's.
