@@ -149,9 +149,21 @@ fn children_of_a_launched_program_and_theirs_are_recorded_too() {
     let folder = Folder::new("children-launched");
     let busy = wine::windows_path(&wine::path("STK_BUSY_DIR").join("busy.exe"));
     Inject::run(&folder, &["--children", "-o", "x.stk", "--", SHELL, "/c", "exit"]).refuses(2, "%p");
-    // A shell that starts a shell that starts busy.
-    let line = ["--children", "-o", "%n-%p.stk", "--", SHELL, "/c", SHELL, "/c", &busy, "4"];
-    Inject::run(&folder, &line).expect(0).says("child processes recorded");
+    // A shell that starts a shell that starts busy. On a loaded machine it takes seconds until all
+    // are recorded.
+    let line = ["--children", "-o", "%n-%p.stk", "--", SHELL, "/c", SHELL, "/c", &busy, "30"];
+    let inject = Inject::start(&folder, &line);
+    wine::wait_for("samples of two shells and busy", || {
+        let told = Inject::run(&folder, &["status", "--json"]);
+        let told: Value = serde_json::from_str(&told.expect(0).stdout).expect("JSON");
+        let of = |name: &str| {
+            let all = told["recordings"].as_array().expect("a list").iter();
+            all.filter(|row| row["name"] == name && row["samples"].as_u64() > Some(0)).count()
+        };
+        (of("cmd.exe") == 2 && of("busy.exe") == 1).then_some(())
+    });
+    Inject::run(&folder, &["stop", "--all"]).expect(0);
+    inject.finish().expect(0).says("child processes recorded");
     let busy = only_trace(&folder, "busy-");
     assert!(!busy.samples.is_empty());
     let files = std::fs::read_dir(folder.path()).expect("a folder").flatten();
