@@ -6,7 +6,7 @@
  *
  * WHAT: throw (three exceptions like C++'s), fault (an access violation, mended by the handler),
  * breakpoint, storm (3,000 exceptions), overflow (a thread without stack left, which its handler
- * ends), load (version.dll), name (the thread gets its name now; it works before and after).
+ * mends), load (version.dll), name (the thread gets its name now; it works before and after).
  * Prints `pid N` and `ready`, waits until FILE exists, does it, prints `done` and what it counted,
  * and lives until it is ended.
  */
@@ -24,6 +24,7 @@ static const char *what, *file;
 static volatile LONG handled, overflows, wrong;
 static char *page;
 static volatile unsigned long long work;
+static CONTEXT before;
 
 static void name_thread(const wchar_t *name)
 {
@@ -53,8 +54,10 @@ static LONG CALLBACK own_handler(EXCEPTION_POINTERS *info)
         return EXCEPTION_CONTINUE_EXECUTION;
     }
     if (code == EXCEPTION_STACK_OVERFLOW) {
+        /* Back to where there was stack. */
         overflows++;
-        ExitThread(7);
+        *info->ContextRecord = before;
+        return EXCEPTION_CONTINUE_EXECUTION;
     }
     return EXCEPTION_CONTINUE_SEARCH;
 }
@@ -87,7 +90,8 @@ static DWORD WINAPI overflow(void *unused)
     volatile char first[8] = {0};
     (void)unused;
     name_thread(L"overflows");
-    return (DWORD)deeper(first, 0);
+    RtlCaptureContext(&before);
+    return overflows ? 7 : (DWORD)deeper(first, 0);
 }
 
 static void do_it(void)

@@ -61,7 +61,8 @@ impl Triggers {
         Triggers { places: (0..PLACES).map(|_| place()).collect::<Vec<_>>().into_boxed_slice() }
     }
 
-    /// Stores the calling thread's stack as `registers` have it at `time`. False if all slots are taken.
+    /// Stores the calling thread's stack as `registers` have it at `time`. False if all slots
+    /// are taken.
     ///
     /// # Safety
     /// The registers must be the calling thread's, of its present frame or of one above.

@@ -6,12 +6,12 @@
 //! its lock. Neither allocates, takes a lock or waits, and each does a bounded amount of work.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use alloc::vec::Vec;
 use stk_schema::Ticks;
 use stk_schema::event::{DropReason, Exception};
-use windows_sys::Win32::Foundation::{EXCEPTION_STACK_OVERFLOW, GetLastError, SetLastError};
+use windows_sys::Win32::Foundation::{GetLastError, SetLastError};
 use windows_sys::Win32::System::Diagnostics::Debug::{
     AddVectoredExceptionHandler, EXCEPTION_CONTINUE_SEARCH, EXCEPTION_POINTERS,
     RemoveVectoredExceptionHandler,
@@ -25,7 +25,7 @@ use crate::record::options::Options;
 use crate::windows::shared::state::FINISHED;
 use crate::windows::system::api::ticks;
 use crate::windows::system::context::Context;
-use crate::windows::tables::exceptions::{self, SeenException};
+use crate::windows::tables::exceptions::{self, STACK_OVERFLOW, SeenException};
 use crate::windows::tables::{loader, marks};
 
 /// Most exceptions and module loads that are recorded in a second. Programs that throw all the time
@@ -39,6 +39,9 @@ const MARK: usize = 240;
 /// The threads that are in the handler now; 0 = free. An exception within the handler is not
 /// recorded, so the handler never runs within itself.
 static IN_HANDLER: [AtomicU32; AT_ONCE] = [const { AtomicU32::new(0) }; AT_ONCE];
+
+/// Whether stack overflows are recorded.
+static TAKES_OVERFLOWS: AtomicBool = AtomicBool::new(false);
 
 /// What a recording's triggers look for. Dropping it removes the handler and the watcher.
 pub(super) struct EventTriggers {
@@ -58,6 +61,7 @@ impl EventTriggers {
             limit: RateLimit::new(MOST_PER_SECOND, ticks_per_second),
             registration: core::ptr::null_mut(),
         };
+        TAKES_OVERFLOWS.store(triggers.exceptions.takes(STACK_OVERFLOW), Ordering::Release);
         if !triggers.exceptions.is_empty() {
             // SAFETY: the handler has the documented type and stays mapped: the agent is pinned.
             triggers.registration = unsafe { AddVectoredExceptionHandler(1, Some(handler)) };
@@ -95,23 +99,43 @@ impl Drop for EventTriggers {
 
 /// The vectored handler. Whatever happens, the search for the program's own handlers goes on, with
 /// the thread's last error as it was.
+///
+/// A thread that has overflowed its stack has a page left, which the program's own handlers need:
+/// of it only a note is left, from this frame.
 unsafe extern "system" fn handler(info: *mut EXCEPTION_POINTERS) -> i32 {
-    if !FINISHED.load(Ordering::Acquire) {
-        // SAFETY: no preconditions; the pointers are the system's and valid during this call.
-        unsafe {
-            let error = GetLastError();
-            raised(info);
-            SetLastError(error);
+    // SAFETY: the pointers are the system's and valid during this call.
+    let record = unsafe { info.as_ref().and_then(|info| info.ExceptionRecord.as_ref()) };
+    if let Some(record) = record.filter(|_| !FINISHED.load(Ordering::Acquire)) {
+        if record.ExceptionCode as u32 != STACK_OVERFLOW {
+            // SAFETY: as above.
+            unsafe { raised(info) };
+        } else if TAKES_OVERFLOWS.load(Ordering::Acquire) {
+            // SAFETY: no preconditions.
+            exceptions::leave_overflow(unsafe { GetCurrentThreadId() }, record.ExceptionAddress as u64);
         }
     }
     EXCEPTION_CONTINUE_SEARCH
+}
+
+/// [`record_exception`] with the thread's last error kept. Not inlined: see [`handler`].
+///
+/// # Safety
+/// As for [`record_exception`].
+#[inline(never)]
+unsafe fn raised(info: *const EXCEPTION_POINTERS) {
+    // SAFETY: by the caller's promise; the error is the thread's own.
+    unsafe {
+        let error = GetLastError();
+        record_exception(info);
+        SetLastError(error);
+    }
 }
 
 /// Records an exception of the calling thread.
 ///
 /// # Safety
 /// `info` must be what the system passed to [`handler`], during its call.
-unsafe fn raised(info: *const EXCEPTION_POINTERS) {
+unsafe fn record_exception(info: *const EXCEPTION_POINTERS) {
     // SAFETY: by the caller's promise, these are valid or null.
     let Some((info, record)) =
         (unsafe { info.as_ref().and_then(|info| Some((info, info.ExceptionRecord.as_ref()?))) })
@@ -135,21 +159,16 @@ unsafe fn raised(info: *const EXCEPTION_POINTERS) {
         if !exceptions::leave(SeenException { tid, event: Exception { thread: 0, time, code, address } }) {
             session.workers.sampler.counters.lose(DropReason::EventNotWritten, 1);
         }
-        // A thread without stack left gets no deeper than this: its stack is left to the sampler.
-        if code == EXCEPTION_STACK_OVERFLOW as u32 {
-            return 0;
-        }
         // SAFETY: the system's context of this thread, valid during the call.
         unsafe { sample(session, info, time, code) }
     });
     place.store(0, Ordering::Release);
 }
 
-/// Takes the sample of the calling thread. Not inlined, so that [`raised`] needs little stack.
+/// Takes the sample of the calling thread.
 ///
 /// # Safety
-/// As for [`raised`].
-#[inline(never)]
+/// As for [`record_exception`].
 unsafe fn sample(session: &Session, info: &EXCEPTION_POINTERS, time: Ticks, code: u32) -> u32 {
     if info.ContextRecord.is_null() {
         return 0;

@@ -209,7 +209,8 @@ pub(super) struct TablesRecorder {
     own_threads: fn() -> Vec<u32>,
     /// The queue through which the runtimes thread gets new runtimes.
     runtimes: Arc<RuntimesState>,
-    /// Instance of the thread that was created first of those found at the start; 0 = not known yet.
+    /// Instance of the thread that was created first of those found at the start; 0 = not known
+    /// yet.
     main: u64,
     cpu_trigger: Option<CpuTrigger>,
     enumerate_due: Ticks,
