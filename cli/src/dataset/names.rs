@@ -228,8 +228,8 @@ impl Names {
         Ok(names)
     }
 
-    /// Adds the rows of a row group that are in such modules. A location's rows follow each other, innermost function first;
-    /// `open` is the last one, which may go on.
+    /// Adds the rows of a row group that are in such modules. A location's rows follow each other,
+    /// innermost function first; `open` is the last one, which may go on.
     fn add(
         &mut self,
         rows: &Columns,
