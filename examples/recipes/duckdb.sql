@@ -73,3 +73,65 @@ GROUP BY t.stack_id ORDER BY ms DESC;
 -- What threads did, second by second: rows do not reach from one into the next.
 SELECT time_bucket(INTERVAL '1 second', ts_utc) AS second, tid, sum(cpu_ns) / 1e9 AS load
 FROM samples GROUP BY ALL ORDER BY second, tid;
+
+-- question: top functions over all hosts
+-- By their own CPU time, and on how many machines they were seen.
+SELECT f.module, f.function, count(DISTINCT s.host) AS hosts, sum(s.cpu_ns) / 1e6 AS self_ms
+FROM samples s
+JOIN stacks k USING (stack_id)
+JOIN frames f ON f.location_id = k.location_ids[-1] AND f.inline_index = 0
+GROUP BY ALL ORDER BY self_ms DESC, module, function LIMIT 20;
+
+-- question: regressions between builds
+-- The time of a function's own that did not wait, for each trace of a build (`inject --label build=41`), in build 42 beside build 41.
+WITH builds AS (
+  SELECT trace_id, label.value AS build FROM (SELECT trace_id, unnest(labels) AS label FROM traces) WHERE label.key = 'build'
+),
+per_build AS (
+  SELECT f.function_key, min(f.module) AS module, min(f.function) AS function,
+         sum(s.duration_ns) FILTER (b.build = '41') / 1e6 / (SELECT count(*) FROM builds WHERE build = '41') AS before_ms,
+         sum(s.duration_ns) FILTER (b.build = '42') / 1e6 / (SELECT count(*) FROM builds WHERE build = '42') AS after_ms
+  FROM samples s
+  JOIN builds b USING (trace_id)
+  JOIN stacks k USING (stack_id)
+  JOIN frames f ON f.location_id = k.location_ids[-1] AND f.inline_index = 0
+  WHERE s.state <> 'waiting' AND f.function_key IS NOT NULL
+  GROUP BY f.function_key
+)
+SELECT module, function, before_ms, after_ms, after_ms / before_ms AS ratio
+FROM per_build WHERE after_ms > 1.1 * before_ms AND after_ms >= 1 ORDER BY after_ms - before_ms DESC, module, function LIMIT 20;
+
+-- question: rare stacks
+-- Stacks that one trace alone has, the longest first, by the function in which they end.
+SELECT k.stack_id, min(f.module) AS module, min(f.function) AS function, min(s.process) AS process,
+       sum(s.duration_ns) / 1e6 AS ms
+FROM samples s
+JOIN stacks k USING (stack_id)
+JOIN frames f ON f.location_id = k.location_ids[-1] AND f.inline_index = 0
+GROUP BY k.stack_id HAVING count(DISTINCT s.trace_id) = 1 ORDER BY ms DESC, k.stack_id LIMIT 20;
+
+-- question: slowest machines
+-- How long a program runs there without waiting, beside all machines that ran it with the same label `build`.
+WITH builds AS (
+  SELECT trace_id, label.value AS build FROM (SELECT trace_id, unnest(labels) AS label FROM traces) WHERE label.key = 'build'
+),
+per_trace AS (
+  SELECT s.host, s.process, b.build, s.trace_id, sum(s.duration_ns) / 1e6 AS ms
+  FROM samples s LEFT JOIN builds b USING (trace_id) WHERE s.state <> 'waiting' GROUP BY ALL
+),
+beside AS (SELECT host, ms, median(ms) OVER (PARTITION BY process, build) AS of_all FROM per_trace)
+SELECT host, count(*) AS traces, avg(ms / of_all) AS times_the_median FROM beside GROUP BY host ORDER BY times_the_median DESC, host LIMIT 20;
+
+-- question: waits by lock
+-- What threads are blocked by, and which of the user's functions waits: the innermost one. Rows end with each second: run_id joins them.
+WITH users AS (
+  SELECT k.stack_id, arg_max(f.module, p.depth) AS module, arg_max(f.function, p.depth) AS function
+  FROM (SELECT stack_id, unnest(location_ids) AS location_id, generate_subscripts(location_ids, 1) AS depth FROM stacks) p
+  JOIN stacks k USING (stack_id)
+  JOIN frames f ON f.location_id = p.location_id AND f.inline_index = 0
+  WHERE f.category = 'user' GROUP BY k.stack_id
+)
+SELECT s.wait_reason, u.module, u.function, count(DISTINCT s.trace_id || ' ' || s.run_id) AS waits, sum(s.duration_ns) / 1e6 AS waiting_ms
+FROM samples s LEFT JOIN users u USING (stack_id)
+WHERE s.wait_class <> 'idle'
+GROUP BY ALL ORDER BY waiting_ms DESC, wait_reason, module, function LIMIT 20;

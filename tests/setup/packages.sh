@@ -18,7 +18,7 @@ setup_as_root() {
 }
 
 # setup_packages GROUP…: installs what is missing for `windows` (build the Windows side), `windows32` (its 32-bit recorder), `wine` (run it),
-# `test` (fetch and check third-party programs), `release` (zip; strip for arm64). Silent and quick when everything is there.
+# `test` (fetch and check third-party programs), `java` (Spark), `release` (zip; strip for arm64). Silent and quick when everything is there.
 setup_packages() {
   local group missing=()
   for group in "$@"; do
@@ -44,6 +44,7 @@ setup_packages() {
         setup_need perf linux-perf
         setup_need chromium chromium
         ;;
+      java) setup_need java default-jre-headless ;;
       release)
         setup_need zip zip
         setup_need llvm-strip-19 llvm-19

@@ -32,7 +32,7 @@ setup_packages test
 speedscope=$("$here/../fetch.sh" speedscope)
 node "$here/speedscope-import.mjs" "$speedscope" --check "$outputs"/{busy.speedscope,slices.trace,v8.chrome,samples.trace}.json "$outputs/busy.folded"
 duckdb=$("$here/../fetch.sh" duckdb)
-PYTHONPATH=$duckdb python3 "$here/parquet_duckdb.py" "$outputs/busy.parquet" "$here/../../examples/recipes/duckdb.sql"
+PYTHONPATH=$duckdb python3 "$here/parquet_duckdb.py" "$outputs/busy.parquet"
 messages=$("$here/../fetch.sh" perfetto):$("$here/../fetch.sh" protobuf)
 PYTHONPATH=$messages python3 "$here/figures.py" "$outputs" "$speedscope" "$(pprof)"
 node "$here/pages.mjs" "$speedscope" "$("$here/../fetch.sh" playwright)" "$outputs/busy-cpu.speedscope.json" "$outputs/busy-cpu.flamegraph.svg" "$pictures" \

@@ -1,11 +1,11 @@
-"""Reads the dataset of tests/tests/outputs/profiles.rs (`busy`) with DuckDB and runs the recipes on it."""
+"""Reads the dataset of tests/tests/outputs/profiles.rs (`busy`) with DuckDB."""
 
 import datetime
 import sys
 
 import duckdb
 
-dataset, recipes = sys.argv[1:]
+(dataset,) = sys.argv[1:]
 db = duckdb.connect()
 db.execute("SET TimeZone = 'UTC'")
 
@@ -50,18 +50,4 @@ expect(
     *self_times,
 )
 
-# Each recipe runs and gives rows.
-count = 0
-for statement in open(recipes, encoding="utf-8").read().split(";"):
-    code = "\n".join(line for line in statement.splitlines() if not line.lstrip().startswith("--")).strip()
-    if not code:
-        continue
-    code = code.replace("trace.parquet", dataset)
-    if code.upper().startswith(("SELECT", "WITH")):
-        # Counted, not fetched: Python would need a further package for times of day.
-        assert db.execute(f"SELECT count(*) FROM ({code})").fetchone()[0] > 0, code
-        count += 1
-    else:
-        db.execute(code)
-assert count >= 5, count
-print(f"duckdb {duckdb.__version__}: dataset and {count} recipes ok")
+print(f"duckdb {duckdb.__version__}: the dataset is as expected")

@@ -5,6 +5,9 @@ use crate::profiles::busy;
 use std::path::{Path, PathBuf};
 use stk::commands::{Exit, answer};
 use stk::output::{self, ChromeStyle, Destination, Format, Options};
+use stk_format::BlockKind;
+use stk_format::synth::Parts;
+use stk_schema::event::{Event, Metadata};
 
 /// The folder for the files: that of the viewers, or else the temporary one.
 fn folder(temporary: &tempfile::TempDir) -> PathBuf {
@@ -83,4 +86,36 @@ fn every_format_of_a_recording_can_be_written() {
             run(if chosen { &all } else { &all[..4] });
         }
     }
+}
+
+/// Traces of a night, for the questions of examples/recipes: a program on three machines in two
+/// builds. Build 42 takes twice the time of build 41, and lab-3 three times that of the others,
+/// since their clocks have other frequencies. And one of another program.
+#[test]
+fn every_format_can_be_made_of_a_night_of_traces() {
+    let temporary = tempfile::tempdir().expect("folder");
+    let night = folder(&temporary).join("night");
+    std::fs::create_dir_all(&night).expect("folder");
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces");
+    let busy = std::fs::read(traces.join("busy.stk")).expect("the kept trace");
+    let mut number = 0;
+    for (host, slower) in [("lab-1", 1), ("lab-2", 1), ("lab-3", 3)] {
+        for (build, takes) in [("41", 1), ("42", 2)] {
+            number += 1;
+            let mut parts = Parts::take_apart(&busy).expect("a trace");
+            parts.header.uuid = [number; 16];
+            parts.header.clock_frequency /= slower * takes;
+            let mut blocks = parts.blocks.iter_mut().filter(|block| block.header.kind == BlockKind::Meta);
+            let block = blocks.next_back().expect("a block of metadata");
+            for (key, value) in [("host", host), ("label.build", build)] {
+                let metadata = Metadata { key: key.as_bytes(), value: value.as_bytes() };
+                block.push(&Event::Metadata(metadata));
+            }
+            std::fs::write(night.join(format!("{host}-{build}.stk")), parts.to_file()).expect("written");
+        }
+    }
+    std::fs::copy(traces.join("mixed.stk"), night.join("mixed.stk")).expect("copied");
+    let folder = night.to_str().expect("a path");
+    let (text, exit) = answer(["info", "--json", folder].map(Into::into)).expect("read");
+    assert_eq!((exit, text.matches("\"lab-3\"").count() > 0), (Exit::Ok, true), "{text}");
 }
