@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use stk_format::FileHeader;
-use stk_format::synth::TraceBuilder;
+use stk_format::synth::{Parts, TraceBuilder};
 use stk_schema::event::{Event, Metadata};
 use stk_schema::{Arch, Os, Ticks};
 use testing::{TestImage, in_function};
@@ -274,4 +274,21 @@ fn kept_traces_keep_their_weight() {
     let (busy, mixed) = (busy.to_str().unwrap(), mixed.to_str().unwrap());
     let apart = total(&["convert", busy]) + total(&["convert", mixed]);
     assert_eq!(total(&["merge", busy, mixed, "--by-time-of-day"]), apart);
+}
+
+#[test]
+fn samples_of_different_rates_are_not_counted_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let client = CLIENT.write(folder.path(), "a.stk");
+    let slow = folder.path().join("slow.stk");
+    let mut parts = Parts::take_apart(&std::fs::read(SERVER.write(folder.path(), "b.stk")).unwrap()).unwrap();
+    parts.header.rate_mhz = 500_000;
+    std::fs::write(&slow, parts.to_file()).unwrap();
+    let slow = slow.to_str().unwrap();
+    let refused = merge(&[&client, slow, "--to", "speedscope", "--weight", "samples", "-o", "-"]);
+    assert!(refused.code == Some(2) && refused.error.contains("different rates"), "{}", refused.error);
+    // None of them tells CPU time.
+    let (document, told) = merged(&[&client, slow, "--to", "speedscope"]);
+    assert!(told.contains("counts the time that samples cover"), "{told}");
+    assert!(document["profiles"][0]["name"].as_str().unwrap().contains("time, waits included"));
 }

@@ -130,10 +130,11 @@ impl Join {
 
     fn add_modules(&mut self, profile: &mut Profile, part: &Profile, images: &[ImageId], place: JoinPlace) {
         let later = |ns: Option<u64>| ns.map(|ns| ns.saturating_add(place.start_ns));
+        let mut before = self.loaded.clone();
         for module in &part.modules {
             let image = images[module.image.0 as usize];
             let key = (place.process, image, module.base);
-            let known = self.loaded.get(&key).copied().filter(|_| module.load_ns.is_none());
+            let known = before.remove(&key).filter(|_| module.load_ns.is_none());
             let at = known.unwrap_or(profile.modules.len());
             match known {
                 Some(at) => profile.modules[at].unload_ns = later(module.unload_ns),
@@ -159,13 +160,14 @@ impl Join {
         place: JoinPlace,
     ) -> Vec<u32> {
         let later = |ns: Option<u64>| ns.map(|ns| ns.saturating_add(place.start_ns));
+        // Two threads of this trace are two, whatever their ids.
+        let mut alive = self.alive.clone();
         let mut new = Vec::with_capacity(part.threads.len());
         for (thread, first_ns) in part.threads.iter().zip(first_ns) {
             let key = (place.process, thread.tid);
             let follows =
                 |known: &u32| later(first_ns).is_none_or(|first| first >= self.last_ns[*known as usize]);
-            let before = self.alive.get(&key).copied();
-            let known = before.filter(|_| thread.start_ns.is_none()).filter(follows);
+            let known = alive.remove(&key).filter(|_| thread.start_ns.is_none()).filter(follows);
             let at = match known {
                 Some(at) => {
                     let before = &mut profile.threads[at as usize];
@@ -429,8 +431,11 @@ mod tests {
         assert_eq!(count(&[(&one, 0, 0), (&two, 0, 20)]), 2, "an id that is used again");
         let mut ended = trace([0, 1], "f");
         ended.0.threads[0].exit_ns = Some(9_500_000);
-        let two = trace([1, 2], "f");
+        let mut two = trace([1, 2], "f");
         assert_eq!(count(&[(&ended, 0, 0), (&two, 0, 20)]), 2, "after it ended");
+        let twin = ThreadInfo { instance: 99, samples: 0, ..two.0.threads[0].clone() };
+        two.0.threads.push(twin);
+        assert_eq!(count(&[(&two, 0, 0)]), 2, "two of one trace are two");
     }
 
     #[test]

@@ -57,8 +57,9 @@ pub(super) struct MergeArgs {
     /// Threads to use [default: as many as there are processors]. The output does not depend on it
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// What the widths of flame graphs are [default: cpu, or wall if no trace tells CPU time;
-    /// speedscope has wall, too]. Chrome holds all times
+    /// What the widths of flame graphs are [default: cpu, or active if no trace tells CPU time, or
+    /// wall if they were also sampled at different rates; speedscope has wall, too]. Chrome holds
+    /// all times
     #[arg(long, value_enum, value_name = "WHAT", help_heading = "Output")]
     weight: Option<Weight>,
     /// Chrome: which of its forms to write
@@ -114,7 +115,8 @@ pub(super) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
     let Some((mut profile, runs)) = joined else { return Ok(exit) };
     profile.trace.content = Some(content);
     profile.trace.start_utc_ns = line.utc_ns;
-    write(args, format, destination, (&profile, &runs), verb)?;
+    let counts_samples = !rates_differ(&traces);
+    write(args, format, destination, (&profile, &runs), (verb, counts_samples))?;
     Ok(exit)
 }
 
@@ -192,13 +194,17 @@ fn without_copies(traces: Vec<Opened>) -> Vec<Opened> {
 /// Refuses to count samples of traces that took them at different rates.
 fn check_weight(args: &MergeArgs, traces: &[Opened]) -> anyhow::Result<()> {
     let is_count = matches!(args.weight, Some(Weight::Samples | Weight::Active));
-    let differ = traces.windows(2).any(|pair| pair[0].interval_ns != pair[1].interval_ns);
-    if is_count && differ {
+    if is_count && rates_differ(traces) {
         let text = "the traces were sampled at different rates, so that their samples do not count the \
             same: use --weight cpu or wall";
         return Err(Usage(text.to_owned()).into());
     }
     Ok(())
+}
+
+/// Whether the traces were sampled at different rates.
+fn rates_differ(traces: &[Opened]) -> bool {
+    traces.windows(2).any(|pair| pair[0].interval_ns != pair[1].interval_ns)
 }
 
 fn destination(args: &MergeArgs, format: Format) -> Destination {
@@ -349,10 +355,17 @@ fn write(
     format: Format,
     destination: Destination,
     (profile, runs): (&Profile, &Runs),
-    verb: &str,
+    (verb, counts_samples): (&str, bool),
 ) -> anyhow::Result<()> {
-    let (weights, weights_note) =
+    let (mut weights, mut weights_note) =
         convert::weights(runs, format, args.weight).context("no flame graph of these traces")?;
+    if weights.contains(&Weight::Active) && !counts_samples {
+        weights = vec![Weight::Wall];
+        weights_note = Some(
+            "no CPU time is recorded, and samples were taken at different rates: the flame graph counts \
+             the time that samples cover",
+        );
+    }
     let options = Options {
         lines: args.lines,
         chrome_style: args.chrome_style,
