@@ -107,7 +107,7 @@ impl ChildWatch {
 struct Family {
     /// By id: the process's handle, which reserves the id, and when it was created.
     members: HashMap<u32, (OwnedHandle, u64)>,
-    /// Processes that were looked at: id and parent.
+    /// Children of members that were looked at: id and parent.
     known: HashSet<(u32, u32)>,
     job: OwnedHandle,
     /// The command line of the copies, without the process.
@@ -144,9 +144,11 @@ impl Family {
         let listed: HashSet<(u32, u32)> = entries.iter().map(|entry| (entry.pid, entry.parent)).collect();
         self.known.retain(|known| listed.contains(known));
         for entry in entries {
-            let new = self.known.insert((entry.pid, entry.parent));
-            let Some((_, parents)) = self.members.get(&entry.parent).filter(|_| new) else { continue };
-            let parents = *parents;
+            // A child may be listed before its parent is a member: it is looked at again.
+            let Some(&(_, parents)) = self.members.get(&entry.parent) else { continue };
+            if !self.known.insert((entry.pid, entry.parent)) {
+                continue;
+            }
             // This inject may be a child of what it records; its copies are its own children.
             if entry.pid == std::process::id() || self.members.contains_key(&entry.pid) {
                 continue;
