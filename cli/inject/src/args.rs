@@ -462,8 +462,8 @@ struct RecordArgs {
 
     /// What makes a thread sample itself the moment it happens: exception (any that is an error),
     /// exception=CODE, breakpoint, module:NAME (the load of a module whose file name fits; * and
-    /// ?). "cpu>PCT" leaves a mark when the process begins to use more than that of one processor. `stk
-    /// events` lists them. May be repeated
+    /// ?). "cpu>PCT" leaves a mark when the process begins to use more than that of one processor.
+    /// `stk events` lists them. May be repeated
     #[arg(long, value_name = "WHAT", value_parser = options::trigger)]
     trigger: Vec<AgentOption>,
 
