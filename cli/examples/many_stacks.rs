@@ -1,7 +1,8 @@
 //! Makes a trace of many samples with many distinct stacks, 25 frames deep, for benches/report.sh
 //! and benches/speed.sh, and prints what it holds.
 //!
-//! `cargo run --release -p stk --no-default-features --example many_stacks -- OUT.stk SAMPLES [returns]`
+//! `cargo run --release -p stk --no-default-features --example many_stacks -- OUT.stk SAMPLES
+//! [returns]`
 //!
 //! Without `returns`, two of three stacks are new from the outermost call on. With it, three of
 //! five are, and a thread returns from some of its calls, any number being as likely, and makes

@@ -1,5 +1,5 @@
-//! Questions to a Parquet dataset: what `stk stats` and `stk diff` say of it is what they say of its
-//! traces.
+//! Questions to a Parquet dataset: what `stk stats` and `stk diff` say of it is what they say of
+//! its traces.
 #![cfg(feature = "parquet")]
 
 #[path = "../../tests/src/schema.rs"]
@@ -129,8 +129,8 @@ fn a_dataset_has_the_totals_and_functions_of_its_traces() {
     }
 }
 
-/// The groups, with no module beside `mix`: two have code of it, and which of them is told depends on
-/// the order in which frames are met.
+/// The groups, with no module beside `mix`: two have code of it, and which of them is told depends
+/// on the order in which frames are met.
 fn of_any_module(groups: BTreeMap<Vec<String>, [u64; 4]>) -> BTreeMap<Vec<String>, [u64; 4]> {
     let mut sums: BTreeMap<Vec<String>, [u64; 4]> = BTreeMap::new();
     for (mut values, amounts) in groups {

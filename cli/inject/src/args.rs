@@ -426,9 +426,9 @@ struct RecordArgs {
     #[arg(short, long, value_name = "FILE", default_value = pattern::DEFAULT, value_parser = output)]
     output: OsString,
 
-    /// Move the trace to this folder when it is whole: the copy is read back and compared before the
-    /// local file is deleted. A trace whose -o lies on a network share is written to the folder for
-    /// temporary files, and moved to its place in the same way
+    /// Move the trace to this folder when it is whole: the copy is read back and compared before
+    /// the local file is deleted. A trace whose -o lies on a network share is written to the folder
+    /// for temporary files, and moved to its place in the same way
     #[arg(long, value_name = "DIR", conflicts_with = "flight")]
     move_to: Option<PathBuf>,
 

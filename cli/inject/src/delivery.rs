@@ -1,7 +1,7 @@
 //! Where a trace is written, and where it is moved to when it is whole.
 //!
-//! A share can stall for seconds, and the agent's buffers hold less than that. So a trace for a share
-//! is written to a local disk and moved at the end.
+//! A share can stall for seconds, and the agent's buffers hold less than that. So a trace for a
+//! share is written to a local disk and moved at the end.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};

@@ -66,7 +66,8 @@ impl DatasetArg {
     ///
     /// # Errors
     ///
-    /// When it cannot be read, has no such trace, or an option asks for what its tables do not hold.
+    /// When it cannot be read, has no such trace, or an option asks for what its tables do not
+    /// hold.
     pub(super) fn open(&self, args: &ProfileArgs) -> anyhow::Result<Dataset> {
         check(args)?;
         let mut dataset = Dataset::open(&self.folder)?;

@@ -139,8 +139,8 @@ pub struct Grouping<'a> {
 pub struct DatasetPart {
     /// Its threads are the groups; its frames and stacks have their names.
     pub profile: Profile,
-    /// By group, one run for each stack and state. Their `capture_tag` is an index in `waits`; times
-    /// of samples are not known.
+    /// By group, one run for each stack and state. Their `capture_tag` is an index in `waits`;
+    /// times of samples are not known.
     pub runs: Runs,
     /// By thread of the profile: the values of the group.
     pub values: Vec<Vec<String>>,

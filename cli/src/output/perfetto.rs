@@ -247,8 +247,8 @@ impl PerfettoWriter {
         })
     }
 
-    /// Writes the names of the processes and their threads. A process has a label that tells of which
-    /// trace this was made.
+    /// Writes the names of the processes and their threads. A process has a label that tells of
+    /// which trace this was made.
     fn write_tracks(&mut self, profile: &Profile) -> Result<(), OutputError> {
         let (processes, source) = (profile.process_list(), exporter(profile));
         for (i, process) in (0..).zip(&processes) {

@@ -13,8 +13,8 @@ pub(super) fn busiest_first(profile: &Profile) -> Vec<u32> {
     order
 }
 
-/// Threads by (process, tid, start), since thread ids are reused, and a track's events must be in time
-/// order.
+/// Threads by (process, tid, start), since thread ids are reused, and a track's events must be in
+/// time order.
 pub(super) fn by_track(profile: &Profile) -> Vec<u32> {
     let mut order: Vec<u32> = (0..profile.threads.len() as u32).collect();
     order.sort_by_key(|&i| {

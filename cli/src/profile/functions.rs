@@ -316,7 +316,8 @@ mod tests {
         let profile = inlined_everywhere(MODULES);
         let begun = Instant::now();
         let functions = Functions::new(&profile, false);
-        // Each module looked at for each other one takes many minutes; so long even on a busy machine.
+        // Each module looked at for each other one takes many minutes; so long even on a busy
+        // machine.
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
         let [function] = functions.list() else { panic!("{} functions", functions.list().len()) };
         assert_eq!((function.modules, function.module.as_str()), (MODULES, "0.dll"));

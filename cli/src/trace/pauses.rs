@@ -1,5 +1,5 @@
-//! When a recording was paused (`inject pause`). No thread was sampled then, and that time belongs to
-//! no sample.
+//! When a recording was paused (`inject pause`). No thread was sampled then, and that time belongs
+//! to no sample.
 
 use super::Trace;
 use std::ops::Range;

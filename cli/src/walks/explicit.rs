@@ -443,8 +443,9 @@ impl<M: Modules> Moment<'_, M> {
     /// Whether the sample's stack shows that a Frame is not in use: the Frame, or the stack of the
     /// code that it leads to, lies below the stack pointer; it leads to an address of the stack,
     /// where no code is; an InlinedCallFrame's return address is not where its call would have put
-    /// it; or something else was written over the frame pointer that it states. If our walk has that very call around the Frame, one of the two is wrong
-    /// about the stack pointer, and that is no excuse.
+    /// it; or something else was written over the frame pointer that it states. If our walk has
+    /// that very call around the Frame, one of the two is wrong about the stack pointer, and that
+    /// is no excuse.
     fn is_gone(&self, report: &FrameReport, leads_to: Option<(u64, u64)>) -> bool {
         let FrameReport { frame, .. } = report;
         let sp = self.sample.registers.sp();

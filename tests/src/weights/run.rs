@@ -126,8 +126,8 @@ impl Report {
 }
 
 impl ThreadReport {
-    /// Whether the CPU time by `stk stats` is within 10 % of the thread's in the recording, or 0.5 %
-    /// of the time. What recording adds to it is overhead, which benches/overhead.sh measures.
+    /// Whether the CPU time by `stk stats` is within 10 % of the thread's in the recording, or 0.5
+    /// % of the time. What recording adds to it is overhead, which benches/overhead.sh measures.
     pub fn has_true_cpu_time(&self) -> bool {
         (self.stats_cpu - self.recorded_cpu).abs() <= (0.1 * self.recorded_cpu).max(0.005)
     }

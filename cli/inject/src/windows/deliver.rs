@@ -1,5 +1,5 @@
-//! Moves a whole trace to where it belongs: copied under another name, read back, compared, renamed;
-//! only then is the local file deleted.
+//! Moves a whole trace to where it belongs: copied under another name, read back, compared,
+//! renamed; only then is the local file deleted.
 
 use super::complete;
 use super::output::{Output, OutputIdentity};

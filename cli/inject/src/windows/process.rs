@@ -385,8 +385,8 @@ pub(crate) fn entries() -> Result<Vec<Entry>, Failure> {
     Ok(all)
 }
 
-/// When the process behind `handle` was created, in units of 100 ns since 1601; `None` if the system
-/// does not tell it.
+/// When the process behind `handle` was created, in units of 100 ns since 1601; `None` if the
+/// system does not tell it.
 pub(crate) fn created(handle: BorrowedHandle) -> Option<u64> {
     let [mut created, mut exited, mut kernel, mut user] = [FILETIME::default(); 4];
     let handle = handle.as_raw_handle();

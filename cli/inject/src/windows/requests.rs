@@ -205,8 +205,8 @@ fn read(process: &Process, address: u64) -> Option<[u8; offset_of!(RequestMailbo
 /// A handle of this process for the object that `process` has under `value`, with these rights.
 fn take_handle(process: &Process, value: u64, rights: u32) -> io::Result<OwnedHandle> {
     let mut handle = ptr::null_mut();
-    // SAFETY: the process is open with the right to duplicate its handles; a value that is no handle
-    // there is refused.
+    // SAFETY: the process is open with the right to duplicate its handles; a value that is no
+    // handle there is refused.
     let ok = unsafe {
         let (from, source) = (process.handle().as_raw_handle(), value as usize as _);
         DuplicateHandle(from, source, GetCurrentProcess(), &mut handle, rights, 0, 0)

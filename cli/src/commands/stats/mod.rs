@@ -37,8 +37,8 @@ Examples:
 A Parquet dataset answers from its tables, without its traces: what its conversion left out (names, --scan) it cannot
 answer, and --from and --until choose rows of up to a second by their beginning.")]
 pub(super) struct StatsArgs {
-    /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken; or one Parquet
-    /// dataset
+    /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken; or one
+    /// Parquet dataset
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Print everything: functions by callees, modules, threads, why stacks end, how frames were

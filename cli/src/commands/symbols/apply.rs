@@ -1,4 +1,5 @@
-//! `stk symbols apply`: names in a Parquet dataset for what had none when its traces were converted.
+//! `stk symbols apply`: names in a Parquet dataset for what had none when its traces were
+//! converted.
 
 use super::super::{Exit, Out, Usage, pool, tell_redirects};
 use super::SymbolOptions;

@@ -1,5 +1,5 @@
-//! `stk symbols`: the sources of the names in traces, the names of single addresses, and names that a
-//! dataset gains later.
+//! `stk symbols`: the sources of the names in traces, the names of single addresses, and names that
+//! a dataset gains later.
 
 mod apply;
 mod lookup;

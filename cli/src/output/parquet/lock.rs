@@ -1,8 +1,8 @@
 //! One process at a time makes tables of a dataset: it holds `_stk/lock`, which says who it is.
 //!
 //! The file is created exclusively. While it is held, a number in it changes every two seconds. A
-//! file that stays as it is for half a minute is of a process that was killed, and is taken over; at
-//! once if the process was one of this machine and is not in `/proc`.
+//! file that stays as it is for half a minute is of a process that was killed, and is taken over;
+//! at once if the process was one of this machine and is not in `/proc`.
 
 use super::super::OutputError;
 use super::part::{OWN, make_folder};
@@ -105,7 +105,8 @@ fn create(path: &Path, holder: &Holder) -> std::io::Result<()> {
     file.write_all(&serde_json::to_vec(holder).unwrap_or_default())
 }
 
-/// Removes a lock that was left behind: of those who wait, one removes it, since it is renamed first.
+/// Removes a lock that was left behind: of those who wait, one removes it, since it is renamed
+/// first.
 fn remove(path: &Path, expected: &[u8]) -> Result<(), OutputError> {
     let aside = path.with_extension(format!("{}", std::process::id()));
     match std::fs::rename(path, &aside) {
@@ -120,8 +121,8 @@ fn remove(path: &Path, expected: &[u8]) -> Result<(), OutputError> {
     std::fs::remove_file(&aside).map_err(OutputError::at(&aside, "cannot be removed"))
 }
 
-/// Whether the holder is known to be no process any more: it was one of this machine, and the system
-/// lists its processes.
+/// Whether the holder is known to be no process any more: it was one of this machine, and the
+/// system lists its processes.
 fn is_gone(text: &[u8]) -> bool {
     let Ok(holder) = serde_json::from_slice::<Holder>(text) else { return false };
     let processes = Path::new("/proc");

@@ -45,8 +45,8 @@ pub struct BuildOptions {
 ///
 /// # Errors
 ///
-/// When the runs' temporary file cannot be written, or the time is up. Damaged blocks are not an error: see
-/// [`Losses`](super::Losses).
+/// When the runs' temporary file cannot be written, or the time is up. Damaged blocks are not an
+/// error: see [`Losses`](super::Losses).
 pub fn build(
     trace: &Trace<'_>,
     images: &[ModuleImage],
