@@ -556,7 +556,7 @@ fn info_lists_pauses_and_takes_none_for_a_lowered_rate() {
     testing::sample(&mut builder, thread, 60_000, STACK, &[0x7000_0000]);
     write(dir.path(), "a.stk", &builder.finish());
     let text = stdout(&stk(dir.path(), &["info", "a.stk"]));
-    assert!(text.contains("paused     2 times, for 0.004 s, from 0.001 s on"), "{text}");
+    assert!(text.contains("paused     2 times, for 4.00 ms, from 0.001 s on"), "{text}");
     assert!(!text.contains("share of a processor"), "{text}");
     let json: serde_json::Value =
         serde_json::from_str(&stdout(&stk(dir.path(), &["info", "--json", "a.stk"]))).expect("JSON");

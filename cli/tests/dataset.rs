@@ -170,7 +170,7 @@ fn a_dataset_answers_the_questions_that_traces_answer() {
         let question = [question, &["--top", "0"]].concat();
         let (traces, dataset) = (lab.of_traces(&question), lab.of_dataset(&question));
         let rows = |sum: &Value| sum["call_tree"]["rows"].as_array().unwrap().len();
-        assert!(rows(&traces) > 3, "{question:?}");
+        assert!(rows(&traces) >= 3, "{question:?}: {traces}");
         assert_eq!(dataset["call_tree"], traces["call_tree"], "{question:?}");
     }
 }

@@ -25,14 +25,16 @@ impl Pauses {
                 _ => {}
             }
         }
+        pauses.retain(|pause| !pause.is_empty());
+        // The last one may begin with the recording's last event.
         if let Some(start) = since {
             pauses.push(start..trace.clock.ns(trace.last()).max(start));
         }
-        pauses.retain(|pause| !pause.is_empty());
         Pauses(pauses)
     }
 
-    /// Their times, nanoseconds since trace start: sorted, disjoint.
+    /// Their times, nanoseconds since trace start: sorted, disjoint. The last one has no length if
+    /// nothing is told after its beginning.
     pub fn times(&self) -> &[Range<u64>] {
         &self.0
     }
