@@ -25,6 +25,15 @@ fn fly(folder: &Folder, pid: &str, more: &[&str]) -> Inject {
     inject
 }
 
+/// Waits until the recording is so old. The recorder writes a block of samples each second.
+fn wait_for_age(folder: &Folder, pid: &str, ms: u64) {
+    wine::wait_for("some seconds", || {
+        let status = Inject::run(folder, &["status", "--pid", pid, "--json"]);
+        let status: serde_json::Value = serde_json::from_str(&status.expect(0).stdout).expect("JSON");
+        (status["recordings"][0]["elapsed_ms"].as_u64()? >= ms).then_some(())
+    });
+}
+
 /// Waits until the recording has so many samples.
 fn wait_for_samples(folder: &Folder, pid: &str, samples: u64) {
     wine::wait_for("samples in memory", || {
@@ -89,6 +98,7 @@ fn a_killed_process_leaves_its_last_seconds() {
         let folder = Folder::new(name);
         let mut busy = Program::busy(&folder, 0);
         let inject = fly(&folder, &busy.pid(), &["5s"]);
+        wait_for_age(&folder, &busy.pid(), 5_000);
         assert_eq!(files(&folder), [""; 0]);
         kill(&mut busy);
         inject.finish().expect(0).says("ended with exit code").says("f-1.stk");
@@ -119,11 +129,7 @@ fn old_samples_leave_the_window_and_modules_and_threads_stay_known() {
     let pid = busy.pid();
     let inject = fly(&folder, &pid, &["1s"]);
     // By then the ring's beginning is older than any window of a second.
-    wine::wait_for("some seconds", || {
-        let status = Inject::run(&folder, &["status", "--pid", &pid, "--json"]);
-        let status: serde_json::Value = serde_json::from_str(&status.expect(0).stdout).expect("JSON");
-        (status["recordings"][0]["elapsed_ms"].as_u64()? >= 6_000).then_some(())
-    });
+    wait_for_age(&folder, &pid, 6_000);
     Inject::run(&folder, &["snap", "--pid", &pid]).expect(0);
     let recorded = sound(&folder, "f-1.stk");
     let times = recorded.samples.iter().map(|sample| sample.time.0);

@@ -35,6 +35,8 @@ use windows_sys::Win32::System::Memory::{
 
 /// Milliseconds between looks at the ring.
 const POLL_MS: u32 = 50;
+/// The age at which the recorder writes a block of samples that is not full, and some time for it.
+const BLOCK_AGE: Duration = Duration::from_millis(1_200);
 /// Most files of one recording.
 const MOST_FILES: u32 = 100_000;
 
@@ -226,8 +228,10 @@ impl Follower {
             let header = self.section.header();
             let requests = header.requests.load(Ordering::Acquire);
             if requests != header.answered.load(Ordering::Relaxed) {
+                self.await_samples(stop);
                 self.answer(requests);
             } else if self.marked && self.may_follow_mark() {
+                self.await_samples(stop);
                 self.report("a mark");
             }
         }
@@ -240,6 +244,15 @@ impl Follower {
             self.answer(requests);
         }
         self.written
+    }
+
+    /// Waits until the samples up to now are in the ring: the recorder writes a block of them each
+    /// second.
+    fn await_samples(&mut self, stop: &Event) {
+        let asked = Instant::now();
+        while asked.elapsed() < BLOCK_AGE && !system::wait(stop.handle(), POLL_MS) {
+            self.look();
+        }
     }
 
     fn look(&mut self) {
