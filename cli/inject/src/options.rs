@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn options_are_written_as_the_agent_reads_them() {
         let options = [threads("main").expect("good"), max_overhead("2%").expect("good")];
-        assert_eq!(bytes(&options), b"threads\0main\0max_overhead_ppm\020000\0");
+        assert_eq!(bytes(&options), b"threads\0main\0max_overhead_ppm\x0020000\0");
         assert!(bytes(&[]).is_empty());
     }
 

@@ -278,7 +278,7 @@ fn a_recording_that_was_cut_off_gives_what_is_whole() {
     // Killed within the copy: begun, not whole.
     ring.begun.set(ring.begun.get() + 1000);
     reader.poll(&ring);
-    assert!(!reader.ended.is_some());
+    assert!(reader.ended.is_none());
     assert!(samples(&written(&mut reader, &ring, u32::MAX).file) > 0);
 }
 
