@@ -8,8 +8,8 @@ const USAGE: &str = "usage: weights [--quick] [NAME…]     NAME: cmake, node, b
 
 Records each program at 1 kHz and at 100 Hz, with perf before and after, and prints the total variation between both: per thread between its samples and
 perf's, and for all threads together between the CPU time that stk shares out and perf's samples. Fails if a thread that is on CPU all the time, or the
-CPU time of all threads, is beyond chance + 2 % by module or + 3 % by 64 KB, or if the CPU time of a thread in `stk stats` is further from perf's than
-10 %, and than 0.5 % of the time.
+CPU time of all threads, is beyond chance + 2 % by module or + 3 % by 64 KB, or if the CPU time of a thread in `stk stats` is further than 10 %,
+and than 0.5 % of the time, from what lies between its time alone (by perf) and its time while it is recorded (by Linux).
   --quick   1 kHz only, 10 s";
 
 fn main() -> ExitCode {
