@@ -128,7 +128,8 @@ impl Report {
 impl ThreadReport {
     /// Whether the CPU time by `stk stats` is within 10 %, or 0.5 % of the time, of what the thread
     /// uses alone and what it uses in the recording, or lies between both: stk takes out what being
-    /// sampled costs the thread. What recording adds is overhead, which benches/overhead.sh measures.
+    /// sampled costs the thread. What recording adds is overhead, which benches/overhead.sh
+    /// measures.
     pub fn has_true_cpu_time(&self) -> bool {
         let (low, high) = (self.on_cpu.min(self.recorded_cpu), self.on_cpu.max(self.recorded_cpu));
         (self.stats_cpu - self.stats_cpu.clamp(low, high)).abs() <= (0.1 * high).max(0.005)
