@@ -5,15 +5,10 @@ use stk_tests::recorded::Recorded;
 use stk_tests::stk;
 use stk_tests::wine::{self, Folder, Inject, Program};
 
-/// What `inject status` says of a recording.
-fn status(folder: &Folder, pid: &str) -> Value {
-    let told = Inject::run(folder, &["status", "--pid", pid, "--json"]);
-    let told: Value = serde_json::from_str(&told.expect(0).stdout).expect("JSON");
-    told["recordings"][0].clone()
-}
-
 fn wait_for_samples(folder: &Folder, pid: &str, more_than: u64) -> u64 {
-    wine::wait_for("samples", || status(folder, pid)["samples"].as_u64().filter(|&all| all > more_than))
+    wine::wait_for("samples", || {
+        Inject::status(folder, pid)["samples"].as_u64().filter(|&all| all > more_than)
+    })
 }
 
 /// The marks of a trace, as `stk events` has them: time in nanoseconds since the start, and text.
@@ -37,17 +32,17 @@ fn a_paused_recording_samples_nothing_and_counts_none_of_that_time() {
     let ask = |request: &str, says: &str| {
         Inject::run(&folder, &[request, "--pid", &pid]).expect(0).says(says);
     };
-    wine::wait_for("the first pause", || (status(&folder, &pid)["paused"] == true).then_some(()));
+    wine::wait_for("the first pause", || (Inject::status(&folder, &pid)["paused"] == true).then_some(()));
     ask("pause", "was paused already");
     Inject::run(&folder, &["mark", "--pid", &pid, "größe: before"]).expect(0).says("marked busy.exe");
-    assert_eq!(status(&folder, &pid)["samples"], 0);
+    assert_eq!(Inject::status(&folder, &pid)["samples"], 0);
     ask("resume", "goes on");
     let first = wait_for_samples(&folder, &pid, 100);
     Inject::run(&folder, &["mark", "--pid", &pid, "--", "-between"]).expect(0);
     ask("pause", "paused the recording of busy.exe");
-    let at_pause = status(&folder, &pid)["samples"].as_u64().expect("a number");
+    let at_pause = Inject::status(&folder, &pid)["samples"].as_u64().expect("a number");
     Inject::run(&folder, &["mark", "--pid", &pid, "in the pause"]).expect(0);
-    let told = status(&folder, &pid);
+    let told = Inject::status(&folder, &pid);
     assert_eq!((&told["paused"], &told["samples"]), (&Value::Bool(true), &Value::from(at_pause)), "{told}");
     assert!(at_pause >= first);
     ask("resume", "goes on");

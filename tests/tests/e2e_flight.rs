@@ -28,18 +28,14 @@ fn fly(folder: &Folder, pid: &str, more: &[&str]) -> Inject {
 /// Waits until the recording is so old. The recorder writes a block of samples each second.
 fn wait_for_age(folder: &Folder, pid: &str, ms: u64) {
     wine::wait_for("some seconds", || {
-        let status = Inject::run(folder, &["status", "--pid", pid, "--json"]);
-        let status: serde_json::Value = serde_json::from_str(&status.expect(0).stdout).expect("JSON");
-        (status["recordings"][0]["elapsed_ms"].as_u64()? >= ms).then_some(())
+        (Inject::status(folder, pid)["elapsed_ms"].as_u64()? >= ms).then_some(())
     });
 }
 
 /// Waits until the recording has so many samples.
 fn wait_for_samples(folder: &Folder, pid: &str, samples: u64) {
     wine::wait_for("samples in memory", || {
-        let status = Inject::run(folder, &["status", "--pid", pid, "--json"]);
-        let status: serde_json::Value = serde_json::from_str(&status.expect(0).stdout).expect("JSON");
-        (status["recordings"][0]["samples"].as_u64()? >= samples).then_some(())
+        (Inject::status(folder, pid)["samples"].as_u64()? >= samples).then_some(())
     });
 }
 

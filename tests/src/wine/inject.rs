@@ -44,6 +44,14 @@ impl Inject {
         Inject::record_with(&path("STK_WINDOWS_BIN").join("inject.exe"), folder, arguments)
     }
 
+    /// What `inject status` says of the recording of this process.
+    #[track_caller]
+    pub fn status(folder: &Folder, pid: &str) -> serde_json::Value {
+        let told = Inject::run(folder, &["status", "--pid", pid, "--json"]);
+        let told: serde_json::Value = serde_json::from_str(&told.expect(0).stdout).expect("JSON");
+        told["recordings"][0].clone()
+    }
+
     /// As [`Inject::record`], by the inject that records 32-bit programs.
     #[track_caller]
     pub fn record_x86(folder: &Folder, arguments: &[&str]) -> Finished {

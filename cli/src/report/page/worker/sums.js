@@ -1,6 +1,7 @@
 // Sums of a selection: one pass over the rows, one over the tree.
 //
-// What a selection shares with the one before it, such as which nodes are shown, is kept: see `kept` in main.
+// What a selection shares with the one before it, such as which nodes are shown, is kept: see `kept`
+// in main.
 
 /** States as the page groups them: not known, on a processor, in a system call, waiting. */
 const stateGroup = (state) => (state > 3 ? 3 : state);
