@@ -146,19 +146,21 @@ fn children_of_a_launched_program_and_theirs_are_recorded_too() {
     Inject::run(&folder, &["--children", "-o", "x.stk", "--", SHELL, "/c", "exit"]).refuses(2, "%p");
     // A shell that starts a shell that starts busy. On a loaded machine it takes seconds until all
     // are recorded.
-    let line = ["--children", "-o", "%n-%p.stk", "--", SHELL, "/c", SHELL, "/c", &busy, "30"];
+    let line = ["--children", "-o", "%n-%p.stk", "--", SHELL, "/c", SHELL, "/c", &busy, "90"];
     let inject = Inject::start(&folder, &line);
-    wine::wait_for("samples of two shells and busy", || {
+    let pid = wine::wait_for("samples of two shells and busy", || {
         let told = Inject::run(&folder, &["status", "--json"]);
         let told: Value = serde_json::from_str(&told.expect(0).stdout).expect("JSON");
-        let of = |name: &str| {
+        let of = |name: &str| -> Vec<&Value> {
             let all = told["recordings"].as_array().expect("a list").iter();
-            all.filter(|row| row["name"] == name && row["samples"].as_u64() > Some(0)).count()
+            all.filter(|row| row["name"] == name && row["samples"].as_u64() > Some(0)).collect()
         };
-        (of("cmd.exe") == 2 && of("busy.exe") == 1).then_some(())
+        (of("cmd.exe").len() == 2).then(|| of("busy.exe").first().map(|row| row["pid"].to_string())).flatten()
     });
     Inject::run(&folder, &["stop", "--all"]).expect(0);
-    inject.finish().expect(0).says("child processes recorded");
+    // inject waits for the program that it launched.
+    wine::terminate(&pid, &folder.file("busy"));
+    inject.finish().says("child processes recorded");
     let busy = only_trace(&folder, "busy-");
     assert!(!busy.samples.is_empty());
     let files = std::fs::read_dir(folder.path()).expect("a folder").flatten();

@@ -81,7 +81,7 @@ pub fn output(command: &mut Command) -> Output {
 
 /// Ends the process with this id by TerminateProcess, called in another Windows program. `log` is a
 /// file beside which its output goes.
-fn terminate(pid: &str, log: &Path) {
+pub fn terminate(pid: &str, log: &Path) {
     let log = File::create(log.with_extension("taskkill")).expect("the log's folder is there");
     let mut kill = Machine::current().command_within(LIMIT, Path::new("taskkill.exe"));
     kill.args(["/f", "/pid", pid]).stdout(log.try_clone().expect("duplicate")).stderr(log);

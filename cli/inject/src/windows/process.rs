@@ -386,13 +386,13 @@ pub(crate) fn entries() -> Result<Vec<Entry>, Failure> {
 }
 
 /// When the process behind `handle` was created, in units of 100 ns since 1601; `None` if the
-/// system does not tell it.
+/// system does not tell it. Wine says 0 until the process has initialised itself.
 pub(crate) fn created(handle: BorrowedHandle) -> Option<u64> {
     let [mut created, mut exited, mut kernel, mut user] = [FILETIME::default(); 4];
     let handle = handle.as_raw_handle();
     // SAFETY: the handle is open and may query; the four structs are filled.
     let known = unsafe { GetProcessTimes(handle, &mut created, &mut exited, &mut kernel, &mut user) };
-    (known != 0).then(|| units(created))
+    (known != 0).then(|| units(created)).filter(|&created| created != 0)
 }
 
 fn units(time: FILETIME) -> u64 {
