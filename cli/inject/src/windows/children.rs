@@ -105,8 +105,8 @@ impl ChildWatch {
 
 /// The recorded processes and their children.
 struct Family {
-    /// By id: the process's handle, which reserves the id, and when it was created.
-    members: HashMap<u32, (OwnedHandle, u64)>,
+    /// By id: the process's handle, which reserves the id.
+    members: HashMap<u32, OwnedHandle>,
     /// Children of members that were looked at: id and parent.
     known: HashSet<(u32, u32)>,
     job: OwnedHandle,
@@ -145,7 +145,7 @@ impl Family {
         self.known.retain(|known| listed.contains(known));
         for entry in entries {
             // A child may be listed before its parent is a member: it is looked at again.
-            let Some(&(_, parents)) = self.members.get(&entry.parent) else { continue };
+            let Some(parent) = self.members.get(&entry.parent) else { continue };
             if !self.known.insert((entry.pid, entry.parent)) {
                 continue;
             }
@@ -154,7 +154,8 @@ impl Family {
                 continue;
             }
             // An older process had another parent with this id.
-            if created(entry.pid).is_some_and(|created| created < parents) {
+            let parents = process::created(parent.as_handle());
+            if created(entry.pid).zip(parents).is_some_and(|(child, parent)| child < parent) {
                 continue;
             }
             self.counts.seen += 1;
@@ -166,8 +167,7 @@ impl Family {
     /// Adds a process to those whose children are recorded.
     fn add(&mut self, pid: u32) {
         if let Ok(handle) = process::open_limited(pid) {
-            let created = process::created(handle.as_handle()).unwrap_or(0);
-            self.members.insert(pid, (handle, created));
+            self.members.insert(pid, handle);
         }
     }
 

@@ -191,11 +191,7 @@ impl Process {
 
     /// Milliseconds since its start; `None` if the system does not tell it.
     pub(crate) fn age_ms(&self) -> Option<u64> {
-        let created = created(self.handle())?;
-        let mut now = FILETIME::default();
-        // SAFETY: it fills the struct it is given.
-        unsafe { GetSystemTimeAsFileTime(&mut now) };
-        Some(units(now).saturating_sub(created) / 10_000)
+        Some(now().saturating_sub(created(self.handle())?) / 10_000)
     }
 
     /// The id of the process that started it; that one may have ended, and the id may be another's.
@@ -386,13 +382,22 @@ pub(crate) fn entries() -> Result<Vec<Entry>, Failure> {
 }
 
 /// When the process behind `handle` was created, in units of 100 ns since 1601; `None` if the
-/// system does not tell it. Wine says 0 until the process has initialised itself.
+/// system does not tell it. Until a process has initialised itself, Wine tells a number that was
+/// left in its memory: a time to come is none.
 pub(crate) fn created(handle: BorrowedHandle) -> Option<u64> {
     let [mut created, mut exited, mut kernel, mut user] = [FILETIME::default(); 4];
     let handle = handle.as_raw_handle();
     // SAFETY: the handle is open and may query; the four structs are filled.
     let known = unsafe { GetProcessTimes(handle, &mut created, &mut exited, &mut kernel, &mut user) };
-    (known != 0).then(|| units(created)).filter(|&created| created != 0)
+    (known != 0).then(|| units(created)).filter(|created| (1..=now()).contains(created))
+}
+
+/// The time of day, in units of 100 ns since 1601.
+fn now() -> u64 {
+    let mut now = FILETIME::default();
+    // SAFETY: it fills the struct it is given.
+    unsafe { GetSystemTimeAsFileTime(&mut now) };
+    units(now)
 }
 
 fn units(time: FILETIME) -> u64 {
