@@ -568,6 +568,23 @@ fn each_mechanism_of_the_data_contract_leads_to_the_walks_own_frame() {
     ends_undisturbed(&mut mixed);
 }
 
+/// Whether samples met a thread whose return address the runtime had replaced (HijackFrame), and
+/// stacks of the thread "calls" go on from the Frame to the method that called. A walk without Frames ends
+/// at the replaced address, so that no frame of it could agree.
+fn hijacked_threads_reach_their_callers(folder: &Folder, trace: &str, explicit: &serde_json::Value) -> bool {
+    let kinds = explicit["kinds"].as_array().expect("a list").iter();
+    let hijacked = kinds.filter(|shown| shown["kind"] == "HijackFrame");
+    let met: u64 = hijacked.map(|shown| shown["count"].as_u64().expect("a number")).sum();
+    let line =
+        ["stats", "--json", "--full", "--thread", "^calls$", "--focus", "Mixed.Mechanisms.Calls", trace];
+    let stats = json(folder, &line);
+    let trusts = stats["trusts"].as_array().expect("a list").iter();
+    let by_frame = trusts.filter(|shown| shown["trust"] == "explicit-frame");
+    let led: u64 = by_frame.map(|shown| shown["frames"].as_u64().expect("a number")).sum();
+    wine::measured(&format!("{met} HijackFrames, {led} stacks of the thread \"calls\" go on from one"));
+    met > 0 && led > 0
+}
+
 /// The mechanisms that no sample of a trace shows. What must never be seen is asserted.
 #[track_caller]
 fn missing_mechanisms(folder: &Folder, trace: &str) -> Vec<String> {
@@ -581,11 +598,16 @@ fn missing_mechanisms(folder: &Folder, trace: &str) -> Vec<String> {
     };
     assert!(!has("tail call", "TailCaller"), "{threads:#?}");
     let mut frames = vec!["SoftwareExceptionFrame", "FaultingExceptionFrame", "InlinedCallFrame"];
-    // On Wine 8 the runtime redirects no thread.
+    // On Wine 8 the runtime redirects no thread and replaces no return address.
     if Machine::current() == Machine::Wine10 {
         frames.push("RedirectedThreadFrame");
     }
-    let frames = frames.iter().filter(|kind| agreeing(explicit, kind) == 0);
+    let mut missing: Vec<String> =
+        frames.iter().filter(|kind| agreeing(explicit, kind) == 0).map(|kind| (*kind).to_owned()).collect();
+    if Machine::current() == Machine::Wine10 && !hijacked_threads_reach_their_callers(folder, trace, explicit)
+    {
+        missing.push("HijackFrame".to_owned());
+    }
     let stacks = [
         // A callback below native code below managed code.
         ("callbacks", "Mixed.Work.Between("),
@@ -596,5 +618,6 @@ fn missing_mechanisms(folder: &Folder, trace: &str) -> Vec<String> {
         ("tail call", "Mixed.Work.Spin("),
     ];
     let stacks = stacks.iter().filter(|(name, part)| !has(name, part));
-    frames.map(|kind| (*kind).to_owned()).chain(stacks.map(|stack| format!("{stack:?}"))).collect()
+    missing.extend(stacks.map(|stack| format!("{stack:?}")));
+    missing
 }

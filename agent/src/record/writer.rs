@@ -14,6 +14,9 @@ const MARGIN: u64 = 16 << 20;
 /// Most bytes of an INDEX entry: offset, sequence number, two times (10 bytes each as varints),
 /// kind.
 const INDEX_ENTRY: u64 = 41;
+/// How often the thread that ends the process looks whether a write that has begun is done: the
+/// system may report a thread as ended while it still finishes its write.
+const WRITE_LOOKS: usize = 50;
 /// Most event bytes of an END block: a copy of the file header, counters, and a text of the
 /// recorder.
 const END_RAW: usize = 2048;
@@ -25,6 +28,9 @@ pub(crate) trait Output {
 
     /// Number of bytes appended so far, according to the system; `None` if it does not say.
     fn appended(&mut self) -> Option<u64>;
+
+    /// Gives the system some milliseconds for a write that it has begun, where writes can last.
+    fn wait_for_write(&mut self) {}
 }
 
 /// Why the trace can no longer be written.
@@ -139,7 +145,16 @@ impl<O: Output> Writer<O> {
         if sealed == 0 {
             return self.block(block);
         }
-        let result = match self.output.appended() {
+        let within = |len: Option<u64>, from: u64| len.is_some_and(|len| len > from && len < from + sealed);
+        let mut appended = self.output.appended();
+        for _ in 0..WRITE_LOOKS {
+            if !within(appended, self.bytes) {
+                break;
+            }
+            self.output.wait_for_write();
+            appended = self.output.appended();
+        }
+        let result = match appended {
             Some(len) if len == self.bytes => self.append_sealed(),
             Some(len) if len == self.bytes + sealed => {
                 self.bytes += sealed;

@@ -30,6 +30,9 @@ pub struct Finished {
     pub stderr: String,
 }
 
+/// What inject says where Wine could not start the program to launch.
+const NOT_STARTED: &str = "cannot be started: Internal error. (os error 1359)";
+
 impl Inject {
     /// Runs inject.exe in `folder` to its end.
     pub fn run(folder: &Folder, arguments: &[&str]) -> Finished {
@@ -153,7 +156,8 @@ impl Inject {
     /// Starts a program in `home`, records it and waits for its end. Where a thread is stopped, for
     /// somebody to read its process's memory, in the middle of a long message to the wineserver,
     /// Wine 8 takes the message for broken and ends that thread; the program may then never end. It
-    /// is killed and recorded again.
+    /// is killed and recorded again. On a loaded machine Wine 8 sometimes starts no process at all
+    /// ("Internal error").
     pub fn launch_in(folder: &Folder, home: &Path, arguments: &[&str]) -> Finished {
         const TRIES: u32 = 3;
         let again = again(arguments);
@@ -173,6 +177,10 @@ impl Inject {
             let ended = self.child.try_wait().expect("a child can be waited for").is_some();
             (ended || broken()).then_some(())
         });
+        if read_lossy(&err).contains(NOT_STARTED) {
+            self.finish();
+            return None;
+        }
         if !broken() {
             return Some(self.finish());
         }

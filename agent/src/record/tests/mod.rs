@@ -174,6 +174,8 @@ struct Deadly {
     file: Memory,
     /// How many bytes of the next write reach the file, if that write is the last.
     last: Rc<Cell<Option<usize>>>,
+    /// The rest of that write, if the system still finishes it after the thread has ended.
+    late: Option<Rc<RefCell<Vec<u8>>>>,
 }
 
 impl Output for Deadly {
@@ -181,7 +183,11 @@ impl Output for Deadly {
         match self.last.take() {
             None => self.file.append(bytes),
             Some(written) => {
-                self.file.append(&bytes[..written.min(bytes.len())])?;
+                let (now, late) = bytes.split_at(written.min(bytes.len()));
+                self.file.append(now)?;
+                if let Some(rest) = &self.late {
+                    rest.replace(late.to_vec());
+                }
                 panic!("terminated");
             }
         }
@@ -189,6 +195,14 @@ impl Output for Deadly {
 
     fn appended(&mut self) -> Option<u64> {
         self.file.appended()
+    }
+
+    fn wait_for_write(&mut self) {
+        let Some(late) = &self.late else { return };
+        let mut late = late.borrow_mut();
+        let len = late.len().min(1000);
+        let bytes: Vec<u8> = late.drain(..len).collect();
+        self.file.append(&bytes).expect("memory");
     }
 }
 
@@ -920,9 +934,16 @@ fn after_a_failed_write_nothing_more_is_appended_and_the_file_stays_readable() {
 #[test]
 fn a_block_whose_writer_was_terminated_is_in_the_trace_once_or_not_at_all() {
     // Before it was compressed; before, after and within the write.
-    for (written, whole) in [(None, true), (Some(0), true), (Some(usize::MAX), true), (Some(100), false)] {
+    // In the last case the system finishes the write after the thread's end.
+    for (written, late, whole) in [
+        (None, false, true),
+        (Some(0), false, true),
+        (Some(usize::MAX), false, true),
+        (Some(100), false, false),
+        (Some(100), true, true),
+    ] {
         let mut rig = Rig::new(4);
-        let output = Deadly::default();
+        let output = Deadly { late: late.then(Rc::default), ..Deadly::default() };
         let mut writer = Writer::new(&rig.header, 4 << 20, output.clone()).unwrap();
         rig.add(1, 100);
         for ms in 0..200u64 {

@@ -13,6 +13,7 @@ use windows_sys::Win32::Storage::FileSystem::{
     FILE_TYPE_DISK, GetFileAttributesW, GetFileInformationByHandle, GetFileSizeEx, GetFileType,
     INVALID_FILE_ATTRIBUTES, MoveFileExW, OPEN_EXISTING, ReadFile, WriteFile,
 };
+use windows_sys::Win32::System::Threading::Sleep;
 
 use crate::record::journal::TableStore;
 use crate::record::temporary::TemporaryNames;
@@ -37,6 +38,11 @@ impl Output for OutputFile {
         // SAFETY: the handle is open; the result has room.
         let ok = unsafe { GetFileSizeEx(self.0, &mut len) };
         (ok != 0).then_some(len as u64)
+    }
+
+    fn wait_for_write(&mut self) {
+        // SAFETY: no arguments but a time.
+        unsafe { Sleep(2) };
     }
 }
 

@@ -112,6 +112,12 @@ impl Output for TraceOutput {
             TraceOutput::Flight(section) => section.ring.appended(),
         }
     }
+
+    fn wait_for_write(&mut self) {
+        if let TraceOutput::File(file) = self {
+            file.wait_for_write();
+        }
+    }
 }
 
 impl Drop for FlightSection {
