@@ -6,6 +6,7 @@ use crate::event;
 use crate::header::{BlockKind, FileHeader};
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicUsize, Ordering, compiler_fence};
 use stk_schema::Ticks;
 use stk_schema::event::{Event, Metadata};
 use stk_schema::limits;
@@ -88,6 +89,19 @@ struct CodeAt {
     len: u32,
 }
 
+/// What a block's header says after one of its events.
+#[derive(Clone, Copy, Default)]
+struct Checkpoint {
+    len: usize,
+    last: Ticks,
+    events: u32,
+    samples: u32,
+    stack_bytes: u32,
+}
+
+/// The value of [`BlockBuffer::whole`] while the block is being begun.
+const NO_CHECKPOINT: usize = 2;
+
 /// Instruction pointers whose recorded code bytes are remembered per block; a power of two. If one
 /// is forgotten, its bytes are written once more.
 const CODE_SLOTS: usize = 2048;
@@ -114,6 +128,10 @@ pub struct BlockBuffer {
     /// Thread images that still owe this block an event.
     pub(crate) pending: u32,
     code: Vec<CodeAt>,
+    /// The block after its last whole event, and before.
+    checkpoints: [Checkpoint; 2],
+    /// Index in `checkpoints` of the newer one.
+    whole: AtomicUsize,
 }
 
 impl BlockBuffer {
@@ -144,6 +162,8 @@ impl BlockBuffer {
             sample_time: Ticks::ZERO,
             pending: 0,
             code,
+            checkpoints: [Checkpoint::default(); 2],
+            whole: AtomicUsize::new(NO_CHECKPOINT),
         })
     }
 
@@ -163,6 +183,7 @@ impl BlockBuffer {
     }
 
     pub(crate) fn start(&mut self, kind: BlockKind, ordinal: Option<u64>, now: Ticks) {
+        self.set_whole(NO_CHECKPOINT);
         self.buf.clear();
         self.kind = kind;
         self.ordinal = ordinal;
@@ -178,6 +199,43 @@ impl BlockBuffer {
         if kind == BlockKind::Samples {
             self.code.fill(CodeAt::default());
         }
+        self.mark_whole();
+    }
+
+    /// Notes that the last event is whole, for [`BlockBuffer::cut_torn`].
+    pub(crate) fn mark_whole(&mut self) {
+        let older = usize::from(self.whole.load(Ordering::Relaxed) == 0);
+        self.checkpoints[older] = Checkpoint {
+            len: self.buf.len(),
+            last: self.last,
+            events: self.events,
+            samples: self.samples,
+            stack_bytes: self.stack_bytes,
+        };
+        self.set_whole(older);
+    }
+
+    /// Whenever the thread is terminated, everything before this call has happened and nothing
+    /// after it has.
+    fn set_whole(&self, index: usize) {
+        compiler_fence(Ordering::SeqCst);
+        self.whole.store(index, Ordering::Release);
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// After the thread that filled the block was terminated, within an event or not: takes back
+    /// what follows the last whole event, and the coalesced passes that waited. Returns whether
+    /// there are events.
+    pub fn cut_torn(&mut self) -> bool {
+        let whole = self.whole.load(Ordering::Acquire);
+        let checkpoint = self.checkpoints.get(whole).copied().unwrap_or_default();
+        self.buf.truncate(checkpoint.len);
+        self.last = checkpoint.last;
+        self.events = checkpoint.events;
+        self.samples = checkpoint.samples;
+        self.stack_bytes = checkpoint.stack_bytes;
+        self.pending = 0;
+        self.events > self.preface
     }
 
     /// Appends an event.
@@ -194,6 +252,7 @@ impl BlockBuffer {
         if let Some(time) = event::time_of(event) {
             self.last = self.last.max(time);
         }
+        self.mark_whole();
         Ok(())
     }
 
@@ -264,4 +323,33 @@ impl BlockBuffer {
 
 fn code_slot(ip: u64) -> usize {
     (ip.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 53) as usize % CODE_SLOTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stk_schema::{Arch, Os};
+
+    #[test]
+    fn a_torn_event_is_taken_back_and_the_whole_ones_before_it_are_not() {
+        let header = FileHeader::new(Arch::X64, Os::Windows, [7; 16], 1000);
+        let mut block = BlockBuffer::new(64 << 10, &header).expect("memory");
+        block.begin(BlockKind::Meta, Ticks(5));
+        assert!(!block.cut_torn(), "the copy of the file header alone");
+        for value in [b"a", b"b", b"c"] {
+            block.push(&Event::Metadata(Metadata { key: b"key", value })).expect("room");
+        }
+        let whole = (block.buf.clone(), block.events, block.last);
+        block.buf.extend([1, 2, 3]);
+        block.events += 1;
+        block.last = Ticks(99);
+        block.pending = 2;
+        assert!(block.cut_torn());
+        assert_eq!((block.buf.clone(), block.events, block.last), whole);
+        assert_eq!(block.pending, 0);
+        // Terminated while it began the next block.
+        block.set_whole(NO_CHECKPOINT);
+        assert!(!block.cut_torn());
+        assert_eq!(block.len(), 0);
+    }
 }

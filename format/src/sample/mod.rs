@@ -455,6 +455,7 @@ impl SampleEncoder {
         block.events += 1;
         block.samples = block.samples.saturating_add(u32::try_from(pending.ticks).unwrap_or(u32::MAX));
         block.last = block.last.max(pending.last);
+        block.mark_whole();
         Ok(())
     }
 
@@ -522,6 +523,7 @@ impl SampleEncoder {
         block.stack_bytes += stack as u32;
         block.sample_time = extras.time;
         block.last = block.last.max(extras.time);
+        block.mark_whole();
         image.slot = slot;
         image.block = ordinal(block);
         image.epoch = self.epoch;

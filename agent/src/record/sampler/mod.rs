@@ -209,6 +209,16 @@ impl<T: Target> Sampler<T> {
         self.cut();
     }
 
+    /// Hands over what is whole of the last block, after the sampler was terminated while it changed
+    /// its state. Touches neither the encoder nor the list of threads.
+    pub(crate) fn finish_torn(&mut self) {
+        let Some(mut block) = self.block.take() else { return };
+        if block.cut_torn() {
+            block.set_dropped(self.links.counters.dropped.load(Ordering::Relaxed));
+            self.links.lane.hand_over(block);
+        }
+    }
+
     /// Stores a sample that a thread took of itself.
     pub(crate) fn triggered(&mut self, triggered: &mut TriggeredSample<'_>) -> Acceptance {
         self.take_commands();
@@ -441,12 +451,15 @@ impl<T: Target> Sampler<T> {
     /// Hands the current block to the writer.
     fn cut(&mut self) {
         self.links.signals.sampler_changes();
-        let Some(mut block) = self.block.take() else { return };
+        // The block stays where `finish_torn` finds it until it is complete.
+        let Some(block) = &mut self.block else { return };
         for entry in &mut self.threads {
             // The block reserves room for these.
-            let _ = self.encoder.flush_idle(&mut block, &mut entry.image);
+            let _ = self.encoder.flush_idle(block, &mut entry.image);
         }
         block.set_dropped(self.links.counters.dropped.load(Ordering::Relaxed));
-        self.links.lane.hand_over(block);
+        if let Some(block) = self.block.take() {
+            self.links.lane.hand_over(block);
+        }
     }
 }

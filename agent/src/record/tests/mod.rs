@@ -972,6 +972,22 @@ fn a_block_whose_writer_was_terminated_is_in_the_trace_once_or_not_at_all() {
     }
 }
 
+/// A sampler that is terminated within a sample loses that sample only.
+#[test]
+fn what_is_whole_of_a_torn_samplers_block_is_in_the_trace() {
+    let mut rig = Rig::new(4);
+    rig.add(1, 100);
+    for ms in 0..200u64 {
+        rig.thread(1, |thread| set_stack(thread, 100, ms * ms * ms));
+        rig.pass(ms);
+    }
+    rig.sampler.finish_torn();
+    let block = rig.lane.take_full().expect("a block");
+    assert_eq!(block.samples(), 200);
+    rig.sampler.finish_torn();
+    assert!(rig.lane.take_full().is_none());
+}
+
 /// A clock that stands still. It never waits.
 struct NoPace;
 

@@ -44,10 +44,13 @@ impl WriterThread {
             self.write_last_modules(writer, &workers.tables);
             workers.code.worker.state.enter(CodeRecorder::flush);
             workers.runtimes.worker.state.enter(RuntimesRecorder::flush);
-            if sampler.enter(Sampler::finish).is_none() && SIGNALS.sampler_whole.load(Ordering::Acquire) {
-                // SAFETY: the sampler was terminated, like all threads but this one, and its state
-                // was consistent then (`sampler_whole`).
-                unsafe { sampler.enter_for_the_dead(Sampler::finish) };
+            if sampler.enter(Sampler::finish).is_none() {
+                let whole = SIGNALS.sampler_whole.load(Ordering::Acquire);
+                let last = if whole { Sampler::finish } else { Sampler::finish_torn };
+                // SAFETY: the sampler was terminated, like all threads but this one. Its state was
+                // consistent then (`sampler_whole`), or is used only as far as it is: the pointer
+                // to its block, and that block up to its last whole event.
+                unsafe { sampler.enter_for_the_dead(last) };
             }
             self.write_waiting(writer, workers);
             panic::if_requested(TEST_PANIC_AT_EXIT);
