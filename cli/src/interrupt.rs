@@ -6,7 +6,7 @@
 #![allow(unsafe_code)]
 
 use std::collections::BTreeSet;
-use std::io;
+use std::io::{self, Write};
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::exit;
@@ -18,6 +18,14 @@ static MADE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 fn made() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     MADE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What else is done before an interrupt ends the program.
+static BEFORE_END: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
+
+/// Has `work` done before an interrupt ends the program.
+pub(crate) fn before_end(work: fn()) {
+    BEFORE_END.lock().unwrap_or_else(PoisonError::into_inner).push(work);
 }
 
 /// A temporary file. It is removed when it is dropped or the program is interrupted, unless it got
@@ -131,9 +139,29 @@ impl TemporaryFolder {
     }
 }
 
-/// Removes incomplete files and folders and ends the process. Keeps the lock, so that no more are
-/// made.
+/// Removes incomplete files and folders and ends the process.
 fn end(code: i32) -> ! {
+    for work in BEFORE_END.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        work();
+    }
+    let made = removed();
+    // Nobody may read it.
+    let _ = writeln!(io::stderr(), "stk: interrupted; nothing half made is left");
+    exit_with(code, made)
+}
+
+/// Removes incomplete files and folders and ends the process without a word.
+pub(crate) fn end_quietly(code: i32) -> ! {
+    exit_with(code, removed())
+}
+
+/// Ends the process. The lock is held until then.
+fn exit_with(code: i32, _made: MutexGuard<'static, BTreeSet<PathBuf>>) -> ! {
+    exit(code)
+}
+
+/// Removes incomplete files and folders. Keeps the lock, so that no more are made.
+fn removed() -> MutexGuard<'static, BTreeSet<PathBuf>> {
     let made = made();
     // On Windows, a file that another process (such as inject) has open can be removed only after
     // that process has ended too.
@@ -150,8 +178,7 @@ fn end(code: i32) -> ! {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    eprintln!("stk: interrupted; nothing half made is left");
-    exit(code)
+    made
 }
 
 /// From now on, an interrupt removes incomplete files and ends the process with 128 + the signal's
@@ -217,7 +244,6 @@ pub(crate) fn catch() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
 
     fn builder() -> tempfile::Builder<'static, 'static> {
         let mut builder = tempfile::Builder::new();

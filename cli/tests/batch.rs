@@ -280,3 +280,113 @@ fn a_trace_that_takes_too_long_costs_itself_and_is_tried_again() {
         assert_eq!(lab.files(format), lab.files(&format!("{format}-at-once")));
     }
 }
+
+/// Traces that cannot be converted within limits: one that gives no byte, and one whose bytes never
+/// end.
+#[cfg(target_os = "linux")]
+fn endless(lab: &Lab) -> [String; 2] {
+    let (pipe, zeros) = (lab.path("pipe.stk"), lab.path("zeros.stk"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs").success());
+    std::os::unix::fs::symlink("/dev/zero", &zeros).expect("a link");
+    [pipe, zeros].map(|path| path.to_str().expect("UTF-8").to_owned())
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_trace_beyond_a_limit_costs_itself_only_and_the_bytes_of_others_are_the_same() {
+    for format in FORMATS {
+        let lab = Lab::new(3);
+        let (quiet, limited) = (format!("{format}-quiet"), format!("{format}-limited"));
+        lab.batch(format, &quiet, &["-j", "1"]);
+        let [pipe, zeros] = endless(&lab);
+        // The pipe and what is no trace are looked at together: nothing says that they are of
+        // different recordings.
+        let options = ["-j", "2", "--memory-limit", "200M", "--time-limit", "4s", "--", &pipe, &zeros];
+        let (exit, told) = lab.batch(format, &limited, &options);
+        assert_eq!(exit, 4, "{told}");
+        let log = lab.log(&format!("{limited}/_batch.jsonl"));
+        let status = |name: &str| log[name].as_str();
+        assert_eq!([status("pipe.stk"), status("zeros.stk")], ["timeout", "memory"], "{told}");
+        assert_eq!([status("no-trace.stk"), status("damaged.stk")], ["failed", "damaged"], "{told}");
+        assert_eq!([status("00.stk"), status("02.stk"), status("truncated.stk")], ["converted"; 3]);
+        assert!(lab.files(&limited) == lab.files(&quiet), "{told}");
+        let (_, told) = lab.batch(format, &limited, &["--time-limit", "10h"]);
+        assert_eq!(lab.log(&format!("{limited}/_batch.jsonl"))["01.stk"], "skipped", "{told}");
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_limit_that_no_process_can_start_within_is_told() {
+    let lab = Lab::new(1);
+    let (exit, told) = lab.batch("folded", "out", &["--memory-limit", "64K"]);
+    assert_eq!(exit, 1, "{told}");
+    assert!(told.contains("a greater --memory-limit"), "{told}");
+}
+
+/// Whether a process ends within some seconds.
+#[cfg(target_os = "linux")]
+fn ends(process: &Path) -> bool {
+    (0..1000).any(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        // One that nobody has waited for yet has no memory any more.
+        std::fs::read_to_string(process.join("statm")).map_or(true, |sizes| sizes.starts_with("0 "))
+    })
+}
+
+/// Waits for the only process that another has started.
+#[cfg(target_os = "linux")]
+fn child_of(process: u32) -> PathBuf {
+    for _ in 0..1000 {
+        std::thread::sleep(Duration::from_millis(20));
+        let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("it runs").flatten();
+        let children = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+        if let Some(child) =
+            children.flat_map(|text| text.split_whitespace().map(str::to_owned).next()).next()
+        {
+            return Path::new("/proc").join(child);
+        }
+    }
+    panic!("{process} has started no process");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_processes_of_a_batch_end_with_it() {
+    for signal in ["INT", "TERM", "KILL"] {
+        let lab = Lab::new(0);
+        let [pipe, _] = endless(&lab);
+        let options = ["-j", "1", "--time-limit", "10h", "--", &pipe];
+        let mut batch = lab.command("folded", "out", &options).spawn().expect("stk runs");
+        let process = child_of(batch.id());
+        let mut kill = Command::new("kill");
+        assert!(kill.args(["-s", signal, &batch.id().to_string()]).status().expect("kill runs").success());
+        batch.wait().expect("ended");
+        assert!(ends(&process), "{signal}: {} still runs", process.display());
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_process_that_is_killed_costs_its_trace() {
+    let lab = Lab::new(2);
+    let [pipe, _] = endless(&lab);
+    let options = ["-j", "1", "--time-limit", "10h", "--max-bad", "3", "--", &pipe];
+    let mut batch = lab.command("folded", "out", &options).spawn().expect("stk runs");
+    let process = child_of(batch.id());
+    // The pipe is the last: everything else is done when its turn comes.
+    let is_last = || {
+        let log = std::fs::read_to_string(lab.path("out/_batch.jsonl")).unwrap_or_default();
+        log.lines().count() == 7
+    };
+    assert!((0..3000).any(|_| {
+        std::thread::sleep(Duration::from_millis(20));
+        is_last()
+    }));
+    let id = process.file_name().expect("a number").to_owned();
+    assert!(Command::new("kill").arg("-KILL").arg(id).status().expect("kill runs").success());
+    assert_eq!(batch.wait().expect("ended").code(), Some(0), "three are bad");
+    assert_eq!(lab.log("out/_batch.jsonl")["pipe.stk"], "failed");
+    let text = std::fs::read_to_string(lab.path("out/_batch.jsonl")).expect("a log");
+    assert!(text.contains("its process ended (signal: 9 (SIGKILL))"), "{text}");
+}

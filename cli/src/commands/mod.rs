@@ -157,6 +157,9 @@ enum Command {
     Merge(merge::MergeArgs),
     /// Convert many traces to one folder, and go on where it was stopped
     Batch(batch::BatchArgs),
+    /// Convert traces of a batch in a process of its own
+    #[command(hide = true)]
+    BatchWorker,
     /// Check every block of traces and say what is lost
     Verify(verify::VerifyArgs),
     /// Copy a trace without the data of the program on its stacks
@@ -225,6 +228,7 @@ fn execute(command: &Command, out: Out<'_>) -> anyhow::Result<Exit> {
         Command::Convert(args) => convert::run(args),
         Command::Diff(args) => diff::run(args, out),
         Command::Batch(args) => batch::run(args),
+        Command::BatchWorker => batch::worker::run(),
         Command::Dump(args) => dump::run(args, out),
         Command::Events(args) => events::run(args, out),
         Command::Top(args) => top::run(args, out),

@@ -3,10 +3,13 @@
 use super::super::convert::{ConvertOutcome, Status};
 use super::super::{Exit, verify};
 use crate::deadline::is_over;
+use crate::output::ConversionFacts;
+use crate::trace::TraceError;
 use anyhow::Context;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
+use std::error::Error;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -15,14 +18,83 @@ use std::time::Duration;
 #[derive(Serialize)]
 struct Line<'a> {
     trace: String,
-    status: &'static str,
+    status: TraceStatus,
     trace_id: Option<&'a str>,
     samples: Option<u64>,
     dropped: Option<u64>,
     damaged_blocks: Option<u64>,
     complete: Option<bool>,
     seconds: f64,
-    reason: Option<String>,
+    reason: Option<&'a str>,
+}
+
+/// How a trace was dealt with.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum TraceStatus {
+    Converted,
+    Skipped,
+    Copy,
+    Prefix,
+    Damaged,
+    Timeout,
+    Memory,
+    Failed,
+}
+
+/// What a trace came to. As an error: that of a trace which is not tried again.
+#[derive(Clone, Serialize, Deserialize, Debug, thiserror::Error)]
+#[error("{}", reason.as_deref().unwrap_or_default())]
+pub(super) struct TraceResult {
+    pub status: TraceStatus,
+    pub trace_id: Option<String>,
+    pub facts: Option<ConversionFacts>,
+    pub reason: Option<String>,
+}
+
+impl TraceResult {
+    /// That of a trace whose conversion gave nothing.
+    pub(super) fn lost(status: TraceStatus, reason: String) -> TraceResult {
+        TraceResult { status, trace_id: None, facts: None, reason: Some(reason) }
+    }
+
+    /// That of a conversion.
+    pub(super) fn of(outcome: &ConvertOutcome) -> TraceResult {
+        let done = match outcome {
+            Ok(done) => done,
+            Err(error) => {
+                let before = error.chain().find_map(|error| error.downcast_ref::<TraceResult>());
+                let status = match before {
+                    Some(before) => before.status,
+                    None if error.chain().any(is_over) => TraceStatus::Timeout,
+                    None if error.chain().any(is_short) => TraceStatus::Memory,
+                    None if verify::exit_of(error) == Exit::Damaged => TraceStatus::Damaged,
+                    None => TraceStatus::Failed,
+                };
+                return TraceResult::lost(status, format!("{error:#}"));
+            }
+        };
+        let status = match done.status {
+            Status::Copy => TraceStatus::Copy,
+            Status::Prefix => TraceStatus::Prefix,
+            _ if done.exit == Exit::Damaged => TraceStatus::Damaged,
+            Status::Skipped => TraceStatus::Skipped,
+            Status::Converted => TraceStatus::Converted,
+        };
+        let reason = (!done.lines.is_empty()).then(|| done.lines.join("\n"));
+        TraceResult { status, trace_id: done.trace_id.clone(), facts: done.facts, reason }
+    }
+}
+
+/// Whether an error is that the system has no more memory.
+fn is_short(error: &(dyn Error + 'static)) -> bool {
+    let of_trace = match error.downcast_ref::<TraceError>() {
+        // Its text has the cause, so the cause is no further error of the chain.
+        Some(TraceError::Io { cause, .. }) => Some(cause),
+        _ => None,
+    };
+    let io = of_trace.or_else(|| error.downcast_ref::<io::Error>());
+    io.is_some_and(|error| error.kind() == io::ErrorKind::OutOfMemory)
 }
 
 /// How many traces had which status.
@@ -34,13 +106,14 @@ pub(super) struct Tally {
     prefixes: u64,
     damaged: u64,
     timeouts: u64,
+    short: u64,
     failed: u64,
 }
 
 impl Tally {
-    /// How many are damaged, took too long or failed.
+    /// How many are damaged, took too long or too much memory, or failed.
     pub(super) fn bad(&self) -> u64 {
-        self.damaged + self.timeouts + self.failed
+        self.damaged + self.timeouts + self.short + self.failed
     }
 
     pub(super) fn all(&self) -> u64 {
@@ -48,7 +121,7 @@ impl Tally {
     }
 
     /// Numbers with their words.
-    pub(super) fn parts(&self) -> [(u64, &'static str); 7] {
+    pub(super) fn parts(&self) -> [(u64, &'static str); 8] {
         [
             (self.converted, "converted"),
             (self.skipped, "done before"),
@@ -56,6 +129,7 @@ impl Tally {
             (self.prefixes, "prefixes of others"),
             (self.damaged, "damaged (what could be read is there)"),
             (self.timeouts, "took longer than --time-limit"),
+            (self.short, "ran out of memory"),
             (self.failed, "failed"),
         ]
     }
@@ -70,7 +144,7 @@ pub(super) struct BatchLog {
 struct LogState {
     file: File,
     tally: Tally,
-    error: Option<std::io::Error>,
+    error: Option<io::Error>,
 }
 
 impl BatchLog {
@@ -85,42 +159,33 @@ impl BatchLog {
         Ok(BatchLog { path: path.to_owned(), state: Mutex::new(state) })
     }
 
-    /// Adds the outcome of a trace.
-    pub(super) fn add(&self, trace: &Path, outcome: &ConvertOutcome, time: Duration) {
+    /// Adds the result of a trace.
+    pub(super) fn add(&self, trace: &Path, result: &TraceResult, time: Duration) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let tally = &mut state.tally;
-        let (status, counter) = match outcome {
-            Err(error) if error.chain().any(is_over) => ("timeout", &mut tally.timeouts),
-            Err(error) if verify::exit_of(error) == Exit::Damaged => ("damaged", &mut tally.damaged),
-            Err(_) => ("failed", &mut tally.failed),
-            Ok(done) => match done.status {
-                Status::Copy => ("copy", &mut tally.copies),
-                Status::Prefix => ("prefix", &mut tally.prefixes),
-                _ if done.exit == Exit::Damaged => ("damaged", &mut tally.damaged),
-                Status::Skipped => ("skipped", &mut tally.skipped),
-                Status::Converted => ("converted", &mut tally.converted),
-            },
-        };
-        *counter += 1;
-        let done = outcome.as_ref().ok();
-        let facts = done.and_then(|done| done.facts);
-        let reason = match outcome {
-            Ok(done) if done.lines.is_empty() => None,
-            Ok(done) => Some(done.lines.join("\n")),
-            Err(error) => Some(format!("{error:#}")),
-        };
+        *match result.status {
+            TraceStatus::Converted => &mut tally.converted,
+            TraceStatus::Skipped => &mut tally.skipped,
+            TraceStatus::Copy => &mut tally.copies,
+            TraceStatus::Prefix => &mut tally.prefixes,
+            TraceStatus::Damaged => &mut tally.damaged,
+            TraceStatus::Timeout => &mut tally.timeouts,
+            TraceStatus::Memory => &mut tally.short,
+            TraceStatus::Failed => &mut tally.failed,
+        } += 1;
+        let facts = result.facts;
         let line = Line {
             trace: trace.display().to_string(),
-            status,
-            trace_id: done.and_then(|done| done.trace_id.as_deref()),
+            status: result.status,
+            trace_id: result.trace_id.as_deref(),
             samples: facts.map(|facts| facts.samples),
             dropped: facts.map(|facts| facts.dropped),
             damaged_blocks: facts.map(|facts| facts.damaged_blocks),
             complete: facts.map(|facts| facts.complete),
             seconds: (time.as_secs_f64() * 1000.0).round() / 1000.0,
-            reason,
+            reason: result.reason.as_deref(),
         };
-        let written = serde_json::to_string(&line).map_err(std::io::Error::from);
+        let written = serde_json::to_string(&line).map_err(io::Error::from);
         let written = written.and_then(|text| writeln!(state.file, "{text}"));
         state.error = state.error.take().or(written.err());
     }

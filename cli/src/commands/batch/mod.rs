@@ -5,19 +5,27 @@
 //! manifest   traces that a file lists                file -> paths
 //! log        one line of JSON a trace                ConvertOutcome -> _batch.jsonl
 //! record     what a single output was made of        OUT/_stk/done/NAME.json
+//! protocol   what a batch and its processes say      lines of JSON
+//! processes  conversions in processes, with limits   Task -> TraceResult
+//! worker     such a process                          orders -> answers
 //! ```
 
 mod key;
 mod log;
 mod manifest;
+mod processes;
+mod protocol;
 mod record;
+pub(super) mod worker;
 
 use super::convert::{self, ConvertArgs, Converter};
-use super::{Exit, Progress, Usage, inputs, note, times};
+use super::pipeline::parse_memory;
+use super::{Exit, Progress, Usage, inputs, is_quiet, jobs, note, times};
 use crate::output::{self, Format};
 use crate::text::{count, counted};
 use anyhow::Context;
-use log::{BatchLog, Tally};
+use log::{BatchLog, Tally, TraceResult};
+use processes::Processes;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -37,7 +45,7 @@ renamed: whatever stops a batch, running it again gives the bytes of a batch tha
 A trace may still be growing or being copied: what it has is converted, and again when it has more.
 A trace that is damaged or cannot be read is told in the log and passed over.
 
-The log has one line of JSON a trace: {\"trace\", \"status\": converted|skipped|copy|prefix|damaged|timeout|failed, \"trace_id\",
+The log has one line of JSON a trace: {\"trace\", \"status\": converted|skipped|copy|prefix|damaged|timeout|memory|failed, \"trace_id\",
 \"samples\", \"dropped\", \"damaged_blocks\", \"complete\", \"seconds\", \"reason\"}.
 
 Several machines: --shard 1/8 … --shard 8/8 with the same inputs and the same OUT, then once without --shard, which
@@ -47,7 +55,7 @@ Examples:
   stk batch night/ --to parquet -o lab.parquet -y symbols
   stk batch 'night/*.stk' --to speedscope -o out --max-bad 1%
   stk batch traces.txt --to parquet -o lab.parquet --shard 3/8
-  stk batch night/ --to parquet -o lab.parquet --time-limit 5m --max-memory 1G")]
+  stk batch night/ --to parquet -o lab.parquet --time-limit 5m --memory-limit 2G")]
 pub(super) struct BatchArgs {
     #[command(flatten)]
     convert: ConvertArgs,
@@ -66,10 +74,16 @@ pub(super) struct BatchArgs {
     #[arg(long, value_name = "N|PCT%", default_value = "0", value_parser = parse_most, help_heading = "Batch")]
     max_bad: MostBad,
     /// How long the conversion of one trace may take, such as 90s or 10m. A trace that takes longer
-    /// is left out, told as timeout and counted by --max-bad; the next run tries it again. The time
-    /// is looked at between blocks of samples, steps and batches of the output
+    /// is left out, told as timeout and counted by --max-bad; the next run tries it again. Traces
+    /// are converted in processes: one that is not done a second after the limit is ended
     #[arg(long, value_name = "TIME", value_parser = parse_limit, help_heading = "Batch")]
     time_limit: Option<Duration>,
+    /// Linux: how much memory of its own the process that converts a trace may have, such as 2G;
+    /// files that are only read do not count. A trace that needs more is left out, told as memory
+    /// and counted by --max-bad; the next run tries it again. --max-memory instead leaves out a
+    /// part of such a trace
+    #[arg(long, value_name = "SIZE", value_parser = parse_memory, help_heading = "Batch")]
+    memory_limit: Option<u64>,
     /// Parquet: do not make the dataset's tables of what was converted. --shard implies it
     #[arg(long, help_heading = "Batch")]
     no_compact: bool,
@@ -126,13 +140,29 @@ impl MostBad {
 /// How old temporary files of others must be before they are taken for left behind.
 const LEFT_BEHIND: Duration = Duration::from_secs(24 * 60 * 60);
 
+impl BatchArgs {
+    /// The options of the conversions, and the folder of their outputs.
+    fn conversion(&self) -> anyhow::Result<(ConvertArgs, PathBuf)> {
+        let mut convert = self.convert.clone();
+        convert.profile.symbols.options.offline = true;
+        convert.profile.check()?;
+        match convert.output.clone().filter(|path| path != Path::new("-")) {
+            Some(out) => Ok((convert, out)),
+            None => Err(Usage("name the folder of the outputs with -o".into()).into()),
+        }
+    }
+
+    /// Whether traces are converted in processes of their own.
+    fn has_limits(&self) -> bool {
+        self.time_limit.is_some() || self.memory_limit.is_some()
+    }
+}
+
 pub(super) fn run(args: &BatchArgs) -> anyhow::Result<Exit> {
-    let mut convert = args.convert.clone();
-    convert.profile.symbols.options.offline = true;
-    convert.profile.check()?;
-    let Some(out) = convert.output.clone().filter(|path| path != Path::new("-")) else {
-        return Err(Usage("name the folder of the outputs with -o".into()).into());
-    };
+    if args.memory_limit.is_some() && !cfg!(target_os = "linux") {
+        return Err(Usage("--memory-limit is for Linux: no other system keeps it".into()).into());
+    }
+    let (convert, out) = args.conversion()?;
     let format = convert::format(&convert)?;
     check(&convert, format)?;
     let (files, exit) = inputs::traces(&manifest::expanded(&convert.files)?);
@@ -143,19 +173,37 @@ pub(super) fn run(args: &BatchArgs) -> anyhow::Result<Exit> {
     };
     std::fs::create_dir_all(&out).with_context(|| format!("{}: cannot be made", out.display()))?;
     // A batch without --shard is alone in its folder.
-    output::remove_left_behind(&out, args.shard.map_or(Duration::ZERO, |_| LEFT_BEHIND))?;
+    let left_behind = args.shard.map_or(Duration::ZERO, |_| LEFT_BEHIND);
+    output::remove_left_behind(&out, left_behind)?;
     let log = BatchLog::create(&log_path(args, &out))?;
-    let keys = Keys::new(&convert, format);
-    let silent = Progress::silent();
-    let converter =
-        Converter { args: &convert, format, progress: &silent, keys: Some(&keys), limit: args.time_limit };
-    let tasks = convert::tasks_of_batch(&out, &files, format)?;
+    let dataset = convert::dataset_of_batch(&out, format)?;
+    let tasks = convert::tasks_of_batch(&out, &files, format, dataset.as_ref());
     let progress = Progress::new("traces");
     progress.add_total(files.len() as u64);
-    convert::convert_all(&converter, &tasks, &|place, outcome, time| {
-        log.add(&files[place], &outcome, time);
+    let done = |place: usize, result: &TraceResult, time| {
+        log.add(&files[place], result, time);
         progress.done().fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    })?;
+    };
+    if args.has_limits() {
+        let jobs = jobs(convert.jobs);
+        let processes = Processes { files: &files, messages: messages(), jobs, limit: args.time_limit };
+        processes.convert_all(&tasks, &done)?;
+        // Of processes that were ended.
+        output::remove_left_behind(&out, left_behind)?;
+    } else {
+        let (keys, silent) = (Keys::new(&convert, format), Progress::silent());
+        let converter = Converter {
+            args: &convert,
+            format,
+            progress: &silent,
+            keys: Some(&keys),
+            limit: None,
+            watch: None,
+        };
+        convert::convert_all(&converter, &tasks, &|place, outcome, time| {
+            done(place, &TraceResult::of(&outcome), time);
+        })?;
+    }
     drop(progress);
     let tally = log.finish()?;
     if format == Format::Parquet && !args.no_compact && args.shard.is_none() && !files.is_empty() {
@@ -164,6 +212,16 @@ pub(super) fn run(args: &BatchArgs) -> anyhow::Result<Exit> {
     tell(&tally, &out);
     let bad = args.max_bad.allows(tally.bad(), tally.all());
     Ok(exit.worse(if bad { Exit::Ok } else { Exit::Damaged }))
+}
+
+/// The options that have a process say as much as this one.
+fn messages() -> Vec<&'static str> {
+    match ::log::max_level() {
+        _ if is_quiet() => vec!["-q"],
+        ::log::LevelFilter::Debug | ::log::LevelFilter::Trace => vec!["-vv"],
+        ::log::LevelFilter::Info => vec!["-v"],
+        _ => Vec::new(),
+    }
 }
 
 /// Checks the options that a batch has of stk convert.

@@ -17,12 +17,12 @@ use super::{Exit, ProfileArgs, Progress, Usage, guarded, inputs, report, tell, v
 use crate::output::{self, ChromeStyle, Compression, ConversionFacts, Destination, Format, PerfettoStyle};
 use crate::profile::{MissingSymbols, ThreadMerge, Weight};
 use crate::trace::Content;
-pub(super) use one::{Converter, weights};
+pub(super) use one::{Converter, Stage, Watch, weights};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-pub(super) use tasks::{Task, tasks_of_batch, uuid};
+pub(super) use tasks::{Task, dataset_of_batch, tasks_of_batch, uuid};
 use tasks::{is_folder, tasks};
 
 /// Converts traces. Several at once are converted in parallel; a damaged one is reported and passed
@@ -108,7 +108,7 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
     let tasks = tasks(args, &files, format)?;
     let progress = Progress::new("samples");
     let endings: Mutex<Vec<(usize, ConvertOutcome)>> = Mutex::new(Vec::new());
-    let converter = Converter { args, format, progress: &progress, keys: None, limit: None };
+    let converter = Converter { args, format, progress: &progress, keys: None, limit: None, watch: None };
     convert_all(&converter, &tasks, &|place, outcome, _| {
         endings.lock().unwrap_or_else(PoisonError::into_inner).push((place, outcome));
     })?;
@@ -254,7 +254,7 @@ impl Converted {
 }
 
 /// The results of a task, each with the trace's place on the command line.
-fn run_task(converter: &Converter<'_>, task: &Task<'_>) -> Vec<(usize, ConvertOutcome)> {
+pub(super) fn run_task(converter: &Converter<'_>, task: &Task<'_>) -> Vec<(usize, ConvertOutcome)> {
     match task {
         Task::File { place, file, destination } => {
             vec![(*place, guarded(file, || converter.file(file, destination)))]

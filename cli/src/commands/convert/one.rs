@@ -10,6 +10,7 @@ use crate::output::{self, ConversionFacts, Destination, Format, Options, SourceM
 use crate::profile::{Runs, SelectionShare, Weight, add_events, merge_threads, part};
 use crate::trace::{Content, TraceFile};
 use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
 use stk_schema::text::printable;
@@ -23,6 +24,25 @@ pub(in super::super) struct Converter<'a> {
     pub keys: Option<&'a Keys>,
     /// For a batch: how long a trace may take.
     pub limit: Option<Duration>,
+    /// For a batch in processes: hears of each step.
+    pub watch: Option<&'a dyn Watch>,
+}
+
+/// A step of a conversion that can take long.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+pub(in super::super) enum Stage {
+    /// Its content is compared with that of others.
+    Read,
+    /// It is converted.
+    Convert,
+}
+
+/// Hears which step of which trace is begun.
+pub(in super::super) trait Watch: Sync {
+    /// # Errors
+    ///
+    /// That the step must not be done.
+    fn begin(&self, path: &Path, stage: Stage) -> anyhow::Result<()>;
 }
 
 /// A trace that is being converted.
@@ -38,6 +58,11 @@ impl Converter<'_> {
         Deadline::after(self.limit)
     }
 
+    /// Tells that a step is begun.
+    pub(super) fn begin(&self, path: &Path, stage: Stage) -> anyhow::Result<()> {
+        self.watch.map_or(Ok(()), |watch| watch.begin(path, stage))
+    }
+
     /// Opens a trace.
     pub(super) fn open(&self, path: &Path) -> anyhow::Result<TraceFile> {
         Ok(self.args.profile.tables.open(path)?)
@@ -45,6 +70,7 @@ impl Converter<'_> {
 
     /// Converts a trace that has an output of its own.
     pub(super) fn file(&self, path: &Path, destination: &Destination) -> ConvertOutcome {
+        self.begin(path, Stage::Convert)?;
         let deadline = self.deadline();
         let file = self.open(path)?;
         let content = file.content()?;

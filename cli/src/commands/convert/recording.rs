@@ -10,7 +10,7 @@
 //! What a dataset then has does not depend on the order of the files, nor on the runs that they
 //! were converted in.
 
-use super::one::{Begun, Converter};
+use super::one::{Begun, Converter, Stage};
 use super::tasks::DatasetFolder;
 use super::{ConvertOutcome, Converted, Status, guarded};
 use crate::commands::Exit;
@@ -44,6 +44,7 @@ pub(super) fn convert(
     let mut by_uuid: BTreeMap<String, Vec<Member<'_>>> = BTreeMap::new();
     for &(place, path) in files {
         let read = || -> anyhow::Result<Member<'_>> {
+            converter.begin(path, Stage::Read)?;
             let file = converter.open(path)?;
             let content = file.content()?;
             let keep = files.len() == 1 || !file.can_be_reopened();
@@ -236,6 +237,7 @@ impl Member<'_> {
         let verb = if before.is_some() { REPLACED } else { "wrote" };
         let kept = self.file.take();
         guarded(self.path, || {
+            converter.begin(self.path, Stage::Convert)?;
             let deadline = converter.deadline();
             let (file, content) = match kept {
                 Some(file) => (file, self.content.clone()),

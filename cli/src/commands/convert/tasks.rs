@@ -101,23 +101,42 @@ fn task_of<'a>(folder: &Path, place: usize, file: &'a Path, stem: &str, format: 
     Task::File { place, file, destination }
 }
 
+impl Task<'_> {
+    /// The places of its traces on the command line.
+    pub(in super::super) fn places(&self) -> Vec<usize> {
+        match self {
+            Task::File { place, .. } => vec![*place],
+            Task::Recording { files, .. } => files.iter().map(|(place, _)| *place).collect(),
+        }
+    }
+}
+
+/// The dataset that a batch adds to, if its format is one.
+pub(in super::super) fn dataset_of_batch(
+    out: &Path,
+    format: Format,
+) -> anyhow::Result<Option<Arc<DatasetFolder>>> {
+    let open = || anyhow::Ok(DatasetFolder { path: out.to_owned(), index: DatasetIndex::open(out)? });
+    format.is_folder().then(|| open().map(Arc::new)).transpose()
+}
+
 /// Chooses the destination of each trace of a batch. Names of outputs do not depend on the other
 /// traces: they have a hash of the trace's path.
 pub(in super::super) fn tasks_of_batch<'a>(
     out: &Path,
     files: &'a [PathBuf],
     format: Format,
-) -> anyhow::Result<Vec<Task<'a>>> {
-    if format.is_folder() {
-        let index = DatasetIndex::open(out)?;
-        return Ok(recordings(files, &Arc::new(DatasetFolder { path: out.to_owned(), index })));
+    dataset: Option<&Arc<DatasetFolder>>,
+) -> Vec<Task<'a>> {
+    if let Some(dataset) = dataset {
+        return recordings(files, dataset);
     }
     let task = |(place, file): (usize, &'a PathBuf)| {
         let path = std::path::absolute(file).unwrap_or_else(|_| file.clone());
         let hash = xxhash_rust::xxh3::xxh3_64(path.as_os_str().as_encoded_bytes());
         task_of(out, place, file, &format!("{}-{:08x}", stem(file), hash as u32), format)
     };
-    Ok(files.iter().enumerate().map(task).collect())
+    files.iter().enumerate().map(task).collect()
 }
 
 /// The files of each recording, by the UUID in their headers. Those whose headers cannot be read
