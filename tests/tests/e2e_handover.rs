@@ -2,9 +2,12 @@
 //! over 64-bit ones. This needs a machine that runs both widths side by side. tests/lib.sh leaves
 //! this file out on the others.
 
+use std::path::Path;
+
 use serde_json::Value;
 use stk_schema::Arch;
 use stk_tests::recorded::Recorded;
+use stk_tests::stk;
 use stk_tests::wine::{self, Folder, Inject, Machine, Program};
 
 const UNDISTURBED: &str = "checksum a9a6d267ba599d58";
@@ -34,6 +37,14 @@ fn sound(folder: &Folder, trace: &str, arch: Arch) {
     assert!(recorded.complete && recorded.damage.is_empty(), "{:?}", recorded.damage);
     assert_eq!(recorded.header.arch, arch);
     assert!(!recorded.samples.is_empty());
+}
+
+/// What this inject's `status` says of the recording of a process.
+#[track_caller]
+fn status(inject: &Path, folder: &Folder, pid: &str) -> Value {
+    let told = Inject::run_exe(inject, folder, &["status", "--pid", pid, "--json"]);
+    let told: Value = serde_json::from_str(&told.expect(0).stdout).expect("JSON");
+    told["recordings"][0].clone()
 }
 
 #[test]
@@ -80,6 +91,60 @@ fn a_recording_of_a_32_bit_process_is_listed_and_stopped_by_the_64_bit_inject() 
     Inject::run_exe(&inject, &folder, &["stop", "--pid", &busy.pid()]).expect(0).says("stopped busy.exe");
     recording.finish().expect(0).says("stopped from elsewhere");
     sound(&folder, "stopped.stk", Arch::X86);
+}
+
+#[test]
+fn a_recording_of_a_32_bit_process_is_marked_and_paused_by_the_64_bit_inject() {
+    let folder = Folder::new("handover-control");
+    let inject = release(&folder).join("inject.exe");
+    let busy = busy32(&folder, "0");
+    let pid = busy.pid();
+    let mut recording =
+        Inject::start_exe(&inject, &folder, folder.path(), &["--pid", &pid, "-o", "control.stk"]);
+    recording.wait_until_recording();
+    let samples = || status(&inject, &folder, &pid)["samples"].as_u64();
+    wine::wait_for("samples", || samples().filter(|&all| all > 0));
+    let ask = |line: &[&str], says: &str| {
+        Inject::run_exe(&inject, &folder, line).expect(0).says(says);
+    };
+    ask(&["mark", "--pid", &pid, "before"], "marked busy.exe");
+    ask(&["pause", "--pid", &pid], "paused the recording of busy.exe");
+    let at_pause = status(&inject, &folder, &pid);
+    assert_eq!(at_pause["paused"], true, "{at_pause}");
+    ask(&["mark", "--pid", &pid, "within"], "marked busy.exe");
+    assert_eq!(samples(), at_pause["samples"].as_u64(), "a paused recording took samples");
+    ask(&["resume", "--pid", &pid], "goes on");
+    wine::wait_for("samples after the pause", || {
+        samples().filter(|&all| Some(all) > at_pause["samples"].as_u64())
+    });
+    ask(&["stop", "--pid", &pid], "stopped busy.exe");
+    recording.finish().expect(0);
+    sound(&folder, "control.stk", Arch::X86);
+    let info = stk::json(folder.path(), &["info", "control.stk", "--json"]);
+    assert_eq!(info["traces"][0]["pauses"].as_array().map(Vec::len), Some(1), "{info}");
+    let listed = stk::json(folder.path(), &["events", "control.stk", "--kind", "mark", "--json"]);
+    let marks = listed["traces"][0]["events"].as_array().expect("a list");
+    let texts: Vec<&str> = marks.iter().filter_map(|mark| mark["text"].as_str()).collect();
+    assert_eq!(texts, ["before", "within"]);
+}
+
+#[test]
+fn a_recording_in_the_memory_of_a_32_bit_process_is_written_by_the_64_bit_inject() {
+    let folder = Folder::new("handover-snap");
+    let inject = release(&folder).join("inject.exe");
+    let busy = busy32(&folder, "0");
+    let pid = busy.pid();
+    let line = ["--pid", &pid, "-o", "f.stk", "--flight", "30s"];
+    let mut recording = Inject::start_exe(&inject, &folder, folder.path(), &line);
+    recording.wait_until_recording();
+    wine::wait_for("samples in memory", || {
+        status(&inject, &folder, &pid)["samples"].as_u64().filter(|&all| all >= 200)
+    });
+    let snapped = Inject::run_exe(&inject, &folder, &["snap", "--pid", &pid]);
+    assert!(snapped.expect(0).stdout.contains("f-1.stk"), "{snapped:?}");
+    sound(&folder, "f-1.stk", Arch::X86);
+    Inject::run_exe(&inject, &folder, &["stop", "--pid", &pid]).expect(0);
+    recording.finish().expect(0);
 }
 
 #[test]
