@@ -469,7 +469,7 @@ pub enum DropReason {
     Late = 3,
     /// The loader ring overflowed: module events were lost (the next STATE block has the truth).
     RingFull = 4,
-    /// The system refused to suspend the thread.
+    /// The system refused to suspend the thread, or to say which thread it is.
     NoThread = 5,
     /// A fixed table of the recorder was full.
     TableFull = 6,

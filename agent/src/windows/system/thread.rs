@@ -17,7 +17,7 @@ use windows_sys::Win32::System::Threading::{
     WaitForSingleObject,
 };
 
-use crate::windows::system::api::{Api, unix_nanoseconds};
+use crate::windows::system::api::{Api, Status, unix_nanoseconds};
 use crate::windows::system::memory::OwnMemory;
 use crate::windows::system::text::wtf8;
 
@@ -74,8 +74,9 @@ impl ThreadHandle {
         code
     }
 
-    /// Thread id and thread environment block.
-    pub(crate) fn identity(&self, api: &Api) -> Option<(u32, Teb)> {
+    /// Thread id and thread environment block. The error is the system's; 0 if the thread has no
+    /// block.
+    pub(crate) fn identity(&self, api: &Api) -> Result<(u32, Teb), Status> {
         let mut info = BasicInformation {
             status: 0,
             teb: null_mut(),
@@ -94,7 +95,10 @@ impl ThreadHandle {
                 null_mut(),
             )
         };
-        (status >= 0 && !info.teb.is_null()).then_some((info.thread as u32, Teb(info.teb)))
+        if status < 0 || info.teb.is_null() {
+            return Err(status.min(0));
+        }
+        Ok((info.thread as u32, Teb(info.teb)))
     }
 
     /// Win32 start address; 0 if unknown.

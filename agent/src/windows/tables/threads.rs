@@ -7,7 +7,7 @@ use core::cmp::Reverse;
 use core::sync::atomic::Ordering;
 use stk_schema::Ticks;
 
-use stk_schema::event::{EndReason, ThreadFlags, ThreadStart};
+use stk_schema::event::{DropReason, EndReason, ThreadFlags, ThreadStart};
 
 use super::{ListedThread, TablesRecorder};
 use crate::record::sampler::ThreadCommand;
@@ -38,17 +38,25 @@ impl TablesRecorder {
         let (api, memory) = (self.api, self.memory);
         let all = self.settings.options.threads.takes_all();
         let (threads, journal) = (&mut self.threads, &mut self.journal);
+        let (mut own_seen, mut unidentified) = (0, 0usize);
         let complete = thread::enumerate(api, |found| {
-            let Some((tid, teb)) = found.identity(api) else { return };
+            let (tid, teb) = match found.identity(api) {
+                Ok(identity) => identity,
+                Err(status) => {
+                    unidentified += usize::from(status < 0 && !found.ended());
+                    return;
+                }
+            };
+            let is_own = own.contains(&tid);
+            own_seen += usize::from(is_own);
             if threads.knows(tid) || found.ended() {
                 return;
             }
             let Some(handle) = found.duplicate().map(Arc::new) else { return };
-            let own = own.contains(&tid);
             // The thread may end meanwhile, and the system then unmaps its block.
             let base = teb.stack_base(memory).unwrap_or(0);
             let mut flags = flags;
-            flags.set(ThreadFlags::RECORDER, own);
+            flags.set(ThreadFlags::RECORDER, is_own);
             flags.set(ThreadFlags::NO_STACK_BOUNDS, base == 0);
             let start = ThreadStart {
                 instance: 0,
@@ -59,12 +67,16 @@ impl TablesRecorder {
                 stack_base: base,
                 created: handle.times().map_or(0, |times| times.created),
             };
-            let unsent = (!own).then(|| SampledThread::new(handle.clone(), tid, teb, all));
-            threads.started(start, ListedThread { handle, teb, unsent, wanted: all, own }, journal);
+            let unsent = (!is_own).then(|| SampledThread::new(handle.clone(), tid, teb, all));
+            threads.started(start, ListedThread { handle, teb, unsent, wanted: all, own: is_own }, journal);
         });
         self.select();
         self.send();
-        if complete {
+        // The recorder's own threads may be among those that the system does not identify.
+        let hidden = unidentified.saturating_sub(own.len().saturating_sub(own_seen));
+        if hidden > 0 {
+            self.counters.lose(DropReason::NoThread, hidden as u64);
+        } else if complete {
             self.look_for_own_threads();
         }
     }
