@@ -1,12 +1,13 @@
 /*
- * A program with functions of ntdll hooked before a recorder comes, as security software hooks them:
- * their first bytes jump to code that counts the call, then goes on with the function or refuses.
+ * A program with functions of ntdll hooked before a recorder comes, as security software hooks
+ * them: their first bytes jump to code that counts the call, then goes on with the function or
+ * refuses.
  *
  *   hooked.exe REFUSED FILE
  *
  * REFUSED: the function whose hook refuses with STATUS_ACCESS_DENIED, or "none". Prints `pid N` and
- * `ready`, then works on two threads until FILE exists, takes the hooks away, prints the calls of each
- * function and whether both threads went on, and `end`, and lives until it is ended. x64 only.
+ * `ready`, then works on two threads until FILE exists, takes the hooks away, prints the calls of
+ * each function and whether both threads went on, and `end`, and lives until it is ended. x64 only.
  */
 #include <stdio.h>
 #include <string.h>

@@ -569,8 +569,8 @@ fn each_mechanism_of_the_data_contract_leads_to_the_walks_own_frame() {
 }
 
 /// Whether samples met a thread whose return address the runtime had replaced (HijackFrame), and
-/// stacks of the thread "calls" go on from the Frame to the method that called. A walk without Frames ends
-/// at the replaced address, so that no frame of it could agree.
+/// stacks of the thread "calls" go on from the Frame to the method that called. A walk without
+/// Frames ends at the replaced address, so that no frame of it could agree.
 fn hijacked_threads_reach_their_callers(folder: &Folder, trace: &str, explicit: &serde_json::Value) -> bool {
     let kinds = explicit["kinds"].as_array().expect("a list").iter();
     let hijacked = kinds.filter(|shown| shown["kind"] == "HijackFrame");

@@ -46,7 +46,8 @@ impl Hooked {
         Recorded::open_sound(&self.folder.file("hooked.stk"))
     }
 
-    /// Lets the program take its hooks away and tell how often each was called. It must have gone on.
+    /// Lets the program take its hooks away and tell how often each was called. It must have gone
+    /// on.
     #[track_caller]
     fn calls(&self, function: &str) -> u64 {
         std::fs::write(self.folder.file("go"), "").expect("writable");

@@ -209,8 +209,8 @@ impl<T: Target> Sampler<T> {
         self.cut();
     }
 
-    /// Hands over what is whole of the last block, after the sampler was terminated while it changed
-    /// its state. Touches neither the encoder nor the list of threads.
+    /// Hands over what is whole of the last block, after the sampler was terminated while it
+    /// changed its state. Touches neither the encoder nor the list of threads.
     pub(crate) fn finish_torn(&mut self) {
         let Some(mut block) = self.block.take() else { return };
         if block.cut_torn() {
