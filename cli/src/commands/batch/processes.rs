@@ -22,7 +22,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// How long a process may take to remove what is half made and end.
 const ENDING: Duration = Duration::from_secs(2);
 /// How much of what a process says last is kept.
-const LAST_WORDS: usize = 4096;
+const LAST_WORDS: usize = 16 << 10;
 
 /// How traces are converted in processes.
 pub(super) struct Processes<'a> {
@@ -260,17 +260,22 @@ impl Process {
     fn end(&mut self) -> TraceResult {
         let status = self.child.wait();
         let words = self.words.take().and_then(|words| words.join().ok()).unwrap_or_default();
-        let last = words.lines().last().unwrap_or_default();
         let how = status.map_or_else(|error| error.to_string(), |status| status.to_string());
-        let (status, how) = if last.starts_with("memory allocation of ") {
-            (TraceStatus::Memory, format!("its process ran out of memory: {last}"))
-        } else if last.is_empty() {
-            (TraceStatus::Failed, format!("its process ended ({how})"))
-        } else {
-            (TraceStatus::Failed, format!("its process ended ({how}): {last}"))
-        };
-        TraceResult::lost(status, how)
+        meaning(&words, &how)
     }
+}
+
+/// What it means that a process ended in this way, by what it said last.
+fn meaning(words: &str, how: &str) -> TraceResult {
+    // Rust says this, then may say more, and aborts.
+    if let Some(line) = words.lines().rev().find(|line| line.starts_with("memory allocation of ")) {
+        return TraceResult::lost(TraceStatus::Memory, format!("its process ran out of memory: {line}"));
+    }
+    let reason = match words.lines().last() {
+        Some(last) => format!("its process ended ({how}): {last}"),
+        None => format!("its process ended ({how})"),
+    };
+    TraceResult::lost(TraceStatus::Failed, reason)
 }
 
 impl Drop for Process {
@@ -305,8 +310,25 @@ mod tests {
 
     #[test]
     fn the_last_words_of_a_process_are_kept_and_bounded() {
-        let words = pass_on(&b"one\nmemory allocation of 7 bytes failed\n"[..]);
-        assert_eq!(words.lines().last(), Some("memory allocation of 7 bytes failed"));
+        assert_eq!(pass_on(&b"one\ntwo"[..]), "one\ntwo");
         assert_eq!(pass_on(&vec![b'\n'; 3 * LAST_WORDS][..]).len(), LAST_WORDS);
+    }
+
+    #[test]
+    fn a_process_that_said_it_has_no_memory_ran_out_of_it() {
+        let says = |words: &str| {
+            let result = meaning(words, "signal: 6");
+            (result.status, result.reason.unwrap_or_default())
+        };
+        // With RUST_BACKTRACE, Rust goes on.
+        let (status, reason) = says(
+            "memory allocation of 7 bytes failed\nskipping backtrace printing to avoid potential recursion\n",
+        );
+        assert_eq!(status, TraceStatus::Memory);
+        assert_eq!(reason, "its process ran out of memory: memory allocation of 7 bytes failed");
+        let (status, reason) = says("stk: panicked\nfatal runtime error: stack overflow\n");
+        assert_eq!(status, TraceStatus::Failed);
+        assert_eq!(reason, "its process ended (signal: 6): fatal runtime error: stack overflow");
+        assert_eq!(says("").1, "its process ended (signal: 6)");
     }
 }
