@@ -116,10 +116,10 @@ native_unit_tests() { # [CARGO ARGUMENT…]
 
 build_examples() {
   export STK_BUSY_DIR=$STK_TARGET_DIR/examples/busy STK_STRESS_DIR=$STK_TARGET_DIR/examples/stress
-  export STK_CAPTURE_DIR=$STK_TARGET_DIR/examples/capture
+  export STK_CAPTURE_DIR=$STK_TARGET_DIR/examples/capture STK_CAPTURE32_DIR=$STK_TARGET_DIR/examples/capture32
   export STK_MIXED_DIR=$STK_TARGET_DIR/examples/mixed STK_BUSY32_DIR=$STK_TARGET_DIR/examples/busy32
   "$STK_ROOT/examples/busy/build.sh" && "$STK_ROOT/examples/busy/build.sh" --x86 && "$STK_ROOT/examples/stress/build.sh" &&
-    "$STK_ROOT/examples/capture/build.sh" &&
+    "$STK_ROOT/examples/capture/build.sh" && "$STK_ROOT/examples/capture/build.sh" --x86 &&
     build_dll32 && build_hammers && build_slow_dll && build_ends && build_launch_probe && "$STK_ROOT/examples/mixed/build.sh"
 }
 

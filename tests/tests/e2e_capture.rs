@@ -10,6 +10,8 @@ use stk_tests::wine::{self, Folder};
 
 /// What the program printed, and its trace.
 struct Run {
+    /// Where the program and its PDB lie.
+    program: PathBuf,
     told: HashMap<String, String>,
     trace: PathBuf,
     folder: Folder,
@@ -17,18 +19,24 @@ struct Run {
 
 impl Run {
     fn of(name: &str, more: &[&str]) -> Run {
+        let agent = wine::path("STK_WINDOWS_BIN").join("agent.dll");
+        Run::of_program(name, wine::path("STK_CAPTURE_DIR"), &agent, more)
+    }
+
+    /// Of the program in this folder, with this agent.
+    fn of_program(name: &str, program: PathBuf, built: &Path, more: &[&str]) -> Run {
         let folder = Folder::new(name);
         let trace = folder.file("capture.stk");
         let agent = folder.file("agent.dll");
-        std::fs::copy(wine::path("STK_WINDOWS_BIN").join("agent.dll"), &agent).expect("agent.dll");
-        let mut command = wine::command(&symbols().join("capture.exe"));
+        std::fs::copy(built, &agent).expect("the agent");
+        let mut command = wine::command(&program.join("capture.exe"));
         command.arg(wine::windows_path(&agent)).arg(wine::windows_path(&trace)).args(more);
         let output = wine::output(&mut command);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{text}");
         let told = text.lines().filter_map(|line| line.trim().split_once(' '));
         let told = told.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Run { told, trace, folder }
+        Run { program, told, trace, folder }
     }
 
     fn number(&self, name: &str) -> u64 {
@@ -39,8 +47,7 @@ impl Run {
     /// The functions of the capture with this tag, innermost first.
     fn stack(&self, tag: &str) -> String {
         let trace = self.trace.to_str().expect("UTF-8");
-        let symbols = symbols();
-        let symbols = symbols.to_str().expect("UTF-8");
+        let symbols = self.program.to_str().expect("UTF-8");
         stk::run(self.folder.path(), &["dump", trace, "--tag", tag, "-y", symbols]).stdout
     }
 
@@ -55,17 +62,28 @@ impl Run {
     }
 }
 
-fn symbols() -> PathBuf {
-    wine::path("STK_CAPTURE_DIR")
-}
-
 fn is_before(text: &str, first: &str, second: &str) -> bool {
     text.find(first).zip(text.find(second)).is_some_and(|(first, second)| first < second)
 }
 
 #[test]
 fn a_program_captures_marks_and_walks_itself() {
-    let run = Run::of("e2e-capture", &[]);
+    captures_marks_and_walks(&Run::of("e2e-capture", &[]));
+}
+
+#[test]
+fn a_32_bit_program_captures_marks_and_walks_itself() {
+    let agent = wine::path("STK_WINDOWS32_BIN").join("agent32.dll");
+    captures_marks_and_walks(&Run::of_program(
+        "e2e-capture-x86",
+        wine::path("STK_CAPTURE32_DIR"),
+        &agent,
+        &[],
+    ));
+}
+
+#[track_caller]
+fn captures_marks_and_walks(run: &Run) {
     // Before a recording and after it, captures and marks say that there is none.
     for name in ["before_start", "mark_before", "after_stop"] {
         assert_eq!(run.number(name), 1, "{name}");
