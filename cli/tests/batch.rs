@@ -357,7 +357,17 @@ fn the_processes_of_a_batch_end_with_it() {
         let lab = Lab::new(0);
         let [pipe, _] = endless(&lab);
         let options = ["-j", "1", "--time-limit", "10h", "--", &pipe];
-        let mut batch = lab.command("folded", "out", &options).spawn().expect("stk runs");
+        let stk = lab.command("folded", "out", &options);
+        // Shells start background programs with Ctrl-C ignored, and stk would keep that setting.
+        let mut batch = Command::new("env")
+            .arg("--default-signal=INT")
+            .arg(stk.get_program())
+            .args(stk.get_args())
+            .current_dir(stk.get_current_dir().unwrap_or(Path::new(".")))
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("env runs");
         let process = child_of(batch.id());
         let mut kill = Command::new("kill");
         assert!(kill.args(["-s", signal, &batch.id().to_string()]).status().expect("kill runs").success());
