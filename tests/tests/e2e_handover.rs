@@ -2,8 +2,6 @@
 //! over 64-bit ones. This needs a machine that runs both widths side by side. tests/lib.sh leaves
 //! this file out on the others.
 
-use std::path::Path;
-
 use serde_json::Value;
 use stk_schema::Arch;
 use stk_tests::recorded::Recorded;
@@ -37,14 +35,6 @@ fn sound(folder: &Folder, trace: &str, arch: Arch) {
     assert!(recorded.complete && recorded.damage.is_empty(), "{:?}", recorded.damage);
     assert_eq!(recorded.header.arch, arch);
     assert!(!recorded.samples.is_empty());
-}
-
-/// What this inject's `status` says of the recording of a process.
-#[track_caller]
-fn status(inject: &Path, folder: &Folder, pid: &str) -> Value {
-    let told = Inject::run_exe(inject, folder, &["status", "--pid", pid, "--json"]);
-    let told: Value = serde_json::from_str(&told.expect(0).stdout).expect("JSON");
-    told["recordings"][0].clone()
 }
 
 #[test]
@@ -102,14 +92,14 @@ fn a_recording_of_a_32_bit_process_is_marked_and_paused_by_the_64_bit_inject() {
     let mut recording =
         Inject::start_exe(&inject, &folder, folder.path(), &["--pid", &pid, "-o", "control.stk"]);
     recording.wait_until_recording();
-    let samples = || status(&inject, &folder, &pid)["samples"].as_u64();
+    let samples = || Inject::status_by(&inject, &folder, &pid)["samples"].as_u64();
     wine::wait_for("samples", || samples().filter(|&all| all > 0));
     let ask = |line: &[&str], says: &str| {
         Inject::run_exe(&inject, &folder, line).expect(0).says(says);
     };
     ask(&["mark", "--pid", &pid, "before"], "marked busy.exe");
     ask(&["pause", "--pid", &pid], "paused the recording of busy.exe");
-    let at_pause = status(&inject, &folder, &pid);
+    let at_pause = Inject::status_by(&inject, &folder, &pid);
     assert_eq!(at_pause["paused"], true, "{at_pause}");
     ask(&["mark", "--pid", &pid, "within"], "marked busy.exe");
     assert_eq!(samples(), at_pause["samples"].as_u64(), "a paused recording took samples");
@@ -138,7 +128,7 @@ fn a_recording_in_the_memory_of_a_32_bit_process_is_written_by_the_64_bit_inject
     let mut recording = Inject::start_exe(&inject, &folder, folder.path(), &line);
     recording.wait_until_recording();
     wine::wait_for("samples in memory", || {
-        status(&inject, &folder, &pid)["samples"].as_u64().filter(|&all| all >= 200)
+        Inject::status_by(&inject, &folder, &pid)["samples"].as_u64().filter(|&all| all >= 200)
     });
     let snapped = Inject::run_exe(&inject, &folder, &["snap", "--pid", &pid]);
     assert!(snapped.expect(0).stdout.contains("f-1.stk"), "{snapped:?}");

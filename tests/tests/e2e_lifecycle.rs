@@ -21,22 +21,22 @@ fn ends_undisturbed(busy: &mut Program) {
 #[test]
 fn ten_recordings_of_one_process_with_one_copy_of_the_agent() {
     // Ten recordings take 5 s, and many times that on a loaded machine.
-    let folder = Folder::new("ten");
-    if !ten_recordings(&folder, 15) {
-        assert!(ten_recordings(&folder, 120), "busy ended before");
+    if !ten_recordings(15) {
+        assert!(ten_recordings(120), "busy ended before");
     }
 }
 
-/// Records a busy of that many seconds ten times; false if it ended before.
+/// Records a busy of that many seconds ten times; false if it ended before, undisturbed.
 #[track_caller]
-fn ten_recordings(folder: &Folder, seconds: u32) -> bool {
-    let mut busy = Program::busy(folder, seconds);
+fn ten_recordings(seconds: u32) -> bool {
+    let folder = Folder::new("ten");
+    let mut busy = Program::busy(&folder, seconds);
     let mut agents = Vec::new();
     for number in 0..10 {
         let trace = format!("{number}.stk");
-        let line = ["--force", "--pid", &busy.pid(), "-o", &trace, "-d", "250ms"];
-        let finished = Inject::run(folder, &line);
+        let finished = Inject::try_record(&folder, &["--pid", &busy.pid(), "-o", &trace, "-d", "250ms"]);
         if !busy.is_running() {
+            ends_undisturbed(&mut busy);
             return false;
         }
         finished.expect(0);

@@ -145,10 +145,10 @@ impl<O: Output> Writer<O> {
         if sealed == 0 {
             return self.block(block);
         }
-        let within = |len: Option<u64>, from: u64| len.is_some_and(|len| len > from && len < from + sealed);
+        let (none, all) = (self.bytes, self.bytes + sealed);
         let mut appended = self.output.appended();
         for _ in 0..WRITE_LOOKS {
-            if !within(appended, self.bytes) {
+            if !appended.is_some_and(|len| none < len && len < all) {
                 break;
             }
             self.output.wait_for_write();

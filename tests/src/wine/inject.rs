@@ -44,13 +44,26 @@ impl Inject {
     /// as it must, and the recording is repeated.
     #[track_caller]
     pub fn record(folder: &Folder, arguments: &[&str]) -> Finished {
+        let finished = Inject::try_record(folder, arguments);
+        finished.expect(0);
+        finished
+    }
+
+    /// As [`Inject::record`], whatever the exit code is.
+    pub fn try_record(folder: &Folder, arguments: &[&str]) -> Finished {
         Inject::record_with(&path("STK_WINDOWS_BIN").join("inject.exe"), folder, arguments)
     }
 
     /// What `inject status` says of the recording of this process.
     #[track_caller]
     pub fn status(folder: &Folder, pid: &str) -> serde_json::Value {
-        let told = Inject::run(folder, &["status", "--pid", pid, "--json"]);
+        Inject::status_by(&path("STK_WINDOWS_BIN").join("inject.exe"), folder, pid)
+    }
+
+    /// As [`Inject::status`], by this inject.
+    #[track_caller]
+    pub fn status_by(exe: &Path, folder: &Folder, pid: &str) -> serde_json::Value {
+        let told = Inject::run_exe(exe, folder, &["status", "--pid", pid, "--json"]);
         let told: serde_json::Value = serde_json::from_str(&told.expect(0).stdout).expect("JSON");
         told["recordings"][0].clone()
     }
@@ -58,10 +71,12 @@ impl Inject {
     /// As [`Inject::record`], by the inject that records 32-bit programs.
     #[track_caller]
     pub fn record_x86(folder: &Folder, arguments: &[&str]) -> Finished {
-        Inject::record_with(&path("STK_WINDOWS32_BIN").join("inject32.exe"), folder, arguments)
+        let exe = path("STK_WINDOWS32_BIN").join("inject32.exe");
+        let finished = Inject::record_with(&exe, folder, arguments);
+        finished.expect(0);
+        finished
     }
 
-    #[track_caller]
     fn record_with(exe: &Path, folder: &Folder, arguments: &[&str]) -> Finished {
         const TRIES: u32 = 5;
         let mut finished = Inject::start_exe(exe, folder, folder.path(), arguments).finish();
@@ -71,7 +86,6 @@ impl Inject {
             }
             finished = Inject::start_exe(exe, folder, folder.path(), &again(arguments)).finish();
         }
-        finished.expect(0);
         finished
     }
 

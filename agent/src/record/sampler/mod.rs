@@ -212,10 +212,8 @@ impl<T: Target> Sampler<T> {
     /// Hands over what is whole of the last block, after the sampler was terminated while it
     /// changed its state. Touches neither the encoder nor the list of threads.
     pub(crate) fn finish_torn(&mut self) {
-        let Some(mut block) = self.block.take() else { return };
-        if block.cut_torn() {
-            block.set_dropped(self.links.counters.dropped.load(Ordering::Relaxed));
-            self.links.lane.hand_over(block);
+        if self.block.as_mut().is_some_and(|block| block.cut_torn()) {
+            self.hand_over();
         }
     }
 
@@ -457,7 +455,13 @@ impl<T: Target> Sampler<T> {
             // The block reserves room for these.
             let _ = self.encoder.flush_idle(block, &mut entry.image);
         }
-        block.set_dropped(self.links.counters.dropped.load(Ordering::Relaxed));
+        self.hand_over();
+    }
+
+    fn hand_over(&mut self) {
+        if let Some(block) = &mut self.block {
+            block.set_dropped(self.links.counters.dropped.load(Ordering::Relaxed));
+        }
         if let Some(block) = self.block.take() {
             self.links.lane.hand_over(block);
         }
