@@ -15,7 +15,7 @@ use crate::profile::{
 };
 use crate::stack::StopReason;
 use std::cmp::Reverse;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// Sums per thread, stop reason and stack, filled run by run.
@@ -344,7 +344,8 @@ fn ranked(all: &[Sums], time: fn(&Sums) -> u64, other: fn(&Sums) -> u64, top: us
 #[derive(Default)]
 struct UnnamedFrames {
     frames: u64,
-    addresses: HashSet<FrameId>,
+    /// Distinct ones.
+    addresses: u64,
 }
 
 fn frame_stats(profile: &Profile, modules: &Modules, walk: &Walk, top: usize) -> FrameStats {
@@ -352,24 +353,29 @@ fn frame_stats(profile: &Profile, modules: &Modules, walk: &Walk, top: usize) ->
     let mut unnamed: HashMap<(&str, &str, bool), UnnamedFrames> = HashMap::new();
     let (mut all, mut exports, mut unresolved) = (0, 0, 0);
     let (mut managed, mut managed_named) = (0, 0);
+    // Names belong to frames, of which there are far fewer than nodes.
+    let mut of_frames = vec![0u64; profile.frames.keys().len()];
     for (node, amount) in profile.tree.nodes().iter().zip(&walk.through) {
-        all += amount.samples;
-        let i = node.frame.0 as usize;
+        of_frames[node.frame.0 as usize] += amount.samples;
+    }
+    for (i, samples) in of_frames.into_iter().enumerate().filter(|(_, samples)| *samples > 0) {
+        all += samples;
         let source = symbols.source[i];
-        if matches!(profile.kind(node.frame), FrameKind::Managed | FrameKind::Stub | FrameKind::Dynamic) {
-            managed += amount.samples;
-            managed_named += if source.is_certain() { amount.samples } else { 0 };
+        let kind = profile.kind(FrameId(i as u32));
+        if matches!(kind, FrameKind::Managed | FrameKind::Stub | FrameKind::Dynamic) {
+            managed += samples;
+            managed_named += if source.is_certain() { samples } else { 0 };
         }
-        if amount.samples == 0 || source.is_certain() {
+        if source.is_certain() {
             continue;
         }
         let module = modules.names[modules.of_frames[i] as usize].as_str();
         let cause = symbols.reason[i].map_or("cause not known", |reason| symbols.strings.get(reason));
         let export_only = source == NameSource::Export;
-        *if export_only { &mut exports } else { &mut unresolved } += amount.samples;
+        *if export_only { &mut exports } else { &mut unresolved } += samples;
         let group = unnamed.entry((module, cause, export_only)).or_default();
-        group.frames += amount.samples;
-        group.addresses.insert(node.frame);
+        group.frames += samples;
+        group.addresses += 1;
     }
     let mut causes: Vec<_> = unnamed.into_iter().collect();
     causes.sort_unstable_by_key(|(key, group)| (Reverse(group.frames), *key));
@@ -381,7 +387,7 @@ fn frame_stats(profile: &Profile, modules: &Modules, walk: &Walk, top: usize) ->
             cause: cause.to_owned(),
             export_only,
             frames: group.frames,
-            addresses: group.addresses.len() as u64,
+            addresses: group.addresses,
             share: share(group.frames, all),
         })
         .collect();

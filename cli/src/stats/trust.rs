@@ -16,18 +16,31 @@ pub(super) fn trust_stats<'a>(
 ) -> (Vec<TrustStats>, f64) {
     let nodes = profile.tree.nodes();
     let trust_of = |frame: FrameId| profile.frames.keys()[frame.0 as usize].trust;
+    // Most frames are proved, and those have no module to blame: a short list holds their sums, since
+    // a look-up in a table for every node would take longer than all the rest.
+    let mut proved_frames: Vec<(Trust, u64)> = Vec::new();
     let mut frames: HashMap<(Trust, &str), u64> = HashMap::new();
+    let mut add_proved =
+        |trust: Trust, samples: u64| match proved_frames.iter_mut().find(|(known, _)| *known == trust) {
+            Some((_, sum)) => *sum += samples,
+            None => proved_frames.push((trust, samples)),
+        };
     for (node, amount) in nodes.iter().zip(through).filter(|(_, amount)| amount.samples > 0) {
-        let trust = trust_of(node.frame);
-        if trust == Trust::Context {
-            *frames.entry((trust, "")).or_default() += amount.samples;
+        if trust_of(node.frame) == Trust::Context {
+            add_proved(Trust::Context, amount.samples);
         }
         // Every other frame was found from the frame that it called.
         let Some(caller) = node.parent.map(|parent| trust_of(nodes[parent.0 as usize].frame)) else {
             continue;
         };
-        let blamed = if caller.is_proved() { "" } else { module_of(node.frame) };
-        *frames.entry((caller, blamed)).or_default() += amount.samples;
+        if caller.is_proved() {
+            add_proved(caller, amount.samples);
+        } else {
+            *frames.entry((caller, module_of(node.frame))).or_default() += amount.samples;
+        }
+    }
+    for (trust, samples) in proved_frames {
+        *frames.entry((trust, "")).or_default() += samples;
     }
     let all = frames.values().sum();
     let mut list: Vec<TrustStats> = frames
