@@ -139,12 +139,12 @@ build_slow_dll() {
   x86_64-w64-mingw32-gcc -O1 -shared -s -o "$STK_SLOW_DLL" "$STK_ROOT/tests/programs/slow_dll.c"
 }
 
-# Programs that end in many ways, or start many threads.
+# Programs that end in many ways, start many threads, or make another's pipe.
 build_ends() {
   local name
   export STK_ENDS_DIR=$STK_TARGET_DIR/examples/ends
   mkdir -p "$STK_ENDS_DIR"
-  for name in ends churn cull raises; do
+  for name in ends churn cull raises squat; do
     [ "$STK_ENDS_DIR/$name.exe" -nt "$STK_ROOT/tests/programs/$name.c" ] ||
       x86_64-w64-mingw32-gcc -O1 -Wall -Wextra -s -o "$STK_ENDS_DIR/$name.exe" "$STK_ROOT/tests/programs/$name.c" || return 1
   done

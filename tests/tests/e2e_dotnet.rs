@@ -457,6 +457,25 @@ fn without_a_pipe_and_without_the_data_access_library_the_trace_says_so() {
     ends_undisturbed(&mut mixed);
 }
 
+/// Without a pipe of its own, the runtime's name is free for any process.
+#[test]
+fn a_pipe_that_another_process_made_in_the_runtimes_place_is_not_written_to() {
+    let folder = Folder::new("squat");
+    let mut mixed = Program::mixed(&folder, Net::V10, &["300"], &NO_PIPE);
+    let home = path("STK_ENDS_DIR");
+    let mut squat = Program::ready(&folder, &home, &home.join("squat.exe"), &[&mixed.pid()]);
+    record(&folder, &mixed, "squat.stk", &["-d", "1s", "--rate", "100"]);
+    let text = info(&folder, "squat.stk");
+    let said = format!("the diagnostics pipe is not the runtime's: process {} made it", squat.pid());
+    assert!(text.contains(&said), "{said}:\n{text}");
+    squat.kill();
+    let clients = squat.output();
+    assert!(clients.contains("a client sent 0 bytes"), "{clients}");
+    let sent = clients.lines().filter(|line| line.starts_with("a client")).count();
+    assert_eq!(clients.matches("a client sent 0 bytes").count(), sent, "{clients}");
+    ends_undisturbed(&mut mixed);
+}
+
 /// The library of 3.1.2 beside a runtime of 10.0.9.
 #[test]
 fn a_data_access_library_of_another_version_is_refused_by_name() {

@@ -28,6 +28,8 @@ pub(super) enum AskError {
     Silent,
     /// Another system error.
     System(u32),
+    /// The process with this id made the pipe in the runtime's place.
+    Foreign(u32),
     Refused(Refusal),
 }
 
@@ -36,6 +38,7 @@ impl From<Fault> for AskError {
         match fault {
             Fault::Late => AskError::Silent,
             Fault::System(code) => AskError::System(code),
+            Fault::Foreign(server) => AskError::Foreign(server),
         }
     }
 }
@@ -58,6 +61,9 @@ impl AskError {
             }
             AskError::Silent => "the runtime did not answer in time".into(),
             AskError::System(code) => format!("the diagnostics pipe failed with system error {code}"),
+            AskError::Foreign(server) => {
+                format!("the diagnostics pipe is not the runtime's: process {server} made it")
+            }
             AskError::Refused(Refusal::Code(code)) => format!("the runtime refused with {code:#x}"),
             AskError::Refused(Refusal::Garbled) => {
                 "what answered on the diagnostics pipe is no .NET runtime".into()

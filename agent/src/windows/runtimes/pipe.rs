@@ -12,7 +12,8 @@ use windows_sys::Win32::Storage::FileSystem::{
     SECURITY_SQOS_PRESENT, WriteFile,
 };
 use windows_sys::Win32::System::IO::{CancelIoEx, GetOverlappedResult, OVERLAPPED};
-use windows_sys::Win32::System::Threading::{CreateEventW, WaitForSingleObject};
+use windows_sys::Win32::System::Pipes::GetNamedPipeServerProcessId;
+use windows_sys::Win32::System::Threading::{CreateEventW, GetCurrentProcessId, WaitForSingleObject};
 
 /// Why a step failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,6 +22,8 @@ pub(super) enum Fault {
     System(u32),
     /// The other end made no progress until the deadline.
     Late,
+    /// Another process made the pipe: its id.
+    Foreign(u32),
 }
 
 /// An open pipe. Dropping it closes it, which ends the server's work for this client.
@@ -30,8 +33,8 @@ pub(super) struct Pipe {
 }
 
 impl Pipe {
-    /// Opens the pipe with this zero-terminated name. Does not wait for a busy server: that is
-    /// error 231.
+    /// Opens the pipe with this zero-terminated name, if this process made it: any process may make
+    /// a pipe of that name first. Does not wait for a busy server: that is error 231.
     pub(super) fn open(name: &[u16]) -> Result<Pipe, Fault> {
         debug_assert!(name.last() == Some(&0));
         // SAFETY: no preconditions; the handles are owned by the result or closed here.
@@ -55,7 +58,11 @@ impl Pipe {
                 CloseHandle(done);
                 return Err(Fault::System(error));
             }
-            Ok(Pipe { handle, done })
+            let pipe = Pipe { handle, done };
+            let mut server = 0;
+            // Windows tells this of every pipe. Some Wines do not, and then nothing is known.
+            let told = GetNamedPipeServerProcessId(handle, &mut server) != 0;
+            if told && server != GetCurrentProcessId() { Err(Fault::Foreign(server)) } else { Ok(pipe) }
         }
     }
 
