@@ -5,6 +5,9 @@
 //! (inject.exe, outside the process) can. It holds SYNCHRONIZE handles of the threads named on the
 //! [`GuardBoard`]. When a sampler and the watchdog are both dead and the process still lives 20 ms
 //! later, it reads that sampler's word and resumes the thread in it, once.
+//!
+//! A hook in the process may refuse to resume a thread. The sampler then says so ([`REFUSED`]), and
+//! the guard, whose calls no hook of that process sees, resumes the thread and frees the word.
 
 /// Version of [`GuardBoard`] described here.
 pub const GUARD_VERSION: u32 = 1;
@@ -28,6 +31,10 @@ pub const UNDO: u8 = 5;
 pub const WALKING: u8 = 6;
 /// Phase: the sampler is calling ResumeThread; a second call by the guard does nothing.
 pub const RESUMING: u8 = 7;
+
+/// Phase: ResumeThread was refused. The sampler tries again until the guard has set the word to
+/// [`FREE`].
+pub const REFUSED: u8 = 8;
 
 /// One sampler's place on the board.
 #[derive(Clone, Copy, Debug)]

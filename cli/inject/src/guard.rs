@@ -5,7 +5,7 @@
 //! no code in the process can resume it, and the process hangs.
 
 use stk_schema::bytes::{u32_in, u64_in};
-use stk_schema::guard::{FREE, GUARD_VERSION, GuardBoard, SAMPLERS, SamplerSlot, SuspensionWord};
+use stk_schema::guard::{FREE, GUARD_VERSION, GuardBoard, REFUSED, SAMPLERS, SamplerSlot, SuspensionWord};
 
 /// Milliseconds after the end of a sampler and the watchdog before the guard acts. A process that
 /// is not held usually ends in less time. If it does not, resuming its thread does no harm.
@@ -73,6 +73,18 @@ impl Guard {
 pub(crate) fn thread_to_resume(word: u64) -> Option<u32> {
     let word = SuspensionWord(word);
     (word.phase() != FREE && word.tid() != 0).then_some(word.tid())
+}
+
+/// The thread that the recorder was refused to resume, by a sampler's word. The guard must resume
+/// it and then free the word.
+pub(crate) fn refused_thread(word: u64) -> Option<u32> {
+    let word = SuspensionWord(word);
+    (word.phase() == REFUSED && word.tid() != 0).then_some(word.tid())
+}
+
+/// The word of the same suspension, after the thread was resumed.
+pub(crate) fn freed(word: u64) -> u64 {
+    SuspensionWord(word).with_phase(FREE).0
 }
 
 /// The board in bytes read from another process; `None` if this guard does not know its form.
@@ -167,6 +179,17 @@ mod tests {
         }
         assert_eq!(thread_to_resume(SuspensionWord::new(44, 9, FREE).0), None);
         assert_eq!(thread_to_resume(0), None);
+    }
+
+    #[test]
+    fn only_a_refusal_asks_a_guard_whose_recorder_lives() {
+        let word = SuspensionWord::new(44, 9, REFUSED).0;
+        assert_eq!(refused_thread(word), Some(44));
+        assert_eq!(refused_thread(freed(word)), None);
+        assert_eq!(SuspensionWord(freed(word)), SuspensionWord::new(44, 9, FREE));
+        for phase in [FREE, ASKING, ASKED, STOPPED, RESCUING, UNDO, WALKING] {
+            assert_eq!(refused_thread(SuspensionWord::new(44, 9, phase).0), None, "phase {phase}");
+        }
     }
 
     #[test]

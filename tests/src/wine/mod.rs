@@ -94,6 +94,20 @@ pub fn c_compiler() -> OsString {
     std::env::var_os("STK_CC").unwrap_or_else(|| "x86_64-w64-mingw32-gcc".into())
 }
 
+/// `tests/programs/NAME.c` compiled for this run's machine into a folder
+/// (`env!("CARGO_TARGET_TMPDIR")`), with warnings as errors.
+///
+/// # Panics
+/// If it cannot be compiled.
+pub fn compiled(folder: &str, name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("programs/{name}.c"));
+    let exe = Path::new(folder).join(format!("{name}-{:?}.exe", Machine::current()));
+    let mut compiler = Command::new(c_compiler());
+    compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&exe).arg(&source);
+    assert!(compiler.status().expect("the machine's C compiler runs").success(), "{}", source.display());
+    exe
+}
+
 /// The same path as Windows programs see it.
 pub fn windows_path(path: &Path) -> String {
     Machine::current().windows_path(path)

@@ -13,9 +13,12 @@
 //! FREE -> ASKING -> ASKED -> STOPPED [-> WALKING] -> RESUMING -> FREE      the sampler
 //!         any of these, after a limit -> RESCUING -> FREE                  the watchdog
 //!         ASKING -> RESCUING -> UNDO -> RESUMING or RESCUING -> FREE       late SuspendThread
+//!         RESUMING -> REFUSED -> FREE                                      ResumeThread is refused
 //! ```
 //!
-//! In the last row, SuspendThread takes effect after the watchdog's ResumeThread.
+//! In the third row, SuspendThread takes effect after the watchdog's ResumeThread. In the last row,
+//! the sampler tries on, and the guard resumes the thread from outside. No thread is suspended
+//! after that.
 //!
 //! A thread that is merely not scheduled can stay in ASKED for long, and its sample is still good,
 //! so that phase has a limit of its own. After that limit a spare sampler takes over, if there is
@@ -26,10 +29,12 @@ use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicU8, AtomicU32, AtomicU64
 
 use stk_schema::Ticks;
 use stk_schema::guard::{
-    ASKED, ASKING, FREE, GUARD_VERSION, GuardBoard, RESCUING, RESUMING, SAMPLERS, STOPPED, SamplerSlot,
-    SuspensionWord, UNDO, WALKING,
+    ASKED, ASKING, FREE, GUARD_VERSION, GuardBoard, REFUSED, RESCUING, RESUMING, SAMPLERS, STOPPED,
+    SamplerSlot, SuspensionWord, UNDO, WALKING,
 };
 
+#[cfg(test)]
+mod refusal_tests;
 #[cfg(test)]
 mod tests;
 mod watch;
@@ -40,6 +45,10 @@ pub(crate) use watch::{Limits, Rescue, Watch};
 const SPINS: u32 = 200;
 /// Milliseconds of each such sleep. The watchdog may run at a lower priority on the same processor.
 const SETTLE_MS: u32 = 1;
+/// Calls of ResumeThread that may be refused before the guard is asked for help, and milliseconds
+/// between them.
+const RESUME_TRIES: u32 = 4;
+const RETRY_MS: u32 = 2;
 /// Milliseconds between looks of a sampler that a test has frozen.
 const FROZEN_MS: u32 = 1000;
 
@@ -48,7 +57,8 @@ pub(crate) trait Resume {
     /// ResumeThread. Returns the suspend count before the call; `None` if the call failed.
     fn resume(&mut self, thread: isize) -> Option<u32>;
 
-    /// Sleep. Never called by a sampler that holds a thread, unless a test freezes it.
+    /// Sleep. Never called by a sampler that holds a thread, unless ResumeThread was refused or a
+    /// test freezes it.
     fn sleep(&mut self, milliseconds: u32);
 }
 
@@ -81,7 +91,7 @@ pub(crate) enum Verdict {
     Whole,
     /// Context and stack are whole; the watchdog resumed the thread during the walk.
     WalkLost,
-    /// The thread could not be suspended.
+    /// The thread could not be suspended, or no thread is suspended any more.
     Refused,
     /// The thread owned the loader lock and the PEB lock and was resumed.
     OwnsExitLocks,
@@ -169,6 +179,8 @@ pub(crate) struct Suspensions {
     places: [SlotState; SAMPLERS],
     /// Fault injection: the phase in which samplers stop forever; [`FREE`] = none.
     frozen: AtomicU8,
+    /// ResumeThread was refused [`RESUME_TRIES`] times in this recording.
+    resume_refused: AtomicBool,
 }
 
 impl Default for Suspensions {
@@ -190,6 +202,7 @@ impl Suspensions {
             },
             places: [const { SlotState::new() }; SAMPLERS],
             frozen: AtomicU8::new(FREE),
+            resume_refused: AtomicBool::new(false),
         }
     }
 
@@ -201,6 +214,7 @@ impl Suspensions {
     /// Makes the board ready for another recording. No thread of that recording may run yet.
     pub(crate) fn reset(&self) {
         self.frozen.store(FREE, Ordering::Relaxed);
+        self.resume_refused.store(false, Ordering::Relaxed);
         for place in &self.places {
             place.deposed.store(false, Ordering::Relaxed);
             place.stuck.store(0, Ordering::Relaxed);
@@ -215,6 +229,27 @@ impl Suspensions {
             slot.sampler.store(tid, Ordering::Release);
         }
         self.board.watchdog.store(watchdog, Ordering::Release);
+    }
+
+    /// Whether the system, or a hook, has refused to resume a thread. Then no thread is suspended
+    /// any more.
+    pub(crate) fn is_resume_refused(&self) -> bool {
+        self.resume_refused.load(Ordering::Acquire)
+    }
+
+    /// ResumeThread was refused: from now on no thread is suspended.
+    pub(crate) fn note_refusal(&self) {
+        self.resume_refused.store(true, Ordering::Release);
+    }
+
+    /// Resumes a thread of the recorder that no suspension on the board names. False if that is
+    /// refused, as for a thread on the board: then no thread is suspended any more.
+    pub(crate) fn resume_own(&self, thread: isize, calls: &mut impl Resume) -> bool {
+        let resumed = try_to_resume(thread, calls);
+        if !resumed {
+            self.note_refusal();
+        }
+        resumed
     }
 
     /// The slot of the sampler with this thread id.
@@ -264,6 +299,9 @@ impl Suspensions {
     /// Suspends the thread with this handle and id, captures it with `calls`, and resumes it. At
     /// most one call at a time per slot.
     pub(crate) fn hold(&self, slot: usize, thread: isize, tid: u32, calls: &mut impl Calls) -> Verdict {
+        if self.is_resume_refused() {
+            return Verdict::Refused;
+        }
         if calls.owns_exit_locks(tid) {
             return Verdict::OwnsExitLocks;
         }
@@ -272,6 +310,17 @@ impl Suspensions {
         };
         Suspension { all: self, live, place, thread, word: announce(live, place, thread, tid) }.run(calls)
     }
+}
+
+/// Calls ResumeThread up to [`RESUME_TRIES`] times; false if each call was refused.
+fn try_to_resume(thread: isize, calls: &mut impl Resume) -> bool {
+    for _ in 1..RESUME_TRIES {
+        if calls.resume(thread).is_some() {
+            return true;
+        }
+        calls.sleep(RETRY_MS);
+    }
+    calls.resume(thread).is_some()
 }
 
 /// Publishes that a suspension begins.
@@ -357,13 +406,35 @@ impl Suspension<'_> {
             return false;
         }
         self.freeze(calls, &[RESUMING]);
-        calls.resume(self.thread);
-        if !self.enter(FREE) {
+        if !try_to_resume(self.thread, calls) {
+            self.ask_guard(calls);
+        }
+        while !self.enter(FREE) {
             // The watchdog found this sampler standing still before the call. A second ResumeThread
             // does nothing.
             self.wait_for_watchdog(calls);
+            if self.live.word() != self.word {
+                break;
+            }
         }
         true
+    }
+
+    /// ResumeThread is refused: says so on the board, and tries again until it is not or until
+    /// the guard or the watchdog has resumed the thread.
+    #[cold]
+    fn ask_guard(&mut self, calls: &mut impl Calls) {
+        self.all.note_refusal();
+        let rescuing = self.word.with_phase(RESCUING);
+        while !self.enter(REFUSED) {
+            self.wait_for_watchdog(calls);
+            if ![self.word, rescuing].contains(&self.live.word()) {
+                return;
+            }
+        }
+        while self.live.word() == self.word && calls.resume(self.thread).is_none() {
+            calls.sleep(RETRY_MS);
+        }
     }
 
     /// Finishes a suspension whose word the watchdog has changed. If the watchdog's ResumeThread

@@ -9,18 +9,18 @@ use stk_schema::Ticks;
 
 use super::*;
 
-const TID: u32 = 400;
-const LIMITS: Limits = Limits { asked: Ticks(1000), stopped: Ticks(100), walking: Ticks(50) };
+pub(super) const TID: u32 = 400;
+pub(super) const LIMITS: Limits = Limits { asked: Ticks(1000), stopped: Ticks(100), walking: Ticks(50) };
 
 /// A barrier that the test opens.
 #[derive(Default)]
-struct Door {
+pub(super) struct Door {
     open: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Door {
-    fn open(&self) {
+    pub(super) fn open(&self) {
         *self.open.lock().unwrap() = true;
         self.changed.notify_all();
     }
@@ -35,27 +35,29 @@ impl Door {
 
 /// One thread of the target, as the system sees it.
 #[derive(Default)]
-struct FakeThread {
+pub(super) struct FakeThread {
     /// Suspend count.
-    count: AtomicI32,
+    pub(super) count: AtomicI32,
     /// SuspendThread takes effect once this is open.
-    suspend: Door,
+    pub(super) suspend: Door,
     /// GetThreadContext returns once this is open.
-    context: Door,
+    pub(super) context: Door,
     /// The copy ends once this is open.
-    copy: Door,
+    pub(super) copy: Door,
     owns_exit_locks_before: AtomicBool,
     owns_exit_locks_after: AtomicBool,
-    asked_to_suspend: AtomicUsize,
+    pub(super) asked_to_suspend: AtomicUsize,
     asked_for_context: AtomicUsize,
     sleeps: AtomicUsize,
+    /// Calls of ResumeThread that are refused before one is not.
+    pub(super) refusals: AtomicI32,
     /// The watchdog's ResumeThread returns once this is open.
-    rescue: Door,
+    pub(super) rescue: Door,
 }
 
 impl FakeThread {
     /// A thread that stops at once.
-    fn obedient() -> Arc<FakeThread> {
+    pub(super) fn obedient() -> Arc<FakeThread> {
         let thread = FakeThread::default();
         for door in [&thread.suspend, &thread.context, &thread.copy, &thread.rescue] {
             door.open();
@@ -64,12 +66,19 @@ impl FakeThread {
     }
 
     fn resume(&self) -> Option<u32> {
+        if self
+            .refusals
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| (left > 0).then_some(left - 1))
+            .is_ok()
+        {
+            return None;
+        }
         let lower = |count: i32| (count > 0).then_some(count - 1);
         let before = self.count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, lower);
         Some(before.unwrap_or(0) as u32)
     }
 
-    fn count(&self) -> i32 {
+    pub(super) fn count(&self) -> i32 {
         self.count.load(Ordering::SeqCst)
     }
 }
@@ -128,7 +137,7 @@ impl Calls for FakeSampler {
     }
 }
 
-struct FakeWatchdog(Arc<FakeThread>);
+pub(super) struct FakeWatchdog(pub(super) Arc<FakeThread>);
 
 impl Resume for FakeWatchdog {
     fn resume(&mut self, _: isize) -> Option<u32> {
@@ -142,12 +151,12 @@ impl Resume for FakeWatchdog {
     }
 }
 
-fn all() -> &'static Suspensions {
+pub(super) fn all() -> &'static Suspensions {
     std::boxed::Box::leak(std::boxed::Box::new(Suspensions::new()))
 }
 
 /// Lets `slot`'s sampler capture `target` on a separate thread.
-fn capture(
+pub(super) fn capture(
     all: &'static Suspensions,
     slot: usize,
     target: &Arc<FakeThread>,
@@ -167,7 +176,7 @@ fn wait_for(what: impl Fn() -> bool) {
     panic!("it never came to that");
 }
 
-fn wait_for_phase(all: &Suspensions, slot: usize, phase: u8) {
+pub(super) fn wait_for_phase(all: &Suspensions, slot: usize, phase: u8) {
     wait_for(|| all.word(slot).phase() == phase);
 }
 

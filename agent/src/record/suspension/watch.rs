@@ -31,6 +31,10 @@ pub(crate) enum Rescue {
     WhileWalking,
     /// Resumed a thread that stood still for too long: the sampler is stuck.
     WhileStopped,
+    /// Resumed a thread whose sampler has been in ResumeThread for too long.
+    WhileResuming,
+    /// ResumeThread was refused to the watchdog. It tries again later.
+    Refused,
 }
 
 /// The watchdog's view of one slot. It takes the time itself, so that the sampler need not read the
@@ -82,6 +86,11 @@ impl Watch {
         // The sampler's handle. It stays open, because the sampler does not continue in this phase.
         let before = calls.resume(thread);
         let too_early = matches!(phase, ASKING | UNDO) && matches!(before, None | Some(0));
+        if before.is_none() && !too_early {
+            self.since = now;
+            live.change(word.with_phase(RESCUING), phase);
+            return Rescue::Refused;
+        }
         let asked = matches!(phase, ASKING | ASKED);
         if asked {
             place.stuck_until.store(u64::MAX, Ordering::Relaxed);
@@ -96,6 +105,7 @@ impl Watch {
             _ if asked => Rescue::NotStopped,
             STOPPED => Rescue::WhileStopped,
             WALKING => Rescue::WhileWalking,
+            RESUMING => Rescue::WhileResuming,
             _ => Rescue::None,
         }
     }

@@ -6,9 +6,10 @@ use stk_schema::Ticks;
 
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Diagnostics::Debug::GetThreadContext;
-use windows_sys::Win32::System::Threading::{GetCurrentThread, ResumeThread, Sleep, SuspendThread};
+use windows_sys::Win32::System::Threading::{GetCurrentThread, Sleep, SuspendThread};
 
 use crate::record::sampler::{CycleRate, SuspensionCost};
+use crate::windows::sampler::suspend::{SUSPENSIONS, System};
 use crate::windows::system::api::{Api, ticks};
 use crate::windows::system::context::Context;
 use crate::windows::system::thread;
@@ -89,11 +90,10 @@ fn suspend_once(thread: HANDLE, context: &mut Context) -> Option<Ticks> {
         if SuspendThread(thread) == u32::MAX {
             return None;
         }
-        let ok = GetThreadContext(thread, &mut context.0) != 0;
-        ResumeThread(thread);
-        ok
+        GetThreadContext(thread, &mut context.0) != 0
     };
-    ok.then(|| ticks() - before)
+    let resumed = SUSPENSIONS.resume_own(thread as isize, &mut System);
+    (ok && resumed).then(|| ticks() - before)
 }
 
 /// The thread's cycle count.

@@ -14,7 +14,9 @@
 use stk_schema::Ticks;
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Diagnostics::Debug::GetThreadContext;
-use windows_sys::Win32::System::Threading::{GetCurrentThreadId, ResumeThread, Sleep, SuspendThread};
+use windows_sys::Win32::System::Threading::{
+    GetCurrentThreadId, GetExitCodeThread, ResumeThread, Sleep, SuspendThread,
+};
 
 use crate::record::sampler::{Capture, Outcome};
 use crate::record::stack_bounds::Bounds;
@@ -150,20 +152,29 @@ fn left_alone(api: &Api) -> Ticks {
 }
 
 /// ResumeThread and Sleep.
-struct System;
+pub(crate) struct System;
 
 impl Resume for System {
     fn resume(&mut self, thread: isize) -> Option<u32> {
         // SAFETY: the sampler's handle, open with THREAD_SUSPEND_RESUME while the word names its
         // thread.
         let before = unsafe { ResumeThread(thread as HANDLE) };
-        (before != u32::MAX).then_some(before)
+        // Nobody needs to resume a thread that has ended.
+        if before == u32::MAX { has_ended(thread as HANDLE).then_some(0) } else { Some(before) }
     }
 
     fn sleep(&mut self, milliseconds: u32) {
         // SAFETY: no preconditions.
         unsafe { Sleep(milliseconds) };
     }
+}
+
+/// Whether the thread has ended; false if that is not known.
+fn has_ended(thread: HANDLE) -> bool {
+    const STILL_ACTIVE: u32 = 259;
+    let mut code = STILL_ACTIVE;
+    // SAFETY: the handle is open; the result has room.
+    unsafe { GetExitCodeThread(thread, &mut code) != 0 && code != STILL_ACTIVE }
 }
 
 /// One attempt at one thread.

@@ -10,17 +10,17 @@ use core::ffi::c_void;
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-use stk_schema::control::{STATE_RECORDING, StartResult};
+use stk_schema::control::{STATE_IDLE, STATE_RECORDING, StartResult};
 use stk_schema::guard::SAMPLERS;
 use windows_sys::Win32::Foundation::{CloseHandle, GetLastError, HANDLE};
 use windows_sys::Win32::System::Threading::{
-    CreateThread, ExitThread, GetCurrentThreadId, ResumeThread, Sleep,
+    CreateThread, ExitThread, GetCurrentThreadId, ResumeThread, Sleep, TerminateThread,
 };
 
 use super::{CURRENT, OCCUPIED, RUNNING, Session, VISITORS};
-use crate::windows::sampler::suspend::SUSPENSIONS;
-use crate::windows::shared::events::ENDED;
-use crate::windows::shared::state::{FINISHED, LAST_EXIT_CODE, STATUS};
+use crate::windows::sampler::suspend::{SUSPENSIONS, System};
+use crate::windows::shared::events::{ENDED, wake_all};
+use crate::windows::shared::state::{FINISHED, LAST_EXIT_CODE, STATUS, WatchdogCause, stop_for};
 use crate::windows::system::landing;
 
 /// Stack size of each thread of the recorder: reserved, committed as used.
@@ -50,7 +50,7 @@ static SAMPLER_SEATS: [AtomicPtr<Seat>; SAMPLERS] = [const { AtomicPtr::new(null
 /// Starts all threads, or none.
 pub(super) fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
     ENDED.reset();
-    let mut threads = Vec::new();
+    let (mut threads, mut seats) = (Vec::new(), Vec::new());
     let (mut watchdog, mut samplers) = (0, [0; SAMPLERS]);
     for (index, role) in ROLES.into_iter().enumerate() {
         let seat = Box::into_raw(Box::new(Seat { role, session: session.clone() }));
@@ -75,7 +75,7 @@ pub(super) fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
             // The threads that exist find that the session is over before it began.
             session.workers.sampler.worker.done.store(true, Ordering::Release);
             ABANDONED.store(true, Ordering::Release);
-            resume(threads);
+            threads.into_iter().for_each(resume);
             forget_own_threads();
             return Err((StartResult::NoThread, error));
         }
@@ -88,6 +88,7 @@ pub(super) fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
             _ => {}
         }
         threads.push(handle);
+        seats.push(seat);
     }
     SUSPENSIONS.name_threads(watchdog, samplers);
     ABANDONED.store(false, Ordering::Release);
@@ -95,17 +96,53 @@ pub(super) fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
     FINISHED.store(false, Ordering::Release);
     RUNNING.store(threads.len() as u32, Ordering::Release);
     CURRENT.store(Arc::as_ptr(&session).cast_mut(), Ordering::Release);
-    resume(threads);
+    for (index, &thread) in threads.iter().enumerate() {
+        if SUSPENSIONS.resume_own(thread as isize, &mut System) {
+            // SAFETY: a handle from CreateThread, owned here.
+            unsafe { CloseHandle(thread) };
+        } else if index == 0 {
+            // SAFETY: no preconditions.
+            let error = unsafe { GetLastError() };
+            // SAFETY: all threads are suspended since they were created, with these seats.
+            unsafe { give_up(&threads, seats) };
+            return Err((StartResult::NoThread, error));
+        }
+    }
+    if SUSPENSIONS.is_resume_refused() {
+        // Of the recorder's threads not all run, and no thread of the target was suspended.
+        stop_for(WatchdogCause::ResumeRefused);
+        wake_all();
+    }
     Ok(())
 }
 
-fn resume(threads: Vec<HANDLE>) {
-    for thread in threads {
-        // SAFETY: handles from CreateThread, owned here.
+/// Undoes a launch of which no thread could be resumed.
+///
+/// # Safety
+/// No thread may have run, and `seats` must be theirs.
+unsafe fn give_up(threads: &[HANDLE], seats: Vec<*mut Seat>) {
+    for &thread in threads {
+        // SAFETY: handles from CreateThread, owned here. The threads have not run one
+        // instruction, so they hold nothing.
         unsafe {
-            ResumeThread(thread);
+            TerminateThread(thread, 0);
             CloseHandle(thread);
         }
+    }
+    CURRENT.store(null_mut(), Ordering::Release);
+    RUNNING.store(0, Ordering::Release);
+    FINISHED.store(true, Ordering::Release);
+    STATUS.state.store(STATE_IDLE, Ordering::Release);
+    forget_own_threads();
+    // SAFETY: by the caller's promise no thread took its seat.
+    seats.into_iter().for_each(|seat| drop(unsafe { Box::from_raw(seat) }));
+}
+
+fn resume(thread: HANDLE) {
+    // SAFETY: a handle from CreateThread, owned here.
+    unsafe {
+        ResumeThread(thread);
+        CloseHandle(thread);
     }
 }
 

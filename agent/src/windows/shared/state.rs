@@ -2,9 +2,10 @@
 //! status, and the mailbox.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use stk_schema::control::{AgentStatus, CONTROL_VERSION};
+use stk_schema::event::EndReason;
 
 use crate::record::dotnet::names::LiveMailbox;
 use crate::record::requests::LiveRequests;
@@ -24,6 +25,53 @@ pub(crate) static SIGNALS: Signals = Signals {
 /// Whether the writer has ended the trace or given up; true while nothing is recorded.
 pub(crate) static FINISHED: AtomicBool = AtomicBool::new(true);
 
+/// Why the watchdog ended the recording: a [`WatchdogCause`].
+static WATCHDOG_CAUSE: AtomicU8 = AtomicU8::new(0);
+
+/// Why the watchdog ends a recording.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub(crate) enum WatchdogCause {
+    /// A thread stood still for too long.
+    Held = 0,
+    /// Calls that resume a thread lasted too long.
+    ResumeSlow = 1,
+    /// Calls that resume a thread were refused.
+    ResumeRefused = 2,
+}
+
+impl WatchdogCause {
+    /// The cause of the last recording that the watchdog ended.
+    pub(crate) fn last() -> WatchdogCause {
+        match WATCHDOG_CAUSE.load(Ordering::Relaxed) {
+            1 => WatchdogCause::ResumeSlow,
+            2 => WatchdogCause::ResumeRefused,
+            _ => WatchdogCause::Held,
+        }
+    }
+
+    /// What happened, for the trace and for the host.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            WatchdogCause::Held => "a thread stayed suspended too long and was resumed",
+            WatchdogCause::ResumeSlow => {
+                "calls that resume a thread took over 100 ms: something in the process delays NtResumeThread"
+            }
+            WatchdogCause::ResumeRefused => {
+                "a thread could not be resumed: something in the process refuses NtResumeThread"
+            }
+        }
+    }
+}
+
+/// Ends the recording as the watchdog does.
+pub(crate) fn stop_for(cause: WatchdogCause) {
+    if !SIGNALS.stopping() {
+        WATCHDOG_CAUSE.store(cause as u8, Ordering::Relaxed);
+        SIGNALS.request_stop(EndReason::Watchdog);
+    }
+}
+
 /// Exit code of the target's thread whose end was seen last. It becomes the process's own if the
 /// recorder's threads end last.
 pub(crate) static LAST_EXIT_CODE: AtomicU32 = AtomicU32::new(0);
@@ -40,6 +88,7 @@ pub(crate) fn reset_signals(paused: bool) {
     SIGNALS.tables_pending.store(0, Ordering::Relaxed);
     SIGNALS.renew.store(false, Ordering::Relaxed);
     SIGNALS.threads_known.store(false, Ordering::Relaxed);
+    WATCHDOG_CAUSE.store(WatchdogCause::Held as u8, Ordering::Relaxed);
     SIGNALS.stop.store(0, Ordering::Release);
 }
 

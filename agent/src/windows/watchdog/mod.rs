@@ -22,7 +22,7 @@ use crate::windows::sampler::suspend::{SUSPENSIONS, Watches};
 use crate::windows::shared::clock::SessionClock;
 use crate::windows::shared::events::{ENDED, close, wake_all};
 use crate::windows::shared::priority::set_priority;
-use crate::windows::shared::state::{FINISHED, SIGNALS};
+use crate::windows::shared::state::{FINISHED, SIGNALS, WatchdogCause, stop_for};
 use crate::windows::system::api::ticks;
 use crate::windows::system::panic;
 use crate::windows::writer::{PATIENCE_MS, WriterThread};
@@ -39,6 +39,10 @@ const STUCK_MS: u64 = 2_000;
 const WATCH_MS: u32 = 20;
 /// The same while walks are checked.
 const WATCH_WALKS_MS: u32 = 5;
+
+/// Resumptions over [`SUSPENDED_MS`] that a recording may have. On a loaded machine one may be so
+/// slow by chance.
+const SLOW_RESUMPTIONS: u32 = 3;
 
 /// The watchdog's thread and its data.
 pub(super) struct WatchdogThread {
@@ -72,7 +76,7 @@ impl WatchdogThread {
             stopped: self.clock.span(SUSPENDED_MS),
             walking: self.clock.span(WALKED_MS),
         };
-        let mut rescued = 0;
+        let (mut rescued, mut slow_resumptions) = (0, 0);
         while !FINISHED.load(Ordering::Acquire) {
             let passes = self.counters.passes.load(Ordering::Relaxed);
             watches.look(
@@ -84,8 +88,15 @@ impl WatchdogThread {
                     Rescue::Deposed => sampler.replace(),
                     Rescue::WhileWalking => rescued = passes + 1,
                     Rescue::WhileStopped => SIGNALS.request_stop(EndReason::Watchdog),
+                    Rescue::WhileResuming => slow_resumptions += 1,
+                    Rescue::Refused => SUSPENSIONS.note_refusal(),
                 },
             );
+            if SUSPENSIONS.is_resume_refused() {
+                stop_for(WatchdogCause::ResumeRefused);
+            } else if slow_resumptions >= SLOW_RESUMPTIONS {
+                stop_for(WatchdogCause::ResumeSlow);
+            }
             self.freeze_for_test();
             // The pass in which a thread was resumed has not ended since: the sampler hangs.
             if rescued == passes + 1 && watches.idle_for(self.clock.span(STUCK_MS)) {

@@ -33,7 +33,7 @@ use crate::windows::shared::clock::SessionClock;
 use crate::windows::shared::events::{ENDED, WAKE_WRITER, close};
 use crate::windows::shared::exclusive::Exclusive;
 use crate::windows::shared::priority::set_priority;
-use crate::windows::shared::state::{FINISHED, SIGNALS, STATUS};
+use crate::windows::shared::state::{FINISHED, SIGNALS, STATUS, WatchdogCause};
 use crate::windows::system::api::{api, ticks};
 use crate::windows::system::flight::TraceOutput;
 use crate::windows::system::panic;
@@ -158,7 +158,7 @@ impl WriterThread {
             self.write_waiting(&mut writer, workers);
             let detail = match reason {
                 EndReason::Panic => panic::message().unwrap_or("the recorder panicked"),
-                EndReason::Watchdog => "a thread stayed suspended too long and was resumed",
+                EndReason::Watchdog => WatchdogCause::last().text(),
                 EndReason::GuardGone => "the guard process ended",
                 _ => "",
             };
@@ -238,6 +238,8 @@ impl WriterThread {
         sampler.publish();
         if let Some(message) = panic::message() {
             STATUS.set_message(message);
+        } else if reason == EndReason::Watchdog {
+            STATUS.set_message(WatchdogCause::last().text());
         }
         STATUS.end_reason.store(reason as u32, Ordering::Release);
         let failed = panic::happened();

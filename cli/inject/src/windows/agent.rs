@@ -324,7 +324,9 @@ fn refused(process: &Process, result: Option<StartResult>, code: u32, system_err
         Some(StartResult::NoMemory) => Failure::failed(format!(
             "{agent} had no memory for the recorder{system}: the process is near its limit"
         )),
-        Some(StartResult::NoThread) => Failure::failed(format!("{agent} could not make its threads{system}")),
+        Some(StartResult::NoThread) => {
+            Failure::failed(format!("{agent} could not start its threads{system}"))
+        }
         Some(StartResult::Disabled) => {
             Failure::failed(format!("{agent} failed before and stays off: start the program anew"))
         }

@@ -49,7 +49,7 @@ impl GuardThread {
         let stop = Arc::new(Event::new().ok()?);
         let mut watch = Watch::new(process, address);
         // Read the board once here, so that the threads are known before anything else happens.
-        watch.read_board().then_some(())?;
+        watch.read_board()?;
         let stopped = stop.clone();
         let work = move || watch.run(&stopped);
         let thread = std::thread::Builder::new().name("guard".to_owned()).spawn(work).ok()?;
@@ -103,7 +103,9 @@ impl Watch {
             if matches!(system::wait_any(&handles, if died { SOON_MS } else { LOOK_MS }), Some(0 | 1)) {
                 return;
             }
-            self.read_board();
+            for (slot, word) in self.words().into_iter().enumerate() {
+                self.resume_refused(slot, word);
+            }
             let watchdog = self.watchdog.look();
             let mut samplers = [Life::Absent; SAMPLERS];
             for (life, thread) in samplers.iter_mut().zip(&mut self.samplers) {
@@ -120,19 +122,40 @@ impl Watch {
         std::iter::once(&self.watchdog).chain(&self.samplers)
     }
 
-    /// Reads the board and opens threads that it names for the first time; false if there is no
+    /// Reads the board and opens threads that it names for the first time; `None` if there is no
     /// board.
-    fn read_board(&mut self) -> bool {
+    fn read_board(&mut self) -> Option<GuardBoard> {
         let mut bytes = [0; size_of::<GuardBoard>()];
-        if !self.process.read(self.board, &mut bytes) {
-            return false;
-        }
-        let Some(board) = guard::board(&bytes) else { return false };
+        self.process.read(self.board, &mut bytes).then_some(())?;
+        let board = guard::board(&bytes)?;
         self.watchdog.open(&self.process, board.watchdog);
         for (thread, slot) in self.samplers.iter_mut().zip(board.samplers) {
             thread.open(&self.process, slot.sampler);
         }
-        true
+        Some(board)
+    }
+
+    /// The samplers' words; 0, which names no thread, where there is no board.
+    fn words(&mut self) -> [u64; SAMPLERS] {
+        self.read_board().map_or([0; SAMPLERS], |board| board.samplers.map(|slot| slot.word))
+    }
+
+    /// Resumes the thread that the recorder was refused to resume, if the word of this slot says
+    /// so. A hook in that process does not see the guard's call.
+    fn resume_refused(&self, slot: usize, word: u64) {
+        let Some(tid) = guard::refused_thread(word) else { return };
+        let Ok(thread) = open(&self.process, tid, THREAD_SUSPEND_RESUME) else { return };
+        // SAFETY: the handle is open with the right to resume. The sampler says that it suspended
+        // the thread, and suspends no other after a refusal.
+        if unsafe { ResumeThread(thread.as_raw_handle()) } == u32::MAX {
+            return;
+        }
+        // Eight bytes at an aligned address, from which the sampler only reads in this phase.
+        self.process.write(self.board + guard::word_offset(slot), &guard::freed(word).to_le_bytes());
+        let process = &self.process;
+        messages::say(&format!(
+            "{process} refused to resume its thread {tid}, which the recorder held: the thread was resumed from outside"
+        ));
     }
 
     /// Resumes, once, the thread that the dead sampler in this slot held, if it held one.

@@ -457,7 +457,7 @@ impl<'a> Session<'a> {
             say(&format!("{} is ending and has not ended yet; {trace}", self.process));
         } else {
             let cause = if is(EndReason::Watchdog) {
-                "a thread stayed suspended too long and the agent's watchdog ended the recording"
+                "the agent's watchdog ended the recording"
             } else if is(EndReason::WriteError) {
                 "the agent could not write the trace"
             } else if is(EndReason::Panic) || self.status.state == STATE_FAILED {

@@ -200,7 +200,7 @@ pub fn drop_reason_name(reason: u64) -> &'static str {
         (DropReason::NoContext, "context not readable"),
         (DropReason::Late, "sampler woke late"),
         (DropReason::RingFull, "loader events lost"),
-        (DropReason::NoThread, "thread not suspendable"),
+        (DropReason::NoThread, "thread not identified or not suspendable"),
         (DropReason::TableFull, "recorder's table full"),
         (DropReason::CodeUnseen, "dynamic code not looked up"),
         (DropReason::DutyLimit, "passes left out: the sampler's share of a processor"),

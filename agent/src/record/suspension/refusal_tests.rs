@@ -1,0 +1,71 @@
+//! A system, or a hook, that refuses to resume threads.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use stk_schema::Ticks;
+
+use super::tests::{FakeThread, FakeWatchdog, LIMITS, TID, all, capture, wait_for_phase};
+use super::*;
+
+#[test]
+fn a_resumption_that_is_refused_at_first_is_tried_again() {
+    let (all, target) = (all(), FakeThread::obedient());
+    target.refusals.store(RESUME_TRIES as i32 - 1, Ordering::SeqCst);
+    assert_eq!(capture(all, 0, &target, false).join().unwrap(), Verdict::Whole);
+    assert_eq!((target.count(), all.word(0).phase()), (0, FREE));
+    assert!(!all.is_resume_refused());
+}
+
+#[test]
+fn a_thread_whose_resumption_is_refused_is_left_to_the_guard_and_none_is_suspended_after_it() {
+    let (all, target) = (all(), FakeThread::obedient());
+    target.refusals.store(i32::MAX, Ordering::SeqCst);
+    let sampler = capture(all, 0, &target, false);
+    wait_for_phase(all, 0, REFUSED);
+    assert_eq!((target.count(), all.word(0).tid()), (1, TID));
+    assert!(all.is_resume_refused());
+    // The watchdog cannot resume the thread either, and leaves the word to the guard.
+    let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+    for time in [0, 5_000] {
+        assert_eq!(watch.look(all, 0, Ticks(time), &LIMITS, true, &mut watchdog), Rescue::None);
+    }
+    let other = FakeThread::obedient();
+    assert_eq!(capture(all, 1, &other, false).join().unwrap(), Verdict::Refused);
+    assert_eq!(other.asked_to_suspend.load(Ordering::SeqCst), 0);
+    // The guard resumes the thread from outside and frees the word.
+    target.count.store(0, Ordering::SeqCst);
+    all.board.samplers[0].word.store(all.word(0).with_phase(FREE).0, Ordering::SeqCst);
+    assert_eq!(sampler.join().unwrap(), Verdict::Whole);
+    assert_eq!((target.count(), all.word(0).phase()), (0, FREE));
+}
+
+#[test]
+fn a_resumption_that_is_refused_for_long_succeeds_without_a_guard_when_it_is_not_refused_any_more() {
+    let (all, target) = (all(), FakeThread::obedient());
+    target.refusals.store(RESUME_TRIES as i32 + 20, Ordering::SeqCst);
+    assert_eq!(capture(all, 0, &target, false).join().unwrap(), Verdict::Whole);
+    assert_eq!((target.count(), all.word(0).phase()), (0, FREE));
+    assert!(all.is_resume_refused(), "it was refused too often to go on");
+}
+
+#[test]
+fn a_rescue_that_is_refused_leaves_the_thread_to_its_sampler_and_is_tried_again() {
+    let (all, target) = (all(), Arc::new(FakeThread::default()));
+    target.suspend.open();
+    target.context.open();
+    target.rescue.open();
+    target.refusals.store(1, Ordering::SeqCst);
+    let sampler = capture(all, 0, &target, false);
+    wait_for_phase(all, 0, STOPPED);
+    let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+    assert_eq!(watch.look(all, 0, Ticks(0), &LIMITS, true, &mut watchdog), Rescue::None);
+    assert_eq!(watch.look(all, 0, Ticks(100), &LIMITS, true, &mut watchdog), Rescue::Refused);
+    assert_eq!((target.count(), all.word(0).phase()), (1, STOPPED));
+    watch.look(all, 0, Ticks(101), &LIMITS, true, &mut watchdog);
+    assert_eq!(watch.look(all, 0, Ticks(300), &LIMITS, true, &mut watchdog), Rescue::WhileStopped);
+    assert_eq!((target.count(), all.word(0).phase()), (0, FREE));
+    target.copy.open();
+    assert_eq!(sampler.join().unwrap(), Verdict::NoContext);
+    assert_eq!(target.count(), 0);
+}
