@@ -110,7 +110,7 @@ impl Counters {
         }
     }
 
-    /// Counts samples as lost that were taken but could not be written.
+    /// Counts samples as lost that were taken but are not in the file.
     pub(crate) fn take_back(&self, samples: u64) {
         self.samples.fetch_sub(samples, Ordering::Relaxed);
         self.dropped.fetch_add(samples, Ordering::Relaxed);

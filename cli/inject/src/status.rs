@@ -4,6 +4,7 @@ use crate::contents::Contents;
 use crate::{duration, messages};
 use serde::Serialize;
 use std::fmt::Write as _;
+use std::io;
 use stk_schema::control::AgentStatus;
 use stk_schema::text::{count, printable, size};
 
@@ -47,12 +48,12 @@ pub(crate) fn line(status: &AgentStatus) -> String {
 
 /// The trace's contents for the closing line: as [`line`], but with the numbers of the file itself.
 /// The last status read from the agent's memory is up to half a second old when the process has
-/// ended.
+/// ended. Samples that could not be written are known to the status alone.
 pub(crate) fn closing(status: &AgentStatus, contents: Option<&Contents>) -> String {
     let Some(contents) = contents else { return line(status).trim_start().to_owned() };
     let held = AgentStatus {
         samples: contents.samples,
-        dropped: contents.dropped,
+        dropped: contents.dropped.max(status.dropped),
         bytes: contents.bytes,
         elapsed_ms: contents.elapsed_ms,
         ..*status
@@ -60,10 +61,15 @@ pub(crate) fn closing(status: &AgentStatus, contents: Option<&Contents>) -> Stri
     line(&held).trim_start().to_owned()
 }
 
-/// The text of the agent's last failure. It lies in the target's memory, so it is made printable.
+/// The text of the agent's last failure, and the system's reason if there is one. It lies in the
+/// target's memory, so it is made printable.
 pub(crate) fn message(status: &AgentStatus) -> String {
     let len = (status.message_len as usize).min(status.message.len());
-    printable(&String::from_utf8_lossy(&status.message[..len])).into_owned()
+    let text = printable(&String::from_utf8_lossy(&status.message[..len])).into_owned();
+    match status.system_error {
+        0 => text,
+        code => format!("{text}: {}", printable(&io::Error::from_raw_os_error(code as i32).to_string())),
+    }
 }
 
 /// Version of the JSON of `inject status`. It increases with a change that breaks readers.
@@ -174,5 +180,23 @@ mod tests {
         message[..4].copy_from_slice(b"\x1b[2J");
         let status = AgentStatus { message_len: 4, message, ..BLANK };
         assert_eq!(super::message(&status), r"\u{1b}[2J");
+    }
+
+    #[test]
+    fn samples_that_could_not_be_written_are_counted_beside_those_in_the_file() {
+        let contents = Contents { samples: 10, dropped: 1, ..Contents::default() };
+        let status = AgentStatus { samples: 12, dropped: 7, ..BLANK };
+        assert!(closing(&status, Some(&contents)).contains("10 samples   7 dropped"));
+        let old = AgentStatus { samples: 9, dropped: 0, ..BLANK };
+        assert!(closing(&old, Some(&contents)).contains("10 samples   1 dropped"));
+    }
+
+    #[test]
+    fn the_system_s_reason_follows_the_agent_s_message() {
+        let mut message = [0; 256];
+        message[..3].copy_from_slice(b"bad");
+        let status = AgentStatus { message_len: 3, message, system_error: 5, ..BLANK };
+        let text = super::message(&status);
+        assert!(text.starts_with("bad: ") && text.contains("(os error 5)"), "{text}");
     }
 }

@@ -193,7 +193,7 @@ impl WriterThread {
             self.in_flight.store(null_mut(), Ordering::Release);
             // SAFETY: as above; it becomes a box again.
             let block = unsafe { Box::from_raw(block) };
-            if result == Err(WriteError::Full) {
+            if result.is_err() {
                 self.counters.take_back(u64::from(block.samples()));
             }
             lane.put_back(block);

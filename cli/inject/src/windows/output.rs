@@ -161,6 +161,22 @@ impl OutputIdentity {
     }
 }
 
+/// Why the file with this identity is not at `path`; `None` if it is, or if that cannot be told.
+pub(crate) fn absence(path: &Path, identity: OutputIdentity) -> Option<&'static str> {
+    let mut options = OpenOptions::new();
+    // No access is asked for, so whoever still writes the file does not refuse.
+    options.access_mode(0).custom_flags(FILE_FLAG_OPEN_REPARSE_POINT);
+    match options.open(path) {
+        Ok(file) => OutputIdentity::of(&file)
+            .is_ok_and(|found| found != identity)
+            .then_some("another file has taken its place"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Some("the file, or a folder on its path, was deleted or renamed")
+        }
+        Err(_) => None,
+    }
+}
+
 impl Drop for FileRemoval {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {

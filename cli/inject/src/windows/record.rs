@@ -12,7 +12,7 @@ use super::guard::{self, GuardThread};
 use super::handover;
 use super::launch::LaunchedProgram;
 use super::names::Names;
-use super::output::Output;
+use super::output::{self, Output};
 use super::process::{self, Process};
 use super::refusal;
 use super::remote::Duplicate;
@@ -370,6 +370,9 @@ impl<'a> Session<'a> {
     fn close(&mut self, end: &End) -> (String, Result<(), Failure>) {
         match &mut self.destination {
             Destination::File(wanted, goal) => {
+                if let Some(why) = output::absence(&self.path, wanted.trace) {
+                    return absent(&self.path, why, &self.status);
+                }
                 // The trace is final from here on.
                 complete::run(&self.path, wanted);
                 let contents = std::fs::File::open(&self.path).and_then(|mut file| contents::read(&mut file));
@@ -472,6 +475,16 @@ impl<'a> Session<'a> {
         }
         Ok(failure::OK)
     }
+}
+
+/// Describes a trace that is not where it was made: for the closing line, and as a failure.
+fn absent(path: &Path, why: &str, status: &AgentStatus) -> (String, Result<(), Failure>) {
+    let shown = messages::file(path);
+    let failure = format!("the trace {shown} was lost while it was recorded: {why}");
+    (
+        format!("{shown} is not there any more: {}", status::closing(status, None)),
+        Err(Failure::failed(failure)),
+    )
 }
 
 /// The agent's file, if it can record this process with these options.
