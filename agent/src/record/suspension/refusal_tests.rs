@@ -69,3 +69,60 @@ fn a_rescue_that_is_refused_leaves_the_thread_to_its_sampler_and_is_tried_again(
     assert_eq!(sampler.join().unwrap(), Verdict::NoContext);
     assert_eq!(target.count(), 0);
 }
+
+/// A thread whose sampler stands still in ResumeThread, as in a hook that waits there.
+#[test]
+fn resumptions_that_last_too_long_are_told_when_three_in_a_row_do() {
+    struct Slow(Arc<FakeThread>);
+    impl Resume for Slow {
+        fn resume(&mut self, _: isize) -> Option<u32> {
+            let before = self.0.resume();
+            self.0.rescue.pass();
+            before
+        }
+        fn sleep(&mut self, _: u32) {}
+    }
+    impl Calls for Slow {
+        fn owns_exit_locks(&mut self, _: u32) -> bool {
+            false
+        }
+        fn suspend(&mut self, _: isize) -> bool {
+            self.0.count.fetch_add(1, Ordering::SeqCst);
+            true
+        }
+        fn context(&mut self, _: isize) -> bool {
+            true
+        }
+        fn copy(&mut self, _: &dyn Fn() -> bool) -> bool {
+            true
+        }
+        fn walks(&self) -> bool {
+            false
+        }
+        fn walk(&mut self, _: &dyn Fn() -> bool) {}
+    }
+    let (all, mut watch, mut time) = (all(), Watch::default(), 0);
+    let mut suspend = |slow: bool| {
+        let target = Arc::new(FakeThread::default());
+        if !slow {
+            target.rescue.open();
+        }
+        let mut calls = Slow(target.clone());
+        let sampler = std::thread::spawn(move || all.hold(0, 1, TID, &mut calls));
+        let mut rescue = Rescue::None;
+        if slow {
+            wait_for_phase(all, 0, RESUMING);
+            let mut watchdog = FakeWatchdog(FakeThread::obedient());
+            watch.look(all, 0, Ticks(time), &LIMITS, true, &mut watchdog);
+            rescue = watch.look(all, 0, Ticks(time + 100), &LIMITS, true, &mut watchdog);
+            target.rescue.open();
+        }
+        time += 1_000;
+        assert_eq!(sampler.join().unwrap(), Verdict::Whole);
+        assert_eq!(all.word(0).phase(), FREE);
+        rescue
+    };
+    let rescues: [Rescue; 7] = [true, true, false, true, true, true, true].map(&mut suspend);
+    let none = Rescue::None;
+    assert_eq!(rescues, [none, none, none, none, none, Rescue::ResumeSlow, Rescue::ResumeSlow]);
+}

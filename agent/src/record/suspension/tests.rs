@@ -25,7 +25,7 @@ impl Door {
         self.changed.notify_all();
     }
 
-    fn pass(&self) {
+    pub(super) fn pass(&self) {
         let mut open = self.open.lock().unwrap();
         while !*open {
             open = self.changed.wait(open).unwrap();
@@ -65,7 +65,7 @@ impl FakeThread {
         Arc::new(thread)
     }
 
-    fn resume(&self) -> Option<u32> {
+    pub(super) fn resume(&self) -> Option<u32> {
         if self
             .refusals
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| (left > 0).then_some(left - 1))

@@ -19,6 +19,10 @@ pub(crate) struct Limits {
     pub walking: Ticks,
 }
 
+/// Suspensions in a row whose ResumeThread must last too long until the watchdog says so. On a
+/// loaded machine one may by chance.
+pub(crate) const SLOW_RESUMPTIONS: u32 = 3;
+
 /// The watchdog's action for one slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Rescue {
@@ -31,8 +35,9 @@ pub(crate) enum Rescue {
     WhileWalking,
     /// Resumed a thread that stood still for too long: the sampler is stuck.
     WhileStopped,
-    /// Resumed a thread whose sampler has been in ResumeThread for too long.
-    WhileResuming,
+    /// Resumed a thread whose sampler has been in ResumeThread for too long, in each of the last
+    /// [`SLOW_RESUMPTIONS`] suspensions.
+    ResumeSlow,
     /// ResumeThread was refused to the watchdog. It tries again later.
     Refused,
 }
@@ -43,6 +48,9 @@ pub(crate) enum Rescue {
 pub(crate) struct Watch {
     seen: u64,
     since: Ticks,
+    /// Sequence number of the last suspension whose ResumeThread lasted too long, and how many did
+    /// in a row.
+    slow: (u32, u32),
 }
 
 impl Watch {
@@ -62,7 +70,7 @@ impl Watch {
         };
         let word = live.word();
         if word.0 != self.seen {
-            *self = Watch { seen: word.0, since: now };
+            *self = Watch { seen: word.0, since: now, ..*self };
         }
         let phase = word.phase();
         let limit = match phase {
@@ -105,9 +113,16 @@ impl Watch {
             _ if asked => Rescue::NotStopped,
             STOPPED => Rescue::WhileStopped,
             WALKING => Rescue::WhileWalking,
-            RESUMING => Rescue::WhileResuming,
+            RESUMING => self.note_slow_resumption(word.sequence()),
             _ => Rescue::None,
         }
+    }
+
+    fn note_slow_resumption(&mut self, sequence: u32) -> Rescue {
+        let (last, count) = self.slow;
+        let follows = sequence == last.wrapping_add(1) & 0xff_ffff;
+        self.slow = (sequence, if follows { count + 1 } else { 1 });
+        if self.slow.1 >= SLOW_RESUMPTIONS { Rescue::ResumeSlow } else { Rescue::None }
     }
 
     /// Whether nothing has changed for `span`.

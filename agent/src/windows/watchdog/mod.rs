@@ -40,10 +40,6 @@ const WATCH_MS: u32 = 20;
 /// The same while walks are checked.
 const WATCH_WALKS_MS: u32 = 5;
 
-/// Resumptions over [`SUSPENDED_MS`] that a recording may have. On a loaded machine one may be so
-/// slow by chance.
-const SLOW_RESUMPTIONS: u32 = 3;
-
 /// The watchdog's thread and its data.
 pub(super) struct WatchdogThread {
     clock: SessionClock,
@@ -76,7 +72,7 @@ impl WatchdogThread {
             stopped: self.clock.span(SUSPENDED_MS),
             walking: self.clock.span(WALKED_MS),
         };
-        let (mut rescued, mut slow_resumptions) = (0, 0);
+        let mut rescued = 0;
         while !FINISHED.load(Ordering::Acquire) {
             let passes = self.counters.passes.load(Ordering::Relaxed);
             watches.look(
@@ -88,14 +84,12 @@ impl WatchdogThread {
                     Rescue::Deposed => sampler.replace(),
                     Rescue::WhileWalking => rescued = passes + 1,
                     Rescue::WhileStopped => SIGNALS.request_stop(EndReason::Watchdog),
-                    Rescue::WhileResuming => slow_resumptions += 1,
+                    Rescue::ResumeSlow => stop_for(WatchdogCause::ResumeSlow),
                     Rescue::Refused => SUSPENSIONS.note_refusal(),
                 },
             );
             if SUSPENSIONS.is_resume_refused() {
                 stop_for(WatchdogCause::ResumeRefused);
-            } else if slow_resumptions >= SLOW_RESUMPTIONS {
-                stop_for(WatchdogCause::ResumeSlow);
             }
             self.freeze_for_test();
             // The pass in which a thread was resumed has not ended since: the sampler hangs.
