@@ -197,6 +197,39 @@ fn one_process_can_make_ten_recordings_in_a_row() {
     assert_eq!(run.all("stop"), ["0"; 10]);
     assert_eq!(run.one("state"), "3");
     assert_eq!(contents(&run).end_reason(), Some(EndReason::Stopped as u64));
+    leaks_nothing(&run, 10);
+}
+
+#[test]
+fn a_thousand_recordings_in_a_row_leave_no_thread_handle_or_memory() {
+    if !wine::long() {
+        return;
+    }
+    const CYCLES: usize = 1_000;
+    const SECONDS: u32 = 3_600;
+    let run = host().run_within(SECONDS, "cycles", &[&CYCLES.to_string()]);
+    assert_eq!(run.all("stop"), ["0"; CYCLES]);
+    leaks_nothing(&run, CYCLES);
+}
+
+/// Checks what the process has at the end of its recordings beside what it had after half of them.
+#[track_caller]
+fn leaks_nothing(run: &HostRun, cycles: usize) {
+    /// A page or two that the C library needs in a recording that was not there before.
+    const ROOM_KIB: i64 = 512;
+    let number = |key: &str| run.one(key).parse::<i64>().expect("a number");
+    let grown = |what: &str| number(&format!("end_{what}")) - number(&format!("half_{what}"));
+    wine::measured(&format!(
+        "{cycles} recordings in a row: {} threads, {} handles, {} KiB at the end; {:+}, {:+}, {:+} since the middle",
+        number("end_threads"),
+        number("end_handles"),
+        number("end_kib"),
+        grown("threads"),
+        grown("handles"),
+        grown("kib"),
+    ));
+    assert_eq!((number("end_threads"), grown("handles")), (6, 0), "{:?}", run.output);
+    assert!(grown("kib") <= ROOM_KIB, "{:?}", run.output);
 }
 
 #[test]

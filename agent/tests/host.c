@@ -5,6 +5,8 @@
  *   host.exe AGENT_DLL OUTPUT SCENARIO
  */
 #include <windows.h>
+#define PSAPI_VERSION 2
+#include <psapi.h>
 #include <tlhelp32.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -473,6 +475,31 @@ static int freeze(const char *self, const char *agent, const char *output, const
     return WaitForSingleObject(child.hProcess, 20000) == WAIT_OBJECT_0 ? 0 : 1;
 }
 
+/* Threads, handles and private bytes of this process, once the recorder's threads have ended. */
+static void print_usage(const char *when)
+{
+    PROCESS_MEMORY_COUNTERS memory = {.cb = sizeof memory};
+    DWORD handles = 0;
+    unsigned threads = 0;
+
+    for (int tries = 0; tries < 1000; tries++) {
+        HANDLE all = CreateToolhelp32Snapshot(TH32CS_SNAPTHREAD, 0);
+        THREADENTRY32 entry = {.dwSize = sizeof entry};
+        threads = 0;
+        for (BOOL more = Thread32First(all, &entry); more; more = Thread32Next(all, &entry))
+            threads += entry.th32OwnerProcessID == GetCurrentProcessId();
+        CloseHandle(all);
+        /* The main thread, three workers and two waiters. */
+        if (threads <= 6)
+            break;
+        Sleep(10);
+    }
+    GetProcessHandleCount(GetCurrentProcess(), &handles);
+    GetProcessMemoryInfo(GetCurrentProcess(), &memory, sizeof memory);
+    printf("%s_threads %u\n%s_handles %lu\n%s_kib %llu\n", when, threads, when, handles, when,
+           (unsigned long long)memory.PagefileUsage >> 10);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 4)
@@ -551,12 +578,17 @@ int main(int argc, char **argv)
         Sleep(1500);
         printf("stop %u\n", agent_stop(NULL));
     } else if (!strcmp(scenario, "cycles")) {
-        for (int i = 0; i < 10; i++) {
+        int cycles = argc > 4 ? atoi(argv[4]) : 10;
+        for (int i = 0; i < cycles; i++) {
+            /* Caches of the system and of the C library are full by then. */
+            if (i == cycles / 2)
+                print_usage("half");
             if (start(output, 0, 1000000, 0))
                 return 1;
-            Sleep(120);
+            Sleep(cycles > 10 ? 20 : 120);
             printf("stop %u\n", agent_stop(NULL));
         }
+        print_usage("end");
     } else if (!strcmp(scenario, "panic")) {
         if (start(output, STK_FLAG_TEST_PANIC, 1000000, 0))
             return 1;

@@ -27,9 +27,13 @@ fi
 
 command -v cargo-fuzz >/dev/null || cargo install -q --locked --version 0.13.1 cargo-fuzz
 rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal
-[ $# -gt 0 ] || mapfile -t targets < <(sed -n 's|^path = "fuzz_targets/\(.*\)\.rs"|\1|p' Cargo.toml)
-[ $# -eq 0 ] || targets=("$@")
-cargo +nightly fuzz build >&2
+if [ $# -gt 0 ]; then
+  targets=("$@")
+  for target in "$@"; do cargo +nightly fuzz build "$target" >&2; done
+else
+  mapfile -t targets < <(sed -n 's|^path = "fuzz_targets/\(.*\)\.rs"|\1|p' Cargo.toml)
+  cargo +nightly fuzz build >&2
+fi
 programs=$(ls -d "${CARGO_TARGET_DIR:-target}"/*/release | head -n 1)
 for target in "${targets[@]}"; do mkdir -p "corpus/$target" "artifacts/$target"; done
 printed=$(mktemp)

@@ -6,20 +6,27 @@ use stk_tests::recorded::Recorded;
 use stk_tests::stk;
 use stk_tests::wine::{self, Folder, Inject, Program};
 
-/// How often each kind of kill is tested, as the issue demands.
+/// How often each kind of kill is tested: in CI, and with STK_LONG.
 const TIMES: u32 = 25;
+const LONG_TIMES: u32 = 500;
 
 #[test]
 fn a_target_killed_by_terminate_process_leaves_a_truncated_trace_that_converts() {
-    for number in 0..TIMES {
-        kill_while_recording("terminated", number, Program::terminate);
-    }
+    kill_often("terminated", Program::terminate);
 }
 
 #[test]
 fn a_target_killed_by_sigkill_leaves_a_truncated_trace_that_converts() {
-    for number in 0..TIMES {
-        kill_while_recording("killed", number, Program::kill);
+    kill_often("killed", Program::kill);
+}
+
+fn kill_often(name: &str, kill: impl Fn(&mut Program)) {
+    let times = if wine::long() { LONG_TIMES } else { TIMES };
+    for number in 0..times {
+        kill_while_recording(name, number % TIMES, &kill);
+        if (number + 1) % TIMES == 0 {
+            wine::measured(&format!("{name} while recorded: {} of {}", number + 1, number + 1));
+        }
     }
 }
 

@@ -57,9 +57,14 @@ impl HostProgram {
 
     /// Runs a scenario to its end.
     pub fn run(&self, scenario: &str, arguments: &[&str]) -> HostRun {
+        self.run_within(LIMIT, scenario, arguments)
+    }
+
+    /// As [`HostProgram::run`], but the scenario may take this many seconds.
+    pub fn run_within(&self, seconds: u32, scenario: &str, arguments: &[&str]) -> HostRun {
         let folder = self.scenario_folder(scenario);
         let trace = folder.join("out.stk");
-        let mut command = Machine::current().command_within(LIMIT, &self.program);
+        let mut command = Machine::current().command_within(seconds, &self.program);
         command
             .arg(windows_path(&path("STK_WINDOWS_BIN").join("agent.dll")))
             .arg(windows_path(&trace))

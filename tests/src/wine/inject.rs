@@ -154,6 +154,11 @@ impl Inject {
         });
     }
 
+    /// Whether it has not ended.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
     /// Ctrl-C.
     pub fn interrupt(&self) {
         let sent = Machine::current().interrupt(&self.child);

@@ -2,6 +2,7 @@
 
 mod dotnet;
 mod faults;
+mod figures;
 mod pauses;
 mod size_limit;
 

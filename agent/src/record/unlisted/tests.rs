@@ -181,9 +181,13 @@ fn an_unlisted_image_is_gone_when_it_is_unmapped_or_replaced() {
         &mut NoEvents,
     );
     let mut unlisted = UnlistedImages::default();
-    assert_eq!(unlisted.gone(Ticks(1), MS, &modules, &process), []);
+    assert_eq!(unlisted.gone(Ticks(1), MS, &modules, &process), [] as [u64; 0]);
     process.images.borrow_mut().clear();
-    assert_eq!(unlisted.gone(Ticks(2), MS, &modules, &process), [], "it is not looked at all the time");
+    assert_eq!(
+        unlisted.gone(Ticks(2), MS, &modules, &process),
+        [] as [u64; 0],
+        "it is not looked at all the time"
+    );
     assert_eq!(
         unlisted.gone(Ticks(1 + LOOK_MS * MS), MS, &modules, &process),
         [IMAGE],
