@@ -3,8 +3,9 @@
  * in stk-schema's `control`.
  *
  * Load the DLL, call stk_agent_start with a config, later stk_agent_stop. The same process may then
- * start another recording. The DLL stays mapped once it has recorded. All functions are safe from
- * any thread; start and stop must not be called from DllMain.
+ * start another recording. Once it has recorded, the DLL keeps a reference of itself and stays
+ * mapped until `inject stop --unload`. All functions are safe from any thread; start and stop must
+ * not be called from DllMain.
  *
  * All fields have a fixed width and no padding, the same for 32- and 64-bit processes; addresses
  * and handles have 64 bits.
@@ -38,6 +39,8 @@ extern "C" {
 #define STK_FLAG_OPTIONS 32u               /* options and options_len are there */
 #define STK_FLAG_FLIGHT 64u                /* inject's: output is a section in memory */
 #define STK_FLAG_PAUSED 128u               /* begin paused, until a host asks to resume */
+#define STK_FLAG_LOADED 256u               /* inject's: the reference of LoadLibrary by which the
+                                              host has loaded the agent belongs to the agent now */
 #define STK_FLAG_TEST_FREEZE 0x0f000000u   /* fault injection for tests: a phase (<< 24), see
                                               stk_schema::control */
 #define STK_FLAG_TEST_PANIC 0x80000000u    /* fault injection for tests */
@@ -122,6 +125,8 @@ typedef struct stk_agent_state {
     uint64_t flight;             /* address of inject's section in memory; 0 = none */
     uint64_t requests;           /* address of the stk_request_mailbox; 0 = none yet */
     uint32_t paused;             /* 1 while the recording is paused */
+    uint32_t handler_begun;      /* calls of the agent's exception handler that have begun */
+    uint32_t handler_ended;      /* those of them that have ended; older structs end before this */
     uint32_t reserved;           /* 0 */
 } stk_agent_state;
 
@@ -221,7 +226,8 @@ typedef struct stk_name_mailbox {
     uint32_t runtime_kind;       /* agent: STK_RUNTIME_* */
     uint32_t request;            /* agent: number of the request */
     uint32_t count;              /* agent: slots in use */
-    uint32_t reserved;           /* 0 */
+    uint32_t lock;               /* agent: handle of a mutex, in its process, which the host owns
+                                    while it uses the mailbox; 0 = none */
     uint32_t beat;               /* host: increments it while it looks */
     uint32_t answer;             /* host: number of the last request that it answered */
     uint32_t host_state;         /* host: STK_HOST_* */
@@ -243,6 +249,13 @@ uint32_t STK_AGENT_CALL stk_agent_start(stk_agent_config *config);
 uint32_t STK_AGENT_CALL stk_agent_stop(void *unused);
 
 /*
+ * For hosts in another process (inject stop --unload): with step 0 the agent takes back what it has
+ * registered with the system, with step 1 it hands over its references of the DLL. Returns a LEAVE_
+ * value of stk_schema::control. Programs free their own reference by FreeLibrary instead.
+ */
+uint32_t STK_AGENT_CALL stk_agent_leave(uintptr_t step);
+
+/*
  * Copies the part of the status that both caller and agent know: 0; 1 if the size is below that of
  * the first agents (328) or the version differs.
  */
@@ -258,7 +271,9 @@ uint32_t STK_AGENT_CALL stk_capture(uint64_t tag);
  * The functions below, and stk_capture, work on the calling thread alone: nothing is suspended, and
  * the recorder's own frames are no part of what they give. They may be called from any thread at
  * any time: before a recording and after it, from static initialisers, exception filters and
- * vectored handlers. The DLL must be loaded.
+ * vectored handlers. The DLL must be loaded: whoever keeps their addresses holds a reference of it
+ * (LoadLibrary, or GetModuleHandleEx without flags). `inject stop --unload` refuses once one of them
+ * was called, and while somebody else holds a reference.
  *
  * struct _CONTEXT is windows.h's CONTEXT of the program's own architecture.
  */

@@ -35,6 +35,12 @@ pub const EXPORT_CAPTURE_CONTEXT: &str = "stk_capture_context";
 /// Export: `u32 stk_mark(const char* text)`: a MARK of the calling thread; returns 0, 1 or 2 as
 /// [`EXPORT_CAPTURE`], 3 if the text is no UTF-8.
 pub const EXPORT_MARK: &str = "stk_mark";
+/// Export: `u32 stk_agent_leave(usize step)`: with [`LEAVE_PREPARE`], takes back what the agent has
+/// registered with the system; with [`LEAVE_REFERENCES`], gives the caller the references of the
+/// module. Between both, the caller sees to it that no thread of the process is in the agent. For
+/// hosts in another process: the thread that calls it must not return into the agent's code after
+/// the last reference is freed. Older agents lack it.
+pub const EXPORT_LEAVE: &str = "stk_agent_leave";
 /// Export: `u32 stk_backtrace(const CONTEXT*, void** pcs, u32 max, u32 skip)`: walks the calling
 /// thread's stack; returns the number of addresses.
 pub const EXPORT_BACKTRACE: &str = "stk_backtrace";
@@ -65,6 +71,10 @@ pub const FLAG_FLIGHT: u32 = 64;
 /// [`AgentConfig::flags`]: begin paused: no thread is sampled until a host asks for it
 /// ([`crate::requests::REQUEST_RESUME`]). `duration_ms` begins then.
 pub const FLAG_PAUSED: u32 = 128;
+/// [`AgentConfig::flags`]: the host has loaded the agent by LoadLibrary for this recording. That
+/// reference of the module now belongs to the agent, which gives it up when it leaves
+/// ([`EXPORT_LEAVE`]). Counted also if the start fails.
+pub const FLAG_LOADED: u32 = 256;
 /// [`AgentConfig::flags`]: fault injection for the tests: a phase of [`crate::guard`] (shifted by
 /// [`TEST_FREEZE_SHIFT`]) in which the sampler stops for ever, after the first second; 0 = none.
 /// The watchdog leaves such a suspension alone. [`TEST_FREEZE_WRITER`] stops the writer instead,
@@ -90,6 +100,30 @@ pub const EMBED_NONE: u32 = 0;
 pub const EMBED_UNWIND: u32 = 1;
 /// [`AgentConfig::embed`]: executable sections too.
 pub const EMBED_FULL: u32 = 2;
+
+/// Argument of [`EXPORT_LEAVE`]: prepare. Returns a `LEAVE_` value.
+pub const LEAVE_PREPARE: usize = 0;
+/// Argument of [`EXPORT_LEAVE`]: hand over the references of the module. Returns
+/// [`LEAVE_HANDED_OVER`] plus their number, or a `LEAVE_` value.
+pub const LEAVE_REFERENCES: usize = 1;
+
+/// What [`EXPORT_LEAVE`] returns: nothing of the process calls the agent any more.
+pub const LEAVE_READY: u32 = 0;
+/// What [`EXPORT_LEAVE`] returns: as [`LEAVE_READY`], but a recording had an exception handler, and
+/// the system does not say when the last thread has left it. [`AgentStatus::handler_begun`] helps.
+pub const LEAVE_WATCH: u32 = 1;
+/// What [`EXPORT_LEAVE`] returns: a recording runs.
+pub const LEAVE_RECORDING: u32 = 2;
+/// What [`EXPORT_LEAVE`] returns: the agent has panicked; a thread of its own is parked for ever.
+pub const LEAVE_FAILED: u32 = 3;
+/// What [`EXPORT_LEAVE`] returns: a thread of the agent's own has not ended within 10 s.
+pub const LEAVE_THREADS: u32 = 4;
+/// What [`EXPORT_LEAVE`] returns: the program itself has called the agent, and may do so again.
+pub const LEAVE_USED: u32 = 5;
+/// What [`EXPORT_LEAVE`] returns: the system did not take the loader's notifications back.
+pub const LEAVE_NOTIFIED: u32 = 6;
+/// What [`EXPORT_LEAVE`] returns for [`LEAVE_REFERENCES`]: this, plus their number.
+pub const LEAVE_HANDED_OVER: u32 = 0x100;
 
 /// The settings of a recording. They lie in the target's memory during the `stk_agent_start` call.
 #[derive(Clone, Copy, Debug)]
@@ -129,7 +163,7 @@ pub struct AgentConfig {
     /// ended; 0 = none. The agent closes it.
     pub ended_event: u64,
     /// Written by the agent: address of its live [`AgentStatus`], which stays valid until the
-    /// process ends.
+    /// process ends or the agent leaves.
     pub status_address: u64,
     /// Written by the agent: the system's error code when the start failed; else 0.
     pub system_error: u32,
@@ -281,6 +315,10 @@ pub struct AgentStatus {
     pub requests: u64,
     /// 1 while the recording is paused.
     pub paused: u32,
+    /// Calls of the agent's exception handler that have begun, modulo 2^32. Older agents have 0.
+    pub handler_begun: u32,
+    /// Those of them that have ended. Older agents' status ends before this field.
+    pub handler_ended: u32,
     /// 0.
     pub reserved: u32,
 }
@@ -290,5 +328,5 @@ pub const FIRST_STATUS_SIZE: usize = core::mem::offset_of!(AgentStatus, names);
 
 const _: () = assert!(FIRST_CONFIG_SIZE == 120);
 const _: () = assert!(size_of::<AgentConfig>() == 136);
-const _: () = assert!(size_of::<AgentStatus>() == 24 + 5 * 8 + 8 + 256 + 8 + 8 + 8 + 16);
+const _: () = assert!(size_of::<AgentStatus>() == 24 + 5 * 8 + 8 + 256 + 8 + 8 + 8 + 24);
 const _: () = assert!(FIRST_STATUS_SIZE == 328);

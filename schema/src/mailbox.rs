@@ -1,7 +1,7 @@
 //! The mailbox for names: the agent asks its host for the names of code addresses, and the host
 //! answers.
 //!
-//! It lies in the agent's memory until the process ends;
+//! It lies in the agent's memory until the process ends or the agent leaves;
 //! [`AgentStatus::names`](crate::control::AgentStatus::names) says where. A host that runs outside
 //! the process (inject.exe) can ask the runtime's data access library, which must not be loaded
 //! into the process itself. A host may ignore the mailbox. The agent then does not wait.
@@ -53,8 +53,9 @@ pub struct NameMailbox {
     pub request: u32,
     /// Written by the agent: slots that the request uses.
     pub count: u32,
-    /// Must be 0.
-    pub reserved: u32,
+    /// Written by the agent: handle, valid in its process, of a mutex. A host owns it while it uses
+    /// the mailbox, so the agent is unmapped only after the host has gone. 0 with older agents.
+    pub lock: u32,
     /// Written by the host: increases at least every second while the host works.
     pub beat: u32,
     /// Written by the host: number of the last request that it has answered.

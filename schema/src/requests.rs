@@ -1,16 +1,17 @@
 //! The mailbox for requests: hosts ask the agent to mark a moment, to pause and to go on.
 //!
-//! It lies in the agent's memory until the process ends;
+//! It lies in the agent's memory until the process ends or the agent leaves;
 //! [`AgentStatus::requests`](crate::control::AgentStatus::requests) says where. A host needs no
 //! thread in the process, so it works too while the process's loader is stuck.
 //!
 //! One request at a time. A host first takes the mutex `lock`, of which it duplicates the handle
-//! from the process. It then writes `kind`, `time` and the text, then adds 1 to `request`, and sets
-//! the event `wake` (also duplicated). The agent carries the request out, writes `result` and then
-//! sets `answer` to that number. The host then gives the mutex back. Whoever finds the mutex
-//! abandoned goes on as if it was free. Each field has one writer. The struct has no padding and
-//! no pointers. Neither side trusts the contents: the agent copies the text out, at most
-//! [`TEXT_BYTES`] of it.
+//! from the process. Whoever has the agent leave holds it until the agent is unmapped, so a host
+//! that has got the mutex looks again whether the agent is loaded. It then writes `kind`, `time`
+//! and the text, then adds 1 to `request`, and sets the event `wake` (also duplicated). The agent
+//! carries the request out, writes `result` and then sets `answer` to that number. The host then
+//! gives the mutex back. Whoever finds the mutex abandoned goes on as if it was free. Each field
+//! has one writer. The struct has no padding and no pointers. Neither side trusts the contents: the
+//! agent copies the text out, at most [`TEXT_BYTES`] of it.
 
 /// Version of [`RequestMailbox`] described here.
 pub const REQUESTS_VERSION: u32 = 1;

@@ -35,6 +35,7 @@ fn it_imports_only_dlls_that_every_windows_has() {
 #[test]
 fn it_exports_only_documented_functions() {
     let documented = [
+        "stk_agent_leave",
         "stk_agent_selftest",
         "stk_agent_start",
         "stk_agent_status",

@@ -33,26 +33,23 @@ mod workers;
 mod writer;
 
 use core::ffi::c_void;
-use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, Ordering};
 
 use stk_schema::control::{
     AgentConfig, AgentStatus, CONTROL_VERSION, FIRST_CONFIG_SIZE, FIRST_STATUS_SIZE, StartResult,
 };
+use system::own_module;
 use windows_sys::Win32::System::SystemServices::{DLL_PROCESS_ATTACH, DLL_PROCESS_DETACH, DLL_THREAD_ATTACH};
-
-/// Load address of the agent.
-static MODULE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// The loader's entry point. It runs under the loader's lock, so nothing here waits.
 #[unsafe(no_mangle)]
 extern "system" fn DllMain(module: *mut c_void, reason: u32, reserved: *mut c_void) -> i32 {
     match reason {
-        DLL_PROCESS_ATTACH => MODULE.store(module, Ordering::Release),
+        DLL_PROCESS_ATTACH => own_module::set_base(module),
         DLL_THREAD_ATTACH => session::thread_started(),
-        // A null `reserved` means that the agent is unloaded; pinning prevents that while it has
-        // work.
-        DLL_PROCESS_DETACH if !reserved.is_null() => session::process_exit(),
+        // A null `reserved` means that the agent is unloaded. Its own reference prevents that while
+        // it has work.
+        DLL_PROCESS_DETACH if reserved.is_null() => session::unmapped(),
+        DLL_PROCESS_DETACH => session::process_exit(),
         _ => {}
     }
     1
@@ -77,7 +74,7 @@ unsafe extern "system" fn stk_agent_start(config: *mut AgentConfig) -> u32 {
             let mut copy = AgentConfig::BLANK;
             let known = ((*config).size as usize).min(size_of::<AgentConfig>());
             core::ptr::copy_nonoverlapping(config.cast::<u8>(), (&raw mut copy).cast::<u8>(), known);
-            let result = session::start(&mut copy, MODULE.load(Ordering::Acquire));
+            let result = session::start(&mut copy, own_module::base());
             (*config).status_address = copy.status_address;
             (*config).system_error = copy.system_error;
             result
@@ -91,6 +88,12 @@ unsafe extern "system" fn stk_agent_start(config: *mut AgentConfig) -> u32 {
 #[unsafe(no_mangle)]
 extern "system" fn stk_agent_stop(_unused: *mut c_void) -> u32 {
     if session::stop() { 0 } else { 1 }
+}
+
+/// Export: the agent leaves the process; see [`stk_schema::control::EXPORT_LEAVE`].
+#[unsafe(no_mangle)]
+extern "system" fn stk_agent_leave(step: usize) -> u32 {
+    session::leave(step)
 }
 
 /// Export: copies the status; see [`stk_schema::control::EXPORT_STATUS`].

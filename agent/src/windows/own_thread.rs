@@ -2,7 +2,6 @@
 //! `stk_thread_name`.
 
 use core::ffi::{CStr, c_char, c_void};
-use core::ops::Range;
 
 #[cfg(not(target_arch = "x86"))]
 use windows_sys::Win32::System::Diagnostics::Debug::RtlCaptureContext;
@@ -11,6 +10,7 @@ use windows_sys::Win32::System::Threading::GetCurrentThread;
 use super::system::api::api;
 use super::system::backtrace::{Backtrace, walk};
 use super::system::context::Context;
+use super::system::own_module;
 
 /// Most UTF-16 units of a thread's name; the rest is cut off.
 const NAME: usize = 250;
@@ -98,30 +98,16 @@ unsafe extern "system" fn from_frame(
 /// # Safety
 /// As for [`stk_backtrace`].
 unsafe fn backtrace(context: &mut Context, pcs: *mut *mut c_void, max: u32, skip: u32) -> u32 {
+    own_module::note_use();
     if pcs.is_null() || max == 0 {
         return 0;
     }
     // SAFETY: by the caller's promise; the addresses are plain data.
     let pcs = unsafe { core::slice::from_raw_parts_mut(pcs.cast::<usize>(), max as usize) };
-    let mut into = Backtrace::new(pcs, skip, own_code());
+    let mut into = Backtrace::new(pcs, skip, own_module::image());
     // SAFETY: a CONTEXT of the calling thread, by the caller's promise.
     unsafe { walk(context, &mut into) };
     into.found() as u32
-}
-
-/// The agent's own image.
-fn own_code() -> Range<usize> {
-    let base = super::MODULE.load(core::sync::atomic::Ordering::Acquire) as usize;
-    if base == 0 {
-        return 0..0;
-    }
-    // SAFETY: the agent's own headers, which are mapped: IMAGE_DOS_HEADER.e_lfanew, then
-    // SizeOfImage in the optional header.
-    let size = unsafe {
-        let nt = base + ((base + 0x3c) as *const u32).read_unaligned() as usize;
-        ((nt + 24 + 56) as *const u32).read_unaligned()
-    };
-    base..base + size as usize
 }
 
 /// Export: names the calling thread as SetThreadDescription does: 0 named, 2 the system cannot, 3
@@ -133,6 +119,7 @@ fn own_code() -> Range<usize> {
 unsafe extern "system" fn stk_thread_name(text: *const c_char) -> u32 {
     /// ThreadNameInformation.
     const THREAD_NAME: u32 = 38;
+    own_module::note_use();
     if text.is_null() {
         return 3;
     }

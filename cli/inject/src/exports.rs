@@ -2,28 +2,30 @@
 
 use crate::image::Image;
 
-/// Modules that export LoadLibraryW, in the order of preference.
+/// Modules that export LoadLibraryW and FreeLibrary, in the order of preference.
 const LOADERS: [&str; 2] = ["kernel32.dll", "kernelbase.dll"];
 
-/// Whether [`load_library`] may need the exports of a module with this name.
+/// Whether [`loader_function`] may need the exports of a module with this name.
 pub(crate) fn is_loader(name: &str) -> bool {
     LOADERS.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// Address of LoadLibraryW in a process with these modules (load address and image) of the
-/// architecture `machine` (`IMAGE_FILE_MACHINE_*`); `None` while it has not loaded kernel32.
+/// Address of a function of kernel32, such as LoadLibraryW, in a process with these modules (load
+/// address and image) of the architecture `machine` (`IMAGE_FILE_MACHINE_*`); `None` while it has
+/// not loaded kernel32.
 ///
 /// kernel32 lies at one address in most processes, not in all: a program linked with
 /// /LARGEADDRESSAWARE:NO has it below 2 GB, and if the usual address was in use it lies elsewhere.
-pub(crate) fn load_library<'a>(
+pub(crate) fn loader_function<'a>(
     machine: u16,
+    function: &str,
     modules: impl Iterator<Item = (u64, &'a Image)> + Clone,
 ) -> Option<u64> {
     LOADERS.iter().find_map(|&name| {
         let mut named = modules
             .clone()
             .filter(|(_, image)| image.machine == machine && image.name.eq_ignore_ascii_case(name));
-        named.find_map(|(base, image)| Some(base + u64::from(image.export("LoadLibraryW")?)))
+        named.find_map(|(base, image)| Some(base + u64::from(image.export(function)?)))
     })
 }
 
@@ -49,7 +51,7 @@ mod tests {
     }
 
     fn found(modules: &[(u64, Image)]) -> Option<u64> {
-        load_library(X64, modules.iter().map(|(base, image)| (*base, image)))
+        loader_function(X64, "LoadLibraryW", modules.iter().map(|(base, image)| (*base, image)))
     }
 
     #[test]

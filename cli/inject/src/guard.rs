@@ -113,6 +113,13 @@ pub(crate) fn word_offset(index: usize) -> u64 {
     (16 + 16 * index + 8) as u64
 }
 
+/// The word of slot `index`, if it is still that of the sampler with this thread id, or if the
+/// samplers were taken off the board.
+pub(crate) fn word_of(bytes: &[u8; size_of::<GuardBoard>()], index: usize, sampler: u32) -> Option<u64> {
+    let slot = board(bytes)?.samplers.get(index).copied()?;
+    (slot.sampler == sampler || slot.sampler == 0).then_some(slot.word)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,10 +209,12 @@ mod tests {
         let second = offset_of!(GuardBoard, samplers) + size_of::<SamplerSlot>();
         put(second + offset_of!(SamplerSlot, sampler), &8u32.to_le_bytes());
         put(second + offset_of!(SamplerSlot, word), &0x1234_5678_9abc_def0u64.to_le_bytes());
-        assert_eq!(word_offset(1), (second + offset_of!(SamplerSlot, word)) as u64);
         let read = board(&bytes).expect("a board");
         assert_eq!((read.watchdog, read.samplers[0].sampler, read.samplers[1].sampler), (7, 0, 8));
-        assert_eq!(read.samplers[1].word, 0x1234_5678_9abc_def0);
+        assert_eq!(word_offset(1), (second + offset_of!(SamplerSlot, word)) as u64);
+        assert_eq!(word_of(&bytes, 1, 8), Some(0x1234_5678_9abc_def0));
+        assert_eq!(word_of(&bytes, 1, 9), None, "another recording's sampler");
+        assert_eq!(word_of(&bytes, 3, 0), None, "no such slot");
         bytes[4] = 99;
         assert!(board(&bytes).is_none(), "a version that this guard does not know");
         assert!(board(&[0; size_of::<GuardBoard>()]).is_none(), "no board at all");

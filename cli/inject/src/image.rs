@@ -59,6 +59,8 @@ pub(crate) struct AgentExports {
     pub status: u32,
     /// `stk_agent_status_block`, data; agents of the first versions have none.
     pub status_block: Option<u32>,
+    /// `stk_agent_leave`; older agents have none.
+    pub leave: Option<u32>,
 }
 
 /// Why an image could not be read.
@@ -140,6 +142,7 @@ impl Image {
             stop: find(control::EXPORT_STOP)?,
             status: find(control::EXPORT_STATUS)?,
             status_block: self.export(control::EXPORT_STATUS_BLOCK),
+            leave: self.export(control::EXPORT_LEAVE),
         })
     }
 

@@ -5,7 +5,8 @@
 //! loads the agent with a remote `LoadLibraryW`, calls `stk_agent_start` with a duplicated handle
 //! of the output, and then only reads the agent's status until the recording ends. It also answers
 //! the agent's requests for names that the runtime in the process does not give. It never suspends,
-//! reads or walks the target's threads: that is the agent's work.
+//! reads or walks the target's threads: that is the agent's work. Only `stop --unload` reads their
+//! instruction pointers, once the agent's own threads have ended.
 //!
 //! The portable half is tested on every host:
 //!
@@ -32,6 +33,7 @@
 //! * [`messages`]: inject's messages on standard error, made printable.
 //! * [`name_pattern`]: names of programs, plain or as regular expressions.
 //! * [`names`]: requests and answers in the agent's mailbox for names.
+//! * [`quiet`]: whether a thread can be in the agent that is to leave.
 //! * [`page_cache`]: pages of another process's memory, remembered for a moment.
 //! * [`runtime`]: a .NET runtime's data on its data access library.
 //! * [`symbol_path`]: where that library may lie on the debuggers' symbol path.
@@ -64,6 +66,7 @@ mod options;
 mod page_cache;
 mod pattern;
 mod policy;
+mod quiet;
 mod refusal;
 mod runtime;
 mod sddl;

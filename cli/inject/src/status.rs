@@ -29,6 +29,8 @@ pub(crate) const BLANK: AgentStatus = AgentStatus {
     flight: 0,
     requests: 0,
     paused: 0,
+    handler_begun: 0,
+    handler_ended: 0,
     reserved: 0,
 };
 

@@ -5,7 +5,7 @@
 use core::sync::atomic::Ordering;
 
 use stk_schema::control::{
-    AgentConfig, CONTROL_VERSION, EMBED_FULL, FIRST_CONFIG_SIZE, FLAG_CHECK_WALKS, FLAG_FLIGHT,
+    AgentConfig, CONTROL_VERSION, EMBED_FULL, FIRST_CONFIG_SIZE, FLAG_CHECK_WALKS, FLAG_FLIGHT, FLAG_LOADED,
     FLAG_NO_COMMAND_LINE, FLAG_ONCE, FLAG_OPTIONS, FLAG_PAUSED, FLAG_POINTERS_ONLY, FLAG_TEST_FREEZE,
     FLAG_TEST_PANIC, FLAG_UNGUARDED, StartResult,
 };
@@ -24,14 +24,14 @@ use crate::windows::system::{context, panic};
 /// Smallest [`AgentConfig::max_bytes`]: the beginning and the end of a trace.
 const LEAST_BYTES: u64 = 64 << 10;
 /// Milliseconds that a start waits until the previous recording's threads have ended.
-const LEAVE_MS: u32 = 10_000;
+pub(super) const LEAVE_MS: u32 = 10_000;
 
 /// Starts a recording. The error is the result for the host and the system's error code.
 pub(super) fn try_start(
     config: &AgentConfig,
     output: OutputFile,
     ended_event: HANDLE,
-    own_module: HANDLE,
+    own_base: HANDLE,
 ) -> Result<(), (StartResult, u32)> {
     let fail = |result| (result, 0);
     check(config).map_err(fail)?;
@@ -51,7 +51,7 @@ pub(super) fn try_start(
         fail(StartResult::BadConfig)
     })?;
     occupy().map_err(fail)?;
-    let result = parts::prepare(config, options, output, ended_event, own_module, api);
+    let result = parts::prepare(config, options, output, ended_event, own_base, api);
     if result.is_err() {
         OCCUPIED.store(false, Ordering::Release);
     }
@@ -60,7 +60,7 @@ pub(super) fn try_start(
 
 /// Reserves the process's only recording. Waits for threads of a finished recording that have not
 /// ended yet.
-fn occupy() -> Result<(), StartResult> {
+pub(super) fn occupy() -> Result<(), StartResult> {
     for _ in 0..LEAVE_MS {
         if !OCCUPIED.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -94,6 +94,7 @@ fn check(config: &AgentConfig) -> Result<(), StartResult> {
                 | FLAG_OPTIONS
                 | FLAG_FLIGHT
                 | FLAG_PAUSED
+                | FLAG_LOADED
                 | FLAG_TEST_FREEZE
                 | FLAG_TEST_PANIC)
             == 0

@@ -18,12 +18,16 @@ use crate::windows::shared::state::SIGNALS;
 use crate::windows::system::api::ticks;
 use crate::windows::system::context::Context;
 use crate::windows::system::landing::survive_panic;
-use crate::windows::system::panic;
+use crate::windows::system::{own_module, panic};
 use crate::windows::tables::marks;
 
 /// `stk_capture` calls this with its caller's context. 0 = recorded, 1 = nothing is recording, 2 =
 /// dropped, also by a panic of the recorder.
 extern "system" fn captured(context: *const Context, return_at: usize, tag: u64) -> u32 {
+    // SAFETY: `stk_capture` passes the address of its return address.
+    if !own_module::image().contains(&unsafe { (return_at as *const usize).read() }) {
+        own_module::note_use();
+    }
     // SAFETY: `stk_capture` passes the calling thread's context and the address of its return
     // address.
     visit(|session| unsafe { record(session, &callers_registers(&*context, return_at), ticks(), tag) })
@@ -36,6 +40,7 @@ extern "system" fn captured(context: *const Context, return_at: usize, tag: u64)
 /// `context` is null or the calling thread's, of its present frame or of one above.
 #[unsafe(no_mangle)]
 unsafe extern "system" fn stk_capture_context(context: *const Context, tag: u64) -> u32 {
+    own_module::note_use();
     // SAFETY: by the caller's promise.
     match unsafe { context.as_ref() } {
         Some(context) if context.is_whole() => {
@@ -53,6 +58,7 @@ unsafe extern "system" fn stk_capture_context(context: *const Context, tag: u64)
 /// `text` is null or a zero-terminated text.
 #[unsafe(no_mangle)]
 unsafe extern "system" fn stk_mark(text: *const c_char) -> u32 {
+    own_module::note_use();
     if text.is_null() {
         return 3;
     }

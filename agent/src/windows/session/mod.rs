@@ -9,6 +9,7 @@
 //!
 //! ```text
 //! begin    checks the host's configuration
+//! leave    takes back what the agent has registered, so that it can be unmapped
 //! parts    makes everything that the recording needs, before it touches a thread of the target
 //! threads  the recorder's own threads: started together; the last one to end cleans up
 //! triggers exceptions and module loads that make a thread sample itself
@@ -17,6 +18,7 @@
 
 mod begin;
 mod capture;
+mod leave;
 mod parts;
 mod threads;
 mod triggers;
@@ -24,20 +26,21 @@ mod triggers;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
-use stk_schema::control::{AgentConfig, STATE_IDLE, StartResult};
+use stk_schema::control::{AgentConfig, FLAG_LOADED, STATE_IDLE, StartResult};
 use stk_schema::event::EndReason;
 use windows_sys::Win32::Foundation::HANDLE;
 
-use crate::windows::shared::events::{ENDED, WAKE_TABLES, close, wake_all};
+use crate::windows::shared::events::{ENDED, WAKE_TABLES, close, close_events, wake_all};
 use crate::windows::shared::state::{FINISHED, SIGNALS, STATUS};
 use crate::windows::system::files::OutputFile;
-use crate::windows::system::heap;
 use crate::windows::system::landing::{self, survive_panic};
+use crate::windows::system::{heap, own_module};
 use crate::windows::tables::{TABLES_MS, hints};
 use crate::windows::watchdog::WatchdogThread;
 use crate::windows::workers::Workers;
 use crate::windows::writer::{PATIENCE_MS, WriterThread};
 use begin::try_start;
+pub(super) use leave::leave;
 use triggers::EventTriggers;
 
 /// One recording: the parts that its threads own.
@@ -64,14 +67,17 @@ static VISITORS: AtomicUsize = AtomicUsize::new(0);
 static RUNNING: AtomicU32 = AtomicU32::new(0);
 
 /// Starts a recording with `config`; see `stk_schema::control`.
-pub(super) fn start(config: &mut AgentConfig, own_module: HANDLE) -> StartResult {
+pub(super) fn start(config: &mut AgentConfig, own_base: HANDLE) -> StartResult {
     config.system_error = 0;
+    if config.flags & FLAG_LOADED != 0 {
+        own_module::take_hosts_reference();
+    }
     config.status_address = (&raw const STATUS) as u64;
     let output = OutputFile(config.output as usize as HANDLE);
     let ended_event = config.ended_event as usize as HANDLE;
     // After a panic, or with no room for another call, the agent stays off.
     let mut result = Err((StartResult::Disabled, 0));
-    survive_panic(|| result = try_start(config, output, ended_event, own_module));
+    survive_panic(|| result = try_start(config, output, ended_event, own_base));
     if let Err((result, system_error)) = result {
         config.system_error = system_error;
         close(ended_event);
@@ -100,6 +106,15 @@ pub(super) fn thread_started() {
                 WAKE_TABLES.signal();
             }
         });
+    }
+}
+
+/// DLL_PROCESS_DETACH as the agent is unmapped: gives handles and memory back. Does nothing if a
+/// recording runs, which only happens if somebody has freed references that are not theirs.
+pub(super) fn unmapped() {
+    if !OCCUPIED.load(Ordering::Acquire) {
+        close_events();
+        heap::destroy();
     }
 }
 

@@ -3,7 +3,6 @@
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 
 use stk_format::{BlockBuffer, CpuUnit, FileHeader};
@@ -13,9 +12,6 @@ use stk_schema::control::{
 };
 use stk_schema::{Os, Ticks, limits};
 use windows_sys::Win32::Foundation::HANDLE;
-use windows_sys::Win32::System::LibraryLoader::{
-    GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS, GET_MODULE_HANDLE_EX_FLAG_PIN, GetModuleHandleExW,
-};
 use windows_sys::Win32::System::Threading::{GetCurrentProcessId, GetCurrentThread};
 
 use super::triggers::EventTriggers;
@@ -36,7 +32,7 @@ use crate::windows::sampler::walk::{self, SystemUnwinder};
 use crate::windows::sampler::{Calibration, SamplerThread, SamplingPlan};
 use crate::windows::shared::clock::SessionClock;
 use crate::windows::shared::events::{
-    HOSTS, WAKE_CODE, WAKE_RUNTIMES, WAKE_SAMPLER, WAKE_TABLES, make_events,
+    HOSTS, NAMING_HOST, WAKE_CODE, WAKE_RUNTIMES, WAKE_SAMPLER, WAKE_TABLES, make_events,
 };
 use crate::windows::shared::pace::JournalPace;
 use crate::windows::shared::state::{FINISHED, MAILBOX, REQUESTS, SIGNALS, STATUS, reset_signals};
@@ -45,7 +41,7 @@ use crate::windows::system::api::{Api, ticks, utc};
 use crate::windows::system::files::{OutputFile, TablesFolder};
 use crate::windows::system::flight::{self, TraceOutput};
 use crate::windows::system::peb::Peb;
-use crate::windows::system::{context, heap, host, panic, random, text};
+use crate::windows::system::{context, heap, host, own_module, panic, random, text};
 use crate::windows::tables::{
     RestatePlan, TablesRecorder, TablesSettings, TablesThread, exceptions, hints, marks,
 };
@@ -88,7 +84,7 @@ pub(super) fn prepare(
     options: Options,
     output: OutputFile,
     ended_event: HANDLE,
-    own_module: HANDLE,
+    own_base: HANDLE,
     api: &'static Api,
 ) -> Result<(), Failure> {
     let sizes = Sizes::of(config);
@@ -96,7 +92,7 @@ pub(super) fn prepare(
         return Err(NO_MEMORY);
     }
     make_events()?;
-    pin(own_module);
+    own_module::hold();
     hints::prepare();
     marks::prepare();
     exceptions::prepare();
@@ -114,7 +110,7 @@ pub(super) fn prepare(
         config,
         options,
         api,
-        own_module,
+        own_base,
         sizes,
         clock,
         has_cycles,
@@ -246,7 +242,7 @@ struct Parts<'a> {
     config: &'a AgentConfig,
     options: Options,
     api: &'static Api,
-    own_module: HANDLE,
+    own_base: HANDLE,
     sizes: Sizes,
     clock: SessionClock,
     has_cycles: bool,
@@ -285,7 +281,7 @@ impl Parts<'_> {
                 let path = unsafe { text::units(config.tables_dir as usize as *const u16, 32_768) };
                 TablesFolder::new(path, &random::secret(&config.uuid))
             }),
-            own_base: self.own_module as u64,
+            own_base: self.own_base as u64,
             check_walks: self.checks_walks(),
             unguarded: config.guard == 0,
             command_line: config.flags & FLAG_NO_COMMAND_LINE == 0,
@@ -406,7 +402,7 @@ fn reset_status(bytes: u64) {
     STATUS.paused.store(0, Ordering::Relaxed);
     REQUESTS.open(HOSTS.handle() as u64, WAKE_TABLES.handle() as u64);
     STATUS.requests.store((&raw const REQUESTS) as u64, Ordering::Release);
-    MAILBOX.open();
+    MAILBOX.open(NAMING_HOST.handle() as usize as u32);
     STATUS.names.store((&raw const MAILBOX) as u64, Ordering::Release);
 }
 
@@ -416,19 +412,6 @@ fn counts_cycles(api: &Api) -> bool {
     // SAFETY: the calling thread's pseudo handle; the result is one u64.
     api.thread_cycles
         .is_some_and(|query| unsafe { query(GetCurrentThread(), &mut cycles) } != 0 && cycles != 0)
-}
-
-/// Keeps the agent mapped until the process ends: the loader calls it, and its threads run in it.
-fn pin(own_module: HANDLE) {
-    let mut module = null_mut();
-    // SAFETY: an address inside the agent stands for its name.
-    unsafe {
-        GetModuleHandleExW(
-            GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS | GET_MODULE_HANDLE_EX_FLAG_PIN,
-            own_module.cast(),
-            &mut module,
-        );
-    }
 }
 
 /// Copies `len` bytes at `address`.

@@ -12,9 +12,9 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use stk_schema::control::{STATE_IDLE, STATE_RECORDING, StartResult};
 use stk_schema::guard::SAMPLERS;
-use windows_sys::Win32::Foundation::{CloseHandle, GetLastError, HANDLE};
+use windows_sys::Win32::Foundation::{CloseHandle, GetLastError, HANDLE, WAIT_OBJECT_0};
 use windows_sys::Win32::System::Threading::{
-    CreateThread, ExitThread, GetCurrentThreadId, ResumeThread, Sleep, TerminateThread,
+    CreateThread, ExitThread, GetCurrentThreadId, ResumeThread, Sleep, TerminateThread, WaitForSingleObject,
 };
 
 use super::{CURRENT, OCCUPIED, RUNNING, Session, VISITORS};
@@ -44,12 +44,25 @@ const ROLES: [Role; 8] = [
 ];
 /// Ids of the recorder's threads, in the order of [`ROLES`]; 0 = none.
 static OWN_THREADS: [AtomicU32; ROLES.len()] = [const { AtomicU32::new(0) }; ROLES.len()];
+/// Handles of the threads of the last recording, also of one that failed to start. They are open
+/// until the threads are known to have ended: before the next recording, or when the agent leaves.
+static HANDLES: [AtomicPtr<c_void>; ROLES.len()] = [const { AtomicPtr::new(null_mut()) }; ROLES.len()];
+/// Whether a thread of an earlier recording had not ended when the next one started.
+static STRAYED: AtomicBool = AtomicBool::new(false);
+/// Milliseconds that threads may take to end after they have left the session: they only return.
+const RETURN_MS: u32 = 5_000;
 /// The seats of the running samplers, for a sampler that ends in place.
 static SAMPLER_SEATS: [AtomicPtr<Seat>; SAMPLERS] = [const { AtomicPtr::new(null_mut()) }; SAMPLERS];
 
 /// Starts all threads, or none.
 pub(super) fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
     ENDED.reset();
+    if !have_ended(RETURN_MS) {
+        STRAYED.store(true, Ordering::Release);
+        for handle in &HANDLES {
+            handle.store(null_mut(), Ordering::Release);
+        }
+    }
     let (mut threads, mut seats) = (Vec::new(), Vec::new());
     let (mut watchdog, mut samplers) = (0, [0; SAMPLERS]);
     for (index, role) in ROLES.into_iter().enumerate() {
@@ -75,7 +88,11 @@ pub(super) fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
             // The threads that exist find that the session is over before it began.
             session.workers.sampler.worker.done.store(true, Ordering::Release);
             ABANDONED.store(true, Ordering::Release);
-            threads.into_iter().for_each(resume);
+            for (index, thread) in threads.into_iter().enumerate() {
+                keep(index, thread);
+                // SAFETY: a handle from CreateThread, which `have_ended` closes.
+                unsafe { ResumeThread(thread) };
+            }
             forget_own_threads();
             return Err((StartResult::NoThread, error));
         }
@@ -97,10 +114,8 @@ pub(super) fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
     RUNNING.store(threads.len() as u32, Ordering::Release);
     CURRENT.store(Arc::as_ptr(&session).cast_mut(), Ordering::Release);
     for (index, &thread) in threads.iter().enumerate() {
-        if SUSPENSIONS.resume_own(thread as isize, &mut System) {
-            // SAFETY: a handle from CreateThread, owned here.
-            unsafe { CloseHandle(thread) };
-        } else if index == 0 {
+        keep(index, thread);
+        if !SUSPENSIONS.resume_own(thread as isize, &mut System) && index == 0 {
             // SAFETY: no preconditions.
             let error = unsafe { GetLastError() };
             // SAFETY: all threads are suspended since they were created, with these seats.
@@ -121,6 +136,9 @@ pub(super) fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
 /// # Safety
 /// No thread may have run, and `seats` must be theirs.
 unsafe fn give_up(threads: &[HANDLE], seats: Vec<*mut Seat>) {
+    for handle in &HANDLES {
+        handle.store(null_mut(), Ordering::Release);
+    }
     for &thread in threads {
         // SAFETY: handles from CreateThread, owned here. The threads have not run one
         // instruction, so they hold nothing.
@@ -138,12 +156,36 @@ unsafe fn give_up(threads: &[HANDLE], seats: Vec<*mut Seat>) {
     seats.into_iter().for_each(|seat| drop(unsafe { Box::from_raw(seat) }));
 }
 
-fn resume(thread: HANDLE) {
-    // SAFETY: a handle from CreateThread, owned here.
-    unsafe {
-        ResumeThread(thread);
-        CloseHandle(thread);
+/// Keeps a thread's handle until [`have_ended`] closes it.
+fn keep(index: usize, thread: HANDLE) {
+    if let Some(place) = HANDLES.get(index) {
+        place.store(thread, Ordering::Release);
     }
+}
+
+/// Waits until the threads of the last recording have ended and none of them executes the agent's
+/// code, `milliseconds` for each; false if one has not.
+pub(super) fn have_ended(milliseconds: u32) -> bool {
+    for place in &HANDLES {
+        let thread = place.load(Ordering::Acquire);
+        if thread.is_null() {
+            continue;
+        }
+        // SAFETY: a handle that `keep` kept and that is closed here alone.
+        unsafe {
+            if WaitForSingleObject(thread, milliseconds) != WAIT_OBJECT_0 {
+                return false;
+            }
+            place.store(null_mut(), Ordering::Release);
+            CloseHandle(thread);
+        }
+    }
+    true
+}
+
+/// Whether a thread of an earlier recording may still run.
+pub(super) fn has_strays() -> bool {
+    STRAYED.load(Ordering::Acquire)
 }
 
 #[derive(Clone, Copy)]

@@ -22,7 +22,7 @@ use super::{Session, capture, threads};
 use crate::record::exception_filter::{ExceptionFilter, RateLimit};
 use crate::record::glob;
 use crate::record::options::Options;
-use crate::windows::shared::state::FINISHED;
+use crate::windows::shared::state::{FINISHED, STATUS};
 use crate::windows::system::api::ticks;
 use crate::windows::system::context::Context;
 use crate::windows::tables::exceptions::{self, STACK_OVERFLOW, SeenException};
@@ -42,6 +42,14 @@ static IN_HANDLER: [AtomicU32; AT_ONCE] = [const { AtomicU32::new(0) }; AT_ONCE]
 
 /// Whether stack overflows are recorded.
 static TAKES_OVERFLOWS: AtomicBool = AtomicBool::new(false);
+
+/// Whether a handler was ever registered. The system does not say when the last thread has left it.
+static HAD_HANDLER: AtomicBool = AtomicBool::new(false);
+
+/// Whether a thread may still be on its way into or out of the handler, after it was removed.
+pub(super) fn had_handler() -> bool {
+    HAD_HANDLER.load(Ordering::Acquire)
+}
 
 /// What a recording's triggers look for. Dropping it removes the handler and the watcher.
 pub(super) struct EventTriggers {
@@ -63,7 +71,9 @@ impl EventTriggers {
         };
         TAKES_OVERFLOWS.store(triggers.exceptions.takes(STACK_OVERFLOW), Ordering::Release);
         if !triggers.exceptions.is_empty() {
-            // SAFETY: the handler has the documented type and stays mapped: the agent is pinned.
+            HAD_HANDLER.store(true, Ordering::Release);
+            // SAFETY: the handler has the documented type. It stays mapped, since the agent leaves
+            // only when no thread is in it.
             triggers.registration = unsafe { AddVectoredExceptionHandler(1, Some(handler)) };
             if triggers.registration.is_null() {
                 return None;
@@ -102,7 +112,11 @@ impl Drop for EventTriggers {
 ///
 /// A thread that has overflowed its stack has a page left, which the program's own handlers need:
 /// of it only a note is left, from this frame.
+///
+/// Whatever it calls lies between the two counts: a thread that is in it and not counted has its
+/// instruction pointer in the agent. `inject stop --unload` relies on that.
 unsafe extern "system" fn handler(info: *mut EXCEPTION_POINTERS) -> i32 {
+    STATUS.handler_begun.fetch_add(1, Ordering::SeqCst);
     // SAFETY: the pointers are the system's and valid during this call.
     let record = unsafe { info.as_ref().and_then(|info| info.ExceptionRecord.as_ref()) };
     if let Some(record) = record.filter(|_| !FINISHED.load(Ordering::Acquire)) {
@@ -114,6 +128,7 @@ unsafe extern "system" fn handler(info: *mut EXCEPTION_POINTERS) -> i32 {
             exceptions::leave_overflow(unsafe { GetCurrentThreadId() }, record.ExceptionAddress as u64);
         }
     }
+    STATUS.handler_ended.fetch_add(1, Ordering::SeqCst);
     EXCEPTION_CONTINUE_SEARCH
 }
 

@@ -114,6 +114,8 @@ pub(crate) struct LiveStatus {
     pub flight: AtomicU64,
     pub requests: AtomicU64,
     pub paused: AtomicU32,
+    pub handler_begun: AtomicU32,
+    pub handler_ended: AtomicU32,
     reserved: AtomicU32,
 }
 
@@ -127,6 +129,9 @@ const _: () = {
     assert!(core::mem::offset_of!(LiveStatus, message) == core::mem::offset_of!(AgentStatus, message));
     assert!(core::mem::offset_of!(LiveStatus, names) == core::mem::offset_of!(AgentStatus, names));
     assert!(core::mem::offset_of!(LiveStatus, paused) == core::mem::offset_of!(AgentStatus, paused));
+    assert!(
+        core::mem::offset_of!(LiveStatus, handler_ended) == core::mem::offset_of!(AgentStatus, handler_ended)
+    );
 };
 
 /// The status of this process's agent. Other processes find it by its export,
@@ -152,6 +157,8 @@ pub(crate) static STATUS: LiveStatus = LiveStatus {
     flight: AtomicU64::new(0),
     requests: AtomicU64::new(0),
     paused: AtomicU32::new(0),
+    handler_begun: AtomicU32::new(0),
+    handler_ended: AtomicU32::new(0),
     reserved: AtomicU32::new(0),
 };
 

@@ -27,6 +27,7 @@ pub(crate) type NtGetNextThread =
 pub(crate) type NtSetTimerResolution = unsafe extern "system" fn(u32, u8, *mut u32) -> Status;
 pub(crate) type LdrRegisterDllNotification =
     unsafe extern "system" fn(u32, *const c_void, *mut c_void, *mut *mut c_void) -> Status;
+pub(crate) type LdrUnregisterDllNotification = unsafe extern "system" fn(*mut c_void) -> Status;
 pub(crate) type RtlGetVersion = unsafe extern "system" fn(*mut VersionInfo) -> Status;
 pub(crate) type RtlGetCurrentPeb = unsafe extern "system" fn() -> *const u8;
 pub(crate) type WineGetVersion = unsafe extern "C" fn() -> *const c_char;
@@ -77,6 +78,7 @@ pub(crate) struct Api {
     pub next_thread: Option<NtGetNextThread>,
     pub set_timer_resolution: Option<NtSetTimerResolution>,
     pub register_notification: Option<LdrRegisterDllNotification>,
+    pub unregister_notification: Option<LdrUnregisterDllNotification>,
     pub version: Option<RtlGetVersion>,
     pub wine_version: Option<WineGetVersion>,
     pub thread_cycles: Option<QueryThreadCycleTime>,
@@ -168,6 +170,8 @@ fn find() -> Option<Api> {
             next_thread: find(ntdll, c"NtGetNextThread").map(|function| typed(function)),
             set_timer_resolution: find(ntdll, c"NtSetTimerResolution").map(|function| typed(function)),
             register_notification: find(ntdll, c"LdrRegisterDllNotification").map(|function| typed(function)),
+            unregister_notification: find(ntdll, c"LdrUnregisterDllNotification")
+                .map(|function| typed(function)),
             version: find(ntdll, c"RtlGetVersion").map(|function| typed(function)),
             wine_version: find(ntdll, c"wine_get_version").map(|function| typed(function)),
             thread_cycles: find(kernel32, c"QueryThreadCycleTime").map(|function| typed(function)),

@@ -32,6 +32,15 @@ pub(crate) fn leave_heap() {
     let _ = EXIT_USED.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
 }
 
+/// Gives all memory back to the system. Called as the agent is unmapped, when nobody uses it.
+pub(crate) fn destroy() {
+    let heap = HEAP.swap(null_mut(), Ordering::AcqRel);
+    if !heap.is_null() {
+        // SAFETY: it is this module's own heap, and nobody uses a block of it any more.
+        unsafe { HeapDestroy(heap) };
+    }
+}
+
 /// Whether the arena for the process's end has `bytes` left. Events that do not fit are lost, and
 /// not every allocation there may fail.
 pub(crate) fn has_exit_room(bytes: usize) -> bool {

@@ -19,6 +19,7 @@
 //! heap     the recorder's own heap
 //! panic    handles a panic of the recorder
 //! landing  a call that a panic or a fault can leave
+//! own_module the agent's module: its addresses, its references, its users
 //! random   bytes that other processes cannot predict
 //! text     UTF-16 to WTF-8
 //! ```
@@ -32,6 +33,7 @@ pub(super) mod heap;
 pub(super) mod host;
 pub(super) mod landing;
 pub(super) mod memory;
+pub(super) mod own_module;
 pub(super) mod pages;
 pub(super) mod panic;
 pub(super) mod peb;

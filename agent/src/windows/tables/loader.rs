@@ -41,7 +41,7 @@ const UNLOADED: u32 = 2;
 /// Bytes for tables of unloaded modules that wait for the tables thread.
 const ARENA: u32 = 8 << 20;
 
-/// Memory for notifications. It is made at the first start and never freed.
+/// Memory for notifications. It is made at the first start and stays as long as the agent.
 struct NoteRoom {
     notes: Queue<Note>,
     /// Notifications that the tables thread has taken, but whose events the writer may not have
@@ -65,6 +65,8 @@ struct Note {
 }
 
 static ROOM: AtomicPtr<NoteRoom> = AtomicPtr::new(null_mut());
+/// The registration of [`callback`]; null = none.
+static COOKIE: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 /// Whether tables of unloaded modules are to be copied.
 static RESCUING: AtomicBool = AtomicBool::new(false);
 /// Modules whose tables did not fit.
@@ -73,28 +75,31 @@ static LISTENING: AtomicBool = AtomicBool::new(false);
 static LOST: AtomicU64 = AtomicU64::new(0);
 
 fn room() -> Option<&'static NoteRoom> {
-    // SAFETY: null or a box that is never freed once the callback is registered.
+    // SAFETY: null or a box that is never freed, except with the agent's heap as it is unmapped.
     unsafe { ROOM.load(Ordering::Acquire).as_ref() }
 }
 
 /// Takes notifications from now on; with `rescue`, also the tables of modules that are unloaded too
-/// soon. Registers with the loader once per process and stays registered: unregistering would need
-/// the loader's lock at the end of the recording.
+/// soon. Registers with the loader once and stays registered until the agent leaves
+/// ([`unregister`]): unregistering needs the loader's lock, which must not delay the end of a
+/// recording.
 pub(crate) fn listen(api: &Api, rescue: bool) -> bool {
     RESCUING.store(rescue, Ordering::Release);
     if room().is_none() {
-        let Some(register) = api.register_notification else { return false };
         let (notes, unwritten) = (Queue::new(RING), Queue::new(UNWRITTEN));
         let room =
             NoteRoom { notes, unwritten, pending: PendingModules::default(), arena: Arena::new(ARENA) };
         ROOM.store(Box::into_raw(Box::new(room)), Ordering::Release);
+    }
+    if COOKIE.load(Ordering::Acquire).is_null() {
+        let Some(register) = api.register_notification else { return false };
         let mut cookie = null_mut();
-        // SAFETY: the callback has the documented type and lives as long as the process, since the
-        // agent is pinned.
+        // SAFETY: the callback has the documented type and stays mapped until `unregister`, since
+        // the agent holds a reference of its module.
         if unsafe { register(0, callback as *const c_void, null_mut(), &mut cookie) } < 0 {
-            ROOM.store(null_mut(), Ordering::Release);
             return false;
         }
+        COOKIE.store(cookie, Ordering::Release);
     }
     // Drop the notifications that an earlier recording did not take.
     while let Some(change) = next() {
@@ -112,6 +117,26 @@ pub(crate) fn listen(api: &Api, rescue: bool) -> bool {
     UNRESCUED.store(0, Ordering::Relaxed);
     LISTENING.store(true, Ordering::Release);
     true
+}
+
+/// Whether the loader notifies the agent.
+pub(crate) fn is_registered() -> bool {
+    !COOKIE.load(Ordering::Acquire).is_null()
+}
+
+/// Has the loader notify no more. It waits for the loader's lock, under which the notifications
+/// run: none runs when it returns. False if the system refuses.
+pub(crate) fn unregister(api: &Api) -> bool {
+    let cookie = COOKIE.load(Ordering::Acquire);
+    if cookie.is_null() {
+        return true;
+    }
+    // SAFETY: the registration is the agent's own and is taken back once.
+    let done = api.unregister_notification.is_some_and(|unregister| unsafe { unregister(cookie) } >= 0);
+    if done {
+        COOKIE.store(null_mut(), Ordering::Release);
+    }
+    done
 }
 
 /// Registers a module that no notification reported. If it is unloaded before its ticket is passed

@@ -27,6 +27,8 @@ pub(crate) enum Action {
         target: Target,
         /// Milliseconds that the agent may take.
         timeout_ms: u32,
+        /// Whether the agent leaves the process then.
+        unload: bool,
     },
     /// Have a recording in memory written to a file.
     Snap {

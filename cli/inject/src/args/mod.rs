@@ -26,8 +26,8 @@ pub(crate) fn parse<I: IntoIterator<Item = OsString>>(line: I) -> Result<Action,
     match cli.command {
         Some(Command::Ps { json }) => Ok(Action::Ps { json }),
         Some(Command::Doctor { pid, json, output, force }) => Ok(Action::Doctor { pid, json, output, force }),
-        Some(Command::Stop { target, timeout }) => {
-            Ok(Action::Stop { target: target.target(), timeout_ms: timeout })
+        Some(Command::Stop { target, timeout, unload }) => {
+            Ok(Action::Stop { target: target.target(), timeout_ms: timeout, unload })
         }
         Some(Command::Snap { target, timeout }) => {
             Ok(Action::Snap { target: target.target(), timeout_ms: timeout })
@@ -73,6 +73,7 @@ Examples:
   inject mark --pid 4404 \"build 7 loaded\"  mark this moment in the trace: stk events shows it
   inject --pid 4404 --paused              be ready; sample from inject resume --pid 4404 on
   inject stop --pid 4404                  end a recording from elsewhere; --all: every one
+  inject stop --pid 4404 --unload         and have agent.dll leave the process
   inject doctor --json -o doctor.json     what this system is and what may get in the way: send it with a report
 
 The trace is read by `stk` on any system: stk info, stk stats, stk convert a.stk --to speedscope.
@@ -134,6 +135,11 @@ enum Command {
         /// How long the agent may take to write the end of the trace
         #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse_ms)]
         timeout: u32,
+        /// Then have the agent leave the process, also one that is not being recorded any more. If
+        /// that is not safe, inject says why, and the exit code is 1; the recording has ended all
+        /// the same. With --all: of the processes that are being recorded
+        #[arg(long)]
+        unload: bool,
     },
     /// Write what a recording in memory (--flight) holds now to a file
     Snap {

@@ -296,9 +296,13 @@ fn subcommands_are_distinguished_from_a_dll() {
     refused(&["doctor", "--force"]);
     refused(&["doctor", "--pid", "0"]);
     match parse_line(&["stop", "--pid", "12"]) {
-        Ok(Action::Stop { target, timeout_ms: 30_000 }) => assert_eq!(target, Target::Pid(12)),
+        Ok(Action::Stop { target, timeout_ms: 30_000, unload: false }) => {
+            assert_eq!(target, Target::Pid(12));
+        }
         other => panic!("{other:?}"),
     }
+    let unload = parse_line(&["stop", "--all", "--unload"]);
+    assert!(matches!(unload, Ok(Action::Stop { target: Target::Recorded, unload: true, .. })));
 }
 
 #[test]

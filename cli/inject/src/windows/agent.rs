@@ -1,6 +1,7 @@
 //! The agent inside another process, called through its exports.
 
 use super::diagnose;
+use super::mutex::{self, OwnedMutex};
 pub(crate) use super::place::AgentFile;
 use super::process::{Module, Process};
 use super::remote::{self, Block, Call, Duplicate};
@@ -9,6 +10,7 @@ use crate::exports;
 use crate::failure::Failure;
 use crate::image::{self, AgentExports, ImageIdentity};
 use crate::status;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use stk_schema::bytes::u32_in;
@@ -61,6 +63,10 @@ pub(crate) fn recording(process: &Process) -> Result<Option<Agent>, Failure> {
     Ok(None)
 }
 
+fn is_recording(state: u32) -> bool {
+    matches!(state, STATE_RECORDING | STATE_STOPPING)
+}
+
 /// The state (`control::STATE_*`) of the agent among the process's modules, preferably of one that
 /// records; `None` without an agent whose status this inject understands.
 pub(crate) fn state(process: &Process, modules: &[Module]) -> Option<u32> {
@@ -103,6 +109,28 @@ pub(crate) fn idle(process: &Process, file: &AgentFile) -> Result<Option<Agent>,
     Ok(usable.into_iter().next())
 }
 
+/// As [`idle`], with the agent's mutex of hosts if it has one: no other inject has it leave, or
+/// starts it, meanwhile.
+///
+/// # Errors
+/// As there, and that another inject has the mutex.
+pub(crate) fn idle_and_kept(
+    process: &Process,
+    file: &AgentFile,
+) -> Result<(Option<Agent>, Option<OwnedMutex>), Failure> {
+    let Some(agent) = idle(process, file)? else { return Ok((None, None)) };
+    match mutex::hosts(process, &agent, HOSTS_MS)? {
+        // Another inject may have had it leave before this one got the mutex.
+        Some(mutex) => Ok((idle(process, file)?.filter(|found| found.base == agent.base), Some(mutex))),
+        None => Ok((Some(agent), None)),
+    }
+}
+
+/// How long a start waits for another inject that asks the agent for something.
+const HOSTS_MS: u32 = 15_000;
+/// How long a stop does. It does not depend on the other inject, which may be stopped itself.
+const STOP_HOSTS_MS: u32 = 2_000;
+
 /// Loads the agent into the process.
 ///
 /// # Errors
@@ -144,7 +172,7 @@ const YOUNG_MS: u64 = 2_000;
 /// Address of LoadLibraryW in the process. Waits for it in one that has just been started.
 fn load_library(process: &Process) -> Result<u64, Failure> {
     loop {
-        let found = listed_load_library(process);
+        let found = loader_function(process, "LoadLibraryW");
         let young = process.age_ms().is_some_and(|age| age < YOUNG_MS);
         if found.is_ok() || !young || process.has_ended() {
             return found;
@@ -153,13 +181,16 @@ fn load_library(process: &Process) -> Result<u64, Failure> {
     }
 }
 
-/// Address of LoadLibraryW in the process, from its own module list.
-fn listed_load_library(process: &Process) -> Result<u64, Failure> {
+/// Address of a function of kernel32 in the process, from its own module list.
+///
+/// # Errors
+/// A sentence for the user: the list cannot be read, or has no kernel32 yet.
+pub(crate) fn loader_function(process: &Process, function: &str) -> Result<u64, Failure> {
     let modules = process.modules_if(&|_, name| exports::is_loader(name)).map_err(|error| {
         Failure::target(format!("the list of modules of {process} cannot be read: {error}"))
     })?;
     let images = modules.iter().map(|module| (module.base, &module.image));
-    exports::load_library(image::own_machine(), images).ok_or_else(|| {
+    exports::loader_function(image::own_machine(), function, images).ok_or_else(|| {
         Failure::target(format!(
             "{process} has not loaded kernel32.dll yet: it was created suspended, or is being started; try again when it runs, or start \
              it with inject -- PROGRAM"
@@ -250,6 +281,12 @@ impl Agent {
     /// # Errors
     /// A sentence for the user.
     pub(crate) fn stop(&self, process: &Process, timeout_ms: u32) -> Result<(), Failure> {
+        let hosts = mutex::hosts(process, self, STOP_HOSTS_MS);
+        let may_leave = || !self.status(process).is_ok_and(|status| is_recording(status.state));
+        if !self.is_loaded(process) || hosts.is_err() && may_leave() {
+            // The recording has ended, and another inject has the agent leave.
+            return Ok(());
+        }
         match remote::call(process, self.address(self.exports.stop), 0, timeout_ms)? {
             Call::Returned(_) | Call::ProcessEnded => Ok(()),
             Call::TimedOut => Err(Failure::failed(format!(
@@ -275,6 +312,22 @@ impl Agent {
             .ok_or_else(|| Failure::target(format!("{process} ended while its agent was being asked")))?;
         let fits = status.version == CONTROL_VERSION && status.size as usize >= FIRST_STATUS_SIZE;
         if fits { Ok(status) } else { Err(other_version()) }
+    }
+
+    /// Whether the agent is still mapped where it was found. True if the process's list of modules
+    /// cannot be read, as in one that ends.
+    pub(crate) fn is_loaded(&self, process: &Process) -> bool {
+        process.has_module(self.base).unwrap_or(true)
+    }
+
+    /// The addresses of its image.
+    pub(crate) fn image(&self) -> Range<u64> {
+        self.base..self.base + u64::from(self.identity.size_of_image)
+    }
+
+    /// Address of `stk_agent_leave`; `None` in older agents.
+    pub(crate) fn leave_address(&self) -> Option<u64> {
+        self.exports.leave.map(|rva| self.address(rva))
     }
 
     fn address(&self, rva: u32) -> u64 {

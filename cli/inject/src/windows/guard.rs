@@ -158,13 +158,16 @@ impl Watch {
         ));
     }
 
-    /// Resumes, once, the thread that the dead sampler in this slot held, if it held one.
+    /// Resumes, once, the thread that the dead sampler in this slot held, if it held one. Does
+    /// nothing if the board is not that sampler's any more: the agent may have left, or record
+    /// again.
     fn let_go(&self, slot: usize) {
-        let mut word = [0; 8];
-        if !self.process.read(self.board + guard::word_offset(slot), &mut word) {
+        let mut bytes = [0; size_of::<GuardBoard>()];
+        if !self.process.read(self.board, &mut bytes) {
             return;
         }
-        let Some(tid) = guard::thread_to_resume(u64::from_le_bytes(word)) else { return };
+        let Some(word) = guard::word_of(&bytes, slot, self.samplers[slot].tid) else { return };
+        let Some(tid) = guard::thread_to_resume(word) else { return };
         let Ok(thread) = open(&self.process, tid, THREAD_SUSPEND_RESUME) else { return };
         // SAFETY: the handle is open with the right to resume. The sampler that suspended the
         // thread is dead, and so is the watchdog.

@@ -46,13 +46,14 @@ fn run_with(inject: &Path, more: Vec<String>) -> Result<i32, Failure> {
     call(inject, more.into_iter().map(OsString::from).chain(std::env::args_os().skip(1)))
 }
 
-/// Has `inject` end the recording of one process.
+/// Has `inject` end the recording of one process, and the agent leave it with `unload`.
 ///
 /// # Errors
 /// As [`run`].
-pub(crate) fn stop(inject: &Path, pid: u32, timeout_ms: u32) -> Result<i32, Failure> {
+pub(crate) fn stop(inject: &Path, pid: u32, timeout_ms: u32, unload: bool) -> Result<i32, Failure> {
     let (pid, timeout) = (pid.to_string(), format!("{timeout_ms}ms"));
-    call(inject, ["stop", "--pid", &pid, "--timeout", &timeout].map(OsString::from))
+    let arguments = ["stop", "--pid", &pid, "--timeout", &timeout];
+    call(inject, arguments.into_iter().chain(unload.then_some("--unload")).map(OsString::from))
 }
 
 /// Has `inject` ask for a trace of one process that is recorded in memory.

@@ -22,6 +22,9 @@
 //! * [`handover`]: processes of another architecture.
 //! * [`ps`]: the list of processes.
 //! * [`doctor`]: whether this system is as the recorder expects.
+//! * [`mutex`]: the agent's mutexes, which injects use among themselves.
+//! * [`quiet`]: waits until no thread of a process is in its agent.
+//! * [`unload`]: has the agent leave a process.
 //! * [`requests`]: asks the agents of recordings for marks and pauses.
 //! * [`several`]: several processes at once, and processes that are waited for.
 //! * [`top`]: what a process does now, shown by stk.
@@ -43,12 +46,14 @@ pub(crate) mod guard;
 pub(crate) mod handover;
 pub(crate) mod launch;
 pub(crate) mod local;
+pub(crate) mod mutex;
 pub(crate) mod names;
 pub(crate) mod ntdll;
 pub(crate) mod output;
 pub(crate) mod place;
 pub(crate) mod process;
 pub(crate) mod ps;
+pub(crate) mod quiet;
 pub(crate) mod record;
 pub(crate) mod refusal;
 pub(crate) mod registry;
@@ -59,6 +64,7 @@ pub(crate) mod signature;
 pub(crate) mod system;
 pub(crate) mod token;
 pub(crate) mod top;
+pub(crate) mod unload;
 
 use crate::args::{Action, Target};
 use crate::failure::{self, Failure};
@@ -74,10 +80,10 @@ pub(crate) fn run(action: Action) -> i32 {
         Action::Doctor { pid, json, output, force } => {
             doctor::run(&doctor::DoctorQuestion { pid, json, output, force })
         }
-        Action::Stop { target: Target::Recorded, timeout_ms } => {
-            each_recorded(|pid| stop(&Target::Pid(pid), timeout_ms))
+        Action::Stop { target: Target::Recorded, timeout_ms, unload } => {
+            each_recorded(|pid| stop(&Target::Pid(pid), timeout_ms, unload))
         }
-        Action::Stop { target, timeout_ms } => stop(&target, timeout_ms),
+        Action::Stop { target, timeout_ms, unload } => stop(&target, timeout_ms, unload),
         Action::Status { target, json } => status(&target, json),
         Action::Snap { target: Target::Recorded, timeout_ms } => {
             each_recorded(|pid| snap(&Target::Pid(pid), timeout_ms))
@@ -99,18 +105,23 @@ fn list(json: bool) -> Result<i32, Failure> {
     Ok(failure::OK)
 }
 
-fn stop(target: &Target, timeout_ms: u32) -> Result<i32, Failure> {
+/// Ends a recording; with `unload`, the agent leaves the process then, also one that does not
+/// record.
+fn stop(target: &Target, timeout_ms: u32, unload: bool) -> Result<i32, Failure> {
     let process = open(target)?;
     if let Some(other) = handover::companion(&process) {
-        return handover::stop(&other, process.pid(), timeout_ms);
+        return handover::stop(&other, process.pid(), timeout_ms, unload);
     }
-    let Some(agent) = agent::recording(&process)? else {
-        return Err(Failure::failed(format!("{process} is not being recorded: nothing to stop")));
-    };
-    agent.stop(&process, timeout_ms)?;
-    let status = agent.status(&process)?;
-    messages::say(&format!("stopped {process}: {}", crate::status::line(&status).trim_start()));
-    Ok(failure::OK)
+    match agent::recording(&process)? {
+        Some(agent) => {
+            agent.stop(&process, timeout_ms)?;
+            let status = agent.status(&process)?;
+            messages::say(&format!("stopped {process}: {}", crate::status::line(&status).trim_start()));
+        }
+        None if unload => {}
+        None => return Err(Failure::failed(format!("{process} is not being recorded: nothing to stop"))),
+    }
+    if unload { unload::run(&process, timeout_ms) } else { Ok(failure::OK) }
 }
 
 /// Has what a recording in memory holds written to a file.

@@ -278,20 +278,22 @@ impl Process {
     /// # Errors
     /// As [`Process::modules`].
     pub(crate) fn modules_if(&self, wanted: &dyn Fn(usize, &str) -> bool) -> io::Result<Vec<Module>> {
+        let module = |(index, base)| self.module(base, |name| wanted(index, name));
+        Ok(self.module_bases()?.into_iter().enumerate().filter_map(module).collect())
+    }
+
+    /// Load addresses of its modules. Reads the list again if it changes meanwhile.
+    fn module_bases(&self) -> io::Result<Vec<u64>> {
         const TRIES: u32 = 10;
-        for attempt in 1.. {
+        let mut attempt = 1;
+        loop {
             match self.module_handles() {
-                Ok(handles) => {
-                    let module = |(index, base)| self.module(base, |name| wanted(index, name));
-                    let bases = handles.into_iter().map(|handle| handle as u64);
-                    return Ok(bases.enumerate().filter_map(module).collect());
-                }
+                Ok(handles) => return Ok(handles.into_iter().map(|handle| handle as u64).collect()),
                 Err(error) if attempt == TRIES => return Err(error),
-                // The list changed while it was read. Read it again.
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }
+            attempt += 1;
         }
-        Ok(Vec::new())
     }
 
     /// Its executable, without the exports. `None` while it has not been initialised, or if it
@@ -313,6 +315,14 @@ impl Process {
             K32GetModuleFileNameExW(self.handle.as_raw_handle(), module, buffer, room) as usize
         };
         OsString::from_wide(&path[..len.min(path.len())]).into()
+    }
+
+    /// Whether a module is loaded at `base`.
+    ///
+    /// # Errors
+    /// The system's error, when the list cannot be read.
+    pub(crate) fn has_module(&self, base: u64) -> io::Result<bool> {
+        Ok(self.module_bases()?.contains(&base))
     }
 
     fn module_handles(&self) -> io::Result<Vec<HMODULE>> {

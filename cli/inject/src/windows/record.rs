@@ -30,8 +30,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stk_schema::control::{
-    AgentConfig, AgentStatus, CONTROL_VERSION, FLAG_CHECK_WALKS, FLAG_ONCE, FLAG_OPTIONS, FLAG_PAUSED,
-    STATE_FAILED, STATE_STOPPED,
+    AgentConfig, AgentStatus, CONTROL_VERSION, FLAG_CHECK_WALKS, FLAG_LOADED, FLAG_ONCE, FLAG_OPTIONS,
+    FLAG_PAUSED, STATE_FAILED, STATE_STOPPED,
 };
 use stk_schema::event::EndReason;
 use stk_schema::text::printable_lines;
@@ -157,7 +157,7 @@ struct Session<'a> {
     /// Where the recording goes.
     destination: Destination,
     /// Answers the agent's questions for names until the recording ends.
-    _names: Option<Names>,
+    names: Option<Names>,
     /// Watches the recorder's threads until the process or the recording ends.
     _guarding: Option<GuardThread>,
 }
@@ -263,11 +263,12 @@ impl<'a> Session<'a> {
     ) -> Result<Session<'a>, Failure> {
         let file = fitting_agent(record, process)?;
         let tables = record.tables.as_deref().map(tables_dir).transpose()?.unwrap_or_default();
-        let loaded = agent::idle(process, &file)?;
+        let (loaded, hosts) = agent::idle_and_kept(process, &file)?;
         let output = Opened::new(record, process)?;
         let ended =
             Event::new().map_err(|error| Failure::failed(format!("no event could be made: {error}")))?;
 
+        let fresh = loaded.is_none();
         let agent = match loaded {
             Some(agent) => agent,
             None => {
@@ -276,7 +277,10 @@ impl<'a> Session<'a> {
             }
         };
         output.empty()?;
-        let config = config(record, &output);
+        let mut config = config(record, &output);
+        if fresh {
+            config.flags |= FLAG_LOADED;
+        }
         let own = guard::own_process()
             .map_err(|error| Failure::failed(format!("inject cannot be its own guard: {error}")))?;
         let handles = [
@@ -290,6 +294,7 @@ impl<'a> Session<'a> {
             options: options::bytes(&record.options),
         };
         let status_address = agent.start(process, &config, &texts, handles, record.timeout_ms)?;
+        drop(hosts);
         let (path, destination) = output.begin(record, process)?;
         let status = agent::read_status(process, status_address).unwrap_or(status::BLANK);
         let guarding = GuardThread::start(process, &status);
@@ -302,6 +307,7 @@ impl<'a> Session<'a> {
             process,
             agent,
             path,
+            names: Names::start(process, &status, &ended, symbol_path(record), record.below),
             ended,
             status_address,
             status,
@@ -309,7 +315,6 @@ impl<'a> Session<'a> {
             destination,
             once: record.flags & FLAG_ONCE != 0,
             shows_status: std::io::stderr().is_terminal() && !record.one_of_several && !record.children,
-            _names: Names::start(process, &status, symbol_path(record), record.below),
             _guarding: guarding,
         })
     }
@@ -336,6 +341,8 @@ impl<'a> Session<'a> {
         if self.line_open {
             eprintln!();
         }
+        // From here on nothing is written to the agent's memory: it may leave.
+        drop(self.names.take());
         let end = end?;
         let (trace, moved) = self.close(&end);
         let code = self.conclude(end, &trace);
@@ -409,6 +416,13 @@ impl<'a> Session<'a> {
             }
             match agent::read_status(self.process, self.status_address) {
                 Some(status) => self.status = status,
+                // Another inject had the agent leave after the recording's end.
+                None if !self.agent.is_loaded(self.process)
+                    && system::wait(self.ended.handle(), GOING_MS) =>
+                {
+                    (self.status.state, self.status.end_reason) = (STATE_STOPPED, EndReason::Stopped as u32);
+                    self.status.paused = 0;
+                }
                 // The process's memory is freed a moment before its handle is signalled.
                 None if system::wait(self.process.handle(), GOING_MS) => {
                     return Ok(if signalled == Some(0) { End::Interrupted } else { End::ProcessEnded });

@@ -3,6 +3,7 @@
 //! process's loader is stuck.
 
 use super::agent::{self, Agent};
+use super::mutex::{self, OwnedMutex};
 use super::process::{self, Process};
 use super::system::{self, Procedure};
 use super::{handover, recorded};
@@ -11,21 +12,15 @@ use crate::failure::{self, Failure};
 use crate::messages::say;
 use std::io;
 use std::mem::offset_of;
-use std::os::windows::io::{AsHandle as _, AsRawHandle as _, OwnedHandle};
-use std::ptr;
+use std::os::windows::io::{AsHandle as _, OwnedHandle};
 use std::time::{Duration, Instant};
 use stk_schema::bytes::{u32_in, u64_in};
 use stk_schema::control::{STATE_RECORDING, STATE_STOPPING};
 use stk_schema::requests::{
-    REQUEST_MARK, REQUEST_PAUSE, REQUEST_RESUME, REQUESTS_VERSION, RESULT_DONE, RESULT_ENDED, RESULT_WAS_SO,
-    RequestMailbox,
+    REQUEST_MARK, REQUEST_PAUSE, REQUEST_RESUME, RESULT_DONE, RESULT_ENDED, RESULT_WAS_SO, RequestMailbox,
 };
 use stk_schema::text::printable_lines;
-use windows_sys::Win32::Foundation::{DuplicateHandle, WAIT_ABANDONED, WAIT_OBJECT_0};
-use windows_sys::Win32::System::Threading::{
-    EVENT_MODIFY_STATE, GetCurrentProcess, MUTEX_MODIFY_STATE, ReleaseMutex, SYNCHRONIZATION_SYNCHRONIZE,
-    WaitForSingleObject,
-};
+use windows_sys::Win32::System::Threading::EVENT_MODIFY_STATE;
 
 /// How long an agent may take to answer, and another inject to be answered.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -104,7 +99,8 @@ struct Mailbox<'a> {
     process: &'a Process,
     agent: &'a Agent,
     address: u64,
-    lock: OwnedHandle,
+    /// Keeps other injects out.
+    _lock: OwnedMutex,
     wake: OwnedHandle,
 }
 
@@ -117,27 +113,16 @@ impl<'a> Mailbox<'a> {
             ))
         };
         let address = agent.status(process)?.requests;
-        let head = if address == 0 { None } else { read(process, address) };
-        let head = head.filter(|head| {
-            u32_in(head, 0) as usize >= size_of::<RequestMailbox>() && u32_in(head, 4) == REQUESTS_VERSION
-        });
-        let head = head.ok_or_else(old)?;
+        let head = mutex::mailbox(process, address).ok_or_else(old)?;
         let fail =
             |error: io::Error| Failure::failed(format!("the agent in {process} cannot be asked: {error}"));
-        let wanted = MUTEX_MODIFY_STATE | SYNCHRONIZATION_SYNCHRONIZE;
-        let lock = take_handle(process, u64_in(&head, offset_of!(RequestMailbox, lock)), wanted);
-        let lock = lock.map_err(fail)?;
         let wake = u64_in(&head, offset_of!(RequestMailbox, wake));
-        let wake = take_handle(process, wake, EVENT_MODIFY_STATE).map_err(fail)?;
-        let patience = PATIENCE.as_millis() as u32;
-        // SAFETY: the handle is open.
-        match unsafe { WaitForSingleObject(lock.as_raw_handle(), patience) } {
-            WAIT_OBJECT_0 | WAIT_ABANDONED => Ok(Mailbox { process, agent, address, lock, wake }),
-            _ => Err(Failure::failed(format!(
-                "another inject has been asking the agent in {process} for {} s",
-                PATIENCE.as_secs()
-            ))),
+        let wake = mutex::take_handle(process, wake, EVENT_MODIFY_STATE).map_err(fail)?;
+        let lock = mutex::hosts(process, agent, PATIENCE.as_millis() as u32)?.ok_or_else(old)?;
+        if !agent.is_loaded(process) {
+            return Err(Failure::failed(format!("the agent has left {process}")));
         }
+        Ok(Mailbox { process, agent, address, _lock: lock, wake })
     }
 
     /// Asks and waits for the result.
@@ -167,7 +152,7 @@ impl<'a> Mailbox<'a> {
         let begun = Instant::now();
         loop {
             let process = self.process;
-            let head = read(process, self.address)
+            let head = mutex::mailbox(process, self.address)
                 .ok_or_else(|| Failure::target(format!("{process} ended while its agent was being asked")))?;
             let field = |at: usize| u32_in(&head, at);
             let answer = field(offset_of!(RequestMailbox, answer));
@@ -187,35 +172,6 @@ impl<'a> Mailbox<'a> {
             std::thread::sleep(POLL);
         }
     }
-}
-
-impl Drop for Mailbox<'_> {
-    fn drop(&mut self) {
-        // SAFETY: this thread owns the mutex.
-        unsafe { ReleaseMutex(self.lock.as_raw_handle()) };
-    }
-}
-
-/// The mailbox without its text.
-fn read(process: &Process, address: u64) -> Option<[u8; offset_of!(RequestMailbox, text)]> {
-    let mut head = [0; offset_of!(RequestMailbox, text)];
-    process.read(address, &mut head).then_some(head)
-}
-
-/// A handle of this process for the object that `process` has under `value`, with these rights.
-fn take_handle(process: &Process, value: u64, rights: u32) -> io::Result<OwnedHandle> {
-    let mut handle = ptr::null_mut();
-    // SAFETY: the process is open with the right to duplicate its handles; a value that is no
-    // handle there is refused.
-    let ok = unsafe {
-        let (from, source) = (process.handle().as_raw_handle(), value as usize as _);
-        DuplicateHandle(from, source, GetCurrentProcess(), &mut handle, rights, 0, 0)
-    };
-    if ok == 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the handle is fresh.
-    unsafe { system::own(handle) }
 }
 
 /// The system's performance counter, which is the clock of traces; 0 without one.

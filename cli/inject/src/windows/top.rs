@@ -108,7 +108,7 @@ impl Recording {
     /// Ends the recording, unless it has ended.
     fn end(&mut self) -> Result<(), Failure> {
         if matches!(self.0.try_wait(), Ok(None)) {
-            super::stop(&Target::Pid(self.1), ENDS_MS).or_else(|failure| {
+            super::stop(&Target::Pid(self.1), ENDS_MS, false).or_else(|failure| {
                 // The process may have ended meanwhile, and its recording with it.
                 if system::wait(self.0.as_handle(), ENDS_MS) { Ok(failure::OK) } else { Err(failure) }
             })?;

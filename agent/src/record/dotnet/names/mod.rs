@@ -46,7 +46,7 @@ pub(crate) struct LiveMailbox {
     runtime_kind: AtomicU32,
     request: AtomicU32,
     count: AtomicU32,
-    reserved: AtomicU32,
+    lock: AtomicU32,
     beat: AtomicU32,
     answer: AtomicU32,
     host_state: AtomicU32,
@@ -83,7 +83,7 @@ impl LiveMailbox {
             runtime_kind: AtomicU32::new(0),
             request: AtomicU32::new(0),
             count: AtomicU32::new(0),
-            reserved: AtomicU32::new(0),
+            lock: AtomicU32::new(0),
             beat: AtomicU32::new(0),
             answer: AtomicU32::new(0),
             host_state: AtomicU32::new(0),
@@ -102,8 +102,10 @@ impl LiveMailbox {
         }
     }
 
-    /// Prepares the mailbox for a recording: nothing is asked, and no host is known.
-    pub(crate) fn open(&self) {
+    /// Prepares the mailbox for a recording: nothing is asked, and no host is known. `lock`: handle
+    /// of the mutex that a host owns while it uses the mailbox.
+    pub(crate) fn open(&self, lock: u32) {
+        self.lock.store(lock, Ordering::Relaxed);
         self.runtime.store(0, Ordering::Relaxed);
         self.count.store(0, Ordering::Relaxed);
         self.host_state.store(HOST_NONE, Ordering::Relaxed);

@@ -20,7 +20,7 @@ impl Events for NameLog {
 
 fn mailbox() -> alloc::boxed::Box<LiveMailbox> {
     let mailbox = alloc::boxed::Box::new(LiveMailbox::empty());
-    mailbox.open();
+    mailbox.open(0);
     mailbox
 }
 

@@ -16,14 +16,15 @@ mod file;
 mod library;
 mod target;
 
+use super::mutex::{self, OwnedMutex};
 use super::process::{NAMING, Process};
 use super::refusal;
-use super::system;
+use super::system::{self, Event};
 use crate::names::{self, Head, Request};
 use crate::symbol_path::SymbolPath;
 use crate::trust::Rank;
 use library::{Library, ReadFailure};
-use std::os::windows::io::AsHandle as _;
+use std::os::windows::io::{AsHandle as _, OwnedHandle};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -42,6 +43,8 @@ const BUSY: Duration = Duration::from_millis(300);
 const TRY: Duration = Duration::from_millis(1_500);
 /// Milliseconds to wait for the end of the thread: it looks more often than that.
 const END_MS: u32 = 3 * LOOK_MS;
+/// Milliseconds to wait for the mutex of the mailbox: a host of the last recording may be ending.
+const LOCK_MS: u32 = 10_000;
 /// Stack of the thread, for a library that recurses over types.
 const STACK: usize = 8 << 20;
 /// Milliseconds before each try to name a request's addresses. The runtime runs while the library
@@ -64,15 +67,23 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Begins to poll the mailbox of an agent with this status; `None` if it has none. The library
-    /// may also lie on the symbol path. `below`: treat the process as another user's.
+    /// Begins to poll the mailbox of an agent with this status; `None` if it has none, or if its
+    /// recording has `ended` already. The library may also lie on the symbol path. `below`: treat
+    /// the process as another user's.
     pub(crate) fn start(
         process: &Process,
         status: &AgentStatus,
+        ended: &Event,
         symbols: SymbolPath,
         below: bool,
     ) -> Option<Names> {
         let mailbox = Some(status.names).filter(|&address| address != 0)?;
+        let lock = lock_of(process, mailbox);
+        let ended = ended.handle().try_clone_to_owned().ok()?;
+        // An agent whose recording has ended may leave: what was read may be no mailbox.
+        if system::wait(ended.as_handle(), 0) {
+            return None;
+        }
         let handle = process.narrowed(NAMING).ok()?;
         let process = Process::from_handle(handle, process.pid()).ok()?;
         let rank = if below { Rank::Below } else { refusal::rank(process.handle()) };
@@ -80,7 +91,15 @@ impl Names {
         let stopped = stop.clone();
         let work = move || {
             let (access, failures) = (DataAccess::default(), ReadFailures::default());
-            Host { process, rank, mailbox, symbols, stop: stopped, beat: 0, access, failures }.run();
+            // With the mutex, the agent stays mapped from here on, unless its recording has ended.
+            let _lock = match lock.map(|lock| OwnedMutex::take(lock, LOCK_MS)) {
+                Some(Err(_)) => return,
+                Some(Ok(lock)) => Some(lock),
+                None => None,
+            };
+            if !system::wait(ended.as_handle(), 0) {
+                Host { process, rank, mailbox, symbols, stop: stopped, beat: 0, access, failures }.run();
+            }
         };
         let thread = std::thread::Builder::new().name("names".to_owned()).stack_size(STACK).spawn(work);
         Some(Names { stop, thread: thread.ok()? })
@@ -94,6 +113,14 @@ impl Drop for Names {
         // process does: Wine 10 then sometimes gives the thread's exit code as the process's.
         system::wait(self.thread.as_handle(), END_MS);
     }
+}
+
+/// The mutex of the mailbox's host, not taken yet; `None` with an older agent.
+fn lock_of(process: &Process, mailbox: u64) -> Option<OwnedHandle> {
+    let mut lock = [0; 4];
+    let at = std::mem::offset_of!(NameMailbox, lock) as u64;
+    let known = process.read(mailbox + at, &mut lock) && lock != [0; 4];
+    known.then(|| mutex::duplicate(process, u32::from_le_bytes(lock).into()).ok()).flatten()
 }
 
 struct Host {

@@ -1,0 +1,214 @@
+//! Waits until no thread of a process is in its agent; [`crate::quiet`] decides by registers. A
+//! thread that began in the agent, such as one that carries out a call of an inject that has not
+//! waited for it, must have ended.
+//!
+//! Each thread is suspended for as long as it takes to read its registers, one at a time. Only
+//! `inject stop --unload` does this. Ctrl-C does not end inject meanwhile.
+
+use super::agent::Agent;
+use super::process::{Module, Process};
+use super::system::{self, Procedure};
+use crate::image;
+use crate::quiet::{BEFORE, Places};
+use std::io;
+use std::os::windows::io::{AsHandle as _, AsRawHandle as _, OwnedHandle};
+use std::time::{Duration, Instant};
+use stk_schema::Arch;
+use windows_sys::Win32::Foundation::{HANDLE, NTSTATUS};
+use windows_sys::Win32::System::Diagnostics::Debug::{CONTEXT, GetThreadContext};
+use windows_sys::Win32::System::Diagnostics::ToolHelp::{
+    CreateToolhelp32Snapshot, TH32CS_SNAPTHREAD, THREADENTRY32, Thread32First, Thread32Next,
+};
+use windows_sys::Win32::System::Threading::{
+    GetProcessIdOfThread, OpenThread, ResumeThread, SuspendThread, THREAD_GET_CONTEXT,
+    THREAD_QUERY_INFORMATION, THREAD_SUSPEND_RESUME, THREAD_SYNCHRONIZE,
+};
+
+/// Time between two looks at threads that may be in the agent.
+const AGAIN: Duration = Duration::from_millis(2);
+
+/// A thread that was not seen elsewhere yet.
+struct Suspect {
+    tid: u32,
+    handle: OwnedHandle,
+    /// Whether it began in the agent.
+    of_agent: bool,
+}
+
+/// Waits until every thread was seen outside of the agent. `handler`: a recording had a handler for
+/// exceptions, which is removed.
+///
+/// # Errors
+/// Why it is not known that the agent may be unmapped: a part of a sentence.
+pub(crate) fn wait(process: &Process, agent: &Agent, handler: bool, until: Instant) -> Result<(), String> {
+    let places = if handler { Some(places(process, agent)?) } else { None };
+    // A thread that begins later cannot get there.
+    let mut suspects = threads(process, agent)?;
+    loop {
+        let before = handler_calls(process, agent);
+        let rest: Vec<bool> =
+            suspects.iter().map(|suspect| !is_elsewhere(process, places.as_ref(), suspect)).collect();
+        // Else a thread may have been in what the handler calls, which looks like being elsewhere.
+        if before.is_some() && before == handler_calls(process, agent) {
+            let mut rest = rest.into_iter();
+            suspects.retain(|_| rest.next().unwrap_or(true));
+        }
+        if suspects.is_empty() || process.has_ended() {
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            return Err(in_the_way(&suspects));
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
+
+/// Where threads must not be.
+fn places(process: &Process, agent: &Agent) -> Result<Places, String> {
+    let arch = image::arch(image::own_machine()).unwrap_or(Arch::X64);
+    let is_ntdll = |name: &str| name.eq_ignore_ascii_case("ntdll.dll");
+    let modules = process.modules_if(&|_, name| is_ntdll(name));
+    let modules = modules.map_err(|error| format!("its list of modules cannot be read ({error})"))?;
+    let own = |module: &&Module| module.image.machine == image::own_machine();
+    let ntdll = modules.iter().filter(own).find(|module| is_ntdll(&module.image.name));
+    let ntdll = ntdll.ok_or("its ntdll.dll cannot be read".to_owned())?;
+    Ok(Places::new(arch, agent.image(), ntdll.base, &ntdll.image))
+}
+
+/// What the first of these threads does, in words.
+fn in_the_way(suspects: &[Suspect]) -> String {
+    let Some(first) = suspects.first() else { return String::new() };
+    let place = if first.of_agent {
+        "carries out what an inject has asked the agent"
+    } else {
+        "may still be in the agent's handler of exceptions"
+    };
+    let others = match suspects.len() - 1 {
+        0 => String::new(),
+        others => format!(", and {others} more threads are in the way"),
+    };
+    format!("its thread {} {place}{others}", first.tid)
+}
+
+/// Calls of the handler that have begun, if as many have ended.
+fn handler_calls(process: &Process, agent: &Agent) -> Option<u32> {
+    let status = agent.status(process).ok()?;
+    (status.handler_begun == status.handler_ended).then_some(status.handler_begun)
+}
+
+/// The threads of the process.
+fn threads(process: &Process, agent: &Agent) -> Result<Vec<Suspect>, String> {
+    let fail = |error: io::Error| format!("its threads cannot be listed ({error})");
+    // SAFETY: the snapshot handle is fresh.
+    let snapshot = unsafe { system::own(CreateToolhelp32Snapshot(TH32CS_SNAPTHREAD, 0)) }.map_err(fail)?;
+    let mut entry = THREADENTRY32 { dwSize: size_of::<THREADENTRY32>() as u32, ..THREADENTRY32::default() };
+    let mut all = Vec::new();
+    // SAFETY: the snapshot is open and the entry says its size.
+    let mut more = unsafe { Thread32First(snapshot.as_raw_handle(), &mut entry) };
+    while more != 0 {
+        if entry.th32OwnerProcessID == process.pid() {
+            let tid = entry.th32ThreadID;
+            match open(process, tid) {
+                Ok(Some(handle)) => match start_address(&handle) {
+                    Some(began) => {
+                        let of_agent = agent.image().contains(&began);
+                        all.push(Suspect { tid, handle, of_agent });
+                    }
+                    None if system::wait(handle.as_handle(), 0) => {}
+                    None => return Err(format!("it is not known where its thread {tid} began")),
+                },
+                Ok(None) => {}
+                Err(error) => return Err(format!("its thread {tid} cannot be opened ({error})")),
+            }
+        }
+        // SAFETY: as above.
+        more = unsafe { Thread32Next(snapshot.as_raw_handle(), &mut entry) };
+    }
+    Ok(all)
+}
+
+/// Opens a thread; `None` if it has ended.
+fn open(process: &Process, tid: u32) -> io::Result<Option<OwnedHandle>> {
+    /// ERROR_INVALID_PARAMETER: no thread has this id.
+    const GONE: u32 = 87;
+    let rights = THREAD_SUSPEND_RESUME | THREAD_GET_CONTEXT | THREAD_QUERY_INFORMATION | THREAD_SYNCHRONIZE;
+    // SAFETY: the handle is fresh.
+    match unsafe { system::own(OpenThread(rights, 0, tid)) } {
+        Ok(handle) => {
+            // SAFETY: the handle is open with the right to ask.
+            let pid = unsafe { GetProcessIdOfThread(handle.as_raw_handle()) };
+            Ok((pid == process.pid()).then_some(handle))
+        }
+        Err(error) if system::code(&error) == GONE => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the thread has ended, or is neither in the agent nor on its way there. Without `places`
+/// only threads that began in the agent can be there, and no other is suspended.
+fn is_elsewhere(process: &Process, places: Option<&Places>, thread: &Suspect) -> bool {
+    if system::wait(thread.handle.as_handle(), 0) {
+        return true;
+    }
+    if thread.of_agent {
+        return false;
+    }
+    let Some(places) = places else { return true };
+    let Some(ip) = instruction_pointer(&thread.handle) else { return false };
+    let mut code = [0; BEFORE + 1];
+    let known = places.needs_code(ip) && process.read(ip - BEFORE as u64, &mut code);
+    places.is_elsewhere(ip, known.then_some(&code))
+}
+
+/// The function with which the thread began.
+fn start_address(thread: &OwnedHandle) -> Option<u64> {
+    type Function = unsafe extern "system" fn(HANDLE, i32, *mut usize, u32, *mut u32) -> NTSTATUS;
+    /// ThreadQuerySetWin32StartAddress.
+    const START: i32 = 9;
+    let function = system::ntdll(c"NtQueryInformationThread")?;
+    // SAFETY: this is the documented signature of NtQueryInformationThread.
+    let function = unsafe { std::mem::transmute::<Procedure, Function>(function) };
+    let mut address = 0;
+    let size = size_of_val(&address) as u32;
+    // SAFETY: the handle is open with the right to ask, and the result is one address.
+    let status = unsafe { function(thread.as_raw_handle(), START, &mut address, size, std::ptr::null_mut()) };
+    (status >= 0).then_some(address as u64)
+}
+
+/// CONTEXT, aligned as the system demands.
+#[repr(C, align(16))]
+struct Context(CONTEXT);
+
+/// The thread's instruction pointer, read while it is suspended.
+fn instruction_pointer(thread: &OwnedHandle) -> Option<u64> {
+    let mut context = Context(CONTEXT::default());
+    context.0.ContextFlags = CONTROL;
+    let handle = thread.as_raw_handle();
+    // SAFETY: the handle is open with the rights to suspend it and to read its registers. It is
+    // resumed once for each time that it was suspended.
+    let read = unsafe {
+        if SuspendThread(handle) == u32::MAX {
+            return None;
+        }
+        let read = GetThreadContext(handle, &mut context.0) != 0;
+        ResumeThread(handle);
+        read
+    };
+    read.then(|| ip(&context.0))
+}
+
+#[cfg(target_arch = "x86_64")]
+const CONTROL: u32 = windows_sys::Win32::System::Diagnostics::Debug::CONTEXT_CONTROL_AMD64;
+#[cfg(target_arch = "x86")]
+const CONTROL: u32 = windows_sys::Win32::System::Diagnostics::Debug::CONTEXT_CONTROL_X86;
+#[cfg(target_arch = "aarch64")]
+const CONTROL: u32 = windows_sys::Win32::System::Diagnostics::Debug::CONTEXT_CONTROL_ARM64;
+
+fn ip(context: &CONTEXT) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    return context.Rip;
+    #[cfg(target_arch = "x86")]
+    return u64::from(context.Eip);
+    #[cfg(target_arch = "aarch64")]
+    return context.Pc;
+}
