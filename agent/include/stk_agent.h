@@ -263,7 +263,8 @@ uint32_t STK_AGENT_CALL stk_agent_status(stk_agent_state *status);
 
 /*
  * Records the calling thread's own stack now, with a tag: 0 recorded, 1 nothing is recording,
- * 2 dropped.
+ * 2 dropped. In a recording with `inject --trigger api`, it and stk_capture_context leave a mark
+ * too; with --flight, that has the last seconds written to a file.
  */
 uint32_t STK_AGENT_CALL stk_capture(uint64_t tag);
 

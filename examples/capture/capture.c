@@ -1,7 +1,7 @@
 /*
  * Records itself through agent.dll, by the functions of stk_agent.h alone:
  *
- *   capture.exe AGENT.DLL TRACE.stk [--pointers]
+ *   capture.exe AGENT.DLL TRACE.stk [--pointers | --trigger-api]
  *
  * Prints `name value` lines, which the test reads. Captures have the tags 1 (stk_capture), 2 (an
  * exception's context), 3 (a function that keeps secrets in its locals).
@@ -157,7 +157,7 @@ NOINLINE static void measure(void) {
 
 int main(int count, char **arguments) {
     if (count < 3 || !start) {
-        puts("usage: capture.exe AGENT.DLL TRACE.stk [--pointers]");
+        puts("usage: capture.exe AGENT.DLL TRACE.stk [--pointers | --trigger-api]");
         return 2;
     }
     stk_agent_config config;
@@ -168,7 +168,14 @@ int main(int count, char **arguments) {
     config.output = (uint64_t)(uintptr_t)output;
     config.rate_mhz = 100000;
     config.flags = STK_FLAG_UNGUARDED | STK_FLAG_NO_COMMAND_LINE;
-    if (count > 3) config.flags |= STK_FLAG_POINTERS_ONLY;
+    if (count > 3 && !strcmp(arguments[3], "--pointers")) config.flags |= STK_FLAG_POINTERS_ONLY;
+    /* As `inject --trigger api`: each capture leaves a mark, too. */
+    static const char options[] = "trigger\0api";
+    if (count > 3 && !strcmp(arguments[3], "--trigger-api")) {
+        config.flags |= STK_FLAG_OPTIONS;
+        config.options = (uint64_t)(uintptr_t)options;
+        config.options_len = sizeof options;
+    }
     config.embed = STK_EMBED_UNWIND;
     config.uuid[0] = 1;
     printf("before_start %u\nbefore_frames %u\nthread_named %u\n", before_start, before_frames, thread_named);

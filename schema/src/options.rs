@@ -16,7 +16,8 @@ pub const MAX_OVERHEAD: &str = "max_overhead_ppm";
 /// What makes the thread that does it take a sample of itself: `exception` (every exception that is
 /// an error), `exception=CODE` (decimal or 0x…), `breakpoint`, `module=GLOB` (a module of that file
 /// name is loaded). `cpu=PERCENT` leaves a mark when the process begins to use more CPU time than
-/// that, in percent of one processor. Repeated: each of them.
+/// that, in percent of one processor. `api`: each capture that the program asks for itself
+/// (`stk_capture`, `stk_capture_context`) leaves a mark too. Repeated: each of them.
 pub const TRIGGER: &str = "trigger";
 
 /// Most bytes of all options.

@@ -123,6 +123,30 @@ fn captures_marks_and_walks(run: &Run) {
     ));
 }
 
+#[test]
+fn with_the_trigger_api_each_capture_of_the_program_leaves_a_mark_too() {
+    let marks = |run: &Run| {
+        let trace = run.trace.to_str().expect("UTF-8");
+        let events = stk::json(run.folder.path(), &["events", trace, "--kind", "mark", "--json"]);
+        let events = events["traces"][0]["events"].as_array().expect("a list").clone();
+        let texts = events.iter().map(|event| event["text"].as_str().expect("a text").to_owned());
+        texts.filter(|text| text.starts_with("trigger api: ")).collect::<Vec<_>>()
+    };
+    let run = Run::of("e2e-capture-api", &["--trigger-api"]);
+    captures_marks_and_walks(&run);
+    let found = marks(&run);
+    // stk_capture, stk_capture_context, stk_capture among secrets; then a hundred and more in a
+    // fraction of a second, of which some have no mark.
+    assert!(
+        found.starts_with(
+            &["trigger api: tag 1", "trigger api: tag 2", "trigger api: tag 3"].map(str::to_owned)
+        ),
+        "{found:?}"
+    );
+    assert!(found.len() > 3 && found[3..].iter().all(|text| text == "trigger api: tag 9"), "{found:?}");
+    assert!(marks(&Run::of("e2e-capture-no-api", &[])).is_empty());
+}
+
 /// Eight bytes in a row of what `keep_secrets` of the example has in its locals.
 fn secrets() -> Vec<(&'static str, Vec<u8>)> {
     let wide: Vec<u8> = "Pa$$w\u{f6}rd of Alice".encode_utf16().flat_map(u16::to_le_bytes).collect();

@@ -23,6 +23,8 @@ pub(crate) struct Options {
     pub exceptions: ExceptionFilter,
     /// Patterns of file names: a thread that loads such a module takes a sample of itself.
     pub modules: Vec<Vec<u8>>,
+    /// Whether captures that the program asks for leave a mark.
+    pub api: bool,
     /// Percent of one processor.
     pub cpu_percent: Option<u64>,
     /// What the trace says of the options: key and value, as they were given.
@@ -68,6 +70,7 @@ impl Options {
         match value.split_once('=') {
             None if value == "exception" => self.exceptions.add_errors(),
             None if value == "breakpoint" => self.exceptions.add_breakpoints(),
+            None if value == "api" => self.api = true,
             Some(("exception", code)) => {
                 return number(code).is_some_and(|code| self.exceptions.add_code(code));
             }
@@ -107,7 +110,7 @@ mod tests {
     fn no_options_are_all_threads_no_trigger_and_the_usual_share() {
         let options = Options::read(b"").unwrap();
         assert!(options.threads.takes_all() && options.exceptions.is_empty());
-        assert!(options.modules.is_empty() && options.max_overhead.is_none());
+        assert!(options.modules.is_empty() && options.max_overhead.is_none() && !options.api);
         assert!(options.cpu_percent.is_none() && options.told.is_empty());
     }
 
@@ -122,6 +125,7 @@ mod tests {
             ("trigger", "breakpoint"),
             ("trigger", "module=secret*.dll"),
             ("trigger", "cpu=150"),
+            ("trigger", "api"),
         ])
         .unwrap();
         let named = ThreadTraits { tid: 1, is_main: false, name: b"pool 2" };
@@ -130,7 +134,8 @@ mod tests {
         let takes = |code| options.exceptions.takes(code);
         assert!(takes(0xc000_0005) && takes(77) && takes(0x8000_0003) && !takes(0xc000_0094));
         assert_eq!(options.modules, [b"secret*.dll".to_vec()]);
-        assert_eq!((options.cpu_percent, options.told.len()), (Some(150), 8));
+        assert_eq!((options.cpu_percent, options.told.len()), (Some(150), 9));
+        assert!(options.api);
         assert_eq!(options.told[1], ("recorder.threads", b"name=pool*".to_vec()));
     }
 
@@ -145,6 +150,7 @@ mod tests {
             ("trigger", "exception=0x100000000"),
             ("trigger", "full moon"),
             ("trigger", "module="),
+            ("trigger", "api="),
             ("trigger", "cpu=many"),
         ] {
             assert!(read(&[("threads", "all"), (key, value)]).is_err(), "{key} {value}");

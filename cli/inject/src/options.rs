@@ -36,11 +36,11 @@ pub(crate) fn max_overhead(text: &str) -> Result<AgentOption, String> {
     Ok((MAX_OVERHEAD, format!("{}", (percent * 10_000.0).round() as u32)))
 }
 
-/// `--trigger exception[=CODE]|breakpoint|module:PATTERN|cpu>PCT`.
+/// `--trigger exception[=CODE]|breakpoint|module:PATTERN|api|cpu>PCT`.
 pub(crate) fn trigger(text: &str) -> Result<AgentOption, String> {
     let wrong = || {
         format!(
-            "'{text}' is no trigger: write exception, exception=CODE, breakpoint, module:NAME or \"cpu>PCT\""
+            "'{text}' is no trigger: write exception, exception=CODE, breakpoint, module:NAME, api or \"cpu>PCT\""
         )
     };
     let value = if let Some(pattern) = text.strip_prefix("module:").filter(|pattern| is_pattern(pattern)) {
@@ -53,7 +53,7 @@ pub(crate) fn trigger(text: &str) -> Result<AgentOption, String> {
         format!("cpu={percent}")
     } else if let Some(code) = text.strip_prefix("exception=") {
         format!("exception={:#x}", exception_code(code).ok_or_else(wrong)?)
-    } else if matches!(text, "exception" | "breakpoint") {
+    } else if matches!(text, "exception" | "breakpoint" | "api") {
         text.to_owned()
     } else {
         return Err(wrong());
@@ -113,6 +113,7 @@ mod tests {
         for (text, wanted) in [
             ("exception", "exception"),
             ("breakpoint", "breakpoint"),
+            ("api", "api"),
             ("exception=0xC0000005", "exception=0xc0000005"),
             ("exception=c0000005", "exception=0xc0000005"),
             ("exception=3221225477", "exception=0xc0000005"),
@@ -121,7 +122,8 @@ mod tests {
         ] {
             assert_eq!(value(trigger(text)), wanted);
         }
-        for text in ["exceptions", "exception=", "exception=xyz", "module:", "cpu>", "cpu>x", "cpu>-1", "api"]
+        for text in
+            ["exceptions", "exception=", "exception=xyz", "module:", "cpu>", "cpu>x", "cpu>-1", "api=1"]
         {
             assert!(trigger(text).is_err(), "{text}");
         }

@@ -24,13 +24,20 @@ use crate::windows::tables::marks;
 /// `stk_capture` calls this with its caller's context. 0 = recorded, 1 = nothing is recording, 2 =
 /// dropped, also by a panic of the recorder.
 extern "system" fn captured(context: *const Context, return_at: usize, tag: u64) -> u32 {
+    // The agent captures a thread that loads a module by this function, too.
     // SAFETY: `stk_capture` passes the address of its return address.
-    if !own_module::image().contains(&unsafe { (return_at as *const usize).read() }) {
+    let by_program = !own_module::image().contains(&unsafe { (return_at as *const usize).read() });
+    if by_program {
         own_module::note_use();
     }
-    // SAFETY: `stk_capture` passes the calling thread's context and the address of its return
-    // address.
-    visit(|session| unsafe { record(session, &callers_registers(&*context, return_at), ticks(), tag) })
+    visit(|session| {
+        if by_program {
+            session.triggers.called(session, tag);
+        }
+        // SAFETY: `stk_capture` passes the calling thread's context and the address of its return
+        // address.
+        unsafe { record(session, &callers_registers(&*context, return_at), ticks(), tag) }
+    })
 }
 
 /// Export: records the calling thread's stack as `context` has it, such as that of an exception. 0,
@@ -44,8 +51,11 @@ unsafe extern "system" fn stk_capture_context(context: *const Context, tag: u64)
     // SAFETY: by the caller's promise.
     match unsafe { context.as_ref() } {
         Some(context) if context.is_whole() => {
-            // SAFETY: by the caller's promise.
-            visit(|session| unsafe { record(session, &context.registers(), ticks(), tag) })
+            visit(|session| {
+                session.triggers.called(session, tag);
+                // SAFETY: by the caller's promise.
+                unsafe { record(session, &context.registers(), ticks(), tag) }
+            })
         }
         _ => 3,
     }

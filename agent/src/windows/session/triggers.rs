@@ -1,9 +1,10 @@
 //! Triggers: an exception, or the load of a module, makes the thread on which it happens take a
-//! sample of itself.
+//! sample of itself; a capture that the program asks for leaves a mark too.
 //!
-//! Both run on threads of the target: [`handler`] is a vectored handler, registered first, and lets
+//! All run on threads of the target: [`handler`] is a vectored handler, registered first, and lets
 //! every exception go on unchanged; [`module_loaded`] is called by the loader's notification, under
-//! its lock. Neither allocates, takes a lock or waits, and each does a bounded amount of work.
+//! its lock; [`EventTriggers::called`] by `stk_capture`. None allocates, takes a lock or waits, and
+//! each does a bounded amount of work.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -55,6 +56,7 @@ pub(super) fn had_handler() -> bool {
 pub(super) struct EventTriggers {
     exceptions: ExceptionFilter,
     modules: Vec<Vec<u8>>,
+    api: bool,
     limit: RateLimit,
     /// The handler's registration; null = none.
     registration: *mut c_void,
@@ -66,6 +68,7 @@ impl EventTriggers {
         let mut triggers = EventTriggers {
             exceptions: options.exceptions.clone(),
             modules: options.modules.clone(),
+            api: options.api,
             limit: RateLimit::new(MOST_PER_SECOND, ticks_per_second),
             registration: core::ptr::null_mut(),
         };
@@ -83,6 +86,14 @@ impl EventTriggers {
             loader::watch(Some(module_loaded));
         }
         Some(triggers)
+    }
+
+    /// Marks a capture with this tag, which the program has asked for, if such captures are looked
+    /// for.
+    pub(super) fn called(&self, session: &Session, tag: u64) {
+        if self.api && self.admits(session) && !mark_of_call(tag, marks::leave) {
+            session.workers.sampler.counters.lose(DropReason::EventNotWritten, 1);
+        }
     }
 
     /// Whether one more may be recorded now; counts it as left out if not.
@@ -205,7 +216,7 @@ fn module_loaded(name: &[u8]) {
     capture::visit(|session| {
         wanted = session.triggers.modules.iter().any(|pattern| glob::fits(pattern, name))
             && session.triggers.admits(session);
-        if wanted && !mark_of(name, marks::leave) {
+        if wanted && !mark_of(b"trigger module: ", name, marks::leave) {
             session.workers.sampler.counters.lose(DropReason::EventNotWritten, 1);
         }
         0
@@ -216,12 +227,26 @@ fn module_loaded(name: &[u8]) {
     }
 }
 
-/// Leaves the mark `trigger module: NAME` by `leave`.
-fn mark_of(name: &[u8], leave: impl Fn(&str) -> bool) -> bool {
-    const BEFORE: &[u8] = b"trigger module: ";
+/// Leaves the mark `trigger api: tag TAG` by `leave`.
+fn mark_of_call(tag: u64, leave: impl Fn(&str) -> bool) -> bool {
+    let mut digits = [0; 20];
+    let (mut rest, mut begins) = (tag, digits.len());
+    for place in digits.iter_mut().rev() {
+        *place = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        begins -= 1;
+        if rest == 0 {
+            break;
+        }
+    }
+    mark_of(b"trigger api: tag ", digits.get(begins..).unwrap_or(&[]), leave)
+}
+
+/// Leaves the mark of `before` and a name by `leave`.
+fn mark_of(before: &[u8], name: &[u8], leave: impl Fn(&str) -> bool) -> bool {
     let mut text = [0; MARK];
-    let bytes = BEFORE.iter().chain(name);
-    let len = (BEFORE.len() + name.len()).min(MARK);
+    let bytes = before.iter().chain(name);
+    let len = (before.len() + name.len()).min(MARK);
     for (to, &from) in text.iter_mut().zip(bytes) {
         *to = from;
     }

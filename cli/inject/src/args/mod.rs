@@ -335,8 +335,9 @@ struct RecordArgs {
 
     /// What makes a thread sample itself the moment it happens: exception (any that is an error),
     /// exception=CODE, breakpoint, module:NAME (the load of a module whose file name fits; * and
-    /// ?). "cpu>PCT" leaves a mark when the process begins to use more than that of one processor.
-    /// `stk events` lists them. May be repeated
+    /// ?). "cpu>PCT" leaves a mark when the process begins to use more than that of one processor,
+    /// and api one for each capture that the program asks for itself (stk_capture); with --flight,
+    /// each of them has the last seconds written. `stk events` lists them. May be repeated
     #[arg(long, value_name = "WHAT", value_parser = options::trigger)]
     trigger: Vec<AgentOption>,
 
