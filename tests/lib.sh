@@ -120,7 +120,13 @@ build_examples() {
   export STK_MIXED_DIR=$STK_TARGET_DIR/examples/mixed STK_BUSY32_DIR=$STK_TARGET_DIR/examples/busy32
   "$STK_ROOT/examples/busy/build.sh" && "$STK_ROOT/examples/busy/build.sh" --x86 && "$STK_ROOT/examples/stress/build.sh" &&
     "$STK_ROOT/examples/capture/build.sh" && "$STK_ROOT/examples/capture/build.sh" --x86 &&
-    build_dll32 && build_hammers && build_slow_dll && build_ends && build_launch_probe && "$STK_ROOT/examples/mixed/build.sh"
+    build_rust_api && build_dll32 && build_hammers && build_slow_dll && build_ends && build_launch_probe && "$STK_ROOT/examples/mixed/build.sh"
+}
+
+# The example in Rust, which loads agent.dll or finds it loaded.
+build_rust_api() {
+  setup_cargo "$STK_WINDOWS_TARGET" build -q --profile quick -p stk-example-api &&
+    STK_RUST_API=$(setup_windows_bin "$STK_WINDOWS_TARGET" quick)/rust_api.exe && export STK_RUST_API
 }
 
 # A program that does one thing all the time, for the comparison with perf.

@@ -276,6 +276,8 @@ uint32_t STK_AGENT_CALL stk_capture(uint64_t tag);
  * (LoadLibrary, or GetModuleHandleEx without flags). `inject stop --unload` refuses once one of them
  * was called, and while somebody else holds a reference.
  *
+ * In Rust: the feature api of the package stk-agent (agent/README.md).
+ *
  * struct _CONTEXT is windows.h's CONTEXT of the program's own architecture.
  */
 struct _CONTEXT;

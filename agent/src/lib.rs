@@ -52,12 +52,21 @@
 //!
 //! [`record`] decides what is recorded and is tested on any host; only `windows` calls the system.
 //! On other systems the library holds [`record`] only, and exports nothing.
-#![cfg_attr(all(windows, not(test)), no_std)]
+//!
+//! All of that is the feature `recorder`. Rust programs that use an agent.dll take the feature
+//! `api` without it: [`Api`] has the agent's functions for programs.
+#![cfg_attr(all(windows, feature = "recorder", not(test)), no_std)]
 
 extern crate alloc;
 
+#[cfg(feature = "api")]
+mod api;
+#[cfg(feature = "recorder")]
 #[cfg_attr(not(windows), allow(dead_code, unused_imports, reason = "only `windows` uses it"))]
 mod record;
 
-#[cfg(windows)]
+#[cfg(all(windows, feature = "recorder"))]
 mod windows;
+
+#[cfg(feature = "api")]
+pub use api::{Api, Outcome};
