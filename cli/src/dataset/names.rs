@@ -86,6 +86,7 @@ fn part(
         instance: at as u64,
         tid: 0,
         name: String::new(),
+        created_utc_ns: 0,
         start_ns: None,
         exit_ns: None,
         samples,
