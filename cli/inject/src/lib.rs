@@ -12,6 +12,7 @@
 //! * [`args`]: the command line.
 //! * [`duration`]: `10`, `10s`, `1m30s`.
 //! * [`options`]: options that the agent gets as texts.
+//! * [`rotation`]: a ring of files of one recording.
 //! * [`pattern`]: output names such as `%n-%p-%t.stk`.
 //! * [`exports`]: functions of the system in the target's own images.
 //! * [`image`]: architecture, exports and identity of a DLL, from its file or its loaded image.
@@ -65,6 +66,7 @@ mod page_cache;
 mod pattern;
 mod policy;
 mod refusal;
+mod rotation;
 mod runtime;
 mod sddl;
 mod status;

@@ -29,7 +29,7 @@ pub(crate) const BLANK: AgentStatus = AgentStatus {
     flight: 0,
     requests: 0,
     paused: 0,
-    reserved: 0,
+    rotation: 0,
 };
 
 /// `12.3 s   8 threads   12,345 samples   0 dropped   1.2 MiB`.

@@ -16,8 +16,8 @@ pub(super) fn trust_stats<'a>(
 ) -> (Vec<TrustStats>, f64) {
     let nodes = profile.tree.nodes();
     let trust_of = |frame: FrameId| profile.frames.keys()[frame.0 as usize].trust;
-    // Most frames are proved, and those have no module to blame: a short list holds their sums, since
-    // a look-up in a table for every node would take longer than all the rest.
+    // Most frames are proved, and those have no module to blame: a short list holds their sums,
+    // since a look-up in a table for every node would take longer than all the rest.
     let mut proved_frames: Vec<(Trust, u64)> = Vec::new();
     let mut frames: HashMap<(Trust, &str), u64> = HashMap::new();
     let mut add_proved =

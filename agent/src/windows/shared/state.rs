@@ -114,7 +114,7 @@ pub(crate) struct LiveStatus {
     pub flight: AtomicU64,
     pub requests: AtomicU64,
     pub paused: AtomicU32,
-    reserved: AtomicU32,
+    pub rotation: AtomicU32,
 }
 
 // SAFETY: everything but the message is atomic; the message is written by one thread at a time (the
@@ -127,6 +127,7 @@ const _: () = {
     assert!(core::mem::offset_of!(LiveStatus, message) == core::mem::offset_of!(AgentStatus, message));
     assert!(core::mem::offset_of!(LiveStatus, names) == core::mem::offset_of!(AgentStatus, names));
     assert!(core::mem::offset_of!(LiveStatus, paused) == core::mem::offset_of!(AgentStatus, paused));
+    assert!(core::mem::offset_of!(LiveStatus, rotation) == core::mem::offset_of!(AgentStatus, rotation));
 };
 
 /// The status of this process's agent. Other processes find it by its export,
@@ -152,7 +153,7 @@ pub(crate) static STATUS: LiveStatus = LiveStatus {
     flight: AtomicU64::new(0),
     requests: AtomicU64::new(0),
     paused: AtomicU32::new(0),
-    reserved: AtomicU32::new(0),
+    rotation: AtomicU32::new(0),
 };
 
 impl LiveStatus {

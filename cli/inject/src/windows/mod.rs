@@ -65,6 +65,7 @@ use crate::failure::{self, Failure};
 use crate::messages;
 use process::Process;
 use std::io::Write as _;
+use stk_schema::control::{ROTATION_NONE, ROTATION_STOP};
 
 /// Runs the action and returns the exit code. Failures go to stderr.
 pub(crate) fn run(action: Action) -> i32 {
@@ -107,7 +108,15 @@ fn stop(target: &Target, timeout_ms: u32) -> Result<i32, Failure> {
     let Some(agent) = agent::recording(&process)? else {
         return Err(Failure::failed(format!("{process} is not being recorded: nothing to stop")));
     };
+    let rotates = agent.status(&process)?.rotation != ROTATION_NONE;
+    if rotates {
+        // It may be between two files by now.
+        agent.set_rotation(&process, ROTATION_STOP);
+    }
     agent.stop(&process, timeout_ms)?;
+    if rotates {
+        agent.await_end(&process, timeout_ms)?;
+    }
     let status = agent.status(&process)?;
     messages::say(&format!("stopped {process}: {}", crate::status::line(&status).trim_start()));
     Ok(failure::OK)
