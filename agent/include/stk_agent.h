@@ -102,6 +102,11 @@ enum stk_start_result {
 #define STK_STATE_STOPPED 3u
 #define STK_STATE_FAILED 4u
 
+/* stk_agent_state.rotation */
+#define STK_ROTATION_NONE 0u       /* the recording ends with its file */
+#define STK_ROTATION_GOES_ON 1u    /* a host goes on with it in another file */
+#define STK_ROTATION_STOP 2u       /* another host wants it to end all the same */
+
 typedef struct stk_agent_state {
     uint32_t size;               /* sizeof(stk_agent_state) */
     uint32_t version;            /* STK_CONTROL_VERSION */
@@ -124,10 +129,11 @@ typedef struct stk_agent_state {
     uint64_t guard_board;        /* address of the stk_guard_board; 0 = none yet */
     uint64_t flight;             /* address of inject's section in memory; 0 = none */
     uint64_t requests;           /* address of the stk_request_mailbox; 0 = none yet */
-    uint32_t paused;             /* 1 while the recording is paused */
+    uint32_t paused;             /* 1 while the recording is paused, or if it ended in a pause */
     uint32_t handler_begun;      /* calls of the agent's exception handler that have begun */
     uint32_t handler_ended;      /* those of them that have ended; older structs end before this */
-    uint32_t reserved;           /* 0 */
+    uint32_t rotation;           /* STK_ROTATION_*, written by hosts; the agent sets it back when its
+                                    guard process has ended */
 } stk_agent_state;
 
 /*

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use stk_format::FileHeader;
 use stk_format::synth::{Parts, TraceBuilder};
-use stk_schema::event::{Event, Metadata};
+use stk_schema::event::{Event, Metadata, ThreadFlags, ThreadStart};
 use stk_schema::{Arch, Os, Ticks};
 use testing::{TestImage, in_function};
 
@@ -29,6 +29,8 @@ struct Recording {
     uuid: u8,
     start_ms: u64,
     clock_wrong_ms: u64,
+    /// Which of the threads that had the id 7 it is: each was created at another time.
+    thread: u64,
     /// Milliseconds after its start at which its one thread is sampled in the function of this
     /// number.
     samples: &'static [(u64, u32)],
@@ -54,8 +56,14 @@ impl Recording {
         testing::load_system(&mut builder);
         let mut app = TestImage::new(r"C:\lab\app.exe", 4);
         app.exports = vec![("serve", 0), ("work", 1)];
-        app.load(&mut builder, start, APP);
-        // It ran before: the flag AT_START.
+        let instance = app.load(&mut builder, start, APP) + 1;
+        let created = BOOT_UTC + self.thread;
+        let (start_address, stack_base) = (0, STACK);
+        let flags = ThreadFlags::AT_START;
+        let time = Ticks(start);
+        let ran = ThreadStart { instance, time, tid: 7, flags, start_address, stack_base, created };
+        builder.meta(start, &Event::ThreadStart(ran));
+        // The same thread: the reader keeps the first event.
         let thread = builder.thread(start, 7, "worker", STACK);
         for &(ms, function) in self.samples {
             let calls = [in_function(APP, function)];
@@ -73,6 +81,7 @@ const CLIENT: Recording = Recording {
     uuid: 1,
     start_ms: 1_000,
     clock_wrong_ms: 0,
+    thread: 1,
     samples: &[(0, 0), (1, 0), (2, 1)],
 };
 
@@ -83,6 +92,7 @@ const SERVER: Recording = Recording {
     uuid: 2,
     start_ms: 1_005,
     clock_wrong_ms: 20,
+    thread: 2,
     samples: &[(0, 1), (1, 0)],
 };
 
@@ -161,6 +171,55 @@ fn recordings_of_a_process_follow_each_other() {
     assert_eq!(slices(&document, "work"), [(44, 7, 2.0, 3.0), (44, 7, 10.0, 11.0)]);
     assert_eq!(process_names(&document).len(), 1);
     assert!(told.contains("a.1.stk: continues "), "{told}");
+}
+
+/// The gaps of a document: process, when it began and ended, in milliseconds.
+fn gaps(document: &Value) -> Vec<(u64, f64, f64)> {
+    let events = document["traceEvents"].as_array().unwrap();
+    let ms = |event: &Value| event["ts"].as_f64().unwrap() / 1000.0;
+    let found = events.iter().filter(|event| event["cat"] == "gap");
+    let (begins, ends): (Vec<&Value>, Vec<&Value>) = found.partition(|event| event["ph"] == "b");
+    let pairs = begins.into_iter().zip(ends);
+    pairs.map(|(begin, end)| (begin["pid"].as_u64().unwrap(), ms(begin), ms(end))).collect()
+}
+
+#[test]
+fn files_of_a_rotated_recording_are_one_process_whose_gaps_have_no_weight() {
+    let folder = tempfile::tempdir().unwrap();
+    // Its one thread goes on; of the third file, another thread has its id.
+    let second = Recording { uuid: 3, start_ms: 1_010, samples: &[(1, 1), (2, 1)], ..CLIENT };
+    let third = Recording { uuid: 4, start_ms: 1_020, thread: 9, samples: &[(0, 0)], ..CLIENT };
+    let files = [
+        CLIENT.write(folder.path(), "a.0001.stk"),
+        second.write(folder.path(), "a.0002.stk"),
+        third.write(folder.path(), "a.0003.stk"),
+    ];
+    let files: Vec<&str> = files.iter().map(String::as_str).collect();
+    let (document, told) = merged(&[&files[..], &["--to", "chrome"]].concat());
+    assert_eq!(process_names(&document).len(), 1);
+    assert_eq!(gaps(&document), [(44, 2.0, 11.0), (44, 12.0, 20.0)]);
+    assert_eq!(slices(&document, "work"), [(44, 7, 2.0, 3.0), (44, 7, 11.0, 13.0)]);
+    assert!(told.contains("a.0002.stk: continues ") && told.contains("9.00 ms before it are not"), "{told}");
+
+    let (firefox, _) = merged(&[&files[..], &["--to", "firefox"]].concat());
+    let threads = firefox["threads"].as_array().unwrap();
+    assert_eq!(threads.len(), 2, "one that two files have, and one that has its id later");
+    let markers = |key: &str| threads[0]["markers"][key].as_array().unwrap().clone();
+    let spans = markers("phase").into_iter().zip(markers("startTime").into_iter().zip(markers("endTime")));
+    let spans =
+        spans.filter(|(phase, _)| *phase == 1).map(|(_, (start, end))| (start.as_f64(), end.as_f64()));
+    assert_eq!(spans.collect::<Vec<_>>(), [(Some(2.0), Some(11.0)), (Some(12.0), Some(20.0))]);
+    let out = folder.path().join("m.perfetto-trace");
+    let ran = merge(&[&files[..], &["-o", out.to_str().unwrap()]].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.error);
+    let named = std::fs::read(out).unwrap().windows(12).filter(|text| text == b"not recorded").count();
+    assert_eq!(named, 4, "a beginning and an end of each gap");
+
+    let (part, _) = merged(&[&files[..], &["--to", "chrome", "--from", "3ms", "--until", "15ms"]].concat());
+    assert_eq!(gaps(&part), [(44, 3.0, 11.0), (44, 12.0, 15.0)]);
+    // A file that is not there is a longer gap.
+    let (document, _) = merged(&[files[0], files[2], "--to", "chrome"]);
+    assert_eq!(gaps(&document), [(44, 2.0, 20.0)]);
 }
 
 #[test]

@@ -268,6 +268,14 @@ pub const STATE_STOPPED: u32 = 3;
 /// [`AgentStatus::state`]: the recorder failed; `message` says why. It stays off in this process.
 pub const STATE_FAILED: u32 = 4;
 
+/// [`AgentStatus::rotation`]: the recording ends with its file.
+pub const ROTATION_NONE: u32 = 0;
+/// [`AgentStatus::rotation`]: a host goes on with the recording in another file when this one has
+/// ended. What has ended and has this value is between two files.
+pub const ROTATION_GOES_ON: u32 = 1;
+/// [`AgentStatus::rotation`]: another host wants the recording to end all the same.
+pub const ROTATION_STOP: u32 = 2;
+
 /// The status of a recording. The agent updates it in place. A reader in another process sees each
 /// field whole, but the fields may be of slightly different moments.
 #[derive(Clone, Copy, Debug)]
@@ -313,14 +321,14 @@ pub struct AgentStatus {
     /// Address of the agent's [mailbox for requests](crate::requests); 0 = none yet. Older agents'
     /// status ends before this field.
     pub requests: u64,
-    /// 1 while the recording is paused.
+    /// 1 while the recording is paused, and after it ended in a pause.
     pub paused: u32,
     /// Calls of the agent's exception handler that have begun, modulo 2^32. Older agents have 0.
     pub handler_begun: u32,
     /// Those of them that have ended. Older agents' status ends before this field.
     pub handler_ended: u32,
-    /// 0.
-    pub reserved: u32,
+    /// `ROTATION_*`. Hosts write it; the agent only sets it back when the guard process has ended.
+    pub rotation: u32,
 }
 
 /// Bytes of the [`AgentStatus`] of the first agents, which is the least that a host may ask for.

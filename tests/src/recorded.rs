@@ -107,6 +107,8 @@ pub struct Thread {
     pub name: String,
     /// How it became known.
     pub flags: ThreadFlags,
+    /// When the system created it, nanoseconds since 1970 UTC; 0 if unknown.
+    pub created: u64,
     /// When it was first seen.
     pub start: Ticks,
     /// When it ended; [`Ticks::MAX`] if it did not.
@@ -355,7 +357,8 @@ impl Recorded {
             }
             Event::ThreadStart(start) if !start.flags.contains(ThreadFlags::RESTATED) => {
                 let (tid, flags) = (start.tid, start.flags);
-                let thread = Thread { tid, name: String::new(), flags, start: start.time, exit: Ticks::MAX };
+                let (created, name) = (start.created, String::new());
+                let thread = Thread { tid, name, flags, created, start: start.time, exit: Ticks::MAX };
                 let twice = self.threads.insert(start.instance, thread);
                 assert_eq!(twice, None, "thread instance {} starts twice", start.instance);
             }

@@ -13,6 +13,7 @@
 //! * [`args`]: the command line.
 //! * [`duration`]: `10`, `10s`, `1m30s`.
 //! * [`options`]: options that the agent gets as texts.
+//! * [`rotation`]: a ring of files of one recording.
 //! * [`pattern`]: output names such as `%n-%p-%t.stk`.
 //! * [`exports`]: functions of the system in the target's own images.
 //! * [`image`]: architecture, exports and identity of a DLL, from its file or its loaded image.
@@ -68,6 +69,7 @@ mod pattern;
 mod policy;
 mod quiet;
 mod refusal;
+mod rotation;
 mod runtime;
 mod sddl;
 mod status;

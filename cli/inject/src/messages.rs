@@ -33,6 +33,11 @@ pub(crate) fn trace(path: &Path, contents: &str) -> String {
     format!("{}: {contents}", file(path))
 }
 
+/// The message that a trace is not where it was made.
+pub(crate) fn lost(trace: &Path, why: &str) -> String {
+    format!("the trace {} was lost while it was recorded: {why}", file(trace))
+}
+
 /// The message that nothing could be added to a trace after its end.
 pub(crate) fn not_completed(trace: &Path, problem: &str) -> String {
     format!("inject: {} was not completed: {}", file(trace), printable(problem))

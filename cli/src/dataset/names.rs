@@ -75,6 +75,7 @@ fn part(
         instance: at,
         tid: 0,
         name: String::new(),
+        created_utc_ns: 0,
         start_ns: None,
         exit_ns: None,
         samples,

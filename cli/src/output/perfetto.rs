@@ -81,6 +81,11 @@ const BOOTTIME: u64 = 6;
 const NANOSECONDS: u64 = 1;
 const COUNT: u64 = 9;
 
+/// Values of `TrackEvent.Type`.
+const SLICE_BEGIN: u64 = 1;
+const SLICE_END: u64 = 2;
+const INSTANT: u64 = 3;
+
 /// The track of the first process. Those of others follow.
 const PROCESS_TRACK: u64 = 1;
 
@@ -282,7 +287,7 @@ impl PerfettoWriter {
         Ok(())
     }
 
-    /// Writes marks, and modules that were loaded or unloaded.
+    /// Writes marks, gaps, and modules that were loaded or unloaded.
     fn write_events(&mut self, profile: &Profile) -> Result<(), OutputError> {
         for (i, module) in profile.modules.iter().enumerate() {
             let track = process_track(profile.process_of_module(i));
@@ -293,6 +298,11 @@ impl PerfettoWriter {
                 let name = format!("{verb} {}", image.name);
                 self.write_instant(track, time, "module", &name, &notes)?;
             }
+        }
+        for (i, gap) in profile.gaps.iter().enumerate() {
+            let track = process_track(profile.process_of_gap(i));
+            self.write_track_event(SLICE_BEGIN, track, gap.start_ns, "gap", gap.reason, &[])?;
+            self.write_track_event(SLICE_END, track, gap.end_ns, "gap", gap.reason, &[])?;
         }
         for (i, mark) in profile.marks.iter().enumerate() {
             let track = match mark.thread {
@@ -314,11 +324,23 @@ impl PerfettoWriter {
         name: &str,
         notes: &[(&str, &String)],
     ) -> Result<(), OutputError> {
-        const INSTANT: u64 = 3;
+        self.write_track_event(INSTANT, track, time_ns, category, name, notes)
+    }
+
+    /// Writes a `TrackEvent` of this type.
+    fn write_track_event(
+        &mut self,
+        kind: u64,
+        track: u64,
+        time_ns: u64,
+        category: &str,
+        name: &str,
+        notes: &[(&str, &String)],
+    ) -> Result<(), OutputError> {
         self.packet(NEEDS_STATE, |message| {
             message.number(packet::TIMESTAMP, time_ns);
             message.message(packet::TRACK_EVENT, |message| {
-                message.number(9, INSTANT);
+                message.number(9, kind);
                 message.number(11, track);
                 message.text(22, category);
                 message.text(23, &printable(name));

@@ -2,10 +2,10 @@
 //!
 //! Images, frames and stacks that are the same are one there; threads, modules and marks belong to
 //! a process each. A thread that was running when one trace of its process ended, and is there when
-//! the next one begins, is one thread.
+//! the next one begins, is one thread: it has the same id, and was created at the same time.
 
 use super::{
-    CallTree, CodeInfo, FrameFacts, FrameId, FrameKey, FrameSymbols, FrameTable, Losses, MarkInfo,
+    CallTree, CodeInfo, FrameFacts, FrameId, FrameKey, FrameSymbols, FrameTable, GapInfo, Losses, MarkInfo,
     ModuleInstance, NamedFrame, Node, NodeId, Placement, ProcessInfo, Processes, Profile, Run, Runs, StopId,
     StopInfo, StrId, ThreadInfo, TraceInfo,
 };
@@ -22,6 +22,8 @@ pub struct JoinPlace {
     pub start_ns: u64,
 }
 
+/// The reason of a gap between two traces of a process.
+const NOT_RECORDED: &str = "not recorded";
 /// Reasons why stacks end that keep the module to blame. Those beyond stand without it, which makes
 /// them few: an id has 16 bits.
 const MOST_STOPS: usize = 60_000;
@@ -40,6 +42,8 @@ pub struct Join {
     loaded: HashMap<(u32, ImageId, u64), usize>,
     /// By thread: the time of its last sample.
     last_ns: Vec<u64>,
+    /// Times between traces of one process.
+    gaps: Vec<GapInfo>,
 }
 
 /// The ids in the joined profile of what a trace has, by its ids there.
@@ -61,6 +65,7 @@ impl Join {
             alive: HashMap::new(),
             loaded: HashMap::new(),
             last_ns: Vec::new(),
+            gaps: Vec::new(),
         }
     }
 
@@ -104,10 +109,17 @@ impl Join {
         Ok(())
     }
 
+    /// Notes that nothing of a process was recorded in a span of the common time line.
+    pub fn add_gap(&mut self, process: u32, (start_ns, end_ns): (u64, u64)) {
+        self.gaps.push(GapInfo { reason: NOT_RECORDED, thread: None, start_ns, end_ns, count: 1 });
+        self.processes.gaps.push(process);
+    }
+
     /// The joined profile; `None` if no trace was added.
     pub fn finish(self) -> Option<(Profile, Runs)> {
         let mut profile = self.profile?;
         profile.processes = self.processes;
+        profile.gaps = self.gaps;
         Some((profile, self.runs))
     }
 
@@ -165,8 +177,11 @@ impl Join {
         let mut new = Vec::with_capacity(part.threads.len());
         for (thread, first_ns) in part.threads.iter().zip(first_ns) {
             let key = (place.process, thread.tid);
-            let follows =
-                |known: &u32| later(first_ns).is_none_or(|first| first >= self.last_ns[*known as usize]);
+            let follows = |known: &u32| {
+                let before = profile.threads[*known as usize].created_utc_ns;
+                let is_same = before == thread.created_utc_ns || before == 0 || thread.created_utc_ns == 0;
+                is_same && later(first_ns).is_none_or(|first| first >= self.last_ns[*known as usize])
+            };
             let known = alive.remove(&key).filter(|_| thread.start_ns.is_none()).filter(follows);
             let at = match known {
                 Some(at) => {
@@ -433,6 +448,13 @@ mod tests {
         ended.0.threads[0].exit_ns = Some(9_500_000);
         let mut two = trace([1, 2], "f");
         assert_eq!(count(&[(&ended, 0, 0), (&two, 0, 20)]), 2, "after it ended");
+        // The end of the first one and the beginning of the second lie between the traces.
+        let mut created = (trace([0, 1], "f"), trace([1, 2], "f"));
+        created.0.0.threads[0].created_utc_ns = 5;
+        created.1.0.threads[0].created_utc_ns = 6;
+        assert_eq!(count(&[(&created.0, 0, 0), (&created.1, 0, 20)]), 2, "created at another time");
+        created.1.0.threads[0].created_utc_ns = 5;
+        assert_eq!(count(&[(&created.0, 0, 0), (&created.1, 0, 20)]), 1, "created at the same time");
         let twin = ThreadInfo { instance: 99, samples: 0, ..two.0.threads[0].clone() };
         two.0.threads.push(twin);
         assert_eq!(count(&[(&two, 0, 0)]), 2, "two of one trace are two");

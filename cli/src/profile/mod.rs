@@ -94,7 +94,8 @@ pub struct Profile {
     pub marks: Vec<MarkInfo>,
     /// What happened, in time; empty before [`add_events`], which outputs that list events need.
     pub events: Vec<EventInfo>,
-    /// When samples are missing; empty before [`add_events`].
+    /// When samples are missing; empty before [`add_events`]. Of a joined profile: the times
+    /// between traces of one process.
     pub gaps: Vec<GapInfo>,
     /// Distinct frames.
     pub frames: FrameTable,
@@ -246,6 +247,9 @@ pub struct ThreadInfo {
     pub tid: u32,
     /// Its last name; empty if it had none.
     pub name: String,
+    /// When the system created it, nanoseconds since the Unix epoch; 0 = unknown. With `tid` it
+    /// tells a thread apart from all others of its machine.
+    pub created_utc_ns: u64,
     /// Nanoseconds since trace start; `None` = ran before.
     pub start_ns: Option<u64>,
     /// Nanoseconds since trace start; `None` = never exited.

@@ -82,6 +82,7 @@ fn merged(profile: &Profile, members: &[u32], how: ThreadMerge) -> ThreadInfo {
         instance: first.instance,
         tid: 0,
         name,
+        created_utc_ns: 0,
         start_ns: None,
         exit_ns: None,
         samples: all().map(|thread| thread.samples).sum(),

@@ -26,6 +26,8 @@ pub struct Processes {
     pub(super) modules: Vec<u32>,
     /// By mark.
     pub(super) marks: Vec<u32>,
+    /// By gap.
+    pub(super) gaps: Vec<u32>,
     /// By image: the process that had it first.
     pub(super) images: Vec<u32>,
 }
@@ -53,6 +55,11 @@ impl Profile {
     /// The process of a mark, by its index.
     pub fn process_of_mark(&self, mark: usize) -> u32 {
         self.processes.marks.get(mark).copied().unwrap_or(0)
+    }
+
+    /// The process of a gap, by its index.
+    pub fn process_of_gap(&self, gap: usize) -> u32 {
+        self.processes.gaps.get(gap).copied().unwrap_or(0)
     }
 
     /// The id of a thread's process.

@@ -235,6 +235,14 @@ impl<'a> Trace<'a> {
         self.blocks.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples)
     }
 
+    /// When threads were looked at first and last, in nanoseconds since trace start, by the blocks'
+    /// headers; `None` = never.
+    pub fn sampled_ns(&self) -> Option<(u64, u64)> {
+        let first = self.sample_blocks().map(|block| block.header.first).min()?;
+        let last = self.sample_blocks().map(|block| block.header.last).max()?;
+        Some((self.clock.ns(first), self.clock.ns(last)))
+    }
+
     /// Number of samples, by the blocks' headers.
     pub fn samples(&self) -> u64 {
         self.sample_blocks().map(|block| u64::from(block.header.samples)).sum()

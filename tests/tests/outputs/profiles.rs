@@ -93,6 +93,7 @@ impl Builder {
             instance,
             tid,
             name: name.into(),
+            created_utc_ns: 0,
             start_ns: None,
             exit_ns: None,
             samples: 0,

@@ -33,7 +33,8 @@ impl SamplerThread {
             }
         }
         self.worker.state.enter(Sampler::resume);
-        self.changed(0);
+        // A recording that ends in a pause is told to have done so: it may go on in another file.
+        self.changed(u32::from(SIGNALS.stopping()));
         true
     }
 

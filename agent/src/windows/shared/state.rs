@@ -116,7 +116,7 @@ pub(crate) struct LiveStatus {
     pub paused: AtomicU32,
     pub handler_begun: AtomicU32,
     pub handler_ended: AtomicU32,
-    reserved: AtomicU32,
+    pub rotation: AtomicU32,
 }
 
 // SAFETY: everything but the message is atomic; the message is written by one thread at a time (the
@@ -132,6 +132,7 @@ const _: () = {
     assert!(
         core::mem::offset_of!(LiveStatus, handler_ended) == core::mem::offset_of!(AgentStatus, handler_ended)
     );
+    assert!(core::mem::offset_of!(LiveStatus, rotation) == core::mem::offset_of!(AgentStatus, rotation));
 };
 
 /// The status of this process's agent. Other processes find it by its export,
@@ -159,7 +160,7 @@ pub(crate) static STATUS: LiveStatus = LiveStatus {
     paused: AtomicU32::new(0),
     handler_begun: AtomicU32::new(0),
     handler_ended: AtomicU32::new(0),
-    reserved: AtomicU32::new(0),
+    rotation: AtomicU32::new(0),
 };
 
 impl LiveStatus {

@@ -17,7 +17,7 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use stk_schema::Ticks;
 
 use stk_format::BlockBuffer;
-use stk_schema::control::{STATE_FAILED, STATE_STOPPED, STATE_STOPPING, TEST_FREEZE_WRITER};
+use stk_schema::control::{ROTATION_NONE, STATE_FAILED, STATE_STOPPED, STATE_STOPPING, TEST_FREEZE_WRITER};
 use stk_schema::event::{End, EndReason};
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Threading::{SetEvent, Sleep, THREAD_PRIORITY_ABOVE_NORMAL};
@@ -242,6 +242,10 @@ impl WriterThread {
             STATUS.set_message(WatchdogCause::last().text());
         }
         STATUS.end_reason.store(reason as u32, Ordering::Release);
+        if reason == EndReason::GuardGone {
+            // Nobody is left to go on in another file.
+            STATUS.rotation.store(ROTATION_NONE, Ordering::Release);
+        }
         let failed = panic::happened();
         STATUS.state.store(if failed { STATE_FAILED } else { STATE_STOPPED }, Ordering::Release);
         if FINISHED.swap(true, Ordering::AcqRel) {

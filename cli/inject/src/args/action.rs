@@ -2,6 +2,7 @@
 
 use crate::label::Label;
 use crate::options::AgentOption;
+use crate::rotation::Rotation;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -139,6 +140,8 @@ pub(crate) struct Record {
     pub max_bytes: Option<u64>,
     /// Milliseconds to keep in memory in place of a trace; 0 = write a trace.
     pub flight_ms: u32,
+    /// When to go on in another file, and how many to keep.
+    pub rotation: Rotation,
     /// Whether to return once the recording has begun and leave a copy of inject running as its
     /// guard.
     pub detach: bool,

@@ -1,4 +1,7 @@
 use super::*;
+use crate::pattern;
+use crate::rotation::Rotation;
+use stk_schema::control;
 
 fn record(line: &[&str]) -> Record {
     match parse_line(line) {
@@ -51,6 +54,39 @@ fn a_recording_in_memory_says_how_long_it_keeps() {
         other => panic!("{other:?}"),
     }
     refused(&["snap"]);
+}
+
+#[test]
+fn a_ring_of_files_has_a_time_a_size_or_both() {
+    let rotation = |line: &[&str]| record(&[&["--pid", "1"], line].concat()).rotation;
+    assert_eq!(rotation(&[]), Rotation::default());
+    assert_eq!(rotation(&["--rotate", "60s"]), Rotation { every_ms: 60_000, bytes: 0, keep: 0 });
+    assert_eq!(rotation(&["--rotate", "2m"]).every_ms, 120_000);
+    assert_eq!(rotation(&["--rotate", "2M"]).bytes, 2 << 20);
+    let both = rotation(&["--rotate", "256M", "--rotate", "1h", "--keep", "7"]);
+    assert_eq!(both, Rotation { every_ms: 3_600_000, bytes: 256 << 20, keep: 7 });
+}
+
+#[test]
+fn a_ring_of_files_that_makes_no_sense_is_refused_with_the_way_out() {
+    let refused = |line: &[&str]| refused(&[&["--pid", "1"], line].concat());
+    for (line, way_out) in [
+        (&["--rotate", "60"][..], "60s, 10m or 1h, or 256M"),
+        (&["--rotate", "soon"], "60s, 10m or 1h, or 256M"),
+        (&["--rotate", "500ms"], "at least 1s"),
+        (&["--rotate", "100K"], "at least 1M"),
+        (&["--rotate", "60s", "--rotate", "2m"], "one time and one size"),
+        (&["--rotate", "4M", "--rotate", "2M"], "one time and one size"),
+        (&["--rotate", "60s", "--flight", "30s"], "keep the last files with --keep"),
+        (&["--rotate", "60s", "--once"], "leave out --rotate"),
+        (&["--rotate", "60s", "--keep", "9", "--max-size", "8M"], "keep fewer files"),
+        (&["--rotate", "60s", "--keep", "0"], "1.."),
+        (&["--keep", "3"], "--rotate"),
+    ] {
+        let told = refused(line);
+        assert!(told.contains(way_out), "{line:?}: {told}");
+    }
+    record(&["--pid", "1", "--rotate", "60s", "--keep", "8", "--max-size", "8M"]);
 }
 
 #[test]

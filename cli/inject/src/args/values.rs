@@ -1,6 +1,40 @@
 //! What the values of options may be: each function reads one, or says what is wrong with it.
 
-use super::*;
+use crate::duration;
+use crate::name_pattern::NamePattern;
+use crate::pattern;
+use crate::rotation;
+use std::ffi::OsString;
+use stk_schema::{limits, requests};
+
+/// When a recording goes on in another file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum RotateAt {
+    /// After so many milliseconds.
+    Time(u32),
+    /// When the file has so many bytes.
+    Size(u64),
+}
+
+pub(super) fn rotate_at(text: &str) -> Result<RotateAt, String> {
+    // In less time the gaps would be a large part of the recording.
+    const SHORTEST_MS: u32 = 1_000;
+    let wrong = || format!("'{text}' is no time and no size: write 60s, 10m or 1h, or 256M or 2G");
+    // A bare number would be seconds for one reader and bytes for another.
+    if text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        return Err(wrong());
+    }
+    if let Ok(ms) = duration::parse_ms(text) {
+        return match ms {
+            SHORTEST_MS.. => Ok(RotateAt::Time(ms)),
+            _ => Err(format!("{text} for a file: at least 1s is needed")),
+        };
+    }
+    match byte_count(text).map_err(|_| wrong())? {
+        bytes @ rotation::LEAST_BYTES.. => Ok(RotateAt::Size(bytes)),
+        _ => Err(format!("{text} for a file: at least 1M is needed")),
+    }
+}
 
 pub(super) fn output(text: &str) -> Result<OsString, String> {
     if text == "-" {

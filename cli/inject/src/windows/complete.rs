@@ -52,12 +52,16 @@ pub(crate) struct CompletionRequest {
     pub trace: OutputIdentity,
 }
 
-/// Completes the trace at `path`, whose recording has ended, and reports on stderr what was added
-/// and what was not.
-pub(crate) fn run(path: &Path, wanted: &CompletionRequest) {
+/// Completes the trace at `path`, whose recording has ended. `tells`: reports on stderr what was
+/// added and what was not. That it could not be completed is always reported.
+pub(crate) fn run(path: &Path, wanted: &CompletionRequest, tells: bool) {
     match try_run(path, wanted) {
         Ok(None) => {}
-        Ok(Some(report)) => tell(&report),
+        Ok(Some(report)) => {
+            if tells {
+                tell(&report);
+            }
+        }
         Err(problem) => messages::say(&messages::not_completed(path, &problem.to_string())),
     }
 }

@@ -16,14 +16,8 @@ use std::path::{Path, PathBuf};
 /// A sentence for the user: there is a file at its goal and `force` does not say to replace it, or
 /// the folder is none.
 pub(crate) fn route(wanted: PathBuf, move_to: Option<&Path>, force: bool) -> Result<Route, Failure> {
-    let fail = |error: io::Error| Failure::failed(format!("{}: {error}", wanted.display()));
-    let remote = system::is_remote(&std::path::absolute(&wanted).map_err(fail)?);
-    let move_to = move_to.map(std::path::absolute).transpose().map_err(fail)?;
-    if let Some(folder) = move_to.as_ref().filter(|folder| !folder.is_dir()) {
-        return Err(Failure::failed(format!("--move-to {}: there is no such folder", folder.display())));
-    }
-    let unique = unique();
-    let route = Route::new(wanted, remote, move_to.as_deref(), &std::env::temp_dir(), &unique);
+    check_folder(move_to)?;
+    let route = local_route(wanted, move_to)?;
     if let Some(goal) = route.goal.as_deref().filter(|goal| !force && goal.symlink_metadata().is_ok()) {
         return Err(Failure::failed(format!(
             "{} exists: choose another file with -o, or replace it with --force",
@@ -31,6 +25,31 @@ pub(crate) fn route(wanted: PathBuf, move_to: Option<&Path>, force: bool) -> Res
         )));
     }
     Ok(route)
+}
+
+/// The same without a look at where the trace is moved to, which may be a share that does not
+/// answer.
+///
+/// # Errors
+/// A sentence for the user, when a path is none.
+pub(crate) fn local_route(wanted: PathBuf, move_to: Option<&Path>) -> Result<Route, Failure> {
+    let fail = |error: io::Error| Failure::failed(format!("{}: {error}", wanted.display()));
+    let remote = system::is_remote(&std::path::absolute(&wanted).map_err(fail)?);
+    let move_to = move_to.map(std::path::absolute).transpose().map_err(fail)?;
+    Ok(Route::new(wanted, remote, move_to.as_deref(), &std::env::temp_dir(), &unique()))
+}
+
+/// Checks that the folder of `--move-to` is there.
+///
+/// # Errors
+/// A sentence for the user.
+pub(crate) fn check_folder(move_to: Option<&Path>) -> Result<(), Failure> {
+    match move_to.filter(|folder| !folder.is_dir()) {
+        Some(folder) => {
+            Err(Failure::failed(format!("--move-to {}: there is no such folder", folder.display())))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Moves the trace.

@@ -21,10 +21,13 @@ const MACHINE_SALT: &str = "stk machine.id ";
 /// Bytes of the hash that are the id.
 const MACHINE_BYTES: usize = 16;
 
+/// Key and value of a METADATA event.
+pub(crate) type Fact = (String, String);
+
 /// The metadata in the agent's form: `key 0 value 0 …`.
-pub(crate) fn metadata(record: &Record, process: &Process) -> Vec<u8> {
+pub(crate) fn bytes(facts: &[Fact]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for (key, value) in facts(record, process) {
+    for (key, value) in facts {
         for text in [key, value] {
             bytes.extend(text.bytes().filter(|&byte| byte != 0));
             bytes.push(0);
@@ -33,7 +36,8 @@ pub(crate) fn metadata(record: &Record, process: &Process) -> Vec<u8> {
     bytes
 }
 
-fn facts(record: &Record, process: &Process) -> Vec<(String, String)> {
+/// What is known of a recording when it begins.
+pub(crate) fn facts(record: &Record, process: &Process) -> Vec<Fact> {
     let mut facts = vec![("inject.version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
     if record.command_line {
         let line: Vec<String> =

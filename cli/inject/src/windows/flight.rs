@@ -300,7 +300,7 @@ impl Follower {
         let made = made.map_err(|error| Failure::failed(format!("{shown}: {error}")))?;
         self.bytes += made.bytes;
         let (path, trace) = output.keep();
-        complete::run(&path, &CompletionRequest { embed: self.plan.embed, tables: None, trace });
+        complete::run(&path, &CompletionRequest { embed: self.plan.embed, tables: None, trace }, true);
         let text = describe(&path, made);
         self.written.push(text.clone());
         Ok(text)

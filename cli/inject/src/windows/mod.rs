@@ -71,6 +71,7 @@ use crate::failure::{self, Failure};
 use crate::messages;
 use process::Process;
 use std::io::Write as _;
+use stk_schema::control::{ROTATION_NONE, ROTATION_STOP};
 
 /// Runs the action and returns the exit code. Failures go to stderr.
 pub(crate) fn run(action: Action) -> i32 {
@@ -114,7 +115,7 @@ fn stop(target: &Target, timeout_ms: u32, unload: bool) -> Result<i32, Failure> 
     }
     match agent::recording(&process)? {
         Some(agent) => {
-            agent.stop(&process, timeout_ms)?;
+            end_recording(&agent, &process, timeout_ms)?;
             let status = agent.status(&process)?;
             messages::say(&format!("stopped {process}: {}", crate::status::line(&status).trim_start()));
         }
@@ -122,6 +123,17 @@ fn stop(target: &Target, timeout_ms: u32, unload: bool) -> Result<i32, Failure> 
         None => return Err(Failure::failed(format!("{process} is not being recorded: nothing to stop"))),
     }
     if unload { unload::run(&process, timeout_ms) } else { Ok(failure::OK) }
+}
+
+/// Ends a recording, also one that goes on in other files.
+fn end_recording(agent: &agent::Agent, process: &Process, timeout_ms: u32) -> Result<(), Failure> {
+    let rotates = agent.status(process)?.rotation != ROTATION_NONE;
+    if rotates {
+        // It may be between two files by now.
+        agent.set_rotation(process, ROTATION_STOP);
+    }
+    agent.stop(process, timeout_ms)?;
+    if rotates { agent.await_end(process, timeout_ms) } else { Ok(()) }
 }
 
 /// Has what a recording in memory holds written to a file.

@@ -5,6 +5,7 @@ use super::system;
 use super::token::{self, Descriptor, Token};
 use crate::delivery::{self, Digest};
 use crate::failure::Failure;
+use crate::rotation::{Deletion, RingFile};
 use crate::sddl;
 use crate::trust::{self, ExistingFile};
 use std::ffi::OsString;
@@ -14,12 +15,14 @@ use std::os::windows::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::windows::io::{AsHandle as _, AsRawHandle as _, BorrowedHandle};
 use std::path::{Path, PathBuf};
 use std::ptr;
-use windows_sys::Win32::Foundation::GENERIC_WRITE;
+use stk_format::{FILE_HEADER_LEN, FileHeader};
+use windows_sys::Win32::Foundation::{GENERIC_READ, GENERIC_WRITE};
 use windows_sys::Win32::Security::SECURITY_ATTRIBUTES;
 use windows_sys::Win32::Storage::FileSystem::{
-    BY_HANDLE_FILE_INFORMATION, CREATE_NEW, CreateFileW, FILE_ATTRIBUTE_DIRECTORY, FILE_ATTRIBUTE_NORMAL,
-    FILE_ATTRIBUTE_REPARSE_POINT, FILE_FLAG_BACKUP_SEMANTICS, FILE_FLAG_OPEN_REPARSE_POINT, FILE_SHARE_READ,
-    FILE_TYPE_DISK, GetDiskFreeSpaceExW, GetFileInformationByHandle, GetFileType, READ_CONTROL,
+    BY_HANDLE_FILE_INFORMATION, CREATE_NEW, CreateFileW, DELETE, FILE_ATTRIBUTE_DIRECTORY,
+    FILE_ATTRIBUTE_NORMAL, FILE_ATTRIBUTE_REPARSE_POINT, FILE_DISPOSITION_INFO, FILE_FLAG_BACKUP_SEMANTICS,
+    FILE_FLAG_OPEN_REPARSE_POINT, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_TYPE_DISK, FileDispositionInfo,
+    GetDiskFreeSpaceExW, GetFileInformationByHandle, GetFileType, READ_CONTROL, SetFileInformationByHandle,
 };
 
 /// The opened output. Until [`Output::empty`] nothing of an earlier file is lost; unless
@@ -36,6 +39,43 @@ pub(crate) struct Output {
 /// The identity of a file on its machine, whatever its name: volume serial number and file index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct OutputIdentity(u32, u64);
+
+/// Deletes a trace of this recording, if it is still the file of that name. No link is followed.
+pub(crate) fn delete_trace(file: &RingFile) -> Deletion {
+    match try_delete(file) {
+        Ok(true) => Deletion::Done,
+        Ok(false) => Deletion::NotOurs,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Deletion::Gone,
+        Err(error) => Deletion::Failed(error.to_string()),
+    }
+}
+
+/// False if it is another file.
+fn try_delete(file: &RingFile) -> io::Result<bool> {
+    let mut options = OpenOptions::new();
+    options
+        .access_mode(GENERIC_READ | DELETE)
+        .share_mode(FILE_SHARE_READ | FILE_SHARE_DELETE)
+        .custom_flags(FILE_FLAG_OPEN_REPARSE_POINT);
+    let mut opened = options.open(&file.path)?;
+    let kind = existing(&opened)?;
+    let mut head = [0; FILE_HEADER_LEN];
+    let is_whole = kind.regular && !kind.link && opened.read_exact(&mut head).is_ok();
+    if !is_whole || FileHeader::decode(&head).map(|header| header.uuid) != Ok(file.uuid) {
+        return Ok(false);
+    }
+    let wanted = FILE_DISPOSITION_INFO { DeleteFile: true };
+    // SAFETY: the handle is open with the right to delete; pointer and size describe the struct.
+    let marked = unsafe {
+        SetFileInformationByHandle(
+            opened.as_raw_handle(),
+            FileDispositionInfo,
+            (&raw const wanted).cast(),
+            size_of_val(&wanted) as u32,
+        )
+    };
+    if marked == 0 { Err(io::Error::last_os_error()) } else { Ok(true) }
+}
 
 /// A file to be deleted on drop.
 #[derive(Debug)]

@@ -5,7 +5,7 @@
 use super::agent::{self, Agent};
 use super::mutex::{self, OwnedMutex};
 use super::process::{self, Process};
-use super::system::{self, Procedure};
+use super::system;
 use super::{handover, recorded};
 use crate::args::{Request, Target};
 use crate::failure::{self, Failure};
@@ -15,7 +15,7 @@ use std::mem::offset_of;
 use std::os::windows::io::{AsHandle as _, OwnedHandle};
 use std::time::{Duration, Instant};
 use stk_schema::bytes::{u32_in, u64_in};
-use stk_schema::control::{STATE_RECORDING, STATE_STOPPING};
+use stk_schema::control::{ROTATION_GOES_ON, STATE_RECORDING, STATE_STOPPING};
 use stk_schema::requests::{
     REQUEST_MARK, REQUEST_PAUSE, REQUEST_RESUME, RESULT_DONE, RESULT_ENDED, RESULT_WAS_SO, RequestMailbox,
 };
@@ -34,7 +34,7 @@ const POLL: Duration = Duration::from_millis(2);
 /// A sentence for the user, when there is nobody to ask.
 pub(crate) fn run(target: &Target, request: &Request) -> Result<i32, Failure> {
     // The moment of the mark is now, not when its turn comes.
-    let asked = Asked { request, time: counter() };
+    let asked = Asked { request, time: system::counter() };
     let pids = match target {
         Target::Recorded => recorded()?,
         Target::Pids(pids) => pids.clone(),
@@ -72,15 +72,7 @@ impl Asked<'_> {
             return handover::ask(&other, pid, self.request)
                 .map(|()| format!("{process}: {} has done it", other.display()));
         }
-        let agent = agent::recording(&process)?
-            .ok_or_else(|| Failure::failed(format!("{process} is not being recorded")))?;
-        let (kind, text) = match self.request {
-            Request::Mark(text) => (REQUEST_MARK, text.as_str()),
-            Request::Pause => (REQUEST_PAUSE, ""),
-            Request::Resume => (REQUEST_RESUME, ""),
-        };
-        let result = Mailbox::open(&process, &agent)?.ask(kind, self.time, text)?;
-        match (result, self.request) {
+        match (self.result(&process)?, self.request) {
             (RESULT_DONE, Request::Mark(_)) => Ok(format!("marked {process}")),
             (RESULT_DONE, Request::Pause) => Ok(format!("paused the recording of {process}")),
             (RESULT_DONE, Request::Resume) => Ok(format!("the recording of {process} goes on")),
@@ -90,6 +82,27 @@ impl Asked<'_> {
             _ => Err(Failure::failed(format!(
                 "the agent in {process} does not know this request: it is of an older stk version"
             ))),
+        }
+    }
+}
+
+impl Asked<'_> {
+    /// Asks the agent, and asks again if the recording only went on in another file meanwhile.
+    fn result(&self, process: &Process) -> Result<u32, Failure> {
+        let (kind, text) = match self.request {
+            Request::Mark(text) => (REQUEST_MARK, text.as_str()),
+            Request::Pause => (REQUEST_PAUSE, ""),
+            Request::Resume => (REQUEST_RESUME, ""),
+        };
+        let begun = Instant::now();
+        loop {
+            let agent = agent::recording(process)?
+                .ok_or_else(|| Failure::failed(format!("{process} is not being recorded")))?;
+            let result = Mailbox::open(process, &agent)?.ask(kind, self.time, text)?;
+            let goes_on = agent.status(process)?.rotation == ROTATION_GOES_ON;
+            if result != RESULT_ENDED || !goes_on || begun.elapsed() > PATIENCE {
+                return Ok(result);
+            }
         }
     }
 }
@@ -172,14 +185,4 @@ impl<'a> Mailbox<'a> {
             std::thread::sleep(POLL);
         }
     }
-}
-
-/// The system's performance counter, which is the clock of traces; 0 without one.
-fn counter() -> u64 {
-    type Function = unsafe extern "system" fn(*mut i64) -> i32;
-    let Some(function) = system::kernel32(c"QueryPerformanceCounter") else { return 0 };
-    let mut now = 0;
-    // SAFETY: this is the documented signature of QueryPerformanceCounter; the result has room.
-    unsafe { std::mem::transmute::<Procedure, Function>(function)(&mut now) };
-    u64::try_from(now).unwrap_or(0)
 }

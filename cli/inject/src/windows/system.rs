@@ -165,6 +165,16 @@ pub(crate) fn is_remote(path: &Path) -> bool {
     }
 }
 
+/// The system's performance counter, which is the clock of traces; 0 without one.
+pub(crate) fn counter() -> u64 {
+    type Function = unsafe extern "system" fn(*mut i64) -> i32;
+    let Some(function) = kernel32(c"QueryPerformanceCounter") else { return 0 };
+    let mut now = 0;
+    // SAFETY: this is the documented signature of QueryPerformanceCounter; the result has room.
+    unsafe { std::mem::transmute::<Procedure, Function>(function)(&mut now) };
+    u64::try_from(now).unwrap_or(0)
+}
+
 /// Name of this machine; `host` if the system does not tell it.
 pub(crate) fn host_name() -> String {
     let name = std::env::var("COMPUTERNAME").unwrap_or_default();

@@ -28,6 +28,8 @@ pub(super) struct Info {
     pub rates: Vec<RateInfo>,
     /// Times in which the recording was paused.
     pub pauses: Vec<PauseInfo>,
+    /// Of a file of `inject --rotate`: its place in the recording.
+    pub rotation: Option<RotationInfo>,
     pub complete: bool,
     pub end: Option<EndInfo>,
     pub samples: u64,
@@ -70,6 +72,17 @@ pub(super) struct SupplementInfo {
 pub(super) struct PauseInfo {
     pub from_ns: u64,
     pub to_ns: u64,
+}
+
+#[derive(Serialize)]
+pub(super) struct RotationInfo {
+    /// The same in all files of a recording.
+    pub id: String,
+    /// From 1.
+    pub index: u64,
+    /// From the end of the file before to the first look at the threads in this one; `None` in the
+    /// first file.
+    pub gap_ns: Option<u64>,
 }
 
 #[derive(Serialize)]

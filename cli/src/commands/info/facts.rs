@@ -2,8 +2,8 @@
 
 use super::code::DynamicCode;
 use super::document::{
-    BlockInfo, EmbeddedTables, EndInfo, Info, ModuleInfo, PauseInfo, RateInfo, RuntimeInfo, SupplementInfo,
-    ThreadSummary,
+    BlockInfo, EmbeddedTables, EndInfo, Info, ModuleInfo, PauseInfo, RateInfo, RotationInfo, RuntimeInfo,
+    SupplementInfo, ThreadSummary,
 };
 use super::methods;
 use crate::commands::{TablesArgs, utc};
@@ -11,6 +11,7 @@ use crate::trace::{BlobPlace, Pauses, Timeline, Trace, drop_reason_name};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use stk_format::Supplement;
+use stk_schema::Ticks;
 use stk_schema::event::{EndReason, ModuleFlags, RuntimeKind, Table, TableKind, ThreadFlags};
 
 /// The facts about the trace at `path`, with these folders of tables.
@@ -48,6 +49,7 @@ pub(super) fn of(path: &Path, tables: &TablesArgs) -> anyhow::Result<Info> {
             .iter()
             .map(|pause| PauseInfo { from_ns: pause.start, to_ns: pause.end })
             .collect(),
+        rotation: rotation(&trace),
         complete: trace.blocks().is_complete(),
         end: timeline
             .end
@@ -175,6 +177,17 @@ fn embedded(trace: &Trace<'_>) -> EmbeddedTables {
         }
     }
     embedded
+}
+
+/// The place of the trace among the files of its recording.
+fn rotation(trace: &Trace<'_>) -> Option<RotationInfo> {
+    let id = trace.fact("rotation.id")?.to_owned();
+    let index = trace.fact("rotation.index")?.parse().ok()?;
+    let before: Option<u64> = trace.fact("rotation.previous_end").and_then(|ticks| ticks.parse().ok());
+    let first = trace.sample_blocks().map(|block| block.header.first).min();
+    let begun = first.unwrap_or(trace.header().clock_start);
+    let gap_ns = before.map(|before| trace.clock.span_ns(begun.saturating_sub(Ticks(before))));
+    Some(RotationInfo { id, index, gap_ns })
 }
 
 /// The rates that the recorder changed to, without pauses and their ends.

@@ -30,6 +30,7 @@ pub(super) fn of(info: &Info, all: bool, zone: TimeZone) -> String {
         line(label, &text);
     }
     line("paused", &pauses_text(info));
+    line("file", &rotation_text(info));
     line("recorder", fact(info, "recorder.version"));
     line("ended", &ending(info));
     let per_sample = info.bytes as f64 / info.samples.max(1) as f64;
@@ -224,6 +225,15 @@ fn pauses_text(info: &Info) -> String {
         times => format!("{} times", count(times as u64)),
     };
     format!("{times}, for {}, from {} on: not sampled, not counted", span(all), since_start(first.from_ns))
+}
+
+/// The place of the trace in a recording of several files.
+fn rotation_text(info: &Info) -> String {
+    let Some(rotation) = &info.rotation else { return String::new() };
+    let gap = rotation
+        .gap_ns
+        .map_or_else(String::new, |gap| format!("; {} before its first samples are not recorded", span(gap)));
+    format!("{} of the recording {}{gap}", count(rotation.index), rotation.id)
 }
 
 fn rates_text(info: &Info) -> String {

@@ -27,6 +27,9 @@ pub(super) struct Anchor {
     /// When the process was created, in the same form; 0 = unknown.
     pub created_ns: u64,
     pub duration_ns: u64,
+    /// When its threads were looked at first and last, in nanoseconds after its start; `None` =
+    /// never.
+    pub sampled_ns: Option<(u64, u64)>,
     /// How far the time of day moved against the counter within the trace, at most.
     pub drift_ns: u64,
 }
@@ -93,6 +96,7 @@ impl Anchor {
             pid: header.pid,
             created_ns: header.process_created,
             duration_ns: trace.clock.ns(trace.last()),
+            sampled_ns: trace.sampled_ns(),
             drift_ns: trace.timeline.clocks.iter().map(apart).max().unwrap_or(0),
         }
     }
@@ -102,8 +106,19 @@ impl Anchor {
         match (&self.machine, &other.machine, &self.host, &other.host) {
             (Some(one), Some(other), ..) => Some(one == other),
             (_, _, Some(one), Some(other)) => Some(one.eq_ignore_ascii_case(other)),
-            _ => None,
+            // A process that ended at once left a trace of which only the header tells something.
+            // No two machines, started in the same minute, create a process of one id in the same
+            // 100 ns.
+            _ => {
+                (self.header_identity() == other.header_identity() && self.boot != 0 && self.created_ns != 0)
+                    .then_some(true)
+            }
         }
+    }
+
+    /// What the file's header says of the process, with the machine's boot.
+    fn header_identity(&self) -> (u64, u32, u64, u64) {
+        (self.boot, self.pid, self.created_ns, self.frequency)
     }
 
     /// Whether two traces are of one process.
@@ -210,6 +225,7 @@ mod tests {
             pid: 44,
             created_ns: 5,
             duration_ns: 0,
+            sampled_ns: None,
             drift_ns: 0,
         }
     }
@@ -278,7 +294,12 @@ mod tests {
         assert_eq!(line.places[1].basis, Basis::TimeOfDay { off_ns: None });
         assert!(!anchors[1].is_of_process_of(&anchors[0]), "the same pid on another machine");
         let mut nameless = anchors.clone();
-        nameless[1].host = None;
+        (nameless[1].host, nameless[1].pid) = (None, 45);
+        assert!(place(&nameless, false).unwrap_err().contains("do not both tell"));
+        // The header names the process, and with it the machine.
+        nameless[1].pid = nameless[0].pid;
+        assert!(place(&nameless, false).is_ok() && nameless[1].is_of_process_of(&nameless[0]));
+        (nameless[0].boot, nameless[1].boot) = (0, 0);
         assert!(place(&nameless, false).unwrap_err().contains("do not both tell"));
         // An identity of the machine goes before its name.
         for (i, machine) in ["x", "x"].into_iter().enumerate() {

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! anchor   when and where traces were recorded, and where they go    Trace -> Anchor, Line
+//! gaps     the times between traces of one process                    Line -> ProcessGap
 //! ```
 
 mod anchor;
+mod gaps;
 
 use super::convert;
 use super::pipeline::{MissingSum, check_symbols, load_file, loss_lines};
@@ -16,10 +18,11 @@ use super::{
 };
 use crate::output::{self, ChromeStyle, Destination, Format, Options, PerfettoStyle, SourceMark};
 use crate::profile::{Join, JoinPlace, MOST_RUNS_HELD, ProcessInfo, Profile, Runs, Weight};
-use crate::text::{count, since_start};
+use crate::text::{count, since_start, span};
 use crate::trace::{Content, TraceFile};
 use anchor::{Anchor, Basis, Line};
 use anyhow::Context;
+use gaps::ProcessGap;
 use std::path::{Path, PathBuf};
 use stk_schema::Arch;
 
@@ -31,12 +34,15 @@ Traces of one boot of a machine are placed by its performance counter, exactly t
 placed by the time of day, and stk says how far that may be off. Traces of different machines are refused, unless
 --by-time-of-day is given.
 
+Traces of one process, such as the files of inject --rotate, become one process: a thread with the same id and time of
+creation is one thread. The times between them, in which nothing was recorded, have no weight and are shown as gaps.
+
 Times (--from, --until) count from the beginning of the first trace, and each trace's own start is printed.
 
 Examples:
   stk merge client.stk server.stk -o both.chrome.json
   stk merge night/*.stk --to perfetto -y symbols
-  stk merge app.stk app.1.stk app.2.stk -o app.firefox.json --from 03:14Z --until 03:20Z")]
+  stk merge app.0001.stk app.0002.stk app.0003.stk -o app.firefox.json --from 03:14Z --until 03:20Z")]
 pub(super) struct MergeArgs {
     /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken
     #[arg(required = true, value_name = "FILE")]
@@ -109,8 +115,9 @@ pub(super) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
         _ => "wrote",
     };
     let (processes, of_trace) = processes(&traces, &line);
-    tell_places(&traces, &line, &processes, &of_trace);
-    let (joined, ending) = join(args, &traces, &line, (processes, &of_trace))?;
+    let gaps = gaps::gaps(&anchors, &line, &of_trace);
+    tell_places(&traces, &line, (&processes, &of_trace), &gaps);
+    let (joined, ending) = join(args, &traces, &line, (processes, &of_trace), &gaps)?;
     let exit = exit.worse(ending);
     let Some((mut profile, runs)) = joined else { return Ok(exit) };
     profile.trace.content = Some(content);
@@ -244,8 +251,14 @@ fn free_pid(pid: u32, taken: impl Iterator<Item = u32>) -> u32 {
     (0..).map(|n| pid.wrapping_add(n)).find(|pid| !taken.contains(pid)).unwrap_or(pid)
 }
 
-/// Tells where each trace lies, and how exactly that is known.
-fn tell_places(traces: &[Opened], line: &Line, processes: &[ProcessInfo], of_trace: &[u32]) {
+/// Tells where each trace lies, and how exactly that is known, and for how long its process was not
+/// recorded before.
+fn tell_places(
+    traces: &[Opened],
+    line: &Line,
+    (processes, of_trace): (&[ProcessInfo], &[u32]),
+    gaps: &[ProcessGap],
+) {
     let mut seen = vec![false; processes.len()];
     for place in &line.places {
         let trace = &traces[place.trace];
@@ -256,8 +269,12 @@ fn tell_places(traces: &[Opened], line: &Line, processes: &[ProcessInfo], of_tra
             pid if pid == trace.anchor.pid => String::new(),
             pid => format!(", shown as {pid}"),
         };
+        let gap = gaps.iter().find(|gap| gap.before_trace == place.trace);
+        let gap = gap.map_or_else(String::new, |gap| {
+            format!("; {} before it are not recorded", span(gap.end_ns - gap.start_ns))
+        });
         note(&format!(
-            "{}: {verb} {} (pid {}{shown}), {}",
+            "{}: {verb} {} (pid {}{shown}), {}{gap}",
             trace.file.path().display(),
             process.name,
             trace.anchor.pid,
@@ -298,6 +315,7 @@ fn join(
     traces: &[Opened],
     line: &Line,
     (processes, of_trace): (Vec<ProcessInfo>, &[u32]),
+    gaps: &[ProcessGap],
 ) -> anyhow::Result<Joined> {
     let pool = pool(args.jobs)?;
     let progress = Progress::new("samples");
@@ -328,6 +346,10 @@ fn join(
         let place = JoinPlace { process: of_trace[place.trace], start_ns: place.start_ns };
         join.add(&loaded.profile, &loaded.runs, place)?;
     }
+    let chosen = chosen_span(args, traces, line);
+    for gap in gaps.iter().filter_map(|gap| gap.within(chosen)) {
+        join.add_gap(gap.process, (gap.start_ns, gap.end_ns));
+    }
     drop(progress);
     tell(&lines);
     tell(&missing.lines());
@@ -338,16 +360,24 @@ fn join(
 /// common time line.
 fn part_of(args: &MergeArgs, traces: &[Opened], line: &Line, start_ns: u64) -> ProfileArgs {
     let mut part = args.profile.clone();
-    let zone = part.select.tz.tz;
+    let (from_ns, until_ns) = chosen_span(args, traces, line);
+    let own = |ns: u64| TimeArg::SinceStart(ns.saturating_sub(start_ns));
+    part.select.from = part.select.from.map(|_| own(from_ns));
+    part.select.until = part.select.until.map(|_| own(until_ns));
+    part
+}
+
+/// The part of the common time line that the options choose.
+fn chosen_span(args: &MergeArgs, traces: &[Opened], line: &Line) -> (u64, u64) {
+    let select = &args.profile.select;
     let ends =
         line.places.iter().map(|place| place.start_ns.saturating_add(traces[place.trace].anchor.duration_ns));
     let duration_ns = ends.max().unwrap_or(0);
-    let own = |time: TimeArg| {
-        let since = time.since(line.utc_ns, duration_ns, zone) - i128::from(start_ns);
-        TimeArg::SinceStart(u64::try_from(since.max(0)).unwrap_or(u64::MAX))
+    let since = |time: TimeArg| {
+        let since = time.since(line.utc_ns, duration_ns, select.tz.tz);
+        u64::try_from(since.max(0)).unwrap_or(u64::MAX)
     };
-    (part.select.from, part.select.until) = (part.select.from.map(own), part.select.until.map(own));
-    part
+    (select.from.map_or(0, since), select.until.map_or(u64::MAX, since))
 }
 
 fn write(

@@ -135,6 +135,7 @@ fn value(
                 instance: 0,
                 tid,
                 name,
+                created_utc_ns: 0,
                 start_ns: None,
                 exit_ns: None,
                 samples: 0,

@@ -98,8 +98,8 @@ impl Track {
     }
 }
 
-/// Writes `start` and the events that all forms have: names, module loads and unloads, marks. There
-/// is a comma before every event but the first.
+/// Writes `start` and the events that all forms have: names, module loads and unloads, gaps, marks.
+/// There is a comma before every event but the first.
 ///
 /// The first event has pid, tid, ph and cat. Without them, speedscope does not recognise the V8
 /// form.
@@ -152,6 +152,21 @@ fn preamble(sink: &mut Sink, profile: &Profile, start: &[u8]) -> Result<(), Outp
             sink.put(b"}}");
             sink.settle()?;
         }
+    }
+    for (i, gap) in profile.gaps.iter().enumerate() {
+        let pid = pid(profile.process_of_gap(i));
+        for (phase, time_ns) in [(b"b", gap.start_ns), (b"e", gap.end_ns)] {
+            sink.put(b",\n{\"ph\":\"");
+            sink.put(phase);
+            sink.put(b"\",\"cat\":\"gap\",\"name\":");
+            json::string(&mut sink.buffer, gap.reason);
+            sink.put(b",\"id\":");
+            json::number(&mut sink.buffer, i as u64 + 1);
+            address(sink, pid, 0);
+            time(sink, time_ns);
+            sink.put(b",\"args\":{}}");
+        }
+        sink.settle()?;
     }
     for (i, mark) in profile.marks.iter().enumerate() {
         let pid = pid(profile.process_of_mark(i));

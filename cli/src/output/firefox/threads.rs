@@ -18,7 +18,9 @@ pub(super) const MARKER_SCHEMA: &[u8] = b"\
 \"tableLabel\":\"{marker.data.path}\",\"chartLabel\":\"{marker.data.path}\",\
 \"fields\":[{\"key\":\"path\",\"label\":\"Path\",\"format\":\"file-path\"},\
 {\"key\":\"base\",\"label\":\"Address\",\"format\":\"string\"},\
-{\"key\":\"debugId\",\"label\":\"Identity\",\"format\":\"string\"}]}";
+{\"key\":\"debugId\",\"label\":\"Identity\",\"format\":\"string\"}]},\
+{\"name\":\"Gap\",\"display\":[\"marker-chart\",\"marker-table\",\"timeline-overview\"],\
+\"tableLabel\":\"{marker.name}\",\"chartLabel\":\"{marker.name}\",\"fields\":[]}";
 
 /// The part of a run that is written.
 pub(super) struct Row {
@@ -164,9 +166,11 @@ impl ThreadTable {
     }
 }
 
-/// A marker at a point in time.
+/// A marker: a point in time, or a span.
 struct Marker {
     time_ns: u64,
+    /// Of a span.
+    end_ns: Option<u64>,
     name: u64,
     data: Vec<u8>,
 }
@@ -180,6 +184,7 @@ fn markers(profile: &Profile, tables: &mut Tables, thread: u32, is_first: bool) 
         if mark.thread == Some(thread) || of_process {
             markers.push(Marker {
                 time_ns: mark.time_ns,
+                end_ns: None,
                 name: tables.strings.id("mark"),
                 data: mark_data(mark),
             });
@@ -202,7 +207,14 @@ fn markers(profile: &Profile, tables: &mut Tables, thread: u32, is_first: bool) 
                 field(&mut data, key, text);
             }
             data.push(b'}');
-            markers.push(Marker { time_ns, name, data });
+            markers.push(Marker { time_ns, end_ns: None, name, data });
+        }
+    }
+    for (i, gap) in profile.gaps.iter().enumerate().filter(|_| is_first) {
+        if profile.process_of_gap(i) == process {
+            let name = tables.strings.id(gap.reason);
+            let data = b"{\"type\":\"Gap\"}".to_vec();
+            markers.push(Marker { time_ns: gap.start_ns, end_ns: Some(gap.end_ns), name, data });
         }
     }
     markers.sort_by_key(|marker| marker.time_ns);
@@ -240,9 +252,12 @@ fn table(markers: &[Marker]) -> Vec<u8> {
     column("data", &|out, marker| out.extend_from_slice(&marker.data));
     column("name", &|out, marker| json::number(out, marker.name));
     column("startTime", &|out, marker| json::milliseconds(out, marker.time_ns));
-    column("endTime", &|out, _| out.extend_from_slice(b"null"));
-    // Instants, of the first category.
-    column("phase", &|out, _| out.push(b'0'));
+    column("endTime", &|out, marker| match marker.end_ns {
+        Some(end_ns) => json::milliseconds(out, end_ns),
+        None => out.extend_from_slice(b"null"),
+    });
+    // Instants and intervals, of the first category.
+    column("phase", &|out, marker| out.push(if marker.end_ns.is_some() { b'1' } else { b'0' }));
     column("category", &|out, _| out.push(b'0'));
     json::key(&mut out, "length");
     json::number(&mut out, markers.len() as u64);

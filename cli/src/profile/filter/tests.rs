@@ -64,8 +64,16 @@ impl Maker {
 
     fn thread(&mut self, tid: u32) -> u32 {
         let instance = u64::from(tid) + 1000;
-        let (name, start_ns, exit_ns) = (String::new(), None, None);
-        let thread = ThreadInfo { instance, tid, name, start_ns, exit_ns, samples: 0, active_samples: 0 };
+        let thread = ThreadInfo {
+            instance,
+            tid,
+            name: String::new(),
+            created_utc_ns: 0,
+            start_ns: None,
+            exit_ns: None,
+            samples: 0,
+            active_samples: 0,
+        };
         self.profile.threads.push(thread);
         self.profile.threads.len() as u32 - 1
     }

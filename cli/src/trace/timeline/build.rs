@@ -388,6 +388,7 @@ impl TimelineBuilder {
             instance: start.instance,
             tid: start.tid,
             flags: start.flags,
+            created_utc_ns: start.created,
             start: start.time,
             exit: None,
             name: String::new(),

@@ -113,6 +113,8 @@ pub struct Thread {
     pub tid: u32,
     /// How it was found.
     pub flags: ThreadFlags,
+    /// When the system created it, nanoseconds since the Unix epoch; 0 = unknown.
+    pub created_utc_ns: u64,
     /// When it was first seen; with [`ThreadFlags::AT_START`] it ran before.
     pub start: Ticks,
     /// When it ended; `None` = never.

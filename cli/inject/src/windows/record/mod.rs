@@ -1,0 +1,116 @@
+//! One recording, from the first check to the last line.
+//!
+//! * `start`: checks a process, and starts the recording of a file there.
+//! * `destination`: where a recording goes: a file, or memory.
+//! * `session`: follows a recording until it ends.
+//! * `ending`: how a recording ended, in words.
+//! * `rotate`: goes on in the next file.
+//! * `finisher`: completes, moves and deletes files while the recording goes on.
+
+mod destination;
+mod ending;
+mod finisher;
+mod rotate;
+mod session;
+mod start;
+
+use super::children::{self, ChildWatch};
+use super::console;
+use super::detach;
+use super::handover;
+use super::launch::LaunchedProgram;
+use super::place::AgentFile;
+use super::process::{self, Process};
+use super::several;
+use super::system::{self, Event};
+use crate::args::{Record, Target};
+use crate::failure::{self, Failure};
+use crate::messages::say;
+use session::Session;
+use std::ffi::OsString;
+use stk_schema::control::FLAG_PAUSED;
+use stk_schema::text::printable_lines;
+
+/// Records with these options and returns the exit code.
+///
+/// # Errors
+/// A sentence for the user, when nothing was recorded or the trace is not whole.
+pub(crate) fn run(record: &Record) -> Result<i32, Failure> {
+    children::check(record)?;
+    match &record.target {
+        Target::Launch(line) => launch(record, line).map_err(Failure::in_launch),
+        Target::Pids(pids) => several::run(record, pids),
+        Target::WaitFor(_) if record.detach => detach::run(),
+        Target::WaitFor(name) => match several::wait_for(name, catch_interrupts()?)? {
+            Some(pid) => attach(record, pid),
+            None => Ok(failure::INTERRUPTED),
+        },
+        Target::Name(name) => match process::pids_of(name)?[..] {
+            [pid] => attach(record, pid),
+            ref pids => several::run(record, pids),
+        },
+        Target::Pid(pid) => attach(record, *pid),
+        Target::Recorded => Err(Failure::usage("name the process to record")),
+    }
+}
+
+/// Records a process that runs.
+fn attach(record: &Record, pid: u32) -> Result<i32, Failure> {
+    let process = Process::open(pid)?;
+    if let Some(other) = handover::companion(&process) {
+        return handover::run_for(&other, pid);
+    }
+    if record.detach {
+        drop(process);
+        return detach::run();
+    }
+    let interrupted = catch_interrupts()?;
+    let session = Session::start(record, &process, || Ok(()))?;
+    if let Some(event) = record.begun_event {
+        detach::begun(event);
+    }
+    let children = ChildWatch::start(record, &[pid])?;
+    let recorded = session.run(interrupted);
+    if let Some(children) = children {
+        children.finish();
+    }
+    recorded
+}
+
+/// Starts the program, records it and returns its exit code.
+fn launch(record: &Record, line: &[OsString]) -> Result<i32, Failure> {
+    // Check before the program is started, so that a missing agent has no effect on it.
+    AgentFile::open(record.dll.as_deref())?;
+    let interrupted = catch_interrupts()?;
+    let launched = LaunchedProgram::start(line)?;
+    let process = launched.process();
+    if let Some(other) = handover::companion(process) {
+        // The other inject starts the program again. This instance has not run one instruction.
+        drop(launched);
+        return handover::run(&other);
+    }
+    let session = Session::start(record, process, || launched.initialise(record.timeout_ms))?;
+    session.wait_for_first_look(record.delay_ms != 0 || record.flags & FLAG_PAUSED != 0);
+    let children = ChildWatch::start(record, &[process.pid()])?;
+    launched.resume();
+    let recorded = session.run(interrupted);
+    if let Err(failure) = &recorded {
+        eprintln!("inject: {}", printable_lines(&failure.to_string()));
+    }
+    if !process.has_ended() {
+        say(&format!("waiting for {process} to end"));
+        system::wait(process.handle(), u32::MAX);
+    }
+    if let Some(children) = children {
+        children.finish();
+    }
+    match recorded {
+        // Exit codes of Windows have 32 bits without a sign.
+        Ok(_) => Ok(process.exit_code() as i32),
+        Err(_) => Ok(failure::LAUNCH_FAILED),
+    }
+}
+
+fn catch_interrupts() -> Result<&'static Event, Failure> {
+    console::catch().map_err(|error| Failure::failed(format!("Ctrl-C cannot be caught: {error}")))
+}

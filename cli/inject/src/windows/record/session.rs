@@ -1,0 +1,299 @@
+//! A recording that has begun: follows it until it ends.
+
+use super::destination::{Destination, Opened};
+use super::ending::End;
+use super::rotate::Rotating;
+use super::start::{self, FilePlan, Running, Starter};
+use crate::args::Record;
+use crate::failure::Failure;
+use crate::messages::{self, say};
+use crate::status;
+use crate::windows::agent;
+use crate::windows::facts;
+use crate::windows::names::Names;
+use crate::windows::process::Process;
+use crate::windows::system::{self, Event};
+use std::io::{IsTerminal, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use stk_schema::control::{
+    AgentStatus, FLAG_ONCE, FLAG_PAUSED, ROTATION_GOES_ON, ROTATION_NONE, ROTATION_STOP, STATE_FAILED,
+    STATE_STOPPED,
+};
+use stk_schema::event::EndReason;
+
+/// Interval of updates of the status line on a terminal.
+const TERMINAL_MS: u32 = 250;
+/// Interval of reading the status without a terminal. There is no status line then, but the status
+/// must be known when the process dies.
+const QUIET_MS: u32 = 500;
+/// The same where the file's size decides when the next one begins.
+const ROTATING_MS: u32 = 100;
+/// How long the agent may take to write the end of the trace.
+pub(super) const STOP_MS: u32 = 30_000;
+/// How long a process may take to end after its memory is gone or its agent has reported the exit.
+/// Its other DLLs may still have work, and a killed process ends only when the system has completed
+/// its threads' requests to a busy disk.
+const GOING_MS: u32 = 30_000;
+
+/// How long a program that is launched waits for the agent's first look at it.
+const FIRST_LOOK: Duration = Duration::from_secs(10);
+/// A first look ends after this many passes over the threads, even if none could be sampled.
+const FIRST_PASSES: u64 = 20;
+
+/// A recording that has begun.
+pub(super) struct Session<'a> {
+    pub starter: Starter<'a>,
+    /// The recording of the present file.
+    pub running: Running,
+    pub path: PathBuf,
+    /// Where the recording goes.
+    pub destination: Destination,
+    /// The ring of files, of which this is one.
+    pub rotating: Option<Rotating>,
+    /// Whether stderr holds a status line without its end.
+    line_open: bool,
+    /// Whether to record only one sample of each thread.
+    pub once: bool,
+    /// Whether to show a status line.
+    shows_status: bool,
+    /// Answers the agent's questions for names until the recording ends.
+    names: Option<Names>,
+}
+
+/// Why a recording is not followed any further.
+pub(super) enum Followed {
+    Ended(End),
+    /// The present file is full.
+    FileFull,
+}
+
+impl<'a> Session<'a> {
+    /// Checks everything, loads the agent and starts it. Calls `initialise` before it first touches
+    /// the process.
+    pub(super) fn start(
+        record: &'a Record,
+        process: &'a Process,
+        initialise: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<Session<'a>, Failure> {
+        let file = start::fitting_agent(record, process)?;
+        let tables = record.tables.as_deref().map(start::tables_dir).transpose()?.unwrap_or_default();
+        let (loaded, hosts) = agent::idle_and_kept(process, &file)?;
+        let (output, mut rotating) = if record.rotation.is_on() {
+            let (rotating, output) = Rotating::new(record, process)?;
+            (output, Some(rotating))
+        } else {
+            (Opened::new(record, process)?, None)
+        };
+        let fresh = loaded.is_none();
+        let agent = match loaded {
+            Some(agent) => agent,
+            None => {
+                initialise()?;
+                agent::load(process, &file, record.timeout_ms)?
+            }
+        };
+        output.empty()?;
+        let starter = Starter { record, process, agent, tables };
+        let mut plan = FilePlan {
+            duration_ms: record.duration_ms,
+            delay_ms: record.delay_ms,
+            paused: record.flags & FLAG_PAUSED != 0,
+            loaded: fresh,
+            max_bytes: output.limit(record),
+            facts: facts::facts(record, process),
+        };
+        if let Some(rotating) = &mut rotating {
+            rotating.plan_first(&mut plan);
+        }
+        let running = starter.start(&output, &plan)?;
+        drop(hosts);
+        output.say_begun(process);
+        if let Some(rotating) = &mut rotating {
+            rotating.begin_file();
+            say(&rotating.describe());
+        }
+        let rotation = if rotating.is_some() { ROTATION_GOES_ON } else { ROTATION_NONE };
+        starter.agent.set_rotation(process, rotation);
+        let (path, destination) = output.begin(record, running.uuid)?;
+        if running.guarding.is_none() {
+            say(&format!(
+                "the agent publishes no board: a thread that it holds when {process} ends could not be resumed"
+            ));
+        }
+        let symbols = start::symbol_path(record);
+        let names = Names::start(process, &running.status, &running.ended, symbols, record.below);
+        Ok(Session {
+            starter,
+            running,
+            path,
+            destination,
+            rotating,
+            line_open: false,
+            once: record.flags & FLAG_ONCE != 0,
+            shows_status: std::io::stderr().is_terminal() && !record.one_of_several && !record.children,
+            names,
+        })
+    }
+
+    /// Waits until the agent has written the list of modules and, unless the first sample is
+    /// delayed, has sampled. Otherwise a program that ends at once would leave a trace of bare
+    /// addresses, or an empty one, because the recorder measures its own cost before it samples.
+    pub(super) fn wait_for_first_look(&self, delayed: bool) {
+        let start = Instant::now();
+        let over = |status: AgentStatus| {
+            let sampled = delayed || status.samples != 0 || status.passes >= FIRST_PASSES;
+            status.modules != 0 && sampled || matches!(status.state, STATE_STOPPED | STATE_FAILED)
+        };
+        while start.elapsed() < FIRST_LOOK
+            && !agent::read_status(self.starter.process, self.running.status_address).is_none_or(over)
+        {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits for the end, reports the result and returns the exit code.
+    pub(super) fn run(mut self, interrupted: &Event) -> Result<i32, Failure> {
+        let end = loop {
+            match self.follow(interrupted) {
+                Ok(Followed::Ended(end)) => break Ok(end),
+                Ok(Followed::FileFull) => match self.rotate() {
+                    Ok(None) => {}
+                    Ok(Some(end)) => break Ok(end),
+                    Err(failure) => break Err(failure),
+                },
+                Err(failure) => break Err(failure),
+            }
+        };
+        if self.line_open {
+            eprintln!();
+        }
+        // From here on nothing is written to the agent's memory: it may leave.
+        drop(self.names.take());
+        if self.rotating.is_some() {
+            // Whoever has it leave waits for this.
+            self.starter.agent.set_rotation(self.starter.process, ROTATION_NONE);
+            return self.close_ring(end);
+        }
+        let end = end?;
+        let (trace, moved) = self.close(&end);
+        let code = self.conclude(end, &trace);
+        // A trace that stayed where it was is a failure, unless there is a graver one.
+        code.and_then(|code| moved.map(|()| code))
+    }
+
+    /// Completes what was recorded, and describes it.
+    fn close(&mut self, end: &End) -> (String, Result<(), Failure>) {
+        match &mut self.destination {
+            Destination::File(ending) => {
+                // The trace is final from here on.
+                let Some(ending) = ending.take() else { return (String::new(), Ok(())) };
+                let finished = ending.finish(true);
+                self.path = finished.path;
+                if let Some(why) = finished.lost {
+                    return absent(&self.path, why, &self.running.status);
+                }
+                let shown = status::closing(&self.running.status, finished.contents.as_ref());
+                (messages::trace(&self.path, &shown), finished.moved)
+            }
+            Destination::Memory(thread) => {
+                let planned = [EndReason::Stopped, EndReason::Duration].map(|reason| reason as u32);
+                let last = match end {
+                    End::Interrupted | End::Full => false,
+                    End::ProcessEnded => true,
+                    End::ByAgent => !planned.contains(&self.running.status.end_reason),
+                };
+                (thread.take().map_or_else(String::new, |thread| thread.finish(last)), Ok(()))
+            }
+        }
+    }
+
+    fn follow(&mut self, interrupted: &Event) -> Result<Followed, Failure> {
+        let terminal = self.shows_status;
+        let process = self.starter.process;
+        let period = match self.rotating {
+            Some(_) => ROTATING_MS,
+            None if terminal => TERMINAL_MS,
+            None => QUIET_MS,
+        };
+        loop {
+            let handles = [interrupted.handle(), self.running.ended.handle(), process.handle()];
+            let signalled = system::wait_any(&handles, period);
+            if signalled == Some(0) {
+                self.starter.agent.stop(process, STOP_MS)?;
+            }
+            if !self.read_status()? {
+                let end = if signalled == Some(0) { End::Interrupted } else { End::ProcessEnded };
+                return Ok(Followed::Ended(end));
+            }
+            if terminal {
+                let file = self.rotating.as_ref().map_or_else(String::new, Rotating::label);
+                eprint!("\r{:<78}", file + &status::line(&self.running.status));
+                let _ = std::io::stderr().flush();
+                self.line_open = true;
+            }
+            if self.rotating.is_some() && self.running.status.rotation == ROTATION_STOP {
+                // Another inject asked for the end between two files.
+                self.starter.agent.stop(process, STOP_MS)?;
+                let runs = self.read_status()?;
+                return Ok(Followed::Ended(if runs { self.ended_by_agent() } else { End::ProcessEnded }));
+            }
+            let ended = match signalled {
+                Some(0) => return Ok(Followed::Ended(End::Interrupted)),
+                Some(2) => return Ok(Followed::Ended(End::ProcessEnded)),
+                Some(_) => true,
+                None => matches!(self.running.status.state, STATE_STOPPED | STATE_FAILED),
+            };
+            let status = &self.running.status;
+            if self.rotating.as_mut().is_some_and(|rotating| rotating.is_due(status, ended)) {
+                return Ok(Followed::FileFull);
+            }
+            if ended {
+                return Ok(Followed::Ended(self.ended_by_agent()));
+            }
+        }
+    }
+
+    /// Reads the status; false if the process has ended.
+    ///
+    /// # Errors
+    /// A sentence for the user, when it cannot be read and the process goes on.
+    pub(super) fn read_status(&mut self) -> Result<bool, Failure> {
+        let process = self.starter.process;
+        match agent::read_status(process, self.running.status_address) {
+            Some(status) => self.running.status = status,
+            // Another inject had the agent leave after the recording's end.
+            None if !self.starter.agent.is_loaded(process)
+                && system::wait(self.running.ended.handle(), GOING_MS) =>
+            {
+                let status = &mut self.running.status;
+                (status.state, status.end_reason) = (STATE_STOPPED, EndReason::Stopped as u32);
+                status.paused = 0;
+            }
+            // The process's memory is freed a moment before its handle is signalled.
+            None if system::wait(process.handle(), GOING_MS) => return Ok(false),
+            None => {
+                let text = format!("the agent's status in {process} cannot be read any more");
+                return Err(Failure::failed(text));
+            }
+        }
+        Ok(true)
+    }
+
+    /// An agent that ends because its process exits does so a moment before the process.
+    pub(super) fn ended_by_agent(&self) -> End {
+        let exiting = self.running.status.end_reason == EndReason::ProcessExit as u32;
+        if exiting && system::wait(self.starter.process.handle(), GOING_MS) {
+            End::ProcessEnded
+        } else {
+            End::ByAgent
+        }
+    }
+}
+
+/// Describes a trace that is not where it was made: for the closing line, and as a failure.
+fn absent(path: &Path, why: &str, status: &AgentStatus) -> (String, Result<(), Failure>) {
+    let held = status::closing(status, None);
+    let shown = format!("{} is not there any more: {held}", messages::file(path));
+    (shown, Err(Failure::failed(messages::lost(path, why))))
+}
