@@ -30,8 +30,9 @@ fn all_are(told: &HashMap<String, i64>, call: &str, outcome: &str) {
 #[test]
 fn without_an_agent_the_calls_do_nothing() {
     let folder = Folder::new("rust-api-none");
+    let mut program = start(&folder, &[]);
     std::fs::write(folder.file("over"), "").expect("writable");
-    let told = told(&mut start(&folder, &[]));
+    let told = told(&mut program);
     assert_eq!((told["loaded"], told["frames"]), (0, -1));
     for call in ["capture", "mark", "thread_name"] {
         all_are(&told, call, "no_agent");
@@ -41,9 +42,10 @@ fn without_an_agent_the_calls_do_nothing() {
 #[test]
 fn an_agent_that_the_program_loads_walks_and_names_without_a_recording() {
     let folder = Folder::new("rust-api-load");
-    std::fs::write(folder.file("over"), "").expect("writable");
     let agent = wine::windows_path(&wine::path("STK_WINDOWS_BIN").join("agent.dll"));
-    let told = told(&mut start(&folder, &[&agent]));
+    let mut program = start(&folder, &[&agent]);
+    std::fs::write(folder.file("over"), "").expect("writable");
+    let told = told(&mut program);
     assert_eq!((told["loaded"], told["innermost_first"]), (1, 1));
     assert!(told["frames"] >= 3, "{told:?}");
     all_are(&told, "capture", "not_recording");

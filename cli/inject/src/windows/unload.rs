@@ -13,6 +13,7 @@ use super::process::Process;
 use super::quiet;
 use super::remote::{self, Call};
 use crate::failure::{self, Failure};
+use crate::image;
 use crate::messages::say;
 use std::time::{Duration, Instant};
 use stk_schema::control::{
@@ -26,6 +27,13 @@ use stk_schema::mailbox::NameMailbox;
 /// # Errors
 /// A sentence for the user: none is loaded, or why one stays.
 pub(crate) fn run(process: &Process, timeout_ms: u32) -> Result<i32, Failure> {
+    let machine = process.machine().process;
+    if machine != image::own_machine() {
+        let machine = image::machine_name(machine);
+        return Err(Failure::failed(format!(
+            "the agent stays loaded in {process}, which is {machine}: put the inject for {machine} beside this one, or call it"
+        )));
+    }
     let agents = agent::loaded(process);
     if agents.is_empty() {
         return Err(Failure::failed(format!("{process} has not loaded an agent: nothing to unload")));
@@ -49,6 +57,7 @@ fn leave(process: &Process, agent: &Agent, until: Instant) -> Result<(), String>
     if !agent.is_loaded(process) {
         return Ok(());
     }
+    let free = agent::loader_function(process, "FreeLibrary").map_err(text)?;
     let _namer = naming_host(process, agent, until)?;
     let handler = match call(process, agent, LEAVE_PREPARE, until)? {
         LEAVE_READY => false,
@@ -61,7 +70,6 @@ fn leave(process: &Process, agent: &Agent, until: Instant) -> Result<(), String>
         code if code >= LEAVE_HANDED_OVER => code - LEAVE_HANDED_OVER,
         code => return Err(refusal(code)),
     };
-    let free = agent::loader_function(process, "FreeLibrary").map_err(text)?;
     for _ in 0..references {
         match remote::call(process, free, agent.image().start, rest_ms(until)).map_err(text)? {
             Call::Returned(_) => {}
