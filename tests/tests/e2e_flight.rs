@@ -186,3 +186,51 @@ fn only_a_recording_in_memory_can_be_written_and_a_missing_folder_is_told_at_onc
     inject.interrupt();
     inject.finish().expect(130);
 }
+
+/// C++'s exceptions, which raises.exe raises.
+const CPP: u64 = 0xe06d_7363;
+
+#[test]
+fn an_exception_writes_the_seconds_before_it_and_its_own_stack() {
+    let folder = Folder::new("flight-exception");
+    let exe = wine::path("STK_ENDS_DIR").join("raises.exe");
+    let raises = Program::ready(&folder, folder.path(), &exe, &["throw", "go"]);
+    let pid = raises.pid();
+    let options = ["--pid", &pid, "-o", "f.stk", "--flight", "30s", "--trigger", "exception"];
+    let mut inject = Inject::start(&folder, &options);
+    inject.wait_until_recording();
+    wait_for_age(&folder, &pid, 5_000);
+    assert_eq!(files(&folder), [""; 0]);
+    std::fs::write(folder.file("go"), "").expect("writable");
+    wine::wait_for("the exception's trace", || {
+        Recorded::try_open(&folder.file("f-1.stk"))?.complete.then_some(())
+    });
+    assert!(raises.output().contains("handled 3\n"), "{}", raises.output());
+    let recorded = sound(&folder, "f-1.stk");
+    assert!(recorded.end_detail().contains("from memory"), "{}", recorded.end_detail());
+
+    // The exceptions, and what each thread that raised one captured of itself.
+    let listed = stk::json(folder.path(), &["events", "f-1.stk", "--kind", "exception", "--json"]);
+    let events = listed["traces"][0]["events"].as_array().expect("a list").clone();
+    assert_eq!(events.len(), 3, "{events:?}");
+    let captures: Vec<_> = recorded.samples.iter().filter(|sample| sample.tag == Some(CPP)).collect();
+    assert_eq!(captures.len(), 3);
+    assert!(captures.iter().all(|capture| recorded.threads[&capture.thread].name == "raiser"));
+    let number = events[0]["number"].to_string();
+    let shown = stk::run(folder.path(), &["dump", "f-1.stk", "--event", &number]).stdout;
+    assert!(shown.contains("RaiseException") && shown.contains("BaseThreadInitThunk"), "{shown}");
+
+    // The thread as it was before: it slept.
+    let raised_ms = events[0]["time_ns"].as_u64().expect("a time") / 1_000_000;
+    for seconds_before in 1..=3 {
+        let at = format!("{}ms", raised_ms.checked_sub(1000 * seconds_before).expect("seconds before it"));
+        let shown = stk::run(folder.path(), &["dump", "f-1.stk", "--thread", "raiser", "--at", &at]);
+        assert!(
+            shown.stdout.contains("Sleep") && !shown.stdout.contains("RaiseException"),
+            "{at}: {shown:?}"
+        );
+    }
+    inject.interrupt();
+    inject.finish().expect(130);
+    assert_eq!(files(&folder), ["f-1.stk"]);
+}
