@@ -33,6 +33,14 @@ bench name *files:
 overhead *arguments:
     benches/overhead.sh {{ arguments }}
 
+# A thousand different traces through `stk batch`, with kills: `just batch --traces 100`.
+batch *arguments:
+    benches/batch.sh {{ arguments }}
+
+# Questions to a dataset of a thousand traces: `just dataset --keep FOLDER`.
+dataset *arguments:
+    benches/dataset.sh {{ arguments }}
+
 # The archives for Windows, in target/release-zip.
 release:
     ./release.sh

@@ -21,8 +21,17 @@ use stk_schema::Ticks;
 use stk_schema::event::{End, EndReason, Event, RunState};
 use stk_schema::limits;
 
+/// Who a grown trace says that it is, where it is to differ from the real one.
+#[derive(Clone, Debug)]
+pub(crate) struct Identity {
+    pub uuid: [u8; 16],
+    pub host: String,
+    /// Start of the recording, nanoseconds since the Unix epoch.
+    pub utc_start: u64,
+}
+
 /// The settings of a grown trace.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Grow {
     /// Samples to write.
     pub samples: u64,
@@ -34,12 +43,14 @@ pub(crate) struct Grow {
     pub source: usize,
     /// The seed of all random choices.
     pub seed: u64,
+    /// `None`: the real trace's.
+    pub identity: Option<Identity>,
 }
 
 impl Default for Grow {
     /// A million samples, 25 frames deep, a third repeated, from 20,000 real ones.
     fn default() -> Self {
-        Grow { samples: 1_000_000, depth: 25, repeat: 0.33, source: 20_000, seed: 1 }
+        Grow { samples: 1_000_000, depth: 25, repeat: 0.33, source: 20_000, seed: 1, identity: None }
     }
 }
 
@@ -68,18 +79,33 @@ pub(crate) struct Grown {
 /// if it reaches the thread's start. Modules and threads are those of the real trace, without
 /// modules that were unloaded and threads that ended. An error if too little is left to build from.
 pub(crate) fn grow<W: Write>(trace: &Trace, plan: &Grow, walk: Walk, out: W) -> io::Result<(W, Grown)> {
-    let mut writer = TraceWriter::new(out, trace.header())?;
-    let facts = copy_metadata(trace, &mut writer)?;
+    let facts = facts(trace)?;
     let pieces = Pieces::take_apart(trace, plan, &facts, walk);
+    grow_from(trace, &pieces, plan, walk, out)
+}
+
+/// [`grow`] with pieces that were taken apart before.
+pub(crate) fn grow_from<W: Write>(
+    trace: &Trace,
+    pieces: &Pieces,
+    plan: &Grow,
+    walk: Walk,
+    out: W,
+) -> io::Result<(W, Grown)> {
+    let mut header = *trace.header();
+    if let Some(Identity { uuid, utc_start, .. }) = &plan.identity {
+        (header.uuid, header.utc_start) = (*uuid, *utc_start);
+    }
+    let mut writer = TraceWriter::new(out, &header)?;
+    let facts = copy_metadata(trace, plan.identity.as_ref(), &mut writer)?;
     if pieces.roots.is_empty() || pieces.leaves.is_empty() {
         return Err(io::Error::other(
             "no sample of the trace walks to its thread's start: nothing to grow from",
         ));
     }
-    let header = *trace.header();
     let mut growth = Growth {
         plan,
-        pieces: &pieces,
+        pieces,
         walk,
         word: header.word(),
         random: Random::new(plan.seed),
@@ -98,8 +124,17 @@ pub(crate) fn grow<W: Write>(trace: &Trace, plan: &Grow, walk: Walk, out: W) -> 
     Ok((writer.finish(&end)?, grown))
 }
 
+/// What the metadata of a trace say.
+pub(crate) fn facts(trace: &Trace) -> io::Result<Facts> {
+    copy_metadata(trace, None, &mut TraceWriter::new(io::sink(), trace.header())?)
+}
+
 /// Copies all blocks but samples, index and end.
-fn copy_metadata<W: Write>(trace: &Trace, writer: &mut TraceWriter<W>) -> io::Result<Facts> {
+fn copy_metadata<W: Write>(
+    trace: &Trace,
+    identity: Option<&Identity>,
+    writer: &mut TraceWriter<W>,
+) -> io::Result<Facts> {
     let mut scratch = Scratch::new();
     let mut facts = Facts::default();
     let mut modules = HashMap::new();
@@ -111,7 +146,12 @@ fn copy_metadata<W: Write>(trace: &Trace, writer: &mut TraceWriter<W>) -> io::Re
         }
         let mut events = Vec::new();
         for event in trace.events(block, &mut scratch).map_err(io::Error::other)? {
-            let event = event.map_err(io::Error::other)?;
+            let mut event = event.map_err(io::Error::other)?;
+            if let (Event::Metadata(fact), Some(Identity { host, .. })) = (&mut event, identity)
+                && fact.key == b"host"
+            {
+                fact.value = host.as_bytes();
+            }
             match &event {
                 Event::ModuleLoad(load) => {
                     modules.insert(load.instance, load.base..load.base.saturating_add(load.size));

@@ -1,19 +1,23 @@
 //! Makes a large trace of a small real one: `cargo run --release -p stk-benches --example grow --
-//! IN.stk OUT.stk [SAMPLES [DEPTH]]`.
+//! IN.stk OUT.stk [SAMPLES [DEPTH]]`. It prints figures of the source and of the result.
 //!
-//! For measurements that need a million samples of real code. It prints figures of the source and
-//! of the result.
+//! Or many different ones of a few: `grow --night FOLDER TRACES SAMPLES DAMAGED TRUNCATED IN.stk…`.
+//! It prints a line for each.
+//!
+//! For measurements that need a million samples of real code, or a thousand traces.
 
 mod growth;
+mod night;
 mod pieces;
 #[cfg(test)]
 mod tests;
 
 use growth::{Grow, grow};
-use pieces::Frame;
+use night::Night;
+use pieces::{Frame, Walk};
 use std::fs::File;
 use std::io::BufWriter;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use stk::image::{AddressSpace, ImageSearch, load_images};
 use stk::trace::{TraceFile, registers};
@@ -32,17 +36,56 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &[String]) -> anyhow::Result<()> {
-    let [input, output, rest @ ..] = arguments else {
-        anyhow::bail!("usage: grow IN.stk OUT.stk [SAMPLES [DEPTH]]")
-    };
-    let mut plan = Grow::default();
-    if let Some(samples) = rest.first() {
-        plan.samples = samples.parse()?;
+    match arguments {
+        [night, folder, traces, samples, damaged, truncated, sources @ ..]
+            if night == "--night" && !sources.is_empty() =>
+        {
+            let (traces, samples) = (traces.parse()?, samples.parse()?);
+            let night = Night { traces, samples, damaged: damaged.parse()?, truncated: truncated.parse()? };
+            let sources: Vec<PathBuf> = sources.iter().map(PathBuf::from).collect();
+            night.make(&sources, Path::new(folder))
+        }
+        [input, output, rest @ ..] if input != "--night" && rest.len() <= 2 => {
+            let mut plan = Grow::default();
+            if let Some(samples) = rest.first() {
+                plan.samples = samples.parse()?;
+            }
+            if let Some(depth) = rest.get(1) {
+                plan.depth = depth.parse()?;
+            }
+            one(Path::new(input), Path::new(output), &plan)
+        }
+        _ => anyhow::bail!(
+            "usage: grow IN.stk OUT.stk [SAMPLES [DEPTH]], or \
+             grow --night FOLDER TRACES SAMPLES DAMAGED TRUNCATED IN.stk…"
+        ),
     }
-    if let Some(depth) = rest.get(1) {
-        plan.depth = depth.parse()?;
-    }
-    let file = TraceFile::open(Path::new(input))?;
+}
+
+fn one(input: &Path, output: &Path, plan: &Grow) -> anyhow::Result<()> {
+    let mut out = Some(BufWriter::new(File::create(output)?));
+    with_trace(input, &mut |trace, walk| {
+        let Some(out) = out.take() else { return Ok(()) };
+        let (_, grown) = grow(trace, plan, walk, out)?;
+        println!(
+            "{} samples, {:.1} frames each, {} different stacks, {:.1} % of consecutive pairs equal, {} bytes; from {} samples",
+            grown.samples,
+            grown.frames as f64 / grown.samples.max(1) as f64,
+            grown.distinct,
+            100.0 * grown.equal_pairs as f64 / grown.pairs.max(1) as f64,
+            grown.bytes,
+            grown.source,
+        );
+        Ok(())
+    })
+}
+
+/// Gives a trace, and what walks its samples, to `use_it`.
+fn with_trace(
+    input: &Path,
+    use_it: &mut dyn FnMut(&stk_format::Trace, Walk) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    let file = TraceFile::open(input)?;
     let trace = file.read()?;
     let images = load_images(&trace, &ImageSearch::NOWHERE);
     let mut view = trace.timeline.view();
@@ -62,16 +105,5 @@ fn run(arguments: &[String]) -> anyhow::Result<()> {
         stop.is_complete()
             .then(|| frames.iter().map(|frame| Frame { ip: frame.address, sp: frame.sp }).collect())
     };
-    let out = BufWriter::new(File::create(output)?);
-    let (_, grown) = grow(trace.blocks(), &plan, &mut walk, out)?;
-    println!(
-        "{} samples, {:.1} frames each, {} different stacks, {:.1} % of consecutive pairs equal, {} bytes; from {} samples",
-        grown.samples,
-        grown.frames as f64 / grown.samples.max(1) as f64,
-        grown.distinct,
-        100.0 * grown.equal_pairs as f64 / grown.pairs.max(1) as f64,
-        grown.bytes,
-        grown.source,
-    );
-    Ok(())
+    use_it(trace.blocks(), &mut walk)
 }
