@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::exit;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Files and folders that an interrupt removes.
@@ -26,6 +26,25 @@ static BEFORE_END: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
 /// Has `work` done before an interrupt ends the program.
 pub(crate) fn before_end(work: fn()) {
     BEFORE_END.lock().unwrap_or_else(PoisonError::into_inner).push(work);
+}
+
+/// Stands in the names of temporary files and folders of outputs, if it is set: who makes them.
+static OWNER: OnceLock<String> = OnceLock::new();
+
+/// Has the names of temporary files and folders of outputs say that they are of this owner, from
+/// now on. The first owner stays.
+pub(crate) fn set_owner(owner: &str) {
+    OWNER.get_or_init(|| owner.to_owned());
+}
+
+/// The beginning of the name of a temporary file or folder of outputs.
+pub(crate) fn owned(prefix: &str) -> String {
+    OWNER.get().map_or_else(|| prefix.to_owned(), |owner| format!("{prefix}{owner}."))
+}
+
+/// Whether a name, without the prefix, is of this owner.
+pub(crate) fn is_owned(name: &str, owner: &str) -> bool {
+    name.strip_prefix(owner).is_some_and(|rest| rest.starts_with('.'))
 }
 
 /// A temporary file. It is removed when it is dropped or the program is interrupted, unless it got

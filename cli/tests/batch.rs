@@ -88,6 +88,20 @@ impl Lab {
         found
     }
 
+    /// Samples of the traces in a log.
+    fn samples_in_log(&self, name: &str) -> u64 {
+        let text = std::fs::read_to_string(self.path(name)).expect("a log");
+        let line = |line| serde_json::from_str::<serde_json::Value>(line).expect("JSON");
+        text.lines().filter_map(|text| line(text)["samples"].as_u64()).sum()
+    }
+
+    fn samples_of_dataset(&self, out: &str) -> u64 {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stk"));
+        let output = command.args(["stats", "--json"]).arg(self.path(out)).output().expect("stk runs");
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        found["sum"]["samples"].as_u64().expect("a number")
+    }
+
     /// The status of each trace in a log.
     fn log(&self, name: &str) -> BTreeMap<String, String> {
         let text = std::fs::read_to_string(self.path(name)).expect("a log");
@@ -152,6 +166,56 @@ fn a_batch_that_was_killed_goes_on_to_the_same_bytes() {
         // A run that has nothing to do changes nothing.
         lab.batch(format, &killed, &[]);
         assert!(lab.files(&killed) == expected);
+        if *format == "parquet" {
+            assert_eq!(
+                lab.samples_of_dataset(&killed),
+                lab.samples_in_log(&format!("{killed}/_batch.jsonl"))
+            );
+        }
+    }
+}
+
+/// Names of temporary files and folders in a folder of outputs.
+#[cfg(target_os = "linux")]
+fn temporary(out: &Path) -> Vec<String> {
+    let names = |folder: &Path| -> Vec<String> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    };
+    let mut found = names(&out.join("_stk/tmp"));
+    found.extend(names(out).into_iter().filter(|name| name.ends_with(".partial")));
+    found
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn what_a_killed_part_of_a_batch_left_goes_with_its_next_run_and_nothing_of_others() {
+    for format in FORMATS {
+        let lab = Lab::new(12);
+        let (name, out) = (format!("{format}-parts"), lab.path(&format!("{format}-parts")));
+        let is_left = |name: &String| name.trim_start_matches(".stk-").starts_with("1-of-2.");
+        // What was being written may have got its name before the kill.
+        let killed = (0..200).any(|_| {
+            let options = ["--shard", "1/2", "--max-bad", "100%", "-j", "2"];
+            let mut child = lab.command(format, &name, &options).spawn().expect("stk runs");
+            while !temporary(&out).iter().any(is_left) && matches!(child.try_wait(), Ok(None)) {}
+            child.kill().expect("killed");
+            child.wait().expect("ended");
+            let left = temporary(&out).iter().any(is_left);
+            if !left {
+                // What is done would be passed over.
+                std::fs::remove_dir_all(&out).expect("removed");
+            }
+            left
+        });
+        assert!(killed, "{format}: no run left anything");
+        std::fs::create_dir_all(out.join("_stk/tmp/2-of-2.living")).expect("a folder");
+        std::fs::write(out.join(".stk-2-of-2.living.partial"), "half").expect("written");
+        let (exit, told) = lab.batch(format, &name, &["--shard", "1/2", "--max-bad", "100%"]);
+        assert_eq!(exit, 0, "{told}");
+        let mut left = temporary(&out);
+        left.sort();
+        assert_eq!(left, [".stk-2-of-2.living.partial", "2-of-2.living"], "{told}");
     }
 }
 

@@ -14,6 +14,8 @@ mod counted_time;
 mod error;
 mod folded_stacks;
 mod json;
+mod left_behind;
+mod lock;
 mod protobuf;
 mod sink;
 mod source;
@@ -64,9 +66,9 @@ pub use compress::Compression;
 pub use error::OutputError;
 pub(crate) use flamegraph::in_xml;
 pub(crate) use folded_stacks::field as folded_field;
-pub use parquet::{
-    AppliedModule, ConversionFacts, DatasetEntry, DatasetIndex, apply_symbols, compact, remove_left_behind,
-};
+pub use left_behind::{LeftBehind, remove_left_behind};
+pub use lock::FolderLock;
+pub use parquet::{AppliedModule, ConversionFacts, DatasetEntry, DatasetIndex, apply_symbols, compact};
 pub use perfetto::PerfettoStyle;
 pub(crate) use sink::Sink;
 pub(crate) use source::exporter_of;

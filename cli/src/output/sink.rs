@@ -158,8 +158,9 @@ impl Write for Sink {
 
 /// A temporary file with the permissions of any new file.
 pub(super) fn temporary(folder: &Path) -> io::Result<TemporaryFile> {
+    let prefix = interrupt::owned(".stk-");
     let mut builder = tempfile::Builder::new();
-    builder.prefix(".stk-").suffix(".partial");
+    builder.prefix(&prefix).suffix(".partial");
     #[cfg(unix)]
     builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     interrupt::file(&builder, folder)

@@ -21,12 +21,15 @@ pub(super) mod worker;
 use super::convert::{self, ConvertArgs, Converter};
 use super::pipeline::parse_memory;
 use super::{Exit, Progress, Usage, inputs, is_quiet, jobs, note, times};
-use crate::output::{self, Format};
+use crate::interrupt;
+use crate::output::{self, FolderLock, Format, LeftBehind};
 use crate::text::{count, counted};
 use anyhow::Context;
 use log::{BatchLog, Tally, TraceResult};
 use processes::Processes;
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub(super) use key::Keys;
@@ -97,6 +100,12 @@ pub(super) struct Shard {
     of: u64,
 }
 
+impl fmt::Display for Shard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-of-{}", self.number, self.of)
+    }
+}
+
 /// A time in the form of other options' spans.
 fn parse_limit(text: &str) -> Result<Duration, String> {
     times::parse_span(text.trim()).map(Duration::from_nanos)
@@ -137,9 +146,6 @@ impl MostBad {
     }
 }
 
-/// How old temporary files of others must be before they are taken for left behind.
-const LEFT_BEHIND: Duration = Duration::from_secs(24 * 60 * 60);
-
 impl BatchArgs {
     /// The options of the conversions, and the folder of their outputs.
     fn conversion(&self) -> anyhow::Result<(ConvertArgs, PathBuf)> {
@@ -166,34 +172,78 @@ pub(super) fn run(args: &BatchArgs) -> anyhow::Result<Exit> {
     let format = convert::format(&convert)?;
     check(&convert, format)?;
     let (files, exit) = inputs::traces(&manifest::expanded(&convert.files)?);
-    let files = convert.profile.select.process.traces(files)?;
-    let files = match args.shard {
-        Some(shard) => files.into_iter().filter(|file| is_in(shard, file)).collect(),
-        None => files,
-    };
+    let mut files = convert.profile.select.process.traces(files)?;
+    files.retain(|file| args.shard.is_none_or(|shard| is_in(shard, file)));
     std::fs::create_dir_all(&out).with_context(|| format!("{}: cannot be made", out.display()))?;
-    // A batch without --shard is alone in its folder.
-    let left_behind = args.shard.map_or(Duration::ZERO, |_| LEFT_BEHIND);
-    output::remove_left_behind(&out, left_behind)?;
+    let owner = Owner::of(args.shard, &out)?;
+    let batch = Batch { args, convert: &convert, format, out: &out, files: &files };
     let log = BatchLog::create(&log_path(args, &out))?;
-    let dataset = convert::dataset_of_batch(&out, format)?;
-    let tasks = convert::tasks_of_batch(&out, &files, format, dataset.as_ref());
-    let progress = Progress::new("traces");
-    progress.add_total(files.len() as u64);
-    let done = |place: usize, result: &TraceResult, time| {
-        log.add(&files[place], result, time);
-        progress.done().fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    };
-    if args.has_limits() {
-        let jobs = jobs(convert.jobs);
-        let processes = Processes { files: &files, messages: messages(), jobs, limit: args.time_limit };
-        processes.convert_all(&tasks, &done)?;
-        // Of processes that were ended.
-        output::remove_left_behind(&out, left_behind)?;
-    } else {
-        let (keys, silent) = (Keys::new(&convert, format), Progress::silent());
+    batch.convert_files(&log, &owner)?;
+    let tally = log.finish()?;
+    if format == Format::Parquet && !args.no_compact && args.shard.is_none() && !files.is_empty() {
+        output::compact(&out, true)?;
+    }
+    tell(&tally, &out);
+    let bad = args.max_bad.allows(tally.bad(), tally.all());
+    Ok(exit.worse(if bad { Exit::Ok } else { Exit::Damaged }))
+}
+
+/// Whose temporary files a batch makes.
+struct Owner {
+    /// The part of the traces; `None`: the batch is alone in its folder.
+    part: Option<String>,
+    /// While it is held, no other process has this part.
+    _lock: Option<FolderLock>,
+}
+
+impl Owner {
+    /// Waits for a living batch with the same part, and removes what killed ones left.
+    fn of(shard: Option<Shard>, out: &Path) -> anyhow::Result<Owner> {
+        let part = shard.map(|shard| shard.to_string());
+        let lock = part.as_ref().map(|part| FolderLock::of_part(out, part)).transpose()?;
+        part.iter().for_each(|part| interrupt::set_owner(part));
+        let owner = Owner { part, _lock: lock };
+        owner.remove_left_behind(out)?;
+        Ok(owner)
+    }
+
+    fn remove_left_behind(&self, out: &Path) -> anyhow::Result<()> {
+        let whose = self.part.as_deref().map_or(LeftBehind::OfAll, LeftBehind::Of);
+        Ok(output::remove_left_behind(out, whose)?)
+    }
+}
+
+/// What a batch converts to where.
+struct Batch<'a> {
+    args: &'a BatchArgs,
+    convert: &'a ConvertArgs,
+    format: Format,
+    out: &'a Path,
+    files: &'a [PathBuf],
+}
+
+impl Batch<'_> {
+    /// Converts the files, in this process or in others with limits, and logs what became of each.
+    fn convert_files(&self, log: &BatchLog, owner: &Owner) -> anyhow::Result<()> {
+        let Batch { args, convert, format, out, files } = *self;
+        let dataset = convert::dataset_of_batch(out, format)?;
+        let tasks = convert::tasks_of_batch(out, files, format, dataset.as_ref());
+        let progress = Progress::new("traces");
+        progress.add_total(files.len() as u64);
+        let done = |place: usize, result: &TraceResult, time| {
+            log.add(&files[place], result, time);
+            progress.done().fetch_add(1, Ordering::Relaxed);
+        };
+        if args.has_limits() {
+            let jobs = jobs(convert.jobs);
+            let processes = Processes { files, messages: messages(), jobs, limit: args.time_limit };
+            processes.convert_all(&tasks, &done)?;
+            // Of processes that were ended.
+            return owner.remove_left_behind(out);
+        }
+        let (keys, silent) = (Keys::new(convert, format), Progress::silent());
         let converter = Converter {
-            args: &convert,
+            args: convert,
             format,
             progress: &silent,
             keys: Some(&keys),
@@ -202,16 +252,8 @@ pub(super) fn run(args: &BatchArgs) -> anyhow::Result<Exit> {
         };
         convert::convert_all(&converter, &tasks, &|place, outcome, time| {
             done(place, &TraceResult::of(&outcome), time);
-        })?;
+        })
     }
-    drop(progress);
-    let tally = log.finish()?;
-    if format == Format::Parquet && !args.no_compact && args.shard.is_none() && !files.is_empty() {
-        output::compact(&out, true)?;
-    }
-    tell(&tally, &out);
-    let bad = args.max_bad.allows(tally.bad(), tally.all());
-    Ok(exit.worse(if bad { Exit::Ok } else { Exit::Damaged }))
 }
 
 /// The options that have a process say as much as this one.
@@ -242,7 +284,7 @@ fn log_path(args: &BatchArgs, out: &Path) -> PathBuf {
     match (&args.log, args.shard) {
         (Some(path), _) => path.clone(),
         (None, None) => out.join("_batch.jsonl"),
-        (None, Some(Shard { number, of })) => out.join(format!("_batch.{number}-of-{of}.jsonl")),
+        (None, Some(shard)) => out.join(format!("_batch.{shard}.jsonl")),
     }
 }
 

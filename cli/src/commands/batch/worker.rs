@@ -27,6 +27,7 @@ pub(in super::super) fn run() -> anyhow::Result<Exit> {
     if let Some(bytes) = args.memory_limit {
         limit_memory(bytes)?;
     }
+    args.shard.iter().for_each(|shard| interrupt::set_owner(&shard.to_string()));
     let (convert, out) = args.conversion()?;
     let format = convert::format(&convert)?;
     let keys = Keys::new(&convert, format);

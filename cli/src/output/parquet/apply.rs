@@ -4,9 +4,9 @@
 //! Compaction takes them like those of one more part, so that they stay when traces are added.
 
 use super::super::OutputError;
+use super::super::lock::FolderLock;
 use super::super::source::exporter_of;
 use super::AppliedModule;
-use super::lock::TableLock;
 use super::part::{self, OWN};
 use super::table::{SharedTexts, TableWriter, column, list, nulls};
 use super::{compact, dimensions};
@@ -54,7 +54,7 @@ pub(super) fn apply(dataset: &Path, symbolizer: &Symbolizer) -> Result<Vec<Appli
     }
     // Names of traces that wait for their tables may be found, too.
     compact::compact(dataset, false)?;
-    let _lock = TableLock::hold(dataset)?;
+    let _lock = FolderLock::of_tables(dataset)?;
     let places = unnamed(&frames)?;
     let images = images(dataset)?;
     let known = places.iter().filter_map(|(id, places)| Some((*id, images.get(id)?, places)));

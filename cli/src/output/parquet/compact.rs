@@ -5,8 +5,8 @@
 //! tables are; it is written last, so that what was interrupted is done again.
 
 use super::super::source::exporter_of;
+use super::super::lock::FolderLock;
 use super::super::{OutputError, Summary};
-use super::lock::TableLock;
 use super::part::{self, DATE, Part};
 use super::state::State;
 use super::table::{TableWriter, nulls};
@@ -31,7 +31,7 @@ const ROUNDS: usize = 16;
 /// alone.
 pub(super) fn compact(dataset: &Path, whole: bool) -> Result<Summary, OutputError> {
     catalog::prepare(dataset)?;
-    let _lock = TableLock::hold(dataset)?;
+    let _lock = FolderLock::of_tables(dataset)?;
     compact_alone(dataset, whole)
 }
 

@@ -11,7 +11,6 @@
 //! compact     the tables of all parts                        parts -> files
 //! state       of which parts the tables are
 //! dimensions  rows that many traces share, each once         parts -> rows
-//! lock        one process at a time makes the tables
 //! apply       names for what had none                        PDBs -> rows of frames
 //! table       one Parquet file
 //! ```
@@ -31,8 +30,6 @@ mod dimensions;
 #[cfg(feature = "parquet")]
 mod ids;
 #[cfg(feature = "parquet")]
-mod lock;
-#[cfg(feature = "parquet")]
 mod part;
 #[cfg(feature = "parquet")]
 mod rows;
@@ -47,7 +44,6 @@ use crate::symbols::Symbolizer;
 use crate::trace::Content;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 use stk_schema::identity::ContentHash;
 
 pub(super) const FORMAT: Description = Description {
@@ -207,36 +203,6 @@ pub fn apply_symbols(folder: &Path, symbolizer: &Symbolizer) -> Result<Vec<Appli
 #[cfg(not(feature = "parquet"))]
 pub fn apply_symbols(_: &Path, _: &Symbolizer) -> Result<Vec<AppliedModule>, OutputError> {
     Err(OutputError::NoParquet)
-}
-
-/// Removes what interrupted runs left behind in a folder of outputs, if it is as old as this.
-///
-/// # Errors
-///
-/// When the system refuses.
-pub fn remove_left_behind(folder: &Path, age: Duration) -> Result<(), OutputError> {
-    let own = folder.join("_stk").join("tmp");
-    for (folder, is_own) in [(folder, false), (&own, true)] {
-        let Ok(entries) = std::fs::read_dir(folder) else { continue };
-        for entry in entries.flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let is_ours = is_own || (name.starts_with(".stk-") && name.ends_with(".partial"));
-            let changed = entry.metadata().and_then(|facts| facts.modified());
-            let is_old = changed.is_ok_and(|time| time.elapsed().is_ok_and(|passed| passed >= age));
-            if is_ours && (is_old || age.is_zero()) {
-                let path = entry.path();
-                let removed =
-                    if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
-                match removed {
-                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                        return Err(OutputError::at(&path, "cannot be removed")(error));
-                    }
-                    _ => {}
-                }
-            }
-        }
-    }
-    Ok(())
 }
 
 /// There is no Parquet in this build.

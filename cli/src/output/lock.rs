@@ -1,11 +1,11 @@
-//! One process at a time makes tables of a dataset: it holds `_stk/lock`, which says who it is.
+//! One process at a time makes tables of a dataset, or converts one part of a batch's traces: it
+//! holds a file, which says who it is.
 //!
 //! The file is created exclusively. While it is held, a number in it changes every two seconds. A
 //! file that stays as it is for half a minute is of a process that was killed, and is taken over;
 //! at once if the process was one of this machine and is not in `/proc`.
 
-use super::super::OutputError;
-use super::part::{OWN, make_folder};
+use super::OutputError;
 use serde::{Deserialize, Serialize};
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
@@ -14,7 +14,6 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-const NAME: &str = "lock";
 /// How often the number changes.
 const BEAT: Duration = Duration::from_secs(2);
 /// After this time without a change nobody holds it.
@@ -31,26 +30,44 @@ struct Holder {
     beat: u64,
 }
 
-/// The right to make tables of a dataset. It ends with the value.
-pub(super) struct TableLock {
+/// The right to do something in a folder of outputs. It ends with the value.
+#[derive(Debug)]
+pub struct FolderLock {
     path: PathBuf,
     beat: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
-impl TableLock {
-    /// Waits until no other process has it. Tells once who has.
-    pub(super) fn hold(dataset: &Path) -> Result<TableLock, OutputError> {
-        TableLock::hold_after(dataset, STALE)
+impl FolderLock {
+    /// The right to make the tables of a dataset. Waits until no other process has it. Tells once
+    /// who has.
+    ///
+    /// # Errors
+    ///
+    /// The error of the system.
+    #[cfg(feature = "parquet")]
+    pub(super) fn of_tables(dataset: &Path) -> Result<FolderLock, OutputError> {
+        FolderLock::hold(dataset.join("_stk").join("lock"), dataset, "makes its tables", STALE)
     }
 
-    fn hold_after(dataset: &Path, stale: Duration) -> Result<TableLock, OutputError> {
-        make_folder(&dataset.join(OWN))?;
-        let path = dataset.join(OWN).join(NAME);
+    /// The right to convert a part of the traces of a batch to `folder`, by the part's name. Waits
+    /// as for tables.
+    ///
+    /// # Errors
+    ///
+    /// The error of the system.
+    pub fn of_part(folder: &Path, part: &str) -> Result<FolderLock, OutputError> {
+        let path = folder.join("_stk").join("tmp").join(format!("lock.{part}"));
+        FolderLock::hold(path, folder, &format!("converts part {part}"), STALE)
+    }
+
+    fn hold(path: PathBuf, folder: &Path, work: &str, stale: Duration) -> Result<FolderLock, OutputError> {
+        let parent = path.parent().unwrap_or(folder);
+        std::fs::create_dir_all(parent).map_err(OutputError::at(parent, "cannot be made"))?;
         let mut seen: Option<(Vec<u8>, Instant)> = None;
         let mut told = false;
         loop {
             match create(&path, &Holder { pid: std::process::id(), host: host(), beat: 0 }) {
-                Ok(()) => return Ok(TableLock::beating(path)),
+                Ok(()) => return Ok(FolderLock::beating(path)),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(OutputError::at(&path, "cannot be made")(error)),
             }
@@ -68,13 +85,13 @@ impl TableLock {
                 _ => seen = Some((now.clone(), Instant::now())),
             }
             if !std::mem::replace(&mut told, true) {
-                log::warn!("{}: {} makes its tables: waiting", dataset.display(), who(&now));
+                log::warn!("{}: {} {work}: waiting", folder.display(), who(&now));
             }
             std::thread::sleep(LOOK);
         }
     }
 
-    fn beating(path: PathBuf) -> TableLock {
+    fn beating(path: PathBuf) -> FolderLock {
         let (end, ended) = channel();
         let file = path.clone();
         let beat = std::thread::Builder::new().name("lock".to_owned()).spawn(move || {
@@ -86,11 +103,11 @@ impl TableLock {
                 let _ = std::fs::write(&file, text);
             }
         });
-        TableLock { path, beat: beat.ok().map(|thread| (end, thread)) }
+        FolderLock { path, beat: beat.ok().map(|thread| (end, thread)) }
     }
 }
 
-impl Drop for TableLock {
+impl Drop for FolderLock {
     fn drop(&mut self) {
         if let Some((end, thread)) = self.beat.take() {
             drop(end);
@@ -161,7 +178,7 @@ mod tests {
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
-                    let lock = TableLock::hold(folder.path()).unwrap();
+                    let lock = FolderLock::of_part(folder.path(), "1-of-2").unwrap();
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "nobody else");
                     std::thread::sleep(Duration::from_millis(20));
                     inside.fetch_sub(1, Ordering::SeqCst);
@@ -169,16 +186,18 @@ mod tests {
                 });
             }
         });
-        assert!(!folder.path().join(OWN).join(NAME).exists());
+        assert!(!folder.path().join("_stk/tmp/lock.1-of-2").exists());
+        let _other = FolderLock::of_part(folder.path(), "2-of-2").unwrap();
+        drop(FolderLock::of_part(folder.path(), "1-of-2").unwrap());
     }
 
     #[test]
     fn what_a_killed_process_left_is_taken_over() {
         let folder = tempfile::tempdir().unwrap();
-        make_folder(&folder.path().join(OWN)).unwrap();
-        let path = folder.path().join(OWN).join(NAME);
+        let path = folder.path().join("lock");
         create(&path, &Holder { pid: 1, host: "lab".to_owned(), beat: 7 }).unwrap();
-        let lock = TableLock::hold_after(folder.path(), Duration::from_millis(300)).unwrap();
+        let stale = Duration::from_millis(300);
+        let lock = FolderLock::hold(path.clone(), folder.path(), "works", stale).unwrap();
         let holder: Holder = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         assert_eq!(holder.pid, std::process::id());
         drop(lock);
