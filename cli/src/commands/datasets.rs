@@ -3,7 +3,7 @@
 
 use super::pipeline::ProfileArgs;
 use super::select::{SelectArgs, ThreadPattern};
-use super::{Usage, note};
+use super::{Progress, Usage, note};
 use crate::dataset::{Dataset, DatasetPart, DatasetThread, DatasetTrace, Grouping, is_dataset};
 use crate::profile::{SelectionShare, fold, leave_out, select};
 use crate::symbols::Demangle;
@@ -162,6 +162,7 @@ pub(super) struct Wanted<'a> {
 }
 
 /// Sums up the samples that the options choose, and leaves out the frames that they leave out.
+/// `progress` counts rows.
 ///
 /// # Errors
 ///
@@ -170,6 +171,7 @@ pub(super) fn load(
     dataset: &Dataset,
     args: &ProfileArgs,
     wanted: &Wanted<'_>,
+    progress: &Progress,
 ) -> anyhow::Result<Vec<DatasetPart>> {
     let picks_threads = args.select.threads.is_part();
     let values = |trace: &DatasetTrace, thread: Option<DatasetThread<'_>>| {
@@ -182,6 +184,8 @@ pub(super) fn load(
         by_trace: wanted.by_trace && !wanted.waits,
         states: wanted.states || !args.stacks.states.is_empty(),
         waits: wanted.waits,
+        rows: &|rows| progress.add_total(rows),
+        rows_read: progress.done(),
     };
     let mut parts = dataset.load(&grouping)?;
     let selection = args.stacks.selection(None);

@@ -33,7 +33,7 @@ mod verify;
 pub use pipeline::{
     LoadedProfile, ProfileArgs, SymbolArgs, TablesArgs, check_symbols, closing_lines, load, load_images,
 };
-pub use progress::Progress;
+pub use progress::{Progress, TraceProgress};
 pub use select::{ProcessArgs, SelectArgs, StackArgs, ThreadArgs, ThreadPattern, TzArgs};
 
 use crate::text::{count, size, utc};

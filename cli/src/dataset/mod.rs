@@ -5,6 +5,7 @@
 //! tables   Parquet files, row group by row group
 //! traces   the traces of a dataset                           traces -> DatasetTrace
 //! samples  sums of the rows of samples, by stack and state   samples -> Sums
+//! tally    sums that one thread keeps meanwhile
 //! names    the stacks of these sums, with the names of code  stacks, frames -> Profile
 //! ```
 //!
@@ -18,11 +19,14 @@ mod samples;
 #[cfg(feature = "parquet")]
 mod tables;
 #[cfg(feature = "parquet")]
+mod tally;
+#[cfg(feature = "parquet")]
 mod traces;
 
 use crate::profile::{Profile, Runs, SelectionSum};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 
 /// Why a dataset was not read.
 #[derive(Debug, thiserror::Error)]
@@ -132,6 +136,10 @@ pub struct Grouping<'a> {
     pub states: bool,
     /// Whether waits are counted.
     pub waits: bool,
+    /// Is told how many rows there are to read.
+    pub rows: &'a (dyn Fn(u64) + Sync),
+    /// How many of them are read.
+    pub rows_read: &'a AtomicU64,
 }
 
 /// Samples of traces with one nominal interval, all with or all without CPU times.
@@ -139,8 +147,8 @@ pub struct Grouping<'a> {
 pub struct DatasetPart {
     /// Its threads are the groups; its frames and stacks have their names.
     pub profile: Profile,
-    /// By group, one run for each stack and state. Their `capture_tag` is an index in `waits`;
-    /// times of samples are not known.
+    /// By group, one run for each stack and state, or several. Their `capture_tag` is an index in
+    /// `waits`; times of samples are not known.
     pub runs: Runs,
     /// By thread of the profile: the values of the group.
     pub values: Vec<Vec<String>>,

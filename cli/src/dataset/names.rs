@@ -1,14 +1,14 @@
 //! Profiles of sums: the stacks that they are of, from `stacks`, and the names of their code, from
 //! `frames`.
 
-use super::samples::{Class, Sum, SumKey, Sums};
+use super::samples::{Class, Group, Sum, SumKey, Sums};
 use super::tables::{Columns, RowGroups};
-use super::{Dataset, DatasetError, DatasetPart, WaitRuns};
+use super::{Dataset, DatasetError, DatasetPart};
 use crate::model::{Image, ImageId};
 use crate::profile::{
     Activity, CallTree, CpuSource, FrameFacts, FrameId, FrameKey, FrameKind, FrameSymbols, FrameTable,
-    Losses, NameSource, NamedFrame, Node, NodeId, Placement, Processes, Profile, Run, RunFlags, Runs, StopId,
-    StopInfo, StopReason, ThreadInfo, TraceInfo,
+    Losses, NameSource, NamedFrame, Node, NodeId, Placement, Processes, Profile, Run, RunFlags, RunSource,
+    Runs, SEGMENT_RUNS, SelectionSum, StopId, StopInfo, StopReason, ThreadInfo, TraceInfo,
 };
 use hashbrown::{HashMap, HashSet};
 use rayon::prelude::*;
@@ -22,68 +22,57 @@ use stk_unwind::Trust;
 pub(super) fn parts(dataset: &Dataset, sums: Sums) -> Result<Vec<DatasetPart>, DatasetError> {
     let executables = dataset.traces.iter().map(|trace| trace.process.as_str()).collect();
     let mut names = Names::read(&dataset.folder.join(tables::FRAMES.name), &executables)?;
-    let classes = classes(&sums);
+    let Sums { groups, whole } = sums;
+    let classes = classes(groups);
     let mut trees: Vec<CallTree> = classes.iter().map(|_| CallTree::default()).collect();
-    // By class: the stacks that its sums have, and their nodes.
-    let mut nodes: Vec<HashMap<i64, Option<NodeId>>> = classes
-        .iter()
-        .map(|class| {
-            sums.sums[class.sums.clone()]
-                .iter()
-                .filter_map(|(key, _)| key.stack)
-                .map(|id| (id, None))
-                .collect()
-        })
-        .collect();
+    let mut nodes: Vec<StackNodes> = classes.iter().map(|groups| wanted_stacks(groups)).collect();
     read_stacks(&dataset.folder.join(tables::STACKS.name), &mut nodes, &mut trees, &mut names)?;
-    let mut parts = Vec::with_capacity(classes.len());
-    for ((class, tree), nodes) in classes.iter().zip(trees).zip(&nodes) {
-        parts.push(part(dataset, class, &sums, names.clone(), tree, nodes)?);
-    }
-    Ok(parts)
+    let parts = classes.into_iter().zip(trees).zip(nodes).map(|((groups, tree), nodes)| {
+        let whole = groups.first().and_then(|group| whole.get(&group.class)).copied();
+        DatasetPart { whole: whole.unwrap_or_default(), ..part(dataset, groups, names.clone(), tree, nodes) }
+    });
+    Ok(parts.collect())
 }
 
-/// The groups and sums of a class.
-struct ClassSums {
-    class: Class,
-    groups: std::ops::Range<usize>,
-    sums: std::ops::Range<usize>,
-}
+/// The stacks that sums of a class have, and their nodes.
+type StackNodes = HashMap<i64, Option<NodeId>>;
 
-/// The classes. Groups and sums are sorted by them.
-fn classes(all: &Sums) -> Vec<ClassSums> {
-    let mut classes = Vec::new();
-    let (mut group, mut sum) = (0, 0);
-    for same in all.groups.chunk_by(|a, b| a.0 == b.0) {
-        let groups = group..group + same.len();
-        let end = sum + all.sums[sum..].partition_point(|(key, _)| (key.group as usize) < groups.end);
-        classes.push(ClassSums { class: same[0].0, groups: groups.clone(), sums: sum..end });
-        (group, sum) = (groups.end, end);
+/// The groups of each class. They are sorted by it.
+fn classes(groups: Vec<Group>) -> Vec<Vec<Group>> {
+    let mut classes: Vec<Vec<Group>> = Vec::new();
+    for group in groups {
+        match classes.last_mut() {
+            Some(same) if same[0].class == group.class => same.push(group),
+            _ => classes.push(vec![group]),
+        }
     }
     classes
 }
 
+fn wanted_stacks(groups: &[Group]) -> StackNodes {
+    let mut nodes = StackNodes::new();
+    for (key, _) in groups.iter().flat_map(|group| &group.sums) {
+        if let Some(id) = key.stack() {
+            nodes.insert(id, None);
+        }
+    }
+    nodes
+}
+
 fn part(
     dataset: &Dataset,
-    class: &ClassSums,
-    all: &Sums,
+    groups: Vec<Group>,
     names: Names,
     tree: CallTree,
-    nodes: &HashMap<i64, Option<NodeId>>,
-) -> Result<DatasetPart, DatasetError> {
-    let groups = &all.groups[class.groups.clone()];
-    let mut runs = Runs::with_limit(RUNS_HELD);
-    let mut waits = Vec::with_capacity(class.sums.len());
-    let mut samples = vec![0u64; groups.len()];
-    for (key, sum) in &all.sums[class.sums.clone()] {
-        let group = key.group as usize - class.groups.start;
-        samples[group] = samples[group].saturating_add(sum.samples);
-        let node = key.stack.and_then(|id| nodes.get(&id).copied().flatten());
-        push(&mut runs, group as u32, node, key, sum, waits.len() as u64)?;
-        waits.push(WaitRuns { ..sum.waits });
-    }
-    let threads = samples.iter().enumerate().map(|(at, &samples)| ThreadInfo {
-        instance: at as u64,
+    nodes: StackNodes,
+) -> DatasetPart {
+    let class = groups[0].class;
+    let samples = groups.iter().map(|group| {
+        let samples = group.sums.iter().map(|(_, sum)| sum.samples);
+        samples.fold(0, u64::saturating_add)
+    });
+    let threads = samples.zip(0..).map(|(samples, at)| ThreadInfo {
+        instance: at,
         tid: 0,
         name: String::new(),
         created_utc_ns: 0,
@@ -92,12 +81,13 @@ fn part(
         samples,
         active_samples: samples,
     });
+    let threads: Vec<ThreadInfo> = threads.collect();
     let profile = Profile {
-        trace: trace_info(dataset, class.class),
+        trace: trace_info(dataset, class),
         images: images(),
         modules: Vec::new(),
         code: Vec::new(),
-        threads: threads.collect(),
+        threads,
         marks: Vec::new(),
         events: Vec::new(),
         gaps: Vec::new(),
@@ -109,44 +99,68 @@ fn part(
         selection: None,
         processes: Processes::default(),
     };
-    let whole = all.whole.get(&class.class).copied().unwrap_or_default();
-    let values = groups.iter().map(|group| group.1.clone()).collect();
-    Ok(DatasetPart { profile, runs, values, waits, whole })
+    let (mut values, mut waits, mut of_threads) = (Vec::new(), Vec::new(), Vec::new());
+    for group in groups {
+        values.push(group.values);
+        of_threads.push(ThreadSums { first_wait: waits.len() as u64, sums: group.sums });
+        waits.extend(group.waits);
+    }
+    let longest = of_threads.iter().flat_map(|thread| &thread.sums).map(|(_, sum)| sum.weight_ns).max();
+    let threads = of_threads.len() as u32;
+    let source = Box::new(SumRuns { threads: of_threads, nodes });
+    let runs = Runs::of_source(source, threads, 0..longest.unwrap_or(0), RUNS_HELD);
+    DatasetPart { profile, runs, values, waits, whole: SelectionSum::default() }
 }
 
-/// Adds the runs of a sum: several, if it has more samples than a run can count.
-fn push(
-    runs: &mut Runs,
-    group: u32,
-    node: Option<NodeId>,
-    key: &SumKey,
-    sum: &Sum,
-    number: u64,
-) -> Result<(), DatasetError> {
-    let waits = matches!(key.activity, Activity::Waiting(_));
-    let mut left = *sum;
-    loop {
-        let samples = u32::try_from(left.samples).unwrap_or(u32::MAX);
-        runs.push(
-            group,
-            Run {
-                node,
-                stop: StopId(0),
-                first_ns: 0,
-                last_ns: 0,
-                weight_ns: left.weight_ns,
-                samples,
-                cpu_ns: left.cpu_ns,
-                state: if waits { RunState::Waiting } else { RunState::Running },
-                activity: key.activity,
-                flags: RunFlags::empty(),
-                capture_tag: number,
-            },
-        )?;
-        left = Sum { samples: left.samples - u64::from(samples), ..Sum::default() };
-        if left.samples == 0 {
-            return Ok(());
+/// The runs of sums: one each, but several if it has more samples than a run can count. Their
+/// `capture_tag` is the number of their sum.
+#[derive(Debug)]
+struct SumRuns {
+    threads: Vec<ThreadSums>,
+    nodes: StackNodes,
+}
+
+#[derive(Debug)]
+struct ThreadSums {
+    /// Number of the first sum.
+    first_wait: u64,
+    sums: Vec<(SumKey, Sum)>,
+}
+
+impl RunSource for SumRuns {
+    fn runs(&self, thread: u32, from: usize, runs: &mut Vec<Run>) -> Option<usize> {
+        let ThreadSums { first_wait, sums } = &self.threads[thread as usize];
+        let until = sums.len().min(from + SEGMENT_RUNS);
+        for ((key, sum), number) in sums[from..until].iter().zip(first_wait + from as u64..) {
+            let node = key.stack().and_then(|id| self.nodes.get(&id).copied().flatten());
+            let mut left = *sum;
+            loop {
+                let samples = u32::try_from(left.samples).unwrap_or(u32::MAX);
+                runs.push(run(node, key, &left, samples, number));
+                left = Sum { samples: left.samples - u64::from(samples), ..Sum::default() };
+                if left.samples == 0 {
+                    break;
+                }
+            }
         }
+        (until < sums.len()).then_some(until)
+    }
+}
+
+fn run(node: Option<NodeId>, key: &SumKey, sum: &Sum, samples: u32, number: u64) -> Run {
+    let waits = matches!(key.activity, Activity::Waiting(_));
+    Run {
+        node,
+        stop: StopId(0),
+        first_ns: 0,
+        last_ns: 0,
+        weight_ns: sum.weight_ns,
+        samples,
+        cpu_ns: sum.cpu_ns,
+        state: if waits { RunState::Waiting } else { RunState::Running },
+        activity: key.activity,
+        flags: RunFlags::empty(),
+        capture_tag: number,
     }
 }
 
@@ -178,7 +192,7 @@ fn images() -> Vec<Image> {
         .to_vec()
 }
 
-/// Runs of a class in memory (about 150 MiB); more go to a temporary file.
+/// Runs of a class that are chosen, in memory (about 150 MiB); more go to a temporary file.
 const RUNS_HELD: usize = 2 << 20;
 
 const ELSEWHERE: ImageId = ImageId(0);
@@ -238,7 +252,7 @@ impl Names {
         open: &mut Option<OpenLocation>,
     ) -> Result<(), DatasetError> {
         let ids = rows.numbers("location_id")?;
-        let lines = rows.optional_numbers("line")?;
+        let lines = rows.numbers_or_null("line")?;
         let [functions, files, modules, kinds, categories, sources] =
             ["function", "file", "module", "kind", "category", "name_source"].map(|name| rows.texts(name));
         let (functions, files, modules) = (functions?, files?, modules?);
@@ -263,7 +277,7 @@ impl Names {
             }
             let function = self.symbols.strings.intern(functions.get(at).unwrap_or_default());
             let file = files.get(at).map(|file| self.symbols.strings.intern(file));
-            let line = lines[at].and_then(|line| u32::try_from(line).ok());
+            let line = lines.get(at).and_then(|line| u32::try_from(line).ok());
             let inline = inlined.get(at).unwrap_or_default();
             self.symbols.named.push(NamedFrame { function, file, line, inline });
         }
@@ -347,7 +361,7 @@ struct StackRows {
 /// Reads the stacks that are wanted and gives them nodes.
 fn read_stacks(
     folder: &Path,
-    nodes: &mut [HashMap<i64, Option<NodeId>>],
+    nodes: &mut [StackNodes],
     trees: &mut [CallTree],
     names: &mut Names,
 ) -> Result<(), DatasetError> {

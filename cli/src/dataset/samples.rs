@@ -1,16 +1,23 @@
 //! Sums of the rows of `samples`: by group, state and stack.
 //!
-//! Row groups are read at the same time, each row once; what is held are the sums. The rows of a
-//! trace follow each other, and those of a thread in it, so groups are looked up where one begins.
+//! ```text
+//! tally  what one thread has summed up so far    row -> GroupSums
+//! ```
+//!
+//! Each thread of the pool takes row groups, reads each row once, and keeps sums of its own. They
+//! are joined at the end. The rows of a trace follow each other, and those of a thread in it, so
+//! groups are looked up where one begins.
 
-use super::tables::{Columns, RowGroups};
+use super::tables::{Columns, Numbers, RowGroups};
+use super::tally::{EdgeRun, Edges, GroupSums, RowKey, Tally};
 use super::traces::samples_of;
 use super::{Dataset, DatasetError, DatasetThread, DatasetTrace, Grouping, WaitRuns};
 use crate::profile::{Activity, SelectionSum, Wait};
 use hashbrown::HashMap;
-use polars::prelude::StringChunked;
 use rayon::prelude::*;
 use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Traces that are summed together: of one nominal interval, all with CPU times, or all without.
@@ -20,13 +27,23 @@ pub(super) struct Class {
     pub tells_cpu: bool,
 }
 
-/// What rows have in common that are one sum.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+/// What rows of a group have in common that are one sum.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct SumKey {
-    /// An index in [`Sums::groups`].
-    pub group: u32,
     pub activity: Activity,
-    pub stack: Option<i64>,
+    has_stack: bool,
+    /// 0 without a stack.
+    stack_id: i64,
+}
+
+impl SumKey {
+    pub(super) fn new(activity: Activity, stack: Option<i64>) -> SumKey {
+        SumKey { activity, has_stack: stack.is_some(), stack_id: stack.unwrap_or(0) }
+    }
+
+    pub(super) fn stack(&self) -> Option<i64> {
+        self.has_stack.then_some(self.stack_id)
+    }
 }
 
 /// What rows sum up to.
@@ -35,57 +52,39 @@ pub(super) struct Sum {
     pub samples: u64,
     pub weight_ns: u64,
     pub cpu_ns: u64,
-    pub waits: WaitRuns,
+}
+
+impl Sum {
+    pub(super) fn add(&mut self, other: &Sum) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.weight_ns = self.weight_ns.saturating_add(other.weight_ns);
+        self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
+    }
+}
+
+/// A group, and the sums of its rows.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub class: Class,
+    pub values: Vec<String>,
+    /// By key, each once and sorted; but where each trace is a group, in any order, and a key is
+    /// there once for each row group that the trace lies in.
+    pub sums: Vec<(SumKey, Sum)>,
+    /// By sum; empty unless waits are counted.
+    pub waits: Vec<WaitRuns>,
 }
 
 /// The sums of all rows.
 #[derive(Default)]
 pub(super) struct Sums {
-    /// Classes and values of the groups, sorted.
-    pub groups: Vec<(Class, Vec<String>)>,
-    /// Sorted.
-    pub sums: Vec<(SumKey, Sum)>,
+    /// Sorted by class and values.
+    pub groups: Vec<Group>,
     /// Samples of all threads in the time asked for, by class.
     pub whole: HashMap<Class, SelectionSum>,
 }
 
-impl Sum {
-    fn add(&mut self, other: &Sum) {
-        self.samples = self.samples.saturating_add(other.samples);
-        self.weight_ns = self.weight_ns.saturating_add(other.weight_ns);
-        self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
-        self.waits.waits = self.waits.waits.saturating_add(other.waits.waits);
-        self.waits.longest_ns = self.waits.longest_ns.max(other.waits.longest_ns);
-    }
-}
-
-/// A run of rows at the beginning or the end of a row group, which may go on in another.
-#[derive(Clone, Copy)]
-struct EdgeRun {
-    trace: u32,
-    run_id: i64,
-    key: SumKey,
-    ns: u64,
-}
-
-/// The first and the last run of a row group; the same one if there is only one.
-struct Edges {
-    group: usize,
-    first: EdgeRun,
-    last: EdgeRun,
-    only_one: bool,
-}
-
-/// What the threads that sum share.
-#[derive(Default)]
-struct Shared {
-    ids: HashMap<(Class, Vec<String>), u32>,
-    sums: HashMap<SumKey, Sum>,
-    /// Sums of which some may have the same key, where hardly any have.
-    list: Vec<(SumKey, Sum)>,
-    whole: HashMap<Class, SelectionSum>,
-    edges: Vec<Edges>,
-}
+/// Numbers of the groups, in the order in which they were met.
+type GroupIds = HashMap<(Class, Vec<String>), u32>;
 
 /// Sums the samples of a dataset's traces.
 pub(super) fn sums(dataset: &Dataset, grouping: &Grouping<'_>) -> Result<Sums, DatasetError> {
@@ -100,57 +99,84 @@ pub(super) fn sums(dataset: &Dataset, grouping: &Grouping<'_>) -> Result<Sums, D
         dataset,
         grouping,
         in_time: dataset.traces.iter().any(|trace| trace.from_ns.is_some() || trace.until_ns.is_some()),
+        ids: Mutex::default(),
     };
-    let shared = Mutex::new(Shared::default());
-    (0..rows.len()).into_par_iter().try_for_each(|group| scan.row_group(&rows, group, &shared))?;
-    let mut shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
-    join_edges(&mut shared);
-    Ok(sorted(shared))
+    (grouping.rows)((0..rows.len()).map(|group| rows.rows(group)).sum());
+    let next = AtomicUsize::new(0);
+    let one_thread = |_| {
+        let mut tally = Tally::new(grouping.by_trace);
+        loop {
+            let group = next.fetch_add(1, Ordering::Relaxed);
+            if group >= rows.len() {
+                return Ok(tally);
+            }
+            scan.row_group(&rows, group, &mut tally)?;
+            grouping.rows_read.fetch_add(rows.rows(group), Ordering::Relaxed);
+        }
+    };
+    let threads = rayon::current_num_threads().min(rows.len());
+    let tallies: Vec<Tally> =
+        (0..threads).into_par_iter().with_max_len(1).map(one_thread).collect::<Result<_, DatasetError>>()?;
+    let ids = scan.ids.into_inner().unwrap_or_else(PoisonError::into_inner);
+    Ok(joined(tallies, ids, grouping))
 }
 
-/// Counts runs once that reach over the end of a row group.
-fn join_edges(shared: &mut Shared) {
-    shared.edges.sort_by_key(|edges| edges.group);
+/// The sums of all threads, in an order that does not depend on which of them came first.
+fn joined(tallies: Vec<Tally>, ids: GroupIds, grouping: &Grouping<'_>) -> Sums {
+    let mut groups: Vec<GroupSums> = Vec::new();
+    groups.resize_with(ids.len(), GroupSums::default);
+    let mut all = Sums::default();
+    let mut edges: Vec<Edges> = Vec::new();
+    let mut waits: HashMap<RowKey, WaitRuns> = HashMap::new();
+    for tally in tallies {
+        let tally = tally.finish();
+        tally.groups.into_iter().zip(&mut groups).for_each(|(more, sums)| sums.append(more));
+        for (class, more) in &tally.whole {
+            all.whole.entry(*class).or_default().add_sum(more);
+        }
+        for (key, more) in tally.waits {
+            let sum = waits.entry(key).or_default();
+            sum.waits = sum.waits.saturating_add(more.waits);
+            sum.longest_ns = sum.longest_ns.max(more.longest_ns);
+        }
+        edges.extend(tally.edges);
+    }
+    if !grouping.by_trace {
+        groups.par_iter_mut().for_each(GroupSums::make_once);
+    }
+    join_edges(edges, &mut waits);
+    let mut ids: Vec<((Class, Vec<String>), u32)> = ids.into_iter().collect();
+    ids.sort();
+    all.groups.extend(ids.into_iter().map(|((class, values), group)| {
+        let sums = std::mem::take(&mut groups[group as usize]).into_sums();
+        let wait =
+            |(key, _): &(SumKey, Sum)| waits.get(&RowKey { group, key: *key }).copied().unwrap_or_default();
+        let waits = if grouping.waits { sums.iter().map(wait).collect() } else { Vec::new() };
+        Group { class, values, sums, waits }
+    }));
+    all
+}
+
+/// Counts waits once that reach over the end of a row group.
+fn join_edges(mut edges: Vec<Edges>, waits: &mut HashMap<RowKey, WaitRuns>) {
+    edges.sort_by_key(|edges| edges.row_group);
     let mut open: Option<EdgeRun> = None;
-    for edges in &shared.edges {
+    for edges in &edges {
         let mut last = edges.last;
-        if let Some(before) = open
-            && (before.trace, before.run_id) == (edges.first.trace, edges.first.run_id)
+        if let (Some(before), Some(first)) = (open, edges.first)
+            && before.is_same(&first)
         {
-            let ns = before.ns.saturating_add(edges.first.ns);
-            if let Some(sum) = shared.sums.get_mut(&edges.first.key) {
-                sum.waits.waits = sum.waits.waits.saturating_sub(1);
-                sum.waits.longest_ns = sum.waits.longest_ns.max(ns);
+            let ns = before.ns.saturating_add(first.ns);
+            if let Some(sum) = waits.get_mut(&first.key) {
+                sum.waits = sum.waits.saturating_sub(1);
+                sum.longest_ns = sum.longest_ns.max(ns);
             }
             if edges.only_one {
-                last.ns = ns;
+                last = last.map(|last| EdgeRun { ns, ..last });
             }
         }
-        open = Some(last);
+        open = last;
     }
-}
-
-/// Groups and sums in an order that does not depend on which thread came first.
-fn sorted(shared: Shared) -> Sums {
-    let mut groups: Vec<((Class, Vec<String>), u32)> = shared.ids.into_iter().collect();
-    groups.sort();
-    let mut places = vec![0u32; groups.len()];
-    for (place, (_, id)) in (0u32..).zip(&groups) {
-        places[*id as usize] = place;
-    }
-    let placed = |(key, sum): (SumKey, Sum)| (SumKey { group: places[key.group as usize], ..key }, sum);
-    let mut sums: Vec<(SumKey, Sum)> = shared.list;
-    sums.extend(shared.sums);
-    sums.iter_mut().for_each(|sum| *sum = placed(*sum));
-    sums.par_sort_unstable_by_key(|sum| sum.0);
-    sums.dedup_by(|next, kept| {
-        let same = next.0 == kept.0;
-        if same {
-            kept.1.add(&next.1);
-        }
-        same
-    });
-    Sums { groups: groups.into_iter().map(|group| group.0).collect(), sums, whole: shared.whole }
 }
 
 /// What is the same for all row groups.
@@ -161,29 +187,72 @@ struct Scan<'a> {
     traces: HashMap<&'a str, u32>,
     /// Whether some traces are not taken from their beginning to their end.
     in_time: bool,
+    ids: Mutex<GroupIds>,
 }
 
-/// The numbers of the rows of a row group; those that are not needed are empty.
-struct Rows {
-    stack: Vec<Option<i64>>,
-    samples: Vec<i64>,
-    duration_ns: Vec<i64>,
-    cpu_ns: Vec<Option<i64>>,
-    ts_ns: Vec<i64>,
-    thread: Vec<i64>,
-    tid: Vec<i64>,
-    run_id: Vec<i64>,
+/// The columns of a row group; those that are not needed are empty.
+struct Rows<'a> {
+    columns: &'a Columns,
+    activity: Vec<Activity>,
+    stack: Numbers<'a>,
+    samples: Numbers<'a>,
+    duration_ns: Numbers<'a>,
+    cpu_ns: Numbers<'a>,
+    ts_ns: Numbers<'a>,
+    thread: Numbers<'a>,
+    tid: Numbers<'a>,
+    run_id: Numbers<'a>,
 }
 
-impl Rows {
+impl<'a> Rows<'a> {
+    fn of(columns: &'a Columns, scan: &Scan<'_>) -> Result<Rows<'a>, DatasetError> {
+        let if_wanted = |wanted: bool, name: &str| match wanted {
+            true => columns.numbers_or_null(name),
+            false => Ok(Numbers::default()),
+        };
+        let by_thread = scan.grouping.by_thread;
+        Ok(Rows {
+            columns,
+            activity: activities(columns, scan.grouping.states)?,
+            stack: columns.numbers_or_null("stack_id")?,
+            samples: columns.numbers_or_null("samples")?,
+            duration_ns: columns.numbers_or_null("duration_ns")?,
+            cpu_ns: columns.numbers_or_null("cpu_ns")?,
+            ts_ns: if_wanted(scan.in_time, "ts_ns")?,
+            thread: if_wanted(by_thread, "thread")?,
+            tid: if_wanted(by_thread, "tid")?,
+            run_id: if_wanted(scan.grouping.waits, "run_id")?,
+        })
+    }
+
     fn sum(&self, row: usize) -> Sum {
+        let positive = |numbers: &Numbers<'_>| numbers.or_zero(row).max(0) as u64;
         Sum {
-            samples: self.samples[row].max(0) as u64,
-            weight_ns: self.duration_ns[row].max(0) as u64,
-            cpu_ns: self.cpu_ns[row].unwrap_or(0).max(0) as u64,
-            waits: WaitRuns::default(),
+            samples: positive(&self.samples),
+            weight_ns: positive(&self.duration_ns),
+            cpu_ns: positive(&self.cpu_ns),
         }
     }
+
+    /// The thread of a row.
+    fn thread(&self, row: usize) -> Result<DatasetThread<'_>, DatasetError> {
+        Ok(DatasetThread {
+            instance: self.thread.or_zero(row) as u64,
+            tid: self.tid.or_zero(row) as u32,
+            name: self.columns.texts("thread_name")?.get(row).unwrap_or_default(),
+        })
+    }
+}
+
+/// What the thread did in each row. `states`: what it did when it did not wait is wanted.
+fn activities(columns: &Columns, states: bool) -> Result<Vec<Activity>, DatasetError> {
+    let waits = columns.of_texts("wait_reason", |reason| reason.map(Wait::of_reason))?;
+    let waiting = |wait: Option<Wait>| wait.map(Activity::Waiting);
+    if !states {
+        return Ok(waits.into_iter().map(|wait| waiting(wait).unwrap_or(Activity::OnCpu)).collect());
+    }
+    let states = columns.of_texts("state", activity)?;
+    Ok(waits.into_iter().zip(states).map(|(wait, state)| waiting(wait).unwrap_or(state)).collect())
 }
 
 impl Scan<'_> {
@@ -199,127 +268,88 @@ impl Scan<'_> {
         columns
     }
 
-    fn row_group(&self, rows: &RowGroups, group: usize, shared: &Mutex<Shared>) -> Result<(), DatasetError> {
+    fn row_group(&self, rows: &RowGroups, group: usize, tally: &mut Tally) -> Result<(), DatasetError> {
         // Row groups without a chosen trace cost this column alone.
         let ids = rows.read(group, &["trace_id"])?;
-        let spans = self.spans(ids.texts("trace_id")?);
+        let of_id = |id: Option<&str>| id.and_then(|id| self.traces.get(id).copied());
+        let spans = spans(&ids.of_texts("trace_id", of_id)?);
+        drop(ids);
         if spans.is_empty() {
             return Ok(());
         }
         let columns = rows.read(group, &self.columns())?;
-        let mut sums = GroupRows::default();
-        let numbers = self.numbers(&columns)?;
-        let waits = columns.texts("wait_reason")?;
-        let states = self.grouping.states.then(|| columns.texts("state")).transpose()?;
-        let names = self.grouping.by_thread.then(|| columns.texts("thread_name")).transpose()?;
+        let rows = Rows::of(&columns, self)?;
         for (trace, span) in spans {
-            self.rows_of_trace(trace, span, &numbers, [Some(waits), states, names], shared, &mut sums);
+            self.rows_of_trace(trace, span, &rows, tally)?;
         }
-        sums.give(group, self.grouping.by_trace, shared);
+        tally.end_row_group(group);
         Ok(())
-    }
-
-    /// The rows of each chosen trace.
-    fn spans(&self, ids: &StringChunked) -> Vec<(u32, std::ops::Range<usize>)> {
-        let mut spans: Vec<(u32, std::ops::Range<usize>)> = Vec::new();
-        let mut before: Option<&str> = None;
-        let mut chosen: Option<u32> = None;
-        for (at, id) in ids.iter().enumerate() {
-            if id != before {
-                before = id;
-                chosen = id.and_then(|id| self.traces.get(id).copied());
-                spans.extend(chosen.map(|trace| (trace, at..at)));
-            }
-            if chosen.is_some()
-                && let Some((_, span)) = spans.last_mut()
-            {
-                span.end = at + 1;
-            }
-        }
-        spans
-    }
-
-    fn numbers(&self, columns: &Columns) -> Result<Rows, DatasetError> {
-        let if_wanted = |wanted: bool, name: &str| match wanted {
-            true => columns.numbers(name),
-            false => Ok(Vec::new()),
-        };
-        Ok(Rows {
-            stack: columns.optional_numbers("stack_id")?,
-            samples: columns.numbers("samples")?,
-            duration_ns: columns.numbers("duration_ns")?,
-            cpu_ns: columns.optional_numbers("cpu_ns")?,
-            ts_ns: if_wanted(self.in_time, "ts_ns")?,
-            thread: if_wanted(self.grouping.by_thread, "thread")?,
-            tid: if_wanted(self.grouping.by_thread, "tid")?,
-            run_id: if_wanted(self.grouping.waits, "run_id")?,
-        })
     }
 
     fn rows_of_trace(
         &self,
         number: u32,
-        span: std::ops::Range<usize>,
-        rows: &Rows,
-        [waits, states, names]: [Option<&StringChunked>; 3],
-        shared: &Mutex<Shared>,
-        sums: &mut GroupRows,
-    ) {
+        span: Range<usize>,
+        rows: &Rows<'_>,
+        tally: &mut Tally,
+    ) -> Result<(), DatasetError> {
         let trace = &self.dataset.traces[number as usize];
-        let class = Class { interval_ns: trace.interval_ns, tells_cpu: rows.cpu_ns[span.start].is_some() };
+        let tells_cpu = rows.cpu_ns.get(span.start).is_some();
+        let class = Class { interval_ns: trace.interval_ns, tells_cpu };
         let mut whole = SelectionSum::default();
-        let mut group = match self.grouping.by_thread {
-            true => None,
-            false => self.group(trace, class, None, shared),
-        };
+        let Grouping { by_thread, waits, .. } = *self.grouping;
+        let mut group = if by_thread { None } else { self.group(trace, class, None, tally) };
         let mut thread: Option<i64> = None;
-        let mut reasons = Reasons::default();
-        let texts =
-            |texts: Option<&StringChunked>| texts.map(|texts| texts.slice(span.start as i64, span.len()));
-        let (waits, states, names) = (texts(waits), texts(states), texts(names));
-        let mut waits = waits.iter().flat_map(|texts| texts.iter());
-        let mut states = states.iter().flat_map(|texts| texts.iter());
-        for (at, row) in span.enumerate() {
-            let (wait, state) = (waits.next().flatten(), states.next().flatten());
-            if self.in_time && !is_in_time(trace, rows.ts_ns[row]) {
+        for row in span {
+            if self.in_time && !is_in_time(trace, rows.ts_ns.or_zero(row)) {
                 continue;
             }
             let sum = rows.sum(row);
-            let Sum { samples, weight_ns, cpu_ns, .. } = sum;
+            let Sum { samples, weight_ns, cpu_ns } = sum;
             whole.add_sum(&SelectionSum { samples, cpu_ns, weight_ns });
-            if self.grouping.by_thread && thread != Some(rows.thread[row]) {
-                thread = Some(rows.thread[row]);
-                let name = names.as_ref().and_then(|names| names.get(at)).unwrap_or_default();
-                let (instance, tid) = (rows.thread[row] as u64, rows.tid[row] as u32);
-                group = self.group(trace, class, Some(DatasetThread { instance, tid, name }), shared);
+            if by_thread && thread != Some(rows.thread.or_zero(row)) {
+                thread = Some(rows.thread.or_zero(row));
+                group = self.group(trace, class, Some(rows.thread(row)?), tally);
             }
             let Some(group) = group else { continue };
-            let activity = match wait {
-                Some(reason) => Activity::Waiting(reasons.wait(reason)),
-                None => activity(state),
-            };
-            let key = SumKey { group, activity, stack: rows.stack[row] };
-            sums.sums.entry(key).or_default().add(&sum);
-            if self.grouping.waits {
-                sums.run(EdgeRun { trace: number, run_id: rows.run_id[row], key, ns: sum.weight_ns });
+            let key = RowKey { group, key: SumKey::new(rows.activity[row], rows.stack.get(row)) };
+            tally.add(key, &sum);
+            if waits {
+                tally.run(EdgeRun { trace: number, run_id: rows.run_id.or_zero(row), key, ns: weight_ns });
             }
         }
-        sums.whole.entry(class).or_default().add_sum(&whole);
+        tally.whole.entry(class).or_default().add_sum(&whole);
+        Ok(())
     }
 
-    /// The number of a group; `None` if it is left out.
+    /// The number of a group that begins; `None` if it is left out.
     fn group(
         &self,
         trace: &DatasetTrace,
         class: Class,
         thread: Option<DatasetThread<'_>>,
-        shared: &Mutex<Shared>,
+        tally: &mut Tally,
     ) -> Option<u32> {
         let values = (self.grouping.values)(trace, thread)?;
-        let ids = &mut shared.lock().unwrap_or_else(PoisonError::into_inner).ids;
-        let next = ids.len() as u32;
-        Some(*ids.entry((class, values)).or_insert(next))
+        let group = {
+            let ids = &mut self.ids.lock().unwrap_or_else(PoisonError::into_inner);
+            let next = ids.len() as u32;
+            *ids.entry((class, values)).or_insert(next)
+        };
+        tally.begin_group(group);
+        Some(group)
     }
+}
+
+/// The rows of each chosen trace, by the trace of each row.
+fn spans(traces: &[Option<u32>]) -> Vec<(u32, Range<usize>)> {
+    let mut spans = Vec::new();
+    let mut from = 0;
+    for same in traces.chunk_by(|a, b| a == b) {
+        spans.extend(same[0].map(|trace| (trace, from..from + same.len())));
+        from += same.len();
+    }
+    spans
 }
 
 fn is_in_time(trace: &DatasetTrace, ts_ns: i64) -> bool {
@@ -333,75 +363,5 @@ fn activity(state: Option<&str>) -> Activity {
         None | Some("running") => Activity::OnCpu,
         Some("system-call") => Activity::SystemCall,
         Some(_) => Activity::Unknown,
-    }
-}
-
-/// Waits by their reasons. Rows that follow each other mostly have the same.
-#[derive(Default)]
-struct Reasons(Option<(String, Wait)>);
-
-impl Reasons {
-    fn wait(&mut self, reason: &str) -> Wait {
-        match &self.0 {
-            Some((known, wait)) if known == reason => *wait,
-            _ => {
-                let wait = Wait::of_reason(reason);
-                self.0 = Some((reason.to_owned(), wait));
-                wait
-            }
-        }
-    }
-}
-
-/// The sums of a row group.
-#[derive(Default)]
-struct GroupRows {
-    sums: HashMap<SumKey, Sum>,
-    whole: HashMap<Class, SelectionSum>,
-    first: Option<EdgeRun>,
-    open: Option<EdgeRun>,
-    runs: u64,
-}
-
-impl GroupRows {
-    /// Adds a row to the run before it, or begins one.
-    fn run(&mut self, row: EdgeRun) {
-        let mut row = row;
-        let mut begins = 1;
-        if let Some(open) = self.open
-            && (open.trace, open.run_id) == (row.trace, row.run_id)
-        {
-            row.ns = row.ns.saturating_add(open.ns);
-            begins = 0;
-        }
-        self.runs += begins;
-        if self.runs == 1 {
-            self.first = Some(row);
-        }
-        if let Some(sum) = self.sums.get_mut(&row.key) {
-            sum.waits.waits += begins;
-            sum.waits.longest_ns = sum.waits.longest_ns.max(row.ns);
-        }
-        self.open = Some(row);
-    }
-
-    /// Adds them to those of all.
-    fn give(self, group: usize, as_list: bool, shared: &Mutex<Shared>) {
-        let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
-        if as_list {
-            shared.list.extend(self.sums);
-        } else if shared.sums.is_empty() {
-            shared.sums = self.sums;
-        } else {
-            for (key, sum) in &self.sums {
-                shared.sums.entry(*key).or_default().add(sum);
-            }
-        }
-        for (class, more) in &self.whole {
-            shared.whole.entry(*class).or_default().add_sum(more);
-        }
-        if let (Some(first), Some(last)) = (self.first, self.open) {
-            shared.edges.push(Edges { group, first, last, only_one: self.runs == 1 });
-        }
     }
 }

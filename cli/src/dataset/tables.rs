@@ -1,6 +1,7 @@
 //! Reads Parquet files row group by row group, and only the columns that are asked for.
 
 use super::DatasetError;
+use hashbrown::HashMap;
 use polars::io::parquet::metadata::FileMetadataRef;
 use polars::prelude::*;
 use std::fs::File;
@@ -54,6 +55,11 @@ impl RowGroups {
         self.groups.len()
     }
 
+    /// How many rows one of them has.
+    pub(super) fn rows(&self, group: usize) -> u64 {
+        self.groups[group].rows as u64
+    }
+
     /// Columns of a row group, each in one piece.
     pub(super) fn read(&self, group: usize, columns: &[&str]) -> Result<Columns, DatasetError> {
         let RowGroup { file, from, rows } = self.groups[group];
@@ -96,6 +102,25 @@ fn table(path: &Path, error: PolarsError) -> DatasetError {
     DatasetError::Table { path: path.to_owned(), error }
 }
 
+/// The numbers of a column.
+#[derive(Default)]
+pub(super) struct Numbers<'a> {
+    values: &'a [i64],
+    /// By row; `None` if none is missing.
+    is_there: Option<Vec<bool>>,
+}
+
+impl Numbers<'_> {
+    pub(super) fn get(&self, row: usize) -> Option<i64> {
+        self.is_there.as_ref().is_none_or(|is_there| is_there[row]).then(|| self.values[row])
+    }
+
+    /// 0 where it is missing.
+    pub(super) fn or_zero(&self, row: usize) -> i64 {
+        self.get(row).unwrap_or(0)
+    }
+}
+
 /// Columns of a table.
 pub(super) struct Columns {
     path: PathBuf,
@@ -117,16 +142,47 @@ impl Columns {
 
     /// Numbers; 0 where one is missing.
     pub(super) fn numbers(&self, name: &str) -> Result<Vec<i64>, DatasetError> {
-        let column = self.column(name, Column::i64)?;
-        Ok(match column.cont_slice() {
-            Ok(values) => values.to_vec(),
-            Err(_) => column.iter().map(Option::unwrap_or_default).collect(),
-        })
+        let numbers = self.numbers_or_null(name)?;
+        Ok((0..self.rows()).map(|row| numbers.or_zero(row)).collect())
     }
 
     /// Numbers that can be missing.
-    pub(super) fn optional_numbers(&self, name: &str) -> Result<Vec<Option<i64>>, DatasetError> {
-        Ok(self.column(name, Column::i64)?.iter().collect())
+    pub(super) fn numbers_or_null(&self, name: &str) -> Result<Numbers<'_>, DatasetError> {
+        // Of an empty table there is no array.
+        let Some(array) = self.column(name, Column::i64)?.downcast_iter().next() else {
+            return Ok(Numbers::default());
+        };
+        let is_there = array.validity().map(|is_there| is_there.iter().collect());
+        Ok(Numbers { values: array.values(), is_there })
+    }
+
+    /// What texts stand for: `of` is asked once for texts that follow each other and are the same,
+    /// or that have the same place in the file's dictionary.
+    pub(super) fn of_texts<T: Copy>(
+        &self,
+        name: &str,
+        of: impl Fn(Option<&str>) -> T,
+    ) -> Result<Vec<T>, DatasetError> {
+        let mut all = Vec::with_capacity(self.rows());
+        let none = of(None);
+        for array in self.texts(name)?.downcast_iter() {
+            let mut known: HashMap<u128, T> = HashMap::new();
+            let mut last: Option<(u128, T)> = None;
+            for (view, text) in array.views().iter().zip(array.iter()) {
+                if text.is_none() {
+                    all.push(none);
+                    continue;
+                }
+                let view = view.as_u128();
+                let value = match last {
+                    Some((before, value)) if before == view => value,
+                    _ => *known.entry(view).or_insert_with(|| of(text)),
+                };
+                last = Some((view, value));
+                all.push(value);
+            }
+        }
+        Ok(all)
     }
 
     /// Texts.

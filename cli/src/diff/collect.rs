@@ -3,7 +3,9 @@
 use super::code::Numbers;
 use crate::model::stable_name;
 use crate::profile::{FrameId, NameSource, NodeId, Profile, Run, Runs, Weight};
+use rayon::prelude::*;
 use std::io;
+use std::ops::Range;
 
 /// Where the name of code came from, as far as it decides whether names can be compared.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -62,15 +64,6 @@ pub struct TraceStacks {
 /// The name of samples that have no stack.
 const NO_STACK: &str = "[no stack]";
 
-/// What several traces with the same code are compared by.
-#[derive(Clone, PartialEq, Debug)]
-pub struct ManyStacks {
-    pub functions: Vec<FunctionName>,
-    /// As in [`TraceStacks`].
-    pub calls: Vec<Call>,
-    pub traces: Vec<TraceWeights>,
-}
-
 /// The weights of one of several traces: see [`TraceStacks`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct TraceWeights {
@@ -103,29 +96,76 @@ pub fn collect(profile: &Profile, runs: &Runs, digest: u64, weights: &[Weight]) 
     })
 }
 
-/// The stacks of a profile of which each thread stands for one of these traces, which have no
-/// weights yet.
-///
-/// # Errors
-///
-/// When the runs cannot be read.
-pub fn collect_threads(
-    profile: &Profile,
-    runs: &Runs,
-    mut traces: Vec<TraceWeights>,
-    weights: &[Weight],
-) -> io::Result<ManyStacks> {
-    let code = StackCode::of(profile);
-    let mut sums = StackSums::new(&code, profile, weights);
-    for (thread, trace) in (0u32..).zip(&mut traces) {
-        runs.for_threads([thread], |batch| {
-            batch.runs.iter().for_each(|run| sums.add(run));
-            Ok::<(), io::Error>(())
-        })?;
-        trace.weights = sums.take();
+/// The stacks of a profile of which each thread stands for a trace.
+pub struct ThreadStacks<'a> {
+    profile: &'a Profile,
+    runs: &'a Runs,
+    code: StackCode,
+}
+
+impl<'a> ThreadStacks<'a> {
+    pub fn new(profile: &'a Profile, runs: &'a Runs) -> ThreadStacks<'a> {
+        ThreadStacks { profile, runs, code: StackCode::of(profile) }
     }
-    let (functions, calls) = (code.functions.values().to_vec(), code.calls.values().to_vec());
-    Ok(ManyStacks { functions, calls, traces })
+
+    /// The functions of all stacks.
+    pub fn functions(&self) -> &[FunctionName] {
+        self.code.functions.values()
+    }
+
+    /// All stacks.
+    pub fn calls(&self) -> &[Call] {
+        self.code.calls.values()
+    }
+
+    /// Whether every thread has some of a weight. Runs in the caller's rayon pool.
+    ///
+    /// # Errors
+    ///
+    /// When the runs cannot be read.
+    pub fn all_tell(&self, weight: Weight) -> io::Result<bool> {
+        let interval_ns = self.profile.trace.interval_ns;
+        let tells = |(): &mut (), thread: u32| {
+            let mut tells = false;
+            self.runs.for_threads([thread], |batch| {
+                tells = tells || batch.runs.iter().any(|run| weight.of(run, interval_ns) > 0);
+                Ok::<(), io::Error>(())
+            })?;
+            Ok(tells)
+        };
+        let told = self.each(0..self.profile.threads.len() as u32, || (), tells)?;
+        Ok(told.into_iter().all(|tells| tells))
+    }
+
+    /// The weights of these threads' stacks. Runs in the caller's rayon pool.
+    ///
+    /// # Errors
+    ///
+    /// When the runs cannot be read.
+    pub fn weights(&self, threads: Range<u32>, weights: &[Weight]) -> io::Result<Vec<Vec<StackWeights>>> {
+        let begin = || StackSums::new(&self.code, self.profile, weights);
+        self.each(threads, begin, |sums, thread| {
+            self.runs.for_threads([thread], |batch| {
+                batch.runs.iter().for_each(|run| sums.add(run));
+                Ok::<(), io::Error>(())
+            })?;
+            Ok(sums.take())
+        })
+    }
+
+    /// What `of` says of each thread, several at a time where the runs can be read so.
+    fn each<S, T: Send>(
+        &self,
+        threads: Range<u32>,
+        begin: impl Fn() -> S + Sync + Send,
+        of: impl Fn(&mut S, u32) -> io::Result<T> + Sync + Send,
+    ) -> io::Result<Vec<T>> {
+        if self.runs.can_be_shared() {
+            return threads.into_par_iter().map_init(&begin, &of).collect();
+        }
+        let mut state = begin();
+        threads.map(|thread| of(&mut state, thread)).collect()
+    }
 }
 
 /// The functions and the stacks of a profile.

@@ -1,7 +1,7 @@
 //! Modules whose code has names on one side and not on the other. Their functions cannot be
 //! compared: what has a name on one side is without one on the other.
 
-use super::code::Code;
+use super::code::{Code, Numbers};
 use super::collect::{Call, FunctionName, Naming, StackWeights};
 use super::rounded;
 use serde::Serialize;
@@ -39,32 +39,40 @@ pub(super) struct Coverage {
     modules: BTreeMap<String, [u64; 3]>,
 }
 
-impl Coverage {
-    /// Of one trace; `names` are the numbers of its functions.
-    pub(super) fn of(
-        weights: &StackWeights,
-        calls: &[Call],
-        functions: &[FunctionName],
-        code: &Code,
-        names: &[u32],
-    ) -> Coverage {
-        let mut by_function = vec![0u64; functions.len()];
-        for &(call, ns) in &weights.stacks {
-            let sum = &mut by_function[calls[call as usize].function as usize];
-            *sum = sum.saturating_add(ns);
-        }
-        let mut coverage = Coverage::default();
-        for ((function, name), ns) in functions.iter().zip(names).zip(by_function) {
-            let module = &code.functions.values()[*name as usize].module;
-            if ns > 0 {
-                let sums = coverage.modules.entry(module.clone()).or_default();
-                let sum = &mut sums[function.naming as usize];
-                *sum = sum.saturating_add(ns);
-            }
-        }
-        coverage
+/// Where the weight of functions goes.
+pub(super) struct CoverageOfFunctions {
+    /// In lower case, each once.
+    modules: Vec<String>,
+    /// By function: its module and the source of its name.
+    of_functions: Vec<(u32, Naming)>,
+}
+
+impl CoverageOfFunctions {
+    /// `names` are the numbers of the functions in `code`.
+    pub(super) fn new(functions: &[FunctionName], code: &Code, names: &[u32]) -> CoverageOfFunctions {
+        let mut modules: Numbers<&str> = Numbers::default();
+        let of = |(function, name): (&FunctionName, &u32)| {
+            (modules.of(&code.functions.values()[*name as usize].module), function.naming)
+        };
+        let of_functions = functions.iter().zip(names).map(of).collect();
+        let modules = modules.values().iter().map(|&module| module.to_owned()).collect();
+        CoverageOfFunctions { modules, of_functions }
     }
 
+    /// The coverage of a trace with these stacks.
+    pub(super) fn of(&self, weights: &StackWeights, calls: &[Call]) -> Coverage {
+        let mut sums = vec![[0u64; 3]; self.modules.len()];
+        for &(call, ns) in &weights.stacks {
+            let (module, naming) = self.of_functions[calls[call as usize].function as usize];
+            let sum = &mut sums[module as usize][naming as usize];
+            *sum = sum.saturating_add(ns);
+        }
+        let modules = self.modules.iter().zip(sums).filter(|(_, sums)| *sums != [0; 3]);
+        Coverage { modules: modules.map(|(module, sums)| (module.clone(), sums)).collect() }
+    }
+}
+
+impl Coverage {
     pub(super) fn sum<'a>(all: impl Iterator<Item = &'a Coverage>) -> Coverage {
         let mut sum = Coverage::default();
         for (module, parts) in all.flat_map(|coverage| &coverage.modules) {

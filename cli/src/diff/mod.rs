@@ -25,9 +25,10 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub use call_rows::CallRows;
 pub use code::Renames;
 pub use collect::{
-    Call, FunctionName, ManyStacks, Naming, StackWeights, TraceStacks, TraceWeights, collect, collect_threads,
+    Call, FunctionName, Naming, StackWeights, ThreadStacks, TraceStacks, TraceWeights, collect,
 };
 pub use coverage::Unmatched;
 pub use flame::flame_graph;
@@ -37,10 +38,11 @@ pub use table::table;
 
 use crate::model::DYNAMIC_CODE;
 use crate::profile::Weight;
-use call_rows::CallRows;
+use call_rows::RowSums;
 use code::{Code, RowKey};
 use coverage::Coverage;
 use interval::{DRAWS, Parts, SideTotals, intervals};
+use rayon::prelude::*;
 use serde::Serialize;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -249,57 +251,36 @@ impl Comparison {
     /// comes first.
     pub fn add(&mut self, side: Side, trace: TraceStacks) {
         let TraceStacks { source, digest, process, functions, calls, weights } = trace;
-        let traces = vec![TraceWeights { source, digest, process, weights }];
-        self.add_all(side, ManyStacks { functions, calls, traces });
+        let code = self.code_of(side, &functions, calls);
+        self.add_traces(&code, vec![TraceWeights { source, digest, process, weights }]);
     }
 
-    /// Adds several traces.
-    pub fn add_all(&mut self, side: Side, stacks: ManyStacks) {
-        let ManyStacks { functions, calls, traces } = stacks;
+    /// The functions and stacks of traces that are to be added to a side.
+    pub fn code_of(&mut self, side: Side, functions: &[FunctionName], calls: Vec<Call>) -> CallRows {
         let mut none = Renames::default();
         let renames = if side == Side::Base { &mut self.renames } else { &mut none };
-        let names = self.code.add_functions(&functions, renames);
-        let by_stack = self.options.by == By::Stack;
-        let stacks = (by_stack || self.options.stacks).then(|| self.code.add_stacks(&calls, &names));
-        let mut code = CallRows { rows: vec![None; calls.len()], functions, calls, names, stacks };
-        for TraceWeights { source, digest, process, weights } in traces {
-            let same = self.sides[side as usize].iter().find(|known| known.digest == digest);
-            if let Some(known) = same {
-                let note = format!("{source}: is the same recording as {}: it counts once", known.source);
-                self.notes.push(note);
-                continue;
-            }
-            let weights = weights.into_iter().map(|weights| self.row_weights(&mut code, weights)).collect();
-            self.sides[side as usize].push(TraceRows { source, digest, process, weights });
-        }
+        CallRows::new(side, functions, calls, &mut self.code, renames, self.options)
     }
 
-    /// The rows of a trace with their weights.
-    fn row_weights(&mut self, code: &mut CallRows, weights: StackWeights) -> RowWeights {
-        let coverage = Coverage::of(&weights, &code.calls, &code.functions, &self.code, &code.names);
-        let whole = weights.stacks.iter().map(|stack| stack.1).fold(0, u64::saturating_add);
-        let mut rows: BTreeMap<u32, u64> = BTreeMap::new();
-        let mut add = |row: u32, ns: u64| {
-            let sum = rows.entry(row).or_default();
-            *sum = sum.saturating_add(ns);
+    /// Adds traces that have this code, in their order. Runs in the caller's rayon pool.
+    pub fn add_traces(&mut self, code: &CallRows, traces: Vec<TraceWeights>) {
+        let side = &mut self.sides[code.side as usize];
+        let mut new: Vec<TraceWeights> = Vec::new();
+        for trace in traces {
+            let known = side.iter().map(|known| (known.digest, &known.source));
+            let mut known = known.chain(new.iter().map(|known| (known.digest, &known.source)));
+            if let Some((_, same)) = known.find(|known| known.0 == trace.digest) {
+                let source = &trace.source;
+                self.notes.push(format!("{source}: is the same recording as {same}: it counts once"));
+                continue;
+            }
+            new.push(trace);
+        }
+        let rows = |sums: &mut RowSums, TraceWeights { source, digest, process, weights }: TraceWeights| {
+            let weights = weights.iter().map(|weights| code.weights(sums, weights)).collect();
+            TraceRows { source, digest, process, weights }
         };
-        for &(call, ns) in &weights.stacks {
-            code.of(call, &mut self.code, self.options).iter().for_each(|&row| add(row, ns));
-        }
-        if self.options.absolute {
-            add(self.code.rows.of(RowKey::Whole), whole);
-        }
-        let kept = code.stacks.as_ref().filter(|_| self.options.stacks);
-        let kept =
-            kept.map(|stacks| weights.stacks.iter().map(|&(call, ns)| (stacks[call as usize], ns)).collect());
-        RowWeights {
-            weight: weights.weight,
-            samples: weights.samples,
-            whole,
-            rows: rows.into_iter().collect(),
-            stacks: kept.unwrap_or_default(),
-            coverage,
-        }
+        side.par_extend(new.into_par_iter().map_init(RowSums::default, rows));
     }
 
     /// Compares the sides.

@@ -57,7 +57,7 @@ pub use functions::{Function, FunctionId, Functions};
 pub use join::{Join, JoinPlace};
 pub use parts::{Part, ThreadMerge, merge_threads, part, spans};
 pub use processes::{ProcessInfo, Processes};
-pub use runs::{Batch, MOST_RUNS_HELD, Run, RunFlags, Runs};
+pub use runs::{Batch, MOST_RUNS_HELD, Run, RunFlags, RunSource, Runs, SEGMENT_RUNS};
 pub use symbolize::{MissingModule, MissingSymbols, missing_symbols, symbolize};
 pub(crate) use tree::Children;
 pub use tree::{CallTree, Node, NodeId, Visit};

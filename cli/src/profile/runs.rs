@@ -1,6 +1,7 @@
 //! Runs of equal samples, per thread, in time order.
 
 use super::{Activity, NodeId, StopId};
+use std::fmt::Debug;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Range;
@@ -73,16 +74,25 @@ pub struct Batch<'a> {
 /// Runs kept in memory by default (32 MiB); the rest goes to a temporary file.
 pub const MOST_RUNS_HELD: usize = 512 << 10;
 
+/// Makes runs each time that they are asked for, from what takes less memory.
+pub trait RunSource: Debug + Send + Sync {
+    /// Adds the next runs of a thread to `runs`, of which some were given before: `from` is where
+    /// to go on, 0 at first. Returns where to go on then; `None` when there are no more.
+    fn runs(&self, thread: u32, from: usize, runs: &mut Vec<Run>) -> Option<usize>;
+}
+
 /// All runs of a profile, per thread. Past its memory limit it moves runs to a temporary file,
 /// which is deleted with it.
 #[derive(Debug)]
 pub struct Runs {
     threads: Vec<ThreadRuns>,
+    /// Where runs come from that are not held.
+    source: Option<Box<dyn RunSource>>,
     /// Runs in memory, all threads together.
     held: usize,
     limit: usize,
     spill: Option<Spill>,
-    /// New stacks for the nodes of the spilled runs, from [`map_nodes`](Runs::map_nodes).
+    /// New stacks for the nodes of the runs that are not held, from [`map_nodes`](Runs::map_nodes).
     map: Option<Vec<Option<NodeId>>>,
     /// From the first run's beginning to the end of the last; `None` without runs.
     span: Option<Range<u64>>,
@@ -117,7 +127,29 @@ impl Default for Runs {
 impl Runs {
     /// An empty list that holds at most `limit` runs in memory.
     pub fn with_limit(limit: usize) -> Runs {
-        Runs { threads: Vec::new(), held: 0, limit: limit.max(1), spill: None, map: None, span: None }
+        Runs {
+            threads: Vec::new(),
+            source: None,
+            held: 0,
+            limit: limit.max(1),
+            spill: None,
+            map: None,
+            span: None,
+        }
+    }
+
+    /// The runs of so many threads that a source makes. They cover this time. Of those chosen from
+    /// them, at most `limit` are held in memory.
+    pub fn of_source(source: Box<dyn RunSource>, threads: u32, span: Range<u64>, limit: usize) -> Runs {
+        let mut runs = Runs::with_limit(limit);
+        runs.threads.resize_with(threads as usize, ThreadRuns::default);
+        (runs.source, runs.span) = (Some(source), Some(span));
+        runs
+    }
+
+    /// Whether several threads may read them at the same time: no temporary file is read.
+    pub fn can_be_shared(&self) -> bool {
+        self.spill.is_none()
     }
 
     /// How many runs it holds in memory at most.
@@ -179,12 +211,19 @@ impl Runs {
         for i in threads {
             // Threads without samples may have no entry.
             let Some(thread) = self.threads.get(i as usize) else { continue };
+            let mut next = self.source.as_ref().map(|source| (source, 0));
+            while let Some((source, from)) = next {
+                runs.clear();
+                next = source.runs(i, from, &mut runs).map(|from| (source, from));
+                self.map(&mut runs);
+                if !runs.is_empty() {
+                    visit(Batch { thread: i, runs: &runs })?;
+                }
+            }
             for segment in &thread.spilled {
                 if let Some(spill) = &self.spill {
                     spill.read(*segment, &mut runs)?;
-                    if let Some(map) = &self.map {
-                        runs.iter_mut().for_each(|run| run.node = mapped(map, run.node));
-                    }
+                    self.map(&mut runs);
                     visit(Batch { thread: i, runs: &runs })?;
                 }
             }
@@ -193,6 +232,13 @@ impl Runs {
             }
         }
         Ok(())
+    }
+
+    /// Gives runs that were not held their new stacks.
+    fn map(&self, runs: &mut [Run]) {
+        if let Some(map) = &self.map {
+            runs.iter_mut().for_each(|run| run.node = mapped(map, run.node));
+        }
     }
 
     /// Replaces every run's stack by its entry in `map` (index = node). No run may be added
@@ -265,7 +311,8 @@ impl Spill {
     }
 }
 
-const SEGMENT_RUNS: usize = 16 << 10;
+/// Runs that are read at once.
+pub const SEGMENT_RUNS: usize = 16 << 10;
 /// Bytes of a run in the file.
 const STORED: usize = 54;
 const NO_NODE: u32 = u32::MAX;

@@ -201,6 +201,19 @@ pub(super) struct GroupSums<'a> {
     groups: Vec<ThreadGroup>,
     /// See [`ThreadValues`].
     given: Option<&'a ThreadValues>,
+    frames: FrameGroups<'a>,
+    stacks: StackSums<'a>,
+    /// The group of the last run.
+    last: Option<u32>,
+    found: Vec<FoundGroup>,
+}
+
+/// What samples come to in a group. `slot`: one of theirs.
+struct FoundGroup {
+    slot: Slot,
+    /// Of the frames.
+    group: u32,
+    sum: GroupSum,
 }
 
 /// By thread of a profile: the values of the keys that all samples of a thread have in common, in
@@ -220,6 +233,7 @@ impl<'a> GroupSums<'a> {
     /// samples were taken.
     pub(super) fn new(
         profile: &'a Profile,
+        functions: &'a Functions,
         keys: &[GroupKey],
         weight: Option<Weight>,
         running_only: bool,
@@ -230,6 +244,7 @@ impl<'a> GroupSums<'a> {
             None => thread_groups(profile, keys, span),
             Some(given) => ((0..given.len() as u32).collect(), Vec::new()),
         };
+        let frames = FrameGroups::new(profile, functions, keys);
         GroupSums {
             profile,
             keys: keys.to_vec(),
@@ -240,12 +255,21 @@ impl<'a> GroupSums<'a> {
             threads,
             groups,
             given,
+            stacks: StackSums::new(profile, &frames),
+            frames,
+            last: None,
+            found: Vec::new(),
         }
     }
 
     /// Adds a run of a thread.
     pub(super) fn add(&mut self, thread: u32, run: &Run) {
         let group = self.threads[thread as usize];
+        if self.given.is_some() && self.last != Some(group) {
+            // Its threads follow each other, and are a group each: no more comes for the last one.
+            self.end_groups();
+            self.last = Some(group);
+        }
         self.groups.get_mut(group as usize).into_iter().for_each(|group| group.timeline.add(run));
         let waits = run.activity.wait().is_some();
         let mut sums = RunSums::default();
@@ -271,23 +295,32 @@ impl<'a> GroupSums<'a> {
         self.sums[id].add(&sums);
     }
 
-    /// The groups. `cpu_known`: whether the CPU time of any thread is.
-    pub(super) fn finish(self, functions: &Functions, cpu_known: bool) -> GroupTable {
-        let mut frames = FrameGroups::new(self.profile, functions, &self.keys);
-        let mut stacks = StackSums::new(self.profile, &frames);
+    /// Sums up the stacks of the groups of threads so far.
+    fn end_groups(&mut self) {
         let mut slots: Vec<(Slot, RunSums)> =
             self.slots.values.iter().copied().zip(self.sums.iter().copied()).collect();
         slots.sort_unstable_by_key(|(slot, _)| *slot);
-        let weight = usize::from(!cpu_known);
-        let mut table = GroupTable::new(&self.keys);
         let alike = |slot: &Slot| (slot.thread, slot.kernel, slot.activity);
         for same in slots.chunk_by(|(a, _), (b, _)| alike(a) == alike(b)) {
-            let Slot { thread, kernel, activity, .. } = same[0].0;
-            for (group, GroupSum { own, total }) in stacks.sums(same, &mut frames, kernel) {
-                let values = self.values(thread, activity, &frames.values(group));
-                let (own, waits, total) = (own.amount(weight), total.waits, total.amount(weight));
-                table.add(GroupRow { values, own, total, waits, timeline: None });
-            }
+            let slot = same[0].0;
+            let sums = self.stacks.sums(same, &mut self.frames, slot.kernel);
+            self.found.extend(sums.into_iter().map(|(group, sum)| FoundGroup { slot, group, sum }));
+        }
+        self.slots.clear();
+        self.sums.clear();
+    }
+
+    /// The groups. `cpu_known`: whether the CPU time of any thread is.
+    pub(super) fn finish(mut self, cpu_known: bool) -> GroupTable {
+        self.end_groups();
+        let weight = usize::from(!cpu_known);
+        let mut table = GroupTable::new(&self.keys);
+        for FoundGroup { slot: Slot { thread, activity, .. }, group, sum: GroupSum { own, total } } in
+            std::mem::take(&mut self.found)
+        {
+            let values = self.values(thread, activity, &self.frames.values(group));
+            let (own, waits, total) = (own.amount(weight), total.waits, total.amount(weight));
+            table.add(GroupRow { values, own, total, waits, timeline: None });
         }
         if self.keys.iter().all(GroupKey::is_of_thread) {
             for (thread, group) in self.groups.iter().enumerate() {
@@ -391,6 +424,12 @@ impl GroupTable {
             self.add(GroupRow { timeline: None, ..row.clone() });
         }
         self.rows.values_mut().for_each(|row| row.timeline = None);
+    }
+
+    /// The groups of the first of several traces: their times differ.
+    pub(super) fn without_timelines(mut self) -> GroupTable {
+        self.rows.values_mut().for_each(|row| row.timeline = None);
+        self
     }
 
     /// The first `top` groups.

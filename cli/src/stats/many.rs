@@ -167,6 +167,14 @@ impl ManyStats {
         self.answer.get_or_insert_with(|| AnswerSums::nothing(sums)).absorb(sums);
     }
 
+    /// The same, without a copy of the first sums.
+    pub fn take_to_answer(&mut self, sums: AnswerSums) {
+        match &mut self.answer {
+            Some(known) => known.absorb(&sums),
+            none => *none = Some(sums.of_first()),
+        }
+    }
+
     /// The sum, with the answer to the question.
     pub fn sum(&self, question: &Question) -> SumStats {
         SumStats {

@@ -39,7 +39,7 @@ pub use question::{Answer, AnswerSums, Question, Subject, with_modules};
 pub use text::{Length, PrintOptions, print, print_answer};
 pub use timeline::TimelineStats;
 
-use crate::profile::{Activity, Batch, Profile, Runs, SelectionShare, WaitClass, Weight};
+use crate::profile::{Activity, Batch, Functions, Profile, Runs, SelectionShare, WaitClass, Weight};
 use crate::stack::StopReason;
 use question::QuestionSums;
 use serde::{Serialize, Serializer};
@@ -374,14 +374,16 @@ pub fn collect_of(
     question: Option<&Question>,
     values: Option<&ThreadValues>,
 ) -> std::io::Result<(Stats, Option<AnswerSums>)> {
+    let functions = Functions::new(profile, false);
     let mut tables = StatsTables::new(profile, options, runs.span());
-    let mut asked = question.map(|question| QuestionSums::new(profile, runs, options, question, values));
+    let new_sums = |question| QuestionSums::new(profile, &functions, runs, options, question, values);
+    let mut asked = question.map(new_sums);
     runs.for_each(|batch: Batch<'_>| -> std::io::Result<()> {
         tables.add(&batch);
         asked.iter_mut().for_each(|asked| asked.add(&batch));
         Ok(())
     })?;
-    let (summary, answer) = tables.finish(options, asked);
+    let (summary, answer) = tables.finish(&functions, options, asked);
     Ok((of_summary(profile, summary, file_bytes, options), answer))
 }
 

@@ -68,6 +68,18 @@ impl AnswerSums {
         })
     }
 
+    /// What [`absorb`](AnswerSums::absorb) makes of nothing and these. Groups are not copied.
+    pub(super) fn of_first(self) -> AnswerSums {
+        match self.0 {
+            Sums::Groups(table) => AnswerSums(Sums::Groups(table.without_timelines())),
+            Sums::Calls(_) => {
+                let mut sums = AnswerSums::nothing(&self);
+                sums.absorb(&self);
+                sums
+            }
+        }
+    }
+
     /// Adds another trace's, for the same question.
     pub(super) fn absorb(&mut self, other: &AnswerSums) {
         match (&mut self.0, &other.0) {
@@ -108,6 +120,7 @@ pub(super) struct QuestionSums<'a> {
 impl<'a> QuestionSums<'a> {
     pub(super) fn new(
         profile: &'a Profile,
+        functions: &'a Functions,
         runs: &Runs,
         options: &StatsOptions,
         question: &Question,
@@ -116,7 +129,7 @@ impl<'a> QuestionSums<'a> {
         let groups = match &question.subject {
             Subject::Groups(keys) => {
                 let (weight, running_only) = (options.weight, options.running_only);
-                Some(GroupSums::new(profile, keys, weight, running_only, runs.span(), given))
+                Some(GroupSums::new(profile, functions, keys, weight, running_only, runs.span(), given))
             }
             Subject::Tree | Subject::Callers(_) | Subject::Callees(_) => None,
         };
@@ -130,14 +143,9 @@ impl<'a> QuestionSums<'a> {
     }
 
     /// The sums; of a call tree, `calls` makes them.
-    pub(super) fn finish(
-        self,
-        functions: &Functions,
-        cpu_known: bool,
-        calls: impl FnOnce() -> CallSums,
-    ) -> AnswerSums {
+    pub(super) fn finish(self, cpu_known: bool, calls: impl FnOnce() -> CallSums) -> AnswerSums {
         match self.groups {
-            Some(groups) => AnswerSums::groups(groups.finish(functions, cpu_known)),
+            Some(groups) => AnswerSums::groups(groups.finish(cpu_known)),
             None => AnswerSums::calls(calls()),
         }
     }

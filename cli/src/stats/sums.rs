@@ -129,9 +129,10 @@ impl<'a> StatsTables<'a> {
         (weight, all)
     }
 
-    /// The tables, and what was asked for besides.
+    /// The tables, and what was asked for besides. `functions`: those of the profile.
     pub(super) fn finish(
         mut self,
+        functions: &Functions,
         options: &StatsOptions,
         asked: Option<QuestionSums<'_>>,
     ) -> (StatsSummary, Option<AnswerSums>) {
@@ -145,12 +146,11 @@ impl<'a> StatsTables<'a> {
             thread.states.agree_with(thread.cpu_ns);
         }
         let distinct_stacks = self.nodes.iter().filter(|amount| amount.samples > 0).count() as u64;
-        let functions = Functions::new(self.profile, false);
         let modules_of = functions.modules();
-        let walk = Walk::new(self.profile, &functions, &self.nodes);
+        let walk = Walk::new(self.profile, functions, &self.nodes);
         let no_stack = self.no_stack_amount(weight);
-        let calls = || CallSums::of(self.profile, &functions, &self.nodes, &walk.through, no_stack);
-        let answer = asked.map(|asked| asked.finish(&functions, cpu_known, calls));
+        let calls = || CallSums::of(self.profile, functions, &self.nodes, &walk.through, no_stack);
+        let answer = asked.map(|asked| asked.finish(cpu_known, calls));
 
         let by = |time: fn(&Sums) -> u64, other: fn(&Sums) -> u64| -> Vec<FunctionStats> {
             let function = |(id, sums): (u32, Sums)| {
@@ -194,7 +194,7 @@ impl<'a> StatsTables<'a> {
         let summary = StatsSummary {
             weight,
             counted_ns,
-            waits: self.waits.rows(self.profile, &functions, top),
+            waits: self.waits.rows(self.profile, functions, top),
             distinct_stacks,
             functions_by_self,
             functions_by_total,

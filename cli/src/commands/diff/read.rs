@@ -5,11 +5,9 @@ use super::DiffArgs;
 use super::sides::SideInput;
 use crate::commands::datasets::{self, DatasetArg, Wanted};
 use crate::commands::pipeline::{MissingSum, load_file};
-use crate::commands::{Exit, Progress, check_symbols, guarded, report, tell, verify, warn};
-use crate::dataset::{DatasetThread, DatasetTrace};
-use crate::diff::{
-    Comparison, ManyStacks, Side, StackWeights, TraceStacks, TraceWeights, collect, collect_threads,
-};
+use crate::commands::{Exit, Progress, TraceProgress, check_symbols, guarded, report, tell, verify, warn};
+use crate::dataset::{Dataset, DatasetPart, DatasetThread, DatasetTrace};
+use crate::diff::{Comparison, Side, StackWeights, ThreadStacks, TraceStacks, TraceWeights, collect};
 use crate::profile::{MissingSymbols, Weight};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -32,20 +30,14 @@ pub(super) fn read(
     args: &DiffArgs,
     comparison: &mut Comparison,
 ) -> anyhow::Result<Exit> {
-    let progress = Progress::new("samples");
     let mut missing = MissingSum::default();
     let mut exit = Exit::Ok;
     let only_datasets = sides.iter().all(|(_, input)| matches!(input, SideInput::Dataset(_)));
-    let mut of_datasets = Vec::new();
-    for (side, input) in sides {
-        if let SideInput::Dataset(named) = input {
-            of_datasets.extend(read_dataset(named, args)?.into_iter().map(|stacks| (*side, stacks)));
-        }
-    }
-    if only_datasets {
-        leave_one_weight(&mut of_datasets);
-    }
-    of_datasets.into_iter().for_each(|(side, stacks)| comparison.add_all(side, stacks));
+    let named = sides.iter().filter_map(|(side, input)| match input {
+        SideInput::Dataset(named) => Some((*side, named)),
+        SideInput::Trace(_) => None,
+    });
+    add_datasets(&named.collect::<Vec<_>>(), args, only_datasets, comparison)?;
     let traces: Vec<(Side, &Path)> = sides
         .iter()
         .filter_map(|(side, input)| match input {
@@ -53,10 +45,15 @@ pub(super) fn read(
             SideInput::Dataset(_) => None,
         })
         .collect();
+    let progress = TraceProgress::new(traces.len());
+    let counted = |path: &Path| {
+        let read = guarded(path, || read_one(path, args, progress.samples()));
+        progress.end_trace();
+        read
+    };
     // A profile is in memory while it is read: no more of them than there are threads.
     for some in traces.chunks(rayon::current_num_threads()) {
-        let read: Vec<_> =
-            some.par_iter().map(|(_, path)| guarded(path, || read_one(path, args, &progress))).collect();
+        let read: Vec<_> = some.par_iter().map(|(_, path)| counted(path)).collect();
         for ((side, _), trace) in some.iter().zip(read) {
             match trace {
                 Ok(trace) => {
@@ -97,34 +94,77 @@ fn weights(args: &DiffArgs) -> Vec<Weight> {
     args.weight.map_or(vec![Weight::Cpu, Weight::Active], |weight| vec![weight])
 }
 
-/// Leaves the first weight alone if all traces tell it: the comparison would choose it.
-fn leave_one_weight(sides: &mut [(Side, ManyStacks)]) {
-    let traces = || sides.iter().flat_map(|(_, stacks)| &stacks.traces);
-    if traces().all(|trace| trace.weights.first().is_some_and(|first| !first.stacks.is_empty())) {
-        let traces = sides.iter_mut().flat_map(|(_, stacks)| &mut stacks.traces);
-        traces.for_each(|trace| trace.weights.truncate(1));
-    }
-}
-
 /// What of a trace's digest the draws need.
 fn short(digest: &ContentHash) -> u64 {
     digest.0.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// The stacks of a dataset's traces. A trace of which no samples are left counts with its 0.
-fn read_dataset(named: &DatasetArg, args: &DiffArgs) -> anyhow::Result<Vec<ManyStacks>> {
-    let dataset = named.open(&args.profile)?;
+/// Adds the traces of datasets. `alone`: there are no other traces.
+fn add_datasets(
+    named: &[(Side, &DatasetArg)],
+    args: &DiffArgs,
+    alone: bool,
+    comparison: &mut Comparison,
+) -> anyhow::Result<()> {
+    let open = |(side, named): &(Side, &DatasetArg)| Ok((*side, named.open(&args.profile)?));
+    let datasets = named.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?;
+    let progress = Progress::new("rows");
+    let parts = datasets.par_iter().map(|(_, dataset)| load(dataset, args, &progress));
+    let parts = parts.collect::<anyhow::Result<Vec<Vec<DatasetPart>>>>()?;
+    drop(progress);
+    let stacks: Vec<Vec<ThreadStacks<'_>>> = parts
+        .par_iter()
+        .map(|parts| parts.iter().map(|part| ThreadStacks::new(&part.profile, &part.runs)).collect())
+        .collect();
+    let mut weights = weights(args);
+    if alone && weights.len() > 1 {
+        let traces = datasets.iter().map(|(_, dataset)| dataset.traces().len()).sum::<usize>();
+        let read = parts.iter().flatten().map(|part| part.values.len()).sum::<usize>();
+        let tell = |stacks: &ThreadStacks<'_>| stacks.all_tell(weights[0]);
+        // The comparison takes the first weight if all traces tell it.
+        if traces == read
+            && stacks.iter().flatten().map(tell).collect::<Result<Vec<_>, _>>()?.iter().all(|all| *all)
+        {
+            weights.truncate(1);
+        }
+    }
+    for (((side, dataset), parts), stacks) in datasets.iter().zip(&parts).zip(&stacks) {
+        add_dataset(*side, dataset, parts, stacks, &weights, comparison)?;
+    }
+    Ok(())
+}
+
+/// The sums of a dataset's traces, each of which is a thread.
+fn load(dataset: &Dataset, args: &DiffArgs, progress: &Progress) -> anyhow::Result<Vec<DatasetPart>> {
     let values = |trace: &DatasetTrace, _: Option<DatasetThread<'_>>| vec![trace.trace_id.clone()];
     let wanted = Wanted { values: &values, by_thread: false, by_trace: true, states: false, waits: false };
-    let weights = weights(args);
+    datasets::load(dataset, &args.profile, &wanted, progress)
+}
+
+/// Traces of a dataset whose stacks are in memory at a time.
+const TRACES_AT_ONCE: usize = 64;
+
+/// Adds the traces of a dataset. One of which no samples are left counts with its 0.
+fn add_dataset(
+    side: Side,
+    dataset: &Dataset,
+    parts: &[DatasetPart],
+    stacks: &[ThreadStacks<'_>],
+    weights: &[Weight],
+    comparison: &mut Comparison,
+) -> anyhow::Result<()> {
     let mut known: HashMap<&str, &DatasetTrace> =
         dataset.traces().iter().map(|trace| (trace.trace_id.as_str(), trace)).collect();
-    let mut all = Vec::new();
-    for part in datasets::load(&dataset, &args.profile, &wanted)? {
+    for (part, stacks) in parts.iter().zip(stacks) {
+        let code = comparison.code_of(side, stacks.functions(), stacks.calls().to_vec());
         // The one value of a group is the trace's id.
-        let ids = part.values.iter().flatten();
-        let traces = ids.filter_map(|id| known.remove(id.as_str())).map(without_weights).collect();
-        all.push(collect_threads(&part.profile, &part.runs, traces, &weights)?);
+        for (ids, from) in part.values.chunks(TRACES_AT_ONCE).zip((0..).step_by(TRACES_AT_ONCE)) {
+            let of_threads = stacks.weights(from..from + ids.len() as u32, weights)?;
+            let traces = ids.iter().flatten().zip(of_threads).filter_map(|(id, weights)| {
+                Some(TraceWeights { weights, ..without_weights(known.remove(id.as_str())?) })
+            });
+            comparison.add_traces(&code, traces.collect());
+        }
     }
     let mut empty: Vec<TraceWeights> = known.into_values().map(without_weights).collect();
     empty.sort_by_key(|trace| trace.digest);
@@ -132,8 +172,9 @@ fn read_dataset(named: &DatasetArg, args: &DiffArgs) -> anyhow::Result<Vec<ManyS
         let none = |&weight: &Weight| StackWeights { weight, samples: 0, stacks: Vec::new() };
         trace.weights = weights.iter().map(none).collect();
     }
-    all.push(ManyStacks { functions: Vec::new(), calls: Vec::new(), traces: empty });
-    Ok(all)
+    let code = comparison.code_of(side, &[], Vec::new());
+    comparison.add_traces(&code, empty);
+    Ok(())
 }
 
 fn without_weights(trace: &DatasetTrace) -> TraceWeights {

@@ -1,7 +1,7 @@
 //! `stk stats` of a Parquet dataset: the sum of its traces, from its tables.
 
 use super::super::datasets::{self, DatasetArg, Wanted};
-use super::super::{Exit, Out, Usage, pool, warn};
+use super::super::{Exit, Out, Progress, Usage, pool, warn};
 use super::{Format, StatsArgs, look};
 use crate::dataset::{Dataset, DatasetPart, DatasetThread, DatasetTrace};
 use crate::profile::ThreadInfo;
@@ -58,7 +58,10 @@ pub(super) fn run(named: &DatasetArg, args: &StatsArgs, out: Out<'_>) -> anyhow:
         states: keys.iter().any(|key| matches!(key, GroupKey::State | GroupKey::Kind)),
         waits: question.is_none(),
     };
-    let parts = pool(args.jobs)?.install(|| datasets::load(&dataset, &args.profile, &wanted))?;
+    let progress = Progress::new("rows");
+    let pool = pool(args.jobs)?;
+    let parts = pool.install(|| datasets::load(&dataset, &args.profile, &wanted, &progress))?;
+    drop(progress);
     let mut many = ManyStats::of_dataset(totals(&dataset));
     let mut chosen = 0u64;
     for part in &parts {
@@ -72,7 +75,7 @@ pub(super) fn run(named: &DatasetArg, args: &StatsArgs, out: Out<'_>) -> anyhow:
         )?;
         chosen += stats.totals.samples;
         count_waits(&mut stats, part)?;
-        sums.iter().for_each(|sums| many.add_to_answer(sums));
+        sums.into_iter().for_each(|sums| many.take_to_answer(sums));
         tell_selection(part);
         many.add(stats);
     }

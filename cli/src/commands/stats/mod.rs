@@ -6,7 +6,8 @@ mod question;
 use super::datasets::DatasetArg;
 use super::traces::Traces;
 use super::{
-    Exit, Out, ProfileArgs, Progress, check_symbols, each_trace, inputs, load, pool, terminal_columns, warn,
+    Exit, Out, ProfileArgs, Progress, TraceProgress, check_symbols, each_trace, inputs, load, pool,
+    terminal_columns, warn,
 };
 use crate::profile::Weight;
 use crate::stats::{
@@ -120,7 +121,7 @@ pub(super) fn run(args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
         waiting: args.waiting && shows_each,
     };
     let pool = pool(args.jobs)?;
-    let progress = Progress::new("samples");
+    let progress = TraceProgress::new(files.len());
     let mut pages = Pages {
         format,
         look: look(args),
@@ -130,8 +131,10 @@ pub(super) fn run(args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
         begun: false,
     };
     let exit = exit.worse(each_trace(&files, out, |path| {
-        let read = || of_file(path, args, &options, pages.question.as_ref(), &progress);
-        let (stats, sums, ending) = pool.install(read)?;
+        let read = || of_file(path, args, &options, pages.question.as_ref(), progress.samples());
+        let read = pool.install(read);
+        progress.end_trace();
+        let (stats, sums, ending) = read?;
         Ok((pages.of_trace(stats, sums)?, ending))
     })?);
     drop(progress);

@@ -116,7 +116,7 @@ impl Activity {
     }
 
     /// Number of two bytes, for the temporary file.
-    pub(super) fn code(self) -> u16 {
+    pub(crate) fn code(self) -> u16 {
         match self {
             Activity::Unknown => 0,
             Activity::OnCpu => 1,
