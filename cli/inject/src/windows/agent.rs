@@ -139,7 +139,7 @@ pub(crate) fn idle_and_kept(
 }
 
 /// How long a start waits for another inject that asks the agent for something.
-const HOSTS_MS: u32 = 15_000;
+pub(crate) const HOSTS_MS: u32 = 15_000;
 /// How long a stop does. It does not depend on the other inject, which may be stopped itself.
 const STOP_HOSTS_MS: u32 = 2_000;
 

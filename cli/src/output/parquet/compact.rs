@@ -4,8 +4,8 @@
 //! New tables are made in `_stk/tmp` and then renamed. `_stk/state.json` says of which parts the
 //! tables are; it is written last, so that what was interrupted is done again.
 
-use super::super::source::exporter_of;
 use super::super::lock::FolderLock;
+use super::super::source::exporter_of;
 use super::super::{OutputError, Summary};
 use super::part::{self, DATE, Part};
 use super::state::State;

@@ -118,7 +118,8 @@ fn parts_folder(dataset: &Path) -> PathBuf {
 pub(super) fn temporary_folder(dataset: &Path) -> Result<TemporaryFolder, OutputError> {
     let folder = dataset.join(OWN).join(TMP);
     make_folder(&folder)?;
-    interrupt::folder_in(&folder, &interrupt::owned("")).map_err(OutputError::at(&folder, "cannot be written"))
+    interrupt::folder_in(&folder, &interrupt::owned(""))
+        .map_err(OutputError::at(&folder, "cannot be written"))
 }
 
 pub(super) fn make_folder(folder: &Path) -> Result<(), OutputError> {

@@ -4,13 +4,15 @@ use super::destination::{self, Destination, Opened};
 use super::ending::End;
 use super::finisher::{FileEnding, Finisher};
 use super::session::{STOP_MS, Session};
-use super::start::FilePlan;
+use super::start::{FilePlan, Starter};
 use crate::args::Record;
 use crate::failure::{self, Failure};
 use crate::rotation::{self, FileLimits, Rotation};
 use crate::uuid;
+use crate::windows::agent::HOSTS_MS;
 use crate::windows::deliver;
 use crate::windows::facts::{self, Fact};
+use crate::windows::mutex;
 use crate::windows::process::Process;
 use crate::windows::system;
 use std::path::{Path, PathBuf};
@@ -207,11 +209,18 @@ impl Session<'_> {
 
     /// Starts the recording of the next file. `None`: it has begun.
     fn begin_file(&mut self, opened: Opened, plan: &FilePlan) -> Result<Option<End>, Failure> {
+        let Starter { process, agent, .. } = &self.starter;
+        // Until the file has begun, no other inject has the agent leave or records with it.
+        let hosts = mutex::hosts(process, agent, HOSTS_MS).map_err(cannot_go_on)?;
+        if !agent.is_loaded(process) {
+            return Ok(Some(End::ByAgent));
+        }
         self.running = match self.starter.start(&opened, plan) {
             Ok(running) => running,
             Err(_) if self.process_ended() => return Ok(Some(End::ProcessEnded)),
             Err(failure) => return Err(cannot_go_on(failure)),
         };
+        drop(hosts);
         self.rotating.iter_mut().for_each(Rotating::begin_file);
         (self.path, self.destination) = opened.begin(self.starter.record, self.running.uuid)?;
         Ok(None)
