@@ -64,8 +64,11 @@ mod tests {
         }
     }
 
+    /// When samples of a trace were taken, from its start; `None` without any.
+    type Sampled = Option<(u64, u64)>;
+
     /// The gaps of traces at these times, of these processes.
-    fn found(traces: &[(u64, u32, Option<(u64, u64)>)]) -> Vec<(u32, usize, u64, u64)> {
+    fn found(traces: &[(u64, u32, Sampled)]) -> Vec<(u32, usize, u64, u64)> {
         let anchors: Vec<Anchor> = traces.iter().map(|&(.., sampled)| anchor(sampled)).collect();
         let places = traces.iter().enumerate();
         let places = places.map(|(trace, &(start_ns, ..))| Place { trace, start_ns, basis: Basis::First });
@@ -75,7 +78,7 @@ mod tests {
         gaps.iter().map(|gap| (gap.process, gap.before_trace, gap.start_ns, gap.end_ns)).collect()
     }
 
-    const SAMPLED: Option<(u64, u64)> = Some((1, 9));
+    const SAMPLED: Sampled = Some((1, 9));
 
     #[test]
     fn a_gap_lies_between_the_last_samples_and_the_next_ones_of_a_process() {
