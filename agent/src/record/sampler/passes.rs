@@ -42,7 +42,8 @@ impl<T: Target> Sampler<T> {
         self.retry.clear();
         let mut left = looks;
         for _ in 0..self.threads.len() {
-            if left == 0 {
+            // A pass over thousands of threads can last for minutes where suspensions are slow.
+            if left == 0 || self.links.signals.stopping() {
                 break;
             }
             if self.next >= self.threads.len() {
@@ -102,6 +103,9 @@ impl<T: Target> Sampler<T> {
     pub(crate) fn pass_missing(&mut self) -> usize {
         self.take_commands();
         for index in 0..self.threads.len() {
+            if self.links.signals.stopping() {
+                break;
+            }
             if self.threads.get(index).is_some_and(|entry| entry.wanted && !entry.image.has_sample())
                 && let Err(reason) = self.sample(index)
             {

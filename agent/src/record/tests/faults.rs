@@ -55,6 +55,21 @@ fn a_slow_disk_costs_counted_samples_and_every_pass_goes_on() {
     assert_eq!(samples(&read(&rig.finish())).len() as u64, taken, "what was taken is in the trace");
 }
 
+/// Where each suspension takes long, a pass over thousands of threads lasts for minutes.
+#[test]
+fn a_pass_ends_when_the_recording_is_to_end_and_its_samples_are_in_the_trace() {
+    const TAKEN: u32 = 30;
+    let mut rig = Rig::new(4);
+    for thread in 0..400 {
+        rig.add(thread, 10);
+    }
+    rig.world.borrow_mut().stops = Some((TAKEN, rig.signals));
+    rig.pass(0);
+    assert_eq!(rig.counters.samples.load(Ordering::Relaxed), u64::from(TAKEN));
+    assert_eq!(rig.counters.dropped.load(Ordering::Relaxed), 0, "no sample was asked for any more");
+    assert_eq!(samples(&read(&rig.finish())).len(), TAKEN as usize);
+}
+
 /// The counter goes on while the machine sleeps, so the recorder sees one long gap.
 #[test]
 fn a_clock_that_jumps_ahead_leaves_whole_blocks_and_times_in_order() {

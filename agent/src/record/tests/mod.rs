@@ -67,6 +67,8 @@ struct World {
     look_cpu: u64,
     /// Threads in the order of their looks.
     looks: Vec<u64>,
+    /// The recording is to end after that many more captures.
+    stops: Option<(u32, &'static Signals)>,
 }
 
 struct Fake(Rc<RefCell<World>>);
@@ -99,6 +101,13 @@ impl Target for Fake {
     fn capture(&mut self, thread: &u64, into: &mut Capture) -> Outcome {
         let mut world = self.0.borrow_mut();
         world.now += 10;
+        if let Some((left, signals)) = &mut world.stops {
+            *left -= 1;
+            if *left == 0 {
+                signals.request_stop(EndReason::Stopped);
+                world.stops = None;
+            }
+        }
         let now = world.now;
         let thread = world.threads.get_mut(thread).unwrap();
         thread.captures += 1;
