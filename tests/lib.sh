@@ -248,7 +248,7 @@ end_to_end() {
   use_machine "$machine"
   machine_session "$machine" 1800
   # One after the other: they share two cores with what they record.
-  timeout -k 30 "${STK_E2E_TIMEOUT:-1800}" cargo test --release "${STK_SELECTION[@]}" --no-fail-fast "${targets[@]}" -- --test-threads=1 "${skipped[@]}" </dev/null 2>&1 |
+  timeout -k 30 "${STK_E2E_TIMEOUT:-2700}" cargo test --release "${STK_SELECTION[@]}" --no-fail-fast "${targets[@]}" -- --test-threads=1 "${skipped[@]}" </dev/null 2>&1 |
     tee "$tests_log/$log" || status=1
   machine_end "$machine"
   count_silent_failure $status "$log"
@@ -287,7 +287,7 @@ end_to_end_native() {
   : >"$log"
   for name in "${STK_NATIVE_TESTS[@]}"; do
     exe=$(ls -t "$(setup_windows_bin "$STK_WINDOWS_TARGET" quick)/deps/$name"-*.exe | head -n 1)
-    if ! native_environment timeout -k 30 "${STK_E2E_TIMEOUT:-1800}" "$STK_WINE10" "$exe" --test-threads=1 "${STK_NATIVE_SKIPPED[@]}" </dev/null >"$tests_log/native" 2>&1 &&
+    if ! native_environment timeout -k 30 "${STK_E2E_TIMEOUT:-2700}" "$STK_WINE10" "$exe" --test-threads=1 "${STK_NATIVE_SKIPPED[@]}" </dev/null >"$tests_log/native" 2>&1 &&
       ! grep -q '^test result: FAILED' "$tests_log/native"; then
       note_failure "$name ended without a result"
     fi
