@@ -132,8 +132,10 @@ typedef struct stk_agent_state {
     uint32_t paused;             /* 1 while the recording is paused, or if it ended in a pause */
     uint32_t handler_begun;      /* calls of the agent's exception handler that have begun */
     uint32_t handler_ended;      /* those of them that have ended; older structs end before this */
+    uint32_t reserved;           /* 0 */
     uint32_t rotation;           /* STK_ROTATION_*, written by hosts; the agent sets it back when its
                                     guard process has ended */
+    uint32_t reserved_for_hosts; /* 0 */
 } stk_agent_state;
 
 /*

@@ -327,8 +327,15 @@ pub struct AgentStatus {
     pub handler_begun: u32,
     /// Those of them that have ended. Older agents' status ends before this field.
     pub handler_ended: u32,
+    /// 0.
+    pub reserved: u32,
     /// `ROTATION_*`. Hosts write it; the agent only sets it back when the guard process has ended.
+    ///
+    /// It shares its eight bytes with nothing that the agent writes: Wine writes to another process
+    /// by whole words, and puts what it has read before in the place of the rest.
     pub rotation: u32,
+    /// 0.
+    pub reserved_for_hosts: u32,
 }
 
 /// Bytes of the [`AgentStatus`] of the first agents, which is the least that a host may ask for.
@@ -336,5 +343,6 @@ pub const FIRST_STATUS_SIZE: usize = core::mem::offset_of!(AgentStatus, names);
 
 const _: () = assert!(FIRST_CONFIG_SIZE == 120);
 const _: () = assert!(size_of::<AgentConfig>() == 136);
-const _: () = assert!(size_of::<AgentStatus>() == 24 + 5 * 8 + 8 + 256 + 8 + 8 + 8 + 24);
+const _: () = assert!(size_of::<AgentStatus>() == 24 + 5 * 8 + 8 + 256 + 8 + 8 + 8 + 32);
+const _: () = assert!(core::mem::offset_of!(AgentStatus, rotation) % 8 == 0);
 const _: () = assert!(FIRST_STATUS_SIZE == 328);

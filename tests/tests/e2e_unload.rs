@@ -175,7 +175,6 @@ fn leaves_a_storm(x86: bool, cycles: u32) {
 }
 
 #[test]
-#[ignore = "on a quiet machine the x64 agent refuses to leave after --trigger exception: issue 10"]
 fn the_agent_leaves_among_exceptions_loads_and_threads() {
     leaves_a_storm(false, if wine::long() { 60 } else { 6 });
 }
@@ -209,7 +208,6 @@ fn stays_while_a_thread_is_in_it(x86: bool) {
 }
 
 #[test]
-#[ignore = "on a quiet machine the x64 agent refuses to leave after --trigger exception: issue 10"]
 fn the_agent_stays_while_a_thread_is_in_its_exception_handler() {
     stays_while_a_thread_is_in_it(false);
 }

@@ -31,7 +31,9 @@ pub(crate) const BLANK: AgentStatus = AgentStatus {
     paused: 0,
     handler_begun: 0,
     handler_ended: 0,
+    reserved: 0,
     rotation: 0,
+    reserved_for_hosts: 0,
 };
 
 /// `12.3 s   8 threads   12,345 samples   0 dropped   1.2 MiB`.

@@ -116,7 +116,9 @@ pub(crate) struct LiveStatus {
     pub paused: AtomicU32,
     pub handler_begun: AtomicU32,
     pub handler_ended: AtomicU32,
+    reserved: AtomicU32,
     pub rotation: AtomicU32,
+    reserved_for_hosts: AtomicU32,
 }
 
 // SAFETY: everything but the message is atomic; the message is written by one thread at a time (the
@@ -160,7 +162,9 @@ pub(crate) static STATUS: LiveStatus = LiveStatus {
     paused: AtomicU32::new(0),
     handler_begun: AtomicU32::new(0),
     handler_ended: AtomicU32::new(0),
+    reserved: AtomicU32::new(0),
     rotation: AtomicU32::new(0),
+    reserved_for_hosts: AtomicU32::new(0),
 };
 
 impl LiveStatus {

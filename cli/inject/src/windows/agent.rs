@@ -384,8 +384,10 @@ impl Agent {
     pub(crate) fn set_rotation(&self, process: &Process, rotation: u32) {
         const FIELD: usize = offset_of!(AgentStatus, rotation);
         // The status of older agents ends before the field.
-        let has_field = self.status(process).is_ok_and(|status| status.size as usize >= FIELD + 4);
-        if let Some(block) = self.exports.status_block.filter(|_| has_field) {
+        let differs = self
+            .status(process)
+            .is_ok_and(|status| status.size as usize >= FIELD + 4 && status.rotation != rotation);
+        if let Some(block) = self.exports.status_block.filter(|_| differs) {
             process.write(self.address(block) + FIELD as u64, &rotation.to_le_bytes());
         }
     }
