@@ -48,13 +48,7 @@ record() { # NAME PROGRAM ARGUMENTS…: eight seconds of it, to $work/NAME.stk
 
 record_sources() {
   source tests/setup/setup.sh
-  setup_packages windows wine
-  setup_rust_target "$STK_WINDOWS_TARGET"
-  setup_wine
-  if [ -z "${STK_WINDOWS_BIN:-}" ]; then
-    setup_build_recorder -q
-    STK_WINDOWS_BIN=$(setup_windows_bin "$STK_WINDOWS_TARGET")
-  fi
+  setup_recorder
   setup_wine_session 600
   # They are at work for longer than that, and end with the session.
   record cmake "$(tests/fetch.sh cmake)/cmake/data/bin/cmake.exe" -DROUNDS=1000000 -DDONE=never -P "$PWD/benches/overhead/work.cmake"

@@ -27,13 +27,7 @@ while [ $# -gt 0 ]; do
 done
 
 source tests/setup/setup.sh
-setup_packages windows wine
-setup_rust_target "$STK_WINDOWS_TARGET"
-setup_wine
-if [ -z "${STK_WINDOWS_BIN:-}" ]; then
-  setup_build_recorder -q
-  STK_WINDOWS_BIN=$(setup_windows_bin "$STK_WINDOWS_TARGET")
-fi
+setup_recorder
 if [ -z "${STK_BIN:-}" ]; then
   cargo build -q --release -p stk --bin stk
   STK_BIN=$STK_TARGET_DIR/release/stk

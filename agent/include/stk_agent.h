@@ -281,8 +281,8 @@ uint32_t STK_AGENT_CALL stk_capture(uint64_t tag);
  * the recorder's own frames are no part of what they give. They may be called from any thread at
  * any time: before a recording and after it, from static initialisers, exception filters and
  * vectored handlers. The DLL must be loaded: whoever keeps their addresses holds a reference of it
- * (LoadLibrary, or GetModuleHandleEx without flags). `inject stop --unload` refuses once one of them
- * was called, and while somebody else holds a reference.
+ * (LoadLibrary, or GetModuleHandleEx without flags). `inject stop --unload` refuses once one of
+ * them was called, and while somebody else holds a reference.
  *
  * In Rust: the feature api of the package stk-agent (agent/README.md).
  *

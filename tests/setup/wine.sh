@@ -54,6 +54,14 @@ setup_wine_prefix() {
   printf '%s' "$STK_WINE_RECIPE" >"$stamp"
 }
 
+# setup_recorder: what recording a program under Wine needs: packages, Wine, and the recorder for x64 in the folder STK_WINDOWS_BIN, built
+# unless that is set already.
+setup_recorder() {
+  setup_packages windows wine && setup_rust_target "$STK_WINDOWS_TARGET" && setup_wine || return 1
+  [ -z "${STK_WINDOWS_BIN:-}" ] || return 0
+  setup_build_recorder -q && STK_WINDOWS_BIN=$(setup_windows_bin "$STK_WINDOWS_TARGET")
+}
+
 # setup_wine_session [SECONDS]: one wineserver for the commands that follow, with nothing of ours open: the first Wine program starts services
 # that would hold the caller's output pipes open. It goes SECONDS (30) after its last program. Without it each server goes with its last
 # program and takes along whatever is just ending: programs then now and then die by a signal, after their last line.

@@ -296,7 +296,7 @@ impl PerfettoWriter {
                 let Some(time) = time else { continue };
                 let notes = [("path", &image.path), ("debug_id", &image.debug_id)];
                 let name = format!("{verb} {}", image.name);
-                self.write_instant(track, time, "module", &name, &notes)?;
+                self.write_track_event(INSTANT, track, time, "module", &name, &notes)?;
             }
         }
         for (i, gap) in profile.gaps.iter().enumerate() {
@@ -311,20 +311,9 @@ impl PerfettoWriter {
             };
             let tag = mark.tag.to_string();
             let name = if mark.text.is_empty() { format!("mark {tag}") } else { mark.text.clone() };
-            self.write_instant(track, mark.time_ns, "mark", &name, &[("tag", &tag)])?;
+            self.write_track_event(INSTANT, track, mark.time_ns, "mark", &name, &[("tag", &tag)])?;
         }
         Ok(())
-    }
-
-    fn write_instant(
-        &mut self,
-        track: u64,
-        time_ns: u64,
-        category: &str,
-        name: &str,
-        notes: &[(&str, &String)],
-    ) -> Result<(), OutputError> {
-        self.write_track_event(INSTANT, track, time_ns, category, name, notes)
     }
 
     /// Writes a `TrackEvent` of this type.
