@@ -192,9 +192,10 @@ build_host() {
 # Integration tests whose name begins with e2e_ need a machine that runs Windows programs; all others run on the host alone.
 test_names() { # host|end-to-end
   local file name
-  for file in */tests/*.rs cli/*/tests/*.rs; do
+  # A test program is a file, or a folder with a main.rs.
+  for file in */tests/*.rs */tests/*/main.rs cli/*/tests/*.rs cli/*/tests/*/main.rs; do
     [ -e "$file" ] || continue
-    name=$(basename "$file" .rs)
+    name=$(basename "${file%/main.rs}" .rs)
     case $1/$name in
       host/e2e_*) ;;
       host/* | end-to-end/e2e_*) printf '%s\n' "$name" ;;
