@@ -9,7 +9,10 @@
 #   STK_FUZZ_MEMORY=1024  MiB that a target may take; beside stk's own budget the address sanitizer keeps freed memory
 #   STK_FUZZ_TIMEOUT=10   seconds that one input may take
 #
-# Corpora are kept in tests/fuzz/corpus, and inputs that failed in tests/fuzz/artifacts; git ignores both.
+# Corpora are kept in tests/fuzz/corpus, and inputs that failed in tests/fuzz/artifacts; git ignores both. What a corpus adds to the code that
+# is reached goes to tests/fuzz/seeds, which git keeps, and with which each run starts:
+#
+#   tests/fuzz/run.sh --seeds [TARGET…]
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -17,7 +20,7 @@ if [ "${1:-}" = --one ]; then
   # Errors and warnings of stk about its input are not wanted: -close_fd_mask=3 closes stdout and stderr but for libFuzzer's own copy.
   log=$(mktemp) status=0
   "$3/$2" -max_total_time="${STK_FUZZ_SECONDS:-60}" -rss_limit_mb="${STK_FUZZ_MEMORY:-1024}" -malloc_limit_mb="${STK_FUZZ_MEMORY:-1024}" \
-    -timeout="${STK_FUZZ_TIMEOUT:-10}" -close_fd_mask=3 -print_final_stats=1 -artifact_prefix="artifacts/$2/" "corpus/$2" >"$log" 2>&1 || status=1
+    -timeout="${STK_FUZZ_TIMEOUT:-10}" -close_fd_mask=3 -print_final_stats=1 -artifact_prefix="artifacts/$2/" "corpus/$2" $([ ! -d "seeds/$2" ] || echo "seeds/$2") >"$log" 2>&1 || status=1
   executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
   printf '%s: %s executions\n' "$2" "${executions:-no}"
   [ $status = 0 ] || grep -a -A3 'SUMMARY\|panicked\|ERROR:' "$log" | head -20 || true
@@ -25,6 +28,11 @@ if [ "${1:-}" = --one ]; then
   exit $status
 fi
 
+seeds=
+if [ "${1:-}" = --seeds ]; then
+  seeds=1
+  shift
+fi
 command -v cargo-fuzz >/dev/null || cargo install -q --locked --version 0.13.1 cargo-fuzz
 rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal
 if [ $# -gt 0 ]; then
@@ -36,6 +44,15 @@ else
 fi
 programs=$(ls -d "${CARGO_TARGET_DIR:-target}"/*/release | head -n 1)
 for target in "${targets[@]}"; do mkdir -p "corpus/$target" "artifacts/$target"; done
+if [ -n "$seeds" ]; then
+  for target in "${targets[@]}"; do
+    # The fewest inputs that reach what all of them reach.
+    rm -rf "seeds/$target" && mkdir -p "seeds/$target"
+    "$programs/$target" -set_cover_merge=1 -max_len=2048 "seeds/$target" "corpus/$target" 2>&1 | grep -a 'MERGE-OUTER.*new files' || true
+    printf '%s: %s of %s inputs\n' "$target" "$(find "seeds/$target" -type f | wc -l)" "$(find "corpus/$target" -type f | wc -l)"
+  done
+  exit
+fi
 printed=$(mktemp)
 trap 'rm -f "$printed"' EXIT
 failed=0

@@ -3,5 +3,7 @@
 //! for commands real traces that are changed and get correct checksums.
 
 pub mod command;
+pub mod format;
+pub mod mutated;
 pub mod patch;
 pub mod unwind;
