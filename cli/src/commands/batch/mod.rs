@@ -20,7 +20,7 @@ pub(super) mod worker;
 
 use super::convert::{self, ConvertArgs, Converter};
 use super::pipeline::parse_memory;
-use super::{Exit, Progress, Usage, inputs, is_quiet, jobs, note, times};
+use super::{Exit, Progress, Usage, inputs, is_quiet, jobs, note, pool, times};
 use crate::interrupt;
 use crate::output::{self, FolderLock, Format, LeftBehind};
 use crate::text::{count, counted};
@@ -181,7 +181,7 @@ pub(super) fn run(args: &BatchArgs) -> anyhow::Result<Exit> {
     batch.convert_files(&log, &owner)?;
     let tally = log.finish()?;
     if format == Format::Parquet && !args.no_compact && args.shard.is_none() && !files.is_empty() {
-        output::compact(&out, true)?;
+        pool(convert.jobs)?.install(|| output::compact(&out, true))?;
     }
     tell(&tally, &out);
     let bad = args.max_bad.allows(tally.bad(), tally.all());

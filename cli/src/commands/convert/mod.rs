@@ -112,7 +112,7 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
     convert_all(&converter, &tasks, &|place, outcome, _| {
         endings.lock().unwrap_or_else(PoisonError::into_inner).push((place, outcome));
     })?;
-    compact(&tasks)?;
+    compact(&tasks, args.jobs)?;
     drop(progress);
     let mut endings = endings.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     endings.sort_by_key(|(i, _)| *i);
@@ -194,14 +194,14 @@ pub(super) fn convert_all(
 }
 
 /// Makes the tables of a dataset of what was converted to it and what it had before.
-fn compact(tasks: &[Task<'_>]) -> anyhow::Result<()> {
+fn compact(tasks: &[Task<'_>], jobs: Option<u16>) -> anyhow::Result<()> {
     let dataset = tasks.iter().find_map(|task| match task {
         Task::Recording { dataset, .. } => Some(&dataset.path),
         Task::File { .. } => None,
     });
     // Nothing was converted to a folder that is not there.
     if let Some(path) = dataset.filter(|path| path.is_dir()) {
-        output::compact(path, false)?;
+        super::pool(jobs)?.install(|| output::compact(path, false))?;
     }
     Ok(())
 }

@@ -76,47 +76,15 @@ fn round(
 ) -> Result<Vec<(PathBuf, u64)>, OutputError> {
     let tmp = part::temporary_folder(dataset)?;
     let dates: Vec<&String> = after.dates().filter(|date| !before.same_date(after, date)).collect();
-    // Where each new folder is to go. Tables that all traces share come first, `traces` last.
-    let mut made: Vec<(PathBuf, PathBuf)> = Vec::new();
-    for table in tables::ALL.iter().filter(|table| !table.by_date) {
-        let goal = dataset.join(table.name);
-        let names = if table.name == tables::FRAMES.name { names } else { &[] };
-        let same_names = table.name != tables::FRAMES.name || before.same_names(after);
-        if before.same_parts(after) && same_names && goal.is_dir() {
-            continue;
-        }
-        let new = tmp.path().join(table.name);
-        part::make_folder(&new)?;
-        // The best row of an id stays the best when others are added.
-        let grows = before.grows_to(after);
-        let known = if grows { part::names(&goal)? } else { Vec::new() };
-        let of_parts = parts.iter().filter(|part| part.has(table) && !(grows && before.has_part(part)));
-        let files = known.into_iter().map(|name| goal.join(name));
-        let files = files.chain(of_parts.map(|part| part.file(dataset, table)));
-        let files: Vec<PathBuf> = files.chain(names.iter().cloned()).collect();
-        match files.as_slice() {
-            [file] => link(file, &new, 0)?,
-            files => dimensions::merge(table, files, &new, tmp.path())?,
-        }
-        made.push((new, goal));
-    }
-    for table in tables::ALL.iter().filter(|table| table.by_date) {
-        for &date in &dates {
-            let of_date: Vec<&Part> = parts.iter().filter(|part| part.date == *date).collect();
-            let new = tmp.path().join(table.name).join(format!("{DATE}{date}"));
-            part::make_folder(&new)?;
-            let goal = dataset.join(table.name).join(format!("{DATE}{date}"));
-            if before.keeps_files(after, date) {
-                let added = of_date.iter().filter(|part| part.has(table) && before.is_added(after, part));
-                add_small(&goal, added.map(|part| part.file(dataset, table)), &new)?;
-            } else {
-                by_date(dataset, table, &of_date, &new)?;
-            }
-            made.push((new, goal));
-        }
-    }
+    // Both are sorting and writing by one thread for the most part.
+    let (shared, dated) = rayon::join(
+        || shared_tables(dataset, parts, names, before, after, tmp.path()),
+        || dated_tables(dataset, parts, &dates, before, after, tmp.path()),
+    );
+    // Tables that all traces share come first, `traces` last.
+    let made: Vec<NewFolder> = shared?.into_iter().chain(dated?).collect();
     let mut files = Vec::new();
-    for (number, (new, goal)) in made.iter().enumerate() {
+    for (number, NewFolder { new, goal }) in made.iter().enumerate() {
         part::make_folder(goal.parent().unwrap_or(goal))?;
         part::replace_folder(new, goal, &tmp.path().join(format!("old{number}")))?;
         for name in part::names(goal)? {
@@ -127,6 +95,75 @@ fn round(
     }
     remove_old_dates(dataset, after)?;
     Ok(files)
+}
+
+/// A folder that was made, and where it is to go.
+struct NewFolder {
+    new: PathBuf,
+    goal: PathBuf,
+}
+
+/// Makes the tables that all traces share, where they change, in `tmp`.
+fn shared_tables(
+    dataset: &Path,
+    parts: &[Part],
+    names: &[PathBuf],
+    before: &State,
+    after: &State,
+    tmp: &Path,
+) -> Result<Vec<NewFolder>, OutputError> {
+    let mut made = Vec::new();
+    for table in tables::ALL.iter().filter(|table| !table.by_date) {
+        let goal = dataset.join(table.name);
+        let names = if table.name == tables::FRAMES.name { names } else { &[] };
+        let same_names = table.name != tables::FRAMES.name || before.same_names(after);
+        if before.same_parts(after) && same_names && goal.is_dir() {
+            continue;
+        }
+        let new = tmp.join(table.name);
+        part::make_folder(&new)?;
+        // The best row of an id stays the best when others are added.
+        let grows = before.grows_to(after);
+        let known = if grows { part::names(&goal)? } else { Vec::new() };
+        let of_parts = parts.iter().filter(|part| part.has(table) && !(grows && before.has_part(part)));
+        let files = known.into_iter().map(|name| goal.join(name));
+        let files = files.chain(of_parts.map(|part| part.file(dataset, table)));
+        let files: Vec<PathBuf> = files.chain(names.iter().cloned()).collect();
+        match files.as_slice() {
+            [file] => link(file, &new, 0)?,
+            files => dimensions::merge(table, files, &new, tmp)?,
+        }
+        made.push(NewFolder { new, goal });
+    }
+    Ok(made)
+}
+
+/// Makes the tables by date of these dates, in `tmp`.
+fn dated_tables(
+    dataset: &Path,
+    parts: &[Part],
+    dates: &[&String],
+    before: &State,
+    after: &State,
+    tmp: &Path,
+) -> Result<Vec<NewFolder>, OutputError> {
+    let mut made = Vec::new();
+    for table in tables::ALL.iter().filter(|table| table.by_date) {
+        for &date in dates {
+            let of_date: Vec<&Part> = parts.iter().filter(|part| part.date == *date).collect();
+            let new = tmp.join(table.name).join(format!("{DATE}{date}"));
+            part::make_folder(&new)?;
+            let goal = dataset.join(table.name).join(format!("{DATE}{date}"));
+            if before.keeps_files(after, date) {
+                let added = of_date.iter().filter(|part| part.has(table) && before.is_added(after, part));
+                add_small(&goal, added.map(|part| part.file(dataset, table)), &new)?;
+            } else {
+                by_date(dataset, table, &of_date, &new)?;
+            }
+            made.push(NewFolder { new, goal });
+        }
+    }
+    Ok(made)
 }
 
 /// Removes the folders of dates that no part has any more.
