@@ -189,3 +189,38 @@ fn no_comment_line_has_more_than_100_columns() {
     }
     assert!(wide.is_empty(), "{wide:#?}");
 }
+
+/// The words that a bash command prints in the root of the project.
+#[cfg(unix)]
+fn printed(command: &str) -> std::collections::BTreeSet<String> {
+    let output =
+        std::process::Command::new("bash").args(["-c", command]).current_dir(source_folder("")).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+#[cfg(unix)]
+fn the_test_script_runs_every_test_program_of_the_workspace() {
+    let run = printed(
+        "source tests/setup/setup.sh && source tests/lib.sh && test_names host && test_names end-to-end",
+    );
+    let metadata = std::process::Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline", "--locked"])
+        .current_dir(source_folder(""))
+        .output()
+        .unwrap();
+    let metadata: serde_json::Value = serde_json::from_slice(&metadata.stdout).unwrap();
+    let mut programs = 0;
+    for target in
+        metadata["packages"].as_array().unwrap().iter().flat_map(|package| package["targets"].as_array())
+    {
+        for target in target.iter().filter(|target| target["kind"][0] == "test") {
+            let name = target["name"].as_str().unwrap();
+            assert!(run.contains(name), "tests/run.sh does not run {}", target["src_path"]);
+            programs += 1;
+        }
+    }
+    assert!(programs > 60, "{programs} test programs");
+}
