@@ -1,11 +1,10 @@
 //! `--flight`: a recording in memory, of which files are written when something asks for them.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use stk_schema::event::EndReason;
 use stk_tests::recorded::Recorded;
 use stk_tests::stk;
-use stk_tests::wine::{self, Folder, Inject, Machine, Program};
+use stk_tests::wine::{self, Folder, Inject, Program};
 
 /// Names of the traces, and of unfinished files, in a folder.
 fn files(folder: &Folder) -> Vec<String> {
@@ -145,13 +144,7 @@ fn old_samples_leave_the_window_and_modules_and_threads_stay_known() {
 #[test]
 fn a_mark_of_the_program_writes_a_trace() {
     let folder = Folder::new("flight-mark");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/marker.c");
-    let program =
-        PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("marker-{:?}.exe", Machine::current()));
-    let mut compiler = Command::new(wine::c_compiler());
-    compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&program).arg(&source);
-    assert!(compiler.status().expect("the machine's C compiler runs").success());
-
+    let program = wine::compiled(env!("CARGO_TARGET_TMPDIR"), "marker");
     let go = folder.file("go");
     let marker = Program::ready(&folder, folder.path(), &program, &[&wine::windows_path(&go)]);
     let inject = fly(&folder, &marker.pid(), &["30s"]);
@@ -171,6 +164,105 @@ fn a_mark_of_the_program_writes_a_trace() {
     assert_eq!(files(&folder), ["f-1.stk"]);
     inject.interrupt();
     inject.finish().expect(130).says("f-2.stk");
+}
+
+/// A program that captures itself on request, and the inject that records it in memory.
+struct Capturing<'a> {
+    folder: &'a Folder,
+    inject: PathBuf,
+    program: Program,
+}
+
+impl Capturing<'_> {
+    /// Starts a recording in memory and waits until a block of samples is in it.
+    fn fly(&self, options: &[&str]) -> Inject {
+        let pid = self.program.pid();
+        let line = [&["--pid", &pid, "-o", "f.stk", "--flight", "30s"], options].concat();
+        let mut inject = Inject::start_exe(&self.inject, self.folder, self.folder.path(), &line);
+        inject.wait_until_recording();
+        self.wait_for_age(3_000);
+        inject
+    }
+
+    /// Waits until the recording is so old.
+    fn wait_for_age(&self, ms: u64) {
+        wine::wait_for("some seconds", || {
+            let status = Inject::status_by(&self.inject, self.folder, &self.program.pid());
+            (status["elapsed_ms"].as_u64()? >= ms).then_some(())
+        });
+    }
+
+    /// Has the program capture itself for the `times`-th time.
+    #[track_caller]
+    fn capture(&self, times: usize) {
+        std::fs::write(self.folder.file("go"), "").expect("writable");
+        wine::wait_for("the capture", || {
+            (self.program.output().matches("captured ").count() == times).then_some(())
+        });
+        assert_eq!(self.program.output().matches("captured 0\n").count(), times);
+    }
+
+    fn stop(&self) {
+        Inject::run_exe(&self.inject, self.folder, &["stop", "--pid", &self.program.pid()]).expect(0);
+    }
+}
+
+#[track_caller]
+fn captures_write_their_trace_with_the_trigger_only(name: &str, program: &Path, inject: PathBuf) {
+    let folder = &Folder::new(name);
+    let go = wine::windows_path(&folder.file("go"));
+    let program = Program::ready(folder, folder.path(), program, &[&go, "77"]);
+    let capturing = Capturing { folder, inject, program };
+
+    // Another trigger does not write captures, which are in memory all the same.
+    let inject = capturing.fly(&["--trigger", "module:none.dll"]);
+    capturing.capture(1);
+    capturing.wait_for_age(8_000);
+    assert_eq!(files(folder), [""; 0], "a capture wrote a file without --trigger api");
+    capturing.stop();
+    inject.finish().expect(0).says("nothing was written");
+
+    let inject = capturing.fly(&["--trigger", "api"]);
+    assert_eq!(files(folder), [""; 0], "a file before the capture");
+    capturing.capture(2);
+    wine::wait_for("the capture's trace", || {
+        Recorded::try_open(&folder.file("f-1.stk"))?.complete.then_some(())
+    });
+    let recorded = sound(folder, "f-1.stk");
+    assert!(recorded.end_detail().contains("from memory"), "{}", recorded.end_detail());
+    let captures: Vec<_> = recorded.samples.iter().filter(|sample| sample.tag == Some(77)).collect();
+    let [capture] = captures[..] else { panic!("{} captures", captures.len()) };
+    // The seconds before it are what the user wanted.
+    let first = recorded.samples.iter().map(|sample| sample.time.0).min().expect("samples");
+    assert!(first + recorded.header.clock_frequency < capture.time.0, "less than a second before it");
+    let listed = stk::json(folder.path(), &["events", "f-1.stk", "--kind", "mark", "--json"]);
+    let marks = listed["traces"][0]["events"].as_array().expect("a list");
+    let texts: Vec<&str> = marks.iter().filter_map(|mark| mark["text"].as_str()).collect();
+    assert_eq!(texts, ["trigger api: tag 77"]);
+    let shown = stk::run(folder.path(), &["dump", "f-1.stk", "--tag", "77"]).stdout;
+    assert!(shown.contains("marker") && !shown.contains("agent"), "{shown}");
+
+    // A capture within the time of the first file waits for the next one: here the end's.
+    capturing.capture(3);
+    assert_eq!(files(folder), ["f-1.stk"]);
+    capturing.stop();
+    inject.finish().expect(0).says("f-2.stk");
+    let tags = sound(folder, "f-2.stk").samples.iter().filter(|sample| sample.tag == Some(77)).count();
+    assert_eq!(tags, 2, "both are within the last 30 s");
+}
+
+#[test]
+fn captures_of_the_program_write_a_trace_with_the_trigger_api() {
+    let program = wine::compiled(env!("CARGO_TARGET_TMPDIR"), "marker");
+    let inject = wine::path("STK_WINDOWS_BIN").join("inject.exe");
+    captures_write_their_trace_with_the_trigger_only("flight-api", &program, inject);
+}
+
+#[test]
+fn captures_of_a_32_bit_program_write_a_trace_with_the_trigger_api() {
+    let program = wine::compiled_x86(env!("CARGO_TARGET_TMPDIR"), "marker");
+    let inject = wine::path("STK_WINDOWS32_BIN").join("inject32.exe");
+    captures_write_their_trace_with_the_trigger_only("flight-api32", &program, inject);
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub use machine::Machine;
 pub use program::{Net, Program};
 
 use crate::recorded::Recorded;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -100,9 +100,21 @@ pub fn c_compiler() -> OsString {
 /// # Panics
 /// If it cannot be compiled.
 pub fn compiled(folder: &str, name: &str) -> PathBuf {
+    compiled_with(&c_compiler(), folder, name, "")
+}
+
+/// As [`compiled`], as a 32-bit program.
+///
+/// # Panics
+/// As there.
+pub fn compiled_x86(folder: &str, name: &str) -> PathBuf {
+    compiled_with("i686-w64-mingw32-gcc".as_ref(), folder, name, "32")
+}
+
+fn compiled_with(compiler: &OsStr, folder: &str, name: &str, width: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("programs/{name}.c"));
-    let exe = Path::new(folder).join(format!("{name}-{:?}.exe", Machine::current()));
-    let mut compiler = Command::new(c_compiler());
+    let exe = Path::new(folder).join(format!("{name}{width}-{:?}.exe", Machine::current()));
+    let mut compiler = Command::new(compiler);
     compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&exe).arg(&source);
     assert!(compiler.status().expect("the machine's C compiler runs").success(), "{}", source.display());
     exe

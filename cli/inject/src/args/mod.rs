@@ -43,7 +43,8 @@ pub(crate) fn parse<I: IntoIterator<Item = OsString>>(line: I) -> Result<Action,
             Ok(Action::Ask { target: target.target(), request: Request::Resume })
         }
         None => {
-            let rotation = cli.record.rotation().map_err(|(kind, text)| Cli::command().error(kind, text))?;
+            let rotation = cli.record.check().and_then(|()| cli.record.rotation());
+            let rotation = rotation.map_err(|(kind, text)| Cli::command().error(kind, text))?;
             Ok(Action::Record(Box::new(Record { rotation, ..cli.record.into() })))
         }
     }
@@ -173,7 +174,8 @@ enum Command {
         #[command(flatten)]
         target: RecordedArgs,
     },
-    /// Say how recordings are going: time, threads, samples, what was dropped, size
+    /// Say how recordings are going: time, threads, samples, what was dropped, size; with --rotate,
+    /// of the present file and of all files together
     Status {
         /// Only of this process [default: every process that is being recorded]
         #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]

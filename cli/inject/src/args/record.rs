@@ -12,6 +12,7 @@ use clap::{ArgGroup, Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use stk_schema::control;
+use stk_schema::flight::RING_BYTES;
 
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("target").required(true).multiple(false).args(["pid", "name", "wait_for", "program"]))]
@@ -49,7 +50,7 @@ pub(super) struct RecordArgs {
     /// Move the trace to this folder when it is whole: the copy is read back and compared before
     /// the local file is deleted. A trace whose -o lies on a network share is written to the folder
     /// for temporary files, and moved to its place in the same way
-    #[arg(long, value_name = "DIR", conflicts_with = "flight")]
+    #[arg(long, value_name = "DIR")]
     move_to: Option<PathBuf>,
 
     /// Replace the trace if there is a file of its name. Links are never followed
@@ -163,7 +164,7 @@ pub(super) struct RecordArgs {
     /// Write no file, but keep the last so many seconds in memory (1s to 1h, as far as 40 MiB hold
     /// them). A mark of the program, `inject snap` and the end of the process write them, to
     /// numbered files: a-1.stk, a-2.stk for -o a.stk. --max-size then limits all of them together
-    #[arg(long, value_name = "TIME", value_parser = flight_ms, conflicts_with_all = ["once", "tables"])]
+    #[arg(long, value_name = "TIME", value_parser = flight_ms)]
     flight: Option<u32>,
 
     /// Return once the recording has begun. A copy of inject stays behind, without a window, until
@@ -227,6 +228,52 @@ enum Embed {
 type Conflict = (ErrorKind, String);
 
 impl RecordArgs {
+    /// Whether the options make sense together.
+    ///
+    /// # Errors
+    /// A sentence for the user, when they do not.
+    pub(super) fn check(&self) -> Result<(), Conflict> {
+        let text = match self.flight {
+            Some(_) => self.flight_conflict(),
+            None if self.once && !self.trigger.is_empty() => Some(
+                "--once ends with one sample of each thread, before a trigger can happen: leave out --once, or --trigger",
+            ),
+            None => None,
+        };
+        text.map_or(Ok(()), |text| Err((ErrorKind::ArgumentConflict, text.to_owned())))
+    }
+
+    /// Why --flight does not go with the other options, and the way out.
+    fn flight_conflict(&self) -> Option<&'static str> {
+        if !self.rotate.is_empty() {
+            Some(
+                "--flight writes no file until something asks for it, so there is none to rotate: leave out --rotate and \
+                 ask for files with inject snap, or leave out --flight and keep the last files with --keep",
+            )
+        } else if self.once {
+            Some(
+                "--once takes one sample of each thread and ends, so there are no last seconds: leave out --flight, or --once",
+            )
+        } else if self.tables.is_some() {
+            Some(
+                "--flight writes its few files with all tables in them: leave out --tables, or leave out --flight and \
+                 keep the last files with --rotate and --keep",
+            )
+        } else if self.move_to.is_some() {
+            Some(
+                "--flight writes a file only when something asks for it, and to its place at once: name the folder in -o \
+                 and leave out --move-to",
+            )
+        } else if self.max_size.is_some_and(|bytes| bytes != 0 && bytes < RING_BYTES) {
+            Some(
+                "--max-size is less than the 40M that --flight may hold, so no file could be written: allow 40M for each \
+                 file that is wanted, or leave out --max-size",
+            )
+        } else {
+            None
+        }
+    }
+
     /// The rotation that the options ask for.
     ///
     /// # Errors
@@ -243,12 +290,6 @@ impl RecordArgs {
         }
         if self.rotate.is_empty() {
             return Ok(rotation);
-        }
-        if self.flight.is_some() {
-            return conflict(
-                "--flight writes no file until something asks for it, so there is none to rotate: leave out --rotate and \
-                 ask for files with inject snap, or leave out --flight and keep the last files with --keep",
-            );
         }
         if self.once {
             return conflict(

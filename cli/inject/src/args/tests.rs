@@ -45,8 +45,6 @@ fn a_recording_in_memory_says_how_long_it_keeps() {
     assert_eq!(record(&["--pid", "1"]).flight_ms, 0);
     assert!(refused(&["--pid", "1", "--flight", "10ms"]).contains("1s to 1h"));
     assert!(refused(&["--pid", "1", "--flight", "2h"]).contains("1s to 1h"));
-    refused(&["--pid", "1", "--flight", "30s", "--once"]);
-    refused(&["--pid", "1", "--flight", "30s", "--tables", "t"]);
     match parse_line(&["snap", "--pid", "7"]) {
         Ok(Action::Snap { target, timeout_ms }) => {
             assert_eq!((target, timeout_ms), (Target::Pid(7), 60_000));
@@ -87,6 +85,26 @@ fn a_ring_of_files_that_makes_no_sense_is_refused_with_the_way_out() {
         assert!(told.contains(way_out), "{line:?}: {told}");
     }
     record(&["--pid", "1", "--rotate", "60s", "--keep", "8", "--max-size", "8M"]);
+}
+
+#[test]
+fn what_does_not_go_with_a_recording_in_memory_is_refused_with_the_way_out() {
+    for (line, way_out) in [
+        (&["--flight", "30s", "--once"][..], "leave out --flight, or --once"),
+        (&["--flight", "30s", "--tables", "t"], "leave out --tables"),
+        (&["--flight", "30s", "--move-to", "d"], "name the folder in -o"),
+        (&["--flight", "30s", "--max-size", "39M"], "allow 40M for each file"),
+        (&["--flight", "30s", "--trigger", "api", "--rotate", "60s"], "ask for files with inject snap"),
+        (&["--trigger", "api", "--once"], "leave out --once, or --trigger"),
+    ] {
+        let told = refused(&[&["--pid", "1"], line].concat());
+        assert!(told.contains(way_out), "{line:?}: {told}");
+    }
+    for more in
+        [&["--max-size", "40M"][..], &["--max-size", "0"], &["--detach"], &["--children"], &["--paused"]]
+    {
+        record(&[&["--pid", "1", "--flight", "30s", "--trigger", "api"], more].concat());
+    }
 }
 
 #[test]
