@@ -136,6 +136,14 @@ typedef struct stk_agent_state {
     uint32_t rotation;           /* STK_ROTATION_*, written by hosts; the agent sets it back when its
                                     guard process has ended */
     uint32_t reserved_for_hosts; /* 0 */
+    uint32_t file_index;         /* while rotation is not STK_ROTATION_NONE: the present file's place
+                                    in the recording, from 1; written, like what follows, by the host
+                                    that records; older structs end before this */
+    uint32_t file_number;        /* the number in the present file's name */
+    uint64_t earlier_samples;    /* of the recording's files before the present one: samples, ... */
+    uint64_t earlier_dropped;    /* ... those lost, ... */
+    uint64_t earlier_bytes;      /* ... bytes, ... */
+    uint64_t earlier_ms;         /* ... and milliseconds */
 } stk_agent_state;
 
 /*

@@ -336,6 +336,20 @@ pub struct AgentStatus {
     pub rotation: u32,
     /// 0.
     pub reserved_for_hosts: u32,
+    /// While `rotation` is not [`ROTATION_NONE`]: the present file's place in the recording; the
+    /// first one's is 1. Only the host that records writes this and what follows, between two files
+    /// and before the first one. The status of older agents ends before this field.
+    pub file_index: u32,
+    /// The number in the present file's name.
+    pub file_number: u32,
+    /// Samples of the recording's files before the present one, as [`AgentStatus::samples`].
+    pub earlier_samples: u64,
+    /// Samples that they lost, as [`AgentStatus::dropped`].
+    pub earlier_dropped: u64,
+    /// Their bytes, as [`AgentStatus::bytes`].
+    pub earlier_bytes: u64,
+    /// Their milliseconds, as [`AgentStatus::elapsed_ms`].
+    pub earlier_ms: u64,
 }
 
 /// Bytes of the [`AgentStatus`] of the first agents, which is the least that a host may ask for.
@@ -343,6 +357,7 @@ pub const FIRST_STATUS_SIZE: usize = core::mem::offset_of!(AgentStatus, names);
 
 const _: () = assert!(FIRST_CONFIG_SIZE == 120);
 const _: () = assert!(size_of::<AgentConfig>() == 136);
-const _: () = assert!(size_of::<AgentStatus>() == 24 + 5 * 8 + 8 + 256 + 8 + 8 + 8 + 32);
+const _: () = assert!(size_of::<AgentStatus>() == 24 + 5 * 8 + 8 + 256 + 8 + 8 + 8 + 32 + 40);
 const _: () = assert!(core::mem::offset_of!(AgentStatus, rotation) % 8 == 0);
+const _: () = assert!(core::mem::offset_of!(AgentStatus, file_index) % 8 == 0);
 const _: () = assert!(FIRST_STATUS_SIZE == 328);

@@ -6,7 +6,8 @@
  *
  * WAY: exit (ExitProcess from main), exit_other (ExitProcess from another thread), terminate
  * (TerminateProcess of itself), last_thread (every thread ends, main as the last by ExitThread with
- * code 9), abort, alone (one thread, which works until FILE exists and calls ExitProcess), never.
+ * code 9), abort, main_thread (only main ends, by ExitThread; the others work on),
+ * alone (one thread, which works until FILE exists and calls ExitProcess), never.
  * Prints `pid N` and `ready` first. The time counts from then, or from the moment when FILE exists.
  */
 #include <windows.h>
@@ -67,6 +68,8 @@ int main(int argc, char **argv)
         TerminateProcess(GetCurrentProcess(), 6);
     if (!strcmp(way, "abort"))
         abort();
+    if (!strcmp(way, "main_thread"))
+        ExitThread(3);
     if (!strcmp(way, "last_thread")) {
         leaving = 1;
         WaitForMultipleObjects(3, threads, TRUE, INFINITE);

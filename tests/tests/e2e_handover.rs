@@ -138,6 +138,30 @@ fn a_recording_in_the_memory_of_a_32_bit_process_is_written_by_the_64_bit_inject
 }
 
 #[test]
+fn a_ring_of_files_of_a_32_bit_process_is_begun_watched_and_ended_by_the_64_bit_inject() {
+    let folder = Folder::new("handover-rotate");
+    let inject = release(&folder).join("inject.exe");
+    let busy = busy32(&folder, "0");
+    let pid = busy.pid();
+    let line = ["--pid", &pid, "-o", "a.stk", "--rotate", "1s", "--keep", "3"];
+    let recording = Inject::start_exe(&inject, &folder, folder.path(), &line);
+    let told = wine::wait_for("the fifth file", || {
+        folder.file("a.0005.stk").exists().then(|| Inject::status_by(&inject, &folder, &pid))
+    });
+    assert!(told["rotation"]["index"].as_u64() >= Some(4), "{told}");
+    assert!(told["rotation"]["samples"].as_u64() > told["samples"].as_u64(), "{told}");
+    Inject::run_exe(&inject, &folder, &["stop", "--pid", &pid]).expect(0).says("; all files: ");
+    recording.finish().expect(0).says("stopped from elsewhere");
+    let kept = |number: u32| folder.file(&format!("a.{number:04}.stk"));
+    let first = (1..100).find(|&number| kept(number).exists()).expect("files");
+    assert!(first >= 3 && !kept(first + 3).exists(), "{first}");
+    for number in first..first + 3 {
+        let recorded = Recorded::open_sound(&kept(number));
+        assert_eq!(recorded.header.arch, Arch::X86);
+    }
+}
+
+#[test]
 fn a_64_bit_process_is_recorded_through_the_32_bit_inject() {
     let folder = Folder::new("handover-back");
     let inject = release(&folder).join("inject32.exe");

@@ -158,6 +158,99 @@ fn a_share_that_goes_ends_the_recording_with_what_was_written() {
     }
 }
 
+/// The disk is full when a recording is stopped. Whether the recorder finds that before the stop
+/// comes is chance; what is said must be true each time.
+#[test]
+fn a_disk_that_is_full_at_the_end_is_told() {
+    const TRIES: u32 = 20;
+    let hooked = wine::compiled(env!("CARGO_TARGET_TMPDIR"), "hooked");
+    let found_by_stop = || {
+        let folder = Folder::new("full-at-end");
+        let go = wine::windows_path(&folder.file("go"));
+        let arguments = ["NtWriteFile", &go, "later", "c000007f"];
+        let program = Program::ready(&folder, folder.path(), &hooked, &arguments);
+        let pid = program.pid();
+        // In a pause little is written.
+        let mut inject = Inject::start(&folder, &["--pid", &pid, "-o", "a.stk", "--paused"]);
+        inject.wait_until_recording();
+        wine::wait_for("the modules in the trace", || {
+            Recorded::try_open(&folder.file("a.stk")).filter(|recorded| !recorded.modules.is_empty())
+        });
+        std::fs::write(folder.file("go.fault"), "").expect("writable");
+        let stop = Inject::run(&folder, &["stop", "--pid", &pid]);
+        let finished = inject.finish();
+        let recorded = Recorded::open(&folder.file("a.stk"));
+        assert!(recorded.damage.is_empty(), "{:?}", recorded.damage);
+        if recorded.complete {
+            // The program had not seen the order to fail yet.
+            stop.expect(0);
+            finished.expect(0).says("stopped from elsewhere");
+            return false;
+        }
+        finished.expect(1).says("the agent could not write the trace").says("(os error 112)");
+        verifies_as_truncated(folder.path());
+        let late = stop.stderr.contains("is not being recorded: nothing to stop");
+        if !late {
+            stop.says("the trace is not whole").says("(os error 112)");
+        }
+        stop.expect(1);
+        !late
+    };
+    assert!((0..TRIES).any(|_| found_by_stop()), "the recorder was first {TRIES} times");
+}
+
+/// The disk fills up while a recording goes from file to file.
+#[test]
+fn a_full_disk_ends_a_ring_of_files_and_the_finished_ones_stay_whole() {
+    let hooked = wine::compiled(env!("CARGO_TARGET_TMPDIR"), "hooked");
+    for keep in [&[][..], &["--keep", "3"]] {
+        each_time(&format!("disk full in a ring, {keep:?}"), |number| {
+            let folder = Folder::new("ring-full");
+            let go = wine::windows_path(&folder.file("go"));
+            // STATUS_DISK_FULL is ERROR_DISK_FULL, 112.
+            let arguments = ["NtWriteFile", &go, "later", "c000007f"];
+            let program = Program::ready(&folder, folder.path(), &hooked, &arguments);
+            let pid = program.pid();
+            let line = [&["--pid", &pid, "-o", "a.stk", "--rotate", "3s"], keep].concat();
+            let mut inject = Inject::start(&folder, &line);
+            inject.wait_until_recording();
+            wine::wait_for("the third file", || folder.file("a.0003.stk").exists().then_some(()));
+            std::thread::sleep(Duration::from_millis(1_000 + u64::from(number) * 310));
+            std::fs::write(folder.file("go.fault"), "").expect("writable");
+            let finished = inject.finish();
+            // It ends within a file, or because the next one cannot be begun.
+            finished.expect(1).says("(os error 112)").says("what was recorded is in ");
+            let mut names: Vec<String> = std::fs::read_dir(folder.path())
+                .expect("there")
+                .filter_map(|entry| entry.expect("readable").file_name().into_string().ok())
+                .filter(|name| name.ends_with(".stk"))
+                .collect();
+            names.sort();
+            let (last, whole) = names.split_last().expect("files");
+            assert!(whole.len() >= 2, "{names:?}");
+            let mut dropped: u64 = 0;
+            for name in whole {
+                dropped += Recorded::open_sound(&folder.file(name)).dropped_samples;
+            }
+            let last = Recorded::open(&folder.file(last));
+            assert!(last.damage.is_empty(), "{:?}", last.damage);
+            dropped += last.dropped_samples;
+            assert!(last.complete || finished.stderr.contains("could not write the trace"), "{finished:?}");
+            // At its end, nothing but the END block may be missing.
+            let ticks = last.samples.iter().map(|sample| sample.time.0).max().unwrap_or(0);
+            let was_ending = ticks > last.header.clock_start.0 + 5 * last.header.clock_frequency / 2;
+            if !last.complete && !was_ending {
+                assert!(dropped_of(&finished.stderr) > dropped, "{dropped}: {}", finished.stderr);
+            }
+            // Neither of its threads waits for anything of the recorder's.
+            std::fs::write(folder.file("go"), "").expect("writable");
+            wine::wait_for("the program to tell", || program.output().contains("end\n").then_some(()));
+            assert!(program.output().contains("both went on\n"), "{}", program.output());
+            format!("{} whole files; {}", whole.len(), figures(&last))
+        });
+    }
+}
+
 /// The number before `dropped` in what inject said.
 #[track_caller]
 fn dropped_of(said: &str) -> u64 {

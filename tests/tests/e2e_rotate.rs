@@ -1,4 +1,12 @@
 //! `--rotate`: one recording in a ring of files.
+//!
+//! * `several`: several processes, 32-bit ones, what `inject status` says of them.
+//! * `races`: whatever ends a recording or a process, in the moment in which the file changes.
+
+#[path = "rotate/races.rs"]
+mod races;
+#[path = "rotate/several.rs"]
+mod several;
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -269,33 +277,6 @@ fn a_paused_recording_stays_in_its_file_and_goes_on_rotating_when_it_is_resumed(
 }
 
 #[test]
-fn a_target_that_ends_while_its_files_rotate_leaves_whole_files() {
-    for run in 0..4 {
-        let folder = Folder::new(&format!("rotate-ends-{run}"));
-        let home = wine::path("STK_ENDS_DIR");
-        let go = folder.file("go");
-        let arguments = ["exit", "0", &wine::windows_path(&go)];
-        let mut ends = Program::ready(&folder, &home, &home.join("ends.exe"), &arguments);
-        let pid = ends.pid();
-        let mut inject = Inject::start(&folder, &["--pid", &pid, "-o", "a.stk", "--rotate", "1s"]);
-        inject.wait_until_recording();
-        wait_for_file(folder.path(), "a.0002.stk");
-        // At another moment of the rotation each time.
-        std::thread::sleep(std::time::Duration::from_millis(900 + 60 * run));
-        std::fs::write(&go, "").expect("writable");
-        ends.wait();
-        ended(inject.finish(), 0, "ended with exit code 4");
-        // If it ended between two files, the second one never began.
-        let names = files(folder.path());
-        assert!(!names.is_empty());
-        for name in &names {
-            let recorded = Recorded::open_sound(&folder.file(name));
-            assert!(recorded.complete, "{name}");
-        }
-    }
-}
-
-#[test]
 fn a_launched_program_is_recorded_into_files_and_its_exit_code_is_injects() {
     let folder = Folder::new("rotate-launch");
     let home = wine::path("STK_BUSY_DIR");
@@ -314,31 +295,6 @@ fn a_launched_program_is_recorded_into_files_and_its_exit_code_is_injects() {
     let together = stk::run(folder.path(), &[&["merge"], &all[..], &["-o", "all.chrome.json"]].concat());
     assert_eq!(together.code, Some(0), "{}", together.stderr);
     assert!(together.stderr.contains(": 1 process, "), "{}", together.stderr);
-}
-
-#[test]
-fn a_stop_at_any_moment_ends_the_recording_and_not_only_a_file() {
-    let folder = Folder::new("rotate-stop");
-    let busy = Program::busy(&folder, 0);
-    let pid = busy.pid();
-    for run in 0..6u64 {
-        let trace = format!("{run}.stk");
-        let mut inject = Inject::start(&folder, &["--pid", &pid, "-o", &trace, "--rotate", "1s"]);
-        inject.wait_until_recording();
-        // At another moment of the rotation each time.
-        std::thread::sleep(std::time::Duration::from_millis(950 + 40 * run));
-        if run % 2 == 0 {
-            Inject::run(&folder, &["stop", "--pid", &pid]).expect(0).says("stopped busy.exe");
-            ended(inject.finish(), 0, "stopped from elsewhere");
-        } else {
-            inject.interrupt();
-            ended(inject.finish(), 130, "interrupted");
-        }
-        Inject::run(&folder, &["stop", "--pid", &pid]).refuses(1, "is not being recorded");
-    }
-    for name in files(folder.path()) {
-        Recorded::open_sound(&folder.file(&name));
-    }
 }
 
 #[test]

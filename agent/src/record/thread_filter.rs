@@ -1,6 +1,7 @@
 //! Which threads are sampled (`--threads`).
 
 use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use stk_schema::options::MAX_GLOB;
 
@@ -10,7 +11,7 @@ use super::glob;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ThreadTraits<'a> {
     pub tid: u32,
-    /// Whether it is the one that was created first of those found at the start.
+    /// Whether it is the recording's [`MainThread`].
     pub is_main: bool,
     /// Its name now; empty without one.
     pub name: &'a [u8],
@@ -71,9 +72,66 @@ impl ThreadFilter {
     }
 }
 
+/// The thread that `--threads main` means. It stays the same in all files of a recording.
+pub(crate) struct MainThread {
+    /// 0 = not chosen yet.
+    tid: AtomicU32,
+    /// When the system created it, nanoseconds since the Unix epoch.
+    created: AtomicU64,
+}
+
+/// A live thread, of which one may be the main thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    pub instance: u64,
+    pub tid: u32,
+    /// When the system created it, nanoseconds since the Unix epoch.
+    pub created: u64,
+}
+
+impl MainThread {
+    /// Not chosen yet.
+    pub(crate) const fn new() -> MainThread {
+        MainThread { tid: AtomicU32::new(0), created: AtomicU64::new(0) }
+    }
+
+    /// Has the next call of [`MainThread::among`] choose anew.
+    pub(crate) fn forget(&self) {
+        self.tid.store(0, Ordering::Relaxed);
+    }
+
+    /// Instance of the main thread, if it is among these. The first call chooses it: the one that
+    /// was created first.
+    pub(crate) fn among(&self, threads: impl Iterator<Item = Candidate> + Clone) -> Option<u64> {
+        if self.tid.load(Ordering::Relaxed) == 0 {
+            let first = threads.clone().min_by_key(|thread| (thread.created, thread.instance))?;
+            self.created.store(first.created, Ordering::Relaxed);
+            self.tid.store(first.tid, Ordering::Relaxed);
+        }
+        let (tid, created) = (self.tid.load(Ordering::Relaxed), self.created.load(Ordering::Relaxed));
+        let mut threads = threads;
+        threads.find(|thread| thread.tid == tid && thread.created == created).map(|thread| thread.instance)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_main_thread_is_the_oldest_one_and_stays_it_in_the_next_file() {
+        let candidate = |instance, tid, created| Candidate { instance, tid, created };
+        let main = MainThread::new();
+        assert_eq!(main.among([].into_iter()), None);
+        let first = [candidate(1, 8, 50), candidate(2, 4, 40), candidate(3, 12, 40)];
+        assert_eq!(main.among(first.into_iter()), Some(2));
+        // The next file counts instances anew and may list the threads in another order.
+        assert_eq!(main.among([candidate(1, 12, 40), candidate(2, 4, 40)].into_iter()), Some(2));
+        // It has ended: no other thread takes its place, not even one with its id.
+        assert_eq!(main.among([candidate(1, 12, 40), candidate(2, 4, 90)].into_iter()), None);
+        main.forget();
+        assert_eq!(main.among([candidate(1, 12, 40), candidate(2, 4, 90)].into_iter()), Some(1));
+    }
 
     fn filter(choices: &[&str]) -> ThreadFilter {
         let mut filter = ThreadFilter::default();

@@ -1,11 +1,12 @@
 //! What a recording is doing: the status line while recording, and `inject status`.
 
 use crate::contents::Contents;
+use crate::rotation::{FilePlace, Totals};
 use crate::{duration, messages};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io;
-use stk_schema::control::AgentStatus;
+use stk_schema::control::{AgentStatus, ROTATION_GOES_ON};
 use stk_schema::text::{count, printable, size};
 
 /// The status of an agent that has not reported yet.
@@ -34,6 +35,12 @@ pub(crate) const BLANK: AgentStatus = AgentStatus {
     reserved: 0,
     rotation: 0,
     reserved_for_hosts: 0,
+    file_index: 0,
+    file_number: 0,
+    earlier_samples: 0,
+    earlier_dropped: 0,
+    earlier_bytes: 0,
+    earlier_ms: 0,
 };
 
 /// `12.3 s   8 threads   12,345 samples   0 dropped   1.2 MiB`.
@@ -65,6 +72,21 @@ pub(crate) fn closing(status: &AgentStatus, contents: Option<&Contents>) -> Stri
     line(&held).trim_start().to_owned()
 }
 
+/// What a recording that was stopped holds. `rotated`: it was one in several files, of which this
+/// is the last one's status.
+pub(crate) fn stopped(status: &AgentStatus, rotated: bool) -> String {
+    let held = line(status).trim_start().to_owned();
+    // Its host has taken back by now that it goes on.
+    let goes_on = AgentStatus { rotation: ROTATION_GOES_ON, ..*status };
+    match FilePlace::of(&goes_on).filter(|_| rotated) {
+        Some(place) => {
+            let row = RotationRow::new(&place, status);
+            format!("{}: {held}; {}", row.file(), row.all())
+        }
+        None => held,
+    }
+}
+
 /// The text of the agent's last failure, and the system's reason if there is one. It lies in the
 /// target's memory, so it is made printable.
 pub(crate) fn message(status: &AgentStatus) -> String {
@@ -85,7 +107,7 @@ pub(crate) struct StatusRow {
     pub pid: u32,
     /// Program file name.
     pub name: String,
-    /// Milliseconds since the recording began.
+    /// Milliseconds since the recording of the present file began.
     pub elapsed_ms: u64,
     /// Threads that are sampled now.
     pub threads: u32,
@@ -101,6 +123,53 @@ pub(crate) struct StatusRow {
     pub bytes: u64,
     /// Whether the recording is paused.
     pub paused: bool,
+    /// The present file's place in a recording in several files, and what all of them hold; `null`
+    /// with one file.
+    pub rotation: Option<RotationRow>,
+}
+
+/// A recording in several files in `inject status`. What it counts, it counts over all of its
+/// files, the present one and those that are deleted included.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct RotationRow {
+    /// The present file's place in the recording, from 1.
+    pub index: u32,
+    /// The number in its name.
+    pub number: u32,
+    /// Milliseconds recorded, without those between two files.
+    pub elapsed_ms: u64,
+    /// Samples taken.
+    pub samples: u64,
+    /// Samples that were dropped.
+    pub dropped: u64,
+    /// Bytes written.
+    pub bytes: u64,
+}
+
+impl RotationRow {
+    fn new(place: &FilePlace, status: &AgentStatus) -> RotationRow {
+        let Totals { samples, dropped, bytes, elapsed_ms } = place.earlier.with(status);
+        RotationRow { index: place.index, number: place.number, elapsed_ms, samples, dropped, bytes }
+    }
+
+    /// `file 3 (0008 in its name)`; the number only where it differs.
+    fn file(&self) -> String {
+        let RotationRow { index, number, .. } = self;
+        match index == number {
+            true => format!("file {index}"),
+            false => format!("file {index} ({number:04} in its name)"),
+        }
+    }
+
+    fn all(&self) -> String {
+        format!(
+            "all files: {}, {} samples, {} dropped, {}",
+            duration::show(self.elapsed_ms).trim(),
+            count(self.samples),
+            count(self.dropped),
+            size(self.bytes)
+        )
+    }
 }
 
 impl StatusRow {
@@ -118,6 +187,7 @@ impl StatusRow {
             dropped: status.dropped,
             bytes: status.bytes,
             paused: status.paused != 0,
+            rotation: FilePlace::of(status).map(|place| RotationRow::new(&place, status)),
         }
     }
 }
@@ -140,9 +210,11 @@ pub(crate) fn table(rows: &[StatusRow]) -> String {
             Some(hz) => format!("   {hz:.1} Hz a thread"),
             None => String::new(),
         };
+        let file = row.rotation.as_ref().map_or_else(String::new, |all| all.file() + ", ");
+        let all = row.rotation.as_ref().map_or_else(String::new, |all| "; ".to_owned() + &all.all());
         let _ = writeln!(
             text,
-            "{}: {}, {}, {} samples, {} dropped, {}{rate}",
+            "{}: {file}{}, {}, {} samples, {} dropped, {}{rate}{all}",
             messages::process(&row.name, row.pid),
             duration::show(row.elapsed_ms).trim(),
             if row.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", row.threads) },
@@ -176,6 +248,46 @@ mod tests {
         let paused = [StatusRow::new(7, "a", &AgentStatus { paused: 1, ..status })];
         assert!(table(&paused).ends_with("2.0 KiB, paused\n"), "{}", table(&paused));
         assert_eq!(table(&[]), "no process is being recorded\n");
+    }
+
+    #[test]
+    fn a_recording_in_several_files_tells_the_present_one_and_all_together() {
+        let status = AgentStatus {
+            rotation: ROTATION_GOES_ON,
+            threads: 1,
+            samples: 20,
+            dropped: 1,
+            bytes: 512,
+            elapsed_ms: 2_000,
+            file_index: 3,
+            file_number: 8,
+            earlier_samples: 1_000,
+            earlier_dropped: 2,
+            earlier_bytes: 1_536,
+            earlier_ms: 60_000,
+            ..BLANK
+        };
+        let rows = [StatusRow::new(7, "a.exe", &status)];
+        let text = table(&rows);
+        assert_eq!(
+            text,
+            "a.exe (pid 7): file 3 (0008 in its name), 2.00 s, 1 thread, 20 samples, 1 dropped, 512 B   \
+             10.0 Hz a thread; all files: 62.0 s, 1,020 samples, 3 dropped, 2.0 KiB\n"
+        );
+        let json: serde_json::Value = serde_json::from_str(&json(&rows)).unwrap();
+        let told = &json["recordings"][0];
+        assert_eq!((&told["samples"], &told["bytes"]), (&20.into(), &512.into()));
+        let all = serde_json::json!({
+            "index": 3, "number": 8, "elapsed_ms": 62_000, "samples": 1_020, "dropped": 3, "bytes": 2_048
+        });
+        assert_eq!(told["rotation"], all);
+        // The host has ended it, but what it wrote is still there.
+        let ended = AgentStatus { rotation: 0, ..status };
+        assert_eq!(StatusRow::new(7, "a.exe", &ended).rotation, None);
+        assert!(stopped(&ended, true).ends_with("all files: 62.0 s, 1,020 samples, 3 dropped, 2.0 KiB"));
+        assert!(!stopped(&ended, false).contains("all files"));
+        // Older agents' status says nothing of it.
+        assert_eq!(StatusRow::new(7, "a", &AgentStatus { file_index: 0, ..status }).rotation, None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 use stk_format::{BlockBuffer, CpuUnit, FileHeader};
 use stk_schema::control::{
     AgentConfig, FLAG_CHECK_WALKS, FLAG_FLIGHT, FLAG_NO_COMMAND_LINE, FLAG_ONCE, FLAG_OPTIONS, FLAG_PAUSED,
-    FLAG_POINTERS_ONLY, FLAG_TEST_FREEZE, FLAG_TEST_PANIC, StartResult, TEST_FREEZE_SHIFT,
+    FLAG_POINTERS_ONLY, FLAG_TEST_FREEZE, FLAG_TEST_PANIC, ROTATION_NONE, StartResult, TEST_FREEZE_SHIFT,
 };
 use stk_schema::{Os, Ticks, limits};
 use windows_sys::Win32::Foundation::HANDLE;
@@ -35,7 +35,9 @@ use crate::windows::shared::events::{
     HOSTS, NAMING_HOST, WAKE_CODE, WAKE_RUNTIMES, WAKE_SAMPLER, WAKE_TABLES, make_events,
 };
 use crate::windows::shared::pace::JournalPace;
-use crate::windows::shared::state::{FINISHED, MAILBOX, REQUESTS, SIGNALS, STATUS, reset_signals};
+use crate::windows::shared::state::{
+    FINISHED, MAILBOX, MAIN_THREAD, REQUESTS, SIGNALS, STATUS, reset_signals,
+};
 use crate::windows::shared::worker::Worker;
 use crate::windows::system::api::{Api, ticks, utc};
 use crate::windows::system::files::{OutputFile, TablesFolder};
@@ -97,6 +99,10 @@ pub(super) fn prepare(
     marks::prepare();
     exceptions::prepare();
     reset_signals(config.flags & FLAG_PAUSED != 0);
+    if STATUS.rotation.load(Ordering::Acquire) == ROTATION_NONE {
+        // Else this is the next file of a recording.
+        MAIN_THREAD.forget();
+    }
 
     let has_cycles = counts_cycles(api);
     let header = header(config, api, has_cycles);

@@ -10,6 +10,7 @@ use stk_schema::event::EndReason;
 use crate::record::dotnet::names::LiveMailbox;
 use crate::record::requests::LiveRequests;
 use crate::record::shared::{Pauses, Signals};
+use crate::record::thread_filter::MainThread;
 
 /// The signals of the current recording; there is at most one.
 pub(crate) static SIGNALS: Signals = Signals {
@@ -76,6 +77,9 @@ pub(crate) fn stop_for(cause: WatchdogCause) {
 /// recorder's threads end last.
 pub(crate) static LAST_EXIT_CODE: AtomicU32 = AtomicU32::new(0);
 
+/// The main thread of a recording that chooses threads, in all of its files.
+pub(crate) static MAIN_THREAD: MainThread = MainThread::new();
+
 /// The mailbox through which the agent asks inject.exe for names.
 pub(crate) static MAILBOX: LiveMailbox = LiveMailbox::empty();
 
@@ -119,6 +123,12 @@ pub(crate) struct LiveStatus {
     reserved: AtomicU32,
     pub rotation: AtomicU32,
     reserved_for_hosts: AtomicU32,
+    file_index: AtomicU32,
+    file_number: AtomicU32,
+    earlier_samples: AtomicU64,
+    earlier_dropped: AtomicU64,
+    earlier_bytes: AtomicU64,
+    earlier_ms: AtomicU64,
 }
 
 // SAFETY: everything but the message is atomic; the message is written by one thread at a time (the
@@ -135,6 +145,7 @@ const _: () = {
         core::mem::offset_of!(LiveStatus, handler_ended) == core::mem::offset_of!(AgentStatus, handler_ended)
     );
     assert!(core::mem::offset_of!(LiveStatus, rotation) == core::mem::offset_of!(AgentStatus, rotation));
+    assert!(core::mem::offset_of!(LiveStatus, earlier_ms) == core::mem::offset_of!(AgentStatus, earlier_ms));
 };
 
 /// The status of this process's agent. Other processes find it by its export,
@@ -165,6 +176,12 @@ pub(crate) static STATUS: LiveStatus = LiveStatus {
     reserved: AtomicU32::new(0),
     rotation: AtomicU32::new(0),
     reserved_for_hosts: AtomicU32::new(0),
+    file_index: AtomicU32::new(0),
+    file_number: AtomicU32::new(0),
+    earlier_samples: AtomicU64::new(0),
+    earlier_dropped: AtomicU64::new(0),
+    earlier_bytes: AtomicU64::new(0),
+    earlier_ms: AtomicU64::new(0),
 };
 
 impl LiveStatus {

@@ -209,8 +209,8 @@ pub(super) struct TablesRecorder {
     own_threads: fn() -> Vec<u32>,
     /// The queue through which the runtimes thread gets new runtimes.
     runtimes: Arc<RuntimesState>,
-    /// Instance of the thread that was created first of those found at the start; 0 = not known
-    /// yet.
+    /// Instance of the main thread ([`MAIN_THREAD`](crate::windows::shared::state::MAIN_THREAD));
+    /// 0 = not known yet, or it has ended.
     main: u64,
     cpu_trigger: Option<CpuTrigger>,
     enumerate_due: Ticks,

@@ -11,10 +11,10 @@ use stk_schema::event::{DropReason, EndReason, ThreadFlags, ThreadStart};
 
 use super::{ListedThread, TablesRecorder};
 use crate::record::sampler::ThreadCommand;
-use crate::record::thread_filter::ThreadTraits;
+use crate::record::thread_filter::{Candidate, ThreadTraits};
 use crate::record::threads::Thread;
 use crate::windows::sampler::process::SampledThread;
-use crate::windows::shared::state::{LAST_EXIT_CODE, SIGNALS};
+use crate::windows::shared::state::{LAST_EXIT_CODE, MAIN_THREAD, SIGNALS};
 use crate::windows::system::api::{ticks, utc};
 use crate::windows::system::thread;
 
@@ -99,8 +99,12 @@ impl TablesRecorder {
         }
         if self.main == 0 {
             let others = self.threads.live().iter().filter(|thread| !thread.handle.own);
-            let first = others.min_by_key(|thread| (thread.start.created, thread.instance));
-            self.main = first.map_or(0, |thread| thread.instance);
+            let others = others.map(|Thread { instance, start, .. }| Candidate {
+                instance: *instance,
+                tid: start.tid,
+                created: start.created,
+            });
+            self.main = MAIN_THREAD.among(others).unwrap_or(0);
         }
         for thread in self.threads.live_mut().filter(|thread| !thread.handle.own && !thread.handle.wanted) {
             let (tid, is_main) = (thread.start.tid, thread.instance == self.main);

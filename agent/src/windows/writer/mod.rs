@@ -145,7 +145,7 @@ impl WriterThread {
 
     /// Writes the remaining blocks and the END block, closes the output, and reports the end.
     fn end_trace(&self, workers: &Workers) {
-        let reason = end_reason();
+        let mut reason = end_reason();
         self.ending.store(true, Ordering::Release);
         self.state.enter(|writer| {
             let Some(mut writer) = writer.take() else { return };
@@ -163,6 +163,9 @@ impl WriterThread {
                 _ => "",
             };
             self.end(&mut writer, reason, detail);
+            if writer.failure().is_some() {
+                reason = reason_with_failure(reason);
+            }
             // Closes the output before the end is reported.
             STATUS.flight.store(0, Ordering::Release);
             drop(writer);
@@ -259,6 +262,15 @@ impl WriterThread {
             }
             close(self.ended_event);
         }
+    }
+}
+
+/// Why a recording ended whose last blocks could not be written: hosts must not take its trace for
+/// a whole one.
+fn reason_with_failure(reason: EndReason) -> EndReason {
+    match reason {
+        EndReason::Stopped | EndReason::Duration | EndReason::SizeLimit => EndReason::WriteError,
+        graver => graver,
     }
 }
 

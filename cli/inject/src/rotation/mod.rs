@@ -10,6 +10,7 @@ pub(crate) use summary::RingSummary;
 use crate::duration;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use stk_schema::control::{AgentStatus, ROTATION_NONE};
 use stk_schema::text::size;
 
 /// The smallest limit of a file: less would hardly hold the events of a program's modules.
@@ -35,6 +36,60 @@ pub(crate) struct FileLimits {
     pub full: u64,
     /// The agent ends the file before it has more.
     pub most: u64,
+}
+
+impl FileLimits {
+    /// Whether a file could not even hold the events of a program's modules.
+    pub(crate) fn are_too_small(&self) -> bool {
+        self.most != 0 && self.most < LEAST_BYTES
+    }
+}
+
+/// What files of a recording hold together, as the agent's status tells it of each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Totals {
+    pub samples: u64,
+    pub dropped: u64,
+    pub bytes: u64,
+    /// Milliseconds; the time between two files does not count.
+    pub elapsed_ms: u64,
+}
+
+/// The place of a file in its recording.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct FilePlace {
+    /// From 1.
+    pub index: u32,
+    /// The number in its name.
+    pub number: u32,
+    /// What the files before it hold.
+    pub earlier: Totals,
+}
+
+impl Totals {
+    /// With those of another file, whose last or present status this is.
+    pub(crate) fn with(self, status: &AgentStatus) -> Totals {
+        Totals {
+            samples: self.samples.saturating_add(status.samples),
+            dropped: self.dropped.saturating_add(status.dropped),
+            bytes: self.bytes.saturating_add(status.bytes),
+            elapsed_ms: self.elapsed_ms.saturating_add(status.elapsed_ms),
+        }
+    }
+}
+
+impl FilePlace {
+    /// The place of the present file by the agent's status; `None` in a recording of one file.
+    pub(crate) fn of(status: &AgentStatus) -> Option<FilePlace> {
+        let earlier = Totals {
+            samples: status.earlier_samples,
+            dropped: status.earlier_dropped,
+            bytes: status.earlier_bytes,
+            elapsed_ms: status.earlier_ms,
+        };
+        let place = FilePlace { index: status.file_index, number: status.file_number, earlier };
+        (status.rotation != ROTATION_NONE && status.file_index != 0).then_some(place)
+    }
 }
 
 impl Rotation {
@@ -171,6 +226,16 @@ mod tests {
         assert_eq!(ring(2 * MIB, 4, Some(80 * MIB)), FileLimits { full: 2 * MIB, most: 20 * MIB });
         assert_eq!(ring(2 * MIB, 4, Some(0)), FileLimits { full: 2 * MIB, most: 0 });
         assert_eq!(ring(0, 4, Some(0)), FileLimits { full: 0, most: 0 });
+    }
+
+    #[test]
+    fn a_ring_on_a_disk_that_is_nearly_full_has_too_small_files() {
+        // 30 MiB, a tenth of 300, for 50 files.
+        let limits = |bytes, keep| rotation(bytes, keep).limits(None, 30 * MIB, 0).expect("a ring");
+        assert!(limits(0, 50).are_too_small() && !limits(0, 30).are_too_small());
+        // The user has said how large they are, or that they have no limit.
+        assert!(!limits(MIB, 50).are_too_small());
+        assert!(!FileLimits { full: 0, most: 0 }.are_too_small());
     }
 
     #[test]

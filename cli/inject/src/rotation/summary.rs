@@ -30,12 +30,13 @@ pub(crate) struct RingSummary {
 }
 
 impl RingSummary {
-    /// Adds a file that was finished, with its contents if it could be read.
-    pub(crate) fn add(&mut self, contents: Option<&Contents>) {
+    /// Adds a file that was finished, with its contents if it could be read. `dropped`: samples
+    /// lost by the agent's last status, which knows also of those that could not be written.
+    pub(crate) fn add(&mut self, contents: Option<&Contents>, dropped: u64) {
         self.files += 1;
+        self.held.dropped += contents.map_or(0, |contents| contents.dropped).max(dropped);
         if let Some(contents) = contents {
             self.held.samples += contents.samples;
-            self.held.dropped += contents.dropped;
             self.held.bytes += contents.bytes;
             self.held.elapsed_ms += contents.elapsed_ms;
         }
@@ -102,17 +103,18 @@ mod tests {
         let mut sum = RingSummary::default();
         assert_eq!(sum.text(), "0 files: 0 s, 0 samples, 0 dropped, 0 B");
         let held = Contents { bytes: 512, samples: 1_000, dropped: 1, elapsed_ms: 1_500, complete: true };
-        sum.add(Some(&held));
+        sum.add(Some(&held), 0);
         (sum.kept, sum.kept_files) = (Some(("a".into(), "a".into())), 1);
         assert_eq!(sum.text(), "1 file: 1.50 s, 1,000 samples, 1 dropped, 512 B; kept: a");
         assert!(sum.moved().is_ok());
-        sum.add(Some(&held));
-        sum.add(None);
+        // Of one file more was lost than it tells, and one cannot be read.
+        sum.add(Some(&held), 5);
+        sum.add(None, 7);
         (sum.kept, sum.kept_files) = (Some(("b\u{1b}".into(), "c".into())), 2);
         (sum.deleted, sum.stuck, sum.unmoved, sum.overrun, sum.lost) = (1, 2, 1, 1, 1);
         let text = sum.text();
         assert!(
-            text.starts_with("3 files: 3.00 s, 2,000 samples, 2 dropped, 1.0 KiB; kept: b\\u{1b} to c;"),
+            text.starts_with("3 files: 3.00 s, 2,000 samples, 13 dropped, 1.0 KiB; kept: b\\u{1b} to c;"),
             "{text}"
         );
         assert!(

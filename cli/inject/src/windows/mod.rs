@@ -71,7 +71,8 @@ use crate::failure::{self, Failure};
 use crate::messages;
 use process::Process;
 use std::io::Write as _;
-use stk_schema::control::{ROTATION_NONE, ROTATION_STOP};
+use stk_schema::control::AgentStatus;
+use stk_schema::event::EndReason;
 
 /// Runs the action and returns the exit code. Failures go to stderr.
 pub(crate) fn run(action: Action) -> i32 {
@@ -113,27 +114,48 @@ fn stop(target: &Target, timeout_ms: u32, unload: bool) -> Result<i32, Failure> 
     if let Some(other) = handover::companion(&process) {
         return handover::stop(&other, process.pid(), timeout_ms, unload);
     }
+    let mut whole = Ok(());
     match agent::recording(&process)? {
         Some(agent) => {
-            end_recording(&agent, &process, timeout_ms)?;
-            let status = agent.status(&process)?;
-            messages::say(&format!("stopped {process}: {}", crate::status::line(&status).trim_start()));
+            let rotated = end_recording(&agent, &process, timeout_ms)?;
+            let told = match agent.status(&process) {
+                // Another inject had it leave meanwhile.
+                Err(_) if !agent.is_loaded(&process) => "the agent has left it meanwhile".to_owned(),
+                status => {
+                    let status = status?;
+                    whole = is_whole(&status, &process);
+                    crate::status::stopped(&status, rotated)
+                }
+            };
+            messages::say(&format!("stopped {process}: {told}"));
         }
         None if unload => {}
         None => return Err(Failure::failed(format!("{process} is not being recorded: nothing to stop"))),
     }
-    if unload { unload::run(&process, timeout_ms) } else { Ok(failure::OK) }
+    let code = if unload { unload::run(&process, timeout_ms)? } else { failure::OK };
+    whole.map(|()| code)
 }
 
-/// Ends a recording, also one that goes on in other files.
-fn end_recording(agent: &agent::Agent, process: &Process, timeout_ms: u32) -> Result<(), Failure> {
-    let rotates = agent.status(process)?.rotation != ROTATION_NONE;
-    if rotates {
-        // It may be between two files by now.
-        agent.set_rotation(process, ROTATION_STOP);
+/// Whether the trace of a recording that ended with this status was written to its end.
+fn is_whole(status: &AgentStatus, process: &Process) -> Result<(), Failure> {
+    if status.end_reason != EndReason::WriteError as u32 {
+        return Ok(());
     }
+    let reason = crate::status::message(status);
+    Err(Failure::failed(format!(
+        "the recording of {process} has ended, but the trace is not whole: {reason}"
+    )))
+}
+
+/// Ends a recording, also one that goes on in other files. Returns whether it was such a one.
+fn end_recording(agent: &agent::Agent, process: &Process, timeout_ms: u32) -> Result<bool, Failure> {
+    // It may be between two files by now.
+    let rotates = agent.end_rotation(process);
     agent.stop(process, timeout_ms)?;
-    if rotates { agent.await_end(process, timeout_ms) } else { Ok(()) }
+    if rotates {
+        agent.await_end(process, timeout_ms)?;
+    }
+    Ok(rotates)
 }
 
 /// Has what a recording in memory holds written to a file.
@@ -182,10 +204,8 @@ fn status(target: &Target, json: bool) -> Result<i32, Failure> {
     for pid in &pids {
         let process = Process::open_to_read(*pid)
             .map_err(|error| Failure::target(format!("pid {pid} may not be read: {error}")))?;
-        match agent::recording(&process)? {
-            Some(agent) => {
-                rows.push(crate::status::StatusRow::new(*pid, process.name(), &agent.status(&process)?))
-            }
+        match agent::recording_with_status(&process)? {
+            Some((_, status)) => rows.push(crate::status::StatusRow::new(*pid, process.name(), &status)),
             // One that has just ended is none of those that are being recorded.
             None if *target == Target::Recorded => {}
             None => return Err(Failure::failed(format!("{process} is not being recorded"))),

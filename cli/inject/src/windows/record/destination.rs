@@ -103,7 +103,7 @@ impl Opened {
                 let tables = record.tables.clone();
                 let wanted = complete::CompletionRequest { embed: record.embed, tables, trace };
                 let goal = goal.map(|goal| (goal, record.force));
-                let ending = FileEnding { path: path.clone(), uuid, wanted, goal };
+                let ending = FileEnding { path: path.clone(), uuid, wanted, dropped: 0, goal };
                 Ok((path, Destination::File(Some(ending))))
             }
             Opened::Memory(section, plan) => {

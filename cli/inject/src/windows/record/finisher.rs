@@ -21,6 +21,8 @@ pub(super) struct FileEnding {
     pub uuid: [u8; 16],
     /// The settings for completing it.
     pub wanted: CompletionRequest,
+    /// Samples that were lost by the agent's last status, those that could not be written included.
+    pub dropped: u64,
     /// Where it is moved to then, and whether a file there is replaced.
     pub goal: Option<(PathBuf, bool)>,
 }
@@ -165,10 +167,10 @@ impl Drop for Finisher {
 fn finish_all(shared: &Shared, mut ring: Ring) -> RingSummary {
     let mut sum = RingSummary::default();
     while let Some((file, writing)) = shared.next() {
-        let uuid = file.uuid;
+        let (uuid, dropped) = (file.uuid, file.dropped);
         // What one file lacks, the others lack too.
         let finished = file.finish(sum.files == 0);
-        sum.add(finished.contents.as_ref());
+        sum.add(finished.contents.as_ref(), dropped);
         if let Some(why) = finished.lost {
             sum.lost += 1;
             say(&format!("inject: {}", messages::lost(&finished.path, why)));

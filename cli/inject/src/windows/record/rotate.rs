@@ -7,7 +7,7 @@ use super::session::{STOP_MS, Session};
 use super::start::{FilePlan, Starter};
 use crate::args::Record;
 use crate::failure::{self, Failure};
-use crate::rotation::{self, FileLimits, Rotation};
+use crate::rotation::{self, FileLimits, FilePlace, Rotation, Totals};
 use crate::uuid;
 use crate::windows::agent::HOSTS_MS;
 use crate::windows::deliver;
@@ -33,15 +33,11 @@ pub(super) struct Rotating {
     id: [u8; 16],
     /// The name from which the files' names are made.
     path: PathBuf,
-    /// The number in the present file's name.
-    number: u32,
-    /// The present file's place in the recording, from 1.
-    index: u32,
+    /// The present file's place in the recording; its number is that of the name tried last.
+    place: FilePlace,
     limits: FileLimits,
     /// The most bytes without `--max-size`.
     usual_limit: u64,
-    /// Bytes of the files before.
-    finished: u64,
     begun: Instant,
     /// How much of `--duration` is left for this file; `None` = it is not limited.
     left_ms: Option<u32>,
@@ -60,11 +56,9 @@ impl Rotating {
             rotation: record.rotation,
             id: uuid::random(),
             path,
-            number,
-            index: 1,
+            place: FilePlace { index: 1, number, earlier: Totals::default() },
             limits: FileLimits { full: 0, most: 0 },
             usual_limit: 0,
-            finished: 0,
             begun: Instant::now(),
             left_ms: (record.duration_ms != 0).then_some(record.duration_ms),
             rested_ms: None,
@@ -75,20 +69,27 @@ impl Rotating {
         if let Some(limits) = rotating.rotation.limits(record.max_bytes, rotating.usual_limit, 0) {
             rotating.limits = limits;
         }
+        if rotating.limits.are_too_small() {
+            return Err(Failure::failed(format!(
+                "a tenth of the disk's free space, shared by the {} files of --keep, is less than the 1M that each needs: keep \
+                 fewer files, make room, or say with --max-size how much all of them may have",
+                record.rotation.keep
+            )));
+        }
         Ok((rotating, opened))
     }
 
     /// Opens the next file whose name is free.
     fn open(&mut self, record: &Record) -> Result<Opened, Failure> {
         for _ in 0..MOST_NAMES {
-            self.number = self.number.saturating_add(1);
-            let path = rotation::numbered(&self.path, self.number);
+            self.place.number = self.place.number.saturating_add(1);
+            let path = rotation::numbered(&self.path, self.place.number);
             let route = deliver::local_route(path, record.move_to.as_deref())?;
             if record.force || route.local.symlink_metadata().is_err() {
                 return Opened::routed(record, route);
             }
         }
-        let path = rotation::numbered(&self.path, self.number);
+        let path = rotation::numbered(&self.path, self.place.number);
         Err(Failure::failed(format!("{} exists: choose another file with -o", path.display())))
     }
 
@@ -106,14 +107,14 @@ impl Rotating {
 
     /// The file that was opened last is not written.
     fn take_back_name(&mut self) {
-        self.number = self.number.saturating_sub(1);
+        self.place.number = self.place.number.saturating_sub(1);
     }
 
     /// What the trace says of its place in the recording. `previous_end`: the performance counter
     /// when the recording of the file before was told to end.
     fn facts(&self, previous_end: Option<u64>) -> Vec<Fact> {
         let id: String = self.id.iter().map(|byte| format!("{byte:02x}")).collect();
-        let mut facts = vec![("rotation.id", id), ("rotation.index", self.index.to_string())];
+        let mut facts = vec![("rotation.id", id), ("rotation.index", self.place.index.to_string())];
         facts.extend(previous_end.map(|ticks| ("rotation.previous_end", ticks.to_string())));
         facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
@@ -123,9 +124,15 @@ impl Rotating {
         format!("it goes on in numbered files, {}", rotation::describe(&self.rotation, self.limits))
     }
 
+    /// The present file's place in the recording, of which the other hosts are told before it
+    /// begins.
+    pub(super) fn place(&self) -> &FilePlace {
+        &self.place
+    }
+
     /// The present file, before its status.
     pub(super) fn label(&self) -> String {
-        format!("file {}: ", self.index)
+        format!("file {}: ", self.place.index)
     }
 
     /// Whether the next file is due. `ended`: the agent ended this one itself.
@@ -149,15 +156,16 @@ impl Rotating {
     /// Takes note of the end of a file, whose last status this is. The plan of the next one;
     /// `None` if the recording has reached the limit of all files or its duration.
     fn next_plan(&mut self, record: &Record, ended: &AgentStatus) -> Option<FilePlan> {
-        self.finished = self.finished.saturating_add(ended.bytes);
-        self.limits = self.rotation.limits(record.max_bytes, self.usual_limit, self.finished)?;
+        self.place.earlier = self.place.earlier.with(ended);
+        let finished = self.place.earlier.bytes;
+        self.limits = self.rotation.limits(record.max_bytes, self.usual_limit, finished)?;
         if let Some(left) = &mut self.left_ms {
             let recorded = ended.elapsed_ms.saturating_sub(self.rested_ms.unwrap_or(0));
             *left = left.saturating_sub(u32::try_from(recorded).unwrap_or(u32::MAX)).max(1);
         }
         let paused = ended.paused != 0;
         self.rested_ms = paused.then_some(0);
-        self.index += 1;
+        self.place.index += 1;
         Some(FilePlan {
             duration_ms: self.left_ms.unwrap_or(0),
             delay_ms: 0,
@@ -215,6 +223,9 @@ impl Session<'_> {
         if !agent.is_loaded(process) {
             return Ok(Some(End::ByAgent));
         }
+        if let Some(rotating) = &self.rotating {
+            agent.set_file(process, rotating.place());
+        }
         self.running = match self.starter.start(&opened, plan) {
             Ok(running) => running,
             Err(_) if self.process_ended() => return Ok(Some(End::ProcessEnded)),
@@ -235,8 +246,9 @@ impl Session<'_> {
     fn take_ending(&mut self) -> Option<FileEnding> {
         // The guard of ended threads has nothing to do.
         self.running.guarding = None;
+        let dropped = self.running.status.dropped;
         match &mut self.destination {
-            Destination::File(ending) => ending.take(),
+            Destination::File(ending) => ending.take().map(|ending| FileEnding { dropped, ..ending }),
             Destination::Memory(_) => None,
         }
     }

@@ -106,6 +106,11 @@ impl<'a> Session<'a> {
         if let Some(rotating) = &mut rotating {
             rotating.plan_first(&mut plan);
         }
+        // An inject that was ended between two files has left its own.
+        starter.agent.set_rotation(process, ROTATION_NONE);
+        if let Some(rotating) = &rotating {
+            starter.agent.set_file(process, rotating.place());
+        }
         let running = starter.start(&output, &plan)?;
         drop(hosts);
         output.say_begun(process);
@@ -172,7 +177,7 @@ impl<'a> Session<'a> {
         drop(self.names.take());
         if self.rotating.is_some() {
             // Whoever has it leave waits for this.
-            self.starter.agent.set_rotation(self.starter.process, ROTATION_NONE);
+            self.starter.agent.rotation_ended(self.starter.process);
             return self.close_ring(end);
         }
         let end = end?;

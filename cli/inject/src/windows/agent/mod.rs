@@ -1,4 +1,8 @@
 //! The agent inside another process, called through its exports.
+//!
+//! * `rotation`: recordings in several files, which injects must agree on.
+
+mod rotation;
 
 use super::diagnose;
 use super::mutex::{self, OwnedMutex};
@@ -10,14 +14,14 @@ use crate::exports;
 use crate::failure::Failure;
 use crate::image::{self, AgentExports, ImageIdentity};
 use crate::status;
-use std::mem::offset_of;
+use rotation::is_between_files;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use stk_schema::bytes::u32_in;
 use stk_schema::control::{
-    AgentConfig, AgentStatus, CONTROL_VERSION, FIRST_STATUS_SIZE, ROTATION_GOES_ON, ROTATION_NONE,
-    STATE_FAILED, STATE_RECORDING, STATE_STOPPED, STATE_STOPPING, StartResult,
+    AgentConfig, AgentStatus, CONTROL_VERSION, FIRST_STATUS_SIZE, STATE_FAILED, STATE_RECORDING,
+    STATE_STOPPING, StartResult,
 };
 
 /// An agent loaded in a process.
@@ -40,14 +44,6 @@ pub(crate) struct StartTexts {
     pub options: Vec<u8>,
 }
 
-/// How long a recording may be between two files.
-const BETWEEN_FILES: Duration = Duration::from_secs(10);
-
-/// Whether a recording is between two files: it has ended, and a host goes on with it.
-fn is_between_files(status: &AgentStatus) -> bool {
-    status.rotation == ROTATION_GOES_ON && status.state == STATE_STOPPED
-}
-
 /// The agents loaded in a process. There is more than one only if copies were loaded from different
 /// paths.
 pub(crate) fn loaded(process: &Process) -> Vec<Agent> {
@@ -65,9 +61,22 @@ fn among(process: &Process, modules: &[Module]) -> Vec<Agent> {
 /// # Errors
 /// A sentence for the user, when an agent's status cannot be read.
 pub(crate) fn recording(process: &Process) -> Result<Option<Agent>, Failure> {
+    Ok(recording_with_status(process)?.map(|(agent, _)| agent))
+}
+
+/// As [`recording`], with the agent's status, which is not one of between two files.
+///
+/// # Errors
+/// As there.
+pub(crate) fn recording_with_status(process: &Process) -> Result<Option<(Agent, AgentStatus)>, Failure> {
     for agent in loaded(process) {
-        if matches!(agent.settled_status(process)?.state, STATE_RECORDING | STATE_STOPPING) {
-            return Ok(Some(agent));
+        let status = match agent.settled_status(process) {
+            // Another inject had it leave meanwhile.
+            Err(_) if !agent.is_loaded(process) => continue,
+            status => status?,
+        };
+        if is_recording(status.state) {
+            return Ok(Some((agent, status)));
         }
     }
     Ok(None)
@@ -340,56 +349,6 @@ impl Agent {
     /// Address of `stk_agent_leave`; `None` in older agents.
     pub(crate) fn leave_address(&self) -> Option<u64> {
         self.exports.leave.map(|rva| self.address(rva))
-    }
-
-    /// [`Agent::status`] of a recording that is not between two files. Waits for the next file, but
-    /// not for that of an inject that has gone.
-    ///
-    /// # Errors
-    /// A sentence for the user.
-    pub(crate) fn settled_status(&self, process: &Process) -> Result<AgentStatus, Failure> {
-        let begun = Instant::now();
-        loop {
-            let status = self.status(process)?;
-            if !is_between_files(&status) || begun.elapsed() > BETWEEN_FILES {
-                return Ok(status);
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    /// Waits until the inject that goes on in other files has ended the recording.
-    ///
-    /// # Errors
-    /// A sentence for the user.
-    pub(crate) fn await_end(&self, process: &Process, timeout_ms: u32) -> Result<(), Failure> {
-        let begun = Instant::now();
-        let patience = Duration::from_millis(timeout_ms.into());
-        while begun.elapsed() < patience {
-            if process.has_ended() || self.status(process)?.rotation == ROTATION_NONE {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        // It was ended itself; nobody goes on with the recording.
-        self.set_rotation(process, ROTATION_NONE);
-        Err(Failure::failed(format!(
-            "the inject that records {process} did not end the recording within {} s",
-            timeout_ms.div_ceil(1000)
-        )))
-    }
-
-    /// Tells the other hosts whether the recording goes on in another file: `ROTATION_*`. They do
-    /// without it if the process has ended.
-    pub(crate) fn set_rotation(&self, process: &Process, rotation: u32) {
-        const FIELD: usize = offset_of!(AgentStatus, rotation);
-        // The status of older agents ends before the field.
-        let differs = self
-            .status(process)
-            .is_ok_and(|status| status.size as usize >= FIELD + 4 && status.rotation != rotation);
-        if let Some(block) = self.exports.status_block.filter(|_| differs) {
-            process.write(self.address(block) + FIELD as u64, &rotation.to_le_bytes());
-        }
     }
 
     fn address(&self, rva: u32) -> u64 {
