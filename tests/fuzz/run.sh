@@ -10,7 +10,7 @@
 #   STK_FUZZ_TIMEOUT=10   seconds that one input may take
 #
 # Corpora are kept in tests/fuzz/corpus, and inputs that failed in tests/fuzz/artifacts; git ignores both. What a corpus adds to the code that
-# is reached goes to tests/fuzz/seeds, which git keeps, and with which each run starts:
+# is reached goes to tests/fuzz/seeds, which git keeps (of format_event six for each type of event), and with which each run starts:
 #
 #   tests/fuzz/run.sh --seeds [TARGET…]
 set -euo pipefail
@@ -48,7 +48,7 @@ if [ -n "$seeds" ]; then
   for target in "${targets[@]}"; do
     # The fewest inputs that reach what all of them reach.
     rm -rf "seeds/$target" && mkdir -p "seeds/$target"
-    "$programs/$target" -set_cover_merge=1 -max_len=2048 "seeds/$target" "corpus/$target" 2>&1 | grep -a 'MERGE-OUTER.*new files' || true
+    "$programs/$target" -set_cover_merge=1 -use_counters=0 -max_len=2048 "seeds/$target" "corpus/$target" 2>&1 | grep -a 'MERGE-OUTER.*new files' || true
     printf '%s: %s of %s inputs\n' "$target" "$(find "seeds/$target" -type f | wc -l)" "$(find "corpus/$target" -type f | wc -l)"
   done
   exit

@@ -3,11 +3,16 @@
 mod common;
 mod damage;
 mod foreign;
+#[path = "../../../tests/fuzz/src/format.rs"]
+mod fuzz;
 mod hostile;
 mod kept;
 mod kept_list;
+#[path = "../../../tests/fuzz/src/mutated.rs"]
+mod mutated;
 mod parts;
 mod properties;
 mod round_trip;
+mod seeds;
 mod specification;
 mod supplement;
