@@ -53,8 +53,9 @@ impl Turning {
 
 #[track_caller]
 fn files_are_whole(folder: &Folder) {
+    // The second file is opened before the first one ends, and deleted if it never begins.
     let names = files(folder.path());
-    assert!(names.len() >= 2, "{names:?}");
+    assert!(!names.is_empty());
     for name in &names {
         Recorded::open_sound(&folder.file(name));
     }
