@@ -19,6 +19,7 @@
 //! dotnet       facts of a .NET runtime -> RUNTIME_INFO, NETTRACE, MANAGED_THREAD, MEMORY
 //! pointers     --stack-words pointers: zeros for the words of a capture that are no addresses
 //! code         a cache of code bytes at instruction pointers
+//! period       how often work is repeated whose cost grows with the process
 //! queue        between threads of the target and of the recorder; never waits
 //! requests     the mailbox through which hosts ask for marks and pauses
 //! suspension   who resumes a suspended thread: sampler, watchdog or guard
@@ -46,6 +47,7 @@ pub(crate) mod journal;
 pub(crate) mod last_modules;
 pub(crate) mod modules;
 pub(crate) mod options;
+pub(crate) mod period;
 pub(crate) mod pointers;
 pub(crate) mod queue;
 pub(crate) mod requests;

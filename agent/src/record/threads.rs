@@ -3,7 +3,9 @@
 //! The system reuses thread ids, but not while a handle to the thread is open. The recorder holds
 //! one for every thread that it knows, so within an enumeration the id identifies the thread.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::cell::Cell;
 use stk_schema::Ticks;
 use stk_schema::event::{Event, ThreadFlags, ThreadStart};
 
@@ -27,12 +29,14 @@ pub(crate) struct Thread<H> {
 #[derive(Debug)]
 pub(crate) struct Threads<H> {
     live: Vec<Thread<H>>,
+    /// The instances of `live` by their ids.
+    instances: BTreeMap<u32, u64>,
     next: u64,
 }
 
 impl<H> Default for Threads<H> {
     fn default() -> Threads<H> {
-        Threads { live: Vec::new(), next: 1 }
+        Threads { live: Vec::new(), instances: BTreeMap::new(), next: 1 }
     }
 }
 
@@ -49,7 +53,12 @@ impl<H> Threads<H> {
 
     /// Whether a live thread has this id.
     pub(crate) fn knows(&self, tid: u32) -> bool {
-        self.live.iter().any(|thread| thread.start.tid == tid)
+        self.instances.contains_key(&tid)
+    }
+
+    /// The instance of the live thread with this id.
+    pub(crate) fn instance_of(&self, tid: u32) -> Option<u64> {
+        self.instances.get(&tid).copied()
     }
 
     /// Adds a thread and writes THREAD_START. Assigns `start.instance` and returns it.
@@ -57,6 +66,7 @@ impl<H> Threads<H> {
         start.instance = self.next;
         self.next += 1;
         out.event(&Event::ThreadStart(start));
+        self.instances.insert(start.tid, start.instance);
         self.live.push(Thread {
             instance: start.instance,
             start,
@@ -75,29 +85,32 @@ impl<H> Threads<H> {
         mut gone: impl FnMut(Thread<H>),
         out: &mut impl Events,
     ) {
-        let mut index = 0;
-        while let Some(thread) = self.live.get(index) {
-            let Some(time) = ended(thread) else {
-                index += 1;
-                continue;
-            };
-            let thread = self.live.remove(index);
+        let time = Cell::new(Ticks::ZERO);
+        let has_ended = |thread: &mut Thread<H>| {
+            let end = ended(thread);
             // Clocks differ in resolution: never report an end before the start.
-            out.event(&Event::ThreadExit { instance: thread.instance, time: time.max(thread.start.time) });
+            time.set(end.unwrap_or(Ticks::ZERO).max(thread.start.time));
+            end.is_some()
+        };
+        for thread in self.live.extract_if(.., has_ended) {
+            self.instances.remove(&thread.start.tid);
+            out.event(&Event::ThreadExit { instance: thread.instance, time: time.get() });
             gone(thread);
         }
     }
 
-    /// Compares names with the known ones and writes THREAD_NAME for each that changed. `name_of`
-    /// returns `None` for a thread that is not to be looked at. Under Wine a thread loses its name
-    /// as it ends, so an empty name is one only if the thread, by `ended`, still lives.
+    /// Compares names with the known ones and writes THREAD_NAME for each that changed; returns how
+    /// many did. `name_of` returns `None` for a thread that is not to be looked at. Under Wine a
+    /// thread loses its name as it ends, so an empty name is one only if the thread, by `ended`,
+    /// still lives.
     pub(crate) fn rename(
         &mut self,
         time: Ticks,
         mut name_of: impl FnMut(&Thread<H>) -> Option<Vec<u8>>,
         mut ended: impl FnMut(&Thread<H>) -> bool,
         out: &mut impl Events,
-    ) {
+    ) -> usize {
+        let mut changed = 0;
         for thread in &mut self.live {
             if let Some(name) = name_of(thread)
                 && name != thread.name
@@ -106,8 +119,10 @@ impl<H> Threads<H> {
                 out.event(&Event::ThreadName { instance: thread.instance, time, name: &name });
                 thread.name = name;
                 thread.named = time;
+                changed += 1;
             }
         }
+        changed
     }
 
     /// Writes every live thread again, for a STATE block.
@@ -188,10 +203,10 @@ mod tests {
         threads.started(start(40), 0, &mut log);
         log.0.clear();
         let lives = |_: &Thread<u8>| false;
-        threads.rename(Ticks(5), |_| Some(Vec::new()), lives, &mut log);
-        threads.rename(Ticks(6), |_| Some("Zähler".into()), lives, &mut log);
-        threads.rename(Ticks(7), |_| Some("Zähler".into()), lives, &mut log);
-        threads.rename(Ticks(8), |_| None, lives, &mut log);
+        assert_eq!(threads.rename(Ticks(5), |_| Some(Vec::new()), lives, &mut log), 0);
+        assert_eq!(threads.rename(Ticks(6), |_| Some("Zähler".into()), lives, &mut log), 1);
+        assert_eq!(threads.rename(Ticks(7), |_| Some("Zähler".into()), lives, &mut log), 0);
+        assert_eq!(threads.rename(Ticks(8), |_| None, lives, &mut log), 0);
         assert_eq!(log.0, ["name 1 Zähler"]);
         threads.restate(&mut log);
         assert_eq!(log.0.len(), 3);

@@ -18,6 +18,7 @@ pub(crate) use cycle_rate::CycleRate;
 pub(crate) use target::{Acceptance, Capture, Outcome, Target, ThreadCommand, TriggeredSample};
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -98,6 +99,8 @@ pub(crate) struct Sampler<T: Target> {
     encoder: SampleEncoder,
     block: Option<Box<BlockBuffer>>,
     threads: Vec<ThreadEntry<T::Thread>>,
+    /// Indexes in `threads` by thread id.
+    places: BTreeMap<u32, usize>,
     /// Images of threads that ended, for reuse.
     spare: Vec<ThreadImage>,
     capture: Capture,
@@ -139,6 +142,7 @@ impl<T: Target> Sampler<T> {
             encoder: SampleEncoder::new(),
             block: None,
             threads: Vec::new(),
+            places: BTreeMap::new(),
             spare: Vec::new(),
             capture: Capture::new(max_stack),
             registers: [0; MAX_REGISTERS],
@@ -220,7 +224,7 @@ impl<T: Target> Sampler<T> {
     /// Stores a sample that a thread took of itself.
     pub(crate) fn triggered(&mut self, triggered: &mut TriggeredSample<'_>) -> Acceptance {
         self.take_commands();
-        let Some(index) = self.threads.iter().position(|entry| entry.tid == triggered.tid) else {
+        let Some(&index) = self.places.get(&triggered.tid) else {
             if self.target.now().saturating_sub(triggered.capture.time).0 < ORPHAN_MS * self.ticks_per_ms {
                 return Acceptance::Later;
             }
@@ -241,6 +245,14 @@ impl<T: Target> Sampler<T> {
     #[cfg(all(test, not(windows)))]
     pub(crate) fn threads(&self) -> usize {
         self.threads.len()
+    }
+
+    /// Bytes that the threads' entries and images take, those for reuse too.
+    #[cfg(all(test, not(windows)))]
+    pub(crate) fn memory(&self) -> usize {
+        let images = self.threads.iter().map(|entry| &entry.image).chain(&self.spare);
+        self.threads.capacity() * size_of::<ThreadEntry<T::Thread>>()
+            + images.map(ThreadImage::memory).sum::<usize>()
     }
 
     /// Stores that a pass found the thread as in its last sample, with its CPU time `cpu`. Returns

@@ -4,8 +4,9 @@
 use super::activity::{Activity, Look};
 use super::*;
 
-/// Words for which a new thread's image has room. The image grows with the stack.
-const FIRST_IMAGE_WORDS: usize = 2048;
+/// Words for which a new thread's image has room. The image grows to twice the stack of the first
+/// sample that has no room, and most of thousands of threads wait with small stacks.
+const FIRST_IMAGE_WORDS: usize = 256;
 /// Milliseconds between readings of a thread's CPU time. Its clock is coarse, so read it no more
 /// often than it ticks, and less often if nothing changes.
 const CPU_MS: u64 = 10;
@@ -119,6 +120,7 @@ impl<T: Target> Sampler<T> {
     pub(crate) fn release(&mut self) {
         self.links.signals.sampler_changes();
         self.threads.clear();
+        self.places.clear();
         self.unwanted = 0;
         self.next = 0;
     }
@@ -130,7 +132,7 @@ impl<T: Target> Sampler<T> {
                 ThreadCommand::Add { instance, tid, thread, wanted } => {
                     self.add(instance, tid, thread, wanted);
                 }
-                ThreadCommand::Remove { instance } => self.remove(instance),
+                ThreadCommand::Remove { instance, tid } => self.remove(instance, tid),
             }
         }
     }
@@ -234,8 +236,8 @@ impl<T: Target> Sampler<T> {
     }
 
     fn add(&mut self, instance: u64, tid: u32, thread: T::Thread, wanted: bool) {
-        if self.unwanted != 0
-            && let Some(entry) = self.threads.iter_mut().find(|entry| entry.instance == instance)
+        if let Some(&index) = self.places.get(&tid)
+            && let Some(entry) = self.threads.get_mut(index).filter(|entry| entry.instance == instance)
         {
             self.unwanted -= usize::from(!entry.wanted);
             self.unwanted += usize::from(!wanted);
@@ -250,6 +252,7 @@ impl<T: Target> Sampler<T> {
             },
         };
         self.unwanted += usize::from(!wanted);
+        self.places.insert(tid, self.threads.len());
         self.threads.push(ThreadEntry {
             instance,
             tid,
@@ -265,8 +268,11 @@ impl<T: Target> Sampler<T> {
         });
     }
 
-    fn remove(&mut self, instance: u64) {
-        let Some(index) = self.threads.iter().position(|entry| entry.instance == instance) else { return };
+    fn remove(&mut self, instance: u64, tid: u32) {
+        let Some(&index) = self.places.get(&tid) else { return };
+        if self.threads.get(index).is_none_or(|entry| entry.instance != instance) {
+            return;
+        }
         let mut entry = self.take_entry(index);
         self.unwanted -= usize::from(!entry.wanted);
         if let Some(block) = &mut self.block {
@@ -286,8 +292,19 @@ impl<T: Target> Sampler<T> {
         if index < self.next && self.next <= self.threads.len() {
             self.next -= 1;
             self.threads.swap(index, self.next);
+            self.note_place(index);
             hole = self.next;
         }
-        self.threads.swap_remove(hole)
+        let entry = self.threads.swap_remove(hole);
+        self.places.remove(&entry.tid);
+        self.note_place(hole);
+        entry
+    }
+
+    /// Notes the index of the thread there, if there is one.
+    fn note_place(&mut self, index: usize) {
+        if let Some(entry) = self.threads.get(index) {
+            self.places.insert(entry.tid, index);
+        }
     }
 }

@@ -123,9 +123,8 @@ pub(crate) enum ThreadCommand<T> {
         /// Whether passes sample it. Otherwise only what it captures of itself is stored.
         wanted: bool,
     },
-    Remove {
-        instance: u64,
-    },
+    /// This thread has ended.
+    Remove { instance: u64, tid: u32 },
 }
 
 /// A sample that a thread of the target took of itself.

@@ -1,5 +1,6 @@
 //! Tests the portable half with a fake process: a reader must find what was there.
 
+mod crowd;
 mod dotnet;
 mod faults;
 mod figures;
@@ -257,6 +258,12 @@ impl Rig {
     fn tell(&mut self, instance: u64, wanted: bool) {
         let add = ThreadCommand::Add { instance, tid: instance as u32 * 4, thread: instance, wanted };
         assert!(self.commands.push(add).is_ok());
+    }
+
+    /// Tells the sampler that the thread has ended.
+    fn remove(&mut self, instance: u64) {
+        let remove = ThreadCommand::Remove { instance, tid: instance as u32 * 4 };
+        assert!(self.commands.push(remove).is_ok());
     }
 
     fn thread(&self, instance: u64, change: impl FnOnce(&mut FakeThread)) {
@@ -588,7 +595,7 @@ fn a_limited_sampler_gives_every_thread_its_turn_and_counts_skipped_passes() {
         ms = (ms + rig.sampler.stride()).max(rig.world.borrow().now.div_ceil(MS));
         // Threads that come and go delay no other thread's turn.
         if let Some(instance) = brief.take() {
-            assert!(rig.commands.push(ThreadCommand::Remove { instance }).is_ok());
+            rig.remove(instance);
         } else if ms % 3 == 0 {
             let instance = THREADS + 1 + ms;
             rig.add(instance, 10);
@@ -623,7 +630,7 @@ fn passes_leave_unwanted_threads_alone_until_they_are_wanted() {
         rig.add(instance, 10);
     }
     for unwanted in [1, 3] {
-        assert!(rig.commands.push(ThreadCommand::Remove { instance: unwanted }).is_ok());
+        rig.remove(unwanted);
         rig.tell(unwanted, false);
     }
     let captures = |rig: &Rig| -> Vec<u32> {
@@ -641,7 +648,7 @@ fn passes_leave_unwanted_threads_alone_until_they_are_wanted() {
     rig.pass(1);
     assert_eq!(captures(&rig), [0, 2, 1, 2]);
     assert_eq!(rig.sampler.threads(), 4);
-    assert!(rig.commands.push(ThreadCommand::Remove { instance: 1 }).is_ok());
+    rig.remove(1);
     rig.pass(2);
     assert_eq!(captures(&rig), [0, 3, 2, 3]);
     let stored = samples(&read(&rig.finish()));
@@ -895,7 +902,7 @@ fn a_thread_that_ends_leaves_its_idle_passes_in_the_trace() {
     for ms in 0..20 {
         rig.pass(ms);
     }
-    assert!(rig.commands.push(ThreadCommand::Remove { instance: 1 }).is_ok());
+    rig.remove(1);
     rig.add(2, 10);
     rig.pass(20);
     assert_eq!(rig.sampler.threads(), 1);

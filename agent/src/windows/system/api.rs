@@ -24,6 +24,9 @@ pub(crate) type NtQueryInformationThread =
 pub(crate) type NtSetInformationThread = unsafe extern "system" fn(HANDLE, u32, *const c_void, u32) -> Status;
 pub(crate) type NtGetNextThread =
     unsafe extern "system" fn(HANDLE, HANDLE, u32, u32, u32, *mut HANDLE) -> Status;
+/// (count, handles, 1 = any of them, alertable, time-out in units of 100 ns) -> status.
+pub(crate) type NtWaitForMultipleObjects =
+    unsafe extern "system" fn(u32, *const HANDLE, u32, u8, *const i64) -> Status;
 pub(crate) type NtSetTimerResolution = unsafe extern "system" fn(u32, u8, *mut u32) -> Status;
 pub(crate) type LdrRegisterDllNotification =
     unsafe extern "system" fn(u32, *const c_void, *mut c_void, *mut *mut c_void) -> Status;
@@ -76,6 +79,7 @@ pub(crate) struct Api {
     pub set_thread: Option<NtSetInformationThread>,
     pub query_memory: Option<NtQueryVirtualMemory>,
     pub next_thread: Option<NtGetNextThread>,
+    pub wait_for_several: Option<NtWaitForMultipleObjects>,
     pub set_timer_resolution: Option<NtSetTimerResolution>,
     pub register_notification: Option<LdrRegisterDllNotification>,
     pub unregister_notification: Option<LdrUnregisterDllNotification>,
@@ -168,6 +172,7 @@ fn find() -> Option<Api> {
             set_thread: find(ntdll, c"NtSetInformationThread").map(|function| typed(function)),
             query_memory: find(ntdll, c"NtQueryVirtualMemory").map(|function| typed(function)),
             next_thread: find(ntdll, c"NtGetNextThread").map(|function| typed(function)),
+            wait_for_several: find(ntdll, c"NtWaitForMultipleObjects").map(|function| typed(function)),
             set_timer_resolution: find(ntdll, c"NtSetTimerResolution").map(|function| typed(function)),
             register_notification: find(ntdll, c"LdrRegisterDllNotification").map(|function| typed(function)),
             unregister_notification: find(ntdll, c"LdrUnregisterDllNotification")

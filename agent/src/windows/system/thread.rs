@@ -32,6 +32,8 @@ const START_ADDRESS: u32 = 9;
 const NAME: u32 = 38;
 /// Bytes of a thread's name that are read, with the UNICODE_STRING before it.
 const NAME_ROOM: usize = 16 + 2048;
+/// Most handles that a wait takes (MAXIMUM_WAIT_OBJECTS).
+pub(crate) const AT_ONCE: usize = 64;
 /// More threads than any process has. Ends a walk that goes in circles.
 const MAX_THREADS: usize = 65_536;
 
@@ -77,6 +79,11 @@ impl ThreadHandle {
     /// Thread id and thread environment block. The error is the system's; 0 if the thread has no
     /// block.
     pub(crate) fn identity(&self, api: &Api) -> Result<(u32, Teb), Status> {
+        let info = self.basic(api)?;
+        if info.teb.is_null() { Err(0) } else { Ok((info.thread as u32, Teb(info.teb))) }
+    }
+
+    fn basic(&self, api: &Api) -> Result<BasicInformation, Status> {
         let mut info = BasicInformation {
             status: 0,
             teb: null_mut(),
@@ -95,10 +102,7 @@ impl ThreadHandle {
                 null_mut(),
             )
         };
-        if status < 0 || info.teb.is_null() {
-            return Err(status.min(0));
-        }
-        Ok((info.thread as u32, Teb(info.teb)))
+        if status < 0 { Err(status) } else { Ok(info) }
     }
 
     /// Win32 start address; 0 if unknown.
@@ -271,7 +275,26 @@ pub(crate) fn enumerate(api: &Api, mut each: impl FnMut(&ThreadHandle)) -> bool 
     true
 }
 
-/// Opens the thread with this id, if it belongs to this process and is alive.
+/// Opens the thread with this id, if it is alive and belongs to this process.
+pub(crate) fn open_own(api: &Api, tid: u32) -> Option<ThreadHandle> {
+    let handle = open(tid)?;
+    // SAFETY: no preconditions.
+    let process = unsafe { GetCurrentProcessId() };
+    handle.basic(api).is_ok_and(|info| info.process == process as usize).then_some(handle)
+}
+
+/// Whether one of these threads, at most [`AT_ONCE`], has ended or the system does not say.
+pub(crate) fn any_ended(api: &Api, threads: &[HANDLE]) -> bool {
+    const WAIT_ANY: u32 = 1;
+    const STATUS_TIMEOUT: Status = 0x102;
+    let Some(wait) = api.wait_for_several else { return true };
+    let now = 0i64;
+    // SAFETY: so many open handles with SYNCHRONIZE; a time-out of 0 does not wait.
+    let status = unsafe { wait(threads.len() as u32, threads.as_ptr(), WAIT_ANY, 0, &now) };
+    status != STATUS_TIMEOUT
+}
+
+/// Opens the thread with this id if it is alive, whatever process it belongs to.
 pub(crate) fn open(tid: u32) -> Option<ThreadHandle> {
     open_with(tid, ACCESS)
 }

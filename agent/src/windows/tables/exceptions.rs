@@ -6,7 +6,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use stk_schema::Ticks;
-use stk_schema::event::{Event, Exception, ThreadFlags};
+use stk_schema::event::{Event, Exception};
 
 use super::TablesRecorder;
 use crate::record::modules::Events;
@@ -103,11 +103,7 @@ impl TablesRecorder {
     /// Writes the exceptions that wait.
     pub(super) fn exceptions(&mut self) {
         while let Some(SeenException { tid, event }) = next().or_else(next_overflow) {
-            if !self.threads.knows(tid) {
-                self.enumerate(ThreadFlags::empty());
-            }
-            let known = self.threads.live().iter().find(|thread| thread.start.tid == tid);
-            let thread = known.map_or(0, |thread| thread.instance);
+            let thread = self.instance_of(tid);
             self.journal.event(&Event::Exception(Exception { thread, ..event }));
         }
     }

@@ -5,6 +5,7 @@ use stk_schema::Ticks;
 
 use stk_schema::event::{Clock, DropReason, Dropped, Event, Metadata, RateChange, Redaction};
 use stk_schema::limits;
+use windows_sys::Win32::System::Threading::GetCurrentThreadId;
 
 use super::{TablesRecorder, loader};
 use crate::record::modules::Events;
@@ -59,8 +60,7 @@ impl TablesRecorder {
         self.losses_due = now + Ticks(LOSSES_MS * self.settings.ticks_per_ms);
         for (tid, since) in SUSPENSIONS.take_missed() {
             // The watchdog counts the loss, before or after this.
-            let known = self.threads.live().iter().find(|thread| thread.start.tid == tid);
-            let thread = known.map_or(0, |thread| thread.instance);
+            let thread = self.threads.instance_of(tid).unwrap_or(0);
             let reason = DropReason::NotStopped as u64;
             self.journal.event(&Event::Dropped(Dropped { time: since, reason, thread, count: 1 }));
             self.reported[DropReason::NotStopped as usize] += 1;
@@ -132,9 +132,18 @@ impl TablesRecorder {
         own.filter_map(|thread| thread.handle.handle.times()).map(|times| times.cpu * 100).sum()
     }
 
+    /// CPU time of this thread so far, in nanoseconds.
+    fn tables_cpu_ns(&self) -> u64 {
+        // SAFETY: no preconditions.
+        let tid = unsafe { GetCurrentThreadId() };
+        let own = self.threads.live().iter().find(|thread| thread.start.tid == tid);
+        own.and_then(|thread| thread.handle.handle.times()).map_or(0, |times| times.cpu * 100)
+    }
+
     /// Writes the costs of recording as metadata.
     pub(super) fn measurements(&mut self, own_cpu_ns: u64) {
         self.fact("recorder.cpu_ns", alloc::format!("{own_cpu_ns}").as_bytes());
+        self.fact("recorder.tables_cpu_ns", alloc::format!("{}", self.tables_cpu_ns()).as_bytes());
         if loader::unrescued() != 0 {
             self.fact("recorder.unread_modules", alloc::format!("{}", loader::unrescued()).as_bytes());
         }

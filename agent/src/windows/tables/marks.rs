@@ -6,7 +6,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use stk_schema::Ticks;
-use stk_schema::event::{Event, Mark, ThreadFlags};
+use stk_schema::event::{Event, Mark};
 use windows_sys::Win32::System::Threading::GetCurrentThreadId;
 
 use super::TablesRecorder;
@@ -71,11 +71,7 @@ impl TablesRecorder {
     /// Writes the marks that wait.
     pub(super) fn marks(&mut self) {
         while let Some(mark) = next() {
-            if mark.tid != 0 && !self.threads.knows(mark.tid) {
-                self.enumerate(ThreadFlags::empty());
-            }
-            let known = self.threads.live().iter().find(|thread| thread.start.tid == mark.tid);
-            let thread = known.map_or(0, |thread| thread.instance);
+            let thread = if mark.tid == 0 { 0 } else { self.instance_of(mark.tid) };
             let text = mark.text.get(..mark.len).unwrap_or(&[]);
             self.journal.event(&Event::Mark(Mark { time: mark.time, thread, tag: 0, text }));
         }

@@ -10,7 +10,7 @@
 //! the writer.
 //!
 //! ```text
-//! threads   enumerations: new, ended and renamed threads
+//! threads   new, ended and renamed threads
 //! modules   notifications and the loader's list
 //! images    the tables of images
 //! unlisted  images that the loader's list lacks
@@ -75,6 +75,7 @@ use crate::windows::system::files::TablesFolder;
 use crate::windows::system::memory::OwnMemory;
 use crate::windows::system::peb::Peb;
 use crate::windows::system::thread::{Teb, ThreadHandle};
+use threads::ThreadRounds;
 
 /// Milliseconds that reading the tables may still take after the end was requested.
 pub(super) const TABLES_MS: u64 = 8_000;
@@ -205,7 +206,7 @@ pub(super) struct TablesRecorder {
     /// The tickets by which the loader's callback learns that tables were read.
     tickets: Tickets,
     /// Removals for which the sampler's queue had no room.
-    removals: VecDeque<u64>,
+    removals: VecDeque<(u64, u32)>,
     own_threads: fn() -> Vec<u32>,
     /// The queue through which the runtimes thread gets new runtimes.
     runtimes: Arc<RuntimesState>,
@@ -213,8 +214,11 @@ pub(super) struct TablesRecorder {
     /// 0 = not known yet, or it has ended.
     main: u64,
     cpu_trigger: Option<CpuTrigger>,
-    enumerate_due: Ticks,
-    names_due: Ticks,
+    rounds: ThreadRounds,
+    /// Whether threads or names are new to the user's choice of threads ...
+    to_select: bool,
+    /// ... and whether the sampler is to be told of threads.
+    to_send: bool,
     losses_due: Ticks,
     state_at: Ticks,
     reported: [u64; REASONS],
@@ -227,7 +231,7 @@ pub(super) struct TablesRecorder {
     pausing: Option<HostRequest>,
     /// Words that REDACTION events have told of.
     redacted_words: u64,
-    /// Successive enumerations that showed only the recorder's threads.
+    /// Successive listings that showed only the recorder's threads.
     alone: u32,
     /// The target's thread that ended last: the time in nanoseconds since the Unix epoch, and its
     /// instance.
@@ -247,6 +251,7 @@ impl TablesRecorder {
     ) -> TablesRecorder {
         let cpu_trigger =
             settings.options.cpu_percent.map(|percent| CpuTrigger::new(percent, settings.ticks_per_ms));
+        let rounds = ThreadRounds::new(settings.ticks_per_ms);
         TablesRecorder {
             api,
             memory: OwnMemory(api),
@@ -267,8 +272,9 @@ impl TablesRecorder {
             runtimes,
             main: 0,
             cpu_trigger,
-            enumerate_due: Ticks::ZERO,
-            names_due: Ticks::ZERO,
+            rounds,
+            to_select: false,
+            to_send: false,
             losses_due: Ticks::ZERO,
             state_at: Ticks::ZERO,
             reported: [0; REASONS],
@@ -294,8 +300,7 @@ impl TablesRecorder {
         self.journal.switch(BlockKind::State);
         self.clock();
         self.metadata();
-        self.enumerate(ThreadFlags::AT_START);
-        self.names();
+        self.list_all(ThreadFlags::AT_START);
         SIGNALS.threads_known.store(true, Ordering::Release);
 
         let since = ticks();
@@ -318,14 +323,7 @@ impl TablesRecorder {
         let now = ticks();
         self.drain_loader();
         self.look_for_unlisted();
-        let mut hinted = false;
-        while let Some(tid) = hints::next() {
-            hinted |= !self.threads.knows(tid);
-        }
-        if hinted || now >= self.enumerate_due {
-            self.enumerate(ThreadFlags::empty());
-            self.names();
-        }
+        self.look_at_threads();
         self.look_at_cpu();
         self.marks();
         self.exceptions();
@@ -354,8 +352,7 @@ impl TablesRecorder {
         self.look_for_unlisted();
         // Measured now, while the recorder's threads that are about to end are still in the list.
         let own_cpu_ns = self.own_cpu_ns();
-        self.enumerate(ThreadFlags::empty());
-        self.names();
+        self.list_all(ThreadFlags::empty());
         self.marks();
         self.exceptions();
         self.end_requests();
