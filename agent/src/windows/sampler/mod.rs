@@ -58,12 +58,21 @@ use crate::windows::shared::priority::set_priority;
 use crate::windows::shared::state::{SIGNALS, STATUS};
 use crate::windows::shared::worker::Worker;
 use crate::windows::system::api::{Api, ticks};
+use crate::windows::system::heap;
 use process::OwnProcess;
 use timer::{Timer, WakeReason};
 use triggers::Triggers;
 
 /// Attempts of a one-shot recording to sample a thread.
 const ONCE_TRIES: u32 = 50;
+
+/// Captures that wait for the next pass without waking the sampler, if it comes in so many
+/// milliseconds.
+const MOST_WAITING: usize = 2;
+const LATE_MS: u64 = 20;
+/// Bytes of the largest stack that is stored when the process ends: storing it may allocate twice
+/// as much.
+const LAST_CAPTURE_BYTES: usize = 64 << 10;
 
 /// When samples are taken, as configured by the host.
 pub(super) struct SamplingPlan {
@@ -232,6 +241,30 @@ impl SamplerThread {
             self.worker.state.enter(|sampler| self.take_triggered(sampler));
             self.publish();
         }
+    }
+
+    /// Wakes the sampler for the capture that a thread has made of itself at `time`, if its next
+    /// pass would take it late or others wait already. The call that wakes costs several times as
+    /// much as the capture.
+    pub(super) fn tell_of_capture(&self, waiting: usize, time: Ticks) {
+        let next = Ticks(self.due.load(Ordering::Relaxed));
+        if waiting >= MOST_WAITING || next.saturating_sub(time) > self.clock.span(LATE_MS) {
+            WAKE_SAMPLER.signal();
+        }
+    }
+
+    /// Takes the captures that wait when the process ends, and hands over the last block.
+    pub(super) fn finish_in_place(&self, sampler: &mut Sampler<OwnProcess>) {
+        self.triggers.offer(|content| {
+            let (tid, tag) = (content.tid, content.tag);
+            let mut triggered = TriggeredSample { tid, tag, capture: &mut content.capture };
+            if triggered.capture.len > LAST_CAPTURE_BYTES || !heap::has_exit_room(4 * LAST_CAPTURE_BYTES) {
+                self.counters.lose(DropReason::BuffersFull, 1);
+                return true;
+            }
+            sampler.triggered_last(&mut triggered) == Acceptance::Done
+        });
+        sampler.finish();
     }
 
     fn take_triggered(&self, sampler: &mut Sampler<OwnProcess>) {

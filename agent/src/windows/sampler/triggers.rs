@@ -61,16 +61,22 @@ impl Triggers {
         Triggers { places: (0..PLACES).map(|_| place()).collect::<Vec<_>>().into_boxed_slice() }
     }
 
-    /// Stores the calling thread's stack as `registers` have it at `time`. False if all slots
-    /// are taken.
+    /// Stores the calling thread's stack as `registers` have it at `time`. Returns how many slots
+    /// before the used one were taken; `None` if all are.
     ///
     /// # Safety
     /// The registers must be the calling thread's, of its present frame or of one above.
-    pub(crate) unsafe fn capture(&self, registers: &[u64; MAX_REGISTERS], time: Ticks, tag: u64) -> bool {
-        let claim = |place: &&CapturePlace| {
+    pub(crate) unsafe fn capture(
+        &self,
+        registers: &[u64; MAX_REGISTERS],
+        time: Ticks,
+        tag: u64,
+    ) -> Option<usize> {
+        let claim = |place: &CapturePlace| {
             place.state.compare_exchange(FREE, FILLING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
-        let Some(place) = self.places.iter().find(claim) else { return false };
+        let before = self.places.iter().position(claim)?;
+        let place = self.places.get(before)?;
         // SAFETY: this thread moved the state from FREE to FILLING.
         let content = unsafe { &mut *place.content.get() };
         content.tag = tag;
@@ -93,7 +99,7 @@ impl Triggers {
         // SAFETY: the calling thread's own stack, from one of its frames up.
         unsafe { stack_copy::copy(registers[SP] as usize, bounds, &checked, &|| true, capture) };
         place.state.store(READY, Ordering::Release);
-        true
+        Some(before)
     }
 
     /// Offers every waiting capture to `take`, oldest first. A capture that it refuses stays.

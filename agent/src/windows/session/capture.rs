@@ -13,7 +13,7 @@ use stk_schema::registers::MAX_REGISTERS;
 
 use super::{CURRENT, Session, VISITORS};
 use crate::windows::sampler::triggers::callers_registers;
-use crate::windows::shared::events::{WAKE_SAMPLER, WAKE_TABLES};
+use crate::windows::shared::events::WAKE_TABLES;
 use crate::windows::shared::state::SIGNALS;
 use crate::windows::system::api::ticks;
 use crate::windows::system::context::Context;
@@ -112,12 +112,15 @@ pub(super) unsafe fn record(
     panic::if_requested(TEST_PANIC_IN_CAPTURE);
     let sampler = &session.workers.sampler;
     // SAFETY: by the caller's promise.
-    if unsafe { sampler.triggers.capture(registers, time, tag) } {
-        WAKE_SAMPLER.signal();
-        0
-    } else {
-        sampler.counters.lose(DropReason::BuffersFull, 1);
-        2
+    match unsafe { sampler.triggers.capture(registers, time, tag) } {
+        Some(waiting) => {
+            sampler.tell_of_capture(waiting, time);
+            0
+        }
+        None => {
+            sampler.counters.lose(DropReason::BuffersFull, 1);
+            2
+        }
     }
 }
 

@@ -35,6 +35,7 @@ impl WriterThread {
         // A terminated thread never leaves its state. Its unfinished work is lost, except the block
         // being written.
         let sampler = &workers.sampler.worker.state;
+        let finish_whole = |state: &mut _| workers.sampler.finish_in_place(state);
         let finish = |writer: &mut Option<Writer<TraceOutput>>| {
             let Some(writer) = writer else { return };
             self.resume_write(writer);
@@ -44,13 +45,16 @@ impl WriterThread {
             self.write_last_modules(writer, &workers.tables);
             workers.code.worker.state.enter(CodeRecorder::flush);
             workers.runtimes.worker.state.enter(RuntimesRecorder::flush);
-            if sampler.enter(Sampler::finish).is_none() {
-                let whole = SIGNALS.sampler_whole.load(Ordering::Acquire);
-                let last = if whole { Sampler::finish } else { Sampler::finish_torn };
-                // SAFETY: the sampler was terminated, like all threads but this one. Its state was
-                // consistent then (`sampler_whole`), or is used only as far as it is: the pointer
-                // to its block, and that block up to its last whole event.
-                unsafe { sampler.enter_for_the_dead(last) };
+            if sampler.enter(finish_whole).is_none() {
+                // The sampler was terminated, like all threads but this one.
+                if SIGNALS.sampler_whole.load(Ordering::Acquire) {
+                    // SAFETY: its state was consistent then (`sampler_whole`).
+                    unsafe { sampler.enter_for_the_dead(finish_whole) };
+                } else {
+                    // SAFETY: its state is used only as far as it is consistent: the pointer to its
+                    // block, and that block up to its last whole event.
+                    unsafe { sampler.enter_for_the_dead(Sampler::finish_torn) };
+                }
             }
             self.write_waiting(writer, workers);
             panic::if_requested(TEST_PANIC_AT_EXIT);
