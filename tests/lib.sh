@@ -123,6 +123,10 @@ build_examples() {
     build_rust_api && build_dll32 && build_hammers && build_slow_dll && build_ends && build_launch_probe && "$STK_ROOT/examples/mixed/build.sh"
 }
 
+build_examples_arm64() {
+  setup_zig && "$STK_ROOT/examples/busy/build.sh" --arm64 && "$STK_ROOT/examples/capture/build.sh" --arm64
+}
+
 # The example in Rust, which loads agent.dll or finds it loaded.
 build_rust_api() {
   setup_cargo "$STK_WINDOWS_TARGET" build -q --profile quick -p stk-example-api &&
@@ -216,10 +220,10 @@ machine_tests() { # wine8|wine10|arm64
 # examples/stress dies on Wine 10 in two of three runs without the agent: page faults that it raises on purpose, beside DLLs that come and go.
 STK_WINE10_SKIPPED=(--skip a_stressed_target_neither_hangs --skip a_target_that_loads_and_frees_dlls_neither_hangs)
 # Emulated, a step takes ten times as long.
-STK_ARM64_TESTS=(e2e_smoke e2e_agent_dll e2e_agent e2e_dynamic e2e_doctor)
+STK_ARM64_TESTS=(e2e_smoke e2e_agent_dll e2e_agent e2e_capture e2e_dynamic e2e_doctor)
 # Left out on arm64: a walk by the system's unwinder is not supported there; and a program that ends while its threads run dies of SIGSEGV in
-# qemu or Wine, also without the agent; and host.c diverts a system call by x64 code. There is no 32-bit inject beside that of arm64.
-STK_ARM64_SKIPPED=(--skip the_32_bit_inject --skip a_thread_whose_environment_block_is_unmapped --skip a_walk_that --skip a_process_that_exits_while_it_is_recorded)
+# qemu or Wine, also without the agent; and host.c diverts a system call by x64 code. There is no 32-bit inject or agent beside those of arm64.
+STK_ARM64_SKIPPED=(--skip the_32_bit_inject --skip a_32_bit_program --skip a_thread_whose_environment_block_is_unmapped --skip a_walk_that --skip a_process_that_exits_while_it_is_recorded --skip a_capture_right_before_the_process_ends)
 # Of every kind: recordings, launches, stops and kills; refusals; the programs themselves.
 STK_NATIVE_TESTS=(e2e_smoke e2e_agent_dll e2e_lifecycle e2e_inject)
 # Wine refuses a Ctrl-Break where no terminal stands behind the console.
@@ -331,7 +335,7 @@ use_machine() {
     wine8) export STK_WINE=$STK_WINE8 STK_WINE32=$STK_WINE32_DIR/wine ;;
     wine10) export STK_WINE=$STK_WINE10 STK_WINE32=$STK_WINE10 ;;
     arm64)
-      export STK_WINE=$STK_WINE_ARM64 STK_BUSY_DIR=$STK_TARGET_DIR/examples/busy-arm64
+      export STK_WINE=$STK_WINE_ARM64 STK_BUSY_DIR=$STK_TARGET_DIR/examples/busy-arm64 STK_CAPTURE_DIR=$STK_TARGET_DIR/examples/capture-arm64
       STK_WINDOWS_BIN=$(setup_windows_bin "$STK_ARM64_TARGET")
       setup_zig || return 1
       export STK_WINDOWS_BIN STK_CC=$STK_ROOT/tests/setup/zig-cc.sh
@@ -340,7 +344,7 @@ use_machine() {
       ;;
   esac
   unset STK_CC
-  export STK_BUSY_DIR=$STK_TARGET_DIR/examples/busy
+  export STK_BUSY_DIR=$STK_TARGET_DIR/examples/busy STK_CAPTURE_DIR=$STK_TARGET_DIR/examples/capture
   STK_WINDOWS_BIN=$(setup_windows_bin "$STK_WINDOWS_TARGET") STK_WINDOWS32_BIN=$(setup_windows_bin "$STK_WINDOWS32_TARGET")
   export STK_WINDOWS_BIN STK_WINDOWS32_BIN
 }

@@ -54,7 +54,7 @@ if [ $part != core ]; then
   must "set-up: Rust std for $STK_ARM64_TARGET" setup_rust_target "$STK_ARM64_TARGET"
   must "set-up: Wine 10 for arm64" setup_wine_arm64
   must "build: the recorder for arm64" setup_build_recorder_arm64 -q
-  must "build: examples for arm64" "$STK_ROOT/examples/busy/build.sh" --arm64
+  must "build: examples for arm64" build_examples_arm64
   must "build: stk.exe" build_stk_exe
   must "build: the tests as Windows programs" build_native_tests
   step "outputs in other people's viewers" tests/viewers/check.sh

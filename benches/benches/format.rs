@@ -29,8 +29,8 @@ const MOST_STACK: usize = 256 << 20;
 /// Input bytes of one plain frame.
 const PLAIN_FRAME: usize = 1 << 20;
 
-/// The goal set in the issue.
-const TARGET_DIFF_US: f64 = 3.0;
+/// The goals set in the issues.
+const TARGET_DIFF_US: f64 = 2.0;
 const TARGET_DECODE_GBS: f64 = 4.0;
 const TARGET_EVERY: f64 = 1.10;
 const TARGET_BEST: f64 = 2.0;

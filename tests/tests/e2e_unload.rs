@@ -1,5 +1,6 @@
-//! `inject stop --unload`: the agent leaves the process, or says why it stays. The target is
-//! tests/programs/guest.c, which reports its own handles, threads and memory.
+//! `inject stop --unload`: the agent leaves the process, or says why it stays. And recordings in a
+//! row that leave nothing behind in the process. The target is tests/programs/guest.c, which
+//! reports its own handles, threads and memory.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -123,7 +124,46 @@ fn nothing_grew(before: &Report, after: &Report, cycles: u32) {
     assert_eq!(grew("threads"), 0, "{before:?} {after:?}");
     assert_eq!(grew("handles"), 0, "{before:?} {after:?}");
     assert!(grew("private") < LEAK, "{before:?} {after:?}");
-    wine::measured(&format!("{cycles} unloads: {before:?} {after:?}"));
+    wine::measured(&format!("{cycles} times: {before:?} {after:?}"));
+}
+
+/// The recorder comes and goes by inject; its agent stays loaded.
+#[test]
+fn recordings_that_inject_starts_and_stops_leave_no_thread_handle_or_memory() {
+    /// The system itself keeps some things of the first threads that it made.
+    const FIRST: u32 = 10;
+    let cycles = if wine::long() { 1_000 } else { 15 };
+    let mut guest = Guest::new("stops", "calm", false);
+    let pid = guest.program.pid();
+    let (mut first, mut sampled, mut watchdog) = (Report::new(), 0, 0);
+    for number in 1..=cycles {
+        let line = ["--pid", &pid, "-o", "stops.stk", "--force"];
+        let mut inject = Inject::start(&guest.folder, &line);
+        inject.wait_until_recording();
+        let stopped = guest.run(&["stop", "--pid", &pid]);
+        let finished = inject.finish();
+        let recorded = Recorded::open_sound(&guest.folder.file("stops.stk"));
+        if recorded.end_reason() == Some(EndReason::Watchdog as u64) {
+            watchdog += 1;
+        } else {
+            stopped.expect(0);
+            finished.expect(0).says("stopped from elsewhere");
+            assert_eq!(recorded.end_reason(), Some(EndReason::Stopped as u64), "number {number}");
+        }
+        sampled += u32::from(!recorded.samples.is_empty());
+        if number == FIRST {
+            first = guest.report();
+        } else if number % 100 == 0 {
+            wine::measured(&format!("after {number} starts and stops: {:?}", guest.report()));
+        }
+    }
+    // On an overloaded machine a thread may stand still for longer than the watchdog allows.
+    assert!(watchdog * 10 <= cycles && sampled * 2 >= cycles, "{watchdog}, {sampled} of {cycles}");
+    let last = guest.report();
+    assert_eq!((last["agent"], last["wrong"]), (1, 0), "{last:?}");
+    wine::measured(&format!("{cycles} starts and stops: {sampled} with samples, {watchdog} by watchdog"));
+    nothing_grew(&first, &last, cycles - FIRST);
+    guest.ends_well();
 }
 
 #[track_caller]
