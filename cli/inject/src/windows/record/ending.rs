@@ -20,6 +20,10 @@ impl Session<'_> {
     /// Reports how the recording ended and returns the exit code.
     pub(super) fn conclude(&self, end: End, trace: &str) -> Result<i32, Failure> {
         match end {
+            // The trace is not the whole one that the exit code of an interruption promises.
+            End::Interrupted if self.running.status.end_reason == EndReason::WriteError as u32 => {
+                self.report(trace)
+            }
             End::Interrupted => {
                 say(&format!("interrupted; {trace}"));
                 Ok(failure::INTERRUPTED)
