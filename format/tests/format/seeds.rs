@@ -1,5 +1,5 @@
-//! Runs the stored inputs of the format's fuzz targets, `tests/fuzz/seeds`: what reached new code of
-//! the reader when the targets ran for an hour.
+//! Runs the stored inputs of the format's fuzz targets, `tests/fuzz/seeds`: what reached new code
+//! of the reader when the targets ran for an hour.
 
 use crate::fuzz;
 use std::fs;
