@@ -475,35 +475,45 @@ static int freeze(const char *self, const char *agent, const char *output, const
     return WaitForSingleObject(child.hProcess, 20000) == WAIT_OBJECT_0 ? 0 : 1;
 }
 
-/* Threads, handles and private bytes of this process, once the recorder's threads have ended.
- * Wine 8 counts no handles. There a new handle's number tells: it is the lowest that is free. */
-static void print_usage(const char *when)
+/* Threads of this process. */
+static unsigned count_threads(void)
 {
-    PROCESS_MEMORY_COUNTERS memory = {.cb = sizeof memory};
-    DWORD handles = 0;
+    HANDLE all = CreateToolhelp32Snapshot(TH32CS_SNAPTHREAD, 0);
+    THREADENTRY32 entry = {.dwSize = sizeof entry};
     unsigned threads = 0;
-    HANDLE next;
+    for (BOOL more = Thread32First(all, &entry); more; more = Thread32Next(all, &entry))
+        threads += entry.th32OwnerProcessID == GetCurrentProcessId();
+    CloseHandle(all);
+    return threads;
+}
 
-    for (int tries = 0; tries < 1000; tries++) {
-        HANDLE all = CreateToolhelp32Snapshot(TH32CS_SNAPTHREAD, 0);
-        THREADENTRY32 entry = {.dwSize = sizeof entry};
-        threads = 0;
-        for (BOOL more = Thread32First(all, &entry); more; more = Thread32Next(all, &entry))
-            threads += entry.th32OwnerProcessID == GetCurrentProcessId();
-        CloseHandle(all);
-        /* The main thread, three workers and two waiters. */
-        if (threads <= 6)
-            break;
-        Sleep(10);
-    }
+/* Handles of this process. Wine 8 counts none. There a new handle's number tells: it is the lowest that is free. */
+static DWORD count_handles(void)
+{
+    DWORD handles = 0;
     GetProcessHandleCount(GetCurrentProcess(), &handles);
-    next = CreateEventA(NULL, FALSE, FALSE, NULL);
+    HANDLE next = CreateEventA(NULL, FALSE, FALSE, NULL);
     if (!handles)
         handles = (DWORD)(UINT_PTR)next >> 2;
     CloseHandle(next);
+    return handles;
+}
+
+/* Threads, handles and private bytes of this process, once the recorder's threads have ended and it has at most `most` handles. Both are
+ * waited for, ten seconds each: the last recording is taken apart after its end. */
+static DWORD print_usage(const char *when, DWORD most)
+{
+    PROCESS_MEMORY_COUNTERS memory = {.cb = sizeof memory};
+    /* The main thread, three workers and two waiters. */
+    for (int tries = 0; tries < 1000 && count_threads() > 6; tries++)
+        Sleep(10);
+    for (int tries = 0; tries < 1000 && count_handles() > most; tries++)
+        Sleep(10);
+    DWORD handles = count_handles();
     GetProcessMemoryInfo(GetCurrentProcess(), &memory, sizeof memory);
-    printf("%s_threads %u\n%s_handles %lu\n%s_kib %llu\n", when, threads, when, handles, when,
+    printf("%s_threads %u\n%s_handles %lu\n%s_kib %llu\n", when, count_threads(), when, handles, when,
            (unsigned long long)memory.PagefileUsage >> 10);
+    return handles;
 }
 
 int main(int argc, char **argv)
@@ -585,16 +595,17 @@ int main(int argc, char **argv)
         printf("stop %u\n", agent_stop(NULL));
     } else if (!strcmp(scenario, "cycles")) {
         int cycles = argc > 4 ? atoi(argv[4]) : 10;
+        DWORD handles = MAXDWORD;
         for (int i = 0; i < cycles; i++) {
             /* Caches of the system and of the C library are full by then. */
             if (i == cycles / 2)
-                print_usage("half");
+                handles = print_usage("half", MAXDWORD);
             if (start(output, 0, 1000000, 0))
                 return 1;
             Sleep(cycles > 10 ? 20 : 120);
             printf("stop %u\n", agent_stop(NULL));
         }
-        print_usage("end");
+        print_usage("end", handles);
     } else if (!strcmp(scenario, "panic")) {
         if (start(output, STK_FLAG_TEST_PANIC, 1000000, 0))
             return 1;
