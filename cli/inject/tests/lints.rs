@@ -34,7 +34,7 @@ fn the_list_of_processes_opens_them_for_reading_alone_and_takes_no_privilege() {
     // What the list asks of others: what agents say, and what protects a process.
     let refusal = code("refusal.rs");
     assert!(!refusal.contains("Privilege") && !refusal.contains("OpenProcess("), "refusal.rs");
-    let agent = code("agent.rs");
+    let agent = code("agent/mod.rs");
     for name in ["pub(crate) fn state(", "fn among(", "pub(crate) fn status(", "pub(crate) fn read_status("] {
         let body = function(&agent, name);
         for way in [".write(", "open", "remote", "Privilege"] {
@@ -43,12 +43,23 @@ fn the_list_of_processes_opens_them_for_reading_alone_and_takes_no_privilege() {
     }
 }
 
-/// Names of the files of the Windows half that have this in their code.
+/// The files of the Windows half that have this in their code, by their paths in it.
 fn files_with(text: &str) -> Vec<String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/windows");
-    let names = std::fs::read_dir(folder).expect("there").map(|entry| entry.expect("readable").file_name());
-    let names = names.filter_map(|name| name.into_string().ok()).filter(|name| name.ends_with(".rs"));
-    let mut found: Vec<String> = names.filter(|name| code(name).contains(text)).collect();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/windows");
+    let (mut folders, mut found) = (vec![root.clone()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("there") {
+            let path = entry.expect("readable").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(&root).expect("below").to_string_lossy().into_owned();
+            if name.ends_with(".rs") && code(&name).contains(text) {
+                found.push(name);
+            }
+        }
+    }
     found.sort();
     found
 }
