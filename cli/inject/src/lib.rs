@@ -10,6 +10,7 @@
 //!
 //! The portable half is tested on every host:
 //!
+//! * [`access`]: access to another process's memory that the system refuses for a moment.
 //! * [`args`]: the command line.
 //! * [`duration`]: `10`, `10s`, `1m30s`.
 //! * [`options`]: options that the agent gets as texts.
@@ -45,6 +46,7 @@
 //! `windows` (on Windows only) holds everything that calls the system.
 #![cfg_attr(not(windows), allow(dead_code, unused_imports, reason = "only `windows` uses the rest"))]
 
+mod access;
 mod args;
 mod blocker;
 mod companion;

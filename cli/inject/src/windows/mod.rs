@@ -69,7 +69,8 @@ pub(crate) mod unload;
 use crate::args::{Action, Target};
 use crate::failure::{self, Failure};
 use crate::messages;
-use process::Process;
+use crate::status::StatusRow;
+use process::{OpenError, Process};
 use std::io::Write as _;
 use stk_schema::control::AgentStatus;
 use stk_schema::event::EndReason;
@@ -172,8 +173,7 @@ fn snap(target: &Target, timeout_ms: u32) -> Result<i32, Failure> {
     Ok(failure::OK)
 }
 
-/// Does the same with every recording of this machine. One with which it cannot be done is told and
-/// does not keep the others.
+/// Does the same with every recording of this machine.
 fn each_recorded(work: impl Fn(u32) -> Result<i32, Failure>) -> Result<i32, Failure> {
     let recorded: Vec<u32> = recorded()?;
     if recorded.is_empty() {
@@ -182,11 +182,20 @@ fn each_recorded(work: impl Fn(u32) -> Result<i32, Failure>) -> Result<i32, Fail
     let mut code = failure::OK;
     for pid in recorded {
         if let Err(failure) = work(pid) {
-            eprintln!("inject: {}", stk_schema::text::printable_lines(&failure.to_string()));
-            code = failure.code();
+            code = told(pid, &failure).unwrap_or(code);
         }
     }
     Ok(code)
+}
+
+/// Tells why something could not be done with one process of several, which does not keep the
+/// others, and returns the exit code; `None` if that process has ended meanwhile.
+fn told(pid: u32, failure: &Failure) -> Option<i32> {
+    if matches!(Process::try_open(pid), Err(OpenError::NotFound | OpenError::Ended)) {
+        return None;
+    }
+    eprintln!("inject: {}", stk_schema::text::printable_lines(&failure.to_string()));
+    Some(failure.code())
 }
 
 /// The processes that are being recorded.
@@ -196,24 +205,35 @@ fn recorded() -> Result<Vec<u32>, Failure> {
 
 /// Prints how recordings are going.
 fn status(target: &Target, json: bool) -> Result<i32, Failure> {
-    let pids = match target {
-        Target::Recorded => recorded()?,
-        target => vec![open(target)?.pid()],
-    };
+    let mut code = failure::OK;
     let mut rows = Vec::new();
-    for pid in &pids {
-        let process = Process::open_to_read(*pid)
-            .map_err(|error| Failure::target(format!("pid {pid} may not be read: {error}")))?;
-        match agent::recording_with_status(&process)? {
-            Some((_, status)) => rows.push(crate::status::StatusRow::new(*pid, process.name(), &status)),
-            // One that has just ended is none of those that are being recorded.
-            None if *target == Target::Recorded => {}
-            None => return Err(Failure::failed(format!("{process} is not being recorded"))),
+    if *target == Target::Recorded {
+        for pid in recorded()? {
+            match status_of(pid) {
+                // None: one that has just ended is none of those that are being recorded.
+                Ok((_, row)) => rows.extend(row),
+                Err(failure) => code = told(pid, &failure).unwrap_or(code),
+            }
         }
+    } else {
+        let (process, row) = status_of(open(target)?.pid())?;
+        rows.push(row.ok_or_else(|| Failure::failed(format!("{process} is not being recorded")))?);
     }
     let text = if json { crate::status::json(&rows) } else { crate::status::table(&rows) };
     print(&text, "the status")?;
-    Ok(failure::OK)
+    Ok(code)
+}
+
+/// A process, and how its recording is going if it is being recorded.
+///
+/// # Errors
+/// A sentence for the user.
+fn status_of(pid: u32) -> Result<(Process, Option<StatusRow>), Failure> {
+    let process = Process::open_to_read(pid)
+        .map_err(|error| Failure::target(format!("pid {pid} may not be read: {error}")))?;
+    let recording = agent::recording_with_status(&process)?;
+    let row = recording.map(|(_, status)| StatusRow::new(pid, process.name(), &status));
+    Ok((process, row))
 }
 
 /// Writes a text, which `name` calls in a message, to standard output. That its reader has gone is

@@ -3,6 +3,7 @@
 use super::refusal::{self, Machine, Refusal};
 use super::system::{self, Procedure};
 use super::token;
+use crate::access::{self, Access};
 use crate::failure::Failure;
 use crate::image::{self, Image};
 use crate::messages;
@@ -15,7 +16,7 @@ use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, OwnedHandle};
 use std::path::PathBuf;
 use std::ptr;
 use std::time::Duration;
-use windows_sys::Win32::Foundation::{DuplicateHandle, FILETIME, HANDLE, HMODULE};
+use windows_sys::Win32::Foundation::{DuplicateHandle, ERROR_ACCESS_DENIED, FILETIME, HANDLE, HMODULE};
 use windows_sys::Win32::System::Diagnostics::Debug::{ReadProcessMemory, WriteProcessMemory};
 use windows_sys::Win32::System::Diagnostics::ToolHelp::{
     CreateToolhelp32Snapshot, PROCESSENTRY32W, Process32FirstW, Process32NextW, TH32CS_SNAPPROCESS,
@@ -228,19 +229,21 @@ impl Process {
     /// Fills `buffer` from its memory at `address`; false if not all of that could be read.
     pub(crate) fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
         let Ok(address) = usize::try_from(address) else { return false };
-        let mut read = 0;
-        // SAFETY: the destination is the slice; the source is checked by the system.
-        let ok = unsafe {
-            let source = ptr::without_provenance(address);
-            ReadProcessMemory(
-                self.handle.as_raw_handle(),
-                source,
-                buffer.as_mut_ptr().cast(),
-                buffer.len(),
-                &mut read,
-            )
-        };
-        ok != 0 && read == buffer.len()
+        self.transfer(|| {
+            let mut read = 0;
+            // SAFETY: the destination is the slice; the source is checked by the system.
+            let ok = unsafe {
+                let source = ptr::without_provenance(address);
+                ReadProcessMemory(
+                    self.handle.as_raw_handle(),
+                    source,
+                    buffer.as_mut_ptr().cast(),
+                    buffer.len(),
+                    &mut read,
+                )
+            };
+            ok != 0 && read == buffer.len()
+        })
     }
 
     /// Writes `bytes` into its memory at `address`; false if not all of them could be written.
@@ -249,15 +252,31 @@ impl Process {
             return true; // Wine refuses to write nothing
         }
         let Ok(address) = usize::try_from(address) else { return false };
-        let mut written = 0;
-        // SAFETY: the source is the slice; the destination is checked by the system, and the caller
-        // knows what lies there.
-        let ok = unsafe {
-            let to = ptr::without_provenance_mut(address);
-            let (from, len) = (bytes.as_ptr().cast(), bytes.len());
-            WriteProcessMemory(self.handle.as_raw_handle(), to, from, len, &mut written)
+        self.transfer(|| {
+            let mut written = 0;
+            // SAFETY: the source is the slice; the destination is checked by the system, and the
+            // caller knows what lies there.
+            let ok = unsafe {
+                let to = ptr::without_provenance_mut(address);
+                let (from, len) = (bytes.as_ptr().cast(), bytes.len());
+                WriteProcessMemory(self.handle.as_raw_handle(), to, from, len, &mut written)
+            };
+            ok != 0 && written == bytes.len()
+        })
+    }
+
+    /// Calls `transfer`, which moves bytes from or to the process's memory and returns whether all
+    /// of them were; again while the system refuses that.
+    fn transfer(&self, mut transfer: impl FnMut() -> bool) -> bool {
+        let access = || {
+            if transfer() {
+                return Access::Done;
+            }
+            let denied = Some(ERROR_ACCESS_DENIED as i32);
+            let refused = io::Error::last_os_error().raw_os_error() == denied;
+            if refused { Access::Refused } else { Access::Failed }
         };
-        ok != 0 && written == bytes.len()
+        access::unless_refused(access, || system::wait(self.handle(), access::WAIT_MS))
     }
 
     /// Its modules' headers and exports, the program first. Empty while it has not been

@@ -35,6 +35,8 @@ pub(super) const STOP_MS: u32 = 30_000;
 /// Its other DLLs may still have work, and a killed process ends only when the system has completed
 /// its threads' requests to a busy disk.
 const GOING_MS: u32 = 30_000;
+/// The wait between two tries to read a status that cannot be read.
+const UNREAD_MS: u32 = 50;
 
 /// How long a program that is launched waits for the agent's first look at it.
 const FIRST_LOOK: Duration = Duration::from_secs(10);
@@ -265,24 +267,28 @@ impl<'a> Session<'a> {
     /// A sentence for the user, when it cannot be read and the process goes on.
     pub(super) fn read_status(&mut self) -> Result<bool, Failure> {
         let process = self.starter.process;
-        match agent::read_status(process, self.running.status_address) {
-            Some(status) => self.running.status = status,
+        let asked = Instant::now();
+        loop {
+            if let Some(status) = agent::read_status(process, self.running.status_address) {
+                self.running.status = status;
+                return Ok(true);
+            }
             // Another inject had the agent leave after the recording's end.
-            None if !self.starter.agent.is_loaded(process)
-                && system::wait(self.running.ended.handle(), GOING_MS) =>
-            {
+            if !self.starter.agent.is_loaded(process) && system::wait(self.running.ended.handle(), 0) {
                 let status = &mut self.running.status;
                 (status.state, status.end_reason) = (STATE_STOPPED, EndReason::Stopped as u32);
                 status.paused = 0;
+                return Ok(true);
             }
             // The process's memory is freed a moment before its handle is signalled.
-            None if system::wait(process.handle(), GOING_MS) => return Ok(false),
-            None => {
+            if system::wait(process.handle(), UNREAD_MS) {
+                return Ok(false);
+            }
+            if asked.elapsed() >= Duration::from_millis(GOING_MS.into()) {
                 let text = format!("the agent's status in {process} cannot be read any more");
                 return Err(Failure::failed(text));
             }
         }
-        Ok(true)
     }
 
     /// An agent that ends because its process exits does so a moment before the process.
