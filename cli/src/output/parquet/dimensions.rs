@@ -6,7 +6,7 @@
 
 use super::super::OutputError;
 use super::compact::{self, Files};
-use super::table::TableWriter;
+use super::table::{TableWriter, in_own_memory};
 use polars::prelude::*;
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -213,10 +213,9 @@ fn each_once(table: &ParquetTable, frame: &DataFrame) -> Result<DataFrame, Outpu
         }
         chosen
     };
-    let column = |column: &Column| {
-        Ok::<_, PolarsError>(column.as_materialized_series().take_slice(&chosen)?.into_column())
-    };
-    Ok(DataFrame::new(frame.get_columns().iter().map(column).collect::<PolarsResult<_>>()?)?)
+    let column =
+        |column: &Column| in_own_memory(&column.as_materialized_series().take_slice(&chosen)?.into_column());
+    Ok(DataFrame::new(frame.get_columns().iter().map(column).collect::<Result<_, _>>()?)?)
 }
 
 /// Sources of names, the best first.
@@ -230,6 +229,7 @@ fn source_rank(source: &str) -> usize {
 mod tests {
     use super::super::table::{column, list};
     use super::*;
+    use std::collections::HashMap;
 
     /// A file of `stacks` with these ids, and another id that is made of the trace's.
     fn stacks(folder: &Path, trace: u64, ids: impl Iterator<Item = i64>) -> PathBuf {
@@ -302,6 +302,56 @@ mod tests {
         for most in [200_000, 20_000, 1_000] {
             assert!(merged(&files, most) == all, "{most}");
             assert!(merged(&turned, most) == all, "{most}, the other way round");
+        }
+    }
+
+    /// Bytes of the buffers that a column of texts, or of lists of texts, keeps in memory.
+    fn kept_bytes(column: &Column) -> usize {
+        let texts = match column.list() {
+            Ok(list) => list.explode().unwrap(),
+            Err(_) => column.as_materialized_series().clone(),
+        };
+        let buffers = texts.str().unwrap().downcast_iter().flat_map(|texts| texts.data_buffers().iter());
+        let each: HashMap<_, _> = buffers.map(|buffer| (buffer.as_ptr(), buffer.len())).collect();
+        each.values().sum()
+    }
+
+    #[test]
+    fn rows_that_are_kept_do_not_keep_the_files_in_memory_from_which_they_come() {
+        let folder = tempfile::tempdir().unwrap();
+        let trust = "a text that does not fit into a view";
+        let mut frames = (0..20).map(|trace| {
+            let path = folder.path().join(format!("{trace}.parquet"));
+            let mut writer = TableWriter::create(&path, &tables::STACKS, &[], String::new()).unwrap();
+            let trusts: Vec<String> = (0..500).map(|row| format!("{trust} {row} of {trace}")).collect();
+            let offsets: Vec<i64> = (0..=500).collect();
+            let ids: Vec<i64> = (0..500).collect();
+            writer
+                .write(vec![
+                    column("stack_id", ids.clone()),
+                    column("walk_version", vec![1i64; 500]),
+                    list("location_ids", offsets.clone(), column("", ids).take_materialized_series())
+                        .unwrap(),
+                    list("trusts", offsets, column("", trusts.clone()).take_materialized_series()).unwrap(),
+                    column("depth", vec![1i64; 500]),
+                    column("resolved_by", trusts),
+                ])
+                .unwrap();
+            writer.finish().unwrap();
+            compact::read(&path, 0, usize::MAX).unwrap()
+        });
+        let mut all = frames.next().unwrap();
+        for frame in frames {
+            all.vstack_mut(&frame).unwrap();
+        }
+        let texts =
+            |frame: &DataFrame| ["trusts", "resolved_by"].map(|name| frame.column(name).unwrap().clone());
+        let before = texts(&all).each_ref().map(kept_bytes);
+        let once = each_once(&tables::STACKS, &all).unwrap();
+        assert_eq!(once.height(), 500);
+        for (column, before) in texts(&once).iter().zip(before) {
+            let kept = kept_bytes(column);
+            assert!(kept * 10 < before, "{}: {kept} of {before} bytes", column.name());
         }
     }
 

@@ -5,6 +5,7 @@ use super::super::sink::temporary;
 use crate::interrupt::TemporaryFile;
 use polars::prelude::*;
 use polars_parquet::write::KeyValue;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -160,6 +161,41 @@ pub(super) fn list(name: &str, offsets: Vec<i64>, values: Series) -> Result<Colu
 pub(super) fn structs(name: &str, fields: Vec<Column>) -> Result<Series, OutputError> {
     let rows = fields.first().map_or(0, Column::len);
     Ok(StructChunked::from_columns(name.into(), rows, &fields)?.into_series())
+}
+
+/// The same values, in memory of their own. Rows that are picked from a column of texts keep all
+/// texts of that column in memory, and so all of the files that it was read from.
+pub(super) fn in_own_memory(column: &Column) -> Result<Column, OutputError> {
+    let series = column.as_materialized_series();
+    let own = match series.dtype() {
+        DataType::String => own_texts(series)?,
+        DataType::List(inner) if **inner == DataType::String => {
+            let whole = series.rechunk();
+            let list = whole.list()?.rechunk().downcast_into_array();
+            let values = Series::try_from((PlSmallStr::EMPTY, list.values().clone()))?;
+            let values = own_texts(&values)?.rechunk().chunks()[0].clone();
+            let dtype = LargeListArray::default_datatype(values.dtype().clone());
+            let validity = whole.chunks()[0].validity().cloned();
+            let own = LargeListArray::try_new(dtype, list.offsets().clone(), values, validity)?;
+            Series::try_from((series.name().clone(), Box::new(own) as ArrayRef))?
+        }
+        _ => return Ok(column.clone()),
+    };
+    Ok(own.into_column())
+}
+
+/// The texts of a series, each once in memory.
+fn own_texts(series: &Series) -> Result<Series, OutputError> {
+    let mut numbers: HashMap<&str, IdxSize> = HashMap::new();
+    let mut unique: Vec<&str> = Vec::new();
+    let mut number = |text| {
+        *numbers.entry(text).or_insert_with(|| {
+            unique.push(text);
+            unique.len() as IdxSize - 1
+        })
+    };
+    let indices: IdxCa = series.str()?.iter().map(|text| text.map(&mut number)).collect();
+    Ok(Series::new(series.name().clone(), unique).take(&indices)?)
 }
 
 /// Texts that many rows share.
