@@ -4,7 +4,9 @@
 //! The writer keeps, per thread, an image of its stack anchored at the stack base. A sample is the
 //! runs of words that differ from the image; the image then holds the sample. A pass that finds a
 //! thread unchanged is counted, not written. Passes in the block of the thread's last sample become
-//! one SAMPLE with the flag SAME, passes in later blocks one IDLE. Only [`ThreadImage::new`] and
+//! one SAMPLE with the flag SAME, passes in later blocks one IDLE. A THREAD_CPU follows an IDLE in
+//! which the thread used CPU time, and the thread's next SAMPLE says how much of its CPU delta was
+//! stated so. Only [`ThreadImage::new`] and
 //! [`ThreadImage::reserve`] allocate.
 //!
 //! ```text
@@ -13,6 +15,7 @@
 //!   encoder.same(&mut block, &mut image, now, state)  a thread known not to have run
 //! encoder.flush_idle(&mut block, &mut image)          every image, before the block is cut
 //!                                                     (and when a thread ends)
+//! encoder.last_cpu(&mut block, &mut image, now)       when no pass of the thread follows
 //! ```
 //!
 //! `put` writes the stored form. This file keeps each thread's image and decides how a sample is
@@ -25,7 +28,7 @@ use crate::bytes::LimitedBuffer;
 use crate::header::BlockKind;
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
-use put::{put_idle, put_same, put_sample, put_slot};
+use put::{put_cpu, put_idle, put_same, put_sample, put_slot};
 use stk_schema::Ticks;
 use stk_schema::event::RunState;
 use stk_schema::limits;
@@ -61,6 +64,8 @@ pub(crate) mod flag {
     pub(crate) const EXTRA: u64 = 1 << 10;
     /// The stack is not the thread's own, and its base is unknown.
     pub(crate) const FOREIGN: u64 = 1 << 11;
+    /// The part of the CPU delta that THREAD_CPU events have stated already follows.
+    pub(crate) const CPU_STATED: u64 = 1 << 12;
 }
 
 /// The most words that the image of a foreign stack spans. If a thread switches between such stacks
@@ -70,9 +75,9 @@ const MAX_FOREIGN_IMAGE_WORDS: usize = 1 << 16;
 /// No SAMPLES block has this ordinal.
 const NO_BLOCK: u64 = u64::MAX;
 
-/// Most bytes that a pending SAME or IDLE takes: type, length, then at most six varints of ten
-/// bytes.
-pub(crate) const PENDING_MAX: usize = 64;
+/// Most bytes that a pending SAME, or IDLE with its THREAD_CPU, takes: type and length of each, and
+/// at most six and three varints of ten bytes.
+pub(crate) const PENDING_MAX: usize = 96;
 
 /// The data captured from a thread at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -146,8 +151,11 @@ pub struct ThreadImage {
     block: u64,
     /// ... and the thread's slot there.
     slot: u32,
-    /// CPU reading when the last event of this thread was written, and the latest.
+    /// CPU reading when the last SAMPLE of this thread was written, ...
     cpu_written: Option<u64>,
+    /// ... when its CPU time was last stated, by that SAMPLE or a THREAD_CPU after it, ...
+    cpu_stated: Option<u64>,
+    /// ... and the latest.
     cpu_now: Option<u64>,
     pending: Option<Pending>,
 }
@@ -182,6 +190,7 @@ impl ThreadImage {
             block: NO_BLOCK,
             slot: 0,
             cpu_written: None,
+            cpu_stated: None,
             cpu_now: None,
             pending: None,
         };
@@ -203,8 +212,8 @@ impl ThreadImage {
         Ok(())
     }
 
-    /// Records the thread's CPU time at a pass that [`SampleEncoder::same`] took. The thread's next
-    /// SAMPLE states it.
+    /// Records the thread's CPU time at a pass that [`SampleEncoder::same`] took, or after it. The
+    /// thread's next event states it.
     pub fn note_cpu(&mut self, cpu: u64) {
         self.cpu_now = Some(cpu);
     }
@@ -212,12 +221,16 @@ impl ThreadImage {
     /// The thread's CPU time is `cpu` now. What it used since the last reading belongs to no
     /// sample, because it was not sampled meanwhile.
     pub fn skip_cpu(&mut self, cpu: u64) {
-        let unwritten = match (self.cpu_now, self.cpu_written) {
-            (Some(now), Some(written)) => now.wrapping_sub(written),
-            _ => 0,
-        };
+        let now = self.cpu_now;
+        let moved = |at: u64| cpu.wrapping_sub(now.map_or(0, |now| now.wrapping_sub(at)));
+        self.cpu_written = self.cpu_written.map(moved);
+        self.cpu_stated = self.cpu_stated.map(moved);
         self.cpu_now = Some(cpu);
-        self.cpu_written = self.cpu_written.map(|_| cpu.wrapping_sub(unwritten));
+    }
+
+    /// Whether the latest reading of the thread's clock shows CPU time that no event has stated.
+    pub fn has_unstated_cpu(&self) -> bool {
+        self.cpu_now.zip(self.cpu_stated).is_some_and(|(now, stated)| now != stated)
     }
 
     /// Makes the image ready for another thread, keeping its memory. Pending passes are lost unless
@@ -226,6 +239,7 @@ impl ThreadImage {
         self.valid = false;
         self.block = NO_BLOCK;
         self.cpu_written = None;
+        self.cpu_stated = None;
         self.cpu_now = None;
         self.pending = None;
     }
@@ -428,7 +442,7 @@ impl SampleEncoder {
     }
 
     /// Writes the passes that were counted for this thread: one SAMPLE with the flag SAME, or one
-    /// IDLE. Call it for every image before the block is cut, and before an image is given to
+    /// IDLE, with the CPU time that the thread used. Call it for every image before the block is cut, and before an image is given to
     /// another thread. The block has space reserved for it.
     pub fn flush_idle(
         &mut self,
@@ -440,22 +454,47 @@ impl SampleEncoder {
         let limit = if reserved { block.capacity() } else { block.limit() };
         let start = block.buf.len();
         let written = if image.valid && image.block == ordinal(block) {
-            put_same(block, image, &pending, limit)
+            put_same(block, image, &pending, limit).map(|()| false)
         } else {
-            put_idle(block, image, &pending, limit)
+            put_idle(block, image, &pending, limit).and_then(|()| put_cpu(block, image, pending.last, limit))
         };
-        if written.is_err() {
+        let Ok(with_cpu) = written else {
             block.buf.truncate(start);
             return Err(EncodeError::BlockFull);
-        }
+        };
         image.pending = None;
         if reserved {
             block.pending -= 1;
         }
-        block.events += 1;
+        block.events += 1 + u32::from(with_cpu);
         block.samples = block.samples.saturating_add(u32::try_from(pending.ticks).unwrap_or(u32::MAX));
         block.last = block.last.max(pending.last);
         block.mark_whole();
+        Ok(())
+    }
+
+    /// Writes what the thread used since its last event, by the latest reading of its clock
+    /// ([`ThreadImage::note_cpu`]) at `time`: call it when no pass of the thread follows. Its passes
+    /// are flushed before.
+    pub fn last_cpu(
+        &mut self,
+        block: &mut BlockBuffer,
+        image: &mut ThreadImage,
+        time: Ticks,
+    ) -> Result<(), EncodeError> {
+        let (start, limit) = (block.buf.len(), block.limit());
+        match put_cpu(block, image, time, limit) {
+            Ok(false) => {}
+            Ok(true) => {
+                block.events += 1;
+                block.last = block.last.max(time);
+                block.mark_whole();
+            }
+            Err(_) => {
+                block.buf.truncate(start);
+                return Err(EncodeError::BlockFull);
+            }
+        }
         Ok(())
     }
 
@@ -528,6 +567,7 @@ impl SampleEncoder {
         image.block = ordinal(block);
         image.epoch = self.epoch;
         image.cpu_written = image.cpu_now;
+        image.cpu_stated = image.cpu_now;
         image.valid = true;
         Ok(())
     }

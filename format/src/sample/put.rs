@@ -5,7 +5,8 @@
 use super::{Extras, Pending, PreviousSample, ThreadImage, Words, flag};
 use crate::block::BlockBuffer;
 use crate::bytes::{Counter, Cursor, LimitedBuffer, NoRoom, Sink, leb128};
-use stk_schema::event::{Event, Idle, kind};
+use stk_schema::Ticks;
+use stk_schema::event::{Event, Idle, ThreadCpu, kind};
 use stk_schema::registers::{IP, MAX_REGISTERS};
 
 /// Writes a SLOT event. From then on `slot` stands for the thread.
@@ -34,7 +35,8 @@ pub(super) fn put_sample(
     let (word, limit) = (block.word(), block.limit());
     let keyframe = against.keyframe;
     let code = extras.code.filter(|code| !block.code_known(image.registers[IP], code));
-    let cpu = cpu_delta(image);
+    let stated = stated_part(image);
+    let cpu = cpu_delta(image).or(stated.and(Some(0)));
     let truncated = image.anchor != image.stack_base || image.captured < image.depth;
     let mut flags = (extras.state as u64) << flag::STATE_SHIFT;
     for (set, bit) in [
@@ -47,6 +49,7 @@ pub(super) fn put_sample(
         (extras.context_reply.is_some(), flag::CONTEXT_REPLY),
         (!extras.extra.is_empty(), flag::EXTRA),
         (image.stack_base == 0, flag::FOREIGN),
+        (stated.is_some(), flag::CPU_STATED),
     ] {
         if set {
             flags |= bit;
@@ -89,6 +92,9 @@ pub(super) fn put_sample(
             out.varint(*address)?;
             out.bytes(bytes)?;
         }
+    }
+    if let Some(stated) = stated {
+        out.signed(stated)?;
     }
     let moved = close(&mut out, body);
     Ok(code_at.map(|(at, len)| (at - moved, len)))
@@ -229,6 +235,7 @@ pub(super) fn put_same(
     close(&mut out, body);
     block.sample_time = p.first;
     image.cpu_written = image.cpu_now;
+    image.cpu_stated = image.cpu_now;
     Ok(())
 }
 
@@ -251,9 +258,35 @@ pub(super) fn put_idle(
     crate::event::put(&Event::Idle(idle), base, &mut LimitedBuffer { buf: &mut block.buf, limit })
 }
 
-/// CPU time since this thread's last event, if it is known and not zero.
+/// Writes a THREAD_CPU with the CPU time that is not stated yet, if there is some. Returns whether
+/// there is.
+pub(super) fn put_cpu(
+    block: &mut BlockBuffer,
+    image: &mut ThreadImage,
+    time: Ticks,
+    limit: usize,
+) -> Result<bool, NoRoom> {
+    let Some(cpu) = not_zero(image.cpu_now, image.cpu_stated) else { return Ok(false) };
+    let event = Event::ThreadCpu(ThreadCpu { thread: image.thread, time, cpu });
+    let base = block.first;
+    crate::event::put(&event, base, &mut LimitedBuffer { buf: &mut block.buf, limit })?;
+    image.cpu_stated = image.cpu_now;
+    Ok(true)
+}
+
+/// CPU time since this thread's last SAMPLE, if it is known and not zero.
 fn cpu_delta(image: &ThreadImage) -> Option<i64> {
-    let delta = image.cpu_now?.wrapping_sub(image.cpu_written?) as i64;
+    not_zero(image.cpu_now, image.cpu_written)
+}
+
+/// The part of [`cpu_delta`] that THREAD_CPU events have stated, if there is one.
+fn stated_part(image: &ThreadImage) -> Option<i64> {
+    not_zero(image.cpu_stated, image.cpu_written)
+}
+
+/// What a clock gained from one reading to a later one, if both are known and it gained.
+fn not_zero(later: Option<u64>, earlier: Option<u64>) -> Option<i64> {
+    let delta = later?.wrapping_sub(earlier?) as i64;
     (delta != 0).then_some(delta)
 }
 
