@@ -151,12 +151,11 @@ pub struct ThreadImage {
     block: u64,
     /// ... and the thread's slot there.
     slot: u32,
-    /// CPU reading when the last SAMPLE of this thread was written, ...
+    /// CPU reading when the last SAMPLE of this thread was written, and the latest.
     cpu_written: Option<u64>,
-    /// ... when its CPU time was last stated, by that SAMPLE or a THREAD_CPU after it, ...
-    cpu_stated: Option<u64>,
-    /// ... and the latest.
     cpu_now: Option<u64>,
+    /// The part of the CPU time between the two that THREAD_CPU events have stated.
+    cpu_stated: u64,
     pending: Option<Pending>,
 }
 
@@ -190,8 +189,8 @@ impl ThreadImage {
             block: NO_BLOCK,
             slot: 0,
             cpu_written: None,
-            cpu_stated: None,
             cpu_now: None,
+            cpu_stated: 0,
             pending: None,
         };
         image.reserve(words, word)?;
@@ -221,16 +220,27 @@ impl ThreadImage {
     /// The thread's CPU time is `cpu` now. What it used since the last reading belongs to no
     /// sample, because it was not sampled meanwhile.
     pub fn skip_cpu(&mut self, cpu: u64) {
-        let now = self.cpu_now;
-        let moved = |at: u64| cpu.wrapping_sub(now.map_or(0, |now| now.wrapping_sub(at)));
-        self.cpu_written = self.cpu_written.map(moved);
-        self.cpu_stated = self.cpu_stated.map(moved);
+        let unwritten = match (self.cpu_now, self.cpu_written) {
+            (Some(now), Some(written)) => now.wrapping_sub(written),
+            _ => 0,
+        };
         self.cpu_now = Some(cpu);
+        self.cpu_written = self.cpu_written.map(|_| cpu.wrapping_sub(unwritten));
+    }
+
+    /// Whether passes that found the thread unchanged wait to be written.
+    pub fn has_pending(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// The latest reading of the thread's clock.
+    pub fn latest_cpu(&self) -> Option<u64> {
+        self.cpu_now
     }
 
     /// Whether the latest reading of the thread's clock shows CPU time that no event has stated.
     pub fn has_unstated_cpu(&self) -> bool {
-        self.cpu_now.zip(self.cpu_stated).is_some_and(|(now, stated)| now != stated)
+        put::unstated_cpu(self).is_some()
     }
 
     /// Makes the image ready for another thread, keeping its memory. Pending passes are lost unless
@@ -239,8 +249,8 @@ impl ThreadImage {
         self.valid = false;
         self.block = NO_BLOCK;
         self.cpu_written = None;
-        self.cpu_stated = None;
         self.cpu_now = None;
+        self.cpu_stated = 0;
         self.pending = None;
     }
 
@@ -567,7 +577,7 @@ impl SampleEncoder {
         image.block = ordinal(block);
         image.epoch = self.epoch;
         image.cpu_written = image.cpu_now;
-        image.cpu_stated = image.cpu_now;
+        image.cpu_stated = 0;
         image.valid = true;
         Ok(())
     }

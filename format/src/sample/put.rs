@@ -35,7 +35,7 @@ pub(super) fn put_sample(
     let (word, limit) = (block.word(), block.limit());
     let keyframe = against.keyframe;
     let code = extras.code.filter(|code| !block.code_known(image.registers[IP], code));
-    let stated = stated_part(image);
+    let stated = not_zero(image.cpu_stated);
     let cpu = cpu_delta(image).or(stated.and(Some(0)));
     let truncated = image.anchor != image.stack_base || image.captured < image.depth;
     let mut flags = (extras.state as u64) << flag::STATE_SHIFT;
@@ -235,7 +235,7 @@ pub(super) fn put_same(
     close(&mut out, body);
     block.sample_time = p.first;
     image.cpu_written = image.cpu_now;
-    image.cpu_stated = image.cpu_now;
+    image.cpu_stated = 0;
     Ok(())
 }
 
@@ -266,28 +266,30 @@ pub(super) fn put_cpu(
     time: Ticks,
     limit: usize,
 ) -> Result<bool, NoRoom> {
-    let Some(cpu) = not_zero(image.cpu_now, image.cpu_stated) else { return Ok(false) };
+    let Some(cpu) = unstated_cpu(image) else { return Ok(false) };
     let event = Event::ThreadCpu(ThreadCpu { thread: image.thread, time, cpu });
     let base = block.first;
     crate::event::put(&event, base, &mut LimitedBuffer { buf: &mut block.buf, limit })?;
-    image.cpu_stated = image.cpu_now;
+    image.cpu_stated = image.cpu_stated.wrapping_add(cpu as u64);
     Ok(true)
 }
 
 /// CPU time since this thread's last SAMPLE, if it is known and not zero.
 fn cpu_delta(image: &ThreadImage) -> Option<i64> {
-    not_zero(image.cpu_now, image.cpu_written)
+    not_zero(cpu_since_sample(image)?)
 }
 
-/// The part of [`cpu_delta`] that THREAD_CPU events have stated, if there is one.
-fn stated_part(image: &ThreadImage) -> Option<i64> {
-    not_zero(image.cpu_stated, image.cpu_written)
+/// The part of it that no THREAD_CPU has stated, if it is not zero.
+pub(super) fn unstated_cpu(image: &ThreadImage) -> Option<i64> {
+    not_zero(cpu_since_sample(image)?.wrapping_sub(image.cpu_stated))
 }
 
-/// What a clock gained from one reading to a later one, if both are known and it gained.
-fn not_zero(later: Option<u64>, earlier: Option<u64>) -> Option<i64> {
-    let delta = later?.wrapping_sub(earlier?) as i64;
-    (delta != 0).then_some(delta)
+fn cpu_since_sample(image: &ThreadImage) -> Option<u64> {
+    Some(image.cpu_now?.wrapping_sub(image.cpu_written?))
+}
+
+fn not_zero(delta: u64) -> Option<i64> {
+    (delta != 0).then_some(delta as i64)
 }
 
 /// Unchanged words that end a run of changed ones. In zstd's output a shorter gap costs more than

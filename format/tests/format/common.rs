@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use std::collections::HashMap;
 use stk_format::{
-    BlockBuffer, BlockKind, EncodeError, FileHeader, RawSample, SampleEncoder, SampleStep, Scratch,
-    ThreadImage, Trace, TraceWriter,
+    BlockBuffer, BlockKind, EncodeError, FileHeader, RawSample, Rewriter, SampleEncoder, SampleStep, Scratch,
+    ThreadImage, Trace, TraceWriter, rewrite_events,
 };
 use stk_schema::event::{Clock, End, Event, RunState};
 use stk_schema::registers::RegisterSet;
@@ -251,7 +251,7 @@ fn capture(
         cpu: entry.cpu,
     };
     let registers = entry.registers.clone();
-    let extra = [(0x77_0000u64, &b"beside"[..])];
+    let extra = [(0x77_0000u64, &b"besides!"[..])];
     let raw = RawSample {
         thread: entry.id,
         time: Ticks(now),
@@ -308,6 +308,19 @@ fn cut(
     encoder.begin(block, Ticks(now));
 }
 
+/// A copy of a trace that changes nothing.
+struct Unchanged;
+
+impl Rewriter for Unchanged {
+    fn word(&mut self, word: u64) -> u64 {
+        word
+    }
+
+    fn event(&mut self, event: &Event<'_>, put: &mut dyn FnMut(&Event<'_>)) {
+        put(event);
+    }
+}
+
 /// Reads the trace and compares it with what was recorded.
 pub(crate) fn read_back(played: &Played) -> Result<(), TestCaseError> {
     let trace = Trace::open(&played.file).unwrap();
@@ -324,6 +337,10 @@ pub(crate) fn read_back(played: &Played) -> Result<(), TestCaseError> {
         if block.header.kind != BlockKind::Samples {
             continue;
         }
+        let raw = trace.payload(block, &mut scratch).unwrap().to_vec();
+        let mut copy = Vec::new();
+        let events = rewrite_events(&raw, &block.header, 8, &mut Unchanged, &mut copy).unwrap();
+        prop_assert_eq!((events, &copy), (block.header.events, &raw), "a copy has all fields");
         let ordinal = block.header.ordinal;
         let (mut count, mut stack_bytes) = (0, 0);
         let mut samples = trace.samples(block, &mut scratch).unwrap();

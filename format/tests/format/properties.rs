@@ -272,8 +272,7 @@ fn a_reader_of_1_0_gets_the_cpu_time_with_the_next_sample() {
 
     let trace = Trace::open(&file).unwrap();
     let mut scratch = Scratch::new();
-    let blocks = trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples);
-    let block = blocks.last().unwrap();
+    let block = trace.blocks().iter().rfind(|block| block.header.kind == BlockKind::Samples).unwrap();
     let payload = trace.payload(block, &mut scratch).unwrap().to_vec();
     let (mut at, mut types, mut cpu) = (0, Vec::new(), None);
     while at < payload.len() {
