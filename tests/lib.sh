@@ -5,29 +5,28 @@ STK_MSVC_TARGETS=(x86_64-pc-windows-msvc i686-pc-windows-msvc aarch64-pc-windows
 tests_begin() {
   tests_log=$(mktemp -d)
   trap 'rm -rf "$tests_log"' EXIT
-  steps_passed=0 steps_failed=0
   SECONDS=0
   export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 }
 
-# step NAME COMMAND…: runs it, shows its output only if it fails, counts it, and goes on either way.
+# step NAME COMMAND…: runs it, shows its output only if it fails, counts it, and continues either way. For a lane of `at_once` too.
 step() {
-  local name=$1 from=$SECONDS
+  local name=$1 from=$SECONDS output=$tests_log/step-$BASHPID
   shift
   # Not in a condition: `set -e` must hold inside.
   set +e
   (
     set -e
     "$@"
-  ) </dev/null >"$tests_log/step" 2>&1
+  ) </dev/null >"$output" 2>&1
   local status=$?
   set -e
   if [ $status = 0 ]; then
-    steps_passed=$((steps_passed + 1))
+    printf '%s\n' "$name" >>"$tests_log/steps-passed"
     printf 'step %s ... ok (%d s)\n' "$name" $((SECONDS - from))
   else
-    steps_failed=$((steps_failed + 1))
-    tail -n 60 "$tests_log/step"
+    printf '%s\n' "$name" >>"$tests_log/steps-failed"
+    tail -n 60 "$output"
     printf 'step %s ... FAILED\n' "$name"
   fi
   return 0
@@ -39,12 +38,25 @@ must() {
   shift
   "$@" </dev/null || status=$?
   if [ $status != 0 ]; then
-    steps_failed=$((steps_failed + 1))
+    printf '%s\n' "$name" >>"$tests_log/steps-failed"
     printf 'step %s ... FAILED\n' "$name"
     tests_end
   fi
-  steps_passed=$((steps_passed + 1))
+  printf '%s\n' "$name" >>"$tests_log/steps-passed"
   printf 'step %s ... ok (%d s)\n' "$name" $((SECONDS - from))
+}
+
+# set_up NAME COMMAND…: as `must`, for what a registry or a new prefix can refuse by chance: a second try after a failure, which it says.
+set_up() {
+  local name=$1
+  shift
+  must "set-up: $name" twice "$@"
+}
+twice() {
+  "$@" && return
+  printf 'set-up: %s failed; trying once more\n' "$1"
+  sleep 10
+  "$@"
 }
 
 # Programs for the end-to-end tests: tests/.cache/NAME.
@@ -277,11 +289,6 @@ end_to_end() {
   printf 'end-to-end tests, %s: %d s\n' "$machine" $((SECONDS - from))
 }
 
-# All of a machine's modules but `weights`, in one line.
-but_weights() { # MACHINE
-  machine_tests "$1" | grep -vx weights | paste -sd' '
-}
-
 # at_once COMMANDS COMMANDS: runs both, each in a shell of its own, and shows what the second prints when both are done.
 at_once() {
   local second=$tests_log/second pid status=0
@@ -390,8 +397,8 @@ tests_end() {
     failed=$((failed + $(sed -n 's/^test result: .* \([0-9]*\) failed.*/\1/p' "$line" | paste -sd+ | sed 's/^$/0/')))
   done
   cat "$tests_log"/host* "$tests_log"/end-to-end* 2>/dev/null | sed -n '/^failures:$/,/^$/p' | grep '^    ' | sort -u | sed 's/^ */failed: /' || true
-  passed=$((passed + steps_passed))
-  failed=$((failed + steps_failed))
+  passed=$((passed + $(cat "$tests_log/steps-passed" 2>/dev/null | wc -l)))
+  failed=$((failed + $(cat "$tests_log/steps-failed" 2>/dev/null | wc -l)))
   if [ -e "$tests_log/noted" ]; then failed=$((failed + $(wc -l <"$tests_log/noted"))); fi
   if [ "${STK_BUDGET:-}" ] && [ $SECONDS -gt "$STK_BUDGET" ]; then
     printf '\nwarning: %d s above the budget of .ci/run on a quiet machine\n' $((SECONDS - STK_BUDGET))
