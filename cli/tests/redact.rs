@@ -350,3 +350,42 @@ fn a_file_that_is_there_is_replaced_only_by_force() {
     assert!(refused.contains("--force"), "{refused}");
     assert_eq!(std::fs::read(&copy).unwrap(), b"mine");
 }
+
+#[test]
+fn of_traces_only_a_redacted_copy_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let stk = |from: &str, to: &str, more: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_stk"));
+        let output = command.args(["redact", from, "-o", to]).args(more).output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let copy = at("copy.stk");
+    assert_eq!(stk(&kept("busy.stk"), &copy, &[]).0, 0);
+    let first = std::fs::read(&copy).unwrap();
+    let (code, told) = stk(&kept("mixed.stk"), &copy, &[]);
+    assert_eq!(code, 1, "without --force: {told}");
+    assert_eq!(std::fs::read(&copy).unwrap(), first);
+    assert_eq!(stk(&kept("mixed.stk"), &copy, &["--force"]).0, 0, "a copy");
+    assert_ne!(std::fs::read(&copy).unwrap(), first);
+    // Its own input, though a copy too.
+    let before = std::fs::read(&copy).unwrap();
+    assert_eq!(stk(&copy, &copy, &["--force"]).0, 2);
+    assert_eq!(std::fs::read(&copy).unwrap(), before);
+    // A recording, one that another rule redacted, and one that cannot be read.
+    let mut other = TraceBuilder::new(Arch::X64);
+    let rule = stk_schema::event::Redaction { rule: b"of a recorder", words: 1 };
+    other.events(BlockKind::Meta, 0, [Event::Redaction(rule)]);
+    let recording = std::fs::read(kept("busy.stk")).unwrap();
+    for (name, bytes) in [
+        ("recording.stk", recording.clone()),
+        ("other.stk", other.finish()),
+        ("cut.stk", recording[..20].to_vec()),
+    ] {
+        std::fs::write(at(name), &bytes).unwrap();
+        let (code, told) = stk(&kept("mixed.stk"), &at(name), &["--force"]);
+        assert_eq!(code, 2, "{name}: {told}");
+        assert!(told.contains("is a trace, which no output replaces"), "{name}: {told}");
+        assert_eq!(std::fs::read(at(name)).unwrap(), bytes);
+    }
+}
