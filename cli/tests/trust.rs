@@ -258,8 +258,7 @@ mod outputs {
         ];
         for format in ["speedscope", "chrome", "firefox", "perfetto", "pprof", "flamegraph"] {
             for victim in ["a.stk", "b.stk"] {
-                let mut line = vec!["convert", "a.stk", "--to", format, "-o", "OUT", FORCE];
-                line.extend((format == "chrome").then_some("-q"));
+                let line = vec!["convert", "a.stk", "--to", format, "-o", "OUT", FORCE];
                 cases.push(Case { line, option: "--output", victim });
             }
         }
@@ -294,7 +293,7 @@ mod outputs {
 
     fn stk(folder: &Path, line: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_stk"));
-        command.current_dir(folder).args(line).args(["-v"]).env_remove("_NT_SYMBOL_PATH");
+        command.current_dir(folder).args(line).env_remove("_NT_SYMBOL_PATH");
         command.env("XDG_CACHE_HOME", folder.join("cache")).env("LOCALAPPDATA", folder.join("cache"));
         command.output().unwrap()
     }
