@@ -3,7 +3,7 @@
 #
 #   tests/run.sh [core|worlds] [--host-only] [--long]
 #
-#   core          the host's tests, Wine 8 whole, the smoke tests on Wine 10
+#   core          the host's tests, Wine 8's, the smoke tests on Wine 10
 #   worlds        Wine 10 whole, arm64, the tests as Windows programs, other people's viewers
 #   --host-only   only what needs neither Wine nor the Windows target. Without it, their absence is a failure, never a skip.
 #   --long        the long forms of the stress and kill tests, ten times as many hostile inputs
@@ -63,18 +63,12 @@ if [ $part != core ]; then
 fi
 # Most of these tests wait most of the time, so two machines are tested at once. The comparison with perf comes first: it needs both cores.
 case $part in
-  core)
-    end_to_end wine8 e2e_weights
-    at_once "end_to_end wine8 $(but_weights wine8)" "end_to_end wine10 e2e_smoke e2e_handover"
-    ;;
-  worlds)
-    end_to_end wine10 e2e_weights
-    at_once "end_to_end wine10 $(but_weights wine10) && end_to_end_native" "end_to_end arm64"
-    ;;
-  all)
-    end_to_end wine8 e2e_weights
-    end_to_end wine10 e2e_weights
-    at_once "end_to_end wine8 $(but_weights wine8) && end_to_end arm64" "end_to_end wine10 $(but_weights wine10) && end_to_end_native"
+  core) at_once "end_to_end wine8" "end_to_end wine10 smoke handover" ;;
+  *)
+    end_to_end wine10 weights
+    others="end_to_end arm64"
+    [ $part != all ] || others="end_to_end wine8 && $others"
+    at_once "end_to_end wine10 $(but_weights wine10) && end_to_end_native" "$others"
     ;;
 esac
 tests_end

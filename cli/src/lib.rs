@@ -3,8 +3,8 @@
 //!
 //! Takes the bytes of a trace, and folders and servers with symbols. Returns files for viewers,
 //! tables and texts. "How it works" in the repository's README describes the flow of the data.
-//! There is one module per concern. Each uses only those above it; `tests/tests/architecture.rs`
-//! checks that by this table:
+//! There is one module per concern. Each uses only those above it, which
+//! `tests/tests/host/architecture.rs` checks by this table:
 //!
 //! ```text
 //! faults     mapped files that change while they are read

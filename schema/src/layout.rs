@@ -4,7 +4,7 @@
 //! Sources: the Windows SDK's `winnt.h` (NT_TIB, RTL_CRITICAL_SECTION, CONTEXT) and `winternl.h`
 //! (PEB, LDR_DATA_TABLE_ENTRY), the DLL load notification's documentation, and for the fields that
 //! Microsoft does not publish the native API headers of phnt (`ntpebteb.h`, `ntldr.h`,
-//! `ntpsapi.h`), which Wine's `winternl.h` repeats. `tests/e2e_layouts.rs` of this crate writes a C
+//! `ntpsapi.h`), which Wine's `winternl.h` repeats. `tests/tests/e2e/layouts.rs` writes a C
 //! file of `_Static_assert`s from these numbers and compiles it for each architecture against those
 //! declarations.
 
