@@ -623,7 +623,7 @@ mod planted {
     #[test]
     fn links_at_tables_lead_stk_into_no_other_dataset() {
         let dates = ["samples/date=2001-01-01", "traces/date=2001-01-01"];
-        for command in ["batch", "convert", "apply"] {
+        for of in ["batch", "convert", "apply"] {
             for at in ["samples", "frames", "_stk/parts", "_stk/names", "samples/date=2001-01-01"] {
                 let lab = lab();
                 lab.batch("parquet", "home/lab.parquet", &[]);
@@ -640,18 +640,18 @@ mod planted {
                 let before = home(&lab);
                 let (out, trace) = (lab.path("out"), lab.path("in/a.stk"));
                 let out = out.to_str().expect("text");
-                let mut process = Command::new(env!("CARGO_BIN_EXE_stk"));
-                match command {
+                let mut process = command(&[]);
+                match of {
                     "batch" => process = lab.command("parquet", "out", &[]),
                     "convert" => drop(process.arg("convert").arg(trace).args(["--to", "parquet", "-o", out])),
                     _ => drop(process.args(["symbols", "apply", out, "--offline", "--no-default-symbols"])),
                 }
                 let ended = process.output().expect("stk runs");
                 let told = String::from_utf8_lossy(&ended.stderr);
-                assert_eq!(ended.status.code(), Some(1), "{command} {at}: {told}");
+                assert_eq!(ended.status.code(), Some(1), "{of} {at}: {told}");
                 let named = format!("{}: is a link", lab.path("out").join(at).display());
-                assert!(told.contains(&named), "{command} {at}: {told}");
-                assert!(home(&lab) == before, "{command} {at} changed the other dataset");
+                assert!(told.contains(&named), "{of} {at}: {told}");
+                assert!(home(&lab) == before, "{of} {at} changed the other dataset");
             }
         }
     }

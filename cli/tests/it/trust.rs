@@ -205,10 +205,9 @@ mod unix {
 
 /// Command lines with an output, and the input or trace that it must not replace.
 mod outputs {
-    use super::kept;
+    use crate::support::{kept, stk};
     use std::collections::{BTreeMap, BTreeSet};
     use std::path::{Path, PathBuf};
-    use std::process::{Command, Output};
 
     /// Has other files replaced.
     const FORCE: &str = "--force";
@@ -287,13 +286,6 @@ mod outputs {
         cases
     }
 
-    fn stk(folder: &Path, line: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_stk"));
-        command.current_dir(folder).args(line).env_remove("_NT_SYMBOL_PATH");
-        command.env("XDG_CACHE_HOME", folder.join("cache")).env("LOCALAPPDATA", folder.join("cache"));
-        command.output().unwrap()
-    }
-
     /// A folder with the inputs.
     fn folder() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
@@ -301,12 +293,12 @@ mod outputs {
         for made in ["syms", "x"] {
             std::fs::create_dir(at(made)).unwrap();
         }
-        let trace = std::fs::read(kept().join("busy.stk")).unwrap();
+        let trace = std::fs::read(kept("busy.stk")).unwrap();
         for name in ["a.stk", "b.stk", "night.tar.zst"] {
             std::fs::write(at(name), &trace).unwrap();
         }
         std::fs::write(at("torn.stk"), &trace[8..]).unwrap();
-        std::fs::copy(kept().join("busy.pdb"), at("syms/busy.pdb")).unwrap();
+        std::fs::copy(kept("busy.pdb"), at("syms/busy.pdb")).unwrap();
         std::fs::write(at("night.txt"), "a.stk\nb.stk\n").unwrap();
         let made = stk(folder.path(), &["symbols", "bundle", "a.stk", "-y", "syms", "-o", "s.tar.zst"]);
         assert!(made.status.success(), "{made:?}");
