@@ -44,17 +44,14 @@ pub(super) fn note_file(file: &File) {
     }
 }
 
-/// Whether a path leads to an input, or into a folder of inputs.
+/// Whether a path leads to an input, or to a file in a folder of inputs.
 pub(super) fn is_input(path: &Path) -> bool {
+    let Ok(id) = FileId::of_path(path) else { return false };
     let known = inputs();
-    if FileId::of_path(path).is_ok_and(|id| known.files.contains(&id)) {
-        return true;
+    if known.files.contains(&id) || known.folders.is_empty() {
+        return known.files.contains(&id);
     }
-    if known.folders.is_empty() {
-        return false;
-    }
-    let absolute = path.canonicalize().or_else(|_| std::path::absolute(path));
-    let Ok(absolute) = absolute else { return false };
+    let Ok(absolute) = path.canonicalize() else { return false };
     absolute.ancestors().any(|folder| FileId::of_path(folder).is_ok_and(|id| known.folders.contains(&id)))
 }
 
@@ -103,6 +100,6 @@ mod tests {
         std::fs::write(at("lab/samples/0.parquet"), "x").unwrap();
         note_folder(&at("lab"));
         assert!(is_input(&at("lab/samples/0.parquet")) && is_input(&at("lab/samples/../samples/0.parquet")));
-        assert!(!is_input(&at("out")));
+        assert!(!is_input(&at("lab/samples/none")), "nothing is replaced there");
     }
 }

@@ -16,6 +16,10 @@ use std::time::{Duration, SystemTime};
 #[derive(Debug)]
 pub(super) struct Folder(Arc<OwnedFd>);
 
+/// A folder that may not be listed may still be gone through (`PATH`, which not every system has).
+#[cfg(target_os = "linux")]
+const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+#[cfg(not(target_os = "linux"))]
 const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 /// As for any new file: the process's mask takes from it.
 const NEW_FILE: u16 = 0o666;
