@@ -76,7 +76,8 @@ pub(super) struct BundleArgs {
     /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Folder, or .tar.zst file, to write. What is in the folder stays; a file is replaced
+    /// Folder, or .tar.zst file, to write. What is in the folder stays; a file is replaced, unless
+    /// it is a trace or an input
     #[arg(short, long, value_name = "PATH")]
     output: PathBuf,
     #[command(flatten)]
