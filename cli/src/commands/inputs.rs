@@ -1,6 +1,6 @@
 //! The traces that a command line names: files, folders, and patterns that no shell has expanded.
 
-use super::{Exit, report};
+use super::{Exit, say_error};
 use anyhow::{Context, bail};
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
@@ -14,7 +14,7 @@ pub(super) fn traces(named: &[PathBuf]) -> (Vec<PathBuf>, Exit) {
         match expanded(path) {
             Ok(found) => files.extend(found),
             Err(error) => {
-                report(&error);
+                say_error(&error);
                 exit = Exit::Failure;
             }
         }

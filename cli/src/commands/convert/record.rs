@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// What is known of an output.
 #[derive(PartialEq, Eq, Serialize, Deserialize, Debug)]
-pub(in super::super) struct Record {
+pub(super) struct Record {
     /// What its conversion depended on.
     pub key: String,
     /// Its length.
@@ -31,7 +31,7 @@ fn path_of(output: &Path, folder: &str) -> Option<PathBuf> {
 
 impl Record {
     /// The record of an output, if the output is as it was.
-    pub(in super::super) fn of(output: &Path) -> Option<Record> {
+    pub(super) fn of(output: &Path) -> Option<Record> {
         let text = std::fs::read(path_of(output, DONE)?).ok()?;
         let record: Record = serde_json::from_slice(&text).ok()?;
         let found = std::fs::metadata(output).ok()?;
@@ -39,7 +39,7 @@ impl Record {
     }
 
     /// Whether stk batch wrote an output, whatever is there now.
-    pub(in super::super) fn exists(output: &Path) -> bool {
+    pub(super) fn exists(output: &Path) -> bool {
         path_of(output, DONE).is_some_and(|path| path.is_file())
     }
 
@@ -50,7 +50,7 @@ impl Record {
     /// # Errors
     ///
     /// The error of the system.
-    pub(in super::super) fn begin(output: &Path) -> anyhow::Result<()> {
+    pub(super) fn begin(output: &Path) -> anyhow::Result<()> {
         Record { key: String::new(), bytes: 0, facts: ConversionFacts::default() }.save(output)
     }
 
@@ -59,7 +59,7 @@ impl Record {
     /// # Errors
     ///
     /// The error of the system.
-    pub(in super::super) fn write(key: String, facts: ConversionFacts, output: &Path) -> anyhow::Result<()> {
+    pub(super) fn write(key: String, facts: ConversionFacts, output: &Path) -> anyhow::Result<()> {
         let bytes = std::fs::metadata(output).with_context(|| output.display().to_string())?.len();
         Record { key, bytes, facts }.save(output)
     }
