@@ -1,6 +1,6 @@
 //! The traces that a command line names: files, folders, and patterns that no shell has expanded.
 
-use super::{Exit, report};
+use super::{Exit, say_error};
 use crate::files::note_input;
 use anyhow::{Context, bail};
 use std::ffi::OsStr;
@@ -19,7 +19,7 @@ pub(super) fn traces(named: &[PathBuf]) -> (Vec<PathBuf>, Exit) {
                 files.extend(found);
             }
             Err(error) => {
-                report(&error);
+                say_error(&error);
                 exit = Exit::Failure;
             }
         }

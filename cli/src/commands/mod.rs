@@ -22,6 +22,7 @@ mod report;
 mod schema;
 mod select;
 mod stats;
+mod symbol_options;
 mod symbols;
 mod tag;
 mod times;
@@ -199,7 +200,7 @@ pub fn run() -> ExitCode {
     log_to_stderr(cli.verbose);
     QUIET.store(cli.quiet, Ordering::Relaxed);
     let exit = execute(&cli.command, &mut print).unwrap_or_else(|error| {
-        report(&error);
+        say_error(&error);
         if is_usage(&error) { Exit::Usage } else { Exit::Failure }
     });
     ExitCode::from(exit as u8)
@@ -320,7 +321,7 @@ fn each_trace(
                 out(&text)?;
             }
             Err(error) => {
-                report(&error);
+                say_error(&error);
                 exit = exit.worse(verify::exit_of(&error));
             }
         }
@@ -367,7 +368,7 @@ pub fn pool(wanted: Option<u16>) -> anyhow::Result<rayon::ThreadPool> {
 }
 
 /// Prints an error with its causes as one line on standard error.
-pub fn report(error: &anyhow::Error) {
+pub fn say_error(error: &anyhow::Error) {
     say(&format!("{error:#}"));
 }
 

@@ -2,7 +2,7 @@
 
 use super::pipeline::{MissingSum, check_symbols, load_file, loss_lines, missing_lines};
 use super::replace::{self, REPLACED, is_made_of, replaces_own};
-use super::{Exit, ProfileArgs, Progress, guarded, inputs, note, pool, report, size, tell, verify, warn};
+use super::{Exit, ProfileArgs, Progress, guarded, inputs, note, pool, say_error, size, tell, verify, warn};
 use crate::files::MayReplace::NoTrace;
 use crate::output::SourceMark;
 use crate::report::{Report, Source};
@@ -64,7 +64,7 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Exit> {
         match guarded(path, || opened(path, args)) {
             Ok(file) => files.push(file),
             Err(error) => {
-                report(&error);
+                say_error(&error);
                 exit = exit.worse(verify::exit_of(&error));
             }
         }
@@ -121,7 +121,7 @@ fn collect(args: &ReportArgs, files: &[(TraceFile, Content)]) -> anyhow::Result<
                 }
             }
             Err(error) => {
-                report(&error);
+                say_error(&error);
                 exit = exit.worse(verify::exit_of(&error));
             }
         }

@@ -6,6 +6,7 @@
 //! traces   the traces of a dataset                           traces -> DatasetTrace
 //! samples  sums of the rows of samples, by stack and state   samples -> Sums
 //! tally    sums that one thread keeps meanwhile
+//! sums     what rows sum up to
 //! names    the stacks of these sums, with the names of code  stacks, frames -> Profile
 //! ```
 //!
@@ -16,6 +17,8 @@
 mod names;
 #[cfg(feature = "parquet")]
 mod samples;
+#[cfg(feature = "parquet")]
+mod sums;
 #[cfg(feature = "parquet")]
 mod tables;
 #[cfg(feature = "parquet")]

@@ -14,12 +14,14 @@
 //! pauses            when the recording was paused                       Trace -> Pauses
 //! gaps              when samples are missing, and why                   Trace -> Gap
 //! budget            how much of a trace is kept in memory
+//! changes           goes along a list of changes in time
 //! clock, registers  ticks to nanoseconds; recorded registers as the walker takes them
 //! content           what a file holds, whatever its name is             file -> Content
 //! ```
 
 mod blobs;
 mod budget;
+mod changes;
 mod clock;
 mod code;
 mod content;

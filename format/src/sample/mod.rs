@@ -20,7 +20,7 @@
 
 mod put;
 
-use crate::block::{BlockBuffer, EncodeError, LimitError};
+use crate::block::{BlockBuffer, EncodeError, LimitError, PENDING_MAX};
 use crate::bytes::LimitedBuffer;
 use crate::header::BlockKind;
 use alloc::collections::TryReserveError;
@@ -69,10 +69,6 @@ const MAX_FOREIGN_IMAGE_WORDS: usize = 1 << 16;
 
 /// No SAMPLES block has this ordinal.
 const NO_BLOCK: u64 = u64::MAX;
-
-/// Most bytes that a pending SAME or IDLE takes: type, length, then at most six varints of ten
-/// bytes.
-pub(crate) const PENDING_MAX: usize = 64;
 
 /// The data captured from a thread at one moment.
 #[derive(Clone, Copy, Debug)]

@@ -27,6 +27,7 @@
 //! * [`unload`]: has the agent leave a process.
 //! * [`requests`]: asks the agents of recordings for marks and pauses.
 //! * [`several`]: several processes at once, and processes that are waited for.
+//! * [`copies`]: copies of this inject, one for each process.
 //! * [`top`]: what a process does now, shown by stk.
 //! * [`console`]: handles Ctrl-C.
 //! * [`registry`]: values of the registry.
@@ -36,6 +37,7 @@ pub(crate) mod agent;
 pub(crate) mod children;
 pub(crate) mod complete;
 pub(crate) mod console;
+pub(crate) mod copies;
 pub(crate) mod deliver;
 pub(crate) mod detach;
 pub(crate) mod diagnose;

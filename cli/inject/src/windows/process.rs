@@ -132,7 +132,10 @@ impl Process {
             opened = open(pid, RIGHTS);
         }
         let handle = opened.map_err(|error| match system::code(&error) {
-            ACCESS_DENIED => OpenError::Refused(refusal::why_denied(pid)),
+            ACCESS_DENIED => {
+                let limited = open_limited(pid).ok();
+                OpenError::Refused(refusal::why_denied(limited.as_ref().map(AsHandle::as_handle)))
+            }
             _ => OpenError::NotFound,
         })?;
         Process::from_handle(handle, pid)

@@ -53,7 +53,7 @@ pub(crate) fn run(process: &Process, timeout_ms: u32) -> Result<i32, Failure> {
 /// Has the agent leave, or says why it stays and what can be done.
 fn leave(process: &Process, agent: &Agent, until: Instant) -> Result<(), String> {
     let text = |failure: Failure| failure.to_string();
-    let _hosts = mutex::hosts(process, agent, rest_ms(until)).map_err(text)?;
+    let _hosts = agent.take_hosts(process, rest_ms(until)).map_err(text)?;
     if !agent.is_loaded(process) {
         return Ok(());
     }

@@ -1,24 +1,20 @@
 //! `stk batch`: many traces to one folder, again and again.
 //!
 //! ```text
-//! key        what a conversion depends on            trace, options, symbol files -> text
 //! manifest   traces that a file lists                file -> paths
 //! log        one line of JSON a trace                ConvertOutcome -> _batch.jsonl
-//! record     what a single output was made of        OUT/_stk/done/NAME.json
 //! protocol   what a batch and its processes say      lines of JSON
 //! processes  conversions in processes, with limits   Task -> TraceResult
 //! worker     such a process                          orders -> answers
 //! ```
 
-mod key;
 mod log;
 mod manifest;
 mod processes;
 mod protocol;
-mod record;
 pub(super) mod worker;
 
-use super::convert::{self, ConvertArgs, Converter, Task};
+use super::convert::{self, ConvertArgs, Converter, Keys, Task};
 use super::pipeline::parse_memory;
 use super::{Exit, Progress, Usage, inputs, is_quiet, jobs, note, pool, replace, times};
 use crate::interrupt;
@@ -31,9 +27,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-pub(super) use key::Keys;
-pub(super) use record::{Record, Recorded};
 
 /// Converts many traces to one folder: a Parquet dataset, or one file a trace. What was converted
 /// before, with the same options, the same symbol files and the same stk, is passed over, so a

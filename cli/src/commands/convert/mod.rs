@@ -4,19 +4,24 @@
 //! tasks      which traces go where               arguments -> Task
 //! recording  files of one recording to a dataset: copies, beginnings of others
 //! one        a trace to its output
+//! key        what a conversion of a batch depends on  trace, options, symbol files -> text
+//! record     what a single output was made of         OUT/_stk/done/NAME.json
 //! split      a trace to several outputs
 //! ```
 
+mod key;
 mod one;
+mod record;
 mod recording;
 mod split;
 mod tasks;
 
 use super::pipeline::{self, MissingSum};
-use super::{Exit, ProfileArgs, Progress, Usage, guarded, inputs, replace, report, tell, verify};
+use super::{Exit, ProfileArgs, Progress, Usage, guarded, inputs, replace, say_error, tell, verify};
 use crate::output::{self, ChromeStyle, Compression, ConversionFacts, Destination, Format, PerfettoStyle};
 use crate::profile::{MissingSymbols, ThreadMerge, Weight};
 use crate::trace::Content;
+pub(super) use key::Keys;
 pub(super) use one::{Converter, Stage, Watch, weights};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -135,7 +140,7 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
             exit.worse(converted.exit)
         }
         Err(error) => {
-            report(error);
+            say_error(error);
             exit.worse(verify::exit_of(error))
         }
     });

@@ -1,7 +1,8 @@
 //! Converts one trace.
 
+use super::key::Keys;
+use super::record::{Record, Recorded};
 use super::{ConvertArgs, ConvertOutcome, Converted, Status, split};
-use crate::commands::batch::{Keys, Record, Recorded};
 use crate::commands::pipeline::{self, LoadedProfile, load_within};
 use crate::commands::replace::{REPLACED, is_made_of, replaces_own};
 use crate::commands::{Progress, note, size};

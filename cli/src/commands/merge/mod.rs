@@ -14,7 +14,7 @@ use super::replace::{self, REPLACED, is_made_of, replaces_own};
 use super::report::together;
 use super::times::TimeArg;
 use super::{
-    Exit, ProfileArgs, Progress, Usage, guarded, inputs, note, pool, report, size, tell, verify, warn,
+    Exit, ProfileArgs, Progress, Usage, guarded, inputs, note, pool, say_error, size, tell, verify, warn,
 };
 use crate::files::MayReplace::NoTrace;
 use crate::output::{self, ChromeStyle, Destination, Format, Options, PerfettoStyle, SourceMark};
@@ -160,7 +160,7 @@ fn open(args: &MergeArgs, paths: &[PathBuf], mut exit: Exit) -> (Vec<Opened>, Ex
         match guarded(path, || opened(path, args)) {
             Ok(trace) => traces.push(trace),
             Err(error) => {
-                report(&error);
+                say_error(&error);
                 exit = exit.worse(verify::exit_of(&error));
             }
         }
@@ -335,7 +335,7 @@ fn join(
         let mut loaded = match loaded {
             Ok(loaded) => loaded,
             Err(error) => {
-                report(&error);
+                say_error(&error);
                 exit = exit.worse(verify::exit_of(&error));
                 continue;
             }

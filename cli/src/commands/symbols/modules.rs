@@ -1,7 +1,7 @@
 //! `stk symbols list`, `fetch` and `bundle`: the modules of traces.
 
 use super::super::{
-    Exit, Out, Progress, TablesArgs, Usage, guarded, inputs, load_images, note, pool, replace, report, say,
+    Exit, Out, Progress, TablesArgs, Usage, guarded, inputs, load_images, note, pool, replace, say, say_error,
     size, tell_redirects, verify, warn,
 };
 use super::SymbolOptions;
@@ -268,7 +268,7 @@ fn each<'a, T: Send>(
     let work = |module: &'a TraceModule| guarded(Path::new(&module.image.path), || Ok(work(module)));
     let results: Vec<anyhow::Result<T>> = modules.par_iter().map(work).collect();
     let count = results.len();
-    let found = results.into_iter().filter_map(|result| result.inspect_err(report).ok());
+    let found = results.into_iter().filter_map(|result| result.inspect_err(say_error).ok());
     let found: Vec<T> = found.collect();
     let exit = if found.len() < count { exit.worse(Exit::Failure) } else { exit };
     (found, exit)
@@ -383,7 +383,7 @@ fn merged(
             }
             Err(error) => {
                 exit = exit.worse(verify::exit_of(&error));
-                report(&error);
+                say_error(&error);
             }
         }
     }

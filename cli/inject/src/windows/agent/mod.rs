@@ -1,11 +1,13 @@
 //! The agent inside another process, called through its exports.
 //!
+//! * `hosts`: the mutex that injects take before they change what the agent does.
 //! * `rotation`: recordings in several files, which injects must agree on.
 
+mod hosts;
 mod rotation;
 
 use super::diagnose;
-use super::mutex::{self, OwnedMutex};
+use super::mutex::OwnedMutex;
 pub(crate) use super::place::AgentFile;
 use super::process::{Module, Process};
 use super::remote::{self, Block, Call, Duplicate};
@@ -140,7 +142,7 @@ pub(crate) fn idle_and_kept(
     file: &AgentFile,
 ) -> Result<(Option<Agent>, Option<OwnedMutex>), Failure> {
     let Some(agent) = idle(process, file)? else { return Ok((None, None)) };
-    match mutex::hosts(process, &agent, HOSTS_MS)? {
+    match agent.take_hosts(process, HOSTS_MS)? {
         // Another inject may have had it leave before this one got the mutex.
         Some(mutex) => Ok((idle(process, file)?.filter(|found| found.base == agent.base), Some(mutex))),
         None => Ok((Some(agent), None)),
@@ -302,7 +304,7 @@ impl Agent {
     /// # Errors
     /// A sentence for the user.
     pub(crate) fn stop(&self, process: &Process, timeout_ms: u32) -> Result<(), Failure> {
-        let hosts = mutex::hosts(process, self, STOP_HOSTS_MS);
+        let hosts = self.take_hosts(process, STOP_HOSTS_MS);
         let may_leave = || !self.status(process).is_ok_and(|status| is_recording(status.state));
         if !self.is_loaded(process) || hosts.is_err() && may_leave() {
             // The recording has ended, and another inject has the agent leave.

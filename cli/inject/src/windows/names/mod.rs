@@ -12,6 +12,7 @@
 //!
 //! `crate::names` defines the bytes that the two processes exchange.
 
+mod candidate;
 mod file;
 mod library;
 mod target;

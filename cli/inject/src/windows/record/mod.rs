@@ -4,12 +4,14 @@
 //! * `destination`: where a recording goes: a file, or memory.
 //! * `session`: follows a recording until it ends.
 //! * `ending`: how a recording ended, in words.
+//! * `ring`: the files of a recording in many, and when the next one is due.
 //! * `rotate`: goes on in the next file.
 //! * `finisher`: completes, moves and deletes files while the recording goes on.
 
 mod destination;
 mod ending;
 mod finisher;
+mod ring;
 mod rotate;
 mod session;
 mod start;

@@ -1,8 +1,7 @@
 //! A recording that has begun: follows it until it ends.
 
 use super::destination::{Destination, Opened};
-use super::ending::End;
-use super::rotate::Rotating;
+use super::ring::Rotating;
 use super::start::{self, FilePlan, Running, Starter};
 use crate::args::Record;
 use crate::failure::Failure;
@@ -61,6 +60,15 @@ pub(super) struct Session<'a> {
     shows_status: bool,
     /// Answers the agent's questions for names until the recording ends.
     names: Option<Names>,
+}
+
+/// The reason why a recording ended.
+pub(super) enum End {
+    Interrupted,
+    ByAgent,
+    ProcessEnded,
+    /// The files have the size that all may have.
+    Full,
 }
 
 /// Why a recording is not followed any further.

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind, Write};
 
 /// What is known of an output.
 #[derive(PartialEq, Eq, Serialize, Deserialize, Debug)]
-pub(in super::super) struct Record {
+pub(super) struct Record {
     /// What its conversion depended on.
     key: String,
     /// Its length; while it is made, that of the output that is replaced.
