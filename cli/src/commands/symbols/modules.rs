@@ -1,8 +1,8 @@
 //! `stk symbols list`, `fetch` and `bundle`: the modules of traces.
 
 use super::super::{
-    Exit, Out, Progress, TablesArgs, Usage, guarded, inputs, load_images, note, pool, replace, say, say_error,
-    size, tell_redirects, verify, warn,
+    Exit, Out, Progress, TablesArgs, Usage, guarded, inputs, load_images, note, pool, replace, say,
+    say_error, size, tell_redirects, verify, warn,
 };
 use super::SymbolOptions;
 use crate::files::{Below, MayReplace, is_same_file};
