@@ -13,6 +13,7 @@
 //! dimensions  rows that many traces share, each once         parts -> rows
 //! apply       names for what had none                        PDBs -> rows of frames
 //! table       one Parquet file
+//! read        rows of a Parquet file, which nobody vouches for
 //! ```
 
 #[cfg(feature = "parquet")]
@@ -32,11 +33,16 @@ mod ids;
 #[cfg(feature = "parquet")]
 mod part;
 #[cfg(feature = "parquet")]
+pub(crate) mod read;
+#[cfg(feature = "parquet")]
 mod rows;
 #[cfg(feature = "parquet")]
 mod state;
 #[cfg(feature = "parquet")]
 mod table;
+
+#[cfg(feature = "parquet")]
+pub use read::TableError;
 
 use super::{Description, Destination, Options, OutputError, Summary, Writer};
 use crate::profile::Profile;
@@ -63,10 +69,10 @@ fn create(destination: Destination, options: &Options) -> Result<Box<dyn Writer>
     Ok(match destination {
         Destination::Dir(path) => Box::new(dataset::Dataset::folder(path, options)?),
         Destination::File(path) if options.denormalized => {
-            Box::new(dataset::Dataset::file(super::named_file(&path)?)?)
+            Box::new(dataset::Dataset::file(super::named_file(&path)?, options)?)
         }
         Destination::InFolder { folder, name } if options.denormalized => {
-            Box::new(dataset::Dataset::file(part::dataset(&folder)?.join(name))?)
+            Box::new(dataset::Dataset::file(part::dataset(&folder)?.join(name), options)?)
         }
         Destination::InFolder { folder, name } => return Err(OutputError::NeedsFolder(folder.join(name))),
         Destination::File(path) => return Err(OutputError::NeedsFolder(path)),
