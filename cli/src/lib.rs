@@ -8,6 +8,7 @@
 //!
 //! ```text
 //! faults     mapped files that change while they are read
+//! files      opens files; what outputs replace, and what is below their folders
 //! map        files in memory
 //! interrupt  Ctrl-C, temporary files
 //! stdout     whether there is a standard output
@@ -34,12 +35,15 @@
 //! Without the feature `parquet` there is no Parquet output. Then polars is not compiled, which
 //! takes longer than all the rest.
 #![deny(unsafe_code)]
+// cli/clippy.toml says what is meant. Tests, and the programs for Windows, open files as they like.
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 pub mod commands;
 pub mod dataset;
 pub mod deadline;
 pub mod diff;
 #[cfg(unix)]
 mod faults;
+mod files;
 pub mod image;
 mod interrupt;
 mod local_time;

@@ -37,6 +37,8 @@ pub use pipeline::{
 pub use progress::{Progress, TraceProgress};
 pub use select::{ProcessArgs, SelectArgs, StackArgs, ThreadArgs, ThreadPattern, TzArgs};
 
+use crate::files::is_refusal;
+use crate::output::OutputError;
 use crate::text::{count, size, utc};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::any::Any;
@@ -199,7 +201,7 @@ pub fn run() -> ExitCode {
     QUIET.store(cli.quiet, Ordering::Relaxed);
     let exit = execute(&cli.command, &mut print).unwrap_or_else(|error| {
         say_error(&error);
-        if error.is::<Usage>() { Exit::Usage } else { Exit::Failure }
+        if is_usage(&error) { Exit::Usage } else { Exit::Failure }
     });
     ExitCode::from(exit as u8)
 }
@@ -219,6 +221,15 @@ pub fn answer(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Result<(
         Ok(())
     })?;
     Ok((text, exit))
+}
+
+/// Whether an error is a mistake in the command line, such as an output that would replace an
+/// input.
+fn is_usage(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let refused = matches!(cause.downcast_ref(), Some(OutputError::Refused(_)));
+        refused || cause.is::<Usage>() || is_refusal(cause)
+    })
 }
 
 /// Takes the text of a command.

@@ -125,6 +125,11 @@ impl TraceFile {
         Ok(TraceFile { path: path.to_owned(), bytes, memory: None })
     }
 
+    /// A file that is already mapped.
+    pub(crate) fn of_map(path: &Path, bytes: MappedFile) -> TraceFile {
+        TraceFile { path: path.to_owned(), bytes, memory: None }
+    }
+
     /// Bytes in memory in place of those of the file at `path`.
     pub fn of_bytes(path: &Path, bytes: Vec<u8>) -> TraceFile {
         TraceFile { path: path.to_owned(), bytes: MappedFile::from(bytes), memory: None }

@@ -1,6 +1,6 @@
 //! Questions to a Parquet dataset: what `stk stats` and `stk diff` say of it is what they say of
 //! its traces.
-use crate::support::{Ran, kept, stk};
+use crate::support::{Ran, kept, ran_in};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -44,7 +44,7 @@ impl Lab {
 
     /// Standard output, standard error, exit code.
     fn run(&self, arguments: &[&str]) -> (String, String, i32) {
-        let Ran { code, out, error } = stk(self.0.path(), arguments).into();
+        let Ran { code, out, error } = ran_in(self.0.path(), arguments);
         (out, error, code.unwrap())
     }
 

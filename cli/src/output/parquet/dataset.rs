@@ -11,6 +11,7 @@ use super::ids::Ids;
 use super::part::{self, NewPart, Part};
 use super::rows::{Captures, Rows};
 use super::table::TableWriter;
+use crate::files::{Below, MayReplace, check_output};
 use crate::profile::{Batch, Profile};
 use std::path::{Path, PathBuf};
 use stk_schema::tables::{self, ParquetTable};
@@ -36,7 +37,7 @@ pub(super) struct Dataset {
 
 enum Goal {
     Folder(PathBuf),
-    File(PathBuf),
+    File(Below),
 }
 
 impl Dataset {
@@ -48,8 +49,9 @@ impl Dataset {
     }
 
     /// One file with everything in it.
-    pub(super) fn file(path: PathBuf) -> Dataset {
-        Dataset::new(Goal::File(path), true)
+    pub(super) fn file(at: Below) -> Result<Dataset, OutputError> {
+        check_output(&at.path(), MayReplace::NoTrace)?;
+        Ok(Dataset::new(Goal::File(at), true))
     }
 
     fn new(goal: Goal, denormalized: bool) -> Dataset {
@@ -72,12 +74,12 @@ impl Dataset {
         table: &ParquetTable,
         more: &[tables::Column],
     ) -> Result<TableWriter, OutputError> {
-        let path = match (&self.goal, &self.part) {
-            (Goal::File(path), _) => path.clone(),
+        let file = match (&self.goal, &self.part) {
+            (Goal::File(file), _) => file.clone(),
             (Goal::Folder(_), Some(part)) => part.folder().join(part::table_file(table)),
             (Goal::Folder(_), None) => return Err(OutputError::Order("a table before begin")),
         };
-        TableWriter::create(&path, table, more, exporter(profile))
+        TableWriter::create(&file, table, more, exporter(profile))
     }
 
     fn flush(&mut self, profile: &Profile) -> Result<(), OutputError> {
@@ -127,8 +129,7 @@ impl Writer for Dataset {
     fn begin(&mut self, profile: &Profile) -> Result<(), OutputError> {
         check_id(profile)?;
         if let Goal::Folder(folder) = &self.goal {
-            catalog::prepare(folder)?;
-            self.part = Some(NewPart::begin(folder)?);
+            self.part = Some(NewPart::begin(&catalog::prepare(folder)?)?);
         }
         self.ids = Some(Ids::new(profile)?);
         self.captures = Captures::of(profile);

@@ -62,10 +62,14 @@ pub(super) const FORMAT: Description = Description {
 fn create(destination: Destination, options: &Options) -> Result<Box<dyn Writer>, OutputError> {
     Ok(match destination {
         Destination::Dir(path) => Box::new(dataset::Dataset::folder(path, options)?),
-        Destination::File(path) if options.denormalized => Box::new(dataset::Dataset::file(path)),
-        Destination::File(path) => {
-            return Err(OutputError::NeedsFolder(path));
+        Destination::File(path) if options.denormalized => {
+            Box::new(dataset::Dataset::file(super::named_file(&path)?)?)
         }
+        Destination::InFolder { folder, name } if options.denormalized => {
+            Box::new(dataset::Dataset::file(part::dataset(&folder)?.join(name))?)
+        }
+        Destination::InFolder { folder, name } => return Err(OutputError::NeedsFolder(folder.join(name))),
+        Destination::File(path) => return Err(OutputError::NeedsFolder(path)),
         Destination::Stdout => {
             return Err(OutputError::DatasetToStdout);
         }
