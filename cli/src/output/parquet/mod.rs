@@ -12,7 +12,9 @@
 //! state       of which parts the tables are
 //! dimensions  rows that many traces share, each once         parts -> rows
 //! apply       names for what had none                        PDBs -> rows of frames
+//! files       the files of a table
 //! table       one Parquet file
+//! trace_id    the id of a trace
 //! ```
 
 #[cfg(feature = "parquet")]
@@ -28,6 +30,8 @@ mod describe;
 #[cfg(feature = "parquet")]
 mod dimensions;
 #[cfg(feature = "parquet")]
+mod files;
+#[cfg(feature = "parquet")]
 mod ids;
 #[cfg(feature = "parquet")]
 mod part;
@@ -37,6 +41,8 @@ mod rows;
 mod state;
 #[cfg(feature = "parquet")]
 mod table;
+#[cfg(feature = "parquet")]
+mod trace_id;
 
 use super::{Description, Destination, Options, OutputError, Summary, Writer};
 use crate::profile::Profile;

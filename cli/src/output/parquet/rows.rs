@@ -1,9 +1,9 @@
 //! The rows of `samples`: a run of samples gives one for each second of UTC that it reaches into.
 
 use super::super::OutputError;
-use super::dataset::trace_id;
 use super::ids::{self, StackFacts};
 use super::table::{self, NAMED_FRAME, SharedTexts, column, list, structs};
+use super::trace_id::trace_id;
 use crate::profile::{CpuSource, FrameId, NodeId, Profile, Run, RunFlags, Wait};
 use polars::prelude::{Column, IdxSize, Series};
 use std::collections::HashMap;
