@@ -1,6 +1,6 @@
 //! Files that inject makes: the trace, which the agent writes, and reports. No link can redirect a
-//! privileged inject, no file is replaced unless the user asks for it, and a trace never is: it gets
-//! another name.
+//! privileged inject, no file is replaced unless the user asks for it, and a trace never is: it
+//! gets another name.
 
 use super::system;
 use super::token::{self, Descriptor, Token};

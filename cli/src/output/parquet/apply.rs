@@ -7,7 +7,8 @@ use super::super::OutputError;
 use super::super::lock::FolderLock;
 use super::super::source::exporter_of;
 use super::AppliedModule;
-use super::part::{self, OWN};
+use super::files::{read, rows_of};
+use super::part::{self, NAMES, OWN, name_files};
 use super::table::{SharedTexts, TableWriter, column, list, nulls};
 use super::{compact, dimensions};
 use crate::files::Below;
@@ -24,8 +25,6 @@ use stk_schema::identity::CodeView;
 use stk_schema::tables;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The folder of the rows with names, in stk's own.
-const NAMES: &str = "names";
 /// Rows that are read at once, and those of a row group.
 const ROWS: usize = 1 << 16;
 
@@ -84,18 +83,13 @@ pub(super) fn apply(path: &Path, symbolizer: &Symbolizer) -> Result<Vec<AppliedM
     Ok(modules)
 }
 
-/// The files of the rows with names.
-pub(super) fn name_files(dataset: &Below) -> Result<Vec<Below>, OutputError> {
-    part::table_files(&dataset.join(OWN).join(NAMES))
-}
-
 /// By image: the places that have no name from symbols, sorted by RVA.
 fn unnamed(frames: &Below) -> Result<BTreeMap<i64, Vec<Place>>, OutputError> {
     let mut places: BTreeMap<i64, Vec<Place>> = BTreeMap::new();
     for file in part::table_files(frames)? {
-        let rows = compact::rows_of(&file)?;
+        let rows = rows_of(&file)?;
         for from in (0..rows).step_by(ROWS) {
-            let frame = compact::read(&file, from, ROWS)?;
+            let frame = read(&file, from, ROWS)?;
             let number = |name| frame.column(name)?.i64();
             let text = |name| frame.column(name)?.str();
             let (locations, images, rvas) = (number("location_id")?, number("image_id")?, number("rva")?);
@@ -130,7 +124,7 @@ fn unnamed(frames: &Below) -> Result<BTreeMap<i64, Vec<Place>>, OutputError> {
 fn images(dataset: &Below) -> Result<HashMap<i64, DatasetImage>, OutputError> {
     let mut arches: HashMap<String, Arch> = HashMap::new();
     for file in files_by_date(dataset, &tables::TRACES)? {
-        let frame = compact::read(&file, 0, usize::MAX)?;
+        let frame = read(&file, 0, usize::MAX)?;
         let (ids, names) = (frame.column("trace_id")?.str()?, frame.column("arch")?.str()?);
         for (id, name) in ids.iter().zip(names) {
             let arch = match name {
@@ -143,9 +137,9 @@ fn images(dataset: &Below) -> Result<HashMap<i64, DatasetImage>, OutputError> {
     }
     let mut images = HashMap::new();
     for file in files_by_date(dataset, &tables::MODULES)? {
-        let rows = compact::rows_of(&file)?;
+        let rows = rows_of(&file)?;
         for from in (0..rows).step_by(ROWS) {
-            let frame = compact::read(&file, from, ROWS)?;
+            let frame = read(&file, from, ROWS)?;
             let ids = frame.column("image_id")?.i64()?;
             let text = |name| frame.column(name)?.str();
             let (traces, names, paths) = (text("trace_id")?, text("name")?, text("path")?);

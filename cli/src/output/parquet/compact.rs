@@ -5,22 +5,17 @@
 //! tables are; it is written last, so that what was interrupted is done again.
 
 use super::super::lock::FolderLock;
-use super::super::source::exporter_of;
 use super::super::{OutputError, Summary};
+use super::files::{Files, file_name, read, rows_of};
 use super::part::{self, DATE, Part};
-use super::read::{self, Wanted};
 use super::state::State;
-use super::table::{TableWriter, nulls};
-use super::{apply, catalog, dimensions};
+use super::table::nulls;
+use super::{catalog, dimensions};
 use crate::files::{Below, Kind};
-use polars::prelude::*;
-use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use stk_schema::tables::{self, ParquetTable};
 
-/// Bytes behind which a file ends with its row group.
-const FILE_BYTES: u64 = 256 << 20;
 /// Rows of a row group of tables by date, at most.
 const ROWS: usize = 1 << 19;
 /// Rows of a part that are read at once.
@@ -42,7 +37,7 @@ pub(super) fn compact_alone(dataset: &Below, whole: bool) -> Result<Summary, Out
     let mut summary = Summary::default();
     for _ in 0..ROUNDS {
         let parts = part::parts(dataset)?;
-        let names = apply::name_files(dataset)?;
+        let names = part::name_files(dataset)?;
         let mut before = State::read(dataset)?;
         if !is_whole(dataset, &before)? {
             before = State::default();
@@ -255,91 +250,4 @@ fn by_date(
         }
     }
     files.finish()
-}
-
-/// Rows of a file.
-pub(super) fn rows_of(file: &Below) -> Result<usize, OutputError> {
-    Ok(read::stated_rows(&read::facts(&file.path(), open(file)?)?))
-}
-
-/// Rows of a file from number `from` on.
-pub(super) fn read(file: &Below, from: usize, rows: usize) -> Result<DataFrame, OutputError> {
-    let facts = read::facts(&file.path(), open(file)?)?;
-    let parallel = ParallelStrategy::Auto;
-    Ok(read::read(&file.path(), open(file)?, Wanted { columns: None, from, rows, facts, parallel })?)
-}
-
-fn open(file: &Below) -> Result<File, OutputError> {
-    file.open().map_err(OutputError::at(&file.path(), "cannot be read"))
-}
-
-fn file_name(number: usize) -> String {
-    format!("{number:04}.parquet")
-}
-
-/// The files of a table in a folder, one after the other.
-pub(super) struct Files<'a> {
-    table: &'a ParquetTable,
-    more: &'a [tables::Column],
-    folder: Below,
-    number: usize,
-    writer: Option<TableWriter>,
-    held: Option<DataFrame>,
-}
-
-impl<'a> Files<'a> {
-    pub(super) fn new(table: &'a ParquetTable, more: &'a [tables::Column], folder: &Below) -> Files<'a> {
-        Files { table, more, folder: folder.clone(), number: 0, writer: None, held: None }
-    }
-
-    /// Adds rows. What is held and would be more than `most` rows with them is written as a row
-    /// group before.
-    pub(super) fn add(&mut self, frame: DataFrame, most: usize) -> Result<(), OutputError> {
-        if self.held.as_ref().is_some_and(|held| held.height() + frame.height() > most) {
-            self.flush()?;
-        }
-        match &mut self.held {
-            Some(held) => {
-                held.vstack_mut(&frame)?;
-            }
-            none => *none = Some(frame),
-        }
-        Ok(())
-    }
-
-    /// Writes what is held as a row group.
-    pub(super) fn flush(&mut self) -> Result<(), OutputError> {
-        let Some(mut frame) = self.held.take().filter(|frame| frame.height() > 0) else { return Ok(()) };
-        let writer = match &mut self.writer {
-            Some(writer) => writer,
-            none => {
-                let file = self.folder.join(file_name(self.number));
-                self.number += 1;
-                none.insert(TableWriter::create(&file, self.table, self.more, exporter_of(None))?)
-            }
-        };
-        // A row group is made of each piece of a frame.
-        frame.as_single_chunk_par();
-        writer.write_frame(frame)?;
-        if writer.len()? >= FILE_BYTES
-            && let Some(writer) = self.writer.take()
-        {
-            writer.finish()?;
-        }
-        Ok(())
-    }
-
-    /// Writes the rest. A table without rows is a file without row groups, which tells its columns.
-    pub(super) fn finish(mut self) -> Result<(), OutputError> {
-        self.flush()?;
-        let writer = match self.writer.take() {
-            Some(writer) => writer,
-            None if self.number > 0 => return Ok(()),
-            None => {
-                let file = self.folder.join(file_name(0));
-                TableWriter::create(&file, self.table, self.more, exporter_of(None))?
-            }
-        };
-        writer.finish().map(drop)
-    }
 }

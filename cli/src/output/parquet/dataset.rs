@@ -11,6 +11,7 @@ use super::ids::Ids;
 use super::part::{self, NewPart, Part};
 use super::rows::{Allowance, Captures, Rows, pieces, stack_names};
 use super::table::TableWriter;
+use super::trace_id::trace_id;
 use crate::files::{Below, MayReplace, check_output};
 use crate::profile::{Batch, FrameId, Profile};
 use crate::text::counted;
@@ -219,14 +220,6 @@ fn description(profile: &Profile, denormalized: bool, key: Option<String>) -> Pa
         key,
         facts: Some(ConversionFacts::of(profile)),
         ..catalog::describe(trace_id(profile), trace.trace_id.clone(), start, trace.content.as_ref())
-    }
-}
-
-/// The id of a trace in a dataset: its content, or for a profile that is of no file its UUID.
-pub(super) fn trace_id(profile: &Profile) -> String {
-    match &profile.trace.content {
-        Some(content) => content.digest.to_string(),
-        None => profile.trace.trace_id.clone(),
     }
 }
 

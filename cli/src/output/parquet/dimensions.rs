@@ -5,7 +5,7 @@
 //! bucket by bucket: ids are hashes, so that a part of their range has as large a part of the rows.
 
 use super::super::OutputError;
-use super::compact::{self, Files};
+use super::files::{Files, read, rows_of};
 use super::table::{TableWriter, in_own_memory};
 use crate::files::Below;
 use polars::prelude::*;
@@ -43,9 +43,9 @@ fn merge_within(
     let mut runs: Vec<SortedRun> = Vec::new();
     let mut held: Option<DataFrame> = None;
     for path in files {
-        let rows = compact::rows_of(path)?;
+        let rows = rows_of(path)?;
         for from in (0..rows).step_by(ROWS_READ) {
-            let frame = compact::read(path, from, ROWS_READ)?;
+            let frame = read(path, from, ROWS_READ)?;
             match &mut held {
                 Some(held) => {
                     held.vstack_mut(&frame)?;
@@ -168,7 +168,7 @@ impl SortedRun {
 
     fn read(&self, buckets: &Range<usize>) -> Result<DataFrame, OutputError> {
         let (from, until) = (self.starts[buckets.start], self.starts[buckets.end]);
-        compact::read(&self.file, from, until - from)
+        read(&self.file, from, until - from)
     }
 }
 
@@ -276,7 +276,7 @@ mod tests {
         let all = merged(&files, usize::MAX);
         let whole = folder.join("all.parquet");
         std::fs::write(whole.path(), &all[0].1).unwrap();
-        let frame = compact::read(&whole, 0, usize::MAX).unwrap();
+        let frame = read(&whole, 0, usize::MAX).unwrap();
         // 7 times 700 new ones each, and 3000 of the last.
         assert_eq!(frame.height(), 7 * 700 + 3000);
         let ids = numbers(&frame, "stack_id").unwrap();
@@ -325,7 +325,7 @@ mod tests {
                 ])
                 .unwrap();
             writer.finish().unwrap();
-            compact::read(&file, 0, usize::MAX).unwrap()
+            read(&file, 0, usize::MAX).unwrap()
         });
         let mut all = frames.next().unwrap();
         for frame in frames {

@@ -24,6 +24,8 @@ pub(super) const OWN: &str = "_stk";
 const PARTS: &str = "parts";
 /// The folder of what is being made in it.
 const TMP: &str = "tmp";
+/// The folder of the rows with names, in stk's own.
+pub(super) const NAMES: &str = "names";
 /// Name of the file that describes a part.
 const DESCRIPTION: &str = "part.json";
 /// Bytes of it that are read at most: 8 bytes for each block of a trace, written as decimals.
@@ -276,6 +278,11 @@ pub(super) fn read(dataset: &Below, date: &str, name: &str) -> Result<Option<Par
 /// The names in a folder, sorted; none if there is no such folder.
 pub(super) fn names(folder: &Below) -> Result<Vec<String>, OutputError> {
     folder.list().map_err(OutputError::at(&folder.path(), "cannot be listed"))
+}
+
+/// The files of the rows with names.
+pub(super) fn name_files(dataset: &Below) -> Result<Vec<Below>, OutputError> {
+    table_files(&dataset.join(OWN).join(NAMES))
 }
 
 /// The files of a table in a folder, sorted.

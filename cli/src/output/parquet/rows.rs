@@ -2,9 +2,9 @@
 //! or for each minute, hour or day, since a few bytes of a trace can claim any time.
 
 use super::super::OutputError;
-use super::dataset::trace_id;
 use super::ids::{self, StackFacts};
 use super::table::{self, NAMED_FRAME, SharedTexts, column, list, repeated, structs};
+use super::trace_id::trace_id;
 use crate::profile::{CpuSource, FrameId, NodeId, Profile, Run, RunFlags, Wait};
 use polars::prelude::{Column, IdxSize, Series};
 use std::collections::HashMap;

@@ -65,7 +65,7 @@ pub struct Range<'i> {
 }
 
 /// A string of an index, by its number: equal numbers are equal strings. See [`SymbolIndex::text`]
-/// and [`TextMap`].
+/// and [`TextMap`](super::TextMap).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct TextId(pub(super) u32);
 

@@ -43,7 +43,8 @@ pub(crate) struct X64FullRule {
     /// The return address is the first word of a machine frame, whose fourth word is the stack
     /// pointer.
     pub(crate) machine_frame: bool,
-    /// Where the nonvolatile registers lie, in the order of [`NONVOLATILE`](super::registers::NONVOLATILE).
+    /// Where the nonvolatile registers lie, in the order of
+    /// [`NONVOLATILE`](super::registers::NONVOLATILE).
     pub(crate) saved: [Option<X64Slot>; 8],
     /// Nonvolatile registers whose value another register holds (plus an offset). Only assembler
     /// without unwind data does this.

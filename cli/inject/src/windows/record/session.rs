@@ -251,7 +251,7 @@ impl<'a> Session<'a> {
                 let end = if signalled == Some(0) { End::Interrupted } else { End::ProcessEnded };
                 return Ok(Followed::Ended(end));
             }
-            self.look_for_stall()?;
+            self.stall.look(self.starter.process, &self.running, &self.path)?;
             if terminal {
                 let file = self.rotating.as_ref().map_or_else(String::new, Rotating::label);
                 eprint!("\r{:<78}", file + &status::line(&self.running.status));

@@ -1,7 +1,6 @@
 //! Finds when a recording, or inject's own main thread, has come to a standstill, and writes what
 //! each thread does to a file beside the trace. [`crate::stall`] and [`crate::steps`] decide.
 
-use super::session::Session;
 use super::start::Running;
 use crate::failure::{self, Failure};
 use crate::guard;
@@ -70,30 +69,19 @@ impl StallGuard {
         // Without a monitor the recording itself is followed all the same.
         StallGuard { looked: Instant::now(), shared, stop, monitor }
     }
-}
 
-impl Drop for StallGuard {
-    fn drop(&mut self) {
-        self.stop.iter().for_each(|stop| stop.set());
-        if let Some(thread) = self.monitor.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-impl Session<'_> {
-    /// Looks whether the recording stands still. Called after its status was read.
+    /// Looks whether the recording stands still. Called after its status was read. `path`: the
+    /// present file.
     ///
     /// # Errors
     /// A sentence for the user, when it does.
-    pub(super) fn look_for_stall(&mut self) -> Result<(), Failure> {
-        let process = self.starter.process;
-        let sight = sight(process, &self.running);
-        let since = self.stall.looked.elapsed();
-        self.stall.looked = Instant::now();
+    pub(super) fn look(&mut self, process: &Process, running: &Running, path: &Path) -> Result<(), Failure> {
+        let sight = sight(process, running);
+        let since = self.looked.elapsed();
+        self.looked = Instant::now();
         let verdict = {
-            let mut seen = self.stall.shared.seen();
-            seen.path.clone_from(&self.path);
+            let mut seen = self.shared.seen();
+            path.clone_into(&mut seen.path);
             seen.sight = Some(sight);
             seen.watch.look(since, &sight)
         };
@@ -107,9 +95,18 @@ impl Session<'_> {
             }
             Verdict::Stalled(stall) => {
                 let what = format!("the recording of {process} stalled: {}", stall.text());
-                let text = write_report(&self.stall.shared, &what, &threads_of(process, &sight));
+                let text = write_report(&self.shared, &what, &threads_of(process, &sight));
                 Err(Failure::with_code(failure::STALLED, text))
             }
+        }
+    }
+}
+
+impl Drop for StallGuard {
+    fn drop(&mut self) {
+        self.stop.iter().for_each(|stop| stop.set());
+        if let Some(thread) = self.monitor.take() {
+            let _ = thread.join();
         }
     }
 }
