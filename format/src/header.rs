@@ -158,13 +158,19 @@ impl FileHeader {
         out
     }
 
+    /// Whether `data` begins as a trace does, of whatever version and whether damaged or not. It
+    /// needs the first 16 bytes.
+    pub fn begins(data: &[u8]) -> bool {
+        data.first_chunk::<16>().is_some_and(|head| u32_in(head, 0) == FILE_FRAME && head[8..] == FILE_MAGIC)
+    }
+
     /// Reads the header at the start of `data`. It checks the checksum before the version, so it
     /// never mistakes a damaged header for one of a newer version.
     pub fn decode(data: &[u8]) -> Result<FileHeader, HeaderError> {
         let Some(bytes) = data.first_chunk::<FILE_HEADER_LEN>() else {
             return Err(HeaderError::TooShort(data.len()));
         };
-        if u32_in(bytes, 0) != FILE_FRAME || bytes[8..16] != FILE_MAGIC {
+        if !FileHeader::begins(bytes) {
             return Err(HeaderError::NotATrace);
         }
         if CRC.checksum(&bytes[..124]) != u32_in(bytes, 124) {

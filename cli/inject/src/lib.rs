@@ -13,6 +13,7 @@
 //! * [`access`]: access to another process's memory that the system refuses for a moment.
 //! * [`args`]: the command line.
 //! * [`duration`]: `10`, `10s`, `1m30s`.
+//! * [`old_names`]: names for traces that give way to new ones.
 //! * [`options`]: options that the agent gets as texts.
 //! * [`rotation`]: a ring of files of one recording.
 //! * [`pattern`]: output names such as `%n-%p-%t.stk`.
@@ -65,6 +66,7 @@ mod list;
 mod messages;
 mod name_pattern;
 mod names;
+mod old_names;
 mod options;
 mod page_cache;
 mod pattern;

@@ -104,7 +104,7 @@ pub(crate) struct Record {
     pub output: OsString,
     /// Folder to which the trace is moved when it is whole.
     pub move_to: Option<PathBuf>,
-    /// Whether a file that is there may be replaced.
+    /// Whether a file that is there may be replaced; a trace is renamed.
     pub force: bool,
     /// Whether the command lines of the process and of inject go into the trace.
     pub command_line: bool,

@@ -53,7 +53,8 @@ pub(super) struct RecordArgs {
     #[arg(long, value_name = "DIR")]
     move_to: Option<PathBuf>,
 
-    /// Replace the trace if there is a file of its name. Links are never followed
+    /// If there is a file of the trace's name: a trace is renamed to NAME.old (NAME.old.2 and so on
+    /// if that is taken), any other file is replaced. Links are never followed
     #[arg(long)]
     force: bool,
 

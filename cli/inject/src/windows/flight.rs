@@ -5,7 +5,7 @@
 
 use super::agent::Agent;
 use super::complete::{self, CompletionRequest};
-use super::output::Output;
+use super::output::{IfThere, Output};
 use super::process::Process;
 use super::system::{self, Event};
 use crate::contents;
@@ -312,7 +312,7 @@ impl Follower {
             self.number += 1;
             let path = flight::numbered(&self.plan.path, self.number);
             if self.plan.force || !path.exists() {
-                return Output::open(&path, self.plan.force);
+                return Output::open(&path, IfThere::for_trace(self.plan.force));
             }
         }
         Err(Failure::failed(format!("{}: too many files", messages::file(&self.plan.path))))
