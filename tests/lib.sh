@@ -160,7 +160,7 @@ build_ends() {
   done
 }
 
-# A program that tells which thread initialised its process, for x64 and x86.
+# A program that tells which thread initialised its process, and programs whose DLLs wait alertably, for x64 and x86.
 build_launch_probe() {
   export STK_LAUNCH_DIR=$STK_TARGET_DIR/examples/launch STK_LAUNCH32_DIR=$STK_TARGET_DIR/examples/launch32
   build_launch_probe_with x86_64-w64-mingw32-gcc "$STK_LAUNCH_DIR" && build_launch_probe_with i686-w64-mingw32-gcc "$STK_LAUNCH32_DIR"
@@ -168,10 +168,21 @@ build_launch_probe() {
 
 build_launch_probe_with() {
   local cc=$1 to=$2 from=$STK_ROOT/tests/programs
-  [ "$to/launch_probe.exe" -nt "$from/launch_probe.c" ] && [ "$to/launch_probe.dll" -nt "$from/launch_probe_dll.c" ] && return 0
   mkdir -p "$to"
-  "$cc" -O1 -shared -s -o "$to/launch_probe.dll" "$from/launch_probe_dll.c" &&
-    "$cc" -O1 -s -static-libgcc -o "$to/launch_probe.exe" "$from/launch_probe.c" "$to/launch_probe.dll"
+  [ "$to/launch_probe.exe" -nt "$from/launch_probe.c" ] && [ "$to/launch_probe.dll" -nt "$from/launch_probe_dll.c" ] ||
+    { "$cc" -O1 -shared -s -o "$to/launch_probe.dll" "$from/launch_probe_dll.c" &&
+      "$cc" -O1 -s -static-libgcc -o "$to/launch_probe.exe" "$from/launch_probe.c" "$to/launch_probe.dll"; } || return 1
+  build_attach_with "$cc" "$to" plain '(void)0' && build_attach_with "$cc" "$to" alerted 'SleepEx(0, TRUE)' &&
+    build_attach_with "$cc" "$to" alerted_long 'for (ULONGLONG end = GetTickCount64() + 1000; GetTickCount64() < end;) WaitForSingleObjectEx(GetCurrentProcess(), 200, TRUE)' &&
+    build_attach_with "$cc" "$to" own_calls 'for (int i = 0; i < 5; i++) QueueUserAPC(own_call, GetCurrentThread(), 10); SleepEx(0, TRUE)'
+}
+
+# A program with a DLL that is attached in this way, named after it.
+build_attach_with() { # CC FOLDER NAME STATEMENT
+  local cc=$1 to=$2 name=attach_$3 from=$STK_ROOT/tests/programs
+  [ "$to/$name.exe" -nt "$from/attach.c" ] && [ "$to/$name.dll" -nt "$from/attach_dll.c" ] && [ "$to/$name.dll" -nt "$STK_ROOT/tests/lib.sh" ] && return 0
+  "$cc" -O1 -shared -s -D "ATTACHING=$4" -o "$to/$name.dll" "$from/attach_dll.c" &&
+    "$cc" -O1 -s -static-libgcc -o "$to/$name.exe" "$from/attach.c" "$to/$name.dll"
 }
 
 # A 32-bit DLL, which inject must refuse.

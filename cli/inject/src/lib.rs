@@ -37,6 +37,7 @@
 //! * [`name_pattern`]: names of programs, plain or as regular expressions.
 //! * [`names`]: requests and answers in the agent's mailbox for names.
 //! * [`quiet`]: whether a thread can be in the agent that is to leave.
+//! * [`readiness`]: whether a process that inject has started is initialised.
 //! * [`page_cache`]: pages of another process's memory, remembered for a moment.
 //! * [`runtime`]: a .NET runtime's data on its data access library.
 //! * [`symbol_path`]: where that library may lie on the debuggers' symbol path.
@@ -72,6 +73,7 @@ mod page_cache;
 mod pattern;
 mod policy;
 mod quiet;
+mod readiness;
 mod refusal;
 mod rotation;
 mod runtime;

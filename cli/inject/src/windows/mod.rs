@@ -24,6 +24,8 @@
 //! * [`doctor`]: whether this system is as the recorder expects.
 //! * [`mutex`]: the agent's mutexes, which injects use among themselves.
 //! * [`quiet`]: waits until no thread of a process is in its agent.
+//! * [`suspension`]: a thread of another process, suspended for a moment.
+//! * [`threads`]: what the system says of another process's threads.
 //! * [`unload`]: has the agent leave a process.
 //! * [`requests`]: asks the agents of recordings for marks and pauses.
 //! * [`several`]: several processes at once, and processes that are waited for.
@@ -61,7 +63,9 @@ pub(crate) mod remote;
 pub(crate) mod requests;
 pub(crate) mod several;
 pub(crate) mod signature;
+pub(crate) mod suspension;
 pub(crate) mod system;
+pub(crate) mod threads;
 pub(crate) mod token;
 pub(crate) mod top;
 pub(crate) mod unload;

@@ -197,6 +197,16 @@ impl Process {
 
     /// The id of the process that started it; that one may have ended, and the id may be another's.
     pub(crate) fn parent(&self) -> Option<u32> {
+        // Process ids have 32 bits.
+        Some(self.basic()?.InheritedFromUniqueProcessId as u32)
+    }
+
+    /// The address of its process environment block, of this inject's width.
+    pub(crate) fn peb(&self) -> Option<u64> {
+        Some(self.basic()?.PebBaseAddress as u64).filter(|&peb| peb != 0)
+    }
+
+    fn basic(&self) -> Option<PROCESS_BASIC_INFORMATION> {
         type Function =
             unsafe extern "system" fn(HANDLE, i32, *mut PROCESS_BASIC_INFORMATION, u32, *mut u32) -> i32;
         const BASIC: i32 = 0;
@@ -209,8 +219,7 @@ impl Process {
             let function = std::mem::transmute::<Procedure, Function>(function);
             function(self.handle.as_raw_handle(), BASIC, &mut basic, size, ptr::null_mut())
         };
-        // Process ids have 32 bits.
-        (status >= 0).then_some(basic.InheritedFromUniqueProcessId as u32)
+        (status >= 0).then_some(basic)
     }
 
     /// Its exit code, once it has ended.

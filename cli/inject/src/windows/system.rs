@@ -6,6 +6,7 @@ use std::os::windows::ffi::OsStrExt;
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, FromRawHandle, OwnedHandle};
 use std::path::{Component, Path, Prefix};
 use std::ptr;
+use std::time::Instant;
 use windows_sys::Win32::Foundation::{HANDLE, INVALID_HANDLE_VALUE, SYSTEMTIME, WAIT_OBJECT_0};
 use windows_sys::Win32::Storage::FileSystem::{GetDriveTypeW, MOVEFILE_REPLACE_EXISTING, MoveFileExW};
 use windows_sys::Win32::System::LibraryLoader::{
@@ -103,6 +104,11 @@ pub(crate) fn set(event: BorrowedHandle) {
 pub(crate) fn wait(handle: BorrowedHandle, ms: u32) -> bool {
     // SAFETY: the handle is open.
     unsafe { WaitForSingleObject(handle.as_raw_handle(), ms) == WAIT_OBJECT_0 }
+}
+
+/// Milliseconds until then, for a wait; at least one.
+pub(crate) fn rest_ms(until: Instant) -> u32 {
+    until.saturating_duration_since(Instant::now()).as_millis().clamp(1, u128::from(u32::MAX - 1)) as u32
 }
 
 /// Waits until one of `handles` (at most 64) is signalled and returns the index of the first that

@@ -8,7 +8,7 @@ use super::diagnose;
 use super::mutex::{self, OwnedMutex};
 pub(crate) use super::place::AgentFile;
 use super::process::{Module, Process};
-use super::remote::{self, Block, Call, Duplicate};
+use super::remote::{self, Block, Call, Duplicate, RemoteCall};
 use super::system;
 use crate::exports;
 use crate::failure::Failure;
@@ -152,16 +152,28 @@ pub(crate) const HOSTS_MS: u32 = 15_000;
 /// How long a stop does. It does not depend on the other inject, which may be stopped itself.
 const STOP_HOSTS_MS: u32 = 2_000;
 
-/// Loads the agent into the process.
+/// Loads the agent into the process. Calls `late` if that takes half of the time: it lets a process
+/// run that waits for the agent, in case the agent waits for the process.
 ///
 /// # Errors
 /// A sentence for the user: the agent was blocked, or was not loaded in time.
-pub(crate) fn load(process: &Process, file: &AgentFile, timeout_ms: u32) -> Result<Agent, Failure> {
+pub(crate) fn load(
+    process: &Process,
+    file: &AgentFile,
+    timeout_ms: u32,
+    late: impl FnOnce(),
+) -> Result<Agent, Failure> {
     let path = system::wide(file.path.as_os_str());
     let bytes: Vec<u8> = path.iter().flat_map(|unit| unit.to_le_bytes()).collect();
     let argument = Block::new(process, &bytes)?;
     let load_library = load_library(process)?;
-    match remote::call(process, load_library, argument.address(), timeout_ms)? {
+    let thread = RemoteCall::begin(process, load_library, argument.address())?;
+    let mut called = thread.wait(timeout_ms / 2);
+    if called == Call::TimedOut {
+        late();
+        called = thread.wait(timeout_ms - timeout_ms / 2);
+    }
+    match called {
         Call::Returned(_) => {}
         Call::ProcessEnded => {
             return Err(Failure::target(format!("{process} ended while the agent was being loaded")));

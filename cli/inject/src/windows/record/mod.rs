@@ -65,7 +65,7 @@ fn attach(record: &Record, pid: u32) -> Result<i32, Failure> {
         return detach::run();
     }
     let interrupted = catch_interrupts()?;
-    let session = Session::start(record, &process, || Ok(()))?;
+    let session = Session::start(record, &process, None)?;
     if let Some(event) = record.begun_event {
         detach::begun(event);
     }
@@ -77,7 +77,8 @@ fn attach(record: &Record, pid: u32) -> Result<i32, Failure> {
     recorded
 }
 
-/// Starts the program, records it and returns its exit code.
+/// Starts the program, records it and returns its exit code. A program that has begun to run is
+/// never ended: if it cannot be recorded, it runs without.
 fn launch(record: &Record, line: &[OsString]) -> Result<i32, Failure> {
     // Check before the program is started, so that a missing agent has no effect on it.
     AgentFile::open(record.dll.as_deref())?;
@@ -89,7 +90,11 @@ fn launch(record: &Record, line: &[OsString]) -> Result<i32, Failure> {
         drop(launched);
         return handover::run(&other);
     }
-    let session = Session::start(record, process, || launched.initialise(record.timeout_ms))?;
+    let session = match Session::start(record, process, Some(&launched)) {
+        Ok(session) => session,
+        Err(failure) if launched.leave_to_run() => return Ok(run_unrecorded(process, &failure)),
+        Err(failure) => return Err(failure),
+    };
     session.wait_for_first_look(record.delay_ms != 0 || record.flags & FLAG_PAUSED != 0);
     let children = ChildWatch::start(record, &[process.pid()])?;
     launched.resume();
@@ -109,6 +114,17 @@ fn launch(record: &Record, line: &[OsString]) -> Result<i32, Failure> {
         Ok(_) => Ok(process.exit_code() as i32),
         Err(_) => Ok(failure::LAUNCH_FAILED),
     }
+}
+
+/// Waits for the end of a program that runs although it is not recorded, and returns its exit code.
+fn run_unrecorded(process: &Process, failure: &Failure) -> i32 {
+    eprintln!("inject: {}", printable_lines(&failure.to_string()));
+    if !process.has_ended() {
+        say(&format!("{process} runs without being recorded; waiting for it to end"));
+    }
+    system::wait(process.handle(), u32::MAX);
+    // Exit codes of Windows have 32 bits without a sign.
+    process.exit_code() as i32
 }
 
 fn catch_interrupts() -> Result<&'static Event, Failure> {

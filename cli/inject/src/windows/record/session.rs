@@ -10,6 +10,7 @@ use crate::messages::{self, say};
 use crate::status;
 use crate::windows::agent;
 use crate::windows::facts;
+use crate::windows::launch::LaunchedProgram;
 use crate::windows::names::Names;
 use crate::windows::process::Process;
 use crate::windows::system::{self, Event};
@@ -71,12 +72,12 @@ pub(super) enum Followed {
 }
 
 impl<'a> Session<'a> {
-    /// Checks everything, loads the agent and starts it. Calls `initialise` before it first touches
-    /// the process.
+    /// Checks everything, loads the agent and starts it. A program that inject has started and that
+    /// waits is initialised before anything else touches it.
     pub(super) fn start(
         record: &'a Record,
         process: &'a Process,
-        initialise: impl FnOnce() -> Result<(), Failure>,
+        launched: Option<&LaunchedProgram>,
     ) -> Result<Session<'a>, Failure> {
         let file = start::fitting_agent(record, process)?;
         let tables = record.tables.as_deref().map(start::tables_dir).transpose()?.unwrap_or_default();
@@ -91,8 +92,9 @@ impl<'a> Session<'a> {
         let agent = match loaded {
             Some(agent) => agent,
             None => {
-                initialise()?;
-                agent::load(process, &file, record.timeout_ms)?
+                launched.map_or(Ok(()), |launched| launched.initialise(record.timeout_ms))?;
+                let late = || launched.iter().for_each(|launched| launched.resume_early());
+                agent::load(process, &file, record.timeout_ms, late)?
             }
         };
         output.empty()?;
