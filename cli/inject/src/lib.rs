@@ -27,7 +27,9 @@
 //!   do not.
 //! * [`policy`]: which mitigation policies keep agent.dll out.
 //! * [`sddl`]: which users may write a file, and whether it has a low label.
+//! * [`stall`]: whether a recording has come to a standstill.
 //! * [`status`]: the status line.
+//! * [`steps`]: what each of inject's own threads does.
 //! * [`contents`]: the summary of a trace.
 //! * [`flight`]: traces of a recording that is kept in memory.
 //! * [`guard`]: when to resume a thread that a dead recorder holds.
@@ -78,7 +80,9 @@ mod refusal;
 mod rotation;
 mod runtime;
 mod sddl;
+mod stall;
 mod status;
+mod steps;
 mod symbol_path;
 mod trust;
 mod uuid;

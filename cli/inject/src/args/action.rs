@@ -5,6 +5,7 @@ use crate::options::AgentOption;
 use crate::rotation::Rotation;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The command that the user gave.
 #[derive(Debug)]
@@ -136,6 +137,8 @@ pub(crate) struct Record {
     pub below: bool,
     /// Milliseconds that the target may take to load the agent.
     pub timeout_ms: u32,
+    /// How long the recorder may stand still.
+    pub stall: Duration,
     /// Most bytes of the trace; `None` = chosen by the disk's free space, 0 = no limit.
     pub max_bytes: Option<u64>,
     /// Milliseconds to keep in memory in place of a trace; 0 = write a trace.

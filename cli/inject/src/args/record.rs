@@ -6,11 +6,12 @@ use super::values::*;
 use crate::label::Label;
 use crate::options::{self, AgentOption};
 use crate::rotation::{self, Rotation};
-use crate::{duration, pattern};
+use crate::{duration, pattern, stall};
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 use stk_schema::control;
 use stk_schema::flight::RING_BYTES;
 
@@ -197,6 +198,10 @@ pub(super) struct RecordArgs {
     #[arg(long, hide = true)]
     test_panic: bool,
 
+    /// For the tests: how long the recorder may stand still.
+    #[arg(long, hide = true, value_name = "TIME", value_parser = positive_ms)]
+    test_stall: Option<u32>,
+
     /// For the tests, which have one user: the process counts as another user's, so that nothing
     /// that it or its user can write is trusted.
     #[arg(long, hide = true)]
@@ -355,6 +360,7 @@ impl From<RecordArgs> for Record {
             flags,
             below: args.test_below,
             timeout_ms: args.timeout,
+            stall: args.test_stall.map_or(stall::LIMIT, |ms| Duration::from_millis(ms.into())),
             max_bytes: args.max_size,
             flight_ms: args.flight.unwrap_or(0),
             rotation: Rotation::default(),

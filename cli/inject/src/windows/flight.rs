@@ -12,7 +12,7 @@ use crate::contents;
 use crate::failure::Failure;
 use crate::flight::{self, Ring, RingReader};
 use crate::messages::{self, say};
-use crate::{duration, uuid};
+use crate::{duration, steps, uuid};
 use std::io::{self, BufWriter};
 use std::mem::offset_of;
 use std::os::windows::io::{AsHandle as _, AsRawHandle as _, BorrowedHandle, OwnedHandle};
@@ -224,6 +224,7 @@ impl Follower {
 
     fn run(mut self, stop: &Event, last: &AtomicBool) -> Vec<String> {
         while !system::wait(stop.handle(), POLL_MS) {
+            steps::begin(steps::Thread::Flight, "reads the ring");
             self.look();
             let header = self.section.header();
             let requests = header.requests.load(Ordering::Acquire);
@@ -283,6 +284,7 @@ impl Follower {
 
     /// Writes a trace. Returns its name and contents.
     fn snap(&mut self) -> Result<String, Failure> {
+        steps::begin(steps::Thread::Flight, "writes a trace");
         self.marked = false;
         self.last = Some(Instant::now());
         let output = self.next_output()?;

@@ -222,6 +222,15 @@ impl Process {
         (status >= 0).then_some(basic)
     }
 
+    /// CPU time that it has used; `None` if the system does not tell it.
+    pub(crate) fn cpu_time(&self) -> Option<Duration> {
+        let [mut created, mut exited, mut kernel, mut user] = [FILETIME::default(); 4];
+        let handle = self.handle.as_raw_handle();
+        // SAFETY: the handle is open and may query; the four structs are filled.
+        let known = unsafe { GetProcessTimes(handle, &mut created, &mut exited, &mut kernel, &mut user) };
+        (known != 0).then(|| system::duration(kernel) + system::duration(user))
+    }
+
     /// Its exit code, once it has ended.
     pub(crate) fn exit_code(&self) -> u32 {
         let mut code = 0;

@@ -3,6 +3,7 @@
 //! * `start`: checks a process, and starts the recording of a file there.
 //! * `destination`: where a recording goes: a file, or memory.
 //! * `session`: follows a recording until it ends.
+//! * `standstill`: finds when nothing moves any more.
 //! * `ending`: how a recording ended, in words.
 //! * `rotate`: goes on in the next file.
 //! * `finisher`: completes, moves and deletes files while the recording goes on.
@@ -12,6 +13,7 @@ mod ending;
 mod finisher;
 mod rotate;
 mod session;
+mod standstill;
 mod start;
 
 use super::children::{self, ChildWatch};

@@ -8,13 +8,13 @@ use super::start::{FilePlan, Starter};
 use crate::args::Record;
 use crate::failure::{self, Failure};
 use crate::rotation::{self, FileLimits, FilePlace, Rotation, Totals};
-use crate::uuid;
 use crate::windows::agent::HOSTS_MS;
 use crate::windows::deliver;
 use crate::windows::facts::{self, Fact};
 use crate::windows::mutex;
 use crate::windows::process::Process;
 use crate::windows::system;
+use crate::{steps, uuid};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use stk_schema::control::{AgentStatus, ROTATION_STOP};
@@ -185,6 +185,7 @@ impl Session<'_> {
     pub(super) fn rotate(&mut self) -> Result<Option<End>, Failure> {
         let (record, process) = (self.starter.record, self.starter.process);
         let Some(rotating) = &mut self.rotating else { return Ok(Some(End::ByAgent)) };
+        steps::begin(steps::Thread::Main, "goes on in the next file");
         // All that takes time and needs no rest of the sampling comes first.
         let opened = rotating.open(record).and_then(|opened| opened.empty().map(|()| opened));
         let facts = facts::facts(record, process);
@@ -193,6 +194,7 @@ impl Session<'_> {
             self.rotating.iter_mut().for_each(Rotating::take_back_name);
             return Ok(None);
         }
+        steps::begin(steps::Thread::Main, "goes on in the next file");
         let previous_end = system::counter();
         if let Err(failure) = self.starter.agent.stop(process, STOP_MS) {
             return self.process_ended().then_some(Some(End::ProcessEnded)).ok_or(failure);

@@ -3,17 +3,18 @@
 use super::destination::{Destination, Opened};
 use super::ending::End;
 use super::rotate::Rotating;
+use super::standstill::StallGuard;
 use super::start::{self, FilePlan, Running, Starter};
 use crate::args::Record;
 use crate::failure::Failure;
 use crate::messages::{self, say};
-use crate::status;
 use crate::windows::agent;
 use crate::windows::facts;
 use crate::windows::launch::LaunchedProgram;
 use crate::windows::names::Names;
 use crate::windows::process::Process;
 use crate::windows::system::{self, Event};
+use crate::{status, steps};
 use std::io::{IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -62,6 +63,8 @@ pub(super) struct Session<'a> {
     shows_status: bool,
     /// Answers the agent's questions for names until the recording ends.
     names: Option<Names>,
+    /// Finds when nothing moves any more. Dropped last: what is dropped before may stand still.
+    pub stall: StallGuard,
 }
 
 /// Why a recording is not followed any further.
@@ -132,6 +135,7 @@ impl<'a> Session<'a> {
         }
         let symbols = start::symbol_path(record);
         let names = Names::start(process, &running.status, &running.ended, symbols, record.below);
+        let stall = StallGuard::start(process, &path, record.stall, launched.is_some());
         Ok(Session {
             starter,
             running,
@@ -142,6 +146,7 @@ impl<'a> Session<'a> {
             once: record.flags & FLAG_ONCE != 0,
             shows_status: std::io::stderr().is_terminal() && !record.one_of_several && !record.children,
             names,
+            stall,
         })
     }
 
@@ -177,6 +182,7 @@ impl<'a> Session<'a> {
         if self.line_open {
             eprintln!();
         }
+        steps::begin(steps::Thread::Main, "completes the recording");
         // From here on nothing is written to the agent's memory: it may leave.
         drop(self.names.take());
         if self.rotating.is_some() {
@@ -227,14 +233,17 @@ impl<'a> Session<'a> {
         };
         loop {
             let handles = [interrupted.handle(), self.running.ended.handle(), process.handle()];
+            steps::begin_short(steps::Thread::Main, "waits for the recording");
             let signalled = system::wait_any(&handles, period);
             if signalled == Some(0) {
+                steps::begin(steps::Thread::Main, "has the agent end the recording");
                 self.starter.agent.stop(process, STOP_MS)?;
             }
             if !self.read_status()? {
                 let end = if signalled == Some(0) { End::Interrupted } else { End::ProcessEnded };
                 return Ok(Followed::Ended(end));
             }
+            self.look_for_stall()?;
             if terminal {
                 let file = self.rotating.as_ref().map_or_else(String::new, Rotating::label);
                 eprint!("\r{:<78}", file + &status::line(&self.running.status));
@@ -243,6 +252,7 @@ impl<'a> Session<'a> {
             }
             if self.rotating.is_some() && self.running.status.rotation == ROTATION_STOP {
                 // Another inject asked for the end between two files.
+                steps::begin(steps::Thread::Main, "has the agent end the recording");
                 self.starter.agent.stop(process, STOP_MS)?;
                 let runs = self.read_status()?;
                 return Ok(Followed::Ended(if runs { self.ended_by_agent() } else { End::ProcessEnded }));
@@ -271,6 +281,7 @@ impl<'a> Session<'a> {
         let process = self.starter.process;
         let asked = Instant::now();
         loop {
+            steps::begin_short(steps::Thread::Main, "reads the agent's status");
             if let Some(status) = agent::read_status(process, self.running.status_address) {
                 self.running.status = status;
                 return Ok(true);
@@ -295,6 +306,7 @@ impl<'a> Session<'a> {
 
     /// An agent that ends because its process exits does so a moment before the process.
     pub(super) fn ended_by_agent(&self) -> End {
+        steps::begin(steps::Thread::Main, "waits for the end of the process");
         let exiting = self.running.status.end_reason == EndReason::ProcessExit as u32;
         if exiting && system::wait(self.starter.process.handle(), GOING_MS) {
             End::ProcessEnded
