@@ -16,9 +16,9 @@ use stk_schema::limits;
 /// own header is damaged.
 pub const HEADER_KEY: &[u8] = b"stk.header";
 
-/// Most bytes that a pending SAME or IDLE takes: type, length, then at most six varints of ten
-/// bytes.
-pub(crate) const PENDING_MAX: usize = 64;
+/// Most bytes that a pending SAME, or IDLE with its THREAD_CPU, takes: type and length of each, and
+/// at most six and three varints of ten bytes.
+pub(crate) const PENDING_MAX: usize = 96;
 
 /// Why an event or a sample was rejected. Nothing was written, and both block and image stay
 /// consistent.

@@ -294,6 +294,7 @@ fn add_losses(all: &mut Losses, losses: &Losses) {
     all.unknown_events = all.unknown_events.saturating_add(losses.unknown_events);
     all.tables_pending = all.tables_pending.saturating_add(losses.tables_pending);
     all.sampling_cpu_ns = all.sampling_cpu_ns.saturating_add(losses.sampling_cpu_ns);
+    all.unread_ns = all.unread_ns.saturating_add(losses.unread_ns);
 }
 
 /// By thread: the time of its first sample.

@@ -153,6 +153,9 @@ pub struct Totals {
     pub cpu_ns: u64,
     /// CPU time that being sampled cost the threads, as far as it is known. It is not in `cpu_ns`.
     pub sampling_cpu_ns: u64,
+    /// Time of threads that may have run while the trace, of format version 1.0, has no reading of
+    /// their clocks: CPU time that may be missing in `cpu_ns`.
+    pub unread_ns: u64,
     /// Part of the counted samples whose stacks are complete, 0 to 1; 0 without samples.
     pub complete_share: f64,
     /// Part of their frames that follow from what was recorded, 0 to 1; 0 without frames.
@@ -425,6 +428,7 @@ fn of_summary(
         missed_share,
         weight_ns,
         sampling_cpu_ns: profile.losses.sampling_cpu_ns,
+        unread_ns: profile.losses.unread_ns,
         complete_share: summary.complete_share,
         proved_share: summary.proved_share,
         cpu_ns: summary.threads.iter().map(|t| t.cpu_ns).fold(0, u64::saturating_add),

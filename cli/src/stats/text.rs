@@ -28,7 +28,7 @@ pub fn print(stats: &Stats, out: &mut dyn Write, options: &PrintOptions) -> io::
     let mut page = Page { out, options: *options };
     let length = options.length;
     head(stats, &mut page)?;
-    let mostly_waits = cpu_share(stats).is_some_and(|share| share < MOSTLY_WAITS);
+    let mostly_waits = mostly_waits(stats);
     if length == Length::Waiting {
         return waiting(stats, &mut page);
     }
@@ -63,6 +63,7 @@ pub fn print_answer(
     let mut page = Page { out, options: *options };
     title(stats, &mut page)?;
     page.line(&cpu_line(stats))?;
+    unread_line(stats).map_or(Ok(()), |line| page.line(&line))?;
     problems(stats, &mut page)?;
     answer.print(AnswerWhole { whole: Whole::of(stats), all_ns: all_ns(stats) }, &mut page)
 }
@@ -99,6 +100,12 @@ fn cpu_share(stats: &Stats) -> Option<f64> {
     (cpu_ns > 0 && duration_ns > 0).then(|| cpu_ns as f64 / duration_ns as f64)
 }
 
+/// Whether the threads waited nearly all the time, as far as their clocks were read.
+fn mostly_waits(stats: &Stats) -> bool {
+    let unread = stats.totals.unread_ns as f64 / stats.totals.duration_ns.max(1) as f64;
+    cpu_share(stats).is_some_and(|share| share + unread < MOSTLY_WAITS)
+}
+
 fn title(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     let host = if stats.host.is_empty() { String::new() } else { format!(" on {}", printable(&stats.host)) };
     let process = printable(&stats.process);
@@ -133,6 +140,7 @@ fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     let totals = &stats.totals;
     title(stats, page)?;
     page.line(&cpu_line(stats))?;
+    unread_line(stats).map_or(Ok(()), |line| page.line(&line))?;
     states_line(stats, page)?;
     page.line(&rate_line(stats))?;
     problems(stats, page)?;
@@ -150,6 +158,17 @@ fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     trust_line(stats, page)
 }
 
+/// CPU time that the trace may lack, if it is over a hundredth of what it has.
+fn unread_line(stats: &Stats) -> Option<String> {
+    let Totals { unread_ns, cpu_ns, .. } = stats.totals;
+    (unread_ns > cpu_ns / 100).then(|| {
+        format!(
+            "  up to {} of CPU time have no reading: recorded by a version that did not read the clocks of stacks that stand still",
+            span(unread_ns)
+        )
+    })
+}
+
 /// Where the time went.
 fn cpu_line(stats: &Stats) -> String {
     let totals = &stats.totals;
@@ -162,7 +181,7 @@ fn cpu_line(stats: &Stats) -> String {
             span(totals.duration_ns)
         );
     };
-    let mostly = if cpu < MOSTLY_WAITS { "mostly waits: " } else { "" };
+    let mostly = if mostly_waits(stats) { "mostly waits: " } else { "" };
     let sampling = match totals.sampling_cpu_ns {
         0 => String::new(),
         ns => format!("; being sampled took about {} more", span(ns)),

@@ -188,6 +188,15 @@ pub fn classify(profile: &mut Profile, runs: &Runs) -> io::Result<Runs> {
     Ok(out)
 }
 
+/// The least time of a run whose clock can say what its thread did: ten steps of Wine's clock, six
+/// of Windows'.
+const CLOCK_DECIDES_NS: u64 = 100_000_000;
+
+/// Whether a stack stood still for long while its thread was on a processor for most of the time.
+fn runs_on(run: &Run) -> bool {
+    run.weight_ns >= CLOCK_DECIDES_NS && run.cpu_ns > run.weight_ns / 2
+}
+
 /// The activity that each stack shows.
 struct Stacks<'a> {
     profile: &'a Profile,
@@ -226,6 +235,11 @@ impl<'a> Stacks<'a> {
     fn of(&mut self, run: &Run) -> (Activity, Fit) {
         let Some(node) = run.node else { return (Activity::Unknown, Fit::Last) };
         let call = self.call(node).filter(|_| run.flags.contains(RunFlags::BEHIND_CALL));
+        let call = match call {
+            // A call that waits also works: in the kernel, or by trying again and again.
+            Some((SystemCall::Waits, wait)) if runs_on(run) => Some((SystemCall::Works, wait)),
+            call => call,
+        };
         Activity::of_call(call, run.state)
     }
 

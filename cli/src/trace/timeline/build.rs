@@ -9,6 +9,7 @@ use crate::trace::code::{CodeIndex, CodeRegion, end_overlapped};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use stk_format::blob::content_hash;
 use stk_schema::Ticks;
+use stk_schema::event::kind::is_reserved;
 use stk_schema::event::{CodeAdd, Event, ModuleFlags, ModuleLoad, RuntimeInfo, Table, ThreadStart};
 use stk_schema::identity::{ContentHash, Identity, PeIdentity};
 use stk_unwind::Arch;
@@ -231,7 +232,7 @@ impl TimelineBuilder {
                     detail: text(end.detail),
                 });
             }
-            Event::Unknown { .. } => self.timeline.unknown_events += 1,
+            Event::Unknown { kind, .. } if !is_reserved(*kind) => self.timeline.unknown_events += 1,
             _ => {}
         }
     }

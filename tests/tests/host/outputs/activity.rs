@@ -6,9 +6,13 @@ use stk::stack::StopReason;
 use stk_schema::event::RunState;
 use stk_unwind::Trust;
 
-/// The activity and the CPU time of the only run of a thread with this stack, root first: modules
-/// and functions.
+/// The activity of the only run of a thread with this stack, root first: modules and functions.
 fn one(frames: &[(&str, &str)], flags: RunFlags, state: RunState) -> Activity {
+    of_run(frames, |run| Run { flags, state, ..run })
+}
+
+/// As [`one`], of a run with changes.
+fn of_run(frames: &[(&str, &str)], change: impl Fn(Run) -> Run) -> Activity {
     let mut b = Builder::new();
     let stop = b.stop(StopReason::COMPLETE, "");
     let thread = b.thread(4, "main");
@@ -20,11 +24,10 @@ fn one(frames: &[(&str, &str)], flags: RunFlags, state: RunState) -> Activity {
         })
         .collect();
     let node = b.stack(&ids);
-    b.run(thread, Some(node), stop, 0, 1, state);
+    b.run(thread, Some(node), stop, 0, 1, RunState::Unknown);
     let mut runs = Runs::default();
-    let visited: std::io::Result<()> = b
-        .runs
-        .for_each(|batch| batch.runs.iter().try_for_each(|run| runs.push(thread, Run { flags, ..*run })));
+    let visited: std::io::Result<()> =
+        b.runs.for_each(|batch| batch.runs.iter().try_for_each(|run| runs.push(thread, change(*run))));
     visited.expect("runs");
     let mut found = None;
     let classified = classify(&mut b.profile, &runs).expect("classified");
@@ -80,4 +83,16 @@ fn a_thread_that_did_not_run_is_not_on_a_processor() {
     // A register that changed is no proof of running: the stack tells what the thread did.
     let call = [APP, ("ntdll.dll", "NtDelayExecution")];
     assert!(matches!(one(&call, BEHIND, RunState::Running), Activity::Waiting(_)));
+}
+
+#[test]
+fn a_clock_that_gains_in_a_long_wait_shows_work() {
+    let call = [APP, ("ntdll.dll", "NtWaitForSingleObject")];
+    let stood = |ms: u64, cpu_ms: u64| {
+        let (weight_ns, cpu_ns) = (ms * 1_000_000, cpu_ms * 1_000_000);
+        of_run(&call, |run| Run { flags: BEHIND, weight_ns, cpu_ns, ..run })
+    };
+    assert_eq!(stood(4_000, 3_900), Activity::SystemCall);
+    assert!(matches!(stood(4_000, 400), Activity::Waiting(_)), "what sampling costs");
+    assert!(matches!(stood(10, 10), Activity::Waiting(_)), "one step of the clock");
 }

@@ -258,6 +258,7 @@ fn the_rows_of_a_thread_add_up_to_the_cpu_time_of_its_clock() {
             let (thread, delta) = match step {
                 SampleStep::Sample(sample) => (sample.thread, sample.cpu_delta),
                 SampleStep::Same(same) => (same.thread, same.cpu_delta),
+                SampleStep::Other(Event::ThreadCpu(more)) => (more.thread, Some(more.cpu)),
                 SampleStep::Idle(_) | SampleStep::Other(_) => continue,
             };
             *expected.entry(thread as i64).or_default() += 100 * delta.unwrap_or(0);
