@@ -27,6 +27,8 @@ mod tally;
 mod traces;
 
 use crate::files::read_input;
+#[cfg(feature = "parquet")]
+use crate::output::TableError;
 use crate::profile::{Profile, Runs, SelectionSum};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -62,13 +64,8 @@ pub enum DatasetError {
     },
     /// A file is no such table.
     #[cfg(feature = "parquet")]
-    #[error("{}: cannot be read", .path.display())]
-    Table {
-        /// The file.
-        path: PathBuf,
-        #[source]
-        error: polars::prelude::PolarsError,
-    },
+    #[error(transparent)]
+    Table(#[from] TableError),
     /// A temporary file cannot be written.
     #[error("temporary file for sums of samples")]
     Runs(#[from] io::Error),

@@ -2,6 +2,7 @@
 
 use super::super::OutputError;
 use super::super::source::exporter_of;
+use super::read::{self, Wanted};
 use super::table::TableWriter;
 use crate::files::Below;
 use polars::prelude::*;
@@ -13,14 +14,14 @@ const FILE_BYTES: u64 = 256 << 20;
 
 /// Rows of a file.
 pub(super) fn rows_of(file: &Below) -> Result<usize, OutputError> {
-    let rows = ParquetReader::new(open(file)?).num_rows();
-    rows.map_err(|error| OutputError::Table { path: file.path(), error })
+    Ok(read::stated_rows(&read::facts(&file.path(), open(file)?)?))
 }
 
 /// Rows of a file from number `from` on.
 pub(super) fn read(file: &Below, from: usize, rows: usize) -> Result<DataFrame, OutputError> {
-    let frame = ParquetReader::new(open(file)?).with_slice(Some((from, rows))).finish();
-    frame.map_err(|error| OutputError::Table { path: file.path(), error })
+    let facts = read::facts(&file.path(), open(file)?)?;
+    let parallel = ParallelStrategy::Auto;
+    Ok(read::read(&file.path(), open(file)?, Wanted { columns: None, from, rows, facts, parallel })?)
 }
 
 fn open(file: &Below) -> Result<File, OutputError> {

@@ -14,6 +14,7 @@
 //! apply       names for what had none                        PDBs -> rows of frames
 //! files       the files of a table
 //! table       one Parquet file
+//! read        rows of a Parquet file, which nobody vouches for
 //! trace_id    the id of a trace
 //! ```
 
@@ -36,6 +37,8 @@ mod ids;
 #[cfg(feature = "parquet")]
 mod part;
 #[cfg(feature = "parquet")]
+pub(crate) mod read;
+#[cfg(feature = "parquet")]
 mod rows;
 #[cfg(feature = "parquet")]
 mod state;
@@ -43,6 +46,9 @@ mod state;
 mod table;
 #[cfg(feature = "parquet")]
 mod trace_id;
+
+#[cfg(feature = "parquet")]
+pub use read::TableError;
 
 use super::{Description, Destination, Options, OutputError, Summary, Writer};
 use crate::profile::Profile;
@@ -69,10 +75,10 @@ fn create(destination: Destination, options: &Options) -> Result<Box<dyn Writer>
     Ok(match destination {
         Destination::Dir(path) => Box::new(dataset::Dataset::folder(path, options)?),
         Destination::File(path) if options.denormalized => {
-            Box::new(dataset::Dataset::file(super::named_file(&path)?)?)
+            Box::new(dataset::Dataset::file(super::named_file(&path)?, options)?)
         }
         Destination::InFolder { folder, name } if options.denormalized => {
-            Box::new(dataset::Dataset::file(part::dataset(&folder)?.join(name))?)
+            Box::new(dataset::Dataset::file(part::dataset(&folder)?.join(name), options)?)
         }
         Destination::InFolder { folder, name } => return Err(OutputError::NeedsFolder(folder.join(name))),
         Destination::File(path) => return Err(OutputError::NeedsFolder(path)),
