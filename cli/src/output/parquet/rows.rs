@@ -407,7 +407,8 @@ mod tests {
     }
     #[test]
     fn long_run_is_cut_at_longer_units_and_keeps_its_time() {
-        let rows = [(1, 86_400), (2, 2 * 1_440), (60, 86_400), (61, 61 * 24), (3_600, 86_400), (3_601, 3_601)];
+        let rows =
+            [(1, 86_400), (2, 2 * 1_440), (60, 86_400), (61, 61 * 24), (3_600, 86_400), (3_601, 3_601)];
         for (days, wanted) in rows {
             let rows = cut(&run(0, 0, days * DAY, 1, 1_000), 0);
             assert_eq!(rows.len(), wanted, "{days} days");
