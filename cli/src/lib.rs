@@ -10,6 +10,7 @@
 //! faults     mapped files that change while they are read
 //! map        files in memory
 //! interrupt  Ctrl-C, temporary files
+//! panics     a panic as the failure of one piece of work
 //! stdout     whether there is a standard output
 //! deadline   a limit of time for one piece of work
 //! local_time the zone of this machine
@@ -46,6 +47,7 @@ mod local_time;
 pub mod map;
 pub mod model;
 pub mod output;
+mod panics;
 pub mod profile;
 pub mod redact;
 pub mod report;

@@ -36,14 +36,14 @@ pub use pipeline::{
 pub use progress::{Progress, TraceProgress};
 pub use select::{ProcessArgs, SelectArgs, StackArgs, ThreadArgs, ThreadPattern, TzArgs};
 
+use crate::panics::{self, caught};
 use crate::text::{count, size, utc};
 use clap::{CommandFactory, Parser, Subcommand};
-use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::panic::{self, AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::panic::PanicHookInfo;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -184,7 +184,7 @@ struct CompletionsArgs {
 /// Runs the program: parses the command line, runs the command, returns the exit code.
 pub fn run() -> ExitCode {
     crate::interrupt::catch();
-    panic::set_hook(Box::new(tell_panic));
+    std::panic::set_hook(Box::new(tell_panic));
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -274,8 +274,11 @@ fn log_to_stderr(verbose: u8) {
 
 /// Says where stk panicked and, if `RUST_BACKTRACE` asks for it, by which way.
 fn tell_panic(panic: &PanicHookInfo<'_>) {
+    if panics::is_of_input(panic) {
+        return;
+    }
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
-    let text = format!("panicked at {place}: {}", panic_text(panic.payload()));
+    let text = format!("panicked at {place}: {}", panics::text(panic.payload()));
     // That standard error cannot be written may be why stk panicked: it must not do so again.
     let mut out = io::stderr().lock();
     let _ = writeln!(out, "stk: {}", printable(&text));
@@ -283,11 +286,6 @@ fn tell_panic(panic: &PanicHookInfo<'_>) {
     if backtrace.status() == BacktraceStatus::Captured {
         let _ = writeln!(out, "{backtrace}");
     }
-}
-
-fn panic_text(payload: &(dyn Any + Send)) -> &str {
-    let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or_default()
 }
 
 /// Prints the text that `work` makes of each trace. A trace that it fails on is reported and passed
@@ -320,8 +318,7 @@ fn each_trace(
 /// Does the work on one trace or module of several: a panic is its failure and not the end of the
 /// others.
 fn guarded<T>(path: &Path, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text = panic_text(&*panic);
+    caught(work).unwrap_or_else(|text| {
         Err(anyhow::anyhow!("{}: stk failed on this, which is a fault of stk: {text}", path.display()))
     })
 }

@@ -71,6 +71,11 @@ impl TablesArgs {
         Some(usize::try_from(runs).unwrap_or(usize::MAX).clamp(1, MOST_RUNS_HELD))
     }
 
+    /// How many bytes of rows an output holds: a quarter of what `--max-memory` gives.
+    pub(super) fn rows_memory(&self) -> Option<u64> {
+        Some(self.max_memory? / 4)
+    }
+
     /// Has a trace look into the folders for what it does not carry itself.
     pub fn give(&self, trace: &mut Trace<'_>) {
         trace.blobs.use_folders(TableFolders::new(self.tables.clone()));

@@ -23,6 +23,8 @@ mod tally;
 #[cfg(feature = "parquet")]
 mod traces;
 
+#[cfg(feature = "parquet")]
+use crate::output::TableError;
 use crate::profile::{Profile, Runs, SelectionSum};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -58,13 +60,8 @@ pub enum DatasetError {
     },
     /// A file is no such table.
     #[cfg(feature = "parquet")]
-    #[error("{}: cannot be read", .path.display())]
-    Table {
-        /// The file.
-        path: PathBuf,
-        #[source]
-        error: polars::prelude::PolarsError,
-    },
+    #[error(transparent)]
+    Table(#[from] TableError),
     /// A temporary file cannot be written.
     #[error("temporary file for sums of samples")]
     Runs(#[from] io::Error),

@@ -101,7 +101,7 @@ pub(super) fn sums(dataset: &Dataset, grouping: &Grouping<'_>) -> Result<Sums, D
         in_time: dataset.traces.iter().any(|trace| trace.from_ns.is_some() || trace.until_ns.is_some()),
         ids: Mutex::default(),
     };
-    (grouping.rows)((0..rows.len()).map(|group| rows.rows(group)).sum());
+    (grouping.rows)(rows.all_rows());
     let next = AtomicUsize::new(0);
     let one_thread = |_| {
         let mut tally = Tally::new(grouping.by_trace);

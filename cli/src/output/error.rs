@@ -104,6 +104,10 @@ pub enum OutputError {
         /// Their id.
         id: i64,
     },
+    /// A Parquet file cannot be read.
+    #[cfg(feature = "parquet")]
+    #[error(transparent)]
+    Read(#[from] super::parquet::TableError),
     /// A Parquet file cannot be written.
     #[cfg(feature = "parquet")]
     #[error("{}: cannot be written", .path.display())]

@@ -68,6 +68,10 @@ pub(crate) use flamegraph::in_xml;
 pub(crate) use folded_stacks::field as folded_field;
 pub use left_behind::{LeftBehind, remove_left_behind};
 pub use lock::FolderLock;
+#[cfg(feature = "parquet")]
+pub use parquet::TableError;
+#[cfg(feature = "parquet")]
+pub(crate) use parquet::read as parquet_read;
 pub use parquet::{AppliedModule, ConversionFacts, DatasetEntry, DatasetIndex, apply_symbols, compact};
 pub use perfetto::PerfettoStyle;
 pub(crate) use sink::Sink;
@@ -210,6 +214,9 @@ pub struct Options {
     pub denormalized: bool,
     /// Parquet: what the conversion depends on, for the dataset to know it again.
     pub key: Option<String>,
+    /// Parquet: bytes that rows may take in memory before they are written; `None` = as many as a
+    /// full row group takes.
+    pub rows_memory: Option<u64>,
     /// Speedscope: what its profiles count, one profile of each thread for each. Other flame
     /// graphs: the first of them. Empty = the time that samples cover.
     pub weights: Vec<Weight>,

@@ -135,6 +135,7 @@ impl Converter<'_> {
             perfetto_style: args.perfetto_style,
             denormalized: args.denormalized,
             key,
+            rows_memory: args.profile.tables.rows_memory(),
             weights,
             selection: selection(&loaded),
         };

@@ -8,6 +8,7 @@ use super::super::lock::FolderLock;
 use super::super::source::exporter_of;
 use super::super::{OutputError, Summary};
 use super::part::{self, DATE, Part};
+use super::read::{self, Wanted};
 use super::state::State;
 use super::table::{TableWriter, nulls};
 use super::{apply, catalog, dimensions};
@@ -232,14 +233,16 @@ fn by_date(dataset: &Path, table: &ParquetTable, parts: &[&Part], folder: &Path)
 /// Rows of a file.
 pub(super) fn rows_of(path: &Path) -> Result<usize, OutputError> {
     let file = File::open(path).map_err(OutputError::at(path, "cannot be read"))?;
-    ParquetReader::new(file).num_rows().map_err(|error| OutputError::Table { path: path.to_owned(), error })
+    Ok(read::stated_rows(&read::facts(path, file)?))
 }
 
 /// Rows of a file from number `from` on.
 pub(super) fn read(path: &Path, from: usize, rows: usize) -> Result<DataFrame, OutputError> {
     let file = File::open(path).map_err(OutputError::at(path, "cannot be read"))?;
-    let frame = ParquetReader::new(file).with_slice(Some((from, rows))).finish();
-    frame.map_err(|error| OutputError::Table { path: path.to_owned(), error })
+    let handle = file.try_clone().map_err(OutputError::at(path, "cannot be read"))?;
+    let facts = read::facts(path, handle)?;
+    let parallel = ParallelStrategy::Auto;
+    Ok(read::read(path, file, Wanted { columns: None, from, rows, facts, parallel })?)
 }
 
 fn file_name(number: usize) -> String {

@@ -13,6 +13,7 @@
 //! dimensions  rows that many traces share, each once         parts -> rows
 //! apply       names for what had none                        PDBs -> rows of frames
 //! table       one Parquet file
+//! read        rows of a Parquet file, which nobody vouches for
 //! ```
 
 #[cfg(feature = "parquet")]
@@ -32,11 +33,16 @@ mod ids;
 #[cfg(feature = "parquet")]
 mod part;
 #[cfg(feature = "parquet")]
+pub(crate) mod read;
+#[cfg(feature = "parquet")]
 mod rows;
 #[cfg(feature = "parquet")]
 mod state;
 #[cfg(feature = "parquet")]
 mod table;
+
+#[cfg(feature = "parquet")]
+pub use read::TableError;
 
 use super::{Description, Destination, Options, OutputError, Summary, Writer};
 use crate::profile::Profile;
@@ -62,7 +68,7 @@ pub(super) const FORMAT: Description = Description {
 fn create(destination: Destination, options: &Options) -> Result<Box<dyn Writer>, OutputError> {
     Ok(match destination {
         Destination::Dir(path) => Box::new(dataset::Dataset::folder(path, options)?),
-        Destination::File(path) if options.denormalized => Box::new(dataset::Dataset::file(path)),
+        Destination::File(path) if options.denormalized => Box::new(dataset::Dataset::file(path, options)),
         Destination::File(path) => {
             return Err(OutputError::NeedsFolder(path));
         }
