@@ -340,8 +340,8 @@ struct Round {
     gone: Event,
 }
 
-/// Whether a thread whose stack pointer was `waiting` within a queued call has returned from it: the
-/// registers to which it returns lie above that, in a CONTEXT.
+/// Whether a thread whose stack pointer was `waiting` within a queued call has returned from it:
+/// the registers to which it returns lie above that, in a CONTEXT.
 fn has_left(waiting: u64, now: u64) -> bool {
     let context = size_of::<CONTEXT>() as u64;
     now >= waiting + context
