@@ -448,8 +448,8 @@ impl SampleEncoder {
     }
 
     /// Writes the passes that were counted for this thread: one SAMPLE with the flag SAME, or one
-    /// IDLE, with the CPU time that the thread used. Call it for every image before the block is cut, and before an image is given to
-    /// another thread. The block has space reserved for it.
+    /// IDLE, with the CPU time that the thread used. Call it for every image before the block is
+    /// cut, and before an image is given to another thread. The block has space reserved for it.
     pub fn flush_idle(
         &mut self,
         block: &mut BlockBuffer,
@@ -480,8 +480,8 @@ impl SampleEncoder {
     }
 
     /// Writes what the thread used since its last event, by the latest reading of its clock
-    /// ([`ThreadImage::note_cpu`]) at `time`: call it when no pass of the thread follows. Its passes
-    /// are flushed before.
+    /// ([`ThreadImage::note_cpu`]) at `time`: call it when no pass of the thread follows. Its
+    /// passes are flushed before.
     pub fn last_cpu(
         &mut self,
         block: &mut BlockBuffer,

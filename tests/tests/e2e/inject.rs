@@ -122,7 +122,10 @@ fn force_renames_a_trace_and_gives_it_its_name_back_if_nothing_begins() {
     // A recording that does not begin leaves everything as it was.
     let third = bytes("a.stk");
     let slow = wine::windows_path(&wine::path("STK_SLOW_DLL"));
-    run("a.stk", &[&slow]).refuses(3, "could not load");
+    // Another program, which has no agent yet.
+    let other = Program::busy(&Folder::new("set-aside-other"), 0);
+    let line = ["--pid", &other.pid(), "-o", "a.stk", "--force", &slow];
+    Inject::run(&folder, &line).refuses(3, "could not load");
     assert!(bytes("a.stk") == third && !folder.file("a.stk.old.3").exists());
 
     // A report is no recording: nothing is renamed for it.

@@ -89,7 +89,7 @@ fn try_move(local: &Path, identity: OutputIdentity, goal: &Path, force: bool) ->
 
 /// Gives the copy its name. `force`: a trace of that name gets another, any other file is replaced.
 fn place(part: &Path, goal: &Path, force: bool) -> io::Result<()> {
-    if !force || !output::is_trace_at(goal) {
+    if !force || !output::may_be_trace(goal) {
         return system::rename(part, goal, force);
     }
     let old = output::set_aside(goal)?;

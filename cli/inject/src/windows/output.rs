@@ -13,7 +13,7 @@ use crate::sddl;
 use crate::trust::{self, ExistingFile};
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::windows::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::windows::io::{AsHandle as _, AsRawHandle as _, BorrowedHandle};
 use std::path::{Path, PathBuf};
@@ -134,7 +134,7 @@ impl Output {
                 let mut file =
                     options.custom_flags(FILE_FLAG_OPEN_REPARSE_POINT).open(&path).map_err(fail)?;
                 let known = existing(&file).map_err(fail)?;
-                if known.regular && !known.link && is_trace(&mut file) {
+                if known.regular && !known.link && is_trace(&mut file).map_err(fail)? {
                     if there == IfThere::Replace {
                         return Err(no("is a trace, which nothing replaces"));
                     }
@@ -285,22 +285,31 @@ pub(crate) fn exists(path: &Path) -> String {
     format!("{} exists: choose another file with -o, or use --force", path.display())
 }
 
-/// Whether the file begins as a trace does.
-fn is_trace(file: &mut File) -> bool {
+/// Whether the file, which was just opened, begins as a trace does.
+///
+/// # Errors
+/// The system's error.
+fn is_trace(file: &mut File) -> io::Result<bool> {
     let mut head = [0; FILE_HEADER_LEN];
     let mut filled = 0;
-    while let Ok(read @ 1..) = file.read(&mut head[filled..]) {
+    while let read @ 1.. = file.read(&mut head[filled..])? {
         filled += read;
     }
-    FileHeader::is_at_start_of(&head[..filled])
+    // Whoever writes it, also by a duplicate of its handle, begins at its start.
+    file.rewind()?;
+    Ok(FileHeader::is_at_start_of(&head[..filled]))
 }
 
-/// Whether there is a regular file that begins as a trace does. No link is followed.
-pub(crate) fn is_trace_at(path: &Path) -> bool {
+/// Whether there is a file that begins as a trace does, or one of which that is not known. No link
+/// is followed.
+pub(crate) fn may_be_trace(path: &Path) -> bool {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(FILE_FLAG_OPEN_REPARSE_POINT);
-    let Ok(mut file) = options.open(path) else { return false };
-    existing(&file).is_ok_and(|known| known.regular && !known.link) && is_trace(&mut file)
+    let found = options.open(path).and_then(|mut file| {
+        let known = existing(&file)?;
+        Ok(known.regular && !known.link && is_trace(&mut file)?)
+    });
+    found.unwrap_or_else(|error| error.kind() != io::ErrorKind::NotFound)
 }
 
 /// Gives a trace another name, which no file has, and returns it.
