@@ -5,29 +5,28 @@ STK_MSVC_TARGETS=(x86_64-pc-windows-msvc i686-pc-windows-msvc aarch64-pc-windows
 tests_begin() {
   tests_log=$(mktemp -d)
   trap 'rm -rf "$tests_log"' EXIT
-  steps_passed=0 steps_failed=0
   SECONDS=0
   export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 }
 
-# step NAME COMMAND…: runs it, shows its output only if it fails, counts it, and goes on either way.
+# step NAME COMMAND…: runs it, shows its output only if it fails, counts it, and continues either way. For a lane of `at_once` too.
 step() {
-  local name=$1 from=$SECONDS
+  local name=$1 from=$SECONDS output=$tests_log/step-$BASHPID
   shift
   # Not in a condition: `set -e` must hold inside.
   set +e
   (
     set -e
     "$@"
-  ) </dev/null >"$tests_log/step" 2>&1
+  ) </dev/null >"$output" 2>&1
   local status=$?
   set -e
   if [ $status = 0 ]; then
-    steps_passed=$((steps_passed + 1))
+    printf '%s\n' "$name" >>"$tests_log/steps-passed"
     printf 'step %s ... ok (%d s)\n' "$name" $((SECONDS - from))
   else
-    steps_failed=$((steps_failed + 1))
-    tail -n 60 "$tests_log/step"
+    printf '%s\n' "$name" >>"$tests_log/steps-failed"
+    tail -n 60 "$output"
     printf 'step %s ... FAILED\n' "$name"
   fi
   return 0
@@ -39,12 +38,25 @@ must() {
   shift
   "$@" </dev/null || status=$?
   if [ $status != 0 ]; then
-    steps_failed=$((steps_failed + 1))
+    printf '%s\n' "$name" >>"$tests_log/steps-failed"
     printf 'step %s ... FAILED\n' "$name"
     tests_end
   fi
-  steps_passed=$((steps_passed + 1))
+  printf '%s\n' "$name" >>"$tests_log/steps-passed"
   printf 'step %s ... ok (%d s)\n' "$name" $((SECONDS - from))
+}
+
+# set_up NAME COMMAND…: as `must`, for what a registry or a new prefix can refuse by chance: a second try after a failure, which it says.
+set_up() {
+  local name=$1
+  shift
+  must "set-up: $name" twice "$@"
+}
+twice() {
+  "$@" && return
+  printf 'set-up: %s failed; trying once more\n' "$1"
+  sleep 10
+  "$@"
 }
 
 # Programs for the end-to-end tests: tests/.cache/NAME.
@@ -158,7 +170,7 @@ build_ends() {
   done
 }
 
-# A program that tells which thread initialised its process, for x64 and x86.
+# A program that tells which thread initialised its process, and programs whose DLLs wait alertably, for x64 and x86.
 build_launch_probe() {
   export STK_LAUNCH_DIR=$STK_TARGET_DIR/examples/launch STK_LAUNCH32_DIR=$STK_TARGET_DIR/examples/launch32
   build_launch_probe_with x86_64-w64-mingw32-gcc "$STK_LAUNCH_DIR" && build_launch_probe_with i686-w64-mingw32-gcc "$STK_LAUNCH32_DIR"
@@ -166,10 +178,21 @@ build_launch_probe() {
 
 build_launch_probe_with() {
   local cc=$1 to=$2 from=$STK_ROOT/tests/programs
-  [ "$to/launch_probe.exe" -nt "$from/launch_probe.c" ] && [ "$to/launch_probe.dll" -nt "$from/launch_probe_dll.c" ] && return 0
   mkdir -p "$to"
-  "$cc" -O1 -shared -s -o "$to/launch_probe.dll" "$from/launch_probe_dll.c" &&
-    "$cc" -O1 -s -static-libgcc -o "$to/launch_probe.exe" "$from/launch_probe.c" "$to/launch_probe.dll"
+  [ "$to/launch_probe.exe" -nt "$from/launch_probe.c" ] && [ "$to/launch_probe.dll" -nt "$from/launch_probe_dll.c" ] ||
+    { "$cc" -O1 -shared -s -o "$to/launch_probe.dll" "$from/launch_probe_dll.c" &&
+      "$cc" -O1 -s -static-libgcc -o "$to/launch_probe.exe" "$from/launch_probe.c" "$to/launch_probe.dll"; } || return 1
+  build_attach_with "$cc" "$to" plain '(void)0' && build_attach_with "$cc" "$to" alerted 'SleepEx(0, TRUE)' &&
+    build_attach_with "$cc" "$to" alerted_long 'for (ULONGLONG end = GetTickCount64() + 1000; GetTickCount64() < end;) WaitForSingleObjectEx(GetCurrentProcess(), 200, TRUE)' &&
+    build_attach_with "$cc" "$to" own_calls 'for (int i = 0; i < 5; i++) QueueUserAPC(own_call, GetCurrentThread(), 10); SleepEx(0, TRUE)'
+}
+
+# A program with a DLL that is attached in this way, named after it.
+build_attach_with() { # CC FOLDER NAME STATEMENT
+  local cc=$1 to=$2 name=attach_$3 from=$STK_ROOT/tests/programs
+  [ "$to/$name.exe" -nt "$from/attach.c" ] && [ "$to/$name.dll" -nt "$from/attach_dll.c" ] && [ "$to/$name.dll" -nt "$STK_ROOT/tests/lib.sh" ] && return 0
+  "$cc" -O1 -shared -s -D "ATTACHING=$4" -o "$to/$name.dll" "$from/attach_dll.c" &&
+    "$cc" -O1 -s -static-libgcc -o "$to/$name.exe" "$from/attach.c" "$to/$name.dll"
 }
 
 # A 32-bit DLL, which inject must refuse.
@@ -275,11 +298,6 @@ end_to_end() {
   run_modules "$log" "$(e2e_program "$STK_TARGET_DIR/release")" "$@" -- "${skipped[@]}"
   machine_end "$machine"
   printf 'end-to-end tests, %s: %d s\n' "$machine" $((SECONDS - from))
-}
-
-# All of a machine's modules but `weights`, in one line.
-but_weights() { # MACHINE
-  machine_tests "$1" | grep -vx weights | paste -sd' '
 }
 
 # at_once COMMANDS COMMANDS: runs both, each in a shell of its own, and shows what the second prints when both are done.
@@ -390,8 +408,8 @@ tests_end() {
     failed=$((failed + $(sed -n 's/^test result: .* \([0-9]*\) failed.*/\1/p' "$line" | paste -sd+ | sed 's/^$/0/')))
   done
   cat "$tests_log"/host* "$tests_log"/end-to-end* 2>/dev/null | sed -n '/^failures:$/,/^$/p' | grep '^    ' | sort -u | sed 's/^ */failed: /' || true
-  passed=$((passed + steps_passed))
-  failed=$((failed + steps_failed))
+  passed=$((passed + $(cat "$tests_log/steps-passed" 2>/dev/null | wc -l)))
+  failed=$((failed + $(cat "$tests_log/steps-failed" 2>/dev/null | wc -l)))
   if [ -e "$tests_log/noted" ]; then failed=$((failed + $(wc -l <"$tests_log/noted"))); fi
   if [ "${STK_BUDGET:-}" ] && [ $SECONDS -gt "$STK_BUDGET" ]; then
     printf '\nwarning: %d s above the budget of .ci/run on a quiet machine\n' $((SECONDS - STK_BUDGET))

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lists the test functions that a commit has and the work tree lacks, but for those that tests/renamed-tests.txt maps to what holds
+# Lists the test functions that a commit has and the work tree lacks, except those that tests/renamed-tests.txt maps to what holds
 # their claim now. Prints them and ends with 1 if there are any.
 #
 #   tests/lost-tests.sh COMMIT

@@ -8,8 +8,10 @@
 //!
 //! ```text
 //! faults     mapped files that change while they are read
+//! files      opens files; what outputs replace, and what is below their folders
 //! map        files in memory
 //! interrupt  Ctrl-C, temporary files
+//! panics     a panic as the failure of one piece of work
 //! stdout     whether there is a standard output
 //! deadline   a limit of time for one piece of work
 //! local_time the zone of this machine
@@ -34,18 +36,22 @@
 //! Without the feature `parquet` there is no Parquet output. Then polars is not compiled, which
 //! takes longer than all the rest.
 #![deny(unsafe_code)]
+// cli/clippy.toml says what is meant. Tests, and the programs for Windows, open files as they like.
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 pub mod commands;
 pub mod dataset;
 pub mod deadline;
 pub mod diff;
 #[cfg(unix)]
 mod faults;
+mod files;
 pub mod image;
 mod interrupt;
 mod local_time;
 pub mod map;
 pub mod model;
 pub mod output;
+mod panics;
 pub mod profile;
 pub mod redact;
 pub mod report;

@@ -111,8 +111,8 @@ const TRACE_ID: Column = column("trace_id", Text, "The trace, by its content: 32
 pub const SAMPLES: ParquetTable = ParquetTable {
     name: "samples",
     by_date: true,
-    doc: "Consecutive samples of one thread with the same stack, state and flags within a second of UTC (`samples` says how \
-          many; mostly 1 in a busy thread)",
+    doc: "Consecutive samples of one thread with the same stack, state and flags within a second of UTC, or within a minute, \
+          an hour or a day if they last longer than a day (`samples` says how many; mostly 1 in a busy thread)",
     columns: &[
         TRACE_ID,
         column("host", Text, "Host name; empty if unknown"),
@@ -126,12 +126,12 @@ pub const SAMPLES: ParquetTable = ParquetTable {
         column(
             "duration_ns",
             Int64,
-            "Time that the row stands for: up to the thread's next sample, or the end of the second",
+            "Time that the row stands for: up to the thread's next sample, or the end of the second (minute, …)",
         ),
         column(
             "run_id",
             Int64,
-            "Joins the rows of one stack and state that whole seconds of UTC cut apart, such as those of a long wait. Unique in \
+            "Joins the rows of one stack and state that whole seconds (minutes, …) of UTC cut apart, such as those of a long wait. Unique in \
              the trace",
         ),
         nullable("stack_id", Int64, "See `stacks`; null if the sample has no frames"),

@@ -22,6 +22,7 @@ mod report;
 mod schema;
 mod select;
 mod stats;
+mod symbol_options;
 mod symbols;
 mod tag;
 mod times;
@@ -36,14 +37,16 @@ pub use pipeline::{
 pub use progress::{Progress, TraceProgress};
 pub use select::{ProcessArgs, SelectArgs, StackArgs, ThreadArgs, ThreadPattern, TzArgs};
 
+use crate::files::is_refusal;
+use crate::output::OutputError;
+use crate::panics::{self, caught};
 use crate::text::{count, size, utc};
 use clap::{CommandFactory, Parser, Subcommand};
-use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::panic::{self, AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::panic::PanicHookInfo;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -184,7 +187,7 @@ struct CompletionsArgs {
 /// Runs the program: parses the command line, runs the command, returns the exit code.
 pub fn run() -> ExitCode {
     crate::interrupt::catch();
-    panic::set_hook(Box::new(tell_panic));
+    std::panic::set_hook(Box::new(tell_panic));
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -197,8 +200,8 @@ pub fn run() -> ExitCode {
     log_to_stderr(cli.verbose);
     QUIET.store(cli.quiet, Ordering::Relaxed);
     let exit = execute(&cli.command, &mut print).unwrap_or_else(|error| {
-        report(&error);
-        if error.is::<Usage>() { Exit::Usage } else { Exit::Failure }
+        say_error(&error);
+        if is_usage(&error) { Exit::Usage } else { Exit::Failure }
     });
     ExitCode::from(exit as u8)
 }
@@ -218,6 +221,15 @@ pub fn answer(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Result<(
         Ok(())
     })?;
     Ok((text, exit))
+}
+
+/// Whether an error is a mistake in the command line, such as an output that would replace an
+/// input.
+fn is_usage(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let refused = matches!(cause.downcast_ref(), Some(OutputError::Refused(_)));
+        refused || cause.is::<Usage>() || is_refusal(cause)
+    })
 }
 
 /// Takes the text of a command.
@@ -274,8 +286,11 @@ fn log_to_stderr(verbose: u8) {
 
 /// Says where stk panicked and, if `RUST_BACKTRACE` asks for it, by which way.
 fn tell_panic(panic: &PanicHookInfo<'_>) {
+    if panics::is_of_input(panic) {
+        return;
+    }
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
-    let text = format!("panicked at {place}: {}", panic_text(panic.payload()));
+    let text = format!("panicked at {place}: {}", panics::text(panic.payload()));
     // That standard error cannot be written may be why stk panicked: it must not do so again.
     let mut out = io::stderr().lock();
     let _ = writeln!(out, "stk: {}", printable(&text));
@@ -283,11 +298,6 @@ fn tell_panic(panic: &PanicHookInfo<'_>) {
     if backtrace.status() == BacktraceStatus::Captured {
         let _ = writeln!(out, "{backtrace}");
     }
-}
-
-fn panic_text(payload: &(dyn Any + Send)) -> &str {
-    let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or_default()
 }
 
 /// Prints the text that `work` makes of each trace. A trace that it fails on is reported and passed
@@ -309,7 +319,7 @@ fn each_trace(
                 out(&text)?;
             }
             Err(error) => {
-                report(&error);
+                say_error(&error);
                 exit = exit.worse(verify::exit_of(&error));
             }
         }
@@ -320,8 +330,7 @@ fn each_trace(
 /// Does the work on one trace or module of several: a panic is its failure and not the end of the
 /// others.
 fn guarded<T>(path: &Path, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text = panic_text(&*panic);
+    caught(work).unwrap_or_else(|text| {
         Err(anyhow::anyhow!("{}: stk failed on this, which is a fault of stk: {text}", path.display()))
     })
 }
@@ -356,7 +365,7 @@ pub fn pool(wanted: Option<u16>) -> anyhow::Result<rayon::ThreadPool> {
 }
 
 /// Prints an error with its causes as one line on standard error.
-pub fn report(error: &anyhow::Error) {
+pub fn say_error(error: &anyhow::Error) {
     say(&format!("{error:#}"));
 }
 

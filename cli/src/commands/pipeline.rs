@@ -1,7 +1,7 @@
 //! Makes a symbolized profile of a `.stk` file, for `convert` and `stats`.
 
 use super::select::TimeRange;
-use super::symbols::SymbolOptions;
+use super::symbol_options::SymbolOptions;
 use super::{Exit, Progress, SelectArgs, StackArgs, warn};
 use crate::deadline::Deadline;
 use crate::image::{self, ImageSearch, ModuleImage};
@@ -69,6 +69,11 @@ impl TablesArgs {
     pub(super) fn runs_limit(&self) -> Option<usize> {
         let runs = self.max_memory? / 4 / size_of::<Run>() as u64;
         Some(usize::try_from(runs).unwrap_or(usize::MAX).clamp(1, MOST_RUNS_HELD))
+    }
+
+    /// How many bytes of rows an output holds: a quarter of what `--max-memory` gives.
+    pub(super) fn rows_memory(&self) -> Option<u64> {
+        Some(self.max_memory? / 4)
     }
 
     /// Has a trace look into the folders for what it does not carry itself.

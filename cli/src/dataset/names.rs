@@ -1,7 +1,8 @@
 //! Profiles of sums: the stacks that they are of, from `stacks`, and the names of their code, from
 //! `frames`.
 
-use super::samples::{Class, Group, Sum, SumKey, Sums};
+use super::samples::{Group, Sums};
+use super::sums::{Class, Sum, SumKey};
 use super::tables::{Columns, RowGroups};
 use super::{Dataset, DatasetError, DatasetPart};
 use crate::model::{Image, ImageId};
@@ -113,13 +114,16 @@ fn part(
     DatasetPart { profile, runs, values, waits, whole: SelectionSum::default() }
 }
 
-/// The runs of sums: one each, but several if it has more samples than a run can count. Their
-/// `capture_tag` is the number of their sum.
+/// The runs of sums: one each, but several if it has more samples than a run can count, up to
+/// [`MOST_RUNS`]. Their `capture_tag` is the number of their sum.
 #[derive(Debug)]
 struct SumRuns {
     threads: Vec<ThreadSums>,
     nodes: StackNodes,
 }
+
+/// Runs of a sum. At 1,000 Hz more samples would take 8,900 years.
+const MOST_RUNS: usize = 1 << 16;
 
 #[derive(Debug)]
 struct ThreadSums {
@@ -135,7 +139,7 @@ impl RunSource for SumRuns {
         for ((key, sum), number) in sums[from..until].iter().zip(first_wait + from as u64..) {
             let node = key.stack().and_then(|id| self.nodes.get(&id).copied().flatten());
             let mut left = *sum;
-            loop {
+            for _ in 0..MOST_RUNS {
                 let samples = u32::try_from(left.samples).unwrap_or(u32::MAX);
                 runs.push(run(node, key, &left, samples, number));
                 left = Sum { samples: left.samples - u64::from(samples), ..Sum::default() };
@@ -367,12 +371,15 @@ fn read_stacks(
     names: &mut Names,
 ) -> Result<(), DatasetError> {
     let rows = RowGroups::of_folder(folder)?;
-    let groups: Vec<usize> = (0..rows.len()).collect();
     // In order, a few row groups at a time.
-    for some in groups.chunks(rayon::current_num_threads()) {
+    let some = rayon::current_num_threads();
+    for from in (0..rows.len()).step_by(some) {
         let is_wanted = |id: &i64| nodes.iter().any(|nodes| nodes.contains_key(id));
-        let read: Vec<StackRows> =
-            some.par_iter().map(|&group| stack_rows(&rows, group, &is_wanted)).collect::<Result<_, _>>()?;
+        let some = from..rows.len().min(from.saturating_add(some));
+        let read: Vec<StackRows> = some
+            .into_par_iter()
+            .map(|group| stack_rows(&rows, group, &is_wanted))
+            .collect::<Result<_, _>>()?;
         for (id, frames) in read.into_iter().flat_map(|rows| rows.ids.into_iter().zip(rows.frames)) {
             let frames: Vec<FrameId> =
                 frames.into_iter().map(|(location, guessed)| names.frame(location, guessed)).collect();

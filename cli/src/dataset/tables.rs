@@ -1,6 +1,9 @@
 //! Reads Parquet files row group by row group, and only the columns that are asked for.
 
 use super::DatasetError;
+use crate::files::open_plain;
+use crate::output::TableError;
+use crate::output::parquet_read::{self, Wanted};
 use hashbrown::HashMap;
 use polars::io::parquet::metadata::FileMetadataRef;
 use polars::prelude::*;
@@ -11,18 +14,21 @@ use std::path::{Path, PathBuf};
 /// Rows of a row group that are read at once, at most.
 const ROWS: usize = 1 << 19;
 
-/// The row groups of some files, in order.
+/// The row groups of some files, in order; a large one is several here.
 pub(super) struct RowGroups {
     files: Vec<(PathBuf, FileMetadataRef)>,
     groups: Vec<RowGroup>,
+    /// Number of the first that the files do not have.
+    len: usize,
 }
 
-/// Rows of a file that are read at once.
-#[derive(Clone, Copy)]
+/// A row group of a file.
 struct RowGroup {
     file: usize,
     from: usize,
     rows: usize,
+    /// Number of its first rows that are read at once, in all files.
+    first: usize,
 }
 
 impl RowGroups {
@@ -32,18 +38,16 @@ impl RowGroups {
     }
 
     pub(super) fn of_files(paths: Vec<PathBuf>) -> Result<RowGroups, DatasetError> {
-        let mut all = RowGroups { files: Vec::new(), groups: Vec::new() };
+        let mut all = RowGroups { files: Vec::new(), groups: Vec::new(), len: 0 };
         for path in paths {
-            let mut reader = ParquetReader::new(open(&path)?);
-            let facts = reader.get_metadata().map_err(|error| table(&path, error))?.clone();
-            let file = all.files.len();
-            let mut at = 0;
-            for group in &facts.row_groups {
-                let end = at + group.num_rows();
-                for from in (at..end).step_by(ROWS) {
-                    all.groups.push(RowGroup { file, from, rows: ROWS.min(end - from) });
-                }
-                at = end;
+            let facts = parquet_read::facts(&path, open(&path)?)?;
+            let mut from = 0usize;
+            // A file may state any number of rows: they are not listed.
+            for group in facts.row_groups.iter().filter(|group| group.num_rows() > 0) {
+                let (file, rows) = (all.files.len(), group.num_rows());
+                all.groups.push(RowGroup { file, from, rows, first: all.len });
+                from = from.saturating_add(rows);
+                all.len = all.len.saturating_add(rows.div_ceil(ROWS));
             }
             all.files.push((path, facts));
         }
@@ -52,27 +56,34 @@ impl RowGroups {
 
     /// How many there are.
     pub(super) fn len(&self) -> usize {
-        self.groups.len()
+        self.len
+    }
+
+    /// The row group of a number: it, its first row and how many rows.
+    fn get(&self, group: usize) -> (&RowGroup, usize, usize) {
+        let at = self.groups.partition_point(|known| known.first <= group);
+        let known = &self.groups[at - 1];
+        let passed = (group - known.first) * ROWS;
+        (known, known.from.saturating_add(passed), ROWS.min(known.rows - passed))
     }
 
     /// How many rows one of them has.
     pub(super) fn rows(&self, group: usize) -> u64 {
-        self.groups[group].rows as u64
+        self.get(group).2 as u64
+    }
+
+    /// How many rows all of them have.
+    pub(super) fn all_rows(&self) -> u64 {
+        self.groups.iter().fold(0, |rows, group| rows.saturating_add(group.rows as u64))
     }
 
     /// Columns of a row group, each in one piece.
     pub(super) fn read(&self, group: usize, columns: &[&str]) -> Result<Columns, DatasetError> {
-        let RowGroup { file, from, rows } = self.groups[group];
+        let (&RowGroup { file, .. }, from, rows) = self.get(group);
         let (path, facts) = &self.files[file];
-        let mut reader = ParquetReader::new(open(path)?)
-            .with_columns(Some(columns.iter().map(|name| (*name).to_owned()).collect()))
-            .with_slice(Some((from, rows)))
-            .read_parallel(ParallelStrategy::None)
-            .use_statistics(false);
-        reader.set_metadata(facts.clone());
-        let mut frame = reader.finish().map_err(|error| table(path, error))?;
-        frame.as_single_chunk();
-        Ok(Columns { path: path.clone(), frame })
+        let (facts, parallel) = (facts.clone(), ParallelStrategy::None);
+        let wanted = Wanted { columns: Some(columns), from, rows, facts, parallel };
+        Ok(Columns { path: path.clone(), frame: parquet_read::read(path, open(path)?, wanted)? })
     }
 }
 
@@ -95,11 +106,11 @@ pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>, DatasetError> {
 }
 
 fn open(path: &Path) -> Result<File, DatasetError> {
-    File::open(path).map_err(|error| DatasetError::File { path: path.to_owned(), error })
+    open_plain(path).map_err(|error| DatasetError::File { path: path.to_owned(), error })
 }
 
 fn table(path: &Path, error: PolarsError) -> DatasetError {
-    DatasetError::Table { path: path.to_owned(), error }
+    TableError::Polars { path: path.to_owned(), error }.into()
 }
 
 /// The numbers of a column.

@@ -61,6 +61,7 @@ formats! {
     Pprof = pprof;
 }
 
+pub use crate::files::Refusal;
 pub use chrome::ChromeStyle;
 pub use compress::Compression;
 pub use error::OutputError;
@@ -68,13 +69,18 @@ pub(crate) use flamegraph::in_xml;
 pub(crate) use folded_stacks::field as folded_field;
 pub use left_behind::{LeftBehind, remove_left_behind};
 pub use lock::FolderLock;
+#[cfg(feature = "parquet")]
+pub use parquet::TableError;
+#[cfg(feature = "parquet")]
+pub(crate) use parquet::read as parquet_read;
 pub use parquet::{AppliedModule, ConversionFacts, DatasetEntry, DatasetIndex, apply_symbols, compact};
 pub use perfetto::PerfettoStyle;
-pub(crate) use sink::Sink;
+pub(crate) use sink::{Sink, named as named_file, temporary};
 pub(crate) use source::exporter_of;
 pub use source::{SourceMark, source_mark};
 
 use crate::deadline::Deadline;
+use crate::files::Below;
 use crate::model::Image;
 use crate::profile::{Batch, Profile, RunWeigher, Runs, Weight};
 use std::ffi::OsStr;
@@ -190,11 +196,30 @@ impl Format {
 /// The destination of an output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Destination {
-    /// A file, which appears under this name when it is complete.
+    /// A file that the user names, which appears under this name when it is complete. Of a link,
+    /// what it leads to.
     File(PathBuf),
+    /// A file of this name in a folder of outputs, likewise. A link is an error.
+    InFolder {
+        /// The folder.
+        folder: PathBuf,
+        /// The name.
+        name: String,
+    },
     /// A folder, which is made if it does not exist.
     Dir(PathBuf),
     Stdout,
+}
+
+impl Destination {
+    /// The path of a file.
+    pub fn file(&self) -> Option<PathBuf> {
+        match self {
+            Destination::File(path) => Some(path.clone()),
+            Destination::InFolder { folder, name } => Some(folder.join(name)),
+            Destination::Dir(_) | Destination::Stdout => None,
+        }
+    }
 }
 
 /// Options for the outputs.
@@ -210,6 +235,9 @@ pub struct Options {
     pub denormalized: bool,
     /// Parquet: what the conversion depends on, for the dataset to know it again.
     pub key: Option<String>,
+    /// Parquet: bytes that rows may take in memory before they are written; `None` = as many as a
+    /// full row group takes.
+    pub rows_memory: Option<u64>,
     /// Speedscope: what its profiles count, one profile of each thread for each. Other flame
     /// graphs: the first of them. Empty = the time that samples cover.
     pub weights: Vec<Weight>,
@@ -307,6 +335,7 @@ pub fn write_within(
 fn single(format: Format, destination: Destination) -> Result<Sink, OutputError> {
     let compression = match &destination {
         Destination::File(path) => Compression::of(path),
+        Destination::InFolder { name, .. } => Compression::of(Path::new(name)),
         _ => Compression::None,
     };
     single_as(format, destination, compression)
@@ -320,6 +349,10 @@ fn single_as(
 ) -> Result<Sink, OutputError> {
     match destination {
         Destination::File(path) => Sink::file_as(&path, compression),
+        Destination::InFolder { folder, name } => {
+            let at = Below::folder(&folder).map_err(OutputError::at(&folder, "cannot be opened"))?;
+            Sink::below(at.join(name), compression)
+        }
         Destination::Stdout => Sink::stdout(compression),
         Destination::Dir(path) => Err(OutputError::OneFile { path, format }),
     }

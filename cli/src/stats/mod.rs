@@ -11,8 +11,10 @@
 //! calls         stacks of functions, with their samples Profile -> CallSums
 //! call_tree     call trees, callers, callees            CallSums -> CallTreeStats
 //! groups        lists by any keys                       Profile, Runs -> GroupStats
-//! group_stacks  the groups of the frames of stacks
+//! group_stacks  the groups of the frames of stacks, and the sums of stacks in them
+//! keys          what samples can be grouped by
 //! timeline      CPU time over time
+//! page          what figures are printed on
 //! text, tree_text, group_text, csv  how they are printed
 //! ```
 
@@ -22,7 +24,9 @@ mod csv;
 mod group_stacks;
 mod group_text;
 mod groups;
+mod keys;
 mod many;
+mod page;
 mod question;
 mod sums;
 mod text;
@@ -33,10 +37,12 @@ mod waits;
 
 pub use crate::text::TimeZone;
 pub use call_tree::{CallTreeStats, Direction, TreeLimits, TreeRow};
-pub use groups::{GroupKey, GroupRow, GroupStats, NO_LABEL, NO_NAME, SortBy, ThreadValues};
+pub use groups::{GroupRow, GroupStats, NO_LABEL, NO_NAME, SortBy, ThreadValues};
+pub use keys::GroupKey;
 pub use many::{DatasetTotals, ManyStats, SumStats};
+pub use page::{Length, PrintOptions};
 pub use question::{Answer, AnswerSums, Question, Subject, with_modules};
-pub use text::{Length, PrintOptions, print, print_answer};
+pub use text::{print, print_answer};
 pub use timeline::TimelineStats;
 
 use crate::profile::{Activity, Batch, Functions, Profile, Runs, SelectionShare, WaitClass, Weight};

@@ -193,7 +193,9 @@ fn what_a_killed_part_of_a_batch_left_goes_with_its_next_run_and_nothing_of_othe
     for format in FORMATS {
         let lab = Lab::new(12);
         let (name, out) = (format!("{format}-parts"), lab.path(&format!("{format}-parts")));
-        let is_left = |name: &String| name.trim_start_matches(".stk-").starts_with("1-of-2.");
+        let is_left = |name: &String| {
+            name.trim_start_matches(".stk-").trim_start_matches("new-").starts_with("1-of-2.")
+        };
         // What was being written may have got its name before the kill.
         let killed = (0..200).any(|_| {
             let options = ["--shard", "1/2", "--max-bad", "100%", "-j", "2"];
@@ -462,4 +464,220 @@ fn a_process_that_is_killed_costs_its_trace() {
     assert_eq!(lab.log("out/_batch.jsonl")["pipe.stk"], "failed");
     let text = std::fs::read_to_string(lab.path("out/_batch.jsonl")).expect("a log");
     assert!(text.contains("its process ended (signal: 9 (SIGKILL))"), "{text}");
+}
+
+/// What somebody who may write in the folder of the outputs can put there.
+#[cfg(unix)]
+mod planted {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// A lab with one trace, and a home with somebody's files.
+    fn lab() -> Lab {
+        let lab = Lab(tempfile::tempdir().expect("a folder"));
+        for made in ["in", "home/docs", "home/new-1-of-1.x", "out"] {
+            std::fs::create_dir_all(lab.path(made)).expect("a folder");
+        }
+        lab.write("a.stk", &recording(1));
+        for name in ["home/letter.txt", "home/docs/thesis.txt", "home/new-1-of-1.x/letter.txt"] {
+            std::fs::write(lab.path(name), "mine").expect("written");
+        }
+        lab
+    }
+
+    fn home(lab: &Lab) -> BTreeMap<PathBuf, Vec<u8>> {
+        lab.files("home")
+    }
+
+    fn link(lab: &Lab, target: &str, at: &str) {
+        let at = lab.path(at);
+        std::fs::create_dir_all(at.parent().expect("a parent")).expect("a folder");
+        symlink(lab.path(target), at).expect("a link");
+    }
+
+    /// The name of the output, and of its record.
+    fn names(lab: &Lab) -> (String, String) {
+        lab.batch("folded", "first", &[]);
+        let names = lab.files("first").into_keys();
+        let output = names.map(|name| name.to_str().expect("text").to_owned());
+        let output = output.filter(|name| name.ends_with(".folded")).next().expect("an output");
+        let record = format!("_stk/done/{output}.json");
+        assert!(lab.path("first").join(&record).exists());
+        (output, record)
+    }
+
+    const SHARDS: [&[&str]; 2] = [&[], &["--shard", "1/1"]];
+
+    #[test]
+    fn a_link_in_stk_s_own_folder_is_an_error_and_what_it_leads_to_stays() {
+        for format in FORMATS {
+            for shard in SHARDS {
+                for at in ["_stk", "_stk/tmp", "_stk/done", "_stk/tmp/new-1-of-1.x"] {
+                    let lab = lab();
+                    link(&lab, "home", &format!("out/{at}"));
+                    let before = home(&lab);
+                    let (exit, told) = lab.batch(format, "out", shard);
+                    assert!(exit == 1 || exit == 4, "{format} {shard:?} {at}: {told}");
+                    assert!(home(&lab) == before, "{format} {shard:?} {at}");
+                    if exit == 1 {
+                        let named = format!("{}: is a link", lab.path("out").join(at).display());
+                        assert!(told.contains(&named), "{format} {shard:?} {at}: {told}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_link_at_an_output_costs_its_trace_and_what_it_leads_to_stays() {
+        for shard in SHARDS {
+            for has_record in [false, true] {
+                let lab = lab();
+                let (output, record) = names(&lab);
+                link(&lab, "home/letter.txt", &format!("out/{output}"));
+                if has_record {
+                    std::fs::create_dir_all(lab.path("out/_stk/done")).expect("a folder");
+                    let length = r#"{"key":"","bytes":4,"facts":{"samples":0,"dropped":0,"damaged_blocks":0,"complete":true}}"#;
+                    std::fs::write(lab.path("out").join(&record), length).expect("written");
+                }
+                for force in [&[][..], &["--force"]] {
+                    let (exit, told) = lab.batch("folded", "out", &[shard, force].concat());
+                    assert_eq!(exit, 4, "{told}");
+                    let log = std::fs::read_dir(lab.path("out")).expect("a folder").flatten();
+                    let log = log.filter(|entry| entry.path().extension().is_some_and(|e| e == "jsonl"));
+                    let log = log.map(|entry| std::fs::read_to_string(entry.path()).expect("a log"));
+                    let text = log.collect::<String>();
+                    let named = format!("{}: is a link", lab.path("out").join(&output).display());
+                    assert!(text.contains(&named), "{text}");
+                    assert_eq!(std::fs::read(lab.path("home/letter.txt")).expect("there"), b"mine");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_planted_record_does_not_give_a_file_to_stk() {
+        for record_text in ["{}", "", "[]", "{\"key\":\"\",\"bytes\":0}"] {
+            let lab = lab();
+            let (output, record) = names(&lab);
+            std::fs::create_dir_all(lab.path("out/_stk/done")).expect("a folder");
+            std::fs::write(lab.path("out").join(&record), record_text).expect("written");
+            std::fs::write(lab.path("out").join(&output), "mine").expect("written");
+            assert_eq!(lab.batch("folded", "out", &[]).0, 4, "{record_text}");
+            assert_eq!(std::fs::read(lab.path("out").join(&output)).expect("there"), b"mine");
+        }
+    }
+
+    #[test]
+    fn devices_and_pipes_in_the_folder_are_not_read() {
+        let pipe = |path: &Path| {
+            let made = Command::new("mkfifo").arg(path).status().expect("mkfifo");
+            assert!(made.success());
+        };
+        let zero = |path: &Path| symlink("/dev/zero", path).expect("a link");
+        let plants: [(&str, &dyn Fn(&Path)); 2] = [("pipe", &pipe), ("zero", &zero)];
+        for (what, plant) in plants {
+            let lab = lab();
+            let (_, record) = names(&lab);
+            for (at, shard) in [(record.as_str(), SHARDS[0]), ("_stk/tmp/lock.1-of-1", SHARDS[1])] {
+                let out = format!("out-{what}-{}", shard.len());
+                let at = lab.path(&out).join(at);
+                std::fs::create_dir_all(at.parent().expect("a parent")).expect("a folder");
+                plant(&at);
+                let (exit, told) = lab.batch("folded", &out, shard);
+                assert!(exit == 1 || exit == 4, "{what} {}: {told}", at.display());
+            }
+            if cfg!(feature = "parquet") {
+                for name in ["_stk/state.json", "_stk/lock", "_stk.json"] {
+                    let out = format!("tables-{what}-{}", name.replace('/', "-"));
+                    let at = lab.path(&out).join(name);
+                    std::fs::create_dir_all(at.parent().expect("a parent")).expect("a folder");
+                    plant(&at);
+                    assert_eq!(lab.batch("parquet", &out, &[]).0, 1, "{what} {name}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_log_replaces_only_a_log() {
+        let lab = lab();
+        link(&lab, "home/letter.txt", "out/_batch.jsonl");
+        for force in [&[][..], &["--force"]] {
+            let (exit, told) = lab.batch("folded", "out", force);
+            assert!(exit == 1 && told.contains("_batch.jsonl: is a link"), "{told}");
+        }
+        let letter = lab.path("home/letter.txt");
+        let log = ["--log", letter.to_str().expect("text")];
+        let (exit, told) = lab.batch("folded", "other", &log);
+        assert!(exit == 1 && told.contains("is no log of stk batch: --force replaces it"), "{told}");
+        assert_eq!(std::fs::read(&letter).expect("there"), b"mine");
+        assert_eq!(lab.batch("folded", "other", &[&log[..], &["--force"]].concat()).0, 0);
+        assert_eq!(lab.batch("folded", "other", &log).0, 0, "now it is a log");
+        let text = std::fs::read_to_string(&letter).expect("there");
+        assert_eq!((text.lines().count(), lab.log("home/letter.txt")["a.stk"].as_str()), (1, "skipped"));
+        assert_eq!(lab.batch("folded", "other", &["--log", "/dev/null"]).0, 0, "a device is written to");
+    }
+
+    #[cfg(feature = "parquet")]
+    #[test]
+    fn links_at_tables_lead_stk_into_no_other_dataset() {
+        let dates = ["samples/date=2001-01-01", "traces/date=2001-01-01"];
+        for of in ["batch", "convert", "apply"] {
+            for at in ["samples", "frames", "_stk/parts", "_stk/names", "samples/date=2001-01-01"] {
+                let lab = lab();
+                lab.batch("parquet", "home/lab.parquet", &[]);
+                for date in dates {
+                    std::fs::create_dir_all(lab.path("home/lab.parquet").join(date)).expect("a folder");
+                    let table = lab.path("home/lab.parquet").join(date).join("0000.parquet");
+                    std::fs::write(table, "another day").expect("written");
+                }
+                std::fs::create_dir_all(lab.path("home/lab.parquet/_stk/names")).expect("a folder");
+                lab.batch("parquet", "out", &[]);
+                let _ = std::fs::remove_file(lab.path("out/_stk/state.json"));
+                let _ = std::fs::remove_dir_all(lab.path("out").join(at));
+                link(&lab, &format!("home/lab.parquet/{at}"), &format!("out/{at}"));
+                let before = home(&lab);
+                let (out, trace) = (lab.path("out"), lab.path("in/a.stk"));
+                let out = out.to_str().expect("text");
+                let mut process = command(&[]);
+                match of {
+                    "batch" => process = lab.command("parquet", "out", &[]),
+                    "convert" => drop(process.arg("convert").arg(trace).args(["--to", "parquet", "-o", out])),
+                    _ => drop(process.args(["symbols", "apply", out, "--offline", "--no-default-symbols"])),
+                }
+                let ended = process.output().expect("stk runs");
+                let told = String::from_utf8_lossy(&ended.stderr);
+                assert_eq!(ended.status.code(), Some(1), "{of} {at}: {told}");
+                let named = format!("{}: is a link", lab.path("out").join(at).display());
+                assert!(told.contains(&named), "{of} {at}: {told}");
+                assert!(home(&lab) == before, "{of} {at} changed the other dataset");
+            }
+        }
+    }
+
+    #[cfg(feature = "parquet")]
+    #[test]
+    fn what_others_put_into_a_table_s_folder_stays() {
+        let lab = lab();
+        lab.batch("parquet", "out", &[]);
+        let at = |name: &str| lab.path("out").join(name);
+        let date = std::fs::read_dir(at("samples")).expect("a folder").flatten().next().expect("a date");
+        let noted = date.path().join("notes.txt");
+        for name in [&noted, &at("frames/notes.txt")] {
+            std::fs::write(name, "mine").expect("written");
+        }
+        std::fs::create_dir_all(at("samples/date=2001-01-01")).expect("a folder");
+        for name in ["notes.txt", "0000.parquet"] {
+            std::fs::write(at("samples/date=2001-01-01").join(name), "x").expect("written");
+        }
+        lab.write("b.stk", &recording(2));
+        let (exit, told) = lab.batch("parquet", "out", &[]);
+        assert_eq!(exit, 0, "{told}");
+        assert_eq!(std::fs::read(&noted).expect("there"), b"mine");
+        assert_eq!(std::fs::read(at("frames/notes.txt")).expect("there"), b"mine");
+        let old: Vec<_> =
+            std::fs::read_dir(at("samples/date=2001-01-01")).expect("a folder").flatten().collect();
+        assert_eq!(old.iter().map(|entry| entry.file_name()).collect::<Vec<_>>(), ["notes.txt"]);
+    }
 }

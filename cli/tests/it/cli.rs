@@ -209,12 +209,6 @@ fn only_the_own_output_of_the_same_recording_is_replaced_without_force() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("folded files do not tell their source"), "{}", stderr(&output));
     assert_eq!(stk(dir.path(), &[&folded[..], &["--force"]].concat()).status.code(), Some(0));
-    // A trace is not written over by its own conversion.
-    assert_eq!(
-        stk(dir.path(), &["convert", "a.stk", "--to", "folded", "-o", "a.stk"]).status.code(),
-        Some(1)
-    );
-    assert_eq!(std::fs::read(dir.path().join("a.stk")).unwrap(), whole);
 }
 
 #[cfg(feature = "parquet")]

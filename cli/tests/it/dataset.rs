@@ -1,9 +1,10 @@
 //! Questions to a Parquet dataset: what `stk stats` and `stk diff` say of it is what they say of
 //! its traces.
-use crate::support::{Ran, kept, stk};
+use crate::support::{Ran, kept, ran_in};
+use polars::prelude::{ParquetCompression, ParquetReader, ParquetWriter, SerReader, StatisticsOptions};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use stk_format::BlockKind;
 use stk_format::synth::Parts;
 use stk_schema::event::{Event, Metadata};
@@ -44,7 +45,7 @@ impl Lab {
 
     /// Standard output, standard error, exit code.
     fn run(&self, arguments: &[&str]) -> (String, String, i32) {
-        let Ran { code, out, error } = stk(self.0.path(), arguments).into();
+        let Ran { code, out, error } = ran_in(self.0.path(), arguments);
         (out, error, code.unwrap())
     }
 
@@ -318,6 +319,60 @@ fn names_that_come_late_are_those_of_a_conversion_with_symbols() {
     early.batch(&["-y", symbols]);
     assert_eq!(named(&late), named(&early));
     assert_eq!(late.run(&["symbols", "apply", "in"]).2, 2, "no dataset");
+}
+
+/// Replaces a text in the dictionaries of a table's file, whose other bytes are those of a writer.
+fn forge(file: &Path, text: &str, bytes: &[u8]) {
+    let mut frame = ParquetReader::new(std::fs::File::open(file).unwrap()).finish().unwrap();
+    let mut written = Vec::new();
+    let writer = ParquetWriter::new(&mut written).with_compression(ParquetCompression::Uncompressed);
+    writer.with_statistics(StatisticsOptions::empty()).finish(&mut frame).unwrap();
+    let places: Vec<usize> = (0..written.len() - text.len())
+        .filter(|&at| &written[at..at + text.len()] == text.as_bytes())
+        .collect();
+    assert!((1..10).contains(&places.len()), "{text}: {places:?}");
+    places.into_iter().for_each(|at| written[at..at + text.len()].copy_from_slice(bytes));
+    std::fs::write(file, written).unwrap();
+}
+
+#[test]
+fn text_that_is_not_utf8_is_an_error_of_its_file_and_column() {
+    let symbols = kept("");
+    let symbols = symbols.to_str().unwrap();
+    let cases = [
+        // A terminal would obey this one.
+        ("module", "busy.exe", b"\xff\xfe\x1b[31mX".to_vec()),
+        // Its last byte says that three more follow.
+        ("file", "", b"\xf4".to_vec()),
+    ];
+    for (column, text, end) in cases {
+        let lab = Lab::of(&[("a.stk", recording(1, &[]))]);
+        lab.batch(&["-y", symbols]);
+        let frames = lab.path("lab.parquet/frames/0000.parquet");
+        let read = ParquetReader::new(std::fs::File::open(&frames).unwrap()).finish().unwrap();
+        let texts = read.column(column).unwrap().str().unwrap();
+        let count = |text: &str| texts.iter().filter(|found| *found == Some(text)).count();
+        let found = texts.iter().flatten().filter(|found| text.is_empty() || *found == text);
+        let text = found.max_by_key(|text| count(text)).unwrap();
+        let bytes = [&text.as_bytes()[..text.len() - end.len()], &end].concat();
+        forge(&frames, text, &bytes);
+        std::fs::write(lab.path("b.stk"), recording(2, &[])).unwrap();
+        for line in [
+            &["stats", "lab.parquet"][..],
+            &["stats", "lab.parquet", "--tree"],
+            &["stats", "lab.parquet", "--json"],
+            &["stats", "lab.parquet", "--group-by", "module,line", "--format", "csv"],
+            &["diff", "lab.parquet", "lab.parquet"],
+            &["symbols", "apply", "lab.parquet", "--no-default-symbols"],
+            &["convert", "b.stk", "--to", "parquet", "-o", "lab.parquet", "--no-default-symbols"],
+        ] {
+            let (text, told, code) = lab.run(line);
+            assert_eq!(code, 1, "{line:?}: {told}");
+            assert!(told.contains("0000.parquet: column "), "{line:?}: {told}");
+            assert!(told.contains(&format!("column {column}: ")), "{line:?}: {told}");
+            assert!(!text.contains('\x1b') && !told.contains('\x1b'), "{line:?}");
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `stk redact`: what is gone, what stays, and that stacks are walked as before.
 
-use crate::support::kept_text;
+use crate::support::{kept, kept_text, ran_in};
 use std::path::{Path, PathBuf};
 use stk::commands::{Exit, answer};
 use stk_format::synth::TraceBuilder;
@@ -345,4 +345,42 @@ fn a_file_that_is_there_is_replaced_only_by_force() {
     let refused = answer(arguments.iter().map(Into::into)).unwrap_err().to_string();
     assert!(refused.contains("--force"), "{refused}");
     assert_eq!(std::fs::read(&copy).unwrap(), b"mine");
+}
+
+#[test]
+fn of_traces_only_a_redacted_copy_is_replaced() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let redact = |from: &str, to: &str, more: &[&str]| {
+        let ran = ran_in(folder.path(), &[&["redact", from, "-o", to], more].concat());
+        (ran.code.unwrap(), ran.error)
+    };
+    let copy = at("copy.stk");
+    assert_eq!(redact(&kept_text("busy.stk"), &copy, &[]).0, 0);
+    let first = std::fs::read(&copy).unwrap();
+    let (code, told) = redact(&kept_text("mixed.stk"), &copy, &[]);
+    assert_eq!(code, 1, "without --force: {told}");
+    assert_eq!(std::fs::read(&copy).unwrap(), first);
+    assert_eq!(redact(&kept_text("mixed.stk"), &copy, &["--force"]).0, 0, "a copy");
+    assert_ne!(std::fs::read(&copy).unwrap(), first);
+    // Its own input, though a copy too.
+    let before = std::fs::read(&copy).unwrap();
+    assert_eq!(redact(&copy, &copy, &["--force"]).0, 2);
+    assert_eq!(std::fs::read(&copy).unwrap(), before);
+    // A recording, one that another rule redacted, and one that cannot be read.
+    let mut other = TraceBuilder::new(Arch::X64);
+    let rule = stk_schema::event::Redaction { rule: b"of a recorder", words: 1 };
+    other.events(BlockKind::Meta, 0, [Event::Redaction(rule)]);
+    let recording = std::fs::read(kept("busy.stk")).unwrap();
+    for (name, bytes) in [
+        ("recording.stk", recording.clone()),
+        ("other.stk", other.finish()),
+        ("cut.stk", recording[..20].to_vec()),
+    ] {
+        std::fs::write(at(name), &bytes).unwrap();
+        let (code, told) = redact(&kept_text("mixed.stk"), &at(name), &["--force"]);
+        assert_eq!(code, 2, "{name}: {told}");
+        assert!(told.contains("is a trace, which no output replaces"), "{name}: {told}");
+        assert_eq!(std::fs::read(at(name)).unwrap(), bytes);
+    }
 }

@@ -13,24 +13,29 @@ pub(crate) fn kept_text(name: &str) -> String {
     kept(name).to_str().unwrap().to_owned()
 }
 
-/// `stk` without the environment's symbol path and log level.
+/// `stk` without the environment's symbol path and log level, and with a symbol cache of the tests.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stk"));
     command.args(arguments).env_remove("_NT_SYMBOL_PATH").env_remove("RUST_LOG");
+    with_cache(&mut command, Path::new(env!("CARGO_TARGET_TMPDIR")));
     command
 }
 
 /// The same in a folder, with a symbol cache in it.
 pub(crate) fn command_in(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = command(arguments);
-    command.current_dir(folder).env("XDG_CACHE_HOME", folder.join("cache"));
-    command.env("LOCALAPPDATA", folder.join("cache"));
+    with_cache(command.current_dir(folder), folder);
     command
 }
 
-/// Runs `stk` in a folder.
+fn with_cache(command: &mut Command, folder: &Path) {
+    let cache = folder.join("cache");
+    command.env("XDG_CACHE_HOME", &cache).env("LOCALAPPDATA", &cache);
+}
+
+/// Runs `stk` in a folder, with the symbol cache of the tests.
 pub(crate) fn stk(folder: &Path, arguments: &[&str]) -> Output {
-    command_in(folder, arguments).output().unwrap()
+    command(arguments).current_dir(folder).output().unwrap()
 }
 
 /// How a run of `stk` ended and what it printed, which must be UTF-8.
@@ -55,7 +60,7 @@ impl Ran {
     }
 }
 
-/// Runs `stk` in a folder; what it prints must be UTF-8.
+/// Runs `stk` in a folder, with a symbol cache in it; what it prints must be UTF-8.
 pub(crate) fn ran_in(folder: &Path, arguments: &[&str]) -> Ran {
-    stk(folder, arguments).into()
+    Ran::of(&mut command_in(folder, arguments))
 }

@@ -1,6 +1,6 @@
 //! Symbols from the user's side: the kept recording of `busy` and its PDBs, through the program.
 
-use crate::support::{command_in, kept, stk};
+use crate::support::{command_in, kept};
 use crate::testing;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -15,6 +15,10 @@ use stk::symbols::pdb::PdbFile;
 use stk::symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
 use stk::trace::TraceFile;
 use stk_schema::identity::{CodeView, Identity, PeIdentity};
+
+fn stk(folder: &Path, arguments: &[&str]) -> Output {
+    command_in(folder, arguments).output().unwrap()
+}
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()

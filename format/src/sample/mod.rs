@@ -23,7 +23,7 @@
 
 mod put;
 
-use crate::block::{BlockBuffer, EncodeError, LimitError};
+use crate::block::{BlockBuffer, EncodeError, LimitError, PENDING_MAX};
 use crate::bytes::LimitedBuffer;
 use crate::header::BlockKind;
 use alloc::collections::TryReserveError;
@@ -74,10 +74,6 @@ const MAX_FOREIGN_IMAGE_WORDS: usize = 1 << 16;
 
 /// No SAMPLES block has this ordinal.
 const NO_BLOCK: u64 = u64::MAX;
-
-/// Most bytes that a pending SAME, or IDLE with its THREAD_CPU, takes: type and length of each, and
-/// at most six and three varints of ten bytes.
-pub(crate) const PENDING_MAX: usize = 96;
 
 /// The data captured from a thread at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -452,8 +448,8 @@ impl SampleEncoder {
     }
 
     /// Writes the passes that were counted for this thread: one SAMPLE with the flag SAME, or one
-    /// IDLE, with the CPU time that the thread used. Call it for every image before the block is cut, and before an image is given to
-    /// another thread. The block has space reserved for it.
+    /// IDLE, with the CPU time that the thread used. Call it for every image before the block is
+    /// cut, and before an image is given to another thread. The block has space reserved for it.
     pub fn flush_idle(
         &mut self,
         block: &mut BlockBuffer,
@@ -484,8 +480,8 @@ impl SampleEncoder {
     }
 
     /// Writes what the thread used since its last event, by the latest reading of its clock
-    /// ([`ThreadImage::note_cpu`]) at `time`: call it when no pass of the thread follows. Its passes
-    /// are flushed before.
+    /// ([`ThreadImage::note_cpu`]) at `time`: call it when no pass of the thread follows. Its
+    /// passes are flushed before.
     pub fn last_cpu(
         &mut self,
         block: &mut BlockBuffer,

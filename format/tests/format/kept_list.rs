@@ -32,7 +32,8 @@ pub(crate) fn blocks() -> Vec<(BlockKind, u64, Vec<Event<'static>>)> {
 /// A block of version 1.1 alone: types that it reserves.
 pub(crate) fn reserved() -> (BlockKind, u64, Vec<Event<'static>>) {
     let bodies: [(u64, &[u8]); 4] = [
-        // FRAME_METHOD: module instance 1, time 151, a MethodDesc at 1000h, no slot, source 4, M(Int32).
+        // FRAME_METHOD: module instance 1, time 151, a MethodDesc at 1000h, no slot, source 4,
+        // M(Int32).
         (31, b"\x01\x02\x01\x80\x20\x00\x04\x08M(Int32)"),
         // MODULE_STATE: time 152, one module, no code.
         (
@@ -42,7 +43,8 @@ pub(crate) fn reserved() -> (BlockKind, u64, Vec<Event<'static>>) {
                 8, 8, 8, 8,
             ],
         ),
-        // METHOD_BODY: time 153, CODE_ADD 3, base 1000h, size 1, reported by the runtime, source 1, ret, no GCInfo.
+        // METHOD_BODY: time 153, CODE_ADD 3, base 1000h, size 1, reported by the runtime, source
+        // 1, ret, no GCInfo.
         (33, &[6, 3, 0x80, 0x20, 1, 1, 1, 1, 0xc3, 0]),
         // THREAD_CLOCK: thread 5, time 154, 1000.
         (34, &[5, 8, 0xe8, 7]),

@@ -215,11 +215,12 @@ fn a_whole_trace_is_moved_and_stays_where_it_is_if_it_cannot_be_moved() {
     assert_eq!(names(), ["a.stk"]);
 
     let before = std::fs::read(goal.join("a.stk")).expect("there");
-    run(&[]).refuses(1, "replace it with --force");
+    run(&[]).refuses(1, "use --force");
     assert_eq!(std::fs::read(goal.join("a.stk")).expect("there"), before);
-    run(&["--force"]).expect(0);
+    run(&["--force"]).expect(0).says("a.stk.old");
     assert_ne!(std::fs::read(goal.join("a.stk")).expect("there"), before);
-    assert_eq!(names(), ["a.stk"]);
+    assert_eq!(std::fs::read(goal.join("a.stk.old")).expect("there"), before);
+    assert_eq!(names().len(), 2);
 
     // The folder goes while the recording runs, as a share may.
     let mut inject = Inject::start(&folder, &["--pid", &busy.pid(), "-o", "b.stk", "--move-to", "goal"]);

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::path::Path;
+use stk_schema::control::TEST_FREEZE_WRITER;
 use stk_schema::event::EndReason;
 use stk_schema::guard::{ASKED, ASKING, RESCUING, RESUMING, STOPPED, UNDO};
 use stk_tests::recorded::Recorded;
@@ -95,6 +96,61 @@ fn a_recording_ends_below_its_size_limit_with_a_whole_trace() {
     assert!(recorded.complete && recorded.indexed && recorded.damage.is_empty(), "{:?}", recorded.damage);
     assert_eq!(recorded.end.map(|end| end.0), Some(EndReason::SizeLimit as u64));
     assert!(!recorded.samples.is_empty());
+}
+
+#[test]
+fn a_recorder_that_stands_still_is_reported_with_what_its_threads_do() {
+    let folder = Folder::new("stalled");
+    let mut busy = Program::busy(&folder, 12);
+    let freeze = TEST_FREEZE_WRITER.to_string();
+    let arguments = ["--pid", &busy.pid(), "-o", "a.stk", "--test-freeze", &freeze, "--test-stall", "3s"];
+    let finished = Inject::run(&folder, &arguments);
+    finished.expect(8).says("stalled: its writer stands still").says("a.stk.stall.txt");
+    let report = std::fs::read_to_string(folder.file("a.stk.stall.txt")).expect("a report");
+    for line in ["  writer ", "  watchdog ", "  sampler ", "  main ", "  guard ", "The last whole block"] {
+        assert!(report.contains(line), "{line}:\n{report}");
+    }
+    let writer = report.lines().find(|line| line.starts_with("  writer ")).expect("a line");
+    assert!(writer.contains("works") && writer.contains("stands still for 3 s"), "{writer}");
+    assert!(Recorded::open(&folder.file("a.stk")).damage.is_empty());
+    busy.ends_saying("checksum a9a6d267ba599d58");
+}
+
+/// A debugger stops a process in the same way, as far as others see.
+#[cfg(not(windows))]
+#[test]
+fn a_process_that_is_stopped_or_idle_is_no_recorder_that_stands_still() {
+    let folder = Folder::new("stopped");
+    let busy = Program::busy(&folder, 0);
+    let pid = busy.pid();
+    // A pass every 100 s: the sampler is idle, too.
+    let arguments = ["--pid", &pid, "-o", "a.stk", "--test-stall", "2s", "-r", "0.01"];
+    let mut inject = Inject::start(&folder, &arguments);
+    inject.wait_until_recording();
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    busy.signal("STOP");
+    inject.wait_until_a_line_begins("busy.exe (pid ");
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    assert!(inject.is_running());
+    busy.signal("CONT");
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    Inject::run(&folder, &["stop", "--pid", &pid]).expect(0);
+    let finished = inject.finish();
+    finished.expect(0).says("stands still (it is suspended");
+    assert!(!folder.file("a.stk.stall.txt").exists(), "{}", finished.stderr);
+    Recorded::open_sound(&folder.file("a.stk"));
+}
+
+#[test]
+fn a_recording_whose_sampler_stands_still_ends_with_its_duration() {
+    let folder = Folder::new("overdue");
+    let busy = Program::busy(&folder, 0);
+    // Frozen before it suspends a thread.
+    let freeze = ASKING.to_string();
+    let arguments = ["--pid", &busy.pid(), "-o", "a.stk", "-d", "2s", "--test-freeze", &freeze];
+    Inject::run(&folder, &arguments).expect(0);
+    let recorded = Recorded::open_sound(&folder.file("a.stk"));
+    assert_eq!(recorded.end.map(|end| end.0), Some(EndReason::Duration as u64));
 }
 
 /// Milliseconds after its threads' end in which the guard has let the process go.

@@ -85,7 +85,7 @@ fn an_existing_file_is_replaced_only_by_force_and_only_if_it_has_one_name() {
     let (kept, other) = (folder.file("kept.stk"), folder.file("other"));
     let work = "somebody's work".repeat(1_000_000);
     std::fs::write(&kept, &work).expect("writable");
-    run(&[]).refuses(1, "replace it with --force");
+    run(&[]).refuses(1, "use --force");
     std::fs::hard_link(&kept, &other).expect("a second name");
     run(&["--force"]).refuses(1, "hard link");
     assert_eq!(std::fs::read_to_string(&other).expect("there"), work);
@@ -95,6 +95,42 @@ fn an_existing_file_is_replaced_only_by_force_and_only_if_it_has_one_name() {
     let recorded = Recorded::open(&kept);
     assert!(recorded.complete && recorded.damage.is_empty(), "{:?}", recorded.damage);
     assert_eq!(end_reason(&folder, "kept.stk"), EndReason::Duration as u64);
+}
+
+#[test]
+fn force_renames_a_trace_and_gives_it_its_name_back_if_nothing_begins() {
+    let folder = Folder::new("set-aside");
+    let busy = Program::busy(&folder, 0);
+    let pid = busy.pid();
+    let run = |trace: &str, arguments: &[&str]| {
+        Inject::run(&folder, &[&["--pid", &pid, "-o", trace, "-d", "300ms", "--force"], arguments].concat())
+    };
+    let bytes = |name: &str| std::fs::read(folder.file(name)).expect(name);
+    run("a.stk", &[]).expect(0);
+    let first = bytes("a.stk");
+    run("a.stk", &[]).expect(0).says("the trace that was there is now").says("a.stk.old");
+    let second = bytes("a.stk");
+    assert!(bytes("a.stk.old") == first && second != first);
+    run("a.stk", &[]).expect(0).says("a.stk.old.2");
+    assert!(bytes("a.stk.old") == first && bytes("a.stk.old.2") == second && bytes("a.stk") != second);
+
+    // What begins as a trace is one, whatever its name is and wherever it ends.
+    std::fs::write(folder.file("cut.txt"), &first[..16]).expect("writable");
+    run("cut.txt", &[]).expect(0);
+    assert_eq!(bytes("cut.txt.old"), first[..16]);
+
+    // A recording that does not begin leaves everything as it was.
+    let third = bytes("a.stk");
+    let slow = wine::windows_path(&wine::path("STK_SLOW_DLL"));
+    // Another program, which has no agent yet.
+    let other = Program::busy(&Folder::new("set-aside-other"), 0);
+    let line = ["--pid", &other.pid(), "-o", "a.stk", "--force", &slow];
+    Inject::run(&folder, &line).refuses(3, "could not load");
+    assert!(bytes("a.stk") == third && !folder.file("a.stk.old.3").exists());
+
+    // A report is no recording: nothing is renamed for it.
+    Inject::run(&folder, &["doctor", "-o", "a.stk", "--force"]).refuses(1, "is a trace");
+    assert!(bytes("a.stk") == third);
 }
 
 /// Wine shows programs no links to files, so with `--force` it follows this one; Windows opens the

@@ -163,8 +163,10 @@ fn the_names_in_the_documents_exist() {
     let files = files(&root);
     let repository = Repository::read(&root, &files);
     let mut missing = Vec::new();
-    let documents: Vec<&PathBuf> =
-        files.iter().filter(|file| file.extension().is_some_and(|ending| ending == "md")).collect();
+    // The page of files that moved names those that are gone.
+    let current = |file: &&PathBuf| !file.ends_with("docs/moved.md");
+    let documents = files.iter().filter(|file| file.extension().is_some_and(|ending| ending == "md"));
+    let documents: Vec<&PathBuf> = documents.filter(current).collect();
     for document in &documents {
         let text = std::fs::read_to_string(document).expect("text");
         let folder = document.parent().expect("a folder");

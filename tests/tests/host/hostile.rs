@@ -24,7 +24,7 @@ const FILES: u64 = 64;
 
 /// Every command that reads a trace, in every style with different text output. `TRACE` stands for
 /// the trace.
-const COMMANDS: [&[&str]; 22] = [
+const COMMANDS: [&[&str]; 29] = [
     &["info", "TRACE"],
     &["info", "--all", "TRACE"],
     &["info", "--json", "TRACE"],
@@ -47,6 +47,13 @@ const COMMANDS: [&[&str]; 22] = [
     &["info", "TRACE", "TRACE"],
     &["stats", "-j", "2", "--no-default-symbols", "--full", "TRACE"],
     &["dump", "--no-default-symbols", "--style", "merged", "TRACE"],
+    &["convert", "-j", "2", "--no-default-symbols", "--to", "parquet", "TRACE", "-o", "OUT.parquet"],
+    &["convert", "-j", "2", "--no-default-symbols", "--denormalized", "TRACE", "-o", "OUT.samples.parquet"],
+    &["batch", "-j", "2", "--no-default-symbols", "--to", "parquet", "TRACE", "-o", "OUT.batch"],
+    &["report", "-j", "2", "--no-default-symbols", "TRACE", "-o", "OUT.html", "--force"],
+    &["redact", "--drop", "command-line,host,user", "TRACE", "-o", "OUT.stk", "--force"],
+    &["merge", "-j", "2", "--no-default-symbols", "TRACE", "-o", "OUT.chrome.json", "--force"],
+    &["top", "--once", "-j", "2", "--no-default-symbols", "TRACE"],
 ];
 const STATS_JSON: usize = 6;
 /// Those of [`COMMANDS`] that take different ways through the library.
@@ -57,6 +64,25 @@ const COUNTED_WAYS: [[usize; 2]; 6] =
 /// [`WAYS`] with the count of samples.
 const ALL_COUNTED_WAYS: [usize; 7] = [0, 3, 5, 7, 11, 13, STATS_JSON];
 
+/// [`WAYS`], a batch, and in turn two of the other commands that take further ways.
+const BOMB_WAYS: [[usize; 10]; 5] = [
+    [0, 3, 5, 7, 11, 13, 16, 24, 23, 26],
+    [0, 3, 5, 7, 11, 13, 16, 24, 25, 27],
+    [0, 3, 5, 7, 11, 13, 16, 24, 26, 28],
+    [0, 3, 5, 7, 11, 13, 16, 24, 27, 23],
+    [0, 3, 5, 7, 11, 13, 16, 24, 28, 25],
+];
+/// [`WAYS`] with one of the others.
+const NAME_WAYS: [[usize; 8]; 7] = [
+    [0, 3, 5, 7, 11, 13, 16, 22],
+    [0, 3, 5, 7, 11, 13, 16, 23],
+    [0, 3, 5, 7, 11, 13, 16, 24],
+    [0, 3, 5, 7, 11, 13, 16, 25],
+    [0, 3, 5, 7, 11, 13, 16, 26],
+    [0, 3, 5, 7, 11, 13, 16, 27],
+    [0, 3, 5, 7, 11, 13, 16, 28],
+];
+
 /// Runs a command on a trace and gives what is wrong with how it ended, what it took and what it
 /// printed. The counts that a `counted` trace's block headers hold are true.
 fn check(folder: &Path, command: &[&str], name: &str, file: &[u8], counted: bool) -> Checked {
@@ -65,6 +91,7 @@ fn check(folder: &Path, command: &[&str], name: &str, file: &[u8], counted: bool
     let arguments: Vec<String> = command.iter().map(|part| fill(part)).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let run = run(folder, &arguments, FILES).unwrap();
+    remove_outputs(folder, &out);
     let mut wrong = Vec::new();
     let mut expect = |holds: bool, what: String| {
         if !holds {
@@ -100,6 +127,18 @@ fn check(folder: &Path, command: &[&str], name: &str, file: &[u8], counted: bool
         eprintln!("{name}: {} ms, {} MiB: stk {}", run.cpu.as_millis(), run.peak >> 20, command.join(" "));
     }
     Checked { run, wrong }
+}
+
+/// Removes what a command wrote: files of the next one have the same names.
+fn remove_outputs(folder: &Path, out: &str) {
+    for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        if entry.file_name().to_string_lossy().starts_with(out) {
+            let path = entry.path();
+            let removed =
+                if path.is_dir() { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
+            removed.unwrap();
+        }
+    }
 }
 
 /// A run, and what is wrong with it.
@@ -227,7 +266,15 @@ fn check_all(cases: &[Case<'_>]) {
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }
 
-const ALL: [usize; 22] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21];
+const ALL: [usize; 29] = {
+    let mut all = [0; 29];
+    let mut at = 0;
+    while at < all.len() {
+        all[at] = at;
+        at += 1;
+    }
+    all
+};
 
 #[test]
 fn bombs_stay_within_their_limits() {
@@ -235,15 +282,18 @@ fn bombs_stay_within_their_limits() {
     assert!(bombs.len() >= 60, "{}", bombs.len());
     // A class's larger sizes show how the time grows. They run one reader each of metadata, of
     // samples and of stacks.
-    let commands = |large| -> &[usize] {
+    let commands = |n: usize, large| -> &[usize] {
         match (long(), large) {
             (true, _) => &ALL,
-            (false, false) => &WAYS,
+            (false, false) => &BOMB_WAYS[n % BOMB_WAYS.len()],
             (false, true) => &[0, 5, 7],
         }
     };
     let drawn = bombs::drawn(if long() { LONGER - 1 } else { 0 });
-    let cases = bombs.into_iter().map(|(what, make, large)| Case::new(what, make, commands(large)));
+    let cases = bombs
+        .into_iter()
+        .enumerate()
+        .map(|(n, (what, make, large))| Case::new(what, make, commands(n, large)));
     let drawn = drawn.into_iter().map(|(what, make)| Case::new(what, make, &WAYS));
     let cases: Vec<Case<'_>> = cases.chain(drawn).collect();
     check_all(&cases);
@@ -258,7 +308,8 @@ fn invalid_names_do_no_harm_in_any_place() {
     let mut cases: Vec<Case<'_>> = Vec::new();
     for (place, make) in names::PLACES {
         for (i, name) in names.iter().enumerate() {
-            cases.push(Case::new(format!("{place}, name {i}"), move || make(name), &WAYS));
+            let commands = &NAME_WAYS[cases.len() % NAME_WAYS.len()];
+            cases.push(Case::new(format!("{place}, name {i}"), move || make(name), commands));
         }
     }
     assert!(cases.len() >= 180, "{}", cases.len());

@@ -9,5 +9,6 @@ mod lints_agent;
 mod lints_inject;
 mod managed_lines;
 mod outputs;
+mod ratchet;
 mod symbols;
 mod unwind_truth;

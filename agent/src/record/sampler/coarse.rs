@@ -1,5 +1,5 @@
-//! A thread's CPU time on systems without cycle counts: a clock that steps by 10 ms or more, and that
-//! costs a system call to read.
+//! A thread's CPU time on systems without cycle counts: a clock that steps by 10 ms or more, and
+//! that costs a system call to read.
 
 use stk_schema::Ticks;
 use stk_schema::event::RunState;

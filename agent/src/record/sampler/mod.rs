@@ -221,16 +221,16 @@ impl<T: Target> Sampler<T> {
         self.cut();
     }
 
-    /// Reads the clocks of all threads and states what they used since their last events, because no
-    /// pass follows.
+    /// Reads the clocks of all threads and states what they used since their last events, because
+    /// no pass follows.
     fn state_cpu(&mut self) {
         for index in 0..self.threads.len() {
             self.state_cpu_of(index);
         }
     }
 
-    /// As [`Sampler::state_cpu`] for one thread. One that has ended has a clock too, where the system
-    /// keeps it; elsewhere it shows less than before, and the last reading counts.
+    /// As [`Sampler::state_cpu`] for one thread. One that has ended has a clock too, where the
+    /// system keeps it; elsewhere it shows less than before, and the last reading counts.
     fn state_cpu_of(&mut self, index: usize) {
         self.links.signals.sampler_changes();
         let Some(entry) = self.threads.get_mut(index) else { return };

@@ -1,5 +1,5 @@
-//! Gathers the facts about a trace from its file. Samples are counted, not decoded, but for those of
-//! format version 1.0: how much CPU time has no reading follows from them alone.
+//! Gathers the facts about a trace from its file. Samples are counted, not decoded, but for those
+//! of format version 1.0: how much CPU time has no reading follows from them alone.
 
 use super::code::DynamicCode;
 use super::document::{

@@ -9,17 +9,25 @@ use super::catalog;
 use super::describe::{self, Totals};
 use super::ids::Ids;
 use super::part::{self, NewPart, Part};
-use super::rows::{Captures, Rows};
+use super::rows::{Allowance, Captures, Rows, pieces, stack_names};
 use super::table::TableWriter;
-use crate::profile::{Batch, Profile};
+use super::trace_id::trace_id;
+use crate::files::{Below, MayReplace, check_output};
+use crate::profile::{Batch, FrameId, Profile};
+use crate::text::counted;
 use std::path::{Path, PathBuf};
 use stk_schema::tables::{self, ParquetTable};
 
 /// Rows in a row group of `samples`.
 const ROWS: usize = 1 << 20;
+/// Bytes that a row takes until it is written: in the columns, and in the row group made of them.
+const ROW_BYTES: u64 = 512;
+/// The fewest rows of a row group that a limit of memory makes.
+const FEWEST_ROWS: usize = 1 << 12;
 /// Names in a row group of denormalized `samples`. The size of these rows grows with the depth of
 /// their stacks.
 const NAMES: usize = 1 << 20;
+
 /// The tables of one trace in the making.
 pub(super) struct Dataset {
     goal: Goal,
@@ -31,12 +39,17 @@ pub(super) struct Dataset {
     captures: Captures,
     samples: Option<TableWriter>,
     rows: Rows,
+    /// Rows of a row group.
+    most_rows: usize,
+    allowance: Option<Allowance>,
+    /// Those of the run's stack; denormalized only.
+    names: Vec<(FrameId, u32)>,
     totals: Totals,
 }
 
 enum Goal {
     Folder(PathBuf),
-    File(PathBuf),
+    File(Below),
 }
 
 impl Dataset {
@@ -44,24 +57,31 @@ impl Dataset {
         if path.is_file() {
             return Err(OutputError::IsFile(path));
         }
-        Ok(Dataset { key: options.key.clone(), ..Dataset::new(Goal::Folder(path), options.denormalized) })
+        Ok(Dataset::new(Goal::Folder(path), options))
     }
 
     /// One file with everything in it.
-    pub(super) fn file(path: PathBuf) -> Dataset {
-        Dataset::new(Goal::File(path), true)
+    pub(super) fn file(at: Below, options: &Options) -> Result<Dataset, OutputError> {
+        check_output(&at.path(), MayReplace::NoTrace)?;
+        Ok(Dataset { denormalized: true, ..Dataset::new(Goal::File(at), options) })
     }
 
-    fn new(goal: Goal, denormalized: bool) -> Dataset {
+    fn new(goal: Goal, options: &Options) -> Dataset {
+        let most_rows = options.rows_memory.map_or(ROWS, |memory| {
+            usize::try_from(memory / ROW_BYTES).unwrap_or(ROWS).clamp(FEWEST_ROWS, ROWS)
+        });
         Dataset {
             goal,
-            denormalized,
-            key: None,
+            denormalized: options.denormalized,
+            key: options.key.clone(),
             part: None,
             ids: None,
             captures: Captures::default(),
             samples: None,
             rows: Rows::default(),
+            most_rows,
+            allowance: None,
+            names: Vec::new(),
             totals: Totals::default(),
         }
     }
@@ -72,12 +92,20 @@ impl Dataset {
         table: &ParquetTable,
         more: &[tables::Column],
     ) -> Result<TableWriter, OutputError> {
-        let path = match (&self.goal, &self.part) {
-            (Goal::File(path), _) => path.clone(),
+        let file = match (&self.goal, &self.part) {
+            (Goal::File(file), _) => file.clone(),
             (Goal::Folder(_), Some(part)) => part.folder().join(part::table_file(table)),
             (Goal::Folder(_), None) => return Err(OutputError::Order("a table before begin")),
         };
-        TableWriter::create(&path, table, more, exporter(profile))
+        TableWriter::create(&file, table, more, exporter(profile))
+    }
+
+    /// Writes the rows if there are so many times as many as in a row group.
+    fn flush_if_over(&mut self, profile: &Profile, times: usize) -> Result<(), OutputError> {
+        if self.rows.len() < times * self.most_rows && self.rows.names() < times * NAMES {
+            return Ok(());
+        }
+        self.flush(profile)
     }
 
     fn flush(&mut self, profile: &Profile) -> Result<(), OutputError> {
@@ -127,11 +155,11 @@ impl Writer for Dataset {
     fn begin(&mut self, profile: &Profile) -> Result<(), OutputError> {
         check_id(profile)?;
         if let Goal::Folder(folder) = &self.goal {
-            catalog::prepare(folder)?;
-            self.part = Some(NewPart::begin(folder)?);
+            self.part = Some(NewPart::begin(&catalog::prepare(folder)?)?);
         }
         self.ids = Some(Ids::new(profile)?);
         self.captures = Captures::of(profile);
+        self.allowance = Some(Allowance::of(profile));
         let more: &[tables::Column] = if self.denormalized { &[tables::SAMPLES_FRAMES] } else { &[] };
         self.samples = Some(self.table(profile, &tables::SAMPLES, more)?);
         Ok(())
@@ -141,11 +169,22 @@ impl Writer for Dataset {
         for run in batch.runs {
             let ids = self.ids.as_mut().ok_or(OutputError::Order("samples before begin"))?;
             let stack = run.node.map(|node| ids.stack(profile, node)).transpose()?;
-            self.rows.push(profile, &self.captures, batch.thread, run, stack, self.denormalized);
             self.totals.add(run, stack);
-            if self.rows.len() >= ROWS || self.rows.names() >= NAMES {
-                self.flush(profile)?;
+            let row = self.rows.begin_run(profile, &self.captures, batch.thread, run, stack);
+            if self.denormalized {
+                stack_names(profile, run.node, &mut self.names);
             }
+            let mut allowance = self.allowance.take().ok_or(OutputError::Order("samples before begin"))?;
+            for piece in pieces(run, profile.trace.start_utc_ns, self.names.len(), &mut allowance) {
+                // A row group ends with a run, unless that has so many rows itself.
+                self.flush_if_over(profile, 2)?;
+                self.rows.push(&row, &piece);
+                if self.denormalized {
+                    self.rows.push_names(&self.names, &mut allowance);
+                }
+            }
+            self.allowance = Some(allowance);
+            self.flush_if_over(profile, 1)?;
         }
         Ok(())
     }
@@ -157,7 +196,15 @@ impl Writer for Dataset {
         if let Goal::Folder(_) = self.goal {
             files = self.finish_part(profile, &mut files)?;
         }
-        Ok(Summary { files, warnings: Vec::new() })
+        let nameless = self.allowance.as_ref().map_or(0, |allowance| allowance.nameless);
+        let warning = (nameless > 0).then(|| {
+            format!(
+                "{} of samples have no names in `frames`: they are too many for a trace of this size; without \
+                 --denormalized the tables stacks and frames have them",
+                counted(nameless, "row")
+            )
+        });
+        Ok(Summary { files, warnings: warning.into_iter().collect() })
     }
 }
 
@@ -173,14 +220,6 @@ fn description(profile: &Profile, denormalized: bool, key: Option<String>) -> Pa
         key,
         facts: Some(ConversionFacts::of(profile)),
         ..catalog::describe(trace_id(profile), trace.trace_id.clone(), start, trace.content.as_ref())
-    }
-}
-
-/// The id of a trace in a dataset: its content, or for a profile that is of no file its UUID.
-pub(super) fn trace_id(profile: &Profile) -> String {
-    match &profile.trace.content {
-        Some(content) => content.digest.to_string(),
-        None => profile.trace.trace_id.clone(),
     }
 }
 

@@ -1,9 +1,10 @@
-//! The rows of `samples`: a run of samples gives one for each second of UTC that it reaches into.
+//! The rows of `samples`: a run of samples gives one for each second of UTC that it reaches into,
+//! or for each minute, hour or day, since a few bytes of a trace can claim any time.
 
 use super::super::OutputError;
-use super::dataset::trace_id;
 use super::ids::{self, StackFacts};
-use super::table::{self, NAMED_FRAME, SharedTexts, column, list, structs};
+use super::table::{self, NAMED_FRAME, SharedTexts, column, list, repeated, structs};
+use super::trace_id::trace_id;
 use crate::profile::{CpuSource, FrameId, NodeId, Profile, Run, RunFlags, Wait};
 use polars::prelude::{Column, IdxSize, Series};
 use std::collections::HashMap;
@@ -28,18 +29,80 @@ impl Captures {
 }
 
 const SECOND: u64 = 1_000_000_000;
+const DAY: u64 = 86_400 * SECOND;
+/// Where a run may be cut, in nanoseconds of UTC: the finest of these that gives few enough rows,
+/// else the last. The rows of the last one still fit into 64 bits with a sign.
+const UNITS: [u64; 5] = [SECOND, 60 * SECOND, 3_600 * SECOND, DAY, 36_525 * DAY];
+/// Most rows of a run: the seconds of a day.
+const MOST_ROWS: u64 = 86_400;
+/// Cuts that any trace may have in its runs. A recorder writes more than a byte for each thread in
+/// each second, so a trace may also have a cut for each of its bytes.
+const CUTS: u64 = 1 << 17;
 
-/// A part of a run: within one second of UTC.
+/// Names of frames that any trace may have in its rows, and for each of its bytes. polars takes
+/// 400 ns to write one, and a few bytes can repeat a stack of thousands of frames.
+const NAMES: (u64, u64) = (1 << 21, 8);
+
+/// What the rows of a trace may still have.
+#[derive(Debug)]
+pub(super) struct Allowance {
+    /// Cuts in runs.
+    cuts: u64,
+    /// Names of frames; denormalized only.
+    names: u64,
+    /// Rows that have no names for that reason.
+    pub nameless: u64,
+}
+
+impl Allowance {
+    pub(super) fn of(profile: &Profile) -> Allowance {
+        let bytes = profile.trace.content.as_ref().map_or(0, |content| content.len);
+        let names = NAMES.0.saturating_add(NAMES.1.saturating_mul(bytes));
+        Allowance { cuts: CUTS.saturating_add(bytes), names, nameless: 0 }
+    }
+
+    /// Whether a row may have so many names.
+    fn takes_names(&mut self, names: usize) -> bool {
+        let left = self.names.checked_sub(names as u64);
+        self.nameless += u64::from(left.is_none());
+        self.names = left.unwrap_or(self.names);
+        left.is_some()
+    }
+
+    /// The unit in which to cut a run whose rows have so many names each.
+    fn unit(&mut self, run: &Run, start_utc_ns: u64, names: usize) -> u64 {
+        // Half of the names are left to other runs.
+        let most = self.cuts.min((self.names / 2).checked_div(names as u64).unwrap_or(u64::MAX));
+        let cuts = |unit: u64| {
+            let utc = |at: u64| (u128::from(start_utc_ns) + u128::from(at)) / u128::from(unit);
+            let end = run.first_ns.saturating_add(run.weight_ns).saturating_sub(1).max(run.first_ns);
+            u64::try_from(utc(end) - utc(run.first_ns)).unwrap_or(u64::MAX)
+        };
+        let is_allowed = |unit: &u64| cuts(*unit) < MOST_ROWS && cuts(*unit) <= most;
+        let unit = UNITS.into_iter().find(is_allowed).unwrap_or(UNITS[UNITS.len() - 1]);
+        self.cuts = self.cuts.saturating_sub(cuts(unit));
+        unit
+    }
+}
+
+/// A part of a run: within one unit of UTC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Piece {
+pub(super) struct Piece {
     start_ns: u64,
     duration_ns: u64,
     samples: u64,
     cpu_ns: u64,
 }
 
-/// Cuts a run at whole seconds of UTC. Its samples are evenly spaced, and so is its CPU time.
-fn pieces(run: &Run, start_utc_ns: u64) -> impl Iterator<Item = Piece> {
+/// Cuts a run at whole seconds of UTC, or at another unit if these are too many. Its samples are
+/// evenly spaced, and so is its CPU time. Each row of it has so many names.
+pub(super) fn pieces(
+    run: &Run,
+    start_utc_ns: u64,
+    names: usize,
+    allowance: &mut Allowance,
+) -> impl Iterator<Item = Piece> + use<> {
+    let unit = allowance.unit(run, start_utc_ns, names);
     let run = *run;
     let end = run.first_ns.saturating_add(run.weight_ns);
     let mut at = run.first_ns;
@@ -48,8 +111,8 @@ fn pieces(run: &Run, start_utc_ns: u64) -> impl Iterator<Item = Piece> {
         if done {
             return None;
         }
-        let utc = start_utc_ns.saturating_add(at);
-        let until = at.saturating_add(SECOND - utc % SECOND).min(end);
+        let utc = u128::from(start_utc_ns) + u128::from(at);
+        let until = at.saturating_add(unit - (utc % u128::from(unit)) as u64).min(end);
         done = until >= end;
         let (samples, cpu_ns) = match done {
             true => (u64::from(run.samples), run.cpu_ns),
@@ -88,6 +151,30 @@ fn cpu_before(run: &Run, time_ns: u64) -> u64 {
     u64::try_from(part).unwrap_or(run.cpu_ns).min(run.cpu_ns)
 }
 
+/// The names of a stack, root first.
+pub(super) fn stack_names(profile: &Profile, node: Option<NodeId>, names: &mut Vec<(FrameId, u32)>) {
+    names.clear();
+    for frame in node.into_iter().flat_map(|node| profile.tree.frames(node)) {
+        let count = profile.symbols.names(frame).len() as u32;
+        names.extend((0..count).map(|i| (frame, i)));
+    }
+    names.reverse();
+}
+
+/// What the rows of a run have in common.
+#[derive(Clone, Copy)]
+pub(super) struct RunRow<'r> {
+    thread: u32,
+    run: &'r Run,
+    stack: Option<StackFacts>,
+    event: Option<i64>,
+}
+
+/// A time beyond 292 years is as large as the column can say.
+fn signed(ns: u64) -> i64 {
+    i64::try_from(ns).unwrap_or(i64::MAX)
+}
+
 /// The next row group of `samples`, column by column.
 #[derive(Default)]
 pub(super) struct Rows {
@@ -121,56 +208,45 @@ impl Rows {
         self.thread.len()
     }
 
+    /// Names of frames in all rows.
     pub(super) fn names(&self) -> usize {
         self.names.len()
     }
 
-    /// Takes the rows, and goes on counting runs.
+    /// Takes the rows, and continues to count runs.
     pub(super) fn take(&mut self) -> Rows {
         let runs = self.runs;
         std::mem::replace(self, Rows { runs, ..Rows::default() })
     }
 
-    /// Adds the rows of a run.
-    pub(super) fn push(
+    /// The rows that follow are of this run.
+    pub(super) fn begin_run<'r>(
         &mut self,
         profile: &Profile,
         captures: &Captures,
         thread: u32,
-        run: &Run,
+        run: &'r Run,
         stack: Option<StackFacts>,
-        denormalized: bool,
-    ) {
+    ) -> RunRow<'r> {
         self.runs += 1;
-        let event = captures.event(profile, thread, run);
-        for piece in pieces(run, profile.trace.start_utc_ns) {
-            self.push_piece(thread, run, &piece, stack, event);
-            if denormalized {
-                self.push_names(profile, run.node);
-            }
-        }
+        RunRow { thread, run, stack, event: captures.event(profile, thread, run) }
     }
 
-    fn push_piece(
-        &mut self,
-        thread: u32,
-        run: &Run,
-        piece: &Piece,
-        stack: Option<StackFacts>,
-        event: Option<i64>,
-    ) {
+    /// Adds a row: a piece of the run that was begun.
+    pub(super) fn push(&mut self, of: &RunRow<'_>, piece: &Piece) {
+        let RunRow { thread, run, stack, event } = *of;
         self.run_id.push(self.runs);
         self.thread.push(thread);
         self.stop.push(run.stop.0.into());
-        self.ts_ns.push(piece.start_ns as i64);
-        self.duration_ns.push(piece.duration_ns as i64);
+        self.ts_ns.push(signed(piece.start_ns));
+        self.duration_ns.push(signed(piece.duration_ns));
         self.stack_id.push(stack.map(|stack| stack.id));
         self.samples.push(piece.samples as i64);
         self.state.push(run.activity.as_str());
         let wait = run.activity.wait();
         self.wait_reason.push(wait.map(Wait::reason));
         self.wait_class.push(wait.map(|wait| wait.class().as_str()));
-        self.cpu_ns.push(piece.cpu_ns as i64);
+        self.cpu_ns.push(signed(piece.cpu_ns));
         self.tag.push(run.tag().map(|tag| tag as i64));
         self.event_id.push(event);
         self.depth.push(stack.map_or(0, |stack| stack.depth.into()));
@@ -179,14 +255,11 @@ impl Rows {
         self.tables_pending.push(run.flags.contains(RunFlags::TABLES_PENDING));
     }
 
-    /// Appends the stack's names, root first.
-    fn push_names(&mut self, profile: &Profile, node: Option<NodeId>) {
-        let start = self.names.len();
-        for frame in node.into_iter().flat_map(|node| profile.tree.frames(node)) {
-            let count = profile.symbols.names(frame).len() as u32;
-            self.names.extend((0..count).map(|i| (frame, i)));
+    /// Appends the names of the last row's stack, if the trace may have them.
+    pub(super) fn push_names(&mut self, names: &[(FrameId, u32)], allowance: &mut Allowance) {
+        if allowance.takes_names(names.len()) {
+            self.names.extend_from_slice(names);
         }
-        self.names[start..].reverse();
         self.name_ends.push(self.names.len() as i64);
     }
 
@@ -197,7 +270,7 @@ impl Rows {
         let of_threads = |each: &dyn Fn(usize) -> i64| -> Vec<i64> {
             self.thread.iter().map(|&thread| each(thread as usize)).collect()
         };
-        let start_utc = trace.start_utc_ns as i64;
+        let start_utc = signed(trace.start_utc_ns);
         let cpu_source = Some(trace.cpu_source).filter(|source| *source != CpuSource::None);
         let mut columns = vec![
             same("trace_id", &trace_id(profile))?,
@@ -211,7 +284,7 @@ impl Rows {
             column("ts_ns", self.ts_ns.clone()),
             table::timestamps(
                 "ts_utc",
-                self.ts_ns.iter().map(|ns| (start_utc + ns).div_euclid(1000)).collect(),
+                self.ts_ns.iter().map(|ns| start_utc.saturating_add(*ns).div_euclid(1000)).collect(),
             ),
             column("duration_ns", self.duration_ns),
             column("run_id", self.run_id),
@@ -246,11 +319,12 @@ fn named_frames(profile: &Profile, names: &[(FrameId, u32)]) -> Result<Series, O
     let strings = &profile.symbols.strings;
     let named = |&(frame, i): &(FrameId, u32)| profile.symbols.names(frame)[i as usize];
     let key = |&(frame, _): &(FrameId, u32)| profile.frames.keys()[frame.0 as usize];
+    // Names may be long, and the same ones are in many rows.
     let fields = vec![
-        column("function", names.iter().map(|n| strings.get(named(n).function)).collect::<Vec<_>>()),
-        column("file", names.iter().map(|n| named(n).file.map(|f| strings.get(f))).collect::<Vec<_>>()),
+        repeated("function", names.iter().map(|n| Some(strings.get(named(n).function))))?,
+        repeated("file", names.iter().map(|n| named(n).file.map(|file| strings.get(file))))?,
         column("line", names.iter().map(|n| named(n).line.map(i64::from)).collect::<Vec<_>>()),
-        column("module", names.iter().map(|n| profile.module_name(n.0)).collect::<Vec<_>>()),
+        repeated("module", names.iter().map(|n| profile.module_name(n.0)))?,
         column("rva", names.iter().map(|n| ids::rva(profile, key(n))).collect::<Vec<_>>()),
         column("address", names.iter().map(|n| ids::address(profile, key(n))).collect::<Vec<_>>()),
         column("trust", names.iter().map(|n| key(n).trust.as_str()).collect::<Vec<_>>()),
@@ -283,7 +357,11 @@ mod tests {
 
     fn cut(run: &Run, start_utc_ns: u64) -> Vec<(u64, u64, u64, u64)> {
         let row = |piece: Piece| (piece.start_ns, piece.duration_ns, piece.samples, piece.cpu_ns);
-        pieces(run, start_utc_ns).map(row).collect()
+        pieces(run, start_utc_ns, 0, &mut allowance(CUTS, 0)).map(row).collect()
+    }
+
+    fn allowance(cuts: u64, names: u64) -> Allowance {
+        Allowance { cuts, names, nameless: 0 }
     }
 
     #[test]
@@ -326,5 +404,39 @@ mod tests {
                 assert_eq!(rows.iter().map(|row| row.3).sum::<u64>(), run.cpu_ns);
             }
         }
+    }
+    #[test]
+    fn long_run_is_cut_at_longer_units_and_keeps_its_time() {
+        let rows =
+            [(1, 86_400), (2, 2 * 1_440), (60, 86_400), (61, 61 * 24), (3_600, 86_400), (3_601, 3_601)];
+        for (days, wanted) in rows {
+            let rows = cut(&run(0, 0, days * DAY, 1, 1_000), 0);
+            assert_eq!(rows.len(), wanted, "{days} days");
+            assert_eq!(rows.iter().map(|row| row.1).sum::<u64>(), days * DAY, "{days} days");
+        }
+        let endless = cut(&run(7, 7, u64::MAX - 7, 1, 1_000), u64::MAX);
+        assert!(endless.len() < 10, "{} rows", endless.len());
+        assert_eq!(endless.iter().map(|row| row.1).sum::<u64>(), u64::MAX - 7);
+        assert_eq!(endless.iter().map(|row| row.3).sum::<u64>(), 1_000);
+        assert!(endless.iter().all(|row| row.1 <= i64::MAX as u64), "{endless:?}");
+    }
+
+    #[test]
+    fn runs_of_a_trace_share_its_cuts() {
+        let mut left = allowance(100, 0);
+        let mut rows = |seconds: u64| pieces(&run(0, 0, seconds * SECOND, 1, 0), 0, 0, &mut left).count();
+        assert_eq!(rows(91), 91, "90 cuts");
+        assert_eq!(rows(11), 11, "the last 10");
+        assert_eq!(rows(50), 1, "no cut is left");
+        assert_eq!(rows(1), 1);
+    }
+    #[test]
+    fn rows_beyond_the_names_of_a_trace_have_none_and_are_counted() {
+        let mut left = allowance(CUTS, 100);
+        assert_eq!(pieces(&run(0, 0, 6 * SECOND, 1, 0), 0, 10, &mut left).count(), 6, "5 cuts take half");
+        assert_eq!(pieces(&run(0, 0, 7 * SECOND, 1, 0), 0, 10, &mut left).count(), 1, "6 would take more");
+        let taken: Vec<bool> = [60, 50, 40, 1].map(|names| left.takes_names(names)).into();
+        assert_eq!(taken, [true, false, true, false]);
+        assert_eq!(left.nameless, 2);
     }
 }

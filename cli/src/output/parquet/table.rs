@@ -2,6 +2,8 @@
 
 use super::super::OutputError;
 use super::super::sink::temporary;
+use super::read::caught;
+use crate::files::{Below, MayReplace};
 use crate::interrupt::TemporaryFile;
 use polars::prelude::*;
 use polars_parquet::write::KeyValue;
@@ -19,6 +21,7 @@ pub(super) const KEY_VALUE: &str = "label";
 
 /// A Parquet file that gets its name when it is finished.
 pub(super) struct TableWriter {
+    goal: Below,
     path: PathBuf,
     file: TemporaryFile,
     writer: polars::io::parquet::write::BatchedWriter<BufWriter<File>>,
@@ -34,28 +37,24 @@ impl TableWriter {
     /// A file of `table`, with the columns of `more` at the end. `exporter` says who made it of
     /// what.
     pub(super) fn create(
-        path: &Path,
+        goal: &Below,
         table: &tables::ParquetTable,
         more: &[tables::Column],
         exporter: String,
     ) -> Result<TableWriter, OutputError> {
-        let cannot = |error| OutputError::Table { path: path.to_owned(), error };
+        let path = goal.path();
         let schema: Schema =
             table.columns.iter().chain(more).map(|c| Field::new(c.name.into(), data_type(c.kind))).collect();
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let file = temporary(folder).map_err(OutputError::at(path, "cannot be made"))?;
-        let handle = file.as_file().try_clone().map_err(OutputError::at(path, "cannot be written"))?;
-        let writer = ParquetWriter::new(BufWriter::new(handle))
-            .with_compression(ParquetCompression::Zstd(Some(ZstdLevel::try_new(3)?)))
-            .with_statistics(StatisticsOptions {
-                min_value: true,
-                max_value: true,
-                null_count: true,
-                distinct_count: false,
-            })
-            .batched(&schema)
-            .map_err(cannot)?;
-        Ok(TableWriter { path: path.to_owned(), file, writer, schema, exporter })
+        let file = temporary(&goal.parent()).map_err(OutputError::at(&path, "cannot be made"))?;
+        let handle = file.as_file().try_clone().map_err(OutputError::at(&path, "cannot be written"))?;
+        let compression = ParquetCompression::Zstd(Some(ZstdLevel::try_new(3)?));
+        let statistics =
+            StatisticsOptions { min_value: true, max_value: true, null_count: true, distinct_count: false };
+        let writer = written(&path, || {
+            let writer = ParquetWriter::new(BufWriter::new(handle)).with_compression(compression);
+            writer.with_statistics(statistics).batched(&schema)
+        })?;
+        Ok(TableWriter { goal: goal.clone(), path, file, writer, schema, exporter })
     }
 
     /// Writes a row group.
@@ -65,9 +64,7 @@ impl TableWriter {
             let (found, wanted) = (format!("{:?}", frame.schema()), format!("{:?}", self.schema));
             return Err(OutputError::Columns { path: self.path.clone(), found, wanted });
         }
-        let path = &self.path;
-        let cannot = |error| OutputError::Table { path: path.clone(), error };
-        self.writer.write_batch(&frame).map_err(cannot)
+        written(&self.path, || self.writer.write_batch(&frame))
     }
 
     /// Writes a row group: a frame with the columns of the table, in one piece.
@@ -87,13 +84,19 @@ impl TableWriter {
         let facts = [(VERSION_KEY, tables::VERSION.to_string()), (EXPORTER_KEY, self.exporter)];
         let facts = facts.into_iter().map(|(key, value)| KeyValue::new(key.to_owned(), value)).collect();
         // The writer's own `finish` writes no facts.
-        let footer = self.writer.get_writer().lock().unwrap_or_else(PoisonError::into_inner).end(Some(facts));
-        footer.map_err(|error| OutputError::Table { path: path.clone(), error })?;
+        let end = || self.writer.get_writer().lock().unwrap_or_else(PoisonError::into_inner).end(Some(facts));
+        written(&path, end)?;
         drop(self.writer);
         let size = self.file.as_file().metadata().map_err(OutputError::at(&path, "cannot be written"))?.len();
-        self.file.persist(&path).map_err(OutputError::at(&path, "cannot be replaced"))?;
+        let placed = self.file.persist(&self.goal, MayReplace::NoTrace);
+        placed.map_err(OutputError::at(&path, "cannot be replaced"))?;
         Ok((path, size))
     }
+}
+
+/// The result of polars' writing to a file.
+fn written<T>(path: &Path, work: impl FnOnce() -> PolarsResult<T>) -> Result<T, OutputError> {
+    caught(work).map_err(|error| OutputError::Table { path: path.to_owned(), error })
 }
 
 /// The polars type of a column.
@@ -186,6 +189,15 @@ pub(super) fn in_own_memory(column: &Column) -> Result<Column, OutputError> {
 
 /// The texts of a series, each once in memory.
 fn own_texts(series: &Series) -> Result<Series, OutputError> {
+    let texts = repeated(series.name(), series.str()?.iter())?;
+    Ok(texts.take_materialized_series())
+}
+
+/// A column of texts that has each of them once in memory.
+pub(super) fn repeated<'a>(
+    name: &str,
+    texts: impl Iterator<Item = Option<&'a str>>,
+) -> Result<Column, OutputError> {
     let mut numbers: HashMap<&str, IdxSize> = HashMap::new();
     let mut unique: Vec<&str> = Vec::new();
     let mut number = |text| {
@@ -194,8 +206,8 @@ fn own_texts(series: &Series) -> Result<Series, OutputError> {
             unique.len() as IdxSize - 1
         })
     };
-    let indices: IdxCa = series.str()?.iter().map(|text| text.map(&mut number)).collect();
-    Ok(Series::new(series.name().clone(), unique).take(&indices)?)
+    let indices: IdxCa = texts.map(|text| text.map(&mut number)).collect();
+    Ok(Series::new(name.into(), unique).take(&indices)?.into_column())
 }
 
 /// Texts that many rows share.

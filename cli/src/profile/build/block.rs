@@ -2,7 +2,6 @@
 //! own.
 
 use super::BuildInputs;
-use super::gap::PendingStep;
 use crate::profile::{CallTree, FrameKey, FrameTable, Node, NodeId, RunFlags};
 use crate::stack::{StackWalker, StopReason, ThreadStack, cost};
 use crate::trace::{ManagedState, ManagedTracker, Mark, SampleCopy, take_managed};
@@ -11,7 +10,7 @@ use stk_format::{BlockError, BlockRef, ImageBudget, Same, SampleStep, Samples, S
 use stk_schema::Ticks;
 use stk_schema::event::kind::is_reserved;
 use stk_schema::event::{Event, RunState, ThreadCpu};
-use stk_unwind::{Frame, ModuleId, WalkOptions};
+use stk_unwind::{Frame, ModuleId, Stop, WalkOptions};
 
 /// The result of one block. Ids are the block's own.
 #[derive(Default)]
@@ -296,6 +295,21 @@ impl<'i> BlockWorker<'i> {
         };
         (reader, inputs.trace.blocks().samples(block, scratch))
     }
+}
+
+/// A step that is not yet in the block's list: its walk ended in a gap. It is kept until the
+/// runtime's report on its thread has been read, which follows the sample.
+pub(super) struct PendingStep {
+    /// Its slot in the block.
+    pub slot: usize,
+    /// The step without its stack.
+    pub step: Step,
+    /// Why its walk ended.
+    pub stop: Stop,
+    /// A copy of the sample.
+    pub copy: SampleCopy,
+    /// What the runtime reported about its thread since.
+    pub managed: Option<ManagedState>,
 }
 
 /// A block being read.

@@ -4,7 +4,6 @@
 
 mod block;
 mod facts;
-mod gap;
 mod merge;
 mod thread_clock;
 mod unread;

@@ -1,7 +1,6 @@
 //! A sample's stack within a block: walked, then interned.
 
-use super::block::{BlockReader, BlockStack, Slot, StepStack};
-use super::gap::PendingStep;
+use super::block::{BlockReader, BlockStack, PendingStep, Slot, StepStack};
 use crate::profile::activity::is_behind_call;
 use crate::profile::{FrameKey, Node, NodeId, Placement, RunFlags};
 use crate::stack::{StackEnd, StopReason, cost};

@@ -1,6 +1,7 @@
 //! Builds the timeline from events, in the order in which they are stored.
 
 use super::image::image_record;
+use super::text::text;
 use super::{Mark, Module, ModuleChange, RecordingEnd, Runtime, Thread, Timeline};
 use crate::model::{Image, ImageId};
 use crate::trace::budget::Budget;
@@ -441,9 +442,4 @@ impl TimelineBuilder {
             runtime.pointer_data = info.pointer_data.to_vec();
         }
     }
-}
-
-/// WTF-8 as text; unpaired surrogates become U+FFFD.
-pub(super) fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }

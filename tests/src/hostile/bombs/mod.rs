@@ -86,6 +86,9 @@ const STACKS: &[Class] = &[
     ("samples that are all different", stacks::different, &[20_000]),
     ("captures", stacks::captures, &[10_000, 100_000]),
     ("methods with long names at one place", stacks::ambiguous_methods, &[20_000]),
+    ("samples a day apart", stacks::days, &[2]),
+    ("many samples a day apart", stacks::days, &[5_000]),
+    ("samples a century apart", stacks::centuries, &[5]),
     ("runtimes and modules", stacks::runtimes_and_modules, &[10_000, 60_000]),
 ];
 

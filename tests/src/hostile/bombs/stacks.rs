@@ -112,6 +112,28 @@ pub(super) fn many_threads(parts: &mut Parts, threads: usize) {
     taken_apart(builder, parts);
 }
 
+/// Deep stacks, each of which stands for a day.
+pub(super) fn days(parts: &mut Parts, samples: usize) {
+    apart(parts, samples, 86_400);
+}
+
+/// Deep stacks, each of which stands for a century.
+pub(super) fn centuries(parts: &mut Parts, samples: usize) {
+    apart(parts, samples, 86_400 * 36_525);
+}
+
+fn apart(parts: &mut Parts, samples: usize, seconds: u64) {
+    let mut builder = builder(r"C:\app\app.exe");
+    let thread = builder.thread(0, 11, "main", STACK_BASE);
+    let words = stack(DEPTH, |_| 1);
+    for i in 0..samples {
+        sample(&mut builder, thread, i as u64 * seconds, inside(i), &words);
+        builder.cut();
+    }
+    taken_apart(builder, parts);
+    parts.header.clock_frequency = 1;
+}
+
 /// Every frame's name repeats that of the module.
 pub(super) fn long_module(parts: &mut Parts, samples: usize) {
     let mut builder = builder(&"x".repeat(super::TEXT));

@@ -1,8 +1,8 @@
 //! What a conversion depends on: the trace's content, the options, the version of stk, and the
 //! symbol files that are found for its modules, or are missing.
 
-use super::super::convert::ConvertArgs;
 use super::super::pipeline::SymbolArgs;
+use super::ConvertArgs;
 use crate::map::MappedFile;
 use crate::output::Format;
 use crate::symbols::{Search, SymbolStore};
@@ -21,7 +21,7 @@ pub(in super::super) struct Keys {
 }
 
 impl Keys {
-    pub(super) fn new(args: &ConvertArgs, format: Format) -> Keys {
+    pub(in super::super) fn new(args: &ConvertArgs, format: Format) -> Keys {
         // Without `..`: who adds an option has to say here whether outputs depend on it.
         let ConvertArgs {
             files: _,
