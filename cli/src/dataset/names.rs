@@ -81,6 +81,7 @@ fn part(
         exit_ns: None,
         samples,
         active_samples: samples,
+        sampling_cpu_ns: 0,
     });
     let threads: Vec<ThreadInfo> = threads.collect();
     let profile = Profile {

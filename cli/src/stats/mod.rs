@@ -263,6 +263,9 @@ pub struct ThreadStats {
     pub states: States,
     /// CPU time; 0 if not recorded.
     pub cpu_ns: u64,
+    /// CPU time that being sampled cost it, as far as it is known. It is not in `cpu_ns`; both
+    /// together are what its clock gained.
+    pub sampling_cpu_ns: u64,
     /// When it was used.
     pub timeline: TimelineStats,
 }
@@ -417,6 +420,7 @@ fn of_summary(
     let achieved_hz = per_second(samples, weight_ns);
     let missed_share =
         if asked_hz > 0.0 && samples > 0 { (1.0 - achieved_hz / asked_hz).max(0.0) } else { 0.0 };
+    let sampling_ns = profile.threads.iter().map(|thread| thread.sampling_cpu_ns);
     let totals = Totals {
         duration_ns: trace.duration_ns,
         interval_ns: trace.interval_ns,
@@ -427,7 +431,7 @@ fn of_summary(
         achieved_hz,
         missed_share,
         weight_ns,
-        sampling_cpu_ns: profile.losses.sampling_cpu_ns,
+        sampling_cpu_ns: sampling_ns.fold(0, u64::saturating_add),
         unread_ns: profile.losses.unread_ns,
         complete_share: summary.complete_share,
         proved_share: summary.proved_share,

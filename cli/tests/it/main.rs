@@ -25,6 +25,7 @@ mod report;
 mod schemas;
 mod selection;
 mod stacks;
+mod standing;
 mod symbols_bombs;
 mod symbols_bombs_image;
 mod symbols_cli;

@@ -43,8 +43,8 @@ pub(crate) fn reserved() -> (BlockKind, u64, Vec<Event<'static>>) {
                 8, 8, 8, 8,
             ],
         ),
-        // METHOD_BODY: time 153, CODE_ADD 3, base 1000h, size 1, told by the runtime, source 1,
-        // ret, no GCInfo.
+        // METHOD_BODY: time 153, CODE_ADD 3, base 1000h, size 1, reported by the runtime, source
+        // 1, ret, no GCInfo.
         (33, &[6, 3, 0x80, 0x20, 1, 1, 1, 1, 0xc3, 0]),
         // THREAD_CLOCK: thread 5, time 154, 1000.
         (34, &[5, 8, 0xe8, 7]),

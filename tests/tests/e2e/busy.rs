@@ -390,3 +390,74 @@ fn a_thread_in_each_state_is_said_to_be_in_it_and_the_clocks_agree() {
         assert!(waited >= all / 100 * 99, "{name} waits {waited} ns of {all} for {reason}");
     }
 }
+
+/// Loops of tests/programs/burns.c.
+const LOOPS: [&str; 5] = ["empty", "flag", "pause", "stosb", "read"];
+
+/// Records tests/programs/burns.c with these loops from its beginning to its end, as a 64- or 32-bit
+/// program. Returns what is wrong with each thread's CPU time and states.
+fn burn_badly(folder: &Folder, width: u32, seconds: u32, loops: &[&str]) -> Vec<String> {
+    let (folder_of_program, trace) = (env!("CARGO_TARGET_TMPDIR"), folder.file("burns.stk"));
+    let compile = if width == 32 { wine::compiled_x86 } else { wine::compiled };
+    let exe = wine::windows_path(&compile(folder_of_program, "burns"));
+    let (trace, seconds) = (wine::windows_path(&trace), seconds.to_string());
+    let mut arguments = vec!["--force", "-o", &trace, "--", &exe, &seconds];
+    arguments.extend(loops);
+    let finished = match width {
+        32 => Inject::run_x86(folder, &arguments),
+        _ => Inject::launch_in(folder, folder.path(), &arguments),
+    };
+    finished.expect(0);
+    let stats = stk::json(folder.path(), &["stats", "--json", "--full", "burns.stk"]);
+    let stats = &stats["traces"][0];
+    assert_eq!(number(&stats["totals"], "unread_ns"), 0, "{stats}");
+    let threads = stats["threads"].as_array().expect("threads");
+    let mut wrong = Vec::new();
+    for line in finished.stdout.lines() {
+        let [name, tid, ms] = line.split_whitespace().collect::<Vec<_>>()[..] else { continue };
+        let tid: u64 = tid.parse().expect("a thread id");
+        let thread = threads.iter().find(|thread| thread["tid"] == tid).expect("the thread is recorded");
+        let clock = 1_000_000 * ms.parse::<u64>().expect("milliseconds");
+        // The system's count holds what being sampled costs.
+        let (own, sampling) = (number(thread, "cpu_ns"), number(thread, "sampling_cpu_ns"));
+        let cpu = own + sampling;
+        let all = number(&thread["all"], "weight_ns");
+        let [running, waiting] = ["running", "waiting"].map(|state| state_ns(thread, state));
+        let percent = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
+        let found = format!(
+            "{name} of {loops:?}, x{width}: CPU {own} ns and {sampling} ns of being sampled, {:.1} % of the system's \
+             count {clock} ns; of {all} ns running {:.1} %, waiting {waiting} ns",
+            percent(cpu, clock),
+            percent(running, all)
+        );
+        wine::measured(&format!("burns: {found}"));
+        let agrees = (clock / 100 * 95..=clock / 100 * 105).contains(&cpu);
+        // Where the system let it run all the time, it is shown to.
+        let quiet = clock >= all / 100 * 97;
+        if !agrees || waiting != 0 || quiet && running + sampling < all / 100 * 95 {
+            wrong.push(found);
+        }
+    }
+    wrong
+}
+
+/// Threads whose stacks, and some whose registers, stand still while they use a processor: their
+/// time is theirs by the system's count, and they never wait.
+#[test]
+fn a_loop_that_stands_still_has_its_cpu_time() {
+    // The recorder's last look may be long before the end where the machine is loaded.
+    const TRIES: u32 = 3;
+    let folder = Folder::new("burns");
+    let mut cases: Vec<(u32, u32, Vec<&str>)> =
+        vec![(64, 3, vec!["empty", "read"]), (64, 3, vec!["stosb"]), (32, 3, vec!["empty", "flag"])];
+    if wine::long() {
+        let alone_and_twice = |name| [vec![name], vec![name, name]];
+        let loops = || LOOPS.into_iter().flat_map(alone_and_twice);
+        cases = [64, 32].into_iter().flat_map(|width| loops().map(move |loops| (width, 8, loops))).collect();
+    }
+    for (width, seconds, loops) in cases {
+        let mut tries = (0..TRIES).map(|_| burn_badly(&folder, width, seconds, &loops));
+        let wrong: Vec<Vec<String>> = tries.by_ref().take_while(|wrong| !wrong.is_empty()).collect();
+        assert!(wrong.len() < TRIES as usize, "{wrong:#?}");
+    }
+}

@@ -40,7 +40,7 @@ impl CoarseClock {
 
     /// Whether a reading is due. `moved`: the thread does not look as before.
     pub(super) fn is_due(&self, moved: bool, now: Ticks, ticks_per_ms: u64) -> bool {
-        // What gains may go on to, whether it moves or not: a loop of one instruction does not.
+        // What gained may gain again, moved or not: a loop of one instruction does not move.
         let pause = if moved || self.gains { CPU_MS } else { CPU_IDLE_MS };
         !self.is_used() || now >= self.read_at + Ticks(pause * ticks_per_ms)
     }

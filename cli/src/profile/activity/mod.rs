@@ -170,7 +170,7 @@ pub fn classify(profile: &mut Profile, runs: &Runs) -> io::Result<Runs> {
         CpuSource::Cycles | CpuSource::None => SamplingCost::default(),
     };
     let mut out = Runs::with_limit(runs.limit());
-    let mut sampling_ns = 0u64;
+    let mut sampling_ns = Vec::with_capacity(profile.threads.len());
     for thread in 0..profile.threads.len() as u32 {
         let mut share = ClockShare::new(cost);
         runs.for_threads([thread], |batch| {
@@ -180,11 +180,12 @@ pub fn classify(profile: &mut Profile, runs: &Runs) -> io::Result<Runs> {
             }
             Ok::<(), io::Error>(())
         })?;
-        sampling_ns = sampling_ns.saturating_add(share.sampling_ns());
+        sampling_ns.push(share.sampling_ns());
         share.end(|run| out.push(thread, run))?;
     }
-    let sum = &mut profile.losses.sampling_cpu_ns;
-    *sum = sum.saturating_add(sampling_ns);
+    for (thread, ns) in profile.threads.iter_mut().zip(sampling_ns) {
+        thread.sampling_cpu_ns = thread.sampling_cpu_ns.saturating_add(ns);
+    }
     Ok(out)
 }
 

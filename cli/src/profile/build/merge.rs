@@ -117,6 +117,7 @@ impl<'i> Merger<'i> {
                 exit_ns: thread.exit.map(|exit| clock.ns(exit)),
                 samples: 0,
                 active_samples: 0,
+                sampling_cpu_ns: 0,
             })
             .collect();
         let thread_ids = threads.iter().enumerate().map(|(i, thread)| (thread.instance, i as u32)).collect();
@@ -330,7 +331,8 @@ impl<'i> Merger<'i> {
         let Some(open) = &mut self.states[thread as usize].open else { return };
         let gain = self.thread_clock.gain(delta, samples);
         open.cpu_ns = open.cpu_ns.saturating_add(gain.own_ns);
-        self.losses.sampling_cpu_ns = self.losses.sampling_cpu_ns.saturating_add(gain.sampling_ns);
+        let sampling = &mut self.threads[thread as usize].sampling_cpu_ns;
+        *sampling = sampling.saturating_add(gain.sampling_ns);
     }
 
     /// In a trace of version 1.0, the CPU time of the first SAMPLE behind an IDLE holds what the
@@ -360,10 +362,10 @@ impl<'i> Merger<'i> {
         let clock = self.inputs.trace.clock;
         let i = thread as usize;
         let gain = self.thread_clock.gain(step.cpu, step.samples);
-        self.losses.sampling_cpu_ns = self.losses.sampling_cpu_ns.saturating_add(gain.sampling_ns);
         let samples = u32::try_from(step.samples).unwrap_or(u32::MAX);
         let info = &mut self.threads[i];
         info.samples += u64::from(samples);
+        info.sampling_cpu_ns = info.sampling_cpu_ns.saturating_add(gain.sampling_ns);
         if step.state != RunState::Waiting {
             info.active_samples += u64::from(samples);
         }
@@ -547,6 +549,7 @@ impl<'i> Merger<'i> {
                 exit_ns: None,
                 samples: 0,
                 active_samples: 0,
+                sampling_cpu_ns: 0,
             });
             self.states.push(ThreadState::default());
             (self.threads.len() - 1) as u32

@@ -98,6 +98,7 @@ impl Builder {
             exit_ns: None,
             samples: 0,
             active_samples: 0,
+            sampling_cpu_ns: 0,
         });
         self.profile.threads.len() as u32 - 1
     }
