@@ -499,8 +499,8 @@ mod planted {
     fn names(lab: &Lab) -> (String, String) {
         lab.batch("folded", "first", &[]);
         let names = lab.files("first").into_keys();
-        let output = names.map(|name| name.to_str().expect("text").to_owned());
-        let output = output.filter(|name| name.ends_with(".folded")).next().expect("an output");
+        let mut output = names.map(|name| name.to_str().expect("text").to_owned());
+        let output = output.find(|name| name.ends_with(".folded")).expect("an output");
         let record = format!("_stk/done/{output}.json");
         assert!(lab.path("first").join(&record).exists());
         (output, record)
@@ -575,7 +575,8 @@ mod planted {
             assert!(made.success());
         };
         let zero = |path: &Path| symlink("/dev/zero", path).expect("a link");
-        let plants: [(&str, &dyn Fn(&Path)); 2] = [("pipe", &pipe), ("zero", &zero)];
+        type Plant<'a> = (&'a str, &'a dyn Fn(&Path));
+        let plants: [Plant<'_>; 2] = [("pipe", &pipe), ("zero", &zero)];
         for (what, plant) in plants {
             let lab = lab();
             let (_, record) = names(&lab);
