@@ -5,29 +5,28 @@ STK_MSVC_TARGETS=(x86_64-pc-windows-msvc i686-pc-windows-msvc aarch64-pc-windows
 tests_begin() {
   tests_log=$(mktemp -d)
   trap 'rm -rf "$tests_log"' EXIT
-  steps_passed=0 steps_failed=0
   SECONDS=0
   export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 }
 
-# step NAME COMMAND…: runs it, shows its output only if it fails, counts it, and goes on either way.
+# step NAME COMMAND…: runs it, shows its output only if it fails, counts it, and continues either way. For a lane of `at_once` too.
 step() {
-  local name=$1 from=$SECONDS
+  local name=$1 from=$SECONDS output=$tests_log/step-$BASHPID
   shift
   # Not in a condition: `set -e` must hold inside.
   set +e
   (
     set -e
     "$@"
-  ) </dev/null >"$tests_log/step" 2>&1
+  ) </dev/null >"$output" 2>&1
   local status=$?
   set -e
   if [ $status = 0 ]; then
-    steps_passed=$((steps_passed + 1))
+    printf '%s\n' "$name" >>"$tests_log/steps-passed"
     printf 'step %s ... ok (%d s)\n' "$name" $((SECONDS - from))
   else
-    steps_failed=$((steps_failed + 1))
-    tail -n 60 "$tests_log/step"
+    printf '%s\n' "$name" >>"$tests_log/steps-failed"
+    tail -n 60 "$output"
     printf 'step %s ... FAILED\n' "$name"
   fi
   return 0
@@ -39,12 +38,25 @@ must() {
   shift
   "$@" </dev/null || status=$?
   if [ $status != 0 ]; then
-    steps_failed=$((steps_failed + 1))
+    printf '%s\n' "$name" >>"$tests_log/steps-failed"
     printf 'step %s ... FAILED\n' "$name"
     tests_end
   fi
-  steps_passed=$((steps_passed + 1))
+  printf '%s\n' "$name" >>"$tests_log/steps-passed"
   printf 'step %s ... ok (%d s)\n' "$name" $((SECONDS - from))
+}
+
+# set_up NAME COMMAND…: as `must`, for what a registry or a new prefix can refuse by chance: a second try after a failure, which it says.
+set_up() {
+  local name=$1
+  shift
+  must "set-up: $name" twice "$@"
+}
+twice() {
+  "$@" && return
+  printf 'set-up: %s failed; trying once more\n' "$1"
+  sleep 10
+  "$@"
 }
 
 # Programs for the end-to-end tests: tests/.cache/NAME.
@@ -96,9 +108,7 @@ build_stk_exe() {
 
 # The end-to-end tests as Windows programs, and what they run.
 build_native_tests() {
-  local name tests=()
-  for name in "${STK_NATIVE_TESTS[@]}"; do tests+=(--test "$name"); done
-  setup_cargo "$STK_WINDOWS_TARGET" test -q --no-run --profile quick -p stk-tests --no-default-features "${tests[@]}" &&
+  setup_cargo "$STK_WINDOWS_TARGET" test -q --no-run --profile quick -p stk-tests --no-default-features --test e2e &&
     native_unit_tests --no-run
 }
 
@@ -160,7 +170,7 @@ build_ends() {
   done
 }
 
-# A program that tells which thread initialised its process, for x64 and x86.
+# A program that tells which thread initialised its process, and programs whose DLLs wait alertably, for x64 and x86.
 build_launch_probe() {
   export STK_LAUNCH_DIR=$STK_TARGET_DIR/examples/launch STK_LAUNCH32_DIR=$STK_TARGET_DIR/examples/launch32
   build_launch_probe_with x86_64-w64-mingw32-gcc "$STK_LAUNCH_DIR" && build_launch_probe_with i686-w64-mingw32-gcc "$STK_LAUNCH32_DIR"
@@ -168,10 +178,21 @@ build_launch_probe() {
 
 build_launch_probe_with() {
   local cc=$1 to=$2 from=$STK_ROOT/tests/programs
-  [ "$to/launch_probe.exe" -nt "$from/launch_probe.c" ] && [ "$to/launch_probe.dll" -nt "$from/launch_probe_dll.c" ] && return 0
   mkdir -p "$to"
-  "$cc" -O1 -shared -s -o "$to/launch_probe.dll" "$from/launch_probe_dll.c" &&
-    "$cc" -O1 -s -static-libgcc -o "$to/launch_probe.exe" "$from/launch_probe.c" "$to/launch_probe.dll"
+  [ "$to/launch_probe.exe" -nt "$from/launch_probe.c" ] && [ "$to/launch_probe.dll" -nt "$from/launch_probe_dll.c" ] ||
+    { "$cc" -O1 -shared -s -o "$to/launch_probe.dll" "$from/launch_probe_dll.c" &&
+      "$cc" -O1 -s -static-libgcc -o "$to/launch_probe.exe" "$from/launch_probe.c" "$to/launch_probe.dll"; } || return 1
+  build_attach_with "$cc" "$to" plain '(void)0' && build_attach_with "$cc" "$to" alerted 'SleepEx(0, TRUE)' &&
+    build_attach_with "$cc" "$to" alerted_long 'for (ULONGLONG end = GetTickCount64() + 1000; GetTickCount64() < end;) WaitForSingleObjectEx(GetCurrentProcess(), 200, TRUE)' &&
+    build_attach_with "$cc" "$to" own_calls 'for (int i = 0; i < 5; i++) QueueUserAPC(own_call, GetCurrentThread(), 10); SleepEx(0, TRUE)'
+}
+
+# A program with a DLL that is attached in this way, named after it.
+build_attach_with() { # CC FOLDER NAME STATEMENT
+  local cc=$1 to=$2 name=attach_$3 from=$STK_ROOT/tests/programs
+  [ "$to/$name.exe" -nt "$from/attach.c" ] && [ "$to/$name.dll" -nt "$from/attach_dll.c" ] && [ "$to/$name.dll" -nt "$STK_ROOT/tests/lib.sh" ] && return 0
+  "$cc" -O1 -shared -s -D "ATTACHING=$4" -o "$to/$name.dll" "$from/attach_dll.c" &&
+    "$cc" -O1 -s -static-libgcc -o "$to/$name.exe" "$from/attach.c" "$to/$name.dll"
 }
 
 # A 32-bit DLL, which inject must refuse.
@@ -193,76 +214,90 @@ build_host() {
     export STK_BIN=$STK_TARGET_DIR/release/stk
 }
 
-# Integration tests whose name begins with e2e_ need a machine that runs Windows programs; all others run on the host alone.
-test_names() { # host|end-to-end
-  local file name
-  # A test program is a file, or a folder with a main.rs.
-  for file in */tests/*.rs */tests/*/main.rs cli/*/tests/*.rs cli/*/tests/*/main.rs; do
-    [ -e "$file" ] || continue
-    name=$(basename "${file%/main.rs}" .rs)
-    case $1/$name in
-      host/e2e_*) ;;
-      host/* | end-to-end/e2e_*) printf '%s\n' "$name" ;;
-    esac
-  done
+# The integration programs that need no Windows program.
+# hostile_many: a program begins with the memory of the process that starts it, and `host` has much.
+STK_HOST_PROGRAMS=(it host hostile_many format no_allocation)
+
+# The modules of tests/tests/e2e, which need a machine that runs Windows programs. All other tests run on the host alone.
+e2e_modules() {
+  sed -n 's/^mod \([a-z0-9_]*\);$/\1/p' "$STK_ROOT/tests/tests/e2e/main.rs"
 }
 
-# The end-to-end tests for a machine. Left out is only what the machine cannot run at all.
+# The end-to-end modules of a machine. Wine 10 runs all; the others run what only they can show, and what shows that they work.
 machine_tests() { # wine8|wine10|arm64
   case $1 in
-    # A 64-bit process cannot meet a 32-bit one there. stk.exe takes minutes to build: it is run by Wine 10.
-    wine8) test_names end-to-end | grep -vx -e e2e_handover -e e2e_stk_exe ;;
-    # These run no Windows program.
-    wine10) test_names end-to-end | grep -vx -e e2e_symbols -e e2e_layouts ;;
+    wine8) printf '%s\n' "${STK_WINE8_TESTS[@]}" ;;
+    wine10) e2e_modules ;;
     arm64) printf '%s\n' "${STK_ARM64_TESTS[@]}" ;;
   esac
 }
+# stress: see STK_WINE10_SKIPPED.
+STK_WINE8_TESTS=(smoke agent capture lifecycle kill launch stress)
 # examples/stress dies on Wine 10 in two of three runs without the agent: page faults that it raises on purpose, beside DLLs that come and go.
 STK_WINE10_SKIPPED=(--skip a_stressed_target_neither_hangs --skip a_target_that_loads_and_frees_dlls_neither_hangs)
 # Emulated, a step takes ten times as long.
-STK_ARM64_TESTS=(e2e_smoke e2e_agent_dll e2e_agent e2e_capture e2e_dynamic e2e_doctor)
+STK_ARM64_TESTS=(smoke agent_dll agent capture dynamic doctor lifecycle kill launch)
 # Left out on arm64: a walk by the system's unwinder is not supported there; and a program that ends while its threads run dies of SIGSEGV in
 # qemu or Wine, also without the agent; and host.c diverts a system call by x64 code. There is no 32-bit inject or agent beside those of arm64.
 STK_ARM64_SKIPPED=(--skip the_32_bit_inject --skip a_32_bit_program --skip a_thread_whose_environment_block_is_unmapped --skip a_walk_that --skip a_process_that_exits_while_it_is_recorded --skip a_capture_right_before_the_process_ends)
 # Of every kind: recordings, launches, stops and kills; refusals; the programs themselves.
-STK_NATIVE_TESTS=(e2e_smoke e2e_agent_dll e2e_lifecycle e2e_inject)
-# Wine refuses a Ctrl-Break where no terminal stands behind the console.
+STK_NATIVE_TESTS=(smoke agent_dll lifecycle inject)
+# Wine refuses a Ctrl-Break where no terminal is behind the console.
 STK_NATIVE_SKIPPED=(--skip ctrl_c)
 
 host_tests() {
-  local name targets=() status=0
-  for name in $(test_names host); do targets+=(--test "$name"); done
+  local status=0 from=$SECONDS
   printf '\nhost tests\n'
-  cargo test -q --release "${STK_SELECTION[@]}" --no-fail-fast --lib --bins "${targets[@]}" </dev/null 2>&1 | tee "$tests_log/host" || status=1
+  cargo test -q --release "${STK_SELECTION[@]}" --no-fail-fast --lib --bins "${STK_HOST_PROGRAMS[@]/#/--test=}" </dev/null 2>&1 | tee "$tests_log/host" || status=1
   cargo test -q --release "${STK_SELECTION[@]}" --no-fail-fast --doc </dev/null 2>&1 | tee "$tests_log/host-doc" || status=1
   count_silent_failure $status host
+  printf 'host tests: %d s\n' $((SECONDS - from))
   # What makes the traces of benches/convert.sh: other features, hence minutes.
   [ -z "${STK_LONG:-}" ] || step "the maker of large traces" cargo test -q --release -p stk-benches --example grow
 }
 
-# end_to_end MACHINE [TEST…]: these tests, or all of the machine's, in a session of their own, which outlasts every pause between them.
+# The newest program of the end-to-end tests, for the host or below a target's folder.
+e2e_program() { # FOLDER [.exe]
+  ls -t "$1"/deps/e2e-*"${2:-}" | grep -v '\.d$' | head -n 1
+}
+
+# run_modules LOG PROGRAM MODULE… -- ARGUMENT…: the modules one after the other, each a run of its own with its seconds, into LOG. Tests share
+# two cores with what they record, so one runs at a time.
+run_modules() {
+  local log=$1 program=$2 modules=() module from part
+  shift 2
+  while [ "$1" != -- ]; do
+    modules+=("$1")
+    shift
+  done
+  shift
+  for module in "${modules[@]}"; do
+    from=$SECONDS part=$tests_log/part-${log##*/}
+    printf '\n%s\n' "$module"
+    if ! (cd "$STK_ROOT/tests" && "${RUN_BY[@]}" timeout -k 30 "${STK_E2E_TIMEOUT:-1800}" "${RUN_WITH[@]}" "$program" "$module::" --test-threads=1 "$@") </dev/null >"$part" 2>&1 &&
+      ! grep -q '^test result: FAILED' "$part"; then
+      note_failure "$module ended without a result"
+    fi
+    tr -d '\r' <"$part" | tee -a "$log" | grep -vE '^(running .*|)$' || true
+    grep -q '^test result: .* [1-9][0-9]* passed' "$part" || note_failure "$module ran no test"
+    printf '%s: %d s\n' "$module" $((SECONDS - from))
+  done
+}
+
+# end_to_end MACHINE [MODULE…]: these modules, or all of the machine's, in a session of their own, which outlasts every pause between them.
 end_to_end() {
   # A machine may have several turns.
-  local machine=$1 log=end-to-end-$1-$SECONDS name targets=() skipped=() status=0 from=$SECONDS
+  local machine=$1 log=$tests_log/end-to-end-$1-$SECONDS skipped=() from=$SECONDS RUN_BY=() RUN_WITH=()
   shift
   [ "$machine" != arm64 ] || skipped+=("${STK_ARM64_SKIPPED[@]}")
   [ "$machine" != wine10 ] || skipped+=("${STK_WINE10_SKIPPED[@]}")
   [ $# -gt 0 ] || set -- $(machine_tests "$machine")
-  for name in "$@"; do targets+=(--test "$name"); done
   printf '\nend-to-end tests, %s\n' "$machine"
   use_machine "$machine"
   machine_session "$machine" 1800
-  # One after the other: they share two cores with what they record.
-  timeout -k 30 "${STK_E2E_TIMEOUT:-2700}" cargo test --release "${STK_SELECTION[@]}" --no-fail-fast "${targets[@]}" -- --test-threads=1 "${skipped[@]}" </dev/null 2>&1 |
-    tee "$tests_log/$log" || status=1
+  run_modules "$log" "$(e2e_program "$STK_TARGET_DIR/release")" "$@" -- "${skipped[@]}"
   machine_end "$machine"
-  count_silent_failure $status "$log"
   printf 'end-to-end tests, %s: %d s\n' "$machine" $((SECONDS - from))
-}
-
-# All of a machine's tests but e2e_weights, in one line.
-but_weights() { # MACHINE
-  machine_tests "$1" | grep -vx e2e_weights | paste -sd' '
 }
 
 # at_once COMMANDS COMMANDS: runs both, each in a shell of its own, and shows what the second prints when both are done.
@@ -285,19 +320,11 @@ at_once() {
 
 # The end-to-end tests as Windows programs, run inside Wine 10: there they start the programs themselves.
 end_to_end_native() {
-  local name exe log=$tests_log/end-to-end-native from=$SECONDS
+  local log=$tests_log/end-to-end-native from=$SECONDS RUN_BY=(native_environment) RUN_WITH=("$STK_WINE10")
   printf '\nend-to-end tests as Windows programs\n'
   use_machine wine10
   machine_session wine10 1800
-  : >"$log"
-  for name in "${STK_NATIVE_TESTS[@]}"; do
-    exe=$(ls -t "$(setup_windows_bin "$STK_WINDOWS_TARGET" quick)/deps/$name"-*.exe | head -n 1)
-    if ! native_environment timeout -k 30 "${STK_E2E_TIMEOUT:-2700}" "$STK_WINE10" "$exe" --test-threads=1 "${STK_NATIVE_SKIPPED[@]}" </dev/null >"$tests_log/native" 2>&1 &&
-      ! grep -q '^test result: FAILED' "$tests_log/native"; then
-      note_failure "$name ended without a result"
-    fi
-    tr -d '\r' <"$tests_log/native" | tee -a "$log"
-  done
+  run_modules "$log" "$(e2e_program "$(setup_windows_bin "$STK_WINDOWS_TARGET" quick)" .exe)" "${STK_NATIVE_TESTS[@]}" -- "${STK_NATIVE_SKIPPED[@]}"
   native_unit_tests --no-fail-fast </dev/null >"$tests_log/native" 2>&1 || grep -q '^test result: FAILED' "$tests_log/native" ||
     note_failure "the unit tests as Windows programs ended without a result"
   tr -d '\r' <"$tests_log/native" | tee -a "$log"
@@ -381,9 +408,12 @@ tests_end() {
     failed=$((failed + $(sed -n 's/^test result: .* \([0-9]*\) failed.*/\1/p' "$line" | paste -sd+ | sed 's/^$/0/')))
   done
   cat "$tests_log"/host* "$tests_log"/end-to-end* 2>/dev/null | sed -n '/^failures:$/,/^$/p' | grep '^    ' | sort -u | sed 's/^ */failed: /' || true
-  passed=$((passed + steps_passed))
-  failed=$((failed + steps_failed))
+  passed=$((passed + $(cat "$tests_log/steps-passed" 2>/dev/null | wc -l)))
+  failed=$((failed + $(cat "$tests_log/steps-failed" 2>/dev/null | wc -l)))
   if [ -e "$tests_log/noted" ]; then failed=$((failed + $(wc -l <"$tests_log/noted"))); fi
+  if [ "${STK_BUDGET:-}" ] && [ $SECONDS -gt "$STK_BUDGET" ]; then
+    printf '\nwarning: %d s above the budget of .ci/run on a quiet machine\n' $((SECONDS - STK_BUDGET))
+  fi
   printf '\nSummary (%d min %d s): %d passed, %d failed\n' $((SECONDS / 60)) $((SECONDS % 60)) "$passed" "$failed"
   [ "$failed" = 0 ] && exit 0 || exit 1
 }

@@ -3,7 +3,7 @@
 #
 #   tests/run.sh [core|worlds] [--host-only] [--long]
 #
-#   core          the host's tests, Wine 8 whole, the smoke tests on Wine 10
+#   core          the host's tests, Wine 8's, the smoke tests on Wine 10
 #   worlds        Wine 10 whole, arm64, the tests as Windows programs, other people's viewers
 #   --host-only   only what needs neither Wine nor the Windows target. Without it, their absence is a failure, never a skip.
 #   --long        the long forms of the stress and kill tests, ten times as many hostile inputs
@@ -33,48 +33,69 @@ if [ -n "$host_only" ]; then
   tests_end
 fi
 
-must "set-up: packages" setup_packages windows windows32 wine test
-must "set-up: Rust std for Windows" setup_rust_target "$STK_WINDOWS_TARGET" "$STK_WINDOWS32_TARGET"
-must "set-up: Wine 8" setup_wine
-setup_wine_session
-must "set-up: Wine 10" setup_wine10
-must "set-up: programs from elsewhere" fetch_all
-must "build: the recorder for x64 and x86" build_recorders
-must "build: examples" build_examples
+set_up "packages" setup_packages windows windows32 wine test
+set_up "Rust std for Windows" setup_rust_target "$STK_WINDOWS_TARGET" "$STK_WINDOWS32_TARGET"
+# The registries answer while the compilers work. Each step is made again below, at once where it is done: to be counted, for what it
+# exports, and where it failed.
+(
+  set +e
+  setup_wine
+  setup_wine10
+  fetch_all
+  [ $part = worlds ] || setup_wine32
+  [ $part = core ] || setup_wine_arm64
+) </dev/null >"$tests_log/prepare" 2>&1 &
+prepare=$!
 must "build: host" build_host
+must "build: the recorder for x64 and x86" build_recorders
+wait $prepare || true
+set_up "Wine 8" setup_wine
+setup_wine_session
+set_up "Wine 10" setup_wine10
+set_up "programs from elsewhere" fetch_all
+must "build: examples" build_examples
 
 if [ $part != worlds ]; then
-  must "set-up: Rust std for MSVC" setup_rust_target "${STK_MSVC_TARGETS[@]}"
-  must "set-up: 32-bit Wine 8" setup_wine32
+  set_up "Rust std for MSVC" setup_rust_target "${STK_MSVC_TARGETS[@]}"
+  set_up "32-bit Wine 8" setup_wine32
+fi
+if [ $part != core ]; then
+  set_up "Rust std for $STK_ARM64_TARGET" setup_rust_target "$STK_ARM64_TARGET"
+  set_up "Wine 10 for arm64" setup_wine_arm64
+  must "build: the recorder for arm64" setup_build_recorder_arm64 -q
+  must "build: examples for arm64" build_examples_arm64
+fi
+
+# What computes: the host's tests, and builds that only late tests need.
+on_the_host() {
   step "types on x86_64-, i686- and aarch64-pc-windows-msvc" check_msvc
   step "the demo converts its kept trace" examples/demo.sh --no-record
   host_tests
-fi
-if [ $part != core ]; then
-  must "set-up: Rust std for $STK_ARM64_TARGET" setup_rust_target "$STK_ARM64_TARGET"
-  must "set-up: Wine 10 for arm64" setup_wine_arm64
-  must "build: the recorder for arm64" setup_build_recorder_arm64 -q
-  must "build: examples for arm64" build_examples_arm64
-  must "build: stk.exe" build_stk_exe
-  must "build: the tests as Windows programs" build_native_tests
+}
+in_other_programs() {
+  step "build: stk.exe" build_stk_exe
+  step "build: the tests as Windows programs" build_native_tests
   step "outputs in other people's viewers" tests/viewers/check.sh
   step "the page of stk report in Chromium" tests/viewers/report.sh
   step "the recipes, and Spark on two workers" tests/viewers/recipes.sh
-fi
-# Most of these tests wait most of the time, so two machines are tested at once. The comparison with perf comes first: it needs both cores.
+}
+all_but() { # MODULE…
+  machine_tests wine10 | grep -vxF "$(printf '%s\n' "$@")" | paste -sd' '
+}
+
+# Tests of recordings wait most of the time, so they run beside what computes, and two machines at once. The comparison with perf comes
+# first: it needs both cores.
 case $part in
-  core)
-    end_to_end wine8 e2e_weights
-    at_once "end_to_end wine8 $(but_weights wine8)" "end_to_end wine10 e2e_smoke e2e_handover"
-    ;;
+  core) at_once "end_to_end wine10 smoke handover && end_to_end wine8" on_the_host ;;
   worlds)
-    end_to_end wine10 e2e_weights
-    at_once "end_to_end wine10 $(but_weights wine10) && end_to_end_native" "end_to_end arm64"
+    end_to_end wine10 weights
+    at_once "end_to_end wine10 $(all_but weights stk_exe)" in_other_programs
+    at_once "end_to_end wine10 stk_exe && end_to_end_native" "end_to_end arm64"
     ;;
   all)
-    end_to_end wine8 e2e_weights
-    end_to_end wine10 e2e_weights
-    at_once "end_to_end wine8 $(but_weights wine8) && end_to_end arm64" "end_to_end wine10 $(but_weights wine10) && end_to_end_native"
+    end_to_end wine10 weights
+    at_once "end_to_end wine10 $(all_but weights stk_exe)" "in_other_programs && on_the_host && end_to_end wine8"
+    at_once "end_to_end wine10 stk_exe && end_to_end_native" "end_to_end arm64"
     ;;
 esac
 tests_end

@@ -107,6 +107,14 @@ enum stk_start_result {
 #define STK_ROTATION_GOES_ON 1u    /* a host goes on with it in another file */
 #define STK_ROTATION_STOP 2u       /* another host wants it to end all the same */
 
+/* What one of the recorder's threads does. */
+typedef struct stk_thread_activity {
+    uint32_t tid;      /* thread id; 0 = there is no such thread */
+    uint32_t step;     /* what it does, by the list STEPS of schema/src/control.rs */
+    uint32_t rounds;   /* rounds of its loop since the recording began, modulo 2^32 */
+    uint32_t reserved; /* 0 */
+} stk_thread_activity;
+
 typedef struct stk_agent_state {
     uint32_t size;               /* sizeof(stk_agent_state) */
     uint32_t version;            /* STK_CONTROL_VERSION */
@@ -144,6 +152,8 @@ typedef struct stk_agent_state {
     uint64_t earlier_dropped;    /* ... those lost, ... */
     uint64_t earlier_bytes;      /* ... bytes, ... */
     uint64_t earlier_ms;         /* ... and milliseconds */
+    stk_thread_activity activity[8]; /* writer, watchdog, tables, code, runtimes, two spare samplers,
+                                        sampler; older structs end before this */
 } stk_agent_state;
 
 /*

@@ -2,21 +2,23 @@
 //!
 //! Every file or folder that is not to keep its present name must be made here: [`file`],
 //! [`folder`]. Once [`catch`] has been called, an interrupt removes them all and ends the process.
+//! [`TemporaryFile::persist`] is the one way in which an output gets its name.
 // The calls to the system for signals are unsafe. Each states its reason.
 #![allow(unsafe_code)]
 
-use std::collections::BTreeSet;
-use std::io::{self, Write};
-use std::ops::{Deref, DerefMut};
-use std::path::{Path, PathBuf};
+use crate::files::{self, Below, Kind, MayReplace};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, ErrorKind, Write};
 use std::process::exit;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// Files and folders that an interrupt removes.
-static MADE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+/// Files and folders that an interrupt removes, by numbers of their own.
+static MADE: Mutex<BTreeMap<u64, Below>> = Mutex::new(BTreeMap::new());
 
-fn made() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+fn made() -> MutexGuard<'static, BTreeMap<u64, Below>> {
     MADE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -51,42 +53,68 @@ pub(crate) fn is_owned(name: &str, owner: &str) -> bool {
 /// its final name before.
 #[derive(Debug)]
 pub(crate) struct TemporaryFile {
-    /// `None` once it has its final name.
-    file: Option<tempfile::NamedTempFile>,
-    _kept: MadePath,
+    file: File,
+    made: Made,
 }
 
 /// A temporary folder. It is removed with its contents when it is dropped or the program is
 /// interrupted.
 #[cfg(any(windows, test, feature = "parquet"))]
 #[derive(Debug)]
-pub(crate) struct TemporaryFolder {
-    folder: tempfile::TempDir,
-    _kept: MadePath,
-}
+pub(crate) struct TemporaryFolder(Made);
 
 /// An entry of [`MADE`].
 #[derive(Debug)]
-struct MadePath(PathBuf);
+struct Made {
+    number: u64,
+    at: Below,
+    /// Whether it has its final name.
+    is_named: bool,
+}
 
-impl Drop for MadePath {
+impl Drop for Made {
     fn drop(&mut self) {
-        made().remove(&self.0);
+        if !self.is_named {
+            // What is left is of no use to anybody, and the next run removes it.
+            let _ = self.at.remove_all();
+        }
+        made().remove(&self.number);
     }
 }
 
-/// Makes a temporary file in `folder`, with a name from `builder`.
+/// Makes something under a name of its own, which begins and ends so.
+fn make<T>(
+    folder: &Below,
+    (prefix, suffix): (&str, &str),
+    create: impl Fn(&Below) -> io::Result<T>,
+) -> io::Result<(T, Made)> {
+    const TRIES: u32 = 100;
+    // Made under the lock, so that an interrupt cannot come between the file and its entry.
+    let mut made = made();
+    for _ in 0..TRIES {
+        let random = RandomState::new().build_hasher().finish();
+        let at = folder.join(format!("{prefix}{random:016x}{suffix}"));
+        match create(&at) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+            Ok(created) => {
+                let number = made.last_key_value().map_or(0, |(last, _)| last + 1);
+                made.insert(number, at.clone());
+                return Ok((created, Made { number, at, is_named: false }));
+            }
+        }
+    }
+    Err(ErrorKind::AlreadyExists.into())
+}
+
+/// Makes a temporary file in `folder`, whose name begins with `prefix` and ends with `suffix`.
 ///
 /// # Errors
 ///
 /// The error of the system.
-pub(crate) fn file(builder: &tempfile::Builder<'_, '_>, folder: &Path) -> io::Result<TemporaryFile> {
-    // Made under the lock, so that an interrupt cannot come between the file and its entry.
-    let mut made = made();
-    let file = builder.tempfile_in(folder)?;
-    let path = file.path().to_owned();
-    made.insert(path.clone());
-    Ok(TemporaryFile { file: Some(file), _kept: MadePath(path) })
+pub(crate) fn file(folder: &Below, prefix: &str, suffix: &str) -> io::Result<TemporaryFile> {
+    let (file, made) = make(folder, (prefix, suffix), Below::create_new)?;
+    Ok(TemporaryFile { file, made })
 }
 
 /// Makes a temporary folder in the system's folder for such.
@@ -96,7 +124,7 @@ pub(crate) fn file(builder: &tempfile::Builder<'_, '_>, folder: &Path) -> io::Re
 /// The error of the system.
 #[cfg(any(windows, test))]
 pub(crate) fn folder() -> io::Result<TemporaryFolder> {
-    folder_in(&std::env::temp_dir(), "stk-")
+    folder_in(&Below::folder(&std::env::temp_dir())?, "stk-")
 }
 
 /// Makes a temporary folder in `parent`, with a name that begins with `prefix`.
@@ -105,56 +133,56 @@ pub(crate) fn folder() -> io::Result<TemporaryFolder> {
 ///
 /// The error of the system.
 #[cfg(any(windows, test, feature = "parquet"))]
-pub(crate) fn folder_in(parent: &Path, prefix: &str) -> io::Result<TemporaryFolder> {
-    let mut made = made();
-    let folder = tempfile::Builder::new().prefix(prefix).tempdir_in(parent)?;
-    let path = folder.path().to_owned();
-    made.insert(path.clone());
-    Ok(TemporaryFolder { folder, _kept: MadePath(path) })
+pub(crate) fn folder_in(parent: &Below, prefix: &str) -> io::Result<TemporaryFolder> {
+    let ((), made) = make(parent, (prefix, ""), Below::create_folder)?;
+    Ok(TemporaryFolder(made))
 }
 
 impl TemporaryFile {
-    /// Gives the file its final name, and replaces any other file of that name.
+    /// The file, to be read and written.
+    pub(crate) fn as_file(&self) -> &File {
+        &self.file
+    }
+
+    /// The file, for who writes it by itself.
+    pub(crate) fn as_file_mut(&mut self) -> &mut File {
+        &mut self.file
+    }
+
+    /// Gives the file its final name, and replaces a regular file of that name. It stays open.
     ///
     /// # Errors
     ///
-    /// The error of the system. The file is then removed.
-    pub(crate) fn persist(mut self, name: &Path) -> io::Result<()> {
-        match self.file.take() {
-            Some(file) => file.persist(name).map(drop).map_err(|error| error.error),
-            None => Ok(()),
+    /// That the name is one of an input, a trace ([`files::check_output`]), a link or no regular
+    /// file; else the error of the system. The file is then removed.
+    pub(crate) fn persist(mut self, goal: &Below, may: MayReplace) -> io::Result<File> {
+        let file = self.file.try_clone()?;
+        match goal.kind()? {
+            None | Some(Kind::File { .. }) => {}
+            Some(Kind::Folder) => return Err(ErrorKind::IsADirectory.into()),
+            Some(Kind::Other) => return Err(io::Error::new(ErrorKind::InvalidInput, "is no regular file")),
         }
-    }
-}
-
-impl Deref for TemporaryFile {
-    type Target = tempfile::NamedTempFile;
-
-    fn deref(&self) -> &tempfile::NamedTempFile {
-        self.file.as_ref().expect("only `persist` takes it, with all of this")
-    }
-}
-
-impl DerefMut for TemporaryFile {
-    fn deref_mut(&mut self) -> &mut tempfile::NamedTempFile {
-        self.file.as_mut().expect("only `persist` takes it, with all of this")
+        files::check_output(&goal.path(), may)?;
+        self.made.at.rename(goal)?;
+        self.made.is_named = true;
+        Ok(file)
     }
 }
 
 impl io::Write for TemporaryFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        (**self).write(bytes)
+        self.file.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        (**self).flush()
+        self.file.flush()
     }
 }
 
 #[cfg(any(windows, test, feature = "parquet"))]
 impl TemporaryFolder {
-    pub(crate) fn path(&self) -> &Path {
-        self.folder.path()
+    pub(crate) fn at(&self) -> &Below {
+        &self.0.at
     }
 }
 
@@ -175,22 +203,20 @@ pub(crate) fn end_quietly(code: i32) -> ! {
 }
 
 /// Ends the process. The lock is held until then.
-fn exit_with(code: i32, _made: MutexGuard<'static, BTreeSet<PathBuf>>) -> ! {
+fn exit_with(code: i32, _made: MutexGuard<'static, BTreeMap<u64, Below>>) -> ! {
     exit(code)
 }
 
 /// Removes incomplete files and folders. Keeps the lock, so that no more are made.
-fn removed() -> MutexGuard<'static, BTreeSet<PathBuf>> {
+fn removed() -> MutexGuard<'static, BTreeMap<u64, Below>> {
     let made = made();
     // On Windows, a file that another process (such as inject) has open can be removed only after
     // that process has ended too.
     const TRIES: u32 = 20;
     for _ in 0..TRIES {
         let mut left = false;
-        for path in made.iter() {
-            let removed =
-                if path.is_dir() { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
-            left |= removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound);
+        for at in made.values() {
+            left |= at.remove_all().is_err_and(|error| error.kind() != ErrorKind::NotFound);
         }
         if !left {
             break;
@@ -264,25 +290,24 @@ pub(crate) fn catch() {
 mod tests {
     use super::*;
 
-    fn builder() -> tempfile::Builder<'static, 'static> {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(".stk-");
-        builder
-    }
-
     #[test]
     fn a_file_is_registered_until_it_has_its_name_or_is_dropped() {
         let folder = folder().expect("a folder");
-        let mut whole = file(&builder(), folder.path()).expect("a file");
-        let dropped = file(&builder(), folder.path()).expect("a file");
-        let (first, second) = (whole.path().to_owned(), dropped.path().to_owned());
-        assert!(made().contains(&first) && made().contains(&second) && made().contains(folder.path()));
+        let at = folder.at();
+        let mut whole = file(at, ".stk-", ".partial").expect("a file");
+        let dropped = file(at, ".stk-", ".partial").expect("a file");
+        let (first, second) = (whole.made.at.path(), dropped.made.at.path());
+        let is_made = |path| made().values().any(|at| at.path() == path);
+        assert!(is_made(first.clone()) && is_made(second.clone()) && is_made(at.path()));
         whole.write_all(b"all").expect("written");
-        let goal = folder.path().join("out");
-        whole.persist(&goal).expect("renamed");
+        let goal = at.join("out");
+        whole.persist(&goal, MayReplace::NoTrace).expect("renamed");
         drop(dropped);
-        assert!(!made().contains(&first) && !made().contains(&second));
-        assert_eq!(std::fs::read(&goal).expect("there"), b"all");
+        assert!(!is_made(first.clone()) && !is_made(second.clone()));
+        assert_eq!(goal.read(10).expect("there"), b"all");
         assert!(!first.exists() && !second.exists());
+        let path = at.path();
+        drop(folder);
+        assert!(!path.exists());
     }
 }

@@ -3,11 +3,12 @@
 //!
 //! Takes the bytes of a trace, and folders and servers with symbols. Returns files for viewers,
 //! tables and texts. "How it works" in the repository's README describes the flow of the data.
-//! There is one module per concern. Each uses only those above it; `tests/tests/architecture.rs`
-//! checks that by this table:
+//! There is one module per concern. Each uses only those above it, which
+//! `tests/tests/host/architecture.rs` checks by this table:
 //!
 //! ```text
 //! faults     mapped files that change while they are read
+//! files      opens files; what outputs replace, and what is below their folders
 //! map        files in memory
 //! interrupt  Ctrl-C, temporary files
 //! panics     a panic as the failure of one piece of work
@@ -35,12 +36,15 @@
 //! Without the feature `parquet` there is no Parquet output. Then polars is not compiled, which
 //! takes longer than all the rest.
 #![deny(unsafe_code)]
+// cli/clippy.toml says what is meant. Tests, and the programs for Windows, open files as they like.
+#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 pub mod commands;
 pub mod dataset;
 pub mod deadline;
 pub mod diff;
 #[cfg(unix)]
 mod faults;
+mod files;
 pub mod image;
 mod interrupt;
 mod local_time;

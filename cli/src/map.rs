@@ -3,7 +3,8 @@
 
 #[cfg(unix)]
 use crate::faults::Watch;
-use std::fs::{File, Metadata};
+use crate::files::{look_at, open_input, open_plain};
+use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Deref;
 use std::path::Path;
@@ -54,6 +55,16 @@ impl MappedFile {
         MappedFile::plain(open_plain(path)?)
     }
 
+    /// [`open_plain`](MappedFile::open_plain) for a file that is no input: one of stk's own, or
+    /// what an output would replace.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub(crate) fn look_at(path: &Path) -> io::Result<MappedFile> {
+        MappedFile::plain(look_at(path)?)
+    }
+
     fn plain(file: File) -> io::Result<MappedFile> {
         match file.metadata()?.len() {
             0 => Ok(MappedFile::from(Vec::new())),
@@ -68,7 +79,7 @@ impl MappedFile {
     ///
     /// As of [`MappedFile::from_file`].
     pub fn open(path: &Path) -> io::Result<MappedFile> {
-        MappedFile::from_file(File::open(path)?)
+        MappedFile::from_file(open_input(path)?)
     }
 
     /// Maps an open file read-only, from its first byte. A pipe or a device is read instead, up to
@@ -146,29 +157,6 @@ impl MappedFile {
 
 fn refused(why: &'static str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
-}
-
-/// Opens a file for reading if it is a regular file: see [`MappedFile::open_plain`].
-///
-/// # Errors
-///
-/// As there.
-pub(crate) fn open_plain(path: &Path) -> io::Result<File> {
-    let check = |metadata: Metadata| match metadata.is_file() {
-        true => Ok(()),
-        false if metadata.is_dir() => Err(refused("is a folder, not a file")),
-        false => Err(refused("is no regular file: devices and pipes are not opened")),
-    };
-    // Checked before opening, because opening alone makes some devices act, and once more on the
-    // opened file.
-    check(std::fs::metadata(path)?)?;
-    let mut options = File::options();
-    options.read(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK | libc::O_NOCTTY);
-    let file = options.open(path)?;
-    check(file.metadata()?)?;
-    Ok(file)
 }
 
 /// Files on other machines (Windows). Their pages can get lost, and the system then ends the

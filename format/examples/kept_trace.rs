@@ -1,8 +1,8 @@
-//! The program that made `tests/data/format-v1.stk`. It prints a trace that holds every event and
-//! every flag of the format.
+//! The program that made `tests/data/format-v1.1.stk`, and, as it was in version 1.0,
+//! `format-v1.stk`. It prints a trace that holds every event and every flag of the format.
 //!
-//! Use `cargo run -p stk-format --example kept_trace > new.stk` for the next major version. A
-//! released version's file is never made again.
+//! Use `cargo run -p stk-format --example kept_trace > new.stk` for the next version. A released
+//! version's file is never made again.
 
 #[path = "../tests/format/kept_list.rs"]
 mod kept_list;
@@ -16,7 +16,7 @@ use stk_schema::registers::RegisterSet;
 use stk_schema::{Arch, Os, Ticks};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut header = FileHeader::new(Arch::X64, Os::Windows, *b"format version 1", 10_000_000);
+    let mut header = FileHeader::new(Arch::X64, Os::Windows, *b"format vers. 1.1", 10_000_000);
     header.clock_start = Ticks(100);
     header.utc_start = 1_700_000_000_000_000_000;
     header.process_created = 1_699_999_999_000_000_000;
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Ticks(100),
         [Event::Clock(Clock { time: Ticks(100), utc: header.utc_start })],
     )?;
-    for (kind, first, events) in kept_list::blocks() {
+    for (kind, first, events) in kept_list::blocks().into_iter().chain([kept_list::reserved()]) {
         writer.events(kind, Ticks(first), events)?;
     }
 
@@ -60,14 +60,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     writer.block(&block)?;
 
     encoder.begin(&mut block, Ticks(209));
-    encoder.same(&mut block, &mut image, Ticks(209), RunState::Waiting)?;
+    encoder.same(&mut block, &mut image, Ticks(209), RunState::Running)?;
+    image.note_cpu(1800);
+    encoder.flush_idle(&mut block, &mut image)?;
     for event in kept_list::beside_samples() {
         block.push(&event)?;
     }
     let mut sample = sample_of(220, &registers, &changed[..16]);
     sample.stack_start = 0x1f_ffe0;
+    sample.cpu = Some(2000);
     encoder.sample(&mut block, &mut image, &sample)?;
-    encoder.flush_idle(&mut block, &mut image)?;
+    image.note_cpu(2100);
+    encoder.last_cpu(&mut block, &mut image, Ticks(230))?;
     writer.block(&block)?;
 
     let file =

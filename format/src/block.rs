@@ -16,6 +16,10 @@ use stk_schema::limits;
 /// own header is damaged.
 pub const HEADER_KEY: &[u8] = b"stk.header";
 
+/// Most bytes that a pending SAME, or IDLE with its THREAD_CPU, takes: type and length of each, and
+/// at most six and three varints of ten bytes.
+pub(crate) const PENDING_MAX: usize = 96;
+
 /// Why an event or a sample was rejected. Nothing was written, and both block and image stay
 /// consistent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -300,7 +304,7 @@ impl BlockBuffer {
 
     /// How far events may fill the buffer. The rest stays free for pending coalesced passes.
     pub(crate) fn limit(&self) -> usize {
-        self.capacity.saturating_sub(self.pending as usize * crate::sample::PENDING_MAX)
+        self.capacity.saturating_sub(self.pending as usize * PENDING_MAX)
     }
 
     /// The buffer's whole capacity, including the reserve for pending passes.

@@ -158,13 +158,19 @@ impl FileHeader {
         out
     }
 
+    /// Whether `data` begins as every trace does, whatever follows. 16 bytes are enough.
+    pub fn is_at_start_of(data: &[u8]) -> bool {
+        let begin = data.first_chunk::<16>();
+        begin.is_some_and(|begin| u32_in(begin, 0) == FILE_FRAME && begin[8..] == FILE_MAGIC)
+    }
+
     /// Reads the header at the start of `data`. It checks the checksum before the version, so it
     /// never mistakes a damaged header for one of a newer version.
     pub fn decode(data: &[u8]) -> Result<FileHeader, HeaderError> {
         let Some(bytes) = data.first_chunk::<FILE_HEADER_LEN>() else {
             return Err(HeaderError::TooShort(data.len()));
         };
-        if u32_in(bytes, 0) != FILE_FRAME || bytes[8..16] != FILE_MAGIC {
+        if !FileHeader::is_at_start_of(bytes) {
             return Err(HeaderError::NotATrace);
         }
         if CRC.checksum(&bytes[..124]) != u32_in(bytes, 124) {

@@ -72,7 +72,7 @@ pub use writer::TraceWriter;
 /// Major version of the format: readers refuse others.
 pub const MAJOR: u16 = 1;
 /// Minor version of the format: increases with each addition that readers may skip.
-pub const MINOR: u16 = 0;
+pub const MINOR: u16 = 1;
 
 /// Bytes that do not follow the format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

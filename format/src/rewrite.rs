@@ -166,6 +166,9 @@ impl Depths {
                 places.extra.push((address, c.position() - len..c.position()));
             }
         }
+        if has(flag::CPU_STATED) {
+            c.varint()?;
+        }
         places.end = c.position();
         Ok(places)
     }

@@ -350,14 +350,89 @@ pub struct AgentStatus {
     pub earlier_bytes: u64,
     /// Their milliseconds, as [`AgentStatus::elapsed_ms`].
     pub earlier_ms: u64,
+    /// What each of the recorder's threads does, in the order of [`RECORDER_THREADS`]. The status
+    /// of older agents ends before this field: they say nothing of their threads.
+    pub activity: [ThreadActivity; RECORDER_THREADS.len()],
 }
+
+/// What one of the recorder's threads does. The fields may be of slightly different moments.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[repr(C)]
+pub struct ThreadActivity {
+    /// Thread id; 0 = there is no such thread.
+    pub tid: u32,
+    /// `STEP_*`.
+    pub step: u32,
+    /// Rounds of its loop since the recording began, modulo 2^32. It grows at least once a second,
+    /// except for the code, runtimes and spare threads, which may have nothing to do.
+    pub rounds: u32,
+    /// 0.
+    pub reserved: u32,
+}
+
+/// The names of the recorder's threads. The last one is what samples, whichever thread that is.
+pub const RECORDER_THREADS: [&str; 8] =
+    ["writer", "watchdog", "tables", "code", "runtimes", "spare sampler", "spare sampler", "sampler"];
+/// Index in [`RECORDER_THREADS`].
+pub const THREAD_WRITER: usize = 0;
+/// Index in [`RECORDER_THREADS`].
+pub const THREAD_WATCHDOG: usize = 1;
+/// Index in [`RECORDER_THREADS`].
+pub const THREAD_TABLES: usize = 2;
+/// Index in [`RECORDER_THREADS`].
+pub const THREAD_CODE: usize = 3;
+/// Index in [`RECORDER_THREADS`].
+pub const THREAD_RUNTIMES: usize = 4;
+/// Index in [`RECORDER_THREADS`].
+pub const THREAD_SAMPLER: usize = 7;
+
+/// [`ThreadActivity::step`]: nothing yet, or not told.
+pub const STEP_NONE: u32 = 0;
+/// [`ThreadActivity::step`]: waits for work, or until it is due.
+pub const STEP_WAITING: u32 = 1;
+/// [`ThreadActivity::step`]: does its work.
+pub const STEP_WORKING: u32 = 2;
+/// [`ThreadActivity::step`]: the system writes a block to the trace.
+pub const STEP_WRITING: u32 = 3;
+/// [`ThreadActivity::step`]: waits for the tables thread to list the threads.
+pub const STEP_AWAITING_TABLES: u32 = 4;
+/// [`ThreadActivity::step`]: measures what a suspension costs.
+pub const STEP_CALIBRATING: u32 = 5;
+/// [`ThreadActivity::step`]: rests in a pause.
+pub const STEP_PAUSED: u32 = 6;
+/// [`ThreadActivity::step`]: lists threads and reads their names.
+pub const STEP_LISTING: u32 = 7;
+/// [`ThreadActivity::step`]: reads a module's headers and tables.
+pub const STEP_READING_IMAGE: u32 = 8;
+/// [`ThreadActivity::step`]: looks up a function, which may call a runtime in the process.
+pub const STEP_LOOKING_UP: u32 = 9;
+/// [`ThreadActivity::step`]: talks to a runtime through its pipe.
+pub const STEP_ASKING_RUNTIME: u32 = 10;
+/// [`ThreadActivity::step`]: hands over its last blocks, or ends the trace.
+pub const STEP_ENDING: u32 = 11;
+
+/// The words for each `STEP_*`, by its number.
+pub const STEPS: [&str; 12] = [
+    "nothing yet",
+    "waits",
+    "works",
+    "in the system's write",
+    "waits for the list of threads",
+    "measures the cost of a suspension",
+    "paused",
+    "lists threads",
+    "reads a module",
+    "looks up a function",
+    "talks to a runtime",
+    "ends the recording",
+];
 
 /// Bytes of the [`AgentStatus`] of the first agents, which is the least that a host may ask for.
 pub const FIRST_STATUS_SIZE: usize = core::mem::offset_of!(AgentStatus, names);
 
 const _: () = assert!(FIRST_CONFIG_SIZE == 120);
 const _: () = assert!(size_of::<AgentConfig>() == 136);
-const _: () = assert!(size_of::<AgentStatus>() == 24 + 5 * 8 + 8 + 256 + 8 + 8 + 8 + 32 + 40);
+const _: () = assert!(size_of::<AgentStatus>() == 24 + 5 * 8 + 8 + 256 + 8 + 8 + 8 + 32 + 40 + 8 * 16);
 const _: () = assert!(core::mem::offset_of!(AgentStatus, rotation) % 8 == 0);
 const _: () = assert!(core::mem::offset_of!(AgentStatus, file_index) % 8 == 0);
 const _: () = assert!(FIRST_STATUS_SIZE == 328);

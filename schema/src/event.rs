@@ -44,7 +44,14 @@ pub mod kind {
     pub const BLOB: u64 = 27;
     pub const INDEX: u64 = 28;
     pub const END: u64 = 29;
+    pub const THREAD_CPU: u64 = 30;
     pub const VENDOR_FIRST: u64 = 0x4000;
+
+    /// Whether version 1.1 reserves this type: `format/SPEC.md`, section 12, has its body, and no
+    /// recorder writes it yet. Readers skip it without counting it as unknown.
+    pub const fn is_reserved(kind: u64) -> bool {
+        matches!(kind, 31..=34)
+    }
 }
 
 /// What a thread was doing when it was sampled, as far as the recorder could tell.
@@ -219,6 +226,18 @@ pub struct Idle {
     pub block: u64,
     /// The thread's state, as far as it is known.
     pub state: RunState,
+}
+
+/// CPU time that a thread used where it stood, for which no SAMPLE has a reading yet (version 1.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ThreadCpu {
+    /// Thread instance.
+    pub thread: u64,
+    /// When its clock was read.
+    pub time: Ticks,
+    /// What it used since the reading before, in the header's unit. It belongs to the event of the
+    /// thread that comes before this one: SAMPLE, SAME or IDLE.
+    pub cpu: i64,
 }
 
 /// The walk of a sample by the system's own unwinder (`inject --check-walks`).
@@ -640,6 +659,7 @@ pub enum Event<'a> {
     Blob(Blob<'a>),
     Index(Vec<IndexEntry>),
     End(End<'a>),
+    ThreadCpu(ThreadCpu),
     /// A type that this version does not know. Readers skip and count it.
     Unknown {
         kind: u64,

@@ -4,7 +4,7 @@
 //! Sources: the Windows SDK's `winnt.h` (NT_TIB, RTL_CRITICAL_SECTION, CONTEXT) and `winternl.h`
 //! (PEB, LDR_DATA_TABLE_ENTRY), the DLL load notification's documentation, and for the fields that
 //! Microsoft does not publish the native API headers of phnt (`ntpebteb.h`, `ntldr.h`,
-//! `ntpsapi.h`), which Wine's `winternl.h` repeats. `tests/e2e_layouts.rs` of this crate writes a C
+//! `ntpsapi.h`), which Wine's `winternl.h` repeats. `tests/tests/e2e/layouts.rs` writes a C
 //! file of `_Static_assert`s from these numbers and compiles it for each architecture against those
 //! declarations.
 
@@ -26,12 +26,20 @@ pub struct Layout {
     pub peb_loader_data: usize,
     /// PEB.FastPebLock.
     pub peb_fast_peb_lock: usize,
+    /// PEB.CrossProcessFlags.
+    pub peb_cross_process_flags: usize,
     /// PEB.LoaderLock.
     pub peb_loader_lock: usize,
+    /// PEB_LDR_DATA.Initialized.
+    pub loader_initialized: usize,
     /// PEB_LDR_DATA.InLoadOrderModuleList.
     pub loader_list: usize,
+    /// PEB_LDR_DATA.EntryInProgress.
+    pub loader_entry_in_progress: usize,
     /// LDR_DATA_TABLE_ENTRY.DllBase.
     pub entry_base: usize,
+    /// LDR_DATA_TABLE_ENTRY.EntryPoint.
+    pub entry_point: usize,
     /// LDR_DATA_TABLE_ENTRY.SizeOfImage.
     pub entry_size: usize,
     /// LDR_DATA_TABLE_ENTRY.FullDllName.Length.
@@ -40,6 +48,10 @@ pub struct Layout {
     pub entry_name: usize,
     /// Bytes of an LDR_DATA_TABLE_ENTRY that the recorder reads: up to the end of FullDllName.
     pub entry_read: usize,
+    /// LDR_DATA_TABLE_ENTRY.BaseDllName.
+    pub entry_base_name: usize,
+    /// LDR_DATA_TABLE_ENTRY.Flags.
+    pub entry_flags: usize,
     /// RTL_CRITICAL_SECTION.LockCount.
     pub section_lock_count: usize,
     /// RTL_CRITICAL_SECTION.RecursionCount.
@@ -72,13 +84,19 @@ pub const BITS64: Layout = Layout {
     peb_image_base: 0x10,
     peb_loader_data: 0x18,
     peb_fast_peb_lock: 0x38,
+    peb_cross_process_flags: 0x50,
     peb_loader_lock: 0x110,
+    loader_initialized: 0x04,
     loader_list: 0x10,
+    loader_entry_in_progress: 0x40,
     entry_base: 0x30,
+    entry_point: 0x38,
     entry_size: 0x40,
     entry_name_len: 0x48,
     entry_name: 0x50,
     entry_read: 0x58,
+    entry_base_name: 0x58,
+    entry_flags: 0x68,
     section_lock_count: 0x08,
     section_recursion: 0x0c,
     section_owner: 0x10,
@@ -100,13 +118,19 @@ pub const BITS32: Layout = Layout {
     peb_image_base: 0x08,
     peb_loader_data: 0x0c,
     peb_fast_peb_lock: 0x1c,
+    peb_cross_process_flags: 0x28,
     peb_loader_lock: 0xa0,
+    loader_initialized: 0x04,
     loader_list: 0x0c,
+    loader_entry_in_progress: 0x24,
     entry_base: 0x18,
+    entry_point: 0x1c,
     entry_size: 0x20,
     entry_name_len: 0x24,
     entry_name: 0x28,
     entry_read: 0x2c,
+    entry_base_name: 0x2c,
+    entry_flags: 0x34,
     section_lock_count: 0x04,
     section_recursion: 0x08,
     section_owner: 0x0c,

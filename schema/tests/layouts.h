@@ -53,6 +53,8 @@ typedef struct {
   HANDLE SsHandle;
   LIST_ENTRY InLoadOrderModuleList;
   LIST_ENTRY InMemoryOrderModuleList;
+  LIST_ENTRY InInitializationOrderModuleList;
+  PVOID EntryInProgress;
 } PHNT_PEB_LDR_DATA;
 
 typedef struct {
@@ -64,6 +66,7 @@ typedef struct {
   ULONG SizeOfImage;
   UNICODE_STRING FullDllName;
   UNICODE_STRING BaseDllName;
+  ULONG Flags;
 } PHNT_LDR_DATA_TABLE_ENTRY;
 
 typedef struct {

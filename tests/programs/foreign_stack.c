@@ -1,5 +1,5 @@
 // Threads whose stack pointer lies outside of the bounds in their environment block, for
-// agent/tests/e2e_foreign.rs:
+// tests/tests/e2e/foreign.rs:
 //
 //   foreign    runs on separate memory, like a goroutine of Go; its bounds stay those of its stack
 //   lying      has written StackBase = ~0 and StackLimit = 0, as some runtimes do to silence checks

@@ -9,6 +9,8 @@
 //! * `peers`: other readers' answers from a PDB, judged by its records.
 //! * [`hostile`]: traces that an attacker would write, and limits to run stk under.
 //! * [`managed_lines`]: lines of examples/mixed by its compiler and its source.
+//! * [`pdb_file`]: PDBs written by hand.
+//! * [`symbol_bombs`]: small symbol files that are costly to read.
 //! * [`pe`]: imports, exports and resources of a built DLL.
 //! * [`weights`]: stk's profile beside that of Linux' own sampler.
 //! * [`recorded`]: a trace as the format's own reader returns it, without stk's analysis.
@@ -20,11 +22,13 @@ pub mod hostile;
 pub mod managed_lines;
 #[cfg(feature = "analysis")]
 pub mod oracle;
+pub mod pdb_file;
 pub mod pe;
 #[cfg(feature = "analysis")]
 pub mod peers;
 pub mod recorded;
 pub mod schema;
 pub mod stk;
+pub mod symbol_bombs;
 pub mod weights;
 pub mod wine;

@@ -1,5 +1,5 @@
 //! Thousands of traces on one command line: memory and descriptors do not grow with their number,
-//! and processor time grows no faster. `benches/many.sh` measures the latter closer. In a file of
+//! and processor time grows no faster. `benches/many.sh` measures the latter closer. A program of
 //! its own: a program begins with the memory of the process that starts it.
 #![cfg(unix)]
 

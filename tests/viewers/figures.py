@@ -2,7 +2,7 @@
 
     tests/viewers/figures.py FOLDER SPEEDSCOPE PPROF
 
-FOLDER has what tests/tests/outputs/others.rs wrote of recordings: TRACE-WEIGHT.ENDING beside TRACE-WEIGHT.stats.json. SPEEDSCOPE is npm's package,
+FOLDER has what tests/tests/host/outputs/others.rs wrote of recordings: TRACE-WEIGHT.ENDING beside TRACE-WEIGHT.stats.json. SPEEDSCOPE is npm's package,
 PPROF Go's program. PyPI's perfetto and protobuf are on PYTHONPATH.
 """
 

@@ -1,4 +1,4 @@
-"""Reads the dataset of tests/tests/outputs/profiles.rs (`busy`) with DuckDB."""
+"""Reads the dataset of tests/tests/host/outputs/profiles.rs (`busy`) with DuckDB."""
 
 import datetime
 import sys

@@ -1,7 +1,7 @@
 """Makes a dataset of a night of traces with PySpark on two workers, as an array of SLURM and as a Job of Kubernetes, and asks it the questions of
 examples/recipes with Spark, DuckDB and Polars: recipes.py STK NIGHT REPOSITORY
 
-The night (tests/tests/outputs/others.rs) is one program on three machines in two builds: build 42 takes twice the time of build 41, and lab-3 three
+The night (tests/tests/host/outputs/others.rs) is one program on three machines in two builds: build 42 takes twice the time of build 41, and lab-3 three
 times that of the others. mixed.stk is another program's.
 """
 

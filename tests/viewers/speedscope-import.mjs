@@ -2,7 +2,7 @@
 //
 //   node tests/viewers/speedscope-import.mjs "$(tests/fetch.sh speedscope)" [--check] FILE…
 //
-// With --check, it compares what the worker thread did with what tests/tests/outputs/profiles.rs says of `busy`, and folded
+// With --check, it compares what the worker thread did with what tests/tests/host/outputs/profiles.rs says of `busy`, and folded
 // stacks with their own text, instead of printing.
 //
 // npm's speedscope is a bundle for browsers: this stops it right after its importers are defined.

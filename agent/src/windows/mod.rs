@@ -2,7 +2,7 @@
 //!
 //! There is one folder per thread of the recorder, under one name everywhere. Each folder says
 //! which thread runs it, what that thread owns, what it gets and what it gives. In the list below,
-//! each row uses only the rows above it, which tests/tests/architecture.rs checks.
+//! each row uses only the rows above it, which tests/tests/host/architecture.rs checks.
 //!
 //! ```text
 //! system    the system's functions, memory, threads, files and facts, for all threads

@@ -80,7 +80,7 @@ pub(crate) struct Grown {
 /// modules that were unloaded and threads that ended. An error if too little is left to build from.
 pub(crate) fn grow<W: Write>(trace: &Trace, plan: &Grow, walk: Walk, out: W) -> io::Result<(W, Grown)> {
     let facts = facts(trace)?;
-    let pieces = Pieces::take_apart(trace, plan, &facts, walk);
+    let pieces = Pieces::take_apart(trace, plan.source, &facts, walk);
     grow_from(trace, &pieces, plan, walk, out)
 }
 

@@ -61,7 +61,7 @@ impl Night {
         let stem = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let in_source = || format!("{}: cannot be grown", source.display());
         with_trace(source, &mut |trace, walk| {
-            let pieces = Pieces::take_apart(trace, &Grow::default(), &facts(trace)?, walk);
+            let pieces = Pieces::take_apart(trace, Grow::default().source, &facts(trace)?, walk);
             for &place in places {
                 let plan = self.plan(place);
                 let uuid = plan.identity.as_ref().map(|identity| identity.uuid).unwrap_or_default();

@@ -1,6 +1,5 @@
 //! The pieces of real stacks, and new stacks made of them.
 
-use super::growth::Grow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use stk_format::synth::Random;
@@ -79,7 +78,8 @@ pub(crate) struct Pieces {
 const VARIANTS: usize = 8;
 
 impl Pieces {
-    pub(crate) fn take_apart(trace: &Trace, plan: &Grow, facts: &Facts, walk: Walk) -> Pieces {
+    /// Takes apart the real samples, at most so many.
+    pub(crate) fn take_apart(trace: &Trace, most: usize, facts: &Facts, walk: Walk) -> Pieces {
         let mut pieces = Pieces {
             all: Vec::new(),
             roots: Vec::new(),
@@ -95,7 +95,7 @@ impl Pieces {
             let Ok(mut samples) = trace.samples(block, &mut scratch) else { continue };
             while let Ok(Some(decoded)) = samples.next() {
                 let SampleStep::Sample(sample) = decoded else { continue };
-                if pieces.source == plan.source as u64 {
+                if pieces.source == most as u64 {
                     return pieces;
                 }
                 if sample.truncated || facts.ended.contains(&sample.thread) {

@@ -10,6 +10,8 @@ pub(crate) const FAILED: i32 = 1;
 pub(crate) const USAGE: i32 = 2;
 /// Exit code: the target was not found, is denied, or has the wrong architecture.
 pub(crate) const TARGET: i32 = 3;
+/// Exit code: the recording, or inject itself, came to a standstill.
+pub(crate) const STALLED: i32 = 8;
 /// Exit code: interrupted by Ctrl-C, the trace is finalised.
 pub(crate) const INTERRUPTED: i32 = 130;
 /// Exit code in launch mode: inject itself failed.

@@ -13,6 +13,7 @@
 //! * [`access`]: access to another process's memory that the system refuses for a moment.
 //! * [`args`]: the command line.
 //! * [`duration`]: `10`, `10s`, `1m30s`.
+//! * [`old_names`]: names for traces that give way to new ones.
 //! * [`options`]: options that the agent gets as texts.
 //! * [`rotation`]: a ring of files of one recording.
 //! * [`pattern`]: output names such as `%n-%p-%t.stk`.
@@ -26,7 +27,9 @@
 //!   do not.
 //! * [`policy`]: which mitigation policies keep agent.dll out.
 //! * [`sddl`]: which users may write a file, and whether it has a low label.
+//! * [`stall`]: whether a recording has come to a standstill.
 //! * [`status`]: the status line.
+//! * [`steps`]: what each of inject's own threads does.
 //! * [`contents`]: the summary of a trace.
 //! * [`flight`]: traces of a recording that is kept in memory.
 //! * [`guard`]: when to resume a thread that a dead recorder holds.
@@ -36,6 +39,7 @@
 //! * [`name_pattern`]: names of programs, plain or as regular expressions.
 //! * [`names`]: requests and answers in the agent's mailbox for names.
 //! * [`quiet`]: whether a thread can be in the agent that is to leave.
+//! * [`readiness`]: whether a process that inject has started is initialised.
 //! * [`page_cache`]: pages of another process's memory, remembered for a moment.
 //! * [`runtime`]: a .NET runtime's data on its data access library.
 //! * [`symbol_path`]: where that library may lie on the debuggers' symbol path.
@@ -65,16 +69,20 @@ mod list;
 mod messages;
 mod name_pattern;
 mod names;
+mod old_names;
 mod options;
 mod page_cache;
 mod pattern;
 mod policy;
 mod quiet;
+mod readiness;
 mod refusal;
 mod rotation;
 mod runtime;
 mod sddl;
+mod stall;
 mod status;
+mod steps;
 mod symbol_path;
 mod trust;
 mod uuid;

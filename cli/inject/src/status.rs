@@ -6,7 +6,7 @@ use crate::{duration, messages};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io;
-use stk_schema::control::{AgentStatus, ROTATION_GOES_ON};
+use stk_schema::control::{AgentStatus, RECORDER_THREADS, ROTATION_GOES_ON, ThreadActivity};
 use stk_schema::text::{count, printable, size};
 
 /// The status of an agent that has not reported yet.
@@ -41,6 +41,7 @@ pub(crate) const BLANK: AgentStatus = AgentStatus {
     earlier_dropped: 0,
     earlier_bytes: 0,
     earlier_ms: 0,
+    activity: [ThreadActivity { tid: 0, step: 0, rounds: 0, reserved: 0 }; RECORDER_THREADS.len()],
 };
 
 /// `12.3 s   8 threads   12,345 samples   0 dropped   1.2 MiB`.

@@ -5,6 +5,7 @@ use super::pipeline::ProfileArgs;
 use super::select::{SelectArgs, ThreadPattern};
 use super::{Progress, Usage, note};
 use crate::dataset::{Dataset, DatasetPart, DatasetThread, DatasetTrace, Grouping, is_dataset};
+use crate::files::note_input_folder;
 use crate::profile::{SelectionShare, fold, leave_out, select};
 use crate::symbols::Demangle;
 use crate::text::counted;
@@ -26,6 +27,7 @@ impl DatasetArg {
     /// A usage error for what stands behind the `?`.
     pub(super) fn of(argument: &Path) -> anyhow::Result<Option<DatasetArg>> {
         if is_dataset(argument) {
+            note_input_folder(argument);
             return Ok(Some(DatasetArg { folder: argument.to_owned(), labels: Vec::new() }));
         }
         let text = argument.to_string_lossy();
@@ -37,6 +39,7 @@ impl DatasetArg {
             Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
             _ => Err(Usage(format!("{text}: behind the ? give labels, such as build=1234&lab=b"))),
         };
+        note_input_folder(Path::new(folder));
         let labels = query.split('&').map(label).collect::<Result<_, _>>()?;
         Ok(Some(DatasetArg { folder: folder.into(), labels }))
     }

@@ -1,6 +1,7 @@
 //! The traces that a command line names: files, folders, and patterns that no shell has expanded.
 
-use super::{Exit, report};
+use super::{Exit, say_error};
+use crate::files::note_input;
 use anyhow::{Context, bail};
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
@@ -13,9 +14,13 @@ pub(super) fn traces(named: &[PathBuf]) -> (Vec<PathBuf>, Exit) {
     let mut exit = Exit::Ok;
     for path in named {
         match expanded(path) {
-            Ok(found) => files.extend(found),
+            Ok(found) => {
+                // Before any is opened: outputs may be made by then.
+                found.iter().for_each(|file| note_input(file));
+                files.extend(found);
+            }
             Err(error) => {
-                report(&error);
+                say_error(&error);
                 exit = Exit::Failure;
             }
         }
@@ -30,7 +35,10 @@ pub(super) fn traces(named: &[PathBuf]) -> (Vec<PathBuf>, Exit) {
 /// When it names none, or several.
 pub(super) fn trace(named: &Path) -> anyhow::Result<PathBuf> {
     match expanded(named)?.as_slice() {
-        [one] => Ok(one.clone()),
+        [one] => {
+            note_input(one);
+            Ok(one.clone())
+        }
         [first, others @ ..] => {
             let (named, count) = (named.display(), 1 + others.len());
             bail!("{named}: {count} traces: name one of them, such as {}", first.display())

@@ -1,6 +1,8 @@
 //! `stk man`: manual pages, from the description of the command line.
 
-use super::{Exit, Out};
+use super::{Exit, Out, replace};
+use crate::files::Below;
+use crate::output::{Compression, Sink};
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 
@@ -23,7 +25,7 @@ pub(super) struct ManArgs {
 /// That a page cannot be written.
 pub(super) fn run(args: &ManArgs, program: clap::Command, out: Out<'_>) -> anyhow::Result<Exit> {
     match &args.folder {
-        Some(folder) => write(folder, program).with_context(|| folder.display().to_string())?,
+        Some(folder) => write(folder, program)?,
         None => {
             let mut page = Vec::new();
             clap_mangen::Man::new(program.disable_help_subcommand(true)).render(&mut page)?;
@@ -33,7 +35,22 @@ pub(super) fn run(args: &ManArgs, program: clap::Command, out: Out<'_>) -> anyho
     Ok(Exit::Ok)
 }
 
-fn write(folder: &Path, program: clap::Command) -> std::io::Result<()> {
-    std::fs::create_dir_all(folder)?;
-    clap_mangen::generate_to(program, folder)
+fn write(folder: &Path, program: clap::Command) -> anyhow::Result<()> {
+    replace::check(folder)?;
+    let out = Below::make(folder).with_context(|| folder.display().to_string())?;
+    let mut program = program.disable_help_subcommand(true);
+    program.build();
+    write_pages(&out, program)
+}
+
+/// Writes the pages of a command and of those below it.
+fn write_pages(out: &Below, command: clap::Command) -> anyhow::Result<()> {
+    for command in command.get_subcommands().filter(|command| !command.is_hide_set()).cloned() {
+        write_pages(out, command)?;
+    }
+    let page = clap_mangen::Man::new(command);
+    let mut sink = Sink::below(out.join(page.get_filename()), Compression::None)?;
+    page.render(&mut sink)?;
+    sink.finish()?;
+    Ok(())
 }

@@ -22,6 +22,7 @@ mod report;
 mod schema;
 mod select;
 mod stats;
+mod symbol_options;
 mod symbols;
 mod tag;
 mod times;
@@ -36,6 +37,8 @@ pub use pipeline::{
 pub use progress::{Progress, TraceProgress};
 pub use select::{ProcessArgs, SelectArgs, StackArgs, ThreadArgs, ThreadPattern, TzArgs};
 
+use crate::files::is_refusal;
+use crate::output::OutputError;
 use crate::panics::{self, caught};
 use crate::text::{count, size, utc};
 use clap::{CommandFactory, Parser, Subcommand};
@@ -197,8 +200,8 @@ pub fn run() -> ExitCode {
     log_to_stderr(cli.verbose);
     QUIET.store(cli.quiet, Ordering::Relaxed);
     let exit = execute(&cli.command, &mut print).unwrap_or_else(|error| {
-        report(&error);
-        if error.is::<Usage>() { Exit::Usage } else { Exit::Failure }
+        say_error(&error);
+        if is_usage(&error) { Exit::Usage } else { Exit::Failure }
     });
     ExitCode::from(exit as u8)
 }
@@ -218,6 +221,15 @@ pub fn answer(arguments: impl IntoIterator<Item = OsString>) -> anyhow::Result<(
         Ok(())
     })?;
     Ok((text, exit))
+}
+
+/// Whether an error is a mistake in the command line, such as an output that would replace an
+/// input.
+fn is_usage(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        let refused = matches!(cause.downcast_ref(), Some(OutputError::Refused(_)));
+        refused || cause.is::<Usage>() || is_refusal(cause)
+    })
 }
 
 /// Takes the text of a command.
@@ -307,7 +319,7 @@ fn each_trace(
                 out(&text)?;
             }
             Err(error) => {
-                report(&error);
+                say_error(&error);
                 exit = exit.worse(verify::exit_of(&error));
             }
         }
@@ -353,7 +365,7 @@ pub fn pool(wanted: Option<u16>) -> anyhow::Result<rayon::ThreadPool> {
 }
 
 /// Prints an error with its causes as one line on standard error.
-pub fn report(error: &anyhow::Error) {
+pub fn say_error(error: &anyhow::Error) {
     say(&format!("{error:#}"));
 }
 

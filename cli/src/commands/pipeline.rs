@@ -1,7 +1,7 @@
 //! Makes a symbolized profile of a `.stk` file, for `convert` and `stats`.
 
 use super::select::TimeRange;
-use super::symbols::SymbolOptions;
+use super::symbol_options::SymbolOptions;
 use super::{Exit, Progress, SelectArgs, StackArgs, warn};
 use crate::deadline::Deadline;
 use crate::image::{self, ImageSearch, ModuleImage};

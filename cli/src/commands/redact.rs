@@ -1,14 +1,16 @@
 //! `stk redact`: copies a trace without the program's data on its stacks.
 
+use super::replace::replaces_own;
 use super::{Exit, inputs, note, warn};
-use crate::interrupt;
-use crate::redact::{RedactReport, Redactor, Secret};
+use crate::files::{MayReplace, is_trace};
+use crate::map::MappedFile;
+use crate::output;
+use crate::redact::{self, RedactReport, Redactor, Secret};
 use crate::text::{count, counted, size};
 use crate::trace::TraceFile;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
@@ -52,7 +54,7 @@ pub(super) struct RedactArgs {
     /// Drop these too, separated by commas
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
     drop: Vec<Secret>,
-    /// Replace the file OUT if it is there
+    /// Replace the file OUT if it is there: of traces, only another copy that stk redact made
     #[arg(short, long)]
     force: bool,
 }
@@ -66,44 +68,52 @@ pub(super) fn run(args: &RedactArgs) -> anyhow::Result<Exit> {
     let path = inputs::trace(&args.file)?;
     let output = &args.output;
     let shown = output.display();
-    if output.exists() && !args.force {
-        bail!("{shown}: is there already: --force replaces it");
-    }
+    let may = may_replace(output);
+    replaces_own((output, may), args.force, "", |_| false)?;
     let file = TraceFile::open(&path)?;
     let trace = file.read()?;
     let dropped = args.drop.iter().copied().collect();
     let mut redactor = Redactor::new(&trace, &dropped);
-    let folder = match output.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".stk-").suffix(".partial");
-    let mut copy = interrupt::file(&builder, folder).with_context(|| format!("{shown}: cannot be made"))?;
+    let goal = output::named_file(output)?;
+    let copy = output::temporary(&goal.parent());
+    let mut copy = copy.with_context(|| format!("{shown}: cannot be made"))?;
     let mut buffered = BufWriter::with_capacity(1 << 20, &mut copy);
     let failed = || path.display().to_string();
     let mut report = redactor.copy(&mut |bytes| buffered.write_all(bytes)).with_context(failed)?;
     buffered.flush().with_context(|| format!("{shown}: cannot be written"))?;
     drop(buffered);
-    let copied = TraceFile::open(copy.path())?;
+    let copied = MappedFile::from_file(copy.as_file().try_clone()?)?;
+    let copied = TraceFile::of_map(output, copied);
     match redactor.supplement(copied.bytes()) {
         Ok(bytes) => copy.write_all(&bytes).with_context(|| format!("{shown}: cannot be written"))?,
         Err(error) => report.left_out.push(error.to_string()),
     }
     drop(copied);
-    copy.persist(output).with_context(|| format!("{shown}: cannot be replaced"))?;
-    Ok(tell(&report, trace.damage.is_empty(), file.len(), output))
+    let copy = copy.persist(&goal, may).with_context(|| format!("{shown}: cannot be replaced"))?;
+    let after = copy.metadata().map_or(0, |found| found.len());
+    Ok(tell(&report, trace.damage.is_empty(), (file.len(), after), output))
+}
+
+/// Of traces, only a copy that stk redact made is replaced.
+fn may_replace(output: &Path) -> MayReplace {
+    let is_copy = || {
+        let file = TraceFile::of_map(output, MappedFile::look_at(output).ok()?);
+        Some(redact::is_copy(&file.read().ok()?))
+    };
+    match is_trace(output) && is_copy() == Some(true) {
+        true => MayReplace::RedactedTrace,
+        false => MayReplace::NoTrace,
+    }
 }
 
 /// Says what was done.
-fn tell(report: &RedactReport, whole: bool, before: u64, output: &Path) -> Exit {
+fn tell(report: &RedactReport, whole: bool, (before, after): (u64, u64), output: &Path) -> Exit {
     for sentence in &report.left_out {
         warn(&format!("left out: {sentence}"));
     }
     if report.unknown_events > 0 {
         warn(&format!("left out: {} of unknown types", counted(report.unknown_events, "event")));
     }
-    let after = File::open(output).and_then(|file| file.metadata()).map_or(0, |found| found.len());
     let (words, kept) = (counted(report.words, "word"), count(report.kept));
     let texts =
         if report.texts > 0 { format!(", {} dropped", counted(report.texts, "text")) } else { String::new() };

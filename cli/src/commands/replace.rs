@@ -1,46 +1,52 @@
-//! Which outputs that are there already are replaced.
+//! Which outputs that are there already are replaced. Every output of every command comes here
+//! before anything is done for it.
 
+use crate::files::{MayReplace, check_output};
 use crate::output::{SourceMark, source_mark};
 use anyhow::bail;
-use std::fmt::Display;
 use std::path::Path;
 
 /// What was done with an output that stk had made of the same recording.
 pub(super) const REPLACED: &str = "replaced stk's own output";
 
-/// Whether an output is replaced that stk made of the same recording: `ours` knows that by its
-/// mark. Another file is replaced if the user says so (`force`), or if it is empty. `traces`: what
-/// the output is made of, for the error. `untold`: the format, if its files do not tell their
-/// source.
+/// Refuses an output that is an input or a trace, whatever `--force` says.
 ///
 /// # Errors
 ///
-/// When another file is there.
+/// A usage error.
+pub(super) fn check(output: &Path) -> anyhow::Result<()> {
+    Ok(check_output(output, MayReplace::NoTrace)?)
+}
+
+/// Whether an output is replaced that is stk's own by what `ours` finds in it. Another file is
+/// replaced if the user says so (`force`), or if it is empty. `what_else`: what another file is
+/// not, for the error.
+///
+/// # Errors
+///
+/// When another file is there; a usage error as of [`check`].
 pub(super) fn replaces_own(
-    output: &Path,
-    traces: &dyn Display,
+    (output, may): (&Path, MayReplace),
     force: bool,
-    untold: Option<&str>,
-    ours: impl FnOnce(&SourceMark) -> bool,
+    what_else: &str,
+    ours: impl FnOnce(&Path) -> bool,
 ) -> anyhow::Result<bool> {
+    check_output(output, may)?;
     // Devices and pipes are written to, not replaced. A folder is refused later.
     let Ok(found) = std::fs::metadata(output) else { return Ok(false) };
     if !found.is_file() || found.len() == 0 {
         return Ok(false);
     }
-    if source_mark(output).ok().flatten().is_some_and(|mark| ours(&mark)) {
+    if ours(output) {
         return Ok(true);
     }
     if force {
         return Ok(false);
     }
-    let output = output.display();
-    match untold {
-        None => {
-            bail!("{output}: is there already and is not stk's output of {traces}: --force replaces it")
-        }
-        Some(format) => bail!(
-            "{output}: is there already, and {format} files do not tell their source: --force replaces it"
-        ),
-    }
+    bail!("{}: is there already{what_else}: --force replaces it", output.display())
+}
+
+/// Whether the file at `path` says that it was made of what `ours` knows.
+pub(super) fn is_made_of(path: &Path, ours: impl FnOnce(&SourceMark) -> bool) -> bool {
+    source_mark(path).ok().flatten().is_some_and(|mark| ours(&mark))
 }

@@ -1,8 +1,9 @@
 //! `stk report`: one page with what there is of traces.
 
 use super::pipeline::{MissingSum, check_symbols, load_file, loss_lines, missing_lines};
-use super::replace::{REPLACED, replaces_own};
-use super::{Exit, ProfileArgs, Progress, guarded, inputs, note, pool, report, size, tell, verify, warn};
+use super::replace::{self, REPLACED, is_made_of, replaces_own};
+use super::{Exit, ProfileArgs, Progress, guarded, inputs, note, pool, say_error, size, tell, verify, warn};
+use crate::files::MayReplace::NoTrace;
 use crate::output::SourceMark;
 use crate::report::{Report, Source};
 use crate::trace::{Content, TraceFile};
@@ -36,7 +37,7 @@ pub(super) struct ReportArgs {
     /// Show the page in the browser afterwards
     #[arg(long)]
     open: bool,
-    /// Replace a file that is there, whatever it is
+    /// Replace a file that is there, unless it is a trace or an input
     #[arg(long)]
     force: bool,
     /// Threads to use [default: as many as there are processors]. The page does not depend on it
@@ -56,22 +57,26 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Exit> {
     args.profile.check()?;
     let (paths, mut exit) = inputs::traces(&args.files);
     let paths = args.profile.select.process.traces(paths)?;
+    let output = output(args, &paths);
+    output.as_deref().map_or(Ok(()), replace::check)?;
     let mut files = Vec::new();
     for path in &paths {
         match guarded(path, || opened(path, args)) {
             Ok(file) => files.push(file),
             Err(error) => {
-                report(&error);
+                say_error(&error);
                 exit = exit.worse(verify::exit_of(&error));
             }
         }
     }
     let Some(content) = together(files.iter().map(|(_, content)| content)) else { return Ok(exit) };
-    let output = output(args, &paths);
     let ours = |mark: &SourceMark| mark.len == content.len && mark.digest == content.digest;
     let traces = if files.len() == 1 { "this trace" } else { "these traces" };
     let replaced = match &output {
-        Some(path) => replaces_own(path, &traces, args.force, None, ours)?,
+        Some(path) => {
+            let what_else = format!(" and is not stk's output of {traces}");
+            replaces_own((path, NoTrace), args.force, &what_else, |path| is_made_of(path, ours))?
+        }
         None => false,
     };
     let (page, ending) = collect(args, &files)?;
@@ -116,7 +121,7 @@ fn collect(args: &ReportArgs, files: &[(TraceFile, Content)]) -> anyhow::Result<
                 }
             }
             Err(error) => {
-                report(&error);
+                say_error(&error);
                 exit = exit.worse(verify::exit_of(&error));
             }
         }

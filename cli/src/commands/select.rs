@@ -3,7 +3,7 @@
 
 use super::times::{self, TimeArg};
 use super::{Usage, note};
-use crate::map::open_plain;
+use crate::files::open_plain;
 use crate::profile::{ActivityKind, FramePatterns, FunctionPattern, NamePattern, PatternError, Selection};
 use crate::text::{TimeZone, counted, since_start};
 use crate::trace::{Trace, TraceFile};

@@ -6,6 +6,7 @@
 //! traces   the traces of a dataset                           traces -> DatasetTrace
 //! samples  sums of the rows of samples, by stack and state   samples -> Sums
 //! tally    sums that one thread keeps meanwhile
+//! sums     what rows sum up to
 //! names    the stacks of these sums, with the names of code  stacks, frames -> Profile
 //! ```
 //!
@@ -17,12 +18,15 @@ mod names;
 #[cfg(feature = "parquet")]
 mod samples;
 #[cfg(feature = "parquet")]
+mod sums;
+#[cfg(feature = "parquet")]
 mod tables;
 #[cfg(feature = "parquet")]
 mod tally;
 #[cfg(feature = "parquet")]
 mod traces;
 
+use crate::files::read_input;
 #[cfg(feature = "parquet")]
 use crate::output::TableError;
 use crate::profile::{Profile, Runs, SelectionSum};
@@ -69,6 +73,8 @@ pub enum DatasetError {
 
 /// Name of the file that makes a folder a dataset.
 const VERSION_FILE: &str = "_stk.json";
+/// Bytes of it that are read at most.
+const MOST_READ: u64 = 4096;
 
 /// Whether a path is a dataset.
 pub fn is_dataset(path: &Path) -> bool {
@@ -218,7 +224,7 @@ impl Dataset {
 /// Refuses a dataset whose columns mean something else.
 fn check_version(folder: &Path) -> Result<(), DatasetError> {
     let path = folder.join(VERSION_FILE);
-    let text = std::fs::read(&path).map_err(|error| DatasetError::File { path, error })?;
+    let text = read_input(&path, MOST_READ).map_err(|error| DatasetError::File { path, error })?;
     let version = serde_json::from_slice::<serde_json::Value>(&text).ok();
     match version.as_ref().and_then(|file| file.get("tables_version")) {
         Some(version) if version.as_i64() == Some(stk_schema::tables::VERSION) => Ok(()),

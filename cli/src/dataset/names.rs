@@ -1,7 +1,8 @@
 //! Profiles of sums: the stacks that they are of, from `stacks`, and the names of their code, from
 //! `frames`.
 
-use super::samples::{Class, Group, Sum, SumKey, Sums};
+use super::samples::{Group, Sums};
+use super::sums::{Class, Sum, SumKey};
 use super::tables::{Columns, RowGroups};
 use super::{Dataset, DatasetError, DatasetPart};
 use crate::model::{Image, ImageId};
@@ -80,6 +81,7 @@ fn part(
         exit_ns: None,
         samples,
         active_samples: samples,
+        sampling_cpu_ns: 0,
     });
     let threads: Vec<ThreadInfo> = threads.collect();
     let profile = Profile {

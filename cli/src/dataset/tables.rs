@@ -1,6 +1,7 @@
 //! Reads Parquet files row group by row group, and only the columns that are asked for.
 
 use super::DatasetError;
+use crate::files::open_plain;
 use crate::output::TableError;
 use crate::output::parquet_read::{self, Wanted};
 use hashbrown::HashMap;
@@ -105,7 +106,7 @@ pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>, DatasetError> {
 }
 
 fn open(path: &Path) -> Result<File, DatasetError> {
-    File::open(path).map_err(|error| DatasetError::File { path: path.to_owned(), error })
+    open_plain(path).map_err(|error| DatasetError::File { path: path.to_owned(), error })
 }
 
 fn table(path: &Path, error: PolarsError) -> DatasetError {

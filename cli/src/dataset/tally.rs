@@ -5,7 +5,7 @@
 //! stays small where groups follow each other.
 
 use super::WaitRuns;
-use super::samples::{Class, Sum, SumKey};
+use super::sums::{Class, Sum, SumKey};
 use crate::profile::SelectionSum;
 use hashbrown::HashMap;
 use std::hash::{Hash, Hasher};

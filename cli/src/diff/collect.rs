@@ -1,6 +1,6 @@
 //! What one trace is compared by: its stacks of functions, and their weights.
 
-use super::code::Numbers;
+use super::numbers::Numbers;
 use crate::model::stable_name;
 use crate::profile::{FrameId, NameSource, NodeId, Profile, Run, Runs, Weight};
 use rayon::prelude::*;

@@ -1,8 +1,9 @@
 //! Modules whose code has names on one side and not on the other. Their functions cannot be
 //! compared: what has a name on one side is without one on the other.
 
-use super::code::{Code, Numbers};
+use super::code::Code;
 use super::collect::{Call, FunctionName, Naming, StackWeights};
+use super::numbers::Numbers;
 use super::rounded;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

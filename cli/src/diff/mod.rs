@@ -7,6 +7,7 @@
 //! collect   one trace's stacks and weights            Profile, Runs -> TraceStacks
 //! coverage  modules whose names one side lacks
 //! interval  how far a difference can be trusted
+//! numbers   distinct values and their numbers
 //! table, markdown, junit, flame   one output each     Diff -> text
 //! ```
 //!
@@ -21,6 +22,7 @@ mod flame;
 mod interval;
 mod junit;
 mod markdown;
+mod numbers;
 mod table;
 #[cfg(test)]
 mod tests;

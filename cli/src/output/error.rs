@@ -1,12 +1,16 @@
 //! The reasons why an output was not written.
 
 use super::Format;
+use crate::files::{self, Refusal};
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// Why an output was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
+    /// The destination is an input or a trace: the command line is wrong.
+    #[error("{0}")]
+    Refused(Refusal),
     /// The destination of a single file is a folder.
     #[error("{}: is a folder: give a file name", .0.display())]
     IsFolder(PathBuf),
@@ -55,6 +59,9 @@ pub enum OutputError {
     /// This build has no Parquet.
     #[error("this stk was built without Parquet: build it with the feature `parquet`")]
     NoParquet,
+    /// A link is where none is followed.
+    #[error("{0}")]
+    Link(io::Error),
     /// The system refused a step at a file or folder.
     #[error("{}: {step}", .path.display())]
     File {
@@ -134,6 +141,12 @@ pub enum OutputError {
     Polars(#[from] polars::prelude::PolarsError),
 }
 
+impl From<Refusal> for OutputError {
+    fn from(refusal: Refusal) -> OutputError {
+        OutputError::Refused(refusal)
+    }
+}
+
 impl OutputError {
     /// The error of a library that wrote to a [`Sink`](super::sink::Sink).
     pub(super) fn from_io(error: io::Error) -> OutputError {
@@ -143,6 +156,9 @@ impl OutputError {
     /// The error of a step at `path`, such as `cannot be written`.
     pub(super) fn at(path: &Path, step: &'static str) -> impl FnOnce(io::Error) -> OutputError {
         let path = path.to_owned();
-        move |error| OutputError::File { path, step, error }
+        move |error| match files::is_link(&error) {
+            true => OutputError::Link(error),
+            false => OutputError::File { path, step, error },
+        }
     }
 }

@@ -6,10 +6,11 @@
 //! at once if the process was one of this machine and is not in `/proc`.
 
 use super::OutputError;
+use crate::files::{Below, look_at, read_within};
 use serde::{Deserialize, Serialize};
-use std::fs::OpenOptions;
-use std::io::{ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
+use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,6 +21,12 @@ const BEAT: Duration = Duration::from_secs(2);
 const STALE: Duration = Duration::from_secs(30);
 /// How often the file is looked at by who waits.
 const LOOK: Duration = Duration::from_millis(200);
+
+/// Bytes of the file that are read at most.
+const MOST_READ: u64 = 64 << 10;
+
+/// Begins the names of the locks of parts, in `_stk/tmp`.
+pub(super) const OF_PART: &str = "lock.";
 
 /// Who holds a lock.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
@@ -33,7 +40,7 @@ struct Holder {
 /// The right to do something in a folder of outputs. It ends with the value.
 #[derive(Debug)]
 pub struct FolderLock {
-    path: PathBuf,
+    at: Below,
     beat: Option<(Sender<()>, JoinHandle<()>)>,
 }
 
@@ -45,8 +52,8 @@ impl FolderLock {
     ///
     /// The error of the system.
     #[cfg(feature = "parquet")]
-    pub(super) fn of_tables(dataset: &Path) -> Result<FolderLock, OutputError> {
-        FolderLock::hold(dataset.join("_stk").join("lock"), dataset, "makes its tables", STALE)
+    pub(super) fn of_tables(dataset: &Below) -> Result<FolderLock, OutputError> {
+        FolderLock::hold(dataset.join("_stk").join("lock"), &dataset.path(), "makes its tables", STALE)
     }
 
     /// The right to convert a part of the traces of a batch to `folder`, by the part's name. Waits
@@ -56,28 +63,34 @@ impl FolderLock {
     ///
     /// The error of the system.
     pub fn of_part(folder: &Path, part: &str) -> Result<FolderLock, OutputError> {
-        let path = folder.join("_stk").join("tmp").join(format!("lock.{part}"));
-        FolderLock::hold(path, folder, &format!("converts part {part}"), STALE)
+        let out = Below::folder(folder).map_err(OutputError::at(folder, "cannot be opened"))?;
+        let at = out.join("_stk").join("tmp").join(format!("{OF_PART}{part}"));
+        FolderLock::hold(at, folder, &format!("converts part {part}"), STALE)
     }
 
-    fn hold(path: PathBuf, folder: &Path, work: &str, stale: Duration) -> Result<FolderLock, OutputError> {
-        let parent = path.parent().unwrap_or(folder);
-        std::fs::create_dir_all(parent).map_err(OutputError::at(parent, "cannot be made"))?;
+    fn hold(at: Below, folder: &Path, work: &str, stale: Duration) -> Result<FolderLock, OutputError> {
+        let path = at.path();
+        let parent = at.parent();
+        parent.make_folder().map_err(OutputError::at(&parent.path(), "cannot be made"))?;
         let mut seen: Option<(Vec<u8>, Instant)> = None;
         let mut told = false;
         loop {
-            match create(&path, &Holder { pid: std::process::id(), host: host(), beat: 0 }) {
-                Ok(()) => return Ok(FolderLock::beating(path)),
+            match create(&at, &Holder { pid: std::process::id(), host: host(), beat: 0 }) {
+                Ok(file) => return Ok(FolderLock::beating(at, file)),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(OutputError::at(&path, "cannot be made")(error)),
             }
-            // A file that is gone meanwhile can be made in the next round.
-            let now = std::fs::read(&path).unwrap_or_default();
+            let now = match at.read(MOST_READ) {
+                Ok(text) => text,
+                // One that is gone meanwhile can be made in the next round.
+                Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+                Err(error) => return Err(OutputError::at(&path, "cannot be read")(error)),
+            };
             match &seen {
                 Some((before, since)) if *before == now => {
                     if since.elapsed() >= stale || is_gone(&now) {
                         log::warn!("{}: left behind by {}: removed", path.display(), who(&now));
-                        remove(&path, &now)?;
+                        remove(&at, &now)?;
                         seen = None;
                         continue;
                     }
@@ -91,19 +104,19 @@ impl FolderLock {
         }
     }
 
-    fn beating(path: PathBuf) -> FolderLock {
+    fn beating(at: Below, mut file: File) -> FolderLock {
         let (end, ended) = channel();
-        let file = path.clone();
         let beat = std::thread::Builder::new().name("lock".to_owned()).spawn(move || {
             let mut holder = Holder { pid: std::process::id(), host: host(), beat: 0 };
             while ended.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
                 holder.beat += 1;
                 let text = serde_json::to_vec(&holder).unwrap_or_default();
-                // If it cannot be written, another process takes the lock over in the end.
-                let _ = std::fs::write(&file, text);
+                // If it cannot be written, another process takes the lock over in the end. Not by
+                // its name: another file may have that then.
+                let _ = write(&mut file, &text);
             }
         });
-        FolderLock { path, beat: beat.ok().map(|thread| (end, thread)) }
+        FolderLock { at, beat: beat.ok().map(|thread| (end, thread)) }
     }
 }
 
@@ -113,29 +126,39 @@ impl Drop for FolderLock {
             drop(end);
             let _ = thread.join();
         }
-        let _ = std::fs::remove_file(&self.path);
+        let _ = self.at.remove_file();
     }
 }
 
-fn create(path: &Path, holder: &Holder) -> std::io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
-    file.write_all(&serde_json::to_vec(holder).unwrap_or_default())
+fn create(at: &Below, holder: &Holder) -> io::Result<File> {
+    let mut file = at.create_new()?;
+    file.write_all(&serde_json::to_vec(holder).unwrap_or_default())?;
+    Ok(file)
+}
+
+/// Replaces what is in the file. What is longer is cut afterwards, so that it is never empty.
+fn write(file: &mut File, text: &[u8]) -> io::Result<()> {
+    file.seek(SeekFrom::Start(0))?;
+    file.write_all(text)?;
+    file.set_len(text.len() as u64)
 }
 
 /// Removes a lock that was left behind: of those who wait, one removes it, since it is renamed
 /// first.
-fn remove(path: &Path, expected: &[u8]) -> Result<(), OutputError> {
-    let aside = path.with_extension(format!("{}", std::process::id()));
-    match std::fs::rename(path, &aside) {
+fn remove(at: &Below, expected: &[u8]) -> Result<(), OutputError> {
+    let path = at.path();
+    let name = at.name().map_err(OutputError::at(&path, "cannot be removed"))?;
+    let aside = at.with_name(Path::new(name).with_extension(std::process::id().to_string()));
+    match at.rename(&aside) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(OutputError::at(path, "cannot be removed")(error)),
+        Err(error) => return Err(OutputError::at(&path, "cannot be removed")(error)),
         Ok(()) => {}
     }
-    if std::fs::read(&aside).unwrap_or_default() != expected {
+    if aside.read(MOST_READ).unwrap_or_default() != expected {
         // It was another one's already: give it back, unless there is a third.
-        let _ = std::fs::hard_link(&aside, path);
+        let _ = aside.link_to(at);
     }
-    std::fs::remove_file(&aside).map_err(OutputError::at(&aside, "cannot be removed"))
+    aside.remove_file().map_err(OutputError::at(&path, "cannot be removed"))
 }
 
 /// Whether the holder is known to be no process any more: it was one of this machine, and the
@@ -162,7 +185,10 @@ fn who(text: &[u8]) -> String {
 /// The name of this machine, as far as the system tells it without more.
 fn host() -> String {
     let named = ["COMPUTERNAME", "HOSTNAME"].iter().find_map(|name| std::env::var(name).ok());
-    let told = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let told = || {
+        let file = look_at(Path::new("/proc/sys/kernel/hostname")).ok()?;
+        Some(String::from_utf8_lossy(&read_within(file, 4096).ok()?).into_owned())
+    };
     named.or_else(told).map_or_else(|| "this machine".to_owned(), |name| name.trim().to_owned())
 }
 
@@ -194,10 +220,11 @@ mod tests {
     #[test]
     fn what_a_killed_process_left_is_taken_over() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("lock");
-        create(&path, &Holder { pid: 1, host: "lab".to_owned(), beat: 7 }).unwrap();
+        let at = Below::folder(folder.path()).unwrap().join("lock");
+        let path = at.path();
+        create(&at, &Holder { pid: 1, host: "lab".to_owned(), beat: 7 }).unwrap();
         let stale = Duration::from_millis(300);
-        let lock = FolderLock::hold(path.clone(), folder.path(), "works", stale).unwrap();
+        let lock = FolderLock::hold(at, folder.path(), "works", stale).unwrap();
         let holder: Holder = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         assert_eq!(holder.pid, std::process::id());
         drop(lock);

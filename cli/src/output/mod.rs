@@ -61,6 +61,7 @@ formats! {
     Pprof = pprof;
 }
 
+pub use crate::files::Refusal;
 pub use chrome::ChromeStyle;
 pub use compress::Compression;
 pub use error::OutputError;
@@ -74,11 +75,12 @@ pub use parquet::TableError;
 pub(crate) use parquet::read as parquet_read;
 pub use parquet::{AppliedModule, ConversionFacts, DatasetEntry, DatasetIndex, apply_symbols, compact};
 pub use perfetto::PerfettoStyle;
-pub(crate) use sink::Sink;
+pub(crate) use sink::{Sink, named as named_file, temporary};
 pub(crate) use source::exporter_of;
 pub use source::{SourceMark, source_mark};
 
 use crate::deadline::Deadline;
+use crate::files::Below;
 use crate::model::Image;
 use crate::profile::{Batch, Profile, RunWeigher, Runs, Weight};
 use std::ffi::OsStr;
@@ -194,11 +196,30 @@ impl Format {
 /// The destination of an output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Destination {
-    /// A file, which appears under this name when it is complete.
+    /// A file that the user names, which appears under this name when it is complete. Of a link,
+    /// what it leads to.
     File(PathBuf),
+    /// A file of this name in a folder of outputs, likewise. A link is an error.
+    InFolder {
+        /// The folder.
+        folder: PathBuf,
+        /// The name.
+        name: String,
+    },
     /// A folder, which is made if it does not exist.
     Dir(PathBuf),
     Stdout,
+}
+
+impl Destination {
+    /// The path of a file.
+    pub fn file(&self) -> Option<PathBuf> {
+        match self {
+            Destination::File(path) => Some(path.clone()),
+            Destination::InFolder { folder, name } => Some(folder.join(name)),
+            Destination::Dir(_) | Destination::Stdout => None,
+        }
+    }
 }
 
 /// Options for the outputs.
@@ -314,6 +335,7 @@ pub fn write_within(
 fn single(format: Format, destination: Destination) -> Result<Sink, OutputError> {
     let compression = match &destination {
         Destination::File(path) => Compression::of(path),
+        Destination::InFolder { name, .. } => Compression::of(Path::new(name)),
         _ => Compression::None,
     };
     single_as(format, destination, compression)
@@ -327,6 +349,10 @@ fn single_as(
 ) -> Result<Sink, OutputError> {
     match destination {
         Destination::File(path) => Sink::file_as(&path, compression),
+        Destination::InFolder { folder, name } => {
+            let at = Below::folder(&folder).map_err(OutputError::at(&folder, "cannot be opened"))?;
+            Sink::below(at.join(name), compression)
+        }
         Destination::Stdout => Sink::stdout(compression),
         Destination::Dir(path) => Err(OutputError::OneFile { path, format }),
     }

@@ -57,7 +57,7 @@ type Values = [u64; 3];
 fn create(to: Destination, options: &Options) -> Result<Box<dyn Writer>, OutputError> {
     // The format is gzipped whatever its name. pprof reads it unpacked as well.
     let compression = match &to {
-        Destination::File(path) if Compression::of(path) == Compression::Zstd => Compression::Zstd,
+        to if to.file().is_some_and(|path| Compression::of(&path) == Compression::Zstd) => Compression::Zstd,
         _ => Compression::Gzip,
     };
     let sink = single_as(Format::Pprof, to, compression)?;

@@ -2,10 +2,11 @@
 
 use super::compress::{Compression, Encoder};
 use super::{OutputError, Summary};
+use crate::files::{Below, Kind, MayReplace, check_output, open_device};
 use crate::interrupt::{self, TemporaryFile};
 use crate::stdout;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// Bytes collected before they are written.
@@ -23,7 +24,8 @@ pub(crate) struct Sink {
 }
 
 enum Target {
-    Renamed(Encoder<TemporaryFile>, PathBuf),
+    /// A file with its place, and its path for messages.
+    Renamed(Encoder<TemporaryFile>, Below, PathBuf),
     /// A device, pipe or similar, which must not be replaced.
     InPlace(Encoder<File>, PathBuf),
     Stdout(Encoder<io::Stdout>),
@@ -37,32 +39,38 @@ impl Sink {
         Sink::file_as(path, Compression::of(path))
     }
 
-    /// A file that is compressed in this way, whatever its name.
+    /// A file that the command line names, compressed in this way, whatever its name. For a
+    /// symbolic link, the file that it leads to is replaced, not the link.
     pub(crate) fn file_as(path: &Path, compression: Compression) -> Result<Sink, OutputError> {
+        check_output(path, MayReplace::NoTrace)?;
         let target = match std::fs::metadata(path) {
             Ok(found) if found.is_dir() => return Err(OutputError::IsFolder(path.to_owned())),
             Ok(found) if !found.is_file() => {
-                let file = File::options().write(true).open(path);
-                let file = file.and_then(|file| Encoder::new(file, compression));
+                let file = open_device(path).and_then(|file| Encoder::new(file, compression));
                 Target::InPlace(file.map_err(OutputError::at(path, "cannot be written"))?, path.to_owned())
             }
-            found => {
-                // For a symbolic link, the file that it leads to is replaced, not the link.
-                let goal = match found {
-                    Ok(_) => path.canonicalize().map_err(OutputError::at(path, "cannot be resolved"))?,
-                    Err(_) => path.to_owned(),
-                };
-                let folder = match goal.parent() {
-                    Some(parent) if !parent.as_os_str().is_empty() => parent,
-                    _ => Path::new("."),
-                };
-                if !folder.is_dir() {
-                    return Err(OutputError::NoFolder { path: path.to_owned(), folder: folder.to_owned() });
-                }
-                let file = temporary(folder).and_then(|file| Encoder::new(file, compression));
-                Target::Renamed(file.map_err(OutputError::at(path, "cannot be made"))?, goal)
+            _ => {
+                let goal = named(path)?;
+                return Sink::beside(goal, path, compression);
             }
         };
+        Ok(Sink { target, buffer: Vec::with_capacity(BUFFER + BUFFER / 4), written: 0 })
+    }
+
+    /// A file in a folder of outputs, compressed in this way. A link of its name is an error.
+    pub(crate) fn below(goal: Below, compression: Compression) -> Result<Sink, OutputError> {
+        let path = goal.path();
+        check_output(&path, MayReplace::NoTrace)?;
+        match goal.kind().map_err(OutputError::at(&path, "cannot be made"))? {
+            Some(Kind::Folder) => Err(OutputError::IsFolder(path)),
+            _ => Sink::beside(goal, &path, compression),
+        }
+    }
+
+    fn beside(goal: Below, path: &Path, compression: Compression) -> Result<Sink, OutputError> {
+        let file = temporary(&goal.parent()).and_then(|file| Encoder::new(file, compression));
+        let file = file.map_err(OutputError::at(path, "cannot be made"))?;
+        let target = Target::Renamed(file, goal, path.to_owned());
         Ok(Sink { target, buffer: Vec::with_capacity(BUFFER + BUFFER / 4), written: 0 })
     }
 
@@ -98,9 +106,10 @@ impl Sink {
                 let (_, bytes) = file.finish().map_err(OutputError::at(&path, "cannot be written"))?;
                 vec![(path, bytes)]
             }
-            Target::Renamed(file, path) => {
+            Target::Renamed(file, goal, path) => {
                 let (file, bytes) = file.finish().map_err(OutputError::at(&path, "cannot be written"))?;
-                file.persist(&path).map_err(OutputError::at(&path, "cannot be replaced"))?;
+                let placed = file.persist(&goal, MayReplace::NoTrace);
+                placed.map_err(OutputError::at(&path, "cannot be replaced"))?;
                 vec![(path, bytes)]
             }
         };
@@ -127,7 +136,7 @@ impl Sink {
 
     fn write_bytes(&mut self, bytes: &[u8]) -> Result<(), OutputError> {
         match &mut self.target {
-            Target::Renamed(file, path) => {
+            Target::Renamed(file, _, path) => {
                 file.write_all(bytes).map_err(OutputError::at(path, "cannot be written"))?;
             }
             Target::InPlace(file, path) => {
@@ -156,12 +165,21 @@ impl Write for Sink {
     }
 }
 
-/// A temporary file with the permissions of any new file.
-pub(super) fn temporary(folder: &Path) -> io::Result<TemporaryFile> {
-    let prefix = interrupt::owned(".stk-");
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(&prefix).suffix(".partial");
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    interrupt::file(&builder, folder)
+/// The place of a file that the command line names.
+pub(crate) fn named(path: &Path) -> Result<Below, OutputError> {
+    Below::named_file(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            let folder = path.parent().unwrap_or(Path::new("")).to_owned();
+            OutputError::NoFolder { path: path.to_owned(), folder }
+        }
+        _ => OutputError::at(path, "cannot be made")(error),
+    })
 }
+
+/// A temporary file for an output in a folder.
+pub(crate) fn temporary(folder: &Below) -> io::Result<TemporaryFile> {
+    interrupt::file(folder, &interrupt::owned(TEMPORARY.0), TEMPORARY.1)
+}
+
+/// How the names of temporary files of outputs begin and end.
+pub(super) const TEMPORARY: (&str, &str) = (".stk-", ".partial");

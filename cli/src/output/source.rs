@@ -2,9 +2,9 @@
 //! trace when it meets it again.
 
 use super::compress::Compression;
+use crate::files::look_at;
 use crate::profile::Profile;
 use crate::trace::Content;
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 use stk_schema::identity::ContentHash;
@@ -47,9 +47,9 @@ const BEFORE_DIGEST: &str = " bytes, xxh3-128 ";
 ///
 /// # Errors
 ///
-/// When the file cannot be read.
+/// When it is no regular file, or cannot be read.
 pub fn source_mark(path: &Path) -> io::Result<Option<SourceMark>> {
-    let mut file = File::open(path)?;
+    let mut file = look_at(path)?;
     let mut magic = Vec::new();
     (&file).take(4).read_to_end(&mut magic)?;
     file.rewind()?;

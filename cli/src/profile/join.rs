@@ -189,6 +189,7 @@ impl Join {
                     before.exit_ns = later(thread.exit_ns);
                     before.samples = before.samples.saturating_add(thread.samples);
                     before.active_samples = before.active_samples.saturating_add(thread.active_samples);
+                    before.sampling_cpu_ns = before.sampling_cpu_ns.saturating_add(thread.sampling_cpu_ns);
                     if !thread.name.is_empty() {
                         before.name.clone_from(&thread.name);
                     }
@@ -293,7 +294,7 @@ fn add_losses(all: &mut Losses, losses: &Losses) {
     all.runtimes.extend(losses.runtimes.iter().cloned());
     all.unknown_events = all.unknown_events.saturating_add(losses.unknown_events);
     all.tables_pending = all.tables_pending.saturating_add(losses.tables_pending);
-    all.sampling_cpu_ns = all.sampling_cpu_ns.saturating_add(losses.sampling_cpu_ns);
+    all.unread_ns = all.unread_ns.saturating_add(losses.unread_ns);
 }
 
 /// By thread: the time of its first sample.

@@ -44,7 +44,7 @@ mod tree;
 pub use activity::{
     Activity, ActivityKind, RunWeigher, Wait, WaitClass, Weight, classify, is_behind_call, is_system_library,
 };
-pub use build::{BuildOptions, build};
+pub use build::{BuildOptions, build, unread_ns};
 pub use category::Category;
 pub use events::{EventInfo, GapInfo, ThreadOfEvent, add_events};
 pub use filter::{
@@ -257,6 +257,9 @@ pub struct ThreadInfo {
     pub samples: u64,
     /// Samples in which it ran, or may have (state not "waiting").
     pub active_samples: u64,
+    /// CPU time that being sampled cost it, as far as it is known, in nanoseconds: with that of its
+    /// runs it is what its clock gained. Of all its samples, whatever is selected.
+    pub sampling_cpu_ns: u64,
 }
 
 impl ThreadInfo {
@@ -312,6 +315,7 @@ pub struct Losses {
     /// Samples taken before their module's tables were recorded, where the tables then never were:
     /// their stacks end there.
     pub tables_pending: u64,
-    /// CPU time that being sampled cost the threads, in nanoseconds. It is taken out of the runs.
-    pub sampling_cpu_ns: u64,
+    /// For how long a trace of version 1.0 has no reading of the clocks of threads that may have
+    /// run, in nanoseconds: CPU time that may be missing. See [`unread_ns`].
+    pub unread_ns: u64,
 }

@@ -87,6 +87,7 @@ fn merged(profile: &Profile, members: &[u32], how: ThreadMerge) -> ThreadInfo {
         exit_ns: None,
         samples: all().map(|thread| thread.samples).sum(),
         active_samples: all().map(|thread| thread.active_samples).sum(),
+        sampling_cpu_ns: all().map(|thread| thread.sampling_cpu_ns).fold(0, u64::saturating_add),
     }
 }
 

@@ -32,6 +32,11 @@ use thiserror::Error;
 const WORDS_RULE: &str =
     "stk redact: words and registers that are no addresses of modules, dynamic code or stacks";
 
+/// Whether a trace says of itself that it is such a copy.
+pub fn is_copy(trace: &Trace<'_>) -> bool {
+    trace.timeline.redacted.contains_key(WORDS_RULE)
+}
+
 /// Why there is no copy.
 #[derive(Debug, Error)]
 #[non_exhaustive]

@@ -1,8 +1,9 @@
 //! The groups of the frames of stacks: which frames are in which, and what the samples of stacks
 //! come to in each. A sample counts once in a group's total.
 
-use super::groups::{GroupKey, Kernel, RunSums, Slot};
-use crate::profile::{FrameId, FunctionId, Functions, NodeId, Profile, Visit};
+use super::Amount;
+use super::keys::GroupKey;
+use crate::profile::{Activity, FrameId, FunctionId, Functions, NodeId, Profile, Visit};
 use crate::stack::{FrameKind, Interner, NamedFrame, StrId};
 
 /// Shown instead of the values of samples that have no frame.
@@ -145,6 +146,54 @@ impl<'a> FrameGroups<'a> {
         };
         self.keys.iter().map(value).collect()
     }
+}
+
+/// Sums of equal runs, with both weights that may be listed.
+#[derive(Clone, Copy, Default)]
+pub(super) struct RunSums {
+    pub samples: u64,
+    pub weights: [u64; 2],
+    pub waits: Amount,
+}
+
+impl RunSums {
+    pub(super) fn is_nothing(&self) -> bool {
+        self.samples == 0 && self.waits.samples == 0
+    }
+
+    pub(super) fn add(&mut self, other: &RunSums) {
+        self.samples += other.samples;
+        for (sum, more) in self.weights.iter_mut().zip(other.weights) {
+            *sum = sum.saturating_add(more);
+        }
+        self.waits.add_amount(other.waits);
+    }
+
+    /// With the weight at `at`.
+    pub(super) fn amount(&self, at: usize) -> Amount {
+        Amount { samples: self.samples, weight_ns: self.weights[at] }
+    }
+}
+
+/// What the samples of a sum have in common.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Slot {
+    /// The group of threads.
+    pub thread: u32,
+    /// Whether they are in the kernel, if kinds are a key.
+    pub kernel: Kernel,
+    /// What the threads did, if that is a key.
+    pub activity: Option<Activity>,
+    /// The stack; `None` comes first.
+    pub node: Option<NodeId>,
+}
+
+/// Whether a thread is in the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Kernel {
+    No,
+    Wait,
+    Call,
 }
 
 /// What samples come to in a group.

@@ -1,7 +1,8 @@
 //! Lists of groups as text.
 
-use super::groups::{GroupKey, GroupRow, GroupStats};
-use super::text::{Page, Whole, percent};
+use super::groups::{GroupRow, GroupStats};
+use super::keys::GroupKey;
+use super::page::{Page, Whole, percent};
 use super::timeline::{Bars, bar_columns};
 use crate::text::{capital, counted, cut, pad, span, width};
 use std::io;

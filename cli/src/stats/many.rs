@@ -1,7 +1,7 @@
 //! The figures of several traces: one line each, their sum, and the functions of all of them.
 
-use super::question::AnswerWhole;
-use super::text::{Page, PrintOptions, Whole, amounts, modules_of};
+use super::page::{AnswerWhole, Page, PrintOptions, Whole};
+use super::text::{amounts, modules_of};
 use super::{Answer, AnswerSums, FunctionStats, Question, Stats, WaitStats};
 use crate::profile::Weight;
 use crate::text::{count, counted, pad, size, span, width};

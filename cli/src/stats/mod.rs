@@ -11,8 +11,10 @@
 //! calls         stacks of functions, with their samples Profile -> CallSums
 //! call_tree     call trees, callers, callees            CallSums -> CallTreeStats
 //! groups        lists by any keys                       Profile, Runs -> GroupStats
-//! group_stacks  the groups of the frames of stacks
+//! group_stacks  the groups of the frames of stacks, and the sums of stacks in them
+//! keys          what samples can be grouped by
 //! timeline      CPU time over time
+//! page          what figures are printed on
 //! text, tree_text, group_text, csv  how they are printed
 //! ```
 
@@ -22,7 +24,9 @@ mod csv;
 mod group_stacks;
 mod group_text;
 mod groups;
+mod keys;
 mod many;
+mod page;
 mod question;
 mod sums;
 mod text;
@@ -33,10 +37,12 @@ mod waits;
 
 pub use crate::text::TimeZone;
 pub use call_tree::{CallTreeStats, Direction, TreeLimits, TreeRow};
-pub use groups::{GroupKey, GroupRow, GroupStats, NO_LABEL, NO_NAME, SortBy, ThreadValues};
+pub use groups::{GroupRow, GroupStats, NO_LABEL, NO_NAME, SortBy, ThreadValues};
+pub use keys::GroupKey;
 pub use many::{DatasetTotals, ManyStats, SumStats};
+pub use page::{Length, PrintOptions};
 pub use question::{Answer, AnswerSums, Question, Subject, with_modules};
-pub use text::{Length, PrintOptions, print, print_answer};
+pub use text::{print, print_answer};
 pub use timeline::TimelineStats;
 
 use crate::profile::{Activity, Batch, Functions, Profile, Runs, SelectionShare, WaitClass, Weight};
@@ -147,6 +153,9 @@ pub struct Totals {
     pub cpu_ns: u64,
     /// CPU time that being sampled cost the threads, as far as it is known. It is not in `cpu_ns`.
     pub sampling_cpu_ns: u64,
+    /// Time of threads that may have run while the trace, of format version 1.0, has no reading of
+    /// their clocks: CPU time that may be missing in `cpu_ns`.
+    pub unread_ns: u64,
     /// Part of the counted samples whose stacks are complete, 0 to 1; 0 without samples.
     pub complete_share: f64,
     /// Part of their frames that follow from what was recorded, 0 to 1; 0 without frames.
@@ -254,6 +263,9 @@ pub struct ThreadStats {
     pub states: States,
     /// CPU time; 0 if not recorded.
     pub cpu_ns: u64,
+    /// CPU time that being sampled cost it, as far as it is known. It is not in `cpu_ns`; both
+    /// together are what its clock gained.
+    pub sampling_cpu_ns: u64,
     /// When it was used.
     pub timeline: TimelineStats,
 }
@@ -408,6 +420,7 @@ fn of_summary(
     let achieved_hz = per_second(samples, weight_ns);
     let missed_share =
         if asked_hz > 0.0 && samples > 0 { (1.0 - achieved_hz / asked_hz).max(0.0) } else { 0.0 };
+    let sampling_ns = profile.threads.iter().map(|thread| thread.sampling_cpu_ns);
     let totals = Totals {
         duration_ns: trace.duration_ns,
         interval_ns: trace.interval_ns,
@@ -418,7 +431,8 @@ fn of_summary(
         achieved_hz,
         missed_share,
         weight_ns,
-        sampling_cpu_ns: profile.losses.sampling_cpu_ns,
+        sampling_cpu_ns: sampling_ns.fold(0, u64::saturating_add),
+        unread_ns: profile.losses.unread_ns,
         complete_share: summary.complete_share,
         proved_share: summary.proved_share,
         cpu_ns: summary.threads.iter().map(|t| t.cpu_ns).fold(0, u64::saturating_add),

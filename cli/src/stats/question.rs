@@ -3,8 +3,9 @@
 
 use super::call_tree::{CallTreeStats, Direction, TreeLimits, call_tree};
 use super::calls::{CallSums, FunctionName};
-use super::groups::{GroupKey, GroupStats, GroupSums, GroupTable, SortBy, ThreadValues};
-use super::text::{Page, Whole, tells_module};
+use super::groups::{GroupStats, GroupSums, GroupTable, SortBy, ThreadValues};
+use super::keys::GroupKey;
+use super::page::{AnswerWhole, Page, tells_module};
 use super::{StatsOptions, group_text, tree_text};
 use crate::profile::{Batch, Category, FrameName, FunctionPattern, Functions, Profile, Runs};
 use serde::Serialize;
@@ -149,14 +150,6 @@ impl<'a> QuestionSums<'a> {
             None => AnswerSums::calls(calls()),
         }
     }
-}
-
-/// What the figures of an answer refer to.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AnswerWhole {
-    pub whole: Whole,
-    /// The weight of the whole recording, of which the counted samples may be a part.
-    pub all_ns: u64,
 }
 
 impl Answer {

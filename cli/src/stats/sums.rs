@@ -70,6 +70,7 @@ impl<'a> StatsTables<'a> {
                 achieved_hz: 0.0,
                 states: States::default(),
                 cpu_ns: 0,
+                sampling_cpu_ns: thread.sampling_cpu_ns,
                 timeline: Default::default(),
             })
             .collect();

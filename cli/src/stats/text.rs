@@ -1,10 +1,11 @@
 //! The figures as text.
 
-use super::question::{Answer, AnswerWhole};
+use super::page::{AnswerWhole, Length, Page, PrintOptions, Whole, percent, share, tells_module};
+use super::question::Answer;
 use super::timeline::{Bars, bar_columns};
 use super::{Amount, FunctionStats, States, Stats, Totals, WaitStack};
 use crate::profile::Weight;
-use crate::text::{TimeZone, count, counted, cut, moment, pad, size, span, three, width};
+use crate::text::{count, counted, cut, moment, pad, size, span, three, width};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use stk_schema::text::printable;
@@ -13,33 +14,6 @@ use stk_schema::text::printable;
 const NAME_WIDTH: usize = 60;
 /// The fewest columns of a name, however narrow the terminal.
 const LEAST_NAME: usize = 24;
-
-/// How to print figures.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct PrintOptions {
-    pub length: Length,
-    /// Headings are bold.
-    pub color: bool,
-    /// Columns of the terminal, by which names are cut; `None`: no terminal, nothing is cut.
-    pub columns: Option<usize>,
-    /// The zone of times by the clock.
-    pub zone: TimeZone,
-    /// Bars are made of ASCII characters.
-    pub ascii: bool,
-}
-
-/// How much to print.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Length {
-    /// Where the CPU time goes, what threads wait for, and how far the figures can be trusted: less
-    /// than the 24 lines of a small terminal.
-    #[default]
-    Short,
-    /// Everything.
-    Full,
-    /// What threads wait for, with the stacks that wait.
-    Waiting,
-}
 
 /// Rows of functions and of waits in the short form.
 const SHORT_FUNCTIONS: usize = 6;
@@ -54,7 +28,7 @@ pub fn print(stats: &Stats, out: &mut dyn Write, options: &PrintOptions) -> io::
     let mut page = Page { out, options: *options };
     let length = options.length;
     head(stats, &mut page)?;
-    let mostly_waits = cpu_share(stats).is_some_and(|share| share < MOSTLY_WAITS);
+    let mostly_waits = mostly_waits(stats);
     if length == Length::Waiting {
         return waiting(stats, &mut page);
     }
@@ -89,6 +63,7 @@ pub fn print_answer(
     let mut page = Page { out, options: *options };
     title(stats, &mut page)?;
     page.line(&cpu_line(stats))?;
+    unread_line(stats).map_or(Ok(()), |line| page.line(&line))?;
     problems(stats, &mut page)?;
     answer.print(AnswerWhole { whole: Whole::of(stats), all_ns: all_ns(stats) }, &mut page)
 }
@@ -125,24 +100,10 @@ fn cpu_share(stats: &Stats) -> Option<f64> {
     (cpu_ns > 0 && duration_ns > 0).then(|| cpu_ns as f64 / duration_ns as f64)
 }
 
-pub(super) struct Page<'a> {
-    pub(super) out: &'a mut dyn Write,
-    pub(super) options: PrintOptions,
-}
-
-impl Page<'_> {
-    pub(super) fn heading(&mut self, text: &str) -> io::Result<()> {
-        let text = self.bold(text);
-        writeln!(self.out, "\n{text}")
-    }
-
-    pub(super) fn bold(&self, text: &str) -> String {
-        if self.options.color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
-    }
-
-    pub(super) fn line(&mut self, text: &str) -> io::Result<()> {
-        writeln!(self.out, "{}", text.trim_end())
-    }
+/// Whether the threads waited nearly all the time, as far as their clocks were read.
+fn mostly_waits(stats: &Stats) -> bool {
+    let unread = stats.totals.unread_ns as f64 / stats.totals.duration_ns.max(1) as f64;
+    cpu_share(stats).is_some_and(|share| share + unread < MOSTLY_WAITS)
 }
 
 fn title(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
@@ -179,6 +140,7 @@ fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     let totals = &stats.totals;
     title(stats, page)?;
     page.line(&cpu_line(stats))?;
+    unread_line(stats).map_or(Ok(()), |line| page.line(&line))?;
     states_line(stats, page)?;
     page.line(&rate_line(stats))?;
     problems(stats, page)?;
@@ -196,6 +158,17 @@ fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     trust_line(stats, page)
 }
 
+/// CPU time that the trace may lack, if it is over a hundredth of what it has.
+fn unread_line(stats: &Stats) -> Option<String> {
+    let Totals { unread_ns, cpu_ns, .. } = stats.totals;
+    (unread_ns > cpu_ns / 100).then(|| {
+        format!(
+            "  up to {} of CPU time have no reading: recorded by a version that did not read the clocks of stacks that stand still",
+            span(unread_ns)
+        )
+    })
+}
+
 /// Where the time went.
 fn cpu_line(stats: &Stats) -> String {
     let totals = &stats.totals;
@@ -208,7 +181,7 @@ fn cpu_line(stats: &Stats) -> String {
             span(totals.duration_ns)
         );
     };
-    let mostly = if cpu < MOSTLY_WAITS { "mostly waits: " } else { "" };
+    let mostly = if mostly_waits(stats) { "mostly waits: " } else { "" };
     let sampling = match totals.sampling_cpu_ns {
         0 => String::new(),
         ns => format!("; being sampled took about {} more", span(ns)),
@@ -391,37 +364,6 @@ pub(super) fn modules_of(function: &FunctionStats) -> String {
     }
 }
 
-/// Whether a function's name begins with that of its module, with or without the ending.
-pub(super) fn tells_module(name: &str, module: &str) -> bool {
-    let stem = module.rsplit_once('.').map_or(module, |(stem, _)| stem);
-    [module, stem].iter().any(|&prefix| {
-        name.strip_prefix(prefix).is_some_and(|rest| !prefix.is_empty() && rest.starts_with(['!', '+']))
-    })
-}
-
-/// What the lists count.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Whole {
-    pub(super) weight: Weight,
-    pub(super) interval_ns: u64,
-    /// The whole that shares refer to.
-    pub(super) counted_ns: u64,
-}
-
-impl Whole {
-    pub(super) fn of(stats: &Stats) -> Whole {
-        let Stats { weight, counted_ns, totals, .. } = *stats;
-        Whole { weight, interval_ns: totals.interval_ns, counted_ns }
-    }
-
-    pub(super) fn amount(&self, ns: u64) -> String {
-        match self.weight {
-            Weight::Samples | Weight::Active => count(ns / self.interval_ns.max(1)),
-            _ => span(ns),
-        }
-    }
-}
-
 /// Columns before the names of [`amounts`], and between them and the modules.
 const BEFORE_NAME: usize = 40;
 const GAP: usize = 2;
@@ -587,13 +529,4 @@ fn names(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
         ))?;
     }
     Ok(())
-}
-
-/// ` 12.3 %`, always seven columns.
-pub(super) fn percent(part: u64, whole: u64) -> String {
-    share(if whole == 0 { 0.0 } else { part as f64 / whole as f64 })
-}
-
-fn share(share: f64) -> String {
-    format!("{:>5.1} %", share * 100.0)
 }

@@ -1,8 +1,7 @@
 //! Call trees as text: functions that only hand on what they get are in one line.
 
 use super::call_tree::{CallTreeStats, Direction, TreeRow};
-use super::question::AnswerWhole;
-use super::text::{Page, percent, tells_module};
+use super::page::{AnswerWhole, Page, percent, tells_module};
 use crate::text::{capital, count, cut, width};
 use std::collections::HashMap;
 use std::io;

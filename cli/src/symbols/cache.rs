@@ -8,11 +8,16 @@
 //!
 //! A file is written under a temporary name and renamed, so other processes never see a part of it,
 //! and several processes may do the same work at once. Damaged files are deleted and made again.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "nobody else writes to the cache, and std follows no link to remove"
+)]
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::index::{FORMAT_VERSION, SymbolIndex};
+use crate::files::{Below, MayReplace};
 use crate::interrupt;
 use crate::map::MappedFile;
 
@@ -180,14 +185,14 @@ pub(crate) fn write_atomically(
     path: &Path,
     write: impl FnOnce(&mut std::fs::File) -> io::Result<()>,
 ) -> io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder)?;
-    let mut file = interrupt::file(tempfile::Builder::new().prefix(".stk-").suffix(".tmp"), folder)?;
+    let folder = Below::make(path.parent().unwrap_or(Path::new(".")))?;
+    let goal = folder.join(path.file_name().ok_or(io::ErrorKind::InvalidInput)?);
+    let mut file = interrupt::file(&folder, ".stk-", ".tmp")?;
     write(file.as_file_mut())?;
     // Without this, a power cut after the rename could leave a name without contents.
     file.as_file().sync_data()?;
-    match file.persist(path) {
-        Ok(()) => Ok(()),
+    match file.persist(&goal, MayReplace::Stored) {
+        Ok(_) => Ok(()),
         // Another process wrote the file first and has it open (Windows).
         Err(_) if path.is_file() => Ok(()),
         Err(error) => Err(error),
@@ -195,7 +200,7 @@ pub(crate) fn write_atomically(
 }
 
 fn open(path: &Path) -> Option<SymbolIndex> {
-    let file = MappedFile::open_plain(path).ok()?;
+    let file = MappedFile::look_at(path).ok()?;
     match SymbolIndex::open(file) {
         Ok(index) => Some(index),
         Err(_) => {

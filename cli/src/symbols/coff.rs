@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use object::read::pe::{ImageNtHeaders, PeFile};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SectionFlags, SymbolKind, pe};
 
-use super::index::build::{FunctionRecord, IndexBuilder, RecordKind};
+use super::index::build::IndexBuilder;
+use super::index::layout::{FunctionRecord, RecordKind};
 
 /// Contents of sections by name. Names can lie in the string table, where they can overlap.
 pub(super) fn sections<'d, H: ImageNtHeaders>(

@@ -99,9 +99,13 @@ fn parts(path: &Path) -> Vec<OsString> {
 
 #[cfg(target_os = "linux")]
 fn elsewhere(path: &Path) -> Option<String> {
+    use crate::files::{look_at, read_within};
     use std::sync::LazyLock;
+    /// Bytes of the table that are read at most: some 150 for each mount.
+    const LARGEST: u64 = 64 << 20;
     static MOUNTS: LazyLock<mounts::Mounts> = LazyLock::new(|| {
-        mounts::Mounts::parse(&std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
+        let table = look_at(Path::new("/proc/self/mountinfo")).and_then(|file| read_within(file, LARGEST));
+        mounts::Mounts::parse(&String::from_utf8_lossy(&table.unwrap_or_default()))
     });
     MOUNTS.elsewhere(path)
 }

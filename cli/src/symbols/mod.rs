@@ -63,7 +63,6 @@ mod symbolizer;
 pub use crate::model::{image_id, pdb_id};
 pub(crate) use bundle::is_bundle;
 pub use bundle::{Bundle, BundleWriter};
-pub(crate) use cache::write_atomically;
 pub use cache::{CacheKey, CacheStats, SymbolCache};
 pub use dwarf::{ImageIndexError, image_index};
 pub use identity::{Identity, ModuleKey, WantedFile, image_identity};

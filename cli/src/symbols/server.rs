@@ -21,6 +21,7 @@ use super::places::first_tier;
 use super::redirect;
 pub use super::redirect::RedirectError;
 pub use super::server_error::{ServerError, WrongFile};
+use crate::files::{look_at, read_within};
 use crate::map::MappedFile;
 
 /// Microsoft's public symbol server, for `--ms-symbols`.
@@ -344,7 +345,9 @@ impl Client {
         let modified = path.metadata().and_then(|metadata| metadata.modified()).ok();
         let age = modified.and_then(|time| SystemTime::now().duration_since(time).ok());
         age.is_some_and(|age| age < self.options.negative_for)
-            && std::fs::read_to_string(&path).is_ok_and(|text| text == folder)
+            && look_at(&path)
+                .and_then(|file| read_within(file, folder.len() as u64))
+                .is_ok_and(|text| text == folder.as_bytes())
     }
 
     fn remember_missing(&self, folder: &str) {

@@ -455,6 +455,7 @@ fn try_file(place: &Place, path: PathBuf, wanted: &WantedFile<'_>, search: &mut 
     };
     let taken = accept(path.clone(), file, wanted, search);
     if !taken && place.trust == Trust::Cache {
+        #[expect(clippy::disallowed_methods, reason = "nobody else writes to the cache")]
         let _ = std::fs::remove_file(path);
     }
     taken

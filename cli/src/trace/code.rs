@@ -1,7 +1,6 @@
 //! Dynamic code over time: which region held an address at a moment, and how it is unwound.
 
-use super::Timeline;
-use super::timeline::destination;
+use super::changes::destination;
 use crate::model::bytes::u32_at;
 use std::collections::BTreeMap;
 use stk_schema::Ticks;
@@ -289,22 +288,22 @@ pub(super) struct LiveCode {
 
 impl LiveCode {
     /// Goes to a moment, later or earlier; how many changes lie between.
-    pub(super) fn go(&mut self, timeline: &Timeline, time: Ticks) -> u64 {
-        let changes = &timeline.code_index.changes;
+    pub(super) fn go(&mut self, regions: &[CodeRegion], index: &CodeIndex, time: Ticks) -> u64 {
+        let changes = &index.changes;
         let start = self.next;
         let end = destination(changes, start, |change| change.time <= time);
         if start <= end {
-            changes[start..end].iter().for_each(|change| self.change(timeline, change, change.adds));
+            changes[start..end].iter().for_each(|change| self.change(regions, change, change.adds));
         } else {
             let back = changes[end..start].iter().rev();
-            back.for_each(|change| self.change(timeline, change, !change.adds));
+            back.for_each(|change| self.change(regions, change, !change.adds));
         }
         self.next = end;
         start.abs_diff(end) as u64
     }
 
-    fn change(&mut self, timeline: &Timeline, change: &RegionChange, comes: bool) {
-        let base = timeline.code[change.region as usize].base;
+    fn change(&mut self, regions: &[CodeRegion], change: &RegionChange, comes: bool) {
+        let base = regions[change.region as usize].base;
         if comes {
             self.live.insert(base, change.region);
         } else if self.live.get(&base) == Some(&change.region) {
@@ -312,10 +311,10 @@ impl LiveCode {
         }
     }
 
-    /// The region (index in [`Timeline::code`]) that holds `address`.
-    pub(super) fn find(&self, timeline: &Timeline, address: u64) -> Option<u32> {
+    /// The region (index in `regions`) that holds `address`.
+    pub(super) fn find(&self, regions: &[CodeRegion], address: u64) -> Option<u32> {
         let (_, &region) = self.live.range(..=address).next_back()?;
-        timeline.code[region as usize].holds(address).then_some(region)
+        regions[region as usize].holds(address).then_some(region)
     }
 
     /// A number that is unique to the time between two changes.
@@ -326,7 +325,7 @@ impl LiveCode {
 
 #[cfg(test)]
 mod tests {
-    use super::super::TimelineBuilder;
+    use super::super::{Timeline, TimelineBuilder};
     use super::*;
     use stk_schema::event::Event;
 

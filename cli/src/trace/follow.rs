@@ -5,6 +5,7 @@
 //! block before the wanted time on: after a STATE block no sample depends on one before it. What is
 //! kept is a trace itself, in which older samples are missing.
 
+use crate::files::open_input;
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
 use std::path::Path;
@@ -44,7 +45,7 @@ impl Follower {
     /// When the system refuses.
     pub fn open(path: &Path) -> io::Result<Follower> {
         Ok(Follower {
-            file: File::open(path)?,
+            file: open_input(path)?,
             read: 0,
             rest: Vec::new(),
             header: None,

@@ -14,12 +14,14 @@
 //! pauses            when the recording was paused                       Trace -> Pauses
 //! gaps              when samples are missing, and why                   Trace -> Gap
 //! budget            how much of a trace is kept in memory
+//! changes           goes along a list of changes in time
 //! clock, registers  ticks to nanoseconds; recorded registers as the walker takes them
 //! content           what a file holds, whatever its name is             file -> Content
 //! ```
 
 mod blobs;
 mod budget;
+mod changes;
 mod clock;
 mod code;
 mod content;
@@ -121,6 +123,11 @@ impl TraceFile {
         let bytes =
             MappedFile::open(path).map_err(|cause| TraceError::Io { path: path.to_owned(), cause })?;
         Ok(TraceFile { path: path.to_owned(), bytes, memory: None })
+    }
+
+    /// A file that is already mapped.
+    pub(crate) fn of_map(path: &Path, bytes: MappedFile) -> TraceFile {
+        TraceFile { path: path.to_owned(), bytes, memory: None }
     }
 
     /// Bytes in memory in place of those of the file at `path`.

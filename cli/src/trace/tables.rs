@@ -3,7 +3,7 @@
 //!
 //! Finds a table by its hash in the folders, and returns its bytes, checked.
 
-use crate::map::open_plain;
+use crate::files::open_plain;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use stk_format::blob::content_hash;

@@ -4,8 +4,8 @@ use std::hash::Hash;
 
 use crate::cache::RuleCache;
 use crate::frame::Fault;
+use crate::input::{LoadedModule, ModuleId, Modules, Sample, WalkOptions};
 use crate::memory::Memory;
-use crate::walk::{LoadedModule, ModuleId, Modules, Sample, WalkOptions};
 use crate::{Arch, Frame, ImageTables, Registers, Stop, Trust};
 
 /// Whether an address is about to be executed or to be returned to.

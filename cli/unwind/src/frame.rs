@@ -1,6 +1,6 @@
 //! What a walk returns: frames, how far each can be trusted, and why the walk ended.
 
-use crate::ModuleId;
+use crate::input::ModuleId;
 
 /// One frame of a walked stack, innermost first.
 ///

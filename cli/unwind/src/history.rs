@@ -1,7 +1,8 @@
 //! Walks only the part of a stack that changed since the thread's last sample.
 
 use crate::engine::{BaseValue, Facts, Sink, Unwinder};
-use crate::{Frame, Sample, Stop};
+use crate::input::Sample;
+use crate::{Frame, Stop};
 
 /// A thread's last walk: its frames and what they depended on.
 #[derive(Debug, Default, Clone)]

@@ -1,6 +1,6 @@
 //! The captured stack, read by address.
 
-use crate::Stop;
+use crate::frame::Stop;
 
 /// The stack bytes of one sample.
 #[derive(Clone, Copy)]

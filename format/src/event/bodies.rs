@@ -142,6 +142,7 @@ bodies! {
     BLOB Blob(Blob) { hash: Hash, total: Varint, offset: Varint, bytes: Piece } check_piece;
     INDEX Index(_) { entries: List };
     END End(End) { time: Time, reason: Varint, samples: Varint, dropped: Varint, detail: Name };
+    THREAD_CPU ThreadCpu(ThreadCpu) { thread: Varint, time: Time, cpu: Signed };
 }
 
 /// Whether the piece of a BLOB is within the limits and within its BLOB.

@@ -121,6 +121,21 @@ impl<T: Number> Codec<'_, T> for Varint {
     }
 }
 
+/// A signed number, zigzag.
+pub(super) struct Signed;
+
+impl Codec<'_, i64> for Signed {
+    #[inline]
+    fn put(value: &i64, _: &mut Times, out: &mut impl Sink) -> Result<(), NoRoom> {
+        out.signed(*value)
+    }
+
+    #[inline]
+    fn read(c: &mut Cursor, _: &mut Times) -> Result<i64, DecodeError> {
+        c.signed()
+    }
+}
+
 /// A time: `signed`, relative to the block's first time.
 pub(super) struct Time;
 

@@ -46,6 +46,7 @@ fn describes(text: &str, (name, codec): Field) -> bool {
         "Varint" => "varint",
         "Time" => "time",
         "Span" => "span",
+        "Signed" => "signed",
         "Name" | "Bytes" | "Piece" => "bytes",
         "Hash" => "hash",
         "Uuid" => "16 bytes",

@@ -1,12 +1,13 @@
 //! Readers of traces in memory (`&[u8]`), which trust nothing in them.
 //!
-//! [`Trace::open`] (`open`) finds the blocks of a file and skips damage; this file checks a block,
-//! decompresses it into a [`Scratch`] and decodes its events; [`Samples`] (`samples`) rebuilds the
-//! stacks of a SAMPLES block, within a budget of memory that all of them share (`budget`). Blocks
-//! added after the recording's end form a [`Supplement`] (`supplement`).
+//! [`Trace::open`] (`open`, with `place`) finds the blocks of a file and skips damage; this file
+//! checks a block, decompresses it into a [`Scratch`] and decodes its events; [`Samples`]
+//! (`samples`) rebuilds the stacks of a SAMPLES block, within a budget of memory that all of them
+//! share (`budget`). Blocks added after the recording's end form a [`Supplement`] (`supplement`).
 
 mod budget;
 mod open;
+mod place;
 mod samples;
 mod supplement;
 

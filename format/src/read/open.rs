@@ -1,6 +1,7 @@
 //! Finds the blocks of a trace by walking their headers. After damage it continues by the index or
 //! by searching.
 
+use super::place::{block_at, is_tail, stored};
 use super::samples::Samples;
 use super::supplement::{self, Supplement};
 use super::{BlockError, Events, Scratch, decompress};
@@ -390,25 +391,6 @@ fn walk(data: &[u8], from: usize, salt: u32) -> HeaderScan {
         at = next;
     }
     found
-}
-
-/// The block at `at`, if its header is sound and its payload lies within the file.
-pub(super) fn block_at(data: &[u8], at: usize, salt: u32) -> Option<BlockHeader> {
-    let header = BlockHeader::decode(data.get(at..)?)?;
-    let whole = stored(data, at, &header).is_some() && header.stored_len as usize <= limits::MAX_BLOCK_STORED;
-    (header.salt == salt && whole).then_some(header)
-}
-
-/// The stored payload behind the header at `at`.
-pub(super) fn stored<'a>(data: &'a [u8], at: usize, header: &BlockHeader) -> Option<&'a [u8]> {
-    let start = at.checked_add(BLOCK_HEADER_LEN)?;
-    data.get(start..start.checked_add(header.stored_len as usize)?)
-}
-
-/// Whether a tail lies at `at`.
-pub(super) fn is_tail(data: &[u8], at: usize, salt: u32) -> bool {
-    let bytes = data.get(at..).and_then(|rest| rest.get(..TAIL_LEN)).unwrap_or(&[]);
-    Tail::decode(bytes).is_ok_and(|tail| tail.salt == salt)
 }
 
 /// Where reading continues after damage at `at`: the next sound block, the tail or the file's end.

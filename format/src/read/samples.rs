@@ -56,7 +56,8 @@ pub struct Sample<'a> {
     pub code_at_ip: Option<&'a [u8]>,
     /// What the thread was doing.
     pub state: RunState,
-    /// CPU time since the thread's event before, in the header's unit, if known and not zero.
+    /// CPU time since the thread's clock was read before (for a SAMPLE, a SAME or a THREAD_CPU), in
+    /// the header's unit, if known and not zero.
     pub cpu_delta: Option<i64>,
     /// Given by the caller of a triggered sample.
     pub tag: Option<u64>,
@@ -83,7 +84,8 @@ pub struct Same {
     pub ticks: u64,
     /// The thread's state, as far as it is known.
     pub state: RunState,
-    /// CPU time since the thread's event before, in the header's unit, if known and not zero.
+    /// CPU time since the thread's clock was read before (for a SAMPLE, a SAME or a THREAD_CPU), in
+    /// the header's unit, if known and not zero.
     pub cpu_delta: Option<i64>,
 }
 
@@ -370,6 +372,8 @@ impl<'s> Samples<'s> {
         } else {
             Extra::default()
         };
+        let stated = if head.flags & flag::CPU_STATED != 0 { c.signed().map_err(within)? } else { 0 };
+        let cpu = head.cpu.map(|cpu| cpu.wrapping_sub(stated)).filter(|&cpu| cpu != 0);
         let code = self.slots.code.get(&ip).filter(|range| !range.is_empty());
         Ok(Step::Sample(Facts {
             slot,
@@ -377,7 +381,7 @@ impl<'s> Samples<'s> {
             unchanged_from,
             code: code.map(|range| &self.raw[range.clone()]),
             state: head.state,
-            cpu: head.cpu,
+            cpu,
             tag: head.tag,
             context_reply: head.context_reply,
             tables_pending: head.flags & flag::TABLES_PENDING != 0,

@@ -1,7 +1,7 @@
 //! A supplement: blocks appended after the recording had ended. A supplement that is not whole is
 //! ignored.
 
-use super::open::{block_at, is_tail, stored};
+use super::place::{block_at, is_tail, stored};
 use super::{BlockRef, Scratch, decompress};
 use crate::header::{BLOCK_HEADER_LEN, BlockKind, FLAG_SUPPLEMENT, TAIL_LEN};
 use std::ops::Range;

@@ -4,7 +4,9 @@
 //! The writer keeps, per thread, an image of its stack anchored at the stack base. A sample is the
 //! runs of words that differ from the image; the image then holds the sample. A pass that finds a
 //! thread unchanged is counted, not written. Passes in the block of the thread's last sample become
-//! one SAMPLE with the flag SAME, passes in later blocks one IDLE. Only [`ThreadImage::new`] and
+//! one SAMPLE with the flag SAME, passes in later blocks one IDLE. A THREAD_CPU follows an IDLE in
+//! which the thread used CPU time, and the thread's next SAMPLE says how much of its CPU delta was
+//! stated so. Only [`ThreadImage::new`] and
 //! [`ThreadImage::reserve`] allocate.
 //!
 //! ```text
@@ -13,6 +15,7 @@
 //!   encoder.same(&mut block, &mut image, now, state)  a thread known not to have run
 //! encoder.flush_idle(&mut block, &mut image)          every image, before the block is cut
 //!                                                     (and when a thread ends)
+//! encoder.last_cpu(&mut block, &mut image, now)       when no pass of the thread follows
 //! ```
 //!
 //! `put` writes the stored form. This file keeps each thread's image and decides how a sample is
@@ -20,12 +23,12 @@
 
 mod put;
 
-use crate::block::{BlockBuffer, EncodeError, LimitError};
+use crate::block::{BlockBuffer, EncodeError, LimitError, PENDING_MAX};
 use crate::bytes::LimitedBuffer;
 use crate::header::BlockKind;
 use alloc::collections::TryReserveError;
 use alloc::vec::Vec;
-use put::{put_idle, put_same, put_sample, put_slot};
+use put::{put_cpu, put_idle, put_same, put_sample, put_slot};
 use stk_schema::Ticks;
 use stk_schema::event::RunState;
 use stk_schema::limits;
@@ -61,6 +64,8 @@ pub(crate) mod flag {
     pub(crate) const EXTRA: u64 = 1 << 10;
     /// The stack is not the thread's own, and its base is unknown.
     pub(crate) const FOREIGN: u64 = 1 << 11;
+    /// The part of the CPU delta that THREAD_CPU events have stated already follows.
+    pub(crate) const CPU_STATED: u64 = 1 << 12;
 }
 
 /// The most words that the image of a foreign stack spans. If a thread switches between such stacks
@@ -69,10 +74,6 @@ const MAX_FOREIGN_IMAGE_WORDS: usize = 1 << 16;
 
 /// No SAMPLES block has this ordinal.
 const NO_BLOCK: u64 = u64::MAX;
-
-/// Most bytes that a pending SAME or IDLE takes: type, length, then at most six varints of ten
-/// bytes.
-pub(crate) const PENDING_MAX: usize = 64;
 
 /// The data captured from a thread at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -146,9 +147,11 @@ pub struct ThreadImage {
     block: u64,
     /// ... and the thread's slot there.
     slot: u32,
-    /// CPU reading when the last event of this thread was written, and the latest.
+    /// CPU reading when the last SAMPLE of this thread was written, and the latest.
     cpu_written: Option<u64>,
     cpu_now: Option<u64>,
+    /// The part of the CPU time between the two that THREAD_CPU events have stated.
+    cpu_stated: u64,
     pending: Option<Pending>,
 }
 
@@ -183,6 +186,7 @@ impl ThreadImage {
             slot: 0,
             cpu_written: None,
             cpu_now: None,
+            cpu_stated: 0,
             pending: None,
         };
         image.reserve(words, word)?;
@@ -203,8 +207,8 @@ impl ThreadImage {
         Ok(())
     }
 
-    /// Records the thread's CPU time at a pass that [`SampleEncoder::same`] took. The thread's next
-    /// SAMPLE states it.
+    /// Records the thread's CPU time at a pass that [`SampleEncoder::same`] took, or after it. The
+    /// thread's next event states it.
     pub fn note_cpu(&mut self, cpu: u64) {
         self.cpu_now = Some(cpu);
     }
@@ -220,6 +224,21 @@ impl ThreadImage {
         self.cpu_written = self.cpu_written.map(|_| cpu.wrapping_sub(unwritten));
     }
 
+    /// Whether passes that found the thread unchanged wait to be written.
+    pub fn has_pending(&self) -> bool {
+        self.pending.is_some()
+    }
+
+    /// The latest reading of the thread's clock.
+    pub fn latest_cpu(&self) -> Option<u64> {
+        self.cpu_now
+    }
+
+    /// Whether the latest reading of the thread's clock shows CPU time that no event has stated.
+    pub fn has_unstated_cpu(&self) -> bool {
+        put::unstated_cpu(self).is_some()
+    }
+
     /// Makes the image ready for another thread, keeping its memory. Pending passes are lost unless
     /// flushed before.
     pub fn reset(&mut self) {
@@ -227,6 +246,7 @@ impl ThreadImage {
         self.block = NO_BLOCK;
         self.cpu_written = None;
         self.cpu_now = None;
+        self.cpu_stated = 0;
         self.pending = None;
     }
 
@@ -428,8 +448,8 @@ impl SampleEncoder {
     }
 
     /// Writes the passes that were counted for this thread: one SAMPLE with the flag SAME, or one
-    /// IDLE. Call it for every image before the block is cut, and before an image is given to
-    /// another thread. The block has space reserved for it.
+    /// IDLE, with the CPU time that the thread used. Call it for every image before the block is
+    /// cut, and before an image is given to another thread. The block has space reserved for it.
     pub fn flush_idle(
         &mut self,
         block: &mut BlockBuffer,
@@ -440,22 +460,47 @@ impl SampleEncoder {
         let limit = if reserved { block.capacity() } else { block.limit() };
         let start = block.buf.len();
         let written = if image.valid && image.block == ordinal(block) {
-            put_same(block, image, &pending, limit)
+            put_same(block, image, &pending, limit).map(|()| false)
         } else {
-            put_idle(block, image, &pending, limit)
+            put_idle(block, image, &pending, limit).and_then(|()| put_cpu(block, image, pending.last, limit))
         };
-        if written.is_err() {
+        let Ok(with_cpu) = written else {
             block.buf.truncate(start);
             return Err(EncodeError::BlockFull);
-        }
+        };
         image.pending = None;
         if reserved {
             block.pending -= 1;
         }
-        block.events += 1;
+        block.events += 1 + u32::from(with_cpu);
         block.samples = block.samples.saturating_add(u32::try_from(pending.ticks).unwrap_or(u32::MAX));
         block.last = block.last.max(pending.last);
         block.mark_whole();
+        Ok(())
+    }
+
+    /// Writes what the thread used since its last event, by the latest reading of its clock
+    /// ([`ThreadImage::note_cpu`]) at `time`: call it when no pass of the thread follows. Its
+    /// passes are flushed before.
+    pub fn last_cpu(
+        &mut self,
+        block: &mut BlockBuffer,
+        image: &mut ThreadImage,
+        time: Ticks,
+    ) -> Result<(), EncodeError> {
+        let (start, limit) = (block.buf.len(), block.limit());
+        match put_cpu(block, image, time, limit) {
+            Ok(false) => {}
+            Ok(true) => {
+                block.events += 1;
+                block.last = block.last.max(time);
+                block.mark_whole();
+            }
+            Err(_) => {
+                block.buf.truncate(start);
+                return Err(EncodeError::BlockFull);
+            }
+        }
         Ok(())
     }
 
@@ -528,6 +573,7 @@ impl SampleEncoder {
         image.block = ordinal(block);
         image.epoch = self.epoch;
         image.cpu_written = image.cpu_now;
+        image.cpu_stated = 0;
         image.valid = true;
         Ok(())
     }

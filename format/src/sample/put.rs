@@ -5,7 +5,8 @@
 use super::{Extras, Pending, PreviousSample, ThreadImage, Words, flag};
 use crate::block::BlockBuffer;
 use crate::bytes::{Counter, Cursor, LimitedBuffer, NoRoom, Sink, leb128};
-use stk_schema::event::{Event, Idle, kind};
+use stk_schema::Ticks;
+use stk_schema::event::{Event, Idle, ThreadCpu, kind};
 use stk_schema::registers::{IP, MAX_REGISTERS};
 
 /// Writes a SLOT event. From then on `slot` stands for the thread.
@@ -34,7 +35,8 @@ pub(super) fn put_sample(
     let (word, limit) = (block.word(), block.limit());
     let keyframe = against.keyframe;
     let code = extras.code.filter(|code| !block.code_known(image.registers[IP], code));
-    let cpu = cpu_delta(image);
+    let stated = not_zero(image.cpu_stated);
+    let cpu = cpu_delta(image).or(stated.and(Some(0)));
     let truncated = image.anchor != image.stack_base || image.captured < image.depth;
     let mut flags = (extras.state as u64) << flag::STATE_SHIFT;
     for (set, bit) in [
@@ -47,6 +49,7 @@ pub(super) fn put_sample(
         (extras.context_reply.is_some(), flag::CONTEXT_REPLY),
         (!extras.extra.is_empty(), flag::EXTRA),
         (image.stack_base == 0, flag::FOREIGN),
+        (stated.is_some(), flag::CPU_STATED),
     ] {
         if set {
             flags |= bit;
@@ -89,6 +92,9 @@ pub(super) fn put_sample(
             out.varint(*address)?;
             out.bytes(bytes)?;
         }
+    }
+    if let Some(stated) = stated {
+        out.signed(stated)?;
     }
     let moved = close(&mut out, body);
     Ok(code_at.map(|(at, len)| (at - moved, len)))
@@ -229,6 +235,7 @@ pub(super) fn put_same(
     close(&mut out, body);
     block.sample_time = p.first;
     image.cpu_written = image.cpu_now;
+    image.cpu_stated = 0;
     Ok(())
 }
 
@@ -251,10 +258,38 @@ pub(super) fn put_idle(
     crate::event::put(&Event::Idle(idle), base, &mut LimitedBuffer { buf: &mut block.buf, limit })
 }
 
-/// CPU time since this thread's last event, if it is known and not zero.
+/// Writes a THREAD_CPU with the CPU time that is not stated yet, if there is some. Returns whether
+/// there is.
+pub(super) fn put_cpu(
+    block: &mut BlockBuffer,
+    image: &mut ThreadImage,
+    time: Ticks,
+    limit: usize,
+) -> Result<bool, NoRoom> {
+    let Some(cpu) = unstated_cpu(image) else { return Ok(false) };
+    let event = Event::ThreadCpu(ThreadCpu { thread: image.thread, time, cpu });
+    let base = block.first;
+    crate::event::put(&event, base, &mut LimitedBuffer { buf: &mut block.buf, limit })?;
+    image.cpu_stated = image.cpu_stated.wrapping_add(cpu as u64);
+    Ok(true)
+}
+
+/// CPU time since this thread's last SAMPLE, if it is known and not zero.
 fn cpu_delta(image: &ThreadImage) -> Option<i64> {
-    let delta = image.cpu_now?.wrapping_sub(image.cpu_written?) as i64;
-    (delta != 0).then_some(delta)
+    not_zero(cpu_since_sample(image)?)
+}
+
+/// The part of it that no THREAD_CPU has stated, if it is not zero.
+pub(super) fn unstated_cpu(image: &ThreadImage) -> Option<i64> {
+    not_zero(cpu_since_sample(image)?.wrapping_sub(image.cpu_stated))
+}
+
+fn cpu_since_sample(image: &ThreadImage) -> Option<u64> {
+    Some(image.cpu_now?.wrapping_sub(image.cpu_written?))
+}
+
+fn not_zero(delta: u64) -> Option<i64> {
+    (delta != 0).then_some(delta as i64)
 }
 
 /// Unchanged words that end a run of changed ones. In zstd's output a shorter gap costs more than

@@ -179,6 +179,7 @@ impl TraceBuilder {
     pub fn exit(&mut self, time: u64, instance: u64) {
         let mut thread = self.threads.remove(&instance).expect("a thread of this trace");
         self.flush(&mut thread.image);
+        self.last_cpu(&mut thread.image, Ticks(time));
         self.meta(time, &Event::ThreadExit { instance, time: Ticks(time) });
     }
 
@@ -258,6 +259,11 @@ impl TraceBuilder {
         panic!("the pass fits no block");
     }
 
+    /// A reading of the thread's clock at its last pass or after it, in the header's unit.
+    pub fn clock(&mut self, thread: u64, cpu: u64) {
+        self.threads.get_mut(&thread).expect("a thread of this trace").image.note_cpu(cpu);
+    }
+
     /// An event in the SAMPLES block that is being filled.
     pub fn push(&mut self, event: &Event) {
         self.open_block();
@@ -326,6 +332,13 @@ impl TraceBuilder {
 
     /// The finished trace.
     pub fn finish(mut self) -> Vec<u8> {
+        let mut threads = std::mem::take(&mut self.threads);
+        for thread in threads.values_mut() {
+            if self.block_open {
+                self.flush(&mut thread.image);
+            }
+            self.last_cpu(&mut thread.image, self.now);
+        }
         self.cut();
         let end = End {
             time: self.now,
@@ -352,6 +365,19 @@ impl TraceBuilder {
         if !self.block_open {
             self.encoder.begin(&mut self.block, self.now);
             self.block_open = true;
+        }
+    }
+
+    /// States what the thread used since its last event; opens no block where it used nothing.
+    fn last_cpu(&mut self, image: &mut ThreadImage, time: Ticks) {
+        if !image.has_unstated_cpu() {
+            return;
+        }
+        self.open_block();
+        if self.encoder.last_cpu(&mut self.block, image, time).is_err() {
+            self.cut();
+            self.open_block();
+            self.encoder.last_cpu(&mut self.block, image, time).expect("an event that fits a block");
         }
     }
 

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use std::collections::HashMap;
 use stk_format::{
-    BlockBuffer, BlockKind, EncodeError, FileHeader, RawSample, SampleEncoder, SampleStep, Scratch,
-    ThreadImage, Trace, TraceWriter,
+    BlockBuffer, BlockKind, EncodeError, FileHeader, RawSample, Rewriter, SampleEncoder, SampleStep, Scratch,
+    ThreadImage, Trace, TraceWriter, rewrite_events,
 };
 use stk_schema::event::{Clock, End, Event, RunState};
 use stk_schema::registers::RegisterSet;
@@ -23,6 +23,10 @@ pub(crate) enum Op {
     Again { thread: usize },
     /// The thread is known not to have run.
     Same { thread: usize, state: RunState },
+    /// The thread's clock is read: it gained so much.
+    Clock { thread: usize, gain: u64 },
+    /// The thread was not sampled for a while, in which its clock gained so much.
+    Pause { thread: usize, gain: u64 },
     /// The thread switches to another stack.
     Switch { thread: usize, seed: u64 },
     /// The block is cut.
@@ -49,6 +53,8 @@ pub(crate) struct Seen {
 pub(crate) struct Played {
     pub file: Vec<u8>,
     pub passes: HashMap<u64, Vec<Seen>>,
+    /// What each thread's clock gained from its first reading to its last, pauses left out.
+    pub cpu: HashMap<u64, u64>,
 }
 
 const THREADS: usize = 3;
@@ -62,6 +68,8 @@ pub(crate) fn ops(max: usize) -> impl Strategy<Value = Vec<Op>> {
             .prop_map(|(thread, seed, depth, kept)| Op::Short { thread, seed, depth, kept }),
         4 => thread.clone().prop_map(|thread| Op::Again { thread }),
         4 => (thread.clone(), 0..3u64).prop_map(|(thread, state)| Op::Same { thread, state: RunState::from_code(state) }),
+        3 => (thread.clone(), 0..1000u64).prop_map(|(thread, gain)| Op::Clock { thread, gain }),
+        1 => (thread.clone(), 0..1000u64).prop_map(|(thread, gain)| Op::Pause { thread, gain }),
         1 => (thread, any::<u64>()).prop_map(|(thread, seed)| Op::Switch { thread, seed }),
         1 => Just(Op::Cut),
         1 => Just(Op::State),
@@ -81,6 +89,8 @@ struct Live {
     image: ThreadImage,
     last: Option<Seen>,
     cpu: u64,
+    /// Readings of its clock: the first that came with a SAMPLE, and the last of all.
+    read: Option<(u64, u64)>,
 }
 
 /// Records `ops` with block buffers of `capacity` bytes.
@@ -101,6 +111,7 @@ pub(crate) fn play(ops: &[Op], capacity: usize) -> Played {
             image: ThreadImage::new(8, 8).unwrap(),
             last: None,
             cpu: 0,
+            read: None,
         })
         .collect();
     let mut now = 1000;
@@ -141,6 +152,20 @@ pub(crate) fn play(ops: &[Op], capacity: usize) -> Played {
                     }
                 }
             }
+            Op::Clock { thread, gain } => {
+                let entry = &mut live[thread];
+                entry.cpu += gain;
+                entry.image.note_cpu(entry.cpu);
+                entry.read = entry.read.map(|(first, _)| (first, entry.cpu));
+            }
+            Op::Pause { thread, gain } => {
+                let entry = &mut live[thread];
+                // What it used since its last reading goes as well.
+                let last = entry.read.map_or(entry.cpu, |(_, last)| last);
+                entry.cpu += gain;
+                entry.image.skip_cpu(entry.cpu);
+                entry.read = entry.read.map(|(first, _)| (first + (entry.cpu - last), entry.cpu));
+            }
             Op::Switch { thread, seed } => {
                 live[thread].base = 0x1000_0000 + (seed % 64) * 0x10_000;
                 capture(&mut encoder, &mut block, &mut writer, &mut live, thread, now, seed, &mut passes);
@@ -155,9 +180,19 @@ pub(crate) fn play(ops: &[Op], capacity: usize) -> Played {
             }
         }
     }
+    for thread in &mut live {
+        encoder.flush_idle(&mut block, &mut thread.image).expect("the block kept room");
+    }
+    for i in 0..live.len() {
+        if encoder.last_cpu(&mut block, &mut live[i].image, Ticks(now)).is_err() {
+            cut(&mut encoder, &mut block, &mut writer, &mut live, now);
+            encoder.last_cpu(&mut block, &mut live[i].image, Ticks(now)).expect("an empty block");
+        }
+    }
     cut(&mut encoder, &mut block, &mut writer, &mut live, now);
     let end = End { time: Ticks(now), reason: 1, samples: 0, dropped: 0, detail: b"" };
-    Played { file: writer.finish(&end).unwrap(), passes }
+    let gained = |thread: &Live| thread.read.map(|(first, last)| (thread.id, last - first));
+    Played { file: writer.finish(&end).unwrap(), passes, cpu: live.iter().filter_map(gained).collect() }
 }
 
 /// Lets the thread run. `seed` decides what it changes.
@@ -216,7 +251,7 @@ fn capture(
         cpu: entry.cpu,
     };
     let registers = entry.registers.clone();
-    let extra = [(0x77_0000u64, &b"beside"[..])];
+    let extra = [(0x77_0000u64, &b"besides!"[..])];
     let raw = RawSample {
         thread: entry.id,
         time: Ticks(now),
@@ -236,10 +271,18 @@ fn capture(
     let mut cuts = 0;
     loop {
         match encoder.sample(block, &mut live[thread].image, &raw) {
-            Ok(_) => break,
+            Ok(_) => {
+                let entry = &mut live[thread];
+                entry.read = Some((entry.read.map_or(entry.cpu, |(first, _)| first), entry.cpu));
+                break;
+            }
             Err(EncodeError::ImageTooSmall { words }) => live[thread].image.reserve(words, 8).unwrap(),
-            // Dropped: the reader must not see it.
-            Err(EncodeError::BlockFull) if cuts == 1 => return,
+            // Dropped: the reader must not see it. Its clock was read.
+            Err(EncodeError::BlockFull) if cuts == 1 => {
+                let entry = &mut live[thread];
+                entry.read = entry.read.map(|(first, _)| (first, entry.cpu));
+                return;
+            }
             Err(EncodeError::BlockFull) => {
                 cut(encoder, block, writer, live, now);
                 cuts += 1;
@@ -265,8 +308,21 @@ fn cut(
     encoder.begin(block, Ticks(now));
 }
 
+/// A copy of a trace that changes nothing.
+struct Unchanged;
+
+impl Rewriter for Unchanged {
+    fn word(&mut self, word: u64) -> u64 {
+        word
+    }
+
+    fn event(&mut self, event: &Event<'_>, put: &mut dyn FnMut(&Event<'_>)) {
+        put(event);
+    }
+}
+
 /// Reads the trace and compares it with what was recorded.
-pub(crate) fn read_back(played: &Played, cpu: bool) -> Result<(), TestCaseError> {
+pub(crate) fn read_back(played: &Played) -> Result<(), TestCaseError> {
     let trace = Trace::open(&played.file).unwrap();
     prop_assert_eq!(trace.damage(), []);
     prop_assert!(trace.is_complete() && trace.is_indexed());
@@ -281,6 +337,10 @@ pub(crate) fn read_back(played: &Played, cpu: bool) -> Result<(), TestCaseError>
         if block.header.kind != BlockKind::Samples {
             continue;
         }
+        let raw = trace.payload(block, &mut scratch).unwrap().to_vec();
+        let mut copy = Vec::new();
+        let events = rewrite_events(&raw, &block.header, 8, &mut Unchanged, &mut copy).unwrap();
+        prop_assert_eq!((events, &copy), (block.header.events, &raw), "a copy has all fields");
         let ordinal = block.header.ordinal;
         let (mut count, mut stack_bytes) = (0, 0);
         let mut samples = trace.samples(block, &mut scratch).unwrap();
@@ -326,6 +386,9 @@ pub(crate) fn read_back(played: &Played, cpu: bool) -> Result<(), TestCaseError>
                     take(left.get_mut(&i.thread).unwrap(), stack, (i.first.0, i.last.0, i.ticks), i.state)?;
                     count += i.ticks;
                 }
+                SampleStep::Other(Event::ThreadCpu(more)) => {
+                    *cpu_sum.entry(more.thread).or_default() += more.cpu;
+                }
                 SampleStep::Other(event) => prop_assert!(false, "{:?}", event),
             }
         }
@@ -336,12 +399,9 @@ pub(crate) fn read_back(played: &Played, cpu: bool) -> Result<(), TestCaseError>
     }
     for (id, mut rest) in left {
         prop_assert_eq!(rest.next(), None, "passes of thread {} are missing", id);
-        if cpu {
-            // The first sample has no CPU delta. The next sample holds the CPU time of IDLE spans.
-            let passes = &played.passes[&id];
-            let most = passes.last().unwrap().cpu - passes[0].cpu;
-            prop_assert!(cpu_sum[&id] <= most as i64);
-        }
+    }
+    for (id, gained) in &played.cpu {
+        prop_assert_eq!(cpu_sum.get(id).copied().unwrap_or(0), *gained as i64, "CPU time of thread {}", id);
     }
     Ok(())
 }

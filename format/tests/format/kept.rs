@@ -1,17 +1,19 @@
 //! Reads files of released versions, which all later versions must read.
 
-use crate::kept_list::{BLOB, beside_samples, blob_hash, blocks, registers};
+use crate::kept_list::{BLOB, beside_samples, blob_hash, blocks, registers, reserved};
 use stk_format::blob::Assembly;
 use stk_format::{BlockKind, CpuUnit, HEADER_KEY, SampleStep, Scratch, Trace};
 use stk_schema::event::*;
 use stk_schema::{Arch, Os, Ticks};
 
 const V1: &[u8] = include_bytes!("../data/format-v1.stk");
+const V1_1: &[u8] = include_bytes!("../data/format-v1.1.stk");
 
 #[test]
 fn version_1_header() {
     let trace = Trace::open(V1).unwrap();
     let header = trace.header();
+    assert_eq!(header.minor, 0);
     assert_eq!((header.arch, header.os, &header.uuid), (Arch::X64, Os::Windows, b"format version 1"));
     assert_eq!((header.clock_frequency, header.clock_start.0), (10_000_000, 100));
     assert_eq!(
@@ -24,8 +26,32 @@ fn version_1_header() {
 }
 
 #[test]
+fn version_1_1_header() {
+    let trace = Trace::open(V1_1).unwrap();
+    let header = trace.header();
+    assert_eq!((header.minor, &header.uuid, header.incompatible), (1, b"format vers. 1.1", 0));
+    assert!(trace.is_complete() && trace.is_indexed() && trace.damage().is_empty());
+}
+
+#[test]
 fn version_1_events() {
-    let trace = Trace::open(V1).unwrap();
+    assert_events(V1, blocks());
+}
+
+#[test]
+fn version_1_1_events() {
+    let mut all = blocks();
+    all.push(reserved());
+    assert_events(V1_1, all);
+    let (.., events) = reserved();
+    assert!(events.iter().all(|event| kind::is_reserved(stk_format::event::kind_of(event))));
+    assert!(!kind::is_reserved(kind::THREAD_CPU) && !kind::is_reserved(35));
+}
+
+/// Checks the events outside of the two SAMPLES blocks that both files have.
+#[track_caller]
+fn assert_events(file: &[u8], expected: Vec<(BlockKind, u64, Vec<Event<'_>>)>) {
+    let trace = Trace::open(file).unwrap();
     let mut scratch = Scratch::new();
     let mut found = trace.blocks().iter();
     let mut next = |scratch: &mut Scratch| {
@@ -41,7 +67,7 @@ fn version_1_events() {
         |events: &[Event]| -> Vec<String> { events.iter().map(|event| format!("{event:?}")).collect() };
     let clock = Event::Clock(Clock { time: Ticks(100), utc: 1_700_000_000_000_000_000 });
     assert_eq!(next(&mut scratch), (BlockKind::State, 100, text(&[clock])));
-    for (kind, first, events) in blocks() {
+    for (kind, first, events) in expected {
         assert_eq!(next(&mut scratch), (kind, first, text(&events)));
     }
     assert_eq!(next(&mut scratch).0, BlockKind::Samples);
@@ -113,5 +139,31 @@ fn version_1_samples() {
     let Some(SampleStep::Sample(s)) = samples.next().unwrap() else { panic!() };
     assert_eq!((s.time.0, s.stack, s.truncated), (220, &words(&[1, 9])[..], true));
     assert_eq!((s.stack_start, s.stack_base), (0x1f_ffe0, 0x20_0000));
+    assert!(samples.next().unwrap().is_none());
+}
+
+/// The thread's clock stands at 1000, 1500, 1800 during the IDLE, 2000 and 2100.
+#[test]
+fn version_1_1_cpu_time() {
+    let trace = Trace::open(V1_1).unwrap();
+    let mut scratch = Scratch::new();
+    let block = trace.blocks().iter().rfind(|block| block.header.kind == BlockKind::Samples).unwrap();
+    let mut samples = trace.samples(block, &mut scratch).unwrap();
+    let Some(SampleStep::Idle(idle)) = samples.next().unwrap() else { panic!() };
+    let running = RunState::Running;
+    assert_eq!(
+        idle,
+        Idle { thread: 5, ticks: 1, first: Ticks(209), last: Ticks(209), block: 0, state: running }
+    );
+    let Some(SampleStep::Other(found)) = samples.next().unwrap() else { panic!() };
+    assert_eq!(found, Event::ThreadCpu(ThreadCpu { thread: 5, time: Ticks(209), cpu: 300 }));
+    for event in beside_samples() {
+        let Some(SampleStep::Other(found)) = samples.next().unwrap() else { panic!() };
+        assert_eq!(found, event);
+    }
+    let Some(SampleStep::Sample(s)) = samples.next().unwrap() else { panic!() };
+    assert_eq!((s.time.0, s.cpu_delta), (220, Some(200)));
+    let Some(SampleStep::Other(found)) = samples.next().unwrap() else { panic!() };
+    assert_eq!(found, Event::ThreadCpu(ThreadCpu { thread: 5, time: Ticks(230), cpu: 100 }));
     assert!(samples.next().unwrap().is_none());
 }

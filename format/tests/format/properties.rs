@@ -2,11 +2,15 @@
 
 use crate::common::{Op, ops, play, read_back};
 use proptest::prelude::*;
-use stk_format::event;
-use stk_schema::Ticks;
+use stk_format::{
+    BlockBuffer, BlockKind, FileHeader, RawSample, SampleEncoder, Scratch, ThreadImage, Trace, TraceWriter,
+    event,
+};
 use stk_schema::event::*;
 use stk_schema::identity::{CodeView, ContentHash, Identity, PeIdentity};
 use stk_schema::limits;
+use stk_schema::registers::RegisterSet;
+use stk_schema::{Arch, Os, Ticks};
 
 /// Bytes that live as long as the test program: events borrow them.
 fn bytes(max: usize) -> impl Strategy<Value = &'static [u8]> {
@@ -170,7 +174,12 @@ fn others() -> impl Strategy<Value = Event<'static>> {
         (any::<[u64; 4]>(), bytes(60)).prop_map(|([time, reason, samples, dropped], detail)| Event::End(
             End { time: Ticks(time), reason, samples, dropped, detail }
         )),
-        (30..u64::MAX, bytes(99)).prop_map(|(kind, body)| Event::Unknown { kind, body }),
+        (any::<[u64; 2]>(), any::<i64>()).prop_map(|([thread, time], cpu)| Event::ThreadCpu(ThreadCpu {
+            thread,
+            time: Ticks(time),
+            cpu
+        })),
+        (31..u64::MAX, bytes(99)).prop_map(|(kind, body)| Event::Unknown { kind, body }),
     ]
 }
 
@@ -199,13 +208,13 @@ proptest! {
     #[test]
     fn any_run_of_samples_comes_back(ops in ops(120)) {
         let played = play(&ops, 1 << 20);
-        read_back(&played, true)?;
+        read_back(&played)?;
     }
 
     #[test]
     fn samples_that_fill_blocks_again_and_again_come_back(ops in ops(200)) {
         let played = play(&ops, 4096);
-        read_back(&played, true)?;
+        read_back(&played)?;
     }
 }
 
@@ -216,11 +225,74 @@ fn a_thread_that_never_runs_costs_one_keyframe_and_one_idle_per_block() {
         ops.extend([Op::Same { thread: 0, state: RunState::Waiting }, Op::Again { thread: 0 }, Op::Cut]);
     }
     let played = play(&ops, 1 << 20);
-    read_back(&played, true).unwrap();
+    read_back(&played).unwrap();
     let trace = stk_format::Trace::open(&played.file).unwrap();
     let samples = trace.blocks().iter().filter(|block| block.header.kind == stk_format::BlockKind::Samples);
     let stack: Vec<u32> = samples.map(|block| block.header.stack_bytes).collect();
     assert_eq!(stack, [2400, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+/// The bodies of a reader of version 1.0: it skips THREAD_CPU and does not look behind the fields
+/// that it knows.
+#[test]
+fn a_reader_of_1_0_gets_the_cpu_time_with_the_next_sample() {
+    let header = FileHeader::new(Arch::X64, Os::Windows, [7; 16], 1000);
+    let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
+    let (mut encoder, mut image) = (SampleEncoder::new(), ThreadImage::new(8, 8).unwrap());
+    let mut block = BlockBuffer::new(4096, &header).unwrap();
+    let registers = [0; 17];
+    let mut raw = RawSample {
+        thread: 5,
+        time: Ticks(1),
+        set: RegisterSet::X64,
+        registers: &registers,
+        stack_base: 0x1000,
+        stack_start: 0x1000,
+        stack: &[],
+        code: None,
+        cpu: Some(1000),
+        state: RunState::Running,
+        tag: None,
+        tables_pending: false,
+        context_reply: None,
+        extra: &[],
+    };
+    encoder.begin(&mut block, Ticks(0));
+    encoder.sample(&mut block, &mut image, &raw).unwrap();
+    writer.block(&block).unwrap();
+    encoder.begin(&mut block, Ticks(10));
+    (raw.time, raw.cpu) = (Ticks(11), Some(1300));
+    encoder.sample(&mut block, &mut image, &raw).unwrap();
+    let moved = [1; 17];
+    (raw.time, raw.cpu, raw.registers) = (Ticks(12), Some(1310), &moved);
+    encoder.sample(&mut block, &mut image, &raw).unwrap();
+    writer.block(&block).unwrap();
+    let file =
+        writer.finish(&End { time: Ticks(13), reason: 1, samples: 3, dropped: 0, detail: b"" }).unwrap();
+
+    let trace = Trace::open(&file).unwrap();
+    let mut scratch = Scratch::new();
+    let block = trace.blocks().iter().rfind(|block| block.header.kind == BlockKind::Samples).unwrap();
+    let payload = trace.payload(block, &mut scratch).unwrap().to_vec();
+    let (mut at, mut types, mut cpu) = (0, Vec::new(), None);
+    while at < payload.len() {
+        let (kind, body) = varint(&payload, at);
+        let (len, body) = varint(&payload, body);
+        types.push(kind);
+        if kind == 8 {
+            // slot, time, flags, CPU
+            let (_, next) = varint(&payload, body);
+            let (_, next) = varint(&payload, next);
+            let (flags, next) = varint(&payload, next);
+            assert_eq!(flags & 0x1020, 0x1020);
+            cpu = Some(varint(&payload, next).0);
+            // CPU_STATED is the body's last field.
+            assert_eq!(payload[body + len as usize - 2..body + len as usize], [0xd8, 0x04]);
+        }
+        at = body + len as usize;
+    }
+    assert_eq!(types, [9, 30, 7, 8]);
+    assert_eq!(cpu, Some(2 * 310), "zigzag: all since the SAMPLE before");
 }
 
 /// LEB128, independent of the crate's own reading.

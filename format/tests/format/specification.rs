@@ -96,7 +96,7 @@ fn the_file_header_has_its_fields_where_the_specification_puts_them() {
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     assert_eq!(bytes.len(), 128);
     assert_eq!((u32_at(0), u32_at(4), &bytes[8..16]), (0x184D_2A50, 120, &b"STKTRACE"[..]));
-    assert_eq!((bytes[16], bytes[18], bytes[20], bytes[22], bytes[23]), (1, 0, 128, 1, 8));
+    assert_eq!((bytes[16], bytes[18], bytes[20], bytes[22], bytes[23]), (1, 1, 128, 1, 8));
     assert_eq!((&bytes[24..28], u32_at(28), &bytes[32..48]), (&b"spec"[..], 1, &b"specification!!!"[..]));
     assert_eq!((u64_at(48), u64_at(56), u64_at(64)), (0, 16, 1_000_000));
     assert_eq!((u64_at(72), u64_at(80), u64_at(88)), (0x0102_0304_0506_0708, 11, 12));
@@ -115,7 +115,7 @@ fn a_later_version_and_unknown_features_are_refused_by_name() {
         bytes[124..].copy_from_slice(&crc.to_le_bytes());
         FileHeader::decode(&bytes)
     };
-    assert_eq!(forge(16, 2), Err(HeaderError::Version { major: 2, minor: 0 }));
+    assert_eq!(forge(16, 2), Err(HeaderError::Version { major: 2, minor: 1 }));
     assert_eq!(forge(48, 4), Err(HeaderError::Features(4)));
     assert_eq!(forge(22, 9), Err(HeaderError::Machine { arch: 9, pointer: 8, os: 1 }));
     assert_eq!(forge(23, 4), Err(HeaderError::Machine { arch: 1, pointer: 4, os: 1 }));

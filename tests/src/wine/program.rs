@@ -155,6 +155,12 @@ impl Program {
         self.child.id()
     }
 
+    /// Sends its Linux process this signal, by the name that kill(1) knows.
+    #[cfg(not(windows))]
+    pub fn signal(&self, name: &str) {
+        assert!(super::machine::signal(&self.child, name), "no signal could be sent");
+    }
+
     /// What it has printed so far.
     pub fn output(&self) -> String {
         read_lossy(&self.log)

@@ -3,12 +3,14 @@
 //! * `target`: the process that is recorded, and what was captured of a thread.
 //! * `passes`: which threads are looked at in which pass.
 //! * `activity`: which of them must be captured.
+//! * `coarse`: threads' CPU times on systems without cycle counts.
 //!
 //! The sampler never waits for another thread. Without a free buffer it drops and counts samples;
 //! the encoder then makes a keyframe of the thread's next stored sample. Only [`Target::capture`]
 //! runs while a thread is suspended; everything else here happens with all threads running.
 
 mod activity;
+mod coarse;
 mod cycle_rate;
 mod passes;
 mod target;
@@ -29,6 +31,7 @@ use stk_schema::registers::{IP, MAX_REGISTERS, RegisterSet, SP};
 use stk_schema::{Arch, Ticks};
 
 use activity::Activity;
+use coarse::CoarseClock;
 
 use super::code::CodeCache;
 use super::duty::Duty;
@@ -52,10 +55,8 @@ struct ThreadEntry<T> {
     image: ThreadImage,
     /// What its cycle counts showed so far.
     activity: Activity,
-    /// CPU time at the last reading.
-    cpu: Option<u64>,
-    /// When CPU time is due to be read again.
-    cpu_due: Ticks,
+    /// What its coarse clock showed, on systems without cycle counts.
+    coarse: CoarseClock,
     /// Registers of its last sample.
     registers: [u64; MAX_REGISTERS],
     sampled: bool,
@@ -70,6 +71,11 @@ impl<T> ThreadEntry<T> {
         let room = words.saturating_mul(2);
         self.image.reserve(room, word).is_ok() || self.image.reserve(words, word).is_ok()
     }
+}
+
+/// A thread's clock now: the one that its samples state.
+fn read<T: Target>(target: &mut T, entry: &ThreadEntry<T::Thread>) -> Option<u64> {
+    if entry.coarse.is_used() { target.cpu_time(&entry.thread) } else { target.cycles(&entry.thread) }
 }
 
 /// Why a sample that the encoder refused is lost.
@@ -207,10 +213,49 @@ impl<T: Target> Sampler<T> {
         self.dynamic.as_mut().is_some_and(Scanner::take_found)
     }
 
-    /// Cuts the last block. Allocates nothing, because it also runs when the process ends; threads
-    /// that still wait to be sampled then are not sampled.
+    /// States what the threads used to the end, and cuts the last block. Allocates nothing, because
+    /// it also runs when the process ends; threads that still wait to be sampled then are not
+    /// sampled.
     pub(crate) fn finish(&mut self) {
+        self.state_cpu();
         self.cut();
+    }
+
+    /// Reads the clocks of all threads and states what they used since their last events, because
+    /// no pass follows.
+    fn state_cpu(&mut self) {
+        for index in 0..self.threads.len() {
+            self.state_cpu_of(index);
+        }
+    }
+
+    /// As [`Sampler::state_cpu`] for one thread. One that has ended has a clock too, where the
+    /// system keeps it; elsewhere it shows less than before, and the last reading counts.
+    fn state_cpu_of(&mut self, index: usize) {
+        self.links.signals.sampler_changes();
+        let Some(entry) = self.threads.get_mut(index) else { return };
+        let reading = read(&mut self.target, entry);
+        if let Some(cpu) = reading
+            && entry.image.latest_cpu().is_none_or(|latest| latest <= cpu)
+        {
+            entry.image.note_cpu(cpu);
+        }
+        let now = self.target.now();
+        for _ in 0..2 {
+            let unstated = self.threads.get(index).is_some_and(|entry| entry.image.has_unstated_cpu());
+            if !unstated || !self.open_block() {
+                break;
+            }
+            let (Some(block), Some(entry)) = (&mut self.block, self.threads.get_mut(index)) else { break };
+            let stated = self
+                .encoder
+                .flush_idle(block, &mut entry.image)
+                .and_then(|()| self.encoder.last_cpu(block, &mut entry.image, now));
+            match stated {
+                Err(EncodeError::BlockFull) => self.cut(),
+                _ => break,
+            }
+        }
     }
 
     /// Hands over what is whole of the last block, after the sampler was terminated while it
@@ -474,9 +519,19 @@ impl<T: Target> Sampler<T> {
     /// Hands the current block to the writer.
     fn cut(&mut self) {
         self.links.signals.sampler_changes();
+        let now = self.target.now();
         // The block stays where `finish_torn` finds it until it is complete.
         let Some(block) = &mut self.block else { return };
         for entry in &mut self.threads {
+            // What it used while it stood still is to be in the same block.
+            if entry.image.has_pending()
+                && entry.coarse.is_used()
+                && entry.coarse.is_due(false, now, self.ticks_per_ms)
+                && let Some(cpu) =
+                    entry.coarse.read(self.target.cpu_time(&entry.thread), now, self.ticks_per_ms)
+            {
+                entry.image.note_cpu(cpu);
+            }
             // The block reserves room for these.
             let _ = self.encoder.flush_idle(block, &mut entry.image);
         }

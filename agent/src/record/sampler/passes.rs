@@ -7,11 +7,6 @@ use super::*;
 /// Words for which a new thread's image has room. The image grows to twice the stack of the first
 /// sample that has no room, and most of thousands of threads wait with small stacks.
 const FIRST_IMAGE_WORDS: usize = 256;
-/// Milliseconds between readings of a thread's CPU time. Its clock is coarse, so read it no more
-/// often than it ticks, and less often if nothing changes.
-const CPU_MS: u64 = 10;
-const CPU_IDLE_MS: u64 = 100;
-
 impl<T: Target> Sampler<T> {
     /// Looks at every thread once, or at as many as the sampler's share of a processor allows. The
     /// next pass continues after them.
@@ -68,6 +63,7 @@ impl<T: Target> Sampler<T> {
 
     /// Hands over what was sampled, before a pause: no block, SAME or IDLE reaches into it.
     pub(crate) fn pause(&mut self) {
+        self.state_cpu();
         self.cut();
         self.links.signals.sampler_is_whole();
     }
@@ -89,13 +85,10 @@ impl<T: Target> Sampler<T> {
         self.cut();
         for entry in &mut self.threads {
             entry.activity.forget();
-            let cycles = self.target.cycles(&entry.thread);
-            if cycles.is_none() {
-                entry.cpu = self.target.cpu_time(&entry.thread);
-            }
-            if let Some(cpu) = cycles.or(entry.cpu) {
+            if let Some(cpu) = read(&mut self.target, entry) {
                 entry.image.skip_cpu(cpu);
             }
+            entry.coarse = CoarseClock::default();
         }
         self.links.signals.sampler_is_whole();
     }
@@ -220,19 +213,14 @@ impl<T: Target> Sampler<T> {
     /// State and CPU time of the captured thread on systems without cycle counts: judged by whether
     /// its registers or its coarse clock changed.
     fn coarse_state(&mut self, index: usize, moved: bool) -> (RunState, Option<u64>) {
-        let mut state = if moved { RunState::Running } else { RunState::Unknown };
-        let Some(entry) = self.threads.get_mut(index) else { return (state, None) };
-        if self.capture.time < entry.cpu_due {
-            return (state, None);
-        }
-        let cpu = self.target.cpu_time(&entry.thread);
-        if cpu.is_some() && entry.cpu.is_some() && cpu != entry.cpu {
-            state = RunState::Running;
-        }
-        entry.cpu = cpu;
-        let pause = if moved { CPU_MS } else { CPU_IDLE_MS };
-        entry.cpu_due = self.capture.time + Ticks(pause * self.ticks_per_ms);
-        (state, cpu)
+        let Some(entry) = self.threads.get_mut(index) else { return (RunState::Unknown, None) };
+        let (clock, now) = (&mut entry.coarse, self.capture.time);
+        let cpu = if clock.is_due(moved, now, self.ticks_per_ms) {
+            clock.read(self.target.cpu_time(&entry.thread), now, self.ticks_per_ms)
+        } else {
+            None
+        };
+        (clock.state(moved), cpu)
     }
 
     fn add(&mut self, instance: u64, tid: u32, thread: T::Thread, wanted: bool) {
@@ -260,8 +248,7 @@ impl<T: Target> Sampler<T> {
             wanted,
             image,
             activity: Activity::default(),
-            cpu: None,
-            cpu_due: Ticks::ZERO,
+            coarse: CoarseClock::default(),
             registers: [0; MAX_REGISTERS],
             sampled: false,
             search_due: Ticks::ZERO,
@@ -273,6 +260,7 @@ impl<T: Target> Sampler<T> {
         if self.threads.get(index).is_none_or(|entry| entry.instance != instance) {
             return;
         }
+        self.state_cpu_of(index);
         let mut entry = self.take_entry(index);
         self.unwanted -= usize::from(!entry.wanted);
         if let Some(block) = &mut self.block {

@@ -90,7 +90,8 @@ pub(crate) trait Target {
     /// not run.
     fn cycles(&mut self, thread: &Self::Thread) -> Option<u64>;
 
-    /// The thread's CPU time by a coarse clock, for systems without cycle counts.
+    /// The thread's CPU time by a coarse clock, in units of 100 ns, for systems without cycle
+    /// counts.
     fn cpu_time(&mut self, thread: &Self::Thread) -> Option<u64>;
 
     /// CPU time of the calling thread, the sampler; 0 where the system cannot tell.

@@ -18,6 +18,7 @@ use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use stk_schema::Ticks;
 
+use stk_schema::control::{STEP_ENDING, STEP_LOOKING_UP, STEP_WAITING, THREAD_CODE};
 use stk_schema::event::{Event, Metadata};
 use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_NORMAL};
 
@@ -28,7 +29,7 @@ use crate::windows::sampler::SamplerThread;
 use crate::windows::shared::clock::SessionClock;
 use crate::windows::shared::pace::JournalPace;
 use crate::windows::shared::priority::set_priority;
-use crate::windows::shared::state::SIGNALS;
+use crate::windows::shared::state::{SIGNALS, STATUS};
 use crate::windows::shared::worker::Worker;
 use crate::windows::system::api::{Api, ticks};
 use crate::windows::system::memory::OwnMemory;
@@ -61,10 +62,13 @@ impl CodeThread {
         sampler.calibration.park();
         let code = &self.worker.state;
         while !SIGNALS.stopping() {
+            STATUS.round(THREAD_CODE, STEP_LOOKING_UP);
             if !code.enter(CodeRecorder::step).unwrap_or(false) {
+                STATUS.step(THREAD_CODE, STEP_WAITING);
                 self.worker.wake.wait(ROUND_MS);
             }
         }
+        STATUS.step(THREAD_CODE, STEP_ENDING);
         let deadline = ticks() + self.clock.span(CODE_PATIENCE_MS);
         // The last pass may have shown new code.
         while !sampler.worker.is_done() && ticks() < deadline {

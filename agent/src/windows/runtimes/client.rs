@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use stk_schema::Ticks;
 
+use stk_schema::control::{STEP_ASKING_RUNTIME, STEP_ENDING, STEP_WAITING, STEP_WORKING, THREAD_RUNTIMES};
 use stk_schema::event::{EndReason, RuntimeKind};
 use windows_sys::Win32::System::Threading::{GetCurrentProcessId, INFINITE, Sleep};
 
@@ -19,7 +20,7 @@ use crate::record::dotnet::threads::{Layout, Table};
 use crate::record::dynamic;
 use crate::windows::shared::events::WakeEvent;
 use crate::windows::shared::exclusive::Exclusive;
-use crate::windows::shared::state::{MAILBOX, SIGNALS};
+use crate::windows::shared::state::{MAILBOX, SIGNALS, STATUS};
 use crate::windows::system::api::{Api, ticks};
 use crate::windows::system::memory::OwnMemory;
 
@@ -108,6 +109,7 @@ impl<'a> RuntimesClient<'a> {
         let memory = OwnMemory(self.api);
         let mut schedule: Option<Schedule> = None;
         while !SIGNALS.stopping() {
+            STATUS.round(THREAD_RUNTIMES, STEP_WORKING);
             self.take_found(&mut schedule);
             if let Some(table) = self.shared.table() {
                 table.refresh(&memory);
@@ -115,6 +117,7 @@ impl<'a> RuntimesClient<'a> {
             if let Some(schedule) = &mut schedule {
                 let seen = self.code.activity.added();
                 if schedule.is_due(ticks(), seen) {
+                    STATUS.step(THREAD_RUNTIMES, STEP_ASKING_RUNTIME);
                     match self.ask() {
                         Ok(()) => schedule.answered(ticks(), seen),
                         Err(_) => schedule.failed(ticks()),
@@ -130,8 +133,10 @@ impl<'a> RuntimesClient<'a> {
             if self.names.asks() {
                 wait = wait.min(if self.names.in_flight() { ANSWER_MS } else { MAILBOX_MS });
             }
+            STATUS.step(THREAD_RUNTIMES, STEP_WAITING);
             self.wake.wait(wait.min(u64::from(INFINITE)) as u32);
         }
+        STATUS.step(THREAD_RUNTIMES, STEP_ENDING);
         // On an overloaded machine, a recording may end before the first enumeration of modules
         // does.
         let since = ticks();

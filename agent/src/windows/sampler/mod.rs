@@ -46,6 +46,9 @@ use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use stk_schema::Ticks;
 
+use stk_schema::control::{
+    STEP_AWAITING_TABLES, STEP_CALIBRATING, STEP_ENDING, STEP_WAITING, STEP_WORKING, THREAD_SAMPLER,
+};
 use stk_schema::event::{DropReason, EndReason};
 use stk_schema::guard::SAMPLERS;
 use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_TIME_CRITICAL};
@@ -70,6 +73,10 @@ const ONCE_TRIES: u32 = 50;
 /// milliseconds.
 const MOST_WAITING: usize = 2;
 const LATE_MS: u64 = 20;
+/// Most milliseconds between two signs of a sampler that waits.
+const SIGN_MS: u64 = 1000;
+/// Milliseconds after the end of a recording's duration at which its sampler counts as stuck.
+const OVERDUE_MS: u64 = 5000;
 /// Bytes of the largest stack that is stored when the process ends: storing it may allocate twice
 /// as much.
 const LAST_CAPTURE_BYTES: usize = 64 << 10;
@@ -144,9 +151,11 @@ impl SamplerThread {
             self.wait_until(self.clock.after_start(u64::from(self.plan.delay_ms)));
         }
         while !SIGNALS.threads_known.load(Ordering::Acquire) && !SIGNALS.stopping() {
+            STATUS.round(THREAD_SAMPLER, STEP_AWAITING_TABLES);
             // SAFETY: no preconditions.
             unsafe { Sleep(1) };
         }
+        STATUS.round(THREAD_SAMPLER, STEP_CALIBRATING);
         self.calibrate();
         self.rest();
         let begun = ticks();
@@ -184,10 +193,9 @@ impl SamplerThread {
             );
             due = self.next_due(due, now);
             self.due.store(due.0, Ordering::Release);
-            while timer.wait_until(due, self.api) == WakeReason::Early && !SIGNALS.stopping() {
-                self.worker.state.enter(|sampler| self.take_triggered(sampler));
-            }
+            self.await_pass(&timer, due);
         }
+        STATUS.step(THREAD_SAMPLER, STEP_ENDING);
         self.worker.state.enter(|sampler| {
             self.take_triggered(sampler);
             sampler.finish();
@@ -197,8 +205,28 @@ impl SamplerThread {
         self.worker.finish();
     }
 
+    /// Waits for the pass that is due, and takes the captures that come meanwhile.
+    fn await_pass(&self, timer: &Timer, due: Ticks) {
+        STATUS.step(THREAD_SAMPLER, STEP_WAITING);
+        while !SIGNALS.stopping() {
+            let now = ticks();
+            if now >= due {
+                break;
+            }
+            // At the lowest rates a pass comes every few minutes.
+            let until = due.min(now + self.clock.span(SIGN_MS));
+            if timer.wait_until(until, self.api) == WakeReason::Early {
+                self.worker.state.enter(|sampler| self.take_triggered(sampler));
+            } else if until < due {
+                STATUS.round(THREAD_SAMPLER, STEP_WAITING);
+                self.publish();
+            }
+        }
+    }
+
     /// One pass over the threads.
     fn pass(&self) {
+        STATUS.round(THREAD_SAMPLER, STEP_WORKING);
         self.worker.state.enter(|sampler| {
             self.take_triggered(sampler);
             sampler.pass();
@@ -234,9 +262,17 @@ impl SamplerThread {
         }
     }
 
+    /// For the watchdog: whether the recording should have ended by its duration some time ago. The
+    /// sampler, which ends it, may be stuck or dead.
+    pub(crate) fn is_overdue(&self) -> bool {
+        let ends = Ticks(self.ends.load(Ordering::Acquire));
+        ticks().saturating_sub(ends) > self.clock.span(OVERDUE_MS)
+    }
+
     /// Waits for the first sample's time, in steps, so that a stop is noticed.
     fn wait_until(&self, due: Ticks) {
         while ticks() < due && !SIGNALS.stopping() {
+            STATUS.round(THREAD_SAMPLER, STEP_WAITING);
             WAKE_SAMPLER.wait(10);
             self.worker.state.enter(|sampler| self.take_triggered(sampler));
             self.publish();

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use stk_schema::control::{STEP_PAUSED, THREAD_SAMPLER};
 use stk_schema::event::EndReason;
 
 use super::SamplerThread;
@@ -22,6 +23,7 @@ impl SamplerThread {
         self.worker.state.enter(Sampler::pause);
         self.changed(1);
         while SIGNALS.pauses.wanted() && !SIGNALS.stopping() {
+            STATUS.round(THREAD_SAMPLER, STEP_PAUSED);
             WAKE_SAMPLER.wait(REST_MS);
             self.worker.state.enter(|sampler| {
                 self.take_triggered(sampler);

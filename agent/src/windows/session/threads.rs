@@ -10,7 +10,7 @@ use core::ffi::c_void;
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-use stk_schema::control::{STATE_IDLE, STATE_RECORDING, StartResult};
+use stk_schema::control::{RECORDER_THREADS, STATE_IDLE, STATE_RECORDING, StartResult};
 use stk_schema::guard::SAMPLERS;
 use windows_sys::Win32::Foundation::{CloseHandle, GetLastError, HANDLE, WAIT_OBJECT_0};
 use windows_sys::Win32::System::Threading::{
@@ -31,7 +31,8 @@ const CREATE_SUSPENDED: u32 = 4;
 const STACK_IS_RESERVE: u32 = 0x0001_0000;
 /// Makes the threads of a session that failed to start end at once.
 static ABANDONED: AtomicBool = AtomicBool::new(false);
-/// The recorder's threads. The samplers come last: slot 0 samples, the others are spare.
+/// The recorder's threads, in the order of [`RECORDER_THREADS`]. The samplers come last: slot 0
+/// samples, the others are spare.
 const ROLES: [Role; 8] = [
     Role::Writer,
     Role::Watchdog,
@@ -42,6 +43,7 @@ const ROLES: [Role; 8] = [
     Role::Sampler(2),
     Role::Sampler(0),
 ];
+const _: () = assert!(ROLES.len() == RECORDER_THREADS.len());
 /// Ids of the recorder's threads, in the order of [`ROLES`]; 0 = none.
 static OWN_THREADS: [AtomicU32; ROLES.len()] = [const { AtomicU32::new(0) }; ROLES.len()];
 /// Handles of the threads of the last recording, also of one that failed to start. They are open
@@ -99,6 +101,7 @@ pub(super) fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
         if let Some(own) = OWN_THREADS.get(index) {
             own.store(tid, Ordering::Release);
         }
+        STATUS.name_thread(index, tid);
         match role {
             Role::Watchdog => watchdog = tid,
             Role::Sampler(slot) => samplers[slot] = tid,
@@ -274,8 +277,9 @@ unsafe fn leave(seat: *mut Seat) {
 }
 
 fn forget_own_threads() {
-    for own in &OWN_THREADS {
+    for (index, own) in OWN_THREADS.iter().enumerate() {
         own.store(0, Ordering::Release);
+        STATUS.name_thread(index, 0);
     }
     SUSPENSIONS.name_threads(0, [0; SAMPLERS]);
 }

@@ -4,7 +4,7 @@
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use stk_schema::control::{AgentStatus, CONTROL_VERSION};
+use stk_schema::control::{AgentStatus, CONTROL_VERSION, RECORDER_THREADS, STEP_NONE, ThreadActivity};
 use stk_schema::event::EndReason;
 
 use crate::record::dotnet::names::LiveMailbox;
@@ -129,6 +129,16 @@ pub(crate) struct LiveStatus {
     earlier_dropped: AtomicU64,
     earlier_bytes: AtomicU64,
     earlier_ms: AtomicU64,
+    activity: [LiveActivity; RECORDER_THREADS.len()],
+}
+
+/// [`ThreadActivity`] with atomic fields.
+#[repr(C)]
+struct LiveActivity {
+    tid: AtomicU32,
+    step: AtomicU32,
+    rounds: AtomicU32,
+    reserved: AtomicU32,
 }
 
 // SAFETY: everything but the message is atomic; the message is written by one thread at a time (the
@@ -146,6 +156,8 @@ const _: () = {
     );
     assert!(core::mem::offset_of!(LiveStatus, rotation) == core::mem::offset_of!(AgentStatus, rotation));
     assert!(core::mem::offset_of!(LiveStatus, earlier_ms) == core::mem::offset_of!(AgentStatus, earlier_ms));
+    assert!(core::mem::offset_of!(LiveStatus, activity) == core::mem::offset_of!(AgentStatus, activity));
+    assert!(size_of::<LiveActivity>() == size_of::<ThreadActivity>());
 };
 
 /// The status of this process's agent. Other processes find it by its export,
@@ -182,6 +194,14 @@ pub(crate) static STATUS: LiveStatus = LiveStatus {
     earlier_dropped: AtomicU64::new(0),
     earlier_bytes: AtomicU64::new(0),
     earlier_ms: AtomicU64::new(0),
+    activity: [const {
+        LiveActivity {
+            tid: AtomicU32::new(0),
+            step: AtomicU32::new(0),
+            rounds: AtomicU32::new(0),
+            reserved: AtomicU32::new(0),
+        }
+    }; RECORDER_THREADS.len()],
 };
 
 impl LiveStatus {
@@ -198,6 +218,30 @@ impl LiveStatus {
             unsafe { to.add(index).write_volatile(byte) };
         }
         self.message_len.store(len as u32, Ordering::Release);
+    }
+
+    /// Says what a thread of the recorder does (`THREAD_*`, `STEP_*`).
+    pub(crate) fn step(&self, thread: usize, step: u32) {
+        if let Some(activity) = self.activity.get(thread) {
+            activity.step.store(step, Ordering::Relaxed);
+        }
+    }
+
+    /// Says that a thread of the recorder has come round once more, and what it does now.
+    pub(crate) fn round(&self, thread: usize, step: u32) {
+        if let Some(activity) = self.activity.get(thread) {
+            activity.rounds.fetch_add(1, Ordering::Relaxed);
+            activity.step.store(step, Ordering::Relaxed);
+        }
+    }
+
+    /// Names the thread with this role, which has done nothing yet; 0 = none.
+    pub(crate) fn name_thread(&self, thread: usize, tid: u32) {
+        if let Some(activity) = self.activity.get(thread) {
+            activity.rounds.store(0, Ordering::Relaxed);
+            activity.step.store(STEP_NONE, Ordering::Relaxed);
+            activity.tid.store(tid, Ordering::Release);
+        }
     }
 
     /// A copy, for a host in this process.

@@ -30,7 +30,7 @@ const REQUEST: u32 = 0x4000_0000;
 #[cfg(not(target_arch = "x86"))]
 const REQUEST: u32 = 0;
 
-// Checks the bindings' CONTEXT against the numbers that stk-schema's test `e2e_layouts` asserts
+// Checks the bindings' CONTEXT against the numbers that stk-schema's test `e2e::layouts` asserts
 // from public headers.
 const _: () = {
     use core::mem::offset_of;

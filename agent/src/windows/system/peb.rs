@@ -11,7 +11,7 @@ use crate::windows::system::api::Api;
 use crate::windows::system::memory::OwnMemory;
 use crate::windows::system::text::wtf8;
 
-/// The offsets, asserted against public headers by stk-schema's test `e2e_layouts`.
+/// The offsets, asserted against public headers by stk-schema's test `e2e::layouts`.
 mod offsets {
     use stk_schema::layout::NATIVE;
     pub(super) const LOADER_DATA: u64 = NATIVE.peb_loader_data as u64;

@@ -45,7 +45,9 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use stk_schema::Ticks;
 
 use stk_format::BlockKind;
-use stk_schema::control::EMBED_NONE;
+use stk_schema::control::{
+    EMBED_NONE, STEP_ENDING, STEP_LISTING, STEP_READING_IMAGE, STEP_WAITING, STEP_WORKING, THREAD_TABLES,
+};
 use stk_schema::event::{ModuleFlags, ThreadFlags};
 use stk_schema::{flight, limits};
 use windows_sys::Win32::System::Threading::THREAD_PRIORITY_ABOVE_NORMAL;
@@ -110,12 +112,15 @@ impl TablesThread {
         let tables = &self.worker.state;
         tables.enter(TablesRecorder::begin);
         while !SIGNALS.stopping() {
+            STATUS.round(THREAD_TABLES, STEP_WORKING);
             let since_state = self.bytes_since_state.load(Ordering::Relaxed);
             let more = tables.enter(|tables| tables.step(since_state)).unwrap_or(false);
             if !more {
+                STATUS.step(THREAD_TABLES, STEP_WAITING);
                 self.worker.wake.wait(ROUND_MS);
             }
         }
+        STATUS.step(THREAD_TABLES, STEP_ENDING);
         let deadline = ticks() + self.clock.span(TABLES_MS);
         tables.enter(|tables| tables.finish(deadline));
         self.worker.finish();
@@ -323,7 +328,9 @@ impl TablesRecorder {
         let now = ticks();
         self.drain_loader();
         self.look_for_unlisted();
+        STATUS.step(THREAD_TABLES, STEP_LISTING);
         self.look_at_threads();
+        STATUS.step(THREAD_TABLES, STEP_WORKING);
         self.look_at_cpu();
         self.marks();
         self.exceptions();
@@ -338,6 +345,7 @@ impl TablesRecorder {
         }
         self.journal.flush();
         if let Some(instance) = self.unread.pop_front() {
+            STATUS.step(THREAD_TABLES, STEP_READING_IMAGE);
             self.read_tables(instance);
             self.journal.flush();
         }

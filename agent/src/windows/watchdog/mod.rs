@@ -10,7 +10,7 @@
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 
-use stk_schema::control::TEST_FREEZE_WRITER;
+use stk_schema::control::{STEP_WORKING, TEST_FREEZE_WRITER, THREAD_WATCHDOG};
 use stk_schema::event::{DropReason, EndReason};
 use windows_sys::Win32::Foundation::{HANDLE, WAIT_OBJECT_0};
 use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_HIGHEST, WaitForSingleObject};
@@ -22,7 +22,7 @@ use crate::windows::sampler::suspend::{SUSPENSIONS, Watches};
 use crate::windows::shared::clock::SessionClock;
 use crate::windows::shared::events::{ENDED, close, wake_all};
 use crate::windows::shared::priority::set_priority;
-use crate::windows::shared::state::{FINISHED, SIGNALS, WatchdogCause, stop_for};
+use crate::windows::shared::state::{FINISHED, SIGNALS, STATUS, WatchdogCause, stop_for};
 use crate::windows::system::api::ticks;
 use crate::windows::system::panic;
 use crate::windows::writer::{PATIENCE_MS, WriterThread};
@@ -74,6 +74,7 @@ impl WatchdogThread {
         };
         let mut rescued = 0;
         while !FINISHED.load(Ordering::Acquire) {
+            STATUS.round(THREAD_WATCHDOG, STEP_WORKING);
             let passes = self.counters.passes.load(Ordering::Relaxed);
             watches.look(
                 &limits,
@@ -95,6 +96,9 @@ impl WatchdogThread {
             // The pass in which a thread was resumed has not ended since: the sampler hangs.
             if rescued == passes + 1 && watches.idle_for(self.clock.span(STUCK_MS)) {
                 SIGNALS.request_stop(EndReason::Watchdog);
+            }
+            if sampler.is_overdue() {
+                SIGNALS.request_stop(EndReason::Duration);
             }
             if panic::happened() {
                 SIGNALS.request_stop(EndReason::Panic);

@@ -17,7 +17,10 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use stk_schema::Ticks;
 
 use stk_format::BlockBuffer;
-use stk_schema::control::{ROTATION_NONE, STATE_FAILED, STATE_STOPPED, STATE_STOPPING, TEST_FREEZE_WRITER};
+use stk_schema::control::{
+    ROTATION_NONE, STATE_FAILED, STATE_STOPPED, STATE_STOPPING, STEP_ENDING, STEP_WAITING, STEP_WORKING,
+    STEP_WRITING, TEST_FREEZE_WRITER, THREAD_WRITER,
+};
 use stk_schema::event::{End, EndReason};
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Threading::{SetEvent, Sleep, THREAD_PRIORITY_ABOVE_NORMAL};
@@ -101,6 +104,7 @@ impl WriterThread {
         let mut rounds = 0u32;
         loop {
             rounds = rounds.wrapping_add(1);
+            STATUS.round(THREAD_WRITER, STEP_WORKING);
             if let Some(own_cpu) = own_cpu.as_ref().filter(|_| rounds.is_multiple_of(MEASURE_ROUNDS)) {
                 self.counters.writer_cpu.store(own_cpu.ticks().0, Ordering::Relaxed);
             }
@@ -125,8 +129,10 @@ impl WriterThread {
                     break;
                 }
             }
+            STATUS.step(THREAD_WRITER, STEP_WAITING);
             WAKE_WRITER.wait(WRITE_MS);
         }
+        STATUS.step(THREAD_WRITER, STEP_ENDING);
         self.end_trace(workers);
     }
 
@@ -190,9 +196,11 @@ impl WriterThread {
             // the block.
             let block = Box::into_raw(block);
             self.in_flight.store(block, Ordering::Release);
+            STATUS.step(THREAD_WRITER, STEP_WRITING);
             // SAFETY: it was a box just before, and nothing else refers to it while this thread
             // lives.
             let result = writer.block(unsafe { &*block });
+            STATUS.round(THREAD_WRITER, STEP_WORKING);
             self.in_flight.store(null_mut(), Ordering::Release);
             // SAFETY: as above; it becomes a box again.
             let block = unsafe { Box::from_raw(block) };

@@ -5,6 +5,7 @@ use crate::options::AgentOption;
 use crate::rotation::Rotation;
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// The command that the user gave.
 #[derive(Debug)]
@@ -104,7 +105,7 @@ pub(crate) struct Record {
     pub output: OsString,
     /// Folder to which the trace is moved when it is whole.
     pub move_to: Option<PathBuf>,
-    /// Whether a file that is there may be replaced.
+    /// Whether a file that is there may be replaced; a trace is renamed.
     pub force: bool,
     /// Whether the command lines of the process and of inject go into the trace.
     pub command_line: bool,
@@ -136,6 +137,8 @@ pub(crate) struct Record {
     pub below: bool,
     /// Milliseconds that the target may take to load the agent.
     pub timeout_ms: u32,
+    /// How long the recorder may stand still.
+    pub stall: Duration,
     /// Most bytes of the trace; `None` = chosen by the disk's free space, 0 = no limit.
     pub max_bytes: Option<u64>,
     /// Milliseconds to keep in memory in place of a trace; 0 = write a trace.

@@ -6,11 +6,12 @@ use super::values::*;
 use crate::label::Label;
 use crate::options::{self, AgentOption};
 use crate::rotation::{self, Rotation};
-use crate::{duration, pattern};
+use crate::{duration, pattern, stall};
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 use stk_schema::control;
 use stk_schema::flight::RING_BYTES;
 
@@ -53,7 +54,8 @@ pub(super) struct RecordArgs {
     #[arg(long, value_name = "DIR")]
     move_to: Option<PathBuf>,
 
-    /// Replace the trace if there is a file of its name. Links are never followed
+    /// If there is a file of the trace's name: a trace is renamed to NAME.old (NAME.old.2 and so on
+    /// if that is taken), any other file is replaced. Links are never followed
     #[arg(long)]
     force: bool,
 
@@ -195,6 +197,10 @@ pub(super) struct RecordArgs {
     /// Fault injection for the tests: the agent panics after a second.
     #[arg(long, hide = true)]
     test_panic: bool,
+
+    /// For the tests: how long the recorder may stand still.
+    #[arg(long, hide = true, value_name = "TIME", value_parser = positive_ms)]
+    test_stall: Option<u32>,
 
     /// For the tests, which have one user: the process counts as another user's, so that nothing
     /// that it or its user can write is trusted.
@@ -354,6 +360,7 @@ impl From<RecordArgs> for Record {
             flags,
             below: args.test_below,
             timeout_ms: args.timeout,
+            stall: args.test_stall.map_or(stall::LIMIT, |ms| Duration::from_millis(ms.into())),
             max_bytes: args.max_size,
             flight_ms: args.flight.unwrap_or(0),
             rotation: Rotation::default(),

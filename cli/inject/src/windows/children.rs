@@ -7,8 +7,8 @@
 //! to it is in its trace (`inject.process_age_ms`), as is its parent (`process.parent_pid`).
 
 use super::console;
+use super::copies;
 use super::process;
-use super::several;
 use super::system::{self, Event};
 use crate::args::{Record, Target};
 use crate::failure::{self, Failure};
@@ -69,7 +69,7 @@ impl ChildWatch {
         let mut family = Family {
             members: HashMap::new(),
             known: HashSet::new(),
-            job: several::job().map_err(fail)?,
+            job: copies::job().map_err(fail)?,
             arguments: arguments(record),
             ends: (record.duration_ms != 0)
                 .then(|| Instant::now() + Duration::from_millis(record.duration_ms.into())),
@@ -177,7 +177,7 @@ impl Family {
             let left = ends.saturating_duration_since(Instant::now()).as_millis().max(1);
             arguments.extend(["--only-ms".to_owned(), left.to_string()].map(OsString::from));
         }
-        match several::start(&self.job, pid, &arguments) {
+        match copies::start(&self.job, pid, &arguments) {
             Ok(copy) => self.copies.push((pid, copy)),
             Err(error) => say(&format!("inject: pid {pid}: no copy of inject can be started: {error}")),
         }

@@ -2,7 +2,7 @@
 //! renamed; only then is the local file deleted.
 
 use super::complete;
-use super::output::{Output, OutputIdentity};
+use super::output::{self, IfThere, Output, OutputIdentity};
 use super::system;
 use crate::delivery::{self, Digest, Route};
 use crate::failure::Failure;
@@ -13,16 +13,13 @@ use std::path::{Path, PathBuf};
 /// The route of a trace that the user wants at `wanted`.
 ///
 /// # Errors
-/// A sentence for the user: there is a file at its goal and `force` does not say to replace it, or
+/// A sentence for the user: there is a file at its goal and there is no `force`, or
 /// the folder is none.
 pub(crate) fn route(wanted: PathBuf, move_to: Option<&Path>, force: bool) -> Result<Route, Failure> {
     check_folder(move_to)?;
     let route = local_route(wanted, move_to)?;
     if let Some(goal) = route.goal.as_deref().filter(|goal| !force && goal.symlink_metadata().is_ok()) {
-        return Err(Failure::failed(format!(
-            "{} exists: choose another file with -o, or replace it with --force",
-            goal.display()
-        )));
+        return Err(Failure::failed(output::exists(goal)));
     }
     Ok(route)
 }
@@ -74,9 +71,10 @@ fn try_move(local: &Path, identity: OutputIdentity, goal: &Path, force: bool) ->
     file.rewind()?;
     let name = goal.file_name().unwrap_or_default().to_string_lossy();
     let part = goal.with_file_name(format!("{name}.{}.part", unique()));
-    let output = Output::open(&part, false).map_err(|failure| io::Error::other(failure.to_string()))?;
+    let output =
+        Output::open(&part, IfThere::Refuse).map_err(|failure| io::Error::other(failure.to_string()))?;
     let digest = output.copy_from(&mut file)?;
-    let placed = read_back(&part, digest).and_then(|()| system::rename(&part, goal, force));
+    let placed = read_back(&part, digest).and_then(|()| place(&part, goal, force));
     if let Err(error) = placed {
         // The copy is not wanted. The original stays.
         let _ = std::fs::remove_file(&part);
@@ -87,6 +85,22 @@ fn try_move(local: &Path, identity: OutputIdentity, goal: &Path, force: bool) ->
         crate::messages::say(&format!("the local file {} could not be deleted: {error}", local.display()));
         Ok(())
     })
+}
+
+/// Gives the copy its name. `force`: a trace of that name gets another, any other file is replaced.
+fn place(part: &Path, goal: &Path, force: bool) -> io::Result<()> {
+    if !force || !output::may_be_trace(goal) {
+        return system::rename(part, goal, force);
+    }
+    let old = output::set_aside(goal)?;
+    let placed = system::rename_new(part, goal);
+    if placed.is_ok() {
+        output::say_set_aside(&old);
+    } else {
+        // If this fails, the trace remains under its other name.
+        let _ = system::rename_new(&old, goal);
+    }
+    placed
 }
 
 /// Compares a copy with what was copied.

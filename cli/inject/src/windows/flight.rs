@@ -5,14 +5,14 @@
 
 use super::agent::Agent;
 use super::complete::{self, CompletionRequest};
-use super::output::Output;
+use super::output::{IfThere, Output};
 use super::process::Process;
 use super::system::{self, Event};
 use crate::contents;
 use crate::failure::Failure;
 use crate::flight::{self, Ring, RingReader};
 use crate::messages::{self, say};
-use crate::{duration, uuid};
+use crate::{duration, steps, uuid};
 use std::io::{self, BufWriter};
 use std::mem::offset_of;
 use std::os::windows::io::{AsHandle as _, AsRawHandle as _, BorrowedHandle, OwnedHandle};
@@ -224,6 +224,7 @@ impl Follower {
 
     fn run(mut self, stop: &Event, last: &AtomicBool) -> Vec<String> {
         while !system::wait(stop.handle(), POLL_MS) {
+            steps::begin(steps::Thread::Flight, "reads the ring");
             self.look();
             let header = self.section.header();
             let requests = header.requests.load(Ordering::Acquire);
@@ -283,6 +284,7 @@ impl Follower {
 
     /// Writes a trace. Returns its name and contents.
     fn snap(&mut self) -> Result<String, Failure> {
+        steps::begin(steps::Thread::Flight, "writes a trace");
         self.marked = false;
         self.last = Some(Instant::now());
         let output = self.next_output()?;
@@ -312,7 +314,7 @@ impl Follower {
             self.number += 1;
             let path = flight::numbered(&self.plan.path, self.number);
             if self.plan.force || !path.exists() {
-                return Output::open(&path, self.plan.force);
+                return Output::open(&path, IfThere::for_trace(self.plan.force));
             }
         }
         Err(Failure::failed(format!("{}: too many files", messages::file(&self.plan.path))))

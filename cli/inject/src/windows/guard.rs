@@ -5,7 +5,7 @@ use super::process::Process;
 use super::system::{self, Event};
 use super::token::DebugPrivilege;
 use crate::guard::{self, Guard, Life, Look};
-use crate::messages;
+use crate::{messages, steps};
 use std::io;
 use std::os::windows::io::{AsHandle as _, AsRawHandle, BorrowedHandle, OwnedHandle};
 use std::sync::Arc;
@@ -99,10 +99,12 @@ impl Watch {
             let alive = self.all().filter(|thread| thread.life == Life::Alive);
             handles
                 .extend(alive.filter_map(|thread| thread.handle.as_ref()).map(|handle| handle.as_handle()));
+            steps::begin(steps::Thread::Guard, "waits");
             let died = self.all().any(|thread| thread.life == Life::Dead);
             if matches!(system::wait_any(&handles, if died { SOON_MS } else { LOOK_MS }), Some(0 | 1)) {
                 return;
             }
+            steps::begin(steps::Thread::Guard, "reads the board");
             for (slot, word) in self.words().into_iter().enumerate() {
                 self.resume_refused(slot, word);
             }

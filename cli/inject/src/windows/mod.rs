@@ -24,9 +24,12 @@
 //! * [`doctor`]: whether this system is as the recorder expects.
 //! * [`mutex`]: the agent's mutexes, which injects use among themselves.
 //! * [`quiet`]: waits until no thread of a process is in its agent.
+//! * [`suspension`]: a thread of another process, suspended for a moment.
+//! * [`threads`]: what the system says of another process's threads.
 //! * [`unload`]: has the agent leave a process.
 //! * [`requests`]: asks the agents of recordings for marks and pauses.
 //! * [`several`]: several processes at once, and processes that are waited for.
+//! * [`copies`]: copies of this inject, one for each process.
 //! * [`top`]: what a process does now, shown by stk.
 //! * [`console`]: handles Ctrl-C.
 //! * [`registry`]: values of the registry.
@@ -36,6 +39,7 @@ pub(crate) mod agent;
 pub(crate) mod children;
 pub(crate) mod complete;
 pub(crate) mod console;
+pub(crate) mod copies;
 pub(crate) mod deliver;
 pub(crate) mod detach;
 pub(crate) mod diagnose;
@@ -61,7 +65,9 @@ pub(crate) mod remote;
 pub(crate) mod requests;
 pub(crate) mod several;
 pub(crate) mod signature;
+pub(crate) mod suspension;
 pub(crate) mod system;
+pub(crate) mod threads;
 pub(crate) mod token;
 pub(crate) mod top;
 pub(crate) mod unload;

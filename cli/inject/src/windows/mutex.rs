@@ -1,15 +1,13 @@
 //! Mutexes of the agent that injects use among themselves: each duplicates the handle from the
 //! recorded process.
 
-use super::agent::Agent;
 use super::process::Process;
 use super::system;
-use crate::failure::Failure;
 use std::io;
 use std::mem::offset_of;
 use std::os::windows::io::{AsRawHandle as _, OwnedHandle};
 use std::ptr;
-use stk_schema::bytes::{u32_in, u64_in};
+use stk_schema::bytes::u32_in;
 use stk_schema::requests::{REQUESTS_VERSION, RequestMailbox};
 use windows_sys::Win32::Foundation::{DuplicateHandle, WAIT_ABANDONED, WAIT_OBJECT_0};
 use windows_sys::Win32::System::Threading::{
@@ -75,28 +73,4 @@ pub(crate) fn mailbox(process: &Process, address: u64) -> Option<[u8; offset_of!
         && u32_in(&head, 0) as usize >= size_of::<RequestMailbox>()
         && u32_in(&head, 4) == REQUESTS_VERSION;
     known.then_some(head)
-}
-
-/// Takes the agent's mutex of hosts, which keeps other injects from having the agent leave, and
-/// from starting a recording. `None` if the agent has none yet, or has been unmapped meanwhile: the
-/// caller looks whether it [is loaded](Agent::is_loaded) once it has the mutex.
-///
-/// # Errors
-/// A sentence for the user: another inject has it for longer than `patience_ms`.
-pub(crate) fn hosts(
-    process: &Process,
-    agent: &Agent,
-    patience_ms: u32,
-) -> Result<Option<OwnedMutex>, Failure> {
-    let address = agent.status(process).map(|status| status.requests).unwrap_or(0);
-    let Some(head) = mailbox(process, address) else { return Ok(None) };
-    let Ok(mutex) = duplicate(process, u64_in(&head, offset_of!(RequestMailbox, lock))) else {
-        return Ok(None);
-    };
-    OwnedMutex::take(mutex, patience_ms).map(Some).map_err(|_| {
-        Failure::failed(format!(
-            "another inject has been asking the agent in {process} for {} s: try again when it is done",
-            patience_ms.div_ceil(1000)
-        ))
-    })
 }

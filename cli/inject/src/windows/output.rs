@@ -1,16 +1,19 @@
 //! Files that inject makes: the trace, which the agent writes, and reports. No link can redirect a
-//! privileged inject, and no file is replaced unless the user asks for it.
+//! privileged inject, no file is replaced unless the user asks for it, and a trace never is: it
+//! gets another name.
 
 use super::system;
 use super::token::{self, Descriptor, Token};
 use crate::delivery::{self, Digest};
 use crate::failure::Failure;
+use crate::messages;
+use crate::old_names;
 use crate::rotation::{Deletion, RingFile};
 use crate::sddl;
 use crate::trust::{self, ExistingFile};
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::windows::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::windows::io::{AsHandle as _, AsRawHandle as _, BorrowedHandle};
 use std::path::{Path, PathBuf};
@@ -77,40 +80,78 @@ fn try_delete(file: &RingFile) -> io::Result<bool> {
     if marked == 0 { Err(io::Error::last_os_error()) } else { Ok(true) }
 }
 
-/// A file to be deleted on drop.
-#[derive(Debug)]
-struct FileRemoval(Option<PathBuf>);
+/// What becomes of a file that has an output's name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum IfThere {
+    /// It stays, and the output is refused.
+    Refuse,
+    /// It is emptied, unless it is a trace: then the output is refused.
+    Replace,
+    /// It is emptied; a trace is renamed.
+    SetAside,
+}
+
+impl IfThere {
+    /// For a trace, with `--force` or without it.
+    pub(crate) fn for_trace(force: bool) -> IfThere {
+        if force { IfThere::SetAside } else { IfThere::Refuse }
+    }
+}
+
+/// A new file to be deleted on drop, and the trace that had its name before.
+#[derive(Debug, Default)]
+struct FileRemoval {
+    new: Option<PathBuf>,
+    /// Gets its name back.
+    set_aside: Option<PathBuf>,
+}
 
 impl Output {
-    /// Creates the file, or with `force` opens an existing one. From now on others may read it but
-    /// not write it.
+    /// Creates the file, or opens an existing one if `there` allows that. From now on others may
+    /// read it but not write it.
     ///
     /// # Errors
     /// A sentence for the user.
-    pub(crate) fn open(path: &Path, force: bool) -> Result<Output, Failure> {
+    pub(crate) fn open(path: &Path, there: IfThere) -> Result<Output, Failure> {
         let shown = path.display();
         let no = |why: &str| Failure::failed(format!("{shown} {why}: choose another file with -o"));
         let fail = |error: io::Error| no(&format!("cannot be written ({error})"));
         let path = std::path::absolute(path).map_err(fail)?;
         check_folders(&path)?;
-        let mut options = OpenOptions::new();
-        // With this flag a link itself is opened, not its target.
-        options.write(true).share_mode(FILE_SHARE_READ).custom_flags(FILE_FLAG_OPEN_REPARSE_POINT);
         let (file, unwanted) = match create_private(&path) {
-            Ok(file) => (file, FileRemoval(Some(path.clone()))),
+            Ok(file) => (file, FileRemoval { new: Some(path.clone()), set_aside: None }),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                if !force {
-                    return Err(Failure::failed(format!(
-                        "{shown} exists: choose another file with -o, or replace it with --force"
-                    )));
+                if there == IfThere::Refuse {
+                    return Err(Failure::failed(exists(&path)));
                 }
                 // Windows would refuse to open it; Wine does not when its user may do anything.
                 if path.symlink_metadata().is_ok_and(|known| known.permissions().readonly()) {
                     return Err(no("is read-only"));
                 }
-                let file = options.open(&path).map_err(fail)?;
-                trust::replaceable(existing(&file).map_err(fail)?).map_err(|error| no(&error.to_string()))?;
-                (file, FileRemoval(None))
+                let mut options = OpenOptions::new();
+                // With this flag a link itself is opened, not its target.
+                options.read(true).write(true).share_mode(FILE_SHARE_READ);
+                let mut file =
+                    options.custom_flags(FILE_FLAG_OPEN_REPARSE_POINT).open(&path).map_err(fail)?;
+                let known = existing(&file).map_err(fail)?;
+                if known.regular && !known.link && is_trace(&mut file).map_err(fail)? {
+                    if there == IfThere::Replace {
+                        return Err(no("is a trace, which nothing replaces"));
+                    }
+                    drop(file);
+                    let set_aside = Some(set_aside(&path).map_err(fail)?);
+                    // Puts it back if no file can be made in its place.
+                    let mut unwanted = FileRemoval { new: None, set_aside };
+                    let file = create_private(&path).map_err(fail);
+                    unwanted.new = file.is_ok().then(|| path.clone());
+                    if file.is_err() {
+                        unwanted.put_back(&path);
+                    }
+                    (file?, unwanted)
+                } else {
+                    trust::replaceable(known).map_err(|error| no(&error.to_string()))?;
+                    (file, FileRemoval::default())
+                }
             }
             Err(error) => return Err(fail(error)),
         };
@@ -184,7 +225,10 @@ impl Output {
     /// Leaves the file to the agent: closes inject's handle and returns the file's path and
     /// identity.
     pub(crate) fn keep(mut self) -> (PathBuf, OutputIdentity) {
-        self.unwanted.0 = None;
+        self.unwanted.new = None;
+        if let Some(old) = self.unwanted.set_aside.take() {
+            say_set_aside(&old);
+        }
         (self.path, self.identity)
     }
 }
@@ -217,14 +261,74 @@ pub(crate) fn absence(path: &Path, identity: OutputIdentity) -> Option<&'static 
     }
 }
 
+impl FileRemoval {
+    fn put_back(&mut self, path: &Path) {
+        // If that fails, the trace remains under its other name.
+        let old = self.set_aside.take();
+        old.into_iter().for_each(|old| drop(system::rename_new(&old, path)));
+    }
+}
+
 impl Drop for FileRemoval {
     fn drop(&mut self) {
-        if let Some(path) = &self.0 {
+        if let Some(path) = self.new.take() {
             // If the file cannot be deleted, an empty file remains. Report the original failure,
             // not this one.
-            let _ = std::fs::remove_file(path);
+            let _ = std::fs::remove_file(&path);
+            self.put_back(&path);
         }
     }
+}
+
+/// Why a file is not written that has the name of another.
+pub(crate) fn exists(path: &Path) -> String {
+    format!("{} exists: choose another file with -o, or use --force", path.display())
+}
+
+/// Whether the file, which was just opened, begins as a trace does.
+///
+/// # Errors
+/// The system's error.
+fn is_trace(file: &mut File) -> io::Result<bool> {
+    let mut head = [0; FILE_HEADER_LEN];
+    let mut filled = 0;
+    while let read @ 1.. = file.read(&mut head[filled..])? {
+        filled += read;
+    }
+    // Whoever writes it, also by a duplicate of its handle, begins at its start.
+    file.rewind()?;
+    Ok(FileHeader::is_at_start_of(&head[..filled]))
+}
+
+/// Whether there is a file that begins as a trace does, or one of which that is not known. No link
+/// is followed.
+pub(crate) fn may_be_trace(path: &Path) -> bool {
+    let mut options = OpenOptions::new();
+    options.read(true).custom_flags(FILE_FLAG_OPEN_REPARSE_POINT);
+    let found = options.open(path).and_then(|mut file| {
+        let known = existing(&file)?;
+        Ok(known.regular && !known.link && is_trace(&mut file)?)
+    });
+    found.unwrap_or_else(|error| error.kind() != io::ErrorKind::NotFound)
+}
+
+/// Gives a trace another name, which no file has, and returns it.
+///
+/// # Errors
+/// The system's error.
+pub(crate) fn set_aside(path: &Path) -> io::Result<PathBuf> {
+    for old in old_names::of(path) {
+        match system::rename_new(path, &old) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            renamed => return renamed.map(|()| old),
+        }
+    }
+    Err(io::Error::other("every name for the trace that is there is taken"))
+}
+
+/// Says where a trace is now whose name another has.
+pub(crate) fn say_set_aside(old: &Path) {
+    messages::say(&format!("the trace that was there is now {}", messages::file(old)));
 }
 
 /// Creates a file that only inject's user, administrators and the system may open. Others may

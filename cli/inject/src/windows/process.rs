@@ -132,7 +132,10 @@ impl Process {
             opened = open(pid, RIGHTS);
         }
         let handle = opened.map_err(|error| match system::code(&error) {
-            ACCESS_DENIED => OpenError::Refused(refusal::why_denied(pid)),
+            ACCESS_DENIED => {
+                let limited = open_limited(pid).ok();
+                OpenError::Refused(refusal::why_denied(limited.as_ref().map(AsHandle::as_handle)))
+            }
             _ => OpenError::NotFound,
         })?;
         Process::from_handle(handle, pid)
@@ -197,6 +200,16 @@ impl Process {
 
     /// The id of the process that started it; that one may have ended, and the id may be another's.
     pub(crate) fn parent(&self) -> Option<u32> {
+        // Process ids have 32 bits.
+        Some(self.basic()?.InheritedFromUniqueProcessId as u32)
+    }
+
+    /// The address of its process environment block, of this inject's width.
+    pub(crate) fn peb(&self) -> Option<u64> {
+        Some(self.basic()?.PebBaseAddress as u64).filter(|&peb| peb != 0)
+    }
+
+    fn basic(&self) -> Option<PROCESS_BASIC_INFORMATION> {
         type Function =
             unsafe extern "system" fn(HANDLE, i32, *mut PROCESS_BASIC_INFORMATION, u32, *mut u32) -> i32;
         const BASIC: i32 = 0;
@@ -209,8 +222,16 @@ impl Process {
             let function = std::mem::transmute::<Procedure, Function>(function);
             function(self.handle.as_raw_handle(), BASIC, &mut basic, size, ptr::null_mut())
         };
-        // Process ids have 32 bits.
-        (status >= 0).then_some(basic.InheritedFromUniqueProcessId as u32)
+        (status >= 0).then_some(basic)
+    }
+
+    /// CPU time that it has used; `None` if the system does not tell it.
+    pub(crate) fn cpu_time(&self) -> Option<Duration> {
+        let [mut created, mut exited, mut kernel, mut user] = [FILETIME::default(); 4];
+        let handle = self.handle.as_raw_handle();
+        // SAFETY: the handle is open and may query; the four structs are filled.
+        let known = unsafe { GetProcessTimes(handle, &mut created, &mut exited, &mut kernel, &mut user) };
+        (known != 0).then(|| system::duration(kernel) + system::duration(user))
     }
 
     /// Its exit code, once it has ended.

@@ -7,6 +7,7 @@
 
 use super::agent::Agent;
 use super::process::{Module, Process};
+use super::suspension::Suspension;
 use super::system::{self, Procedure};
 use crate::image;
 use crate::quiet::{BEFORE, Places};
@@ -15,13 +16,9 @@ use std::os::windows::io::{AsHandle as _, AsRawHandle as _, OwnedHandle};
 use std::time::{Duration, Instant};
 use stk_schema::Arch;
 use windows_sys::Win32::Foundation::{HANDLE, NTSTATUS};
-use windows_sys::Win32::System::Diagnostics::Debug::{CONTEXT, GetThreadContext};
-use windows_sys::Win32::System::Diagnostics::ToolHelp::{
-    CreateToolhelp32Snapshot, TH32CS_SNAPTHREAD, THREADENTRY32, Thread32First, Thread32Next,
-};
 use windows_sys::Win32::System::Threading::{
-    GetProcessIdOfThread, OpenThread, ResumeThread, SuspendThread, THREAD_GET_CONTEXT,
-    THREAD_QUERY_INFORMATION, THREAD_SUSPEND_RESUME, THREAD_SYNCHRONIZE,
+    GetProcessIdOfThread, OpenThread, THREAD_GET_CONTEXT, THREAD_QUERY_INFORMATION, THREAD_SUSPEND_RESUME,
+    THREAD_SYNCHRONIZE,
 };
 
 /// Time between two looks at threads that may be in the agent.
@@ -99,30 +96,20 @@ fn handler_calls(process: &Process, agent: &Agent) -> Option<u32> {
 /// The threads of the process.
 fn threads(process: &Process, agent: &Agent) -> Result<Vec<Suspect>, String> {
     let fail = |error: io::Error| format!("its threads cannot be listed ({error})");
-    // SAFETY: the snapshot handle is fresh.
-    let snapshot = unsafe { system::own(CreateToolhelp32Snapshot(TH32CS_SNAPTHREAD, 0)) }.map_err(fail)?;
-    let mut entry = THREADENTRY32 { dwSize: size_of::<THREADENTRY32>() as u32, ..THREADENTRY32::default() };
     let mut all = Vec::new();
-    // SAFETY: the snapshot is open and the entry says its size.
-    let mut more = unsafe { Thread32First(snapshot.as_raw_handle(), &mut entry) };
-    while more != 0 {
-        if entry.th32OwnerProcessID == process.pid() {
-            let tid = entry.th32ThreadID;
-            match open(process, tid) {
-                Ok(Some(handle)) => match start_address(&handle) {
-                    Some(began) => {
-                        let of_agent = agent.image().contains(&began);
-                        all.push(Suspect { tid, handle, of_agent });
-                    }
-                    None if system::wait(handle.as_handle(), 0) => {}
-                    None => return Err(format!("it is not known where its thread {tid} began")),
-                },
-                Ok(None) => {}
-                Err(error) => return Err(format!("its thread {tid} cannot be opened ({error})")),
-            }
+    for tid in super::threads::ids(process.pid()).map_err(fail)? {
+        match open(process, tid) {
+            Ok(Some(handle)) => match start_address(&handle) {
+                Some(began) => {
+                    let of_agent = agent.image().contains(&began);
+                    all.push(Suspect { tid, handle, of_agent });
+                }
+                None if system::wait(handle.as_handle(), 0) => {}
+                None => return Err(format!("it is not known where its thread {tid} began")),
+            },
+            Ok(None) => {}
+            Err(error) => return Err(format!("its thread {tid} cannot be opened ({error})")),
         }
-        // SAFETY: as above.
-        more = unsafe { Thread32Next(snapshot.as_raw_handle(), &mut entry) };
     }
     Ok(all)
 }
@@ -154,7 +141,9 @@ fn is_elsewhere(process: &Process, places: Option<&Places>, thread: &Suspect) ->
         return false;
     }
     let Some(places) = places else { return true };
-    let Some(ip) = instruction_pointer(&thread.handle) else { return false };
+    let Some(ip) = Suspension::of(thread.handle.as_handle()).map(|thread| thread.registers().ip) else {
+        return false;
+    };
     let mut code = [0; BEFORE + 1];
     let known = places.needs_code(ip) && process.read(ip - BEFORE as u64, &mut code);
     places.is_elsewhere(ip, known.then_some(&code))
@@ -173,42 +162,4 @@ fn start_address(thread: &OwnedHandle) -> Option<u64> {
     // SAFETY: the handle is open with the right to ask, and the result is one address.
     let status = unsafe { function(thread.as_raw_handle(), START, &mut address, size, std::ptr::null_mut()) };
     (status >= 0).then_some(address as u64)
-}
-
-/// CONTEXT, aligned as the system demands.
-#[repr(C, align(16))]
-struct Context(CONTEXT);
-
-/// The thread's instruction pointer, read while it is suspended.
-fn instruction_pointer(thread: &OwnedHandle) -> Option<u64> {
-    let mut context = Context(CONTEXT::default());
-    context.0.ContextFlags = CONTROL;
-    let handle = thread.as_raw_handle();
-    // SAFETY: the handle is open with the rights to suspend it and to read its registers. It is
-    // resumed once for each time that it was suspended.
-    let read = unsafe {
-        if SuspendThread(handle) == u32::MAX {
-            return None;
-        }
-        let read = GetThreadContext(handle, &mut context.0) != 0;
-        ResumeThread(handle);
-        read
-    };
-    read.then(|| ip(&context.0))
-}
-
-#[cfg(target_arch = "x86_64")]
-const CONTROL: u32 = windows_sys::Win32::System::Diagnostics::Debug::CONTEXT_CONTROL_AMD64;
-#[cfg(target_arch = "x86")]
-const CONTROL: u32 = windows_sys::Win32::System::Diagnostics::Debug::CONTEXT_CONTROL_X86;
-#[cfg(target_arch = "aarch64")]
-const CONTROL: u32 = windows_sys::Win32::System::Diagnostics::Debug::CONTEXT_CONTROL_ARM64;
-
-fn ip(context: &CONTEXT) -> u64 {
-    #[cfg(target_arch = "x86_64")]
-    return context.Rip;
-    #[cfg(target_arch = "x86")]
-    return u64::from(context.Eip);
-    #[cfg(target_arch = "aarch64")]
-    return context.Pc;
 }

@@ -1,6 +1,5 @@
 //! Finds why a process cannot be recorded, before anything in it is changed.
 
-use super::process::{self, Process};
 use super::system::{self, Procedure};
 use super::token::{self, Token};
 use crate::image::{self, Image};
@@ -9,7 +8,7 @@ pub(crate) use crate::refusal::{Machine, Refusal};
 use crate::refusal::{TokenComparison, standing};
 use crate::sddl;
 use crate::trust::{self, Rank};
-use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle};
+use std::os::windows::io::{AsRawHandle, BorrowedHandle};
 use std::path::Path;
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Threading::{
@@ -79,15 +78,16 @@ pub(crate) fn readable(process: BorrowedHandle, dll: &Path) -> Result<(), Refusa
     ))
 }
 
-/// Why the process may not be opened.
-pub(crate) fn why_denied(pid: u32) -> Refusal {
-    let Ok(handle) = process::open_limited(pid) else {
+/// Why a process may not be opened. `process`: a handle for limited information; `None` if that is
+/// denied too.
+pub(crate) fn why_denied(process: Option<BorrowedHandle>) -> Refusal {
+    let Some(process) = process else {
         return Refusal::new(
             "may not be opened by anybody (it belongs to the system itself)",
             "such a process cannot be recorded",
         );
     };
-    let mut facts = facts(handle.as_handle());
+    let mut facts = facts(process);
     facts.may_debug = false; // inject has tried it without success.
     standing(&facts).err().unwrap_or_else(|| {
         Refusal::new(
@@ -153,8 +153,12 @@ fn mitigation(process: BorrowedHandle, policy: i32) -> u32 {
 ///
 /// # Errors
 /// The first obstacle.
-pub(crate) fn check(process: &Process, dll: Option<(&Path, &Image)>) -> Result<(), Refusal> {
-    architecture(process.machine(), dll)?;
-    policies(process.handle(), dll)?;
-    dll.map_or(Ok(()), |(path, _)| readable(process.handle(), path))
+pub(crate) fn check(
+    machine: Machine,
+    process: BorrowedHandle,
+    dll: Option<(&Path, &Image)>,
+) -> Result<(), Refusal> {
+    architecture(machine, dll)?;
+    policies(process, dll)?;
+    dll.map_or(Ok(()), |(path, _)| readable(process, path))
 }

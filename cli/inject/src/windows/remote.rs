@@ -98,40 +98,67 @@ pub(crate) fn call(
     argument: u64,
     timeout_ms: u32,
 ) -> Result<Call, Failure> {
-    // SAFETY: an address is not called here but in the other process; the option's layout is that
-    // of a nullable pointer.
-    let start = unsafe { std::mem::transmute::<usize, LPTHREAD_START_ROUTINE>(function as usize) };
-    // SAFETY: the handle is open; start address and argument are valid in that process by the
-    // caller's knowledge of it (an export of a loaded module); a wrong one would harm that process,
-    // not this one.
-    let thread = unsafe {
-        let argument = argument as *const c_void;
-        system::own(CreateRemoteThread(
-            process.handle().as_raw_handle(),
-            ptr::null(),
-            0,
-            start,
-            argument,
-            0,
-            ptr::null_mut(),
-        ))
-    };
-    let thread = thread.map_err(|error| blocked(process, "a thread", &error))?;
-    Ok(match system::wait_any(&[process.handle(), thread.as_handle()], timeout_ms) {
-        Some(0) => Call::ProcessEnded,
-        Some(_) => {
-            let mut code = 0;
-            // SAFETY: the handle is open and the code has room.
-            unsafe { GetExitCodeThread(thread.as_raw_handle(), &mut code) };
-            // When a process ends, its threads are signalled a moment before the process.
-            if system::wait(process.handle(), if code == 0 { 0 } else { 20 }) {
-                Call::ProcessEnded
-            } else {
-                Call::Returned(code)
+    Ok(RemoteCall::begin(process, function, argument)?.wait(timeout_ms))
+}
+
+/// A call in another process that has begun.
+#[derive(Debug)]
+pub(crate) struct RemoteCall<'a> {
+    process: &'a Process,
+    thread: OwnedHandle,
+}
+
+impl<'a> RemoteCall<'a> {
+    /// As [`call`], without waiting for its end.
+    ///
+    /// # Errors
+    /// As [`call`].
+    pub(crate) fn begin(
+        process: &'a Process,
+        function: u64,
+        argument: u64,
+    ) -> Result<RemoteCall<'a>, Failure> {
+        // SAFETY: an address is not called here but in the other process; the option's layout is
+        // that of a nullable pointer.
+        let start = unsafe { std::mem::transmute::<usize, LPTHREAD_START_ROUTINE>(function as usize) };
+        // SAFETY: the handle is open; start address and argument are valid in that process by the
+        // caller's knowledge of it (an export of a loaded module); a wrong one would harm that
+        // process, not this one.
+        let thread = unsafe {
+            let argument = argument as *const c_void;
+            system::own(CreateRemoteThread(
+                process.handle().as_raw_handle(),
+                ptr::null(),
+                0,
+                start,
+                argument,
+                0,
+                ptr::null_mut(),
+            ))
+        };
+        let thread = thread.map_err(|error| blocked(process, "a thread", &error))?;
+        Ok(RemoteCall { process, thread })
+    }
+
+    /// Waits for its end. After [`Call::TimedOut`] it may be waited for again.
+    pub(crate) fn wait(&self, timeout_ms: u32) -> Call {
+        let RemoteCall { process, thread } = self;
+        match system::wait_any(&[process.handle(), thread.as_handle()], timeout_ms) {
+            Some(0) => Call::ProcessEnded,
+            Some(_) => {
+                let mut code = 0;
+                // SAFETY: the handle is open and the code has room.
+                unsafe { GetExitCodeThread(thread.as_raw_handle(), &mut code) };
+                // When a process ends, its threads are signalled a moment before the process.
+                if system::wait(process.handle(), if code == 0 { 0 } else { 20 }) {
+                    Call::ProcessEnded
+                } else {
+                    Call::Returned(code)
+                }
             }
+            None => Call::TimedOut,
         }
-        None => Call::TimedOut,
-    })
+    }
 }
 
 /// A handle in another process, closed there when dropped.

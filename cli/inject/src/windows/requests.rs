@@ -131,7 +131,7 @@ impl<'a> Mailbox<'a> {
             |error: io::Error| Failure::failed(format!("the agent in {process} cannot be asked: {error}"));
         let wake = u64_in(&head, offset_of!(RequestMailbox, wake));
         let wake = mutex::take_handle(process, wake, EVENT_MODIFY_STATE).map_err(fail)?;
-        let lock = mutex::hosts(process, agent, PATIENCE.as_millis() as u32)?.ok_or_else(old)?;
+        let lock = agent.take_hosts(process, PATIENCE.as_millis() as u32)?.ok_or_else(old)?;
         if !agent.is_loaded(process) {
             return Err(Failure::failed(format!("the agent has left {process}")));
         }

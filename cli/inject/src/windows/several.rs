@@ -6,6 +6,7 @@
 
 use super::children::ChildWatch;
 use super::console;
+use super::copies;
 use super::process::{self, Entry};
 use super::system::{self, Event};
 use crate::args::Record;
@@ -16,13 +17,7 @@ use crate::pattern;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
-use std::os::windows::io::{AsRawHandle, OwnedHandle};
-use std::process::{Child, Command};
-use std::ptr;
-use windows_sys::Win32::System::JobObjects::{
-    AssignProcessToJobObject, CreateJobObjectW, JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE,
-    JOBOBJECT_EXTENDED_LIMIT_INFORMATION, JobObjectExtendedLimitInformation, SetInformationJobObject,
-};
+use std::process::Child;
 
 /// Time between two looks at the list of processes.
 const POLL_MS: u32 = 10;
@@ -44,7 +39,7 @@ pub(crate) fn run(record: &Record, pids: &[u32]) -> Result<i32, Failure> {
     let fail = |error: io::Error| Failure::failed(format!("no copy of inject can be started: {error}"));
     // The copies get Ctrl-C themselves. This inject only must not be ended by it.
     console::catch().map_err(fail)?;
-    let job = job().map_err(fail)?;
+    let job = copies::job().map_err(fail)?;
     let mut pids = pids.to_vec();
     pids.sort_unstable();
     pids.dedup();
@@ -52,7 +47,7 @@ pub(crate) fn run(record: &Record, pids: &[u32]) -> Result<i32, Failure> {
     let own: Vec<OsString> = std::env::args_os().skip(1).collect();
     let mut copies: Vec<(u32, Child)> = Vec::new();
     for pid in pids {
-        match start(&job, pid, &own) {
+        match copies::start(&job, pid, &own) {
             Ok(copy) => copies.push((pid, copy)),
             Err(error) => say(&format!("inject: pid {pid}: no copy of inject can be started: {error}")),
         }
@@ -74,41 +69,6 @@ pub(crate) fn run(record: &Record, pids: &[u32]) -> Result<i32, Failure> {
     let failed = codes.iter().find(|code| !matches!(**code, failure::OK | failure::INTERRUPTED));
     let interrupted = codes.iter().find(|code| **code == failure::INTERRUPTED);
     Ok(*failed.or(interrupted).unwrap_or(&failure::OK))
-}
-
-/// Starts this inject again, with these arguments, for one process.
-pub(crate) fn start(job: &OwnedHandle, pid: u32, arguments: &[OsString]) -> io::Result<Child> {
-    let copy = Command::new(std::env::current_exe()?)
-        .arg("--only-pid")
-        .arg(pid.to_string())
-        .args(arguments)
-        .spawn()?;
-    join(job, &copy);
-    Ok(copy)
-}
-
-/// Puts a copy of inject into a job.
-pub(crate) fn join(job: &OwnedHandle, copy: &Child) {
-    // SAFETY: both handles are open. Where the call fails, the copy only outlives a killed inject.
-    unsafe { AssignProcessToJobObject(job.as_raw_handle(), copy.as_raw_handle()) };
-}
-
-/// A job whose processes end with its last handle, which is this inject's.
-pub(crate) fn job() -> io::Result<OwnedHandle> {
-    // SAFETY: no attributes, no name; the handle is fresh.
-    let job = unsafe { system::own(CreateJobObjectW(ptr::null(), ptr::null())) }?;
-    let mut limits = JOBOBJECT_EXTENDED_LIMIT_INFORMATION::default();
-    limits.BasicLimitInformation.LimitFlags = JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE;
-    // SAFETY: the job is open, and pointer and size describe the struct.
-    let set = unsafe {
-        SetInformationJobObject(
-            job.as_raw_handle(),
-            JobObjectExtendedLimitInformation,
-            (&raw const limits).cast(),
-            size_of_val(&limits) as u32,
-        )
-    };
-    if set == 0 { Err(io::Error::last_os_error()) } else { Ok(job) }
 }
 
 /// The next process with such a name that starts; `None` if Ctrl-C came first.

@@ -6,7 +6,8 @@ use std::os::windows::ffi::OsStrExt;
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, FromRawHandle, OwnedHandle};
 use std::path::{Component, Path, Prefix};
 use std::ptr;
-use windows_sys::Win32::Foundation::{HANDLE, INVALID_HANDLE_VALUE, SYSTEMTIME, WAIT_OBJECT_0};
+use std::time::{Duration, Instant};
+use windows_sys::Win32::Foundation::{FILETIME, HANDLE, INVALID_HANDLE_VALUE, SYSTEMTIME, WAIT_OBJECT_0};
 use windows_sys::Win32::Storage::FileSystem::{GetDriveTypeW, MOVEFILE_REPLACE_EXISTING, MoveFileExW};
 use windows_sys::Win32::System::LibraryLoader::{
     GetModuleHandleW, GetProcAddress, LOAD_LIBRARY_SEARCH_SYSTEM32, LoadLibraryExA,
@@ -103,6 +104,17 @@ pub(crate) fn set(event: BorrowedHandle) {
 pub(crate) fn wait(handle: BorrowedHandle, ms: u32) -> bool {
     // SAFETY: the handle is open.
     unsafe { WaitForSingleObject(handle.as_raw_handle(), ms) == WAIT_OBJECT_0 }
+}
+
+/// Milliseconds until then, for a wait; at least one.
+pub(crate) fn rest_ms(until: Instant) -> u32 {
+    until.saturating_duration_since(Instant::now()).as_millis().clamp(1, u128::from(u32::MAX - 1)) as u32
+}
+
+/// A length of time as the system gives it, in units of 100 ns.
+pub(crate) fn duration(time: FILETIME) -> Duration {
+    let units = u64::from(time.dwHighDateTime) << 32 | u64::from(time.dwLowDateTime);
+    Duration::from_nanos(units.saturating_mul(100))
 }
 
 /// Waits until one of `handles` (at most 64) is signalled and returns the index of the first that

@@ -4,8 +4,8 @@
 //! trace. The recording is made by a copy of inject, so that its messages are not on the screen.
 
 use super::console;
+use super::copies;
 use super::process;
-use super::several;
 use super::system;
 use crate::args::{Target, Top};
 use crate::failure::{self, Failure};
@@ -38,9 +38,9 @@ pub(crate) fn run(top: &Top) -> Result<i32, Failure> {
     console::catch().map_err(fail)?;
     let name: String = crate::uuid::random().iter().map(|byte| format!("{byte:02x}")).collect();
     let trace = TemporaryTrace(std::env::temp_dir().join(format!("{name}.stk")));
-    let job = several::job().map_err(fail)?;
+    let job = copies::job().map_err(fail)?;
     let mut recording = Recording(record(pid, top, &trace.0).map_err(fail)?, pid);
-    several::join(&job, &recording.0);
+    copies::join(&job, &recording.0);
     recording.wait_until_begun(&trace.0)?;
     let mut command = Command::new(&stk);
     command.arg("top").arg(&trace.0).args(&top.stk_arguments);

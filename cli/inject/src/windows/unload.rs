@@ -12,6 +12,7 @@ use super::mutex::{self, OwnedMutex};
 use super::process::Process;
 use super::quiet;
 use super::remote::{self, Call};
+use super::system;
 use crate::failure::{self, Failure};
 use crate::image;
 use crate::messages::say;
@@ -53,7 +54,7 @@ pub(crate) fn run(process: &Process, timeout_ms: u32) -> Result<i32, Failure> {
 /// Has the agent leave, or says why it stays and what can be done.
 fn leave(process: &Process, agent: &Agent, until: Instant) -> Result<(), String> {
     let text = |failure: Failure| failure.to_string();
-    let _hosts = mutex::hosts(process, agent, rest_ms(until)).map_err(text)?;
+    let _hosts = agent.take_hosts(process, system::rest_ms(until)).map_err(text)?;
     if !agent.is_loaded(process) {
         return Ok(());
     }
@@ -71,7 +72,7 @@ fn leave(process: &Process, agent: &Agent, until: Instant) -> Result<(), String>
         code => return Err(refusal(code)),
     };
     for _ in 0..references {
-        match remote::call(process, free, agent.image().start, rest_ms(until)).map_err(text)? {
+        match remote::call(process, free, agent.image().start, system::rest_ms(until)).map_err(text)? {
             Call::Returned(_) => {}
             Call::ProcessEnded => return Ok(()),
             // The thread there still waits, and will free it.
@@ -98,7 +99,7 @@ fn naming_host(process: &Process, agent: &Agent, until: Instant) -> Result<Optio
     }
     let lock = mutex::duplicate(process, u32::from_le_bytes(lock).into())
         .map_err(|error| format!("its mutex cannot be opened ({error})"))?;
-    OwnedMutex::take(lock, rest_ms(until)).map(Some).map_err(|_| {
+    OwnedMutex::take(lock, system::rest_ms(until)).map(Some).map_err(|_| {
         "the inject that recorded it still reads a .NET runtime there; try again when that inject has ended".to_owned()
     })
 }
@@ -107,7 +108,9 @@ fn naming_host(process: &Process, agent: &Agent, until: Instant) -> Result<Optio
 fn call(process: &Process, agent: &Agent, step: usize, until: Instant) -> Result<u32, String> {
     let leave =
         agent.leave_address().ok_or("it is of an older stk version, which cannot leave".to_owned())?;
-    match remote::call(process, leave, step as u64, rest_ms(until)).map_err(|failure| failure.to_string())? {
+    match remote::call(process, leave, step as u64, system::rest_ms(until))
+        .map_err(|failure| failure.to_string())?
+    {
         Call::Returned(code) => Ok(code),
         Call::ProcessEnded => Err("the process ended".to_owned()),
         Call::TimedOut => Err(lock_is_held()),
@@ -137,9 +140,4 @@ fn refusal(code: u32) -> String {
         LEAVE_NOTIFIED => "the system did not take its notifications of DLLs back; it goes with the process".to_owned(),
         code => format!("it answered {code}, which this inject does not know"),
     }
-}
-
-/// Milliseconds until then; at least one.
-fn rest_ms(until: Instant) -> u32 {
-    until.saturating_duration_since(Instant::now()).as_millis().clamp(1, u128::from(u32::MAX - 1)) as u32
 }

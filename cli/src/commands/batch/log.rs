@@ -2,14 +2,16 @@
 
 use super::super::convert::{ConvertOutcome, Status};
 use super::super::{Exit, verify};
+use crate::commands::replace::replaces_own;
 use crate::deadline::is_over;
-use crate::output::ConversionFacts;
+use crate::files::{Below, MayReplace, look_at, open_device};
+use crate::output::{self, ConversionFacts};
 use crate::trace::TraceError;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use std::error::Error;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -148,15 +150,24 @@ struct LogState {
 }
 
 impl BatchLog {
-    /// A new log, which replaces that of the last run.
+    /// A new log, which replaces that of the last run, and with `force` another file. `named`: the
+    /// file that the command line names, else it has the name `usual` in the folder of the outputs.
     ///
     /// # Errors
     ///
-    /// When it cannot be made.
-    pub(super) fn create(path: &Path) -> anyhow::Result<BatchLog> {
-        let file = File::create(path).with_context(|| format!("{}: cannot be made", path.display()))?;
+    /// A usage error if it is an input or a trace. That another file is there, or that it cannot be
+    /// made.
+    pub(super) fn create(
+        named: Option<&Path>,
+        out: &Path,
+        usual: &str,
+        force: bool,
+    ) -> anyhow::Result<BatchLog> {
+        let path = named.map_or_else(|| out.join(usual), Path::to_owned);
+        let file = new_file(named, out, &path, force);
+        let file = file.with_context(|| format!("{}: cannot be made", path.display()))?;
         let state = LogState { file, tally: Tally::default(), error: None };
-        Ok(BatchLog { path: path.to_owned(), state: Mutex::new(state) })
+        Ok(BatchLog { path, state: Mutex::new(state) })
     }
 
     /// Adds the result of a trace.
@@ -202,4 +213,26 @@ impl BatchLog {
             None => Ok(state.tally),
         }
     }
+}
+
+fn new_file(named: Option<&Path>, out: &Path, path: &Path, force: bool) -> anyhow::Result<File> {
+    let is_device = |path: &&Path| path.metadata().is_ok_and(|found| !found.is_file() && !found.is_dir());
+    if let Some(device) = named.filter(is_device) {
+        return Ok(open_device(device)?);
+    }
+    let at = match named {
+        Some(path) => output::named_file(path)?,
+        None => Below::folder(out)?.join(path.file_name().unwrap_or_default()),
+    };
+    // A link below the folder of the outputs is an error.
+    at.kind()?;
+    replaces_own((path, MayReplace::NoTrace), force, " and is no log of stk batch", is_log)?;
+    Ok(output::temporary(&at.parent())?.persist(&at, MayReplace::NoTrace)?)
+}
+
+/// Whether a file begins as logs do.
+fn is_log(path: &Path) -> bool {
+    const BEGIN: &[u8] = br#"{"trace":""#;
+    let mut begin = [0; BEGIN.len()];
+    look_at(path).and_then(|mut file| file.read_exact(&mut begin)).is_ok() && begin == BEGIN
 }

@@ -1,10 +1,14 @@
 //! Files that list traces, one path a line.
 
+use crate::files::read_input;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 
 /// Ends of the names of files that list traces.
 const ENDINGS: [&str; 2] = ["txt", "lst"];
+
+/// Bytes of the largest list that is read.
+const LARGEST: u64 = 256 << 20;
 
 /// The arguments, with those that are lists replaced by what they list.
 ///
@@ -16,7 +20,8 @@ pub(super) fn expanded(named: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     for path in named {
         let ending = path.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
         if path.is_file() && ENDINGS.contains(&ending) {
-            let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+            let text = read_input(path, LARGEST).with_context(|| path.display().to_string())?;
+            let text = String::from_utf8(text).with_context(|| path.display().to_string())?;
             paths.extend(listed(&text, path.parent().unwrap_or(Path::new(""))));
         } else {
             paths.push(path.clone());

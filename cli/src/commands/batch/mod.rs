@@ -1,26 +1,22 @@
 //! `stk batch`: many traces to one folder, again and again.
 //!
 //! ```text
-//! key        what a conversion depends on            trace, options, symbol files -> text
 //! manifest   traces that a file lists                file -> paths
 //! log        one line of JSON a trace                ConvertOutcome -> _batch.jsonl
-//! record     what a single output was made of        OUT/_stk/done/NAME.json
 //! protocol   what a batch and its processes say      lines of JSON
 //! processes  conversions in processes, with limits   Task -> TraceResult
 //! worker     such a process                          orders -> answers
 //! ```
 
-mod key;
 mod log;
 mod manifest;
 mod processes;
 mod protocol;
-mod record;
 pub(super) mod worker;
 
-use super::convert::{self, ConvertArgs, Converter};
+use super::convert::{self, ConvertArgs, Converter, Keys, Task};
 use super::pipeline::parse_memory;
-use super::{Exit, Progress, Usage, inputs, is_quiet, jobs, note, pool, times};
+use super::{Exit, Progress, Usage, inputs, is_quiet, jobs, note, pool, replace, times};
 use crate::interrupt;
 use crate::output::{self, FolderLock, Format, LeftBehind};
 use crate::text::{count, counted};
@@ -31,9 +27,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-pub(super) use key::Keys;
-pub(super) use record::Record;
 
 /// Converts many traces to one folder: a Parquet dataset, or one file a trace. What was converted
 /// before, with the same options, the same symbol files and the same stk, is passed over, so a
@@ -69,7 +62,8 @@ pub(super) struct BatchArgs {
     #[arg(long, help_heading = "Batch")]
     resume: bool,
     /// Where one line a trace is written to [default: OUT/_batch.jsonl, with --shard
-    /// OUT/_batch.I-of-N.jsonl]
+    /// OUT/_batch.I-of-N.jsonl]. The log of an earlier batch is replaced, another file only with
+    /// --force
     #[arg(long, value_name = "FILE", help_heading = "Batch")]
     log: Option<PathBuf>,
     /// How many traces, or what percentage of them, may be damaged or fail before the exit code is
@@ -172,13 +166,18 @@ pub(super) fn run(args: &BatchArgs) -> anyhow::Result<Exit> {
     let format = convert::format(&convert)?;
     check(&convert, format)?;
     let (files, exit) = inputs::traces(&manifest::expanded(&convert.files)?);
+    replace::check(&out)?;
+    args.log.as_deref().map_or(Ok(()), replace::check)?;
     let mut files = convert.profile.select.process.traces(files)?;
     files.retain(|file| args.shard.is_none_or(|shard| is_in(shard, file)));
     std::fs::create_dir_all(&out).with_context(|| format!("{}: cannot be made", out.display()))?;
     let owner = Owner::of(args.shard, &out)?;
     let batch = Batch { args, convert: &convert, format, out: &out, files: &files };
-    let log = BatchLog::create(&log_path(args, &out))?;
-    batch.convert_files(&log, &owner)?;
+    let dataset = convert::dataset_of_batch(&out, format)?;
+    let tasks = convert::tasks_of_batch(&out, &files, format, dataset.as_ref());
+    tasks.iter().try_for_each(Task::check)?;
+    let log = BatchLog::create(args.log.as_deref(), &out, &log_name(args.shard), convert.force)?;
+    batch.convert_files(&tasks, &log, &owner)?;
     let tally = log.finish()?;
     if format == Format::Parquet && !args.no_compact && args.shard.is_none() && !files.is_empty() {
         pool(convert.jobs)?.install(|| output::compact(&out, true))?;
@@ -224,10 +223,8 @@ struct Batch<'a> {
 
 impl Batch<'_> {
     /// Converts the files, in this process or in others with limits, and logs what became of each.
-    fn convert_files(&self, log: &BatchLog, owner: &Owner) -> anyhow::Result<()> {
+    fn convert_files(&self, tasks: &[Task<'_>], log: &BatchLog, owner: &Owner) -> anyhow::Result<()> {
         let Batch { args, convert, format, out, files } = *self;
-        let dataset = convert::dataset_of_batch(out, format)?;
-        let tasks = convert::tasks_of_batch(out, files, format, dataset.as_ref());
         let progress = Progress::new("traces");
         progress.add_total(files.len() as u64);
         let done = |place: usize, result: &TraceResult, time| {
@@ -237,7 +234,7 @@ impl Batch<'_> {
         if args.has_limits() {
             let jobs = jobs(convert.jobs);
             let processes = Processes { files, messages: messages(), jobs, limit: args.time_limit };
-            processes.convert_all(&tasks, &done)?;
+            processes.convert_all(tasks, &done)?;
             // Of processes that were ended.
             return owner.remove_left_behind(out);
         }
@@ -250,7 +247,7 @@ impl Batch<'_> {
             limit: None,
             watch: None,
         };
-        convert::convert_all(&converter, &tasks, &|place, outcome, time| {
+        convert::convert_all(&converter, tasks, &|place, outcome, time| {
             done(place, &TraceResult::of(&outcome), time);
         })
     }
@@ -280,11 +277,11 @@ fn check(args: &ConvertArgs, format: Format) -> anyhow::Result<()> {
     convert::check_output(args, format)
 }
 
-fn log_path(args: &BatchArgs, out: &Path) -> PathBuf {
-    match (&args.log, args.shard) {
-        (Some(path), _) => path.clone(),
-        (None, None) => out.join("_batch.jsonl"),
-        (None, Some(shard)) => out.join(format!("_batch.{shard}.jsonl")),
+/// Name of the log in the folder of the outputs.
+fn log_name(shard: Option<Shard>) -> String {
+    match shard {
+        None => "_batch.jsonl".to_owned(),
+        Some(shard) => format!("_batch.{shard}.jsonl"),
     }
 }
 

@@ -3,9 +3,8 @@
 //! It reads orders from its standard input. When that ends, it removes what is half made and ends,
 //! whatever it is at: so it stops when the batch wants it to, and when the batch was killed.
 
-use super::super::convert::{self, Converter, Stage, Watch};
+use super::super::convert::{self, Converter, Keys, Stage, Watch};
 use super::super::{Cli, Command, Exit, Progress, pool};
-use super::Keys;
 use super::log::TraceResult;
 use super::protocol::{Answer, Lost, Order, Setup};
 use crate::interrupt;

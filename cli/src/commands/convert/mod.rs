@@ -4,19 +4,24 @@
 //! tasks      which traces go where               arguments -> Task
 //! recording  files of one recording to a dataset: copies, beginnings of others
 //! one        a trace to its output
+//! key        what a conversion of a batch depends on  trace, options, symbol files -> text
+//! record     what a single output was made of         OUT/_stk/done/NAME.json
 //! split      a trace to several outputs
 //! ```
 
+mod key;
 mod one;
+mod record;
 mod recording;
 mod split;
 mod tasks;
 
 use super::pipeline::{self, MissingSum};
-use super::{Exit, ProfileArgs, Progress, Usage, guarded, inputs, report, tell, verify};
+use super::{Exit, ProfileArgs, Progress, Usage, guarded, inputs, replace, say_error, tell, verify};
 use crate::output::{self, ChromeStyle, Compression, ConversionFacts, Destination, Format, PerfettoStyle};
 use crate::profile::{MissingSymbols, ThreadMerge, Weight};
 use crate::trace::Content;
+pub(super) use key::Keys;
 pub(super) use one::{Converter, Stage, Watch, weights};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,7 +43,9 @@ Where the output goes:
   -o NAME.gz        compressed, by gzip or, with .zst, by Zstandard: app.chrome.json.gz
   --denormalized    one trace to Parquet gives one file, app.samples.parquet
 What is there already is replaced if stk made it of the same recording. Any other file, and each
-folded one, which does not tell its source, needs --force. A dataset keeps its other traces.
+folded one, which does not tell its source, needs --force. Traces and other inputs are never
+replaced. A link that -o names is followed; one in a folder of outputs is an error. A dataset keeps
+its other traces.
 
 Examples:
   stk convert app.stk
@@ -58,8 +65,8 @@ pub(super) struct ConvertArgs {
     /// Output file or folder, or - for standard output
     #[arg(short, long, value_name = "FILE|FOLDER|-")]
     pub output: Option<PathBuf>,
-    /// Replace a file that is there, whatever it is. Without it, only stk's own output of the same
-    /// recording is replaced
+    /// Replace a file that is there, unless it is a trace or an input. Without it, only stk's own
+    /// output of the same recording is replaced
     #[arg(long)]
     pub force: bool,
     /// Threads to use; by default as many as there are processors. The output does not depend on it
@@ -105,7 +112,9 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
     if files.is_empty() {
         return Ok(exit);
     }
+    args.output.as_deref().filter(|path| *path != Path::new("-")).map_or(Ok(()), replace::check)?;
     let tasks = tasks(args, &files, format)?;
+    tasks.iter().try_for_each(Task::check)?;
     let progress = Progress::new("samples");
     let endings: Mutex<Vec<(usize, ConvertOutcome)>> = Mutex::new(Vec::new());
     let converter = Converter { args, format, progress: &progress, keys: None, limit: None, watch: None };
@@ -131,7 +140,7 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
             exit.worse(converted.exit)
         }
         Err(error) => {
-            report(error);
+            say_error(error);
             exit.worse(verify::exit_of(error))
         }
     });

@@ -1,11 +1,14 @@
 //! Converts one trace.
 
+use super::key::Keys;
+use super::record::{Record, Recorded};
 use super::{ConvertArgs, ConvertOutcome, Converted, Status, split};
-use crate::commands::batch::{Keys, Record};
 use crate::commands::pipeline::{self, LoadedProfile, load_within};
-use crate::commands::replace::{REPLACED, replaces_own};
+use crate::commands::replace::{REPLACED, is_made_of, replaces_own};
 use crate::commands::{Progress, note, size};
 use crate::deadline::Deadline;
+use crate::files::Below;
+use crate::files::MayReplace::NoTrace;
 use crate::output::{self, ConversionFacts, Destination, Format, Options, SourceMark, Summary};
 use crate::profile::{Runs, SelectionShare, Weight, add_events, merge_threads, part};
 use crate::trace::{Content, TraceFile};
@@ -75,23 +78,23 @@ impl Converter<'_> {
         let file = self.open(path)?;
         let content = file.content()?;
         let key = self.key(&file, &content)?;
-        if let (Some(key), Destination::File(output)) = (&key, destination) {
-            if let Some(record) = Record::of(output).filter(|record| record.key == *key) {
-                return Ok(Converted::skipped(&content, Some(record.facts)));
+        if let (Some(key), Destination::InFolder { folder, name }) = (&key, destination) {
+            let output = Below::folder(folder).with_context(|| folder.display().to_string())?.join(name);
+            match Record::of(&output, key)? {
+                Recorded::Done(facts) => return Ok(Converted::skipped(&content, Some(facts))),
+                Recorded::Own => {}
+                Recorded::Nothing => drop(self.replaces_own(&output.path(), path, &content)?),
             }
-            if !Record::exists(output) {
-                self.replaces_own(output, path, &content)?;
-                Record::begin(output)?;
-            }
+            Record::begin(&output, key)?;
             let begun = Begun { file: &file, content, deadline };
             let done = self.convert(begun, destination, "wrote", Some(key.clone()))?;
-            Record::write(key.clone(), done.facts.unwrap_or_default(), output)?;
+            Record::write(&output, key, done.facts.unwrap_or_default())?;
             return Ok(done);
         }
-        let verb = match destination {
+        let verb = match destination.file() {
             // Each of several outputs is checked before they are written.
-            Destination::File(_) if self.args.split.is_some() => "wrote",
-            Destination::File(output) if self.replaces_own(output, path, &content)? => REPLACED,
+            Some(_) if self.args.split.is_some() => "wrote",
+            Some(output) if self.replaces_own(&output, path, &content)? => REPLACED,
             _ => "wrote",
         };
         self.convert(Begun { file: &file, content, deadline }, destination, verb, None)
@@ -103,9 +106,12 @@ impl Converter<'_> {
     }
 
     fn replaces_own(&self, output: &Path, trace: &Path, content: &Content) -> anyhow::Result<bool> {
-        let untold = (!self.format.tells_source()).then(|| self.format.name());
+        let what_else = match self.format.tells_source() {
+            true => format!(" and is not stk's output of {}", trace.display()),
+            false => format!(", and {} files do not tell their source", self.format.name()),
+        };
         let ours = |mark: &SourceMark| content.begins_with(mark.len, &mark.digest);
-        replaces_own(output, &trace.display(), self.args.force, untold, ours)
+        replaces_own((output, NoTrace), self.args.force, &what_else, |path| is_made_of(path, ours))
     }
 
     /// Converts a trace. `verb` tells the user what was done with the output.
@@ -139,17 +145,15 @@ impl Converter<'_> {
             weights,
             selection: selection(&loaded),
         };
-        let summary = match (args.split, destination) {
-            (Some(split), Destination::File(output)) => {
-                self.parts(split, output, &mut loaded, file.path(), &options)?
-            }
+        let summary = match (args.split, destination.file()) {
+            (Some(split), Some(output)) => self.parts(split, &output, &mut loaded, file.path(), &options)?,
             _ => self.whole(&loaded, destination.clone(), file.path(), &options, deadline)?,
         };
         let bytes = size(summary.files.iter().map(|(_, bytes)| bytes).sum());
         match destination {
             _ if self.keys.is_some() => {}
             Destination::Stdout => {}
-            Destination::File(_) if args.split.is_some() => {
+            Destination::File(_) | Destination::InFolder { .. } if args.split.is_some() => {
                 let names: Vec<_> = summary.files.iter().map(|(path, _)| path.display()).collect();
                 if let [first, .., last] = names.as_slice() {
                     note(&format!("wrote {} files ({bytes}), {first} to {last}", names.len()));
@@ -157,7 +161,10 @@ impl Converter<'_> {
                     names.iter().for_each(|name| note(&format!("wrote {name} ({bytes})")));
                 }
             }
-            Destination::File(path) => note(&format!("{verb} {} ({bytes})", path.display())),
+            Destination::File(_) | Destination::InFolder { .. } => {
+                let path = destination.file().unwrap_or_default();
+                note(&format!("{verb} {} ({bytes})", path.display()));
+            }
             Destination::Dir(path) => {
                 let (trace, path, files) = (file.path().display(), path.display(), summary.files.len());
                 note(&format!("{verb} {path} ({bytes} in {files} files of {trace})"));
@@ -221,7 +228,9 @@ impl Converter<'_> {
         let mut summary = Summary::default();
         for (each, path) in parts {
             let runs = part(&mut loaded.profile, &loaded.runs, each)?;
-            let mut writer = output::create(self.format, Destination::File(path), options)?;
+            let folder = path.parent().map(Path::to_owned).unwrap_or_default();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let mut writer = output::create(self.format, Destination::InFolder { folder, name }, options)?;
             let written = output::write(&mut *writer, &loaded.profile, &runs)
                 .with_context(|| format!("{}: a part could not be written", trace.display()))?;
             summary.files.extend(written.files);

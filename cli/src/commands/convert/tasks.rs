@@ -1,7 +1,8 @@
 //! Which traces go where.
 
 use super::{ConvertArgs, Destination, Format, Usage};
-use crate::map::open_plain;
+use crate::commands::replace;
+use crate::files::open_plain;
 use crate::output::DatasetIndex;
 use anyhow::Context;
 use std::collections::{BTreeMap, HashMap};
@@ -68,8 +69,11 @@ pub(super) fn tasks<'a>(
     if let ([file], None) = (files, folder) {
         // A dataset has the default name of the format.
         let stem = if one_file { stem(file) + ".samples" } else { stem(file) };
-        let path = output.map_or_else(|| PathBuf::from(format.default_name(&stem)), Path::to_owned);
-        return Ok(vec![Task::File { place: 0, file, destination: Destination::File(path) }]);
+        let destination = match output {
+            Some(path) => Destination::File(path.to_owned()),
+            None => Destination::InFolder { folder: PathBuf::new(), name: format.default_name(&stem) },
+        };
+        return Ok(vec![Task::File { place: 0, file, destination }]);
     }
     let folder = match (folder, output) {
         (Some(folder), _) => folder.to_owned(),
@@ -97,11 +101,20 @@ pub(super) fn tasks<'a>(
 
 /// The task of a trace with an output in a folder.
 fn task_of<'a>(folder: &Path, place: usize, file: &'a Path, stem: &str, format: Format) -> Task<'a> {
-    let destination = Destination::File(folder.join(format!("{stem}{}", format.suffix())));
+    let name = format!("{stem}{}", format.suffix());
+    let destination = Destination::InFolder { folder: folder.to_owned(), name };
     Task::File { place, file, destination }
 }
 
 impl Task<'_> {
+    /// Refuses an output that is an input or a trace.
+    pub(in super::super) fn check(&self) -> anyhow::Result<()> {
+        match self {
+            Task::File { destination, .. } => destination.file().map_or(Ok(()), |path| replace::check(&path)),
+            Task::Recording { dataset, .. } => replace::check(&dataset.path),
+        }
+    }
+
     /// The places of its traces on the command line.
     pub(in super::super) fn places(&self) -> Vec<usize> {
         match self {

@@ -78,7 +78,7 @@ pub(super) struct DiffArgs {
     /// Write a flame graph to this file, too: as wide as the new side, red where it takes more
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     flamegraph: Option<PathBuf>,
-    /// Replace output files that are there
+    /// Replace output files that are there, unless one is a trace or an input
     #[arg(long, help_heading = "Output")]
     force: bool,
     /// Worker threads [default: as many as there are processors]
@@ -96,6 +96,7 @@ pub(super) struct DiffArgs {
 /// left out.
 pub(super) fn run(args: &DiffArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     args.profile.check()?;
+    let (sides, exit) = sides::sides(args)?;
     let outputs = write::Outputs::of(args)?;
     let mut renames = Renames::default();
     for text in &args.renames {
@@ -110,7 +111,6 @@ pub(super) fn run(args: &DiffArgs, out: Out<'_>) -> anyhow::Result<Exit> {
         top: if args.top == 0 { usize::MAX } else { args.top },
         stacks: outputs.has_flame_graph(),
     };
-    let (sides, exit) = sides::sides(args)?;
     let pool = pool(args.jobs)?;
     let mut comparison = Comparison::new(options, renames);
     let exit = exit.worse(pool.install(|| read::read(&sides, args, &mut comparison))?);

@@ -5,7 +5,7 @@ use super::DiffArgs;
 use super::sides::SideInput;
 use crate::commands::datasets::{self, DatasetArg, Wanted};
 use crate::commands::pipeline::{MissingSum, load_file};
-use crate::commands::{Exit, Progress, TraceProgress, check_symbols, guarded, report, tell, verify, warn};
+use crate::commands::{Exit, Progress, TraceProgress, check_symbols, guarded, say_error, tell, verify, warn};
 use crate::dataset::{Dataset, DatasetPart, DatasetThread, DatasetTrace};
 use crate::diff::{Comparison, Side, StackWeights, ThreadStacks, TraceStacks, TraceWeights, collect};
 use crate::profile::{MissingSymbols, Weight};
@@ -64,7 +64,7 @@ pub(super) fn read(
                     comparison.add(*side, trace.stacks);
                 }
                 Err(error) => {
-                    report(&error);
+                    say_error(&error);
                     exit = exit.worse(verify::exit_of(&error));
                 }
             }

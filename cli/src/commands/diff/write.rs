@@ -1,10 +1,11 @@
 //! Writes the result where the command line says.
 
 use super::DiffArgs;
+use crate::commands::replace::replaces_own;
 use crate::commands::{Out, Usage, note, size, terminal_columns};
 use crate::diff::{Diff, DiffFormat, flame_graph, junit, markdown, table};
+use crate::files::MayReplace::NoTrace;
 use crate::output::Sink;
-use anyhow::bail;
 use std::path::Path;
 
 /// The outputs of a command line.
@@ -44,9 +45,7 @@ impl<'a> Outputs<'a> {
             },
         };
         for path in file.iter().chain(&flame_graphs) {
-            if !args.force && path.exists() {
-                bail!("{}: is there already: --force replaces it", path.display());
-            }
+            replaces_own((path, NoTrace), args.force, "", |_| false)?;
         }
         Ok(Outputs { format, file, flame_graphs })
     }

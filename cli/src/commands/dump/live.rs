@@ -45,12 +45,12 @@ pub(super) fn with_sample(
     let folder = crate::interrupt::folder()?;
     let ran = Command::new(&inject)
         .args(["--pid", &pid.to_string(), "--once", "-o", TRACE])
-        .current_dir(folder.path())
+        .current_dir(folder.at().path())
         .stdin(Stdio::null())
         .output()
         .with_context(|| format!("{}: cannot be run", inject.display()))?;
     if ran.status.success() {
-        return dump(&folder.path().join(TRACE));
+        return dump(&folder.at().join(TRACE).path());
     }
     // Print inject's own message. Its exit codes 1 to 3 have the same meaning here.
     eprint!("{}", String::from_utf8_lossy(&ran.stderr));

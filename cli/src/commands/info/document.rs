@@ -37,6 +37,7 @@ pub(super) struct Info {
     pub drops: BTreeMap<String, u64>,
     pub damage: Vec<String>,
     pub unknown_events: u64,
+    pub unread_ns: u64,
     pub supplement: Option<SupplementInfo>,
     pub blocks: BTreeMap<&'static str, BlockInfo>,
     pub embedded: EmbeddedTables,

@@ -1,4 +1,5 @@
-//! Gathers the facts about a trace from its file. Samples are counted, not decoded.
+//! Gathers the facts about a trace from its file. Samples are counted, not decoded, but for those
+//! of format version 1.0: how much CPU time has no reading follows from them alone.
 
 use super::code::DynamicCode;
 use super::document::{
@@ -7,6 +8,7 @@ use super::document::{
 };
 use super::methods;
 use crate::commands::{TablesArgs, utc};
+use crate::profile::unread_ns;
 use crate::trace::{BlobPlace, Pauses, Timeline, Trace, drop_reason_name};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -64,6 +66,7 @@ pub(super) fn of(path: &Path, tables: &TablesArgs) -> anyhow::Result<Info> {
             .collect(),
         damage: trace.damage.clone(),
         unknown_events: timeline.unknown_events,
+        unread_ns: unread_ns(&trace),
         supplement: supplement(&trace),
         blocks,
         embedded: embedded(&trace),

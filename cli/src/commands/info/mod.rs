@@ -22,7 +22,7 @@ use document::VERSION;
 use std::path::PathBuf;
 use table::Table;
 
-/// Says what a trace holds, without decoding its samples. Of several traces: one line each, and
+/// Says what a trace holds, without walking its stacks. Of several traces: one line each, and
 /// their sum.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\

@@ -45,6 +45,13 @@ pub(super) fn of(info: &Info, all: bool, zone: TimeZone) -> String {
     if info.unknown_events > 0 {
         line("skipped", &format!("{} of unknown type", counted(info.unknown_events, "event")));
     }
+    if info.unread_ns > 0 {
+        let unread = span(info.unread_ns);
+        line(
+            "not read",
+            &format!("up to {unread} of CPU time, of stacks that stood still (format version 1.0)"),
+        );
+    }
     if let Some(added) = &info.supplement {
         line("completed", &supplement_text(added));
         if !all && !added.left.is_empty() {

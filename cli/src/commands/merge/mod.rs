@@ -10,12 +10,13 @@ mod gaps;
 
 use super::convert;
 use super::pipeline::{MissingSum, check_symbols, load_file, loss_lines};
-use super::replace::{REPLACED, replaces_own};
+use super::replace::{self, REPLACED, is_made_of, replaces_own};
 use super::report::together;
 use super::times::TimeArg;
 use super::{
-    Exit, ProfileArgs, Progress, Usage, guarded, inputs, note, pool, report, size, tell, verify, warn,
+    Exit, ProfileArgs, Progress, Usage, guarded, inputs, note, pool, say_error, size, tell, verify, warn,
 };
+use crate::files::MayReplace::NoTrace;
 use crate::output::{self, ChromeStyle, Destination, Format, Options, PerfettoStyle, SourceMark};
 use crate::profile::{Join, JoinPlace, MOST_RUNS_HELD, ProcessInfo, Profile, Runs, Weight};
 use crate::text::{count, since_start, span};
@@ -57,7 +58,7 @@ pub(super) struct MergeArgs {
     /// machines
     #[arg(long)]
     by_time_of_day: bool,
-    /// Replace a file that is there, whatever it is
+    /// Replace a file that is there, unless it is a trace or an input
     #[arg(long)]
     force: bool,
     /// Threads to use [default: as many as there are processors]. The output does not depend on it
@@ -101,6 +102,8 @@ pub(super) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
     args.profile.check()?;
     let format = format(args)?;
     let (paths, exit) = inputs::traces(&args.files);
+    let destination = destination(args, format);
+    destination.file().map_or(Ok(()), |path| replace::check(&path))?;
     let paths = args.profile.select.process.traces(paths)?;
     let (traces, exit) = open(args, &paths, exit);
     let traces = without_copies(traces);
@@ -109,9 +112,8 @@ pub(super) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
     let contents = line.places.iter().map(|place| &traces[place.trace].content);
     let Some(content) = together(contents) else { return Ok(exit) };
     check_weight(args, &traces)?;
-    let destination = destination(args, format);
-    let verb = match &destination {
-        Destination::File(path) if replaces(path, &content, args.force)? => REPLACED,
+    let verb = match destination.file() {
+        Some(path) if replaces(&path, &content, args.force)? => REPLACED,
         _ => "wrote",
     };
     let (processes, of_trace) = processes(&traces, &line);
@@ -158,7 +160,7 @@ fn open(args: &MergeArgs, paths: &[PathBuf], mut exit: Exit) -> (Vec<Opened>, Ex
         match guarded(path, || opened(path, args)) {
             Ok(trace) => traces.push(trace),
             Err(error) => {
-                report(&error);
+                say_error(&error);
                 exit = exit.worse(verify::exit_of(&error));
             }
         }
@@ -218,13 +220,15 @@ fn destination(args: &MergeArgs, format: Format) -> Destination {
     match &args.output {
         Some(path) if path == Path::new("-") => Destination::Stdout,
         Some(path) => Destination::File(path.clone()),
-        None => Destination::File(format.default_name("merged").into()),
+        None => Destination::InFolder { folder: PathBuf::new(), name: format.default_name("merged") },
     }
 }
 
 fn replaces(path: &Path, content: &Content, force: bool) -> anyhow::Result<bool> {
     let ours = |mark: &SourceMark| (mark.len, mark.digest) == (content.len, content.digest);
-    replaces_own(path, &"these traces", force, None, ours)
+    replaces_own((path, NoTrace), force, " and is not stk's output of these traces", |path| {
+        is_made_of(path, ours)
+    })
 }
 
 /// The processes in order of their first traces, and by trace which is its own.
@@ -331,7 +335,7 @@ fn join(
         let mut loaded = match loaded {
             Ok(loaded) => loaded,
             Err(error) => {
-                report(&error);
+                say_error(&error);
                 exit = exit.worse(verify::exit_of(&error));
                 continue;
             }
@@ -411,7 +415,7 @@ fn write(
     let summary = output::write(&mut *writer, profile, runs).context("the traces could not be written")?;
     weights_note.filter(|_| samples > 0).into_iter().for_each(note);
     summary.warnings.iter().for_each(|text| warn(text));
-    if let Destination::File(path) = destination {
+    if let Some(path) = destination.file() {
         let bytes = size(summary.files.iter().map(|(_, bytes)| bytes).sum());
         let processes = match profile.process_list().len() as u64 {
             1 => "1 process".to_owned(),

@@ -140,6 +140,7 @@ fn value(
                 exit_ns: None,
                 samples: 0,
                 active_samples: 0,
+                sampling_cpu_ns: 0,
             }
             .label()
         }),

@@ -1,6 +1,6 @@
 //! `stk symbols lookup` and `check`: one image, one PDB.
 
-use super::super::{Exit, Out, Progress, Usage, count, guarded, report};
+use super::super::{Exit, Out, Progress, Usage, count, guarded, say_error};
 use super::SymbolOptions;
 use crate::image::open_image;
 use crate::map::MappedFile;
@@ -99,7 +99,7 @@ fn check_records(files: &[PathBuf], json: bool, out: Out<'_>) -> anyhow::Result<
             }
             Err(error) => {
                 exit = Exit::Failure;
-                report(&error);
+                say_error(&error);
             }
         }
     }

@@ -4,10 +4,8 @@
 mod apply;
 mod lookup;
 mod modules;
-mod options;
 
-pub(super) use options::SymbolOptions;
-
+use super::symbol_options::SymbolOptions;
 use super::{Exit, Out, note, size};
 use std::path::PathBuf;
 

@@ -1,16 +1,18 @@
 //! `stk symbols list`, `fetch` and `bundle`: the modules of traces.
 
 use super::super::{
-    Exit, Out, Progress, TablesArgs, Usage, guarded, inputs, load_images, note, pool, report, say, size,
-    tell_redirects, verify, warn,
+    Exit, Out, Progress, TablesArgs, Usage, guarded, inputs, load_images, note, pool, replace, say,
+    say_error, size, tell_redirects, verify, warn,
 };
 use super::SymbolOptions;
+use crate::files::{Below, MayReplace, is_same_file};
 use crate::model::{Image, file_name};
+use crate::output;
 use crate::profile::{BuildOptions, Placement, build};
 use crate::symbols::index::Origin;
 use crate::symbols::{
     BundleWriter, FoundFile, Identity, Reason, Search, SymbolStore, cached_index, image_index, is_bundle,
-    safe_file_name, write_atomically,
+    safe_file_name,
 };
 use crate::text::counted;
 use anyhow::Context;
@@ -18,6 +20,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -73,7 +76,8 @@ pub(super) struct BundleArgs {
     /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Folder, or .tar.zst file, to write. What is in the folder stays; a file is replaced
+    /// Folder, or .tar.zst file, to write. What is in the folder stays; a file is replaced, unless
+    /// it is a trace or an input
     #[arg(short, long, value_name = "PATH")]
     output: PathBuf,
     #[command(flatten)]
@@ -200,6 +204,7 @@ pub(super) fn fetch(args: &FetchArgs, out: Out<'_>) -> anyhow::Result<Exit> {
 
 pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
     let (traces, named) = inputs::traces(&args.files);
+    replace::check(&args.output)?;
     let store = store(&args.symbols, &traces);
     let (modules, exit) = modules_of(&traces, &args.tables, &store);
     let exit = exit.worse(named);
@@ -220,24 +225,37 @@ pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
         }
     }
     tell_redirects(&store);
-    let output = args.output.display();
+    let shown = args.output.display();
     if is_bundle(&args.output) {
-        write_atomically(&args.output, |out| {
+        write(&output::named_file(&args.output)?, |out| {
             let mut bundle = BundleWriter::new(out);
             files.iter().try_for_each(|((name, id), found)| bundle.add(name, id, &found.file))?;
             bundle.finish().map(drop)
         })
-        .with_context(|| output.to_string())?;
+        .with_context(|| shown.to_string())?;
     } else {
+        let folder = Below::make(&args.output).with_context(|| shown.to_string())?;
         for ((name, id), found) in &files {
-            let target = args.output.join(name).join(id).join(name);
-            write_atomically(&target, |out| std::io::Write::write_all(out, &found.file))
-                .with_context(|| target.display().to_string())?;
+            let target = folder.join(name).join(id).join(name);
+            // Symbols that were found in this folder are there already.
+            if !is_same_file(&found.path, &target.path()) {
+                write(&target, |out| out.write_all(&found.file))
+                    .with_context(|| target.path().display().to_string())?;
+            }
         }
     }
     let bytes = files.values().map(|found| found.file.len() as u64).sum();
-    note(&format!("{output}: {}, {}", counted(files.len() as u64, "symbol file"), size(bytes)));
+    note(&format!("{shown}: {}, {}", counted(files.len() as u64, "symbol file"), size(bytes)));
     Ok(exit)
+}
+
+/// Writes a file of a bundle so that it appears whole or not at all.
+fn write(at: &Below, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> std::io::Result<()> {
+    at.parent().make_folder()?;
+    let mut file = output::temporary(&at.parent())?;
+    write(&mut file)?;
+    file.as_file().sync_data()?;
+    file.persist(at, MayReplace::NoTrace).map(drop)
 }
 
 /// The results of `work` for each module. Several run at once. A panic is that module's failure: it
@@ -250,7 +268,7 @@ fn each<'a, T: Send>(
     let work = |module: &'a TraceModule| guarded(Path::new(&module.image.path), || Ok(work(module)));
     let results: Vec<anyhow::Result<T>> = modules.par_iter().map(work).collect();
     let count = results.len();
-    let found = results.into_iter().filter_map(|result| result.inspect_err(report).ok());
+    let found = results.into_iter().filter_map(|result| result.inspect_err(say_error).ok());
     let found: Vec<T> = found.collect();
     let exit = if found.len() < count { exit.worse(Exit::Failure) } else { exit };
     (found, exit)
@@ -365,7 +383,7 @@ fn merged(
             }
             Err(error) => {
                 exit = exit.worse(verify::exit_of(&error));
-                report(&error);
+                say_error(&error);
             }
         }
     }

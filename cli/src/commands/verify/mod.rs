@@ -10,7 +10,7 @@ mod report;
 mod walks;
 
 use super::traces::Traces;
-use super::{Exit, Out, Progress, TablesArgs, TzArgs, count, each_trace, inputs};
+use super::{Exit, Out, Progress, TablesArgs, TzArgs, count, each_trace, inputs, is_usage};
 use crate::text::{counted, since_start};
 use crate::trace::{BlobProblem, Trace, TraceError};
 use rayon::prelude::*;
@@ -77,6 +77,9 @@ pub(super) fn run(args: &VerifyArgs, out: Out<'_>) -> anyhow::Result<Exit> {
 /// The exit code for a trace that cannot be read: `Damaged` if it is damaged, `Failure` if it does
 /// not exist or is not a trace.
 pub(super) fn exit_of(error: &anyhow::Error) -> Exit {
+    if is_usage(error) {
+        return Exit::Usage;
+    }
     match error.downcast_ref::<TraceError>() {
         Some(TraceError::Open { cause: OpenError::Header(stk_format::HeaderError::Damaged), .. }) => {
             Exit::Damaged

@@ -7,9 +7,11 @@ use super::super::OutputError;
 use super::super::lock::FolderLock;
 use super::super::source::exporter_of;
 use super::AppliedModule;
-use super::part::{self, OWN};
+use super::files::{read, rows_of};
+use super::part::{self, NAMES, OWN, name_files};
 use super::table::{SharedTexts, TableWriter, column, list, nulls};
 use super::{compact, dimensions};
+use crate::files::Below;
 use crate::model::{function_key, parse_image_id, parse_pdb_id};
 use crate::profile::{Category, FrameKind};
 use crate::symbols::{ModuleKey, ModuleSymbols, Resolution, Source, Symbolizer};
@@ -17,14 +19,12 @@ use polars::prelude::*;
 use rayon::prelude::*;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use stk_schema::Arch;
 use stk_schema::identity::CodeView;
 use stk_schema::tables;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The folder of the rows with names, in stk's own.
-const NAMES: &str = "names";
 /// Rows that are read at once, and those of a row group.
 const ROWS: usize = 1 << 16;
 
@@ -47,13 +47,14 @@ struct Place {
 }
 
 /// Names places of a dataset that have no name from symbols. Runs in the caller's rayon pool.
-pub(super) fn apply(dataset: &Path, symbolizer: &Symbolizer) -> Result<Vec<AppliedModule>, OutputError> {
+pub(super) fn apply(path: &Path, symbolizer: &Symbolizer) -> Result<Vec<AppliedModule>, OutputError> {
+    let dataset = &part::dataset(path)?;
     let frames = dataset.join(tables::FRAMES.name);
-    if !frames.is_dir() {
-        return Err(OutputError::NoTables(dataset.to_owned()));
+    if !frames.is_folder().map_err(OutputError::at(&frames.path(), "cannot be read"))? {
+        return Err(OutputError::NoTables(path.to_owned()));
     }
     // Names of traces that wait for their tables may be found, too.
-    compact::compact(dataset, false)?;
+    compact::compact(path, false)?;
     let _lock = FolderLock::of_tables(dataset)?;
     let places = unnamed(&frames)?;
     let images = images(dataset)?;
@@ -82,21 +83,13 @@ pub(super) fn apply(dataset: &Path, symbolizer: &Symbolizer) -> Result<Vec<Appli
     Ok(modules)
 }
 
-/// The files of the rows with names.
-pub(super) fn name_files(dataset: &Path) -> Result<Vec<PathBuf>, OutputError> {
-    let folder = dataset.join(OWN).join(NAMES);
-    let names = part::names(&folder)?;
-    Ok(names.into_iter().filter(|name| name.ends_with(".parquet")).map(|name| folder.join(name)).collect())
-}
-
 /// By image: the places that have no name from symbols, sorted by RVA.
-fn unnamed(frames: &Path) -> Result<BTreeMap<i64, Vec<Place>>, OutputError> {
+fn unnamed(frames: &Below) -> Result<BTreeMap<i64, Vec<Place>>, OutputError> {
     let mut places: BTreeMap<i64, Vec<Place>> = BTreeMap::new();
-    for name in part::names(frames)? {
-        let path = frames.join(name);
-        let rows = compact::rows_of(&path)?;
+    for file in part::table_files(frames)? {
+        let rows = rows_of(&file)?;
         for from in (0..rows).step_by(ROWS) {
-            let frame = compact::read(&path, from, ROWS)?;
+            let frame = read(&file, from, ROWS)?;
             let number = |name| frame.column(name)?.i64();
             let text = |name| frame.column(name)?.str();
             let (locations, images, rvas) = (number("location_id")?, number("image_id")?, number("rva")?);
@@ -128,10 +121,10 @@ fn unnamed(frames: &Path) -> Result<BTreeMap<i64, Vec<Place>>, OutputError> {
 }
 
 /// The images of all traces, by their ids.
-fn images(dataset: &Path) -> Result<HashMap<i64, DatasetImage>, OutputError> {
+fn images(dataset: &Below) -> Result<HashMap<i64, DatasetImage>, OutputError> {
     let mut arches: HashMap<String, Arch> = HashMap::new();
-    for path in files_by_date(dataset, &tables::TRACES)? {
-        let frame = compact::read(&path, 0, usize::MAX)?;
+    for file in files_by_date(dataset, &tables::TRACES)? {
+        let frame = read(&file, 0, usize::MAX)?;
         let (ids, names) = (frame.column("trace_id")?.str()?, frame.column("arch")?.str()?);
         for (id, name) in ids.iter().zip(names) {
             let arch = match name {
@@ -143,10 +136,10 @@ fn images(dataset: &Path) -> Result<HashMap<i64, DatasetImage>, OutputError> {
         }
     }
     let mut images = HashMap::new();
-    for path in files_by_date(dataset, &tables::MODULES)? {
-        let rows = compact::rows_of(&path)?;
+    for file in files_by_date(dataset, &tables::MODULES)? {
+        let rows = rows_of(&file)?;
         for from in (0..rows).step_by(ROWS) {
-            let frame = compact::read(&path, from, ROWS)?;
+            let frame = read(&file, from, ROWS)?;
             let ids = frame.column("image_id")?.i64()?;
             let text = |name| frame.column(name)?.str();
             let (traces, names, paths) = (text("trace_id")?, text("name")?, text("path")?);
@@ -171,12 +164,11 @@ fn images(dataset: &Path) -> Result<HashMap<i64, DatasetImage>, OutputError> {
 }
 
 /// The files of a table whose rows belong to traces.
-fn files_by_date(dataset: &Path, table: &tables::ParquetTable) -> Result<Vec<PathBuf>, OutputError> {
+fn files_by_date(dataset: &Below, table: &tables::ParquetTable) -> Result<Vec<Below>, OutputError> {
     let folder = dataset.join(table.name);
     let mut files = Vec::new();
     for date in part::names(&folder)?.into_iter().filter(|name| name.starts_with(part::DATE)) {
-        let folder = folder.join(date);
-        files.extend(part::names(&folder)?.into_iter().map(|name| folder.join(name)));
+        files.extend(part::table_files(&folder.join(date))?);
     }
     Ok(files)
 }
@@ -272,19 +264,19 @@ impl NewRows {
     }
 
     /// Adds them to the rows of before.
-    fn keep(self, dataset: &Path) -> Result<(), OutputError> {
+    fn keep(self, dataset: &Below) -> Result<(), OutputError> {
         let tmp = part::temporary_folder(dataset)?;
-        let new = tmp.path().join("new.parquet");
+        let new = tmp.at().join("new.parquet");
         self.write(&new)?;
         let mut files = name_files(dataset)?;
         files.push(new);
-        let folder = tmp.path().join(NAMES);
+        let folder = tmp.at().join(NAMES);
         part::make_folder(&folder)?;
-        dimensions::merge(&tables::FRAMES, &files, &folder, tmp.path())?;
-        part::replace_folder(&folder, &dataset.join(OWN).join(NAMES), &tmp.path().join("old"))
+        dimensions::merge(&tables::FRAMES, &files, &folder, tmp.at())?;
+        part::replace_folder(&folder, &dataset.join(OWN).join(NAMES), &tmp.at().join("old"))
     }
 
-    fn write(self, path: &Path) -> Result<(), OutputError> {
+    fn write(self, file: &Below) -> Result<(), OutputError> {
         let rows = self.location.len();
         let null = |name: &str| {
             let wanted = tables::FRAMES.columns.iter().find(|column| column.name == name);
@@ -324,7 +316,7 @@ impl NewRows {
             list("aliases", offsets, aliases)?,
             by.column("resolved_by", &(0..rows as IdxSize).collect::<Vec<_>>())?,
         ])?;
-        let mut writer = TableWriter::create(path, &tables::FRAMES, &[], exporter_of(None))?;
+        let mut writer = TableWriter::create(file, &tables::FRAMES, &[], exporter_of(None))?;
         for from in (0..rows).step_by(ROWS) {
             let mut group = frame.slice(from as i64, ROWS);
             group.as_single_chunk_par();

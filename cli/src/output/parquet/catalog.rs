@@ -1,15 +1,14 @@
 //! What a dataset has: its version in `_stk.json`, and its traces by content.
 
 use super::super::OutputError;
-use super::super::sink::temporary;
 use super::super::source::exporter_of;
 use super::DatasetEntry;
 use super::part::{self, NewPart, Part, PartContent};
 use super::table::{TableWriter, column, list, nulls};
+use crate::files::Below;
 use crate::trace::Content;
 use polars::prelude::*;
-use std::fs::File;
-use std::io::{ErrorKind, Read, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use stk_schema::identity::ContentHash;
 use stk_schema::tables;
@@ -22,7 +21,7 @@ const MOST_READ: u64 = 4096;
 /// A dataset as it was when it was listed.
 #[derive(Debug)]
 pub(super) struct Catalog {
-    folder: PathBuf,
+    path: PathBuf,
     /// Names of the parts with the folders of their dates, sorted.
     names: Vec<(String, String)>,
 }
@@ -32,8 +31,15 @@ impl Catalog {
         if folder.is_file() {
             return Err(OutputError::IsFile(folder.to_owned()));
         }
-        check_version(folder)?;
-        Ok(Catalog { folder: folder.to_owned(), names: part::part_names(folder)? })
+        let names = match Below::folder(folder) {
+            Ok(dataset) => {
+                check_version(&dataset)?;
+                part::part_names(&dataset)?
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(OutputError::at(folder, "cannot be opened")(error)),
+        };
+        Ok(Catalog { path: folder.to_owned(), names })
     }
 
     pub(super) fn entries(&self, uuid: &str) -> Result<Vec<DatasetEntry>, OutputError> {
@@ -41,8 +47,13 @@ impl Catalog {
         let first = self.names.partition_point(|(name, _)| *name < prefix);
         let names = self.names[first..].iter().take_while(|(name, _)| name.starts_with(&prefix));
         let mut entries = Vec::new();
+        let mut dataset: Option<Below> = None;
         for (name, date) in names {
-            let part = part::read(&self.folder, date, name)?;
+            let dataset = match &mut dataset {
+                Some(dataset) => dataset,
+                none => none.insert(part::dataset(&self.path)?),
+            };
+            let part = part::read(dataset, date, name)?;
             entries.extend(part.and_then(|part| {
                 Some(DatasetEntry {
                     content: part.trace_content()?,
@@ -57,10 +68,10 @@ impl Catalog {
     }
 
     pub(super) fn supersede(&self, shorter: &Content, longer: &Content) -> Result<(), OutputError> {
-        prepare(&self.folder)?;
-        let part = NewPart::begin(&self.folder)?;
-        let path = part.folder().join(part::table_file(&tables::TRACES));
-        let mut table = TableWriter::create(&path, &tables::TRACES, &[], exporter_of(Some(shorter)))?;
+        let dataset = prepare(&self.path)?;
+        let part = NewPart::begin(&dataset)?;
+        let file = part.folder().join(part::table_file(&tables::TRACES));
+        let mut table = TableWriter::create(&file, &tables::TRACES, &[], exporter_of(Some(shorter)))?;
         table.write(superseded(shorter, longer)?)?;
         table.finish()?;
         let digest = shorter.digest.to_string();
@@ -96,40 +107,37 @@ pub(super) fn describe(trace_id: String, uuid: String, start_utc_ns: u64, conten
 }
 
 /// Makes the folder of a dataset, with the version of its tables.
-pub(super) fn prepare(folder: &Path) -> Result<(), OutputError> {
-    check_version(folder)?;
-    let path = folder.join(VERSION_FILE);
-    if path.exists() {
-        return Ok(());
+pub(super) fn prepare(path: &Path) -> Result<Below, OutputError> {
+    let dataset = Below::make(path).map_err(OutputError::at(path, "cannot be made"))?;
+    check_version(&dataset)?;
+    let version = dataset.join(VERSION_FILE);
+    let is_there = || version.kind().is_ok_and(|kind| kind.is_some());
+    if !is_there() {
+        let text = format!("{{\"dataset\":\"stk\",\"tables_version\":{}}}\n", tables::VERSION);
+        match part::write_file(&version, &text) {
+            // Another thread was faster.
+            Err(_) if is_there() => {}
+            made => made?,
+        }
     }
-    let make = || {
-        std::fs::create_dir_all(folder)?;
-        let mut file = temporary(folder)?;
-        writeln!(file, "{{\"dataset\":\"stk\",\"tables_version\":{}}}", tables::VERSION)?;
-        file.persist(&path)
-    };
-    match make() {
-        // Another thread was faster.
-        Err(_) if path.exists() => Ok(()),
-        made => made.map_err(OutputError::at(&path, "cannot be made")),
-    }
+    Ok(dataset)
 }
 
 /// Refuses a dataset whose tables are of another version: its columns mean something else.
-fn check_version(folder: &Path) -> Result<(), OutputError> {
-    let path = folder.join(VERSION_FILE);
-    let other = |found: String| Err(OutputError::TablesVersion { path: folder.to_owned(), found });
-    let mut text = String::new();
-    match File::open(&path).and_then(|file| file.take(MOST_READ).read_to_string(&mut text)) {
-        Ok(_) => {}
+fn check_version(dataset: &Below) -> Result<(), OutputError> {
+    let at = dataset.join(VERSION_FILE);
+    let other = |found: String| Err(OutputError::TablesVersion { path: dataset.path(), found });
+    let text = match at.read(MOST_READ) {
+        Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => {
             // Version 1 had no such file.
-            let is_dataset = folder.join(tables::TRACES.name).is_dir();
+            let traces = dataset.join(tables::TRACES.name);
+            let is_dataset = traces.is_folder().map_err(OutputError::at(&traces.path(), "cannot be read"))?;
             return if is_dataset { other("1".to_owned()) } else { Ok(()) };
         }
-        Err(error) => return Err(OutputError::at(&path, "cannot be read")(error)),
-    }
-    let version = serde_json::from_str::<serde_json::Value>(&text).ok();
+        Err(error) => return Err(OutputError::at(&at.path(), "cannot be read")(error)),
+    };
+    let version = serde_json::from_slice::<serde_json::Value>(&text).ok();
     match version.as_ref().and_then(|file| file.get("tables_version")) {
         Some(version) if version.as_i64() == Some(tables::VERSION) => Ok(()),
         Some(version) => other(version.to_string()),

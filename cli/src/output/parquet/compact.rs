@@ -5,21 +5,17 @@
 //! tables are; it is written last, so that what was interrupted is done again.
 
 use super::super::lock::FolderLock;
-use super::super::source::exporter_of;
 use super::super::{OutputError, Summary};
+use super::files::{Files, file_name, read, rows_of};
 use super::part::{self, DATE, Part};
-use super::read::{self, Wanted};
 use super::state::State;
-use super::table::{TableWriter, nulls};
-use super::{apply, catalog, dimensions};
-use polars::prelude::*;
-use std::fs::File;
-use std::io::ErrorKind;
+use super::table::nulls;
+use super::{catalog, dimensions};
+use crate::files::{Below, Kind};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use stk_schema::tables::{self, ParquetTable};
 
-/// Bytes behind which a file ends with its row group.
-const FILE_BYTES: u64 = 256 << 20;
 /// Rows of a row group of tables by date, at most.
 const ROWS: usize = 1 << 19;
 /// Rows of a part that are read at once.
@@ -30,24 +26,24 @@ const ROUNDS: usize = 16;
 /// Makes the tables of a dataset. Returns the files that were made. Waits for another process that
 /// makes them. `whole`: no part is left in small files, and the bytes depend on the set of parts
 /// alone.
-pub(super) fn compact(dataset: &Path, whole: bool) -> Result<Summary, OutputError> {
-    catalog::prepare(dataset)?;
-    let _lock = FolderLock::of_tables(dataset)?;
-    compact_alone(dataset, whole)
+pub(super) fn compact(path: &Path, whole: bool) -> Result<Summary, OutputError> {
+    let dataset = catalog::prepare(path)?;
+    let _lock = FolderLock::of_tables(&dataset)?;
+    compact_alone(&dataset, whole)
 }
 
 /// [`compact`] for who holds the lock.
-pub(super) fn compact_alone(dataset: &Path, whole: bool) -> Result<Summary, OutputError> {
+pub(super) fn compact_alone(dataset: &Below, whole: bool) -> Result<Summary, OutputError> {
     let mut summary = Summary::default();
     for _ in 0..ROUNDS {
         let parts = part::parts(dataset)?;
-        let names = apply::name_files(dataset)?;
-        let mut before = State::read(dataset);
-        if !is_whole(dataset, &before) {
+        let names = part::name_files(dataset)?;
+        let mut before = State::read(dataset)?;
+        if !is_whole(dataset, &before)? {
             before = State::default();
         }
         let after = State::of(&parts, &names, &before, whole)?;
-        if before == after && is_whole(dataset, &after) {
+        if before == after && is_whole(dataset, &after)? {
             return Ok(summary);
         }
         summary.files.extend(round(dataset, &parts, &names, &before, &after)?);
@@ -58,20 +54,30 @@ pub(super) fn compact_alone(dataset: &Path, whole: bool) -> Result<Summary, Outp
 }
 
 /// Whether all folders of the tables are there.
-fn is_whole(dataset: &Path, state: &State) -> bool {
-    tables::ALL.iter().all(|table| {
+fn is_whole(dataset: &Below, state: &State) -> Result<bool, OutputError> {
+    for table in tables::ALL {
         let folder = dataset.join(table.name);
-        match table.by_date {
-            true => state.dates().all(|date| folder.join(format!("{DATE}{date}")).is_dir()),
-            false => folder.is_dir(),
+        let folders: Vec<Below> = match table.by_date {
+            true => state.dates().map(|date| folder.join(format!("{DATE}{date}"))).collect(),
+            false => vec![folder],
+        };
+        for folder in folders {
+            if !is_folder(&folder)? {
+                return Ok(false);
+            }
         }
-    })
+    }
+    Ok(true)
+}
+
+fn is_folder(at: &Below) -> Result<bool, OutputError> {
+    at.is_folder().map_err(OutputError::at(&at.path(), "cannot be read"))
 }
 
 fn round(
-    dataset: &Path,
+    dataset: &Below,
     parts: &[Part],
-    names: &[PathBuf],
+    names: &[Below],
     before: &State,
     after: &State,
 ) -> Result<Vec<(PathBuf, u64)>, OutputError> {
@@ -79,19 +85,21 @@ fn round(
     let dates: Vec<&String> = after.dates().filter(|date| !before.same_date(after, date)).collect();
     // Both are sorting and writing by one thread for the most part.
     let (shared, dated) = rayon::join(
-        || shared_tables(dataset, parts, names, before, after, tmp.path()),
-        || dated_tables(dataset, parts, &dates, before, after, tmp.path()),
+        || shared_tables(dataset, parts, names, before, after, tmp.at()),
+        || dated_tables(dataset, parts, &dates, before, after, tmp.at()),
     );
     // Tables that all traces share come first, `traces` last.
     let made: Vec<NewFolder> = shared?.into_iter().chain(dated?).collect();
     let mut files = Vec::new();
     for (number, NewFolder { new, goal }) in made.iter().enumerate() {
-        part::make_folder(goal.parent().unwrap_or(goal))?;
-        part::replace_folder(new, goal, &tmp.path().join(format!("old{number}")))?;
-        for name in part::names(goal)? {
-            let path = goal.join(name);
-            let size = std::fs::metadata(&path).map_err(OutputError::at(&path, "cannot be read"))?.len();
-            files.push((path, size));
+        part::make_folder(&goal.parent())?;
+        part::replace_folder(new, goal, &tmp.at().join(format!("old{number}")))?;
+        for file in part::table_files(goal)? {
+            if let Some(Kind::File { len }) =
+                file.kind().map_err(OutputError::at(&file.path(), "cannot be read"))?
+            {
+                files.push((file.path(), len));
+            }
         }
     }
     remove_old_dates(dataset, after)?;
@@ -100,36 +108,35 @@ fn round(
 
 /// A folder that was made, and where it is to go.
 struct NewFolder {
-    new: PathBuf,
-    goal: PathBuf,
+    new: Below,
+    goal: Below,
 }
 
 /// Makes the tables that all traces share, where they change, in `tmp`.
 fn shared_tables(
-    dataset: &Path,
+    dataset: &Below,
     parts: &[Part],
-    names: &[PathBuf],
+    names: &[Below],
     before: &State,
     after: &State,
-    tmp: &Path,
+    tmp: &Below,
 ) -> Result<Vec<NewFolder>, OutputError> {
     let mut made = Vec::new();
     for table in tables::ALL.iter().filter(|table| !table.by_date) {
         let goal = dataset.join(table.name);
         let names = if table.name == tables::FRAMES.name { names } else { &[] };
         let same_names = table.name != tables::FRAMES.name || before.same_names(after);
-        if before.same_parts(after) && same_names && goal.is_dir() {
+        if before.same_parts(after) && same_names && is_folder(&goal)? {
             continue;
         }
         let new = tmp.join(table.name);
         part::make_folder(&new)?;
         // The best row of an id stays the best when others are added.
         let grows = before.grows_to(after);
-        let known = if grows { part::names(&goal)? } else { Vec::new() };
+        let known = if grows { part::table_files(&goal)? } else { Vec::new() };
         let of_parts = parts.iter().filter(|part| part.has(table) && !(grows && before.has_part(part)));
-        let files = known.into_iter().map(|name| goal.join(name));
-        let files = files.chain(of_parts.map(|part| part.file(dataset, table)));
-        let files: Vec<PathBuf> = files.chain(names.iter().cloned()).collect();
+        let files = known.into_iter().chain(of_parts.map(|part| part.file(dataset, table)));
+        let files: Vec<Below> = files.chain(names.iter().cloned()).collect();
         match files.as_slice() {
             [file] => link(file, &new, 0)?,
             files => dimensions::merge(table, files, &new, tmp)?,
@@ -141,12 +148,12 @@ fn shared_tables(
 
 /// Makes the tables by date of these dates, in `tmp`.
 fn dated_tables(
-    dataset: &Path,
+    dataset: &Below,
     parts: &[Part],
     dates: &[&String],
     before: &State,
     after: &State,
-    tmp: &Path,
+    tmp: &Below,
 ) -> Result<Vec<NewFolder>, OutputError> {
     let mut made = Vec::new();
     for table in tables::ALL.iter().filter(|table| table.by_date) {
@@ -168,41 +175,56 @@ fn dated_tables(
 }
 
 /// Removes the folders of dates that no part has any more.
-fn remove_old_dates(dataset: &Path, state: &State) -> Result<(), OutputError> {
+fn remove_old_dates(dataset: &Below, state: &State) -> Result<(), OutputError> {
     for table in tables::ALL.iter().filter(|table| table.by_date) {
         let folder = dataset.join(table.name);
         for name in part::names(&folder)?.into_iter().filter(|name| name.starts_with(DATE)) {
             if !name.strip_prefix(DATE).is_some_and(|date| state.has(date)) {
-                let path = folder.join(name);
-                match std::fs::remove_dir_all(&path) {
-                    Err(error) if error.kind() != ErrorKind::NotFound => {
-                        return Err(OutputError::at(&path, "cannot be removed")(error));
-                    }
-                    _ => {}
-                }
+                let old = folder.join(name);
+                remove_table(&old).map_err(OutputError::at(&old.path(), "cannot be removed"))?;
             }
         }
     }
     Ok(())
 }
 
-/// Gives a file a second name in `folder`, or copies it where the system cannot do that.
-fn link(file: &Path, folder: &Path, number: usize) -> Result<(), OutputError> {
-    let goal = folder.join(file_name(number));
-    if std::fs::hard_link(file, &goal).is_ok() {
+/// Removes the files of a table in a folder, and the folder if no others are in it.
+fn remove_table(folder: &Below) -> io::Result<()> {
+    if !folder.is_folder()? {
         return Ok(());
     }
-    std::fs::copy(file, &goal).map(drop).map_err(OutputError::at(&goal, "cannot be written"))
+    for name in folder.list()?.into_iter().filter(|name| part::is_table_file(name)) {
+        folder.join(name).remove_file()?;
+    }
+    match folder.remove_empty_folder() {
+        Err(error) if error.kind() != ErrorKind::DirectoryNotEmpty => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Gives a file a second name in `folder`, or copies it where the system cannot do that.
+fn link(file: &Below, folder: &Below, number: usize) -> Result<(), OutputError> {
+    let goal = folder.join(file_name(number));
+    if file.link_to(&goal).is_ok() {
+        return Ok(());
+    }
+    let copied = file.open().and_then(|mut from| io::copy(&mut from, &mut goal.create_new()?));
+    copied.map(drop).map_err(OutputError::at(&goal.path(), "cannot be written"))
 }
 
 /// The files of a table that has some already for one date, and small files that are added.
-fn add_small(known: &Path, small: impl Iterator<Item = PathBuf>, folder: &Path) -> Result<(), OutputError> {
-    let files = part::names(known)?.into_iter().map(|name| known.join(name));
+fn add_small(known: &Below, small: impl Iterator<Item = Below>, folder: &Below) -> Result<(), OutputError> {
+    let files = part::table_files(known)?.into_iter();
     files.chain(small).enumerate().try_for_each(|(number, file)| link(&file, folder, number))
 }
 
 /// The files of a table for one date.
-fn by_date(dataset: &Path, table: &ParquetTable, parts: &[&Part], folder: &Path) -> Result<(), OutputError> {
+fn by_date(
+    dataset: &Below,
+    table: &ParquetTable,
+    parts: &[&Part],
+    folder: &Below,
+) -> Result<(), OutputError> {
     let parts: Vec<&&Part> = parts.iter().filter(|part| part.has(table)).collect();
     if let [part] = parts.as_slice() {
         return link(&part.file(dataset, table), folder, 0);
@@ -214,104 +236,18 @@ fn by_date(dataset: &Path, table: &ParquetTable, parts: &[&Part], folder: &Path)
     };
     let mut files = Files::new(table, more, folder);
     for part in parts {
-        let path = part.file(dataset, table);
+        let file = part.file(dataset, table);
         let mut at = 0;
-        let rows = rows_of(&path)?;
+        let rows = rows_of(&file)?;
         while at < rows {
-            let mut frame = read(&path, at, ROWS_READ)?;
+            let mut frame = read(&file, at, ROWS_READ)?;
             for missing in more.iter().filter(|_| !part.denormalized) {
                 let nulls = nulls(missing, frame.height());
-                frame.with_column(nulls).map_err(|error| OutputError::Table { path: path.clone(), error })?;
+                frame.with_column(nulls).map_err(|error| OutputError::Table { path: file.path(), error })?;
             }
             at += ROWS_READ;
             files.add(frame, ROWS)?;
         }
     }
     files.finish()
-}
-
-/// Rows of a file.
-pub(super) fn rows_of(path: &Path) -> Result<usize, OutputError> {
-    let file = File::open(path).map_err(OutputError::at(path, "cannot be read"))?;
-    Ok(read::stated_rows(&read::facts(path, file)?))
-}
-
-/// Rows of a file from number `from` on.
-pub(super) fn read(path: &Path, from: usize, rows: usize) -> Result<DataFrame, OutputError> {
-    let file = File::open(path).map_err(OutputError::at(path, "cannot be read"))?;
-    let handle = file.try_clone().map_err(OutputError::at(path, "cannot be read"))?;
-    let facts = read::facts(path, handle)?;
-    let parallel = ParallelStrategy::Auto;
-    Ok(read::read(path, file, Wanted { columns: None, from, rows, facts, parallel })?)
-}
-
-fn file_name(number: usize) -> String {
-    format!("{number:04}.parquet")
-}
-
-/// The files of a table in a folder, one after the other.
-pub(super) struct Files<'a> {
-    table: &'a ParquetTable,
-    more: &'a [tables::Column],
-    folder: PathBuf,
-    number: usize,
-    writer: Option<TableWriter>,
-    held: Option<DataFrame>,
-}
-
-impl<'a> Files<'a> {
-    pub(super) fn new(table: &'a ParquetTable, more: &'a [tables::Column], folder: &Path) -> Files<'a> {
-        Files { table, more, folder: folder.to_owned(), number: 0, writer: None, held: None }
-    }
-
-    /// Adds rows. What is held and would be more than `most` rows with them is written as a row
-    /// group before.
-    pub(super) fn add(&mut self, frame: DataFrame, most: usize) -> Result<(), OutputError> {
-        if self.held.as_ref().is_some_and(|held| held.height() + frame.height() > most) {
-            self.flush()?;
-        }
-        match &mut self.held {
-            Some(held) => {
-                held.vstack_mut(&frame)?;
-            }
-            none => *none = Some(frame),
-        }
-        Ok(())
-    }
-
-    /// Writes what is held as a row group.
-    pub(super) fn flush(&mut self) -> Result<(), OutputError> {
-        let Some(mut frame) = self.held.take().filter(|frame| frame.height() > 0) else { return Ok(()) };
-        let writer = match &mut self.writer {
-            Some(writer) => writer,
-            none => {
-                let path = self.folder.join(file_name(self.number));
-                self.number += 1;
-                none.insert(TableWriter::create(&path, self.table, self.more, exporter_of(None))?)
-            }
-        };
-        // A row group is made of each piece of a frame.
-        frame.as_single_chunk_par();
-        writer.write_frame(frame)?;
-        if writer.len()? >= FILE_BYTES
-            && let Some(writer) = self.writer.take()
-        {
-            writer.finish()?;
-        }
-        Ok(())
-    }
-
-    /// Writes the rest. A table without rows is a file without row groups, which tells its columns.
-    pub(super) fn finish(mut self) -> Result<(), OutputError> {
-        self.flush()?;
-        let writer = match self.writer.take() {
-            Some(writer) => writer,
-            None if self.number > 0 => return Ok(()),
-            None => {
-                let path = self.folder.join(file_name(0));
-                TableWriter::create(&path, self.table, self.more, exporter_of(None))?
-            }
-        };
-        writer.finish().map(drop)
-    }
 }

@@ -11,6 +11,8 @@ use super::ids::Ids;
 use super::part::{self, NewPart, Part};
 use super::rows::{Allowance, Captures, Rows, pieces, stack_names};
 use super::table::TableWriter;
+use super::trace_id::trace_id;
+use crate::files::{Below, MayReplace, check_output};
 use crate::profile::{Batch, FrameId, Profile};
 use crate::text::counted;
 use std::path::{Path, PathBuf};
@@ -47,7 +49,7 @@ pub(super) struct Dataset {
 
 enum Goal {
     Folder(PathBuf),
-    File(PathBuf),
+    File(Below),
 }
 
 impl Dataset {
@@ -59,8 +61,9 @@ impl Dataset {
     }
 
     /// One file with everything in it.
-    pub(super) fn file(path: PathBuf, options: &Options) -> Dataset {
-        Dataset { denormalized: true, ..Dataset::new(Goal::File(path), options) }
+    pub(super) fn file(at: Below, options: &Options) -> Result<Dataset, OutputError> {
+        check_output(&at.path(), MayReplace::NoTrace)?;
+        Ok(Dataset { denormalized: true, ..Dataset::new(Goal::File(at), options) })
     }
 
     fn new(goal: Goal, options: &Options) -> Dataset {
@@ -89,12 +92,12 @@ impl Dataset {
         table: &ParquetTable,
         more: &[tables::Column],
     ) -> Result<TableWriter, OutputError> {
-        let path = match (&self.goal, &self.part) {
-            (Goal::File(path), _) => path.clone(),
+        let file = match (&self.goal, &self.part) {
+            (Goal::File(file), _) => file.clone(),
             (Goal::Folder(_), Some(part)) => part.folder().join(part::table_file(table)),
             (Goal::Folder(_), None) => return Err(OutputError::Order("a table before begin")),
         };
-        TableWriter::create(&path, table, more, exporter(profile))
+        TableWriter::create(&file, table, more, exporter(profile))
     }
 
     /// Writes the rows if there are so many times as many as in a row group.
@@ -152,8 +155,7 @@ impl Writer for Dataset {
     fn begin(&mut self, profile: &Profile) -> Result<(), OutputError> {
         check_id(profile)?;
         if let Goal::Folder(folder) = &self.goal {
-            catalog::prepare(folder)?;
-            self.part = Some(NewPart::begin(folder)?);
+            self.part = Some(NewPart::begin(&catalog::prepare(folder)?)?);
         }
         self.ids = Some(Ids::new(profile)?);
         self.captures = Captures::of(profile);
@@ -218,14 +220,6 @@ fn description(profile: &Profile, denormalized: bool, key: Option<String>) -> Pa
         key,
         facts: Some(ConversionFacts::of(profile)),
         ..catalog::describe(trace_id(profile), trace.trace_id.clone(), start, trace.content.as_ref())
-    }
-}
-
-/// The id of a trace in a dataset: its content, or for a profile that is of no file its UUID.
-pub(super) fn trace_id(profile: &Profile) -> String {
-    match &profile.trace.content {
-        Some(content) => content.digest.to_string(),
-        None => profile.trace.trace_id.clone(),
     }
 }
 

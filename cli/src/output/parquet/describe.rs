@@ -3,9 +3,9 @@
 
 use super::super::OutputError;
 use super::catalog;
-use super::dataset::trace_id;
 use super::ids::{self, Ids, StackFacts};
 use super::table::{self, KEY_VALUE, SharedTexts, TableWriter, column, list, structs};
+use super::trace_id::trace_id;
 use crate::model::function_key;
 use crate::profile::{
     EventInfo, FrameId, GapInfo, NameSource, Placement, Profile, Run, StrId, ThreadOfEvent, TraceInfo,

@@ -5,12 +5,12 @@
 //! bucket by bucket: ids are hashes, so that a part of their range has as large a part of the rows.
 
 use super::super::OutputError;
-use super::compact::{self, Files};
+use super::files::{Files, read, rows_of};
 use super::table::{TableWriter, in_own_memory};
+use crate::files::Below;
 use polars::prelude::*;
 use std::cmp::Reverse;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
 use stk_schema::tables::{self, ParquetTable};
 
 /// Bytes that rows may take in memory before each is kept once.
@@ -26,26 +26,26 @@ const BUCKETS: usize = 4096;
 /// `tmp`.
 pub(super) fn merge(
     table: &ParquetTable,
-    files: &[PathBuf],
-    folder: &Path,
-    tmp: &Path,
+    files: &[Below],
+    folder: &Below,
+    tmp: &Below,
 ) -> Result<(), OutputError> {
     merge_within(table, files, folder, tmp, HELD)
 }
 
 fn merge_within(
     table: &ParquetTable,
-    files: &[PathBuf],
-    folder: &Path,
-    tmp: &Path,
+    files: &[Below],
+    folder: &Below,
+    tmp: &Below,
     most: usize,
 ) -> Result<(), OutputError> {
     let mut runs: Vec<SortedRun> = Vec::new();
     let mut held: Option<DataFrame> = None;
     for path in files {
-        let rows = compact::rows_of(path)?;
+        let rows = rows_of(path)?;
         for from in (0..rows).step_by(ROWS_READ) {
-            let frame = compact::read(path, from, ROWS_READ)?;
+            let frame = read(path, from, ROWS_READ)?;
             match &mut held {
                 Some(held) => {
                     held.vstack_mut(&frame)?;
@@ -96,7 +96,7 @@ fn merge_within(
         from = until;
     }
     for run in &runs {
-        std::fs::remove_file(&run.path).map_err(OutputError::at(&run.path, "cannot be removed"))?;
+        run.file.remove_file().map_err(OutputError::at(&run.file.path(), "cannot be removed"))?;
     }
     out.finish()
 }
@@ -135,7 +135,7 @@ impl Sorted<'_> {
 
 /// A temporary file of sorted rows, each once.
 struct SortedRun {
-    path: PathBuf,
+    file: Below,
     /// Where the rows of each bucket begin; at the end their number.
     starts: Vec<usize>,
     bytes_per_row: usize,
@@ -145,21 +145,21 @@ impl SortedRun {
     fn write(
         table: &ParquetTable,
         frame: DataFrame,
-        tmp: &Path,
+        tmp: &Below,
         number: usize,
     ) -> Result<SortedRun, OutputError> {
-        let path = tmp.join(format!("{}-{number}.parquet", table.name));
+        let file = tmp.join(format!("{}-{number}.parquet", table.name));
         let ids = ids(&frame, table)?;
         let starts = (0..=BUCKETS).map(|at| ids.partition_point(|&id| bucket(id) < at)).collect();
         let bytes_per_row = frame.estimated_size() / frame.height().max(1) + 1;
-        let mut writer = TableWriter::create(&path, table, &[], String::new())?;
+        let mut writer = TableWriter::create(&file, table, &[], String::new())?;
         for from in (0..frame.height()).step_by(ROWS_READ) {
             let mut group = frame.slice(from as i64, ROWS_READ);
             group.as_single_chunk_par();
             writer.write_frame(group)?;
         }
         writer.finish()?;
-        Ok(SortedRun { path, starts, bytes_per_row })
+        Ok(SortedRun { file, starts, bytes_per_row })
     }
 
     fn bytes(&self, buckets: &Range<usize>) -> usize {
@@ -168,7 +168,7 @@ impl SortedRun {
 
     fn read(&self, buckets: &Range<usize>) -> Result<DataFrame, OutputError> {
         let (from, until) = (self.starts[buckets.start], self.starts[buckets.end]);
-        compact::read(&self.path, from, until - from)
+        read(&self.file, from, until - from)
     }
 }
 
@@ -232,14 +232,14 @@ mod tests {
     use std::collections::HashMap;
 
     /// A file of `stacks` with these ids, and another id that is made of the trace's.
-    fn stacks(folder: &Path, trace: u64, ids: impl Iterator<Item = i64>) -> PathBuf {
+    fn stacks(folder: &Below, trace: u64, ids: impl Iterator<Item = i64>) -> Below {
         let mut ids: Vec<i64> = ids.map(|id| id.wrapping_mul(0x9E37_79B9_7F4A_7C15_u64 as i64)).collect();
         ids.sort_unstable();
-        let path = folder.join(format!("{trace}.parquet"));
+        let file = folder.join(format!("{trace}.parquet"));
         let offsets = (0..=ids.len() as i64).map(|i| 2 * i).collect::<Vec<i64>>();
         let locations: Vec<i64> = ids.iter().flat_map(|&id| [id, id + 1]).collect();
         let trusts: Vec<String> = locations.iter().map(|_| format!("of {trace}")).collect();
-        let mut writer = TableWriter::create(&path, &tables::STACKS, &[], String::new()).unwrap();
+        let mut writer = TableWriter::create(&file, &tables::STACKS, &[], String::new()).unwrap();
         writer
             .write(vec![
                 column("stack_id", ids.clone()),
@@ -252,44 +252,31 @@ mod tests {
             ])
             .unwrap();
         writer.finish().unwrap();
-        path
+        file
     }
 
-    fn merged(files: &[PathBuf], most: usize) -> Vec<(String, Vec<u8>)> {
+    fn merged(files: &[Below], most: usize) -> Vec<(String, Vec<u8>)> {
         let folder = tempfile::tempdir().unwrap();
-        let (out, tmp) = (folder.path().join("out"), folder.path().join("tmp"));
-        std::fs::create_dir(&out).unwrap();
-        std::fs::create_dir(&tmp).unwrap();
+        let folder = Below::folder(folder.path()).unwrap();
+        let (out, tmp) = (folder.join("out"), folder.join("tmp"));
+        out.create_folder().unwrap();
+        tmp.create_folder().unwrap();
         merge_within(&tables::STACKS, files, &out, &tmp, most).unwrap();
-        assert_eq!(std::fs::read_dir(&tmp).unwrap().count(), 0, "temporary files are removed");
-        let mut all: Vec<(String, Vec<u8>)> = std::fs::read_dir(&out)
-            .unwrap()
-            .map(|entry| entry.unwrap().path())
-            .map(|path| {
-                (path.file_name().unwrap().to_string_lossy().into_owned(), std::fs::read(path).unwrap())
-            })
-            .collect();
-        all.sort();
-        all
+        assert_eq!(tmp.list().unwrap(), [""; 0], "temporary files are removed");
+        let read = |name: String| (name.clone(), out.join(name).read(1 << 30).unwrap());
+        out.list().unwrap().into_iter().map(read).collect()
     }
 
     #[test]
     fn rows_are_the_same_in_any_memory_and_order() {
         let folder = tempfile::tempdir().unwrap();
-        let files: Vec<PathBuf> = (0..8)
-            .map(|trace| stacks(folder.path(), trace, (0..3000).map(|i| 700 * trace as i64 + i)))
-            .collect();
+        let folder = Below::folder(folder.path()).unwrap();
+        let files: Vec<Below> =
+            (0..8).map(|trace| stacks(&folder, trace, (0..3000).map(|i| 700 * trace as i64 + i))).collect();
         let all = merged(&files, usize::MAX);
-        let frame = compact::read(
-            &{
-                let path = folder.path().join("all.parquet");
-                std::fs::write(&path, &all[0].1).unwrap();
-                path
-            },
-            0,
-            usize::MAX,
-        )
-        .unwrap();
+        let whole = folder.join("all.parquet");
+        std::fs::write(whole.path(), &all[0].1).unwrap();
+        let frame = read(&whole, 0, usize::MAX).unwrap();
         // 7 times 700 new ones each, and 3000 of the last.
         assert_eq!(frame.height(), 7 * 700 + 3000);
         let ids = numbers(&frame, "stack_id").unwrap();
@@ -298,7 +285,7 @@ mod tests {
         let by = frame.column("resolved_by").unwrap().str().unwrap().clone();
         let first = by.iter().filter(|by| *by == Some("trace 0")).count();
         assert_eq!(first, 3000);
-        let turned: Vec<PathBuf> = files.iter().rev().cloned().collect();
+        let turned: Vec<Below> = files.iter().rev().cloned().collect();
         for most in [200_000, 20_000, 1_000] {
             assert!(merged(&files, most) == all, "{most}");
             assert!(merged(&turned, most) == all, "{most}, the other way round");
@@ -321,8 +308,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let trust = "a text that does not fit into a view";
         let mut frames = (0..20).map(|trace| {
-            let path = folder.path().join(format!("{trace}.parquet"));
-            let mut writer = TableWriter::create(&path, &tables::STACKS, &[], String::new()).unwrap();
+            let file = Below::folder(folder.path()).unwrap().join(format!("{trace}.parquet"));
+            let mut writer = TableWriter::create(&file, &tables::STACKS, &[], String::new()).unwrap();
             let trusts: Vec<String> = (0..500).map(|row| format!("{trust} {row} of {trace}")).collect();
             let offsets: Vec<i64> = (0..=500).collect();
             let ids: Vec<i64> = (0..500).collect();
@@ -338,7 +325,7 @@ mod tests {
                 ])
                 .unwrap();
             writer.finish().unwrap();
-            compact::read(&path, 0, usize::MAX).unwrap()
+            read(&file, 0, usize::MAX).unwrap()
         });
         let mut all = frames.next().unwrap();
         for frame in frames {

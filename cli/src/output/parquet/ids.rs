@@ -2,7 +2,7 @@
 //! `stk_schema::tables` defines them.
 
 use super::super::OutputError;
-use super::dataset::trace_id;
+use super::trace_id::trace_id;
 use crate::profile::{FrameId, FrameKey, FrameKind, MethodPlace, NodeId, Placement, Profile, StrId};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

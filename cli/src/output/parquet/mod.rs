@@ -12,8 +12,10 @@
 //! state       of which parts the tables are
 //! dimensions  rows that many traces share, each once         parts -> rows
 //! apply       names for what had none                        PDBs -> rows of frames
+//! files       the files of a table
 //! table       one Parquet file
 //! read        rows of a Parquet file, which nobody vouches for
+//! trace_id    the id of a trace
 //! ```
 
 #[cfg(feature = "parquet")]
@@ -29,6 +31,8 @@ mod describe;
 #[cfg(feature = "parquet")]
 mod dimensions;
 #[cfg(feature = "parquet")]
+mod files;
+#[cfg(feature = "parquet")]
 mod ids;
 #[cfg(feature = "parquet")]
 mod part;
@@ -40,6 +44,8 @@ mod rows;
 mod state;
 #[cfg(feature = "parquet")]
 mod table;
+#[cfg(feature = "parquet")]
+mod trace_id;
 
 #[cfg(feature = "parquet")]
 pub use read::TableError;
@@ -68,10 +74,14 @@ pub(super) const FORMAT: Description = Description {
 fn create(destination: Destination, options: &Options) -> Result<Box<dyn Writer>, OutputError> {
     Ok(match destination {
         Destination::Dir(path) => Box::new(dataset::Dataset::folder(path, options)?),
-        Destination::File(path) if options.denormalized => Box::new(dataset::Dataset::file(path, options)),
-        Destination::File(path) => {
-            return Err(OutputError::NeedsFolder(path));
+        Destination::File(path) if options.denormalized => {
+            Box::new(dataset::Dataset::file(super::named_file(&path)?, options)?)
         }
+        Destination::InFolder { folder, name } if options.denormalized => {
+            Box::new(dataset::Dataset::file(part::dataset(&folder)?.join(name), options)?)
+        }
+        Destination::InFolder { folder, name } => return Err(OutputError::NeedsFolder(folder.join(name))),
+        Destination::File(path) => return Err(OutputError::NeedsFolder(path)),
         Destination::Stdout => {
             return Err(OutputError::DatasetToStdout);
         }

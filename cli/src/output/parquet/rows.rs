@@ -2,9 +2,9 @@
 //! or for each minute, hour or day, since a few bytes of a trace can claim any time.
 
 use super::super::OutputError;
-use super::dataset::trace_id;
 use super::ids::{self, StackFacts};
 use super::table::{self, NAMED_FRAME, SharedTexts, column, list, repeated, structs};
+use super::trace_id::trace_id;
 use crate::profile::{CpuSource, FrameId, NodeId, Profile, Run, RunFlags, Wait};
 use polars::prelude::{Column, IdxSize, Series};
 use std::collections::HashMap;
@@ -407,7 +407,8 @@ mod tests {
     }
     #[test]
     fn long_run_is_cut_at_longer_units_and_keeps_its_time() {
-        let rows = [(1, 86_400), (2, 2 * 1_440), (60, 86_400), (61, 61 * 24), (3_600, 86_400), (3_601, 3_601)];
+        let rows =
+            [(1, 86_400), (2, 2 * 1_440), (60, 86_400), (61, 61 * 24), (3_600, 86_400), (3_601, 3_601)];
         for (days, wanted) in rows {
             let rows = cut(&run(0, 0, days * DAY, 1, 1_000), 0);
             assert_eq!(rows.len(), wanted, "{days} days");

@@ -5,16 +5,16 @@
 //! cost as much as all that are there.
 
 use super::super::OutputError;
-use super::super::sink::temporary;
-use super::part::{OWN, Part};
+use super::part::{self, OWN, Part};
+use crate::files::Below;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{ErrorKind, Read};
 use xxhash_rust::xxh3::Xxh3;
 
 const STATE: &str = "state.json";
+/// Bytes of it that are read at most: some 150 for each part.
+const MOST_READ: u64 = 1 << 30;
 
 /// Parts that a date has at least in files of many before others get small files of their own.
 const LEAST: usize = 32;
@@ -43,7 +43,7 @@ impl State {
     /// `whole`: no part is to be in a small file.
     pub(super) fn of(
         parts: &[Part],
-        names: &[PathBuf],
+        names: &[Below],
         before: &State,
         whole: bool,
     ) -> Result<State, OutputError> {
@@ -121,30 +121,29 @@ impl State {
         later.small.contains_key(date) && self.parts.contains_key(date)
     }
 
-    pub(super) fn read(dataset: &Path) -> State {
-        let text = std::fs::read(dataset.join(OWN).join(STATE)).unwrap_or_default();
-        serde_json::from_slice(&text).unwrap_or_default()
+    /// That of a dataset; of none if there is none, or if it is not as stk writes it.
+    pub(super) fn read(dataset: &Below) -> Result<State, OutputError> {
+        let at = dataset.join(OWN).join(STATE);
+        match at.read(MOST_READ) {
+            Ok(text) => Ok(serde_json::from_slice(&text).unwrap_or_default()),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(State::default()),
+            Err(error) => Err(OutputError::at(&at.path(), "cannot be read")(error)),
+        }
     }
 
-    pub(super) fn write(&self, dataset: &Path) -> Result<(), OutputError> {
-        let folder = dataset.join(OWN);
-        let path = folder.join(STATE);
+    pub(super) fn write(&self, dataset: &Below) -> Result<(), OutputError> {
         let text = serde_json::to_string(self).unwrap_or_default();
-        let written = temporary(&folder).and_then(|mut file| {
-            writeln!(file, "{text}")?;
-            file.persist(&path)
-        });
-        written.map_err(OutputError::at(&path, "cannot be written"))
+        part::write_file(&dataset.join(OWN).join(STATE), &format!("{text}\n"))
     }
 }
 
 /// The digest of files; empty of none.
-fn digest(files: &[PathBuf]) -> Result<String, OutputError> {
+fn digest(files: &[Below]) -> Result<String, OutputError> {
     let mut hash = Xxh3::new();
     let mut bytes = vec![0; 1 << 16];
-    for path in files {
-        let cannot = |error| OutputError::at(path, "cannot be read")(error);
-        let mut file = File::open(path).map_err(cannot)?;
+    for at in files {
+        let cannot = |error| OutputError::at(&at.path(), "cannot be read")(error);
+        let mut file = at.open().map_err(cannot)?;
         loop {
             match file.read(&mut bytes).map_err(cannot)? {
                 0 => break,

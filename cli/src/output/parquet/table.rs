@@ -3,6 +3,7 @@
 use super::super::OutputError;
 use super::super::sink::temporary;
 use super::read::caught;
+use crate::files::{Below, MayReplace};
 use crate::interrupt::TemporaryFile;
 use polars::prelude::*;
 use polars_parquet::write::KeyValue;
@@ -20,6 +21,7 @@ pub(super) const KEY_VALUE: &str = "label";
 
 /// A Parquet file that gets its name when it is finished.
 pub(super) struct TableWriter {
+    goal: Below,
     path: PathBuf,
     file: TemporaryFile,
     writer: polars::io::parquet::write::BatchedWriter<BufWriter<File>>,
@@ -35,24 +37,24 @@ impl TableWriter {
     /// A file of `table`, with the columns of `more` at the end. `exporter` says who made it of
     /// what.
     pub(super) fn create(
-        path: &Path,
+        goal: &Below,
         table: &tables::ParquetTable,
         more: &[tables::Column],
         exporter: String,
     ) -> Result<TableWriter, OutputError> {
+        let path = goal.path();
         let schema: Schema =
             table.columns.iter().chain(more).map(|c| Field::new(c.name.into(), data_type(c.kind))).collect();
-        let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let file = temporary(folder).map_err(OutputError::at(path, "cannot be made"))?;
-        let handle = file.as_file().try_clone().map_err(OutputError::at(path, "cannot be written"))?;
+        let file = temporary(&goal.parent()).map_err(OutputError::at(&path, "cannot be made"))?;
+        let handle = file.as_file().try_clone().map_err(OutputError::at(&path, "cannot be written"))?;
         let compression = ParquetCompression::Zstd(Some(ZstdLevel::try_new(3)?));
         let statistics =
             StatisticsOptions { min_value: true, max_value: true, null_count: true, distinct_count: false };
-        let writer = written(path, || {
+        let writer = written(&path, || {
             let writer = ParquetWriter::new(BufWriter::new(handle)).with_compression(compression);
             writer.with_statistics(statistics).batched(&schema)
         })?;
-        Ok(TableWriter { path: path.to_owned(), file, writer, schema, exporter })
+        Ok(TableWriter { goal: goal.clone(), path, file, writer, schema, exporter })
     }
 
     /// Writes a row group.
@@ -86,7 +88,8 @@ impl TableWriter {
         written(&path, end)?;
         drop(self.writer);
         let size = self.file.as_file().metadata().map_err(OutputError::at(&path, "cannot be written"))?.len();
-        self.file.persist(&path).map_err(OutputError::at(&path, "cannot be replaced"))?;
+        let placed = self.file.persist(&self.goal, MayReplace::NoTrace);
+        placed.map_err(OutputError::at(&path, "cannot be replaced"))?;
         Ok((path, size))
     }
 }

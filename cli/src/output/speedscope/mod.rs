@@ -11,21 +11,24 @@
 //! made from samples are a known source of "frame was never closed".
 //!
 //! ```text
-//! pieces      runs of a thread as text, several pieces at once   Run -> Piece -> ThreadProfile
-//! stack_text  the text of a stack
+//! pieces         runs of a thread as text, several pieces at once   Run -> Piece -> ThreadProfile
+//! stack_text     the text of a stack
+//! shared_frames  the frames that all profiles share                 Profile -> SharedFrames
 //! ```
 
 mod pieces;
+mod shared_frames;
 mod stack_text;
 
 use self::pieces::{Piece, PieceStart, ThreadProfile};
+use self::shared_frames::SharedFrames;
 use super::sink::Sink;
 use super::source::exporter;
 use super::stack_sums::{StackLine, StackSums};
 use super::threads::busiest_first;
-use super::unfold::{OriginSums, StackOrigin, incomplete, wait_root};
+use super::unfold::{OriginSums, StackOrigin};
 use super::{Description, Format, Options, OutputError, Summary, Writer, finish_for, json, single};
-use crate::profile::{Batch, FunctionId, Functions, NodeId, Profile, Wait, Weight};
+use crate::profile::{Batch, FunctionId, Profile, Weight};
 use rayon::prelude::*;
 
 pub(super) const FORMAT: Description = Description {
@@ -56,19 +59,6 @@ pub(super) struct Speedscope {
     thread: Option<(u32, ThreadProfile)>,
     /// Its next pieces.
     ready: Vec<Piece>,
-}
-
-/// The shared frames, and the means to make stacks of them.
-struct SharedFrames {
-    functions: Functions,
-    /// By stop: the frame that shows why a stack is incomplete; `None` = it is complete.
-    stops: Vec<Option<FunctionId>>,
-    /// By wait: the root of a stack that waits; empty if no profile counts waits.
-    waits: Vec<FunctionId>,
-    /// The names of these, which follow those of the functions.
-    roots: Vec<String>,
-    /// By node: how many callers it has.
-    depths: Vec<u32>,
 }
 
 impl Speedscope {
@@ -220,31 +210,5 @@ impl Writer for Speedscope {
         json::string(&mut sink.buffer, &exporter(profile));
         sink.put(b"}\n");
         finish_for("speedscope", sink)
-    }
-}
-
-impl SharedFrames {
-    fn new(profile: &Profile, by_line: bool, weights: &[Weight]) -> SharedFrames {
-        let functions = Functions::new(profile, by_line);
-        let mut roots = Vec::new();
-        let mut root = |name: String| {
-            roots.push(name);
-            FunctionId((functions.list().len() + roots.len() - 1) as u32)
-        };
-        let stops = profile.stops.iter().map(|stop| incomplete(stop).map(&mut root)).collect();
-        let waits = if weights.contains(&Weight::Waiting) { Wait::all() } else { Vec::new() };
-        let waits = waits.into_iter().map(|wait| root(wait_root(wait))).collect();
-        let mut depths: Vec<u32> = Vec::with_capacity(profile.tree.nodes().len());
-        for node in profile.tree.nodes() {
-            // Callers come before their callees.
-            depths.push(node.parent.map_or(0, |NodeId(parent)| depths[parent as usize] + 1));
-        }
-        SharedFrames { functions, stops, waits, roots, depths }
-    }
-
-    /// What stands above the functions of a stack, outermost first.
-    fn roots(&self, origin: StackOrigin) -> [Option<FunctionId>; 2] {
-        let wait = origin.wait.and_then(|wait| self.waits.get(usize::from(wait.number())).copied());
-        [wait, self.stops[origin.stop.0 as usize]]
     }
 }

@@ -6,7 +6,7 @@ use super::super::column::Column;
 use super::super::json;
 use super::super::sink::Sink;
 use super::super::unfold::StackOrigin;
-use super::SharedFrames;
+use super::shared_frames::SharedFrames;
 use super::stack_text::StackText;
 use crate::profile::{NodeId, Profile, Run, Weight};
 

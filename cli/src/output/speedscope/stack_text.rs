@@ -2,7 +2,7 @@
 
 use super::super::json;
 use super::super::unfold::StackOrigin;
-use super::SharedFrames;
+use super::shared_frames::SharedFrames;
 use crate::profile::{FunctionId, NodeId, Profile};
 
 /// The text of the last stack. Kept, since the next one mostly begins alike.

@@ -170,7 +170,7 @@ pub fn classify(profile: &mut Profile, runs: &Runs) -> io::Result<Runs> {
         CpuSource::Cycles | CpuSource::None => SamplingCost::default(),
     };
     let mut out = Runs::with_limit(runs.limit());
-    let mut sampling_ns = 0u64;
+    let mut sampling_ns = Vec::with_capacity(profile.threads.len());
     for thread in 0..profile.threads.len() as u32 {
         let mut share = ClockShare::new(cost);
         runs.for_threads([thread], |batch| {
@@ -180,12 +180,22 @@ pub fn classify(profile: &mut Profile, runs: &Runs) -> io::Result<Runs> {
             }
             Ok::<(), io::Error>(())
         })?;
-        sampling_ns = sampling_ns.saturating_add(share.sampling_ns());
+        sampling_ns.push(share.sampling_ns());
         share.end(|run| out.push(thread, run))?;
     }
-    let sum = &mut profile.losses.sampling_cpu_ns;
-    *sum = sum.saturating_add(sampling_ns);
+    for (thread, ns) in profile.threads.iter_mut().zip(sampling_ns) {
+        thread.sampling_cpu_ns = thread.sampling_cpu_ns.saturating_add(ns);
+    }
     Ok(out)
+}
+
+/// The least time of a run whose clock can say what its thread did: ten steps of Wine's clock, six
+/// of Windows'.
+const CLOCK_DECIDES_NS: u64 = 100_000_000;
+
+/// Whether a stack stood still for long while its thread was on a processor for most of the time.
+fn runs_on(run: &Run) -> bool {
+    run.weight_ns >= CLOCK_DECIDES_NS && run.cpu_ns > run.weight_ns / 2
 }
 
 /// The activity that each stack shows.
@@ -226,6 +236,11 @@ impl<'a> Stacks<'a> {
     fn of(&mut self, run: &Run) -> (Activity, Fit) {
         let Some(node) = run.node else { return (Activity::Unknown, Fit::Last) };
         let call = self.call(node).filter(|_| run.flags.contains(RunFlags::BEHIND_CALL));
+        let call = match call {
+            // A call that waits also works: in the kernel, or by trying again and again.
+            Some((SystemCall::Waits, wait)) if runs_on(run) => Some((SystemCall::Works, wait)),
+            call => call,
+        };
         Activity::of_call(call, run.state)
     }
 

@@ -2,15 +2,15 @@
 //! own.
 
 use super::BuildInputs;
-use super::gap::PendingStep;
 use crate::profile::{CallTree, FrameKey, FrameTable, Node, NodeId, RunFlags};
 use crate::stack::{StackWalker, StopReason, ThreadStack, cost};
 use crate::trace::{ManagedState, ManagedTracker, Mark, SampleCopy, take_managed};
 use hashbrown::HashMap;
 use stk_format::{BlockError, BlockRef, ImageBudget, Same, SampleStep, Samples, Scratch};
 use stk_schema::Ticks;
-use stk_schema::event::{Event, RunState};
-use stk_unwind::{Frame, ModuleId, WalkOptions};
+use stk_schema::event::kind::is_reserved;
+use stk_schema::event::{Event, RunState, ThreadCpu};
+use stk_unwind::{Frame, ModuleId, Stop, WalkOptions};
 
 /// The result of one block. Ids are the block's own.
 #[derive(Default)]
@@ -65,7 +65,8 @@ pub(super) struct Step {
     /// Times of the first and the last sample.
     pub first: Ticks,
     pub last: Ticks,
-    /// 0: outside the wanted time; the step only says what the thread's last stack was.
+    /// 0: outside the wanted time; the step only says what the thread's last stack was. Or a
+    /// reading of the thread's clock behind its last sample ([`StepStack::Before`]).
     pub samples: u64,
     /// In the unit of the header.
     pub cpu: i64,
@@ -124,6 +125,8 @@ pub(super) enum StepStack {
     Known(BlockStack),
     /// The stack of the thread's last sample in the SAMPLES block with this ordinal.
     LastOf(u64),
+    /// That of the thread's step before. The step has no samples: it is CPU time alone.
+    Before,
 }
 
 impl StepStack {
@@ -283,6 +286,7 @@ impl<'i> BlockWorker<'i> {
             known: block.metadata_known,
             stop_ids: HashMap::new(),
             pending: None,
+            idle: None,
             walked: 0,
             marked: 0,
             most: most.max(usize::try_from(inputs.trace.budget.all() / BLOCKS).unwrap_or(usize::MAX)),
@@ -291,6 +295,21 @@ impl<'i> BlockWorker<'i> {
         };
         (reader, inputs.trace.blocks().samples(block, scratch))
     }
+}
+
+/// A step that is not yet in the block's list: its walk ended in a gap. It is kept until the
+/// runtime's report on its thread has been read, which follows the sample.
+pub(super) struct PendingStep {
+    /// Its slot in the block.
+    pub slot: usize,
+    /// The step without its stack.
+    pub step: Step,
+    /// Why its walk ended.
+    pub stop: Stop,
+    /// A copy of the sample.
+    pub copy: SampleCopy,
+    /// What the runtime reported about its thread since.
+    pub managed: Option<ManagedState>,
 }
 
 /// A block being read.
@@ -303,6 +322,8 @@ pub(super) struct BlockReader<'w, 'i> {
     pub(super) stop_ids: HashMap<StopKey, u16>,
     /// The latest sample, if the events that follow it may continue its walk.
     pub(super) pending: Option<PendingStep>,
+    /// The latest IDLE, if the event that follows it may state its CPU time.
+    pub(super) idle: Option<Step>,
     /// Frames that the slots hold.
     pub(super) walked: usize,
     /// Bytes of the marks.
@@ -358,6 +379,10 @@ impl BlockReader<'_, '_> {
         {
             return;
         }
+        if let SampleStep::Other(Event::ThreadCpu(more)) = &decoded {
+            self.thread_cpu(more);
+            return;
+        }
         self.release();
         match decoded {
             SampleStep::Sample(sample) => {
@@ -394,7 +419,7 @@ impl BlockReader<'_, '_> {
                     state: idle.state,
                     stack: StepStack::LastOf(idle.block),
                 };
-                self.push(None, step);
+                self.idle = Some(step);
             }
             SampleStep::Other(event) => self.other(&event),
         }
@@ -432,6 +457,26 @@ impl BlockReader<'_, '_> {
         }
     }
 
+    /// Takes CPU time that belongs to the thread's event before: directly behind an IDLE, to that.
+    fn thread_cpu(&mut self, more: &ThreadCpu) {
+        if let Some(idle) = self.idle.as_mut().filter(|idle| idle.thread == more.thread) {
+            idle.cpu = idle.cpu.saturating_add(more.cpu);
+            return;
+        }
+        self.release();
+        if self.inputs.wants(more.time) {
+            self.out.steps.push(Step {
+                thread: more.thread,
+                first: more.time,
+                last: more.time,
+                samples: 0,
+                cpu: more.cpu,
+                state: RunState::Unknown,
+                stack: StepStack::Before,
+            });
+        }
+    }
+
     fn other(&mut self, event: &Event<'_>) {
         match event {
             Event::Mark(mark) => {
@@ -444,7 +489,7 @@ impl BlockReader<'_, '_> {
                 });
             }
             Event::Dropped(dropped) => self.out.dropped.push((dropped.reason, dropped.count)),
-            Event::Unknown { .. } => self.out.unknown_events += 1,
+            Event::Unknown { kind, .. } if !is_reserved(*kind) => self.out.unknown_events += 1,
             _ => {}
         }
     }

@@ -3,6 +3,7 @@
 use super::block::{BlockProfile, BlockStack, BlockWorker, Cut, Step, StepStack};
 use super::facts::{dropped, trace_info};
 use super::thread_clock::ThreadClock;
+use super::unread::UnreadTime;
 use super::{BuildInputs, PlacedBlock};
 use crate::image::holder_name;
 use crate::profile::{
@@ -34,6 +35,8 @@ pub(super) struct Merger<'i> {
     marks: Vec<Mark>,
     dropped: BTreeMap<u64, u64>,
     losses: Losses,
+    /// Of a trace of version 1.0: time in which the threads' clocks were not read.
+    unread: Option<UnreadTime>,
     /// Bytes of the marks.
     marked: usize,
     /// Bytes taken from the trace's budget so far.
@@ -71,6 +74,9 @@ struct ThreadState {
     /// The run that its next sample ends or extends. Its weight is not known yet.
     open: Option<Run>,
     last: Option<LastSample>,
+    /// Of a trace of version 1.0: IDLE samples since its last SAMPLE, whose CPU time that of the
+    /// next SAMPLE holds.
+    idle_samples: u64,
 }
 
 /// A thread's last sample.
@@ -111,6 +117,7 @@ impl<'i> Merger<'i> {
                 exit_ns: thread.exit.map(|exit| clock.ns(exit)),
                 samples: 0,
                 active_samples: 0,
+                sampling_cpu_ns: 0,
             })
             .collect();
         let thread_ids = threads.iter().enumerate().map(|(i, thread)| (thread.instance, i as u32)).collect();
@@ -132,6 +139,7 @@ impl<'i> Merger<'i> {
             marks: Vec::new(),
             dropped: inputs.trace.timeline.dropped.clone(),
             losses: Losses::default(),
+            unread: UnreadTime::of(inputs.trace),
             marked: 0,
             paid,
             full: false,
@@ -196,9 +204,22 @@ impl<'i> Merger<'i> {
                     let stack = self.merged(&block, &mut local, walked);
                     self.states[thread as usize].last =
                         Some(LastSample { block: ordinal, stack, expires: Ticks::MAX });
-                    self.step(thread, step, stack)?;
+                    let behind_call = stack.flags.contains(RunFlags::BEHIND_CALL);
+                    if let Some(unread) = &mut self.unread {
+                        unread.read(step.thread, step.last, behind_call);
+                    }
+                    let step = self.without_idle_cpu(thread, *step);
+                    self.step(thread, &step, stack)?;
                 }
-                StepStack::LastOf(cited) => self.idle(thread, *step, cited)?,
+                StepStack::LastOf(cited) => {
+                    self.idle(thread, *step, cited)?;
+                    if let Some(unread) = self.unread.as_mut().filter(|_| step.samples != 0) {
+                        unread.idle(step.thread, (step.first, step.last), step.samples, step.state);
+                        let idle = &mut self.states[thread as usize].idle_samples;
+                        *idle = idle.saturating_add(step.samples);
+                    }
+                }
+                StepStack::Before => self.add_cpu(thread, step.cpu, 0),
             }
         }
         self.local = local;
@@ -247,6 +268,7 @@ impl<'i> Merger<'i> {
         if self.not_walked > 0 {
             self.losses.damaged_blocks.push(beyond_cost(self.not_walked, trace));
         }
+        self.losses.unread_ns = self.unread.as_ref().map_or(0, |unread| unread.ns(trace));
         let (clock, timeline) = (trace.clock, &trace.timeline);
         let modules = timeline
             .modules
@@ -304,6 +326,34 @@ impl<'i> Merger<'i> {
         Ok((profile, self.runs))
     }
 
+    /// Adds what a thread's clock gained while the thread's last samples were taken.
+    fn add_cpu(&mut self, thread: u32, delta: i64, samples: u64) {
+        let Some(open) = &mut self.states[thread as usize].open else { return };
+        let gain = self.thread_clock.gain(delta, samples);
+        open.cpu_ns = open.cpu_ns.saturating_add(gain.own_ns);
+        let sampling = &mut self.threads[thread as usize].sampling_cpu_ns;
+        *sampling = sampling.saturating_add(gain.sampling_ns);
+    }
+
+    /// In a trace of version 1.0, the CPU time of the first SAMPLE behind an IDLE holds what the
+    /// thread used during that. More than there is time between the two was used there: it goes to
+    /// the stack that stood there.
+    fn without_idle_cpu(&mut self, thread: u32, step: Step) -> Step {
+        let state = &mut self.states[thread as usize];
+        let idle_samples = std::mem::take(&mut state.idle_samples);
+        let Some(open) = state.open.filter(|_| idle_samples != 0 && step.samples != 0) else { return step };
+        let trace = self.inputs.trace;
+        let (first, interval) = (trace.clock.ns(step.first), trace.interval_ns());
+        let gap = match self.pauses.cut(open.last_ns, first) {
+            Some(_) => interval,
+            None => first.saturating_sub(open.last_ns).max(interval),
+        };
+        let span = trace.clock.span_ns(step.last.saturating_sub(step.first));
+        let own = self.thread_clock.most(gap.saturating_add(span)).min(step.cpu);
+        self.add_cpu(thread, step.cpu.saturating_sub(own), idle_samples);
+        Step { cpu: own, ..step }
+    }
+
     /// Adds samples of a thread.
     fn step(&mut self, thread: u32, step: &Step, stack: ProfileStack) -> io::Result<()> {
         if step.samples == 0 {
@@ -312,10 +362,10 @@ impl<'i> Merger<'i> {
         let clock = self.inputs.trace.clock;
         let i = thread as usize;
         let gain = self.thread_clock.gain(step.cpu, step.samples);
-        self.losses.sampling_cpu_ns = self.losses.sampling_cpu_ns.saturating_add(gain.sampling_ns);
         let samples = u32::try_from(step.samples).unwrap_or(u32::MAX);
         let info = &mut self.threads[i];
         info.samples += u64::from(samples);
+        info.sampling_cpu_ns = info.sampling_cpu_ns.saturating_add(gain.sampling_ns);
         if step.state != RunState::Waiting {
             info.active_samples += u64::from(samples);
         }
@@ -499,6 +549,7 @@ impl<'i> Merger<'i> {
                 exit_ns: None,
                 samples: 0,
                 active_samples: 0,
+                sampling_cpu_ns: 0,
             });
             self.states.push(ThreadState::default());
             (self.threads.len() - 1) as u32

@@ -4,10 +4,12 @@
 
 mod block;
 mod facts;
-mod gap;
 mod merge;
 mod thread_clock;
+mod unread;
 mod walk;
+
+pub use unread::unread_ns;
 
 use self::block::{BlockProfile, BlockWorker, Step, partition};
 use self::merge::Merger;
@@ -142,14 +144,16 @@ impl<'i> BuildInputs<'i> {
         }
     }
 
+    /// Whether a time is in the wanted one.
+    fn wants(&self, time: Ticks) -> bool {
+        let ns = self.trace.clock.ns(time);
+        self.options.from_ns.is_none_or(|from| from <= ns)
+            && self.options.until_ns.is_none_or(|until| ns < until)
+    }
+
     /// Cuts a step to the wanted time. Its samples are evenly spaced.
     fn clip(&self, step: Step) -> Step {
-        let wanted = |time: Ticks| {
-            let ns = self.trace.clock.ns(time);
-            self.options.from_ns.is_none_or(|from| from <= ns)
-                && self.options.until_ns.is_none_or(|until| ns < until)
-        };
-        if wanted(step.first) && wanted(step.last) || step.samples == 0 {
+        if self.wants(step.first) && self.wants(step.last) || step.samples == 0 {
             return step;
         }
         // The wanted samples are consecutive, so a search finds both ends.
@@ -242,6 +246,8 @@ fn walk_window<'i>(
 
 #[cfg(test)]
 mod code_tests;
+#[cfg(test)]
+mod cpu_tests;
 #[cfg(test)]
 mod gap_tests;
 #[cfg(test)]

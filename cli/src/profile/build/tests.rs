@@ -12,7 +12,7 @@ use stk_schema::{Arch, Ticks};
 const BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x10_0000;
 
-fn profile_with(file: &[u8], options: &BuildOptions) -> (Profile, Runs) {
+pub(super) fn profile_with(file: &[u8], options: &BuildOptions) -> (Profile, Runs) {
     let trace = Trace::read(file, "test.stk").unwrap();
     let images = load_images(&trace, &ImageSearch::NOWHERE);
     build(&trace, &images, options, &AtomicU64::new(0)).unwrap()

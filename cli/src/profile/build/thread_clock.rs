@@ -51,6 +51,16 @@ impl ThreadClock {
         }
     }
 
+    /// What the clock gains at most in `ns` nanoseconds.
+    pub(super) fn most(self, ns: u64) -> i64 {
+        let units = match self {
+            ThreadClock::Unknown => u128::MAX,
+            ThreadClock::Times => u128::from(ns / 100),
+            ThreadClock::Cycles { per_second, .. } => u128::from(ns) * u128::from(per_second) / 1_000_000_000,
+        };
+        i64::try_from(units).unwrap_or(i64::MAX)
+    }
+
     /// The CPU time of `samples` samples in which the clock gained `delta`. Cycles hold the cost of
     /// each sample's suspension.
     pub(super) fn gain(self, delta: i64, samples: u64) -> ClockGain {

@@ -1,7 +1,6 @@
 //! A sample's stack within a block: walked, then interned.
 
-use super::block::{BlockReader, BlockStack, Slot, StepStack};
-use super::gap::PendingStep;
+use super::block::{BlockReader, BlockStack, PendingStep, Slot, StepStack};
 use crate::profile::activity::is_behind_call;
 use crate::profile::{FrameKey, Node, NodeId, Placement, RunFlags};
 use crate::stack::{StackEnd, StopReason, cost};
@@ -24,8 +23,11 @@ impl BlockReader<'_, '_> {
         self.finish(at, stop, sample.time)
     }
 
-    /// Completes the pending step: all events that follow its sample have been read.
+    /// Completes the pending step: all events that follow its sample or IDLE have been read.
     pub(super) fn release(&mut self) {
+        if let Some(idle) = self.idle.take() {
+            self.push(None, idle);
+        }
         let Some(PendingStep { slot, mut step, stop, copy, managed }) = self.pending.take() else { return };
         if let Some(managed) = managed {
             self.walker.go_on(&copy.sample(), &managed, stop, &mut self.slots[slot].stack);

@@ -73,6 +73,7 @@ impl Maker {
             exit_ns: None,
             samples: 0,
             active_samples: 0,
+            sampling_cpu_ns: 0,
         };
         self.profile.threads.push(thread);
         self.profile.threads.len() as u32 - 1

@@ -17,9 +17,8 @@ use thiserror::Error;
 
 use super::coff::{add_sizeless, code_sections, coff_symbols, sections};
 use super::image::{ImageFile, ImageFileError};
-use super::index::build::{
-    FunctionRecord, IndexBuilder, InlineRow, InlineSite, LineRow, NONE, RecordKind, StringId,
-};
+use super::index::build::IndexBuilder;
+use super::index::layout::{FunctionRecord, InlineRow, InlineSite, LineRow, NONE, RecordKind, StringId};
 use super::index::{IndexError, IndexHeader, Origin, SymbolIndex};
 
 type DwarfSlice<'d> = EndianSlice<'d, LittleEndian>;

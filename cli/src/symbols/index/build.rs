@@ -7,15 +7,15 @@
 
 use std::collections::HashMap;
 
-use hashbrown::HashTable;
-use xxhash_rust::xxh3::xxh3_64;
-
 use super::disjoint::disjoint;
 use super::flat::{self, FlatParts};
-use super::{IndexError, IndexHeader, SymbolIndex};
+use super::layout::{
+    ChainNode, CodeSpan, FunctionRecord, IndexError, IndexHeader, IndexRow, InlineRow, LineRow, NONE,
+    RecordKind, StringId,
+};
+use super::string_table::{MAX_STRINGS, StringTable};
+use super::symbol_index::SymbolIndex;
 
-/// No string, no node, no parent.
-pub(crate) const NONE: u32 = u32::MAX;
 /// Limit for the inline frames at one address. More count as damage and are cut.
 const MAX_ACTIVE: usize = 512;
 /// Size of the largest image that Windows loads. It also limits the index's table of blocks, which
@@ -23,114 +23,11 @@ const MAX_ACTIVE: usize = 512;
 const MAX_IMAGE: u32 = 1 << 31;
 /// Limit for the length of a name, in bytes.
 const MAX_STRING: usize = 1 << 16;
-/// Limit for the string table, which is addressed with 32 bits.
-const MAX_STRINGS: usize = 1 << 31;
 /// Bytes that each stored byte of a symbol file may expand to. Real PDBs expand to less than 0.2,
 /// images with DWARF to 1.
 const EXPANSION: usize = 16;
 /// Bytes that the smallest file may expand to.
 const LEAST_ROOM: usize = 4 << 20;
-
-/// The kind of the record that gave a range its name. Lower kinds win where ranges overlap.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u8)]
-pub enum RecordKind {
-    /// A procedure record (S_GPROC32, S_LPROC32), a DWARF subprogram.
-    Procedure = 0,
-    /// Code of a procedure that lies apart from it (S_SEPCODE).
-    SeparatedCode = 1,
-    /// A thunk (S_THUNK32) or incremental-link thunk (S_TRAMPOLINE).
-    Thunk = 2,
-    /// A public symbol (S_PUB32), with no size of its own.
-    Public = 3,
-    /// An entry of the image's COFF symbol table, with no size of its own.
-    CoffSymbol = 4,
-    /// An exported name, with no size of its own.
-    Export = 5,
-}
-
-impl RecordKind {
-    /// The kind that is stored as this number.
-    pub(crate) fn from_u8(value: u8) -> Option<RecordKind> {
-        use RecordKind::*;
-        [Procedure, SeparatedCode, Thunk, Public, CoffSymbol, Export].get(usize::from(value)).copied()
-    }
-}
-
-/// A string in the builder's table, by its number.
-pub(crate) type StringId = u32;
-
-/// A line row: addresses `start..end` come from `line` of `file`. Line 0 means none.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LineRow {
-    pub(crate) start: u32,
-    pub(crate) end: u32,
-    pub(crate) file: StringId,
-    pub(crate) line: u32,
-}
-
-/// An inline site of a function.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InlineSite {
-    /// Index of the site that it is inlined into, below its own; [`NONE`] for the function itself.
-    pub(crate) parent: u32,
-    /// Name of the inlined function.
-    pub(crate) name: StringId,
-    /// File of the inlined function, for addresses without a row of their own.
-    pub(crate) file: StringId,
-    /// Line of the call, if the symbol file states it separately from line rows (DWARF); else 0.
-    pub(crate) call_line: u32,
-    /// File of the call, if stated in the same way; else [`NONE`].
-    pub(crate) call_file: StringId,
-}
-
-/// One row of an inline site.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InlineRow {
-    pub(crate) site: u32,
-    pub(crate) row: LineRow,
-}
-
-/// A function as the symbol file describes it.
-pub(crate) struct FunctionRecord<'a> {
-    pub(crate) start: u32,
-    pub(crate) end: u32,
-    pub(crate) name: StringId,
-    pub(crate) kind: RecordKind,
-    /// The function's own rows, sorted by start; those outside the function are ignored.
-    pub(crate) lines: &'a [LineRow],
-    pub(crate) sites: &'a [InlineSite],
-    pub(crate) inlined: &'a [InlineRow],
-}
-
-/// A range of code with the rows that describe it.
-#[derive(Clone, Copy)]
-pub(super) struct CodeSpan {
-    pub(super) start: u32,
-    pub(super) end: u32,
-    pub(super) name: StringId,
-    pub(super) kind: RecordKind,
-    first_row: u32,
-    row_count: u32,
-}
-
-/// The node and the line of the code from `start` on.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct IndexRow {
-    pub(super) start: u32,
-    pub(super) node: u32,
-    pub(super) line: u32,
-}
-
-/// One frame of a chain; `parent` is the frame that it is inlined into.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct ChainNode {
-    pub(super) name: StringId,
-    pub(super) file: StringId,
-    pub(super) parent: u32,
-    /// With a parent: the line of the call in it. Without one: the index of the span.
-    pub(super) extra: u32,
-}
 
 /// Collects the contents of one symbol file.
 pub(crate) struct IndexBuilder {
@@ -476,7 +373,7 @@ impl IndexBuilder {
         self.add_aliases(&new_spans, &mut flat);
         // Free what is no longer needed, since the memory of a conversion may be at its peak here.
         let IndexBuilder { mut strings, spans, rows, nodes, omap, scratch, .. } = self;
-        strings.table = HashTable::new();
+        strings.table = Default::default();
         drop((pieces, new_nodes, new_spans, spans, rows, nodes, scratch));
         let bytes = flat::write(&header, flat, strings, &omap)?;
         SymbolIndex::from_bytes(bytes)
@@ -501,44 +398,4 @@ impl IndexBuilder {
         }
         flat.sort_aliases();
     }
-}
-
-/// Distinct strings, numbered in the order of their first use.
-#[derive(Default)]
-pub(super) struct StringTable {
-    pub(super) bytes: Vec<u8>,
-    /// Where each string ends in `bytes`. It begins where the one before it ends.
-    pub(super) ends: Vec<u32>,
-    table: HashTable<StringId>,
-}
-
-impl StringTable {
-    fn intern(&mut self, text: &str) -> StringId {
-        let hash = xxh3_64(text.as_bytes());
-        let (bytes, ends) = (&self.bytes, &self.ends);
-        if let Some(&id) = self.table.find(hash, |&id| at(bytes, ends, id) == text.as_bytes()) {
-            return id;
-        }
-        // Beyond the limit, every new name gets the first id. `finish` refuses such an index.
-        if self.bytes.len() >= MAX_STRINGS {
-            return 0;
-        }
-        let id = self.ends.len() as StringId;
-        self.bytes.extend_from_slice(text.as_bytes());
-        self.ends.push(self.bytes.len() as u32);
-        let (bytes, ends) = (&self.bytes, &self.ends);
-        self.table.insert_unique(hash, id, |&id| xxh3_64(at(bytes, ends, id)));
-        id
-    }
-
-    fn get(&self, id: StringId) -> &str {
-        std::str::from_utf8(at(&self.bytes, &self.ends, id)).unwrap_or("")
-    }
-}
-
-fn at<'b>(bytes: &'b [u8], ends: &[u32], id: StringId) -> &'b [u8] {
-    let n = id as usize;
-    let start = n.checked_sub(1).and_then(|before| ends.get(before)).map_or(0, |&end| end as usize);
-    let end = ends.get(n).map_or(start, |&end| end as usize);
-    bytes.get(start..end).unwrap_or(&[])
 }

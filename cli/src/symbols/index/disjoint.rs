@@ -1,6 +1,6 @@
 //! Decides which range an address belongs to where ranges overlap.
 
-use super::build::CodeSpan;
+use super::layout::CodeSpan;
 
 /// Cuts the ranges into disjoint pieces (start, end, range), sorted by address: at each address the
 /// lowest kind wins, then the range that begins last, then the one that was added first.

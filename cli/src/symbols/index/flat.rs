@@ -32,8 +32,8 @@
 
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::build::{ChainNode, CodeSpan, NONE, RecordKind, StringTable};
-use super::{IndexError, IndexHeader, Origin};
+use super::layout::{ChainNode, CodeSpan, IndexError, IndexHeader, NONE, Origin, RecordKind};
+use super::string_table::StringTable;
 use crate::model::bytes::{u32_at, u64_at};
 
 pub(super) const MAGIC: &[u8; 8] = b"STKSYMIX";

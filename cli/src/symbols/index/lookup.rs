@@ -7,9 +7,9 @@
 
 use std::sync::atomic::Ordering;
 
-use super::build::NONE;
 use super::flat::IndexSection;
-use super::{Hit, IndexError, SymbolIndex, word};
+use super::layout::{IndexError, NONE};
+use super::symbol_index::{Hit, SymbolIndex, word};
 
 /// Addresses that are looked up together. From about a dozen on, their waits overlap fully. The
 /// memory that they read must fit the processor's first cache.

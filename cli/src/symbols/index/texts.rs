@@ -5,7 +5,7 @@
 //! in a table of names) is made when the string is first needed. From then on it is found by the
 //! string's number, without reading the string again.
 
-use super::{SymbolIndex, TextId};
+use super::symbol_index::{SymbolIndex, TextId};
 
 /// Strings per page. Strings of one page were first used in the same functions.
 const PAGE: usize = 64;

@@ -5,8 +5,8 @@
 use std::cell::OnceCell;
 use std::collections::HashMap;
 
-use super::FileNames;
 use super::dbi::Dbi;
+use super::file_names::FileNames;
 use super::lines::subsections;
 use super::msf::Msf;
 use crate::model::bytes::u32_at;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use super::PdbError;
+use super::error::PdbError;
 use super::msf::{Msf, MsfStream};
 use crate::model::bytes::{c_str_at, u16_at, u32_at};
 

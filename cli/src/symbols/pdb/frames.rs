@@ -8,8 +8,8 @@
 use stk_unwind::x86::{Fpo, FrameData};
 
 use super::dbi::Dbi;
-use super::msf::Msf;
-use super::{PdbError, STREAM_DBI};
+use super::error::PdbError;
+use super::msf::{Msf, STREAM_DBI};
 use crate::model::bytes::{c_str_within, u16_at, u32_at};
 
 /// Numbers of the DBI's debug streams.

@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::FileNames;
 use super::dbi::Dbi;
+use super::file_names::FileNames;
 use crate::model::bytes::{slice_at, u32_at};
-use crate::symbols::index::build::{IndexBuilder, LineRow, NONE, StringId};
+use crate::symbols::index::build::IndexBuilder;
+use crate::symbols::index::layout::{LineRow, NONE, StringId};
 
 const DEBUG_S_IGNORE: u32 = 0x8000_0000;
 const DEBUG_S_LINES: u32 = 0xf2;

@@ -8,71 +8,32 @@
 //! damaged part out and counts it.
 //!
 //! `msf` finds the streams, and `dbi` their contents. `records`, `lines`, `types` and `cross_scope`
-//! read functions, lines and the names of inlined functions into the index. `frames` reads the
-//! records that unwind x86 code.
+//! read functions, lines and the names of inlined functions into the index, `file_names` those of
+//! source files. `frames` reads the records that unwind x86 code.
 
 mod cross_scope;
 mod dbi;
+mod error;
+mod file_names;
 mod frames;
 mod lines;
 mod msf;
 mod records;
 mod types;
 
-use thiserror::Error;
-
 use self::dbi::Dbi;
+pub use self::error::PdbError;
+use self::file_names::FileNames;
 pub use self::frames::FrameRecords;
-use self::msf::Msf;
+use self::msf::{Msf, STREAM_DBI, STREAM_IDS, STREAM_INFO, STREAM_TYPES};
 use self::types::TypeNames;
 use super::index::build::IndexBuilder;
-use super::index::{IndexError, IndexHeader, Origin, SymbolIndex};
-use crate::model::bytes::{c_str_within, slice_at, u32_at};
+use super::index::{IndexHeader, Origin, SymbolIndex};
+use crate::model::bytes::{slice_at, u32_at};
 
-const STREAM_INFO: u32 = 1;
-const STREAM_TYPES: u32 = 2;
-const STREAM_DBI: u32 = 3;
-const STREAM_IDS: u32 = 4;
-/// Limit for the name of a source file, in bytes.
-const MAX_NAME: usize = 1 << 16;
 /// Feature code of a PDB made with `/DEBUG:FASTLINK`, which refers to object files for all private
 /// symbols.
 const FEATURE_MINIMAL: u32 = 0x494e_494d;
-
-/// Why a PDB cannot be used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
-#[non_exhaustive]
-pub enum PdbError {
-    /// The file does not begin like a PDB.
-    #[error("is not a PDB")]
-    NotPdb,
-    /// It has the format of Visual C++ 6.0 and older.
-    #[error("is a PDB of an old format (before Visual Studio .NET), which is not read")]
-    OldFormat,
-    /// It is a portable PDB, which describes managed code.
-    #[error("is a portable PDB (.NET), which holds no native symbols")]
-    Portable,
-    /// A stream that every PDB has is missing.
-    #[error("is a damaged PDB: the {0} stream is missing")]
-    MissingStream(&'static str),
-    /// A structure is invalid.
-    #[error("is a damaged PDB: bad {what} at {at:#x}")]
-    Corrupt {
-        /// Name of the structure.
-        what: &'static str,
-        /// Offset in the file or in the stream that holds it.
-        at: u64,
-    },
-    /// The symbols do not fit into an index.
-    #[error(transparent)]
-    Index(#[from] IndexError),
-}
-
-impl PdbError {
-    fn corrupt(what: &'static str, at: usize) -> PdbError {
-        PdbError::Corrupt { what, at: at as u64 }
-    }
-}
 
 /// Identifies the image that a PDB belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -204,23 +165,6 @@ impl<'d> PdbFile<'d> {
             Some(stream) => stream.read_all(),
             None => Ok(std::borrow::Cow::Borrowed(&[][..])),
         }
-    }
-}
-
-/// The names of source files and the programs of FrameData: the `/names` stream.
-struct FileNames<'d> {
-    strings: &'d [u8],
-}
-
-impl<'d> FileNames<'d> {
-    fn open(stream: &'d [u8]) -> FileNames<'d> {
-        let strings = u32_at(stream, 8).and_then(|len| slice_at(stream, 12, len as usize)).unwrap_or(&[]);
-        FileNames { strings }
-    }
-
-    /// The name at this offset.
-    fn get(&self, offset: u32) -> Option<&'d [u8]> {
-        c_str_within(self.strings, offset as usize, MAX_NAME).filter(|name| !name.is_empty())
     }
 }
 

@@ -5,11 +5,16 @@
 
 use std::borrow::Cow;
 
-use super::PdbError;
+use super::error::PdbError;
 use crate::model::bytes::u32_at;
 
 const MAGIC: &[u8; 32] = b"Microsoft C/C++ MSF 7.00\r\n\x1aDS\0\0\0";
 const OLD_MAGIC: &[u8] = b"Microsoft C/C++ program database 2.00\r\n";
+/// Numbers of the streams that every PDB has.
+pub(super) const STREAM_INFO: u32 = 1;
+pub(super) const STREAM_TYPES: u32 = 2;
+pub(super) const STREAM_DBI: u32 = 3;
+pub(super) const STREAM_IDS: u32 = 4;
 /// Size of a stream that the directory lists as absent.
 const NO_STREAM: u32 = u32::MAX;
 

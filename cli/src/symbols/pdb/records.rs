@@ -3,15 +3,16 @@
 
 use std::collections::HashMap;
 
-use super::FileNames;
 use super::cross_scope::{CrossScope, Imports};
 use super::dbi::{Dbi, DbiModule};
+use super::file_names::FileNames;
 use super::lines::{ModuleLines, SiteRow, site_rows};
 use super::msf::Msf;
 use super::types::TypeNames;
 use crate::model::bytes::{c_str_at, slice_at, u16_at, u32_at};
-use crate::symbols::index::build::{
-    FunctionRecord, IndexBuilder, InlineRow, InlineSite, LineRow, NONE, RecordKind, StringId,
+use crate::symbols::index::build::IndexBuilder;
+use crate::symbols::index::layout::{
+    FunctionRecord, InlineRow, InlineSite, LineRow, NONE, RecordKind, StringId,
 };
 
 const S_END: u16 = 0x0006;

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::cell::{Cell, OnceCell};
 
-use super::PdbError;
+use super::error::PdbError;
 use super::msf::{Msf, MsfStream};
 use crate::model::bytes::{c_str_at, u16_at, u32_at};
 

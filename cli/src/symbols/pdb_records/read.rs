@@ -4,6 +4,7 @@ use super::intervals::Intervals;
 use super::lines::C13Lines;
 use super::names::InlineNames;
 use super::{InlineSiteRecord, PdbRecords, Procedure, RecordsError, SiteRange};
+use crate::files::open_input;
 use pdb::{AddressMap, FallibleIterator, ItemIndex, SymbolData};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -49,7 +50,7 @@ impl PdbRecords {
     /// When the file cannot be opened, or the `pdb` crate cannot read the records.
     pub fn read(path: &Path) -> Result<PdbRecords, RecordsError> {
         let io = |error| RecordsError::Io { path: path.to_owned(), error };
-        let mut pdb = pdb::PDB::open(File::open(path).map_err(io)?)?;
+        let mut pdb = pdb::PDB::open(open_input(path).map_err(io)?)?;
         let dbi = pdb.debug_information()?;
         let shared = CommonParts {
             addresses: pdb.address_map()?,

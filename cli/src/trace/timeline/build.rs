@@ -1,6 +1,7 @@
 //! Builds the timeline from events, in the order in which they are stored.
 
 use super::image::image_record;
+use super::text::text;
 use super::{Mark, Module, ModuleChange, RecordingEnd, Runtime, Thread, Timeline};
 use crate::model::{Image, ImageId};
 use crate::trace::budget::Budget;
@@ -8,6 +9,7 @@ use crate::trace::code::{CodeIndex, CodeRegion, end_overlapped};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use stk_format::blob::content_hash;
 use stk_schema::Ticks;
+use stk_schema::event::kind::is_reserved;
 use stk_schema::event::{CodeAdd, Event, ModuleFlags, ModuleLoad, RuntimeInfo, Table, ThreadStart};
 use stk_schema::identity::{ContentHash, Identity, PeIdentity};
 use stk_unwind::Arch;
@@ -230,7 +232,7 @@ impl TimelineBuilder {
                     detail: text(end.detail),
                 });
             }
-            Event::Unknown { .. } => self.timeline.unknown_events += 1,
+            Event::Unknown { kind, .. } if !is_reserved(*kind) => self.timeline.unknown_events += 1,
             _ => {}
         }
     }
@@ -440,9 +442,4 @@ impl TimelineBuilder {
             runtime.pointer_data = info.pointer_data.to_vec();
         }
     }
-}
-
-/// WTF-8 as text; unpaired surrogates become U+FFFD.
-pub(super) fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }

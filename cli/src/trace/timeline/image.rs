@@ -2,7 +2,7 @@
 //! same in every trace.
 
 use super::ImageRecord;
-use super::build::text;
+use super::text::text;
 use crate::model::{Image, file_name, image_id, pdb_id, shortened};
 use stk_schema::event::ModuleLoad;
 use stk_schema::identity::{ContentHash, Identity};

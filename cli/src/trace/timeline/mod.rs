@@ -5,10 +5,10 @@
 
 mod build;
 mod image;
+mod text;
 mod view;
 
 pub use build::TimelineBuilder;
-pub(super) use view::destination;
 pub use view::{LiveModule, View};
 
 use super::code::{CodeIndex, CodeRegion, Extent};

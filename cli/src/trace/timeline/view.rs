@@ -2,6 +2,7 @@
 
 use super::Timeline;
 use crate::model::ImageId;
+use crate::trace::changes::destination;
 use crate::trace::code::{Extent as _, LiveCode};
 use std::collections::BTreeMap;
 use stk_schema::Ticks;
@@ -45,7 +46,7 @@ impl<'t> View<'t> {
 
     /// Goes to a moment.
     pub fn go(&mut self, time: Ticks) {
-        self.cost += CHANGE * self.code.go(self.timeline, time);
+        self.cost += CHANGE * self.code.go(&self.timeline.code, &self.timeline.code_index, time);
         let changes = &self.timeline.changes;
         let start = self.next;
         let end = destination(changes, start, |change| change.time <= time);
@@ -114,7 +115,7 @@ impl<'t> View<'t> {
 
     /// The dynamic code region (index in [`Timeline::code`]) that holds `address`.
     pub fn find_code(&self, address: u64) -> Option<u32> {
-        self.code.find(self.timeline, address)
+        self.code.find(&self.timeline.code, address)
     }
 
     /// The timeline that it shows.
@@ -130,16 +131,6 @@ impl<'t> View<'t> {
     /// The modules, by address.
     pub fn live(&self) -> &[LiveModule] {
         &self.live
-    }
-}
-
-/// The number of `changes` (which are sorted) that have happened, found by searching from `at`.
-pub(in crate::trace) fn destination<C>(changes: &[C], at: usize, happened: impl Fn(&C) -> bool) -> usize {
-    let (before, after) = changes.split_at(at);
-    match (before.last(), after.first()) {
-        (Some(last), _) if !happened(last) => before.partition_point(happened),
-        (_, Some(first)) if happened(first) => at + after.partition_point(happened),
-        _ => at,
     }
 }
 

@@ -7,7 +7,7 @@ use super::registers::NONVOLATILE;
 use super::rule::{self, Arm64FullRule, Arm64Slot, Caller};
 use crate::Trust;
 use crate::engine::Place;
-use crate::explain::{Explanation, fault, sum, word};
+use crate::explanation::{Explanation, fault, sum, word};
 
 pub(crate) fn explain(place: &Place<'_>) -> Explanation {
     let inside = place.rva.wrapping_sub(place.position.back());

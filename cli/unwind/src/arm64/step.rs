@@ -5,8 +5,8 @@ use super::registers::{FP, LR};
 use super::rule::{self, Arm64FullRule, Arm64Rule, Arm64Slot, Caller, FROM_FP, LEAF, SIGNED, THREAD_START};
 use crate::engine::{BaseValue, Facts, Place, Position, StepResult, Unwinder};
 use crate::frame::Fault;
+use crate::input::Modules;
 use crate::memory::Memory;
-use crate::walk::Modules;
 use crate::{Arch, Stop, Trust};
 
 /// The arm64 unwinder.

@@ -4,29 +4,10 @@
 //! [`Explanation`]. It compiles the rule again from the same tables and code, so the walk itself
 //! need not record it.
 
-use std::fmt;
-
 use crate::engine::{Place, Position};
-use crate::frame::Fault;
-use crate::walk::{Modules, Sample};
+use crate::explanation::{Explanation, no_rule};
+use crate::input::{Modules, Sample};
 use crate::{Arch, Frame, Trust, arm64, x64, x86};
-
-/// How the walk found the caller of one frame, or tried to. Addresses are RVAs of the frame's
-/// module.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Explanation {
-    /// The record that describes the frame's function, such as `UNWIND_INFO v1 at 0x2010 of
-    /// function 0x1000..0x1010, prologue 0x4`; or a statement that there is none.
-    pub record: String,
-    /// The rule that follows from it, such as `body; return address at [rsp+0x28]`.
-    pub rule: String,
-}
-
-impl fmt::Display for Explanation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.record, self.rule)
-    }
-}
 
 /// Explains the step from `frame` to `caller`, the next frame of the same walk (`None`: the walk
 /// ended with `frame`). Allocates and compiles each time, so it is too slow for many samples.
@@ -76,39 +57,6 @@ fn outside(arch: Arch, position: Position) -> Explanation {
         (Position::Context, Arch::Arm64) => "taken to be a leaf: return address in lr".to_owned(),
     };
     Explanation { record, rule }
-}
-
-pub(crate) fn no_rule() -> String {
-    "no rule".to_owned()
-}
-
-/// Why there is no rule.
-pub(crate) fn fault(fault: Fault) -> String {
-    match fault {
-        Fault::NoUnwindData => "no rule: the unwind data is not known".to_owned(),
-        Fault::NoFunction => {
-            "no rule: no record covers the address, and only the innermost function can be a leaf".to_owned()
-        }
-        Fault::BadUnwindInfo => "no rule: the unwind data is cyclic, cut off or makes no sense".to_owned(),
-        Fault::UnsupportedVersion(version) => {
-            format!("no rule: unwind data of version {version} is not supported")
-        }
-        Fault::OtherArchitecture => "no rule: the code is of another architecture".to_owned(),
-    }
-}
-
-/// `[rsp+0x28]`, `[rbp-0x8]`, `[rsp]`.
-pub(crate) fn word(register: &str, offset: i64) -> String {
-    format!("[{}]", sum(register, offset))
-}
-
-/// `rsp+0x28`, `rbp-0x8`, `rsp`.
-pub(crate) fn sum(register: &str, offset: i64) -> String {
-    match offset {
-        0 => register.to_owned(),
-        1.. => format!("{register}+{offset:#x}"),
-        _ => format!("{register}-{:#x}", offset.unsigned_abs()),
-    }
 }
 
 #[cfg(test)]

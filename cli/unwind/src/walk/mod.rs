@@ -1,75 +1,10 @@
-//! The walk's interface: the data that the caller provides, and the calls that start a walk.
+//! The calls that start a walk.
 
 use crate::cache::RuleCache;
 use crate::engine::{Sink, Unwinder, run};
 use crate::history::{History, Recorder};
-use crate::{Frame, ImageTables, Registers, Stop, Trust, arm64, x64, x86};
-
-/// A module or code region as the caller numbers them: one *instance*, since the same image may be
-/// loaded again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ModuleId(pub u32);
-
-/// The module that holds an address.
-#[derive(Debug, Clone, Copy)]
-pub struct LoadedModule<'a> {
-    /// Which module instance it is.
-    pub module: ModuleId,
-    /// Where it is loaded.
-    pub base: u64,
-    /// The tables of its image.
-    pub image: &'a ImageTables,
-    /// Identifies the image's *content* for the walker's rule cache. It is below 2^30, equal for
-    /// all instances of the same content, and never reused for other content within one
-    /// [`Walker`]'s life.
-    pub image_key: u32,
-}
-
-/// The address space at the time of a sample.
-pub trait Modules {
-    /// The module whose `[base, base + size)` holds `address`.
-    fn find(&self, address: u64) -> Option<LoadedModule<'_>>;
-}
-
-impl<M: Modules + ?Sized> Modules for &M {
-    fn find(&self, address: u64) -> Option<LoadedModule<'_>> {
-        (**self).find(address)
-    }
-}
-
-/// One captured moment of one thread.
-#[derive(Debug, Clone, Copy)]
-pub struct Sample<'a> {
-    /// The registers at that moment.
-    pub registers: &'a Registers,
-    /// Stack bytes, from `stack_start` up.
-    pub stack: &'a [u8],
-    /// The address of the first stack byte: at or below the stack pointer.
-    pub stack_start: u64,
-    /// The upper end of the thread's stack (TEB.StackBase), where recorded.
-    pub stack_base: Option<u64>,
-    /// The capture ends below the stack's upper end because of a limit.
-    pub truncated: bool,
-    /// Code bytes from the instruction pointer on, where recorded; preferred to the image's.
-    pub code_at_ip: Option<&'a [u8]>,
-}
-
-/// How to walk.
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub struct WalkOptions {
-    /// The most frames of a walk.
-    pub max_frames: usize,
-    /// If all other methods fail, search the stack for what looks like a return address
-    /// ([`Trust::Scan`]). Off by default: such frames are guesses.
-    pub scan: bool,
-}
-
-impl Default for WalkOptions {
-    fn default() -> Self {
-        WalkOptions { max_frames: 4096, scan: false }
-    }
-}
+use crate::input::{Modules, Sample, WalkOptions};
+use crate::{Frame, Registers, Stop, Trust, arm64, x64, x86};
 
 /// Walks stacks. One per worker thread: it holds the rules compiled so far.
 pub struct Walker {

@@ -4,7 +4,7 @@
 //! language runtime starts stacks (7000h).
 
 use super::*;
-use crate::{Arch, Trust, x64};
+use crate::{Arch, ImageTables, LoadedModule, ModuleId, x64};
 
 const BASE: u64 = 0x7ff6_0000_0000;
 const STACK: u64 = 0x10_0000;

@@ -2,14 +2,15 @@
 
 use std::fmt::Write;
 
+use super::forms::{X64FullRule, X64Slot};
 use super::info::{self, MAX_CHAIN, RuntimeFunction, UnwindInfo};
 use super::registers::NONVOLATILE;
-use super::rule::{self, X64FullRule, X64Slot};
+use super::rule;
 use super::run::{self, Run};
 use crate::ImageTables;
 use crate::Trust;
 use crate::engine::{Place, Position};
-use crate::explain::{Explanation, fault, sum, word};
+use crate::explanation::{Explanation, fault, sum, word};
 use crate::flow::LOADED;
 
 const NAMES: [&str; 16] = [

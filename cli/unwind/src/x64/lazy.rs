@@ -6,13 +6,14 @@
 //! each step has left them: the stack pointer after the return and the rule's slots.
 
 use super::RSP;
+use super::forms::{self, X64FullRule, X64Rule};
 use super::registers::{NONVOLATILE, RBP, X64Registers, nonvolatile};
-use super::rule::{self, X64FullRule, X64Rule};
+use super::rule;
 use super::step::{self, X64Machine};
 use crate::engine::{BaseValue, Facts, Place, Position, StepResult, Unwinder};
 use crate::frame::Fault;
+use crate::input::Modules;
 use crate::memory::Memory;
-use crate::walk::Modules;
 use crate::{Arch, Stop, Trust};
 
 /// The registers of a walk, some of them still on the stack.
@@ -138,7 +139,7 @@ impl<'a> Unwinder for X64LazyMachine<'a> {
     }
 
     fn pack(full: &X64FullRule) -> Option<X64Rule> {
-        rule::pack(full)
+        forms::pack(full)
     }
 
     #[inline(always)]

@@ -3,7 +3,9 @@
 //! Sources: "x64 exception handling" and "x64 prolog and epilog" of the MSVC documentation; version
 //! 2 of UNWIND_INFO from the epilogue codes that MSVC (`/d2epilogunwind`) and LLVM emit.
 
+mod codes;
 mod explain;
+mod forms;
 mod info;
 mod lazy;
 mod registers;
@@ -12,7 +14,8 @@ mod run;
 mod step;
 
 pub(crate) use explain::explain;
+pub(crate) use forms::X64Rule;
 pub(crate) use lazy::{X64LazyMachine, X64State, X64Step};
 pub use registers::{RBP, RBX, RDI, RSI, RSP, X64Registers};
-pub(crate) use rule::{X64Rule, function_range};
+pub(crate) use rule::function_range;
 pub(crate) use step::X64Machine;

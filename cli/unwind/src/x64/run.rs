@@ -10,9 +10,10 @@ use iced_x86::{
     Code, Decoder, DecoderError, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register,
 };
 
+use super::codes;
+use super::forms::{X64FullRule, X64Slot};
 use super::info::{self, RuntimeFunction};
 use super::registers::nonvolatile;
-use super::rule::{self, X64FullRule, X64Slot};
 use super::{RBP, RSP};
 use crate::engine::Place;
 use crate::{ImageTables, Trust};
@@ -220,7 +221,7 @@ fn judge(image: &ImageTables, function: Option<(&RuntimeFunction, &RuntimeFuncti
         Err(_) => return Jump::Shares,
     };
     let same = other == *own || info::root(image, other).is_ok_and(|other| other.begin == root.begin);
-    let empty = rule::at_target(image, target).is_ok_and(|full| full.is_empty());
+    let empty = codes::at_target(image, target).is_ok_and(|full| full.is_empty());
     match (same, empty) {
         // A jump back to the first instruction of a function with a frame is a tail call to itself.
         (true, true) if target == root.begin => Jump::Leaves,

@@ -1,13 +1,14 @@
 //! From one frame to its caller.
 
+use super::forms::{self, X64FullRule, X64Rule};
 use super::registers::{NONVOLATILE, NONVOLATILE_BITS};
-use super::rule::{self, X64FullRule, X64Rule};
+use super::rule;
 use super::{RBP, RSP, X64Registers};
 use crate::engine::{BaseValue, Facts, Place, Position, StepResult, Unwinder};
 use crate::flow::LOADED;
 use crate::frame::Fault;
+use crate::input::Modules;
 use crate::memory::Memory;
-use crate::walk::Modules;
 use crate::{Arch, Stop, Trust};
 
 /// The x64 unwinder.
@@ -73,7 +74,7 @@ impl Unwinder for X64Machine {
     }
 
     fn pack(full: &X64FullRule) -> Option<X64Rule> {
-        rule::pack(full)
+        forms::pack(full)
     }
 
     #[inline(always)]

@@ -8,7 +8,7 @@ use super::rule::{self, RegisterSource, Return, X86Rule, X86Slot};
 use super::tables::{How, Record};
 use crate::Trust;
 use crate::engine::Place;
-use crate::explain::{Explanation, fault, sum, word};
+use crate::explanation::{Explanation, fault, sum, word};
 
 const NAMES: [&str; 8] = ["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"];
 

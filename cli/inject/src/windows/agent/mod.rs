@@ -1,14 +1,16 @@
 //! The agent inside another process, called through its exports.
 //!
+//! * `hosts`: the mutex that injects take before they change what the agent does.
 //! * `rotation`: recordings in several files, which injects must agree on.
 
+mod hosts;
 mod rotation;
 
 use super::diagnose;
-use super::mutex::{self, OwnedMutex};
+use super::mutex::OwnedMutex;
 pub(crate) use super::place::AgentFile;
 use super::process::{Module, Process};
-use super::remote::{self, Block, Call, Duplicate};
+use super::remote::{self, Block, Call, Duplicate, RemoteCall};
 use super::system;
 use crate::exports;
 use crate::failure::Failure;
@@ -140,7 +142,7 @@ pub(crate) fn idle_and_kept(
     file: &AgentFile,
 ) -> Result<(Option<Agent>, Option<OwnedMutex>), Failure> {
     let Some(agent) = idle(process, file)? else { return Ok((None, None)) };
-    match mutex::hosts(process, &agent, HOSTS_MS)? {
+    match agent.take_hosts(process, HOSTS_MS)? {
         // Another inject may have had it leave before this one got the mutex.
         Some(mutex) => Ok((idle(process, file)?.filter(|found| found.base == agent.base), Some(mutex))),
         None => Ok((Some(agent), None)),
@@ -152,16 +154,28 @@ pub(crate) const HOSTS_MS: u32 = 15_000;
 /// How long a stop does. It does not depend on the other inject, which may be stopped itself.
 const STOP_HOSTS_MS: u32 = 2_000;
 
-/// Loads the agent into the process.
+/// Loads the agent into the process. Calls `late` if that takes half of the time: it lets a process
+/// run that waits for the agent, in case the agent waits for the process.
 ///
 /// # Errors
 /// A sentence for the user: the agent was blocked, or was not loaded in time.
-pub(crate) fn load(process: &Process, file: &AgentFile, timeout_ms: u32) -> Result<Agent, Failure> {
+pub(crate) fn load(
+    process: &Process,
+    file: &AgentFile,
+    timeout_ms: u32,
+    late: impl FnOnce(),
+) -> Result<Agent, Failure> {
     let path = system::wide(file.path.as_os_str());
     let bytes: Vec<u8> = path.iter().flat_map(|unit| unit.to_le_bytes()).collect();
     let argument = Block::new(process, &bytes)?;
     let load_library = load_library(process)?;
-    match remote::call(process, load_library, argument.address(), timeout_ms)? {
+    let thread = RemoteCall::begin(process, load_library, argument.address())?;
+    let mut called = thread.wait(timeout_ms / 2);
+    if called == Call::TimedOut {
+        late();
+        called = thread.wait(timeout_ms - timeout_ms / 2);
+    }
+    match called {
         Call::Returned(_) => {}
         Call::ProcessEnded => {
             return Err(Failure::target(format!("{process} ended while the agent was being loaded")));
@@ -302,7 +316,7 @@ impl Agent {
     /// # Errors
     /// A sentence for the user.
     pub(crate) fn stop(&self, process: &Process, timeout_ms: u32) -> Result<(), Failure> {
-        let hosts = mutex::hosts(process, self, STOP_HOSTS_MS);
+        let hosts = self.take_hosts(process, STOP_HOSTS_MS);
         let may_leave = || !self.status(process).is_ok_and(|status| is_recording(status.state));
         if !self.is_loaded(process) || hosts.is_err() && may_leave() {
             // The recording has ended, and another inject has the agent leave.

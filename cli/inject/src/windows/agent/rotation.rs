@@ -4,7 +4,6 @@
 use super::{Agent, STOP_HOSTS_MS};
 use crate::failure::Failure;
 use crate::rotation::{FilePlace, Totals};
-use crate::windows::mutex;
 use crate::windows::process::Process;
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
@@ -82,7 +81,7 @@ impl Agent {
     pub(crate) fn end_rotation(&self, process: &Process) -> bool {
         // Else the host could end the recording between reading and writing, and nobody would ever
         // take the wish back.
-        let _hosts = mutex::hosts(process, self, STOP_HOSTS_MS);
+        let _hosts = self.take_hosts(process, STOP_HOSTS_MS);
         let rotates = self.status(process).is_ok_and(|status| status.rotation != ROTATION_NONE);
         if rotates {
             self.set_rotation(process, ROTATION_STOP);
@@ -93,7 +92,7 @@ impl Agent {
     /// Tells the other hosts that the recording does not go on in another file any more, whatever
     /// they have told this one.
     pub(crate) fn rotation_ended(&self, process: &Process) {
-        let _hosts = mutex::hosts(process, self, STOP_HOSTS_MS);
+        let _hosts = self.take_hosts(process, STOP_HOSTS_MS);
         self.set_rotation(process, ROTATION_NONE);
     }
 

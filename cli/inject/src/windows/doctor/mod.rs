@@ -21,7 +21,7 @@ mod target;
 mod wakeups;
 
 use super::agent::AgentFile;
-use super::output::Output;
+use super::output::{IfThere, Output};
 use super::system::{Procedure, kernel32};
 use crate::doctor::target::TargetFacts;
 use crate::doctor::{self, DoctorReport, Fact, Verdict};
@@ -43,7 +43,7 @@ pub(crate) struct DoctorQuestion {
     pub json: bool,
     /// File for the report; `None` is the standard output.
     pub output: Option<PathBuf>,
-    /// Whether a file that is there may be replaced.
+    /// Whether a file that is there may be replaced, if it is no trace.
     pub force: bool,
 }
 
@@ -55,7 +55,10 @@ pub(crate) fn run(question: &DoctorQuestion) -> Result<i32, Failure> {
     let report = report(question.pid);
     let text = if question.json { report.json() } else { report.text() };
     match &question.output {
-        Some(path) => Output::open(path, question.force)?.write(text.as_bytes())?,
+        Some(path) => {
+            let there = if question.force { IfThere::Replace } else { IfThere::Refuse };
+            Output::open(path, there)?.write(text.as_bytes())?;
+        }
         None => super::print(&text, "the report")?,
     }
     Ok(if report.summary.bad == 0 { failure::OK } else { failure::FAILED })

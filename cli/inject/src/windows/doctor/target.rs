@@ -54,7 +54,7 @@ pub(super) fn gather(pid: u32, agent: Option<&AgentFile>) -> TargetFacts {
     match Process::try_open(pid) {
         Ok(process) => {
             let dll = agent.map(|agent| (agent.path.as_path(), &agent.image));
-            target.refusal = refusal::check(&process, dll)
+            target.refusal = refusal::check(process.machine(), process.handle(), dll)
                 .err()
                 .map(|refusal| format!("{}: {}", refusal.cause, refusal.way_out));
             modules(&process, &mut target);

@@ -1,7 +1,7 @@
 //! The file of a data access library. It is opened once, checked, and held open until it is loaded,
 //! so that the checked file is the one loaded.
 
-use super::library::{LibraryCandidate, LibraryError};
+use super::candidate::{LibraryCandidate, LibraryError};
 use crate::sddl;
 use crate::trust::{self, Evidence, Permit, Rank};
 use crate::windows::local::{self, PathRefusal};

@@ -7,11 +7,12 @@
 //! used here have constants, with their numbers in the table of functions. The numbers have never
 //! changed.
 
+use super::candidate::{LibraryCandidate, LibraryError};
 use super::file::LibraryFile;
 use super::target::{self, DataTarget};
 use crate::image::{self, Image};
 use crate::names::{self, Answer};
-use crate::runtime::{self, Index};
+use crate::runtime;
 use crate::symbol_path::{self, SymbolPath};
 use crate::trust::Rank;
 use crate::windows::process::Process;
@@ -55,21 +56,6 @@ const MISMATCHED: [u32; 2] = [0x8013_1c39, 0x8013_1c4f];
 const NAME_UNITS: usize = 4096;
 /// Modules whose paths are remembered between two flushes.
 const MOST_MODULES: usize = 4096;
-
-/// Why no library can be used.
-#[derive(Debug)]
-pub(super) struct LibraryError {
-    /// A sentence for the user.
-    pub text: String,
-    /// Whether a later attempt may succeed.
-    pub may_pass: bool,
-}
-
-impl LibraryError {
-    pub(super) fn lasting(text: String) -> LibraryError {
-        LibraryError { text, may_pass: false }
-    }
-}
 
 /// The library could not read the data that it needed for an answer.
 #[derive(Clone, Copy, Debug)]
@@ -372,18 +358,6 @@ fn file_name(path: &Path) -> String {
 struct RuntimeModule {
     module: PathBuf,
     base: u64,
-}
-
-/// A file that may be the library.
-#[derive(Clone)]
-pub(super) struct LibraryCandidate {
-    pub(super) path: PathBuf,
-    /// Whether it was found beside the runtime, not on the symbol path.
-    pub(super) beside: bool,
-    /// Whether the user named its folder on the command line.
-    pub(super) named: bool,
-    /// The build that it must be, if that is known and nothing else ensures it.
-    index: Option<Index>,
 }
 
 /// The usual files of a runtime's library: beside the runtime, or, for .NET Framework, in the

@@ -12,6 +12,7 @@
 //!
 //! `crate::names` defines the bytes that the two processes exchange.
 
+mod candidate;
 mod file;
 mod library;
 mod target;
@@ -21,6 +22,7 @@ use super::process::{NAMING, Process};
 use super::refusal;
 use super::system::{self, Event};
 use crate::names::{self, Head, Request};
+use crate::steps;
 use crate::symbol_path::SymbolPath;
 use crate::trust::Rank;
 use library::{Library, ReadFailure};
@@ -189,6 +191,7 @@ impl Host {
                 Ok(false) => LOOK_MS,
                 Err(MailboxLoss) => return,
             };
+            steps::begin(steps::Thread::Names, "waits");
             if system::wait(self.process.handle().as_handle(), wait) {
                 return;
             }
@@ -197,6 +200,7 @@ impl Host {
 
     /// Reads the mailbox once; true if a request was answered.
     fn look(&mut self) -> Result<bool, MailboxLoss> {
+        steps::begin(steps::Thread::Names, "reads the mailbox");
         let mut head = [0; HEADER_BYTES];
         if !self.process.read(self.mailbox, &mut head) {
             return Err(MailboxLoss);
@@ -209,6 +213,7 @@ impl Host {
     }
 
     fn serve(&mut self, request: Request) -> Result<bool, MailboxLoss> {
+        steps::begin(steps::Thread::Names, "asks the data access library");
         self.beat()?;
         if self.access.library.is_none() && self.access.error.is_none() && !self.open(request)? {
             return Ok(false);

@@ -9,7 +9,7 @@ use crate::pattern;
 use crate::windows::complete;
 use crate::windows::deliver;
 use crate::windows::flight::{self, FlightPlan, FlightSection, FlightThread};
-use crate::windows::output::Output;
+use crate::windows::output::{IfThere, Output};
 use crate::windows::process::Process;
 use crate::windows::system;
 use std::os::windows::io::BorrowedHandle;
@@ -61,7 +61,7 @@ impl Opened {
 
     /// A file that takes this way.
     pub(super) fn routed(record: &Record, route: Route) -> Result<Opened, Failure> {
-        Ok(Opened::File(Output::open(&route.local, record.force)?, route.goal))
+        Ok(Opened::File(Output::open(&route.local, IfThere::for_trace(record.force))?, route.goal))
     }
 
     pub(super) fn empty(&self) -> Result<(), Failure> {

@@ -1,20 +1,11 @@
 //! How a recording ended, in words and as an exit code.
 
-use super::session::Session;
+use super::session::{End, Session};
 use crate::failure::{self, Failure};
 use crate::messages::say;
 use crate::status;
 use stk_schema::control::STATE_FAILED;
 use stk_schema::event::EndReason;
-
-/// The reason why a recording ended.
-pub(super) enum End {
-    Interrupted,
-    ByAgent,
-    ProcessEnded,
-    /// The files have the size that all may have.
-    Full,
-}
 
 impl Session<'_> {
     /// Reports how the recording ended and returns the exit code.

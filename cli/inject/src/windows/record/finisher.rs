@@ -6,6 +6,7 @@ use crate::contents::{self, Contents};
 use crate::failure::Failure;
 use crate::messages::{self, say};
 use crate::rotation::{Deletion, Ring, RingFile, RingSummary};
+use crate::steps;
 use crate::windows::complete::{self, CompletionRequest};
 use crate::windows::deliver;
 use crate::windows::output;
@@ -86,6 +87,7 @@ impl Shared {
 
     /// Waits for the next file, and says whether another one is being written; `None` at the end.
     fn next(&self) -> Option<(FileEnding, bool)> {
+        steps::begin(steps::Thread::Finisher, "waits for a file");
         let mut queue = self.queue();
         loop {
             if let Some(file) = queue.files.pop_front() {
@@ -167,6 +169,7 @@ impl Drop for Finisher {
 fn finish_all(shared: &Shared, mut ring: Ring) -> RingSummary {
     let mut sum = RingSummary::default();
     while let Some((file, writing)) = shared.next() {
+        steps::begin(steps::Thread::Finisher, "completes and moves a file");
         let (uuid, dropped) = (file.uuid, file.dropped);
         // What one file lacks, the others lack too.
         let finished = file.finish(sum.files == 0);

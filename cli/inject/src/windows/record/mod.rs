@@ -3,15 +3,19 @@
 //! * `start`: checks a process, and starts the recording of a file there.
 //! * `destination`: where a recording goes: a file, or memory.
 //! * `session`: follows a recording until it ends.
+//! * `standstill`: finds when nothing moves any more.
 //! * `ending`: how a recording ended, in words.
+//! * `ring`: the files of a recording in many, and when the next one is due.
 //! * `rotate`: goes on in the next file.
 //! * `finisher`: completes, moves and deletes files while the recording goes on.
 
 mod destination;
 mod ending;
 mod finisher;
+mod ring;
 mod rotate;
 mod session;
+mod standstill;
 mod start;
 
 use super::children::{self, ChildWatch};
@@ -65,7 +69,7 @@ fn attach(record: &Record, pid: u32) -> Result<i32, Failure> {
         return detach::run();
     }
     let interrupted = catch_interrupts()?;
-    let session = Session::start(record, &process, || Ok(()))?;
+    let session = Session::start(record, &process, None)?;
     if let Some(event) = record.begun_event {
         detach::begun(event);
     }
@@ -77,7 +81,8 @@ fn attach(record: &Record, pid: u32) -> Result<i32, Failure> {
     recorded
 }
 
-/// Starts the program, records it and returns its exit code.
+/// Starts the program, records it and returns its exit code. A program that has begun to run is
+/// never ended: if it cannot be recorded, it runs without.
 fn launch(record: &Record, line: &[OsString]) -> Result<i32, Failure> {
     // Check before the program is started, so that a missing agent has no effect on it.
     AgentFile::open(record.dll.as_deref())?;
@@ -89,7 +94,11 @@ fn launch(record: &Record, line: &[OsString]) -> Result<i32, Failure> {
         drop(launched);
         return handover::run(&other);
     }
-    let session = Session::start(record, process, || launched.initialise(record.timeout_ms))?;
+    let session = match Session::start(record, process, Some(&launched)) {
+        Ok(session) => session,
+        Err(failure) if launched.leave_to_run() => return Ok(run_unrecorded(process, &failure)),
+        Err(failure) => return Err(failure),
+    };
     session.wait_for_first_look(record.delay_ms != 0 || record.flags & FLAG_PAUSED != 0);
     let children = ChildWatch::start(record, &[process.pid()])?;
     launched.resume();
@@ -109,6 +118,17 @@ fn launch(record: &Record, line: &[OsString]) -> Result<i32, Failure> {
         Ok(_) => Ok(process.exit_code() as i32),
         Err(_) => Ok(failure::LAUNCH_FAILED),
     }
+}
+
+/// Waits for the end of a program that runs although it is not recorded, and returns its exit code.
+fn run_unrecorded(process: &Process, failure: &Failure) -> i32 {
+    eprintln!("inject: {}", printable_lines(&failure.to_string()));
+    if !process.has_ended() {
+        say(&format!("{process} runs without being recorded; waiting for it to end"));
+    }
+    system::wait(process.handle(), u32::MAX);
+    // Exit codes of Windows have 32 bits without a sign.
+    process.exit_code() as i32
 }
 
 fn catch_interrupts() -> Result<&'static Event, Failure> {

@@ -1,18 +1,19 @@
 //! A recording that has begun: follows it until it ends.
 
 use super::destination::{Destination, Opened};
-use super::ending::End;
-use super::rotate::Rotating;
+use super::ring::Rotating;
+use super::standstill::StallGuard;
 use super::start::{self, FilePlan, Running, Starter};
 use crate::args::Record;
 use crate::failure::Failure;
 use crate::messages::{self, say};
-use crate::status;
 use crate::windows::agent;
 use crate::windows::facts;
+use crate::windows::launch::LaunchedProgram;
 use crate::windows::names::Names;
 use crate::windows::process::Process;
 use crate::windows::system::{self, Event};
+use crate::{status, steps};
 use std::io::{IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -61,6 +62,17 @@ pub(super) struct Session<'a> {
     shows_status: bool,
     /// Answers the agent's questions for names until the recording ends.
     names: Option<Names>,
+    /// Finds when nothing moves any more. Dropped last: what is dropped before may stand still.
+    pub stall: StallGuard,
+}
+
+/// The reason why a recording ended.
+pub(super) enum End {
+    Interrupted,
+    ByAgent,
+    ProcessEnded,
+    /// The files have the size that all may have.
+    Full,
 }
 
 /// Why a recording is not followed any further.
@@ -71,12 +83,12 @@ pub(super) enum Followed {
 }
 
 impl<'a> Session<'a> {
-    /// Checks everything, loads the agent and starts it. Calls `initialise` before it first touches
-    /// the process.
+    /// Checks everything, loads the agent and starts it. A program that inject has started and that
+    /// waits is initialised before anything else touches it.
     pub(super) fn start(
         record: &'a Record,
         process: &'a Process,
-        initialise: impl FnOnce() -> Result<(), Failure>,
+        launched: Option<&LaunchedProgram>,
     ) -> Result<Session<'a>, Failure> {
         let file = start::fitting_agent(record, process)?;
         let tables = record.tables.as_deref().map(start::tables_dir).transpose()?.unwrap_or_default();
@@ -91,8 +103,9 @@ impl<'a> Session<'a> {
         let agent = match loaded {
             Some(agent) => agent,
             None => {
-                initialise()?;
-                agent::load(process, &file, record.timeout_ms)?
+                launched.map_or(Ok(()), |launched| launched.initialise(record.timeout_ms))?;
+                let late = || launched.iter().for_each(|launched| launched.resume_early());
+                agent::load(process, &file, record.timeout_ms, late)?
             }
         };
         output.empty()?;
@@ -130,6 +143,7 @@ impl<'a> Session<'a> {
         }
         let symbols = start::symbol_path(record);
         let names = Names::start(process, &running.status, &running.ended, symbols, record.below);
+        let stall = StallGuard::start(process, &path, record.stall, launched.is_some());
         Ok(Session {
             starter,
             running,
@@ -140,6 +154,7 @@ impl<'a> Session<'a> {
             once: record.flags & FLAG_ONCE != 0,
             shows_status: std::io::stderr().is_terminal() && !record.one_of_several && !record.children,
             names,
+            stall,
         })
     }
 
@@ -175,6 +190,7 @@ impl<'a> Session<'a> {
         if self.line_open {
             eprintln!();
         }
+        steps::begin(steps::Thread::Main, "completes the recording");
         // From here on nothing is written to the agent's memory: it may leave.
         drop(self.names.take());
         if self.rotating.is_some() {
@@ -225,14 +241,17 @@ impl<'a> Session<'a> {
         };
         loop {
             let handles = [interrupted.handle(), self.running.ended.handle(), process.handle()];
+            steps::begin_short(steps::Thread::Main, "waits for the recording");
             let signalled = system::wait_any(&handles, period);
             if signalled == Some(0) {
+                steps::begin(steps::Thread::Main, "has the agent end the recording");
                 self.starter.agent.stop(process, STOP_MS)?;
             }
             if !self.read_status()? {
                 let end = if signalled == Some(0) { End::Interrupted } else { End::ProcessEnded };
                 return Ok(Followed::Ended(end));
             }
+            self.stall.look(self.starter.process, &self.running, &self.path)?;
             if terminal {
                 let file = self.rotating.as_ref().map_or_else(String::new, Rotating::label);
                 eprint!("\r{:<78}", file + &status::line(&self.running.status));
@@ -241,6 +260,7 @@ impl<'a> Session<'a> {
             }
             if self.rotating.is_some() && self.running.status.rotation == ROTATION_STOP {
                 // Another inject asked for the end between two files.
+                steps::begin(steps::Thread::Main, "has the agent end the recording");
                 self.starter.agent.stop(process, STOP_MS)?;
                 let runs = self.read_status()?;
                 return Ok(Followed::Ended(if runs { self.ended_by_agent() } else { End::ProcessEnded }));
@@ -269,6 +289,7 @@ impl<'a> Session<'a> {
         let process = self.starter.process;
         let asked = Instant::now();
         loop {
+            steps::begin_short(steps::Thread::Main, "reads the agent's status");
             if let Some(status) = agent::read_status(process, self.running.status_address) {
                 self.running.status = status;
                 return Ok(true);
@@ -293,6 +314,7 @@ impl<'a> Session<'a> {
 
     /// An agent that ends because its process exits does so a moment before the process.
     pub(super) fn ended_by_agent(&self) -> End {
+        steps::begin(steps::Thread::Main, "waits for the end of the process");
         let exiting = self.running.status.end_reason == EndReason::ProcessExit as u32;
         if exiting && system::wait(self.starter.process.handle(), GOING_MS) {
             End::ProcessEnded

@@ -103,7 +103,8 @@ pub(super) fn fitting_agent(record: &Record, process: &Process) -> Result<AgentF
     }
     let file = AgentFile::open(record.dll.as_deref())?.placed();
     let dll = (file.path.as_path(), &file.image);
-    refusal::check(process, Some(dll)).map_err(|refusal| refusal.failure(&process.to_string()))?;
+    refusal::check(process.machine(), process.handle(), Some(dll))
+        .map_err(|refusal| refusal.failure(&process.to_string()))?;
     file.check_exports()?;
     if record.flags & FLAG_CHECK_WALKS != 0 && file.image.machine != MACHINE_X64 {
         return Err(Failure::usage("--check-walks is not supported by the x86 and arm64 agents".to_owned()));

@@ -1,8 +1,11 @@
 //! Tests of each unwind code. The expected frames follow from the specification's description of
 //! the code.
 
+use super::super::X64Registers;
+use super::super::forms::pack;
 use super::*;
 use crate::Arch;
+use crate::flow::LOADED;
 
 const RSP: u8 = 4;
 const RBX: usize = 0;

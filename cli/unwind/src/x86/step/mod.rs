@@ -10,8 +10,8 @@ use super::tables::{How, Record};
 use super::{EBP, ESP, X86Registers};
 use crate::engine::{BaseValue, Facts, Place, Position, StepResult, Unwinder, ends_thread};
 use crate::frame::Fault;
+use crate::input::Modules;
 use crate::memory::Memory;
-use crate::walk::Modules;
 use crate::{Arch, Stop, Trust};
 
 /// The registers, and further facts about the stack pointer.

@@ -2,7 +2,7 @@
 //! pass.
 
 use super::*;
-use crate::walk::LoadedModule;
+use crate::input::LoadedModule;
 use crate::x86::{Fpo, FrameData, X86Tables};
 use crate::{Frame, ImageTables, ModuleId, Registers, Sample, WalkOptions, Walker};
 

@@ -1,0 +1,181 @@
+//! A recording in a ring of files: which file is the present one, when the next is due.
+
+use super::destination::{self, Opened};
+use super::finisher::Finisher;
+use super::start::FilePlan;
+use crate::args::Record;
+use crate::failure::Failure;
+use crate::rotation::{self, FileLimits, FilePlace, Rotation, Totals};
+use crate::uuid;
+use crate::windows::deliver;
+use crate::windows::facts::Fact;
+use crate::windows::process::Process;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use stk_schema::control::AgentStatus;
+use stk_schema::event::EndReason;
+
+/// Most names that are tried for the next file, if other files have them.
+const MOST_NAMES: u32 = 10_000;
+
+/// A recording in a ring of files.
+pub(super) struct Rotating {
+    rotation: Rotation,
+    /// Of the recording.
+    id: [u8; 16],
+    /// The name from which the files' names are made.
+    path: PathBuf,
+    /// The present file's place in the recording; its number is that of the name tried last.
+    place: FilePlace,
+    limits: FileLimits,
+    /// The most bytes without `--max-size`.
+    usual_limit: u64,
+    begun: Instant,
+    /// How much of `--duration` is left for this file; `None` = it is not limited.
+    left_ms: Option<u32>,
+    /// Milliseconds of this file before the recording was resumed for the first time.
+    rested_ms: Option<u64>,
+    pub(super) finisher: Finisher,
+}
+
+impl Rotating {
+    /// The ring that the options ask for, and its first file.
+    pub(super) fn new(record: &Record, process: &Process) -> Result<(Rotating, Opened), Failure> {
+        let path = destination::output_path(record, process)?;
+        deliver::check_folder(record.move_to.as_deref())?;
+        let number = if record.force { 0 } else { last_number(record, &path) };
+        let mut rotating = Rotating {
+            rotation: record.rotation,
+            id: uuid::random(),
+            path,
+            place: FilePlace { index: 1, number, earlier: Totals::default() },
+            limits: FileLimits { full: 0, most: 0 },
+            usual_limit: 0,
+            begun: Instant::now(),
+            left_ms: (record.duration_ms != 0).then_some(record.duration_ms),
+            rested_ms: None,
+            finisher: Finisher::start(record.rotation.keep)?,
+        };
+        let opened = rotating.open(record)?;
+        rotating.usual_limit = opened.default_limit();
+        if let Some(limits) = rotating.rotation.limits(record.max_bytes, rotating.usual_limit, 0) {
+            rotating.limits = limits;
+        }
+        if rotating.limits.are_too_small() {
+            return Err(Failure::failed(format!(
+                "a tenth of the disk's free space, shared by the {} files of --keep, is less than the 1M that each needs: keep \
+                 fewer files, make room, or say with --max-size how much all of them may have",
+                record.rotation.keep
+            )));
+        }
+        Ok((rotating, opened))
+    }
+
+    /// Opens the next file whose name is free.
+    pub(super) fn open(&mut self, record: &Record) -> Result<Opened, Failure> {
+        for _ in 0..MOST_NAMES {
+            self.place.number = self.place.number.saturating_add(1);
+            let path = rotation::numbered(&self.path, self.place.number);
+            let route = deliver::local_route(path, record.move_to.as_deref())?;
+            if record.force || route.local.symlink_metadata().is_err() {
+                return Opened::routed(record, route);
+            }
+        }
+        let path = rotation::numbered(&self.path, self.place.number);
+        Err(Failure::failed(format!("{} exists: choose another file with -o", path.display())))
+    }
+
+    /// Makes the plan that of the first file.
+    pub(super) fn plan_first(&mut self, plan: &mut FilePlan) {
+        plan.max_bytes = self.limits.most;
+        plan.facts.extend(self.facts(None));
+        self.rested_ms = plan.paused.then_some(0);
+    }
+
+    /// The recording of the present file has begun.
+    pub(super) fn begin_file(&mut self) {
+        self.begun = Instant::now();
+    }
+
+    /// The file that was opened last is not written.
+    pub(super) fn take_back_name(&mut self) {
+        self.place.number = self.place.number.saturating_sub(1);
+    }
+
+    /// What the trace says of its place in the recording. `previous_end`: the performance counter
+    /// when the recording of the file before was told to end.
+    pub(super) fn facts(&self, previous_end: Option<u64>) -> Vec<Fact> {
+        let id: String = self.id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut facts = vec![("rotation.id", id), ("rotation.index", self.place.index.to_string())];
+        facts.extend(previous_end.map(|ticks| ("rotation.previous_end", ticks.to_string())));
+        facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+    }
+
+    /// What is said when the recording begins.
+    pub(super) fn describe(&self) -> String {
+        format!("it goes on in numbered files, {}", rotation::describe(&self.rotation, self.limits))
+    }
+
+    /// The present file's place in the recording, of which the other hosts are told before it
+    /// begins.
+    pub(super) fn place(&self) -> &FilePlace {
+        &self.place
+    }
+
+    /// The present file, before its status.
+    pub(super) fn label(&self) -> String {
+        format!("file {}: ", self.place.index)
+    }
+
+    /// Whether the next file is due. `ended`: the agent ended this one itself.
+    pub(super) fn is_due(&mut self, status: &AgentStatus, ended: bool) -> bool {
+        if ended {
+            // What may have no more bytes gives its place in the ring to the next file.
+            return self.rotation.keep != 0 && status.end_reason == EndReason::SizeLimit as u32;
+        }
+        if status.paused != 0 {
+            // A pause goes on in the file in which it began.
+            if let Some(rested) = &mut self.rested_ms {
+                *rested = status.elapsed_ms;
+            }
+            return false;
+        }
+        let old = Duration::from_millis(self.rotation.every_ms.into());
+        !old.is_zero() && self.begun.elapsed() >= old
+            || self.limits.full != 0 && status.bytes >= self.limits.full
+    }
+
+    /// Takes note of the end of a file, whose last status this is. The plan of the next one;
+    /// `None` if the recording has reached the limit of all files or its duration.
+    pub(super) fn next_plan(&mut self, record: &Record, ended: &AgentStatus) -> Option<FilePlan> {
+        self.place.earlier = self.place.earlier.with(ended);
+        let finished = self.place.earlier.bytes;
+        self.limits = self.rotation.limits(record.max_bytes, self.usual_limit, finished)?;
+        if let Some(left) = &mut self.left_ms {
+            let recorded = ended.elapsed_ms.saturating_sub(self.rested_ms.unwrap_or(0));
+            *left = left.saturating_sub(u32::try_from(recorded).unwrap_or(u32::MAX)).max(1);
+        }
+        let paused = ended.paused != 0;
+        self.rested_ms = paused.then_some(0);
+        self.place.index += 1;
+        Some(FilePlan {
+            duration_ms: self.left_ms.unwrap_or(0),
+            delay_ms: 0,
+            paused,
+            loaded: false,
+            max_bytes: self.limits.most,
+            facts: Vec::new(),
+        })
+    }
+}
+
+/// The highest number of a file of an earlier recording with the same name, beside this one or
+/// where its files are moved to.
+fn last_number(record: &Record, path: &Path) -> u32 {
+    let name = Path::new(path.file_name().unwrap_or_default());
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folders = [Some(folder.unwrap_or(Path::new("."))), record.move_to.as_deref()];
+    let entries = folders.into_iter().flatten().filter_map(|folder| folder.read_dir().ok()).flatten();
+    let numbers = entries.flatten().filter_map(|entry| rotation::number_of(name, &entry.file_name()));
+    numbers.max().unwrap_or(0)
+}

@@ -1,0 +1,45 @@
+//! What rows of `samples` sum up to, and what those of one sum have in common.
+
+use crate::profile::Activity;
+
+/// Traces that are summed together: of one nominal interval, all with CPU times, or all without.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(super) struct Class {
+    pub interval_ns: u64,
+    pub tells_cpu: bool,
+}
+
+/// What rows of a group have in common that are one sum.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct SumKey {
+    pub activity: Activity,
+    has_stack: bool,
+    /// 0 without a stack.
+    stack_id: i64,
+}
+
+impl SumKey {
+    pub(super) fn new(activity: Activity, stack: Option<i64>) -> SumKey {
+        SumKey { activity, has_stack: stack.is_some(), stack_id: stack.unwrap_or(0) }
+    }
+
+    pub(super) fn stack(&self) -> Option<i64> {
+        self.has_stack.then_some(self.stack_id)
+    }
+}
+
+/// What rows sum up to.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Sum {
+    pub samples: u64,
+    pub weight_ns: u64,
+    pub cpu_ns: u64,
+}
+
+impl Sum {
+    pub(super) fn add(&mut self, other: &Sum) {
+        self.samples = self.samples.saturating_add(other.samples);
+        self.weight_ns = self.weight_ns.saturating_add(other.weight_ns);
+        self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
+    }
+}

@@ -1,0 +1,351 @@
+//! `stk events`, and the stacks of captures in `stk dump`: through the program, on built traces.
+
+use crate::support::stk;
+use crate::testing;
+use crate::testing::{TestImage, in_function};
+use serde_json::{Value, json};
+use std::path::Path;
+use stk_schema::Ticks;
+use stk_schema::event::{Event, Exception, Mark, ModuleFlags, ModuleLoad};
+use stk_tests::schema;
+
+const BASE: u64 = 0x1_4000_0000;
+const PLUGIN: u64 = 0x1_8000_0000;
+const STACK: u64 = 0x10_0000;
+
+/// What a command prints that must succeed without a warning.
+fn printed(folder: &Path, arguments: &[&str]) -> String {
+    let output = stk(folder, arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), &*error), (Some(0), ""), "{arguments:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The error of a command that must fail.
+fn error(folder: &Path, arguments: &[&str]) -> String {
+    let output = stk(folder, arguments);
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+    assert!(output.stdout.is_empty(), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn json(folder: &Path, arguments: &[&str], schema: &str) -> Value {
+    let value = serde_json::from_str(&printed(folder, arguments)).unwrap();
+    schema::check(&serde_json::from_str(schema).unwrap(), &value).expect("follows its schema");
+    value
+}
+
+const EVENTS_SCHEMA: &str = include_str!("../../../schema/events.schema.json");
+const DUMP_SCHEMA: &str = include_str!("../../../schema/dump.schema.json");
+
+/// A folder with a.stk: a trace with an event of each kind, whose threads 11 "eins" and 12 "zwei"
+/// capture themselves with the tags 7, 9 and the largest one. 10,000 ticks are a millisecond.
+fn folder() -> tempfile::TempDir {
+    let mut builder = testing::trace();
+    TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+    let there = ModuleLoad {
+        instance: 900,
+        time: Ticks(0),
+        base: 0x5000_0000,
+        size: 0x1000,
+        flags: ModuleFlags::AT_START,
+        path: br"C:\app\early.dll",
+        identities: Vec::new(),
+    };
+    builder.meta(0, &Event::ModuleLoad(there));
+    let eins = builder.thread(0, 11, "eins", STACK);
+    let zwei = builder.thread(0, 12, "zwei", 2 * STACK);
+    let f = |n| in_function(BASE, n);
+    testing::sample(&mut builder, eins, 10_000, STACK, &[f(5)]);
+    testing::capture(&mut builder, (zwei, 2 * STACK), 20_000, &[f(1), f(2)], 7);
+    // Threads need not be stored in the order of time.
+    testing::capture(&mut builder, (eins, STACK), 30_000, &[f(3)], 7);
+    testing::capture(&mut builder, (zwei, 2 * STACK), 25_000, &[f(1), f(2)], 9);
+    let plugin = TestImage::new(r"C:\app\plugin.dll", 2).load(&mut builder, 35_000, PLUGIN);
+    builder.meta(50_000, &Event::Mark(Mark { time: Ticks(50_000), thread: eins, tag: 7, text: b"half" }));
+    testing::sample(&mut builder, eins, 54_000, STACK, &[f(5)]);
+    builder.push(&Event::Mark(Mark { time: Ticks(55_000), thread: 0, tag: 2, text: b"" }));
+    let exception = Exception { thread: zwei, time: Ticks(60_000), code: 0xC000_0005, address: f(2) };
+    builder.meta(60_000, &Event::Exception(exception));
+    builder.unload(70_000, plugin);
+    testing::capture(&mut builder, (zwei, 2 * STACK), 80_000, &[f(4)], u64::MAX);
+    builder.exit(90_000, zwei);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.stk"), builder.finish()).unwrap();
+    folder
+}
+
+/// Number, milliseconds, kind, thread id and tag of each event of `folder`.
+fn expected() -> Value {
+    json!([
+        [1, 0.0, "load", null, null],
+        [2, 0.0, "load", null, null],
+        [3, 0.0, "load", null, null],
+        [4, 0.0, "thread-start", 11, null],
+        [5, 0.0, "thread-start", 12, null],
+        [6, 2.0, "capture", 12, 7],
+        [7, 2.5, "capture", 12, 9],
+        [8, 3.0, "capture", 11, 7],
+        [9, 3.5, "load", null, null],
+        [10, 5.0, "mark", 11, 7],
+        [11, 5.5, "mark", null, 2],
+        [12, 6.0, "exception", 12, null],
+        [13, 7.0, "unload", null, null],
+        [14, 8.0, "capture", 12, u64::MAX],
+        [15, 9.0, "thread-exit", 12, null],
+    ])
+}
+
+/// The events of a.stk in the form of [`expected`].
+fn listed(folder: &Path, more: &[&str]) -> Value {
+    let value = json(folder, &[&["events", "--json", "a.stk"], more].concat(), EVENTS_SCHEMA);
+    let events = value["traces"][0]["events"].as_array().unwrap().iter();
+    let row = |event: &Value| {
+        let ms = event["time_ns"].as_f64().unwrap() / 1e6;
+        json!([event["number"], ms, event["kind"], event["tid"], event["tag"]])
+    };
+    events.map(row).collect()
+}
+
+#[test]
+fn events_lists_every_event_in_time() {
+    let folder = folder();
+    assert_eq!(listed(folder.path(), &[]), expected());
+    let value = json(folder.path(), &["events", "--json", "a.stk"], EVENTS_SCHEMA);
+    let trace = &value["traces"][0];
+    assert_eq!((&trace["total"], &trace["modules_at_start"]), (&json!(15), &json!(1)));
+    let mut wrong = value.clone();
+    wrong["traces"][0]["events"][0]["kind"] = json!("arrival");
+    let schema = serde_json::from_str(EVENTS_SCHEMA).unwrap();
+    assert!(schema::check(&schema, &wrong).is_err(), "the schema says something");
+    let event = |number: usize| trace["events"][number - 1].clone();
+    assert_eq!(event(6)["thread_name"], "zwei");
+    assert_eq!(event(6)["time_utc"], "2023-11-14T22:13:20.002Z");
+    assert_eq!(event(14)["tag_hex"], "0xffffffffffffffff");
+    assert_eq!(event(10)["text"], "half");
+    assert_eq!((&event(12)["code"], &event(12)["address"]), (&json!("0xc0000005"), &json!("0x140001090")));
+    for number in [9, 13] {
+        let event = event(number);
+        assert_eq!((&event["module"], &event["base"]), (&json!("plugin.dll"), &json!("0x180000000")));
+        assert_eq!((&event["path"], &event["size"]), (&json!(r"C:\app\plugin.dll"), &json!(0x10_0000)));
+    }
+}
+
+#[test]
+fn the_table_has_a_line_for_each_event_below_a_heading_for_each_trace() {
+    let folder = folder();
+    std::fs::copy(folder.path().join("a.stk"), folder.path().join("b.stk")).unwrap();
+    let one = printed(folder.path(), &["events", "a.stk"]);
+    let lines: Vec<&str> = one.lines().collect();
+    assert_eq!(lines.len(), 2 + 15, "{one}");
+    let heading = "a.stk: pid 4404 (pid 4404): 15 events; at the start there were 1 module and 0 threads";
+    assert_eq!(lines[0], heading);
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(words(lines[1]), "event time by the clock thread kind what");
+    assert_eq!(words(lines[7]), "6 0.002 s 2023-11-14T22:13:20.002Z 12 \"zwei\" capture tag 7 (0x7)");
+    assert_eq!(
+        words(lines[10]),
+        "9 0.003 s 2023-11-14T22:13:20.003Z - load C:\\app\\plugin.dll at 0x180000000, 1.0 MiB"
+    );
+    assert_eq!(words(lines[11]), "10 0.005 s 2023-11-14T22:13:20.005Z 11 \"eins\" mark tag 7 (0x7): half");
+    assert!(lines[13].ends_with("exception     0xc0000005 at 0x140001090"), "{}", lines[13]);
+    assert!(lines[15].ends_with("tag 18446744073709551615 (0xffffffffffffffff)"), "{}", lines[15]);
+    // The columns stand below each other.
+    let column =
+        |line: &str, text: &str| line.chars().count() - line[line.find(text).unwrap()..].chars().count();
+    let kinds = [(1, "kind"), (2, "load"), (7, "capture"), (10, "load"), (16, "thread-exit")];
+    let columns: Vec<usize> = kinds.iter().map(|&(n, kind)| column(lines[n], kind)).collect();
+    assert!(columns.iter().all(|&column| column == columns[0]), "{columns:?}\n{one}");
+
+    let both = printed(folder.path(), &["events", "a.stk", "b.stk"]);
+    assert_eq!(both, format!("{one}\n{}", one.replace("a.stk", "b.stk")));
+}
+
+#[test]
+fn the_bytes_do_not_depend_on_the_number_of_threads() {
+    let folder = folder();
+    for more in [&[][..], &["--json"]] {
+        let of = |jobs| printed(folder.path(), &[&["events", "a.stk", "-j", jobs], more].concat());
+        assert_eq!(of("1"), of("2"));
+        assert_eq!(of("1"), of("7"));
+    }
+}
+
+#[test]
+fn filters_choose_events_and_leave_their_numbers() {
+    let folder = folder();
+    let chosen = |more: &[&str]| -> Vec<u64> {
+        let rows = listed(folder.path(), more);
+        let all = expected();
+        let rows = rows.as_array().unwrap().iter();
+        let known = |row: &Value| all.as_array().unwrap().contains(row);
+        rows.inspect(|row| assert!(known(row), "{row}")).map(|row| row[0].as_u64().unwrap()).collect()
+    };
+    assert_eq!(chosen(&["--kind", "capture"]), [6, 7, 8, 14]);
+    assert_eq!(chosen(&["--kind", "load,unload"]), [1, 2, 3, 9, 13]);
+    assert_eq!(chosen(&["--kind", "exception", "--kind", "mark"]), [10, 11, 12]);
+    assert_eq!(chosen(&["--kind", "thread-start,thread-exit"]), [4, 5, 15]);
+    assert_eq!(chosen(&["--tag", "7"]), [6, 8, 10], "marks have tags too");
+    assert_eq!(chosen(&["--tag", "0x9", "--tag", "2"]), [7, 11]);
+    assert_eq!(chosen(&["--thread", "zwei"]), [5, 6, 7, 12, 14, 15]);
+    assert_eq!(chosen(&["--thread", "11", "--kind", "capture"]), [8]);
+    assert_eq!(chosen(&["--from", "2.5ms", "--until", "5ms"]), [7, 8, 9], "the end is not part of it");
+    assert_eq!(chosen(&["--tag", "1"]), [0; 0]);
+    let none = printed(folder.path(), &["events", "a.stk", "--tag", "1"]);
+    assert!(none.starts_with("a.stk: pid 4404 (pid 4404): 0 of 15 events;"), "{none}");
+    for wrong in
+        [&["--kind", "sample"][..], &["--tag", "x"], &["--from", "2s", "--until", "1s"], &["-j", "0"]]
+    {
+        let output = stk(folder.path(), &[&["events", "a.stk"], wrong].concat());
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+    }
+    assert!(error(folder.path(), &["events", "a.stk", "--thread", "drei"]).contains("drei"));
+}
+
+/// Event, thread id, and functions of each stack in the JSON of `stk dump`, innermost first.
+fn dumped(folder: &Path, more: &[&str]) -> Vec<(u64, u64, Vec<String>)> {
+    let value = json(folder, &[&["dump", "a.stk", "--style", "json"], more].concat(), DUMP_SCHEMA);
+    let stack = |thread: &Value| {
+        let frames = thread["frames"].as_array().unwrap().iter();
+        let names = frames.map(|frame| frame["function"].as_str().unwrap().to_owned()).collect();
+        (thread["event"].as_u64().unwrap(), thread["tid"].as_u64().unwrap(), names)
+    };
+    value["threads"].as_array().unwrap().iter().map(stack).collect()
+}
+
+/// The stack of a thread in these functions of app.exe, by the offsets of their starts.
+fn of_app(offsets: &[&str]) -> Vec<String> {
+    let own = offsets.iter().map(|offset| format!("app.exe!fn_{offset}"));
+    own.chain(["BaseThreadInitThunk", "RtlUserThreadStart"].map(str::to_owned)).collect()
+}
+
+#[test]
+fn dump_prints_the_stacks_of_captures_in_time() {
+    let folder = folder();
+    // Functions are 40h bytes apart from 1000h on.
+    let (six, eight) = ((6, 12, of_app(&["1080", "1040"])), (8, 11, of_app(&["10c0"])));
+    let seven = (7, 12, of_app(&["1080", "1040"]));
+    assert_eq!(dumped(folder.path(), &["--tag", "7"]), [six.clone(), eight.clone()]);
+    assert_eq!(dumped(folder.path(), &["--event", "8", "--event", "6"]), [six.clone(), eight.clone()]);
+    assert_eq!(dumped(folder.path(), &["--tag", "7", "--event", "7"]), [six.clone(), seven, eight.clone()]);
+    assert_eq!(dumped(folder.path(), &["--tag", "7", "--event", "6"]), [six, eight.clone()], "once each");
+    assert_eq!(dumped(folder.path(), &["--tag", "7", "--thread", "eins"]), [eight]);
+    let merged =
+        printed(folder.path(), &["dump", "a.stk", "--tag", "7", "--event", "7", "--style", "merged"]);
+    assert!(
+        merged.contains("2 threads, running: 12 \"zwei\" in event 6, 12 \"zwei\" in event 7"),
+        "{merged}"
+    );
+    let last = (14, 12, of_app(&["1100"]));
+    assert_eq!(dumped(folder.path(), &["--tag", "0xffffffffffffffff"]), [last]);
+    let value = json(folder.path(), &["dump", "a.stk", "--tag", "7", "--style", "json"], DUMP_SCHEMA);
+    let (first, last) = (&value["threads"][0], &value["threads"][1]);
+    assert_eq!((&first["tag"], &first["tag_hex"]), (&json!(7), &json!("0x7")));
+    assert_eq!((&first["sampled_ns"], &last["sampled_ns"]), (&json!(2_000_000), &json!(3_000_000)));
+    assert_eq!(value["time_ns"], 3_000_000);
+    let moment = json(folder.path(), &["dump", "a.stk", "--style", "json"], DUMP_SCHEMA);
+    assert_eq!(moment["threads"][0].get("tag"), None, "only captures have tags");
+}
+
+#[test]
+fn every_style_of_dump_has_a_heading_for_each_capture() {
+    let folder = folder();
+    let headings = [
+        "2023-11-14T22:13:20.002Z thread 12 \"zwei\", running, captured at 0.002 s, event 6, tag 7 (0x7)",
+        "2023-11-14T22:13:20.003Z thread 11 \"eins\", running, captured at 0.003 s, event 8, tag 7 (0x7)",
+    ];
+    for style in ["k", "plain", "clrstack"] {
+        let text = printed(folder.path(), &["dump", "a.stk", "--tag", "7", "--style", style]);
+        let found: Vec<&str> = text.lines().filter(|line| line.contains("captured at")).collect();
+        assert_eq!(found, headings, "{style}");
+        let (first, second) = text.split_once("\n\n").expect("an empty line between two stacks");
+        assert!(first.contains("app.exe!fn_1080") && !first.contains("app.exe!fn_10c0"), "{text}");
+        assert!(second.contains("app.exe!fn_10c0") && text.ends_with('\n'), "{text}");
+    }
+    let explained = printed(folder.path(), &["dump", "a.stk", "--event", "6", "--explain"]);
+    assert!(explained.contains("UNWIND_INFO v1 at 0xc0000 of function 0x1080..0x10c0"), "{explained}");
+}
+
+#[test]
+fn an_event_or_a_tag_without_a_stack_is_an_error_that_says_what_there_is() {
+    let folder = folder();
+    let of = |more: &[&str]| error(folder.path(), &[&["dump", "a.stk"], more].concat());
+    for number in ["0", "16", "18446744073709551615"] {
+        let text = of(&["--event", number]);
+        assert!(text.contains(&format!("event {number} ")) && text.contains("`stk events a.stk`"), "{text}");
+    }
+    let text = of(&["--event", "9"]);
+    assert!(text.contains("event 9 ") && text.contains(" load"), "{text}");
+    assert!(text.contains("`stk events a.stk --kind capture`"), "{text}");
+    let text = of(&["--tag", "7", "--tag", "8"]);
+    let says = "no capture has the tag 8 (0x8): there are 7 (0x7), 9 (0x9), 18446744073709551615 (0xff";
+    assert!(text.contains(says), "{text}");
+    let text = of(&["--tag", "9", "--thread", "eins"]);
+    assert!(text.contains("--thread"), "{text}");
+    for (both, code) in [(["--at", "1s"], 2), (["--pid", "1"], 1), (["--from", "1h"], 1)] {
+        let output = stk(folder.path(), &[&["dump", "a.stk", "--tag", "7"], &both[..]].concat());
+        assert_eq!(output.status.code(), Some(code), "{both:?}");
+    }
+
+    let mut builder = testing::trace();
+    let thread = builder.thread(0, 11, "eins", STACK);
+    testing::sample(&mut builder, thread, 10_000, STACK, &[]);
+    std::fs::write(folder.path().join("none.stk"), builder.finish()).unwrap();
+    let text = error(folder.path(), &["dump", "none.stk", "--tag", "7"]);
+    assert!(text.contains("no captures") && text.contains("stk_capture"), "{text}");
+}
+
+#[test]
+fn captures_that_do_not_fit_into_memory_at_once_are_printed_in_parts() {
+    const COUNT: usize = 2_000;
+    let folder = tempfile::tempdir().unwrap();
+    let mut builder = testing::trace();
+    TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+    let thread = builder.thread(0, 11, "eins", STACK);
+    for i in 1..=COUNT as u64 {
+        testing::capture(&mut builder, (thread, STACK), i * 100, &[in_function(BASE, (i % 8) as u32)], i % 2);
+        if i % 100 == 0 {
+            builder.cut();
+        }
+    }
+    std::fs::write(folder.path().join("a.stk"), builder.finish()).unwrap();
+    for style in ["k", "json"] {
+        let line = ["dump", "a.stk", "--tag", "1", "--style", style];
+        let whole = printed(folder.path(), &line);
+        assert_eq!(whole.matches("app.exe!fn_1").count(), COUNT / 2, "{style}");
+        // Stacks may take a quarter of this: less than 200 at a time.
+        assert!(whole == printed(folder.path(), &[&line[..], &["--max-memory", "4M"]].concat()), "{style}");
+    }
+    // The events alone take more than this.
+    let output = stk(folder.path(), &["events", "a.stk", "--max-memory", "100K"]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(4), "{text}");
+    assert!(text.contains("events are left out") && text.contains("--max-memory"), "{text}");
+    // A capture whose stack takes more than a quarter of this.
+    let output = stk(folder.path(), &["dump", "a.stk", "--event", "6", "--max-memory", "16K"]);
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(4), "{text}");
+    assert!(text.contains("1 stacks are left out"), "{text}");
+}
+
+#[test]
+fn a_lost_block_loses_its_captures_and_is_told() {
+    let folder = folder();
+    let mut file = std::fs::read(folder.path().join("a.stk")).unwrap();
+    let offset = {
+        let trace = stk_format::Trace::open(&file).unwrap();
+        let samples = stk_format::BlockKind::Samples;
+        let block = trace.blocks().iter().find(|block| block.header.kind == samples).unwrap();
+        block.offset as usize + stk_format::BLOCK_HEADER_LEN + 20
+    };
+    file[offset] ^= 0x5A;
+    std::fs::write(folder.path().join("a.stk"), &file).unwrap();
+    let output = stk(folder.path(), &["events", "a.stk", "--kind", "capture"]);
+    let (text, told) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(4), "{told}");
+    assert!(told.contains("a.stk: block"), "{told}");
+    assert!(text.starts_with("a.stk: pid 4404 (pid 4404): 1 of 12 events;"), "{text}");
+    let output = stk(folder.path(), &["dump", "a.stk", "--tag", "0xffffffffffffffff"]);
+    assert_eq!(output.status.code(), Some(4), "the stack that is left, and a warning");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("app.exe!fn_1100"));
+}

@@ -1,0 +1,204 @@
+//! `inject doctor`: the self-check completes, gives the expected facts under Wine, and finds
+//! faults.
+
+use object::Object as _;
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use stk_tests::schema;
+use stk_tests::wine::{self, Finished, Folder, Inject, Program};
+
+/// A report that follows the schema and whose summary counts its facts.
+struct Report(Value);
+
+impl Report {
+    fn of(finished: &Finished) -> Report {
+        Report::parse(&finished.stdout)
+    }
+
+    fn parse(text: &str) -> Report {
+        let report: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}:\n{text}"));
+        let rules = include_str!("../../../schema/doctor.schema.json");
+        let rules: Value = serde_json::from_str(rules).expect("a schema");
+        schema::check(&rules, &report).unwrap_or_else(|wrong| panic!("{wrong}:\n{text}"));
+        let report = Report(report);
+        for verdict in ["ok", "note", "unknown", "bad"] {
+            let count = report.facts().filter(|fact| fact["verdict"] == verdict).count();
+            assert_eq!(report.0["summary"][verdict], count, "{verdict}");
+        }
+        report
+    }
+
+    fn facts(&self) -> impl Iterator<Item = &Value> {
+        self.0["facts"].as_array().expect("a list").iter()
+    }
+
+    #[track_caller]
+    fn fact(&self, group: &str, name: &str) -> &Value {
+        let found = self.facts().find(|fact| fact["group"] == group && fact["name"] == name);
+        found.unwrap_or_else(|| panic!("no fact {group}/{name} in {}", self.0))
+    }
+
+    #[track_caller]
+    fn is_ok(&self, group: &str, name: &str) -> &Value {
+        let fact = self.fact(group, name);
+        assert_eq!(fact["verdict"], "ok", "{fact}");
+        &fact["value"]
+    }
+}
+
+/// The name of a program's architecture, read from its file.
+fn arch(program: &Path) -> &'static str {
+    let bytes = std::fs::read(program).unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    match object::File::parse(&*bytes).expect("a PE image").architecture() {
+        object::Architecture::X86_64 => "x64",
+        object::Architecture::Aarch64 => "arm64",
+        object::Architecture::I386 => "x86",
+        other => panic!("{}: {other:?}", program.display()),
+    }
+}
+
+/// Checks the facts that hold on every system that the recorder supports, of any width and under
+/// any load.
+fn works(report: &Report, inject: &Path) {
+    assert_eq!(report.0["arch"], arch(inject));
+    for name in [
+        "LdrRegisterDllNotification",
+        "peb-lock",
+        "peb-lock-owner",
+        "peb-lock-recursion",
+        "loader-lock-owner",
+        "first-module",
+        "probe-base",
+        "probe-size",
+        "probe-path",
+        "teb",
+        "stack-bounds",
+        "threads",
+    ] {
+        report.is_ok("agent", name);
+    }
+    assert_eq!(report.is_ok("agent", "thread-name"), "stk doctor größe");
+    let probe = report.is_ok("agent", "probe-path").as_str().expect("a path").to_lowercase();
+    assert!(probe.ends_with(".dll") && probe.contains("system32"), "{probe}");
+    for helper in ["spinning", "waiting", "file-calling"] {
+        // On a heavily loaded machine a suspension takes long, but it works.
+        let failed = report.is_ok("suspension", &format!("{helper} failed"));
+        assert!(failed.as_str().expect("a text").starts_with("0 of "), "{failed}");
+        let median = &report.is_ok("suspension", &format!("{helper} SuspendThread p50"));
+        assert!(median.as_u64().expect("a number") > 0, "{median}");
+    }
+    // Wine 8 and 10 export the function but do not implement it; a real Windows counts.
+    let wine = !cfg!(windows) || report.facts().any(|fact| fact["name"] == "wine");
+    let cycles = report.fact("suspension", "cycles of a spinner in 20 ms");
+    assert_eq!(cycles["verdict"], if wine { "unknown" } else { "ok" }, "{cycles}");
+    if wine {
+        assert_eq!(report.fact("system", "wine")["verdict"], "note");
+    }
+    // Wine 8 and 10 never boost a thread, and say what the last call made of it or nothing.
+    let boost = report.fact("suspension", "resume boost");
+    assert!(wine || boost["verdict"] == "ok", "{boost}");
+    for stub in ["NtSuspendThread", "NtGetContextThread", "NtResumeThread"] {
+        let bytes = report.is_ok("system-calls", stub).as_str().expect("bytes").to_owned();
+        assert!(bytes.split(' ').count() >= 5, "{stub}: {bytes}");
+    }
+    assert_eq!(report.0["summary"]["bad"], 0, "{}", report.0);
+}
+
+fn sha256(path: &Path) -> String {
+    let output = Command::new("sha256sum").arg(path).output().expect("coreutils has sha256sum");
+    let text = String::from_utf8(output.stdout).expect("ASCII");
+    text.trim_start_matches('\\').split_whitespace().next().expect("a hash").to_owned()
+}
+
+#[test]
+fn this_system_is_found_fit_and_the_report_follows_its_schema() {
+    let folder = Folder::new("doctor");
+    let finished = Inject::run(&folder, &["doctor", "--json"]);
+    let report = Report::of(finished.expect(0));
+    works(&report, &wine::path("STK_WINDOWS_BIN").join("inject.exe"));
+    assert_eq!(report.0["pid"], Value::Null);
+    assert!(report.facts().all(|fact| fact["group"] != "target"));
+    for file in ["inject.exe", "agent.dll"] {
+        let hash = report.is_ok("files", &format!("{file} sha256"));
+        assert_eq!(hash, &sha256(&wine::path("STK_WINDOWS_BIN").join(file)), "{file}");
+    }
+}
+
+#[test]
+fn the_32_bit_inject_finds_its_own_system_fit() {
+    let folder = Folder::new("doctor32");
+    let report = Report::of(Inject::run_x86(&folder, &["doctor", "--json"]).expect(0));
+    works(&report, &wine::path("STK_WINDOWS32_BIN").join("inject32.exe"));
+}
+
+#[test]
+fn the_text_goes_to_the_file_that_is_named() {
+    let folder = Folder::new("doctor-text");
+    let finished = Inject::run(&folder, &["doctor", "-o", "döctor.txt"]);
+    assert_eq!(finished.expect(0).stdout, "");
+    let text = std::fs::read_to_string(folder.file("döctor.txt")).expect("the report");
+    assert!(text.contains("\nagent\n") && text.contains("  ok       peb-lock-owner"), "{text}");
+    assert!(text.trim_end().ends_with(" 0 bad"), "{text}");
+    Inject::run(&folder, &["doctor", "-o", "döctor.txt"]).refuses(1, "exists");
+    assert_eq!(std::fs::read_to_string(folder.file("döctor.txt")).expect("the report"), text);
+    Inject::run(&folder, &["doctor", "-o", "nowhere/d.txt"]).refuses(1, "nowhere/d.txt cannot be written");
+}
+
+#[test]
+fn a_process_is_examined_and_not_changed() {
+    let folder = Folder::new("doctor-pid");
+    let mut busy = Program::busy(&folder, 0);
+    let report = Report::of(Inject::run(&folder, &["doctor", "--json", "--pid", &busy.pid()]).expect(0));
+    assert_eq!(report.is_ok("target", "name"), "busy.exe");
+    let own = arch(&wine::path("STK_BUSY_DIR").join("busy.exe"));
+    assert_eq!(report.is_ok("target", "machine"), own);
+    assert_eq!(report.is_ok("target", "recordable"), true);
+    assert_eq!(report.is_ok("target", "right VM_WRITE"), true);
+    assert_eq!(report.is_ok("target", "app-container"), false);
+    report.is_ok("target", "kernel32");
+    // Its main thread and the six of its README.
+    assert!(report.is_ok("target", "threads").as_u64().expect("a number") >= 7);
+    assert!(report.facts().any(|fact| fact["unit"] == "Hz"), "no rate");
+    assert!(report.is_ok("target", "modules").as_u64().expect("a number") > 2);
+    assert!(busy.is_running(), "{}", busy.output());
+    let list = Inject::run(&folder, &["ps", "--json"]);
+    assert!(!list.stdout.contains("\"recording\":true"), "{}", list.stdout);
+}
+
+#[test]
+fn a_process_that_does_not_exist_is_bad() {
+    let folder = Folder::new("doctor-nobody");
+    let report = Report::of(Inject::run(&folder, &["doctor", "--json", "--pid", "999999"]).expect(1));
+    assert_eq!(report.fact("target", "name")["verdict"], "bad");
+    assert_eq!(report.0["summary"]["bad"], 1);
+}
+
+#[test]
+fn an_agent_that_is_missing_or_of_another_version_is_bad() {
+    let folder = Folder::new("doctor-alone");
+    let bin = wine::path("STK_WINDOWS_BIN");
+    let inject = folder.file("inject.exe");
+    std::fs::copy(bin.join("inject.exe"), &inject).expect("inject.exe can be copied");
+    let doctor = || {
+        let out = folder.file("report.json");
+        let mut command = wine::Machine::current().command_within(wine::LIMIT, &inject);
+        command.args(["doctor", "--json", "-o", "report.json", "--force"]);
+        let status = wine::output(command.current_dir(folder.path())).status;
+        (status.code(), Report::parse(&std::fs::read_to_string(out).expect("a report")))
+    };
+
+    let (code, report) = doctor();
+    assert_eq!(code, Some(1));
+    assert_eq!(report.fact("files", "agent.dll path")["verdict"], "bad");
+    assert_eq!(report.fact("agent", "loaded")["verdict"], "bad");
+    assert!(report.facts().all(|fact| fact["name"] != "peb-lock"));
+
+    // A DLL without the agent's export.
+    std::fs::copy(wine::path("STK_BUSY_DIR").join("plugin_a.dll"), folder.file("agent.dll")).expect("copied");
+    let (code, report) = doctor();
+    assert_eq!(code, Some(1));
+    let loaded = report.fact("agent", "loaded");
+    assert_eq!(loaded["verdict"], "bad");
+    assert!(loaded["explanation"].as_str().is_some_and(|why| why.contains("stk_agent_selftest")), "{loaded}");
+}

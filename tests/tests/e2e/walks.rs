@@ -1,0 +1,136 @@
+//! `inject --check-walks` and `stk verify --walks`: compares stk's walks with those of the system's
+//! own unwinder, made at the same moment.
+//!
+//! Wine's unwinder is not always right. A difference passes only where `stk verify` proves the
+//! reason from the sample itself.
+
+use serde_json::Value;
+use stk_tests::recorded::Recorded;
+use stk_tests::stk;
+use stk_tests::wine::{self, Folder, Inject, Program};
+
+/// The result of `stk verify --walks` for a trace.
+struct Walks(Value);
+
+impl Walks {
+    #[track_caller]
+    fn of(folder: &Folder, trace: &str) -> Walks {
+        let ran = stk::run(folder.path(), &["verify", "--walks", "--json", trace]);
+        let shown: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|error| {
+            panic!("stk verify --walks {trace}: {error}\n{}{}", ran.stdout, ran.stderr)
+        });
+        let walks = Walks(shown["traces"][0].clone());
+        // Exit code 6 means unexplained differences, and only that.
+        let expected = if walks.number("unexplained") == 0 { 0 } else { 6 };
+        assert_eq!(ran.code, Some(expected), "{}{}", ran.stdout, ran.stderr);
+        walks
+    }
+
+    fn number(&self, name: &str) -> u64 {
+        self.0[name].as_u64().unwrap_or_else(|| panic!("{name} is a number: {}", self.0))
+    }
+
+    /// Checks that all walks are counted, that each has its sample, and that none differs without a
+    /// proven reason.
+    #[track_caller]
+    fn explained(&self) -> &Walks {
+        assert!(self.number("walks") > 0, "{}", self.0);
+        let sum = self.number("equal") + self.number("different") + self.number("discarded");
+        assert_eq!((sum, self.number("unmatched")), (self.number("walks"), 0), "{}", self.0);
+        assert_eq!(self.number("unexplained"), 0, "{:#}", self.0["classes"]);
+        self
+    }
+
+    /// Checks that nearly all walks are equal, so that the classes are exceptions.
+    #[track_caller]
+    fn mostly_equal(&self) {
+        let (equal, walks) = (self.number("equal"), self.number("walks") - self.number("discarded"));
+        assert!(equal * 100 >= walks * 95, "{equal} of {walks} walks are equal: {:#}", self.0["classes"]);
+        // The stacks must be deep, not only leaves.
+        assert!(self.number("equal_frames") >= 4 * equal, "{}", self.0);
+    }
+}
+
+/// Records with walks.
+#[track_caller]
+fn record(folder: &Folder, target: &[&str]) -> Walks {
+    let options = ["--check-walks", "-o", "walks.stk", "-r", "300", "-d", "4s"];
+    Inject::record(folder, &[target, &options].concat());
+    let recorded = Recorded::open(&folder.file("walks.stk"));
+    assert!(recorded.complete && recorded.damage.is_empty(), "{:?}", recorded.damage);
+    assert_eq!(recorded.metadata["recorder.check_walks"], "on");
+    Walks::of(folder, "walks.stk")
+}
+
+#[test]
+fn walks_of_busy_are_equal_or_wines_fault() {
+    let folder = Folder::new("walks-busy");
+    let mut busy = Program::busy(&folder, 9);
+    record(&folder, &["--pid", &busy.pid()]).explained().mostly_equal();
+    let status = busy.wait();
+    assert!(status.success() && busy.output().contains("checksum a9a6d267ba599d58"), "{}", busy.output());
+}
+
+#[test]
+fn walks_of_cmake_are_equal_or_wines_fault() {
+    let folder = Folder::new("walks-cmake");
+    let exe = wine::path("STK_FETCH_DIR").join("cmake/cmake/data/bin/cmake.exe");
+    let programs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
+    let script = wine::windows_path(&programs.join("recurse.cmake"));
+    let mut cmake = Program::start(&folder, folder.path(), &exe, &["-P", &script]);
+    wine::wait_for("cmake to be at work", || cmake.output().contains("ready").then_some(()));
+    record(&folder, &["--name", "cmake.exe"]).explained().mostly_equal();
+    assert!(cmake.is_running(), "cmake ended: {}", cmake.output());
+}
+
+#[test]
+fn walks_of_node_are_equal_or_wines_fault_or_pass_through_compiled_javascript() {
+    let folder = Folder::new("walks-node");
+    let exe = wine::path("STK_FETCH_DIR").join("node/bin/node.exe");
+    let programs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
+    let script = wine::windows_path(&programs.join("work.js"));
+    let mut node = Program::ready(&folder, folder.path(), &exe, &[&script, "10"]);
+    record(&folder, &["--pid", &node.pid()]).explained();
+    let status = node.wait();
+    assert!(status.success() && node.output().contains("rounds ok"), "{status}\n{}", node.output());
+}
+
+/// The walk takes the loader's and other locks while their owner may be suspended, and reads tables
+/// of modules that other threads unload: the watchdog and the fault handler keep the target running
+/// correctly.
+#[test]
+fn a_target_that_loads_and_frees_dlls_neither_hangs_nor_fails_during_check_walks() {
+    let seconds = if wine::long() { 60 } else { 8 };
+    let folder = Folder::new("walks-stress");
+    let mut stress = Program::stress(&folder, seconds);
+    for number in 0.. {
+        let trace = format!("{number}.stk");
+        let inject = Inject::start(&folder, &["--pid", &stress.pid(), "--check-walks", "-o", &trace]);
+        let finished = inject.finish();
+        if folder.file(&trace).exists() {
+            let recorded = Recorded::open(&folder.file(&trace));
+            assert!(recorded.damage.is_empty(), "{trace}: {:?}", recorded.damage);
+            let walks = Walks::of(&folder, &trace);
+            walks.explained();
+            let [all, equal, discarded] = ["walks", "equal", "discarded"].map(|name| walks.number(name));
+            wine::measured(&format!(
+                "stress with walks {trace}: {}; {all} walks, {equal} equal, {discarded} discarded, the rest explained",
+                wine::figures(&recorded)
+            ));
+        }
+        if !stress.is_running() {
+            break;
+        }
+        // This happens on an overloaded machine: see stress.rs.
+        finished.expect(1).says("watchdog");
+    }
+    stress.ends_saying("stress ok");
+}
+
+#[test]
+fn a_trace_without_walks_is_no_success() {
+    let trace = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces/busy.stk");
+    let ran = stk::run(std::path::Path::new("."), &["verify", "--walks", &trace.display().to_string()]);
+    assert_eq!(ran.code, Some(1), "{}{}", ran.stdout, ran.stderr);
+    assert!(ran.stderr.contains("inject --check-walks"), "{}", ran.stderr);
+}

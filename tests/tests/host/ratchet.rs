@@ -1,0 +1,104 @@
+//! The size of each package and the words that the house does without, held at what
+//! tests/ratchet.txt notes. Words may only fall. Lines may rise by an edit of that file, with the
+//! reason in the same commit.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+use stk_tests::arrows::Program;
+
+/// Lines by which a package may be smaller than noted, before the note has to follow.
+const SLACK: usize = 150;
+/// Each package's folder of production code.
+const PACKAGES: [(&str, &str); 8] = [
+    ("agent", "agent/src"),
+    ("format", "format/src"),
+    ("inject", "cli/inject/src"),
+    ("schema", "schema/src"),
+    ("stk", "cli/src"),
+    ("unwind", "cli/unwind/src"),
+    ("tests", "tests/src"),
+    ("benches", "benches/src"),
+];
+/// Translated English: report, show, query, continue, is in, for lack of, except, available, anyway
+/// say the same.
+const BANNED: &str = r"(?i)(^|[^a-z])(tells?|telling|told|(is|are|was|were|be|been|being)[ _]asked|goes[ _]on|go[ _]on|went[ _]on|(stands?|stood|lies|lie)[ _]in|for[ _]want[ _]of|but[ _]for|at[ _]hand|all[ _]the[ _]same|in[ _]vain)($|[^a-z])";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_path_buf()
+}
+
+/// The notes: a package or file, and its number.
+fn noted(kind: &str) -> BTreeMap<String, usize> {
+    let text = std::fs::read_to_string(root().join("tests/ratchet.txt")).unwrap();
+    let rows = text.lines().filter_map(|line| line.split('#').next()?.strip_prefix(kind));
+    let row = |row: &str| {
+        let (name, number) = row.trim().rsplit_once(' ').expect("NAME NUMBER");
+        (name.trim().to_owned(), number.parse().expect("a number"))
+    };
+    rows.map(row).collect()
+}
+
+/// Lines that hold code and belong to no test.
+fn lines(folder: &str) -> usize {
+    let program = Program::read(&root().join(folder), &[]);
+    let lines = |tokens: &[stk_tests::arrows::Token]| {
+        let mut lines: Vec<usize> = tokens.iter().map(|token| token.line).collect();
+        lines.dedup();
+        lines.len()
+    };
+    program.sources.iter().map(|source| lines(&source.tokens)).sum()
+}
+
+/// The number of banned words in each tracked text that has any.
+fn words() -> BTreeMap<String, usize> {
+    let banned = Regex::new(BANNED).unwrap();
+    let listed = std::process::Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output();
+    let listed = String::from_utf8(listed.expect("git").stdout).unwrap();
+    let texts = ["md", "rs", "sh", "yml", "py", "js", "mjs", "css", "html", "c", "cpp", "h", "ps1", "toml"];
+    let mut found = BTreeMap::new();
+    for name in listed.split('\0').filter(|name| texts.iter().any(|end| name.ends_with(&format!(".{end}")))) {
+        // Gone from the work tree, not yet from the index; and this file names the words.
+        let Ok(text) = std::fs::read_to_string(root().join(name)) else { continue };
+        let count = text.lines().map(|line| banned.find_iter(line).count()).sum();
+        if count > 0 && !name.ends_with("host/ratchet.rs") {
+            found.insert(name.to_owned(), count);
+        }
+    }
+    found
+}
+
+#[test]
+fn packages_have_the_noted_number_of_lines() {
+    let noted = noted("lines ");
+    let mut wrong = Vec::new();
+    for (package, folder) in PACKAGES {
+        let (lines, most) = (lines(folder), noted.get(package).copied().unwrap_or(0));
+        if lines > most {
+            wrong.push(format!(
+                "{package}: {lines} lines of code, {most} allowed: raise it with its reason behind a #"
+            ));
+        } else if lines + SLACK < most {
+            wrong.push(format!("{package}: {lines} lines of code: lower its {most}"));
+        }
+    }
+    assert!(wrong.is_empty(), "tests/ratchet.txt:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn banned_words_of_each_file_only_fall() {
+    let (noted, words) = (noted("words "), words());
+    let mut wrong = Vec::new();
+    for name in noted.keys().chain(words.keys()).collect::<std::collections::BTreeSet<_>>() {
+        let (was, is) = (noted.get(name).unwrap_or(&0), words.get(name).unwrap_or(&0));
+        if is > was {
+            wrong.push(format!(
+                "{name}: {is} banned words, {was} allowed (STYLE: report, show, query, continue, is in)"
+            ));
+        } else if is < was {
+            wrong.push(format!("{name}: {is} banned words: lower its {was} in tests/ratchet.txt"));
+        }
+    }
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
