@@ -5,7 +5,7 @@ use crate::support::command;
 use std::path::Path;
 use stk_format::synth::{FREQUENCY, TraceBuilder};
 use stk_format::{CpuUnit, FileHeader, RawSample};
-use stk_schema::event::RunState;
+use stk_schema::event::{Event, RunState};
 use stk_schema::registers::RegisterSet;
 use stk_schema::{Arch, Os, Ticks};
 
@@ -73,7 +73,7 @@ fn a_spinner_has_its_cpu_time_in_every_command() {
     assert!(stk(folder, &["stats", "spin.stk"]).contains("CPU time 5.00 s in 5.00 s, 100.0 %"));
     stk(folder, &["redact", "spin.stk", "-o", "copy.stk"]);
     assert_eq!(figures(folder, "copy.stk"), all, "redact");
-    let top = stk(folder, &["top", "spin.stk", "--once", "--span", "2s"]);
+    let top = stk(folder, &["top", "spin.stk", "--once"]);
     assert!(top.contains("CPU 100 % of one processor"), "{top}");
     stk(folder, &["merge", "spin.stk", "-o", "all.folded", "--to", "folded"]);
     let folded = std::fs::read_to_string(folder.join("all.folded")).expect("a file");
@@ -97,4 +97,25 @@ fn an_old_trace_says_how_much_cpu_time_has_no_reading() {
     let json: serde_json::Value =
         serde_json::from_str(&stk(folder, &["info", "--json", "spin.stk"])).expect("JSON");
     assert_eq!(json["traces"][0]["unread_ns"], 4_050_000_000_u64);
+}
+
+#[test]
+fn types_that_the_format_reserves_are_skipped_without_a_word() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path();
+    let unknown = |kinds: std::ops::RangeInclusive<u64>| {
+        let mut builder = TraceBuilder::new(Arch::X64);
+        for kind in kinds {
+            let event = Event::Unknown { kind, body: b"body" };
+            builder.meta(10, &event);
+            builder.push(&event);
+        }
+        std::fs::write(folder.join("reserved.stk"), builder.finish()).expect("writable");
+        let info = stk(folder, &["info", "--json", "reserved.stk"]);
+        let info: serde_json::Value = serde_json::from_str(&info).expect("JSON");
+        stk(folder, &["verify", "reserved.stk"]);
+        info["traces"][0]["unknown_events"].as_u64().expect("a number")
+    };
+    assert_eq!(unknown(31..=34), 0);
+    assert_eq!(unknown(31..=35), 1, "of META blocks, the one that nothing reserves");
 }

@@ -394,8 +394,8 @@ fn a_thread_in_each_state_is_said_to_be_in_it_and_the_clocks_agree() {
 /// Loops of tests/programs/burns.c.
 const LOOPS: [&str; 5] = ["empty", "flag", "pause", "stosb", "read"];
 
-/// Records tests/programs/burns.c with these loops from its beginning to its end, as a 64- or 32-bit
-/// program. Returns what is wrong with each thread's CPU time and states.
+/// Records tests/programs/burns.c with these loops from its beginning to its end, as a 64- or
+/// 32-bit program. Returns what is wrong with each thread's CPU time and states.
 fn burn_badly(folder: &Folder, width: u32, seconds: u32, loops: &[&str]) -> Vec<String> {
     let (folder_of_program, trace) = (env!("CARGO_TARGET_TMPDIR"), folder.file("burns.stk"));
     let compile = if width == 32 { wine::compiled_x86 } else { wine::compiled };
