@@ -207,7 +207,7 @@ build_dll32() {
 
 # One selection of packages for the whole run, so that no dependency is compiled twice with other features. Without the benchmarks: their peers
 # ask for features with which `cargo build -p stk`, as in examples/demo.sh, would compile polars again.
-STK_SELECTION=(--workspace --exclude stk-benches)
+STK_SELECTION=(--workspace --exclude stk-benches --features stk/swift)
 build_host() {
   # It builds the programs too, for the tests that run them.
   cargo test -q --release "${STK_SELECTION[@]}" --no-run &&
