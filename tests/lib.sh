@@ -405,8 +405,9 @@ tests_end() {
     failed=$((failed + $(sed -n 's/^test result: .* \([0-9]*\) failed.*/\1/p' "$line" | paste -sd+ | sed 's/^$/0/')))
   done
   cat "$tests_log"/host* "$tests_log"/end-to-end* 2>/dev/null | sed -n '/^failures:$/,/^$/p' | grep '^    ' | sort -u | sed 's/^ */failed: /' || true
-  passed=$((passed + $(cat "$tests_log/steps-passed" 2>/dev/null | wc -l)))
-  failed=$((failed + $(cat "$tests_log/steps-failed" 2>/dev/null | wc -l)))
+  touch "$tests_log/steps-passed" "$tests_log/steps-failed"
+  passed=$((passed + $(wc -l <"$tests_log/steps-passed")))
+  failed=$((failed + $(wc -l <"$tests_log/steps-failed")))
   if [ -e "$tests_log/noted" ]; then failed=$((failed + $(wc -l <"$tests_log/noted"))); fi
   if [ "${STK_BUDGET:-}" ] && [ $SECONDS -gt "$STK_BUDGET" ]; then
     printf '\nwarning: %d s above the budget of .ci/run on a quiet machine\n' $((SECONDS - STK_BUDGET))
