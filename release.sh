@@ -18,7 +18,7 @@ setup_rust_target "$STK_WINDOWS_TARGET" "$STK_WINDOWS32_TARGET" "$STK_ARM64_TARG
 setup_build_recorder -q
 setup_build_recorder32 -q
 setup_build_recorder_arm64 -q
-setup_cargo "$STK_WINDOWS_TARGET" build -q --release -p stk
+setup_cargo "$STK_WINDOWS_TARGET" build -q --release -p stk --features swift
 
 first_hour=$STK_TARGET_DIR/examples/first_hour
 mkdir -p "$first_hour"

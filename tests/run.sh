@@ -66,36 +66,30 @@ if [ $part != core ]; then
   must "build: examples for arm64" build_examples_arm64
 fi
 
-# What computes: the host's tests, and builds that only late tests need.
-on_the_host() {
+if [ $part != worlds ]; then
   step "types on x86_64-, i686- and aarch64-pc-windows-msvc" check_msvc
   step "the demo converts its kept trace" examples/demo.sh --no-record
   host_tests
-}
-in_other_programs() {
-  step "build: stk.exe" build_stk_exe
-  step "build: the tests as Windows programs" build_native_tests
+fi
+if [ $part != core ]; then
+  must "build: stk.exe" build_stk_exe
+  must "build: the tests as Windows programs" build_native_tests
   step "outputs in other people's viewers" tests/viewers/check.sh
   step "the page of stk report in Chromium" tests/viewers/report.sh
   step "the recipes, and Spark on two workers" tests/viewers/recipes.sh
-}
+fi
 all_but() { # MODULE…
   machine_tests wine10 | grep -vxF "$(printf '%s\n' "$@")" | paste -sd' '
 }
 
-# Tests of recordings wait most of the time, so they run beside what computes, and two machines at once. The comparison with perf comes
-# first: it needs both cores.
+# Most of these tests wait most of the time, so two machines are tested at once. The comparison with perf comes first: it needs both cores.
 case $part in
-  core) at_once "end_to_end wine10 smoke handover && end_to_end wine8" on_the_host ;;
-  worlds)
+  core) at_once "end_to_end wine8" "end_to_end wine10 smoke handover" ;;
+  *)
     end_to_end wine10 weights
-    at_once "end_to_end wine10 $(all_but weights stk_exe)" in_other_programs
-    at_once "end_to_end wine10 stk_exe && end_to_end_native" "end_to_end arm64"
-    ;;
-  all)
-    end_to_end wine10 weights
-    at_once "end_to_end wine10 $(all_but weights stk_exe)" "in_other_programs && on_the_host && end_to_end wine8"
-    at_once "end_to_end wine10 stk_exe && end_to_end_native" "end_to_end arm64"
+    others="end_to_end arm64"
+    [ $part != all ] || others="end_to_end wine8 && $others"
+    at_once "end_to_end wine10 $(all_but weights) && end_to_end_native" "$others"
     ;;
 esac
 tests_end

@@ -45,6 +45,7 @@ pub mod selftest;
 pub mod tables;
 pub mod text;
 mod ticks;
+pub mod typed;
 pub mod windows;
 
 pub use ticks::Ticks;

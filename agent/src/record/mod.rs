@@ -27,7 +27,6 @@
 //! thread_filter which threads are sampled
 //! exception_filter which exceptions are recorded, and how many a second
 //! cpu_trigger  when the process begins to use much CPU time
-//! glob         names by pattern
 //! shared       block buffers and counters that the recorder's threads share
 //! ```
 
@@ -41,7 +40,6 @@ pub(crate) mod dynamic;
 pub(crate) mod exception_filter;
 pub(crate) mod fingerprint;
 pub(crate) mod flight;
-pub(crate) mod glob;
 pub(crate) mod image;
 pub(crate) mod journal;
 pub(crate) mod last_modules;

@@ -4,8 +4,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use stk_schema::options::MAX_GLOB;
-
-use super::glob;
+use stk_schema::typed::fits;
 
 /// What the filter asks of a thread.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +66,7 @@ impl ThreadFilter {
             || self.choices.iter().any(|choice| match choice {
                 Choice::Main => thread.is_main,
                 Choice::Tid(tid) => *tid == thread.tid,
-                Choice::Name(pattern) => !thread.name.is_empty() && glob::fits(pattern, thread.name),
+                Choice::Name(pattern) => !thread.name.is_empty() && fits(pattern, thread.name, true),
             })
     }
 }

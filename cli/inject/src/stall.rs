@@ -26,8 +26,9 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 const WRITE_FACTOR: u32 = 10;
 /// The most that one look counts for.
 const MOST_STEP: Duration = Duration::from_secs(1);
-/// CPU time of the process within the limit by which it counts as running, as a fraction.
-const RUNNING_PART: u32 = 100;
+/// A process counts as running if it uses one part in so many of a processor. Reading the memory
+/// of one that stands costs it some time, too.
+const RUNNING_PART: u32 = 10;
 
 /// What inject sees of a recording at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -83,7 +84,8 @@ pub(crate) struct StallWatch {
     last: Option<Sight>,
     /// How long the writer, the sampler and the watchdog have stood still.
     still: [Duration; 3],
-    /// CPU time of the process when the watchdog came round last.
+    /// CPU time of the process when its watchdog stood for a second at most. What was used between
+    /// the last look at which it ran and the moment at which it stopped does not count.
     cpu: Option<Duration>,
     /// Whether it was reported that the process stands still.
     reported: bool,
@@ -113,8 +115,10 @@ impl StallWatch {
                 *still += since.min(MOST_STEP);
             }
         }
-        if self.still[WATCHDOG].is_zero() {
+        if self.still[WATCHDOG] <= MOST_STEP {
             self.cpu = now.cpu;
+        }
+        if self.still[WATCHDOG].is_zero() {
             self.reported = false;
             return self.thread_that_stands(now);
         }
@@ -122,9 +126,10 @@ impl StallWatch {
             return Verdict::Fine;
         }
         let used = now.cpu.zip(self.cpu).map_or(Duration::ZERO, |(now, then)| now.saturating_sub(then));
+        let runs = !used.is_zero() && used * RUNNING_PART >= self.still[WATCHDOG].saturating_sub(MOST_STEP);
         if now.watchdog_ended {
             Verdict::Stalled(Stall::Ended)
-        } else if used >= self.limit / RUNNING_PART {
+        } else if runs {
             Verdict::Stalled(Stall::Starved)
         } else if std::mem::replace(&mut self.reported, true) {
             Verdict::Fine
@@ -393,6 +398,18 @@ mod tests {
         let mut fake = Fake::new();
         fake.sight.cpu = None;
         assert_eq!(fake.run(40, &[]).0, Verdict::ProcessStands);
+    }
+
+    #[test]
+    fn cpu_time_from_before_it_stopped_or_for_reading_its_memory_is_no_sign_of_running() {
+        let mut fake = Fake::new();
+        let busy = |sight: &mut Sight| sight.cpu = sight.cpu.map(|cpu| cpu + 4 * LOOK);
+        fake.run_with(10, &ALL, busy);
+        // It ran until shortly before this look.
+        assert_eq!(fake.run_with(1, &[], busy).0, Verdict::Fine);
+        let read = |sight: &mut Sight| sight.cpu = sight.cpu.map(|cpu| cpu + LOOK / 50);
+        assert_eq!(fake.run_with(40, &[], read).0, Verdict::ProcessStands);
+        assert_eq!(fake.run_with(10_000, &[], read).0, Verdict::Fine);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use stk_schema::text::printable;
+use stk_schema::typed::parse_size;
 use stk_unwind::x86::X86Tables;
 
 /// Options of commands that name code.
@@ -461,15 +462,9 @@ pub fn check_symbols(loaded: &LoadedProfile, args: &ProfileArgs) -> (Exit, Optio
     }
 }
 
-/// A size in bytes, or with K, M or G for binary multiples.
+/// A size: see [`parse_size`].
 pub(super) fn parse_memory(text: &str) -> Result<u64, String> {
-    let upper = text.trim().trim_end_matches(['b', 'B']).to_uppercase();
-    let (digits, shift) = match upper.strip_suffix(['K', 'M', 'G']) {
-        Some(digits) => (digits, 10 * (1 + "KMG".find(&upper[digits.len()..]).unwrap_or(0))),
-        None => (upper.as_str(), 0),
-    };
-    let bytes = digits.trim().parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    bytes.ok_or_else(|| "give a size such as 512M or 2G".into())
+    parse_size(text).ok_or_else(|| "give a size such as 512M or 2G".into())
 }
 
 fn parse_percent(text: &str) -> Result<f64, String> {

@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
-/// A file, whatever its name. The time of its creation, where the system knows it, tells it from
-/// an earlier file that is gone and whose number it got.
+/// A file, whatever its name. The system gives the number of a file that is gone to a new one: the
+/// time of creation, where the system has it, distinguishes them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct FileId {
     volume: u64,

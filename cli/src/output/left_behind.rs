@@ -59,7 +59,7 @@ pub fn remove_left_behind(folder: &Path, whose: LeftBehind<'_>) -> Result<(), Ou
     Ok(())
 }
 
-/// The name of a lock in `_stk/tmp`, which tells no owner.
+/// The name of a lock in `_stk/tmp`, which has no owner in front.
 fn lock_of_part(name: &str) -> Option<&str> {
     name.starts_with(super::lock::OF_PART).then_some(name)
 }

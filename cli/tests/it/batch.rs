@@ -499,8 +499,8 @@ mod planted {
     fn names(lab: &Lab) -> (String, String) {
         lab.batch("folded", "first", &[]);
         let names = lab.files("first").into_keys();
-        let output = names.map(|name| name.to_str().expect("text").to_owned());
-        let output = output.filter(|name| name.ends_with(".folded")).next().expect("an output");
+        let mut output = names.map(|name| name.to_str().expect("text").to_owned());
+        let output = output.find(|name| name.ends_with(".folded")).expect("an output");
         let record = format!("_stk/done/{output}.json");
         assert!(lab.path("first").join(&record).exists());
         (output, record)
@@ -516,12 +516,12 @@ mod planted {
                     let lab = lab();
                     link(&lab, "home", &format!("out/{at}"));
                     let before = home(&lab);
-                    let (exit, told) = lab.batch(format, "out", shard);
-                    assert!(exit == 1 || exit == 4, "{format} {shard:?} {at}: {told}");
+                    let (exit, printed) = lab.batch(format, "out", shard);
+                    assert!(exit == 1 || exit == 4, "{format} {shard:?} {at}: {printed}");
                     assert!(home(&lab) == before, "{format} {shard:?} {at}");
                     if exit == 1 {
                         let named = format!("{}: is a link", lab.path("out").join(at).display());
-                        assert!(told.contains(&named), "{format} {shard:?} {at}: {told}");
+                        assert!(printed.contains(&named), "{format} {shard:?} {at}: {printed}");
                     }
                 }
             }
@@ -541,8 +541,8 @@ mod planted {
                     std::fs::write(lab.path("out").join(&record), length).expect("written");
                 }
                 for force in [&[][..], &["--force"]] {
-                    let (exit, told) = lab.batch("folded", "out", &[shard, force].concat());
-                    assert_eq!(exit, 4, "{told}");
+                    let (exit, printed) = lab.batch("folded", "out", &[shard, force].concat());
+                    assert_eq!(exit, 4, "{printed}");
                     let log = std::fs::read_dir(lab.path("out")).expect("a folder").flatten();
                     let log = log.filter(|entry| entry.path().extension().is_some_and(|e| e == "jsonl"));
                     let log = log.map(|entry| std::fs::read_to_string(entry.path()).expect("a log"));
@@ -575,7 +575,8 @@ mod planted {
             assert!(made.success());
         };
         let zero = |path: &Path| symlink("/dev/zero", path).expect("a link");
-        let plants: [(&str, &dyn Fn(&Path)); 2] = [("pipe", &pipe), ("zero", &zero)];
+        type Plant<'a> = (&'a str, &'a dyn Fn(&Path));
+        let plants: [Plant<'_>; 2] = [("pipe", &pipe), ("zero", &zero)];
         for (what, plant) in plants {
             let lab = lab();
             let (_, record) = names(&lab);
@@ -584,8 +585,8 @@ mod planted {
                 let at = lab.path(&out).join(at);
                 std::fs::create_dir_all(at.parent().expect("a parent")).expect("a folder");
                 plant(&at);
-                let (exit, told) = lab.batch("folded", &out, shard);
-                assert!(exit == 1 || exit == 4, "{what} {}: {told}", at.display());
+                let (exit, printed) = lab.batch("folded", &out, shard);
+                assert!(exit == 1 || exit == 4, "{what} {}: {printed}", at.display());
             }
             if cfg!(feature = "parquet") {
                 for name in ["_stk/state.json", "_stk/lock", "_stk.json"] {
@@ -604,13 +605,13 @@ mod planted {
         let lab = lab();
         link(&lab, "home/letter.txt", "out/_batch.jsonl");
         for force in [&[][..], &["--force"]] {
-            let (exit, told) = lab.batch("folded", "out", force);
-            assert!(exit == 1 && told.contains("_batch.jsonl: is a link"), "{told}");
+            let (exit, printed) = lab.batch("folded", "out", force);
+            assert!(exit == 1 && printed.contains("_batch.jsonl: is a link"), "{printed}");
         }
         let letter = lab.path("home/letter.txt");
         let log = ["--log", letter.to_str().expect("text")];
-        let (exit, told) = lab.batch("folded", "other", &log);
-        assert!(exit == 1 && told.contains("is no log of stk batch: --force replaces it"), "{told}");
+        let (exit, printed) = lab.batch("folded", "other", &log);
+        assert!(exit == 1 && printed.contains("is no log of stk batch: --force replaces it"), "{printed}");
         assert_eq!(std::fs::read(&letter).expect("there"), b"mine");
         assert_eq!(lab.batch("folded", "other", &[&log[..], &["--force"]].concat()).0, 0);
         assert_eq!(lab.batch("folded", "other", &log).0, 0, "now it is a log");
@@ -647,10 +648,10 @@ mod planted {
                     _ => drop(process.args(["symbols", "apply", out, "--offline", "--no-default-symbols"])),
                 }
                 let ended = process.output().expect("stk runs");
-                let told = String::from_utf8_lossy(&ended.stderr);
-                assert_eq!(ended.status.code(), Some(1), "{of} {at}: {told}");
+                let printed = String::from_utf8_lossy(&ended.stderr);
+                assert_eq!(ended.status.code(), Some(1), "{of} {at}: {printed}");
                 let named = format!("{}: is a link", lab.path("out").join(at).display());
-                assert!(told.contains(&named), "{of} {at}: {told}");
+                assert!(printed.contains(&named), "{of} {at}: {printed}");
                 assert!(home(&lab) == before, "{of} {at} changed the other dataset");
             }
         }
@@ -672,8 +673,8 @@ mod planted {
             std::fs::write(at("samples/date=2001-01-01").join(name), "x").expect("written");
         }
         lab.write("b.stk", &recording(2));
-        let (exit, told) = lab.batch("parquet", "out", &[]);
-        assert_eq!(exit, 0, "{told}");
+        let (exit, printed) = lab.batch("parquet", "out", &[]);
+        assert_eq!(exit, 0, "{printed}");
         assert_eq!(std::fs::read(&noted).expect("there"), b"mine");
         assert_eq!(std::fs::read(at("frames/notes.txt")).expect("there"), b"mine");
         let old: Vec<_> =

@@ -358,8 +358,8 @@ fn of_traces_only_a_redacted_copy_is_replaced() {
     let copy = at("copy.stk");
     assert_eq!(redact(&kept_text("busy.stk"), &copy, &[]).0, 0);
     let first = std::fs::read(&copy).unwrap();
-    let (code, told) = redact(&kept_text("mixed.stk"), &copy, &[]);
-    assert_eq!(code, 1, "without --force: {told}");
+    let (code, printed) = redact(&kept_text("mixed.stk"), &copy, &[]);
+    assert_eq!(code, 1, "without --force: {printed}");
     assert_eq!(std::fs::read(&copy).unwrap(), first);
     assert_eq!(redact(&kept_text("mixed.stk"), &copy, &["--force"]).0, 0, "a copy");
     assert_ne!(std::fs::read(&copy).unwrap(), first);
@@ -378,9 +378,9 @@ fn of_traces_only_a_redacted_copy_is_replaced() {
         ("cut.stk", recording[..20].to_vec()),
     ] {
         std::fs::write(at(name), &bytes).unwrap();
-        let (code, told) = redact(&kept_text("mixed.stk"), &at(name), &["--force"]);
-        assert_eq!(code, 2, "{name}: {told}");
-        assert!(told.contains("is a trace, which no output replaces"), "{name}: {told}");
+        let (code, printed) = redact(&kept_text("mixed.stk"), &at(name), &["--force"]);
+        assert_eq!(code, 2, "{name}: {printed}");
+        assert!(printed.contains("is a trace, which no output replaces"), "{name}: {printed}");
         assert_eq!(std::fs::read(at(name)).unwrap(), bytes);
     }
 }

@@ -366,13 +366,13 @@ mod outputs {
                         .map(|word| if *word == "OUT" { name } else { *word })
                         .collect();
                     let output = stk(folder.path(), &line);
-                    let told = String::from_utf8_lossy(&output.stderr);
+                    let printed = String::from_utf8_lossy(&output.stderr);
                     // Without --force, a PDB that is found later is another file that is there.
-                    if force || !told.contains("is there already") {
-                        assert_eq!(output.status.code(), Some(2), "{line:?}: {told}");
-                        let why = told.contains("is an input of this command, which no output replaces")
-                            || told.contains("is a trace, which no output replaces");
-                        assert!(why && told.contains("name another output"), "{line:?}: {told}");
+                    if force || !printed.contains("is there already") {
+                        assert_eq!(output.status.code(), Some(2), "{line:?}: {printed}");
+                        let why = printed.contains("is an input of this command, which no output replaces")
+                            || printed.contains("is a trace, which no output replaces");
+                        assert!(why && printed.contains("name another output"), "{line:?}: {printed}");
                     }
                     // A folder of outputs may have been made.
                     let mut after = contents(folder.path());

@@ -24,6 +24,12 @@ pub struct Pdb {
     pub modules: usize,
 }
 
+impl Default for Pdb {
+    fn default() -> Pdb {
+        Pdb::new()
+    }
+}
+
 impl Pdb {
     pub fn new() -> Pdb {
         Pdb {

@@ -230,8 +230,10 @@ fn the_test_script_runs_every_test_program() {
 
 #[test]
 #[cfg(unix)]
-fn wine_10_runs_every_end_to_end_module() {
-    let run = printed("source tests/setup/setup.sh && source tests/lib.sh && machine_tests wine10");
+fn every_end_to_end_module_is_run_by_a_wine() {
+    let run = printed(
+        "source tests/setup/setup.sh && source tests/lib.sh && machine_tests wine10 && machine_tests wine8",
+    );
     let entries = std::fs::read_dir(source_folder("tests/tests/e2e")).unwrap();
     let stems = entries.map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned());
     assert_eq!(stems.filter(|name| name != "main").collect::<BTreeSet<_>>(), run);

@@ -12,6 +12,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use alloc::vec::Vec;
 use stk_schema::Ticks;
 use stk_schema::event::{DropReason, Exception};
+use stk_schema::typed::fits;
 use windows_sys::Win32::Foundation::{GetLastError, SetLastError};
 use windows_sys::Win32::System::Diagnostics::Debug::{
     AddVectoredExceptionHandler, EXCEPTION_CONTINUE_SEARCH, EXCEPTION_POINTERS,
@@ -21,7 +22,6 @@ use windows_sys::Win32::System::Threading::GetCurrentThreadId;
 
 use super::{Session, capture, threads};
 use crate::record::exception_filter::{ExceptionFilter, RateLimit};
-use crate::record::glob;
 use crate::record::options::Options;
 use crate::windows::shared::state::{FINISHED, STATUS};
 use crate::windows::system::api::ticks;
@@ -214,7 +214,7 @@ unsafe fn sample(session: &Session, info: &EXCEPTION_POINTERS, time: Ticks, code
 fn module_loaded(name: &[u8]) {
     let mut wanted = false;
     capture::visit(|session| {
-        wanted = session.triggers.modules.iter().any(|pattern| glob::fits(pattern, name))
+        wanted = session.triggers.modules.iter().any(|pattern| fits(pattern, name, true))
             && session.triggers.admits(session);
         if wanted && !mark_of(b"trigger module: ", name, marks::leave) {
             session.workers.sampler.counters.lose(DropReason::EventNotWritten, 1);

@@ -5,6 +5,7 @@ use crate::name_pattern::NamePattern;
 use crate::pattern;
 use crate::rotation;
 use std::ffi::OsString;
+use stk_schema::typed::parse_size;
 use stk_schema::{limits, requests};
 
 /// When a recording goes on in another file.
@@ -106,19 +107,6 @@ pub(super) fn trace_bytes(text: &str) -> Result<u64, String> {
 }
 
 /// `65536`, `64k`, `1M`, `4G` in binary units.
-pub(super) fn byte_count(text: &str) -> Result<u64, String> {
-    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let scale = match text[number.len()..].to_ascii_lowercase().as_str() {
-        "" | "b" => 1u64,
-        "k" | "kb" | "kib" => 1 << 10,
-        "m" | "mb" | "mib" => 1 << 20,
-        "g" | "gb" | "gib" => 1 << 30,
-        "t" | "tb" | "tib" => 1 << 40,
-        unit => return Err(format!("'{unit}' is no unit of bytes: write 65536, 64k or 1M")),
-    };
-    number
-        .parse::<u64>()
-        .ok()
-        .and_then(|n| n.checked_mul(scale))
-        .ok_or_else(|| format!("'{text}' is no number of bytes: write 65536, 64k or 1M"))
+fn byte_count(text: &str) -> Result<u64, String> {
+    parse_size(text).ok_or_else(|| format!("'{text}' is no number of bytes: write 65536, 64k or 1M"))
 }

@@ -61,7 +61,7 @@ impl Converter<'_> {
         Deadline::after(self.limit)
     }
 
-    /// Tells that a step is begun.
+    /// Reports that a step is begun.
     pub(super) fn begin(&self, path: &Path, stage: Stage) -> anyhow::Result<()> {
         self.watch.map_or(Ok(()), |watch| watch.begin(path, stage))
     }

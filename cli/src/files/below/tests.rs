@@ -57,7 +57,7 @@ fn a_link_is_an_error_that_names_it() {
     symlink(home.join("none"), out.join("dangling").path()).unwrap();
     let plain = out.join("plain");
     plain.create_new().unwrap();
-    let is_told = |result: io::Result<()>, link: &str| {
+    let names_link = |result: io::Result<()>, link: &str| {
         let text = result.unwrap_err().to_string();
         let expected = format!("{}: is a link", out.join(link).path().display());
         assert!(text.starts_with(&expected), "{text}");
@@ -66,22 +66,22 @@ fn a_link_is_an_error_that_names_it() {
         [("folder", "folder"), ("file", "file"), ("dangling", "dangling"), ("folder/letter.txt", "folder")]
     {
         let at = out.join(name);
-        is_told(at.kind().map(drop), link);
-        is_told(at.open().map(drop), link);
-        is_told(at.read(100).map(drop), link);
-        is_told(at.list().map(drop), link);
-        is_told(at.remove_file(), link);
-        is_told(at.link_to(&out.join("second")), link);
-        is_told(plain.rename(&at), link);
+        names_link(at.kind().map(drop), link);
+        names_link(at.open().map(drop), link);
+        names_link(at.read(100).map(drop), link);
+        names_link(at.list().map(drop), link);
+        names_link(at.remove_file(), link);
+        names_link(at.link_to(&out.join("second")), link);
+        names_link(plain.rename(&at), link);
     }
     for name in ["folder/new", "folder/docs/new"] {
         let at = out.join(name);
-        is_told(at.create_new().map(drop), "folder");
-        is_told(at.create_folder(), "folder");
-        is_told(at.make_folder(), "folder");
-        is_told(at.remove_all(), "folder");
-        is_told(plain.rename(&at), "folder");
-        is_told(plain.link_to(&at), "folder");
+        names_link(at.create_new().map(drop), "folder");
+        names_link(at.create_folder(), "folder");
+        names_link(at.make_folder(), "folder");
+        names_link(at.remove_all(), "folder");
+        names_link(plain.rename(&at), "folder");
+        names_link(plain.link_to(&at), "folder");
     }
     assert!(plain.kind().unwrap().is_some());
     // Of a link itself, only the link is removed.

@@ -177,7 +177,7 @@ pub(super) fn write_file(at: &Below, text: &str) -> Result<(), OutputError> {
     written.map(drop).map_err(OutputError::at(&at.path(), "cannot be written"))
 }
 
-/// Renames `new` to `goal`. What was there goes to `old`, but for files that stk did not make.
+/// Renames `new` to `goal`. What was there goes to `old`, except files that stk did not make.
 pub(super) fn replace_folder(new: &Below, goal: &Below, old: &Below) -> Result<(), OutputError> {
     let path = goal.path();
     let cannot = |step| OutputError::at(&path, step);

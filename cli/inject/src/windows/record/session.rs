@@ -187,10 +187,10 @@ impl<'a> Session<'a> {
                 Err(failure) => break Err(failure),
             }
         };
+        steps::begin(steps::Thread::Main, "completes the recording");
         if self.line_open {
             eprintln!();
         }
-        steps::begin(steps::Thread::Main, "completes the recording");
         // From here on nothing is written to the agent's memory: it may leave.
         drop(self.names.take());
         if self.rotating.is_some() {
@@ -198,7 +198,8 @@ impl<'a> Session<'a> {
             self.starter.agent.rotation_ended(self.starter.process);
             return self.close_ring(end);
         }
-        let end = end?;
+        // What is dropped now waits for threads that may stand still, too.
+        let end = end.inspect_err(|_| steps::begin_short(steps::Thread::Main, "leaves the recording"))?;
         let (trace, moved) = self.close(&end);
         let code = self.conclude(end, &trace);
         // A trace that stayed where it was is a failure, unless there is a graver one.
@@ -253,6 +254,8 @@ impl<'a> Session<'a> {
             }
             self.stall.look(self.starter.process, &self.running, &self.path)?;
             if terminal {
+                // As long as somebody marks text in a console, it takes none.
+                steps::begin(steps::Thread::Main, "writes to the console");
                 let file = self.rotating.as_ref().map_or_else(String::new, Rotating::label);
                 eprint!("\r{:<78}", file + &status::line(&self.running.status));
                 let _ = std::io::stderr().flush();

@@ -88,6 +88,7 @@ impl StallGuard {
         match verdict {
             Verdict::Fine => Ok(()),
             Verdict::ProcessStands => {
+                steps::begin(steps::Thread::Main, "writes to the console");
                 say(&format!(
                     "{process} stands still (it is suspended, or a debugger has stopped it): waiting for it"
                 ));
