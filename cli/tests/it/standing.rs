@@ -75,10 +75,13 @@ fn a_spinner_has_its_cpu_time_in_every_command() {
     assert_eq!(figures(folder, "copy.stk"), all, "redact");
     let top = stk(folder, &["top", "spin.stk", "--once"]);
     assert!(top.contains("CPU 100 % of one processor"), "{top}");
-    stk(folder, &["merge", "spin.stk", "-o", "all.folded", "--to", "folded"]);
-    let folded = std::fs::read_to_string(folder.join("all.folded")).expect("a file");
-    let count = folded.lines().next().and_then(|line| line.rsplit(' ').next()).expect("a count");
-    assert_eq!(count, "5000000000", "merge: {folded}");
+    stk(folder, &["merge", "spin.stk", "-o", "all.speedscope.json"]);
+    let merged = std::fs::read_to_string(folder.join("all.speedscope.json")).expect("a file");
+    let merged: serde_json::Value = serde_json::from_str(&merged).expect("JSON");
+    let cpu = &merged["profiles"][0];
+    let sum: f64 =
+        cpu["weights"].as_array().expect("weights").iter().filter_map(serde_json::Value::as_f64).sum();
+    assert_eq!(sum, 5_000_000_000.0, "merge: {cpu}");
     let info = stk(folder, &["info", "spin.stk"]);
     assert!(!info.contains("not read") && !info.contains("unknown type"), "{info}");
 }
