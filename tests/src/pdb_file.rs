@@ -1,6 +1,8 @@
 //! PDB files written by hand, according to LLVM's "The PDB File Format".
 
 const PAGE: usize = 4096;
+/// The number of a stream that a file does not have.
+pub const NO_STREAM: u16 = u16::MAX;
 
 pub fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
@@ -34,4 +36,20 @@ pub fn container(streams: &[Vec<u8>]) -> Vec<u8> {
     let count = (pages.len() / PAGE) as u32;
     pages[32..56].copy_from_slice(&words(&[PAGE as u32, 1, count, directory.len() as u32, 0, list]));
     pages
+}
+
+/// The stream of debug information (DBI) of an x64 image: the records of its modules, its section
+/// contributions, and the numbers of its optional debug streams. The publics are in stream 5.
+pub fn debug_information(modules: &[u8], contributions: &[u8], streams: [u16; 11]) -> Vec<u8> {
+    let streams: Vec<u8> = streams.iter().flat_map(|number| number.to_le_bytes()).collect();
+    let mut header = [0u8; 64];
+    let mut put = |at: usize, bytes: &[u8]| header[at..at + bytes.len()].copy_from_slice(bytes);
+    put(0, &words(&[u32::MAX, 19_990_903, 1]));
+    put(12, &NO_STREAM.to_le_bytes());
+    put(16, &NO_STREAM.to_le_bytes());
+    put(20, &5u16.to_le_bytes());
+    put(24, &words(&[modules.len() as u32, contributions.len() as u32]));
+    put(48, &words(&[streams.len() as u32]));
+    put(58, &0x8664u16.to_le_bytes());
+    [&header[..], modules, contributions, &streams].concat()
 }

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stood_with_its_process_stalls_30_s_after_that_runs_again() {
+    fn stall_is_reported_30_s_after_the_process_runs_again() {
         let mut fake = Fake::new();
         fake.run(10, &ALL);
         assert_eq!(fake.run(40, &[]).0, Verdict::ProcessStands);
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn recorder_threads_that_have_ended_or_starve_in_a_running_process_stall() {
+    fn ended_or_starving_recorder_threads_stall() {
         let mut fake = Fake::new();
         fake.run(10, &ALL);
         fake.sight.watchdog_ended = true;
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_from_before_it_stopped_or_for_reading_its_memory_is_no_sign_of_running() {
+    fn cpu_time_from_before_a_stop_is_no_sign_of_running() {
         let mut fake = Fake::new();
         let busy = |sight: &mut Sight| sight.cpu = sight.cpu.map(|cpu| cpu + 4 * LOOK);
         fake.run_with(10, &ALL, busy);

@@ -509,7 +509,7 @@ mod planted {
     const SHARDS: [&[&str]; 2] = [&[], &["--shard", "1/1"]];
 
     #[test]
-    fn a_link_in_stk_s_own_folder_is_an_error_and_what_it_leads_to_stays() {
+    fn link_in_stks_own_folder_is_an_error_and_its_target_stays() {
         for format in FORMATS {
             for shard in SHARDS {
                 for at in ["_stk", "_stk/tmp", "_stk/done", "_stk/tmp/new-1-of-1.x"] {
@@ -529,7 +529,7 @@ mod planted {
     }
 
     #[test]
-    fn a_link_at_an_output_costs_its_trace_and_what_it_leads_to_stays() {
+    fn link_at_an_output_costs_its_trace_and_its_target_stays() {
         for shard in SHARDS {
             for has_record in [false, true] {
                 let lab = lab();

@@ -9,9 +9,8 @@ use stk::symbols::pdb::PdbFile;
 use stk::symbols::{Demangle, ModuleKey, Reason, SymbolPath, SymbolStore, Symbolizer};
 use stk_schema::Arch;
 
-use stk_tests::pdb_file::{container, record, words};
+use stk_tests::pdb_file::{self, NO_STREAM, container, record, words};
 
-const NO_STREAM: u16 = u16::MAX;
 /// IMAGE_SCN_CNT_CODE, IMAGE_SCN_MEM_EXECUTE, IMAGE_SCN_MEM_READ.
 const CODE: u32 = 0x6000_0020;
 
@@ -116,17 +115,7 @@ impl Pdb {
         if moved {
             (debug[3], debug[10]) = (8, 9);
         }
-        let debug: Vec<u8> = debug.iter().flat_map(|number| number.to_le_bytes()).collect();
-        let mut out = vec![0u8; 64];
-        let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
-        put(0, &words(&[u32::MAX, 19_990_903, 1]));
-        put(12, &NO_STREAM.to_le_bytes());
-        put(16, &NO_STREAM.to_le_bytes());
-        put(20, &5u16.to_le_bytes());
-        put(24, &words(&[module.len() as u32, contributions.len() as u32]));
-        put(48, &words(&[debug.len() as u32]));
-        put(58, &0x8664u16.to_le_bytes());
-        [out, module, contributions, debug].concat()
+        pdb_file::debug_information(&module, &contributions, debug)
     }
 }
 

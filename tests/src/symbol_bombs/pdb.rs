@@ -1,8 +1,7 @@
 //! PDBs.
 
-use crate::pdb_file::{container, record, words};
+use crate::pdb_file::{self, NO_STREAM, container, record, words};
 
-const NO_STREAM: u16 = u16::MAX;
 /// IMAGE_SCN_CNT_CODE, IMAGE_SCN_MEM_EXECUTE, IMAGE_SCN_MEM_READ.
 const CODE: u32 = 0x6000_0020;
 const IDS: u32 = 0x1000;
@@ -24,14 +23,9 @@ pub struct Pdb {
     pub modules: usize,
 }
 
-impl Default for Pdb {
-    fn default() -> Pdb {
-        Pdb::new()
-    }
-}
-
 impl Pdb {
-    pub fn new() -> Pdb {
+    /// One module without symbols, in a section of a megabyte.
+    pub fn of_one_module() -> Pdb {
         Pdb {
             symbols: Vec::new(),
             c13: Vec::new(),
@@ -113,17 +107,7 @@ impl Pdb {
         let modules = module.repeat(self.modules);
         let mut debug = [NO_STREAM; 11];
         debug[5] = 6;
-        let debug: Vec<u8> = debug.iter().flat_map(|number| number.to_le_bytes()).collect();
-        let mut out = vec![0u8; 64];
-        let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
-        put(0, &words(&[u32::MAX, 19_990_903, 1]));
-        put(12, &NO_STREAM.to_le_bytes());
-        put(16, &NO_STREAM.to_le_bytes());
-        put(20, &5u16.to_le_bytes());
-        put(24, &words(&[modules.len() as u32]));
-        put(48, &words(&[debug.len() as u32]));
-        put(58, &0x8664u16.to_le_bytes());
-        [out, modules, debug].concat()
+        pdb_file::debug_information(&modules, &[], debug)
     }
 
     fn id_stream(&self) -> Vec<u8> {
@@ -182,7 +166,7 @@ pub const ALL: [super::Bomb; 21] = [
 
 /// Each block of lines claims all bytes behind it.
 pub fn overlapping_line_blocks() -> Vec<u8> {
-    let mut pdb = Pdb::new();
+    let mut pdb = Pdb::of_one_module();
     pdb.procedure(0, 0x100, "main");
     pdb.end();
     // Each block claims all bytes behind it, and the next one begins behind its header.
@@ -194,7 +178,7 @@ pub fn overlapping_line_blocks() -> Vec<u8> {
 
 /// 20,000 procedures, each of which claims all of 50,000 lines.
 pub fn procedures_over_all_lines() -> Vec<u8> {
-    let mut pdb = Pdb::new();
+    let mut pdb = Pdb::of_one_module();
     (0..20_000).for_each(|_| {
         pdb.procedure(0, 0x10_0000, "f");
         pdb.end();
@@ -207,7 +191,7 @@ pub fn procedures_over_all_lines() -> Vec<u8> {
 
 /// 500 nested inline sites over 60,000 lines.
 pub fn deep_inline_sites() -> Vec<u8> {
-    let mut pdb = Pdb::new();
+    let mut pdb = Pdb::of_one_module();
     pdb.procedure(0, 0x10_0000, "f");
     // BA_OP_ChangeCodeLengthAndCodeOffset: a row of the largest length, at the beginning.
     (0..500).for_each(|_| pdb.inline_site(1, &[12, 0xc0, 0x0f, 0xff, 0xff, 0]));
@@ -221,7 +205,7 @@ pub fn deep_inline_sites() -> Vec<u8> {
 
 /// 20,000 modules that share one stream.
 pub fn modules_of_one_stream() -> Vec<u8> {
-    let mut pdb = Pdb::new();
+    let mut pdb = Pdb::of_one_module();
     pdb.modules = 20_000;
     (0..20_000).for_each(|n| {
         pdb.procedure(n * 16, 16, "f");
@@ -232,7 +216,7 @@ pub fn modules_of_one_stream() -> Vec<u8> {
 
 /// 60,000 procedures with rows in separated code that does not exist.
 pub fn separated_code() -> Vec<u8> {
-    let mut pdb = Pdb::new();
+    let mut pdb = Pdb::of_one_module();
     (0..60_000).for_each(|n| {
         pdb.procedure(n * 16, 16, "f");
         // A row in the first chunk of separated code, which does not exist.
@@ -245,7 +229,7 @@ pub fn separated_code() -> Vec<u8> {
 
 /// A scope of lists of lists that add no character.
 pub fn nested_lists() -> Vec<u8> {
-    let mut pdb = Pdb::new();
+    let mut pdb = Pdb::of_one_module();
     let empty = pdb.id(0x1605, &[&words(&[0])[..], b"\0"].concat());
     // Each list refers a thousand times to the one before (LF_SUBSTR_LIST). None adds a character.
     let mut list = empty;
@@ -263,7 +247,7 @@ pub fn nested_lists() -> Vec<u8> {
 
 /// A skip list that skips nothing.
 pub fn useless_skip_list() -> Vec<u8> {
-    let mut pdb = Pdb::new();
+    let mut pdb = Pdb::of_one_module();
     let functions: Vec<u32> =
         (0..60_000).map(|n| pdb.id(0x1601, format!("\0\0\0\0\0\0\0\0f{n}\0").as_bytes())).collect();
     pdb.skips = vec![(IDS, 0)];
@@ -280,7 +264,7 @@ pub fn useless_skip_list() -> Vec<u8> {
 
 /// 50,000 file names that overlap.
 pub fn overlapping_file_names() -> Vec<u8> {
-    let mut pdb = Pdb::new();
+    let mut pdb = Pdb::of_one_module();
     pdb.procedure(0, 0x10_0000, "main");
     pdb.end();
     pdb.names = vec![b'x'; 1 << 20];
@@ -295,7 +279,7 @@ pub fn overlapping_file_names() -> Vec<u8> {
 
 /// 60,000 publics in 60,000 sections.
 pub fn publics_in_sections() -> Vec<u8> {
-    let mut pdb = Pdb::new();
+    let mut pdb = Pdb::of_one_module();
     pdb.sections = (0..60_000).map(|n| (0x1000 + n * 16, 16)).collect();
     for n in 0..60_000u32 {
         let body = [&words(&[2, 0])[..], &(60_000 - n as u16).to_le_bytes()].concat();
@@ -306,7 +290,7 @@ pub fn publics_in_sections() -> Vec<u8> {
 
 /// 100,000 names of streams that overlap.
 pub fn overlapping_stream_names() -> Vec<u8> {
-    let pdb = Pdb::new();
+    let pdb = Pdb::of_one_module();
     let mut information = information();
     information.truncate(28);
     let (text, entries) = (1u32 << 20, 100_000u32);
@@ -320,7 +304,7 @@ pub fn overlapping_stream_names() -> Vec<u8> {
 
 /// A string whose list has the string itself, a thousand times; 20,000 inlined functions in it.
 pub fn cyclic_scopes() -> Vec<u8> {
-    let mut pdb = Pdb::new();
+    let mut pdb = Pdb::of_one_module();
     let string = pdb.id(0x1605, &[&words(&[IDS + 1])[..], b"x\0"].concat());
     pdb.id(0x1604, &words(&[&[1000][..], &[string; 1000]].concat()));
     let function = pdb.id(0x1601, &[&words(&[string, 0])[..], b"f\0"].concat());
@@ -335,7 +319,7 @@ pub fn cyclic_scopes() -> Vec<u8> {
 
 /// Inlined functions 60,000 deep, without their ends; each has a row of its own.
 pub fn endless_inline_sites() -> Vec<u8> {
-    let mut pdb = Pdb::new();
+    let mut pdb = Pdb::of_one_module();
     pdb.procedure(0, 0x10_0000, "main");
     for n in 0..60_000u32 {
         let at = 0xc000_0000 | (n * 8);
@@ -346,7 +330,7 @@ pub fn endless_inline_sites() -> Vec<u8> {
 
 /// 60,000 procedures at one address, each with another name.
 pub fn folded_procedures() -> Vec<u8> {
-    let mut pdb = Pdb::new();
+    let mut pdb = Pdb::of_one_module();
     (0..60_000).for_each(|n| {
         pdb.procedure(0, 0x100, &format!("f{n}"));
         pdb.end();
@@ -356,7 +340,7 @@ pub fn folded_procedures() -> Vec<u8> {
 
 /// 500,000 lines of one procedure.
 pub fn many_lines() -> Vec<u8> {
-    let mut pdb = Pdb::new();
+    let mut pdb = Pdb::of_one_module();
     pdb.procedure(0, 0x10_0000, "main");
     pdb.end();
     let rows: Vec<u8> = (0..500_000u32).flat_map(|n| words(&[n * 2, n % 0xff_ffff + 1])).collect();
@@ -367,7 +351,7 @@ pub fn many_lines() -> Vec<u8> {
 
 /// A block that claims 2^32 - 1 lines and has none.
 pub fn claimed_lines() -> Vec<u8> {
-    let mut pdb = Pdb::new();
+    let mut pdb = Pdb::of_one_module();
     pdb.procedure(0, 0x100, "main");
     pdb.end();
     pdb.subsection(0xf2, &lines(&words(&[0, u32::MAX, 12])));
@@ -376,7 +360,7 @@ pub fn claimed_lines() -> Vec<u8> {
 
 /// A container without contents but for one word of its header (offset in the file, value).
 fn absurd_header(at: usize, value: u32) -> Vec<u8> {
-    let mut file = Pdb::new().bytes();
+    let mut file = Pdb::of_one_module().bytes();
     file[at..at + 4].copy_from_slice(&value.to_le_bytes());
     file
 }

@@ -99,7 +99,7 @@ fn a_recording_ends_below_its_size_limit_with_a_whole_trace() {
 }
 
 #[test]
-fn a_recorder_that_stands_still_is_reported_with_what_its_threads_do() {
+fn stalled_recorder_is_reported_with_what_its_threads_do() {
     let folder = Folder::new("stalled");
     let mut busy = Program::busy(&folder, 12);
     let freeze = TEST_FREEZE_WRITER.to_string();
@@ -119,7 +119,7 @@ fn a_recorder_that_stands_still_is_reported_with_what_its_threads_do() {
 /// A debugger stops a process in the same way, as far as others see.
 #[cfg(not(windows))]
 #[test]
-fn a_process_that_is_stopped_or_idle_is_no_recorder_that_stands_still() {
+fn stopped_or_idle_process_is_no_stalled_recorder() {
     let folder = Folder::new("stopped");
     let busy = Program::busy(&folder, 0);
     let pid = busy.pid();
@@ -142,7 +142,7 @@ fn a_process_that_is_stopped_or_idle_is_no_recorder_that_stands_still() {
 }
 
 #[test]
-fn a_recording_whose_sampler_stands_still_ends_with_its_duration() {
+fn recording_with_a_stalled_sampler_ends_with_its_duration() {
     let folder = Folder::new("overdue");
     let busy = Program::busy(&folder, 0);
     // Frozen before it suspends a thread.

@@ -98,7 +98,7 @@ fn an_existing_file_is_replaced_only_by_force_and_only_if_it_has_one_name() {
 }
 
 #[test]
-fn force_renames_a_trace_and_gives_it_its_name_back_if_nothing_begins() {
+fn force_renames_a_trace_and_back_if_nothing_begins() {
     let folder = Folder::new("set-aside");
     let busy = Program::busy(&folder, 0);
     let pid = busy.pid();

@@ -43,7 +43,7 @@ fn a_program_that_cannot_be_initialised_is_a_failure_with_its_exit_code() {
 }
 
 #[test]
-fn a_recording_refused_before_the_first_instruction_ends_the_program() {
+fn refusal_before_the_first_instruction_ends_the_program() {
     let folder = Folder::new("launch-refused");
     let probe = wine::windows_path(&wine::path("STK_LAUNCH_DIR").join("launch_probe.exe"));
     let finished = Inject::run(&folder, &["-o", "nowhere/x.stk", "--", &probe]);
@@ -93,7 +93,7 @@ fn a_program_whose_dll_waits_alertably_in_dllmain_is_recorded() {
 }
 
 #[test]
-fn a_32_bit_program_whose_dll_waits_alertably_in_dllmain_is_recorded() {
+fn a_32_bit_program_with_an_alertable_dllmain_is_recorded() {
     let folder = Folder::new("launch-alerted32");
     let run = |trace: &str, program: &str| Inject::run_x86(&folder, &["-o", trace, "--", program]);
     is_recorded_to_its_end(&folder, run, "STK_LAUNCH32_DIR");

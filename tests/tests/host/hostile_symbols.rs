@@ -106,7 +106,7 @@ fn bombs_stay_within_their_limits() {
 /// A PDB with these functions, 16 bytes each from RVA 1000h on. Each has an inlined function of the
 /// same name at its beginning, and lies in a file of the same name.
 fn named(names: &[&str]) -> Vec<u8> {
-    let mut pdb = pdb::Pdb::new();
+    let mut pdb = pdb::Pdb::of_one_module();
     let (mut checksums, mut blocks) = (Vec::new(), Vec::new());
     for (n, name) in (0u32..).zip(names) {
         let text = [name.as_bytes(), b"\0"].concat();

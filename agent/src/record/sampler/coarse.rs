@@ -98,14 +98,14 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_waits_is_not_known_to_run_and_read_ten_times_a_second() {
+    fn waiting_thread_is_not_running_and_read_ten_times_a_second() {
         let passes = passes(1_000, |_| 0);
         assert!(passes.iter().all(|(state, _)| *state == RunState::Unknown));
         assert_eq!(passes.iter().filter(|(_, read)| read.is_some()).count(), 10);
     }
 
     #[test]
-    fn what_a_suspension_costs_makes_a_waiting_thread_running_for_one_pass() {
+    fn suspension_cost_makes_a_waiting_thread_run_for_one_pass() {
         // A tick of 10 ms each 200 ms.
         let passes = passes(1_000, |ms| ms / 200 * 10);
         let running = passes.iter().filter(|(state, _)| *state == RunState::Running).count();
