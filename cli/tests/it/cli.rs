@@ -662,7 +662,7 @@ fn times_of_the_kept_traces_add_up() {
         let cpu: u64 = threads.iter().map(|thread| number(&thread["cpu_ns"])).sum();
         assert_eq!(cpu, number(&totals["cpu_ns"]), "{trace}");
         // What the threads' clocks gained.
-        let clocks = if trace == "busy.stk" { 4_900_000_000 } else { 1_700_000_000 };
+        let clocks = if trace == "busy.stk" { 10_320_000_000 } else { 1_700_000_000 };
         assert_eq!(cpu + number(&totals["sampling_cpu_ns"]), clocks, "{trace}");
         for thread in threads {
             assert_eq!(sum(thread), number(&thread["all"]["weight_ns"]), "{trace}: {thread}");
@@ -755,8 +755,8 @@ fn flame_graphs_count_what_is_asked() {
     let cpu = (totals["cpu_ns"].as_u64().unwrap(), "mix".to_owned());
     assert_eq!(whole(&["--weight", "cpu"]), cpu);
     assert_eq!(whole(&[]), cpu, "CPU time is the default");
-    // 3,124 samples, nominally one every 2 ms.
-    assert_eq!(whole(&["--weight", "samples"]), (3_124 * 2_000_000, "NtDelayExecution".to_owned()));
+    // 3,172 samples, nominally one every 20 ms.
+    assert_eq!(whole(&["--weight", "samples"]), (3_172 * 20_000_000, "NtDelayExecution".to_owned()));
     assert_eq!(whole(&["--weight", "wall"]).1, "NtDelayExecution");
 
     let output = stk(&traces, &["convert", "busy.stk", "--to", "chrome", "-o", "-", "--weight", "cpu"]);

@@ -298,7 +298,12 @@ fn a_damaged_block_is_missing_in_the_copy_and_both_say_so() {
     let (text, exit) = run(&["verify", &copy]);
     assert_eq!(exit, Exit::Damaged);
     assert!(text.contains("1 block(s) lost"), "{text}");
-    let count = |path: &str| Trace::open(&std::fs::read(path).unwrap()).unwrap().blocks().len();
+    // The supplement of a damaged trace is not copied, which redact reports.
+    let count = |path: &str| {
+        let file = std::fs::read(path).unwrap();
+        let trace = Trace::open(&file).unwrap();
+        trace.blocks().iter().filter(|block| block.header.flags & stk_format::FLAG_SUPPLEMENT == 0).count()
+    };
     assert_eq!(count(&copy) + 1, count(path.to_str().unwrap()));
 }
 

@@ -29,7 +29,7 @@ fn row<'t>(screen: &'t str, name: &str) -> (f64, &'t str) {
 fn one_screen_shows_the_shares_that_stats_has_and_what_threads_wait_for() {
     let trace = kept_text("busy.stk");
     let text = screen(&[&trace, "--once", "--span", "60s", "--top", "50"]);
-    assert!(text.starts_with("busy.exe (pid 32), ") && text.contains("the recording has ended"), "{text}");
+    assert!(text.starts_with("busy.exe (pid 672), ") && text.contains("the recording has ended"), "{text}");
     let stats = stk(&["stats", &trace, "--json"]);
     let stats: serde_json::Value = serde_json::from_slice(&stats.stdout).expect("JSON");
     let stats = &stats["traces"][0];
@@ -52,7 +52,7 @@ fn a_trace_that_ends_in_the_middle_of_a_block_is_shown_up_to_there() {
     let mut file = File::create(&path).expect("writable");
     file.write_all(&bytes[..bytes.len() * 9 / 10]).expect("writable");
     let text = screen(&[path_text(&path), "--once"]);
-    assert!(text.starts_with("busy.exe (pid 32), ") && !text.contains("has ended"), "{text}");
+    assert!(text.starts_with("busy.exe (pid 672), ") && !text.contains("has ended"), "{text}");
     assert!(text.contains(" recursion "), "{text}");
 }
 
