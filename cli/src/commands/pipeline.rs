@@ -2,6 +2,7 @@
 
 use super::select::TimeRange;
 use super::symbol_options::SymbolOptions;
+use super::values::{choice, default_name};
 use super::{Exit, Progress, SelectArgs, StackArgs, warn};
 use crate::deadline::Deadline;
 use crate::image::{self, ImageSearch, ModuleImage};
@@ -30,7 +31,7 @@ pub struct SymbolArgs {
     #[command(flatten)]
     pub options: SymbolOptions,
     /// How much of a mangled name to show
-    #[arg(long, value_enum, default_value_t, value_name = "STYLE", help_heading = "Symbols")]
+    #[arg(long, value_parser = choice::<Demangle>(), default_value = default_name::<Demangle>(), value_name = "STYLE", help_heading = "Symbols")]
     pub demangle: Demangle,
 }
 
@@ -123,7 +124,7 @@ pub struct ProfileArgs {
 #[derive(clap::Args, Clone, Copy, Default, Debug)]
 pub struct FoldArgs {
     /// Which frames of mixed stacks to show
-    #[arg(long, value_enum, default_value_t, value_name = "WHICH", help_heading = "What to take")]
+    #[arg(long, value_parser = choice::<FrameChoice>(), default_value = default_name::<FrameChoice>(), value_name = "WHICH", help_heading = "What to take")]
     pub frames: FrameChoice,
     /// Show a language runtime's own frames that follow each other as one, and leave out its stubs
     #[arg(long, help_heading = "What to take")]

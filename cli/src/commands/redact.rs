@@ -1,6 +1,7 @@
 //! `stk redact`: copies a trace without the program's data on its stacks.
 
 use super::replace::replaces_own;
+use super::values::{Choice, choice};
 use super::{Exit, inputs, note, warn};
 use crate::files::{MayReplace, is_trace};
 use crate::map::MappedFile;
@@ -9,23 +10,17 @@ use crate::redact::{self, RedactReport, Redactor, Secret};
 use crate::text::{count, counted, size};
 use crate::trace::TraceFile;
 use anyhow::Context;
-use clap::ValueEnum;
-use clap::builder::PossibleValue;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-impl ValueEnum for Secret {
-    fn value_variants<'a>() -> &'a [Secret] {
-        &Secret::ALL
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        let help = match self {
+impl Choice for Secret {
+    fn choices() -> Vec<(Self, &'static str, &'static str)> {
+        let help = |secret: &Secret| match secret {
             Secret::CommandLine => "the command lines of the program and of inject",
             Secret::Host => "the name of the machine",
             Secret::User => r"names of users in paths: C:\Users\NAME becomes C:\Users\user",
         };
-        Some(PossibleValue::new(self.name()).help(help))
+        Secret::ALL.iter().map(|secret| (*secret, secret.name(), help(secret))).collect()
     }
 }
 
@@ -52,7 +47,7 @@ pub(super) struct RedactArgs {
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
     /// Drop these too, separated by commas
-    #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
+    #[arg(long, value_parser = choice::<Secret>(), value_name = "WHAT", value_delimiter = ',')]
     drop: Vec<Secret>,
     /// Replace the file OUT if it is there: of traces, only another copy that stk redact made
     #[arg(short, long)]

@@ -2,6 +2,7 @@
 //! and states, frames.
 
 use super::times::{self, TimeArg};
+use super::values::{choice, default_name};
 use super::{Usage, note};
 use crate::files::open_plain;
 use crate::profile::{ActivityKind, FramePatterns, FunctionPattern, NamePattern, PatternError, Selection};
@@ -17,7 +18,7 @@ use stk_format::{FILE_HEADER_LEN, FileHeader};
 #[derive(clap::Args, Clone, Copy, Default, Debug)]
 pub struct TzArgs {
     /// The zone of times by the clock: in what is printed, and in options that name none
-    #[arg(long, value_enum, default_value_t, value_name = "ZONE")]
+    #[arg(long, value_parser = choice::<TimeZone>(), default_value = default_name::<TimeZone>(), value_name = "ZONE")]
     pub tz: TimeZone,
 }
 
@@ -297,7 +298,7 @@ pub struct StackArgs {
     /// separated by commas
     #[arg(
         long = "state",
-        value_enum,
+        value_parser = choice::<ActivityKind>(),
         value_name = "STATE",
         value_delimiter = ',',
         hide_possible_values = true,

@@ -7,21 +7,35 @@ use crate::stack::FrameChoice;
 use crate::stats::SortBy;
 use crate::symbols::Demangle;
 use crate::text::TimeZone;
-use clap::ValueEnum;
-use clap::builder::PossibleValue;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+
+/// A choice of the library: its values, each with its name and help text.
+pub(super) trait Choice: Copy + PartialEq + Send + Sync + 'static {
+    /// All values, in the order in which the help lists them.
+    fn choices() -> Vec<(Self, &'static str, &'static str)>;
+}
+
+/// Parses an option that takes one of a choice's values.
+pub(super) fn choice<T: Choice>() -> impl TypedValueParser<Value = T> {
+    let value = |(_, name, help): (T, &'static str, &'static str)| PossibleValue::new(name).help(help);
+    PossibleValuesParser::new(T::choices().into_iter().map(value)).try_map(|name: String| {
+        let found = T::choices().into_iter().find(|(_, known, _)| *known == name);
+        found.map(|(value, ..)| value).ok_or("no such value")
+    })
+}
+
+/// The name of a choice's default, for the parser to begin with.
+pub(super) fn default_name<T: Choice + Default>() -> &'static str {
+    let found = T::choices().into_iter().find(|(value, ..)| *value == T::default());
+    found.map_or("", |(_, name, _)| name)
+}
 
 /// Gives each value of a choice its name and help text.
 macro_rules! values {
     ($choice:ty { $($value:ident = $name:literal, $help:literal;)+ }) => {
-        impl ValueEnum for $choice {
-            fn value_variants<'a>() -> &'a [Self] {
-                &[$(Self::$value),+]
-            }
-
-            fn to_possible_value(&self) -> Option<PossibleValue> {
-                Some(match self {
-                    $(Self::$value => PossibleValue::new($name).help($help),)+
-                })
+        impl Choice for $choice {
+            fn choices() -> Vec<(Self, &'static str, &'static str)> {
+                vec![$((Self::$value, $name, $help)),+]
             }
         }
     };
@@ -71,13 +85,9 @@ values!(SortBy {
     Name = "name", "By name";
 });
 
-impl ValueEnum for Format {
-    fn value_variants<'a>() -> &'a [Self] {
-        Format::ALL
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        Some(PossibleValue::new(self.name()).help(self.help()))
+impl Choice for Format {
+    fn choices() -> Vec<(Self, &'static str, &'static str)> {
+        Format::ALL.iter().map(|&format| (format, format.name(), format.help())).collect()
     }
 }
 

@@ -17,6 +17,7 @@ mod split;
 mod tasks;
 
 use super::pipeline::{self, MissingSum};
+use super::values::{choice, default_name};
 use super::{Exit, ProfileArgs, Progress, Usage, guarded, inputs, replace, say_error, tell, verify};
 use crate::output::{self, ChromeStyle, Compression, ConversionFacts, Destination, Format, PerfettoStyle};
 use crate::profile::{MissingSymbols, ThreadMerge, Weight};
@@ -60,7 +61,7 @@ pub(super) struct ConvertArgs {
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
     /// Output format; by default that of the output's name, or speedscope
-    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    #[arg(short, long, value_parser = choice::<Format>(), value_name = "FORMAT")]
     pub to: Option<Format>,
     /// Output file or folder, or - for standard output
     #[arg(short, long, value_name = "FILE|FOLDER|-")]
@@ -74,13 +75,13 @@ pub(super) struct ConvertArgs {
     pub jobs: Option<u16>,
     /// What the widths of the flame graph are [default: cpu, or active if the trace tells no CPU
     /// time; speedscope has wall, too]. Chrome, parquet and pprof hold all times
-    #[arg(long, value_enum, value_name = "WHAT", help_heading = "Output")]
+    #[arg(long, value_parser = choice::<Weight>(), value_name = "WHAT", help_heading = "Output")]
     pub weight: Option<Weight>,
     /// Chrome: which of its forms to write
-    #[arg(long, value_enum, default_value_t, value_name = "STYLE", help_heading = "Output")]
+    #[arg(long, value_parser = choice::<ChromeStyle>(), default_value = default_name::<ChromeStyle>(), value_name = "STYLE", help_heading = "Output")]
     pub chrome_style: ChromeStyle,
     /// Perfetto: which of its forms to write
-    #[arg(long, value_enum, default_value_t, value_name = "STYLE", help_heading = "Output")]
+    #[arg(long, value_parser = choice::<PerfettoStyle>(), default_value = default_name::<PerfettoStyle>(), value_name = "STYLE", help_heading = "Output")]
     pub perfetto_style: PerfettoStyle,
     /// Flame graphs: one frame per source line instead of one per function
     #[arg(long, help_heading = "Output")]
@@ -88,7 +89,7 @@ pub(super) struct ConvertArgs {
     /// Flame graphs: make one thread of all, or with =name one of those that have the same
     /// name but for a number at its end. Their samples follow each other, and tell no times any
     /// more
-    #[arg(long, value_enum, num_args = 0..=1, require_equals = true, default_missing_value = "all",
+    #[arg(long, value_parser = choice::<ThreadMerge>(), num_args = 0..=1, require_equals = true, default_missing_value = "all",
         value_name = "WHICH", help_heading = "Output")]
     pub merge_threads: Option<ThreadMerge>,
     /// Write several files, each with a thread (app.worker-12.speedscope.json) or a span of time

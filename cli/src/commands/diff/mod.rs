@@ -10,6 +10,7 @@ mod read;
 mod sides;
 mod write;
 
+use super::values::choice;
 use super::{Exit, Out, ProfileArgs, Usage, pool, warn};
 use crate::diff::{By, Comparison, DiffFormat, DiffOptions, Renames, Verdict};
 use crate::profile::Weight;
@@ -44,10 +45,10 @@ pub(super) struct DiffArgs {
     #[arg(long, value_name = "FILE", num_args = 1..)]
     new: Vec<PathBuf>,
     /// What is compared
-    #[arg(long, value_enum, default_value_t = By::Function, value_name = "WHAT")]
+    #[arg(long, value_parser = choice::<By>(), default_value = "function", value_name = "WHAT")]
     by: By,
     /// What counts [default: cpu, or active if a trace tells no CPU time]
-    #[arg(long, value_enum, value_name = "WHAT")]
+    #[arg(long, value_parser = choice::<Weight>(), value_name = "WHAT")]
     weight: Option<Weight>,
     /// Count functions and modules with their callees
     #[arg(long)]
@@ -70,7 +71,7 @@ pub(super) struct DiffArgs {
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
     /// What to write [default: that of the output's name, or table]
-    #[arg(long, value_enum, value_name = "FORMAT", help_heading = "Output")]
+    #[arg(long, value_parser = choice::<DiffFormat>(), value_name = "FORMAT", help_heading = "Output")]
     format: Option<DiffFormat>,
     /// Output file instead of standard output: .txt, .json, .md, .xml (JUnit) or .svg (flame graph)
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]

@@ -13,6 +13,7 @@ use super::pipeline::{MissingSum, check_symbols, load_file, loss_lines};
 use super::replace::{self, REPLACED, is_made_of, replaces_own};
 use super::report::together;
 use super::times::TimeArg;
+use super::values::{choice, default_name};
 use super::{
     Exit, ProfileArgs, Progress, Usage, guarded, inputs, note, pool, say_error, size, tell, verify, warn,
 };
@@ -52,7 +53,7 @@ pub(super) struct MergeArgs {
     #[arg(short, long, value_name = "FILE|-")]
     output: Option<PathBuf>,
     /// Output format, one that has a time line; by default that of the output's name, or chrome
-    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    #[arg(short, long, value_parser = choice::<Format>(), value_name = "FORMAT")]
     to: Option<Format>,
     /// Place traces by the time of day where nothing better is told, also those of different
     /// machines
@@ -67,13 +68,13 @@ pub(super) struct MergeArgs {
     /// What the widths of flame graphs are [default: cpu, or active if no trace tells CPU time, or
     /// wall if they were also sampled at different rates; speedscope has wall, too]. Chrome holds
     /// all times
-    #[arg(long, value_enum, value_name = "WHAT", help_heading = "Output")]
+    #[arg(long, value_parser = choice::<Weight>(), value_name = "WHAT", help_heading = "Output")]
     weight: Option<Weight>,
     /// Chrome: which of its forms to write
-    #[arg(long, value_enum, default_value_t, value_name = "STYLE", help_heading = "Output")]
+    #[arg(long, value_parser = choice::<ChromeStyle>(), default_value = default_name::<ChromeStyle>(), value_name = "STYLE", help_heading = "Output")]
     chrome_style: ChromeStyle,
     /// Perfetto: which of its forms to write
-    #[arg(long, value_enum, default_value_t, value_name = "STYLE", help_heading = "Output")]
+    #[arg(long, value_parser = choice::<PerfettoStyle>(), default_value = default_name::<PerfettoStyle>(), value_name = "STYLE", help_heading = "Output")]
     perfetto_style: PerfettoStyle,
     /// One frame per source line instead of one per function
     #[arg(long, help_heading = "Output")]

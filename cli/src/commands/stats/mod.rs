@@ -5,6 +5,7 @@ mod question;
 
 use super::datasets::DatasetArg;
 use super::traces::Traces;
+use super::values::choice;
 use super::{
     Exit, Out, ProfileArgs, Progress, TraceProgress, check_symbols, each_trace, inputs, load, pool,
     terminal_columns, warn,
@@ -57,7 +58,7 @@ pub(super) struct StatsArgs {
     top: Option<usize>,
     /// What functions and modules are listed by [default: cpu, or active if the trace tells no CPU
     /// time]
-    #[arg(long, value_enum, value_name = "WHAT")]
+    #[arg(long, value_parser = choice::<Weight>(), value_name = "WHAT")]
     weight: Option<Weight>,
     /// Leave out samples of waiting threads in functions, modules and stop reasons
     #[arg(long)]

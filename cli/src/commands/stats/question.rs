@@ -1,5 +1,6 @@
 //! The options of `stk stats` that ask something.
 
+use super::super::values::{choice, default_name};
 use super::super::{Usage, terminal_lines};
 use super::Format;
 use crate::profile::FunctionPattern;
@@ -38,8 +39,8 @@ pub(super) struct QuestionArgs {
     /// The order of the list of --group-by
     #[arg(
         long,
-        value_enum,
-        default_value_t,
+        value_parser = choice::<SortBy>(),
+        default_value = default_name::<SortBy>(),
         value_name = "WHAT",
         requires = "group_by",
         help_heading = "Questions"

@@ -1,6 +1,7 @@
 //! `stk symbols apply`: names in a Parquet dataset for what had none when its traces were
 //! converted.
 
+use super::super::values::{choice, default_name};
 use super::super::{Exit, Out, Usage, pool, tell_redirects};
 use super::SymbolOptions;
 use crate::dataset::is_dataset;
@@ -27,7 +28,7 @@ pub(super) struct ApplyArgs {
     #[arg(value_name = "DATASET")]
     dataset: PathBuf,
     /// How much of a mangled name to show
-    #[arg(long, value_enum, default_value_t, value_name = "STYLE", help_heading = "Symbols")]
+    #[arg(long, value_parser = choice::<Demangle>(), default_value = default_name::<Demangle>(), value_name = "STYLE", help_heading = "Symbols")]
     demangle: Demangle,
     /// Worker threads [default: as many as there are processors]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]

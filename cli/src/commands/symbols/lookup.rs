@@ -1,5 +1,6 @@
 //! `stk symbols lookup` and `check`: one image, one PDB.
 
+use super::super::values::{choice, default_name};
 use super::super::{Exit, Out, Progress, Usage, count, guarded, say_error};
 use super::SymbolOptions;
 use crate::image::open_image;
@@ -40,7 +41,7 @@ pub(super) struct LookupArgs {
     #[arg(long)]
     json: bool,
     /// How much of a mangled name to show
-    #[arg(long, value_enum, default_value_t, value_name = "STYLE")]
+    #[arg(long, value_parser = choice::<Demangle>(), default_value = default_name::<Demangle>(), value_name = "STYLE")]
     demangle: Demangle,
     #[command(flatten)]
     symbols: SymbolOptions,
