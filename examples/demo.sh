@@ -13,7 +13,7 @@ for argument in "$@"; do
   case $argument in
     --no-record) record= ;;
     --dotnet) dotnet=1 example=mixed ;;
-    --keep) keep=1 duration=8s rate=50 ;; # small: it goes into the repository; a rate that two processors reach
+    --keep) keep=1 duration=8s rate=40 ;; # small: it goes into the repository; a rate that two processors reach
     -h | --help)
       sed -n '2,/^set/{/^set/d;s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
       exit 0

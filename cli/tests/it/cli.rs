@@ -371,7 +371,7 @@ fn a_range_and_a_thread_can_be_chosen() {
 fn mixed_clrstack(more: &[&str]) -> Vec<String> {
     let traces = kept("");
     let arguments =
-        [&["dump", "mixed.stk", "--style", "clrstack", "--thread", "mixed", "--at", "4.25s"], more].concat();
+        [&["dump", "mixed.stk", "--style", "clrstack", "--thread", "mixed", "--at", "5.98s"], more].concat();
     let output = stk(&traces, &arguments);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     // Why the Frames' methods are not known is told once, at the end.
@@ -621,9 +621,10 @@ fn verify_walks_compares_the_explicit_frames_of_the_kept_trace() {
     // Nine threads are in Thread.Sleep, or deeper: each of their samples has at least one Frame.
     assert!(count("frames", "agrees") > 500, "{explicit}");
     assert!(count("steps", "agrees") > count("frames", "agrees"), "{explicit}");
-    // The constant collections of that recording let threads wait for the runtime after a P/Invoke.
+    // Collections let threads wait for the runtime after a P/Invoke. Heads of chains are read
+    // around the suspension, some at another moment.
     let others = ["returning", "out-of-date", "contradicted"].map(|class| count("frames", class));
-    assert_eq!((others, count("steps", "returning")), ([26, 5, 0], 26), "{explicit}");
+    assert_eq!((others, count("steps", "returning")), ([8, 13, 0], 8), "{explicit}");
 }
 
 /// Frames of the kept traces that reach the thread's start, and of those in .NET's code that have
@@ -631,7 +632,7 @@ fn verify_walks_compares_the_explicit_frames_of_the_kept_trace() {
 #[test]
 fn stacks_of_the_kept_traces_are_complete_and_managed_frames_have_names() {
     let traces = kept("");
-    for (trace, managed) in [("busy.stk", [0, 0]), ("mixed.stk", [9_975, 9_966])] {
+    for (trace, managed) in [("busy.stk", [0, 0]), ("mixed.stk", [21_198, 21_177])] {
         let output = stk(&traces, &["stats", "--json", "--full", trace]);
         let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         let stats = &json["traces"][0];
@@ -662,16 +663,18 @@ fn times_of_the_kept_traces_add_up() {
         let cpu: u64 = threads.iter().map(|thread| number(&thread["cpu_ns"])).sum();
         assert_eq!(cpu, number(&totals["cpu_ns"]), "{trace}");
         // What the threads' clocks gained.
-        let clocks = if trace == "busy.stk" { 10_320_000_000 } else { 1_700_000_000 };
+        let clocks = if trace == "busy.stk" { 10_320_000_000 } else { 3_470_000_000 };
         assert_eq!(cpu + number(&totals["sampling_cpu_ns"]), clocks, "{trace}");
         for thread in threads {
             assert_eq!(sum(thread), number(&thread["all"]["weight_ns"]), "{trace}: {thread}");
         }
-        // These sleep, or wait for an event, from the first sample to the last.
+        // These sleep, or wait for an event, in every sample. What their clocks gained between
+        // samples, they ran.
         for name in if trace == "busy.stk" { &["main", "waiter"][..] } else { &["main"] } {
             let thread = threads.iter().find(|thread| thread["name"] == *name).unwrap();
             let (waiting, all) = (state(thread, "waiting"), number(&thread["all"]["weight_ns"]));
-            assert!(waiting * 100 >= all * 99, "{trace}: {thread}");
+            assert_eq!(waiting + number(&thread["cpu_ns"]), all, "{trace}: {thread}");
+            assert!(waiting * 100 >= all * 94, "{trace}: {thread}");
         }
         assert_eq!((&stats["weight"], &stats["waits"][0]["reason"]), (&"cpu".into(), &"sleep".into()));
     }

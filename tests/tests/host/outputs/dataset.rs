@@ -5,13 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use stk::commands::{Exit, answer};
 use stk_format::synth::Parts;
-use stk_format::{BLOCK_HEADER_LEN, BlockKind, SampleStep, Scratch, SupplementWriter, Trace};
+use stk_format::{
+    BLOCK_HEADER_LEN, BlockKind, FLAG_SUPPLEMENT, SampleStep, Scratch, SupplementWriter, Trace,
+};
 use stk_schema::event::{Event, Metadata};
 
-/// A recording that is kept in the repository.
-fn kept(name: &str) -> Vec<u8> {
+/// A recording that is kept in the repository, without what was added after its end.
+pub(super) fn kept(name: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces").join(name);
-    std::fs::read(path).expect("the kept recording")
+    let mut parts = Parts::take_apart(&std::fs::read(path).expect("the kept recording")).expect("a trace");
+    parts.blocks.retain(|block| block.header.flags & FLAG_SUPPLEMENT == 0);
+    parts.to_file()
 }
 
 /// Where the SAMPLES block with this number ends.
@@ -272,6 +276,15 @@ fn the_rows_of_a_thread_add_up_to_the_cpu_time_of_its_clock() {
     for (thread, cpu) in column("thread").iter().zip(&column("cpu_ns")) {
         *found.entry(thread.expect("a thread")).or_default() += cpu.expect("a CPU time");
     }
+    // What being sampled cost a thread is no time of its own.
+    let stats = stk_tests::stk::json(lab.0.path(), &["stats", "--json", "busy.stk"]);
+    let mut sampling = 0;
+    for thread in stats["traces"][0]["threads"].as_array().expect("threads") {
+        let cost = thread["sampling_cpu_ns"].as_i64().expect("a CPU time");
+        *found.entry(thread["instance"].as_i64().expect("an instance")).or_default() += cost;
+        sampling += cost;
+    }
+    assert!(sampling > 0 && sampling < found.values().sum::<i64>() / 50, "{sampling}");
     expected.retain(|thread, _| found.contains_key(thread));
     assert_eq!(found, expected);
     assert!(found.values().sum::<i64>() > 1_000_000_000, "{found:?}");

@@ -97,7 +97,7 @@ fn every_format_can_be_made_of_a_night_of_traces() {
     let night = folder(&temporary).join("night");
     std::fs::create_dir_all(&night).expect("folder");
     let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces");
-    let busy = std::fs::read(traces.join("busy.stk")).expect("the kept trace");
+    let busy = super::dataset::kept("busy.stk");
     let mut number = 0;
     for (host, slower) in [("lab-1", 1), ("lab-2", 1), ("lab-3", 3)] {
         for (build, takes) in [("41", 1), ("42", 2)] {
