@@ -24,6 +24,7 @@
 //! redact     copies a trace without what stacks and texts hold     Trace -> a trace
 //! stack      turns a sample into a named stack                 Sample -> Frame, End, Names
 //! profile    the result of a conversion                        Trace, ModuleImage -> Profile, Runs
+//! pipeline   from a trace to a profile with names                Trace -> Profile, Runs
 //! output     one writer per format                             Profile, Runs -> files
 //! dataset    questions to a Parquet dataset                 tables -> Profile, Runs
 //! stats      times, and the problems of the stacks             Profile, Runs -> Stats
@@ -52,6 +53,7 @@ pub mod map;
 pub mod model;
 pub mod output;
 mod panics;
+pub mod pipeline;
 pub mod profile;
 pub mod redact;
 pub mod report;

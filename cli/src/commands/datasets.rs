@@ -1,7 +1,7 @@
 //! Parquet datasets on command lines: `lab.parquet`, or `lab.parquet?build=12&lab=b` for its traces
 //! with these labels; which of its traces and samples options choose.
 
-use super::pipeline::ProfileArgs;
+use super::profile_args::ProfileArgs;
 use super::select::{SelectArgs, ThreadPattern};
 use super::{Progress, Usage, note};
 use crate::dataset::{Dataset, DatasetPart, DatasetThread, DatasetTrace, Grouping, is_dataset};

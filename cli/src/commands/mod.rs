@@ -1,5 +1,5 @@
 //! The command line: one file or folder per subcommand, which parses arguments and calls the
-//! library. Several subcommands share `pipeline` (from a file to a symbolized profile), `select` (a
+//! library. Several subcommands share `profile_args` (the arguments of a profile), `select` (a
 //! part of a trace) and `progress`.
 //!
 //! Data goes to standard output, everything else to standard error. Exit codes: see [`Exit`].
@@ -14,7 +14,7 @@ mod info;
 mod inputs;
 mod man;
 mod merge;
-mod pipeline;
+mod profile_args;
 mod progress;
 mod redact;
 mod replace;
@@ -31,9 +31,7 @@ mod traces;
 mod values;
 mod verify;
 
-pub use pipeline::{
-    LoadedProfile, ProfileArgs, SymbolArgs, TablesArgs, check_symbols, closing_lines, load, load_images,
-};
+pub use profile_args::{LoadedProfile, ProfileArgs, SymbolArgs, TablesArgs, check_symbols, closing_lines};
 pub use progress::{Progress, TraceProgress};
 pub use select::{ProcessArgs, SelectArgs, StackArgs, ThreadArgs, ThreadPattern, TzArgs};
 

@@ -1,6 +1,6 @@
 //! `stk report`: one page with what there is of traces.
 
-use super::pipeline::{MissingSum, check_symbols, load_file, loss_lines, missing_lines};
+use super::profile_args::{MissingSum, check_symbols, load_file, loss_lines, missing_lines};
 use super::replace::{self, REPLACED, is_made_of, replaces_own};
 use super::{Exit, ProfileArgs, Progress, guarded, inputs, note, pool, say_error, size, tell, verify, warn};
 use crate::files::MayReplace::NoTrace;

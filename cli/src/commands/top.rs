@@ -1,6 +1,6 @@
 //! `stk top`: what the newest samples of a recording that runs show.
 
-use super::pipeline::load_file;
+use super::profile_args::load_file;
 use super::times::TimeArg;
 use super::{Exit, LoadedProfile, Out, Progress, SelectArgs, StackArgs, SymbolArgs, TablesArgs};
 use super::{ProfileArgs, ThreadArgs, pool, terminal_columns};

@@ -1,5 +1,5 @@
 use super::*;
-use crate::commands::{self, LoadedProfile, ProfileArgs, Progress};
+use crate::pipeline::{self, LoadOptions, Loaded};
 use crate::stats::Stats;
 use flate2::read::DeflateDecoder;
 use serde_json::Value;
@@ -12,13 +12,12 @@ fn kept(name: &str) -> PathBuf {
 }
 
 /// A kept trace, read by so many threads.
-fn load(name: &str, jobs: u16) -> LoadedProfile {
-    let args = ProfileArgs::default();
-    let pool = commands::pool(Some(jobs)).unwrap();
-    pool.install(|| commands::load(&kept(name), &args, &Progress::new("samples"))).unwrap()
+fn load(name: &str, jobs: usize) -> Loaded {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(jobs).build().unwrap();
+    pool.install(|| pipeline::load(&kept(name), &LoadOptions::default())).unwrap()
 }
 
-fn source(loaded: &LoadedProfile) -> Source<'_> {
+fn source(loaded: &Loaded) -> Source<'_> {
     Source {
         profile: &loaded.profile,
         runs: &loaded.runs,
@@ -105,7 +104,7 @@ impl Decoded {
     }
 }
 
-fn stats_of(loaded: &LoadedProfile) -> Stats {
+fn stats_of(loaded: &Loaded) -> Stats {
     let options = StatsOptions { top: usize::MAX, ..StatsOptions::default() };
     stats::collect(&loaded.profile, &loaded.runs, None, &options).unwrap()
 }
@@ -177,7 +176,7 @@ fn rows_that_are_joined_keep_their_sums() {
 }
 
 /// The bytes of a page of a trace.
-fn page_of(loaded: &LoadedProfile) -> Vec<u8> {
+fn page_of(loaded: &Loaded) -> Vec<u8> {
     let mut report = Report::default();
     report.add(&source(loaded)).unwrap();
     let folder = tempfile::tempdir().unwrap();

@@ -326,7 +326,7 @@ fn lookups_for(samples: u64) -> (u64, u64) {
     let file = TraceFile::open(&path).unwrap();
     let trace = file.read().unwrap();
     let store = SymbolStore::new(SymbolPath::from(kept("").as_path()));
-    let images = stk::commands::load_images(&trace, &store);
+    let images = stk::pipeline::load_images(&trace, &store);
     let (mut profile, runs) = build(&trace, &images, &BuildOptions::default(), &AtomicU64::new(0)).unwrap();
     let symbolizer = Symbolizer::new(store, Demangle::Short);
     let methods = stk::runtimes::Methods::default();

@@ -5,8 +5,8 @@ use super::place::{Place, Places};
 use anyhow::{Context, Result};
 use std::collections::HashMap;
 use std::path::Path;
-use stk::commands::{ProfileArgs, Progress, load};
 use stk::model::ImageId;
+use stk::pipeline::{LoadOptions, load};
 use stk::profile::{NodeId, Placement};
 
 /// CPU time of a trace by place.
@@ -23,8 +23,7 @@ pub struct CpuPlaces {
 /// # Errors
 /// When it cannot be read.
 pub fn read(trace: &Path, places: &Places) -> Result<CpuPlaces> {
-    let loaded = load(trace, &ProfileArgs::default(), &Progress::new("samples"))
-        .with_context(|| trace.display().to_string())?;
+    let loaded = load(trace, &LoadOptions::default()).with_context(|| trace.display().to_string())?;
     let profile = &loaded.profile;
     let bases: HashMap<ImageId, u64> =
         profile.modules.iter().map(|module| (module.image, module.base)).collect();

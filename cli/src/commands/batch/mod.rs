@@ -15,7 +15,7 @@ mod protocol;
 pub(super) mod worker;
 
 use super::convert::{self, ConvertArgs, Converter, Keys, Task};
-use super::pipeline::parse_memory;
+use super::profile_args::parse_memory;
 use super::{Exit, Progress, Usage, inputs, is_quiet, jobs, note, pool, replace, times};
 use crate::interrupt;
 use crate::output::{self, FolderLock, Format, LeftBehind};

@@ -1,7 +1,7 @@
 //! What a conversion depends on: the trace's content, the options, the version of stk, and the
 //! symbol files that are found for its modules, or are missing.
 
-use super::super::pipeline::SymbolArgs;
+use super::super::profile_args::SymbolArgs;
 use super::ConvertArgs;
 use crate::map::MappedFile;
 use crate::output::Format;

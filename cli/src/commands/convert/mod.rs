@@ -16,7 +16,7 @@ mod recording;
 mod split;
 mod tasks;
 
-use super::pipeline::{self, MissingSum};
+use super::profile_args::{self, MissingSum};
 use super::values::{choice, default_name};
 use super::{Exit, ProfileArgs, Progress, Usage, guarded, inputs, replace, say_error, tell, verify};
 use crate::output::{self, ChromeStyle, Compression, ConversionFacts, Destination, Format, PerfettoStyle};
@@ -135,7 +135,7 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
             if let Some((source, missing)) = &converted.missing {
                 sum.add(missing);
                 if !several {
-                    tell(&pipeline::missing_lines(source, missing));
+                    tell(&profile_args::missing_lines(source, missing));
                 }
             }
             exit.worse(converted.exit)

@@ -3,7 +3,7 @@
 use super::key::Keys;
 use super::record::{Record, Recorded};
 use super::{ConvertArgs, ConvertOutcome, Converted, Status, split};
-use crate::commands::pipeline::{self, LoadedProfile, load_within};
+use crate::commands::profile_args::{self, LoadedProfile, load_within};
 use crate::commands::replace::{REPLACED, is_made_of, replaces_own};
 use crate::commands::{Progress, note, size};
 use crate::deadline::Deadline;
@@ -171,14 +171,14 @@ impl Converter<'_> {
             }
         }
         let source = printable(&loaded.profile.trace.source);
-        let mut lines = pipeline::loss_lines(&loaded);
+        let mut lines = profile_args::loss_lines(&loaded);
         if let Some(share) = loaded.profile.selection.as_ref().filter(|_| loaded.empty.is_none()) {
             lines.push(format!("stk: {source}: selection: {}", share.describe()));
         }
         let weights_note = weights_note.filter(|_| loaded.empty.is_none());
         lines.extend(weights_note.map(|note| format!("stk: {source}: {note}")));
         lines.extend(summary.warnings.iter().map(|text| format!("stk: warning: {}", printable(text))));
-        let (symbols, failed) = pipeline::check_symbols(&loaded, &args.profile);
+        let (symbols, failed) = profile_args::check_symbols(&loaded, &args.profile);
         let facts = Some(ConversionFacts::of(&loaded.profile));
         let missing = Some((loaded.profile.trace.source.clone(), loaded.missing));
         let (status, exit) = (Status::Converted, loaded.exit.worse(symbols));

@@ -4,7 +4,7 @@
 use super::DiffArgs;
 use super::sides::SideInput;
 use crate::commands::datasets::{self, DatasetArg, Wanted};
-use crate::commands::pipeline::{MissingSum, load_file};
+use crate::commands::profile_args::{MissingSum, load_file};
 use crate::commands::{Exit, Progress, TraceProgress, check_symbols, guarded, say_error, tell, verify, warn};
 use crate::dataset::{Dataset, DatasetPart, DatasetThread, DatasetTrace};
 use crate::diff::{Comparison, Side, StackWeights, ThreadStacks, TraceStacks, TraceWeights, collect};

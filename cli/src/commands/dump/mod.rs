@@ -24,8 +24,9 @@ use super::select::label;
 use super::tag::parse_tag;
 use super::times::{self, TimeArg};
 use super::{
-    Exit, Out, ProcessArgs, StackArgs, TablesArgs, ThreadArgs, TzArgs, Usage, guarded, inputs, pipeline,
+    Exit, Out, ProcessArgs, StackArgs, TablesArgs, ThreadArgs, TzArgs, Usage, guarded, inputs, profile_args,
 };
+use crate::pipeline::load_images;
 use crate::runtimes;
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::stack::{NameSources, StackWalker};
@@ -96,7 +97,7 @@ pub(super) struct DumpArgs {
     #[arg(long)]
     explain: bool,
     #[command(flatten)]
-    symbols: pipeline::SymbolArgs,
+    symbols: profile_args::SymbolArgs,
     /// Where unwind data is missing, search the stack for return addresses. Such frames are guesses
     /// and marked as such
     #[arg(long)]
@@ -104,7 +105,7 @@ pub(super) struct DumpArgs {
     #[command(flatten)]
     tables: TablesArgs,
     #[command(flatten)]
-    fold: pipeline::FoldArgs,
+    fold: profile_args::FoldArgs,
     #[command(flatten)]
     tz: TzArgs,
 }
@@ -185,7 +186,8 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     let mut losses = DumpLosses::default();
     let captures = chosen_captures(&trace, args, threads.as_ref(), &mut losses)?;
     let store = args.symbols.store(path);
-    let images = pipeline::load_images(&trace, &store);
+    profile_args::warn_of_missing_tables(&trace);
+    let images = load_images(&trace, &store);
     let mut options = WalkOptions::default();
     options.scan = args.scan;
     let methods = runtimes::methods(&trace);

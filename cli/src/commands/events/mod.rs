@@ -10,7 +10,7 @@ mod document;
 mod filter;
 mod text;
 
-use super::pipeline::parse_memory;
+use super::profile_args::parse_memory;
 use super::tag::parse_tag;
 use super::traces::Traces;
 use super::{Exit, Out, SelectArgs, each_trace, inputs, pool};

@@ -9,7 +9,7 @@ mod anchor;
 mod gaps;
 
 use super::convert;
-use super::pipeline::{MissingSum, check_symbols, load_file, loss_lines};
+use super::profile_args::{MissingSum, check_symbols, load_file, loss_lines};
 use super::replace::{self, REPLACED, is_made_of, replaces_own};
 use super::report::together;
 use super::times::TimeArg;

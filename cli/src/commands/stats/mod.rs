@@ -4,10 +4,11 @@ mod dataset;
 mod question;
 
 use super::datasets::DatasetArg;
+use super::profile_args::load_file;
 use super::traces::Traces;
 use super::values::choice;
 use super::{
-    Exit, Out, ProfileArgs, Progress, TraceProgress, check_symbols, each_trace, inputs, load, pool,
+    Exit, Out, ProfileArgs, Progress, TraceProgress, check_symbols, each_trace, inputs, pool,
     terminal_columns, warn,
 };
 use crate::profile::Weight;
@@ -244,7 +245,7 @@ fn of_file(
     question: Option<&Question>,
     progress: &Progress,
 ) -> anyhow::Result<(Stats, Option<AnswerSums>, Exit)> {
-    let loaded = load(path, &args.profile, progress)?;
+    let loaded = load_file(&args.profile.tables.open(path)?, &args.profile, progress)?;
     let bytes = std::fs::metadata(path).ok().map(|file| file.len());
     let (mut stats, sums) = stats::collect_with(&loaded.profile, &loaded.runs, bytes, options, question)?;
     if args.profile.is_part() {

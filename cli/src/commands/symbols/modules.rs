@@ -1,13 +1,15 @@
 //! `stk symbols list`, `fetch` and `bundle`: the modules of traces.
 
+use super::super::profile_args::warn_of_missing_tables;
 use super::super::{
-    Exit, Out, Progress, TablesArgs, Usage, guarded, inputs, load_images, note, pool, replace, say,
-    say_error, size, tell_redirects, verify, warn,
+    Exit, Out, Progress, TablesArgs, Usage, guarded, inputs, note, pool, replace, say, say_error, size,
+    tell_redirects, verify, warn,
 };
 use super::SymbolOptions;
 use crate::files::{Below, MayReplace, is_same_file};
 use crate::model::{Image, file_name};
 use crate::output;
+use crate::pipeline::load_images;
 use crate::profile::{BuildOptions, Placement, build};
 use crate::symbols::index::Origin;
 use crate::symbols::{
@@ -403,6 +405,7 @@ fn read(
     let mut trace = file.read()?;
     tables.give(&mut trace);
     progress.add_total(trace.samples());
+    warn_of_missing_tables(&trace);
     let images = load_images(&trace, store);
     let (profile, _) = build(&trace, &images, &BuildOptions::default(), progress.done())?;
     let damage = &profile.losses.damaged_blocks;

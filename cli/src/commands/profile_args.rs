@@ -1,28 +1,22 @@
-//! Makes a symbolized profile of a `.stk` file, for `convert` and `stats`.
+//! Arguments of commands that make a profile of a trace, and what they say of its losses.
 
 use super::select::TimeRange;
 use super::symbol_options::SymbolOptions;
 use super::values::{choice, default_name};
 use super::{Exit, Progress, SelectArgs, StackArgs, warn};
 use crate::deadline::Deadline;
-use crate::image::{self, ImageSearch, ModuleImage};
-use crate::model::Image;
-use crate::profile::{BuildOptions, MOST_RUNS_HELD, MissingModule, MissingSymbols, Profile, Run, Runs};
-use crate::profile::{build, classify, fold, leave_out, missing_symbols, select, symbolize};
-use crate::runtimes;
-use crate::stack::{FoldOptions, FrameChoice, NameSources};
-use crate::symbols::index::{self, RecordKind, SymbolIndex};
-use crate::symbols::pdb::PdbFile;
-use crate::symbols::{Demangle, SymbolStore, Symbolizer, pdb_index};
-use crate::text::{count, counted, pad, since_start, width};
-use crate::trace::{BlobPlace, TableFolders, Trace, TraceError, TraceFile};
+use crate::pipeline::{LoadOptions, Loaded, load_trace, missing_tables};
+use crate::profile::{MOST_RUNS_HELD, MissingModule, MissingSymbols, Profile, Run, Runs};
+use crate::stack::{FoldOptions, FrameChoice};
+use crate::symbols::{Demangle, SymbolStore, Symbolizer};
+use crate::text::{count, counted, pad, width};
+use crate::trace::{TableFolders, Trace, TraceError, TraceFile};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use stk_schema::text::printable;
 use stk_schema::typed::parse_size;
-use stk_unwind::x86::X86Tables;
 
 /// Options of commands that name code.
 #[derive(clap::Args, Clone, Default, Debug)]
@@ -176,15 +170,6 @@ pub struct LoadedProfile {
 /// # Errors
 ///
 /// When the file cannot be read at all, or a chosen thread is not in it.
-pub fn load(path: &Path, args: &ProfileArgs, progress: &Progress) -> anyhow::Result<LoadedProfile> {
-    load_file(&args.tables.open(path)?, args, progress)
-}
-
-/// [`load`] for a file that is open.
-///
-/// # Errors
-///
-/// As there.
 pub(super) fn load_file(
     file: &TraceFile,
     args: &ProfileArgs,
@@ -209,39 +194,22 @@ pub(super) fn load_within(
     args.tables.give(&mut trace);
     args.select.process.demand(&trace)?;
     progress.add_total(trace.samples());
-    let selection = args.stacks.selection(args.select.threads.of(&trace)?);
-    let range = args.select.range(&trace);
-    explain_range(&trace, range);
-    let options = BuildOptions {
-        from_ns: range.from,
-        until_ns: range.until,
+    let TimeRange { from, until } = args.select.range(&trace);
+    let options = LoadOptions {
+        from_ns: from,
+        until_ns: until,
+        selection: args.stacks.selection(args.select.threads.of(&trace)?),
+        fold: args.fold.options(),
+        demangle: args.symbols.demangle,
         scan: args.scan,
         runs_limit: args.tables.runs_limit(),
         deadline,
     };
-    let store = args.symbols.store(file.path());
-    let images = load_images(&trace, &store);
-    let (mut profile, runs) = build(&trace, &images, &options, progress.done())?;
-    deadline.check()?;
-    let methods = runtimes::methods(&trace);
-    let symbolizer = Symbolizer::new(store, args.symbols.demangle);
-    let sources = NameSources { trace: &trace, images: &images, methods: &methods, symbolizer: &symbolizer };
-    symbolize(&mut profile, &sources);
-    deadline.check()?;
+    warn_of_missing_tables(&trace);
+    let symbolizer = Symbolizer::new(args.symbols.store(file.path()), options.demangle);
+    let Loaded { profile, runs, missing, damaged } =
+        load_trace(&trace, &symbolizer, &options, progress.done())?;
     super::tell_redirects(symbolizer.store());
-    profile.losses.runtimes.extend(methods.problems);
-    // Before samples and frames are left out: CPU time is shared out among all samples of a thread,
-    // and the system's frames tell what it did.
-    let runs = classify(&mut profile, &{ runs })?;
-    deadline.check()?;
-    let mut runs = select(&mut profile, runs, &selection)?;
-    let missing = missing_symbols(&profile, &runs)?;
-    leave_out(&mut profile, &mut runs, &selection)?;
-    if let Some(share) = &profile.selection {
-        log::info!("{}: selection: {}", trace.source, share.describe());
-    }
-    fold(&mut profile, &mut runs, args.fold.options());
-    let damaged = trace.lost_blocks || !profile.losses.damaged_blocks.is_empty();
     let exit = if damaged { Exit::Damaged } else { Exit::Ok };
     let samples: u64 = profile.threads.iter().map(|thread| thread.samples).sum();
     let empty = (samples == 0).then(|| match &profile.selection {
@@ -254,82 +222,23 @@ pub(super) fn load_within(
     Ok(LoadedProfile { profile, runs, missing, range, empty, exit })
 }
 
-/// Logs which part of a trace is taken.
-fn explain_range(trace: &Trace<'_>, range: TimeRange) {
-    let last = trace.clock.ns(trace.last());
-    let (from, until) = (range.from.unwrap_or(0), range.until.unwrap_or(last));
-    log::info!(
-        "{}: {} recorded; taken from {} to {}",
-        trace.source,
-        counted(trace.samples(), "sample"),
-        since_start(from),
-        since_start(until.min(last))
-    );
-}
-
-/// Loads the images of a trace. Logs what could not be used, and warns of what is missing.
-pub fn load_images(trace: &Trace<'_>, store: &SymbolStore) -> Vec<ModuleImage> {
-    let elsewhere = ImageSearch {
-        file: &|image| find_image(store, image),
-        code: &|image| store.find_image_here(&image.path, image.time_date_stamp, image.size),
-        frames: &|image| find_frames(&trace.source, store, image),
-    };
-    let images = image::load_images(trace, &elsewhere);
-    for (known, record) in images.iter().zip(&trace.timeline.images) {
-        for problem in &known.problems {
-            log::warn!("{}: {}: {problem}", trace.source, record.image.name);
-        }
-    }
-    let named = trace.timeline.images.iter().flat_map(|record| &record.tables).map(|table| table.hash);
-    let missing = named.filter(|&hash| trace.blobs.place_of(hash) == BlobPlace::Nowhere);
-    let missing = missing.collect::<HashSet<_>>().len() as u64;
+/// Warns of tables of images that are nowhere.
+pub(super) fn warn_of_missing_tables(trace: &Trace<'_>) {
+    let missing = missing_tables(trace);
     if missing > 0 {
         let (source, tables) = (&trace.source, counted(missing, "table"));
-        warn(&format!("{source}: {tables} of images {}", missing_tables(trace)));
+        warn(&format!("{source}: {tables} of images {}", where_tables_are(trace)));
     }
-    images
 }
 
 /// What became of tables that are not in a trace, and what to do. In a trace that lost a block,
 /// they were in that block.
-pub(super) fn missing_tables(trace: &Trace<'_>) -> &'static str {
+pub(super) fn where_tables_are(trace: &Trace<'_>) -> &'static str {
     if trace.lost_blocks {
         "went with the damaged blocks, and stacks may end early"
     } else {
         "are not in the trace, and stacks may end early; if inject wrote them to a folder, name it with --tables"
     }
-}
-
-/// Searches for the image file of a module if the trace lacks its unwind data.
-fn find_image(store: &SymbolStore, image: &Image) -> Option<PathBuf> {
-    if image.code_id.is_empty() {
-        return None;
-    }
-    let found = store.find_image(&image.path, image.time_date_stamp, image.size).found;
-    log::debug!("{}: the trace carries no unwind data of it; file: {}", image.name, found.is_some());
-    found.map(|found| found.path)
-}
-
-/// The frame records in the PDB of an x86 module: FrameData, FPO and the extents of functions.
-fn find_frames(source: &str, store: &SymbolStore, image: &Image) -> Option<X86Tables> {
-    let (guid, age) = image.code_view?;
-    let found = store.find_pdb(&image.pdb_name, &guid, age, &image.path).found?;
-    let problem = |error: &dyn std::fmt::Display| {
-        log::warn!("{source}: {}: {}: frame records: {error}", image.name, found.path.display());
-    };
-    let records = PdbFile::open(&found.file).and_then(|pdb| pdb.frame_records());
-    let records = records.inspect_err(|error| problem(error)).ok()?;
-    let index = pdb_index(store, &found.path, &found.file, true).inspect_err(|reason| problem(reason)).ok();
-    let functions: Vec<std::ops::Range<u32>> = index.iter().flat_map(procedures).collect();
-    let (data, fpo) = (records.frame_data.len(), records.fpo.len());
-    log::debug!("{source}: {}: {data} FrameData records, {fpo} FPO records", image.name);
-    Some(X86Tables::new(records.frame_data, records.fpo).with_functions(functions))
-}
-
-/// Extents of the functions whose size the PDB states.
-fn procedures(index: &SymbolIndex) -> impl Iterator<Item = std::ops::Range<u32>> + '_ {
-    let sized = |range: &index::Range<'_>| range.kind == RecordKind::Procedure;
-    index.ranges().filter(sized).map(|range| range.start..range.end)
 }
 
 /// Number of modules without symbols that the closing lines name. The others are counted.
