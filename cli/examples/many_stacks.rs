@@ -8,10 +8,6 @@
 //! five are, and a thread returns from some of its calls, any number being as likely, and makes
 //! others, as programs do.
 
-#[path = "../src/testing.rs"]
-#[allow(dead_code)]
-mod testing;
-
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -20,7 +16,7 @@ use stk_format::synth::Random;
 use stk_schema::Ticks;
 use stk_schema::event::RunState;
 use stk_schema::registers::{IP, RegisterSet, SP};
-use testing::{TestImage, in_function};
+use stk_tests::traces::{TestImage, in_function};
 
 const THREADS: usize = 8;
 /// Frames of a stack between the system's two.
@@ -43,7 +39,7 @@ fn main() -> io::Result<()> {
         Some("returns") => true,
         Some(_) => return Err(usage()),
     };
-    let mut builder = testing::trace();
+    let mut builder = stk_tests::traces::trace();
     for (path, base) in IMAGES.iter().zip((FIRST_BASE..).step_by(0x1000_0000)) {
         TestImage::new(path, FUNCTIONS).load(&mut builder, 0, base);
     }
@@ -66,7 +62,7 @@ fn main() -> io::Result<()> {
         facts.add(i as usize >= THREADS, &before, &stacks[at].choices);
         cpu[at] += INTERVAL - random.below(4000) as u64;
         let time = (1 + i / THREADS as u64) * INTERVAL + random.below(2000) as u64;
-        let ([ip, sp], words) = testing::stack(bases[at], &stacks[at].addresses());
+        let ([ip, sp], words) = stk_tests::traces::stack(bases[at], &stacks[at].addresses());
         let mut registers = [0; RegisterSet::X64.len()];
         (registers[IP], registers[SP]) = (ip, sp);
         let stack: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();

@@ -62,8 +62,6 @@ pub mod stack;
 pub mod stats;
 mod stdout;
 pub mod symbols;
-#[cfg(test)]
-mod testing;
 mod text;
 pub mod trace;
 mod walks;

@@ -11,6 +11,7 @@
 //! * [`managed_lines`]: lines of examples/mixed by its compiler and its source.
 //! * [`pdb_file`]: PDBs written by hand.
 //! * [`symbol_bombs`]: small symbol files that are costly to read.
+//! * [`traces`]: images with unwind data, and threads with stacks that can be walked.
 //! * [`pe`]: imports, exports and resources of a built DLL.
 //! * [`weights`]: stk's profile beside that of Linux' own sampler.
 //! * [`recorded`]: a trace as the format's own reader returns it, without stk's analysis.
@@ -30,5 +31,6 @@ pub mod recorded;
 pub mod schema;
 pub mod stk;
 pub mod symbol_bombs;
+pub mod traces;
 pub mod weights;
 pub mod wine;

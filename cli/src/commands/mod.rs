@@ -470,7 +470,7 @@ mod tests {
     #[test]
     fn a_panic_while_a_trace_is_dumped_fails_that_trace() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), crate::testing::trace().finish()).unwrap();
+        std::fs::write(file.path(), stk_tests::traces::trace().finish()).unwrap();
         let path = file.path().to_str().unwrap();
         let cli = Cli::try_parse_from(["stk", "dump", "--no-default-symbols", path]).unwrap();
         let failed = execute(&cli.command, &mut |_| panic!("out of range")).unwrap_err().to_string();
@@ -483,7 +483,7 @@ mod tests {
         let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
         let (one, none, other) = (path("one.stk"), path("none.stk"), path("other.stk"));
         for path in [&one, &other] {
-            std::fs::write(path, crate::testing::trace().finish()).unwrap();
+            std::fs::write(path, stk_tests::traces::trace().finish()).unwrap();
         }
         std::fs::write(&none, "no trace").unwrap();
         let commands: [&[&str]; 2] = [&["info", "--json"], &["stats", "--json", "--no-default-symbols"]];

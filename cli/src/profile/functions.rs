@@ -290,7 +290,7 @@ mod tests {
 
     /// A profile with a function of a header that every one of `modules` modules has code of.
     fn inlined_everywhere(modules: u32) -> Profile {
-        let file = crate::testing::trace().finish();
+        let file = stk_tests::traces::trace().finish();
         let trace = Trace::read(&file, "test.stk").unwrap();
         let images = load_images(&trace, &ImageSearch::NOWHERE);
         let built = build(&trace, &images, &BuildOptions::default(), &AtomicU64::new(0));

@@ -359,10 +359,10 @@ mod tests {
     use super::*;
     use crate::image::{ImageSearch, load_images};
     use crate::profile::{BuildOptions, FrameFacts, FrameKind, NameSource, build};
-    use crate::testing::{self, TestImage, in_function};
     use crate::trace::Trace;
     use std::sync::atomic::AtomicU64;
     use stk_schema::Arch;
+    use stk_tests::traces::{self, TestImage, in_function};
 
     const APP: u64 = 0x1_4000_0000;
     const STACK: u64 = 0x20_0000;
@@ -371,11 +371,11 @@ mod tests {
     /// A trace of 10 ms with two samples of thread 7, in functions of these numbers. Each frame's
     /// name is `name` and its place.
     fn trace(functions: [u32; 2], name: &str) -> (Profile, Runs) {
-        let mut builder = testing::trace();
+        let mut builder = traces::trace();
         TestImage::new(r"C:\lab\app.exe", 8).load(&mut builder, 0, APP);
         let thread = builder.thread(0, 7, "worker", STACK);
         for (at, function) in [(1, functions[0]), (9, functions[1])] {
-            testing::sample(&mut builder, thread, at * MS, STACK, &[in_function(APP, function)]);
+            traces::sample(&mut builder, thread, at * MS, STACK, &[in_function(APP, function)]);
         }
         let file = builder.finish();
         let trace = Trace::read(&file, "app.stk").unwrap();

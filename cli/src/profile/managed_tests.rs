@@ -6,13 +6,13 @@ use crate::profile::{BuildOptions, FrameId, FrameKind, NameSource, build, symbol
 use crate::runtimes::{self, Methods};
 use crate::stack::NameSources;
 use crate::symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
-use crate::testing::{self, TestImage};
 use crate::trace::Trace;
 use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use stk_schema::Ticks;
 use stk_schema::event::{Event, MethodName, Nettrace};
+use stk_tests::traces::{self, TestImage};
 
 const STACK: u64 = 0x10_0000;
 /// Mixed.Work.Down at tier 0 (tests/data/dotnet/mixed31.methods.txt). methods.py prints its map as
@@ -27,10 +27,10 @@ fn profile(addresses: &[u64], more: &[Event<'_>]) -> (Profile, Methods) {
     let mut stream = Vec::new();
     let packed = include_bytes!("../../../tests/data/dotnet/mixed31.nettrace.gz");
     flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut stream).unwrap();
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     // An image that holds ready-to-run code. An export covers the same address.
     let mut library = TestImage::new(r"C:\dotnet\System.Private.CoreLib.dll", 700);
-    let number = (0xb900 - testing::FIRST_FUNCTION) / testing::FUNCTION_SIZE;
+    let number = (0xb900 - traces::FIRST_FUNCTION) / traces::FUNCTION_SIZE;
     library.exports = vec![("NotThisOne", number)];
     library.load(&mut builder, 0, SLEEP - 0xb900);
     let thread = builder.thread(0, 1, "main", STACK);

@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_stack_counts_once_for_each_reason_that_it_meets() {
-        let file = crate::testing::trace().finish();
+        let file = stk_tests::traces::trace().finish();
         let trace = Trace::read(&file, "test.stk").unwrap();
         let images = load_images(&trace, &ImageSearch::NOWHERE);
         let built = build(&trace, &images, &BuildOptions::default(), &AtomicU64::new(0));

@@ -126,10 +126,10 @@ mod tests {
 
     /// A finished trace of several blocks.
     fn whole(samples: u64) -> Vec<u8> {
-        let mut builder = crate::testing::trace();
+        let mut builder = stk_tests::traces::trace();
         let thread = builder.thread(0, 11, "main", 0x10_0000);
         for i in 1..=samples {
-            crate::testing::sample(&mut builder, thread, i * 1000, 0x10_0000, &[]);
+            stk_tests::traces::sample(&mut builder, thread, i * 1000, 0x10_0000, &[]);
             builder.cut();
         }
         builder.finish()

@@ -127,22 +127,22 @@ impl Follower {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing;
     use crate::trace::Trace;
     use std::io::Write as _;
+    use stk_tests::traces;
 
     const STACK: u64 = 0x10_0000;
 
     /// A trace with a sample a millisecond, each in a block of its own, and a STATE block before
     /// each tenth.
     fn recorded() -> Vec<u8> {
-        let mut builder = testing::trace();
+        let mut builder = traces::trace();
         let thread = builder.thread(0, 11, "main", STACK);
         for i in 1..=30 {
             if i % 10 == 0 {
                 builder.state();
             }
-            testing::sample(&mut builder, thread, i * 10_000, STACK, &[i]);
+            traces::sample(&mut builder, thread, i * 10_000, STACK, &[i]);
             builder.cut();
         }
         builder.finish()

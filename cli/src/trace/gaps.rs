@@ -104,11 +104,11 @@ fn drops_beside_samples(trace: &Trace<'_>) -> Vec<Dropped> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing;
     use crate::trace::{Trace, events};
     use stk_format::BlockKind;
     use stk_schema::Ticks;
     use stk_schema::event::DropReason;
+    use stk_tests::traces;
 
     fn gaps_of(file: &[u8]) -> Vec<Gap> {
         let trace = Trace::read(file, "a.stk").expect("a trace");
@@ -117,10 +117,10 @@ mod tests {
 
     /// A trace with ten samples of a thread, 1 ms apart, each in a block of its own.
     fn ten_blocks() -> Vec<u8> {
-        let mut builder = testing::trace();
+        let mut builder = traces::trace();
         let thread = builder.thread(0, 11, "main", 0x10_0000);
         for i in 1..=10 {
-            testing::sample(&mut builder, thread, i * 1_000, 0x10_0000, &[]);
+            traces::sample(&mut builder, thread, i * 1_000, 0x10_0000, &[]);
             builder.cut();
         }
         builder.finish()
@@ -133,12 +133,12 @@ mod tests {
 
     #[test]
     fn drops_reach_back_to_the_last_one_of_their_reason_and_thread() {
-        let mut builder = testing::trace();
+        let mut builder = traces::trace();
         let thread = builder.thread(0, 11, "main", 0x10_0000);
         let late = |time, count| {
             Event::Dropped(Dropped { time: Ticks(time), reason: DropReason::Late as u64, thread: 0, count })
         };
-        testing::sample(&mut builder, thread, 1_000, 0x10_0000, &[]);
+        traces::sample(&mut builder, thread, 1_000, 0x10_0000, &[]);
         builder.push(&late(9_000, 3));
         builder.push(&late(10_000, 5));
         builder.push(&Event::Dropped(Dropped {

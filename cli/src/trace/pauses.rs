@@ -55,13 +55,13 @@ impl Pauses {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing;
     use stk_schema::Ticks;
     use stk_schema::event::{Event, RateChange};
+    use stk_tests::traces;
 
     /// The pauses of a trace with these rates, at ticks of 100 ns.
     fn pauses(rates: &[(u64, u32)]) -> Pauses {
-        let mut builder = testing::trace();
+        let mut builder = traces::trace();
         for &(time, rate_mhz) in rates {
             builder.meta(time, &Event::RateChange(RateChange { time: Ticks(time), rate_mhz }));
         }

@@ -208,18 +208,18 @@ fn each(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing;
     use crate::trace::Budget;
     use stk_schema::event::Memory;
+    use stk_tests::traces;
 
     #[test]
     fn a_thread_beyond_the_memory_budget_is_left_out() {
-        let mut builder = testing::trace();
+        let mut builder = traces::trace();
         let stack = 0x10_0000;
         let threads = [1, 2].map(|tid| builder.thread(0, tid, "", stack * u64::from(tid)));
         for (thread, (bytes, base)) in threads.into_iter().zip([(100, stack), (100_000, 2 * stack)]) {
-            testing::sample(&mut builder, thread, 10_000, base, &[]);
-            builder.push(&testing::managed(thread, 10_000, 0));
+            traces::sample(&mut builder, thread, 10_000, base, &[]);
+            builder.push(&traces::managed(thread, 10_000, 0));
             builder.push(&Event::Memory(Memory {
                 thread,
                 time: Ticks(10_000),

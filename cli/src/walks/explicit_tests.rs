@@ -2,11 +2,11 @@
 
 use super::explicit::{ExplicitComparison, FrameClass, StepClass};
 use crate::image::{ImageSearch, load_images};
-use crate::testing::{self, Moment, TestImage, in_function};
 use crate::trace::Trace;
 use std::sync::atomic::AtomicU64;
 use stk_schema::Ticks;
 use stk_schema::event::{Event, MethodName, RunState};
+use stk_tests::traces::{self, Moment, TestImage, in_function};
 
 const BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x10_0000;
@@ -35,7 +35,7 @@ impl ExplicitScene {
         // The explicit Frames lie in the stack frames of the calling functions. Those have 28h
         // bytes, which is enough for the five words that are written of each.
         let calls: Vec<u64> = [1, 2, 3, 4].map(|n| in_function(BASE, n)).to_vec();
-        let ([ip, sp], mut words) = testing::stack(STACK, &calls);
+        let ([ip, sp], mut words) = traces::stack(STACK, &calls);
         // Frames of 4, 3, 2, 1 from the stack pointer up. 3 and 1 are the managed ones.
         let at = |n: usize| n * FRAME;
         let frames = [at(1), at(3)];
@@ -50,15 +50,15 @@ impl ExplicitScene {
     }
 
     fn compare(&self) -> ExplicitComparison {
-        let mut builder = testing::trace();
+        let mut builder = traces::trace();
         let module = TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
-        builder.meta(0, &testing::runtime(module, DESCRIPTOR));
+        builder.meta(0, &traces::runtime(module, DESCRIPTOR));
         for n in [1, 3] {
             let base = BASE + u64::from(TestImage::function(n));
             let name = MethodName {
                 time: Ticks(0),
                 base,
-                size: testing::FUNCTION_SIZE.into(),
+                size: traces::FUNCTION_SIZE.into(),
                 source: 1,
                 name: b"A!B.C()",
             };
@@ -70,8 +70,8 @@ impl ExplicitScene {
         let code = &[0x31, 0xc0, 0x31, 0xc0];
         let state = RunState::Waiting;
         let moment = Moment { thread, time: TIME, ip: *ip, sp: *sp, words, code, state };
-        testing::sample_with_code(&mut builder, &moment);
-        builder.push(&testing::managed(thread, TIME, self.head));
+        traces::sample_with_code(&mut builder, &moment);
+        builder.push(&traces::managed(thread, TIME, self.head));
         let file = builder.finish();
         let trace = Trace::read(&file, "test.stk").unwrap();
         let images = load_images(&trace, &ImageSearch::NOWHERE);

@@ -3,9 +3,9 @@
 
 use super::*;
 use crate::image::{ImageSearch, load_images};
-use crate::testing::{self, Moment, TestImage, in_function};
 use stk_schema::Ticks;
 use stk_schema::event::RunState;
+use stk_tests::traces::{self, Moment, TestImage, in_function};
 
 const BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x10_0000;
@@ -25,7 +25,7 @@ struct Scene {
 impl Scene {
     /// A thread in the last of `calls`, with the correct walk. All its frames have the same size.
     fn new(calls: &[u64]) -> Scene {
-        let ([ip, sp], words) = testing::stack(STACK, calls);
+        let ([ip, sp], words) = traces::stack(STACK, calls);
         let mut frames = vec![(ip, sp)];
         for n in 1..words.len() as u64 * 8 / FRAME {
             frames.push((words[(n * FRAME / 8 - 1) as usize], sp + n * FRAME));
@@ -59,7 +59,7 @@ impl Scene {
     }
 
     fn compare(&self) -> Comparison {
-        let mut builder = testing::trace();
+        let mut builder = traces::trace();
         let mut image = TestImage::new(r"C:\app\app.exe", 6);
         image.exports = vec![("KiUserApcDispatcher", 5)];
         image.load(&mut builder, 0, BASE);
@@ -67,7 +67,7 @@ impl Scene {
         let Scene { ip, sp, words, code, walk } = self;
         let state = RunState::Running;
         let moment = Moment { thread, time: TIME, ip: *ip, sp: *sp, words, code, state };
-        testing::sample_with_code(&mut builder, &moment);
+        traces::sample_with_code(&mut builder, &moment);
         builder.push(&Event::CheckWalk(CheckWalk { thread, ..walk.clone() }));
         let file = builder.finish();
         let trace = Trace::read(&file, "test.stk").unwrap();
@@ -108,7 +108,7 @@ fn an_epilogue_missed_by_the_system_is_proved_by_running_it() {
         (Class::EpilogueMissed, 1)
     );
     // jmp to the start of the function behind the next one.
-    let from = TestImage::function(2) + testing::AFTER_CALL;
+    let from = TestImage::function(2) + traces::AFTER_CALL;
     let distance = (TestImage::function(4) - from - 5) as i32;
     let jump = [&[0xe9][..], &distance.to_le_bytes()].concat();
     assert_eq!(Scene::epilogue(&calls(), &jump).taken_for_body().differs(), (Class::TailJumpMissed, 1));

@@ -2,12 +2,12 @@
 //! error.
 
 use crate::support::{kept, stk};
-use crate::testing;
-use crate::testing::{TestImage, in_function};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use stk_format::{BlockKind, Trace};
 use stk_schema::Ticks;
+use stk_tests::traces;
+use stk_tests::traces::{TestImage, in_function};
 
 const BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x10_0000;
@@ -27,13 +27,13 @@ fn stdout(output: &Output) -> String {
 
 /// A trace of two threads, in several blocks.
 fn trace() -> Vec<u8> {
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     TestImage::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
     let threads = [builder.thread(0, 11, "Fäden", STACK), builder.thread(0, 12, "worker", 2 * STACK)];
     for i in 1..=200u64 {
         for (t, &thread) in threads.iter().enumerate() {
             let calls = [in_function(BASE, (i % 5) as u32), in_function(BASE, 5 + (i / 7 % 3) as u32)];
-            testing::sample(&mut builder, thread, i * 10_000, (t as u64 + 1) * STACK, &calls);
+            traces::sample(&mut builder, thread, i * 10_000, (t as u64 + 1) * STACK, &calls);
         }
         if i % 20 == 0 {
             builder.cut();
@@ -165,9 +165,9 @@ fn only_the_own_output_of_the_same_recording_is_replaced_without_force() {
     let whole = trace();
     write(dir.path(), "a.stk", &whole);
     write(dir.path(), "a-cut.stk", &whole[..whole.len() / 2]);
-    let mut other = testing::trace();
+    let mut other = traces::trace();
     let thread = other.thread(0, 11, "worker", STACK);
-    testing::sample(&mut other, thread, 10_000, STACK, &[]);
+    traces::sample(&mut other, thread, 10_000, STACK, &[]);
     write(dir.path(), "b.stk", &other.finish());
     for (format, options) in [
         ("speedscope", &[][..]),
@@ -219,9 +219,9 @@ fn what_a_dataset_does_with_each_file_is_said() {
     write(dir.path(), "cut.stk", &whole[..whole.len() / 2]);
     write(dir.path(), "whole.stk", &whole);
     write(dir.path(), "copy.stk", &whole);
-    let mut other = testing::trace();
+    let mut other = traces::trace();
     let thread = other.thread(0, 11, "worker", STACK);
-    testing::sample(&mut other, thread, 10_000, STACK, &[]);
+    traces::sample(&mut other, thread, 10_000, STACK, &[]);
     write(dir.path(), "other.stk", &other.finish());
     let convert = |files: &[&str]| {
         let line = [&["convert", "--to", "parquet", "-o", "ds", "-j", "2"], files].concat();
@@ -474,7 +474,7 @@ fn clrstack_reports_why_it_shows_no_explicit_frames() {
     use stk_schema::event::{Event, RuntimeInfo};
     let dir = folder();
     let text = |name: &str, version: Option<&[u8]>| {
-        let mut builder = testing::trace();
+        let mut builder = traces::trace();
         let module = TestImage::new(r"C:\app\coreclr.dll", 16).load(&mut builder, 0, BASE);
         if let Some(version) = version {
             let info = RuntimeInfo {
@@ -489,7 +489,7 @@ fn clrstack_reports_why_it_shows_no_explicit_frames() {
             builder.meta(0, &Event::RuntimeInfo(info));
         }
         let thread = builder.thread(0, 11, "worker", STACK);
-        testing::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
+        traces::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
         write(dir.path(), name, &builder.finish());
         let output = stk(dir.path(), &["dump", name, "--style", "clrstack"]);
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -509,9 +509,9 @@ fn clrstack_reports_why_it_shows_no_explicit_frames() {
 fn info_lists_where_the_recorder_lowered_its_rate() {
     use stk_schema::event::{Event, RateChange};
     let dir = folder();
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     let thread = builder.thread(0, 11, "worker", STACK);
-    testing::sample(&mut builder, thread, 500, STACK, &[0x7000_0000]);
+    traces::sample(&mut builder, thread, 500, STACK, &[0x7000_0000]);
     for (time, rate_mhz) in [(10_000, 250_000), (20_000, 125_500), (30_000, 500_000)] {
         builder.meta(time, &Event::RateChange(RateChange { time: Ticks(time), rate_mhz }));
     }
@@ -529,13 +529,13 @@ fn info_lists_where_the_recorder_lowered_its_rate() {
 fn info_lists_pauses_and_takes_none_for_a_lowered_rate() {
     use stk_schema::event::{Event, RateChange};
     let dir = folder();
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     let thread = builder.thread(0, 11, "worker", STACK);
-    testing::sample(&mut builder, thread, 500, STACK, &[0x7000_0000]);
+    traces::sample(&mut builder, thread, 500, STACK, &[0x7000_0000]);
     for (time, rate_mhz) in [(10_000, 0), (20_000, 1_000_000), (30_000, 0)] {
         builder.meta(time, &Event::RateChange(RateChange { time: Ticks(time), rate_mhz }));
     }
-    testing::sample(&mut builder, thread, 60_000, STACK, &[0x7000_0000]);
+    traces::sample(&mut builder, thread, 60_000, STACK, &[0x7000_0000]);
     write(dir.path(), "a.stk", &builder.finish());
     let text = stdout(&stk(dir.path(), &["info", "a.stk"]));
     assert!(text.contains("paused     2 times, for 4.00 ms, from 0.001 s on"), "{text}");
@@ -551,7 +551,7 @@ fn info_lists_pauses_and_takes_none_for_a_lowered_rate() {
 fn info_lists_the_functions_that_no_list_of_the_runtime_names() {
     use stk_schema::event::{CodeAdd, CodeKind, Event, MethodName, RuntimeInfo};
     let dir = folder();
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     let module = TestImage::new(r"C:\app\coreclr.dll", 16).load(&mut builder, 0, BASE);
     let (version, note) = (&b"3.1.2"[..], &b""[..]);
     let info =
@@ -584,7 +584,7 @@ fn info_lists_the_functions_that_no_list_of_the_runtime_names() {
         MethodName { time: Ticks(5_000), base: 0x7000_0000, size: 0x40, source: 1, name: b"App!T.M()" };
     builder.meta(9_000, &Event::MethodName(name));
     let thread = builder.thread(0, 11, "worker", STACK);
-    testing::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
+    traces::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
     write(dir.path(), "a.stk", &builder.finish());
     let text = stdout(&stk(dir.path(), &["info", "a.stk", "--all"]));
     assert!(text.contains("methods    1 listed in 0 lists; 1 of the 3 functions seen have names"), "{text}");
@@ -791,10 +791,10 @@ fn missing_symbols_are_explained_and_can_be_required() {
 #[test]
 fn a_module_known_only_by_its_path_gets_a_reason_instead_of_names() {
     let dir = folder();
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     builder.module(0, BASE, 0x10_0000, r"C:\app\gone.dll", Vec::new());
     let thread = builder.thread(0, 11, "main", STACK);
-    testing::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
+    traces::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
     write(dir.path(), "a.stk", &builder.finish());
     let output = stk(dir.path(), &["convert", "a.stk"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -810,13 +810,13 @@ fn a_module_known_only_by_its_path_gets_a_reason_instead_of_names() {
 #[test]
 fn dump_prints_the_stacks_of_a_moment() {
     let dir = folder();
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     TestImage::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
     let thread = builder.thread(0, 11, "worker", STACK);
-    testing::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
-    testing::sample(&mut builder, thread, 20_000, STACK, &[in_function(BASE, 1), in_function(BASE, 2)]);
+    traces::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
+    traces::sample(&mut builder, thread, 20_000, STACK, &[in_function(BASE, 1), in_function(BASE, 2)]);
     builder.cut();
-    testing::sample(&mut builder, thread, 30_000, STACK, &[in_function(BASE, 3)]);
+    traces::sample(&mut builder, thread, 30_000, STACK, &[in_function(BASE, 3)]);
     write(dir.path(), "a.stk", &builder.finish());
     let frames = |at: &str| -> Vec<String> {
         let output = stk(dir.path(), &["dump", "a.stk", "--style", "json", "--at", at]);
@@ -834,7 +834,7 @@ fn dump_prints_the_stacks_of_a_moment() {
     assert_eq!(frames("1s"), ["app.exe!fn_10c0", "BaseThreadInitThunk", "RtlUserThreadStart"]);
     let text = stdout(&stk(dir.path(), &["dump", "a.stk", "--at", "2ms"]));
     // Child-SP and return address of the innermost frame, from the stack as it was built.
-    let (registers, _) = testing::stack(STACK, &[in_function(BASE, 1), in_function(BASE, 2)]);
+    let (registers, _) = traces::stack(STACK, &[in_function(BASE, 1), in_function(BASE, 2)]);
     let address = |value: u64| format!("{:08x}`{:08x}", value >> 32, value & 0xFFFF_FFFF);
     let line = format!("{} {} app.exe!fn_1080+0x10", address(registers[1]), address(in_function(BASE, 1)));
     assert!(text.contains(&line), "{line}\n{text}");
@@ -846,7 +846,7 @@ fn tables_in_a_shared_folder_are_found_and_missing_ones_are_named() {
     let dir = folder();
     let tables = dir.path().join("tables");
     std::fs::create_dir(&tables).unwrap();
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     let app = TestImage::new(r"C:\app\app.exe", 16);
     let instance = app.load_without_tables(&mut builder, 0, BASE);
     app.with_tables(|parts| {
@@ -858,7 +858,7 @@ fn tables_in_a_shared_folder_are_found_and_missing_ones_are_named() {
         }
     });
     let thread = builder.thread(0, 11, "worker", STACK);
-    testing::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1), in_function(BASE, 2)]);
+    traces::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1), in_function(BASE, 2)]);
     write(dir.path(), "a.stk", &builder.finish());
     let run = |arguments: &[&str]| {
         let output = stk(dir.path(), arguments);
@@ -915,10 +915,10 @@ fn tables_in_a_shared_folder_are_found_and_missing_ones_are_named() {
 #[test]
 fn dump_prints_utc_time_and_arguments_and_explains_each_frame() {
     let dir = folder();
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     TestImage::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
     let thread = builder.thread(0, 11, "worker", STACK);
-    testing::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
+    traces::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
     write(dir.path(), "a.stk", &builder.finish());
     // The trace begins at 2023-11-14T22:13:20Z; 10,000 ticks are a millisecond.
     for style in ["k", "plain"] {
@@ -933,7 +933,7 @@ fn dump_prints_utc_time_and_arguments_and_explains_each_frame() {
 
     let explained = stdout(&stk(dir.path(), &["dump", "a.stk", "--explain"]));
     // The second function, at 0x1040: its RUNTIME_FUNCTION, its UNWIND_INFO and `sub rsp, 28h`,
-    // from testing::TestImage.
+    // from traces::TestImage.
     let says = "UNWIND_INFO v1 at 0xc0000 of function 0x1040..0x1080, prologue 0x4";
     assert!(explained.contains(says) && explained.contains("return address at [rsp+0x28]"), "{explained}");
 
@@ -960,13 +960,13 @@ fn dump_of_a_live_process_gives_advice_on_other_systems() {
 #[test]
 fn an_interrupt_leaves_no_incomplete_output_and_exits_with_130() {
     let dir = folder();
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     TestImage::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
     let thread = builder.thread(0, 11, "worker", STACK);
     // Each sample ends a slice and begins another, so the output has many megabytes.
     for i in 1..=100_000u64 {
         let calls = [in_function(BASE, (i % 2) as u32), in_function(BASE, 2 + (i % 3) as u32)];
-        testing::sample(&mut builder, thread, i * 10_000, STACK, &calls);
+        traces::sample(&mut builder, thread, i * 10_000, STACK, &calls);
     }
     write(dir.path(), "a.stk", &builder.finish());
     let out = dir.path().join("out");

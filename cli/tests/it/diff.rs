@@ -1,11 +1,11 @@
 //! `stk diff` through the program, on built traces with a regression of known size.
 
 use crate::support::stk;
-use crate::testing;
-use crate::testing::{TestImage, in_function};
 use serde_json::Value;
 use std::path::Path;
 use stk_tests::schema;
+use stk_tests::traces;
+use stk_tests::traces::{TestImage, in_function};
 
 const BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x10_0000;
@@ -21,14 +21,14 @@ fn diff(folder: &Path, arguments: &[&str]) -> (i32, String) {
 /// A trace in which the functions of app.exe, in their order, are seen in so many samples, one a
 /// millisecond. `names`: those of its exports; none: it has no names.
 fn trace(names: &[&'static str], samples: [u64; 3]) -> Vec<u8> {
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     let mut app = TestImage::new(r"C:\app\app.exe", 8);
     app.exports = names.iter().zip(0..).map(|(&name, number)| (name, number)).collect();
     app.load(&mut builder, 0, BASE);
     let thread = builder.thread(0, 11, "worker", STACK);
     let functions = (0u32..).zip(samples).flat_map(|(function, n)| (0..n).map(move |_| function));
     for (time, function) in (1u64..).zip(functions) {
-        testing::sample(&mut builder, thread, time * 10_000, STACK, &[in_function(BASE, function)]);
+        traces::sample(&mut builder, thread, time * 10_000, STACK, &[in_function(BASE, function)]);
     }
     builder.finish()
 }

@@ -1,13 +1,13 @@
 //! `stk events`, and the stacks of captures in `stk dump`: through the program, on built traces.
 
 use crate::support::stk;
-use crate::testing;
-use crate::testing::{TestImage, in_function};
 use serde_json::{Value, json};
 use std::path::Path;
 use stk_schema::Ticks;
 use stk_schema::event::{Event, Exception, Mark, ModuleFlags, ModuleLoad};
 use stk_tests::schema;
+use stk_tests::traces;
+use stk_tests::traces::{TestImage, in_function};
 
 const BASE: u64 = 0x1_4000_0000;
 const PLUGIN: u64 = 0x1_8000_0000;
@@ -41,7 +41,7 @@ const DUMP_SCHEMA: &str = include_str!("../../../schema/dump.schema.json");
 /// A folder with a.stk: a trace with an event of each kind, whose threads 11 "eins" and 12 "zwei"
 /// capture themselves with the tags 7, 9 and the largest one. 10,000 ticks are a millisecond.
 fn folder() -> tempfile::TempDir {
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
     let there = ModuleLoad {
         instance: 900,
@@ -56,19 +56,19 @@ fn folder() -> tempfile::TempDir {
     let eins = builder.thread(0, 11, "eins", STACK);
     let zwei = builder.thread(0, 12, "zwei", 2 * STACK);
     let f = |n| in_function(BASE, n);
-    testing::sample(&mut builder, eins, 10_000, STACK, &[f(5)]);
-    testing::capture(&mut builder, (zwei, 2 * STACK), 20_000, &[f(1), f(2)], 7);
+    traces::sample(&mut builder, eins, 10_000, STACK, &[f(5)]);
+    traces::capture(&mut builder, (zwei, 2 * STACK), 20_000, &[f(1), f(2)], 7);
     // Threads need not be stored in the order of time.
-    testing::capture(&mut builder, (eins, STACK), 30_000, &[f(3)], 7);
-    testing::capture(&mut builder, (zwei, 2 * STACK), 25_000, &[f(1), f(2)], 9);
+    traces::capture(&mut builder, (eins, STACK), 30_000, &[f(3)], 7);
+    traces::capture(&mut builder, (zwei, 2 * STACK), 25_000, &[f(1), f(2)], 9);
     let plugin = TestImage::new(r"C:\app\plugin.dll", 2).load(&mut builder, 35_000, PLUGIN);
     builder.meta(50_000, &Event::Mark(Mark { time: Ticks(50_000), thread: eins, tag: 7, text: b"half" }));
-    testing::sample(&mut builder, eins, 54_000, STACK, &[f(5)]);
+    traces::sample(&mut builder, eins, 54_000, STACK, &[f(5)]);
     builder.push(&Event::Mark(Mark { time: Ticks(55_000), thread: 0, tag: 2, text: b"" }));
     let exception = Exception { thread: zwei, time: Ticks(60_000), code: 0xC000_0005, address: f(2) };
     builder.meta(60_000, &Event::Exception(exception));
     builder.unload(70_000, plugin);
-    testing::capture(&mut builder, (zwei, 2 * STACK), 80_000, &[f(4)], u64::MAX);
+    traces::capture(&mut builder, (zwei, 2 * STACK), 80_000, &[f(4)], u64::MAX);
     builder.exit(90_000, zwei);
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.stk"), builder.finish()).unwrap();
@@ -287,9 +287,9 @@ fn an_event_or_a_tag_without_a_stack_is_an_error_that_says_what_there_is() {
         assert_eq!(output.status.code(), Some(code), "{both:?}");
     }
 
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     let thread = builder.thread(0, 11, "eins", STACK);
-    testing::sample(&mut builder, thread, 10_000, STACK, &[]);
+    traces::sample(&mut builder, thread, 10_000, STACK, &[]);
     std::fs::write(folder.path().join("none.stk"), builder.finish()).unwrap();
     let text = error(folder.path(), &["dump", "none.stk", "--tag", "7"]);
     assert!(text.contains("no captures") && text.contains("stk_capture"), "{text}");
@@ -299,11 +299,11 @@ fn an_event_or_a_tag_without_a_stack_is_an_error_that_says_what_there_is() {
 fn captures_that_do_not_fit_into_memory_at_once_are_printed_in_parts() {
     const COUNT: usize = 2_000;
     let folder = tempfile::tempdir().unwrap();
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
     let thread = builder.thread(0, 11, "eins", STACK);
     for i in 1..=COUNT as u64 {
-        testing::capture(&mut builder, (thread, STACK), i * 100, &[in_function(BASE, (i % 8) as u32)], i % 2);
+        traces::capture(&mut builder, (thread, STACK), i * 100, &[in_function(BASE, (i % 8) as u32)], i % 2);
         if i % 100 == 0 {
             builder.cut();
         }

@@ -5,9 +5,6 @@
 #[allow(dead_code, unreachable_pub)]
 mod profiles;
 mod support;
-#[path = "../../src/testing.rs"]
-#[allow(dead_code)]
-mod testing;
 
 mod cabinet;
 

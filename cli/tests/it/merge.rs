@@ -1,14 +1,14 @@
 //! Several traces on one time line, through the program: traces made by hand, and kept ones.
 
 use crate::support::{Ran, command, kept};
-use crate::testing;
-use crate::testing::{TestImage, in_function};
 use serde_json::Value;
 use std::path::Path;
 use stk_format::FileHeader;
 use stk_format::synth::{Parts, TraceBuilder};
 use stk_schema::event::{Event, Metadata, ThreadFlags, ThreadStart};
 use stk_schema::{Arch, Os, Ticks};
+use stk_tests::traces;
+use stk_tests::traces::{TestImage, in_function};
 
 const APP: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x20_0000;
@@ -50,7 +50,7 @@ impl Recording {
         if !self.host.is_empty() {
             builder.meta(start, &Event::Metadata(Metadata { key: b"host", value: self.host.as_bytes() }));
         }
-        testing::load_system(&mut builder);
+        traces::load_system(&mut builder);
         let mut app = TestImage::new(r"C:\lab\app.exe", 4);
         app.exports = vec![("serve", 0), ("work", 1)];
         let instance = app.load(&mut builder, start, APP) + 1;
@@ -64,7 +64,7 @@ impl Recording {
         let thread = builder.thread(start, 7, "worker", STACK);
         for &(ms, function) in self.samples {
             let calls = [in_function(APP, function)];
-            testing::sample(&mut builder, thread, start + ms * MS, STACK, &calls);
+            traces::sample(&mut builder, thread, start + ms * MS, STACK, &calls);
         }
         let path = folder.join(name);
         std::fs::write(&path, builder.finish()).unwrap();

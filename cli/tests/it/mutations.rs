@@ -1,8 +1,6 @@
 //! Traces with one change under correct checksums, run through every command's entry in the
 //! library. Bombs, names and cuts are tested through the program, in `tests/tests/host/hostile.rs`.
 
-use crate::testing;
-use crate::testing::{TestImage, in_function};
 use std::ffi::OsString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -14,6 +12,8 @@ use stk_format::synth::{Parts, Random, mutate};
 use stk_format::{BlockKind, Scratch, Trace};
 use stk_schema::Ticks;
 use stk_schema::event::*;
+use stk_tests::traces;
+use stk_tests::traces::{TestImage, in_function};
 
 /// Number of traces; ten times as many with `STK_LONG=1`.
 const TRACES: usize = 5_000;
@@ -44,11 +44,11 @@ const COMMANDS: [&[&str]; 10] = [
 
 /// A trace with an event of every kind that readers store.
 fn everything() -> Vec<u8> {
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     let module = TestImage::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
     let thread = builder.thread(0, 11, "main", STACK);
     let bytes = b"bytes".as_slice();
-    builder.meta(0, &testing::runtime(module, br#"{"version":0}"#));
+    builder.meta(0, &traces::runtime(module, br#"{"version":0}"#));
     builder.meta(0, &Event::Metadata(Metadata { key: b"host", value: b"lab" }));
     builder.meta(0, &Event::Mark(Mark { time: Ticks(5), thread, tag: 1, text: b"mark" }));
     builder.meta(0, &Event::RateChange(RateChange { time: Ticks(5), rate_mhz: 500_000 }));
@@ -73,8 +73,8 @@ fn everything() -> Vec<u8> {
     );
     for i in 1..=30u64 {
         let calls = [in_function(BASE, (i % 5) as u32), in_function(BASE, 5 + (i % 3) as u32)];
-        testing::sample(&mut builder, thread, i * 10_000, STACK, &calls);
-        builder.push(&testing::managed(thread, i * 10_000, STACK - 64));
+        traces::sample(&mut builder, thread, i * 10_000, STACK, &calls);
+        builder.push(&traces::managed(thread, i * 10_000, STACK - 64));
         if i % 6 == 0 {
             builder.push(&Event::Memory(Memory { thread, time: Ticks(i * 10_000), address: 0x7000, bytes }));
             builder.same(thread, i * 10_000 + 5_000, RunState::Waiting);
@@ -84,7 +84,7 @@ fn everything() -> Vec<u8> {
             builder.state();
         }
     }
-    testing::capture(&mut builder, (thread, STACK), 390_000, &[in_function(BASE, 1)], 7);
+    traces::capture(&mut builder, (thread, STACK), 390_000, &[in_function(BASE, 1)], 7);
     builder.push(&Event::Mark(Mark { time: Ticks(395_000), thread, tag: 8, text: b"mark" }));
     builder.meta(
         395_000,

@@ -2,13 +2,13 @@
 //! are the whole, hidden frames cost no time, and what is wrong is named.
 
 use crate::support::{Ran, command, kept_text};
-use crate::testing;
-use crate::testing::{TestImage, in_function};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 use stk_schema::event::{Event, Metadata};
+use stk_tests::traces;
+use stk_tests::traces::{TestImage, in_function};
 
 fn stk(arguments: &[&str]) -> Ran {
     Ran::of(&mut command(arguments))
@@ -187,13 +187,13 @@ fn a_bad_pattern_is_a_usage_error_that_names_its_option() {
 /// A folder with a trace, which has a label or not.
 fn labelled(name: &str, label: Option<&[u8]>) -> (tempfile::TempDir, PathBuf) {
     const BASE: u64 = 0x1_4000_0000;
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     if let Some(value) = label {
         builder.meta(0, &Event::Metadata(Metadata { key: b"label.build", value }));
     }
     TestImage::new(r"C:\app\app.exe", 4).load(&mut builder, 0, BASE);
     let thread = builder.thread(0, 11, "main", 0x10_0000);
-    testing::sample(&mut builder, thread, 10_000, 0x10_0000, &[in_function(BASE, 1)]);
+    traces::sample(&mut builder, thread, 10_000, 0x10_0000, &[in_function(BASE, 1)]);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(name);
     std::fs::write(&path, builder.finish()).unwrap();

@@ -1,10 +1,10 @@
 //! Symbols from the user's side: the kept recording of `busy` and its PDBs, through the program.
 
 use crate::support::{command_in, kept};
-use crate::testing;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::sync::atomic::AtomicU64;
+use stk_tests::traces;
 
 use serde_json::Value;
 use stk::map::MappedFile;
@@ -310,7 +310,7 @@ fn lookups_for(samples: u64) -> (u64, u64) {
     const STACK: u64 = 0x10_0000;
     let pdb = std::fs::read(kept("busy.pdb")).unwrap();
     let identity = *PdbFile::open(&pdb).unwrap().identity();
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     let code_view = CodeView { guid: identity.guid, age: identity.age, pdb_name: b"busy.pdb" };
     let pe = PeIdentity { time_date_stamp: 1, size_of_image: 0x10_0000, check_sum: 0 };
     let identities = vec![Identity::Pe(pe), Identity::CodeView(code_view)];

@@ -2,10 +2,10 @@
 //! nothing, several traces at once, times by the clock, notes and silence, help.
 
 use crate::support::{Ran, command_in, kept, ran_in};
-use crate::testing;
-use crate::testing::{TestImage, in_function};
 use std::io::Read;
 use stk_format::{BlockKind, Trace};
+use stk_tests::traces;
+use stk_tests::traces::{TestImage, in_function};
 
 const BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x10_0000;
@@ -13,13 +13,13 @@ const STACK: u64 = 0x10_0000;
 /// A trace of 200 ms from 2023-11-14T22:13:20Z on, of the threads `main` and `名前`. Both call
 /// functions without names.
 fn trace() -> Vec<u8> {
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     TestImage::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
     let threads = [builder.thread(0, 11, "main", STACK), builder.thread(0, 12, "名前", 2 * STACK)];
     for i in 1..=200u64 {
         for (t, &thread) in threads.iter().enumerate() {
             let calls = [in_function(BASE, 3), in_function(BASE, 5 + t as u32) + i % 2];
-            testing::sample(&mut builder, thread, i * 10_000, (t as u64 + 1) * STACK, &calls);
+            traces::sample(&mut builder, thread, i * 10_000, (t as u64 + 1) * STACK, &calls);
         }
         if i % 20 == 0 {
             builder.cut();
@@ -286,13 +286,13 @@ fn damage_is_blamed_for_what_went_with_it() {
 
 /// A trace whose tables of app.exe are not in it.
 fn without_tables() -> Vec<u8> {
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     let app = TestImage::new(r"C:\app\app.exe", 16);
     let instance = app.load_without_tables(&mut builder, 0, BASE);
     app.with_tables(|parts| builder.tables_elsewhere(0, instance, parts));
     let thread = builder.thread(0, 11, "main", STACK);
     for i in 1..=100 {
-        testing::sample(&mut builder, thread, i * 10_000, STACK, &[in_function(BASE, 3)]);
+        traces::sample(&mut builder, thread, i * 10_000, STACK, &[in_function(BASE, 3)]);
     }
     builder.finish()
 }
@@ -313,13 +313,13 @@ fn an_address_without_a_name_is_charged_to_its_function_everywhere() {
 
 #[test]
 fn equal_stacks_of_several_threads_are_shown_once() {
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     TestImage::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
     for tid in 1..=4u64 {
         let thread = builder.thread(0, 10 + tid as u32, "worker", tid * STACK);
         // The fourth is elsewhere; the others are at different addresses of one function.
         let call = if tid == 4 { in_function(BASE, 7) } else { in_function(BASE, 2) + tid };
-        testing::sample(&mut builder, thread, 10_000, tid * STACK, &[call]);
+        traces::sample(&mut builder, thread, 10_000, tid * STACK, &[call]);
     }
     let dir = folder(&[("a.stk", &builder.finish())]);
     let text = ran_in(dir.path(), &["dump", "a.stk", "--style", "merged"]).out;

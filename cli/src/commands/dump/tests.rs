@@ -7,10 +7,10 @@ use crate::runtimes;
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::stack::{FoldOptions, FrameChoice, NameSources, StackWalker};
 use crate::symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
-use crate::testing::{self, FUNCTION_SIZE, TestImage, in_function};
 use crate::trace::{Trace, snapshots};
 use stk_schema::Ticks;
 use stk_schema::event::{Event, MethodName};
+use stk_tests::traces::{self, FUNCTION_SIZE, TestImage, in_function};
 use stk_unwind::WalkOptions;
 
 const STACK: u64 = 0x10_0000;
@@ -20,7 +20,7 @@ const RUNTIME: u64 = 0x7FFE_0000_0000;
 /// Call sites, innermost first, of a stack that goes through a runtime twice: `RtlUserThreadStart`,
 /// `BaseThreadInitThunk`, coreclr 1, coreclr 2, app 1 (managed), coreclr 3, app 2.
 fn shown(options: FoldOptions) -> Vec<String> {
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     let mut app = TestImage::new(r"C:\app\app.dll", 8);
     app.exports = vec![("One", 1), ("Two", 2)];
     app.load(&mut builder, 0, APP);
@@ -35,7 +35,7 @@ fn shown(options: FoldOptions) -> Vec<String> {
         in_function(RUNTIME, 3),
         in_function(APP, 2),
     ];
-    testing::sample(&mut builder, thread, 1000, STACK, &calls);
+    traces::sample(&mut builder, thread, 1000, STACK, &calls);
     let base = APP + u64::from(TestImage::function(1));
     let name = MethodName {
         time: Ticks(1500),

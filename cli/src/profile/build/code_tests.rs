@@ -1,22 +1,22 @@
 //! Stacks through code that was made at run time.
 
 use super::tests::{names, profile, runs_of, stop};
-use crate::testing::{self, TestImage, in_function};
 use stk_format::synth::TraceBuilder;
 use stk_schema::Ticks;
 use stk_schema::event::{CodeAdd, CodeKind, Event, RunState};
+use stk_tests::traces::{self, TestImage, in_function};
 
 const BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x10_0000;
 /// Address of the runtime's code. Its functions' RVAs count from a base below it.
 const CODE: u64 = 0x2_5000_1000;
 const HEAP: u64 = 0x2_5000_0000;
-/// UNWIND_INFO of `sub rsp, 28h`, like the frames of `testing::stack`.
+/// UNWIND_INFO of `sub rsp, 28h`, like the frames of `traces::stack`.
 const INFO: [u8; 8] = [0x01, 0x04, 0x01, 0x00, 0x04, 0x42, 0, 0];
 
 /// A trace with an application and a thread.
 fn trace() -> (TraceBuilder, u64) {
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
     let thread = builder.thread(0, 1, "", STACK);
     (builder, thread)
@@ -60,7 +60,7 @@ fn dynamic_functions_are_unwound_by_their_own_unwind_data() {
     function(&mut builder, 100, 5_000, CODE, 0x40);
     function(&mut builder, 101, 5_000, CODE + 0x40, 0x200);
     let calls = [in_function(BASE, 1), CODE + 0x20, CODE + 0x40 + 0x1ff, in_function(BASE, 2), CODE + 0x30];
-    testing::sample(&mut builder, thread, 10_000, STACK, &calls);
+    traces::sample(&mut builder, thread, 10_000, STACK, &calls);
     let (profile, runs) = profile(&builder.finish());
     let runs = runs_of(&profile, &runs, 1);
     assert_eq!(
@@ -83,11 +83,11 @@ fn an_address_belongs_to_the_code_that_was_there_at_the_time() {
     let (mut builder, thread) = trace();
     function(&mut builder, 100, 5_000, CODE, 0x40);
     let calls = [in_function(BASE, 1), CODE + 0x20];
-    testing::sample(&mut builder, thread, 10_000, STACK, &calls);
+    traces::sample(&mut builder, thread, 10_000, STACK, &calls);
     builder.meta(20_000, &Event::CodeRemove { instance: 100, time: Ticks(20_000) });
-    testing::sample(&mut builder, thread, 25_000, STACK, &[in_function(BASE, 2), CODE + 0x20]);
+    traces::sample(&mut builder, thread, 25_000, STACK, &[in_function(BASE, 2), CODE + 0x20]);
     function(&mut builder, 102, 30_000, CODE, 0x80);
-    testing::sample(&mut builder, thread, 40_000, STACK, &calls);
+    traces::sample(&mut builder, thread, 40_000, STACK, &calls);
     let (profile, runs) = profile(&builder.finish());
     let leaves: Vec<String> =
         runs_of(&profile, &runs, 1).iter().map(|run| names(&profile, run.node)[0].clone()).collect();
@@ -101,7 +101,7 @@ fn an_unchanged_stack_is_walked_again_when_its_code_becomes_known() {
     let (mut builder, thread) = trace();
     // The code that called app.exe:2 becomes known only later.
     let calls = [in_function(BASE, 1), CODE + 0x20, in_function(BASE, 2)];
-    testing::sample(&mut builder, thread, 10_000, STACK, &calls);
+    traces::sample(&mut builder, thread, 10_000, STACK, &calls);
     for time in 2..=6 {
         builder.same(thread, time * 10_000, RunState::Waiting);
     }
@@ -122,7 +122,7 @@ fn a_stub_is_walked_as_a_leaf_or_with_one_pushed_register() {
     // cmp rax, [rcx]; jne $: these instructions alone do not tell where the return address is.
     let code = [0x48, 0x3b, 0x01, 0x75, 0xfe, 0xcc, 0xcc, 0xcc];
     stub(&mut builder, 100, 5_000, CODE, &code);
-    let (registers, words) = testing::stack(STACK, &[in_function(BASE, 1)]);
+    let (registers, words) = traces::stack(STACK, &[in_function(BASE, 1)]);
     for (time, pushed) in [(10_000, &[][..]), (20_000, &[0x1234_5678][..])] {
         let words = [pushed, &[registers[0]], &words].concat();
         let sp = STACK - 8 * words.len() as u64;
@@ -143,7 +143,7 @@ fn a_stub_is_walked_as_a_leaf_or_with_one_pushed_register() {
 fn a_caller_in_code_without_unwind_data_ends_the_stack_and_is_blamed() {
     let (mut builder, thread) = trace();
     stub(&mut builder, 100, 5_000, CODE, &[0x90; 0x40]);
-    testing::sample(&mut builder, thread, 10_000, STACK, &[CODE + 0x20, in_function(BASE, 1)]);
+    traces::sample(&mut builder, thread, 10_000, STACK, &[CODE + 0x20, in_function(BASE, 1)]);
     let (profile, runs) = profile(&builder.finish());
     let runs = runs_of(&profile, &runs, 1);
     assert_eq!(names(&profile, runs[0].node), ["app.exe:1", "code 100+0x20"]);

@@ -2,7 +2,6 @@
 
 use super::tests::{names, profile, profile_with, runs_of};
 use super::{BuildOptions, unread_ns};
-use crate::testing::{self, TestImage, in_function};
 use crate::trace::Trace;
 use std::collections::BTreeMap;
 use stk_format::synth::{Random, TraceBuilder};
@@ -10,6 +9,7 @@ use stk_format::{CpuUnit, FileHeader, RawSample};
 use stk_schema::event::RunState;
 use stk_schema::registers::{IP, RegisterSet, SP};
 use stk_schema::{Arch, Os, Ticks};
+use stk_tests::traces::{self, TestImage, in_function};
 
 const BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x10_0000;
@@ -24,14 +24,14 @@ fn builder(minor: u16) -> TraceBuilder {
     let mut header = FileHeader::new(Arch::X64, Os::Windows, [minor as u8 + 1; 16], 1000 * MS);
     (header.minor, header.cpu_unit, header.rate_mhz) = (minor, CpuUnit::Time100ns, 1_000_000);
     let mut builder = TraceBuilder::with_header(header);
-    testing::load_system(&mut builder);
+    traces::load_system(&mut builder);
     TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
     builder
 }
 
 /// A pass at `ms` that finds the thread in a function. `cpu`: its clock, if it was read.
 fn pass(builder: &mut TraceBuilder, thread: u64, ms: u64, function: u32, cpu: Option<u64>, state: RunState) {
-    let ([ip, sp], words) = testing::stack(STACK, &[in_function(BASE, function)]);
+    let ([ip, sp], words) = traces::stack(STACK, &[in_function(BASE, function)]);
     let mut registers = [0; RegisterSet::X64.len()];
     (registers[IP], registers[SP]) = (ip, sp);
     let stack: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();

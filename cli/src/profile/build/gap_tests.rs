@@ -2,10 +2,10 @@
 
 use super::tests::{names, profile, runs_of, stop};
 use crate::profile::{Profile, Run};
-use crate::testing::{self, TestImage, in_function};
 use stk_format::synth::TraceBuilder;
 use stk_schema::Ticks;
 use stk_schema::event::{Event, Memory};
+use stk_tests::traces::{self, TestImage, in_function};
 use stk_unwind::Trust;
 
 const BASE: u64 = 0x1_4000_0000;
@@ -18,9 +18,9 @@ const INLINED_CALL_FRAME: u64 = 1;
 const END_OF_CHAIN: u64 = u64::MAX;
 
 fn trace(descriptor: &[u8]) -> (TraceBuilder, u64) {
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     let module = TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
-    builder.meta(0, &testing::runtime(module, descriptor));
+    builder.meta(0, &traces::runtime(module, descriptor));
     let thread = builder.thread(0, 1, "main", STACK);
     (builder, thread)
 }
@@ -29,7 +29,7 @@ fn trace(descriptor: &[u8]) -> (TraceBuilder, u64) {
 /// InlinedCallFrame of function `calls.last()`, which was called by the others. Also returns the
 /// address of that Frame.
 fn stack(calls: &[u64]) -> ([u64; 2], Vec<u64>, u64) {
-    let (caller, above) = testing::stack(STACK, calls);
+    let (caller, above) = traces::stack(STACK, calls);
     let frame = caller[1] - 7 * 8;
     // `sub rsp, 28h`, the return address, the Frame: identifier, link, datum, CallSiteSP, return
     // address, rbp.
@@ -57,7 +57,7 @@ fn a_stack_continued_from_an_explicit_frame_is_not_complete() {
     let (mut builder, thread) = trace(DESCRIPTOR);
     let (registers, words, frame) = stack(&[in_function(BASE, 1), in_function(BASE, 2)]);
     builder.sample(thread, 1_000, &registers, &words);
-    builder.push(&testing::managed(thread, 1_000, frame));
+    builder.push(&traces::managed(thread, 1_000, frame));
     let (profile, runs) = of_thread(&builder.finish());
     assert_eq!(names(&profile, runs[0].node), WHOLE);
     assert_eq!(stop(&profile, &runs[0]), "thread-start-past-gap");
@@ -77,14 +77,14 @@ fn interrupted_code_is_continued_from_registers_outside_the_stack() {
     // Interrupted at function 2's first instruction: the byte before it belongs to another
     // function, and only the return address is on the stack so far. winnt.h, CONTEXT of AMD64: Rsp,
     // Rip.
-    let ip = in_function(BASE, 2) - u64::from(testing::AFTER_CALL);
+    let ip = in_function(BASE, 2) - u64::from(traces::AFTER_CALL);
     let mut context = vec![0; 1232];
     context[0x98..0xa0].copy_from_slice(&(sp + 0x28).to_le_bytes());
     context[0xf8..0x100].copy_from_slice(&ip.to_le_bytes());
     for (bytes, expected) in [(&context[..], 5), (&context[..1231], 1)] {
         let (mut builder, thread) = trace(DESCRIPTOR);
         builder.sample(thread, 1_000, &registers, &words);
-        builder.push(&testing::managed(thread, 1_000, frame));
+        builder.push(&traces::managed(thread, 1_000, frame));
         builder.push(&Event::Memory(Memory { thread, time: Ticks(1_000), address: CONTEXT, bytes }));
         let (profile, runs) = of_thread(&builder.finish());
         assert_eq!(names(&profile, runs[0].node), WHOLE[..expected], "{} bytes", bytes.len());
@@ -108,7 +108,7 @@ fn without_a_report_on_the_same_sample_the_stack_ends_in_the_gap() {
     ] {
         let (mut builder, thread) = trace(descriptor);
         builder.sample(thread, 1_000, &registers, &words);
-        builder.push(&testing::managed(thread, time, head));
+        builder.push(&traces::managed(thread, time, head));
         let (profile, runs) = of_thread(&builder.finish());
         assert_eq!(names(&profile, runs[0].node), ["app.exe:7"], "{name}");
         assert_eq!(stop(&profile, &runs[0]), "no-module", "{name}");
@@ -121,7 +121,7 @@ fn a_frame_that_leads_to_unknown_code_is_skipped() {
     let (registers, mut words, frame) = stack(&[in_function(BASE, 1), in_function(BASE, 2)]);
     words[10] = 0x12_3456;
     builder.sample(thread, 1_000, &registers, &words);
-    builder.push(&testing::managed(thread, 1_000, frame));
+    builder.push(&traces::managed(thread, 1_000, frame));
     let (profile, runs) = of_thread(&builder.finish());
     assert_eq!(names(&profile, runs[0].node), ["app.exe:7"]);
 }
@@ -132,15 +132,15 @@ fn a_stack_with_a_gap_does_not_change_the_stacks_before_and_after() {
     let calls = [in_function(BASE, 1), in_function(BASE, 2)];
     let (registers, words, frame) = stack(&calls);
     let whole = [calls[0], calls[1], in_function(BASE, 3)];
-    testing::sample(&mut builder, thread, 1_000, STACK, &whole);
+    traces::sample(&mut builder, thread, 1_000, STACK, &whole);
     builder.sample(thread, 2_000, &registers, &words);
-    builder.push(&testing::managed(thread, 2_000, frame));
+    builder.push(&traces::managed(thread, 2_000, frame));
     // An unchanged sample: the report is still valid.
     builder.same(thread, 3_000, stk_schema::event::RunState::Waiting);
-    testing::sample(&mut builder, thread, 4_000, STACK, &whole);
+    traces::sample(&mut builder, thread, 4_000, STACK, &whole);
     // There is no report on this one.
     builder.sample(thread, 5_000, &registers, &words);
-    testing::sample(&mut builder, thread, 6_000, STACK, &whole);
+    traces::sample(&mut builder, thread, 6_000, STACK, &whole);
     let (profile, runs) = of_thread(&builder.finish());
     let stops: Vec<_> = runs.iter().map(|run| (stop(&profile, run), names(&profile, run.node))).collect();
     let complete = ["app.exe:3", "app.exe:2", "app.exe:1", "kernel32.dll:0", "ntdll.dll:0"];

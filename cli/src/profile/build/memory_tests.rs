@@ -30,14 +30,14 @@ fn samples(runs: &Runs) -> u64 {
 /// A trace of one thread in a recursion of 2,000 frames whose outermost caller is one of `callers`.
 /// No sample shares a frame's stack with the one before. Each block has `in_block` samples.
 fn recursion(samples: u32, callers: u32, in_block: u32) -> Vec<u8> {
-    let mut builder = crate::testing::trace();
+    let mut builder = stk_tests::traces::trace();
     let (base, stack) = (0x1_4000_0000, 0x100_0000);
-    crate::testing::TestImage::new(r"C:\app\app.exe", 2_000).load(&mut builder, 0, base);
+    stk_tests::traces::TestImage::new(r"C:\app\app.exe", 2_000).load(&mut builder, 0, base);
     let thread = builder.thread(0, 1, "eins", stack);
     for i in 0..samples {
-        let mut calls = vec![crate::testing::in_function(base, 0); 2_000];
-        calls[0] = crate::testing::in_function(base, i % callers + 1);
-        crate::testing::sample(&mut builder, thread, 10_000 * (u64::from(i) + 1), stack, &calls);
+        let mut calls = vec![stk_tests::traces::in_function(base, 0); 2_000];
+        calls[0] = stk_tests::traces::in_function(base, i % callers + 1);
+        stk_tests::traces::sample(&mut builder, thread, 10_000 * (u64::from(i) + 1), stack, &calls);
         if (i + 1) % in_block == 0 {
             builder.cut();
         }

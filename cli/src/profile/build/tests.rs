@@ -2,12 +2,12 @@
 
 use crate::image::{ImageSearch, load_images};
 use crate::profile::{BuildOptions, NodeId, Placement, Profile, Run, RunFlags, Runs, build};
-use crate::testing::{self, FIRST_FUNCTION, TestImage, in_function};
 use crate::trace::Trace;
 use std::sync::atomic::AtomicU64;
 use stk_format::synth::TraceBuilder;
 use stk_schema::event::{Event, Mark, RateChange, RunState};
 use stk_schema::{Arch, Ticks};
+use stk_tests::traces::{self, FIRST_FUNCTION, TestImage, in_function};
 
 const BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x10_0000;
@@ -40,7 +40,7 @@ pub(super) fn names(profile: &Profile, node: Option<NodeId>) -> Vec<String> {
     let name = |frame: crate::profile::FrameId| match profile.frames.keys()[frame.0 as usize].place {
         Placement::Image(image, rva) => {
             let name = &profile.images[image.0 as usize].name;
-            format!("{name}:{}", (rva - FIRST_FUNCTION) / testing::FUNCTION_SIZE)
+            format!("{name}:{}", (rva - FIRST_FUNCTION) / traces::FUNCTION_SIZE)
         }
         Placement::Code(region, offset) => {
             format!("code {}+{offset:#x}", profile.code[region as usize].instance)
@@ -56,7 +56,7 @@ pub(super) fn stop(profile: &Profile, run: &Run) -> &'static str {
 
 /// A trace of one thread that goes from function to function, with a sample a millisecond.
 pub(super) fn walk_about(samples: u64, functions: u32, cut_every: u64) -> Vec<u8> {
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     TestImage::new(r"C:\app\app.exe", functions).load(&mut builder, 0, BASE);
     let threads = [builder.thread(0, 1, "eins", STACK), builder.thread(0, 2, "zwei", 2 * STACK)];
     for i in 0..samples {
@@ -65,7 +65,7 @@ pub(super) fn walk_about(samples: u64, functions: u32, cut_every: u64) -> Vec<u8
             let calls: Vec<u64> = (0..3 + i % 5)
                 .map(|depth| in_function(BASE, ((i / 3 * 7 + depth * 13) % u64::from(functions)) as u32))
                 .collect();
-            testing::sample(&mut builder, thread, 10_000 * (i + 1), (t as u64 + 1) * STACK, &calls);
+            traces::sample(&mut builder, thread, 10_000 * (i + 1), (t as u64 + 1) * STACK, &calls);
         }
         if i % cut_every == cut_every - 1 {
             builder.cut();
@@ -76,10 +76,10 @@ pub(super) fn walk_about(samples: u64, functions: u32, cut_every: u64) -> Vec<u8
 
 #[test]
 fn recorded_unwind_data_lead_to_the_thread_start() {
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
     let thread = builder.thread(0, 4711, "worker", STACK);
-    testing::sample(
+    traces::sample(
         &mut builder,
         thread,
         10_000,
@@ -103,13 +103,13 @@ fn recorded_unwind_data_lead_to_the_thread_start() {
 
 #[test]
 fn equal_samples_make_one_run_that_lasts_until_the_next_stack() {
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
     let thread = builder.thread(0, 1, "", STACK);
     for i in 1..=3 {
-        testing::sample(&mut builder, thread, i * 10_000, STACK, &[in_function(BASE, 1)]);
+        traces::sample(&mut builder, thread, i * 10_000, STACK, &[in_function(BASE, 1)]);
     }
-    testing::sample(&mut builder, thread, 50_000, STACK, &[in_function(BASE, 2)]);
+    traces::sample(&mut builder, thread, 50_000, STACK, &[in_function(BASE, 2)]);
     let (profile, runs) = profile(&builder.finish());
     let runs = runs_of(&profile, &runs, 1);
     // The second and third are the same as the first and are stored as SAME, whose state the
@@ -122,11 +122,11 @@ fn equal_samples_make_one_run_that_lasts_until_the_next_stack() {
 
 #[test]
 fn a_sample_before_a_pause_stands_for_the_time_until_the_pause() {
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
     let thread = builder.thread(0, 1, "", STACK);
     let sample = |builder: &mut TraceBuilder, time| {
-        testing::sample(builder, thread, time, STACK, &[in_function(BASE, 1)]);
+        traces::sample(builder, thread, time, STACK, &[in_function(BASE, 1)]);
     };
     sample(&mut builder, 10_000);
     for (time, rate_mhz) in [(15_000, 0), (70_000, 1_000_000), (83_000, 0)] {
@@ -143,18 +143,18 @@ fn a_sample_before_a_pause_stands_for_the_time_until_the_pause() {
 
 #[test]
 fn the_same_address_belongs_to_the_module_that_is_loaded_at_the_time() {
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     let thread = builder.thread(0, 1, "", STACK);
     let at = |n| in_function(BASE, n);
     let first = TestImage::new(r"C:\app\first.dll", 8).load(&mut builder, 5_000, BASE);
-    testing::sample(&mut builder, thread, 10_000, STACK, &[at(1)]);
+    traces::sample(&mut builder, thread, 10_000, STACK, &[at(1)]);
     builder.unload(15_000, first);
-    testing::sample(&mut builder, thread, 20_000, STACK, &[at(2)]);
+    traces::sample(&mut builder, thread, 20_000, STACK, &[at(2)]);
     let second = TestImage::new(r"C:\app\second.dll", 8).load(&mut builder, 25_000, BASE);
-    testing::sample(&mut builder, thread, 30_000, STACK, &[at(1)]);
+    traces::sample(&mut builder, thread, 30_000, STACK, &[at(1)]);
     builder.unload(35_000, second);
     TestImage::new(r"C:\app\first.dll", 8).load(&mut builder, 36_000, BASE);
-    testing::sample(&mut builder, thread, 40_000, STACK, &[at(1)]);
+    traces::sample(&mut builder, thread, 40_000, STACK, &[at(1)]);
     let (profile, runs) = profile(&builder.finish());
     let leaves: Vec<String> =
         runs_of(&profile, &runs, 1).iter().map(|run| names(&profile, run.node)[0].clone()).collect();
@@ -166,10 +166,10 @@ fn the_same_address_belongs_to_the_module_that_is_loaded_at_the_time() {
 #[test]
 fn an_unchanged_stack_is_walked_again_when_its_module_is_unloaded() {
     let file = |cut: bool| {
-        let mut builder = testing::trace();
+        let mut builder = traces::trace();
         let idle = builder.thread(0, 1, "", STACK);
         let first = TestImage::new(r"C:\app\first.dll", 8).load(&mut builder, 5_000, BASE);
-        testing::sample(&mut builder, idle, 10_000, STACK, &[in_function(BASE, 1)]);
+        traces::sample(&mut builder, idle, 10_000, STACK, &[in_function(BASE, 1)]);
         builder.same(idle, 20_000, RunState::Waiting);
         builder.cut();
         builder.same(idle, 30_000, RunState::Waiting);
@@ -209,18 +209,18 @@ fn an_unchanged_stack_is_walked_again_when_its_module_is_unloaded() {
 
 #[test]
 fn a_capture_keeps_its_tag_and_joins_no_run_of_another() {
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
     let thread = builder.thread(0, 1, "", STACK);
     let calls = [in_function(BASE, 1)];
-    testing::sample(&mut builder, thread, 10_000, STACK, &calls);
+    traces::sample(&mut builder, thread, 10_000, STACK, &calls);
     for (time, tag) in [(20_000, 7), (30_000, 7), (40_000, u64::MAX), (50_000, 0)] {
-        testing::capture(&mut builder, (thread, STACK), time, &calls, tag);
+        traces::capture(&mut builder, (thread, STACK), time, &calls, tag);
     }
     // It repeats the last capture, but was not asked for.
     builder.same(thread, 60_000, RunState::Running);
     builder.cut();
-    testing::capture(&mut builder, (thread, STACK), 70_000, &calls, 7);
+    traces::capture(&mut builder, (thread, STACK), 70_000, &calls, 7);
     builder.cut();
     builder.same(thread, 80_000, RunState::Running);
     // Each capture is an event of its own, and so a run of its own.
@@ -239,16 +239,16 @@ fn a_capture_keeps_its_tag_and_joins_no_run_of_another() {
 
 #[test]
 fn an_idle_thread_has_the_stack_of_the_cited_block() {
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
     let idle = builder.thread(0, 1, "idle", STACK);
     let busy = builder.thread(0, 2, "busy", 2 * STACK);
-    testing::sample(&mut builder, idle, 10_000, STACK, &[in_function(BASE, 5)]);
+    traces::sample(&mut builder, idle, 10_000, STACK, &[in_function(BASE, 5)]);
     for block in 0..3 {
         for i in 0..10 {
             let time = 20_000 + block * 100_000 + i * 10_000;
             builder.same(idle, time, RunState::Waiting);
-            testing::sample(&mut builder, busy, time, 2 * STACK, &[in_function(BASE, (i % 3) as u32)]);
+            traces::sample(&mut builder, busy, time, 2 * STACK, &[in_function(BASE, (i % 3) as u32)]);
         }
         builder.cut();
     }
@@ -298,17 +298,17 @@ fn incremental_walks_equal_full_walks() {
 #[test]
 fn a_lost_block_loses_its_samples_and_the_idle_spans_that_cite_it() {
     let build_file = || {
-        let mut builder = testing::trace();
+        let mut builder = traces::trace();
         TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
         let idle = builder.thread(0, 1, "", STACK);
         let busy = builder.thread(0, 2, "", 2 * STACK);
-        testing::sample(&mut builder, idle, 10_000, STACK, &[in_function(BASE, 5)]);
-        testing::sample(&mut builder, busy, 10_000, 2 * STACK, &[in_function(BASE, 1)]);
+        traces::sample(&mut builder, idle, 10_000, STACK, &[in_function(BASE, 5)]);
+        traces::sample(&mut builder, busy, 10_000, 2 * STACK, &[in_function(BASE, 1)]);
         builder.cut();
         builder.same(idle, 20_000, RunState::Waiting);
-        testing::sample(&mut builder, busy, 20_000, 2 * STACK, &[in_function(BASE, 2)]);
+        traces::sample(&mut builder, busy, 20_000, 2 * STACK, &[in_function(BASE, 2)]);
         builder.cut();
-        testing::sample(&mut builder, idle, 30_000, STACK, &[in_function(BASE, 6)]);
+        traces::sample(&mut builder, idle, 30_000, STACK, &[in_function(BASE, 6)]);
         builder.cut();
         builder.finish()
     };
@@ -332,10 +332,10 @@ fn a_lost_block_loses_its_samples_and_the_idle_spans_that_cite_it() {
 
 #[test]
 fn a_module_without_tables_ends_the_walk_and_is_named() {
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     TestImage::new(r"C:\app\bare.dll", 8).load_without_tables(&mut builder, 0, BASE);
     let thread = builder.thread(0, 1, "", STACK);
-    testing::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1), in_function(BASE, 2)]);
+    traces::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1), in_function(BASE, 2)]);
     let (profile, runs) = profile(&builder.finish());
     let run = runs_of(&profile, &runs, 1)[0];
     let stop = &profile.stops[usize::from(run.stop.0)];
@@ -344,15 +344,15 @@ fn a_module_without_tables_ends_the_walk_and_is_named() {
 
 #[test]
 fn a_time_range_also_cuts_idle_spans() {
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
     let idle = builder.thread(0, 1, "", STACK);
     let busy = builder.thread(0, 2, "", 2 * STACK);
-    testing::sample(&mut builder, idle, 10_000, STACK, &[in_function(BASE, 5)]);
+    traces::sample(&mut builder, idle, 10_000, STACK, &[in_function(BASE, 5)]);
     builder.cut();
     for i in 2..=100 {
         builder.same(idle, i * 10_000, RunState::Waiting);
-        testing::sample(&mut builder, busy, i * 10_000, 2 * STACK, &[in_function(BASE, (i % 7) as u32)]);
+        traces::sample(&mut builder, busy, i * 10_000, 2 * STACK, &[in_function(BASE, (i % 7) as u32)]);
     }
     let file = builder.finish();
     let options =
@@ -369,10 +369,10 @@ fn a_time_range_also_cuts_idle_spans() {
 
 #[test]
 fn marks_of_all_blocks_are_sorted_by_time() {
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     let thread = builder.thread(0, 1, "", STACK);
     builder.meta(30_000, &Event::Mark(Mark { time: Ticks(30_000), thread: 0, tag: 3, text: b"late" }));
-    testing::sample(&mut builder, thread, 40_000, STACK, &[]);
+    traces::sample(&mut builder, thread, 40_000, STACK, &[]);
     builder.push(&Event::Mark(Mark { time: Ticks(20_000), thread, tag: 2, text: b"early" }));
     let (profile, _) = profile(&builder.finish());
     let marks: Vec<(u64, Option<u32>)> = profile.marks.iter().map(|mark| (mark.tag, mark.thread)).collect();
@@ -405,16 +405,16 @@ fn every_prefix_of_a_trace_gives_a_profile_without_a_panic() {
 
 #[test]
 fn modules_are_unknown_for_samples_after_a_lost_meta_block() {
-    let mut builder = testing::trace();
+    let mut builder = traces::trace();
     let thread = builder.thread(0, 1, "", STACK);
     TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
-    testing::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
+    traces::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
     builder.cut();
     builder.meta(15_000, &Event::Mark(Mark { time: Ticks(15_000), thread: 0, tag: 1, text: b"" }));
-    testing::sample(&mut builder, thread, 20_000, STACK, &[in_function(BASE, 2)]);
+    traces::sample(&mut builder, thread, 20_000, STACK, &[in_function(BASE, 2)]);
     builder.cut();
     builder.state();
-    testing::sample(&mut builder, thread, 30_000, STACK, &[in_function(BASE, 3)]);
+    traces::sample(&mut builder, thread, 30_000, STACK, &[in_function(BASE, 3)]);
     let mut file = builder.finish();
     let offset = {
         let trace = Trace::read(&file, "test.stk").unwrap();

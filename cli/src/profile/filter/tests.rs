@@ -21,7 +21,7 @@ struct Maker {
 
 impl Maker {
     fn new() -> Maker {
-        let file = crate::testing::trace().finish();
+        let file = stk_tests::traces::trace().finish();
         let trace = Trace::read(&file, "test.stk").unwrap();
         let images = load_images(&trace, &ImageSearch::NOWHERE);
         let built = build(&trace, &images, &BuildOptions::default(), &AtomicU64::new(0));

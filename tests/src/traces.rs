@@ -9,13 +9,13 @@ use stk_schema::registers::{IP, RegisterSet, SP};
 use stk_schema::{Arch, Ticks};
 
 /// SizeOfImage of every image here.
-pub(crate) const IMAGE_SIZE: u32 = 0x10_0000;
+pub const IMAGE_SIZE: u32 = 0x10_0000;
 /// RVA of the first function of an image. Functions are [`FUNCTION_SIZE`] bytes apart.
-pub(crate) const FIRST_FUNCTION: u32 = 0x1000;
+pub const FIRST_FUNCTION: u32 = 0x1000;
 /// Bytes of a function.
-pub(crate) const FUNCTION_SIZE: u32 = 0x40;
+pub const FUNCTION_SIZE: u32 = 0x40;
 /// Offset of the instruction behind the call in a function.
-pub(crate) const AFTER_CALL: u32 = 0x10;
+pub const AFTER_CALL: u32 = 0x10;
 /// Words of a frame: `sub rsp, 28h` and the return address.
 const FRAME_WORDS: usize = 6;
 const PDATA: u32 = 0x8_0000;
@@ -24,7 +24,7 @@ const EDATA: u32 = 0xD_0000;
 
 /// An x64 image in which every function begins with `sub rsp, 28h`.
 #[derive(Clone, Debug)]
-pub(crate) struct TestImage {
+pub struct TestImage {
     pub path: &'static str,
     pub functions: u32,
     /// Exported names, and the numbers of their functions.
@@ -34,24 +34,24 @@ pub(crate) struct TestImage {
 }
 
 impl TestImage {
-    pub(crate) fn new(path: &'static str, functions: u32) -> TestImage {
+    pub fn new(path: &'static str, functions: u32) -> TestImage {
         TestImage { path, functions, exports: Vec::new(), guid: 0 }
     }
 
     /// RVA of a function.
-    pub(crate) fn function(n: u32) -> u32 {
+    pub fn function(n: u32) -> u32 {
         FIRST_FUNCTION + n * FUNCTION_SIZE
     }
 
     /// Records the image, loaded at `base`, with its tables. Returns the instance id.
-    pub(crate) fn load(&self, builder: &mut TraceBuilder, time: u64, base: u64) -> u64 {
+    pub fn load(&self, builder: &mut TraceBuilder, time: u64, base: u64) -> u64 {
         let instance = self.load_without_tables(builder, time, base);
         self.with_tables(|tables| builder.tables(time, instance, tables));
         instance
     }
 
     /// Calls `record` with its tables: kind, RVA, bytes.
-    pub(crate) fn with_tables(&self, record: impl FnOnce(&[(TableKind, u32, &[u8])])) {
+    pub fn with_tables(&self, record: impl FnOnce(&[(TableKind, u32, &[u8])])) {
         let (pdata, xdata, edata) = (self.pdata(), xdata(), self.edata());
         let tables = [
             (TableKind::ExceptionDirectory, PDATA, pdata.as_slice()),
@@ -62,7 +62,7 @@ impl TestImage {
     }
 
     /// Records the image, loaded at `base`, without any of its contents.
-    pub(crate) fn load_without_tables(&self, builder: &mut TraceBuilder, time: u64, base: u64) -> u64 {
+    pub fn load_without_tables(&self, builder: &mut TraceBuilder, time: u64, base: u64) -> u64 {
         let name_hash = self.path.bytes().fold(17u32, |hash, byte| hash.wrapping_mul(31) + u32::from(byte));
         let pe = PeIdentity { time_date_stamp: name_hash, size_of_image: IMAGE_SIZE, check_sum: 0 };
         let mut identities = vec![Identity::Pe(pe)];
@@ -114,10 +114,10 @@ fn xdata() -> Vec<u8> {
 }
 
 /// Addresses of ntdll and kernel32, which have the functions that threads start in.
-pub(crate) const NTDLL: u64 = 0x7ff8_0000_0000;
-pub(crate) const KERNEL32: u64 = 0x7ff7_0000_0000;
+pub const NTDLL: u64 = 0x7ff8_0000_0000;
+pub const KERNEL32: u64 = 0x7ff7_0000_0000;
 
-pub(crate) fn load_system(builder: &mut TraceBuilder) {
+pub fn load_system(builder: &mut TraceBuilder) {
     let mut ntdll = TestImage::new(r"C:\Windows\System32\ntdll.dll", 4);
     ntdll.exports = vec![("RtlUserThreadStart", 0), ("NtWaitForSingleObject", 2)];
     ntdll.load(builder, 0, NTDLL);
@@ -127,13 +127,13 @@ pub(crate) fn load_system(builder: &mut TraceBuilder) {
 }
 
 /// The address behind the call in function `n` of an image at `base`.
-pub(crate) fn in_function(base: u64, n: u32) -> u64 {
+pub fn in_function(base: u64, n: u32) -> u64 {
     base + u64::from(TestImage::function(n) + AFTER_CALL)
 }
 
 /// The stack of a thread that the system started and that made `calls`, outermost first: registers
 /// (rip, rsp) and words.
-pub(crate) fn stack(stack_base: u64, calls: &[u64]) -> ([u64; 2], Vec<u64>) {
+pub fn stack(stack_base: u64, calls: &[u64]) -> ([u64; 2], Vec<u64>) {
     let mut chain = vec![in_function(NTDLL, 0), in_function(KERNEL32, 0)];
     chain.extend(calls);
     let mut words = Vec::new();
@@ -148,13 +148,13 @@ pub(crate) fn stack(stack_base: u64, calls: &[u64]) -> ([u64; 2], Vec<u64>) {
 }
 
 /// Records a sample of a thread that made `calls`.
-pub(crate) fn sample(builder: &mut TraceBuilder, thread: u64, time: u64, stack_base: u64, calls: &[u64]) {
+pub fn sample(builder: &mut TraceBuilder, thread: u64, time: u64, stack_base: u64, calls: &[u64]) {
     let (registers, words) = stack(stack_base, calls);
     builder.sample(thread, time, &registers, &words);
 }
 
 /// Records a sample that a thread asked for, with this tag, when it had made `calls`.
-pub(crate) fn capture(
+pub fn capture(
     builder: &mut TraceBuilder,
     (thread, stack_base): (u64, u64),
     time: u64,
@@ -185,7 +185,7 @@ pub(crate) fn capture(
 
 /// A thread at the moment of a sample: its registers, and its stack from the stack pointer up to
 /// the base.
-pub(crate) struct Moment<'a> {
+pub struct Moment<'a> {
     pub thread: u64,
     pub time: u64,
     pub ip: u64,
@@ -197,7 +197,7 @@ pub(crate) struct Moment<'a> {
 }
 
 /// Records a sample with the code at its instruction pointer.
-pub(crate) fn sample_with_code(builder: &mut TraceBuilder, moment: &Moment<'_>) {
+pub fn sample_with_code(builder: &mut TraceBuilder, moment: &Moment<'_>) {
     let Moment { thread, time, ip, sp, words, code, state } = *moment;
     let mut registers = [0; RegisterSet::X64.len()];
     (registers[IP], registers[SP]) = (ip, sp);
@@ -221,14 +221,14 @@ pub(crate) fn sample_with_code(builder: &mut TraceBuilder, moment: &Moment<'_>) 
 }
 
 /// A builder of a trace that has the system's modules.
-pub(crate) fn trace() -> TraceBuilder {
+pub fn trace() -> TraceBuilder {
     let mut builder = TraceBuilder::new(Arch::X64);
     load_system(&mut builder);
     builder
 }
 
 /// A single-file .NET host in `module` with this data contract.
-pub(crate) fn runtime(module: u64, descriptor: &[u8]) -> Event<'_> {
+pub fn runtime(module: u64, descriptor: &[u8]) -> Event<'_> {
     Event::RuntimeInfo(RuntimeInfo {
         module,
         time: Ticks(0),
@@ -241,7 +241,7 @@ pub(crate) fn runtime(module: u64, descriptor: &[u8]) -> Event<'_> {
 }
 
 /// The managed state at a thread's sample, with the innermost explicit Frame at `frame`.
-pub(crate) fn managed(thread: u64, time: u64, frame: u64) -> Event<'static> {
+pub fn managed(thread: u64, time: u64, frame: u64) -> Event<'static> {
     Event::ManagedThread(ManagedThread {
         thread,
         time: Ticks(time),
