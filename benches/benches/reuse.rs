@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use stk::image::{AddressSpace, ImageSearch, ModuleImage, load_images};
-use stk::trace::{Trace, TraceFile, registers};
+use stk_profile::image::{AddressSpace, ImageSearch, ModuleImage, load_images};
+use stk_profile::trace::{Trace, TraceFile, registers};
 use stk_benches::cpu_time;
 use stk_format::{SampleStep, Scratch};
 use stk_schema::Ticks;

@@ -22,9 +22,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use stk::map::MappedFile;
-use stk::symbols::index::{Hit, RecordKind, SymbolIndex, TextMap};
-use stk::symbols::pdb::PdbFile;
+use stk_base::map::MappedFile;
+use stk_symbols::index::{Hit, RecordKind, SymbolIndex, TextMap};
+use stk_symbols::pdb::PdbFile;
 use stk_benches::cpu_time;
 
 const LOOKUPS: usize = 1_000_000;
@@ -362,13 +362,13 @@ impl Compared {
     fn add(
         &mut self,
         rva: u32,
-        ours: &[stk::symbols::index::Frame<'_>],
+        ours: &[stk_symbols::index::Frame<'_>],
         theirs: &[(String, String, u32)],
         same_name: impl Fn(&str, &str) -> bool,
     ) {
         self.addresses += 1;
         let pairs = || ours.iter().zip(theirs);
-        let same_line = |our: &stk::symbols::index::Frame<'_>, their: &(String, String, u32)| {
+        let same_line = |our: &stk_symbols::index::Frame<'_>, their: &(String, String, u32)| {
             our.line.unwrap_or(0) == their.2 && (our.line.is_none() || our.file.unwrap_or("") == their.1)
         };
         let (counter, kind) = if ours.len() != theirs.len() {

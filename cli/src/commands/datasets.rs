@@ -5,10 +5,10 @@ use super::profile_args::ProfileArgs;
 use super::select::{SelectArgs, ThreadPattern};
 use super::{Progress, Usage, note};
 use crate::dataset::{Dataset, DatasetPart, DatasetThread, DatasetTrace, Grouping, is_dataset};
-use crate::files::note_input_folder;
-use crate::profile::{SelectionShare, fold, leave_out, select};
-use crate::symbols::Demangle;
-use crate::text::counted;
+use stk_base::files::note_input_folder;
+use stk_profile::profile::{SelectionShare, fold, leave_out, select};
+use stk_symbols::Demangle;
+use stk_base::text::counted;
 use std::path::{Path, PathBuf};
 
 /// A dataset that an argument names.

@@ -1,7 +1,7 @@
 //! The traces that a command line names: files, folders, and patterns that no shell has expanded.
 
 use super::{Exit, say_error};
-use crate::files::note_input;
+use stk_base::files::note_input;
 use anyhow::{Context, bail};
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};

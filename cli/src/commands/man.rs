@@ -1,8 +1,8 @@
 //! `stk man`: manual pages, from the description of the command line.
 
 use super::{Exit, Out, replace};
-use crate::files::Below;
-use crate::output::{Compression, Sink};
+use stk_base::files::Below;
+use stk_output::formats::{Compression, Sink};
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 

@@ -35,10 +35,10 @@ pub use profile_args::{LoadedProfile, ProfileArgs, SymbolArgs, TablesArgs, check
 pub use progress::{Progress, TraceProgress};
 pub use select::{ProcessArgs, SelectArgs, StackArgs, ThreadArgs, ThreadPattern, TzArgs};
 
-use crate::files::is_refusal;
-use crate::output::OutputError;
-use crate::panics::{self, caught};
-use crate::text::{count, size, utc};
+use stk_base::files::is_refusal;
+use stk_output::formats::OutputError;
+use stk_base::panics::{self, caught};
+use stk_base::text::{count, size, utc};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::collections::BTreeSet;
@@ -184,7 +184,7 @@ struct CompletionsArgs {
 
 /// Runs the program: parses the command line, runs the command, returns the exit code.
 pub fn run() -> ExitCode {
-    crate::interrupt::catch();
+    stk_base::interrupt::catch();
     std::panic::set_hook(Box::new(tell_panic));
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -399,7 +399,7 @@ pub(crate) fn say(text: &str) {
 }
 
 /// Reports which servers redirected to which others, each pair once.
-pub fn tell_redirects(store: &crate::symbols::SymbolStore) {
+pub fn tell_redirects(store: &stk_symbols::SymbolStore) {
     static TOLD: Mutex<BTreeSet<(String, String)>> = Mutex::new(BTreeSet::new());
     for (from, to) in store.redirects() {
         let line = format!("the symbol server {from} has sent on to {to}");
@@ -416,7 +416,7 @@ pub fn tell_redirects(store: &crate::symbols::SymbolStore) {
 /// When standard output cannot be written for another reason.
 pub fn print(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    let checked = crate::stdout::check();
+    let checked = stk_base::stdout::check();
     match checked.and_then(|()| out.write_all(text.as_bytes())).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(error) => Err(io::Error::new(error.kind(), format!("standard output: {error}"))),

@@ -1,7 +1,7 @@
 //! A progress bar on standard error. It is shown only on a terminal, and only for work that takes
 //! over a second.
 
-use crate::text::count;
+use stk_base::text::count;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! Which outputs that are there already are replaced. Every output of every command comes here
 //! before anything is done for it.
 
-use crate::files::{MayReplace, check_output};
-use crate::output::{SourceMark, source_mark};
+use stk_base::files::{MayReplace, check_output};
+use stk_output::formats::{SourceMark, source_mark};
 use anyhow::bail;
 use std::path::Path;
 

@@ -3,10 +3,10 @@
 use super::profile_args::{MissingSum, check_symbols, load_file, loss_lines, missing_lines};
 use super::replace::{self, REPLACED, is_made_of, replaces_own};
 use super::{Exit, ProfileArgs, Progress, guarded, inputs, note, pool, say_error, size, tell, verify, warn};
-use crate::files::MayReplace::NoTrace;
-use crate::output::SourceMark;
-use crate::report::{Report, Source};
-use crate::trace::{Content, TraceFile};
+use stk_base::files::MayReplace::NoTrace;
+use stk_output::formats::SourceMark;
+use stk_output::report::{Report, Source};
+use stk_profile::trace::{Content, TraceFile};
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -139,7 +139,7 @@ struct Added {
     exit: Exit,
     /// Notes and warnings, printable.
     lines: Vec<String>,
-    missing: crate::profile::MissingSymbols,
+    missing: stk_profile::profile::MissingSymbols,
 }
 
 fn add(page: &mut Report, file: &TraceFile, args: &ReportArgs, progress: &Progress) -> anyhow::Result<Added> {

@@ -4,10 +4,10 @@
 use super::times::{self, TimeArg};
 use super::values::{choice, default_name};
 use super::{Usage, note};
-use crate::files::open_plain;
-use crate::profile::{ActivityKind, FramePatterns, FunctionPattern, NamePattern, PatternError, Selection};
-use crate::text::{TimeZone, counted, since_start};
-use crate::trace::{Trace, TraceFile};
+use stk_base::files::open_plain;
+use stk_profile::profile::{ActivityKind, FramePatterns, FunctionPattern, NamePattern, PatternError, Selection};
+use stk_base::text::{TimeZone, counted, since_start};
+use stk_profile::trace::{Trace, TraceFile};
 use std::collections::HashSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};

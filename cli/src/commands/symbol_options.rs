@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::symbols::server::{ClientOptions, MICROSOFT};
-use crate::symbols::{PathElement, Store, SymbolCache, SymbolPath, SymbolStore};
+use stk_symbols::server::{ClientOptions, MICROSOFT};
+use stk_symbols::{PathElement, Store, SymbolCache, SymbolPath, SymbolStore};
 
 /// Where to look for symbols, and where to keep what was found.
 #[derive(clap::Args, Clone, Default, Debug)]

@@ -1,7 +1,7 @@
 //! Times on the command line: since the trace's start, by the clock, or with a date.
 
-use crate::text::{TimeZone, day_number, from_clock, offset};
-use crate::trace::Trace;
+use stk_base::text::{TimeZone, day_number, from_clock, offset};
+use stk_profile::trace::Trace;
 use stk_schema::typed;
 
 /// A time that an option names. Which moment of a trace it is depends on when that was recorded.

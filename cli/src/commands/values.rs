@@ -1,12 +1,12 @@
 //! Names of the library's choices on the command line.
 
 use crate::diff::{By, DiffFormat};
-use crate::output::{ChromeStyle, Format, PerfettoStyle};
-use crate::profile::{ActivityKind, ThreadMerge, Weight};
-use crate::stack::FrameChoice;
-use crate::stats::SortBy;
-use crate::symbols::Demangle;
-use crate::text::TimeZone;
+use stk_output::formats::{ChromeStyle, Format, PerfettoStyle};
+use stk_profile::profile::{ActivityKind, ThreadMerge, Weight};
+use stk_profile::stack::FrameChoice;
+use stk_output::stats::SortBy;
+use stk_symbols::Demangle;
+use stk_base::text::TimeZone;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 /// A choice of the library: its values, each with its name and help text.

@@ -26,10 +26,10 @@ mod tally;
 #[cfg(feature = "parquet")]
 mod traces;
 
-use crate::files::read_input;
+use stk_base::files::read_input;
 #[cfg(feature = "parquet")]
-use crate::output::TableError;
-use crate::profile::{Profile, Runs, SelectionSum};
+use stk_output::formats::TableError;
+use stk_profile::profile::{Profile, Runs, SelectionSum};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;

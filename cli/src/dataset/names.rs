@@ -5,8 +5,8 @@ use super::samples::{Group, Sums};
 use super::sums::{Class, Sum, SumKey};
 use super::tables::{Columns, RowGroups};
 use super::{Dataset, DatasetError, DatasetPart};
-use crate::model::{Image, ImageId};
-use crate::profile::{
+use stk_base::model::{Image, ImageId};
+use stk_profile::profile::{
     Activity, CallTree, CpuSource, FrameFacts, FrameId, FrameKey, FrameKind, FrameSymbols, FrameTable,
     Losses, NameSource, NamedFrame, Node, NodeId, Placement, Processes, Profile, Run, RunFlags, RunSource,
     Runs, SEGMENT_RUNS, SelectionSum, StopId, StopInfo, StopReason, ThreadInfo, TraceInfo,

@@ -13,7 +13,7 @@ use super::tables::{Columns, Numbers, RowGroups};
 use super::tally::{EdgeRun, Edges, GroupSums, RowKey, Tally};
 use super::traces::samples_of;
 use super::{Dataset, DatasetError, DatasetThread, DatasetTrace, Grouping, WaitRuns};
-use crate::profile::{Activity, SelectionSum, Wait};
+use stk_profile::profile::{Activity, SelectionSum, Wait};
 use hashbrown::HashMap;
 use rayon::prelude::*;
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! What rows of `samples` sum up to, and what those of one sum have in common.
 
-use crate::profile::Activity;
+use stk_profile::profile::Activity;
 
 /// Traces that are summed together: of one nominal interval, all with CPU times, or all without.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

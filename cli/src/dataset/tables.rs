@@ -1,9 +1,9 @@
 //! Reads Parquet files row group by row group, and only the columns that are asked for.
 
 use super::DatasetError;
-use crate::files::open_plain;
-use crate::output::TableError;
-use crate::output::parquet_read::{self, Wanted};
+use stk_base::files::open_plain;
+use stk_output::formats::TableError;
+use stk_output::formats::parquet_read::{self, Wanted};
 use hashbrown::HashMap;
 use polars::io::parquet::metadata::FileMetadataRef;
 use polars::prelude::*;

@@ -6,7 +6,7 @@
 
 use super::WaitRuns;
 use super::sums::{Class, Sum, SumKey};
-use crate::profile::SelectionSum;
+use stk_profile::profile::SelectionSum;
 use hashbrown::HashMap;
 use std::hash::{Hash, Hasher};
 

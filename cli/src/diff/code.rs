@@ -4,7 +4,7 @@
 use super::By;
 use super::collect::{Call, FunctionName};
 use super::numbers::Numbers;
-use crate::model::stable_name;
+use stk_base::model::stable_name;
 use std::collections::HashMap;
 
 /// A function in all builds.

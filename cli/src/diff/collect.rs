@@ -1,8 +1,8 @@
 //! What one trace is compared by: its stacks of functions, and their weights.
 
 use super::numbers::Numbers;
-use crate::model::stable_name;
-use crate::profile::{FrameId, NameSource, NodeId, Profile, Run, Runs, Weight};
+use stk_base::model::stable_name;
+use stk_profile::profile::{FrameId, NameSource, NodeId, Profile, Run, Runs, Weight};
 use rayon::prelude::*;
 use std::io;
 use std::ops::Range;

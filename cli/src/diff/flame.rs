@@ -2,7 +2,7 @@
 //! base, red for more and blue for less.
 
 use super::Diff;
-use crate::output::{folded_field, in_xml};
+use stk_output::formats::{folded_field, in_xml};
 use inferno::flamegraph::{Options, from_lines};
 use std::io;
 

@@ -3,7 +3,7 @@
 
 use super::table::{row_names, sides, verdict};
 use super::{Change, Diff, Verdict};
-use crate::output::in_xml;
+use stk_output::formats::in_xml;
 use std::fmt::Write as _;
 use stk_schema::text::printable;
 

@@ -38,8 +38,8 @@ pub use junit::junit;
 pub use markdown::markdown;
 pub use table::table;
 
-use crate::model::DYNAMIC_CODE;
-use crate::profile::Weight;
+use stk_base::model::DYNAMIC_CODE;
+use stk_profile::profile::Weight;
 use call_rows::RowSums;
 use code::{Code, RowKey};
 use coverage::Coverage;
@@ -375,7 +375,7 @@ impl Comparison {
         for (traces, name) in wholes.iter().zip(["base", "new"]) {
             let n = traces.len();
             if n < LEAST_TRACES {
-                let counted = crate::text::counted(n as u64, "trace");
+                let counted = stk_base::text::counted(n as u64, "trace");
                 reasons.push(format!("{name} has {counted}; a judgement needs {LEAST_TRACES} on each side"));
             } else if traces.iter().all(|trace| trace.whole == 0) {
                 reasons.push(format!("{name} has no samples that count"));

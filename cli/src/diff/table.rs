@@ -1,7 +1,7 @@
 //! A comparison as a table for terminals.
 
 use super::{By, Change, Diff, DiffRow, SideSummary, Verdict, unnamed};
-use crate::text::{count, counted, cut, pad, span, width};
+use stk_base::text::{count, counted, cut, pad, span, width};
 use stk_schema::text::printable;
 
 /// Columns before the names.

@@ -35,7 +35,7 @@ fn function(module: &str, name: Option<&str>, naming: Naming) -> FunctionName {
 }
 
 fn stable(name: &str) -> String {
-    crate::model::stable_name(name)
+    stk_base::model::stable_name(name)
 }
 
 const OPTIONS: DiffOptions = DiffOptions {

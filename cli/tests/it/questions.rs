@@ -6,8 +6,8 @@ use crate::support::kept_text;
 use serde_json::Value;
 use std::collections::HashMap;
 use stk::commands::{Exit, answer};
-use stk::profile::Weight;
-use stk::stats::{
+use stk_profile::profile::Weight;
+use stk_output::stats::{
     Amount, Answer, GroupKey, ManyStats, PrintOptions, Question, SortBy, StatsOptions, Subject, TreeLimits,
     collect_with, print_answer, with_modules,
 };
@@ -36,7 +36,7 @@ fn of_busy(question: &Question, weight: Option<Weight>) -> Answer {
 fn tree_of(answer: &Answer) -> Vec<String> {
     let Answer::CallTree(tree) = answer else { panic!("{answer:?}") };
     let amount = |Amount { samples, weight_ns }: Amount| format!("{samples}/{}", weight_ns / 1000);
-    let name = |row: &stk::stats::TreeRow| match row.others {
+    let name = |row: &stk_output::stats::TreeRow| match row.others {
         0 => row.function.clone(),
         others => format!("+{others}"),
     };
@@ -128,7 +128,7 @@ fn callees_are_summed_over_all_callers() {
 /// Groups as `values self total waits`, in samples.
 fn groups_of(answer: &Answer) -> Vec<String> {
     let Answer::Groups(groups) = answer else { panic!("{answer:?}") };
-    let row = |row: &stk::stats::GroupRow| {
+    let row = |row: &stk_output::stats::GroupRow| {
         let samples = [row.own, row.total, row.waits].map(|amount| amount.samples.to_string());
         format!("{} {}", row.values.join(", "), samples.join(" "))
     };

@@ -4,8 +4,8 @@
 //! No test checks a time: without the limits, each of these takes minutes or more memory than there
 //! is. `tests/tests/host/hostile_symbols.rs` gives the same files to the program, under limits.
 
-use stk::symbols::index::SymbolIndex;
-use stk::symbols::pdb::PdbFile;
+use stk_symbols::index::SymbolIndex;
+use stk_symbols::pdb::PdbFile;
 use stk_tests::symbol_bombs::pdb as bombs;
 
 fn index(file: &[u8]) -> SymbolIndex {

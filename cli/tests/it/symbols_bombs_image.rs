@@ -1,8 +1,8 @@
 //! Small images whose symbols expand to far more than their size: like `symbols_bombs`, for DWARF,
 //! COFF and exported names.
 
-use stk::symbols::index::{Origin, SymbolIndex};
-use stk::symbols::{ImageFile, image_index};
+use stk_symbols::index::{Origin, SymbolIndex};
+use stk_symbols::{ImageFile, image_index};
 use stk_tests::symbol_bombs::image::{self as bombs, TEXT, TEXT_SIZE};
 
 fn index(file: &[u8]) -> SymbolIndex {

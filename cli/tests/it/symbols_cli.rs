@@ -7,13 +7,13 @@ use std::sync::atomic::AtomicU64;
 use stk_tests::traces;
 
 use serde_json::Value;
-use stk::map::MappedFile;
-use stk::profile::{BuildOptions, build, symbolize};
-use stk::stack::NameSources;
-use stk::symbols::index::SymbolIndex;
-use stk::symbols::pdb::PdbFile;
-use stk::symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
-use stk::trace::TraceFile;
+use stk_base::map::MappedFile;
+use stk_profile::profile::{BuildOptions, build, symbolize};
+use stk_profile::stack::NameSources;
+use stk_symbols::index::SymbolIndex;
+use stk_symbols::pdb::PdbFile;
+use stk_symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
+use stk_profile::trace::TraceFile;
 use stk_schema::identity::{CodeView, Identity, PeIdentity};
 
 fn stk(folder: &Path, arguments: &[&str]) -> Output {
@@ -122,7 +122,7 @@ fn a_bundle_gives_the_same_names_as_the_symbols_themselves() {
     // In the layout of any symbol store: <name>/<identity>/<name>.
     let pdb = std::fs::read(kept("busy.pdb")).unwrap();
     let identity = *PdbFile::open(&pdb).unwrap().identity();
-    let id = stk::symbols::pdb_id(&identity.guid, identity.age);
+    let id = stk_symbols::pdb_id(&identity.guid, identity.age);
     assert!(std::fs::read(from.path().join("bundle/busy.pdb").join(id).join("busy.pdb")).unwrap() == pdb);
 }
 
@@ -326,14 +326,14 @@ fn lookups_for(samples: u64) -> (u64, u64) {
     let file = TraceFile::open(&path).unwrap();
     let trace = file.read().unwrap();
     let store = SymbolStore::new(SymbolPath::from(kept("").as_path()));
-    let images = stk::pipeline::load_images(&trace, &store);
+    let images = stk_profile::pipeline::load_images(&trace, &store);
     let (mut profile, runs) = build(&trace, &images, &BuildOptions::default(), &AtomicU64::new(0)).unwrap();
     let symbolizer = Symbolizer::new(store, Demangle::Short);
-    let methods = stk::runtimes::Methods::default();
+    let methods = stk_profile::runtimes::Methods::default();
     let sources = NameSources { trace: &trace, images: &images, methods: &methods, symbolizer: &symbolizer };
     symbolize(&mut profile, &sources);
     let mut walked = 0;
-    let count = |batch: stk::profile::Batch<'_>| {
+    let count = |batch: stk_profile::profile::Batch<'_>| {
         walked += batch.runs.iter().map(|run| u64::from(run.samples)).sum::<u64>();
         Ok::<(), std::io::Error>(())
     };

@@ -4,10 +4,10 @@
 use crate::support::kept;
 use std::path::{Path, PathBuf};
 
-use stk::map::MappedFile;
-use stk::symbols::index::SymbolIndex;
-use stk::symbols::pdb::PdbFile;
-use stk::symbols::{
+use stk_base::map::MappedFile;
+use stk_symbols::index::SymbolIndex;
+use stk_symbols::pdb::PdbFile;
+use stk_symbols::{
     CacheKey, Demangle, ModuleKey, Reason, Source, SymbolCache, SymbolPath, SymbolStore, Symbolizer,
     image_index,
 };
@@ -188,7 +188,7 @@ fn a_damaged_index_in_the_cache_is_built_again() {
         assert_eq!(names(&symbolizer), first);
         let key = CacheKey {
             name: "busy.pdb",
-            id: &stk::symbols::pdb_id(&identity.guid, identity.age),
+            id: &stk_symbols::pdb_id(&identity.guid, identity.age),
             fingerprint: pdb.fingerprint(),
         };
         assert!(

@@ -5,8 +5,8 @@ use crate::cabinet;
 use crate::support::kept;
 use std::path::{Path, PathBuf};
 
-use stk::symbols::pdb::PdbFile;
-use stk::symbols::{BundleWriter, Identity, Search, SymbolCache, SymbolPath, SymbolStore, pdb_id};
+use stk_symbols::pdb::PdbFile;
+use stk_symbols::{BundleWriter, Identity, Search, SymbolCache, SymbolPath, SymbolStore, pdb_id};
 
 fn busy() -> Vec<u8> {
     std::fs::read(kept("busy.pdb")).unwrap()

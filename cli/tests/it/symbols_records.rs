@@ -4,9 +4,9 @@
 
 use std::path::Path;
 
-use stk::symbols::index::RecordKind;
-use stk::symbols::pdb::PdbFile;
-use stk::symbols::{Demangle, ModuleKey, Reason, SymbolPath, SymbolStore, Symbolizer};
+use stk_symbols::index::RecordKind;
+use stk_symbols::pdb::PdbFile;
+use stk_symbols::{Demangle, ModuleKey, Reason, SymbolPath, SymbolStore, Symbolizer};
 use stk_schema::Arch;
 
 use stk_tests::pdb_file::{self, NO_STREAM, container, record, words};

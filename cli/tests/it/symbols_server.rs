@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use stk::symbols::pdb::PdbFile;
-use stk::symbols::server::{Client, ClientOptions, ServerError, WrongFile};
-use stk::symbols::{SymbolCache, SymbolPath, SymbolStore, pdb_id};
+use stk_symbols::pdb::PdbFile;
+use stk_symbols::server::{Client, ClientOptions, ServerError, WrongFile};
+use stk_symbols::{SymbolCache, SymbolPath, SymbolStore, pdb_id};
 
 /// The server's answer for a path.
 #[derive(Clone)]

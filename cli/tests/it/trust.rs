@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use stk::symbols::pdb::PdbFile;
-use stk::symbols::{Search, SymbolPath, SymbolStore, pdb_id};
+use stk_symbols::pdb::PdbFile;
+use stk_symbols::{Search, SymbolPath, SymbolStore, pdb_id};
 
 /// Limit for the time of a search, far more than any here takes. A search that opens a pipe or a
 /// device never ends.
@@ -108,8 +108,8 @@ fn the_first_tier_never_leads_out_of_the_store() {
 mod unix {
     use super::*;
     use std::os::unix::fs::symlink;
-    use stk::profile::{BuildOptions, build};
-    use stk::trace::TraceFile;
+    use stk_profile::profile::{BuildOptions, build};
+    use stk_profile::trace::TraceFile;
 
     fn pipe(path: &Path) {
         assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
@@ -191,7 +191,7 @@ mod unix {
         let (_folder, path, len) = trace();
         let whole = TraceFile::open(&path).unwrap();
         let whole = whole.read().unwrap();
-        let images = stk::image::load_images(&whole, &stk::image::ImageSearch::NOWHERE);
+        let images = stk_profile::image::load_images(&whole, &stk_profile::image::ImageSearch::NOWHERE);
         let (profile, _) = build(&whole, &images, &BuildOptions::default(), &Default::default()).unwrap();
         assert_eq!(profile.losses.damaged_blocks, Vec::<String>::new());
         shorten(&path, len / 2);

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stk::runtimes::dotnet::contract::{Contract, Descriptor};
+use stk_profile::runtimes::dotnet::contract::{Contract, Descriptor};
 use stk_schema::Arch;
 
 fuzz_target!(|data: &[u8]| {

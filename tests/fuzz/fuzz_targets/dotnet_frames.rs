@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stk::runtimes::dotnet::contract::{
+use stk_profile::runtimes::dotnet::contract::{
     Code, Context, Contract, ContractError, Descriptor, Fragments,
 };
 use stk_schema::Arch;

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stk::runtimes::dotnet::stream_methods;
+use stk_profile::runtimes::dotnet::stream_methods;
 
 fuzz_target!(|data: &[u8]| {
     let (methods, outcome) = stream_methods(data);

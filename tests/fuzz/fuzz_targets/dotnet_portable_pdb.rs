@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stk::symbols::portable_pdb::{IlPlace, PortablePdb, assembly_debug, inflate};
+use stk_symbols::portable_pdb::{IlPlace, PortablePdb, assembly_debug, inflate};
 
 fuzz_target!(|data: &[u8]| {
     let inside = assembly_debug(data).and_then(|debug| debug.embedded).unwrap_or(data);

@@ -5,7 +5,7 @@
 use std::io::Write;
 
 use libfuzzer_sys::fuzz_target;
-use stk::symbols::Bundle;
+use stk_symbols::Bundle;
 
 /// Gives a tar header (512 bytes) the checksum of its contents.
 fn checksum(header: &mut [u8]) {

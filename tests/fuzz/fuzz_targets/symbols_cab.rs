@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stk::symbols::cab;
+use stk_symbols::cab;
 
 fuzz_target!(|data: &[u8]| {
     let mut out = Vec::new();

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stk::symbols::image_index;
+use stk_symbols::image_index;
 
 fuzz_target!(|data: &[u8]| {
     let Ok(Some(index)) = image_index(data) else { return };

@@ -6,9 +6,9 @@ use std::io::Write;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use stk::map::MappedFile;
-use stk::symbols::index::SymbolIndex;
-use stk::symbols::pdb::PdbFile;
+use stk_base::map::MappedFile;
+use stk_symbols::index::SymbolIndex;
+use stk_symbols::pdb::PdbFile;
 use stk_fuzz::patch::patched;
 use xxhash_rust::xxh3::xxh3_64;
 

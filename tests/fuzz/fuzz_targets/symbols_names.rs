@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stk::symbols::{Demangle, demangle, undecorate_x86};
+use stk_symbols::{Demangle, demangle, undecorate_x86};
 
 fuzz_target!(|data: &[u8]| {
     let text = String::from_utf8_lossy(data);

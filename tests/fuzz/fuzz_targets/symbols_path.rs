@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stk::symbols::{SymbolPath, safe_file_name};
+use stk_symbols::{SymbolPath, safe_file_name};
 
 fuzz_target!(|text: &str| {
     let path = SymbolPath::parse(text);

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stk::symbols::pdb::PdbFile;
+use stk_symbols::pdb::PdbFile;
 use stk_fuzz::patch::patched;
 
 /// PDBs of clang-19 and lld-19.

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
-use stk::map::MappedFile;
-use stk::symbols::pdb::PdbFile;
-use stk::symbols::pdb_records::PdbRecords;
+use stk_base::map::MappedFile;
+use stk_symbols::pdb::PdbFile;
+use stk_symbols::pdb_records::PdbRecords;
 use stk_tests::peers::{Answer, compare, llvm_symbolizer, pdb_addr2line};
 
 fn main() -> Result<ExitCode> {

@@ -5,9 +5,9 @@ use super::place::{Place, Places};
 use anyhow::{Context, Result};
 use std::collections::HashMap;
 use std::path::Path;
-use stk::model::ImageId;
-use stk::pipeline::{LoadOptions, load};
-use stk::profile::{NodeId, Placement};
+use stk_base::model::ImageId;
+use stk_profile::pipeline::{LoadOptions, load};
+use stk_profile::profile::{NodeId, Placement};
 
 /// CPU time of a trace by place.
 #[derive(Debug, Default)]

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
-use stk::map::MappedFile;
-use stk::symbols::pdb::PdbFile;
-use stk::symbols::pdb_records::PdbRecords;
+use stk_base::map::MappedFile;
+use stk_symbols::pdb::PdbFile;
+use stk_symbols::pdb_records::PdbRecords;
 
 fn fetched(path: &str) -> PathBuf {
     let folder = std::env::var_os("STK_FETCH_DIR").expect("STK_FETCH_DIR is set by tests/run.sh");

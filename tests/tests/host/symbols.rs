@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
-use stk::map::MappedFile;
-use stk::symbols::pdb::PdbFile;
-use stk::symbols::pdb_records::PdbRecords;
+use stk_base::map::MappedFile;
+use stk_symbols::pdb::PdbFile;
+use stk_symbols::pdb_records::PdbRecords;
 
 #[test]
 fn kept_pdbs_are_named_as_their_records_say() {

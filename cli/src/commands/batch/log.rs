@@ -3,10 +3,10 @@
 use super::super::convert::{ConvertOutcome, Status};
 use super::super::{Exit, verify};
 use crate::commands::replace::replaces_own;
-use crate::deadline::is_over;
-use crate::files::{Below, MayReplace, look_at, open_device};
-use crate::output::{self, ConversionFacts};
-use crate::trace::TraceError;
+use stk_base::deadline::is_over;
+use stk_base::files::{Below, MayReplace, look_at, open_device};
+use stk_output::formats::{self, ConversionFacts};
+use stk_profile::trace::TraceError;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use std::error::Error;
@@ -221,13 +221,13 @@ fn new_file(named: Option<&Path>, out: &Path, path: &Path, force: bool) -> anyho
         return Ok(open_device(device)?);
     }
     let at = match named {
-        Some(path) => output::named_file(path)?,
+        Some(path) => formats::named_file(path)?,
         None => Below::folder(out)?.join(path.file_name().unwrap_or_default()),
     };
     // A link below the folder of the outputs is an error.
     at.kind()?;
     replaces_own((path, MayReplace::NoTrace), force, " and is no log of stk batch", is_log)?;
-    Ok(output::temporary(&at.parent())?.persist(&at, MayReplace::NoTrace)?)
+    Ok(formats::temporary(&at.parent())?.persist(&at, MayReplace::NoTrace)?)
 }
 
 /// Whether a file begins as logs do.

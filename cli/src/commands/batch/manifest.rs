@@ -1,6 +1,6 @@
 //! Files that list traces, one path a line.
 
-use crate::files::read_input;
+use stk_base::files::read_input;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 

@@ -17,9 +17,9 @@ pub(super) mod worker;
 use super::convert::{self, ConvertArgs, Converter, Keys, Task};
 use super::profile_args::parse_memory;
 use super::{Exit, Progress, Usage, inputs, is_quiet, jobs, note, pool, replace, times};
-use crate::interrupt;
-use crate::output::{self, FolderLock, Format, LeftBehind};
-use crate::text::{count, counted};
+use stk_base::interrupt;
+use stk_output::formats::{self, FolderLock, Format, LeftBehind};
+use stk_base::text::{count, counted};
 use anyhow::Context;
 use log::{BatchLog, Tally, TraceResult};
 use processes::Processes;
@@ -180,7 +180,7 @@ pub(super) fn run(args: &BatchArgs) -> anyhow::Result<Exit> {
     batch.convert_files(&tasks, &log, &owner)?;
     let tally = log.finish()?;
     if format == Format::Parquet && !args.no_compact && args.shard.is_none() && !files.is_empty() {
-        pool(convert.jobs)?.install(|| output::compact(&out, true))?;
+        pool(convert.jobs)?.install(|| formats::compact(&out, true))?;
     }
     tell(&tally, &out);
     let bad = args.max_bad.allows(tally.bad(), tally.all());
@@ -208,7 +208,7 @@ impl Owner {
 
     fn remove_left_behind(&self, out: &Path) -> anyhow::Result<()> {
         let whose = self.part.as_deref().map_or(LeftBehind::OfAll, LeftBehind::Of);
-        Ok(output::remove_left_behind(out, whose)?)
+        Ok(formats::remove_left_behind(out, whose)?)
     }
 }
 

@@ -4,7 +4,7 @@
 use super::super::convert::{Stage, Task};
 use super::log::{TraceResult, TraceStatus};
 use super::protocol::{Answer, Lost, Order, Setup};
-use crate::interrupt;
+use stk_base::interrupt;
 use anyhow::Context;
 use std::collections::VecDeque;
 use std::ffi::OsString;

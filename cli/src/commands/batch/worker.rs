@@ -7,7 +7,7 @@ use super::super::convert::{self, Converter, Keys, Stage, Watch};
 use super::super::{Cli, Command, Exit, Progress, pool};
 use super::log::TraceResult;
 use super::protocol::{Answer, Lost, Order, Setup};
-use crate::interrupt;
+use stk_base::interrupt;
 use anyhow::{Context, bail};
 use clap::Parser;
 use std::ffi::OsString;

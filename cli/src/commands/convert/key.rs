@@ -3,10 +3,10 @@
 
 use super::super::profile_args::SymbolArgs;
 use super::ConvertArgs;
-use crate::map::MappedFile;
-use crate::output::Format;
-use crate::symbols::{Search, SymbolStore};
-use crate::trace::{Content, TraceFile};
+use stk_base::map::MappedFile;
+use stk_output::formats::Format;
+use stk_symbols::{Search, SymbolStore};
+use stk_profile::trace::{Content, TraceFile};
 use stk_schema::tables;
 use xxhash_rust::xxh3::Xxh3;
 

@@ -19,9 +19,9 @@ mod tasks;
 use super::profile_args::{self, MissingSum};
 use super::values::{choice, default_name};
 use super::{Exit, ProfileArgs, Progress, Usage, guarded, inputs, replace, say_error, tell, verify};
-use crate::output::{self, ChromeStyle, Compression, ConversionFacts, Destination, Format, PerfettoStyle};
-use crate::profile::{MissingSymbols, ThreadMerge, Weight};
-use crate::trace::Content;
+use stk_output::formats::{self, ChromeStyle, Compression, ConversionFacts, Destination, Format, PerfettoStyle};
+use stk_profile::profile::{MissingSymbols, ThreadMerge, Weight};
+use stk_profile::trace::Content;
 pub(super) use key::Keys;
 pub(super) use one::{Converter, Stage, Watch, weights};
 use std::path::{Path, PathBuf};
@@ -211,7 +211,7 @@ fn compact(tasks: &[Task<'_>], jobs: Option<u16>) -> anyhow::Result<()> {
     });
     // Nothing was converted to a folder that is not there.
     if let Some(path) = dataset.filter(|path| path.is_dir()) {
-        super::pool(jobs)?.install(|| output::compact(path, false))?;
+        super::pool(jobs)?.install(|| formats::compact(path, false))?;
     }
     Ok(())
 }

@@ -6,12 +6,12 @@ use super::{ConvertArgs, ConvertOutcome, Converted, Status, split};
 use crate::commands::profile_args::{self, LoadedProfile, load_within};
 use crate::commands::replace::{REPLACED, is_made_of, replaces_own};
 use crate::commands::{Progress, note, size};
-use crate::deadline::Deadline;
-use crate::files::Below;
-use crate::files::MayReplace::NoTrace;
-use crate::output::{self, ConversionFacts, Destination, Format, Options, SourceMark, Summary};
-use crate::profile::{Runs, SelectionShare, Weight, add_events, merge_threads, part};
-use crate::trace::{Content, TraceFile};
+use stk_base::deadline::Deadline;
+use stk_base::files::Below;
+use stk_base::files::MayReplace::NoTrace;
+use stk_output::formats::{self, ConversionFacts, Destination, Format, Options, SourceMark, Summary};
+use stk_profile::profile::{Runs, SelectionShare, Weight, add_events, merge_threads, part};
+use stk_profile::trace::{Content, TraceFile};
 use anyhow::{Context, bail};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -205,8 +205,8 @@ impl Converter<'_> {
         options: &Options,
         deadline: Deadline,
     ) -> anyhow::Result<Summary> {
-        let mut writer = output::create(self.format, destination, options)?;
-        output::write_within(&mut *writer, &loaded.profile, &loaded.runs, deadline)
+        let mut writer = formats::create(self.format, destination, options)?;
+        formats::write_within(&mut *writer, &loaded.profile, &loaded.runs, deadline)
             .with_context(|| format!("{}: the conversion could not be written", trace.display()))
     }
 
@@ -230,8 +230,8 @@ impl Converter<'_> {
             let runs = part(&mut loaded.profile, &loaded.runs, each)?;
             let folder = path.parent().map(Path::to_owned).unwrap_or_default();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            let mut writer = output::create(self.format, Destination::InFolder { folder, name }, options)?;
-            let written = output::write(&mut *writer, &loaded.profile, &runs)
+            let mut writer = formats::create(self.format, Destination::InFolder { folder, name }, options)?;
+            let written = formats::write(&mut *writer, &loaded.profile, &runs)
                 .with_context(|| format!("{}: a part could not be written", trace.display()))?;
             summary.files.extend(written.files);
             summary.warnings.extend(written.warnings);

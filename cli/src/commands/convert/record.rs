@@ -1,8 +1,8 @@
 //! What an output that is one file was made of: a small file beside it, since not every format
 //! says it. It counts only if it fits the output that is there.
 
-use crate::files::{Below, Kind, MayReplace};
-use crate::output::{self, ConversionFacts};
+use stk_base::files::{Below, Kind, MayReplace};
+use stk_output::formats::{self, ConversionFacts};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, Write};
@@ -100,7 +100,7 @@ fn save(output: &Below, key: &str, facts: ConversionFacts, unfinished: bool) -> 
     let at = record_of(output).with_context(shown)?;
     let save = || {
         at.parent().make_folder()?;
-        let mut file = output::temporary(&at.parent())?;
+        let mut file = formats::temporary(&at.parent())?;
         writeln!(file, "{text}")?;
         file.persist(&at, MayReplace::NoTrace)
     };

@@ -2,8 +2,8 @@
 
 use super::Usage;
 use crate::commands::times::{self, TimeArg};
-use crate::output::Format;
-use crate::profile::{Part, Profile, Runs, spans};
+use stk_output::formats::Format;
+use stk_profile::profile::{Part, Profile, Runs, spans};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
@@ -48,7 +48,7 @@ pub(super) fn parts(
         Split::Thread => {
             let sampled = (0u32..).zip(&profile.threads).filter(|(_, thread)| thread.samples > 0);
             let mut taken = HashSet::new();
-            let part = |(at, thread): (u32, &crate::profile::ThreadInfo)| {
+            let part = |(at, thread): (u32, &stk_profile::profile::ThreadInfo)| {
                 let mut middle = in_file_name(&format!("{} {}", thread.name, thread.tid));
                 // Windows gives ids of threads that ended to others.
                 if !taken.insert(middle.clone()) {

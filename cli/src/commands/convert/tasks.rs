@@ -2,8 +2,8 @@
 
 use super::{ConvertArgs, Destination, Format, Usage};
 use crate::commands::replace;
-use crate::files::open_plain;
-use crate::output::DatasetIndex;
+use stk_base::files::open_plain;
+use stk_output::formats::DatasetIndex;
 use anyhow::Context;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;

@@ -13,7 +13,7 @@ mod write;
 use super::values::choice;
 use super::{Exit, Out, ProfileArgs, Usage, pool, warn};
 use crate::diff::{By, Comparison, DiffFormat, DiffOptions, Renames, Verdict};
-use crate::profile::Weight;
+use stk_profile::profile::Weight;
 use std::path::PathBuf;
 
 /// Compares the traces of two builds: which functions, stacks or modules take a greater part of the

@@ -8,7 +8,7 @@ use crate::commands::profile_args::{MissingSum, load_file};
 use crate::commands::{Exit, Progress, TraceProgress, check_symbols, guarded, say_error, tell, verify, warn};
 use crate::dataset::{Dataset, DatasetPart, DatasetThread, DatasetTrace};
 use crate::diff::{Comparison, Side, StackWeights, ThreadStacks, TraceStacks, TraceWeights, collect};
-use crate::profile::{MissingSymbols, Weight};
+use stk_profile::profile::{MissingSymbols, Weight};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::path::Path;

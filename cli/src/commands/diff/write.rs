@@ -4,8 +4,8 @@ use super::DiffArgs;
 use crate::commands::replace::replaces_own;
 use crate::commands::{Out, Usage, note, size, terminal_columns};
 use crate::diff::{Diff, DiffFormat, flame_graph, junit, markdown, table};
-use crate::files::MayReplace::NoTrace;
-use crate::output::Sink;
+use stk_base::files::MayReplace::NoTrace;
+use stk_output::formats::Sink;
 use std::path::Path;
 
 /// The outputs of a command line.

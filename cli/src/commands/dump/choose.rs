@@ -2,10 +2,10 @@
 //! that `stk stats` and `stk convert` have, with the same rules.
 
 use super::stack::DumpStack;
-use crate::model::Holder;
-use crate::profile::{Category, CutState, FrameName, Marks, Selection, is_kept};
-use crate::text::counted;
-use crate::trace::Trace;
+use stk_base::model::Holder;
+use stk_profile::profile::{Category, CutState, FrameName, Marks, Selection, is_kept};
+use stk_base::text::counted;
+use stk_profile::trace::Trace;
 
 /// Chooses stacks that are named.
 pub(super) struct StackChoice {

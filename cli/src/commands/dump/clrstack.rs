@@ -7,9 +7,9 @@
 
 use super::stack::{DumpExplicitFrame, DumpStack};
 use super::text::{doubt, ending, explain, heading, site};
-use crate::stack::{FrameChoice, FrameKind};
-use crate::text::TimeZone;
-use crate::trace::Trace;
+use stk_profile::stack::{FrameChoice, FrameKind};
+use stk_base::text::TimeZone;
+use stk_profile::trace::Trace;
 use std::collections::HashMap;
 use std::fmt::Write;
 use stk_schema::text::printable;

@@ -2,8 +2,8 @@
 
 use super::super::utc;
 use super::stack::{DumpExplicitFrame, DumpStack};
-use crate::profile::Wait;
-use crate::trace::Trace;
+use stk_profile::profile::Wait;
+use stk_profile::trace::Trace;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use stk_schema::Ticks;

@@ -42,7 +42,7 @@ pub(super) fn with_sample(
             inject.display()
         );
     }
-    let folder = crate::interrupt::folder()?;
+    let folder = stk_base::interrupt::folder()?;
     let ran = Command::new(&inject)
         .args(["--pid", &pid.to_string(), "--once", "-o", TRACE])
         .current_dir(folder.at().path())

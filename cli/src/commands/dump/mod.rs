@@ -26,13 +26,13 @@ use super::times::{self, TimeArg};
 use super::{
     Exit, Out, ProcessArgs, StackArgs, TablesArgs, ThreadArgs, TzArgs, Usage, guarded, inputs, profile_args,
 };
-use crate::pipeline::load_images;
-use crate::runtimes;
-use crate::runtimes::dotnet::explicit::ExplicitFrames;
-use crate::stack::{NameSources, StackWalker};
-use crate::symbols::Symbolizer;
-use crate::text::since_start;
-use crate::trace::{Trace, TraceEvents, beyond_cost, beyond_memory, events, snapshots};
+use stk_profile::pipeline::load_images;
+use stk_profile::runtimes;
+use stk_profile::runtimes::dotnet::explicit::ExplicitFrames;
+use stk_profile::stack::{NameSources, StackWalker};
+use stk_symbols::Symbolizer;
+use stk_base::text::since_start;
+use stk_profile::trace::{Trace, TraceEvents, beyond_cost, beyond_memory, events, snapshots};
 use captures::ChosenCapture;
 use choose::StackChoice;
 use clap::ValueEnum;

@@ -1,14 +1,14 @@
 //! Walks and names a thread's stack at a moment.
 
-use crate::image::{ModuleImage, holder_name, image_of};
-use crate::profile::{Activity, is_behind_call};
-use crate::runtimes::Methods;
-use crate::runtimes::dotnet::explicit::{ExplicitFrames, FrameReport, MethodProblem, kind_name};
-use crate::stack::{
+use stk_profile::image::{ModuleImage, holder_name, image_of};
+use stk_profile::profile::{Activity, is_behind_call};
+use stk_profile::runtimes::Methods;
+use stk_profile::runtimes::dotnet::explicit::{ExplicitFrames, FrameReport, MethodProblem, kind_name};
+use stk_profile::stack::{
     self, FoldOptions, FoldOutcome, FoldState, FrameId, FrameKind, NameSource, NameSources, NamedFrame,
     Names, Placement, Site, StackEnd, StackWalker, StopReason, folded_name,
 };
-use crate::trace::{Snapshot, Thread, Trace};
+use stk_profile::trace::{Snapshot, Thread, Trace};
 use stk_schema::Ticks;
 use stk_schema::event::RunState;
 use stk_unwind::{Arch, Explanation, Frame, Registers, Sample, explain};

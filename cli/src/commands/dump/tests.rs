@@ -2,12 +2,12 @@
 
 use super::stack::{self, DumpStack};
 use super::text;
-use crate::image::{ImageSearch, load_images};
-use crate::runtimes;
-use crate::runtimes::dotnet::explicit::ExplicitFrames;
-use crate::stack::{FoldOptions, FrameChoice, NameSources, StackWalker};
-use crate::symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
-use crate::trace::{Trace, snapshots};
+use stk_profile::image::{ImageSearch, load_images};
+use stk_profile::runtimes;
+use stk_profile::runtimes::dotnet::explicit::ExplicitFrames;
+use stk_profile::stack::{FoldOptions, FrameChoice, NameSources, StackWalker};
+use stk_symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
+use stk_profile::trace::{Trace, snapshots};
 use stk_schema::Ticks;
 use stk_schema::event::{Event, MethodName};
 use stk_tests::traces::{self, FUNCTION_SIZE, TestImage, in_function};

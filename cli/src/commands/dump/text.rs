@@ -2,9 +2,9 @@
 
 use super::super::tag::tag_text;
 use super::stack::{CaptureLabel, DumpFrame, DumpStack, Name};
-use crate::stack::StopReason;
-use crate::text::{TimeZone, counted, moment, since_start};
-use crate::trace::Trace;
+use stk_profile::stack::StopReason;
+use stk_base::text::{TimeZone, counted, moment, since_start};
+use stk_profile::trace::Trace;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write;

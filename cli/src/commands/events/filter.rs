@@ -2,8 +2,8 @@
 
 use super::super::select::TimeRange;
 use super::EventsArgs;
-use crate::profile::NamePattern;
-use crate::trace::{EventKind, Timeline, Trace, TraceEvent};
+use stk_profile::profile::NamePattern;
+use stk_profile::trace::{EventKind, Timeline, Trace, TraceEvent};
 use clap::ValueEnum;
 use std::collections::HashSet;
 use stk_schema::text::file_name;

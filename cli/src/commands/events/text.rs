@@ -3,7 +3,7 @@
 use super::document::{EventFacts, EventJson, EventsOfTrace};
 use crate::commands::tag::tag_text;
 use crate::commands::{count, size};
-use crate::text::{TimeZone, counted, moment, pad, since_start, width};
+use stk_base::text::{TimeZone, counted, moment, pad, since_start, width};
 use std::fmt::Write;
 use stk_schema::text::printable;
 

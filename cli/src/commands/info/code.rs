@@ -1,7 +1,7 @@
 //! Code made at run time: how much was recorded, and the cost for the target.
 
-use crate::text::{count, counted, size, span};
-use crate::trace::Trace;
+use stk_base::text::{count, counted, size, span};
+use stk_profile::trace::Trace;
 use serde::Serialize;
 use std::fmt::Write;
 

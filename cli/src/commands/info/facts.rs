@@ -8,8 +8,8 @@ use super::document::{
 };
 use super::methods;
 use crate::commands::{TablesArgs, utc};
-use crate::profile::unread_ns;
-use crate::trace::{BlobPlace, Pauses, Timeline, Trace, drop_reason_name};
+use stk_profile::profile::unread_ns;
+use stk_profile::trace::{BlobPlace, Pauses, Timeline, Trace, drop_reason_name};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use stk_format::Supplement;

@@ -1,9 +1,9 @@
 //! Methods of .NET: how many of the functions in the samples have names, and why the others have
 //! none.
 
-use crate::runtimes;
-use crate::text::{count, counted, since_start};
-use crate::trace::{CodeRegion, Trace};
+use stk_profile::runtimes;
+use stk_base::text::{count, counted, since_start};
+use stk_profile::trace::{CodeRegion, Trace};
 use serde::Serialize;
 
 /// The names of a trace's functions made at run time.

@@ -1,7 +1,7 @@
 //! Several traces: one line each, and their sum.
 
 use super::document::Info;
-use crate::text::{TimeZone, count, counted, moment, pad, size, span, width};
+use stk_base::text::{TimeZone, count, counted, moment, pad, size, span, width};
 use std::fmt::Write;
 use stk_schema::text::printable;
 

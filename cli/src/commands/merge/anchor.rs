@@ -5,7 +5,7 @@
 //! is the time of day that each trace has beside its first reading. Clocks are set, and those of
 //! different machines differ by what no trace tells.
 
-use crate::trace::Trace;
+use stk_profile::trace::Trace;
 use std::cmp::Reverse;
 
 /// When and where a trace was recorded.

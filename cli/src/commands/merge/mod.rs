@@ -17,11 +17,11 @@ use super::values::{choice, default_name};
 use super::{
     Exit, ProfileArgs, Progress, Usage, guarded, inputs, note, pool, say_error, size, tell, verify, warn,
 };
-use crate::files::MayReplace::NoTrace;
-use crate::output::{self, ChromeStyle, Destination, Format, Options, PerfettoStyle, SourceMark};
-use crate::profile::{Join, JoinPlace, MOST_RUNS_HELD, ProcessInfo, Profile, Runs, Weight};
-use crate::text::{count, since_start, span};
-use crate::trace::{Content, TraceFile};
+use stk_base::files::MayReplace::NoTrace;
+use stk_output::formats::{self, ChromeStyle, Destination, Format, Options, PerfettoStyle, SourceMark};
+use stk_profile::profile::{Join, JoinPlace, MOST_RUNS_HELD, ProcessInfo, Profile, Runs, Weight};
+use stk_base::text::{count, since_start, span};
+use stk_profile::trace::{Content, TraceFile};
 use anchor::{Anchor, Basis, Line};
 use anyhow::Context;
 use gaps::ProcessGap;
@@ -412,8 +412,8 @@ fn write(
     if samples == 0 {
         warn("no samples are left: none of the traces has any in what was chosen");
     }
-    let mut writer = output::create(format, destination.clone(), &options)?;
-    let summary = output::write(&mut *writer, profile, runs).context("the traces could not be written")?;
+    let mut writer = formats::create(format, destination.clone(), &options)?;
+    let summary = formats::write(&mut *writer, profile, runs).context("the traces could not be written")?;
     weights_note.filter(|_| samples > 0).into_iter().for_each(note);
     summary.warnings.iter().for_each(|text| warn(text));
     if let Some(path) = destination.file() {

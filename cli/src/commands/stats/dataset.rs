@@ -4,9 +4,9 @@ use super::super::datasets::{self, DatasetArg, Wanted};
 use super::super::{Exit, Out, Progress, Usage, pool, warn};
 use super::{Format, StatsArgs, look};
 use crate::dataset::{Dataset, DatasetPart, DatasetThread, DatasetTrace};
-use crate::profile::ThreadInfo;
-use crate::stats::{self, GroupKey, ManyStats, NO_LABEL, NO_NAME, Question, StatsOptions, Subject};
-use crate::text::{counted, utc_date};
+use stk_profile::profile::ThreadInfo;
+use stk_output::stats::{self, GroupKey, ManyStats, NO_LABEL, NO_NAME, Question, StatsOptions, Subject};
+use stk_base::text::{counted, utc_date};
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
 

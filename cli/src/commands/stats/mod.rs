@@ -11,8 +11,8 @@ use super::{
     Exit, Out, ProfileArgs, Progress, TraceProgress, check_symbols, each_trace, inputs, pool,
     terminal_columns, warn,
 };
-use crate::profile::Weight;
-use crate::stats::{
+use stk_profile::profile::Weight;
+use stk_output::stats::{
     self, Answer, AnswerSums, Length, ManyStats, PrintOptions, Question, Stats, StatsOptions,
 };
 use question::QuestionArgs;

@@ -3,8 +3,8 @@
 use super::super::values::{choice, default_name};
 use super::super::{Usage, terminal_lines};
 use super::Format;
-use crate::profile::FunctionPattern;
-use crate::stats::{GroupKey, Question, SortBy, StatsOptions, Subject, TreeLimits, with_modules};
+use stk_profile::profile::FunctionPattern;
+use stk_output::stats::{GroupKey, Question, SortBy, StatsOptions, Subject, TreeLimits, with_modules};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::ffi::OsStr;
 

@@ -3,13 +3,13 @@
 use super::super::values::{choice, default_name};
 use super::super::{Exit, Out, Progress, Usage, count, guarded, say_error};
 use super::SymbolOptions;
-use crate::image::open_image;
-use crate::map::MappedFile;
-use crate::model::file_name;
-use crate::stack::{ImageName, image_name, offset_name, unnamed_function};
-use crate::symbols::pdb::PdbFile;
-use crate::symbols::pdb_records::{Agreement, PdbRecords};
-use crate::symbols::{
+use stk_profile::image::open_image;
+use stk_base::map::MappedFile;
+use stk_base::model::file_name;
+use stk_profile::stack::{ImageName, image_name, offset_name, unnamed_function};
+use stk_symbols::pdb::PdbFile;
+use stk_symbols::pdb_records::{Agreement, PdbRecords};
+use stk_symbols::{
     Demangle, Identity, ImageFile, Location, ModuleKey, ModuleSymbols, Reason, Resolution, Source, Symbolizer,
 };
 use anyhow::Context;

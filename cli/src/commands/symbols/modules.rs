@@ -6,17 +6,17 @@ use super::super::{
     tell_redirects, verify, warn,
 };
 use super::SymbolOptions;
-use crate::files::{Below, MayReplace, is_same_file};
-use crate::model::{Image, file_name};
-use crate::output;
-use crate::pipeline::load_images;
-use crate::profile::{BuildOptions, Placement, build};
-use crate::symbols::index::Origin;
-use crate::symbols::{
+use stk_base::files::{Below, MayReplace, is_same_file};
+use stk_base::model::{Image, file_name};
+use stk_output::formats;
+use stk_profile::pipeline::load_images;
+use stk_profile::profile::{BuildOptions, Placement, build};
+use stk_symbols::index::Origin;
+use stk_symbols::{
     BundleWriter, FoundFile, Identity, Reason, Search, SymbolStore, cached_index, image_index, is_bundle,
     safe_file_name,
 };
-use crate::text::counted;
+use stk_base::text::counted;
 use anyhow::Context;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -229,7 +229,7 @@ pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
     tell_redirects(&store);
     let shown = args.output.display();
     if is_bundle(&args.output) {
-        write(&output::named_file(&args.output)?, |out| {
+        write(&formats::named_file(&args.output)?, |out| {
             let mut bundle = BundleWriter::new(out);
             files.iter().try_for_each(|((name, id), found)| bundle.add(name, id, &found.file))?;
             bundle.finish().map(drop)
@@ -254,7 +254,7 @@ pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
 /// Writes a file of a bundle so that it appears whole or not at all.
 fn write(at: &Below, write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>) -> std::io::Result<()> {
     at.parent().make_folder()?;
-    let mut file = output::temporary(&at.parent())?;
+    let mut file = formats::temporary(&at.parent())?;
     write(&mut file)?;
     file.as_file().sync_data()?;
     file.persist(at, MayReplace::NoTrace).map(drop)
@@ -281,7 +281,7 @@ fn store(options: &SymbolOptions, traces: &[PathBuf]) -> SymbolStore {
 }
 
 /// Searches for a module's PDB, then for an image with symbols of its own.
-fn find(image: &Image, store: &SymbolStore, on_bytes: crate::symbols::server::OnBytes<'_>) -> Symbols {
+fn find(image: &Image, store: &SymbolStore, on_bytes: stk_symbols::server::OnBytes<'_>) -> Symbols {
     let pdb = image.code_view.map(|(guid, age)| {
         store.find(file_name(&image.pdb_name), Identity::Pdb { guid, age }, &image.path, on_bytes)
     });

@@ -11,8 +11,8 @@ mod walks;
 
 use super::traces::Traces;
 use super::{Exit, Out, Progress, TablesArgs, TzArgs, count, each_trace, inputs, is_usage};
-use crate::text::{counted, since_start};
-use crate::trace::{BlobProblem, Trace, TraceError};
+use stk_base::text::{counted, since_start};
+use stk_profile::trace::{BlobProblem, Trace, TraceError};
 use rayon::prelude::*;
 use report::{Tally, VerifyReport};
 use std::collections::HashSet;

@@ -1,8 +1,8 @@
 //! The result of checking a trace, as JSON and as text.
 
 use super::super::Exit;
-use crate::text::{TimeZone, count, counted, moment, size, span, utc};
-use crate::trace::Trace;
+use stk_base::text::{TimeZone, count, counted, moment, size, span, utc};
+use stk_profile::trace::Trace;
 use serde::Serialize;
 use std::fmt::Write;
 use stk_format::{BlockKind, Supplement};

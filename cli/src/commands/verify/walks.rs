@@ -3,11 +3,11 @@
 
 use crate::commands::traces::Traces;
 use crate::commands::{Exit, Out, Progress, TablesArgs, count, each_trace};
-use crate::image::{ImageSearch, load_images};
-use crate::text::since_start;
-use crate::trace::Trace;
-use crate::walks::explicit::{self, FrameClass, StepClass};
-use crate::walks::{Class, Comparison, Example, Side, compare};
+use stk_profile::image::{ImageSearch, load_images};
+use stk_base::text::since_start;
+use stk_profile::trace::Trace;
+use stk_profile::walks::explicit::{self, FrameClass, StepClass};
+use stk_profile::walks::{Class, Comparison, Example, Side, compare};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -154,7 +154,7 @@ struct SideJson {
 
 impl WalksJson {
     fn new(trace: &Trace<'_>, found: &Comparison) -> WalksJson {
-        let class = |(class, differences): (&Class, &crate::walks::Differences)| ClassJson {
+        let class = |(class, differences): (&Class, &stk_profile::walks::Differences)| ClassJson {
             class: class.as_str(),
             explained: *class != Class::Unexplained,
             meaning: class.meaning(),

@@ -1,8 +1,8 @@
 //! What threads did, told from hand-made stacks.
 
 use super::profiles::Builder;
-use stk::profile::{Activity, Placement, Run, RunFlags, Runs, classify};
-use stk::stack::StopReason;
+use stk_profile::profile::{Activity, Placement, Run, RunFlags, Runs, classify};
+use stk_profile::stack::StopReason;
 use stk_schema::event::RunState;
 use stk_unwind::Trust;
 

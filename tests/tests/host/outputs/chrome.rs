@@ -3,8 +3,8 @@
 use super::profiles::{AWKWARD, Builder, busy};
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use stk::output::{ChromeStyle, Format, Options};
-use stk::profile::Placement;
+use stk_output::formats::{ChromeStyle, Format, Options};
+use stk_profile::profile::Placement;
 use stk_schema::event::RunState;
 use stk_unwind::Trust;
 
@@ -155,7 +155,7 @@ fn threads_are_named_and_modules_come_and_go() {
 fn a_thread_id_used_again_stays_one_well_nested_track() {
     let mut b = Builder::new();
     let image = b.image("app.exe", 1);
-    let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
+    let stop = b.stop(stk_profile::stack::StopReason::COMPLETE, "");
     let f = b.frame(Placement::Image(image, 1), Trust::Context, &[("f", None, None)]);
     let stack = b.stack(&[f]);
     // The second thread of this id is listed first and starts before the first one's estimated end.

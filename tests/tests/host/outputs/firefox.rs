@@ -5,8 +5,8 @@ use super::folded::counts;
 use super::profiles::{AWKWARD, Builder, busy};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
-use stk::output::{Format, Options};
-use stk::profile::{CpuSource, Weight};
+use stk_output::formats::{Format, Options};
+use stk_profile::profile::{CpuSource, Weight};
 
 fn write(builder: &Builder, weight: Weight) -> Value {
     let options = Options { weights: vec![weight], ..Options::default() };

@@ -3,9 +3,9 @@
 use super::folded::lines;
 use super::profiles::{AWKWARD, Builder, busy};
 use std::collections::BTreeMap;
-use stk::output::{Format, Options};
-use stk::profile::{Placement, Weight};
-use stk::stack::StopReason;
+use stk_output::formats::{Format, Options};
+use stk_profile::profile::{Placement, Weight};
+use stk_profile::stack::StopReason;
 use stk_schema::event::RunState;
 use stk_unwind::Trust;
 

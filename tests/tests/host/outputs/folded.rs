@@ -2,9 +2,9 @@
 
 use super::profiles::{AWKWARD, Builder, busy};
 use std::collections::BTreeMap;
-use stk::output::{Format, Options};
-use stk::profile::{Placement, Weight};
-use stk::stack::StopReason;
+use stk_output::formats::{Format, Options};
+use stk_profile::profile::{Placement, Weight};
+use stk_profile::stack::StopReason;
 use stk_schema::event::RunState;
 use stk_unwind::Trust;
 
@@ -50,7 +50,7 @@ fn sums(builder: &Builder) -> BTreeMap<Vec<String>, u64> {
 }
 
 /// A builder, and a maker of frames without source files in its one image.
-fn plain() -> (Builder, impl FnMut(&mut Builder, &str) -> stk::profile::FrameId) {
+fn plain() -> (Builder, impl FnMut(&mut Builder, &str) -> stk_profile::profile::FrameId) {
     let mut b = Builder::new();
     let exe = b.image("busy.exe", 0x1001);
     let mut rva = 0x1000;

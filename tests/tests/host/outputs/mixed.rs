@@ -3,9 +3,9 @@
 use super::profiles::Builder;
 use polars::prelude::*;
 use std::fs::File;
-use stk::output::{Format, Options};
-use stk::profile::*;
-use stk::stack::{FoldOptions, FrameChoice};
+use stk_output::formats::{Format, Options};
+use stk_profile::profile::*;
+use stk_profile::stack::{FoldOptions, FrameChoice};
 use stk_schema::event::RunState;
 use stk_unwind::Trust;
 
@@ -23,7 +23,7 @@ fn mixed() -> Builder {
     let images = ["kernel32.dll", "hostfxr.dll", "coreclr.dll", "clrjit.dll", "native.dll"];
     let [system, host, runtime, compiler, native] =
         [0, 1, 2, 3, 4].map(|n| b.image(images[n], 0x2001 + n as u64));
-    let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
+    let stop = b.stop(stk_profile::stack::StopReason::COMPLETE, "");
     let thread = b.thread(4, "main");
     let at = Placement::Image;
     let jitted = |n: u64| Placement::Unknown(0x7ff0_0000_0000 + n);

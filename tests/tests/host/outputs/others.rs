@@ -4,7 +4,7 @@
 use super::profiles::busy;
 use std::path::{Path, PathBuf};
 use stk::commands::{Exit, answer};
-use stk::output::{self, ChromeStyle, Destination, Format, Options};
+use stk_output::formats::{self, ChromeStyle, Destination, Format, Options};
 use stk_format::BlockKind;
 use stk_format::synth::Parts;
 use stk_schema::event::{Event, Metadata};
@@ -37,14 +37,14 @@ fn every_format_can_be_written_by_name() {
         let format = Format::from_path(&path).expect("the name says the format");
         let destination =
             if format.is_folder() { Destination::Dir(path.clone()) } else { Destination::File(path.clone()) };
-        let mut writer = output::create(format, destination, &options).expect("create");
-        let summary = output::write(&mut *writer, &b.profile, &b.runs).expect("write");
+        let mut writer = formats::create(format, destination, &options).expect("create");
+        let summary = formats::write(&mut *writer, &b.profile, &b.runs).expect("write");
         for (file, size) in summary.files {
             assert_eq!(std::fs::metadata(&file).map(|f| f.len()).ok(), Some(size), "{}", file.display());
         }
         assert!(summary.warnings.is_empty());
         if format.is_folder() {
-            output::compact(&path, true).expect("compacted");
+            formats::compact(&path, true).expect("compacted");
         }
     }
 }

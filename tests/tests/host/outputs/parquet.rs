@@ -6,8 +6,8 @@ use polars::prelude::*;
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use stk::output::{self, Destination, Format, Options};
-use stk::profile::{
+use stk_output::formats::{self, Destination, Format, Options};
+use stk_profile::profile::{
     EventInfo, FrameFacts, FrameKind, GapInfo, MethodPlace, Placement, Run, RunFlags, ThreadOfEvent,
 };
 use stk_schema::event::RunState;
@@ -180,13 +180,13 @@ fn samples_hold_every_run_with_its_thread_time_and_stop() {
 #[test]
 fn samples_that_the_program_asked_for_have_its_tag() {
     let mut b = Builder::new();
-    let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
+    let stop = b.stop(stk_profile::stack::StopReason::COMPLETE, "");
     let thread = b.thread(4, "main");
     let exe = b.image("app.exe", 0x1001);
     let frame = b.frame(Placement::Image(exe, 0x1010), Trust::Context, &[("main", None, None)]);
     let stack = b.stack(&[frame]);
     b.run(thread, Some(stack), stop, 0, 1, RunState::Running);
-    let mut captured = stk::profile::Runs::default();
+    let mut captured = stk_profile::profile::Runs::default();
     b.runs
         .for_each(|batch| {
             for (run, flags) in
@@ -250,7 +250,7 @@ fn ids_do_not_depend_on_symbols_or_on_what_else_is_in_the_trace() {
             b.frame(Placement::Image(image, 7), Trust::Context, &[("other", None, None)]);
         }
         let image = b.image("app.exe", 0x77);
-        let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
+        let stop = b.stop(stk_profile::stack::StopReason::COMPLETE, "");
         let thread = b.thread(4, "main");
         let frame = b.frame(Placement::Image(image, 0x1000), Trust::Context, &[(name, None, None)]);
         let stack = b.stack(&[frame]);
@@ -266,7 +266,7 @@ fn an_address_in_no_module_has_an_id_that_only_its_trace_uses() {
     let of_trace = |id: &str| {
         let mut b = Builder::new();
         b.profile.trace.trace_id = id.into();
-        let stop = b.stop(stk::stack::StopReason::Walk(stk_unwind::StopKind::NoModule), "");
+        let stop = b.stop(stk_profile::stack::StopReason::Walk(stk_unwind::StopKind::NoModule), "");
         let thread = b.thread(4, "main");
         let frame =
             b.frame(Placement::Unknown(0xfff0_0000_1234_5678), Trust::Context, &[("0x1234", None, None)]);
@@ -285,10 +285,10 @@ fn an_address_in_no_module_has_an_id_that_only_its_trace_uses() {
 }
 
 /// Writes a profile as a part of a dataset.
-fn write_part(b: &Builder, into: &Path, options: &Options) -> output::Summary {
+fn write_part(b: &Builder, into: &Path, options: &Options) -> formats::Summary {
     let mut writer =
-        output::create(Format::Parquet, Destination::Dir(into.to_owned()), options).expect("create");
-    output::write(&mut *writer, &b.profile, &b.runs).expect("write")
+        formats::create(Format::Parquet, Destination::Dir(into.to_owned()), options).expect("create");
+    formats::write(&mut *writer, &b.profile, &b.runs).expect("write")
 }
 
 /// `busy` as three traces: of two days, and of two hosts.
@@ -312,13 +312,13 @@ fn many_traces_share_a_folder_whatever_order_they_come_in() {
         let summary = write_part(b, &forth, &Options::default());
         assert!(summary.files.iter().all(|(path, bytes)| path.metadata().expect("a file").len() == *bytes));
         write_part(b, &one_by_one, &Options::default());
-        output::compact(&one_by_one, true).expect("compacted");
+        formats::compact(&one_by_one, true).expect("compacted");
     }
     for b in traces.iter().rev() {
         write_part(b, &back, &Options::default());
     }
-    output::compact(&forth, true).expect("compacted");
-    output::compact(&back, true).expect("compacted");
+    formats::compact(&forth, true).expect("compacted");
+    formats::compact(&back, true).expect("compacted");
     for table in tables::ALL {
         let names = |dataset: &Path| -> Vec<PathBuf> {
             let files = files(dataset, table.name).into_iter();
@@ -345,7 +345,7 @@ fn many_traces_share_a_folder_whatever_order_they_come_in() {
     assert_eq!(ids, ["ff", "aa", "bb"]);
     // Nothing is left of the making, and a second compaction has nothing to do.
     assert_eq!(std::fs::read_dir(forth.join("_stk/tmp")).expect("a folder").count(), 0);
-    assert!(output::compact(&forth, true).expect("compacted").files.is_empty());
+    assert!(formats::compact(&forth, true).expect("compacted").files.is_empty());
 }
 
 #[test]
@@ -354,11 +354,11 @@ fn stacks_and_frames_are_there_once_with_the_best_name() {
     let lab = folder.path().join("lab");
     let [mut nameless, named, other] = three();
     let source = &mut nameless.profile.symbols.source;
-    source.iter_mut().for_each(|source| *source = stk::profile::NameSource::None);
+    source.iter_mut().for_each(|source| *source = stk_profile::profile::NameSource::None);
     for b in [&nameless, &named, &other] {
         write_part(b, &lab, &Options::default());
     }
-    output::compact(&lab, true).expect("compacted");
+    formats::compact(&lab, true).expect("compacted");
     let alone = busy().write(Format::Parquet, &Options::default());
     let (frames, alone_frames) = (read(&lab, "frames"), read(&alone.path, "frames"));
     for column in ["location_id", "inline_index"] {
@@ -387,7 +387,7 @@ fn a_part_that_is_written_again_replaces_its_rows() {
     for options in [Options::default(), Options { denormalized: true, ..Options::default() }] {
         write_part(&first, &lab, &options);
         write_part(&second, &lab, &Options::default());
-        output::compact(&lab, true).expect("compacted");
+        formats::compact(&lab, true).expect("compacted");
         assert_eq!(read(&lab, "samples").height(), 18);
     }
     // Names in place of one trace alone: the other has nulls there.
@@ -398,7 +398,7 @@ fn a_part_that_is_written_again_replaces_its_rows() {
 #[test]
 fn events_and_gaps_belong_to_threads_and_captures_to_samples() {
     let mut b = Builder::new();
-    let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
+    let stop = b.stop(stk_profile::stack::StopReason::COMPLETE, "");
     let thread = b.thread(4, "main");
     let instance = b.profile.threads[thread as usize].instance;
     b.run(thread, None, stop, 5_000, 1, RunState::Running);
@@ -414,7 +414,7 @@ fn events_and_gaps_belong_to_threads_and_captures_to_samples() {
         exception: None,
     };
     let mut first = 0;
-    let mut runs = stk::profile::Runs::default();
+    let mut runs = stk_profile::profile::Runs::default();
     b.runs
         .for_each(|batch| {
             for run in batch.runs {
@@ -461,7 +461,7 @@ fn a_trace_id_cannot_name_a_path() {
         let folder = tempfile::tempdir().expect("folder");
         let goal = folder.path().join("x.parquet");
         let mut writer =
-            output::create(Format::Parquet, Destination::Dir(goal), &Options::default()).expect("create");
+            formats::create(Format::Parquet, Destination::Dir(goal), &Options::default()).expect("create");
         let error = writer.begin(&b.profile).expect_err("refused").to_string();
         assert!(error.contains("trace id"), "{error}");
     }
@@ -474,8 +474,8 @@ fn denormalized_samples_need_no_other_table() {
     let b = busy();
     let options = Options { denormalized: true, ..Options::default() };
     let mut writer =
-        output::create(Format::Parquet, Destination::File(path.clone()), &options).expect("create");
-    output::write(&mut *writer, &b.profile, &b.runs).expect("write");
+        formats::create(Format::Parquet, Destination::File(path.clone()), &options).expect("create");
+    formats::write(&mut *writer, &b.profile, &b.runs).expect("write");
     let frame = ParquetReader::new(File::open(&path).expect("open")).finish().expect("read");
     let frames = frame.column("frames").expect("frames").list().expect("list");
     let row = frames.get_as_series(3).expect("row");
@@ -494,7 +494,7 @@ fn denormalized_samples_need_no_other_table() {
 #[test]
 fn a_dataset_is_refused_on_stdout_and_in_a_file() {
     let refuse = |destination| {
-        output::create(Format::Parquet, destination, &Options::default()).err().map(|e| e.to_string())
+        formats::create(Format::Parquet, destination, &Options::default()).err().map(|e| e.to_string())
     };
     assert!(refuse(Destination::Stdout).is_some_and(|e| e.contains("standard output")));
     assert!(refuse(Destination::File("x.parquet".into())).is_some_and(|e| e.contains("--denormalized")));
@@ -515,7 +515,7 @@ fn managed(trace: &str, address: u64, il_offset: Option<i32>, name: &str) -> Bui
         FrameFacts { displacement, ..FrameFacts::default() },
         FrameFacts { kind, method: Some(method), displacement, ..FrameFacts::default() },
     ];
-    let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
+    let stop = b.stop(stk_profile::stack::StopReason::COMPLETE, "");
     let thread = b.thread(4, "main");
     let stack = b.stack(&[main, jitted]);
     b.run(thread, Some(stack), stop, 0, 1, RunState::Running);
@@ -568,7 +568,7 @@ fn a_stack_has_the_same_id_however_its_frames_were_found() {
         let exe = b.image("app.exe", 0x1001);
         let main = b.frame(Placement::Image(exe, 0x1010), trust, &[("main", None, None)]);
         let leaf = b.frame(Placement::Image(exe, 0x1100), Trust::Context, &[("leaf", None, None)]);
-        let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
+        let stop = b.stop(stk_profile::stack::StopReason::COMPLETE, "");
         let thread = b.thread(4, "main");
         let stack = b.stack(&[main, leaf]);
         b.run(thread, Some(stack), stop, 0, 1, RunState::Running);
@@ -592,7 +592,7 @@ fn functions_have_a_key_that_other_builds_share_and_a_category() {
         let frame = b.frame(Placement::Image(exe, 0x1010), Trust::Context, &[(name, src, None)]);
         let nameless =
             b.frame(Placement::Image(exe, 0x2010), Trust::UnwindInfo, &[("App.exe+0x2010", None, None)]);
-        let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
+        let stop = b.stop(stk_profile::stack::StopReason::COMPLETE, "");
         let thread = b.thread(4, "main");
         let stack = b.stack(&[nameless, frame]);
         b.run(thread, Some(stack), stop, 0, 1, RunState::Running);
@@ -621,7 +621,7 @@ fn facts_of_a_trace_have_columns_and_the_users_labels_are_apart() {
     ];
     b.profile.trace.metadata = noted.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
     b.profile.trace.boot_id = 0xab;
-    b.profile.trace.executable = Some(stk::model::ImageId(0));
+    b.profile.trace.executable = Some(stk_base::model::ImageId(0));
     b.profile.losses.dropped = vec![("sampler woke late".into(), 3), ("buffers full".into(), 9)];
     let written = b.write(Format::Parquet, &Options::default());
     let traces = read(&written.path, "traces");
@@ -678,7 +678,7 @@ fn a_dataset_of_another_version_is_refused() {
     std::fs::write(newer.join("_stk.json"), r#"{"dataset":"stk","tables_version":99}"#).expect("write");
     for (path, version) in [(old, "version 1"), (second, "version 2"), (newer, "version 99")] {
         let mut writer =
-            output::create(Format::Parquet, Destination::Dir(path), &Options::default()).expect("create");
+            formats::create(Format::Parquet, Destination::Dir(path), &Options::default()).expect("create");
         let error = writer.begin(&busy().profile).expect_err("refused").to_string();
         assert!(error.contains(version) && error.contains("convert its traces again"), "{error}");
     }

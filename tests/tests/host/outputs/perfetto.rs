@@ -4,8 +4,8 @@ use super::folded::counts;
 use super::profiles::{Builder, busy};
 use super::wire::Message;
 use std::collections::{BTreeMap, HashMap};
-use stk::output::{Format, Options, PerfettoStyle};
-use stk::profile::Weight;
+use stk_output::formats::{Format, Options, PerfettoStyle};
+use stk_profile::profile::Weight;
 
 /// The packets of a trace.
 fn packets(builder: &Builder, weight: Weight) -> Vec<Message> {

@@ -5,8 +5,8 @@ use super::profiles::{AWKWARD, Builder, busy};
 use super::wire::Message;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Read;
-use stk::output::{Format, Options};
-use stk::profile::Weight;
+use stk_output::formats::{Format, Options};
+use stk_profile::profile::Weight;
 
 fn bytes(builder: &Builder) -> Vec<u8> {
     std::fs::read(&builder.write(Format::Pprof, &Options::default()).path).expect("output")
@@ -137,10 +137,10 @@ fn the_file_is_gzip_without_a_time_whatever_its_name() {
     for name in ["a.pprof", "a.pprof.gz"] {
         let path = folder.path().join(name);
         assert_eq!(Format::from_path(&path), Some(Format::Pprof), "{name}");
-        let to = stk::output::Destination::File(path.clone());
-        let mut writer = stk::output::create(Format::Pprof, to, &Options::default()).expect("create");
+        let to = stk_output::formats::Destination::File(path.clone());
+        let mut writer = stk_output::formats::create(Format::Pprof, to, &Options::default()).expect("create");
         let b = busy();
-        stk::output::write(&mut *writer, &b.profile, &b.runs).expect("write");
+        stk_output::formats::write(&mut *writer, &b.profile, &b.runs).expect("write");
         files.push(std::fs::read(path).expect("output"));
     }
     assert!(files.iter().all(|file| *file == files[0]));

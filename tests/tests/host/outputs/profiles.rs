@@ -1,10 +1,10 @@
 //! Profiles made by hand.
 
 use std::path::PathBuf;
-use stk::model::{Image, ImageId};
-use stk::output::{self, Destination, Format, Options};
-use stk::profile::*;
-use stk::stack::StopReason;
+use stk_base::model::{Image, ImageId};
+use stk_output::formats::{self, Destination, Format, Options};
+use stk_profile::profile::*;
+use stk_profile::stack::StopReason;
 use stk_schema::Arch;
 use stk_schema::event::RunState;
 use stk_unwind::{StopKind, Trust};
@@ -174,10 +174,10 @@ impl Builder {
         let path = folder.path().join(format.default_name("trace"));
         let destination =
             if format.is_folder() { Destination::Dir(path.clone()) } else { Destination::File(path.clone()) };
-        let mut writer = output::create(format, destination, options).expect("create");
-        output::write(&mut *writer, &self.profile, &self.runs).expect("write");
+        let mut writer = formats::create(format, destination, options).expect("create");
+        formats::write(&mut *writer, &self.profile, &self.runs).expect("write");
         if format.is_folder() {
-            output::compact(&path, true).expect("compacted");
+            formats::compact(&path, true).expect("compacted");
         }
         Written { path, _folder: folder }
     }

@@ -2,11 +2,11 @@
 
 use super::profiles::Builder;
 use std::path::PathBuf;
-use stk::profile::{MissingModule, MissingSymbols, Placement};
-use stk::report::{Report, Source};
-use stk::stack::StopReason;
-use stk::stats::TimeZone;
-use stk::trace::Content;
+use stk_profile::profile::{MissingModule, MissingSymbols, Placement};
+use stk_output::report::{Report, Source};
+use stk_profile::stack::StopReason;
+use stk_output::stats::TimeZone;
+use stk_profile::trace::Content;
 use stk_schema::event::RunState;
 use stk_schema::identity::ContentHash;
 use stk_unwind::Trust;

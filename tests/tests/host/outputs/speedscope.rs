@@ -4,8 +4,8 @@
 use super::profiles::{AWKWARD, Builder, busy};
 use serde_json::{Value, json};
 use std::collections::HashSet;
-use stk::output::{Format, Options};
-use stk::profile::{Placement, Weight};
+use stk_output::formats::{Format, Options};
+use stk_profile::profile::{Placement, Weight};
 use stk_schema::event::RunState;
 use stk_tests::schema;
 use stk_unwind::Trust;
@@ -112,7 +112,7 @@ fn the_first_profile_sums_all_threads_up() {
 fn each_weight_has_a_profile_of_each_thread_behind_the_sums_of_the_first_one_and_of_waits() {
     let mut b = Builder::new();
     let image = b.image("app.exe", 1);
-    let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
+    let stop = b.stop(stk_profile::stack::StopReason::COMPLETE, "");
     let frame = b.frame(Placement::Image(image, 1), Trust::Context, &[("work", None, None)]);
     let stack = b.stack(&[frame]);
     for (tid, name, state) in [(4, "busy", RunState::Running), (8, "idle", RunState::Waiting)] {
@@ -147,7 +147,7 @@ fn each_weight_has_a_profile_of_each_thread_behind_the_sums_of_the_first_one_and
 #[test]
 fn without_waits_there_is_no_sum_of_waits() {
     let mut b = Builder::new();
-    let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
+    let stop = b.stop(stk_profile::stack::StopReason::COMPLETE, "");
     let thread = b.thread(4, "busy");
     b.run(thread, None, stop, 10, 40, RunState::Running);
     let file = write(&b, &Options { weights: vec![Weight::Cpu, Weight::Wall], ..Options::default() });
@@ -182,7 +182,7 @@ fn lines_split_functions_when_asked() {
 fn static_functions_of_one_name_stay_apart() {
     let mut b = Builder::new();
     let image = b.image("app.exe", 1);
-    let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
+    let stop = b.stop(stk_profile::stack::StopReason::COMPLETE, "");
     let thread = b.thread(4, "main");
     let at = |rva| Placement::Image(image, rva);
     let one = b.frame(at(1), Trust::Context, &[("init", Some("a/init.c"), Some(1))]);
@@ -210,7 +210,7 @@ fn static_functions_of_one_name_stay_apart() {
 fn code_in_a_header_is_one_function_in_all_modules() {
     let mut b = Builder::new();
     let (x, y) = (b.image("x.dll", 1), b.image("y.dll", 2));
-    let stop = b.stop(stk::stack::StopReason::COMPLETE, "");
+    let stop = b.stop(stk_profile::stack::StopReason::COMPLETE, "");
     let thread = b.thread(4, "main");
     let names = [("mix", Some("mix.hpp"), Some(2))];
     let in_x = b.frame(Placement::Image(x, 1), Trust::Context, &names);
@@ -234,7 +234,7 @@ fn a_profile_without_samples_can_be_opened() {
 
 #[test]
 fn an_output_appears_whole_or_not_at_all() {
-    use stk::output::{Destination, create};
+    use stk_output::formats::{Destination, create};
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("x.speedscope.json");
     std::fs::write(&path, "old").expect("write");

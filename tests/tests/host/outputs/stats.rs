@@ -2,9 +2,9 @@
 
 use super::profiles::{AWKWARD, Builder, busy};
 use serde_json::{Value, json};
-use stk::profile::{Placement, Run, Runs, Weight};
-use stk::stack::StopReason;
-use stk::stats::{self, Amount, Length, ManyStats, PrintOptions, Stats, StatsOptions};
+use stk_profile::profile::{Placement, Run, Runs, Weight};
+use stk_profile::stack::StopReason;
+use stk_output::stats::{self, Amount, Length, ManyStats, PrintOptions, Stats, StatsOptions};
 use stk_schema::event::RunState;
 use stk_tests::schema;
 use stk_unwind::Trust;
@@ -94,7 +94,7 @@ fn unresolved_frames_are_counted_with_their_cause() {
     // The address of fib at 0x1204 (1 sample) has no name in this profile. Record the reason.
     let reason = b.profile.symbols.strings.intern("no symbols for plugin");
     let frame =
-        b.profile.symbols.source.iter().position(|s| *s == stk::profile::NameSource::None).expect("one");
+        b.profile.symbols.source.iter().position(|s| *s == stk_profile::profile::NameSource::None).expect("one");
     b.profile.symbols.reason[frame] = Some(reason);
     let stats = stats::collect(&b.profile, &b.runs, None, &StatsOptions::default()).expect("figures");
     // Depths times samples: 2·2 + 2·1 + 3·2 + 2·1 + 2·2 + 2·1 + 1·1 + 3·1.
@@ -114,7 +114,7 @@ fn functions_of(frames: &[(&str, Trust, &str, &str)]) -> Vec<(String, String, u3
     let thread = b.thread(4, "main");
     for (i, &(module, trust, name, file)) in frames.iter().enumerate() {
         let known = b.profile.images.iter().position(|image| image.name == module);
-        let image = known.map_or_else(|| b.image(module, i as u64), |at| stk::model::ImageId(at as u32));
+        let image = known.map_or_else(|| b.image(module, i as u64), |at| stk_base::model::ImageId(at as u32));
         let place = Placement::Image(image, 16 * i as u32);
         let frame = b.frame(place, trust, &[(name, Some(file), Some(2))]);
         let stack = b.stack(&[frame]);

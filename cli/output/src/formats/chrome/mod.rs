@@ -1,0 +1,229 @@
+//! Chrome's trace event JSON, in three forms.
+//!
+//! * [`slices`](ChromeStyle::Slices): nested `B`/`E` events, made by merging the common part of
+//!   neighbouring stacks. Every viewer reads them.
+//! * [`v8`](ChromeStyle::V8): `Profile` and `ProfileChunk` events, in the form of V8's sampling
+//!   profiler.
+//! * [`samples`](ChromeStyle::Samples): `stackFrames` and `samples`, in the form that
+//!   chrome://tracing and speedscope read.
+//!
+//! speedscope takes any file named `*.chrome.json` for a bare array of V8 events, so the V8 form is
+//! one. The other two forms are objects, which speedscope opens under any other name.
+//!
+//! Times are microseconds since the start of the trace, with fractions.
+
+mod samples;
+mod slices;
+mod stacks;
+mod v8;
+
+use super::sink::Sink;
+use super::source::exporter;
+use super::threads::{busiest_first, track_names, track_of};
+use super::{Description, Format, Options, OutputError, Writer, json, single};
+use stk_profile::profile::{Profile, Run};
+
+pub(super) const FORMAT: Description = Description {
+    name: "chrome",
+    help: "JSON for Perfetto, chrome://tracing, DevTools",
+    suffix: ".chrome.json",
+    other_suffixes: &[".trace.json"],
+    is_folder: false,
+    tells_source: true,
+    takes_weight: false,
+    has_time_line: true,
+    create: |to, options| Ok(writer(single(Format::Chrome, to)?, options)),
+};
+
+/// The form of a Chrome trace.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum ChromeStyle {
+    /// Nested slices: Perfetto, chrome://tracing, speedscope (under a name that does not end in
+    /// .chrome.json).
+    #[default]
+    Slices,
+    /// V8 CPU profiles: Perfetto, speedscope, Firefox Profiler, DevTools.
+    V8,
+    /// Stack frames and samples: chrome://tracing, speedscope (under a name that does not end in
+    /// .chrome.json).
+    Samples,
+}
+
+/// Start of the forms that are objects.
+const OBJECT: &[u8] = b"{\"displayTimeUnit\":\"ns\",\n\"traceEvents\":[\n";
+
+/// Name of the viewers in messages.
+const VIEWERS: &str = "a viewer of Chrome traces";
+
+fn writer(sink: Sink, options: &Options) -> Box<dyn Writer> {
+    match options.chrome_style {
+        ChromeStyle::Slices => Box::new(slices::Slices::new(sink, options.lines)),
+        ChromeStyle::V8 => Box::new(v8::V8::new(sink, options.lines)),
+        ChromeStyle::Samples => Box::new(samples::Samples::new(sink, options.lines)),
+    }
+}
+
+/// Places the runs of one thread after the other on their track. Two threads may have had the same
+/// id, and the last run's weight is an estimate that may extend into the next thread's time.
+#[derive(Clone, Copy, Default)]
+struct Track {
+    thread: Option<u32>,
+    pid: u32,
+    tid: u32,
+    /// End of the time written so far.
+    end_ns: u64,
+}
+
+/// How to write a run.
+struct SliceStep {
+    /// End of the previous run, if time without samples follows it. Always `Some` for a new thread.
+    gap: Option<u64>,
+    start_ns: u64,
+}
+
+impl Track {
+    /// Where to write a run, or `None` if its time is already covered.
+    fn step(&mut self, profile: &Profile, thread: u32, run: &Run) -> Option<SliceStep> {
+        let (pid, tid) = (profile.pid_of_thread(thread), profile.threads[thread as usize].tid);
+        let previous_end = self.end_ns;
+        let new_thread = self.thread != Some(thread);
+        let new_track = self.thread.is_none() || (self.pid, self.tid) != (pid, tid);
+        let start_ns = if new_track { run.first_ns } else { run.first_ns.max(self.end_ns) };
+        let end_ns = run.first_ns.saturating_add(run.weight_ns);
+        if end_ns <= start_ns {
+            return None;
+        }
+        *self = Track { thread: Some(thread), pid, tid, end_ns };
+        Some(SliceStep { gap: (new_thread || start_ns > previous_end).then_some(previous_end), start_ns })
+    }
+}
+
+/// Writes `start` and the events that all forms have: names, module loads and unloads, gaps, marks.
+/// There is a comma before every event but the first.
+///
+/// The first event has pid, tid, ph and cat. Without them, speedscope does not recognise the V8
+/// form.
+fn preamble(sink: &mut Sink, profile: &Profile, start: &[u8]) -> Result<(), OutputError> {
+    let processes = profile.process_list();
+    let pid = |process: u32| processes[process as usize].pid;
+    sink.put(start);
+    for (i, process) in processes.iter().enumerate() {
+        sink.put(if i == 0 { b"" } else { b",\n" });
+        sink.put(b"{\"ph\":\"M\",\"cat\":\"__metadata\",\"name\":\"process_name\"");
+        address(sink, process.pid, 0);
+        sink.put(b",\"ts\":0,\"args\":{\"name\":");
+        json::string(&mut sink.buffer, &process.name);
+        // Viewers take the name alone. The V8 form has no other place.
+        sink.put(b",\"exporter\":");
+        json::string(&mut sink.buffer, &exporter(profile));
+        sink.put(b"}}");
+    }
+
+    let mut names = track_names(profile);
+    for (place, &i) in busiest_first(profile).iter().enumerate() {
+        let thread = &profile.threads[i as usize];
+        let Some(name) = names.remove(&track_of(profile, i)) else { continue };
+        let pid = profile.pid_of_thread(i);
+        metadata(sink, pid, thread.tid, "thread_name");
+        sink.put(b"\"name\":");
+        json::string(&mut sink.buffer, &name);
+        sink.put(b"}}");
+        metadata(sink, pid, thread.tid, "thread_sort_index");
+        sink.put(b"\"sort_index\":");
+        json::number(&mut sink.buffer, place as u64);
+        sink.put(b"}}");
+        sink.settle()?;
+    }
+
+    for (i, module) in profile.modules.iter().enumerate() {
+        let pid = pid(profile.process_of_module(i));
+        let image = &profile.images[module.image.0 as usize];
+        for (verb, time) in [("load", module.load_ns), ("unload", module.unload_ns)] {
+            let Some(time) = time else { continue };
+            instant(sink, pid, 0, b"p", "module", time, &format!("{verb} {}", image.name));
+            sink.put(b",\"args\":{\"path\":");
+            json::string(&mut sink.buffer, &image.path);
+            sink.put(b",\"base\":");
+            json::string(&mut sink.buffer, &format!("0x{:x}", module.base));
+            sink.put(b",\"size\":");
+            json::number(&mut sink.buffer, module.size);
+            sink.put(b",\"debug_id\":");
+            json::string(&mut sink.buffer, &image.debug_id);
+            sink.put(b"}}");
+            sink.settle()?;
+        }
+    }
+    for (i, gap) in profile.gaps.iter().enumerate() {
+        let pid = pid(profile.process_of_gap(i));
+        for (phase, time_ns) in [(b"b", gap.start_ns), (b"e", gap.end_ns)] {
+            sink.put(b",\n{\"ph\":\"");
+            sink.put(phase);
+            sink.put(b"\",\"cat\":\"gap\",\"name\":");
+            json::string(&mut sink.buffer, gap.reason);
+            sink.put(b",\"id\":");
+            json::number(&mut sink.buffer, i as u64 + 1);
+            address(sink, pid, 0);
+            time(sink, time_ns);
+            sink.put(b",\"args\":{}}");
+        }
+        sink.settle()?;
+    }
+    for (i, mark) in profile.marks.iter().enumerate() {
+        let pid = pid(profile.process_of_mark(i));
+        let name = if mark.text.is_empty() { format!("mark {}", mark.tag) } else { mark.text.clone() };
+        match mark.thread {
+            Some(thread) => {
+                let tid = profile.threads[thread as usize].tid;
+                instant(sink, pid, tid, b"t", "mark", mark.time_ns, &name);
+            }
+            None => instant(sink, pid, 0, b"p", "mark", mark.time_ns, &name),
+        }
+        sink.put(b",\"args\":{\"tag\":");
+        json::number(&mut sink.buffer, mark.tag);
+        sink.put(b"}}");
+        sink.settle()?;
+    }
+    Ok(())
+}
+
+fn metadata(sink: &mut Sink, pid: u32, tid: u32, name: &str) {
+    sink.put(b",\n{\"ph\":\"M\",\"cat\":\"__metadata\",\"name\":");
+    json::string(&mut sink.buffer, name);
+    address(sink, pid, tid);
+    sink.put(b",\"ts\":0,\"args\":{");
+}
+
+fn instant(sink: &mut Sink, pid: u32, tid: u32, scope: &[u8], category: &str, time_ns: u64, name: &str) {
+    sink.put(b",\n{\"ph\":\"i\",\"s\":\"");
+    sink.put(scope);
+    sink.put(b"\",\"cat\":");
+    json::string(&mut sink.buffer, category);
+    sink.put(b",\"name\":");
+    json::string(&mut sink.buffer, name);
+    address(sink, pid, tid);
+    time(sink, time_ns);
+}
+
+fn address(sink: &mut Sink, pid: u32, tid: u32) {
+    sink.put(b",\"pid\":");
+    json::number(&mut sink.buffer, pid.into());
+    sink.put(b",\"tid\":");
+    json::number(&mut sink.buffer, tid.into());
+}
+
+fn time(sink: &mut Sink, ns: u64) {
+    sink.put(b",\"ts\":");
+    json::microseconds(&mut sink.buffer, ns);
+}
+
+/// Writes facts about the recording, which every form has beside its events.
+fn other_data(sink: &mut Sink, profile: &Profile) {
+    sink.put(b"\"otherData\":{\"exporter\":");
+    json::string(&mut sink.buffer, &exporter(profile));
+    for (key, value) in [("trace_id", &profile.trace.trace_id), ("host", &profile.trace.host)] {
+        sink.put(b",");
+        json::key(&mut sink.buffer, key);
+        json::string(&mut sink.buffer, value);
+    }
+    sink.put(b"}");
+}

@@ -1,0 +1,253 @@
+//! Compaction: makes the tables of a dataset of its parts. What it makes depends on the set of the
+//! parts alone.
+//!
+//! New tables are made in `_stk/tmp` and then renamed. `_stk/state.json` says of which parts the
+//! tables are; it is written last, so that what was interrupted is done again.
+
+use super::super::lock::FolderLock;
+use super::super::{OutputError, Summary};
+use super::files::{Files, file_name, read, rows_of};
+use super::part::{self, DATE, Part};
+use super::state::State;
+use super::table::nulls;
+use super::{catalog, dimensions};
+use stk_base::files::{Below, Kind};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use stk_schema::tables::{self, ParquetTable};
+
+/// Rows of a row group of tables by date, at most.
+const ROWS: usize = 1 << 19;
+/// Rows of a part that are read at once.
+const ROWS_READ: usize = 1 << 18;
+/// How often other processes may add parts meanwhile before they are left to the next compaction.
+const ROUNDS: usize = 16;
+
+/// Makes the tables of a dataset. Returns the files that were made. Waits for another process that
+/// makes them. `whole`: no part is left in small files, and the bytes depend on the set of parts
+/// alone.
+pub(super) fn compact(path: &Path, whole: bool) -> Result<Summary, OutputError> {
+    let dataset = catalog::prepare(path)?;
+    let _lock = FolderLock::of_tables(&dataset)?;
+    compact_alone(&dataset, whole)
+}
+
+/// [`compact`] for who holds the lock.
+pub(super) fn compact_alone(dataset: &Below, whole: bool) -> Result<Summary, OutputError> {
+    let mut summary = Summary::default();
+    for _ in 0..ROUNDS {
+        let parts = part::parts(dataset)?;
+        let names = part::name_files(dataset)?;
+        let mut before = State::read(dataset)?;
+        if !is_whole(dataset, &before)? {
+            before = State::default();
+        }
+        let after = State::of(&parts, &names, &before, whole)?;
+        if before == after && is_whole(dataset, &after)? {
+            return Ok(summary);
+        }
+        summary.files.extend(round(dataset, &parts, &names, &before, &after)?);
+        // Another process may have added parts, and have made its tables before these.
+        after.write(dataset)?;
+    }
+    Ok(summary)
+}
+
+/// Whether all folders of the tables are there.
+fn is_whole(dataset: &Below, state: &State) -> Result<bool, OutputError> {
+    for table in tables::ALL {
+        let folder = dataset.join(table.name);
+        let folders: Vec<Below> = match table.by_date {
+            true => state.dates().map(|date| folder.join(format!("{DATE}{date}"))).collect(),
+            false => vec![folder],
+        };
+        for folder in folders {
+            if !is_folder(&folder)? {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn is_folder(at: &Below) -> Result<bool, OutputError> {
+    at.is_folder().map_err(OutputError::at(&at.path(), "cannot be read"))
+}
+
+fn round(
+    dataset: &Below,
+    parts: &[Part],
+    names: &[Below],
+    before: &State,
+    after: &State,
+) -> Result<Vec<(PathBuf, u64)>, OutputError> {
+    let tmp = part::temporary_folder(dataset)?;
+    let dates: Vec<&String> = after.dates().filter(|date| !before.same_date(after, date)).collect();
+    // Both are sorting and writing by one thread for the most part.
+    let (shared, dated) = rayon::join(
+        || shared_tables(dataset, parts, names, before, after, tmp.at()),
+        || dated_tables(dataset, parts, &dates, before, after, tmp.at()),
+    );
+    // Tables that all traces share come first, `traces` last.
+    let made: Vec<NewFolder> = shared?.into_iter().chain(dated?).collect();
+    let mut files = Vec::new();
+    for (number, NewFolder { new, goal }) in made.iter().enumerate() {
+        part::make_folder(&goal.parent())?;
+        part::replace_folder(new, goal, &tmp.at().join(format!("old{number}")))?;
+        for file in part::table_files(goal)? {
+            if let Some(Kind::File { len }) =
+                file.kind().map_err(OutputError::at(&file.path(), "cannot be read"))?
+            {
+                files.push((file.path(), len));
+            }
+        }
+    }
+    remove_old_dates(dataset, after)?;
+    Ok(files)
+}
+
+/// A folder that was made, and where it is to go.
+struct NewFolder {
+    new: Below,
+    goal: Below,
+}
+
+/// Makes the tables that all traces share, where they change, in `tmp`.
+fn shared_tables(
+    dataset: &Below,
+    parts: &[Part],
+    names: &[Below],
+    before: &State,
+    after: &State,
+    tmp: &Below,
+) -> Result<Vec<NewFolder>, OutputError> {
+    let mut made = Vec::new();
+    for table in tables::ALL.iter().filter(|table| !table.by_date) {
+        let goal = dataset.join(table.name);
+        let names = if table.name == tables::FRAMES.name { names } else { &[] };
+        let same_names = table.name != tables::FRAMES.name || before.same_names(after);
+        if before.same_parts(after) && same_names && is_folder(&goal)? {
+            continue;
+        }
+        let new = tmp.join(table.name);
+        part::make_folder(&new)?;
+        // The best row of an id stays the best when others are added.
+        let grows = before.grows_to(after);
+        let known = if grows { part::table_files(&goal)? } else { Vec::new() };
+        let of_parts = parts.iter().filter(|part| part.has(table) && !(grows && before.has_part(part)));
+        let files = known.into_iter().chain(of_parts.map(|part| part.file(dataset, table)));
+        let files: Vec<Below> = files.chain(names.iter().cloned()).collect();
+        match files.as_slice() {
+            [file] => link(file, &new, 0)?,
+            files => dimensions::merge(table, files, &new, tmp)?,
+        }
+        made.push(NewFolder { new, goal });
+    }
+    Ok(made)
+}
+
+/// Makes the tables by date of these dates, in `tmp`.
+fn dated_tables(
+    dataset: &Below,
+    parts: &[Part],
+    dates: &[&String],
+    before: &State,
+    after: &State,
+    tmp: &Below,
+) -> Result<Vec<NewFolder>, OutputError> {
+    let mut made = Vec::new();
+    for table in tables::ALL.iter().filter(|table| table.by_date) {
+        for &date in dates {
+            let of_date: Vec<&Part> = parts.iter().filter(|part| part.date == *date).collect();
+            let new = tmp.join(table.name).join(format!("{DATE}{date}"));
+            part::make_folder(&new)?;
+            let goal = dataset.join(table.name).join(format!("{DATE}{date}"));
+            if before.keeps_files(after, date) {
+                let added = of_date.iter().filter(|part| part.has(table) && before.is_added(after, part));
+                add_small(&goal, added.map(|part| part.file(dataset, table)), &new)?;
+            } else {
+                by_date(dataset, table, &of_date, &new)?;
+            }
+            made.push(NewFolder { new, goal });
+        }
+    }
+    Ok(made)
+}
+
+/// Removes the folders of dates that no part has any more.
+fn remove_old_dates(dataset: &Below, state: &State) -> Result<(), OutputError> {
+    for table in tables::ALL.iter().filter(|table| table.by_date) {
+        let folder = dataset.join(table.name);
+        for name in part::names(&folder)?.into_iter().filter(|name| name.starts_with(DATE)) {
+            if !name.strip_prefix(DATE).is_some_and(|date| state.has(date)) {
+                let old = folder.join(name);
+                remove_table(&old).map_err(OutputError::at(&old.path(), "cannot be removed"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes the files of a table in a folder, and the folder if no others are in it.
+fn remove_table(folder: &Below) -> io::Result<()> {
+    if !folder.is_folder()? {
+        return Ok(());
+    }
+    for name in folder.list()?.into_iter().filter(|name| part::is_table_file(name)) {
+        folder.join(name).remove_file()?;
+    }
+    match folder.remove_empty_folder() {
+        Err(error) if error.kind() != ErrorKind::DirectoryNotEmpty => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Gives a file a second name in `folder`, or copies it where the system cannot do that.
+fn link(file: &Below, folder: &Below, number: usize) -> Result<(), OutputError> {
+    let goal = folder.join(file_name(number));
+    if file.link_to(&goal).is_ok() {
+        return Ok(());
+    }
+    let copied = file.open().and_then(|mut from| io::copy(&mut from, &mut goal.create_new()?));
+    copied.map(drop).map_err(OutputError::at(&goal.path(), "cannot be written"))
+}
+
+/// The files of a table that has some already for one date, and small files that are added.
+fn add_small(known: &Below, small: impl Iterator<Item = Below>, folder: &Below) -> Result<(), OutputError> {
+    let files = part::table_files(known)?.into_iter();
+    files.chain(small).enumerate().try_for_each(|(number, file)| link(&file, folder, number))
+}
+
+/// The files of a table for one date.
+fn by_date(
+    dataset: &Below,
+    table: &ParquetTable,
+    parts: &[&Part],
+    folder: &Below,
+) -> Result<(), OutputError> {
+    let parts: Vec<&&Part> = parts.iter().filter(|part| part.has(table)).collect();
+    if let [part] = parts.as_slice() {
+        return link(&part.file(dataset, table), folder, 0);
+    }
+    let is_samples = table.name == tables::SAMPLES.name;
+    let more: &[tables::Column] = match is_samples && parts.iter().any(|part| part.denormalized) {
+        true => &[tables::SAMPLES_FRAMES],
+        false => &[],
+    };
+    let mut files = Files::new(table, more, folder);
+    for part in parts {
+        let file = part.file(dataset, table);
+        let mut at = 0;
+        let rows = rows_of(&file)?;
+        while at < rows {
+            let mut frame = read(&file, at, ROWS_READ)?;
+            for missing in more.iter().filter(|_| !part.denormalized) {
+                let nulls = nulls(missing, frame.height());
+                frame.with_column(nulls).map_err(|error| OutputError::Table { path: file.path(), error })?;
+            }
+            at += ROWS_READ;
+            files.add(frame, ROWS)?;
+        }
+    }
+    files.finish()
+}

@@ -1,0 +1,100 @@
+//! The files of a table: reads rows of one, and writes rows to several.
+
+use super::super::OutputError;
+use super::super::source::exporter_of;
+use super::read::{self, Wanted};
+use super::table::TableWriter;
+use stk_base::files::Below;
+use polars::prelude::*;
+use std::fs::File;
+use stk_schema::tables::{self, ParquetTable};
+
+/// Bytes behind which a file ends with its row group.
+const FILE_BYTES: u64 = 256 << 20;
+
+/// Rows of a file.
+pub(super) fn rows_of(file: &Below) -> Result<usize, OutputError> {
+    Ok(read::stated_rows(&read::facts(&file.path(), open(file)?)?))
+}
+
+/// Rows of a file from number `from` on.
+pub(super) fn read(file: &Below, from: usize, rows: usize) -> Result<DataFrame, OutputError> {
+    let facts = read::facts(&file.path(), open(file)?)?;
+    let parallel = ParallelStrategy::Auto;
+    Ok(read::read(&file.path(), open(file)?, Wanted { columns: None, from, rows, facts, parallel })?)
+}
+
+fn open(file: &Below) -> Result<File, OutputError> {
+    file.open().map_err(OutputError::at(&file.path(), "cannot be read"))
+}
+
+pub(super) fn file_name(number: usize) -> String {
+    format!("{number:04}.parquet")
+}
+
+/// The files of a table in a folder, one after the other.
+pub(super) struct Files<'a> {
+    table: &'a ParquetTable,
+    more: &'a [tables::Column],
+    folder: Below,
+    number: usize,
+    writer: Option<TableWriter>,
+    held: Option<DataFrame>,
+}
+
+impl<'a> Files<'a> {
+    pub(super) fn new(table: &'a ParquetTable, more: &'a [tables::Column], folder: &Below) -> Files<'a> {
+        Files { table, more, folder: folder.clone(), number: 0, writer: None, held: None }
+    }
+
+    /// Adds rows. What is held and would be more than `most` rows with them is written as a row
+    /// group before.
+    pub(super) fn add(&mut self, frame: DataFrame, most: usize) -> Result<(), OutputError> {
+        if self.held.as_ref().is_some_and(|held| held.height() + frame.height() > most) {
+            self.flush()?;
+        }
+        match &mut self.held {
+            Some(held) => {
+                held.vstack_mut(&frame)?;
+            }
+            none => *none = Some(frame),
+        }
+        Ok(())
+    }
+
+    /// Writes what is held as a row group.
+    pub(super) fn flush(&mut self) -> Result<(), OutputError> {
+        let Some(mut frame) = self.held.take().filter(|frame| frame.height() > 0) else { return Ok(()) };
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            none => {
+                let file = self.folder.join(file_name(self.number));
+                self.number += 1;
+                none.insert(TableWriter::create(&file, self.table, self.more, exporter_of(None))?)
+            }
+        };
+        // A row group is made of each piece of a frame.
+        frame.as_single_chunk_par();
+        writer.write_frame(frame)?;
+        if writer.len()? >= FILE_BYTES
+            && let Some(writer) = self.writer.take()
+        {
+            writer.finish()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the rest. A table without rows is a file without row groups, which tells its columns.
+    pub(super) fn finish(mut self) -> Result<(), OutputError> {
+        self.flush()?;
+        let writer = match self.writer.take() {
+            Some(writer) => writer,
+            None if self.number > 0 => return Ok(()),
+            None => {
+                let file = self.folder.join(file_name(0));
+                TableWriter::create(&file, self.table, self.more, exporter_of(None))?
+            }
+        };
+        writer.finish().map(drop)
+    }
+}

@@ -1,0 +1,214 @@
+//! speedscope's own JSON: `sampled` profiles over shared frames. The first one, which the viewer
+//! opens, sums all threads up. Where threads have profiles of several weights, the second one sums
+//! up the waits of all threads, by what they wait for. Then each thread has one for each weight.
+//!
+//! In a profile of the time that samples cover, stacks stand where they were sampled. In all others
+//! each stack begins where the one before ends, so that widths are the weight.
+//!
+//! The importer (`importSpeedscopeProfiles`) takes each index of `shared.frames` for a separate
+//! function, drops samples of weight 0, shows an empty stack as a gap, and throws on a bad index, a
+//! negative weight and arrays of unequal length. Its evented form is not used: files in that form
+//! made from samples are a known source of "frame was never closed".
+//!
+//! ```text
+//! pieces         runs of a thread as text, several pieces at once   Run -> Piece -> ThreadProfile
+//! stack_text     the text of a stack
+//! shared_frames  the frames that all profiles share                 Profile -> SharedFrames
+//! ```
+
+mod pieces;
+mod shared_frames;
+mod stack_text;
+
+use self::pieces::{Piece, PieceStart, ThreadProfile};
+use self::shared_frames::SharedFrames;
+use super::sink::Sink;
+use super::source::exporter;
+use super::stack_sums::{StackLine, StackSums};
+use super::threads::busiest_first;
+use super::unfold::{OriginSums, StackOrigin};
+use super::{Description, Format, Options, OutputError, Summary, Writer, finish_for, json, single};
+use stk_profile::profile::{Batch, FunctionId, Profile, Weight};
+use rayon::prelude::*;
+
+pub(super) const FORMAT: Description = Description {
+    name: "speedscope",
+    help: "JSON for <https://www.speedscope.app>: all threads together, then each",
+    suffix: ".speedscope.json",
+    other_suffixes: &[],
+    is_folder: false,
+    tells_source: true,
+    takes_weight: true,
+    has_time_line: true,
+    create: |to, options| Ok(Box::new(Speedscope::new(single(Format::Speedscope, to)?, options))),
+};
+
+pub(super) struct Speedscope {
+    sink: Sink,
+    by_line: bool,
+    /// What the profiles that sum all threads up count.
+    sum_weights: Vec<Weight>,
+    /// What the profiles of threads count.
+    weights: Vec<Weight>,
+    frames: Option<SharedFrames>,
+    /// The current pass. The first ones sum up, the others write threads.
+    pass: usize,
+    /// Weights of all threads, by the source of a stack.
+    sums: OriginSums,
+    /// The thread whose profile is being written.
+    thread: Option<(u32, ThreadProfile)>,
+    /// Its next pieces.
+    ready: Vec<Piece>,
+}
+
+impl Speedscope {
+    pub(super) fn new(sink: Sink, options: &Options) -> Speedscope {
+        let weights = options.weights().to_vec();
+        let mut sum_weights = vec![weights[0]];
+        if weights.len() > 1 {
+            sum_weights.push(Weight::Waiting);
+        }
+        Speedscope {
+            sink,
+            by_line: options.lines,
+            sum_weights,
+            weights,
+            frames: None,
+            pass: 0,
+            sums: OriginSums::default(),
+            thread: None,
+            ready: Vec::new(),
+        }
+    }
+
+    /// Writes the profile that sums all threads up in the weight of this number. Without any time,
+    /// only the first one is written.
+    fn write_sum(&mut self, profile: &Profile, number_of_sum: usize) -> Result<(), OutputError> {
+        if number_of_sum > 0 && self.sums.is_empty() {
+            return Ok(());
+        }
+        let frames = self.frames.as_ref().ok_or(OutputError::Order("samples before begin"))?;
+        let sums = std::mem::take(&mut self.sums);
+        let number = |function: FunctionId| function.0;
+        let roots = |origin| frames.roots(origin).map(|root| root.map(number));
+        let stacks = StackSums::of(profile, &frames.functions, &sums, number, roots, None);
+        drop(sums);
+        let label = format!("all threads: {}", self.sum_weights[number_of_sum].title());
+        let mut sum = ThreadProfile::open(&mut self.sink, &label, number_of_sum == 0, 0);
+        let mut line = StackLine::new(b',');
+        let write = |function: u32, out: &mut Vec<u8>| json::number(out, function.into());
+        stacks.visit(|stack, weight_ns| {
+            sum.end_ns = sum.end_ns.saturating_add(weight_ns);
+            sum.push(&mut self.sink, line.of(stack, write), weight_ns)
+        })?;
+        sum.close(&mut self.sink)
+    }
+
+    /// Ends the profile of a thread, if one is open.
+    fn close_thread(&mut self) -> Result<(), OutputError> {
+        let Some((_, mut done)) = self.thread.take() else { return Ok(()) };
+        done.append(&mut self.sink, std::mem::take(&mut self.ready))?;
+        done.close(&mut self.sink)
+    }
+
+    /// Adds runs to the profile of their thread.
+    fn write_runs(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
+        let weight = self.weights[self.pass - self.sum_weights.len()];
+        let Some(first) = batch.runs.iter().find(|run| run.weight_ns > 0) else { return Ok(()) };
+        if self.thread.as_ref().is_none_or(|(open, _)| *open != batch.thread) {
+            self.close_thread()?;
+            let label = format!("{}: {}", profile.thread_label(batch.thread), weight.title());
+            let open = ThreadProfile::open(&mut self.sink, &label, false, first.first_ns);
+            self.thread = Some((batch.thread, open));
+        }
+        let frames = self.frames.as_ref().ok_or(OutputError::Order("samples before begin"))?;
+        let Some((_, thread)) = &mut self.thread else { return Ok(()) };
+        let starts: Vec<PieceStart<'_>> = pieces::cut(frames, batch.runs, &mut thread.end_ns);
+        for starts in starts.chunks(2 * rayon::current_num_threads()) {
+            let ready = std::mem::take(&mut self.ready);
+            let (made, written) = rayon::join(
+                || {
+                    let make = |start: &PieceStart<'_>| Piece::of(profile, frames, weight, start);
+                    starts.par_iter().map(make).collect()
+                },
+                || thread.append(&mut self.sink, ready),
+            );
+            written?;
+            self.ready = made;
+        }
+        Ok(())
+    }
+}
+
+impl Writer for Speedscope {
+    fn passes(&self) -> Vec<Weight> {
+        self.sum_weights.iter().chain(&self.weights).copied().collect()
+    }
+
+    fn thread_order(&self, profile: &Profile) -> Vec<u32> {
+        busiest_first(profile)
+    }
+
+    fn begin(&mut self, profile: &Profile) -> Result<(), OutputError> {
+        let frames = SharedFrames::new(profile, self.by_line, &self.passes());
+        let sink = &mut self.sink;
+        sink.put(
+            b"{\"$schema\":\"https://www.speedscope.app/file-format-schema.json\",\n\"shared\":{\"frames\":[",
+        );
+        let mut separator: &[u8] = b"\n";
+        for function in frames.functions.list() {
+            sink.put(separator);
+            sink.put(b"{\"name\":");
+            json::string(&mut sink.buffer, &function.name);
+            if let Some(file) = &function.file {
+                sink.put(b",\"file\":");
+                json::string(&mut sink.buffer, file);
+            }
+            if let Some(line) = function.line {
+                sink.put(b",\"line\":");
+                json::number(&mut sink.buffer, line.into());
+            }
+            sink.put(b"}");
+            sink.settle()?;
+            separator = b",\n";
+        }
+        for name in &frames.roots {
+            sink.put(separator);
+            sink.put(b"{\"name\":");
+            json::string(&mut sink.buffer, name);
+            sink.put(b"}");
+            separator = b",\n";
+        }
+        sink.put(b"\n]},\n\"profiles\":[");
+        self.frames = Some(frames);
+        Ok(())
+    }
+
+    fn begin_pass(&mut self, profile: &Profile, pass: usize) -> Result<(), OutputError> {
+        self.close_thread()?;
+        self.pass = pass;
+        match pass.checked_sub(1).filter(|number| *number < self.sum_weights.len()) {
+            Some(number) => self.write_sum(profile, number),
+            None => Ok(()),
+        }
+    }
+
+    fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
+        let Some(weight) = self.sum_weights.get(self.pass) else { return self.write_runs(profile, batch) };
+        for run in batch.runs.iter().filter(|run| run.weight_ns > 0) {
+            self.sums.add(StackOrigin::of(run, *weight), run.weight_ns);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, profile: &Profile) -> Result<Summary, OutputError> {
+        self.close_thread()?;
+        let sink = &mut self.sink;
+        sink.put(b"\n],\n\"name\":");
+        json::string(&mut sink.buffer, &profile.title());
+        sink.put(b",\n\"activeProfileIndex\":0,\n\"exporter\":");
+        json::string(&mut sink.buffer, &exporter(profile));
+        sink.put(b"}\n");
+        finish_for("speedscope", sink)
+    }
+}

@@ -1,0 +1,43 @@
+//! The frames that all profiles share.
+
+use super::super::unfold::{StackOrigin, incomplete, wait_root};
+use stk_profile::profile::{FunctionId, Functions, NodeId, Profile, Wait, Weight};
+
+/// The shared frames, and the means to make stacks of them.
+pub(super) struct SharedFrames {
+    pub(super) functions: Functions,
+    /// By stop: the frame that shows why a stack is incomplete; `None` = it is complete.
+    pub(super) stops: Vec<Option<FunctionId>>,
+    /// By wait: the root of a stack that waits; empty if no profile counts waits.
+    pub(super) waits: Vec<FunctionId>,
+    /// The names of these, which follow those of the functions.
+    pub(super) roots: Vec<String>,
+    /// By node: how many callers it has.
+    pub(super) depths: Vec<u32>,
+}
+
+impl SharedFrames {
+    pub(super) fn new(profile: &Profile, by_line: bool, weights: &[Weight]) -> SharedFrames {
+        let functions = Functions::new(profile, by_line);
+        let mut roots = Vec::new();
+        let mut root = |name: String| {
+            roots.push(name);
+            FunctionId((functions.list().len() + roots.len() - 1) as u32)
+        };
+        let stops = profile.stops.iter().map(|stop| incomplete(stop).map(&mut root)).collect();
+        let waits = if weights.contains(&Weight::Waiting) { Wait::all() } else { Vec::new() };
+        let waits = waits.into_iter().map(|wait| root(wait_root(wait))).collect();
+        let mut depths: Vec<u32> = Vec::with_capacity(profile.tree.nodes().len());
+        for node in profile.tree.nodes() {
+            // Callers come before their callees.
+            depths.push(node.parent.map_or(0, |NodeId(parent)| depths[parent as usize] + 1));
+        }
+        SharedFrames { functions, stops, waits, roots, depths }
+    }
+
+    /// What stands above the functions of a stack, outermost first.
+    pub(super) fn roots(&self, origin: StackOrigin) -> [Option<FunctionId>; 2] {
+        let wait = origin.wait.and_then(|wait| self.waits.get(usize::from(wait.number())).copied());
+        [wait, self.stops[origin.stop.0 as usize]]
+    }
+}

@@ -1,0 +1,62 @@
+//! The text of a stack: numbers of its functions, the outermost first, separated by commas.
+
+use super::super::json;
+use super::super::unfold::StackOrigin;
+use super::shared_frames::SharedFrames;
+use stk_profile::profile::{FunctionId, NodeId, Profile};
+
+/// The text of the last stack. Kept, since the next one mostly begins alike.
+#[derive(Default)]
+pub(super) struct StackText {
+    text: Vec<u8>,
+    /// What stands above the functions.
+    roots: [Option<FunctionId>; 2],
+    /// Length of the text of these.
+    roots_end: usize,
+    /// The nodes from the root to the stack, each with the length of the text up to its end.
+    path: Vec<(NodeId, usize)>,
+    /// Nodes that are to be added, the last one first.
+    missing: Vec<NodeId>,
+}
+
+impl StackText {
+    /// The text of the stack of this origin.
+    pub(super) fn of(&mut self, profile: &Profile, frames: &SharedFrames, origin: StackOrigin) -> &[u8] {
+        let roots = frames.roots(origin);
+        if roots != self.roots {
+            self.roots = roots;
+            self.path.clear();
+            self.text.clear();
+            roots.into_iter().flatten().for_each(|root| self.put(root));
+            self.roots_end = self.text.len();
+        }
+        let nodes = profile.tree.nodes();
+        let mut next = origin.node;
+        let mut kept = 0;
+        while let Some(node) = next {
+            let depth = frames.depths[node.0 as usize] as usize;
+            if self.path.get(depth).is_some_and(|(known, _)| *known == node) {
+                kept = depth + 1;
+                break;
+            }
+            self.missing.push(node);
+            next = nodes[node.0 as usize].parent;
+        }
+        self.path.truncate(kept);
+        self.text.truncate(self.path.last().map_or(self.roots_end, |(_, end)| *end));
+        while let Some(node) = self.missing.pop() {
+            for &function in frames.functions.of(nodes[node.0 as usize].frame) {
+                self.put(function);
+            }
+            self.path.push((node, self.text.len()));
+        }
+        &self.text
+    }
+
+    fn put(&mut self, function: FunctionId) {
+        if !self.text.is_empty() {
+            self.text.push(b',');
+        }
+        json::number(&mut self.text, function.0.into());
+    }
+}

@@ -1,0 +1,235 @@
+//! `stk report`: one page that answers where a process's time went, without a network.
+//!
+//! A [`Report`] collects traces, each as a block of text, and writes the page: its program (the
+//! files in `page`), then the blocks. A block is the base64 of a raw DEFLATE stream (RFC 1951) of:
+//!
+//! ```text
+//! 4 bytes   length of the JSON, little-endian
+//! JSON      names, totals, what is wrong; the columns' names, rows and planes
+//! columns   one behind the other: see `columns`
+//! ```
+//!
+//! Names from traces are nowhere else than in blocks, whose letters cannot end an element of the
+//! page. The page's program sets them as text. Its policy (Content-Security-Policy) lets nothing be
+//! loaded, and no script run but this one, by its digest.
+//!
+//! ```text
+//! columns  whole numbers as bytes
+//! tree     stacks of functions
+//! rows     samples: thread, time, stack, state
+//! facts    names and totals
+//! page/    the program: see the head of page/app.js
+//! ```
+
+mod columns;
+mod facts;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use crate::formats::{OutputError, Sink, Summary, exporter_of};
+use stk_profile::profile::{Functions, MissingSymbols, Profile, Runs};
+use crate::stats::{self, StatsOptions};
+use stk_base::text::TimeZone;
+use stk_profile::trace::Content;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use columns::{Columns, difference};
+use facts::{Facts, FunctionFacts};
+use flate2::Compression;
+use flate2::write::DeflateEncoder;
+use rows::{MOST_ROWS, Rows};
+use serde::Serialize;
+use std::io::{self, Write as _};
+use std::path::Path;
+use tree::FunctionTree;
+
+/// A page above this size opens slowly.
+const LARGE_PAGE: u64 = 64 << 20;
+
+/// A trace for a page.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    pub profile: &'a Profile,
+    pub runs: &'a Runs,
+    pub missing: &'a MissingSymbols,
+    /// Sentences on what was lost.
+    pub warnings: &'a [String],
+    /// What share of the trace the command line chose; empty = all of it.
+    pub part: &'a str,
+    /// The zone in which the trace's start is shown.
+    pub zone: TimeZone,
+}
+
+/// A page in the making.
+#[derive(Default)]
+pub struct Report {
+    index: Vec<IndexEntry>,
+    blocks: Vec<String>,
+}
+
+/// By what a trace is chosen in the page. The page reads it as JSON.
+#[derive(Serialize)]
+struct IndexEntry {
+    source: String,
+    process: String,
+    pid: u32,
+    host: String,
+    cpu_ns: u64,
+}
+
+impl Report {
+    /// Adds a trace.
+    ///
+    /// # Errors
+    ///
+    /// When the runs cannot be read.
+    pub fn add(&mut self, source: &Source<'_>) -> io::Result<()> {
+        let (block, cpu_ns) = block(source, MOST_ROWS)?;
+        self.blocks.push(block);
+        let trace = &source.profile.trace;
+        self.index.push(IndexEntry {
+            source: trace.source.clone(),
+            process: trace.process.clone(),
+            pid: trace.pid,
+            host: trace.host.clone(),
+            cpu_ns,
+        });
+        Ok(())
+    }
+
+    /// How many traces it has.
+    pub fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Whether it has no trace.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+    }
+
+    /// Writes the page. `content`: what it was made of, as later runs know it by.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn write(&self, path: Option<&Path>, content: &Content) -> Result<Summary, OutputError> {
+        let mut sink = match path {
+            Some(path) => Sink::file(path)?,
+            None => Sink::stdout(crate::formats::Compression::None)?,
+        };
+        let (head, end) = page(&exporter_of(Some(content)));
+        sink.put(head.as_bytes());
+        let index = STANDARD.encode(serde_json::to_vec(&self.index).map_err(io::Error::from)?);
+        sink.put(b"<script type=\"text/x-stk\" id=\"index\">");
+        sink.put(index.as_bytes());
+        sink.put(b"</script>\n");
+        for block in &self.blocks {
+            sink.put(b"<script type=\"text/x-stk\" class=\"trace\">");
+            sink.put(block.as_bytes());
+            sink.put(b"</script>\n");
+            sink.settle()?;
+        }
+        sink.put(end.as_bytes());
+        let bytes = sink.len();
+        let mut summary = sink.finish()?;
+        if bytes > LARGE_PAGE {
+            let mib = bytes >> 20;
+            summary.warnings.push(format!(
+                "the page is {mib} MiB large and opens slowly: choose a time range, some threads or fewer traces"
+            ));
+        }
+        Ok(summary)
+    }
+}
+
+/// The page's parts, in the order in which its program uses them.
+const SCRIPTS: [&str; 9] = [
+    include_str!("page/text.js"),
+    include_str!("page/state.js"),
+    include_str!("page/flame.js"),
+    include_str!("page/timeline.js"),
+    include_str!("page/tables.js"),
+    include_str!("page/quality.js"),
+    include_str!("page/chrome.js"),
+    include_str!("page/keys.js"),
+    include_str!("page/app.js"),
+];
+/// The parts of the program that runs beside the page.
+const WORKER: [&str; 4] = [
+    include_str!("page/worker/decode.js"),
+    include_str!("page/worker/sums.js"),
+    include_str!("page/worker/graph.js"),
+    include_str!("page/worker/main.js"),
+];
+const STYLE: &str = include_str!("page/page.css");
+const PAGE: &str = include_str!("page/page.html");
+
+/// What comes before the blocks, and what behind them.
+fn page(exporter: &str) -> (String, String) {
+    let worker = format!("\"use strict\";\n{}", WORKER.concat());
+    let script = format!("\"use strict\";\n{}", SCRIPTS.concat());
+    let policy = format!(
+        "default-src 'none'; script-src '{}'; style-src '{}'; worker-src blob:; img-src data:; base-uri 'none'; form-action 'none'",
+        digest(&script),
+        digest(STYLE)
+    );
+    let page = PAGE
+        .replace("{{policy}}", &policy)
+        .replace("{{generator}}", exporter)
+        .replace("{{style}}", STYLE)
+        .replace("{{worker}}", &worker);
+    let (head, end) = page.split_once("{{traces}}").unwrap_or((&page, ""));
+    (head.to_owned(), end.replace("{{script}}", &script))
+}
+
+/// The digest by which the policy knows a script or a style (Content Security Policy, "hash").
+fn digest(text: &str) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+    format!("sha256-{}", STANDARD.encode(digest))
+}
+
+/// The block of a trace, with at most `most` rows if that is possible, and its CPU time.
+fn block(source: &Source<'_>, most: usize) -> io::Result<(String, u64)> {
+    let Source { profile, runs, .. } = *source;
+    let functions = Functions::new(profile, false);
+    let mut samples = vec![0u64; profile.tree.nodes().len()];
+    let mut end_ns = profile.trace.duration_ns;
+    runs.for_each(|batch| {
+        for run in batch.runs {
+            end_ns = end_ns.max(run.last_ns);
+            if let Some(node) = run.node {
+                let sum = &mut samples[node.0 as usize];
+                *sum = sum.saturating_add(run.samples.into());
+            }
+        }
+        Ok::<(), io::Error>(())
+    })?;
+    let tree = FunctionTree::new(profile, &functions, &samples);
+    let rows = Rows::new(runs, profile.threads.len(), &tree, end_ns, most)?;
+    let stats = stats::collect(profile, runs, None, &StatsOptions::default())?;
+    let mut columns = Columns::default();
+    columns.add("depth", &depth_steps(&tree.depths));
+    columns.add("frame", &tree.frames);
+    rows.put(&mut columns);
+    let mut names = FunctionFacts::new(profile, &functions, &tree);
+    let facts = Facts::new(source, &stats, &mut names, &rows, &columns.list);
+    let json = serde_json::to_vec(&facts)?;
+    let mut packed = DeflateEncoder::new(Vec::new(), Compression::new(6));
+    packed.write_all(&(json.len() as u32).to_le_bytes())?;
+    packed.write_all(&json)?;
+    packed.write_all(&columns.bytes)?;
+    Ok((STANDARD.encode(packed.finish()?), stats.totals.cpu_ns))
+}
+
+/// The depths as differences from a child's of the node before.
+fn depth_steps(depths: &[u32]) -> Vec<u64> {
+    let mut expected = 0;
+    let step = |&depth: &u32| {
+        let step = difference(depth.into(), expected);
+        expected = u64::from(depth) + 1;
+        step
+    };
+    depths.iter().map(step).collect()
+}

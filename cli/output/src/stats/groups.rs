@@ -1,0 +1,329 @@
+//! Lists by any of the things that samples and frames have: `stk stats --group-by`.
+
+use super::Amount;
+use super::group_stacks::{FrameGroups, GroupSum, Kernel, RunSums, Slot, StackSums};
+use super::keys::GroupKey;
+use super::timeline::{Timeline, TimelineStats};
+use stk_profile::profile::{Activity, Functions, Profile, Run, ThreadInfo, Wait, Weight};
+use stk_profile::stack::Interner;
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// The order of a list.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum SortBy {
+    /// The most self time first.
+    #[default]
+    Own,
+    /// The most total time first.
+    Total,
+    /// The longest waits first.
+    Waits,
+    /// By name.
+    Name,
+}
+
+/// A list of groups.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct GroupStats {
+    pub keys: Vec<GroupKey>,
+    /// Samples of all groups. Their self samples add up to them.
+    pub whole: Amount,
+    pub rows: Vec<GroupRow>,
+    /// How many groups are not listed.
+    pub others: u64,
+    /// Their self samples.
+    pub others_self: Amount,
+}
+
+/// Samples that have the same values of the keys.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct GroupRow {
+    /// One for each key.
+    pub values: Vec<String>,
+    /// Samples whose innermost frame is in it.
+    #[serde(rename = "self")]
+    pub own: Amount,
+    /// Samples that have it anywhere on the stack.
+    pub total: Amount,
+    /// Those of them that wait; the time that they cover, whatever the other columns count.
+    pub waits: Amount,
+    /// When CPU time was used, where the group is of threads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<TimelineStats>,
+}
+
+/// Sums by group, filled run by run.
+pub(super) struct GroupSums<'a> {
+    profile: &'a Profile,
+    keys: Vec<GroupKey>,
+    weights: [Weight; 2],
+    running_only: bool,
+    slots: Interner<Slot>,
+    sums: Vec<RunSums>,
+    /// By thread: its group.
+    threads: Vec<u32>,
+    /// By group of threads.
+    groups: Vec<ThreadGroup>,
+    /// See [`ThreadValues`].
+    given: Option<&'a ThreadValues>,
+    frames: FrameGroups<'a>,
+    stacks: StackSums<'a>,
+    /// The group of the last run.
+    last: Option<u32>,
+    found: Vec<FoundGroup>,
+}
+
+/// What samples come to in a group. `slot`: one of theirs.
+struct FoundGroup {
+    slot: Slot,
+    /// Of the frames.
+    group: u32,
+    sum: GroupSum,
+}
+
+/// By thread of a profile: the values of the keys that all samples of a thread have in common, in
+/// the order of the keys. Given where a profile's threads stand for those of many traces.
+pub type ThreadValues = [Vec<String>];
+
+/// Threads that are one group.
+struct ThreadGroup {
+    /// The values of [`GroupKey::Thread`] and [`GroupKey::ThreadName`].
+    thread: String,
+    name: String,
+    timeline: Timeline,
+}
+
+impl<'a> GroupSums<'a> {
+    /// `weight`: what is counted; by default CPU time, or samples that do not wait. `span`: when
+    /// samples were taken.
+    pub(super) fn new(
+        profile: &'a Profile,
+        functions: &'a Functions,
+        keys: &[GroupKey],
+        weight: Option<Weight>,
+        running_only: bool,
+        span: Range<u64>,
+        given: Option<&'a ThreadValues>,
+    ) -> GroupSums<'a> {
+        let (threads, groups) = match given {
+            None => thread_groups(profile, keys, span),
+            Some(given) => ((0..given.len() as u32).collect(), Vec::new()),
+        };
+        let frames = FrameGroups::new(profile, functions, keys);
+        GroupSums {
+            profile,
+            keys: keys.to_vec(),
+            weights: weight.map_or([Weight::Cpu, Weight::Active], |weight| [weight; 2]),
+            running_only,
+            slots: Interner::default(),
+            sums: Vec::new(),
+            threads,
+            groups,
+            given,
+            stacks: StackSums::new(profile, &frames),
+            frames,
+            last: None,
+            found: Vec::new(),
+        }
+    }
+
+    /// Adds a run of a thread.
+    pub(super) fn add(&mut self, thread: u32, run: &Run) {
+        let group = self.threads[thread as usize];
+        if self.given.is_some() && self.last != Some(group) {
+            // Its threads follow each other, and are a group each: no more comes for the last one.
+            self.end_groups();
+            self.last = Some(group);
+        }
+        self.groups.get_mut(group as usize).into_iter().for_each(|group| group.timeline.add(run));
+        let waits = run.activity.wait().is_some();
+        let mut sums = RunSums::default();
+        if !(self.running_only && waits) {
+            let interval_ns = self.profile.trace.interval_ns;
+            sums.samples = run.samples.into();
+            sums.weights = self.weights.map(|weight| weight.of(run, interval_ns));
+        }
+        if waits {
+            sums.waits.add(run);
+        }
+        let kernel = match run.activity {
+            _ if !self.keys.contains(&GroupKey::Kind) => Kernel::No,
+            Activity::Waiting(_) => Kernel::Wait,
+            Activity::SystemCall => Kernel::Call,
+            Activity::OnCpu | Activity::Unknown => Kernel::No,
+        };
+        let activity = self.keys.iter().any(GroupKey::is_of_activity).then_some(run.activity);
+        let id = self.slots.intern(Slot { thread: group, kernel, activity, node: run.node }) as usize;
+        if id == self.sums.len() {
+            self.sums.push(RunSums::default());
+        }
+        self.sums[id].add(&sums);
+    }
+
+    /// Sums up the stacks of the groups of threads so far.
+    fn end_groups(&mut self) {
+        let mut slots: Vec<(Slot, RunSums)> =
+            self.slots.values.iter().copied().zip(self.sums.iter().copied()).collect();
+        slots.sort_unstable_by_key(|(slot, _)| *slot);
+        let alike = |slot: &Slot| (slot.thread, slot.kernel, slot.activity);
+        for same in slots.chunk_by(|(a, _), (b, _)| alike(a) == alike(b)) {
+            let slot = same[0].0;
+            let sums = self.stacks.sums(same, &mut self.frames, slot.kernel);
+            self.found.extend(sums.into_iter().map(|(group, sum)| FoundGroup { slot, group, sum }));
+        }
+        self.slots.clear();
+        self.sums.clear();
+    }
+
+    /// The groups. `cpu_known`: whether the CPU time of any thread is.
+    pub(super) fn finish(mut self, cpu_known: bool) -> GroupTable {
+        self.end_groups();
+        let weight = usize::from(!cpu_known);
+        let mut table = GroupTable::new(&self.keys);
+        for FoundGroup { slot: Slot { thread, activity, .. }, group, sum: GroupSum { own, total } } in
+            std::mem::take(&mut self.found)
+        {
+            let values = self.values(thread, activity, &self.frames.values(group));
+            let (own, waits, total) = (own.amount(weight), total.waits, total.amount(weight));
+            table.add(GroupRow { values, own, total, waits, timeline: None });
+        }
+        if self.keys.iter().all(GroupKey::is_of_thread) {
+            for (thread, group) in self.groups.iter().enumerate() {
+                let row = table.rows.get_mut(&self.values(thread as u32, None, &[]));
+                row.into_iter().for_each(|row| row.timeline = Some(group.timeline.stats()));
+            }
+        }
+        table
+    }
+
+    /// The values of the keys. `of_frame`: those of the frames' keys, in their order.
+    fn values(&self, thread: u32, activity: Option<Activity>, of_frame: &[String]) -> Vec<String> {
+        let trace = &self.profile.trace;
+        let group = self.groups.get(thread as usize);
+        let mut given = self.given.and_then(|given| given.get(thread as usize)).into_iter().flatten();
+        let mut of_frame = of_frame.iter();
+        let label = |label: &str| {
+            let is_it = |key: &str| key.strip_prefix("label.") == Some(label);
+            trace.metadata.iter().find(|(key, _)| is_it(key)).map(|(_, value)| value.as_str())
+        };
+        let value = |key: &GroupKey| match key {
+            key if self.given.is_some() && key.is_of_thread() => given.next().cloned().unwrap_or_default(),
+            GroupKey::Process => trace.process.clone(),
+            GroupKey::Host => trace.host.clone(),
+            GroupKey::Trace => trace.source.clone(),
+            GroupKey::Label(name) => label(name).unwrap_or(NO_LABEL).to_owned(),
+            GroupKey::Thread => group.map(|group| group.thread.clone()).unwrap_or_default(),
+            GroupKey::ThreadName => group.map(|group| group.name.clone()).unwrap_or_default(),
+            GroupKey::State => activity.unwrap_or_default().as_str().to_owned(),
+            GroupKey::WaitReason => {
+                activity.and_then(Activity::wait).map_or(NO_WAIT, Wait::reason).to_owned()
+            }
+            GroupKey::Function | GroupKey::Module | GroupKey::Line | GroupKey::Kind => {
+                of_frame.next().cloned().unwrap_or_default()
+            }
+        };
+        self.keys.iter().map(value).collect()
+    }
+}
+
+/// Shown instead of the name of a thread that has none.
+pub const NO_NAME: &str = "(no name)";
+/// Shown instead of a label that a recording does not have.
+pub const NO_LABEL: &str = "(no label)";
+/// Shown instead of what a thread waits for that does not wait.
+const NO_WAIT: &str = "(no wait)";
+
+/// The group of each thread, and the groups: threads, or those of one name, or all.
+fn thread_groups(profile: &Profile, keys: &[GroupKey], span: Range<u64>) -> (Vec<u32>, Vec<ThreadGroup>) {
+    let by = |key| keys.contains(&key);
+    let mut ids: HashMap<String, u32> = HashMap::new();
+    let mut groups: Vec<ThreadGroup> = Vec::new();
+    let mut group = |thread: &ThreadInfo| {
+        let name = if thread.name.is_empty() { NO_NAME } else { &thread.name };
+        let mut id = match (by(GroupKey::Thread), by(GroupKey::ThreadName)) {
+            (true, _) => thread.label(),
+            (false, true) => name.to_owned(),
+            (false, false) => String::new(),
+        };
+        if by(GroupKey::Thread) && ids.contains_key(&id) {
+            // The system gave this thread the number of one that had ended.
+            id = format!("{id} #{}", thread.instance);
+        }
+        *ids.entry(id).or_insert_with_key(|id| {
+            let timeline = Timeline::new(span.clone());
+            groups.push(ThreadGroup { thread: id.clone(), name: name.to_owned(), timeline });
+            groups.len() as u32 - 1
+        })
+    };
+    let threads = profile.threads.iter().map(&mut group).collect();
+    (threads, groups)
+}
+
+/// Groups of one trace or of several, by their values.
+#[derive(Default, Debug)]
+pub(super) struct GroupTable {
+    keys: Vec<GroupKey>,
+    rows: HashMap<Vec<String>, GroupRow>,
+}
+
+impl GroupTable {
+    fn new(keys: &[GroupKey]) -> GroupTable {
+        GroupTable { keys: keys.to_vec(), rows: HashMap::new() }
+    }
+
+    fn add(&mut self, row: GroupRow) {
+        match self.rows.get_mut(&row.values) {
+            None => drop(self.rows.insert(row.values.clone(), row)),
+            Some(known) => {
+                known.own.add_amount(row.own);
+                known.total.add_amount(row.total);
+                known.waits.add_amount(row.waits);
+            }
+        }
+    }
+
+    /// Adds the groups of another trace. Its time is another: what they used when is left out.
+    pub(super) fn absorb(&mut self, other: &GroupTable) {
+        self.keys.clone_from(&other.keys);
+        for row in other.rows.values() {
+            self.add(GroupRow { timeline: None, ..row.clone() });
+        }
+        self.rows.values_mut().for_each(|row| row.timeline = None);
+    }
+
+    /// The groups of the first of several traces: their times differ.
+    pub(super) fn without_timelines(mut self) -> GroupTable {
+        self.rows.values_mut().for_each(|row| row.timeline = None);
+        self
+    }
+
+    /// The first `top` groups.
+    pub(super) fn list(&self, sort: SortBy, top: usize) -> GroupStats {
+        let mut rows: Vec<&GroupRow> = self.rows.values().collect();
+        let mut whole = Amount::default();
+        rows.iter().for_each(|row| whole.add_amount(row.own));
+        rows.sort_by_key(|row| {
+            let (own, total, waits) = (row.own.weight_ns, row.total.weight_ns, row.waits.weight_ns);
+            let first = match sort {
+                SortBy::Own => [own, total, waits],
+                SortBy::Total => [total, own, waits],
+                SortBy::Waits => [waits, total, own],
+                SortBy::Name => [0; 3],
+            };
+            (Reverse(first), Reverse(if sort == SortBy::Name { 0 } else { row.total.samples }), &row.values)
+        });
+        let others = rows.split_off(top.min(rows.len()));
+        let mut others_self = Amount::default();
+        others.iter().for_each(|row| others_self.add_amount(row.own));
+        GroupStats {
+            keys: self.keys.clone(),
+            whole,
+            rows: rows.into_iter().cloned().collect(),
+            others: others.len() as u64,
+            others_self,
+        }
+    }
+}

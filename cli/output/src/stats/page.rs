@@ -1,0 +1,101 @@
+//! The page that figures are printed on, and what their shares refer to.
+
+use super::Stats;
+use stk_profile::profile::Weight;
+use stk_base::text::{TimeZone, count, span};
+use std::io::{self, Write};
+
+/// How to print figures.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct PrintOptions {
+    pub length: Length,
+    /// Headings are bold.
+    pub color: bool,
+    /// Columns of the terminal, by which names are cut; `None`: no terminal, nothing is cut.
+    pub columns: Option<usize>,
+    /// The zone of times by the clock.
+    pub zone: TimeZone,
+    /// Bars are made of ASCII characters.
+    pub ascii: bool,
+}
+
+/// How much to print.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Length {
+    /// Where the CPU time goes, what threads wait for, and how far the figures can be trusted: less
+    /// than the 24 lines of a small terminal.
+    #[default]
+    Short,
+    /// Everything.
+    Full,
+    /// What threads wait for, with the stacks that wait.
+    Waiting,
+}
+
+pub(super) struct Page<'a> {
+    pub(super) out: &'a mut dyn Write,
+    pub(super) options: PrintOptions,
+}
+
+impl Page<'_> {
+    pub(super) fn heading(&mut self, text: &str) -> io::Result<()> {
+        let text = self.bold(text);
+        writeln!(self.out, "\n{text}")
+    }
+
+    pub(super) fn bold(&self, text: &str) -> String {
+        if self.options.color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    pub(super) fn line(&mut self, text: &str) -> io::Result<()> {
+        writeln!(self.out, "{}", text.trim_end())
+    }
+}
+
+/// What the lists count.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Whole {
+    pub(super) weight: Weight,
+    pub(super) interval_ns: u64,
+    /// The whole that shares refer to.
+    pub(super) counted_ns: u64,
+}
+
+impl Whole {
+    pub(super) fn of(stats: &Stats) -> Whole {
+        let Stats { weight, counted_ns, totals, .. } = *stats;
+        Whole { weight, interval_ns: totals.interval_ns, counted_ns }
+    }
+
+    pub(super) fn amount(&self, ns: u64) -> String {
+        match self.weight {
+            Weight::Samples | Weight::Active => count(ns / self.interval_ns.max(1)),
+            _ => span(ns),
+        }
+    }
+}
+
+/// What the figures of an answer refer to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AnswerWhole {
+    pub whole: Whole,
+    /// The weight of the whole recording, of which the counted samples may be a part.
+    pub all_ns: u64,
+}
+
+/// Whether a function's name begins with that of its module, with or without the ending.
+pub(super) fn tells_module(name: &str, module: &str) -> bool {
+    let stem = module.rsplit_once('.').map_or(module, |(stem, _)| stem);
+    [module, stem].iter().any(|&prefix| {
+        name.strip_prefix(prefix).is_some_and(|rest| !prefix.is_empty() && rest.starts_with(['!', '+']))
+    })
+}
+
+/// ` 12.3 %`, always seven columns.
+pub(super) fn percent(part: u64, whole: u64) -> String {
+    share(if whole == 0 { 0.0 } else { part as f64 / whole as f64 })
+}
+
+pub(super) fn share(share: f64) -> String {
+    format!("{:>5.1} %", share * 100.0)
+}

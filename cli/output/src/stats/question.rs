@@ -1,0 +1,184 @@
+//! Questions beyond the lists that every trace gets, and their answers. What a trace adds to an
+//! answer is summed first, so that one answer can be of several traces.
+
+use super::call_tree::{CallTreeStats, Direction, TreeLimits, call_tree};
+use super::calls::{CallSums, FunctionName};
+use super::groups::{GroupStats, GroupSums, GroupTable, SortBy, ThreadValues};
+use super::keys::GroupKey;
+use super::page::{AnswerWhole, Page, tells_module};
+use super::{StatsOptions, group_text, tree_text};
+use stk_profile::profile::{Batch, Category, FrameName, FunctionPattern, Functions, Profile, Runs};
+use serde::Serialize;
+use std::io;
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub enum Subject {
+    /// The call tree.
+    Tree,
+    /// Who calls the functions that match.
+    Callers(FunctionPattern),
+    /// What the functions that match call.
+    Callees(FunctionPattern),
+    /// The samples by these keys.
+    Groups(Vec<GroupKey>),
+}
+
+/// A question, and how much of its answer is shown.
+#[derive(Clone, Debug)]
+pub struct Question {
+    pub subject: Subject,
+    pub limits: TreeLimits,
+    pub sort: SortBy,
+    /// Rows of a list.
+    pub top: usize,
+}
+
+/// An answer.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    CallTree(CallTreeStats),
+    Groups(GroupStats),
+}
+
+/// What one trace, or several, add to an answer.
+#[derive(Debug)]
+pub struct AnswerSums(Sums);
+
+#[derive(Debug)]
+enum Sums {
+    Calls(CallSums),
+    Groups(GroupTable),
+}
+
+impl AnswerSums {
+    pub(super) fn calls(sums: CallSums) -> AnswerSums {
+        AnswerSums(Sums::Calls(sums))
+    }
+
+    pub(super) fn groups(table: GroupTable) -> AnswerSums {
+        AnswerSums(Sums::Groups(table))
+    }
+
+    /// Nothing yet, for the sums of several traces.
+    pub(super) fn nothing(of: &AnswerSums) -> AnswerSums {
+        AnswerSums(match of.0 {
+            Sums::Calls(_) => Sums::Calls(CallSums::default()),
+            Sums::Groups(_) => Sums::Groups(GroupTable::default()),
+        })
+    }
+
+    /// What [`absorb`](AnswerSums::absorb) makes of nothing and these. Groups are not copied.
+    pub(super) fn of_first(self) -> AnswerSums {
+        match self.0 {
+            Sums::Groups(table) => AnswerSums(Sums::Groups(table.without_timelines())),
+            Sums::Calls(_) => {
+                let mut sums = AnswerSums::nothing(&self);
+                sums.absorb(&self);
+                sums
+            }
+        }
+    }
+
+    /// Adds another trace's, for the same question.
+    pub(super) fn absorb(&mut self, other: &AnswerSums) {
+        match (&mut self.0, &other.0) {
+            (Sums::Calls(sums), Sums::Calls(other)) => sums.absorb(other),
+            (Sums::Groups(table), Sums::Groups(other)) => table.absorb(other),
+            _ => {}
+        }
+    }
+
+    /// The answer to the question that they were summed for.
+    pub fn answer(&self, question: &Question) -> Answer {
+        match &self.0 {
+            Sums::Groups(table) => Answer::Groups(table.list(question.sort, question.top)),
+            Sums::Calls(sums) => {
+                let (direction, pattern) = match &question.subject {
+                    Subject::Callers(pattern) => (Direction::Callers, Some(pattern)),
+                    Subject::Callees(pattern) => (Direction::Callees, Some(pattern)),
+                    Subject::Tree | Subject::Groups(_) => (Direction::Tree, None),
+                };
+                let is_chosen = |function: u32| {
+                    let FunctionName { function, module } = &sums.functions()[function as usize];
+                    let has_module = tells_module(function, module);
+                    // Patterns of functions do not look at whose code it is.
+                    let name = FrameName { function, has_module, module, category: Category::Unknown };
+                    pattern.is_some_and(|pattern| pattern.is_match(&name))
+                };
+                Answer::CallTree(call_tree(sums, direction, &is_chosen, &question.limits))
+            }
+        }
+    }
+}
+
+/// Sums for a question, filled run by run.
+pub(super) struct QuestionSums<'a> {
+    groups: Option<GroupSums<'a>>,
+}
+
+impl<'a> QuestionSums<'a> {
+    pub(super) fn new(
+        profile: &'a Profile,
+        functions: &'a Functions,
+        runs: &Runs,
+        options: &StatsOptions,
+        question: &Question,
+        given: Option<&'a ThreadValues>,
+    ) -> QuestionSums<'a> {
+        let groups = match &question.subject {
+            Subject::Groups(keys) => {
+                let (weight, running_only) = (options.weight, options.running_only);
+                Some(GroupSums::new(profile, functions, keys, weight, running_only, runs.span(), given))
+            }
+            Subject::Tree | Subject::Callers(_) | Subject::Callees(_) => None,
+        };
+        QuestionSums { groups }
+    }
+
+    pub(super) fn add(&mut self, batch: &Batch<'_>) {
+        if let Some(groups) = &mut self.groups {
+            batch.runs.iter().for_each(|run| groups.add(batch.thread, run));
+        }
+    }
+
+    /// The sums; of a call tree, `calls` makes them.
+    pub(super) fn finish(self, cpu_known: bool, calls: impl FnOnce() -> CallSums) -> AnswerSums {
+        match self.groups {
+            Some(groups) => AnswerSums::groups(groups.finish(cpu_known)),
+            None => AnswerSums::calls(calls()),
+        }
+    }
+}
+
+impl Answer {
+    /// Prints an answer with its heading.
+    pub(super) fn print(&self, of: AnswerWhole, page: &mut Page<'_>) -> io::Result<()> {
+        let title = of.whole.weight.title();
+        match self {
+            Answer::CallTree(tree) => {
+                page.heading(&tree_text::heading(tree, of))?;
+                tree_text::print(tree, of, page)
+            }
+            Answer::Groups(groups) => {
+                page.heading(&group_text::heading(groups, title))?;
+                group_text::print(groups, of.whole, page)
+            }
+        }
+    }
+}
+
+/// The keys that a list has for those asked: a function stands with its module.
+pub fn with_modules(keys: &[GroupKey]) -> Vec<GroupKey> {
+    let mut all: Vec<GroupKey> = Vec::new();
+    for key in keys {
+        if !all.contains(key) {
+            all.push(key.clone());
+        }
+        if *key == GroupKey::Function && !keys.contains(&GroupKey::Module) {
+            all.push(GroupKey::Module);
+        }
+    }
+    all
+}

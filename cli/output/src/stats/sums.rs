@@ -1,0 +1,405 @@
+//! Sums of the runs and the call tree, and the sorted tables made of them.
+
+use super::calls::CallSums;
+use super::question::{AnswerSums, QuestionSums};
+use super::timeline::Timeline;
+use super::trust::trust_stats;
+use super::waits::WaitSums;
+use super::{
+    Amount, CauseStats, FrameStats, FunctionStats, ModuleStats, States, StatsOptions, StopStats, ThreadStats,
+    TrustStats, WaitStats, per_second, share,
+};
+use stk_profile::profile::{
+    Batch, FrameId, FrameKind, FunctionId, Functions, Modules, NameSource, NodeId, Profile, Run, Visit,
+    Weight,
+};
+use stk_profile::stack::StopReason;
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Sums per thread, stop reason and stack, filled run by run.
+pub(super) struct StatsTables<'a> {
+    profile: &'a Profile,
+    running_only: bool,
+    threads: Vec<ThreadStats>,
+    timelines: Vec<Timeline>,
+    stops: Vec<u64>,
+    /// By node, with the time that samples cover.
+    nodes: Vec<Amount>,
+    /// By node: the weight that the lists count, in nanoseconds, for each weight.
+    weights: Vec<[u64; WEIGHTS.len()]>,
+    /// Of runs without a stack: as above.
+    no_stack: [u64; WEIGHTS.len()],
+    waits: WaitSums,
+}
+
+/// All weights.
+const WEIGHTS: [Weight; 5] = [Weight::Cpu, Weight::Wall, Weight::Samples, Weight::Active, Weight::Waiting];
+
+/// Tables that are ready to print.
+pub(super) struct StatsSummary {
+    pub weight: Weight,
+    pub counted_ns: u64,
+    pub waits: Vec<WaitStats>,
+    pub distinct_stacks: u64,
+    pub functions_by_self: Vec<FunctionStats>,
+    pub functions_by_total: Vec<FunctionStats>,
+    pub modules: Vec<ModuleStats>,
+    /// All of them.
+    pub threads: Vec<ThreadStats>,
+    pub stops: Vec<StopStats>,
+    pub complete_share: f64,
+    pub trusts: Vec<TrustStats>,
+    pub proved_share: f64,
+    pub frames: FrameStats,
+}
+
+impl<'a> StatsTables<'a> {
+    /// `span`: when samples were taken.
+    pub(super) fn new(profile: &'a Profile, options: &StatsOptions, span: Range<u64>) -> StatsTables<'a> {
+        let timelines = vec![Timeline::new(span); profile.threads.len()];
+        let threads = profile
+            .threads
+            .iter()
+            .map(|thread| ThreadStats {
+                instance: thread.instance,
+                tid: thread.tid,
+                name: thread.name.clone(),
+                all: Amount::default(),
+                achieved_hz: 0.0,
+                states: States::default(),
+                cpu_ns: 0,
+                sampling_cpu_ns: thread.sampling_cpu_ns,
+                timeline: Default::default(),
+            })
+            .collect();
+        let stops = vec![0; profile.stops.len()];
+        let nodes = vec![Amount::default(); profile.tree.nodes().len()];
+        let weights = vec![Default::default(); nodes.len()];
+        StatsTables {
+            profile,
+            running_only: options.running_only,
+            threads,
+            timelines,
+            stops,
+            nodes,
+            weights,
+            no_stack: Default::default(),
+            waits: WaitSums::new(options.waiting),
+        }
+    }
+
+    pub(super) fn add(&mut self, batch: &Batch<'_>) {
+        let thread = &mut self.threads[batch.thread as usize];
+        let timeline = &mut self.timelines[batch.thread as usize];
+        for run in batch.runs {
+            timeline.add(run);
+            thread.all.add(run);
+            thread.states.of_mut(run.activity).add(run);
+            thread.cpu_ns = thread.cpu_ns.saturating_add(run.cpu_ns);
+            self.waits.add(batch.thread, run);
+            if self.running_only && run.activity.wait().is_some() {
+                continue;
+            }
+            self.stops[run.stop.0 as usize] += u64::from(run.samples);
+            let sums = match run.node {
+                Some(node) => {
+                    self.nodes[node.0 as usize].add(run);
+                    &mut self.weights[node.0 as usize]
+                }
+                None => &mut self.no_stack,
+            };
+            for (sum, weight) in sums.iter_mut().zip(WEIGHTS) {
+                *sum = sum.saturating_add(weight.of(run, self.profile.trace.interval_ns));
+            }
+        }
+    }
+
+    /// Gives each node's amount the weight that the lists count. Returns what it is, and the weight
+    /// of all.
+    fn weigh(&mut self, asked: Option<Weight>, cpu_known: bool) -> (Weight, u64) {
+        let weight = asked.unwrap_or(if cpu_known { Weight::Cpu } else { Weight::Active });
+        let at = WEIGHTS.iter().position(|known| *known == weight).unwrap_or(0);
+        for (amount, weights) in self.nodes.iter_mut().zip(&self.weights) {
+            amount.weight_ns = weights[at];
+        }
+        // A forged trace may claim any CPU time and any interval.
+        let all =
+            self.nodes.iter().map(|amount| amount.weight_ns).fold(self.no_stack[at], u64::saturating_add);
+        (weight, all)
+    }
+
+    /// The tables, and what was asked for besides. `functions`: those of the profile.
+    pub(super) fn finish(
+        mut self,
+        functions: &Functions,
+        options: &StatsOptions,
+        asked: Option<QuestionSums<'_>>,
+    ) -> (StatsSummary, Option<AnswerSums>) {
+        let top = options.top;
+        let cpu_known = self.threads.iter().any(|thread| thread.cpu_ns > 0);
+        let (weight, counted_ns) = self.weigh(options.weight, cpu_known);
+        // A selection may have no CPU time where the trace tells it.
+        let cpu_told =
+            cpu_known || self.profile.selection.as_ref().is_some_and(|share| share.whole.cpu_ns > 0);
+        for thread in self.threads.iter_mut().filter(|_| cpu_told) {
+            thread.states.agree_with(thread.cpu_ns);
+        }
+        let distinct_stacks = self.nodes.iter().filter(|amount| amount.samples > 0).count() as u64;
+        let modules_of = functions.modules();
+        let walk = Walk::new(self.profile, functions, &self.nodes);
+        let no_stack = self.no_stack_amount(weight);
+        let calls = || CallSums::of(self.profile, functions, &self.nodes, &walk.through, no_stack);
+        let answer = asked.map(|asked| asked.finish(cpu_known, calls));
+
+        let by = |time: fn(&Sums) -> u64, other: fn(&Sums) -> u64| -> Vec<FunctionStats> {
+            let function = |(id, sums): (u32, Sums)| {
+                let function = &functions.list()[id as usize];
+                FunctionStats {
+                    function: function.name_in_module.clone(),
+                    module: function.module.clone(),
+                    modules: function.modules,
+                    own: sums.own,
+                    total: sums.total,
+                }
+            };
+            ranked(&walk.functions, time, other, top).into_iter().map(function).collect()
+        };
+        let modules = ranked(&walk.modules, Sums::self_ns, Sums::total_ns, top)
+            .into_iter()
+            .map(|(id, sums)| ModuleStats {
+                module: modules_of.names[id as usize].clone(),
+                own: sums.own,
+                total: sums.total,
+            })
+            .collect();
+
+        let (functions_by_self, functions_by_total) =
+            (by(Sums::self_ns, Sums::total_ns), by(Sums::total_ns, Sums::self_ns));
+        for (thread, timeline) in self.threads.iter_mut().zip(&self.timelines) {
+            thread.timeline = timeline.stats();
+        }
+        self.threads.retain(|thread| thread.all.samples > 0);
+        self.threads.sort_by_key(|t| {
+            let active = t.all.samples - t.states.waiting.samples;
+            (Reverse((t.cpu_ns, active, t.all.samples)), t.instance)
+        });
+        for thread in &mut self.threads {
+            thread.achieved_hz = per_second(thread.all.samples, thread.all.weight_ns);
+        }
+        let module_of =
+            |frame: FrameId| modules_of.names[modules_of.of_frames[frame.0 as usize] as usize].as_str();
+        let (trusts, proved_share) = trust_stats(self.profile, &walk.through, &module_of, top);
+        let (stops, complete_share) = self.stop_stats(top);
+        let summary = StatsSummary {
+            weight,
+            counted_ns,
+            waits: self.waits.rows(self.profile, functions, top),
+            distinct_stacks,
+            functions_by_self,
+            functions_by_total,
+            modules,
+            threads: std::mem::take(&mut self.threads),
+            stops,
+            complete_share,
+            trusts,
+            proved_share,
+            frames: frame_stats(self.profile, modules_of, &walk, top),
+        };
+        (summary, answer)
+    }
+
+    /// The counted samples that have no stack.
+    fn no_stack_amount(&self, weight: Weight) -> Amount {
+        let all: u64 = self.stops.iter().sum();
+        let with_stack: u64 = self.nodes.iter().map(|amount| amount.samples).sum();
+        let at = WEIGHTS.iter().position(|known| *known == weight).unwrap_or(0);
+        Amount { samples: all - with_stack, weight_ns: self.no_stack[at] }
+    }
+
+    /// The first `top` reasons why stacks end, and the part of all stacks that is complete.
+    fn stop_stats(&self, top: usize) -> (Vec<StopStats>, f64) {
+        let all: u64 = self.stops.iter().sum();
+        let mut sums: HashMap<(StopReason, &str), u64> = HashMap::new();
+        for (stop, &samples) in
+            self.profile.stops.iter().zip(&self.stops).filter(|(_, samples)| **samples > 0)
+        {
+            *sums.entry((stop.reason, &stop.module)).or_default() += samples;
+        }
+        let mut sums: Vec<_> = sums.into_iter().collect();
+        sums.sort_unstable_by_key(|&((reason, module), samples)| (Reverse(samples), reason.as_str(), module));
+        let complete = sums.iter().filter(|((reason, _), _)| reason.is_complete()).map(|row| row.1).sum();
+        sums.truncate(top);
+        let stop = |((reason, module), samples): ((StopReason, &str), u64)| StopStats {
+            reason,
+            module: module.to_owned(),
+            samples,
+            share: share(samples, all),
+        };
+        (sums.into_iter().map(stop).collect(), share(complete, all))
+    }
+}
+
+impl Amount {
+    pub(super) fn add(&mut self, run: &Run) {
+        self.samples += u64::from(run.samples);
+        self.weight_ns = self.weight_ns.saturating_add(run.weight_ns);
+    }
+
+    pub(super) fn add_amount(&mut self, other: Amount) {
+        self.samples += other.samples;
+        self.weight_ns = self.weight_ns.saturating_add(other.weight_ns);
+    }
+}
+
+/// Sums of a function or a module.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    /// In its own code.
+    own: Amount,
+    /// In it and in its callees.
+    total: Amount,
+}
+
+impl Sums {
+    fn add(&mut self, own: Amount, total: Amount) {
+        self.own.add_amount(own);
+        self.total.add_amount(total);
+    }
+
+    fn self_ns(&self) -> u64 {
+        self.own.weight_ns
+    }
+
+    fn total_ns(&self) -> u64 {
+        self.total.weight_ns
+    }
+}
+
+/// The result of a walk over the call tree.
+struct Walk {
+    /// By function.
+    functions: Vec<Sums>,
+    /// By module.
+    modules: Vec<Sums>,
+    /// By node: samples of the stacks that go through it.
+    through: Vec<Amount>,
+}
+
+impl Walk {
+    /// Visits every stack once that has samples or leads to one with samples. A function counts in
+    /// "total" only at its occurrence nearest to the root, so recursion does not count it again.
+    fn new(profile: &Profile, all: &Functions, own: &[Amount]) -> Walk {
+        let module_names = all.modules();
+        let nodes = profile.tree.nodes();
+        let mut through = own.to_vec();
+        profile.tree.add_callees(&mut through, Amount::add_amount);
+
+        let mut functions = vec![Sums::default(); all.list().len()];
+        let mut modules = vec![Sums::default(); module_names.names.len()];
+        let mut open_functions = vec![0u32; functions.len()];
+        let mut open_modules = vec![0u32; modules.len()];
+        profile.tree.visit(|NodeId(node), when| {
+            let i = node as usize;
+            let frame = nodes[i].frame;
+            let module = module_names.of_frames[frame.0 as usize];
+            if when == Visit::Leave {
+                for &FunctionId(function) in all.of(frame) {
+                    open_functions[function as usize] -= 1;
+                }
+                open_modules[module as usize] -= 1;
+                return true;
+            }
+            if through[i].samples == 0 {
+                return false;
+            }
+            for (position, &FunctionId(function)) in all.of(frame).iter().rev().enumerate() {
+                let open = &mut open_functions[function as usize];
+                let total = if *open == 0 { through[i] } else { Amount::default() };
+                *open += 1;
+                let own = if position == 0 { own[i] } else { Amount::default() };
+                functions[function as usize].add(own, total);
+            }
+            let open = &mut open_modules[module as usize];
+            let total = if *open == 0 { through[i] } else { Amount::default() };
+            *open += 1;
+            modules[module as usize].add(own[i], total);
+            true
+        });
+        Walk { functions, modules, through }
+    }
+}
+
+/// The first `top` ids by a time that is not 0, the longest first; ties by the other time, then by
+/// id, which is the order of first appearance.
+fn ranked(all: &[Sums], time: fn(&Sums) -> u64, other: fn(&Sums) -> u64, top: usize) -> Vec<(u32, Sums)> {
+    let mut rows: Vec<(u32, Sums)> =
+        (0u32..).zip(all.iter().copied()).filter(|(_, sums)| time(sums) > 0).collect();
+    rows.sort_unstable_by_key(|(id, sums)| (Reverse((time(sums), other(sums))), *id));
+    rows.truncate(top);
+    rows
+}
+
+/// Frames of one module that have no certain name for one cause.
+#[derive(Default)]
+struct UnnamedFrames {
+    frames: u64,
+    /// Distinct ones.
+    addresses: u64,
+}
+
+fn frame_stats(profile: &Profile, modules: &Modules, walk: &Walk, top: usize) -> FrameStats {
+    let symbols = &profile.symbols;
+    let mut unnamed: HashMap<(&str, &str, bool), UnnamedFrames> = HashMap::new();
+    let (mut all, mut exports, mut unresolved) = (0, 0, 0);
+    let (mut managed, mut managed_named) = (0, 0);
+    // Names belong to frames, of which there are far fewer than nodes.
+    let mut of_frames = vec![0u64; profile.frames.keys().len()];
+    for (node, amount) in profile.tree.nodes().iter().zip(&walk.through) {
+        of_frames[node.frame.0 as usize] += amount.samples;
+    }
+    for (i, samples) in of_frames.into_iter().enumerate().filter(|(_, samples)| *samples > 0) {
+        all += samples;
+        let source = symbols.source[i];
+        let kind = profile.kind(FrameId(i as u32));
+        if matches!(kind, FrameKind::Managed | FrameKind::Stub | FrameKind::Dynamic) {
+            managed += samples;
+            managed_named += if source.is_certain() { samples } else { 0 };
+        }
+        if source.is_certain() {
+            continue;
+        }
+        let module = modules.names[modules.of_frames[i] as usize].as_str();
+        let cause = symbols.reason[i].map_or("cause not known", |reason| symbols.strings.get(reason));
+        let export_only = source == NameSource::Export;
+        *if export_only { &mut exports } else { &mut unresolved } += samples;
+        let group = unnamed.entry((module, cause, export_only)).or_default();
+        group.frames += samples;
+        group.addresses += 1;
+    }
+    let mut causes: Vec<_> = unnamed.into_iter().collect();
+    causes.sort_unstable_by_key(|(key, group)| (Reverse(group.frames), *key));
+    causes.truncate(top);
+    let causes = causes
+        .into_iter()
+        .map(|((module, cause, export_only), group)| CauseStats {
+            module: module.to_owned(),
+            cause: cause.to_owned(),
+            export_only,
+            frames: group.frames,
+            addresses: group.addresses,
+            share: share(group.frames, all),
+        })
+        .collect();
+    FrameStats {
+        frames: all,
+        named: all - exports - unresolved,
+        export_only: exports,
+        unresolved,
+        unresolved_share: share(unresolved, all),
+        managed,
+        managed_named,
+        causes,
+    }
+}

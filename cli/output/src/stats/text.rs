@@ -1,0 +1,532 @@
+//! The figures as text.
+
+use super::page::{AnswerWhole, Length, Page, PrintOptions, Whole, percent, share, tells_module};
+use super::question::Answer;
+use super::timeline::{Bars, bar_columns};
+use super::{Amount, FunctionStats, States, Stats, Totals, WaitStack};
+use stk_profile::profile::Weight;
+use stk_base::text::{count, counted, cut, moment, pad, size, span, three, width};
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use stk_schema::text::printable;
+
+/// Columns of a long name where no terminal limits them. Longer names only lose their alignment.
+const NAME_WIDTH: usize = 60;
+/// The fewest columns of a name, however narrow the terminal.
+const LEAST_NAME: usize = 24;
+
+/// Rows of functions and of waits in the short form.
+const SHORT_FUNCTIONS: usize = 6;
+const SHORT_WAITS: usize = 4;
+
+/// Prints the figures of a trace.
+///
+/// # Errors
+///
+/// When `out` cannot be written.
+pub fn print(stats: &Stats, out: &mut dyn Write, options: &PrintOptions) -> io::Result<()> {
+    let mut page = Page { out, options: *options };
+    let length = options.length;
+    head(stats, &mut page)?;
+    let mostly_waits = mostly_waits(stats);
+    if length == Length::Waiting {
+        return waiting(stats, &mut page);
+    }
+    if length == Length::Short {
+        return short(stats, &mut page, mostly_waits);
+    }
+    if mostly_waits {
+        waits(stats, usize::MAX, &mut page)?;
+    }
+    functions(stats, &mut page)?;
+    modules(stats, &mut page)?;
+    if !mostly_waits {
+        waits(stats, usize::MAX, &mut page)?;
+    }
+    threads(stats, &mut page)?;
+    stops(stats, &mut page)?;
+    trusts(stats, &mut page)?;
+    names(stats, &mut page)
+}
+
+/// Prints what a trace is, and the answer to a question.
+///
+/// # Errors
+///
+/// When `out` cannot be written.
+pub fn print_answer(
+    stats: &Stats,
+    answer: &Answer,
+    out: &mut dyn Write,
+    options: &PrintOptions,
+) -> io::Result<()> {
+    let mut page = Page { out, options: *options };
+    title(stats, &mut page)?;
+    page.line(&cpu_line(stats))?;
+    unread_line(stats).map_or(Ok(()), |line| page.line(&line))?;
+    problems(stats, &mut page)?;
+    answer.print(AnswerWhole { whole: Whole::of(stats), all_ns: all_ns(stats) }, &mut page)
+}
+
+/// The weight of all samples, of which a part may be chosen; where that is not known, of the chosen
+/// ones.
+fn all_ns(stats: &Stats) -> u64 {
+    let whole = stats.selection.as_ref().filter(|_| !stats.running_only).map(|share| share.whole);
+    match (whole, stats.weight) {
+        (Some(whole), Weight::Cpu) => whole.cpu_ns,
+        (Some(whole), Weight::Wall) => whole.weight_ns,
+        (Some(whole), Weight::Samples) => whole.samples.saturating_mul(stats.totals.interval_ns),
+        (Some(_), Weight::Active | Weight::Waiting) | (None, _) => stats.counted_ns,
+    }
+}
+
+fn short(stats: &Stats, page: &mut Page<'_>, mostly_waits: bool) -> io::Result<()> {
+    if mostly_waits {
+        waits(stats, SHORT_WAITS, page)?;
+    }
+    functions_by_self(stats, SHORT_FUNCTIONS, page)?;
+    if !mostly_waits {
+        waits(stats, SHORT_WAITS, page)?;
+    }
+    page.line("With --full: functions by callees, modules, threads, why stacks end, what has no name.")
+}
+
+/// Below this share of one processor, the waits are shown first.
+const MOSTLY_WAITS: f64 = 0.1;
+
+/// The CPU time as a share of one processor over the recording; `None` if it is not known.
+fn cpu_share(stats: &Stats) -> Option<f64> {
+    let Totals { cpu_ns, duration_ns, .. } = stats.totals;
+    (cpu_ns > 0 && duration_ns > 0).then(|| cpu_ns as f64 / duration_ns as f64)
+}
+
+/// Whether the threads waited nearly all the time, as far as their clocks were read.
+fn mostly_waits(stats: &Stats) -> bool {
+    let unread = stats.totals.unread_ns as f64 / stats.totals.duration_ns.max(1) as f64;
+    cpu_share(stats).is_some_and(|share| share + unread < MOSTLY_WAITS)
+}
+
+fn title(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    let host = if stats.host.is_empty() { String::new() } else { format!(" on {}", printable(&stats.host)) };
+    let process = printable(&stats.process);
+    page.line(&format!(
+        "{}: {process} (pid {}, {}){host}, {}",
+        page.bold(&printable(&stats.source)),
+        stats.pid,
+        stats.arch,
+        moment(stats.start_utc_ns, page.options.zone)
+    ))?;
+    match &stats.selection {
+        Some(share) => page.line(&format!("  selection: {}", share.describe())),
+        None => Ok(()),
+    }
+}
+
+/// What is not whole.
+fn problems(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    if !stats.complete {
+        page.line("  the recorder did not finish this trace: its last moments may be missing")?;
+    }
+    if !stats.damaged_blocks.is_empty() {
+        page.line(&format!(
+            "  {} could not be read",
+            counted(stats.damaged_blocks.len() as u64, "damaged block")
+        ))?;
+    }
+    Ok(())
+}
+
+fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    let totals = &stats.totals;
+    title(stats, page)?;
+    page.line(&cpu_line(stats))?;
+    unread_line(stats).map_or(Ok(()), |line| page.line(&line))?;
+    states_line(stats, page)?;
+    page.line(&rate_line(stats))?;
+    problems(stats, page)?;
+    let size = match (totals.file_bytes, totals.bytes_per_sample) {
+        (Some(bytes), Some(each)) => format!("; {}, {each:.1} bytes a sample", size(bytes)),
+        (Some(bytes), None) => format!("; {}", size(bytes)),
+        _ => String::new(),
+    };
+    page.line(&format!(
+        "  {} of {}, {}{size}",
+        counted(totals.samples, "sample"),
+        counted(totals.threads, "thread"),
+        counted(totals.distinct_stacks, "distinct stack"),
+    ))?;
+    trust_line(stats, page)
+}
+
+/// CPU time that the trace may lack, if it is over a hundredth of what it has.
+fn unread_line(stats: &Stats) -> Option<String> {
+    let Totals { unread_ns, cpu_ns, .. } = stats.totals;
+    (unread_ns > cpu_ns / 100).then(|| {
+        format!(
+            "  up to {} of CPU time have no reading: recorded by a version that did not read the clocks of stacks that stand still",
+            span(unread_ns)
+        )
+    })
+}
+
+/// Where the time went.
+fn cpu_line(stats: &Stats) -> String {
+    let totals = &stats.totals;
+    let Some(cpu) = cpu_share(stats) else {
+        let told = stats.selection.as_ref().is_some_and(|share| share.whole.cpu_ns > 0);
+        let why = if told { "the selection has no CPU time" } else { "CPU time is not recorded" };
+        return format!(
+            "  {why}: the lists count {}; {} recorded",
+            stats.weight.title(),
+            span(totals.duration_ns)
+        );
+    };
+    let mostly = if mostly_waits(stats) { "mostly waits: " } else { "" };
+    let sampling = match totals.sampling_cpu_ns {
+        0 => String::new(),
+        ns => format!("; being sampled took about {} more", span(ns)),
+    };
+    format!(
+        "  {mostly}CPU time {} in {}, {:.1} % of one processor{sampling}",
+        span(totals.cpu_ns),
+        span(totals.duration_ns),
+        100.0 * cpu
+    )
+}
+
+fn states_line(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    let part = |amount: Amount| {
+        format!(
+            "{} ({})",
+            span(amount.weight_ns),
+            percent(amount.weight_ns, stats.totals.weight_ns).trim_start()
+        )
+    };
+    page.line(&format!(
+        "  the threads' time: running {}, waiting {}, in system calls {}, ready or not known {}",
+        part(stats.states.running),
+        part(stats.states.waiting),
+        part(stats.states.system_call),
+        part(stats.states.unknown),
+    ))
+}
+
+/// How many samples were taken of those asked for, and why not all.
+fn rate_line(stats: &Stats) -> String {
+    let totals = &stats.totals;
+    let reasons: Vec<String> = stats
+        .dropped
+        .iter()
+        .map(|dropped| format!("{} times {}", count(dropped.samples), printable(&dropped.reason)))
+        .collect();
+    let reasons = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join(", ")) };
+    if totals.samples == 0 {
+        return "  no samples are in the selection".to_owned();
+    }
+    let missed = match totals.missed_share {
+        share if share < 0.005 => "none missed".to_owned(),
+        share => format!("{:.0} % missed", 100.0 * share),
+    };
+    let dropped = match totals.dropped {
+        0 => String::new(),
+        samples => format!("; {} dropped", count(samples)),
+    };
+    format!(
+        "  {} of {} samples a second taken of each thread: {missed}{reasons}{dropped}",
+        three(totals.achieved_hz),
+        three(totals.asked_hz),
+    )
+}
+
+/// How far stacks and names can be trusted.
+fn trust_line(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    let frames = &stats.frames;
+    if frames.frames == 0 {
+        return Ok(());
+    }
+    let part = |amount: u64| percent(amount, frames.frames).trim_start().to_owned();
+    page.line(&format!(
+        "  {} of the stacks are complete, {} of the frames proved, {} named from symbols, {} after exports",
+        share(stats.totals.complete_share).trim_start(),
+        share(stats.totals.proved_share).trim_start(),
+        part(frames.named),
+        part(frames.export_only),
+    ))
+}
+
+/// Functions of a stack in a line.
+const STACK_FUNCTIONS: usize = 4;
+
+/// The waits with their stacks.
+fn waiting(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    waits(stats, usize::MAX, page)?;
+    for wait in &stats.waits {
+        page.heading(&format!("{} ({}), by stack", wait.reason, wait.class.as_str()))?;
+        for stack in &wait.stacks {
+            page.line(&format!(
+                "  {:>10} {}  {}",
+                span(stack.weight_ns),
+                percent(stack.weight_ns, wait.weight_ns),
+                stack_in_a_line(stack)
+            ))?;
+        }
+    }
+    Ok(())
+}
+
+/// The program's own functions of a stack, innermost first; the system's if there are no others.
+fn stack_in_a_line(stack: &WaitStack) -> String {
+    let own = &stack.functions[..stack.system.min(stack.functions.len())];
+    let shown = if own.is_empty() { &stack.functions[..] } else { own };
+    let names: Vec<String> = shown
+        .iter()
+        .rev()
+        .take(STACK_FUNCTIONS)
+        .map(|name| cut(&printable(name), NAME_WIDTH).into_owned())
+        .collect();
+    let more = if shown.len() > STACK_FUNCTIONS { " < …" } else { "" };
+    format!("{}{more}", names.join(" < "))
+}
+
+/// The first `rows` waits.
+fn waits(stats: &Stats, rows: usize, page: &mut Page<'_>) -> io::Result<()> {
+    if stats.waits.is_empty() {
+        return Ok(());
+    }
+    page.heading("Waits (the short ones between two samples are not seen)")?;
+    page.line("        time              waits    longest  class    for")?;
+    for wait in stats.waits.iter().take(rows) {
+        page.line(&format!(
+            "  {:>10} {} {:>12} {:>10}  {:<7}  {}",
+            span(wait.weight_ns),
+            percent(wait.weight_ns, stats.totals.weight_ns),
+            count(wait.waits),
+            span(wait.longest_ns),
+            wait.class.as_str(),
+            wait.reason,
+        ))?;
+    }
+    Ok(())
+}
+
+fn functions(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    functions_by_self(stats, usize::MAX, page)?;
+    let heading = format!("Functions by {} with callees{}", stats.weight.title(), left_out(stats));
+    function_rows(stats, &heading, &stats.functions_by_total, page)
+}
+
+/// The first `rows` functions by their own weight.
+fn functions_by_self(stats: &Stats, rows: usize, page: &mut Page<'_>) -> io::Result<()> {
+    let heading = format!("Functions by their own {}{}", stats.weight.title(), left_out(stats));
+    let list = &stats.functions_by_self;
+    function_rows(stats, &heading, &list[..rows.min(list.len())], page)
+}
+
+fn left_out(stats: &Stats) -> &'static str {
+    if stats.running_only { " (waiting threads left out)" } else { "" }
+}
+
+fn function_rows(
+    stats: &Stats,
+    heading: &str,
+    list: &[FunctionStats],
+    page: &mut Page<'_>,
+) -> io::Result<()> {
+    if list.is_empty() {
+        return Ok(());
+    }
+    page.heading(heading)?;
+    let row = |f: &'_ FunctionStats| (f.own, f.total, f.function.clone(), modules_of(f));
+    amounts(Whole::of(stats), page, list.iter().map(row))
+}
+
+fn modules(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    if stats.modules.is_empty() {
+        return Ok(());
+    }
+    page.heading(&format!("Modules by their own {}", stats.weight.title()))?;
+    let name = |module: &str| if module.is_empty() { "(no module)".to_owned() } else { module.to_owned() };
+    amounts(
+        Whole::of(stats),
+        page,
+        stats.modules.iter().map(|m| (m.own, m.total, name(&m.module), String::new())),
+    )
+}
+
+/// The first module that has a function's code, and the number of others. Empty if the function's
+/// name tells it.
+pub(super) fn modules_of(function: &FunctionStats) -> String {
+    let FunctionStats { function: name, module, modules, .. } = function;
+    match modules {
+        0 | 1 if tells_module(name, module) => String::new(),
+        0 | 1 => module.clone(),
+        several => format!("{module} and {} more", several - 1),
+    }
+}
+
+/// Columns before the names of [`amounts`], and between them and the modules.
+const BEFORE_NAME: usize = 40;
+const GAP: usize = 2;
+
+/// Rows of self time, total time, a name and its module.
+pub(super) fn amounts(
+    whole: Whole,
+    page: &mut Page<'_>,
+    rows: impl Iterator<Item = (Amount, Amount, String, String)>,
+) -> io::Result<()> {
+    let rows: Vec<_> = rows
+        .map(|(own, total, name, module)| {
+            (own, total, printable(&name).into_owned(), printable(&module).into_owned())
+        })
+        .collect();
+    let longest = |text: fn(&(Amount, Amount, String, String)) -> &str| {
+        rows.iter().map(|row| width(text(row))).max().unwrap_or(0)
+    };
+    let module_columns = longest(|row| &row.3);
+    // A name is cut where its row would be longer than the terminal is wide.
+    let (columns, most) = match page.options.columns {
+        Some(all) => {
+            let left = all.saturating_sub(BEFORE_NAME + GAP + module_columns).max(LEAST_NAME);
+            (longest(|row| &row.2).min(left), Some(left))
+        }
+        None => (longest(|row| &row.2).min(NAME_WIDTH), None),
+    };
+    page.line("        self              total")?;
+    for (own, total, name, module) in &rows {
+        let name = match most {
+            // Without a module behind it, a name may take those columns too.
+            Some(left) if module.is_empty() => cut(name, left + GAP + module_columns),
+            Some(left) => cut(name, left),
+            None => name.into(),
+        };
+        page.line(&format!(
+            "  {:>9} {} {:>10} {}  {}  {module}",
+            whole.amount(own.weight_ns),
+            percent(own.weight_ns, whole.counted_ns),
+            whole.amount(total.weight_ns),
+            percent(total.weight_ns, whole.counted_ns),
+            pad(&name, columns),
+        ))?;
+    }
+    Ok(())
+}
+
+fn threads(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    if stats.threads.is_empty() {
+        return Ok(());
+    }
+    let shown = stats.threads.len() as u64;
+    let more = if shown < stats.totals.threads {
+        format!(" ({} of {})", count(shown), count(stats.totals.threads))
+    } else {
+        String::new()
+    };
+    page.heading(&format!("Threads{more}"))?;
+    let columns = page.options.columns;
+    // A narrow terminal has no room for all.
+    let is_wide = columns.is_none_or(|columns| columns >= 110);
+    let timelines = stats.threads.iter().map(|thread| &thread.timeline);
+    let Some(bars) = Bars::of(timelines, bar_columns(columns), page.options.ascii) else { return Ok(()) };
+    let more = if is_wide { "  system calls  not known     samples  a second" } else { "" };
+    page.line(&format!("        CPU  running  waiting{more}  {}      tid", bars.title()))?;
+    for thread in &stats.threads {
+        let part = |state: Amount| percent(state.weight_ns, thread.all.weight_ns);
+        let States { running, waiting, system_call, unknown } = thread.states;
+        let more = match is_wide {
+            true => format!(
+                "       {}    {} {:>11} {:>9}",
+                part(system_call),
+                part(unknown),
+                count(thread.all.samples),
+                three(thread.achieved_hz)
+            ),
+            false => String::new(),
+        };
+        page.line(&format!(
+            "  {:>9}  {}  {}{more}  {} {:>8}  {}",
+            if stats.totals.cpu_ns == 0 { "-".to_owned() } else { span(thread.cpu_ns) },
+            part(running),
+            part(waiting),
+            bars.line(Some(&thread.timeline)),
+            thread.tid,
+            printable(&thread.name),
+        ))?;
+    }
+    Ok(())
+}
+
+fn stops(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    if stats.stops.is_empty() {
+        return Ok(());
+    }
+    page.heading("Where stacks end")?;
+    for stop in &stats.stops {
+        let mut text = stop.reason.as_str().to_owned();
+        if stop.reason.is_complete() {
+            text += " (complete)";
+        }
+        if !stop.module.is_empty() {
+            let _ = write!(text, " in {}", printable(&stop.module));
+        }
+        page.line(&format!(
+            "  {} {:>10} {}  {text}",
+            share(stop.share),
+            count(stop.samples),
+            if stop.samples == 1 { "sample " } else { "samples" }
+        ))?;
+    }
+    Ok(())
+}
+
+fn trusts(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    if stats.trusts.is_empty() {
+        return Ok(());
+    }
+    page.heading("How frames were found")?;
+    for trust in &stats.trusts {
+        let mut text = trust.trust.as_str().to_owned();
+        if !trust.proved {
+            let module = if trust.module.is_empty() { "(no module)" } else { &trust.module };
+            let _ = write!(text, " from {} (not proved)", printable(module));
+        }
+        page.line(&format!("  {} {:>10} frames   {text}", share(trust.share), count(trust.frames)))?;
+    }
+    Ok(())
+}
+
+fn names(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
+    let frames = &stats.frames;
+    if frames.frames == 0 {
+        return Ok(());
+    }
+    page.heading("Names of frames")?;
+    for (amount, text) in [
+        (frames.named, "from symbols"),
+        (frames.export_only, "after the nearest export"),
+        (frames.unresolved, "none"),
+    ] {
+        page.line(&format!("  {}  {text}", percent(amount, frames.frames)))?;
+    }
+    if frames.managed > 0 {
+        page.line(&format!(
+            "  of the {} frames in methods and other code of language runtimes {:.2} % have names",
+            count(frames.managed),
+            100.0 * frames.managed_named as f64 / frames.managed as f64
+        ))?;
+    }
+    if !frames.causes.is_empty() {
+        page.line("  of which without symbols:")?;
+    }
+    for cause in &frames.causes {
+        let module = if cause.module.is_empty() { "(no module)".into() } else { printable(&cause.module) };
+        let addresses = if cause.addresses == 1 { "address" } else { "addresses" };
+        page.line(&format!(
+            "    {} {module}: {} ({} {addresses}{})",
+            share(cause.share),
+            printable(&cause.cause),
+            count(cause.addresses),
+            if cause.export_only { ", export names only" } else { "" },
+        ))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,344 @@
+//! Facts about an image: unwind tables, export names and the system's thread-start functions, from
+//! the trace itself or from a file on disk of the same identity. `pe` reads headers and exports.
+//! `go` finds where Go's stacks start. [`AddressSpace`] (`space`) gives the walker the images and
+//! dynamic code at the addresses of a [`View`](crate::trace::View).
+
+mod go;
+mod pe;
+mod space;
+
+use stk_base::map::MappedFile;
+use stk_base::model::{Image, THREAD_STARTS, arch, image_id};
+use crate::trace::{BlobProblem, ImageRecord, Trace};
+use rayon::prelude::*;
+use std::collections::HashMap;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use stk_schema::event::TableKind;
+use stk_schema::identity::ContentHash;
+use stk_unwind::x86::X86Tables;
+use stk_unwind::{Arch, ImageTables, ImageTablesBuilder, SharedBytes};
+use thiserror::Error;
+
+pub use pe::Exports;
+pub use space::{AddressSpace, base_of, holder_name, image_of};
+
+/// Facts about one image.
+#[derive(Debug)]
+pub struct ModuleImage {
+    /// Unwind tables and code, for the walker.
+    pub tables: ImageTables,
+    /// Names of exported functions.
+    pub exports: Exports,
+    /// Where these facts came from.
+    pub source: ImageSource,
+    /// What could not be used, one sentence each.
+    pub problems: Vec<String>,
+}
+
+impl ModuleImage {
+    /// The exported function that holds `rva`: its address and name. The nearest export below is
+    /// not taken if unwind data shows that another function begins in between.
+    pub fn export_at(&self, rva: u32) -> Option<(u32, &str)> {
+        let after = self.exports.partition_point(|(start, _)| *start <= rva);
+        let nearest = self.exports[..after].last()?.0;
+        let start = if self.tables.knows_functions() {
+            match self.tables.function_range(rva) {
+                // An export may also be an entry in the middle of assembler code.
+                Some(function) if function.contains(&nearest) && function.contains(&rva) => nearest,
+                Some(function) => function.start,
+                None if self.is_leaf_of(nearest, rva) => nearest,
+                None => return None,
+            }
+        } else {
+            nearest
+        };
+        // Of several names for one address, take the first in the alphabet, so that all traces give
+        // the same one.
+        let first = self.exports.partition_point(|(rva, _)| *rva < start);
+        let (rva, name) = self.exports.get(first).filter(|(rva, _)| *rva == start)?;
+        Some((*rva, name))
+    }
+
+    /// Whether `rva` can lie in a leaf function without unwind data that begins at `start`. Such
+    /// functions (system call thunks) are short.
+    fn is_leaf_of(&self, start: u32, rva: u32) -> bool {
+        const LONGEST: u32 = 0x80;
+        rva - start < LONGEST && (start..rva).all(|between| self.tables.function_range(between).is_none())
+    }
+}
+
+/// Where the facts about an image came from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ImageSource {
+    /// The trace carries its tables.
+    Trace,
+    /// A file on disk with the same TimeDateStamp and SizeOfImage.
+    File(PathBuf),
+    /// Nowhere: only its name and size are known.
+    Nowhere,
+}
+
+/// Where to find data on images that the trace does not carry.
+#[derive(Clone, Copy)]
+pub struct ImageSearch<'a> {
+    /// Finds a file of the image. Whoever reads the file checks its identity. Called if the trace
+    /// has no unwind data of the image; on x86, which has none, if the trace has no code of it.
+    pub file: &'a (dyn Fn(&Image) -> Option<PathBuf> + Sync),
+    /// Finds a file of the image on this machine. Called if the trace has the image's tables but
+    /// not its code, which is needed to unwind assembler. Must not ask a server.
+    pub code: &'a (dyn Fn(&Image) -> Option<PathBuf> + Sync),
+    /// Reads the frame records of the image's PDB. Called for x86 images only.
+    pub frames: &'a (dyn Fn(&Image) -> Option<X86Tables> + Sync),
+}
+
+impl ImageSearch<'static> {
+    /// Finds nothing: only the trace is used.
+    pub const NOWHERE: ImageSearch<'static> =
+        ImageSearch { file: &|_| None, code: &|_| None, frames: &|_| None };
+}
+
+/// Loads every image of a trace; each image is one task.
+pub fn load_images(trace: &Trace<'_>, elsewhere: &ImageSearch<'_>) -> Vec<ModuleImage> {
+    let arch = arch(trace.header().arch);
+    let records = &trace.timeline.images;
+    let wanted = records.iter().flat_map(|record| record.tables.iter().map(|table| table.hash));
+    let blobs = trace.blobs.read(trace.blocks(), wanted);
+    records.par_iter().map(|record| load(record, arch, &blobs, elsewhere)).collect()
+}
+
+type BlobResults = HashMap<ContentHash, Result<Vec<u8>, BlobProblem>>;
+
+fn load(record: &ImageRecord, arch: Arch, blobs: &BlobResults, elsewhere: &ImageSearch<'_>) -> ModuleImage {
+    let mut problems = Vec::new();
+    let parts = Parts::of(record, blobs, &mut problems);
+    let frames = if arch == Arch::X86 { (elsewhere.frames)(&record.image) } else { None }.unwrap_or_default();
+    if parts.can_unwind(arch) {
+        // A file of another build is not reported, since nothing depends on the file.
+        let path = if parts.code { None } else { (elsewhere.code)(&record.image) };
+        let file = path.and_then(|path| from_file(&path, &record.image).ok());
+        let (code, starts) = file.map(|file| (file.code, file.stack_starts)).unwrap_or_default();
+        return parts.image(record, arch, frames, (code, starts), problems);
+    }
+    if let Some(path) = (elsewhere.file)(&record.image) {
+        match from_file(&path, &record.image) {
+            Ok(file) => return file.image(frames, path),
+            Err(problem) => problems.push(format!("{}: {problem}", path.display())),
+        }
+    }
+    parts.image(record, arch, frames, (Vec::new(), Vec::new()), problems)
+}
+
+/// The parts of an image that a trace carries.
+#[derive(Default)]
+struct Parts<'a> {
+    headers: Option<&'a [u8]>,
+    exceptions: Option<(u32, u32)>,
+    exports: Option<(u32, &'a [u8])>,
+    /// Whether the executable sections are among the ranges.
+    code: bool,
+    /// All bytes that unwinding can use, by RVA.
+    ranges: Vec<(u32, &'a [u8])>,
+}
+
+impl<'a> Parts<'a> {
+    fn of(record: &ImageRecord, blobs: &'a BlobResults, problems: &mut Vec<String>) -> Parts<'a> {
+        let mut parts = Parts::default();
+        for table in &record.tables {
+            let bytes = match blobs.get(&table.hash) {
+                Some(Ok(bytes)) => bytes.as_slice(),
+                Some(Err(problem)) => {
+                    problems.push(problem.to_string());
+                    continue;
+                }
+                None => continue,
+            };
+            match TableKind::from_code(table.kind) {
+                Some(TableKind::Headers) => {
+                    parts.headers = Some(bytes);
+                    parts.ranges.push((table.rva, bytes));
+                }
+                Some(TableKind::ExceptionDirectory) => {
+                    parts.exceptions = Some((table.rva, bytes.len() as u32));
+                    parts.ranges.push((table.rva, bytes));
+                }
+                Some(kind @ (TableKind::UnwindInfo | TableKind::Code)) => {
+                    parts.code |= kind == TableKind::Code;
+                    parts.ranges.push((table.rva, bytes));
+                }
+                Some(TableKind::Exports) => parts.exports = Some((table.rva, bytes)),
+                Some(TableKind::Debug) | None => {}
+            }
+        }
+        parts
+    }
+
+    fn headers(&self) -> Option<pe::Headers> {
+        pe::Headers::parse(self.headers?)
+    }
+
+    /// Whether the trace has all that unwinding needs: the exception directory, or the fact that
+    /// there is none. On x86, where there never is one, the code.
+    fn can_unwind(&self, arch: Arch) -> bool {
+        if arch == Arch::X86 {
+            return self.code;
+        }
+        self.exceptions.is_some() || self.headers().is_some_and(|headers| headers.exceptions == (0, 0))
+    }
+
+    fn image(
+        &self,
+        record: &ImageRecord,
+        arch: Arch,
+        frames: X86Tables,
+        (code, stack_starts): (Vec<(u32, SharedBytes)>, Vec<Range<u32>>),
+        mut problems: Vec<String>,
+    ) -> ModuleImage {
+        let headers = self.headers();
+        let exports = match self.exports {
+            Some((rva, bytes)) => {
+                // The recorded range may begin before the directory itself.
+                let directory = headers.map(|headers| headers.exports).filter(|&(_, len)| len != 0);
+                let (start, len) = directory.unwrap_or((rva, bytes.len() as u32));
+                pe::exports(bytes, rva, start, len).unwrap_or_else(|problem| {
+                    problems.push(problem.to_string());
+                    Exports::default()
+                })
+            }
+            None => Exports::default(),
+        };
+        let size = record.image.size;
+        let mut builder = ImageTables::new(headers.and_then(|headers| headers.arch).unwrap_or(arch), size);
+        for &(rva, bytes) in &self.ranges {
+            builder = builder.range(rva, bytes);
+        }
+        for (rva, bytes) in code {
+            builder = builder.range(rva, bytes);
+        }
+        for function in stack_starts {
+            builder = builder.stack_start(function);
+        }
+        let directory =
+            self.exceptions.or(headers.map(|headers| headers.exceptions).filter(|&d| d == (0, 0)));
+        if let Some((rva, len)) = directory {
+            builder = builder.exception_directory(rva, len);
+        }
+        let source = if self.ranges.is_empty() && self.exports.is_none() {
+            ImageSource::Nowhere
+        } else {
+            ImageSource::Trace
+        };
+        let tables = with_system_entries(builder, &exports).x86(frames).build();
+        ModuleImage { tables, exports, source, problems }
+    }
+}
+
+/// The contents of an image file.
+struct FileImage {
+    builder: ImageTablesBuilder,
+    exports: Exports,
+    /// The executable sections. The builder's ranges include them too.
+    code: Vec<(u32, SharedBytes)>,
+    /// Where a language runtime's stacks start. The builder has them too.
+    stack_starts: Vec<Range<u32>>,
+}
+
+impl FileImage {
+    fn image(self, frames: X86Tables, path: PathBuf) -> ModuleImage {
+        ModuleImage {
+            tables: with_system_entries(self.builder, &self.exports).x86(frames).build(),
+            exports: self.exports,
+            source: ImageSource::File(path),
+            problems: Vec::new(),
+        }
+    }
+}
+
+/// Why an image file cannot be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ImageError {
+    /// It cannot be opened.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// It is not a PE image.
+    #[error("is not a PE image")]
+    NotPe,
+    /// The trace does not state which build was loaded.
+    #[error("cannot be compared: the trace has no identity of the module")]
+    NoIdentity,
+    /// Another build was loaded.
+    #[error("is {found}, not {wanted}")]
+    OtherBuild {
+        /// The file's identity, as symbol servers write it.
+        found: String,
+        /// The identity of the image that was loaded.
+        wanted: String,
+    },
+    /// `stk` does not know its processor.
+    #[error("is for a processor that is not supported")]
+    UnknownProcessor,
+}
+
+/// Reads an image file of any identity.
+///
+/// # Errors
+///
+/// Why it cannot be read.
+pub fn open_image(path: &Path) -> Result<ModuleImage, ImageError> {
+    let map = MappedFile::open_plain(path)?;
+    let file = pe::File::parse(&map).ok_or(ImageError::NotPe)?;
+    Ok(file_image(map, file)?.image(X86Tables::default(), path.to_owned()))
+}
+
+/// Reads an image file if it is the build that was loaded.
+fn from_file(path: &Path, wanted: &Image) -> Result<FileImage, ImageError> {
+    let map = MappedFile::open_plain(path)?;
+    let file = pe::File::parse(&map).ok_or(ImageError::NotPe)?;
+    let (stamp, size) = (file.headers.time_date_stamp, file.headers.size_of_image);
+    if !wanted.is_identified() {
+        return Err(ImageError::NoIdentity);
+    }
+    if (stamp, size) != (wanted.time_date_stamp, wanted.size) {
+        return Err(ImageError::OtherBuild { found: image_id(stamp, size), wanted: wanted.code_id.clone() });
+    }
+    file_image(map, file)
+}
+
+fn file_image(map: MappedFile, file: pe::File) -> Result<FileImage, ImageError> {
+    let size = file.headers.size_of_image;
+    let arch = file.headers.arch.ok_or(ImageError::UnknownProcessor)?;
+    let exports = file.exports(&map).unwrap_or_default();
+    let (exception_rva, exception_len) = file.headers.exceptions;
+    let stack_starts = file.go_stack_starts(&map);
+    let sections = file.sections;
+    let bytes: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::new(map);
+    let mut builder = ImageTables::new(arch, size).exception_directory(exception_rva, exception_len);
+    let mut code = Vec::new();
+    for function in stack_starts.iter().cloned() {
+        builder = builder.stack_start(function);
+    }
+    for section in sections {
+        let part = SharedBytes::part(bytes.clone(), section.file_range);
+        if section.executable {
+            code.push((section.rva, part.clone()));
+        }
+        builder = builder.range(section.rva, part);
+    }
+    Ok(FileImage { builder, exports, code, stack_starts })
+}
+
+/// Exports of ntdll through which the system interrupts a thread to run something else in it.
+const INTERRUPTIONS: [&str; 3] =
+    ["KiUserApcDispatcher", "KiUserCallbackDispatcher", "KiUserExceptionDispatcher"];
+
+/// Marks the functions that the system enters by itself, for the unwinder.
+fn with_system_entries(builder: ImageTablesBuilder, exports: &Exports) -> ImageTablesBuilder {
+    exports.iter().fold(builder, |builder, (rva, name)| match &**name {
+        name if THREAD_STARTS.contains(&name) => builder.thread_start(*rva),
+        name if INTERRUPTIONS.contains(&name) => builder.interruption(*rva),
+        _ => builder,
+    })
+}

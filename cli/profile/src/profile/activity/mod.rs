@@ -1,0 +1,346 @@
+//! What a thread did during each run, and the CPU time of each run.
+//!
+//! It gets a symbolized profile and its runs as recorded, and gives the runs with their
+//! [`Activity`] and with the thread's CPU time shared out among them.
+//!
+//! ```text
+//! waits   the system's functions that wait, and what for
+//! cpu     shares the CPU time between two ticks of a thread's clock out among its runs
+//! weight  what lists and flame graphs count
+//! ```
+//!
+//! A sample shows where a thread was, not how long it has been there. If its innermost function is
+//! a system call and the instruction pointer stands behind the call, the thread is in the system:
+//! it waits, or the system works for it. Otherwise it was on a processor, or ready to run.
+
+mod cpu;
+mod waits;
+mod weight;
+
+pub use waits::{Wait, WaitClass, is_system_library};
+pub use weight::{RunWeigher, Weight};
+
+use super::{CpuSource, NodeId, Profile, Run, RunFlags, Runs};
+use crate::stack::FrameId;
+use cpu::{ClockShare, Fit, SamplingCost, ThreadSum};
+use std::collections::BTreeMap;
+use std::io;
+use stk_schema::Arch;
+use stk_schema::event::RunState;
+use waits::SystemCall;
+
+/// What a thread did when it was sampled.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Activity {
+    /// Ran its own code or the system's in user mode, or was ready to run it.
+    OnCpu,
+    /// Waited in the system.
+    Waiting(Wait),
+    /// In another system call, which may work or wait.
+    SystemCall,
+    /// Not known: there is no stack, or the recorder saw that the thread did not run.
+    #[default]
+    Unknown,
+}
+
+/// An [`Activity`] without what is waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ActivityKind {
+    Running,
+    Waiting,
+    SystemCall,
+    Unknown,
+}
+
+impl ActivityKind {
+    /// Short stable name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ActivityKind::Running => "running",
+            ActivityKind::Waiting => "waiting",
+            ActivityKind::SystemCall => "system-call",
+            ActivityKind::Unknown => "unknown",
+        }
+    }
+}
+
+impl Activity {
+    /// The activity that a stack shows: modules and functions, innermost first. `behind_call`: the
+    /// code at the instruction pointer is a return, or not known. `recorded`: the recorder's view.
+    pub fn of_stack<'a>(
+        frames: impl Iterator<Item = (&'a str, &'a str)>,
+        behind_call: bool,
+        recorded: RunState,
+    ) -> Activity {
+        let mut frames = frames.map(|(module, function)| FrameRole::of(module, function)).peekable();
+        if frames.peek().is_none() {
+            return Activity::Unknown;
+        }
+        let call = call_of(frames);
+        Activity::of_call(call.filter(|_| behind_call), recorded).0
+    }
+
+    /// The activity of a thread in this system call, if it is in one, and how well its CPU time
+    /// fits it.
+    fn of_call(call: Option<(SystemCall, Wait)>, recorded: RunState) -> (Activity, Fit) {
+        match call {
+            Some((SystemCall::Waits, wait)) => (Activity::Waiting(wait), Fit::Last),
+            Some((SystemCall::MayWait, _)) => (Activity::SystemCall, Fit::Maybe),
+            Some((SystemCall::Works, _)) => (Activity::SystemCall, Fit::Good),
+            None if recorded == RunState::Waiting => (Activity::Unknown, Fit::Last),
+            None => (Activity::OnCpu, Fit::Good),
+        }
+    }
+
+    /// What it is, whatever the thread waits for.
+    pub fn kind(self) -> ActivityKind {
+        match self {
+            Activity::OnCpu => ActivityKind::Running,
+            Activity::Waiting(_) => ActivityKind::Waiting,
+            Activity::SystemCall => ActivityKind::SystemCall,
+            Activity::Unknown => ActivityKind::Unknown,
+        }
+    }
+
+    /// Short stable name.
+    pub fn as_str(self) -> &'static str {
+        self.kind().as_str()
+    }
+
+    /// What the thread waits for, if it waits.
+    pub fn wait(self) -> Option<Wait> {
+        match self {
+            Activity::Waiting(wait) => Some(wait),
+            _ => None,
+        }
+    }
+
+    /// Number of two bytes, for the temporary file.
+    pub fn code(self) -> u16 {
+        match self {
+            Activity::Unknown => 0,
+            Activity::OnCpu => 1,
+            Activity::SystemCall => 2,
+            Activity::Waiting(wait) => 3 + wait.number(),
+        }
+    }
+
+    /// The activity with this number.
+    pub(super) fn from_code(code: u16) -> Activity {
+        match code {
+            1 => Activity::OnCpu,
+            2 => Activity::SystemCall,
+            0 => Activity::Unknown,
+            _ => Wait::from_number(code - 3).map_or(Activity::Unknown, Activity::Waiting),
+        }
+    }
+}
+
+impl std::fmt::Display for Activity {
+    /// `running`, `waiting (sleep)` and so on.
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.wait() {
+            Some(wait) => write!(out, "{} ({})", self.as_str(), wait.reason()),
+            None => out.write_str(self.as_str()),
+        }
+    }
+}
+
+/// Whether the code at an instruction pointer is a return, as behind a system call's instruction;
+/// or is not known.
+pub fn is_behind_call(arch: Arch, code: Option<&[u8]>) -> bool {
+    let Some(code) = code.filter(|code| !code.is_empty()) else { return true };
+    match arch {
+        Arch::X64 | Arch::X86 => matches!(code, [0xc3 | 0xc2, ..]),
+        Arch::Arm64 => code.starts_with(&[0xc0, 0x03, 0x5f, 0xd6]),
+    }
+}
+
+/// Gives each run its activity, and shares the CPU time out. Where the recorder could not measure
+/// what a suspension costs the suspended thread, takes it out by the sampling cost of the threads
+/// that only wait.
+///
+/// # Errors
+///
+/// When the temporary file of the runs cannot be read or written.
+pub fn classify(profile: &mut Profile, runs: &Runs) -> io::Result<Runs> {
+    let mut stacks = Stacks::new(profile);
+    let cost = match profile.trace.cpu_source {
+        CpuSource::ThreadTimes => SamplingCost::of_waiting_threads(&mut stacks, runs)?,
+        CpuSource::Cycles | CpuSource::None => SamplingCost::default(),
+    };
+    let mut out = Runs::with_limit(runs.limit());
+    let mut sampling_ns = Vec::with_capacity(profile.threads.len());
+    for thread in 0..profile.threads.len() as u32 {
+        let mut share = ClockShare::new(cost);
+        runs.for_threads([thread], |batch| {
+            for run in batch.runs {
+                let (activity, fit) = stacks.of(run);
+                share.push(Run { activity, ..*run }, fit, |run| out.push(thread, run))?;
+            }
+            Ok::<(), io::Error>(())
+        })?;
+        sampling_ns.push(share.sampling_ns());
+        share.end(|run| out.push(thread, run))?;
+    }
+    for (thread, ns) in profile.threads.iter_mut().zip(sampling_ns) {
+        thread.sampling_cpu_ns = thread.sampling_cpu_ns.saturating_add(ns);
+    }
+    Ok(out)
+}
+
+/// The least time of a run whose clock can say what its thread did: ten steps of Wine's clock, six
+/// of Windows'.
+const CLOCK_DECIDES_NS: u64 = 100_000_000;
+
+/// Whether a stack stood still for long while its thread was on a processor for most of the time.
+fn runs_on(run: &Run) -> bool {
+    run.weight_ns >= CLOCK_DECIDES_NS && run.cpu_ns > run.weight_ns / 2
+}
+
+/// The activity that each stack shows.
+struct Stacks<'a> {
+    profile: &'a Profile,
+    /// By frame.
+    roles: Vec<FrameRole>,
+    /// By node, once it was asked for: in a system call, if the code there says so.
+    calls: Vec<Option<Option<(SystemCall, Wait)>>>,
+}
+
+/// What a frame means for the state of its thread.
+#[derive(Clone, Copy, Default)]
+struct FrameRole {
+    /// The code is the system's.
+    system: bool,
+    /// The function waits.
+    wait: Option<Wait>,
+    /// The function is a system call.
+    call: Option<SystemCall>,
+    /// The function is a language runtime's and waits.
+    runtime_wait: Option<Wait>,
+}
+
+impl<'a> Stacks<'a> {
+    fn new(profile: &'a Profile) -> Stacks<'a> {
+        let role = |index: usize| {
+            let frame = FrameId(index as u32);
+            let names = profile.symbols.names(frame);
+            let name = names.last().map_or("", |name| profile.symbols.strings.get(name.function));
+            FrameRole::of(profile.module_name(frame).unwrap_or_default(), name)
+        };
+        let roles = (0..profile.frames.keys().len()).map(role).collect();
+        Stacks { profile, roles, calls: vec![None; profile.tree.nodes().len()] }
+    }
+
+    /// A run's activity, and how well the thread's CPU time fits it.
+    fn of(&mut self, run: &Run) -> (Activity, Fit) {
+        let Some(node) = run.node else { return (Activity::Unknown, Fit::Last) };
+        let call = self.call(node).filter(|_| run.flags.contains(RunFlags::BEHIND_CALL));
+        let call = match call {
+            // A call that waits also works: in the kernel, or by trying again and again.
+            Some((SystemCall::Waits, wait)) if runs_on(run) => Some((SystemCall::Works, wait)),
+            call => call,
+        };
+        Activity::of_call(call, run.state)
+    }
+
+    fn call(&mut self, node: NodeId) -> Option<(SystemCall, Wait)> {
+        let at = node.0 as usize;
+        if let Some(known) = self.calls[at] {
+            return known;
+        }
+        let found = self.find_call(node);
+        self.calls[at] = Some(found);
+        found
+    }
+
+    fn find_call(&self, node: NodeId) -> Option<(SystemCall, Wait)> {
+        let nodes = self.profile.tree.nodes();
+        let stack = std::iter::successors(Some(node), |node| nodes[node.0 as usize].parent);
+        call_of(stack.map(|node| self.roles[nodes[node.0 as usize].frame.0 as usize]))
+    }
+}
+
+impl SamplingCost {
+    /// The cost that the threads show which wait in nearly all of their samples.
+    fn of_waiting_threads(stacks: &mut Stacks<'_>, runs: &Runs) -> io::Result<SamplingCost> {
+        let mut threads: BTreeMap<u32, ThreadSum> = BTreeMap::new();
+        runs.for_each(|batch| {
+            let thread = threads.entry(batch.thread).or_default();
+            for run in batch.runs {
+                thread.add(run, matches!(stacks.of(run).0, Activity::Waiting(_)));
+            }
+            Ok::<(), io::Error>(())
+        })?;
+        Ok(SamplingCost::of_threads(threads.into_values()))
+    }
+}
+
+impl FrameRole {
+    fn of(module: &str, function: &str) -> FrameRole {
+        if !waits::is_system_library(module) {
+            return FrameRole { runtime_wait: waits::runtime_wait(function), ..FrameRole::default() };
+        }
+        FrameRole {
+            system: true,
+            wait: Wait::of(function),
+            call: waits::system_call(module, function),
+            runtime_wait: None,
+        }
+    }
+}
+
+/// Frames of a language runtime around the system's in which its own waits are looked for.
+const RUNTIME_FRAMES: usize = 8;
+
+/// The system call of a stack, innermost frame first, and what it waits for: by the outermost
+/// function that waits among the system's frames around it, or among the runtime's around those.
+fn call_of(mut stack: impl Iterator<Item = FrameRole>) -> Option<(SystemCall, Wait)> {
+    let leaf = stack.next()?;
+    let call = leaf.call?;
+    let mut wait = leaf.wait;
+    let mut outside = 0;
+    for frame in stack {
+        if frame.system && outside == 0 {
+            wait = frame.wait.or(wait);
+            continue;
+        }
+        outside += 1;
+        if frame.runtime_wait.is_some() || outside == RUNTIME_FRAMES {
+            wait = frame.runtime_wait.or(wait);
+            break;
+        }
+    }
+    Some((call, wait.unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason(stack: &[(&str, &str)]) -> String {
+        Activity::of_stack(stack.iter().copied(), true, RunState::Unknown).to_string()
+    }
+
+    #[test]
+    fn the_outermost_wait_of_the_system_or_of_the_runtime_around_it_is_the_reason() {
+        let system = [
+            ("ntdll.dll", "NtWaitForAlertByThreadId"),
+            ("ntdll.dll", "RtlSleepConditionVariableSRW"),
+            ("kernelbase.dll", "SleepConditionVariableSRW"),
+        ];
+        assert_eq!(reason(&system), "waiting (condition variable)");
+        let own = [&system[..], &[("app.exe", "worker"), ("kernel32.dll", "WaitForSingleObject")]].concat();
+        assert_eq!(reason(&own), "waiting (condition variable)");
+        let runtime = [
+            ("ntdll.dll", "NtWaitForSingleObject"),
+            ("kernelbase.dll", "WaitForSingleObjectEx"),
+            ("coreclr.dll", "CLREventBase::Wait"),
+            ("coreclr.dll", "WKS::GCHeap::WaitUntilGCComplete"),
+            ("coreclr.dll", "Thread::RareDisablePreemptiveGC"),
+            ("app.dll", "App.Main()"),
+        ];
+        assert_eq!(reason(&runtime), "waiting (garbage collection)");
+        assert_eq!(reason(&runtime[..3]), "waiting (single object)");
+    }
+}

@@ -1,0 +1,325 @@
+//! Distinct stacks.
+
+use crate::stack::FrameId;
+use hashbrown::hash_table::Entry;
+use hashbrown::{DefaultHashBuilder, HashTable};
+use std::hash::{BuildHasher, Hash, Hasher};
+
+/// Index of a node in [`CallTree`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct NodeId(pub u32);
+
+/// A stack: a frame called by the stack `parent`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Node {
+    /// The caller's stack; `None` for the outermost frame.
+    pub parent: Option<NodeId>,
+    /// The innermost frame.
+    pub frame: FrameId,
+}
+
+impl Hash for Node {
+    /// One number: there are millions of nodes.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let parent = self.parent.map_or(u32::MAX, |NodeId(parent)| parent);
+        state.write_u64(u64::from(parent) << 32 | u64::from(self.frame.0));
+    }
+}
+
+/// Distinct stacks as a tree. A parent's id is always smaller than its children's.
+///
+/// The callees of a node are a list, the one that was asked for last at its head: most often it is
+/// asked for again. Only callees beyond the first [`MOST_LISTED`] of a node are in a hash table.
+#[derive(Default, Debug)]
+pub struct CallTree {
+    nodes: Vec<Node>,
+    /// By node: the head of the list of its callees.
+    heads: Vec<Head>,
+    /// The list of the nodes without a caller.
+    roots: Head,
+    /// By node: the next one of the list that it is in, or [`NONE`].
+    next: Vec<NodeId>,
+    /// Nodes that are in no list.
+    others: HashTable<NodeId>,
+    /// Seeded at random, so that no trace can force collisions.
+    hasher: DefaultHashBuilder,
+}
+
+/// Callees of a node that are in its list.
+const MOST_LISTED: usize = 8;
+
+/// No node: a tree has fewer.
+const NONE: NodeId = NodeId(u32::MAX);
+
+/// The first node of a list, with its frame. The node is [`NONE`] if the list is empty.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    frame: FrameId,
+    node: NodeId,
+}
+
+impl Default for Head {
+    fn default() -> Head {
+        Head { frame: FrameId(0), node: NONE }
+    }
+}
+
+impl CallTree {
+    /// The id of a node, new or known.
+    pub fn intern(&mut self, node: Node) -> NodeId {
+        let head = self.head(node.parent);
+        if head.node == NONE {
+            return self.push(node, NONE);
+        }
+        if head.frame == node.frame {
+            return head.node;
+        }
+        let mut before = head.node;
+        for _ in 1..MOST_LISTED {
+            let at = self.next[before.0 as usize];
+            if at == NONE {
+                return self.push(node, head.node);
+            }
+            if self.nodes[at.0 as usize].frame == node.frame {
+                self.next[before.0 as usize] = self.next[at.0 as usize];
+                self.lead(at, head.node);
+                return at;
+            }
+            before = at;
+        }
+        self.intern_other(node)
+    }
+
+    /// The id of a node that is in no list, new or known.
+    fn intern_other(&mut self, node: Node) -> NodeId {
+        let CallTree { nodes, others, hasher, .. } = self;
+        let entry = others.entry(
+            hasher.hash_one(node),
+            |id| nodes[id.0 as usize] == node,
+            |id| hasher.hash_one(nodes[id.0 as usize]),
+        );
+        match entry {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(free) => {
+                let id = NodeId(nodes.len() as u32);
+                free.insert(id);
+                self.append(node);
+                id
+            }
+        }
+    }
+
+    /// Adds a node at the head of its list, before `first`.
+    fn push(&mut self, node: Node, first: NodeId) -> NodeId {
+        let id = NodeId(self.nodes.len() as u32);
+        self.append(node);
+        self.lead(id, first);
+        id
+    }
+
+    fn append(&mut self, node: Node) {
+        self.nodes.push(node);
+        self.heads.push(Head::default());
+        self.next.push(NONE);
+    }
+
+    /// Makes a node the head of its list, before `first`.
+    fn lead(&mut self, id: NodeId, first: NodeId) {
+        self.next[id.0 as usize] = first;
+        let Node { parent, frame } = self.nodes[id.0 as usize];
+        let head = Head { frame, node: id };
+        match parent {
+            Some(parent) => self.heads[parent.0 as usize] = head,
+            None => self.roots = head,
+        }
+    }
+
+    fn head(&self, parent: Option<NodeId>) -> Head {
+        match parent {
+            Some(parent) => self.heads[parent.0 as usize],
+            None => self.roots,
+        }
+    }
+
+    /// The callee of a node that was asked for last, with its frame.
+    pub(crate) fn latest(&self, parent: Option<NodeId>) -> Option<(FrameId, NodeId)> {
+        let Head { frame, node } = self.head(parent);
+        (node != NONE).then_some((frame, node))
+    }
+
+    /// Forgets all nodes, but keeps their memory.
+    pub(crate) fn clear(&mut self) {
+        self.nodes.clear();
+        self.heads.clear();
+        self.roots = Head::default();
+        self.next.clear();
+        self.others.clear();
+    }
+
+    /// All nodes; index = id.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Frames of a stack, leaf first.
+    pub fn frames(&self, leaf: NodeId) -> impl Iterator<Item = FrameId> + '_ {
+        let mut next = Some(leaf);
+        std::iter::from_fn(move || {
+            let node = self.nodes()[next?.0 as usize];
+            next = node.parent;
+            Some(node.frame)
+        })
+    }
+
+    /// Visits every node from the roots downwards, once before its callees and once after them. If
+    /// the first visit returns false, its callees and the second visit are left out.
+    pub fn visit(&self, visit: impl FnMut(NodeId, Visit) -> bool) {
+        Children::new(self.nodes().iter().map(|node| node.parent)).visit(visit);
+    }
+
+    /// Adds to each node's amount the amounts of all stacks that go through it.
+    pub fn add_callees<T: Copy>(&self, amounts: &mut [T], add: impl Fn(&mut T, T)) {
+        // A parent's id is smaller than its children's.
+        for (id, node) in self.nodes().iter().enumerate().rev() {
+            if let Some(NodeId(parent)) = node.parent {
+                let amount = amounts[id];
+                add(&mut amounts[parent as usize], amount);
+            }
+        }
+    }
+}
+
+/// Whether a node is visited before or after its callees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Visit {
+    /// Before them.
+    Enter,
+    /// After them.
+    Leave,
+}
+
+/// A tree from the roots downwards.
+pub struct Children {
+    roots: Vec<NodeId>,
+    starts: Vec<u32>,
+    list: Vec<NodeId>,
+}
+
+impl Children {
+    /// Of the parents of all nodes, by node.
+    pub fn new(parents: impl ExactSizeIterator<Item = Option<NodeId>> + Clone) -> Children {
+        let mut starts = vec![0u32; parents.len() + 1];
+        let mut roots = Vec::new();
+        for (id, parent) in (0u32..).zip(parents.clone()) {
+            match parent {
+                Some(parent) => starts[parent.0 as usize + 1] += 1,
+                None => roots.push(NodeId(id)),
+            }
+        }
+        for id in 1..starts.len() {
+            starts[id] += starts[id - 1];
+        }
+        let mut next = starts.clone();
+        let mut list = vec![NodeId(0); parents.len() - roots.len()];
+        for (id, parent) in (0u32..).zip(parents) {
+            if let Some(parent) = parent {
+                let place = &mut next[parent.0 as usize];
+                list[*place as usize] = NodeId(id);
+                *place += 1;
+            }
+        }
+        Children { roots, starts, list }
+    }
+
+    /// The nodes without a parent.
+    pub fn roots(&self) -> &[NodeId] {
+        &self.roots
+    }
+
+    /// The children of a node.
+    pub fn of(&self, NodeId(node): NodeId) -> &[NodeId] {
+        &self.list[self.starts[node as usize] as usize..self.starts[node as usize + 1] as usize]
+    }
+
+    /// As [`CallTree::visit`].
+    pub fn visit(&self, mut visit: impl FnMut(NodeId, Visit) -> bool) {
+        let mut todo: Vec<(NodeId, Visit)> = self.roots.iter().map(|&id| (id, Visit::Enter)).collect();
+        while let Some((id, when)) = todo.pop() {
+            if visit(id, when) && when == Visit::Enter {
+                todo.push((id, Visit::Leave));
+                todo.extend(self.of(id).iter().map(|&child| (child, Visit::Enter)));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_listed_leaf_first_and_callers_are_shared() {
+        let mut tree = CallTree::default();
+        let root = tree.intern(Node { parent: None, frame: FrameId(7) });
+        let a = tree.intern(Node { parent: Some(root), frame: FrameId(8) });
+        let b = tree.intern(Node { parent: Some(root), frame: FrameId(9) });
+        assert_eq!(tree.intern(Node { parent: Some(root), frame: FrameId(8) }), a);
+        assert_eq!(tree.frames(a).collect::<Vec<_>>(), [FrameId(8), FrameId(7)]);
+        assert_eq!(tree.frames(b).collect::<Vec<_>>(), [FrameId(9), FrameId(7)]);
+        assert_eq!(tree.nodes().len(), 3);
+    }
+
+    #[test]
+    fn nodes_with_very_many_callees_and_callers_keep_their_ids() {
+        const FRAMES: u32 = 100;
+        let mut tree = CallTree::default();
+        let mut ids = Vec::new();
+        for round in 0..3 {
+            let mut found = Vec::new();
+            for step in 0..FRAMES {
+                // Another order each time: 37 and 100 have no common divisor.
+                let frame = FrameId((step * 37 + round) % FRAMES);
+                let root = tree.intern(Node { parent: None, frame });
+                let callees: Vec<NodeId> = (0..FRAMES)
+                    .map(|callee| tree.intern(Node { parent: Some(root), frame: FrameId(callee) }))
+                    .collect();
+                assert!(callees.iter().zip(0..).all(|(id, callee)| {
+                    tree.nodes()[id.0 as usize] == Node { parent: Some(root), frame: FrameId(callee) }
+                }));
+                found.push((frame, root, callees));
+            }
+            found.sort();
+            if round == 0 {
+                ids.clone_from(&found);
+            }
+            assert_eq!(found, ids);
+        }
+        assert_eq!(tree.nodes().len(), (FRAMES + FRAMES * FRAMES) as usize);
+        tree.clear();
+        assert_eq!(tree.intern(Node { parent: None, frame: FrameId(3) }), NodeId(0));
+    }
+
+    #[test]
+    fn a_visit_enters_callers_before_callees_and_leaves_them_afterwards() {
+        let mut tree = CallTree::default();
+        let root = tree.intern(Node { parent: None, frame: FrameId(0) });
+        let a = tree.intern(Node { parent: Some(root), frame: FrameId(1) });
+        let b = tree.intern(Node { parent: Some(root), frame: FrameId(2) });
+        let c = tree.intern(Node { parent: Some(b), frame: FrameId(1) });
+        let other = tree.intern(Node { parent: None, frame: FrameId(3) });
+        let mut visits = Vec::new();
+        tree.visit(|node, when| {
+            visits.push((node, when));
+            node != b
+        });
+        let (enter, leave) = (|node| (node, Visit::Enter), |node| (node, Visit::Leave));
+        assert_eq!(
+            visits,
+            [enter(other), leave(other), enter(root), enter(b), enter(a), leave(a), leave(root)],
+            "the callee of b, {c:?}, is left out"
+        );
+        let mut sums = [1, 10, 100, 1000, 10_000];
+        tree.add_callees(&mut sums, |sum, more| *sum += more);
+        assert_eq!(sums, [1111, 10, 1100, 1000, 10_000]);
+    }
+}

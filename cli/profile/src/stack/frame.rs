@@ -1,0 +1,164 @@
+//! Distinct frames: where code lies, and how it was found.
+
+use stk_base::model::{Holder, ImageId};
+use crate::trace::Timeline;
+use hashbrown::{DefaultHashBuilder, HashTable};
+use std::hash::{BuildHasher, Hash, Hasher};
+use stk_unwind::{Frame, Trust};
+
+/// Index of a frame in [`FrameTable`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct FrameId(pub u32);
+
+/// Where a frame's address lies.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub enum Placement {
+    /// In an image, at an RVA.
+    Image(ImageId, u32),
+    /// In a dynamic code region (index in the timeline's code), at an offset.
+    Code(u32, u32),
+    /// In no module known at that time; the address as it was.
+    Unknown(u64),
+}
+
+/// What identifies a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameKey {
+    pub place: Placement,
+    /// True: `place` is the address of an instruction (context frame). False: it is a return
+    /// address, which is looked up at address − 1.
+    pub exact: bool,
+    /// How it was found.
+    pub trust: Trust,
+}
+
+impl Hash for FrameKey {
+    /// One number: frames are looked up very often. How it was found is left out, since few frames
+    /// of one address were found in different ways.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let (kind, at) = match self.place {
+            Placement::Image(image, rva) => (0, u64::from(image.0) << 32 | u64::from(rva)),
+            Placement::Code(region, offset) => (1, u64::from(region) << 32 | u64::from(offset)),
+            Placement::Unknown(address) => (2, address),
+        };
+        state.write_u64(at ^ (kind << 1 | u64::from(self.exact)).rotate_right(2));
+    }
+}
+
+/// Distinct frames in order of first appearance.
+#[derive(Clone, Default, Debug)]
+pub struct FrameTable {
+    keys: Interner<FrameKey>,
+}
+
+impl FrameTable {
+    /// The id of a frame, new or known.
+    pub fn intern(&mut self, key: FrameKey) -> FrameId {
+        FrameId(self.keys.intern(key))
+    }
+
+    /// Adds a frame under an id of its own, though another one may have the same key: a part of
+    /// that one's names.
+    pub fn push(&mut self, key: FrameKey) -> FrameId {
+        self.keys.values.push(key);
+        FrameId(self.keys.values.len() as u32 - 1)
+    }
+
+    /// Forgets all frames, but keeps their memory.
+    pub(crate) fn clear(&mut self) {
+        self.keys.clear();
+    }
+
+    /// All frames; index = id.
+    pub fn keys(&self) -> &[FrameKey] {
+        &self.keys.values
+    }
+}
+
+impl Placement {
+    /// Where a frame of a walk lies.
+    pub fn of(timeline: &Timeline, frame: &Frame) -> Placement {
+        match frame.module.map(Holder::of) {
+            Some(Holder::Module(module)) => {
+                Placement::Image(timeline.modules[module as usize].image, frame.rva)
+            }
+            Some(Holder::Code(region)) => Placement::Code(region, frame.rva),
+            None => Placement::Unknown(frame.address),
+        }
+    }
+}
+
+/// Numbers values in order of first appearance. The hash table holds only the numbers, so each
+/// value is stored once: there can be millions of nodes. The hasher is seeded at random, so that no
+/// trace can force collisions, and nothing depends on its order.
+#[derive(Clone, Debug)]
+pub struct Interner<T> {
+    pub values: Vec<T>,
+    ids: HashTable<u32>,
+    hasher: DefaultHashBuilder,
+}
+
+impl<T> Default for Interner<T> {
+    fn default() -> Self {
+        Interner { values: Vec::new(), ids: HashTable::new(), hasher: DefaultHashBuilder::default() }
+    }
+}
+
+impl<T: Copy + Eq + Hash> Interner<T> {
+    /// Forgets all values, but keeps their memory.
+    pub fn clear(&mut self) {
+        self.values.clear();
+        self.ids.clear();
+    }
+
+    pub fn intern(&mut self, value: T) -> u32 {
+        let Interner { values, ids, hasher } = self;
+        let entry = ids.entry(
+            hasher.hash_one(value),
+            |&id| values[id as usize] == value,
+            |&id| hasher.hash_one(values[id as usize]),
+        );
+        match entry {
+            hashbrown::hash_table::Entry::Occupied(known) => *known.get(),
+            hashbrown::hash_table::Entry::Vacant(free) => {
+                let id = values.len() as u32;
+                free.insert(id);
+                values.push(value);
+                id
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(rva: u32, trust: Trust) -> FrameKey {
+        FrameKey { place: Placement::Image(ImageId(0), rva), exact: false, trust }
+    }
+
+    #[test]
+    fn frames_differ_by_place_exactness_and_trust() {
+        let mut table = FrameTable::default();
+        let first = table.intern(frame(1, Trust::Context));
+        let keys = [
+            frame(2, Trust::Context),
+            FrameKey { exact: true, ..frame(1, Trust::Context) },
+            FrameKey { place: Placement::Unknown(1), ..frame(1, Trust::Context) },
+        ];
+        for key in keys {
+            assert_ne!(table.intern(key), first);
+        }
+        assert_eq!(table.intern(frame(1, Trust::Context)), first);
+        assert_eq!(table.keys().len(), 4);
+    }
+
+    #[test]
+    fn ids_stay_when_the_table_grows() {
+        let mut table = FrameTable::default();
+        let ids: Vec<FrameId> = (0..10_000).map(|rva| table.intern(frame(rva, Trust::Context))).collect();
+        assert!(ids.iter().enumerate().all(|(i, id)| id.0 as usize == i));
+        assert!((0..10_000).all(|rva| table.intern(frame(rva, Trust::Context)) == ids[rva as usize]));
+    }
+}

@@ -1,0 +1,121 @@
+//! Portable PDBs (dotnet/runtime, "Portable PDB Format Specification"; ECMA-335 II.24 for the
+//! underlying format).
+//!
+//! Takes the bytes of a `.pdb` file, or of an assembly that has one inside, and returns the source
+//! line of an IL offset in a method. Nothing else is read.
+
+mod embedded;
+mod metadata;
+mod sequence;
+
+pub use embedded::{AssemblyDebug, assembly_debug, inflate};
+
+use stk_base::map::MappedFile;
+use stk_base::model::bytes::Cursor;
+use metadata::MetadataLayout;
+use sequence::{MethodPoints, VisiblePoint};
+
+#[derive(Debug)]
+pub struct PortablePdb {
+    data: MappedFile,
+    layout: MetadataLayout,
+    methods: MethodPoints,
+}
+
+/// A location in a method's IL.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IlPlace {
+    /// An offset from the beginning of the IL.
+    Offset(u32),
+    /// The end of the method.
+    Epilogue,
+}
+
+/// Why a portable PDB cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PortablePdbError {
+    /// The bytes are not a portable PDB.
+    #[error("is no portable PDB")]
+    NotPortable,
+    /// A part that the format requires is missing or invalid.
+    #[error("is damaged: {0}")]
+    Corrupted(&'static str),
+}
+
+impl PortablePdb {
+    /// Reads the headers.
+    ///
+    /// # Errors
+    ///
+    /// When the bytes are not a portable PDB.
+    pub fn parse(data: impl Into<MappedFile>) -> Result<PortablePdb, PortablePdbError> {
+        let data = data.into();
+        let layout = MetadataLayout::parse(&data)?;
+        let methods = MethodPoints::new(data.len());
+        Ok(PortablePdb { data, layout, methods })
+    }
+
+    /// The GUID of the portable PDB in these bytes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`PortablePdb::parse`].
+    pub fn guid_of(data: &[u8]) -> Result<[u8; 16], PortablePdbError> {
+        MetadataLayout::parse(data).map(|layout| layout.guid)
+    }
+
+    /// Its GUID, the same as in the CodeView record of its assembly.
+    pub fn guid(&self) -> [u8; 16] {
+        self.layout.guid
+    }
+
+    /// Number of methods.
+    pub fn methods(&self) -> u32 {
+        self.layout.methods.rows
+    }
+
+    /// Source file and line of a location in the method with this metadata token. Hidden sequence
+    /// points are skipped.
+    pub fn line(&self, token: u32, place: IlPlace) -> Option<(String, u32)> {
+        const METHOD_DEF: u32 = 0x06;
+        if token >> 24 != METHOD_DEF {
+            return None;
+        }
+        let (document, points) = self.layout.method(&self.data, token & 0xFF_FFFF)?;
+        let points = self.methods.decode(&self.data, points, document)?;
+        let end = match place {
+            IlPlace::Offset(offset) => points.partition_point(|point| point.offset <= offset),
+            IlPlace::Epilogue => points.len(),
+        };
+        let &VisiblePoint { document, line, .. } = points[..end].last()?;
+        Some((self.document(document)?, line))
+    }
+
+    /// Path of a source file, by row in the document table.
+    fn document(&self, row: u32) -> Option<String> {
+        /// Limit for the bytes of a path, and of the list of its parts.
+        const LONGEST: usize = 1 << 15;
+        let name = self.layout.document_name(&self.data, row)?;
+        let mut name = Cursor::new(name.get(..LONGEST).unwrap_or(name));
+        // A character, compressed like UTF-8. Compilers only write characters of one byte.
+        let separator = char::from(name.u8().filter(u8::is_ascii)?);
+        let mut path = String::new();
+        let mut first = true;
+        while !name.is_empty() {
+            let part = self.layout.blob(&self.data, name.compressed()?)?;
+            if !first && separator != '\0' {
+                path.push(separator);
+            }
+            first = false;
+            path.push_str(&String::from_utf8_lossy(part));
+            if path.len() > LONGEST {
+                return None;
+            }
+        }
+        Some(path).filter(|path| !path.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests;

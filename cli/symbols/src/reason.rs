@@ -1,0 +1,148 @@
+//! Why an address has no better name, with advice on what to do.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::identity::Identity;
+use super::store::Search;
+use stk_base::model::file_name;
+
+/// Why an address has no better name.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The trace does not identify the image.
+    NoIdentity,
+    /// The image does not name its PDB.
+    NoCodeView,
+    /// The image belongs to the system and does not name its PDB, as Wine's images do.
+    SystemWithoutPdb,
+    /// No PDB of that name was found.
+    PdbNotFound {
+        /// The PDB's file name.
+        name: String,
+        /// GUID and age as symbol servers write them.
+        id: String,
+        /// Number of places that were searched.
+        tried: usize,
+        /// Places and pointers that were skipped, and why.
+        skipped: Vec<String>,
+        /// The errors of the servers that were asked.
+        servers: Vec<String>,
+    },
+    /// There is a PDB of that name, but of another build.
+    PdbMismatch {
+        path: PathBuf,
+        /// Its identity.
+        found: Identity,
+        /// The identity that the image needs.
+        wanted: Identity,
+    },
+    /// The PDB, or the only one of that name, cannot be read.
+    PdbUnreadable {
+        path: PathBuf,
+        /// What is wrong with it.
+        error: String,
+    },
+    /// The PDB refers to object files for its private symbols.
+    FastLink {
+        /// Path of the PDB.
+        path: PathBuf,
+    },
+    /// The symbols were read, but no record covers the address.
+    NotCovered {
+        /// Where the symbols are.
+        path: PathBuf,
+    },
+}
+
+impl Reason {
+    /// The reason for an image that does not name its PDB.
+    pub fn no_code_view(image_path: &str) -> Reason {
+        let mut parts = image_path.split(['\\', '/']);
+        let drive = parts.next().is_some_and(|part| part.ends_with(':'));
+        let windows = parts.next().is_some_and(|part| part.eq_ignore_ascii_case("windows"));
+        if drive && windows { Reason::SystemWithoutPdb } else { Reason::NoCodeView }
+    }
+}
+
+/// The reason for a PDB that cannot be read.
+pub(super) fn unreadable(path: &Path, error: &dyn fmt::Display) -> Reason {
+    Reason::PdbUnreadable { path: path.to_path_buf(), error: error.to_string() }
+}
+
+impl Search {
+    /// The most useful reason why nothing was found.
+    pub fn reason(&self, name: &str, wanted: Identity) -> Reason {
+        if let Some((path, found)) = self.mismatched.first() {
+            return Reason::PdbMismatch { path: path.clone(), found: *found, wanted };
+        }
+        if let Some((path, error)) = self.unreadable.first() {
+            return Reason::PdbUnreadable { path: path.clone(), error: error.clone() };
+        }
+        Reason::PdbNotFound {
+            name: file_name(name).to_owned(),
+            id: wanted.to_string(),
+            tried: self.tried.len(),
+            skipped: self.skipped.clone(),
+            servers: self.servers.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::NoIdentity => {
+                write!(
+                    f,
+                    "its headers were not recorded: they could not be read, or it was unloaded before that"
+                )
+            }
+            Reason::NoCodeView => {
+                write!(f, "the image names no PDB (no CodeView record): build it with debug information")
+            }
+            Reason::SystemWithoutPdb => {
+                write!(f, "an image of the system that names no PDB, as Wine's do not: nothing to do")
+            }
+            Reason::PdbNotFound { name, id, tried, skipped, servers } => {
+                write!(f, "{name} ({id}) is in none of {tried} places")?;
+                skipped.iter().try_for_each(|place| write!(f, "; {place}"))?;
+                servers.iter().try_for_each(|server| write!(f, "; {server}"))?;
+                write!(f, ": put it beside the trace, or name its folder or server with -y")
+            }
+            Reason::PdbMismatch { path, found, wanted } => write!(
+                f,
+                "{}: identity {found} does not match the image's {wanted}: get the PDB of that very build",
+                path.display(),
+            ),
+            Reason::PdbUnreadable { path, error } => {
+                write!(f, "{}: {error}: replace it by an intact copy", path.display())
+            }
+            Reason::FastLink { path } => write!(
+                f,
+                "{}: was linked with /DEBUG:FASTLINK and refers to object files: link with /DEBUG:FULL, or run mspdbcmf on it",
+                path.display()
+            ),
+            Reason::NotCovered { path } => {
+                write!(f, "{}: no record covers the address: the PDB may be a stripped one", path.display())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_builds_no_system_image_is_not_told_to_build_it() {
+        for path in [r"C:\windows\system32\ntdll.dll", r"D:\WINDOWS\SysWOW64\kernel32.dll"] {
+            let text = Reason::no_code_view(path).to_string();
+            assert!(text.ends_with("nothing to do"), "{text}");
+        }
+        for path in [r"C:\app\windows\app.exe", r"\\server\windows\a.dll", "windows/a.dll", "a.dll", ""] {
+            assert_eq!(Reason::no_code_view(path), Reason::NoCodeView, "{path}");
+        }
+    }
+}

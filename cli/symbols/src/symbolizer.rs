@@ -1,0 +1,239 @@
+//! Names the distinct addresses of a profile; each module is one task.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::cache::{CacheKey, SymbolCache};
+use super::dwarf::image_index;
+use super::identity::{Identity, ModuleKey};
+use super::index::{IndexError, Origin, SymbolIndex, TextMap};
+use super::names::Demangle;
+use super::pdb::PdbFile;
+use super::places::safe_file_name;
+use super::reason::{Reason, unreadable};
+use super::resolved::{ModuleSymbols, SymbolWriter};
+use super::store::SymbolStore;
+use stk_base::map::MappedFile;
+use stk_base::model::{file_name, image_id, pdb_id};
+
+/// Converts addresses to names, files and lines.
+#[derive(Debug)]
+pub struct Symbolizer {
+    store: SymbolStore,
+    demangle: Demangle,
+    lookups: AtomicU64,
+}
+
+impl Symbolizer {
+    /// Searches for names in `store` and shows them in the style of `demangle`.
+    pub fn new(store: SymbolStore, demangle: Demangle) -> Symbolizer {
+        Symbolizer { store, demangle, lookups: AtomicU64::new(0) }
+    }
+
+    /// Number of addresses that were looked up in symbol files so far. This is the cost of
+    /// symbolizing beside opening the files.
+    pub fn lookups(&self) -> u64 {
+        self.lookups.load(Ordering::Relaxed)
+    }
+
+    /// The style of the names.
+    pub fn demangle(&self) -> Demangle {
+        self.demangle
+    }
+
+    /// The places to search for symbols.
+    pub fn store(&self) -> &SymbolStore {
+        &self.store
+    }
+
+    /// Names the addresses of one module.
+    pub fn resolve(&self, module: &ModuleKey<'_>, rvas: &[u32]) -> ModuleSymbols {
+        let symbols = self.resolved(module, rvas);
+        let name = file_name(module.path);
+        match (&symbols.reason, &symbols.file) {
+            (Some(reason), _) => log::info!("{name}: no symbols: {reason}"),
+            (None, Some(file)) => log::info!("{name}: symbols from {}", file.display()),
+            (None, None) => {}
+        }
+        symbols
+    }
+
+    fn resolved(&self, module: &ModuleKey<'_>, rvas: &[u32]) -> ModuleSymbols {
+        match self.index(module, true) {
+            Ok((path, index)) => self.resolve_in(module, rvas, &path, &index).unwrap_or_else(|_| {
+                // The cached index was damaged and has been deleted, so this builds another.
+                match self.index(module, false) {
+                    Ok((path, index)) => self
+                        .resolve_in(module, rvas, &path, &index)
+                        .unwrap_or_else(|error| self.nameless(module, rvas, unreadable(&path, &error))),
+                    Err(reason) => self.nameless(module, rvas, reason),
+                }
+            }),
+            Err(reason) => self.resolve_by_image(module, rvas, reason),
+        }
+    }
+
+    /// Names addresses by the image file's own symbols, if there is no PDB.
+    fn resolve_by_image(&self, module: &ModuleKey<'_>, rvas: &[u32], reason: Reason) -> ModuleSymbols {
+        for from_cache in [true, false] {
+            let Some((path, index)) = self.image_symbols(module, from_cache) else { break };
+            // A PDB would have more names than the exports, so the reason why there is none is
+            // kept.
+            let certain = index.header().origin != Origin::Exports;
+            if let Ok(mut resolved) = self.resolve_in(module, rvas, &path, &index) {
+                resolved.reason = (!certain).then_some(reason);
+                return resolved;
+            }
+        }
+        self.nameless(module, rvas, reason)
+    }
+
+    /// The index of an image's own symbols, if the image was found and has any.
+    fn image_symbols(&self, module: &ModuleKey<'_>, from_cache: bool) -> Option<(PathBuf, SymbolIndex)> {
+        if module.size_of_image == 0 {
+            return None;
+        }
+        let search = self.store.find_image(module.path, module.time_date_stamp, module.size_of_image);
+        let found = search.found?;
+        let id = image_id(module.time_date_stamp, module.size_of_image);
+        let name = found.path.file_name().and_then(|name| name.to_str()).and_then(safe_file_name);
+        let fingerprint = image_fingerprint(&found.file);
+        let key = |name| CacheKey { name, id: &id, fingerprint };
+        let cache = name.zip(self.store.cache());
+        if let Some((name, cache)) = cache {
+            if !from_cache {
+                cache.remove(&key(name));
+            } else if let Some(index) = cache.get(&key(name)) {
+                return Some((found.path, index));
+            }
+        }
+        let index = match image_index(&found.file) {
+            Ok(index) => index?,
+            Err(error) => {
+                log::warn!("{}: {error}", found.path.display());
+                return None;
+            }
+        };
+        if let Some((name, cache)) = cache {
+            keep(cache, &key(name), &index);
+        }
+        Some((found.path, index))
+    }
+
+    /// Names addresses by an open index.
+    ///
+    /// # Errors
+    ///
+    /// [`IndexError::Damaged`] if a part of the index that an address needs is damaged.
+    pub fn resolve_in(
+        &self,
+        module: &ModuleKey<'_>,
+        rvas: &[u32],
+        path: &Path,
+        index: &SymbolIndex,
+    ) -> Result<ModuleSymbols, IndexError> {
+        self.lookups.fetch_add(rvas.len() as u64, Ordering::Relaxed);
+        let mut writer = SymbolWriter::new(self.demangle, module);
+        let mut known = TextMap::new(index);
+        index.lookup_all(rvas, |n, hit| writer.address(rvas[n], hit, index, &mut known))?;
+        Ok(writer.finish(
+            Some(path.to_path_buf()),
+            None,
+            Some(Reason::NotCovered { path: path.to_path_buf() }),
+        ))
+    }
+
+    fn nameless(&self, module: &ModuleKey<'_>, rvas: &[u32], reason: Reason) -> ModuleSymbols {
+        let mut writer = SymbolWriter::new(self.demangle, module);
+        rvas.iter().for_each(|&rva| writer.without_symbols(rva));
+        writer.finish(None, Some(reason), None)
+    }
+
+    /// The symbols of a module, from the cache or read and added to it.
+    ///
+    /// # Errors
+    ///
+    /// Why there are none.
+    pub fn index(&self, module: &ModuleKey<'_>, from_cache: bool) -> Result<(PathBuf, SymbolIndex), Reason> {
+        let code_view = module.code_view.ok_or(match module.size_of_image {
+            0 => Reason::NoIdentity,
+            _ => Reason::no_code_view(module.path),
+        })?;
+        let name = String::from_utf8_lossy(code_view.pdb_name);
+        let search = self.store.find_pdb(&name, &code_view.guid, code_view.age, module.path);
+        let Some(found) = &search.found else {
+            // The PDB is gone, but its index may be in the cache.
+            let cached = from_cache.then(|| cached_index(&self.store, &name, &code_view.guid, code_view.age));
+            let cached = cached.flatten();
+            let wanted = Identity::Pdb { guid: code_view.guid, age: code_view.age };
+            return cached.ok_or_else(|| search.reason(&name, wanted));
+        };
+        self.pdb_index(&found.path, &found.file, from_cache).map(|index| (found.path.clone(), index))
+    }
+
+    /// The index of an open PDB, from the cache or built and added to it.
+    ///
+    /// # Errors
+    ///
+    /// Why the PDB cannot be used.
+    pub fn pdb_index(&self, path: &Path, file: &MappedFile, from_cache: bool) -> Result<SymbolIndex, Reason> {
+        pdb_index(&self.store, path, file, from_cache)
+    }
+}
+
+/// The index of a PDB that is in the cache, though the PDB may be gone: its path, and itself.
+pub fn cached_index(
+    store: &SymbolStore,
+    pdb_name: &str,
+    guid: &[u8; 16],
+    age: u32,
+) -> Option<(PathBuf, SymbolIndex)> {
+    let (name, cache) = safe_file_name(pdb_name).zip(store.cache())?;
+    cache.get_any(name, &pdb_id(guid, age)).filter(|(_, index)| index.header().guid == *guid)
+}
+
+/// Like [`Symbolizer::pdb_index`], with the cache of `store`.
+///
+/// # Errors
+///
+/// Why the PDB cannot be used.
+pub fn pdb_index(
+    store: &SymbolStore,
+    path: &Path,
+    file: &MappedFile,
+    from_cache: bool,
+) -> Result<SymbolIndex, Reason> {
+    let pdb = PdbFile::open(file).map_err(|error| unreadable(path, &error))?;
+    if pdb.identity().fastlink {
+        return Err(Reason::FastLink { path: path.to_path_buf() });
+    }
+    let id = pdb_id(&pdb.identity().guid, pdb.identity().age);
+    let name = path.file_name().and_then(|name| name.to_str()).and_then(safe_file_name);
+    let cache = name.zip(store.cache());
+    let key = |name| CacheKey { name, id: &id, fingerprint: pdb.fingerprint() };
+    if let Some((name, cache)) = cache {
+        if !from_cache {
+            cache.remove(&key(name));
+        } else if let Some(index) = cache.get(&key(name)).filter(|i| i.header().guid == pdb.identity().guid) {
+            return Ok(index);
+        }
+    }
+    let index =
+        pdb.index_letting_go(|| file.release(0..file.len())).map_err(|error| unreadable(path, &error))?;
+    if let Some((name, cache)) = cache {
+        keep(cache, &key(name), &index);
+    }
+    Ok(index)
+}
+
+/// Adds an index to the cache. If that fails, the index has to be built again later.
+fn keep(cache: &SymbolCache, key: &CacheKey<'_>, index: &SymbolIndex) {
+    if let Err(error) = cache.put(key, index) {
+        log::warn!("{}: {error}: the symbol index is not kept", cache.root().display());
+    }
+}
+
+/// Distinguishes copies of one image (stripped or not): a hash over the headers and the length.
+fn image_fingerprint(data: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64_with_seed(&data[..data.len().min(4096)], data.len() as u64)
+}
