@@ -7,7 +7,7 @@ default:
 # Formats everything. cargo fmt does not see modules that a macro declares.
 format:
     cargo fmt --all
-    rustfmt --edition 2024 cli/src/output/*.rs cli/src/output/*/mod.rs
+    rustfmt --edition 2024 cli/output/src/formats/*.rs cli/output/src/formats/*/mod.rs
 
 # Lints of stk and what it uses, without Parquet: for daily work.
 check:

@@ -31,11 +31,14 @@
 //! resolved, reason     the names of a module's addresses; why an address has no better name
 //! ```
 //!
-//! ```no_run
-//! use stk_symbols::index::SymbolIndex;
-//! # fn names(index: &SymbolIndex) {
-//! println!("{} ranges", index.ranges().count());
-//! # }
+//! ```
+//! use stk_symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
+//!
+//! let path = SymbolPath::parse(r"C:\pdbs;srv*C:\cache*https://symbols.example");
+//! assert_eq!(path.elements.len(), 2);
+//! // It contacts no server before `SymbolStore::go_online`.
+//! let symbolizer = Symbolizer::new(SymbolStore::new(path), Demangle::Full);
+//! assert!(symbolizer.store().redirects().is_empty());
 //! ```
 #![deny(unsafe_code)]
 // cli/clippy.toml says what is meant. Tests, and the programs for Windows, open files as they like.

@@ -1,5 +1,5 @@
-//! The order of the modules of `stk` and of the agent: each uses only those above it in a table of
-//! its documentation. In no package do the files of a folder use each other in circles.
+//! The order of the modules of `stk`'s packages and of the agent: each uses only those above it in a
+//! table of its documentation. In no package do the files of a folder use each other in circles.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -42,13 +42,48 @@ fn program(file: &str, source: &str) -> Program {
     Program::of(&[], [(Path::new(file), source)])
 }
 
+/// The packages that `stk` consists of, in their order, with the fewest files and modules of each.
+/// What a package may use of the others, its Cargo.toml says.
+const STK: [(&str, usize, usize); 4] =
+    [("cli/base/src", 20, 10), ("cli/profile/src", 80, 8), ("cli/output/src", 50, 3), ("cli/src", 60, 3)];
+
 #[test]
 fn each_module_of_stk_uses_only_those_above_it_in_the_table() {
-    let (program, order) = read("cli/src", &[], "lib.rs");
-    let files = program.sources.len();
-    assert!(files > 100 && order.len() > 10, "{files} files, {} modules", order.len());
-    let found = program.upward(&order);
-    assert!(found.is_empty(), "\n{}", found.join("\n"));
+    for (folder, fewest, modules) in STK {
+        let (program, order) = read(folder, &[], "lib.rs");
+        let files = program.sources.len();
+        assert!(files >= fewest && order.len() >= modules, "{folder}: {files}, {}", order.len());
+        let found = program.upward(&order);
+        assert!(found.is_empty(), "{folder}\n{}", found.join("\n"));
+    }
+}
+
+/// The names of the packages that a package of the workspace needs, those of its tests left out.
+fn dependencies(metadata: &serde_json::Value, package: &str) -> BTreeSet<String> {
+    let packages = metadata["packages"].as_array().unwrap();
+    let found = packages.iter().find(|found| found["name"] == package).unwrap();
+    let needed = found["dependencies"].as_array().unwrap().iter();
+    let needed = needed.filter(|dependency| dependency["kind"].is_null());
+    needed.map(|dependency| dependency["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn packages_of_stk_use_only_those_before_them() {
+    let metadata = metadata();
+    let order = ["stk-base", "stk-symbols", "stk-profile", "stk-output", "stk"];
+    for (place, package) in order.iter().enumerate() {
+        let needed = dependencies(&metadata, package);
+        let later: Vec<_> = order[place..].iter().filter(|other| needed.contains(**other)).collect();
+        assert!(later.is_empty(), "{package} needs {later:?}");
+        for of_commands in ["clap", "anyhow", "indicatif"] {
+            assert!(*package == "stk" || !needed.contains(of_commands), "{package} needs {of_commands}");
+        }
+    }
+    for package in ["stk-schema", "stk-format", "stk-unwind", "stk-agent", "stk-inject"] {
+        let needed = dependencies(&metadata, package);
+        let upper: Vec<_> = order.iter().filter(|other| needed.contains(**other)).collect();
+        assert!(upper.is_empty(), "{package} needs {upper:?}");
+    }
 }
 
 #[test]
@@ -87,7 +122,7 @@ fn only_the_commands_of_stk_know_the_command_lines_parser_and_errors_without_a_t
 
 #[test]
 fn the_model_of_stk_uses_nothing_else_of_the_crate() {
-    let (program, order) = read("cli/src", &[], "lib.rs");
+    let (program, order) = read("cli/base/src", &[], "lib.rs");
     let model: Vec<_> =
         program.sources.iter().filter(|source| source.module.first().is_some_and(|m| m == "model")).collect();
     assert!(!model.is_empty());
@@ -197,6 +232,16 @@ fn no_comment_line_has_more_than_100_columns() {
     assert!(wide.is_empty(), "{wide:#?}");
 }
 
+/// What Cargo says of the workspace's packages.
+fn metadata() -> serde_json::Value {
+    let output = std::process::Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline", "--locked"])
+        .current_dir(source_folder(""))
+        .output()
+        .unwrap();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
 /// The words that a bash command prints in the root of the project.
 #[cfg(unix)]
 fn printed(command: &str) -> BTreeSet<String> {
@@ -213,12 +258,7 @@ fn the_test_script_runs_every_test_program() {
     let run = printed(
         "source tests/setup/setup.sh && source tests/lib.sh && printf '%s\\n' e2e \"${STK_HOST_PROGRAMS[@]}\"",
     );
-    let metadata = std::process::Command::new(env!("CARGO"))
-        .args(["metadata", "--format-version", "1", "--no-deps", "--offline", "--locked"])
-        .current_dir(source_folder(""))
-        .output()
-        .unwrap();
-    let metadata: serde_json::Value = serde_json::from_slice(&metadata.stdout).unwrap();
+    let metadata = metadata();
     let packages = metadata["packages"].as_array().unwrap().iter();
     let targets = packages.flat_map(|package| package["targets"].as_array().unwrap());
     let programs = targets.filter(|target| target["kind"][0] == "test");
