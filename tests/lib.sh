@@ -205,9 +205,6 @@ build_dll32() {
     lld-link-19 -dll -noentry -nodefaultlib -machine:x86 "-out:$STK_DLL32" "$STK_DLL32.obj"
 }
 
-# One selection of packages for the whole run, so that no dependency is compiled twice with other features. Without the benchmarks: their peers
-# ask for features with which `cargo build -p stk`, as in examples/demo.sh, would compile polars again.
-STK_SELECTION=(--workspace --exclude stk-benches --features stk/swift)
 build_host() {
   # It builds the programs too, for the tests that run them.
   cargo test -q --release "${STK_SELECTION[@]}" --no-run &&
@@ -232,6 +229,8 @@ machine_tests() { # wine8|wine10|arm64
     arm64) printf '%s\n' "${STK_ARM64_TESTS[@]}" ;;
   esac
 }
+# Of Wine 10's modules, those that run on its twin beside the others: half of the time, and none whose programs take both cores.
+STK_TWIN_TESTS=(agent agent_dll capture churn complete control doctor dynamic exit flight foreign guard handover hooks)
 STK_WINE8_TESTS=(smoke agent capture lifecycle kill launch stress)
 # Emulated, a step takes ten times as long.
 STK_ARM64_TESTS=(smoke agent_dll agent capture dynamic doctor)
@@ -284,8 +283,8 @@ run_modules() {
 
 # end_to_end MACHINE [MODULE…]: these modules, or all of the machine's, in a session of their own, which outlasts every pause between them.
 end_to_end() {
-  # A machine may have several turns.
-  local machine=$1 log=$tests_log/end-to-end-$1-$SECONDS skipped=() from=$SECONDS RUN_BY=() RUN_WITH=()
+  # A machine may have several turns, and a twin.
+  local machine=$1 log=$tests_log/end-to-end-$1-$BASHPID-$SECONDS skipped=() from=$SECONDS RUN_BY=() RUN_WITH=()
   shift
   [ "$machine" != arm64 ] || skipped+=("${STK_ARM64_SKIPPED[@]}")
   [ $# -gt 0 ] || set -- $(machine_tests "$machine")
@@ -297,22 +296,31 @@ end_to_end() {
   printf 'end-to-end tests, %s: %d s\n' "$machine" $((SECONDS - from))
 }
 
-# at_once COMMANDS COMMANDS: runs both, each in a shell of its own, and shows what the second prints when both are done.
+# at_once COMMANDS…: runs all, each in a shell of its own, and shows what all but the first print when all are done.
 at_once() {
-  local second=$tests_log/second pid status=0
-  (eval "$2") >"$second" 2>&1 &
-  pid=$!
+  local first=$1 commands lane=0 pid pids=() status=0
+  shift
+  for commands in "$@"; do
+    lane=$((lane + 1))
+    (eval "$commands") >"$tests_log/lane-$lane" 2>&1 &
+    pids+=($!)
+  done
   # Not in a condition: `set -e` must hold inside.
   set +e
   (
     set -e
-    eval "$1"
+    eval "$first"
   )
   status=$?
-  wait "$pid" || status=$?
+  for pid in "${pids[@]}"; do wait "$pid" || status=$?; done
   set -e
-  cat "$second"
+  for lane in $(seq ${#pids[@]}); do cat "$tests_log/lane-$lane"; done
   [ $status = 0 ] || note_failure "the end-to-end tests ended early (status $status)"
+}
+
+# Makes Wine 10's twin the `wine10` of this shell.
+use_twin() {
+  export STK_WINE10_DIR=$STK_WINE10_TWIN STK_WINE10=$STK_WINE10_TWIN/wine
 }
 
 # The end-to-end tests as Windows programs, run inside Wine 10: there they start the programs themselves.

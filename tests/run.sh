@@ -41,6 +41,7 @@ set_up "Rust std for Windows" setup_rust_target "$STK_WINDOWS_TARGET" "$STK_WIND
   set +e
   setup_wine
   setup_wine10
+  [ $part = core ] || setup_wine10_twin
   fetch_all
   [ $part = worlds ] || setup_wine32
   [ $part = core ] || setup_wine_arm64
@@ -52,6 +53,7 @@ wait $prepare || true
 set_up "Wine 8" setup_wine
 setup_wine_session
 set_up "Wine 10" setup_wine10
+[ $part = core ] || set_up "Wine 10's twin" setup_wine10_twin
 set_up "programs from elsewhere" fetch_all
 must "build: examples" build_examples
 
@@ -82,14 +84,15 @@ all_but() { # MODULE…
   machine_tests wine10 | grep -vxF "$(printf '%s\n' "$@")" | paste -sd' '
 }
 
-# Most of these tests wait most of the time, so two machines are tested at once. The comparison with perf comes first: it needs both cores.
+# Most of these tests wait most of the time, so three machines are tested at once. The comparison with perf comes first: it needs both cores.
 case $part in
   core) at_once "end_to_end wine8" "end_to_end wine10 smoke handover" ;;
   *)
     end_to_end wine10 weights
     others="end_to_end arm64"
     [ $part != all ] || others="end_to_end wine8 && $others"
-    at_once "end_to_end wine10 $(all_but weights) && end_to_end_native" "$others"
+    at_once "end_to_end wine10 $(all_but weights "${STK_TWIN_TESTS[@]}") && end_to_end_native" \
+      "use_twin && end_to_end wine10 ${STK_TWIN_TESTS[*]}" "$others"
     ;;
 esac
 tests_end
