@@ -63,10 +63,10 @@ fn check(folder: &Folder, trace: &str) -> Option<usize> {
     (!recorded.samples.is_empty()).then_some(loads.len())
 }
 
-/// The walks of `--check-walks` take the loader's and other locks while their owner may be suspended,
-/// and read tables of modules that other threads unload. The watchdog and the fault handler keep the
-/// target running correctly. It is here, not in walks.rs: a machine that cannot run the program
-/// alone cannot run this test.
+/// The walks of `--check-walks` take the loader's and other locks while their owner may be
+/// suspended, and read tables of modules that other threads unload. The watchdog and the fault
+/// handler keep the target running correctly. The test is not in walks.rs: a machine that cannot
+/// run the program alone cannot run it.
 #[test]
 fn stressed_target_survives_check_walks() {
     let seconds = if wine::long() { 60 } else { 8 };
