@@ -59,17 +59,36 @@ twice() {
   "$@"
 }
 
+# Programs that only tests/viewers needs, which fetches them itself.
+STK_VIEWERS=(speedscope duckdb polars polars-runtime pyyaml pyspark perfetto protobuf playwright)
+
 # Programs for the end-to-end tests: tests/.cache/NAME.
 fetch_all() {
   local name
   export STK_FETCH_DIR=${STK_FETCH_DIR:-$STK_ROOT/tests/.cache}
   for name in $("$STK_ROOT/tests/fetch.sh" --list); do
+    case " ${STK_VIEWERS[*]} " in *" $name "*) continue ;; esac
     case $name in
-      ziglang | speedscope | duckdb | polars | polars-runtime | pyyaml | pyspark | perfetto | protobuf | playwright) continue ;; # only `worlds` needs them, and fetches them
+      ziglang) continue ;; # setup_zig fetches it
       node-arm64) continue ;; # recorded by hand: docs/measured/unwinding.md
     esac
     "$STK_ROOT/tests/fetch.sh" "$name" >/dev/null || return 1
   done
+}
+
+# What tests/viewers needs, before it asks.
+fetch_viewers() {
+  local name
+  setup_packages test java || return 1
+  for name in "${STK_VIEWERS[@]}"; do "$STK_ROOT/tests/fetch.sh" "$name" >/dev/null || return 1; done
+}
+
+# Outputs read by the programs they are for. Beside recordings, which come first: nothing here depends on time.
+viewers() {
+  renice -n 15 "$BASHPID" >/dev/null
+  step "outputs in other people's viewers" "$STK_ROOT/tests/viewers/check.sh"
+  step "the page of stk report in Chromium" "$STK_ROOT/tests/viewers/report.sh"
+  step "the recipes, and Spark on two workers" "$STK_ROOT/tests/viewers/recipes.sh"
 }
 
 # The Windows code as `cargo build --release` on Windows sees it, type-checked for MSVC. There is no SDK: C compilers are stubbed, nothing is linked.
@@ -189,10 +208,11 @@ build_launch_probe_with() {
 
 # A program with a DLL that is attached in this way, named after it.
 build_attach_with() { # CC FOLDER NAME STATEMENT
-  local cc=$1 to=$2 name=attach_$3 from=$STK_ROOT/tests/programs
-  [ "$to/$name.exe" -nt "$from/attach.c" ] && [ "$to/$name.dll" -nt "$from/attach_dll.c" ] && [ "$to/$name.dll" -nt "$STK_ROOT/tests/lib.sh" ] && return 0
+  local cc=$1 to=$2 name=attach_$3 from=$STK_ROOT/tests/programs late=1
+  [ "$3" != plain ] || late=0
+  [ "$to/$name.exe" -nt "$from/attach.c" ] && [ "$to/$name.exe" -nt "$STK_ROOT/tests/lib.sh" ] && [ "$to/$name.dll" -nt "$from/attach_dll.c" ] && [ "$to/$name.dll" -nt "$STK_ROOT/tests/lib.sh" ] && return 0
   "$cc" -O1 -shared -s -D "ATTACHING=$4" -o "$to/$name.dll" "$from/attach_dll.c" &&
-    "$cc" -O1 -s -static-libgcc -o "$to/$name.exe" "$from/attach.c" "$to/$name.dll"
+    "$cc" -O1 -s -static-libgcc -D "MAY_BE_LATE=$late" -o "$to/$name.exe" "$from/attach.c" "$to/$name.dll"
 }
 
 # A 32-bit DLL, which inject must refuse.
@@ -205,9 +225,6 @@ build_dll32() {
     lld-link-19 -dll -noentry -nodefaultlib -machine:x86 "-out:$STK_DLL32" "$STK_DLL32.obj"
 }
 
-# One selection of packages for the whole run, so that no dependency is compiled twice with other features. Without the benchmarks: their peers
-# ask for features with which `cargo build -p stk`, as in examples/demo.sh, would compile polars again.
-STK_SELECTION=(--workspace --exclude stk-benches --features stk/swift)
 build_host() {
   # It builds the programs too, for the tests that run them.
   cargo test -q --release "${STK_SELECTION[@]}" --no-run &&
@@ -232,7 +249,11 @@ machine_tests() { # wine8|wine10|arm64
     arm64) printf '%s\n' "${STK_ARM64_TESTS[@]}" ;;
   esac
 }
+# Of Wine 10's modules, those that run on its twin beside the others: half of the time.
+STK_TWIN_TESTS=(agent agent_dll capture churn complete control crowd doctor dynamic exit flight foreign guard handover hooks inject kill launch)
 STK_WINE8_TESTS=(smoke agent capture lifecycle kill launch stress)
+# Left out on Wine 8 where Wine 10 is tested in the same run: fifty kills take minutes, and show nothing that only Wine 8 can.
+STK_WINE8_ONCE=(kill)
 # Emulated, a step takes ten times as long.
 STK_ARM64_TESTS=(smoke agent_dll agent capture dynamic doctor)
 # Left out on arm64: a walk by the system's unwinder is not supported there; and a program that ends while its threads run dies of SIGSEGV in
@@ -284,8 +305,8 @@ run_modules() {
 
 # end_to_end MACHINE [MODULE…]: these modules, or all of the machine's, in a session of their own, which outlasts every pause between them.
 end_to_end() {
-  # A machine may have several turns.
-  local machine=$1 log=$tests_log/end-to-end-$1-$SECONDS skipped=() from=$SECONDS RUN_BY=() RUN_WITH=()
+  # A machine may have several turns, and a twin.
+  local machine=$1 log=$tests_log/end-to-end-$1-$BASHPID-$SECONDS skipped=() from=$SECONDS RUN_BY=() RUN_WITH=()
   shift
   [ "$machine" != arm64 ] || skipped+=("${STK_ARM64_SKIPPED[@]}")
   [ $# -gt 0 ] || set -- $(machine_tests "$machine")
@@ -297,22 +318,31 @@ end_to_end() {
   printf 'end-to-end tests, %s: %d s\n' "$machine" $((SECONDS - from))
 }
 
-# at_once COMMANDS COMMANDS: runs both, each in a shell of its own, and shows what the second prints when both are done.
+# at_once COMMANDS…: runs all, each in a shell of its own, and shows what all but the first print when all are done.
 at_once() {
-  local second=$tests_log/second pid status=0
-  (eval "$2") >"$second" 2>&1 &
-  pid=$!
+  local first=$1 commands lane=0 pid pids=() status=0
+  shift
+  for commands in "$@"; do
+    lane=$((lane + 1))
+    (eval "$commands") >"$tests_log/lane-$lane" 2>&1 &
+    pids+=($!)
+  done
   # Not in a condition: `set -e` must hold inside.
   set +e
   (
     set -e
-    eval "$1"
+    eval "$first"
   )
   status=$?
-  wait "$pid" || status=$?
+  for pid in "${pids[@]}"; do wait "$pid" || status=$?; done
   set -e
-  cat "$second"
+  for lane in $(seq ${#pids[@]}); do cat "$tests_log/lane-$lane"; done
   [ $status = 0 ] || note_failure "the end-to-end tests ended early (status $status)"
+}
+
+# Makes Wine 10's twin the `wine10` of this shell.
+use_twin() {
+  export STK_WINE10_DIR=$STK_WINE10_TWIN STK_WINE10=$STK_WINE10_TWIN/wine
 }
 
 # The end-to-end tests as Windows programs, run inside Wine 10: there they start the programs themselves.

@@ -41,9 +41,11 @@ set_up "Rust std for Windows" setup_rust_target "$STK_WINDOWS_TARGET" "$STK_WIND
   set +e
   setup_wine
   setup_wine10
+  [ $part = core ] || setup_wine10_twin
   fetch_all
   [ $part = worlds ] || setup_wine32
   [ $part = core ] || setup_wine_arm64
+  [ $part = core ] || fetch_viewers
 ) </dev/null >"$tests_log/prepare" 2>&1 &
 prepare=$!
 must "build: host" build_host
@@ -52,6 +54,7 @@ wait $prepare || true
 set_up "Wine 8" setup_wine
 setup_wine_session
 set_up "Wine 10" setup_wine10
+[ $part = core ] || set_up "Wine 10's twin" setup_wine10_twin
 set_up "programs from elsewhere" fetch_all
 must "build: examples" build_examples
 
@@ -74,22 +77,22 @@ fi
 if [ $part != core ]; then
   must "build: stk.exe" build_stk_exe
   must "build: the tests as Windows programs" build_native_tests
-  step "outputs in other people's viewers" tests/viewers/check.sh
-  step "the page of stk report in Chromium" tests/viewers/report.sh
-  step "the recipes, and Spark on two workers" tests/viewers/recipes.sh
 fi
-all_but() { # MODULE…
-  machine_tests wine10 | grep -vxF "$(printf '%s\n' "$@")" | paste -sd' '
+all_but() { # MACHINE MODULE…
+  local machine=$1
+  shift
+  machine_tests "$machine" | grep -vxF "$(printf '%s\n' "$@")" | paste -sd' '
 }
 
-# Most of these tests wait most of the time, so two machines are tested at once. The comparison with perf comes first: it needs both cores.
+# Most of these tests wait most of the time, so three machines are tested at once. The comparison with perf comes first: it needs both cores.
 case $part in
   core) at_once "end_to_end wine8" "end_to_end wine10 smoke handover" ;;
   *)
     end_to_end wine10 weights
     others="end_to_end arm64"
-    [ $part != all ] || others="end_to_end wine8 && $others"
-    at_once "end_to_end wine10 $(all_but weights) && end_to_end_native" "$others"
+    [ $part != all ] || others="end_to_end wine8 $(all_but wine8 "${STK_WINE8_ONCE[@]}") && $others"
+    at_once "end_to_end wine10 $(all_but wine10 weights "${STK_TWIN_TESTS[@]}") && end_to_end_native" \
+      "use_twin && end_to_end wine10 ${STK_TWIN_TESTS[*]}" "$others" viewers
     ;;
 esac
 tests_end

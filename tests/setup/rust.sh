@@ -3,6 +3,10 @@
 # Two ways: `rustup target add`, or, where rustup is absent or cannot download, std built from its source (`-Zbuild-std`), which is
 # taken from rustup's or Debian's rust-src. STK_NO_RUSTUP_TARGET=1 goes the second way at once: to test it.
 
+# One selection of packages for all that runs on the host, so that nothing is compiled twice with other features. Without the benchmarks: their
+# peers ask for features with which `cargo build -p stk`, as in examples/demo.sh, would compile polars again.
+STK_SELECTION=(--workspace --exclude stk-benches --features stk/swift)
+
 # setup_rust_target TARGET…: makes sure that `setup_cargo TARGET` works. Once there, it costs two file look-ups.
 setup_rust_target() {
   local target

@@ -17,6 +17,24 @@ setup_wine10() {
   setup_wine10_once "$home" setup_wine10_x64_root
 }
 
+# setup_wine10_twin: a second prefix and server of that Wine, for tests beside those of the first, in the folder STK_WINE10_TWIN. The files
+# of the first prefix are linked: Wine replaces its registry, and writes none of the others.
+setup_wine10_twin() {
+  local first=${STK_WINE10_DIR:-$STK_TARGET_DIR/wine10} home private=(-m)
+  home=$first-twin
+  export STK_WINE10_TWIN=$home
+  [ "$(cat "$home/.stk-recipe" 2>/dev/null)" != "$STK_WINE10_RECIPE" ] || return 0
+  setup_say "making a second Wine prefix in $home/prefix"
+  setup_wine10_end "$home"
+  setup_wine10_end "$first"
+  rm -rf "$home"
+  mkdir -p "$home"
+  ln -s "$first/root" "$home/root"
+  [ "$(id -u)" = 0 ] || private=(-U --map-root-user -m)
+  cp -al "$first/prefix" "$home/prefix" && setup_wine10_commands "$home" "${private[*]}" "" "" &&
+    printf '%s' "$STK_WINE10_RECIPE" >"$home/.stk-recipe"
+}
+
 # As setup_wine_session, for the Wine 10 in this folder.
 setup_wine10_session() {
   "$1/wineserver" "-p${2:-30}" </dev/null >/dev/null 2>&1 || true

@@ -27,8 +27,7 @@ pprof() {
 }
 
 setup_packages test
-# The selection of tests/run.sh: another one would select other features and compile polars again.
-(cd "$here/../.." && STK_OUTPUTS=$outputs cargo test --release -q --workspace --exclude stk-benches --test outputs every_format)
+(cd "$here/../.." && STK_OUTPUTS=$outputs cargo test --release -q "${STK_SELECTION[@]}" --test host outputs::others::every_format)
 speedscope=$("$here/../fetch.sh" speedscope)
 node "$here/speedscope-import.mjs" "$speedscope" --check "$outputs"/{busy.speedscope,slices.trace,v8.chrome,samples.trace}.json "$outputs/busy.folded"
 duckdb=$("$here/../fetch.sh" duckdb)

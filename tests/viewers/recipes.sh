@@ -9,9 +9,8 @@ outputs=$(mktemp -d)
 trap 'rm -rf "$outputs"' EXIT
 
 setup_packages test java
-# The selection of tests/run.sh: another one would select other features and compile polars again.
-selection=(--release -q --workspace --exclude stk-benches)
-(cd "$root" && STK_OUTPUTS=$outputs cargo test "${selection[@]}" --test outputs every_format_can_be_made_of_a_night)
+selection=(--release -q "${STK_SELECTION[@]}")
+(cd "$root" && STK_OUTPUTS=$outputs cargo test "${selection[@]}" --test host outputs::others::every_format_can_be_made_of_a_night)
 # `cargo build` would select other features than `cargo test` and compile stk again: take the program that tests/run.sh has built.
 stk=${STK_BIN:-$STK_TARGET_DIR/release/stk}
 [ -x "$stk" ] || (cd "$root" && cargo test "${selection[@]}" --no-run)

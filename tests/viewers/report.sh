@@ -5,6 +5,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$here/../..
+source "$here/../setup/setup.sh"
 if [ $# = 1 ]; then
   outputs=$(mkdir -p "$1" && cd "$1" && pwd)
 else
@@ -12,9 +13,8 @@ else
   trap 'rm -rf "$outputs"' EXIT
 fi
 
-# The selection of tests/run.sh: another one would select other features and compile polars again.
-selection=(--release -q --workspace --exclude stk-benches)
-(cd "$root" && STK_OUTPUTS=$outputs cargo test "${selection[@]}" --test outputs hostile_names_of_a_report)
+selection=(--release -q "${STK_SELECTION[@]}")
+(cd "$root" && STK_OUTPUTS=$outputs cargo test "${selection[@]}" --test host outputs::report::hostile_names_of_a_report)
 # `cargo build` would select other features than `cargo test` and compile stk again: take the program that tests/run.sh has built.
 stk=${STK_BIN:-${CARGO_TARGET_DIR:-$root/target}/release/stk}
 [ -x "$stk" ] || (cd "$root" && cargo test "${selection[@]}" --no-run)

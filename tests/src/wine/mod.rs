@@ -114,9 +114,12 @@ pub fn compiled_x86(folder: &str, name: &str) -> PathBuf {
 fn compiled_with(compiler: &OsStr, folder: &str, name: &str, width: &str) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("programs/{name}.c"));
     let exe = Path::new(folder).join(format!("{name}{width}-{:?}.exe", Machine::current()));
+    // Another module may run it at this moment, on this machine's twin.
+    let made = exe.with_extension(format!("{}.exe", std::process::id()));
     let mut compiler = Command::new(compiler);
-    compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&exe).arg(&source);
+    compiler.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&made).arg(&source);
     assert!(compiler.status().expect("the machine's C compiler runs").success(), "{}", source.display());
+    std::fs::rename(&made, &exe).unwrap_or_else(|error| panic!("{}: {error}", exe.display()));
     exe
 }
 

@@ -1,6 +1,7 @@
 //! A target that is hard to record: many threads load and free DLLs and memory and raise exceptions
 //! and faults at the same time.
 
+use crate::walks::Walks;
 use stk_tests::recorded::Recorded;
 use stk_tests::wine::{self, Folder, Inject, Program};
 
@@ -60,4 +61,37 @@ fn check(folder: &Folder, trace: &str) -> Option<usize> {
         loads.len()
     ));
     (!recorded.samples.is_empty()).then_some(loads.len())
+}
+
+/// The walks of `--check-walks` take the loader's and other locks while their owner may be
+/// suspended, and read tables of modules that other threads unload. The watchdog and the fault
+/// handler keep the target running correctly. The test is not in walks.rs: a machine that cannot
+/// run the program alone cannot run it.
+#[test]
+fn stressed_target_survives_check_walks() {
+    let seconds = if wine::long() { 60 } else { 8 };
+    let folder = Folder::new("walks-stress");
+    let mut stress = Program::stress(&folder, seconds);
+    for number in 0.. {
+        let trace = format!("{number}.stk");
+        let inject = Inject::start(&folder, &["--pid", &stress.pid(), "--check-walks", "-o", &trace]);
+        let finished = inject.finish();
+        if folder.file(&trace).exists() {
+            let recorded = Recorded::open(&folder.file(&trace));
+            assert!(recorded.damage.is_empty(), "{trace}: {:?}", recorded.damage);
+            let walks = Walks::of(&folder, &trace);
+            walks.explained();
+            let [all, equal, discarded] = ["walks", "equal", "discarded"].map(|name| walks.number(name));
+            wine::measured(&format!(
+                "stress with walks {trace}: {}; {all} walks, {equal} equal, {discarded} discarded, the rest explained",
+                wine::figures(&recorded)
+            ));
+        }
+        if !stress.is_running() {
+            break;
+        }
+        // This happens on an overloaded machine: see `record`.
+        finished.expect(1).says("watchdog");
+    }
+    stress.ends_saying("stress ok");
 }

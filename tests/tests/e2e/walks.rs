@@ -10,11 +10,11 @@ use stk_tests::stk;
 use stk_tests::wine::{self, Folder, Inject, Program};
 
 /// The result of `stk verify --walks` for a trace.
-struct Walks(Value);
+pub(crate) struct Walks(Value);
 
 impl Walks {
     #[track_caller]
-    fn of(folder: &Folder, trace: &str) -> Walks {
+    pub(crate) fn of(folder: &Folder, trace: &str) -> Walks {
         let ran = stk::run(folder.path(), &["verify", "--walks", "--json", trace]);
         let shown: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|error| {
             panic!("stk verify --walks {trace}: {error}\n{}{}", ran.stdout, ran.stderr)
@@ -26,14 +26,14 @@ impl Walks {
         walks
     }
 
-    fn number(&self, name: &str) -> u64 {
+    pub(crate) fn number(&self, name: &str) -> u64 {
         self.0[name].as_u64().unwrap_or_else(|| panic!("{name} is a number: {}", self.0))
     }
 
     /// Checks that all walks are counted, that each has its sample, and that none differs without a
     /// proven reason.
     #[track_caller]
-    fn explained(&self) -> &Walks {
+    pub(crate) fn explained(&self) -> &Walks {
         assert!(self.number("walks") > 0, "{}", self.0);
         let sum = self.number("equal") + self.number("different") + self.number("discarded");
         assert_eq!((sum, self.number("unmatched")), (self.number("walks"), 0), "{}", self.0);
@@ -93,38 +93,6 @@ fn walks_of_node_are_equal_or_wines_fault_or_pass_through_compiled_javascript() 
     record(&folder, &["--pid", &node.pid()]).explained();
     let status = node.wait();
     assert!(status.success() && node.output().contains("rounds ok"), "{status}\n{}", node.output());
-}
-
-/// The walk takes the loader's and other locks while their owner may be suspended, and reads tables
-/// of modules that other threads unload: the watchdog and the fault handler keep the target running
-/// correctly.
-#[test]
-fn a_target_that_loads_and_frees_dlls_neither_hangs_nor_fails_during_check_walks() {
-    let seconds = if wine::long() { 60 } else { 8 };
-    let folder = Folder::new("walks-stress");
-    let mut stress = Program::stress(&folder, seconds);
-    for number in 0.. {
-        let trace = format!("{number}.stk");
-        let inject = Inject::start(&folder, &["--pid", &stress.pid(), "--check-walks", "-o", &trace]);
-        let finished = inject.finish();
-        if folder.file(&trace).exists() {
-            let recorded = Recorded::open(&folder.file(&trace));
-            assert!(recorded.damage.is_empty(), "{trace}: {:?}", recorded.damage);
-            let walks = Walks::of(&folder, &trace);
-            walks.explained();
-            let [all, equal, discarded] = ["walks", "equal", "discarded"].map(|name| walks.number(name));
-            wine::measured(&format!(
-                "stress with walks {trace}: {}; {all} walks, {equal} equal, {discarded} discarded, the rest explained",
-                wine::figures(&recorded)
-            ));
-        }
-        if !stress.is_running() {
-            break;
-        }
-        // This happens on an overloaded machine: see stress.rs.
-        finished.expect(1).says("watchdog");
-    }
-    stress.ends_saying("stress ok");
 }
 
 #[test]
