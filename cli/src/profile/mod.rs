@@ -19,6 +19,8 @@
 //! processes   what belongs to which process
 //! join        several traces on one time line          Profile, Runs -> Join
 //! functions   what counts as one function  Profile -> Functions
+//! function_tree  stacks of functions       CallTree -> FunctionTree
+//! sums        own and total of each function  FunctionTree -> Sums
 //! ```
 //!
 //! Determinism: the same trace and the same symbols give the same ids and the same order with any
@@ -31,6 +33,7 @@ mod copy;
 mod events;
 mod filter;
 mod fold;
+mod function_tree;
 mod functions;
 mod join;
 #[cfg(test)]
@@ -38,6 +41,7 @@ mod managed_tests;
 mod parts;
 mod processes;
 mod runs;
+mod sums;
 mod symbolize;
 mod tree;
 
@@ -52,12 +56,14 @@ pub use filter::{
     SelectionShare, SelectionSum, is_kept, leave_out, select,
 };
 pub use fold::fold;
+pub use function_tree::{Folded, FunctionTree};
 pub(crate) use functions::Modules;
 pub use functions::{Function, FunctionId, Functions};
 pub use join::{Join, JoinPlace};
 pub use parts::{Part, ThreadMerge, merge_threads, part, spans};
 pub use processes::{ProcessInfo, Processes};
 pub use runs::{Batch, MOST_RUNS_HELD, Run, RunFlags, RunSource, Runs, SEGMENT_RUNS};
+pub use sums::{Accumulator, Additive, OwnTotal, Sums};
 pub use symbolize::{MissingModule, MissingSymbols, missing_symbols, symbolize};
 pub(crate) use tree::Children;
 pub use tree::{CallTree, Node, NodeId, Visit};

@@ -3,7 +3,7 @@
 use super::page::{AnswerWhole, Page, PrintOptions, Whole};
 use super::text::{amounts, modules_of};
 use super::{Answer, AnswerSums, FunctionStats, Question, Stats, WaitStats};
-use crate::profile::Weight;
+use crate::profile::{Additive, Weight};
 use crate::text::{count, counted, pad, size, span, width};
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -144,8 +144,8 @@ impl ManyStats {
             match self.functions.get_mut(&key) {
                 None => drop(self.functions.insert(key, function)),
                 Some(known) => {
-                    known.own.add_amount(function.own);
-                    known.total.add_amount(function.total);
+                    known.own.add(function.own);
+                    known.total.add(function.total);
                     known.modules = known.modules.max(function.modules);
                 }
             }
@@ -163,12 +163,7 @@ impl ManyStats {
     }
 
     /// Adds what a trace adds to the answer of a question.
-    pub fn add_to_answer(&mut self, sums: &AnswerSums) {
-        self.answer.get_or_insert_with(|| AnswerSums::nothing(sums)).absorb(sums);
-    }
-
-    /// The same, without a copy of the first sums.
-    pub fn take_to_answer(&mut self, sums: AnswerSums) {
+    pub fn add_to_answer(&mut self, sums: AnswerSums) {
         match &mut self.answer {
             Some(known) => known.absorb(&sums),
             none => *none = Some(sums.of_first()),

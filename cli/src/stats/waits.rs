@@ -44,11 +44,11 @@ impl WaitSums {
         let ns = same.map_or(0, |open| open.ns).saturating_add(run.weight_ns);
         let sum = &mut self.sums[usize::from(wait.number())];
         sum.waits += u64::from(same.is_none());
-        sum.amount.add(run);
+        sum.amount.add_run(run);
         sum.longest_ns = sum.longest_ns.max(ns);
         self.open = Some(OpenWait { thread, wait, ns });
         if let (Some(stacks), Some(node)) = (&mut self.stacks, run.node) {
-            stacks.entry((wait, node)).or_default().add(run);
+            stacks.entry((wait, node)).or_default().add_run(run);
         }
     }
 

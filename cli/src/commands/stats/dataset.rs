@@ -75,7 +75,7 @@ pub(super) fn run(named: &DatasetArg, args: &StatsArgs, out: Out<'_>) -> anyhow:
         )?;
         chosen += stats.totals.samples;
         count_waits(&mut stats, part)?;
-        sums.into_iter().for_each(|sums| many.take_to_answer(sums));
+        sums.into_iter().for_each(|sums| many.add_to_answer(sums));
         tell_selection(part);
         many.add(stats);
     }

@@ -167,10 +167,10 @@ impl Pages {
     /// The text of a trace.
     fn of_trace(&mut self, stats: Stats, sums: Option<AnswerSums>) -> anyhow::Result<String> {
         let asked = self.question.as_ref().zip(sums.as_ref());
-        if let (Some(many), Some((_, sums))) = (&mut self.many, asked) {
+        let answer = asked.map(|(question, sums)| sums.answer(question));
+        if let (Some(many), Some(sums)) = (&mut self.many, sums) {
             many.add_to_answer(sums);
         }
-        let answer = asked.map(|(question, sums)| sums.answer(question));
         if self.format == Format::Json {
             let text = self.document.next(&TraceDocument { stats: &stats, answer })?;
             self.many.iter_mut().for_each(|many| many.add_totals(&stats));
