@@ -43,7 +43,7 @@ use rows::{MOST_ROWS, Rows};
 use serde::Serialize;
 use std::io::{self, Write as _};
 use std::path::Path;
-use tree::FunctionTree;
+use tree::PageTree;
 
 /// A page above this size opens slowly.
 const LARGE_PAGE: u64 = 64 << 20;
@@ -206,7 +206,7 @@ fn block(source: &Source<'_>, most: usize) -> io::Result<(String, u64)> {
         }
         Ok::<(), io::Error>(())
     })?;
-    let tree = FunctionTree::new(profile, &functions, &samples);
+    let tree = PageTree::new(profile, &functions, &samples);
     let rows = Rows::new(runs, profile.threads.len(), &tree, end_ns, most)?;
     let stats = stats::collect(profile, runs, None, &StatsOptions::default())?;
     let mut columns = Columns::default();
