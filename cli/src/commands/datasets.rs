@@ -198,7 +198,7 @@ pub(super) fn load(
         if picks_threads && part.profile.selection.is_none() {
             let mut share = SelectionShare::default();
             runs.for_each(|batch| {
-                batch.runs.iter().for_each(|run| share.chosen.add(run));
+                batch.runs.iter().for_each(|run| share.chosen.add_run(run));
                 Ok::<(), std::io::Error>(())
             })?;
             part.profile.selection = Some(share);

@@ -52,8 +52,8 @@ pub use build::{BuildOptions, build, unread_ns};
 pub use category::Category;
 pub use events::{EventInfo, GapInfo, ThreadOfEvent, add_events};
 pub use filter::{
-    CutState, FrameName, FramePatterns, FunctionPattern, Marks, NamePattern, PatternError, Selection,
-    SelectionShare, SelectionSum, is_kept, leave_out, select,
+    CutState, FrameName, FramePatterns, FunctionPattern, Marks, NamePattern, PatternError, SampleSum,
+    Selection, SelectionShare, is_kept, leave_out, select,
 };
 pub use fold::fold;
 pub use function_tree::{Folded, FunctionTree};

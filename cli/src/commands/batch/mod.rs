@@ -21,7 +21,7 @@ use crate::interrupt;
 use crate::output::{self, FolderLock, Format, LeftBehind};
 use crate::text::{count, counted};
 use anyhow::Context;
-use log::{BatchLog, Tally, TraceResult};
+use log::{BatchLog, StatusCounts, TraceResult};
 use processes::Processes;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -294,7 +294,7 @@ fn is_in(shard: Shard, file: &Path) -> bool {
     hash % shard.of == shard.number - 1
 }
 
-fn tell(tally: &Tally, out: &Path) {
+fn tell(tally: &StatusCounts, out: &Path) {
     let mut parts = Vec::new();
     for (number, what) in tally.parts() {
         if number > 0 {

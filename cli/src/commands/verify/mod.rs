@@ -14,7 +14,7 @@ use super::{Exit, Out, Progress, TablesArgs, TzArgs, count, each_trace, inputs, 
 use crate::text::{counted, since_start};
 use crate::trace::{BlobProblem, Trace, TraceError};
 use rayon::prelude::*;
-use report::{Tally, VerifyReport};
+use report::{StateCounts, VerifyReport};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -59,7 +59,7 @@ pub(super) fn run(args: &VerifyArgs, out: Out<'_>) -> anyhow::Result<Exit> {
         return Ok(exit.worse(ending));
     }
     let mut document = Traces::new(report::VERSION);
-    let mut tally = Tally::default();
+    let mut tally = StateCounts::default();
     let exit = exit.worse(each_trace(&files, out, |path| {
         let report = pool.install(|| verify(path, &args.tables, &progress))?;
         tally.add(&report);

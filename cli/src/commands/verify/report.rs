@@ -165,7 +165,7 @@ impl VerifyReport {
 
 /// Counts of several traces.
 #[derive(Default)]
-pub(super) struct Tally {
+pub(super) struct StateCounts {
     whole: u64,
     truncated: u64,
     damaged: u64,
@@ -173,7 +173,7 @@ pub(super) struct Tally {
     lost_samples: u64,
 }
 
-impl Tally {
+impl StateCounts {
     pub(super) fn add(&mut self, report: &VerifyReport) {
         *match report.state {
             TraceState::Whole => &mut self.whole,

@@ -6,7 +6,7 @@
 use super::super::source::exporter;
 use super::super::{ConversionFacts, Options, OutputError, Summary, Writer};
 use super::catalog;
-use super::describe::{self, Totals};
+use super::describe::{self, FrameCounts};
 use super::ids::Ids;
 use super::part::{self, NewPart, Part};
 use super::rows::{Allowance, Captures, Rows, pieces, stack_names};
@@ -44,7 +44,7 @@ pub(super) struct Dataset {
     allowance: Option<Allowance>,
     /// Those of the run's stack; denormalized only.
     names: Vec<(FrameId, u32)>,
-    totals: Totals,
+    totals: FrameCounts,
 }
 
 enum Goal {
@@ -82,7 +82,7 @@ impl Dataset {
             most_rows,
             allowance: None,
             names: Vec::new(),
-            totals: Totals::default(),
+            totals: FrameCounts::default(),
         }
     }
 

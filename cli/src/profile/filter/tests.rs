@@ -294,8 +294,8 @@ fn the_share_of_the_whole_is_counted() {
     let frames = FramePatterns { functions: functions(&["step"]), ..FramePatterns::default() };
     let (profile, _) = take(&Selection { frames, ..Selection::default() });
     let share = profile.selection.unwrap();
-    assert_eq!(share.chosen, SelectionSum { samples: 6, cpu_ns: 54, weight_ns: 60 });
-    assert_eq!(share.whole, SelectionSum { samples: 31, cpu_ns: 198, weight_ns: 310 });
+    assert_eq!(share.chosen, SampleSum { samples: 6, cpu_ns: 54, weight_ns: 60 });
+    assert_eq!(share.whole, SampleSum { samples: 31, cpu_ns: 198, weight_ns: 310 });
     assert_eq!(profile.frames.keys().len(), 4, "frames that no chosen sample has are gone");
     assert_eq!(profile.tree.nodes().len(), 5);
 }
