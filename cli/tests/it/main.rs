@@ -9,6 +9,8 @@ mod support;
 #[allow(dead_code)]
 mod testing;
 
+#[cfg(feature = "parquet")]
+mod agreement;
 mod cabinet;
 
 mod batch;
