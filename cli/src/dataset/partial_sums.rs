@@ -26,7 +26,7 @@ impl Hash for RowKey {
     }
 }
 
-/// A run of rows at the beginning or the end of a row group, which may go on in another.
+/// A run of rows at the beginning or the end of a row group, which may continue in another.
 #[derive(Clone, Copy)]
 pub(super) struct EdgeRun {
     pub trace: u32,
@@ -122,7 +122,7 @@ impl PartialSums {
         self.open = Some(row);
     }
 
-    /// Remembers the waits that may go on in other row groups.
+    /// Remembers the waits that may continue in other row groups.
     pub(super) fn end_row_group(&mut self, row_group: usize) {
         let runs = std::mem::take(&mut self.runs);
         if runs > 0 {

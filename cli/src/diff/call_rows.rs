@@ -85,7 +85,9 @@ impl CallRows {
             }
             OfCalls::Total(rows) => {
                 for &(call, ns) in &weights.stacks {
-                    rows.stacks[call as usize].into_iter().for_each(|stack| sums.total.add(stack, ns));
+                    rows.stacks[call as usize]
+                        .into_iter()
+                        .for_each(|stack| sums.total.add(&rows.tree, stack, ns));
                 }
                 let totals = sums.total.take(&rows.tree);
                 totals.iter().for_each(|(row, sum)| sums.own.add(*row, sum.total));

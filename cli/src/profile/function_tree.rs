@@ -1,8 +1,8 @@
 //! Stacks of functions: the call tree of frames, folded. Every list and graph of functions counts
 //! with these stacks.
 
-use super::sums::Additive;
-use super::tree::{CallTree, Children, Node, NodeId};
+use super::own_total::{Additive, OpenFunctions};
+use super::tree::{CallTree, Children, Node, NodeId, Visit};
 use crate::stack::FrameId;
 use std::sync::OnceLock;
 
@@ -118,18 +118,11 @@ impl FunctionTree {
     pub(super) fn outermost(&self) -> &[bool] {
         self.outermost.get_or_init(|| {
             let mut outermost = vec![false; self.len()];
-            let mut open: Vec<u32> = Vec::new();
+            let mut open = OpenFunctions::default();
             self.calls.visit(|stack, when| {
-                let function = self.function(stack) as usize;
-                if open.len() <= function {
-                    open.resize(function + 1, 0);
-                }
                 match when {
-                    super::Visit::Enter => {
-                        outermost[stack.0 as usize] = open[function] == 0;
-                        open[function] += 1;
-                    }
-                    super::Visit::Leave => open[function] -= 1,
+                    Visit::Enter => outermost[stack.0 as usize] = open.enter(self.function(stack)),
+                    Visit::Leave => open.leave(self.function(stack)),
                 }
                 true
             });

@@ -20,6 +20,7 @@
 //! join        several traces on one time line          Profile, Runs -> Join
 //! functions   what counts as one function  Profile -> Functions
 //! function_tree  stacks of functions       CallTree -> FunctionTree
+//! own_total   what is summed, and recursion once
 //! sums        own and total of each function  FunctionTree -> Sums
 //! ```
 //!
@@ -38,6 +39,7 @@ mod functions;
 mod join;
 #[cfg(test)]
 mod managed_tests;
+mod own_total;
 mod parts;
 mod processes;
 mod runs;
@@ -60,10 +62,11 @@ pub use function_tree::{Folded, FunctionTree};
 pub(crate) use functions::Modules;
 pub use functions::{Function, FunctionId, Functions};
 pub use join::{Join, JoinPlace};
+pub use own_total::{Accumulator, Additive, OpenFunctions, OwnTotal};
 pub use parts::{Part, ThreadMerge, merge_threads, part, spans};
 pub use processes::{ProcessInfo, Processes};
 pub use runs::{Batch, MOST_RUNS_HELD, Run, RunFlags, RunSource, Runs, SEGMENT_RUNS};
-pub use sums::{Accumulator, Additive, OwnTotal, Sums};
+pub use sums::Sums;
 pub use symbolize::{MissingModule, MissingSymbols, missing_symbols, symbolize};
 pub(crate) use tree::Children;
 pub use tree::{CallTree, Node, NodeId, Visit};

@@ -1,67 +1,8 @@
-//! What samples come to: by number, and by the functions of their stacks.
+//! What samples come to by the functions of their stacks.
 
 use super::function_tree::FunctionTree;
+use super::own_total::{Accumulator, Additive, OwnTotal};
 use super::tree::NodeId;
-
-/// What is summed: nanoseconds, or samples with their times. The default is nothing.
-pub trait Additive: Copy + Default + PartialEq {
-    /// Adds without overflow: a forged trace may claim any time.
-    fn add(&mut self, more: Self);
-}
-
-impl Additive for u64 {
-    fn add(&mut self, more: u64) {
-        *self = self.saturating_add(more);
-    }
-}
-
-/// Sums by number. Costs the numbers that have one, not all: kept for one list after another.
-#[derive(Clone, Debug, Default)]
-pub struct Accumulator<A> {
-    sums: Vec<A>,
-    /// Numbers that have a sum.
-    met: Vec<u32>,
-}
-
-impl<A: Additive> Accumulator<A> {
-    /// Adds to the sum of a number.
-    pub fn add(&mut self, number: u32, more: A) {
-        let at = number as usize;
-        if self.sums.len() <= at {
-            self.sums.resize(at + 1, A::default());
-        }
-        let sum = &mut self.sums[at];
-        if more != A::default() {
-            if *sum == A::default() {
-                self.met.push(number);
-            }
-            sum.add(more);
-        }
-    }
-
-    /// The sums that are not nothing, by number. There are none afterwards.
-    pub fn take(&mut self) -> Vec<(u32, A)> {
-        let mut met = std::mem::take(&mut self.met);
-        met.sort_unstable();
-        met.into_iter().map(|number| (number, std::mem::take(&mut self.sums[number as usize]))).collect()
-    }
-}
-
-/// What samples come to of which a function, module or group is part.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct OwnTotal<A> {
-    /// Of those that end in it.
-    pub own: A,
-    /// Of those that have it anywhere on the stack, each once: recursion does not count again.
-    pub total: A,
-}
-
-impl<A: Additive> Additive for OwnTotal<A> {
-    fn add(&mut self, more: OwnTotal<A>) {
-        self.own.add(more.own);
-        self.total.add(more.total);
-    }
-}
 
 /// Sums of samples by the functions of their stacks, by any weight. The one that fills it chooses
 /// which samples and what of them: those of a group, of a time, of threads that wait.
@@ -70,21 +11,23 @@ impl<A: Additive> Additive for OwnTotal<A> {
 /// reached cost nothing, so that one value serves many groups, one after the other.
 #[derive(Clone, Debug, Default)]
 pub struct Sums<A> {
-    stacks: Accumulator<OwnTotal<A>>,
+    /// By stack: samples that end in it, later those that go through it.
+    stacks: Accumulator<A>,
     functions: Accumulator<OwnTotal<A>>,
     /// By stack: whether it is in the order of the sums that are being taken.
     met: Vec<bool>,
 }
 
 impl<A: Additive> Sums<A> {
-    /// Adds samples that end in a stack.
-    pub fn add(&mut self, NodeId(stack): NodeId, amount: A) {
-        self.stacks.add(stack, OwnTotal { own: amount, total: amount });
+    /// Adds samples that end in a stack of `tree`.
+    pub fn add(&mut self, tree: &FunctionTree, stack: NodeId, amount: A) {
+        self.functions.add(tree.function(stack), OwnTotal { own: amount, total: A::default() });
+        self.add_to_callers(stack, amount);
     }
 
     /// Adds samples of which a stack is the callers alone: they end in something else.
     pub fn add_to_callers(&mut self, NodeId(stack): NodeId, amount: A) {
-        self.stacks.add(stack, OwnTotal { own: A::default(), total: amount });
+        self.stacks.add(stack, amount);
     }
 
     /// Adds samples whose innermost function is this one, whatever their callers.
@@ -102,12 +45,13 @@ impl<A: Additive> Sums<A> {
         for &stack in order.iter().rev() {
             let at = stack.0 as usize;
             self.met[at] = false;
-            let sum = std::mem::take(&mut stacks.sums[at]);
+            let total = std::mem::take(&mut stacks.sums[at]);
             if let Some(NodeId(caller)) = tree.caller(stack) {
-                stacks.sums[caller as usize].total.add(sum.total);
+                stacks.sums[caller as usize].add(total);
             }
-            let total = if outermost[at] { sum.total } else { A::default() };
-            self.functions.add(tree.function(stack), OwnTotal { own: sum.own, total });
+            if outermost[at] {
+                self.functions.add(tree.function(stack), OwnTotal { own: A::default(), total });
+            }
         }
         self.stacks.met.clear();
         self.functions.take()
@@ -156,13 +100,13 @@ mod tests {
         let (tree, ids) = tree(&[&[MAIN, WORK, LEAF, WORK], &[MAIN, WORK], &[MAIN, LEAF], &[LEAF]]);
         let mut sums = Sums::default();
         for (id, amount) in ids.iter().zip([1, 10, 100, 1000]) {
-            sums.add(*id, amount);
+            sums.add(&tree, *id, amount);
         }
         // LEAF is in the first, the third and the fourth; it ends the last two.
         let expected = [(MAIN, own_total(0, 111)), (WORK, own_total(11, 11)), (LEAF, own_total(1100, 1101))];
         assert_eq!(sums.take(&tree), expected);
         assert_eq!(sums.take(&tree), [], "they are gone");
-        sums.add(ids[1], 5);
+        sums.add(&tree, ids[1], 5);
         assert_eq!(sums.take(&tree), [(MAIN, own_total(0, 5)), (WORK, own_total(5, 5))]);
     }
 
@@ -173,29 +117,19 @@ mod tests {
         let mut sums = Sums::default();
         sums.add_to_callers(ids[0], 4);
         sums.add_to_function(KERNEL, 4);
-        sums.add(ids[1], 1);
+        sums.add(&tree, ids[1], 1);
         let expected = [(MAIN, own_total(1, 5)), (WORK, own_total(0, 4)), (KERNEL, own_total(4, 4))];
         assert_eq!(sums.take(&tree), expected);
-    }
-
-    #[test]
-    fn sums_stay_at_the_largest_number_and_nothing_is_left_out() {
-        let mut sums = Accumulator::default();
-        for (number, more) in [(7, 2), (3, 0), (5, u64::MAX), (7, 3), (5, 1)] {
-            sums.add(number, more);
-        }
-        assert_eq!(sums.take(), [(5, u64::MAX), (7, 5)]);
-        assert_eq!(sums.take(), []);
     }
 
     #[test]
     fn a_tree_that_grows_is_counted_anew() {
         let (mut tree, ids) = tree(&[&[MAIN]]);
         let mut sums = Sums::default();
-        sums.add(ids[0], 1u64);
+        sums.add(&tree, ids[0], 1u64);
         assert_eq!(sums.take(&tree), [(MAIN, own_total(1, 1))]);
         let inner = tree.call(Some(ids[0]), MAIN);
-        sums.add(inner, 2);
+        sums.add(&tree, inner, 2);
         assert_eq!(sums.take(&tree), [(MAIN, own_total(2, 2))]);
     }
 }

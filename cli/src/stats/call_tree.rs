@@ -3,7 +3,7 @@
 
 use super::Amount;
 use super::calls::CallSums;
-use crate::profile::{Additive, Children, NodeId, Visit};
+use crate::profile::{Additive, Children, NodeId, OpenFunctions, Visit};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -136,27 +136,25 @@ impl ChosenStacks {
     ) -> ChosenStacks {
         let chosen: Vec<bool> = (0..sums.functions().len() as u32).map(is_chosen).collect();
         let mut found = ChosenStacks { stacks: Vec::new(), whole: Amount::default() };
-        let mut open = vec![0u32; chosen.len()];
-        let mut open_in_all = 0u32;
+        // The second is entered with every chosen function.
+        let (mut open, mut any_open) = (OpenFunctions::default(), OpenFunctions::default());
         callees.visit(|stack, when| {
-            let function = sums.tree.function(stack) as usize;
-            if !chosen[function] {
+            let function = sums.tree.function(stack);
+            if !chosen[function as usize] {
                 return true;
             }
             if when == Visit::Leave {
-                open[function] -= 1;
-                open_in_all -= 1;
+                open.leave(function);
+                any_open.leave(0);
                 return true;
             }
             let amount = totals[stack.0 as usize];
-            if open[function] == 0 {
+            if open.enter(function) {
                 found.stacks.push(Member { stack, amount });
             }
-            if open_in_all == 0 {
+            if any_open.enter(0) {
                 found.whole.add(amount);
             }
-            open[function] += 1;
-            open_in_all += 1;
             true
         });
         // The order of a visit is not that of first appearance.

@@ -1,7 +1,7 @@
 //! Stacks of functions with what they cost, of one trace or of several.
 
 use super::Amount;
-use crate::profile::{Additive, FunctionTree, Functions};
+use crate::profile::{Additive, Function, FunctionId, FunctionTree, Functions, NodeId, Profile};
 use crate::stack::Interner;
 
 /// A function as lists and trees name it.
@@ -27,40 +27,42 @@ pub(super) struct CallSums {
 const NO_STACK: &str = "(no stack)";
 
 impl CallSums {
-    /// The stacks of a profile, whose functions have their ids, with the samples that end in each;
-    /// `no_stack` are those without a stack.
+    /// The stacks of a profile. `own` and `through` hold, by node, the samples that end there and
+    /// those that go through it; `no_stack` those without a stack.
     pub(super) fn of(
+        profile: &Profile,
         functions: &Functions,
-        tree: &FunctionTree,
         own: &[Amount],
+        through: &[Amount],
         no_stack: Amount,
     ) -> CallSums {
-        let mut sums = CallSums::default();
-        let names = functions.list().iter().map(|known| FunctionName {
+        let mut names: Interner<FunctionName> = Interner::default();
+        let name = |known: &Function| FunctionName {
             function: known.name_in_module.clone(),
             module: known.module.clone(),
-        });
-        sums.add(names, tree, own);
+        };
+        let ids: Vec<u32> = functions.list().iter().map(|known| names.intern(name(known))).collect();
+        let is_wanted = |NodeId(node)| through[node as usize].samples > 0;
+        let of_frame = |frame| functions.of(frame).iter().map(|&FunctionId(id)| ids[id as usize]);
+        let folded = FunctionTree::fold(&profile.tree, is_wanted, of_frame, |_| false);
+        let mut sums = CallSums { functions: names, own: folded.own(own), tree: folded.tree };
         if no_stack.samples > 0 {
-            let mut tree = FunctionTree::default();
-            tree.call(None, 0);
             let name = FunctionName { function: NO_STACK.to_owned(), module: String::new() };
-            sums.add([name].into_iter(), &tree, &[no_stack]);
+            let NodeId(stack) = sums.tree.call(None, sums.functions.intern(name));
+            sums.own.resize(sums.tree.len(), Amount::default());
+            sums.own[stack as usize].add(no_stack);
         }
         sums
     }
 
     /// Adds the stacks of another trace.
     pub(super) fn absorb(&mut self, other: &CallSums) {
-        self.add(other.functions.values.iter().cloned(), &other.tree, &other.own);
-    }
-
-    fn add(&mut self, names: impl Iterator<Item = FunctionName>, tree: &FunctionTree, own: &[Amount]) {
+        let names = other.functions.values.iter().cloned();
         let functions: Vec<u32> = names.map(|name| self.functions.intern(name)).collect();
-        let stacks = self.tree.absorb(tree, |function| functions[function as usize]);
+        let stacks = self.tree.absorb(&other.tree, |function| functions[function as usize]);
         self.own.resize(self.tree.len(), Amount::default());
-        for (stack, &own) in stacks.iter().zip(own) {
-            self.own[stack.0 as usize].add(own);
+        for (NodeId(stack), &own) in stacks.into_iter().zip(&other.own) {
+            self.own[stack as usize].add(own);
         }
     }
 

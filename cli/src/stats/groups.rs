@@ -179,7 +179,7 @@ impl<'a> GroupSums<'a> {
             for &(Slot { kernel, stack, .. }, amount) in same {
                 match (stack, kernel) {
                     (None, _) => self.sums.add_to_function(self.frames.of_none(), amount),
-                    (Some(stack), None) => self.sums.add(stack, amount),
+                    (Some(stack), None) => self.sums.add(tree, stack, amount),
                     (Some(stack), Some(kernel)) => {
                         let group = self.frames.of_kernel(tree.function(stack), kernel);
                         self.sums.add_to_function(group, amount);

@@ -10,8 +10,8 @@ use super::{
     TrustStats, WaitStats, per_second, share,
 };
 use crate::profile::{
-    Additive, Batch, Folded, FrameId, FrameKind, FunctionTree, Functions, Modules, NameSource, NodeId,
-    OwnTotal, Profile, Run, Sums, Weight,
+    Additive, Batch, FrameId, FrameKind, Functions, Modules, NameSource, NodeId, OpenFunctions, OwnTotal,
+    Profile, Run, Visit, Weight,
 };
 use crate::stack::StopReason;
 use std::cmp::Reverse;
@@ -151,24 +151,10 @@ impl<'a> StatsTables<'a> {
         // By node: samples of the stacks that go through it.
         let mut through = self.nodes.clone();
         self.profile.tree.add_callees(&mut through, Amount::add);
-        let is_wanted = |NodeId(node)| through[node as usize].samples > 0;
-        let tree = &self.profile.tree;
-        let calls = FunctionTree::fold(
-            tree,
-            is_wanted,
-            |frame| functions.of(frame).iter().map(|function| function.0),
-            |_| false,
-        );
-        let own = calls.own(&self.nodes);
-        let of_functions = sums(&calls.tree, &own);
+        let (of_functions, of_modules) = own_totals(self.profile, functions, &self.nodes, &through);
         let no_stack = self.no_stack_amount(weight);
-        let answer = asked
-            .map(|asked| asked.finish(cpu_known, || CallSums::of(functions, &calls.tree, &own, no_stack)));
-        drop(calls);
-        let module = |frame: FrameId| [modules_of.of_frames[frame.0 as usize]];
-        let calls: Folded = FunctionTree::fold(tree, is_wanted, module, |_| true);
-        let of_modules = sums(&calls.tree, &calls.own(&self.nodes));
-        drop(calls);
+        let calls = || CallSums::of(self.profile, functions, &self.nodes, &through, no_stack);
+        let answer = asked.map(|asked| asked.finish(cpu_known, calls));
 
         let by = |time: Time, other: Time| -> Vec<FunctionStats> {
             let function = |(id, sums): (u32, OwnTotal<Amount>)| {
@@ -271,11 +257,48 @@ impl Additive for Amount {
     }
 }
 
-/// The sums of the functions of a tree, of the samples that end in each stack.
-fn sums(tree: &FunctionTree, own: &[Amount]) -> Vec<(u32, OwnTotal<Amount>)> {
-    let mut sums = Sums::default();
-    own.iter().zip((0..).map(NodeId)).for_each(|(&own, stack)| sums.add(stack, own));
-    sums.take(tree)
+/// The sums of all functions, and of all modules. Visits every stack once that has samples or leads
+/// to one with samples. They are [`Sums`](crate::profile::Sums) of all stacks, without trees of
+/// functions and of modules, which in a recording of few equal stacks are as large as it.
+fn own_totals(
+    profile: &Profile,
+    functions: &Functions,
+    own: &[Amount],
+    through: &[Amount],
+) -> (Vec<OwnTotal<Amount>>, Vec<OwnTotal<Amount>>) {
+    let nodes = profile.tree.nodes();
+    let modules = functions.modules();
+    let mut of_functions = vec![OwnTotal::<Amount>::default(); functions.list().len()];
+    let mut of_modules = vec![OwnTotal::<Amount>::default(); modules.names.len()];
+    let (mut open_functions, mut open_modules) = (OpenFunctions::default(), OpenFunctions::default());
+    profile.tree.visit(|NodeId(node), when| {
+        let at = node as usize;
+        let frame = nodes[at].frame;
+        let module = modules.of_frames[frame.0 as usize];
+        let of_frame = functions.of(frame);
+        if when == Visit::Leave {
+            of_frame.iter().for_each(|function| open_functions.leave(function.0));
+            open_modules.leave(module);
+            return true;
+        }
+        if through[at].samples == 0 {
+            return false;
+        }
+        for function in of_frame {
+            if open_functions.enter(function.0) {
+                of_functions[function.0 as usize].total.add(through[at]);
+            }
+        }
+        if let Some(innermost) = of_frame.last() {
+            of_functions[innermost.0 as usize].own.add(own[at]);
+        }
+        if open_modules.enter(module) {
+            of_modules[module as usize].total.add(through[at]);
+        }
+        of_modules[module as usize].own.add(own[at]);
+        true
+    });
+    (of_functions, of_modules)
 }
 
 /// A time by which functions and modules are listed.
@@ -291,13 +314,8 @@ fn total_ns(sums: &OwnTotal<Amount>) -> u64 {
 
 /// The first `top` ids by a time that is not 0, the longest first; ties by the other time, then by
 /// id, which is the order of first appearance.
-fn ranked(
-    all: &[(u32, OwnTotal<Amount>)],
-    time: Time,
-    other: Time,
-    top: usize,
-) -> Vec<(u32, OwnTotal<Amount>)> {
-    let mut rows: Vec<_> = all.iter().copied().filter(|(_, sums)| time(sums) > 0).collect();
+fn ranked(all: &[OwnTotal<Amount>], time: Time, other: Time, top: usize) -> Vec<(u32, OwnTotal<Amount>)> {
+    let mut rows: Vec<_> = (0u32..).zip(all.iter().copied()).filter(|(_, sums)| time(sums) > 0).collect();
     rows.sort_unstable_by_key(|(id, sums)| (Reverse((time(sums), other(sums))), *id));
     rows.truncate(top);
     rows

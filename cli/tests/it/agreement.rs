@@ -1,5 +1,5 @@
 //! Every list of one trace beside every other: what `stk stats` prints as text, JSON and CSV, what
-//! diff, report, the dataset and the outputs say of the same samples. They agree but for the
+//! diff, report, the dataset and the outputs say of the same samples. They agree except for the
 //! differences of [`KNOWN`], each of which is there: one that is mended leaves the table.
 
 use crate::support::{Ran, kept, ran_in};
@@ -400,7 +400,7 @@ fn damaged() -> Vec<u8> {
 }
 
 #[test]
-fn every_list_agrees_but_for_the_known_differences() {
+fn every_list_agrees_except_for_known_differences() {
     let read = |name: &str| std::fs::read(Path::new(&kept(name))).unwrap();
     let mut found = BTreeSet::new();
     for (trace, bytes) in [("busy", read("busy.stk")), ("mixed", read("mixed.stk")), ("damaged", damaged())] {
