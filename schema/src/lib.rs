@@ -10,6 +10,7 @@
 //! * [`identity`]: identities of images: PE header fields, CodeView record, ELF build id, content
 //!   hash.
 //! * [`limits`]: upper bounds that writers obey and readers enforce.
+//! * `table`: tables for people, with the feature of that name.
 //! * [`tables`]: the tables of a Parquet dataset.
 //! * [`control`]: the structs that inject.exe and agent.dll exchange in the target's memory.
 //! * [`mailbox`]: the structs by which agent.dll asks inject.exe for names that it cannot get in
@@ -42,6 +43,8 @@ pub mod pointers;
 pub mod registers;
 pub mod requests;
 pub mod selftest;
+#[cfg(feature = "table")]
+pub mod table;
 pub mod tables;
 pub mod text;
 mod ticks;

@@ -11,10 +11,10 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use stk_symbols::index::SymbolIndex;
 use anyhow::{Context, Result};
 use pdb_addr2line::{ContextPdbData, TypeFormatterFlags};
 use serde_json::Value;
+use stk_symbols::index::SymbolIndex;
 
 use stk_symbols::pdb_records::{PdbRecords, RecordFrame};
 

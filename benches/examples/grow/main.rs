@@ -19,9 +19,9 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use stk_format::Sample;
 use stk_profile::image::{AddressSpace, ImageSearch, load_images};
 use stk_profile::trace::{TraceFile, registers};
-use stk_format::Sample;
 use stk_unwind::{WalkOptions, Walker};
 
 fn main() -> ExitCode {

@@ -1,9 +1,8 @@
 //! The output of `inject ps`: a table for people, JSON for programs.
 
 use serde::Serialize;
-use std::fmt::Write as _;
+use stk_schema::table::{Column, Table};
 use stk_schema::text::printable;
-use unicode_width::UnicodeWidthStr;
 
 /// Version of the JSON. It increases with a change that breaks readers.
 pub(crate) const VERSION: u32 = 1;
@@ -36,30 +35,28 @@ pub(crate) fn json(processes: &[ProcessRow]) -> String {
 
 /// A table with a heading, as wide as its contents.
 pub(crate) fn table(processes: &[ProcessRow]) -> String {
-    let mut name_width = "NAME".len();
-    for process in processes {
-        name_width = name_width.max(printable(&process.name).width());
-    }
-    let mut text = String::new();
-    let _ =
-        writeln!(text, "{:>7}  {:<name_width$}  {:<5}  {:<11}  RECORDABLE", "PID", "NAME", "ARCH", ".NET");
+    let mut table = Table::new([
+        Column::right("PID").gap(0).at_least(7),
+        Column::left("NAME"),
+        Column::left("ARCH").at_least(5),
+        Column::left(".NET").at_least(11),
+        Column::left("RECORDABLE"),
+    ]);
     for process in processes {
         let recordable = match &process.reason {
-            _ if process.recording => "recording now",
-            Some(reason) => &format!("no: {}", printable(reason)),
-            None => "yes",
+            _ if process.recording => "recording now".to_owned(),
+            Some(reason) => format!("no: {}", printable(reason)),
+            None => "yes".to_owned(),
         };
-        let name = printable(&process.name);
-        let _ = writeln!(
-            text,
-            "{:>7}  {name}{}  {:<5}  {:<11}  {recordable}",
-            process.pid,
-            " ".repeat(name_width.saturating_sub(name.width())),
-            process.arch.as_deref().unwrap_or("?"),
-            process.dotnet.unwrap_or("-"),
-        );
+        table.row([
+            process.pid.to_string(),
+            printable(&process.name).into_owned(),
+            process.arch.as_deref().unwrap_or("?").to_owned(),
+            process.dotnet.unwrap_or("-").to_owned(),
+            recordable,
+        ]);
     }
-    text
+    table.text()
 }
 
 #[cfg(test)]

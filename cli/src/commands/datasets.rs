@@ -5,11 +5,11 @@ use super::profile_args::ProfileArgs;
 use super::select::{SelectArgs, ThreadPattern};
 use super::{Progress, Usage, note};
 use crate::dataset::{Dataset, DatasetPart, DatasetThread, DatasetTrace, Grouping, is_dataset};
+use std::path::{Path, PathBuf};
 use stk_base::files::note_input_folder;
+use stk_base::text::counted;
 use stk_profile::profile::{SelectionShare, fold, leave_out, select};
 use stk_symbols::Demangle;
-use stk_base::text::counted;
-use std::path::{Path, PathBuf};
 
 /// A dataset that an argument names.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -198,7 +198,7 @@ pub(super) fn load(
         if picks_threads && part.profile.selection.is_none() {
             let mut share = SelectionShare::default();
             runs.for_each(|batch| {
-                batch.runs.iter().for_each(|run| share.chosen.add(run));
+                batch.runs.iter().for_each(|run| share.chosen.add_run(run));
                 Ok::<(), std::io::Error>(())
             })?;
             part.profile.selection = Some(share);

@@ -1,10 +1,10 @@
 //! The traces that a command line names: files, folders, and patterns that no shell has expanded.
 
 use super::{Exit, say_error};
-use stk_base::files::note_input;
 use anyhow::{Context, bail};
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
+use stk_base::files::note_input;
 use stk_schema::typed;
 
 /// The traces that the arguments name, in their order. Those of a folder or pattern are sorted. An

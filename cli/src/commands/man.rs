@@ -1,10 +1,10 @@
 //! `stk man`: manual pages, from the description of the command line.
 
 use super::{Exit, Out, replace};
-use stk_base::files::Below;
-use stk_output::formats::{Compression, Sink};
 use anyhow::Context;
 use std::path::{Path, PathBuf};
+use stk_base::files::Below;
+use stk_output::formats::{Compression, Sink};
 
 /// Writes a page for stk and for each of its commands. Without DIR, prints the page of stk.
 #[derive(clap::Args, Debug)]

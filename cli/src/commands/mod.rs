@@ -35,10 +35,6 @@ pub use profile_args::{LoadedProfile, ProfileArgs, SymbolArgs, TablesArgs, check
 pub use progress::{Progress, TraceProgress};
 pub use select::{ProcessArgs, SelectArgs, StackArgs, ThreadArgs, ThreadPattern, TzArgs};
 
-use stk_base::files::is_refusal;
-use stk_output::formats::OutputError;
-use stk_base::panics::{self, caught};
-use stk_base::text::{count, size, utc};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::collections::BTreeSet;
@@ -49,6 +45,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use stk_base::files::is_refusal;
+use stk_base::panics::{self, caught};
+use stk_base::text::{count, size, utc};
+use stk_output::formats::OutputError;
 use stk_schema::text::printable;
 
 /// The result of a command, as the process's exit code.

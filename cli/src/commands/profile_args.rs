@@ -4,19 +4,19 @@ use super::select::TimeRange;
 use super::symbol_options::SymbolOptions;
 use super::values::{choice, default_name};
 use super::{Exit, Progress, SelectArgs, StackArgs, warn};
-use stk_base::deadline::Deadline;
-use stk_profile::pipeline::{LoadOptions, Loaded, load_trace, missing_tables};
-use stk_profile::profile::{MOST_RUNS_HELD, MissingModule, MissingSymbols, Profile, Run, Runs};
-use stk_profile::stack::{FoldOptions, FrameChoice};
-use stk_symbols::{Demangle, SymbolStore, Symbolizer};
-use stk_base::text::{count, counted, pad, width};
-use stk_profile::trace::{TableFolders, Trace, TraceError, TraceFile};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use stk_base::deadline::Deadline;
+use stk_base::text::{count, counted, pad, width};
+use stk_profile::pipeline::{LoadOptions, Loaded, load_trace, missing_tables};
+use stk_profile::profile::{MOST_RUNS_HELD, MissingModule, MissingSymbols, Profile, Run, Runs};
+use stk_profile::stack::{FoldOptions, FrameChoice};
+use stk_profile::trace::{TableFolders, Trace, TraceError, TraceFile};
 use stk_schema::text::printable;
 use stk_schema::typed::parse_size;
+use stk_symbols::{Demangle, SymbolStore, Symbolizer};
 
 /// Options of commands that name code.
 #[derive(clap::Args, Clone, Default, Debug)]

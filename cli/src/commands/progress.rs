@@ -1,7 +1,6 @@
 //! A progress bar on standard error. It is shown only on a terminal, and only for work that takes
 //! over a second.
 
-use stk_base::text::count;
 use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -9,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use stk_base::text::count;
 
 /// The progress of some work. Dropping it removes the bar.
 #[derive(Debug)]

@@ -3,15 +3,15 @@
 use super::replace::replaces_own;
 use super::values::{Choice, choice};
 use super::{Exit, inputs, note, warn};
-use stk_base::files::{MayReplace, is_trace};
-use stk_base::map::MappedFile;
-use stk_output::formats;
-use stk_profile::redact::{self, RedactReport, Redactor, Secret};
-use stk_base::text::{count, counted, size};
-use stk_profile::trace::TraceFile;
 use anyhow::Context;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use stk_base::files::{MayReplace, is_trace};
+use stk_base::map::MappedFile;
+use stk_base::text::{count, counted, size};
+use stk_output::formats;
+use stk_profile::redact::{self, RedactReport, Redactor, Secret};
+use stk_profile::trace::TraceFile;
 
 impl Choice for Secret {
     fn choices() -> Vec<(Self, &'static str, &'static str)> {

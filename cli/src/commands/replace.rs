@@ -1,10 +1,10 @@
 //! Which outputs that are there already are replaced. Every output of every command comes here
 //! before anything is done for it.
 
-use stk_base::files::{MayReplace, check_output};
-use stk_output::formats::{SourceMark, source_mark};
 use anyhow::bail;
 use std::path::Path;
+use stk_base::files::{MayReplace, check_output};
+use stk_output::formats::{SourceMark, source_mark};
 
 /// What was done with an output that stk had made of the same recording.
 pub(super) const REPLACED: &str = "replaced stk's own output";

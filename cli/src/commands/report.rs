@@ -3,13 +3,13 @@
 use super::profile_args::{MissingSum, check_symbols, load_file, loss_lines, missing_lines};
 use super::replace::{self, REPLACED, is_made_of, replaces_own};
 use super::{Exit, ProfileArgs, Progress, guarded, inputs, note, pool, say_error, size, tell, verify, warn};
+use anyhow::Context;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use stk_base::files::MayReplace::NoTrace;
 use stk_output::formats::SourceMark;
 use stk_output::report::{Report, Source};
 use stk_profile::trace::{Content, TraceFile};
-use anyhow::Context;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 /// Writes one page that a browser shows: flame graph, functions, callers, timeline, waits, and how
 /// far to trust it. It needs no network and no other file.

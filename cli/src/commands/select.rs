@@ -4,15 +4,17 @@
 use super::times::{self, TimeArg};
 use super::values::{choice, default_name};
 use super::{Usage, note};
-use stk_base::files::open_plain;
-use stk_profile::profile::{ActivityKind, FramePatterns, FunctionPattern, NamePattern, PatternError, Selection};
-use stk_base::text::{TimeZone, counted, since_start};
-use stk_profile::trace::{Trace, TraceFile};
 use std::collections::HashSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use stk_base::files::open_plain;
+use stk_base::text::{TimeZone, counted, since_start};
 use stk_format::{FILE_HEADER_LEN, FileHeader};
+use stk_profile::profile::{
+    ActivityKind, FramePatterns, FunctionPattern, NamePattern, PatternError, Selection,
+};
+use stk_profile::trace::{Trace, TraceFile};
 
 /// In which zone times are shown and taken.
 #[derive(clap::Args, Clone, Copy, Default, Debug)]

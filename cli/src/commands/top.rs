@@ -4,10 +4,6 @@ use super::profile_args::load_file;
 use super::times::TimeArg;
 use super::{Exit, LoadedProfile, Out, Progress, SelectArgs, StackArgs, SymbolArgs, TablesArgs};
 use super::{ProfileArgs, ThreadArgs, pool, terminal_columns};
-use stk_profile::profile::{Activity, Functions, NodeId, Profile, is_system_library};
-use stk_output::stats::{self, Stats, StatsOptions};
-use stk_base::text::{count, cut, pad, span};
-use stk_profile::trace::{Follower, TraceFile};
 use anyhow::Context as _;
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -15,6 +11,10 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, stdout};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use stk_base::text::{count, cut, pad, span};
+use stk_output::stats::{self, Stats, StatsOptions};
+use stk_profile::profile::{Activity, Functions, NodeId, Profile, is_system_library};
+use stk_profile::trace::{Follower, TraceFile};
 use stk_schema::text::printable;
 
 /// Follows a trace that is being recorded, and shows its last seconds: functions by CPU time, and

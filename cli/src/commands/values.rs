@@ -1,13 +1,13 @@
 //! Names of the library's choices on the command line.
 
 use crate::diff::{By, DiffFormat};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use stk_base::text::TimeZone;
 use stk_output::formats::{ChromeStyle, Format, PerfettoStyle};
+use stk_output::stats::SortBy;
 use stk_profile::profile::{ActivityKind, ThreadMerge, Weight};
 use stk_profile::stack::FrameChoice;
-use stk_output::stats::SortBy;
 use stk_symbols::Demangle;
-use stk_base::text::TimeZone;
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 /// A choice of the library: its values, each with its name and help text.
 pub(super) trait Choice: Copy + PartialEq + Send + Sync + 'static {

@@ -2,12 +2,12 @@
 //! its runs, so that all that answers questions on a trace answers them on thousands.
 //!
 //! ```text
-//! tables   Parquet files, row group by row group
-//! traces   the traces of a dataset                           traces -> DatasetTrace
-//! samples  sums of the rows of samples, by stack and state   samples -> Sums
-//! tally    sums that one thread keeps meanwhile
-//! sums     what rows sum up to
-//! names    the stacks of these sums, with the names of code  stacks, frames -> Profile
+//! tables        Parquet files, row group by row group
+//! traces        the traces of a dataset                           traces -> DatasetTrace
+//! samples       sums of the rows of samples, by stack and state   samples -> GroupedSums
+//! partial_sums  those of one thread, while it reads
+//! sums          what rows that are one sum have in common
+//! names         the stacks of these sums, with the names of code  stacks, frames -> Profile
 //! ```
 //!
 //! The rows of `samples` are read once and never held: memory grows with distinct stacks, names and
@@ -16,23 +16,23 @@
 #[cfg(feature = "parquet")]
 mod names;
 #[cfg(feature = "parquet")]
+mod partial_sums;
+#[cfg(feature = "parquet")]
 mod samples;
 #[cfg(feature = "parquet")]
 mod sums;
 #[cfg(feature = "parquet")]
 mod tables;
 #[cfg(feature = "parquet")]
-mod tally;
-#[cfg(feature = "parquet")]
 mod traces;
 
-use stk_base::files::read_input;
-#[cfg(feature = "parquet")]
-use stk_output::formats::TableError;
-use stk_profile::profile::{Profile, Runs, SelectionSum};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
+use stk_base::files::read_input;
+#[cfg(feature = "parquet")]
+use stk_output::formats::TableError;
+use stk_profile::profile::{Profile, Runs, SampleSum};
 
 /// Why a dataset was not read.
 #[derive(Debug, thiserror::Error)]
@@ -158,7 +158,7 @@ pub struct DatasetPart {
     /// What the runs sum up of waits; empty unless asked for.
     pub waits: Vec<WaitRuns>,
     /// All samples in the time asked for, of all threads.
-    pub whole: SelectionSum,
+    pub whole: SampleSum,
 }
 
 /// Waits in one stack. A wait ends when the stack or the state changes.

@@ -1,29 +1,29 @@
 //! Profiles of sums: the stacks that they are of, from `stacks`, and the names of their code, from
 //! `frames`.
 
-use super::samples::{Group, Sums};
-use super::sums::{Class, Sum, SumKey};
+use super::samples::{Group, GroupedSums};
+use super::sums::{Class, SumKey};
 use super::tables::{Columns, RowGroups};
 use super::{Dataset, DatasetError, DatasetPart};
+use hashbrown::{HashMap, HashSet};
+use rayon::prelude::*;
+use std::path::Path;
 use stk_base::model::{Image, ImageId};
 use stk_profile::profile::{
     Activity, CallTree, CpuSource, FrameFacts, FrameId, FrameKey, FrameKind, FrameSymbols, FrameTable,
     Losses, NameSource, NamedFrame, Node, NodeId, Placement, Processes, Profile, Run, RunFlags, RunSource,
-    Runs, SEGMENT_RUNS, SelectionSum, StopId, StopInfo, StopReason, ThreadInfo, TraceInfo,
+    Runs, SEGMENT_RUNS, SampleSum, StopId, StopInfo, StopReason, ThreadInfo, TraceInfo,
 };
-use hashbrown::{HashMap, HashSet};
-use rayon::prelude::*;
-use std::path::Path;
 use stk_schema::Arch;
 use stk_schema::event::RunState;
 use stk_schema::tables;
 use stk_unwind::Trust;
 
 /// A part for each class of the sums.
-pub(super) fn parts(dataset: &Dataset, sums: Sums) -> Result<Vec<DatasetPart>, DatasetError> {
+pub(super) fn parts(dataset: &Dataset, sums: GroupedSums) -> Result<Vec<DatasetPart>, DatasetError> {
     let executables = dataset.traces.iter().map(|trace| trace.process.as_str()).collect();
     let mut names = Names::read(&dataset.folder.join(tables::FRAMES.name), &executables)?;
-    let Sums { groups, whole } = sums;
+    let GroupedSums { groups, whole } = sums;
     let classes = classes(groups);
     let mut trees: Vec<CallTree> = classes.iter().map(|_| CallTree::default()).collect();
     let mut nodes: Vec<StackNodes> = classes.iter().map(|groups| wanted_stacks(groups)).collect();
@@ -111,7 +111,7 @@ fn part(
     let threads = of_threads.len() as u32;
     let source = Box::new(SumRuns { threads: of_threads, nodes });
     let runs = Runs::of_source(source, threads, 0..longest.unwrap_or(0), RUNS_HELD);
-    DatasetPart { profile, runs, values, waits, whole: SelectionSum::default() }
+    DatasetPart { profile, runs, values, waits, whole: SampleSum::default() }
 }
 
 /// The runs of sums: one each, but several if it has more samples than a run can count, up to
@@ -129,7 +129,7 @@ const MOST_RUNS: usize = 1 << 16;
 struct ThreadSums {
     /// Number of the first sum.
     first_wait: u64,
-    sums: Vec<(SumKey, Sum)>,
+    sums: Vec<(SumKey, SampleSum)>,
 }
 
 impl RunSource for SumRuns {
@@ -142,7 +142,7 @@ impl RunSource for SumRuns {
             for _ in 0..MOST_RUNS {
                 let samples = u32::try_from(left.samples).unwrap_or(u32::MAX);
                 runs.push(run(node, key, &left, samples, number));
-                left = Sum { samples: left.samples - u64::from(samples), ..Sum::default() };
+                left = SampleSum { samples: left.samples - u64::from(samples), ..SampleSum::default() };
                 if left.samples == 0 {
                     break;
                 }
@@ -152,7 +152,7 @@ impl RunSource for SumRuns {
     }
 }
 
-fn run(node: Option<NodeId>, key: &SumKey, sum: &Sum, samples: u32, number: u64) -> Run {
+fn run(node: Option<NodeId>, key: &SumKey, sum: &SampleSum, samples: u32, number: u64) -> Run {
     let waits = matches!(key.activity, Activity::Waiting(_));
     Run {
         node,

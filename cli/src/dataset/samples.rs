@@ -1,25 +1,25 @@
 //! Sums of the rows of `samples`: by group, state and stack.
 //!
 //! ```text
-//! tally  what one thread has summed up so far    row -> GroupSums
+//! partial_sums  what one thread has summed up so far    row -> SumList
 //! ```
 //!
 //! Each thread of the pool takes row groups, reads each row once, and keeps sums of its own. They
 //! are joined at the end. The rows of a trace follow each other, and those of a thread in it, so
 //! groups are looked up where one begins.
 
-use super::sums::{Class, Sum, SumKey};
+use super::partial_sums::{EdgeRun, Edges, PartialSums, RowKey, SumList};
+use super::sums::{Class, SumKey};
 use super::tables::{Columns, Numbers, RowGroups};
-use super::tally::{EdgeRun, Edges, GroupSums, RowKey, Tally};
 use super::traces::samples_of;
 use super::{Dataset, DatasetError, DatasetThread, DatasetTrace, Grouping, WaitRuns};
-use stk_profile::profile::{Activity, SelectionSum, Wait};
 use hashbrown::HashMap;
 use rayon::prelude::*;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use stk_profile::profile::{Activity, Additive, SampleSum, Wait};
 
 /// A group, and the sums of its rows.
 #[derive(Debug)]
@@ -28,25 +28,25 @@ pub(super) struct Group {
     pub values: Vec<String>,
     /// By key, each once and sorted; but where each trace is a group, in any order, and a key is
     /// there once for each row group that the trace lies in.
-    pub sums: Vec<(SumKey, Sum)>,
+    pub sums: Vec<(SumKey, SampleSum)>,
     /// By sum; empty unless waits are counted.
     pub waits: Vec<WaitRuns>,
 }
 
 /// The sums of all rows.
 #[derive(Default)]
-pub(super) struct Sums {
+pub(super) struct GroupedSums {
     /// Sorted by class and values.
     pub groups: Vec<Group>,
     /// Samples of all threads in the time asked for, by class.
-    pub whole: HashMap<Class, SelectionSum>,
+    pub whole: HashMap<Class, SampleSum>,
 }
 
 /// Numbers of the groups, in the order in which they were met.
 type GroupIds = HashMap<(Class, Vec<String>), u32>;
 
 /// Sums the samples of a dataset's traces.
-pub(super) fn sums(dataset: &Dataset, grouping: &Grouping<'_>) -> Result<Sums, DatasetError> {
+pub(super) fn sums(dataset: &Dataset, grouping: &Grouping<'_>) -> Result<GroupedSums, DatasetError> {
     let dates: BTreeSet<&str> = dataset.traces.iter().map(|trace| trace.date.as_str()).collect();
     let mut files = Vec::new();
     for date in dates {
@@ -63,53 +63,54 @@ pub(super) fn sums(dataset: &Dataset, grouping: &Grouping<'_>) -> Result<Sums, D
     (grouping.rows)(rows.all_rows());
     let next = AtomicUsize::new(0);
     let one_thread = |_| {
-        let mut tally = Tally::new(grouping.by_trace);
+        let mut partial = PartialSums::new(grouping.by_trace);
         loop {
             let group = next.fetch_add(1, Ordering::Relaxed);
             if group >= rows.len() {
-                return Ok(tally);
+                return Ok(partial);
             }
-            scan.row_group(&rows, group, &mut tally)?;
+            scan.row_group(&rows, group, &mut partial)?;
             grouping.rows_read.fetch_add(rows.rows(group), Ordering::Relaxed);
         }
     };
     let threads = rayon::current_num_threads().min(rows.len());
-    let tallies: Vec<Tally> =
+    let all_partial: Vec<PartialSums> =
         (0..threads).into_par_iter().with_max_len(1).map(one_thread).collect::<Result<_, DatasetError>>()?;
     let ids = scan.ids.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok(joined(tallies, ids, grouping))
+    Ok(joined(all_partial, ids, grouping))
 }
 
 /// The sums of all threads, in an order that does not depend on which of them came first.
-fn joined(tallies: Vec<Tally>, ids: GroupIds, grouping: &Grouping<'_>) -> Sums {
-    let mut groups: Vec<GroupSums> = Vec::new();
-    groups.resize_with(ids.len(), GroupSums::default);
-    let mut all = Sums::default();
+fn joined(all_partial: Vec<PartialSums>, ids: GroupIds, grouping: &Grouping<'_>) -> GroupedSums {
+    let mut groups: Vec<SumList> = Vec::new();
+    groups.resize_with(ids.len(), SumList::default);
+    let mut all = GroupedSums::default();
     let mut edges: Vec<Edges> = Vec::new();
     let mut waits: HashMap<RowKey, WaitRuns> = HashMap::new();
-    for tally in tallies {
-        let tally = tally.finish();
-        tally.groups.into_iter().zip(&mut groups).for_each(|(more, sums)| sums.append(more));
-        for (class, more) in &tally.whole {
-            all.whole.entry(*class).or_default().add_sum(more);
+    for partial in all_partial {
+        let partial = partial.finish();
+        partial.groups.into_iter().zip(&mut groups).for_each(|(more, sums)| sums.append(more));
+        for (class, more) in &partial.whole {
+            all.whole.entry(*class).or_default().add(*more);
         }
-        for (key, more) in tally.waits {
+        for (key, more) in partial.waits {
             let sum = waits.entry(key).or_default();
             sum.waits = sum.waits.saturating_add(more.waits);
             sum.longest_ns = sum.longest_ns.max(more.longest_ns);
         }
-        edges.extend(tally.edges);
+        edges.extend(partial.edges);
     }
     if !grouping.by_trace {
-        groups.par_iter_mut().for_each(GroupSums::make_once);
+        groups.par_iter_mut().for_each(SumList::make_once);
     }
     join_edges(edges, &mut waits);
     let mut ids: Vec<((Class, Vec<String>), u32)> = ids.into_iter().collect();
     ids.sort();
     all.groups.extend(ids.into_iter().map(|((class, values), group)| {
         let sums = std::mem::take(&mut groups[group as usize]).into_sums();
-        let wait =
-            |(key, _): &(SumKey, Sum)| waits.get(&RowKey { group, key: *key }).copied().unwrap_or_default();
+        let wait = |(key, _): &(SumKey, SampleSum)| {
+            waits.get(&RowKey { group, key: *key }).copied().unwrap_or_default()
+        };
         let waits = if grouping.waits { sums.iter().map(wait).collect() } else { Vec::new() };
         Group { class, values, sums, waits }
     }));
@@ -184,9 +185,9 @@ impl<'a> Rows<'a> {
         })
     }
 
-    fn sum(&self, row: usize) -> Sum {
+    fn sum(&self, row: usize) -> SampleSum {
         let positive = |numbers: &Numbers<'_>| numbers.or_zero(row).max(0) as u64;
-        Sum {
+        SampleSum {
             samples: positive(&self.samples),
             weight_ns: positive(&self.duration_ns),
             cpu_ns: positive(&self.cpu_ns),
@@ -227,7 +228,12 @@ impl Scan<'_> {
         columns
     }
 
-    fn row_group(&self, rows: &RowGroups, group: usize, tally: &mut Tally) -> Result<(), DatasetError> {
+    fn row_group(
+        &self,
+        rows: &RowGroups,
+        group: usize,
+        partial: &mut PartialSums,
+    ) -> Result<(), DatasetError> {
         // Row groups without a chosen trace cost this column alone.
         let ids = rows.read(group, &["trace_id"])?;
         let of_id = |id: Option<&str>| id.and_then(|id| self.traces.get(id).copied());
@@ -239,9 +245,9 @@ impl Scan<'_> {
         let columns = rows.read(group, &self.columns())?;
         let rows = Rows::of(&columns, self)?;
         for (trace, span) in spans {
-            self.rows_of_trace(trace, span, &rows, tally)?;
+            self.rows_of_trace(trace, span, &rows, partial)?;
         }
-        tally.end_row_group(group);
+        partial.end_row_group(group);
         Ok(())
     }
 
@@ -250,34 +256,34 @@ impl Scan<'_> {
         number: u32,
         span: Range<usize>,
         rows: &Rows<'_>,
-        tally: &mut Tally,
+        partial: &mut PartialSums,
     ) -> Result<(), DatasetError> {
         let trace = &self.dataset.traces[number as usize];
         let tells_cpu = rows.cpu_ns.get(span.start).is_some();
         let class = Class { interval_ns: trace.interval_ns, tells_cpu };
-        let mut whole = SelectionSum::default();
+        let mut whole = SampleSum::default();
         let Grouping { by_thread, waits, .. } = *self.grouping;
-        let mut group = if by_thread { None } else { self.group(trace, class, None, tally) };
+        let mut group = if by_thread { None } else { self.group(trace, class, None, partial) };
         let mut thread: Option<i64> = None;
         for row in span {
             if self.in_time && !is_in_time(trace, rows.ts_ns.or_zero(row)) {
                 continue;
             }
             let sum = rows.sum(row);
-            let Sum { samples, weight_ns, cpu_ns } = sum;
-            whole.add_sum(&SelectionSum { samples, cpu_ns, weight_ns });
+            whole.add(sum);
             if by_thread && thread != Some(rows.thread.or_zero(row)) {
                 thread = Some(rows.thread.or_zero(row));
-                group = self.group(trace, class, Some(rows.thread(row)?), tally);
+                group = self.group(trace, class, Some(rows.thread(row)?), partial);
             }
             let Some(group) = group else { continue };
             let key = RowKey { group, key: SumKey::new(rows.activity[row], rows.stack.get(row)) };
-            tally.add(key, &sum);
+            partial.add(key, sum);
             if waits {
-                tally.run(EdgeRun { trace: number, run_id: rows.run_id.or_zero(row), key, ns: weight_ns });
+                let run_id = rows.run_id.or_zero(row);
+                partial.run(EdgeRun { trace: number, run_id, key, ns: sum.weight_ns });
             }
         }
-        tally.whole.entry(class).or_default().add_sum(&whole);
+        partial.whole.entry(class).or_default().add(whole);
         Ok(())
     }
 
@@ -287,7 +293,7 @@ impl Scan<'_> {
         trace: &DatasetTrace,
         class: Class,
         thread: Option<DatasetThread<'_>>,
-        tally: &mut Tally,
+        partial: &mut PartialSums,
     ) -> Option<u32> {
         let values = (self.grouping.values)(trace, thread)?;
         let group = {
@@ -295,7 +301,7 @@ impl Scan<'_> {
             let next = ids.len() as u32;
             *ids.entry((class, values)).or_insert(next)
         };
-        tally.begin_group(group);
+        partial.begin_group(group);
         Some(group)
     }
 }

@@ -1,4 +1,4 @@
-//! What rows of `samples` sum up to, and what those of one sum have in common.
+//! What rows of `samples` that are one sum have in common.
 
 use stk_profile::profile::Activity;
 
@@ -25,21 +25,5 @@ impl SumKey {
 
     pub(super) fn stack(&self) -> Option<i64> {
         self.has_stack.then_some(self.stack_id)
-    }
-}
-
-/// What rows sum up to.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Sum {
-    pub samples: u64,
-    pub weight_ns: u64,
-    pub cpu_ns: u64,
-}
-
-impl Sum {
-    pub(super) fn add(&mut self, other: &Sum) {
-        self.samples = self.samples.saturating_add(other.samples);
-        self.weight_ns = self.weight_ns.saturating_add(other.weight_ns);
-        self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
     }
 }

@@ -1,15 +1,15 @@
 //! Reads Parquet files row group by row group, and only the columns that are asked for.
 
 use super::DatasetError;
-use stk_base::files::open_plain;
-use stk_output::formats::TableError;
-use stk_output::formats::parquet_read::{self, Wanted};
 use hashbrown::HashMap;
 use polars::io::parquet::metadata::FileMetadataRef;
 use polars::prelude::*;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use stk_base::files::open_plain;
+use stk_output::formats::TableError;
+use stk_output::formats::parquet_read::{self, Wanted};
 
 /// Rows of a row group that are read at once, at most.
 const ROWS: usize = 1 << 19;

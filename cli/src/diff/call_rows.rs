@@ -3,109 +3,98 @@
 
 use super::code::{Code, Renames, RowKey};
 use super::coverage::CoverageOfFunctions;
-use super::{By, Call, DiffOptions, FunctionName, RowWeights, Side, StackWeights};
-use std::collections::BTreeSet;
-use std::sync::OnceLock;
+use super::{BuildFunction, By, DiffOptions, RowWeights, Side, StackWeights};
+use stk_profile::profile::{Accumulator, Folded, FunctionTree, NodeId, Sums};
 
 /// The code of traces that are added together, under the numbers of the comparison.
 pub struct CallRows {
     pub(super) side: Side,
-    calls: Vec<Call>,
-    /// By function: the row that it counts for.
-    of_functions: Vec<u32>,
+    calls: FunctionTree,
     coverage: CoverageOfFunctions,
     /// By call, if stacks are wanted.
-    stacks: Option<Vec<u32>>,
+    stacks: Option<Vec<NodeId>>,
     of_calls: OfCalls,
     /// The row of whole traces, if there is one.
     whole: Option<u32>,
-    /// Rows of the comparison so far.
-    rows: usize,
 }
 
-/// The rows that a call counts for.
+/// The rows that calls count for.
 enum OfCalls {
-    /// That of its function.
-    Own,
-    /// By call: that of its stack.
-    Stack(Vec<u32>),
-    /// By call, once it was asked for: those of all functions of its stack.
-    Total(Vec<OnceLock<Box<[u32]>>>),
+    /// By call: that of its function, or of its stack.
+    Own(Vec<u32>),
+    /// Those of all functions of a stack: the calls as stacks of rows.
+    Total(Folded),
 }
 
 /// Sums of a trace, kept to use their memory again: nothing between two traces.
 #[derive(Default)]
 pub(super) struct RowSums {
-    /// By row.
-    sums: Vec<u64>,
-    /// Rows that have a sum.
-    met: Vec<u32>,
+    own: Accumulator<u64>,
+    total: Sums<u64>,
 }
 
 impl CallRows {
     pub(super) fn new(
         side: Side,
-        functions: &[FunctionName],
-        calls: Vec<Call>,
+        functions: &[BuildFunction],
+        calls: FunctionTree,
         code: &mut Code,
         renames: &mut Renames,
         options: DiffOptions,
     ) -> CallRows {
         let names = code.add_functions(functions, renames);
         let by_stack = options.by == By::Stack;
-        let stacks = (by_stack || options.stacks).then(|| code.add_stacks(&calls, &names));
-        let of_functions = match by_stack {
-            false => names.iter().map(|&name| code.row_of_function(name, options.by)).collect(),
-            true => Vec::new(),
-        };
+        let stacks = (by_stack || options.stacks)
+            .then(|| code.stacks.absorb(&calls, |function| names[function as usize]));
         let of_calls = match &stacks {
             Some(stacks) if by_stack => {
-                OfCalls::Stack(stacks.iter().map(|&stack| code.rows.of(RowKey::Stack(stack))).collect())
+                OfCalls::Own(stacks.iter().map(|&stack| code.rows.intern(RowKey::Stack(stack))).collect())
             }
-            _ if options.total => OfCalls::Total(calls.iter().map(|_| OnceLock::new()).collect()),
-            _ => OfCalls::Own,
+            _ => {
+                let rows: Vec<u32> =
+                    names.iter().map(|&name| code.row_of_function(name, options.by)).collect();
+                let row = |function: u32| rows[function as usize];
+                match options.total {
+                    false => {
+                        OfCalls::Own(calls.calls().nodes().iter().map(|node| row(node.frame.0)).collect())
+                    }
+                    true => OfCalls::Total(FunctionTree::fold(
+                        calls.calls(),
+                        |_| true,
+                        |function| [row(function.0)],
+                        |_| true,
+                    )),
+                }
+            }
         };
         CallRows {
             side,
             coverage: CoverageOfFunctions::new(functions, code, &names),
-            whole: options.absolute.then(|| code.rows.of(RowKey::Whole)),
+            whole: options.absolute.then(|| code.rows.intern(RowKey::Whole)),
             stacks: stacks.filter(|_| options.stacks),
-            rows: code.rows.values().len(),
             calls,
-            of_functions,
             of_calls,
         }
     }
 
-    /// The rows that a call counts for.
-    fn of(&self, call: u32) -> &[u32] {
-        let at = call as usize;
-        match &self.of_calls {
-            OfCalls::Own => std::slice::from_ref(&self.of_functions[self.calls[at].function as usize]),
-            OfCalls::Stack(rows) => std::slice::from_ref(&rows[at]),
-            OfCalls::Total(rows) => rows[at].get_or_init(|| self.of_stack(call).into_iter().collect()),
-        }
-    }
-
-    /// The rows of the functions of a stack, each once.
-    fn of_stack(&self, call: u32) -> BTreeSet<u32> {
-        let mut rows = BTreeSet::new();
-        let mut next = self.calls.get(call as usize);
-        while let Some(call) = next {
-            rows.insert(self.of_functions[call.function as usize]);
-            next = call.caller.and_then(|caller| self.calls.get(caller as usize));
-        }
-        rows
-    }
-
     /// The rows of a trace with their weights.
     pub(super) fn weights(&self, sums: &mut RowSums, weights: &StackWeights) -> RowWeights {
-        sums.sums.resize(self.rows, 0);
-        for &(call, ns) in &weights.stacks {
-            self.of(call).iter().for_each(|&row| sums.add(row, ns));
+        match &self.of_calls {
+            OfCalls::Own(rows) => {
+                weights.stacks.iter().for_each(|&(call, ns)| sums.own.add(rows[call as usize], ns));
+            }
+            OfCalls::Total(rows) => {
+                for &(call, ns) in &weights.stacks {
+                    rows.stacks[call as usize]
+                        .into_iter()
+                        .for_each(|stack| sums.total.add(&rows.tree, stack, ns));
+                }
+                let totals = sums.total.take(&rows.tree);
+                totals.iter().for_each(|(row, sum)| sums.own.add(*row, sum.total));
+            }
         }
         let whole = weights.stacks.iter().map(|stack| stack.1).fold(0, u64::saturating_add);
-        self.whole.into_iter().for_each(|row| sums.add(row, whole));
+        self.whole.into_iter().for_each(|row| sums.own.add(row, whole));
         let stacks = self
             .stacks
             .as_ref()
@@ -114,25 +103,9 @@ impl CallRows {
             weight: weights.weight,
             samples: weights.samples,
             whole,
-            rows: sums.take(),
+            rows: sums.own.take(),
             stacks: stacks.unwrap_or_default(),
             coverage: self.coverage.of(weights, &self.calls),
         }
-    }
-}
-
-impl RowSums {
-    fn add(&mut self, row: u32, ns: u64) {
-        let sum = &mut self.sums[row as usize];
-        if *sum == 0 && ns > 0 {
-            self.met.push(row);
-        }
-        *sum = sum.saturating_add(ns);
-    }
-
-    /// The sums, by row.
-    fn take(&mut self) -> Vec<(u32, u64)> {
-        self.met.sort_unstable();
-        self.met.drain(..).map(|row| (row, std::mem::take(&mut self.sums[row as usize]))).collect()
     }
 }

@@ -2,10 +2,11 @@
 //! both builds.
 
 use super::By;
-use super::collect::{Call, FunctionName};
-use super::numbers::Numbers;
-use stk_base::model::stable_name;
+use super::collect::BuildFunction;
 use std::collections::HashMap;
+use stk_base::model::stable_name;
+use stk_profile::profile::{FunctionTree, NodeId};
+use stk_profile::stack::Interner;
 
 /// A function in all builds.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -23,8 +24,8 @@ pub(super) enum RowKey {
     Function(u32),
     /// A name in lower case.
     Module(String),
-    /// An index in [`Code::stacks`].
-    Stack(u32),
+    /// One of [`Code::stacks`].
+    Stack(NodeId),
     /// All of a trace.
     Whole,
 }
@@ -32,17 +33,17 @@ pub(super) enum RowKey {
 /// All code of a comparison.
 #[derive(Default, Debug)]
 pub(super) struct Code {
-    pub functions: Numbers<CodeName>,
-    /// A caller's stack and the function that it calls.
-    pub stacks: Numbers<(Option<u32>, u32)>,
-    pub rows: Numbers<RowKey>,
+    pub functions: Interner<CodeName>,
+    /// Its functions are indices in `functions`.
+    pub stacks: FunctionTree,
+    pub rows: Interner<RowKey>,
     /// File names of modules as they were first met, by that in lower case.
     titles: HashMap<String, String>,
 }
 
 impl Code {
     /// Numbers of a trace's functions.
-    pub(super) fn add_functions(&mut self, functions: &[FunctionName], renames: &mut Renames) -> Vec<u32> {
+    pub(super) fn add_functions(&mut self, functions: &[BuildFunction], renames: &mut Renames) -> Vec<u32> {
         functions
             .iter()
             .map(|function| {
@@ -56,47 +57,25 @@ impl Code {
                         name.module.clone()
                     }
                 });
-                self.functions.of(name)
+                self.functions.intern(name)
             })
             .collect()
-    }
-
-    /// Numbers of a trace's stacks; `functions` are those of its functions.
-    pub(super) fn add_stacks(&mut self, calls: &[Call], functions: &[u32]) -> Vec<u32> {
-        let mut stacks: Vec<u32> = Vec::with_capacity(calls.len());
-        for call in calls {
-            let caller = call.caller.and_then(|caller| stacks.get(caller as usize).copied());
-            stacks.push(self.stacks.of((caller, functions[call.function as usize])));
-        }
-        stacks
     }
 
     /// The row that a function counts for.
     pub(super) fn row_of_function(&mut self, function: u32, by: By) -> u32 {
         match by {
             By::Module => {
-                let module = self.functions.values()[function as usize].module.clone();
-                self.rows.of(RowKey::Module(module))
+                let module = self.functions.values[function as usize].module.clone();
+                self.rows.intern(RowKey::Module(module))
             }
-            By::Function | By::Stack => self.rows.of(RowKey::Function(function)),
+            By::Function | By::Stack => self.rows.intern(RowKey::Function(function)),
         }
     }
 
     /// A module's name as its file is called.
     pub(super) fn title<'a>(&'a self, module: &'a str) -> &'a str {
         self.titles.get(module).map_or(module, String::as_str)
-    }
-
-    /// The functions of a stack, outermost first.
-    pub(super) fn functions_of(&self, stack: u32) -> Vec<u32> {
-        let mut functions = Vec::new();
-        let mut next = Some(stack);
-        while let Some((caller, function)) = next.and_then(|stack| self.stacks.values().get(stack as usize)) {
-            functions.push(*function);
-            next = *caller;
-        }
-        functions.reverse();
-        functions
     }
 }
 

@@ -1,11 +1,13 @@
 //! What one trace is compared by: its stacks of functions, and their weights.
 
-use super::numbers::Numbers;
-use stk_base::model::stable_name;
-use stk_profile::profile::{FrameId, NameSource, NodeId, Profile, Run, Runs, Weight};
 use rayon::prelude::*;
 use std::io;
 use std::ops::Range;
+use stk_base::model::stable_name;
+use stk_profile::profile::{
+    Accumulator, Folded, FrameId, FunctionTree, NameSource, NodeId, Profile, Run, Runs, Weight,
+};
+use stk_profile::stack::Interner;
 
 /// Where the name of code came from, as far as it decides whether names can be compared.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -18,23 +20,14 @@ pub enum Naming {
     None,
 }
 
-/// A function of a trace.
+/// A function as one build names it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct FunctionName {
+pub struct BuildFunction {
     /// File name of its module; empty if it lies in none.
     pub module: String,
     /// Its name in every build; `None` for all code of the module that has none.
     pub name: Option<String>,
     pub naming: Naming,
-}
-
-/// A stack: a function, called by another stack.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Call {
-    /// An index in [`TraceStacks::calls`], smaller than its own.
-    pub caller: Option<u32>,
-    /// An index in [`TraceStacks::functions`].
-    pub function: u32,
 }
 
 /// Weights of a trace's stacks.
@@ -43,20 +36,21 @@ pub struct StackWeights {
     pub weight: Weight,
     /// Samples that have such a weight.
     pub samples: u64,
-    /// By stack that has weight, nanoseconds.
+    /// By number of a stack that has weight, nanoseconds.
     pub stacks: Vec<(u32, u64)>,
 }
 
 /// What one trace is compared by.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub struct TraceStacks {
     /// File or name.
     pub source: String,
     /// Digest of its content.
     pub digest: u64,
     pub process: String,
-    pub functions: Vec<FunctionName>,
-    pub calls: Vec<Call>,
+    pub functions: Vec<BuildFunction>,
+    /// Its functions are indices in `functions`.
+    pub calls: FunctionTree,
     /// One or several, in the order in which they are preferred.
     pub weights: Vec<StackWeights>,
 }
@@ -80,7 +74,7 @@ pub struct TraceWeights {
 /// When the runs cannot be read.
 pub fn collect(profile: &Profile, runs: &Runs, digest: u64, weights: &[Weight]) -> io::Result<TraceStacks> {
     let code = StackCode::of(profile);
-    let mut sums = StackSums::new(&code, profile, weights);
+    let mut sums = StackWeigher::new(&code, profile, weights);
     runs.for_each(|batch| {
         batch.runs.iter().for_each(|run| sums.add(run));
         Ok::<(), io::Error>(())
@@ -90,8 +84,8 @@ pub fn collect(profile: &Profile, runs: &Runs, digest: u64, weights: &[Weight]) 
         source: profile.trace.source.clone(),
         digest,
         process: profile.trace.process.clone(),
-        functions: code.functions.values().to_vec(),
-        calls: code.calls.values().to_vec(),
+        functions: code.functions.values,
+        calls: code.calls.tree,
         weights,
     })
 }
@@ -109,13 +103,13 @@ impl<'a> ThreadStacks<'a> {
     }
 
     /// The functions of all stacks.
-    pub fn functions(&self) -> &[FunctionName] {
-        self.code.functions.values()
+    pub fn functions(&self) -> &[BuildFunction] {
+        &self.code.functions.values
     }
 
     /// All stacks.
-    pub fn calls(&self) -> &[Call] {
-        self.code.calls.values()
+    pub fn calls(&self) -> &FunctionTree {
+        &self.code.calls.tree
     }
 
     /// Whether every thread has some of a weight. Runs in the caller's rayon pool.
@@ -143,7 +137,7 @@ impl<'a> ThreadStacks<'a> {
     ///
     /// When the runs cannot be read.
     pub fn weights(&self, threads: Range<u32>, weights: &[Weight]) -> io::Result<Vec<Vec<StackWeights>>> {
-        let begin = || StackSums::new(&self.code, self.profile, weights);
+        let begin = || StackWeigher::new(&self.code, self.profile, weights);
         self.each(threads, begin, |sums, thread| {
             self.runs.for_threads([thread], |batch| {
                 batch.runs.iter().for_each(|run| sums.add(run));
@@ -170,109 +164,73 @@ impl<'a> ThreadStacks<'a> {
 
 /// The functions and the stacks of a profile.
 struct StackCode {
-    functions: Numbers<FunctionName>,
-    calls: Numbers<Call>,
-    /// By node: its innermost function's call.
-    of_nodes: Vec<Option<u32>>,
-    /// The call of samples that have no stack.
-    none: u32,
+    functions: Interner<BuildFunction>,
+    calls: Folded,
+    /// The stack of samples that have none.
+    none: NodeId,
 }
 
 impl StackCode {
     fn of(profile: &Profile) -> StackCode {
-        let mut functions: Numbers<FunctionName> = Numbers::default();
-        let mut calls: Numbers<Call> = Numbers::default();
+        let mut functions: Interner<BuildFunction> = Interner::default();
         let of_frames: Vec<Vec<u32>> = (0..profile.frames.keys().len() as u32)
-            .map(|frame| functions_of(profile, FrameId(frame)).map(|name| functions.of(name)).collect())
+            .map(|frame| functions_of(profile, FrameId(frame)).map(|name| functions.intern(name)).collect())
             .collect();
-        let mut of_nodes: Vec<Option<u32>> = Vec::with_capacity(profile.tree.nodes().len());
-        for node in profile.tree.nodes() {
-            let caller = node.parent.and_then(|NodeId(parent)| of_nodes[parent as usize]);
-            let names = &of_frames[node.frame.0 as usize];
-            let call = names.iter().fold(caller, |caller, &function| {
-                // How much code without a name calls itself changes from build to build.
-                let unnamed = functions.values()[function as usize].name.is_none();
-                let of_caller = caller.map(|caller| calls.values()[caller as usize].function);
-                if unnamed && of_caller == Some(function) {
-                    return caller;
-                }
-                Some(calls.of(Call { caller, function }))
-            });
-            of_nodes.push(call);
-        }
+        // How much code without a name calls itself changes from build to build.
+        let is_unnamed = |function: u32| functions.values[function as usize].name.is_none();
+        let of_frame = |frame: FrameId| of_frames[frame.0 as usize].iter().copied();
+        let mut calls = FunctionTree::fold(&profile.tree, |_| true, of_frame, is_unnamed);
         let module = String::new();
-        let none = FunctionName { module, name: Some(NO_STACK.to_owned()), naming: Naming::None };
-        let none = Call { caller: None, function: functions.of(none) };
-        let none = calls.of(none);
-        StackCode { functions, calls, of_nodes, none }
+        let none = BuildFunction { module, name: Some(NO_STACK.to_owned()), naming: Naming::None };
+        let none = calls.tree.call(None, functions.intern(none));
+        StackCode { functions, calls, none }
     }
 }
 
 /// The weights of a trace's stacks, run by run.
-struct StackSums<'a> {
+struct StackWeigher<'a> {
     code: &'a StackCode,
     interval_ns: u64,
-    weights: &'a [Weight],
-    /// By weight and call.
-    sums: Vec<Vec<u64>>,
-    samples: Vec<u64>,
-    /// Calls that have a sum, perhaps more than once.
-    met: Vec<u32>,
+    /// Each weight with its sums by stack and its samples.
+    weights: Vec<(Weight, Accumulator<u64>, u64)>,
 }
 
-impl<'a> StackSums<'a> {
-    fn new(code: &'a StackCode, profile: &Profile, weights: &'a [Weight]) -> StackSums<'a> {
-        let sums = vec![vec![0u64; code.calls.values().len()]; weights.len()];
-        let interval_ns = profile.trace.interval_ns;
-        StackSums { code, interval_ns, weights, sums, samples: vec![0; weights.len()], met: Vec::new() }
+impl<'a> StackWeigher<'a> {
+    fn new(code: &'a StackCode, profile: &Profile, weights: &[Weight]) -> StackWeigher<'a> {
+        let weights = weights.iter().map(|&weight| (weight, Accumulator::default(), 0)).collect();
+        StackWeigher { code, interval_ns: profile.trace.interval_ns, weights }
     }
 
     fn add(&mut self, run: &Run) {
-        let known = run.node.and_then(|NodeId(node)| self.code.of_nodes[node as usize]);
-        let call = known.unwrap_or(self.code.none);
-        if self.sums.iter().all(|sums| sums[call as usize] == 0) {
-            self.met.push(call);
-        }
-        for (at, &weight) in self.weights.iter().enumerate() {
-            let sum = &mut self.sums[at][call as usize];
-            add(run, weight, self.interval_ns, sum, &mut self.samples[at]);
+        let known = run.node.and_then(|NodeId(node)| self.code.calls.stacks[node as usize]);
+        let NodeId(stack) = known.unwrap_or(self.code.none);
+        for (weight, sums, samples) in &mut self.weights {
+            let ns = weight.of(run, self.interval_ns);
+            sums.add(stack, ns);
+            *samples += if ns > 0 { u64::from(run.samples) } else { 0 };
         }
     }
 
     /// The weights of the stacks so far. The next trace begins without any.
     fn take(&mut self) -> Vec<StackWeights> {
-        self.met.sort_unstable();
-        self.met.dedup();
-        let mut all = Vec::with_capacity(self.weights.len());
-        for (at, &weight) in self.weights.iter().enumerate() {
-            let sums = &mut self.sums[at];
-            let stacks = self.met.iter().map(|&call| (call, std::mem::take(&mut sums[call as usize])));
-            let stacks = stacks.filter(|(_, sum)| *sum > 0).collect();
-            all.push(StackWeights { weight, samples: std::mem::take(&mut self.samples[at]), stacks });
-        }
-        self.met.clear();
-        all
-    }
-}
-
-/// Adds a run to the weight of its stack and to the samples.
-fn add(run: &Run, weight: Weight, interval_ns: u64, sum: &mut u64, samples: &mut u64) {
-    let ns = weight.of(run, interval_ns);
-    if ns > 0 {
-        *sum = sum.saturating_add(ns);
-        *samples += u64::from(run.samples);
+        let of = |(weight, sums, samples): &mut (Weight, Accumulator<u64>, u64)| StackWeights {
+            weight: *weight,
+            samples: std::mem::take(samples),
+            stacks: sums.take(),
+        };
+        self.weights.iter_mut().map(of).collect()
     }
 }
 
 /// The functions of a frame, outermost first.
-fn functions_of(profile: &Profile, frame: FrameId) -> impl Iterator<Item = FunctionName> {
+fn functions_of(profile: &Profile, frame: FrameId) -> impl Iterator<Item = BuildFunction> {
     let module = profile.module_name(frame).unwrap_or_default();
     let naming = match profile.symbols.source[frame.0 as usize] {
         NameSource::Pdb | NameSource::Dwarf | NameSource::Runtime => Naming::Symbols,
         NameSource::Export => Naming::Export,
         NameSource::None => Naming::None,
     };
-    profile.symbols.names(frame).iter().rev().map(move |name| FunctionName {
+    profile.symbols.names(frame).iter().rev().map(move |name| BuildFunction {
         module: module.to_owned(),
         name: (naming != Naming::None).then(|| stable_name(profile.symbols.strings.get(name.function))),
         naming,

@@ -2,11 +2,12 @@
 //! compared: what has a name on one side is without one on the other.
 
 use super::code::Code;
-use super::collect::{Call, FunctionName, Naming, StackWeights};
-use super::numbers::Numbers;
+use super::collect::{BuildFunction, Naming, StackWeights};
 use super::rounded;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use stk_profile::profile::{FunctionTree, NodeId};
+use stk_profile::stack::Interner;
 
 /// Parts of a module's code by the source of their names must differ by this to matter.
 const UNEVEN: f64 = 0.1;
@@ -50,21 +51,21 @@ pub(super) struct CoverageOfFunctions {
 
 impl CoverageOfFunctions {
     /// `names` are the numbers of the functions in `code`.
-    pub(super) fn new(functions: &[FunctionName], code: &Code, names: &[u32]) -> CoverageOfFunctions {
-        let mut modules: Numbers<&str> = Numbers::default();
-        let of = |(function, name): (&FunctionName, &u32)| {
-            (modules.of(&code.functions.values()[*name as usize].module), function.naming)
+    pub(super) fn new(functions: &[BuildFunction], code: &Code, names: &[u32]) -> CoverageOfFunctions {
+        let mut modules: Interner<&str> = Interner::default();
+        let of = |(function, name): (&BuildFunction, &u32)| {
+            (modules.intern(&code.functions.values[*name as usize].module), function.naming)
         };
         let of_functions = functions.iter().zip(names).map(of).collect();
-        let modules = modules.values().iter().map(|&module| module.to_owned()).collect();
+        let modules = modules.values.iter().map(|&module| module.to_owned()).collect();
         CoverageOfFunctions { modules, of_functions }
     }
 
     /// The coverage of a trace with these stacks.
-    pub(super) fn of(&self, weights: &StackWeights, calls: &[Call]) -> Coverage {
+    pub(super) fn of(&self, weights: &StackWeights, calls: &FunctionTree) -> Coverage {
         let mut sums = vec![[0u64; 3]; self.modules.len()];
         for &(call, ns) in &weights.stacks {
-            let (module, naming) = self.of_functions[calls[call as usize].function as usize];
+            let (module, naming) = self.of_functions[calls.function(NodeId(call)) as usize];
             let sum = &mut sums[module as usize][naming as usize];
             *sum = sum.saturating_add(ns);
         }

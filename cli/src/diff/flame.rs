@@ -2,9 +2,9 @@
 //! base, red for more and blue for less.
 
 use super::Diff;
-use stk_output::formats::{folded_field, in_xml};
 use inferno::flamegraph::{Options, from_lines};
 use std::io;
+use stk_output::formats::{folded_field, in_xml};
 
 /// The flame graph as SVG, if the comparison kept stacks.
 ///

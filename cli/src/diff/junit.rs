@@ -3,8 +3,8 @@
 
 use super::table::{row_names, sides, verdict};
 use super::{Change, Diff, Verdict};
-use stk_output::formats::in_xml;
 use std::fmt::Write as _;
+use stk_output::formats::in_xml;
 use stk_schema::text::printable;
 
 /// The comparison as one test suite. What cannot be told is an error, rows that cannot be compared

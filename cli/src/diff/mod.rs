@@ -7,7 +7,6 @@
 //! collect   one trace's stacks and weights            Profile, Runs -> TraceStacks
 //! coverage  modules whose names one side lacks
 //! interval  how far a difference can be trusted
-//! numbers   distinct values and their numbers
 //! table, markdown, junit, flame   one output each     Diff -> text
 //! ```
 //!
@@ -22,24 +21,19 @@ mod flame;
 mod interval;
 mod junit;
 mod markdown;
-mod numbers;
 mod table;
 #[cfg(test)]
 mod tests;
 
 pub use call_rows::CallRows;
 pub use code::Renames;
-pub use collect::{
-    Call, FunctionName, Naming, StackWeights, ThreadStacks, TraceStacks, TraceWeights, collect,
-};
+pub use collect::{BuildFunction, Naming, StackWeights, ThreadStacks, TraceStacks, TraceWeights, collect};
 pub use coverage::Unmatched;
 pub use flame::flame_graph;
 pub use junit::junit;
 pub use markdown::markdown;
 pub use table::table;
 
-use stk_base::model::DYNAMIC_CODE;
-use stk_profile::profile::Weight;
 use call_rows::RowSums;
 use code::{Code, RowKey};
 use coverage::Coverage;
@@ -48,6 +42,8 @@ use rayon::prelude::*;
 use serde::Serialize;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use stk_base::model::DYNAMIC_CODE;
+use stk_profile::profile::{FunctionTree, NodeId, Weight};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Version of the JSON that `schema/diff.schema.json` describes.
@@ -239,7 +235,7 @@ struct RowWeights {
     samples: u64,
     whole: u64,
     rows: Vec<(u32, u64)>,
-    stacks: Vec<(u32, u64)>,
+    stacks: Vec<(NodeId, u64)>,
     coverage: Coverage,
 }
 
@@ -258,7 +254,7 @@ impl Comparison {
     }
 
     /// The functions and stacks of traces that are to be added to a side.
-    pub fn code_of(&mut self, side: Side, functions: &[FunctionName], calls: Vec<Call>) -> CallRows {
+    pub fn code_of(&mut self, side: Side, functions: &[BuildFunction], calls: FunctionTree) -> CallRows {
         let mut none = Renames::default();
         let renames = if side == Side::Base { &mut self.renames } else { &mut none };
         CallRows::new(side, functions, calls, &mut self.code, renames, self.options)
@@ -412,7 +408,7 @@ fn rows(
     judged: bool,
 ) -> Vec<DiffRow> {
     let Comparison { options, code, .. } = comparison;
-    let mut parts: Vec<[Parts; 2]> = vec![Default::default(); code.rows.values().len()];
+    let mut parts: Vec<[Parts; 2]> = vec![Default::default(); code.rows.values.len()];
     for (side, traces) in wholes.iter().enumerate() {
         for (trace, weights) in (0u32..).zip(traces) {
             for &(row, ns) in &weights.rows {
@@ -422,10 +418,10 @@ fn rows(
     }
     let shares: Vec<[f64; 2]> =
         parts.iter().map(|parts| [0, 1].map(|side| 100.0 * totals[side].share(&parts[side]))).collect();
-    let is_uneven = |row: usize| match &code.rows.values()[row] {
+    let is_uneven = |row: usize| match &code.rows.values[row] {
         RowKey::Function(function) => uneven.contains(module_of(code, *function)),
         RowKey::Stack(stack) => {
-            code.functions_of(*stack).iter().any(|&function| uneven.contains(module_of(code, function)))
+            code.stacks.functions(*stack).iter().any(|&function| uneven.contains(module_of(code, function)))
         }
         RowKey::Module(_) | RowKey::Whole => false,
     };
@@ -450,7 +446,7 @@ fn rows(
                 _ if (new - base).abs() > options.threshold => Change::Unproved,
                 _ => Change::Small,
             };
-            let (module, function, stack) = named(code, &code.rows.values()[row]);
+            let (module, function, stack) = named(code, &code.rows.values[row]);
             DiffRow {
                 change,
                 module,
@@ -479,13 +475,13 @@ fn order(a: &DiffRow, b: &DiffRow) -> Ordering {
 }
 
 fn module_of(code: &Code, function: u32) -> &str {
-    &code.functions.values()[function as usize].module
+    &code.functions.values[function as usize].module
 }
 
 /// Module, function and stack of a row, as they are shown.
 fn named(code: &Code, row: &RowKey) -> (String, Option<String>, Vec<String>) {
     let of = |function: u32| {
-        let name = &code.functions.values()[function as usize];
+        let name = &code.functions.values[function as usize];
         (code.title(&name.module).to_owned(), name.function.clone())
     };
     match row {
@@ -495,7 +491,7 @@ fn named(code: &Code, row: &RowKey) -> (String, Option<String>, Vec<String>) {
         }
         RowKey::Module(module) => (code.title(module).to_owned(), None, Vec::new()),
         RowKey::Stack(stack) => {
-            let functions = code.functions_of(*stack);
+            let functions = code.stacks.functions(*stack);
             let (module, function) = functions.last().map_or_else(Default::default, |&leaf| of(leaf));
             (module, function, stack_names(code, &functions))
         }
@@ -508,7 +504,7 @@ const WHOLE: &str = "[all code]";
 
 fn stack_names(code: &Code, functions: &[u32]) -> Vec<String> {
     let name = |&function: &u32| {
-        let name = &code.functions.values()[function as usize];
+        let name = &code.functions.values[function as usize];
         name.function.clone().unwrap_or_else(|| unnamed(code.title(&name.module)))
     };
     functions.iter().map(name).collect()
@@ -525,7 +521,7 @@ fn unnamed(module: &str) -> String {
 
 /// By stack, its weight on each side in millionths of the side.
 fn stack_sums(code: &Code, wholes: &[Vec<&RowWeights>; 2]) -> Vec<(Vec<String>, [u64; 2])> {
-    let mut sums: BTreeMap<u32, [u64; 2]> = BTreeMap::new();
+    let mut sums: BTreeMap<NodeId, [u64; 2]> = BTreeMap::new();
     for (side, traces) in wholes.iter().enumerate() {
         for &(stack, ns) in traces.iter().flat_map(|trace| &trace.stacks) {
             let sum = &mut sums.entry(stack).or_default()[side];
@@ -535,9 +531,9 @@ fn stack_sums(code: &Code, wholes: &[Vec<&RowWeights>; 2]) -> Vec<(Vec<String>, 
     let whole =
         wholes.each_ref().map(|traces| traces.iter().map(|trace| u128::from(trace.whole)).sum::<u128>());
     let millionths = |ns: u64, whole: u128| (u128::from(ns) * 1_000_000 / whole.max(1)) as u64;
-    let named = |(stack, sums): (u32, [u64; 2])| {
+    let named = |(stack, sums): (NodeId, [u64; 2])| {
         let sums = [millionths(sums[0], whole[0]), millionths(sums[1], whole[1])];
-        (stack_names(code, &code.functions_of(stack)), sums)
+        (stack_names(code, &code.stacks.functions(stack)), sums)
     };
     sums.into_iter().map(named).collect()
 }

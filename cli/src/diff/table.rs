@@ -1,7 +1,8 @@
 //! A comparison as a table for terminals.
 
 use super::{By, Change, Diff, DiffRow, SideSummary, Verdict, unnamed};
-use stk_base::text::{count, counted, cut, pad, span, width};
+use stk_base::text::{count, counted, cut, span, width};
+use stk_schema::table::{Column, Table};
 use stk_schema::text::printable;
 
 /// Columns before the names.
@@ -19,8 +20,7 @@ pub fn table(diff: &Diff, columns: Option<usize>) -> String {
     lines.push(String::new());
     lines.push(heading(diff));
     let name_columns = columns.map_or(NAME_WIDTH, |all| all.saturating_sub(BEFORE_NAME).max(LEAST_NAME));
-    lines.push("      base       new  difference    at least     at most".to_owned());
-    lines.extend(diff.rows.iter().flat_map(|row| row_lines(row, diff.by, name_columns)));
+    lines.extend(rows(diff, name_columns));
     if diff.rows_left_out > 0 {
         let rows = counted(diff.rows_left_out, "smaller difference");
         lines.push(format!("  and {rows}: --top 0 lists all"));
@@ -28,18 +28,25 @@ pub fn table(diff: &Diff, columns: Option<usize>) -> String {
     if !diff.unmatched.is_empty() {
         lines.push(String::new());
         lines.push("Unmatched for want of symbols, and not judged".to_owned());
-        lines.push("      base    named       new    named  lacks".to_owned());
-        lines.extend(diff.unmatched.iter().map(|module| {
-            format!(
-                "  {:>6.1} % {:>6.0} % {:>7.1} % {:>6.0} %  {:<5}  {}",
-                module.base_pct,
-                module.base_named_pct,
-                module.new_pct,
-                module.new_named_pct,
-                module.lacks,
-                printable(&module.module)
-            )
-        }));
+        let mut table = Table::new([
+            Column::right("base").at_least(8),
+            Column::right("named").gap(1).at_least(8),
+            Column::right("new").gap(1).at_least(9),
+            Column::right("named").gap(1).at_least(8),
+            Column::left("lacks"),
+            Column::left(""),
+        ]);
+        for module in &diff.unmatched {
+            table.row([
+                format!("{:.1} %", module.base_pct),
+                format!("{:.0} %", module.base_named_pct),
+                format!("{:.1} %", module.new_pct),
+                format!("{:.0} %", module.new_named_pct),
+                module.lacks.to_owned(),
+                printable(&module.module).into_owned(),
+            ]);
+        }
+        lines.extend(table.lines());
     }
     lines.join("\n") + "\n"
 }
@@ -105,27 +112,38 @@ pub(super) fn heading(diff: &Diff) -> String {
         .replace("their with callees", "their")
 }
 
-fn row_lines(row: &DiffRow, by: By, columns: usize) -> Vec<String> {
+/// The rows, each with the lines of its name.
+fn rows(diff: &Diff, columns: usize) -> Vec<String> {
+    let mut table = Table::new([
+        Column::right("base").at_least(8),
+        Column::right("new").gap(1).at_least(9),
+        Column::right("difference").gap(1).at_least(11),
+        Column::right("at least").gap(1).at_least(11),
+        Column::right("at most").gap(1).at_least(11),
+        Column::left("").at_least(9),
+        Column::left("").gap(1),
+    ]);
     let bound = |bound: Option<f64>| bound.map_or("-".to_owned(), |pct| format!("{pct:+.2}"));
-    let figures = format!(
-        "  {:>6.2} % {:>7.2} % {:>+11.2} {:>11} {:>11}  {:<9}",
-        row.base_pct,
-        row.new_pct,
-        row.difference_pct,
-        bound(row.low_pct),
-        bound(row.high_pct),
-        row.change.as_str(),
-    );
-    let mut names = row_names(row, by);
-    let module = names.pop().unwrap_or_default();
-    let mut lines = Vec::new();
-    for (at, name) in names.iter().enumerate() {
-        let module = if at == 0 && !module.is_empty() { format!("  {module}") } else { String::new() };
-        let name = cut(name, columns.saturating_sub(width(&module)).max(LEAST_NAME)).into_owned();
-        let before = if at == 0 { figures.clone() } else { pad("", width(&figures)) };
-        lines.push(format!("{before} {name}{module}").trim_end().to_owned());
+    for row in &diff.rows {
+        let mut figures = vec![
+            format!("{:.2} %", row.base_pct),
+            format!("{:.2} %", row.new_pct),
+            format!("{:+.2}", row.difference_pct),
+            bound(row.low_pct),
+            bound(row.high_pct),
+            row.change.as_str().to_owned(),
+        ];
+        let mut names = row_names(row, diff.by);
+        let mut module = names.pop().filter(|module| !module.is_empty()).map(|module| format!("  {module}"));
+        for name in names {
+            let module = module.take().unwrap_or_default();
+            let name = cut(&name, columns.saturating_sub(width(&module)).max(LEAST_NAME)).into_owned();
+            let none = vec![String::new(); figures.len()];
+            let before = std::mem::replace(&mut figures, none);
+            table.row(before.into_iter().chain([name + &module]));
+        }
     }
-    lines
+    table.lines()
 }
 
 /// Lines of a row's name, innermost function first, then its module; printable.

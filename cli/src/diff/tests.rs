@@ -7,7 +7,8 @@ use super::*;
 fn trace(id: u64, parts: &[(&str, u64)]) -> TraceStacks {
     let naming = |name: &str| if name.starts_with("lib.dll!") { Naming::Export } else { Naming::Symbols };
     let mut functions = vec![function("app.exe", Some("main"), Naming::Symbols)];
-    let mut calls = vec![Call { caller: None, function: 0 }];
+    let mut calls = FunctionTree::default();
+    let main = calls.call(None, 0);
     let mut stacks = Vec::new();
     for &(name, samples) in parts {
         let (module, short) = name.split_once('!').unwrap_or(("app.exe", name));
@@ -16,8 +17,8 @@ fn trace(id: u64, parts: &[(&str, u64)]) -> TraceStacks {
             "?" => function(module, None, Naming::None),
             short => function(module, Some(short), naming(name)),
         });
-        calls.push(Call { caller: Some(0), function: number });
-        stacks.push((number, samples * 1_000_000));
+        let NodeId(stack) = calls.call(Some(main), number);
+        stacks.push((stack, samples * 1_000_000));
     }
     let samples = parts.iter().map(|part| part.1).sum();
     TraceStacks {
@@ -30,8 +31,8 @@ fn trace(id: u64, parts: &[(&str, u64)]) -> TraceStacks {
     }
 }
 
-fn function(module: &str, name: Option<&str>, naming: Naming) -> FunctionName {
-    FunctionName { module: module.to_owned(), name: name.map(stable), naming }
+fn function(module: &str, name: Option<&str>, naming: Naming) -> BuildFunction {
+    BuildFunction { module: module.to_owned(), name: name.map(stable), naming }
 }
 
 fn stable(name: &str) -> String {

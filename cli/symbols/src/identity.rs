@@ -3,9 +3,9 @@
 
 use super::pdb::{PdbFile, PdbIdentity};
 use super::portable_pdb::PortablePdb;
-use stk_base::model::{image_id, pdb_id};
 use object::read::pe::{ImageNtHeaders, ImageOptionalHeader};
 use object::{LittleEndian as LE, ReadRef, pe};
+use stk_base::model::{image_id, pdb_id};
 use stk_schema::Arch;
 use stk_schema::identity::CodeView;
 

@@ -73,7 +73,6 @@ mod server_error;
 mod store;
 mod symbolizer;
 
-pub use stk_base::model::{image_id, pdb_id};
 pub use bundle::is_bundle;
 pub use bundle::{Bundle, BundleWriter};
 pub use cache::{CacheKey, CacheStats, SymbolCache};
@@ -85,5 +84,6 @@ pub use path::{PathElement, Store, SymbolPath};
 pub use places::safe_file_name;
 pub use reason::Reason;
 pub use resolved::{Location, ModuleSymbols, Resolution, Source};
+pub use stk_base::model::{image_id, pdb_id};
 pub use store::{FoundFile, Search, SymbolStore};
 pub use symbolizer::{Symbolizer, cached_index, pdb_index};

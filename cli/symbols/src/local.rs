@@ -99,8 +99,8 @@ fn parts(path: &Path) -> Vec<OsString> {
 
 #[cfg(target_os = "linux")]
 fn elsewhere(path: &Path) -> Option<String> {
-    use stk_base::files::{look_at, read_within};
     use std::sync::LazyLock;
+    use stk_base::files::{look_at, read_within};
     /// Bytes of the table that are read at most: some 150 for each mount.
     const LARGEST: u64 = 64 << 20;
     static MOUNTS: LazyLock<mounts::Mounts> = LazyLock::new(|| {

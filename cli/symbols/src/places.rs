@@ -1,8 +1,8 @@
 //! Decides which names and paths from traces, servers and stores this machine may open: nothing
 //! outside of a store, and nothing on the network.
 
-use stk_base::model::file_name;
 use std::path::{Path, PathBuf};
+use stk_base::model::file_name;
 
 /// The last component of a path, if it can only be the name of a file in a store: traces and
 /// servers must not be able to refer to files outside.

@@ -6,6 +6,8 @@
 mod profiles;
 mod support;
 
+#[cfg(feature = "parquet")]
+mod agreement;
 mod cabinet;
 
 mod batch;

@@ -6,11 +6,11 @@ use crate::support::kept_text;
 use serde_json::Value;
 use std::collections::HashMap;
 use stk::commands::{Exit, answer};
-use stk_profile::profile::Weight;
 use stk_output::stats::{
     Amount, Answer, GroupKey, ManyStats, PrintOptions, Question, SortBy, StatsOptions, Subject, TreeLimits,
     collect_with, print_answer, with_modules,
 };
+use stk_profile::profile::Weight;
 
 /// Everything that a tree has.
 const ALL: TreeLimits =
@@ -213,7 +213,7 @@ fn several_traces_have_the_sum_of_their_answers() {
             let options = StatsOptions::default();
             let (stats, sums) = collect_with(&b.profile, &b.runs, None, &options, Some(&asked)).unwrap();
             many.add(stats);
-            many.add_to_answer(&sums.unwrap());
+            many.add_to_answer(sums.unwrap());
         }
         let (one, sum) = (of_busy(&asked, None), many.sum(&asked));
         assert_eq!((sum.traces, sum.samples, sum.cpu_ns, sum.counted_ns), (3, 36, 18_900_000, 18_900_000));

@@ -8,8 +8,8 @@ use stk_profile::image::{ImageSearch, load_images};
 use stk_profile::profile::{BuildOptions, Profile, build, symbolize};
 use stk_profile::runtimes::{self, dotnet::explicit::ExplicitFrames};
 use stk_profile::stack::{FrameId, NameSources, Names, Placement, Site, StackWalker, name};
-use stk_symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
 use stk_profile::trace::{TraceFile, snapshots};
+use stk_symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
 use stk_unwind::WalkOptions;
 
 /// The names of a frame, innermost first, with files and lines.
@@ -23,7 +23,8 @@ fn frame(symbols: &stk_profile::stack::FrameSymbols, id: FrameId) -> Frame {
 /// The names of a profile's frames.
 fn by_place(profile: &Profile) -> HashMap<(Placement, bool), Frame> {
     let ids = (0..).map(FrameId);
-    let place = |(key, id): (&stk_profile::stack::FrameKey, _)| ((key.place, key.exact), frame(&profile.symbols, id));
+    let place =
+        |(key, id): (&stk_profile::stack::FrameKey, _)| ((key.place, key.exact), frame(&profile.symbols, id));
     profile.frames.keys().iter().zip(ids).map(place).collect()
 }
 

@@ -10,11 +10,11 @@ use serde_json::Value;
 use stk_base::map::MappedFile;
 use stk_profile::profile::{BuildOptions, build, symbolize};
 use stk_profile::stack::NameSources;
+use stk_profile::trace::TraceFile;
+use stk_schema::identity::{CodeView, Identity, PeIdentity};
 use stk_symbols::index::SymbolIndex;
 use stk_symbols::pdb::PdbFile;
 use stk_symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
-use stk_profile::trace::TraceFile;
-use stk_schema::identity::{CodeView, Identity, PeIdentity};
 
 fn stk(folder: &Path, arguments: &[&str]) -> Output {
     command_in(folder, arguments).output().unwrap()

@@ -5,14 +5,14 @@ use crate::support::kept;
 use std::path::{Path, PathBuf};
 
 use stk_base::map::MappedFile;
+use stk_schema::Arch;
+use stk_schema::identity::CodeView;
 use stk_symbols::index::SymbolIndex;
 use stk_symbols::pdb::PdbFile;
 use stk_symbols::{
     CacheKey, Demangle, ModuleKey, Reason, Source, SymbolCache, SymbolPath, SymbolStore, Symbolizer,
     image_index,
 };
-use stk_schema::Arch;
-use stk_schema::identity::CodeView;
 
 fn busy() -> Vec<u8> {
     std::fs::read(kept("busy.pdb")).unwrap()

@@ -4,10 +4,10 @@
 
 use std::path::Path;
 
+use stk_schema::Arch;
 use stk_symbols::index::RecordKind;
 use stk_symbols::pdb::PdbFile;
 use stk_symbols::{Demangle, ModuleKey, Reason, SymbolPath, SymbolStore, Symbolizer};
-use stk_schema::Arch;
 
 use stk_tests::pdb_file::{self, NO_STREAM, container, record, words};
 

@@ -1,9 +1,9 @@
 //! The reasons why an output was not written.
 
 use super::Format;
-use stk_base::files::{self, Refusal};
 use std::io;
 use std::path::{Path, PathBuf};
+use stk_base::files::{self, Refusal};
 
 /// Why an output was not written.
 #[derive(Debug, thiserror::Error)]

@@ -11,8 +11,8 @@ use super::source::exporter;
 use super::{
     Description, Destination, Format, Options, OutputError, Summary, Writer, finish_for, json, single,
 };
-use stk_profile::profile::{Batch, Profile, Weight};
 use std::borrow::Cow;
+use stk_profile::profile::{Batch, Profile, Weight};
 use stk_schema::text::printable;
 
 pub(super) const FORMAT: Description = Description {

@@ -9,7 +9,7 @@
 //! as `_[k]` from the end of a name, and a line that begins with `# `.
 
 use super::counted_time::CountedTime;
-use super::stack_sums::{StackLine, StackSums};
+use super::stack_sums::{StackLine, WeighedStacks};
 use super::unfold::{EMPTY, OriginSums, StackOrigin, incomplete, wait_root};
 use super::{Options, OutputError};
 use stk_profile::profile::{Batch, FunctionId, Functions, Profile, Wait, Weight};
@@ -56,7 +56,7 @@ impl FoldedStacks {
         let weights = std::mem::take(&mut self.weights);
         let number = |function: FunctionId| names.functions[function.0 as usize];
         let roots = |origin| names.roots(origin);
-        let stacks = StackSums::of(profile, &functions, &weights, number, roots, Some(names.empty));
+        let stacks = WeighedStacks::of(profile, &functions, &weights, number, roots, Some(names.empty));
         drop(weights);
         let mut line = StackLine::new(b';');
         let write = |text: u32, out: &mut Vec<u8>| {

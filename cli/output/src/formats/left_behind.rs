@@ -2,10 +2,10 @@
 
 use super::OutputError;
 use super::sink::TEMPORARY;
-use stk_base::files::Below;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::Duration;
+use stk_base::files::Below;
 
 /// Of whom temporary files are known to be left behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

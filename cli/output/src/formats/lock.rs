@@ -6,7 +6,6 @@
 //! at once if the process was one of this machine and is not in `/proc`.
 
 use super::OutputError;
-use stk_base::files::{Below, look_at, read_within};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
@@ -14,6 +13,7 @@ use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use stk_base::files::{Below, look_at, read_within};
 
 /// How often the number changes.
 const BEAT: Duration = Duration::from_secs(2);

@@ -61,7 +61,6 @@ formats! {
     Pprof = pprof;
 }
 
-pub use stk_base::files::Refusal;
 pub use chrome::ChromeStyle;
 pub use compress::Compression;
 pub use error::OutputError;
@@ -78,13 +77,14 @@ pub use perfetto::PerfettoStyle;
 pub use sink::{Sink, named as named_file, temporary};
 pub(crate) use source::exporter_of;
 pub use source::{SourceMark, source_mark};
+pub use stk_base::files::Refusal;
 
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use stk_base::deadline::Deadline;
 use stk_base::files::Below;
 use stk_base::model::Image;
 use stk_profile::profile::{Batch, Profile, RunWeigher, Runs, Weight};
-use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
 
 /// Size above which viewers of JSON files become slow or fail, in bytes.
 const LARGE_FILE: u64 = 256 << 20;

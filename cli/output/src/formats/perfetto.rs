@@ -26,8 +26,10 @@ use super::unfold::{EMPTY, StackOrigin, incomplete, wait_root};
 use super::{
     Description, Destination, Format, Options, OutputError, Summary, Writer, finish_for, path_of, single,
 };
-use stk_profile::profile::{Batch, FrameId, FrameKey, FrameKind, Functions, Placement, Profile, Run, Wait, Weight};
 use std::collections::HashMap;
+use stk_profile::profile::{
+    Batch, FrameId, FrameKey, FrameKind, Functions, Placement, Profile, Run, Wait, Weight,
+};
 use stk_schema::text::printable;
 
 pub(super) const FORMAT: Description = Description {

@@ -15,8 +15,10 @@ use super::source::exporter;
 use super::strings::Strings;
 use super::unfold::{EMPTY, StackOrigin, incomplete};
 use super::{Description, Destination, Format, Options, OutputError, Summary, Writer, path_of, single_as};
-use stk_profile::profile::{Activity, Batch, FrameId, FrameKey, Functions, Placement, Profile, StopId, Weight};
 use std::collections::HashMap;
+use stk_profile::profile::{
+    Activity, Batch, FrameId, FrameKey, Functions, Placement, Profile, StopId, Weight,
+};
 use stk_schema::text::printable;
 
 pub(super) const FORMAT: Description = Description {

@@ -2,12 +2,12 @@
 
 use super::compress::{Compression, Encoder};
 use super::{OutputError, Summary};
-use stk_base::files::{Below, Kind, MayReplace, check_output, open_device};
-use stk_base::interrupt::{self, TemporaryFile};
-use stk_base::stdout;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use stk_base::files::{Below, Kind, MayReplace, check_output, open_device};
+use stk_base::interrupt::{self, TemporaryFile};
+use stk_base::stdout;
 
 /// Bytes collected before they are written.
 const BUFFER: usize = 256 << 10;

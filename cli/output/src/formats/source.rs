@@ -2,11 +2,11 @@
 //! trace when it meets it again.
 
 use super::compress::Compression;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
 use stk_base::files::look_at;
 use stk_profile::profile::Profile;
 use stk_profile::trace::Content;
-use std::io::{self, Read, Seek, SeekFrom};
-use std::path::Path;
 use stk_schema::identity::ContentHash;
 
 /// Bytes at the beginning and at the end of an output that are searched. The end of a Parquet file

@@ -1,19 +1,18 @@
 //! Sums the weights of equal stacks.
 
 use super::unfold::{OriginSums, StackOrigin};
-use stk_profile::profile::{CallTree, Children, FrameId, FunctionId, Functions, Node, NodeId, Profile};
 use std::cmp::Reverse;
+use stk_profile::profile::{Additive, Folded, FrameId, FunctionId, FunctionTree, Functions, NodeId, Profile};
 
 /// Weights of distinct stacks of numbered functions.
 #[derive(Default)]
-pub(super) struct StackSums {
-    /// Its "frames" are the functions' numbers.
-    tree: CallTree,
-    /// By node of the tree.
+pub(super) struct WeighedStacks {
+    tree: FunctionTree,
+    /// By stack.
     weights: Vec<u64>,
 }
 
-impl StackSums {
+impl WeighedStacks {
     /// The sums of a profile's stacks. `number` gives a function's number; `roots` those that stand
     /// above the functions of a stack with this end and wait, outermost first; `empty` the number
     /// of what stands for a stack without any.
@@ -24,73 +23,55 @@ impl StackSums {
         number: impl Fn(FunctionId) -> u32,
         roots: impl Fn(StackOrigin) -> [Option<u32>; 2],
         empty: Option<u32>,
-    ) -> StackSums {
-        let mut stacks = StackSums::default();
-        let nodes = profile.tree.nodes();
-        // By node of the profile: the stack here, of a stack without roots.
-        let mut known: Vec<Option<Option<NodeId>>> = vec![None; nodes.len()];
-        let mut path = Vec::new();
+    ) -> WeighedStacks {
+        let root = |origin| roots(origin).into_iter().flatten();
+        let mut wanted = vec![false; profile.tree.nodes().len()];
+        let without_root = sums.iter().filter(|(origin, _)| root(*origin).next().is_none());
+        without_root.filter_map(|(origin, _)| origin.node).for_each(|node| wanted[node.0 as usize] = true);
+        profile.tree.add_callees(&mut wanted, |wanted, of_callee| *wanted |= of_callee);
+        let is_wanted = |NodeId(node)| wanted[node as usize];
+        let of_frame = |frame| functions.of(frame).iter().map(|&id| number(id));
+        let Folded { tree, stacks } = FunctionTree::fold(&profile.tree, is_wanted, of_frame, |_| false);
+        let mut all = WeighedStacks { weights: vec![0; tree.len()], tree };
         for (origin, weight) in sums.iter() {
-            let mut at = None;
-            let mut has_roots = false;
-            for root in roots(origin).into_iter().flatten() {
-                at = Some(stacks.below(at, root));
-                has_roots = true;
+            let mut stack = root(origin).fold(None, |caller, root| Some(all.tree.call(caller, root)));
+            if stack.is_none() {
+                stack = origin.node.and_then(|NodeId(node)| stacks[node as usize]);
+            } else if let Some(node) = origin.node {
+                let frames: Vec<FrameId> = profile.tree.frames(node).collect();
+                let functions = frames.into_iter().rev().flat_map(of_frame);
+                stack = functions.fold(stack, |caller, function| Some(all.tree.call(caller, function)));
             }
-            let mut next = origin.node;
-            while let Some(NodeId(node)) = next {
-                if let Some(found) = known[node as usize].filter(|_| !has_roots) {
-                    at = found;
-                    break;
-                }
-                path.push(node as usize);
-                next = nodes[node as usize].parent;
-            }
-            while let Some(node) = path.pop() {
-                for &function in functions.of(nodes[node].frame) {
-                    at = Some(stacks.below(at, number(function)));
-                }
-                if !has_roots {
-                    known[node] = Some(at);
-                }
-            }
-            if let Some(stack) = at.or_else(|| empty.map(|empty| stacks.below(None, empty))) {
-                stacks.add_to(stack, weight);
+            let empty = || empty.map(|empty| all.tree.call(None, empty));
+            if let Some(stack) = stack.or_else(empty) {
+                all.add(stack, weight);
             }
         }
-        stacks
+        all
     }
 
-    /// The stack of a call of a function by a stack.
-    fn below(&mut self, parent: Option<NodeId>, function: u32) -> NodeId {
-        self.tree.intern(Node { parent, frame: FrameId(function) })
-    }
-
-    fn add_to(&mut self, NodeId(stack): NodeId, weight: u64) {
-        self.weights.resize(self.tree.nodes().len(), 0);
-        let sum = &mut self.weights[stack as usize];
-        *sum = sum.saturating_add(weight);
+    fn add(&mut self, NodeId(stack): NodeId, weight: u64) {
+        self.weights.resize(self.tree.len(), 0);
+        self.weights[stack as usize].add(weight);
     }
 
     /// Calls `each` with every stack that has frames and weight, outermost function first, and its
     /// weight: callers before their callees, otherwise by the functions' numbers.
     pub(super) fn visit<E>(&self, mut each: impl FnMut(&[u32], u64) -> Result<(), E>) -> Result<(), E> {
-        let nodes = self.tree.nodes();
-        let children = Children::new(nodes.iter().map(|node| node.parent));
+        let children = self.tree.callees();
         let mut functions = Vec::new();
         // Calls to visit, the next one last, each with its depth.
         let mut calls: Vec<(NodeId, usize)> = Vec::new();
         let push = |of: &[NodeId], depth: usize, calls: &mut Vec<(NodeId, usize)>| {
             let first = calls.len();
             calls.extend(of.iter().map(|&id| (id, depth)));
-            calls[first..].sort_unstable_by_key(|(NodeId(id), _)| Reverse(nodes[*id as usize].frame));
+            calls[first..].sort_unstable_by_key(|(stack, _)| Reverse(self.tree.function(*stack)));
         };
         push(children.roots(), 0, &mut calls);
         while let Some((stack, depth)) = calls.pop() {
-            let NodeId(id) = stack;
             functions.truncate(depth);
-            functions.push(nodes[id as usize].frame.0);
-            let weight = self.weights.get(id as usize).copied().unwrap_or(0);
+            functions.push(self.tree.function(stack));
+            let weight = self.weights.get(stack.0 as usize).copied().unwrap_or(0);
             if weight > 0 {
                 each(&functions, weight)?;
             }
@@ -136,13 +117,13 @@ mod tests {
 
     #[test]
     fn equal_stacks_are_one_and_come_by_their_functions() {
-        let mut sums = StackSums::default();
+        let mut sums = WeighedStacks::default();
         for (stack, weight) in [(&[1, 3][..], 5), (&[1], 2), (&[0, 9], 1), (&[1, 3], 4), (&[1, 2], 0)] {
             let mut at = None;
             for &function in stack {
-                at = Some(sums.below(at, function));
+                at = Some(sums.tree.call(at, function));
             }
-            sums.add_to(at.unwrap(), weight);
+            sums.add(at.unwrap(), weight);
         }
         let mut seen = Vec::new();
         sums.visit(|stack, weight| {

@@ -1,7 +1,7 @@
 //! Orders of threads, and the names of the tracks on which viewers show them.
 
-use stk_profile::profile::Profile;
 use std::collections::HashMap;
+use stk_profile::profile::Profile;
 
 /// Threads by their running time, longest first; ties by index.
 pub(super) fn busiest_first(profile: &Profile) -> Vec<u32> {

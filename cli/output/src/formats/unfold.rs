@@ -1,7 +1,9 @@
 //! Stacks in the form of viewers: functions, root first, and a text in place of a missing root.
 
-use stk_profile::profile::{FrameId, FunctionId, Functions, NodeId, Profile, Run, StopId, StopInfo, Wait, Weight};
 use std::collections::HashMap;
+use stk_profile::profile::{
+    FrameId, FunctionId, Functions, NodeId, Profile, Run, StopId, StopInfo, Wait, Weight,
+};
 
 /// What a stack of an output is made of. Equal origins give equal stacks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

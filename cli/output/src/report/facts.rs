@@ -1,13 +1,13 @@
 //! What a page says of a trace beside its samples: names, totals, what is wrong with it.
 
 use super::columns::Column;
-use super::tree::{FunctionTree, Texts};
+use super::tree::{PageTree, Texts};
 use super::{Rows, Source};
-use stk_profile::profile::{FrameId, Functions, Profile, StopInfo, Wait};
 use crate::stats::{Stats, Totals};
-use stk_base::text::moment;
 use serde::Serialize;
 use std::collections::HashMap;
+use stk_base::text::moment;
+use stk_profile::profile::{FrameId, Functions, Profile, StopInfo, Wait};
 
 /// Everything but the columns. The page reads it as JSON.
 #[derive(Serialize)]
@@ -119,7 +119,7 @@ pub(super) struct FunctionFacts {
 }
 
 impl FunctionFacts {
-    pub(super) fn new(profile: &Profile, functions: &Functions, tree: &FunctionTree) -> FunctionFacts {
+    pub(super) fn new(profile: &Profile, functions: &Functions, tree: &PageTree) -> FunctionFacts {
         // The first frame of each function says whose code it is, and why it has no name.
         let mut first: Vec<(usize, FrameId)> = Vec::new();
         let mut known = vec![false; tree.function_count as usize];

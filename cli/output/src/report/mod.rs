@@ -29,10 +29,7 @@ mod tests;
 mod tree;
 
 use crate::formats::{OutputError, Sink, Summary, exporter_of};
-use stk_profile::profile::{Functions, MissingSymbols, Profile, Runs};
 use crate::stats::{self, StatsOptions};
-use stk_base::text::TimeZone;
-use stk_profile::trace::Content;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use columns::{Columns, difference};
@@ -43,7 +40,10 @@ use rows::{MOST_ROWS, Rows};
 use serde::Serialize;
 use std::io::{self, Write as _};
 use std::path::Path;
-use tree::FunctionTree;
+use stk_base::text::TimeZone;
+use stk_profile::profile::{Functions, MissingSymbols, Profile, Runs};
+use stk_profile::trace::Content;
+use tree::PageTree;
 
 /// A page above this size opens slowly.
 const LARGE_PAGE: u64 = 64 << 20;
@@ -206,7 +206,7 @@ fn block(source: &Source<'_>, most: usize) -> io::Result<(String, u64)> {
         }
         Ok::<(), io::Error>(())
     })?;
-    let tree = FunctionTree::new(profile, &functions, &samples);
+    let tree = PageTree::new(profile, &functions, &samples);
     let rows = Rows::new(runs, profile.threads.len(), &tree, end_ns, most)?;
     let stats = stats::collect(profile, runs, None, &StatsOptions::default())?;
     let mut columns = Columns::default();

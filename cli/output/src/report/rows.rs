@@ -5,10 +5,10 @@
 //! Sums stay what they were; only when something was within the stretch is lost.
 
 use super::columns::{Columns, difference};
-use super::tree::FunctionTree;
-use stk_profile::profile::{Activity, Batch, Run, Runs};
+use super::tree::PageTree;
 use std::collections::HashMap;
 use std::io;
+use stk_profile::profile::{Activity, Batch, Run, Runs};
 
 /// Rows of a page beyond which runs are joined.
 pub(super) const MOST_ROWS: usize = 1 << 20;
@@ -55,7 +55,7 @@ impl Rows {
     pub(super) fn new(
         runs: &Runs,
         threads: usize,
-        tree: &FunctionTree,
+        tree: &PageTree,
         span_ns: u64,
         most: usize,
     ) -> io::Result<Rows> {
@@ -76,7 +76,7 @@ impl Rows {
     fn joined(
         runs: &Runs,
         threads: usize,
-        tree: &FunctionTree,
+        tree: &PageTree,
         (joined_ns, most): (Option<u64>, usize),
     ) -> io::Result<Rows> {
         let mut rows = Rows { list: Vec::new(), of_threads: vec![0; threads], joined_ns, runs: 0 };
@@ -148,7 +148,7 @@ impl Rows {
 }
 
 impl Row {
-    fn of(run: &Run, tree: &FunctionTree) -> Row {
+    fn of(run: &Run, tree: &PageTree) -> Row {
         Row {
             start_ns: run.first_ns,
             wall_ns: run.weight_ns,

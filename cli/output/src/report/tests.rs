@@ -1,11 +1,11 @@
 use super::*;
-use stk_profile::pipeline::{self, LoadOptions, Loaded};
 use crate::stats::Stats;
 use flate2::read::DeflateDecoder;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::PathBuf;
+use stk_profile::pipeline::{self, LoadOptions, Loaded};
 
 fn kept(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/traces").join(name)

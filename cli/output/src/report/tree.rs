@@ -1,18 +1,18 @@
 //! The call tree of a page: functions instead of addresses.
 
-use stk_profile::profile::{CallTree, FrameId, Functions, Node, NodeId, Profile, Visit};
 use std::collections::HashMap;
+use stk_profile::profile::{Additive, FrameId, FunctionTree, Functions, NodeId, Profile, Visit};
 
 /// A frame whose caller does not follow from what was recorded.
 pub(super) const UNPROVED: u32 = 1;
 /// A function that the compiler put into the one that calls it.
 pub(super) const INLINED: u32 = 2;
-/// Bits of the flags in [`FunctionTree::frames`].
+/// Bits of the flags in [`PageTree::frames`].
 const FLAG_BITS: u32 = 2;
 
 /// Distinct stacks of functions, in the order of a visit from the roots downwards: a node's
 /// callees follow it. Only stacks that have samples are in it.
-pub(super) struct FunctionTree {
+pub(super) struct PageTree {
     /// By node: how many callers it has.
     pub depths: Vec<u32>,
     /// By node: number of the function in the page, and flags.
@@ -25,14 +25,28 @@ pub(super) struct FunctionTree {
     pub function_count: u32,
 }
 
-impl FunctionTree {
+impl PageTree {
     /// `samples`: by node of the profile, those whose innermost frame it is.
-    pub(super) fn new(profile: &Profile, functions: &Functions, samples: &[u64]) -> FunctionTree {
+    pub(super) fn new(profile: &Profile, functions: &Functions, samples: &[u64]) -> PageTree {
         let mut through = samples.to_vec();
-        profile.tree.add_callees(&mut through, |sum, more| *sum = sum.saturating_add(more));
-        let (tree, ends) = by_function(profile, functions, &through);
+        profile.tree.add_callees(&mut through, Additive::add);
+        let is_wanted = |NodeId(node)| through[node as usize] > 0;
+        // A function is here one of the profile with flags.
+        let keys = profile.frames.keys();
+        let with_flags = |frame: FrameId| {
+            let proved = keys[frame.0 as usize].trust.is_proved();
+            let flags = if proved { 0 } else { UNPROVED };
+            let inlined = std::iter::once(0).chain(std::iter::repeat(INLINED));
+            functions
+                .of(frame)
+                .iter()
+                .zip(inlined)
+                .map(move |(id, inlined)| id.0 << FLAG_BITS | flags | inlined)
+        };
+        let folded = FunctionTree::fold(&profile.tree, is_wanted, with_flags, |_| false);
+        let tree = folded.tree.calls();
         let mut numbers = vec![0; tree.nodes().len()];
-        let mut made = FunctionTree {
+        let mut made = PageTree {
             depths: Vec::with_capacity(numbers.len()),
             frames: Vec::with_capacity(numbers.len()),
             of_nodes: Vec::new(),
@@ -53,7 +67,8 @@ impl FunctionTree {
             depth += 1;
             true
         });
-        made.of_nodes = ends.into_iter().map(|end| end.map(|NodeId(id)| numbers[id as usize])).collect();
+        let number = |NodeId(stack): NodeId| numbers[stack as usize];
+        made.of_nodes = folded.stacks.into_iter().map(|stack| stack.map(number)).collect();
         made
     }
 
@@ -64,31 +79,6 @@ impl FunctionTree {
             self.function_count - 1
         })
     }
-}
-
-/// The call tree by function and flags, and the node there of each node of the profile through
-/// which samples go. A "frame" of this tree is a function with flags.
-fn by_function(profile: &Profile, functions: &Functions, through: &[u64]) -> (CallTree, Vec<Option<NodeId>>) {
-    let mut tree = CallTree::default();
-    let mut ends: Vec<Option<NodeId>> = Vec::with_capacity(through.len());
-    let keys = profile.frames.keys();
-    // Callers come before their callees.
-    for (node, through) in profile.tree.nodes().iter().zip(through) {
-        let mut parent = node.parent.and_then(|NodeId(parent)| ends[parent as usize]);
-        if *through > 0 {
-            let proved = keys[node.frame.0 as usize].trust.is_proved();
-            let mut flags = if proved { 0 } else { UNPROVED };
-            for function in functions.of(node.frame) {
-                let frame = FrameId(function.0 << FLAG_BITS | flags);
-                parent = Some(tree.intern(Node { parent, frame }));
-                flags |= INLINED;
-            }
-            ends.push(parent);
-        } else {
-            ends.push(None);
-        }
-    }
-    (tree, ends)
 }
 
 /// Numbers texts in the order of their first use.

@@ -3,10 +3,10 @@
 
 use super::Amount;
 use super::calls::CallSums;
-use stk_profile::profile::{Children, NodeId, Visit};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
+use stk_profile::profile::{Additive, Children, NodeId, OpenFunctions, Visit};
 
 /// Which way a tree goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -98,8 +98,8 @@ pub(super) fn call_tree(
     is_chosen: &dyn Fn(u32) -> bool,
     limits: &TreeLimits,
 ) -> CallTreeStats {
-    let totals = sums.totals();
-    let callees = sums.callees();
+    let totals = sums.tree.totals(&sums.own);
+    let callees = sums.tree.callees();
     let chosen = match direction {
         Direction::Tree => ChosenStacks::roots(&callees, &totals),
         Direction::Callers | Direction::Callees => ChosenStacks::of(sums, &callees, &totals, is_chosen),
@@ -123,7 +123,7 @@ impl ChosenStacks {
         let member = |&stack: &NodeId| Member { stack, amount: totals[stack.0 as usize] };
         let stacks: Vec<Member> = callees.roots().iter().map(member).collect();
         let mut whole = Amount::default();
-        stacks.iter().for_each(|member| whole.add_amount(member.amount));
+        stacks.iter().for_each(|member| whole.add(member.amount));
         ChosenStacks { stacks, whole }
     }
 
@@ -136,27 +136,25 @@ impl ChosenStacks {
     ) -> ChosenStacks {
         let chosen: Vec<bool> = (0..sums.functions().len() as u32).map(is_chosen).collect();
         let mut found = ChosenStacks { stacks: Vec::new(), whole: Amount::default() };
-        let mut open = vec![0u32; chosen.len()];
-        let mut open_in_all = 0u32;
+        // The second is entered with every chosen function.
+        let (mut open, mut any_open) = (OpenFunctions::default(), OpenFunctions::default());
         callees.visit(|stack, when| {
-            let function = sums.function_of(stack) as usize;
-            if !chosen[function] {
+            let function = sums.tree.function(stack);
+            if !chosen[function as usize] {
                 return true;
             }
             if when == Visit::Leave {
-                open[function] -= 1;
-                open_in_all -= 1;
+                open.leave(function);
+                any_open.leave(0);
                 return true;
             }
             let amount = totals[stack.0 as usize];
-            if open[function] == 0 {
+            if open.enter(function) {
                 found.stacks.push(Member { stack, amount });
             }
-            if open_in_all == 0 {
-                found.whole.add_amount(amount);
+            if any_open.enter(0) {
+                found.whole.add(amount);
             }
-            open[function] += 1;
-            open_in_all += 1;
             true
         });
         // The order of a visit is not that of first appearance.
@@ -182,7 +180,7 @@ impl Growth<'_> {
         let mut of_function: HashMap<u32, usize> = HashMap::new();
         let mut grown = Vec::new();
         for member in members {
-            let function = self.sums.function_of(member.stack);
+            let function = self.sums.tree.function(member.stack);
             let at = *of_function.entry(function).or_insert_with(|| {
                 self.branches.push(Branch {
                     function,
@@ -201,8 +199,8 @@ impl Growth<'_> {
             });
             let own = self.ends_here(&member);
             let branch = &mut self.branches[at];
-            branch.own.add_amount(own);
-            branch.total.add_amount(member.amount);
+            branch.own.add(own);
+            branch.total.add(member.amount);
             branch.members.push(member);
         }
         let names = self.sums.functions();
@@ -221,8 +219,8 @@ impl Growth<'_> {
     /// The samples of a member that have nothing below it in the tree.
     fn ends_here(&self, member: &Member) -> Amount {
         match self.direction {
-            Direction::Tree | Direction::Callees => self.sums.own(member.stack),
-            Direction::Callers if self.sums.caller(member.stack).is_none() => member.amount,
+            Direction::Tree | Direction::Callees => self.sums.own[member.stack.0 as usize],
+            Direction::Callers if self.sums.tree.caller(member.stack).is_none() => member.amount,
             Direction::Callers => Amount::default(),
         }
     }
@@ -230,7 +228,7 @@ impl Growth<'_> {
     /// The members of what is below a member in the tree.
     fn below(&self, member: Member) -> impl Iterator<Item = Member> + use<'_> {
         let callers = self.direction == Direction::Callers;
-        let caller = self.sums.caller(member.stack).filter(|_| callers);
+        let caller = self.sums.tree.caller(member.stack).filter(|_| callers);
         let callees = if callers { &[] } else { self.callees.of(member.stack) };
         let caller = caller.map(|stack| Member { stack, amount: member.amount });
         let callees = callees.iter().map(|&stack| Member { stack, amount: self.totals[stack.0 as usize] });
@@ -321,7 +319,7 @@ impl Growth<'_> {
                 }
                 Some(_) => {
                     let mut total = Amount::default();
-                    siblings.iter().for_each(|&at| total.add_amount(self.branches[at].total));
+                    siblings.iter().for_each(|&at| total.add(self.branches[at].total));
                     rows.push(TreeRow {
                         depth,
                         parent,

@@ -1,11 +1,12 @@
 //! Lists of groups as text.
 
-use super::groups::{GroupRow, GroupStats};
+use super::groups::GroupStats;
 use super::keys::GroupKey;
-use super::page::{Page, Whole, percent};
+use super::page::{Page, Whole, amount_columns};
 use super::timeline::{Bars, bar_columns};
-use stk_base::text::{capital, counted, cut, pad, span, width};
 use std::io;
+use stk_base::text::{capital, counted, cut, span, width};
+use stk_schema::table::{Column, Table};
 use stk_schema::text::printable;
 
 /// Columns of a value where no terminal limits them; longer ones only lose their alignment.
@@ -26,78 +27,50 @@ pub(super) fn print(groups: &GroupStats, whole: Whole, page: &mut Page<'_>) -> i
     let of_frames = groups.keys.iter().any(GroupKey::is_of_frames);
     let timelines = groups.rows.iter().filter_map(|row| row.timeline.as_ref());
     let bars = Bars::of(timelines, bar_columns(page.options.columns), page.options.ascii);
-    let mut names = if of_frames {
-        "        self              total             waits".to_owned()
-    } else {
-        "        self             waits".to_owned()
-    };
-    if let Some(bars) = &bars {
-        names += &format!("  {}", bars.title());
-    }
-    page.line(&names)?;
     let before = if of_frames { 51 } else { 31 } + bars.as_ref().map_or(0, |bars| GAP + bars.columns);
-    let values = Values::of(groups, before, page);
+    let most = most_columns(groups, before, page.options.columns);
+    let mut columns = amount_columns("self").to_vec();
+    if of_frames {
+        let [total, share] = amount_columns("total");
+        columns.extend([total.gap(1).at_least(10), share]);
+    }
+    columns.push(Column::right("waits").gap(1).at_least(11));
+    columns.extend(bars.as_ref().map(|bars| Column::left(bars.title())));
+    let limit = |most: Option<usize>| Column::left("").at_most(most.unwrap_or(WIDEST));
+    columns.extend(most.iter().map(|most| limit(*most)));
+    let mut table = Table::new(columns);
     for row in &groups.rows {
-        let mut line = format!(
-            "  {:>9} {}",
-            whole.amount(row.own.weight_ns),
-            percent(row.own.weight_ns, whole.counted_ns)
-        );
+        let mut cells = whole.figures(row.own.weight_ns).to_vec();
         if of_frames {
-            let total = row.total.weight_ns;
-            line += &format!(" {:>10} {}", whole.amount(total), percent(total, whole.counted_ns));
+            cells.extend(whole.figures(row.total.weight_ns));
         }
-        line += &format!(" {:>11}", span(row.waits.weight_ns));
-        if let Some(bars) = &bars {
-            line += &format!("  {}", bars.line(row.timeline.as_ref()));
+        cells.push(span(row.waits.weight_ns));
+        cells.extend(bars.as_ref().map(|bars| bars.line(row.timeline.as_ref())));
+        for (value, most) in row.values.iter().zip(&most) {
+            cells.push(cut(&printable(value), most.unwrap_or(usize::MAX)).into_owned());
         }
-        page.line(&format!("{line}{}", values.line(row)))?;
+        table.row(cells);
     }
     if groups.others > 0 {
-        let own = groups.others_self.weight_ns;
-        let others = format!("{} (--top 0 lists all)", counted(groups.others, "other"));
-        page.line(&format!(
-            "  {:>9} {}{}{others}",
-            whole.amount(own),
-            percent(own, whole.counted_ns),
-            " ".repeat(before - 18 + GAP)
-        ))?;
+        let mut cells = whole.figures(groups.others_self.weight_ns).to_vec();
+        cells.resize(2 + if of_frames { 2 } else { 0 } + 1 + usize::from(bars.is_some()), String::new());
+        cells.push(format!("{} (--top 0 lists all)", counted(groups.others, "other")));
+        table.row(cells);
     }
-    Ok(())
+    page.table(&table)
 }
 
-/// The columns of the values.
-struct Values {
-    /// Columns of each key, and how many a value has at most.
-    columns: Vec<usize>,
-    most: Vec<usize>,
-}
-
-impl Values {
-    fn of(groups: &GroupStats, before: usize, page: &Page<'_>) -> Values {
-        let longest = |at: usize| groups.rows.iter().map(|row| width(&printable(&row.values[at]))).max();
-        let mut columns: Vec<usize> = (0..groups.keys.len()).map(|at| longest(at).unwrap_or(0)).collect();
-        let Some(all) = page.options.columns else {
-            let most = vec![usize::MAX; columns.len()];
-            columns.iter_mut().for_each(|columns| *columns = (*columns).min(WIDEST));
-            return Values { columns, most };
-        };
-        // The widest gives way, until all fit.
-        let room = all.saturating_sub(before + GAP * columns.len());
-        while columns.iter().sum::<usize>() > room {
-            let Some(widest) = columns.iter_mut().max().filter(|widest| **widest > LEAST) else { break };
-            *widest -= 1;
-        }
-        Values { most: columns.clone(), columns }
+/// By key: the most columns that a value has, so that all fit a terminal with `columns`; `None`:
+/// there is no terminal. `before` stand before the values.
+fn most_columns(groups: &GroupStats, before: usize, columns: Option<usize>) -> Vec<Option<usize>> {
+    let Some(all) = columns else { return vec![None; groups.keys.len()] };
+    let longest = |at: usize| groups.rows.iter().map(|row| width(&printable(&row.values[at]))).max();
+    let mut columns: Vec<usize> = (0..groups.keys.len()).map(|at| longest(at).unwrap_or(0)).collect();
+    // The widest gives way, until all fit.
+    let room = all.saturating_sub(before + GAP * columns.len());
+    while columns.iter().sum::<usize>() > room {
+        let Some(widest) = columns.iter_mut().max().filter(|widest| **widest > LEAST) else { break };
+        *widest -= 1;
     }
-
-    fn line(&self, row: &GroupRow) -> String {
-        let mut line = String::new();
-        for ((value, &columns), &most) in row.values.iter().zip(&self.columns).zip(&self.most) {
-            let value = printable(value);
-            line += &" ".repeat(GAP);
-            line += &pad(&cut(&value, most), columns);
-        }
-        line
-    }
+    columns.into_iter().map(Some).collect()
 }

@@ -1,15 +1,17 @@
 //! Lists by any of the things that samples and frames have: `stk stats --group-by`.
 
 use super::Amount;
-use super::group_stacks::{FrameGroups, GroupSum, Kernel, RunSums, Slot, StackSums};
+use super::group_stacks::{FrameGroups, KernelKind, RunSums, Slot};
 use super::keys::GroupKey;
 use super::timeline::{Timeline, TimelineStats};
-use stk_profile::profile::{Activity, Functions, Profile, Run, ThreadInfo, Wait, Weight};
-use stk_profile::stack::Interner;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
+use stk_profile::profile::{
+    Activity, Additive, Folded, Functions, OwnTotal, Profile, Run, Sums, ThreadInfo, Wait, Weight,
+};
+use stk_profile::stack::Interner;
 
 /// The order of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -62,7 +64,8 @@ pub(super) struct GroupSums<'a> {
     weights: [Weight; 2],
     running_only: bool,
     slots: Interner<Slot>,
-    sums: Vec<RunSums>,
+    /// By slot.
+    of_slots: Vec<RunSums>,
     /// By thread: its group.
     threads: Vec<u32>,
     /// By group of threads.
@@ -70,7 +73,8 @@ pub(super) struct GroupSums<'a> {
     /// See [`ThreadValues`].
     given: Option<&'a ThreadValues>,
     frames: FrameGroups<'a>,
-    stacks: StackSums<'a>,
+    stacks: Folded,
+    sums: Sums<RunSums>,
     /// The group of the last run.
     last: Option<u32>,
     found: Vec<FoundGroup>,
@@ -81,7 +85,7 @@ struct FoundGroup {
     slot: Slot,
     /// Of the frames.
     group: u32,
-    sum: GroupSum,
+    sum: OwnTotal<RunSums>,
 }
 
 /// By thread of a profile: the values of the keys that all samples of a thread have in common, in
@@ -112,19 +116,20 @@ impl<'a> GroupSums<'a> {
             None => thread_groups(profile, keys, span),
             Some(given) => ((0..given.len() as u32).collect(), Vec::new()),
         };
-        let frames = FrameGroups::new(profile, functions, keys);
+        let (frames, stacks) = FrameGroups::new(profile, functions, keys);
         GroupSums {
             profile,
             keys: keys.to_vec(),
             weights: weight.map_or([Weight::Cpu, Weight::Active], |weight| [weight; 2]),
             running_only,
             slots: Interner::default(),
-            sums: Vec::new(),
+            of_slots: Vec::new(),
             threads,
             groups,
             given,
-            stacks: StackSums::new(profile, &frames),
             frames,
+            stacks,
+            sums: Sums::default(),
             last: None,
             found: Vec::new(),
         }
@@ -147,35 +152,51 @@ impl<'a> GroupSums<'a> {
             sums.weights = self.weights.map(|weight| weight.of(run, interval_ns));
         }
         if waits {
-            sums.waits.add(run);
+            sums.waits.add_run(run);
         }
         let kernel = match run.activity {
-            _ if !self.keys.contains(&GroupKey::Kind) => Kernel::No,
-            Activity::Waiting(_) => Kernel::Wait,
-            Activity::SystemCall => Kernel::Call,
-            Activity::OnCpu | Activity::Unknown => Kernel::No,
+            _ if !self.keys.contains(&GroupKey::Kind) => None,
+            Activity::Waiting(_) => Some(KernelKind::Wait),
+            Activity::SystemCall => Some(KernelKind::Call),
+            Activity::OnCpu | Activity::Unknown => None,
         };
         let activity = self.keys.iter().any(GroupKey::is_of_activity).then_some(run.activity);
-        let id = self.slots.intern(Slot { thread: group, kernel, activity, node: run.node }) as usize;
-        if id == self.sums.len() {
-            self.sums.push(RunSums::default());
+        let stack = run.node.and_then(|node| self.stacks.stacks[node.0 as usize]);
+        let id = self.slots.intern(Slot { thread: group, activity, kernel, stack }) as usize;
+        if id == self.of_slots.len() {
+            self.of_slots.push(RunSums::default());
         }
-        self.sums[id].add(&sums);
+        self.of_slots[id].add(sums);
     }
 
     /// Sums up the stacks of the groups of threads so far.
     fn end_groups(&mut self) {
         let mut slots: Vec<(Slot, RunSums)> =
-            self.slots.values.iter().copied().zip(self.sums.iter().copied()).collect();
+            self.slots.values.iter().copied().zip(self.of_slots.iter().copied()).collect();
         slots.sort_unstable_by_key(|(slot, _)| *slot);
-        let alike = |slot: &Slot| (slot.thread, slot.kernel, slot.activity);
-        for same in slots.chunk_by(|(a, _), (b, _)| alike(a) == alike(b)) {
+        let tree = &self.stacks.tree;
+        for same in slots.chunk_by(|(a, _), (b, _)| (a.thread, a.activity) == (b.thread, b.activity)) {
+            for &(Slot { kernel, stack, .. }, amount) in same {
+                match (stack, kernel) {
+                    (None, _) => self.sums.add_to_function(self.frames.of_none(), amount),
+                    (Some(stack), None) => self.sums.add(tree, stack, amount),
+                    (Some(stack), Some(kernel)) => {
+                        let group = self.frames.of_kernel(tree.function(stack), kernel);
+                        self.sums.add_to_function(group, amount);
+                        let caller = tree.caller(stack);
+                        caller.into_iter().for_each(|caller| self.sums.add_to_callers(caller, amount));
+                    }
+                }
+            }
             let slot = same[0].0;
-            let sums = self.stacks.sums(same, &mut self.frames, slot.kernel);
-            self.found.extend(sums.into_iter().map(|(group, sum)| FoundGroup { slot, group, sum }));
+            self.found.extend(self.sums.take(tree).into_iter().map(|(group, sum)| FoundGroup {
+                slot,
+                group,
+                sum,
+            }));
         }
         self.slots.clear();
-        self.sums.clear();
+        self.of_slots.clear();
     }
 
     /// The groups. `cpu_known`: whether the CPU time of any thread is.
@@ -183,7 +204,7 @@ impl<'a> GroupSums<'a> {
         self.end_groups();
         let weight = usize::from(!cpu_known);
         let mut table = GroupTable::new(&self.keys);
-        for FoundGroup { slot: Slot { thread, activity, .. }, group, sum: GroupSum { own, total } } in
+        for FoundGroup { slot: Slot { thread, activity, .. }, group, sum: OwnTotal { own, total } } in
             std::mem::take(&mut self.found)
         {
             let values = self.values(thread, activity, &self.frames.values(group));
@@ -278,9 +299,9 @@ impl GroupTable {
         match self.rows.get_mut(&row.values) {
             None => drop(self.rows.insert(row.values.clone(), row)),
             Some(known) => {
-                known.own.add_amount(row.own);
-                known.total.add_amount(row.total);
-                known.waits.add_amount(row.waits);
+                known.own.add(row.own);
+                known.total.add(row.total);
+                known.waits.add(row.waits);
             }
         }
     }
@@ -304,7 +325,7 @@ impl GroupTable {
     pub(super) fn list(&self, sort: SortBy, top: usize) -> GroupStats {
         let mut rows: Vec<&GroupRow> = self.rows.values().collect();
         let mut whole = Amount::default();
-        rows.iter().for_each(|row| whole.add_amount(row.own));
+        rows.iter().for_each(|row| whole.add(row.own));
         rows.sort_by_key(|row| {
             let (own, total, waits) = (row.own.weight_ns, row.total.weight_ns, row.waits.weight_ns);
             let first = match sort {
@@ -317,7 +338,7 @@ impl GroupTable {
         });
         let others = rows.split_off(top.min(rows.len()));
         let mut others_self = Amount::default();
-        others.iter().for_each(|row| others_self.add_amount(row.own));
+        others.iter().for_each(|row| others_self.add(row.own));
         GroupStats {
             keys: self.keys.clone(),
             whole,

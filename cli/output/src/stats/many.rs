@@ -1,14 +1,15 @@
 //! The figures of several traces: one line each, their sum, and the functions of all of them.
 
 use super::page::{AnswerWhole, Page, PrintOptions, Whole};
-use super::text::{amounts, modules_of};
+use super::text::{amounts, modules_of, waits_table};
 use super::{Answer, AnswerSums, FunctionStats, Question, Stats, WaitStats};
-use stk_profile::profile::Weight;
-use stk_base::text::{count, counted, pad, size, span, width};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::{self, Write};
+use stk_base::text::{count, counted, size, span};
+use stk_profile::profile::{Additive, Weight};
+use stk_schema::table::{Column, Table};
 use stk_schema::text::printable;
 
 /// Sums of several traces, filled trace by trace. Memory grows with the number of traces and of
@@ -144,8 +145,8 @@ impl ManyStats {
             match self.functions.get_mut(&key) {
                 None => drop(self.functions.insert(key, function)),
                 Some(known) => {
-                    known.own.add_amount(function.own);
-                    known.total.add_amount(function.total);
+                    known.own.add(function.own);
+                    known.total.add(function.total);
                     known.modules = known.modules.max(function.modules);
                 }
             }
@@ -163,12 +164,7 @@ impl ManyStats {
     }
 
     /// Adds what a trace adds to the answer of a question.
-    pub fn add_to_answer(&mut self, sums: &AnswerSums) {
-        self.answer.get_or_insert_with(|| AnswerSums::nothing(sums)).absorb(sums);
-    }
-
-    /// The same, without a copy of the first sums.
-    pub fn take_to_answer(&mut self, sums: AnswerSums) {
+    pub fn add_to_answer(&mut self, sums: AnswerSums) {
         match &mut self.answer {
             Some(known) => known.absorb(&sums),
             none => *none = Some(sums.of_first()),
@@ -227,34 +223,37 @@ impl ManyStats {
 
     fn table(&self, page: &mut Page<'_>) -> io::Result<()> {
         let total = counted(self.rows.len() as u64, "trace");
-        let names = self.rows.iter().map(|row| width(&printable(&row.source)));
-        let columns = names.chain([width(&total)]).max().unwrap_or(0);
-        let processes = self.rows.iter().map(|row| width(&printable(&row.process))).max().unwrap_or(0);
-        let heading = format!(
-            "{}  {}   recorded        CPU     samples     dropped  threads        size  named",
-            pad("trace", columns),
-            pad("process", processes.max(7)),
-        );
-        page.line(&page.bold(&heading))?;
-        let line = |row: &TraceRow, name: &str| {
-            format!(
-                "{}  {} {:>10} {:>10} {:>11} {:>11} {:>8} {:>11} {:>4.0} %{}",
-                pad(name, columns),
-                pad(&printable(&row.process), processes.max(7)),
+        let mut table = Table::new([
+            Column::left("trace").gap(0),
+            Column::left("process"),
+            Column::right("recorded").gap(1).at_least(10),
+            Column::right("CPU").gap(1).at_least(10),
+            Column::right("samples").gap(1).at_least(11),
+            Column::right("dropped").gap(1).at_least(11),
+            Column::right("threads").gap(1).at_least(8),
+            Column::right("size").gap(1).at_least(11),
+            Column::right("named").gap(1).at_least(6),
+            Column::left(""),
+        ]);
+        let traces = self.rows.iter().map(|row| (printable(&row.source), row));
+        for (name, row) in traces.chain([(total.as_str().into(), &self.sum)]) {
+            table.row([
+                name.into_owned(),
+                printable(&row.process).into_owned(),
                 span(row.duration_ns),
                 if row.cpu_ns == 0 { "-".to_owned() } else { span(row.cpu_ns) },
                 count(row.samples),
                 count(row.dropped),
                 count(row.threads),
                 size(row.bytes),
-                100.0 * super::share(row.named, row.frames.max(1)),
-                if row.problem.is_empty() { String::new() } else { format!("  ({})", row.problem) },
-            )
-        };
-        for row in &self.rows {
-            page.line(&line(row, &printable(&row.source)))?;
+                format!("{:.0} %", 100.0 * super::share(row.named, row.frames.max(1))),
+                if row.problem.is_empty() { String::new() } else { format!("({})", row.problem) },
+            ]);
         }
-        page.line(&line(&self.sum, &total))
+        let lines = table.lines();
+        let Some((heading, rows)) = lines.split_first() else { return Ok(()) };
+        page.line(&page.bold(heading))?;
+        rows.iter().try_for_each(|line| page.line(line))
     }
 
     fn top_functions(&self, page: &mut Page<'_>, top: usize) -> io::Result<()> {
@@ -282,13 +281,7 @@ impl ManyStats {
             return Ok(());
         }
         page.heading("Waits of all traces")?;
-        page.line("        time        waits    longest  class    for")?;
-        for wait in list {
-            let (time, longest) = (span(wait.weight_ns), span(wait.longest_ns));
-            let (waits, class) = (count(wait.waits), wait.class.as_str());
-            page.line(&format!("  {time:>10} {waits:>12} {longest:>10}  {class:<7}  {}", wait.reason))?;
-        }
-        Ok(())
+        page.table(&waits_table(list.into_iter(), None))
     }
 }
 

@@ -35,20 +35,20 @@ mod tree_text;
 mod trust;
 mod waits;
 
-pub use stk_base::text::TimeZone;
 pub use call_tree::{CallTreeStats, Direction, TreeLimits, TreeRow};
 pub use groups::{GroupRow, GroupStats, NO_LABEL, NO_NAME, SortBy, ThreadValues};
 pub use keys::GroupKey;
 pub use many::{DatasetTotals, ManyStats, SumStats};
 pub use page::{Length, PrintOptions};
 pub use question::{Answer, AnswerSums, Question, Subject, with_modules};
+pub use stk_base::text::TimeZone;
 pub use text::{print, print_answer};
 pub use timeline::TimelineStats;
 
-use stk_profile::profile::{Activity, Batch, Functions, Profile, Runs, SelectionShare, WaitClass, Weight};
-use stk_profile::stack::StopReason;
 use question::QuestionSums;
 use serde::{Serialize, Serializer};
+use stk_profile::profile::{Activity, Batch, Functions, Profile, Runs, SelectionShare, WaitClass, Weight};
+use stk_profile::stack::StopReason;
 use stk_unwind::Trust;
 use sums::{StatsSummary, StatsTables};
 

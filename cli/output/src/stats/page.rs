@@ -1,9 +1,10 @@
 //! The page that figures are printed on, and what their shares refer to.
 
 use super::Stats;
-use stk_profile::profile::Weight;
-use stk_base::text::{TimeZone, count, span};
 use std::io::{self, Write};
+use stk_base::text::{TimeZone, count, span};
+use stk_profile::profile::Weight;
+use stk_schema::table::{Column, Table};
 
 /// How to print figures.
 #[derive(Clone, Copy, Default, Debug)]
@@ -47,6 +48,10 @@ impl Page<'_> {
         if self.options.color { format!("\x1b[1m{text}\x1b[0m") } else { text.to_owned() }
     }
 
+    pub(super) fn table(&mut self, table: &Table) -> io::Result<()> {
+        table.lines().iter().try_for_each(|line| self.line(line))
+    }
+
     pub(super) fn line(&mut self, text: &str) -> io::Result<()> {
         writeln!(self.out, "{}", text.trim_end())
     }
@@ -67,12 +72,22 @@ impl Whole {
         Whole { weight, interval_ns: totals.interval_ns, counted_ns }
     }
 
+    /// An amount, and its share of the whole.
+    pub(super) fn figures(&self, ns: u64) -> [String; 2] {
+        [self.amount(ns), percent(ns, self.counted_ns)]
+    }
+
     pub(super) fn amount(&self, ns: u64) -> String {
         match self.weight {
             Weight::Samples | Weight::Active => count(ns / self.interval_ns.max(1)),
             _ => span(ns),
         }
     }
+}
+
+/// The columns of an amount and of its share.
+pub(super) fn amount_columns(heading: &str) -> [Column; 2] {
+    [Column::right(heading).at_least(9), Column::right("").gap(1)]
 }
 
 /// What the figures of an answer refer to.

@@ -7,9 +7,9 @@ use super::groups::{GroupStats, GroupSums, GroupTable, SortBy, ThreadValues};
 use super::keys::GroupKey;
 use super::page::{AnswerWhole, Page, tells_module};
 use super::{StatsOptions, group_text, tree_text};
-use stk_profile::profile::{Batch, Category, FrameName, FunctionPattern, Functions, Profile, Runs};
 use serde::Serialize;
 use std::io;
+use stk_profile::profile::{Batch, Category, FrameName, FunctionPattern, Functions, Profile, Runs};
 
 /// What is asked.
 #[derive(Clone, Debug)]
@@ -61,23 +61,11 @@ impl AnswerSums {
         AnswerSums(Sums::Groups(table))
     }
 
-    /// Nothing yet, for the sums of several traces.
-    pub(super) fn nothing(of: &AnswerSums) -> AnswerSums {
-        AnswerSums(match of.0 {
-            Sums::Calls(_) => Sums::Calls(CallSums::default()),
-            Sums::Groups(_) => Sums::Groups(GroupTable::default()),
-        })
-    }
-
-    /// What [`absorb`](AnswerSums::absorb) makes of nothing and these. Groups are not copied.
+    /// The same, for the sums of several traces.
     pub(super) fn of_first(self) -> AnswerSums {
         match self.0 {
             Sums::Groups(table) => AnswerSums(Sums::Groups(table.without_timelines())),
-            Sums::Calls(_) => {
-                let mut sums = AnswerSums::nothing(&self);
-                sums.absorb(&self);
-                sums
-            }
+            calls => AnswerSums(calls),
         }
     }
 

@@ -9,14 +9,14 @@ use super::{
     Amount, CauseStats, FrameStats, FunctionStats, ModuleStats, States, StatsOptions, StopStats, ThreadStats,
     TrustStats, WaitStats, per_second, share,
 };
-use stk_profile::profile::{
-    Batch, FrameId, FrameKind, FunctionId, Functions, Modules, NameSource, NodeId, Profile, Run, Visit,
-    Weight,
-};
-use stk_profile::stack::StopReason;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
+use stk_profile::profile::{
+    Additive, Batch, FrameId, FrameKind, Functions, Modules, NameSource, NodeId, OpenFunctions, OwnTotal,
+    Profile, Run, Visit, Weight,
+};
+use stk_profile::stack::StopReason;
 
 /// Sums per thread, stop reason and stack, filled run by run.
 pub(super) struct StatsTables<'a> {
@@ -95,8 +95,8 @@ impl<'a> StatsTables<'a> {
         let timeline = &mut self.timelines[batch.thread as usize];
         for run in batch.runs {
             timeline.add(run);
-            thread.all.add(run);
-            thread.states.of_mut(run.activity).add(run);
+            thread.all.add_run(run);
+            thread.states.of_mut(run.activity).add_run(run);
             thread.cpu_ns = thread.cpu_ns.saturating_add(run.cpu_ns);
             self.waits.add(batch.thread, run);
             if self.running_only && run.activity.wait().is_some() {
@@ -105,7 +105,7 @@ impl<'a> StatsTables<'a> {
             self.stops[run.stop.0 as usize] += u64::from(run.samples);
             let sums = match run.node {
                 Some(node) => {
-                    self.nodes[node.0 as usize].add(run);
+                    self.nodes[node.0 as usize].add_run(run);
                     &mut self.weights[node.0 as usize]
                 }
                 None => &mut self.no_stack,
@@ -148,13 +148,16 @@ impl<'a> StatsTables<'a> {
         }
         let distinct_stacks = self.nodes.iter().filter(|amount| amount.samples > 0).count() as u64;
         let modules_of = functions.modules();
-        let walk = Walk::new(self.profile, functions, &self.nodes);
+        // By node: samples of the stacks that go through it.
+        let mut through = self.nodes.clone();
+        self.profile.tree.add_callees(&mut through, Amount::add);
+        let (of_functions, of_modules) = own_totals(self.profile, functions, &self.nodes, &through);
         let no_stack = self.no_stack_amount(weight);
-        let calls = || CallSums::of(self.profile, functions, &self.nodes, &walk.through, no_stack);
+        let calls = || CallSums::of(self.profile, functions, &self.nodes, &through, no_stack);
         let answer = asked.map(|asked| asked.finish(cpu_known, calls));
 
-        let by = |time: fn(&Sums) -> u64, other: fn(&Sums) -> u64| -> Vec<FunctionStats> {
-            let function = |(id, sums): (u32, Sums)| {
+        let by = |time: Time, other: Time| -> Vec<FunctionStats> {
+            let function = |(id, sums): (u32, OwnTotal<Amount>)| {
                 let function = &functions.list()[id as usize];
                 FunctionStats {
                     function: function.name_in_module.clone(),
@@ -164,9 +167,9 @@ impl<'a> StatsTables<'a> {
                     total: sums.total,
                 }
             };
-            ranked(&walk.functions, time, other, top).into_iter().map(function).collect()
+            ranked(&of_functions, time, other, top).into_iter().map(function).collect()
         };
-        let modules = ranked(&walk.modules, Sums::self_ns, Sums::total_ns, top)
+        let modules = ranked(&of_modules, own_ns, total_ns, top)
             .into_iter()
             .map(|(id, sums)| ModuleStats {
                 module: modules_of.names[id as usize].clone(),
@@ -175,8 +178,7 @@ impl<'a> StatsTables<'a> {
             })
             .collect();
 
-        let (functions_by_self, functions_by_total) =
-            (by(Sums::self_ns, Sums::total_ns), by(Sums::total_ns, Sums::self_ns));
+        let (functions_by_self, functions_by_total) = (by(own_ns, total_ns), by(total_ns, own_ns));
         for (thread, timeline) in self.threads.iter_mut().zip(&self.timelines) {
             thread.timeline = timeline.stats();
         }
@@ -190,7 +192,7 @@ impl<'a> StatsTables<'a> {
         }
         let module_of =
             |frame: FrameId| modules_of.names[modules_of.of_frames[frame.0 as usize] as usize].as_str();
-        let (trusts, proved_share) = trust_stats(self.profile, &walk.through, &module_of, top);
+        let (trusts, proved_share) = trust_stats(self.profile, &through, &module_of, top);
         let (stops, complete_share) = self.stop_stats(top);
         let summary = StatsSummary {
             weight,
@@ -205,7 +207,7 @@ impl<'a> StatsTables<'a> {
             complete_share,
             trusts,
             proved_share,
-            frames: frame_stats(self.profile, modules_of, &walk, top),
+            frames: frame_stats(self.profile, modules_of, &through, top),
         };
         (summary, answer)
     }
@@ -242,100 +244,78 @@ impl<'a> StatsTables<'a> {
 }
 
 impl Amount {
-    pub(super) fn add(&mut self, run: &Run) {
+    pub(super) fn add_run(&mut self, run: &Run) {
         self.samples += u64::from(run.samples);
         self.weight_ns = self.weight_ns.saturating_add(run.weight_ns);
     }
+}
 
-    pub(super) fn add_amount(&mut self, other: Amount) {
-        self.samples += other.samples;
-        self.weight_ns = self.weight_ns.saturating_add(other.weight_ns);
+impl Additive for Amount {
+    fn add(&mut self, more: Amount) {
+        self.samples.add(more.samples);
+        self.weight_ns.add(more.weight_ns);
     }
 }
 
-/// Sums of a function or a module.
-#[derive(Clone, Copy, Default)]
-struct Sums {
-    /// In its own code.
-    own: Amount,
-    /// In it and in its callees.
-    total: Amount,
-}
-
-impl Sums {
-    fn add(&mut self, own: Amount, total: Amount) {
-        self.own.add_amount(own);
-        self.total.add_amount(total);
-    }
-
-    fn self_ns(&self) -> u64 {
-        self.own.weight_ns
-    }
-
-    fn total_ns(&self) -> u64 {
-        self.total.weight_ns
-    }
-}
-
-/// The result of a walk over the call tree.
-struct Walk {
-    /// By function.
-    functions: Vec<Sums>,
-    /// By module.
-    modules: Vec<Sums>,
-    /// By node: samples of the stacks that go through it.
-    through: Vec<Amount>,
-}
-
-impl Walk {
-    /// Visits every stack once that has samples or leads to one with samples. A function counts in
-    /// "total" only at its occurrence nearest to the root, so recursion does not count it again.
-    fn new(profile: &Profile, all: &Functions, own: &[Amount]) -> Walk {
-        let module_names = all.modules();
-        let nodes = profile.tree.nodes();
-        let mut through = own.to_vec();
-        profile.tree.add_callees(&mut through, Amount::add_amount);
-
-        let mut functions = vec![Sums::default(); all.list().len()];
-        let mut modules = vec![Sums::default(); module_names.names.len()];
-        let mut open_functions = vec![0u32; functions.len()];
-        let mut open_modules = vec![0u32; modules.len()];
-        profile.tree.visit(|NodeId(node), when| {
-            let i = node as usize;
-            let frame = nodes[i].frame;
-            let module = module_names.of_frames[frame.0 as usize];
-            if when == Visit::Leave {
-                for &FunctionId(function) in all.of(frame) {
-                    open_functions[function as usize] -= 1;
-                }
-                open_modules[module as usize] -= 1;
-                return true;
+/// The sums of all functions, and of all modules. Visits every stack once that has samples or leads
+/// to one with samples. They are [`Sums`](stk_profile::profile::Sums) of all stacks, without trees of
+/// functions and of modules, which in a recording of few equal stacks are as large as it.
+fn own_totals(
+    profile: &Profile,
+    functions: &Functions,
+    own: &[Amount],
+    through: &[Amount],
+) -> (Vec<OwnTotal<Amount>>, Vec<OwnTotal<Amount>>) {
+    let nodes = profile.tree.nodes();
+    let modules = functions.modules();
+    let mut of_functions = vec![OwnTotal::<Amount>::default(); functions.list().len()];
+    let mut of_modules = vec![OwnTotal::<Amount>::default(); modules.names.len()];
+    let (mut open_functions, mut open_modules) = (OpenFunctions::default(), OpenFunctions::default());
+    profile.tree.visit(|NodeId(node), when| {
+        let at = node as usize;
+        let frame = nodes[at].frame;
+        let module = modules.of_frames[frame.0 as usize];
+        let of_frame = functions.of(frame);
+        if when == Visit::Leave {
+            of_frame.iter().for_each(|function| open_functions.leave(function.0));
+            open_modules.leave(module);
+            return true;
+        }
+        if through[at].samples == 0 {
+            return false;
+        }
+        for function in of_frame {
+            if open_functions.enter(function.0) {
+                of_functions[function.0 as usize].total.add(through[at]);
             }
-            if through[i].samples == 0 {
-                return false;
-            }
-            for (position, &FunctionId(function)) in all.of(frame).iter().rev().enumerate() {
-                let open = &mut open_functions[function as usize];
-                let total = if *open == 0 { through[i] } else { Amount::default() };
-                *open += 1;
-                let own = if position == 0 { own[i] } else { Amount::default() };
-                functions[function as usize].add(own, total);
-            }
-            let open = &mut open_modules[module as usize];
-            let total = if *open == 0 { through[i] } else { Amount::default() };
-            *open += 1;
-            modules[module as usize].add(own[i], total);
-            true
-        });
-        Walk { functions, modules, through }
-    }
+        }
+        if let Some(innermost) = of_frame.last() {
+            of_functions[innermost.0 as usize].own.add(own[at]);
+        }
+        if open_modules.enter(module) {
+            of_modules[module as usize].total.add(through[at]);
+        }
+        of_modules[module as usize].own.add(own[at]);
+        true
+    });
+    (of_functions, of_modules)
+}
+
+/// A time by which functions and modules are listed.
+type Time = fn(&OwnTotal<Amount>) -> u64;
+
+fn own_ns(sums: &OwnTotal<Amount>) -> u64 {
+    sums.own.weight_ns
+}
+
+fn total_ns(sums: &OwnTotal<Amount>) -> u64 {
+    sums.total.weight_ns
 }
 
 /// The first `top` ids by a time that is not 0, the longest first; ties by the other time, then by
 /// id, which is the order of first appearance.
-fn ranked(all: &[Sums], time: fn(&Sums) -> u64, other: fn(&Sums) -> u64, top: usize) -> Vec<(u32, Sums)> {
-    let mut rows: Vec<(u32, Sums)> =
-        (0u32..).zip(all.iter().copied()).filter(|(_, sums)| time(sums) > 0).collect();
+fn ranked(all: &[OwnTotal<Amount>], time: Time, other: Time, top: usize) -> Vec<(u32, OwnTotal<Amount>)> {
+    let mut rows: Vec<_> = (0u32..).zip(all.iter().copied()).filter(|(_, sums)| time(sums) > 0).collect();
     rows.sort_unstable_by_key(|(id, sums)| (Reverse((time(sums), other(sums))), *id));
     rows.truncate(top);
     rows
@@ -349,14 +329,14 @@ struct UnnamedFrames {
     addresses: u64,
 }
 
-fn frame_stats(profile: &Profile, modules: &Modules, walk: &Walk, top: usize) -> FrameStats {
+fn frame_stats(profile: &Profile, modules: &Modules, through: &[Amount], top: usize) -> FrameStats {
     let symbols = &profile.symbols;
     let mut unnamed: HashMap<(&str, &str, bool), UnnamedFrames> = HashMap::new();
     let (mut all, mut exports, mut unresolved) = (0, 0, 0);
     let (mut managed, mut managed_named) = (0, 0);
     // Names belong to frames, of which there are far fewer than nodes.
     let mut of_frames = vec![0u64; profile.frames.keys().len()];
-    for (node, amount) in profile.tree.nodes().iter().zip(&walk.through) {
+    for (node, amount) in profile.tree.nodes().iter().zip(through) {
         of_frames[node.frame.0 as usize] += amount.samples;
     }
     for (i, samples) in of_frames.into_iter().enumerate().filter(|(_, samples)| *samples > 0) {

@@ -1,13 +1,16 @@
 //! The figures as text.
 
-use super::page::{AnswerWhole, Length, Page, PrintOptions, Whole, percent, share, tells_module};
+use super::page::{
+    AnswerWhole, Length, Page, PrintOptions, Whole, amount_columns, percent, share, tells_module,
+};
 use super::question::Answer;
 use super::timeline::{Bars, bar_columns};
-use super::{Amount, FunctionStats, States, Stats, Totals, WaitStack};
-use stk_profile::profile::Weight;
-use stk_base::text::{count, counted, cut, moment, pad, size, span, three, width};
+use super::{Amount, FunctionStats, States, Stats, Totals, WaitStack, WaitStats};
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use stk_base::text::{count, counted, cut, moment, size, span, three, width};
+use stk_profile::profile::Weight;
+use stk_schema::table::{Column, Table};
 use stk_schema::text::printable;
 
 /// Columns of a long name where no terminal limits them. Longer names only lose their alignment.
@@ -294,19 +297,31 @@ fn waits(stats: &Stats, rows: usize, page: &mut Page<'_>) -> io::Result<()> {
         return Ok(());
     }
     page.heading("Waits (the short ones between two samples are not seen)")?;
-    page.line("        time              waits    longest  class    for")?;
-    for wait in stats.waits.iter().take(rows) {
-        page.line(&format!(
-            "  {:>10} {} {:>12} {:>10}  {:<7}  {}",
+    let shown = &stats.waits[..rows.min(stats.waits.len())];
+    page.table(&waits_table(shown.iter(), Some(stats.totals.weight_ns)))
+}
+
+/// Waits, with their shares of a whole.
+pub(super) fn waits_table<'a>(waits: impl Iterator<Item = &'a WaitStats>, whole: Option<u64>) -> Table {
+    let mut table = Table::new([
+        Column::right("time").at_least(10),
+        Column::right("").gap(if whole.is_some() { 1 } else { 0 }),
+        Column::right("waits").gap(1).at_least(12),
+        Column::right("longest").gap(1).at_least(10),
+        Column::left("class").at_least(7),
+        Column::left("for"),
+    ]);
+    for wait in waits {
+        table.row([
             span(wait.weight_ns),
-            percent(wait.weight_ns, stats.totals.weight_ns),
+            whole.map(|whole| percent(wait.weight_ns, whole)).unwrap_or_default(),
             count(wait.waits),
             span(wait.longest_ns),
-            wait.class.as_str(),
-            wait.reason,
-        ))?;
+            wait.class.as_str().to_owned(),
+            wait.reason.to_owned(),
+        ]);
     }
-    Ok(())
+    table
 }
 
 fn functions(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
@@ -379,19 +394,18 @@ pub(super) fn amounts(
             (own, total, printable(&name).into_owned(), printable(&module).into_owned())
         })
         .collect();
-    let longest = |text: fn(&(Amount, Amount, String, String)) -> &str| {
-        rows.iter().map(|row| width(text(row))).max().unwrap_or(0)
-    };
-    let module_columns = longest(|row| &row.3);
+    let module_columns = rows.iter().map(|row| width(&row.3)).max().unwrap_or(0);
     // A name is cut where its row would be longer than the terminal is wide.
-    let (columns, most) = match page.options.columns {
-        Some(all) => {
-            let left = all.saturating_sub(BEFORE_NAME + GAP + module_columns).max(LEAST_NAME);
-            (longest(|row| &row.2).min(left), Some(left))
-        }
-        None => (longest(|row| &row.2).min(NAME_WIDTH), None),
-    };
-    page.line("        self              total")?;
+    let most = page
+        .options
+        .columns
+        .map(|all| all.saturating_sub(BEFORE_NAME + GAP + module_columns).max(LEAST_NAME));
+    let columns = most.unwrap_or(NAME_WIDTH);
+    let names = [Column::left("").at_most(columns), Column::left("")];
+    let [own, total] = ["self", "total"].map(amount_columns);
+    let [total, share] = total;
+    let total = [total.gap(1).at_least(10), share];
+    let mut table = Table::new(own.into_iter().chain(total).chain(names));
     for (own, total, name, module) in &rows {
         let name = match most {
             // Without a module behind it, a name may take those columns too.
@@ -399,16 +413,10 @@ pub(super) fn amounts(
             Some(left) => cut(name, left),
             None => name.into(),
         };
-        page.line(&format!(
-            "  {:>9} {} {:>10} {}  {}  {module}",
-            whole.amount(own.weight_ns),
-            percent(own.weight_ns, whole.counted_ns),
-            whole.amount(total.weight_ns),
-            percent(total.weight_ns, whole.counted_ns),
-            pad(&name, columns),
-        ))?;
+        let figures = [own, total].into_iter().flat_map(|amount| whole.figures(amount.weight_ns));
+        table.row(figures.chain([name.into_owned(), module.clone()]));
     }
-    Ok(())
+    page.table(&table)
 }
 
 fn threads(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
@@ -427,32 +435,31 @@ fn threads(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     let is_wide = columns.is_none_or(|columns| columns >= 110);
     let timelines = stats.threads.iter().map(|thread| &thread.timeline);
     let Some(bars) = Bars::of(timelines, bar_columns(columns), page.options.ascii) else { return Ok(()) };
-    let more = if is_wide { "  system calls  not known     samples  a second" } else { "" };
-    page.line(&format!("        CPU  running  waiting{more}  {}      tid", bars.title()))?;
+    let state = |heading: &str| Column::right(heading).at_least(7);
+    let mut columns = vec![Column::right("CPU").at_least(9), state("running"), state("waiting")];
+    if is_wide {
+        columns.extend([state("system calls"), state("not known")]);
+        columns.extend([
+            Column::right("samples").gap(1).at_least(11),
+            Column::right("a second").gap(1).at_least(9),
+        ]);
+    }
+    columns.extend([Column::left(bars.title()), Column::right("tid").gap(1).at_least(8), Column::left("")]);
+    let mut table = Table::new(columns);
     for thread in &stats.threads {
         let part = |state: Amount| percent(state.weight_ns, thread.all.weight_ns);
         let States { running, waiting, system_call, unknown } = thread.states;
-        let more = match is_wide {
-            true => format!(
-                "       {}    {} {:>11} {:>9}",
-                part(system_call),
-                part(unknown),
-                count(thread.all.samples),
-                three(thread.achieved_hz)
-            ),
-            false => String::new(),
-        };
-        page.line(&format!(
-            "  {:>9}  {}  {}{more}  {} {:>8}  {}",
-            if stats.totals.cpu_ns == 0 { "-".to_owned() } else { span(thread.cpu_ns) },
-            part(running),
-            part(waiting),
-            bars.line(Some(&thread.timeline)),
-            thread.tid,
-            printable(&thread.name),
-        ))?;
+        let cpu = if stats.totals.cpu_ns == 0 { "-".to_owned() } else { span(thread.cpu_ns) };
+        let mut row = vec![cpu, part(running), part(waiting)];
+        if is_wide {
+            row.extend([part(system_call), part(unknown)]);
+            row.extend([count(thread.all.samples), three(thread.achieved_hz)]);
+        }
+        row.push(bars.line(Some(&thread.timeline)));
+        row.extend([thread.tid.to_string(), printable(&thread.name).into_owned()]);
+        table.row(row);
     }
-    Ok(())
+    page.table(&table)
 }
 
 fn stops(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {

@@ -1,9 +1,9 @@
 //! When threads used CPU time, as a line of bars.
 
-use stk_profile::profile::Run;
-use stk_base::text::pad;
 use serde::Serialize;
 use std::ops::Range;
+use stk_base::text::pad;
+use stk_profile::profile::Run;
 
 /// Parts of the time that are told apart.
 const PARTS: usize = 40;

@@ -2,9 +2,9 @@
 
 use super::call_tree::{CallTreeStats, Direction, TreeRow};
 use super::page::{AnswerWhole, Page, percent, tells_module};
-use stk_base::text::{capital, count, cut, width};
 use std::collections::HashMap;
 use std::io;
+use stk_base::text::{capital, count, cut, width};
 use stk_schema::text::printable;
 
 /// The fewest columns of the functions of a line, however narrow the terminal and deep the tree.

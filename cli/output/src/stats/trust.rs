@@ -1,9 +1,9 @@
 //! How the frames of a profile were found.
 
 use super::{Amount, TrustStats, share};
-use stk_profile::profile::{FrameId, Profile};
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use stk_profile::profile::{FrameId, Profile};
 use stk_unwind::Trust;
 
 /// Frames by trust and module to blame, the first `top` of them, and the part of all that is

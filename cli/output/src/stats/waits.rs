@@ -1,9 +1,9 @@
 //! What threads wait for, and in which stacks.
 
 use super::{Amount, WaitStack, WaitStats};
-use stk_profile::profile::{Functions, NodeId, Profile, Run, Wait, is_system_library};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use stk_profile::profile::{Functions, NodeId, Profile, Run, Wait, is_system_library};
 
 /// Sums by what is waited for, filled run by run, thread by thread.
 pub(super) struct WaitSums {
@@ -44,11 +44,11 @@ impl WaitSums {
         let ns = same.map_or(0, |open| open.ns).saturating_add(run.weight_ns);
         let sum = &mut self.sums[usize::from(wait.number())];
         sum.waits += u64::from(same.is_none());
-        sum.amount.add(run);
+        sum.amount.add_run(run);
         sum.longest_ns = sum.longest_ns.max(ns);
         self.open = Some(OpenWait { thread, wait, ns });
         if let (Some(stacks), Some(node)) = (&mut self.stacks, run.node) {
-            stacks.entry((wait, node)).or_default().add(run);
+            stacks.entry((wait, node)).or_default().add_run(run);
         }
     }
 

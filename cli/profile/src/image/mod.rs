@@ -7,8 +7,6 @@ mod go;
 mod pe;
 mod space;
 
-use stk_base::map::MappedFile;
-use stk_base::model::{Image, THREAD_STARTS, arch, image_id};
 use crate::trace::{BlobProblem, ImageRecord, Trace};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -16,6 +14,8 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use stk_base::map::MappedFile;
+use stk_base::model::{Image, THREAD_STARTS, arch, image_id};
 use stk_schema::event::TableKind;
 use stk_schema::identity::ContentHash;
 use stk_unwind::x86::X86Tables;

@@ -1,8 +1,8 @@
 //! Images and dynamic code at their addresses.
 
 use super::ModuleImage;
-use stk_base::model::{DYNAMIC_CODE, Holder, ImageId};
 use crate::trace::{Timeline, View};
+use stk_base::model::{DYNAMIC_CODE, Holder, ImageId};
 use stk_unwind::{LoadedModule, ModuleId, Modules};
 
 /// The address space at the moment of a [`View`]. A [`ModuleId`] is that of a [`Holder`].

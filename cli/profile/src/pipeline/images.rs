@@ -1,13 +1,13 @@
 //! The images of a trace, from it and from the places of symbols.
 
 use crate::image::{self, ImageSearch, ModuleImage};
+use crate::trace::{BlobPlace, Trace};
+use std::collections::HashSet;
+use std::path::PathBuf;
 use stk_base::model::Image;
 use stk_symbols::index::{self, RecordKind, SymbolIndex};
 use stk_symbols::pdb::PdbFile;
 use stk_symbols::{SymbolStore, pdb_index};
-use crate::trace::{BlobPlace, Trace};
-use std::collections::HashSet;
-use std::path::PathBuf;
 use stk_unwind::x86::X86Tables;
 
 /// Loads the images of a trace. Logs what could not be used.

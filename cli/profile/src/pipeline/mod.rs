@@ -12,14 +12,14 @@ use std::sync::atomic::AtomicU64;
 
 pub use images::{load_images, missing_tables};
 
-use stk_base::deadline::Deadline;
 use crate::profile::{BuildOptions, MissingSymbols, Profile, Runs, Selection};
 use crate::profile::{build, classify, fold, leave_out, missing_symbols, select, symbolize};
 use crate::runtimes;
 use crate::stack::{FoldOptions, NameSources};
-use stk_symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
-use stk_base::text::{counted, since_start};
 use crate::trace::{Trace, TraceError, TraceFile};
+use stk_base::deadline::Deadline;
+use stk_base::text::{counted, since_start};
+use stk_symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
 
 /// What of a trace becomes a profile, and how. By default everything, with full names.
 #[derive(Clone, Default, Debug)]

@@ -9,9 +9,9 @@ use super::{
     ModuleInstance, NamedFrame, Node, NodeId, Placement, ProcessInfo, Processes, Profile, Run, Runs, StopId,
     StopInfo, StrId, ThreadInfo, TraceInfo,
 };
-use stk_base::model::{Image, ImageId};
 use std::collections::HashMap;
 use std::io;
+use stk_base::model::{Image, ImageId};
 
 /// Where a trace belongs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

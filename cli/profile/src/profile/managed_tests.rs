@@ -5,13 +5,13 @@ use crate::image::{ImageSearch, load_images};
 use crate::profile::{BuildOptions, FrameId, FrameKind, NameSource, build, symbolize};
 use crate::runtimes::{self, Methods};
 use crate::stack::NameSources;
-use stk_symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
 use crate::trace::Trace;
 use std::io::Read;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use stk_schema::Ticks;
 use stk_schema::event::{Event, MethodName, Nettrace};
+use stk_symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
 use stk_tests::traces::{self, TestImage};
 
 const STACK: u64 = 0x10_0000;

@@ -19,6 +19,9 @@
 //! processes   what belongs to which process
 //! join        several traces on one time line          Profile, Runs -> Join
 //! functions   what counts as one function  Profile -> Functions
+//! function_tree  stacks of functions       CallTree -> FunctionTree
+//! own_total   what is summed, and recursion once
+//! sums        own and total of each function  FunctionTree -> Sums
 //! ```
 //!
 //! Determinism: the same trace and the same symbols give the same ids and the same order with any
@@ -31,13 +34,16 @@ mod copy;
 mod events;
 mod filter;
 mod fold;
+mod function_tree;
 mod functions;
 mod join;
 #[cfg(test)]
 mod managed_tests;
+mod own_total;
 mod parts;
 mod processes;
 mod runs;
+mod sums;
 mod symbolize;
 mod tree;
 
@@ -48,16 +54,19 @@ pub use build::{BuildOptions, build, unread_ns};
 pub use category::Category;
 pub use events::{EventInfo, GapInfo, ThreadOfEvent, add_events};
 pub use filter::{
-    CutState, FrameName, FramePatterns, FunctionPattern, Marks, NamePattern, PatternError, Selection,
-    SelectionShare, SelectionSum, is_kept, leave_out, select,
+    CutState, FrameName, FramePatterns, FunctionPattern, Marks, NamePattern, PatternError, SampleSum,
+    Selection, SelectionShare, is_kept, leave_out, select,
 };
 pub use fold::fold;
+pub use function_tree::{Folded, FunctionTree};
 pub use functions::Modules;
 pub use functions::{Function, FunctionId, Functions};
 pub use join::{Join, JoinPlace};
+pub use own_total::{Accumulator, Additive, OpenFunctions, OwnTotal};
 pub use parts::{Part, ThreadMerge, merge_threads, part, spans};
 pub use processes::{ProcessInfo, Processes};
 pub use runs::{Batch, MOST_RUNS_HELD, Run, RunFlags, RunSource, Runs, SEGMENT_RUNS};
+pub use sums::Sums;
 pub use symbolize::{MissingModule, MissingSymbols, missing_symbols, symbolize};
 pub use tree::Children;
 pub use tree::{CallTree, Node, NodeId, Visit};
@@ -67,8 +76,8 @@ pub use crate::stack::{
     Placement, StopReason, StrId, Strings,
 };
 
-use stk_base::model::{DYNAMIC_CODE, Image, ImageId};
 use crate::trace::Content;
+use stk_base::model::{DYNAMIC_CODE, Image, ImageId};
 use stk_schema::Arch;
 
 /// Index of a stop reason in [`Profile::stops`].

@@ -1,11 +1,11 @@
 //! Names the distinct frames of a profile, and sums up what is missing.
 
 use super::{Node, NodeId, Profile, Runs, Visit};
-use stk_base::model::ImageId;
 use crate::stack::{self, FrameKey, NameSource, NameSources, Placement, Site, StrId};
 use crate::trace::beyond_memory;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use stk_base::model::ImageId;
 
 /// Fills [`Profile::symbols`]. Runs in the caller's rayon pool.
 pub fn symbolize(profile: &mut Profile, sources: &NameSources<'_>) {

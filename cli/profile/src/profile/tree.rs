@@ -30,7 +30,7 @@ impl Hash for Node {
 ///
 /// The callees of a node are a list, the one that was asked for last at its head: most often it is
 /// asked for again. Only callees beyond the first [`MOST_LISTED`] of a node are in a hash table.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct CallTree {
     nodes: Vec<Node>,
     /// By node: the head of the list of its callees.

@@ -11,10 +11,10 @@ mod methods;
 
 pub use methods::{Ambiguity, CodeLines, ManagedModule, Method, MethodId, MethodKind, MethodMap, Span};
 
-use stk_base::model::ImageId;
-use stk_symbols::SymbolStore;
 use crate::trace::Trace;
 use std::collections::BTreeSet;
+use stk_base::model::ImageId;
+use stk_symbols::SymbolStore;
 
 /// Methods of all runtimes in a trace.
 #[derive(Default, Debug)]

@@ -1,9 +1,9 @@
 //! Distinct frames: where code lies, and how it was found.
 
-use stk_base::model::{Holder, ImageId};
 use crate::trace::Timeline;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::{BuildHasher, Hash, Hasher};
+use stk_base::model::{Holder, ImageId};
 use stk_unwind::{Frame, Trust};
 
 /// Index of a frame in [`FrameTable`].
@@ -104,7 +104,7 @@ impl<T> Default for Interner<T> {
     }
 }
 
-impl<T: Copy + Eq + Hash> Interner<T> {
+impl<T: Eq + Hash> Interner<T> {
     /// Forgets all values, but keeps their memory.
     pub fn clear(&mut self) {
         self.values.clear();
@@ -114,9 +114,9 @@ impl<T: Copy + Eq + Hash> Interner<T> {
     pub fn intern(&mut self, value: T) -> u32 {
         let Interner { values, ids, hasher } = self;
         let entry = ids.entry(
-            hasher.hash_one(value),
+            hasher.hash_one(&value),
             |&id| values[id as usize] == value,
-            |&id| hasher.hash_one(values[id as usize]),
+            |&id| hasher.hash_one(&values[id as usize]),
         );
         match entry {
             hashbrown::hash_table::Entry::Occupied(known) => *known.get(),

@@ -7,16 +7,16 @@ use super::{
     FrameFacts, FrameId, FrameKind, FrameSymbols, MethodPlace, NameSource, NamedFrame, Placement, StrId,
 };
 use crate::image::ModuleImage;
-use stk_base::model::{DYNAMIC_CODE, Image, ImageId, recorded_arch};
 use crate::runtimes::{ManagedModule, Method, MethodKind, Methods};
-use stk_symbols::{
-    Demangle, ModuleKey, ModuleSymbols, Resolution, Source, Symbolizer, demangle, undecorate_x86,
-};
 use crate::trace::Trace;
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use stk_base::model::{DYNAMIC_CODE, Image, ImageId, recorded_arch};
 use stk_schema::identity::CodeView;
+use stk_symbols::{
+    Demangle, ModuleKey, ModuleSymbols, Resolution, Source, Symbolizer, demangle, undecorate_x86,
+};
 
 /// The sources of the names of a trace's code.
 #[derive(Clone, Copy)]

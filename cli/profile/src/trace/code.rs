@@ -1,8 +1,8 @@
 //! Dynamic code over time: which region held an address at a moment, and how it is unwound.
 
 use super::changes::destination;
-use stk_base::model::bytes::u32_at;
 use std::collections::BTreeMap;
+use stk_base::model::bytes::u32_at;
 use stk_schema::Ticks;
 use stk_schema::event::{CodeAdd, CodeKind};
 use stk_unwind::{Arch, ImageTables};

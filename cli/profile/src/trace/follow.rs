@@ -5,10 +5,10 @@
 //! block before the wanted time on: after a STATE block no sample depends on one before it. What is
 //! kept is a trace itself, in which older samples are missing.
 
-use stk_base::files::open_input;
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
 use std::path::Path;
+use stk_base::files::open_input;
 use stk_format::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, FILE_HEADER_LEN, FileHeader};
 use stk_schema::Ticks;
 

@@ -55,11 +55,11 @@ pub use timeline::{
     drop_reason_name,
 };
 
-use stk_base::map::MappedFile;
-use stk_base::model::ImageId;
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use stk_base::map::MappedFile;
+use stk_base::model::ImageId;
 use stk_format::{BlockKind, BlockRef, Damage, FileHeader, OpenError, Scratch};
 use stk_schema::Ticks;
 use stk_schema::event::ModuleFlags;

@@ -3,9 +3,9 @@
 //!
 //! Finds a table by its hash in the folders, and returns its bytes, checked.
 
-use stk_base::files::open_plain;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use stk_base::files::open_plain;
 use stk_format::blob::content_hash;
 use stk_schema::identity::ContentHash;
 use stk_schema::limits;

@@ -3,10 +3,6 @@
 use super::super::convert::{ConvertOutcome, Status};
 use super::super::{Exit, verify};
 use crate::commands::replace::replaces_own;
-use stk_base::deadline::is_over;
-use stk_base::files::{Below, MayReplace, look_at, open_device};
-use stk_output::formats::{self, ConversionFacts};
-use stk_profile::trace::TraceError;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use std::error::Error;
@@ -15,6 +11,10 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+use stk_base::deadline::is_over;
+use stk_base::files::{Below, MayReplace, look_at, open_device};
+use stk_output::formats::{self, ConversionFacts};
+use stk_profile::trace::TraceError;
 
 /// A line.
 #[derive(Serialize)]
@@ -101,7 +101,7 @@ fn is_short(error: &(dyn Error + 'static)) -> bool {
 
 /// How many traces had which status.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Tally {
+pub(super) struct StatusCounts {
     converted: u64,
     skipped: u64,
     copies: u64,
@@ -112,7 +112,7 @@ pub(super) struct Tally {
     failed: u64,
 }
 
-impl Tally {
+impl StatusCounts {
     /// How many are damaged, took too long or too much memory, or failed.
     pub(super) fn bad(&self) -> u64 {
         self.damaged + self.timeouts + self.short + self.failed
@@ -145,7 +145,7 @@ pub(super) struct BatchLog {
 
 struct LogState {
     file: File,
-    tally: Tally,
+    tally: StatusCounts,
     error: Option<io::Error>,
 }
 
@@ -166,7 +166,7 @@ impl BatchLog {
         let path = named.map_or_else(|| out.join(usual), Path::to_owned);
         let file = new_file(named, out, &path, force);
         let file = file.with_context(|| format!("{}: cannot be made", path.display()))?;
-        let state = LogState { file, tally: Tally::default(), error: None };
+        let state = LogState { file, tally: StatusCounts::default(), error: None };
         Ok(BatchLog { path, state: Mutex::new(state) })
     }
 
@@ -206,7 +206,7 @@ impl BatchLog {
     /// # Errors
     ///
     /// When a line could not be written.
-    pub(super) fn finish(self) -> anyhow::Result<Tally> {
+    pub(super) fn finish(self) -> anyhow::Result<StatusCounts> {
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
         match state.error {
             Some(error) => Err(error).with_context(|| format!("{}: cannot be written", self.path.display())),

@@ -1,8 +1,8 @@
 //! Files that list traces, one path a line.
 
-use stk_base::files::read_input;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
+use stk_base::files::read_input;
 
 /// Ends of the names of files that list traces.
 const ENDINGS: [&str; 2] = ["txt", "lst"];

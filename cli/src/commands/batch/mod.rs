@@ -17,16 +17,16 @@ pub(super) mod worker;
 use super::convert::{self, ConvertArgs, Converter, Keys, Task};
 use super::profile_args::parse_memory;
 use super::{Exit, Progress, Usage, inputs, is_quiet, jobs, note, pool, replace, times};
-use stk_base::interrupt;
-use stk_output::formats::{self, FolderLock, Format, LeftBehind};
-use stk_base::text::{count, counted};
 use anyhow::Context;
-use log::{BatchLog, Tally, TraceResult};
+use log::{BatchLog, StatusCounts, TraceResult};
 use processes::Processes;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use stk_base::interrupt;
+use stk_base::text::{count, counted};
+use stk_output::formats::{self, FolderLock, Format, LeftBehind};
 
 /// Converts many traces to one folder: a Parquet dataset, or one file a trace. What was converted
 /// before, with the same options, the same symbol files and the same stk, is passed over, so a
@@ -294,7 +294,7 @@ fn is_in(shard: Shard, file: &Path) -> bool {
     hash % shard.of == shard.number - 1
 }
 
-fn tell(tally: &Tally, out: &Path) {
+fn tell(tally: &StatusCounts, out: &Path) {
     let mut parts = Vec::new();
     for (number, what) in tally.parts() {
         if number > 0 {

@@ -4,7 +4,6 @@
 use super::super::convert::{Stage, Task};
 use super::log::{TraceResult, TraceStatus};
 use super::protocol::{Answer, Lost, Order, Setup};
-use stk_base::interrupt;
 use anyhow::Context;
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -16,6 +15,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use stk_base::interrupt;
 
 /// How much longer than the time limit a process may take to see by itself that the time is up.
 const GRACE: Duration = Duration::from_secs(1);

@@ -7,13 +7,13 @@ use super::super::convert::{self, Converter, Keys, Stage, Watch};
 use super::super::{Cli, Command, Exit, Progress, pool};
 use super::log::TraceResult;
 use super::protocol::{Answer, Lost, Order, Setup};
-use stk_base::interrupt;
 use anyhow::{Context, bail};
 use clap::Parser;
 use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
+use stk_base::interrupt;
 
 pub(in super::super) fn run() -> anyhow::Result<Exit> {
     let mut first = String::new();

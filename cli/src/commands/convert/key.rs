@@ -5,9 +5,9 @@ use super::super::profile_args::SymbolArgs;
 use super::ConvertArgs;
 use stk_base::map::MappedFile;
 use stk_output::formats::Format;
-use stk_symbols::{Search, SymbolStore};
 use stk_profile::trace::{Content, TraceFile};
 use stk_schema::tables;
+use stk_symbols::{Search, SymbolStore};
 use xxhash_rust::xxh3::Xxh3;
 
 /// Bytes at each end of a symbol file that stand for all of it, beside its length.

@@ -19,15 +19,17 @@ mod tasks;
 use super::profile_args::{self, MissingSum};
 use super::values::{choice, default_name};
 use super::{Exit, ProfileArgs, Progress, Usage, guarded, inputs, replace, say_error, tell, verify};
-use stk_output::formats::{self, ChromeStyle, Compression, ConversionFacts, Destination, Format, PerfettoStyle};
-use stk_profile::profile::{MissingSymbols, ThreadMerge, Weight};
-use stk_profile::trace::Content;
 pub(super) use key::Keys;
 pub(super) use one::{Converter, Stage, Watch, weights};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use stk_output::formats::{
+    self, ChromeStyle, Compression, ConversionFacts, Destination, Format, PerfettoStyle,
+};
+use stk_profile::profile::{MissingSymbols, ThreadMerge, Weight};
+use stk_profile::trace::Content;
 pub(super) use tasks::{Task, dataset_of_batch, tasks_of_batch, uuid};
 use tasks::{is_folder, tasks};
 

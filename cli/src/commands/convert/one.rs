@@ -6,16 +6,16 @@ use super::{ConvertArgs, ConvertOutcome, Converted, Status, split};
 use crate::commands::profile_args::{self, LoadedProfile, load_within};
 use crate::commands::replace::{REPLACED, is_made_of, replaces_own};
 use crate::commands::{Progress, note, size};
+use anyhow::{Context, bail};
+use serde::{Deserialize, Serialize};
+use std::path::Path;
+use std::time::Duration;
 use stk_base::deadline::Deadline;
 use stk_base::files::Below;
 use stk_base::files::MayReplace::NoTrace;
 use stk_output::formats::{self, ConversionFacts, Destination, Format, Options, SourceMark, Summary};
 use stk_profile::profile::{Runs, SelectionShare, Weight, add_events, merge_threads, part};
 use stk_profile::trace::{Content, TraceFile};
-use anyhow::{Context, bail};
-use serde::{Deserialize, Serialize};
-use std::path::Path;
-use std::time::Duration;
 use stk_schema::text::printable;
 
 /// What all conversions of a command line share.

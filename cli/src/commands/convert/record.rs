@@ -1,11 +1,11 @@
 //! What an output that is one file was made of: a small file beside it, since not every format
 //! says it. It counts only if it fits the output that is there.
 
-use stk_base::files::{Below, Kind, MayReplace};
-use stk_output::formats::{self, ConversionFacts};
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, Write};
+use stk_base::files::{Below, Kind, MayReplace};
+use stk_output::formats::{self, ConversionFacts};
 
 /// What is known of an output.
 #[derive(PartialEq, Eq, Serialize, Deserialize, Debug)]

@@ -15,11 +15,11 @@ use super::tasks::DatasetFolder;
 use super::{ConvertOutcome, Converted, Status, guarded};
 use crate::commands::Exit;
 use crate::commands::replace::REPLACED;
-use stk_output::formats::{DatasetEntry, Destination};
-use stk_profile::trace::{Content, TraceFile, stand_ins};
 use anyhow::anyhow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
+use stk_output::formats::{DatasetEntry, Destination};
+use stk_profile::trace::{Content, TraceFile, stand_ins};
 use stk_schema::identity::ContentHash;
 use stk_schema::text::printable;
 

@@ -2,10 +2,10 @@
 
 use super::Usage;
 use crate::commands::times::{self, TimeArg};
-use stk_output::formats::Format;
-use stk_profile::profile::{Part, Profile, Runs, spans};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use stk_output::formats::Format;
+use stk_profile::profile::{Part, Profile, Runs, spans};
 
 /// What each output of a trace holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,14 +2,14 @@
 
 use super::{ConvertArgs, Destination, Format, Usage};
 use crate::commands::replace;
-use stk_base::files::open_plain;
-use stk_output::formats::DatasetIndex;
 use anyhow::Context;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use stk_base::files::open_plain;
 use stk_format::{FILE_HEADER_LEN, FileHeader};
+use stk_output::formats::DatasetIndex;
 
 /// What one worker does at a time.
 pub(in super::super) enum Task<'a> {

@@ -13,8 +13,8 @@ mod write;
 use super::values::choice;
 use super::{Exit, Out, ProfileArgs, Usage, pool, warn};
 use crate::diff::{By, Comparison, DiffFormat, DiffOptions, Renames, Verdict};
-use stk_profile::profile::Weight;
 use std::path::PathBuf;
+use stk_profile::profile::Weight;
 
 /// Compares the traces of two builds: which functions, stacks or modules take a greater part of the
 /// time than before. A difference counts if the lower bound of its confidence interval is above the

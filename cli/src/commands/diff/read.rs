@@ -8,10 +8,10 @@ use crate::commands::profile_args::{MissingSum, load_file};
 use crate::commands::{Exit, Progress, TraceProgress, check_symbols, guarded, say_error, tell, verify, warn};
 use crate::dataset::{Dataset, DatasetPart, DatasetThread, DatasetTrace};
 use crate::diff::{Comparison, Side, StackWeights, ThreadStacks, TraceStacks, TraceWeights, collect};
-use stk_profile::profile::{MissingSymbols, Weight};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::path::Path;
+use stk_profile::profile::{FunctionTree, MissingSymbols, Weight};
 use stk_schema::identity::ContentHash;
 
 /// What a trace gave.
@@ -156,7 +156,7 @@ fn add_dataset(
     let mut known: HashMap<&str, &DatasetTrace> =
         dataset.traces().iter().map(|trace| (trace.trace_id.as_str(), trace)).collect();
     for (part, stacks) in parts.iter().zip(stacks) {
-        let code = comparison.code_of(side, stacks.functions(), stacks.calls().to_vec());
+        let code = comparison.code_of(side, stacks.functions(), stacks.calls().clone());
         // The one value of a group is the trace's id.
         for (ids, from) in part.values.chunks(TRACES_AT_ONCE).zip((0..).step_by(TRACES_AT_ONCE)) {
             let of_threads = stacks.weights(from..from + ids.len() as u32, weights)?;
@@ -172,7 +172,7 @@ fn add_dataset(
         let none = |&weight: &Weight| StackWeights { weight, samples: 0, stacks: Vec::new() };
         trace.weights = weights.iter().map(none).collect();
     }
-    let code = comparison.code_of(side, &[], Vec::new());
+    let code = comparison.code_of(side, &[], FunctionTree::default());
     comparison.add_traces(&code, empty);
     Ok(())
 }

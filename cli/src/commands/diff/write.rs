@@ -4,9 +4,9 @@ use super::DiffArgs;
 use crate::commands::replace::replaces_own;
 use crate::commands::{Out, Usage, note, size, terminal_columns};
 use crate::diff::{Diff, DiffFormat, flame_graph, junit, markdown, table};
+use std::path::Path;
 use stk_base::files::MayReplace::NoTrace;
 use stk_output::formats::Sink;
-use std::path::Path;
 
 /// The outputs of a command line.
 pub(super) struct Outputs<'a> {

@@ -4,10 +4,10 @@
 use super::stack::{self, CaptureLabel, DumpInputs, DumpStack};
 use super::{DumpArgs, StackPrinter};
 use crate::commands::tag::tag_text;
-use stk_profile::stack::{StackWalker, cost};
-use stk_profile::trace::{Budget, EventKind, SamplePlace, Trace, TraceEvent, TraceEvents, samples_at};
 use std::collections::{BTreeSet, HashSet};
 use stk_format::BlockRef;
+use stk_profile::stack::{StackWalker, cost};
+use stk_profile::trace::{Budget, EventKind, SamplePlace, Trace, TraceEvent, TraceEvents, samples_at};
 use stk_schema::Ticks;
 
 /// A capture to print.

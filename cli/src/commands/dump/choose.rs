@@ -3,8 +3,8 @@
 
 use super::stack::DumpStack;
 use stk_base::model::Holder;
-use stk_profile::profile::{Category, CutState, FrameName, Marks, Selection, is_kept};
 use stk_base::text::counted;
+use stk_profile::profile::{Category, CutState, FrameName, Marks, Selection, is_kept};
 use stk_profile::trace::Trace;
 
 /// Chooses stacks that are named.

@@ -7,11 +7,11 @@
 
 use super::stack::{DumpExplicitFrame, DumpStack};
 use super::text::{doubt, ending, explain, heading, site};
-use stk_profile::stack::{FrameChoice, FrameKind};
-use stk_base::text::TimeZone;
-use stk_profile::trace::Trace;
 use std::collections::HashMap;
 use std::fmt::Write;
+use stk_base::text::TimeZone;
+use stk_profile::stack::{FrameChoice, FrameKind};
+use stk_profile::trace::Trace;
 use stk_schema::text::printable;
 
 /// Reasons that are told once, at the end, by their numbers.

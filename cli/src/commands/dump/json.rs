@@ -2,10 +2,10 @@
 
 use super::super::utc;
 use super::stack::{DumpExplicitFrame, DumpStack};
-use stk_profile::profile::Wait;
-use stk_profile::trace::Trace;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use stk_profile::profile::Wait;
+use stk_profile::trace::Trace;
 use stk_schema::Ticks;
 use stk_unwind::Registers;
 

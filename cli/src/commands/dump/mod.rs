@@ -26,20 +26,20 @@ use super::times::{self, TimeArg};
 use super::{
     Exit, Out, ProcessArgs, StackArgs, TablesArgs, ThreadArgs, TzArgs, Usage, guarded, inputs, profile_args,
 };
-use stk_profile::pipeline::load_images;
-use stk_profile::runtimes;
-use stk_profile::runtimes::dotnet::explicit::ExplicitFrames;
-use stk_profile::stack::{NameSources, StackWalker};
-use stk_symbols::Symbolizer;
-use stk_base::text::since_start;
-use stk_profile::trace::{Trace, TraceEvents, beyond_cost, beyond_memory, events, snapshots};
 use captures::ChosenCapture;
 use choose::StackChoice;
 use clap::ValueEnum;
 use stack::DumpStack;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use stk_base::text::since_start;
+use stk_profile::pipeline::load_images;
+use stk_profile::runtimes;
+use stk_profile::runtimes::dotnet::explicit::ExplicitFrames;
+use stk_profile::stack::{NameSources, StackWalker};
+use stk_profile::trace::{Trace, TraceEvents, beyond_cost, beyond_memory, events, snapshots};
 use stk_schema::Ticks;
+use stk_symbols::Symbolizer;
 use stk_unwind::WalkOptions;
 
 /// Prints the stacks of all threads, or of some, as they were at a moment; or those that the

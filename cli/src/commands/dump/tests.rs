@@ -6,10 +6,10 @@ use stk_profile::image::{ImageSearch, load_images};
 use stk_profile::runtimes;
 use stk_profile::runtimes::dotnet::explicit::ExplicitFrames;
 use stk_profile::stack::{FoldOptions, FrameChoice, NameSources, StackWalker};
-use stk_symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
 use stk_profile::trace::{Trace, snapshots};
 use stk_schema::Ticks;
 use stk_schema::event::{Event, MethodName};
+use stk_symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
 use stk_tests::traces::{self, FUNCTION_SIZE, TestImage, in_function};
 use stk_unwind::WalkOptions;
 

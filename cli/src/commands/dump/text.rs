@@ -2,12 +2,12 @@
 
 use super::super::tag::tag_text;
 use super::stack::{CaptureLabel, DumpFrame, DumpStack, Name};
-use stk_profile::stack::StopReason;
-use stk_base::text::{TimeZone, counted, moment, since_start};
-use stk_profile::trace::Trace;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use stk_base::text::{TimeZone, counted, moment, since_start};
+use stk_profile::stack::StopReason;
+use stk_profile::trace::Trace;
 use stk_schema::Ticks;
 use stk_schema::text::printable;
 use stk_unwind::Frame;

@@ -2,8 +2,8 @@
 
 use super::filter::EventFilter;
 use crate::commands::utc;
-use stk_profile::trace::{EventKind, Thread, Trace, TraceEvent, TraceEvents};
 use serde::Serialize;
+use stk_profile::trace::{EventKind, Thread, Trace, TraceEvent, TraceEvents};
 use stk_schema::event::{ModuleFlags, ThreadFlags};
 use stk_schema::text::file_name;
 

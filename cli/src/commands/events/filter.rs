@@ -2,10 +2,10 @@
 
 use super::super::select::TimeRange;
 use super::EventsArgs;
-use stk_profile::profile::NamePattern;
-use stk_profile::trace::{EventKind, Timeline, Trace, TraceEvent};
 use clap::ValueEnum;
 use std::collections::HashSet;
+use stk_profile::profile::NamePattern;
+use stk_profile::trace::{EventKind, Timeline, Trace, TraceEvent};
 use stk_schema::text::file_name;
 
 /// A kind of events on the command line.

@@ -14,11 +14,11 @@ use super::profile_args::parse_memory;
 use super::tag::parse_tag;
 use super::traces::Traces;
 use super::{Exit, Out, SelectArgs, each_trace, inputs, pool};
-use stk_profile::profile::NamePattern;
-use stk_profile::trace::{TraceFile, events};
 use document::{EventsOfTrace, VERSION};
 use filter::{EventFilter, KindName};
 use std::path::{Path, PathBuf};
+use stk_profile::profile::NamePattern;
+use stk_profile::trace::{TraceFile, events};
 
 /// Lists what happened in traces, in time: captures (`stk_capture`), marks, exceptions, modules
 /// that were loaded and unloaded, threads that began and ended. What was there when the recording

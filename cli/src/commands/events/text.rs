@@ -3,8 +3,8 @@
 use super::document::{EventFacts, EventJson, EventsOfTrace};
 use crate::commands::tag::tag_text;
 use crate::commands::{count, size};
-use stk_base::text::{TimeZone, counted, moment, pad, since_start, width};
-use std::fmt::Write;
+use stk_base::text::{TimeZone, counted, moment, since_start};
+use stk_schema::table::{Column, Table};
 use stk_schema::text::printable;
 
 /// Limit for the columns of a thread. Longer names only lose their alignment.
@@ -13,24 +13,26 @@ const WIDEST: usize = 32;
 /// The table of one trace.
 pub(super) fn of(found: &EventsOfTrace, zone: TimeZone) -> String {
     let mut text = heading(found);
-    let threads: Vec<String> = found.events.iter().map(thread).collect();
-    let columns = threads.iter().map(|thread| width(thread)).max().unwrap_or(0).clamp(6, WIDEST);
-    let clock = moment(0, zone).len();
-    let digits = found.events.last().map_or(0, |event| event.number.to_string().len()).max(5);
-    if !found.events.is_empty() {
-        let _ = writeln!(
-            text,
-            "{:>digits$}  {:>10}  {:clock$}  {:columns$}  {:12}  what",
-            "event", "time", "by the clock", "thread", "kind"
-        );
+    let mut table = Table::new([
+        Column::right("event").gap(0),
+        Column::right("time").at_least(10),
+        Column::left("by the clock"),
+        Column::left("thread").at_most(WIDEST),
+        Column::left("kind").at_least(12),
+        Column::left("what"),
+    ]);
+    for event in &found.events {
+        table.row([
+            event.number.to_string(),
+            since_start(event.time_ns),
+            moment(found.start_utc_ns.saturating_add(event.time_ns), zone),
+            thread(event),
+            event.kind.to_owned(),
+            what(event),
+        ]);
     }
-    for (event, thread) in found.events.iter().zip(threads) {
-        let (number, time, kind) = (event.number, since_start(event.time_ns), event.kind);
-        let at = moment(found.start_utc_ns.saturating_add(event.time_ns), zone);
-        let thread = pad(&thread, columns);
-        let line =
-            format!("{number:>digits$}  {time:>10}  {at:clock$}  {thread}  {kind:12}  {}", what(event));
-        let _ = writeln!(text, "{}", line.trim_end());
+    if !found.events.is_empty() {
+        text += &table.text();
     }
     text
 }

@@ -1,9 +1,9 @@
 //! Code made at run time: how much was recorded, and the cost for the target.
 
-use stk_base::text::{count, counted, size, span};
-use stk_profile::trace::Trace;
 use serde::Serialize;
 use std::fmt::Write;
+use stk_base::text::{count, counted, size, span};
+use stk_profile::trace::Trace;
 
 /// Counts of a trace's code made at run time.
 #[derive(Default, Serialize)]

@@ -8,11 +8,11 @@ use super::document::{
 };
 use super::methods;
 use crate::commands::{TablesArgs, utc};
-use stk_profile::profile::unread_ns;
-use stk_profile::trace::{BlobPlace, Pauses, Timeline, Trace, drop_reason_name};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use stk_format::Supplement;
+use stk_profile::profile::unread_ns;
+use stk_profile::trace::{BlobPlace, Pauses, Timeline, Trace, drop_reason_name};
 use stk_schema::Ticks;
 use stk_schema::event::{EndReason, ModuleFlags, RuntimeKind, Table, TableKind, ThreadFlags};
 

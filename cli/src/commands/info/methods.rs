@@ -1,10 +1,10 @@
 //! Methods of .NET: how many of the functions in the samples have names, and why the others have
 //! none.
 
-use stk_profile::runtimes;
-use stk_base::text::{count, counted, since_start};
-use stk_profile::trace::{CodeRegion, Trace};
 use serde::Serialize;
+use stk_base::text::{count, counted, since_start};
+use stk_profile::runtimes;
+use stk_profile::trace::{CodeRegion, Trace};
 
 /// The names of a trace's functions made at run time.
 #[derive(Serialize)]

@@ -20,7 +20,7 @@ use super::traces::Traces;
 use super::{Exit, Out, TablesArgs, TzArgs, each_trace, inputs};
 use document::VERSION;
 use std::path::PathBuf;
-use table::Table;
+use table::TraceTable;
 
 /// Says what a trace holds, without walking its stacks. Of several traces: one line each, and
 /// their sum.
@@ -52,7 +52,7 @@ pub(super) fn run(args: &InfoArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let (files, exit) = inputs::traces(&args.files);
     let mut document = Traces::new(VERSION);
     let mut first = true;
-    let mut table = Table::new(args.tz.tz);
+    let mut table = TraceTable::new(args.tz.tz);
     let in_table = files.len() > 1 && !args.all && !args.json;
     let exit = exit.worse(each_trace(&files, out, |path| {
         let info = facts::of(path, &args.tables)?;

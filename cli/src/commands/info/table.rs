@@ -1,14 +1,15 @@
 //! Several traces: one line each, and their sum.
 
 use super::document::Info;
-use stk_base::text::{TimeZone, count, counted, moment, pad, size, span, width};
-use std::fmt::Write;
+use stk_base::text::{TimeZone, count, counted, moment, size, span};
+use stk_schema::table::{Column, Table};
 use stk_schema::text::printable;
 
 /// The lines so far.
-pub(super) struct Table {
+pub(super) struct TraceTable {
     zone: TimeZone,
-    rows: Vec<TableRow>,
+    table: Table,
+    traces: u64,
     samples: u64,
     dropped: u64,
     duration_ns: u64,
@@ -16,15 +17,22 @@ pub(super) struct Table {
     damaged: u64,
 }
 
-struct TableRow {
-    file: String,
-    process: String,
-    rest: String,
-}
-
-impl Table {
-    pub(super) fn new(zone: TimeZone) -> Table {
-        Table { zone, rows: Vec::new(), samples: 0, dropped: 0, duration_ns: 0, bytes: 0, damaged: 0 }
+impl TraceTable {
+    pub(super) fn new(zone: TimeZone) -> TraceTable {
+        let columns = [
+            Column::left("").gap(0),
+            Column::left(""),
+            Column::left(""),
+            Column::right("").gap(1).at_least(10),
+            Column::right("").gap(1).at_least(11),
+            Column::right("").gap(1),
+            Column::right("").gap(1).at_least(9),
+            Column::right("").gap(1),
+            Column::right("").gap(1).at_least(11),
+            Column::left(""),
+        ];
+        let table = Table::new(columns);
+        TraceTable { zone, table, traces: 0, samples: 0, dropped: 0, duration_ns: 0, bytes: 0, damaged: 0 }
     }
 
     pub(super) fn add(&mut self, info: &Info) {
@@ -38,41 +46,34 @@ impl Table {
         for (sum, more) in sums {
             *sum = sum.saturating_add(more);
         }
+        self.traces += 1;
         let state = match (info.damage.is_empty(), info.complete) {
-            (false, _) => "  damaged",
-            (true, false) => "  not finished",
+            (false, _) => "damaged",
+            (true, false) => "not finished",
             (true, true) => "",
         };
-        self.rows.push(TableRow {
-            file: printable(&info.file).into_owned(),
-            process: format!("{} ({})", printable(&info.process), info.pid),
-            rest: format!(
-                "{} {}{state}",
-                moment(info.start_utc_ns, self.zone),
-                figures(info.duration_ns, info.samples, info.dropped, info.bytes)
-            ),
-        });
+        let names = [
+            printable(&info.file).into_owned(),
+            format!("{} ({})", printable(&info.process), info.pid),
+            moment(info.start_utc_ns, self.zone),
+        ];
+        let figures = figures(info.duration_ns, info.samples, info.dropped, info.bytes);
+        self.table.row(names.into_iter().chain(figures).chain([state.to_owned()]));
     }
 
+    /// The lines, and one for the sum.
     pub(super) fn text(&self) -> String {
-        let total = counted(self.rows.len() as u64, "trace");
-        let files = self.rows.iter().map(|row| width(&row.file)).chain([width(&total)]).max().unwrap_or(0);
-        let processes = self.rows.iter().map(|row| width(&row.process)).max().unwrap_or(0);
-        let started = moment(0, self.zone).len();
-        let mut text = String::new();
-        for TableRow { file, process, rest } in &self.rows {
-            let _ = writeln!(text, "{}  {}  {rest}", pad(file, files), pad(process, processes));
-        }
+        let mut table = self.table.clone();
+        let names = [counted(self.traces, "trace"), String::new(), String::new()];
         let sum = figures(self.duration_ns, self.samples, self.dropped, self.bytes);
         let damaged =
-            if self.damaged > 0 { format!("  {} damaged", count(self.damaged)) } else { String::new() };
-        let space = " ".repeat(processes + 2 + started);
-        let _ = writeln!(text, "{}  {space} {sum}{damaged}", pad(&total, files));
-        text
+            if self.damaged > 0 { format!("{} damaged", count(self.damaged)) } else { String::new() };
+        table.row(names.into_iter().chain(sum).chain([damaged]));
+        table.text()
     }
 }
 
-fn figures(duration_ns: u64, samples: u64, dropped: u64, bytes: u64) -> String {
-    let (samples, dropped) = (count(samples), count(dropped));
-    format!("{:>10} {samples:>11} samples {dropped:>9} dropped {:>11}", span(duration_ns), size(bytes))
+fn figures(duration_ns: u64, samples: u64, dropped: u64, bytes: u64) -> [String; 6] {
+    let noun = |noun: &str| noun.to_owned();
+    [span(duration_ns), count(samples), noun("samples"), count(dropped), noun("dropped"), size(bytes)]
 }

@@ -2,10 +2,10 @@
 //! of blocks, functions, threads and modules too.
 
 use super::document::{EmbeddedTables, Info, SupplementInfo, TableTotals};
-use stk_base::text::{TimeZone, count, counted, moment, since_start, size, span};
-use stk_profile::trace::drop_reason_name;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use stk_base::text::{TimeZone, count, counted, moment, since_start, size, span};
+use stk_profile::trace::drop_reason_name;
 use stk_schema::event::DropReason;
 use stk_schema::text::printable;
 

@@ -5,8 +5,8 @@
 //! is the time of day that each trace has beside its first reading. Clocks are set, and those of
 //! different machines differ by what no trace tells.
 
-use stk_profile::trace::Trace;
 use std::cmp::Reverse;
+use stk_profile::trace::Trace;
 
 /// When and where a trace was recorded.
 #[derive(Clone, PartialEq, Eq, Debug)]

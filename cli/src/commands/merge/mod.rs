@@ -17,15 +17,15 @@ use super::values::{choice, default_name};
 use super::{
     Exit, ProfileArgs, Progress, Usage, guarded, inputs, note, pool, say_error, size, tell, verify, warn,
 };
-use stk_base::files::MayReplace::NoTrace;
-use stk_output::formats::{self, ChromeStyle, Destination, Format, Options, PerfettoStyle, SourceMark};
-use stk_profile::profile::{Join, JoinPlace, MOST_RUNS_HELD, ProcessInfo, Profile, Runs, Weight};
-use stk_base::text::{count, since_start, span};
-use stk_profile::trace::{Content, TraceFile};
 use anchor::{Anchor, Basis, Line};
 use anyhow::Context;
 use gaps::ProcessGap;
 use std::path::{Path, PathBuf};
+use stk_base::files::MayReplace::NoTrace;
+use stk_base::text::{count, since_start, span};
+use stk_output::formats::{self, ChromeStyle, Destination, Format, Options, PerfettoStyle, SourceMark};
+use stk_profile::profile::{Join, JoinPlace, MOST_RUNS_HELD, ProcessInfo, Profile, Runs, Weight};
+use stk_profile::trace::{Content, TraceFile};
 use stk_schema::Arch;
 
 /// Puts the traces of one machine on one time line: processes beside each other, the recordings of

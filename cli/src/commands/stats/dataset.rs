@@ -4,11 +4,11 @@ use super::super::datasets::{self, DatasetArg, Wanted};
 use super::super::{Exit, Out, Progress, Usage, pool, warn};
 use super::{Format, StatsArgs, look};
 use crate::dataset::{Dataset, DatasetPart, DatasetThread, DatasetTrace};
-use stk_profile::profile::ThreadInfo;
-use stk_output::stats::{self, GroupKey, ManyStats, NO_LABEL, NO_NAME, Question, StatsOptions, Subject};
-use stk_base::text::{counted, utc_date};
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
+use stk_base::text::{counted, utc_date};
+use stk_output::stats::{self, GroupKey, ManyStats, NO_LABEL, NO_NAME, Question, StatsOptions, Subject};
+use stk_profile::profile::ThreadInfo;
 
 /// What of a dataset was summed up, for JSON.
 #[derive(Serialize)]
@@ -75,7 +75,7 @@ pub(super) fn run(named: &DatasetArg, args: &StatsArgs, out: Out<'_>) -> anyhow:
         )?;
         chosen += stats.totals.samples;
         count_waits(&mut stats, part)?;
-        sums.into_iter().for_each(|sums| many.take_to_answer(sums));
+        sums.into_iter().for_each(|sums| many.add_to_answer(sums));
         tell_selection(part);
         many.add(stats);
     }

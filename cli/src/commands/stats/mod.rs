@@ -11,14 +11,14 @@ use super::{
     Exit, Out, ProfileArgs, Progress, TraceProgress, check_symbols, each_trace, inputs, pool,
     terminal_columns, warn,
 };
-use stk_profile::profile::Weight;
-use stk_output::stats::{
-    self, Answer, AnswerSums, Length, ManyStats, PrintOptions, Question, Stats, StatsOptions,
-};
 use question::QuestionArgs;
 use serde::Serialize;
 use std::io::{IsTerminal, stdout};
 use std::path::{Path, PathBuf};
+use stk_output::stats::{
+    self, Answer, AnswerSums, Length, ManyStats, PrintOptions, Question, Stats, StatsOptions,
+};
+use stk_profile::profile::Weight;
 
 /// Says where the time of a trace went. Of several traces: one line each, their sum, and the
 /// functions of all.
@@ -169,10 +169,10 @@ impl Pages {
     /// The text of a trace.
     fn of_trace(&mut self, stats: Stats, sums: Option<AnswerSums>) -> anyhow::Result<String> {
         let asked = self.question.as_ref().zip(sums.as_ref());
-        if let (Some(many), Some((_, sums))) = (&mut self.many, asked) {
+        let answer = asked.map(|(question, sums)| sums.answer(question));
+        if let (Some(many), Some(sums)) = (&mut self.many, sums) {
             many.add_to_answer(sums);
         }
-        let answer = asked.map(|(question, sums)| sums.answer(question));
         if self.format == Format::Json {
             let text = self.document.next(&TraceDocument { stats: &stats, answer })?;
             self.many.iter_mut().for_each(|many| many.add_totals(&stats));

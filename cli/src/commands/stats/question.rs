@@ -3,10 +3,10 @@
 use super::super::values::{choice, default_name};
 use super::super::{Usage, terminal_lines};
 use super::Format;
-use stk_profile::profile::FunctionPattern;
-use stk_output::stats::{GroupKey, Question, SortBy, StatsOptions, Subject, TreeLimits, with_modules};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::ffi::OsStr;
+use stk_output::stats::{GroupKey, Question, SortBy, StatsOptions, Subject, TreeLimits, with_modules};
+use stk_profile::profile::FunctionPattern;
 
 /// A question. There can be one.
 #[derive(clap::Args, Debug)]

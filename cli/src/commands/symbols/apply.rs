@@ -5,12 +5,12 @@ use super::super::values::{choice, default_name};
 use super::super::{Exit, Out, Usage, pool, tell_redirects};
 use super::SymbolOptions;
 use crate::dataset::is_dataset;
-use stk_output::formats::{AppliedModule, apply_symbols};
-use stk_symbols::{Demangle, Symbolizer};
-use stk_base::text::{count, counted, pad, width};
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use stk_base::text::{count, counted, pad, width};
+use stk_output::formats::{AppliedModule, apply_symbols};
 use stk_schema::text::printable;
+use stk_symbols::{Demangle, Symbolizer};
 
 /// Looks the places that have no name, or that of an export, up in the symbols that are at hand
 /// now, by the identities of their modules. Traces are not needed. Names from symbols stay as they

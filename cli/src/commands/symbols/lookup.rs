@@ -3,23 +3,23 @@
 use super::super::values::{choice, default_name};
 use super::super::{Exit, Out, Progress, Usage, count, guarded, say_error};
 use super::SymbolOptions;
-use stk_profile::image::open_image;
-use stk_base::map::MappedFile;
-use stk_base::model::file_name;
-use stk_profile::stack::{ImageName, image_name, offset_name, unnamed_function};
-use stk_symbols::pdb::PdbFile;
-use stk_symbols::pdb_records::{Agreement, PdbRecords};
-use stk_symbols::{
-    Demangle, Identity, ImageFile, Location, ModuleKey, ModuleSymbols, Reason, Resolution, Source, Symbolizer,
-};
 use anyhow::Context;
 use serde_json::json;
 use std::fmt::Write as _;
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
+use stk_base::map::MappedFile;
+use stk_base::model::file_name;
+use stk_profile::image::open_image;
+use stk_profile::stack::{ImageName, image_name, offset_name, unnamed_function};
 use stk_schema::Arch;
 use stk_schema::identity::CodeView;
 use stk_schema::text::printable;
+use stk_symbols::pdb::PdbFile;
+use stk_symbols::pdb_records::{Agreement, PdbRecords};
+use stk_symbols::{
+    Demangle, Identity, ImageFile, Location, ModuleKey, ModuleSymbols, Reason, Resolution, Source, Symbolizer,
+};
 
 /// Names addresses, looked up as given (of a caller's frame, give the return address − 1).
 #[derive(clap::Args, Debug)]

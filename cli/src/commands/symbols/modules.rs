@@ -6,17 +6,6 @@ use super::super::{
     tell_redirects, verify, warn,
 };
 use super::SymbolOptions;
-use stk_base::files::{Below, MayReplace, is_same_file};
-use stk_base::model::{Image, file_name};
-use stk_output::formats;
-use stk_profile::pipeline::load_images;
-use stk_profile::profile::{BuildOptions, Placement, build};
-use stk_symbols::index::Origin;
-use stk_symbols::{
-    BundleWriter, FoundFile, Identity, Reason, Search, SymbolStore, cached_index, image_index, is_bundle,
-    safe_file_name,
-};
-use stk_base::text::counted;
 use anyhow::Context;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -26,7 +15,18 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
+use stk_base::files::{Below, MayReplace, is_same_file};
+use stk_base::model::{Image, file_name};
+use stk_base::text::counted;
+use stk_output::formats;
+use stk_profile::pipeline::load_images;
+use stk_profile::profile::{BuildOptions, Placement, build};
 use stk_schema::text::printable;
+use stk_symbols::index::Origin;
+use stk_symbols::{
+    BundleWriter, FoundFile, Identity, Reason, Search, SymbolStore, cached_index, image_index, is_bundle,
+    safe_file_name,
+};
 
 /// Lists modules; looks for symbols on this machine only.
 #[derive(clap::Args, Debug)]

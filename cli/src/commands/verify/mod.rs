@@ -11,14 +11,14 @@ mod walks;
 
 use super::traces::Traces;
 use super::{Exit, Out, Progress, TablesArgs, TzArgs, count, each_trace, inputs, is_usage};
-use stk_base::text::{counted, since_start};
-use stk_profile::trace::{BlobProblem, Trace, TraceError};
 use rayon::prelude::*;
-use report::{Tally, VerifyReport};
+use report::{StateCounts, VerifyReport};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use stk_base::text::{counted, since_start};
 use stk_format::{OpenError, Scratch};
+use stk_profile::trace::{BlobProblem, Trace, TraceError};
 
 /// Checks traces block by block. Exit code 0: whole, or only cut off at the end with no completed
 /// block lost; 4: damaged; with --walks 6: a walk differs from the system's own, and nothing
@@ -59,7 +59,7 @@ pub(super) fn run(args: &VerifyArgs, out: Out<'_>) -> anyhow::Result<Exit> {
         return Ok(exit.worse(ending));
     }
     let mut document = Traces::new(report::VERSION);
-    let mut tally = Tally::default();
+    let mut tally = StateCounts::default();
     let exit = exit.worse(each_trace(&files, out, |path| {
         let report = pool.install(|| verify(path, &args.tables, &progress))?;
         tally.add(&report);

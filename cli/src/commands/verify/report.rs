@@ -1,11 +1,11 @@
 //! The result of checking a trace, as JSON and as text.
 
 use super::super::Exit;
-use stk_base::text::{TimeZone, count, counted, moment, size, span, utc};
-use stk_profile::trace::Trace;
 use serde::Serialize;
 use std::fmt::Write;
+use stk_base::text::{TimeZone, count, counted, moment, size, span, utc};
 use stk_format::{BlockKind, Supplement};
+use stk_profile::trace::Trace;
 use stk_schema::text::printable;
 
 /// Version of the JSON that `schema/verify.schema.json` describes. It is raised when the meaning of
@@ -165,7 +165,7 @@ impl VerifyReport {
 
 /// Counts of several traces.
 #[derive(Default)]
-pub(super) struct Tally {
+pub(super) struct StateCounts {
     whole: u64,
     truncated: u64,
     damaged: u64,
@@ -173,7 +173,7 @@ pub(super) struct Tally {
     lost_samples: u64,
 }
 
-impl Tally {
+impl StateCounts {
     pub(super) fn add(&mut self, report: &VerifyReport) {
         *match report.state {
             TraceState::Whole => &mut self.whole,

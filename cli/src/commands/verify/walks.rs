@@ -3,14 +3,14 @@
 
 use crate::commands::traces::Traces;
 use crate::commands::{Exit, Out, Progress, TablesArgs, count, each_trace};
-use stk_profile::image::{ImageSearch, load_images};
-use stk_base::text::since_start;
-use stk_profile::trace::Trace;
-use stk_profile::walks::explicit::{self, FrameClass, StepClass};
-use stk_profile::walks::{Class, Comparison, Example, Side, compare};
 use serde::Serialize;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use stk_base::text::since_start;
+use stk_profile::image::{ImageSearch, load_images};
+use stk_profile::trace::Trace;
+use stk_profile::walks::explicit::{self, FrameClass, StepClass};
+use stk_profile::walks::{Class, Comparison, Example, Side, compare};
 use stk_schema::Ticks;
 use stk_schema::text::printable;
 

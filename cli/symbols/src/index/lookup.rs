@@ -250,8 +250,8 @@ fn count_in(piece: &[u8], low: u8) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use stk_base::map::MappedFile;
     use crate::pdb::PdbFile;
+    use stk_base::map::MappedFile;
 
     #[test]
     fn lookup_all_equals_single_lookups() {

@@ -4,9 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use super::dbi::Dbi;
 use super::file_names::FileNames;
-use stk_base::model::bytes::{slice_at, u32_at};
 use crate::index::build::IndexBuilder;
 use crate::index::layout::{LineRow, NONE, StringId};
+use stk_base::model::bytes::{slice_at, u32_at};
 
 const DEBUG_S_IGNORE: u32 = 0x8000_0000;
 const DEBUG_S_LINES: u32 = 0xf2;

@@ -9,11 +9,9 @@ use super::file_names::FileNames;
 use super::lines::{ModuleLines, SiteRow, site_rows};
 use super::msf::Msf;
 use super::types::TypeNames;
-use stk_base::model::bytes::{c_str_at, slice_at, u16_at, u32_at};
 use crate::index::build::IndexBuilder;
-use crate::index::layout::{
-    FunctionRecord, InlineRow, InlineSite, LineRow, NONE, RecordKind, StringId,
-};
+use crate::index::layout::{FunctionRecord, InlineRow, InlineSite, LineRow, NONE, RecordKind, StringId};
+use stk_base::model::bytes::{c_str_at, slice_at, u16_at, u32_at};
 
 const S_END: u16 = 0x0006;
 const S_THUNK32: u16 = 0x1102;

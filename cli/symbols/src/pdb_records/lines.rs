@@ -1,7 +1,7 @@
 //! C13 line numbers, read naively from a module's raw bytes.
 
-use stk_base::model::bytes::{u16_at, u32_at};
 use std::collections::{BTreeMap, HashMap};
+use stk_base::model::bytes::{u16_at, u32_at};
 
 const DEBUG_S_LINES: u32 = 0xf2;
 const DEBUG_S_FILECHKSMS: u32 = 0xf4;

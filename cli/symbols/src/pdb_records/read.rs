@@ -4,12 +4,12 @@ use super::intervals::Intervals;
 use super::lines::C13Lines;
 use super::names::InlineNames;
 use super::{InlineSiteRecord, PdbRecords, Procedure, RecordsError, SiteRange};
-use stk_base::files::open_input;
 use pdb::{AddressMap, FallibleIterator, ItemIndex, SymbolData};
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
+use stk_base::files::open_input;
 
 /// Limit for the scopes that are open at once.
 pub(super) const MOST_SCOPES: usize = 512;

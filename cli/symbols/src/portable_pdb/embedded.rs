@@ -2,11 +2,11 @@
 //! is embedded ("PE/COFF Specification", debug directory; dotnet/runtime, "PE/COFF debug
 //! directory", entries CodeView and Embedded Portable PDB).
 
-use stk_base::model::bytes::{slice_at, u32_at};
 use object::pod::slice_from_bytes;
 use object::read::pe::{ImageNtHeaders, optional_header_magic};
 use object::{LittleEndian as LE, pe};
 use std::io::Read;
+use stk_base::model::bytes::{slice_at, u32_at};
 
 /// Type of the debug directory entry that holds a PDB.
 const EMBEDDED_PORTABLE_PDB: u32 = 17;

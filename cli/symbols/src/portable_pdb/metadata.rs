@@ -1,8 +1,8 @@
 //! Finds the tables and heaps of a portable PDB.
 
 use super::PortablePdbError::{self, Corrupted, NotPortable};
-use stk_base::model::bytes::Cursor;
 use std::ops::Range;
+use stk_base::model::bytes::Cursor;
 
 /// ECMA-335 II.24.2.1.
 const SIGNATURE: [u8; 4] = *b"BSJB";

@@ -10,10 +10,10 @@ mod sequence;
 
 pub use embedded::{AssemblyDebug, assembly_debug, inflate};
 
-use stk_base::map::MappedFile;
-use stk_base::model::bytes::Cursor;
 use metadata::MetadataLayout;
 use sequence::{MethodPoints, VisiblePoint};
+use stk_base::map::MappedFile;
+use stk_base::model::bytes::Cursor;
 
 #[derive(Debug)]
 pub struct PortablePdb {

@@ -1,9 +1,9 @@
 //! Sequence points: the source lines that begin at IL offsets ("Portable PDB Format Specification",
 //! "Sequence Points Blob").
 
-use stk_base::model::bytes::Cursor;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use stk_base::model::bytes::Cursor;
 
 /// Bytes of sequence points that may be read for each stored byte. Methods could share the same
 /// points, and each reads them separately.

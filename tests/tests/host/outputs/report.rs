@@ -2,10 +2,10 @@
 
 use super::profiles::Builder;
 use std::path::PathBuf;
-use stk_profile::profile::{MissingModule, MissingSymbols, Placement};
 use stk_output::report::{Report, Source};
-use stk_profile::stack::StopReason;
 use stk_output::stats::TimeZone;
+use stk_profile::profile::{MissingModule, MissingSymbols, Placement};
+use stk_profile::stack::StopReason;
 use stk_profile::trace::Content;
 use stk_schema::event::RunState;
 use stk_schema::identity::ContentHash;

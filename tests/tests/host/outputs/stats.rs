@@ -2,9 +2,9 @@
 
 use super::profiles::{AWKWARD, Builder, busy};
 use serde_json::{Value, json};
+use stk_output::stats::{self, Amount, Length, ManyStats, PrintOptions, Stats, StatsOptions};
 use stk_profile::profile::{Placement, Run, Runs, Weight};
 use stk_profile::stack::StopReason;
-use stk_output::stats::{self, Amount, Length, ManyStats, PrintOptions, Stats, StatsOptions};
 use stk_schema::event::RunState;
 use stk_tests::schema;
 use stk_unwind::Trust;
@@ -93,8 +93,13 @@ fn unresolved_frames_are_counted_with_their_cause() {
     let mut b = busy();
     // The address of fib at 0x1204 (1 sample) has no name in this profile. Record the reason.
     let reason = b.profile.symbols.strings.intern("no symbols for plugin");
-    let frame =
-        b.profile.symbols.source.iter().position(|s| *s == stk_profile::profile::NameSource::None).expect("one");
+    let frame = b
+        .profile
+        .symbols
+        .source
+        .iter()
+        .position(|s| *s == stk_profile::profile::NameSource::None)
+        .expect("one");
     b.profile.symbols.reason[frame] = Some(reason);
     let stats = stats::collect(&b.profile, &b.runs, None, &StatsOptions::default()).expect("figures");
     // Depths times samples: 2·2 + 2·1 + 3·2 + 2·1 + 2·2 + 2·1 + 1·1 + 3·1.

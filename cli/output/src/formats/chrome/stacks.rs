@@ -2,8 +2,8 @@
 //! its callers.
 
 use super::super::unfold::{Unfolder, incomplete};
-use stk_profile::profile::{FunctionId, Functions, NodeId, Profile, StopId};
 use std::collections::HashMap;
+use stk_profile::profile::{FunctionId, Functions, NodeId, Profile, StopId};
 
 /// The content of a node or a slice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

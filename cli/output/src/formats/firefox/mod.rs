@@ -23,9 +23,9 @@ use super::source::exporter;
 use super::threads::busiest_first;
 use super::unfold::StackOrigin;
 use super::{Description, Format, Options, OutputError, Summary, Writer, finish_for, json, single};
+use std::collections::HashSet;
 use stk_base::model::ImageId;
 use stk_profile::profile::{Batch, CpuSource, Profile, Run, Weight};
-use std::collections::HashSet;
 use tables::{CATEGORIES, Tables};
 use threads::{FirstThread, Row, ThreadTable};
 

@@ -4,11 +4,11 @@ use super::super::sink::Sink;
 use super::super::strings::Strings;
 use super::super::unfold::{EMPTY, StackOrigin, incomplete, wait_root};
 use super::super::{OutputError, json, path_of};
+use std::collections::HashMap;
 use stk_base::model::{Image, ImageId};
 use stk_profile::profile::{
     Category, FrameId, FrameKind, Functions, NodeId, Placement, Profile, StopId, Wait, Weight,
 };
-use std::collections::HashMap;
 use stk_schema::Arch;
 
 /// Names and colours of the categories. The viewer wants a grey one, for what is in no other.

@@ -11,18 +11,18 @@ use super::files::{read, rows_of};
 use super::part::{self, NAMES, OWN, name_files};
 use super::table::{SharedTexts, TableWriter, column, list, nulls};
 use super::{compact, dimensions};
-use stk_base::files::Below;
-use stk_base::model::{function_key, parse_image_id, parse_pdb_id};
-use stk_profile::profile::{Category, FrameKind};
-use stk_symbols::{ModuleKey, ModuleSymbols, Resolution, Source, Symbolizer};
 use polars::prelude::*;
 use rayon::prelude::*;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use stk_base::files::Below;
+use stk_base::model::{function_key, parse_image_id, parse_pdb_id};
+use stk_profile::profile::{Category, FrameKind};
 use stk_schema::Arch;
 use stk_schema::identity::CodeView;
 use stk_schema::tables;
+use stk_symbols::{ModuleKey, ModuleSymbols, Resolution, Source, Symbolizer};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Rows that are read at once, and those of a row group.

@@ -5,11 +5,11 @@ use super::super::source::exporter_of;
 use super::DatasetEntry;
 use super::part::{self, NewPart, Part, PartContent};
 use super::table::{TableWriter, column, list, nulls};
-use stk_base::files::Below;
-use stk_profile::trace::Content;
 use polars::prelude::*;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use stk_base::files::Below;
+use stk_profile::trace::Content;
 use stk_schema::identity::ContentHash;
 use stk_schema::tables;
 

@@ -11,9 +11,9 @@ use super::part::{self, DATE, Part};
 use super::state::State;
 use super::table::nulls;
 use super::{catalog, dimensions};
-use stk_base::files::{Below, Kind};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use stk_base::files::{Below, Kind};
 use stk_schema::tables::{self, ParquetTable};
 
 /// Rows of a row group of tables by date, at most.

@@ -6,16 +6,16 @@
 use super::super::source::exporter;
 use super::super::{ConversionFacts, Options, OutputError, Summary, Writer};
 use super::catalog;
-use super::describe::{self, Totals};
+use super::describe::{self, FrameCounts};
 use super::ids::Ids;
 use super::part::{self, NewPart, Part};
 use super::rows::{Allowance, Captures, Rows, pieces, stack_names};
 use super::table::TableWriter;
 use super::trace_id::trace_id;
-use stk_base::files::{Below, MayReplace, check_output};
-use stk_profile::profile::{Batch, FrameId, Profile};
-use stk_base::text::counted;
 use std::path::{Path, PathBuf};
+use stk_base::files::{Below, MayReplace, check_output};
+use stk_base::text::counted;
+use stk_profile::profile::{Batch, FrameId, Profile};
 use stk_schema::tables::{self, ParquetTable};
 
 /// Rows in a row group of `samples`.
@@ -44,7 +44,7 @@ pub(super) struct Dataset {
     allowance: Option<Allowance>,
     /// Those of the run's stack; denormalized only.
     names: Vec<(FrameId, u32)>,
-    totals: Totals,
+    totals: FrameCounts,
 }
 
 enum Goal {
@@ -82,7 +82,7 @@ impl Dataset {
             most_rows,
             allowance: None,
             names: Vec::new(),
-            totals: Totals::default(),
+            totals: FrameCounts::default(),
         }
     }
 

@@ -6,13 +6,13 @@ use super::catalog;
 use super::ids::{self, Ids, StackFacts};
 use super::table::{self, KEY_VALUE, SharedTexts, TableWriter, column, list, structs};
 use super::trace_id::trace_id;
+use polars::prelude::{Column, IdxSize, Series};
+use std::path::Path;
 use stk_base::model::function_key;
 use stk_profile::profile::{
     EventInfo, FrameId, GapInfo, NameSource, Placement, Profile, Run, StrId, ThreadOfEvent, TraceInfo,
 };
 use stk_profile::trace::drop_reason_name;
-use polars::prelude::{Column, IdxSize, Series};
-use std::path::Path;
 use stk_schema::event::DropReason;
 use stk_schema::tables;
 
@@ -26,14 +26,14 @@ pub(super) fn resolved_by(trace_id: &str) -> String {
 
 /// Sums over all samples, for the table `traces`.
 #[derive(Default)]
-pub(super) struct Totals {
+pub(super) struct FrameCounts {
     pub samples: u64,
     frames: u64,
     /// Frames with a name from symbols.
     named: u64,
 }
 
-impl Totals {
+impl FrameCounts {
     pub(super) fn add(&mut self, run: &Run, stack: Option<StackFacts>) {
         let samples = u64::from(run.samples);
         self.samples = self.samples.saturating_add(samples);
@@ -248,7 +248,7 @@ pub(super) fn write_threads(table: &mut TableWriter, profile: &Profile) -> Resul
 pub(super) fn write_trace(
     table: &mut TableWriter,
     profile: &Profile,
-    totals: &Totals,
+    totals: &FrameCounts,
 ) -> Result<(), OutputError> {
     let trace = &profile.trace;
     let of_key = |key: &str| trace.metadata.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str());

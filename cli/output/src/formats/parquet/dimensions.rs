@@ -7,10 +7,10 @@
 use super::super::OutputError;
 use super::files::{Files, read, rows_of};
 use super::table::{TableWriter, in_own_memory};
-use stk_base::files::Below;
 use polars::prelude::*;
 use std::cmp::Reverse;
 use std::ops::Range;
+use stk_base::files::Below;
 use stk_schema::tables::{self, ParquetTable};
 
 /// Bytes that rows may take in memory before each is kept once.

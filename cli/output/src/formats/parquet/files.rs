@@ -4,9 +4,9 @@ use super::super::OutputError;
 use super::super::source::exporter_of;
 use super::read::{self, Wanted};
 use super::table::TableWriter;
-use stk_base::files::Below;
 use polars::prelude::*;
 use std::fs::File;
+use stk_base::files::Below;
 use stk_schema::tables::{self, ParquetTable};
 
 /// Bytes behind which a file ends with its row group.

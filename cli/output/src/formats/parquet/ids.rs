@@ -3,9 +3,9 @@
 
 use super::super::OutputError;
 use super::trace_id::trace_id;
-use stk_profile::profile::{FrameId, FrameKey, FrameKind, MethodPlace, NodeId, Placement, Profile, StrId};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use stk_profile::profile::{FrameId, FrameKey, FrameKind, MethodPlace, NodeId, Placement, Profile, StrId};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// Ids of a profile's locations, and of its stacks when they are requested.

@@ -51,12 +51,12 @@ mod trace_id;
 pub use read::TableError;
 
 use super::{Description, Destination, Options, OutputError, Summary, Writer};
-use stk_profile::profile::Profile;
-use stk_symbols::Symbolizer;
-use stk_profile::trace::Content;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use stk_profile::profile::Profile;
+use stk_profile::trace::Content;
 use stk_schema::identity::ContentHash;
+use stk_symbols::Symbolizer;
 
 pub(super) const FORMAT: Description = Description {
     name: "parquet",

@@ -7,13 +7,13 @@
 use super::super::left_behind::TEMPORARY_FOLDER;
 use super::super::sink::temporary;
 use super::super::{ConversionFacts, OutputError};
+use serde::{Deserialize, Serialize};
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
 use stk_base::files::{Below, MayReplace};
 use stk_base::interrupt::{self, TemporaryFolder};
 use stk_base::text::utc_date;
 use stk_profile::trace::Content;
-use serde::{Deserialize, Serialize};
-use std::io::{ErrorKind, Read, Write};
-use std::path::{Path, PathBuf};
 use stk_schema::identity::ContentHash;
 use stk_schema::tables::{self, ParquetTable};
 use xxhash_rust::xxh3::Xxh3;

@@ -1,12 +1,12 @@
 //! Reads Parquet files by polars. They come from outside: polars does not check all that they say,
 //! and it panics on some of them.
 
-use stk_base::panics;
 use polars::io::parquet::metadata::FileMetadataRef;
 use polars::prelude::*;
 use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use stk_base::panics;
 
 /// Why a file of a table was not read.
 #[derive(Debug, thiserror::Error)]

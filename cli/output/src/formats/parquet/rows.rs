@@ -5,9 +5,9 @@ use super::super::OutputError;
 use super::ids::{self, StackFacts};
 use super::table::{self, NAMED_FRAME, SharedTexts, column, list, repeated, structs};
 use super::trace_id::trace_id;
-use stk_profile::profile::{CpuSource, FrameId, NodeId, Profile, Run, RunFlags, Wait};
 use polars::prelude::{Column, IdxSize, Series};
 use std::collections::HashMap;
+use stk_profile::profile::{CpuSource, FrameId, NodeId, Profile, Run, RunFlags, Wait};
 
 /// The captures of a trace, by thread instance, time and tag: their events.
 #[derive(Default)]

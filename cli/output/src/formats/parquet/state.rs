@@ -6,10 +6,10 @@
 
 use super::super::OutputError;
 use super::part::{self, OWN, Part};
-use stk_base::files::Below;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read};
+use stk_base::files::Below;
 use xxhash_rust::xxh3::Xxh3;
 
 const STATE: &str = "state.json";

@@ -3,8 +3,6 @@
 use super::super::OutputError;
 use super::super::sink::temporary;
 use super::read::caught;
-use stk_base::files::{Below, MayReplace};
-use stk_base::interrupt::TemporaryFile;
 use polars::prelude::*;
 use polars_parquet::write::KeyValue;
 use std::collections::HashMap;
@@ -12,6 +10,8 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
+use stk_base::files::{Below, MayReplace};
+use stk_base::interrupt::TemporaryFile;
 use stk_schema::tables::{self, ColumnType};
 
 /// Names of the fields of [`ColumnType::NamedFrames`].

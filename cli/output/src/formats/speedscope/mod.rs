@@ -24,12 +24,12 @@ use self::pieces::{Piece, PieceStart, ThreadProfile};
 use self::shared_frames::SharedFrames;
 use super::sink::Sink;
 use super::source::exporter;
-use super::stack_sums::{StackLine, StackSums};
+use super::stack_sums::{StackLine, WeighedStacks};
 use super::threads::busiest_first;
 use super::unfold::{OriginSums, StackOrigin};
 use super::{Description, Format, Options, OutputError, Summary, Writer, finish_for, json, single};
-use stk_profile::profile::{Batch, FunctionId, Profile, Weight};
 use rayon::prelude::*;
+use stk_profile::profile::{Batch, FunctionId, Profile, Weight};
 
 pub(super) const FORMAT: Description = Description {
     name: "speedscope",
@@ -91,7 +91,7 @@ impl Speedscope {
         let sums = std::mem::take(&mut self.sums);
         let number = |function: FunctionId| function.0;
         let roots = |origin| frames.roots(origin).map(|root| root.map(number));
-        let stacks = StackSums::of(profile, &frames.functions, &sums, number, roots, None);
+        let stacks = WeighedStacks::of(profile, &frames.functions, &sums, number, roots, None);
         drop(sums);
         let label = format!("all threads: {}", self.sum_weights[number_of_sum].title());
         let mut sum = ThreadProfile::open(&mut self.sink, &label, number_of_sum == 0, 0);

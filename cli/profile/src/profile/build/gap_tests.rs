@@ -13,7 +13,8 @@ const STACK: u64 = 0x10_0000;
 /// A return address in no module.
 const NOWHERE: u64 = 0x6_6666_0000;
 /// The data contract of CoreCLR 10.0.9 for its Frames. In it, 1 identifies an InlinedCallFrame.
-const DESCRIPTOR: &[u8] = include_bytes!("../../../../../tests/data/dotnet/coreclr-10.0.9-x64.descriptor.json");
+const DESCRIPTOR: &[u8] =
+    include_bytes!("../../../../../tests/data/dotnet/coreclr-10.0.9-x64.descriptor.json");
 const INLINED_CALL_FRAME: u64 = 1;
 const END_OF_CHAIN: u64 = u64::MAX;
 

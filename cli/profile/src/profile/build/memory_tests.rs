@@ -4,9 +4,9 @@ use super::tests::walk_about;
 use crate::image::{ImageSearch, load_images};
 use crate::profile::{BuildOptions, Profile, Runs, build};
 use crate::stack::{NameSources, StopReason};
-use stk_symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
 use crate::trace::{Budget, Trace};
 use std::sync::atomic::AtomicU64;
+use stk_symbols::{Demangle, SymbolPath, SymbolStore, Symbolizer};
 
 /// A trace, and its profile with a memory budget.
 fn within(file: &[u8], memory: u64) -> (Trace<'_>, Profile, Runs) {

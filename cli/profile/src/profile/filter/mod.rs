@@ -18,7 +18,7 @@ mod share;
 
 pub use cut::{CutState, is_kept, leave_out};
 pub use pattern::{FrameName, FramePatterns, FunctionPattern, Marks, NamePattern, PatternError};
-pub use share::{SelectionShare, SelectionSum};
+pub use share::{SampleSum, SelectionShare};
 
 use super::{ActivityKind, Profile, Run, Runs};
 use frames::FrameMarks;
@@ -89,14 +89,14 @@ impl Selection {
 impl SelectionShare {
     /// Counts a run. Returns whether all criteria take it.
     fn count(&mut self, run: &Run, fits: &[bool; share::CRITERIA.len()]) -> bool {
-        self.whole.add(run);
+        self.whole.add_run(run);
         for (sum, _) in self.fitting.iter_mut().zip(fits).filter(|(_, fits)| **fits) {
             *sum = sum.saturating_add(run.samples.into());
         }
         let [others @ .., root] = fits;
         let chosen = others.iter().all(|fits| *fits);
         match (chosen, root) {
-            (true, true) => self.chosen.add(run),
+            (true, true) => self.chosen.add_run(run),
             (true, false) => self.without_root = self.without_root.saturating_add(run.samples.into()),
             _ => {}
         }

@@ -1,9 +1,9 @@
 //! Regular expressions for names, and what they say of a frame.
 
-use stk_base::model::is_thread_start;
 use crate::profile::Category;
 use regex::{Regex, RegexBuilder};
 use std::str::FromStr;
+use stk_base::model::is_thread_start;
 
 /// A regular expression that does not compile, in a sentence.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -1,12 +1,12 @@
 //! What a selection is of the whole.
 
-use crate::profile::Run;
-use stk_base::text::{count, counted, span};
+use crate::profile::{Additive, Run};
 use serde::Serialize;
+use stk_base::text::{count, counted, span};
 
 /// Sums of samples.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
-pub struct SelectionSum {
+pub struct SampleSum {
     pub samples: u64,
     /// CPU time in nanoseconds; 0 if not recorded.
     pub cpu_ns: u64,
@@ -14,18 +14,19 @@ pub struct SelectionSum {
     pub weight_ns: u64,
 }
 
-impl SelectionSum {
+impl SampleSum {
     /// Adds a run's samples.
-    pub fn add(&mut self, run: &Run) {
+    pub fn add_run(&mut self, run: &Run) {
         let Run { cpu_ns, weight_ns, .. } = *run;
-        self.add_sum(&SelectionSum { samples: run.samples.into(), cpu_ns, weight_ns });
+        self.add(SampleSum { samples: run.samples.into(), cpu_ns, weight_ns });
     }
+}
 
-    /// Adds another sum.
-    pub fn add_sum(&mut self, other: &SelectionSum) {
-        self.samples = self.samples.saturating_add(other.samples);
-        self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
-        self.weight_ns = self.weight_ns.saturating_add(other.weight_ns);
+impl Additive for SampleSum {
+    fn add(&mut self, more: SampleSum) {
+        self.samples.add(more.samples);
+        self.cpu_ns.add(more.cpu_ns);
+        self.weight_ns.add(more.weight_ns);
     }
 }
 
@@ -39,8 +40,8 @@ const IGNORE: &str = "--ignore";
 /// What a selection is of the whole: of all samples in the time that was asked for.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
 pub struct SelectionShare {
-    pub chosen: SelectionSum,
-    pub whole: SelectionSum,
+    pub chosen: SampleSum,
+    pub whole: SampleSum,
     /// Samples that are left out for this alone: they have no frame at which stacks are to begin.
     pub without_root: u64,
     /// Samples that each criterion takes by itself.
@@ -96,7 +97,7 @@ mod tests {
 
     #[test]
     fn the_shares_are_told_beside_the_whole() {
-        let sum = |samples, cpu_ns, weight_ns| SelectionSum { samples, cpu_ns, weight_ns };
+        let sum = |samples, cpu_ns, weight_ns| SampleSum { samples, cpu_ns, weight_ns };
         let share = SelectionShare {
             chosen: sum(30, 500_000_000, 1_000_000_000),
             whole: sum(4_000, 2_000_000_000, 8_000_000_000),
@@ -115,7 +116,7 @@ mod tests {
     #[test]
     fn the_option_that_leaves_nothing_is_named() {
         let why = |fitting| {
-            let whole = SelectionSum { samples: 9, ..SelectionSum::default() };
+            let whole = SampleSum { samples: 9, ..SampleSum::default() };
             SelectionShare { whole, fitting, ..SelectionShare::default() }.why_empty()
         };
         assert_eq!(why([9, 9, 9, 9, 0, 9, 9]), "none of the 9 samples has a frame that --focus names");

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::image::{ImageSearch, load_images};
-use stk_base::model::Image;
 use crate::profile::{
     Activity, BuildOptions, FrameFacts, FrameId, FrameKey, FrameKind, Functions, ImageId, NameSource,
     NamedFrame, Node, NodeId, Placement, RunFlags, StopId, ThreadInfo, Wait, build, fold,
@@ -11,6 +10,7 @@ use crate::stack::{FoldOptions, FrameChoice};
 use crate::trace::Trace;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
+use stk_base::model::Image;
 use stk_unwind::Trust;
 
 /// A profile in the making.
@@ -294,8 +294,8 @@ fn the_share_of_the_whole_is_counted() {
     let frames = FramePatterns { functions: functions(&["step"]), ..FramePatterns::default() };
     let (profile, _) = take(&Selection { frames, ..Selection::default() });
     let share = profile.selection.unwrap();
-    assert_eq!(share.chosen, SelectionSum { samples: 6, cpu_ns: 54, weight_ns: 60 });
-    assert_eq!(share.whole, SelectionSum { samples: 31, cpu_ns: 198, weight_ns: 310 });
+    assert_eq!(share.chosen, SampleSum { samples: 6, cpu_ns: 54, weight_ns: 60 });
+    assert_eq!(share.whole, SampleSum { samples: 31, cpu_ns: 198, weight_ns: 310 });
     assert_eq!(profile.frames.keys().len(), 4, "frames that no chosen sample has are gone");
     assert_eq!(profile.tree.nodes().len(), 5);
 }

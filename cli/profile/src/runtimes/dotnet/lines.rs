@@ -1,12 +1,12 @@
 //! Finds the source line of an address in a method: native offset → IL offset (the runtime's map)
 //! → sequence point (the module's portable PDB).
 
-use stk_base::model::{file_name, pdb_id};
 use crate::runtimes::{ManagedModule, MethodId, Methods};
-use stk_symbols::portable_pdb::{self, IlPlace, PortablePdb, PortablePdbError};
-use stk_symbols::{Identity, SymbolStore};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use stk_base::model::{file_name, pdb_id};
+use stk_symbols::portable_pdb::{self, IlPlace, PortablePdb, PortablePdbError};
+use stk_symbols::{Identity, SymbolStore};
 use thiserror::Error;
 
 /// IL offsets with a special meaning (dotnet/runtime, `ICorDebugInfo::MappingTypes`).

@@ -22,10 +22,10 @@ mod rundown;
 pub use lines::{Line, LineError, Lines, ModulePdbError};
 
 use super::{Method, MethodKind, Methods, Span};
-use stk_base::model::{ImageId, shortened};
 use crate::trace::{NamedCode, Nettrace, RuntimeEvents, Timeline, Trace, beyond_memory, runtime_events};
 use rundown::{MAX_NAME, Rundown, Times};
 use std::collections::{BTreeSet, HashSet};
+use stk_base::model::{ImageId, shortened};
 use stk_schema::Ticks;
 
 /// The methods that the .NET runtimes of a trace reported.

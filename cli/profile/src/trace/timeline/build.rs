@@ -3,10 +3,10 @@
 use super::image::image_record;
 use super::text::text;
 use super::{Mark, Module, ModuleChange, RecordingEnd, Runtime, Thread, Timeline};
-use stk_base::model::{Image, ImageId};
 use crate::trace::budget::Budget;
 use crate::trace::code::{CodeIndex, CodeRegion, end_overlapped};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use stk_base::model::{Image, ImageId};
 use stk_format::blob::content_hash;
 use stk_schema::Ticks;
 use stk_schema::event::kind::is_reserved;

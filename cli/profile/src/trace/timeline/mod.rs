@@ -12,8 +12,8 @@ pub use build::TimelineBuilder;
 pub use view::{LiveModule, View};
 
 use super::code::{CodeIndex, CodeRegion, Extent};
-use stk_base::model::{Image, ImageId};
 use std::collections::BTreeMap;
+use stk_base::model::{Image, ImageId};
 use stk_schema::Ticks;
 use stk_schema::event::{DropReason, Exception, ModuleFlags, Table, ThreadFlags};
 use stk_schema::identity::ContentHash;

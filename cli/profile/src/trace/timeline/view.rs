@@ -1,10 +1,10 @@
 //! The modules and the dynamic code at a moment, by address.
 
 use super::Timeline;
-use stk_base::model::ImageId;
 use crate::trace::changes::destination;
 use crate::trace::code::{Extent as _, LiveCode};
 use std::collections::BTreeMap;
+use stk_base::model::ImageId;
 use stk_schema::Ticks;
 
 /// The modules and the dynamic code that are live at a moment. Moving to another moment, later or

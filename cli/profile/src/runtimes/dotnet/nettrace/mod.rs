@@ -18,8 +18,8 @@
 
 mod blocks;
 
-use stk_base::model::bytes::Cursor;
 use std::collections::HashMap;
+use stk_base::model::bytes::Cursor;
 
 pub(crate) use blocks::Record;
 

@@ -3,11 +3,11 @@
 
 use super::events::{self, Event, IlMap, MethodCode};
 use super::nettrace::{self, Outcome};
-use stk_base::model::shortened;
 use crate::runtimes::{CodeLines, ManagedModule, Method, MethodKind, MethodMap, Span};
 use crate::trace::Budget;
 use std::collections::HashMap;
 use std::sync::Arc;
+use stk_base::model::shortened;
 use stk_schema::Ticks;
 
 /// Module of dynamic methods, under the name that dotnet-trace and PerfView use.

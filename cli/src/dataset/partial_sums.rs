@@ -5,10 +5,10 @@
 //! stays small where groups follow each other.
 
 use super::WaitRuns;
-use super::sums::{Class, Sum, SumKey};
-use stk_profile::profile::SelectionSum;
+use super::sums::{Class, SumKey};
 use hashbrown::HashMap;
 use std::hash::{Hash, Hasher};
+use stk_profile::profile::{Additive, SampleSum};
 
 /// What rows have in common that are one sum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,7 +26,7 @@ impl Hash for RowKey {
     }
 }
 
-/// A run of rows at the beginning or the end of a row group, which may go on in another.
+/// A run of rows at the beginning or the end of a row group, which may continue in another.
 #[derive(Clone, Copy)]
 pub(super) struct EdgeRun {
     pub trace: u32,
@@ -55,16 +55,16 @@ pub(super) struct Edges {
 const MOST_SUMS: usize = 1 << 19;
 
 /// What one thread has summed up.
-pub(super) struct Tally {
-    table: HashMap<RowKey, Sum>,
+pub(super) struct PartialSums {
+    table: HashMap<RowKey, SampleSum>,
     /// Sums that the table may have when another group begins.
     most: usize,
     /// The group of the last row.
     group: Option<u32>,
-    pub groups: Vec<GroupSums>,
+    pub groups: Vec<SumList>,
     pub waits: HashMap<RowKey, WaitRuns>,
     /// Samples of all threads in the time asked for, by class.
-    pub whole: HashMap<Class, SelectionSum>,
+    pub whole: HashMap<Class, SampleSum>,
     pub edges: Vec<Edges>,
     /// Of the row group that is being read.
     first: Option<EdgeRun>,
@@ -72,10 +72,10 @@ pub(super) struct Tally {
     runs: u64,
 }
 
-impl Tally {
+impl PartialSums {
     /// `by_trace`: what follows a group is another one, and does not have its stacks.
-    pub(super) fn new(by_trace: bool) -> Tally {
-        Tally {
+    pub(super) fn new(by_trace: bool) -> PartialSums {
+        PartialSums {
             table: HashMap::new(),
             most: if by_trace { 0 } else { MOST_SUMS },
             group: None,
@@ -98,7 +98,7 @@ impl Tally {
     }
 
     /// Adds a row of the group that was begun.
-    pub(super) fn add(&mut self, key: RowKey, sum: &Sum) {
+    pub(super) fn add(&mut self, key: RowKey, sum: SampleSum) {
         self.table.entry(key).or_default().add(sum);
     }
 
@@ -122,7 +122,7 @@ impl Tally {
         self.open = Some(row);
     }
 
-    /// Remembers the waits that may go on in other row groups.
+    /// Remembers the waits that may continue in other row groups.
     pub(super) fn end_row_group(&mut self, row_group: usize) {
         let runs = std::mem::take(&mut self.runs);
         if runs > 0 {
@@ -135,14 +135,14 @@ impl Tally {
         for (RowKey { group, key }, sum) in self.table.drain() {
             let group = group as usize;
             if self.groups.len() <= group {
-                self.groups.resize_with(group + 1, GroupSums::default);
+                self.groups.resize_with(group + 1, SumList::default);
             }
             self.groups[group].push(key, sum);
         }
     }
 
     /// All of it, in lists.
-    pub(super) fn finish(mut self) -> Tally {
+    pub(super) fn finish(mut self) -> PartialSums {
         self.move_to_lists();
         self.table = HashMap::new();
         self
@@ -151,21 +151,21 @@ impl Tally {
 
 /// The sums of a group. A key may be there several times.
 #[derive(Default)]
-pub(super) struct GroupSums {
-    sums: Vec<(SumKey, Sum)>,
+pub(super) struct SumList {
+    sums: Vec<(SumKey, SampleSum)>,
     /// How many there were when each key was there once.
     once: usize,
 }
 
-impl GroupSums {
-    fn push(&mut self, key: SumKey, sum: Sum) {
+impl SumList {
+    fn push(&mut self, key: SumKey, sum: SampleSum) {
         if self.sums.len() >= 2 * self.once + MOST_SUMS / 4 {
             self.make_once();
         }
         self.sums.push((key, sum));
     }
 
-    pub(super) fn append(&mut self, mut more: GroupSums) {
+    pub(super) fn append(&mut self, mut more: SumList) {
         self.sums.append(&mut more.sums);
     }
 
@@ -175,14 +175,14 @@ impl GroupSums {
         self.sums.dedup_by(|next, kept| {
             let same = next.0 == kept.0;
             if same {
-                kept.1.add(&next.1);
+                kept.1.add(next.1);
             }
             same
         });
         self.once = self.sums.len();
     }
 
-    pub(super) fn into_sums(self) -> Vec<(SumKey, Sum)> {
+    pub(super) fn into_sums(self) -> Vec<(SumKey, SampleSum)> {
         self.sums
     }
 }
