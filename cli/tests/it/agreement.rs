@@ -17,8 +17,8 @@ use stk_schema::text::span;
 const KNOWN: [(&str, &str, &str, &[&str]); 16] = [
     (CLOCKS, "stats", "waits add up to the waiting state", &["busy", "mixed"]),
     (CLOCKS, "stats --group-by state", "time of a state", &["busy", "mixed", "damaged"]),
-    (MODULES, "stats --group-by function", "time of a module", &["busy", "damaged"]),
-    (MODULES, "diff", "share of a function", &["busy", "damaged"]),
+    (MODULES, "stats --group-by function", "time of a module", &["busy", "mixed", "damaged"]),
+    (MODULES, "diff", "share of a function", &["busy", "mixed", "damaged"]),
     (OTHER_MODULE, "dataset --group-by function", "groups", &["busy", "damaged"]),
     (WAITS, "dataset", "waits and the longest", &["busy", "mixed", "damaged"]),
     (WINDOW, "dataset --from --until", "groups", &["busy", "mixed", "damaged"]),

@@ -1,5 +1,5 @@
-//! The order of the modules of `stk`'s packages and of the agent: each uses only those above it in a
-//! table of its documentation. In no package do the files of a folder use each other in circles.
+//! The order of the modules of `stk`'s packages and of the agent: each uses only those above it in
+//! a table of its documentation. In no package do the files of a folder use each other in circles.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -462,7 +462,7 @@ fn the_log_is_text_too() {
     let arguments = ["stats", "--no-default-symbols", "a.stk"];
     let run = run_with(folder.path(), &arguments, FILES, &[("RUST_LOG", "debug")]).unwrap();
     let error = String::from_utf8_lossy(&run.stderr);
-    assert!(error.lines().any(|line| line.contains("stk::") && line.contains("]0;x")), "{error}");
+    assert!(error.lines().any(|line| line.contains(" stk_") && line.contains("]0;x")), "{error}");
     assert_eq!(harm(&run.stderr), None);
     assert!(!error.lines().any(|line| line.starts_with("forged")), "{error}");
 }

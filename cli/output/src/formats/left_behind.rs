@@ -12,8 +12,8 @@ use stk_base::files::Below;
 pub enum LeftBehind<'a> {
     /// Of everybody: nobody else writes to the folder.
     OfAll,
-    /// Of earlier runs of the owner with this name ([`owned`](stk_base::interrupt::owned)), which has
-    /// the name alone.
+    /// Of earlier runs of the owner with this name ([`owned`](stk_base::interrupt::owned)), which
+    /// has the name alone.
     Of(&'a str),
 }
 

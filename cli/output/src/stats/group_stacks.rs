@@ -1,4 +1,5 @@
-//! The groups of the frames of stacks: which frames are in which, and the stacks as stacks of groups.
+//! The groups of the frames of stacks: which frames are in which, and the stacks as stacks of
+//! groups.
 
 use super::Amount;
 use super::keys::GroupKey;

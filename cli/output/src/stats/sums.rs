@@ -258,8 +258,8 @@ impl Additive for Amount {
 }
 
 /// The sums of all functions, and of all modules. Visits every stack once that has samples or leads
-/// to one with samples. They are [`Sums`](stk_profile::profile::Sums) of all stacks, without trees of
-/// functions and of modules, which in a recording of few equal stacks are as large as it.
+/// to one with samples. They are [`Sums`](stk_profile::profile::Sums) of all stacks, without trees
+/// of functions and of modules, which in a recording of few equal stacks are as large as it.
 fn own_totals(
     profile: &Profile,
     functions: &Functions,

@@ -110,7 +110,7 @@ pub fn load_trace(
     deadline.check()?;
     profile.losses.runtimes.extend(methods.problems);
     // Before samples and frames are left out: CPU time is shared out among all samples of a thread,
-    // and the system's frames tell what it did.
+    // and the system's frames say what it did.
     let runs = classify(&mut profile, &{ runs })?;
     deadline.check()?;
     let mut runs = select(&mut profile, runs, &options.selection)?;

@@ -13,8 +13,14 @@ function answerLine(kind, title, view, ...parts) {
   return el("p", { class: "line" }, el("i", { class: `dot ${kind}` }), el("button", { type: "button", class: "plain what", onclick: () => go({ view }) }, title), el("span", {}, ...parts));
 }
 
+/** How long what is selected was recorded. The time line is longer where a row ends behind the recording. */
+function recordedTime() {
+  const { duration_ns: end } = shown.facts;
+  return Math.max(1, Math.min(state.until ?? end, end) - (state.from ?? 0));
+}
+
 function cpuLine() {
-  const length = (Math.min(state.until ?? shown.end, shown.end)) - (state.from ?? 0);
+  const length = recordedTime();
   if (!answer.cpuKnown) {
     return answerLine("fair", "CPU", "functions", `CPU time is not recorded: ${WEIGHTS[shown.weight].title.toLowerCase()} ${amountText(answer.weight)} over ${span(length)}. Most: `, ...topFunctions(3));
   }
@@ -42,7 +48,7 @@ function trustLine() {
 }
 
 function showAnswer() {
-  const share = answer.cpuKnown ? answer.cpu / shown.end : 1;
+  const share = answer.cpuKnown ? answer.cpu / shown.facts.duration_ns : 1;
   const lines = share < 0.1 && !isPart(state) ? [waitLine(), cpuLine(), trustLine()] : [cpuLine(), waitLine(), trustLine()];
   $("answer").replaceChildren(...lines);
 }
