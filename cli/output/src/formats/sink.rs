@@ -84,7 +84,7 @@ impl Sink {
     }
 
     /// Bytes so far, before they are compressed, those in the buffer included.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }
 
