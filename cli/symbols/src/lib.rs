@@ -13,13 +13,11 @@
 //! ```text
 //! path                 where to search, in the debuggers' syntax        SymbolPath
 //! identity             the build of a file or a module                  Identity, ModuleKey
-//! places               names and paths from others that this machine may open
-//! place, local         a folder to search, and how far it is trusted; which paths are local
+//! local                which paths are local
 //! listing              the names in folders, for lookups that ignore case
-//! pointer              which files a store's file.ptr may name
+//! trust                names, paths, folders and servers, and how far each is trusted
 //! store                searches for the file of one build               Identity -> Search
 //! server, cab, bundle  sources of files: HTTP servers, cabinets, a store in one file
-//! redirect, pace       where a server may redirect to, and how slow it may be
 //! cache                stored files: those from servers, and indexes
 //! pdb_records          compares a PDB's records, read by another reader, with the index
 //! pdb, dwarf, coff     read symbol files and images                     bytes -> SymbolIndex
@@ -55,23 +53,17 @@ pub mod index;
 mod listing;
 mod local;
 mod names;
-#[cfg(any(windows, test))]
-mod owner;
-mod pace;
 mod path;
 pub mod pdb;
 pub mod pdb_records;
-mod place;
-mod places;
-mod pointer;
 pub mod portable_pdb;
 mod reason;
-mod redirect;
 mod resolved;
 pub mod server;
 mod server_error;
 mod store;
 mod symbolizer;
+mod trust;
 
 pub use bundle::is_bundle;
 pub use bundle::{Bundle, BundleWriter};
@@ -81,9 +73,9 @@ pub use identity::{Identity, ModuleKey, WantedFile, image_identity};
 pub use image::{ImageFile, ImageFileError};
 pub use names::{Demangle, demangle, undecorate_x86};
 pub use path::{PathElement, Store, SymbolPath};
-pub use places::safe_file_name;
 pub use reason::Reason;
 pub use resolved::{Location, ModuleSymbols, Resolution, Source};
 pub use stk_base::model::{image_id, pdb_id};
 pub use store::{FoundFile, Search, SymbolStore};
 pub use symbolizer::{Symbolizer, cached_index, pdb_index};
+pub use trust::places::safe_file_name;

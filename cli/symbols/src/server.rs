@@ -16,11 +16,12 @@ use ureq::{Agent, Body};
 
 use super::cab;
 use super::cache::write_atomically;
-use super::pace::{Pace, PacedReader, Slowness};
-use super::places::first_tier;
-use super::redirect;
-pub use super::redirect::RedirectError;
 pub use super::server_error::{ServerError, WrongFile};
+use super::trust::pace::{Pace, PacedReader, Slowness};
+use super::trust::places::first_tier;
+use super::trust::pointer::pointer_path;
+use super::trust::redirect;
+pub use super::trust::redirect::RedirectError;
 use stk_base::files::{look_at, read_within};
 use stk_base::map::MappedFile;
 
@@ -402,19 +403,6 @@ pub(crate) fn packed_name(name: &str) -> Option<String> {
     Some(packed)
 }
 
-/// The path in a `file.ptr`: `PATH:…`, or the bare text. `MSG:…` means that there is none.
-pub(crate) fn pointer_path(text: &str) -> Option<&str> {
-    let line = text.trim_start_matches('\u{feff}').lines().next()?.trim();
-    if line.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("MSG:")) {
-        return None;
-    }
-    let path = match line.get(..5) {
-        Some(start) if start.eq_ignore_ascii_case("PATH:") => line[5..].trim(),
-        _ => line,
-    };
-    (!path.is_empty()).then_some(path)
-}
-
 /// The address of a pointer, if it lies below the same server address.
 fn pointer_url(base: &str, pointer: &str) -> Option<String> {
     if let Some(rest) = pointer.strip_prefix(base) {
@@ -468,13 +456,6 @@ mod tests {
         }
         assert_eq!(pointer_url(base, r"000Admin\a b.pdb"), Some(format!("{base}/000Admin/a%20b.pdb")));
         assert_eq!(pointer_url(base, "http://symbols.test/store/x/y.pdb"), Some(format!("{base}/x/y.pdb")));
-    }
-
-    #[test]
-    fn a_message_is_not_a_pointer() {
-        assert_eq!(pointer_path("MSG: gone"), None);
-        assert_eq!(pointer_path("PATH:x\\y.pdb\r\n"), Some("x\\y.pdb"));
-        assert_eq!(pointer_path(" "), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use super::identity::Identity;
-use super::redirect::RedirectError;
+use super::trust::redirect::RedirectError;
 
 /// What is wrong with a server's answer.
 #[derive(Debug, Error)]

@@ -11,11 +11,11 @@ use super::cab;
 use super::cache::{SymbolCache, write_atomically};
 use super::identity::{Identity, IdentityMismatch, WantedFile, fits};
 use super::path::{PathElement, Store, SymbolPath};
-use super::place::{OpenError, Place, Trust};
-use super::places::{first_tier, image_folder, safe_file_name};
-use super::pointer;
 use super::portable_pdb::assembly_debug;
 use super::server::{Client, ClientOptions, OnBytes, WrongFile, packed_name};
+use super::trust::place::{OpenError, Place, Trust};
+use super::trust::places::{first_tier, image_folder, safe_file_name};
+use super::trust::pointer;
 use stk_base::map::MappedFile;
 use stk_base::model::file_name;
 
@@ -89,7 +89,7 @@ impl SymbolStore {
             }
         }
         #[cfg(windows)]
-        store.add_common(Path::new(COMMON), super::owner::others_may_write);
+        store.add_common(Path::new(COMMON), super::trust::owner::others_may_write);
         store
     }
 

@@ -9,10 +9,10 @@ use super::identity::{Identity, ModuleKey};
 use super::index::{IndexError, Origin, SymbolIndex, TextMap};
 use super::names::Demangle;
 use super::pdb::PdbFile;
-use super::places::safe_file_name;
 use super::reason::{Reason, unreadable};
 use super::resolved::{ModuleSymbols, SymbolWriter};
 use super::store::SymbolStore;
+use super::trust::places::safe_file_name;
 use stk_base::map::MappedFile;
 use stk_base::model::{file_name, image_id, pdb_id};
 

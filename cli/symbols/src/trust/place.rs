@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::listing;
-use super::local::{self, PathProblem};
+use crate::listing;
+use crate::local::{self, PathProblem};
 use stk_base::map::MappedFile;
 
 /// The source of a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Trust {
+pub(crate) enum Trust {
     /// The symbol path names it.
     Named,
     /// A default place, which nobody named.
@@ -26,15 +26,15 @@ pub(super) enum Trust {
 
 /// A folder to search.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
-    pub(super) folder: PathBuf,
-    pub(super) trust: Trust,
+pub(crate) struct Place {
+    pub(crate) folder: PathBuf,
+    pub(crate) trust: Trust,
 }
 
 /// A path leads to another machine.
 #[derive(Debug, Error)]
 #[error("{path} is passed over, because {at} is on {what}, not on this machine: name it with -y")]
-pub(super) struct ElsewhereError {
+pub(crate) struct ElsewhereError {
     path: PathBuf,
     /// The part of the path that leads there.
     at: PathBuf,
@@ -44,7 +44,7 @@ pub(super) struct ElsewhereError {
 
 /// Why a file is not opened.
 #[derive(Debug, Error)]
-pub(super) enum OpenError {
+pub(crate) enum OpenError {
     /// It does not lie on this machine.
     #[error(transparent)]
     Elsewhere(ElsewhereError),
@@ -55,12 +55,12 @@ pub(super) enum OpenError {
 
 impl Place {
     /// The place for `stk`'s own files.
-    pub(super) fn cache() -> Place {
+    pub(crate) fn cache() -> Place {
         Place { folder: PathBuf::new(), trust: Trust::Cache }
     }
 
     /// The place for a file that an accepted pointer names.
-    pub(super) fn pointed_at() -> Place {
+    pub(crate) fn pointed_at() -> Place {
         Place { folder: PathBuf::new(), trust: Trust::Named }
     }
 
@@ -69,7 +69,7 @@ impl Place {
     /// # Errors
     ///
     /// When it does not lie on this machine.
-    pub(super) fn is_there(&self) -> Result<bool, ElsewhereError> {
+    pub(crate) fn is_there(&self) -> Result<bool, ElsewhereError> {
         match self.real(&self.folder) {
             Ok(path) => Ok(path.is_dir()),
             Err(OpenError::Elsewhere(why)) => Err(why),
@@ -78,18 +78,18 @@ impl Place {
     }
 
     /// Opens a file of this place, if it is a plain file.
-    pub(super) fn open(&self, path: &Path) -> Result<MappedFile, OpenError> {
+    pub(crate) fn open(&self, path: &Path) -> Result<MappedFile, OpenError> {
         MappedFile::open_plain(&self.real(path)?).map_err(OpenError::Io)
     }
 
     /// Whether a file exists. Files that may not be accessed count as missing.
-    pub(super) fn is_file(&self, path: &Path) -> bool {
+    pub(crate) fn is_file(&self, path: &Path) -> bool {
         self.real(path).is_ok_and(|path| path.is_file())
     }
 
     /// The file of this name in a folder of this place, ignoring case. A file on another machine is
     /// returned too; [`Place::open`] then reports that.
-    pub(super) fn file(&self, folder: &Path, name: &str) -> Option<PathBuf> {
+    pub(crate) fn file(&self, folder: &Path, name: &str) -> Option<PathBuf> {
         let exact = folder.join(name);
         match self.real(&exact) {
             Ok(path) if path.is_file() => Some(exact),
@@ -99,7 +99,7 @@ impl Place {
     }
 
     /// A folder below the place, if it exists, ignoring the case of its parts.
-    pub(super) fn below(&self, parts: &[&str]) -> Option<PathBuf> {
+    pub(crate) fn below(&self, parts: &[&str]) -> Option<PathBuf> {
         parts.iter().try_fold(self.folder.clone(), |at, part| {
             let exact = at.join(part);
             let there = self.real(&exact).is_ok_and(|path| path.exists());
@@ -108,7 +108,7 @@ impl Place {
     }
 
     /// The entry of a folder whose name differs only in case.
-    pub(super) fn ignoring_case(&self, folder: &Path, name: &str) -> Option<PathBuf> {
+    pub(crate) fn ignoring_case(&self, folder: &Path, name: &str) -> Option<PathBuf> {
         if cfg!(windows) {
             return None;
         }
@@ -118,7 +118,7 @@ impl Place {
 
     /// Says in one sentence that the folder has more files than are searched for names in another
     /// case.
-    pub(super) fn lacks(&self) -> Option<String> {
+    pub(crate) fn lacks(&self) -> Option<String> {
         if cfg!(windows) {
             return None;
         }

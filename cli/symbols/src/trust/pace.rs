@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// The minimum that a sender must deliver.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     /// Bytes in each period.
     pub bytes: u64,
     /// Length of a period. Only the time spent waiting for the sender counts.
@@ -14,7 +14,7 @@ pub(super) struct Pace {
 
 /// Reads from a sender as long as it keeps the pace. The time between reads does not count.
 #[derive(Debug)]
-pub(super) struct PacedReader<R> {
+pub(crate) struct PacedReader<R> {
     inner: R,
     pace: Pace,
     waited: Duration,
@@ -24,13 +24,13 @@ pub(super) struct PacedReader<R> {
 /// The bytes and the time of the period in which the sender was too slow.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("only {got} bytes came in {} s", waited.as_secs_f64())]
-pub(super) struct Slowness {
-    pub(super) got: u64,
-    pub(super) waited: Duration,
+pub(crate) struct Slowness {
+    pub(crate) got: u64,
+    pub(crate) waited: Duration,
 }
 
 impl<R> PacedReader<R> {
-    pub(super) fn new(inner: R, pace: Pace) -> PacedReader<R> {
+    pub(crate) fn new(inner: R, pace: Pace) -> PacedReader<R> {
         PacedReader { inner, pace, waited: Duration::ZERO, got: 0 }
     }
 }

@@ -54,7 +54,7 @@ fn judge(owner: &str, me: &str, entries: Option<&[AccessEntry]>) -> Option<Strin
 /// Why users other than this one and the system may write to a folder, if they may or if that
 /// cannot be found out.
 #[cfg(windows)]
-pub(super) fn others_may_write(folder: &std::path::Path) -> Option<String> {
+pub(crate) fn others_may_write(folder: &std::path::Path) -> Option<String> {
     match system::security(folder).and_then(|facts| Ok((facts, system::me()?))) {
         Ok(((owner, entries), me)) => judge(&owner, &me, entries.as_deref()),
         Err(error) => Some(format!("who may write there cannot be found out ({error})")),
@@ -80,7 +80,7 @@ mod system {
     use windows_sys::Win32::System::Threading::{GetCurrentProcess, OpenProcessToken};
 
     /// The owner and the access control list of a folder.
-    pub(super) fn security(folder: &Path) -> io::Result<(String, Option<Vec<AccessEntry>>)> {
+    pub(crate) fn security(folder: &Path) -> io::Result<(String, Option<Vec<AccessEntry>>)> {
         let name: Vec<u16> = folder.as_os_str().encode_wide().chain([0]).collect();
         let (mut owner, mut list, mut descriptor): (PSID, *mut ACL, _) = (null_mut(), null_mut(), null_mut());
         // SAFETY: the name ends with NUL. The system writes one pointer to each of the given
@@ -138,7 +138,7 @@ mod system {
     }
 
     /// The user that this process runs as.
-    pub(super) fn me() -> io::Result<String> {
+    pub(crate) fn me() -> io::Result<String> {
         let mut token = null_mut();
         // A SID has at most 68 bytes; `u64` for the structure's alignment.
         let mut buffer = [0u64; 32];

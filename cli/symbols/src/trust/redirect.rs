@@ -5,7 +5,7 @@ use thiserror::Error;
 use ureq::http::Uri;
 
 /// Limit for the redirects that one request follows.
-pub(super) const MOST: usize = 8;
+pub(crate) const MOST: usize = 8;
 
 /// Why a redirect is not followed.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -34,7 +34,7 @@ pub enum RedirectError {
 /// # Errors
 ///
 /// Why it is not followed.
-pub(super) fn target(from: &str, location: &str) -> Result<String, RedirectError> {
+pub(crate) fn target(from: &str, location: &str) -> Result<String, RedirectError> {
     let refused = |why: fn(String) -> RedirectError| Err(why(location.to_owned()));
     let place = location.split('#').next().unwrap_or_default().trim();
     if place.is_empty() || place.contains(['\\', ' ']) {
@@ -56,7 +56,7 @@ pub(super) fn target(from: &str, location: &str) -> Result<String, RedirectError
 }
 
 /// Scheme, host and port of an address.
-pub(super) fn origin(address: &str) -> &str {
+pub(crate) fn origin(address: &str) -> &str {
     let host = address.find("://").map_or(0, |at| at + 3);
     let end = address[host..].find(['/', '?']).map_or(address.len(), |at| host + at);
     &address[..end]

@@ -29,7 +29,7 @@ pub(crate) fn image_folder(image_path: &str) -> Option<PathBuf> {
 /// The tier of first letters under which a store may keep a file (`ab/abc.pdb/…`): the first two
 /// characters of the name, if it begins with a letter, a digit or `_`. So the tier is never `..` or
 /// a name with a special meaning for the system.
-pub(super) fn first_tier(name: &str) -> Option<&str> {
+pub(crate) fn first_tier(name: &str) -> Option<&str> {
     let first = name.chars().next().filter(|&c| c.is_alphanumeric() || c == '_')?;
     let second = name[first.len_utf8()..].chars().next().map_or(0, char::len_utf8);
     safe_file_name(&name[..first.len_utf8() + second])

@@ -10,17 +10,16 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::local::{self, PathProblem};
-use super::path::SymbolPath;
 use super::place::{ElsewhereError, OpenError, Place, Trust};
-use super::server::pointer_path;
+use crate::local::{self, PathProblem};
+use crate::path::SymbolPath;
 
 /// Limit for the bytes of a pointer. Paths are shorter.
 const MAX_POINTER: u64 = 4096;
 
 /// Why a pointer is not followed, and what to do.
 #[derive(Debug, Error)]
-pub(super) enum PointerError {
+pub(crate) enum PointerError {
     /// It does not lie on this machine.
     #[error(transparent)]
     Elsewhere(ElsewhereError),
@@ -31,7 +30,7 @@ pub(super) enum PointerError {
 
 /// What is wrong with a pointer.
 #[derive(Debug, Error)]
-pub(super) enum PointerRefusal {
+pub(crate) enum PointerRefusal {
     #[error("nobody has named its folder: name it with -y")]
     Unnamed,
     #[error(transparent)]
@@ -44,7 +43,7 @@ pub(super) enum PointerRefusal {
 
 /// What is wrong with a pointer's path.
 #[derive(Debug, Error)]
-pub(super) enum TargetRefusal {
+pub(crate) enum TargetRefusal {
     #[error("is a device")]
     Device,
     #[error("is on a share that the symbol path does not name: name it with -y")]
@@ -62,7 +61,7 @@ pub(super) enum TargetRefusal {
 /// # Errors
 ///
 /// Why it is not followed.
-pub(super) fn target(
+pub(crate) fn target(
     place: &Place,
     pointer: &Path,
     named: &SymbolPath,
@@ -135,9 +134,29 @@ fn share(path: &str) -> Option<Share> {
     })
 }
 
+/// The path in a `file.ptr`: `PATH:…`, or the bare text. `MSG:…` means that there is none.
+pub(crate) fn pointer_path(text: &str) -> Option<&str> {
+    let line = text.trim_start_matches('\u{feff}').lines().next()?.trim();
+    if line.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("MSG:")) {
+        return None;
+    }
+    let path = match line.get(..5) {
+        Some(start) if start.eq_ignore_ascii_case("PATH:") => line[5..].trim(),
+        _ => line,
+    };
+    (!path.is_empty()).then_some(path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_is_not_a_pointer() {
+        assert_eq!(pointer_path("MSG: gone"), None);
+        assert_eq!(pointer_path("PATH:x\\y.pdb\r\n"), Some("x\\y.pdb"));
+        assert_eq!(pointer_path(" "), None);
+    }
 
     #[test]
     fn shares_devices_and_paths_are_distinguished() {
