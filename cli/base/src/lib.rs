@@ -13,7 +13,6 @@
 //! panics     a panic as the failure of one piece of work
 //! stdout     whether there is a standard output
 //! deadline   a limit of time for one piece of work
-//! local_time the zone of this machine
 //! text       figures for people
 //! model      what several stages share                         Image, Holder, names, bytes
 //! ```
@@ -35,7 +34,6 @@ pub mod deadline;
 pub mod faults;
 pub mod files;
 pub mod interrupt;
-pub mod local_time;
 pub mod map;
 pub mod model;
 pub mod panics;

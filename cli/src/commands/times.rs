@@ -93,7 +93,7 @@ fn parse_date(text: &str) -> Option<i64> {
     let mut parts = text.splitn(3, '-');
     let mut part = |digits| number(parts.next()?, digits);
     let (year, month, day) = (part(4)?, part(2)?, part(2)?);
-    day_number(year.into(), month, day)
+    day_number(year.try_into().ok()?, month.try_into().ok()?, day.try_into().ok()?)
 }
 
 /// A time of day without its zone, and the zone's offset in seconds.
