@@ -70,11 +70,11 @@ pub enum LoadError {
 /// machine; no server is contacted.
 ///
 /// ```no_run
-/// use stk::pipeline::{LoadOptions, load};
+/// use stk_profile::pipeline::{LoadOptions, load};
 ///
 /// let loaded = load("app.stk".as_ref(), &LoadOptions::default())?;
 /// println!("{} of {} frames have names", loaded.missing.named, loaded.missing.frames);
-/// # Ok::<(), stk::pipeline::LoadError>(())
+/// # Ok::<(), stk_profile::pipeline::LoadError>(())
 /// ```
 ///
 /// # Errors
