@@ -233,7 +233,7 @@ pub(super) fn warn_of_missing_tables(trace: &Trace<'_>) {
 
 /// What became of tables that are not in a trace, and what to do. In a trace that lost a block,
 /// they were in that block.
-pub(super) fn where_tables_are(trace: &Trace<'_>) -> &'static str {
+fn where_tables_are(trace: &Trace<'_>) -> &'static str {
     if trace.lost_blocks {
         "went with the damaged blocks, and stacks may end early"
     } else {

@@ -11,8 +11,8 @@ use std::path::Path;
 use stk_base::model::{Image, ImageId};
 use stk_profile::profile::{
     Activity, CallTree, CpuSource, FrameFacts, FrameId, FrameKey, FrameKind, FrameSymbols, FrameTable,
-    Losses, NameSource, NamedFrame, Node, NodeId, Placement, Processes, Profile, Run, RunFlags, RunSource,
-    Runs, SEGMENT_RUNS, SampleSum, StopId, StopInfo, StopReason, ThreadInfo, TraceInfo,
+    NameSource, NamedFrame, Node, NodeId, Placement, Profile, Run, RunFlags, RunSource, Runs, SEGMENT_RUNS,
+    SampleSum, StopId, StopInfo, StopReason, ThreadInfo, TraceInfo,
 };
 use stk_schema::Arch;
 use stk_schema::event::RunState;
@@ -85,21 +85,13 @@ fn part(
     });
     let threads: Vec<ThreadInfo> = threads.collect();
     let profile = Profile {
-        trace: trace_info(dataset, class),
         images: images(),
-        modules: Vec::new(),
-        code: Vec::new(),
         threads,
-        marks: Vec::new(),
-        events: Vec::new(),
-        gaps: Vec::new(),
         frames: names.frames,
         tree,
         stops: vec![StopInfo { reason: StopReason::COMPLETE, module: String::new() }],
         symbols: names.symbols,
-        losses: Losses::default(),
-        selection: None,
-        processes: Processes::default(),
+        ..Profile::empty(trace_info(dataset, class))
     };
     let (mut values, mut waits, mut of_threads) = (Vec::new(), Vec::new(), Vec::new());
     for group in groups {

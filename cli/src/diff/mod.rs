@@ -56,9 +56,10 @@ pub const LEAST_TRACES: usize = 3;
 const LEAST_SHARE: f64 = 0.1;
 
 /// What is one row.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
+    #[default]
     Function,
     Stack,
     Module,

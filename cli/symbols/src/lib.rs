@@ -65,8 +65,7 @@ mod store;
 mod symbolizer;
 mod trust;
 
-pub use bundle::is_bundle;
-pub use bundle::{Bundle, BundleWriter};
+pub use bundle::{Bundle, BundleWriter, is_bundle};
 pub use cache::{CacheKey, CacheStats, SymbolCache};
 pub use dwarf::{ImageIndexError, image_index};
 pub use identity::{Identity, ModuleKey, WantedFile, image_identity};

@@ -15,8 +15,7 @@ mod id;
 mod inputs;
 
 pub use below::{Below, Kind, is_link};
-pub use gate::Refusal;
-pub use gate::{MayReplace, check as check_output, is_refusal, is_trace};
+pub use gate::{MayReplace, Refusal, check as check_output, is_refusal, is_trace};
 pub use inputs::{note as note_input, note_folder as note_input_folder};
 
 use std::fs::{File, Metadata};

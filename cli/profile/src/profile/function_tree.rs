@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn unwanted_nodes_have_no_stack_and_joined_calls_none_of_their_own() {
+    fn unwanted_nodes_and_joined_calls_have_no_stack_of_their_own() {
         let tree = frames(&[&[5, 5, 6, 6, 5]]);
         let of = |FrameId(frame): FrameId| [frame];
         let folded = FunctionTree::fold(&tree, |NodeId(node)| node < 4, of, |function| function == 5);

@@ -5,9 +5,9 @@
 //! the next one begins, is one thread: it has the same id, and was created at the same time.
 
 use super::{
-    CallTree, CodeInfo, FrameFacts, FrameId, FrameKey, FrameSymbols, FrameTable, GapInfo, Losses, MarkInfo,
-    ModuleInstance, NamedFrame, Node, NodeId, Placement, ProcessInfo, Processes, Profile, Run, Runs, StopId,
-    StopInfo, StrId, ThreadInfo, TraceInfo,
+    CodeInfo, FrameFacts, FrameId, FrameKey, GapInfo, Losses, MarkInfo, ModuleInstance, NamedFrame, Node,
+    NodeId, Placement, ProcessInfo, Processes, Profile, Run, Runs, StopId, StopInfo, StrId, ThreadInfo,
+    TraceInfo,
 };
 use std::collections::HashMap;
 use std::io;
@@ -249,23 +249,7 @@ impl Join {
 
 /// A profile without anything, of the trace that is added first.
 fn empty(first: &TraceInfo) -> Profile {
-    Profile {
-        trace: TraceInfo { duration_ns: 0, metadata: Vec::new(), executable: None, ..first.clone() },
-        processes: Processes::default(),
-        images: Vec::new(),
-        modules: Vec::new(),
-        code: Vec::new(),
-        threads: Vec::new(),
-        marks: Vec::new(),
-        events: Vec::new(),
-        gaps: Vec::new(),
-        frames: FrameTable::default(),
-        tree: CallTree::default(),
-        stops: Vec::new(),
-        symbols: FrameSymbols { starts: vec![0], ..FrameSymbols::default() },
-        losses: Losses::default(),
-        selection: None,
-    }
+    Profile::empty(TraceInfo { duration_ns: 0, metadata: Vec::new(), executable: None, ..first.clone() })
 }
 
 /// Adds what is known of a trace to what is known of all.

@@ -59,8 +59,7 @@ pub use filter::{
 };
 pub use fold::fold;
 pub use function_tree::{Folded, FunctionTree};
-pub use functions::Modules;
-pub use functions::{Function, FunctionId, Functions};
+pub use functions::{Function, FunctionId, Functions, Modules};
 pub use join::{Join, JoinPlace};
 pub use own_total::{Accumulator, Additive, OpenFunctions, OwnTotal};
 pub use parts::{Part, ThreadMerge, merge_threads, part, spans};
@@ -68,8 +67,7 @@ pub use processes::{ProcessInfo, Processes};
 pub use runs::{Batch, MOST_RUNS_HELD, Run, RunFlags, RunSource, Runs, SEGMENT_RUNS};
 pub use sums::Sums;
 pub use symbolize::{MissingModule, MissingSymbols, missing_symbols, symbolize};
-pub use tree::Children;
-pub use tree::{CallTree, Node, NodeId, Visit};
+pub use tree::{CallTree, Children, Node, NodeId, Visit};
 
 pub use crate::stack::{
     FrameFacts, FrameId, FrameKey, FrameKind, FrameSymbols, FrameTable, MethodPlace, NameSource, NamedFrame,
@@ -121,6 +119,27 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// A profile of a trace, without anything in it.
+    pub fn empty(trace: TraceInfo) -> Profile {
+        Profile {
+            trace,
+            processes: Processes::default(),
+            images: Vec::new(),
+            modules: Vec::new(),
+            code: Vec::new(),
+            threads: Vec::new(),
+            marks: Vec::new(),
+            events: Vec::new(),
+            gaps: Vec::new(),
+            frames: FrameTable::default(),
+            tree: CallTree::default(),
+            stops: Vec::new(),
+            symbols: FrameSymbols { starts: vec![0], ..FrameSymbols::default() },
+            losses: Losses::default(),
+            selection: None,
+        }
+    }
+
     /// Whose code a frame is.
     pub fn category(&self, frame: FrameId) -> Category {
         let names = self.symbols.names(frame);

@@ -20,8 +20,7 @@ mod symbols;
 mod walk;
 
 pub use fold::{FoldOptions, FoldOutcome, FoldState, FrameChoice, folded_name};
-pub use frame::Interner;
-pub use frame::{FrameId, FrameKey, FrameTable, Placement};
+pub use frame::{FrameId, FrameKey, FrameTable, Interner, Placement};
 pub use name::{ImageName, NameSources, Names, Site, image_name, name, offset_name, unnamed_function};
 pub use symbols::{FrameFacts, FrameKind, FrameSymbols, MethodPlace, NameSource, NamedFrame, StrId, Strings};
 pub use walk::{StackEnd, StackWalker, StopReason, ThreadStack};

@@ -10,7 +10,7 @@ mod read;
 mod sides;
 mod write;
 
-use super::values::choice;
+use super::values::{choice, default_name};
 use super::{Exit, Out, ProfileArgs, Usage, pool, warn};
 use crate::diff::{By, Comparison, DiffFormat, DiffOptions, Renames, Verdict};
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ pub(super) struct DiffArgs {
     #[arg(long, value_name = "FILE", num_args = 1..)]
     new: Vec<PathBuf>,
     /// What is compared
-    #[arg(long, value_parser = choice::<By>(), default_value = "function", value_name = "WHAT")]
+    #[arg(long, value_parser = choice::<By>(), default_value = default_name::<By>(), value_name = "WHAT")]
     by: By,
     /// What counts [default: cpu, or active if a trace tells no CPU time]
     #[arg(long, value_parser = choice::<Weight>(), value_name = "WHAT")]

@@ -40,24 +40,7 @@ impl Builder {
             boot_id: 0,
             executable: None,
         };
-        let profile = Profile {
-            trace,
-            processes: Processes::default(),
-            images: Vec::new(),
-            code: Vec::new(),
-            modules: Vec::new(),
-            threads: Vec::new(),
-            marks: Vec::new(),
-            events: Vec::new(),
-            gaps: Vec::new(),
-            frames: FrameTable::default(),
-            tree: CallTree::default(),
-            stops: Vec::new(),
-            symbols: FrameSymbols { starts: vec![0], ..FrameSymbols::default() },
-            losses: Losses::default(),
-            selection: None,
-        };
-        Builder { profile, runs: Runs::default() }
+        Builder { profile: Profile::empty(trace), runs: Runs::default() }
     }
 
     pub(crate) fn image(&mut self, name: &str, identity_hash: u64) -> ImageId {

@@ -48,7 +48,7 @@ function trustLine() {
 }
 
 function showAnswer() {
-  const share = answer.cpuKnown ? answer.cpu / shown.facts.duration_ns : 1;
+  const share = answer.cpuKnown ? answer.cpu / recordedTime() : 1;
   const lines = share < 0.1 && !isPart(state) ? [waitLine(), cpuLine(), trustLine()] : [cpuLine(), waitLine(), trustLine()];
   $("answer").replaceChildren(...lines);
 }
