@@ -9,6 +9,19 @@ tests_begin() {
   export CARGO_TERM_COLOR=${CARGO_TERM_COLOR:-never}
 }
 
+# Fails where the disk has no room for all that a run builds: recordings would end early, by the tenth of the free space that each may have.
+STK_ROOM_GIB=20
+room_on_disk() {
+  local free used=0
+  mkdir -p "$STK_TARGET_DIR"
+  free=$(df --output=avail -BG "$STK_TARGET_DIR" | tail -n 1 | tr -dc 0-9)
+  used=$(du -s -BG "$STK_TARGET_DIR" | tr -dc '0-9\t' | cut -f1)
+  [ $((free + used)) -ge $STK_ROOM_GIB ] && return
+  printf 'tests/run.sh: %s has %d GiB of free space; with the %d GiB that are there, a run needs %d. Make room, or set CARGO_TARGET_DIR.\n' \
+    "$STK_TARGET_DIR" "$free" "$used" "$STK_ROOM_GIB" >&2
+  return 1
+}
+
 # step NAME COMMAND…: runs it, shows its output only if it fails, counts it, and continues either way. For a lane of `at_once` too.
 step() {
   local name=$1 from=$SECONDS output=$tests_log/step-$BASHPID
@@ -249,8 +262,8 @@ machine_tests() { # wine8|wine10|arm64
     arm64) printf '%s\n' "${STK_ARM64_TESTS[@]}" ;;
   esac
 }
-# Of Wine 10's modules, those that run on its twin beside the others: half of the time.
-STK_TWIN_TESTS=(agent agent_dll capture churn complete control crowd doctor dynamic exit flight foreign guard handover hooks inject kill launch)
+# The modules of Wine 10 that take longest. First in the queue, so that its two prefixes end at about the same time.
+STK_LONGEST_TESTS=(dotnet rotate guard flight handover agent output lifecycle unload suspend inject)
 STK_WINE8_TESTS=(smoke agent capture lifecycle kill launch stress)
 # Left out on Wine 8 where Wine 10 is tested in the same run: fifty kills take minutes, and show nothing that only Wine 8 can.
 STK_WINE8_ONCE=(kill)
@@ -259,8 +272,9 @@ STK_ARM64_TESTS=(smoke agent_dll agent capture dynamic doctor)
 # Left out on arm64: a walk by the system's unwinder is not supported there; and a program that ends while its threads run dies of SIGSEGV in
 # qemu or Wine, also without the agent; and host.c diverts a system call by x64 code. There is no 32-bit inject or agent beside those of arm64.
 STK_ARM64_SKIPPED=(--skip the_32_bit_inject --skip a_32_bit_program --skip a_thread_whose_environment_block_is_unmapped --skip a_walk_that --skip a_process_that_exits_while_it_is_recorded --skip a_capture_right_before_the_process_ends)
-# Of every kind: recordings, launches, stops and kills; refusals; the programs themselves.
-STK_NATIVE_TESTS=(smoke agent_dll lifecycle inject)
+# What a Windows program that starts others shows, and what the long form adds.
+STK_NATIVE_TESTS=(smoke agent_dll)
+STK_NATIVE_LONG_TESTS=(lifecycle inject)
 # Wine refuses a Ctrl-Break where no terminal is behind the console.
 STK_NATIVE_SKIPPED=(--skip ctrl_c)
 
@@ -280,8 +294,21 @@ e2e_program() { # FOLDER [.exe]
   ls -t "$1"/deps/e2e-*"${2:-}" | grep -v '\.d$' | head -n 1
 }
 
-# run_modules LOG PROGRAM MODULE… -- ARGUMENT…: the modules one after the other, each a run of its own with its seconds, into LOG. Tests share
-# two cores with what they record, so one runs at a time.
+# queue MODULE…: modules for the lanes that call `end_to_end MACHINE --queue`; each is run by the lane that comes to it first.
+queue() {
+  printf '%s\n' "$@" >"$tests_log/queue"
+}
+
+# Prints the first module of the queue and takes it out. Fails when none is left.
+take_module() {
+  (
+    flock 9
+    [ -s "$tests_log/queue" ] && head -n 1 "$tests_log/queue" && sed -i 1d "$tests_log/queue"
+  ) 9>"$tests_log/queue.lock"
+}
+
+# run_modules LOG PROGRAM MODULE…|--queue -- ARGUMENT…: the modules one after the other, each a run of its own with its seconds, into LOG. Tests
+# share two cores with what they record, so one runs at a time.
 run_modules() {
   local log=$1 program=$2 modules=() module from part
   shift 2
@@ -290,7 +317,13 @@ run_modules() {
     shift
   done
   shift
-  for module in "${modules[@]}"; do
+  while true; do
+    if [ "${modules[0]:-}" = --queue ]; then
+      module=$(take_module) || break
+    else
+      [ ${#modules[@]} -gt 0 ] || break
+      module=${modules[0]} modules=("${modules[@]:1}")
+    fi
     from=$SECONDS part=$tests_log/part-${log##*/}
     printf '\n%s\n' "$module"
     if ! (cd "$STK_ROOT/tests" && "${RUN_BY[@]}" timeout -k 30 "${STK_E2E_TIMEOUT:-1800}" "${RUN_WITH[@]}" "$program" "$module::" --test-threads=1 "$@") </dev/null >"$part" 2>&1 &&
@@ -303,7 +336,7 @@ run_modules() {
   done
 }
 
-# end_to_end MACHINE [MODULE…]: these modules, or all of the machine's, in a session of their own, which outlasts every pause between them.
+# end_to_end MACHINE [MODULE…|--queue]: these modules, or all of the machine's, in a session of their own, which outlasts every pause between them.
 end_to_end() {
   # A machine may have several turns, and a twin.
   local machine=$1 log=$tests_log/end-to-end-$1-$BASHPID-$SECONDS skipped=() from=$SECONDS RUN_BY=() RUN_WITH=()
@@ -347,11 +380,12 @@ use_twin() {
 
 # The end-to-end tests as Windows programs, run inside Wine 10: there they start the programs themselves.
 end_to_end_native() {
-  local log=$tests_log/end-to-end-native from=$SECONDS RUN_BY=(native_environment) RUN_WITH=("$STK_WINE10")
+  local log=$tests_log/end-to-end-native from=$SECONDS RUN_BY=(native_environment) RUN_WITH=("$STK_WINE10") modules=("${STK_NATIVE_TESTS[@]}")
+  [ -z "${STK_LONG:-}" ] || modules+=("${STK_NATIVE_LONG_TESTS[@]}")
   printf '\nend-to-end tests as Windows programs\n'
   use_machine wine10
   machine_session wine10 1800
-  run_modules "$log" "$(e2e_program "$(setup_windows_bin "$STK_WINDOWS_TARGET" quick)" .exe)" "${STK_NATIVE_TESTS[@]}" -- "${STK_NATIVE_SKIPPED[@]}"
+  run_modules "$log" "$(e2e_program "$(setup_windows_bin "$STK_WINDOWS_TARGET" quick)" .exe)" "${modules[@]}" -- "${STK_NATIVE_SKIPPED[@]}"
   native_unit_tests --no-fail-fast </dev/null >"$tests_log/native" 2>&1 || grep -q '^test result: FAILED' "$tests_log/native" ||
     note_failure "the unit tests as Windows programs ended without a result"
   tr -d '\r' <"$tests_log/native" | tee -a "$log"

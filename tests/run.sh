@@ -25,6 +25,7 @@ for argument in "$@"; do
 done
 cd "$STK_ROOT"
 tests_begin
+must "room on the disk" room_on_disk
 
 if [ -n "$host_only" ]; then
   must "build: host" build_host
@@ -81,7 +82,7 @@ fi
 all_but() { # MACHINE MODULE…
   local machine=$1
   shift
-  machine_tests "$machine" | grep -vxF "$(printf '%s\n' "$@")" | paste -sd' '
+  machine_tests "$machine" | grep -vxF "$(printf '%s\n' "$@")"
 }
 
 # Most of these tests wait most of the time, so three machines are tested at once. The comparison with perf comes first: it needs both cores.
@@ -89,10 +90,10 @@ case $part in
   core) at_once "end_to_end wine8" "end_to_end wine10 smoke handover" ;;
   *)
     end_to_end wine10 weights
+    queue "${STK_LONGEST_TESTS[@]}" $(all_but wine10 weights "${STK_LONGEST_TESTS[@]}")
     others="end_to_end arm64"
-    [ $part != all ] || others="end_to_end wine8 $(all_but wine8 "${STK_WINE8_ONCE[@]}") && $others"
-    at_once "end_to_end wine10 $(all_but wine10 weights "${STK_TWIN_TESTS[@]}") && end_to_end_native" \
-      "use_twin && end_to_end wine10 ${STK_TWIN_TESTS[*]}" "$others" viewers
+    [ $part != all ] || others="end_to_end wine8 $(all_but wine8 "${STK_WINE8_ONCE[@]}" | paste -sd' ') && $others"
+    at_once "end_to_end wine10 --queue" "use_twin && end_to_end_native && end_to_end wine10 --queue" "$others" viewers
     ;;
 esac
 tests_end
