@@ -7,6 +7,7 @@
 //!
 //! ```text
 //! dataset    questions to a Parquet dataset                    tables -> Profile, Runs
+//! batch      conversions in processes of their own             files -> TraceResult
 //! diff       what changed between the traces of two builds     Profile, Runs -> Diff
 //! commands   the command line; the only user of clap
 //! ```
@@ -20,6 +21,7 @@
 // cli/clippy.toml says what is meant. Tests, and the programs for Windows, open files as they like.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+pub mod batch;
 pub mod commands;
 pub mod dataset;
 pub mod diff;

@@ -6,6 +6,7 @@
 //! ```text
 //! formats    one writer per format                             Profile, Runs -> files
 //! stats      times, and the problems of the stacks             Profile, Runs -> Stats
+//! walks      a comparison of walks, shown                      Comparison -> text, JSON
 //! report     one page with what there is of traces             Profile, Runs, Stats -> HTML
 //! ```
 //!
@@ -28,3 +29,4 @@
 pub mod formats;
 pub mod report;
 pub mod stats;
+pub mod walks;

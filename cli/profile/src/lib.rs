@@ -13,6 +13,7 @@
 //! stack      turns a sample into a named stack                 Sample -> Frame, End, Names
 //! profile    the result of a conversion                        Trace, ModuleImage -> Profile, Runs
 //! pipeline   from a trace to a profile with names              Trace -> Profile, Runs
+//! merge      places traces of one machine on one time line    Trace -> Anchor, Line
 //! walks      compares walks with the system's own              Trace, ModuleImage -> Comparison
 //! ```
 //!
@@ -30,6 +31,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod image;
+pub mod merge;
 pub mod pipeline;
 pub mod profile;
 pub mod redact;

@@ -26,6 +26,7 @@
 //! index                functions, inline chains and lines by address    SymbolIndex
 //! names                function names in readable form
 //! symbolizer           names for one module after the other             rvas -> ModuleSymbols
+//! symbol_files         the symbol files of one module                  Image -> SymbolFiles
 //! resolved, reason     the names of a module's addresses; why an address has no better name
 //! ```
 //!
@@ -62,6 +63,7 @@ mod resolved;
 pub mod server;
 mod server_error;
 mod store;
+mod symbol_files;
 mod symbolizer;
 mod trust;
 
@@ -76,5 +78,6 @@ pub use reason::Reason;
 pub use resolved::{Location, ModuleSymbols, Resolution, Source};
 pub use stk_base::model::{image_id, pdb_id};
 pub use store::{FoundFile, Search, SymbolStore};
+pub use symbol_files::{SymbolFiles, symbol_files};
 pub use symbolizer::{Symbolizer, cached_index, pdb_index};
 pub use trust::places::safe_file_name;

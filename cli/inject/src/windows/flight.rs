@@ -292,7 +292,10 @@ impl Follower {
         if limit != 0 && self.bytes.saturating_add(RING_BYTES) > limit {
             let (what, way) = match self.plan.max_bytes {
                 Some(_) => ("--max-size", "allow more"),
-                None => ("a tenth of the disk's free space", "make room, or say with --max-size how much they may have"),
+                None => (
+                    "a tenth of the disk's free space",
+                    "make room, or say with --max-size how much they may have",
+                ),
             };
             return Err(Failure::failed(format!(
                 "no trace was written: it may have up to {RING_BYTES} bytes, and all traces of this recording together could \

@@ -2,9 +2,10 @@
 
 use super::super::convert::{ConvertOutcome, Status};
 use super::super::{Exit, verify};
+use crate::batch::{TraceResult, TraceStatus};
 use crate::commands::replace::replaces_own;
 use anyhow::Context;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::error::Error;
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -13,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use stk_base::deadline::is_over;
 use stk_base::files::{Below, MayReplace, look_at, open_device};
-use stk_output::formats::{self, ConversionFacts};
+use stk_output::formats;
 use stk_profile::trace::TraceError;
 
 /// A line.
@@ -30,62 +31,31 @@ struct Line<'a> {
     reason: Option<&'a str>,
 }
 
-/// How a trace was dealt with.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum TraceStatus {
-    Converted,
-    Skipped,
-    Copy,
-    Prefix,
-    Damaged,
-    Timeout,
-    Memory,
-    Failed,
-}
-
-/// What a trace came to. As an error: that of a trace which is not tried again.
-#[derive(Clone, Serialize, Deserialize, Debug, thiserror::Error)]
-#[error("{}", reason.as_deref().unwrap_or_default())]
-pub(super) struct TraceResult {
-    pub status: TraceStatus,
-    pub trace_id: Option<String>,
-    pub facts: Option<ConversionFacts>,
-    pub reason: Option<String>,
-}
-
-impl TraceResult {
-    /// That of a trace whose conversion gave nothing.
-    pub(super) fn lost(status: TraceStatus, reason: String) -> TraceResult {
-        TraceResult { status, trace_id: None, facts: None, reason: Some(reason) }
-    }
-
-    /// That of a conversion.
-    pub(super) fn of(outcome: &ConvertOutcome) -> TraceResult {
-        let done = match outcome {
-            Ok(done) => done,
-            Err(error) => {
-                let before = error.chain().find_map(|error| error.downcast_ref::<TraceResult>());
-                let status = match before {
-                    Some(before) => before.status,
-                    None if error.chain().any(is_over) => TraceStatus::Timeout,
-                    None if error.chain().any(is_short) => TraceStatus::Memory,
-                    None if verify::exit_of(error) == Exit::Damaged => TraceStatus::Damaged,
-                    None => TraceStatus::Failed,
-                };
-                return TraceResult::lost(status, format!("{error:#}"));
-            }
-        };
-        let status = match done.status {
-            Status::Copy => TraceStatus::Copy,
-            Status::Prefix => TraceStatus::Prefix,
-            _ if done.exit == Exit::Damaged => TraceStatus::Damaged,
-            Status::Skipped => TraceStatus::Skipped,
-            Status::Converted => TraceStatus::Converted,
-        };
-        let reason = (!done.lines.is_empty()).then(|| done.lines.join("\n"));
-        TraceResult { status, trace_id: done.trace_id.clone(), facts: done.facts, reason }
-    }
+/// What a conversion came to.
+pub(super) fn result_of(outcome: &ConvertOutcome) -> TraceResult {
+    let done = match outcome {
+        Ok(done) => done,
+        Err(error) => {
+            let before = error.chain().find_map(|error| error.downcast_ref::<TraceResult>());
+            let status = match before {
+                Some(before) => before.status,
+                None if error.chain().any(is_over) => TraceStatus::Timeout,
+                None if error.chain().any(is_short) => TraceStatus::Memory,
+                None if verify::exit_of(error) == Exit::Damaged => TraceStatus::Damaged,
+                None => TraceStatus::Failed,
+            };
+            return TraceResult::lost(status, format!("{error:#}"));
+        }
+    };
+    let status = match done.status {
+        Status::Copy => TraceStatus::Copy,
+        Status::Prefix => TraceStatus::Prefix,
+        _ if done.exit == Exit::Damaged => TraceStatus::Damaged,
+        Status::Skipped => TraceStatus::Skipped,
+        Status::Converted => TraceStatus::Converted,
+    };
+    let reason = (!done.lines.is_empty()).then(|| done.lines.join("\n"));
+    TraceResult { status, trace_id: done.trace_id.clone(), facts: done.facts, reason }
 }
 
 /// Whether an error is that the system has no more memory.

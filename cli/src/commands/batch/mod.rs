@@ -3,23 +3,19 @@
 //! ```text
 //! manifest   traces that a file lists                file -> paths
 //! log        one line of JSON a trace                ConvertOutcome -> _batch.jsonl
-//! protocol   what a batch and its processes say      lines of JSON
-//! processes  conversions in processes, with limits   Task -> TraceResult
 //! worker     such a process                          orders -> answers
 //! ```
 
 mod log;
 mod manifest;
-mod processes;
-mod protocol;
 pub(super) mod worker;
 
 use super::convert::{self, ConvertArgs, Converter, Keys, Task};
 use super::profile_args::parse_memory;
 use super::{Exit, Progress, Usage, inputs, is_quiet, jobs, note, pool, replace, times};
+use crate::batch::{Processes, TraceResult};
 use anyhow::Context;
-use log::{BatchLog, StatusCounts, TraceResult};
-use processes::Processes;
+use log::{BatchLog, StatusCounts, result_of};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -234,7 +230,8 @@ impl Batch<'_> {
         if args.has_limits() {
             let jobs = jobs(convert.jobs);
             let processes = Processes { files, messages: messages(), jobs, limit: args.time_limit };
-            processes.convert_all(tasks, &done)?;
+            let tasks: Vec<Vec<usize>> = tasks.iter().map(Task::places).collect();
+            processes.convert_all(&tasks, &done)?;
             // Of processes that were ended.
             return owner.remove_left_behind(out);
         }
@@ -248,7 +245,7 @@ impl Batch<'_> {
             watch: None,
         };
         convert::convert_all(&converter, tasks, &|place, outcome, time| {
-            done(place, &TraceResult::of(&outcome), time);
+            done(place, &result_of(&outcome), time);
         })
     }
 }

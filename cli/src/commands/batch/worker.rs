@@ -3,10 +3,10 @@
 //! It reads orders from its standard input. When that ends, it removes what is half made and ends,
 //! whatever it is at: so it stops when the batch wants it to, and when the batch was killed.
 
-use super::super::convert::{self, Converter, Keys, Stage, Watch};
+use super::super::convert::{self, Converter, Keys, Watch};
 use super::super::{Cli, Command, Exit, Progress, pool};
-use super::log::TraceResult;
-use super::protocol::{Answer, Lost, Order, Setup};
+use super::log::result_of;
+use crate::batch::{Answer, Lost, Order, Setup, Stage};
 use anyhow::{Context, bail};
 use clap::Parser;
 use std::ffi::OsString;
@@ -50,7 +50,7 @@ pub(in super::super) fn run() -> anyhow::Result<Exit> {
         let outcomes =
             pool.install(|| tasks.iter().flat_map(|task| convert::run_task(&converter, task)).collect());
         let outcomes: Vec<(usize, convert::ConvertOutcome)> = outcomes;
-        let results = outcomes.iter().map(|(file, outcome)| (*file, TraceResult::of(outcome)));
+        let results = outcomes.iter().map(|(file, outcome)| (*file, result_of(outcome)));
         say(&Answer::Done(results.collect()));
     }
     Ok(Exit::Ok)

@@ -5,13 +5,11 @@
 //! recording  files of one recording to a dataset: copies, beginnings of others
 //! one        a trace to its output
 //! key        what a conversion of a batch depends on  trace, options, symbol files -> text
-//! record     what a single output was made of         OUT/_stk/done/NAME.json
 //! split      a trace to several outputs
 //! ```
 
 mod key;
 mod one;
-mod record;
 mod recording;
 mod split;
 mod tasks;
@@ -20,7 +18,7 @@ use super::profile_args::{self, MissingSum};
 use super::values::{choice, default_name};
 use super::{Exit, ProfileArgs, Progress, Usage, guarded, inputs, replace, say_error, tell, verify};
 pub(super) use key::Keys;
-pub(super) use one::{Converter, Stage, Watch, weights};
+pub(super) use one::{Converter, Watch, weights};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};

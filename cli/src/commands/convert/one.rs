@@ -1,13 +1,12 @@
 //! Converts one trace.
 
 use super::key::Keys;
-use super::record::{Record, Recorded};
 use super::{ConvertArgs, ConvertOutcome, Converted, Status, split};
+use crate::batch::{Record, Recorded, Stage};
 use crate::commands::profile_args::{self, LoadedProfile, load_within};
 use crate::commands::replace::{REPLACED, is_made_of, replaces_own};
 use crate::commands::{Progress, note, size};
 use anyhow::{Context, bail};
-use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
 use stk_base::deadline::Deadline;
@@ -29,15 +28,6 @@ pub(in super::super) struct Converter<'a> {
     pub limit: Option<Duration>,
     /// For a batch in processes: hears of each step.
     pub watch: Option<&'a dyn Watch>,
-}
-
-/// A step of a conversion that can take long.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
-pub(in super::super) enum Stage {
-    /// Its content is compared with that of others.
-    Read,
-    /// It is converted.
-    Convert,
 }
 
 /// Hears which step of which trace is begun.

@@ -10,9 +10,10 @@
 //! What a dataset then has does not depend on the order of the files, nor on the runs that they
 //! were converted in.
 
-use super::one::{Begun, Converter, Stage};
+use super::one::{Begun, Converter};
 use super::tasks::DatasetFolder;
 use super::{ConvertOutcome, Converted, Status, guarded};
+use crate::batch::Stage;
 use crate::commands::Exit;
 use crate::commands::replace::REPLACED;
 use anyhow::anyhow;

@@ -23,10 +23,7 @@ use stk_profile::pipeline::load_images;
 use stk_profile::profile::{BuildOptions, Placement, build};
 use stk_schema::text::printable;
 use stk_symbols::index::Origin;
-use stk_symbols::{
-    BundleWriter, FoundFile, Identity, Reason, Search, SymbolStore, cached_index, image_index, is_bundle,
-    safe_file_name,
-};
+use stk_symbols::{BundleWriter, FoundFile, SymbolStore, is_bundle, symbol_files};
 
 /// Lists modules; looks for symbols on this machine only.
 #[derive(clap::Args, Debug)]
@@ -117,16 +114,6 @@ struct ModuleRow {
     reason: Option<String>,
 }
 
-/// The search results for a module.
-struct Symbols {
-    /// The search for its PDB; `None` if the image names none.
-    pdb: Option<Search>,
-    /// The image, if there is no PDB and the image has symbols of its own.
-    image: Option<(FoundFile, Origin)>,
-    /// The index of its PDB in the symbol cache, if neither was found.
-    index: Option<PathBuf>,
-}
-
 pub(super) fn list(args: &ListArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let mut options = args.symbols.clone();
     options.offline = true;
@@ -181,7 +168,7 @@ pub(super) fn fetch(args: &FetchArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     };
     modules.retain(|module| module.image.code_view.is_some());
     let (results, exit) = pool(Some(args.jobs))?
-        .install(|| each(&modules, exit, |module| (module, find(&module.image, &store, &on_bytes))));
+        .install(|| each(&modules, exit, |module| (module, symbol_files(&module.image, &store, &on_bytes))));
     drop(progress);
     tell_redirects(&store);
     let mut text = String::new();
@@ -213,7 +200,8 @@ pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
     // By name and identity, so that a file that several modules share is written once, and the
     // order is always the same.
     let mut files: BTreeMap<(String, String), FoundFile> = BTreeMap::new();
-    let (found, exit) = each(&modules, exit, |module| (module, find(&module.image, &store, &|_, _, _| {})));
+    let (found, exit) =
+        each(&modules, exit, |module| (module, symbol_files(&module.image, &store, &|_, _, _| {})));
     for (module, symbols) in found {
         let reason = match &symbols.index {
             Some(_) => {
@@ -280,66 +268,9 @@ fn store(options: &SymbolOptions, traces: &[PathBuf]) -> SymbolStore {
     options.store(traces.iter().map(PathBuf::as_path))
 }
 
-/// Searches for a module's PDB, then for an image with symbols of its own.
-fn find(image: &Image, store: &SymbolStore, on_bytes: stk_symbols::server::OnBytes<'_>) -> Symbols {
-    let pdb = image.code_view.map(|(guid, age)| {
-        store.find(file_name(&image.pdb_name), Identity::Pdb { guid, age }, &image.path, on_bytes)
-    });
-    if !image.is_identified() || pdb.as_ref().is_some_and(|search| search.found.is_some()) {
-        return Symbols { pdb, image: None, index: None };
-    }
-    let own = store.find(file_name(&image.path), image_identity(image), &image.path, on_bytes).found;
-    let own = own.and_then(|found| match image_index(&found.file) {
-        Ok(Some(index)) if index.header().origin != Origin::Exports => Some((found, index.header().origin)),
-        _ => None,
-    });
-    let code_view = image.code_view.filter(|_| own.is_none());
-    let index = code_view.and_then(|(guid, age)| cached_index(store, file_name(&image.pdb_name), &guid, age));
-    Symbols { pdb, image: own, index: index.map(|(path, _)| path) }
-}
-
-fn image_identity(image: &Image) -> Identity {
-    Identity::Image { time_date_stamp: image.time_date_stamp, size_of_image: image.size }
-}
-
-impl Symbols {
-    /// The file with the symbols, and the kind of symbols.
-    fn found(&self) -> Option<(&FoundFile, Origin)> {
-        let pdb = self.pdb.as_ref().and_then(|search| search.found.as_ref());
-        pdb.map(|found| (found, Origin::Pdb)).or(self.image.as_ref().map(|(found, origin)| (found, *origin)))
-    }
-
-    /// Whether the PDB is missing because a server failed.
-    fn server_failed(&self) -> bool {
-        self.pdb.as_ref().is_some_and(|search| search.found.is_none() && search.server_failed)
-    }
-
-    /// Why there are none, and what to do.
-    fn why_not(&self, image: &Image) -> String {
-        match (&self.pdb, image.code_view) {
-            (Some(search), Some((guid, age))) => {
-                search.reason(&image.pdb_name, Identity::Pdb { guid, age }).to_string()
-            }
-            _ if !image.is_identified() => Reason::NoIdentity.to_string(),
-            _ => Reason::no_code_view(&image.path).to_string(),
-        }
-    }
-
-    /// The file with its name and identity in a two-tier store.
-    fn into_file(self, image: &Image) -> Option<(String, Identity, FoundFile)> {
-        let pdb = self.pdb.and_then(|search| search.found).zip(image.code_view);
-        let (name, identity, found) = match (pdb, self.image) {
-            (Some((found, (guid, age))), _) => (&image.pdb_name, Identity::Pdb { guid, age }, found),
-            (None, Some((found, _))) => (&image.path, image_identity(image), found),
-            (None, None) => return None,
-        };
-        safe_file_name(name).map(|name| (name.to_owned(), identity, found))
-    }
-}
-
 fn listed(module: &TraceModule, store: &SymbolStore) -> ModuleRow {
     let image = &module.image;
-    let symbols = find(image, store, &|_, _, _| {});
+    let symbols = symbol_files(image, store, &|_, _, _| {});
     let found = symbols.found();
     ModuleRow {
         name: image.name.clone(),

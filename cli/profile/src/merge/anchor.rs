@@ -5,27 +5,31 @@
 //! is the time of day that each trace has beside its first reading. Clocks are set, and those of
 //! different machines differ by what no trace tells.
 
+use crate::trace::Trace;
 use std::cmp::Reverse;
-use stk_profile::trace::Trace;
 
 /// When and where a trace was recorded.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Anchor {
+pub struct Anchor {
     /// Its file, for messages.
     pub source: String,
     /// The machine's identity, and its name, if they are told.
     pub machine: Option<String>,
+    /// See `machine`.
     pub host: Option<String>,
     /// The boot of the machine: the minute in which it started; 0 = unknown.
     pub boot: u64,
     /// The counter: ticks a second, and its reading at the start.
     pub frequency: u64,
+    /// See `frequency`.
     pub counter: u64,
     /// Time of day at the start, nanoseconds since 1970 UTC.
     pub utc_ns: u64,
+    /// The process's id.
     pub pid: u32,
     /// When the process was created, in the same form; 0 = unknown.
     pub created_ns: u64,
+    /// From its start to its last time.
     pub duration_ns: u64,
     /// When its threads were looked at first and last, in nanoseconds after its start; `None` =
     /// never.
@@ -36,7 +40,7 @@ pub(super) struct Anchor {
 
 /// What tells where a trace lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Basis {
+pub enum Basis {
     /// It is the first one.
     First,
     /// The counter that it shares with a trace before it.
@@ -56,19 +60,21 @@ pub(super) enum Basis {
 
 /// The place of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub struct Place {
     /// Index of its anchor.
     pub trace: usize,
     /// Nanoseconds after the first one began.
     pub start_ns: u64,
+    /// What tells so.
     pub basis: Basis,
 }
 
 /// The places of traces, and the time of day at the beginning of their time line.
 #[derive(Debug)]
-pub(super) struct Line {
+pub struct Line {
     /// In order of their starts.
     pub places: Vec<Place>,
+    /// Nanoseconds since 1970 UTC.
     pub utc_ns: u64,
 }
 
@@ -80,7 +86,8 @@ const MOST_APART_NS: u128 = 180_000_000_000;
 const SECOND: i128 = 1_000_000_000;
 
 impl Anchor {
-    pub(super) fn of(trace: &Trace<'_>) -> Anchor {
+    /// The facts of a trace.
+    pub fn of(trace: &Trace<'_>) -> Anchor {
         let header = trace.header();
         let told = |key: &str| trace.fact(key).filter(|text| !text.is_empty()).map(str::to_owned);
         let apart =
@@ -122,7 +129,7 @@ impl Anchor {
     }
 
     /// Whether two traces are of one process.
-    pub(super) fn is_of_process_of(&self, other: &Anchor) -> bool {
+    pub fn is_of_process_of(&self, other: &Anchor) -> bool {
         self.is_on_machine_of(other) == Some(true)
             && (self.pid, self.created_ns) == (other.pid, other.created_ns)
             && self.created_ns != 0
@@ -152,7 +159,7 @@ impl Anchor {
 /// # Errors
 ///
 /// Which trace is of another machine, or does not tell its machine.
-pub(super) fn place(anchors: &[Anchor], by_utc: bool) -> Result<Line, String> {
+pub fn place(anchors: &[Anchor], by_utc: bool) -> Result<Line, String> {
     let mut order: Vec<usize> = (0..anchors.len()).collect();
     order.sort_by_key(|&i| (anchors[i].utc_ns, Reverse(anchors[i].duration_ns), i));
     let Some(&first) = order.first() else { return Ok(Line { places: Vec::new(), utc_ns: 0 }) };

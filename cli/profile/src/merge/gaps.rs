@@ -5,18 +5,20 @@ use super::anchor::{Anchor, Line};
 
 /// A time in which a process was not recorded, on the common time line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct ProcessGap {
+pub struct ProcessGap {
     /// Index of the process.
     pub process: u32,
     /// Index of the trace that ends it.
     pub before_trace: usize,
+    /// Nanoseconds after the beginning of the time line.
     pub start_ns: u64,
+    /// See `start_ns`.
     pub end_ns: u64,
 }
 
 /// The gaps between traces of one process, from the last samples of one to the first of the next.
 /// `of_trace` is the process of each trace.
-pub(super) fn gaps(anchors: &[Anchor], line: &Line, of_trace: &[u32]) -> Vec<ProcessGap> {
+pub fn gaps(anchors: &[Anchor], line: &Line, of_trace: &[u32]) -> Vec<ProcessGap> {
     // By process: up to when it was recorded.
     let mut recorded: Vec<Option<u64>> = vec![None; of_trace.len()];
     let mut gaps = Vec::new();
@@ -35,7 +37,7 @@ pub(super) fn gaps(anchors: &[Anchor], line: &Line, of_trace: &[u32]) -> Vec<Pro
 
 impl ProcessGap {
     /// The part of the gap that lies within a span; `None` if there is none.
-    pub(super) fn within(self, (from_ns, until_ns): (u64, u64)) -> Option<ProcessGap> {
+    pub fn within(self, (from_ns, until_ns): (u64, u64)) -> Option<ProcessGap> {
         let (start_ns, end_ns) = (self.start_ns.max(from_ns), self.end_ns.min(until_ns));
         (start_ns < end_ns).then_some(ProcessGap { start_ns, end_ns, ..self })
     }

@@ -1,9 +1,7 @@
 //! Converts the traces of a batch in processes of their own, so that a trace that takes too long or
 //! too much memory, or that ends its process in another way, costs itself only.
 
-use super::super::convert::{Stage, Task};
-use super::log::{TraceResult, TraceStatus};
-use super::protocol::{Answer, Lost, Order, Setup};
+use super::protocol::{Answer, Lost, Order, Setup, Stage, TraceResult, TraceStatus};
 use anyhow::Context;
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -25,7 +23,7 @@ const ENDING: Duration = Duration::from_secs(2);
 const LAST_WORDS: usize = 16 << 10;
 
 /// How traces are converted in processes.
-pub(super) struct Processes<'a> {
+pub struct Processes<'a> {
     /// All traces of the batch.
     pub files: &'a [PathBuf],
     /// Options before the command.
@@ -35,26 +33,26 @@ pub(super) struct Processes<'a> {
 }
 
 /// Takes the place of a trace, its result and how long its task took.
-pub(super) type Done<'a> = &'a (dyn Fn(usize, &TraceResult, Duration) + Sync);
+pub type Done<'a> = &'a (dyn Fn(usize, &TraceResult, Duration) + Sync);
 
 impl Processes<'_> {
-    /// Does the tasks, several at once.
+    /// Converts all, several at once: each of `tasks` has the places of the files that are
+    /// converted together.
     ///
     /// # Errors
     ///
     /// When processes cannot be started.
-    pub(super) fn convert_all(&self, tasks: &[Task<'_>], done: Done<'_>) -> anyhow::Result<()> {
+    pub fn convert_all(&self, tasks: &[Vec<usize>], done: Done<'_>) -> anyhow::Result<()> {
         interrupt::before_end(stop_all);
         let lanes = tasks.len().min(self.jobs).max(1);
         let next = AtomicUsize::new(0);
         let work = || -> anyhow::Result<()> {
             let mut process = None;
             loop {
-                let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) else { return Ok(()) };
+                let Some(places) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) else { return Ok(()) };
                 let begun = Instant::now();
                 let threads = u16::try_from(self.jobs.div_ceil(lanes)).unwrap_or(u16::MAX);
-                let places = task.places();
-                for (place, result) in self.task(&places, threads, &mut process)? {
+                for (place, result) in self.task(places, threads, &mut process)? {
                     done(place, &result, begun.elapsed());
                 }
             }

@@ -1,12 +1,4 @@
 //! `stk merge`: the traces of one machine on one time line.
-//!
-//! ```text
-//! anchor   when and where traces were recorded, and where they go    Trace -> Anchor, Line
-//! gaps     the times between traces of one process                    Line -> ProcessGap
-//! ```
-
-mod anchor;
-mod gaps;
 
 use super::convert;
 use super::profile_args::{MissingSum, check_symbols, load_file, loss_lines};
@@ -17,13 +9,12 @@ use super::values::{choice, default_name};
 use super::{
     Exit, ProfileArgs, Progress, Usage, guarded, inputs, note, pool, say_error, size, tell, verify, warn,
 };
-use anchor::{Anchor, Basis, Line};
 use anyhow::Context;
-use gaps::ProcessGap;
 use std::path::{Path, PathBuf};
 use stk_base::files::MayReplace::NoTrace;
 use stk_base::text::{count, since_start, span};
 use stk_output::formats::{self, ChromeStyle, Destination, Format, Options, PerfettoStyle, SourceMark};
+use stk_profile::merge::{self, Anchor, Basis, Line, ProcessGap};
 use stk_profile::profile::{Join, JoinPlace, MOST_RUNS_HELD, ProcessInfo, Profile, Runs, Weight};
 use stk_profile::trace::{Content, TraceFile};
 use stk_schema::Arch;
@@ -109,7 +100,7 @@ pub(super) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
     let (traces, exit) = open(args, &paths, exit);
     let traces = without_copies(traces);
     let anchors: Vec<Anchor> = traces.iter().map(|trace| trace.anchor.clone()).collect();
-    let line = anchor::place(&anchors, args.by_time_of_day).map_err(anyhow::Error::msg)?;
+    let line = merge::place(&anchors, args.by_time_of_day).map_err(anyhow::Error::msg)?;
     let contents = line.places.iter().map(|place| &traces[place.trace].content);
     let Some(content) = together(contents) else { return Ok(exit) };
     check_weight(args, &traces)?;
@@ -117,8 +108,9 @@ pub(super) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
         Some(path) if replaces(&path, &content, args.force)? => REPLACED,
         _ => "wrote",
     };
-    let (processes, of_trace) = processes(&traces, &line);
-    let gaps = gaps::gaps(&anchors, &line, &of_trace);
+    let (firsts, of_trace) = merge::processes(&anchors, &line);
+    let processes = shown_processes(&traces, &firsts);
+    let gaps = merge::gaps(&anchors, &line, &of_trace);
     tell_places(&traces, &line, (&processes, &of_trace), &gaps);
     let (joined, ending) = join(args, &traces, &line, (processes, &of_trace), &gaps)?;
     let exit = exit.worse(ending);
@@ -232,21 +224,14 @@ fn replaces(path: &Path, content: &Content, force: bool) -> anyhow::Result<bool>
     })
 }
 
-/// The processes in order of their first traces, and by trace which is its own.
-fn processes(traces: &[Opened], line: &Line) -> (Vec<ProcessInfo>, Vec<u32>) {
-    let mut list: Vec<(usize, ProcessInfo)> = Vec::new();
-    let mut of_trace = vec![0; traces.len()];
-    for place in &line.places {
-        let trace = &traces[place.trace];
-        let known = list.iter().position(|(first, _)| trace.anchor.is_of_process_of(&traces[*first].anchor));
-        of_trace[place.trace] = known.unwrap_or(list.len()) as u32;
-        if known.is_none() {
-            let pid = free_pid(trace.anchor.pid, list.iter().map(|(_, process)| process.pid));
-            let process = ProcessInfo { pid, name: trace.process.clone(), arch: trace.arch };
-            list.push((place.trace, process));
-        }
+/// What the output shows of each process, by its first trace.
+fn shown_processes(traces: &[Opened], firsts: &[usize]) -> Vec<ProcessInfo> {
+    let mut list: Vec<ProcessInfo> = Vec::new();
+    for trace in firsts.iter().map(|&first| &traces[first]) {
+        let pid = free_pid(trace.anchor.pid, list.iter().map(|process| process.pid));
+        list.push(ProcessInfo { pid, name: trace.process.clone(), arch: trace.arch });
     }
-    (list.into_iter().map(|(_, process)| process).collect(), of_trace)
+    list
 }
 
 /// A process's id, or if another has it, one that no process of Windows has.

@@ -9,7 +9,7 @@ use stk_output::formats::{self, ConversionFacts};
 
 /// What is known of an output.
 #[derive(PartialEq, Eq, Serialize, Deserialize, Debug)]
-pub(super) struct Record {
+pub struct Record {
     /// What its conversion depended on.
     key: String,
     /// Its length; while it is made, that of the output that is replaced.
@@ -23,7 +23,7 @@ pub(super) struct Record {
 
 /// What the record says of the output that is there.
 #[derive(PartialEq, Eq, Debug)]
-pub(in super::super) enum Recorded {
+pub enum Recorded {
     /// It was made by this conversion.
     Done(ConversionFacts),
     /// stk batch made it, by this or another conversion.
@@ -50,7 +50,7 @@ impl Record {
     ///
     /// That the output or the record is a link, or the record no regular file; else the error of
     /// the system.
-    pub(in super::super) fn of(output: &Below, key: &str) -> anyhow::Result<Recorded> {
+    pub fn of(output: &Below, key: &str) -> anyhow::Result<Recorded> {
         let found = output.kind().with_context(|| output.path().display().to_string())?;
         let at = record_of(output)?;
         let text = match at.read(MOST_READ) {
@@ -76,7 +76,7 @@ impl Record {
     /// # Errors
     ///
     /// The error of the system.
-    pub(in super::super) fn begin(output: &Below, key: &str) -> anyhow::Result<()> {
+    pub fn begin(output: &Below, key: &str) -> anyhow::Result<()> {
         save(output, key, ConversionFacts::default(), true)
     }
 
@@ -85,7 +85,7 @@ impl Record {
     /// # Errors
     ///
     /// The error of the system.
-    pub(in super::super) fn write(output: &Below, key: &str, facts: ConversionFacts) -> anyhow::Result<()> {
+    pub fn write(output: &Below, key: &str, facts: ConversionFacts) -> anyhow::Result<()> {
         save(output, key, facts, false)
     }
 }
