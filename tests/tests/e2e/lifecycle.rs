@@ -3,7 +3,7 @@
 use stk_schema::Ticks;
 use stk_schema::event::{EndReason, ThreadFlags};
 use stk_tests::recorded::{Recorded, Thread};
-use stk_tests::wine::{Folder, Inject, Program};
+use stk_tests::wine::{self, Folder, Inject, Program};
 
 /// busy's last line in every undisturbed run (examples/busy/README.md).
 const UNDISTURBED: &str = "checksum a9a6d267ba599d58";
@@ -157,11 +157,11 @@ fn modules_are_recorded_with_their_times_and_one_address_belongs_to_two() {
 /// begins is often unloaded before the recorder has read its headers.
 #[test]
 fn a_module_unloaded_while_a_recording_begins_is_not_taken_for_another() {
-    const TIMES: usize = 30;
+    let times = if wine::long() { 30 } else { 10 };
     let folder = Folder::new("goes");
     let busy = Program::busy(&folder, 0);
     let (mut known, mut unknown) = (0, 0);
-    for _ in 0..TIMES {
+    for _ in 0..times {
         Inject::record(&folder, &["--pid", &busy.pid(), "-o", "short.stk", "--force", "-d", "150ms"]);
         let recorded = Recorded::open(&folder.file("short.stk"));
         for stem in ["plugin_a", "plugin_ä"] {
@@ -174,5 +174,5 @@ fn a_module_unloaded_while_a_recording_begins_is_not_taken_for_another() {
             }
         }
     }
-    assert!(known >= TIMES / 2 && unknown * 10 <= known, "{known} with their identity, {unknown} without");
+    assert!(known >= times / 2 && unknown * 10 <= known, "{known} with their identity, {unknown} without");
 }

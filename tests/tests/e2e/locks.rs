@@ -21,7 +21,7 @@ fn program() -> PathBuf {
 #[test]
 fn threads_that_hold_locks_are_sampled_and_nothing_hangs() {
     let folder = Folder::new("locks");
-    let mut locks = Program::ready(&folder, folder.path(), &program(), &["25"]);
+    let mut locks = Program::ready(&folder, folder.path(), &program(), &["15"]);
     let pid = locks.pid();
     let mut inject = Inject::start(&folder, &["--pid", &pid, "-o", "locks.stk", "--timeout", "60s"]);
     inject.wait_until_recording();

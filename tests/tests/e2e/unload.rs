@@ -186,12 +186,12 @@ fn comes_and_goes(x86: bool, cycles: u32) {
 
 #[test]
 fn the_agent_leaves_and_comes_back_and_leaves_nothing_behind() {
-    comes_and_goes(false, if wine::long() { 100 } else { 10 });
+    comes_and_goes(false, if wine::long() { 100 } else { 6 });
 }
 
 #[test]
 fn a_32_bit_agent_leaves_and_comes_back_and_leaves_nothing_behind() {
-    comes_and_goes(true, 10);
+    comes_and_goes(true, if wine::long() { 30 } else { 6 });
 }
 
 /// The agent leaves while threads raise exceptions that it looks at, load DLLs, begin and end.
@@ -216,12 +216,12 @@ fn leaves_a_storm(x86: bool, cycles: u32) {
 
 #[test]
 fn the_agent_leaves_among_exceptions_loads_and_threads() {
-    leaves_a_storm(false, if wine::long() { 60 } else { 6 });
+    leaves_a_storm(false, if wine::long() { 60 } else { 4 });
 }
 
 #[test]
 fn a_32_bit_agent_leaves_among_exceptions_loads_and_threads() {
-    leaves_a_storm(true, if wine::long() { 60 } else { 4 });
+    leaves_a_storm(true, if wine::long() { 60 } else { 3 });
 }
 
 /// The program stops one of its threads while that is in the agent's exception handler.

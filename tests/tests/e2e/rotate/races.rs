@@ -9,7 +9,7 @@ use stk_tests::stk;
 use stk_tests::wine::{self, Finished, Folder, Inject, Program};
 
 /// Runs of each race: in CI, and with STK_LONG.
-const RUNS: u64 = 4;
+const RUNS: u64 = 2;
 const LONG_RUNS: u64 = 80;
 
 /// Calls the race with the number of each run.
