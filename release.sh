@@ -15,9 +15,7 @@ cd "$STK_ROOT"
 
 setup_packages windows windows32 release
 setup_rust_target "$STK_WINDOWS_TARGET" "$STK_WINDOWS32_TARGET" "$STK_ARM64_TARGET"
-setup_build_recorder -q
-setup_build_recorder32 -q
-setup_build_recorder_arm64 -q
+setup_build_recorder -q "$STK_WINDOWS_TARGET" "$STK_WINDOWS32_TARGET" "$STK_ARM64_TARGET"
 setup_cargo "$STK_WINDOWS_TARGET" build -q --release -p stk --features swift
 
 first_hour=$STK_TARGET_DIR/examples/first_hour

@@ -47,7 +47,7 @@ if [ -n "$record" ]; then
   setup_wine
 
   say "building agent.dll and inject.exe for Windows, and examples/$example"
-  setup_build_recorder
+  setup_build_recorder "$STK_WINDOWS_TARGET"
   "$STK_ROOT/examples/$example/build.sh"
 fi
 if [ -n "${STK_BIN:-}" ]; then

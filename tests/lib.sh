@@ -106,24 +106,24 @@ viewers() {
 
 # The Windows code as `cargo build --release` on Windows sees it, type-checked for MSVC. There is no SDK: C compilers are stubbed, nothing is linked.
 check_msvc() {
-  local target variable packages
+  local target variable all
   for target in "${STK_MSVC_TARGETS[@]}"; do
     for variable in CC CXX AR; do
       export "${variable}_${target//-/_}=$STK_ROOT/tests/stub-cc.sh"
     done
-    # The agent in a call of its own, as agent/dll does it; that would also link.
-    setup_cargo "$target" check -q --profile agent -p stk-agent
-    packages=(-p stk-inject)
-    [ "$target" != x86_64-pc-windows-msvc ] || packages+=(-p stk-agent-dll)
-    STK_AGENT_APART=1 setup_cargo "$target" check -q "${packages[@]}"
   done
+  all=$(printf '%s,' "${STK_MSVC_TARGETS[@]}")
+  # The agent in a call of its own, as agent/dll does it; that would also link.
+  setup_cargo "$all" check -q --profile agent -p stk-agent
+  export STK_AGENT_APART=1
+  setup_cargo "$all" check -q -p stk-inject
   # stk's library has next to nothing that depends on the processor; its commands and outputs nothing that differs from the other Windows target.
-  setup_cargo x86_64-pc-windows-msvc check -q -p stk --no-default-features
+  setup_cargo x86_64-pc-windows-msvc check -q -p stk-agent-dll -p stk --no-default-features
 }
 
-# The recorder for x64, in the folder STK_WINDOWS_BIN, and for x86, in STK_WINDOWS32_BIN.
+# build_recorders TARGET…: the recorder for x64, in the folder STK_WINDOWS_BIN, for x86, in STK_WINDOWS32_BIN, and for what else is named.
 build_recorders() {
-  setup_build_recorder -q && setup_build_recorder32 -q &&
+  setup_build_recorder -q "$STK_WINDOWS_TARGET" "$STK_WINDOWS32_TARGET" "$@" &&
     STK_WINDOWS_BIN=$(setup_windows_bin "$STK_WINDOWS_TARGET") &&
     STK_WINDOWS32_BIN=$(setup_windows_bin "$STK_WINDOWS32_TARGET") &&
     export STK_WINDOWS_BIN STK_WINDOWS32_BIN

@@ -50,7 +50,12 @@ set_up "Rust std for Windows" setup_rust_target "$STK_WINDOWS_TARGET" "$STK_WIND
 ) </dev/null >"$tests_log/prepare" 2>&1 &
 prepare=$!
 must "build: host" build_host
-must "build: the recorder for x64 and x86" build_recorders
+if [ $part = core ]; then
+  must "build: the recorder for x64 and x86" build_recorders
+else
+  set_up "Rust std for $STK_ARM64_TARGET" setup_rust_target "$STK_ARM64_TARGET"
+  must "build: the recorder for x64, x86 and arm64" build_recorders "$STK_ARM64_TARGET"
+fi
 wait $prepare || true
 set_up "Wine 8" setup_wine
 setup_wine_session
@@ -64,9 +69,7 @@ if [ $part != worlds ]; then
   set_up "32-bit Wine 8" setup_wine32
 fi
 if [ $part != core ]; then
-  set_up "Rust std for $STK_ARM64_TARGET" setup_rust_target "$STK_ARM64_TARGET"
   set_up "Wine 10 for arm64" setup_wine_arm64
-  must "build: the recorder for arm64" setup_build_recorder_arm64 -q
   must "build: examples for arm64" build_examples_arm64
 fi
 

@@ -56,13 +56,3 @@ setup_arm64_tools() {
   export CARGO_TARGET_AARCH64_PC_WINDOWS_GNULLVM_LINKER=$STK_ROOT/tests/setup/zig-cc.sh
   export CC_aarch64_pc_windows_gnullvm=$STK_ROOT/tests/setup/zig-cc.sh AR_aarch64_pc_windows_gnullvm=$STK_ROOT/tests/setup/zig-ar.sh
 }
-
-# setup_build_recorder_arm64 [CARGO ARGUMENT…]: as setup_build_recorder, for arm64.
-setup_build_recorder_arm64() {
-  (
-    cd "$STK_ROOT" && setup_arm64_tools &&
-      setup_cargo "$STK_ARM64_TARGET" build --profile agent "$@" -p stk-agent &&
-      setup_cargo "$STK_ARM64_TARGET" build --release "$@" -p stk-inject &&
-      cp "$(setup_windows_bin "$STK_ARM64_TARGET" agent)/agent.dll" "$(setup_windows_bin "$STK_ARM64_TARGET")/"
-  )
-}

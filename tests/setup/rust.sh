@@ -23,40 +23,42 @@ setup_rust_target() {
   done
 }
 
-# setup_cargo TARGET SUBCOMMAND [ARGUMENT…]: cargo for a Windows target, whichever way its std comes.
+# setup_cargo TARGET[,TARGET…] SUBCOMMAND [ARGUMENT…]: cargo for Windows targets, whichever way their std comes. All of which std is there
+# are one call, so that no processor waits for the last crate of each.
 setup_cargo() {
-  local target=$1 subcommand=$2
-  shift 2
-  if setup_builds_std "$target"; then
+  local target subcommand=$2 ready=() status=0
+  for target in ${1//,/ }; do
+    if ! setup_builds_std "$target"; then
+      ready+=(--target "$target")
+      continue
+    fi
     setup_i686_objects "$target" || return 1
     # A target folder of its own: build scripts that ask about RUSTC_BOOTSTRAP would otherwise rebuild the host's crates at each change.
     RUSTC_BOOTSTRAP=1 CARGO_TARGET_DIR="$STK_TARGET_DIR/build-std" \
-      cargo "$subcommand" -Zbuild-std=std,panic_abort --target "$target" "$@"
-  else
-    cargo "$subcommand" --target "$target" "$@"
-  fi
+      cargo "$subcommand" -Zbuild-std=std,panic_abort --target "$target" "${@:3}" || status=$?
+  done
+  [ ${#ready[@]} = 0 ] || cargo "$subcommand" "${ready[@]}" "${@:3}" || status=$?
+  return $status
 }
 
-# setup_build_recorder [CARGO ARGUMENT…]: agent.dll and inject.exe, side by side. One cargo call each: together, features of
-# dependencies that inject alone needs would reach the agent, which must do without std and has a profile of its own.
+# setup_build_recorder [-q] TARGET…: agent.dll and inject.exe of each target, side by side; also named agent32.dll and inject32.exe for x86.
+# One cargo call each: together, features of dependencies that inject alone needs would reach the agent, which must do without std and has a
+# profile of its own.
 setup_build_recorder() {
   (
-    cd "$STK_ROOT" &&
-      setup_cargo "$STK_WINDOWS_TARGET" build --profile agent "$@" -p stk-agent &&
-      setup_cargo "$STK_WINDOWS_TARGET" build --release "$@" -p stk-inject &&
-      cp --remove-destination "$(setup_windows_bin "$STK_WINDOWS_TARGET" agent)/agent.dll" "$(setup_windows_bin "$STK_WINDOWS_TARGET")/"
-  )
-}
-
-# setup_build_recorder32 [CARGO ARGUMENT…]: agent32.dll and inject32.exe, likewise, in the folder of the 32-bit target.
-setup_build_recorder32() {
-  (
-    cd "$STK_ROOT" &&
-      setup_cargo "$STK_WINDOWS32_TARGET" build --profile agent "$@" -p stk-agent &&
-      setup_cargo "$STK_WINDOWS32_TARGET" build --release "$@" -p stk-inject &&
-      cd "$(setup_windows_bin "$STK_WINDOWS32_TARGET")" &&
-      cp --remove-destination "$(setup_windows_bin "$STK_WINDOWS32_TARGET" agent)/agent.dll" agent32.dll &&
-      cp --remove-destination inject.exe inject32.exe
+    quiet=()
+    [ "$1" != -q ] || { quiet=(-q) && shift; }
+    targets=$(printf '%s,' "$@")
+    cd "$STK_ROOT" || exit 1
+    case $targets in *"$STK_ARM64_TARGET,"*) setup_arm64_tools || exit 1 ;; esac
+    setup_cargo "$targets" build --profile agent "${quiet[@]}" -p stk-agent &&
+      setup_cargo "$targets" build --release "${quiet[@]}" -p stk-inject || exit 1
+    for target in "$@"; do
+      bin=$(setup_windows_bin "$target")
+      cp --remove-destination "$(setup_windows_bin "$target" agent)/agent.dll" "$bin/" || exit 1
+      [ "$target" != "$STK_WINDOWS32_TARGET" ] ||
+        { cp --remove-destination "$bin/agent.dll" "$bin/agent32.dll" && cp --remove-destination "$bin/inject.exe" "$bin/inject32.exe"; } || exit 1
+    done
   )
 }
 

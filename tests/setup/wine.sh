@@ -59,7 +59,7 @@ setup_wine_prefix() {
 setup_recorder() {
   setup_packages windows wine && setup_rust_target "$STK_WINDOWS_TARGET" && setup_wine || return 1
   [ -z "${STK_WINDOWS_BIN:-}" ] || return 0
-  setup_build_recorder -q && STK_WINDOWS_BIN=$(setup_windows_bin "$STK_WINDOWS_TARGET")
+  setup_build_recorder -q "$STK_WINDOWS_TARGET" && STK_WINDOWS_BIN=$(setup_windows_bin "$STK_WINDOWS_TARGET")
 }
 
 # setup_wine_session [SECONDS]: one wineserver for the commands that follow, with nothing of ours open: the first Wine program starts services
