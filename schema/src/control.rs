@@ -327,8 +327,8 @@ pub struct AgentStatus {
     pub handler_begun: u32,
     /// Those of them that have ended. Older agents' status ends before this field.
     pub handler_ended: u32,
-    /// 0.
-    pub reserved: u32,
+    /// Threads that the recording has met, without the recorder's own. Older agents have 0.
+    pub threads_met: u32,
     /// `ROTATION_*`. Hosts write it; the agent only sets it back when the guard process has ended.
     ///
     /// It shares its eight bytes with nothing that the agent writes: Wine writes to another process

@@ -12,6 +12,8 @@ pub(crate) const USAGE: i32 = 2;
 pub(crate) const TARGET: i32 = 3;
 /// Exit code: the recording, or inject itself, came to a standstill.
 pub(crate) const STALLED: i32 = 8;
+/// Exit code: a child process was seen and not recorded to its end.
+pub(crate) const CHILD_MISSED: i32 = 9;
 /// Exit code: interrupted by Ctrl-C, the trace is finalised.
 pub(crate) const INTERRUPTED: i32 = 130;
 /// Exit code in launch mode: inject itself failed.

@@ -32,7 +32,7 @@ pub(crate) const BLANK: AgentStatus = AgentStatus {
     paused: 0,
     handler_begun: 0,
     handler_ended: 0,
-    reserved: 0,
+    threads_met: 0,
     rotation: 0,
     reserved_for_hosts: 0,
     file_index: 0,
@@ -62,7 +62,7 @@ pub(crate) fn line(status: &AgentStatus) -> String {
 /// The last status read from the agent's memory is up to half a second old when the process has
 /// ended. Samples that could not be written are known to the status alone.
 pub(crate) fn closing(status: &AgentStatus, contents: Option<&Contents>) -> String {
-    let Some(contents) = contents else { return line(status).trim_start().to_owned() };
+    let Some(contents) = contents else { return held_line(status) };
     let held = AgentStatus {
         samples: contents.samples,
         dropped: contents.dropped.max(status.dropped),
@@ -70,13 +70,19 @@ pub(crate) fn closing(status: &AgentStatus, contents: Option<&Contents>) -> Stri
         elapsed_ms: contents.elapsed_ms,
         ..*status
     };
-    line(&held).trim_start().to_owned()
+    held_line(&held)
+}
+
+/// As [`line`], with all threads that the recording has met: at its end few or none may be left.
+fn held_line(status: &AgentStatus) -> String {
+    let threads = status.threads_met.max(status.threads);
+    line(&AgentStatus { threads, ..*status }).trim_start().to_owned()
 }
 
 /// What a recording that was stopped holds. `rotated`: it was one in several files, of which this
 /// is the last one's status.
 pub(crate) fn stopped(status: &AgentStatus, rotated: bool) -> String {
-    let held = line(status).trim_start().to_owned();
+    let held = held_line(status);
     // Its host has taken back by now that it goes on.
     let goes_on = AgentStatus { rotation: ROTATION_GOES_ON, ..*status };
     match FilePlace::of(&goes_on).filter(|_| rotated) {
@@ -306,6 +312,16 @@ mod tests {
         assert!(closing(&status, Some(&contents)).contains("10 samples   7 dropped"));
         let old = AgentStatus { samples: 9, dropped: 0, ..BLANK };
         assert!(closing(&old, Some(&contents)).contains("10 samples   1 dropped"));
+    }
+
+    #[test]
+    fn closing_line_counts_threads_that_ended() {
+        let status = AgentStatus { threads: 1, threads_met: 6, ..BLANK };
+        assert!(line(&status).contains(" 1 thread "));
+        assert!(closing(&status, None).contains(" 6 threads "));
+        assert!(stopped(&status, false).contains(" 6 threads "));
+        // Older agents do not count them.
+        assert!(closing(&AgentStatus { threads_met: 0, ..status }, None).contains(" 1 thread "));
     }
 
     #[test]

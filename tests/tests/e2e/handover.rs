@@ -182,3 +182,18 @@ fn without_inject32_a_32_bit_process_is_refused_with_the_way_out() {
     finished.refuses(3, "is x86, but this inject is x64").says("inject32.exe");
     assert!(!folder.file("x.stk").exists(), "a refused recording left a file");
 }
+
+#[test]
+fn a_missed_child_is_a_failure_unless_it_is_allowed() {
+    let folder = Folder::new("children-missed");
+    let release = release(&folder);
+    // Without it the child, a 32-bit program, cannot be recorded.
+    std::fs::remove_file(release.join("inject32.exe")).expect("a copy of ours");
+    let child = wine::windows_path(&wine::path("STK_BUSY32_DIR").join("busy.exe"));
+    let launch = |more: &[&str]| {
+        let line = ["-o", "%n-%p.stk", "--", r"C:\windows\system32\cmd.exe", "/c", &child, "2"];
+        Inject::run_exe(&release.join("inject.exe"), &folder, &[&["--children"], more, &line].concat())
+    };
+    launch(&[]).expect(125).says("0 of 1 child processes recorded").says("--allow-missed-children");
+    launch(&["--allow-missed-children"]).expect(0).says("0 of 1 child processes recorded");
+}

@@ -218,6 +218,8 @@ pub(super) struct TablesRecorder {
     /// Instance of the main thread ([`MAIN_THREAD`](crate::windows::shared::state::MAIN_THREAD));
     /// 0 = not known yet, or it has ended.
     main: u64,
+    /// Threads met, without the recorder's own.
+    threads_met: u32,
     cpu_trigger: Option<CpuTrigger>,
     rounds: ThreadRounds,
     /// Whether threads or names are new to the user's choice of threads ...
@@ -276,6 +278,7 @@ impl TablesRecorder {
             own_threads,
             runtimes,
             main: 0,
+            threads_met: 0,
             cpu_trigger,
             rounds,
             to_select: false,
@@ -399,6 +402,7 @@ impl TablesRecorder {
     fn publish(&self) {
         let sampled = self.threads.live().iter().filter(|thread| !thread.handle.own).count();
         STATUS.threads.store(sampled as u32, Ordering::Relaxed);
+        STATUS.threads_met.store(self.threads_met, Ordering::Relaxed);
         STATUS.modules.store(self.modules.live().len() as u32, Ordering::Relaxed);
     }
 }

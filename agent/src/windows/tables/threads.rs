@@ -157,6 +157,7 @@ impl TablesRecorder {
         let unsent = (!is_own).then(|| SampledThread::new(handle.clone(), tid, teb, all));
         let listed = ListedThread { handle, teb, unsent, wanted: all, own: is_own };
         self.threads.started(start, listed, &mut self.journal);
+        self.threads_met += u32::from(!is_own);
         (self.to_select, self.to_send) = (true, true);
         Ok(is_own)
     }

@@ -117,6 +117,8 @@ pub(crate) struct Record {
     pub options: Vec<AgentOption>,
     /// Whether the processes that it starts are recorded too.
     pub children: bool,
+    /// Whether a child that is not recorded to its end is no failure.
+    pub may_miss_children: bool,
     /// Rate in millihertz.
     pub rate_mhz: u32,
     /// Milliseconds to record; 0 = until stopped.

@@ -81,8 +81,8 @@ Examples:
 
 The trace is read by `stk` on any system: stk info, stk stats, stk convert a.stk --to speedscope.
 
-Exit codes: 0 recorded; 1 failed; 2 wrong usage; 3 no such process, denied or wrong architecture; 130 ended by
-Ctrl-C, the trace is complete. With `-- PROGRAM` the program's own code, or 125 if inject failed, 126 if the program
+Exit codes: 0 recorded; 1 failed; 2 wrong usage; 3 no such process, denied or wrong architecture; 9 a
+child process of --children was missed; 130 ended by Ctrl-C, the trace is complete. With `-- PROGRAM` the program's own code, or 125 if inject failed, 126 if the program
 cannot be run, 127 if it was not found.";
 
 /// Record the stacks of a running Windows process into a .stk trace.

@@ -39,6 +39,11 @@ pub(super) struct RecordArgs {
     #[arg(long, conflicts_with = "detach")]
     children: bool,
 
+    /// A child process that is not recorded to its end, say since it ended before it could be, is
+    /// no failure: else the exit code is 9, or 125 with -- PROGRAM
+    #[arg(long, requires = "children")]
+    allow_missed_children: bool,
+
     /// The agent [default: agent.dll beside inject.exe]
     #[arg(value_name = "AGENT_DLL")]
     dll: Option<PathBuf>,
@@ -347,6 +352,7 @@ impl From<RecordArgs> for Record {
             rate_mhz: args.rate,
             // The copies of inject do not watch for children.
             children: args.children && args.only_pid.is_none(),
+            may_miss_children: args.allow_missed_children,
             duration_ms: args.only_ms.or(args.duration).unwrap_or(0),
             delay_ms: args.delay,
             max_stack_bytes: args.stack_bytes.unwrap_or(0),

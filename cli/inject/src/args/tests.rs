@@ -221,6 +221,8 @@ fn children_are_watched_for_by_the_first_inject_alone() {
     let copy = record(&["--only-pid", "7", "--children", "-d", "10s", "--pid", "1", "--only-ms", "1500"]);
     assert_eq!((copy.children, copy.target, copy.duration_ms), (false, Target::Pid(7), 1500));
     refused(&["--pid", "1", "--children", "--detach"]);
+    assert!(record(&["--pid", "1", "--children", "--allow-missed-children"]).may_miss_children);
+    refused(&["--pid", "1", "--allow-missed-children"]);
     refused(&["--pid", "1", "--only-ms", "7"]);
 }
 

@@ -33,6 +33,8 @@ pub(crate) struct ChildWatch {
     over: Arc<Event>,
     /// Copies of inject that record now.
     running: Arc<AtomicUsize>,
+    /// Whether a child that is not recorded is no failure.
+    may_miss: bool,
     thread: JoinHandle<ChildCounts>,
 }
 
@@ -84,11 +86,12 @@ impl ChildWatch {
         let until = over.clone();
         let thread = std::thread::Builder::new().name("children".to_owned());
         let thread = thread.spawn(move || family.watch(&until)).map_err(fail)?;
-        Ok(Some(ChildWatch { over, running, thread }))
+        Ok(Some(ChildWatch { over, running, may_miss: record.may_miss_children, thread }))
     }
 
-    /// Waits until the children are recorded to their end, and says what became of them.
-    pub(crate) fn finish(self) {
+    /// Waits until the children are recorded to their end, and says what became of them. Returns
+    /// the exit code: `code`, or if that is no failure, that children were missed.
+    pub(crate) fn finish(self, code: i32) -> i32 {
         self.over.set();
         let running = self.running.load(Ordering::Acquire);
         if running != 0 {
@@ -96,9 +99,17 @@ impl ChildWatch {
                 "waiting for the recordings of {running} child processes; Ctrl-C or inject stop ends them"
             ));
         }
-        let Ok(counts) = self.thread.join() else { return };
+        // A thread that panicked has said so, and knows no more what became of the children.
+        let counts = self.thread.join().unwrap_or(ChildCounts { seen: 1, recorded: 0 });
         if counts.seen != 0 {
             say(&format!("{} of {} child processes recorded", counts.recorded, counts.seen));
+        }
+        match code {
+            failure::OK | failure::INTERRUPTED if !self.may_miss && counts.recorded < counts.seen => {
+                say("inject: child processes were missed; --allow-missed-children makes that no failure");
+                failure::CHILD_MISSED
+            }
+            code => code,
         }
     }
 }

@@ -61,14 +61,12 @@ pub(crate) fn run(record: &Record, pids: &[u32]) -> Result<i32, Failure> {
         }
         codes.push(code);
     }
-    if let Some(children) = children {
-        children.finish();
-    }
     let recorded = codes.iter().filter(|code| matches!(**code, failure::OK | failure::INTERRUPTED)).count();
     say(&format!("{recorded} of {wanted} processes recorded"));
     let failed = codes.iter().find(|code| !matches!(**code, failure::OK | failure::INTERRUPTED));
     let interrupted = codes.iter().find(|code| **code == failure::INTERRUPTED);
-    Ok(*failed.or(interrupted).unwrap_or(&failure::OK))
+    let code = *failed.or(interrupted).unwrap_or(&failure::OK);
+    Ok(children.map_or(code, |children| children.finish(code)))
 }
 
 /// The next process with such a name that starts; `None` if Ctrl-C came first.

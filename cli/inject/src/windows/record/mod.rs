@@ -75,10 +75,9 @@ fn attach(record: &Record, pid: u32) -> Result<i32, Failure> {
     }
     let children = ChildWatch::start(record, &[pid])?;
     let recorded = session.run(interrupted);
-    if let Some(children) = children {
-        children.finish();
-    }
-    recorded
+    let code = recorded.as_ref().map_or(failure::FAILED, |code| *code);
+    let code = children.map_or(code, |children| children.finish(code));
+    recorded.map(|_| code)
 }
 
 /// Starts the program, records it and returns its exit code. A program that has begun to run is
@@ -110,13 +109,11 @@ fn launch(record: &Record, line: &[OsString]) -> Result<i32, Failure> {
         say(&format!("waiting for {process} to end"));
         system::wait(process.handle(), u32::MAX);
     }
-    if let Some(children) = children {
-        children.finish();
-    }
-    match recorded {
+    let code = recorded.map_or(failure::LAUNCH_FAILED, |_| failure::OK);
+    match children.map_or(code, |children| children.finish(code)) {
         // Exit codes of Windows have 32 bits without a sign.
-        Ok(_) => Ok(process.exit_code() as i32),
-        Err(_) => Ok(failure::LAUNCH_FAILED),
+        failure::OK => Ok(process.exit_code() as i32),
+        _ => Ok(failure::LAUNCH_FAILED),
     }
 }
 
