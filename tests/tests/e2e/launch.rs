@@ -2,7 +2,7 @@
 //! their first instruction.
 
 use stk_tests::recorded::Recorded;
-use stk_tests::wine::{self, Finished, Folder, Inject};
+use stk_tests::wine::{self, Finished, Folder, Inject, Program, compiled, windows_path};
 
 const AS_ALONE: &str = "dll main\ntls main\n";
 
@@ -97,4 +97,28 @@ fn a_32_bit_program_with_an_alertable_dllmain_is_recorded() {
     let folder = Folder::new("launch-alerted32");
     let run = |trace: &str, program: &str| Inject::run_x86(&folder, &["-o", trace, "--", program]);
     is_recorded_to_its_end(&folder, run, "STK_LAUNCH32_DIR");
+}
+
+#[test]
+fn process_created_suspended_is_listed_and_refused_as_such() {
+    let folder = Folder::new("born-suspended");
+    let exe = compiled(env!("CARGO_TARGET_TMPDIR"), "suspended");
+    let plain = windows_path(&wine::path("STK_LAUNCH_DIR").join("attach_plain.exe"));
+    let go = folder.file("go");
+    let home = exe.parent().expect("a folder").to_owned();
+    let mut parent = Program::ready(&folder, &home, &exe, &[&plain, &windows_path(&go)]);
+    let pid = parent.pid();
+    let listed = Inject::run(&folder, &["ps", "--json"]);
+    let listed: serde_json::Value = serde_json::from_str(&listed.expect(0).stdout).expect("JSON");
+    let row =
+        listed["processes"].as_array().expect("a list").iter().find(|row| row["pid"].to_string() == pid);
+    let row = row.expect("it is listed");
+    assert_eq!(row["recordable"], false, "{row}");
+    assert!(row["reason"].as_str().is_some_and(|reason| reason.contains("created suspended")), "{row}");
+    Inject::run(&folder, &["--pid", &pid, "-o", "x.stk"])
+        .refuses(3, "has not begun: it was created suspended");
+    assert!(!folder.file("x.stk").exists());
+    std::fs::write(go, "").expect("writable");
+    // The program ends with the number of times that its DLL was attached.
+    assert_eq!(parent.wait().code(), Some(1), "{}", parent.output());
 }

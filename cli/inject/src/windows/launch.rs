@@ -16,7 +16,6 @@ use std::os::windows::io::{AsHandle, AsRawHandle, OwnedHandle};
 use std::os::windows::process::CommandExt;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
-use stk_schema::layout;
 use windows_sys::Win32::System::Diagnostics::Debug::CONTEXT;
 use windows_sys::Win32::System::Threading::{
     CREATE_SUSPENDED, OpenThread, ResumeThread, THREAD_GET_CONTEXT, THREAD_SET_CONTEXT,
@@ -193,7 +192,7 @@ impl LaunchedProgram {
     fn next_round(&self, calls: &ntdll::Calls, last: &Round, own: Option<&Loader>) -> Option<Round> {
         let main = self.main_thread.as_handle();
         let own = own?;
-        let (first, waiting) = (state_of(&self.process), Suspension::of(main)?.registers());
+        let (first, waiting) = (self.process.loader_state(), Suspension::of(main)?.registers());
         self.let_go();
         if system::wait_any(&[self.process.handle(), last.gone.handle()], LEAVE_MS) != Some(1) {
             return None;
@@ -204,7 +203,7 @@ impl LaunchedProgram {
             // From here on until it is dropped, nothing is called in the process.
             let thread = Suspension::of(main)?;
             if has_left(waiting.sp, thread.registers().sp) || begun.elapsed() >= RETURN {
-                let state = state_of(&self.process);
+                let state = self.process.loader_state();
                 let certain = readiness::is_still_initialising(state.as_ref(), first.as_ref(), &own.0);
                 return if certain { self.queue_round(calls).ok() } else { None };
             }
@@ -354,17 +353,13 @@ impl Loader {
     /// `None` where it cannot be read.
     fn own() -> Option<Loader> {
         let own = Process::open_to_read(std::process::id()).ok()?;
-        state_of(&own).map(Loader)
+        own.loader_state().map(Loader)
     }
 
     /// The sign that a program is not initialised, if there is one.
     fn sign_in(&self, launched: &LaunchedProgram) -> Option<Unready> {
-        readiness::unready(state_of(&launched.process).as_ref(), launched.main_tid, &self.0)
+        readiness::unready(launched.process.loader_state().as_ref(), launched.main_tid, &self.0)
     }
-}
-
-fn state_of(process: &Process) -> Option<LoaderState> {
-    LoaderState::read(&layout::NATIVE, process.peb()?, &|address, buffer| process.read(address, buffer))
 }
 
 /// The main thread of a process that was created suspended: it has no other yet.

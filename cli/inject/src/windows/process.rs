@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::image::{self, Image};
 use crate::messages;
 use crate::name_pattern::NamePattern;
+use crate::readiness::LoaderState;
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -16,6 +17,7 @@ use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, OwnedHandle};
 use std::path::PathBuf;
 use std::ptr;
 use std::time::Duration;
+use stk_schema::layout;
 use windows_sys::Win32::Foundation::{DuplicateHandle, ERROR_ACCESS_DENIED, FILETIME, HANDLE, HMODULE};
 use windows_sys::Win32::System::Diagnostics::Debug::{ReadProcessMemory, WriteProcessMemory};
 use windows_sys::Win32::System::Diagnostics::ToolHelp::{
@@ -202,6 +204,26 @@ impl Process {
     pub(crate) fn parent(&self) -> Option<u32> {
         // Process ids have 32 bits.
         Some(self.basic()?.InheritedFromUniqueProcessId as u32)
+    }
+
+    /// What its loader has done; `None` if that is nothing yet, so that no list of modules is
+    /// there. For a process of this inject's width.
+    pub(crate) fn loader_state(&self) -> Option<LoaderState> {
+        LoaderState::read(&layout::NATIVE, self.peb()?, &|address, buffer| self.read(address, buffer))
+    }
+
+    /// That the process has not begun, if so.
+    ///
+    /// # Errors
+    /// What it waits for, and what to do.
+    pub(crate) fn begun(&self) -> Result<(), Refusal> {
+        match self.loader_state() {
+            Some(_) => Ok(()),
+            None => Err(Refusal::new(
+                "has not begun: it was created suspended, or is being started",
+                "try again when it runs, or start it with inject -- PROGRAM",
+            )),
+        }
     }
 
     /// The address of its process environment block, of this inject's width.

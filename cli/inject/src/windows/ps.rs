@@ -59,7 +59,9 @@ fn describe(pid: u32, name: String) -> list::ProcessRow {
     } else {
         refusal::architecture(machine, None).and_then(|()| refusal::policies(handle, None))
     };
-    match fits {
+    let is_ours = machine.process == image::own_machine();
+    let begun = readable.as_ref().filter(|_| is_ours).map_or(Ok(()), Process::begun);
+    match fits.and(begun) {
         Ok(()) => line.recordable = true,
         Err(refusal) => line.reason = Some(refusal.cause),
     }

@@ -221,6 +221,7 @@ fn load_library(process: &Process) -> Result<u64, Failure> {
 /// # Errors
 /// A sentence for the user: the list cannot be read, or has no kernel32 yet.
 pub(crate) fn loader_function(process: &Process, function: &str) -> Result<u64, Failure> {
+    process.begun().map_err(|refusal| refusal.failure(&process.to_string()))?;
     let modules = process.modules_if(&|_, name| exports::is_loader(name)).map_err(|error| {
         Failure::target(format!("the list of modules of {process} cannot be read: {error}"))
     })?;
