@@ -20,10 +20,9 @@ from pyspark.sql import SparkSession
 
 stk, night, repository = (pathlib.Path(argument).resolve() for argument in sys.argv[1:])
 recipes, traces = repository / "examples/recipes", repository / "examples/traces"
-sys.path[:0] = [str(recipes.parent / "spark")]
-# The file has the name of the package.
-polars_questions = {}
-exec(compile((recipes / "polars.py").read_text(encoding="utf-8"), "polars.py", "exec"), polars_questions)
+sys.path[:0] = [str(recipes.parent / "spark"), str(recipes)]
+
+import with_polars
 
 TRACES = sorted(night.glob("*.stk"))
 SYMBOLS = ["-y", str(traces), "--no-default-symbols"]
@@ -119,8 +118,11 @@ def answers(spark, dataset):
         assert code.startswith("CREATE") or name, f"spark.sql: a question without a name:\n{code}"
         if name:
             by_engine["spark"][name] = [tuple(row) for row in rows]
-    for name, rows in polars_questions["questions"](dataset).items():
+    for name, rows in with_polars.questions(dataset).items():
         by_engine["polars"][name] = rows.head(20).collect().rows()
+    # As a user runs it.
+    shown = subprocess.run([sys.executable, recipes / "with_polars.py", dataset], check=True, capture_output=True, text=True).stdout
+    assert all(name in shown for name in by_engine["polars"]), shown
     return by_engine
 
 
