@@ -12,6 +12,15 @@ pub fn content_hash(bytes: &[u8]) -> ContentHash {
     ContentHash(xxh3_128(bytes).to_le_bytes())
 }
 
+/// The count of a set of instances and the hash of their ids: what MODULE_STATE says of them. In any
+/// order, each once.
+pub fn instances_hash(ids: impl IntoIterator<Item = u64>) -> (u64, ContentHash) {
+    let mut ids: Vec<u64> = ids.into_iter().collect();
+    ids.sort_unstable();
+    let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+    (ids.len() as u64, content_hash(&bytes))
+}
+
 /// The BLOB events of `bytes`, in order: pieces of at most `piece` bytes (clamped to the format's
 /// limit). An empty BLOB is one empty piece. `None` if it is longer than the format allows.
 pub fn pieces<'a>(

@@ -45,12 +45,13 @@ pub mod kind {
     pub const INDEX: u64 = 28;
     pub const END: u64 = 29;
     pub const THREAD_CPU: u64 = 30;
+    pub const MODULE_STATE: u64 = 32;
     pub const VENDOR_FIRST: u64 = 0x4000;
 
     /// Whether version 1.1 reserves this type: `format/SPEC.md`, section 12, has its body, and no
     /// recorder writes it yet. Readers skip it without counting it as unknown.
     pub const fn is_reserved(kind: u64) -> bool {
-        matches!(kind, 31..=34)
+        matches!(kind, 31 | 33 | 34)
     }
 }
 
@@ -238,6 +239,22 @@ pub struct ThreadCpu {
     /// What it used since the reading before, in the header's unit. It belongs to the event of the
     /// thread that comes before this one: SAMPLE, SAME or IDLE.
     pub cpu: i64,
+}
+
+/// Which modules live at a time (version 1.1). A reader that has the same ones has lost no event on
+/// modules that matters from then on, even if a block is missing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ModuleState {
+    /// The time: no earlier event about a module follows.
+    pub time: Ticks,
+    /// Live module instances.
+    pub modules: u64,
+    /// Content hash of their ids, 8 bytes each, rising.
+    pub modules_hash: ContentHash,
+    /// Live code ranges.
+    pub ranges: u64,
+    /// Of theirs, likewise; zero if they are not stated.
+    pub ranges_hash: ContentHash,
 }
 
 /// The walk of a sample by the system's own unwinder (`inject --check-walks`).
@@ -660,6 +677,7 @@ pub enum Event<'a> {
     Index(Vec<IndexEntry>),
     End(End<'a>),
     ThreadCpu(ThreadCpu),
+    ModuleState(ModuleState),
     /// A type that this version does not know. Readers skip and count it.
     Unknown {
         kind: u64,

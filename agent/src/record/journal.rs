@@ -35,12 +35,14 @@ pub(crate) struct Journal<P> {
     pace: P,
     block: Option<Box<BlockBuffer>>,
     kind: BlockKind,
+    /// Events about modules and threads that were written.
+    told: u64,
 }
 
 impl<P: Pace> Journal<P> {
     /// A journal that takes its buffers, of [`CAPACITY`] bytes, from `lane`.
     pub(crate) fn new(lane: Arc<Lane>, counters: Arc<Counters>, pace: P) -> Journal<P> {
-        Journal { lane, counters, pace, block: None, kind: BlockKind::Meta }
+        Journal { lane, counters, pace, block: None, kind: BlockKind::Meta, told: 0 }
     }
 
     /// The following events go into blocks of this kind.
@@ -51,6 +53,11 @@ impl<P: Pace> Journal<P> {
         }
     }
 
+    /// How many events about modules and threads were written.
+    pub(crate) fn told(&self) -> u64 {
+        self.told
+    }
+
     /// Hands the current block to the writer.
     pub(crate) fn flush(&mut self) {
         if let Some(mut block) = self.block.take() {
@@ -58,6 +65,9 @@ impl<P: Pace> Journal<P> {
                 self.lane.put_back(block);
             } else {
                 block.set_dropped(self.counters.dropped.load(Ordering::Relaxed));
+                if self.kind == BlockKind::Meta {
+                    self.counters.meta_blocks.fetch_add(1, Ordering::Relaxed);
+                }
                 self.lane.hand_over(block);
             }
         }
@@ -92,6 +102,15 @@ impl<P: Pace> Journal<P> {
 
 impl<P: Pace> Events for Journal<P> {
     fn event(&mut self, event: &Event<'_>) {
+        self.told += u64::from(matches!(
+            event,
+            Event::ModuleLoad(_)
+                | Event::ModuleUnload { .. }
+                | Event::ModuleTables(_)
+                | Event::ThreadStart(_)
+                | Event::ThreadExit { .. }
+                | Event::ThreadName { .. }
+        ));
         for _ in 0..2 {
             let Some(block) = self.open() else { break };
             if block.push(event).is_ok() {

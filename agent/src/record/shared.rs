@@ -57,6 +57,8 @@ pub(crate) struct Counters {
     /// Samples taken, idle ones included.
     pub samples: AtomicU64,
     pub dropped: AtomicU64,
+    /// META blocks that were handed to the writer.
+    pub meta_blocks: AtomicU64,
     pub passes: AtomicU64,
     /// Nanoseconds from before the call that suspends to after the call that resumes, summed over
     /// all samples. For part of that time the thread still ran, or waited for its turn to stop.

@@ -143,6 +143,9 @@ bodies! {
     INDEX Index(_) { entries: List };
     END End(End) { time: Time, reason: Varint, samples: Varint, dropped: Varint, detail: Name };
     THREAD_CPU ThreadCpu(ThreadCpu) { thread: Varint, time: Time, cpu: Signed };
+    MODULE_STATE ModuleState(ModuleState) {
+        time: Time, modules: Varint, modules_hash: Hash, ranges: Varint, ranges_hash: Hash
+    };
 }
 
 /// Whether the piece of a BLOB is within the limits and within its BLOB.

@@ -308,10 +308,27 @@ impl TraceBuilder {
     pub fn state(&mut self) {
         let header = *self.writer.header();
         let ns = header.nanoseconds(self.now) as u64;
-        let mut events = vec![Event::Clock(Clock { time: self.now, utc: header.utc_start.wrapping_add(ns) })];
+        let clock = Event::Clock(Clock { time: self.now, utc: header.utc_start.wrapping_add(ns) });
+        self.restating(BlockKind::State, |restated| [vec![clock], restated].concat());
+        self.encoder.renew_keyframes();
+    }
+
+    /// A META block with MODULE_STATE, and before it, with `restates`, all live modules and threads.
+    pub fn confirm(&mut self, restates: bool) {
+        let (modules, modules_hash) = blob::instances_hash(self.live_modules.keys().copied());
+        let state =
+            ModuleState { time: self.now, modules, modules_hash, ranges: 0, ranges_hash: ContentHash::NONE };
+        self.restating(BlockKind::Meta, |restated| {
+            let before = if restates { restated } else { Vec::new() };
+            [before, vec![Event::ModuleState(state)]].concat()
+        });
+    }
+
+    /// A block with what `choose` makes of all live modules and threads, restated.
+    fn restating(&mut self, kind: BlockKind, choose: impl for<'e> FnOnce(Vec<Event<'e>>) -> Vec<Event<'e>>) {
         let modules = std::mem::take(&mut self.live_modules);
-        for (&instance, (base, size, path)) in &modules {
-            events.push(Event::ModuleLoad(ModuleLoad {
+        let loads = modules.iter().map(|(&instance, (base, size, path))| {
+            Event::ModuleLoad(ModuleLoad {
                 instance,
                 time: self.now,
                 base: *base,
@@ -319,15 +336,15 @@ impl TraceBuilder {
                 flags: ModuleFlags::RESTATED,
                 path: path.as_bytes(),
                 identities: Vec::new(),
-            }));
-        }
-        for thread in self.threads.values() {
+            })
+        });
+        let starts = self.threads.values().map(|thread| {
             let flags = thread.start.flags | ThreadFlags::RESTATED;
-            events.push(Event::ThreadStart(ThreadStart { flags, ..thread.start }));
-        }
-        self.events(BlockKind::State, self.now.0, events);
+            Event::ThreadStart(ThreadStart { flags, ..thread.start })
+        });
+        let events = choose(loads.chain(starts).collect());
+        self.events(kind, self.now.0, events);
         self.live_modules = modules;
-        self.encoder.renew_keyframes();
     }
 
     /// The finished trace.

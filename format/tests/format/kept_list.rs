@@ -31,26 +31,29 @@ pub(crate) fn blocks() -> Vec<(BlockKind, u64, Vec<Event<'static>>)> {
 
 /// A block of version 1.1 alone: types that it reserves.
 pub(crate) fn reserved() -> (BlockKind, u64, Vec<Event<'static>>) {
-    let bodies: [(u64, &[u8]); 4] = [
+    let bodies: [(u64, &[u8]); 3] = [
         // FRAME_METHOD: module instance 1, time 151, a MethodDesc at 1000h, no slot, source 4,
         // M(Int32).
         (31, b"\x01\x02\x01\x80\x20\x00\x04\x08M(Int32)"),
-        // MODULE_STATE: time 152, one module, no code.
-        (
-            32,
-            &[
-                4, 1, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 9, 0, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8, 8,
-                8, 8, 8, 8,
-            ],
-        ),
         // METHOD_BODY: time 153, CODE_ADD 3, base 1000h, size 1, reported by the runtime, source
         // 1, ret, no GCInfo.
         (33, &[6, 3, 0x80, 0x20, 1, 1, 1, 1, 0xc3, 0]),
         // THREAD_CLOCK: thread 5, time 154, 1000.
         (34, &[5, 8, 0xe8, 7]),
     ];
-    let events = bodies.into_iter().map(|(kind, body)| Event::Unknown { kind, body });
-    (BlockKind::Meta, 150, events.collect())
+    let unknown = bodies.into_iter().map(|(kind, body)| Event::Unknown { kind, body });
+    let mut events: Vec<Event<'static>> = unknown.collect();
+    events.insert(
+        1,
+        Event::ModuleState(ModuleState {
+            time: Ticks(152),
+            modules: 1,
+            modules_hash: ContentHash([9; 16]),
+            ranges: 0,
+            ranges_hash: ContentHash([8; 16]),
+        }),
+    );
+    (BlockKind::Meta, 150, events)
 }
 
 /// The address of [`BLOB`].

@@ -179,7 +179,18 @@ fn others() -> impl Strategy<Value = Event<'static>> {
             time: Ticks(time),
             cpu
         })),
-        (31..u64::MAX, bytes(99)).prop_map(|(kind, body)| Event::Unknown { kind, body }),
+        (any::<[u64; 3]>(), hash(), hash()).prop_map(
+            |([time, modules, ranges], modules_hash, ranges_hash)| {
+                Event::ModuleState(ModuleState {
+                    time: Ticks(time),
+                    modules,
+                    modules_hash,
+                    ranges,
+                    ranges_hash,
+                })
+            }
+        ),
+        (35..u64::MAX, bytes(99)).prop_map(|(kind, body)| Event::Unknown { kind, body }),
     ]
 }
 

@@ -45,10 +45,12 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use stk_schema::Ticks;
 
 use stk_format::BlockKind;
+use stk_format::blob::instances_hash;
 use stk_schema::control::{
     EMBED_NONE, STEP_ENDING, STEP_LISTING, STEP_READING_IMAGE, STEP_WAITING, STEP_WORKING, THREAD_TABLES,
 };
-use stk_schema::event::{ModuleFlags, ThreadFlags};
+use stk_schema::event::{Event, ModuleFlags, ModuleState, ThreadFlags};
+use stk_schema::identity::ContentHash;
 use stk_schema::{flight, limits};
 use windows_sys::Win32::System::Threading::THREAD_PRIORITY_ABOVE_NORMAL;
 
@@ -56,7 +58,7 @@ use crate::record::changes::Changes;
 use crate::record::cpu_trigger::CpuTrigger;
 use crate::record::dynamic;
 use crate::record::journal::{Contents, Journal};
-use crate::record::modules::Modules;
+use crate::record::modules::{Events, Modules};
 use crate::record::options::Options;
 use crate::record::queue::Queue;
 use crate::record::requests::HostRequest;
@@ -83,6 +85,8 @@ use threads::ThreadRounds;
 pub(super) const TABLES_MS: u64 = 8_000;
 /// Milliseconds between rounds when no event wakes the thread.
 const ROUND_MS: u32 = 20;
+/// Least milliseconds between two MODULE_STATE events.
+const CONFIRM_MS: u64 = 750;
 
 /// The parts of the tables thread that other threads may use.
 pub(super) struct TablesThread {
@@ -228,6 +232,12 @@ pub(super) struct TablesRecorder {
     to_send: bool,
     losses_due: Ticks,
     state_at: Ticks,
+    /// When MODULE_STATE was written last.
+    confirmed_at: Ticks,
+    /// META blocks at that time.
+    confirmed_blocks: u64,
+    /// Events about modules and threads when all were restated last.
+    restated: u64,
     reported: [u64; REASONS],
     /// Whether the cost of a suspension was written, and the rate that was written last.
     costs_written: bool,
@@ -285,6 +295,9 @@ impl TablesRecorder {
             to_send: false,
             losses_due: Ticks::ZERO,
             state_at: Ticks::ZERO,
+            confirmed_at: Ticks::ZERO,
+            confirmed_blocks: 0,
+            restated: 0,
             reported: [0; REASONS],
             costs_written: false,
             rate_written: 0,
@@ -323,6 +336,7 @@ impl TablesRecorder {
         self.journal.switch(BlockKind::Meta);
         SIGNALS.tables_pending.fetch_sub(1, Ordering::AcqRel);
         self.state_at = ticks();
+        self.restated = self.journal.told();
         self.publish();
     }
 
@@ -347,6 +361,7 @@ impl TablesRecorder {
             self.restate();
         }
         self.journal.flush();
+        self.confirm(now);
         if let Some(instance) = self.unread.pop_front() {
             STATUS.step(THREAD_TABLES, STEP_READING_IMAGE);
             self.read_tables(instance);
@@ -393,10 +408,37 @@ impl TablesRecorder {
         self.state_at = ticks();
         self.journal.switch(BlockKind::State);
         self.clock();
-        self.modules.restate(&mut self.journal);
-        self.threads.restate(&mut self.journal);
+        self.restate_lists();
         self.journal.switch(BlockKind::Meta);
         SIGNALS.renew.store(true, Ordering::Release);
+    }
+
+    fn restate_lists(&mut self) {
+        self.modules.restate(&mut self.journal);
+        self.threads.restate(&mut self.journal);
+        self.restated = self.journal.told();
+    }
+
+    /// After META blocks were written, by whichever thread: writes which modules live, and before
+    /// that all modules and threads if something changed. Whoever reads a file in which one of the
+    /// blocks is damaged then knows them again.
+    fn confirm(&mut self, now: Ticks) {
+        let written = |counters: &Counters| counters.meta_blocks.load(Ordering::Relaxed);
+        let young = now.saturating_sub(self.confirmed_at) < Ticks(CONFIRM_MS * self.settings.ticks_per_ms);
+        if young || written(&self.counters) == self.confirmed_blocks {
+            return;
+        }
+        if self.journal.told() != self.restated {
+            self.restate_lists();
+        }
+        let (modules, modules_hash) =
+            instances_hash(self.modules.live().iter().map(|module| module.instance));
+        let state =
+            ModuleState { time: now, modules, modules_hash, ranges: 0, ranges_hash: ContentHash::NONE };
+        self.journal.event(&Event::ModuleState(state));
+        self.journal.flush();
+        self.confirmed_at = now;
+        self.confirmed_blocks = written(&self.counters);
     }
 
     fn publish(&self) {

@@ -57,12 +57,13 @@ pub use timeline::{
 
 use std::collections::HashSet;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use stk_base::map::MappedFile;
 use stk_base::model::ImageId;
-use stk_format::{BlockKind, BlockRef, Damage, FileHeader, OpenError, Scratch};
+use stk_format::{BlockHeader, BlockKind, BlockRef, Damage, FileHeader, OpenError, Scratch};
 use stk_schema::Ticks;
-use stk_schema::event::ModuleFlags;
+use stk_schema::event::{Event, ModuleFlags};
 
 /// Why a trace cannot be read at all.
 #[derive(Debug, thiserror::Error)]
@@ -203,10 +204,10 @@ impl<'a> Trace<'a> {
     ///
     /// When the bytes are not a trace that this version reads.
     pub fn read_within(data: &'a [u8], source: &str, budget: Budget) -> Result<Trace<'a>, OpenError> {
-        let blocks = stk_format::Trace::open(data)?;
+        let mut blocks = stk_format::Trace::open(data)?;
         let mut damage: Vec<String> = blocks.damage().iter().map(ToString::to_string).collect();
         let opening = damage.len();
-        let timeline = read_timeline(&blocks, &budget, &mut damage);
+        let timeline = read_timeline(&mut blocks, &budget, &mut damage);
         let blobs = Blobs::locate(&blocks, &budget, &mut damage);
         Ok(Trace {
             source: source.to_owned(),
@@ -313,7 +314,7 @@ impl<'a> Trace<'a> {
 }
 
 /// META, STATE and END blocks, in order.
-fn read_timeline(blocks: &stk_format::Trace<'_>, budget: &Budget, damage: &mut Vec<String>) -> Timeline {
+fn read_timeline(blocks: &mut stk_format::Trace<'_>, budget: &Budget, damage: &mut Vec<String>) -> Timeline {
     let arch = stk_base::model::arch(blocks.header().arch);
     let mut builder = TimelineBuilder::new(arch).within(budget.clone());
     let told = told_when_opened(blocks);
@@ -321,28 +322,46 @@ fn read_timeline(blocks: &stk_format::Trace<'_>, budget: &Budget, damage: &mut V
     let mut next = 0;
     // Whether a block that could hold events on modules or threads is missing since the last STATE.
     let mut lost = false;
+    // From which block to which, and from which time on, modules are known again before a STATE
+    // block restates them.
+    let mut confirmed: Vec<(Range<u64>, Ticks)> = Vec::new();
     for block in blocks.blocks() {
-        lost |= block.header.seq != next;
-        next = block.header.seq.saturating_add(1);
-        if matches!(block.header.kind, BlockKind::Samples | BlockKind::Blob | BlockKind::Index) {
-            continue;
-        }
-        let events = match blocks.events(block, &mut scratch) {
-            Ok(events) => events,
-            Err(error) => {
-                lost = true;
+        let BlockHeader { seq, kind, .. } = block.header;
+        let mut loses = seq != next;
+        next = seq.saturating_add(1);
+        let holds_events = !matches!(kind, BlockKind::Samples | BlockKind::Blob | BlockKind::Index);
+        let events = holds_events.then(|| blocks.events(block, &mut scratch));
+        let events = match events {
+            Some(Err(error)) => {
+                loses = true;
                 note(damage, &told, block, error);
-                continue;
+                None
             }
+            events => events.and_then(Result::ok),
         };
-        let renews = block.header.kind == BlockKind::State && std::mem::take(&mut lost);
-        if renews {
-            builder.begin_state_after_loss();
+        let mut lose = |builder: &mut TimelineBuilder| {
+            builder.begin_restating();
+            confirmed.last_mut().into_iter().for_each(|(blocks, _)| blocks.end = blocks.end.min(seq));
+        };
+        if loses {
+            lose(&mut builder);
+            lost = true;
         }
+        let Some(events) = events else { continue };
+        let renews = kind == BlockKind::State && std::mem::take(&mut lost);
+        if renews {
+            builder.begin_restating();
+        }
+        let mut state = None;
         for event in events {
             match event {
+                Ok(Event::ModuleState(latest)) => state = Some(latest),
                 Ok(event) => builder.add(&event),
                 Err(error) => {
+                    // What a STATE block restates before its damage is there.
+                    if !renews {
+                        lose(&mut builder);
+                    }
                     lost = true;
                     note(damage, &told, block, error);
                 }
@@ -351,6 +370,13 @@ fn read_timeline(blocks: &stk_format::Trace<'_>, budget: &Budget, damage: &mut V
         if renews {
             builder.end_state(block.header.first);
         }
+        if let Some(state) = state.filter(|state| lost && builder.is_confirmed_by(state)) {
+            lost = false;
+            confirmed.push((next..u64::MAX, state.time));
+        }
+    }
+    for (range, time) in confirmed {
+        blocks.confirm_metadata(range, time);
     }
     if builder.left_out() > 0 {
         damage.push(beyond_memory(builder.left_out(), "events on modules, threads and facts", budget));

@@ -430,6 +430,57 @@ fn modules_are_unknown_for_samples_after_a_lost_meta_block() {
     assert!(!profile.losses.damaged_blocks.is_empty());
 }
 
+/// The stops of a thread's samples where the META block of `lost` is damaged and `then` follows a
+/// sample behind it.
+fn stops_after_loss(lost: impl Fn(&mut TraceBuilder), then: impl Fn(&mut TraceBuilder)) -> Vec<String> {
+    let mut builder = traces::trace();
+    let thread = builder.thread(0, 1, "", STACK);
+    TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+    traces::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
+    builder.cut();
+    lost(&mut builder);
+    traces::sample(&mut builder, thread, 20_000, STACK, &[in_function(BASE, 2)]);
+    builder.cut();
+    then(&mut builder);
+    traces::sample(&mut builder, thread, 30_000, STACK, &[in_function(BASE, 3)]);
+    builder.cut();
+    let mut file = builder.finish();
+    let seq = {
+        let trace = Trace::read(&file, "test.stk").unwrap();
+        let is_lost = |block: &&stk_format::BlockRef| {
+            block.header.kind == stk_format::BlockKind::Meta && block.header.first >= Ticks(15_000)
+        };
+        trace.blocks().blocks().iter().find(is_lost).unwrap().header.seq
+    };
+    stk_format::synth::damage::lose(&mut file, seq);
+    let (profile, runs) = profile(&file);
+    assert!(!profile.losses.damaged_blocks.is_empty());
+    runs_of(&profile, &runs, 1).iter().map(|run| stop(&profile, run).to_owned()).collect()
+}
+
+#[test]
+fn modules_are_known_again_where_a_module_state_fits() {
+    let mark = |builder: &mut TraceBuilder| {
+        builder.meta(15_000, &Event::Mark(Mark { time: Ticks(15_000), thread: 0, tag: 1, text: b"" }));
+    };
+    let known = ["thread-start", "modules-unknown", "thread-start"];
+    assert_eq!(stops_after_loss(mark, |builder| builder.confirm(false)), known);
+    assert_eq!(stops_after_loss(mark, |builder| builder.confirm(true)), known);
+    // Without one, they are unknown to the next STATE block: one run of both samples.
+    assert_eq!(stops_after_loss(mark, |_| {})[1..], ["modules-unknown"]);
+}
+
+#[test]
+fn lost_load_is_known_again_only_where_it_is_restated() {
+    let load = |builder: &mut TraceBuilder| {
+        TestImage::new(r"C:\app\late.dll", 9).load_without_tables(builder, 15_000, BASE + 0x100_0000);
+    };
+    let stops = stops_after_loss(load, |builder| builder.confirm(true));
+    assert_eq!(stops, ["thread-start", "modules-unknown", "thread-start"]);
+    let stops = stops_after_loss(load, |builder| builder.confirm(false));
+    assert_eq!(stops[1..], ["modules-unknown"], "its hash has a module more");
+}
+
 #[test]
 fn an_x86_trace_that_cannot_be_walked_is_still_read() {
     let mut builder = stk_format::synth::TraceBuilder::new(Arch::X86);

@@ -7,10 +7,12 @@ use crate::trace::budget::Budget;
 use crate::trace::code::{CodeIndex, CodeRegion, end_overlapped};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use stk_base::model::{Image, ImageId};
-use stk_format::blob::content_hash;
+use stk_format::blob::{content_hash, instances_hash};
 use stk_schema::Ticks;
 use stk_schema::event::kind::is_reserved;
-use stk_schema::event::{CodeAdd, Event, ModuleFlags, ModuleLoad, RuntimeInfo, Table, ThreadStart};
+use stk_schema::event::{
+    CodeAdd, Event, ModuleFlags, ModuleLoad, ModuleState, RuntimeInfo, Table, ThreadStart,
+};
 use stk_schema::identity::{ContentHash, Identity, PeIdentity};
 use stk_unwind::Arch;
 
@@ -108,13 +110,31 @@ impl TimelineBuilder {
         kept
     }
 
-    /// Begins a STATE block that follows a loss. Whatever the block does not restate is gone.
-    pub fn begin_state_after_loss(&mut self) {
+    /// A loss, or a STATE block that follows one: what is not restated from here on may be gone.
+    pub fn begin_restating(&mut self) {
         self.restated = Some(HashSet::new());
     }
 
-    /// Ends the STATE block that [`begin_state_after_loss`](Self::begin_state_after_loss) began at
-    /// `time`.
+    /// Whether these modules are all that live, after a loss: those that are known, or those of
+    /// them that were restated since. The others have then ended.
+    pub fn is_confirmed_by(&mut self, state: &ModuleState) -> bool {
+        let stated = (state.modules, state.modules_hash);
+        let modules = &self.timeline.modules;
+        let ids = || self.live.values().map(|&i| modules[i].instance);
+        if instances_hash(ids()) == stated {
+            self.restated = None;
+            return true;
+        }
+        let restated = self.restated.as_ref();
+        let restated = restated.map(|restated| instances_hash(ids().filter(|id| restated.contains(id))));
+        if restated == Some(stated) {
+            self.end_state(state.time);
+        }
+        restated == Some(stated)
+    }
+
+    /// What was not restated since [`begin_restating`](Self::begin_restating) has ended, at `time`
+    /// at the latest.
     pub fn end_state(&mut self, time: Ticks) {
         let Some(restated) = self.restated.take() else { return };
         let modules = &mut self.timeline.modules;
