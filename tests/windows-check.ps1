@@ -424,7 +424,7 @@ if ($Only.Count -eq 0) {
   foreach ($missing in @(
       "2: churn under Application Verifier or full page heap",
       "4: context switches of the program with the waiting threads",
-      "5: shares of waiting and running of a waiter, a spinner and a thread that works 1 % of the time (doctor has the cycles of a suspension)",
+      "5: shares of waiting and running of a waiter, a spinner and a thread that works 1 % of the time",
       "6: on saturated processors the first sample within 200 ms, module events within 1 s, stop within 2 s",
       "8: launch of a program with windows, of .NET 8 and later, of one that is not large address aware",
       "9: share of whole stacks and the context replies of the 32-bit program",

@@ -20,8 +20,6 @@ pub struct Layout {
     pub teb_stack_limit: usize,
     /// NT_TIB.Self, in the TEB.
     pub teb_self: usize,
-    /// PEB.ImageBaseAddress.
-    pub peb_image_base: usize,
     /// PEB.Ldr.
     pub peb_loader_data: usize,
     /// PEB.FastPebLock.
@@ -52,10 +50,6 @@ pub struct Layout {
     pub entry_base_name: usize,
     /// LDR_DATA_TABLE_ENTRY.Flags.
     pub entry_flags: usize,
-    /// RTL_CRITICAL_SECTION.LockCount.
-    pub section_lock_count: usize,
-    /// RTL_CRITICAL_SECTION.RecursionCount.
-    pub section_recursion: usize,
     /// RTL_CRITICAL_SECTION.OwningThread.
     pub section_owner: usize,
     /// Size of RTL_CRITICAL_SECTION.
@@ -81,7 +75,6 @@ pub const BITS64: Layout = Layout {
     teb_stack_base: crate::windows::TEB64_STACK_BASE,
     teb_stack_limit: crate::windows::TEB64_STACK_LIMIT,
     teb_self: 0x30,
-    peb_image_base: 0x10,
     peb_loader_data: 0x18,
     peb_fast_peb_lock: 0x38,
     peb_cross_process_flags: 0x50,
@@ -97,8 +90,6 @@ pub const BITS64: Layout = Layout {
     entry_read: 0x58,
     entry_base_name: 0x58,
     entry_flags: 0x68,
-    section_lock_count: 0x08,
-    section_recursion: 0x0c,
     section_owner: 0x10,
     section_size: 0x28,
     thread_teb: 0x08,
@@ -115,7 +106,6 @@ pub const BITS32: Layout = Layout {
     teb_stack_base: crate::windows::TEB32_STACK_BASE,
     teb_stack_limit: crate::windows::TEB32_STACK_LIMIT,
     teb_self: 0x18,
-    peb_image_base: 0x08,
     peb_loader_data: 0x0c,
     peb_fast_peb_lock: 0x1c,
     peb_cross_process_flags: 0x28,
@@ -131,8 +121,6 @@ pub const BITS32: Layout = Layout {
     entry_read: 0x2c,
     entry_base_name: 0x2c,
     entry_flags: 0x34,
-    section_lock_count: 0x04,
-    section_recursion: 0x08,
     section_owner: 0x0c,
     section_size: 0x18,
     thread_teb: 0x04,

@@ -42,7 +42,6 @@ pub mod options;
 pub mod pointers;
 pub mod registers;
 pub mod requests;
-pub mod selftest;
 #[cfg(feature = "table")]
 pub mod table;
 pub mod tables;

@@ -16,14 +16,12 @@
 //! writer    the writer: compresses and appends; the end of the trace
 //! watchdog  the watchdog: resumes a thread that is held too long
 //! session   a recording from start to end, and its threads
-//! selftest  the checks that `inject doctor` runs in its own process
 //! ```
 
 mod code;
 mod own_thread;
 mod runtimes;
 mod sampler;
-mod selftest;
 mod session;
 mod shared;
 mod system;

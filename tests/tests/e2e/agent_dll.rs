@@ -36,7 +36,6 @@ fn it_imports_only_dlls_that_every_windows_has() {
 fn it_exports_only_documented_functions() {
     let documented = [
         "stk_agent_leave",
-        "stk_agent_selftest",
         "stk_agent_start",
         "stk_agent_status",
         "stk_agent_status_block",

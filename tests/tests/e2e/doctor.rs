@@ -58,49 +58,14 @@ fn arch(program: &Path) -> &'static str {
     }
 }
 
-/// Checks the facts that hold on every system that the recorder supports, of any width and under
-/// any load.
+/// Checks the facts that hold on every system that the recorder supports.
 fn works(report: &Report, inject: &Path) {
     assert_eq!(report.0["arch"], arch(inject));
-    for name in [
-        "LdrRegisterDllNotification",
-        "peb-lock",
-        "peb-lock-owner",
-        "peb-lock-recursion",
-        "loader-lock-owner",
-        "first-module",
-        "probe-base",
-        "probe-size",
-        "probe-path",
-        "teb",
-        "stack-bounds",
-        "threads",
-    ] {
-        report.is_ok("agent", name);
-    }
-    assert_eq!(report.is_ok("agent", "thread-name"), "stk doctor größe");
-    let probe = report.is_ok("agent", "probe-path").as_str().expect("a path").to_lowercase();
-    assert!(probe.ends_with(".dll") && probe.contains("system32"), "{probe}");
-    for helper in ["spinning", "waiting", "file-calling"] {
-        // On a heavily loaded machine a suspension takes long, but it works.
-        let failed = report.is_ok("suspension", &format!("{helper} failed"));
-        assert!(failed.as_str().expect("a text").starts_with("0 of "), "{failed}");
-        let median = &report.is_ok("suspension", &format!("{helper} SuspendThread p50"));
-        assert!(median.as_u64().expect("a number") > 0, "{median}");
-    }
-    // Wine 8 and 10 export the function but do not implement it; a real Windows counts.
-    let wine = !cfg!(windows) || report.facts().any(|fact| fact["name"] == "wine");
-    let cycles = report.fact("suspension", "cycles of a spinner in 20 ms");
-    assert_eq!(cycles["verdict"], if wine { "unknown" } else { "ok" }, "{cycles}");
-    if wine {
+    let loaded = report.is_ok("agent", "loaded").as_str().expect("a path").to_lowercase();
+    assert!(loaded.ends_with(".dll"), "{loaded}");
+    report.is_ok("agent", "version");
+    if !cfg!(windows) {
         assert_eq!(report.fact("system", "wine")["verdict"], "note");
-    }
-    // Wine 8 and 10 never boost a thread, and say what the last call made of it or nothing.
-    let boost = report.fact("suspension", "resume boost");
-    assert!(wine || boost["verdict"] == "ok", "{boost}");
-    for stub in ["NtSuspendThread", "NtGetContextThread", "NtResumeThread"] {
-        let bytes = report.is_ok("system-calls", stub).as_str().expect("bytes").to_owned();
-        assert!(bytes.split(' ').count() >= 5, "{stub}: {bytes}");
     }
     assert_eq!(report.0["summary"]["bad"], 0, "{}", report.0);
 }
@@ -138,7 +103,7 @@ fn the_text_goes_to_the_file_that_is_named() {
     let finished = Inject::run(&folder, &["doctor", "-o", "döctor.txt"]);
     assert_eq!(finished.expect(0).stdout, "");
     let text = std::fs::read_to_string(folder.file("döctor.txt")).expect("the report");
-    assert!(text.contains("\nagent\n") && text.contains("  ok       peb-lock-owner"), "{text}");
+    assert!(text.contains("\nagent\n  ok       loaded"), "{text}");
     assert!(text.trim_end().ends_with(" 0 bad"), "{text}");
     Inject::run(&folder, &["doctor", "-o", "döctor.txt"]).refuses(1, "exists");
     assert_eq!(std::fs::read_to_string(folder.file("döctor.txt")).expect("the report"), text);
@@ -159,7 +124,6 @@ fn a_process_is_examined_and_not_changed() {
     report.is_ok("target", "kernel32");
     // Its main thread and the six of its README.
     assert!(report.is_ok("target", "threads").as_u64().expect("a number") >= 7);
-    assert!(report.facts().any(|fact| fact["unit"] == "Hz"), "no rate");
     assert!(report.is_ok("target", "modules").as_u64().expect("a number") > 2);
     assert!(busy.is_running(), "{}", busy.output());
     let list = Inject::run(&folder, &["ps", "--json"]);
@@ -192,7 +156,7 @@ fn an_agent_that_is_missing_or_of_another_version_is_bad() {
     assert_eq!(code, Some(1));
     assert_eq!(report.fact("files", "agent.dll path")["verdict"], "bad");
     assert_eq!(report.fact("agent", "loaded")["verdict"], "bad");
-    assert!(report.facts().all(|fact| fact["name"] != "peb-lock"));
+    assert!(report.facts().all(|fact| fact["name"] != "version"));
 
     // A DLL without the agent's export.
     std::fs::copy(wine::path("STK_BUSY_DIR").join("plugin_a.dll"), folder.file("agent.dll")).expect("copied");
@@ -200,5 +164,5 @@ fn an_agent_that_is_missing_or_of_another_version_is_bad() {
     assert_eq!(code, Some(1));
     let loaded = report.fact("agent", "loaded");
     assert_eq!(loaded["verdict"], "bad");
-    assert!(loaded["explanation"].as_str().is_some_and(|why| why.contains("stk_agent_selftest")), "{loaded}");
+    assert!(loaded["explanation"].as_str().is_some_and(|why| why.contains("stk_agent_start")), "{loaded}");
 }

@@ -211,10 +211,6 @@ impl Teb {
         Teb(teb)
     }
 
-    pub(crate) fn address(&self) -> u64 {
-        self.0 as u64
-    }
-
     /// StackLimit and StackBase at this moment.
     ///
     /// # Safety

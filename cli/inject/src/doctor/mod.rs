@@ -5,19 +5,13 @@
 //!
 //! * [`system`]: Windows, processors, virtualisation, code integrity, security software.
 //! * [`files`]: inject.exe, agent.dll and the other programs of the release.
-//! * [`agent`]: agent.dll's findings in inject's own process.
-//! * [`timing`]: how long suspensions, timers and wake-ups take.
-//! * [`stubs`]: whether other software has changed ntdll's system calls.
 //! * [`policies`]: mitigation policies as raw words.
 //! * [`target`]: a process to record.
 
-pub(crate) mod agent;
 pub(crate) mod files;
 pub(crate) mod policies;
-pub(crate) mod stubs;
 pub(crate) mod system;
 pub(crate) mod target;
-pub(crate) mod timing;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -50,8 +44,6 @@ pub(crate) struct Fact {
     pub name: String,
     /// The value found; `null` if there is none.
     pub value: Value,
-    /// Unit of a number, such as `ns`; `null` without one.
-    pub unit: Option<&'static str>,
     /// The fact's meaning for recording.
     pub verdict: Verdict,
     /// The reason for the verdict; `null` where it is obvious.
@@ -62,7 +54,7 @@ impl Fact {
     /// A fact that is as it should be.
     pub(crate) fn ok(group: &'static str, name: impl Into<String>, value: impl Into<Value>) -> Fact {
         let (name, value) = (name.into(), value.into());
-        Fact { group, name, value, unit: None, verdict: Verdict::Ok, explanation: None }
+        Fact { group, name, value, verdict: Verdict::Ok, explanation: None }
     }
 
     /// A fact whose value could not be determined.
@@ -94,13 +86,6 @@ impl Fact {
     #[must_use]
     pub(crate) fn note_if(self, different: bool, why: &str) -> Fact {
         if different && self.verdict == Verdict::Ok { self.but(Verdict::Note, why) } else { self }
-    }
-
-    /// The same fact with the unit of its number.
-    #[must_use]
-    pub(crate) fn in_unit(mut self, unit: &'static str) -> Fact {
-        self.unit = Some(unit);
-        self
     }
 }
 
@@ -173,7 +158,7 @@ impl DoctorReport {
                 Verdict::Unknown => "unknown",
                 Verdict::Bad => "BAD",
             };
-            let (name, value) = (printable(&fact.name), shown(fact));
+            let (name, value) = (printable(&fact.name), shown(&fact.value));
             let _ = writeln!(text, "  {verdict:<7}  {name:<width$}  {}", printable(&value));
             if let Some(why) = &fact.explanation {
                 let _ = writeln!(text, "           {}", printable(why));
@@ -185,8 +170,8 @@ impl DoctorReport {
     }
 }
 
-fn shown(fact: &Fact) -> String {
-    let value = match &fact.value {
+fn shown(value: &Value) -> String {
+    match value {
         Value::Null => "-".to_owned(),
         Value::String(text) => text.clone(),
         Value::Bool(true) => "yes".to_owned(),
@@ -198,10 +183,6 @@ fn shown(fact: &Fact) -> String {
             all.join(", ")
         }
         other => other.to_string(),
-    };
-    match fact.unit {
-        Some(unit) if !fact.value.is_null() => format!("{value} {unit}"),
-        _ => value,
     }
 }
 
@@ -213,8 +194,8 @@ mod tests {
         let facts = vec![
             Fact::ok("system", "processors", 8),
             Fact::ok("system", "build", "10.0.26100").note_if(true, "not tried"),
-            Fact::check("agent", "peb-lock", 7, false, "the owner is another"),
-            Fact::unknown("timing", "cycles", "not implemented").in_unit("cycles"),
+            Fact::check("agent", "version", 7, false, "another version"),
+            Fact::unknown("target", "threads", "no such process"),
         ];
         DoctorReport::new("x64".to_owned(), 1_700_000_000, Some(7), facts)
     }
@@ -224,14 +205,14 @@ mod tests {
         assert_eq!(
             report().text(),
             "system\n  ok       processors  8\n  note     build       10.0.26100\n           not tried\n\n\
-             agent\n  BAD      peb-lock    7\n           the owner is another\n\n\
-             timing\n  unknown  cycles      -\n           not implemented\n\n\
+             agent\n  BAD      version     7\n           another version\n\n\
+             target\n  unknown  threads     -\n           no such process\n\n\
              1 ok, 1 to note, 1 unknown, 1 bad\n"
         );
     }
 
     #[test]
-    fn the_json_holds_value_unit_verdict_and_reason() {
+    fn the_json_holds_value_verdict_and_reason() {
         let value: Value = serde_json::from_str(&report().json()).expect("JSON");
         assert_eq!(value["version"], 1);
         assert_eq!(value["pid"], 7);
@@ -239,7 +220,7 @@ mod tests {
         assert_eq!(value["facts"][0]["value"], 8);
         assert_eq!(value["facts"][0]["explanation"], Value::Null);
         assert_eq!(value["facts"][2]["verdict"], "bad");
-        assert_eq!(value["facts"][3]["unit"], "cycles");
+        assert_eq!(value["facts"][3]["value"], Value::Null);
     }
 
     #[test]

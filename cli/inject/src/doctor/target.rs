@@ -5,9 +5,6 @@ use super::{Fact, Verdict};
 
 const GROUP: &str = "target";
 
-/// The share of one processor that a recording may take.
-const SHARE: f64 = 0.25;
-
 /// The kind of drive that holds agent.dll, which decides whether another process can see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Drive {
@@ -44,9 +41,8 @@ pub(crate) struct TargetFacts {
     pub modules: Option<u32>,
     /// The kind of agent.dll's drive, and the length of its path in UTF-16 units.
     pub agent_path: Option<(Drive, usize)>,
-    pub threads: Option<u32>,
-    /// Median nanoseconds of a suspension, as measured here.
-    pub suspension_ns: u64,
+    /// Number of threads in the process.
+    pub threads: Option<usize>,
 }
 
 /// Judges the findings and returns facts with verdicts.
@@ -86,7 +82,10 @@ pub(crate) fn judge(target: &TargetFacts) -> Vec<Fact> {
         None => Fact::unknown(GROUP, "modules", "its module list cannot be read"),
     });
     facts.push(agent_path(target));
-    facts.extend(pass(target));
+    facts.push(match target.threads {
+        Some(count) => Fact::ok(GROUP, "threads", count),
+        None => Fact::unknown(GROUP, "threads", "its threads cannot be counted"),
+    });
     facts
 }
 
@@ -127,7 +126,7 @@ fn agent_path(target: &TargetFacts) -> Fact {
     let name = "agent-path";
     match target.agent_path {
         None => Fact::unknown(GROUP, name, "agent.dll was not found"),
-        Some((_, units)) if units > MAX_PATH => Fact::ok(GROUP, name, units).in_unit("characters").but(
+        Some((_, units)) if units > MAX_PATH => Fact::ok(GROUP, name, format!("{units} characters")).but(
             Verdict::Bad,
             "agent.dll's path is too long for most programs: move the release to a shorter one",
         ),
@@ -143,25 +142,6 @@ fn agent_path(target: &TargetFacts) -> Fact {
             }
         }
     }
-}
-
-fn pass(target: &TargetFacts) -> Vec<Fact> {
-    let Some(threads) = target.threads.filter(|&threads| threads > 0) else {
-        return vec![Fact::unknown(GROUP, "threads", "its threads cannot be counted")];
-    };
-    let mut facts = vec![Fact::ok(GROUP, "threads", threads)];
-    if target.suspension_ns == 0 {
-        facts.push(Fact::unknown(GROUP, "pass", "no suspension was measured"));
-        return facts;
-    }
-    let pass_ns = u64::from(threads) * target.suspension_ns;
-    let rate = (SHARE * 1e9 / pass_ns as f64).floor();
-    facts.push(Fact::ok(GROUP, "pass over all threads", pass_ns).in_unit("ns"));
-    facts.push(Fact::ok(GROUP, "rate that fits in 25 % of a processor", rate as u64).in_unit("Hz").note_if(
-        rate < 1000.0,
-        "below the default of 1000 Hz if every thread runs: the recorder lengthens its period by itself, or give a lower --rate",
-    ));
-    facts
 }
 
 #[cfg(test)]
@@ -182,7 +162,6 @@ mod tests {
             modules: Some(9),
             agent_path: Some((Drive::Local, 30)),
             threads: Some(10),
-            suspension_ns: 20_000,
         }
     }
 
@@ -212,22 +191,10 @@ mod tests {
         one(TargetFacts { agent_path: Some((Drive::Local, 260)), ..good() }, "agent-path", Verdict::Bad);
         one(TargetFacts { agent_path: Some((Drive::Substituted, 9)), ..good() }, "agent-path", Verdict::Note);
         one(TargetFacts { threads: None, ..good() }, "threads", Verdict::Unknown);
-        one(TargetFacts { suspension_ns: 0, ..good() }, "pass", Verdict::Unknown);
     }
 
     #[test]
     fn a_lower_integrity_than_injects_is_no_obstacle() {
         assert_eq!(not_ok(&TargetFacts { integrity: Some((0x1000, 0x2000)), ..good() }), []);
-    }
-
-    #[test]
-    fn the_rate_that_fits_follows_from_threads_and_the_price_of_a_suspension() {
-        let rate = |threads, suspension_ns| {
-            let facts = judge(&TargetFacts { threads: Some(threads), suspension_ns, ..good() });
-            let fact = facts.into_iter().find(|fact| fact.unit == Some("Hz")).expect("a rate");
-            (fact.value.as_u64().expect("a number"), fact.verdict)
-        };
-        assert_eq!(rate(10, 20_000), (1_250, Verdict::Ok));
-        assert_eq!(rate(300, 20_000), (41, Verdict::Note));
     }
 }

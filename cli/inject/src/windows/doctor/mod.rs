@@ -4,26 +4,17 @@
 //!
 //! * [`system`]: Windows, processors, code integrity, security software.
 //! * [`files`]: hashes, zone marks, signatures.
-//! * [`selftest`]: agent.dll in inject's own process.
-//! * [`helpers`]: threads that spin, wait or sit in a file call.
-//! * [`suspension`]: those, suspended; cycle counts.
-//! * [`wakeups`]: timers, and wake-ups on busy processors.
-//! * [`stubs`]: ntdll in memory and on disk.
+//! * [`agent`]: agent.dll in inject's own process.
 //! * [`target`]: the process of `--pid`.
 
+mod agent;
 mod files;
-mod helpers;
-mod selftest;
-mod stubs;
-mod suspension;
 mod system;
 mod target;
-mod wakeups;
 
 use super::agent::AgentFile;
 use super::output::{IfThere, Output};
 use super::system::{Procedure, kernel32};
-use crate::doctor::target::TargetFacts;
 use crate::doctor::{self, DoctorReport, Fact, Verdict};
 use crate::failure::{self, Failure};
 use crate::image;
@@ -66,29 +57,20 @@ pub(crate) fn run(question: &DoctorQuestion) -> Result<i32, Failure> {
 
 fn report(pid: Option<u32>) -> DoctorReport {
     let agent = AgentFile::open(None);
-    // Query the target first: it may end during the measurements.
-    let target = pid.map(|pid| target::gather(pid, agent.as_ref().ok()));
     let mut facts = doctor::system::judge(&system::gather());
     facts.extend(doctor::files::judge(&files::gather()));
     facts.extend(match &agent {
-        Ok(agent) => selftest::run(&agent.path),
+        Ok(agent) => agent::check(agent),
         Err(failure) => {
             vec![Fact::ok("agent", "loaded", false).but(Verdict::Bad, failure.to_string())]
         }
     });
-    let suspensions = suspension::measure();
-    facts.extend(doctor::timing::judge_suspensions(&suspensions));
-    facts.extend(doctor::timing::judge_cycles(&suspension::cycles()));
-    facts.push(doctor::timing::judge_boost(suspension::boost()));
-    facts.extend(doctor::timing::judge_wakeups(&wakeups::measure()));
-    facts.extend(doctor::stubs::judge(&stubs::gather()));
     // SAFETY: the pseudo handle of this process is valid as long as the process, and needs no
     // closing.
     let own = unsafe { BorrowedHandle::borrow_raw(GetCurrentProcess()) };
     facts.extend(doctor::policies::judge("own-process", &policies(own)));
-    if let Some(target) = target {
-        let suspension_ns = suspensions.iter().map(doctor::timing::Suspensions::typical).max().unwrap_or(0);
-        facts.extend(doctor::target::judge(&TargetFacts { suspension_ns, ..target }));
+    if let Some(pid) = pid {
+        facts.extend(doctor::target::judge(&target::gather(pid, agent.as_ref().ok())));
     }
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     DoctorReport::new(image::machine_name(image::own_machine()), time, pid, facts)

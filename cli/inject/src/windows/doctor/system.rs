@@ -223,7 +223,7 @@ fn foreign_modules() -> Option<Vec<String>> {
     Some(foreign.map(|path| path.to_string_lossy().into_owned()).collect())
 }
 
-pub(super) fn windows_folder() -> PathBuf {
+fn windows_folder() -> PathBuf {
     let mut units = [0u16; 260];
     // SAFETY: pointer and length are those of the array.
     let len = unsafe { GetWindowsDirectoryW(units.as_mut_ptr(), units.len() as u32) } as usize;
@@ -231,7 +231,7 @@ pub(super) fn windows_folder() -> PathBuf {
 }
 
 /// Path of a module of this process; empty if there is none.
-pub(super) fn module_path(module: HMODULE) -> PathBuf {
+fn module_path(module: HMODULE) -> PathBuf {
     let mut units = vec![0u16; 32_768];
     // SAFETY: pointer and length are those of the vector; for an invalid module handle the call
     // returns 0.

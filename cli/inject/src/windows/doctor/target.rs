@@ -1,12 +1,13 @@
 //! Queries the process of `--pid` without changing it.
 
-use super::{policies, selftest};
+use super::policies;
 use crate::doctor::target::{Drive, TargetFacts};
 use crate::image;
 use crate::windows::agent::AgentFile;
 use crate::windows::process::{self, OpenError, Process};
 use crate::windows::refusal;
 use crate::windows::system::wide;
+use crate::windows::threads;
 use crate::windows::token::Token;
 use std::os::windows::ffi::OsStrExt;
 use std::os::windows::io::AsHandle;
@@ -31,7 +32,7 @@ const RIGHTS: [(&str, u32); 7] = [
     ("SYNCHRONIZE", PROCESS_SYNCHRONIZE),
 ];
 
-/// Queries process `pid`. The cost of a suspension is measured elsewhere.
+/// Queries process `pid`.
 pub(super) fn gather(pid: u32, agent: Option<&AgentFile>) -> TargetFacts {
     let entry = process::entries().ok().and_then(|all| all.into_iter().find(|entry| entry.pid == pid));
     let Some(entry) = entry else { return TargetFacts::default() };
@@ -40,7 +41,7 @@ pub(super) fn gather(pid: u32, agent: Option<&AgentFile>) -> TargetFacts {
         rights: RIGHTS.iter().map(|&(name, right)| (name, process::open(pid, right).is_ok())).collect(),
         sessions: session(pid).zip(session(std::process::id())),
         agent_path: agent.map(|agent| (drive(&agent.path), agent.path.as_os_str().encode_wide().count())),
-        threads: selftest::of_process(pid),
+        threads: threads::ids(pid).ok().map(|all| all.len()),
         ..TargetFacts::default()
     };
     if let Ok(limited) = process::open_limited(pid) {
