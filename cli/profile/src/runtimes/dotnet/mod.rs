@@ -9,6 +9,7 @@
 //! * [`nettrace`] reads a stream into events, [`events`] their payloads, [`rundown`] joins them to
 //!   methods.
 //! * [`lines`] finds the portable PDB of a module and the line in it.
+//! * [`readable`] writes names that a compiler makes as in the source.
 //! * [`contract`] walks the runtime's explicit Frames over captured bytes. [`explicit`] applies it
 //!   to a trace's samples.
 
@@ -17,6 +18,7 @@ mod events;
 pub mod explicit;
 mod lines;
 pub(crate) mod nettrace;
+pub mod readable;
 mod rundown;
 
 pub use lines::{Line, LineError, Lines, ModulePdbError};
