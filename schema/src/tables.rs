@@ -275,7 +275,7 @@ pub const FRAMES: ParquetTable = ParquetTable {
         column(
             "aliases",
             ListText,
-            "Further functions that the linker folded into this one: which of them ran cannot be told. Empty for inlined ones",
+            "Further functions that the linker folded into this one: which of them ran cannot be told. Of a managed method: the name that the runtime gave it. Empty for inlined ones",
         ),
         RESOLVED_BY,
     ],

@@ -43,8 +43,8 @@ macro_rules! values {
 
 values!(Demangle {
     Full = "full", "With parameters and return type";
-    Short = "short", "The qualified name alone. Procedure records of a PDB hold no more than that either";
-    None = "none", "As the record has it";
+    Short = "short", "The qualified name alone. Procedure records of a PDB hold no more than that either. Lambdas, local functions and state machines of .NET as in the source, also with full";
+    None = "none", "As the record or the runtime has it";
 });
 
 values!(TimeZone {

@@ -7,6 +7,7 @@ use super::{
     FrameFacts, FrameId, FrameKind, FrameSymbols, MethodPlace, NameSource, NamedFrame, Placement, StrId,
 };
 use crate::image::ModuleImage;
+use crate::runtimes::dotnet::readable::readable;
 use crate::runtimes::{ManagedModule, Method, MethodKind, Methods};
 use crate::trace::Trace;
 use rayon::prelude::*;
@@ -238,7 +239,10 @@ impl NameWriter<'_> {
             Some(line) => (Some(self.text(&line.file)), Some(line.line)),
             None => (None, None),
         };
-        let function = self.text(&method.name);
+        let function = match self.sources.symbolizer.demangle() {
+            Demangle::None => self.text(&method.name),
+            Demangle::Full | Demangle::Short => self.as_written(&method.name),
+        };
         self.names.symbols.named.push(NamedFrame { function, file, line, inline: false });
         let kind = match method.kind {
             MethodKind::Managed => FrameKind::Managed,
@@ -251,6 +255,19 @@ impl NameWriter<'_> {
         let reason = reason.map(|reason| self.text(&reason.to_string()));
         let inside = address.saturating_sub(method.base) + u64::from(!site.exact);
         self.end(NameSource::Runtime, reason, u32::try_from(inside).ok());
+    }
+
+    /// The name of the frame's method as in the source. What the runtime calls it, if that is
+    /// another name, becomes a further name of the frame.
+    fn as_written(&mut self, name: &str) -> StrId {
+        let written = readable(name);
+        let function = self.text(&written);
+        if written != name {
+            let own = self.text(name);
+            let symbols = &mut self.names.symbols;
+            symbols.aliases.insert(FrameId(symbols.source.len() as u32), Box::new([own]));
+        }
+        function
     }
 
     /// The place of an address in a method of a module whose build is known.
