@@ -41,6 +41,20 @@ pub(crate) fn has_pipe(kind: RuntimeKind) -> bool {
     kind != RuntimeKind::Framework
 }
 
+/// Whether a .NET Core of this version is older than the diagnostics pipe, which came with 3.0. Its
+/// file's own number then was 4.700, and 4.6 before.
+pub(crate) fn is_before_pipe(version: &[u8]) -> bool {
+    let mut numbers = version.split(|&byte| byte == b'.').map(|number| {
+        let digits = number.iter().take_while(|byte| byte.is_ascii_digit());
+        digits.fold(0u32, |value, &byte| value.saturating_mul(10).saturating_add(u32::from(byte - b'0')))
+    });
+    match (numbers.next(), numbers.next()) {
+        (Some(1 | 2), _) => true,
+        (Some(4), Some(minor)) => minor < 700,
+        _ => false,
+    }
+}
+
 /// The version of the runtime at `path`. If its folder's name is a version
 /// (`…\\Microsoft.NETCore.App\\3.1.2\\coreclr.dll`), that counts, because the file's resources
 /// hold a number of their own; otherwise the version in its resources.
@@ -131,6 +145,24 @@ mod tests {
         units.resize(units.len().next_multiple_of(2), 0);
         units.extend(value.encode_utf16().chain([0]));
         units.resize(units.len().next_multiple_of(2), 0);
+    }
+
+    #[test]
+    fn pipe_came_with_net_core_3() {
+        for (version, before) in [
+            ("1.1.13", true),
+            ("2.1.30", true),
+            ("2.1.30-servicing", true),
+            ("4.6.30411.1", true),
+            ("4.700.20.6602", false),
+            ("3.0.0", false),
+            ("10.0.9", false),
+            ("20.1", false),
+            ("", false),
+            ("x", false),
+        ] {
+            assert_eq!(is_before_pipe(version.as_bytes()), before, "{version}");
+        }
     }
 
     #[test]

@@ -3,8 +3,9 @@
 use alloc::format;
 use alloc::string::String;
 
+use super::answers::AskError;
 use super::recorder::{ListedRuntime, RuntimesRecorder};
-use crate::record::dotnet::runtime::has_pipe;
+use crate::record::dotnet::runtime::{has_pipe, is_before_pipe};
 
 /// Adds a part to a note.
 fn add(note: &mut String, text: &str) {
@@ -47,7 +48,11 @@ impl RuntimesRecorder {
             return note;
         }
         if let Some(error) = answers.error {
-            add(&mut note, &error.text(self.names.is_some()));
+            if error == AskError::Absent && is_before_pipe(&runtime.version) {
+                add(&mut note, "this runtime has no diagnostics pipe (.NET Core 3.0 and later have one)");
+            } else {
+                add(&mut note, &error.text(self.names.is_some()));
+            }
             if let Some(names) = &self.names {
                 add(&mut note, names);
             }

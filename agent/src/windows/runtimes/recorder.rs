@@ -23,7 +23,7 @@ const FLUSH: u64 = 256 << 10;
 pub(super) struct ListedRuntime {
     module: u64,
     pub(super) kind: RuntimeKind,
-    version: Vec<u8>,
+    pub(super) version: Vec<u8>,
     /// Whether another runtime was found before it.
     pub(super) second: bool,
 }
