@@ -50,6 +50,10 @@ pub(super) struct MergeArgs {
     /// machines
     #[arg(long)]
     by_time_of_day: bool,
+    /// Take out the times in which none of the traces was recorded, but a second of each. Times then
+    /// count on the time line without them
+    #[arg(long)]
+    close_gaps: bool,
     /// Replace a file that is there, unless it is a trace or an input
     #[arg(long)]
     force: bool,
@@ -100,7 +104,11 @@ pub(super) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
     let (traces, exit) = open(args, &paths, exit);
     let traces = without_copies(traces);
     let anchors: Vec<Anchor> = traces.iter().map(|trace| trace.anchor.clone()).collect();
-    let line = merge::place(&anchors, args.by_time_of_day).map_err(anyhow::Error::msg)?;
+    let mut line = merge::place(&anchors, args.by_time_of_day).map_err(anyhow::Error::msg)?;
+    if args.close_gaps {
+        line.close_gaps(&anchors, GAP_LEFT_NS);
+    }
+    warn_if_far_apart(&line, &anchors);
     let contents = line.places.iter().map(|place| &traces[place.trace].content);
     let Some(content) = together(contents) else { return Ok(exit) };
     check_weight(args, &traces)?;
@@ -120,6 +128,23 @@ pub(super) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
     let counts_samples = !rates_differ(&traces);
     write(args, format, destination, (&profile, &runs), (verb, counts_samples))?;
     Ok(exit)
+}
+
+/// What is left of a gap that is closed.
+const GAP_LEFT_NS: u64 = 1_000_000_000;
+/// How many times longer than what was recorded a time line may be without a word.
+const FAR_APART: u64 = 100;
+
+/// Says so if most of the time line is empty: viewers then show the traces as dots.
+fn warn_if_far_apart(line: &Line, anchors: &[Anchor]) {
+    let (length_ns, recorded_ns) = (line.length_ns(anchors), line.recorded_ns(anchors));
+    if length_ns / FAR_APART > recorded_ns {
+        warn(&format!(
+            "the time line is {} long and only {} of it were recorded: --close-gaps takes out the rest",
+            span(length_ns),
+            span(recorded_ns)
+        ));
+    }
 }
 
 /// The format that the options name.

@@ -189,6 +189,41 @@ pub fn place(anchors: &[Anchor], by_utc: bool) -> Result<Line, String> {
     Ok(Line { places, utc_ns: clamped(i128::from(anchors[first].utc_ns) + begin) })
 }
 
+impl Line {
+    /// Nanoseconds from the beginning of the first trace to the end of the last.
+    pub fn length_ns(&self, anchors: &[Anchor]) -> u64 {
+        self.places.iter().map(|place| place.end_ns(anchors)).max().unwrap_or(0)
+    }
+
+    /// Nanoseconds of it in which at least one of the traces was recorded.
+    pub fn recorded_ns(&self, anchors: &[Anchor]) -> u64 {
+        let (mut recorded, mut end) = (0, 0);
+        for place in &self.places {
+            let place_end = place.end_ns(anchors);
+            recorded += place_end.saturating_sub(end.max(place.start_ns));
+            end = end.max(place_end);
+        }
+        recorded
+    }
+
+    /// Takes out the times in which none of the traces was recorded, but `left_ns` of each.
+    pub fn close_gaps(&mut self, anchors: &[Anchor], left_ns: u64) {
+        let (mut end, mut taken_out) = (0u64, 0u64);
+        for place in &mut self.places {
+            let gap = (place.start_ns - taken_out).saturating_sub(end);
+            taken_out += gap.saturating_sub(left_ns);
+            place.start_ns -= taken_out;
+            end = end.max(place.end_ns(anchors));
+        }
+    }
+}
+
+impl Place {
+    fn end_ns(&self, anchors: &[Anchor]) -> u64 {
+        self.start_ns.saturating_add(anchors[self.trace].duration_ns)
+    }
+}
+
 /// The basis of a trace that shares no counter with others.
 fn time_of_day(anchor: &Anchor, first: &Anchor, by_utc: bool) -> Result<Basis, String> {
     let name = |anchor: &Anchor| anchor.host.clone().unwrap_or_else(|| "a machine without a name".into());
@@ -277,6 +312,22 @@ mod tests {
         assert_eq!(later(&|b| (b.boot, b.created_ns) = (0, 0)), (1_001, false));
         assert_eq!(later(&|b| b.frequency = 3_000_000), (1_001, false));
         assert_eq!(later(&|b| b.counter *= 1_000), (1_001, false), "a counter that began anew");
+    }
+
+    #[test]
+    fn gaps_are_closed_and_overlaps_stay() {
+        let place = |trace, start_ns| Place { trace, start_ns, basis: Basis::First };
+        // Two traces from 0 to 10 and 5 to 8, then from 1,000 to 1,010 and 1,011 to 1,012.
+        let mut line =
+            Line { places: vec![place(0, 0), place(1, 5), place(2, 1_000), place(3, 1_011)], utc_ns: 7 };
+        let anchors = [10, 3, 10, 1].map(|duration_ns| Anchor { duration_ns, ..anchor("a", 0, 0) });
+        assert_eq!((line.length_ns(&anchors), line.recorded_ns(&anchors)), (1_012, 21));
+        line.close_gaps(&anchors, 2);
+        assert_eq!(starts(&line), [(0, 0), (1, 5), (2, 12), (3, 23)]);
+        assert_eq!((line.length_ns(&anchors), line.recorded_ns(&anchors)), (24, 21));
+        // What is shorter than what is left stays.
+        line.close_gaps(&anchors, 2);
+        assert_eq!(starts(&line), [(0, 0), (1, 5), (2, 12), (3, 23)]);
     }
 
     #[test]
