@@ -18,7 +18,10 @@ use crate::ImageTables;
 /// Instructions that are followed at most.
 const MOST_INSTRUCTIONS: usize = 64;
 /// Bytes before an address in which the start of a function of unknown extent is looked for.
-const MOST_BYTES: u32 = 4096;
+const MOST_BYTES: u32 = 32 << 10;
+
+/// Places before an address that look like a start, of which the code is followed.
+const MOST_STARTS: usize = 4;
 
 /// Whether ebp holds the address of the saved ebp, with the return address above it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -36,6 +39,8 @@ pub(crate) enum FramePointer {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Prologue {
     pub(crate) frame_pointer: FramePointer,
+    /// Bytes that ebp points below the saved ebp, into the locals: `lea ebp, [esp-N]`.
+    pub(crate) into: u32,
     /// By nonvolatile register: bytes from the slot where it was saved up to the address above the
     /// return address; 0 = it was not saved, or still holds the caller's value.
     pub(crate) saved: [u16; NONVOLATILE.len()],
@@ -44,52 +49,134 @@ pub(crate) struct Prologue {
 }
 
 /// Follows the first instructions of the function that holds `rva`, which is `bounds` if these are
-/// known. Where they are not, the nearest `push ebp; mov ebp, esp` before `rva` is the start, if
-/// the code from there leads to `rva` without the end of a function.
+/// known. Where they are not, the nearest code before `rva` that begins as functions with a frame
+/// do is the start, if the code from there leads to `rva` without the end of a function.
 pub(crate) fn follow(image: &ImageTables, rva: u32, bounds: Option<&Range<u32>>) -> Prologue {
     let start = match bounds {
         Some(bounds) => Some(start_with_pushes(image, bounds.start)),
         None => match image.bytes_before(rva) {
-            Some(before) => framed_start(before, rva),
+            Some(before) => framed_start(image, before, rva),
             None => return Prologue::default(),
         },
     };
     let absent = Prologue { frame_pointer: FramePointer::Absent, ..Prologue::default() };
     match start {
-        Some(start) => Follower::default().run(image, start, rva).unwrap_or_default(),
+        Some(start) => Follower::new().run(image, start, rva).unwrap_or_default(),
         None => absent,
     }
 }
 
+/// What a register or a word of the stack holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Held {
+    #[default]
+    Unknown,
+    Constant(u32),
+    /// An address of the stack, so many bytes below that above the return address.
+    Below(i64),
+    /// What this nonvolatile register held at the function's start.
+    Initial(usize),
+    /// The address behind the call that leads into a helper.
+    Back,
+}
+
 /// The first instructions, as they are followed.
-#[derive(Default)]
+#[derive(Clone)]
 struct Follower {
     /// Bytes from esp up to the address above the return address, or above its copy.
     depth: i64,
-    /// By nonvolatile register: where it was pushed, as [`Prologue::saved`]. A pushed register that
-    /// is not written afterwards may have been an argument.
-    pushed: [u16; NONVOLATILE.len()],
-    /// Nonvolatile registers that no longer hold the caller's value.
-    changed: [bool; NONVOLATILE.len()],
-    prologue: Prologue,
+    /// Registers but esp.
+    registers: [Held; 8],
+    /// Words of the stack, by their bytes below the address above the return address.
+    words: Vec<(i64, Held)>,
+    /// Nonvolatile registers that no longer hold the caller's value, by the slot where they were
+    /// saved. A pushed register that is not written afterwards may have been an argument.
+    saved: [u16; NONVOLATILE.len()],
+    aligned: bool,
+    /// Only constants were pushed so far, as before a call of a helper that makes the frame.
+    plain: bool,
 }
 
+const ESP: usize = 4;
+const EBP: usize = 5;
+/// Place of ebp in [`NONVOLATILE`].
+const SAVED_EBP: usize = 1;
+/// Where ebp is saved in a frame: right below the return address.
+const EBP_SLOT: i64 = 8;
+
 impl Follower {
+    fn new() -> Follower {
+        let mut registers = [Held::Unknown; 8];
+        for (n, register) in NONVOLATILE.into_iter().enumerate() {
+            registers[usize::from(register)] = Held::Initial(n);
+        }
+        Follower { depth: 4, registers, words: Vec::new(), saved: [0; 4], aligned: false, plain: true }
+    }
+
     /// `None` if the code is not known.
     fn run(mut self, image: &ImageTables, start: u32, rva: u32) -> Option<Prologue> {
         let code = image.bytes(start)?;
-        self.depth = 4;
-        self.prologue.frame_pointer = FramePointer::Absent;
         let mut decoder = Decoder::with_ip(32, code, start.into(), DecoderOptions::NONE);
         for _ in 0..MOST_INSTRUCTIONS {
             if decoder.ip() >= u64::from(rva) || !decoder.can_decode() {
                 break;
             }
-            if !self.step(&decoder.decode()) {
+            let instruction = decoder.decode();
+            let made = self.plain && instruction.is_call_near() && self.helper(image, &instruction);
+            if !made && !self.step(&instruction) {
                 break;
             }
         }
-        Some(self.prologue)
+        Some(self.prologue())
+    }
+
+    /// Follows a function that makes its caller's frame, such as __SEH_prolog4 and __EH_prolog3;
+    /// false, with nothing changed, if the called one is none.
+    fn helper(&mut self, image: &ImageTables, call: &Instruction) -> bool {
+        let target = u32::try_from(call.near_branch_target()).ok();
+        let Some((start, code)) = target.and_then(|start| Some((start, image.bytes(start)?))) else {
+            return false;
+        };
+        let mut inside = self.clone();
+        inside.put(Held::Back);
+        let mut decoder = Decoder::with_ip(32, code, start.into(), DecoderOptions::NONE);
+        for _ in 0..MOST_INSTRUCTIONS {
+            if !decoder.can_decode() {
+                return false;
+            }
+            let instruction = decoder.decode();
+            if instruction.flow_control() == FlowControl::Return {
+                let returns = instruction.op_count() == 0 && inside.word(inside.depth) == Held::Back;
+                inside.depth -= 4;
+                inside.plain = false;
+                // What such a function pushes, it saves.
+                for n in 0..NONVOLATILE.len() {
+                    inside.saved[n] = inside.slot_of(n);
+                }
+                if returns && inside.prologue().frame_pointer == FramePointer::Set {
+                    *self = inside;
+                    return true;
+                }
+                return false;
+            }
+            if !inside.step(&instruction) {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// What is known behind the last instruction.
+    fn prologue(&self) -> Prologue {
+        let into = match self.registers[EBP] {
+            Held::Below(bytes) if self.word(EBP_SLOT) == Held::Initial(SAVED_EBP) => {
+                u32::try_from(bytes - EBP_SLOT).ok()
+            }
+            _ => None,
+        };
+        let frame_pointer = if into.is_some() { FramePointer::Set } else { FramePointer::Absent };
+        let into = into.unwrap_or_default();
+        Prologue { frame_pointer, into, saved: self.saved, aligned: self.aligned }
     }
 
     /// Follows an instruction; false if it is none of a prologue.
@@ -97,57 +184,141 @@ impl Follower {
         if instruction.is_invalid() || instruction.flow_control() != FlowControl::Next {
             return false;
         }
-        match instruction.mnemonic() {
-            Mnemonic::Push => self.push(instruction),
-            Mnemonic::Mov if instruction.op0_register() == Register::EBP => self.set_ebp(instruction),
-            Mnemonic::Sub if instruction.op0_register() == Register::ESP => match immediate(instruction) {
-                Some(bytes) => self.depth += bytes,
-                None => return false,
+        let to = register(instruction.op0_register());
+        let value = match instruction.mnemonic() {
+            Mnemonic::Push => {
+                let value = self.value(instruction, 0);
+                self.plain &= matches!(value, Held::Constant(_));
+                self.put(value);
+                return true;
+            }
+            Mnemonic::Mov | Mnemonic::Lea if to != Some(ESP) => {
+                let value = match instruction.mnemonic() {
+                    Mnemonic::Mov => self.value(instruction, 1),
+                    _ => self.address(instruction).map_or(Held::Unknown, Held::Below),
+                };
+                self.plain &= matches!(value, Held::Constant(_));
+                if instruction.op0_kind() == OpKind::Memory {
+                    if let Some(place) = self.address(instruction) {
+                        self.set_word(place, value);
+                    }
+                    return true;
+                }
+                value
+            }
+            Mnemonic::Sub if to == Some(ESP) => match self.value(instruction, 1) {
+                Held::Constant(bytes) => {
+                    self.depth += i64::from(bytes as i32);
+                    self.plain = false;
+                    return true;
+                }
+                _ => return false,
             },
             // GCC aligns the stack so, and then pushes a copy of the return address.
-            Mnemonic::And if instruction.op0_register() == Register::ESP => {
-                if self.pushed != [0; NONVOLATILE.len()] {
+            Mnemonic::And if to == Some(ESP) => {
+                if self.words.iter().any(|(_, held)| matches!(held, Held::Initial(_))) {
                     return false;
                 }
-                (self.depth, self.prologue.aligned) = (0, true);
+                self.words.clear();
+                (self.depth, self.aligned, self.plain) = (0, true, false);
+                for held in &mut self.registers {
+                    if let Held::Below(_) = held {
+                        *held = Held::Unknown;
+                    }
+                }
+                return true;
             }
+            // A call to the next instruction, and what else moves esp, is no part of a prologue.
             _ if writes(instruction, Register::ESP) || writes(instruction, Register::EBP) => return false,
-            _ => self.note_writes(instruction),
+            _ => Held::Unknown,
+        };
+        match to.filter(|_| instruction.op0_kind() == OpKind::Register) {
+            Some(to) if instruction.op0_register().size() == 4 && is_move(instruction.mnemonic()) => {
+                self.set(to, value);
+            }
+            _ => {
+                self.plain &= !matches!(instruction.mnemonic(), Mnemonic::Pop);
+                for n in 0..8 {
+                    if n != ESP && writes(instruction, named(n as u8)) {
+                        self.set(n, Held::Unknown);
+                    }
+                }
+            }
         }
         true
     }
 
-    fn push(&mut self, instruction: &Instruction) {
+    /// Sets a register.
+    fn set(&mut self, to: usize, value: Held) {
+        if let Held::Initial(n) = self.registers[to]
+            && value != self.registers[to]
+            && usize::from(NONVOLATILE[n]) == to
+        {
+            self.saved[n] = self.slot_of(n);
+        }
+        self.registers[to] = value;
+    }
+
+    fn put(&mut self, value: Held) {
         self.depth += 4;
-        let slot = u16::try_from(self.depth).unwrap_or(0);
-        for (n, register) in NONVOLATILE.into_iter().enumerate() {
-            let first = self.pushed[n] == 0 && !self.changed[n];
-            if instruction.op0_register() == named(register) && first {
-                self.pushed[n] = slot;
+        self.set_word(self.depth, value);
+    }
+
+    fn set_word(&mut self, place: i64, value: Held) {
+        self.words.retain(|(known, _)| (known - place).abs() >= 4);
+        self.words.push((place, value));
+    }
+
+    fn word(&self, place: i64) -> Held {
+        let known = self.words.iter().find(|(known, _)| *known == place);
+        known.map_or(Held::Unknown, |(_, held)| *held)
+    }
+
+    /// The highest word that holds what a nonvolatile register held at the start; 0 if none.
+    fn slot_of(&self, n: usize) -> u16 {
+        let words = self.words.iter().filter(|(_, held)| *held == Held::Initial(n));
+        words.map(|(place, _)| *place).min().and_then(|place| u16::try_from(place).ok()).unwrap_or(0)
+    }
+
+    /// What an operand holds.
+    fn value(&self, instruction: &Instruction, operand: u32) -> Held {
+        match instruction.op_kind(operand) {
+            OpKind::Register => match register(instruction.op_register(operand)) {
+                Some(ESP) => Held::Below(self.depth),
+                Some(n) if instruction.op_register(operand).size() == 4 => self.registers[n],
+                _ => Held::Unknown,
+            },
+            OpKind::Immediate8to32 | OpKind::Immediate32 => Held::Constant(instruction.immediate32()),
+            OpKind::Memory if instruction.memory_size().size() == 4 => {
+                self.address(instruction).map_or(Held::Unknown, |place| self.word(place))
             }
+            _ => Held::Unknown,
         }
     }
 
-    fn note_writes(&mut self, instruction: &Instruction) {
-        for (n, register) in NONVOLATILE.into_iter().enumerate() {
-            if !self.changed[n] && writes(instruction, named(register)) {
-                self.changed[n] = true;
-                self.prologue.saved[n] = self.pushed[n];
-            }
-        }
+    /// The place in the stack that the memory operand names.
+    fn address(&self, instruction: &Instruction) -> Option<i64> {
+        let is_plain = instruction.memory_index() == Register::None
+            && !matches!(instruction.memory_segment(), Register::FS | Register::GS);
+        let base = match register(instruction.memory_base()).filter(|_| is_plain)? {
+            ESP => self.depth,
+            n => match self.registers[n] {
+                Held::Below(bytes) => bytes,
+                _ => return None,
+            },
+        };
+        Some(base - i64::from(instruction.memory_displacement32() as i32))
     }
+}
 
-    /// `mov ebp, …`: it makes a frame if esp points to the saved ebp, right below the return
-    /// address.
-    fn set_ebp(&mut self, instruction: &Instruction) {
-        const EBP: usize = 1;
-        let set = instruction.op1_register() == Register::ESP
-            && self.depth == 8
-            && self.pushed[EBP] == 8
-            && !self.changed[EBP];
-        self.prologue.frame_pointer = if set { FramePointer::Set } else { FramePointer::Absent };
-        self.note_writes(instruction);
-    }
+/// Whether an instruction gives its first operand the value of its second.
+fn is_move(mnemonic: Mnemonic) -> bool {
+    matches!(mnemonic, Mnemonic::Mov | Mnemonic::Lea)
+}
+
+/// The number of a register that holds a word.
+fn register(register: Register) -> Option<usize> {
+    (0..8).find(|&n| named(n as u8) == register)
 }
 
 /// The start of a function whose record may begin behind its first pushes, as FPO records of
@@ -162,16 +333,51 @@ fn start_with_pushes(image: &ImageTables, start: u32) -> u32 {
     if padded { start - pushes as u32 } else { start }
 }
 
-/// The start of the function that holds `rva`, by its `push ebp; mov ebp, esp`. `before`: the code
-/// before `rva`.
-fn framed_start(before: &[u8], rva: u32) -> Option<u32> {
-    const PUSH_MOV: [&[u8]; 2] = [&[0x55, 0x8b, 0xec], &[0x55, 0x89, 0xe5]];
+/// The start of the function that holds `rva`, by how functions with a frame begin: `push ebp; mov
+/// ebp, esp`, `push ebp; lea ebp, [esp-N]`, or constants and a call of a helper that makes the
+/// frame. `before`: the code before `rva`.
+fn framed_start(image: &ImageTables, before: &[u8], rva: u32) -> Option<u32> {
     let most = before.len().min(MOST_BYTES as usize);
-    let nearest = (3..=most).find(|&back| {
-        let code = &before[before.len() - back..];
-        PUSH_MOV.iter().any(|start| code.starts_with(start))
-    })?;
-    leads_to(&before[before.len() - nearest..]).then(|| rva - nearest as u32)
+    let from = |back: usize| &before[before.len() - back..];
+    let starts = (3..=most).filter(|&back| {
+        begins_with_frame(from(back)) || begins_with_helper(image, from(back), rva - back as u32)
+    });
+    let start = starts.take(MOST_STARTS).find(|&back| leads_to(from(back)))?;
+    Some(rva - start as u32)
+}
+
+fn begins_with_frame(code: &[u8]) -> bool {
+    matches!(
+        code,
+        [0x55, 0x8b, 0xec, ..]
+            | [0x55, 0x89, 0xe5, ..]
+            | [0x55, 0x8d, 0x6c, 0x24, 0x80..=0xff, ..]
+            | [0x55, 0x8d, 0xac, 0x24, _, _, 0x80..=0xff, 0xff, ..]
+    )
+}
+
+/// Whether code begins with one or two constants for a function that makes its caller's frame, and
+/// a call of it: `push 14h; push table; call __SEH_prolog4` or `push 50h; mov eax, handler; call
+/// __EH_prolog3`.
+fn begins_with_helper(image: &ImageTables, code: &[u8], rva: u32) -> bool {
+    const CALL: u8 = 0xe8;
+    let size = match code.first() {
+        Some(0x6a) => 2,
+        Some(0x68) => 5,
+        _ => return false,
+    };
+    let is_constant = matches!(code.get(size), Some(0x68 | 0xb8));
+    if !is_constant || code.get(size + 5) != Some(&CALL) || code.len() < size + 10 {
+        return false;
+    }
+    let mut follower = Follower::new();
+    let mut decoder = Decoder::with_ip(32, &code[..size + 10], rva.into(), DecoderOptions::NONE);
+    for _ in 0..2 {
+        if !follower.step(&decoder.decode()) {
+            return false;
+        }
+    }
+    follower.helper(image, &decoder.decode())
 }
 
 /// Whether the instructions end with `code`, and no function ends among them. Compilers pad behind
@@ -201,12 +407,12 @@ fn is_padding(instruction: &Instruction) -> bool {
     match instruction.mnemonic() {
         Mnemonic::Int3 | Mnemonic::Nop => true,
         Mnemonic::Xchg => instruction.op0_register() == instruction.op1_register(),
-        _ => instruction.code() == Code::Lea_r32_m && is_move(instruction),
+        _ => instruction.code() == Code::Lea_r32_m && is_no_move(instruction),
     }
 }
 
 /// Whether a `lea` does nothing, as in the padding between functions: `lea esi, [esi]`.
-fn is_move(instruction: &Instruction) -> bool {
+fn is_no_move(instruction: &Instruction) -> bool {
     instruction.op0_register() == instruction.memory_base() && instruction.memory_displacement32() == 0
 }
 
@@ -215,11 +421,6 @@ fn writes(instruction: &Instruction, register: Register) -> bool {
         let write = !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess);
         write && used.register().full_register32() == register
     })
-}
-
-fn immediate(instruction: &Instruction) -> Option<i64> {
-    let constant = matches!(instruction.op1_kind(), OpKind::Immediate8to32 | OpKind::Immediate32);
-    constant.then(|| i64::from(instruction.immediate32() as i32))
 }
 
 /// The register with this number.
@@ -278,6 +479,86 @@ mod tests {
         assert_eq!((prologue.frame_pointer, prologue.saved), (FramePointer::Absent, [0, 0, 12, 8]));
         // mov ebp, esp without the push: the caller's ebp is lost.
         assert_eq!(of(&[0x51, 0x8b, 0xec], true).frame_pointer, FramePointer::Absent);
+    }
+
+    /// MSVC's prologue helpers, as its C runtime (vcruntime) has them, at 1100h; called by a function
+    /// at 1010h that has pushed 14h, and whose code goes on for a few bytes.
+    fn of_helper(before_call: &[u8], helper: &[u8]) -> Prologue {
+        let call_end = START as usize + before_call.len() + 5;
+        let distance = (0x1100 - call_end as i32).to_le_bytes();
+        let function = [before_call, &[0xe8], &distance, &[0x33, 0xc0, 0x40]].concat();
+        let mut bytes = vec![0xcc; 16];
+        bytes.extend(&function);
+        bytes.resize(0x100, 0xcc);
+        bytes.extend(helper);
+        bytes.extend([0xcc; 16]);
+        let image = ImageTables::new(Arch::X86, 0x3000).range(0x1000, bytes).build();
+        follow(&image, START + function.len() as u32, None)
+    }
+
+    /// `push 14h; push offset table; call __SEH_prolog4`.
+    #[test]
+    fn seh_prolog4_makes_its_callers_frame() {
+        let helper = [
+            &[0x68, 0, 0, 0x40, 0][..],                  // push offset __except_handler4
+            &[0x64, 0xff, 0x35, 0, 0, 0, 0],             // push fs:[0]
+            &[0x8b, 0x44, 0x24, 0x10],                   // mov eax, [esp+10h]
+            &[0x89, 0x6c, 0x24, 0x10],                   // mov [esp+10h], ebp
+            &[0x8d, 0x6c, 0x24, 0x10],                   // lea ebp, [esp+10h]
+            &[0x2b, 0xe0, 0x53, 0x56, 0x57],             // sub esp, eax; push ebx; push esi; push edi
+            &[0xa1, 0, 0, 0x41, 0],                      // mov eax, [__security_cookie]
+            &[0x31, 0x45, 0xfc, 0x33, 0xc5, 0x50],       // xor [ebp-4], eax; xor eax, ebp; push eax
+            &[0x89, 0x65, 0xe8, 0xff, 0x75, 0xf8],       // mov [ebp-18h], esp; push [ebp-8]
+            &[0x8b, 0x45, 0xfc],                         // mov eax, [ebp-4]
+            &[0xc7, 0x45, 0xfc, 0xfe, 0xff, 0xff, 0xff], // mov [ebp-4], -2
+            &[0x89, 0x45, 0xf8, 0x8d, 0x45, 0xf0],       // mov [ebp-8], eax; lea eax, [ebp-10h]
+            &[0x64, 0xa3, 0, 0, 0, 0, 0xc3],             // mov fs:[0], eax; ret
+        ]
+        .concat();
+        let prologue = of_helper(&[0x6a, 0x14, 0x68, 0, 0, 0x40, 0], &helper);
+        assert_eq!((prologue.frame_pointer, prologue.into), (FramePointer::Set, 0));
+        // ebp at -8; 10h bytes of the handler's record and 14h of locals below it, then the others.
+        assert_eq!(prologue.saved, [0x30, 8, 0x34, 0x38]);
+        // Without the frame, what is called is no helper.
+        let plain = [0x53, 0x56, 0x5e, 0x5b, 0xc3];
+        let prologue = of_helper(&[0x6a, 0x14, 0x68, 0, 0, 0x40, 0], &plain);
+        assert_eq!(prologue.frame_pointer, FramePointer::Absent);
+    }
+
+    /// `push 50h; mov eax, offset handler; call __EH_prolog3`.
+    #[test]
+    fn eh_prolog3_makes_its_callers_frame() {
+        let helper = [
+            &[0x50, 0x64, 0xff, 0x35, 0, 0, 0, 0][..],   // push eax; push fs:[0]
+            &[0x8d, 0x44, 0x24, 0x0c],                   // lea eax, [esp+0Ch]
+            &[0x2b, 0x64, 0x24, 0x0c, 0x53, 0x56, 0x57], // sub esp, [esp+0Ch]; push ebx; esi; edi
+            &[0x89, 0x28, 0x8b, 0xe8],                   // mov [eax], ebp; mov ebp, eax
+            &[0xa1, 0, 0, 0x41, 0, 0x33, 0xc5, 0x50],    // mov eax, [cookie]; xor eax, ebp; push eax
+            &[0xff, 0x75, 0xfc],                         // push [ebp-4]
+            &[0xc7, 0x45, 0xfc, 0xff, 0xff, 0xff, 0xff], // mov [ebp-4], -1
+            &[0x8d, 0x45, 0xf4],                         // lea eax, [ebp-0Ch]
+            &[0x64, 0xa3, 0, 0, 0, 0, 0xc3],             // mov fs:[0], eax; ret
+        ]
+        .concat();
+        let prologue = of_helper(&[0x6a, 0x50, 0xb8, 0, 0, 0x40, 0], &helper);
+        assert_eq!((prologue.frame_pointer, prologue.into), (FramePointer::Set, 0));
+        assert_eq!(prologue.saved, [0x68, 8, 0x6c, 0x70]);
+    }
+
+    #[test]
+    fn ebp_that_points_into_the_locals_makes_a_frame() {
+        // push ebp; lea ebp, [esp-5A4h]; sub esp, 5A4h; push esi; mov esi, ecx
+        let far = [0x55, 0x8d, 0xac, 0x24, 0x5c, 0xfa, 0xff, 0xff];
+        let code = [&far[..], &[0x81, 0xec, 0xa4, 5, 0, 0, 0x56, 0x8b, 0xf1]].concat();
+        // push ebp; lea ebp, [esp-78h]; sub esp, 78h; push esi; mov esi, ecx
+        let near = [0x55, 0x8d, 0x6c, 0x24, 0x88, 0x83, 0xec, 0x78, 0x56, 0x8b, 0xf1];
+        for (code, into, esi) in [(&code[..], 0x5a4, 0x5b0), (&near[..], 0x78, 0x84)] {
+            for known in [true, false] {
+                let prologue = of(code, known);
+                assert_eq!((prologue.frame_pointer, prologue.into), (FramePointer::Set, into));
+                assert_eq!(prologue.saved, [0, 8, esi, 0]);
+            }
+        }
     }
 
     #[test]

@@ -292,12 +292,14 @@ impl<M: Modules> X86Step<'_, M> {
             return Err(self.no_unwind_data());
         }
         let mut found = registers;
-        found.gpr[EBP] = self.read(ebp)?;
-        found.ip = self.read(ebp.wrapping_add(4))?;
+        // The saved ebp.
+        let frame = ebp.wrapping_add(self.rule.prologue.into);
+        found.gpr[EBP] = self.read(frame)?;
+        found.ip = self.read(frame.wrapping_add(4))?;
         if self.rule.prologue.frame_pointer == FramePointer::Set {
-            self.restore_saved(&mut found, ebp.wrapping_add(8));
+            self.restore_saved(&mut found, frame.wrapping_add(8));
         }
-        found.gpr[ESP] = self.above_copy(ebp.wrapping_add(8), found.ip);
+        found.gpr[ESP] = self.above_copy(frame.wrapping_add(8), found.ip);
         self.check(&found)?;
         if is_return_address(self.modules, found.ip).is_none() {
             return Err(no_module(found.ip));
