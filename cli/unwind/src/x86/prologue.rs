@@ -46,6 +46,9 @@ pub(crate) struct Prologue {
     pub(crate) saved: [u16; NONVOLATILE.len()],
     /// The stack was aligned: the return address above is a copy.
     pub(crate) aligned: bool,
+    /// ebx holds the address where the caller's ebx is saved, right below the return address of
+    /// which the one above is a copy: MSVC's functions with aligned locals.
+    pub(crate) by_ebx: bool,
 }
 
 /// Follows the first instructions of the function that holds `rva`, which is `bounds` if these are
@@ -72,37 +75,52 @@ enum Held {
     #[default]
     Unknown,
     Constant(u32),
-    /// An address of the stack, so many bytes below that above the return address.
-    Below(i64),
+    /// An address of the stack.
+    At(Place),
+    ReturnAddress,
     /// What this nonvolatile register held at the function's start.
     Initial(usize),
     /// The address behind the call that leads into a helper.
     Back,
 }
 
+/// A place in the stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Place {
+    /// Whether it is counted from where the stack was aligned, and not from the address above the
+    /// return address.
+    aligned: bool,
+    /// Bytes below that.
+    below: i64,
+}
+
 /// The first instructions, as they are followed.
 #[derive(Clone)]
 struct Follower {
-    /// Bytes from esp up to the address above the return address, or above its copy.
-    depth: i64,
+    esp: Place,
     /// Registers but esp.
     registers: [Held; 8],
-    /// Words of the stack, by their bytes below the address above the return address.
-    words: Vec<(i64, Held)>,
+    /// Words of the stack.
+    words: Vec<(Place, Held)>,
     /// Nonvolatile registers that no longer hold the caller's value, by the slot where they were
     /// saved. A pushed register that is not written afterwards may have been an argument.
-    saved: [u16; NONVOLATILE.len()],
-    aligned: bool,
+    saved: [Option<Place>; NONVOLATILE.len()],
     /// Only constants were pushed so far, as before a call of a helper that makes the frame.
     plain: bool,
 }
 
+const EBX: usize = 3;
 const ESP: usize = 4;
 const EBP: usize = 5;
-/// Place of ebp in [`NONVOLATILE`].
+/// Places of ebx and ebp in [`NONVOLATILE`].
+const SAVED_EBX: usize = 0;
 const SAVED_EBP: usize = 1;
-/// Where ebp is saved in a frame: right below the return address.
-const EBP_SLOT: i64 = 8;
+
+impl Place {
+    fn lower(self, bytes: i64) -> Place {
+        Place { below: self.below + bytes, ..self }
+    }
+}
 
 impl Follower {
     fn new() -> Follower {
@@ -110,7 +128,8 @@ impl Follower {
         for (n, register) in NONVOLATILE.into_iter().enumerate() {
             registers[usize::from(register)] = Held::Initial(n);
         }
-        Follower { depth: 4, registers, words: Vec::new(), saved: [0; 4], aligned: false, plain: true }
+        let esp = Place { aligned: false, below: 4 };
+        Follower { esp, registers, words: vec![(esp, Held::ReturnAddress)], saved: [None; 4], plain: true }
     }
 
     /// `None` if the code is not known.
@@ -146,8 +165,8 @@ impl Follower {
             }
             let instruction = decoder.decode();
             if instruction.flow_control() == FlowControl::Return {
-                let returns = instruction.op_count() == 0 && inside.word(inside.depth) == Held::Back;
-                inside.depth -= 4;
+                let returns = instruction.op_count() == 0 && inside.word(inside.esp) == Held::Back;
+                inside.esp = inside.esp.lower(-4);
                 inside.plain = false;
                 // What such a function pushes, it saves.
                 for n in 0..NONVOLATILE.len() {
@@ -168,15 +187,34 @@ impl Follower {
 
     /// What is known behind the last instruction.
     fn prologue(&self) -> Prologue {
-        let into = match self.registers[EBP] {
-            Held::Below(bytes) if self.word(EBP_SLOT) == Held::Initial(SAVED_EBP) => {
-                u32::try_from(bytes - EBP_SLOT).ok()
+        let absent = Prologue { frame_pointer: FramePointer::Absent, ..Prologue::default() };
+        let return_at = |place: Place| self.word(place.lower(-4)) == Held::ReturnAddress;
+        let frame = match self.registers[EBP] {
+            // ebp is saved right below the return address, or below the copy that aligning made.
+            Held::At(ebp) => {
+                let saved = self.words.iter().find(|(place, held)| {
+                    *held == Held::Initial(SAVED_EBP) && place.aligned == ebp.aligned && return_at(*place)
+                });
+                saved.map(|(place, _)| (*place, ebp.below - place.below))
             }
             _ => None,
         };
-        let frame_pointer = if into.is_some() { FramePointer::Set } else { FramePointer::Absent };
-        let into = into.unwrap_or_default();
-        Prologue { frame_pointer, into, saved: self.saved, aligned: self.aligned }
+        // Slots count from above the return address; without a frame, from above the first one.
+        let above = frame.map_or(Place { aligned: self.esp.aligned, below: 0 }, |(frame, _)| frame.lower(-8));
+        let slot = |place: &Option<Place>| {
+            let place = place.filter(|place| place.aligned == above.aligned);
+            place.and_then(|place| u16::try_from(place.below - above.below).ok()).unwrap_or(0)
+        };
+        let saved = std::array::from_fn(|n| slot(&self.saved[n]));
+        let Some((frame, into)) = frame.and_then(|(frame, into)| Some((frame, u32::try_from(into).ok()?)))
+        else {
+            return Prologue { saved, aligned: self.esp.aligned, ..absent };
+        };
+        let by_ebx = match self.registers[EBX] {
+            Held::At(base) => frame.aligned && self.word(base) == Held::Initial(SAVED_EBX) && return_at(base),
+            _ => false,
+        };
+        Prologue { frame_pointer: FramePointer::Set, into, saved, aligned: frame.aligned, by_ebx }
     }
 
     /// Follows an instruction; false if it is none of a prologue.
@@ -195,7 +233,7 @@ impl Follower {
             Mnemonic::Mov | Mnemonic::Lea if to != Some(ESP) => {
                 let value = match instruction.mnemonic() {
                     Mnemonic::Mov => self.value(instruction, 1),
-                    _ => self.address(instruction).map_or(Held::Unknown, Held::Below),
+                    _ => self.address(instruction).map_or(Held::Unknown, Held::At),
                 };
                 self.plain &= matches!(value, Held::Constant(_));
                 if instruction.op0_kind() == OpKind::Memory {
@@ -206,26 +244,20 @@ impl Follower {
                 }
                 value
             }
-            Mnemonic::Sub if to == Some(ESP) => match self.value(instruction, 1) {
+            Mnemonic::Sub | Mnemonic::Add if to == Some(ESP) => match self.value(instruction, 1) {
                 Held::Constant(bytes) => {
-                    self.depth += i64::from(bytes as i32);
+                    let sign = if instruction.mnemonic() == Mnemonic::Sub { 1 } else { -1 };
+                    self.esp = self.esp.lower(sign * i64::from(bytes as i32));
                     self.plain = false;
                     return true;
                 }
                 _ => return false,
             },
-            // GCC aligns the stack so, and then pushes a copy of the return address.
-            Mnemonic::And if to == Some(ESP) => {
-                if self.words.iter().any(|(_, held)| matches!(held, Held::Initial(_))) {
-                    return false;
-                }
-                self.words.clear();
-                (self.depth, self.aligned, self.plain) = (0, true, false);
-                for held in &mut self.registers {
-                    if let Held::Below(_) = held {
-                        *held = Held::Unknown;
-                    }
-                }
+            // Compilers align the stack so, and then push a copy of the return address. What lies
+            // above is reached by the registers that hold addresses there.
+            Mnemonic::And if to == Some(ESP) && !self.esp.aligned => {
+                self.esp = Place { aligned: true, below: 0 };
+                self.plain = false;
                 return true;
             }
             // A call to the next instruction, and what else moves esp, is no part of a prologue.
@@ -260,31 +292,32 @@ impl Follower {
     }
 
     fn put(&mut self, value: Held) {
-        self.depth += 4;
-        self.set_word(self.depth, value);
+        self.esp = self.esp.lower(4);
+        self.set_word(self.esp, value);
     }
 
-    fn set_word(&mut self, place: i64, value: Held) {
-        self.words.retain(|(known, _)| (known - place).abs() >= 4);
+    fn set_word(&mut self, place: Place, value: Held) {
+        let apart = |known: &Place| (known.below - place.below).abs() >= 4;
+        self.words.retain(|(known, _)| known.aligned != place.aligned || apart(known));
         self.words.push((place, value));
     }
 
-    fn word(&self, place: i64) -> Held {
+    fn word(&self, place: Place) -> Held {
         let known = self.words.iter().find(|(known, _)| *known == place);
         known.map_or(Held::Unknown, |(_, held)| *held)
     }
 
-    /// The highest word that holds what a nonvolatile register held at the start; 0 if none.
-    fn slot_of(&self, n: usize) -> u16 {
+    /// The highest word that holds what a nonvolatile register held at the start.
+    fn slot_of(&self, n: usize) -> Option<Place> {
         let words = self.words.iter().filter(|(_, held)| *held == Held::Initial(n));
-        words.map(|(place, _)| *place).min().and_then(|place| u16::try_from(place).ok()).unwrap_or(0)
+        words.map(|(place, _)| *place).min_by_key(|place| (place.aligned, place.below))
     }
 
     /// What an operand holds.
     fn value(&self, instruction: &Instruction, operand: u32) -> Held {
         match instruction.op_kind(operand) {
             OpKind::Register => match register(instruction.op_register(operand)) {
-                Some(ESP) => Held::Below(self.depth),
+                Some(ESP) => Held::At(self.esp),
                 Some(n) if instruction.op_register(operand).size() == 4 => self.registers[n],
                 _ => Held::Unknown,
             },
@@ -297,17 +330,17 @@ impl Follower {
     }
 
     /// The place in the stack that the memory operand names.
-    fn address(&self, instruction: &Instruction) -> Option<i64> {
+    fn address(&self, instruction: &Instruction) -> Option<Place> {
         let is_plain = instruction.memory_index() == Register::None
             && !matches!(instruction.memory_segment(), Register::FS | Register::GS);
         let base = match register(instruction.memory_base()).filter(|_| is_plain)? {
-            ESP => self.depth,
+            ESP => self.esp,
             n => match self.registers[n] {
-                Held::Below(bytes) => bytes,
+                Held::At(place) => place,
                 _ => return None,
             },
         };
-        Some(base - i64::from(instruction.memory_displacement32() as i32))
+        Some(base.lower(-i64::from(instruction.memory_displacement32() as i32)))
     }
 }
 
@@ -353,6 +386,7 @@ fn begins_with_frame(code: &[u8]) -> bool {
             | [0x55, 0x89, 0xe5, ..]
             | [0x55, 0x8d, 0x6c, 0x24, 0x80..=0xff, ..]
             | [0x55, 0x8d, 0xac, 0x24, _, _, 0x80..=0xff, 0xff, ..]
+            | [0x53, 0x8b, 0xdc, 0x83, 0xec, _, 0x83, 0xe4, ..]
     )
 }
 
@@ -543,6 +577,26 @@ mod tests {
         let prologue = of_helper(&[0x6a, 0x50, 0xb8, 0, 0, 0x40, 0], &helper);
         assert_eq!((prologue.frame_pointer, prologue.into), (FramePointer::Set, 0));
         assert_eq!(prologue.saved, [0x68, 8, 0x6c, 0x70]);
+    }
+
+    #[test]
+    fn msvcs_aligning_frame_keeps_the_original_by_ebx() {
+        let code = [
+            &[0x53, 0x8b, 0xdc, 0x83, 0xec, 8, 0x83, 0xe4, 0xf8][..], // push ebx; mov ebx, esp; sub; and
+            &[0x83, 0xc4, 4, 0x55, 0x8b, 0x6b, 4], // add esp, 4; push ebp; mov ebp, [ebx+4]
+            &[0x89, 0x6c, 0x24, 4, 0x8b, 0xec],    // mov [esp+4], ebp; mov ebp, esp
+            &[0x81, 0xec, 0xf8, 0, 0, 0, 0x56, 0x8b, 0xf1], // sub esp, 0F8h; push esi; mov esi, ecx
+        ]
+        .concat();
+        for known in [true, false] {
+            let prologue = of(&code, known);
+            assert_eq!((prologue.frame_pointer, prologue.into), (FramePointer::Set, 0));
+            assert!(prologue.aligned && prologue.by_ebx);
+            assert_eq!(prologue.saved, [0, 8, 0x104, 0]);
+        }
+        // With another register in ebx, the original is not reached by it.
+        let changed = [&code[..], &[0x8b, 0xd9]].concat();
+        assert!(!of(&changed, true).by_ebx);
     }
 
     #[test]

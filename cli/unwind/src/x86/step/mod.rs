@@ -7,7 +7,7 @@ use super::prologue::FramePointer;
 use super::registers::NONVOLATILE;
 use super::rule::{self, RegisterSource, Return, X86Rule};
 use super::tables::{How, Record};
-use super::{EBP, ESP, X86Registers};
+use super::{EBP, EBX, ESP, X86Registers};
 use crate::engine::{BaseValue, Facts, Place, Position, StepResult, Unwinder, ends_thread};
 use crate::frame::Fault;
 use crate::input::Modules;
@@ -299,7 +299,13 @@ impl<M: Modules> X86Step<'_, M> {
         if self.rule.prologue.frame_pointer == FramePointer::Set {
             self.restore_saved(&mut found, frame.wrapping_add(8));
         }
-        found.gpr[ESP] = self.above_copy(frame.wrapping_add(8), found.ip);
+        found.gpr[ESP] = match self.by_ebx(frame, found.ip) {
+            Some(base) => {
+                found.gpr[EBX] = self.read(base)?;
+                base.wrapping_add(8)
+            }
+            None => self.above_copy(frame.wrapping_add(8), found.ip),
+        };
         self.check(&found)?;
         if is_return_address(self.modules, found.ip).is_none() {
             return Err(no_module(found.ip));
@@ -318,6 +324,16 @@ impl<M: Modules> X86Step<'_, M> {
                 found.gpr[register] = word;
             }
         }
+    }
+
+    /// Where ebx points in a frame that was aligned by it, if it still holds that: the caller's ebx
+    /// is there, and the return address above it.
+    fn by_ebx(&self, frame: u32, return_address: u32) -> Option<u32> {
+        const MOST_ALIGNMENT: u32 = 64;
+        let base = self.state.registers.gpr[EBX];
+        let above = base.wrapping_sub(frame);
+        let is_base = self.rule.prologue.by_ebx && (8..8 + MOST_ALIGNMENT).contains(&above);
+        (is_base && self.read(base.wrapping_add(4)) == Ok(return_address)).then_some(base)
     }
 
     fn no_unwind_data(&self) -> Stop {
