@@ -18,6 +18,8 @@
 //! * [`options`]: options of a recording that are texts, as inject.exe gives them to agent.dll.
 //! * [`flight`]: the section that both share for a recording in memory.
 //! * [`requests`]: the struct by which inject.exe asks agent.dll to mark, to pause and to go on.
+//! * [`sddl`]: who may write a file or folder, from its security descriptor.
+//! * [`symbol_path`]: the syntax of the debuggers' symbol path.
 //! * [`bytes`]: little-endian numbers at an offset.
 //! * [`windows`]: the layouts of Windows' own structures that more than one crate needs.
 //!
@@ -42,6 +44,8 @@ pub mod options;
 pub mod pointers;
 pub mod registers;
 pub mod requests;
+pub mod sddl;
+pub mod symbol_path;
 #[cfg(feature = "table")]
 pub mod table;
 pub mod tables;

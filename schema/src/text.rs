@@ -18,6 +18,12 @@ pub fn file_name(path: &str) -> &str {
     path.rsplit(['\\', '/']).next().unwrap_or(path)
 }
 
+/// The text behind `prefix`, in whatever case the prefix is written.
+pub(crate) fn strip_prefix_ignoring_case<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
+    let (start, rest) = text.split_at_checked(prefix.len())?;
+    start.eq_ignore_ascii_case(prefix).then_some(rest)
+}
+
 /// `text` as one line that a terminal only shows: control characters, line separators and
 /// characters that change the writing direction appear as `\u{..}`. A text longer than
 /// [`MAX_SHOWN`] characters is cut and says so.

@@ -1,5 +1,7 @@
 //! Layouts of Windows' own structures that more than one crate of stk needs (Windows SDK `winnt.h`,
-//! x64 ABI documentation). Offsets are bytes.
+//! x64 ABI documentation), and the names of its devices. Offsets are bytes.
+
+use crate::text::strip_prefix_ignoring_case;
 
 /// RUNTIME_FUNCTION of x64: three RVAs.
 pub const RUNTIME_FUNCTION_X64_SIZE: usize = 12;
@@ -46,9 +48,32 @@ pub const fn walks_allowed(shadow_stack_policy: u32) -> bool {
     shadow_stack_policy & SHADOW_STACK_STRICT == 0
 }
 
+/// Whether Windows treats a file name, with any extension, as a device (Microsoft, "Naming Files,
+/// Paths, and Namespaces").
+pub fn is_device_name(name: &str) -> bool {
+    const DEVICES: [&str; 7] = ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$", "CLOCK$"];
+    let stem = name.split('.').next().unwrap_or_default().trim_end_matches(' ');
+    if DEVICES.iter().any(|device| stem.eq_ignore_ascii_case(device)) {
+        return true;
+    }
+    let number = strip_prefix_ignoring_case(stem, "COM").or_else(|| strip_prefix_ignoring_case(stem, "LPT"));
+    let mut digits = number.unwrap_or_default().chars();
+    matches!((digits.next(), digits.next()), (Some('0'..='9' | '¹' | '²' | '³'), None))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn devices_are_recognised_with_any_extension() {
+        for name in ["NUL", "nul.pdb", "con .x", "COM1", "lpt9.dll", "COM²", "CONIN$", "clock$"] {
+            assert!(is_device_name(name), "{name}");
+        }
+        for name in ["", "common.pdb", "com.pdb", "comm.pdb", "COM10", "nulls", "console.dll"] {
+            assert!(!is_device_name(name), "{name}");
+        }
+    }
 
     #[test]
     fn walks_are_refused_in_strict_mode_only() {

@@ -3,9 +3,11 @@
 
 use object::LittleEndian as LE;
 use object::pe;
+use object::pod;
 use object::read::pe::{
     DataDirectories, ExportTable, ImageNtHeaders, ImageOptionalHeader, optional_header_magic,
 };
+use std::mem::offset_of;
 use std::ops::Range;
 use stk_schema::bytes::u32_at;
 use stk_schema::{Arch, control};
@@ -232,7 +234,7 @@ fn export_name(
     range: Range<u32>,
     read: &mut impl FnMut(u32, &mut [u8]) -> bool,
 ) -> Result<String, ImageError> {
-    const NAME_AT: u32 = 12; // Name, after Characteristics, TimeDateStamp and the two versions
+    const NAME_AT: u32 = offset_of!(pe::ImageExportDirectory, name) as u32;
     const LONGEST: u32 = 260;
     let mut name = [0; 4];
     if !read(range.start.saturating_add(NAME_AT), &mut name) {
@@ -302,10 +304,11 @@ fn exports(data: &[u8], rva: u32) -> Result<(String, Vec<(String, u32)>), ImageE
 fn cet_compatible(file: &[u8], directory: &[u8]) -> bool {
     const EX_DLLCHARACTERISTICS: u32 = 20;
     const CET_COMPAT: u32 = 1;
-    // IMAGE_DEBUG_DIRECTORY: Type at 12, SizeOfData at 16, PointerToRawData at 24, 28 bytes in all.
-    directory.chunks_exact(28).filter(|entry| u32_at(entry, 12) == Some(EX_DLLCHARACTERISTICS)).any(|entry| {
-        let bits = u32_at(entry, 24).and_then(|at| u32_at(file, at as usize));
-        bits.is_some_and(|bits| bits & CET_COMPAT != 0)
+    let whole = directory.len() - directory.len() % size_of::<pe::ImageDebugDirectory>();
+    let entries = pod::slice_from_all_bytes::<pe::ImageDebugDirectory>(&directory[..whole]);
+    entries.unwrap_or_default().iter().any(|entry| {
+        let bits = u32_at(file, entry.pointer_to_raw_data.get(LE) as usize);
+        entry.typ.get(LE) == EX_DLLCHARACTERISTICS && bits.is_some_and(|bits| bits & CET_COMPAT != 0)
     })
 }
 

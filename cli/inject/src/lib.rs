@@ -26,7 +26,6 @@
 //! * [`refusal`]: which architectures and access tokens allow a recording, and the message if they
 //!   do not.
 //! * [`policy`]: which mitigation policies keep agent.dll out.
-//! * [`sddl`]: which users may write a file, and whether it has a low label.
 //! * [`stall`]: whether a recording has come to a standstill.
 //! * [`status`]: the status line.
 //! * [`steps`]: what each of inject's own threads does.
@@ -79,7 +78,6 @@ mod readiness;
 mod refusal;
 mod rotation;
 mod runtime;
-mod sddl;
 mod stall;
 mod status;
 mod steps;

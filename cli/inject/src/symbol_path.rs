@@ -1,12 +1,12 @@
 //! Finds where a runtime's data access library may lie on the debuggers' symbol path.
 //!
-//! Gets the path's text (Microsoft, "Symbol path for Windows debuggers":
-//! `dir;srv*cache*https://server;cache*dir`) and the runtime's data on the library
-//! ([`crate::runtime`]), and returns files to try. It uses only folders of this machine. inject has
-//! no network client, so it skips servers, and also network shares, which are servers too.
+//! Gets the path's text and the runtime's data on the library ([`crate::runtime`]), and returns
+//! files to try. It uses only folders of this machine. inject has no network client, so it skips
+//! servers, and also network shares, which are servers too.
 
 use crate::runtime::Runtime;
 use std::path::PathBuf;
+use stk_schema::symbol_path::{PathElement, elements};
 
 /// A folder to look into.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -41,15 +41,14 @@ pub(crate) struct Candidate {
 impl SymbolPath {
     /// Adds the elements of a path. `named`: the user gave it on the command line.
     pub(crate) fn add(&mut self, text: &str, named: bool) {
-        for element in text.split(';').map(str::trim).filter(|element| !element.is_empty()) {
-            let mut parts = element.split('*').map(str::trim);
-            let first = parts.next().unwrap_or_default().to_ascii_lowercase();
-            let store = element.contains('*');
-            match &*first {
-                "srv" | "cache" if store => parts.for_each(|part| self.add_place(part, false, named)),
-                // The second part is the name of the symbol server DLL.
-                "symsrv" if store => parts.skip(1).for_each(|part| self.add_place(part, false, named)),
-                _ => self.add_place(element, true, named),
+        for element in elements(text) {
+            match element {
+                PathElement::Folder(folder) => self.add_place(folder, true, named),
+                PathElement::Cache(store) => self.add_place(store, false, named),
+                PathElement::Server { stores, url } => {
+                    stores.into_iter().for_each(|store| self.add_place(store, false, named));
+                    self.left_out += usize::from(url.is_some());
+                }
             }
         }
     }
@@ -151,7 +150,7 @@ mod tests {
             [(r"C:\mine", true), (r"c:\c", false), (r"C:\s", false), (r"D:\t", false), (r"e:\u", false)];
         assert_eq!(places(text), expected.map(|(folder, flat)| (folder.to_owned(), flat)));
         assert_eq!(parsed(text).left_out, 2);
-        assert_eq!(places("srv;cache"), [("srv".to_owned(), true), ("cache".to_owned(), true)], "folders");
+        assert_eq!(places("srv;cache"), [("cache".to_owned(), true)], "without a star");
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! The debuggers' symbol path syntax (Microsoft, "Symbol path for Windows debuggers").
+//! Where symbols are searched: a symbol path in the debuggers' syntax.
 
 use std::path::{Path, PathBuf};
+use stk_schema::symbol_path::{self, elements};
 
 /// A parsed symbol path: the places to search, in order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -46,7 +47,7 @@ impl SymbolPath {
     /// Parses a symbol path. Empty elements are skipped. Every text is valid: whatever is not
     /// another kind of element is a folder.
     pub fn parse(text: &str) -> SymbolPath {
-        SymbolPath { elements: text.split(';').filter_map(|element| parse_element(element.trim())).collect() }
+        SymbolPath { elements: elements(text).map(PathElement::from).collect() }
     }
 
     /// Adds the elements of another path behind this one's.
@@ -82,47 +83,27 @@ impl From<&Path> for SymbolPath {
     }
 }
 
-fn parse_element(element: &str) -> Option<PathElement> {
-    let mut parts = element.split('*').map(str::trim);
-    let first =
-        parts.next().filter(|first| !element.is_empty() && (!first.is_empty() || element.contains('*')))?;
-    if first.eq_ignore_ascii_case("srv") || first.eq_ignore_ascii_case("symsrv") {
-        // In `symsrv*symsrv.dll*…` the second part names the library that debuggers use for it.
-        let dll = first.eq_ignore_ascii_case("symsrv");
-        let parts: Vec<&str> = parts.skip(usize::from(dll)).collect();
-        return parse_server(&parts);
-    }
-    if first.eq_ignore_ascii_case("cache") && element.contains('*') {
-        return Some(PathElement::Cache(store(parts.next().unwrap_or(""))));
-    }
-    if is_url(element) {
-        // An address alone means `srv*address`.
-        return parse_server(&[element]);
-    }
-    Some(PathElement::Folder(PathBuf::from(element)))
-}
-
-fn parse_server(parts: &[&str]) -> Option<PathElement> {
-    let (last, before) = parts.split_last()?;
-    let mut stores: Vec<Store> = before.iter().map(|part| store(part)).collect();
-    if is_url(last) {
-        if stores.is_empty() {
-            // Files from a server are always stored somewhere.
-            stores.push(Store::Default);
+impl From<symbol_path::PathElement<'_>> for PathElement {
+    fn from(element: symbol_path::PathElement<'_>) -> PathElement {
+        match element {
+            symbol_path::PathElement::Folder(folder) => PathElement::Folder(PathBuf::from(folder)),
+            symbol_path::PathElement::Cache(store) => PathElement::Cache(Store::from(store)),
+            symbol_path::PathElement::Server { stores, url } => {
+                let mut stores: Vec<Store> = stores.into_iter().map(Store::from).collect();
+                if stores.is_empty() {
+                    // Files from a server are always stored somewhere.
+                    stores.push(Store::Default);
+                }
+                PathElement::Server { stores, url: url.map(str::to_owned) }
+            }
         }
-        return Some(PathElement::Server { stores, url: Some(last.trim_end_matches('/').to_owned()) });
     }
-    stores.push(store(last));
-    Some(PathElement::Server { stores, url: None })
 }
 
-fn store(text: &str) -> Store {
-    if text.is_empty() { Store::Default } else { Store::Folder(PathBuf::from(text)) }
-}
-
-fn is_url(text: &str) -> bool {
-    let lower = text.get(..8).unwrap_or(text).to_ascii_lowercase();
-    lower.starts_with("http://") || lower.starts_with("https://")
+impl From<&str> for Store {
+    fn from(text: &str) -> Store {
+        if text.is_empty() { Store::Default } else { Store::Folder(PathBuf::from(text)) }
+    }
 }
 
 #[cfg(test)]
@@ -131,23 +112,6 @@ mod tests {
 
     fn folder(name: &str) -> Store {
         Store::Folder(PathBuf::from(name))
-    }
-
-    #[test]
-    fn folders_servers_and_caches_are_distinguished() {
-        let path =
-            SymbolPath::parse(r"C:\mine; cache*c:\c ;srv*C:\s*\\share\syms*https://example.org/symbols/;");
-        assert_eq!(
-            path.elements,
-            [
-                PathElement::Folder(PathBuf::from(r"C:\mine")),
-                PathElement::Cache(folder(r"c:\c")),
-                PathElement::Server {
-                    stores: vec![folder(r"C:\s"), folder(r"\\share\syms")],
-                    url: Some("https://example.org/symbols".to_owned()),
-                },
-            ]
-        );
     }
 
     #[test]
@@ -166,10 +130,5 @@ mod tests {
     fn a_store_without_a_server_is_a_folder_of_identities() {
         let expected = PathElement::Server { stores: vec![folder("/syms")], url: None };
         assert_eq!(SymbolPath::parse("srv*/syms").elements, [expected]);
-    }
-
-    #[test]
-    fn empty_elements_are_skipped() {
-        assert!(SymbolPath::parse(";; ;srv").elements.is_empty());
     }
 }

@@ -4,7 +4,8 @@
 //! The recorded process chooses its modules' names, and its user may write in its files' folders.
 //! In a shared folder every user may write.
 
-use crate::sddl;
+use stk_schema::sddl;
+use stk_schema::windows::is_device_name;
 use thiserror::Error;
 
 /// The recorded process's user compared with inject's.
@@ -77,20 +78,7 @@ pub(crate) fn plain_drive(path: &str) -> Option<char> {
 }
 
 fn is_plain_name(name: &str) -> bool {
-    !name.contains([':', '\0', '*', '?', '"', '<', '>', '|']) && name != ".." && !is_device(name)
-}
-
-/// Whether Windows treats a name, with any extension, as a device (Microsoft, "Naming Files, Paths,
-/// and Namespaces").
-fn is_device(name: &str) -> bool {
-    let stem = name.split('.').next().unwrap_or_default().trim_end_matches(' ').to_ascii_uppercase();
-    if ["CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$"].contains(&&*stem) {
-        return true;
-    }
-    let number = stem.strip_prefix("COM").or_else(|| stem.strip_prefix("LPT"));
-    number.is_some_and(|number| {
-        matches!(number.chars().next(), Some('0'..='9' | '¹' | '²' | '³')) && number.chars().count() == 1
-    })
+    !name.contains([':', '\0', '*', '?', '"', '<', '>', '|']) && name != ".." && !is_device_name(name)
 }
 
 /// Whether a link (a junction or symbolic link) on the way to an output may be followed: only if

@@ -9,7 +9,6 @@ use crate::failure::Failure;
 use crate::messages;
 use crate::old_names;
 use crate::rotation::{Deletion, RingFile};
-use crate::sddl;
 use crate::trust::{self, ExistingFile};
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -19,6 +18,7 @@ use std::os::windows::io::{AsHandle as _, AsRawHandle as _, BorrowedHandle};
 use std::path::{Path, PathBuf};
 use std::ptr;
 use stk_format::{FILE_HEADER_LEN, FileHeader};
+use stk_schema::sddl;
 use windows_sys::Win32::Foundation::{GENERIC_READ, GENERIC_WRITE};
 use windows_sys::Win32::Security::SECURITY_ATTRIBUTES;
 use windows_sys::Win32::Storage::FileSystem::{

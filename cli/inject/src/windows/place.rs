@@ -13,7 +13,6 @@ use super::token;
 use crate::companion;
 use crate::failure::Failure;
 use crate::image::{self, Image};
-use crate::sddl;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -21,6 +20,7 @@ use std::os::windows::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::windows::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf, Prefix};
 use std::ptr;
+use stk_schema::sddl;
 use windows_sys::Win32::Foundation::LocalFree;
 use windows_sys::Win32::Security::Authorization::{
     ConvertStringSecurityDescriptorToSecurityDescriptorW, SDDL_REVISION_1,
@@ -194,7 +194,7 @@ fn program_files() -> Option<PathBuf> {
 fn is_guarded(path: &Path) -> bool {
     let plain = std::fs::symlink_metadata(path)
         .is_ok_and(|metadata| metadata.file_attributes() & FILE_ATTRIBUTE_REPARSE_POINT == 0);
-    plain && token::sddl(path).is_some_and(|sddl| sddl::only_administrators_write(&sddl))
+    plain && token::sddl(path).is_some_and(|sddl| sddl::only_trusted_write(&sddl, None))
 }
 
 /// Makes a folder that Administrators and SYSTEM own and write, and that everybody and every

@@ -6,10 +6,10 @@ use crate::image::{self, Image};
 use crate::policy::{self, AgentTraits, Policies};
 pub(crate) use crate::refusal::{Machine, Refusal};
 use crate::refusal::{TokenComparison, standing};
-use crate::sddl;
 use crate::trust::{self, Rank};
 use std::os::windows::io::{AsRawHandle, BorrowedHandle};
 use std::path::Path;
+use stk_schema::sddl;
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Threading::{
     PROCESS_PROTECTION_LEVEL_INFORMATION, PROTECTION_LEVEL_NONE, ProcessControlFlowGuardPolicy,

@@ -10,7 +10,7 @@
 //! pace        how slow a server may be
 //! ```
 
-#[cfg(any(windows, test))]
+#[cfg(windows)]
 pub(super) mod owner;
 pub(super) mod pace;
 pub(super) mod place;

@@ -3,20 +3,23 @@
 
 use std::path::{Path, PathBuf};
 use stk_base::model::file_name;
+use stk_schema::windows::is_device_name;
 
 /// The last component of a path, if it can only be the name of a file in a store: traces and
 /// servers must not be able to refer to files outside.
 pub fn safe_file_name(path: &str) -> Option<&str> {
     let name = file_name(path);
-    let stem = name.split('.').next().unwrap_or("").trim_end().to_ascii_uppercase();
-    let device = matches!(stem.as_str(), "CON" | "PRN" | "AUX" | "NUL" | "CONIN$" | "CONOUT$" | "CLOCK$")
-        || (["COM", "LPT"].iter().any(|prefix| stem.starts_with(prefix)) && stem.chars().count() == 4);
     let bad = |c: char| c.is_control() || matches!(c, '<' | '>' | ':' | '"' | '|' | '?' | '*');
     let dots = name.chars().all(|c| c == '.' || c == ' ');
     // Windows drops dots and spaces at the end of a name.
     let trailing = name.ends_with(['.', ' ']);
-    (!name.is_empty() && name.len() <= 255 && !dots && !trailing && !device && !name.contains(bad))
-        .then_some(name)
+    (!name.is_empty()
+        && name.len() <= 255
+        && !dots
+        && !trailing
+        && !is_device_name(name)
+        && !name.contains(bad))
+    .then_some(name)
 }
 
 /// The folder of an image, if its recorded path is valid on this machine. Does not access it.

@@ -2,7 +2,6 @@
 //! so that the checked file is the one loaded.
 
 use super::candidate::{LibraryCandidate, LibraryError};
-use crate::sddl;
 use crate::trust::{self, Evidence, Permit, Rank};
 use crate::windows::local::{self, PathRefusal};
 use crate::windows::token::{self, Token};
@@ -12,6 +11,7 @@ use std::io::{self, Read as _};
 use std::os::windows::fs::OpenOptionsExt as _;
 use std::os::windows::io::AsHandle as _;
 use std::path::{Path, PathBuf};
+use stk_schema::sddl;
 use windows_sys::Win32::Storage::FileSystem::FILE_SHARE_READ;
 
 /// Most bytes of a library's file; real ones have some two megabytes.
@@ -98,13 +98,13 @@ impl LibraryEvidence<'_> {
 
 impl Evidence for LibraryEvidence<'_> {
     fn file_is_the_systems(&mut self) -> bool {
-        self.sddl().is_some_and(|sddl| sddl::only_administrators_write(&sddl))
+        self.sddl().is_some_and(|sddl| sddl::only_trusted_write(&sddl, None))
     }
 
     fn folder_is_the_systems(&mut self) -> bool {
         // The folder cannot change while the file is open.
         let sddl = self.path.parent().and_then(token::sddl);
-        sddl.is_some_and(|sddl| sddl::only_administrators_write(&sddl))
+        sddl.is_some_and(|sddl| sddl::only_trusted_write(&sddl, None))
     }
 
     fn file_is_own(&mut self) -> bool {

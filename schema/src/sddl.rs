@@ -1,7 +1,11 @@
-//! Reads security descriptors in their string form (SDDL): which users may write a file or folder,
-//! and whether it has a low mandatory label.
+//! Security descriptors in their string form (SDDL): who may write a file or folder, and whether it
+//! has a low mandatory label. One judgement for all programs.
 //!
 //! A part that is not understood counts as a user who may write.
+
+use alloc::format;
+use alloc::string::String;
+use core::fmt;
 
 /// Owners and writers that are administrators or the system: Administrators, SYSTEM,
 /// TrustedInstaller.
@@ -12,34 +16,69 @@ const TRUSTED: [&str; 5] = [
     "S-1-5-18",
     "S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464",
 ];
+/// CREATOR OWNER and OWNER RIGHTS: placeholders for the owner, who is checked separately.
+const OWNERS: [&str; 4] = ["CO", "S-1-3-0", "OW", "S-1-3-4"];
 
 /// Rights to change a file or folder, or to grant such rights: FILE_WRITE_DATA, FILE_APPEND_DATA,
 /// FILE_WRITE_EA, FILE_DELETE_CHILD, FILE_WRITE_ATTRIBUTES, DELETE, WRITE_DAC, WRITE_OWNER,
-/// GENERIC_ALL, GENERIC_WRITE.
+/// GENERIC_ALL, GENERIC_WRITE (Microsoft, "File access rights constants", "ACCESS_MASK").
 const WRITING: u32 =
     0x2 | 0x4 | 0x10 | 0x40 | 0x100 | 0x1_0000 | 0x4_0000 | 0x8_0000 | 0x1000_0000 | 0x4000_0000;
 
+/// Somebody who may write an object and is not trusted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OtherWriter<'a> {
+    /// The owner, who can change the access list at any time; empty if none is given.
+    Owner(&'a str),
+    /// Everybody: there is no access list.
+    Everybody,
+    /// A user or group of the access list.
+    Listed(&'a str),
+    /// An entry of the access list is not understood.
+    Unknown,
+}
+
+impl fmt::Display for OtherWriter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OtherWriter::Owner("") => f.write_str("its owner is unknown"),
+            OtherWriter::Owner(owner) => write!(f, "it belongs to another user ({owner})"),
+            OtherWriter::Everybody => f.write_str("everybody may write there"),
+            OtherWriter::Listed(user) => write!(f, "other users may write there ({user})"),
+            OtherWriter::Unknown => f.write_str("who may write there is unknown"),
+        }
+    }
+}
+
 /// The descriptor of a file that only this user, administrators and the system may open; nothing is
 /// inherited from its folder.
-pub(crate) fn private(user: &str) -> String {
+pub fn private(user: &str) -> String {
     format!("D:P(A;;FA;;;SY)(A;;FA;;;BA)(A;;FA;;;{user})")
 }
 
-/// Whether only administrators (and the system) own and may write the object with this descriptor.
-pub(crate) fn only_administrators_write(sddl: &str) -> bool {
-    only_trusted_write(sddl, None)
+/// Whether only administrators, the system and this user (by SID) own and may write the object with
+/// this descriptor.
+pub fn only_trusted_write(sddl: &str, user: Option<&str>) -> bool {
+    other_writer(sddl, user).is_none()
 }
 
-/// The same with one more user, by SID, who may own and write it.
-pub(crate) fn only_trusted_write(sddl: &str, user: Option<&str>) -> bool {
-    let Some(dacl) = part(sddl, "D:").filter(|dacl| !dacl.contains("NO_ACCESS_CONTROL")) else {
-        return false;
-    };
-    is_owned(sddl, user) && aces(dacl).all(|ace| ace.is_harmless(user))
+/// The first one beside administrators, the system and this user (by SID) who owns or may write the
+/// object with this descriptor.
+///
+/// Entries that only new files in a folder inherit count too. Entries that deny access are not
+/// relied on.
+pub fn other_writer<'a>(sddl: &'a str, user: Option<&str>) -> Option<OtherWriter<'a>> {
+    if !is_owned(sddl, user) {
+        return Some(OtherWriter::Owner(part(sddl, "O:").unwrap_or_default()));
+    }
+    match part(sddl, "D:").filter(|dacl| !dacl.contains("NO_ACCESS_CONTROL")) {
+        Some(dacl) => aces(dacl).find_map(|ace| ace.other_writer(user)),
+        None => Some(OtherWriter::Everybody),
+    }
 }
 
 /// Whether administrators, the system or this user own the object with this descriptor.
-pub(crate) fn is_owned(sddl: &str, user: Option<&str>) -> bool {
+pub fn is_owned(sddl: &str, user: Option<&str>) -> bool {
     part(sddl, "O:").is_some_and(|owner| is_trusted(owner, user))
 }
 
@@ -50,7 +89,7 @@ fn is_trusted(sid: &str, user: Option<&str>) -> bool {
 }
 
 /// Whether it has a mandatory label of low or untrusted integrity.
-pub(crate) fn has_low_label(sddl: &str) -> bool {
+pub fn has_low_label(sddl: &str) -> bool {
     const LOW: [&str; 3] = ["LW", "S-1-16-4096", "S-1-16-0"];
     part(sddl, "S:").is_some_and(|sacl| {
         aces(sacl).any(|ace| ace.kind == "ML" && !ace.flags.contains("IO") && LOW.contains(&ace.trustee))
@@ -87,24 +126,37 @@ struct Ace<'a> {
     trustee: &'a str,
 }
 
-impl Ace<'_> {
-    fn is_harmless(&self, user: Option<&str>) -> bool {
-        let denies = matches!(self.kind, "D" | "OD" | "XD");
-        denies
-            || self.inherited_only()
-            || is_trusted(self.trustee, user)
-            || mask(self.rights).is_some_and(|mask| mask & WRITING == 0)
-    }
-
-    fn inherited_only(&self) -> bool {
-        self.flags.as_bytes().chunks(2).any(|flag| flag == b"IO")
+impl<'a> Ace<'a> {
+    /// The user who may write by this entry, unless that one is trusted.
+    fn other_writer(&self, user: Option<&str>) -> Option<OtherWriter<'a>> {
+        match self.kind {
+            "D" | "OD" | "XD" => None,
+            _ if is_trusted(self.trustee, user) || OWNERS.contains(&self.trustee) => None,
+            "A" | "OA" | "XA" => match mask(self.rights) {
+                Some(mask) if mask & WRITING == 0 => None,
+                Some(_) => Some(OtherWriter::Listed(self.trustee)),
+                None => Some(OtherWriter::Unknown),
+            },
+            _ => Some(OtherWriter::Unknown),
+        }
     }
 }
 
-/// The entries `(kind;flags;rights;object;inherited object;trustee…)` of a list.
+/// The entries `(kind;flags;rights;object;inherited object;trustee…)` of a list. A condition behind
+/// the trustee has parentheses of its own.
 fn aces(list: &str) -> impl Iterator<Item = Ace<'_>> {
-    list.split('(').skip(1).map(|text| {
-        let mut fields = text.trim_end_matches(')').split(';');
+    let mut depth = 0;
+    let edges = list.split(move |character| {
+        let before = depth;
+        match character {
+            '(' => depth += 1,
+            ')' => depth -= 1,
+            _ => {}
+        }
+        (before, depth) == (0, 1) || (before, depth) == (1, 0)
+    });
+    edges.skip(1).step_by(2).map(|text| {
+        let mut fields = text.split(';');
         let mut next = || fields.next().unwrap_or_default();
         let (kind, flags, rights) = (next(), next(), next());
         let (_object, _inherited) = (next(), next());
@@ -153,6 +205,10 @@ fn mask(rights: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::ToString as _;
+    use alloc::vec::Vec;
+
+    const ME: &str = "S-1-5-21-1-2-3-1001";
 
     /// Modelled on the access list of C:\Program Files on Windows 10.
     const PROGRAM_FILES: &str = "O:S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464\
@@ -190,14 +246,18 @@ mod tests {
             ("O:BAG:SYD:(A;;SD;;;AU)", false),
             ("O:BAG:SYD:(D;;FA;;;AU)(A;;FA;;;BA)", true),
             ("O:BAG:SYD:(XA;;FA;;;AU;(Member_of {SID(BA)}))", false),
+            ("O:BAG:SYD:(XA;;0x1200a9;;;AU;(Member_of {SID(BA)}))(A;;FA;;;BA)", true),
             ("O:BAG:SYD:(A;;??;;;AU)", false),
+            ("O:BAG:SYD:(ZA;;0x1200a9;;;AU)", false),
+            // New files in the folder inherit it.
+            ("O:BAG:SYD:(A;OICIIO;FA;;;AU)", false),
             ("O:BAG:SYD:NO_ACCESS_CONTROL", false),
             ("O:BAG:SY", false),
             ("D:(A;;FA;;;BA)", false),
             ("", false),
         ];
         for (sddl, expected) in rows {
-            assert_eq!(only_administrators_write(sddl), expected, "{sddl}");
+            assert_eq!(only_trusted_write(sddl, None), expected, "{sddl}");
         }
     }
 
@@ -212,6 +272,33 @@ mod tests {
         let administrator = Some("S-1-5-21-1-2-3-500");
         assert!(only_trusted_write("O:LAD:(A;;FA;;;LA)", administrator));
         assert!(!only_trusted_write("O:LAD:(A;;FA;;;LA)", user));
+    }
+
+    /// The rights of a folder made in C:\ on a stock system: Authenticated Users may modify.
+    #[test]
+    fn a_folder_in_the_root_of_a_stock_system_has_other_writers() {
+        let sddl = "O:BAG:BAD:(A;OICI;0x1f01ff;;;BA)(A;OICI;0x1301bf;;;S-1-5-11)";
+        assert_eq!(other_writer(sddl, Some(ME)), Some(OtherWriter::Listed("S-1-5-11")));
+    }
+
+    #[test]
+    fn each_right_to_change_an_object_counts() {
+        let writer = |right: u32| format!("O:{ME}D:(A;;0x{right:x};;;WD)");
+        for right in [0x2, 0x4, 0x10, 0x40, 0x100, 0x1_0000, 0x4_0000, 0x8_0000, 0x1000_0000, 0x4000_0000] {
+            assert!(!only_trusted_write(&writer(right), Some(ME)), "{right:x}");
+        }
+        // Read and execute.
+        assert!(only_trusted_write(&writer(0x12_00a9), Some(ME)));
+    }
+
+    #[test]
+    fn the_reason_names_the_other_writer() {
+        let reason = |sddl| other_writer(sddl, Some(ME)).expect("somebody").to_string();
+        assert_eq!(reason("O:S-1-5-21-1-2-3-1002D:"), "it belongs to another user (S-1-5-21-1-2-3-1002)");
+        assert_eq!(reason("O:S-1-5-21-1-2-3-1001"), "everybody may write there");
+        assert_eq!(reason("O:BAD:(A;;FA;;;AU)"), "other users may write there (AU)");
+        assert_eq!(reason("O:BAD:(A;;??;;;AU)"), "who may write there is unknown");
+        assert_eq!(reason("D:"), "its owner is unknown");
     }
 
     #[test]
