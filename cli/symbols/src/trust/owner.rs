@@ -1,5 +1,5 @@
-//! Whether other users may write to a folder (Windows): symbols from a folder that anybody can write
-//! to must not be a default.
+//! Whether other users may write to a folder (Windows): symbols from a folder that anybody can
+//! write to must not be a default.
 
 use std::io;
 use std::os::windows::ffi::OsStrExt;

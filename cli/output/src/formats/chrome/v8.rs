@@ -5,7 +5,7 @@ use super::super::threads::by_track;
 use super::super::unfold::incomplete;
 use super::super::{OutputError, Summary, Writer, finish_for, json};
 use super::stacks::{NodeLabel, StackOrigin, Stacks};
-use super::{Track, VIEWERS, address, preamble, time};
+use super::{Track, address, preamble, time};
 use stk_profile::profile::{Batch, Functions, Profile};
 
 /// Samples per chunk.
@@ -151,7 +151,7 @@ impl Writer for V8 {
 
     fn begin(&mut self, profile: &Profile) -> Result<(), OutputError> {
         self.functions = Some(Functions::new(profile, self.by_line));
-        preamble(&mut self.sink, profile, b"[\n")
+        preamble(&mut self.sink, profile)
     }
 
     fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
@@ -177,7 +177,7 @@ impl Writer for V8 {
         self.end_profile(self.track.end_ns)?;
         let sink = &mut self.sink;
         sink.put(b"\n]\n");
-        finish_for(VIEWERS, sink)
+        finish_for("a viewer of Chrome traces", sink)
     }
 }
 
