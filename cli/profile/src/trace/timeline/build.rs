@@ -10,7 +10,9 @@ use stk_base::model::{Image, ImageId};
 use stk_format::blob::content_hash;
 use stk_schema::Ticks;
 use stk_schema::event::kind::is_reserved;
-use stk_schema::event::{CodeAdd, Event, ModuleFlags, ModuleLoad, RuntimeInfo, Table, ThreadStart};
+use stk_schema::event::{
+    CodeAdd, Event, MethodNameSource, ModuleFlags, ModuleLoad, RuntimeInfo, Table, ThreadStart,
+};
 use stk_schema::identity::{ContentHash, Identity, PeIdentity};
 use stk_unwind::Arch;
 
@@ -181,9 +183,13 @@ impl TimelineBuilder {
             }
             Event::RuntimeInfo(info) => self.runtime_info(info),
             Event::Nettrace(_) => self.timeline.has_runtime_events = true,
-            Event::MethodName(_) => {
+            Event::MethodName(name) => {
                 self.timeline.has_runtime_events = true;
-                self.timeline.names_told += 1;
+                if name.source == MethodNameSource::Contract as u64 {
+                    self.timeline.names_read += 1;
+                } else {
+                    self.timeline.names_told += 1;
+                }
             }
             Event::Mark(mark) => {
                 self.timeline.last = self.timeline.last.max(mark.time);
