@@ -327,6 +327,11 @@ pub enum MethodNameSource {
     DataAccess = 1,
     /// A callback of the runtime's own.
     Callback = 2,
+    /// The runtime's own list of methods, restated.
+    List = 3,
+    /// The runtime's published data contract and the metadata of its assemblies, read in the
+    /// process's memory.
+    Contract = 4,
 }
 
 /// A method's code and name, as a runtime reported them.

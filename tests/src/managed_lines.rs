@@ -115,16 +115,37 @@ pub fn is_whole(stream: &[u8]) -> bool {
 /// is a place for the stream.
 #[track_caller]
 pub fn methods_in(stream: &[u8], file: &Path) -> BTreeSet<String> {
+    let out = listed(stream, file);
+    let columns = out.lines().map(|line| line.split('\t').collect::<Vec<_>>());
+    let of_mixed = columns.filter(|columns| columns.get(1) == Some(&"mixed"));
+    of_mixed.map(|columns| columns[3..].join(" ")).collect()
+}
+
+/// Code of mixed and of dynamic methods in a stream: its first address, its size, and its name in
+/// the form that stk shows.
+#[track_caller]
+pub fn code_in(stream: &[u8], file: &Path) -> Vec<(u64, u64, String)> {
+    let of_line = |line: &str| {
+        let columns: Vec<&str> = line.split('\t').collect();
+        let [code, module, _, class, name, signature] = columns[..] else { return None };
+        let mut numbers = code.split(' ').map(|number| u64::from_str_radix(number, 16).expect("a number"));
+        let (start, size) = (numbers.next()?, numbers.next()?);
+        let class = if class == module { String::new() } else { format!("{class}.") };
+        let arguments = signature.find('(').map_or("", |at| &signature[at..]);
+        Some((start, size, format!("{module}!{class}{name}{arguments}")))
+    };
+    listed(stream, file).lines().filter_map(of_line).collect()
+}
+
+/// What methods.py prints: address, size, token and flags; module; IL map; type; name; signature.
+#[track_caller]
+fn listed(stream: &[u8], file: &Path) -> String {
     std::fs::write(file, stream).expect("the stream is written");
     let reader = Path::new(env!("CARGO_MANIFEST_DIR")).join("data/dotnet/methods.py");
     let mut python = Command::new("python3");
     let ran = wine::output(python.arg(reader).arg(file).arg("mixed"));
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    // Address, size, token and flags; module; IL map; type; name; signature.
-    let out = String::from_utf8_lossy(&ran.stdout).into_owned();
-    let listed = out.lines().map(|line| line.split('\t').collect::<Vec<_>>());
-    let of_mixed = listed.filter(|columns| columns.get(1) == Some(&"mixed"));
-    of_mixed.map(|columns| columns[3..].join(" ")).collect()
+    String::from_utf8_lossy(&ran.stdout).into_owned()
 }
 
 /// The method in a frame's name, such as `mixed!Mixed.Work.Spin(int32):79`, without its type.

@@ -46,6 +46,8 @@ pub struct Recorded {
     pub runtimes: BTreeMap<u64, Runtime>,
     /// EventPipe streams by session.
     pub streams: BTreeMap<u64, Vec<u8>>,
+    /// Names of code made at run time: first address, size, source, name.
+    pub names: Vec<(u64, u64, u64, String)>,
     /// What runtimes said of samples: thread instance, time, Frame head.
     pub managed: Vec<(u64, Ticks, u64)>,
     /// Bytes beside the stack that belong to samples: address and how many.
@@ -235,6 +237,7 @@ impl Recorded {
             dropped_samples: trace.blocks().iter().map(|block| block.header.dropped).max().unwrap_or(0),
             runtimes: BTreeMap::new(),
             streams: BTreeMap::new(),
+            names: Vec::new(),
             managed: Vec::new(),
             memory: Vec::new(),
             blobs: BTreeMap::new(),
@@ -390,6 +393,7 @@ impl Recorded {
                 assert_eq!(stream.len() as u64, piece.offset, "stream {} has a gap", piece.session);
                 stream.extend_from_slice(piece.bytes);
             }
+            Event::MethodName(name) => self.names.push((name.base, name.size, name.source, text(name.name))),
             Event::ManagedThread(managed) => self.managed.push((managed.thread, managed.time, managed.frame)),
             Event::Memory(memory) => self.memory.push((memory.address, memory.bytes.len())),
             Event::CheckWalk(walk) => self.walks.push(walk.clone()),

@@ -134,6 +134,8 @@ fn a_late_attach_lists_every_method_that_was_compiled_before() {
         if net == Net::V10 {
             managed_threads_belong_to_samples(&recorded);
             explicit_frames_agree(&folder, "late.stk");
+            let equal = names_in_both_sources(&folder, &recorded);
+            assert!(equal >= METHODS.len(), "{equal} names");
         }
         functions_have_names(&folder, "late.stk");
         stacks_are_complete_and_named(&folder, "late.stk");
@@ -150,6 +152,44 @@ fn lines_are_the_compilers(net: Net, folder: &Folder, trace: &str) {
     let compared = MixedLines::read().compare(&shown);
     wine::measured(&format!("{net:?}: {compared:?}"));
     assert!(compared.right > 0, "{compared:?}");
+}
+
+/// The number of names that the recorder read from memory and that one of the runtime's lists has,
+/// too. They must be equal.
+#[track_caller]
+fn names_in_both_sources(folder: &Folder, recorded: &Recorded) -> usize {
+    let whole = recorded.streams.values().filter(|stream| is_whole(stream));
+    let listed: Vec<_> =
+        whole.flat_map(|stream| managed_lines::code_in(stream, &folder.file("list"))).collect();
+    let mut equal = 0;
+    for (base, size, source, name) in &recorded.names {
+        let code = listed.iter().find(|(start, size, _)| (*start..start + size).contains(base));
+        if let Some((start, _, expected)) = code {
+            assert_eq!((*source, name), (4, expected), "{base:#x} of {size} bytes, in {start:#x}");
+            equal += 1;
+        }
+    }
+    equal
+}
+
+#[test]
+fn a_program_that_ends_by_itself_has_named_methods() {
+    let folder = Folder::new("ends");
+    let recorded = record_early(&folder, Net::V10, "2");
+    // The runtime lists its methods once, as it begins. Methods that are compiled later have names
+    // only by what the recorder read.
+    let read = recorded.names.iter().filter(|(_, _, source, _)| *source == 4).count();
+    let equal = names_in_both_sources(&folder, &recorded);
+    let stats = &json(&folder, &["stats", "--json", "--full", "early.stk"]);
+    let [managed, named] =
+        ["managed", "managed_named"].map(|name| stats["frames"][name].as_u64().expect("a number"));
+    wine::measured(&format!(
+        "{read} read, {equal} listed as well; {named} of {managed} managed frames named"
+    ));
+    assert!(read > METHODS.len() && managed > 50, "{read} read, {managed} managed frames");
+    assert!(named * 100 >= managed * 95, "{named} of {managed}: {}", stats["frames"]);
+    let text = info(&folder, "early.stk");
+    assert!(text.contains("from .NET's memory"), "{text}");
 }
 
 /// Methods of mixed in the newest whole list of a trace.

@@ -77,6 +77,11 @@ impl Descriptor {
         usize::try_from(offset).ok().filter(|&offset| offset < 1 << 20)
     }
 
+    /// Version of a contract: a number, or `c` and a number.
+    pub(crate) fn contract(&self, name: &str) -> Option<u64> {
+        Value::parse(&self.json)?.member("contracts")?.member(name)?.version()
+    }
+
     /// Value of a global that is a number.
     pub(crate) fn number(&self, global: &str) -> Option<u64> {
         let value = Value::parse(&self.json)?.member("globals")?.member(global)?;

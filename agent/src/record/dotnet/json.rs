@@ -39,6 +39,12 @@ impl<'a> Value<'a> {
         Some(Value(value))
     }
 
+    /// An integer, or a text that is the letter `c` and an integer.
+    pub(crate) fn version(&self) -> Option<u64> {
+        let text = self.0.strip_prefix(b"\"c").and_then(|text| text.strip_suffix(b"\""));
+        text.map_or_else(|| self.integer(), |text| Value(text).integer())
+    }
+
     /// An integer: a number, or a string that holds one, decimal or as `0x…`.
     pub(crate) fn integer(&self) -> Option<u64> {
         let text = self.0.strip_prefix(b"\"").and_then(|text| text.strip_suffix(b"\"")).unwrap_or(self.0);

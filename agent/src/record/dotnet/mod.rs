@@ -8,12 +8,14 @@
 //! threads      the runtime's own view of a sampled thread   Layout, address -> ManagedState
 //! ipc          messages of the diagnostics pipe             requests, replies
 //! schedule     when the runtime is asked for names
+//! contract     names of methods, read from memory            address -> METHOD_NAME
 //! names        names that the host finds, not the pipe              addresses -> METHOD_NAME
 //! ```
 //!
 //! Everything is read through [`Memory`](super::image::Memory), whose reads fail instead of
 //! faulting. Every size that is read from memory is bounded.
 
+pub(crate) mod contract;
 pub(crate) mod descriptor;
 pub(crate) mod ipc;
 pub(crate) mod json;

@@ -106,6 +106,12 @@ pub(crate) struct Costs {
     pub forgotten: AtomicU64,
     /// Bytes of code and unwind data recorded.
     pub bytes: AtomicU64,
+    /// Regions and addresses that were named by the runtime's data contract.
+    pub named: AtomicU64,
+    /// Regions and addresses that the contract did not name.
+    pub nameless: AtomicU64,
+    /// Nanoseconds spent in naming by the contract.
+    pub naming_ns: AtomicU64,
     /// Regions and addresses whose name cannot be asked because the queue was full.
     pub unasked: AtomicU64,
 }

@@ -22,9 +22,11 @@ use stk_schema::control::{STEP_ENDING, STEP_LOOKING_UP, STEP_WAITING, THREAD_COD
 use stk_schema::event::{Event, Metadata};
 use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_NORMAL};
 
+use crate::record::dotnet::contract::ContractNames;
 use crate::record::dynamic::{CodeFunctions, Shared};
 use crate::record::journal::Journal;
 use crate::record::modules::Events;
+use crate::windows::runtimes::RuntimesState;
 use crate::windows::sampler::SamplerThread;
 use crate::windows::shared::clock::SessionClock;
 use crate::windows::shared::pace::JournalPace;
@@ -40,8 +42,11 @@ use lookup::SystemTables;
 pub(super) const CODE_PATIENCE_MS: u64 = 1_000;
 /// Milliseconds between checks for new dynamic code, when no event wakes the thread.
 const ROUND_MS: u32 = 50;
-/// Sightings that are looked up before their events are handed over.
+/// Sightings that are looked up before their events are handed over ...
 const BATCH: usize = 256;
+/// ... and milliseconds. Then code is named, so that names keep up with the code: code that is seen
+/// together lies together, and its names share what is read.
+const BATCH_MS: u64 = 50;
 
 /// The parts of the code thread that other threads may use.
 pub(super) struct CodeThread {
@@ -87,6 +92,8 @@ pub(super) struct CodeRecorder {
     memory: OwnMemory,
     journal: Journal<JournalPace>,
     shared: Arc<Shared>,
+    runtimes: Arc<RuntimesState>,
+    names: ContractNames,
     ticks_per_ms: u64,
 }
 
@@ -97,32 +104,58 @@ impl CodeRecorder {
         functions: CodeFunctions,
         journal: Journal<JournalPace>,
         shared: Arc<Shared>,
+        runtimes: Arc<RuntimesState>,
         ticks_per_ms: u64,
     ) -> CodeRecorder {
-        let tables = SystemTables::new(api);
-        CodeRecorder { functions, tables, memory: OwnMemory(api), journal, shared, ticks_per_ms }
+        let (tables, memory) = (SystemTables::new(api), OwnMemory(api));
+        let names = ContractNames::new(ticks_per_ms);
+        CodeRecorder { functions, tables, memory, journal, shared, runtimes, names, ticks_per_ms }
     }
 
-    /// Looks up some of the waiting sightings. Returns whether there are more.
+    /// Looks up some of the waiting sightings, and names new code. Returns whether there are more.
     pub(super) fn step(&mut self) -> bool {
+        let more = self.look_up();
+        let unnamed = self.name(false);
+        self.journal.flush();
+        more || unnamed
+    }
+
+    fn look_up(&mut self) -> bool {
+        let end = ticks() + Ticks(BATCH_MS * self.ticks_per_ms);
         for _ in 0..BATCH {
-            let Some(sighting) = self.shared.sightings.pop() else {
-                self.journal.flush();
-                return false;
-            };
             let before = ticks();
+            if before >= end {
+                break;
+            }
+            let Some(sighting) = self.shared.sightings.pop() else { return false };
             self.functions.sighted(sighting, &mut self.tables, &self.memory, &mut self.journal);
             let took = (ticks() - before).0.saturating_mul(1_000_000) / self.ticks_per_ms;
             self.shared.costs.lookup_ns.fetch_add(took, Ordering::Relaxed);
             self.shared.costs.lookup_max_ns.fetch_max(took, Ordering::Relaxed);
         }
-        self.journal.flush();
         true
+    }
+
+    /// Names code by the runtime's data contract, if it has one, for a moment. Returns whether more
+    /// is to be named now. `last`: all is named, and nothing is tried later.
+    fn name(&mut self, last: bool) -> bool {
+        let contract = self.runtimes.contract();
+        for code in self.functions.take_unnamed() {
+            self.names.want(code, contract, &self.shared);
+        }
+        let Some(contract) = contract else { return false };
+        let before = ticks();
+        self.names.step(contract, &self.memory, ticks, last, &self.shared, &mut self.journal);
+        let after = ticks();
+        let took = (after - before).0.saturating_mul(1_000_000) / self.ticks_per_ms;
+        self.shared.costs.naming_ns.fetch_add(took, Ordering::Relaxed);
+        self.names.is_due(after)
     }
 
     /// The last round: looks up what waits until `deadline`, and writes what it all cost.
     pub(super) fn finish(&mut self, deadline: Ticks) {
         while ticks() < deadline && self.step() {}
+        self.name(true);
         let (activity, costs) = (&self.shared.activity, &self.shared.costs);
         for (key, value) in [
             ("recorder.code.functions", &activity.functions),
@@ -136,6 +169,9 @@ impl CodeRecorder {
             ("recorder.code.removed", &costs.removed),
             ("recorder.code.forgotten", &costs.forgotten),
             ("recorder.code.bytes", &costs.bytes),
+            ("recorder.code.named", &costs.named),
+            ("recorder.code.nameless", &costs.nameless),
+            ("recorder.code.naming_ns", &costs.naming_ns),
         ] {
             let value = value.load(Ordering::Relaxed);
             if value != 0 {

@@ -12,6 +12,7 @@ use windows_sys::Win32::System::Threading::{GetCurrentProcessId, INFINITE, Sleep
 use super::answers::AskError;
 use super::recorder::RuntimesRecorder;
 use super::shared::RuntimesState;
+use crate::record::dotnet::contract::Contract;
 use crate::record::dotnet::descriptor::Descriptor;
 use crate::record::dotnet::names::Names;
 use crate::record::dotnet::runtime::has_pipe;
@@ -164,6 +165,9 @@ impl<'a> RuntimesClient<'a> {
             let descriptor = found.descriptor.and_then(|address| Descriptor::read(&memory, address));
             if let Some(layout) = descriptor.as_ref().and_then(Layout::new) {
                 self.shared.set_table(Table::new(layout));
+            }
+            if let Some(contract) = descriptor.as_ref().and_then(Contract::new) {
+                self.shared.set_contract(contract);
             }
             self.state.enter(|state| state.found(&found, descriptor.as_ref()));
             if has_pipe(found.kind) && schedule.is_none() {

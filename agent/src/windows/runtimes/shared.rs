@@ -1,5 +1,5 @@
-//! What the runtimes thread shares: the runtimes found by the tables thread, and the managed
-//! threads for the sampler.
+//! What the runtimes thread shares: the runtimes found by the tables thread, the managed threads
+//! for the sampler, and the data contract for the code thread.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -8,6 +8,7 @@ use core::sync::atomic::{AtomicPtr, Ordering};
 
 use stk_schema::event::RuntimeKind;
 
+use crate::record::dotnet::contract::Contract;
 use crate::record::dotnet::threads::Table;
 use crate::record::queue::Queue;
 
@@ -34,12 +35,19 @@ pub(crate) struct RuntimesState {
     /// Managed threads, for the sampler; null until a runtime with a data contract is found, then
     /// never changed.
     table: AtomicPtr<Table>,
+    /// How methods are found and named in memory, for the code thread; null until a runtime says
+    /// it, then never changed.
+    contract: AtomicPtr<Contract>,
 }
 
 impl RuntimesState {
     /// No runtime found yet.
     pub(crate) fn new() -> RuntimesState {
-        RuntimesState { found: Queue::new(FOUND), table: AtomicPtr::new(null_mut()) }
+        RuntimesState {
+            found: Queue::new(FOUND),
+            table: AtomicPtr::new(null_mut()),
+            contract: AtomicPtr::new(null_mut()),
+        }
     }
 
     /// The managed threads, if a runtime describes them.
@@ -54,10 +62,28 @@ impl RuntimesState {
             self.table.store(Box::into_raw(Box::new(table)), Ordering::Release);
         }
     }
+
+    /// How methods are named in memory, if a runtime says it.
+    pub(crate) fn contract(&self) -> Option<&Contract> {
+        // SAFETY: null, or a box that lives as long as `self`.
+        unsafe { self.contract.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Sets the contract. Only the first runtime that has one counts.
+    pub(super) fn set_contract(&self, contract: Contract) {
+        if self.contract().is_none() {
+            self.contract.store(Box::into_raw(Box::new(contract)), Ordering::Release);
+        }
+    }
 }
 
 impl Drop for RuntimesState {
     fn drop(&mut self) {
+        let contract = *self.contract.get_mut();
+        if !contract.is_null() {
+            // SAFETY: made by `set_contract`, and nothing else refers to `self` any more.
+            drop(unsafe { Box::from_raw(contract) });
+        }
         let table = *self.table.get_mut();
         if !table.is_null() {
             // SAFETY: made by `set_table`, and nothing else refers to `self` any more.

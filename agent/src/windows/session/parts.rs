@@ -312,7 +312,14 @@ impl Parts<'_> {
     fn code(&self, tables: &TablesRecorder) -> CodeRecorder {
         let (seen, ticks_per_ms) = (&self.code_seen, self.clock.ticks_per_ms);
         let functions = CodeFunctions::new(context::ARCH, tables.ids(), seen.clone(), ticks_per_ms);
-        CodeRecorder::new(self.api, functions, self.journal(&self.lanes.code), seen.clone(), ticks_per_ms)
+        CodeRecorder::new(
+            self.api,
+            functions,
+            self.journal(&self.lanes.code),
+            seen.clone(),
+            self.runtimes_shared.clone(),
+            ticks_per_ms,
+        )
     }
 
     fn sampler(&self) -> Result<Sampler<OwnProcess>, Failure> {

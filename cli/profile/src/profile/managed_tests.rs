@@ -119,6 +119,35 @@ fn the_data_access_library_is_not_heard_of_what_the_runtime_lists_itself() {
     assert_eq!((&*name, line), ("mixed!Mixed.Work.Down(int32)", Some(85)));
 }
 
+fn read_from_memory(base: u64, name: &'static [u8]) -> Event<'static> {
+    Event::MethodName(MethodName { time: Ticks(5), base, size: 0x20, source: 4, name })
+}
+
+#[test]
+fn a_name_read_from_memory_is_the_same_function_as_a_listed_one() {
+    let tier1 = read_from_memory(0x7000_0000, b"mixed!Mixed.Work.Down(int32)");
+    let other = read_from_memory(0x7000_1000, b"Other!T.M()");
+    let (profile, methods) = profile(&[DOWN + 61, 0x7000_0010, 0x7000_1010], &[tier1, other]);
+    let (listed, name, ..) = frame(&profile, DOWN + 61);
+    let (read, same, ..) = frame(&profile, 0x7000_0010);
+    assert_eq!((&*name, &*same), ("mixed!Mixed.Work.Down(int32)", "mixed!Mixed.Work.Down(int32)"));
+    assert_eq!(profile.module_name(read), profile.module_name(listed));
+    assert_eq!(profile.kind(read), FrameKind::Managed);
+    let (other, name, ..) = frame(&profile, 0x7000_1010);
+    assert_eq!((&*name, profile.module_name(other)), ("Other!T.M()", Some("Other.dll")));
+    assert_eq!(methods.modules.iter().filter(|module| module.stem() == "mixed").count(), 1);
+}
+
+#[test]
+fn a_name_read_from_memory_wins_over_the_data_access_librarys() {
+    let library =
+        MethodName { time: Ticks(6), base: 0x7000_0004, size: 1, source: 1, name: b"App.dll!T.M(Int32)" };
+    let events = [Event::MethodName(library), read_from_memory(0x7000_0000, b"App!T.M(int32)")];
+    let (profile, methods) = profile(&[0x7000_0004], &events);
+    assert_eq!(frame(&profile, 0x7000_0004).1, "App!T.M(int32)");
+    assert_eq!(methods.map.methods().iter().filter(|method| method.id == 0).count(), 1);
+}
+
 #[test]
 fn an_address_of_two_methods_at_unknown_times_is_ambiguous() {
     let name = |time, name| MethodName { time, base: 0x7000_0000, size: 0x20, source: 1, name };

@@ -27,6 +27,8 @@ pub struct NamedCode {
     pub base: u64,
     /// Length in bytes.
     pub size: u32,
+    /// [`MethodNameSource`](event::MethodNameSource) as a number.
+    pub source: u64,
     pub name: String,
 }
 
@@ -67,6 +69,7 @@ pub fn runtime_events(trace: &Trace<'_>) -> RuntimeEvents {
                     time: name.time,
                     base: name.base,
                     size: u32::try_from(name.size).unwrap_or(u32::MAX),
+                    source: name.source,
                     name: String::from_utf8_lossy(name.name).into_owned(),
                 }),
                 _ => {}

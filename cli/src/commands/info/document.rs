@@ -45,6 +45,8 @@ pub(super) struct Info {
     pub runtimes: Vec<RuntimeInfo>,
     /// Names that the recorder got from .NET's data access library.
     pub data_access_names: u64,
+    /// Number of names that the recorder read from the runtime's memory.
+    pub contract_names: u64,
     pub marks: usize,
     pub exceptions: u64,
     pub dynamic_code: DynamicCode,

@@ -81,6 +81,7 @@ pub(super) fn of(path: &Path, tables: &TablesArgs) -> anyhow::Result<Info> {
             })
             .collect(),
         data_access_names: timeline.names_told,
+        contract_names: timeline.names_read,
         marks: timeline.marks.len(),
         exceptions: timeline.exceptions.len() as u64,
         dynamic_code: DynamicCode::of(&trace),

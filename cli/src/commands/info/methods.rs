@@ -40,7 +40,9 @@ pub(super) fn of(trace: &Trace<'_>) -> Option<MethodNames> {
     let methods = runtimes::methods(trace);
     let functions: Vec<&CodeRegion> = trace.timeline.code.iter().filter(|region| !region.is_stub()).collect();
     let clock = trace.clock;
-    let told_until = methods.map.methods().iter().map(|method| method.span.last).max();
+    // Methods in the runtime's lists have an id.
+    let listed = || methods.map.methods().iter().filter(|method| method.id != 0);
+    let told_until = listed().map(|method| method.span.last).max();
     let unnamed = functions.iter().filter_map(|region| {
         let from = clock.ns(region.add);
         let until = region.remove.map_or(clock.ns(trace.last()), |remove| clock.ns(remove));
@@ -67,7 +69,7 @@ pub(super) fn of(trace: &Trace<'_>) -> Option<MethodNames> {
     });
     Some(MethodNames {
         lists: methods.streams,
-        listed: methods.map.methods().len(),
+        listed: listed().count(),
         functions: functions.len(),
         unnamed: unnamed.collect(),
         problems: methods.problems,

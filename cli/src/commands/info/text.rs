@@ -72,6 +72,9 @@ pub(super) fn of(info: &Info, all: bool, zone: TimeZone) -> String {
             line(if i == 0 { "runtime" } else { "" }, part);
         }
     }
+    if info.contract_names > 0 {
+        line("names", &format!("{} from .NET's memory, by its data contract", count(info.contract_names)));
+    }
     if info.data_access_names > 0 {
         line("names", &format!("{} from .NET's data access library", count(info.data_access_names)));
     }

@@ -80,6 +80,8 @@ pub(crate) struct CodeFunctions {
     shared: Arc<Shared>,
     arch: Arch,
     ticks_per_ms: u64,
+    /// Code seen since [`CodeFunctions::take_unnamed`] that has no name yet.
+    unnamed: Vec<UnnamedCode>,
 }
 
 impl CodeFunctions {
@@ -90,13 +92,18 @@ impl CodeFunctions {
         shared: Arc<Shared>,
         ticks_per_ms: u64,
     ) -> CodeFunctions {
-        CodeFunctions { live: BTreeMap::new(), ids, shared, arch, ticks_per_ms }
+        CodeFunctions { live: BTreeMap::new(), ids, shared, arch, ticks_per_ms, unnamed: Vec::new() }
     }
 
     /// Number of known regions.
     #[cfg(test)]
     pub(crate) fn known(&self) -> usize {
         self.live.len()
+    }
+
+    /// The code that was seen since the last call and needs a name.
+    pub(crate) fn take_unnamed(&mut self) -> Vec<UnnamedCode> {
+        core::mem::take(&mut self.unnamed)
     }
 
     /// Handles an address that a sample showed: looks it up, unless that was done recently, and
@@ -174,7 +181,7 @@ impl CodeFunctions {
             code: &code,
         };
         self.add(add, CodeKind::TableFunction, hash, out);
-        self.push(UnnamedCode { address: entry.base, base: entry.base, size });
+        self.unnamed.push(UnnamedCode { address: entry.base, base: entry.base, size });
         self.shared.activity.functions.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -239,13 +246,7 @@ impl CodeFunctions {
         if let Some(live) = self.live.get_mut(&base) {
             live.wanted |= bit;
         }
-        self.push(UnnamedCode { address: inside, base: inside, size: 1 });
-    }
-
-    fn push(&self, want: UnnamedCode) {
-        if self.shared.unnamed.push(want).is_err() {
-            self.shared.costs.unasked.fetch_add(1, Ordering::Relaxed);
-        }
+        self.unnamed.push(UnnamedCode { address: inside, base: inside, size: 1 });
     }
 
     fn add(&mut self, mut add: CodeAdd<'_>, kind: CodeKind, hash: ContentHash, out: &mut impl Events) {

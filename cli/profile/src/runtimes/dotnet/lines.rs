@@ -27,8 +27,8 @@ pub struct Lines<'a> {
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum LineError {
-    /// Only the data access library named the method.
-    #[error("its name is from the data access library, which tells no lines")]
+    /// No list of the runtime's names the method, only the recorder or the data access library.
+    #[error("its name is from .NET's memory or the data access library, which tell no lines")]
     NameOnly,
     /// No compiler made it from a source file.
     #[error("was made at run time: it has no source")]

@@ -2,9 +2,10 @@
 //! recorder.
 //!
 //! Takes a trace with NETTRACE events (the streams of EventPipe sessions, byte for byte as the
-//! runtime sent them) and METHOD_NAME events (from the data access library, where there is no
-//! EventPipe). Returns [`Methods`]. [`Lines`] converts addresses in them to source lines, by the IL
-//! maps of the same streams and the modules' portable PDBs.
+//! runtime sent them) and METHOD_NAME events (read by the recorder from the runtime's memory, or
+//! from the data access library, where there is no EventPipe). Returns [`Methods`]. [`Lines`]
+//! converts addresses in them to source lines, by the IL maps of the same streams and the modules'
+//! portable PDBs.
 //!
 //! * [`nettrace`] reads a stream into events, [`events`] their payloads, [`rundown`] joins them to
 //!   methods.
@@ -29,6 +30,7 @@ use rundown::{MAX_NAME, Rundown, Times};
 use std::collections::{BTreeSet, HashSet};
 use stk_base::model::{ImageId, shortened};
 use stk_schema::Ticks;
+use stk_schema::event::MethodNameSource;
 
 /// The methods that the .NET runtimes of a trace reported.
 pub fn methods(trace: &Trace<'_>) -> Methods {
@@ -51,25 +53,21 @@ pub fn methods(trace: &Trace<'_>) -> Methods {
         let outcome = rundown.stream(bytes, times, |time| trace.clock.ns(time));
         problems.extend(outcome_problems(*session, &outcome));
     }
-    // For methods in the runtime's own list, that list's name wins over the library's: it is more
-    // exact, and the library only writes the same name in another form.
-    rundown.map.finish();
-    let unlisted = |name: &NamedCode| !rundown.map.any_within(name.base, name.size.into());
-    let names: Vec<NamedCode> = names.into_iter().filter(unlisted).collect();
-    for name in names {
-        let stub = ["IL_STUB", "CLRStub["].iter().any(|mark| name.name.contains(mark));
-        rundown.map.add(Method {
-            id: 0,
-            base: name.base,
-            size: name.size,
-            kind: if stub { MethodKind::Stub } else { MethodKind::Managed },
-            name: shortened(&name.name, MAX_NAME).into(),
-            tier: "",
-            module: None,
-            token: 0,
-            lines: None,
-            span: Span::seen(trace.clock.ns(name.time)),
-        });
+    // Where the runtime's own list has a method, its name wins: it also has the method's lines and
+    // tier. The names that the recorder read from memory come next, since they have the same form.
+    // The library writes the same name in another form.
+    let (read, other): (Vec<NamedCode>, Vec<NamedCode>) =
+        names.into_iter().partition(|name| name.source == MethodNameSource::Contract as u64);
+    for names in [read, other] {
+        rundown.map.finish();
+        let unlisted = |name: &NamedCode| !rundown.map.any_within(name.base, name.size.into());
+        let names: Vec<NamedCode> = names.into_iter().filter(unlisted).collect();
+        for name in names {
+            let module = (name.source == MethodNameSource::Contract as u64)
+                .then(|| rundown.module_of(&name.name))
+                .flatten();
+            rundown.map.add(named(&name, module, trace.clock.ns(name.time)));
+        }
     }
     rundown.map.finish();
     let Rundown { map, modules, left_out, budget, .. } = rundown;
@@ -77,6 +75,23 @@ pub fn methods(trace: &Trace<'_>) -> Methods {
         problems.push(beyond_memory(left_out, "events of the .NET runtime", &budget));
     }
     Methods { map, modules, problems, streams: sessions.len(), runtimes }
+}
+
+/// The method of a METHOD_NAME event.
+fn named(code: &NamedCode, module: Option<u32>, time: u64) -> Method {
+    let stub = ["IL_STUB", "CLRStub["].iter().any(|mark| code.name.contains(mark));
+    Method {
+        id: 0,
+        base: code.base,
+        size: code.size,
+        kind: if stub { MethodKind::Stub } else { MethodKind::Managed },
+        name: shortened(&code.name, MAX_NAME).into(),
+        tier: "",
+        module,
+        token: 0,
+        lines: None,
+        span: Span::seen(time),
+    }
 }
 
 /// File names of .NET's own binaries: runtimes, compilers, collectors, hosts. In lower case.

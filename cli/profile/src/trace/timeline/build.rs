@@ -11,7 +11,7 @@ use stk_format::blob::{content_hash, instances_hash};
 use stk_schema::Ticks;
 use stk_schema::event::kind::is_reserved;
 use stk_schema::event::{
-    CodeAdd, Event, ModuleFlags, ModuleLoad, ModuleState, RuntimeInfo, Table, ThreadStart,
+    CodeAdd, Event, MethodNameSource, ModuleFlags, ModuleLoad, ModuleState, RuntimeInfo, Table, ThreadStart,
 };
 use stk_schema::identity::{ContentHash, Identity, PeIdentity};
 use stk_unwind::Arch;
@@ -201,9 +201,13 @@ impl TimelineBuilder {
             }
             Event::RuntimeInfo(info) => self.runtime_info(info),
             Event::Nettrace(_) => self.timeline.has_runtime_events = true,
-            Event::MethodName(_) => {
+            Event::MethodName(name) => {
                 self.timeline.has_runtime_events = true;
-                self.timeline.names_told += 1;
+                if name.source == MethodNameSource::Contract as u64 {
+                    self.timeline.names_read += 1;
+                } else {
+                    self.timeline.names_told += 1;
+                }
             }
             Event::Mark(mark) => {
                 self.timeline.last = self.timeline.last.max(mark.time);

@@ -39,6 +39,8 @@ pub struct Timeline {
     pub has_runtime_events: bool,
     /// Number of METHOD_NAME events, which .NET's data access library gave one by one.
     pub names_told: u64,
+    /// Number of METHOD_NAME events that the recorder read from the runtime's memory.
+    pub names_read: u64,
     /// Samples or events that the recorder dropped, by reason.
     pub dropped: BTreeMap<u64, u64>,
     /// The sampling rates that were set after the start: time and millihertz.

@@ -40,12 +40,33 @@ pub(super) struct Rundown {
     pub left_out: u64,
     /// Index in `modules` by the module itself.
     known: HashMap<ManagedModule, u32>,
+    /// Index in `modules` by the stem of the module's file, for names that come without a list;
+    /// made when it is first asked for.
+    stems: Option<HashMap<String, u32>>,
 }
 
 impl Rundown {
     /// An empty rundown. What it keeps counts against `budget`.
     pub(super) fn within(budget: Budget) -> Rundown {
         Rundown { budget, ..Rundown::default() }
+    }
+
+    /// The module that a method's name begins with, `Module!`. One that no list has is added: a
+    /// .NET of the versions whose names are read from memory loads assemblies from `.dll` files.
+    pub(super) fn module_of(&mut self, name: &str) -> Option<u32> {
+        let (stem, _) = name.split_once('!')?;
+        if matches!(stem, "" | "?" | DYNAMIC) {
+            return None;
+        }
+        let modules = &mut self.modules;
+        let stems = self.stems.get_or_insert_with(|| {
+            let stems = modules.iter().enumerate().rev();
+            stems.map(|(at, module)| (module.stem().to_owned(), at as u32)).collect()
+        });
+        Some(*stems.entry(stem.to_owned()).or_insert_with(|| {
+            modules.push(ManagedModule { path: format!("{stem}.dll"), ..ManagedModule::default() });
+            modules.len() as u32 - 1
+        }))
     }
 
     /// Takes a stream. `times` decides, by the stream's header, how its clock is to be taken. `ns`
