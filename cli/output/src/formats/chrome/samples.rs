@@ -2,7 +2,7 @@
 
 use super::super::sink::Sink;
 use super::super::threads::by_track;
-use super::super::unfold::incomplete;
+use super::super::unfold::{incomplete, stop_of};
 use super::super::{OutputError, Summary, Writer, finish_for, json};
 use super::stacks::{NodeLabel, StackOrigin, Stacks};
 use super::{OBJECT, Track, VIEWERS, other_data, preamble};
@@ -104,7 +104,7 @@ impl Writer for Samples {
                 self.sample(GAP, previous_end)?;
             }
             self.track = track;
-            let frame = self.frame_of(profile, (run.node, run.stop))?;
+            let frame = self.frame_of(profile, (run.node, stop_of(run)))?;
             if self.last != Some(frame) {
                 self.sample(frame, step.start_ns)?;
             }

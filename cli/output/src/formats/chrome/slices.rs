@@ -2,7 +2,7 @@
 
 use super::super::sink::Sink;
 use super::super::threads::by_track;
-use super::super::unfold::incomplete;
+use super::super::unfold::{incomplete, stop_of};
 use super::super::{OutputError, Summary, Writer, finish_for, json};
 use super::stacks::{NodeLabel, StackOrigin};
 use super::{OBJECT, Track, VIEWERS, address, other_data, preamble, time};
@@ -70,8 +70,10 @@ impl Slices {
     fn unfold(&mut self, profile: &Profile, run: &Run) -> Result<(), OutputError> {
         let functions = self.functions.as_ref().ok_or(OutputError::Order("samples before begin"))?;
         self.levels.clear();
-        if incomplete(&profile.stops[run.stop.0 as usize]).is_some() {
-            self.levels.push(Level { what: NodeLabel::Incomplete(run.stop), frame: None });
+        if let Some(stop) = stop_of(run)
+            && incomplete(&profile.stops[stop.0 as usize]).is_some()
+        {
+            self.levels.push(Level { what: NodeLabel::Incomplete(stop), frame: None });
         }
         let Some(node) = run.node else { return Ok(()) };
         self.frames.clear();
@@ -154,7 +156,7 @@ impl Writer for Slices {
                 self.close_track(profile, previous_end)?;
             }
             self.track = track;
-            let origin = Some((run.node, run.stop));
+            let origin = Some((run.node, stop_of(run)));
             if self.origin != origin {
                 self.origin = origin;
                 self.change(profile, run, step.start_ns)?;

@@ -68,6 +68,7 @@ impl Maker {
             instance,
             tid,
             name: String::new(),
+            name_number: 0,
             created_utc_ns: 0,
             start_ns: None,
             exit_ns: None,
