@@ -23,7 +23,7 @@ recipes, traces = repository / "examples/recipes", repository / "examples/traces
 sys.path[:0] = [str(recipes.parent / "spark")]
 # The file has the name of the package.
 polars_questions = {}
-exec(compile((recipes / "questions_polars.py").read_text(encoding="utf-8"), "questions_polars.py", "exec"), polars_questions)
+exec(compile((recipes / "polars.py").read_text(encoding="utf-8"), "polars.py", "exec"), polars_questions)
 
 TRACES = sorted(night.glob("*.stk"))
 SYMBOLS = ["-y", str(traces), "--no-default-symbols"]

@@ -367,6 +367,31 @@ fn a_time_range_also_cuts_idle_spans() {
 }
 
 #[test]
+fn a_stack_that_is_too_deep_keeps_its_root() {
+    let mut builder = traces::trace();
+    TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+    let thread = builder.thread(0, 1, "", STACK);
+    let calls: Vec<u64> = (0..100).map(|call| in_function(BASE, call % 7)).collect();
+    traces::sample(&mut builder, thread, 10_000, STACK, &calls);
+    let file = builder.finish();
+    let stacks = |max_frames: Option<u32>| {
+        let (profile, runs) = profile_with(&file, &BuildOptions { max_frames, ..BuildOptions::default() });
+        let run = runs_of(&profile, &runs, 1)[0];
+        let stop = stop(&profile, &run).to_owned();
+        (names(&profile, run.node), stop, [profile.losses.too_deep, profile.losses.most_left_out])
+    };
+    let (whole, end, left_out) = stacks(None);
+    assert_eq!((end.as_str(), left_out), ("thread-start", [0, 0]));
+    let (frames, end, left_out) = stacks(Some(20));
+    // The 20 innermost and the 16 outermost.
+    assert_eq!(frames, [&whole[..20], &whole[whole.len() - 16..]].concat());
+    assert_eq!(end, "thread-start-past-gap");
+    assert_eq!(left_out, [1, whole.len() as u64 - 36]);
+    let (frames, end, left_out) = stacks(Some(whole.len() as u32 - 10));
+    assert_eq!((frames, end.as_str(), left_out), (whole, "thread-start", [0, 0]));
+}
+
+#[test]
 fn marks_of_all_blocks_are_sorted_by_time() {
     let mut builder = traces::trace();
     let thread = builder.thread(0, 1, "", STACK);

@@ -276,7 +276,7 @@ fn frames_of_the_system_can_be_left_out() {
 fn modules_states_and_threads_narrow_the_choice() {
     let by = |module: &str, states: &[ActivityKind], threads: Option<u64>| {
         let frames = FramePatterns { modules: vec![module.parse().unwrap()], ..FramePatterns::default() };
-        let threads = threads.map(|instance| HashSet::from([instance]));
+        let threads = threads.map(|instance| HashSet::from([(instance, 0)]));
         let (profile, _) = take(&Selection { threads, states: states.to_vec(), frames });
         let share = profile.selection.unwrap();
         let counted: Vec<_> = profile.threads.iter().map(|t| (t.samples, t.active_samples)).collect();

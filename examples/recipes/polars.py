@@ -1,4 +1,4 @@
-"""Questions to a dataset that `stk convert` or `stk batch` wrote, for Polars (pip install polars): python3 questions_polars.py [DATASET]
+"""Questions to a dataset that `stk convert` or `stk batch` wrote, for Polars (pip install polars): python3 polars.py [DATASET]
 
 The same questions as in duckdb.sql and spark.sql. QUESTIONS has them by name; each is a lazy frame, of which nothing is read before collect().
 """
