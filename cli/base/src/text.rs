@@ -112,9 +112,14 @@ fn within(chars: impl Iterator<Item = char>, mut columns: usize) -> Vec<char> {
     chars.take_while(fits).collect()
 }
 
-/// `1 thread`, `2 threads`: a count with its noun, whose plural has an `s`.
+/// `1 thread`, `2 threads`, `2 processes`: a count with its noun.
 pub fn counted(n: u64, noun: &str) -> String {
-    format!("{} {noun}{}", count(n), if n == 1 { "" } else { "s" })
+    let ending = match noun {
+        _ if n == 1 => "",
+        _ if noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{} {noun}{ending}", count(n))
 }
 
 /// A text with a capital letter in front.
@@ -127,6 +132,13 @@ pub fn capital(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn counted_nouns_have_their_plural() {
+        assert_eq!(counted(1, "process"), "1 process");
+        assert_eq!(counted(2, "process"), "2 processes");
+        assert_eq!(counted(1_000, "thread"), "1,000 threads");
+    }
 
     #[test]
     fn moments_match_the_calendar() {

@@ -8,7 +8,7 @@ use crate::dataset::{Dataset, DatasetPart, DatasetThread, DatasetTrace, Grouping
 use std::path::{Path, PathBuf};
 use stk_base::files::note_input_folder;
 use stk_base::text::counted;
-use stk_profile::profile::{SelectionShare, fold, leave_out, select};
+use stk_profile::profile::{SelectionShare, fill_stacks, fold, leave_out, select};
 use stk_symbols::Demangle;
 
 /// A dataset that an argument names.
@@ -128,6 +128,8 @@ fn check(args: &ProfileArgs) -> anyhow::Result<()> {
             "the column named_pct of its table traces tells the shares",
         ),
         (args.scan, "--scan", walks),
+        (args.max_frames.is_some(), "--max-frames", walks),
+        (args.fold_recursion, "--fold-recursion", walks),
         (!args.tables.tables.is_empty(), "--tables", walks),
         (args.tables.max_memory.is_some(), "--max-memory", "its traces are converted already"),
     ];
@@ -209,7 +211,7 @@ pub(super) fn load(
         }
         leave_out(&mut part.profile, &mut runs, &selection)?;
         fold(&mut part.profile, &mut runs, args.fold.options());
-        part.runs = runs;
+        part.runs = fill_stacks(&mut part.profile, runs)?;
     }
     Ok(parts)
 }

@@ -81,6 +81,9 @@ fn of_path(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let is_trace = |path: &PathBuf| {
         path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("stk")) && path.is_file()
     };
+    if crate::dataset::is_dataset(path) {
+        bail!("{}: is a Parquet dataset: stk stats, stk diff and stk symbols apply read it", path.display());
+    }
     let entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_trace).collect();
     if files.is_empty() {

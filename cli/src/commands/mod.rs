@@ -379,6 +379,14 @@ pub fn warn(text: &str) {
     note(&format!("warning: {text}"));
 }
 
+/// A warning that is printed once, however often it is given.
+pub(crate) fn warn_once(text: &str) {
+    static GIVEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    if GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(text.to_owned()) {
+        warn(text);
+    }
+}
+
 /// Prints a note on standard error. Control characters in names are escaped.
 pub(crate) fn note(text: &str) {
     if !is_quiet() {

@@ -100,6 +100,10 @@ pub struct ProfileArgs {
     /// and marked as such
     #[arg(long, help_heading = "What to take")]
     pub scan: bool,
+    /// Frames of a stack at most; of a deeper one the innermost and the outermost are shown
+    /// [default: 16384]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16_384), help_heading = "What to take")]
+    pub max_frames: Option<u32>,
     /// Where tables are that traces share.
     #[command(flatten)]
     pub tables: TablesArgs,
@@ -112,6 +116,9 @@ pub struct ProfileArgs {
     /// Which frames of mixed stacks.
     #[command(flatten)]
     pub fold: FoldArgs,
+    /// Show a cycle of calls that follows itself once: a > b > a > b > c as a > b > c
+    #[arg(long, help_heading = "What to take")]
+    pub fold_recursion: bool,
 }
 
 /// Options that leave frames out of mixed stacks.
@@ -202,6 +209,8 @@ pub(super) fn load_within(
         fold: args.fold.options(),
         demangle: args.symbols.demangle,
         scan: args.scan,
+        max_frames: args.max_frames,
+        fold_recursion: args.fold_recursion,
         runs_limit: args.tables.runs_limit(),
         deadline,
     };
@@ -348,6 +357,9 @@ fn warnings(profile: &Profile) -> Vec<String> {
     if losses.unknown_events > 0 {
         let events = count(losses.unknown_events);
         warn(&format!("{source}: {events} events of unknown type were skipped; a newer stk may know them"));
+    }
+    for note in losses.notes() {
+        warn(&format!("{source}: {note}"));
     }
     if losses.tables_pending > 0 {
         let samples = count(losses.tables_pending);

@@ -12,7 +12,7 @@ use stk_base::files::open_plain;
 use stk_base::text::{TimeZone, counted, since_start};
 use stk_format::{FILE_HEADER_LEN, FileHeader};
 use stk_profile::profile::{
-    ActivityKind, FramePatterns, FunctionPattern, NamePattern, PatternError, Selection,
+    ActivityKind, FramePatterns, FunctionPattern, NamePattern, NamedThread, PatternError, Selection,
 };
 use stk_profile::trace::{Trace, TraceFile};
 
@@ -154,35 +154,48 @@ impl ThreadArgs {
     /// # Errors
     ///
     /// When a choice matches no thread of the trace.
-    pub fn of(&self, trace: &Trace<'_>) -> anyhow::Result<Option<HashSet<u64>>> {
-        let mut chosen: Option<HashSet<u64>> = None;
-        let mut narrow = |choice: HashSet<u64>| match &mut chosen {
-            Some(chosen) => chosen.retain(|instance| choice.contains(instance)),
+    pub fn of(&self, trace: &Trace<'_>) -> anyhow::Result<Option<HashSet<NamedThread>>> {
+        let mut chosen: Option<HashSet<NamedThread>> = None;
+        let mut narrow = |choice: HashSet<NamedThread>| match &mut chosen {
+            Some(chosen) => chosen.retain(|thread| choice.contains(thread)),
             None => chosen = Some(choice),
         };
         if !self.tids.is_empty() {
-            narrow(instances(trace, self.tids.iter().map(|&tid| ThreadPattern::Tid(tid)))?);
+            narrow(named(trace, self.tids.iter().map(|&tid| ThreadPattern::Tid(tid)))?);
         }
         if !self.patterns.is_empty() {
-            narrow(instances(trace, self.patterns.iter().cloned())?);
+            narrow(named(trace, self.patterns.iter().cloned())?);
         }
         Ok(chosen)
     }
+
+    /// The instance ids of the threads that have such a name at some time; `None` = all.
+    ///
+    /// # Errors
+    ///
+    /// As [`of`](Self::of).
+    pub fn instances(&self, trace: &Trace<'_>) -> anyhow::Result<Option<HashSet<u64>>> {
+        Ok(self.of(trace)?.map(|threads| threads.into_iter().map(|(instance, _)| instance).collect()))
+    }
 }
 
-/// Instance ids of the threads that any of these patterns names.
-fn instances(
+/// The threads that any of these patterns names, for as long as they had the name.
+fn named(
     trace: &Trace<'_>,
     patterns: impl Iterator<Item = ThreadPattern>,
-) -> anyhow::Result<HashSet<u64>> {
+) -> anyhow::Result<HashSet<NamedThread>> {
     let mut chosen = HashSet::new();
     for wanted in patterns {
-        let fits = trace.timeline.threads.iter().filter(|thread| match &wanted {
+        let names = trace.timeline.threads.iter().flat_map(|thread| {
+            let names = thread.earlier_names.iter().map(|(_, name)| name).chain([&thread.name]);
+            names.zip(0..).map(move |(name, number)| (thread, name, number))
+        });
+        let fits = names.filter(|(thread, name, _)| match &wanted {
             ThreadPattern::Tid(tid) => *tid == thread.tid,
-            ThreadPattern::Name(name) => name.is_match(&thread.name),
+            ThreadPattern::Name(pattern) => pattern.is_match(name),
         });
         let before = chosen.len();
-        let fits: Vec<u64> = fits.map(|thread| thread.instance).collect();
+        let fits: Vec<NamedThread> = fits.map(|(thread, _, number)| (thread.instance, number)).collect();
         chosen.extend(&fits);
         if fits.is_empty() && chosen.len() == before {
             let wanted = match wanted {
@@ -337,7 +350,7 @@ pub struct StackArgs {
 
 impl StackArgs {
     /// The selection, of these threads.
-    pub fn selection(&self, threads: Option<HashSet<u64>>) -> Selection {
+    pub fn selection(&self, threads: Option<HashSet<NamedThread>>) -> Selection {
         let frames = FramePatterns {
             modules: self.modules.clone(),
             functions: self.functions.clone(),

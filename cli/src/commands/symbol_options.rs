@@ -1,5 +1,6 @@
 //! The common options of all commands that need symbols.
 
+use super::warn_once;
 use std::path::{Path, PathBuf};
 
 use stk_symbols::server::{ClientOptions, MICROSOFT};
@@ -38,6 +39,13 @@ impl SymbolOptions {
         let mut path = SymbolPath::default();
         for text in &self.symbol_path {
             path.extend(SymbolPath::parse(text));
+        }
+        for element in &path.elements {
+            if let PathElement::Folder(folder) = element
+                && !folder.exists()
+            {
+                warn_once(&format!("-y {}: there is no such folder or file", folder.display()));
+            }
         }
         let named = std::env::var_os("_NT_SYMBOL_PATH").filter(|_| !self.no_default_symbols);
         if let Some(text) = named {

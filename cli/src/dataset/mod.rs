@@ -110,10 +110,18 @@ pub struct DatasetTrace {
     /// Length of its file.
     pub bytes: u64,
     pub labels: Vec<(String, String)>,
-    /// Rows that begin from this time on, since its start; `None`: all.
+    /// What of its rows lies from this time on, since its start; `None`: all.
     pub from_ns: Option<u64>,
-    /// Rows that begin before this time; `None`: all.
+    /// What of them lies before this time; `None`: all.
     pub until_ns: Option<u64>,
+}
+
+impl DatasetTrace {
+    /// The length of the time asked for.
+    pub fn asked_ns(&self) -> u64 {
+        let until = self.until_ns.unwrap_or(u64::MAX).min(self.duration_ns);
+        until.saturating_sub(self.from_ns.unwrap_or(0))
+    }
 }
 
 /// A thread of a row, where groups depend on it.
@@ -161,7 +169,7 @@ pub struct DatasetPart {
     pub whole: SampleSum,
 }
 
-/// Waits in one stack. A wait ends when the stack or the state changes.
+/// Waits that begin in one stack.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct WaitRuns {
     /// How many.

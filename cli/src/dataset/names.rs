@@ -76,6 +76,7 @@ fn part(
         instance: at,
         tid: 0,
         name: String::new(),
+        name_number: 0,
         created_utc_ns: 0,
         start_ns: None,
         exit_ns: None,
@@ -338,8 +339,14 @@ struct OpenLocation {
 }
 
 fn kind(text: &str) -> FrameKind {
-    let all =
-        [FrameKind::Native, FrameKind::Managed, FrameKind::Stub, FrameKind::Runtime, FrameKind::Dynamic];
+    let all = [
+        FrameKind::Native,
+        FrameKind::Managed,
+        FrameKind::Stub,
+        FrameKind::Runtime,
+        FrameKind::Dynamic,
+        FrameKind::Placeholder,
+    ];
     all.into_iter().find(|kind| kind.as_str() == text).unwrap_or(FrameKind::Unknown)
 }
 

@@ -103,7 +103,10 @@ impl PartialSums {
     }
 
     /// Adds a row to the run before it, or begins one. Only waits are counted.
-    pub(super) fn run(&mut self, mut row: EdgeRun) {
+    pub(super) fn run(&mut self, mut row: EdgeRun, samples: u64) {
+        if row.ns == 0 && samples == 0 {
+            return; // CPU time alone
+        }
         if row.key.key.activity.wait().is_none() {
             self.open = None;
             self.runs += 1;
@@ -114,7 +117,9 @@ impl PartialSums {
         let begins = u64::from(before.is_none());
         self.runs += begins;
         if self.runs == 1 {
-            self.first = Some(row);
+            // A wait is counted in its first stack.
+            let key = self.first.map_or(row.key, |first| first.key);
+            self.first = Some(EdgeRun { key, ..row });
         }
         let sum = self.waits.entry(row.key).or_default();
         sum.waits += begins;

@@ -19,7 +19,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use stk_profile::profile::{Activity, Additive, SampleSum, Wait};
+use stk_profile::profile::{Activity, Additive, Run, RunFlags, SampleSum, StopId, Wait};
+use stk_schema::event::RunState;
 
 /// A group, and the sums of its rows.
 #[derive(Debug)]
@@ -266,10 +267,9 @@ impl Scan<'_> {
         let mut group = if by_thread { None } else { self.group(trace, class, None, partial) };
         let mut thread: Option<i64> = None;
         for row in span {
-            if self.in_time && !is_in_time(trace, rows.ts_ns.or_zero(row)) {
-                continue;
-            }
             let sum = rows.sum(row);
+            let sum = if self.in_time { within(trace, rows.ts_ns.or_zero(row), sum) } else { Some(sum) };
+            let Some(sum) = sum else { continue };
             whole.add(sum);
             if by_thread && thread != Some(rows.thread.or_zero(row)) {
                 thread = Some(rows.thread.or_zero(row));
@@ -280,7 +280,7 @@ impl Scan<'_> {
             partial.add(key, sum);
             if waits {
                 let run_id = rows.run_id.or_zero(row);
-                partial.run(EdgeRun { trace: number, run_id, key, ns: sum.weight_ns });
+                partial.run(EdgeRun { trace: number, run_id, key, ns: sum.weight_ns }, sum.samples);
             }
         }
         partial.whole.entry(class).or_default().add(whole);
@@ -317,9 +317,29 @@ fn spans(traces: &[Option<u32>]) -> Vec<(u32, Range<usize>)> {
     spans
 }
 
-fn is_in_time(trace: &DatasetTrace, ts_ns: i64) -> bool {
-    let ts_ns = ts_ns.max(0) as u64;
-    trace.from_ns.is_none_or(|from| ts_ns >= from) && trace.until_ns.is_none_or(|until| ts_ns < until)
+/// What of a row is within the time that was given: as of a run, whose samples are spread over its time.
+fn within(trace: &DatasetTrace, ts_ns: i64, sum: SampleSum) -> Option<SampleSum> {
+    let first_ns = ts_ns.max(0) as u64;
+    let samples = u32::try_from(sum.samples).unwrap_or(u32::MAX);
+    // Each sample stands for the time up to the next one.
+    let gaps = u128::from(sum.weight_ns) * u128::from(samples.saturating_sub(1));
+    let span_ns = (gaps / u128::from(samples.max(1))) as u64;
+    let run = Run {
+        node: None,
+        stop: StopId(0),
+        first_ns,
+        last_ns: first_ns.saturating_add(span_ns),
+        weight_ns: sum.weight_ns,
+        samples,
+        cpu_ns: sum.cpu_ns,
+        state: RunState::Unknown,
+        activity: Activity::Unknown,
+        flags: RunFlags::empty(),
+        capture_tag: 0,
+    };
+    let Run { samples, cpu_ns, weight_ns, .. } =
+        run.within(trace.from_ns.unwrap_or(0), trace.until_ns.unwrap_or(u64::MAX))?;
+    Some(SampleSum { samples: samples.into(), cpu_ns, weight_ns })
 }
 
 /// The activity of a row that does not wait, by its state.

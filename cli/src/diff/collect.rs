@@ -225,6 +225,7 @@ impl<'a> StackWeigher<'a> {
 /// The functions of a frame, outermost first.
 fn functions_of(profile: &Profile, frame: FrameId) -> impl Iterator<Item = BuildFunction> {
     let module = profile.module_name(frame).unwrap_or_default();
+    let is_placeholder = profile.is_placeholder(frame);
     let naming = match profile.symbols.source[frame.0 as usize] {
         NameSource::Pdb | NameSource::Dwarf | NameSource::Runtime => Naming::Symbols,
         NameSource::Export => Naming::Export,
@@ -232,7 +233,8 @@ fn functions_of(profile: &Profile, frame: FrameId) -> impl Iterator<Item = Build
     };
     profile.symbols.names(frame).iter().rev().map(move |name| BuildFunction {
         module: module.to_owned(),
-        name: (naming != Naming::None).then(|| stable_name(profile.symbols.strings.get(name.function))),
+        name: (naming != Naming::None || is_placeholder)
+            .then(|| stable_name(profile.symbols.strings.get(name.function))),
         naming,
     })
 }

@@ -318,6 +318,12 @@ impl Comparison {
         };
         let (base, new) = (summary(0), summary(1));
         self.note_on_sides();
+        if base.processes != new.processes && base.traces > 0 && new.traces > 0 {
+            let [base, new] = [&base, &new].map(|side| side.processes.join(", "));
+            self.notes.push(format!(
+                "the sides are of different programs, {base} and {new}: a difference may be theirs, not a change's"
+            ));
+        }
         Diff {
             version: VERSION,
             verdict,
@@ -465,13 +471,14 @@ fn rows(
     rows
 }
 
-/// Those that differ first, then by the size of their difference, then by their names.
+/// Those that differ first, then by the size of their difference, then by their weight and names.
 fn order(a: &DiffRow, b: &DiffRow) -> Ordering {
     let group = |row: &DiffRow| row.change.min(Change::Unproved);
     let names = |row: &DiffRow| (row.module.clone(), row.function.clone(), row.stack.clone());
     group(a)
         .cmp(&group(b))
         .then_with(|| b.difference_pct.abs().total_cmp(&a.difference_pct.abs()))
+        .then_with(|| (b.base_pct + b.new_pct).total_cmp(&(a.base_pct + a.new_pct)))
         .then_with(|| names(a).cmp(&names(b)))
 }
 

@@ -663,13 +663,10 @@ fn times_of_the_kept_traces_add_up() {
         for thread in threads {
             assert_eq!(sum(thread), number(&thread["all"]["weight_ns"]), "{trace}: {thread}");
         }
-        // These sleep, or wait for an event, in every sample. What their clocks gained between
-        // samples, they ran.
+        // These sleep, or wait for an event, in every sample.
         for name in if trace == "busy.stk" { &["main", "waiter"][..] } else { &["main"] } {
             let thread = threads.iter().find(|thread| thread["name"] == *name).unwrap();
-            let (waiting, all) = (state(thread, "waiting"), number(&thread["all"]["weight_ns"]));
-            assert_eq!(waiting + number(&thread["cpu_ns"]), all, "{trace}: {thread}");
-            assert!(waiting * 100 >= all * 94, "{trace}: {thread}");
+            assert_eq!(state(thread, "waiting"), number(&thread["all"]["weight_ns"]), "{trace}: {thread}");
         }
         assert_eq!((&stats["weight"], &stats["waits"][0]["reason"]), (&"cpu".into(), &"sleep".into()));
     }
@@ -677,19 +674,19 @@ fn times_of_the_kept_traces_add_up() {
 
 /// What a new user sees of the two kept traces.
 #[test]
-fn stats_answer_in_less_than_a_small_terminals_lines() {
+fn stats_answer_in_less_than_a_screen() {
     let traces = kept("");
     for trace in ["busy.stk", "mixed.stk"] {
         let output = stk(&traces, &["stats", trace]);
         let text = String::from_utf8(output.stdout).unwrap();
-        assert!(text.lines().count() < 24, "{text}");
+        assert!(text.lines().count() < 34, "{text}");
         for part in [
             "CPU time ",
             " of one processor",
             " samples a second taken of each thread: ",
             " times sampler woke late)",
-            "% of the stacks are complete",
-            "% of the frames proved",
+            " is in proved stacks, ",
+            " in complete ones; ",
             "Functions by their own CPU time",
             "idle     sleep",
         ] {
@@ -744,7 +741,7 @@ fn flame_graphs_count_what_is_asked() {
         let lines = text.lines().map(|line| line.rsplit_once(' ').unwrap());
         let lines: Vec<_> = lines.map(|(stack, count)| (count.parse::<u64>().unwrap(), stack)).collect();
         let (_, most) = lines.iter().max().unwrap();
-        let leaf = most.rsplit(';').next().unwrap().to_owned();
+        let leaf = most.rsplit(';').next().unwrap().split(" [").next().unwrap().to_owned();
         (lines.iter().map(|line| line.0).sum::<u64>(), leaf)
     };
     let output = stk(&traces, &["stats", "--json", "busy.stk"]);

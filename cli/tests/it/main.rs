@@ -35,4 +35,5 @@ mod symbols_server;
 mod tables;
 mod top;
 mod trust;
+mod windows;
 mod words;

@@ -89,7 +89,11 @@ fn frames_that_are_left_out_change_no_total() {
 fn the_programs_own_code_is_shown_without_the_systems() {
     let busy = folded(&kept_text("busy.stk"), &["--my-code"]);
     let names: Vec<&str> = busy.keys().flat_map(|stack| stack.split(';')).collect();
-    assert!(names.contains(&"mix") && names.iter().any(|name| name.contains("spawner_main")), "{names:?}");
+    assert!(
+        names.iter().any(|name| name.starts_with("mix"))
+            && names.iter().any(|name| name.contains("spawner_main")),
+        "{names:?}"
+    );
     for gone in ["RtlUserThreadStart", "NtWaitForSingleObject", "WaitForSingleObject"] {
         assert!(!names.contains(&gone), "{gone}");
     }

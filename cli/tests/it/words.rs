@@ -265,7 +265,7 @@ fn verbose_explains_decisions() {
         assert!(told.contains(part) && !silent.contains(part), "{part}: {told}");
     }
     let stats = ran_in(dir.path(), &["-v", "stats", "a.stk", "--no-default-symbols"]).error;
-    assert!(stats.contains("the trace tells no CPU time"), "{stats}");
+    assert!(stats.contains("no thread used CPU time"), "{stats}");
     // The variable goes before the option.
     let off = Ran::of(command_in(dir.path(), &[&convert[..], &["-v"]].concat()).env("RUST_LOG", "off"));
     assert!(!off.error.contains("by the output's name"), "{off:?}");

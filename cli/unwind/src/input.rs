@@ -62,8 +62,12 @@ pub struct WalkOptions {
     pub scan: bool,
 }
 
+/// The most frames of a walk by default: a recursion that fills a stack of a megabyte with the
+/// smallest frames has twice as many.
+const MOST_FRAMES: usize = 16_384;
+
 impl Default for WalkOptions {
     fn default() -> Self {
-        WalkOptions { max_frames: 4096, scan: false }
+        WalkOptions { max_frames: MOST_FRAMES, scan: false }
     }
 }

@@ -43,7 +43,11 @@ pub(crate) fn parse<I: IntoIterator<Item = OsString>>(line: I) -> Result<Action,
             Ok(Action::Ask { target: target.target(), request: Request::Resume })
         }
         None => {
-            let rotation = cli.record.check().and_then(|()| cli.record.rotation());
+            let rotation = cli
+                .record
+                .check()
+                .and_then(|()| cli.record.labels_once())
+                .and_then(|()| cli.record.rotation());
             let rotation = rotation.map_err(|(kind, text)| Cli::command().error(kind, text))?;
             Ok(Action::Record(Box::new(Record { rotation, ..cli.record.into() })))
         }

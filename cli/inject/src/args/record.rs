@@ -285,6 +285,18 @@ impl RecordArgs {
         }
     }
 
+    /// Whether each label is given once.
+    ///
+    /// # Errors
+    /// A sentence for the user, when one is not.
+    pub(super) fn labels_once(&self) -> Result<(), Conflict> {
+        let keys: Vec<&str> = self.labels.iter().map(|label| label.key.as_str()).collect();
+        match (1..keys.len()).find(|&at| keys[..at].contains(&keys[at])) {
+            Some(at) => Err((ErrorKind::ArgumentConflict, format!("--label {} is given twice", keys[at]))),
+            None => Ok(()),
+        }
+    }
+
     /// The rotation that the options ask for.
     ///
     /// # Errors

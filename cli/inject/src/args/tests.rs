@@ -234,6 +234,7 @@ fn labels_are_keys_and_values() {
     for label in ["build", "=x", "a b=c", "a\u{1b}=c"] {
         refused(&["--pid", "1", "--label", label]);
     }
+    refused(&["--pid", "1", "--label", "build=1", "--label", "lab=west", "--label", "build=2"]);
 }
 
 #[test]

@@ -102,7 +102,7 @@ impl FoldedNames {
     /// What stands above the functions of a stack, as indices in `texts`, outermost first.
     fn roots(&self, origin: StackOrigin) -> [Option<u32>; 2] {
         let wait = origin.wait.map(|wait| self.waits[usize::from(wait.number())]);
-        [wait, self.stops[origin.stop.0 as usize]]
+        [wait, origin.stop.and_then(|stop| self.stops[stop.0 as usize])]
     }
 }
 

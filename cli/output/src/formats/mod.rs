@@ -181,6 +181,11 @@ impl Format {
         self.description().takes_weight
     }
 
+    /// Functions of a stack beyond which its viewer does not open an output.
+    pub fn most_functions(self) -> Option<usize> {
+        (self == Format::Speedscope).then_some(speedscope::MOST_FUNCTIONS)
+    }
+
     /// Whether it shows when what ran, so that several processes can stand beside each other.
     pub fn has_time_line(self) -> bool {
         self.description().has_time_line

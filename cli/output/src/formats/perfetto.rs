@@ -160,8 +160,11 @@ impl FrameNumbers {
     /// The frames of a stack, root first.
     fn of(&self, profile: &Profile, origin: StackOrigin) -> Vec<u64> {
         let wait = origin.wait.and_then(|wait| self.waits.get(usize::from(wait.number())));
-        let mut frames: Vec<u64> =
-            wait.copied().into_iter().chain(self.stops[origin.stop.0 as usize]).collect();
+        let mut frames: Vec<u64> = wait
+            .copied()
+            .into_iter()
+            .chain(origin.stop.and_then(|stop| self.stops[stop.0 as usize]))
+            .collect();
         let roots = frames.len();
         for frame in origin.node.into_iter().flat_map(|node| profile.tree.frames(node)) {
             let at = frame.0 as usize;
@@ -584,6 +587,6 @@ fn kind(kind: FrameKind) -> u64 {
         FrameKind::Native => 1,
         FrameKind::Managed | FrameKind::Dynamic => 4,
         FrameKind::Runtime | FrameKind::Stub => 6,
-        FrameKind::Unknown => 0,
+        FrameKind::Unknown | FrameKind::Placeholder => 0,
     }
 }

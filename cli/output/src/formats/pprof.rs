@@ -162,8 +162,9 @@ impl Output {
         for kind in SAMPLE_TYPES {
             self.value_type(field::SAMPLE_TYPE, kind)?;
         }
-        self.put_number(field::TIME_NANOS, trace.start_utc_ns)?;
-        self.put_number(field::DURATION_NANOS, trace.duration_ns)?;
+        let window = profile.window();
+        self.put_number(field::TIME_NANOS, trace.start_utc_ns.saturating_add(window.start))?;
+        self.put_number(field::DURATION_NANOS, window.end.saturating_sub(window.start))?;
         self.value_type(field::PERIOD_TYPE, SAMPLE_TYPES[2])?;
         self.put_number(field::PERIOD, trace.interval_ns)?;
         let shown = self.strings.id(SAMPLE_TYPES[usize::from(cpu_known)].0);
@@ -173,7 +174,8 @@ impl Output {
     fn sample(&mut self, profile: &Profile, key: &SampleKey, values: &Values) -> Result<(), OutputError> {
         let thread = profile.threads[key.thread as usize].label();
         let stop = key.origin.stop;
-        let root = incomplete(&profile.stops[stop.0 as usize]).map(|_| stop_id(profile, stop));
+        let root = stop.filter(|stop| incomplete(&profile.stops[stop.0 as usize]).is_some());
+        let root = root.map(|stop| stop_id(profile, stop));
         let root = root.or_else(|| key.origin.node.is_none().then(|| empty_id(profile)));
         self.put(field::SAMPLE, |message, strings| {
             let frames = key.origin.node.into_iter().flat_map(|node| profile.tree.frames(node));

@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 use stk_profile::profile::{
-    FrameId, FunctionId, Functions, NodeId, Profile, Run, StopId, StopInfo, Wait, Weight,
+    FrameId, FunctionId, Functions, NodeId, Profile, Run, RunFlags, StopId, StopInfo, Wait, Weight,
 };
 
 /// What a stack of an output is made of. Equal origins give equal stacks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct StackOrigin {
     pub node: Option<NodeId>,
-    pub stop: StopId,
+    /// Why the stack ends; `None` of a placeholder for a stack, which says that itself.
+    pub stop: Option<StopId>,
     /// What the thread waits for, where the output counts waits: it is the root of the stack.
     pub wait: Option<Wait>,
 }
@@ -18,8 +19,13 @@ impl StackOrigin {
     /// The origin of a run's stack in an output that counts `weight`.
     pub(super) fn of(run: &Run, weight: Weight) -> StackOrigin {
         let wait = if weight == Weight::Waiting { run.activity.wait() } else { None };
-        StackOrigin { node: run.node, stop: run.stop, wait }
+        StackOrigin { node: run.node, stop: stop_of(run), wait }
     }
+}
+
+/// Why a run's stack ends; `None` of a placeholder for a stack, which says that itself.
+pub(super) fn stop_of(run: &Run) -> Option<StopId> {
+    (!run.flags.contains(RunFlags::NO_STACK)).then_some(run.stop)
 }
 
 /// Sums by the origin of a stack.
@@ -33,7 +39,7 @@ pub(super) struct OriginSums {
 
 #[derive(Clone, Copy)]
 struct FirstSum {
-    stop: StopId,
+    stop: Option<StopId>,
     wait: Option<Wait>,
     /// 0: none yet.
     sum: u64,
@@ -45,7 +51,7 @@ impl OriginSums {
         if let Some(NodeId(node)) = origin.node {
             let at = node as usize;
             if self.first.len() <= at {
-                self.first.resize(at + 1, FirstSum { stop: StopId(0), wait: None, sum: 0 });
+                self.first.resize(at + 1, FirstSum { stop: None, wait: None, sum: 0 });
             }
             let FirstSum { stop, wait, sum } = &mut self.first[at];
             if *sum == 0 {

@@ -21,6 +21,9 @@ pub(super) struct Facts<'a> {
     arch: &'static str,
     start: String,
     duration_ns: u64,
+    /// The time that the samples are of.
+    from_ns: u64,
+    until_ns: u64,
     interval_ns: u64,
     cpu_source: &'static str,
     totals: Totals,
@@ -57,8 +60,6 @@ struct ThreadFacts<'a> {
 pub(super) struct FunctionColumns {
     names: Vec<String>,
     modules: Vec<u32>,
-    /// How many modules have code of it.
-    module_counts: Vec<u32>,
     categories: Vec<u32>,
     /// 0: no file; else one more than its number.
     files: Vec<u32>,
@@ -152,7 +153,6 @@ impl FunctionFacts {
         let columns = &mut self.columns;
         columns.names.push(function.name_in_module.clone());
         columns.modules.push(self.modules.number(&function.module));
-        columns.module_counts.push(function.modules);
         let category = profile.category(frame);
         columns.categories.push(self.categories.number(category.as_str()));
         if self.categories.list.len() > self.of_others.len() {
@@ -163,7 +163,7 @@ impl FunctionFacts {
         columns.files.push(file.map_or(0, |file| self.files.number(file) + 1));
         columns.lines.push(function.line.unwrap_or(0));
         columns.sources.push(source.as_str());
-        if source.is_certain() {
+        if source.is_certain() || profile.is_placeholder(frame) {
             columns.causes.push(0);
             return;
         }
@@ -191,7 +191,7 @@ impl<'a> Facts<'a> {
         columns: &'a [Column],
     ) -> Facts<'a> {
         let profile = source.profile;
-        let trace = &profile.trace;
+        let (trace, window) = (&profile.trace, profile.window());
         let threads = profile.threads.iter().zip(&rows.of_threads);
         let missing = source.missing.modules.iter();
         Facts {
@@ -204,6 +204,8 @@ impl<'a> Facts<'a> {
             arch: trace.arch.name(),
             start: moment(trace.start_utc_ns, source.zone),
             duration_ns: trace.duration_ns,
+            from_ns: window.start,
+            until_ns: window.end,
             interval_ns: trace.interval_ns,
             cpu_source: trace.cpu_source.as_str(),
             totals: stats.totals,

@@ -201,7 +201,8 @@ fn block(source: &Source<'_>, most: usize) -> io::Result<(String, u64)> {
             end_ns = end_ns.max(run.last_ns);
             if let Some(node) = run.node {
                 let sum = &mut samples[node.0 as usize];
-                *sum = sum.saturating_add(run.samples.into());
+                // Some runs are CPU time alone.
+                *sum = sum.saturating_add(run.samples.max(1).into());
             }
         }
         Ok::<(), io::Error>(())

@@ -18,6 +18,8 @@ pub(super) const MOST_ROWS: usize = 1 << 20;
 pub(super) struct Row {
     pub start_ns: u64,
     pub wall_ns: u64,
+    /// From its first sample to its last.
+    pub last_ns: u64,
     pub cpu_ns: u64,
     pub samples: u64,
     /// 0: no stack; else one more than the node.
@@ -139,6 +141,7 @@ impl Rows {
         let column = |get: fn(&Row) -> u64| self.list.iter().map(get).collect::<Vec<u64>>();
         columns.add("gap", &gaps);
         columns.add("wall", &column(|row| row.wall_ns));
+        columns.add("last", &column(|row| row.last_ns));
         columns.add("cpu", &column(|row| row.cpu_ns));
         columns.add("samples", &column(|row| row.samples));
         columns.add("node", &column(|row| row.node.into()));
@@ -152,6 +155,7 @@ impl Row {
         Row {
             start_ns: run.first_ns,
             wall_ns: run.weight_ns,
+            last_ns: run.last_ns.saturating_sub(run.first_ns),
             cpu_ns: run.cpu_ns,
             samples: run.samples.into(),
             node: run.node.and_then(|node| tree.of_nodes[node.0 as usize]).map_or(0, |node| node + 1),
@@ -161,6 +165,8 @@ impl Row {
     }
 
     fn add(&mut self, other: &Row) {
+        // The samples of a row that was joined are spread over its time.
+        self.last_ns = self.wall_ns.saturating_add(other.last_ns);
         self.wall_ns = self.wall_ns.saturating_add(other.wall_ns);
         self.cpu_ns = self.cpu_ns.saturating_add(other.cpu_ns);
         self.samples = self.samples.saturating_add(other.samples);

@@ -9,7 +9,7 @@ use stk_profile::stack::Interner;
 pub(super) struct FunctionName {
     /// No two functions of a module have the same.
     pub function: String,
-    /// File name of the first module with code of it; empty if there is none.
+    /// File name of its module; empty if there is none.
     pub module: String,
 }
 
@@ -42,7 +42,7 @@ impl CallSums {
             module: known.module.clone(),
         };
         let ids: Vec<u32> = functions.list().iter().map(|known| names.intern(name(known))).collect();
-        let is_wanted = |NodeId(node)| through[node as usize].samples > 0;
+        let is_wanted = |NodeId(node)| through[node as usize] != Amount::default();
         let of_frame = |frame| functions.of(frame).iter().map(|&FunctionId(id)| ids[id as usize]);
         let folded = FunctionTree::fold(&profile.tree, is_wanted, of_frame, |_| false);
         let mut sums = CallSums { functions: names, own: folded.own(own), tree: folded.tree };

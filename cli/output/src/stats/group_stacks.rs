@@ -95,17 +95,10 @@ impl<'a> FrameGroups<'a> {
             // Without such keys, samples without a stack are not told apart.
             has_frame: !self.keys.is_empty(),
             function: by(GroupKey::Function).then_some(function),
-            module: (by(GroupKey::Module) && !self.is_module_of_function()).then_some(module),
+            module: by(GroupKey::Module).then_some(module),
             line: by(GroupKey::Line).then_some(line),
             kind: by(GroupKey::Kind).then(|| Kind::Code(self.profile.kind(frame))),
         }
-    }
-
-    /// Whether the module stands behind the function: then it is that of the function, of which
-    /// several modules may have code.
-    fn is_module_of_function(&self) -> bool {
-        let place = |wanted| self.keys.iter().position(|key| *key == wanted);
-        matches!((place(GroupKey::Function), place(GroupKey::Module)), (Some(function), Some(module)) if function < module)
     }
 
     /// The values of a group, in the order of the keys.
@@ -119,11 +112,7 @@ impl<'a> FrameGroups<'a> {
         let value = |key: &GroupKey| match key {
             _ if !has_frame => NO_STACK.to_owned(),
             GroupKey::Function => function.map(|known| known.name_in_module.clone()).unwrap_or_default(),
-            GroupKey::Module => match (module, function) {
-                (Some(module), _) => module_name(module),
-                (None, Some(function)) => function.module.clone(),
-                (None, None) => String::new(),
-            },
+            GroupKey::Module => module.map(module_name).unwrap_or_default(),
             GroupKey::Line => match line {
                 Some(Line::Known(file, line)) => {
                     format!("{}:{line}", self.profile.symbols.strings.get(file))

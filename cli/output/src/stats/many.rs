@@ -1,14 +1,14 @@
 //! The figures of several traces: one line each, their sum, and the functions of all of them.
 
 use super::page::{AnswerWhole, Page, PrintOptions, Whole};
-use super::text::{amounts, modules_of, waits_table};
+use super::text::{amounts, module_of, waits_table};
 use super::{Answer, AnswerSums, FunctionStats, Question, Stats, WaitStats};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use stk_base::text::{count, counted, size, span};
-use stk_profile::profile::{Additive, Weight};
+use stk_profile::profile::{Additive, CpuSource, Weight};
 use stk_schema::table::{Column, Table};
 use stk_schema::text::printable;
 
@@ -67,6 +67,8 @@ struct TraceRow {
     process: String,
     duration_ns: u64,
     cpu_ns: u64,
+    /// Whether CPU time is recorded.
+    has_cpu: bool,
     samples: u64,
     dropped: u64,
     threads: u64,
@@ -109,7 +111,7 @@ impl ManyStats {
         let mut page = Page { out, options: *options };
         let title = format!("{}: {} of {about}", printable(&dataset.name), counted(dataset.traces, "trace"));
         page.line(&page.bold(&title))?;
-        let cpu = if self.sum.cpu_ns == 0 { "-".to_owned() } else { span(self.sum.cpu_ns) };
+        let cpu = self.sum.cpu_text();
         page.line(&format!(
             "{} recorded, {cpu} CPU time, {}, {} dropped, {:.0} % of the frames named",
             span(dataset.duration_ns),
@@ -241,7 +243,7 @@ impl ManyStats {
                 name.into_owned(),
                 printable(&row.process).into_owned(),
                 span(row.duration_ns),
-                if row.cpu_ns == 0 { "-".to_owned() } else { span(row.cpu_ns) },
+                row.cpu_text(),
                 count(row.samples),
                 count(row.dropped),
                 count(row.threads),
@@ -270,7 +272,7 @@ impl ManyStats {
         let mixed = if self.mixed { format!(" ({MIXED})") } else { String::new() };
         page.heading(&format!("Functions of all traces by their own {}{mixed}", weight.title()))?;
         let whole = Whole { weight, interval_ns: self.interval_ns, counted_ns: self.counted_ns };
-        amounts(whole, page, list.iter().map(|f| (f.own, f.total, f.function.clone(), modules_of(f))))
+        amounts(whole, page, list.iter().map(|f| (f.own, f.total, f.function.clone(), module_of(f))), None)
     }
 
     fn top_waits(&self, page: &mut Page<'_>, top: usize) -> io::Result<()> {
@@ -293,6 +295,7 @@ impl TraceRow {
             process: stats.process.clone(),
             duration_ns: totals.duration_ns,
             cpu_ns: totals.cpu_ns,
+            has_cpu: totals.cpu_source != CpuSource::None,
             samples: totals.samples,
             dropped: totals.dropped,
             threads: totals.threads,
@@ -322,5 +325,11 @@ impl TraceRow {
         for (sum, more) in pairs {
             *sum = sum.saturating_add(more);
         }
+        self.has_cpu |= row.has_cpu;
+    }
+
+    /// Its CPU time; `-` if it is not recorded.
+    fn cpu_text(&self) -> String {
+        if self.has_cpu { span(self.cpu_ns) } else { "-".to_owned() }
     }
 }

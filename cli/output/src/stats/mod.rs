@@ -47,7 +47,9 @@ pub use timeline::TimelineStats;
 
 use question::QuestionSums;
 use serde::{Serialize, Serializer};
-use stk_profile::profile::{Activity, Batch, Functions, Profile, Runs, SelectionShare, WaitClass, Weight};
+use stk_profile::profile::{
+    Activity, Batch, CpuSource, Functions, Profile, Runs, SelectionShare, WaitClass, Weight,
+};
 use stk_profile::stack::StopReason;
 use stk_unwind::Trust;
 use sums::{StatsSummary, StatsTables};
@@ -94,7 +96,7 @@ pub struct Stats {
     pub start_utc_ns: u64,
     /// Whether the recorder finished the trace.
     pub complete: bool,
-    /// Which part of the samples the figures are of; `None`: all, or all in a range of time.
+    /// Which part of the samples the figures are of; `None`: all.
     pub selection: Option<SelectionShare>,
     pub totals: Totals,
     /// Samples by state of their thread.
@@ -127,12 +129,14 @@ pub struct Stats {
     pub dropped: Vec<Count>,
     /// Errors of the blocks that could not be read.
     pub damaged_blocks: Vec<String>,
+    /// What is wrong with clocks and stacks, one sentence each.
+    pub notes: Vec<String>,
 }
 
 /// Sums of a trace.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Totals {
-    /// Time of the last event since the start.
+    /// Time of the last event since the start; of a window, its length.
     pub duration_ns: u64,
     /// Nominal time between two samples of a thread.
     pub interval_ns: u64,
@@ -149,8 +153,11 @@ pub struct Totals {
     pub missed_share: f64,
     /// Time of all samples.
     pub weight_ns: u64,
-    /// CPU time of all samples; 0 if not recorded.
+    /// CPU time of all samples; 0 if not recorded: see `cpu_source`.
     pub cpu_ns: u64,
+    /// Where it comes from: `none`, `thread-times`, `cycles`.
+    #[serde(serialize_with = "source_name")]
+    pub cpu_source: CpuSource,
     /// CPU time that being sampled cost the threads, as far as it is known. It is not in `cpu_ns`.
     pub sampling_cpu_ns: u64,
     /// Time of threads that may have run while the trace, of format version 1.0, has no reading of
@@ -160,6 +167,8 @@ pub struct Totals {
     pub complete_share: f64,
     /// Part of their frames that follow from what was recorded, 0 to 1; 0 without frames.
     pub proved_share: f64,
+    /// The counted weight in what is certain.
+    pub trusted: TrustedWeight,
     /// Distinct stacks.
     pub distinct_stacks: u64,
     /// Distinct frames.
@@ -168,6 +177,21 @@ pub struct Totals {
     pub file_bytes: Option<u64>,
     /// `file_bytes` divided by `samples`.
     pub bytes_per_sample: Option<f64>,
+}
+
+/// Parts of the weight that the lists count, in nanoseconds: what can be trusted of it.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
+pub struct TrustedWeight {
+    /// Of samples whose stacks are complete.
+    pub complete_ns: u64,
+    /// Of samples all of whose frames follow from what was recorded.
+    pub proved_ns: u64,
+    /// Of samples whose innermost function is named from symbols.
+    pub named_ns: u64,
+    /// Of those whose innermost function is named after an export near it.
+    pub export_ns: u64,
+    /// Of samples without a stack.
+    pub no_stack_ns: u64,
 }
 
 /// Samples and their time.
@@ -181,13 +205,13 @@ pub struct Amount {
 /// Samples by what their thread did. The times add up to that of all samples.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
 pub struct States {
-    /// On a processor: if CPU time is recorded, that; else the time of such samples.
+    /// On a processor, or ready to run.
     pub running: Amount,
     /// Waiting in the system.
     pub waiting: Amount,
     /// In a system call that does not only wait.
     pub system_call: Amount,
-    /// Ready to run but not on a processor, held by the recorder, or without a stack.
+    /// Held by the recorder, or without a stack.
     pub unknown: Amount,
 }
 
@@ -223,9 +247,9 @@ pub struct WaitStack {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct FunctionStats {
     pub function: String,
-    /// File name of the first module that has code of it; empty if the address is in no module.
+    /// File name of its module; empty if the address is in no module.
     pub module: String,
-    /// How many modules have code of it. It can be several if it is inlined from a header.
+    /// How many modules have a function of this name and file.
     pub modules: u32,
     /// Samples in which it is the innermost function.
     #[serde(rename = "self")]
@@ -387,7 +411,12 @@ pub fn collect_of(
     values: Option<&ThreadValues>,
 ) -> std::io::Result<(Stats, Option<AnswerSums>)> {
     let functions = Functions::new(profile, false);
-    let mut tables = StatsTables::new(profile, options, runs.span());
+    let (taken, window) = (runs.span(), profile.window());
+    let span = match profile.window {
+        Some(_) if !taken.is_empty() => window,
+        _ => taken,
+    };
+    let mut tables = StatsTables::new(profile, options, span);
     let new_sums = |question| QuestionSums::new(profile, &functions, runs, options, question, values);
     let mut asked = question.map(new_sums);
     runs.for_each(|batch: Batch<'_>| -> std::io::Result<()> {
@@ -414,7 +443,7 @@ fn of_summary(
         }
     }
     let samples = states.each().iter().map(|s| s.samples).sum();
-    let trace = &profile.trace;
+    let (trace, window) = (&profile.trace, profile.window());
     let weight_ns = states.each().iter().map(|s| s.weight_ns).fold(0, u64::saturating_add);
     let asked_hz = if trace.interval_ns == 0 { 0.0 } else { 1e9 / trace.interval_ns as f64 };
     let achieved_hz = per_second(samples, weight_ns);
@@ -422,7 +451,7 @@ fn of_summary(
         if asked_hz > 0.0 && samples > 0 { (1.0 - achieved_hz / asked_hz).max(0.0) } else { 0.0 };
     let sampling_ns = profile.threads.iter().map(|thread| thread.sampling_cpu_ns);
     let totals = Totals {
-        duration_ns: trace.duration_ns,
+        duration_ns: window.end.saturating_sub(window.start),
         interval_ns: trace.interval_ns,
         samples,
         dropped: profile.losses.dropped_samples,
@@ -435,7 +464,9 @@ fn of_summary(
         unread_ns: profile.losses.unread_ns,
         complete_share: summary.complete_share,
         proved_share: summary.proved_share,
+        trusted: summary.trusted,
         cpu_ns: summary.threads.iter().map(|t| t.cpu_ns).fold(0, u64::saturating_add),
+        cpu_source: trace.cpu_source,
         distinct_stacks: summary.distinct_stacks,
         distinct_frames: profile.frames.keys().len() as u64,
         file_bytes,
@@ -473,6 +504,7 @@ fn of_summary(
             .map(|(reason, samples)| Count { reason: reason.clone(), samples: *samples })
             .collect(),
         damaged_blocks: profile.losses.damaged_blocks.clone(),
+        notes: profile.losses.notes(),
     }
 }
 
@@ -494,23 +526,10 @@ impl States {
             Activity::Unknown => &mut self.unknown,
         }
     }
+}
 
-    /// Makes the time of a thread's samples agree with its clock: it ran for `cpu_ns`. What its
-    /// samples on a processor cover beyond that is not known: it was ready to run, or the recorder
-    /// held it. What they lack was spent in bursts between the other samples.
-    fn agree_with(&mut self, cpu_ns: u64) {
-        let mut left = cpu_ns.min(self.each().iter().map(|amount| amount.weight_ns).sum());
-        let ready = self.running.weight_ns.saturating_sub(left);
-        left -= left.min(self.running.weight_ns);
-        self.running.weight_ns -= ready;
-        self.unknown.weight_ns += ready;
-        for state in [&mut self.system_call, &mut self.unknown, &mut self.waiting] {
-            let part = left.min(state.weight_ns);
-            state.weight_ns -= part;
-            self.running.weight_ns += part;
-            left -= part;
-        }
-    }
+fn source_name<S: Serializer>(source: &CpuSource, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(source.as_str())
 }
 
 fn class_name<S: Serializer>(class: &WaitClass, serializer: S) -> Result<S::Ok, S::Error> {

@@ -10,6 +10,8 @@ use stk_schema::table::{Column, Table};
 #[derive(Clone, Copy, Default, Debug)]
 pub struct PrintOptions {
     pub length: Length,
+    /// Rows of the lists of functions in the short form; `None`: as many as are usual.
+    pub rows: Option<usize>,
     /// Headings are bold.
     pub color: bool,
     /// Columns of the terminal, by which names are cut; `None`: no terminal, nothing is cut.

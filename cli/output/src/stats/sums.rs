@@ -3,11 +3,11 @@
 use super::calls::CallSums;
 use super::question::{AnswerSums, QuestionSums};
 use super::timeline::Timeline;
-use super::trust::trust_stats;
+use super::trust::{trust_stats, trusted};
 use super::waits::WaitSums;
 use super::{
     Amount, CauseStats, FrameStats, FunctionStats, ModuleStats, States, StatsOptions, StopStats, ThreadStats,
-    TrustStats, WaitStats, per_second, share,
+    TrustStats, TrustedWeight, WaitStats, per_second, share,
 };
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -25,6 +25,8 @@ pub(super) struct StatsTables<'a> {
     threads: Vec<ThreadStats>,
     timelines: Vec<Timeline>,
     stops: Vec<u64>,
+    /// By stop: the weights of the samples.
+    stop_weights: Vec<[u64; WEIGHTS.len()]>,
     /// By node, with the time that samples cover.
     nodes: Vec<Amount>,
     /// By node: the weight that the lists count, in nanoseconds, for each weight.
@@ -52,6 +54,7 @@ pub(super) struct StatsSummary {
     pub complete_share: f64,
     pub trusts: Vec<TrustStats>,
     pub proved_share: f64,
+    pub trusted: TrustedWeight,
     pub frames: FrameStats,
 }
 
@@ -75,6 +78,7 @@ impl<'a> StatsTables<'a> {
             })
             .collect();
         let stops = vec![0; profile.stops.len()];
+        let stop_weights = vec![Default::default(); stops.len()];
         let nodes = vec![Amount::default(); profile.tree.nodes().len()];
         let weights = vec![Default::default(); nodes.len()];
         StatsTables {
@@ -83,6 +87,7 @@ impl<'a> StatsTables<'a> {
             threads,
             timelines,
             stops,
+            stop_weights,
             nodes,
             weights,
             no_stack: Default::default(),
@@ -110,8 +115,11 @@ impl<'a> StatsTables<'a> {
                 }
                 None => &mut self.no_stack,
             };
-            for (sum, weight) in sums.iter_mut().zip(WEIGHTS) {
-                *sum = sum.saturating_add(weight.of(run, self.profile.trace.interval_ns));
+            let of_stop = &mut self.stop_weights[run.stop.0 as usize];
+            for ((sum, of_stop), weight) in sums.iter_mut().zip(of_stop).zip(WEIGHTS) {
+                let ns = weight.of(run, self.profile.trace.interval_ns);
+                *sum = sum.saturating_add(ns);
+                *of_stop = of_stop.saturating_add(ns);
             }
         }
     }
@@ -140,12 +148,6 @@ impl<'a> StatsTables<'a> {
         let top = options.top;
         let cpu_known = self.threads.iter().any(|thread| thread.cpu_ns > 0);
         let (weight, counted_ns) = self.weigh(options.weight, cpu_known);
-        // A selection may have no CPU time where the trace tells it.
-        let cpu_told =
-            cpu_known || self.profile.selection.as_ref().is_some_and(|share| share.whole.cpu_ns > 0);
-        for thread in self.threads.iter_mut().filter(|_| cpu_told) {
-            thread.states.agree_with(thread.cpu_ns);
-        }
         let distinct_stacks = self.nodes.iter().filter(|amount| amount.samples > 0).count() as u64;
         let modules_of = functions.modules();
         // By node: samples of the stacks that go through it.
@@ -182,7 +184,7 @@ impl<'a> StatsTables<'a> {
         for (thread, timeline) in self.threads.iter_mut().zip(&self.timelines) {
             thread.timeline = timeline.stats();
         }
-        self.threads.retain(|thread| thread.all.samples > 0);
+        self.threads.retain(|thread| thread.all.samples > 0 || thread.cpu_ns > 0);
         self.threads.sort_by_key(|t| {
             let active = t.all.samples - t.states.waiting.samples;
             (Reverse((t.cpu_ns, active, t.all.samples)), t.instance)
@@ -194,6 +196,8 @@ impl<'a> StatsTables<'a> {
             |frame: FrameId| modules_of.names[modules_of.of_frames[frame.0 as usize] as usize].as_str();
         let (trusts, proved_share) = trust_stats(self.profile, &through, &module_of, top);
         let (stops, complete_share) = self.stop_stats(top);
+        let trusted =
+            TrustedWeight { complete_ns: self.complete_ns(weight), ..trusted(self.profile, &self.nodes) };
         let summary = StatsSummary {
             weight,
             counted_ns,
@@ -207,6 +211,7 @@ impl<'a> StatsTables<'a> {
             complete_share,
             trusts,
             proved_share,
+            trusted,
             frames: frame_stats(self.profile, modules_of, &through, top),
         };
         (summary, answer)
@@ -218,6 +223,14 @@ impl<'a> StatsTables<'a> {
         let with_stack: u64 = self.nodes.iter().map(|amount| amount.samples).sum();
         let at = WEIGHTS.iter().position(|known| *known == weight).unwrap_or(0);
         Amount { samples: all - with_stack, weight_ns: self.no_stack[at] }
+    }
+
+    /// The weight of the samples whose stacks are complete.
+    fn complete_ns(&self, weight: Weight) -> u64 {
+        let at = WEIGHTS.iter().position(|known| *known == weight).unwrap_or(0);
+        let stops = self.profile.stops.iter().zip(&self.stop_weights);
+        let complete = stops.filter(|(stop, _)| stop.reason.is_complete());
+        complete.map(|(_, weights)| weights[at]).fold(0, u64::saturating_add)
     }
 
     /// The first `top` reasons why stacks end, and the part of all stacks that is complete.
@@ -281,7 +294,7 @@ fn own_totals(
             open_modules.leave(module);
             return true;
         }
-        if through[at].samples == 0 {
+        if through[at] == Amount::default() {
             return false;
         }
         for function in of_frame {
@@ -340,9 +353,12 @@ fn frame_stats(profile: &Profile, modules: &Modules, through: &[Amount], top: us
         of_frames[node.frame.0 as usize] += amount.samples;
     }
     for (i, samples) in of_frames.into_iter().enumerate().filter(|(_, samples)| *samples > 0) {
-        all += samples;
         let source = symbols.source[i];
         let kind = profile.kind(FrameId(i as u32));
+        if kind == FrameKind::Placeholder {
+            continue;
+        }
+        all += samples;
         if matches!(kind, FrameKind::Managed | FrameKind::Stub | FrameKind::Dynamic) {
             managed += samples;
             managed_named += if source.is_certain() { samples } else { 0 };

@@ -9,7 +9,7 @@ use super::{Amount, FunctionStats, States, Stats, Totals, WaitStack, WaitStats};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use stk_base::text::{count, counted, cut, moment, size, span, three, width};
-use stk_profile::profile::Weight;
+use stk_profile::profile::{CpuSource, Weight};
 use stk_schema::table::{Column, Table};
 use stk_schema::text::printable;
 
@@ -19,7 +19,7 @@ const NAME_WIDTH: usize = 60;
 const LEAST_NAME: usize = 24;
 
 /// Rows of functions and of waits in the short form.
-const SHORT_FUNCTIONS: usize = 6;
+const SHORT_FUNCTIONS: usize = 12;
 const SHORT_WAITS: usize = 4;
 
 /// Prints the figures of a trace.
@@ -87,7 +87,7 @@ fn short(stats: &Stats, page: &mut Page<'_>, mostly_waits: bool) -> io::Result<(
     if mostly_waits {
         waits(stats, SHORT_WAITS, page)?;
     }
-    functions_by_self(stats, SHORT_FUNCTIONS, page)?;
+    functions_by_self(stats, page.options.rows.unwrap_or(SHORT_FUNCTIONS), page)?;
     if !mostly_waits {
         waits(stats, SHORT_WAITS, page)?;
     }
@@ -99,8 +99,8 @@ const MOSTLY_WAITS: f64 = 0.1;
 
 /// The CPU time as a share of one processor over the recording; `None` if it is not known.
 fn cpu_share(stats: &Stats) -> Option<f64> {
-    let Totals { cpu_ns, duration_ns, .. } = stats.totals;
-    (cpu_ns > 0 && duration_ns > 0).then(|| cpu_ns as f64 / duration_ns as f64)
+    let Totals { cpu_ns, cpu_source, duration_ns, .. } = stats.totals;
+    (cpu_source != CpuSource::None).then(|| cpu_ns as f64 / duration_ns.max(1) as f64)
 }
 
 /// Whether the threads waited nearly all the time, as far as their clocks were read.
@@ -136,7 +136,18 @@ fn problems(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
             counted(stats.damaged_blocks.len() as u64, "damaged block")
         ))?;
     }
-    Ok(())
+    match stats.totals.trusted.no_stack_ns {
+        0 => {}
+        ns => {
+            let whole = Whole::of(stats);
+            let [amount, share] = whole.figures(ns);
+            let (what, share) = (stats.weight.title(), share.trim_start());
+            page.line(&format!(
+                "  {amount} ({share}) of the {what} has no stack: the rows [no stack: REASON]"
+            ))?;
+        }
+    }
+    stats.notes.iter().try_for_each(|note| page.line(&format!("  {}", printable(note))))
 }
 
 fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
@@ -158,6 +169,7 @@ fn head(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
         counted(totals.threads, "thread"),
         counted(totals.distinct_stacks, "distinct stack"),
     ))?;
+    uncertainty_line(stats).map_or(Ok(()), |line| page.line(&line))?;
     trust_line(stats, page)
 }
 
@@ -176,10 +188,8 @@ fn unread_line(stats: &Stats) -> Option<String> {
 fn cpu_line(stats: &Stats) -> String {
     let totals = &stats.totals;
     let Some(cpu) = cpu_share(stats) else {
-        let told = stats.selection.as_ref().is_some_and(|share| share.whole.cpu_ns > 0);
-        let why = if told { "the selection has no CPU time" } else { "CPU time is not recorded" };
         return format!(
-            "  {why}: the lists count {}; {} recorded",
+            "  CPU time is not recorded: the lists count {}; {} recorded",
             stats.weight.title(),
             span(totals.duration_ns)
         );
@@ -189,8 +199,12 @@ fn cpu_line(stats: &Stats) -> String {
         0 => String::new(),
         ns => format!("; being sampled took about {} more", span(ns)),
     };
+    let counted = match (totals.cpu_ns, stats.weight) {
+        (0, weight) if weight != Weight::Cpu => format!("; the lists count {}", weight.title()),
+        _ => String::new(),
+    };
     format!(
-        "  {mostly}CPU time {} in {}, {:.1} % of one processor{sampling}",
+        "  {mostly}CPU time {} in {}, {:.1} % of one processor{sampling}{counted}",
         span(totals.cpu_ns),
         span(totals.duration_ns),
         100.0 * cpu
@@ -206,12 +220,21 @@ fn states_line(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
         )
     };
     page.line(&format!(
-        "  the threads' time: running {}, waiting {}, in system calls {}, ready or not known {}",
+        "  the threads' time: running or ready {}, waiting {}, in system calls {}, not known {}{}",
         part(stats.states.running),
         part(stats.states.waiting),
         part(stats.states.system_call),
         part(stats.states.unknown),
+        used_between(stats),
     ))
+}
+
+/// The CPU time that the samples on a processor do not cover, as it stands behind the states.
+fn used_between(stats: &Stats) -> String {
+    match stats.totals.cpu_ns.saturating_sub(stats.states.running.weight_ns) {
+        0 => String::new(),
+        ns => format!("; {} of the CPU time were used in system calls and between samples", span(ns)),
+    }
 }
 
 /// How many samples were taken of those asked for, and why not all.
@@ -241,20 +264,53 @@ fn rate_line(stats: &Stats) -> String {
     )
 }
 
-/// How far stacks and names can be trusted.
+/// Samples below which shares are too uncertain to go without a word.
+const FEW_SAMPLES: u64 = 1_000;
+
+/// How uncertain shares of few samples are: the half of a binomial share's 95 % interval.
+fn uncertainty_line(stats: &Stats) -> Option<String> {
+    let States { running, waiting, system_call, unknown } = stats.states;
+    let active = running.samples.saturating_add(system_call.samples).saturating_add(unknown.samples);
+    let (samples, which) = match stats.weight {
+        Weight::Cpu | Weight::Active => (active, " that do not wait"),
+        Weight::Waiting => (waiting.samples, " that wait"),
+        Weight::Wall | Weight::Samples => (active.saturating_add(waiting.samples), ""),
+    };
+    let points = |share: f64| 196.0 * (share * (1.0 - share) / samples as f64).sqrt();
+    (1..FEW_SAMPLES).contains(&samples).then(|| {
+        format!(
+            "  few samples: {}{which}, so that a share of 50 % is ±{:.1} points, one of 5 % ±{:.1}",
+            count(samples),
+            points(0.5),
+            points(0.05)
+        )
+    })
+}
+
+/// How far stacks and names can be trusted, by the weight that the lists count.
 fn trust_line(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
-    let frames = &stats.frames;
-    if frames.frames == 0 {
+    if stats.counted_ns == 0 {
         return Ok(());
     }
-    let part = |amount: u64| percent(amount, frames.frames).trim_start().to_owned();
+    let part = |ns: u64| certain(ns, stats.counted_ns);
+    let trusted = stats.totals.trusted;
     page.line(&format!(
-        "  {} of the stacks are complete, {} of the frames proved, {} named from symbols, {} after exports",
-        share(stats.totals.complete_share).trim_start(),
-        share(stats.totals.proved_share).trim_start(),
-        part(frames.named),
-        part(frames.export_only),
+        "  of the {}, {} is in proved stacks, {} in complete ones; {} in functions named from symbols, {} after exports",
+        stats.weight.title(),
+        part(trusted.proved_ns),
+        part(trusted.complete_ns),
+        part(trusted.named_ns),
+        part(trusted.export_ns),
     ))
+}
+
+/// A share that is 100 % of all only, and 0 % of nothing only.
+fn certain(part: u64, whole: u64) -> String {
+    match percent(part, whole).trim_start() {
+        "100.0 %" if part < whole => "99.9 %".to_owned(),
+        "0.0 %" if part > 0 => "0.1 %".to_owned(),
+        text => text.to_owned(),
+    }
 }
 
 /// Functions of a stack in a line.
@@ -327,14 +383,16 @@ pub(super) fn waits_table<'a>(waits: impl Iterator<Item = &'a WaitStats>, whole:
 fn functions(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     functions_by_self(stats, usize::MAX, page)?;
     let heading = format!("Functions by {} with callees{}", stats.weight.title(), left_out(stats));
-    function_rows(stats, &heading, &stats.functions_by_total, page)
+    function_rows(stats, &heading, &stats.functions_by_total, None, page)
 }
 
 /// The first `rows` functions by their own weight.
 fn functions_by_self(stats: &Stats, rows: usize, page: &mut Page<'_>) -> io::Result<()> {
     let heading = format!("Functions by their own {}{}", stats.weight.title(), left_out(stats));
     let list = &stats.functions_by_self;
-    function_rows(stats, &heading, &list[..rows.min(list.len())], page)
+    let list = &list[..rows.min(list.len())];
+    let shown = list.iter().map(|function| function.own.weight_ns).fold(0, u64::saturating_add);
+    function_rows(stats, &heading, list, Some(stats.counted_ns.saturating_sub(shown)), page)
 }
 
 fn left_out(stats: &Stats) -> &'static str {
@@ -345,14 +403,15 @@ fn function_rows(
     stats: &Stats,
     heading: &str,
     list: &[FunctionStats],
+    others_ns: Option<u64>,
     page: &mut Page<'_>,
 ) -> io::Result<()> {
     if list.is_empty() {
         return Ok(());
     }
     page.heading(heading)?;
-    let row = |f: &'_ FunctionStats| (f.own, f.total, f.function.clone(), modules_of(f));
-    amounts(Whole::of(stats), page, list.iter().map(row))
+    let row = |f: &'_ FunctionStats| (f.own, f.total, f.function.clone(), module_of(f));
+    amounts(Whole::of(stats), page, list.iter().map(row), others_ns.filter(|ns| *ns > 0))
 }
 
 fn modules(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
@@ -365,29 +424,26 @@ fn modules(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
         Whole::of(stats),
         page,
         stats.modules.iter().map(|m| (m.own, m.total, name(&m.module), String::new())),
+        None,
     )
 }
 
-/// The first module that has a function's code, and the number of others. Empty if the function's
-/// name tells it.
-pub(super) fn modules_of(function: &FunctionStats) -> String {
-    let FunctionStats { function: name, module, modules, .. } = function;
-    match modules {
-        0 | 1 if tells_module(name, module) => String::new(),
-        0 | 1 => module.clone(),
-        several => format!("{module} and {} more", several - 1),
-    }
+/// A function's module; empty if the function's name tells it.
+pub(super) fn module_of(function: &FunctionStats) -> String {
+    let FunctionStats { function: name, module, .. } = function;
+    if tells_module(name, module) { String::new() } else { module.clone() }
 }
 
 /// Columns before the names of [`amounts`], and between them and the modules.
 const BEFORE_NAME: usize = 40;
 const GAP: usize = 2;
 
-/// Rows of self time, total time, a name and its module.
+/// Rows of self time, total time, a name and its module, and of the others' self time.
 pub(super) fn amounts(
     whole: Whole,
     page: &mut Page<'_>,
     rows: impl Iterator<Item = (Amount, Amount, String, String)>,
+    others_ns: Option<u64>,
 ) -> io::Result<()> {
     let rows: Vec<_> = rows
         .map(|(own, total, name, module)| {
@@ -415,6 +471,10 @@ pub(super) fn amounts(
         };
         let figures = [own, total].into_iter().flat_map(|amount| whole.figures(amount.weight_ns));
         table.row(figures.chain([name.into_owned(), module.clone()]));
+    }
+    if let Some(ns) = others_ns {
+        let rest = ["", "", "others", ""].map(str::to_owned);
+        table.row(whole.figures(ns).into_iter().chain(rest));
     }
     page.table(&table)
 }

@@ -101,8 +101,32 @@ impl Timeline {
         }
     }
 
+    /// The CPU time of the parts. A thread's clock may tick after the time was used, so what a part
+    /// has beyond its length was used in those before it, else in those behind it, as far as the
+    /// thread was sampled there.
+    fn levelled(&self) -> [u64; PARTS] {
+        let (mut cpu_ns, part_ns) = (self.cpu_ns, self.part_ns());
+        let mut carry = |order: &mut dyn Iterator<Item = usize>| {
+            let mut carried = 0u64;
+            let mut last = None;
+            for at in order.filter(|&at| self.sampled[at]) {
+                carried = carried.saturating_add(cpu_ns[at]);
+                cpu_ns[at] = carried.min(part_ns);
+                carried -= cpu_ns[at];
+                last = Some(at);
+            }
+            if let Some(last) = last {
+                cpu_ns[last] = cpu_ns[last].saturating_add(carried);
+            }
+        };
+        carry(&mut (0..PARTS).rev());
+        carry(&mut (0..PARTS));
+        cpu_ns
+    }
+
     pub(super) fn stats(&self) -> TimelineStats {
-        let parts = self.cpu_ns.iter().zip(self.sampled);
+        let cpu_ns = self.levelled();
+        let parts = cpu_ns.iter().zip(self.sampled);
         TimelineStats {
             from_ns: self.span.start,
             part_ns: self.part_ns(),

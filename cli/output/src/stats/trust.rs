@@ -1,9 +1,9 @@
-//! How the frames of a profile were found.
+//! How the frames of a profile were found, and how much weight is certain.
 
-use super::{Amount, TrustStats, share};
+use super::{Amount, TrustStats, TrustedWeight, share};
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use stk_profile::profile::{FrameId, Profile};
+use stk_profile::profile::{FrameId, NameSource, NodeId, Profile};
 use stk_unwind::Trust;
 
 /// Frames by trust and module to blame, the first `top` of them, and the part of all that is
@@ -25,7 +25,9 @@ pub(super) fn trust_stats<'a>(
             Some((_, sum)) => *sum += samples,
             None => proved_frames.push((trust, samples)),
         };
-    for (node, amount) in nodes.iter().zip(through).filter(|(_, amount)| amount.samples > 0) {
+    let is_code = |frame: FrameId| !profile.is_placeholder(frame);
+    let met = nodes.iter().zip(through).filter(|(node, amount)| amount.samples > 0 && is_code(node.frame));
+    for (node, amount) in met {
         if trust_of(node.frame) == Trust::Context {
             add_proved(Trust::Context, amount.samples);
         }
@@ -63,4 +65,33 @@ pub(super) fn trust_stats<'a>(
     let proved = list.iter().filter(|trust| trust.proved).map(|trust| trust.frames).sum();
     list.truncate(top);
     (list, share(proved, all))
+}
+
+/// The weight of stacks in which every frame is proved, and of those that end in a named function.
+/// `own`, by node: the weight of the samples that end in it.
+pub(super) fn trusted(profile: &Profile, own: &[Amount]) -> TrustedWeight {
+    let mut sums = TrustedWeight::default();
+    let mut proved: Vec<bool> = Vec::with_capacity(own.len());
+    for (node, amount) in profile.tree.nodes().iter().zip(own) {
+        let frame = node.frame.0 as usize;
+        // Callers come before their callees. Without a caller, a placeholder is no stack.
+        let above = match node.parent {
+            Some(NodeId(parent)) => proved[parent as usize],
+            None => !profile.is_placeholder(node.frame),
+        };
+        let is_proved = above && profile.frames.keys()[frame].trust.is_proved();
+        proved.push(is_proved);
+        let add = |sum: &mut u64| *sum = sum.saturating_add(amount.weight_ns);
+        if is_proved {
+            add(&mut sums.proved_ns);
+        } else if node.parent.is_none() && profile.is_placeholder(node.frame) {
+            add(&mut sums.no_stack_ns);
+        }
+        match profile.symbols.source[frame] {
+            source if source.is_certain() => add(&mut sums.named_ns),
+            NameSource::Export => add(&mut sums.export_ns),
+            _ => {}
+        }
+    }
+    sums
 }

@@ -27,6 +27,7 @@ struct WaitSum {
 struct OpenWait {
     thread: u32,
     wait: Wait,
+    end_ns: u64,
     ns: u64,
 }
 
@@ -36,17 +37,22 @@ impl WaitSums {
         WaitSums { sums: [WaitSum::default(); Wait::COUNT], stacks, open: None }
     }
 
-    /// Adds a thread's next run. It goes on with the wait before it if that is the same one.
+    /// Adds a thread's next run. It continues the wait before it if that is for the same and ends
+    /// where it begins.
     pub(super) fn add(&mut self, thread: u32, run: &Run) {
+        if run.weight_ns == 0 && run.samples == 0 {
+            return; // CPU time alone
+        }
         let before = self.open.take();
         let Some(wait) = run.activity.wait() else { return };
-        let same = before.filter(|open| (open.thread, open.wait) == (thread, wait));
+        let same =
+            before.filter(|open| (open.thread, open.wait, open.end_ns) == (thread, wait, run.first_ns));
         let ns = same.map_or(0, |open| open.ns).saturating_add(run.weight_ns);
         let sum = &mut self.sums[usize::from(wait.number())];
         sum.waits += u64::from(same.is_none());
         sum.amount.add_run(run);
         sum.longest_ns = sum.longest_ns.max(ns);
-        self.open = Some(OpenWait { thread, wait, ns });
+        self.open = Some(OpenWait { thread, wait, end_ns: run.end_ns(), ns });
         if let (Some(stacks), Some(node)) = (&mut self.stacks, run.node) {
             stacks.entry((wait, node)).or_default().add_run(run);
         }

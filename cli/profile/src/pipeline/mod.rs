@@ -12,8 +12,11 @@ use std::sync::atomic::AtomicU64;
 
 pub use images::{load_images, missing_tables};
 
-use crate::profile::{BuildOptions, MissingSymbols, Profile, Runs, Selection};
-use crate::profile::{build, classify, fold, leave_out, missing_symbols, select, symbolize};
+use crate::profile::{BuildOptions, MissingSymbols, Part, Profile, Runs, Selection};
+use crate::profile::{
+    build, classify, fill_stacks, fold, fold_recursion, leave_out, missing_symbols, part, select,
+    split_renamed, symbolize,
+};
 use crate::runtimes;
 use crate::stack::{FoldOptions, NameSources};
 use crate::trace::{Trace, TraceError, TraceFile};
@@ -32,10 +35,14 @@ pub struct LoadOptions {
     pub selection: Selection,
     /// Which frames of mixed stacks.
     pub fold: FoldOptions,
+    /// Whether cycles of calls that follow themselves are shown once.
+    pub fold_recursion: bool,
     /// How much of a mangled name.
     pub demangle: Demangle,
     /// Searches stacks for return addresses where unwind data is missing.
     pub scan: bool,
+    /// Frames of a stack at most; `None` = 16,384.
+    pub max_frames: Option<u32>,
     /// How many runs of samples are held in memory, if fewer than by default.
     pub runs_limit: Option<usize>,
     /// When it has to be done.
@@ -99,11 +106,13 @@ pub fn load_trace(
     options: &LoadOptions,
     done: &AtomicU64,
 ) -> io::Result<Loaded> {
-    let LoadOptions { from_ns, until_ns, scan, runs_limit, deadline, .. } = *options;
+    let LoadOptions { from_ns, until_ns, scan, max_frames, runs_limit, deadline, .. } = *options;
     explain_range(trace, from_ns, until_ns);
+    let window =
+        (from_ns.is_some() || until_ns.is_some()).then(|| from_ns.unwrap_or(0)..until_ns.unwrap_or(u64::MAX));
     let images = load_images(trace, symbolizer.store());
-    let (mut profile, runs) =
-        build(trace, &images, &BuildOptions { from_ns, until_ns, scan, runs_limit, deadline }, done)?;
+    let build_options = BuildOptions { window: window.clone(), scan, max_frames, runs_limit, deadline };
+    let (mut profile, runs) = build(trace, &images, &build_options, done)?;
     deadline.check()?;
     let methods = runtimes::methods(trace);
     symbolize(&mut profile, &NameSources { trace, images: &images, methods: &methods, symbolizer });
@@ -111,8 +120,13 @@ pub fn load_trace(
     profile.losses.runtimes.extend(methods.problems);
     // Before samples and frames are left out: CPU time is shared out among all samples of a thread,
     // and the system's frames say what it did.
-    let runs = classify(&mut profile, &{ runs })?;
+    let mut runs = classify(&mut profile, &{ runs })?;
     deadline.check()?;
+    runs = split_renamed(&mut profile, runs, trace)?;
+    if let Some(window) = window {
+        runs = part(&mut profile, &{ runs }, Part::Span(window.start, window.end))?;
+    }
+    let runs = fill_stacks(&mut profile, runs)?;
     let mut runs = select(&mut profile, runs, &options.selection)?;
     let missing = missing_symbols(&profile, &runs)?;
     leave_out(&mut profile, &mut runs, &options.selection)?;
@@ -120,6 +134,10 @@ pub fn load_trace(
         log::info!("{}: selection: {}", trace.source, share.describe());
     }
     fold(&mut profile, &mut runs, options.fold);
+    if options.fold_recursion {
+        fold_recursion(&mut profile, &mut runs);
+    }
+    let runs = fill_stacks(&mut profile, runs)?;
     let damaged = trace.lost_blocks || !profile.losses.damaged_blocks.is_empty();
     Ok(Loaded { profile, runs, missing, damaged })
 }

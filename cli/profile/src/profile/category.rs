@@ -40,7 +40,7 @@ impl Category {
             FrameKind::Managed => Category::User,
             FrameKind::Native if is_system_library(&module) || in_windows(path) => Category::System,
             FrameKind::Native => Category::User,
-            FrameKind::Dynamic | FrameKind::Unknown => Category::Unknown,
+            FrameKind::Dynamic | FrameKind::Unknown | FrameKind::Placeholder => Category::Unknown,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::Profile;
 use crate::stack::{FrameId, StrId};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use stk_unwind::Trust;
 
 /// Index of a [`Function`].
@@ -20,19 +20,19 @@ pub struct Function {
     pub file: Option<String>,
     /// The line, if all addresses of this function in the profile are on the same line.
     pub line: Option<u32>,
-    /// File name of the first module that has code of it; empty if the address is in no module.
+    /// File name of its module; empty if the address is in no module.
     pub module: String,
-    /// How many modules have code of it. It can be several if it is inlined from a header.
+    /// How many modules have a function of this name and file. It can be several if it is inlined
+    /// from a header.
     pub modules: u32,
 }
 
 /// Distinct functions of a profile, and the functions of each frame.
 ///
 /// Viewers take frames of equal name at two indices for two functions, so addresses are folded:
-/// code with the same name and source file is one function, in whichever modules it lies. Where the
-/// source file is not known, the module is used instead. An address without a line row belongs to
-/// the file of the same function's other addresses, if they have only one. Functions that still
-/// share a name (static functions, the same export of two DLLs) get what tells them apart in
+/// code of a module with the same name and source file is one function. An address without a line
+/// row belongs to the file of the same function's other addresses, if they have only one. Functions
+/// that still share a name (static functions, those of two DLLs) get what tells them apart in
 /// brackets: `plugin_run [plugin_a.dll]`.
 #[derive(Debug)]
 pub struct Functions {
@@ -46,26 +46,18 @@ pub struct Functions {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     name: StrId,
-    home: Home,
+    /// Index in the table of module names.
+    module: u32,
+    /// The source file, if it is known.
+    file: Option<StrId>,
     /// The frame is a guess, which the name must show.
     guessed: bool,
     /// Only used with `by_line`.
     line: Option<u32>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Home {
-    File(StrId),
-    /// Index in the table of module names.
-    Module(u32),
-}
-
 struct FunctionEntry {
     key: Key,
-    /// The first module with code of it.
-    module: u32,
-    /// Modules with code of it; at least one.
-    modules: u32,
     line: ValueSet<u32>,
 }
 
@@ -96,7 +88,6 @@ impl Functions {
         let files = files_of(profile, &modules);
         let mut ids: HashMap<Key, FunctionId> = HashMap::new();
         let mut entries: Vec<FunctionEntry> = Vec::new();
-        let mut in_modules: HashSet<(FunctionId, u32)> = HashSet::new();
         let mut starts = Vec::with_capacity(frames.len() + 1);
         let mut of_frames = Vec::new();
         for (i, frame) in frames.iter().enumerate() {
@@ -108,18 +99,13 @@ impl Functions {
                     Some(ValueSet::One(file)) => Some(*file),
                     _ => None,
                 });
-                let key = Key {
-                    name: name.function,
-                    home: file.map_or(Home::Module(module), Home::File),
-                    guessed,
-                    line: name.line.filter(|_| by_line),
-                };
+                let key =
+                    Key { name: name.function, module, file, guessed, line: name.line.filter(|_| by_line) };
                 let id = *ids.entry(key).or_insert_with(|| {
-                    entries.push(FunctionEntry { key, module, modules: 0, line: ValueSet::Nothing });
+                    entries.push(FunctionEntry { key, line: ValueSet::Nothing });
                     FunctionId(entries.len() as u32 - 1)
                 });
                 let entry = &mut entries[id.0 as usize];
-                entry.modules += u32::from(in_modules.insert((id, module)));
                 match name.line {
                     Some(line) => entry.line.add(line),
                     None => entry.line = ValueSet::Several,
@@ -204,25 +190,33 @@ fn files_of(profile: &Profile, modules: &Modules) -> HashMap<(StrId, u32), Value
 fn described(profile: &Profile, modules: &Modules, entries: &[FunctionEntry]) -> Vec<Function> {
     let plain: Vec<String> = entries.iter().map(|entry| plain_name(profile, entry)).collect();
     let mut uses: HashMap<(&str, u32), u32> = HashMap::new();
+    let mut in_modules: HashMap<Key, u32> = HashMap::new();
     for (entry, plain) in entries.iter().zip(&plain) {
-        *uses.entry((plain, entry.module)).or_default() += 1;
+        *uses.entry((plain, entry.key.module)).or_default() += 1;
+        *in_modules.entry(in_any_module(entry.key)).or_default() += 1;
     }
     let names = unique_names(profile, modules, entries);
     let function = |((entry, name), plain): ((&FunctionEntry, String), &String)| {
-        let shared = uses[&(plain.as_str(), entry.module)] > 1;
+        let shared = uses[&(plain.as_str(), entry.key.module)] > 1;
         let name_in_module = if shared { name.clone() } else { plain.clone() };
-        let module = modules.names[entry.module as usize].clone();
-        let file = match entry.key.home {
-            Home::File(file) => Some(profile.symbols.strings.get(file).to_owned()),
-            Home::Module(_) => Some(module.clone()).filter(|module| !module.is_empty()),
+        let module = modules.names[entry.key.module as usize].clone();
+        let file = match entry.key.file {
+            Some(file) => Some(profile.symbols.strings.get(file).to_owned()),
+            None => Some(module.clone()).filter(|module| !module.is_empty()),
         };
-        let line = match (entry.key.home, entry.line) {
-            (Home::File(_), ValueSet::One(line)) => Some(line),
+        let line = match (entry.key.file, entry.line) {
+            (Some(_), ValueSet::One(line)) => Some(line),
             _ => None,
         };
-        Function { name, name_in_module, file, line, module, modules: entry.modules }
+        let modules = in_modules[&in_any_module(entry.key)];
+        Function { name, name_in_module, file, line, module, modules }
     };
     entries.iter().zip(names).zip(&plain).map(function).collect()
+}
+
+/// What a function has in common with those of its name and file in other modules.
+fn in_any_module(key: Key) -> Key {
+    Key { module: 0, ..key }
 }
 
 /// Adds to names that several functions share what tells them apart, as briefly as possible.
@@ -230,13 +224,9 @@ fn unique_names(profile: &Profile, modules: &Modules, entries: &[FunctionEntry])
     let text = |id| profile.symbols.strings.get(id);
     let plain = |entry: &FunctionEntry| plain_name(profile, entry);
     let module = |entry: &FunctionEntry| {
-        let only = (entry.modules == 1).then(|| modules.names[entry.module as usize].as_str());
-        only.filter(|module| !module.is_empty())
+        Some(modules.names[entry.key.module as usize].as_str()).filter(|module| !module.is_empty())
     };
-    let file = |entry: &FunctionEntry| match entry.key.home {
-        Home::File(file) => Some(text(file)),
-        Home::Module(_) => None,
-    };
+    let file = |entry: &FunctionEntry| entry.key.file.map(text);
     let base = |path: &str| path.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
     let bracket = |entry: &FunctionEntry, parts: [Option<String>; 2]| {
         let parts: Vec<String> = parts.into_iter().flatten().collect();
@@ -319,7 +309,9 @@ mod tests {
         // Each module looked at for each other one takes many minutes; so long even on a busy
         // machine.
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
-        let [function] = functions.list() else { panic!("{} functions", functions.list().len()) };
-        assert_eq!((function.modules, function.module.as_str()), (MODULES, "0.dll"));
+        assert_eq!(functions.list().len(), MODULES as usize);
+        let first = &functions.list()[0];
+        let found = (first.modules, first.module.as_str(), first.name.as_str());
+        assert_eq!(found, (MODULES, "0.dll", "inlined [0.dll]"));
     }
 }

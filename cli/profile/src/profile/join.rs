@@ -78,6 +78,11 @@ impl Join {
         let mut profile = self.profile.take().unwrap_or_else(|| empty(&part.trace));
         add_facts(&mut profile.trace, &part.trace, place.start_ns);
         add_losses(&mut profile.losses, &part.losses);
+        if let Some(part) = &part.window {
+            let [start, end] = [part.start, part.end].map(|ns| ns.saturating_add(place.start_ns));
+            let window = profile.window.get_or_insert(start..end);
+            *window = window.start.min(start)..window.end.max(end);
+        }
         let code = profile.code.len() as u32;
         profile.code.extend(part.code.iter().map(|region| CodeInfo {
             remove_ns: region.remove_ns.map(|ns| ns.saturating_add(place.start_ns)),
@@ -278,6 +283,13 @@ fn add_losses(all: &mut Losses, losses: &Losses) {
     all.runtimes.extend(losses.runtimes.iter().cloned());
     all.unknown_events = all.unknown_events.saturating_add(losses.unknown_events);
     all.tables_pending = all.tables_pending.saturating_add(losses.tables_pending);
+    all.too_deep = all.too_deep.saturating_add(losses.too_deep);
+    all.most_left_out = all.most_left_out.max(losses.most_left_out);
+    all.clock_jumps = all.clock_jumps.saturating_add(losses.clock_jumps);
+    all.clock_excess_ns = all.clock_excess_ns.saturating_add(losses.clock_excess_ns);
+    if all.clock_set_ns.unsigned_abs() < losses.clock_set_ns.unsigned_abs() {
+        all.clock_set_ns = losses.clock_set_ns;
+    }
     all.unread_ns = all.unread_ns.saturating_add(losses.unread_ns);
 }
 

@@ -14,8 +14,11 @@
 //! category    whose code a frame is        FrameKind, module -> Category
 //! events      what happened, and when samples are missing   Trace -> Profile
 //! filter      chooses samples and frames   Profile, Runs, Selection -> Profile, Runs
+//! placeholder frames for what is not known, such as why there is no stack
 //! fold        leaves out one side of mixed stacks, or a runtime's own frames
+//! depth       stacks that are too deep: recursion folded, the middle left out
 //! parts       several threads as one; one thread, or a span of time
+//! renames     one thread for each of its names
 //! processes   what belongs to which process
 //! join        several traces on one time line          Profile, Runs -> Join
 //! functions   what counts as one function  Profile -> Functions
@@ -31,6 +34,7 @@ mod activity;
 mod build;
 mod category;
 mod copy;
+mod depth;
 mod events;
 mod filter;
 mod fold;
@@ -41,7 +45,9 @@ mod join;
 mod managed_tests;
 mod own_total;
 mod parts;
+mod placeholder;
 mod processes;
+mod renames;
 mod runs;
 mod sums;
 mod symbolize;
@@ -52,10 +58,11 @@ pub use activity::{
 };
 pub use build::{BuildOptions, build, unread_ns};
 pub use category::Category;
+pub use depth::{cut_stacks, fold_recursion};
 pub use events::{EventInfo, GapInfo, ThreadOfEvent, add_events};
 pub use filter::{
-    CutState, FrameName, FramePatterns, FunctionPattern, Marks, NamePattern, PatternError, SampleSum,
-    Selection, SelectionShare, is_kept, leave_out, select,
+    CutState, FrameName, FramePatterns, FunctionPattern, Marks, NamePattern, NamedThread, PatternError,
+    SampleSum, Selection, SelectionShare, is_kept, leave_out, select,
 };
 pub use fold::fold;
 pub use function_tree::{Folded, FunctionTree};
@@ -63,7 +70,9 @@ pub use functions::{Function, FunctionId, Functions, Modules};
 pub use join::{Join, JoinPlace};
 pub use own_total::{Accumulator, Additive, OpenFunctions, OwnTotal};
 pub use parts::{Part, ThreadMerge, merge_threads, part, spans};
+pub use placeholder::fill_stacks;
 pub use processes::{ProcessInfo, Processes};
+pub use renames::split_renamed;
 pub use runs::{Batch, MOST_RUNS_HELD, Run, RunFlags, RunSource, Runs, SEGMENT_RUNS};
 pub use sums::Sums;
 pub use symbolize::{MissingModule, MissingSymbols, missing_symbols, symbolize};
@@ -75,7 +84,9 @@ pub use crate::stack::{
 };
 
 use crate::trace::Content;
+use std::ops::Range;
 use stk_base::model::{DYNAMIC_CODE, Image, ImageId};
+use stk_base::text::{counted, span};
 use stk_schema::Arch;
 
 /// Index of a stop reason in [`Profile::stops`].
@@ -114,6 +125,8 @@ pub struct Profile {
     pub symbols: FrameSymbols,
     /// Counters of what was lost, skipped or unresolved.
     pub losses: Losses,
+    /// The time that its runs are of, in nanoseconds since trace start; `None` = the whole trace.
+    pub window: Option<Range<u64>>,
     /// Which part of the samples this is; `None` = all of those that were read.
     pub selection: Option<SelectionShare>,
 }
@@ -136,8 +149,14 @@ impl Profile {
             stops: Vec::new(),
             symbols: FrameSymbols { starts: vec![0], ..FrameSymbols::default() },
             losses: Losses::default(),
+            window: None,
             selection: None,
         }
+    }
+
+    /// The time that its runs are of: the window, or from trace start to the last event.
+    pub fn window(&self) -> Range<u64> {
+        self.window.clone().unwrap_or(0..self.trace.duration_ns)
     }
 
     /// Whose code a frame is.
@@ -273,8 +292,11 @@ pub struct ThreadInfo {
     pub instance: u64,
     /// System thread id.
     pub tid: u32,
-    /// Its last name; empty if it had none.
+    /// Its name; empty if it had none. A thread that had several is several threads, of one
+    /// instance.
     pub name: String,
+    /// How many names it had before this one.
+    pub name_number: u32,
     /// When the system created it, nanoseconds since the Unix epoch; 0 = unknown. With `tid` it
     /// tells a thread apart from all others of its machine.
     pub created_utc_ns: u64,
@@ -286,7 +308,7 @@ pub struct ThreadInfo {
     /// Samples in which it ran, or may have (state not "waiting").
     pub active_samples: u64,
     /// CPU time that being sampled cost it, as far as it is known, in nanoseconds: with that of its
-    /// runs it is what its clock gained. Of all its samples, whatever is selected.
+    /// runs it is what its clock gained. Of all its samples in the window, whatever is selected.
     pub sampling_cpu_ns: u64,
 }
 
@@ -343,7 +365,47 @@ pub struct Losses {
     /// Samples taken before their module's tables were recorded, where the tables then never were:
     /// their stacks end there.
     pub tables_pending: u64,
+    /// Walks whose stack is too deep to be shown whole.
+    pub too_deep: u64,
+    /// The most frames that are left out of one of them.
+    pub most_left_out: u64,
+    /// Readings of threads' clocks that went back, or gained more than the time passed.
+    pub clock_jumps: u64,
+    /// CPU time beyond the time passed, in nanoseconds; it is left out.
+    pub clock_excess_ns: u64,
+    /// By how much the system's clock was set while the trace was recorded, in nanoseconds; 0 if it
+    /// was not.
+    pub clock_set_ns: i64,
     /// For how long a trace of version 1.0 has no reading of the clocks of threads that may have
     /// run, in nanoseconds: CPU time that may be missing. See [`unread_ns`].
     pub unread_ns: u64,
+}
+
+impl Losses {
+    /// Sentences on stacks that are too deep, and on clocks that cannot be right.
+    pub fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        if self.too_deep > 0 {
+            notes.push(format!(
+                "{} deeper than --max-frames: their innermost and outermost frames are shown, up to {} between are not",
+                counted(self.too_deep, "stack"),
+                counted(self.most_left_out, "frame")
+            ));
+        }
+        if self.clock_jumps > 0 {
+            notes.push(format!(
+                "{} of threads' CPU clocks went back or gained more than the time passed; {} of CPU time is left out",
+                counted(self.clock_jumps, "reading"),
+                span(self.clock_excess_ns)
+            ));
+        }
+        if self.clock_set_ns != 0 {
+            notes.push(format!(
+                "the system's clock was set {} by {} meanwhile; times of day are counted from the start",
+                if self.clock_set_ns < 0 { "back" } else { "forward" },
+                span(self.clock_set_ns.unsigned_abs())
+            ));
+        }
+        notes
+    }
 }

@@ -82,6 +82,7 @@ fn merged(profile: &Profile, members: &[u32], how: ThreadMerge) -> ThreadInfo {
         instance: first.instance,
         tid: 0,
         name,
+        name_number: 0,
         created_utc_ns: 0,
         start_ns: None,
         exit_ns: None,
@@ -112,7 +113,7 @@ pub fn spans(runs: &Runs, length_ns: u64, most: usize) -> io::Result<Option<BTre
     let mut spans = BTreeSet::new();
     runs.for_each(|batch| {
         for run in batch.runs {
-            let last = end_of(run).saturating_sub(1).max(run.first_ns) / length_ns;
+            let last = run.end_ns().saturating_sub(1).max(run.last_ns) / length_ns;
             // Beyond the limit it does not matter which ones there are.
             let room = (most + 1).saturating_sub(spans.len()) as u64;
             let first = run.first_ns / length_ns;
@@ -123,12 +124,14 @@ pub fn spans(runs: &Runs, length_ns: u64, most: usize) -> io::Result<Option<BTre
     Ok((spans.len() <= most).then_some(spans))
 }
 
-/// The runs of a part. The threads count its samples only.
+/// The runs of a part. The threads count its samples only. A span of time becomes
+/// [`Profile::window`].
 ///
 /// # Errors
 ///
 /// When the temporary file of the runs cannot be read or written.
 pub fn part(profile: &mut Profile, runs: &Runs, part: Part) -> io::Result<Runs> {
+    let samples_before: Vec<u64> = profile.threads.iter().map(|thread| thread.samples).collect();
     for thread in &mut profile.threads {
         (thread.samples, thread.active_samples) = (0, 0);
     }
@@ -142,7 +145,7 @@ pub fn part(profile: &mut Profile, runs: &Runs, part: Part) -> io::Result<Runs> 
         for run in batch.runs {
             let run = match part {
                 Part::Thread(_) => Some(*run),
-                Part::Span(from, until) => within(run, from, until),
+                Part::Span(from, until) => run.within(from, until),
             };
             let Some(run) = run else { continue };
             let samples = u64::from(run.samples);
@@ -152,51 +155,94 @@ pub fn part(profile: &mut Profile, runs: &Runs, part: Part) -> io::Result<Runs> 
         }
         Ok::<(), io::Error>(())
     })?;
+    if let Part::Span(from, until) = part {
+        let window = profile.window();
+        profile.window = Some(window.start.max(from)..window.end.min(until).max(window.start.max(from)));
+        for (thread, all) in profile.threads.iter_mut().zip(samples_before) {
+            // What being sampled cost is the same for each of a thread's samples.
+            let cost = u128::from(thread.sampling_cpu_ns) * u128::from(thread.samples);
+            thread.sampling_cpu_ns = u64::try_from(cost / u128::from(all.max(1))).unwrap_or(u64::MAX);
+        }
+        let covered = runs_ns(&out)?;
+        profile.losses.unread_ns = profile.losses.unread_ns.min(covered);
+    }
     Ok(out)
 }
 
-fn end_of(run: &Run) -> u64 {
-    run.first_ns.saturating_add(run.weight_ns)
+/// The time that all runs cover.
+fn runs_ns(runs: &Runs) -> io::Result<u64> {
+    let mut sum = 0u64;
+    runs.for_each(|batch| {
+        sum = batch.runs.iter().fold(sum, |sum, run| sum.saturating_add(run.weight_ns));
+        Ok::<(), io::Error>(())
+    })?;
+    Ok(sum)
 }
 
-/// What of a run lies in a span: its CPU time evenly spread, its samples where they are. The pieces
-/// of adjacent spans add up to the run.
-fn within(run: &Run, from: u64, until: u64) -> Option<Run> {
-    let end = end_of(run);
-    if from <= run.first_ns && end <= until && run.first_ns < until {
-        return Some(*run);
+impl Run {
+    /// The end of the time that it covers.
+    pub fn end_ns(&self) -> u64 {
+        self.first_ns.saturating_add(self.weight_ns)
     }
-    let (first, last) = (run.first_ns.max(from), end.min(until));
-    if first >= last {
-        return None;
-    }
-    let cpu = |time: u64| {
-        u128::from(run.cpu_ns) * u128::from(time - run.first_ns) / u128::from(run.weight_ns.max(1))
-    };
-    let samples = samples_before(run, last) - samples_before(run, first);
-    Some(Run {
-        first_ns: first,
-        last_ns: run.last_ns.clamp(first, last),
-        weight_ns: last - first,
-        samples,
-        cpu_ns: (cpu(last) - cpu(first)) as u64,
-        ..*run
-    })
-}
 
-/// Samples of a run that were taken before a time, by the time that it covers and their even
-/// distances.
-fn samples_before(run: &Run, time: u64) -> u32 {
-    if time >= end_of(run) {
-        return run.samples;
+    /// What of it lies from `from` up to, not including, `until`: its CPU time evenly spread over
+    /// its time, its samples where they are. The pieces of adjacent spans add up to the run.
+    pub fn within(&self, from: u64, until: u64) -> Option<Run> {
+        let end = self.end_ns();
+        if from <= self.first_ns && end.max(self.last_ns.saturating_add(1)) <= until {
+            return Some(*self);
+        }
+        let (first, last) = (self.first_ns.max(from), end.min(until));
+        let samples = self.samples_before(until) - self.samples_before(from.min(until));
+        if first >= last && samples == 0 {
+            return None;
+        }
+        let last = last.max(first);
+        Some(Run {
+            first_ns: first,
+            last_ns: self.last_sample_before(until).clamp(first, last),
+            weight_ns: last - first,
+            samples,
+            cpu_ns: self.cpu_before(last) - self.cpu_before(first),
+            ..*self
+        })
     }
-    let since = u128::from(time.saturating_sub(run.first_ns));
-    let span = u128::from(run.last_ns.saturating_sub(run.first_ns));
-    if since == 0 || span == 0 {
-        return if since == 0 { 0 } else { run.samples };
+
+    /// How many of its samples were taken before a time. They are evenly spaced: sample `i` is at
+    /// `first + span * i / gaps`, rounded down.
+    pub fn samples_before(&self, time_ns: u64) -> u32 {
+        if time_ns <= self.first_ns || self.samples == 0 {
+            return 0;
+        }
+        if time_ns > self.last_ns {
+            return self.samples;
+        }
+        let span = u128::from(self.last_ns - self.first_ns);
+        let gaps = u128::from(self.samples - 1).max(1);
+        let before = (u128::from(time_ns - self.first_ns) * gaps).div_ceil(span.max(1));
+        u32::try_from(before).unwrap_or(u32::MAX).min(self.samples)
     }
-    let steps = u128::from(run.samples.saturating_sub(1));
-    u32::try_from((since * steps).div_ceil(span)).unwrap_or(u32::MAX).clamp(1, run.samples)
+
+    /// The time of its last sample before a time; its beginning if there is none.
+    fn last_sample_before(&self, time_ns: u64) -> u64 {
+        let last = u128::from(self.samples_before(time_ns).saturating_sub(1));
+        let gaps = u128::from(self.samples.saturating_sub(1)).max(1);
+        let span = u128::from(self.last_ns.saturating_sub(self.first_ns));
+        self.first_ns.saturating_add((span * last / gaps) as u64)
+    }
+
+    /// Its CPU time before a time.
+    pub fn cpu_before(&self, time_ns: u64) -> u64 {
+        if time_ns <= self.first_ns {
+            return 0;
+        }
+        if time_ns >= self.end_ns() {
+            return self.cpu_ns;
+        }
+        let passed = u128::from(time_ns - self.first_ns);
+        // Smaller than the whole, since less than its time has passed.
+        (u128::from(self.cpu_ns) * passed / u128::from(self.weight_ns.max(1))) as u64
+    }
 }
 
 #[cfg(test)]
@@ -234,8 +280,7 @@ mod tests {
     fn a_sample_counts_in_the_span_in_which_it_was_taken() {
         // Samples at 100, 110, 120 and 130; the run covers up to 145.
         let run = run(100, 130, 45, 4, 90);
-        let piece =
-            |from, until| within(&run, from, until).map(|run| (run.samples, run.weight_ns, run.cpu_ns));
+        let piece = |from, until| run.within(from, until).map(|run| (run.samples, run.weight_ns, run.cpu_ns));
         assert_eq!(piece(0, 200), Some((4, 45, 90)));
         assert_eq!(piece(0, 110), Some((1, 10, 20)));
         assert_eq!(piece(110, 125), Some((2, 15, 30)));
@@ -251,7 +296,7 @@ mod tests {
             [run(0, 0, 1000, 1, 7), run(3, 999, 1000, 77, 12_345), run(5, 5, 10, 3, 1), run(9, 9, 0, 1, 2)]
         {
             for length in [1, 3, 10, 250, 10_000] {
-                let pieces = (0..=1003 / length).filter_map(|k| within(&run, k * length, (k + 1) * length));
+                let pieces = (0..=1003 / length).filter_map(|k| run.within(k * length, (k + 1) * length));
                 let sum = pieces.fold((0, 0, 0), |sum, run| {
                     (sum.0 + run.samples, sum.1 + run.weight_ns, sum.2 + run.cpu_ns)
                 });

@@ -18,18 +18,21 @@ bitflags::bitflags! {
         const TRIGGERED = 2;
         /// Some module's tables were not yet recorded.
         const TABLES_PENDING = 4;
-        /// The stack was in a block that is lost: `node` is `None`.
+        /// The stack was in a block that is lost.
         const STACK_LOST = 8;
         /// The code at the instruction pointer is a return, as behind a system call, or it is not
         /// known.
         const BEHIND_CALL = 16;
+        /// `node` is a placeholder for a stack that there is not.
+        const NO_STACK = 32;
     }
 }
 
 /// Consecutive samples of one thread with the same stack, state, flags and tag.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Run {
-    /// The stack; `None` = no frames (lost or unreadable).
+    /// The stack; `None` = no frames (lost, unreadable, or left out): see
+    /// [`fill_stacks`](super::fill_stacks).
     pub node: Option<NodeId>,
     /// Why the stack ends.
     pub stop: StopId,
@@ -171,7 +174,7 @@ impl Runs {
         if self.held == self.limit {
             self.spill()?;
         }
-        let end = run.first_ns.saturating_add(run.weight_ns);
+        let end = run.end_ns();
         let span = self.span.get_or_insert(run.first_ns..end);
         *span = span.start.min(run.first_ns)..span.end.max(end);
         self.threads[i].held.push(run);

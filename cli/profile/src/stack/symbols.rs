@@ -38,6 +38,8 @@ pub enum FrameKind {
     Dynamic,
     /// In no image, and not known to be made at run time.
     Unknown,
+    /// No code: it stands for what is not known, such as why there is no stack.
+    Placeholder,
 }
 
 impl FrameKind {
@@ -50,6 +52,7 @@ impl FrameKind {
             FrameKind::Runtime => "runtime",
             FrameKind::Dynamic => "dynamic",
             FrameKind::Unknown => "unknown",
+            FrameKind::Placeholder => "placeholder",
         }
     }
 }

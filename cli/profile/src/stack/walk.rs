@@ -6,6 +6,7 @@ use crate::image::{AddressSpace, ModuleImage};
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::trace::{ManagedState, Trace, View};
 use serde::{Serialize, Serializer};
+use std::collections::VecDeque;
 use stk_schema::Ticks;
 use stk_unwind::{Frame, History, ModuleId, Registers, Sample, Stop, StopKind, WalkOptions, Walker};
 
@@ -15,9 +16,17 @@ pub struct StackWalker<'i> {
     explicit: &'i ExplicitFrames,
     view: View<'i>,
     walker: Walker,
+    options: WalkOptions,
+    /// Walks stacks deeper than the options allow. Made when it is first needed.
+    deep: Option<Walker>,
     /// Frames found since the last [`take_cost`](Self::take_cost).
     found: usize,
 }
+
+/// Outermost frames that are shown of a stack that is too deep.
+const ROOT_FRAMES: usize = 16;
+/// Frames of the deepest stack whose outermost ones are looked for: one of 16 MiB has no more.
+const DEEPEST: usize = 1 << 20;
 
 /// A thread's stack, walked sample after sample. Each walk covers only what changed since the one
 /// before.
@@ -30,6 +39,8 @@ pub struct ThreadStack {
     /// Frames beyond the gap at which that walk ended, innermost first, and why there are no more.
     beyond: Vec<Frame>,
     beyond_stop: Option<Stop>,
+    /// Frames between that are not shown: the stack is too deep.
+    left_out: u64,
 }
 
 /// Why there are no more frames.
@@ -69,6 +80,11 @@ impl StopReason {
             StopReason::RegistersUnknown => "registers-unknown",
             StopReason::StackLost => "stack-lost",
         }
+    }
+
+    /// Whether there was no walk, or it found no frame.
+    pub fn is_without_walk(self) -> bool {
+        !matches!(self, StopReason::Walk(_) | StopReason::PastGap)
     }
 
     /// Whether nothing of the stack is missing.
@@ -128,8 +144,10 @@ impl ThreadStack {
 
     /// Forgets the frames beyond a gap. Returns whether there were any.
     pub fn leave_gap(&mut self) -> bool {
+        let had_any = !self.beyond.is_empty();
         self.beyond.clear();
-        self.beyond_stop.take().is_some()
+        self.left_out = 0;
+        self.beyond_stop.take().is_some() || had_any
     }
 
     /// Its frames, innermost first.
@@ -140,6 +158,11 @@ impl ThreadStack {
     /// How many of the outermost frames were taken over from the walk before.
     pub fn reused(&self) -> usize {
         if self.beyond.is_empty() { self.history.reused() } else { 0 }
+    }
+
+    /// How many frames between are not shown, since the stack is too deep.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
     }
 
     /// Why the walks that it consists of ended.
@@ -161,7 +184,8 @@ impl<'i> StackWalker<'i> {
         explicit: &'i ExplicitFrames,
         options: WalkOptions,
     ) -> StackWalker<'i> {
-        StackWalker { images, explicit, view: trace.timeline.view(), walker: Walker::new(options), found: 0 }
+        let (view, walker) = (trace.timeline.view(), Walker::new(options));
+        StackWalker { images, explicit, view, walker, options, deep: None, found: 0 }
     }
 
     /// Cost of the walks and of the moves to other times since the last call, in the unit of
@@ -224,7 +248,41 @@ impl<'i> StackWalker<'i> {
         let space = AddressSpace::new(&self.view, self.images);
         let stop = self.walker.walk_again(&space, sample, unchanged_from, &mut stack.history);
         self.found += 1 + stack.history.frames().len() - stack.history.reused();
-        stop
+        match stop {
+            Stop::DepthLimit => self.find_root(sample, stack),
+            stop => stop,
+        }
+    }
+
+    /// Finds the outermost frames of a stack that is deeper than the options allow. What is between
+    /// is left out. Returns why the walk by code ended.
+    fn find_root(&mut self, sample: &Sample<'_>, stack: &mut ThreadStack) -> Stop {
+        let deep = self.deep.get_or_insert_with(|| {
+            let mut options = self.options;
+            options.max_frames = DEEPEST;
+            Walker::new(options)
+        });
+        let space = AddressSpace::new(&self.view, self.images);
+        let shown = stack.history.frames().len();
+        let mut last: VecDeque<Frame> = VecDeque::with_capacity(ROOT_FRAMES + 1);
+        let mut found = 0;
+        let stop = deep.walk_with_registers(&space, sample, |frame, _| {
+            found += 1;
+            if found > shown {
+                last.push_back(*frame);
+            }
+            if last.len() > ROOT_FRAMES {
+                last.pop_front();
+            }
+        });
+        self.found += found;
+        stack.left_out = (found - shown.min(found) - last.len()) as u64;
+        stack.beyond.extend(last);
+        if stack.left_out == 0 {
+            return stop;
+        }
+        stack.beyond_stop = Some(stop);
+        Stop::DepthLimit
     }
 
     /// Whether a walk that stopped with `stop` can go on if a runtime reported something about the

@@ -299,7 +299,8 @@ fn tell(tally: &StatusCounts, out: &Path) {
         }
     }
     let all = counted(tally.all(), "trace");
-    note(&format!("{}: {all}: {}", out.display(), parts.join(", ")));
+    let parts = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
+    note(&format!("{}: {all}{parts}", out.display()));
 }
 
 #[cfg(test)]

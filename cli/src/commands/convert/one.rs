@@ -12,8 +12,9 @@ use std::time::Duration;
 use stk_base::deadline::Deadline;
 use stk_base::files::Below;
 use stk_base::files::MayReplace::NoTrace;
+use stk_base::text::{count, counted};
 use stk_output::formats::{self, ConversionFacts, Destination, Format, Options, SourceMark, Summary};
-use stk_profile::profile::{Runs, SelectionShare, Weight, add_events, merge_threads, part};
+use stk_profile::profile::{Runs, SelectionShare, Weight, add_events, cut_stacks, merge_threads, part};
 use stk_profile::trace::{Content, TraceFile};
 use stk_schema::text::printable;
 
@@ -123,6 +124,10 @@ impl Converter<'_> {
         if self.format == Format::Parquet {
             add_events(&mut loaded.profile, &file.read()?);
         }
+        let cut = match self.format.most_functions() {
+            Some(most) => cut_stacks(&mut loaded.profile, &mut loaded.runs, most)?,
+            None => 0,
+        };
         let (weights, weights_note) = weights(&loaded.runs, self.format, args.weight)
             .with_context(|| format!("{}: no flame graph", file.path().display()))?;
         let options = Options {
@@ -163,6 +168,13 @@ impl Converter<'_> {
         let mut lines = profile_args::loss_lines(&loaded);
         if let Some(share) = loaded.profile.selection.as_ref().filter(|_| loaded.empty.is_none()) {
             lines.push(format!("stk: {source}: selection: {}", share.describe()));
+        }
+        if let Some(most) = self.format.most_functions().filter(|_| cut > 0) {
+            lines.push(format!(
+                "stk: {source}: {} of more than {} functions, which its viewer would not open: their middle is left out; --fold-recursion shortens recursion",
+                counted(cut, "different stack"),
+                count(most as u64)
+            ));
         }
         let weights_note = weights_note.filter(|_| loaded.empty.is_none());
         lines.extend(weights_note.map(|note| format!("stk: {source}: {note}")));
@@ -215,7 +227,10 @@ impl Converter<'_> {
             }
         }
         let mut summary = Summary::default();
+        let (window, threads) = (loaded.profile.window.clone(), loaded.profile.threads.clone());
         for (each, path) in parts {
+            loaded.profile.window.clone_from(&window);
+            loaded.profile.threads.clone_from(&threads);
             let runs = part(&mut loaded.profile, &loaded.runs, each)?;
             let folder = path.parent().map(Path::to_owned).unwrap_or_default();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -36,7 +36,7 @@ Examples:
 pub(super) struct DiffArgs {
     /// The two sides, each a trace, a pattern such as old/*.stk, a folder of traces, or a Parquet
     /// dataset, with ?LABEL=VALUE behind it those of its traces
-    #[arg(value_name = "BASE NEW", num_args = 0..=2)]
+    #[arg(value_name = "BASE NEW", num_args = 0..)]
     sides: Vec<PathBuf>,
     /// Traces of the base, instead of BASE
     #[arg(long, value_name = "FILE", num_args = 1..)]

@@ -25,6 +25,11 @@ pub(super) fn sides(args: &DiffArgs) -> anyhow::Result<(Vec<(Side, SideInput)>, 
             return Err(Usage("two sides are compared: give BASE and NEW, or --base and --new".into()).into());
         }
         [_] => return Err(Usage("one side is named: what is it compared with?".into()).into()),
+        [_, _, _, ..] => {
+            let text =
+                "three and more files: say which are which with --base FILE… --new FILE…, or quote patterns";
+            return Err(Usage(text.into()).into());
+        }
         _ => {
             let text = "give either BASE and NEW, or --base and --new";
             return Err(Usage(text.into()).into());

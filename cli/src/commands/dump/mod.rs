@@ -182,7 +182,7 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     let file = args.tables.open(path)?;
     let mut trace = file.read()?;
     args.tables.give(&mut trace);
-    let threads = args.threads.of(&trace)?;
+    let threads = args.threads.instances(&trace)?;
     let mut losses = DumpLosses::default();
     let captures = chosen_captures(&trace, args, threads.as_ref(), &mut losses)?;
     let store = args.symbols.store(path);

@@ -57,7 +57,7 @@ impl<'a> EventFilter<'a> {
     ///
     /// A chosen thread is not in the trace.
     pub(super) fn new(args: &'a EventsArgs, trace: &'a Trace<'_>) -> anyhow::Result<EventFilter<'a>> {
-        let (threads, range) = (args.select.threads.of(trace)?, args.select.range(trace));
+        let (threads, range) = (args.select.threads.instances(trace)?, args.select.range(trace));
         Ok(EventFilter { args, timeline: &trace.timeline, threads, range })
     }
 

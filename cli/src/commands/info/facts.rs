@@ -60,9 +60,9 @@ pub(super) fn of(path: &Path, tables: &TablesArgs) -> anyhow::Result<Info> {
         samples: trace.samples(),
         dropped: trace.dropped(),
         drops: timeline
-            .dropped
-            .iter()
-            .map(|(&reason, &n)| (drop_reason_name(reason).to_owned(), n))
+            .dropped_when(|_| true)
+            .into_iter()
+            .map(|(reason, n)| (drop_reason_name(reason).to_owned(), n))
             .collect(),
         damage: trace.damage.clone(),
         unknown_events: timeline.unknown_events,

@@ -135,6 +135,7 @@ fn value(
                 instance: 0,
                 tid,
                 name,
+                name_number: 0,
                 created_utc_ns: 0,
                 start_ns: None,
                 exit_ns: None,
@@ -155,7 +156,7 @@ fn totals(dataset: &Dataset) -> stats::DatasetTotals {
     stats::DatasetTotals {
         name: dataset.folder().display().to_string(),
         traces: traces.len() as u64,
-        duration_ns: sum(|trace| trace.duration_ns),
+        duration_ns: sum(DatasetTrace::asked_ns),
         dropped: sum(|trace| trace.dropped),
         bytes: sum(|trace| trace.bytes),
     }

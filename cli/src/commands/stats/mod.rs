@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use stk_output::stats::{
     self, Answer, AnswerSums, Length, ManyStats, PrintOptions, Question, Stats, StatsOptions,
 };
-use stk_profile::profile::Weight;
+use stk_profile::profile::{CpuSource, Weight};
 
 /// Says where the time of a trace went. Of several traces: one line each, their sum, and the
 /// functions of all.
@@ -38,7 +38,7 @@ Examples:
   stk stats 'lab.parquet?build=1234' --from 2026-11-24T00:00Z --group-by label:lab,thread-name
 
 A Parquet dataset answers from its tables, without its traces: what its conversion left out (names, --scan) it cannot
-answer, and --from and --until choose rows of up to a second by their beginning.")]
+answer.")]
 pub(super) struct StatsArgs {
     /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken; or one
     /// Parquet dataset
@@ -53,8 +53,8 @@ pub(super) struct StatsArgs {
     waiting: bool,
     #[command(flatten)]
     question: QuestionArgs,
-    /// Rows of each list, functions of a tree; 0 shows all [default: 20, or what fits the
-    /// terminal]. Without --waiting and questions it implies --full
+    /// Rows of each list, functions of a tree; 0 shows all [default: 12 functions, with --full and
+    /// in answers 20, or what fits the terminal]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
     /// What functions and modules are listed by [default: cpu, or active if the trace tells no CPU
@@ -216,13 +216,14 @@ impl Pages {
 fn look(args: &StatsArgs) -> PrintOptions {
     let length = match args {
         StatsArgs { waiting: true, .. } => Length::Waiting,
-        StatsArgs { full: true, .. } | StatsArgs { top: Some(_), .. } => Length::Full,
+        StatsArgs { full: true, .. } => Length::Full,
         _ => Length::Short,
     };
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let is_terminal = stdout().is_terminal();
     PrintOptions {
         length,
+        rows: args.top.map(|top| if top == 0 { usize::MAX } else { top }),
         color: is_terminal && !plain,
         columns: terminal_columns(),
         zone: args.profile.select.tz.tz,
@@ -254,9 +255,9 @@ fn of_file(
     }
     let why = match args.weight {
         Some(_) => "as --weight says",
-        None if stats.totals.cpu_ns > 0 => "the trace tells CPU time",
-        None if loaded.profile.selection.is_some() => "the selection has no CPU time",
-        None => "the trace tells no CPU time",
+        None if stats.weight == Weight::Cpu => "the trace tells CPU time",
+        None if stats.totals.cpu_source == CpuSource::None => "the trace tells no CPU time",
+        None => "no thread used CPU time",
     };
     log::info!("{}: the lists count {}: {why}", stats.source, stats.weight.title());
     loaded.empty.iter().for_each(|why| warn(why));

@@ -76,6 +76,7 @@ impl Builder {
             instance,
             tid,
             name: name.into(),
+            name_number: 0,
             created_utc_ns: 0,
             start_ns: None,
             exit_ns: None,

@@ -52,7 +52,7 @@ impl Track {
         let new_thread = self.thread != Some(thread);
         let new_track = self.thread.is_none() || (self.pid, self.tid) != (pid, tid);
         let start_ns = if new_track { run.first_ns } else { run.first_ns.max(self.end_ns) };
-        let end_ns = run.first_ns.saturating_add(run.weight_ns);
+        let end_ns = run.end_ns();
         if end_ns <= start_ns {
             return None;
         }

@@ -14,7 +14,7 @@ pub(super) enum NodeLabel {
 }
 
 /// The source of a stack. Equal origins give equal stacks.
-pub(super) type StackOrigin = (Option<NodeId>, StopId);
+pub(super) type StackOrigin = (Option<NodeId>, Option<StopId>);
 
 /// Numbers nodes by (parent, content).
 #[derive(Default)]
@@ -49,7 +49,8 @@ impl Stacks {
         if let Some(node) = node {
             self.unfolder.unfold(profile, functions, node, &mut self.stack);
         }
-        let incomplete = incomplete(&profile.stops[stop.0 as usize]).map(|_| NodeLabel::Incomplete(stop));
+        let stop = stop.filter(|stop| incomplete(&profile.stops[stop.0 as usize]).is_some());
+        let incomplete = stop.map(NodeLabel::Incomplete);
         let mut parent = root;
         for what in incomplete.into_iter().chain(self.stack.iter().map(|&id| NodeLabel::Function(id))) {
             parent = *self.nodes.entry((parent, what)).or_insert_with(|| new(parent, what));

@@ -2,7 +2,7 @@
 
 use super::super::sink::Sink;
 use super::super::threads::by_track;
-use super::super::unfold::incomplete;
+use super::super::unfold::{incomplete, stop_of};
 use super::super::{OutputError, Summary, Writer, finish_for, json};
 use super::stacks::{NodeLabel, StackOrigin, Stacks};
 use super::{Track, address, preamble, time};
@@ -167,7 +167,7 @@ impl Writer for V8 {
                 self.sample(IDLE, previous_end)?;
             }
             self.track = track;
-            let node = self.node_of(profile, (run.node, run.stop))?;
+            let node = self.node_of(profile, (run.node, stop_of(run)))?;
             self.sample(node, step.start_ns)?;
         }
         Ok(())

@@ -59,6 +59,8 @@ struct Firefox {
     threads: u32,
     /// Processes of which a thread was begun.
     processes: HashSet<u32>,
+    /// The main thread of each process.
+    main_threads: HashSet<u32>,
 }
 
 impl Firefox {
@@ -72,6 +74,7 @@ impl Firefox {
             thread: None,
             threads: 0,
             processes: HashSet::new(),
+            main_threads: HashSet::new(),
         }
     }
 
@@ -90,6 +93,7 @@ impl Firefox {
             let first = FirstThread {
                 of_all: self.threads == 0,
                 of_process: self.processes.insert(profile.process_of_thread(thread)),
+                is_main: self.main_threads.contains(&thread),
             };
             self.threads += 1;
             self.thread = Some(ThreadTable::open(&mut self.sink, profile, tables, thread, first)?);
@@ -115,8 +119,11 @@ impl Firefox {
         json::milliseconds(out, trace.interval_ns);
         out.extend_from_slice(b",\"startTime\":");
         json::milliseconds(out, trace.start_utc_ns);
-        out.extend_from_slice(b",\"profilingStartTime\":0,\"profilingEndTime\":");
-        json::milliseconds(out, trace.duration_ns);
+        let window = profile.window();
+        out.extend_from_slice(b",\"profilingStartTime\":");
+        json::milliseconds(out, window.start);
+        out.extend_from_slice(b",\"profilingEndTime\":");
+        json::milliseconds(out, window.end);
         let product = format!("{}: {}", profile.title(), self.weight.title());
         let source = exporter(profile);
         let texts = [("product", &product), ("importedFrom", &source)];
@@ -161,6 +168,7 @@ impl Writer for Firefox {
 
     fn begin(&mut self, profile: &Profile) -> Result<(), OutputError> {
         self.tables = Some(Tables::new(profile, self.by_line, self.weight));
+        self.main_threads = threads::main_threads(profile);
         self.write_meta(profile);
         self.sink.settle()
     }

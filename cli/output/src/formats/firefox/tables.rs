@@ -74,7 +74,7 @@ pub(super) struct Tables {
     stacks: Vec<(Option<u32>, u32)>,
     calls: HashMap<(Option<u32>, u32), u32>,
     /// By a part of a stack without its innermost frames.
-    known: HashMap<(NodeId, StopId, Option<Wait>), u32>,
+    known: HashMap<(NodeId, Option<StopId>, Option<Wait>), u32>,
     leaves: HashMap<(StackOrigin, bool), u32>,
 }
 
@@ -163,7 +163,7 @@ impl Tables {
             return known;
         }
         let wait = origin.wait.and_then(|wait| self.waits.get(usize::from(wait.number())).copied());
-        let roots = [wait, self.stops[origin.stop.0 as usize]];
+        let roots = [wait, origin.stop.and_then(|stop| self.stops[stop.0 as usize])];
         let root = roots.into_iter().flatten().fold(None, |prefix, frame| Some(self.call(prefix, frame)));
         let stack = match origin.node {
             Some(leaf) => self.stack_of(profile, origin, root, leaf, waits),

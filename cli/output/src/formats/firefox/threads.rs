@@ -6,6 +6,7 @@ use super::super::sink::Sink;
 use super::super::{OutputError, json};
 use super::tables::Tables;
 use super::tells_cpu;
+use std::collections::{HashMap, HashSet};
 use stk_profile::profile::{MarkInfo, Profile, Run};
 
 /// The types of markers and their fields.
@@ -30,11 +31,24 @@ pub(super) struct Row {
     pub weight_ns: u64,
 }
 
-/// Whether a thread is the first one of a file, and of its process.
+/// Whether a thread is the first one that is written, and of its process, and its main thread.
 #[derive(Clone, Copy)]
 pub(super) struct FirstThread {
     pub of_all: bool,
     pub of_process: bool,
+    pub is_main: bool,
+}
+
+/// The thread of each process that was created first.
+pub(super) fn main_threads(profile: &Profile) -> HashSet<u32> {
+    let mut first: HashMap<u32, (u64, u64, u32)> = HashMap::new();
+    for (at, info) in (0u32..).zip(&profile.threads) {
+        // Threads without a time of creation come last.
+        let created = (info.created_utc_ns.wrapping_sub(1), info.start_ns.unwrap_or(0), at);
+        let known = first.entry(profile.process_of_thread(at)).or_insert(created);
+        *known = created.min(*known);
+    }
+    first.into_values().map(|(_, _, at)| at).collect()
 }
 
 /// A thread that is being written.
@@ -83,8 +97,10 @@ impl ThreadTable {
         }
         out.extend_from_slice(
             b",\"processType\":\"default\",\"processStartupTime\":0,\"processShutdownTime\":null,\
-              \"pausedRanges\":[],\"isMainThread\":false,\"samples\":{\"stack\":[",
+              \"pausedRanges\":[],\"isMainThread\":",
         );
+        out.extend_from_slice(if first.is_main { b"true" } else { b"false" });
+        out.extend_from_slice(b",\"samples\":{\"stack\":[");
         sink.settle()?;
         Ok(ThreadTable {
             thread,

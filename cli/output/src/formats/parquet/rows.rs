@@ -75,7 +75,7 @@ impl Allowance {
         let most = self.cuts.min((self.names / 2).checked_div(names as u64).unwrap_or(u64::MAX));
         let cuts = |unit: u64| {
             let utc = |at: u64| (u128::from(start_utc_ns) + u128::from(at)) / u128::from(unit);
-            let end = run.first_ns.saturating_add(run.weight_ns).saturating_sub(1).max(run.first_ns);
+            let end = run.end_ns().saturating_sub(1).max(run.first_ns);
             u64::try_from(utc(end) - utc(run.first_ns)).unwrap_or(u64::MAX)
         };
         let is_allowed = |unit: &u64| cuts(*unit) < MOST_ROWS && cuts(*unit) <= most;
@@ -104,7 +104,7 @@ pub(super) fn pieces(
 ) -> impl Iterator<Item = Piece> + use<> {
     let unit = allowance.unit(run, start_utc_ns, names);
     let run = *run;
-    let end = run.first_ns.saturating_add(run.weight_ns);
+    let end = run.end_ns();
     let mut at = run.first_ns;
     let mut done = false;
     std::iter::from_fn(move || {
@@ -116,39 +116,17 @@ pub(super) fn pieces(
         done = until >= end;
         let (samples, cpu_ns) = match done {
             true => (u64::from(run.samples), run.cpu_ns),
-            false => (samples_before(&run, until), cpu_before(&run, until)),
+            false => (run.samples_before(until).into(), run.cpu_before(until)),
         };
         let piece = Piece {
             start_ns: at,
             duration_ns: until - at,
-            samples: samples - samples_before(&run, at),
-            cpu_ns: cpu_ns - cpu_before(&run, at),
+            samples: samples - u64::from(run.samples_before(at)),
+            cpu_ns: cpu_ns - run.cpu_before(at),
         };
         at = until;
         Some(piece)
     })
-}
-
-/// How many samples of a run were taken before a time.
-fn samples_before(run: &Run, time_ns: u64) -> u64 {
-    let samples = u64::from(run.samples);
-    if time_ns <= run.first_ns || samples == 0 {
-        return 0;
-    }
-    if time_ns > run.last_ns {
-        return samples;
-    }
-    // Sample `i` is at `first + span * i / gaps`, rounded down.
-    let (span, gaps) = (u128::from(run.last_ns - run.first_ns), u128::from(samples - 1).max(1));
-    let before = (u128::from(time_ns - run.first_ns) * gaps).div_ceil(span.max(1));
-    u64::try_from(before).unwrap_or(samples).min(samples)
-}
-
-/// A run's CPU time before a time.
-fn cpu_before(run: &Run, time_ns: u64) -> u64 {
-    let passed = u128::from(time_ns - run.first_ns);
-    let part = u128::from(run.cpu_ns) * passed / u128::from(run.weight_ns.max(1));
-    u64::try_from(part).unwrap_or(run.cpu_ns).min(run.cpu_ns)
 }
 
 /// The names of a stack, root first.
@@ -166,8 +144,18 @@ pub(super) fn stack_names(profile: &Profile, node: Option<NodeId>, names: &mut V
 pub(super) struct RunRow<'r> {
     thread: u32,
     run: &'r Run,
+    run_id: i64,
     stack: Option<StackFacts>,
     event: Option<i64>,
+}
+
+/// A wait that the thread's next run may continue.
+#[derive(Clone, Copy)]
+struct OpenWait {
+    thread: u32,
+    wait: Wait,
+    end_ns: u64,
+    run_id: i64,
 }
 
 /// A time beyond 292 years is as large as the column can say.
@@ -178,8 +166,10 @@ fn signed(ns: u64) -> i64 {
 /// The next row group of `samples`, column by column.
 #[derive(Default)]
 pub(super) struct Rows {
-    /// Runs so far, of this row group and those before.
+    /// Runs so far, of this row group and those before; the runs of a wait are one.
     runs: i64,
+    /// The wait of the last run.
+    wait: Option<OpenWait>,
     run_id: Vec<i64>,
     thread: Vec<u32>,
     stop: Vec<IdxSize>,
@@ -215,11 +205,12 @@ impl Rows {
 
     /// Takes the rows, and continues to count runs.
     pub(super) fn take(&mut self) -> Rows {
-        let runs = self.runs;
-        std::mem::replace(self, Rows { runs, ..Rows::default() })
+        let Rows { runs, wait, .. } = *self;
+        std::mem::replace(self, Rows { runs, wait, ..Rows::default() })
     }
 
-    /// The rows that follow are of this run.
+    /// The rows that follow are of this run. Runs of a thread that wait for the same one after the
+    /// other are one wait.
     pub(super) fn begin_run<'r>(
         &mut self,
         profile: &Profile,
@@ -228,14 +219,30 @@ impl Rows {
         run: &'r Run,
         stack: Option<StackFacts>,
     ) -> RunRow<'r> {
-        self.runs += 1;
-        RunRow { thread, run, stack, event: captures.event(profile, thread, run) }
+        let event = captures.event(profile, thread, run);
+        if run.weight_ns == 0 && run.samples == 0 {
+            // CPU time alone does not end a wait.
+            self.runs += 1;
+            let run_id = self.runs;
+            return RunRow { thread, run, run_id, stack, event };
+        }
+        let next = run.activity.wait().map(|wait| OpenWait { thread, wait, end_ns: run.end_ns(), run_id: 0 });
+        let continues = |open: &OpenWait| {
+            next.is_some_and(|next| {
+                (open.thread, open.wait, open.end_ns) == (next.thread, next.wait, run.first_ns)
+            })
+        };
+        let known = self.wait.filter(continues).map(|open| open.run_id);
+        let run_id = known.unwrap_or(self.runs + 1);
+        self.runs = self.runs.max(run_id);
+        self.wait = next.map(|next| OpenWait { run_id, ..next });
+        RunRow { thread, run, run_id, stack, event }
     }
 
     /// Adds a row: a piece of the run that was begun.
     pub(super) fn push(&mut self, of: &RunRow<'_>, piece: &Piece) {
-        let RunRow { thread, run, stack, event } = *of;
-        self.run_id.push(self.runs);
+        let RunRow { thread, run, run_id, stack, event } = *of;
+        self.run_id.push(run_id);
         self.thread.push(thread);
         self.stop.push(run.stop.0.into());
         self.ts_ns.push(signed(piece.start_ns));

@@ -61,6 +61,9 @@ pub(super) struct Speedscope {
     ready: Vec<Piece>,
 }
 
+/// Functions of a stack that its page opens: with 4,000 its recursion ends Chromium's stack.
+pub(super) const MOST_FUNCTIONS: usize = 3_400;
+
 impl Speedscope {
     pub(super) fn new(sink: Sink, options: &Options) -> Speedscope {
         let weights = options.weights().to_vec();

@@ -27,7 +27,7 @@ pub(super) fn cut<'r>(frames: &SharedFrames, runs: &'r [Run], end_ns: &mut u64) 
     let (mut first, mut start_ns, mut count) = (0, *end_ns, 0);
     for (at, run) in runs.iter().enumerate() {
         if run.weight_ns > 0 {
-            *end_ns = (*end_ns).max(run.first_ns.saturating_add(run.weight_ns));
+            *end_ns = (*end_ns).max(run.end_ns());
         }
         count += run.node.map_or(1, |NodeId(node)| frames.depths[node as usize] as usize + 1);
         if count >= FRAMES || at + 1 == runs.len() {
@@ -85,7 +85,7 @@ impl Piece {
         for run in start.runs.iter().filter(|run| run.weight_ns > 0) {
             // Runs may overlap a little if the recorder had to correct the clock. Time is counted
             // only once.
-            let run_end_ns = run.first_ns.saturating_add(run.weight_ns);
+            let run_end_ns = run.end_ns();
             if run_end_ns <= end_ns {
                 continue;
             }

@@ -38,6 +38,6 @@ impl SharedFrames {
     /// What stands above the functions of a stack, outermost first.
     pub(super) fn roots(&self, origin: StackOrigin) -> [Option<FunctionId>; 2] {
         let wait = origin.wait.and_then(|wait| self.waits.get(usize::from(wait.number())).copied());
-        [wait, self.stops[origin.stop.0 as usize]]
+        [wait, origin.stop.and_then(|stop| self.stops[stop.0 as usize])]
     }
 }

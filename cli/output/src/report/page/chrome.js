@@ -15,8 +15,8 @@ function answerLine(kind, title, view, ...parts) {
 
 /** How long what is selected was recorded. The time line is longer where a row ends behind the recording. */
 function recordedTime() {
-  const { duration_ns: end } = shown.facts;
-  return Math.max(1, Math.min(state.until ?? end, end) - (state.from ?? 0));
+  const { from_ns: start, until_ns: end } = shown.facts;
+  return Math.max(1, Math.min(state.until ?? end, end) - Math.max(state.from ?? start, start));
 }
 
 function cpuLine() {
@@ -72,7 +72,7 @@ function showSelection() {
   const whole = shown.whole[shown.weight];
   const amount = `${WEIGHTS[shown.weight].title}: ${amountText(answer.weight)}`;
   const all = shown.facts.part ? "all of this page" : "the whole trace";
-  const part = isPart(state) ? ` of ${amountText(whole)} (${percent(answer.weight, whole)} of the total)` : `, ${all}`;
+  const part = isPart(state) ? ` of ${amountText(whole)} (${percent(answer.weight, whole)} of the total)` : ` (${all})`;
   $("selection").replaceChildren(el("b", { id: "selected", "data-weight": answer.weight, "data-whole": whole, "data-samples": answer.samples }, amount), el("span", { class: "soft" }, part), ...chips, chips.length ? el("button", { type: "button", class: "plain", onclick: reset }, "Whole trace") : "", shown.facts.part ? el("span", { class: "warn" }, `The page was made of a part of the trace: ${shown.facts.part}`) : "");
 }
 

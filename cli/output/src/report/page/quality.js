@@ -3,19 +3,27 @@
 /** What a share of the samples or frames says: fine, to be watched, bad. */
 const grade = (share, fine, bad) => (share >= fine ? "good" : share >= bad ? "fair" : "poor");
 
-/** Facts on the selection's stacks, and on the rate of the whole trace. */
+/** Fewer samples than these leave shares too uncertain to decide by. */
+const FEW_SAMPLES = 200;
+
+/** A share that is 100 % of all only. */
+const certain = (part, whole) => (part < whole && percent(part, whole) === percent(1, 1) ? percent(0.999, 1) : percent(part, whole));
+
+/** Facts on the selection's stacks, by the weight shown, and on the rate of the whole trace. Poor is what would make a decision wrong. */
 function trust() {
-  const { frames, stops } = answer;
+  const { stopWeights, trusted, weight: all } = answer;
   const { facts } = shown;
-  const all = stops.reduce((sum, samples) => sum + samples, 0);
-  const complete = facts.stops.reduce((sum, stop, i) => sum + (stop.complete ? stops[i] : 0), 0);
-  const named = frames.frames - frames.causes.reduce((sum, amount) => sum + amount, 0);
+  const complete = facts.stops.reduce((sum, stop, i) => sum + (stop.complete ? stopWeights[i] : 0), 0);
+  const named = trusted.named + trusted.exported;
+  const of = `of the ${WEIGHTS[shown.weight].title.toLowerCase()}`;
+  const share = (part) => (all > 0 ? part / all : 1);
+  const rate = answer.samples < FEW_SAMPLES ? 0.5 : 0;
   const { asked_hz: asked, achieved_hz: achieved, missed_share: missed } = facts.totals;
   return {
-    taken: { share: 1 - missed, grade: grade(1 - missed, 0.8, 0.5), text: `${three(achieved)} of ${three(asked)} samples a second taken of each thread (${percent(missed, 1)} missed)` },
-    complete: { share: complete / all, grade: grade(complete / all, 0.98, 0.9), text: `${percent(complete, all)} of the stacks complete` },
-    proved: { share: 1 - frames.unproved / frames.frames, grade: grade(1 - frames.unproved / frames.frames, 0.99, 0.95), text: `${percent(frames.frames - frames.unproved, frames.frames)} of the frames proved` },
-    named: { share: named / frames.frames, grade: grade(named / frames.frames, 0.85, 0.5), text: `${percent(named, frames.frames)} of the frames named from symbols` },
+    taken: { share: 1 - missed, grade: grade(1 - missed, 0.8, rate), text: `${three(achieved)} of ${three(asked)} samples a second taken of each thread (${percent(missed, 1)} missed)` },
+    complete: { share: share(complete), grade: grade(share(complete), 0.98, 0.5), text: `${certain(complete, all)} ${of} in complete stacks` },
+    proved: { share: share(trusted.proved), grade: grade(share(trusted.proved), 0.98, 0.5), text: `${certain(trusted.proved, all)} in proved ones` },
+    named: { share: share(named), grade: grade(share(named), 0.85, 0.5), text: `${certain(trusted.named, all)} in functions named from symbols` },
   };
 }
 

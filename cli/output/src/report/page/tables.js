@@ -5,12 +5,10 @@ const MOST_ROWS = 200;
 
 const nameOf = (f) => (f < 0 ? "no code of yours" : shown.facts.functions.names[f]);
 
-/** The module of a function, and how many others have code of it. */
+/** The module of a function. */
 function moduleOf(f) {
   if (f < 0) return "";
-  const { modules, module_counts: counts } = shown.facts.functions;
-  const module = shown.facts.modules[modules[f]];
-  return counts[f] > 1 ? `${module} and ${counts[f] - 1} more` : module;
+  return shown.facts.modules[shown.facts.functions.modules[f]];
 }
 
 /** Shares of the selection and of the whole. */

@@ -29,7 +29,7 @@ function showTimeline() {
     buttons.append(toggle(text, "idle"));
   }
   const focused = document.activeElement?.id === "rows";
-  $("timeline").replaceChildren(el("div", { class: "legend" }, el("span", { class: "soft" }, "Timeline. "), ...[["run", answer.cpuKnown ? "CPU time" : "running"], ["call", "system call"], ["unknown", "ready or not known"], ["wait", "waiting"]].map(([name, text]) => el("span", {}, el("i", { class: `key ${name}` }), text)), marksNote()), box, buttons);
+  $("timeline").replaceChildren(el("div", { class: "legend" }, el("span", { class: "soft" }, "Timeline. "), ...[["run", "running or ready"], ["call", "system call"], ["unknown", "not known"], ["wait", "waiting"]].map(([name, text]) => el("span", {}, el("i", { class: `key ${name}` }), text)), marksNote()), box, buttons);
   if (focused) box.focus();
   drag(box);
   drawTimeline();
@@ -100,24 +100,7 @@ function drawTimeline() {
 
 /** A bin's parts: running, system call, not known, waiting; each of `all`. */
 function partsOf(bins, bin) {
-  const time = [0, 1, 2, 3].map((state) => bins[bin * OF_BIN + state]);
-  if (answer.cpuKnown) agreeWith(time, bins[bin * OF_BIN + 4]);
-  return [time[1], time[2], time[0], time[3]];
-}
-
-/** As `agree` of the worker. */
-function agreeWith(time, cpu) {
-  let left = Math.min(cpu, time[0] + time[1] + time[2] + time[3]);
-  const ready = Math.max(0, time[1] - left);
-  left -= Math.min(left, time[1]);
-  time[1] -= ready;
-  time[0] += ready;
-  for (const other of [2, 0, 3]) {
-    const part = Math.min(left, time[other]);
-    time[other] -= part;
-    time[1] += part;
-    left -= part;
-  }
+  return [1, 2, 0, 3].map((state) => bins[bin * OF_BIN + state]);
 }
 
 function drawLane(canvas, bins) {

@@ -1,16 +1,19 @@
 //! Shares a thread's CPU time out among its runs.
 //!
 //! A thread's clock may tick rarely: every 10 ms under Wine, while a sample is taken every
-//! millisecond. What it gains at a tick was used by all runs since the tick before. Bursts that are
-//! shorter than an interval are met too seldom by samples, so time also gathers in intervals whose
-//! samples wait. So a tick's time goes to the runs since the tick before that show a thread on a
-//! processor, by the time that they cover. If there are none, it goes to the next ones.
+//! millisecond. What it gains at a tick was used by all runs since the tick before, and by the run
+//! that this was read at, which continues behind the reading. Bursts that are shorter than an
+//! interval are met too seldom by samples, so time also gathers in intervals whose samples wait. So
+//! a tick's time goes to those of these runs that show a thread on a processor, by the time that
+//! they cover. If there are none, it goes to system calls that may work, else to what the thread
+//! ran before the wait that the tick met: no wait uses CPU time.
 //!
 //! Each suspension costs the suspended thread CPU time of its own. A thread that only waits shows
 //! how much: its clock gains nothing else. Single ticks are too coarse for that, so several such
 //! threads are taken together: the cheaper half, since the others also work now and then.
 
 use crate::profile::Run;
+use crate::profile::placeholder::BeforeWaits;
 
 /// Runs held at most while no tick comes.
 const MOST_HELD: usize = 64 << 10;
@@ -89,9 +92,12 @@ impl SamplingCost {
     }
 }
 
-/// The runs of a thread since the last tick of its clock.
-pub(super) struct ClockShare {
+/// The runs of a thread since the last tick of its clock, and the run that this was read at, which
+/// continues behind the reading.
+pub(super) struct ClockShare<'b> {
     cost: SamplingCost,
+    /// What threads ran before they waited.
+    before: &'b BeforeWaits,
     /// Cost of the samples so far that no tick has paid yet, in nanoseconds.
     owed: u64,
     /// Cost of the samples so far that ticks have paid, in nanoseconds.
@@ -99,14 +105,14 @@ pub(super) struct ClockShare {
     held: Vec<(Run, Fit)>,
     /// The best fit among them; `None` if there are none.
     best: Option<Fit>,
-    /// Time for which no run was found yet, in nanoseconds.
+    /// Time that is not given to a run yet, in nanoseconds.
     carried: u64,
 }
 
-impl ClockShare {
+impl ClockShare<'_> {
     /// For one thread.
-    pub(super) fn new(cost: SamplingCost) -> ClockShare {
-        ClockShare { cost, owed: 0, paid: 0, held: Vec::new(), best: None, carried: 0 }
+    pub(super) fn new(cost: SamplingCost, before: &BeforeWaits) -> ClockShare<'_> {
+        ClockShare { cost, before, owed: 0, paid: 0, held: Vec::new(), best: None, carried: 0 }
     }
 
     /// CPU time that the thread's samples cost it and that is taken out, in nanoseconds.
@@ -128,33 +134,41 @@ impl ClockShare {
         self.carried = self.carried.saturating_add(run.cpu_ns - paid);
         self.held.push((Run { cpu_ns: 0, ..run }, fit));
         self.best = self.best.max(Some(fit));
-        if run.cpu_ns != 0 && self.best == Some(Fit::Good) || self.held.len() >= MOST_HELD {
-            self.give(each)
-        } else {
-            Ok(())
-        }
+        if run.cpu_ns != 0 || self.held.len() >= MOST_HELD { self.give(1, each) } else { Ok(()) }
     }
 
     /// Calls `each` with the remaining runs.
     pub(super) fn end<E>(&mut self, each: impl FnMut(Run) -> Result<(), E>) -> Result<(), E> {
-        self.give(each)
+        self.give(0, each)
     }
 
-    fn give<E>(&mut self, mut each: impl FnMut(Run) -> Result<(), E>) -> Result<(), E> {
+    /// Gives the time to the runs that it fits best, and calls `each` with all but the last `kept`.
+    fn give<E>(&mut self, kept: usize, mut each: impl FnMut(Run) -> Result<(), E>) -> Result<(), E> {
         let best = self.best.take();
+        let before = self.before;
+        // A wait uses no CPU time.
+        let takes = |(run, fit): &(Run, Fit)| Some(*fit) == best && (*fit != Fit::Last || !before.is_of(run));
         let weight = |run: &Run| u128::from(run.weight_ns.max(1));
-        let mut whole: u128 =
-            self.held.iter().filter(|(_, fit)| Some(*fit) == best).map(|(run, _)| weight(run)).sum();
-        for (mut run, fit) in self.held.drain(..) {
-            if Some(fit) == best {
-                // Each gets its part of what is left, so that nothing is lost by rounding.
-                let part = u128::from(self.carried) * weight(&run) / whole.max(1);
-                run.cpu_ns = u64::try_from(part).unwrap_or(self.carried);
-                self.carried -= run.cpu_ns;
-                whole -= weight(&run);
-            }
-            each(run)?;
+        let mut whole: u128 = self.held.iter().filter(|held| takes(held)).map(|(run, _)| weight(run)).sum();
+        for held in self.held.iter_mut().filter(|held| takes(held)) {
+            // Each gets its part of what is left, so that nothing is lost by rounding.
+            let part = u128::from(self.carried) * weight(&held.0) / whole.max(1);
+            let part = u64::try_from(part).unwrap_or(self.carried);
+            held.0.cpu_ns = held.0.cpu_ns.saturating_add(part);
+            self.carried -= part;
+            whole -= weight(&held.0);
         }
+        if self.carried > 0
+            && let Some((wait, _)) = self.held.last()
+            && let Some(ran) = before.run(wait, self.carried)
+        {
+            self.carried = 0;
+            let at = self.held.len() - 1;
+            self.held.insert(at, (ran, Fit::Last));
+        }
+        let done = self.held.len().saturating_sub(kept);
+        self.held.drain(..done).try_for_each(|(run, _)| each(run))?;
+        self.best = self.held.iter().map(|(_, fit)| *fit).max();
         Ok(())
     }
 }
@@ -162,7 +176,7 @@ impl ClockShare {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{Activity, RunFlags, StopId};
+    use crate::profile::{Activity, NodeId, RunFlags, StopId, Wait};
     use std::convert::Infallible;
     use stk_schema::event::RunState;
 
@@ -184,7 +198,8 @@ mod tests {
 
     /// The CPU times of runs of these weights, clock gains and fits.
     fn shared(runs: &[(u64, u64, Fit)]) -> Vec<u64> {
-        let (mut share, mut out) = (ClockShare::new(SamplingCost::default()), Vec::new());
+        let (before, mut out) = (BeforeWaits::default(), Vec::new());
+        let mut share = ClockShare::new(SamplingCost::default(), &before);
         let mut each = |run: Run| {
             out.push(run.cpu_ns);
             Ok::<(), Infallible>(())
@@ -202,7 +217,13 @@ mod tests {
 
     #[test]
     fn a_tick_is_shared_by_all_runs_since_the_tick_before() {
-        assert_eq!(shared(&[(1, 0, Good), (3, 10, Good), (1, 5, Good)]), [2, 8, 5]);
+        // 10 by 1 to 3, then 5 by 3 to 1.
+        assert_eq!(shared(&[(1, 0, Good), (3, 10, Good), (1, 5, Good)]), [2, 11, 2]);
+    }
+
+    #[test]
+    fn a_tick_at_a_wait_is_that_of_the_run_before_it() {
+        assert_eq!(shared(&[(20, 10, Good), (20, 10, Last), (20, 0, Last)]), [20, 0, 0]);
     }
 
     #[test]
@@ -211,32 +232,47 @@ mod tests {
     }
 
     #[test]
-    fn a_tick_without_a_fitting_run_goes_to_the_next_ones() {
-        assert_eq!(shared(&[(90, 10, Last), (90, 10, Last), (5, 0, Good), (5, 10, Good)]), [0, 0, 15, 15]);
+    fn a_tick_of_runs_without_a_stack_is_theirs() {
+        assert_eq!(shared(&[(90, 0, Last), (10, 20, Last), (5, 0, Good), (5, 10, Good)]), [18, 2, 5, 5]);
+        assert_eq!(shared(&[(10, 10, Last), (10, 0, Maybe)]), [10, 0]);
+        assert_eq!(shared(&[(10, 0, Maybe), (10, 10, Last)]), [10, 0], "a system call may work");
     }
 
     #[test]
-    fn a_thread_that_only_waits_keeps_its_time_there() {
-        assert_eq!(shared(&[(10, 10, Last), (10, 0, Last)]), [5, 5]);
-        assert_eq!(shared(&[(10, 10, Last), (10, 0, Maybe)]), [0, 10]);
+    fn a_tick_that_only_waits_met_was_used_before_the_last_of_them() {
+        let (wait, ran) = (NodeId(1), NodeId(2));
+        let before = BeforeWaits { nodes: [(wait, ran)].into() };
+        let mut share = ClockShare::new(SamplingCost::default(), &before);
+        let mut out = Vec::new();
+        let mut each = |run: Run| {
+            out.push((run.node, run.samples, run.weight_ns, run.cpu_ns));
+            Ok::<(), Infallible>(())
+        };
+        let waits = Activity::Waiting(Wait::default());
+        for cpu_ns in [0, 30] {
+            let run = Run { node: Some(wait), activity: waits, ..run(50, cpu_ns) };
+            share.push(run, Last, &mut each).unwrap();
+        }
+        share.end(&mut each).unwrap();
+        assert_eq!(out, [(Some(wait), 1, 50, 0), (Some(ran), 0, 0, 30), (Some(wait), 1, 50, 0)]);
     }
 
     #[test]
     fn the_cost_of_samples_is_taken_out_of_the_next_ticks() {
-        let mut share = ClockShare::new(SamplingCost { ns: 4 });
-        let mut out = Vec::new();
+        let (before, mut out) = (BeforeWaits::default(), Vec::new());
+        let mut share = ClockShare::new(SamplingCost { ns: 4 }, &before);
         let mut each = |run: Run| {
             out.push(run.cpu_ns);
             Ok::<(), Infallible>(())
         };
         // Until the first tick two samples cost 8, of which it pays 5. The second tick pays the
-        // other 3 and the 4 of its own sample.
+        // other 3 and the 4 of its own sample: 3 are left for two runs.
         for cpu_ns in [0, 5, 10] {
             share.push(run(1, cpu_ns), Good, &mut each).unwrap();
         }
         assert_eq!(share.sampling_ns(), 12);
         share.end(&mut each).unwrap();
-        assert_eq!(out, [0, 0, 3]);
+        assert_eq!(out, [0, 1, 2]);
     }
 
     fn thread(samples: u64, waiting: u64, cpu_ns: u64) -> ThreadSum {

@@ -20,6 +20,7 @@ mod weight;
 pub use waits::{Wait, WaitClass, is_system_library};
 pub use weight::{RunWeigher, Weight};
 
+use super::placeholder::BeforeWaits;
 use super::{CpuSource, NodeId, Profile, Run, RunFlags, Runs};
 use crate::stack::FrameId;
 use cpu::{ClockShare, Fit, SamplingCost, ThreadSum};
@@ -164,6 +165,8 @@ pub fn is_behind_call(arch: Arch, code: Option<&[u8]>) -> bool {
 ///
 /// When the temporary file of the runs cannot be read or written.
 pub fn classify(profile: &mut Profile, runs: &Runs) -> io::Result<Runs> {
+    let waits = Stacks::new(profile).waits();
+    let before = BeforeWaits::new(profile, waits);
     let mut stacks = Stacks::new(profile);
     let cost = match profile.trace.cpu_source {
         CpuSource::ThreadTimes => SamplingCost::of_waiting_threads(&mut stacks, runs)?,
@@ -172,7 +175,7 @@ pub fn classify(profile: &mut Profile, runs: &Runs) -> io::Result<Runs> {
     let mut out = Runs::with_limit(runs.limit());
     let mut sampling_ns = Vec::with_capacity(profile.threads.len());
     for thread in 0..profile.threads.len() as u32 {
-        let mut share = ClockShare::new(cost);
+        let mut share = ClockShare::new(cost, &before);
         runs.for_threads([thread], |batch| {
             for run in batch.runs {
                 let (activity, fit) = stacks.of(run);
@@ -252,6 +255,17 @@ impl<'a> Stacks<'a> {
         let found = self.find_call(node);
         self.calls[at] = Some(found);
         found
+    }
+
+    /// The stacks that wait if their code says so, each with the innermost caller that is not the
+    /// system's.
+    fn waits(&self) -> Vec<(NodeId, Option<NodeId>)> {
+        let nodes = self.profile.tree.nodes();
+        let role = |NodeId(node): NodeId| self.roles[nodes[node as usize].frame.0 as usize];
+        let stack = |node| std::iter::successors(Some(node), |NodeId(at)| nodes[*at as usize].parent);
+        let waits = |node: &NodeId| role(*node).call == Some(SystemCall::Waits);
+        let with_caller = |node| (node, stack(node).find(|node| !role(*node).system));
+        (0..nodes.len() as u32).map(NodeId).filter(waits).map(with_caller).collect()
     }
 
     fn find_call(&self, node: NodeId) -> Option<(SystemCall, Wait)> {

@@ -25,6 +25,10 @@ pub(super) struct BlockProfile {
     pub unknown_events: u64,
     /// Samples whose stack ended because their module's tables were never recorded.
     pub tables_pending: u64,
+    /// Walks whose stack is too deep to be shown whole, and the most frames that are left out of
+    /// one.
+    pub too_deep: u64,
+    pub most_left_out: u64,
     /// Threads whose last stack here will mean something else from a time on, since a module of it
     /// goes or comes.
     pub expires: Vec<(u64, Ticks)>,
@@ -65,8 +69,7 @@ pub(super) struct Step {
     /// Times of the first and the last sample.
     pub first: Ticks,
     pub last: Ticks,
-    /// 0: outside the wanted time; the step only says what the thread's last stack was. Or a
-    /// reading of the thread's clock behind its last sample ([`StepStack::Before`]).
+    /// 0: a reading of the thread's clock behind its last sample ([`StepStack::Before`]).
     pub samples: u64,
     /// In the unit of the header.
     pub cpu: i64,
@@ -189,6 +192,9 @@ impl<'i> BlockWorker<'i> {
     pub(super) fn new(inputs: &'i BuildInputs<'i>, budget: &ImageBudget) -> BlockWorker<'i> {
         let mut options = WalkOptions::default();
         options.scan = inputs.options.scan;
+        if let Some(most) = inputs.options.max_frames {
+            options.max_frames = most as usize;
+        }
         BlockWorker {
             inputs,
             scratch: Scratch::with_budget(budget),
@@ -464,17 +470,15 @@ impl BlockReader<'_, '_> {
             return;
         }
         self.release();
-        if self.inputs.wants(more.time) {
-            self.out.steps.push(Step {
-                thread: more.thread,
-                first: more.time,
-                last: more.time,
-                samples: 0,
-                cpu: more.cpu,
-                state: RunState::Unknown,
-                stack: StepStack::Before,
-            });
-        }
+        self.out.steps.push(Step {
+            thread: more.thread,
+            first: more.time,
+            last: more.time,
+            samples: 0,
+            cpu: more.cpu,
+            state: RunState::Unknown,
+            stack: StepStack::Before,
+        });
     }
 
     fn other(&mut self, event: &Event<'_>) {
@@ -488,7 +492,9 @@ impl BlockReader<'_, '_> {
                     text: String::from_utf8_lossy(mark.text).into_owned(),
                 });
             }
-            Event::Dropped(dropped) => self.out.dropped.push((dropped.reason, dropped.count)),
+            Event::Dropped(dropped) if self.inputs.counts_drops_at(dropped.time) => {
+                self.out.dropped.push((dropped.reason, dropped.count));
+            }
             Event::Unknown { kind, .. } if !is_reserved(*kind) => self.out.unknown_events += 1,
             _ => {}
         }
@@ -496,7 +502,6 @@ impl BlockReader<'_, '_> {
 
     /// Adds a step, or extends the thread's latest one if the step differs only in time.
     pub(super) fn push(&mut self, slot: Option<usize>, step: Step) {
-        let step = self.inputs.clip(step);
         let latest = slot.and_then(|slot| self.slots.get(slot)?.step).map(|at| &mut self.out.steps[at]);
         if let Some(latest) = latest
             && latest.stack == step.stack

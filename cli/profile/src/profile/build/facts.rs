@@ -18,13 +18,24 @@ pub(super) fn trace_info(trace: &Trace<'_>) -> TraceInfo {
         process: trace.process(),
         host: trace.fact("host").unwrap_or_default().to_owned(),
         start_utc_ns: header.utc_start,
-        duration_ns: trace.clock.ns(trace.last()),
+        duration_ns: recorded_ns(trace),
         interval_ns: trace.interval_ns(),
         cpu_source: ThreadClock::of(trace).source(),
         metadata: trace.timeline.metadata.clone(),
         complete: trace.blocks().is_complete(),
         boot_id: header.boot_id,
         executable: trace.executable(),
+    }
+}
+
+/// How long was recorded. Of a trace whose end is lost, up to its last sample.
+fn recorded_ns(trace: &Trace<'_>) -> u64 {
+    let last = trace.clock.ns(trace.last());
+    match trace.sampled_ns() {
+        Some((_, sampled)) if !trace.blocks().is_complete() => {
+            last.min(sampled.saturating_add(trace.interval_ns()))
+        }
+        _ => last,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::block::{BlockProfile, BlockStack, BlockWorker, Cut, Step, StepStack};
 use super::facts::{dropped, trace_info};
-use super::thread_clock::ThreadClock;
+use super::thread_clock::{ClockBound, ClockGain, ThreadClock};
 use super::unread::UnreadTime;
 use super::{BuildInputs, PlacedBlock};
 use crate::image::holder_name;
@@ -11,7 +11,7 @@ use crate::profile::{
     NodeId, Processes, Profile, Run, RunFlags, Runs, StopId, StopInfo, ThreadInfo,
 };
 use crate::stack::{StopReason, cost};
-use crate::trace::{Mark, Pauses, View, beyond_cost, beyond_memory};
+use crate::trace::{Mark, Pauses, Trace, View, beyond_cost, beyond_memory};
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -68,12 +68,16 @@ const FRAME: usize = 192;
 const THREAD: usize = 320;
 const STOP: usize = 128;
 
+/// A clock that is so far from where it should be was set. Time servers adjust it by less.
+const CLOCK_SET_NS: u64 = 500_000_000;
+
 /// State of a thread while the blocks are merged.
 #[derive(Default)]
 struct ThreadState {
     /// The run that its next sample ends or extends. Its weight is not known yet.
     open: Option<Run>,
     last: Option<LastSample>,
+    clock: ClockBound,
     /// Of a trace of version 1.0: IDLE samples since its last SAMPLE, whose CPU time that of the
     /// next SAMPLE holds.
     idle_samples: u64,
@@ -112,6 +116,7 @@ impl<'i> Merger<'i> {
                 instance: thread.instance,
                 tid: thread.tid,
                 name: thread.name.clone(),
+                name_number: 0,
                 created_utc_ns: thread.created_utc_ns,
                 start_ns: (!thread.flags.contains(ThreadFlags::AT_START)).then(|| clock.ns(thread.start)),
                 exit_ns: thread.exit.map(|exit| clock.ns(exit)),
@@ -137,7 +142,7 @@ impl<'i> Merger<'i> {
             thread_ids,
             runs: inputs.options.runs_limit.map_or_else(Runs::default, Runs::with_limit),
             marks: Vec::new(),
-            dropped: inputs.trace.timeline.dropped.clone(),
+            dropped: inputs.trace.timeline.dropped_when(|time| inputs.counts_drops_at(time)),
             losses: Losses::default(),
             unread: UnreadTime::of(inputs.trace),
             marked: 0,
@@ -219,7 +224,7 @@ impl<'i> Merger<'i> {
                         *idle = idle.saturating_add(step.samples);
                     }
                 }
-                StepStack::Before => self.add_cpu(thread, step.cpu, 0),
+                StepStack::Before => self.add_cpu(thread, step.cpu, 0, step.last),
             }
         }
         self.local = local;
@@ -238,6 +243,8 @@ impl<'i> Merger<'i> {
         self.inputs.give_back(block.frames, block.tree);
         self.losses.unknown_events += block.unknown_events;
         self.losses.tables_pending += block.tables_pending;
+        self.losses.too_deep += block.too_deep;
+        self.losses.most_left_out = self.losses.most_left_out.max(block.most_left_out);
         if let Some(error) = block.error {
             self.losses.damaged_blocks.push(error.to_string());
             self.broken.insert(ordinal);
@@ -268,6 +275,7 @@ impl<'i> Merger<'i> {
         if self.not_walked > 0 {
             self.losses.damaged_blocks.push(beyond_cost(self.not_walked, trace));
         }
+        self.losses.clock_set_ns = clock_set(trace);
         self.losses.unread_ns = self.unread.as_ref().map_or(0, |unread| unread.ns(trace));
         let (clock, timeline) = (trace.clock, &trace.timeline);
         let modules = timeline
@@ -305,7 +313,9 @@ impl<'i> Merger<'i> {
             .collect();
         self.losses.unknown_events += timeline.unknown_events;
         self.losses.damaged_blocks.splice(0..0, trace.damage.iter().cloned());
-        (self.losses.dropped_samples, self.losses.dropped) = dropped(&self.dropped, trace.dropped());
+        // The running total has no times.
+        let total = if self.inputs.options.window.is_none() { trace.dropped() } else { 0 };
+        (self.losses.dropped_samples, self.losses.dropped) = dropped(&self.dropped, total);
         let profile = Profile {
             trace: trace_info(trace),
             processes: Processes::default(),
@@ -321,15 +331,29 @@ impl<'i> Merger<'i> {
             stops: self.stops,
             symbols: FrameSymbols::default(),
             losses: self.losses,
+            window: None,
             selection: None,
         };
         Ok((profile, self.runs))
     }
 
-    /// Adds what a thread's clock gained while the thread's last samples were taken.
-    fn add_cpu(&mut self, thread: u32, delta: i64, samples: u64) {
-        let Some(open) = &mut self.states[thread as usize].open else { return };
+    /// What a thread's clock gained up to a reading, as far as the thread can have used that.
+    fn gain(&mut self, thread: u32, delta: i64, samples: u64, read: Ticks) -> ClockGain {
+        let read_ns = self.inputs.trace.clock.ns(read);
         let gain = self.thread_clock.gain(delta, samples);
+        let own_ns = self.states[thread as usize].clock.take(self.thread_clock, gain.own_ns, read_ns);
+        if delta < 0 || own_ns < gain.own_ns {
+            self.losses.clock_jumps = self.losses.clock_jumps.saturating_add(1);
+            let excess = &mut self.losses.clock_excess_ns;
+            *excess = excess.saturating_add(gain.own_ns - own_ns);
+        }
+        ClockGain { own_ns, ..gain }
+    }
+
+    /// Adds what a thread's clock gained while the thread's last samples were taken.
+    fn add_cpu(&mut self, thread: u32, delta: i64, samples: u64, read: Ticks) {
+        let gain = self.gain(thread, delta, samples, read);
+        let Some(open) = &mut self.states[thread as usize].open else { return };
         open.cpu_ns = open.cpu_ns.saturating_add(gain.own_ns);
         let sampling = &mut self.threads[thread as usize].sampling_cpu_ns;
         *sampling = sampling.saturating_add(gain.sampling_ns);
@@ -350,7 +374,7 @@ impl<'i> Merger<'i> {
         };
         let span = trace.clock.span_ns(step.last.saturating_sub(step.first));
         let own = self.thread_clock.most(gap.saturating_add(span)).min(step.cpu);
-        self.add_cpu(thread, step.cpu.saturating_sub(own), idle_samples);
+        self.add_cpu(thread, step.cpu.saturating_sub(own), idle_samples, step.first);
         Step { cpu: own, ..step }
     }
 
@@ -361,7 +385,8 @@ impl<'i> Merger<'i> {
         }
         let clock = self.inputs.trace.clock;
         let i = thread as usize;
-        let gain = self.thread_clock.gain(step.cpu, step.samples);
+        self.states[i].clock.begin(clock.ns(step.first));
+        let gain = self.gain(thread, step.cpu, step.samples, step.last);
         let samples = u32::try_from(step.samples).unwrap_or(u32::MAX);
         let info = &mut self.threads[i];
         info.samples += u64::from(samples);
@@ -411,13 +436,12 @@ impl<'i> Merger<'i> {
     /// followed.
     fn break_runs(&mut self) -> io::Result<()> {
         let interval = self.inputs.trace.interval_ns();
-        let until = self.inputs.options.until_ns.unwrap_or(u64::MAX);
         for (i, state) in self.states.iter_mut().enumerate() {
             if let Some(mut run) = state.open.take() {
                 let exit = self.threads[i].exit_ns.unwrap_or(u64::MAX);
                 let end = run.last_ns.saturating_add(interval);
                 let end = self.pauses.cut(run.last_ns, end).unwrap_or(end);
-                let end = end.min(exit).min(until).max(run.last_ns);
+                let end = end.min(exit).max(run.last_ns);
                 run.weight_ns = end - run.first_ns;
                 self.runs.push(i as u32, run)?;
             }
@@ -544,6 +568,7 @@ impl<'i> Merger<'i> {
                 instance,
                 tid: 0,
                 name: format!("unknown thread {instance}"),
+                name_number: 0,
                 created_utc_ns: 0,
                 start_ns: None,
                 exit_ns: None,
@@ -555,6 +580,15 @@ impl<'i> Merger<'i> {
             (self.threads.len() - 1) as u32
         })
     }
+}
+
+/// By how much the system's clock was set while the trace was recorded, at most; 0 if it kept time.
+fn clock_set(trace: &Trace<'_>) -> i64 {
+    let start = i128::from(trace.header().utc_start);
+    let apart = |&(time, utc): &(Ticks, u64)| i128::from(utc) - start - i128::from(trace.clock.ns(time));
+    let most = trace.timeline.clocks.iter().map(apart).max_by_key(|ns| ns.abs()).unwrap_or(0);
+    let ns = i64::try_from(most).unwrap_or(if most < 0 { i64::MIN } else { i64::MAX });
+    if ns.unsigned_abs() < CLOCK_SET_NS { 0 } else { ns }
 }
 
 /// The profile's ids of what is already merged of a block.

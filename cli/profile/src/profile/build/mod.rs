@@ -11,7 +11,7 @@ mod walk;
 
 pub use unread::unread_ns;
 
-use self::block::{BlockProfile, BlockWorker, Step, partition};
+use self::block::{BlockProfile, BlockWorker};
 use self::merge::Merger;
 use super::{CallTree, FrameTable, Profile, Runs};
 use crate::image::ModuleImage;
@@ -19,6 +19,7 @@ use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::trace::{Module, Trace};
 use rayon::prelude::*;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use stk_base::deadline::Deadline;
@@ -27,15 +28,16 @@ use stk_format::{BlockError, BlockKind, BlockRef, ImageBudget};
 use stk_schema::Ticks;
 use stk_unwind::{Frame, Stop};
 
-/// Which samples to build a profile from, and how.
+/// How to build a profile.
 #[derive(Clone, Default, Debug)]
 pub struct BuildOptions {
-    /// Only samples from this time on, nanoseconds since trace start.
-    pub from_ns: Option<u64>,
-    /// Only samples before this time, nanoseconds since trace start.
-    pub until_ns: Option<u64>,
+    /// Count only what the recorder dropped in this time, nanoseconds since trace start; `None` =
+    /// all of it. The runs are always of the whole trace: [`part`](super::part) takes a time.
+    pub window: Option<Range<u64>>,
     /// Search stacks for words that look like return addresses, where nothing else helps.
     pub scan: bool,
+    /// Frames of a stack at most; `None` = the default.
+    pub max_frames: Option<u32>,
     /// Runs to hold in memory before they are moved to a temporary file; `None` = the default.
     pub runs_limit: Option<usize>,
     /// When it has to be done.
@@ -56,7 +58,7 @@ pub fn build(
     done: &AtomicU64,
 ) -> io::Result<(Profile, Runs)> {
     let inputs = BuildInputs::new(trace, images, options);
-    let blocks = wanted_blocks(&inputs);
+    let blocks = placed_blocks(&inputs);
     let budget = ImageBudget::default();
     let workers = Mutex::new(Vec::new());
     let mut merger = Merger::new(&inputs);
@@ -144,23 +146,10 @@ impl<'i> BuildInputs<'i> {
         }
     }
 
-    /// Whether a time is in the wanted one.
-    fn wants(&self, time: Ticks) -> bool {
+    /// Whether what was dropped at a time is counted.
+    fn counts_drops_at(&self, time: Ticks) -> bool {
         let ns = self.trace.clock.ns(time);
-        self.options.from_ns.is_none_or(|from| from <= ns)
-            && self.options.until_ns.is_none_or(|until| ns < until)
-    }
-
-    /// Cuts a step to the wanted time. Its samples are evenly spaced.
-    fn clip(&self, step: Step) -> Step {
-        if self.wants(step.first) && self.wants(step.last) || step.samples == 0 {
-            return step;
-        }
-        // The wanted samples are consecutive, so a search finds both ends.
-        let ns = |i| self.trace.clock.ns(step.time_of(i));
-        let first = partition(step.samples, |i| self.options.from_ns.is_some_and(|from| ns(i) < from));
-        let end = partition(step.samples, |i| self.options.until_ns.is_none_or(|until| ns(i) < until));
-        step.part(first, end)
+        self.options.window.as_ref().is_none_or(|window| window.contains(&ns))
     }
 
     /// From when on these frames, walked at `time`, and why there are no more, may mean something
@@ -197,9 +186,8 @@ impl<'i> BuildInputs<'i> {
     }
 }
 
-/// The SAMPLES blocks that are needed: all that begin before the end of the wanted time. A thread
-/// that is idle in that time may have its stack in any of them.
-fn wanted_blocks(inputs: &BuildInputs<'_>) -> Vec<PlacedBlock> {
+/// The SAMPLES blocks, in order.
+fn placed_blocks(inputs: &BuildInputs<'_>) -> Vec<PlacedBlock> {
     let mut blocks = Vec::new();
     let mut next = 0;
     let mut lost = false;
@@ -207,10 +195,7 @@ fn wanted_blocks(inputs: &BuildInputs<'_>) -> Vec<PlacedBlock> {
         lost |= block.header.seq != next;
         next = block.header.seq.saturating_add(1);
         if block.header.kind == BlockKind::Samples {
-            let begins = inputs.trace.clock.ns(block.header.first);
-            if inputs.options.until_ns.is_none_or(|until| begins < until) {
-                blocks.push(PlacedBlock { block: *block, after_loss: std::mem::take(&mut lost) });
-            }
+            blocks.push(PlacedBlock { block: *block, after_loss: std::mem::take(&mut lost) });
         }
     }
     blocks

@@ -1,7 +1,7 @@
 //! Handmade traces, and the profiles that they must give.
 
 use crate::image::{ImageSearch, load_images};
-use crate::profile::{BuildOptions, NodeId, Placement, Profile, Run, RunFlags, Runs, build};
+use crate::profile::{BuildOptions, NodeId, Part, Placement, Profile, Run, RunFlags, Runs, build, part};
 use crate::trace::Trace;
 use std::sync::atomic::AtomicU64;
 use stk_format::synth::TraceBuilder;
@@ -355,16 +355,40 @@ fn a_time_range_also_cuts_idle_spans() {
         traces::sample(&mut builder, busy, i * 10_000, 2 * STACK, &[in_function(BASE, (i % 7) as u32)]);
     }
     let file = builder.finish();
-    let options =
-        BuildOptions { from_ns: Some(20_500_000), until_ns: Some(40_500_000), ..BuildOptions::default() };
-    let (profile, runs) = profile_with(&file, &options);
+    let (mut profile, runs) = profile_with(&file, &BuildOptions::default());
+    let runs = part(&mut profile, &runs, Part::Span(20_500_000, 40_500_000)).unwrap();
     let idle = runs_of(&profile, &runs, 1);
     assert_eq!(idle.len(), 1);
-    assert_eq!((idle[0].first_ns, idle[0].last_ns, idle[0].samples), (21_000_000, 40_000_000, 20));
+    assert_eq!((idle[0].first_ns, idle[0].last_ns, idle[0].samples), (20_500_000, 40_000_000, 20));
     assert_eq!(names(&profile, idle[0].node)[0], "app.exe:5");
     let busy = runs_of(&profile, &runs, 2);
     assert_eq!(busy.iter().map(|run| run.samples).sum::<u32>(), 20);
-    assert_eq!(busy.iter().map(|run| run.weight_ns).sum::<u64>(), 19_500_000, "21 ms to 40.5 ms");
+    assert_eq!(busy.iter().map(|run| run.weight_ns).sum::<u64>(), 20_000_000);
+}
+
+#[test]
+fn a_stack_that_is_too_deep_keeps_its_root() {
+    let mut builder = traces::trace();
+    TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+    let thread = builder.thread(0, 1, "", STACK);
+    let calls: Vec<u64> = (0..100).map(|call| in_function(BASE, call % 7)).collect();
+    traces::sample(&mut builder, thread, 10_000, STACK, &calls);
+    let file = builder.finish();
+    let stacks = |max_frames: Option<u32>| {
+        let (profile, runs) = profile_with(&file, &BuildOptions { max_frames, ..BuildOptions::default() });
+        let run = runs_of(&profile, &runs, 1)[0];
+        let stop = stop(&profile, &run).to_owned();
+        (names(&profile, run.node), stop, [profile.losses.too_deep, profile.losses.most_left_out])
+    };
+    let (whole, end, left_out) = stacks(None);
+    assert_eq!((end.as_str(), left_out), ("thread-start", [0, 0]));
+    let (frames, end, left_out) = stacks(Some(20));
+    // The 20 innermost and the 16 outermost.
+    assert_eq!(frames, [&whole[..20], &whole[whole.len() - 16..]].concat());
+    assert_eq!(end, "thread-start-past-gap");
+    assert_eq!(left_out, [1, whole.len() as u64 - 36]);
+    let (frames, end, left_out) = stacks(Some(whole.len() as u32 - 10));
+    assert_eq!((frames, end.as_str(), left_out), (whole, "thread-start", [0, 0]));
 }
 
 #[test]

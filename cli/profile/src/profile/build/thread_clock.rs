@@ -80,6 +80,36 @@ impl ThreadClock {
     }
 }
 
+/// The CPU time that a thread can have used: no more than the time since its first sample.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct ClockBound {
+    /// When its first sample was taken.
+    first_ns: Option<u64>,
+    used_ns: u64,
+}
+
+/// How much more than that a clock may say: Windows charges a thread with whole ticks of 15.6 ms.
+const TICK_NS: u64 = 20_000_000;
+/// The rate of cycles is measured, to one part in so many.
+const RATE: u64 = 20;
+
+impl ClockBound {
+    /// A sample of the thread at this time.
+    pub(super) fn begin(&mut self, first_ns: u64) {
+        self.first_ns.get_or_insert(first_ns);
+    }
+
+    /// How much of `gain_ns` the thread can have used up to a reading.
+    pub(super) fn take(&mut self, clock: ThreadClock, gain_ns: u64, read_ns: u64) -> u64 {
+        let passed = read_ns.saturating_sub(self.first_ns.unwrap_or(read_ns));
+        let rate = if matches!(clock, ThreadClock::Cycles { .. }) { passed / RATE } else { 0 };
+        let most = passed.saturating_add(rate).saturating_add(TICK_NS);
+        let taken = gain_ns.min(most.saturating_sub(self.used_ns));
+        self.used_ns = self.used_ns.saturating_add(taken);
+        taken
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +133,20 @@ mod tests {
         assert_eq!(clock.gain(i64::MAX, u64::MAX).own_ns, 0);
         assert_eq!(clock.gain(i64::MAX, 0).own_ns, u64::MAX);
         assert_eq!(ThreadClock::Times.gain(i64::MAX, 1).own_ns, u64::MAX);
+    }
+
+    #[test]
+    fn a_clock_that_jumps_is_bounded_by_the_time_passed() {
+        let mut bound = ClockBound::default();
+        bound.begin(1_000_000_000);
+        let mut take = |gain_ns, read_ns| bound.take(ThreadClock::Times, gain_ns, read_ns);
+        assert_eq!(take(10_000_000, 1_001_000_000), 10_000_000, "a tick");
+        // An hour in a second: what the second and a tick have room for.
+        assert_eq!(take(3_600_000_000_000, 2_001_000_000), 1_011_000_000);
+        assert_eq!(take(1_000_000, 2_002_000_000), 1_000_000);
+        assert_eq!(take(u64::MAX, u64::MAX), u64::MAX - 2_002_000_000);
+        let mut early = ClockBound::default();
+        assert_eq!(early.take(ThreadClock::Times, u64::MAX, 5), TICK_NS, "no sample");
     }
 
     #[test]

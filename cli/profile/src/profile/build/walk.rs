@@ -89,6 +89,9 @@ impl BlockReader<'_, '_> {
         };
         let stop = self.stop((end.reason, end.module()));
         let slot = &mut self.slots[at];
+        let left_out = slot.stack.left_out();
+        self.out.too_deep += u64::from(left_out > 0);
+        self.out.most_left_out = self.out.most_left_out.max(left_out);
         let walked = BlockStack { node, stop, flags: slot.flags, tag: slot.tag };
         slot.last = Some(walked);
         slot.expires = self.inputs.expires(slot.stack.frames(), slot.stack.stops(), time);

@@ -26,11 +26,14 @@ use std::collections::HashSet;
 use std::io;
 use stk_schema::event::RunState;
 
+/// A thread for as long as it had a name: its instance id, and how many names it had before.
+pub type NamedThread = (u64, u32);
+
 /// Which samples to take, and which of their frames to show.
 #[derive(Clone, Default, Debug)]
 pub struct Selection {
-    /// Instance ids of threads; `None` = all.
-    pub threads: Option<HashSet<u64>>,
+    /// Threads; `None` = all.
+    pub threads: Option<HashSet<NamedThread>>,
     /// What the threads did; empty = anything.
     pub states: Vec<ActivityKind>,
     pub frames: FramePatterns,
@@ -44,21 +47,30 @@ impl Selection {
 }
 
 /// The runs of the samples that a selection takes, of a profile with names and activities. Its
-/// threads count these samples only, and [`Profile::selection`] tells what they are of the whole.
+/// threads count these samples only, and [`Profile::selection`] tells what they are of the whole;
+/// of a profile with a window also where nothing is chosen in that.
 ///
 /// # Errors
 ///
 /// When the temporary file of the runs cannot be read or written.
 pub fn select(profile: &mut Profile, runs: Runs, selection: &Selection) -> io::Result<Runs> {
-    if !selection.picks_samples() {
+    let window = profile.window.clone();
+    if !selection.picks_samples() && window.is_none() {
         return Ok(runs);
     }
     let stacks = FrameMarks::new(profile, &selection.frames).of_stacks(profile);
-    let mut share = SelectionShare::default();
+    let mut share = SelectionShare {
+        from_ns: window.as_ref().map(|window| window.start),
+        until_ns: window.map(|window| window.end),
+        ..SelectionShare::default()
+    };
     let mut out = Runs::with_limit(runs.limit());
     for (at, thread) in (0u32..).zip(&mut profile.threads) {
         (thread.samples, thread.active_samples) = (0, 0);
-        let wanted = selection.threads.as_ref().is_none_or(|wanted| wanted.contains(&thread.instance));
+        let wanted = selection
+            .threads
+            .as_ref()
+            .is_none_or(|wanted| wanted.contains(&(thread.instance, thread.name_number)));
         runs.for_threads([at], |batch| {
             for run in batch.runs {
                 let marks = run.node.map_or(Marks::empty(), |node| stacks[node.0 as usize]);

@@ -2,7 +2,7 @@
 
 use crate::profile::{Additive, Run};
 use serde::Serialize;
-use stk_base::text::{count, counted, span};
+use stk_base::text::{count, counted, since_start, span};
 
 /// Sums of samples.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
@@ -40,6 +40,11 @@ const IGNORE: &str = "--ignore";
 /// What a selection is of the whole: of all samples in the time that was asked for.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
 pub struct SelectionShare {
+    /// The window, in nanoseconds since trace start, as far as samples were recorded in it; `None`:
+    /// there is none.
+    pub from_ns: Option<u64>,
+    /// The moment behind its last.
+    pub until_ns: Option<u64>,
     pub chosen: SampleSum,
     pub whole: SampleSum,
     /// Samples that are left out for this alone: they have no frame at which stacks are to begin.
@@ -56,6 +61,12 @@ impl SelectionShare {
         let percent = |part: u64, all: u64| 100.0 * part as f64 / all.max(1) as f64;
         let time = |part, all, what| format!("{:.1} % of the {what} ({})", percent(part, all), span(part));
         let mut parts = Vec::new();
+        if let (Some(from), Some(until)) = (self.from_ns, self.until_ns) {
+            parts.push(format!("from {} to {}", since_start(from), since_start(until)));
+            if chosen == whole && self.without_root == 0 {
+                return parts.join(", ");
+            }
+        }
         if whole.cpu_ns > 0 {
             parts.push(time(chosen.cpu_ns, whole.cpu_ns, "CPU time"));
         }

@@ -68,6 +68,7 @@ impl Maker {
             instance,
             tid,
             name: String::new(),
+            name_number: 0,
             created_utc_ns: 0,
             start_ns: None,
             exit_ns: None,
@@ -275,7 +276,7 @@ fn frames_of_the_system_can_be_left_out() {
 fn modules_states_and_threads_narrow_the_choice() {
     let by = |module: &str, states: &[ActivityKind], threads: Option<u64>| {
         let frames = FramePatterns { modules: vec![module.parse().unwrap()], ..FramePatterns::default() };
-        let threads = threads.map(|instance| HashSet::from([instance]));
+        let threads = threads.map(|instance| HashSet::from([(instance, 0)]));
         let (profile, _) = take(&Selection { threads, states: states.to_vec(), frames });
         let share = profile.selection.unwrap();
         let counted: Vec<_> = profile.threads.iter().map(|t| (t.samples, t.active_samples)).collect();

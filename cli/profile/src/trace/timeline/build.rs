@@ -184,12 +184,18 @@ impl TimelineBuilder {
                     self.live_threads.remove(&i);
                 }
             }
-            Event::ThreadName { instance, name, .. } => {
-                if let Some(&i) = self.threads.get(instance) {
-                    // The new name replaces the old one, so only the difference counts.
-                    let more = name.len().saturating_sub(self.timeline.threads[i].name.len());
-                    if more == 0 || self.keeps(more) {
-                        self.timeline.threads[i].name = text(name);
+            Event::ThreadName { instance, time, name } => {
+                // STATE blocks restate names.
+                if let Some(&i) = self.threads.get(instance)
+                    && self.timeline.threads[i].name != text(name)
+                    && self.keeps(name.len())
+                {
+                    let thread = &mut self.timeline.threads[i];
+                    let before = std::mem::replace(&mut thread.name, text(name));
+                    // A thread has its first name from its beginning on.
+                    if !before.is_empty() {
+                        let last = thread.earlier_names.last().map_or(Ticks::ZERO, |(until, _)| *until);
+                        thread.earlier_names.push(((*time).max(last), before));
                     }
                 }
             }
@@ -225,12 +231,8 @@ impl TimelineBuilder {
                 *words = words.saturating_add(redaction.words);
             }
             Event::Clock(clock) if self.keeps(0) => self.timeline.clocks.push((clock.time, clock.utc)),
-            Event::Dropped(dropped) => {
-                let count = self.timeline.dropped.get(&dropped.reason).copied();
-                if count.is_some() || self.keeps(0) {
-                    let count = count.unwrap_or(0).saturating_add(dropped.count);
-                    self.timeline.dropped.insert(dropped.reason, count);
-                }
+            Event::Dropped(dropped) if self.keeps(0) => {
+                self.timeline.dropped.push((dropped.time, dropped.reason, dropped.count));
             }
             Event::Metadata(fact) if fact.key != stk_format::HEADER_KEY => {
                 // A STATE block restates facts. A fact whose value changed is a new fact.
@@ -418,6 +420,7 @@ impl TimelineBuilder {
             start: start.time,
             exit: None,
             name: String::new(),
+            earlier_names: Vec::new(),
             start_address: start.start_address,
             stack_base: start.stack_base,
         });

@@ -41,8 +41,8 @@ pub struct Timeline {
     pub names_told: u64,
     /// Number of METHOD_NAME events that the recorder read from the runtime's memory.
     pub names_read: u64,
-    /// Samples or events that the recorder dropped, by reason.
-    pub dropped: BTreeMap<u64, u64>,
+    /// Samples or events that the recorder dropped: when it was noticed, reason, count.
+    pub dropped: Vec<(Ticks, u64, u64)>,
     /// The sampling rates that were set after the start: time and millihertz.
     pub rates: Vec<(Ticks, u32)>,
     /// Moments on both clocks: the trace's and nanoseconds since the Unix epoch.
@@ -123,6 +123,8 @@ pub struct Thread {
     pub exit: Option<Ticks>,
     /// Last name it had; empty if none.
     pub name: String,
+    /// The names that it had before, in order, each with the time at which the next one began.
+    pub earlier_names: Vec<(Ticks, String)>,
     /// Win32 start address; 0 if unknown.
     pub start_address: u64,
     /// Highest address of its stack, exclusive; 0 if unknown.
@@ -181,6 +183,17 @@ struct ModuleChange {
 }
 
 impl Timeline {
+    /// How much the recorder dropped at such times, by reason, as far as events outside of SAMPLES
+    /// blocks say.
+    pub fn dropped_when(&self, counts: impl Fn(Ticks) -> bool) -> BTreeMap<u64, u64> {
+        let mut sums: BTreeMap<u64, u64> = BTreeMap::new();
+        for &(_, reason, count) in self.dropped.iter().filter(|(time, ..)| counts(*time)) {
+            let sum = sums.entry(reason).or_default();
+            *sum = sum.saturating_add(count);
+        }
+        sums
+    }
+
     /// The index of a thread instance in [`Timeline::threads`].
     pub fn thread(&self, instance: u64) -> Option<usize> {
         self.threads.binary_search_by_key(&instance, |thread| thread.instance).ok()

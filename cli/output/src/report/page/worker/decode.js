@@ -37,7 +37,7 @@ function numbers(bytes, at, { name, rows, planes }, Type) {
 
 /** What each column becomes. Differences may be negative and are unmapped from zigzag. */
 const TYPES = {
-  depth: Uint32Array, frame: Uint32Array, gap: Float64Array, wall: Float64Array, cpu: Float64Array,
+  depth: Uint32Array, frame: Uint32Array, gap: Float64Array, wall: Float64Array, last: Float64Array, cpu: Float64Array,
   samples: Uint32Array, node: Int32Array, state: Uint8Array, stop: Uint16Array,
 };
 
@@ -93,8 +93,8 @@ function treeOf({ depth: steps, frame }, functions) {
   return { count, fn, flags, first, parent, end };
 }
 
-/** Rows of samples, thread by thread. `node` is -1 without a stack. */
-function rowsOf({ gap, wall, cpu, samples, node, state, stop }, threads) {
+/** Rows of samples, thread by thread. `node` is -1 without a stack; `last` is the time from the first sample to the last. */
+function rowsOf({ gap, wall, last: length, cpu, samples, node, state, stop }, threads) {
   const count = gap.length;
   const start = new Float64Array(count);
   const starts = [0];
@@ -107,5 +107,5 @@ function rowsOf({ gap, wall, cpu, samples, node, state, stop }, threads) {
     }
     starts.push(i);
   }
-  return { count, start, wall, cpu, samples, node, state, stop, starts };
+  return { count, start, wall, last: length, cpu, samples, node, state, stop, starts };
 }

@@ -10,7 +10,7 @@ async function load({ block }) {
   last.clear();
   const { facts, rows } = trace;
   trace.whole = wholeOf(trace);
-  trace.cpuKnown = trace.whole.cpu > 0;
+  trace.cpuKnown = trace.facts.cpu_source !== "none";
   trace.end = facts.duration_ns;
   for (let i = 0; i < rows.count; i++) trace.end = Math.max(trace.end, rows.start[i] + rows.wall[i]);
   rows.only = onlyBins(trace);
@@ -69,9 +69,9 @@ function sumsOf(selection) {
 function select({ selection }) {
   const begun = now();
   const sums = sumsOf(selection);
-  const { weight, samples, cpu, wall, time, noStack, stops, waits, threads, functions, frames, matches } = sums;
+  const { weight, samples, cpu, wall, time, noStack, stops, stopWeights, waits, threads, functions, frames, trusted, matches } = sums;
   return {
-    selection, weight, samples, cpu, wall, time, noStack, stops, waits, threads, functions, frames, matches,
+    selection, weight, samples, cpu, wall, time, noStack, stops, stopWeights, waits, threads, functions, frames, trusted, matches,
     flame: flame(trace, sums, selection),
     around: selection.fn >= 0 ? around(trace, sums, selection.fn) : null,
     whole: trace.whole, cpuKnown: trace.cpuKnown, took: now() - begun,

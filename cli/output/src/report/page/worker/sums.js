@@ -76,25 +76,6 @@ function wholeOf(trace) {
   return whole;
 }
 
-/**
- * A thread's time by state, in agreement with its clock: it ran for `cpu`. What its samples on a
- * processor cover beyond that is not known; what they lack it spent between the other samples.
- * (`States::agree_with` of cli/src/stats.) `time`: not known, on a processor, system call, waiting.
- */
-function agree(time, cpu) {
-  let left = Math.min(cpu, time[0] + time[1] + time[2] + time[3]);
-  const ready = Math.max(0, time[1] - left);
-  left -= Math.min(left, time[1]);
-  time[1] -= ready;
-  time[0] += ready;
-  for (const state of [2, 0, 3]) {
-    const part = Math.min(left, time[state]);
-    time[state] -= part;
-    time[1] += part;
-    left -= part;
-  }
-}
-
 /** Bins of the timeline. */
 const BINS = 480;
 /** Numbers of a bin: time by state, then CPU time. */
@@ -134,13 +115,20 @@ function shareInTime(start, wall, from, until) {
   return part <= 0 ? 0 : part >= wall ? 1 : part / wall;
 }
 
+/** How many samples of a row were taken before a time. They are evenly spaced. (`Run::samples_before` of cli/profile.) */
+function samplesBefore({ start, last, samples }, i, time) {
+  if (time <= start[i] || samples[i] === 0) return 0;
+  if (time > start[i] + last[i]) return samples[i];
+  return Math.min(samples[i], Math.ceil(((time - start[i]) * Math.max(samples[i] - 1, 1)) / Math.max(last[i], 1)));
+}
+
 /** Sums of the selected rows: by stack, thread, state, reason of a wait and end of the stack. */
 function sumRows(trace, selection, below) {
-  const { facts, cpuKnown, end } = trace;
+  const { facts, end } = trace;
   const [own, ownSamples] = ["own", "ownSamples"].map((name) => emptied(trace, name));
   const sum = {
     own, ownSamples, weight: 0, samples: 0, noStack: 0, cpu: 0, wall: 0, time: [0, 0, 0, 0],
-    stops: new Float64Array(facts.stops.length),
+    stops: new Float64Array(facts.stops.length), stopWeights: new Float64Array(facts.stops.length),
     waits: facts.waits.map(() => ({ ns: 0, samples: 0, waits: 0, longest: 0, where: new Map() })),
     threads: [],
   };
@@ -148,11 +136,10 @@ function sumRows(trace, selection, below) {
   const { states, wait } = selection;
   // By state: whether a row in it fits.
   const fitting = Uint8Array.from({ length: 3 + facts.waits.length }, (_, state) => (states[stateGroup(state)] && (wait < 0 || state === wait + 3) ? 1 : 0));
-  const how = { fitting, from: selection.from ?? -Infinity, until: selection.until ?? Infinity, below, amounts: amountsOf(trace, selection.weight), width: end / BINS || 1 };
+  const how = { fitting, from: selection.from ?? -Infinity, until: selection.until ?? Infinity, below, amounts: amountsOf(trace, selection.weight), ofSamples: ["samples", "active"].includes(selection.weight), width: end / BINS || 1 };
   for (let t = 0; t < facts.threads.length; t++) {
     const thread = sumThread(trace, how, sum, t, !chosen || chosen.has(t));
     if (thread.bins === null) continue;
-    if (cpuKnown) agree(thread.time, thread.cpu);
     sum.threads.push(thread);
     if (!thread.chosen) continue;
     for (const what of ["cpu", "wall", "samples", "weight"]) sum[what] += thread[what];
@@ -167,10 +154,10 @@ function sumRows(trace, selection, below) {
  */
 function sumThread({ rows }, how, sum, t, chosen) {
   const { start, wall, cpu, samples, node, state, stop, starts, only } = rows;
-  const { fitting, below, from, until, amounts, width } = how;
+  const { fitting, below, from, until, amounts, ofSamples, width } = how;
   const whole = from === -Infinity && until === Infinity;
   const thread = { t, cpu: 0, wall: 0, samples: 0, weight: 0, time: [0, 0, 0, 0], bins: null, chosen };
-  const open = { state: -1, ns: 0 };
+  const open = { state: -1, end: 0, ns: 0 };
   let bins = null;
   for (let i = starts[t]; i < starts[t + 1]; i++) {
     const group = stateGroup(state[i]), n = node[i];
@@ -185,9 +172,11 @@ function sumThread({ rows }, how, sum, t, chosen) {
       bins[bin + 4] += cpu[i];
     } else addToBins(bins, width, start[i], wall[i], cpu[i], group);
     const share = whole ? 1 : shareInTime(start[i], wall[i], from, until);
-    if (share === 0 || group !== 3) open.state = -1;
-    if (share === 0) continue;
-    const ns = wall[i] * share, count = samples[i] * share, weight = amounts[i] * share;
+    const count = whole ? samples[i] : samplesBefore(rows, i, until) - samplesBefore(rows, i, from);
+    // CPU time alone does not end a wait.
+    if ((share === 0 || group !== 3) && (wall[i] > 0 || samples[i] > 0)) open.state = -1;
+    if (share === 0 && count === 0) continue;
+    const ns = wall[i] * share, weight = ofSamples ? (amounts[i] === 0 ? 0 : count) : amounts[i] * share;
     thread.cpu += cpu[i] * share;
     thread.wall += ns;
     thread.time[group] += ns;
@@ -195,25 +184,43 @@ function sumThread({ rows }, how, sum, t, chosen) {
     thread.samples += count;
     thread.weight += weight;
     sum.stops[stop[i]] += count;
+    sum.stopWeights[stop[i]] += weight;
     if (n >= 0) {
       sum.own[n] += weight;
       sum.ownSamples[n] += count;
     } else sum.noStack += weight;
-    if (group === 3) addWait(sum.waits[state[i] - 3], open, state[i], n, ns, count);
+    if (group === 3) addWait(sum.waits[state[i] - 3], open, { state: state[i], start: start[i], end: start[i] + wall[i], n, ns, count });
   }
   return thread;
 }
 
 /** Rows of one thread that wait for the same and follow each other are one wait: `open` is the last one. */
-function addWait(reason, open, state, n, ns, count) {
-  const goesOn = open.state === state;
+function addWait(reason, open, { state, start, end, n, ns, count }) {
+  const goesOn = open.state === state && open.end === start;
   open.ns = goesOn ? open.ns + ns : ns;
   open.state = state;
+  open.end = end;
   reason.ns += ns;
   reason.samples += count;
   if (!goesOn) reason.waits++;
   reason.longest = Math.max(reason.longest, open.ns);
   reason.where.set(n, (reason.where.get(n) ?? 0) + ns);
+}
+
+/** The weight of stacks in which every frame is proved, and of those that end in a named function. (`trusted` of cli/output/src/stats.) */
+function trustedWeight({ tree: { fn, flags, parent, count }, facts }, own) {
+  const { causes, sources } = facts.functions;
+  const guessed = new Uint8Array(count), sums = { proved: 0, named: 0, exported: 0 };
+  for (let n = 0; n < count; n++) {
+    const f = fn[n], up = parent[n];
+    // A function without code stands for a stack that there is not.
+    const placeholder = sources[f] === "none" && !causes[f];
+    guessed[n] = flags[n] & 1 || (up < 0 ? placeholder : guessed[up]) ? 1 : 0;
+    if (!guessed[n]) sums.proved += own[n];
+    if (causes[f]) sums.exported += facts.causes[causes[f] - 1].export_only ? own[n] : 0;
+    else if (!placeholder) sums.named += own[n];
+  }
+  return sums;
 }
 
 /** A number of each node, 0 at first, in the memory of the selection before. */
@@ -275,5 +282,5 @@ function treeSums(trace, { own, ownSamples: samples }, visible, shown) {
     frames.unproved += amount;
     if (amount > 0) frames.unprovedIn.set(module, amount);
   });
-  return { total, functions: { self: selfOf, total: totalOf, folded }, frames };
+  return { total, functions: { self: selfOf, total: totalOf, folded }, frames, trusted: trustedWeight(trace, own) };
 }

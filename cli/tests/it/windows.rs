@@ -1,0 +1,130 @@
+//! Windows of time: what `--from` and `--until` choose, what the parts of a split hold and what a
+//! page selects are parts of one whole.
+
+use crate::support::{Ran, command, kept, kept_text};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::io;
+use stk_format::synth::Random;
+use stk_profile::pipeline::{LoadOptions, Loaded, load};
+use stk_profile::profile::{Part, Profile, Runs, Weight, part};
+
+const WEIGHTS: [Weight; 5] = [Weight::Cpu, Weight::Wall, Weight::Waiting, Weight::Samples, Weight::Active];
+/// How far the times of parts may be from the whole, for each thread.
+const ROUNDING_NS: u64 = 1;
+const TRACES: [&str; 2] = ["busy.stk", "mixed.stk"];
+
+fn loaded(trace: &str, window: (Option<u64>, Option<u64>)) -> Loaded {
+    let (from_ns, until_ns) = window;
+    load(&kept(trace), &LoadOptions { from_ns, until_ns, ..LoadOptions::default() }).unwrap()
+}
+
+/// By thread: the sum of each weight.
+fn sums(profile: &Profile, runs: &Runs) -> Vec<[u64; WEIGHTS.len()]> {
+    let mut sums = vec![[0; WEIGHTS.len()]; profile.threads.len()];
+    let added: io::Result<()> = runs.for_each(|batch| {
+        for (sum, weight) in sums[batch.thread as usize].iter_mut().zip(WEIGHTS) {
+            *sum += batch.runs.iter().map(|run| weight.of(run, profile.trace.interval_ns)).sum::<u64>();
+        }
+        Ok(())
+    });
+    added.unwrap();
+    sums
+}
+
+fn part_sums(whole: &mut Loaded, from: u64, until: u64) -> Vec<[u64; WEIGHTS.len()]> {
+    whole.profile.window = None;
+    let runs = part(&mut whole.profile, &whole.runs, Part::Span(from, until)).unwrap();
+    sums(&whole.profile, &runs)
+}
+
+#[test]
+fn parts_of_random_cuts_add_up_to_the_whole() {
+    let mut random = Random::new(13);
+    for trace in TRACES {
+        let mut whole = loaded(trace, (None, None));
+        let (expected, duration) = (sums(&whole.profile, &whole.runs), whole.profile.trace.duration_ns);
+        assert!(expected.iter().flatten().sum::<u64>() > 0);
+        for round in 0..250 {
+            let mut cuts: Vec<u64> = (0..1 + round % 7).map(|_| random.number() % duration).collect();
+            cuts.extend([0, u64::MAX]);
+            cuts.sort_unstable();
+            let mut found = vec![[0; WEIGHTS.len()]; expected.len()];
+            for span in cuts.windows(2) {
+                for (sum, more) in found.iter_mut().zip(part_sums(&mut whole, span[0], span[1])) {
+                    sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+                }
+            }
+            for (found, expected) in found.iter().zip(&expected) {
+                for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+                    let allowed = if at < 3 { ROUNDING_NS } else { 0 };
+                    assert!(found.abs_diff(*expected) <= allowed, "{trace} {cuts:?} {:?}", WEIGHTS[at]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_window_has_what_the_same_part_of_a_split_has() {
+    for (trace, from, until) in
+        [("busy.stk", 1_000, 2_000), ("mixed.stk", 0, 1_700), ("mixed.stk", 8_000, 9_000)]
+    {
+        let [from, until] = [from, until].map(|ms: u64| ms * 1_000_000);
+        let mut whole = loaded(trace, (None, None));
+        let window = loaded(trace, (Some(from), Some(until)));
+        assert_eq!(sums(&window.profile, &window.runs), part_sums(&mut whole, from, until), "{trace}");
+    }
+}
+
+fn stats(trace: &str, options: &[&str]) -> Value {
+    let ran = Ran::of(&mut command(&[&["stats", "--json", "--top", "0", trace], options].concat()));
+    assert_eq!(ran.code, Some(0), "{options:?}: {ran:?}");
+    serde_json::from_str::<Value>(&ran.out).unwrap()["traces"][0].take()
+}
+
+#[test]
+fn the_head_of_a_window_is_of_the_window() {
+    let trace = kept_text("busy.stk");
+    let window = stats(&trace, &["--from", "1s", "--until", "2s"]);
+    let totals = &window["totals"];
+    assert_eq!(totals["duration_ns"], 1_000_000_000);
+    assert_eq!(window["selection"]["from_ns"], 1_000_000_000u64);
+    assert_eq!(window["selection"]["until_ns"], 2_000_000_000u64);
+    let whole = stats(&trace, &[]);
+    assert!(whole["selection"].is_null());
+    let late = |of: &Value| {
+        of["dropped"].as_array().unwrap().iter().map(|row| row["samples"].as_u64().unwrap()).sum::<u64>()
+    };
+    assert!(late(&window) < late(&whole), "{} of {}", late(&window), late(&whole));
+    let printed = Ran::of(&mut command(&["stats", &trace, "--from", "1s", "--until", "2s", "--full"])).out;
+    assert!(printed.contains(" in 1.00 s, "), "{printed}");
+    // No thread is on more than one processor.
+    let share = printed.split_once("CPU, up to ").unwrap().1.split_once(" %").unwrap().0;
+    assert!(share.parse::<u64>().unwrap() <= 100, "{share} %");
+}
+
+#[test]
+fn windows_of_a_trace_add_up_in_its_lists() {
+    let trace = kept_text("mixed.stk");
+    let lists = |options: &[&str]| {
+        let stats = stats(&trace, options);
+        let own = |row: &Value| {
+            (
+                row["function"].to_string() + &row["module"].to_string(),
+                row["self"]["weight_ns"].as_u64().unwrap(),
+            )
+        };
+        let functions: BTreeMap<String, u64> =
+            stats["functions_by_self"].as_array().unwrap().iter().map(own).collect();
+        (stats["totals"]["cpu_ns"].as_u64().unwrap(), functions)
+    };
+    let (whole, functions) = lists(&[]);
+    let parts = [lists(&["--until", "1.7s"]), lists(&["--from", "1.7s"])];
+    let threads = 20;
+    assert!((parts[0].0 + parts[1].0).abs_diff(whole) <= threads);
+    for (name, own) in functions {
+        let sum: u64 = parts.iter().filter_map(|(_, part)| part.get(&name)).sum();
+        assert!(sum.abs_diff(own) <= threads, "{name}: {sum} of {own}");
+    }
+}
