@@ -7,6 +7,7 @@
 //! * `oracle`: emulator truth for the unwinders.
 //! * [`wine`]: Windows programs, under Wine or natively, and inject.exe recording them.
 //! * `peers`: other readers' answers from a PDB, judged by its records.
+//! * [`chrome`]: stacks over time in a Chrome trace.
 //! * [`hostile`]: traces that an attacker would write, and limits to run stk under.
 //! * [`managed_lines`]: lines of examples/mixed by its compiler and its source.
 //! * [`pdb_file`]: PDBs written by hand.
@@ -19,6 +20,7 @@
 //! * [`stk`]: the host's `stk` and its outputs.
 
 pub mod arrows;
+pub mod chrome;
 pub mod hostile;
 pub mod managed_lines;
 #[cfg(feature = "analysis")]

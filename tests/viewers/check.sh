@@ -29,7 +29,7 @@ pprof() {
 setup_packages test
 (cd "$here/../.." && STK_OUTPUTS=$outputs cargo test --release -q "${STK_SELECTION[@]}" --test host outputs::others::every_format)
 speedscope=$("$here/../fetch.sh" speedscope)
-node "$here/speedscope-import.mjs" "$speedscope" --check "$outputs"/{busy.speedscope,slices.trace,v8.chrome,samples.trace}.json "$outputs/busy.folded"
+node "$here/speedscope-import.mjs" "$speedscope" --check "$outputs"/busy.{speedscope,chrome}.json "$outputs/busy.folded"
 duckdb=$("$here/../fetch.sh" duckdb)
 PYTHONPATH=$duckdb python3 "$here/parquet_duckdb.py" "$outputs/busy.parquet"
 messages=$("$here/../fetch.sh" perfetto):$("$here/../fetch.sh" protobuf)

@@ -3,7 +3,7 @@
 use crate::diff::{By, DiffFormat};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use stk_base::text::TimeZone;
-use stk_output::formats::{ChromeStyle, Format, PerfettoStyle};
+use stk_output::formats::{Format, PerfettoStyle};
 use stk_output::stats::SortBy;
 use stk_profile::profile::{ActivityKind, ThreadMerge, Weight};
 use stk_profile::stack::FrameChoice;
@@ -90,14 +90,6 @@ impl Choice for Format {
         Format::ALL.iter().map(|&format| (format, format.name(), format.help())).collect()
     }
 }
-
-values!(ChromeStyle {
-    Slices = "slices",
-        "Nested slices: Perfetto, chrome://tracing, speedscope (under a name that does not end in .chrome.json)";
-    V8 = "v8", "V8 CPU profiles: Perfetto, speedscope, Firefox Profiler, DevTools";
-    Samples = "samples",
-        "Stack frames and samples: chrome://tracing, speedscope (under a name that does not end in .chrome.json)";
-});
 
 values!(PerfettoStyle {
     StackSamples = "stack-samples", "Samples with CPU time and time covered: Perfetto 58 and later";

@@ -7,6 +7,7 @@ use stk_format::FileHeader;
 use stk_format::synth::{Parts, TraceBuilder};
 use stk_schema::event::{Event, Metadata, ThreadFlags, ThreadStart};
 use stk_schema::{Arch, Os, Ticks};
+use stk_tests::chrome::{self, CpuProfile};
 use stk_tests::traces;
 use stk_tests::traces::{TestImage, in_function};
 
@@ -103,34 +104,18 @@ fn merged(arguments: &[&str]) -> (Value, String) {
     (serde_json::from_str(&ran.out).unwrap(), ran.error)
 }
 
-/// The slices of a function: process, thread, when it began and ended, in milliseconds.
+/// When a function was on a stack: process, thread, begin and end in milliseconds.
 fn slices(document: &Value, function: &str) -> Vec<(u64, u64, f64, f64)> {
-    let events = document["traceEvents"].as_array().unwrap();
-    let mut open: Vec<(&Value, usize)> = Vec::new();
-    let mut found = Vec::new();
-    for event in events {
-        let place = |event: &Value| (event["pid"].as_u64().unwrap(), event["tid"].as_u64().unwrap());
-        match event["ph"].as_str().unwrap() {
-            "B" => open.push((event, found.len())),
-            "E" => {
-                let (begin, _) = open.pop().unwrap();
-                assert_eq!(place(begin), place(event));
-                if begin["name"] == function {
-                    let (pid, tid) = place(event);
-                    let ms = |event: &Value| event["ts"].as_f64().unwrap() / 1000.0;
-                    found.push((pid, tid, ms(begin), ms(event)));
-                }
-            }
-            _ => {}
-        }
-    }
-    assert!(open.is_empty());
-    found
+    let times = |profile: &CpuProfile| {
+        let (pid, tid) = (profile.pid, profile.tid);
+        let times = profile.times_of(function).into_iter();
+        times.map(|(begin, end)| (pid, tid, begin / 1000.0, end / 1000.0)).collect::<Vec<_>>()
+    };
+    chrome::profiles(document).iter().flat_map(times).collect()
 }
 
 fn process_names(document: &Value) -> Vec<(u64, String)> {
-    let events = document["traceEvents"].as_array().unwrap();
-    let named = events.iter().filter(|event| event["name"] == "process_name");
+    let named = chrome::events(document).iter().filter(|event| event["name"] == "process_name");
     let name = |event: &Value| event["args"]["name"].as_str().unwrap().to_owned();
     named.map(|event| (event["pid"].as_u64().unwrap(), name(event))).collect()
 }
@@ -162,9 +147,8 @@ fn recordings_of_a_process_follow_each_other() {
 
 /// The gaps of a document: process, when it began and ended, in milliseconds.
 fn gaps(document: &Value) -> Vec<(u64, f64, f64)> {
-    let events = document["traceEvents"].as_array().unwrap();
     let ms = |event: &Value| event["ts"].as_f64().unwrap() / 1000.0;
-    let found = events.iter().filter(|event| event["cat"] == "gap");
+    let found = chrome::events(document).iter().filter(|event| event["cat"] == "gap");
     let (begins, ends): (Vec<&Value>, Vec<&Value>) = found.partition(|event| event["ph"] == "b");
     let pairs = begins.into_iter().zip(ends);
     pairs.map(|(begin, end)| (begin["pid"].as_u64().unwrap(), ms(begin), ms(end))).collect()
@@ -271,11 +255,8 @@ fn every_format_with_a_time_line_has_all_processes() {
     assert_eq!(profiles.len(), 3, "the sum, and two threads");
     assert_eq!(profiles[2]["startValue"], 5_000_000);
     assert!(profiles[2]["name"].as_str().unwrap().contains("48: worker (7)"), "{}", profiles[2]["name"]);
-    let (v8, _) = {
-        let ran = merge(&[&client, &server, "--chrome-style", "v8", "-o", "-"]);
-        (serde_json::from_str::<Value>(&ran.out).unwrap(), ran.error)
-    };
-    let begun = v8.as_array().unwrap().iter().filter(|event| event["name"] == "Profile");
+    let (document, _) = merged(&[&client, &server, "--to", "chrome"]);
+    let begun = chrome::events(&document).iter().filter(|event| event["name"] == "Profile");
     let begun: Vec<_> = begun.map(|event| (event["pid"].clone(), event["ts"].as_f64().unwrap())).collect();
     assert_eq!(begun, [(44.into(), 0.0), (48.into(), 5000.0)]);
     for format in ["folded", "parquet", "pprof", "flamegraph"] {

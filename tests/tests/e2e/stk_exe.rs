@@ -77,9 +77,7 @@ fn stk_exe_writes_the_same_bytes_as_the_hosts_stk() {
     let json = [
         ("functions.json", &["--to", "speedscope"][..]),
         ("lines.json", &["--to", "speedscope", "--lines"]),
-        ("slices.json", &["--to", "chrome", "--chrome-style", "slices"]),
-        ("samples.json", &["--to", "chrome", "--chrome-style", "samples"]),
-        ("v8.json", &["--to", "chrome", "--chrome-style", "v8"]),
+        ("chrome.json", &["--to", "chrome"]),
     ];
     // In the short form of the tests stk.exe is built without Parquet.
     let parquet = parquet.into_iter().filter(|_| wine::long());

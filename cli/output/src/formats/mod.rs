@@ -61,7 +61,6 @@ formats! {
     Pprof = pprof;
 }
 
-pub use chrome::ChromeStyle;
 pub use compress::Compression;
 pub use error::OutputError;
 pub use flamegraph::in_xml;
@@ -227,8 +226,6 @@ impl Destination {
 pub struct Options {
     /// One frame per source line instead of one per function.
     pub lines: bool,
-    /// Chrome: the form to write.
-    pub chrome_style: ChromeStyle,
     /// Perfetto: the form to write.
     pub perfetto_style: PerfettoStyle,
     /// Parquet: samples have their frames' names, so that one file is enough for queries.

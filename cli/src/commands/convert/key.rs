@@ -30,7 +30,6 @@ impl Keys {
             force: _,
             jobs: _,
             weight,
-            chrome_style,
             perfetto_style,
             lines,
             merge_threads,
@@ -42,7 +41,7 @@ impl Keys {
         let mut profile = profile.clone();
         // What counts is what is found there.
         profile.symbols.options = Default::default();
-        let styles = (weight, chrome_style, perfetto_style, lines);
+        let styles = (weight, perfetto_style, lines);
         let outputs = (styles, merge_threads, split, denormalized);
         let version = (env!("CARGO_PKG_VERSION"), tables::VERSION, tables::WALK_VERSION);
         Keys { options: format!("{version:?} {} {outputs:?} {profile:?}", format.name()), symbols }

@@ -25,9 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use stk_output::formats::{
-    self, ChromeStyle, Compression, ConversionFacts, Destination, Format, PerfettoStyle,
-};
+use stk_output::formats::{self, Compression, ConversionFacts, Destination, Format, PerfettoStyle};
 use stk_profile::profile::{MissingSymbols, ThreadMerge, Weight};
 use stk_profile::trace::Content;
 pub(super) use tasks::{Task, dataset_of_batch, tasks_of_batch, uuid};
@@ -76,12 +74,9 @@ pub(super) struct ConvertArgs {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub jobs: Option<u16>,
     /// What the widths of the flame graph are [default: cpu, or active if the trace tells no CPU
-    /// time; speedscope has wall, too]. Chrome, parquet and pprof hold all times
+    /// time; speedscope has wall, too]. Parquet and pprof hold all times, chrome has wall
     #[arg(long, value_parser = choice::<Weight>(), value_name = "WHAT", help_heading = "Output")]
     pub weight: Option<Weight>,
-    /// Chrome: which of its forms to write
-    #[arg(long, value_parser = choice::<ChromeStyle>(), default_value = default_name::<ChromeStyle>(), value_name = "STYLE", help_heading = "Output")]
-    pub chrome_style: ChromeStyle,
     /// Perfetto: which of its forms to write
     #[arg(long, value_parser = choice::<PerfettoStyle>(), default_value = default_name::<PerfettoStyle>(), value_name = "STYLE", help_heading = "Output")]
     pub perfetto_style: PerfettoStyle,
@@ -159,7 +154,7 @@ pub(super) fn check_output(args: &ConvertArgs, format: Format) -> anyhow::Result
     let wrong = if args.weight.is_some() && !format.takes_weight() {
         let takes_weight = Format::ALL.iter().filter(|format| format.takes_weight());
         let names: Vec<_> = takes_weight.map(|format| format.name()).collect();
-        format!("--weight is for {}; {name} holds all times", names.join(", "))
+        format!("--weight is for {}; {name} does not depend on it", names.join(", "))
     } else if args.merge_threads.is_some() && !format.takes_weight() {
         format!("--merge-threads is for flame graphs; {name} shows what each thread did in time")
     } else if args.split.is_some() && format.is_folder() {

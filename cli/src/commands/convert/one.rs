@@ -137,7 +137,6 @@ impl Converter<'_> {
             .with_context(|| format!("{}: no flame graph", file.path().display()))?;
         let options = Options {
             lines: args.lines,
-            chrome_style: args.chrome_style,
             perfetto_style: args.perfetto_style,
             denormalized: args.denormalized,
             key,

@@ -23,7 +23,7 @@ use gaps::ProcessGap;
 use std::path::{Path, PathBuf};
 use stk_base::files::MayReplace::NoTrace;
 use stk_base::text::{count, since_start, span};
-use stk_output::formats::{self, ChromeStyle, Destination, Format, Options, PerfettoStyle, SourceMark};
+use stk_output::formats::{self, Destination, Format, Options, PerfettoStyle, SourceMark};
 use stk_profile::profile::{Join, JoinPlace, MOST_RUNS_HELD, ProcessInfo, Profile, Runs, Weight};
 use stk_profile::trace::{Content, TraceFile};
 use stk_schema::Arch;
@@ -66,13 +66,10 @@ pub(super) struct MergeArgs {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
     /// What the widths of flame graphs are [default: cpu, or active if no trace tells CPU time, or
-    /// wall if they were also sampled at different rates; speedscope has wall, too]. Chrome holds
-    /// all times
+    /// wall if they were also sampled at different rates; speedscope has wall, too]. Chrome has
+    /// wall
     #[arg(long, value_parser = choice::<Weight>(), value_name = "WHAT", help_heading = "Output")]
     weight: Option<Weight>,
-    /// Chrome: which of its forms to write
-    #[arg(long, value_parser = choice::<ChromeStyle>(), default_value = default_name::<ChromeStyle>(), value_name = "STYLE", help_heading = "Output")]
-    chrome_style: ChromeStyle,
     /// Perfetto: which of its forms to write
     #[arg(long, value_parser = choice::<PerfettoStyle>(), default_value = default_name::<PerfettoStyle>(), value_name = "STYLE", help_heading = "Output")]
     perfetto_style: PerfettoStyle,
@@ -150,7 +147,9 @@ fn format(args: &MergeArgs) -> anyhow::Result<Format> {
         return Err(Usage(text).into());
     }
     if args.weight.is_some() && !format.takes_weight() {
-        return Err(Usage(format!("--weight is for flame graphs; {} holds all times", format.name())).into());
+        return Err(
+            Usage(format!("--weight is for flame graphs; {} does not depend on it", format.name())).into()
+        );
     }
     Ok(format)
 }
@@ -401,13 +400,8 @@ fn write(
              the time that samples cover",
         );
     }
-    let options = Options {
-        lines: args.lines,
-        chrome_style: args.chrome_style,
-        perfetto_style: args.perfetto_style,
-        weights,
-        ..Options::default()
-    };
+    let options =
+        Options { lines: args.lines, perfetto_style: args.perfetto_style, weights, ..Options::default() };
     let samples: u64 = profile.threads.iter().map(|thread| thread.samples).sum();
     if samples == 0 {
         warn("no samples are left: none of the traces has any in what was chosen");

@@ -10,6 +10,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;
 use stk_schema::event::EndReason;
+use stk_tests::chrome;
 use stk_tests::recorded::Recorded;
 use stk_tests::stk;
 use stk_tests::wine::{self, Finished, Folder, Inject, Program};
@@ -128,8 +129,8 @@ fn merged(folder: &Folder, names: &[String]) {
     assert_eq!(threads.len(), wanted.len(), "a thread is doubled, or two are one");
 
     let arguments = [&["merge"], &names[..], &["--to", "chrome", "-o", "-"]].concat();
-    let chrome = stk::json(folder.path(), &arguments);
-    let events = chrome["traceEvents"].as_array().expect("a list");
+    let document = stk::json(folder.path(), &arguments);
+    let events = chrome::events(&document);
     let at = |phase: &str| -> Vec<f64> {
         let found = events.iter().filter(|event| event["cat"] == "gap" && event["ph"] == phase);
         found.map(|event| event["ts"].as_f64().expect("a time")).collect()

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use stk::commands::{Exit, answer};
 use stk_format::BlockKind;
 use stk_format::synth::Parts;
-use stk_output::formats::{self, ChromeStyle, Destination, Format, Options};
+use stk_output::formats::{self, Destination, Format, Options};
 use stk_schema::event::{Event, Metadata};
 
 /// The folder for the files: that of the viewers, or else the temporary one.
@@ -18,12 +18,9 @@ fn folder(temporary: &tempfile::TempDir) -> PathBuf {
 fn every_format_can_be_written_by_name() {
     let temporary = tempfile::tempdir().expect("folder");
     let folder = folder(&temporary);
-    let styles = [ChromeStyle::Slices, ChromeStyle::V8, ChromeStyle::Samples];
     let outputs = [
         ("busy.speedscope.json", Options::default()),
-        ("slices.trace.json", Options { chrome_style: styles[0], ..Options::default() }),
-        ("v8.chrome.json", Options { chrome_style: styles[1], ..Options::default() }),
-        ("samples.trace.json", Options { chrome_style: styles[2], ..Options::default() }),
+        ("busy.chrome.json", Options::default()),
         ("busy.folded", Options::default()),
         ("busy.flamegraph.svg", Options::default()),
         ("busy.firefox.json", Options::default()),

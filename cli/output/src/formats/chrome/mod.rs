@@ -1,26 +1,17 @@
-//! Chrome's trace event JSON, in three forms.
+//! Chrome's trace event JSON: `Profile` and `ProfileChunk` events, in the form of V8's sampling
+//! profiler. Perfetto, chrome://tracing, DevTools, Firefox Profiler and speedscope read it.
 //!
-//! * [`slices`](ChromeStyle::Slices): nested `B`/`E` events, made by merging the common part of
-//!   neighbouring stacks. Every viewer reads them.
-//! * [`v8`](ChromeStyle::V8): `Profile` and `ProfileChunk` events, in the form of V8's sampling
-//!   profiler.
-//! * [`samples`](ChromeStyle::Samples): `stackFrames` and `samples`, in the form that
-//!   chrome://tracing and speedscope read.
-//!
-//! speedscope takes any file named `*.chrome.json` for a bare array of V8 events, so the V8 form is
-//! one. The other two forms are objects, which speedscope opens under any other name.
+//! speedscope takes any file named `*.chrome.json` for a bare array of events, so the file is one.
 //!
 //! Times are microseconds since the start of the trace, with fractions.
 
-mod samples;
-mod slices;
 mod stacks;
 mod v8;
 
 use super::sink::Sink;
 use super::source::exporter;
 use super::threads::{busiest_first, track_names, track_of};
-use super::{Description, Format, Options, OutputError, Writer, json, single};
+use super::{Description, Format, OutputError, json, single};
 use stk_profile::profile::{Profile, Run};
 
 pub(super) const FORMAT: Description = Description {
@@ -32,36 +23,8 @@ pub(super) const FORMAT: Description = Description {
     tells_source: true,
     takes_weight: false,
     has_time_line: true,
-    create: |to, options| Ok(writer(single(Format::Chrome, to)?, options)),
+    create: |to, options| Ok(Box::new(v8::V8::new(single(Format::Chrome, to)?, options.lines))),
 };
-
-/// The form of a Chrome trace.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum ChromeStyle {
-    /// Nested slices: Perfetto, chrome://tracing, speedscope (under a name that does not end in
-    /// .chrome.json).
-    #[default]
-    Slices,
-    /// V8 CPU profiles: Perfetto, speedscope, Firefox Profiler, DevTools.
-    V8,
-    /// Stack frames and samples: chrome://tracing, speedscope (under a name that does not end in
-    /// .chrome.json).
-    Samples,
-}
-
-/// Start of the forms that are objects.
-const OBJECT: &[u8] = b"{\"displayTimeUnit\":\"ns\",\n\"traceEvents\":[\n";
-
-/// Name of the viewers in messages.
-const VIEWERS: &str = "a viewer of Chrome traces";
-
-fn writer(sink: Sink, options: &Options) -> Box<dyn Writer> {
-    match options.chrome_style {
-        ChromeStyle::Slices => Box::new(slices::Slices::new(sink, options.lines)),
-        ChromeStyle::V8 => Box::new(v8::V8::new(sink, options.lines)),
-        ChromeStyle::Samples => Box::new(samples::Samples::new(sink, options.lines)),
-    }
-}
 
 /// Places the runs of one thread after the other on their track. Two threads may have had the same
 /// id, and the last run's weight is an estimate that may extend into the next thread's time.
@@ -98,22 +61,21 @@ impl Track {
     }
 }
 
-/// Writes `start` and the events that all forms have: names, module loads and unloads, gaps, marks.
-/// There is a comma before every event but the first.
+/// Writes the start of the file and the events beside samples: names, module loads and unloads,
+/// gaps, marks. There is a comma before every event but the first.
 ///
-/// The first event has pid, tid, ph and cat. Without them, speedscope does not recognise the V8
-/// form.
-fn preamble(sink: &mut Sink, profile: &Profile, start: &[u8]) -> Result<(), OutputError> {
+/// The first event has pid, tid, ph and cat. Without them, speedscope does not recognise the form.
+fn preamble(sink: &mut Sink, profile: &Profile) -> Result<(), OutputError> {
     let processes = profile.process_list();
     let pid = |process: u32| processes[process as usize].pid;
-    sink.put(start);
+    sink.put(b"[\n");
     for (i, process) in processes.iter().enumerate() {
         sink.put(if i == 0 { b"" } else { b",\n" });
         sink.put(b"{\"ph\":\"M\",\"cat\":\"__metadata\",\"name\":\"process_name\"");
         address(sink, process.pid, 0);
         sink.put(b",\"ts\":0,\"args\":{\"name\":");
         json::string(&mut sink.buffer, &process.name);
-        // Viewers take the name alone. The V8 form has no other place.
+        // Viewers take the name alone.
         sink.put(b",\"exporter\":");
         json::string(&mut sink.buffer, &exporter(profile));
         sink.put(b"}}");
@@ -214,16 +176,4 @@ fn address(sink: &mut Sink, pid: u32, tid: u32) {
 fn time(sink: &mut Sink, ns: u64) {
     sink.put(b",\"ts\":");
     json::microseconds(&mut sink.buffer, ns);
-}
-
-/// Writes facts about the recording, which every form has beside its events.
-fn other_data(sink: &mut Sink, profile: &Profile) {
-    sink.put(b"\"otherData\":{\"exporter\":");
-    json::string(&mut sink.buffer, &exporter(profile));
-    for (key, value) in [("trace_id", &profile.trace.trace_id), ("host", &profile.trace.host)] {
-        sink.put(b",");
-        json::key(&mut sink.buffer, key);
-        json::string(&mut sink.buffer, value);
-    }
-    sink.put(b"}");
 }

@@ -5,7 +5,7 @@ use super::super::unfold::{Unfolder, incomplete};
 use std::collections::HashMap;
 use stk_profile::profile::{FunctionId, Functions, NodeId, Profile, StopId};
 
-/// The content of a node or a slice.
+/// The content of a node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum NodeLabel {
     Function(FunctionId),
