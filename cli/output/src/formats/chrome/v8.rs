@@ -10,6 +10,8 @@ use stk_profile::profile::{Batch, Functions, Profile};
 
 /// Samples per chunk.
 const CHUNK: usize = 4096;
+/// Bytes of nodes per chunk: a deep stack of long names may have hundreds of megabytes.
+const NODE_BYTES: usize = 256 << 10;
 /// The nodes that every V8 profile has: the root, and the one for times without samples.
 const ROOT: u32 = 1;
 const IDLE: u32 = 2;
@@ -40,6 +42,33 @@ struct Chunk {
     samples: Vec<u8>,
     deltas: Vec<u8>,
     count: usize,
+}
+
+impl Chunk {
+    /// Writes it as an event of this profile at a time, and the profile's end if it is the last.
+    fn write(
+        &mut self,
+        sink: &mut Sink,
+        track: &Track,
+        profile: u32,
+        (at_ns, end_ns): (u64, Option<u64>),
+    ) -> Result<(), OutputError> {
+        event(sink, track, "ProfileChunk", profile, at_ns);
+        sink.put(b"\"cpuProfile\":{\"nodes\":[");
+        sink.buffer.append(&mut self.nodes);
+        sink.put(b"],\"samples\":[");
+        sink.buffer.append(&mut self.samples);
+        sink.put(b"]},\"timeDeltas\":[");
+        sink.buffer.append(&mut self.deltas);
+        sink.put(b"]");
+        if let Some(end_ns) = end_ns {
+            sink.put(b",\"endTime\":");
+            json::microseconds(&mut sink.buffer, end_ns);
+        }
+        sink.put(b"}}}");
+        self.count = 0;
+        sink.settle()
+    }
 }
 
 impl V8 {
@@ -91,7 +120,10 @@ impl V8 {
         chunk.count += 1;
         self.last = Some(node);
         self.last_ns = at_ns;
-        if chunk.count >= CHUNK { self.write_chunk(None) } else { Ok(()) }
+        if chunk.count < CHUNK {
+            return Ok(());
+        }
+        chunk.write(&mut self.sink, &self.track, self.profiles, (at_ns, None))
     }
 
     fn end_profile(&mut self, end_ns: u64) -> Result<(), OutputError> {
@@ -100,47 +132,33 @@ impl V8 {
         }
         // Readers give the last sample no time, so an extra one ends the profile.
         self.force_sample(IDLE, end_ns)?;
-        self.write_chunk(Some(end_ns))
-    }
-
-    fn write_chunk(&mut self, end_ns: Option<u64>) -> Result<(), OutputError> {
-        let sink = &mut self.sink;
-        event(sink, &self.track, "ProfileChunk", self.profiles, self.last_ns);
-        sink.put(b"\"cpuProfile\":{\"nodes\":[");
-        sink.buffer.append(&mut self.chunk.nodes);
-        sink.put(b"],\"samples\":[");
-        sink.buffer.append(&mut self.chunk.samples);
-        sink.put(b"]},\"timeDeltas\":[");
-        sink.buffer.append(&mut self.chunk.deltas);
-        sink.put(b"]");
-        if let Some(end_ns) = end_ns {
-            sink.put(b",\"endTime\":");
-            json::microseconds(&mut sink.buffer, end_ns);
-        }
-        sink.put(b"}}}");
-        self.chunk.count = 0;
-        sink.settle()
+        self.chunk.write(&mut self.sink, &self.track, self.profiles, (end_ns, Some(end_ns)))
     }
 
     /// The node of a stack, new or known.
     fn node_of(&mut self, profile: &Profile, origin: StackOrigin) -> Result<u32, OutputError> {
         let functions = self.functions.as_ref().ok_or(OutputError::Order("samples before begin"))?;
-        let (nodes, last) = (&mut self.chunk.nodes, &mut self.last_node);
-        Ok(self.stacks.node_of(profile, functions, origin, ROOT, |parent, what| {
+        let (chunk, last) = (&mut self.chunk, &mut self.last_node);
+        let mut written = Ok(());
+        let node = self.stacks.node_of(profile, functions, origin, ROOT, |parent, what| {
             *last += 1;
             match what {
                 NodeLabel::Function(id) => {
                     let function = &functions.list()[id.0 as usize];
                     let file = function.file.as_deref().unwrap_or("");
-                    node(nodes, *last, Some(parent), &function.name, file, function.line);
+                    node(&mut chunk.nodes, *last, Some(parent), &function.name, file, function.line);
                 }
                 NodeLabel::Incomplete(stop) => {
                     let text = incomplete(&profile.stops[stop.0 as usize]).unwrap_or_default();
-                    node(nodes, *last, Some(parent), &text, "", None);
+                    node(&mut chunk.nodes, *last, Some(parent), &text, "", None);
                 }
             }
+            if chunk.nodes.len() > NODE_BYTES && written.is_ok() {
+                written = chunk.write(&mut self.sink, &self.track, self.profiles, (self.last_ns, None));
+            }
             *last
-        }))
+        });
+        written.map(|()| node)
     }
 }
 
