@@ -175,7 +175,7 @@ fn the_cpu_time_of_a_thread_is_the_sum_of_its_readings() {
         let thread = builder.thread(0, 1, "", STACK);
         let (mut cpu, mut function, mut first, mut last) = (0, SPIN, None, 0);
         for ms in 1..=300 {
-            cpu += random.below(2 * MS as usize) as u64;
+            cpu += random.below(MS as usize) as u64;
             if random.below(4) == 0 {
                 function = random.below(4) as u32;
             }
