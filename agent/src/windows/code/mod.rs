@@ -127,7 +127,7 @@ impl CodeRecorder {
             if before >= end {
                 break;
             }
-            let Some(sighting) = self.shared.sightings.pop() else { return false };
+            let Some(sighting) = self.shared.next_sighting() else { return false };
             self.functions.sighted(sighting, &mut self.tables, &self.memory, &mut self.journal);
             let took = (ticks() - before).0.saturating_mul(1_000_000) / self.ticks_per_ms;
             self.shared.costs.lookup_ns.fetch_add(took, Ordering::Relaxed);
