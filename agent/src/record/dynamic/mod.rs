@@ -65,6 +65,8 @@ pub(crate) struct UnnamedCode {
     pub base: u64,
     /// Size of that code in bytes.
     pub size: u64,
+    /// Whether the sample that showed it was executing it.
+    pub executed: bool,
 }
 
 /// How much dynamic code was recorded so far. The threads that ask runtimes for names read it.

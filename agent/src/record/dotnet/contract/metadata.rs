@@ -1,5 +1,5 @@
-//! Metadata of an assembly as it lies in memory (ECMA-335, partition II, chapters 22 to 25): names
-//! and signatures of its methods and types.
+//! Metadata of an assembly, from its image in memory (ECMA-335, partition II, chapters 22 to 25):
+//! names and signatures of its methods and types.
 
 use alloc::string::String;
 use alloc::vec::Vec;
