@@ -21,7 +21,7 @@
 //! * two *spare samplers* wait: one takes over when the sampler is stuck with a thread that does
 //!   not stop;
 //! * the *tables thread* finds threads and modules and reads images;
-//! * the *code thread* looks up dynamic code;
+//! * the *code thread* looks up dynamic code, and reads the names of .NET's methods from memory;
 //! * the *writer* compresses and appends;
 //! * the *watchdog* resumes a thread that stays suspended for 100 ms, or that has not stopped 1 s
 //!   after it was asked to;

@@ -15,6 +15,11 @@ const MAX_CHAIN: usize = 32;
 /// this way to receive exceptions; the entry's unwind data is wrong nearly everywhere.
 const MOST_WITHOUT_CODES: u32 = 64 << 10;
 
+/// Reads do not cross into pages that may be missing.
+const PAGE: u64 = 4096;
+/// Bytes of most UNWIND_INFOs, read at once: under Wine a read takes as long as a suspension.
+const NEAR: u64 = 64;
+
 /// UNW_FLAG_EHANDLER, UNW_FLAG_UHANDLER: a handler's address follows the codes.
 const HANDLERS: u8 = 3;
 /// UNW_FLAG_CHAININFO: another RUNTIME_FUNCTION follows the codes.
@@ -91,7 +96,8 @@ fn x64(memory: &impl Memory, image_base: u64, address: u64) -> Option<FunctionEn
 
 /// Reads one UNWIND_INFO without its handler's data, and the RVA of the one that it continues.
 fn unwind_info(memory: &impl Memory, address: u64) -> Option<(Vec<u8>, Option<u32>)> {
-    let head = read(memory, address, 4)?;
+    let near = (PAGE - address % PAGE).min(NEAR) as usize;
+    let head = read(memory, address, near).or_else(|| read(memory, address, 4))?;
     let (flags, count) = (head.first()? >> 3, usize::from(*head.get(2)?));
     let codes = 4 + (count * 2).next_multiple_of(4);
     let rest = match flags {
@@ -99,7 +105,10 @@ fn unwind_info(memory: &impl Memory, address: u64) -> Option<(Vec<u8>, Option<u3
         flags if flags & HANDLERS != 0 => 4,
         _ => 0,
     };
-    let info = read(memory, address, codes + rest)?;
+    let info = match head.get(..codes + rest) {
+        Some(info) => info.to_vec(),
+        None => read(memory, address, codes + rest)?,
+    };
     let next = if flags & CHAINED != 0 { Some(u32_at(&info, codes + 8)?) } else { None };
     Some((info, next))
 }

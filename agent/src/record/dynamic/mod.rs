@@ -65,6 +65,8 @@ pub(crate) struct UnnamedCode {
     pub base: u64,
     /// Size of that code in bytes.
     pub size: u64,
+    /// Whether the sample that showed it was executing it.
+    pub executed: bool,
 }
 
 /// How much dynamic code was recorded so far. The threads that ask runtimes for names read it.
@@ -118,7 +120,10 @@ pub(crate) struct Costs {
 
 /// State that the sampler and the code thread share.
 pub(crate) struct Shared {
-    /// Sightings from the sampler.
+    /// Instruction pointers from the sampler. They are looked up before the words of stacks: a
+    /// machine that is too busy for all should know what its time went to.
+    pub executed: Queue<Sighting>,
+    /// Words of stacks from the sampler.
     pub sightings: Queue<Sighting>,
     /// Code in mapped images, which the tables thread compares with the modules that it knows.
     pub images: Queue<Sighting>,
@@ -131,9 +136,15 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// The next sighting to look up.
+    pub(crate) fn next_sighting(&self) -> Option<Sighting> {
+        self.executed.pop().or_else(|| self.sightings.pop())
+    }
+
     /// Empty queues, and counters at zero.
     pub(crate) fn new() -> Arc<Shared> {
         Arc::new(Shared {
+            executed: Queue::new(WAITING),
             sightings: Queue::new(WAITING),
             images: Queue::new(IMAGES),
             unnamed: Queue::new(NAMELESS),

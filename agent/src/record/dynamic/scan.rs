@@ -134,7 +134,8 @@ impl Scanner {
         if place.inside == (inside << 1 | u64::from(executed)) && view.time < place.due {
             return;
         }
-        if self.shared.sightings.push(Sighting { inside, time: view.time, executed }).is_ok() {
+        let queue = if executed { &self.shared.executed } else { &self.shared.sightings };
+        if queue.push(Sighting { inside, time: view.time, executed }).is_ok() {
             *place = RecentAddress { inside: inside << 1 | u64::from(executed), due: view.time + self.again };
             self.shared.costs.sightings.fetch_add(1, Ordering::Relaxed);
         } else {
@@ -188,7 +189,7 @@ mod tests {
     }
 
     fn drain(shared: &Shared) -> Vec<(u64, bool)> {
-        core::iter::from_fn(|| shared.sightings.pop()).map(|found| (found.inside, found.executed)).collect()
+        core::iter::from_fn(|| shared.next_sighting()).map(|found| (found.inside, found.executed)).collect()
     }
 
     #[test]

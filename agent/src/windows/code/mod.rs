@@ -46,7 +46,7 @@ const ROUND_MS: u32 = 50;
 const BATCH: usize = 256;
 /// ... and milliseconds. Then code is named, so that names keep up with the code: code that is seen
 /// together lies together, and its names share what is read.
-const BATCH_MS: u64 = 50;
+const BATCH_MS: u64 = 25;
 
 /// The parts of the code thread that other threads may use.
 pub(super) struct CodeThread {
@@ -115,6 +115,8 @@ impl CodeRecorder {
     /// Looks up some of the waiting sightings, and names new code. Returns whether there are more.
     pub(super) fn step(&mut self) -> bool {
         let more = self.look_up();
+        // What is not handed over is lost if the process ends meanwhile.
+        self.journal.flush();
         let unnamed = self.name(false);
         self.journal.flush();
         more || unnamed
@@ -127,7 +129,7 @@ impl CodeRecorder {
             if before >= end {
                 break;
             }
-            let Some(sighting) = self.shared.sightings.pop() else { return false };
+            let Some(sighting) = self.shared.next_sighting() else { return false };
             self.functions.sighted(sighting, &mut self.tables, &self.memory, &mut self.journal);
             let took = (ticks() - before).0.saturating_mul(1_000_000) / self.ticks_per_ms;
             self.shared.costs.lookup_ns.fetch_add(took, Ordering::Relaxed);

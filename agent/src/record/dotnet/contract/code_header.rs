@@ -9,7 +9,7 @@
 use stk_schema::bytes::u64_at;
 
 use super::layout::{Contract, MOST_BUCKET, NibbleMap, PrecompiledOffsets};
-use super::reader::Reader;
+use super::reader::{Pages, Reader};
 use crate::record::image::Memory;
 
 /// Levels of the RangeSectionMap on 64 bits, and the bits below the lowest.
@@ -40,43 +40,77 @@ pub(super) enum Code {
     Stub,
 }
 
-/// What the runtime has at `address`; `None` if it does not know the address.
-/// `kept` reads what stays as it is while an image is loaded.
+/// A part of the address space with code in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Range {
+    pub begin: u64,
+    pub end: u64,
+    kind: RangeKind,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum RangeKind {
+    Stubs,
+    /// Jitted code: its first address, and the nibble map with the address that it begins at.
+    Heap {
+        first: u64,
+        base: u64,
+        units: u64,
+    },
+    /// An image with precompiled code: the Module.
+    Image {
+        module: u64,
+    },
+}
+
+/// What the runtime has at `address`; `None` if it does not know the address. `kept` reads what
+/// stays as it is while an image is loaded.
 pub(super) fn code_at<M: Memory>(
     contract: &Contract,
     reader: &Reader<'_, M>,
     kept: &Reader<'_, M>,
+    pages: &Pages,
     address: u64,
 ) -> Option<Code> {
+    let range = pages.range(address, || range(contract, reader, address))?;
+    match range.kind {
+        RangeKind::Stubs => Some(Code::Stub),
+        RangeKind::Image { module } => {
+            let offsets = contract.precompiled.as_ref()?;
+            precompiled(offsets, (reader, kept), module, range.begin, address).map(Code::Method)
+        }
+        RangeKind::Heap { first, base, units } => {
+            let code = code_start(contract.nibble_map, reader, base, units, address)?;
+            if !(first..=address).contains(&code) {
+                return None;
+            }
+            let header = reader.u64(code.checked_sub(8))?;
+            if header <= contract.last_stub {
+                return (header != 0).then_some(Code::Stub);
+            }
+            reader.pointer(header.checked_add(contract.map.header_method)).map(Code::Method)
+        }
+    }
+}
+
+fn range<M: Memory>(contract: &Contract, reader: &Reader<'_, M>, address: u64) -> Option<Range> {
     let map = &contract.map;
     let section = section(contract, reader, address)?;
     let flags = reader.u32(section.checked_add(map.flags))?;
-    if flags & RANGE_LIST != 0 {
-        return Some(Code::Stub);
-    }
-    if flags & CODE_HEAP == 0 {
-        let module = reader.pointer(section.checked_add(map.module))?;
-        let image = reader.u64(section.checked_add(map.begin))?;
-        let offsets = contract.precompiled.as_ref()?;
-        return precompiled(offsets, (reader, kept), module, image, address).map(Code::Method);
-    }
-    let node = reader.pointer(section.checked_add(map.heap))?;
-    let start = reader.u64(node.checked_add(map.node_start))?;
-    let end = reader.u64(node.checked_add(map.node_end))?;
-    if !(start..=end).contains(&address) {
-        return None;
-    }
-    let base = reader.u64(node.checked_add(map.node_map_base))?;
-    let units = reader.pointer(node.checked_add(map.node_map))?;
-    let code = code_start(contract.nibble_map, reader, base, units, address)?;
-    if code > address {
-        return None;
-    }
-    let header = reader.u64(code.checked_sub(8))?;
-    if header <= contract.last_stub {
-        return (header != 0).then_some(Code::Stub);
-    }
-    reader.pointer(header.checked_add(map.header_method)).map(Code::Method)
+    let kind = if flags & RANGE_LIST != 0 {
+        RangeKind::Stubs
+    } else if flags & CODE_HEAP == 0 {
+        RangeKind::Image { module: reader.pointer(section.checked_add(map.module))? }
+    } else {
+        let node = reader.pointer(section.checked_add(map.heap))?;
+        RangeKind::Heap {
+            first: reader.u64(node.checked_add(map.node_start))?,
+            base: reader.u64(node.checked_add(map.node_map_base))?,
+            units: reader.pointer(node.checked_add(map.node_map))?,
+        }
+    };
+    let begin = reader.u64(section.checked_add(map.begin))?;
+    Some(Range { begin, end: reader.u64(section.checked_add(map.end))?, kind })
 }
 
 /// The RangeSection that holds `address`.

@@ -1,6 +1,7 @@
-//! Metadata of an assembly as it lies in memory (ECMA-335, partition II, chapters 22 to 25): names
-//! and signatures of its methods and types.
+//! Metadata of an assembly, from its image in memory (ECMA-335, partition II, chapters 22 to 25):
+//! names and signatures of its methods and types.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use stk_schema::bytes::{u16_at, u32_at, u64_at};
@@ -123,6 +124,8 @@ struct Heap {
 /// The metadata of one assembly.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Metadata {
+    /// Name of the assembly's file without its extension.
+    pub stem: String,
     tables: [Table; TABLES],
     rows: [u32; 64],
     /// Bit 0: wide indices of strings; bit 1: of GUIDs; bit 2: of blobs.
@@ -135,9 +138,9 @@ impl Metadata {
     /// The metadata of the runtime's Module at `module`. `image` reads what stays as it is.
     pub(super) fn of_module<M: Memory>(
         contract: &Contract,
-        reader: &Reader<'_, M>,
-        image: &Reader<'_, M>,
+        (reader, image): (&Reader<'_, M>, &Reader<'_, M>),
         module: u64,
+        stem: String,
     ) -> Option<Metadata> {
         let at = &contract.modules;
         let assembly = reader.pointer(module.checked_add(at.assembly))?;
@@ -147,11 +150,11 @@ impl Metadata {
         let size = u64::from(reader.u32(layout.checked_add(at.size))?);
         let mapped = reader.u32(layout.checked_add(at.flags))? & MAPPED != 0;
         let (root, len) = root(image, base, size, mapped)?;
-        Metadata::read(image, root, len)
+        Metadata::read(image, root, len, stem)
     }
 
     /// The metadata in `len` bytes from `root` on.
-    pub(super) fn read<M: Memory>(reader: &Reader<'_, M>, root: u64, len: u64) -> Option<Metadata> {
+    fn read<M: Memory>(reader: &Reader<'_, M>, root: u64, len: u64, stem: String) -> Option<Metadata> {
         let head: [u8; 16] = reader.bytes(Some(root))?;
         if head[..4] != *b"BSJB" {
             return None;
@@ -184,6 +187,7 @@ impl Metadata {
         }
         let tables = tables?;
         let mut metadata = Metadata {
+            stem,
             tables: [Table::default(); TABLES],
             rows: [0; 64],
             wide: 0,

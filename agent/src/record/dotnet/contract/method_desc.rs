@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::layout::Contract;
 use super::metadata::{METHOD_DEF, Metadata, TYPE_DEF};
-use super::reader::{Pages, Reader};
+use super::reader::{Pages, Reader, Type};
 use super::signature::SignatureText;
 use crate::record::image::Memory;
 
@@ -60,7 +60,13 @@ impl<M: Memory> Namer<'_, '_, M> {
         let index = reader.u8(method.checked_add(at.chunk_index))?;
         let chunk = method.checked_sub(at.chunk_size + u64::from(index) * at.alignment)?;
         let table = reader.pointer(chunk.checked_add(at.chunk_table))?;
-        let module = self.module_of(table)?;
+        let class = self.pages.of_table(table, || {
+            let module = self.module_of(table)?;
+            let mut name = String::new();
+            let whole = self.type_name(table, &mut name, 0).is_some();
+            Some(Type { module, name: whole.then_some(name) })
+        })?;
+        let module = class.module;
         let flags = reader.u16(method.checked_add(at.flags))?;
         if flags & KIND == KIND_DYNAMIC {
             return self.dynamic(method, module);
@@ -70,15 +76,14 @@ impl<M: Memory> Namer<'_, '_, M> {
         let bits = at.remainder_bits;
         let row = (range & ((1 << (24 - bits)) - 1)) << bits | remainder & ((1 << bits) - 1);
 
-        let mut name = self.stem(module)?;
-        name.push('!');
-        let before = name.len();
-        self.type_name(table, &mut name, 0)?;
-        if name.len() > before {
+        let metadata = self.metadata(module)?;
+        let mut name = format!("{}!", metadata.stem);
+        let class = class.name.as_ref()?;
+        if !class.is_empty() {
+            name.push_str(class);
             name.push('.');
         }
         let row = (METHOD_DEF, row);
-        let metadata = self.metadata(module)?;
         let own = metadata.name(self.kept, row, 3)?;
         name.push_str(&String::from_utf8_lossy(&own));
         let arguments = metadata.blob(self.kept, row, 4).and_then(|blob| self.arguments(module, &blob));
@@ -249,7 +254,10 @@ impl<M: Memory> Namer<'_, '_, M> {
     }
 
     fn metadata(&self, module: u64) -> Option<Arc<Metadata>> {
-        self.pages.metadata(module, || Metadata::of_module(self.contract, self.reader, self.kept, module))
+        self.pages.metadata(module, || {
+            let stem = self.stem(module)?;
+            Metadata::of_module(self.contract, (self.reader, self.kept), module, stem)
+        })
     }
 
     /// The name of a module's file without its extension.

@@ -56,7 +56,7 @@ pub(crate) fn name_of_code(
     address: u64,
 ) -> Option<String> {
     let (fresh, kept) = (pages.fresh(memory, MOST_READS), pages.kept(memory, MOST_READS));
-    match code_header::code_at(contract, &fresh, &kept, address)? {
+    match code_header::code_at(contract, &fresh, &kept, pages, address)? {
         Code::Method(method) => Namer { contract, reader: &fresh, kept: &kept, pages }.method(method),
         Code::Stub => Some(STUB.into()),
     }

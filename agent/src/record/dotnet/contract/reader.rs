@@ -5,10 +5,12 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 
+use super::code_header::Range;
 use super::metadata::Metadata;
 use crate::record::image::Memory;
 
@@ -20,6 +22,20 @@ const MOST_PAGES: usize = 1024;
 /// Most modules whose metadata's layout is kept.
 const MOST_MODULES: usize = 256;
 
+/// Most ranges of code that are kept.
+const MOST_RANGES: usize = 64;
+/// Most types that are kept.
+const MOST_TYPES: usize = 1024;
+
+/// A type whose MethodTable and class refer to each other.
+#[derive(Debug)]
+pub(super) struct Type {
+    /// Address of its Module.
+    pub module: u64,
+    /// Its name with its generic arguments. `None`: it could not be read.
+    pub name: Option<String>,
+}
+
 type PageMap = BTreeMap<u64, Box<[u8; PAGE as usize]>>;
 
 /// What was read.
@@ -30,6 +46,10 @@ pub(crate) struct Pages {
     fresh: RefCell<PageMap>,
     /// Images, which stay as they are while they are loaded.
     kept: RefCell<PageMap>,
+    /// Where code lies.
+    ranges: RefCell<Vec<Range>>,
+    /// Types by the address of their MethodTable.
+    types: RefCell<BTreeMap<u64, Arc<Type>>>,
     /// By address of the runtime's Module.
     modules: RefCell<BTreeMap<u64, Arc<Metadata>>>,
     /// The modules of before [`Pages::check`].
@@ -42,9 +62,11 @@ impl Pages {
         self.fresh.get_mut().clear();
     }
 
-    /// An assembly may have been unloaded, and another one loaded in its place: each module is
-    /// looked at again before its pages are used again.
+    /// An assembly may have been unloaded, and another one loaded in its place: ranges of code and
+    /// types are read again, and each module is looked at again before its pages are used again.
     pub(crate) fn check(&mut self) {
+        self.ranges.get_mut().clear();
+        self.types.get_mut().clear();
         *self.unchecked.get_mut() = core::mem::take(self.modules.get_mut());
     }
 
@@ -59,6 +81,34 @@ impl Pages {
 
     pub(super) fn kept<'a, M: Memory>(&'a self, memory: &'a M, most: u32) -> Reader<'a, M> {
         Reader { memory, pages: &self.kept, block: BLOCK, left: Cell::new(most) }
+    }
+
+    /// The range that holds `address`, which `read` finds if it is not known.
+    pub(super) fn range(&self, address: u64, read: impl FnOnce() -> Option<Range>) -> Option<Range> {
+        let mut ranges = self.ranges.borrow_mut();
+        if let Some(known) = ranges.iter().find(|range| (range.begin..range.end).contains(&address)) {
+            return Some(*known);
+        }
+        let found = read()?;
+        if ranges.len() >= MOST_RANGES {
+            ranges.clear();
+        }
+        ranges.push(found);
+        Some(found)
+    }
+
+    /// The type with this MethodTable, which `read` finds if it is not known.
+    pub(super) fn of_table(&self, table: u64, read: impl FnOnce() -> Option<Type>) -> Option<Arc<Type>> {
+        if let Some(known) = self.types.borrow().get(&table) {
+            return Some(known.clone());
+        }
+        let found = Arc::new(read()?);
+        let mut types = self.types.borrow_mut();
+        if types.len() >= MOST_TYPES {
+            types.clear();
+        }
+        types.insert(table, found.clone());
+        Some(found)
     }
 
     /// The metadata of a module, which `read` finds if it is not known.

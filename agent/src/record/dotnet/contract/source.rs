@@ -22,7 +22,7 @@ const CHECK_MS: u64 = 1_000;
 /// Milliseconds without new code after which nothing is kept.
 const IDLE_MS: u64 = 10_000;
 /// Milliseconds that a step may take, beyond which further code is named in the next one.
-const STEP_MS: u64 = 50;
+const STEP_MS: u64 = 25;
 
 /// Code that waits for its name.
 struct Want {
@@ -36,7 +36,9 @@ pub(crate) struct ContractNames {
     ticks_per_ms: u64,
     /// Code that was seen before what the pages hold was read.
     waiting: VecDeque<Want>,
-    /// Code that was seen since.
+    /// Code that samples have executed since. It is named before all other code.
+    urgent: VecDeque<Want>,
+    /// Other code that was seen since, or is to be tried again.
     later: VecDeque<Want>,
     pages: Pages,
     /// When assemblies were last looked at again.
@@ -51,6 +53,7 @@ impl ContractNames {
         ContractNames {
             ticks_per_ms,
             waiting: VecDeque::new(),
+            urgent: VecDeque::new(),
             later: VecDeque::new(),
             pages: Pages::default(),
             checked: Ticks::ZERO,
@@ -58,14 +61,15 @@ impl ContractNames {
         }
     }
 
-    /// Takes code that has no name yet. Without a contract the host may be asked for it; one that
-    /// is found later names it as well.
+    /// Takes code that has no name yet. Without a contract the host may name it; a contract that is
+    /// found later names it as well.
     pub(crate) fn want(&mut self, code: UnnamedCode, contract: Option<&Contract>, shared: &Shared) {
         if contract.is_none() {
             ask_others(code, shared);
         }
-        if self.later.len() < MOST_WAITING {
-            self.later.push_back(Want { code, due: Ticks::ZERO });
+        let queue = if code.executed { &mut self.urgent } else { &mut self.later };
+        if queue.len() < MOST_WAITING {
+            queue.push_back(Want { code, due: Ticks::ZERO });
         } else if contract.is_some() {
             ask_others(code, shared);
         }
@@ -73,7 +77,7 @@ impl ContractNames {
 
     /// Whether code waits that is to be named now.
     pub(crate) fn is_due(&self, now: Ticks) -> bool {
-        !self.waiting.is_empty() || self.later.iter().any(|want| want.due <= now)
+        !self.waiting.is_empty() || !self.urgent.is_empty() || self.later.iter().any(|want| want.due <= now)
     }
 
     /// Names what waits, for a moment; with `last`, all of it, and what is to be tried again later.
@@ -89,19 +93,24 @@ impl ContractNames {
     ) {
         let start = now();
         let since = |time: Ticks| start.saturating_sub(time).0 / self.ticks_per_ms;
-        if self.waiting.is_empty() && self.later.is_empty() {
+        if self.waiting.is_empty() && self.urgent.is_empty() && self.later.is_empty() {
             if self.active != Ticks::ZERO && since(self.active) >= IDLE_MS {
                 self.pages.forget();
                 self.active = Ticks::ZERO;
             }
             return;
         }
+        if !self.urgent.is_empty() || self.waiting.is_empty() || last {
+            self.pages.refresh();
+        }
+        while let Some(want) = self.urgent.pop_back() {
+            self.waiting.push_front(want);
+        }
         if self.waiting.is_empty() || last {
             let due = |want: &Want| last || want.due <= start;
             let (now, later): (VecDeque<_>, _) = core::mem::take(&mut self.later).into_iter().partition(due);
             self.waiting.extend(now);
             self.later = later;
-            self.pages.refresh();
         }
         if since(self.checked) >= CHECK_MS {
             self.pages.check();
@@ -110,7 +119,7 @@ impl ContractNames {
         while let Some(want) = self.waiting.pop_front() {
             let now = now();
             self.active = now;
-            let UnnamedCode { address, base, size } = want.code;
+            let UnnamedCode { address, base, size, .. } = want.code;
             if let Some(name) = name_of_code(contract, memory, &self.pages, address) {
                 shared.costs.named.fetch_add(1, Ordering::Relaxed);
                 out.event(&Event::MethodName(MethodName {

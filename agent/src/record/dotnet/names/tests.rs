@@ -25,7 +25,7 @@ fn mailbox() -> alloc::boxed::Box<LiveMailbox> {
 }
 
 fn want(address: u64) -> UnnamedCode {
-    UnnamedCode { address, base: address & !0xff, size: 0x100 }
+    UnnamedCode { address, base: address & !0xff, size: 0x100, executed: false }
 }
 
 /// Requests the name of one address.

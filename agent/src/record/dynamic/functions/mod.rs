@@ -122,7 +122,7 @@ impl CodeFunctions {
             live.faulty || live.compared.saturating_add(fresh) > time
         });
         if known == Some(true) {
-            return self.want(inside);
+            return self.want(inside, executed);
         }
         let answer = tables.lookup(inside);
         if answer != Lookup::Unasked {
@@ -140,7 +140,7 @@ impl CodeFunctions {
             Lookup::Unasked => None,
         };
         if let Some(entry) = entry {
-            return self.function(entry, time, memory, out);
+            return self.function(entry, executed, time, memory, out);
         }
         let unanswered = matches!(answer, Lookup::Fault | Lookup::Unasked);
         // A failed lookup does not mean that the known code is gone.
@@ -148,13 +148,20 @@ impl CodeFunctions {
             return;
         }
         self.stub(inside, executed, time, memory, out);
-        self.want(inside);
+        self.want(inside, executed);
         if unanswered && let Some(live) = self.holding_mut(inside) {
             live.faulty = true;
         }
     }
 
-    fn function(&mut self, entry: FunctionEntry, time: Ticks, memory: &impl Memory, out: &mut impl Events) {
+    fn function(
+        &mut self,
+        entry: FunctionEntry,
+        executed: bool,
+        time: Ticks,
+        memory: &impl Memory,
+        out: &mut impl Events,
+    ) {
         let code = if entry.size as usize <= 4 * MOST_CODE {
             read_code(memory, entry.base, (entry.size as usize).min(MOST_CODE))
         } else {
@@ -181,7 +188,7 @@ impl CodeFunctions {
             code: &code,
         };
         self.add(add, CodeKind::TableFunction, hash, out);
-        self.unnamed.push(UnnamedCode { address: entry.base, base: entry.base, size });
+        self.unnamed.push(UnnamedCode { address: entry.base, base: entry.base, size, executed });
         self.shared.activity.functions.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -237,7 +244,7 @@ impl CodeFunctions {
     }
 
     /// Requests a name for the address in a stub, once per address and stub.
-    fn want(&mut self, inside: u64) {
+    fn want(&mut self, inside: u64, executed: bool) {
         let Some((base, live)) = self.holding(inside) else { return };
         let bit = 1u128.checked_shl((inside - base) as u32).unwrap_or(0);
         if live.kind != CodeKind::Stub || live.wanted & bit == bit {
@@ -246,7 +253,7 @@ impl CodeFunctions {
         if let Some(live) = self.live.get_mut(&base) {
             live.wanted |= bit;
         }
-        self.unnamed.push(UnnamedCode { address: inside, base: inside, size: 1 });
+        self.unnamed.push(UnnamedCode { address: inside, base: inside, size: 1, executed });
     }
 
     fn add(&mut self, mut add: CodeAdd<'_>, kind: CodeKind, hash: ContentHash, out: &mut impl Events) {

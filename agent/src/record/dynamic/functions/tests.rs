@@ -123,7 +123,7 @@ fn a_name_is_requested_once_per_function_and_once_per_stub_address() {
         rig.see(rva, time, true);
     }
     let mut unnamed = Vec::new();
-    for UnnamedCode { address, base, size } in rig.functions.take_unnamed() {
+    for UnnamedCode { address, base, size, .. } in rig.functions.take_unnamed() {
         unnamed.push((address - IMAGE, base - IMAGE, size));
     }
     assert_eq!(unnamed, [(0x1000, 0x1000, 0x80), (0x3100, 0x3100, 1), (0x3110, 0x3110, 1)]);
