@@ -36,13 +36,13 @@ pub(crate) struct Journal<P> {
     block: Option<Box<BlockBuffer>>,
     kind: BlockKind,
     /// Events about modules and threads that were written.
-    told: u64,
+    listed: u64,
 }
 
 impl<P: Pace> Journal<P> {
     /// A journal that takes its buffers, of [`CAPACITY`] bytes, from `lane`.
     pub(crate) fn new(lane: Arc<Lane>, counters: Arc<Counters>, pace: P) -> Journal<P> {
-        Journal { lane, counters, pace, block: None, kind: BlockKind::Meta, told: 0 }
+        Journal { lane, counters, pace, block: None, kind: BlockKind::Meta, listed: 0 }
     }
 
     /// The following events go into blocks of this kind.
@@ -54,8 +54,8 @@ impl<P: Pace> Journal<P> {
     }
 
     /// How many events about modules and threads were written.
-    pub(crate) fn told(&self) -> u64 {
-        self.told
+    pub(crate) fn listed(&self) -> u64 {
+        self.listed
     }
 
     /// Hands the current block to the writer.
@@ -102,7 +102,7 @@ impl<P: Pace> Journal<P> {
 
 impl<P: Pace> Events for Journal<P> {
     fn event(&mut self, event: &Event<'_>) {
-        self.told += u64::from(matches!(
+        self.listed += u64::from(matches!(
             event,
             Event::ModuleLoad(_)
                 | Event::ModuleUnload { .. }

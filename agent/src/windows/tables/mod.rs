@@ -336,7 +336,7 @@ impl TablesRecorder {
         self.journal.switch(BlockKind::Meta);
         SIGNALS.tables_pending.fetch_sub(1, Ordering::AcqRel);
         self.state_at = ticks();
-        self.restated = self.journal.told();
+        self.restated = self.journal.listed();
         self.publish();
     }
 
@@ -416,7 +416,7 @@ impl TablesRecorder {
     fn restate_lists(&mut self) {
         self.modules.restate(&mut self.journal);
         self.threads.restate(&mut self.journal);
-        self.restated = self.journal.told();
+        self.restated = self.journal.listed();
     }
 
     /// After META blocks were written, by whichever thread: writes which modules live, and before
@@ -428,7 +428,7 @@ impl TablesRecorder {
         if young || written(&self.counters) == self.confirmed_blocks {
             return;
         }
-        if self.journal.told() != self.restated {
+        if self.journal.listed() != self.restated {
             self.restate_lists();
         }
         let (modules, modules_hash) =

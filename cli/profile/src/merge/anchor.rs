@@ -65,7 +65,7 @@ pub struct Place {
     pub trace: usize,
     /// Nanoseconds after the first one began.
     pub start_ns: u64,
-    /// What tells so.
+    /// By what that is known.
     pub basis: Basis,
 }
 
