@@ -257,7 +257,8 @@ pub const FRAMES: ParquetTable = ParquetTable {
             "kind",
             Text,
             "`native`; `managed` (a method of a language runtime), `stub` (code that a runtime made for itself), `runtime` \
-             (native code of a runtime); `dynamic` for other code made at run time; `unknown` for an address in neither",
+             (native code of a runtime); `dynamic` for other code made at run time; `unknown` for an address in neither; \
+             `placeholder` for what is no code, such as `[no stack: REASON]`",
         ),
         column(
             "category",
