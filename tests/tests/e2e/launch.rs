@@ -110,8 +110,11 @@ fn process_created_suspended_is_listed_and_refused_as_such() {
     let pid = parent.pid();
     let listed = Inject::run(&folder, &["ps", "--json"]);
     let listed: serde_json::Value = serde_json::from_str(&listed.expect(0).stdout).expect("JSON");
-    let row =
-        listed["processes"].as_array().expect("a list").iter().find(|row| row["pid"].to_string() == pid);
+    let row = listed["processes"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .find(|row| row["pid"].as_u64() == pid.parse().ok());
     let row = row.expect("it is listed");
     assert_eq!(row["recordable"], false, "{row}");
     assert!(row["reason"].as_str().is_some_and(|reason| reason.contains("created suspended")), "{row}");
