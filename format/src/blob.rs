@@ -12,8 +12,8 @@ pub fn content_hash(bytes: &[u8]) -> ContentHash {
     ContentHash(xxh3_128(bytes).to_le_bytes())
 }
 
-/// The count of a set of instances and the hash of their ids: what MODULE_STATE says of them. In any
-/// order, each once.
+/// The count of a set of instances and the hash of their ids: what MODULE_STATE says of them. In
+/// any order, each once.
 pub fn instances_hash(ids: impl IntoIterator<Item = u64>) -> (u64, ContentHash) {
     let mut ids: Vec<u64> = ids.into_iter().collect();
     ids.sort_unstable();

@@ -2,7 +2,6 @@
 //! too much memory, or that ends its process in another way, costs itself only.
 
 use super::protocol::{Answer, Lost, Order, Setup, Stage, TraceResult, TraceStatus};
-use anyhow::Context;
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -42,11 +41,11 @@ impl Processes<'_> {
     /// # Errors
     ///
     /// When processes cannot be started.
-    pub fn convert_all(&self, tasks: &[Vec<usize>], done: Done<'_>) -> anyhow::Result<()> {
+    pub fn convert_all(&self, tasks: &[Vec<usize>], done: Done<'_>) -> io::Result<()> {
         interrupt::before_end(stop_all);
         let lanes = tasks.len().min(self.jobs).max(1);
         let next = AtomicUsize::new(0);
-        let work = || -> anyhow::Result<()> {
+        let work = || -> io::Result<()> {
             let mut process = None;
             loop {
                 let Some(places) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) else { return Ok(()) };
@@ -72,7 +71,7 @@ impl Processes<'_> {
         places: &[usize],
         threads: u16,
         kept: &mut Option<Process>,
-    ) -> anyhow::Result<Vec<(usize, TraceResult)>> {
+    ) -> io::Result<Vec<(usize, TraceResult)>> {
         let files = places.iter().map(|&place| self.files[place].clone().into_os_string()).collect();
         let mut order = Order { files, lost: Vec::new() };
         loop {
@@ -154,7 +153,7 @@ struct Process {
 }
 
 impl Process {
-    fn start(messages: &[&str], threads: u16) -> anyhow::Result<Process> {
+    fn start(messages: &[&str], threads: u16) -> io::Result<Process> {
         let why = "a process to convert traces in cannot be started";
         let mut command = Command::new(program()?);
         command.args(messages).arg("batch-worker");
@@ -170,7 +169,7 @@ impl Process {
             windows_sys::Win32::System::Threading::CREATE_NEW_PROCESS_GROUP,
         );
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().context(why)?;
+        let mut child = command.spawn().map_err(|error| io::Error::other(format!("{why}: {error}")))?;
         let input: Input = Arc::new(Mutex::new(child.stdin.take()));
         RUNNING.lock().unwrap_or_else(PoisonError::into_inner).push(input.clone());
         let (output, errors) = (child.stdout.take(), child.stderr.take());
@@ -194,7 +193,7 @@ impl Process {
             && matches!(process.answers.recv(), Ok(Answer::Ready));
         if !is_ready {
             let reason = process.end().reason.unwrap_or_default();
-            anyhow::bail!("{why}: {reason}; a greater --memory-limit may help");
+            return Err(io::Error::other(format!("{why}: {reason}; a greater --memory-limit may help")));
         }
         Ok(process)
     }

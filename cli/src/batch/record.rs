@@ -1,7 +1,6 @@
 //! What an output that is one file was made of: a small file beside it, since not every format
 //! says it. It counts only if it fits the output that is there.
 
-use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use std::io::{self, ErrorKind, Write};
 use stk_base::files::{Below, Kind, MayReplace};
@@ -50,13 +49,13 @@ impl Record {
     ///
     /// That the output or the record is a link, or the record no regular file; else the error of
     /// the system.
-    pub fn of(output: &Below, key: &str) -> anyhow::Result<Recorded> {
-        let found = output.kind().with_context(|| output.path().display().to_string())?;
+    pub fn of(output: &Below, key: &str) -> io::Result<Recorded> {
+        let found = output.kind().map_err(|error| about(output, error))?;
         let at = record_of(output)?;
         let text = match at.read(MOST_READ) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Recorded::Nothing),
-            Err(error) => return Err(error).with_context(|| at.path().display().to_string()),
+            Err(error) => return Err(about(&at, error)),
         };
         let (Some(Kind::File { len }), Ok(record)) = (found, serde_json::from_slice::<Record>(&text)) else {
             return Ok(Recorded::Nothing);
@@ -76,7 +75,7 @@ impl Record {
     /// # Errors
     ///
     /// The error of the system.
-    pub fn begin(output: &Below, key: &str) -> anyhow::Result<()> {
+    pub fn begin(output: &Below, key: &str) -> io::Result<()> {
         save(output, key, ConversionFacts::default(), true)
     }
 
@@ -85,26 +84,30 @@ impl Record {
     /// # Errors
     ///
     /// The error of the system.
-    pub fn write(output: &Below, key: &str, facts: ConversionFacts) -> anyhow::Result<()> {
+    pub fn write(output: &Below, key: &str, facts: ConversionFacts) -> io::Result<()> {
         save(output, key, facts, false)
     }
 }
 
-fn save(output: &Below, key: &str, facts: ConversionFacts, unfinished: bool) -> anyhow::Result<()> {
-    let shown = || output.path().display().to_string();
-    let bytes = match output.kind().with_context(shown)? {
+fn save(output: &Below, key: &str, facts: ConversionFacts, unfinished: bool) -> io::Result<()> {
+    let bytes = match output.kind().map_err(|error| about(output, error))? {
         Some(Kind::File { len }) => len,
         _ => 0,
     };
     let text = serde_json::to_string(&Record { key: key.to_owned(), bytes, facts, unfinished })?;
-    let at = record_of(output).with_context(shown)?;
+    let at = record_of(output).map_err(|error| about(output, error))?;
     let save = || {
         at.parent().make_folder()?;
         let mut file = formats::temporary(&at.parent())?;
         writeln!(file, "{text}")?;
         file.persist(&at, MayReplace::NoTrace)
     };
-    save().map(drop).with_context(|| at.path().display().to_string())
+    save().map(drop).map_err(|error| about(&at, error))
+}
+
+/// The error with the file that it is about.
+fn about(file: &Below, error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", file.path().display()))
 }
 
 #[cfg(test)]

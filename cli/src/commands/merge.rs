@@ -50,8 +50,8 @@ pub(super) struct MergeArgs {
     /// machines
     #[arg(long)]
     by_time_of_day: bool,
-    /// Take out the times in which none of the traces was recorded, but a second of each. Times then
-    /// count on the time line without them
+    /// Take out the times in which none of the traces was recorded, but a second of each. Times
+    /// then count on the time line without them
     #[arg(long)]
     close_gaps: bool,
     /// Replace a file that is there, unless it is a trace or an input

@@ -317,7 +317,8 @@ fn spans(traces: &[Option<u32>]) -> Vec<(u32, Range<usize>)> {
     spans
 }
 
-/// What of a row is within the time that was given: as of a run, whose samples are spread over its time.
+/// What of a row is within the time that was given: as of a run, whose samples are spread over its
+/// time.
 fn within(trace: &DatasetTrace, ts_ns: i64, sum: SampleSum) -> Option<SampleSum> {
     let first_ns = ts_ns.max(0) as u64;
     let samples = u32::try_from(sum.samples).unwrap_or(u32::MAX);

@@ -582,17 +582,13 @@ fn info_lists_the_functions_that_no_list_of_the_runtime_names() {
     traces::sample(&mut builder, thread, 10_000, STACK, &[in_function(BASE, 1)]);
     write(dir.path(), "a.stk", &builder.finish());
     let text = stdout(&stk(dir.path(), &["info", "a.stk", "--all"]));
-    assert!(text.contains("methods    1 listed in 0 lists; 1 of the 3 functions seen have names"), "{text}");
-    assert!(
-        text.contains("unnamed 0x70001000 (64 bytes), seen at 0.000 s: the runtime's lists leave it out"),
-        "{text}"
-    );
-    assert!(
-        text.contains(
-            "unnamed 0x70002000 (64 bytes), seen at 0.000 s: it was made after the runtime's last list"
-        ),
-        "{text}"
-    );
+    assert!(text.contains("methods    0 listed in 0 lists; 1 of the 3 functions seen have names"), "{text}");
+    // The name is the data access library's, which lists nothing.
+    assert!(text.contains("names      1 from .NET's data access library"), "{text}");
+    for address in ["0x70001000", "0x70002000"] {
+        let why = "(64 bytes), seen at 0.000 s: the runtime listed no methods";
+        assert!(text.contains(&format!("unnamed {address} {why}")), "{text}");
+    }
     let json: serde_json::Value =
         serde_json::from_slice(&stk(dir.path(), &["info", "--json", "a.stk"]).stdout).unwrap();
     let methods = &json["traces"][0]["methods"];
@@ -989,7 +985,13 @@ fn an_interrupt_leaves_no_incomplete_output_and_exits_with_130() {
         }
         assert_eq!(code, Some(130));
         assert!(!partial(), "the temporary file is gone");
-        assert_eq!(std::fs::read(out.join("a.chrome.json")).unwrap(), b"what was there before");
+        let there = std::fs::read(out.join("a.chrome.json")).unwrap();
+        if there != b"what was there before" {
+            // The signal came between the renaming and the end.
+            assert!(there.starts_with(b"[") && there.trim_ascii_end().ends_with(b"]"), "a part of it");
+            write(&out, "a.chrome.json", b"what was there before");
+            continue;
+        }
         return;
     }
     panic!("the program was always done before the signal came");

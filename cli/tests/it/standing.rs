@@ -107,9 +107,9 @@ fn an_old_trace_says_how_much_cpu_time_has_no_reading() {
 fn types_that_the_format_reserves_are_skipped_without_a_word() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
-    let unknown = |kinds: std::ops::RangeInclusive<u64>| {
+    let unknown = |kinds: &[u64]| {
         let mut builder = TraceBuilder::new(Arch::X64);
-        for kind in kinds {
+        for &kind in kinds {
             let event = Event::Unknown { kind, body: b"body" };
             builder.meta(10, &event);
             builder.push(&event);
@@ -120,6 +120,6 @@ fn types_that_the_format_reserves_are_skipped_without_a_word() {
         stk(folder, &["verify", "reserved.stk"]);
         info["traces"][0]["unknown_events"].as_u64().expect("a number")
     };
-    assert_eq!(unknown(31..=34), 0);
-    assert_eq!(unknown(31..=35), 1, "of META blocks, the one that nothing reserves");
+    assert_eq!(unknown(&[31, 33, 34]), 0);
+    assert_eq!(unknown(&[31, 33, 34, 35]), 1, "of META blocks, the one that nothing reserves");
 }

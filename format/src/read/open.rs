@@ -268,9 +268,9 @@ impl<'a> Trace<'a> {
         Some(trace)
     }
 
-    /// Takes the META and STATE blocks of these sequence numbers as known, where the block begins at
-    /// `time` or later: a MODULE_STATE event behind a lost block showed that nothing is missing then.
-    /// Ends before the next STATE block, from which they are known anyway.
+    /// Takes the META and STATE blocks of these sequence numbers as known, where the block begins
+    /// at `time` or later: a MODULE_STATE event behind a lost block showed that nothing is missing
+    /// then. Ends before the next STATE block, from which they are known anyway.
     pub fn confirm_metadata(&mut self, seqs: Range<u64>, time: Ticks) {
         let from = self.blocks.partition_point(|block| block.header.seq < seqs.start);
         let blocks = self.blocks[from..].iter_mut().take_while(|block| {

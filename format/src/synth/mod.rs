@@ -313,7 +313,8 @@ impl TraceBuilder {
         self.encoder.renew_keyframes();
     }
 
-    /// A META block with MODULE_STATE, and before it, with `restates`, all live modules and threads.
+    /// A META block with MODULE_STATE, and before it, with `restates`, all live modules and
+    /// threads.
     pub fn confirm(&mut self, restates: bool) {
         let (modules, modules_hash) = blob::instances_hash(self.live_modules.keys().copied());
         let state =

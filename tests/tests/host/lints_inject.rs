@@ -8,7 +8,7 @@ use std::path::Path;
 fn the_list_of_processes_opens_them_for_reading_alone_and_takes_no_privilege() {
     let ps = code("ps.rs");
     assert_eq!(calls(&ps, "process::open"), ["process::open_limited("]);
-    assert_eq!(calls(&ps, "Process::"), ["Process::open_to_read(", "Process::handle)"]);
+    assert_eq!(calls(&ps, "Process::"), ["Process::open_to_read(", "Process::handle)", "Process::begun)"]);
     for way in ["Privilege", "OpenProcess", "OpenThread", "PROCESS_", ".write(", "remote", "narrowed"] {
         assert!(!ps.contains(way), "ps.rs has {way}");
     }

@@ -1,4 +1,5 @@
-//! Threads that had several names: one thread of the profile for each name, for as long as it had it.
+//! Threads that had several names: one thread of the profile for each name, for as long as it had
+//! it.
 
 use super::{MarkInfo, Profile, Runs, ThreadInfo};
 use crate::trace::Trace;

@@ -515,8 +515,8 @@ mod tests {
         assert_eq!(of(&[0x51, 0x8b, 0xec], true).frame_pointer, FramePointer::Absent);
     }
 
-    /// MSVC's prologue helpers, as its C runtime (vcruntime) has them, at 1100h; called by a function
-    /// at 1010h that has pushed 14h, and whose code continues for a few bytes.
+    /// MSVC's prologue helpers, as its C runtime (vcruntime) has them, at 1100h; called by a
+    /// function at 1010h that has pushed 14h, and whose code continues for a few bytes.
     fn of_helper(before_call: &[u8], helper: &[u8]) -> Prologue {
         let call_end = START as usize + before_call.len() + 5;
         let distance = (0x1100 - call_end as i32).to_le_bytes();

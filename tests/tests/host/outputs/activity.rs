@@ -32,7 +32,8 @@ fn of_run(frames: &[(&str, &str)], change: impl Fn(Run) -> Run) -> Activity {
     let mut found = None;
     let classified = classify(&mut b.profile, &runs).expect("classified");
     let visited: std::io::Result<()> = classified.for_each(|batch| {
-        found = batch.runs.first().map(|run| run.activity);
+        // Before it may be what the thread used before this wait.
+        found = batch.runs.last().map(|run| run.activity);
         Ok(())
     });
     visited.expect("runs");

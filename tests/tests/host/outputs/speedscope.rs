@@ -207,7 +207,7 @@ fn static_functions_of_one_name_stay_apart() {
 }
 
 #[test]
-fn code_in_a_header_is_one_function_in_all_modules() {
+fn code_in_a_header_is_one_function_of_each_module() {
     let mut b = Builder::new();
     let (x, y) = (b.image("x.dll", 1), b.image("y.dll", 2));
     let stop = b.stop(stk_profile::stack::StopReason::COMPLETE, "");
@@ -220,8 +220,9 @@ fn code_in_a_header_is_one_function_in_all_modules() {
         b.run(thread, Some(stack), stop, i as u64, 1, RunState::Running);
     }
     let file = write(&b, &Options::default());
-    assert_eq!(file["shared"]["frames"], json!([{"name": "mix", "file": "mix.hpp", "line": 2}]));
-    assert_eq!(stacks(&file, 1), [(vec!["mix"], 2)]);
+    let mix = |module: &str| json!({"name": format!("mix [{module}]"), "file": "mix.hpp", "line": 2});
+    assert_eq!(file["shared"]["frames"], json!([mix("x.dll"), mix("y.dll")]));
+    assert_eq!(stacks(&file, 1), [(vec!["mix [x.dll]"], 1), (vec!["mix [y.dll]"], 1)]);
 }
 
 #[test]

@@ -238,7 +238,7 @@ fn json_follows_its_schema() {
     );
     assert_eq!(
         value["traces"][0]["waits"],
-        json!([{"reason": "sleep", "class": "idle", "waits": 1, "samples": 3, "weight_ns": 3_000_000, "longest_ns": 3_000_000, "stacks": []}])
+        json!([{"reason": "sleep", "class": "idle", "waits": 2, "samples": 3, "weight_ns": 3_000_000, "longest_ns": 2_000_000, "stacks": []}])
     );
 
     let mut wrong = value.clone();

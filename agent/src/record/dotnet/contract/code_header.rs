@@ -9,7 +9,8 @@
 use stk_schema::bytes::u64_at;
 
 use super::layout::{Contract, MOST_BUCKET, NibbleMap, PrecompiledOffsets};
-use super::reader::{Pages, Reader};
+use super::pages::Pages;
+use super::reader::{Range, RangeKind, Reader};
 use crate::record::image::Memory;
 
 /// Levels of the RangeSectionMap on 64 bits, and the bits below the lowest.
@@ -38,29 +39,6 @@ pub(super) enum Code {
     /// Code that the runtime wrote for itself: dispatch of interface calls, entry points of methods
     /// that are not compiled yet, and their kind. The descriptor says no more.
     Stub,
-}
-
-/// A part of the address space with code in it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Range {
-    pub begin: u64,
-    pub end: u64,
-    kind: RangeKind,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum RangeKind {
-    Stubs,
-    /// Jitted code: its first address, and the nibble map with the address that it begins at.
-    Heap {
-        first: u64,
-        base: u64,
-        units: u64,
-    },
-    /// An image with precompiled code: the Module.
-    Image {
-        module: u64,
-    },
 }
 
 /// What the runtime has at `address`; `None` if it does not know the address. `kept` reads what

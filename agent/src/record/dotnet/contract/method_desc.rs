@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 
 use super::layout::Contract;
 use super::metadata::{METHOD_DEF, Metadata, TYPE_DEF};
-use super::reader::{Pages, Reader, Type};
+use super::pages::{Pages, Type};
+use super::reader::Reader;
 use super::signature::SignatureText;
 use crate::record::image::Memory;
 

@@ -10,6 +10,7 @@
 //! metadata     rows and heaps of an assembly's metadata (ECMA-335)
 //! signature    signature blob -> text
 //! source       takes wanted code, writes METHOD_NAME
+//! pages        what was read, kept for a while
 //! reader       bounded reads of memory
 //! ```
 //!
@@ -22,6 +23,7 @@ mod code_header;
 mod layout;
 mod metadata;
 mod method_desc;
+mod pages;
 mod reader;
 mod signature;
 mod source;
@@ -35,7 +37,7 @@ pub(crate) use source::ContractNames;
 use alloc::string::String;
 use code_header::Code;
 use method_desc::Namer;
-use reader::Pages;
+use pages::Pages;
 
 use crate::record::image::Memory;
 

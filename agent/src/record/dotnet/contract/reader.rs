@@ -1,137 +1,44 @@
 //! Reads of memory that fail instead of faulting, and that are bounded together.
 //!
 //! Under Wine each read is a request to another process and takes as long as suspending a thread
-//! does, so whole pages are read and kept for a while: [`Pages`].
+//! does, so whole pages are read and kept for a while: `pages`.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::string::String;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 
-use super::code_header::Range;
-use super::metadata::Metadata;
 use crate::record::image::Memory;
 
-const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = 4096;
 /// Bytes that are read at once where pages are kept, unless one of them is missing.
-const BLOCK: u64 = 8 * PAGE;
+pub(super) const BLOCK: u64 = 8 * PAGE;
 /// Most pages that are kept.
 const MOST_PAGES: usize = 1024;
-/// Most modules whose metadata's layout is kept.
-const MOST_MODULES: usize = 256;
 
-/// Most ranges of code that are kept.
-const MOST_RANGES: usize = 64;
-/// Most types that are kept.
-const MOST_TYPES: usize = 1024;
+pub(super) type PageMap = BTreeMap<u64, Box<[u8; PAGE as usize]>>;
 
-/// A type whose MethodTable and class refer to each other.
-#[derive(Debug)]
-pub(super) struct Type {
-    /// Address of its Module.
-    pub module: u64,
-    /// Its name with its generic arguments. `None`: it could not be read.
-    pub name: Option<String>,
+/// A part of the address space with code in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Range {
+    pub begin: u64,
+    pub end: u64,
+    pub kind: RangeKind,
 }
 
-type PageMap = BTreeMap<u64, Box<[u8; PAGE as usize]>>;
-
-/// What was read.
-#[derive(Default)]
-pub(crate) struct Pages {
-    /// The runtime's structures, which change as code is made. To be forgotten before code is named
-    /// that was seen later: then all that concerns it was complete as it was read.
-    fresh: RefCell<PageMap>,
-    /// Images, which stay as they are while they are loaded.
-    kept: RefCell<PageMap>,
-    /// Where code lies.
-    ranges: RefCell<Vec<Range>>,
-    /// Types by the address of their MethodTable.
-    types: RefCell<BTreeMap<u64, Arc<Type>>>,
-    /// By address of the runtime's Module.
-    modules: RefCell<BTreeMap<u64, Arc<Metadata>>>,
-    /// The modules of before [`Pages::check`].
-    unchecked: RefCell<BTreeMap<u64, Arc<Metadata>>>,
-}
-
-impl Pages {
-    /// Forgets the runtime's structures.
-    pub(crate) fn refresh(&mut self) {
-        self.fresh.get_mut().clear();
-    }
-
-    /// An assembly may have been unloaded, and another one loaded in its place: ranges of code and
-    /// types are read again, and each module is looked at again before its pages are used again.
-    pub(crate) fn check(&mut self) {
-        self.ranges.get_mut().clear();
-        self.types.get_mut().clear();
-        *self.unchecked.get_mut() = core::mem::take(self.modules.get_mut());
-    }
-
-    /// Forgets everything.
-    pub(crate) fn forget(&mut self) {
-        *self = Pages::default();
-    }
-
-    pub(super) fn fresh<'a, M: Memory>(&'a self, memory: &'a M, most: u32) -> Reader<'a, M> {
-        Reader { memory, pages: &self.fresh, block: PAGE, left: Cell::new(most) }
-    }
-
-    pub(super) fn kept<'a, M: Memory>(&'a self, memory: &'a M, most: u32) -> Reader<'a, M> {
-        Reader { memory, pages: &self.kept, block: BLOCK, left: Cell::new(most) }
-    }
-
-    /// The range that holds `address`, which `read` finds if it is not known.
-    pub(super) fn range(&self, address: u64, read: impl FnOnce() -> Option<Range>) -> Option<Range> {
-        let mut ranges = self.ranges.borrow_mut();
-        if let Some(known) = ranges.iter().find(|range| (range.begin..range.end).contains(&address)) {
-            return Some(*known);
-        }
-        let found = read()?;
-        if ranges.len() >= MOST_RANGES {
-            ranges.clear();
-        }
-        ranges.push(found);
-        Some(found)
-    }
-
-    /// The type with this MethodTable, which `read` finds if it is not known.
-    pub(super) fn of_table(&self, table: u64, read: impl FnOnce() -> Option<Type>) -> Option<Arc<Type>> {
-        if let Some(known) = self.types.borrow().get(&table) {
-            return Some(known.clone());
-        }
-        let found = Arc::new(read()?);
-        let mut types = self.types.borrow_mut();
-        if types.len() >= MOST_TYPES {
-            types.clear();
-        }
-        types.insert(table, found.clone());
-        Some(found)
-    }
-
-    /// The metadata of a module, which `read` finds if it is not known.
-    pub(super) fn metadata(
-        &self,
+#[derive(Clone, Copy, Debug)]
+pub(super) enum RangeKind {
+    Stubs,
+    /// Jitted code: its first address, and the nibble map with the address that it begins at.
+    Heap {
+        first: u64,
+        base: u64,
+        units: u64,
+    },
+    /// An image with precompiled code: the Module.
+    Image {
         module: u64,
-        read: impl FnOnce() -> Option<Metadata>,
-    ) -> Option<Arc<Metadata>> {
-        if let Some(known) = self.modules.borrow().get(&module) {
-            return Some(known.clone());
-        }
-        let found = Arc::new(read()?);
-        let before = self.unchecked.borrow_mut().remove(&module);
-        if before.is_some_and(|before| before != found) {
-            self.kept.borrow_mut().clear();
-        }
-        let mut modules = self.modules.borrow_mut();
-        if modules.len() >= MOST_MODULES {
-            modules.clear();
-        }
-        modules.insert(module, found.clone());
-        Some(found)
-    }
+    },
 }
 
 /// Reads memory until the number of reads is used up.
@@ -142,7 +49,13 @@ pub(super) struct Reader<'a, M> {
     left: Cell<u32>,
 }
 
-impl<M: Memory> Reader<'_, M> {
+impl<'a, M: Memory> Reader<'a, M> {
+    /// At most `most` reads, of `block` bytes each where they can be made. `pages` keeps what was
+    /// read.
+    pub(super) fn new(memory: &'a M, pages: &'a RefCell<PageMap>, block: u64, most: u32) -> Reader<'a, M> {
+        Reader { memory, pages, block, left: Cell::new(most) }
+    }
+
     /// Fills `into` from `address`, from kept pages where possible.
     pub(super) fn fill(&self, mut address: u64, mut into: &mut [u8]) -> Option<()> {
         let mut pages = self.pages.borrow_mut();

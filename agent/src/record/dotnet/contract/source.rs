@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use stk_schema::Ticks;
 use stk_schema::event::{Event, MethodName, MethodNameSource};
 
-use super::reader::Pages;
+use super::pages::Pages;
 use super::{Contract, name_of_code};
 use crate::record::dynamic::{Shared, UnnamedCode};
 use crate::record::image::Memory;

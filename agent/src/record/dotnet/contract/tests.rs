@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use super::metadata::compressed;
-use super::reader::Pages;
+use super::pages::Pages;
 use super::*;
 use crate::record::dotnet::descriptor::Descriptor;
 use crate::record::dynamic::{Shared, UnnamedCode};
