@@ -6,6 +6,7 @@
 
 use crate::stk::{Frame, Speedscope};
 use crate::wine;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
@@ -47,7 +48,7 @@ impl MixedLines {
             let mut columns = line.split('\t');
             let token = columns.next().and_then(|column| column.split(' ').nth(2));
             if let (Some(token), Some("mixed"), Some(name)) = (token, columns.next(), columns.nth(2)) {
-                names.insert(format!("{token:0>8}"), key(name).to_owned());
+                names.insert(format!("{token:0>8}"), key(name).into_owned());
             }
         }
         let mut points: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
@@ -89,6 +90,7 @@ impl MixedLines {
         for (_, stack) in shown.stacks() {
             for (at, frame) in stack.iter().enumerate().filter(|(_, frame)| self.compares(frame)) {
                 let name = key(method(&frame.name));
+                let name = &*name;
                 if OTHER_SOURCE.contains(&name) {
                     continue;
                 }
@@ -154,7 +156,14 @@ fn method(name: &str) -> &str {
     name[..end].rsplit('.').next().unwrap_or(name)
 }
 
-/// Names of lambdas are numbered anew in each build: `<Main>b__6_4` is one of `<Main>`.
-fn key(method: &str) -> &str {
-    method.find('>').filter(|_| method.starts_with('<')).map_or(method, |end| &method[..=end])
+/// Names of lambdas are numbered anew in each build: `<Main>b__6_4`, which stk shows as `Main
+/// [lambda 4]`, is one of `<Main>`. The method of a state machine is MoveNext.
+fn key(method: &str) -> Cow<'_, str> {
+    if method.ends_with(" [state machine]") {
+        return Cow::Borrowed("MoveNext");
+    }
+    if let Some((of, _)) = method.split_once(" [lambda ") {
+        return Cow::Owned(format!("<{of}>"));
+    }
+    Cow::Borrowed(method.find('>').filter(|_| method.starts_with('<')).map_or(method, |end| &method[..=end]))
 }

@@ -35,4 +35,4 @@ PYTHONPATH=$duckdb python3 "$here/parquet_duckdb.py" "$outputs/busy.parquet"
 messages=$("$here/../fetch.sh" perfetto):$("$here/../fetch.sh" protobuf)
 PYTHONPATH=$messages python3 "$here/figures.py" "$outputs" "$speedscope" "$(pprof)"
 node "$here/pages.mjs" "$speedscope" "$("$here/../fetch.sh" playwright)" "$outputs/busy-cpu.speedscope.json" "$outputs/busy-cpu.flamegraph.svg" "$pictures" \
-  mix rotate_and_add plugin_b_work leaf_divide
+  "mix [busy.exe]" rotate_and_add plugin_b_work leaf_divide
