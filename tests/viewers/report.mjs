@@ -70,7 +70,7 @@ const tests = {
     assert.ok(lines[0].includes(`${((100 * busy.totals.cpu_ns) / busy.totals.duration_ns).toFixed(1)} % of one processor`), lines[0]);
     assert.ok(lines[0].includes(busy.functions_by_self[0].function), lines[0]);
     assert.ok(lines[1].includes(busy.waits[0].reason) && lines[1].includes(`${((100 * busy.states.waiting.weight_ns) / busy.totals.weight_ns).toFixed(1)} %`), lines[1]);
-    assert.ok(lines[2].includes(`${(100 * busy.totals.missed_share).toFixed(1)} % missed`) && lines[2].includes(`${((100 * busy.totals.trusted.named_ns) / busy.totals.counted_ns).toFixed(1)} % in functions named from symbols`), lines[2]);
+    assert.ok(lines[2].includes(`${(100 * busy.totals.missed_share).toFixed(1)} % missed`) && lines[2].includes(`${((100 * busy.totals.trusted.named_ns) / busy.counted_ns).toFixed(1)} % in functions named from symbols`), lines[2]);
   },
 
   async "functions and waits are those of stats"(page) {

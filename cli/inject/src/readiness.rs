@@ -110,6 +110,17 @@ impl LoaderState {
     }
 }
 
+/// Whether the loader of the process whose PEB is at `peb` has begun its list of modules. `read` as
+/// for [`LoaderState::read`]; what cannot be read is no sign that it has not.
+pub(crate) fn has_begun(layout: &Layout, peb: u64, read: &dyn Fn(u64, &mut [u8]) -> bool) -> bool {
+    let memory = Memory { layout, read };
+    match memory.pointer(peb + layout.peb_loader_data as u64) {
+        Some(0) => false,
+        Some(data) => memory.bytes::<1>(data + layout.loader_initialized as u64) != Some([0]),
+        None => true,
+    }
+}
+
 /// The sign, if there is one, that the process in this state is not initialised. `main`: its main
 /// thread; `own`: the state of a process that is initialised on the same system.
 pub(crate) fn unready(state: Option<&LoaderState>, main: u32, own: &LoaderState) -> Option<Unready> {
@@ -305,6 +316,27 @@ mod tests {
             fake.word(0x7300_1000, 0x7300_0000);
             assert_eq!(fake.unready(), Some(Unready::NoModules));
             assert_eq!(unready(None, MAIN, &fake_state()), Some(Unready::NoModules));
+        });
+    }
+
+    #[test]
+    fn a_list_that_changes_has_begun() {
+        each_layout(|layout| {
+            let begun = |fake: &Fake| {
+                has_begun(&layout, PEB, &|address, buffer| {
+                    let mut found = (address..).zip(buffer.iter_mut());
+                    found.all(|(at, to)| fake.bytes.get(&at).map(|&byte| *to = byte).is_some())
+                })
+            };
+            let mut fake = Fake::new(layout, &READY);
+            // It does not lead back to its head at this moment.
+            fake.word(0x7300_1000, 0x7300_0000);
+            assert!(begun(&fake) && fake.state().is_none());
+            fake.set(DATA + layout.loader_initialized as u64, &[0]);
+            assert!(!begun(&fake));
+            fake.word(PEB + layout.peb_loader_data as u64, 0);
+            assert!(!begun(&fake));
+            assert!(begun(&Fake { layout, bytes: HashMap::new() }), "what cannot be read is no sign");
         });
     }
 

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::image::{self, Image};
 use crate::messages;
 use crate::name_pattern::NamePattern;
-use crate::readiness::LoaderState;
+use crate::readiness::{self, LoaderState};
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -206,8 +206,8 @@ impl Process {
         Some(self.basic()?.InheritedFromUniqueProcessId as u32)
     }
 
-    /// What its loader has done; `None` if that is nothing yet, so that no list of modules is
-    /// there. For a process of this inject's width.
+    /// What its loader has done; `None` if there is no whole list of modules. For a process of this
+    /// inject's width.
     pub(crate) fn loader_state(&self) -> Option<LoaderState> {
         LoaderState::read(&layout::NATIVE, self.peb()?, &|address, buffer| self.read(address, buffer))
     }
@@ -217,13 +217,15 @@ impl Process {
     /// # Errors
     /// What it waits for, and what to do.
     pub(crate) fn begun(&self) -> Result<(), Refusal> {
-        match self.loader_state() {
-            Some(_) => Ok(()),
-            None => Err(Refusal::new(
-                "has not begun: it was created suspended, or is being started",
-                "try again when it runs, or start it with inject -- PROGRAM",
-            )),
+        let begun =
+            |peb| readiness::has_begun(&layout::NATIVE, peb, &|address, buffer| self.read(address, buffer));
+        if self.peb().is_none_or(begun) {
+            return Ok(());
         }
+        Err(Refusal::new(
+            "has not begun: it was created suspended, or is being started",
+            "try again when it runs, or start it with inject -- PROGRAM",
+        ))
     }
 
     /// The address of its process environment block, of this inject's width.
