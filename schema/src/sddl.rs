@@ -142,8 +142,8 @@ impl<'a> Ace<'a> {
     }
 }
 
-/// The entries `(kind;flags;rights;object;inherited object;trustee…)` of a list. A condition behind
-/// the trustee has parentheses of its own.
+/// The entries `(kind;flags;rights;object;inherited object;trustee…)` of a list. A condition
+/// behind the trustee has parentheses of its own.
 fn aces(list: &str) -> impl Iterator<Item = Ace<'_>> {
     let mut depth = 0;
     let edges = list.split(move |character| {

@@ -12,7 +12,7 @@ use iced_x86::{
     OpKind, Register,
 };
 
-use super::registers::NONVOLATILE;
+use super::registers::{EBP, EBX, ESP, NONVOLATILE};
 use crate::ImageTables;
 
 /// Instructions that are followed at most.
@@ -109,9 +109,6 @@ struct Follower {
     plain: bool,
 }
 
-const EBX: usize = 3;
-const ESP: usize = 4;
-const EBP: usize = 5;
 /// Places of ebx and ebp in [`NONVOLATILE`].
 const SAVED_EBX: usize = 0;
 const SAVED_EBP: usize = 1;
@@ -223,6 +220,7 @@ impl Follower {
             return false;
         }
         let to = register(instruction.op0_register());
+        let written = written(instruction);
         let value = match instruction.mnemonic() {
             Mnemonic::Push => {
                 let value = self.value(instruction, 0);
@@ -261,7 +259,7 @@ impl Follower {
                 return true;
             }
             // A call to the next instruction, and what else moves esp, is no part of a prologue.
-            _ if writes(instruction, Register::ESP) || writes(instruction, Register::EBP) => return false,
+            _ if written[ESP] || written[EBP] => return false,
             _ => Held::Unknown,
         };
         match to.filter(|_| instruction.op0_kind() == OpKind::Register) {
@@ -270,10 +268,8 @@ impl Follower {
             }
             _ => {
                 self.plain &= !matches!(instruction.mnemonic(), Mnemonic::Pop);
-                for n in 0..8 {
-                    if n != ESP && writes(instruction, named(n as u8)) {
-                        self.set(n, Held::Unknown);
-                    }
+                for n in (0..8).filter(|&n| n != ESP && written[n]) {
+                    self.set(n, Held::Unknown);
                 }
             }
         }
@@ -351,7 +347,7 @@ fn is_move(mnemonic: Mnemonic) -> bool {
 
 /// The number of a register that holds a word.
 fn register(register: Register) -> Option<usize> {
-    (0..8).find(|&n| named(n as u8) == register)
+    register.is_gpr32().then(|| register.number()).filter(|&n| n < 8)
 }
 
 /// The start of a function whose record may begin behind its first pushes, as FPO records of
@@ -450,25 +446,16 @@ fn is_no_move(instruction: &Instruction) -> bool {
     instruction.op0_register() == instruction.memory_base() && instruction.memory_displacement32() == 0
 }
 
-fn writes(instruction: &Instruction, register: Register) -> bool {
-    InstructionInfoFactory::new().info(instruction).used_registers().iter().any(|used| {
+/// The registers that an instruction writes, wholly or in part.
+fn written(instruction: &Instruction) -> [bool; 8] {
+    let mut written = [false; 8];
+    for used in InstructionInfoFactory::new().info(instruction).used_registers() {
         let write = !matches!(used.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess);
-        write && used.register().full_register32() == register
-    })
-}
-
-/// The register with this number.
-fn named(register: u8) -> Register {
-    [
-        Register::EAX,
-        Register::ECX,
-        Register::EDX,
-        Register::EBX,
-        Register::ESP,
-        Register::EBP,
-        Register::ESI,
-        Register::EDI,
-    ][usize::from(register & 7)]
+        if let Some(n) = register(used.register().full_register32()).filter(|_| write) {
+            written[n] = true;
+        }
+    }
+    written
 }
 
 #[cfg(test)]

@@ -121,6 +121,13 @@ struct Heap {
     to: u64,
 }
 
+impl Heap {
+    /// The address of what has this index in it.
+    fn at(self, index: u32) -> Option<u64> {
+        self.from.checked_add(u64::from(index)).filter(|&at| at < self.to)
+    }
+}
+
 /// The metadata of one assembly.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Metadata {
@@ -278,7 +285,7 @@ impl Metadata {
         column: usize,
     ) -> Option<Vec<u8>> {
         let index = self.cell(reader, row, column)?;
-        let at = self.strings.from.checked_add(u64::from(index)).filter(|&at| at < self.strings.to)?;
+        let at = self.strings.at(index)?;
         reader.text(at, MOST_NAME.min((self.strings.to - at) as usize))
     }
 
@@ -290,7 +297,7 @@ impl Metadata {
         column: usize,
     ) -> Option<Vec<u8>> {
         let index = self.cell(reader, row, column)?;
-        let at = self.blobs.from.checked_add(u64::from(index)).filter(|&at| at < self.blobs.to)?;
+        let at = self.blobs.at(index)?;
         let mut head = [0; 4];
         let most = ((self.blobs.to - at) as usize).min(4);
         reader.fill(at, head.get_mut(..most)?)?;
