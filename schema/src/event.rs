@@ -46,12 +46,13 @@ pub mod kind {
     pub const END: u64 = 29;
     pub const THREAD_CPU: u64 = 30;
     pub const MODULE_STATE: u64 = 32;
+    pub const METHOD_BODY: u64 = 33;
     pub const VENDOR_FIRST: u64 = 0x4000;
 
     /// Whether version 1.1 reserves this type: `format/SPEC.md`, section 12, has its body, and no
     /// recorder writes it yet. Readers skip it without counting it as unknown.
     pub const fn is_reserved(kind: u64) -> bool {
-        matches!(kind, 31 | 33 | 34)
+        matches!(kind, 31 | 34)
     }
 }
 
@@ -347,6 +348,38 @@ pub struct MethodName<'a> {
     pub source: u64,
     /// The method's name, UTF-8.
     pub name: &'a [u8],
+}
+
+/// The bounds and the whole code of a method of a runtime (version 1.1), of which a CODE_ADD holds
+/// a part only: without function tables (x86) nothing else tells where a method begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MethodBody<'a> {
+    /// When the runtime said it.
+    pub time: Ticks,
+    /// Instance of the CODE_ADD that holds a part of it; the body is true as long as that lives.
+    /// 0: the code is a module's.
+    pub instance: u64,
+    /// First address of the method.
+    pub base: u64,
+    /// Length of the whole method in bytes.
+    pub size: u64,
+    /// Flag bits: [`MethodBody::REPORTED`], [`MethodBody::COLD`], [`MethodBody::ENDS_EARLY`].
+    pub flags: u64,
+    /// [`MethodNameSource`] as a number.
+    pub source: u64,
+    /// Code bytes from `base` on.
+    pub code: &'a [u8],
+    /// The runtime's own description of the frame; may be empty.
+    pub gc_info: &'a [u8],
+}
+
+impl MethodBody<'_> {
+    /// Flag: the runtime reported base and size.
+    pub const REPORTED: u64 = 1;
+    /// Flag: a part of the method that lies apart from it.
+    pub const COLD: u64 = 2;
+    /// Flag: `code` is shorter than `size`.
+    pub const ENDS_EARLY: u64 = 4;
 }
 
 /// What kind of .NET runtime a module is.
@@ -683,6 +716,7 @@ pub enum Event<'a> {
     End(End<'a>),
     ThreadCpu(ThreadCpu),
     ModuleState(ModuleState),
+    MethodBody(MethodBody<'a>),
     /// A type that this version does not know. Readers skip and count it.
     Unknown {
         kind: u64,

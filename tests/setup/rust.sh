@@ -7,6 +7,9 @@
 # peers ask for features with which `cargo build -p stk`, as in examples/demo.sh, would compile polars again.
 STK_SELECTION=(--workspace --exclude stk-benches --features stk/swift)
 
+# Every build takes the versions of Cargo.lock.
+cargo() { command cargo --locked "$@"; }
+
 # setup_rust_target TARGET…: makes sure that `setup_cargo TARGET` works. Once there, it costs two file look-ups.
 setup_rust_target() {
   local target

@@ -146,6 +146,10 @@ bodies! {
     MODULE_STATE ModuleState(ModuleState) {
         time: Time, modules: Varint, modules_hash: Hash, ranges: Varint, ranges_hash: Hash
     };
+    METHOD_BODY MethodBody(MethodBody) {
+        time: Time, instance: Varint, base: Varint, size: Varint, flags: Varint, source: Varint, code: Bytes,
+        gc_info: Bytes
+    };
 }
 
 /// Whether the piece of a BLOB is within the limits and within its BLOB.

@@ -31,13 +31,10 @@ pub(crate) fn blocks() -> Vec<(BlockKind, u64, Vec<Event<'static>>)> {
 
 /// A block of version 1.1 alone: types that it reserves.
 pub(crate) fn reserved() -> (BlockKind, u64, Vec<Event<'static>>) {
-    let bodies: [(u64, &[u8]); 3] = [
+    let bodies: [(u64, &[u8]); 2] = [
         // FRAME_METHOD: module instance 1, time 151, a MethodDesc at 1000h, no slot, source 4,
         // M(Int32).
         (31, b"\x01\x02\x01\x80\x20\x00\x04\x08M(Int32)"),
-        // METHOD_BODY: time 153, CODE_ADD 3, base 1000h, size 1, reported by the runtime, source
-        // 1, ret, no GCInfo.
-        (33, &[6, 3, 0x80, 0x20, 1, 1, 1, 1, 0xc3, 0]),
         // THREAD_CLOCK: thread 5, time 154, 1000.
         (34, &[5, 8, 0xe8, 7]),
     ];
@@ -51,6 +48,19 @@ pub(crate) fn reserved() -> (BlockKind, u64, Vec<Event<'static>>) {
             modules_hash: ContentHash([9; 16]),
             ranges: 0,
             ranges_hash: ContentHash([8; 16]),
+        }),
+    );
+    events.insert(
+        2,
+        Event::MethodBody(MethodBody {
+            time: Ticks(153),
+            instance: 3,
+            base: 0x1000,
+            size: 1,
+            flags: MethodBody::REPORTED,
+            source: MethodNameSource::DataAccess as u64,
+            code: &[0xc3],
+            gc_info: &[],
         }),
     );
     (BlockKind::Meta, 150, events)

@@ -11,6 +11,7 @@ mod control;
 mod crowd;
 mod doctor;
 mod dotnet;
+mod dotnet32;
 mod dynamic;
 mod exit;
 mod flight;

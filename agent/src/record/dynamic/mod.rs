@@ -26,7 +26,7 @@ mod regions;
 mod scan;
 
 pub(crate) use entry::FunctionEntry;
-pub(crate) use functions::{CodeFunctions, Lookup, Tables};
+pub(crate) use functions::{CodeFunctions, Lookup, MOST_CODE, Tables, read_code};
 pub(crate) use regions::{Region, RegionUse};
 pub(crate) use scan::{Scanner, View};
 
@@ -58,6 +58,8 @@ pub(crate) struct Sighting {
 /// Recorded code that may need a name that its own runtime does not give.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct UnnamedCode {
+    /// Instance of the CODE_ADD that holds it.
+    pub instance: u64,
     /// An address inside the code.
     pub address: u64,
     /// First address of the code that the name certainly covers: the function in the system's

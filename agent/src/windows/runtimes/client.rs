@@ -23,6 +23,7 @@ use crate::windows::shared::events::WakeEvent;
 use crate::windows::shared::exclusive::Exclusive;
 use crate::windows::shared::state::{MAILBOX, SIGNALS, STATUS};
 use crate::windows::system::api::{Api, ticks};
+use crate::windows::system::context::ARCH;
 use crate::windows::system::memory::OwnMemory;
 
 /// Milliseconds between walks of the runtime's list of threads.
@@ -89,7 +90,7 @@ impl<'a> RuntimesClient<'a> {
             code,
             wake,
             ticks_per_ms,
-            names: Names::new(&MAILBOX, ticks_per_ms),
+            names: Names::new(&MAILBOX, ARCH, ticks_per_ms),
             note_due: Ticks::ZERO,
             piped: None,
             pipe: name.encode_utf16().collect(),
@@ -215,8 +216,8 @@ impl<'a> RuntimesClient<'a> {
             return;
         }
         self.take_wants();
-        let names = &mut self.names;
-        self.state.enter(|state| state.step_names(names, at_once));
+        let (names, memory) = (&mut self.names, OwnMemory(self.api));
+        self.state.enter(|state| state.step_names(names, &memory, at_once));
         if ticks() >= self.note_due {
             self.note_due = ticks() + Ticks(NOTE_MS * self.ticks_per_ms);
             let note = self.names.note(&MAILBOX);

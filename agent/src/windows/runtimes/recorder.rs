@@ -9,6 +9,7 @@ use super::answers::{Answers, AskError};
 use super::shared::FoundRuntime;
 use crate::record::dotnet::descriptor::Descriptor;
 use crate::record::dotnet::names::Names;
+use crate::record::image::Memory;
 use crate::record::journal::Journal;
 use crate::record::modules::Events;
 use crate::windows::shared::pace::JournalPace;
@@ -103,8 +104,8 @@ impl RuntimesRecorder {
     }
 
     /// Asks the host or takes its answers; see [`Names::step`].
-    pub(super) fn step_names(&mut self, names: &mut Names, at_once: bool) {
-        if names.step(&MAILBOX, ticks(), at_once, &mut self.journal) {
+    pub(super) fn step_names(&mut self, names: &mut Names, memory: &impl Memory, at_once: bool) {
+        if names.step(&MAILBOX, ticks(), at_once, memory, &mut self.journal) {
             self.journal.flush();
         }
     }

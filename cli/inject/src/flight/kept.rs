@@ -92,6 +92,7 @@ impl Rewriter for Filter {
             | Event::CodeAdd(_)
             | Event::CodeRemove { .. }
             | Event::MethodName(_)
+            | Event::MethodBody(_)
             | Event::Nettrace(_)
             | Event::Redaction(_)
             | Event::Parent(_)

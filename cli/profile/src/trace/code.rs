@@ -1,10 +1,15 @@
 //! Dynamic code over time: which region held an address at a moment, and how it is unwound.
+//!
+//! A stub is a window of bytes around an address; where its runtime stated the whole method, the
+//! method counts. So there are two layers, stubs and all else below, methods above, and within each
+//! no two regions overlap at any moment.
 
 use super::changes::destination;
 use std::collections::BTreeMap;
 use stk_base::model::bytes::u32_at;
 use stk_schema::Ticks;
-use stk_schema::event::{CodeAdd, CodeKind};
+use stk_schema::event::{CodeAdd, CodeKind, MethodBody};
+use stk_unwind::x86::X86Tables;
 use stk_unwind::{Arch, ImageTables};
 
 /// A dynamic code region: code outside all modules, from a time on.
@@ -38,6 +43,41 @@ impl CodeRegion {
             size: add.size,
             tables: tables(add, arch),
         }
+    }
+
+    /// The method that `known` is a part of. `None` if that is no stub, or not within the method's
+    /// code.
+    pub(super) fn method<'a>(known: &'a CodeRegion, body: &MethodBody<'a>, arch: Arch) -> Option<CodeRegion> {
+        let size = u32::try_from(body.size).ok().filter(|_| arch == Arch::X86 && known.is_stub())?;
+        let code = body.code.get(..body.code.len().min(size as usize))?;
+        // Other code may have come to the address before the runtime was asked.
+        let first = known.base.max(body.base);
+        let from = |base: u64, bytes: &'a [u8]| bytes.get(usize::try_from(first - base).ok()?..);
+        let ours = from(body.base, code)?;
+        let theirs = from(known.base, known.tables.bytes(0)?)?;
+        let both = ours.len().min(theirs.len());
+        if both == 0 || ours[..both] != theirs[..both] {
+            return None;
+        }
+        let function = std::iter::once(0..size);
+        let tables = ImageTables::new(arch, size)
+            .range(0, code)
+            .exception_directory(0, 0)
+            .x86(X86Tables::default().with_functions(function));
+        Some(CodeRegion {
+            instance: known.instance,
+            add: known.add,
+            remove: known.remove,
+            kind: CodeKind::Jit as u64,
+            base: body.base,
+            size: body.size,
+            tables: tables.build(),
+        })
+    }
+
+    /// Whether it is a whole method, which counts instead of the stubs at its addresses.
+    fn is_method(&self) -> bool {
+        self.kind == CodeKind::Jit as u64 && self.tables.arch() == Arch::X86
     }
 
     /// Whether it has no unwind data and is only known to be code.
@@ -243,10 +283,13 @@ pub(super) struct CodeIndex {
 }
 
 impl CodeIndex {
-    /// Sorts the regions, and ends each where a later one overlaps it.
+    /// Sorts the regions, and ends each where a later one of its layer overlaps it.
     pub(super) fn new(regions: &mut [CodeRegion]) -> CodeIndex {
-        regions.sort_by_key(|region| (region.add, region.instance));
-        end_overlapped(regions);
+        regions.sort_by_key(|region| (region.is_method(), region.add, region.instance));
+        let methods = regions.partition_point(|region| !region.is_method());
+        let (below, above) = regions.split_at_mut(methods);
+        end_overlapped(below);
+        end_overlapped(above);
         let mut index = CodeIndex::default();
         for (at, region) in regions.iter().enumerate() {
             if region.size == 0 || region.remove.is_some_and(|remove| remove <= region.add) {
@@ -283,7 +326,8 @@ impl CodeIndex {
 #[derive(Clone, Default, Debug)]
 pub(super) struct LiveCode {
     next: usize,
-    live: BTreeMap<u64, u32>,
+    /// By base: regions without methods, and methods.
+    layers: [BTreeMap<u64, u32>; 2],
 }
 
 impl LiveCode {
@@ -303,18 +347,21 @@ impl LiveCode {
     }
 
     fn change(&mut self, regions: &[CodeRegion], change: &RegionChange, comes: bool) {
-        let base = regions[change.region as usize].base;
+        let region = &regions[change.region as usize];
+        let live = &mut self.layers[usize::from(region.is_method())];
         if comes {
-            self.live.insert(base, change.region);
-        } else if self.live.get(&base) == Some(&change.region) {
-            self.live.remove(&base);
+            live.insert(region.base, change.region);
+        } else if live.get(&region.base) == Some(&change.region) {
+            live.remove(&region.base);
         }
     }
 
     /// The region (index in `regions`) that holds `address`.
     pub(super) fn find(&self, regions: &[CodeRegion], address: u64) -> Option<u32> {
-        let (_, &region) = self.live.range(..=address).next_back()?;
-        regions[region as usize].holds(address).then_some(region)
+        let nearest =
+            |live: &BTreeMap<u64, u32>| live.range(..=address).next_back().map(|(_, &region)| region);
+        let mut found = self.layers.iter().rev().filter_map(nearest);
+        found.find(|&region| regions[region as usize].holds(address))
     }
 
     /// A number that is unique to the time between two changes.
@@ -402,6 +449,61 @@ mod tests {
         assert_eq!(timeline.code_after(BASE + 0x300, Ticks(0)), Some(Ticks(50)));
         assert_eq!(timeline.code_after(BASE + 0x300, Ticks(50)), None);
         assert_eq!(timeline.code_after(BASE + 0x1000, Ticks(0)), None);
+    }
+
+    #[test]
+    fn a_method_counts_instead_of_the_stubs_within_it() {
+        let code: Vec<u8> = (0..=255).cycle().take(0x400).collect();
+        let stub = |instance, time, rva: usize, bytes| {
+            let add = add(instance, time, BASE + rva as u64, 0x80);
+            Event::CodeAdd(CodeAdd { code: bytes, ..add })
+        };
+        let body = |instance, size| {
+            let (time, flags) = (Ticks(40), MethodBody::REPORTED);
+            let body =
+                MethodBody { time, instance, base: BASE, size, flags, source: 1, code: &code, gc_info: &[] };
+            Event::MethodBody(body)
+        };
+        let timeline_of = |arch, events: &[Event<'_>]| {
+            let mut builder = TimelineBuilder::new(arch);
+            events.iter().for_each(|event| builder.add(event));
+            builder.finish()
+        };
+        let events = [
+            stub(1, 10, 0x100, &code[0x100..0x180]),
+            stub(2, 20, 0x3c0, &code[0x3c0..]),
+            body(1, 0x400),
+            Event::CodeRemove { instance: 1, time: Ticks(50) },
+        ];
+        let found = |timeline: &Timeline, rva: u64, time| {
+            let mut view = timeline.view();
+            view.go(Ticks(time));
+            let region = view.find_code(BASE + rva).map(|region| &timeline.code[region as usize]);
+            region.map(|region| (region.base - BASE, region.tables.function_range(rva as u32)))
+        };
+        let x86 = timeline_of(Arch::X86, &events);
+        let whole = Some((0, Some(0..0x400)));
+        // It counts from the time of its part on, and as long as that is there.
+        assert_eq!([found(&x86, 0x110, 9), found(&x86, 0x3d0, 19)], [None, whole.clone()]);
+        assert_eq!(
+            [found(&x86, 0, 10), found(&x86, 0x3d0, 20), found(&x86, 0x3ff, 49)],
+            [whole.clone(), whole.clone(), whole]
+        );
+        // A stub that reaches out of it stays there, and everywhere once it is gone.
+        assert_eq!(found(&x86, 0x410, 49), Some((0x3c0, None)));
+        assert_eq!([found(&x86, 0x110, 50), found(&x86, 0x3d0, 50)], [None, Some((0x3c0, None))]);
+        // Other code was there when the runtime was asked.
+        let mut replaced = code[0x100..0x180].to_vec();
+        replaced[0x7f] ^= 1;
+        for (arch, first, body) in [
+            (Arch::X86, stub(1, 10, 0x100, &replaced), body(1, 0x400)),
+            (Arch::X86, stub(1, 10, 0x100, &code[0x100..0x180]), body(1, 0x100)),
+            (Arch::X86, stub(1, 10, 0x100, &code[0x100..0x180]), body(9, 0x400)),
+            (Arch::X64, stub(1, 10, 0x100, &code[0x100..0x180]), body(1, 0x400)),
+        ] {
+            let timeline = timeline_of(arch, &[first, body]);
+            assert_eq!((timeline.code.len(), found(&timeline, 0x110, 30)), (1, Some((0x100, None))));
+        }
     }
 
     fn record(words: [u32; 3]) -> Vec<u8> {

@@ -1,9 +1,12 @@
 //! Names that the runtime does not tell its own process. The agent asks the host for them through
 //! the mailbox (`stk_schema::mailbox`).
 //!
-//! Takes addresses of dynamic code from the code thread and writes METHOD_NAME events. Nothing here
+//! Takes addresses of dynamic code from the code thread and writes METHOD_NAME events, and on x86
+//! METHOD_BODY. Nothing here
 //! waits or calls the system: the runtimes thread calls [`Names::step`] repeatedly. Another process
 //! writes the answers, so each is copied out and checked before it is used.
+
+mod bodies;
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -11,14 +14,16 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use stk_schema::Ticks;
 use stk_schema::event::{Event, MethodName, MethodNameSource, RuntimeKind};
 use stk_schema::mailbox::{
     HOST_ANSWERS, HOST_CANNOT, HOST_NONE, MAILBOX_VERSION, NAME_BYTES, NameMailbox, NameSlot, SLOT_ASKED,
     SLOT_NAMED, SLOT_NAMELESS, SLOTS,
 };
+use stk_schema::{Arch, Ticks};
 
+use self::bodies::Bodies;
 use crate::record::dynamic::UnnamedCode;
+use crate::record::image::Memory;
 use crate::record::modules::Events;
 
 /// Most addresses that wait; more are counted and left out.
@@ -165,12 +170,14 @@ pub(crate) struct Names {
     first_beat: u32,
     /// The runtime that the host is to ask: load address and kind.
     runtime: Option<(u64, RuntimeKind)>,
+    /// The methods whose code was written.
+    bodies: Bodies,
     pub counts: Counts,
 }
 
 impl Names {
     /// Asks nothing until [`Names::ask_of`].
-    pub(crate) fn new(mailbox: &LiveMailbox, ticks_per_ms: u64) -> Names {
+    pub(crate) fn new(mailbox: &LiveMailbox, arch: Arch, ticks_per_ms: u64) -> Names {
         Names {
             ticks_per_ms,
             waiting: VecDeque::new(),
@@ -178,6 +185,7 @@ impl Names {
             next: Ticks::ZERO,
             first_beat: mailbox.beat.load(Ordering::Acquire),
             runtime: None,
+            bodies: Bodies::new(arch),
             counts: Counts::default(),
         }
     }
@@ -240,9 +248,10 @@ impl Names {
         mailbox: &LiveMailbox,
         now: Ticks,
         at_once: bool,
+        memory: &impl Memory,
         out: &mut impl Events,
     ) -> bool {
-        let wrote = self.collect(mailbox, now, out);
+        let wrote = self.collect(mailbox, now, memory, out);
         if self.asks() && self.flight.is_none() && !self.waiting.is_empty() && (at_once || now >= self.next) {
             self.send(mailbox, now);
         }
@@ -268,7 +277,13 @@ impl Names {
         self.flight = Some(Flight { number, wants, began: now, beat, moved: now });
     }
 
-    fn collect(&mut self, mailbox: &LiveMailbox, now: Ticks, out: &mut impl Events) -> bool {
+    fn collect(
+        &mut self,
+        mailbox: &LiveMailbox,
+        now: Ticks,
+        memory: &impl Memory,
+        out: &mut impl Events,
+    ) -> bool {
         let Some(flight) = &mut self.flight else { return false };
         if mailbox.answer.load(Ordering::Acquire) != flight.number {
             let beat = mailbox.beat.load(Ordering::Acquire);
@@ -294,6 +309,9 @@ impl Names {
                         source: MethodNameSource::DataAccess as u64,
                         name: answer.name.as_bytes(),
                     }));
+                    if answer.reported {
+                        self.bodies.write(&want.code, answer.base, answer.size, now, memory, out);
+                    }
                     self.counts.named += 1;
                     wrote = true;
                 }
@@ -359,6 +377,8 @@ impl Names {
 struct Answer {
     base: u64,
     size: u64,
+    /// Whether base and size are the host's.
+    reported: bool,
     name: String,
 }
 
@@ -381,13 +401,13 @@ impl Answer {
         }
         let (base, size) = (slot.base.load(Ordering::Relaxed), slot.size.load(Ordering::Relaxed));
         if base == 0 || size == 0 {
-            return Ok(Some(Answer { base: want.base, size: want.size, name }));
+            return Ok(Some(Answer { base: want.base, size: want.size, reported: false, name }));
         }
         let holds = want.address.checked_sub(base).is_some_and(|at| at < size);
         if !holds || size > MOST_CODE || base.checked_add(size).is_none() {
             return Err(BadAnswer);
         }
-        Ok(Some(Answer { base, size, name }))
+        Ok(Some(Answer { base, size, reported: true, name }))
     }
 }
 

@@ -7,6 +7,14 @@ use stk_schema::Ticks;
 const MS: u64 = 10;
 const BASE: u64 = 0x1_8000_0000;
 
+struct NoMemory;
+
+impl Memory for NoMemory {
+    fn read(&self, _: u64, _: &mut [u8]) -> bool {
+        false
+    }
+}
+
 #[derive(Default)]
 struct NameLog(Vec<(u64, u64, String)>);
 
@@ -25,15 +33,15 @@ fn mailbox() -> alloc::boxed::Box<LiveMailbox> {
 }
 
 fn want(address: u64) -> UnnamedCode {
-    UnnamedCode { address, base: address & !0xff, size: 0x100, executed: false }
+    UnnamedCode { instance: 3, address, base: address & !0xff, size: 0x100, executed: false }
 }
 
 /// Requests the name of one address.
 fn asked(address: u64, mailbox: &LiveMailbox) -> Names {
-    let mut names = Names::new(mailbox, MS);
+    let mut names = Names::new(mailbox, Arch::X64, MS);
     names.ask_of(BASE, RuntimeKind::Core, mailbox);
     names.want(want(address));
-    assert!(!names.step(mailbox, Ticks(0), false, &mut NameLog::default()));
+    assert!(!names.step(mailbox, Ticks(0), false, &NoMemory, &mut NameLog::default()));
     names
 }
 
@@ -64,11 +72,14 @@ fn an_answer_names_the_region_that_the_host_reports() {
     assert_eq!(mailbox.count.load(Ordering::Relaxed), 1);
     answer(&mailbox, 0, SLOT_NAMED, 0x4ff0, 0x40, b"App!T.M()");
     let mut out = NameLog::default();
-    assert!(!names.step(&mailbox, Ticks(1), false, &mut out), "not answered before the number is there");
+    assert!(
+        !names.step(&mailbox, Ticks(1), false, &NoMemory, &mut out),
+        "not answered before the number is there"
+    );
     done(&mailbox);
-    assert!(names.step(&mailbox, Ticks(2), false, &mut out));
+    assert!(names.step(&mailbox, Ticks(2), false, &NoMemory, &mut out));
     assert_eq!(out.0, [(0x4ff0, 0x40, "App!T.M()".into())]);
-    assert!(!names.step(&mailbox, Ticks(3), false, &mut out), "once");
+    assert!(!names.step(&mailbox, Ticks(3), false, &NoMemory, &mut out), "once");
 }
 
 #[test]
@@ -78,7 +89,7 @@ fn an_answer_without_bounds_names_the_recorded_region() {
     answer(&mailbox, 0, SLOT_NAMED, 0, 0, b"T.M()");
     done(&mailbox);
     let mut out = NameLog::default();
-    names.step(&mailbox, Ticks(1), false, &mut out);
+    names.step(&mailbox, Ticks(1), false, &NoMemory, &mut out);
     assert_eq!(out.0, [(0x5000, 0x100, "T.M()".into())]);
 }
 
@@ -103,7 +114,7 @@ fn hostile_answers_are_refused_and_counted() {
         answer(&mailbox, 0, state, base, size, name);
         done(&mailbox);
         let mut out = NameLog::default();
-        assert!(!names.step(&mailbox, Ticks(1), false, &mut out));
+        assert!(!names.step(&mailbox, Ticks(1), false, &NoMemory, &mut out));
         assert!(out.0.is_empty() && names.counts.refused == 1, "{state} {base:#x} {size:#x} {name:?}");
     }
     // A length past the slot's end, and numbers of slots that the agent does not use.
@@ -115,30 +126,30 @@ fn hostile_answers_are_refused_and_counted() {
     answer(&mailbox, 1, SLOT_NAMED, 0, 0, b"nobody asked");
     done(&mailbox);
     let mut out = NameLog::default();
-    names.step(&mailbox, Ticks(1), false, &mut out);
+    names.step(&mailbox, Ticks(1), false, &NoMemory, &mut out);
     assert!(out.0.is_empty() && names.counts.refused == 1);
 }
 
 #[test]
 fn addresses_beyond_one_request_are_asked_in_the_next_one_at_once() {
     let mailbox = mailbox();
-    let mut names = Names::new(&mailbox, MS);
+    let mut names = Names::new(&mailbox, Arch::X64, MS);
     for i in 0..SLOTS as u64 + 3 {
         names.want(want(0x1000 * (i + 1)));
     }
     let mut out = NameLog::default();
-    names.step(&mailbox, Ticks(0), true, &mut out);
+    names.step(&mailbox, Ticks(0), true, &NoMemory, &mut out);
     assert_eq!(mailbox.request.load(Ordering::Relaxed), 0, "nobody is asked before it is known of what");
     names.ask_of(BASE, RuntimeKind::Framework, &mailbox);
     for round in [SLOTS, 3] {
-        names.step(&mailbox, Ticks(1), false, &mut out);
+        names.step(&mailbox, Ticks(1), false, &NoMemory, &mut out);
         assert_eq!(mailbox.count.load(Ordering::Relaxed) as usize, round);
         for slot in 0..round {
             answer(&mailbox, slot, SLOT_NAMED, 0, 0, b"T.M()");
         }
         done(&mailbox);
     }
-    names.step(&mailbox, Ticks(1), false, &mut out);
+    names.step(&mailbox, Ticks(1), false, &NoMemory, &mut out);
     assert_eq!(out.0.len(), SLOTS + 3);
     assert_eq!(names.counts, Counts { asked: 67, named: 67, ..Counts::default() });
     assert!(!names.is_busy(&mailbox));
@@ -153,19 +164,19 @@ fn a_request_to_a_silent_host_is_given_up() {
     // The host beats twice, and then no more.
     for now in [0, 2_000 * MS, 4_000 * MS] {
         mailbox.beat.fetch_add(1, Ordering::Relaxed);
-        names.step(&mailbox, Ticks(now), false, &mut out);
+        names.step(&mailbox, Ticks(now), false, &NoMemory, &mut out);
         assert!(names.is_busy(&mailbox) && names.host_is_there(&mailbox));
     }
     let first = mailbox.request.load(Ordering::Relaxed);
-    names.step(&mailbox, Ticks(7_000 * MS), false, &mut out);
+    names.step(&mailbox, Ticks(7_000 * MS), false, &NoMemory, &mut out);
     assert!(!names.in_flight() && names.is_busy(&mailbox), "it is asked again");
     // The late answer is ignored.
     answer(&mailbox, 0, SLOT_NAMED, 0, 0, b"T.M()");
     done(&mailbox);
-    names.step(&mailbox, Ticks(7_001 * MS), false, &mut out);
+    names.step(&mailbox, Ticks(7_001 * MS), false, &NoMemory, &mut out);
     assert!(out.0.is_empty());
     for second in 8..30 {
-        names.step(&mailbox, Ticks(second * 1_000 * MS), false, &mut out);
+        names.step(&mailbox, Ticks(second * 1_000 * MS), false, &NoMemory, &mut out);
     }
     assert!(!names.is_busy(&mailbox));
     assert_eq!(mailbox.request.load(Ordering::Relaxed), first + 2, "three requests in all");
@@ -179,12 +190,12 @@ fn an_address_whose_request_was_given_up_is_named_by_the_next_answer() {
     let mut names = asked(0x5010, &mailbox);
     let mut out = NameLog::default();
     for second in 1..=4 {
-        names.step(&mailbox, Ticks(second * 1_000 * MS), false, &mut out);
+        names.step(&mailbox, Ticks(second * 1_000 * MS), false, &NoMemory, &mut out);
     }
     assert!(names.in_flight(), "asked again a second after it was given up");
     answer(&mailbox, 0, SLOT_NAMED, 0, 0, b"T.M()");
     done(&mailbox);
-    assert!(names.step(&mailbox, Ticks(5_000 * MS), false, &mut out));
+    assert!(names.step(&mailbox, Ticks(5_000 * MS), false, &NoMemory, &mut out));
     assert_eq!(out.0.len(), 1);
     names.end();
     let counts = Counts { asked: 1, named: 1, ..Counts::default() };
@@ -206,7 +217,7 @@ fn a_host_that_beats_but_never_answers_is_given_up() {
     // Three requests, each given up after 15 s and repeated a second later.
     for second in 0..50 {
         mailbox.beat.fetch_add(1, Ordering::Relaxed);
-        names.step(&mailbox, Ticks(second * 1_000 * MS), false, &mut NameLog::default());
+        names.step(&mailbox, Ticks(second * 1_000 * MS), false, &NoMemory, &mut NameLog::default());
     }
     assert_eq!((names.counts.unanswered, names.in_flight()), (1, false));
 }
@@ -214,7 +225,7 @@ fn a_host_that_beats_but_never_answers_is_given_up() {
 #[test]
 fn the_note_includes_the_hosts_message() {
     let mailbox = mailbox();
-    let mut names = Names::new(&mailbox, MS);
+    let mut names = Names::new(&mailbox, Arch::X64, MS);
     assert_eq!(names.note(&mailbox), None);
     names.ask_of(BASE, RuntimeKind::Core, &mailbox);
     assert!(names.note(&mailbox).unwrap().contains("no inject was there"));

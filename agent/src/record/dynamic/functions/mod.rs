@@ -24,7 +24,7 @@ use crate::record::modules::Events;
 pub(super) const MOST: usize = 16_384;
 /// Most code bytes recorded of a function. For a larger one, its samples carry the code that they
 /// need.
-const MOST_CODE: usize = 16 << 10;
+pub(crate) const MOST_CODE: usize = 16 << 10;
 /// Bytes recorded before and after an address without an entry.
 const STUB: u64 = 64;
 /// Milliseconds for which a region counts as unchanged after it was compared.
@@ -188,7 +188,8 @@ impl CodeFunctions {
             code: &code,
         };
         self.add(add, CodeKind::TableFunction, hash, out);
-        self.unnamed.push(UnnamedCode { address: entry.base, base: entry.base, size, executed });
+        let instance = self.live.get(&entry.base).map_or(0, |live| live.instance);
+        self.unnamed.push(UnnamedCode { instance, address: entry.base, base: entry.base, size, executed });
         self.shared.activity.functions.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -250,10 +251,11 @@ impl CodeFunctions {
         if live.kind != CodeKind::Stub || live.wanted & bit == bit {
             return;
         }
+        let instance = live.instance;
         if let Some(live) = self.live.get_mut(&base) {
             live.wanted |= bit;
         }
-        self.unnamed.push(UnnamedCode { address: inside, base: inside, size: 1, executed });
+        self.unnamed.push(UnnamedCode { instance, address: inside, base: inside, size: 1, executed });
     }
 
     fn add(&mut self, mut add: CodeAdd<'_>, kind: CodeKind, hash: ContentHash, out: &mut impl Events) {
@@ -321,7 +323,7 @@ impl CodeFunctions {
 }
 
 /// Reads up to `len` bytes of code, until a page is missing.
-fn read_code(memory: &impl Memory, address: u64, len: usize) -> Vec<u8> {
+pub(crate) fn read_code(memory: &impl Memory, address: u64, len: usize) -> Vec<u8> {
     let mut code = alloc::vec![0; len];
     let mut done = 0;
     while done < len {

@@ -11,7 +11,8 @@ use stk_format::blob::{content_hash, instances_hash};
 use stk_schema::Ticks;
 use stk_schema::event::kind::is_reserved;
 use stk_schema::event::{
-    CodeAdd, Event, MethodNameSource, ModuleFlags, ModuleLoad, ModuleState, RuntimeInfo, Table, ThreadStart,
+    CodeAdd, Event, MethodBody, MethodNameSource, ModuleFlags, ModuleLoad, ModuleState, RuntimeInfo, Table,
+    ThreadStart,
 };
 use stk_schema::identity::{ContentHash, Identity, PeIdentity};
 use stk_unwind::Arch;
@@ -32,6 +33,8 @@ pub struct TimelineBuilder {
     modules: HashMap<u64, usize>,
     threads: HashMap<u64, usize>,
     code: HashMap<u64, usize>,
+    /// Methods, and the regions that hold a part of each.
+    methods: Vec<(usize, CodeRegion)>,
     /// Architecture of the process.
     arch: Arch,
     /// Live modules by base.
@@ -82,6 +85,7 @@ impl TimelineBuilder {
             modules: HashMap::new(),
             threads: HashMap::new(),
             code: HashMap::new(),
+            methods: Vec::new(),
             arch,
             live: BTreeMap::new(),
             restated: None,
@@ -205,6 +209,7 @@ impl TimelineBuilder {
                     self.timeline.code[i].remove = Some(*time);
                 }
             }
+            Event::MethodBody(body) => self.method_body(body),
             Event::RuntimeInfo(info) => self.runtime_info(info),
             Event::Nettrace(_) => self.timeline.has_runtime_events = true,
             Event::MethodName(name) => {
@@ -268,6 +273,11 @@ impl TimelineBuilder {
         timeline.modules.sort_by_key(|module| (module.load, module.instance));
         end_overlapped(&mut timeline.modules);
         timeline.threads.sort_by_key(|thread| thread.instance);
+        // A method lives as long as the code that it was asked for.
+        for (known, mut method) in self.methods {
+            method.remove = timeline.code[known].remove;
+            timeline.code.push(method);
+        }
         timeline.code_index = CodeIndex::new(&mut timeline.code);
         for (i, module) in timeline.modules.iter().enumerate() {
             if module.unload.is_some_and(|unload| unload <= module.load) {
@@ -434,6 +444,16 @@ impl TimelineBuilder {
         }
         self.code.insert(add.instance, self.timeline.code.len());
         self.timeline.code.push(CodeRegion::new(add, self.arch));
+    }
+
+    fn method_body(&mut self, body: &MethodBody<'_>) {
+        self.timeline.last = self.timeline.last.max(body.time);
+        let Some(&known) = self.code.get(&body.instance) else { return };
+        if !self.keeps(RECORD + body.code.len()) {
+            return;
+        }
+        let method = CodeRegion::method(&self.timeline.code[known], body, self.arch);
+        self.methods.extend(method.map(|method| (known, method)));
     }
 
     /// A later RUNTIME_INFO replaces the fields that it states. The others keep their values.
