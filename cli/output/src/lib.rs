@@ -6,6 +6,7 @@
 //! ```text
 //! formats    one writer per format                             Profile, Runs -> files
 //! stats      times, and the problems of the stacks             Profile, Runs -> Stats
+//! info       what was recorded                                 Trace -> text, JSON
 //! walks      a comparison of walks, shown                      Comparison -> text, JSON
 //! report     one page with what there is of traces             Profile, Runs, Stats -> HTML
 //! ```
@@ -27,6 +28,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod formats;
+pub mod info;
 pub mod report;
 pub mod stats;
 pub mod walks;
