@@ -7,6 +7,8 @@
 //! formats    one writer per format                             Profile, Runs -> files
 //! stats      times, and the problems of the stacks             Profile, Runs -> Stats
 //! info       what was recorded                                 Trace -> text, JSON
+//! tag        tags of captures and marks                      text -> number -> text
+//! dump       stacks at a moment                              Trace -> text, JSON
 //! walks      a comparison of walks, shown                      Comparison -> text, JSON
 //! report     one page with what there is of traces             Profile, Runs, Stats -> HTML
 //! ```
@@ -27,8 +29,10 @@
 // cli/clippy.toml says what is meant. Tests, and the programs for Windows, open files as they like.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+pub mod dump;
 pub mod formats;
 pub mod info;
 pub mod report;
 pub mod stats;
+pub mod tag;
 pub mod walks;

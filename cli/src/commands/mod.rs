@@ -24,7 +24,6 @@ mod select;
 mod stats;
 mod symbol_options;
 mod symbols;
-mod tag;
 mod times;
 mod top;
 mod traces;

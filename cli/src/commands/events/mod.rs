@@ -11,12 +11,12 @@ mod filter;
 mod text;
 
 use super::profile_args::parse_memory;
-use super::tag::parse_tag;
 use super::traces::Traces;
 use super::{Exit, Out, SelectArgs, each_trace, inputs, pool};
 use document::{EventsOfTrace, VERSION};
 use filter::{EventFilter, KindName};
 use std::path::{Path, PathBuf};
+use stk_output::tag::parse_tag;
 use stk_profile::profile::NamePattern;
 use stk_profile::trace::{TraceFile, events};
 

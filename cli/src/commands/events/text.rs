@@ -1,9 +1,9 @@
 //! The events of a trace as a table: one line an event, below a heading of the trace.
 
 use super::document::{EventFacts, EventJson, EventsOfTrace};
-use crate::commands::tag::tag_text;
 use crate::commands::{count, size};
 use stk_base::text::{TimeZone, counted, moment, since_start};
+use stk_output::tag::tag_text;
 use stk_schema::table::{Column, Table};
 use stk_schema::text::printable;
 

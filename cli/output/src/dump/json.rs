@@ -1,9 +1,9 @@
 //! Stacks as JSON, for programs.
 
-use super::super::utc;
 use super::stack::{DumpExplicitFrame, DumpStack};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use stk_base::text::utc;
 use stk_profile::profile::Wait;
 use stk_profile::trace::Trace;
 use stk_schema::Ticks;

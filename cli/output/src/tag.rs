@@ -1,7 +1,7 @@
 //! The tags of captures and marks, on the command line and in texts.
 
 /// A tag, decimal or 0x-hexadecimal.
-pub(super) fn parse_tag(text: &str) -> Result<u64, String> {
+pub fn parse_tag(text: &str) -> Result<u64, String> {
     let number = match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16),
         None => text.parse(),
@@ -10,7 +10,7 @@ pub(super) fn parse_tag(text: &str) -> Result<u64, String> {
 }
 
 /// A tag in both notations: `31 (0x1f)`.
-pub(super) fn tag_text(tag: u64) -> String {
+pub fn tag_text(tag: u64) -> String {
     format!("{tag} ({tag:#x})")
 }
 
