@@ -1,11 +1,11 @@
 //! `stk info`: what was recorded.
 
-use super::traces::Traces;
 use super::{Exit, Out, TablesArgs, TzArgs, each_trace, inputs};
 use std::path::PathBuf;
 use stk_output::info::document::VERSION;
 use stk_output::info::table::TraceTable;
 use stk_output::info::{facts, text};
+use stk_output::traces::Traces;
 
 /// Says what a trace holds, without walking its stacks. Of several traces: one line each, and
 /// their sum.

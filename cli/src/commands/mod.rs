@@ -26,7 +26,6 @@ mod symbol_options;
 mod symbols;
 mod times;
 mod top;
-mod traces;
 mod values;
 mod verify;
 
@@ -46,7 +45,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use stk_base::files::is_refusal;
 use stk_base::panics::{self, caught};
-use stk_base::text::{count, size, utc};
+use stk_base::text::{count, size};
 use stk_output::formats::OutputError;
 use stk_schema::text::printable;
 
