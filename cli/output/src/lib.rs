@@ -12,6 +12,7 @@
 //! dump       stacks at a moment                              Trace -> text, JSON
 //! events     what happened, in time                           Trace -> text, JSON
 //! verify     what of a trace is damaged                       Trace -> text, JSON
+//! addresses  names of single addresses                       Resolution -> text, JSON
 //! walks      a comparison of walks, shown                      Comparison -> text, JSON
 //! report     one page with what there is of traces             Profile, Runs, Stats -> HTML
 //! ```
@@ -32,6 +33,7 @@
 // cli/clippy.toml says what is meant. Tests, and the programs for Windows, open files as they like.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+pub mod addresses;
 pub mod dump;
 pub mod events;
 pub mod formats;

@@ -100,7 +100,7 @@ impl DatasetArg {
             return false;
         }
         let (start, duration) = (trace.start_utc_ns, trace.duration_ns);
-        let ns = |time: super::times::TimeArg| time.since(start, duration, select.tz.tz);
+        let ns = |time: crate::times::TimeArg| time.since(start, duration, select.tz.tz);
         let (from, until) = (select.from.map(ns), select.until.map(ns));
         if from.is_some_and(|from| from > i128::from(duration)) || until.is_some_and(|until| until <= 0) {
             return false;

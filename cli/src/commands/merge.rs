@@ -4,11 +4,11 @@ use super::convert;
 use super::profile_args::{MissingSum, check_symbols, load_file, loss_lines};
 use super::replace::{self, REPLACED, is_made_of, replaces_own};
 use super::report::together;
-use super::times::TimeArg;
 use super::values::{choice, default_name};
 use super::{
     Exit, ProfileArgs, Progress, Usage, guarded, inputs, note, pool, say_error, size, tell, verify, warn,
 };
+use crate::times::TimeArg;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use stk_base::files::MayReplace::NoTrace;

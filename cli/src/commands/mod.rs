@@ -24,7 +24,6 @@ mod select;
 mod stats;
 mod symbol_options;
 mod symbols;
-mod times;
 mod top;
 mod values;
 mod verify;
@@ -45,7 +44,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use stk_base::files::is_refusal;
 use stk_base::panics::{self, caught};
-use stk_base::text::{count, size};
+use stk_base::text::size;
 use stk_output::formats::OutputError;
 use stk_schema::text::printable;
 

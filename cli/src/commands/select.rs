@@ -1,9 +1,9 @@
 //! Options that choose a part of a trace: processes, a time range, threads, samples by their frames
 //! and states, frames.
 
-use super::times::{self, TimeArg};
 use super::values::{choice, default_name};
 use super::{Usage, note};
+use crate::times::{self, TimeArg};
 use std::collections::HashSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -3,11 +3,11 @@
 mod live;
 
 use super::select::label;
-use super::times::{self, TimeArg};
 use super::values::{choice, default_name};
 use super::{
     Exit, Out, ProcessArgs, StackArgs, TablesArgs, ThreadArgs, TzArgs, Usage, guarded, inputs, profile_args,
 };
+use crate::times::{self, TimeArg};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use stk_base::text::since_start;
