@@ -195,7 +195,7 @@ fn resolve(
         code_view: None,
         time_date_stamp: 0,
         size_of_image: 0,
-        arch: if identity.machine == object::pe::IMAGE_FILE_MACHINE_I386 { Arch::X86 } else { Arch::X64 },
+        arch: if identity.is_x86() { Arch::X86 } else { Arch::X64 },
     };
     let index = symbolizer.pdb_index(path, file, true).map_err(|reason| anyhow::anyhow!("{reason}"))?;
     if let Ok(resolved) = symbolizer.resolve_in(&module, rvas, path, &index) {

@@ -50,6 +50,13 @@ pub struct PdbIdentity {
     pub fastlink: bool,
 }
 
+impl PdbIdentity {
+    /// Whether the image is one for x86.
+    pub fn is_x86(&self) -> bool {
+        self.machine == object::pe::IMAGE_FILE_MACHINE_I386
+    }
+}
+
 pub struct PdbFile<'d> {
     msf: Msf<'d>,
     identity: PdbIdentity,
@@ -152,7 +159,7 @@ impl<'d> PdbFile<'d> {
     ///
     /// What is wrong with the file.
     pub fn frame_records(&self) -> Result<FrameRecords, PdbError> {
-        if self.identity.machine != object::pe::IMAGE_FILE_MACHINE_I386 {
+        if !self.identity.is_x86() {
             return Ok(FrameRecords::default());
         }
         let names = self.names()?;
