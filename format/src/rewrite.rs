@@ -213,29 +213,17 @@ pub struct TraceCopy {
 
 impl TraceCopy {
     /// A copy of a trace with this header, whose bytes come first.
-    ///
-    /// # Errors
-    ///
-    /// When there is no memory for the compressor.
     pub fn new(header: &FileHeader) -> Result<TraceCopy, SealError> {
         Ok(TraceCopy { sealer: Sealer::new(header)?, sealed: Vec::new() })
     }
 
     /// The bytes of a block like `header`'s with other events: `raw`, `events` in number.
-    ///
-    /// # Errors
-    ///
-    /// When the compressor fails.
     pub fn block(&mut self, header: &BlockHeader, raw: &[u8], events: u32) -> Result<&[u8], SealError> {
         self.room(raw.len());
         self.sealer.reseal(header, raw, events, &mut self.sealed)
     }
 
     /// The next piece of the end: index and tail; then `None`.
-    ///
-    /// # Errors
-    ///
-    /// When the compressor fails.
     pub fn end(&mut self) -> Result<Option<&[u8]>, SealError> {
         self.room(limits::CUT_RAW);
         self.sealer.finish(&mut self.sealed)

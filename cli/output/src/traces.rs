@@ -16,10 +16,6 @@ impl Traces {
     }
 
     /// The text of the next trace, with the text before it.
-    ///
-    /// # Errors
-    ///
-    /// When `trace` cannot be written as JSON.
     pub fn next(&mut self, trace: &impl Serialize) -> serde_json::Result<String> {
         // Line ends within texts are escaped, so every line end here is between two fields.
         let trace = serde_json::to_string_pretty(trace)?.replace('\n', "\n    ");
@@ -33,10 +29,6 @@ impl Traces {
     }
 
     /// The end of the document, with one more field behind the traces.
-    ///
-    /// # Errors
-    ///
-    /// When `value` cannot be written as JSON.
     pub fn end_with(self, field: &str, value: &impl Serialize) -> serde_json::Result<String> {
         let value = serde_json::to_string_pretty(value)?.replace('\n', "\n  ");
         let mut text = self.end();

@@ -168,10 +168,6 @@ pub(super) struct Wanted<'a> {
 
 /// Sums up the samples that the options choose, and leaves out the frames that they leave out.
 /// `progress` counts rows.
-///
-/// # Errors
-///
-/// When the dataset cannot be read.
 pub(super) fn load(
     dataset: &Dataset,
     args: &ProfileArgs,

@@ -55,11 +55,6 @@ pub(super) struct EventsArgs {
 }
 
 /// Runs the command.
-///
-/// # Errors
-///
-/// A usage error, or that standard output cannot be written. A trace that cannot be read is
-/// reported and skipped.
 pub(super) fn run(args: &EventsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     args.select.check()?;
     let pool = pool(args.jobs)?;

@@ -86,11 +86,6 @@ struct Opened {
 }
 
 /// Runs the command.
-///
-/// # Errors
-///
-/// A usage error, traces that do not belong together, or that the output cannot be written. A trace
-/// that cannot be read is reported and left out.
 pub(super) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
     args.profile.check()?;
     let format = format(args)?;

@@ -297,10 +297,6 @@ fn tell_panic(panic: &PanicHookInfo<'_>) {
 
 /// Prints the text that `work` makes of each trace. A trace that it fails on is reported and passed
 /// over; a panic is such a failure.
-///
-/// # Errors
-///
-/// That the text cannot be written.
 fn each_trace(
     files: &[PathBuf],
     out: Out<'_>,

@@ -52,10 +52,6 @@ pub struct TablesArgs {
 
 impl TablesArgs {
     /// Opens a trace with the memory budget of the options.
-    ///
-    /// # Errors
-    ///
-    /// When the system refuses.
     pub fn open(&self, path: &Path) -> Result<TraceFile, TraceError> {
         Ok(TraceFile::open(path)?.within(self.max_memory))
     }
@@ -141,10 +137,6 @@ impl FoldArgs {
 
 impl ProfileArgs {
     /// Checks what the parser cannot check.
-    ///
-    /// # Errors
-    ///
-    /// A usage error.
     pub fn check(&self) -> anyhow::Result<()> {
         self.select.check()
     }

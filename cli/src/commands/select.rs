@@ -269,10 +269,6 @@ impl ProcessArgs {
 
     /// Checks that a trace is chosen, which [`traces`](ProcessArgs::traces) cannot tell of what is
     /// no regular file.
-    ///
-    /// # Errors
-    ///
-    /// When it is not.
     pub fn demand(&self, trace: &Trace<'_>) -> anyhow::Result<()> {
         let wrong = |why| anyhow::anyhow!("{}: --pid and --label choose others: {why}", trace.source);
         self.check(trace).map_err(wrong)

@@ -59,10 +59,6 @@ pub(super) struct TopArgs {
 const ONCE: Duration = Duration::from_secs(10);
 
 /// Runs the command.
-///
-/// # Errors
-///
-/// When the file cannot be read or is no trace, or standard output cannot be written.
 pub(super) fn run(args: &TopArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let pool = pool(args.jobs)?;
     let named = || args.file.display().to_string();

@@ -132,10 +132,6 @@ const MEMORY_PARTS: u64 = 4;
 
 /// Prints the stacks of captures, as many at a time as there is memory for. Returns how many are
 /// left out since there is no memory for even one, and how many since walking takes too long.
-///
-/// # Errors
-///
-/// That the output cannot be written.
 pub fn print<'i>(
     inputs: &DumpInputs<'i>,
     walker: &mut StackWalker<'i>,

@@ -70,10 +70,6 @@ impl Join {
     }
 
     /// Adds a trace with names.
-    ///
-    /// # Errors
-    ///
-    /// When the temporary file of the runs cannot be read or written.
     pub fn add(&mut self, part: &Profile, runs: &Runs, place: JoinPlace) -> io::Result<()> {
         let mut profile = self.profile.take().unwrap_or_else(|| empty(&part.trace));
         add_facts(&mut profile.trace, &part.trace, place.start_ns);

@@ -28,10 +28,6 @@ fn without_number(name: &str) -> &str {
 
 /// Makes one thread of several. Its runs follow each other without gaps, thread after thread, so
 /// they tell no times any more.
-///
-/// # Errors
-///
-/// When the temporary file of the runs cannot be read or written.
 pub fn merge_threads(profile: &mut Profile, runs: &Runs, how: ThreadMerge) -> io::Result<Runs> {
     let mut groups: Vec<Vec<u32>> = Vec::new();
     let mut known: HashMap<&str, usize> = HashMap::new();
@@ -104,10 +100,6 @@ pub enum Part {
 
 /// The numbers of the spans of `length_ns` that have runs, counted from the trace's start; `None`
 /// if there are more than `most`.
-///
-/// # Errors
-///
-/// When the temporary file of the runs cannot be read.
 pub fn spans(runs: &Runs, length_ns: u64, most: usize) -> io::Result<Option<BTreeSet<u64>>> {
     let length_ns = length_ns.max(1);
     let mut spans = BTreeSet::new();
@@ -126,10 +118,6 @@ pub fn spans(runs: &Runs, length_ns: u64, most: usize) -> io::Result<Option<BTre
 
 /// The runs of a part. The threads count its samples only. A span of time becomes
 /// [`Profile::window`].
-///
-/// # Errors
-///
-/// When the temporary file of the runs cannot be read or written.
 pub fn part(profile: &mut Profile, runs: &Runs, part: Part) -> io::Result<Runs> {
     let samples_before: Vec<u64> = profile.threads.iter().map(|thread| thread.samples).collect();
     for thread in &mut profile.threads {

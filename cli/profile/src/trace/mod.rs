@@ -116,10 +116,6 @@ pub struct TraceFile {
 
 impl TraceFile {
     /// Maps a file.
-    ///
-    /// # Errors
-    ///
-    /// When the system refuses.
     pub fn open(path: &Path) -> Result<TraceFile, TraceError> {
         let bytes =
             MappedFile::open(path).map_err(|cause| TraceError::Io { path: path.to_owned(), cause })?;

@@ -25,10 +25,6 @@ struct DatasetDocument {
 }
 
 /// Runs the command.
-///
-/// # Errors
-///
-/// A usage error, or that the dataset cannot be read.
 pub(super) fn run(named: &DatasetArg, args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let format = if args.json { Format::Json } else { args.format.unwrap_or_default() };
     check(args)?;

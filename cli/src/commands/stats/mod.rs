@@ -94,11 +94,6 @@ enum Format {
 }
 
 /// Runs the command.
-///
-/// # Errors
-///
-/// A usage error, or that standard output cannot be written. A trace that cannot be read is
-/// reported and skipped.
 pub(super) fn run(args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     args.profile.check()?;
     if let Some(named) = DatasetArg::only(&args.files)? {

@@ -65,10 +65,6 @@ pub struct PdbFile<'d> {
 
 impl<'d> PdbFile<'d> {
     /// Reads the container and the identity.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with the file.
     pub fn open(data: &'d [u8]) -> Result<PdbFile<'d>, PdbError> {
         if data.starts_with(b"BSJB") {
             return Err(PdbError::Portable);
@@ -154,10 +150,6 @@ impl<'d> PdbFile<'d> {
     }
 
     /// Reads the records of x86 frames. Empty for other processors.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with the file.
     pub fn frame_records(&self) -> Result<FrameRecords, PdbError> {
         if !self.identity.is_x86() {
             return Ok(FrameRecords::default());
