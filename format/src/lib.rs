@@ -20,7 +20,7 @@
 //! trace stores, read from memory or from a file: [`image`]. A copy with other words and events:
 //! [`rewrite_events`], [`TraceCopy`]. A part of a trace as a trace: [`TraceExcerpt`].
 //!
-//! For tests and tools: [`TraceWriter`] (feature `std`), [`synth`] (feature `synth`).
+//! For tests and tools: [`TraceWriter`] (feature `std`).
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -43,8 +43,6 @@ pub mod sample;
 mod seal;
 #[cfg(feature = "std")]
 mod supplement;
-#[cfg(feature = "synth")]
-pub mod synth;
 #[cfg(feature = "std")]
 mod writer;
 

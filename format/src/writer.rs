@@ -1,4 +1,4 @@
-//! Writes a trace to any `io::Write`, for tests, `synth` and tools. The agent combines the same
+//! Writes a trace to any `io::Write`, for tests and tools. The agent combines the same
 //! parts itself.
 
 use crate::block::{BlockBuffer, EncodeError};
