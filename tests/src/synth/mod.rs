@@ -16,15 +16,16 @@ pub mod damage;
 mod mutate;
 mod parts;
 mod random;
+mod writer;
 
 pub use mutate::{Choices, mutate};
 pub use parts::{Parts, StoredBlock, StoredEvent};
 pub use random::Random;
+pub use writer::TraceWriter;
 
 use std::collections::BTreeMap;
 use stk_format::{
-    BlockBuffer, BlockKind, CpuUnit, EncodeError, FileHeader, RawSample, SampleEncoder, ThreadImage,
-    TraceWriter, blob,
+    BlockBuffer, BlockKind, CpuUnit, EncodeError, FileHeader, RawSample, SampleEncoder, ThreadImage, blob,
 };
 use stk_schema::event::*;
 use stk_schema::identity::{ContentHash, Identity};
