@@ -28,7 +28,7 @@ mod top;
 mod values;
 mod verify;
 
-pub use profile_args::{LoadedProfile, ProfileArgs, SymbolArgs, TablesArgs, check_symbols, closing_lines};
+pub use profile_args::{LoadedProfile, ProfileArgs, SymbolArgs, TablesArgs, check_symbols};
 pub use progress::{Progress, TraceProgress};
 pub use select::{ProcessArgs, SelectArgs, StackArgs, ThreadArgs, ThreadPattern, TzArgs};
 

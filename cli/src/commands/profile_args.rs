@@ -248,14 +248,6 @@ const SHOWN: usize = 8;
 /// Limit for the columns of a module's name. Longer names only lose their alignment.
 const WIDEST: usize = 60;
 
-/// The closing lines on losses and missing names of one trace, in the form printed on standard
-/// error.
-pub fn closing_lines(loaded: &LoadedProfile) -> Vec<String> {
-    let mut lines = loss_lines(loaded);
-    lines.extend(missing_lines(&loaded.profile.trace.source, &loaded.missing));
-    lines
-}
-
 /// The closing lines on what a trace lost, and that nothing of it was chosen.
 pub(super) fn loss_lines(loaded: &LoadedProfile) -> Vec<String> {
     let mut lines = warnings(&loaded.profile);
