@@ -15,6 +15,7 @@ use stk_profile::profile::{
     ActivityKind, FramePatterns, FunctionPattern, NamePattern, NamedThread, PatternError, Selection,
 };
 use stk_profile::trace::{Trace, TraceFile};
+use stk_schema::typed::parse_number;
 
 /// In which zone times are shown and taken.
 #[derive(clap::Args, Clone, Copy, Default, Debug)]
@@ -210,10 +211,7 @@ fn named(
 
 /// A thread id, decimal or 0x-hexadecimal as in debuggers.
 fn parse_tid(text: &str) -> Option<u32> {
-    match text.strip_prefix("0x") {
-        Some(hex) => u32::from_str_radix(hex, 16).ok(),
-        None => text.parse().ok(),
-    }
+    parse_number(text)?.try_into().ok()
 }
 
 fn tid(text: &str) -> Result<u32, String> {

@@ -64,6 +64,7 @@ use stk_base::model::ImageId;
 use stk_format::{BlockHeader, BlockKind, BlockRef, Damage, FileHeader, OpenError, Scratch};
 use stk_schema::Ticks;
 use stk_schema::event::{Event, ModuleFlags};
+use stk_schema::text::hex;
 
 /// Why a trace cannot be read at all.
 #[derive(Debug, thiserror::Error)]
@@ -269,7 +270,7 @@ impl<'a> Trace<'a> {
 
     /// UUID of the trace, 32 hex digits.
     pub fn id(&self) -> String {
-        self.header().uuid.iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&self.header().uuid)
     }
 
     /// The latest value of a METADATA key.
