@@ -271,7 +271,7 @@ pub struct ModuleStats {
 }
 
 /// Figures of a thread.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, Default, PartialEq, Debug, Serialize)]
 pub struct ThreadStats {
     /// Unique in the trace.
     pub instance: u64,

@@ -29,6 +29,7 @@ const NOT_RECORDED: &str = "not recorded";
 const MOST_STOPS: usize = 60_000;
 
 /// A profile of several traces in the making. Traces are added in the order of their starts.
+#[derive(Default)]
 pub struct Join {
     profile: Option<Profile>,
     processes: Processes,
@@ -57,15 +58,9 @@ impl Join {
     /// For traces of these processes. `limit`: how many runs are held in memory.
     pub fn new(processes: Vec<ProcessInfo>, limit: usize) -> Join {
         Join {
-            profile: None,
             processes: Processes { list: processes, ..Processes::default() },
             runs: Runs::with_limit(limit),
-            images: HashMap::new(),
-            stops: HashMap::new(),
-            alive: HashMap::new(),
-            loaded: HashMap::new(),
-            last_ns: Vec::new(),
-            gaps: Vec::new(),
+            ..Join::default()
         }
     }
 

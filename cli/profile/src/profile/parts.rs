@@ -76,15 +76,11 @@ fn merged(profile: &Profile, members: &[u32], how: ThreadMerge) -> ThreadInfo {
     };
     ThreadInfo {
         instance: first.instance,
-        tid: 0,
         name,
-        name_number: 0,
-        created_utc_ns: 0,
-        start_ns: None,
-        exit_ns: None,
         samples: all().map(|thread| thread.samples).sum(),
         active_samples: all().map(|thread| thread.active_samples).sum(),
         sampling_cpu_ns: all().map(|thread| thread.sampling_cpu_ns).fold(0, u64::saturating_add),
+        ..ThreadInfo::default()
     }
 }
 
