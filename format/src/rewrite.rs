@@ -45,7 +45,7 @@ pub fn rewrite_events(
     let mut split = Split::new(raw);
     let mut depths = Depths::default();
     let (mut before, mut events, mut fits) = (0, 0u32, true);
-    while let Some((kind, body, at)) = split.next().map_err(failed)? {
+    while let Some((kind, body, at)) = split.next_event().map_err(failed)? {
         let within = |malformed: DecodeError| failed(DecodeError { at: at + malformed.at });
         let start = core::mem::replace(&mut before, at + body.len());
         match kind {

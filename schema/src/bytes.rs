@@ -53,6 +53,7 @@ pub const fn leb128(mut value: u64) -> ([u8; 10], usize) {
 }
 
 /// The unsigned LEB128 of at most 64 bits at `at`, and where it ends; `None` if there is none.
+#[inline]
 pub fn leb128_at(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let mut value = 0u64;
     for (n, &byte) in bytes.get(at..)?.iter().enumerate().take(10) {

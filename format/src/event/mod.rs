@@ -91,7 +91,7 @@ impl<'a> Split<'a> {
 
     /// The next event.
     #[inline]
-    pub fn next(&mut self) -> Result<Option<RawEvent<'a>>, DecodeError> {
+    pub fn next_event(&mut self) -> Result<Option<RawEvent<'a>>, DecodeError> {
         if self.cursor.is_empty() {
             return Ok(None);
         }

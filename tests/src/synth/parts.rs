@@ -127,7 +127,7 @@ impl StoredBlock {
         let len = zstd_safe::decompress(&mut raw[..], stored).ok()?;
         let mut split = Split::new(&raw[..len]);
         let mut events = Vec::new();
-        while let Ok(Some((kind, body, _))) = split.next() {
+        while let Ok(Some((kind, body, _))) = split.next_event() {
             events.push(StoredEvent { kind, body: body.to_vec() });
         }
         Some(StoredBlock { header: *header, events, times: 1, sealed: None })
@@ -186,7 +186,7 @@ impl StoredEvent {
     /// that can be encoded.
     pub fn of(event: &Event, first: Ticks) -> Option<StoredEvent> {
         let stored = event::encode(event, first);
-        let (kind, body, _) = Split::new(&stored).next().ok()??;
+        let (kind, body, _) = Split::new(&stored).next_event().ok()??;
         Some(StoredEvent { kind, body: body.to_vec() })
     }
 
