@@ -4,7 +4,7 @@
 #   stk-VERSION-x86_64-pc-windows.zip     stk.exe, inject.exe and agent.dll, and inject32.exe and agent32.dll for 32-bit programs
 #   stk-VERSION-aarch64-pc-windows.zip    inject.exe and agent.dll for arm64 programs; stk.exe is the x64 one, which Windows on arm64 emulates
 #
-#   stk-VERSION-symbols.zip               the programs' debug information (DWARF), which the archives above go without
+#   stk-VERSION-symbols.zip               the programs' debug information (DWARF) and symbols, which the archives above go without
 #
 # With the first two: windows-check.ps1 and its programs, the first hour on a Windows machine that stk has not seen.
 #
@@ -40,7 +40,7 @@ archive() {
     shift 2
     while [ $# -gt 0 ] && [ "$1" != -- ]; do
       "${strip/strip/objcopy}" --only-keep-debug "$folder/$1" "$out/$symbols/${name#"stk-$version-"}/$1.debug"
-      "$strip" --strip-debug -o "$out/$name/$1" "$folder/$1"
+      "$strip" --strip-all -o "$out/$name/$1" "$folder/$1"
       "${strip/strip/objcopy}" --add-gnu-debuglink="$out/$symbols/${name#"stk-$version-"}/$1.debug" "$out/$name/$1"
       shift
     done

@@ -12,10 +12,10 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use stk_format::RawSample;
-use stk_format::synth::Random;
 use stk_schema::Ticks;
 use stk_schema::event::RunState;
 use stk_schema::registers::{IP, RegisterSet, SP};
+use stk_tests::synth::Random;
 use stk_tests::traces::{TestImage, in_function};
 
 const THREADS: usize = 8;

@@ -9,6 +9,7 @@
 //! dataset    questions to a Parquet dataset                    tables -> Profile, Runs
 //! batch      conversions in processes of their own             files -> TraceResult
 //! diff       what changed between the traces of two builds     Profile, Runs -> Diff
+//! times      moments that people write                      text, Trace -> ns
 //! commands   the command line; the only user of clap
 //! ```
 //!
@@ -25,3 +26,4 @@ pub mod batch;
 pub mod commands;
 pub mod dataset;
 pub mod diff;
+pub mod times;

@@ -8,12 +8,11 @@
 mod kept_list;
 
 use std::io::Write;
-use stk_format::{
-    BlockBuffer, BlockKind, CpuUnit, FileHeader, RawSample, SampleEncoder, ThreadImage, TraceWriter,
-};
+use stk_format::{BlockBuffer, BlockKind, CpuUnit, FileHeader, RawSample, SampleEncoder, ThreadImage};
 use stk_schema::event::{Clock, End, Event, RunState};
 use stk_schema::registers::RegisterSet;
 use stk_schema::{Arch, Os, Ticks};
+use stk_tests::synth::TraceWriter;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut header = FileHeader::new(Arch::X64, Os::Windows, *b"format vers. 1.1", 10_000_000);

@@ -2,24 +2,11 @@
 
 use crate::DecodeError;
 use alloc::vec::Vec;
+use stk_schema::bytes::leb128;
 
 /// The buffer has no room left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NoRoom;
-
-/// Unsigned LEB128: the bytes, and how many of them count.
-#[inline]
-pub(crate) fn leb128(mut value: u64) -> ([u8; 10], usize) {
-    let mut bytes = [0u8; 10];
-    let mut len = 0;
-    while value >= 0x80 {
-        bytes[len] = value as u8 | 0x80;
-        value >>= 7;
-        len += 1;
-    }
-    bytes[len] = value as u8;
-    (bytes, len + 1)
-}
 
 /// The output of encoders.
 pub(crate) trait Sink {

@@ -27,10 +27,6 @@ pub struct TraceExcerpt {
 impl TraceExcerpt {
     /// An excerpt with this header, whose bytes come first. `dropped` samples were lost before it
     /// and are not counted in it.
-    ///
-    /// # Errors
-    ///
-    /// When there is no memory for the compressor.
     pub fn new(header: &FileHeader, dropped: u64) -> Result<TraceExcerpt, SealError> {
         let sealer = Sealer::new(header)?;
         let header = *header;
@@ -47,10 +43,6 @@ impl TraceExcerpt {
     }
 
     /// The bytes of a block like `like` with other events: `raw`, `events` in number.
-    ///
-    /// # Errors
-    ///
-    /// When the compressor fails.
     pub fn events(&mut self, like: &BlockHeader, raw: &[u8], events: u32) -> Result<&[u8], SealError> {
         let header = self.numbered(like);
         self.room(raw.len());
@@ -58,10 +50,6 @@ impl TraceExcerpt {
     }
 
     /// The bytes of the END block. Counts the samples of the blocks before.
-    ///
-    /// # Errors
-    ///
-    /// When the compressor fails.
     pub fn end(&mut self, time: Ticks, reason: u64, detail: &[u8]) -> Result<&[u8], SealError> {
         let mut block = BlockBuffer::new(END_RAW, &self.header).map_err(|_| SealError::NoMemory)?;
         block.begin(BlockKind::End, time);
@@ -73,10 +61,6 @@ impl TraceExcerpt {
     }
 
     /// The next piece behind END: index and tail; then `None`.
-    ///
-    /// # Errors
-    ///
-    /// When the compressor fails.
     pub fn index(&mut self) -> Result<Option<&[u8]>, SealError> {
         self.room(limits::CUT_RAW);
         self.sealer.finish(&mut self.sealed)

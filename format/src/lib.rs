@@ -19,8 +19,6 @@
 //! After the end of a recording (feature `std`): [`SupplementWriter`]. The parts of an image that a
 //! trace stores, read from memory or from a file: [`image`]. A copy with other words and events:
 //! [`rewrite_events`], [`TraceCopy`]. A part of a trace as a trace: [`TraceExcerpt`].
-//!
-//! For tests and tools: [`TraceWriter`] (feature `std`), [`synth`] (feature `synth`).
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -43,10 +41,6 @@ pub mod sample;
 mod seal;
 #[cfg(feature = "std")]
 mod supplement;
-#[cfg(feature = "synth")]
-pub mod synth;
-#[cfg(feature = "std")]
-mod writer;
 
 pub use block::{BlockBuffer, EncodeError, HEADER_KEY, LimitError};
 #[cfg(feature = "std")]
@@ -66,8 +60,6 @@ pub use sample::{RawSample, SampleEncoder, SampleOutcome, ThreadImage};
 pub use seal::{SealError, Sealer, sealed_bound};
 #[cfg(feature = "std")]
 pub use supplement::{Addition, NoSupplement, SupplementWriter};
-#[cfg(feature = "std")]
-pub use writer::TraceWriter;
 
 /// Major version of the format: readers refuse others.
 pub const MAJOR: u16 = 1;

@@ -45,7 +45,7 @@ pub fn rewrite_events(
     let mut split = Split::new(raw);
     let mut depths = Depths::default();
     let (mut before, mut events, mut fits) = (0, 0u32, true);
-    while let Some((kind, body, at)) = split.next().map_err(failed)? {
+    while let Some((kind, body, at)) = split.next_event().map_err(failed)? {
         let within = |malformed: DecodeError| failed(DecodeError { at: at + malformed.at });
         let start = core::mem::replace(&mut before, at + body.len());
         match kind {
@@ -213,29 +213,17 @@ pub struct TraceCopy {
 
 impl TraceCopy {
     /// A copy of a trace with this header, whose bytes come first.
-    ///
-    /// # Errors
-    ///
-    /// When there is no memory for the compressor.
     pub fn new(header: &FileHeader) -> Result<TraceCopy, SealError> {
         Ok(TraceCopy { sealer: Sealer::new(header)?, sealed: Vec::new() })
     }
 
     /// The bytes of a block like `header`'s with other events: `raw`, `events` in number.
-    ///
-    /// # Errors
-    ///
-    /// When the compressor fails.
     pub fn block(&mut self, header: &BlockHeader, raw: &[u8], events: u32) -> Result<&[u8], SealError> {
         self.room(raw.len());
         self.sealer.reseal(header, raw, events, &mut self.sealed)
     }
 
     /// The next piece of the end: index and tail; then `None`.
-    ///
-    /// # Errors
-    ///
-    /// When the compressor fails.
     pub fn end(&mut self) -> Result<Option<&[u8]>, SealError> {
         self.room(limits::CUT_RAW);
         self.sealer.finish(&mut self.sealed)

@@ -1,5 +1,6 @@
 //! Reads little-endian numbers out of bytes: of any length with [`u32_at`] and its neighbours, of a
-//! known length, a header for example, with [`u32_in`] and its neighbours.
+//! known length, a header for example, with [`u32_in`] and its neighbours. Numbers with seven bits
+//! a byte, the lowest first (LEB128): [`leb128`], [`leb128_at`].
 
 /// The `u16` at `at`; `None` beyond the end.
 #[inline]
@@ -35,6 +36,37 @@ pub const fn u32_in<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
 #[inline]
 pub const fn u64_in<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
     u32_in(bytes, at) as u64 | (u32_in(bytes, at + 4) as u64) << 32
+}
+
+/// Unsigned LEB128: the bytes, and how many of them count.
+#[inline]
+pub const fn leb128(mut value: u64) -> ([u8; 10], usize) {
+    let mut bytes = [0u8; 10];
+    let mut len = 0;
+    while value >= 0x80 {
+        bytes[len] = value as u8 | 0x80;
+        value >>= 7;
+        len += 1;
+    }
+    bytes[len] = value as u8;
+    (bytes, len + 1)
+}
+
+/// The unsigned LEB128 of at most 64 bits at `at`, and where it ends; `None` if there is none.
+#[inline]
+pub fn leb128_at(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
+    let mut value = 0u64;
+    for (n, &byte) in bytes.get(at..)?.iter().enumerate().take(10) {
+        let bits = u64::from(byte & 0x7F);
+        if n == 9 && bits > 1 {
+            return None;
+        }
+        value |= bits << (7 * n);
+        if byte & 0x80 == 0 {
+            return Some((value, at + n + 1));
+        }
+    }
+    None
 }
 
 #[cfg(test)]

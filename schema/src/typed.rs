@@ -36,6 +36,14 @@ pub fn parse_span(text: &str) -> Option<u64> {
     Some(total)
 }
 
+/// A number, decimal or 0x-hexadecimal.
+pub fn parse_number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
 /// Where the characters end with which a text begins.
 fn end(text: &str, is_part: impl Fn(char) -> bool) -> usize {
     text.find(|c| !is_part(c)).unwrap_or(text.len())

@@ -12,6 +12,7 @@
 //! * [`managed_lines`]: lines of examples/mixed by its compiler and its source.
 //! * [`pdb_file`]: PDBs written by hand.
 //! * [`symbol_bombs`]: small symbol files that are costly to read.
+//! * [`synth`]: traces built event by event, taken apart, damaged and changed.
 //! * [`traces`]: images with unwind data, and threads with stacks that can be walked.
 //! * [`pe`]: imports, exports and resources of a built DLL.
 //! * [`weights`]: stk's profile beside that of Linux' own sampler.
@@ -33,6 +34,7 @@ pub mod recorded;
 pub mod schema;
 pub mod stk;
 pub mod symbol_bombs;
+pub mod synth;
 pub mod traces;
 pub mod weights;
 pub mod wine;

@@ -1,8 +1,8 @@
 //! Traces for tests: images with real unwind data and exports, and threads with stacks that the
 //! walker can walk.
 
+use crate::synth::TraceBuilder;
 use stk_format::RawSample;
-use stk_format::synth::TraceBuilder;
 use stk_schema::event::{Event, ManagedThread, RunState, RuntimeInfo, TableKind};
 use stk_schema::identity::{CodeView, Identity, PeIdentity};
 use stk_schema::registers::{IP, RegisterSet, SP};

@@ -89,10 +89,7 @@ impl Options {
 
 /// `3221225477` or `0xC0000005`.
 fn number(text: &str) -> Option<u32> {
-    match text.strip_prefix("0x") {
-        Some(digits) => u32::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    }
+    stk_schema::typed::parse_number(text)?.try_into().ok()
 }
 
 #[cfg(test)]

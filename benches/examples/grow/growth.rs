@@ -12,14 +12,15 @@ use super::pieces::{Composed, Facts, Path, Pieces, Walk, compose};
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
-use stk_format::synth::Random;
 use stk_format::{
     BlockBuffer, BlockKind, EncodeError, HEADER_KEY, RawSample, Sample, SampleEncoder, Scratch, ThreadImage,
-    Trace, TraceWriter,
+    Trace,
 };
 use stk_schema::Ticks;
 use stk_schema::event::{End, EndReason, Event, RunState};
 use stk_schema::limits;
+use stk_tests::synth::Random;
+use stk_tests::synth::TraceWriter;
 
 /// Who a grown trace says that it is, where it is to differ from the real one.
 #[derive(Clone, Debug)]

@@ -6,8 +6,8 @@ use super::pieces::Pieces;
 use super::with_trace;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
-use stk_format::synth::Random;
 use stk_format::{BlockKind, FILE_HEADER_LEN, Trace};
+use stk_tests::synth::Random;
 
 /// The settings of a night.
 #[derive(Clone, Copy, Debug)]

@@ -2,10 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use stk_format::synth::Random;
 use stk_format::{BlockKind, BlockRef, Sample, SampleStep, Scratch, Trace};
 use stk_schema::Ticks;
 use stk_schema::registers::{IP, RegisterSet, SP};
+use stk_tests::synth::Random;
 
 /// One frame of a walked stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,9 +3,9 @@
 use super::growth::{Grow, grow};
 use super::pieces::Frame;
 use std::collections::HashSet;
-use stk_format::synth::TraceBuilder;
 use stk_format::{BlockKind, Sample, SampleStep, Scratch, Trace};
 use stk_schema::Arch;
+use stk_tests::synth::TraceBuilder;
 
 /// The tests' machine: a function occupies 0x100 bytes of code from 0x1000 on, and its frame has
 /// (function % 3) + 1 words of locals, the last of which points to the frame's own end, then the

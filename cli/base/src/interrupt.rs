@@ -107,30 +107,18 @@ fn make<T>(
 }
 
 /// Makes a temporary file in `folder`, whose name begins with `prefix` and ends with `suffix`.
-///
-/// # Errors
-///
-/// The error of the system.
 pub fn file(folder: &Below, prefix: &str, suffix: &str) -> io::Result<TemporaryFile> {
     let (file, made) = make(folder, (prefix, suffix), Below::create_new)?;
     Ok(TemporaryFile { file, made })
 }
 
 /// Makes a temporary folder in the system's folder for such.
-///
-/// # Errors
-///
-/// The error of the system.
 #[cfg(any(windows, test))]
 pub fn folder() -> io::Result<TemporaryFolder> {
     folder_in(&Below::folder(&std::env::temp_dir())?, "stk-")
 }
 
 /// Makes a temporary folder in `parent`, with a name that begins with `prefix`.
-///
-/// # Errors
-///
-/// The error of the system.
 pub fn folder_in(parent: &Below, prefix: &str) -> io::Result<TemporaryFolder> {
     let ((), made) = make(parent, (prefix, ""), Below::create_folder)?;
     Ok(TemporaryFolder(made))

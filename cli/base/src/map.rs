@@ -57,10 +57,6 @@ impl MappedFile {
 
     /// [`open_plain`](MappedFile::open_plain) for a file that is no input: one of stk's own, or
     /// what an output would replace.
-    ///
-    /// # Errors
-    ///
-    /// As there.
     pub fn look_at(path: &Path) -> io::Result<MappedFile> {
         MappedFile::plain(look_at(path)?)
     }

@@ -65,8 +65,8 @@ fn read_at(file: &mut (impl Read + Seek), at: u64, buffer: &mut [u8]) -> io::Res
 mod tests {
     use super::*;
     use std::io::Cursor;
-    use stk_format::synth::{TraceBuilder, damage};
     use stk_schema::Arch;
+    use stk_tests::synth::{TraceBuilder, damage};
 
     /// Forty samples in two blocks.
     fn trace(finish: bool) -> Vec<u8> {

@@ -6,6 +6,13 @@
 //! ```text
 //! formats    one writer per format                             Profile, Runs -> files
 //! stats      times, and the problems of the stacks             Profile, Runs -> Stats
+//! info       what was recorded                                 Trace -> text, JSON
+//! tag        tags of captures and marks                      text -> number -> text
+//! traces     one document of several traces                   JSON of each -> JSON
+//! dump       stacks at a moment                              Trace -> text, JSON
+//! events     what happened, in time                           Trace -> text, JSON
+//! verify     what of a trace is damaged                       Trace -> text, JSON
+//! addresses  names of single addresses                       Resolution -> text, JSON
 //! walks      a comparison of walks, shown                      Comparison -> text, JSON
 //! report     one page with what there is of traces             Profile, Runs, Stats -> HTML
 //! ```
@@ -26,7 +33,14 @@
 // cli/clippy.toml says what is meant. Tests, and the programs for Windows, open files as they like.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
+pub mod addresses;
+pub mod dump;
+pub mod events;
 pub mod formats;
+pub mod info;
 pub mod report;
 pub mod stats;
+pub mod tag;
+pub mod traces;
+pub mod verify;
 pub mod walks;

@@ -8,7 +8,7 @@ use stk_profile::trace::Trace;
 use stk_profile::walks::explicit::{self, FrameClass, StepClass};
 use stk_profile::walks::{Class, Comparison, Differences, Example, Side};
 use stk_schema::Ticks;
-use stk_schema::text::printable;
+use stk_schema::text::{hex, printable};
 
 /// A trace's comparison, as `stk verify --walks --json` has it.
 #[derive(Serialize)]
@@ -185,7 +185,7 @@ fn shown_example(trace: &Trace<'_>, example: &Example) -> ExampleJson {
         ours: example.ours.as_ref().map(shown_side),
         system: example.system.as_ref().map(shown_side),
         stop: example.stop.as_str(),
-        code: example.code.iter().map(|byte| format!("{byte:02x}")).collect(),
+        code: hex(&example.code),
     }
 }
 

@@ -71,19 +71,11 @@ impl Record {
 
     /// Says that an output is about to be written: should the batch be stopped before
     /// [`write`](Record::write), the next one knows the output as its own, and makes it again.
-    ///
-    /// # Errors
-    ///
-    /// The error of the system.
     pub fn begin(output: &Below, key: &str) -> io::Result<()> {
         save(output, key, ConversionFacts::default(), true)
     }
 
     /// Writes the record of an output.
-    ///
-    /// # Errors
-    ///
-    /// The error of the system.
     pub fn write(output: &Below, key: &str, facts: ConversionFacts) -> io::Result<()> {
         save(output, key, facts, false)
     }

@@ -100,7 +100,7 @@ impl DatasetArg {
             return false;
         }
         let (start, duration) = (trace.start_utc_ns, trace.duration_ns);
-        let ns = |time: super::times::TimeArg| time.since(start, duration, select.tz.tz);
+        let ns = |time: crate::times::TimeArg| time.since(start, duration, select.tz.tz);
         let (from, until) = (select.from.map(ns), select.until.map(ns));
         if from.is_some_and(|from| from > i128::from(duration)) || until.is_some_and(|until| until <= 0) {
             return false;
@@ -168,10 +168,6 @@ pub(super) struct Wanted<'a> {
 
 /// Sums up the samples that the options choose, and leaves out the frames that they leave out.
 /// `progress` counts rows.
-///
-/// # Errors
-///
-/// When the dataset cannot be read.
 pub(super) fn load(
     dataset: &Dataset,
     args: &ProfileArgs,

@@ -19,10 +19,6 @@ pub(super) struct ManArgs {
 }
 
 /// Runs the command. `program` describes the command line.
-///
-/// # Errors
-///
-/// That a page cannot be written.
 pub(super) fn run(args: &ManArgs, program: clap::Command, out: Out<'_>) -> anyhow::Result<Exit> {
     match &args.folder {
         Some(folder) => write(folder, program)?,

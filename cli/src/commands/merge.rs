@@ -4,11 +4,11 @@ use super::convert;
 use super::profile_args::{MissingSum, check_symbols, load_file, loss_lines};
 use super::replace::{self, REPLACED, is_made_of, replaces_own};
 use super::report::together;
-use super::times::TimeArg;
 use super::values::{choice, default_name};
 use super::{
     Exit, ProfileArgs, Progress, Usage, guarded, inputs, note, pool, say_error, size, tell, verify, warn,
 };
+use crate::times::TimeArg;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use stk_base::files::MayReplace::NoTrace;
@@ -86,11 +86,6 @@ struct Opened {
 }
 
 /// Runs the command.
-///
-/// # Errors
-///
-/// A usage error, traces that do not belong together, or that the output cannot be written. A trace
-/// that cannot be read is reported and left out.
 pub(super) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
     args.profile.check()?;
     let format = format(args)?;

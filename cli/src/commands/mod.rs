@@ -24,14 +24,11 @@ mod select;
 mod stats;
 mod symbol_options;
 mod symbols;
-mod tag;
-mod times;
 mod top;
-mod traces;
 mod values;
 mod verify;
 
-pub use profile_args::{LoadedProfile, ProfileArgs, SymbolArgs, TablesArgs, check_symbols, closing_lines};
+pub use profile_args::{LoadedProfile, ProfileArgs, SymbolArgs, TablesArgs, check_symbols};
 pub use progress::{Progress, TraceProgress};
 pub use select::{ProcessArgs, SelectArgs, StackArgs, ThreadArgs, ThreadPattern, TzArgs};
 
@@ -47,7 +44,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use stk_base::files::is_refusal;
 use stk_base::panics::{self, caught};
-use stk_base::text::{count, size, utc};
+use stk_base::text::size;
 use stk_output::formats::OutputError;
 use stk_schema::text::printable;
 
@@ -300,10 +297,6 @@ fn tell_panic(panic: &PanicHookInfo<'_>) {
 
 /// Prints the text that `work` makes of each trace. A trace that it fails on is reported and passed
 /// over; a panic is such a failure.
-///
-/// # Errors
-///
-/// That the text cannot be written.
 fn each_trace(
     files: &[PathBuf],
     out: Out<'_>,

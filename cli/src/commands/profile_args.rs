@@ -52,10 +52,6 @@ pub struct TablesArgs {
 
 impl TablesArgs {
     /// Opens a trace with the memory budget of the options.
-    ///
-    /// # Errors
-    ///
-    /// When the system refuses.
     pub fn open(&self, path: &Path) -> Result<TraceFile, TraceError> {
         Ok(TraceFile::open(path)?.within(self.max_memory))
     }
@@ -141,10 +137,6 @@ impl FoldArgs {
 
 impl ProfileArgs {
     /// Checks what the parser cannot check.
-    ///
-    /// # Errors
-    ///
-    /// A usage error.
     pub fn check(&self) -> anyhow::Result<()> {
         self.select.check()
     }
@@ -255,14 +247,6 @@ const SHOWN: usize = 8;
 
 /// Limit for the columns of a module's name. Longer names only lose their alignment.
 const WIDEST: usize = 60;
-
-/// The closing lines on losses and missing names of one trace, in the form printed on standard
-/// error.
-pub fn closing_lines(loaded: &LoadedProfile) -> Vec<String> {
-    let mut lines = loss_lines(loaded);
-    lines.extend(missing_lines(&loaded.profile.trace.source, &loaded.missing));
-    lines
-}
 
 /// The closing lines on what a trace lost, and that nothing of it was chosen.
 pub(super) fn loss_lines(loaded: &LoadedProfile) -> Vec<String> {

@@ -55,10 +55,6 @@ pub(super) struct RedactArgs {
 }
 
 /// Runs the command.
-///
-/// # Errors
-///
-/// When the trace cannot be read or the copy not be written.
 pub(super) fn run(args: &RedactArgs) -> anyhow::Result<Exit> {
     let path = inputs::trace(&args.file)?;
     let output = &args.output;

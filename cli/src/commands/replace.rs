@@ -10,10 +10,6 @@ use stk_output::formats::{SourceMark, source_mark};
 pub(super) const REPLACED: &str = "replaced stk's own output";
 
 /// Refuses an output that is an input or a trace, whatever `--force` says.
-///
-/// # Errors
-///
-/// A usage error.
 pub(super) fn check(output: &Path) -> anyhow::Result<()> {
     Ok(check_output(output, MayReplace::NoTrace)?)
 }

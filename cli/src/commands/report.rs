@@ -48,11 +48,6 @@ pub(super) struct ReportArgs {
 }
 
 /// Runs the command.
-///
-/// # Errors
-///
-/// A usage error, or that the page cannot be written. A trace that cannot be read is reported and
-/// left out.
 pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Exit> {
     args.profile.check()?;
     let (paths, mut exit) = inputs::traces(&args.files);

@@ -46,10 +46,6 @@ struct Title {
 }
 
 /// Runs the command.
-///
-/// # Errors
-///
-/// A usage error if there is no such schema.
 pub(super) fn run(args: &SchemaArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     match &args.name {
         None => out(&list()?)?,

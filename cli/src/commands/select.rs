@@ -1,9 +1,9 @@
 //! Options that choose a part of a trace: processes, a time range, threads, samples by their frames
 //! and states, frames.
 
-use super::times::{self, TimeArg};
 use super::values::{choice, default_name};
 use super::{Usage, note};
+use crate::times::{self, TimeArg};
 use std::collections::HashSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use stk_profile::profile::{
     ActivityKind, FramePatterns, FunctionPattern, NamePattern, NamedThread, PatternError, Selection,
 };
 use stk_profile::trace::{Trace, TraceFile};
+use stk_schema::typed::parse_number;
 
 /// In which zone times are shown and taken.
 #[derive(clap::Args, Clone, Copy, Default, Debug)]
@@ -210,10 +211,7 @@ fn named(
 
 /// A thread id, decimal or 0x-hexadecimal as in debuggers.
 fn parse_tid(text: &str) -> Option<u32> {
-    match text.strip_prefix("0x") {
-        Some(hex) => u32::from_str_radix(hex, 16).ok(),
-        None => text.parse().ok(),
-    }
+    parse_number(text)?.try_into().ok()
 }
 
 fn tid(text: &str) -> Result<u32, String> {
@@ -269,10 +267,6 @@ impl ProcessArgs {
 
     /// Checks that a trace is chosen, which [`traces`](ProcessArgs::traces) cannot tell of what is
     /// no regular file.
-    ///
-    /// # Errors
-    ///
-    /// When it is not.
     pub fn demand(&self, trace: &Trace<'_>) -> anyhow::Result<()> {
         let wrong = |why| anyhow::anyhow!("{}: --pid and --label choose others: {why}", trace.source);
         self.check(trace).map_err(wrong)

@@ -1,9 +1,9 @@
 //! `stk top`: what the newest samples of a recording that runs show.
 
 use super::profile_args::load_file;
-use super::times::TimeArg;
 use super::{Exit, LoadedProfile, Out, Progress, SelectArgs, StackArgs, SymbolArgs, TablesArgs};
 use super::{ProfileArgs, ThreadArgs, pool, terminal_columns};
+use crate::times::TimeArg;
 use anyhow::Context as _;
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -34,10 +34,10 @@ pub(super) struct TopArgs {
     #[arg(long)]
     once: bool,
     /// How much time a screen shows, back from the newest sample
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = super::times::parse_span)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = crate::times::parse_span)]
     span: u64,
     /// Time between two screens
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = super::times::parse_span)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = crate::times::parse_span)]
     every: u64,
     /// Functions and threads that are listed, each
     #[arg(long, value_name = "N", default_value_t = 15)]
@@ -59,10 +59,6 @@ pub(super) struct TopArgs {
 const ONCE: Duration = Duration::from_secs(10);
 
 /// Runs the command.
-///
-/// # Errors
-///
-/// When the file cannot be read or is no trace, or standard output cannot be written.
 pub(super) fn run(args: &TopArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let pool = pool(args.jobs)?;
     let named = || args.file.display().to_string();

@@ -3,6 +3,8 @@
 use crate::diff::{By, DiffFormat};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use stk_base::text::TimeZone;
+use stk_output::dump::print::DumpStyle;
+use stk_output::events::filter::KindName;
 use stk_output::formats::{Format, PerfettoStyle};
 use stk_output::stats::SortBy;
 use stk_profile::profile::{ActivityKind, ThreadMerge, Weight};
@@ -83,6 +85,24 @@ values!(SortBy {
     Total = "total", "The most total time first";
     Waits = "waits", "The longest waits first";
     Name = "name", "By name";
+});
+
+values!(DumpStyle {
+    K = "k", "Like the debuggers' `k`: Child-SP, RetAddr, Call Site";
+    Plain = "plain", "One line a frame: \"module\"! file(line): function, or the address without a line";
+    Merged = "merged", "Stacks of the same functions once, with their threads, those of the most threads first";
+    Clrstack = "clrstack", "Like SOS's `clrstack -f`: Child SP, IP, Call Site, with .NET's explicit Frames in brackets; with `--frames managed` like its `clrstack`. Frames are those of stk's own walk, to the thread's start. The walk of .NET's data contract (`verify --walks` compares it) ends with the last managed frame, as the runtime's own reader does; the first example of the contract's document has one native frame more. The method that an explicit Frame stands for is named if the runtime describes where the Frame holds it (10.0 does not)";
+    Json = "json", "Everything that is known of each frame";
+});
+
+values!(KindName {
+    Capture = "capture", "A thread called stk_capture";
+    Mark = "mark", "A marked time";
+    Exception = "exception", "An exception was seen";
+    Load = "load", "A module was loaded";
+    Unload = "unload", "A module was unloaded";
+    ThreadStart = "thread-start", "A thread began";
+    ThreadExit = "thread-exit", "A thread ended";
 });
 
 impl Choice for Format {

@@ -74,15 +74,9 @@ fn part(
     });
     let threads = samples.zip(0..).map(|(samples, at)| ThreadInfo {
         instance: at,
-        tid: 0,
-        name: String::new(),
-        name_number: 0,
-        created_utc_ns: 0,
-        start_ns: None,
-        exit_ns: None,
         samples,
         active_samples: samples,
-        sampling_cpu_ns: 0,
+        ..ThreadInfo::default()
     });
     let threads: Vec<ThreadInfo> = threads.collect();
     let profile = Profile {

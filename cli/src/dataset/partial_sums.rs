@@ -55,6 +55,7 @@ pub(super) struct Edges {
 const MOST_SUMS: usize = 1 << 19;
 
 /// What one thread has summed up.
+#[derive(Default)]
 pub(super) struct PartialSums {
     table: HashMap<RowKey, SampleSum>,
     /// Sums that the table may have when another group begins.
@@ -75,18 +76,7 @@ pub(super) struct PartialSums {
 impl PartialSums {
     /// `by_trace`: what follows a group is another one, and does not have its stacks.
     pub(super) fn new(by_trace: bool) -> PartialSums {
-        PartialSums {
-            table: HashMap::new(),
-            most: if by_trace { 0 } else { MOST_SUMS },
-            group: None,
-            groups: Vec::new(),
-            waits: HashMap::new(),
-            whole: HashMap::new(),
-            edges: Vec::new(),
-            first: None,
-            open: None,
-            runs: 0,
-        }
+        PartialSums { most: if by_trace { 0 } else { MOST_SUMS }, ..PartialSums::default() }
     }
 
     /// The rows that follow are of this group.

@@ -68,10 +68,6 @@ pub struct TraceWeights {
 }
 
 /// The stacks of a profile, with each of these weights. `digest` is that of the trace's content.
-///
-/// # Errors
-///
-/// When the runs cannot be read.
 pub fn collect(profile: &Profile, runs: &Runs, digest: u64, weights: &[Weight]) -> io::Result<TraceStacks> {
     let code = StackCode::of(profile);
     let mut sums = StackWeigher::new(&code, profile, weights);
@@ -113,10 +109,6 @@ impl<'a> ThreadStacks<'a> {
     }
 
     /// Whether every thread has some of a weight. Runs in the caller's rayon pool.
-    ///
-    /// # Errors
-    ///
-    /// When the runs cannot be read.
     pub fn all_tell(&self, weight: Weight) -> io::Result<bool> {
         let interval_ns = self.profile.trace.interval_ns;
         let tells = |(): &mut (), thread: u32| {
@@ -132,10 +124,6 @@ impl<'a> ThreadStacks<'a> {
     }
 
     /// The weights of these threads' stacks. Runs in the caller's rayon pool.
-    ///
-    /// # Errors
-    ///
-    /// When the runs cannot be read.
     pub fn weights(&self, threads: Range<u32>, weights: &[Weight]) -> io::Result<Vec<Vec<StackWeights>>> {
         let begin = || StackWeigher::new(&self.code, self.profile, weights);
         self.each(threads, begin, |sums, thread| {

@@ -172,10 +172,6 @@ impl Symbolizer {
     }
 
     /// The index of an open PDB, from the cache or built and added to it.
-    ///
-    /// # Errors
-    ///
-    /// Why the PDB cannot be used.
     pub fn pdb_index(&self, path: &Path, file: &MappedFile, from_cache: bool) -> Result<SymbolIndex, Reason> {
         pdb_index(&self.store, path, file, from_cache)
     }
@@ -193,10 +189,6 @@ pub fn cached_index(
 }
 
 /// Like [`Symbolizer::pdb_index`], with the cache of `store`.
-///
-/// # Errors
-///
-/// Why the PDB cannot be used.
 pub fn pdb_index(
     store: &SymbolStore,
     path: &Path,

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::Path;
 use stk_format::BlockKind;
-use stk_format::synth::Parts;
 use stk_schema::text::span;
+use stk_tests::synth::Parts;
 
 /// Nanoseconds in own code and with callees.
 type OwnTotal = [u64; 2];

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 use stk_format::BLOCK_HEADER_LEN;
 use stk_format::BlockKind;
-use stk_format::synth::Parts;
+use stk_tests::synth::Parts;
 
 /// A recording that is kept in the repository, under the UUID of this number.
 fn recording(number: u8) -> Vec<u8> {

@@ -6,9 +6,9 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use stk_format::BlockKind;
-use stk_format::synth::Parts;
 use stk_schema::event::{Event, Metadata};
 use stk_tests::schema;
+use stk_tests::synth::Parts;
 
 /// A folder with traces and the dataset of them.
 struct Lab(tempfile::TempDir);

@@ -4,10 +4,10 @@ use crate::support::{Ran, command, kept};
 use serde_json::Value;
 use std::path::Path;
 use stk_format::FileHeader;
-use stk_format::synth::{Parts, TraceBuilder};
 use stk_schema::event::{Event, Metadata, ThreadFlags, ThreadStart};
 use stk_schema::{Arch, Os, Ticks};
 use stk_tests::chrome::{self, CpuProfile};
+use stk_tests::synth::{Parts, TraceBuilder};
 use stk_tests::traces;
 use stk_tests::traces::{TestImage, in_function};
 

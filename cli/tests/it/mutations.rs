@@ -8,10 +8,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use stk::commands::{Exit, answer};
-use stk_format::synth::{Parts, Random, mutate};
 use stk_format::{BlockKind, Scratch, Trace};
 use stk_schema::Ticks;
 use stk_schema::event::*;
+use stk_tests::synth::{Parts, Random, mutate};
 use stk_tests::traces;
 use stk_tests::traces::{TestImage, in_function};
 

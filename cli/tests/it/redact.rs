@@ -3,12 +3,12 @@
 use crate::support::{kept, kept_text, ran_in};
 use std::path::{Path, PathBuf};
 use stk::commands::{Exit, answer};
-use stk_format::synth::TraceBuilder;
 use stk_format::{BlockKind, RawSample, Scratch, Trace};
 use stk_schema::event::{Blob, Event, Memory, Metadata, ModuleTables, Nettrace, RunState, Table, TableKind};
 use stk_schema::identity::{CodeView, Identity};
 use stk_schema::registers::RegisterSet;
 use stk_schema::{Arch, Ticks};
+use stk_tests::synth::TraceBuilder;
 
 const BASE: u64 = 0x7f_0000;
 const IMAGE: u64 = 0x40_0000;

@@ -3,11 +3,11 @@
 
 use crate::support::command;
 use std::path::Path;
-use stk_format::synth::{FREQUENCY, TraceBuilder};
 use stk_format::{CpuUnit, FileHeader, RawSample};
 use stk_schema::event::{Event, RunState};
 use stk_schema::registers::RegisterSet;
 use stk_schema::{Arch, Os, Ticks};
+use stk_tests::synth::{FREQUENCY, TraceBuilder};
 
 /// Ticks of 50 ms, from pass to pass; the thread's clock gains as much.
 const STEP: u64 = FREQUENCY / 20;

@@ -5,9 +5,9 @@ use crate::support::{Ran, command, kept, kept_text};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io;
-use stk_format::synth::Random;
 use stk_profile::pipeline::{LoadOptions, Loaded, load};
 use stk_profile::profile::{Part, Profile, Runs, Weight, part};
+use stk_tests::synth::Random;
 
 const WEIGHTS: [Weight; 5] = [Weight::Cpu, Weight::Wall, Weight::Waiting, Weight::Samples, Weight::Active];
 /// How far the times of parts may be from the whole, for each thread.

@@ -130,7 +130,7 @@ pub(crate) enum BaseValue {
 }
 
 /// What the walk needs to know of a rule besides how it steps.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
     /// The function starts threads.
     pub(crate) starts_thread: bool,
@@ -143,7 +143,7 @@ pub(crate) struct Facts {
 
 impl Facts {
     /// A step that fails whatever the registers are.
-    const NONE: Facts = Facts { starts_thread: false, uses: 0, restores: 0 };
+    pub(crate) const NONE: Facts = Facts { starts_thread: false, uses: 0, restores: 0 };
     /// A step that may depend on anything.
     const ANY: Facts = Facts { starts_thread: false, uses: u8::MAX, restores: 0 };
 }

@@ -21,10 +21,9 @@ pub struct History {
 /// The values on which the callers of a frame depend.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
-    /// The registers that the frame's own step uses and restores; see [`Facts`].
-    uses: u8,
-    restores: u8,
-    /// The registers that the step or any later one depends on.
+    /// The frame's own step.
+    step: Facts,
+    /// The registers that it or any later step depends on.
     needs: u8,
     /// The base register; see [`Unwinder::base`].
     base: BaseValue,
@@ -61,7 +60,6 @@ pub(crate) struct Recorder<'a> {
     history: &'a mut History,
     unchanged_from: u64,
     max_frames: usize,
-    extent: (u64, Option<u64>, bool),
     /// The first of the last walk's frames that this walk may still reach.
     next: usize,
     /// How many of the last walk's innermost frames are replaced. Set when the walk reaches the
@@ -82,10 +80,11 @@ impl<'a> Recorder<'a> {
         let extent = (end, sample.stack_base, sample.truncated);
         // A walk that the depth limit ended would continue now. A walk of another extent may have
         // ended because of its extent.
-        let is_usable = extent == history.extent && history.stop.is_some_and(|stop| stop != Stop::DepthLimit);
+        let before = std::mem::replace(&mut history.extent, extent);
+        let is_usable = extent == before && history.stop.is_some_and(|stop| stop != Stop::DepthLimit);
         // The innermost frame of the last walk was not reached by a return.
         let next = if is_usable { 1 } else { usize::MAX };
-        Recorder { history, unchanged_from, max_frames, extent, next, met: None }
+        Recorder { history, unchanged_from, max_frames, next, met: None }
     }
 
     /// Puts the new frames before those copied from the last walk.
@@ -94,7 +93,7 @@ impl<'a> Recorder<'a> {
         let kept = self.met.unwrap_or(frames.len());
         let mut needs = marks.get(kept).map_or(0, |mark| mark.needs);
         for mark in fresh_marks.iter_mut().rev() {
-            needs = mark.uses | (needs & !mark.restores);
+            needs = mark.step.uses | (needs & !mark.step.restores);
             mark.needs = needs;
         }
         let reused = frames.len() - kept;
@@ -102,7 +101,6 @@ impl<'a> Recorder<'a> {
         marks.splice(..kept, fresh_marks.drain(..));
         self.history.stop = Some(stop);
         self.history.reused = reused;
-        self.history.extent = self.extent;
         stop
     }
 }
@@ -112,13 +110,12 @@ impl<U: Unwinder> Sink<U> for Recorder<'_> {
 
     fn frame(&mut self, frame: Frame, state: &U::State) {
         self.history.fresh.push(frame);
-        self.history.fresh_marks.push(Mark { uses: 0, restores: 0, needs: 0, base: U::base(state) });
+        self.history.fresh_marks.push(Mark { step: Facts::NONE, needs: 0, base: U::base(state) });
     }
 
     fn step(&mut self, facts: Facts) {
         if let Some(mark) = self.history.fresh_marks.last_mut() {
-            mark.uses = facts.uses;
-            mark.restores = facts.restores;
+            mark.step = facts;
         }
     }
 

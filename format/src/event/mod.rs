@@ -73,24 +73,25 @@ pub(crate) fn put_index_event(
 
 /// An event's type, its body, and the body's offset in the payload.
 #[cfg(feature = "std")]
-pub(crate) type RawEvent<'a> = (u64, &'a [u8], usize);
+pub type RawEvent<'a> = (u64, &'a [u8], usize);
 
 /// Splits a payload into events.
 #[cfg(feature = "std")]
 #[derive(Clone)]
-pub(crate) struct Split<'a> {
+pub struct Split<'a> {
     cursor: Cursor<'a>,
 }
 
 #[cfg(feature = "std")]
 impl<'a> Split<'a> {
-    pub(crate) fn new(payload: &'a [u8]) -> Self {
+    /// The events of a block's payload.
+    pub fn new(payload: &'a [u8]) -> Self {
         Split { cursor: Cursor::new(payload) }
     }
 
     /// The next event.
     #[inline]
-    pub(crate) fn next(&mut self) -> Result<Option<RawEvent<'a>>, DecodeError> {
+    pub fn next_event(&mut self) -> Result<Option<RawEvent<'a>>, DecodeError> {
         if self.cursor.is_empty() {
             return Ok(None);
         }

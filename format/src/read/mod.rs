@@ -212,7 +212,7 @@ impl<'s> Iterator for Events<'s> {
         if self.failed {
             return None;
         }
-        let next = match self.split.next() {
+        let next = match self.split.next_event() {
             Ok(None) => return None,
             Ok(Some((kind, body, at))) => event::decode(kind, body, self.header.first)
                 .map_err(|malformed| BlockError::event(&self.header, DecodeError { at: at + malformed.at })),

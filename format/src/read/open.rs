@@ -250,7 +250,7 @@ impl<'a> Trace<'a> {
             }
             let stored = stored(data, block.offset as usize, &block.header)?;
             decompress(&mut scratch.zstd, &mut scratch.raw, &block.header, stored).ok()?;
-            let (kind, body, _) = Split::new(&scratch.raw).next().ok()??;
+            let (kind, body, _) = Split::new(&scratch.raw).next_event().ok()??;
             match event::decode(kind, body, Ticks::ZERO).ok()? {
                 Event::Metadata(fact) if fact.key == HEADER_KEY => {
                     let header = FileHeader::decode(fact.value).ok()?;

@@ -285,7 +285,7 @@ impl<'s> Samples<'s> {
         let header = self.header;
         let error = move |malformed| BlockError::event(&header, malformed);
         loop {
-            let Some((kind, body, at)) = self.split.next().map_err(error)? else {
+            let Some((kind, body, at)) = self.split.next_event().map_err(error)? else {
                 self.failed = false;
                 return Ok(None);
             };

@@ -4,8 +4,9 @@
 
 use super::{Extras, Pending, PreviousSample, ThreadImage, Words, flag};
 use crate::block::BlockBuffer;
-use crate::bytes::{Counter, Cursor, LimitedBuffer, NoRoom, Sink, leb128};
+use crate::bytes::{Counter, Cursor, LimitedBuffer, NoRoom, Sink};
 use stk_schema::Ticks;
+use stk_schema::bytes::leb128;
 use stk_schema::event::{Event, Idle, ThreadCpu, kind};
 use stk_schema::registers::{IP, MAX_REGISTERS};
 

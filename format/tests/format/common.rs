@@ -5,11 +5,12 @@ use proptest::test_runner::TestCaseError;
 use std::collections::HashMap;
 use stk_format::{
     BlockBuffer, BlockKind, EncodeError, FileHeader, RawSample, Rewriter, SampleEncoder, SampleStep, Scratch,
-    ThreadImage, Trace, TraceWriter, rewrite_events,
+    ThreadImage, Trace, rewrite_events,
 };
 use stk_schema::event::{Clock, End, Event, RunState};
 use stk_schema::registers::RegisterSet;
 use stk_schema::{Arch, Os, Ticks};
+use stk_tests::synth::TraceWriter;
 
 /// One step of the recorder.
 #[derive(Clone, Debug)]

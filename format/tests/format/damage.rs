@@ -4,12 +4,12 @@
 use crate::common::{ops, play};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
-use stk_format::synth::{TraceBuilder, damage};
 use stk_format::{
     BLOCK_HEADER_LEN, BlockKind, Damage, FILE_HEADER_LEN, OpenError, SampleStep, Scratch, TAIL_LEN, Trace,
 };
 use stk_schema::event::RunState;
 use stk_schema::{Arch, Ticks};
+use stk_tests::synth::{TraceBuilder, damage};
 
 /// Payloads by sequence number, of all blocks that can be read to their end.
 fn readable(trace: &Trace) -> BTreeMap<u64, Vec<u8>> {

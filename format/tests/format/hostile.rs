@@ -1,11 +1,11 @@
 //! Files from an attacker: the checksums are right and the contents wrong.
 
 use proptest::prelude::*;
-use stk_format::synth::damage::forged;
-use stk_format::synth::{Parts, StoredEvent};
 use stk_format::{BlockError, BlockHeader, BlockKind, FileHeader, ImageBudget, Scratch, Trace};
 use stk_schema::event::kind;
 use stk_schema::{Arch, Os, Ticks, limits};
+use stk_tests::synth::damage::forged;
+use stk_tests::synth::{Parts, StoredEvent};
 
 fn header() -> FileHeader {
     FileHeader::new(Arch::X64, Os::Windows, [3; 16], 1000)

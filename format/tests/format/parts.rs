@@ -1,10 +1,10 @@
 //! Takes traces apart, changes them and puts them together again.
 
 use std::collections::BTreeSet;
-use stk_format::synth::{Parts, Random, StoredBlock, StoredEvent, TraceBuilder, mutate};
 use stk_format::{BlockKind, Scratch, Trace};
 use stk_schema::event::{Event, Metadata, kind};
 use stk_schema::{Arch, Ticks};
+use stk_tests::synth::{Parts, Random, StoredBlock, StoredEvent, TraceBuilder, mutate};
 
 fn trace() -> Vec<u8> {
     let mut builder = TraceBuilder::new(Arch::X64);

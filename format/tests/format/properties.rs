@@ -3,14 +3,14 @@
 use crate::common::{Op, ops, play, read_back};
 use proptest::prelude::*;
 use stk_format::{
-    BlockBuffer, BlockKind, FileHeader, RawSample, SampleEncoder, Scratch, ThreadImage, Trace, TraceWriter,
-    event,
+    BlockBuffer, BlockKind, FileHeader, RawSample, SampleEncoder, Scratch, ThreadImage, Trace, event,
 };
 use stk_schema::event::*;
 use stk_schema::identity::{CodeView, ContentHash, Identity, PeIdentity};
 use stk_schema::limits;
 use stk_schema::registers::RegisterSet;
 use stk_schema::{Arch, Os, Ticks};
+use stk_tests::synth::TraceWriter;
 
 /// Bytes that live as long as the test program: events borrow them.
 fn bytes(max: usize) -> impl Strategy<Value = &'static [u8]> {

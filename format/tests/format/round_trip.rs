@@ -1,9 +1,9 @@
 //! Samples that a writer takes come back from a reader.
 
-use stk_format::synth::TraceBuilder;
 use stk_format::{BlockKind, SampleStep, Scratch, Trace};
 use stk_schema::Arch;
 use stk_schema::event::RunState;
+use stk_tests::synth::TraceBuilder;
 
 /// A full sample as the test wrote it: (thread, time, registers, stack start, words).
 type Written = (u64, u64, Vec<u64>, u64, Vec<u64>);

@@ -1,6 +1,5 @@
 //! Checks the bytes that SPEC.md specifies.
 
-use stk_format::synth::TraceBuilder;
 use stk_format::{
     BLOCK_HEADER_LEN, BlockBuffer, BlockKind, CpuUnit, FILE_HEADER_LEN, FileHeader, HeaderError, RawSample,
     SampleEncoder, SampleStep, Scratch, Sealer, TAIL_LEN, ThreadImage, Trace, sealed_bound,
@@ -8,6 +7,7 @@ use stk_format::{
 use stk_schema::event::{Event, RunState};
 use stk_schema::registers::RegisterSet;
 use stk_schema::{Arch, Os, Ticks};
+use stk_tests::synth::TraceBuilder;
 
 /// The example of SPEC.md, section 6, typed from the document.
 #[rustfmt::skip]

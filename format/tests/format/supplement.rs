@@ -2,13 +2,13 @@
 
 use crate::common::{ops, play};
 use proptest::prelude::*;
-use stk_format::synth::TraceBuilder;
 use stk_format::{
     BLOCK_HEADER_LEN, BlockHeader, BlockKind, FLAG_SUPPLEMENT, NoSupplement, Scratch, Supplement,
     SupplementWriter, TAIL_LEN, Tail, Trace, blob,
 };
 use stk_schema::Arch;
 use stk_schema::event::{Event, Metadata, ModuleTables, Table, TableKind};
+use stk_tests::synth::TraceBuilder;
 
 /// A finished recording of a few blocks.
 fn finished() -> Vec<u8> {

@@ -2,9 +2,9 @@
 //! stored inputs (`seeds`) are run by `format/tests/format/seeds.rs` too.
 
 use crate::mutated::mutated;
-use stk_format::synth::damage::forged;
 use stk_format::{FileHeader, SampleStep, Scratch, Trace, event};
 use stk_schema::{Arch, Os, Ticks};
+use stk_tests::synth::damage::forged;
 
 /// Any bytes as a file: opened and read to the end, or refused; never a panic.
 ///

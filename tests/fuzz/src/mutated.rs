@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 use stk_format::BlockKind;
-use stk_format::synth::{Choices, Parts, mutate};
+use stk_tests::synth::{Choices, Parts, mutate};
 
 /// The most changes of one trace.
 const CHANGES: usize = 8;

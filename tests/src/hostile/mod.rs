@@ -11,7 +11,7 @@ pub mod limits;
 pub mod names;
 pub mod shown;
 
-use stk_format::synth::{Parts, TraceBuilder};
+use crate::synth::{Parts, TraceBuilder};
 use stk_schema::event::{RunState, TableKind, ThreadFlags, ThreadStart};
 use stk_schema::identity::{CodeView, Identity, PeIdentity};
 use stk_schema::{Arch, Ticks};

@@ -1,7 +1,7 @@
 //! Invalid names, and every place of a trace that has a name.
 
 use super::{BASE, STACK, THREAD, small_parts};
-use stk_format::synth::{Parts, Random, TraceBuilder};
+use crate::synth::{Parts, Random, TraceBuilder};
 use stk_format::{BlockKind, SupplementWriter, Trace};
 use stk_schema::event::*;
 use stk_schema::identity::{CodeView, Identity, PeIdentity};

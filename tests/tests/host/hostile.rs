@@ -8,13 +8,13 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use stk_format::synth::{Parts, Random};
 use stk_format::{BlockKind, Scratch, Trace};
 use stk_tests::hostile::limits::{
     CPU_LEAST, MEMORY, Run, START, cpu_limit, other_program, run, run_with, trim,
 };
 use stk_tests::hostile::shown::{forged, harm};
 use stk_tests::hostile::{bombs, names, small};
+use stk_tests::synth::{Parts, Random};
 use stk_tests::wine::long;
 
 /// How many times as many bombs, names and cuts there are with `--long`.

@@ -16,20 +16,12 @@ pub(super) struct FileId {
 
 impl FileId {
     /// The file that a path leads to, through links.
-    ///
-    /// # Errors
-    ///
-    /// The error of the system.
     #[cfg(unix)]
     pub(super) fn of_path(path: &Path) -> io::Result<FileId> {
         Ok(FileId::of(&std::fs::metadata(path)?))
     }
 
     /// An open file.
-    ///
-    /// # Errors
-    ///
-    /// The error of the system.
     #[cfg(unix)]
     pub(super) fn of_file(file: &File) -> io::Result<FileId> {
         Ok(FileId::of(&file.metadata()?))
@@ -42,10 +34,6 @@ impl FileId {
     }
 
     /// The file that a path leads to, through links.
-    ///
-    /// # Errors
-    ///
-    /// The error of the system.
     #[cfg(windows)]
     pub(super) fn of_path(path: &Path) -> io::Result<FileId> {
         use std::os::windows::fs::OpenOptionsExt;
@@ -57,10 +45,6 @@ impl FileId {
     }
 
     /// An open file.
-    ///
-    /// # Errors
-    ///
-    /// The error of the system.
     #[cfg(windows)]
     #[expect(unsafe_code, reason = "std does not give a file's number")]
     pub(super) fn of_file(file: &File) -> io::Result<FileId> {

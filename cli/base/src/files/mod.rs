@@ -28,10 +28,6 @@ pub fn is_same_file(a: &Path, b: &Path) -> bool {
 }
 
 /// Opens an input that the command line names, which may be a pipe or a device.
-///
-/// # Errors
-///
-/// The error of the system.
 pub fn open_input(path: &Path) -> io::Result<File> {
     let file = File::open(path)?;
     inputs::note_file(&file);
@@ -52,10 +48,6 @@ pub fn open_plain(path: &Path) -> io::Result<File> {
 
 /// [`open_plain`] for a file that is no input: what an output would replace, or a file of stk's
 /// own.
-///
-/// # Errors
-///
-/// As there.
 pub fn look_at(path: &Path) -> io::Result<File> {
     // Checked before opening, because opening alone makes some devices act, and once more on the
     // opened file.
@@ -70,10 +62,6 @@ pub fn look_at(path: &Path) -> io::Result<File> {
 }
 
 /// Opens a device or a pipe that the command line names to be written.
-///
-/// # Errors
-///
-/// The error of the system.
 pub fn open_device(path: &Path) -> io::Result<File> {
     File::options().write(true).open(path)
 }

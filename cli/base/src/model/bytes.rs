@@ -2,6 +2,7 @@
 //! ([`u32_at`] and its neighbours), or one after the other ([`Cursor`]).
 
 use std::ffi::CStr;
+use stk_schema::bytes::leb128_at;
 pub use stk_schema::bytes::{u16_at, u32_at, u64_at};
 
 /// `len` bytes at `at`.
@@ -89,19 +90,9 @@ impl<'a> Cursor<'a> {
     /// A number with seven bits a byte, the lowest first, at most 64 bits. NetTrace writes numbers
     /// this way.
     pub fn varint(&mut self) -> Option<u64> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.u8()?;
-            let bits = u64::from(byte & 0x7F);
-            if shift == 63 && bits > 1 {
-                return None;
-            }
-            value |= bits << shift;
-            if byte & 0x80 == 0 {
-                return Some(value);
-            }
-        }
-        None
+        let (value, end) = leb128_at(self.data, self.at)?;
+        self.at = end;
+        Some(value)
     }
 
     /// UTF-16 up to a zero unit, which is skipped. Unpaired surrogates become U+FFFD.

@@ -96,10 +96,6 @@ impl KnownModule {
 
     /// Whether `image`, read from a file that was last changed at `changed` (ns since the Unix
     /// epoch), is this module.
-    ///
-    /// # Errors
-    ///
-    /// Why not.
     pub(crate) fn accepts(&self, image: &Image, changed: u64, scan: &Scan) -> Result<(), MismatchError> {
         let other = |what: &'static str| Err(MismatchError::OtherBuild(what));
         if let Some(pe) = self.pe {

@@ -2,12 +2,12 @@
 
 use super::*;
 use std::cell::RefCell;
-use stk_format::synth::TraceBuilder;
 use stk_format::{Scratch, Supplement};
 use stk_schema::Arch;
 use stk_schema::control::EMBED_UNWIND;
 use stk_schema::event::TableKind;
 use stk_schema::identity::PeIdentity;
+use stk_tests::synth::TraceBuilder;
 
 const STAMP: u32 = 0x1234_5678;
 const SIZE: u32 = 0x6000;

@@ -2,9 +2,9 @@ use super::snapshot::SnapError;
 use super::*;
 use std::cell::{Cell, RefCell};
 use stk_format::SampleStep;
-use stk_format::synth::TraceBuilder;
 use stk_schema::event::{Idle, Mark, Metadata, RunState, TableKind};
 use stk_schema::{Arch, Ticks};
+use stk_tests::synth::TraceBuilder;
 
 /// Ticks per millisecond of built traces.
 const MS: u64 = 10_000;

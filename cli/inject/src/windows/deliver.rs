@@ -115,5 +115,5 @@ fn read_back(part: &Path, wanted: Digest) -> io::Result<()> {
 
 /// Part of a name that no other file has.
 fn unique() -> String {
-    crate::uuid::random().iter().take(4).map(|byte| format!("{byte:02x}")).collect()
+    stk_schema::text::hex(&crate::uuid::random()[..4])
 }

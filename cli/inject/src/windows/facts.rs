@@ -70,11 +70,12 @@ fn machine_id() -> Option<String> {
         return None;
     }
     let hash = sha256(format!("{MACHINE_SALT}{guid}").as_bytes())?;
-    Some(hash[..MACHINE_BYTES].iter().map(|byte| format!("{byte:02x}")).collect())
+    Some(stk_schema::text::hex(&hash[..MACHINE_BYTES]))
 }
 
 /// The SHA-256 of `bytes`, by the system; `None` if that fails.
-fn sha256(bytes: &[u8]) -> Option<[u8; 32]> {
+pub(super) fn sha256(bytes: &[u8]) -> Option<[u8; 32]> {
+    let len = u32::try_from(bytes.len()).ok()?;
     type Open = unsafe extern "system" fn(*mut BCRYPT_ALG_HANDLE, PCWSTR, PCWSTR, u32) -> i32;
     type Create = unsafe extern "system" fn(
         BCRYPT_ALG_HANDLE,
@@ -106,7 +107,7 @@ fn sha256(bytes: &[u8]) -> Option<[u8; 32]> {
         }
         let mut done = create(algorithm, &mut hash, ptr::null_mut(), 0, ptr::null(), 0, 0) >= 0;
         if done {
-            done = data(hash, bytes.as_ptr(), bytes.len() as u32, 0) >= 0
+            done = data(hash, bytes.as_ptr(), len, 0) >= 0
                 && finish(hash, result.as_mut_ptr(), result.len() as u32, 0) >= 0;
             destroy(hash);
         }

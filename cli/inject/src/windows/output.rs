@@ -430,7 +430,7 @@ pub(crate) fn store_once(path: &Path, bytes: &[u8]) -> bool {
     if holds(path, bytes) {
         return true;
     }
-    let name: String = crate::uuid::random().iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = stk_schema::text::hex(&crate::uuid::random());
     let beside = path.with_file_name(format!("{name}.tmp"));
     let mut options = OpenOptions::new();
     options.write(true).share_mode(FILE_SHARE_READ);

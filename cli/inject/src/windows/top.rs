@@ -36,7 +36,7 @@ pub(crate) fn run(top: &Top) -> Result<i32, Failure> {
     let fail = |error: std::io::Error| Failure::failed(format!("inject top: {error}"));
     // Ctrl-C reaches both programs themselves; this inject cleans up.
     console::catch().map_err(fail)?;
-    let name: String = crate::uuid::random().iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = stk_schema::text::hex(&crate::uuid::random());
     let trace = TemporaryTrace(std::env::temp_dir().join(format!("{name}.stk")));
     let job = copies::job().map_err(fail)?;
     let mut recording = Recording(record(pid, top, &trace.0).map_err(fail)?, pid);

@@ -39,10 +39,6 @@ impl Compression {
     }
 
     /// Reads the text of such a file; `None` if it is not compressed.
-    ///
-    /// # Errors
-    ///
-    /// When zstd has no memory.
     pub(super) fn reader<'a, R: Read + 'a>(self, file: R) -> io::Result<Option<Box<dyn Read + 'a>>> {
         Ok(match self {
             Compression::None => None,
@@ -63,9 +59,6 @@ enum EncoderKind<W: Write> {
 }
 
 impl<W: Write> Encoder<W> {
-    /// # Errors
-    ///
-    /// When zstd has no memory.
     pub(super) fn new(inner: W, compression: Compression) -> io::Result<Encoder<W>> {
         let inner = CountingWriter { inner, bytes: 0 };
         Ok(Encoder(match compression {
@@ -80,10 +73,6 @@ impl<W: Write> Encoder<W> {
     }
 
     /// Writes the rest. Returns what was written to, and the number of bytes.
-    ///
-    /// # Errors
-    ///
-    /// When the rest cannot be written.
     pub(super) fn finish(self) -> io::Result<(W, u64)> {
         let mut counter = match self.0 {
             EncoderKind::None(inner) => inner,

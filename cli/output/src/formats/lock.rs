@@ -47,10 +47,6 @@ pub struct FolderLock {
 impl FolderLock {
     /// The right to make the tables of a dataset. Waits until no other process has it. Tells once
     /// who has.
-    ///
-    /// # Errors
-    ///
-    /// The error of the system.
     #[cfg(feature = "parquet")]
     pub(super) fn of_tables(dataset: &Below) -> Result<FolderLock, OutputError> {
         FolderLock::hold(dataset.join("_stk").join("lock"), &dataset.path(), "makes its tables", STALE)
@@ -58,10 +54,6 @@ impl FolderLock {
 
     /// The right to convert a part of the traces of a batch to `folder`, by the part's name. Waits
     /// as for tables.
-    ///
-    /// # Errors
-    ///
-    /// The error of the system.
     pub fn of_part(folder: &Path, part: &str) -> Result<FolderLock, OutputError> {
         let out = Below::folder(folder).map_err(OutputError::at(folder, "cannot be opened"))?;
         let at = out.join("_stk").join("tmp").join(format!("{OF_PART}{part}"));

@@ -2,6 +2,8 @@
 //!
 //! <https://protobuf.dev/programming-guides/encoding/>
 
+use stk_schema::bytes::leb128;
+
 /// Wire types.
 const VARINT: u64 = 0;
 const LEN: u64 = 2;
@@ -47,12 +49,9 @@ impl Message {
     }
 }
 
-fn varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
+fn varint(out: &mut Vec<u8>, value: u64) {
+    let (bytes, len) = leb128(value);
+    out.extend_from_slice(&bytes[..len]);
 }
 
 #[cfg(test)]

@@ -81,10 +81,6 @@ struct IndexEntry {
 
 impl Report {
     /// Adds a trace.
-    ///
-    /// # Errors
-    ///
-    /// When the runs cannot be read.
     pub fn add(&mut self, source: &Source<'_>) -> io::Result<()> {
         let (block, cpu_ns) = block(source, MOST_ROWS)?;
         self.blocks.push(block);
@@ -110,10 +106,6 @@ impl Report {
     }
 
     /// Writes the page. `content`: what it was made of, as later runs know it by.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be written.
     pub fn write(&self, path: Option<&Path>, content: &Content) -> Result<Summary, OutputError> {
         let mut sink = match path {
             Some(path) => Sink::file(path)?,

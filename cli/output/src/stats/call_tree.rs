@@ -74,6 +74,7 @@ struct Member {
 }
 
 /// A function at a place in the tree.
+#[derive(Default)]
 struct Branch {
     function: u32,
     depth: u32,
@@ -182,18 +183,7 @@ impl Growth<'_> {
         for member in members {
             let function = self.sums.tree.function(member.stack);
             let at = *of_function.entry(function).or_insert_with(|| {
-                self.branches.push(Branch {
-                    function,
-                    depth,
-                    parent,
-                    own: Amount::default(),
-                    total: Amount::default(),
-                    members: Vec::new(),
-                    branches: Vec::new(),
-                    order: 0,
-                    shown: false,
-                    shown_below: 0,
-                });
+                self.branches.push(Branch { function, depth, parent, ..Branch::default() });
                 grown.push(self.branches.len() - 1);
                 self.branches.len() - 1
             });

@@ -95,10 +95,6 @@ impl ManyStats {
 
     /// Prints what the traces of a dataset come to, and the answer to the question; without one the
     /// first `top` functions and waits. `about`: of what they are.
-    ///
-    /// # Errors
-    ///
-    /// When `out` cannot be written.
     pub fn print_dataset(
         &self,
         out: &mut dyn Write,
@@ -187,10 +183,6 @@ impl ManyStats {
     }
 
     /// Prints the table, its sum, and the answer to the question.
-    ///
-    /// # Errors
-    ///
-    /// When `out` cannot be written.
     pub fn print_answer(
         &self,
         out: &mut dyn Write,
@@ -212,10 +204,6 @@ impl ManyStats {
     }
 
     /// Prints the table, its sum, and the first `top` functions and waits of all traces.
-    ///
-    /// # Errors
-    ///
-    /// When `out` cannot be written.
     pub fn print(&self, out: &mut dyn Write, options: &PrintOptions, top: usize) -> io::Result<()> {
         let mut page = Page { out, options: *options };
         self.table(&mut page)?;

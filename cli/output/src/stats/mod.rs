@@ -271,7 +271,7 @@ pub struct ModuleStats {
 }
 
 /// Figures of a thread.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, Default, PartialEq, Debug, Serialize)]
 pub struct ThreadStats {
     /// Unique in the trace.
     pub instance: u64,
@@ -368,10 +368,6 @@ pub struct Count {
 }
 
 /// Computes the figures of a profile. `file_bytes` is the size of its file.
-///
-/// # Errors
-///
-/// When the runs cannot be read.
 pub fn collect(
     profile: &Profile,
     runs: &Runs,
@@ -382,10 +378,6 @@ pub fn collect(
 }
 
 /// [`collect`], and what the trace adds to the answer of a question.
-///
-/// # Errors
-///
-/// As there.
 pub fn collect_with(
     profile: &Profile,
     runs: &Runs,
@@ -398,10 +390,6 @@ pub fn collect_with(
 
 /// [`collect_with`] for a profile whose threads may stand for those of many traces: `values` are
 /// theirs for the keys of the question.
-///
-/// # Errors
-///
-/// As there.
 pub fn collect_of(
     profile: &Profile,
     runs: &Runs,

@@ -6,7 +6,7 @@ use super::timeline::Timeline;
 use super::trust::{trust_stats, trusted};
 use super::waits::WaitSums;
 use super::{
-    Amount, CauseStats, FrameStats, FunctionStats, ModuleStats, States, StatsOptions, StopStats, ThreadStats,
+    Amount, CauseStats, FrameStats, FunctionStats, ModuleStats, StatsOptions, StopStats, ThreadStats,
     TrustStats, TrustedWeight, WaitStats, per_second, share,
 };
 use std::cmp::Reverse;
@@ -69,12 +69,8 @@ impl<'a> StatsTables<'a> {
                 instance: thread.instance,
                 tid: thread.tid,
                 name: thread.name.clone(),
-                all: Amount::default(),
-                achieved_hz: 0.0,
-                states: States::default(),
-                cpu_ns: 0,
                 sampling_cpu_ns: thread.sampling_cpu_ns,
-                timeline: Default::default(),
+                ..ThreadStats::default()
             })
             .collect();
         let stops = vec![0; profile.stops.len()];

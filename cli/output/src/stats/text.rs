@@ -23,10 +23,6 @@ const SHORT_FUNCTIONS: usize = 12;
 const SHORT_WAITS: usize = 4;
 
 /// Prints the figures of a trace.
-///
-/// # Errors
-///
-/// When `out` cannot be written.
 pub fn print(stats: &Stats, out: &mut dyn Write, options: &PrintOptions) -> io::Result<()> {
     let mut page = Page { out, options: *options };
     let length = options.length;
@@ -53,10 +49,6 @@ pub fn print(stats: &Stats, out: &mut dyn Write, options: &PrintOptions) -> io::
 }
 
 /// Prints what a trace is, and the answer to a question.
-///
-/// # Errors
-///
-/// When `out` cannot be written.
 pub fn print_answer(
     stats: &Stats,
     answer: &Answer,

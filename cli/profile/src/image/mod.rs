@@ -283,10 +283,6 @@ pub enum ImageError {
 }
 
 /// Reads an image file of any identity.
-///
-/// # Errors
-///
-/// Why it cannot be read.
 pub fn open_image(path: &Path) -> Result<ModuleImage, ImageError> {
     let map = MappedFile::open_plain(path)?;
     let file = pe::File::parse(&map).ok_or(ImageError::NotPe)?;

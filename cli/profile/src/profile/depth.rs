@@ -52,10 +52,6 @@ fn without_cycle(tree: &CallTree, functions: &Functions, stack: NodeId) -> NodeI
 
 /// Leaves the middle out of stacks with more than `most` functions, so that no more than that are
 /// left; a placeholder stands for it. Returns how many different stacks that were.
-///
-/// # Errors
-///
-/// When the temporary file of the runs cannot be read.
 pub fn cut_stacks(profile: &mut Profile, runs: &mut Runs, most: usize) -> io::Result<u64> {
     let functions = Functions::new(profile, false);
     let nodes = profile.tree.nodes();

@@ -29,6 +29,7 @@ const NOT_RECORDED: &str = "not recorded";
 const MOST_STOPS: usize = 60_000;
 
 /// A profile of several traces in the making. Traces are added in the order of their starts.
+#[derive(Default)]
 pub struct Join {
     profile: Option<Profile>,
     processes: Processes,
@@ -57,23 +58,13 @@ impl Join {
     /// For traces of these processes. `limit`: how many runs are held in memory.
     pub fn new(processes: Vec<ProcessInfo>, limit: usize) -> Join {
         Join {
-            profile: None,
             processes: Processes { list: processes, ..Processes::default() },
             runs: Runs::with_limit(limit),
-            images: HashMap::new(),
-            stops: HashMap::new(),
-            alive: HashMap::new(),
-            loaded: HashMap::new(),
-            last_ns: Vec::new(),
-            gaps: Vec::new(),
+            ..Join::default()
         }
     }
 
     /// Adds a trace with names.
-    ///
-    /// # Errors
-    ///
-    /// When the temporary file of the runs cannot be read or written.
     pub fn add(&mut self, part: &Profile, runs: &Runs, place: JoinPlace) -> io::Result<()> {
         let mut profile = self.profile.take().unwrap_or_else(|| empty(&part.trace));
         add_facts(&mut profile.trace, &part.trace, place.start_ns);

@@ -286,7 +286,7 @@ pub struct CodeInfo {
 }
 
 /// A thread instance.
-#[derive(Clone, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct ThreadInfo {
     /// Instance id of the trace.
     pub instance: u64,

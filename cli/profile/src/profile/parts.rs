@@ -28,10 +28,6 @@ fn without_number(name: &str) -> &str {
 
 /// Makes one thread of several. Its runs follow each other without gaps, thread after thread, so
 /// they tell no times any more.
-///
-/// # Errors
-///
-/// When the temporary file of the runs cannot be read or written.
 pub fn merge_threads(profile: &mut Profile, runs: &Runs, how: ThreadMerge) -> io::Result<Runs> {
     let mut groups: Vec<Vec<u32>> = Vec::new();
     let mut known: HashMap<&str, usize> = HashMap::new();
@@ -80,15 +76,11 @@ fn merged(profile: &Profile, members: &[u32], how: ThreadMerge) -> ThreadInfo {
     };
     ThreadInfo {
         instance: first.instance,
-        tid: 0,
         name,
-        name_number: 0,
-        created_utc_ns: 0,
-        start_ns: None,
-        exit_ns: None,
         samples: all().map(|thread| thread.samples).sum(),
         active_samples: all().map(|thread| thread.active_samples).sum(),
         sampling_cpu_ns: all().map(|thread| thread.sampling_cpu_ns).fold(0, u64::saturating_add),
+        ..ThreadInfo::default()
     }
 }
 
@@ -104,10 +96,6 @@ pub enum Part {
 
 /// The numbers of the spans of `length_ns` that have runs, counted from the trace's start; `None`
 /// if there are more than `most`.
-///
-/// # Errors
-///
-/// When the temporary file of the runs cannot be read.
 pub fn spans(runs: &Runs, length_ns: u64, most: usize) -> io::Result<Option<BTreeSet<u64>>> {
     let length_ns = length_ns.max(1);
     let mut spans = BTreeSet::new();
@@ -126,10 +114,6 @@ pub fn spans(runs: &Runs, length_ns: u64, most: usize) -> io::Result<Option<BTre
 
 /// The runs of a part. The threads count its samples only. A span of time becomes
 /// [`Profile::window`].
-///
-/// # Errors
-///
-/// When the temporary file of the runs cannot be read or written.
 pub fn part(profile: &mut Profile, runs: &Runs, part: Part) -> io::Result<Runs> {
     let samples_before: Vec<u64> = profile.threads.iter().map(|thread| thread.samples).collect();
     for thread in &mut profile.threads {

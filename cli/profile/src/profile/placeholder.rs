@@ -37,10 +37,6 @@ impl Profile {
 
 /// Gives samples without a stack a stack of one frame: `[no stack: REASON]`, or that their frames
 /// are left out. The profile has names.
-///
-/// # Errors
-///
-/// When the temporary file of the runs cannot be read or written.
 pub fn fill_stacks(profile: &mut Profile, runs: Runs) -> io::Result<Runs> {
     let mut lacks = false;
     runs.for_each(|batch| {

@@ -9,10 +9,6 @@ use stk_schema::event::RunState;
 
 /// Gives each thread the name that it had when its samples were taken. A thread with several names
 /// becomes several threads of one instance.
-///
-/// # Errors
-///
-/// When the temporary file of the runs cannot be read or written.
 pub fn split_renamed(profile: &mut Profile, runs: Runs, trace: &Trace<'_>) -> io::Result<Runs> {
     let mut names: HashMap<u64, Vec<(u64, &str)>> = HashMap::new();
     for thread in trace.timeline.threads.iter().filter(|thread| !thread.earlier_names.is_empty()) {

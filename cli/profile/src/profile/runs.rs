@@ -162,10 +162,6 @@ impl Runs {
 
     /// Adds a run of thread `thread` (index in `Profile::threads`). It must be later than the
     /// thread's other runs.
-    ///
-    /// # Errors
-    ///
-    /// When the temporary file cannot be made or written.
     pub fn push(&mut self, thread: u32, run: Run) -> io::Result<()> {
         let i = thread as usize;
         if self.threads.len() <= i {

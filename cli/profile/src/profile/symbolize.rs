@@ -52,10 +52,6 @@ impl MissingSymbols {
 }
 
 /// Sums up what symbolization did not find.
-///
-/// # Errors
-///
-/// When the runs' temporary file cannot be read.
 pub fn missing_symbols(profile: &Profile, runs: &Runs) -> io::Result<MissingSymbols> {
     let mut samples = vec![0u64; profile.tree.nodes().len()];
     runs.for_each(|batch| {

@@ -88,10 +88,6 @@ impl<'a> Redactor<'a> {
     }
 
     /// Passes the copy, but for the supplement, to `write`.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be made or written.
     pub fn copy(
         &mut self,
         write: &mut dyn FnMut(&[u8]) -> io::Result<()>,

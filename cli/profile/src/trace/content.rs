@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use stk_format::{BLOCK_HEADER_LEN, OpenError, Supplement};
 use stk_schema::identity::ContentHash;
+use stk_schema::text::hex;
 use xxhash_rust::xxh3::Xxh3;
 
 /// Bytes that are hashed at once. Pages behind them are given back to the system.
@@ -109,7 +110,7 @@ fn content(data: &[u8], release: impl Fn(Range<usize>)) -> Result<Content, OpenE
     let beginnings = ends.into_iter().map(|end| short(&hash_until(end))).collect();
     let digest = hash_until(len);
     release(0..data.len());
-    let uuid = trace.header().uuid.iter().map(|byte| format!("{byte:02x}")).collect();
+    let uuid = hex(&trace.header().uuid);
     Ok(Content { uuid, start_utc_ns: trace.header().utc_start, digest, len, beginnings })
 }
 

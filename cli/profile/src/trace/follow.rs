@@ -39,10 +39,6 @@ struct HeldBlock {
 
 impl Follower {
     /// Follows the file at `path`, which may be empty so far.
-    ///
-    /// # Errors
-    ///
-    /// When the system refuses.
     pub fn open(path: &Path) -> io::Result<Follower> {
         Ok(Follower {
             file: open_input(path)?,

@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn missing_and_damaged_blocks_are_gaps_between_their_neighbours() {
         let file = ten_blocks();
-        let mut parts = stk_format::synth::Parts::take_apart(&file).expect("a trace");
+        let mut parts = stk_tests::synth::Parts::take_apart(&file).expect("a trace");
         let samples: Vec<usize> = (0..parts.blocks.len())
             .filter(|&at| parts.blocks[at].header.kind == BlockKind::Samples)
             .collect();

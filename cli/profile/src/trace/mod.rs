@@ -64,6 +64,7 @@ use stk_base::model::ImageId;
 use stk_format::{BlockHeader, BlockKind, BlockRef, Damage, FileHeader, OpenError, Scratch};
 use stk_schema::Ticks;
 use stk_schema::event::{Event, ModuleFlags};
+use stk_schema::text::hex;
 
 /// Why a trace cannot be read at all.
 #[derive(Debug, thiserror::Error)]
@@ -116,10 +117,6 @@ pub struct TraceFile {
 
 impl TraceFile {
     /// Maps a file.
-    ///
-    /// # Errors
-    ///
-    /// When the system refuses.
     pub fn open(path: &Path) -> Result<TraceFile, TraceError> {
         let bytes =
             MappedFile::open(path).map_err(|cause| TraceError::Io { path: path.to_owned(), cause })?;
@@ -273,7 +270,7 @@ impl<'a> Trace<'a> {
 
     /// UUID of the trace, 32 hex digits.
     pub fn id(&self) -> String {
-        self.header().uuid.iter().map(|byte| format!("{byte:02x}")).collect()
+        hex(&self.header().uuid)
     }
 
     /// The latest value of a METADATA key.

@@ -39,11 +39,6 @@ impl Pauses {
         &self.0
     }
 
-    /// How long they took together, in nanoseconds.
-    pub fn total_ns(&self) -> u64 {
-        self.0.iter().map(|pause| pause.end - pause.start).sum()
-    }
-
     /// When the time ends that a sample at `last` stands for, if its thread's next one is at `next`
     /// and there is a pause between them.
     pub fn cut(&self, last: u64, next: u64) -> Option<u64> {
@@ -72,7 +67,7 @@ mod tests {
     fn a_rate_of_zero_is_a_pause_until_the_next_rate() {
         let some = pauses(&[(10, 500_000), (20, 0), (50, 500_000), (60, 0), (70, 1), (80, 2)]);
         assert_eq!(some.times(), [2_000..5_000, 6_000..7_000]);
-        assert_eq!(some.total_ns(), 4_000);
+        assert_eq!(some.times().iter().map(|pause| pause.end - pause.start).sum::<u64>(), 4_000);
         assert_eq!(pauses(&[(10, 500_000)]).times(), []);
     }
 

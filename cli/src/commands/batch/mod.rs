@@ -12,8 +12,9 @@ pub(super) mod worker;
 
 use super::convert::{self, ConvertArgs, Converter, Keys, Task};
 use super::profile_args::parse_memory;
-use super::{Exit, Progress, Usage, inputs, is_quiet, jobs, note, pool, replace, times};
+use super::{Exit, Progress, Usage, inputs, is_quiet, jobs, note, pool, replace};
 use crate::batch::{Processes, TraceResult};
+use crate::times;
 use anyhow::Context;
 use log::{BatchLog, StatusCounts, result_of};
 use std::fmt;

@@ -48,10 +48,6 @@ impl Keys {
     }
 
     /// The key of a trace's conversion.
-    ///
-    /// # Errors
-    ///
-    /// When the trace cannot be read.
     pub(in super::super) fn of(&self, file: &TraceFile, content: &Content) -> anyhow::Result<String> {
         let mut hash = Xxh3::new();
         hash.update(self.options.as_bytes());

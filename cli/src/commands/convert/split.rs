@@ -1,7 +1,7 @@
 //! One trace to several outputs: one a thread, or one a span of time.
 
 use super::Usage;
-use crate::commands::times::{self, TimeArg};
+use crate::times::{self, TimeArg};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use stk_output::formats::Format;

@@ -90,11 +90,6 @@ pub(super) struct DiffArgs {
 }
 
 /// Runs the command.
-///
-/// # Errors
-///
-/// A usage error, or that an output cannot be written. A trace that cannot be read is reported and
-/// left out.
 pub(super) fn run(args: &DiffArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     args.profile.check()?;
     let (sides, exit) = sides::sides(args)?;

@@ -1,43 +1,25 @@
 //! `stk dump`: stacks at a moment, or those of captures, as text.
-//!
-//! ```text
-//! stack      a thread's stack, walked, named and folded          Stack, Walked
-//! choose     which stacks, by state and frames, and which frames
-//! captures   the stacks that the program asked for               events -> Stack
-//! text       the styles for people: `k`, `plain` and `merged`
-//! clrstack   the style of the .NET debugger extension: managed frames, explicit Frames
-//! json       the style for programs
-//! live       a process that runs now: one sample by inject
-//! ```
 
-mod captures;
-mod choose;
-mod clrstack;
-mod json;
 mod live;
-mod stack;
-#[cfg(test)]
-mod tests;
-mod text;
 
 use super::select::label;
-use super::tag::parse_tag;
-use super::times::{self, TimeArg};
+use super::values::{choice, default_name};
 use super::{
     Exit, Out, ProcessArgs, StackArgs, TablesArgs, ThreadArgs, TzArgs, Usage, guarded, inputs, profile_args,
 };
-use captures::ChosenCapture;
-use choose::StackChoice;
-use clap::ValueEnum;
-use stack::DumpStack;
+use crate::times::{self, TimeArg};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use stk_base::text::since_start;
+use stk_output::dump::captures::{self, CaptureChoice, ChosenCapture};
+use stk_output::dump::print::{DumpOptions, DumpStyle, StackPrinter, moment};
+use stk_output::dump::stack;
+use stk_output::tag::parse_tag;
 use stk_profile::pipeline::load_images;
 use stk_profile::runtimes;
 use stk_profile::runtimes::dotnet::explicit::ExplicitFrames;
 use stk_profile::stack::{NameSources, StackWalker};
-use stk_profile::trace::{Trace, TraceEvents, beyond_cost, beyond_memory, events, snapshots};
+use stk_profile::trace::{Trace, TraceEvents, beyond_cost, beyond_memory, events};
 use stk_schema::Ticks;
 use stk_symbols::Symbolizer;
 use stk_unwind::WalkOptions;
@@ -91,8 +73,8 @@ pub(super) struct DumpArgs {
     #[command(flatten)]
     stacks: StackArgs,
     /// How to print them
-    #[arg(long, value_enum, default_value_t)]
-    style: Style,
+    #[arg(long, value_parser = choice::<DumpStyle>(), default_value = default_name::<DumpStyle>(), value_name = "STYLE")]
+    style: DumpStyle,
     /// Name, for each frame, the unwind record and the rule by which its caller was found
     #[arg(long)]
     explain: bool,
@@ -108,26 +90,6 @@ pub(super) struct DumpArgs {
     fold: profile_args::FoldArgs,
     #[command(flatten)]
     tz: TzArgs,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
-enum Style {
-    /// Like the debuggers' `k`: Child-SP, RetAddr, Call Site
-    #[default]
-    K,
-    /// One line a frame: "module"! file(line): function, or the address without a line
-    Plain,
-    /// Stacks of the same functions once, with their threads, those of the most threads first
-    Merged,
-    /// Like SOS's `clrstack -f`: Child SP, IP, Call Site, with .NET's explicit Frames in brackets;
-    /// with `--frames managed` like its `clrstack`. Frames are those of stk's own walk, to the
-    /// thread's start. The walk of .NET's data contract (`verify --walks` compares it) ends with
-    /// the last managed frame, as the runtime's own reader does; the first example of the
-    /// contract's document has one native frame more. The method that an explicit Frame stands for
-    /// is named if the runtime describes where the Frame holds it (10.0 does not)
-    Clrstack,
-    /// Everything that is known of each frame
-    Json,
 }
 
 pub(super) fn run(args: &DumpArgs, out: Out<'_>) -> anyhow::Result<Exit> {
@@ -196,7 +158,9 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     let inputs = stack::DumpInputs { trace: &trace, images: &images, explicit: &explicit, methods: &methods };
     let symbolizer = Symbolizer::new(store, args.symbols.demangle);
     let sources = NameSources { trace: &trace, images: &images, methods: &methods, symbolizer: &symbolizer };
-    let mut printer = StackPrinter::new(args, sources, out);
+    let options =
+        DumpOptions { style: args.style, explain: args.explain, fold: args.fold.options(), zone: args.tz.tz };
+    let mut printer = StackPrinter::new(options, args.stacks.selection(None), sources, out);
     match &captures {
         Some(captures) => {
             printer.begin(captures::last(captures))?;
@@ -220,7 +184,7 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     }
     printer.end()?;
     losses.names = printer.unnamed;
-    printer.choice.tell(&trace.source);
+    printer.choice.note(&trace.source).iter().for_each(|text| super::note(text));
     super::tell_redirects(symbolizer.store());
     for problem in &methods.problems {
         super::warn(&format!("{}: {problem}", trace.source));
@@ -240,125 +204,9 @@ fn chosen_captures(
     }
     let found = events(trace);
     losses.events(trace, &found);
-    captures::choose(trace, &found, args, threads).map(Some)
-}
-
-/// Prints the stacks of threads at a moment. Returns how many are left out for lack of memory.
-fn moment(
-    inputs: &stack::DumpInputs<'_>,
-    walker: &mut StackWalker<'_>,
-    time: Ticks,
-    wanted: &dyn Fn(u64) -> bool,
-    printer: &mut StackPrinter<'_, '_>,
-) -> anyhow::Result<u64> {
-    let trace = inputs.trace;
-    let (taken, mut left_out) = snapshots(trace, time, wanted);
-    let mut stacks: Vec<DumpStack> = Vec::new();
-    for snapshot in &taken {
-        let stack = stack::walk(inputs, walker, snapshot, time, printer.args.explain);
-        if trace.budget.take(stack.memory()) {
-            stacks.push(stack);
-        } else {
-            left_out += 1;
-        }
-    }
-    // All are of one moment, so sort by the thread id that users know.
-    stacks.sort_by_key(|stack| (stack.tid, stack.instance));
-    printer.print(stacks)?;
-    Ok(left_out)
-}
-
-/// Names stacks and prints them in the chosen style, some at a time.
-struct StackPrinter<'a, 'o> {
-    args: &'a DumpArgs,
-    sources: NameSources<'a>,
-    out: Out<'o>,
-    choice: StackChoice,
-    /// Stacks that came so far.
-    walked: usize,
-    /// Stacks printed so far.
-    printed: usize,
-    /// Texts left out for lack of memory.
-    unnamed: u64,
-    /// The moment of the stacks, or of the last one.
-    time: Ticks,
-    /// With `--style merged`, all stacks so far.
-    merged: text::MergedStacks,
-    /// With `--style clrstack`, what is told at the end.
-    notes: clrstack::Notes,
-}
-
-impl<'a, 'o> StackPrinter<'a, 'o> {
-    fn new(args: &'a DumpArgs, sources: NameSources<'a>, out: Out<'o>) -> StackPrinter<'a, 'o> {
-        StackPrinter {
-            args,
-            sources,
-            out,
-            choice: StackChoice::new(args.stacks.selection(None)),
-            walked: 0,
-            printed: 0,
-            unnamed: 0,
-            time: Ticks(0),
-            merged: text::MergedStacks::default(),
-            notes: clrstack::Notes::default(),
-        }
-    }
-
-    /// Begins the output. `time` is the moment of the stacks, or of the last one.
-    fn begin(&mut self, time: Ticks) -> anyhow::Result<()> {
-        self.time = time;
-        if self.args.style == Style::Json {
-            (self.out)(&json::head(self.sources.trace, time)?)?;
-        }
-        Ok(())
-    }
-
-    fn print(&mut self, mut stacks: Vec<DumpStack>) -> anyhow::Result<()> {
-        let unnamed = stack::name(&self.sources, &mut stacks);
-        self.unnamed = self.unnamed.saturating_add(unnamed);
-        let mut text = String::new();
-        for stack in &mut stacks {
-            self.walked += 1;
-            if !self.choice.takes(self.sources.trace, stack) {
-                continue;
-            }
-            stack::fold(stack, self.args.fold.options());
-            text.push_str(&self.text(stack)?);
-            self.printed += 1;
-        }
-        (self.out)(&text)?;
-        Ok(())
-    }
-
-    /// A stack, with what is between it and the one before.
-    fn text(&mut self, stack: &DumpStack) -> anyhow::Result<String> {
-        let trace = self.sources.trace;
-        let first = self.printed == 0;
-        let zone = self.args.tz.tz;
-        let text = match self.args.style {
-            Style::K => text::k(trace, stack, zone),
-            Style::Plain => text::plain(trace, stack, zone),
-            Style::Merged => {
-                self.merged.add(stack);
-                return Ok(String::new());
-            }
-            Style::Clrstack => clrstack::text(trace, stack, self.args.fold.frames, zone, &mut self.notes),
-            Style::Json => return Ok(json::thread(trace, stack, first)?),
-        };
-        Ok(if first { text } else { format!("\n{text}") })
-    }
-
-    fn end(&mut self) -> anyhow::Result<()> {
-        if self.args.style == Style::Json {
-            (self.out)(json::end(self.printed == 0))?;
-        }
-        if self.args.style == Style::Merged {
-            let merged = std::mem::take(&mut self.merged);
-            (self.out)(&merged.text(self.sources.trace, self.time, self.args.tz.tz))?;
-        }
-        (self.out)(&self.notes.text())?;
-        Ok(())
-    }
+    let [from, until] = [args.from, args.until].map(|time| time.map(|time| time.of(trace, args.tz.tz)));
+    let wanted = CaptureChoice { events: &args.events, tags: &args.tags, threads, from, until };
+    Ok(Some(captures::choose(trace, &found, &wanted)?))
 }
 
 /// What is missing in the output.

@@ -25,10 +25,6 @@ struct DatasetDocument {
 }
 
 /// Runs the command.
-///
-/// # Errors
-///
-/// A usage error, or that the dataset cannot be read.
 pub(super) fn run(named: &DatasetArg, args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let format = if args.json { Format::Json } else { args.format.unwrap_or_default() };
     check(args)?;
@@ -131,19 +127,7 @@ fn value(
         }
         GroupKey::Thread => thread.map_or_else(String::new, |thread| {
             let (name, tid) = (thread.name.to_owned(), thread.tid);
-            ThreadInfo {
-                instance: 0,
-                tid,
-                name,
-                name_number: 0,
-                created_utc_ns: 0,
-                start_ns: None,
-                exit_ns: None,
-                samples: 0,
-                active_samples: 0,
-                sampling_cpu_ns: 0,
-            }
-            .label()
+            ThreadInfo { tid, name, ..ThreadInfo::default() }.label()
         }),
         _ => String::new(),
     }

@@ -5,7 +5,6 @@ mod question;
 
 use super::datasets::DatasetArg;
 use super::profile_args::load_file;
-use super::traces::Traces;
 use super::values::choice;
 use super::{
     Exit, Out, ProfileArgs, Progress, TraceProgress, check_symbols, each_trace, inputs, pool,
@@ -18,6 +17,7 @@ use std::path::{Path, PathBuf};
 use stk_output::stats::{
     self, Answer, AnswerSums, Length, ManyStats, PrintOptions, Question, Stats, StatsOptions,
 };
+use stk_output::traces::Traces;
 use stk_profile::profile::{CpuSource, Weight};
 
 /// Says where the time of a trace went. Of several traces: one line each, their sum, and the
@@ -94,11 +94,6 @@ enum Format {
 }
 
 /// Runs the command.
-///
-/// # Errors
-///
-/// A usage error, or that standard output cannot be written. A trace that cannot be read is
-/// reported and skipped.
 pub(super) fn run(args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     args.profile.check()?;
     if let Some(named) = DatasetArg::only(&args.files)? {

@@ -60,10 +60,6 @@ const FUNCTIONS: usize = 1000;
 impl QuestionArgs {
     /// The question, if one is asked. `top` as it was given; `traces`: how many are answered as
     /// one.
-    ///
-    /// # Errors
-    ///
-    /// A usage error.
     pub(super) fn question(
         &self,
         format: Format,
@@ -86,10 +82,6 @@ impl QuestionArgs {
     }
 
     /// The question for the functions.
-    ///
-    /// # Errors
-    ///
-    /// A usage error.
     pub(super) fn functions(
         &self,
         format: Format,

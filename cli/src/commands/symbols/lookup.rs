@@ -1,25 +1,23 @@
 //! `stk symbols lookup` and `check`: one image, one PDB.
 
 use super::super::values::{choice, default_name};
-use super::super::{Exit, Out, Progress, Usage, count, guarded, say_error};
+use super::super::{Exit, Out, Progress, Usage, guarded, say_error};
 use super::SymbolOptions;
 use anyhow::Context;
 use serde_json::json;
-use std::fmt::Write as _;
 use std::io::{BufRead, Read};
 use std::path::{Path, PathBuf};
 use stk_base::map::MappedFile;
 use stk_base::model::file_name;
+use stk_output::addresses::{NamedAddress, agreement_text, json_line, text};
 use stk_profile::image::open_image;
-use stk_profile::stack::{ImageName, image_name, offset_name, unnamed_function};
+use stk_profile::stack::image_name;
 use stk_schema::Arch;
 use stk_schema::identity::CodeView;
 use stk_schema::text::printable;
 use stk_symbols::pdb::PdbFile;
 use stk_symbols::pdb_records::{Agreement, PdbRecords};
-use stk_symbols::{
-    Demangle, Identity, ImageFile, Location, ModuleKey, ModuleSymbols, Reason, Resolution, Source, Symbolizer,
-};
+use stk_symbols::{Demangle, Identity, ImageFile, ModuleKey, ModuleSymbols, Symbolizer};
 
 /// Names addresses, looked up as given (of a caller's frame, give the return address − 1).
 #[derive(clap::Args, Debug)]
@@ -117,32 +115,6 @@ fn agreement(path: &Path) -> anyhow::Result<Agreement> {
     records.compare(&index, progress.done()).with_context(shown)
 }
 
-fn agreement_text(path: &Path, agreement: &Agreement) -> String {
-    let mut text = format!(
-        "{}: {} of {} addresses as the records say ({} in procedures, {} with inlined functions, {} with a line, {} in folded code)\n",
-        printable(&path.display().to_string()),
-        count(agreement.rvas - agreement.wrong()),
-        count(agreement.rvas),
-        count(agreement.in_procedures),
-        count(agreement.inlined),
-        count(agreement.with_line),
-        count(agreement.folded),
-    );
-    let wrong = [
-        (agreement.wrong_names, "another function"),
-        (agreement.wrong_chains, "other inlined functions"),
-        (agreement.wrong_lines, "another file or line"),
-        (agreement.wrong_aliases, "other names of folded code"),
-    ];
-    for (number, what) in wrong.into_iter().filter(|(number, _)| *number > 0) {
-        let _ = writeln!(text, "    {} have {what}", count(number));
-    }
-    for example in &agreement.examples {
-        let _ = writeln!(text, "    {}", printable(&example.to_string()));
-    }
-    text
-}
-
 fn check_identity(image: &Path, pdb: &Path, json: bool, out: Out<'_>) -> anyhow::Result<Exit> {
     let (image_name, pdb_name) = (image.display(), pdb.display());
     let image = open(image)?;
@@ -223,7 +195,7 @@ fn resolve(
         code_view: None,
         time_date_stamp: 0,
         size_of_image: 0,
-        arch: if identity.machine == object::pe::IMAGE_FILE_MACHINE_I386 { Arch::X86 } else { Arch::X64 },
+        arch: if identity.is_x86() { Arch::X86 } else { Arch::X64 },
     };
     let index = symbolizer.pdb_index(path, file, true).map_err(|reason| anyhow::anyhow!("{reason}"))?;
     if let Ok(resolved) = symbolizer.resolve_in(&module, rvas, path, &index) {
@@ -261,95 +233,6 @@ fn read_rvas(arguments: &[String]) -> anyhow::Result<Vec<u32>> {
         }
     }
     Ok(rvas)
-}
-
-/// An address with its name.
-struct NamedAddress<'a> {
-    rva: u32,
-    /// File name of the image or PDB.
-    module: &'a str,
-    name: ImageName<'a>,
-    /// Why there is no better name.
-    reason: Option<&'a Reason>,
-}
-
-/// `name+0x12`; at the function's beginning, the name alone.
-fn export_text(function: &str, displacement: u32) -> String {
-    if displacement == 0 { function.to_owned() } else { offset_name(function, displacement.into()) }
-}
-
-fn json_line(shown: &NamedAddress<'_>, out: &mut String) {
-    let frame = |frame: Location<'_>| {
-        json!({
-            "function": frame.function, "file": frame.file, "line": frame.line, "inline": frame.inline,
-            "raw": frame.raw,
-        })
-    };
-    let (source, frames, aliases): (_, Vec<serde_json::Value>, Vec<&str>) = match &shown.name {
-        ImageName::Symbols(found) => {
-            let source = if found.source == Source::Pdb { "pdb" } else { "dwarf" };
-            (source, found.frames().map(frame).collect(), found.aliases().collect())
-        }
-        ImageName::Export { raw, function, displacement } => {
-            let function = &*export_text(function, *displacement);
-            let export = Location { function, raw, file: None, line: None, inline: false };
-            ("export", vec![frame(export)], Vec::new())
-        }
-        ImageName::Function { .. } | ImageName::Offset => ("none", Vec::new(), Vec::new()),
-    };
-    let reason = shown.reason.map(ToString::to_string);
-    let rva = format!("{:#x}", shown.rva);
-    let mut line = json!({ "rva": rva, "frames": frames, "source": source, "reason": reason });
-    if !aliases.is_empty() {
-        line["aliases"] = aliases.into();
-    }
-    out.push_str(&line.to_string());
-    out.push('\n');
-}
-
-fn text(shown: &NamedAddress<'_>, out: &mut String) {
-    use std::fmt::Write as _;
-    let rva = format!("{:#x}", shown.rva);
-    match &shown.name {
-        ImageName::Symbols(found) => symbols_text(&rva, found, out),
-        ImageName::Export { function, displacement, .. } => {
-            let function = export_text(function, *displacement);
-            let _ = writeln!(out, "{rva:<12}{}", printable(&function));
-        }
-        ImageName::Function { start, displacement } => {
-            let function = unnamed_function(shown.module, (*start).into());
-            let function = displacement.map_or(function.clone(), |inside| export_text(&function, inside));
-            let _ = writeln!(out, "{rva:<12}{}", printable(&function));
-        }
-        ImageName::Offset => {
-            let place = offset_name(shown.module, shown.rva.into());
-            let _ = writeln!(out, "{rva:<12}{}", printable(&place));
-        }
-    }
-    if let Some(reason) = shown.reason {
-        let _ = writeln!(out, "{:12}({})", "", printable(&reason.to_string()));
-    }
-}
-
-fn symbols_text(rva: &str, found: &Resolution<'_>, out: &mut String) {
-    use std::fmt::Write as _;
-    for (n, frame) in found.frames().enumerate() {
-        let address = if n == 0 { rva } else { "" };
-        let _ = write!(out, "{address:<12}{}", printable(frame.function));
-        if !frame.inline {
-            let _ = write!(out, "+{:#x}", found.displacement);
-        }
-        match (frame.file.map(printable), frame.line) {
-            (Some(file), Some(line)) => drop(write!(out, " [{file}:{line}]")),
-            (Some(file), None) => drop(write!(out, " [{file}]")),
-            _ => {}
-        }
-        out.push_str(if frame.inline { " (inlined)\n" } else { "\n" });
-    }
-    if found.aliases().len() != 0 {
-        let aliases: Vec<_> = found.aliases().map(printable).collect();
-        let _ = writeln!(out, "{:12}(the same code as {})", "", aliases.join(", "));
-    }
 }
 
 fn open(path: &Path) -> anyhow::Result<MappedFile> {

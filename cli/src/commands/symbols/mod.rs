@@ -50,10 +50,6 @@ struct CacheArgs {
 }
 
 /// Runs the command.
-///
-/// # Errors
-///
-/// A usage error, that a file cannot be read, or that standard output cannot be written.
 pub(super) fn run(args: &SymbolsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     match &args.command {
         SymbolsCommand::List(args) => modules::list(args, out),

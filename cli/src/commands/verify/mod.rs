@@ -1,24 +1,14 @@
 //! `stk verify`: decodes every block and reports what is lost. With `--walks`, compares our walks
 //! with the system's own.
-//!
-//! ```text
-//! report     the result of a trace as JSON and as text       VerifyReport
-//! walks      the comparison of walks, as JSON and as text
-//! ```
 
-mod report;
 mod walks;
 
-use super::traces::Traces;
-use super::{Exit, Out, Progress, TablesArgs, TzArgs, count, each_trace, inputs, is_usage};
-use rayon::prelude::*;
-use report::{StateCounts, VerifyReport};
-use std::collections::HashSet;
+use super::{Exit, Out, Progress, TablesArgs, TzArgs, each_trace, inputs, is_usage};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
-use stk_base::text::{counted, since_start};
-use stk_format::{OpenError, Scratch};
-use stk_profile::trace::{BlobProblem, Trace, TraceError};
+use stk_format::OpenError;
+use stk_output::traces::Traces;
+use stk_output::verify::{StateCounts, VERSION, VerifyReport, verify};
+use stk_profile::trace::TraceError;
 
 /// Checks traces block by block. Exit code 0: whole, or only cut off at the end with no completed
 /// block lost; 4: damaged; with --walks 6: a walk differs from the system's own, and nothing
@@ -58,13 +48,13 @@ pub(super) fn run(args: &VerifyArgs, out: Out<'_>) -> anyhow::Result<Exit> {
         let ending = walks::run(&files, &args.tables, args.json, &pool, &progress, out)?;
         return Ok(exit.worse(ending));
     }
-    let mut document = Traces::new(report::VERSION);
+    let mut document = Traces::new(VERSION);
     let mut tally = StateCounts::default();
     let exit = exit.worse(each_trace(&files, out, |path| {
-        let report = pool.install(|| verify(path, &args.tables, &progress))?;
+        let report = pool.install(|| of_file(path, &args.tables, &progress))?;
         tally.add(&report);
         let text = if args.json { document.next(&report)? } else { report.text(args.tz.tz) };
-        Ok((text, report.exit()))
+        Ok((text, if report.is_damaged() { Exit::Damaged } else { Exit::Ok }))
     })?);
     if args.json {
         out(&document.end())?;
@@ -88,69 +78,10 @@ pub(super) fn exit_of(error: &anyhow::Error) -> Exit {
     }
 }
 
-fn verify(path: &Path, tables: &TablesArgs, progress: &Progress) -> anyhow::Result<VerifyReport> {
+fn of_file(path: &Path, tables: &TablesArgs, progress: &Progress) -> anyhow::Result<VerifyReport> {
     let file = tables.open(path)?;
     let mut trace = file.read()?;
     tables.give(&mut trace);
-    let blocks = trace.blocks().blocks();
-    progress.add_total(blocks.len() as u64);
-    let mut findings: Vec<String> = trace.damage.clone();
-    // The first pass has read the blocks of other kinds as a whole. Their errors are in `damage`.
-    let samples: Vec<_> = trace.sample_blocks().collect();
-    let errors: Vec<_> = samples
-        .par_iter()
-        .map_init(Scratch::new, |scratch, block| {
-            let result = trace.blocks().verify_block(block, scratch);
-            progress.done().fetch_add(1, Ordering::Relaxed);
-            result.err()
-        })
-        .collect();
-    let mut lost_samples = 0;
-    for (block, error) in samples.iter().zip(errors) {
-        if let Some(error) = error {
-            lost_samples += u64::from(block.header.samples);
-            let what = format!(
-                "{error}; up to {} between {} and {} are lost",
-                counted(block.header.samples.into(), "sample"),
-                since_start(trace.clock.ns(block.header.first)),
-                since_start(trace.clock.ns(block.header.last)),
-            );
-            findings.push(what);
-        }
-    }
-    let unknown: u64 = trace
-        .sample_blocks()
-        .filter(|block| !block.metadata_known)
-        .map(|block| u64::from(block.header.samples))
-        .sum();
-    if unknown > 0 {
-        findings.push(format!(
-            "{} samples have no known modules, up to the next STATE block: a META block before them is lost",
-            count(unknown)
-        ));
-    }
-    let elsewhere = table_problems(&trace, &mut findings);
-    Ok(VerifyReport::new(&trace, file.len(), findings, lost_samples, elsewhere))
-}
-
-/// Checks the tables of images against their hashes. Returns the number of tables that were not
-/// found. If the trace has lost no block, those were never in it: `inject --tables` stores them in
-/// a folder.
-fn table_problems(trace: &Trace<'_>, findings: &mut Vec<String>) -> usize {
-    let records = &trace.timeline.images;
-    let wanted = records.iter().flat_map(|record| record.tables.iter().map(|table| table.hash));
-    let blobs = trace.blobs.read(trace.blocks(), wanted);
-    let mut elsewhere = HashSet::new();
-    for record in records {
-        for table in &record.tables {
-            match blobs.get(&table.hash) {
-                Some(Err(BlobProblem::Missing(hash))) if !trace.lost_blocks => {
-                    elsewhere.insert(*hash);
-                }
-                Some(Err(problem)) => findings.push(format!("{}: {problem}", record.image.name)),
-                _ => {}
-            }
-        }
-    }
-    elsewhere.len()
+    progress.add_total(trace.blocks().blocks().len() as u64);
+    Ok(verify(&trace, file.len(), progress.done()))
 }

@@ -1,8 +1,8 @@
 //! `stk verify --walks`: compares our walks with those of the system's own unwinder.
 
-use crate::commands::traces::Traces;
 use crate::commands::{Exit, Out, Progress, TablesArgs, each_trace};
 use std::path::{Path, PathBuf};
+use stk_output::traces::Traces;
 use stk_output::walks::{WalksJson, text};
 use stk_profile::image::{ImageSearch, load_images};
 use stk_profile::walks::compare;

@@ -300,10 +300,6 @@ impl<W: Write> BundleWriter<W> {
 
     /// Adds a file. `name` must be safe as a file name ([`super::safe_file_name`]). `id` is its
     /// identity.
-    ///
-    /// # Errors
-    ///
-    /// When the output cannot be written.
     pub fn add(&mut self, name: &str, id: &str, data: &[u8]) -> io::Result<()> {
         let path = format!("{name}/{id}/{name}");
         let mut header = tar::Header::new_gnu();
@@ -320,10 +316,6 @@ impl<W: Write> BundleWriter<W> {
     }
 
     /// Ends the archive and returns the output.
-    ///
-    /// # Errors
-    ///
-    /// When the output cannot be written.
     pub fn finish(mut self) -> io::Result<W> {
         self.tar.get_mut().begin(None)?;
         let frames = self.tar.into_inner()?;

@@ -30,6 +30,7 @@ const EXPANSION: usize = 16;
 const LEAST_ROOM: usize = 4 << 20;
 
 /// Collects the contents of one symbol file.
+#[derive(Default)]
 pub(crate) struct IndexBuilder {
     strings: StringTable,
     spans: Vec<CodeSpan>,
@@ -72,17 +73,7 @@ impl IndexBuilder {
         let room = stored.saturating_mul(EXPANSION).saturating_add(LEAST_ROOM);
         // Four bytes for each block of 256.
         let last_rva = u32::try_from(room.saturating_mul(64)).unwrap_or(MAX_IMAGE).min(MAX_IMAGE);
-        IndexBuilder {
-            stored,
-            room: Some(room),
-            last_rva,
-            strings: StringTable::default(),
-            spans: Vec::new(),
-            rows: Vec::new(),
-            nodes: Vec::new(),
-            omap: Vec::new(),
-            scratch: Scratch::default(),
-        }
+        IndexBuilder { stored, room: Some(room), last_rva, ..IndexBuilder::default() }
     }
 
     /// Counts bytes of memory or of work against what the file may expand to. Once it has returned

@@ -50,6 +50,13 @@ pub struct PdbIdentity {
     pub fastlink: bool,
 }
 
+impl PdbIdentity {
+    /// Whether the image is one for x86.
+    pub fn is_x86(&self) -> bool {
+        self.machine == object::pe::IMAGE_FILE_MACHINE_I386
+    }
+}
+
 pub struct PdbFile<'d> {
     msf: Msf<'d>,
     identity: PdbIdentity,
@@ -58,10 +65,6 @@ pub struct PdbFile<'d> {
 
 impl<'d> PdbFile<'d> {
     /// Reads the container and the identity.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with the file.
     pub fn open(data: &'d [u8]) -> Result<PdbFile<'d>, PdbError> {
         if data.starts_with(b"BSJB") {
             return Err(PdbError::Portable);
@@ -147,12 +150,8 @@ impl<'d> PdbFile<'d> {
     }
 
     /// Reads the records of x86 frames. Empty for other processors.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong with the file.
     pub fn frame_records(&self) -> Result<FrameRecords, PdbError> {
-        if self.identity.machine != object::pe::IMAGE_FILE_MACHINE_I386 {
+        if !self.identity.is_x86() {
             return Ok(FrameRecords::default());
         }
         let names = self.names()?;

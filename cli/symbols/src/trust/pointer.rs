@@ -57,10 +57,6 @@ pub(crate) enum TargetRefusal {
 }
 
 /// The file that a pointer names; `None` if it names none.
-///
-/// # Errors
-///
-/// Why it is not followed.
 pub(crate) fn target(
     place: &Place,
     pointer: &Path,

@@ -30,10 +30,6 @@ pub enum RedirectError {
 
 /// The address of a `Location`, relative to the address `from` (RFC 9110, 10.2.2; RFC 3986, 5.2;
 /// dot segments stay).
-///
-/// # Errors
-///
-/// Why it is not followed.
 pub(crate) fn target(from: &str, location: &str) -> Result<String, RedirectError> {
     let refused = |why: fn(String) -> RedirectError| Err(why(location.to_owned()));
     let place = location.split('#').next().unwrap_or_default().trim();

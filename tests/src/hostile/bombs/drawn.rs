@@ -1,7 +1,7 @@
 //! Bombs of drawn sizes, and two in one trace.
 
 use super::{CLASSES, Make, STACKS, bomb, frames};
-use stk_format::synth::Random;
+use crate::synth::Random;
 
 /// `more` bombs for each of [`all`](super::all), the same in every run. Of a class they have sizes
 /// from a quarter of its smallest to twice its largest, each as likely as its double; every third

@@ -1,9 +1,9 @@
 //! Stored blocks whose frames claim more bytes than they hold.
 
 use crate::hostile::small_parts;
+use crate::synth::Random;
+use crate::synth::damage::forged;
 use stk_format::CODEC_ZSTD;
-use stk_format::synth::Random;
-use stk_format::synth::damage::forged;
 
 /// zstd frames (RFC 8878) that claim more bytes than they hold, or need more memory than a reader
 /// should allow.

@@ -10,9 +10,9 @@ pub use drawn::drawn;
 pub use stacks::two_tags;
 
 use super::{BASE, STACK, THREAD, small_parts, thread};
+use crate::synth::{Parts, StoredBlock, StoredEvent};
 use stk_format::BlockKind;
 use stk_format::blob::content_hash;
-use stk_format::synth::{Parts, StoredBlock, StoredEvent};
 use stk_schema::Ticks;
 use stk_schema::event::*;
 use stk_schema::identity::{CodeView, ContentHash, Identity, PeIdentity};

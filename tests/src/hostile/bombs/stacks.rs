@@ -2,7 +2,7 @@
 
 use super::{many, module, named, runtime};
 use crate::hostile::{BASE, STACK, thread};
-use stk_format::synth::{Parts, TraceBuilder};
+use crate::synth::{Parts, TraceBuilder};
 use stk_format::{BlockKind, RawSample};
 use stk_schema::event::*;
 use stk_schema::registers::{IP, RegisterSet, SP};

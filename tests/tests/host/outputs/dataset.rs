@@ -4,11 +4,11 @@ use polars::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use stk::commands::{Exit, answer};
-use stk_format::synth::Parts;
 use stk_format::{
     BLOCK_HEADER_LEN, BlockKind, FLAG_SUPPLEMENT, SampleStep, Scratch, SupplementWriter, Trace,
 };
 use stk_schema::event::{Event, Metadata};
+use stk_tests::synth::Parts;
 
 /// A recording that is kept in the repository, without what was added after its end.
 pub(super) fn kept(name: &str) -> Vec<u8> {

@@ -5,9 +5,9 @@ use super::profiles::busy;
 use std::path::{Path, PathBuf};
 use stk::commands::{Exit, answer};
 use stk_format::BlockKind;
-use stk_format::synth::Parts;
 use stk_output::formats::{self, Destination, Format, Options};
 use stk_schema::event::{Event, Metadata};
+use stk_tests::synth::Parts;
 
 /// The folder for the files: that of the viewers, or else the temporary one.
 fn folder(temporary: &tempfile::TempDir) -> PathBuf {

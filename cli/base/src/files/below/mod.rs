@@ -55,10 +55,6 @@ struct LinkBelow(PathBuf);
 
 impl Below {
     /// An existing folder of outputs.
-    ///
-    /// # Errors
-    ///
-    /// The error of the system.
     pub fn folder(path: &Path) -> io::Result<Below> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let root = Root { path: path.to_owned(), folder: Folder::open(path)? };
@@ -66,10 +62,6 @@ impl Below {
     }
 
     /// A folder of outputs, which is made if it is not there.
-    ///
-    /// # Errors
-    ///
-    /// The error of the system.
     pub fn make(path: &Path) -> io::Result<Below> {
         std::fs::create_dir_all(path)?;
         Below::folder(path)
@@ -257,10 +249,6 @@ impl Below {
     }
 
     /// Removes a folder that is empty.
-    ///
-    /// # Errors
-    ///
-    /// The error of the system.
     pub fn remove_empty_folder(&self) -> io::Result<()> {
         self.parent().handle(false)?.remove_folder(self.name()?)
     }
@@ -275,10 +263,6 @@ impl Below {
     }
 
     /// When it was changed last.
-    ///
-    /// # Errors
-    ///
-    /// The error of the system.
     pub fn modified(&self) -> io::Result<std::time::SystemTime> {
         self.parent().handle(false)?.modified(self.name()?)
     }

@@ -2,12 +2,9 @@
 
 use crate::doctor::files::{FileFacts, Signature, zone_id};
 use crate::windows::agent::AgentFile;
-use crate::windows::signature;
-use crate::windows::system::{Procedure, system_dll as function};
-use std::fmt::Write as _;
-use std::mem::transmute;
+use crate::windows::{facts, signature};
 use std::path::{Path, PathBuf};
-use std::ptr;
+use stk_schema::text::hex;
 
 /// Examines inject.exe, agent.dll and the release's other programs.
 pub(super) fn gather() -> Vec<FileFacts> {
@@ -44,31 +41,7 @@ fn describe(path: &Path, needed: bool) -> FileFacts {
 }
 
 fn sha256(path: &Path) -> Option<String> {
-    type BCryptHash = unsafe extern "system" fn(usize, *const u8, u32, *const u8, u32, *mut u8, u32) -> i32;
-    /// BCRYPT_SHA256_ALG_HANDLE.
-    const SHA256: usize = 0x41;
-    let bytes = std::fs::read(path).ok()?;
-    let len = u32::try_from(bytes.len()).ok()?;
-    let hash = function(c"bcrypt.dll", c"BCryptHash")?;
-    let mut digest = [0u8; 32];
-    // SAFETY: the documented signature; pointers and lengths are those of the buffers; no key.
-    let status = unsafe {
-        transmute::<Procedure, BCryptHash>(hash)(
-            SHA256,
-            ptr::null(),
-            0,
-            bytes.as_ptr(),
-            len,
-            digest.as_mut_ptr(),
-            32,
-        )
-    };
-    (status >= 0).then(|| {
-        digest.iter().fold(String::new(), |mut text, byte| {
-            let _ = write!(text, "{byte:02x}");
-            text
-        })
-    })
+    Some(hex(&facts::sha256(&std::fs::read(path).ok()?)?))
 }
 
 /// Calls WinVerifyTrust, without a dialog and without the network.

@@ -105,7 +105,7 @@ impl Rotating {
     /// What the trace says of its place in the recording. `previous_end`: the performance counter
     /// when the recording of the file before was told to end.
     pub(super) fn facts(&self, previous_end: Option<u64>) -> Vec<Fact> {
-        let id: String = self.id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = stk_schema::text::hex(&self.id);
         let mut facts = vec![("rotation.id", id), ("rotation.index", self.place.index.to_string())];
         facts.extend(previous_end.map(|ticks| ("rotation.previous_end", ticks.to_string())));
         facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()

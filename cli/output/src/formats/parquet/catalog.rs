@@ -90,19 +90,12 @@ pub(super) fn describe(trace_id: String, uuid: String, start_utc_ns: u64, conten
         trace_id,
         uuid,
         date: part::date_of(start_utc_ns),
-        process: String::new(),
-        host: String::new(),
-        source: None,
-        superseded_by: None,
         content: content.map(|content| PartContent {
             start_utc_ns: content.start_utc_ns,
             bytes: content.len,
             beginnings: content.beginnings.clone(),
         }),
-        denormalized: false,
-        digest: String::new(),
-        key: None,
-        facts: None,
+        ..Part::default()
     }
 }
 

@@ -152,20 +152,12 @@ impl DatasetIndex {
     }
 
     /// What the dataset had of a UUID when it was listed.
-    ///
-    /// # Errors
-    ///
-    /// When a file cannot be read.
     pub fn entries(&self, uuid: &str) -> Result<Vec<DatasetEntry>, OutputError> {
         self.catalog.entries(uuid)
     }
 
     /// Has the dataset say that `longer` stands for its beginning `shorter`, and removes what it
     /// has of that.
-    ///
-    /// # Errors
-    ///
-    /// When the system refuses.
     pub fn supersede(&self, shorter: &Content, longer: &Content) -> Result<(), OutputError> {
         self.catalog.supersede(shorter, longer)
     }

@@ -36,7 +36,7 @@ const PARQUET: &str = ".parquet";
 pub(super) const DATE: &str = "date=";
 
 /// A part, as `part.json` describes it.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub(super) struct Part {
     pub tables_version: i64,
     pub trace_id: String,

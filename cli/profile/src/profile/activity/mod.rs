@@ -160,10 +160,6 @@ pub fn is_behind_call(arch: Arch, code: Option<&[u8]>) -> bool {
 /// Gives each run its activity, and shares the CPU time out. Where the recorder could not measure
 /// what a suspension costs the suspended thread, takes it out by the sampling cost of the threads
 /// that only wait.
-///
-/// # Errors
-///
-/// When the temporary file of the runs cannot be read or written.
 pub fn classify(profile: &mut Profile, runs: &Runs) -> io::Result<Runs> {
     let waits = Stacks::new(profile).waits();
     let before = BeforeWaits::new(profile, waits);

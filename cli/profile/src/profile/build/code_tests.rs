@@ -1,9 +1,9 @@
 //! Stacks through code that was made at run time.
 
 use super::tests::{names, profile, runs_of, stop};
-use stk_format::synth::TraceBuilder;
 use stk_schema::Ticks;
 use stk_schema::event::{CodeAdd, CodeKind, Event, RunState};
+use stk_tests::synth::TraceBuilder;
 use stk_tests::traces::{self, TestImage, in_function};
 
 const BASE: u64 = 0x1_4000_0000;

@@ -5,11 +5,11 @@ use super::{BuildOptions, unread_ns};
 use crate::profile::{Part, Profile, Runs, part};
 use crate::trace::Trace;
 use std::collections::BTreeMap;
-use stk_format::synth::{Random, TraceBuilder};
 use stk_format::{CpuUnit, FileHeader, RawSample};
 use stk_schema::event::RunState;
 use stk_schema::registers::{IP, RegisterSet, SP};
 use stk_schema::{Arch, Os, Ticks};
+use stk_tests::synth::{Random, TraceBuilder};
 use stk_tests::traces::{self, TestImage, in_function};
 
 const BASE: u64 = 0x1_4000_0000;

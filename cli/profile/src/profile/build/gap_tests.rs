@@ -2,9 +2,9 @@
 
 use super::tests::{names, profile, runs_of, stop};
 use crate::profile::{Profile, Run};
-use stk_format::synth::TraceBuilder;
 use stk_schema::Ticks;
 use stk_schema::event::{Event, Memory};
+use stk_tests::synth::TraceBuilder;
 use stk_tests::traces::{self, TestImage, in_function};
 use stk_unwind::Trust;
 

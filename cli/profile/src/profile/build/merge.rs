@@ -116,13 +116,10 @@ impl<'i> Merger<'i> {
                 instance: thread.instance,
                 tid: thread.tid,
                 name: thread.name.clone(),
-                name_number: 0,
                 created_utc_ns: thread.created_utc_ns,
                 start_ns: (!thread.flags.contains(ThreadFlags::AT_START)).then(|| clock.ns(thread.start)),
                 exit_ns: thread.exit.map(|exit| clock.ns(exit)),
-                samples: 0,
-                active_samples: 0,
-                sampling_cpu_ns: 0,
+                ..ThreadInfo::default()
             })
             .collect();
         let thread_ids = threads.iter().enumerate().map(|(i, thread)| (thread.instance, i as u32)).collect();
@@ -566,15 +563,8 @@ impl<'i> Merger<'i> {
         *self.thread_ids.entry(instance).or_insert_with(|| {
             self.threads.push(ThreadInfo {
                 instance,
-                tid: 0,
                 name: format!("unknown thread {instance}"),
-                name_number: 0,
-                created_utc_ns: 0,
-                start_ns: None,
-                exit_ns: None,
-                samples: 0,
-                active_samples: 0,
-                sampling_cpu_ns: 0,
+                ..ThreadInfo::default()
             });
             self.states.push(ThreadState::default());
             (self.threads.len() - 1) as u32

@@ -4,9 +4,9 @@ use crate::image::{ImageSearch, load_images};
 use crate::profile::{BuildOptions, NodeId, Part, Placement, Profile, Run, RunFlags, Runs, build, part};
 use crate::trace::Trace;
 use std::sync::atomic::AtomicU64;
-use stk_format::synth::TraceBuilder;
 use stk_schema::event::{Event, Mark, RateChange, RunState};
 use stk_schema::{Arch, Ticks};
+use stk_tests::synth::TraceBuilder;
 use stk_tests::traces::{self, FIRST_FUNCTION, TestImage, in_function};
 
 const BASE: u64 = 0x1_4000_0000;
@@ -476,7 +476,7 @@ fn stops_after_loss(lost: impl Fn(&mut TraceBuilder), then: impl Fn(&mut TraceBu
         };
         trace.blocks().blocks().iter().find(is_lost).unwrap().header.seq
     };
-    stk_format::synth::damage::lose(&mut file, seq);
+    stk_tests::synth::damage::lose(&mut file, seq);
     let (profile, runs) = profile(&file);
     assert!(!profile.losses.damaged_blocks.is_empty());
     runs_of(&profile, &runs, 1).iter().map(|run| stop(&profile, run).to_owned()).collect()
@@ -507,7 +507,7 @@ fn lost_load_is_known_again_only_where_it_is_restated() {
 
 #[test]
 fn an_x86_trace_that_cannot_be_walked_is_still_read() {
-    let mut builder = stk_format::synth::TraceBuilder::new(Arch::X86);
+    let mut builder = stk_tests::synth::TraceBuilder::new(Arch::X86);
     let thread = builder.thread(0, 1, "", 0x10_0000);
     builder.sample(thread, 10_000, &[0x40_1000, 0x0f_fff8], &[1, 2]);
     let (profile, runs) = profile(&builder.finish());

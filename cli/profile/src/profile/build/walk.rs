@@ -38,10 +38,6 @@ impl BlockReader<'_, '_> {
     }
 
     /// Walks a sample by its code alone.
-    ///
-    /// # Errors
-    ///
-    /// Why it cannot be walked.
     pub(super) fn walk_code(&mut self, sample: &Sample<'_>) -> Result<Stop, StopReason> {
         let at = sample.slot as usize;
         if self.slots.len() <= at {

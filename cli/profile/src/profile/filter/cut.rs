@@ -10,10 +10,6 @@ use std::io;
 /// Leaves out of the stacks what a selection does not show, and the stacks and frames that no run
 /// has. A sample whose frames are all left out has no stack afterwards. The profile has names, and
 /// its samples are [`select`](super::select)ed.
-///
-/// # Errors
-///
-/// When the temporary file of the runs cannot be read.
 pub fn leave_out(profile: &mut Profile, runs: &mut Runs, selection: &Selection) -> io::Result<()> {
     let patterns = &selection.frames;
     if !patterns.leave_out_frames() && profile.selection.is_none() {

@@ -49,10 +49,6 @@ impl Selection {
 /// The runs of the samples that a selection takes, of a profile with names and activities. Its
 /// threads count these samples only, and [`Profile::selection`] tells what they are of the whole;
 /// of a profile with a window also where nothing is chosen in that.
-///
-/// # Errors
-///
-/// When the temporary file of the runs cannot be read or written.
 pub fn select(profile: &mut Profile, runs: Runs, selection: &Selection) -> io::Result<Runs> {
     let window = profile.window.clone();
     if !selection.picks_samples() && window.is_none() {

@@ -7,7 +7,7 @@ use stk_profile::trace::Trace;
 
 /// Counts of a trace's code made at run time.
 #[derive(Default, Serialize)]
-pub(super) struct DynamicCode {
+pub struct DynamicCode {
     /// Regions with unwind data.
     functions: usize,
     /// Regions without unwind data.
@@ -25,7 +25,7 @@ pub(super) struct DynamicCode {
 }
 
 impl DynamicCode {
-    pub(super) fn of(trace: &Trace<'_>) -> DynamicCode {
+    pub fn of(trace: &Trace<'_>) -> DynamicCode {
         let fact = |key: &str| trace.fact(key).and_then(|value| value.parse().ok()).unwrap_or(0);
         let code = &trace.timeline.code;
         let stubs = code.iter().filter(|region| region.is_stub()).count();
@@ -42,7 +42,7 @@ impl DynamicCode {
     }
 
     /// One line; empty if there was no such code.
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         if self.functions + self.stubs + self.not_looked_up as usize == 0 {
             return String::new();
         }

@@ -1,20 +1,22 @@
-//! The result of checking a trace, as JSON and as text.
+//! Checks a trace block by block. The result as JSON and as text.
 
-use super::super::Exit;
+use rayon::prelude::*;
 use serde::Serialize;
+use std::collections::HashSet;
 use std::fmt::Write;
-use stk_base::text::{TimeZone, count, counted, moment, size, span, utc};
-use stk_format::{BlockKind, Supplement};
-use stk_profile::trace::Trace;
+use std::sync::atomic::{AtomicU64, Ordering};
+use stk_base::text::{TimeZone, count, counted, moment, since_start, size, span, utc};
+use stk_format::{BlockKind, Scratch, Supplement};
+use stk_profile::trace::{BlobProblem, Trace};
 use stk_schema::text::printable;
 
 /// Version of the JSON that `schema/verify.schema.json` describes. It is raised when the meaning of
 /// a field changes or a field is removed. New fields may be added at any time.
-pub(super) const VERSION: u32 = 1;
+pub const VERSION: u32 = 1;
 
 /// A checked trace.
 #[derive(Serialize)]
-pub(super) struct VerifyReport {
+pub struct VerifyReport {
     trace: String,
     state: TraceState,
     bytes: u64,
@@ -57,7 +59,7 @@ enum TraceState {
 }
 
 impl VerifyReport {
-    pub(super) fn new(
+    fn new(
         trace: &Trace<'_>,
         bytes: u64,
         findings: Vec<String>,
@@ -97,11 +99,12 @@ impl VerifyReport {
         }
     }
 
-    pub(super) fn exit(&self) -> Exit {
-        if self.state == TraceState::Damaged { Exit::Damaged } else { Exit::Ok }
+    /// Whether something of the trace is lost.
+    pub fn is_damaged(&self) -> bool {
+        self.state == TraceState::Damaged
     }
 
-    pub(super) fn text(&self, zone: TimeZone) -> String {
+    pub fn text(&self, zone: TimeZone) -> String {
         let state = match self.state {
             TraceState::Whole => "whole",
             TraceState::Truncated => "truncated, no completed block lost",
@@ -163,9 +166,72 @@ impl VerifyReport {
     }
 }
 
+/// Checks a trace of a file of so many bytes. `done` counts blocks of samples.
+pub fn verify(trace: &Trace<'_>, bytes: u64, done: &AtomicU64) -> VerifyReport {
+    let mut findings: Vec<String> = trace.damage.clone();
+    // The first pass has read the blocks of other kinds as a whole. Their errors are in `damage`.
+    let samples: Vec<_> = trace.sample_blocks().collect();
+    let errors: Vec<_> = samples
+        .par_iter()
+        .map_init(Scratch::new, |scratch, block| {
+            let result = trace.blocks().verify_block(block, scratch);
+            done.fetch_add(1, Ordering::Relaxed);
+            result.err()
+        })
+        .collect();
+    let mut lost_samples = 0;
+    for (block, error) in samples.iter().zip(errors) {
+        if let Some(error) = error {
+            lost_samples += u64::from(block.header.samples);
+            let what = format!(
+                "{error}; up to {} between {} and {} are lost",
+                counted(block.header.samples.into(), "sample"),
+                since_start(trace.clock.ns(block.header.first)),
+                since_start(trace.clock.ns(block.header.last)),
+            );
+            findings.push(what);
+        }
+    }
+    let unknown: u64 = trace
+        .sample_blocks()
+        .filter(|block| !block.metadata_known)
+        .map(|block| u64::from(block.header.samples))
+        .sum();
+    if unknown > 0 {
+        findings.push(format!(
+            "{} samples have no known modules, up to the next STATE block: a META block before them is lost",
+            count(unknown)
+        ));
+    }
+    let elsewhere = table_problems(trace, &mut findings);
+    VerifyReport::new(trace, bytes, findings, lost_samples, elsewhere)
+}
+
+/// Checks the tables of images against their hashes. Returns the number of tables that were not
+/// found. If the trace has lost no block, those were never in it: `inject --tables` stores them in
+/// a folder.
+fn table_problems(trace: &Trace<'_>, findings: &mut Vec<String>) -> usize {
+    let records = &trace.timeline.images;
+    let wanted = records.iter().flat_map(|record| record.tables.iter().map(|table| table.hash));
+    let blobs = trace.blobs.read(trace.blocks(), wanted);
+    let mut elsewhere = HashSet::new();
+    for record in records {
+        for table in &record.tables {
+            match blobs.get(&table.hash) {
+                Some(Err(BlobProblem::Missing(hash))) if !trace.lost_blocks => {
+                    elsewhere.insert(*hash);
+                }
+                Some(Err(problem)) => findings.push(format!("{}: {problem}", record.image.name)),
+                _ => {}
+            }
+        }
+    }
+    elsewhere.len()
+}
+
 /// Counts of several traces.
 #[derive(Default)]
-pub(super) struct StateCounts {
+pub struct StateCounts {
     whole: u64,
     truncated: u64,
     damaged: u64,
@@ -174,7 +240,7 @@ pub(super) struct StateCounts {
 }
 
 impl StateCounts {
-    pub(super) fn add(&mut self, report: &VerifyReport) {
+    pub fn add(&mut self, report: &VerifyReport) {
         *match report.state {
             TraceState::Whole => &mut self.whole,
             TraceState::Truncated => &mut self.truncated,
@@ -185,7 +251,7 @@ impl StateCounts {
     }
 
     /// One line on `files` traces.
-    pub(super) fn text(&self, files: usize) -> String {
+    pub fn text(&self, files: usize) -> String {
         let read = self.whole + self.truncated + self.damaged;
         let states = [
             (self.whole, "whole"),

@@ -1,19 +1,19 @@
 //! The JSON document of `stk events`. The table is made from it too.
 
 use super::filter::EventFilter;
-use crate::commands::utc;
 use serde::Serialize;
+use stk_base::text::utc;
 use stk_profile::trace::{EventKind, Thread, Trace, TraceEvent, TraceEvents};
 use stk_schema::event::{ModuleFlags, ThreadFlags};
 use stk_schema::text::file_name;
 
 /// Version of the JSON that `schema/events.schema.json` describes. It is raised when the meaning of
 /// a field changes or a field is removed. New fields may be added at any time.
-pub(super) const VERSION: u32 = 1;
+pub const VERSION: u32 = 1;
 
 /// A trace in the JSON output.
 #[derive(Serialize)]
-pub(super) struct EventsOfTrace {
+pub struct EventsOfTrace {
     pub file: String,
     pub process: String,
     pub pid: u32,
@@ -33,7 +33,7 @@ pub(super) struct EventsOfTrace {
 
 /// An event in the JSON output. Fields that do not belong to its kind are left out.
 #[derive(Serialize)]
-pub(super) struct EventJson {
+pub struct EventJson {
     pub number: u64,
     pub time_ns: u64,
     pub time_utc: String,
@@ -48,7 +48,7 @@ pub(super) struct EventJson {
 /// What is known of an event beside time and thread.
 #[derive(Serialize)]
 #[serde(untagged)]
-pub(super) enum EventFacts {
+pub enum EventFacts {
     Nothing {},
     Capture { tag: u64, tag_hex: String },
     Mark { tag: u64, tag_hex: String, text: String },
@@ -58,7 +58,7 @@ pub(super) enum EventFacts {
 
 impl EventsOfTrace {
     /// The events that the filter takes.
-    pub(super) fn of(
+    pub fn of(
         trace: &Trace<'_>,
         found: &TraceEvents,
         filter: &EventFilter<'_>,

@@ -1,7 +1,6 @@
 //! Damages traces in given ways, to test readers.
 
-use crate::header::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, CODEC_ZSTD, FileHeader};
-use crate::read::Trace;
+use stk_format::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, CODEC_ZSTD, FileHeader, Trace};
 use stk_schema::Ticks;
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -3,11 +3,10 @@
 //! [`super::TraceBuilder`] refuses what the format does not allow.
 
 use super::damage::compressed;
-use crate::bytes::{Cursor, leb128};
-use crate::event::{self, Split};
-use crate::header::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, CODEC_ZSTD, FileHeader};
-use crate::read::Trace;
+use stk_format::event::{self, Split};
+use stk_format::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, CODEC_ZSTD, FileHeader, Trace};
 use stk_schema::Ticks;
+use stk_schema::bytes::{leb128, leb128_at};
 use stk_schema::event::Event;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -128,7 +127,7 @@ impl StoredBlock {
         let len = zstd_safe::decompress(&mut raw[..], stored).ok()?;
         let mut split = Split::new(&raw[..len]);
         let mut events = Vec::new();
-        while let Ok(Some((kind, body, _))) = split.next() {
+        while let Ok(Some((kind, body, _))) = split.next_event() {
             events.push(StoredEvent { kind, body: body.to_vec() });
         }
         Some(StoredBlock { header: *header, events, times: 1, sealed: None })
@@ -187,7 +186,7 @@ impl StoredEvent {
     /// that can be encoded.
     pub fn of(event: &Event, first: Ticks) -> Option<StoredEvent> {
         let stored = event::encode(event, first);
-        let (kind, body, _) = Split::new(&stored).next().ok()??;
+        let (kind, body, _) = Split::new(&stored).next_event().ok()??;
         Some(StoredEvent { kind, body: body.to_vec() })
     }
 
@@ -201,12 +200,11 @@ impl StoredEvent {
     /// Its body read as consecutive numbers, as far as they are valid: the range and the value of
     /// each.
     pub fn numbers(&self) -> Vec<(std::ops::Range<usize>, u64)> {
-        let mut cursor = Cursor::new(&self.body);
         let mut found = Vec::new();
-        while !cursor.is_empty() {
-            let start = cursor.position();
-            let Ok(value) = cursor.varint() else { break };
-            found.push((start..cursor.position(), value));
+        let mut at = 0;
+        while let Some((value, end)) = leb128_at(&self.body, at) {
+            found.push((at..end, value));
+            at = end;
         }
         found
     }

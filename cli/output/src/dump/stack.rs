@@ -15,94 +15,94 @@ use stk_unwind::{Arch, Explanation, Frame, Registers, Sample, explain};
 
 /// Which capture a stack is that of.
 #[derive(Clone, Copy)]
-pub(super) struct CaptureLabel {
+pub struct CaptureLabel {
     /// Its number among the events of the trace.
-    pub(super) number: u64,
-    pub(super) tag: u64,
-    pub(super) time: Ticks,
+    pub number: u64,
+    pub tag: u64,
+    pub time: Ticks,
 }
 
 /// A thread's walked stack.
-pub(super) struct DumpStack {
+pub struct DumpStack {
     /// The capture that it is of, if captures are printed.
-    pub(super) capture: Option<CaptureLabel>,
-    pub(super) instance: u64,
-    pub(super) tid: u32,
-    pub(super) name: String,
-    pub(super) sampled: Ticks,
-    pub(super) until: Ticks,
+    pub capture: Option<CaptureLabel>,
+    pub instance: u64,
+    pub tid: u32,
+    pub name: String,
+    pub sampled: Ticks,
+    pub until: Ticks,
     /// The recorder's view of what the thread did.
-    pub(super) recorded: RunState,
+    pub recorded: RunState,
     /// Whether the code at its instruction pointer is a return, or not known.
-    pub(super) behind_call: bool,
+    pub behind_call: bool,
     /// What the thread did; known once its frames are named.
-    pub(super) activity: Activity,
+    pub activity: Activity,
     /// Innermost first.
-    pub(super) frames: Vec<DumpFrame>,
-    pub(super) end: StackEnd,
+    pub frames: Vec<DumpFrame>,
+    pub end: StackEnd,
     /// The module to blame for its end; empty if there is none.
-    pub(super) end_module: String,
+    pub end_module: String,
     /// The runtime's explicit Frames, innermost first.
-    pub(super) explicit: Vec<DumpExplicitFrame>,
+    pub explicit: Vec<DumpExplicitFrame>,
     /// Why there are none, or no more.
-    pub(super) explicit_end: Option<String>,
+    pub explicit_end: Option<String>,
 }
 
 /// A runtime's explicit Frame.
-pub(super) struct DumpExplicitFrame {
+pub struct DumpExplicitFrame {
     /// Its address on the stack.
-    pub(super) address: u64,
+    pub address: u64,
     /// The name of its kind.
-    pub(super) kind: String,
+    pub kind: String,
     /// Instruction pointer and stack pointer of the code that it leads to, if it holds them.
-    pub(super) leads_to: Option<(u64, u64)>,
+    pub leads_to: Option<(u64, u64)>,
     /// The method that it names, empty if its kind names none; or why the method is not known.
-    pub(super) method: Result<String, MethodProblem>,
+    pub method: Result<String, MethodProblem>,
 }
 
 /// A frame with the registers at it.
-pub(super) struct DumpFrame {
-    pub(super) frame: Frame,
-    pub(super) registers: Registers,
+pub struct DumpFrame {
+    pub frame: Frame,
+    pub registers: Registers,
     /// Stack bytes from its stack pointer to its caller's, if all were captured.
-    pub(super) bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// Stack bytes of its arguments, if their location is known: x64's four home words, x86's
     /// parameters.
-    pub(super) arguments: Vec<u8>,
+    pub arguments: Vec<u8>,
     /// Innermost first; never empty once named.
-    pub(super) names: Vec<Name>,
-    pub(super) module: String,
+    pub names: Vec<Name>,
+    pub module: String,
     /// The kind of code it is in; known once it is named.
-    pub(super) kind: FrameKind,
+    pub kind: FrameKind,
     /// Not shown.
-    pub(super) hidden: bool,
+    pub hidden: bool,
     /// Only if requested.
-    pub(super) explanation: Option<Explanation>,
+    pub explanation: Option<Explanation>,
 }
 
 /// A name of a frame.
 #[derive(Clone)]
-pub(super) struct Name {
-    pub(super) function: String,
-    pub(super) file: Option<String>,
-    pub(super) line: Option<u32>,
-    pub(super) displacement: Option<u32>,
+pub struct Name {
+    pub function: String,
+    pub file: Option<String>,
+    pub line: Option<u32>,
+    pub displacement: Option<u32>,
     /// Whether the function's name begins with its module.
-    pub(super) has_module: bool,
+    pub has_module: bool,
     /// Further functions that the linker folded into this one.
-    pub(super) aliases: Vec<String>,
+    pub aliases: Vec<String>,
 }
 
 impl Name {
     /// A function that nothing else is known of.
-    pub(super) fn only(function: String) -> Name {
+    pub fn only(function: String) -> Name {
         Name { function, file: None, line: None, displacement: None, has_module: false, aliases: Vec::new() }
     }
 }
 
 impl DumpStack {
     /// Bytes of memory that it takes with its names.
-    pub(super) fn memory(&self) -> usize {
+    pub fn memory(&self) -> usize {
         let frames = self.frames.iter();
         let frames: usize = frames.map(|walked| FRAME + walked.bytes.len() + 2 * walked.module.len()).sum();
         size_of::<DumpStack>() + 2 * self.name.len() + frames
@@ -115,15 +115,15 @@ const FRAME: usize = size_of::<DumpFrame>() + 1024;
 
 /// The inputs of stacks.
 #[derive(Clone, Copy)]
-pub(super) struct DumpInputs<'a> {
-    pub(super) trace: &'a Trace<'a>,
-    pub(super) images: &'a [ModuleImage],
-    pub(super) explicit: &'a ExplicitFrames,
-    pub(super) methods: &'a Methods,
+pub struct DumpInputs<'a> {
+    pub trace: &'a Trace<'a>,
+    pub images: &'a [ModuleImage],
+    pub explicit: &'a ExplicitFrames,
+    pub methods: &'a Methods,
 }
 
 /// Walks a stack at `time`.
-pub(super) fn walk(
+pub fn walk(
     inputs: &DumpInputs<'_>,
     walker: &mut StackWalker<'_>,
     snapshot: &Snapshot,
@@ -246,7 +246,7 @@ fn stack_of(snapshot: &Snapshot, thread: Option<&Thread>, end: StackEnd) -> Dump
 }
 
 /// Names all frames. Returns the number of texts left out because there is no memory for them.
-pub(super) fn name(sources: &NameSources<'_>, stacks: &mut [DumpStack]) -> u64 {
+pub fn name(sources: &NameSources<'_>, stacks: &mut [DumpStack]) -> u64 {
     let (timeline, clock) = (&sources.trace.timeline, sources.trace.clock);
     let sites: Vec<Site> = stacks
         .iter()
@@ -299,7 +299,7 @@ fn names_of(names: &Names, id: FrameId) -> Vec<Name> {
 }
 
 /// Hides the frames that are not wanted of those that are not hidden yet.
-pub(super) fn fold(stack: &mut DumpStack, options: FoldOptions) {
+pub fn fold(stack: &mut DumpStack, options: FoldOptions) {
     let mut state = FoldState::default();
     for walked in stack.frames.iter_mut().rev().filter(|walked| !walked.hidden) {
         let folded = options.next(&mut state, walked.kind);

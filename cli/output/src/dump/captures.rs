@@ -1,17 +1,18 @@
 //! The stacks of captures (`stk_capture`), which are chosen by their numbers among the events of
 //! the trace or by their tags.
 
+use super::print::StackPrinter;
 use super::stack::{self, CaptureLabel, DumpInputs, DumpStack};
-use super::{DumpArgs, StackPrinter};
-use crate::commands::tag::tag_text;
+use crate::tag::tag_text;
 use std::collections::{BTreeSet, HashSet};
+use std::io;
 use stk_format::BlockRef;
 use stk_profile::stack::{StackWalker, cost};
 use stk_profile::trace::{Budget, EventKind, SamplePlace, Trace, TraceEvent, TraceEvents, samples_at};
 use stk_schema::Ticks;
 
 /// A capture to print.
-pub(super) struct ChosenCapture {
+pub struct ChosenCapture {
     label: CaptureLabel,
     thread: Option<u64>,
     place: SamplePlace,
@@ -25,58 +26,71 @@ impl ChosenCapture {
     }
 }
 
-/// The captures that the arguments choose, by time.
+/// Which captures are wanted.
+pub struct CaptureChoice<'a> {
+    /// Numbers of events.
+    pub events: &'a [u64],
+    pub tags: &'a [u64],
+    /// Thread instances; `None` = all.
+    pub threads: Option<&'a HashSet<u64>>,
+    /// Nanoseconds since the trace's start.
+    pub from: Option<i128>,
+    pub until: Option<i128>,
+}
+
+/// Why captures cannot be chosen, and where to find those that can.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    #[error("{0}: there is no event {1} among its {2}: `stk events {0}` lists them")]
+    NoEvent(String, u64, usize),
+    #[error(
+        "{0}: event {1} is no capture but a {2}, which has no stack: \
+         `stk events {0} --kind capture` lists those that have one"
+    )]
+    NoCapture(String, u64, &'static str),
+    #[error("{0}: no capture has the tag {1}: {2}")]
+    NoTag(String, String, String),
+    #[error(
+        "{0}: none of these captures is one that --thread, --from and --until choose: \
+         `stk events {0} --kind capture` lists them with their threads"
+    )]
+    NoneLeft(String),
+}
+
+/// The captures that are wanted, by time.
 ///
 /// # Errors
 ///
-/// A number or a tag that is that of no capture, and where to find those that are.
-pub(super) fn choose(
+/// A number or a tag that is that of no capture.
+pub fn choose(
     trace: &Trace<'_>,
     events: &TraceEvents,
-    args: &DumpArgs,
-    threads: Option<&HashSet<u64>>,
-) -> anyhow::Result<Vec<ChosenCapture>> {
-    let source = &trace.source;
+    wanted: &CaptureChoice<'_>,
+) -> Result<Vec<ChosenCapture>, CaptureError> {
+    let source = || trace.source.clone();
     let mut numbers = HashSet::new();
-    for &number in &args.events {
+    for &number in wanted.events {
         let event = number.checked_sub(1).and_then(|at| events.list.get(usize::try_from(at).ok()?));
-        match event {
-            None => anyhow::bail!(
-                "{source}: there is no event {number} among its {}: `stk events {source}` lists them",
-                events.list.len()
-            ),
-            Some(event) => match capture_of(&events.list, event) {
-                Some(capture) => numbers.insert(capture),
-                None => anyhow::bail!(
-                    "{source}: event {number} is no capture but a {}, which has no stack: \
-                     `stk events {source} --kind capture` lists those that have one",
-                    event.kind.as_str()
-                ),
-            },
-        };
+        let event = event.ok_or_else(|| CaptureError::NoEvent(source(), number, events.list.len()))?;
+        let capture = capture_of(&events.list, event);
+        let no_capture = || CaptureError::NoCapture(source(), number, event.kind.as_str());
+        numbers.insert(capture.ok_or_else(no_capture)?);
     }
     let captures: Vec<ChosenCapture> = events.list.iter().filter_map(ChosenCapture::of).collect();
     let tags: BTreeSet<u64> = captures.iter().map(|capture| capture.label.tag).collect();
-    if let Some(&tag) = args.tags.iter().find(|tag| !tags.contains(tag)) {
-        anyhow::bail!("{source}: no capture has the tag {}: {}", tag_text(tag), known_tags(&tags));
+    if let Some(&tag) = wanted.tags.iter().find(|tag| !tags.contains(tag)) {
+        return Err(CaptureError::NoTag(source(), tag_text(tag), known_tags(&tags)));
     }
-    let tags: HashSet<u64> = args.tags.iter().copied().collect();
     let ns = |capture: &ChosenCapture| i128::from(trace.clock.ns(capture.label.time));
-    let [from, until] = [args.from, args.until].map(|time| time.map(|time| time.of(trace, args.tz.tz)));
-    let wanted = |capture: &ChosenCapture| {
+    let fits = |capture: &ChosenCapture| {
+        let CaptureChoice { tags, threads, from, until, .. } = *wanted;
         (numbers.contains(&capture.label.number) || tags.contains(&capture.label.tag))
             && threads.is_none_or(|threads| capture.thread.is_some_and(|thread| threads.contains(&thread)))
             && from.is_none_or(|from| from <= ns(capture))
             && until.is_none_or(|until| ns(capture) < until)
     };
-    let chosen: Vec<ChosenCapture> = captures.into_iter().filter(wanted).collect();
-    if chosen.is_empty() {
-        anyhow::bail!(
-            "{source}: none of these captures is one that --thread, --from and --until choose: \
-             `stk events {source} --kind capture` lists them with their threads"
-        );
-    }
-    Ok(chosen)
+    let chosen: Vec<ChosenCapture> = captures.into_iter().filter(fits).collect();
+    if chosen.is_empty() { Err(CaptureError::NoneLeft(source())) } else { Ok(chosen) }
 }
 
 /// The number of the capture that an event is, or of the one that its thread took at an exception.
@@ -91,7 +105,7 @@ fn capture_of(events: &[TraceEvent], event: &TraceEvent) -> Option<u64> {
 }
 
 /// When the last capture was taken.
-pub(super) fn last(captures: &[ChosenCapture]) -> Ticks {
+pub fn last(captures: &[ChosenCapture]) -> Ticks {
     captures.last().map_or(Ticks::ZERO, |capture| capture.label.time)
 }
 
@@ -118,20 +132,16 @@ const MEMORY_PARTS: u64 = 4;
 
 /// Prints the stacks of captures, as many at a time as there is memory for. Returns how many are
 /// left out since there is no memory for even one, and how many since walking takes too long.
-///
-/// # Errors
-///
-/// That the output cannot be written.
-pub(super) fn print<'i>(
+pub fn print<'i>(
     inputs: &DumpInputs<'i>,
     walker: &mut StackWalker<'i>,
     captures: &[ChosenCapture],
     printer: &mut StackPrinter<'_, '_>,
-) -> anyhow::Result<(u64, u64)> {
+) -> io::Result<(u64, u64)> {
     let mut series = CaptureSeries {
         inputs,
         walker,
-        explain: printer.args.explain,
+        explain: printer.options.explain,
         blocks: inputs.trace.sample_blocks().collect(),
         cost_left: cost::of_trace(inputs.trace),
     };

@@ -7,24 +7,16 @@ use super::document::{
     SupplementInfo, ThreadSummary,
 };
 use super::methods;
-use crate::commands::{TablesArgs, utc};
 use std::collections::{BTreeMap, HashSet};
-use std::path::Path;
+use stk_base::text::utc;
 use stk_format::Supplement;
 use stk_profile::profile::unread_ns;
 use stk_profile::trace::{BlobPlace, Pauses, Timeline, Trace, drop_reason_name};
 use stk_schema::Ticks;
 use stk_schema::event::{EndReason, ModuleFlags, RuntimeKind, Table, TableKind, ThreadFlags};
 
-/// The facts about the trace at `path`, with these folders of tables.
-///
-/// # Errors
-///
-/// When the file cannot be read or is not a trace. Damage in it is a fact, not an error.
-pub(super) fn of(path: &Path, tables: &TablesArgs) -> anyhow::Result<Info> {
-    let file = tables.open(path)?;
-    let mut trace = file.read()?;
-    tables.give(&mut trace);
+/// The facts about a trace of a file of so many bytes. Damage in it is one of them.
+pub fn of(trace: &Trace<'_>, bytes: u64) -> Info {
     let timeline = &trace.timeline;
     let header = trace.header();
     let mut blocks: BTreeMap<&'static str, BlockInfo> = BTreeMap::new();
@@ -34,9 +26,9 @@ pub(super) fn of(path: &Path, tables: &TablesArgs) -> anyhow::Result<Info> {
         entry.stored_bytes += u64::from(block.header.stored_len);
         entry.raw_bytes += u64::from(block.header.raw_len);
     }
-    Ok(Info {
+    Info {
         file: trace.source.clone(),
-        bytes: file.len(),
+        bytes,
         trace_id: trace.id(),
         process: trace.process(),
         pid: header.pid,
@@ -45,13 +37,13 @@ pub(super) fn of(path: &Path, tables: &TablesArgs) -> anyhow::Result<Info> {
         start_utc_ns: header.utc_start,
         duration_ns: trace.clock.ns(trace.last()),
         interval_ns: trace.interval_ns(),
-        rates: rates(&trace),
-        pauses: Pauses::of(&trace)
+        rates: rates(trace),
+        pauses: Pauses::of(trace)
             .times()
             .iter()
             .map(|pause| PauseInfo { from_ns: pause.start, to_ns: pause.end })
             .collect(),
-        rotation: rotation(&trace),
+        rotation: rotation(trace),
         complete: trace.blocks().is_complete(),
         end: timeline
             .end
@@ -66,10 +58,10 @@ pub(super) fn of(path: &Path, tables: &TablesArgs) -> anyhow::Result<Info> {
             .collect(),
         damage: trace.damage.clone(),
         unknown_events: timeline.unknown_events,
-        unread_ns: unread_ns(&trace),
-        supplement: supplement(&trace),
+        unread_ns: unread_ns(trace),
+        supplement: supplement(trace),
         blocks,
-        embedded: embedded(&trace),
+        embedded: embedded(trace),
         metadata: timeline.metadata.clone(),
         runtimes: timeline
             .runtimes
@@ -84,12 +76,12 @@ pub(super) fn of(path: &Path, tables: &TablesArgs) -> anyhow::Result<Info> {
         contract_names: timeline.names_read,
         marks: timeline.marks.len(),
         exceptions: timeline.exceptions.len() as u64,
-        dynamic_code: DynamicCode::of(&trace),
-        methods: methods::of(&trace),
+        dynamic_code: DynamicCode::of(trace),
+        methods: methods::of(trace),
         redacted_words: timeline.redacted.clone(),
-        threads: threads(&trace),
-        modules: modules(&trace),
-    })
+        threads: threads(trace),
+        modules: modules(trace),
+    }
 }
 
 fn supplement(trace: &Trace<'_>) -> Option<SupplementInfo> {

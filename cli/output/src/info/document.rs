@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 
 /// Version of the JSON output. It is raised when the meaning of a field changes or a field is
 /// removed. New fields may be added at any time.
-pub(super) const VERSION: u32 = 1;
+pub const VERSION: u32 = 1;
 
 /// A trace in the JSON output.
 #[derive(Serialize)]
-pub(super) struct Info {
+pub struct Info {
     pub file: String,
     pub bytes: u64,
     pub trace_id: String,
@@ -58,7 +58,7 @@ pub(super) struct Info {
 
 /// Additions to the trace after the recording had ended.
 #[derive(Serialize)]
-pub(super) struct SupplementInfo {
+pub struct SupplementInfo {
     /// False: it is incomplete and ignored.
     pub whole: bool,
     /// Bytes of the file that it takes.
@@ -72,13 +72,13 @@ pub(super) struct SupplementInfo {
 }
 
 #[derive(Serialize)]
-pub(super) struct PauseInfo {
+pub struct PauseInfo {
     pub from_ns: u64,
     pub to_ns: u64,
 }
 
 #[derive(Serialize)]
-pub(super) struct RotationInfo {
+pub struct RotationInfo {
     /// The same in all files of a recording.
     pub id: String,
     /// From 1.
@@ -89,20 +89,20 @@ pub(super) struct RotationInfo {
 }
 
 #[derive(Serialize)]
-pub(super) struct RateInfo {
+pub struct RateInfo {
     pub at_ns: u64,
     /// Looks at each thread a second.
     pub hz: f64,
 }
 
 #[derive(Serialize)]
-pub(super) struct EndInfo {
+pub struct EndInfo {
     pub reason: &'static str,
     pub detail: String,
 }
 
 #[derive(Default, Serialize)]
-pub(super) struct BlockInfo {
+pub struct BlockInfo {
     pub blocks: u64,
     pub stored_bytes: u64,
     pub raw_bytes: u64,
@@ -110,7 +110,7 @@ pub(super) struct BlockInfo {
 
 /// The parts of images in the trace. A table that several images share counts once.
 #[derive(Default, Serialize)]
-pub(super) struct EmbeddedTables {
+pub struct EmbeddedTables {
     /// Bytes by kind of table.
     pub tables: BTreeMap<&'static str, u64>,
     /// Bytes that these parts take in the file.
@@ -126,20 +126,20 @@ pub(super) struct EmbeddedTables {
 }
 
 #[derive(Default, Serialize)]
-pub(super) struct TableTotals {
+pub struct TableTotals {
     pub tables: u64,
     pub bytes: u64,
 }
 
 #[derive(Serialize)]
-pub(super) struct RuntimeInfo {
+pub struct RuntimeInfo {
     pub kind: &'static str,
     pub version: String,
     pub note: String,
 }
 
 #[derive(Serialize)]
-pub(super) struct ThreadSummary {
+pub struct ThreadSummary {
     pub tid: u32,
     pub name: String,
     pub start_ns: Option<u64>,
@@ -148,7 +148,7 @@ pub(super) struct ThreadSummary {
 }
 
 #[derive(Serialize)]
-pub(super) struct ModuleInfo {
+pub struct ModuleInfo {
     pub name: String,
     pub path: String,
     pub base: String,

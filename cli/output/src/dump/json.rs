@@ -1,12 +1,13 @@
 //! Stacks as JSON, for programs.
 
-use super::super::utc;
 use super::stack::{DumpExplicitFrame, DumpStack};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use stk_base::text::utc;
 use stk_profile::profile::Wait;
 use stk_profile::trace::Trace;
 use stk_schema::Ticks;
+use stk_schema::text::hex as hex_bytes;
 use stk_unwind::Registers;
 
 /// The JSON output that `schema/dump.schema.json` describes, written thread by thread. Its version
@@ -175,10 +176,6 @@ fn explicit_frame(frame: &DumpExplicitFrame) -> ExplicitJson<'_> {
 
 fn hex(value: u64) -> String {
     format!("{value:#x}")
-}
-
-fn hex_bytes(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn frame(stack: &DumpStack, i: usize) -> FrameJson<'_> {

@@ -4,23 +4,19 @@
 use serde::Serialize;
 
 /// A document that is being written.
-pub(super) struct Traces {
+pub struct Traces {
     version: u32,
     begun: bool,
 }
 
 impl Traces {
     /// A document of this version, without traces.
-    pub(super) fn new(version: u32) -> Traces {
+    pub fn new(version: u32) -> Traces {
         Traces { version, begun: false }
     }
 
     /// The text of the next trace, with the text before it.
-    ///
-    /// # Errors
-    ///
-    /// When `trace` cannot be written as JSON.
-    pub(super) fn next(&mut self, trace: &impl Serialize) -> serde_json::Result<String> {
+    pub fn next(&mut self, trace: &impl Serialize) -> serde_json::Result<String> {
         // Line ends within texts are escaped, so every line end here is between two fields.
         let trace = serde_json::to_string_pretty(trace)?.replace('\n', "\n    ");
         let before = if std::mem::replace(&mut self.begun, true) { ",".to_owned() } else { self.head() };
@@ -28,16 +24,12 @@ impl Traces {
     }
 
     /// The end of the document.
-    pub(super) fn end(self) -> String {
+    pub fn end(self) -> String {
         if self.begun { "\n  ]\n}\n".to_owned() } else { self.head() + "]\n}\n" }
     }
 
     /// The end of the document, with one more field behind the traces.
-    ///
-    /// # Errors
-    ///
-    /// When `value` cannot be written as JSON.
-    pub(super) fn end_with(self, field: &str, value: &impl Serialize) -> serde_json::Result<String> {
+    pub fn end_with(self, field: &str, value: &impl Serialize) -> serde_json::Result<String> {
         let value = serde_json::to_string_pretty(value)?.replace('\n', "\n  ");
         let mut text = self.end();
         text.truncate(text.len() - "\n}\n".len());

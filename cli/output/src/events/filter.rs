@@ -1,29 +1,19 @@
 //! Which events are wanted.
 
-use super::super::select::TimeRange;
-use super::EventsArgs;
-use clap::ValueEnum;
 use std::collections::HashSet;
 use stk_profile::profile::NamePattern;
-use stk_profile::trace::{EventKind, Timeline, Trace, TraceEvent};
+use stk_profile::trace::{EventKind, Timeline, TraceEvent};
 use stk_schema::text::file_name;
 
-/// A kind of events on the command line.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(super) enum KindName {
-    /// A thread called stk_capture
+/// A kind of events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KindName {
     Capture,
-    /// A marked time
     Mark,
-    /// An exception was seen
     Exception,
-    /// A module was loaded
     Load,
-    /// A module was unloaded
     Unload,
-    /// A thread began
     ThreadStart,
-    /// A thread ended
     ThreadExit,
 }
 
@@ -41,34 +31,29 @@ impl KindName {
     }
 }
 
-/// What the arguments choose of a trace.
-pub(super) struct EventFilter<'a> {
-    args: &'a EventsArgs,
-    timeline: &'a Timeline,
+/// Which events of a trace are wanted. Empty lists take all.
+pub struct EventFilter<'a> {
+    pub timeline: &'a Timeline,
+    pub kinds: &'a [KindName],
+    pub tags: &'a [u64],
+    /// Names of modules that are loaded or unloaded.
+    pub modules: &'a [NamePattern],
     /// Thread instances; `None` = all, and the process.
-    threads: Option<HashSet<u64>>,
-    range: TimeRange,
+    pub threads: Option<HashSet<u64>>,
+    /// Nanoseconds since the trace's start.
+    pub from: Option<u64>,
+    pub until: Option<u64>,
 }
 
-impl<'a> EventFilter<'a> {
-    /// The filter for a trace.
-    ///
-    /// # Errors
-    ///
-    /// A chosen thread is not in the trace.
-    pub(super) fn new(args: &'a EventsArgs, trace: &'a Trace<'_>) -> anyhow::Result<EventFilter<'a>> {
-        let (threads, range) = (args.select.threads.instances(trace)?, args.select.range(trace));
-        Ok(EventFilter { args, timeline: &trace.timeline, threads, range })
-    }
-
+impl EventFilter<'_> {
     /// Whether an event at this time, in nanoseconds since the trace's start, is wanted.
-    pub(super) fn takes(&self, event: &TraceEvent, time_ns: u64) -> bool {
-        let EventsArgs { kinds, tags, modules, .. } = self.args;
+    pub fn takes(&self, event: &TraceEvent, time_ns: u64) -> bool {
+        let EventFilter { kinds, tags, modules, .. } = *self;
         (kinds.is_empty() || kinds.contains(&KindName::of(&event.kind)))
             && (tags.is_empty() || event.kind.tag().is_some_and(|tag| tags.contains(&tag)))
             && (modules.is_empty() || self.module(&event.kind).is_some_and(|name| is_match(modules, name)))
-            && self.range.from.is_none_or(|from| from <= time_ns)
-            && self.range.until.is_none_or(|until| time_ns < until)
+            && self.from.is_none_or(|from| from <= time_ns)
+            && self.until.is_none_or(|until| time_ns < until)
             && self
                 .threads
                 .as_ref()

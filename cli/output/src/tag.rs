@@ -1,16 +1,14 @@
 //! The tags of captures and marks, on the command line and in texts.
 
+use stk_schema::typed::parse_number;
+
 /// A tag, decimal or 0x-hexadecimal.
-pub(super) fn parse_tag(text: &str) -> Result<u64, String> {
-    let number = match text.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16),
-        None => text.parse(),
-    };
-    number.map_err(|_| "give a number of 64 bits, such as 7 or 0x1f".into())
+pub fn parse_tag(text: &str) -> Result<u64, String> {
+    parse_number(text).ok_or_else(|| "give a number of 64 bits, such as 7 or 0x1f".into())
 }
 
 /// A tag in both notations: `31 (0x1f)`.
-pub(super) fn tag_text(tag: u64) -> String {
+pub fn tag_text(tag: u64) -> String {
     format!("{tag} ({tag:#x})")
 }
 

@@ -1,26 +1,11 @@
 //! `stk info`: what was recorded.
-//!
-//! ```text
-//! document   the facts about a trace, in the form of JSON    Info
-//! facts      gathers it                                      path -> Info
-//! code       code made at run time: its count and its cost   DynamicCode
-//! methods    methods of .NET: which of that code has names   Methods
-//! text       the facts as text                               Info -> text
-//! table      several traces in a line each                   Info -> text
-//! ```
 
-mod code;
-mod document;
-mod facts;
-mod methods;
-mod table;
-mod text;
-
-use super::traces::Traces;
 use super::{Exit, Out, TablesArgs, TzArgs, each_trace, inputs};
-use document::VERSION;
 use std::path::PathBuf;
-use table::TraceTable;
+use stk_output::info::document::VERSION;
+use stk_output::info::table::TraceTable;
+use stk_output::info::{facts, text};
+use stk_output::traces::Traces;
 
 /// Says what a trace holds, without walking its stacks. Of several traces: one line each, and
 /// their sum.
@@ -55,7 +40,10 @@ pub(super) fn run(args: &InfoArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let mut table = TraceTable::new(args.tz.tz);
     let in_table = files.len() > 1 && !args.all && !args.json;
     let exit = exit.worse(each_trace(&files, out, |path| {
-        let info = facts::of(path, &args.tables)?;
+        let file = args.tables.open(path)?;
+        let mut trace = file.read()?;
+        args.tables.give(&mut trace);
+        let info = facts::of(&trace, file.len());
         let ending = if info.damage.is_empty() { Exit::Ok } else { Exit::Damaged };
         let text = match () {
             () if args.json => document.next(&info)?,

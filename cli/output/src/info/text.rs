@@ -10,7 +10,7 @@ use stk_schema::event::DropReason;
 use stk_schema::text::printable;
 
 /// The text of one trace. With `all`, it has the lists.
-pub(super) fn of(info: &Info, all: bool, zone: TimeZone) -> String {
+pub fn of(info: &Info, all: bool, zone: TimeZone) -> String {
     let mut out = String::new();
     let mut line = |label: &str, value: &str| {
         if !value.is_empty() {

@@ -1,10 +1,8 @@
-//! Writes a trace to any `io::Write`, for tests, `synth` and tools. The agent combines the same
+//! Writes a trace to any `io::Write`. The agent combines the same
 //! parts itself.
 
-use crate::block::{BlockBuffer, EncodeError};
-use crate::header::{BlockKind, FileHeader};
-use crate::seal::{SealError, Sealer, sealed_bound};
 use std::io::{self, Write};
+use stk_format::{BlockBuffer, BlockKind, EncodeError, FileHeader, SealError, Sealer, sealed_bound};
 use stk_schema::Ticks;
 use stk_schema::event::{End, Event};
 use stk_schema::limits;

@@ -32,13 +32,13 @@ const DAY: i64 = 86_400;
 
 impl TimeArg {
     /// The moment in nanoseconds since the start of a trace. Negative if it lies before that.
-    pub(super) fn of(self, trace: &Trace<'_>, zone: TimeZone) -> i128 {
+    pub fn of(self, trace: &Trace<'_>, zone: TimeZone) -> i128 {
         let last = trace.clock.ns(trace.last());
         self.since(trace.header().utc_start, last, zone)
     }
 
     /// The moment since a start, in nanoseconds since the epoch, of a recording of this duration.
-    pub(super) fn since(self, start: u64, duration: u64, zone: TimeZone) -> i128 {
+    pub fn since(self, start: u64, duration: u64, zone: TimeZone) -> i128 {
         let start_s = (start / SECOND as u64) as i64;
         let start = i128::from(start);
         match self {
@@ -71,7 +71,7 @@ fn in_utc(seconds: i64, offset: Option<i32>, zone: TimeZone) -> i64 {
 
 /// A time as options take it: `90`, `1.5s`, `250ms` since the trace's start; `03:14`, `03:14:05.2Z`
 /// by the clock; RFC 3339 with a date.
-pub(super) fn parse(text: &str) -> Result<TimeArg, String> {
+pub fn parse(text: &str) -> Result<TimeArg, String> {
     let text = text.trim();
     if !text.contains(':') {
         return parse_span(text).map(TimeArg::SinceStart);
@@ -133,7 +133,7 @@ fn number(text: &str, digits: usize) -> Option<u32> {
 }
 
 /// A span: see [`typed::parse_span`].
-pub(super) fn parse_span(text: &str) -> Result<u64, String> {
+pub fn parse_span(text: &str) -> Result<u64, String> {
     let span = typed::parse_span(text);
     span.ok_or_else(|| "give a span such as 250ms, 1.5s or 1m30s, or a time such as 03:14:05Z".into())
 }

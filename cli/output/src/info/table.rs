@@ -6,7 +6,7 @@ use stk_schema::table::{Column, Table};
 use stk_schema::text::printable;
 
 /// The lines so far.
-pub(super) struct TraceTable {
+pub struct TraceTable {
     zone: TimeZone,
     table: Table,
     traces: u64,
@@ -18,7 +18,7 @@ pub(super) struct TraceTable {
 }
 
 impl TraceTable {
-    pub(super) fn new(zone: TimeZone) -> TraceTable {
+    pub fn new(zone: TimeZone) -> TraceTable {
         let columns = [
             Column::left("").gap(0),
             Column::left(""),
@@ -35,7 +35,7 @@ impl TraceTable {
         TraceTable { zone, table, traces: 0, samples: 0, dropped: 0, duration_ns: 0, bytes: 0, damaged: 0 }
     }
 
-    pub(super) fn add(&mut self, info: &Info) {
+    pub fn add(&mut self, info: &Info) {
         let sums = [
             (&mut self.samples, info.samples),
             (&mut self.dropped, info.dropped),
@@ -62,7 +62,7 @@ impl TraceTable {
     }
 
     /// The lines, and one for the sum.
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let mut table = self.table.clone();
         let names = [counted(self.traces, "trace"), String::new(), String::new()];
         let sum = figures(self.duration_ns, self.samples, self.dropped, self.bytes);

@@ -1,9 +1,8 @@
 //! The events of a trace as a table: one line an event, below a heading of the trace.
 
 use super::document::{EventFacts, EventJson, EventsOfTrace};
-use crate::commands::tag::tag_text;
-use crate::commands::{count, size};
-use stk_base::text::{TimeZone, counted, moment, since_start};
+use crate::tag::tag_text;
+use stk_base::text::{TimeZone, count, counted, moment, since_start, size};
 use stk_schema::table::{Column, Table};
 use stk_schema::text::printable;
 
@@ -11,7 +10,7 @@ use stk_schema::text::printable;
 const WIDEST: usize = 32;
 
 /// The table of one trace.
-pub(super) fn of(found: &EventsOfTrace, zone: TimeZone) -> String {
+pub fn of(found: &EventsOfTrace, zone: TimeZone) -> String {
     let mut text = heading(found);
     let mut table = Table::new([
         Column::right("event").gap(0),

@@ -1,7 +1,7 @@
 //! Stacks as text for users: `k` like the debuggers', `plain`, and `merged`.
 
-use super::super::tag::tag_text;
 use super::stack::{CaptureLabel, DumpFrame, DumpStack, Name};
+use crate::tag::tag_text;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write;

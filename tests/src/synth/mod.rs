@@ -1,8 +1,9 @@
 //! Builds the traces that tests and benchmarks need, with the same writer that the agent uses.
 //!
 //! ```
-//! use stk_format::{Trace, synth::TraceBuilder};
+//! use stk_format::Trace;
 //! use stk_schema::Arch;
+//! use crate::synth::TraceBuilder;
 //!
 //! let mut builder = TraceBuilder::new(Arch::X64);
 //! let thread = builder.thread(0, 4711, "main", 0x10_0000);
@@ -11,21 +12,21 @@
 //! assert_eq!(Trace::open(&file).unwrap().blocks().len(), 5); // STATE, META, SAMPLES, END, INDEX
 //! ```
 
-use crate::blob;
 pub mod damage;
 mod mutate;
 mod parts;
 mod random;
+mod writer;
 
 pub use mutate::{Choices, mutate};
 pub use parts::{Parts, StoredBlock, StoredEvent};
 pub use random::Random;
+pub use writer::TraceWriter;
 
-use crate::block::{BlockBuffer, EncodeError};
-use crate::header::{BlockKind, CpuUnit, FileHeader};
-use crate::sample::{RawSample, SampleEncoder, ThreadImage};
-use crate::writer::TraceWriter;
 use std::collections::BTreeMap;
+use stk_format::{
+    BlockBuffer, BlockKind, CpuUnit, EncodeError, FileHeader, RawSample, SampleEncoder, ThreadImage, blob,
+};
 use stk_schema::event::*;
 use stk_schema::identity::{ContentHash, Identity};
 use stk_schema::registers::RegisterSet;

@@ -1,22 +1,15 @@
 //! `stk events`: what happened in traces, event by event in time.
-//!
-//! ```text
-//! filter     which events are wanted             TraceEvent -> bool
-//! document   the events in the form of JSON      TraceEvents -> EventsOfTrace
-//! text       the events as a table               EventsOfTrace -> text
-//! ```
-
-mod document;
-mod filter;
-mod text;
 
 use super::profile_args::parse_memory;
-use super::tag::parse_tag;
-use super::traces::Traces;
+use super::select::TimeRange;
+use super::values::choice;
 use super::{Exit, Out, SelectArgs, each_trace, inputs, pool};
-use document::{EventsOfTrace, VERSION};
-use filter::{EventFilter, KindName};
 use std::path::{Path, PathBuf};
+use stk_output::events::document::{EventsOfTrace, VERSION};
+use stk_output::events::filter::{EventFilter, KindName};
+use stk_output::events::text;
+use stk_output::tag::parse_tag;
+use stk_output::traces::Traces;
 use stk_profile::profile::NamePattern;
 use stk_profile::trace::{TraceFile, events};
 
@@ -38,7 +31,7 @@ pub(super) struct EventsArgs {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Only events of these kinds, separated by commas; may be repeated
-    #[arg(long = "kind", value_enum, value_name = "KIND", value_delimiter = ',')]
+    #[arg(long = "kind", value_parser = choice::<KindName>(), value_name = "KIND", value_delimiter = ',')]
     kinds: Vec<KindName>,
     /// Only captures and marks with this tag, decimal or 0x-hexadecimal; may be repeated
     #[arg(long = "tag", value_name = "TAG", value_parser = parse_tag)]
@@ -62,11 +55,6 @@ pub(super) struct EventsArgs {
 }
 
 /// Runs the command.
-///
-/// # Errors
-///
-/// A usage error, or that standard output cannot be written. A trace that cannot be read is
-/// reported and skipped.
 pub(super) fn run(args: &EventsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     args.select.check()?;
     let pool = pool(args.jobs)?;
@@ -90,7 +78,16 @@ fn of_file(path: &Path, args: &EventsArgs) -> anyhow::Result<(EventsOfTrace, Exi
     let file = TraceFile::open(path)?.within(args.max_memory);
     let trace = file.read()?;
     args.select.process.demand(&trace)?;
-    let filter = EventFilter::new(args, &trace)?;
+    let TimeRange { from, until } = args.select.range(&trace);
+    let filter = EventFilter {
+        timeline: &trace.timeline,
+        kinds: &args.kinds,
+        tags: &args.tags,
+        modules: &args.modules,
+        threads: args.select.threads.instances(&trace)?,
+        from,
+        until,
+    };
     let found = events(&trace);
     let problems: Vec<String> = trace.damage.iter().cloned().chain(found.problems(&trace)).collect();
     problems.iter().for_each(|problem| super::warn(&format!("{}: {problem}", trace.source)));

@@ -8,7 +8,7 @@ use stk_profile::profile::{Category, CutState, FrameName, Marks, Selection, is_k
 use stk_profile::trace::Trace;
 
 /// Chooses stacks that are named.
-pub(super) struct StackChoice {
+pub struct StackChoice {
     selection: Selection,
     /// Stacks that came, and those of them that were taken.
     all: u64,
@@ -19,12 +19,12 @@ pub(super) struct StackChoice {
 
 impl StackChoice {
     /// The threads are chosen before stacks are walked.
-    pub(super) fn new(selection: Selection) -> StackChoice {
+    pub fn new(selection: Selection) -> StackChoice {
         StackChoice { selection, all: 0, taken: 0, without_root: 0 }
     }
 
     /// Whether a stack is printed. If so, hides the frames that are not wanted.
-    pub(super) fn takes(&mut self, trace: &Trace<'_>, stack: &mut DumpStack) -> bool {
+    pub fn takes(&mut self, trace: &Trace<'_>, stack: &mut DumpStack) -> bool {
         self.all += 1;
         let patterns = &self.selection.frames;
         let marks: Vec<Vec<Marks>> = stack.frames.iter().map(|_| Vec::new()).collect();
@@ -75,20 +75,20 @@ impl StackChoice {
 
     /// How many stacks were left out, if options choose among stacks: a note; a warning if none is
     /// left.
-    pub(super) fn tell(&self, source: &str) {
+    pub fn note(&self, source: &str) -> Option<String> {
         if self.taken == self.all {
-            return;
+            return None;
         }
         let root = match self.without_root {
             0 => String::new(),
             n => format!("; {} left out for want of a --root frame", counted(n, "stack")),
         };
         let all = counted(self.all, "stack");
-        if self.taken == 0 {
-            super::super::warn(&format!("{source}: none of {all} is one that the options choose{root}"));
+        Some(if self.taken == 0 {
+            format!("warning: {source}: none of {all} is one that the options choose{root}")
         } else {
-            super::super::note(&format!("{source}: selection: {} of {all}{root}", self.taken));
-        }
+            format!("{source}: selection: {} of {all}{root}", self.taken)
+        })
     }
 }
 

@@ -8,7 +8,7 @@ use stk_profile::trace::{CodeRegion, Trace};
 
 /// The names of a trace's functions made at run time.
 #[derive(Serialize)]
-pub(super) struct MethodNames {
+pub struct MethodNames {
     /// Number of lists of methods that were read.
     lists: usize,
     /// Number of methods in them. A method counts once for each of its addresses.
@@ -77,7 +77,7 @@ pub(super) fn of(trace: &Trace<'_>) -> Option<MethodNames> {
 }
 
 impl MethodNames {
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let MethodNames { lists, listed, functions, unnamed, .. } = self;
         format!(
             "{} listed in {}; {} of the {} functions seen have names",
@@ -89,7 +89,7 @@ impl MethodNames {
     }
 
     /// Prints the errors and, with `all`, the functions without names.
-    pub(super) fn list(&self, all: bool, line: &mut impl FnMut(&str, &str)) {
+    pub fn list(&self, all: bool, line: &mut impl FnMut(&str, &str)) {
         for problem in &self.problems {
             line("", problem);
         }

@@ -3,9 +3,8 @@
 
 use super::parts::{Parts, StoredEvent};
 use super::random::Random;
-use crate::blob::content_hash;
-use crate::event;
-use crate::header::BlockKind;
+use stk_format::blob::content_hash;
+use stk_format::{BlockKind, event};
 use stk_schema::event::{Blob, Event, kind};
 use stk_schema::limits;
 
