@@ -72,7 +72,7 @@ pub use cache::{CacheKey, CacheStats, SymbolCache};
 pub use dwarf::{ImageIndexError, image_index};
 pub use identity::{Identity, ModuleKey, WantedFile, image_identity};
 pub use image::{ImageFile, ImageFileError};
-pub use names::{Demangle, demangle, undecorate_x86};
+pub use names::{Demangle, NameTable, demangle, undecorate_x86};
 pub use path::{PathElement, Store, SymbolPath};
 pub use reason::Reason;
 pub use resolved::{Location, ModuleSymbols, Resolution, Source};

@@ -1,6 +1,7 @@
 //! Symbols inside an image: DWARF (MinGW, Rust for windows-gnu, Go), the COFF symbol table,
 //! exported names.
 
+mod compressed;
 mod line_header;
 
 use std::collections::{HashMap, VecDeque};
@@ -15,6 +16,7 @@ use object::pe;
 use object::read::pe::{ImageNtHeaders, PeFile};
 use thiserror::Error;
 
+use self::compressed::Unpacked;
 use super::coff::{add_sizeless, code_sections, coff_symbols, sections};
 use super::image::{ImageFile, ImageFileError};
 use super::index::build::IndexBuilder;
@@ -86,8 +88,10 @@ fn read<H: ImageNtHeaders>(
     let file = PeFile::<H>::parse(data).map_err(ImageIndexError::Sections)?;
     let mut builder = IndexBuilder::new(data.len());
     let sections = sections(&file, &mut builder);
+    let unpacked = Unpacked::new(&sections, &mut builder);
     let section = |id: gimli::SectionId| -> Result<DwarfSlice<'_>, gimli::Error> {
-        Ok(EndianSlice::new(sections.get(id.name().as_bytes()).unwrap_or(&&[][..]), LittleEndian))
+        let plain = sections.get(id.name().as_bytes()).copied();
+        Ok(EndianSlice::new(plain.or(unpacked.section(id.name())).unwrap_or(&[]), LittleEndian))
     };
     let dwarf = Dwarf::load(section).map_err(ImageIndexError::Dwarf)?;
     let (symbols, all) = coff_symbols(&file, image.image_base, data.len());
@@ -101,20 +105,23 @@ fn read<H: ImageNtHeaders>(
         tables: Vec::new(),
         abbreviations: HashMap::new(),
         kept: VecDeque::new(),
-        damaged: 0,
+        loose_lines: Vec::new(),
+        damaged: unpacked.damaged,
     };
     reader.units();
     header.damaged_parts = reader.damaged + u32::from(!all);
+    let mut loose_lines = std::mem::take(&mut reader.loose_lines);
+    loose_lines.sort_by_key(|row| row.start);
     let code = code_sections(&file, image.image_base);
     if builder.ranges().len() != 0 {
         header.origin = Origin::Dwarf;
     }
-    add_sizeless(&mut builder, symbols, &code, RecordKind::CoffSymbol);
+    add_sizeless(&mut builder, symbols, &code, RecordKind::CoffSymbol, &loose_lines);
     if builder.ranges().len() != 0 && header.origin == Origin::Exports {
         header.origin = Origin::Coff;
     }
     let exports = image.exports.iter().map(|(rva, name)| (*rva, name.as_bytes())).collect();
-    add_sizeless(&mut builder, exports, &code, RecordKind::Export);
+    add_sizeless(&mut builder, exports, &code, RecordKind::Export, &[]);
     header.damaged_parts += u32::from(builder.is_exhausted());
     if builder.ranges().len() == 0 {
         return Ok(None);
@@ -144,6 +151,9 @@ struct DwarfReader<'a, 'd> {
     abbreviations: HashMap<usize, Arc<Abbreviations>>,
     /// Units that others refer to, by their number. The last one is the newest.
     kept: VecDeque<(usize, Rc<Unit<'d>>)>,
+    /// Rows for code that no function of their unit covers: assembler, units whose functions are
+    /// described in another file.
+    loose_lines: Vec<LineRow>,
     damaged: u32,
 }
 
@@ -226,6 +236,7 @@ impl<'d> DwarfReader<'_, 'd> {
                 Default::default()
             }
         };
+        let first = self.builder.ranges().len();
         let mut entries = unit.entries();
         // Functions can be nested in others (lambdas, Go closures).
         let mut open: Vec<OpenFunction> = Vec::new();
@@ -237,6 +248,11 @@ impl<'d> DwarfReader<'_, 'd> {
             while open.last().is_some_and(|function| function.depth >= depth) {
                 if let Some(function) = open.pop() {
                     self.close(function, &lines);
+                }
+            }
+            if let Some(function) = open.last_mut() {
+                while function.around.last().is_some_and(|&(outer, _)| outer >= depth) {
+                    function.around.pop();
                 }
             }
             match entry.tag() {
@@ -258,9 +274,6 @@ impl<'d> DwarfReader<'_, 'd> {
                     };
                     self.builder.spend(size_of::<InlineSite>());
                     if let Some(function) = open.last_mut() {
-                        while function.around.last().is_some_and(|&(outer, _)| outer >= depth) {
-                            function.around.pop();
-                        }
                         let site = function.sites.len() as u32;
                         function.sites.push(InlineSite {
                             parent: function.around.last().map_or(NONE, |&(_, site)| site),
@@ -278,6 +291,10 @@ impl<'d> DwarfReader<'_, 'd> {
         }
         while let Some(function) = open.pop() {
             self.close(function, &lines);
+        }
+        let loose = self.builder.loose_rows(&lines, first);
+        if self.builder.spend(loose.len() * size_of::<LineRow>()) {
+            self.loose_lines.extend(loose);
         }
         Ok(())
     }

@@ -29,6 +29,12 @@ const EXPANSION: usize = 16;
 /// Bytes that the smallest file may expand to.
 const LEAST_ROOM: usize = 4 << 20;
 
+/// Whether one of the ranges of [`IndexBuilder::covered`] holds `rva`.
+pub(crate) fn is_covered(covered: &[(u32, u32)], rva: u32) -> bool {
+    let after = covered.partition_point(|range| range.0 <= rva);
+    covered[..after].last().is_some_and(|range| range.1 > rva)
+}
+
 /// Collects the contents of one symbol file.
 pub(crate) struct IndexBuilder {
     strings: StringTable,
@@ -92,6 +98,12 @@ impl IndexBuilder {
         self.room.is_some()
     }
 
+    /// Counts bytes that the file has besides those stored, since it has them compressed.
+    pub(crate) fn add_stored(&mut self, bytes: usize) {
+        self.stored = self.stored.saturating_add(bytes);
+        self.room = self.room.map(|room| room.saturating_add(bytes.saturating_mul(EXPANSION)));
+    }
+
     /// Counts a text without an end: the search for its end may have covered the whole file.
     pub(crate) fn spend_endless(&mut self) {
         self.spend(self.stored);
@@ -138,6 +150,26 @@ impl IndexBuilder {
     ) -> impl ExactSizeIterator<Item = (u32, u32, StringId, RecordKind)> + '_ {
         let spans = self.spans.get(first..).unwrap_or_default();
         spans.iter().map(|span| (span.start, span.end, span.name, span.kind))
+    }
+
+    /// The ranges from number `first` on, sorted by start. Each end is the farthest of all ranges up
+    /// to that one, since ranges can contain others.
+    pub(crate) fn covered(&self, first: usize) -> Vec<(u32, u32)> {
+        let mut covered: Vec<(u32, u32)> = self.ranges_from(first).map(|range| (range.0, range.1)).collect();
+        covered.sort_unstable();
+        let mut farthest = 0;
+        for range in &mut covered {
+            farthest = farthest.max(range.1);
+            range.1 = farthest;
+        }
+        covered
+    }
+
+    /// The rows that begin outside the ranges that were added from number `first` on.
+    pub(crate) fn loose_rows(&self, rows: &[LineRow], first: usize) -> Vec<LineRow> {
+        let covered = self.covered(first);
+        let is_loose = |row: &&LineRow| !is_covered(&covered, row.start);
+        rows.iter().filter(is_loose).copied().collect()
     }
 
     /// Adds a function. A function without a range, or behind the end of any image, is ignored.
