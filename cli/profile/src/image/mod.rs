@@ -309,7 +309,7 @@ fn file_image(map: MappedFile, file: pe::File) -> Result<FileImage, ImageError> 
     let arch = file.headers.arch.ok_or(ImageError::UnknownProcessor)?;
     let exports = file.exports(&map).unwrap_or_default();
     let (exception_rva, exception_len) = file.headers.exceptions;
-    let stack_starts = file.go_stack_starts(&map);
+    let stack_starts = go::stack_starts(&map);
     let sections = file.sections;
     let bytes: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::new(map);
     let mut builder = ImageTables::new(arch, size).exception_directory(exception_rva, exception_len);

@@ -1,5 +1,5 @@
-//! Symbols inside an image: DWARF (MinGW, Rust for windows-gnu, Go), the COFF symbol table,
-//! exported names.
+//! Symbols inside an image: DWARF (MinGW, Rust for windows-gnu, Go), Go's table of functions, the
+//! COFF symbol table, exported names.
 
 mod compressed;
 mod line_header;
@@ -18,6 +18,7 @@ use thiserror::Error;
 
 use self::compressed::Unpacked;
 use super::coff::{add_sizeless, code_sections, coff_symbols, sections};
+use super::go::{self, GoTable};
 use super::image::{ImageFile, ImageFileError};
 use super::index::build::IndexBuilder;
 use super::index::layout::{FunctionRecord, InlineRow, InlineSite, LineRow, NONE, RecordKind, StringId};
@@ -112,6 +113,9 @@ fn read<H: ImageNtHeaders>(
     header.damaged_parts = reader.damaged + u32::from(!all);
     let mut loose_lines = std::mem::take(&mut reader.loose_lines);
     loose_lines.sort_by_key(|row| row.start);
+    if let Some(table) = GoTable::find(&file) {
+        header.damaged_parts += go::add_functions(&mut builder, &table);
+    }
     let code = code_sections(&file, image.image_base);
     if builder.ranges().len() != 0 {
         header.origin = Origin::Dwarf;
@@ -481,7 +485,9 @@ impl<'d> DwarfReader<'_, 'd> {
         let absolute =
             |part: &[u8]| part.first().is_some_and(|c| b"/\\".contains(c)) || part.get(1) == Some(&b':');
         let mut path: Vec<u8> = self.text(unit, file.path_name())?.to_vec();
-        let folder = file.directory(header).and_then(|folder| self.text(unit, folder));
+        // The first folder is that of the unit.
+        let folder = file.directory(header).filter(|_| file.directory_index() != 0);
+        let folder = folder.and_then(|folder| self.text(unit, folder));
         for folder in [folder, unit.comp_dir.as_ref().map(|folder| folder.slice())] {
             if let Some(folder) = folder.filter(|folder| !folder.is_empty() && !absolute(&path)) {
                 let separator = if folder.contains(&b'\\') && !folder.contains(&b'/') { b'\\' } else { b'/' };

@@ -51,6 +51,8 @@ fn of_scheme(raw: &str, full: bool) -> Option<String> {
     match raw.as_bytes() {
         [b'?', ..] => msvc::demangle(raw, full),
         [b'@', b'?', ..] => msvc::demangle(&raw[1..], full),
+        // `fastcall` of x86, which adds a number of bytes too.
+        [b'@', b'_', b'Z', ..] => itanium::demangle(&raw[2..], full),
         [b'_', ..] if rest.starts_with('R') => {
             // Behind a dot or a dollar stand a vendor's additions.
             let name = raw.split(['.', '$']).next()?;
@@ -150,7 +152,11 @@ pub fn undecorate_x86(raw: &str, table: NameTable) -> &str {
 fn may_be_mangled(raw: &str) -> bool {
     matches!(
         raw.as_bytes(),
-        [b'?', ..] | [b'@', b'?', ..] | [b'_', b'Z' | b'R' | b'T', ..] | [b'_', b'_', b'Z' | b'R', ..]
+        [b'?', ..]
+            | [b'@', b'?', ..]
+            | [b'@', b'_', b'Z', ..]
+            | [b'_', b'Z' | b'R' | b'T', ..]
+            | [b'_', b'_', b'Z' | b'R', ..]
     ) || raw.starts_with("_$s")
         || raw.starts_with("$s")
         || raw.starts_with("$S")
