@@ -270,8 +270,13 @@ impl SymbolWriter {
         }
         let first = self.aliases.len();
         // A public repeats the decorated name of its procedure. In displayed form, the two may
-        // differ in spaces. A set, because a file can have any number of names for one address.
-        let without_spaces = |text: &str| text.replace(' ', "");
+        // differ in spaces, and in what a compiler adds to the symbol of a function that it has
+        // changed. A set, because a file can have any number of names for one address.
+        let without_spaces = |text: &str| {
+            let added = [" [clone", ".isra.", ".constprop.", ".part.", ".cold", ".llvm.", ".lto_priv."];
+            let end = added.iter().filter_map(|added| text.find(added)).min().unwrap_or(text.len());
+            text[..end].replace(' ', "")
+        };
         let mut known: HashSet<String> = HashSet::new();
         for (name, kind) in range.aliases(index) {
             if known.is_empty() {

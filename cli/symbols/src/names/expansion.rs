@@ -269,7 +269,7 @@ mod tests {
             let level = |inner, digit| format!("P6AX{inner}{digit}{digit}{digit}@Z");
             let raw = format!("?f@@YAX{}@Z", (0..levels).fold("Ux@@".to_owned(), level));
             let len = super::super::msvc::demangle(&raw, true).unwrap().len() as f64;
-            assert!(len > 4f64.powi(levels as i32) && len < 8.0 * of(&raw), "{levels}: {len}, {}", of(&raw));
+            assert!(len > 4f64.powi(levels) && len < 8.0 * of(&raw), "{levels}: {len}, {}", of(&raw));
         }
     }
 

@@ -262,9 +262,9 @@ mod tests {
     #[test]
     fn deeply_nested_types_stay_unchanged_and_end() {
         for level in ["PEA", "V?$a@", "P6A", "P8a@@EAA", "$1?a@", "?$a@V", "PAY01", "$$Q"] {
-            let raw = format!("?f@@YAX{}H@Z", level.repeat(3000 / level.len()));
+            let raw = format!("?f@@YAX{}H@Z", level.repeat(8000 / level.len()));
             let _ = demangle(&raw, Demangle::Full);
-            let raw = format!("_Z1f{}i", level.repeat(3000 / level.len()));
+            let raw = format!("_Z1f{}i", level.repeat(8000 / level.len()));
             let _ = demangle(&raw, Demangle::Full);
         }
     }
