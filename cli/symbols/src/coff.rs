@@ -7,7 +7,7 @@ use object::read::pe::{ImageNtHeaders, PeFile};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SectionFlags, SymbolKind, pe};
 
 use super::index::build::IndexBuilder;
-use super::index::layout::{FunctionRecord, RecordKind};
+use super::index::layout::{FunctionRecord, LineRow, RecordKind};
 
 /// Contents of sections by name. Names can lie in the string table, where they can overlap.
 pub(super) fn sections<'d, H: ImageNtHeaders>(
@@ -72,12 +72,14 @@ pub(super) fn code_sections<H: ImageNtHeaders>(file: &PeFile<'_, H>, base: u64) 
     code
 }
 
-/// Adds names without a size. Each extends to the next one or to the section's end.
+/// Adds names without a size. Each extends to the next one or to the section's end. `lines` are the
+/// rows, sorted, of code that no function with a size covers.
 pub(super) fn add_sizeless(
     builder: &mut IndexBuilder,
     mut names: Vec<(u32, &[u8])>,
     code: &[(u32, u32)],
     kind: RecordKind,
+    lines: &[LineRow],
 ) {
     names.sort_unstable();
     // For each name, the next higher address.
@@ -90,6 +92,6 @@ pub(super) fn add_sizeless(
         let Some(section) = code[..after].last().filter(|section| start < section.1) else { continue };
         let name = builder.string(name);
         let end = next.min(section.1);
-        builder.add(&FunctionRecord { start, end, name, kind, lines: &[], sites: &[], inlined: &[] });
+        builder.add(&FunctionRecord { start, end, name, kind, lines, sites: &[], inlined: &[] });
     }
 }

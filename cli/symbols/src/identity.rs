@@ -1,6 +1,7 @@
 //! The build of a symbol file or an image: identities in the form of symbol stores and servers, and
 //! the check that a file is the wanted one.
 
+use super::image::ImageFile;
 use super::pdb::{PdbFile, PdbIdentity};
 use super::portable_pdb::PortablePdb;
 use object::read::pe::{ImageNtHeaders, ImageOptionalHeader};
@@ -51,6 +52,14 @@ pub enum Identity {
         /// SizeOfImage, in bytes.
         size_of_image: u32,
     },
+    /// A file with an image's debug information, by the checksum that the image names it with
+    /// (`.gnu_debuglink`).
+    DebugFile { crc: u32 },
+    /// Such a file, by the build id of the image, which is the GUID of its CodeView record.
+    BuildId {
+        /// GUID as stored.
+        guid: [u8; 16],
+    },
 }
 
 /// Largest portable PDB that is read, in bytes.
@@ -71,6 +80,11 @@ impl std::fmt::Display for Identity {
             Identity::PortablePdb { guid } => f.write_str(&pdb_id(guid, u32::MAX)),
             Identity::Image { time_date_stamp, size_of_image } => {
                 f.write_str(&image_id(*time_date_stamp, *size_of_image))
+            }
+            Identity::DebugFile { crc } => write!(f, "{crc:08x}"),
+            Identity::BuildId { guid } => {
+                // 32 digits, and behind them the age.
+                f.write_str(pdb_id(guid, 0).to_ascii_lowercase().get(..32).unwrap_or_default())
             }
         }
     }
@@ -108,6 +122,21 @@ pub(super) fn fits(data: &[u8], wanted: &Identity) -> Result<(), IdentityMismatc
                 .ok_or_else(|| IdentityMismatch::Unreadable("is not a PE image".to_owned()))?;
             let found = Identity::Image { time_date_stamp, size_of_image };
             if found == *wanted { Ok(()) } else { Err(IdentityMismatch::OtherBuild(found)) }
+        }
+        Identity::DebugFile { .. } => {
+            let mut crc = flate2::Crc::new();
+            crc.update(data);
+            let found = Identity::DebugFile { crc: crc.sum() };
+            if found == *wanted { Ok(()) } else { Err(IdentityMismatch::OtherBuild(found)) }
+        }
+        Identity::BuildId { guid } => {
+            let image =
+                ImageFile::parse(data).map_err(|error| IdentityMismatch::Unreadable(error.to_string()))?;
+            match image.code_view {
+                Some((found, ..)) if found == *guid => Ok(()),
+                Some((guid, ..)) => Err(IdentityMismatch::OtherBuild(Identity::BuildId { guid })),
+                None => Err(IdentityMismatch::Unreadable("has no build id".to_owned())),
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use object::LittleEndian as LE;
 use object::pe;
 use object::read::pe::{ImageNtHeaders, ImageOptionalHeader, PeFile};
-use object::{Object as _, ReadRef};
+use object::{Object as _, ObjectSection as _, ReadRef};
 use stk_schema::Arch;
 use thiserror::Error;
 
@@ -23,6 +23,10 @@ pub struct ImageFile {
     pub image_base: u64,
     /// CodeView record: GUID, age, PDB name in the linker's form.
     pub code_view: Option<([u8; 16], u32, Vec<u8>)>,
+    /// Whether it names its PDB only by a record of the kind before GUIDs (`NB10`).
+    pub has_old_code_view: bool,
+    /// The file with its debug information, by name and CRC-32 (`.gnu_debuglink`).
+    pub debug_file: Option<(Box<str>, u32)>,
     /// Exported names by rva, sorted.
     pub exports: Vec<(u32, Box<str>)>,
 }
@@ -76,9 +80,32 @@ fn parse<H: ImageNtHeaders>(data: &[u8]) -> Result<ImageFile, ImageFileError> {
         time_date_stamp: headers.file_header().time_date_stamp.get(LE),
         size_of_image: headers.optional_header().size_of_image(),
         image_base: headers.optional_header().image_base(),
+        has_old_code_view: code_view.is_none() && has_old_code_view(&file, data) == Some(true),
         code_view,
+        debug_file: debug_file(&file),
         exports: exports(&file, data.len()).unwrap_or_default(),
     })
+}
+
+/// The name in the section `.gnu_debuglink`, and behind it the checksum, at a multiple of 4 (GDB,
+/// "Separate debug files").
+fn debug_file<H: ImageNtHeaders>(file: &PeFile<'_, H>) -> Option<(Box<str>, u32)> {
+    let data = file.section_by_name_bytes(b".gnu_debuglink")?.data().ok()?;
+    let name = stk_base::model::bytes::c_str_at(data, 0)?;
+    let crc = stk_base::model::bytes::u32_at(data, (name.len() + 1).next_multiple_of(4))?;
+    Some((std::str::from_utf8(name).ok()?.into(), crc))
+}
+
+/// Whether the first debug record of the kind CodeView is an old one.
+fn has_old_code_view<H: ImageNtHeaders>(file: &PeFile<'_, H>, data: &[u8]) -> Option<bool> {
+    let directory = file.data_directory(pe::IMAGE_DIRECTORY_ENTRY_DEBUG)?;
+    let records = directory.data(data, &file.section_table()).ok()?;
+    let record = records.chunks_exact(size_of::<pe::ImageDebugDirectory>()).find_map(|record| {
+        let (record, _) = object::pod::from_bytes::<pe::ImageDebugDirectory>(record).ok()?;
+        (record.typ.get(LE) == pe::IMAGE_DEBUG_TYPE_CODEVIEW).then_some(record)
+    })?;
+    let at = record.pointer_to_raw_data.get(LE) as usize;
+    Some(data.get(at..)?.starts_with(b"NB10"))
 }
 
 /// Exported functions with a name. Forwarders are left out, since their code is elsewhere. Names

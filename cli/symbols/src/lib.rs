@@ -20,7 +20,7 @@
 //! server, cab, bundle  sources of files: HTTP servers, cabinets, a store in one file
 //! cache                stored files: those from servers, and indexes
 //! pdb_records          compares a PDB's records, read by another reader, with the index
-//! pdb, dwarf, coff     read symbol files and images                     bytes -> SymbolIndex
+//! pdb, dwarf, go, coff read symbol files and images                     bytes -> SymbolIndex
 //! image                facts from an image file
 //! portable_pdb         lines of managed code                            bytes -> PortablePdb
 //! index                functions, inline chains and lines by address    SymbolIndex
@@ -48,6 +48,7 @@ pub mod cab;
 mod cache;
 mod coff;
 mod dwarf;
+mod go;
 mod identity;
 mod image;
 pub mod index;
@@ -70,9 +71,10 @@ mod trust;
 pub use bundle::{Bundle, BundleWriter, is_bundle};
 pub use cache::{CacheKey, CacheStats, SymbolCache};
 pub use dwarf::{ImageIndexError, image_index};
+pub use go::go_functions;
 pub use identity::{Identity, ModuleKey, WantedFile, image_identity};
 pub use image::{ImageFile, ImageFileError};
-pub use names::{Demangle, demangle, undecorate_x86};
+pub use names::{Demangle, NameTable, demangle, undecorate_x86};
 pub use path::{PathElement, Store, SymbolPath};
 pub use reason::Reason;
 pub use resolved::{Location, ModuleSymbols, Resolution, Source};

@@ -15,6 +15,8 @@ pub enum Reason {
     NoIdentity,
     /// The image does not name its PDB.
     NoCodeView,
+    /// The image names its PDB by a record without a GUID, from before Visual Studio .NET.
+    OldCodeView,
     /// The image belongs to the system and does not name its PDB, as Wine's images do.
     SystemWithoutPdb,
     /// No PDB of that name was found.
@@ -102,6 +104,9 @@ impl fmt::Display for Reason {
             Reason::NoCodeView => {
                 write!(f, "the image names no PDB (no CodeView record): build it with debug information")
             }
+            Reason::OldCodeView => {
+                write!(f, "the image names its PDB by a record of an old format (NB10), which is not read")
+            }
             Reason::SystemWithoutPdb => {
                 write!(f, "an image of the system that names no PDB, as Wine's do not: nothing to do")
             }
@@ -113,7 +118,7 @@ impl fmt::Display for Reason {
             }
             Reason::PdbMismatch { path, found, wanted } => write!(
                 f,
-                "{}: identity {found} does not match the image's {wanted}: get the PDB of that very build",
+                "{}: identity {found} does not match the image's {wanted}: get the file of that very build",
                 path.display(),
             ),
             Reason::PdbUnreadable { path, error } => {

@@ -8,7 +8,7 @@ use stk_schema::Arch;
 
 use super::identity::ModuleKey;
 use super::index::{Hit, Origin, Range, RecordKind, SymbolIndex, TextId, TextMap};
-use super::names::{Demangle, demangle, undecorate_x86};
+use super::names::{Demangle, NameTable, demangle, stays_mangled, undecorate_x86};
 use super::reason::Reason;
 
 /// Where a name comes from.
@@ -56,6 +56,8 @@ pub struct ModuleSymbols {
     pub file: Option<PathBuf>,
     /// Why the module has no symbols, if it has none.
     pub reason: Option<Reason>,
+    /// Number of mangled names that could not be demangled and are shown as they are.
+    pub mangled: u32,
     not_covered: Option<Reason>,
     texts: Vec<Box<str>>,
     frames: Vec<StoredFrame>,
@@ -82,6 +84,8 @@ struct StoredAddress {
     alias_count: u32,
     source: Source,
     displacement: u32,
+    /// Whether the record of the outermost function states no size.
+    sizeless: bool,
 }
 
 impl ModuleSymbols {
@@ -116,6 +120,17 @@ impl<'a> Resolution<'a> {
     /// A text by its number.
     pub fn text(&self, id: u32) -> &'a str {
         &self.symbols.texts[id as usize]
+    }
+
+    /// Whether the name's record states no size, so that the name is only the nearest one before
+    /// the address.
+    pub fn is_sizeless(&self) -> bool {
+        self.at.sizeless
+    }
+
+    /// Why there is no better name, should this one not be used.
+    pub fn why_not(&self) -> Option<&'a Reason> {
+        self.symbols.reason.as_ref().or(self.symbols.not_covered.as_ref())
     }
 
     /// The frames, innermost first; empty if there is no symbol.
@@ -156,8 +171,10 @@ pub(super) struct SymbolWriter {
     demangle: Demangle,
     arch: Arch,
     texts: Vec<Box<str>>,
-    /// Displayed name by raw name.
-    functions: HashMap<u32, u32>,
+    /// Displayed name by raw name and the table that has it.
+    functions: HashMap<(u32, Option<NameTable>), u32>,
+    /// Number of names that stay mangled.
+    mangled: u32,
     frames: Vec<StoredFrame>,
     aliases: Vec<u32>,
     /// By a range's bounds: the index of its first alias in `aliases`, and their number.
@@ -173,6 +190,7 @@ impl SymbolWriter {
             arch: module.arch,
             texts: Vec::new(),
             functions: HashMap::new(),
+            mangled: 0,
             frames: Vec::new(),
             aliases: Vec::new(),
             alias_lists: HashMap::new(),
@@ -181,28 +199,30 @@ impl SymbolWriter {
     }
 
     /// Adds the result of the index for an address. `known` holds the numbers of those of its
-    /// strings that were already used.
+    /// strings that were already used. Returns what another symbol file would have to better, if
+    /// the name is only the nearest one before the address, or there is none.
     pub(super) fn address(
         &mut self,
         rva: u32,
         hit: Option<Hit<'_>>,
         index: &SymbolIndex,
         known: &mut TextMap<u32>,
-    ) {
-        let Some(hit) = hit else { return self.without_symbols(rva) };
-        let range = hit.range();
-        if range.is_some_and(|range| range.kind == RecordKind::Export) {
-            // It is not known here whether the export's function reaches this address.
-            return self.without_symbols(rva);
-        }
-        let decorated = range.is_some_and(|range| range.kind >= RecordKind::Public);
+    ) -> Option<WeakName> {
+        let range = hit.as_ref().and_then(Hit::range);
+        let (Some(hit), false) = (hit, range.is_some_and(|range| range.kind == RecordKind::Export)) else {
+            // It is not known here whether an export's function reaches this address.
+            self.without_symbols(rva);
+            return Some(WeakName { start: None });
+        };
+        let kind = range.map_or(RecordKind::Procedure, |range| range.kind);
         let first = self.frames.len() as u32;
         for frame in hit.raw_frames() {
             let mut text = |writer: &mut Self, id: TextId| {
                 known.get_or_insert_with(id, || writer.text(index.text(id).unwrap_or_default()))
             };
             let raw = text(self, frame.name);
-            let function = self.function(raw, decorated && !frame.inline);
+            let table = name_table(hit.origin(), if frame.inline { RecordKind::Procedure } else { kind });
+            let function = self.function(raw, table);
             let file = frame.file.map(|file| text(self, file));
             self.frames.push(StoredFrame { function, raw, file, line: frame.line, inline: frame.inline });
         }
@@ -214,7 +234,33 @@ impl SymbolWriter {
             alias_count,
             source: if hit.origin() == Origin::Pdb { Source::Pdb } else { Source::Dwarf },
             displacement: range.map_or(0, |range| hit.linked_rva().wrapping_sub(range.start)),
+            sizeless: kind >= RecordKind::Public,
         });
+        let has_line = self.frames.last().is_some_and(|frame| frame.line.is_some());
+        let start = range.map(|range| range.start);
+        (kind >= RecordKind::Public && !has_line).then_some(WeakName { start })
+    }
+
+    /// Replaces the weak name of the address with this number by that of another index, if it is
+    /// better: that of a function with its extent, or of a symbol that is nearer or has a line.
+    pub(super) fn improve(
+        &mut self,
+        n: usize,
+        weak: WeakName,
+        rva: u32,
+        hit: Option<Hit<'_>>,
+        index: &SymbolIndex,
+        known: &mut TextMap<u32>,
+    ) {
+        let Some((hit, range)) = hit.and_then(|hit| Some((hit, hit.range()?))) else { return };
+        let nearer = weak.start.is_none_or(|start| {
+            start < range.start || start == range.start && hit.raw_frames().any(|frame| frame.line.is_some())
+        });
+        if range.kind < RecordKind::Public || range.kind == RecordKind::CoffSymbol && nearer {
+            self.alias_lists.clear();
+            self.address(rva, Some(hit), index, known);
+            self.addresses.swap_remove(n);
+        }
     }
 
     /// The other names of a range. Its outermost function must be the frame that was added last.
@@ -224,8 +270,13 @@ impl SymbolWriter {
         }
         let first = self.aliases.len();
         // A public repeats the decorated name of its procedure. In displayed form, the two may
-        // differ in spaces. A set, because a file can have any number of names for one address.
-        let without_spaces = |text: &str| text.replace(' ', "");
+        // differ in spaces, and in what a compiler adds to the symbol of a function that it has
+        // changed. A set, because a file can have any number of names for one address.
+        let without_spaces = |text: &str| {
+            let added = [" [clone", ".isra.", ".constprop.", ".part.", ".cold", ".llvm.", ".lto_priv."];
+            let end = added.iter().filter_map(|added| text.find(added)).min().unwrap_or(text.len());
+            text[..end].replace(' ', "")
+        };
         let mut known: HashSet<String> = HashSet::new();
         for (name, kind) in range.aliases(index) {
             if known.is_empty() {
@@ -233,7 +284,7 @@ impl SymbolWriter {
                 known.extend(outermost.map(|id| without_spaces(&self.texts[id as usize])));
             }
             let raw = self.text(name);
-            let function = self.function(raw, kind >= RecordKind::Public);
+            let function = self.function(raw, name_table(index.header().origin, kind));
             if known.insert(without_spaces(&self.texts[function as usize])) {
                 self.aliases.push(function);
             }
@@ -252,22 +303,27 @@ impl SymbolWriter {
             alias_count: 0,
             source: Source::None,
             displacement: rva,
+            sizeless: false,
         });
     }
 
-    fn function(&mut self, raw: u32, decorated: bool) -> u32 {
-        if let Some(&function) = self.functions.get(&raw) {
+    fn function(&mut self, raw: u32, table: Option<NameTable>) -> u32 {
+        let table = table.filter(|_| self.arch == Arch::X86);
+        if let Some(&function) = self.functions.get(&(raw, table)) {
             return function;
         }
         let text = std::mem::take(&mut self.texts[raw as usize]);
         let mut shown = demangle(&text, self.demangle);
-        if decorated && self.arch == Arch::X86 && self.demangle != Demangle::None && *shown == *text {
-            shown = undecorate_x86(&text).into();
+        if self.demangle != Demangle::None {
+            self.mangled += u32::from(stays_mangled(&text, &shown));
+            if let Some(table) = table.filter(|_| *shown == *text) {
+                shown = undecorate_x86(&text, table).into();
+            }
         }
         let function = if *shown == *text { raw } else { self.text(&shown) };
         drop(shown);
         self.texts[raw as usize] = text;
-        self.functions.insert(raw, function);
+        self.functions.insert((raw, table), function);
         function
     }
 
@@ -283,7 +339,24 @@ impl SymbolWriter {
         reason: Option<Reason>,
         not_covered: Option<Reason>,
     ) -> ModuleSymbols {
-        let SymbolWriter { texts, frames, aliases, addresses, .. } = self;
-        ModuleSymbols { file, reason, not_covered, texts, frames, aliases, addresses }
+        let SymbolWriter { texts, frames, aliases, addresses, mangled, .. } = self;
+        ModuleSymbols { file, reason, mangled, not_covered, texts, frames, aliases, addresses }
+    }
+}
+
+/// The name of an address that another symbol file may better.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WeakName {
+    /// Where its symbol lies; `None` without a name.
+    start: Option<u32>,
+}
+
+/// The table that has a record's name, if the names of x86 functions are decorated there.
+fn name_table(origin: Origin, kind: RecordKind) -> Option<NameTable> {
+    match kind {
+        RecordKind::Public | RecordKind::CoffSymbol => Some(NameTable::Symbols),
+        RecordKind::Export => Some(NameTable::Others),
+        // Procedure records have the names of the source.
+        _ => (origin != Origin::Pdb).then_some(NameTable::Others),
     }
 }

@@ -184,31 +184,60 @@ impl SymbolStore {
         image_path: &str,
         time_date_stamp: u32,
         size_of_image: u32,
-    ) -> Option<PathBuf> {
-        let wanted = WantedFile {
-            name: safe_file_name(file_name(image_path))?,
-            identity: Identity::Image { time_date_stamp, size_of_image },
-        };
+    ) -> Option<FoundFile> {
+        let identity = Identity::Image { time_date_stamp, size_of_image };
+        self.find_here(file_name(image_path), identity, image_path).found
+    }
+
+    /// Searches this machine for the file with an image's debug information: for the one that the
+    /// image names, also in the folders `.debug`.
+    pub fn find_debug_file(&self, name: &str, crc: u32, image_path: &str) -> Search {
+        let identity = Identity::DebugFile { crc };
+        let mut search = self.find_here(name, identity, image_path);
+        let Some(name) = safe_file_name(name).filter(|_| search.found.is_none()) else { return search };
+        let wanted = WantedFile { name, identity };
+        self.all_places(image_path).iter().any(|place| {
+            let folder = place.below(&[".debug"]);
+            folder.is_some_and(|folder| try_file(place, folder.join(name), &wanted, &mut search))
+        });
+        search
+    }
+
+    /// Searches the folders `.build-id` of this machine for the file with an image's debug
+    /// information.
+    pub fn find_by_build_id(&self, guid: &[u8; 16], image_path: &str) -> Option<FoundFile> {
+        let identity = Identity::BuildId { guid: *guid };
+        let id = identity.to_string();
+        let name = format!("{}.debug", id.get(2..)?);
+        let wanted = WantedFile { name: &name, identity };
         let mut search = Search::default();
-        self.all_places(image_path).iter().find(|place| self.look_in(place, &wanted, &mut search))?;
-        search.found.map(|found| found.path)
+        self.all_places(image_path).iter().find(|place| {
+            let folder = place.below(&[".build-id", &id[..2]]);
+            folder.is_some_and(|folder| try_file(place, folder.join(&name), &wanted, &mut search))
+        })?;
+        search.found
     }
 
     /// Searches for a file: first in every place on this machine, then on the servers, in the order
     /// of the path.
     pub fn find(&self, name: &str, identity: Identity, image_path: &str, on_bytes: OnBytes<'_>) -> Search {
-        let mut search = Search { skipped: self.passed_over.clone(), ..Search::default() };
-        let Some(name) = safe_file_name(name) else {
-            search.unreadable.push((PathBuf::from(name), "is no usable file name".to_owned()));
-            return search;
-        };
-        let wanted = WantedFile { name, identity };
-        for place in self.all_places(image_path) {
-            if self.look_in(&place, &wanted, &mut search) {
-                return search;
-            }
+        let mut search = self.find_here(name, identity, image_path);
+        if let Some(name) = safe_file_name(name).filter(|_| search.found.is_none()) {
+            self.ask_servers(&WantedFile { name, identity }, &mut search, on_bytes);
         }
-        self.ask_servers(&wanted, &mut search, on_bytes);
+        search
+    }
+
+    /// Searches every place on this machine.
+    fn find_here(&self, name: &str, identity: Identity, image_path: &str) -> Search {
+        let mut search = Search { skipped: self.passed_over.clone(), ..Search::default() };
+        match safe_file_name(name) {
+            Some(name) => {
+                let wanted = WantedFile { name, identity };
+                self.all_places(image_path).iter().any(|place| self.look_in(place, &wanted, &mut search));
+            }
+            None => search.unreadable.push((PathBuf::from(name), "is no usable file name".to_owned())),
+        }
         search
     }
 

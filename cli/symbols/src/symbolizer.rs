@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::cache::{CacheKey, SymbolCache};
 use super::dwarf::image_index;
 use super::identity::{Identity, ModuleKey};
+use super::image::ImageFile;
 use super::index::{IndexError, Origin, SymbolIndex, TextMap};
 use super::names::Demangle;
 use super::pdb::PdbFile;
 use super::reason::{Reason, unreadable};
 use super::resolved::{ModuleSymbols, SymbolWriter};
-use super::store::SymbolStore;
+use super::store::{FoundFile, SymbolStore};
 use super::trust::places::safe_file_name;
 use stk_base::map::MappedFile;
 use stk_base::model::{file_name, image_id, pdb_id};
@@ -50,6 +51,9 @@ impl Symbolizer {
     pub fn resolve(&self, module: &ModuleKey<'_>, rvas: &[u32]) -> ModuleSymbols {
         let symbols = self.resolved(module, rvas);
         let name = file_name(module.path);
+        if symbols.mangled != 0 {
+            log::info!("{name}: {} mangled names are shown as they are", symbols.mangled);
+        }
         match (&symbols.reason, &symbols.file) {
             (Some(reason), _) => log::info!("{name}: no symbols: {reason}"),
             (None, Some(file)) => log::info!("{name}: symbols from {}", file.display()),
@@ -59,12 +63,19 @@ impl Symbolizer {
     }
 
     fn resolved(&self, module: &ModuleKey<'_>, rvas: &[u32]) -> ModuleSymbols {
+        // A PDB may be stripped, or made of publics alone, while the image has more of its own.
+        let own = || {
+            let ModuleKey { path, time_date_stamp, size_of_image, .. } = *module;
+            let found = self.store.find_image_here(path, time_date_stamp, size_of_image)?;
+            let (_, index) = self.image_symbols(module, found, true, &mut None)?;
+            (index.header().origin != Origin::Exports).then_some(index)
+        };
         match self.index(module, true) {
-            Ok((path, index)) => self.resolve_in(module, rvas, &path, &index).unwrap_or_else(|_| {
+            Ok((path, index)) => self.resolve_with(module, rvas, &path, &index, &own).unwrap_or_else(|_| {
                 // The cached index was damaged and has been deleted, so this builds another.
                 match self.index(module, false) {
                     Ok((path, index)) => self
-                        .resolve_in(module, rvas, &path, &index)
+                        .resolve_with(module, rvas, &path, &index, &own)
                         .unwrap_or_else(|error| self.nameless(module, rvas, unreadable(&path, &error))),
                     Err(reason) => self.nameless(module, rvas, reason),
                 }
@@ -74,9 +85,14 @@ impl Symbolizer {
     }
 
     /// Names addresses by the image file's own symbols, if there is no PDB.
-    fn resolve_by_image(&self, module: &ModuleKey<'_>, rvas: &[u32], reason: Reason) -> ModuleSymbols {
+    fn resolve_by_image(&self, module: &ModuleKey<'_>, rvas: &[u32], mut reason: Reason) -> ModuleSymbols {
         for from_cache in [true, false] {
-            let Some((path, index)) = self.image_symbols(module, from_cache) else { break };
+            let mut better = None;
+            let symbols = self
+                .find_image(module)
+                .and_then(|found| self.image_symbols(module, found, from_cache, &mut better));
+            reason = better.unwrap_or(reason);
+            let Some((path, index)) = symbols else { break };
             // A PDB would have more names than the exports, so the reason why there is none is
             // kept.
             let certain = index.header().origin != Origin::Exports;
@@ -88,13 +104,47 @@ impl Symbolizer {
         self.nameless(module, rvas, reason)
     }
 
-    /// The index of an image's own symbols, if the image was found and has any.
-    fn image_symbols(&self, module: &ModuleKey<'_>, from_cache: bool) -> Option<(PathBuf, SymbolIndex)> {
-        if module.size_of_image == 0 {
-            return None;
-        }
+    fn find_image(&self, module: &ModuleKey<'_>) -> Option<FoundFile> {
         let search = self.store.find_image(module.path, module.time_date_stamp, module.size_of_image);
-        let found = search.found?;
+        search.found.filter(|_| module.size_of_image != 0)
+    }
+
+    /// The index of an image's own symbols, if it has any: in the image itself, or in the file that
+    /// has its debug information. `reason` becomes what is known from the image about missing ones.
+    fn image_symbols(
+        &self,
+        module: &ModuleKey<'_>,
+        image: FoundFile,
+        from_cache: bool,
+        reason: &mut Option<Reason>,
+    ) -> Option<(PathBuf, SymbolIndex)> {
+        let facts = ImageFile::parse(&image.file).ok()?;
+        let own = self.image_index(module, image, from_cache);
+        if own.as_ref().is_some_and(|(_, index)| index.header().origin == Origin::Dwarf) {
+            return own;
+        }
+        let by_id = facts.code_view.and_then(|(guid, ..)| self.store.find_by_build_id(&guid, module.path));
+        let debug = by_id.or_else(|| {
+            let (name, crc) = facts.debug_file?;
+            let search = self.store.find_debug_file(&name, crc, module.path);
+            if search.found.is_none() {
+                *reason = Some(search.reason(&name, Identity::DebugFile { crc }));
+            }
+            search.found
+        });
+        if facts.has_old_code_view {
+            reason.get_or_insert(Reason::OldCodeView);
+        }
+        debug.and_then(|debug| self.image_index(module, debug, from_cache)).or(own)
+    }
+
+    /// The index of the symbols in an image or in the file with its debug information.
+    fn image_index(
+        &self,
+        module: &ModuleKey<'_>,
+        found: FoundFile,
+        from_cache: bool,
+    ) -> Option<(PathBuf, SymbolIndex)> {
         let id = image_id(module.time_date_stamp, module.size_of_image);
         let name = found.path.file_name().and_then(|name| name.to_str()).and_then(safe_file_name);
         let fingerprint = image_fingerprint(&found.file);
@@ -132,10 +182,35 @@ impl Symbolizer {
         path: &Path,
         index: &SymbolIndex,
     ) -> Result<ModuleSymbols, IndexError> {
+        self.resolve_with(module, rvas, path, index, &|| None)
+    }
+
+    /// Like [`Symbolizer::resolve_in`]. Where the index has no name, or only a nearest one, that of
+    /// the image's own index may be better.
+    fn resolve_with(
+        &self,
+        module: &ModuleKey<'_>,
+        rvas: &[u32],
+        path: &Path,
+        index: &SymbolIndex,
+        own: &dyn Fn() -> Option<SymbolIndex>,
+    ) -> Result<ModuleSymbols, IndexError> {
         self.lookups.fetch_add(rvas.len() as u64, Ordering::Relaxed);
         let mut writer = SymbolWriter::new(self.demangle, module);
         let mut known = TextMap::new(index);
-        index.lookup_all(rvas, |n, hit| writer.address(rvas[n], hit, index, &mut known))?;
+        let mut weak = Vec::new();
+        index.lookup_all(rvas, |n, hit| {
+            weak.extend(writer.address(rvas[n], hit, index, &mut known).map(|name| (n, name)));
+        })?;
+        if !weak.is_empty()
+            && let Some(own) = own()
+        {
+            let mut known = TextMap::new(&own);
+            let weak_rvas: Vec<u32> = weak.iter().map(|&(n, _)| rvas[n]).collect();
+            own.lookup_all(&weak_rvas, |at, hit| {
+                writer.improve(weak[at].0, weak[at].1, weak_rvas[at], hit, &own, &mut known);
+            })?;
+        }
         Ok(writer.finish(
             Some(path.to_path_buf()),
             None,

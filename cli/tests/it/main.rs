@@ -27,6 +27,7 @@ mod stacks;
 mod standing;
 mod symbols_bombs;
 mod symbols_bombs_image;
+mod symbols_cases;
 mod symbols_cli;
 mod symbols_damage;
 mod symbols_identity;

@@ -36,6 +36,9 @@ pub(crate) fn fault(fault: Fault) -> String {
         Fault::UnsupportedVersion(version) => {
             format!("no rule: unwind data of version {version} is not supported")
         }
+        Fault::ScalableVectors => {
+            "no rule: the function saves scalable vector registers (SVE), which is not supported".to_owned()
+        }
         Fault::OtherArchitecture => "no rule: the code is of another architecture".to_owned(),
     }
 }

@@ -185,6 +185,14 @@ pub enum Stop {
         /// The version it states.
         version: u8,
     },
+    /// The function saves scalable vector registers (SVE), in space whose size the unwind data does
+    /// not tell.
+    ScalableVectors {
+        /// The module concerned.
+        module: ModuleId,
+        /// The RVA in it.
+        rva: u32,
+    },
     /// The module's code is of another architecture than the sample's registers (WOW64, ARM64EC,
     /// emulated x64).
     OtherArchitecture {
@@ -213,6 +221,7 @@ pub enum StopKind {
     NoFunction,
     BadUnwindInfo,
     UnsupportedVersion,
+    ScalableVectors,
     OtherArchitecture,
     DepthLimit,
     Loop,
@@ -233,6 +242,7 @@ impl StopKind {
             StopKind::NoFunction => "no-function",
             StopKind::BadUnwindInfo => "bad-unwind-info",
             StopKind::UnsupportedVersion => "unsupported-version",
+            StopKind::ScalableVectors => "scalable-vectors",
             StopKind::OtherArchitecture => "other-architecture",
             StopKind::DepthLimit => "depth-limit",
             StopKind::Loop => "loop",
@@ -255,6 +265,7 @@ impl Stop {
             Stop::NoFunction { .. } => StopKind::NoFunction,
             Stop::BadUnwindInfo { .. } => StopKind::BadUnwindInfo,
             Stop::UnsupportedVersion { .. } => StopKind::UnsupportedVersion,
+            Stop::ScalableVectors { .. } => StopKind::ScalableVectors,
             Stop::OtherArchitecture { .. } => StopKind::OtherArchitecture,
             Stop::DepthLimit => StopKind::DepthLimit,
             Stop::Loop => StopKind::Loop,
@@ -273,6 +284,7 @@ impl Stop {
             | Stop::NoFunction { module, .. }
             | Stop::BadUnwindInfo { module, .. }
             | Stop::UnsupportedVersion { module, .. }
+            | Stop::ScalableVectors { module, .. }
             | Stop::OtherArchitecture { module } => Some(module),
             _ => None,
         }
@@ -292,6 +304,7 @@ pub(crate) enum Fault {
     NoFunction,
     BadUnwindInfo,
     UnsupportedVersion(u8),
+    ScalableVectors,
     OtherArchitecture,
 }
 
@@ -300,6 +313,7 @@ impl Fault {
         match self {
             Fault::NoUnwindData => Stop::NoUnwindData { module, rva },
             Fault::NoFunction => Stop::NoFunction { module, rva },
+            Fault::ScalableVectors => Stop::ScalableVectors { module, rva },
             Fault::OtherArchitecture => Stop::OtherArchitecture { module },
             Fault::BadUnwindInfo => Stop::BadUnwindInfo { module, rva },
             Fault::UnsupportedVersion(version) => Stop::UnsupportedVersion { module, rva, version },

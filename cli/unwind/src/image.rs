@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use crate::frame::Fault;
 use crate::x86::X86Tables;
 
 /// The processor architecture of code and registers.
@@ -179,6 +180,38 @@ impl ImageTables {
             Arch::Arm64 => crate::arm64::function_range(self, rva),
             Arch::X86 => self.x86.function(rva),
         }
+    }
+
+    /// Whether the exception directory lets `rva` be in the function or leaf that holds `start`,
+    /// which lies before it: no other function begins in between. `true` if it is not known.
+    pub fn is_one_function(&self, start: u32, rva: u32) -> bool {
+        if !self.knows_functions() {
+            return true;
+        }
+        match self.function_range(rva) {
+            Some(function) => function.contains(&start),
+            None => {
+                self.function_range(start).is_none()
+                    && self.records_up_to(start).ok() == self.records_up_to(rva).ok()
+            }
+        }
+    }
+
+    /// Number of the exception directory's records that begin at or before `rva`.
+    pub(crate) fn records_up_to(&self, rva: u32) -> Result<usize, Fault> {
+        let directory = self.exception_directory().ok_or(Fault::NoUnwindData)?;
+        let size = if self.arch == Arch::Arm64 { 8 } else { 12 };
+        let (mut low, mut high) = (0, directory.len() / size);
+        while low < high {
+            let middle = low.midpoint(high);
+            let at = &directory[middle * size..];
+            if u32::from_le_bytes([at[0], at[1], at[2], at[3]]) <= rva {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
     }
 
     /// The known bytes before `rva`, back to the start of the range that holds the byte before it.

@@ -49,7 +49,8 @@ impl ModuleImage {
                 // An export may also be an entry in the middle of assembler code.
                 Some(function) if function.contains(&nearest) && function.contains(&rva) => nearest,
                 Some(function) => function.start,
-                None if self.is_leaf_of(nearest, rva) => nearest,
+                // A leaf function without unwind data (a system call thunk) is short.
+                None if rva - nearest < LONGEST_LEAF && self.tables.is_one_function(nearest, rva) => nearest,
                 None => return None,
             }
         } else {
@@ -61,14 +62,10 @@ impl ModuleImage {
         let (rva, name) = self.exports.get(first).filter(|(rva, _)| *rva == start)?;
         Some((*rva, name))
     }
-
-    /// Whether `rva` can lie in a leaf function without unwind data that begins at `start`. Such
-    /// functions (system call thunks) are short.
-    fn is_leaf_of(&self, start: u32, rva: u32) -> bool {
-        const LONGEST: u32 = 0x80;
-        rva - start < LONGEST && (start..rva).all(|between| self.tables.function_range(between).is_none())
-    }
 }
+
+/// Limit for the bytes of a leaf function without unwind data that an export names.
+const LONGEST_LEAF: u32 = 0x80;
 
 /// Where the facts about an image came from.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -308,7 +305,7 @@ fn file_image(map: MappedFile, file: pe::File) -> Result<FileImage, ImageError> 
     let arch = file.headers.arch.ok_or(ImageError::UnknownProcessor)?;
     let exports = file.exports(&map).unwrap_or_default();
     let (exception_rva, exception_len) = file.headers.exceptions;
-    let stack_starts = file.go_stack_starts(&map);
+    let stack_starts = go::stack_starts(&map);
     let sections = file.sections;
     let bytes: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::new(map);
     let mut builder = ImageTables::new(arch, size).exception_directory(exception_rva, exception_len);

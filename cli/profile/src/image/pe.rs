@@ -1,7 +1,6 @@
 //! Reads the needed parts of a PE image, from its headers in memory or from a file. All offsets are
 //! checked.
 
-use super::go;
 use object::LittleEndian as LE;
 use object::pe;
 use object::read::pe::{ExportTable, ImageNtHeaders, ImageOptionalHeader};
@@ -20,8 +19,6 @@ pub(super) struct Headers {
     pub exceptions: (u32, u32),
     /// RVA and length of the export directory; (0, 0) if there is none.
     pub exports: (u32, u32),
-    /// Preferred load address.
-    pub image_base: u64,
 }
 
 impl Headers {
@@ -60,7 +57,6 @@ fn parse_nt<H: ImageNtHeaders>(bytes: &[u8], mut offset: u64) -> Option<(Headers
             let (start, len) = section.pe_file_range();
             let start = start as usize;
             PeSection {
-                name: section.name,
                 rva: section.virtual_address.get(LE),
                 executable: section.characteristics.get(LE) & pe::IMAGE_SCN_MEM_EXECUTE != 0,
                 file_range: start..start.saturating_add(len as usize),
@@ -74,7 +70,6 @@ fn parse_nt<H: ImageNtHeaders>(bytes: &[u8], mut offset: u64) -> Option<(Headers
         size_of_image: headers.optional_header().size_of_image(),
         exceptions: directory(pe::IMAGE_DIRECTORY_ENTRY_EXCEPTION),
         exports: directory(pe::IMAGE_DIRECTORY_ENTRY_EXPORT),
-        image_base: headers.optional_header().image_base(),
     };
     Some((headers, sections.unwrap_or_default()))
 }
@@ -82,8 +77,6 @@ fn parse_nt<H: ImageNtHeaders>(bytes: &[u8], mut offset: u64) -> Option<(Headers
 /// Where a section lies in memory and in the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct PeSection {
-    /// Padded with zeros.
-    pub name: [u8; 8],
     pub rva: u32,
     pub executable: bool,
     pub file_range: Range<usize>,
@@ -98,19 +91,6 @@ impl File {
     pub(super) fn parse(bytes: &[u8]) -> Option<File> {
         let (headers, sections) = Headers::parse_with_sections(bytes)?;
         Some(File { headers, sections })
-    }
-
-    /// Where a Go program's stacks start; empty for all other programs. Go's linker puts its table
-    /// of functions into `.rdata`, and writes a section `.symtab` even into stripped programs.
-    pub(super) fn go_stack_starts(&self, bytes: &[u8]) -> Vec<Range<u32>> {
-        let named = |name: &[u8]| self.sections.iter().find(|section| section.name.starts_with(name));
-        let text = self.sections.iter().find(|section| section.executable);
-        let (Some(_), Some(data), Some(text)) = (named(b".symtab\0"), named(b".rdata\0"), text) else {
-            return Vec::new();
-        };
-        let placement = go::GoPlacement { image_base: self.headers.image_base, text: text.rva };
-        let range = data.file_range.start..data.file_range.end.min(bytes.len());
-        bytes.get(range).map_or_else(Vec::new, |data| go::stack_starts(data, placement))
     }
 
     pub(super) fn exports(&self, bytes: &[u8]) -> Option<Exports> {

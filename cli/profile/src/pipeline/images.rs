@@ -14,7 +14,7 @@ use stk_unwind::x86::X86Tables;
 pub fn load_images(trace: &Trace<'_>, store: &SymbolStore) -> Vec<ModuleImage> {
     let elsewhere = ImageSearch {
         file: &|image| find_image(store, image),
-        code: &|image| store.find_image_here(&image.path, image.time_date_stamp, image.size),
+        code: &|image| Some(store.find_image_here(&image.path, image.time_date_stamp, image.size)?.path),
         frames: &|image| find_frames(&trace.source, store, image),
     };
     let images = image::load_images(trace, &elsewhere);

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use stk_base::model::{DYNAMIC_CODE, Image, ImageId, recorded_arch};
 use stk_schema::identity::CodeView;
 use stk_symbols::{
-    Demangle, ModuleKey, ModuleSymbols, Resolution, Source, Symbolizer, demangle, undecorate_x86,
+    Demangle, ModuleKey, ModuleSymbols, NameTable, Resolution, Source, Symbolizer, demangle, undecorate_x86,
 };
 
 /// The sources of the names of a trace's code.
@@ -99,7 +99,12 @@ pub fn image_name<'a>(
     rva: u32,
     style: Demangle,
 ) -> ImageName<'a> {
-    if let Some(found) = symbols.filter(|found| found.source != Source::None) {
+    // A record without a size may not know of the functions behind its own.
+    let reaches = |found: &Resolution<'_>| {
+        let start = rva.wrapping_sub(found.displacement);
+        !found.is_sizeless() || image.is_none_or(|image| image.tables.is_one_function(start, rva))
+    };
+    if let Some(found) = symbols.filter(|found| found.source != Source::None && reaches(found)) {
         return ImageName::Symbols(found);
     }
     match image.and_then(|image| Some((image, image.export_at(rva)?))) {
@@ -131,7 +136,7 @@ pub fn offset_name(module: &str, offset: u64) -> String {
 fn export_name<'a>(name: &'a str, image: &ModuleImage, style: Demangle) -> Cow<'a, str> {
     let shown = demangle(name, style);
     let decorated = image.tables.arch() == stk_unwind::Arch::X86 && style != Demangle::None && shown == name;
-    if decorated { Cow::Borrowed(undecorate_x86(name)) } else { shown }
+    if decorated { Cow::Borrowed(undecorate_x86(name, NameTable::Others)) } else { shown }
 }
 
 /// The RVA to look up: the instruction's own, or for a return address that of the call.
@@ -305,16 +310,15 @@ impl NameWriter<'_> {
             }
             None => (None, &mut [][..]),
         };
-        let reason = found.and_then(|found| found.reason.map(ToString::to_string));
+        let reason = found.and_then(|found| found.why_not().map(ToString::to_string));
         // Return addresses were looked up one byte lower.
         let back = u32::from(!exact);
         match image_name(found, Some(&images[at]), inside, symbolizer.demangle()) {
             ImageName::Symbols(found) => {
                 let source = if found.source == Source::Pdb { NameSource::Pdb } else { NameSource::Dwarf };
                 let displacement = found.displacement + back;
-                let reason = reason.map(|reason| self.names.symbols.strings.intern(&reason));
                 add_symbols(&mut self.names.symbols, found, texts);
-                self.end(source, reason, Some(displacement));
+                self.end(source, None, Some(displacement));
             }
             ImageName::Export { function, displacement, .. } => {
                 let function = function.into_owned();

@@ -130,7 +130,8 @@ impl StackEnd {
             Stop::NoUnwindData { rva, .. }
             | Stop::NoFunction { rva, .. }
             | Stop::BadUnwindInfo { rva, .. }
-            | Stop::UnsupportedVersion { rva, .. } => Some(rva.into()),
+            | Stop::UnsupportedVersion { rva, .. }
+            | Stop::ScalableVectors { rva, .. } => Some(rva.into()),
             _ => None,
         }
     }

@@ -158,7 +158,9 @@ pub(super) fn lookup(args: &LookupArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     for (n, &rva) in rvas.iter().enumerate() {
         if let Some(found) = resolved.get(n) {
             let name = image_name(Some(found), image.as_ref(), rva, args.demangle);
-            let named = NamedAddress { rva, module, name, reason: found.reason };
+            let is_named = matches!(name, ImageName::Symbols(_));
+            let reason = found.why_not().filter(|_| !is_named);
+            let named = NamedAddress { rva, module, name, reason };
             if args.json { json_line(&named, &mut lines) } else { text(&named, &mut lines) }
         }
         if lines.len() > 1 << 20 {

@@ -1,6 +1,7 @@
-//! Symbols inside an image: DWARF (MinGW, Rust for windows-gnu, Go), the COFF symbol table,
-//! exported names.
+//! Symbols inside an image: DWARF (MinGW, Rust for windows-gnu, Go), Go's table of functions, the
+//! COFF symbol table, exported names.
 
+mod compressed;
 mod line_header;
 
 use std::collections::{HashMap, VecDeque};
@@ -15,7 +16,9 @@ use object::pe;
 use object::read::pe::{ImageNtHeaders, PeFile};
 use thiserror::Error;
 
+use self::compressed::Unpacked;
 use super::coff::{add_sizeless, code_sections, coff_symbols, sections};
+use super::go::{self, GoTable};
 use super::image::{ImageFile, ImageFileError};
 use super::index::build::IndexBuilder;
 use super::index::layout::{FunctionRecord, InlineRow, InlineSite, LineRow, NONE, RecordKind, StringId};
@@ -86,8 +89,10 @@ fn read<H: ImageNtHeaders>(
     let file = PeFile::<H>::parse(data).map_err(ImageIndexError::Sections)?;
     let mut builder = IndexBuilder::new(data.len());
     let sections = sections(&file, &mut builder);
+    let unpacked = Unpacked::new(&sections, &mut builder);
     let section = |id: gimli::SectionId| -> Result<DwarfSlice<'_>, gimli::Error> {
-        Ok(EndianSlice::new(sections.get(id.name().as_bytes()).unwrap_or(&&[][..]), LittleEndian))
+        let plain = sections.get(id.name().as_bytes()).copied();
+        Ok(EndianSlice::new(plain.or(unpacked.section(id.name())).unwrap_or(&[]), LittleEndian))
     };
     let dwarf = Dwarf::load(section).map_err(ImageIndexError::Dwarf)?;
     let (symbols, all) = coff_symbols(&file, image.image_base, data.len());
@@ -101,20 +106,26 @@ fn read<H: ImageNtHeaders>(
         tables: Vec::new(),
         abbreviations: HashMap::new(),
         kept: VecDeque::new(),
-        damaged: 0,
+        loose_lines: Vec::new(),
+        damaged: unpacked.damaged,
     };
     reader.units();
     header.damaged_parts = reader.damaged + u32::from(!all);
+    let mut loose_lines = std::mem::take(&mut reader.loose_lines);
+    loose_lines.sort_by_key(|row| row.start);
+    if let Some(table) = GoTable::find(&file) {
+        header.damaged_parts += go::add_functions(&mut builder, &table);
+    }
     let code = code_sections(&file, image.image_base);
     if builder.ranges().len() != 0 {
         header.origin = Origin::Dwarf;
     }
-    add_sizeless(&mut builder, symbols, &code, RecordKind::CoffSymbol);
+    add_sizeless(&mut builder, symbols, &code, RecordKind::CoffSymbol, &loose_lines);
     if builder.ranges().len() != 0 && header.origin == Origin::Exports {
         header.origin = Origin::Coff;
     }
     let exports = image.exports.iter().map(|(rva, name)| (*rva, name.as_bytes())).collect();
-    add_sizeless(&mut builder, exports, &code, RecordKind::Export);
+    add_sizeless(&mut builder, exports, &code, RecordKind::Export, &[]);
     header.damaged_parts += u32::from(builder.is_exhausted());
     if builder.ranges().len() == 0 {
         return Ok(None);
@@ -144,6 +155,9 @@ struct DwarfReader<'a, 'd> {
     abbreviations: HashMap<usize, Arc<Abbreviations>>,
     /// Units that others refer to, by their number. The last one is the newest.
     kept: VecDeque<(usize, Rc<Unit<'d>>)>,
+    /// Rows for code that no function of their unit covers: assembler, units whose functions are
+    /// described in another file.
+    loose_lines: Vec<LineRow>,
     damaged: u32,
 }
 
@@ -226,6 +240,7 @@ impl<'d> DwarfReader<'_, 'd> {
                 Default::default()
             }
         };
+        let first = self.builder.ranges().len();
         let mut entries = unit.entries();
         // Functions can be nested in others (lambdas, Go closures).
         let mut open: Vec<OpenFunction> = Vec::new();
@@ -237,6 +252,11 @@ impl<'d> DwarfReader<'_, 'd> {
             while open.last().is_some_and(|function| function.depth >= depth) {
                 if let Some(function) = open.pop() {
                     self.close(function, &lines);
+                }
+            }
+            if let Some(function) = open.last_mut() {
+                while function.around.last().is_some_and(|&(outer, _)| outer >= depth) {
+                    function.around.pop();
                 }
             }
             match entry.tag() {
@@ -258,9 +278,6 @@ impl<'d> DwarfReader<'_, 'd> {
                     };
                     self.builder.spend(size_of::<InlineSite>());
                     if let Some(function) = open.last_mut() {
-                        while function.around.last().is_some_and(|&(outer, _)| outer >= depth) {
-                            function.around.pop();
-                        }
                         let site = function.sites.len() as u32;
                         function.sites.push(InlineSite {
                             parent: function.around.last().map_or(NONE, |&(_, site)| site),
@@ -278,6 +295,10 @@ impl<'d> DwarfReader<'_, 'd> {
         }
         while let Some(function) = open.pop() {
             self.close(function, &lines);
+        }
+        let loose = self.builder.loose_rows(&lines, first);
+        if self.builder.spend(loose.len() * size_of::<LineRow>()) {
+            self.loose_lines.extend(loose);
         }
         Ok(())
     }
@@ -464,7 +485,9 @@ impl<'d> DwarfReader<'_, 'd> {
         let absolute =
             |part: &[u8]| part.first().is_some_and(|c| b"/\\".contains(c)) || part.get(1) == Some(&b':');
         let mut path: Vec<u8> = self.text(unit, file.path_name())?.to_vec();
-        let folder = file.directory(header).and_then(|folder| self.text(unit, folder));
+        // The first folder is that of the unit.
+        let folder = file.directory(header).filter(|_| file.directory_index() != 0);
+        let folder = folder.and_then(|folder| self.text(unit, folder));
         for folder in [folder, unit.comp_dir.as_ref().map(|folder| folder.slice())] {
             if let Some(folder) = folder.filter(|folder| !folder.is_empty() && !absolute(&path)) {
                 let separator = if folder.contains(&b'\\') && !folder.contains(&b'/') { b'\\' } else { b'/' };

@@ -29,6 +29,12 @@ const EXPANSION: usize = 16;
 /// Bytes that the smallest file may expand to.
 const LEAST_ROOM: usize = 4 << 20;
 
+/// Whether one of the ranges of [`IndexBuilder::covered`] holds `rva`.
+pub(crate) fn is_covered(covered: &[(u32, u32)], rva: u32) -> bool {
+    let after = covered.partition_point(|range| range.0 <= rva);
+    covered[..after].last().is_some_and(|range| range.1 > rva)
+}
+
 /// Collects the contents of one symbol file.
 #[derive(Default)]
 pub(crate) struct IndexBuilder {
@@ -83,6 +89,12 @@ impl IndexBuilder {
         self.room.is_some()
     }
 
+    /// Counts bytes that the file has besides those stored, since it has them compressed.
+    pub(crate) fn add_stored(&mut self, bytes: usize) {
+        self.stored = self.stored.saturating_add(bytes);
+        self.room = self.room.map(|room| room.saturating_add(bytes.saturating_mul(EXPANSION)));
+    }
+
     /// Counts a text without an end: the search for its end may have covered the whole file.
     pub(crate) fn spend_endless(&mut self) {
         self.spend(self.stored);
@@ -129,6 +141,26 @@ impl IndexBuilder {
     ) -> impl ExactSizeIterator<Item = (u32, u32, StringId, RecordKind)> + '_ {
         let spans = self.spans.get(first..).unwrap_or_default();
         spans.iter().map(|span| (span.start, span.end, span.name, span.kind))
+    }
+
+    /// The ranges from number `first` on, sorted by start. Each end is the farthest of all ranges up
+    /// to that one, since ranges can contain others.
+    pub(crate) fn covered(&self, first: usize) -> Vec<(u32, u32)> {
+        let mut covered: Vec<(u32, u32)> = self.ranges_from(first).map(|range| (range.0, range.1)).collect();
+        covered.sort_unstable();
+        let mut farthest = 0;
+        for range in &mut covered {
+            farthest = farthest.max(range.1);
+            range.1 = farthest;
+        }
+        covered
+    }
+
+    /// The rows that begin outside the ranges that were added from number `first` on.
+    pub(crate) fn loose_rows(&self, rows: &[LineRow], first: usize) -> Vec<LineRow> {
+        let covered = self.covered(first);
+        let is_loose = |row: &&LineRow| !is_covered(&covered, row.start);
+        rows.iter().filter(is_loose).copied().collect()
     }
 
     /// Adds a function. A function without a range, or behind the end of any image, is ignored.
@@ -361,7 +393,7 @@ impl IndexBuilder {
             }
         }
         flat.push_row(end, NONE, 0);
-        self.add_aliases(&new_spans, &mut flat);
+        self.add_aliases(&pieces, &new_spans, &mut flat);
         // Free what is no longer needed, since the memory of a conversion may be at its peak here.
         let IndexBuilder { mut strings, spans, rows, nodes, omap, scratch, .. } = self;
         strings.table = Default::default();
@@ -372,21 +404,55 @@ impl IndexBuilder {
 
     /// Keeps the names of ranges that lost to another one at the very same address (identical code
     /// folding, several public names) as further names of that range.
-    fn add_aliases(&self, new_spans: &[u32], flat: &mut FlatParts) {
+    fn add_aliases(&self, pieces: &[(u32, u32, u32)], new_spans: &[u32], flat: &mut FlatParts) {
         let mut winners: HashMap<u32, u32, foldhash::fast::FixedState> = HashMap::default();
-        for (span, &new) in self.spans.iter().zip(new_spans) {
-            if new != NONE {
-                winners.insert(span.start, new);
+        for &(start, _, span) in pieces {
+            if self.spans[span as usize].start == start {
+                winners.insert(start, new_spans[span as usize]);
             }
         }
         for (span, &new) in self.spans.iter().zip(new_spans) {
-            if new == NONE
-                && span.kind != RecordKind::SeparatedCode
+            if span.kind != RecordKind::SeparatedCode
                 && let Some(&winner) = winners.get(&span.start)
+                && winner != new
             {
                 flat.push_alias(winner, span.name, span.kind);
             }
         }
         flat.sort_aliases();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::Origin;
+
+    #[test]
+    fn a_name_that_loses_its_own_address_is_an_alias() {
+        let mut builder = IndexBuilder::new(1 << 10);
+        let ranges = [
+            (0x1000, 0x1010, "a", RecordKind::Procedure),
+            (0x1000, 0x1020, "b", RecordKind::CoffSymbol),
+            (0x1020, 0x1030, "c", RecordKind::CoffSymbol),
+        ];
+        for (start, end, name, kind) in ranges {
+            let name = builder.string(name.as_bytes());
+            builder.add(&FunctionRecord { start, end, name, kind, lines: &[], sites: &[], inlined: &[] });
+        }
+        let header = IndexHeader {
+            guid: [0; 16],
+            age: 0,
+            machine: 0,
+            time_date_stamp: 0,
+            size_of_image: 0,
+            origin: Origin::Dwarf,
+            damaged_parts: 0,
+        };
+        let index = builder.finish(header).unwrap();
+        let name = |rva| index.lookup(rva).unwrap().unwrap().range().unwrap().name.to_owned();
+        assert_eq!([name(0x1000), name(0x1018), name(0x1020)], ["a", "b", "c"]);
+        let aliases = |rva| index.lookup(rva).unwrap().unwrap().range().unwrap().aliases(&index).len();
+        assert_eq!([aliases(0x1000), aliases(0x1018), aliases(0x1020)], [1, 0, 0]);
     }
 }

@@ -39,7 +39,7 @@ use stk_base::model::bytes::{u32_at, u64_at};
 pub(super) const MAGIC: &[u8; 8] = b"STKSYMIX";
 /// Raised whenever the layout or the meaning of the contents changes. Older cache files are then
 /// rebuilt.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 pub(super) const HEADER: usize = 256;
 pub(super) const CHUNK: usize = 1 << 16;
 pub(super) const SECTIONS: usize = 10;

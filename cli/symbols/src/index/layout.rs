@@ -7,7 +7,7 @@ use thiserror::Error;
 #[repr(u32)]
 pub enum Origin {
     Pdb = 0,
-    /// DWARF sections of an image.
+    /// DWARF sections of an image, or Go's table of functions.
     Dwarf = 1,
     /// The COFF symbol table of an image.
     Coff = 2,

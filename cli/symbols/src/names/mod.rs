@@ -1,10 +1,10 @@
 //! Function names in readable form.
 
 mod expansion;
+mod itanium;
+mod msvc;
 
 use std::borrow::Cow;
-
-use symbolic_demangle::{Demangle as _, DemangleOptions};
 
 /// How much of a mangled name is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -27,19 +27,15 @@ const MAX_SHOWN: usize = 1 << 16;
 const MAX_EXPANSION: f64 = 1e6;
 
 /// The readable form of `raw`. Names that are not mangled (C names, names of procedure records)
-/// stay unchanged, and so do names that are too long or expand to too much. All demangling goes
-/// through this function.
+/// stay unchanged, and so do names that are too long, expand to too much, or have a part that the
+/// demangler does not know. All demangling goes through this function.
 pub fn demangle(raw: &str, style: Demangle) -> Cow<'_, str> {
-    let options = match style {
-        Demangle::Full => DemangleOptions::complete(),
-        Demangle::Short => DemangleOptions::name_only(),
-        Demangle::None => return Cow::Borrowed(raw),
-    };
+    if style == Demangle::None {
+        return Cow::Borrowed(raw);
+    }
     let bounded = || raw.len() <= MAX_MANGLED && expansion::of(raw) <= MAX_EXPANSION;
     let shown = if may_be_mangled(raw) && bounded() {
-        symbolic_common::Name::from(raw)
-            .demangle(options)
-            .filter(|name| (1..=MAX_SHOWN).contains(&name.len()))
+        of_scheme(raw, style == Demangle::Full).filter(|name| is_trusted(name))
     } else {
         None
     };
@@ -47,6 +43,51 @@ pub fn demangle(raw: &str, style: Demangle) -> Cow<'_, str> {
         Some(name) => Cow::Owned(with_unnamed_namespaces(&name).into_owned()),
         None => with_unnamed_namespaces(raw),
     }
+}
+
+/// Demangles by the scheme that the prefix says.
+fn of_scheme(raw: &str, full: bool) -> Option<String> {
+    let rest = raw.trim_start_matches('_');
+    match raw.as_bytes() {
+        [b'?', ..] => msvc::demangle(raw, full),
+        [b'@', b'?', ..] => msvc::demangle(&raw[1..], full),
+        // `fastcall` of x86, which adds a number of bytes too.
+        [b'@', b'_', b'Z', ..] => itanium::demangle(&raw[2..], full),
+        [b'_', ..] if rest.starts_with('R') => {
+            // Behind a dot or a dollar stand a vendor's additions.
+            let name = raw.split(['.', '$']).next()?;
+            rustc_demangle::try_demangle(name).ok().map(|name| format!("{name:#}"))
+        }
+        [b'_', ..] if rest.starts_with('Z') => itanium::demangle(rest, full),
+        _ => swift(raw, full),
+    }
+}
+
+#[cfg(feature = "swift")]
+fn swift(raw: &str, full: bool) -> Option<String> {
+    use symbolic_demangle::{Demangle as _, DemangleOptions};
+    let options = if full { DemangleOptions::complete() } else { DemangleOptions::name_only() };
+    symbolic_common::Name::from(raw).demangle(options)
+}
+
+#[cfg(not(feature = "swift"))]
+fn swift(_: &str, _: bool) -> Option<String> {
+    None
+}
+
+/// Whether a demangled text is a name: not empty, not longer than anybody reads, without empty
+/// parts, and without the braces that demanglers put around what has no name in C++.
+fn is_trusted(name: &str) -> bool {
+    let doubtful = ["{virtual", "{offset", "{vtable", "::::", ":: ", " ::", "<::", "operator \"\""];
+    (1..=MAX_SHOWN).contains(&name.len())
+        && !name.ends_with("::")
+        && !doubtful.iter().any(|text| name.contains(text))
+        && !name.contains(char::is_control)
+}
+
+/// Whether a name is mangled and is shown so, since it could not be demangled.
+pub(crate) fn stays_mangled(raw: &str, shown: &str) -> bool {
+    raw == shown && may_be_mangled(raw)
 }
 
 /// MSVC writes an unnamed namespace in three ways: as `` `anonymous namespace'::f `` in procedure
@@ -76,9 +117,19 @@ fn with_unnamed_namespaces(name: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// The name of a public or exported symbol of an x86 image without the decoration of its calling
-/// convention: `_name`, `_name@8`, `@name@8`, `name@@8` (Microsoft, "Decorated names").
-pub fn undecorate_x86(raw: &str) -> &str {
+/// The kind of table that has the name of an x86 function.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum NameTable {
+    /// Symbols of the linker: each C name has the decoration of its calling convention.
+    Symbols,
+    /// Exported names and linkage names of DWARF: a leading underscore alone is part of the name,
+    /// since only conventions with a number of bytes are decorated there.
+    Others,
+}
+
+/// The name of a symbol of an x86 image without the decoration of its calling convention: `_name`,
+/// `_name@8`, `@name@8`, `name@@8` (Microsoft, "Decorated names").
+pub fn undecorate_x86(raw: &str, table: NameTable) -> &str {
     if raw.starts_with('?') || raw.starts_with("__Z") || raw.starts_with("_Z") {
         return raw;
     }
@@ -87,7 +138,7 @@ pub fn undecorate_x86(raw: &str) -> &str {
         _ => (raw, false),
     };
     let plain = match name.as_bytes() {
-        [b'_', ..] => &name[1..],
+        [b'_', ..] if bytes || table == NameTable::Symbols => &name[1..],
         [b'@', ..] if bytes => &name[1..],
         [.., b'@'] if bytes => &name[..name.len() - 1],
         _ if bytes => name,
@@ -101,7 +152,11 @@ pub fn undecorate_x86(raw: &str) -> &str {
 fn may_be_mangled(raw: &str) -> bool {
     matches!(
         raw.as_bytes(),
-        [b'?', ..] | [b'@', b'?', ..] | [b'_', b'Z' | b'R' | b'T', ..] | [b'_', b'_', b'Z' | b'R', ..]
+        [b'?', ..]
+            | [b'@', b'?', ..]
+            | [b'@', b'_', b'Z', ..]
+            | [b'_', b'Z' | b'R' | b'T', ..]
+            | [b'_', b'_', b'Z' | b'R', ..]
     ) || raw.starts_with("_$s")
         || raw.starts_with("$s")
         || raw.starts_with("$S")
@@ -180,6 +235,40 @@ mod tests {
         }
     }
 
+    // What the schemes gained last, and what demanglers do not name as C++ does. Expected is what
+    // LLVM 19's undname and c++filt print, where they print a name of C++.
+    #[test]
+    fn new_and_rare_forms_are_demangled_or_stay_raw() {
+        for line in include_str!("cases.tsv").lines().filter(|line| !line.starts_with('#')) {
+            let (raw, expected) = line.split_once('\t').unwrap();
+            assert_eq!(demangle(raw, Demangle::Short), expected);
+        }
+        assert_eq!(demangle("_ZN3geo2ttINS_3BoxEiEEvOT_IT0_E", Demangle::Short), "geo::tt<geo::Box, int>");
+        // A text that lacks a part.
+        for text in ["aw:: co_await", "{virtual override thunk({offset(-16)}, M3::b)}", "a::", ""] {
+            assert!(!is_trusted(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_underscore_of_exports_is_part_of_the_name() {
+        for (raw, plain) in
+            [("_exit_it", "_exit_it"), ("_std_api@4", "std_api"), ("@fast@8", "fast"), ("std@4", "std")]
+        {
+            assert_eq!(undecorate_x86(raw, NameTable::Others), plain);
+        }
+    }
+
+    #[test]
+    fn deeply_nested_types_stay_unchanged_and_end() {
+        for level in ["PEA", "V?$a@", "P6A", "P8a@@EAA", "$1?a@", "?$a@V", "PAY01", "$$Q"] {
+            let raw = format!("?f@@YAX{}H@Z", level.repeat(8000 / level.len()));
+            let _ = demangle(&raw, Demangle::Full);
+            let raw = format!("_Z1f{}i", level.repeat(8000 / level.len()));
+            let _ = demangle(&raw, Demangle::Full);
+        }
+    }
+
     // Decorations as in Microsoft's "Format of a C decorated name".
     #[test]
     fn only_calling_conventions_of_x86_are_stripped() {
@@ -192,7 +281,7 @@ mod tests {
             ("plain", "plain"),
             ("_", "_"),
         ] {
-            assert_eq!(undecorate_x86(raw), plain);
+            assert_eq!(undecorate_x86(raw, NameTable::Symbols), plain);
         }
     }
 }

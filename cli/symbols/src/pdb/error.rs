@@ -13,6 +13,9 @@ pub enum PdbError {
     /// It has the format of Visual C++ 6.0 and older.
     #[error("is a PDB of an old format (before Visual Studio .NET), which is not read")]
     OldFormat,
+    /// Its container is compressed.
+    #[error("is a compressed PDB (MSFZ), which is not read")]
+    Compressed,
     /// It is a portable PDB, which describes managed code.
     #[error("is a portable PDB (.NET), which holds no native symbols")]
     Portable,

@@ -10,6 +10,7 @@ use stk_base::model::bytes::u32_at;
 
 const MAGIC: &[u8; 32] = b"Microsoft C/C++ MSF 7.00\r\n\x1aDS\0\0\0";
 const OLD_MAGIC: &[u8] = b"Microsoft C/C++ program database 2.00\r\n";
+const COMPRESSED_MAGIC: &[u8] = b"Microsoft MSFZ Container\r\n";
 /// Numbers of the streams that every PDB has.
 pub(super) const STREAM_INFO: u32 = 1;
 pub(super) const STREAM_TYPES: u32 = 2;
@@ -40,6 +41,9 @@ impl<'d> Msf<'d> {
     pub(super) fn open(data: &'d [u8]) -> Result<Msf<'d>, PdbError> {
         if data.starts_with(OLD_MAGIC) {
             return Err(PdbError::OldFormat);
+        }
+        if data.starts_with(COMPRESSED_MAGIC) {
+            return Err(PdbError::Compressed);
         }
         if !data.starts_with(MAGIC) {
             return Err(PdbError::NotPdb);

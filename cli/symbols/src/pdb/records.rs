@@ -158,7 +158,7 @@ impl<'a, 'm> RecordReader<'a, 'm> {
             self.damaged += 1;
         }
         self.damaged += lines.damaged;
-        self.keep_loose_lines(&lines.rows, first);
+        self.loose_lines.extend(self.builder.loose_rows(&lines.rows, first));
     }
 
     /// Reads the symbol records of a module.
@@ -350,14 +350,7 @@ impl<'a, 'm> RecordReader<'a, 'm> {
     /// Adds publics. Each names the code up to the next symbol, but never beyond its object file's
     /// contribution.
     fn publics(&mut self, records: &[u8]) {
-        let mut covered: Vec<(u32, u32)> = self.builder.ranges().map(|range| (range.0, range.1)).collect();
-        covered.sort_unstable();
-        // The farthest end of all ranges up to each one, since ranges can contain others.
-        let mut farthest = 0;
-        for range in &mut covered {
-            farthest = farthest.max(range.1);
-            range.1 = farthest;
-        }
+        let covered = self.builder.covered(0);
         let mut publics: Vec<(u32, bool, &[u8])> = Records { data: records, at: 0 }
             .filter(|&(_, kind, _)| kind == S_PUB32)
             .filter_map(|(_, _, body)| {
@@ -398,23 +391,6 @@ impl<'a, 'm> RecordReader<'a, 'm> {
     fn add_range(&mut self, start: u32, end: u32, name: StringId, kind: RecordKind) {
         let lines = &self.loose_lines;
         self.builder.add(&FunctionRecord { start, end, name, kind, lines, sites: &[], inlined: &[] });
-    }
-
-    /// Keeps the rows that lie outside the ranges that their module has added from number `first`
-    /// on.
-    fn keep_loose_lines(&mut self, rows: &[LineRow], first: usize) {
-        let mut own: Vec<(u32, u32)> =
-            self.builder.ranges_from(first).map(|range| (range.0, range.1)).collect();
-        own.sort_unstable();
-        let mut farthest = 0;
-        for range in &mut own {
-            farthest = farthest.max(range.1);
-            range.1 = farthest;
-        }
-        self.loose_lines.extend(rows.iter().filter(|row| {
-            let before = own.partition_point(|range| range.0 <= row.start);
-            before == 0 || own[before - 1].1 <= row.start
-        }));
     }
 }
 

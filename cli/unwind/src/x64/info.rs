@@ -72,17 +72,7 @@ impl RuntimeFunction {
 /// The function that holds `rva`; `Err` if the image's tables are not known.
 pub(crate) fn find(image: &ImageTables, rva: u32) -> Result<Option<RuntimeFunction>, Fault> {
     let directory = image.exception_directory().ok_or(Fault::NoUnwindData)?;
-    let (mut low, mut high) = (0, directory.len() / 12);
-    while low < high {
-        let middle = low.midpoint(high);
-        let at = &directory[middle * 12..];
-        if u32::from_le_bytes([at[0], at[1], at[2], at[3]]) <= rva {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    let Some(index) = low.checked_sub(1) else { return Ok(None) };
+    let Some(index) = image.records_up_to(rva)?.checked_sub(1) else { return Ok(None) };
     let Some(function) = RuntimeFunction::parse(&directory[index * 12..]) else { return Ok(None) };
     if !function.contains(rva) {
         return Ok(None);

@@ -110,16 +110,7 @@ pub(crate) fn find(image: &ImageTables, rva: u32) -> Result<Option<(Function, u3
     let word = |at: usize| {
         u32::from_le_bytes([directory[at], directory[at + 1], directory[at + 2], directory[at + 3]])
     };
-    let (mut low, mut high) = (0, directory.len() / 8);
-    while low < high {
-        let middle = low.midpoint(high);
-        if word(middle * 8) <= rva {
-            low = middle + 1;
-        } else {
-            high = middle;
-        }
-    }
-    let Some(index) = low.checked_sub(1) else { return Ok(None) };
+    let Some(index) = image.records_up_to(rva)?.checked_sub(1) else { return Ok(None) };
     let function = Function { begin: word(index * 8), data: word(index * 8 + 4) };
     let end = function.begin.saturating_add(function.len(image)?);
     Ok((rva < end).then_some((function, end)))
@@ -172,6 +163,9 @@ fn packed(data: u32, instruction: u32) -> Result<Sequence, Fault> {
     let int_size = (reg_i + saves_lr) * 8;
     let fp_count = if reg_f == 0 { 0 } else { reg_f + 1 };
     let fp_size = fp_count * 8;
+    // Without a saved register, arguments are homed behind the prologue, in the one allocation of
+    // the whole frame.
+    let homes = if int_size + fp_size == 0 { 0 } else { homes };
     let saved = (int_size + fp_size + homes * 64).next_multiple_of(16);
     let local = frame.checked_sub(saved).ok_or(Fault::BadUnwindInfo)?;
     let chained = cr >= 2;
@@ -294,10 +288,6 @@ fn push_saves(
         offset += 8 * count;
         register += count as u8;
         left -= count;
-    }
-    if offset == 0 && saved > 0 {
-        // Only arguments are homed, so their space is allocated separately.
-        done.push(Arm64Operation::Alloc { size: saved })?;
     }
     for operation in done.operations().iter().rev() {
         sequence.push(*operation)?;
@@ -434,13 +424,14 @@ fn operation(codes: &[u8]) -> Result<(Arm64Operation, usize), Fault> {
         0xfc => (Arm64Operation::SignedLr, 1),
         // 0xeb is the frame of an x64 context, which only ARM64EC has.
         0xeb => return Err(Fault::OtherArchitecture),
-        // 0xdf (SVE allocations), 0xe8 (the kernel's trap frame) and the reserved ones.
+        0xdf => return Err(Fault::ScalableVectors),
+        // 0xe8 (the kernel's trap frame) and the reserved ones.
         _ => return Err(Fault::BadUnwindInfo),
     })
 }
 
-/// save_any_reg: `0pxrrrrr ttoooooo`: p a pair, x pre-indexed, r the register, t its kind, o the
-/// offset.
+/// save_any_reg: `0pxrrrrr ttoooooo`: p a pair, x pre-indexed, r the register, t its kind (3 for
+/// those of SVE), o the offset.
 fn save_any(second: u32, third: u32) -> Result<Arm64Operation, Fault> {
     let (is_pair, is_pre_indexed, number) = (second & 0x40 != 0, second & 0x20 != 0, (second & 31) as u8);
     let (kind, value) = (third >> 6, third & 0x3f);
@@ -449,7 +440,7 @@ fn save_any(second: u32, third: u32) -> Result<Arm64Operation, Fault> {
         1 => (Nonvolatile::D(number), 8),
         // Only the low half of a full vector register is nonvolatile.
         2 => (Nonvolatile::D(number), 16),
-        _ => return Err(Fault::BadUnwindInfo),
+        _ => return Err(Fault::ScalableVectors),
     };
     let count = if is_pair { 2 } else { 1 };
     Ok(if is_pre_indexed {

@@ -237,6 +237,36 @@ fn packed_saves_are_laid_out_as_specified() {
 }
 
 #[test]
+fn arguments_of_a_function_without_saves_are_homed_later() {
+    // H = 1, a frame of 50h. CR = 3: stp fp,lr,[sp,#-50h]!; mov fp,sp; the homes; ...; ldp
+    // fp,lr,[sp],#50h; ret.
+    let data = 1 | 0x10 << 2 | 1 << 20 | 5 << 23;
+    let chained = image(data | 3 << 21, &[], &[]);
+    let body = at(&chained, 2).expect("a rule");
+    assert_eq!((body.sp, x(&body, 29), x(&body, 30)), (fp(0x50), Some(fp(0)), Some(fp(8))));
+    assert_eq!(at(&chained, 7).expect("a rule"), body);
+    let pushed = at(&chained, 1).expect("a rule");
+    assert_eq!((pushed.sp, x(&pushed, 30)), (sp(0x50), Some(sp(8))));
+    assert_eq!(at(&chained, 14).expect("a rule"), pushed, "before the ldp");
+    assert_eq!(at(&chained, 15).expect("a rule"), Arm64FullRule::leaf(Trust::UnwindInfo));
+    // CR = 0: sub sp,sp,#50h; the homes; ...; add sp,sp,#50h; ret.
+    let plain = image(data, &[], &[]);
+    assert_eq!(at(&plain, 0).expect("a rule"), Arm64FullRule::leaf(Trust::UnwindInfo));
+    for instruction in [1, 2, 5, 14] {
+        assert_eq!(at(&plain, instruction).expect("a rule").sp, sp(0x50), "{instruction}");
+    }
+    assert_eq!(at(&plain, 15).expect("a rule"), Arm64FullRule::leaf(Trust::UnwindInfo));
+}
+
+#[test]
+fn frames_of_scalable_vectors_are_reported_as_such() {
+    // alloc_z; save_zreg; save_preg.
+    for codes in [&[0xdf, 0x02, 0xe4][..], &[0xe7, 0x00, 0xc1, 0xe4], &[0xe7, 0x14, 0xc1, 0xe4]] {
+        assert_eq!(at(&record(100, &[], codes), 50), Err(Fault::ScalableVectors));
+    }
+}
+
+#[test]
 fn large_locals_take_two_allocations() {
     // No registers, a frame of 1ff0h: sub sp,sp,#ff0h; sub sp,sp,#1000h.
     let image = image(1 | 0x40 << 2 | 0x1ff << 23, &[], &[]);

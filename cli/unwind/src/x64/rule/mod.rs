@@ -49,10 +49,13 @@ pub(crate) fn compile(place: &Place<'_>) -> Result<X64FullRule, Fault> {
 }
 
 /// The extent of the function that holds `rva`. For a function in fragments, the extent of the
-/// first one.
+/// first one. The exception directory has it, whatever the version of the unwind information.
 pub(crate) fn function_range(image: &ImageTables, rva: u32) -> Option<Range<u32>> {
     let function = info::find(image, rva).ok()??;
-    let root = info::root(image, function).ok()?;
+    let root = match info::root(image, function) {
+        Err(Fault::UnsupportedVersion(_)) => function,
+        root => root.ok()?,
+    };
     Some(root.begin..root.end)
 }
 

@@ -172,6 +172,19 @@ fn unknown_versions_and_codes_are_refused() {
     assert_eq!(at(&one(&[1, 4, 1, 0, 4, 0x01], &[]), 0x50, Position::Caller), Err(Fault::BadUnwindInfo));
 }
 
+#[test]
+fn the_directory_has_extents_whatever_the_version() {
+    let functions = [(FUNCTION, FUNCTION + 0x100, INFO), (FUNCTION + 0x200, FUNCTION + 0x280, INFO)];
+    let image = image(&functions, &[(INFO, &[3, 1, 0, 0])], &[]);
+    assert_eq!(image.function_range(FUNCTION + 0x90), Some(FUNCTION..FUNCTION + 0x100));
+    assert_eq!(image.function_range(FUNCTION + 0x100), None);
+    let same = |start, rva| image.is_one_function(FUNCTION + start, FUNCTION + rva);
+    assert!(same(0, 0xff) && same(0x10, 0x20) && same(0x100, 0x1ff));
+    assert!(!same(0, 0x100) && !same(0, 0x210) && !same(0x110, 0x210) && !same(0x210, 0x290));
+    let unknown = ImageTables::new(Arch::X64, 0x8000).build();
+    assert!(unknown.is_one_function(0, 0x1000));
+}
+
 /// push rbx; push r12; sub rsp,28h, and `tail` at +40h.
 fn with_tail(tail: &[u8]) -> ImageTables {
     let mut code = vec![0xcc; 0x100];
