@@ -68,7 +68,7 @@ static uint64_t cpu_time(void) {
 }
 /* What is repeated until it took some time: u64 nanoseconds of processor time and u64 frames or levels. */
 typedef struct { uint64_t since, count; uint32_t milliseconds; } Clock;
-static int goes_on(const Clock *c) { return c->milliseconds && cpu_time() - c->since < c->milliseconds * 10000ull; }
+static int continues(const Clock *c) { return c->milliseconds && cpu_time() - c->since < c->milliseconds * 10000ull; }
 static void put_clock(const Clock *c) { put64((cpu_time() - c->since) * 100); put64(c->count); }
 
 /* ---- memory and modules of the process that is walked */
@@ -156,7 +156,7 @@ static DWORD64 CALLBACK base_of(HANDLE process, DWORD64 address) {
 
 /* ---- stacks of x64 */
 
-static uint32_t walk(const uint64_t *registers, uint32_t most, int tell) {
+static uint32_t walk(const uint64_t *registers, uint32_t most, int report) {
   CONTEXT c;
   STACKFRAME64 f;
   uint32_t frames = 0;
@@ -171,16 +171,16 @@ static uint32_t walk(const uint64_t *registers, uint32_t most, int tell) {
   f.AddrFrame.Offset = c.Rbp;
   while (frames < most && pStackWalk64(IMAGE_FILE_MACHINE_AMD64, PROCESS, (HANDLE)1, &f, &c, read_memory, function_at, base_of, 0)) {
     frames++;
-    if (tell) {
+    if (report) {
       uint64_t row[] = {f.AddrPC.Offset, c.Rsp, c.Rbx, c.Rbp, c.Rsi, c.Rdi, c.R12, c.R13, c.R14, c.R15};
       put32(1);
       put(row, sizeof row);
     }
   }
-  if (tell) put32(0);
+  if (report) put32(0);
   return frames;
 }
-static uint64_t walk_all(uint32_t most, uint32_t count, int tell) {
+static uint64_t walk_all(uint32_t most, uint32_t count, int report) {
   uint64_t frames = 0;
   for (uint32_t n = 0; n < count; n++) {
     uint64_t registers[17];
@@ -188,7 +188,7 @@ static uint64_t walk_all(uint32_t most, uint32_t count, int tell) {
     stack.from = take64();
     stack.to = stack.from + take64();
     stack.bytes = take(stack.to - stack.from);
-    frames += walk(registers, most, tell);
+    frames += walk(registers, most, report);
   }
   return frames;
 }
@@ -202,7 +202,7 @@ static void walks(void) {
   const uint8_t *first = at;
   if (!pSymInitialize(PROCESS, 0, FALSE)) fail("SymInitialize");
   walk_all(most, count, 1);
-  for (clock.since = cpu_time(); goes_on(&clock);) {
+  for (clock.since = cpu_time(); continues(&clock);) {
     at = first;
     clock.count += walk_all(most, count, 0);
   }
@@ -229,7 +229,7 @@ static void put_level(const Symbol *s, BOOL has_name, const IMAGEHLP_LINEW64 *li
   put_text(has_line ? line->FileName : L"");
   put32(has_line ? line->LineNumber : 0);
 }
-static uint32_t lookup(uint64_t address, int tell) {
+static uint32_t lookup(uint64_t address, int report) {
   static Symbol s;
   IMAGEHLP_LINEW64 line = {.SizeOfStruct = sizeof line};
   DWORD64 displacement;
@@ -241,25 +241,25 @@ static uint32_t lookup(uint64_t address, int tell) {
       clear(&s);
       has_name = pSymFromInlineContextW(PROCESS, address, context, &displacement, &s.info);
       has_line = pSymGetLineFromInlineContextW(PROCESS, address, context, 0, &column, &line);
-      if (tell) put_level(&s, has_name, &line, has_line);
+      if (report) put_level(&s, has_name, &line, has_line);
       levels++;
     }
   }
   clear(&s);
   has_name = pSymFromAddrW(PROCESS, address, &displacement, &s.info);
   has_line = pSymGetLineFromAddrW64(PROCESS, address, &column, &line);
-  if (tell) {
+  if (report) {
     put_level(&s, has_name, &line, has_line);
     put32(0);
   }
   return levels;
 }
-static uint64_t lookup_all(uint64_t base, const uint8_t *rvas, uint32_t count, int tell) {
+static uint64_t lookup_all(uint64_t base, const uint8_t *rvas, uint32_t count, int report) {
   uint64_t levels = 0;
   for (uint32_t n = 0; n < count; n++) {
     uint32_t rva;
     memcpy(&rva, rvas + 4 * (size_t)n, 4);
-    levels += lookup(base + rva, tell);
+    levels += lookup(base + rva, report);
   }
   return levels;
 }
@@ -281,7 +281,7 @@ static void symbols(void) {
   pSymGetModuleInfoW64(PROCESS, base, &info);
   put32(info.SymType);
   lookup_all(base, rvas, count, 1);
-  for (clock.since = cpu_time(); goes_on(&clock);) clock.count += lookup_all(base, rvas, count, 0);
+  for (clock.since = cpu_time(); continues(&clock);) clock.count += lookup_all(base, rvas, count, 0);
   put_clock(&clock);
   pSymCleanup(PROCESS);
   free(path);
@@ -316,8 +316,8 @@ static void *dia_next(void *enumeration, int method) {
   if (CALL(enumeration, method, ULONG, void **, ULONG *)(enumeration, 1, &object, &got) != S_OK || !got) return 0;
   return object;
 }
-/* A level as put_level writes it, or nothing where `tell` is 0. Takes the lines. */
-static void dia_level(void *symbol, void *lines, int tell) {
+/* A level as put_level writes it, or nothing where `report` is 0. Takes the lines. */
+static void dia_level(void *symbol, void *lines, int report) {
   void *line = lines ? dia_next(lines, 6) : 0, *file = 0;
   DWORD number = 0, rva = 0;
   BSTR name = 0, path = 0;
@@ -326,7 +326,7 @@ static void dia_level(void *symbol, void *lines, int tell) {
     CALL(line, 5, DWORD *)(line, &number);
     if (CALL(line, 4, void **)(line, &file) == S_OK) CALL(file, 4, BSTR *)(file, &path);
   }
-  if (tell) {
+  if (report) {
     CALL(symbol, 13, DWORD *)(symbol, &rva);
     put32(1);
     put64(rva);
@@ -341,7 +341,7 @@ static void dia_level(void *symbol, void *lines, int tell) {
   release(line);
   release(lines);
 }
-static uint32_t dia_lookup(void *session, uint32_t rva, int tell) {
+static uint32_t dia_lookup(void *session, uint32_t rva, int report) {
   enum { FUNCTION = 5, PUBLIC = 10 };
   void *symbol = 0, *inlined = 0, *lines, *site;
   uint32_t levels = 0;
@@ -352,7 +352,7 @@ static uint32_t dia_lookup(void *session, uint32_t rva, int tell) {
     while ((site = dia_next(inlined, 6))) {
       lines = 0;
       CALL(session, 35, void *, DWORD, DWORD, void **)(session, site, rva, 1, &lines);
-      dia_level(site, lines, tell);
+      dia_level(site, lines, report);
       levels++;
       release(site);
     }
@@ -360,17 +360,17 @@ static uint32_t dia_lookup(void *session, uint32_t rva, int tell) {
   }
   lines = 0;
   CALL(session, 25, DWORD, DWORD, void **)(session, rva, 1, &lines);
-  dia_level(symbol, lines, tell);
+  dia_level(symbol, lines, report);
   release(symbol);
   return levels + 1;
 }
-static uint64_t dia_lookup_all(void *session, const uint8_t *rvas, uint32_t count, int tell) {
+static uint64_t dia_lookup_all(void *session, const uint8_t *rvas, uint32_t count, int report) {
   uint64_t levels = 0;
   for (uint32_t n = 0; n < count; n++) {
     uint32_t rva;
     memcpy(&rva, rvas + 4 * (size_t)n, 4);
-    levels += dia_lookup(session, rva, tell);
-    if (tell) put32(0);
+    levels += dia_lookup(session, rva, report);
+    if (report) put32(0);
   }
   return levels;
 }
@@ -382,7 +382,7 @@ static void dia_symbols(void) {
   const uint8_t *rvas = take((uint64_t)count * 4);
   void *session = dia_open(path, 0);
   dia_lookup_all(session, rvas, count, 1);
-  for (clock.since = cpu_time(); goes_on(&clock);) clock.count += dia_lookup_all(session, rvas, count, 0);
+  for (clock.since = cpu_time(); continues(&clock);) clock.count += dia_lookup_all(session, rvas, count, 0);
   put_clock(&clock);
   release(session);
   free(path);

@@ -76,7 +76,7 @@ impl Request {
         self
     }
 
-    /// Where these bytes lie in the request. They are written once.
+    /// The place of these bytes in the request. They are written once.
     fn place(&mut self, bytes: &[u8]) -> u64 {
         let key = (bytes.as_ptr() as usize, bytes.len());
         if let Some(&place) = self.places.get(&key) {

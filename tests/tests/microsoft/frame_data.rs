@@ -1,4 +1,4 @@
-//! FrameData programs of x86: ours and those that DIA's stack walker evaluates, on true states of an
+//! FrameData programs of x86, evaluated by stk and by DIA's stack walker, on true states of an
 //! emulated processor.
 
 use std::path::Path;
@@ -48,16 +48,16 @@ fn judge(name: &str, pdb: &Path, image: &Image, states: &States) -> Tally {
     request.memory(&memory).callers(pdb, records);
     let dia = ask(&request).callers(states.records.len());
     let ours = oracle::walks(image, None, states).expect("states of this image");
-    // As from a trace with the PDB at hand, but not the image: the records, and code at the
-    // instruction pointer.
+    // As from a trace with the PDB, but without the image: the records, and code at the instruction
+    // pointer.
     let path = ["dll", "exe"].map(|end| pdb.with_extension(end)).into_iter().find(|path| path.exists());
     let path = path.expect("the image is beside its PDB");
     let bare = oracle::load_image(&path, Known::Tables, Some(pdb)).expect("an image");
     let by_record = oracle::walks(&bare, Some(image), states).expect("states of this image");
 
     let right = |walk: &Walk, truth: &Truth| walk.callers.first().is_some_and(|(caller, _)| caller == truth);
-    // Imports of the emulator pop no arguments, so what lies below a frame's locals is not where the
-    // records have it: saved registers are compared only with the code.
+    // Imports of the emulator pop no arguments, so saved registers are not where the records have
+    // them: they are compared only with the code.
     let frame = |caller: &Truth| (caller.ip, caller.sp, caller.nonvolatile[1]);
     let mut tally = Tally { states: states.records.len(), ..Tally::default() };
     for (((record, dia), ours), by_record) in states.records.iter().zip(&dia).zip(&ours).zip(&by_record) {

@@ -23,7 +23,14 @@ const BASE: u64 = 0x1_8000_0000;
 fn pdbs() -> Vec<PathBuf> {
     let fetched = wine::path("STK_FETCH_DIR");
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/traces");
-    let built = ["STK_BUSY_DIR", "STK_BUSY32_DIR", "STK_STRESS_DIR", "STK_CAPTURE_DIR", "STK_CAPTURE32_DIR"];
+    let built = [
+        "STK_BUSY_DIR",
+        "STK_BUSY32_DIR",
+        "STK_STRESS_DIR",
+        "STK_CAPTURE_DIR",
+        "STK_CAPTURE32_DIR",
+        "STK_MIXED_DIR",
+    ];
     let mut folders: Vec<PathBuf> = ["node-pty/prebuilds", "debugpy"].map(|name| fetched.join(name)).into();
     folders.push(kept);
     folders.extend(built.map(wine::path));

@@ -85,8 +85,8 @@ struct Tally {
     equal: usize,
     /// Equal up to the first frame in code made at run time.
     equal_to_dynamic: usize,
-    /// Equal up to a word that dbghelp takes for a return address and ours does not: it lies in no
-    /// code.
+    /// Equal up to a word that dbghelp takes for a return address and ours does not: no code is
+    /// there.
     refused: usize,
     /// All others, by class.
     differ: BTreeMap<String, usize>,
@@ -291,7 +291,7 @@ fn compare(
         tally.refused += 1;
         return;
     } else {
-        format!("dbghelp goes on where ours ends: {} in {}", stop.as_str(), module(&compared[equal - 1]))
+        format!("dbghelp continues where ours ends: {} in {}", stop.as_str(), module(&compared[equal - 1]))
     };
     *tally.differ.entry(class.clone()).or_default() += 1;
     tally.examples.entry(class).or_insert_with(|| {

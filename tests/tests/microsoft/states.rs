@@ -160,7 +160,7 @@ fn emulated(image: &Path, seconds: f64) -> States {
 #[test]
 fn emulated_states_of_every_image_are_judged_by_dbghelp() {
     const MANAGED: usize = 4;
-    let seconds = if wine::long() { 20.0 } else { 1.0 };
+    let seconds = if wine::long() { 5.0 } else { 1.0 };
     let (native, managed): (Vec<_>, Vec<_>) = fetched_images().into_iter().partition(|image| !image.managed);
     let managed = managed.into_iter().take(if wine::long() { usize::MAX } else { MANAGED });
     let queue = Mutex::new(native.into_iter().chain(managed).collect::<Vec<_>>());
