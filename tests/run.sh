@@ -3,7 +3,7 @@
 #
 #   tests/run.sh [core|worlds] [--host-only] [--long]
 #
-#   core          the host's tests, Wine 8's, the smoke tests on Wine 10
+#   core          the host's tests, Wine 8's, the smoke tests on Wine 10, and beside Microsoft's DLLs (unless STK_MICROSOFT=0)
 #   worlds        Wine 10 whole, arm64, the tests as Windows programs, other people's viewers
 #   --host-only   only what needs neither Wine nor the Windows target. Without it, their absence is a failure, never a skip.
 #   --long        the long forms of the stress and kill tests, ten times as many hostile inputs
@@ -62,6 +62,7 @@ setup_wine_session
 set_up "Wine 10" setup_wine10
 [ $part = core ] || set_up "Wine 10's twin" setup_wine10_twin
 set_up "programs from elsewhere" fetch_all
+if [ $part != worlds ] && setup_wants_microsoft; then set_up "Microsoft's DLLs" setup_microsoft; fi
 must "build: examples" build_examples
 
 if [ $part != worlds ]; then
@@ -90,12 +91,13 @@ all_but() { # MACHINE MODULE…
 
 # Most of these tests wait most of the time, so three machines are tested at once. The comparison with perf comes first: it needs both cores.
 case $part in
-  core) at_once "end_to_end wine8" "end_to_end wine10 smoke handover" ;;
+  core) at_once "end_to_end wine8" "end_to_end wine10 smoke handover && microsoft_tests" ;;
   *)
     end_to_end wine10 weights
     queue "${STK_LONGEST_TESTS[@]}" $(all_but wine10 weights "${STK_LONGEST_TESTS[@]}")
     others="end_to_end arm64"
     [ $part != all ] || others="end_to_end wine8 $(all_but wine8 "${STK_WINE8_ONCE[@]}" | paste -sd' ') && $others"
+    [ $part != all ] || microsoft_tests
     at_once "end_to_end wine10 --queue" "use_twin && end_to_end_native && end_to_end wine10 --queue" "$others" viewers
     ;;
 esac

@@ -21,6 +21,7 @@ source "$STK_ROOT/tests/setup/wine.sh"
 source "$STK_ROOT/tests/setup/wine32.sh"
 source "$STK_ROOT/tests/setup/wine10.sh"
 source "$STK_ROOT/tests/setup/arm64.sh"
+source "$STK_ROOT/tests/setup/microsoft.sh"
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   set -euo pipefail

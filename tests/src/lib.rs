@@ -4,6 +4,7 @@
 //! need. These then build in a minute, also for Windows.
 //!
 //! * [`arrows`]: which module of a crate uses which.
+//! * `microsoft`: Microsoft's dbghelp.dll and msdia140.dll under Wine.
 //! * `oracle`: emulator truth for the unwinders.
 //! * [`wine`]: Windows programs, under Wine or natively, and inject.exe recording them.
 //! * `peers`: other readers' answers from a PDB, judged by its records.
@@ -24,7 +25,9 @@ pub mod arrows;
 pub mod chrome;
 pub mod hostile;
 pub mod managed_lines;
-#[cfg(feature = "analysis")]
+#[cfg(feature = "judges")]
+pub mod microsoft;
+#[cfg(feature = "judges")]
 pub mod oracle;
 pub mod pdb_file;
 pub mod pe;

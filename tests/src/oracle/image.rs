@@ -21,6 +21,8 @@ pub struct Image {
     pub size: u64,
     /// Its tables and all its bytes.
     pub tables: ImageTables,
+    /// The exception directory: RVA and length.
+    pub directory: (u32, u32),
 }
 
 /// The parts of an image that the unwinder gets.
@@ -56,7 +58,8 @@ pub struct Parts {
 /// Reads the PE file at `path`.
 pub fn load(path: &Path, known: Known, pdb: Option<&Path>) -> Result<Image> {
     let parts = parts(path, known, pdb)?;
-    Ok(Image { base: parts.base, size: u64::from(parts.size).next_multiple_of(0x1000), tables: parts.tables })
+    let size = u64::from(parts.size).next_multiple_of(0x1000);
+    Ok(Image { base: parts.base, size, tables: parts.tables, directory: parts.directory })
 }
 
 /// Reads the parts of the PE file at `path`.

@@ -10,4 +10,4 @@ mod score;
 
 pub use image::{Image, Known, Parts, load as load_image, parts as take_apart};
 pub use layout::{Header, Record, States, Truth, decompress, parse, read};
-pub use score::{Score, Wrong, score};
+pub use score::{Score, Walk, Wrong, at, score, walks};

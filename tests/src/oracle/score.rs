@@ -55,6 +55,14 @@ struct Space<'a> {
     returns: u64,
 }
 
+impl<'a> Space<'a> {
+    fn new(image: &'a Image, states: &States) -> Space<'a> {
+        let arch = states.header.arch;
+        let returns = if arch == Arch::X86 { 0x5000_0000 } else { 0x50_0000_0000 } - 0x10;
+        Space { image, outside: ImageTables::new(arch, 0x1020).build(), returns }
+    }
+}
+
 impl Modules for Space<'_> {
     fn find(&self, address: u64) -> Option<LoadedModule<'_>> {
         let image = self.image;
@@ -76,18 +84,23 @@ impl Modules for Space<'_> {
 /// Wrong examples kept.
 const EXAMPLES: usize = 20;
 
-/// Walks every record and compares. Fails if the states are not of this image. `code_at_ip`:
-/// whether each sample carries the 64 code bytes that a recorder takes (`code` then holds the code
-/// that the image may lack).
-pub fn score(image: &Image, code: Option<&Image>, states: &States) -> Result<Score> {
+/// What the unwinder found for a record.
+#[derive(Debug)]
+pub struct Walk {
+    /// The callers, innermost first.
+    pub callers: Vec<(Truth, Trust)>,
+    /// Why the walk ended.
+    pub stop: Stop,
+}
+
+/// Walks every record. Fails if the states are not of this image. `code`: each sample carries the
+/// 64 code bytes that a recorder takes from this image, which holds what `image` may lack.
+pub fn walks(image: &Image, code: Option<&Image>, states: &States) -> Result<Vec<Walk>> {
     belong_together(image, code, states)?;
-    let arch = states.header.arch;
-    let returns = if arch == Arch::X86 { 0x5000_0000 } else { 0x50_0000_0000 } - 0x10;
-    let space = Space { image, outside: ImageTables::new(arch, 0x1020).build(), returns };
-    let mut score = Score::default();
+    let space = Space::new(image, states);
     let mut walker = walker(states);
     let mut frames = Vec::new();
-    for record in &states.records {
+    let walk = |record: &Record| {
         let mut callers: Vec<(Truth, Trust)> = Vec::new();
         let registers = at(record, image.base);
         let sample = sample(record, &registers, code);
@@ -101,6 +114,15 @@ pub fn score(image: &Image, code: Option<&Image>, states: &States) -> Result<Sco
             callers.truncate(1);
         }
         callers.remove(0);
+        Walk { callers, stop }
+    };
+    Ok(states.records.iter().map(walk).collect())
+}
+
+/// Walks every record, as [`walks`] does, and compares.
+pub fn score(image: &Image, code: Option<&Image>, states: &States) -> Result<Score> {
+    let mut score = Score::default();
+    for (record, Walk { callers, stop }) in states.records.iter().zip(walks(image, code, states)?) {
         let wrong = record
             .truth
             .iter()
@@ -125,7 +147,7 @@ pub fn score(image: &Image, code: Option<&Image>, states: &States) -> Result<Sco
             score.wrong.push(Wrong { rva: record.rva, caller: n + 1, tags, truth, found, stop });
         }
     }
-    score.frames_per_second = speed(&mut walker, &space, image, states);
+    score.frames_per_second = frames_per_second(image, states);
     Ok(score)
 }
 
@@ -138,16 +160,22 @@ fn walker(states: &States) -> Walker {
     Walker::new(options)
 }
 
-fn speed(walker: &mut Walker, space: &Space<'_>, image: &Image, states: &States) -> f64 {
-    let mut frames = Vec::new();
+/// How many callers are found in a second, rules compiled before.
+fn frames_per_second(image: &Image, states: &States) -> f64 {
+    let (space, mut walker) = (Space::new(image, states), walker(states));
     let registers: Vec<Registers> = states.records.iter().map(|record| at(record, image.base)).collect();
-    let mut count = 0usize;
+    let mut frames = Vec::new();
+    let mut round = || {
+        let mut count = 0usize;
+        for (record, registers) in states.records.iter().zip(&registers) {
+            walker.walk(&space, &sample(record, registers, None), &mut frames);
+            count += frames.len() - 1;
+        }
+        count
+    };
+    round();
     let start = Instant::now();
-    for (record, registers) in states.records.iter().zip(&registers) {
-        walker.walk(space, &sample(record, registers, None), &mut frames);
-        count += frames.len() - 1;
-    }
-    count as f64 / start.elapsed().as_secs_f64()
+    round() as f64 / start.elapsed().as_secs_f64()
 }
 
 fn sample<'a>(record: &'a Record, registers: &'a Registers, code: Option<&'a Image>) -> Sample<'a> {
@@ -166,8 +194,8 @@ pub(super) fn code_at(image: &ImageTables, rva: u32) -> Option<&[u8]> {
     image.bytes(rva).map(|bytes| &bytes[..bytes.len().min(64)])
 }
 
-/// The record's registers with the instruction pointer that the layout leaves out.
-fn at(record: &Record, base: u64) -> Registers {
+/// The record's registers, with the instruction pointer that the layout leaves out.
+pub fn at(record: &Record, base: u64) -> Registers {
     match record.registers {
         Registers::X64(r) => Registers::X64(x64::X64Registers { ip: base + u64::from(record.rva), ..r }),
         Registers::Arm64(r) => {

@@ -60,6 +60,8 @@ pub(crate) struct Record {
     pub(crate) locals: u32,
     pub(crate) saved: u32,
     pub(crate) params: u32,
+    /// Bytes from `rva` on in which the frame that the program assumes is not set up yet.
+    pub(crate) prologue: u32,
     pub(crate) how: How,
 }
 
@@ -84,7 +86,10 @@ impl X86Tables {
                 functions.push(record.rva..record.rva.saturating_add(record.len));
             }
             let Some(program) = Program::parse(&record.program) else { continue };
+            // A search for the return address takes the prologue into account.
+            let is_early = record.is_function_start && !program.searches();
             frames.push(Record {
+                prologue: if is_early { record.prologue } else { 0 },
                 rva: record.rva,
                 len: record.len,
                 frame: record.locals.saturating_add(record.saved),
@@ -103,6 +108,7 @@ impl X86Tables {
                 locals: record.locals,
                 saved: record.saved,
                 params: record.params,
+                prologue: 0,
                 how: How::Above { uses_ebp: record.uses_ebp },
             });
         }

@@ -188,8 +188,9 @@ impl<M: Modules> X86Step<'_, M> {
         }
         let tables = self.modules.find(u64::from(self.state.registers.ip.wrapping_sub(self.rule.back)));
         if let Some(record) = self.rule.record
-            && let Some(record) = tables.and_then(|found| found.image.x86().record(record as usize))
-            && let Some(found) = attempt(self.by_record(record))
+            && let Some(tables) = tables
+            && let Some(record) = tables.image.x86().record(record as usize)
+            && let Some(found) = attempt(self.by_record(record, tables.base))
         {
             return Ok(found);
         }
@@ -239,8 +240,12 @@ impl<M: Modules> X86Step<'_, M> {
         Ok(found)
     }
 
-    fn by_record(&self, record: &Record) -> Result<X86Caller, Stop> {
+    fn by_record(&self, record: &Record, base: u64) -> Result<X86Caller, Stop> {
         let registers = self.registers();
+        let rva = u64::from(self.state.registers.ip.wrapping_sub(self.rule.back)).wrapping_sub(base);
+        if rva.wrapping_sub(record.rva.into()) < record.prologue.into() {
+            return self.in_prologue(rva == u64::from(record.rva));
+        }
         match &record.how {
             How::Program(program) => {
                 let (return_address, trust) = if program.searches() {
@@ -278,6 +283,22 @@ impl<M: Modules> X86Step<'_, M> {
                 Ok(X86Caller { registers: found, trust })
             }
         }
+    }
+
+    /// Before the function has its frame, ebp is the caller's or was pushed first, and the return
+    /// address is the first one above what was pushed. At the function's first instruction it is on
+    /// top of the stack.
+    fn in_prologue(&self, is_first: bool) -> Result<X86Caller, Stop> {
+        let mut found = self.registers();
+        let esp = found.gpr[ESP];
+        let (at, trust) = self.search(esp)?;
+        found.ip = self.read(at)?;
+        found.gpr[ESP] = at.wrapping_add(4);
+        if at != esp {
+            found.gpr[EBP] = self.read(at.wrapping_sub(4))?;
+        }
+        self.check(&found)?;
+        Ok(X86Caller { registers: found, trust: if is_first { trust } else { Trust::FrameDataSearch } })
     }
 
     /// The saved frame pointer and the return address above it, both checked.

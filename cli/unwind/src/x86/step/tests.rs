@@ -250,3 +250,30 @@ fn frame_chain_end_ends_a_thread_although_the_code_leads_elsewhere() {
     assert_eq!(frames.iter().map(|frame| frame.rva).collect::<Vec<_>>(), [0x1040, 0x3005]);
     assert!(matches!(stop, Stop::BadStackPointer { .. }), "{stop:?}");
 }
+
+#[test]
+fn a_frame_that_is_not_set_up_yet_is_not_read_through_ebp() {
+    // push ebp; mov ebp, esp at 3000h, of which no code is known. ebp is still the caller's, whose
+    // frame leads to 2020h.
+    let record = FrameData {
+        rva: 0x3000,
+        len: 0x10,
+        locals: 0,
+        params: 0,
+        prologue: 3,
+        saved: 0,
+        is_function_start: true,
+        program: "$T0 $ebp = $eip $T0 4 + ^ = $ebp $T0 ^ = $esp $T0 8 + =".into(),
+    };
+    let space = space(X86Tables::new([record], []), &[]);
+    let outer = STACK as u32 + 16;
+    let caller = |ip, ebp, stack: &[u32]| {
+        let (frames, _) = walk(&space, ip, gpr(STACK, ebp), stack);
+        (frames[1].rva, frames[1].sp, frames[1].trust)
+    };
+    let before_push = [0x40_2010, 0, 0, 0, 0, 0x40_2020, 0];
+    assert_eq!(caller(0x3000, outer.into(), &before_push), (0x2010, STACK + 4, Trust::FrameData));
+    let after_push = [outer, 0x40_2010, 0, 0, 0, 0x40_2020, 0];
+    assert_eq!(caller(0x3001, outer.into(), &after_push), (0x2010, STACK + 8, Trust::FrameDataSearch));
+    assert_eq!(caller(0x3003, STACK, &after_push), (0x2010, STACK + 8, Trust::FrameData));
+}

@@ -1,0 +1,106 @@
+//! Recordings of real programs, made anew.
+
+use std::path::{Path, PathBuf};
+
+use stk_tests::wine::{self, Folder, Inject, Net, Program};
+
+/// How long the programs that do not end by themselves are recorded.
+fn seconds() -> &'static str {
+    if wine::long() { "30s" } else { "3s" }
+}
+
+/// A recording, and the folders of the images that it shows, besides Wine's.
+pub(crate) struct Recording {
+    pub(crate) name: &'static str,
+    pub(crate) trace: PathBuf,
+    pub(crate) images: Vec<PathBuf>,
+    _folder: Folder,
+}
+
+fn recording(name: &'static str, folder: Folder, images: &[PathBuf]) -> Recording {
+    Recording { name, trace: folder.file("real.stk"), images: images.to_vec(), _folder: folder }
+}
+
+fn attached(folder: &Folder, target: &[&str]) {
+    Inject::record(folder, &[target, &["-o", "real.stk", "-d", seconds()]].concat());
+}
+
+fn launched(folder: &Folder, exe: &Path, arguments: &[&str]) {
+    let exe = wine::windows_path(exe);
+    Inject::launch_in(folder, folder.path(), &[&["-o", "real.stk", "--", &exe], arguments].concat());
+    assert!(folder.file("real.stk").exists(), "{exe} was not recorded");
+}
+
+pub(crate) fn busy() -> Recording {
+    let folder = Folder::new("busy");
+    let busy = Program::busy(&folder, 0);
+    attached(&folder, &["--pid", &busy.pid()]);
+    recording("busy", folder, &[wine::path("STK_BUSY_DIR")])
+}
+
+pub(crate) fn cmake() -> Recording {
+    let folder = Folder::new("cmake");
+    let home = wine::path("STK_FETCH_DIR").join("cmake/cmake/data/bin");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/recurse.cmake");
+    let script = wine::windows_path(&script);
+    let cmake = Program::start(&folder, folder.path(), &home.join("cmake.exe"), &["-P", &script]);
+    wine::wait_for("cmake to be at work", || cmake.output().contains("ready").then_some(()));
+    attached(&folder, &["--name", "cmake.exe"]);
+    recording("cmake", folder, &[home])
+}
+
+pub(crate) fn node() -> Recording {
+    let folder = Folder::new("node");
+    let home = wine::path("STK_FETCH_DIR").join("node/bin");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/work.js");
+    let script = wine::windows_path(&script);
+    let node = Program::ready(&folder, folder.path(), &home.join("node.exe"), &[&script, "600"]);
+    attached(&folder, &["--pid", &node.pid()]);
+    recording("node", folder, &[home])
+}
+
+pub(crate) fn mixed() -> Recording {
+    let folder = Folder::new("mixed");
+    let mixed = Program::mixed(&folder, Net::V3, &["600"], &[]);
+    attached(&folder, &["--pid", &mixed.pid()]);
+    mixed.stop();
+    let home = wine::path("STK_FETCH_DIR").join("dotnet31");
+    recording(
+        "mixed",
+        folder,
+        &[home.join("shared"), home.join("host"), wine::path("STK_MIXED_DIR").join("net31")],
+    )
+}
+
+pub(crate) fn esbuild() -> Recording {
+    let folder = Folder::new("esbuild");
+    write_modules(&folder);
+    let home = wine::path("STK_FETCH_DIR").join("esbuild");
+    let arguments = ["--bundle", "entry.js", "--minify", "--sourcemap", "--outfile=out/out.js"];
+    launched(&folder, &home.join("esbuild.exe"), &arguments);
+    recording("esbuild", folder, &[home])
+}
+
+pub(crate) fn biome() -> Recording {
+    let folder = Folder::new("biome");
+    write_modules(&folder);
+    let home = wine::path("STK_FETCH_DIR").join("biome");
+    let biome = Program::start(&folder, folder.path(), &home.join("biome.exe"), &["lint", "."]);
+    attached(&folder, &["--name", "biome.exe"]);
+    drop(biome);
+    recording("biome", folder, &[home])
+}
+
+/// JavaScript for esbuild and biome to read: 400 modules.
+fn write_modules(folder: &Folder) {
+    let mut entry = String::new();
+    for number in 0..400 {
+        let function =
+            |n| format!("export function f{n}(a, b) {{ return a.map((x) => x + b * {n} + {number}); }}\n");
+        let source: String = (0..300).map(function).collect();
+        std::fs::write(folder.file(&format!("m{number}.js")), source).expect("writable");
+        entry +=
+            &format!("import * as m{number} from './m{number}.js'; console.log(m{number}.f7([1], 2));\n");
+    }
+    std::fs::write(folder.file("entry.js"), entry).expect("writable");
+}
