@@ -27,6 +27,16 @@ struct WatchEntry {
     next: AtomicPtr<WatchEntry>,
 }
 
+impl WatchEntry {
+    /// First address and end of one mapping; `None` if the entry is given to another one in this
+    /// moment. Read once, the end could be that of another mapping than the start.
+    fn range(&self) -> Option<(usize, usize)> {
+        let read = || (self.start.load(Ordering::SeqCst), self.end.load(Ordering::SeqCst));
+        let range = read();
+        (range == read()).then_some(range)
+    }
+}
+
 /// The newest entry.
 static ENTRIES: AtomicPtr<WatchEntry> = AtomicPtr::new(ptr::null_mut());
 /// Bytes of a page.
@@ -46,8 +56,8 @@ impl Watch {
         let entry = free_entry().unwrap_or_else(add_entry);
         let start = mapped.as_ptr() as usize;
         entry.lost.store(usize::MAX, Ordering::Relaxed);
-        entry.end.store(start + mapped.len(), Ordering::Relaxed);
-        entry.start.store(start, Ordering::Release);
+        entry.end.store(start + mapped.len(), Ordering::SeqCst);
+        entry.start.store(start, Ordering::SeqCst);
         Watch(entry)
     }
 
@@ -60,8 +70,8 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.0.start.store(0, Ordering::Relaxed);
-        self.0.end.store(0, Ordering::Relaxed);
+        self.0.start.store(0, Ordering::SeqCst);
+        self.0.end.store(0, Ordering::SeqCst);
         self.0.taken.store(false, Ordering::Release);
     }
 }
@@ -135,7 +145,7 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
 /// Maps zeros from the page of `address` to the end of the mapping that holds it. False: this
 /// mapping does not hold it, or the zeros could not be mapped.
 fn replace(entry: &WatchEntry, address: usize) -> bool {
-    let (start, end) = (entry.start.load(Ordering::Acquire), entry.end.load(Ordering::Relaxed));
+    let Some((start, end)) = entry.range() else { return false };
     if start == 0 || !(start..end).contains(&address) {
         return false;
     }

@@ -11,15 +11,16 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, stdout};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
-use stk_base::text::{count, cut, pad, span};
+use stk_base::text::{count, counted, cut, pad, span};
 use stk_output::stats::{self, Stats, StatsOptions};
 use stk_profile::profile::{Activity, Functions, NodeId, Profile, is_system_library};
-use stk_profile::trace::{Follower, TraceFile};
+use stk_profile::trace::{Fate, FollowLosses, Follower, TraceFile};
 use stk_schema::text::printable;
 
 /// Follows a trace that is being recorded, and shows its last seconds: functions by CPU time, and
 /// what each thread does or waits for. Only what the recorder appended is read. Ends with the
-/// recording; the numbers are those of `stk stats --from`.
+/// recording, or when the file is shortened or replaced; the numbers are those of `stk stats --from`.
+/// Exit code 4: something of the trace is damaged, which the screen says, or the file is gone.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -62,7 +63,7 @@ const ONCE: Duration = Duration::from_secs(10);
 pub(super) fn run(args: &TopArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let pool = pool(args.jobs)?;
     let named = || args.file.display().to_string();
-    let mut follower = Follower::open(&args.file).with_context(named)?;
+    let mut follower = Follower::open(&args.file, args.span).with_context(named)?;
     let every = Duration::from_nanos(args.every.max(10_000_000));
     // A terminal shows one screen in place of the last; elsewhere they follow each other.
     let clear = if stdout().is_terminal() && !args.once { "\x1b[H\x1b[J" } else { "" };
@@ -70,12 +71,14 @@ pub(super) fn run(args: &TopArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     loop {
         let begun = Instant::now();
         let new = follower.look().with_context(named)?;
-        let ended = follower.has_ended();
+        let ended = follower.fate() != Fate::Grows;
         if new > 0 || ended {
             let screen = pool.install(|| screen(args, &mut follower))?;
             out(&format!("{clear}{screen}{}", if clear.is_empty() && !args.once { "\n" } else { "" }))?;
             if args.once || ended {
-                return Ok(Exit::Ok);
+                let whole =
+                    matches!(follower.fate(), Fate::Grows | Fate::Ended) && follower.losses().is_none();
+                return Ok(if whole { Exit::Ok } else { Exit::Damaged });
             }
         }
         if args.once && first.elapsed() > ONCE {
@@ -89,7 +92,7 @@ pub(super) fn run(args: &TopArgs, out: Out<'_>) -> anyhow::Result<Exit> {
 fn screen(args: &TopArgs, follower: &mut Follower) -> anyhow::Result<String> {
     let until = follower.duration_ns();
     let from = until.saturating_sub(args.span);
-    let file = TraceFile::of_bytes(&args.file, follower.excerpt(from));
+    let file = TraceFile::of_bytes(&args.file, follower.excerpt());
     let profile_args = ProfileArgs {
         symbols: args.symbols.clone(),
         tables: args.tables.clone(),
@@ -106,14 +109,16 @@ fn screen(args: &TopArgs, follower: &mut Follower) -> anyhow::Result<String> {
     let options = StatsOptions { top: args.top, running_only: false, weight: None, waiting: false };
     let stats = stats::collect(&loaded.profile, &loaded.runs, None, &options)?;
     let threads = threads(&loaded)?;
-    Ok(text(&stats, threads, &Window { from, until, ended: follower.has_ended(), rows: args.top }))
+    let (fate, losses) = (follower.fate(), follower.losses());
+    Ok(text(&stats, threads, &Window { from, until, fate, losses, rows: args.top }))
 }
 
 /// What a screen shows.
 struct Window {
     from: u64,
     until: u64,
-    ended: bool,
+    fate: Fate,
+    losses: FollowLosses,
     rows: usize,
 }
 
@@ -169,7 +174,13 @@ fn text(stats: &Stats, threads: Vec<ThreadRow>, window: &Window) -> String {
     let length = (window.until - window.from).max(1);
     let percent = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
     let mut text = String::new();
-    let state = if window.ended { ", the recording has ended" } else { "" };
+    let state = match window.fate {
+        Fate::Grows => "",
+        Fate::Ended => ", the recording has ended",
+        Fate::Shortened => ", the file was shortened: nothing more of it is read",
+        Fate::Replaced => ", the file was replaced, renamed or removed: nothing more is read",
+        Fate::Lost => ", the file goes on without a block: nothing more of it is read",
+    };
     let _ =
         writeln!(text, "{} (pid {}), {}{state}", printable(&stats.process), stats.pid, span(window.until));
     let _ = writeln!(
@@ -180,6 +191,16 @@ fn text(stats: &Stats, threads: Vec<ThreadRow>, window: &Window) -> String {
         threads.len(),
         percent(stats.totals.cpu_ns, length)
     );
+    let FollowLosses { bytes, blocks, dropped } = window.losses;
+    for (number, noun, what) in [
+        (bytes, "byte", "damaged: no block is there"),
+        (blocks, "block", "damaged or lost"),
+        (dropped, "block", "left out: more than fit into memory"),
+    ] {
+        if number > 0 {
+            let _ = writeln!(text, "{} {what}", counted(number, noun));
+        }
+    }
     let _ = writeln!(text, "\n  self  total  functions by their own {}", stats.weight.title());
     let whole = stats.counted_ns;
     for row in stats.functions_by_self.iter().take(window.rows).filter(|row| row.own.weight_ns > 0) {

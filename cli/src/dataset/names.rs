@@ -16,6 +16,7 @@ use stk_profile::profile::{
 };
 use stk_schema::Arch;
 use stk_schema::event::RunState;
+use stk_schema::limits::MAX_SAMPLE_WORDS;
 use stk_schema::tables;
 use stk_unwind::Trust;
 
@@ -24,6 +25,13 @@ pub(super) fn parts(dataset: &Dataset, sums: GroupedSums) -> Result<Vec<DatasetP
     let executables = dataset.traces.iter().map(|trace| trace.process.as_str()).collect();
     let mut names = Names::read(&dataset.folder.join(tables::FRAMES.name), &executables)?;
     let GroupedSums { groups, whole } = sums;
+    // At 1,000 Hz more samples would take 142,000 years.
+    let sums = groups.iter().flat_map(|group| &group.sums);
+    let runs = sums.fold(0u64, |runs, (_, sum)| runs.saturating_add(sum.samples / u64::from(u32::MAX)));
+    if runs > MOST_RUNS {
+        let what = format!("states more than {runs} times {} samples", u32::MAX);
+        return Err(DatasetError::Stated { path: dataset.folder.clone(), what });
+    }
     let classes = classes(groups);
     let mut trees: Vec<CallTree> = classes.iter().map(|_| CallTree::default()).collect();
     let mut nodes: Vec<StackNodes> = classes.iter().map(|groups| wanted_stacks(groups)).collect();
@@ -101,16 +109,16 @@ fn part(
     DatasetPart { profile, runs, values, waits, whole: SampleSum::default() }
 }
 
-/// The runs of sums: one each, but several if it has more samples than a run can count, up to
-/// [`MOST_RUNS`]. Their `capture_tag` is the number of their sum.
+/// The runs of sums: one each, but several if it has more samples than a run can count. Their
+/// `capture_tag` is the number of their sum.
 #[derive(Debug)]
 struct SumRuns {
     threads: Vec<ThreadSums>,
     nodes: StackNodes,
 }
 
-/// Runs of a sum. At 1,000 Hz more samples would take 8,900 years.
-const MOST_RUNS: usize = 1 << 16;
+/// Runs of all sums beyond the first of each.
+const MOST_RUNS: u64 = 1 << 20;
 
 #[derive(Debug)]
 struct ThreadSums {
@@ -126,7 +134,7 @@ impl RunSource for SumRuns {
         for ((key, sum), number) in sums[from..until].iter().zip(first_wait + from as u64..) {
             let node = key.stack().and_then(|id| self.nodes.get(&id).copied().flatten());
             let mut left = *sum;
-            for _ in 0..MOST_RUNS {
+            loop {
                 let samples = u32::try_from(left.samples).unwrap_or(u32::MAX);
                 runs.push(run(node, key, &left, samples, number));
                 left = SampleSum { samples: left.samples - u64::from(samples), ..SampleSum::default() };
@@ -223,7 +231,7 @@ impl Names {
             NameSource::None,
             FrameFacts { kind: FrameKind::Unknown, ..FrameFacts::default() },
         );
-        let rows = RowGroups::of_folder(folder)?;
+        let rows = RowGroups::of_folder(folder, &tables::FRAMES)?;
         for in_executables in [true, false] {
             let mut last = None;
             for group in 0..rows.len() {
@@ -363,7 +371,7 @@ fn read_stacks(
     trees: &mut [CallTree],
     names: &mut Names,
 ) -> Result<(), DatasetError> {
-    let rows = RowGroups::of_folder(folder)?;
+    let rows = RowGroups::of_folder(folder, &tables::STACKS)?;
     // In order, a few row groups at a time.
     let some = rayon::current_num_threads();
     for from in (0..rows.len()).step_by(some) {
@@ -403,6 +411,10 @@ fn stack_rows(
     let mut found = StackRows { ids: Vec::new(), frames: Vec::new() };
     for (&id, range) in ids.iter().zip(starts.windows(2)).filter(|(id, _)| is_wanted(id)) {
         let range = range[0]..range[1];
+        if range.len() > MAX_SAMPLE_WORDS {
+            let what = format!("states a stack of {} frames", range.len());
+            return Err(columns.stated(what));
+        }
         let frame = |at: usize| (locations[at], guessed.get(at).copied().unwrap_or_default());
         found.ids.push(id);
         found.frames.push(range.map(frame).collect());

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use stk_profile::profile::{Activity, Additive, Run, RunFlags, SampleSum, StopId, Wait};
 use stk_schema::event::RunState;
+use stk_schema::tables;
 
 /// A group, and the sums of its rows.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ pub(super) fn sums(dataset: &Dataset, grouping: &Grouping<'_>) -> Result<Grouped
     for date in dates {
         files.extend(super::tables::files(&samples_of(&dataset.folder, date))?);
     }
-    let rows = RowGroups::of_files(files)?;
+    let rows = RowGroups::of_files(files, &tables::SAMPLES)?;
     let scan = Scan {
         traces: dataset.traces.iter().zip(0u32..).map(|(trace, at)| (trace.trace_id.as_str(), at)).collect(),
         dataset,

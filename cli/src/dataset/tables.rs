@@ -8,8 +8,8 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use stk_base::files::open_plain;
-use stk_output::formats::TableError;
-use stk_output::formats::parquet_read::{self, Wanted};
+use stk_output::formats::{TableError, TableFile};
+use stk_schema::tables::ParquetTable;
 
 /// Rows of a row group that are read at once, at most.
 const ROWS: usize = 1 << 19;
@@ -18,36 +18,32 @@ const ROWS: usize = 1 << 19;
 pub(super) struct RowGroups {
     files: Vec<(PathBuf, FileMetadataRef)>,
     groups: Vec<RowGroup>,
-    /// Number of the first that the files do not have.
-    len: usize,
 }
 
-/// A row group of a file.
+/// Rows of a file that are read at once.
 struct RowGroup {
     file: usize,
     from: usize,
     rows: usize,
-    /// Number of its first rows that are read at once, in all files.
-    first: usize,
 }
 
 impl RowGroups {
-    /// Those of all files of a folder. A folder that is not there has none.
-    pub(super) fn of_folder(folder: &Path) -> Result<RowGroups, DatasetError> {
-        RowGroups::of_files(files(folder)?)
+    /// Those of all files of a folder of a table. A folder that is not there has none.
+    pub(super) fn of_folder(folder: &Path, table: &ParquetTable) -> Result<RowGroups, DatasetError> {
+        RowGroups::of_files(files(folder)?, table)
     }
 
-    pub(super) fn of_files(paths: Vec<PathBuf>) -> Result<RowGroups, DatasetError> {
-        let mut all = RowGroups { files: Vec::new(), groups: Vec::new(), len: 0 };
+    pub(super) fn of_files(paths: Vec<PathBuf>, table: &ParquetTable) -> Result<RowGroups, DatasetError> {
+        let mut all = RowGroups { files: Vec::new(), groups: Vec::new() };
         for path in paths {
-            let facts = parquet_read::facts(&path, open(&path)?)?;
-            let mut from = 0usize;
-            // A file may state any number of rows: they are not listed.
-            for group in facts.row_groups.iter().filter(|group| group.num_rows() > 0) {
-                let (file, rows) = (all.files.len(), group.num_rows());
-                all.groups.push(RowGroup { file, from, rows, first: all.len });
-                from = from.saturating_add(rows);
-                all.len = all.len.saturating_add(rows.div_ceil(ROWS));
+            let facts = TableFile::open(&path, open(&path)?, table)?.facts().clone();
+            let mut begin = 0;
+            for group in &facts.row_groups {
+                let end = begin + group.num_rows();
+                let starts = (begin..end).step_by(ROWS);
+                let file = all.files.len();
+                all.groups.extend(starts.map(|from| RowGroup { file, from, rows: ROWS.min(end - from) }));
+                begin = end;
             }
             all.files.push((path, facts));
         }
@@ -56,34 +52,26 @@ impl RowGroups {
 
     /// How many there are.
     pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
-    /// The row group of a number: it, its first row and how many rows.
-    fn get(&self, group: usize) -> (&RowGroup, usize, usize) {
-        let at = self.groups.partition_point(|known| known.first <= group);
-        let known = &self.groups[at - 1];
-        let passed = (group - known.first) * ROWS;
-        (known, known.from.saturating_add(passed), ROWS.min(known.rows - passed))
+        self.groups.len()
     }
 
     /// How many rows one of them has.
     pub(super) fn rows(&self, group: usize) -> u64 {
-        self.get(group).2 as u64
+        self.groups[group].rows as u64
     }
 
     /// How many rows all of them have.
     pub(super) fn all_rows(&self) -> u64 {
-        self.groups.iter().fold(0, |rows, group| rows.saturating_add(group.rows as u64))
+        self.groups.iter().map(|group| group.rows as u64).sum()
     }
 
     /// Columns of a row group, each in one piece.
     pub(super) fn read(&self, group: usize, columns: &[&str]) -> Result<Columns, DatasetError> {
-        let (&RowGroup { file, .. }, from, rows) = self.get(group);
+        let RowGroup { file, from, rows } = self.groups[group];
         let (path, facts) = &self.files[file];
-        let (facts, parallel) = (facts.clone(), ParallelStrategy::None);
-        let wanted = Wanted { columns: Some(columns), from, rows, facts, parallel };
-        Ok(Columns { path: path.clone(), frame: parquet_read::read(path, open(path)?, wanted)? })
+        let table = TableFile::again(path, open(path)?, facts.clone());
+        let frame = table.read(Some(columns), from, rows, ParallelStrategy::None)?;
+        Ok(Columns { path: path.clone(), frame })
     }
 }
 
@@ -228,6 +216,11 @@ impl Columns {
             values.append(&part).map_err(|error| table(&self.path, error))?;
         }
         Ok((starts, values.rechunk()))
+    }
+
+    /// What they state cannot be.
+    pub(super) fn stated(&self, what: String) -> DatasetError {
+        DatasetError::Stated { path: self.path.clone(), what }
     }
 
     /// An error of polars on these columns.

@@ -42,7 +42,7 @@ pub(super) fn read(dataset: &Path) -> Result<Vec<DatasetTrace>, DatasetError> {
     dates.sort();
     let mut traces = Vec::new();
     for date in dates {
-        let groups = RowGroups::of_files(files(&folder.join(format!("{DATE}{date}")))?)?;
+        let groups = RowGroups::of_files(files(&folder.join(format!("{DATE}{date}")))?, &tables::TRACES)?;
         for group in 0..groups.len() {
             add(&groups.read(group, &COLUMNS)?, &date, &mut traces)?;
         }

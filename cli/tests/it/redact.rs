@@ -4,11 +4,14 @@ use crate::support::{kept, kept_text, ran_in};
 use std::path::{Path, PathBuf};
 use stk::commands::{Exit, answer};
 use stk_format::{BlockKind, RawSample, Scratch, Trace};
-use stk_schema::event::{Blob, Event, Memory, Metadata, ModuleTables, Nettrace, RunState, Table, TableKind};
+use stk_schema::event::{
+    Blob, CheckWalk, Event, Mark, Memory, Metadata, MethodName, ModuleTables, Nettrace, RunState,
+    RuntimeInfo, Table, TableKind, kind,
+};
 use stk_schema::identity::{CodeView, Identity};
 use stk_schema::registers::RegisterSet;
 use stk_schema::{Arch, Ticks};
-use stk_tests::synth::TraceBuilder;
+use stk_tests::synth::{Parts, StoredEvent, TraceBuilder};
 
 const BASE: u64 = 0x7f_0000;
 const IMAGE: u64 = 0x40_0000;
@@ -388,4 +391,240 @@ fn of_traces_only_a_redacted_copy_is_replaced() {
         assert!(printed.contains("is a trace, which no output replaces"), "{name}: {printed}");
         assert_eq!(std::fs::read(at(name)).unwrap(), bytes);
     }
+}
+
+/// What a planted secret must not survive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Until {
+    /// Any redaction.
+    Any,
+    /// `--drop` with this.
+    Dropped(&'static str),
+}
+
+/// Secrets of 8 bytes each, so that one fills a word, and where they stand.
+#[derive(Default)]
+struct Planted(Vec<(String, &'static str, Until)>);
+
+impl Planted {
+    fn new(&mut self, place: &'static str, until: Until) -> String {
+        let secret = format!("S3C{:02}_Q7", self.0.len());
+        self.0.push((secret.clone(), place, until));
+        secret
+    }
+
+    fn any(&mut self, place: &'static str) -> String {
+        self.new(place, Until::Any)
+    }
+
+    fn word(&mut self, place: &'static str) -> u64 {
+        u64::from_le_bytes(self.any(place).as_bytes().try_into().unwrap())
+    }
+
+    /// A path in the folder of a user of that name.
+    fn path(&mut self, place: &'static str) -> String {
+        format!(r"C:\Users\{}\x.pdb", self.new(place, Until::Dropped("user")))
+    }
+}
+
+/// A trace with a secret in every place that one can be in.
+fn planted() -> (Vec<u8>, Planted) {
+    let mut all = Planted::default();
+    let mut builder = TraceBuilder::new(Arch::X64);
+    let fact = |builder: &mut TraceBuilder, key: &str, value: &str| {
+        builder.meta(0, &Event::Metadata(Metadata { key: key.as_bytes(), value: value.as_bytes() }));
+    };
+    let wide = |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
+    let line = format!("x.exe --password {}", all.new("command line", Until::Dropped("command-line")));
+    fact(&mut builder, "command_line", &line);
+    let other = all.new("inject's command line", Until::Dropped("command-line"));
+    fact(&mut builder, "inject.command_line", &other);
+    let host = all.new("host", Until::Dropped("host"));
+    fact(&mut builder, "host", &host);
+    let id = all.new("machine id", Until::Dropped("host"));
+    fact(&mut builder, "machine.id", &id);
+    let path = all.path("metadata");
+    fact(&mut builder, "env", &path);
+    let (path, name) = (all.path("module path"), all.path("name of a PDB"));
+    let pdb = CodeView { guid: [7; 16], age: 1, pdb_name: name.as_bytes() };
+    let instance = builder.module(0, IMAGE, 0x1000, &path, vec![Identity::CodeView(pdb)]);
+    let in_record = all.path("CodeView record");
+    let record = [b"RSDS".as_slice(), &[7; 16], &[1, 0, 0, 0], in_record.as_bytes(), b"\0"].concat();
+    builder.tables(1, instance, &[(TableKind::Debug, 0x500, &record)]);
+    let thread = builder.thread(0, 7, &all.path("thread name"), BASE);
+    let (text, method) = (all.path("mark"), all.path("method"));
+    builder.meta(2, &Event::Mark(Mark { time: Ticks(2), thread, tag: 0, text: text.as_bytes() }));
+    let (time, base, name) = (Ticks(2), IMAGE + 0x100, method.as_bytes());
+    builder.meta(2, &Event::MethodName(MethodName { time, base, size: 8, source: 1, name }));
+    let (version, note) = (all.path("version of a runtime"), all.path("note on a runtime"));
+    builder.meta(
+        2,
+        &Event::RuntimeInfo(RuntimeInfo {
+            module: instance,
+            time,
+            kind: 1,
+            version: version.as_bytes(),
+            descriptor: b"",
+            pointer_data: &[],
+            note: note.as_bytes(),
+        }),
+    );
+    // .NET's lists, in several blocks: the same line, and paths before and behind it.
+    for session in [1, 2] {
+        let mut list = wide(&format!("a {} ", all.path("list of .NET")));
+        list.extend(wide(&line));
+        list.extend(wide(&format!(" {} end", all.path("list of .NET, behind"))));
+        for (n, bytes) in list.chunks(31).enumerate() {
+            let offset = 31 * n as u64;
+            builder.meta(2, &Event::Nettrace(Nettrace { session, time: Ticks(2), offset, bytes }));
+            builder.cut();
+        }
+    }
+    for time in 3..6u64 {
+        let stack: Vec<u8> = (0..4).flat_map(|_| all.word("stack").to_le_bytes()).collect();
+        let set = RegisterSet::general(Arch::X64);
+        let mut registers: Vec<u64> = (0..set.len()).map(|_| 0).collect();
+        registers[3..6].fill_with(|| all.word("register"));
+        let stack_start = BASE - stack.len() as u64;
+        (registers[0], registers[1]) = (IMAGE + 0x10, stack_start);
+        let (extra, odd) = (all.any("memory beside a stack"), all.any("memory at an odd address"));
+        builder.raw(&RawSample {
+            thread,
+            time: Ticks(10 * time),
+            set,
+            registers: &registers,
+            stack_base: BASE,
+            stack_start,
+            stack: &stack,
+            code: None,
+            cpu: None,
+            state: RunState::Running,
+            tag: None,
+            tables_pending: false,
+            context_reply: None,
+            extra: &[(0x5_0000, extra.as_bytes()), (0x5_1003, odd.as_bytes())],
+        });
+        let bytes = all.any("MEMORY");
+        let memory = Memory { thread, time: Ticks(10 * time), address: 0x6_0000, bytes: bytes.as_bytes() };
+        builder.push(&Event::Memory(memory));
+        let frames = vec![(all.word("frame of the system's walk"), all.word("its stack pointer"))];
+        builder.push(&Event::CheckWalk(CheckWalk { thread, time: Ticks(10 * time), flags: 0, frames }));
+        builder.cut();
+    }
+    let mut parts = Parts::take_apart(&builder.finish()).unwrap();
+    let boot = all.new("boot id", Until::Dropped("host"));
+    parts.header.boot_id = u64::from_le_bytes(boot.as_bytes().try_into().unwrap());
+    let mut tailed = std::collections::BTreeSet::new();
+    for block in &mut parts.blocks {
+        for event in &mut block.events {
+            // The copy of the header, and text that goes to the end of its event.
+            if event.kind == kind::METADATA && event.body.windows(10).any(|found| found == b"stk.header") {
+                let value = Metadata { key: stk_format::HEADER_KEY, value: &parts.header.encode() };
+                *event = StoredEvent::of(&Event::Metadata(value), block.header.first).unwrap();
+            } else if tailed.insert(event.kind) && event.kind != kind::SLOT {
+                event.body.extend(all.any("tail of an event").into_bytes());
+            }
+        }
+        let body = all.any("event of an unknown type").into_bytes();
+        block.events.push(StoredEvent { kind: 0x4001, body });
+    }
+    let of_vendor = parts.block(BlockKind::Other(0x81), Ticks(70));
+    let body = all.any("block of an unknown kind").into_bytes();
+    of_vendor.events.push(StoredEvent { kind: 0x4001, body });
+    parts.renumber();
+    let mut file = parts.to_file();
+    file.extend(all.any("bytes behind the blocks").bytes());
+    (file, all)
+}
+
+/// The secrets of which a file holds something, as text or as UTF-16.
+fn survivors<'a>(file: &[u8], all: &'a Planted) -> Vec<&'a (String, &'static str, Until)> {
+    let trace = Trace::open(file).unwrap();
+    let mut scratch = Scratch::new();
+    let mut bytes = file.to_vec();
+    for block in trace.blocks().iter() {
+        bytes.extend(trace.payload(block, &mut scratch).unwrap_or_default());
+    }
+    let mut lists: std::collections::BTreeMap<u64, Vec<u8>> = Default::default();
+    for block in trace.blocks().iter().filter(|block| block.header.kind != BlockKind::Samples) {
+        for event in trace.events(block, &mut scratch).into_iter().flatten().map_while(Result::ok) {
+            if let Event::Nettrace(piece) = event {
+                lists.entry(piece.session).or_default().extend(piece.bytes);
+            }
+        }
+    }
+    bytes.extend(lists.into_values().flatten());
+    let wide = |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
+    let is_there =
+        |(secret, ..): &&(String, _, _)| holds(&bytes, secret.as_bytes()) || holds(&bytes, &wide(secret));
+    all.0.iter().filter(is_there).collect()
+}
+
+#[test]
+fn no_planted_secret_survives_whichever_block_is_damaged() {
+    let (file, all) = planted();
+    assert!(all.0.len() >= 44, "{} secrets", all.0.len());
+    assert_eq!(survivors(&file, &all).len(), all.0.len(), "all are in the trace");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("planted.stk").to_str().unwrap().to_owned();
+    let of_copy = |file: &[u8], drop: &[&str]| {
+        std::fs::write(&path, file).unwrap();
+        let copy = folder.path().join("copy.stk");
+        let arguments = [&["redact", &path, "-o", copy.to_str().unwrap(), "--force"], drop].concat();
+        let Ok((_, exit)) = answer(arguments.iter().map(Into::into)) else { return None };
+        let copied = std::fs::read(copy).unwrap();
+        Some((exit, survivors(&copied, &all).into_iter().cloned().collect::<Vec<_>>()))
+    };
+    let (_, left) = of_copy(&file, &[]).unwrap();
+    assert!(left.iter().all(|(.., until)| *until != Until::Any), "{left:?}");
+    for what in ["user", "host", "command-line"] {
+        let (_, left) = of_copy(&file, &["--drop", what]).unwrap();
+        assert!(left.iter().all(|(.., until)| *until != Until::Dropped(what)), "{what}: {left:?}");
+    }
+    let drop = ["--drop", "command-line,host,user"];
+    let (exit, left) = of_copy(&file, &drop).unwrap();
+    // A block of an unknown kind is left out, which is told.
+    assert_eq!((exit, left), (Exit::Damaged, Vec::new()));
+    let trace = Trace::open(&file).unwrap();
+    let offsets: Vec<usize> = trace.blocks().iter().map(|block| block.offset as usize).collect();
+    assert!(offsets.len() > 20);
+    let mut copies = 0;
+    for at in offsets {
+        for place in [at + 20, at + stk_format::BLOCK_HEADER_LEN + 8] {
+            let mut damaged = file.clone();
+            damaged[place] ^= 1;
+            let Some((exit, left)) = of_copy(&damaged, &drop) else { continue };
+            assert_eq!((exit, left), (Exit::Damaged, Vec::new()), "byte {place}");
+            copies += 1;
+        }
+    }
+    assert!(copies > 40, "{copies}");
+}
+
+#[test]
+fn list_behind_a_gap_is_left_out_and_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gap.stk").to_str().unwrap().to_owned();
+    let wide = |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
+    let mut builder = TraceBuilder::new(Arch::X64);
+    let list = wide(r"x C:\Users\Ann\a.dll and C:\Users\Bob\b.dll");
+    for (n, bytes) in list.chunks(20).enumerate().filter(|(n, _)| *n != 2) {
+        let offset = 20 * n as u64;
+        builder.meta(2, &Event::Nettrace(Nettrace { session: 1, time: Ticks(2), offset, bytes }));
+    }
+    let thread = builder.thread(0, 7, "main", BASE);
+    builder.sample(thread, 5, &[IMAGE + 0x10, BASE - 16], &[0x1234_5678, IMAGE + 0x20]);
+    std::fs::write(&path, builder.finish()).unwrap();
+    let (copy, exit) = redacted(folder.path(), &path, &["--drop", "user"]);
+    let raw = events(&std::fs::read(&copy).unwrap());
+    assert_eq!(exit, Exit::Damaged);
+    assert!(!holds(&raw, &wide("Ann")) && !holds(&raw, &wide("Bob")) && holds(&raw, &wide("x C:\\Us")));
+    // Without a text to look for, the pieces stay.
+    let (copy, exit) = redacted(folder.path(), &path, &[]);
+    assert_eq!(exit, Exit::Ok);
+    assert!(holds(&events(&std::fs::read(&copy).unwrap()), &wide("Bob")));
+    // Nor is the command line known here.
+    let (copy, exit) = redacted(folder.path(), &path, &["--drop", "command-line"]);
+    assert_eq!(exit, Exit::Damaged);
+    assert!(!holds(&events(&std::fs::read(&copy).unwrap()), &wide("x C:")));
 }

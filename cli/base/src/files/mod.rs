@@ -27,6 +27,11 @@ pub fn is_same_file(a: &Path, b: &Path) -> bool {
     matches!((id::FileId::of_path(a), id::FileId::of_path(b)), (Ok(a), Ok(b)) if a == b)
 }
 
+/// Whether a path leads to this open file.
+pub fn is_file_at(file: &File, path: &Path) -> bool {
+    matches!((id::FileId::of_file(file), id::FileId::of_path(path)), (Ok(a), Ok(b)) if a == b)
+}
+
 /// Opens an input that the command line names, which may be a pipe or a device.
 pub fn open_input(path: &Path) -> io::Result<File> {
     let file = File::open(path)?;

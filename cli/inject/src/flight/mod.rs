@@ -77,6 +77,8 @@ pub(crate) struct RingReader {
     header: Option<FileHeader>,
     /// Position up to which the ring was read.
     at: u64,
+    /// The furthest position that the agent said that it has begun to copy to.
+    begun: u64,
     places: VecDeque<Place>,
     kept: Kept,
     /// Number of the next block.
@@ -92,6 +94,7 @@ impl RingReader {
         RingReader {
             header: None,
             at: 0,
+            begun: 0,
             places: VecDeque::new(),
             kept: Kept::default(),
             next: 0,
@@ -101,13 +104,21 @@ impl RingReader {
         }
     }
 
-    /// Reads what is new. Returns the number of marks and exceptions in it, which ask for a trace.
-    pub(crate) fn poll(&mut self, ring: &impl Ring) -> usize {
+    /// Reads what is new, until `stop`. Returns the number of marks and exceptions in it, which ask
+    /// for a trace.
+    ///
+    /// The target can write any positions: of one call, what is read of them is at most a ring.
+    pub(crate) fn poll(&mut self, ring: &impl Ring, stop: &dyn Fn() -> bool) -> usize {
         let written = ring.written();
         let mut triggers = 0;
-        while self.at < written {
-            if !ring.holds(self.at) {
-                self.at = ring.begun() - ring.size();
+        for _ in 0..ring.size() / BLOCK_HEADER_LEN as u64 {
+            self.begun = self.begun.max(ring.begun()).max(written);
+            if self.at >= written || stop() {
+                break;
+            }
+            let first = self.begun.saturating_sub(ring.size());
+            if self.at < first {
+                self.at = first;
                 self.resume(ring, written);
                 continue;
             }
@@ -133,7 +144,8 @@ impl RingReader {
             triggers += self.block(ring, &header, place);
         }
         ring.consume(self.at);
-        while self.places.front().is_some_and(|place| !ring.holds(place.at)) {
+        let first = self.begun.saturating_sub(ring.size());
+        while self.places.front().is_some_and(|place| place.at < first) {
             self.places.pop_front();
         }
         triggers
@@ -163,12 +175,12 @@ impl RingReader {
 
     /// Takes note of a block. Returns its marks and exceptions.
     fn block(&mut self, ring: &impl Ring, header: &FileHeader, place: Place) -> usize {
-        self.missed += place.header.seq.saturating_sub(self.next);
+        self.missed = self.missed.saturating_add(place.header.seq.saturating_sub(self.next));
         self.next = place.header.seq.saturating_add(1);
         let mut triggers = 0;
         if !matches!(place.header.kind, BlockKind::Samples | BlockKind::Index) {
             let Some(bytes) = ring.bytes(place.at, place.len()) else {
-                self.missed += 1;
+                self.missed = self.missed.saturating_add(1);
                 return 0;
             };
             match place.header.kind {
@@ -186,12 +198,12 @@ impl RingReader {
 
 /// The block at a position, if there is a whole one.
 fn place_at(ring: &impl Ring, at: u64, header: &FileHeader, written: u64) -> Option<Place> {
-    if at + BLOCK_HEADER_LEN as u64 > written {
+    if written.saturating_sub(at) < BLOCK_HEADER_LEN as u64 {
         return None;
     }
     let block = BlockHeader::decode(&ring.bytes(at, BLOCK_HEADER_LEN)?)?;
     let place = Place { at, header: block };
-    let fits = block.stored_len as usize <= MAX_BLOCK_STORED && at + place.len() as u64 <= written;
+    let fits = block.stored_len as usize <= MAX_BLOCK_STORED && place.len() as u64 <= written - at;
     (block.salt == header.salt() && fits).then_some(place)
 }
 

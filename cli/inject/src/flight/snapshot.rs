@@ -18,6 +18,10 @@ const TRIES: usize = 4;
 /// SAMPLES blocks after a STATE block of which one may still cite blocks before it.
 const SETTLED: usize = 4;
 
+/// Bytes of META and STATE blocks that are compressed anew for one trace. The ring can hold small
+/// blocks that unpack to 16 MiB each.
+pub(super) const MOST_RESTATED: u64 = 1 << 30;
+
 /// What was written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Snapshot {
@@ -78,7 +82,7 @@ impl RingReader {
     ) -> Result<(Place, usize), SnapError> {
         let now = self.places.back().ok_or(SnapError::Nothing)?.header.last;
         let span = u128::from(window_ms) * u128::from(header.clock_frequency) / 1000;
-        let wanted = now.saturating_sub(Ticks(span as u64));
+        let wanted = now.saturating_sub(Ticks(u64::try_from(span).unwrap_or(u64::MAX)));
         let states = self
             .places
             .iter()
@@ -109,7 +113,7 @@ impl RingReader {
                 .bytes(place.at, place.len())
                 .and_then(|block| oldest_cited(header, &block, &mut self.scratch));
             if oldest.is_some_and(|cited| cited < *known) {
-                *known = place.header.ordinal + 1;
+                *known = place.header.ordinal.saturating_add(1);
             }
         }
         known.unwrap_or(0)
@@ -137,7 +141,7 @@ impl RingReader {
             }
         }
         let known = self.first_samples(ring, recorded, (&first, index));
-        let (mut torn, mut last) = (0, first.header.last);
+        let (mut torn, mut last, mut restated) = (0, first.header.last, 0);
         for place in self.places.iter().skip(index + 1) {
             if place.header.kind == BlockKind::Samples && place.header.ordinal < known {
                 continue;
@@ -148,6 +152,11 @@ impl RingReader {
             };
             match place.header.kind {
                 BlockKind::Meta | BlockKind::State => {
+                    restated += u64::from(place.header.raw_len);
+                    if restated > MOST_RESTATED {
+                        torn += 1;
+                        continue;
+                    }
                     file.restated(&place.header, &bytes, &mut self.scratch)?;
                 }
                 _ => file.stored(&place.header, &bytes[BLOCK_HEADER_LEN..])?,
@@ -157,7 +166,8 @@ impl RingReader {
         let ticks = u128::from(last.saturating_sub(start).0);
         let mut snapshot = Snapshot {
             bytes: 0,
-            covered_ms: (ticks * 1000 / u128::from(header.clock_frequency.max(1))) as u64,
+            covered_ms: u64::try_from(ticks * 1000 / u128::from(header.clock_frequency.max(1)))
+                .unwrap_or(u64::MAX),
             torn,
             left_out: self.kept.left_out,
         };

@@ -1,4 +1,4 @@
-use super::snapshot::SnapError;
+use super::snapshot::{MOST_RESTATED, SnapError};
 use super::*;
 use std::cell::{Cell, RefCell};
 use stk_format::SampleStep;
@@ -56,8 +56,8 @@ impl Ring for FakeRing {
     }
     fn copy(&self, at: u64, out: &mut [u8]) {
         let data = self.data.borrow();
-        for (position, byte) in (at..).zip(out) {
-            *byte = data[(position % data.len() as u64) as usize];
+        for (n, byte) in (0..).zip(out) {
+            *byte = data[(at.wrapping_add(n) % data.len() as u64) as usize];
         }
         if let Some((when, more)) = self.rush.get()
             && when == at
@@ -113,7 +113,7 @@ fn followed(file: &[u8], size: usize) -> (RingReader, FakeRing, usize) {
     let (mut reader, ring, mut triggers) = (RingReader::new(), FakeRing::new(size), 0);
     for piece in pieces(file) {
         ring.append(piece);
-        triggers += reader.poll(&ring);
+        triggers += reader.poll(&ring, &|| false);
     }
     (reader, ring, triggers)
 }
@@ -242,11 +242,11 @@ fn a_reader_that_was_left_behind_finds_the_next_block_and_says_what_it_missed() 
     let (mut reader, ring) = (RingReader::new(), FakeRing::new(file.len() / 3));
     let pieces = pieces(&file);
     ring.append(pieces[0]);
-    reader.poll(&ring);
+    reader.poll(&ring, &|| false);
     for piece in &pieces[1..] {
         ring.append(piece);
     }
-    reader.poll(&ring);
+    reader.poll(&ring, &|| false);
     assert!(reader.missed > 0);
     assert!(reader.ended.is_some());
     let part = written(&mut reader, &ring, u32::MAX);
@@ -261,7 +261,7 @@ fn a_ring_whose_header_was_never_read_gives_nothing() {
     for piece in pieces(&file) {
         ring.append(piece);
     }
-    reader.poll(&ring);
+    reader.poll(&ring, &|| false);
     assert_eq!(ring.consumed.get(), ring.written.get(), "the agent need not wait");
     let nothing = reader.snapshot(&ring, 1000, [7; 16], &mut Vec::new());
     assert!(matches!(nothing, Err(SnapError::Nothing)), "{nothing:?}");
@@ -277,7 +277,7 @@ fn a_recording_that_was_cut_off_gives_what_is_whole() {
     }
     // Killed within the copy: begun, not whole.
     ring.begun.set(ring.begun.get() + 1000);
-    reader.poll(&ring);
+    reader.poll(&ring, &|| false);
     assert!(reader.ended.is_none());
     assert!(samples(&written(&mut reader, &ring, u32::MAX).file) > 0);
 }
@@ -292,7 +292,7 @@ fn garbage_in_the_ring_does_no_harm() {
     let (mut reader, ring) = (RingReader::new(), FakeRing::new(4 << 20));
     for piece in &pieces {
         ring.append(piece);
-        reader.poll(&ring);
+        reader.poll(&ring, &|| false);
     }
     let mut file = Vec::new();
     if reader.snapshot(&ring, u32::MAX, [7; 16], &mut file).is_ok() {
@@ -304,4 +304,76 @@ fn garbage_in_the_ring_does_no_harm() {
 fn traces_are_numbered_before_their_ending() {
     assert_eq!(numbered(Path::new("t/a.b.stk"), 3), Path::new("t/a.b-3.stk"));
     assert_eq!(numbered(Path::new("a"), 12), Path::new("a-12"));
+}
+
+#[test]
+fn positions_that_the_target_makes_up_end_and_keep_little() {
+    let file = recording();
+    const ALL: u64 = u64::MAX;
+    // What the agent's side says next: begun, written.
+    for told in [
+        vec![(0, ALL)],
+        vec![(ALL, ALL)],
+        vec![(0, ALL), (0, ALL - 1), (7, ALL)],
+        vec![(ALL, 0), (0, 1 << 40), (1 << 20, 1 << 41), (0, 0), (0, ALL)],
+        vec![(5, ALL / 2), (1, ALL / 2 + 1), (ALL, ALL)],
+    ] {
+        let (mut reader, ring, _) = followed(&file, file.len() + 200);
+        let before = reader.places.len();
+        for (begun, written) in &told {
+            ring.begun.set(*begun);
+            ring.written.set(*written);
+            reader.poll(&ring, &|| false);
+            assert!(reader.places.len() <= 2 * before, "{told:?}: {} blocks", reader.places.len());
+        }
+        let _ = reader.snapshot(&ring, u32::MAX, [7; 16], &mut Vec::new());
+    }
+}
+
+#[test]
+fn positions_that_jump_while_they_are_read_end() {
+    let file = recording();
+    let (mut reader, ring, _) = followed(&file, file.len() + 200);
+    // Whatever is copied next is overwritten at once, and then is not.
+    let at = ring.written.get();
+    ring.written.set(at + 4096);
+    ring.rush.set(Some((at, u64::MAX - ring.begun.get())));
+    reader.poll(&ring, &|| false);
+    ring.begun.set(0);
+    ring.written.set(u64::MAX);
+    reader.poll(&ring, &|| false);
+    assert!(reader.places.len() < 100, "{}", reader.places.len());
+}
+
+#[test]
+fn stop_ends_a_reading_before_all_is_read() {
+    let file = recording();
+    let (mut reader, ring) = (RingReader::new(), FakeRing::new(file.len() + 200));
+    pieces(&file).into_iter().for_each(|piece| ring.append(piece));
+    let steps = Cell::new(0);
+    let stop = || steps.replace(steps.get() + 1) >= 3;
+    reader.poll(&ring, &stop);
+    assert!(!reader.places.is_empty() && reader.ended.is_none(), "{}", reader.places.len());
+    reader.poll(&ring, &|| false);
+    assert!(reader.ended.is_some(), "the next call reads on");
+}
+
+#[test]
+fn blocks_that_unpack_to_much_are_left_out_of_a_trace() {
+    let mut builder = TraceBuilder::new(Arch::X64);
+    let main = builder.thread(0, 1, "main", 0x10_0000);
+    builder.sample(main, MS, &[0x1400_0100, 0x0f_fff0], &[0x1400_0200]);
+    builder.cut();
+    builder.state();
+    let file = builder.finish();
+    let (mut reader, ring, _) = followed(&file, file.len() + 200);
+    let state = *reader.places.iter().rfind(|place| place.header.kind == BlockKind::State).expect("a STATE");
+    // The same block again and again, which says that it unpacks to 16 MiB.
+    for _ in 0..200 {
+        let mut place = state;
+        place.header.raw_len = 16 << 20;
+        reader.places.push_back(place);
+    }
+    let part = written(&mut reader, &ring, u32::MAX);
+    assert!(part.snapshot.torn >= 200 - MOST_RESTATED / (16 << 20), "{}", part.snapshot.torn);
 }

@@ -37,6 +37,8 @@ use windows_sys::Win32::System::Memory::{
 const POLL_MS: u32 = 50;
 /// The age at which the recorder writes a block of samples that is not full, and some time for it.
 const BLOCK_AGE: Duration = Duration::from_millis(1_200);
+/// How long the ring is read at the end. The target can fill it with what takes hours.
+const LAST_LOOK: Duration = Duration::from_secs(2);
 /// Most files of one recording.
 const MOST_FILES: u32 = 100_000;
 
@@ -225,7 +227,7 @@ impl Follower {
     fn run(mut self, stop: &Event, last: &AtomicBool) -> Vec<String> {
         while !system::wait(stop.handle(), POLL_MS) {
             steps::begin(steps::Thread::Flight, "reads the ring");
-            self.look();
+            self.look(&|| system::wait(stop.handle(), 0));
             let header = self.section.header();
             let requests = header.requests.load(Ordering::Acquire);
             if requests != header.answered.load(Ordering::Relaxed) {
@@ -236,7 +238,8 @@ impl Follower {
                 self.report("a mark");
             }
         }
-        self.look();
+        let begun = Instant::now();
+        self.look(&|| begun.elapsed() > LAST_LOOK);
         if last.load(Ordering::Acquire) || self.marked {
             self.report("the end");
         }
@@ -252,12 +255,12 @@ impl Follower {
     fn await_samples(&mut self, stop: &Event) {
         let asked = Instant::now();
         while asked.elapsed() < BLOCK_AGE && !system::wait(stop.handle(), POLL_MS) {
-            self.look();
+            self.look(&|| system::wait(stop.handle(), 0));
         }
     }
 
-    fn look(&mut self) {
-        self.marked |= self.reader.poll(&*self.section) != 0;
+    fn look(&mut self, stop: &dyn Fn() -> bool) {
+        self.marked |= self.reader.poll(&*self.section, stop) != 0;
     }
 
     /// Marks within the time of one trace share the next.

@@ -67,11 +67,9 @@ pub use flamegraph::in_xml;
 pub use folded_stacks::field as folded_field;
 pub use left_behind::{LeftBehind, remove_left_behind};
 pub use lock::FolderLock;
-#[cfg(feature = "parquet")]
-pub use parquet::TableError;
-#[cfg(feature = "parquet")]
-pub use parquet::read as parquet_read;
 pub use parquet::{AppliedModule, ConversionFacts, DatasetEntry, DatasetIndex, apply_symbols, compact};
+#[cfg(feature = "parquet")]
+pub use parquet::{TableError, TableFile};
 pub use perfetto::PerfettoStyle;
 pub use sink::{Sink, named as named_file, temporary};
 pub(crate) use source::exporter_of;

@@ -1,5 +1,6 @@
 //! Answers as comma-separated values (RFC 4180): a line of column names, then a line a row, each
-//! ended by CR LF. Control characters in names are escaped, so every row is one line.
+//! ended by CR LF. Control characters in names are escaped, so every row is one line. A name that a
+//! spreadsheet would run as a formula has `'` before it.
 
 use super::Amount;
 use super::call_tree::CallTreeStats;
@@ -61,9 +62,18 @@ impl Lines {
             if at > 0 {
                 self.text.push(',');
             }
-            self.text.push_str(&quoted(&printable(field)));
+            self.text.push_str(&quoted(&no_formula(printable(field))));
         }
         self.text.push_str("\r\n");
+    }
+}
+
+/// A text that no spreadsheet takes for a formula: names come from other people's symbols and
+/// traces.
+fn no_formula(text: Cow<'_, str>) -> Cow<'_, str> {
+    match text.starts_with(['=', '+', '-', '@']) {
+        true => Cow::Owned(format!("'{text}")),
+        false => text,
     }
 }
 
@@ -86,5 +96,13 @@ mod tests {
         let fields = ["plain", "a,b", "say \"x\"", "", "line\nend", "operator,"];
         lines.add(fields.map(str::to_owned).to_vec());
         assert_eq!(lines.text, "plain,\"a,b\",\"say \"\"x\"\"\",,line\\u{a}end,\"operator,\"\r\n");
+    }
+
+    #[test]
+    fn names_that_begin_as_formulas_are_texts_to_spreadsheets() {
+        let mut lines = Lines::default();
+        let fields = ["=cmd|' /C calc'!A0", "+1", "-2+3", "@SUM(1,2)", "\t=1", "a=1", "0"];
+        lines.add(fields.map(str::to_owned).to_vec());
+        assert_eq!(lines.text, "'=cmd|' /C calc'!A0,'+1,'-2+3,\"'@SUM(1,2)\",\\u{9}=1,a=1,0\r\n");
     }
 }

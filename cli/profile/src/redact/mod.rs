@@ -20,12 +20,13 @@ pub use texts::{Secret, Texts};
 use crate::trace::Trace;
 use std::collections::BTreeSet;
 use std::io;
+use stk_base::text;
 use stk_format::event::encode;
 use stk_format::{
     BlockKind, BlockRef, FLAG_SUPPLEMENT, NoSupplement, Rewriter, Scratch, SealError, Supplement,
     SupplementWriter, TraceCopy, rewrite_events, rewrite_memory,
 };
-use stk_schema::event::{Event, Redaction};
+use stk_schema::event::{CheckWalk, Event, Redaction};
 use thiserror::Error;
 
 /// The rule of the words, as the copy states it.
@@ -36,6 +37,10 @@ const WORDS_RULE: &str =
 pub fn is_copy(trace: &Trace<'_>) -> bool {
     trace.timeline.redacted.contains_key(WORDS_RULE)
 }
+
+/// Bytes that the blocks of a trace may unpack to for each of its own, and those that any may have.
+const RAW_PER_BYTE: u64 = 512;
+const RAW_FREE: u64 = 64 << 20;
 
 /// Why there is no copy.
 #[derive(Debug, Error)]
@@ -97,7 +102,16 @@ impl<'a> Redactor<'a> {
         // The first block states how many words are overwritten in all: they are counted before.
         let mut place = None;
         let mut broken = BTreeSet::new();
+        let stored: u64 = blocks.iter().map(|block| u64::from(block.header.stored_len)).sum();
+        let mut left = RAW_FREE + RAW_PER_BYTE * stored;
+        let mut too_much = 0u64;
         for block in &blocks {
+            let Some(rest) = left.checked_sub(block.header.raw_len.into()) else {
+                broken.insert(block.header.seq);
+                too_much += 1;
+                continue;
+            };
+            left = rest;
             let before = self.report.clone();
             match self.rewrite(block, &mut scratch, &mut out) {
                 Ok(_) if matches!(block.header.kind, BlockKind::Meta | BlockKind::State) => {
@@ -112,10 +126,14 @@ impl<'a> Redactor<'a> {
             }
         }
         let place = place.ok_or(RedactError::NoPlace)?;
+        if too_much > 0 {
+            let blocks = text::counted(too_much, "block");
+            self.report.left_out.push(format!("{blocks}: more than a recording of this size unpacks to"));
+        }
         let counted = std::mem::take(&mut self.report);
         self.texts.finish_first_pass();
-        let mut copy = TraceCopy::new(self.trace.header())?;
-        write(&self.trace.header().encode())?;
+        let mut copy = TraceCopy::new(self.texts.header())?;
+        write(&self.texts.header().encode())?;
         for block in blocks.iter().filter(|block| !broken.contains(&block.header.seq)) {
             let Ok(mut events) = self.rewrite(block, &mut scratch, &mut out) else { continue };
             if block.header.seq == place {
@@ -132,7 +150,15 @@ impl<'a> Redactor<'a> {
                 write(bytes)?;
             }
         }
-        Ok(RedactReport { left_out: counted.left_out, ..std::mem::take(&mut self.report) })
+        let mut left_out = counted.left_out;
+        if self.texts.unsearched() > 0 {
+            left_out.push(format!(
+                "{} of .NET's lists, which could not be searched for what --drop names: they follow a gap, are too large, \
+                 or the command line is not known",
+                text::counted(self.texts.unsearched(), "piece")
+            ));
+        }
+        Ok(RedactReport { left_out, ..std::mem::take(&mut self.report) })
     }
 
     /// The bytes of the supplement behind the copy, which is `copied` so far. Empty if the trace
@@ -211,6 +237,12 @@ impl Rewriter for Redactor<'_> {
                 let mut bytes = memory.bytes.to_vec();
                 rewrite_memory(&mut bytes, memory.address, self.word, |word| self.word(word));
                 put(&Event::Memory(stk_schema::event::Memory { bytes: &bytes, ..*memory }));
+            }
+            // A frame is any word of the stack where the system's walk went astray.
+            Event::CheckWalk(walk) => {
+                let frames = walk.frames.iter().map(|&(ip, sp)| (self.word(ip), self.word(sp))).collect();
+                let (thread, time, flags) = (walk.thread, walk.time, walk.flags);
+                put(&Event::CheckWalk(CheckWalk { thread, time, flags, frames }));
             }
             event => self.report.texts += self.texts.event(event, put),
         }

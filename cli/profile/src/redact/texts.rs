@@ -4,6 +4,7 @@ use crate::trace::Trace;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use stk_format::blob::content_hash;
+use stk_format::{FileHeader, HEADER_KEY};
 use stk_schema::event::{
     Blob, End, Event, Mark, Metadata, MethodName, ModuleLoad, ModuleTables, Nettrace, RuntimeInfo,
 };
@@ -56,13 +57,21 @@ impl Secret {
 #[derive(Debug)]
 pub struct Texts {
     dropped: BTreeSet<Secret>,
+    /// The header as the copy has it: blocks repeat it.
+    header: FileHeader,
     /// Command lines as UTF-16, as .NET's lists hold them.
     lines: Vec<Vec<u8>>,
     /// BLOBs that have other bytes in the copy: their hash and length there.
     blobs: HashMap<ContentHash, (ContentHash, u32)>,
-    /// .NET's lists by session, until the first pass has ended.
+    /// .NET's lists by session, as far as they can be searched: from their first byte on without a
+    /// gap.
     lists: BTreeMap<u64, Vec<u8>>,
     listed: usize,
+    /// Whether there is something to look for in them, and whether all of it is known.
+    searches: bool,
+    knows_lines: bool,
+    /// Pieces of these lists that the copy does not have.
+    unsearched: u64,
     /// Bytes of .NET's lists to overwrite, by session, each range in the list.
     masked: BTreeMap<u64, Vec<Range<u64>>>,
     first_pass: bool,
@@ -73,13 +82,19 @@ impl Texts {
     pub fn of(trace: &Trace<'_>, dropped: &BTreeSet<Secret>) -> Texts {
         let facts = trace.timeline.metadata.iter().filter(|(key, _)| is_command_line(key.as_bytes()));
         let lines = facts.filter(|(_, line)| !line.is_empty());
+        let knows_lines = lines.clone().any(|(key, _)| key == "command_line");
+        let boot_id = if dropped.contains(&Secret::Host) { 0 } else { trace.header().boot_id };
         let wide = |(_, line): &(String, String)| line.encode_utf16().flat_map(u16::to_le_bytes).collect();
         Texts {
             dropped: dropped.clone(),
+            header: FileHeader { boot_id, ..*trace.header() },
             lines: lines.map(wide).collect(),
             blobs: HashMap::new(),
             lists: BTreeMap::new(),
             listed: 0,
+            searches: dropped.contains(&Secret::User) || dropped.contains(&Secret::CommandLine),
+            knows_lines: knows_lines || !dropped.contains(&Secret::CommandLine),
+            unsearched: 0,
             masked: BTreeMap::new(),
             first_pass: true,
         }
@@ -90,6 +105,16 @@ impl Texts {
         &self.dropped
     }
 
+    /// The header of the copy.
+    pub fn header(&self) -> &FileHeader {
+        &self.header
+    }
+
+    /// Pieces of .NET's lists that were left out, since they could not be searched.
+    pub fn unsearched(&self) -> u64 {
+        self.unsearched
+    }
+
     fn drops(&self, secret: Secret) -> bool {
         self.dropped.contains(&secret)
     }
@@ -97,7 +122,7 @@ impl Texts {
     /// Finds the places in .NET's lists, all of which were seen now.
     pub fn finish_first_pass(&mut self) {
         self.first_pass = false;
-        for (session, list) in std::mem::take(&mut self.lists) {
+        for (&session, list) in &self.lists {
             let mut places = Vec::new();
             if self.drops(Secret::User) {
                 places.extend([0, 1].into_iter().flat_map(|from| {
@@ -119,6 +144,10 @@ impl Texts {
     /// Passes on what the copy has of an event. Returns the number of texts that were changed.
     pub fn event(&mut self, event: &Event<'_>, put: &mut dyn FnMut(&Event<'_>)) -> u64 {
         match event {
+            Event::Metadata(fact) if fact.key == HEADER_KEY => {
+                put(&Event::Metadata(Metadata { key: HEADER_KEY, value: &self.header.encode() }));
+                return 0;
+            }
             Event::Metadata(fact) if self.drops_fact(fact.key) => return 1,
             Event::Nettrace(piece) => return self.piece(piece, put),
             _ if !self.drops(Secret::User) => {}
@@ -159,7 +188,8 @@ impl Texts {
         1
     }
 
-    /// A piece of .NET's lists keeps its length, since others count from its offsets.
+    /// A piece of .NET's lists keeps its length, since others count from its offsets. One that was
+    /// not searched is left out: behind a gap nobody reads it.
     fn piece(&mut self, piece: &Nettrace<'_>, put: &mut dyn FnMut(&Event<'_>)) -> u64 {
         if self.first_pass {
             let list = self.lists.entry(piece.session).or_default();
@@ -167,6 +197,10 @@ impl Texts {
                 list.extend_from_slice(piece.bytes);
                 self.listed += piece.bytes.len();
             }
+        }
+        if self.searches && !self.first_pass && !self.is_searched(piece) {
+            self.unsearched += 1;
+            return 0;
         }
         let mut bytes = piece.bytes.to_vec();
         let mut texts = 0;
@@ -184,6 +218,15 @@ impl Texts {
     }
 }
 
+impl Texts {
+    /// Whether these very bytes were searched for all that is dropped.
+    fn is_searched(&self, piece: &Nettrace<'_>) -> bool {
+        let list = self.lists.get(&piece.session).map_or(&[][..], Vec::as_slice);
+        let searched = usize::try_from(piece.offset).ok().and_then(|from| list.get(from..));
+        self.knows_lines && searched.is_some_and(|searched| searched.starts_with(piece.bytes))
+    }
+}
+
 fn is_command_line(key: &[u8]) -> bool {
     matches!(key, b"command_line" | b"inject.command_line")
 }
@@ -198,7 +241,7 @@ fn paths(event: &Event<'_>, put: &mut dyn FnMut(&Event<'_>)) -> u64 {
         clean.unwrap_or_else(|| text.to_vec())
     };
     match event {
-        Event::Metadata(fact) if fact.key != stk_format::HEADER_KEY => {
+        Event::Metadata(fact) => {
             let value = clean(fact.value);
             put(&Event::Metadata(Metadata { value: &value, ..*fact }));
         }

@@ -42,7 +42,7 @@ pub use clock::Clock;
 pub use code::CodeRegion;
 pub use content::{Content, stand_ins};
 pub use events::{EventKind, SamplePlace, TraceEvent, TraceEvents, events};
-pub use follow::Follower;
+pub use follow::{Fate, FollowLosses, Follower};
 pub use gaps::{Gap, gaps};
 pub use managed::{ManagedState, ManagedTracker, SampleCopy, take as take_managed};
 pub use pauses::Pauses;

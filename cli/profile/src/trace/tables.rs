@@ -3,12 +3,17 @@
 //!
 //! Finds a table by its hash in the folders, and returns its bytes, checked.
 
-use std::io::{self, Read};
+use std::fs::File;
+use std::io::{self, Read, Seek as _};
 use std::path::{Path, PathBuf};
 use stk_base::files::open_plain;
 use stk_format::blob::content_hash;
 use stk_schema::identity::ContentHash;
 use stk_schema::limits;
+use xxhash_rust::xxh3::Xxh3;
+
+/// Bytes that are hashed at once.
+const PIECE: u64 = 1 << 16;
 
 /// The folders to search, in order.
 #[derive(Clone, Default, Debug)]
@@ -50,9 +55,9 @@ impl TableFolders {
     pub fn read(&self, hash: ContentHash) -> Option<Result<Vec<u8>, TableProblem>> {
         let mut problem = None;
         for path in self.paths(hash) {
-            match read(&path) {
-                Ok(bytes) if content_hash(&bytes) == hash => return Some(Ok(bytes)),
-                Ok(_) => problem = problem.or(Some(TableProblem::Corrupted { path })),
+            match read(&path, hash) {
+                Ok(Some(bytes)) => return Some(Ok(bytes)),
+                Ok(None) => problem = problem.or(Some(TableProblem::Corrupted { path })),
                 Err(cause) if cause.kind() == io::ErrorKind::NotFound => {}
                 Err(cause) => problem = problem.or(Some(TableProblem::Io { path, cause })),
             }
@@ -65,12 +70,30 @@ impl TableFolders {
     }
 }
 
-/// Reads a file up to the largest size of a table. A longer file is cut, so its hash does not
-/// match.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+/// Reads a file, if its bytes have this hash. Before that none of them is kept: it may have any
+/// size.
+fn read(path: &Path, hash: ContentHash) -> io::Result<Option<Vec<u8>>> {
+    let mut file = open_plain(path)?;
+    let len = file.metadata()?.len();
+    if len > limits::MAX_BLOB || hash_of(&file, len)? != hash {
+        return Ok(None);
+    }
     let mut bytes = Vec::new();
-    open_plain(path)?.take(limits::MAX_BLOB + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
+    file.rewind()?;
+    file.take(len).read_to_end(&mut bytes)?;
+    Ok((content_hash(&bytes) == hash).then_some(bytes))
+}
+
+/// The hash of a file of so many bytes.
+fn hash_of(file: &File, len: u64) -> io::Result<ContentHash> {
+    let mut hasher = Xxh3::new();
+    let mut bytes = Vec::new();
+    let mut rest = file.take(len);
+    while rest.by_ref().take(PIECE).read_to_end(&mut bytes)? > 0 {
+        hasher.update(&bytes);
+        bytes.clear();
+    }
+    Ok(ContentHash(hasher.digest128().to_le_bytes()))
 }
 
 #[cfg(test)]
@@ -98,6 +121,20 @@ mod tests {
         assert_eq!(folders.read(hash).expect("found").expect("whole"), b"pdata");
         assert_eq!(folders.len_of(hash), Some(5));
         assert!(folders.read(content_hash(b"xdata")).is_none());
+    }
+
+    #[test]
+    fn large_table_is_read_whole_and_a_longer_file_is_refused() {
+        let large = vec![7; 3 * PIECE as usize + 5];
+        let folder = folder(&[(&named(&large), &large), (&named(b"pdata"), b"pdata")]);
+        let folders = TableFolders::new(vec![folder.path().to_owned()]);
+        assert_eq!(folders.read(content_hash(&large)).expect("found").expect("whole"), large);
+        let file = File::options().write(true).open(folder.path().join(named(b"pdata"))).expect("there");
+        for len in [limits::MAX_BLOB + 1, 1 << 40] {
+            file.set_len(len).expect("a sparse file");
+            let problem = folders.read(content_hash(b"pdata")).expect("found").expect_err("longer");
+            assert!(matches!(problem, TableProblem::Corrupted { .. }));
+        }
     }
 
     #[test]

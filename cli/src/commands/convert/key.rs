@@ -10,7 +10,8 @@ use stk_schema::tables;
 use stk_symbols::{Search, SymbolStore};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Bytes at each end of a symbol file that stand for all of it, beside its length.
+/// Bytes at each end of a symbol file that stand for all of it, beside its length and the time at
+/// which it was last changed: two of one build can differ in between.
 const ENDS: usize = 64 << 10;
 
 /// Makes the keys of a batch's conversions.
@@ -88,6 +89,8 @@ fn symbol_file(hash: &mut Xxh3, search: Option<Search>) {
         Some(found) => {
             let file: &MappedFile = &found.file;
             hash.update(&(file.len() as u64).to_le_bytes());
+            let changed = std::fs::metadata(&found.path).and_then(|facts| facts.modified()).ok();
+            hash.update(format!("{changed:?}").as_bytes());
             hash.update(&file[..file.len().min(ENDS)]);
             hash.update(&file[file.len().saturating_sub(ENDS)..]);
         }

@@ -89,7 +89,8 @@ enum Format {
     /// One JSON object: `stk schema stats` describes it
     Json,
     /// Comma-separated values (RFC 4180) of the answer to a question, without one of the functions;
-    /// of several traces their sum. Control characters in names are escaped
+    /// of several traces their sum. Control characters in names are escaped, and names that a
+    /// spreadsheet takes for formulas have ' before them; json has them as they are
     Csv,
 }
 

@@ -7,7 +7,7 @@ use super::super::OutputError;
 use super::super::lock::FolderLock;
 use super::super::source::exporter_of;
 use super::AppliedModule;
-use super::files::{read, rows_of};
+use super::files::{open_table, read};
 use super::part::{self, NAMES, OWN, name_files};
 use super::table::{SharedTexts, TableWriter, column, list, nulls};
 use super::{compact, dimensions};
@@ -87,8 +87,8 @@ pub(super) fn apply(path: &Path, symbolizer: &Symbolizer) -> Result<Vec<AppliedM
 fn unnamed(frames: &Below) -> Result<BTreeMap<i64, Vec<Place>>, OutputError> {
     let mut places: BTreeMap<i64, Vec<Place>> = BTreeMap::new();
     for file in part::table_files(frames)? {
-        let rows = rows_of(&file)?;
-        for from in (0..rows).step_by(ROWS) {
+        let file = open_table(&file, &tables::FRAMES)?;
+        for from in (0..file.rows()).step_by(ROWS) {
             let frame = read(&file, from, ROWS)?;
             let number = |name| frame.column(name)?.i64();
             let text = |name| frame.column(name)?.str();
@@ -124,7 +124,7 @@ fn unnamed(frames: &Below) -> Result<BTreeMap<i64, Vec<Place>>, OutputError> {
 fn images(dataset: &Below) -> Result<HashMap<i64, DatasetImage>, OutputError> {
     let mut arches: HashMap<String, Arch> = HashMap::new();
     for file in files_by_date(dataset, &tables::TRACES)? {
-        let frame = read(&file, 0, usize::MAX)?;
+        let frame = read(&open_table(&file, &tables::TRACES)?, 0, usize::MAX)?;
         let (ids, names) = (frame.column("trace_id")?.str()?, frame.column("arch")?.str()?);
         for (id, name) in ids.iter().zip(names) {
             let arch = match name {
@@ -137,8 +137,8 @@ fn images(dataset: &Below) -> Result<HashMap<i64, DatasetImage>, OutputError> {
     }
     let mut images = HashMap::new();
     for file in files_by_date(dataset, &tables::MODULES)? {
-        let rows = rows_of(&file)?;
-        for from in (0..rows).step_by(ROWS) {
+        let file = open_table(&file, &tables::MODULES)?;
+        for from in (0..file.rows()).step_by(ROWS) {
             let frame = read(&file, from, ROWS)?;
             let ids = frame.column("image_id")?.i64()?;
             let text = |name| frame.column(name)?.str();

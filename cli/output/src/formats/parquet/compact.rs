@@ -6,7 +6,7 @@
 
 use super::super::lock::FolderLock;
 use super::super::{OutputError, Summary};
-use super::files::{Files, file_name, read, rows_of};
+use super::files::{Files, file_name, open_table, read};
 use super::part::{self, DATE, Part};
 use super::state::State;
 use super::table::nulls;
@@ -236,16 +236,14 @@ fn by_date(
     };
     let mut files = Files::new(table, more, folder);
     for part in parts {
-        let file = part.file(dataset, table);
-        let mut at = 0;
-        let rows = rows_of(&file)?;
-        while at < rows {
-            let mut frame = read(&file, at, ROWS_READ)?;
+        let path = part.file(dataset, table);
+        let file = open_table(&path, table)?;
+        for from in (0..file.rows()).step_by(ROWS_READ) {
+            let mut frame = read(&file, from, ROWS_READ)?;
             for missing in more.iter().filter(|_| !part.denormalized) {
                 let nulls = nulls(missing, frame.height());
-                frame.with_column(nulls).map_err(|error| OutputError::Table { path: file.path(), error })?;
+                frame.with_column(nulls).map_err(|error| OutputError::Table { path: path.path(), error })?;
             }
-            at += ROWS_READ;
             files.add(frame, ROWS)?;
         }
     }

@@ -5,7 +5,7 @@
 //! bucket by bucket: ids are hashes, so that a part of their range has as large a part of the rows.
 
 use super::super::OutputError;
-use super::files::{Files, read, rows_of};
+use super::files::{Files, open_table, read};
 use super::table::{TableWriter, in_own_memory};
 use polars::prelude::*;
 use std::cmp::Reverse;
@@ -43,9 +43,9 @@ fn merge_within(
     let mut runs: Vec<SortedRun> = Vec::new();
     let mut held: Option<DataFrame> = None;
     for path in files {
-        let rows = rows_of(path)?;
-        for from in (0..rows).step_by(ROWS_READ) {
-            let frame = read(path, from, ROWS_READ)?;
+        let file = open_table(path, table)?;
+        for from in (0..file.rows()).step_by(ROWS_READ) {
+            let frame = read(&file, from, ROWS_READ)?;
             match &mut held {
                 Some(held) => {
                     held.vstack_mut(&frame)?;
@@ -82,7 +82,7 @@ fn merge_within(
         }
         let mut all: Option<DataFrame> = None;
         for run in &runs {
-            let frame = run.read(&(from..until))?;
+            let frame = run.read(table, &(from..until))?;
             match &mut all {
                 Some(all) => {
                     all.vstack_mut(&frame)?;
@@ -166,9 +166,9 @@ impl SortedRun {
         (self.starts[buckets.end] - self.starts[buckets.start]) * self.bytes_per_row
     }
 
-    fn read(&self, buckets: &Range<usize>) -> Result<DataFrame, OutputError> {
+    fn read(&self, table: &ParquetTable, buckets: &Range<usize>) -> Result<DataFrame, OutputError> {
         let (from, until) = (self.starts[buckets.start], self.starts[buckets.end]);
-        read(&self.file, from, until - from)
+        read(&open_table(&self.file, table)?, from, until - from)
     }
 }
 
@@ -276,7 +276,7 @@ mod tests {
         let all = merged(&files, usize::MAX);
         let whole = folder.join("all.parquet");
         std::fs::write(whole.path(), &all[0].1).unwrap();
-        let frame = read(&whole, 0, usize::MAX).unwrap();
+        let frame = read(&open_table(&whole, &tables::STACKS).unwrap(), 0, usize::MAX).unwrap();
         // 7 times 700 new ones each, and 3000 of the last.
         assert_eq!(frame.height(), 7 * 700 + 3000);
         let ids = numbers(&frame, "stack_id").unwrap();
@@ -325,7 +325,7 @@ mod tests {
                 ])
                 .unwrap();
             writer.finish().unwrap();
-            read(&file, 0, usize::MAX).unwrap()
+            read(&open_table(&file, &tables::STACKS).unwrap(), 0, usize::MAX).unwrap()
         });
         let mut all = frames.next().unwrap();
         for frame in frames {

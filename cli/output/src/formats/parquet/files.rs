@@ -2,7 +2,7 @@
 
 use super::super::OutputError;
 use super::super::source::exporter_of;
-use super::read::{self, Wanted};
+use super::read::TableFile;
 use super::table::TableWriter;
 use polars::prelude::*;
 use std::fs::File;
@@ -12,16 +12,14 @@ use stk_schema::tables::{self, ParquetTable};
 /// Bytes behind which a file ends with its row group.
 const FILE_BYTES: u64 = 256 << 20;
 
-/// Rows of a file.
-pub(super) fn rows_of(file: &Below) -> Result<usize, OutputError> {
-    Ok(read::stated_rows(&read::facts(&file.path(), open(file)?)?))
+/// A file of a table.
+pub(super) fn open_table(file: &Below, table: &ParquetTable) -> Result<TableFile, OutputError> {
+    Ok(TableFile::open(&file.path(), open(file)?, table)?)
 }
 
 /// Rows of a file from number `from` on.
-pub(super) fn read(file: &Below, from: usize, rows: usize) -> Result<DataFrame, OutputError> {
-    let facts = read::facts(&file.path(), open(file)?)?;
-    let parallel = ParallelStrategy::Auto;
-    Ok(read::read(&file.path(), open(file)?, Wanted { columns: None, from, rows, facts, parallel })?)
+pub(super) fn read(file: &TableFile, from: usize, rows: usize) -> Result<DataFrame, OutputError> {
+    Ok(file.read(None, from, rows, ParallelStrategy::Auto)?)
 }
 
 fn open(file: &Below) -> Result<File, OutputError> {

@@ -15,6 +15,8 @@
 //! files       the files of a table
 //! table       one Parquet file
 //! read        rows of a Parquet file, which nobody vouches for
+//! pages       what such a file states, before it is believed
+//! guard       polars' panics, and its environment variable
 //! trace_id    the id of a trace
 //! ```
 
@@ -33,11 +35,15 @@ mod dimensions;
 #[cfg(feature = "parquet")]
 mod files;
 #[cfg(feature = "parquet")]
+mod guard;
+#[cfg(feature = "parquet")]
 mod ids;
+#[cfg(feature = "parquet")]
+mod pages;
 #[cfg(feature = "parquet")]
 mod part;
 #[cfg(feature = "parquet")]
-pub mod read;
+mod read;
 #[cfg(feature = "parquet")]
 mod rows;
 #[cfg(feature = "parquet")]
@@ -48,7 +54,7 @@ mod table;
 mod trace_id;
 
 #[cfg(feature = "parquet")]
-pub use read::TableError;
+pub use read::{TableError, TableFile};
 
 use super::{Description, Destination, Options, OutputError, Summary, Writer};
 use serde::{Deserialize, Serialize};

@@ -1,16 +1,43 @@
-//! Reads Parquet files by polars. They come from outside: polars does not check all that they say,
-//! and it panics on some of them.
+//! Reads Parquet files by polars, for all that reads tables: they come from outside. polars does not
+//! check all that they say, reserves what they state, and panics on some of them; so what they
+//! state is compared with the table's columns and with the bytes that are there before.
+//!
+//! ```text
+//! guard  polars' panics, and its environment variable   work -> its result
+//! pages  what the end of a file and its pages state     bytes -> numbers
+//! ```
 
+use super::guard::caught;
+use super::pages;
+use super::table::data_type;
 use polars::io::parquet::metadata::FileMetadataRef;
 use polars::prelude::*;
-use std::collections::HashSet;
+use polars_parquet::parquet::metadata::RowGroupMetadata;
+use std::collections::{BTreeSet, HashSet};
 use std::fs::File;
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
-use stk_base::panics;
+use stk_base::map::MappedFile;
+use stk_schema::tables::{self, ParquetTable};
+
+/// Rows of a row group for each of its bytes, and those that any may have. The tables of kept
+/// traces have at most one.
+const ROWS_PER_BYTE: u64 = 16;
+const ROWS_FREE: u64 = 1 << 16;
+/// Rows of a row group: polars walks over those before a piece that is read.
+const MOST_ROWS: u64 = 1 << 23;
 
 /// Why a file of a table was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
+    /// The system refused.
+    #[error("{}: cannot be read", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        #[source]
+        error: std::io::Error,
+    },
     /// It is no such table.
     #[error("{}: cannot be read", .path.display())]
     Polars {
@@ -19,45 +46,151 @@ pub enum TableError {
         #[source]
         error: PolarsError,
     },
-    /// A text that is no UTF-8.
-    #[error("{}: column {column}: a text is not UTF-8; convert its traces again, into another folder", .path.display())]
-    Text {
+    /// What it states cannot be.
+    #[error("{}: {what}; convert its traces again, into another folder", .path.display())]
+    Stated {
         /// The file.
         path: PathBuf,
-        /// The column.
-        column: String,
-    },
-    /// A column has another number of rows than the file states.
-    #[error("{}: column {column}: {found} rows instead of {wanted}; convert its traces again, into another folder", .path.display())]
-    Rows {
-        /// The file.
-        path: PathBuf,
-        /// The column.
-        column: String,
-        /// Its rows.
-        found: usize,
-        /// Those that the file states.
-        wanted: usize,
+        /// A sentence.
+        what: String,
     },
 }
 
-/// What is to be read of a file.
-pub struct Wanted<'a> {
-    /// `None` = all columns.
-    pub columns: Option<&'a [&'a str]>,
-    /// Number of the first row.
-    pub from: usize,
-    /// The most rows.
-    pub rows: usize,
-    /// What the file's end says.
-    pub facts: FileMetadataRef,
-    /// Which parts of the file are read side by side.
-    pub parallel: ParallelStrategy,
+/// A file of a table, whose columns have the table's types and whose row groups have rows for
+/// their bytes.
+#[derive(Debug)]
+pub struct TableFile {
+    path: PathBuf,
+    file: File,
+    facts: FileMetadataRef,
 }
 
-/// What the end of a file says of its rows. `path` is for messages.
-pub fn facts(path: &Path, file: File) -> Result<FileMetadataRef, TableError> {
-    caught(|| ParquetReader::new(file).get_metadata().cloned()).map_err(not_read(path))
+impl TableFile {
+    /// Reads what the end of the file states. `path` is for messages.
+    ///
+    /// # Errors
+    ///
+    /// When the file cannot be read, or is no file of that table.
+    pub fn open(path: &Path, file: File, table: &ParquetTable) -> Result<TableFile, TableError> {
+        let bytes = mapped(path, &file)?;
+        let stated = |what: String| TableError::Stated { path: path.to_owned(), what };
+        pages::check_end(&bytes).map_err(stated)?;
+        let facts = caught(|| {
+            let mut facts = polars_parquet::read::read_metadata(&mut Cursor::new(&bytes[..]))?;
+            // Another program's types stand in them; what is stored has the types of the schema.
+            facts.key_value_metadata = None;
+            Ok(facts)
+        });
+        let facts = facts.map_err(not_read(path))?;
+        for group in &facts.row_groups {
+            check_group(group, bytes.len() as u64).map_err(stated)?;
+        }
+        let schema = caught(|| polars_parquet::read::infer_schema(&facts)).map_err(not_read(path))?;
+        for wanted in table.columns.iter().chain([&tables::SAMPLES_FRAMES]) {
+            let Some(found) = schema.get(wanted.name) else { continue };
+            let found = caught(|| Ok(DataType::from_arrow_field(found))).map_err(not_read(path))?;
+            if found != data_type(wanted.kind) {
+                return Err(stated(format!("column {}: is of the type {found}", wanted.name)));
+            }
+        }
+        Ok(TableFile { path: path.to_owned(), file, facts: facts.into() })
+    }
+
+    /// The same file, opened anew.
+    pub fn again(path: &Path, file: File, facts: FileMetadataRef) -> TableFile {
+        TableFile { path: path.to_owned(), file, facts }
+    }
+
+    /// What the end of the file states.
+    pub fn facts(&self) -> &FileMetadataRef {
+        &self.facts
+    }
+
+    /// How many rows it states.
+    pub(crate) fn rows(&self) -> usize {
+        self.facts.row_groups.iter().map(RowGroupMetadata::num_rows).sum()
+    }
+
+    /// Rows from number `from` on, each column in one piece; `columns`: `None` = all. All texts are
+    /// UTF-8, and all columns have the number of rows that the file states.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be read, or are not what the file states.
+    pub fn read(
+        &self,
+        columns: Option<&[&str]>,
+        from: usize,
+        rows: usize,
+        parallel: ParallelStrategy,
+    ) -> Result<DataFrame, TableError> {
+        let path = &self.path;
+        let rows = rows.min(self.rows().saturating_sub(from));
+        let stated = |what: String| TableError::Stated { path: path.clone(), what };
+        let bytes = mapped(path, &self.file)?;
+        // polars walks over all row groups of what it is given.
+        let (facts, from) = self.facts_of(from, rows);
+        let leaves = self.facts.schema_descr.columns().iter();
+        let roots = leaves.filter_map(|leaf| leaf.path_in_schema.first()).map(|name| name.as_str());
+        let roots: BTreeSet<&str> =
+            roots.filter(|name| columns.is_none_or(|columns| columns.contains(name))).collect();
+        for group in &facts.row_groups {
+            check_pages(group, &bytes, &roots).map_err(stated)?;
+        }
+        let frame = caught(|| {
+            let mut reader = ParquetReader::new(Cursor::new(bytes))
+                .with_columns(columns.map(|names| names.iter().map(|name| (*name).to_owned()).collect()))
+                .with_slice(Some((from, rows)))
+                .read_parallel(parallel)
+                .use_statistics(false);
+            reader.set_metadata(facts);
+            let mut frame = reader.finish()?;
+            frame.as_single_chunk();
+            Ok(frame)
+        });
+        let frame = frame.map_err(not_read(path))?;
+        for column in frame.get_columns() {
+            let (name, found) = (column.name(), column.len());
+            if found != rows {
+                return Err(stated(format!("column {name}: {found} rows instead of {rows}")));
+            }
+            let series = column.as_materialized_series();
+            if !caught(|| are_texts(series)).map_err(not_read(path))? {
+                return Err(stated(format!("column {name}: a text is not UTF-8")));
+            }
+        }
+        Ok(frame)
+    }
+
+    /// The row groups that have these rows, and how many rows of theirs are before them.
+    fn facts_of(&self, from: usize, rows: usize) -> (FileMetadataRef, usize) {
+        let (mut groups, mut before, mut skipped) = (Vec::new(), 0, 0);
+        for group in &self.facts.row_groups {
+            let end = before + group.num_rows();
+            if end <= from {
+                skipped = end;
+            } else if before < from + rows {
+                groups.push(group.clone());
+            }
+            before = end;
+        }
+        let facts = polars_parquet::read::FileMetadata {
+            version: self.facts.version,
+            num_rows: groups.iter().map(RowGroupMetadata::num_rows).sum(),
+            max_row_group_height: self.facts.max_row_group_height,
+            created_by: None,
+            row_groups: groups,
+            key_value_metadata: None,
+            schema_descr: self.facts.schema_descr.clone(),
+            column_orders: None,
+        };
+        (facts.into(), from - skipped)
+    }
+}
+
+fn mapped(path: &Path, file: &File) -> Result<MappedFile, TableError> {
+    let map = file.try_clone().and_then(MappedFile::from_file);
+    map.map_err(|error| TableError::File { path: path.to_owned(), error })
 }
 
 fn not_read(path: &Path) -> impl FnOnce(PolarsError) -> TableError {
@@ -65,49 +198,32 @@ fn not_read(path: &Path) -> impl FnOnce(PolarsError) -> TableError {
     move |error| TableError::Polars { path, error }
 }
 
-/// How many rows a file states.
-pub(crate) fn stated_rows(facts: &FileMetadataRef) -> usize {
-    facts.row_groups.iter().fold(0, |rows, group| rows.saturating_add(group.num_rows()))
+/// The error is a sentence.
+fn check_group(group: &RowGroupMetadata, len: u64) -> Result<(), String> {
+    let mut bytes = 0u64;
+    for range in group.byte_ranges_iter() {
+        if range.start > range.end || range.end > len {
+            return Err("a column reaches over the end of the file".to_owned());
+        }
+        bytes = bytes.saturating_add(range.end - range.start);
+    }
+    let (rows, most) = (group.num_rows() as u64, bytes.saturating_mul(ROWS_PER_BYTE).saturating_add(ROWS_FREE));
+    if rows > most.min(MOST_ROWS) {
+        return Err(format!("{rows} rows in {bytes} bytes: no row group of a table has as many"));
+    }
+    Ok(())
 }
 
-/// Rows of a file, each column in one piece. All texts are UTF-8, and all columns have the number
-/// of rows that the file states.
-pub fn read(path: &Path, file: File, wanted: Wanted<'_>) -> Result<DataFrame, TableError> {
-    let Wanted { columns, from, rows, facts, parallel } = wanted;
-    let rows = rows.min(stated_rows(&facts).saturating_sub(from));
-    let frame = caught(|| {
-        let mut reader = ParquetReader::new(file)
-            .with_columns(columns.map(|names| names.iter().map(|name| (*name).to_owned()).collect()))
-            .with_slice(Some((from, rows)))
-            .read_parallel(parallel)
-            .use_statistics(false);
-        reader.set_metadata(facts);
-        let mut frame = reader.finish()?;
-        frame.as_single_chunk();
-        Ok(frame)
-    });
-    let frame = frame.map_err(not_read(path))?;
-    for column in frame.get_columns() {
-        let name = || column.name().to_string();
-        if column.len() != rows {
-            return Err(TableError::Rows {
-                path: path.to_owned(),
-                column: name(),
-                found: column.len(),
-                wanted: rows,
-            });
-        }
-        let series = column.as_materialized_series();
-        if !caught(|| are_texts(series)).map_err(not_read(path))? {
-            return Err(TableError::Text { path: path.to_owned(), column: name() });
+/// Looks at the pages of columns of a row group. The error is a sentence.
+fn check_pages(group: &RowGroupMetadata, bytes: &[u8], roots: &BTreeSet<&str>) -> Result<(), String> {
+    for root in roots {
+        for column in group.columns_under_root_iter(root).into_iter().flatten() {
+            let range = column.byte_range();
+            let stored = bytes.get(range.start as usize..range.end as usize).unwrap_or_default();
+            pages::check(stored, column.num_values()).map_err(|what| format!("column {root}: {what}"))?;
         }
     }
-    Ok(frame)
-}
-
-/// The result of polars' work on a file. A panic is a fault of that file.
-pub(super) fn caught<T>(work: impl FnOnce() -> PolarsResult<T>) -> PolarsResult<T> {
-    panics::caught_of_input(work).unwrap_or_else(|text| Err(PolarsError::ComputeError(text.into())))
+    Ok(())
 }
 
 /// Whether all texts of a series are UTF-8. polars does not look at those of a dictionary.
@@ -181,9 +297,8 @@ mod tests {
         let path = Path::new("frames/0000.parquet");
         let mut file = tempfile::tempfile().unwrap();
         std::io::Write::write_all(&mut file, bytes).unwrap();
-        let facts = facts(path, file.try_clone().unwrap())?;
-        let parallel = ParallelStrategy::None;
-        read(path, file, Wanted { columns: None, from: 0, rows: usize::MAX, facts, parallel })
+        let table = TableFile::open(path, file, &tables::FRAMES)?;
+        table.read(None, 0, usize::MAX, ParallelStrategy::None)
     }
 
     #[test]
@@ -226,5 +341,74 @@ mod tests {
             }
         }
         assert!(refused > 100, "{refused}");
+    }
+
+    /// A file of these columns.
+    fn file_of(columns: Vec<Column>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let writer = ParquetWriter::new(&mut bytes).with_compression(ParquetCompression::Zstd(None));
+        writer.finish(&mut DataFrame::new(columns).unwrap()).unwrap();
+        bytes
+    }
+
+    #[track_caller]
+    fn refused(bytes: &[u8], words: &str) {
+        let error = read_bytes(bytes).unwrap_err().to_string();
+        assert!(error.starts_with("frames/0000.parquet: ") && error.contains(words), "{error}");
+    }
+
+    #[test]
+    fn column_of_another_type_is_refused_by_name() {
+        refused(&file_of(vec![column("function", vec![1i64])]), "column function: is of the type i64");
+        refused(&file_of(vec![column("line", vec![1i32])]), "column line: is of the type i32");
+        refused(&file_of(vec![column("rva", vec![1.5f64])]), "column rva: is of the type f64");
+        refused(&file_of(vec![column("inlined", vec!["yes"])]), "column inlined: is of the type str");
+        let texts = list("aliases", vec![0, 1], column("", vec![7i64]).take_materialized_series()).unwrap();
+        refused(&file_of(vec![texts]), "column aliases: is of the type list[i64]");
+        assert!(read_bytes(&file_of(vec![column("of a later version", vec![1i32])])).is_ok());
+    }
+
+    #[test]
+    fn more_rows_than_the_bytes_can_hold_are_refused() {
+        refused(&file_of(vec![column("rva", vec![5i64; 3 << 20])]), "3145728 rows in ");
+        assert_eq!(read_bytes(&file_of(vec![column("rva", vec![5i64; 60_000])])).unwrap().height(), 60_000);
+    }
+
+    #[test]
+    fn pages_that_unpack_to_too_much_are_refused() {
+        refused(&file_of(vec![column("function", vec!["x".repeat(32 << 20)])]), "column function: 1 values, ");
+        let many = column("", vec![7i64; 6 << 20]).take_materialized_series();
+        let lists = list("long lists", vec![0, many.len() as i64], many).unwrap();
+        refused(&file_of(vec![lists]), "column long lists: 6291456 values, ");
+    }
+
+    #[test]
+    fn groups_that_lie_in_each_other_without_end_are_refused() {
+        // The schema's elements have one child each.
+        let mut end = vec![0x15, 2, 0x19, 0xfc, 0xc0, 0x9a, 0x0c];
+        end.extend([0x55, 2, 0].repeat(200_000));
+        end.push(0);
+        let mut bytes = b"PAR1".to_vec();
+        bytes.extend(&end);
+        bytes.extend((end.len() as u32).to_le_bytes());
+        bytes.extend(b"PAR1");
+        refused(&bytes, "has 200000 groups of columns");
+    }
+
+    #[test]
+    fn changed_byte_of_a_file_is_no_panic_and_no_other_text() {
+        let sound = file_of(vec![
+            repeated("function", (0..300).map(|row| Some(["main", "a longer name"][row % 2]))).unwrap(),
+            column("rva", (0..300i64).map(|row| row * row).collect::<Vec<i64>>()),
+            list("aliases", (0..=300).collect(), column("", vec!["x"; 300]).take_materialized_series()).unwrap(),
+        ]);
+        for at in 0..sound.len() {
+            for change in [1, 0x80] {
+                let mut bytes = sound.clone();
+                bytes[at] ^= change;
+                let Ok(frame) = read_bytes(&bytes) else { continue };
+                assert!(frame.height() <= 400, "{at}");
+            }
+        }
     }
 }

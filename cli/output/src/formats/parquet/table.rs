@@ -2,7 +2,7 @@
 
 use super::super::OutputError;
 use super::super::sink::temporary;
-use super::read::caught;
+use super::guard::caught;
 use polars::prelude::*;
 use polars_parquet::write::KeyValue;
 use std::collections::HashMap;
@@ -100,7 +100,7 @@ fn written<T>(path: &Path, work: impl FnOnce() -> PolarsResult<T>) -> Result<T, 
 }
 
 /// The polars type of a column.
-fn data_type(kind: ColumnType) -> DataType {
+pub(super) fn data_type(kind: ColumnType) -> DataType {
     let field = |name: &str, dtype| Field::new(name.into(), dtype);
     match kind {
         ColumnType::Int64 => DataType::Int64,

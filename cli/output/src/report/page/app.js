@@ -78,7 +78,7 @@ async function updateOnce() {
   state = fitting(state, shown);
   shown.weight = state.weight ?? (shown.cpuKnown ? "cpu" : shown.whole.active > 0 ? "active" : "wall");
   const { from, until, threads, search, states, wait, mine, inverted, focus, hidden, fn, zoom } = state;
-  const selection = { from, until, threads, search, states, wait, weight: shown.weight, mine, inverted, focus, hidden, fn, zoom };
+  const selection = { from, until, threads, search: isForeign(search) ? "" : search, states, wait, weight: shown.weight, mine, inverted, focus, hidden, fn, zoom };
   try {
     answer = await ask({ ask: "select", selection });
   } catch (error) {
@@ -118,6 +118,7 @@ let typed = 0;
 /** Searches. The first letter is a step of its own; those behind it refine that. */
 function searchFor(text) {
   clearTimeout(typed);
+  ownExpressions.add(text);
   typed = setTimeout(() => go({ search: text, zoom: [] }, { refine: Boolean(text && state.search) }), 60);
 }
 

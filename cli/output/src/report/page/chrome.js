@@ -64,6 +64,7 @@ function showSelection() {
   if (from !== null) chips.push(chip(`${moment(from)} – ${moment(until)}`, { from: null, until: null }));
   if (threads) chips.push(chip(threads.length === 1 ? threadName(shown.facts.threads[threads[0]] ?? {}) : counted(threads.length, "thread"), { threads: null }));
   if (search) chips.push(chip(`search: ${search}`, { search: "" }));
+  if (isForeign(search)) chips.push(el("button", { type: "button", class: "chip", id: "run", title: "Search for the expression of the link", onclick: () => runSearch(search) }, "not run: an expression of the link"));
   if (states.includes(false)) chips.push(chip(STATE_ORDER.filter((s) => states[s]).map((s) => STATES[s].name.toLowerCase()).join(", ") || "no state", { states: START.states }));
   if (wait >= 0) chips.push(chip(`waits for: ${shown.facts.waits[wait].reason}`, { wait: -1, weight: null }));
   if (focus >= 0) chips.push(chip(`stacks with ${nameOf(focus)}`, { focus: -1, zoom: [] }));
@@ -74,6 +75,12 @@ function showSelection() {
   const all = shown.facts.part ? "all of this page" : "the whole trace";
   const part = isPart(state) ? ` of ${amountText(whole)} (${percent(answer.weight, whole)} of the total)` : ` (${all})`;
   $("selection").replaceChildren(el("b", { id: "selected", "data-weight": answer.weight, "data-whole": whole, "data-samples": answer.samples }, amount), el("span", { class: "soft" }, part), ...chips, chips.length ? el("button", { type: "button", class: "plain", onclick: reset }, "Whole trace") : "", shown.facts.part ? el("span", { class: "warn" }, `The page was made of a part of the trace: ${shown.facts.part}`) : "");
+}
+
+/** Runs an expression that a link asks for. */
+function runSearch(search) {
+  ownExpressions.add(search);
+  update();
 }
 
 function reset() {

@@ -34,6 +34,12 @@ function toHash(s) {
   return `#${parts.join("&")}`;
 }
 
+/** Expressions that were typed or asked for here. One of a link runs as long as whoever made the link likes. */
+const ownExpressions = new Set();
+
+/** Whether a search is an expression that only a link asks for. */
+const isForeign = (search) => /^\/.+\/$/.test(search) && !ownExpressions.has(search);
+
 /** The state of an address. Whatever makes no sense in it is left out. */
 function fromHash(hash) {
   const s = { ...START };

@@ -10,17 +10,25 @@ use stk_base::model::is_thread_start;
 #[error("is not a regular expression: {0}")]
 pub struct PatternError(String);
 
-/// Bytes that a compiled pattern may take.
-const MOST_BYTES: usize = 4 << 20;
+/// Bytes that a compiled pattern may take. How long a name takes grows with them, and names are of
+/// others.
+const MOST_BYTES: usize = 256 << 10;
+/// Bytes in which a pattern keeps what it has found out on the way.
+const MOST_KNOWN: usize = 16 << 20;
 
 fn compile(text: &str, ignore_case: bool) -> Result<Regex, PatternError> {
-    RegexBuilder::new(text).case_insensitive(ignore_case).size_limit(MOST_BYTES).build().map_err(|error| {
-        // A syntax error has the pattern with a caret in its first lines, and its cause in the
-        // last.
-        let text = error.to_string();
-        let cause = text.lines().last().unwrap_or_default().trim();
-        PatternError(cause.strip_prefix("error: ").unwrap_or(cause).to_owned())
-    })
+    RegexBuilder::new(text)
+        .case_insensitive(ignore_case)
+        .size_limit(MOST_BYTES)
+        .dfa_size_limit(MOST_KNOWN)
+        .build()
+        .map_err(|error| {
+            // A syntax error has the pattern with a caret in its first lines, and its cause in the
+            // last.
+            let text = error.to_string();
+            let cause = text.lines().last().unwrap_or_default().trim();
+            PatternError(cause.strip_prefix("error: ").unwrap_or(cause).to_owned())
+        })
 }
 
 /// A pattern for names of modules and threads, whose case does not matter.
