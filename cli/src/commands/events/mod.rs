@@ -13,7 +13,7 @@ mod text;
 use super::profile_args::parse_memory;
 use super::tag::parse_tag;
 use super::traces::Traces;
-use super::{Exit, Out, SelectArgs, each_trace, inputs, pool};
+use super::{Exit, NothingChosen, Out, SelectArgs, each_trace, inputs, pool};
 use document::{EventsOfTrace, VERSION};
 use filter::{EventFilter, KindName};
 use std::path::{Path, PathBuf};
@@ -91,6 +91,9 @@ fn of_file(path: &Path, args: &EventsArgs) -> anyhow::Result<(EventsOfTrace, Exi
     let trace = file.read()?;
     args.select.process.demand(&trace)?;
     let filter = EventFilter::new(args, &trace)?;
+    if let Some(why) = args.select.why_outside(&trace) {
+        return Err(NothingChosen(format!("{}: no events are left: {why}", trace.source)).into());
+    }
     let found = events(&trace);
     let problems: Vec<String> = trace.damage.iter().cloned().chain(found.problems(&trace)).collect();
     problems.iter().for_each(|problem| super::warn(&format!("{}: {problem}", trace.source)));
