@@ -93,10 +93,15 @@ impl Whole {
     }
 
     /// How uncertain the share of an amount is, in points: half of the 95 % interval of a share of
-    /// so few samples (Wald).
+    /// so few samples (Agresti and Coull, 1998, which is none of nothing and of all neither).
     pub(super) fn uncertainty(&self, ns: u64) -> Option<String> {
+        const Z: f64 = 1.96;
         let share = ns as f64 / self.counted_ns.max(1) as f64;
-        self.few.map(|samples| format!("±{:.1}", 196.0 * (share * (1.0 - share) / samples as f64).sqrt()))
+        self.few.map(|samples| {
+            let all = samples as f64 + Z * Z;
+            let share = (share * samples as f64 + Z * Z / 2.0) / all;
+            format!("±{:.1}", 100.0 * Z * (share * (1.0 - share) / all).sqrt())
+        })
     }
 
     /// An amount, and its share of the whole.
