@@ -3,7 +3,7 @@
 use super::profile_args::parse_memory;
 use super::select::TimeRange;
 use super::values::choice;
-use super::{Exit, Out, SelectArgs, each_trace, inputs, pool};
+use super::{Exit, NothingChosen, Out, SelectArgs, each_trace, inputs, pool};
 use std::path::{Path, PathBuf};
 use stk_output::events::document::{EventsOfTrace, VERSION};
 use stk_output::events::filter::{EventFilter, KindName};
@@ -78,6 +78,9 @@ fn of_file(path: &Path, args: &EventsArgs) -> anyhow::Result<(EventsOfTrace, Exi
     let file = TraceFile::open(path)?.within(args.max_memory);
     let trace = file.read()?;
     args.select.process.demand(&trace)?;
+    if let Some(why) = args.select.why_outside(&trace) {
+        return Err(NothingChosen(format!("{}: no events are left: {why}", trace.source)).into());
+    }
     let TimeRange { from, until } = args.select.range(&trace);
     let filter = EventFilter {
         timeline: &trace.timeline,

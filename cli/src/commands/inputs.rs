@@ -1,5 +1,6 @@
 //! The traces that a command line names: files, folders, and patterns that no shell has expanded.
 
+use super::datasets::DatasetArg;
 use super::{Exit, say_error};
 use anyhow::{Context, bail};
 use std::ffi::OsStr;
@@ -50,6 +51,7 @@ pub(super) fn trace(named: &Path) -> anyhow::Result<PathBuf> {
 /// The traces that one argument names; at least one. A file need not exist: who opens it reports
 /// that.
 fn expanded(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    refuse_dataset(path)?;
     if !path.components().any(|part| is_pattern(&part)) || path.exists() {
         return of_path(path);
     }
@@ -73,6 +75,21 @@ fn expanded(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
+/// Refuses a dataset where traces are taken.
+///
+/// # Errors
+///
+/// When the path is that of a dataset, with or without labels behind it.
+pub(super) fn refuse_dataset(path: &Path) -> anyhow::Result<()> {
+    match DatasetArg::of(path)? {
+        None => Ok(()),
+        Some(_) => bail!(
+            "{}: is a Parquet dataset: stk stats, stk diff and stk symbols apply read it",
+            path.display()
+        ),
+    }
+}
+
 /// A file as it is; of a folder, the traces in it.
 fn of_path(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     if !path.is_dir() {
@@ -81,9 +98,7 @@ fn of_path(path: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let is_trace = |path: &PathBuf| {
         path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("stk")) && path.is_file()
     };
-    if crate::dataset::is_dataset(path) {
-        bail!("{}: is a Parquet dataset: stk stats, stk diff and stk symbols apply read it", path.display());
-    }
+    refuse_dataset(path)?;
     let entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
     let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_trace).collect();
     if files.is_empty() {

@@ -6,7 +6,8 @@ use super::replace::{self, REPLACED, is_made_of, replaces_own};
 use super::report::together;
 use super::values::{choice, default_name};
 use super::{
-    Exit, ProfileArgs, Progress, Usage, guarded, inputs, note, pool, say_error, size, tell, verify, warn,
+    Choice, Exit, ProfileArgs, Progress, Usage, guarded, inputs, note, pool, say_error, size, tell, verify,
+    warn,
 };
 use crate::times::TimeArg;
 use anyhow::Context;
@@ -118,8 +119,7 @@ pub(super) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
     profile.trace.content = Some(content);
     profile.trace.start_utc_ns = line.utc_ns;
     let counts_samples = !rates_differ(&traces);
-    write(args, format, destination, (&profile, &runs), (verb, counts_samples))?;
-    Ok(exit)
+    Ok(exit.worse(write(args, format, destination, (&profile, &runs), (verb, counts_samples))?))
 }
 
 /// What is left of a gap that is closed.
@@ -337,7 +337,7 @@ fn join(
         let trace = &traces[place.trace];
         let part = part_of(args, traces, line, place.start_ns);
         let loaded = guarded(trace.file.path(), || pool.install(|| load_file(&trace.file, &part, &progress)));
-        let mut loaded = match loaded {
+        let loaded = match loaded {
             Ok(loaded) => loaded,
             Err(error) => {
                 say_error(&error);
@@ -345,10 +345,8 @@ fn join(
                 continue;
             }
         };
-        // That a trace has nothing in a span of the common time line is no matter.
-        loaded.empty = None;
-        lines.extend(loss_lines(&loaded));
-        missing.add(&loaded.missing);
+        lines.extend(loss_lines(&loaded.profile));
+        missing.add(&loaded.profile.trace.source, &loaded.missing);
         let (symbols, missed) = check_symbols(&loaded, &args.profile);
         lines.extend(missed);
         exit = exit.worse(loaded.exit).worse(symbols);
@@ -360,8 +358,8 @@ fn join(
         join.add_gap(gap.process, (gap.start_ns, gap.end_ns));
     }
     drop(progress);
-    tell(&lines);
-    tell(&missing.lines());
+    lines.iter().for_each(|line| tell(line));
+    missing.line(&args.profile.symbols.options).iter().for_each(|line| tell(line));
     Ok((join.finish(), exit))
 }
 
@@ -395,7 +393,7 @@ fn write(
     destination: Destination,
     (profile, runs): (&Profile, &Runs),
     (verb, counts_samples): (&str, bool),
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Exit> {
     let (mut weights, mut weights_note) =
         convert::weights(runs, format, args.weight).context("no flame graph of these traces")?;
     if weights.contains(&Weight::Active) && !counts_samples {
@@ -408,9 +406,10 @@ fn write(
     let options =
         Options { lines: args.lines, perfetto_style: args.perfetto_style, weights, ..Options::default() };
     let samples: u64 = profile.threads.iter().map(|thread| thread.samples).sum();
-    if samples == 0 {
-        warn("no samples are left: none of the traces has any in what was chosen");
-    }
+    // That one of the traces has nothing in a span of the common time line is no matter.
+    let mut choice = Choice::new(args.profile.is_part());
+    let empty = "no samples are left: none of the traces has any in what was chosen";
+    choice.add("", (samples == 0).then(|| empty.to_owned()));
     let mut writer = formats::create(format, destination.clone(), &options)?;
     let summary = formats::write(&mut *writer, profile, runs).context("the traces could not be written")?;
     weights_note.filter(|_| samples > 0).into_iter().for_each(note);
@@ -424,7 +423,7 @@ fn write(
         let length = since_start(profile.trace.duration_ns);
         note(&format!("{verb} {} ({bytes}): {processes}, {length}", path.display()));
     }
-    Ok(())
+    Ok(choice.finish())
 }
 
 #[cfg(test)]

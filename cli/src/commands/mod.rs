@@ -30,7 +30,9 @@ mod verify;
 
 pub use profile_args::{LoadedProfile, ProfileArgs, SymbolArgs, TablesArgs, check_symbols};
 pub use progress::{Progress, TraceProgress};
-pub use select::{ProcessArgs, SelectArgs, StackArgs, ThreadArgs, ThreadPattern, TzArgs};
+pub use select::{
+    Choice, NothingChosen, ProcessArgs, SelectArgs, StackArgs, ThreadArgs, ThreadPattern, TzArgs,
+};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -101,7 +103,7 @@ pub struct Usage(pub String);
 #[command(after_help = "\
 Exit codes:
   0    done (a trace that only ends early counts as whole, with a warning)
-  1    failed
+  1    failed, or the options choose nothing of any trace
   2    wrong usage
   3    the process of dump --pid was not found, is denied or of the wrong architecture
   4    damaged input: what could be read was written
@@ -286,36 +288,39 @@ fn tell_panic(panic: &PanicHookInfo<'_>) {
     }
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
     let text = format!("panicked at {place}: {}", panics::text(panic.payload()));
-    // That standard error cannot be written may be why stk panicked: it must not do so again.
-    let mut out = io::stderr().lock();
-    let _ = writeln!(out, "stk: {}", printable(&text));
+    say(&text);
     let backtrace = Backtrace::capture();
     if backtrace.status() == BacktraceStatus::Captured {
-        let _ = writeln!(out, "{backtrace}");
+        say_line(&backtrace.to_string());
     }
 }
 
-/// Prints the text that `work` makes of each trace. A trace that it fails on is reported and passed
-/// over; a panic is such a failure.
+/// Prints the text that `work` makes of each trace. A trace that it fails on, or of which the
+/// options choose nothing, is reported and passed over; a panic is such a failure.
 fn each_trace(
     files: &[PathBuf],
     out: Out<'_>,
     mut work: impl FnMut(&Path) -> anyhow::Result<(String, Exit)>,
 ) -> anyhow::Result<Exit> {
     let mut exit = Exit::Ok;
+    let mut choice = Choice::new(true);
     for path in files {
         match guarded(path, || work(path)) {
             Ok((text, ending)) => {
+                choice.add("", None);
                 exit = exit.worse(ending);
                 out(&text)?;
             }
-            Err(error) => {
-                say_error(&error);
-                exit = exit.worse(verify::exit_of(&error));
-            }
+            Err(error) => match error.downcast::<NothingChosen>() {
+                Ok(NothingChosen(why)) => choice.add(&path.display().to_string(), Some(why)),
+                Err(error) => {
+                    say_error(&error);
+                    exit = exit.worse(verify::exit_of(&error));
+                }
+            },
         }
     }
-    Ok(exit)
+    Ok(exit.worse(choice.finish()))
 }
 
 /// Does the work on one trace or module of several: a panic is its failure and not the end of the
@@ -372,11 +377,11 @@ pub fn warn(text: &str) {
     note(&format!("warning: {text}"));
 }
 
-/// A warning that is printed once, however often it is given.
-pub(crate) fn warn_once(text: &str) {
+/// A note that is printed once, however often it is given.
+pub(crate) fn note_once(text: &str) {
     static GIVEN: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     if GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(text.to_owned()) {
-        warn(text);
+        note(text);
     }
 }
 
@@ -387,16 +392,21 @@ pub(crate) fn note(text: &str) {
     }
 }
 
-/// Prints notes and warnings, which are printable lines, on standard error.
-fn tell(lines: &[String]) {
+/// Prints a note or warning, which is a printable line, on standard error.
+fn tell(line: &str) {
     if !is_quiet() {
-        lines.iter().for_each(|line| eprintln!("{line}"));
+        say_line(line);
     }
 }
 
 /// Prints one line on standard error. Control characters in names are escaped.
 pub(crate) fn say(text: &str) {
-    eprintln!("stk: {}", printable(text));
+    say_line(&format!("stk: {}", printable(text)));
+}
+
+/// Prints a printable line on standard error. That nobody reads it is no failure.
+fn say_line(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 /// Reports which servers redirected to which others, each pair once.

@@ -1,22 +1,22 @@
 //! Arguments of commands that make a profile of a trace, and what they say of its losses.
 
-use super::select::TimeRange;
+use super::select::{NothingChosen, TimeRange};
 use super::symbol_options::SymbolOptions;
 use super::values::{choice, default_name};
-use super::{Exit, Progress, SelectArgs, StackArgs, warn};
+use super::{Exit, Progress, SelectArgs, StackArgs, note_once, warn};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use stk_base::deadline::Deadline;
-use stk_base::text::{count, counted, pad, width};
+use stk_base::text::{count, counted};
 use stk_profile::pipeline::{LoadOptions, Loaded, load_trace, missing_tables};
-use stk_profile::profile::{MOST_RUNS_HELD, MissingModule, MissingSymbols, Profile, Run, Runs};
+use stk_profile::profile::{MOST_RUNS_HELD, MissingSymbols, Profile, Run, Runs};
 use stk_profile::stack::{FoldOptions, FrameChoice};
 use stk_profile::trace::{TableFolders, Trace, TraceError, TraceFile};
 use stk_schema::text::printable;
 use stk_schema::typed::parse_size;
-use stk_symbols::{Demangle, SymbolStore, Symbolizer};
+use stk_symbols::{Demangle, Remedy, SymbolStore, Symbolizer};
 
 /// Options of commands that name code.
 #[derive(clap::Args, Clone, Default, Debug)]
@@ -168,7 +168,7 @@ pub struct LoadedProfile {
 ///
 /// # Errors
 ///
-/// When the file cannot be read at all, or a chosen thread is not in it.
+/// When the file cannot be read at all.
 pub(super) fn load_file(
     file: &TraceFile,
     args: &ProfileArgs,
@@ -194,10 +194,14 @@ pub(super) fn load_within(
     args.select.process.demand(&trace)?;
     progress.add_total(trace.samples());
     let TimeRange { from, until } = args.select.range(&trace);
+    let (threads, no_thread) = match args.select.threads.of(&trace) {
+        Ok(threads) => (threads, None),
+        Err(NothingChosen(why)) => (Some(HashSet::new()), Some(why)),
+    };
     let options = LoadOptions {
         from_ns: from,
         until_ns: until,
-        selection: args.stacks.selection(args.select.threads.of(&trace)?),
+        selection: args.stacks.selection(threads),
         fold: args.fold.options(),
         demangle: args.symbols.demangle,
         scan: args.scan,
@@ -211,16 +215,30 @@ pub(super) fn load_within(
     let Loaded { profile, runs, missing, damaged } =
         load_trace(&trace, &symbolizer, &options, progress.done())?;
     super::tell_redirects(symbolizer.store());
+    note_cached(&symbolizer.cached());
     let exit = if damaged { Exit::Damaged } else { Exit::Ok };
     let samples: u64 = profile.threads.iter().map(|thread| thread.samples).sum();
-    let empty = (samples == 0).then(|| match &profile.selection {
-        Some(share) if share.whole.samples > 0 => {
+    let empty = (samples == 0).then(|| match (no_thread, &profile.selection) {
+        (Some(why), _) => why,
+        (None, Some(share)) if share.whole.samples > 0 => {
             format!("{}: no samples are left: {}", trace.source, share.why_empty())
         }
         _ => args.select.why_empty(&trace),
     });
     let range = args.select.words(&trace);
     Ok(LoadedProfile { profile, runs, missing, range, empty, exit })
+}
+
+/// Says that names come from the symbol cache, which another machine does not have.
+fn note_cached(modules: &[String]) {
+    let [first, others @ ..] = modules else { return };
+    let (others, whose) = match others.len() as u64 {
+        0 => (String::new(), "its PDB is"),
+        n => (format!(" and of {}", counted(n, "other module")), "their PDBs are"),
+    };
+    note_once(&format!(
+        "names of {first}{others} come from the symbol cache: {whose} not where stk searched"
+    ));
 }
 
 /// Warns of tables of images that are nowhere.
@@ -242,79 +260,98 @@ fn where_tables_are(trace: &Trace<'_>) -> &'static str {
     }
 }
 
-/// Number of modules without symbols that the closing lines name. The others are counted.
-const SHOWN: usize = 8;
-
-/// Limit for the columns of a module's name. Longer names only lose their alignment.
-const WIDEST: usize = 60;
-
-/// The closing lines on what a trace lost, and that nothing of it was chosen.
-pub(super) fn loss_lines(loaded: &LoadedProfile) -> Vec<String> {
-    let mut lines = warnings(&loaded.profile);
-    lines.extend(loaded.empty.iter().map(|why| format!("stk: warning: {}", printable(why))));
-    lines
-}
-
-/// The closing lines on missing names.
-pub(super) fn missing_lines(source: &str, missing: &MissingSymbols) -> Vec<String> {
-    let mut lines = Vec::new();
-    if missing.modules.is_empty() {
-        return lines;
-    }
-    lines.push(format!(
-        "stk: {}: {:.1} % of the frames have names from symbols; without are:",
-        printable(source),
-        100.0 * missing.share()
-    ));
-    let shown: Vec<_> =
-        missing.modules.iter().take(SHOWN).map(|module| (printable(&module.module), module)).collect();
-    let columns = shown.iter().map(|(name, _)| width(name)).max().unwrap_or(0).min(WIDEST);
-    for (name, module) in shown {
-        let samples = counted(module.samples, "sample");
-        lines.push(format!("  {}  {samples}: {}", pad(&name, columns), printable(&module.reason)));
-    }
-    if missing.modules.len() > SHOWN {
-        lines.push(format!("  and {} more", count((missing.modules.len() - SHOWN) as u64)));
-    }
-    lines
-}
-
-/// What several traces lack, as one: modules of one name and reason are one.
+/// What traces lack of names, as one: modules of one name and reason are one.
 #[derive(Default)]
 pub(super) struct MissingSum {
     traces: u64,
+    /// The first trace.
+    source: String,
     frames: u64,
     named: u64,
-    /// By name and reason: samples, frames.
-    modules: BTreeMap<(String, String), (u64, u64)>,
+    /// By name and reason: samples, and the first trace that lacks it.
+    modules: BTreeMap<(String, String), (u64, String)>,
 }
 
 impl MissingSum {
-    pub(super) fn add(&mut self, missing: &MissingSymbols) {
+    pub(super) fn add(&mut self, source: &str, missing: &MissingSymbols) {
+        if self.traces == 0 {
+            source.clone_into(&mut self.source);
+        }
         self.traces += 1;
         self.frames = self.frames.saturating_add(missing.frames);
         self.named = self.named.saturating_add(missing.named);
         for module in &missing.modules {
             let key = (module.module.clone(), module.reason.clone());
-            let (samples, frames) = self.modules.entry(key).or_default();
+            let (samples, _) = self.modules.entry(key).or_insert_with(|| (0, source.to_owned()));
             *samples = samples.saturating_add(module.samples);
-            *frames = frames.saturating_add(module.frames);
         }
     }
 
-    /// The closing lines on all traces.
-    pub(super) fn lines(self) -> Vec<String> {
-        let module =
-            |((module, reason), (samples, frames))| MissingModule { module, samples, frames, reason };
-        let mut modules: Vec<MissingModule> = self.modules.into_iter().map(module).collect();
-        modules.sort_by_key(|module| Reverse(module.samples));
-        let missing = MissingSymbols { frames: self.frames, named: self.named, modules };
-        missing_lines(&counted(self.traces, "trace"), &missing)
+    /// One line on the names that can still be had, and the command that gets them; none if
+    /// nothing helps.
+    pub(super) fn line(self, options: &SymbolOptions) -> Option<String> {
+        /// Modules, and traces of the command, that are named.
+        const NAMED: usize = 3;
+        /// A module with a smaller part of the frames than one in this many is not worth a line.
+        const LEAST: u64 = 1000;
+        let mut modules: Vec<_> = self.modules.into_iter().collect();
+        modules.retain(|((_, reason), (samples, _))| {
+            Remedy::of(reason) != Remedy::Nothing && samples.saturating_mul(LEAST) >= self.frames
+        });
+        modules.sort_by_key(|(_, (samples, _))| Reverse(*samples));
+        let ((first, reason), (_, source)) = modules.first()?;
+        let of = if self.traces == 1 { self.source } else { counted(self.traces, "trace") };
+        let lacking = modules.iter().filter(|((_, reason), _)| Remedy::of(reason) == Remedy::Pdb);
+        let (lacking, traces): (Vec<&str>, Vec<&str>) =
+            lacking.map(|((module, _), (_, source))| (module.as_str(), source.as_str())).unzip();
+        let (told, others) = match Remedy::of(reason) {
+            Remedy::Pdb => {
+                let more = lacking.len().saturating_sub(NAMED) as u64;
+                let more = if more > 0 { format!(" and {} more", count(more)) } else { String::new() };
+                let names = lacking.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
+                let verb = if lacking.len() == 1 { "lacks its PDB" } else { "lack their PDBs" };
+                let fetch = match options.ms_symbols {
+                    true => String::new(),
+                    false => format!("{}, or ", fetch_command(&traces, NAMED, options)),
+                };
+                let told = format!("{names}{more} {verb}: {fetch}name the folder with -y");
+                (told, modules.len() - lacking.len())
+            }
+            _ => (format!("{first}: {reason}"), modules.len() - 1),
+        };
+        let share = MissingSymbols { frames: self.frames, named: self.named, modules: Vec::new() }.share();
+        let others = match others {
+            0 => String::new(),
+            n => format!("; {} more: stk symbols list {}", count(n as u64), argument(source)),
+        };
+        let line =
+            format!("{of}: {:.1} % of the frames have names from symbols; {told}{others}", 100.0 * share);
+        Some(format!("stk: {}", printable(&line)))
     }
 }
 
-/// One warning for each kind of loss.
-fn warnings(profile: &Profile) -> Vec<String> {
+/// The command that gets the PDBs of these traces from Microsoft.
+fn fetch_command(traces: &[&str], most: usize, options: &SymbolOptions) -> String {
+    let mut named: Vec<&str> = Vec::new();
+    for trace in traces {
+        if named.len() < most && !named.contains(trace) {
+            named.push(trace);
+        }
+    }
+    let cache = options.symbol_cache.as_ref().map(|cache| argument(&cache.display().to_string()));
+    let cache = cache.map_or_else(String::new, |cache| format!(" --symbol-cache {cache}"));
+    let named: Vec<String> = named.into_iter().map(argument).collect();
+    format!("stk symbols fetch {} --ms-symbols{cache}", named.join(" "))
+}
+
+/// A path as a command line takes it.
+fn argument(path: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "._-+=:/\\".contains(c);
+    if path.chars().all(is_plain) { path.to_owned() } else { format!("\"{path}\"") }
+}
+
+/// The closing lines on what a trace lost: one for each kind of loss.
+pub(super) fn loss_lines(profile: &Profile) -> Vec<String> {
     let source = &profile.trace.source;
     let losses = &profile.losses;
     let mut lines = Vec::new();
@@ -383,6 +420,7 @@ fn parse_percent(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stk_profile::profile::MissingModule;
 
     fn missing(frames: u64, named: u64, modules: &[(&str, u64, &str)]) -> MissingSymbols {
         let modules = modules.iter().map(|&(module, samples, reason)| MissingModule {
@@ -394,28 +432,49 @@ mod tests {
         MissingSymbols { frames, named, modules: modules.collect() }
     }
 
-    #[test]
-    fn what_several_traces_lack_is_told_once() {
+    const LOST: &str =
+        "a.pdb is in none of 2 places: put it beside the trace, or name its folder or server with -y";
+    const SYSTEM: &str = "an image of the system that names no PDB, as Wine's do not: nothing to do";
+    const BUILT: &str = "the image names no PDB (no CodeView record): build it with debug information";
+
+    fn line(traces: &[(&str, MissingSymbols)], options: &SymbolOptions) -> Option<String> {
         let mut sum = MissingSum::default();
-        sum.add(&missing(60, 30, &[("app.exe", 30, "no PDB"), ("nt.dll", 1, "none")]));
-        sum.add(&missing(40, 20, &[("app.exe", 5, "another PDB"), ("nt.dll", 34, "none")]));
-        assert_eq!(
-            sum.lines(),
-            [
-                "stk: 2 traces: 50.0 % of the frames have names from symbols; without are:",
-                "  nt.dll   35 samples: none",
-                "  app.exe  30 samples: no PDB",
-                "  app.exe  5 samples: another PDB",
-            ]
-        );
-        let mut sum = MissingSum::default();
-        sum.add(&missing(60, 60, &[]));
-        assert!(sum.lines().is_empty());
+        traces.iter().for_each(|(source, missing)| sum.add(source, missing));
+        sum.line(options)
     }
 
     #[test]
-    fn wide_names_line_up() {
-        let lines = missing_lines("a.stk", &missing(2, 0, &[("名前.dll", 1, "none"), ("a.dll", 2, "none")]));
-        assert_eq!(lines[1..], ["  名前.dll  1 sample: none", "  a.dll     2 samples: none"]);
+    fn names_that_can_be_had_are_one_line_with_its_command() {
+        let ours = SymbolOptions::default();
+        let one = missing(100, 50, &[("nt.dll", 40, SYSTEM), ("a.exe", 10, LOST), ("b.dll", 5, BUILT)]);
+        assert_eq!(
+            line(&[("lab/a b.stk", one.clone())], &ours).unwrap(),
+            "stk: lab/a b.stk: 50.0 % of the frames have names from symbols; a.exe lacks its PDB: stk symbols \
+             fetch \"lab/a b.stk\" --ms-symbols, or name the folder with -y; 1 more: stk symbols list \
+             \"lab/a b.stk\""
+        );
+        let other = missing(100, 50, &[("c.dll", 20, LOST), ("a.exe", 10, LOST)]);
+        assert_eq!(
+            line(&[("a.stk", one), ("b.stk", other.clone())], &ours).unwrap(),
+            "stk: 2 traces: 50.0 % of the frames have names from symbols; a.exe, c.dll lack their PDBs: stk \
+             symbols fetch a.stk b.stk --ms-symbols, or name the folder with -y; 1 more: stk symbols list a.stk"
+        );
+        // Microsoft was asked.
+        let asked = SymbolOptions { ms_symbols: true, ..SymbolOptions::default() };
+        assert!(
+            line(&[("b.stk", other)], &asked).unwrap().ends_with("lack their PDBs: name the folder with -y")
+        );
+        let built = missing(100, 0, &[("b.dll", 90, BUILT), ("a.exe", 1, LOST)]);
+        assert!(line(&[("a.stk", built)], &ours).unwrap().contains("; b.dll: the image names no PDB"));
+    }
+
+    #[test]
+    fn names_that_nobody_can_have_are_no_line() {
+        let options = SymbolOptions::default();
+        assert_eq!(line(&[("a.stk", missing(60, 60, &[]))], &options), None);
+        assert_eq!(line(&[("a.stk", missing(60, 10, &[("nt.dll", 50, SYSTEM)]))], &options), None);
+        // One sample of a thousand frames and more.
+        assert_eq!(line(&[("a.stk", missing(1001, 10, &[("a.dll", 1, LOST)]))], &options), None);
+        assert_eq!(line(&[], &options), None);
     }
 }

@@ -1,8 +1,10 @@
 //! `stk report`: one page with what there is of traces.
 
-use super::profile_args::{MissingSum, check_symbols, load_file, loss_lines, missing_lines};
+use super::profile_args::{MissingSum, check_symbols, load_file, loss_lines};
 use super::replace::{self, REPLACED, is_made_of, replaces_own};
-use super::{Exit, ProfileArgs, Progress, guarded, inputs, note, pool, say_error, size, tell, verify, warn};
+use super::{
+    Choice, Exit, ProfileArgs, Progress, guarded, inputs, note, pool, say_error, size, tell, verify, warn,
+};
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -105,15 +107,15 @@ fn collect(args: &ReportArgs, files: &[(TraceFile, Content)]) -> anyhow::Result<
     let mut exit = Exit::Ok;
     let mut lines = Vec::new();
     let mut sum = MissingSum::default();
+    let mut choice = Choice::new(args.profile.is_part());
     for (file, _) in files {
         match guarded(file.path(), || pool.install(|| add(&mut page, file, args, &progress))) {
             Ok(added) => {
                 exit = exit.worse(added.exit);
-                sum.add(&added.missing);
+                let source = file.path().display().to_string();
+                sum.add(&source, &added.missing);
+                choice.add(&source, added.empty);
                 lines.extend(added.lines);
-                if files.len() == 1 {
-                    lines.extend(missing_lines(&file.path().display().to_string(), &added.missing));
-                }
             }
             Err(error) => {
                 say_error(&error);
@@ -122,11 +124,9 @@ fn collect(args: &ReportArgs, files: &[(TraceFile, Content)]) -> anyhow::Result<
         }
     }
     drop(progress);
-    tell(&lines);
-    if files.len() > 1 {
-        tell(&sum.lines());
-    }
-    Ok((page, exit))
+    lines.extend(sum.line(&args.profile.symbols.options));
+    lines.iter().for_each(|line| tell(line));
+    Ok((page, exit.worse(choice.finish())))
 }
 
 /// What became of a trace.
@@ -134,13 +134,16 @@ struct Added {
     exit: Exit,
     /// Notes and warnings, printable.
     lines: Vec<String>,
+    /// Why nothing of it is chosen.
+    empty: Option<String>,
     missing: stk_profile::profile::MissingSymbols,
 }
 
 fn add(page: &mut Report, file: &TraceFile, args: &ReportArgs, progress: &Progress) -> anyhow::Result<Added> {
     let loaded = load_file(file, &args.profile, progress)?;
-    let mut lines = loss_lines(&loaded);
-    let warnings: Vec<String> = lines.iter().map(|line| line.replacen("stk: warning: ", "", 1)).collect();
+    let mut lines = loss_lines(&loaded.profile);
+    let warnings = lines.iter().map(|line| line.replacen("stk: warning: ", "", 1));
+    let warnings: Vec<String> = warnings.chain(loaded.empty.clone()).collect();
     let share = loaded.profile.selection.as_ref().map(|share| share.describe()).unwrap_or_default();
     page.add(&Source {
         profile: &loaded.profile,
@@ -153,7 +156,7 @@ fn add(page: &mut Report, file: &TraceFile, args: &ReportArgs, progress: &Progre
     .with_context(|| format!("{}: no report", file.path().display()))?;
     let (symbols, missed) = check_symbols(&loaded, &args.profile);
     lines.extend(missed);
-    Ok(Added { exit: loaded.exit.worse(symbols), lines, missing: loaded.missing })
+    Ok(Added { exit: loaded.exit.worse(symbols), lines, empty: loaded.empty, missing: loaded.missing })
 }
 
 /// Where the page goes; `None` = standard output.

@@ -2,14 +2,14 @@
 //! and states, frames.
 
 use super::values::{choice, default_name};
-use super::{Usage, note};
+use super::{Exit, Usage, note, warn};
 use crate::times::{self, TimeArg};
 use std::collections::HashSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use stk_base::files::open_plain;
-use stk_base::text::{TimeZone, counted, since_start};
+use stk_base::text::{TimeZone, count, counted, since_start};
 use stk_format::{FILE_HEADER_LEN, FileHeader};
 use stk_profile::profile::{
     ActivityKind, FramePatterns, FunctionPattern, NamePattern, NamedThread, PatternError, Selection,
@@ -98,19 +98,73 @@ impl SelectArgs {
         if !self.is_part() {
             return format!("{}: no sample could be read", trace.source);
         }
-        let last = trace.clock.ns(trace.last());
-        let range = self.range(trace);
-        let why = match range {
-            TimeRange { from: Some(from), .. } if from > last => {
-                format!("--from is {}, and the trace ends at {}", since_start(from), since_start(last))
-            }
-            TimeRange { until: Some(0), .. } => "--until is not after the trace's start".to_owned(),
-            TimeRange { from: Some(from), until: Some(until) } if until <= from => {
-                "--until is not after --from".to_owned()
-            }
-            _ => "no thread was sampled in that time".to_owned(),
-        };
+        let why = self.why_outside(trace).unwrap_or_else(|| "no thread was sampled in that time".to_owned());
         format!("{}: no samples are left: {why}", trace.source)
+    }
+
+    /// Why the range of time holds nothing of a trace, if it does not.
+    pub fn why_outside(&self, trace: &Trace<'_>) -> Option<String> {
+        let last = trace.clock.ns(trace.last());
+        match self.range(trace) {
+            TimeRange { from: Some(from), .. } if from > last => {
+                Some(format!("--from is {}, and the trace ends at {}", since_start(from), since_start(last)))
+            }
+            TimeRange { until: Some(0), .. } => Some("--until is not after the trace's start".to_owned()),
+            TimeRange { from: Some(from), until: Some(until) } if until <= from => {
+                Some("--until is not after --from".to_owned())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The options choose nothing of a trace.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct NothingChosen(pub String);
+
+/// Of which traces the options of a command choose something.
+#[derive(Default, Debug)]
+pub struct Choice {
+    /// Whether the options choose a part: otherwise a trace is empty by itself.
+    is_part: bool,
+    traces: usize,
+    /// Names of traces without chosen samples, and why they have none.
+    empty: Vec<(String, String)>,
+}
+
+impl Choice {
+    /// Of no trace yet.
+    pub fn new(is_part: bool) -> Choice {
+        Choice { is_part, ..Choice::default() }
+    }
+
+    /// Adds a trace; `empty`: why nothing of it is chosen.
+    pub fn add(&mut self, source: &str, empty: Option<String>) {
+        self.traces += 1;
+        self.empty.extend(empty.map(|why| (source.to_owned(), why)));
+    }
+
+    /// Warns of traces of which nothing is chosen. Failure if the options choose nothing at all.
+    pub fn finish(self) -> Exit {
+        /// Traces that are named.
+        const NAMED: usize = 3;
+        let more = self.empty.len().saturating_sub(NAMED) as u64;
+        if self.empty.len() == self.traces || !self.is_part {
+            self.empty.iter().take(NAMED).for_each(|(_, why)| warn(why));
+            if more > 0 {
+                warn(&format!("{} more have no samples", counted(more, "trace")));
+            }
+            return if self.is_part && self.traces > 0 { Exit::Failure } else { Exit::Ok };
+        }
+        let names: Vec<&str> = self.empty.iter().take(NAMED).map(|(source, _)| source.as_str()).collect();
+        if !names.is_empty() {
+            let (none, all) = (self.empty.len() as u64, counted(self.traces as u64, "trace"));
+            let more = if more > 0 { format!(" and {} more", count(more)) } else { String::new() };
+            let (none, names) = (count(none), names.join(", "));
+            warn(&format!("the options choose nothing of {none} of {all}: {names}{more}"));
+        }
+        Exit::Ok
     }
 }
 
@@ -155,7 +209,7 @@ impl ThreadArgs {
     /// # Errors
     ///
     /// When a choice matches no thread of the trace.
-    pub fn of(&self, trace: &Trace<'_>) -> anyhow::Result<Option<HashSet<NamedThread>>> {
+    pub fn of(&self, trace: &Trace<'_>) -> Result<Option<HashSet<NamedThread>>, NothingChosen> {
         let mut chosen: Option<HashSet<NamedThread>> = None;
         let mut narrow = |choice: HashSet<NamedThread>| match &mut chosen {
             Some(chosen) => chosen.retain(|thread| choice.contains(thread)),
@@ -175,7 +229,7 @@ impl ThreadArgs {
     /// # Errors
     ///
     /// As [`of`](Self::of).
-    pub fn instances(&self, trace: &Trace<'_>) -> anyhow::Result<Option<HashSet<u64>>> {
+    pub fn instances(&self, trace: &Trace<'_>) -> Result<Option<HashSet<u64>>, NothingChosen> {
         Ok(self.of(trace)?.map(|threads| threads.into_iter().map(|(instance, _)| instance).collect()))
     }
 }
@@ -184,7 +238,7 @@ impl ThreadArgs {
 fn named(
     trace: &Trace<'_>,
     patterns: impl Iterator<Item = ThreadPattern>,
-) -> anyhow::Result<HashSet<NamedThread>> {
+) -> Result<HashSet<NamedThread>, NothingChosen> {
     let mut chosen = HashSet::new();
     for wanted in patterns {
         let names = trace.timeline.threads.iter().flat_map(|thread| {
@@ -203,7 +257,8 @@ fn named(
                 ThreadPattern::Tid(tid) => format!("has the id {tid}"),
                 ThreadPattern::Name(name) => format!("has a name that matches `{}`", name.as_str()),
             };
-            anyhow::bail!("{}: no thread {wanted}: stk info --all lists them", trace.source);
+            let text = format!("{}: no thread {wanted}: stk info --all lists them", trace.source);
+            return Err(NothingChosen(text));
         }
     }
     Ok(chosen)

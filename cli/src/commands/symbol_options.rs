@@ -1,6 +1,6 @@
 //! The common options of all commands that need symbols.
 
-use super::warn_once;
+use super::note_once;
 use std::path::{Path, PathBuf};
 
 use stk_symbols::server::{ClientOptions, MICROSOFT};
@@ -44,7 +44,7 @@ impl SymbolOptions {
             if let PathElement::Folder(folder) = element
                 && !folder.exists()
             {
-                warn_once(&format!("-y {}: there is no such folder or file", folder.display()));
+                note_once(&format!("warning: -y {}: there is no such folder or file", folder.display()));
             }
         }
         let named = std::env::var_os("_NT_SYMBOL_PATH").filter(|_| !self.no_default_symbols);

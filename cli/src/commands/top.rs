@@ -2,7 +2,7 @@
 
 use super::profile_args::load_file;
 use super::{Exit, LoadedProfile, Out, Progress, SelectArgs, StackArgs, SymbolArgs, TablesArgs};
-use super::{ProfileArgs, ThreadArgs, pool, terminal_columns};
+use super::{ProfileArgs, ThreadArgs, inputs, note_once, pool, terminal_columns};
 use crate::times::TimeArg;
 use anyhow::Context as _;
 use std::borrow::Cow;
@@ -63,6 +63,7 @@ const ONCE: Duration = Duration::from_secs(10);
 pub(super) fn run(args: &TopArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let pool = pool(args.jobs)?;
     let named = || args.file.display().to_string();
+    inputs::refuse_dataset(&args.file)?;
     let mut follower = Follower::open(&args.file, args.span).with_context(named)?;
     let every = Duration::from_nanos(args.every.max(10_000_000));
     // A terminal shows one screen in place of the last; elsewhere they follow each other.
@@ -106,6 +107,12 @@ fn screen(args: &TopArgs, follower: &mut Follower) -> anyhow::Result<String> {
     };
     let file = file.within(args.tables.max_memory);
     let loaded = load_file(&file, &profile_args, &Progress::silent())?;
+    let is_part = args.threads.is_part() || profile_args.stacks.selection(None).picks_samples();
+    match loaded.empty.as_ref().filter(|_| is_part) {
+        Some(why) if args.once => anyhow::bail!("{why}"),
+        Some(why) => note_once(why),
+        None => {}
+    }
     let options = StatsOptions { top: args.top, running_only: false, weight: None, waiting: false };
     let stats = stats::collect(&loaded.profile, &loaded.runs, None, &options)?;
     let threads = threads(&loaded)?;

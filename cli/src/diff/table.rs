@@ -20,8 +20,14 @@ pub fn table(diff: &Diff, columns: Option<usize>) -> String {
     lines.push(String::new());
     lines.push(heading(diff));
     let name_columns = columns.map_or(NAME_WIDTH, |all| all.saturating_sub(BEFORE_NAME).max(LEAST_NAME));
-    lines.extend(rows(diff, name_columns));
-    if diff.rows_left_out > 0 {
+    // Rows with a difference come before those without one.
+    let differs = diff.rows.iter().any(|row| row.difference_pct != 0.0);
+    if !differs && !diff.rows.is_empty() {
+        lines.push("  none differs".to_owned());
+    } else {
+        lines.extend(rows(diff, name_columns));
+    }
+    if differs && diff.rows_left_out > 0 {
         let rows = counted(diff.rows_left_out, "smaller difference");
         lines.push(format!("  and {rows}: --top 0 lists all"));
     }

@@ -76,7 +76,7 @@ pub use identity::{Identity, ModuleKey, WantedFile, image_identity};
 pub use image::{ImageFile, ImageFileError};
 pub use names::{Demangle, NameTable, demangle, undecorate_x86};
 pub use path::{PathElement, Store, SymbolPath};
-pub use reason::Reason;
+pub use reason::{Reason, Remedy};
 pub use resolved::{Location, ModuleSymbols, Resolution, Source};
 pub use stk_base::model::{image_id, pdb_id};
 pub use store::{FoundFile, Search, SymbolStore};

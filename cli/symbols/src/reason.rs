@@ -92,6 +92,35 @@ impl Search {
     }
 }
 
+/// How reasons end against which something helps.
+const FIND_PDB: &str = "put it beside the trace, or name its folder or server with -y";
+const BUILD: &str = "build it with debug information";
+const THAT_BUILD: &str = "get the PDB of that very build";
+const INTACT: &str = "replace it by an intact copy";
+const FULL: &str = "link with /DEBUG:FULL, or run mspdbcmf on it";
+
+/// What helps against a reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Remedy {
+    /// Nothing.
+    Nothing,
+    /// The PDB, which was not found.
+    Pdb,
+    /// What the end of its text says.
+    Told,
+}
+
+impl Remedy {
+    /// What helps against the reason of this text.
+    pub fn of(reason: &str) -> Remedy {
+        match () {
+            () if reason.ends_with(FIND_PDB) => Remedy::Pdb,
+            () if [BUILD, THAT_BUILD, INTACT, FULL].iter().any(|end| reason.ends_with(end)) => Remedy::Told,
+            () => Remedy::Nothing,
+        }
+    }
+}
+
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -102,7 +131,7 @@ impl fmt::Display for Reason {
                 )
             }
             Reason::NoCodeView => {
-                write!(f, "the image names no PDB (no CodeView record): build it with debug information")
+                write!(f, "the image names no PDB (no CodeView record): {BUILD}")
             }
             Reason::OldCodeView => {
                 write!(f, "the image names its PDB by a record of an old format (NB10), which is not read")
@@ -114,19 +143,19 @@ impl fmt::Display for Reason {
                 write!(f, "{name} ({id}) is in none of {tried} places")?;
                 skipped.iter().try_for_each(|place| write!(f, "; {place}"))?;
                 servers.iter().try_for_each(|server| write!(f, "; {server}"))?;
-                write!(f, ": put it beside the trace, or name its folder or server with -y")
+                write!(f, ": {FIND_PDB}")
             }
             Reason::PdbMismatch { path, found, wanted } => write!(
                 f,
-                "{}: identity {found} does not match the image's {wanted}: get the file of that very build",
+                "{}: identity {found} does not match the image's {wanted}: {THAT_BUILD}",
                 path.display(),
             ),
             Reason::PdbUnreadable { path, error } => {
-                write!(f, "{}: {error}: replace it by an intact copy", path.display())
+                write!(f, "{}: {error}: {INTACT}", path.display())
             }
             Reason::FastLink { path } => write!(
                 f,
-                "{}: was linked with /DEBUG:FASTLINK and refers to object files: link with /DEBUG:FULL, or run mspdbcmf on it",
+                "{}: was linked with /DEBUG:FASTLINK and refers to object files: {FULL}",
                 path.display()
             ),
             Reason::NotCovered { path } => {
@@ -148,6 +177,28 @@ mod tests {
         }
         for path in [r"C:\app\windows\app.exe", r"\\server\windows\a.dll", "windows/a.dll", "a.dll", ""] {
             assert_eq!(Reason::no_code_view(path), Reason::NoCodeView, "{path}");
+        }
+    }
+
+    #[test]
+    fn each_reason_has_its_remedy() {
+        let path = PathBuf::from("a.pdb");
+        let (found, wanted) =
+            (Identity::Pdb { guid: [1; 16], age: 1 }, Identity::Pdb { guid: [2; 16], age: 1 });
+        let (name, id) = ("a.pdb".to_owned(), "1".to_owned());
+        let skipped = vec!["nothing to do".to_owned()];
+        let not_found = Reason::PdbNotFound { name, id, tried: 1, skipped, servers: Vec::new() };
+        for (reason, remedy) in [
+            (not_found, Remedy::Pdb),
+            (Reason::NoCodeView, Remedy::Told),
+            (Reason::PdbMismatch { path: path.clone(), found, wanted }, Remedy::Told),
+            (Reason::PdbUnreadable { path: path.clone(), error: "damaged".to_owned() }, Remedy::Told),
+            (Reason::FastLink { path: path.clone() }, Remedy::Told),
+            (Reason::NoIdentity, Remedy::Nothing),
+            (Reason::SystemWithoutPdb, Remedy::Nothing),
+            (Reason::NotCovered { path }, Remedy::Nothing),
+        ] {
+            assert_eq!(Remedy::of(&reason.to_string()), remedy, "{reason}");
         }
     }
 }

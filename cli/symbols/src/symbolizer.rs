@@ -1,7 +1,9 @@
 //! Names the distinct addresses of a profile; each module is one task.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use super::cache::{CacheKey, SymbolCache};
 use super::dwarf::image_index;
@@ -23,18 +25,26 @@ pub struct Symbolizer {
     store: SymbolStore,
     demangle: Demangle,
     lookups: AtomicU64,
+    /// Modules whose names come from the cache alone.
+    cached: Mutex<BTreeSet<String>>,
 }
 
 impl Symbolizer {
     /// Searches for names in `store` and shows them in the style of `demangle`.
     pub fn new(store: SymbolStore, demangle: Demangle) -> Symbolizer {
-        Symbolizer { store, demangle, lookups: AtomicU64::new(0) }
+        Symbolizer { store, demangle, lookups: AtomicU64::new(0), cached: Mutex::default() }
     }
 
     /// Number of addresses that were looked up in symbol files so far. This is the cost of
     /// symbolizing beside opening the files.
     pub fn lookups(&self) -> u64 {
         self.lookups.load(Ordering::Relaxed)
+    }
+
+    /// File names of the modules whose names so far came from the cache alone: their PDBs were not
+    /// found.
+    pub fn cached(&self) -> Vec<String> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
     /// The style of the names.
@@ -239,7 +249,10 @@ impl Symbolizer {
         let Some(found) = &search.found else {
             // The PDB is gone, but its index may be in the cache.
             let cached = from_cache.then(|| cached_index(&self.store, &name, &code_view.guid, code_view.age));
-            let cached = cached.flatten();
+            let cached = cached.flatten().inspect(|_| {
+                let mut modules = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
+                modules.insert(file_name(module.path).to_owned());
+            });
             let wanted = Identity::Pdb { guid: code_view.guid, age: code_view.age };
             return cached.ok_or_else(|| search.reason(&name, wanted));
         };

@@ -151,7 +151,8 @@ fn of_text(lists: &mut Lists) {
             let first = part.lines().next().unwrap_or_default();
             first.starts_with("Functions by") && first.contains(heading)
         });
-        let found: Vec<&str> = section.unwrap_or_default().lines().skip(2).collect();
+        let found: Vec<String> =
+            section.unwrap_or_default().lines().skip(2).map(without_uncertainty).collect();
         let percent = |ns: u64| format!("{:>5.1} %", 100.0 * ns as f64 / whole as f64);
         let line = |row: &Value| {
             let [own, total] = own_total(row);
@@ -373,6 +374,14 @@ fn of_dataset(lists: &mut Lists) {
         let [found, expected] = [(found.1, found.2), (number(&wait["waits"]).to_string(), longest)];
         lists.same("dataset", "waits and the longest", &found, &expected);
     }
+}
+
+/// A row without the six columns of how uncertain its share is.
+fn without_uncertainty(line: &str) -> String {
+    let Some((before, behind)) = line.split_once('±') else { return line.to_owned() };
+    let digits = behind.find(' ').unwrap();
+    let columns = before.chars().count() + 1 + digits;
+    line.chars().take(columns - 6).chain(line.chars().skip(columns)).collect()
 }
 
 /// `busy.stk` without one block that describes threads and modules, in the middle: what follows has

@@ -766,7 +766,7 @@ fn missing_symbols_are_explained_and_can_be_required() {
     let output = stk(dir.path(), &["convert", "a.stk", "--to", "speedscope", "--require-symbols", "10"]);
     assert_eq!(output.status.code(), Some(5));
     let text = stderr(&output);
-    assert!(text.contains("app.exe") && text.contains("400 samples"), "{text}");
+    assert!(text.contains("app.exe: the image names no PDB"), "{text}");
     assert!(dir.path().join("a.speedscope.json").exists(), "the output is written all the same");
     let names = std::fs::read_to_string(dir.path().join("a.speedscope.json")).unwrap();
     assert!(
@@ -786,11 +786,10 @@ fn a_module_known_only_by_its_path_gets_a_reason_instead_of_names() {
     write(dir.path(), "a.stk", &builder.finish());
     let output = stk(dir.path(), &["convert", "a.stk"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(
-        stderr(&output).contains("gone.dll  1 sample: its headers were not recorded"),
-        "{}",
-        stderr(&output)
-    );
+    // Nothing helps.
+    assert!(!stderr(&output).contains("gone.dll"), "{}", stderr(&output));
+    let full = stdout(&stk(dir.path(), &["stats", "--full", "a.stk"]));
+    assert!(full.contains("gone.dll: its headers were not recorded"), "{full}");
     let list = stdout(&stk(dir.path(), &["symbols", "list", "a.stk"]));
     assert!(list.contains("its headers were not recorded"), "{list}");
 }

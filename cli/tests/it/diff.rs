@@ -176,3 +176,27 @@ fn wrong_usage_is_told() {
         assert_eq!((output.status.code(), error.contains(told)), (Some(2), true), "{arguments:?}: {error}");
     }
 }
+
+#[test]
+fn sides_of_different_programs_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.stk"), trace(&NAMES, [20, 50, 30])).unwrap();
+    let mixed = crate::support::kept_text("mixed.stk");
+    let told = |base: &str, new: &str| {
+        let output = stk(folder.path(), &["diff", base, new]);
+        String::from_utf8(output.stderr).unwrap().contains("the sides are of different programs, ")
+    };
+    assert!(told("a.stk", &mixed) && told(&mixed, "a.stk") && !told("a.stk", "a.stk"));
+}
+
+#[test]
+fn equal_sides_have_no_rows() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, samples) in [("a.stk", [20, 50, 30]), ("b.stk", [40, 100, 60]), ("c.stk", [20, 50, 31])] {
+        std::fs::write(folder.path().join(name), trace(&NAMES, samples)).unwrap();
+    }
+    let (_, equal) = diff(folder.path(), &["a.stk", "b.stk"]);
+    assert!(equal.contains("\n  none differs\n") && !equal.contains("render"), "{equal}");
+    let (_, other) = diff(folder.path(), &["a.stk", "c.stk"]);
+    assert!(!other.contains("none differs") && other.contains("render"), "{other}");
+}

@@ -315,3 +315,17 @@ fn samples_of_different_rates_are_not_counted_together() {
     assert!(told.contains("counts the time that samples cover"), "{told}");
     assert!(document["profiles"][0]["name"].as_str().unwrap().contains("time, waits included"));
 }
+
+#[test]
+fn traces_a_day_apart_are_told_and_can_be_drawn_together() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(crate::support::kept("busy.stk"), folder.path().join("a.stk")).unwrap();
+    std::fs::copy(crate::support::kept("mixed.stk"), folder.path().join("b.stk")).unwrap();
+    let paths = ["a.stk", "b.stk"].map(|name| folder.path().join(name).to_str().unwrap().to_owned());
+    let line = [&paths[0], &paths[1], "--by-time-of-day", "--to", "speedscope", "-o", "-"];
+    let apart = merge(&line);
+    assert_eq!(apart.code, Some(0), "{}", apart.error);
+    assert!(apart.error.contains("--close-gaps takes out the rest"), "{}", apart.error);
+    let closed = merge(&[&line[..], &["--close-gaps"]].concat());
+    assert!(!closed.error.contains("--close-gaps"), "{}", closed.error);
+}

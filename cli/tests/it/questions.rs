@@ -471,3 +471,54 @@ fn wrong_questions_are_refused() {
         assert!(error.to_string().contains(says), "{arguments:?}: {error}");
     }
 }
+
+#[test]
+fn callers_are_the_programs_own_functions() {
+    let (trace, symbols) = (kept_text("busy.stk"), kept_text(""));
+    let of = |thread: &str| {
+        let entry = json(&[
+            &trace,
+            "-y",
+            &symbols,
+            "--thread",
+            thread,
+            "--weight",
+            "waiting",
+            "--group-by",
+            "wait-reason,caller",
+        ]);
+        let waits = |row: &&Value| number(&row["self"]["weight_ns"]) > 0;
+        let rows = entry["groups"]["rows"].as_array().unwrap();
+        rows.iter().filter(waits).map(|row| row["values"].clone()).collect::<Vec<_>>()
+    };
+    // What these threads of examples/busy call Sleep from.
+    assert_eq!(of("^main$"), [serde_json::json!(["sleep", "main"])]);
+    assert_eq!(of("^leaf loops$"), [serde_json::json!(["sleep", "`anonymous namespace'::leaves_main"])]);
+}
+
+#[test]
+fn groups_of_whole_traces_have_the_means_of_their_traces() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = folder.path().join("lab.parquet");
+    let (busy, mixed, dataset) = (kept_text("busy.stk"), kept_text("mixed.stk"), dataset.to_str().unwrap());
+    let convert = ["convert", &busy, &mixed, "--to", "parquet", "-o", dataset];
+    assert_eq!(answer(convert.map(Into::into)).unwrap().1, Exit::Ok);
+    let each = [&busy, &mixed].map(|trace| json(&[trace]));
+    let sum = |of: &str| each.iter().map(|trace| number(&trace["totals"][of])).sum::<u64>();
+    for files in [&[busy.as_str(), mixed.as_str()][..], &[dataset]] {
+        let line = |key| [files, &["--group-by", key]].concat();
+        let text = stk(&[&line("host")[..], &["--json"]].concat());
+        let row = serde_json::from_str::<Value>(&text).unwrap()["sum"]["groups"]["rows"][0].take();
+        assert_eq!(
+            (number(&row["recorded"]["traces"]), number(&row["self"]["weight_ns"])),
+            (2, sum("cpu_ns"))
+        );
+        assert_eq!(number(&row["recorded"]["duration_ns"]), sum("duration_ns"), "{files:?}");
+        let text = stk(&line("host"));
+        let row = text.lines().last().unwrap();
+        let mean = stk_schema::text::span(sum("cpu_ns") / 2);
+        let processor = format!("{:.1} %", 100.0 * sum("cpu_ns") as f64 / sum("duration_ns") as f64);
+        assert!(row.contains(&format!("  {mean}  ")) && row.contains(&format!(" {processor}  ")), "{text}");
+        assert!(!stk(&line("thread-name")).contains("per trace"));
+    }
+}

@@ -128,3 +128,48 @@ fn windows_of_a_trace_add_up_in_its_lists() {
         assert!(sum.abs_diff(own) <= threads, "{name}: {sum} of {own}");
     }
 }
+
+#[test]
+fn rows_of_spans_of_time_are_the_windows_of_those_times() {
+    let trace = kept_text("busy.stk");
+    let answer = stats(&trace, &["--group-by", "time=1s"]);
+    let rows = answer["groups"]["rows"].as_array().unwrap();
+    let seconds: Vec<&str> = rows.iter().map(|row| row["values"][0].as_str().unwrap()).collect();
+    assert_eq!(seconds, ["0s", "1s", "2s", "3s", "4s", "5s", "6s", "7s", "8s"]);
+    for (second, row) in rows.iter().enumerate() {
+        let (from, until) = (format!("{second}s"), format!("{}s", second + 1));
+        let window = stats(&trace, &["--from", &from, "--until", &until]);
+        assert_eq!(row["self"]["weight_ns"], window["counted_ns"], "{second}");
+        assert_eq!(row["self"]["samples"], window["totals"]["samples"], "{second}");
+    }
+    let by_thread = stats(&trace, &["--group-by", "time=1500ms,thread-name"]);
+    let rows = by_thread["groups"]["rows"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["values"] == serde_json::json!(["1.5s", "recursion"])));
+    let sum: u64 = rows.iter().map(|row| row["self"]["weight_ns"].as_u64().unwrap()).sum();
+    assert_eq!(answer["counted_ns"], sum);
+    for (key, code, says) in [("time=1ns", 1, "makes more than 10000 spans"), ("time=0", 2, "time=LENGTH")] {
+        let ran = Ran::of(&mut command(&["stats", &trace, "--group-by", key]));
+        assert!(ran.code == Some(code) && ran.error.contains(says), "{ran:?}");
+    }
+}
+
+#[test]
+fn an_unfinished_trace_ends_with_its_samples() {
+    // Events are written before the samples of their time: what is cut off are samples.
+    for trace in TRACES {
+        let bytes = std::fs::read(kept(trace)).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cut.stk");
+        for part in [30, 50, 60, 80] {
+            std::fs::write(&path, &bytes[..bytes.len() * part / 100]).unwrap();
+            let Loaded { profile, runs, .. } = load(&path, &LoadOptions::default()).unwrap();
+            let window = profile.window();
+            let gap_ns = window.end.abs_diff(runs.span().end);
+            assert!(
+                gap_ns <= 2 * profile.trace.interval_ns,
+                "{trace} {part} %: {window:?} {:?}",
+                runs.span()
+            );
+        }
+    }
+}

@@ -111,6 +111,12 @@ pub(super) fn call_tree(
     CallTreeStats { direction, roots: roots.len() as u64, whole: chosen.whole, rows: growth.rows(&roots) }
 }
 
+/// Whether a branch has all of what the branch below it has: what weighs nothing does not count,
+/// except where nothing weighs anything.
+pub(super) fn has_all(branch: Amount, below: Amount) -> bool {
+    branch.weight_ns == below.weight_ns && (below.weight_ns > 0 || branch == below)
+}
+
 /// The stacks at which a tree begins.
 struct ChosenStacks {
     stacks: Vec<Member>,
@@ -275,12 +281,10 @@ impl Growth<'_> {
         }
     }
 
-    /// Whether everything that a branch has is in the one branch on it.
+    /// Whether everything that a branch has is in one branch on it.
     fn continues(&self, branch: &Branch) -> bool {
-        match branch.branches[..] {
-            [only] => self.branches[only].total == branch.total,
-            _ => false,
-        }
+        // The first is the heaviest.
+        branch.branches.first().is_some_and(|&first| has_all(self.branches[first].total, branch.total))
     }
 
     /// The branches that are shown as rows, and sums of the others.

@@ -4,12 +4,12 @@
 use super::Amount;
 use super::keys::GroupKey;
 use stk_profile::profile::{
-    Activity, Additive, Folded, FrameId, FunctionId, FunctionTree, Functions, NodeId, Profile,
+    Activity, Additive, Category, Folded, FrameId, FunctionId, FunctionTree, Functions, NodeId, Profile,
 };
 use stk_profile::stack::{FrameKind, Interner, NamedFrame, StrId};
 
 /// Shown instead of the values of samples that have no frame.
-const NO_STACK: &str = "(no stack)";
+pub(super) const NO_STACK: &str = "(no stack)";
 
 /// What frames are grouped by; `None` if it is no key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -131,6 +131,23 @@ impl<'a> FrameGroups<'a> {
     }
 }
 
+/// By stack: the innermost function that is neither the system's nor a runtime's.
+pub(super) fn callers(profile: &Profile, functions: &Functions) -> Vec<Option<FunctionId>> {
+    let is_own = |frame| {
+        let whose = profile.category(frame);
+        matches!(whose, Category::User | Category::Unknown) && !profile.is_placeholder(frame)
+    };
+    let of_frame = |frame: FrameId| functions.of(frame).last().filter(|_| is_own(frame)).copied();
+    let of_frames: Vec<_> = (0..profile.frames.keys().len() as u32).map(FrameId).map(of_frame).collect();
+    let mut callers: Vec<Option<FunctionId>> = Vec::with_capacity(profile.tree.nodes().len());
+    for node in profile.tree.nodes() {
+        // Callers come before their callees.
+        let above = node.parent.and_then(|NodeId(parent)| callers[parent as usize]);
+        callers.push(of_frames[node.frame.0 as usize].or(above));
+    }
+    callers
+}
+
 /// Sums of equal runs, with both weights that may be listed.
 #[derive(Clone, Copy, PartialEq, Default)]
 pub(super) struct RunSums {
@@ -155,12 +172,16 @@ impl RunSums {
 }
 
 /// What the samples of a sum have in common.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(super) struct Slot {
     /// The group of threads.
     pub thread: u32,
     /// What the threads did, if that is a key.
     pub activity: Option<Activity>,
+    /// The number of the span of time, if that is a key.
+    pub span: u64,
+    /// The innermost own function, if that is a key.
+    pub caller: Option<FunctionId>,
     /// What they do in the kernel, if they are there and kinds are a key.
     pub kernel: Option<KernelKind>,
     /// The stack of groups.

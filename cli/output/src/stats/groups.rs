@@ -1,15 +1,15 @@
 //! Lists by any of the things that samples and frames have: `stk stats --group-by`.
 
 use super::Amount;
-use super::group_stacks::{FrameGroups, KernelKind, RunSums, Slot};
-use super::keys::GroupKey;
+use super::group_stacks::{FrameGroups, KernelKind, NO_STACK, RunSums, Slot, callers};
+use super::keys::{GroupKey, plain_span};
 use super::timeline::{Timeline, TimelineStats};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
 use stk_profile::profile::{
-    Activity, Additive, Folded, Functions, OwnTotal, Profile, Run, Sums, ThreadInfo, Wait, Weight,
+    Activity, Additive, Folded, FunctionId, Functions, OwnTotal, Profile, Run, Sums, ThreadInfo, Wait, Weight,
 };
 use stk_profile::stack::Interner;
 
@@ -55,6 +55,33 @@ pub struct GroupRow {
     /// When CPU time was used, where the group is of threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeline: Option<TimelineStats>,
+    /// The traces, where the keys are of whole traces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<Recorded>,
+    /// When the group's span of time begins, since its trace's start.
+    #[serde(skip)]
+    since_ns: u64,
+}
+
+/// Traces of a group.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize)]
+pub struct Recorded {
+    pub traces: u64,
+    /// How long they recorded together.
+    pub duration_ns: u64,
+}
+
+impl Additive for Recorded {
+    fn add(&mut self, more: Recorded) {
+        self.traces.add(more.traces);
+        self.duration_ns.add(more.duration_ns);
+    }
+}
+
+impl GroupRow {
+    fn add_recorded(&mut self, more: Option<Recorded>) {
+        more.into_iter().for_each(|more| self.recorded.get_or_insert_default().add(more));
+    }
 }
 
 /// Sums by group, filled run by run.
@@ -73,6 +100,11 @@ pub(super) struct GroupSums<'a> {
     /// See [`ThreadValues`].
     given: Option<&'a ThreadValues>,
     frames: FrameGroups<'a>,
+    functions: &'a Functions,
+    /// By stack; empty if they are no key.
+    callers: Vec<Option<FunctionId>>,
+    /// The length of the spans of time that are a key.
+    span_ns: Option<u64>,
     stacks: Folded,
     sums: Sums<RunSums>,
     /// The group of the last run.
@@ -117,6 +149,9 @@ impl<'a> GroupSums<'a> {
             Some(given) => ((0..given.len() as u32).collect(), Vec::new()),
         };
         let (frames, stacks) = FrameGroups::new(profile, functions, keys);
+        let by_caller = keys.contains(&GroupKey::Caller);
+        let callers = if by_caller { callers(profile, functions) } else { Vec::new() };
+        let span_ns = span_ns(keys);
         GroupSums {
             profile,
             keys: keys.to_vec(),
@@ -128,6 +163,9 @@ impl<'a> GroupSums<'a> {
             groups,
             given,
             frames,
+            functions,
+            callers,
+            span_ns,
             stacks,
             sums: Sums::default(),
             last: None,
@@ -144,6 +182,16 @@ impl<'a> GroupSums<'a> {
             self.last = Some(group);
         }
         self.groups.get_mut(group as usize).into_iter().for_each(|group| group.timeline.add(run));
+        let Some(span_ns) = self.span_ns else { return self.add_part(group, run, 0) };
+        for span in run.first_ns / span_ns..=run.last_span(span_ns) {
+            let from = span.saturating_mul(span_ns);
+            let part = run.within(from, from.saturating_add(span_ns));
+            part.into_iter().for_each(|part| self.add_part(group, &part, span));
+        }
+    }
+
+    /// Adds what of a run lies in a span of time.
+    fn add_part(&mut self, group: u32, run: &Run, span: u64) {
         let waits = run.activity.wait().is_some();
         let mut sums = RunSums::default();
         if !(self.running_only && waits) {
@@ -162,7 +210,8 @@ impl<'a> GroupSums<'a> {
         };
         let activity = self.keys.iter().any(GroupKey::is_of_activity).then_some(run.activity);
         let stack = run.node.and_then(|node| self.stacks.stacks[node.0 as usize]);
-        let id = self.slots.intern(Slot { thread: group, activity, kernel, stack }) as usize;
+        let caller = run.node.and_then(|node| self.callers.get(node.0 as usize).copied().flatten());
+        let id = self.slots.intern(Slot { thread: group, activity, span, caller, kernel, stack }) as usize;
         if id == self.of_slots.len() {
             self.of_slots.push(RunSums::default());
         }
@@ -175,7 +224,8 @@ impl<'a> GroupSums<'a> {
             self.slots.values.iter().copied().zip(self.of_slots.iter().copied()).collect();
         slots.sort_unstable_by_key(|(slot, _)| *slot);
         let tree = &self.stacks.tree;
-        for same in slots.chunk_by(|(a, _), (b, _)| (a.thread, a.activity) == (b.thread, b.activity)) {
+        let group = |slot: &Slot| (slot.thread, slot.activity, slot.span, slot.caller);
+        for same in slots.chunk_by(|(a, _), (b, _)| group(a) == group(b)) {
             for &(Slot { kernel, stack, .. }, amount) in same {
                 match (stack, kernel) {
                     (None, _) => self.sums.add_to_function(self.frames.of_none(), amount),
@@ -204,16 +254,21 @@ impl<'a> GroupSums<'a> {
         self.end_groups();
         let weight = usize::from(!cpu_known);
         let mut table = GroupTable::new(&self.keys);
-        for FoundGroup { slot: Slot { thread, activity, .. }, group, sum: OwnTotal { own, total } } in
-            std::mem::take(&mut self.found)
-        {
-            let values = self.values(thread, activity, &self.frames.values(group));
+        // A trace of which all is one group.
+        let window = self.profile.window();
+        let duration_ns = window.end.saturating_sub(window.start);
+        let of_trace = self.given.is_none() && self.keys.iter().all(GroupKey::is_of_trace);
+        let recorded = of_trace.then_some(Recorded { traces: 1, duration_ns });
+        for FoundGroup { slot, group, sum: OwnTotal { own, total } } in std::mem::take(&mut self.found) {
+            let values = self.values(&slot, &self.frames.values(group));
             let (own, waits, total) = (own.amount(weight), total.waits, total.amount(weight));
-            table.add(GroupRow { values, own, total, waits, timeline: None });
+            let since_ns = slot.span.saturating_mul(self.span_ns.unwrap_or(0));
+            table.add(GroupRow { values, own, total, waits, timeline: None, recorded, since_ns });
         }
         if self.keys.iter().all(GroupKey::is_of_thread) {
             for (thread, group) in self.groups.iter().enumerate() {
-                let row = table.rows.get_mut(&self.values(thread as u32, None, &[]));
+                let slot = Slot { thread: thread as u32, ..Slot::default() };
+                let row = table.rows.get_mut(&self.values(&slot, &[]));
                 row.into_iter().for_each(|row| row.timeline = Some(group.timeline.stats()));
             }
         }
@@ -221,7 +276,8 @@ impl<'a> GroupSums<'a> {
     }
 
     /// The values of the keys. `of_frame`: those of the frames' keys, in their order.
-    fn values(&self, thread: u32, activity: Option<Activity>, of_frame: &[String]) -> Vec<String> {
+    fn values(&self, slot: &Slot, of_frame: &[String]) -> Vec<String> {
+        let Slot { thread, activity, span, caller, .. } = *slot;
         let trace = &self.profile.trace;
         let group = self.groups.get(thread as usize);
         let mut given = self.given.and_then(|given| given.get(thread as usize)).into_iter().flatten();
@@ -242,12 +298,26 @@ impl<'a> GroupSums<'a> {
             GroupKey::WaitReason => {
                 activity.and_then(Activity::wait).map_or(NO_WAIT, Wait::reason).to_owned()
             }
+            GroupKey::Time(length) => plain_span(span.saturating_mul(*length)),
+            GroupKey::Caller => caller
+                .map_or(NO_STACK, |FunctionId(function)| {
+                    &self.functions.list()[function as usize].name_in_module
+                })
+                .to_owned(),
             GroupKey::Function | GroupKey::Module | GroupKey::Line | GroupKey::Kind => {
                 of_frame.next().cloned().unwrap_or_default()
             }
         };
         self.keys.iter().map(value).collect()
     }
+}
+
+/// The length of the spans of time among the keys.
+pub(super) fn span_ns(keys: &[GroupKey]) -> Option<u64> {
+    keys.iter().find_map(|key| match key {
+        GroupKey::Time(ns) => Some((*ns).max(1)),
+        _ => None,
+    })
 }
 
 /// Shown instead of the name of a thread that has none.
@@ -302,8 +372,14 @@ impl GroupTable {
                 known.own.add(row.own);
                 known.total.add(row.total);
                 known.waits.add(row.waits);
+                known.add_recorded(row.recorded);
             }
         }
+    }
+
+    /// Adds a trace to the group of these values, if there is one.
+    pub(super) fn add_recorded(&mut self, values: &[String], recorded: Recorded) {
+        self.rows.get_mut(values).into_iter().for_each(|row| row.add_recorded(Some(recorded)));
     }
 
     /// Adds the groups of another trace. Its time is another: what they used when is left out.
@@ -326,6 +402,8 @@ impl GroupTable {
         let mut rows: Vec<&GroupRow> = self.rows.values().collect();
         let mut whole = Amount::default();
         rows.iter().for_each(|row| whole.add(row.own));
+        // Spans of time follow each other, where no other order is wanted.
+        let by_time = sort == SortBy::Own || sort == SortBy::Name;
         rows.sort_by_key(|row| {
             let (own, total, waits) = (row.own.weight_ns, row.total.weight_ns, row.waits.weight_ns);
             let first = match sort {
@@ -334,7 +412,13 @@ impl GroupTable {
                 SortBy::Waits => [waits, total, own],
                 SortBy::Name => [0; 3],
             };
-            (Reverse(first), Reverse(if sort == SortBy::Name { 0 } else { row.total.samples }), &row.values)
+            let since_ns = if by_time { row.since_ns } else { 0 };
+            (
+                since_ns,
+                Reverse(first),
+                Reverse(if sort == SortBy::Name { 0 } else { row.total.samples }),
+                &row.values,
+            )
         });
         let others = rows.split_off(top.min(rows.len()));
         let mut others_self = Amount::default();

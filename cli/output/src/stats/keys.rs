@@ -19,6 +19,10 @@ pub enum GroupKey {
     State,
     /// What the thread waited for.
     WaitReason,
+    /// The innermost function that is neither the system's nor a runtime's.
+    Caller,
+    /// The span of so many nanoseconds since the trace's start.
+    Time(u64),
     Process,
     Host,
     Trace,
@@ -30,8 +34,8 @@ pub enum GroupKey {
 const LABEL: &str = "label:";
 
 impl GroupKey {
-    /// All but those of labels, with what they are.
-    pub const NAMED: [(GroupKey, &'static str, &'static str); 11] = [
+    /// All but those of labels and times, with what they are.
+    pub const NAMED: [(GroupKey, &'static str, &'static str); 12] = [
         (GroupKey::Function, "function", "Functions, each with its module"),
         (GroupKey::Module, "module", "Modules, by their file names"),
         (GroupKey::Line, "line", "Source lines: file:line"),
@@ -44,6 +48,7 @@ impl GroupKey {
         (GroupKey::ThreadName, "thread-name", "Threads, those of one name as one"),
         (GroupKey::State, "state", "What threads did: running, waiting, system-call, unknown"),
         (GroupKey::WaitReason, "wait-reason", "What threads waited for"),
+        (GroupKey::Caller, "caller", "The innermost function of each stack that is the program's own"),
         (GroupKey::Process, "process", "Executables, by their file names"),
         (GroupKey::Host, "host", "Machines"),
         (GroupKey::Trace, "trace", "Files"),
@@ -53,6 +58,7 @@ impl GroupKey {
     pub fn name(&self) -> Cow<'static, str> {
         match self {
             GroupKey::Label(label) => Cow::Owned(format!("{LABEL}{label}")),
+            GroupKey::Time(ns) => Cow::Owned(format!("time={}", plain_span(*ns))),
             key => GroupKey::NAMED.iter().find(|named| named.0 == *key).map_or("", |named| named.1).into(),
         }
     }
@@ -75,9 +81,28 @@ impl GroupKey {
         matches!(self, GroupKey::State | GroupKey::WaitReason)
     }
 
+    /// Whether the samples of a thread may differ in it, though it is not of single frames.
+    pub fn is_of_sample(&self) -> bool {
+        self.is_of_activity() || matches!(self, GroupKey::Caller | GroupKey::Time(_))
+    }
+
     /// Whether all samples of a thread have the same value.
     pub fn is_of_thread(&self) -> bool {
-        !self.is_of_frames() && !self.is_of_activity()
+        !self.is_of_frames() && !self.is_of_sample()
+    }
+
+    /// Whether all samples of a trace have the same value.
+    pub fn is_of_trace(&self) -> bool {
+        self.is_of_thread() && !matches!(self, GroupKey::Thread | GroupKey::ThreadName)
+    }
+}
+
+/// `1.5s`, without a digit too many.
+pub(super) fn plain_span(ns: u64) -> String {
+    let (seconds, rest) = (ns / 1_000_000_000, ns % 1_000_000_000);
+    match rest {
+        0 => format!("{seconds}s"),
+        rest => format!("{seconds}.{}s", format!("{rest:09}").trim_end_matches('0')),
     }
 }
 

@@ -1,7 +1,8 @@
 //! The figures of several traces: one line each, their sum, and the functions of all of them.
 
+use super::groups::Recorded;
 use super::page::{AnswerWhole, Page, PrintOptions, Whole};
-use super::text::{amounts, module_of, waits_table};
+use super::text::{ListedBy, amounts, module_of, waits_table};
 use super::{Answer, AnswerSums, FunctionStats, Question, Stats, WaitStats};
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -169,6 +170,12 @@ impl ManyStats {
         }
     }
 
+    /// Adds to a group of whole traces, by its values, one of a dataset's traces.
+    pub fn add_recorded(&mut self, values: &[String], duration_ns: u64) {
+        let recorded = Recorded { traces: 1, duration_ns };
+        self.answer.iter_mut().for_each(|sums| sums.add_recorded(values, recorded));
+    }
+
     /// The sum, with the answer to the question.
     pub fn sum(&self, question: &Question) -> SumStats {
         SumStats {
@@ -199,7 +206,7 @@ impl ManyStats {
         if self.mixed {
             page.line(MIXED)?;
         }
-        let whole = Whole { weight, interval_ns: self.interval_ns, counted_ns: self.counted_ns };
+        let whole = Whole { weight, interval_ns: self.interval_ns, counted_ns: self.counted_ns, few: None };
         sums.answer(question).print(AnswerWhole { whole, all_ns: self.counted_ns }, page)
     }
 
@@ -257,10 +264,17 @@ impl ManyStats {
         if list.is_empty() {
             return Ok(());
         }
+        let shown = list.iter().map(|function| function.own.weight_ns).fold(0, u64::saturating_add);
+        let others_ns = self.counted_ns.saturating_sub(shown);
         let mixed = if self.mixed { format!(" ({MIXED})") } else { String::new() };
         page.heading(&format!("Functions of all traces by their own {}{mixed}", weight.title()))?;
-        let whole = Whole { weight, interval_ns: self.interval_ns, counted_ns: self.counted_ns };
-        amounts(whole, page, list.iter().map(|f| (f.own, f.total, f.function.clone(), module_of(f))), None)
+        let whole = Whole { weight, interval_ns: self.interval_ns, counted_ns: self.counted_ns, few: None };
+        amounts(
+            (whole, ListedBy::Own),
+            page,
+            list.iter().map(|f| (f.own, f.total, f.function.clone(), module_of(f))),
+            Some(others_ns).filter(|ns| *ns > 0),
+        )
     }
 
     fn top_waits(&self, page: &mut Page<'_>, top: usize) -> io::Result<()> {

@@ -406,7 +406,7 @@ pub fn collect_of(
     };
     let mut tables = StatsTables::new(profile, options, span);
     let new_sums = |question| QuestionSums::new(profile, &functions, runs, options, question, values);
-    let mut asked = question.map(new_sums);
+    let mut asked = question.map(new_sums).transpose()?;
     runs.for_each(|batch: Batch<'_>| -> std::io::Result<()> {
         tables.add(&batch);
         asked.iter_mut().for_each(|asked| asked.add(&batch));

@@ -1,8 +1,9 @@
 //! The page that figures are printed on, and what their shares refer to.
 
-use super::Stats;
+use super::{States, Stats};
+use std::borrow::Cow;
 use std::io::{self, Write};
-use stk_base::text::{TimeZone, count, span};
+use stk_base::text::{TimeZone, count, cut, span, width};
 use stk_profile::profile::Weight;
 use stk_schema::table::{Column, Table};
 
@@ -66,12 +67,41 @@ pub(super) struct Whole {
     pub(super) interval_ns: u64,
     /// The whole that shares refer to.
     pub(super) counted_ns: u64,
+    /// How many samples are counted, if shares of them are uncertain for that.
+    pub(super) few: Option<u64>,
+}
+
+/// Samples below which shares are too uncertain to go without a word.
+const FEW_SAMPLES: u64 = 1_000;
+
+/// How many samples have what the lists count.
+fn counted_samples(stats: &Stats) -> u64 {
+    let States { running, waiting, system_call, unknown } = stats.states;
+    let active = running.samples.saturating_add(system_call.samples).saturating_add(unknown.samples);
+    match stats.weight {
+        Weight::Cpu | Weight::Active => active,
+        Weight::Waiting => waiting.samples,
+        Weight::Wall | Weight::Samples => active.saturating_add(waiting.samples),
+    }
 }
 
 impl Whole {
     pub(super) fn of(stats: &Stats) -> Whole {
         let Stats { weight, counted_ns, totals, .. } = *stats;
-        Whole { weight, interval_ns: totals.interval_ns, counted_ns }
+        let few = Some(counted_samples(stats)).filter(|samples| (1..FEW_SAMPLES).contains(samples));
+        Whole { weight, interval_ns: totals.interval_ns, counted_ns, few }
+    }
+
+    /// How uncertain the share of an amount is, in points: half of the 95 % interval of a share of
+    /// so few samples (Agresti and Coull, 1998, which is none of nothing and of all neither).
+    pub(super) fn uncertainty(&self, ns: u64) -> Option<String> {
+        const Z: f64 = 1.96;
+        let share = ns as f64 / self.counted_ns.max(1) as f64;
+        self.few.map(|samples| {
+            let all = samples as f64 + Z * Z;
+            let share = (share * samples as f64 + Z * Z / 2.0) / all;
+            format!("±{:.1}", 100.0 * Z * (share * (1.0 - share) / all).sqrt())
+        })
     }
 
     /// An amount, and its share of the whole.
@@ -85,6 +115,19 @@ impl Whole {
             _ => span(ns),
         }
     }
+}
+
+/// A name in so many columns. Where they are too few, the words of compilers are shortened first.
+pub(super) fn fitted(name: &str, columns: usize) -> Cow<'_, str> {
+    if width(name) <= columns {
+        return name.into();
+    }
+    cut(&shorter(name), columns).into_owned().into()
+}
+
+/// A name with shorter words of compilers.
+pub(super) fn shorter(name: &str) -> String {
+    name.replace("`anonymous namespace'", "(anon)")
 }
 
 /// The columns of an amount and of its share.

@@ -3,13 +3,13 @@
 
 use super::call_tree::{CallTreeStats, Direction, TreeLimits, call_tree};
 use super::calls::{CallSums, FunctionName};
-use super::groups::{GroupStats, GroupSums, GroupTable, SortBy, ThreadValues};
+use super::groups::{GroupStats, GroupSums, GroupTable, Recorded, SortBy, ThreadValues, span_ns};
 use super::keys::GroupKey;
 use super::page::{AnswerWhole, Page, tells_module};
 use super::{StatsOptions, group_text, tree_text};
 use serde::Serialize;
 use std::io;
-use stk_profile::profile::{Batch, Category, FrameName, FunctionPattern, Functions, Profile, Runs};
+use stk_profile::profile::{Batch, Category, FrameName, FunctionPattern, Functions, Profile, Runs, spans};
 
 /// What is asked.
 #[derive(Clone, Debug)]
@@ -61,6 +61,13 @@ impl AnswerSums {
         AnswerSums(Sums::Groups(table))
     }
 
+    /// Adds a trace to the group of these values.
+    pub(super) fn add_recorded(&mut self, values: &[String], recorded: Recorded) {
+        if let Sums::Groups(table) = &mut self.0 {
+            table.add_recorded(values, recorded);
+        }
+    }
+
     /// The same, for the sums of several traces.
     pub(super) fn of_first(self) -> AnswerSums {
         match self.0 {
@@ -101,6 +108,21 @@ impl AnswerSums {
     }
 }
 
+/// The most spans of time of a trace.
+const MOST_SPANS: usize = 10_000;
+
+/// Refuses spans of time that are too many.
+fn check_spans(runs: &Runs, keys: &[GroupKey]) -> io::Result<()> {
+    let Some(length_ns) = span_ns(keys) else { return Ok(()) };
+    if spans(runs, length_ns, MOST_SPANS)?.is_some() {
+        return Ok(());
+    }
+    let text = format!(
+        "--group-by time makes more than {MOST_SPANS} spans: choose longer ones, or a part of the trace"
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+}
+
 /// Sums for a question, filled run by run.
 pub(super) struct QuestionSums<'a> {
     groups: Option<GroupSums<'a>>,
@@ -114,15 +136,16 @@ impl<'a> QuestionSums<'a> {
         options: &StatsOptions,
         question: &Question,
         given: Option<&'a ThreadValues>,
-    ) -> QuestionSums<'a> {
+    ) -> io::Result<QuestionSums<'a>> {
         let groups = match &question.subject {
             Subject::Groups(keys) => {
+                check_spans(runs, keys)?;
                 let (weight, running_only) = (options.weight, options.running_only);
                 Some(GroupSums::new(profile, functions, keys, weight, running_only, runs.span(), given))
             }
             Subject::Tree | Subject::Callers(_) | Subject::Callees(_) => None,
         };
-        QuestionSums { groups }
+        Ok(QuestionSums { groups })
     }
 
     pub(super) fn add(&mut self, batch: &Batch<'_>) {

@@ -1,7 +1,7 @@
 //! The figures as text.
 
 use super::page::{
-    AnswerWhole, Length, Page, PrintOptions, Whole, amount_columns, percent, share, tells_module,
+    AnswerWhole, Length, Page, PrintOptions, Whole, amount_columns, fitted, percent, share, tells_module,
 };
 use super::question::Answer;
 use super::timeline::{Bars, bar_columns};
@@ -256,26 +256,16 @@ fn rate_line(stats: &Stats) -> String {
     )
 }
 
-/// Samples below which shares are too uncertain to go without a word.
-const FEW_SAMPLES: u64 = 1_000;
-
-/// How uncertain shares of few samples are: the half of a binomial share's 95 % interval.
+/// That shares are of few samples: each has its uncertainty beside it.
 fn uncertainty_line(stats: &Stats) -> Option<String> {
-    let States { running, waiting, system_call, unknown } = stats.states;
-    let active = running.samples.saturating_add(system_call.samples).saturating_add(unknown.samples);
-    let (samples, which) = match stats.weight {
-        Weight::Cpu | Weight::Active => (active, " that do not wait"),
-        Weight::Waiting => (waiting.samples, " that wait"),
-        Weight::Wall | Weight::Samples => (active.saturating_add(waiting.samples), ""),
+    let which = match stats.weight {
+        Weight::Cpu | Weight::Active => " that do not wait",
+        Weight::Waiting => " that wait",
+        Weight::Wall | Weight::Samples => "",
     };
-    let points = |share: f64| 196.0 * (share * (1.0 - share) / samples as f64).sqrt();
-    (1..FEW_SAMPLES).contains(&samples).then(|| {
-        format!(
-            "  few samples: {}{which}, so that a share of 50 % is ±{:.1} points, one of 5 % ±{:.1}",
-            count(samples),
-            points(0.5),
-            points(0.05)
-        )
+    Whole::of(stats).few.map(|samples| {
+        let samples = counted(samples, "sample");
+        format!("  few samples: {samples}{which}; ± is how far chance moves a share, in 95 of 100 recordings")
     })
 }
 
@@ -403,7 +393,9 @@ fn function_rows(
     }
     page.heading(heading)?;
     let row = |f: &'_ FunctionStats| (f.own, f.total, f.function.clone(), module_of(f));
-    amounts(Whole::of(stats), page, list.iter().map(row), others_ns.filter(|ns| *ns > 0))
+    // The list with callees has no others.
+    let by = if others_ns.is_some() { ListedBy::Own } else { ListedBy::Total };
+    amounts((Whole::of(stats), by), page, list.iter().map(row), others_ns.filter(|ns| *ns > 0))
 }
 
 fn modules(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
@@ -413,7 +405,7 @@ fn modules(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     page.heading(&format!("Modules by their own {}", stats.weight.title()))?;
     let name = |module: &str| if module.is_empty() { "(no module)".to_owned() } else { module.to_owned() };
     amounts(
-        Whole::of(stats),
+        (Whole::of(stats), ListedBy::Own),
         page,
         stats.modules.iter().map(|m| (m.own, m.total, name(&m.module), String::new())),
         None,
@@ -428,11 +420,20 @@ pub(super) fn module_of(function: &FunctionStats) -> String {
 
 /// Columns before the names of [`amounts`], and between them and the modules.
 const BEFORE_NAME: usize = 40;
+/// Columns of how uncertain a share is.
+const UNCERTAINTY: usize = 6;
 const GAP: usize = 2;
+
+/// Which of its amounts orders a list.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ListedBy {
+    Own,
+    Total,
+}
 
 /// Rows of self time, total time, a name and its module, and of the others' self time.
 pub(super) fn amounts(
-    whole: Whole,
+    (whole, by): (Whole, ListedBy),
     page: &mut Page<'_>,
     rows: impl Iterator<Item = (Amount, Amount, String, String)>,
     others_ns: Option<u64>,
@@ -443,33 +444,49 @@ pub(super) fn amounts(
         })
         .collect();
     let module_columns = rows.iter().map(|row| width(&row.3)).max().unwrap_or(0);
+    let before_name = BEFORE_NAME + if whole.few.is_some() { UNCERTAINTY } else { 0 };
     // A name is cut where its row would be longer than the terminal is wide.
     let most = page
         .options
         .columns
-        .map(|all| all.saturating_sub(BEFORE_NAME + GAP + module_columns).max(LEAST_NAME));
+        .map(|all| all.saturating_sub(before_name + GAP + module_columns).max(LEAST_NAME));
     let columns = most.unwrap_or(NAME_WIDTH);
     let names = [Column::left("").at_most(columns), Column::left("")];
     let [own, total] = ["self", "total"].map(amount_columns);
     let [total, share] = total;
-    let total = [total.gap(1).at_least(10), share];
-    let mut table = Table::new(own.into_iter().chain(total).chain(names));
+    let mut figures: Vec<Column> = own.into_iter().chain([total.gap(1).at_least(10), share]).collect();
+    // Behind the share that orders the list.
+    let uncertain = whole.few.map(|_| if by == ListedBy::Own { 2 } else { 4 });
+    if let Some(at) = uncertain {
+        figures.insert(at, Column::right("").gap(1).at_least(UNCERTAINTY - 1));
+    }
+    let mut table = Table::new(figures.into_iter().chain(names));
     for (own, total, name, module) in &rows {
         let name = match most {
             // Without a module behind it, a name may take those columns too.
-            Some(left) if module.is_empty() => cut(name, left + GAP + module_columns),
-            Some(left) => cut(name, left),
+            Some(left) if module.is_empty() => fitted(name, left + GAP + module_columns),
+            Some(left) => fitted(name, left),
             None => name.into(),
         };
         let figures = [own, total].into_iter().flat_map(|amount| whole.figures(amount.weight_ns));
-        table.row(figures.chain([name.into_owned(), module.clone()]));
+        let mut row: Vec<String> = figures.chain([name.into_owned(), module.clone()]).collect();
+        if let Some(at) = uncertain {
+            let ns = if by == ListedBy::Own { own.weight_ns } else { total.weight_ns };
+            row.insert(at, whole.uncertainty(ns).unwrap_or_default());
+        }
+        table.row(row);
     }
     if let Some(ns) = others_ns {
-        let rest = ["", "", "others", ""].map(str::to_owned);
-        table.row(whole.figures(ns).into_iter().chain(rest));
+        let mut row = whole.figures(ns).to_vec();
+        row.extend(uncertain.map(|_| String::new()));
+        row.extend(["", "", "others"].map(str::to_owned));
+        table.row(row);
     }
     page.table(&table)
 }
+
+/// Columns of a thread's name. A terminal shows no more of a longer one.
+const THREAD_NAME: usize = 32;
 
 fn threads(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     if stats.threads.is_empty() {
@@ -488,7 +505,13 @@ fn threads(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     let timelines = stats.threads.iter().map(|thread| &thread.timeline);
     let Some(bars) = Bars::of(timelines, bar_columns(columns), page.options.ascii) else { return Ok(()) };
     let state = |heading: &str| Column::right(heading).at_least(7);
-    let mut columns = vec![Column::right("CPU").at_least(9), state("running"), state("waiting")];
+    let mut columns = vec![
+        Column::right("tid").at_least(7),
+        Column::left("name").at_most(THREAD_NAME),
+        Column::right("CPU").at_least(9),
+        state("running"),
+        state("waiting"),
+    ];
     if is_wide {
         columns.extend([state("system calls"), state("not known")]);
         columns.extend([
@@ -496,19 +519,20 @@ fn threads(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
             Column::right("a second").gap(1).at_least(9),
         ]);
     }
-    columns.extend([Column::left(bars.title()), Column::right("tid").gap(1).at_least(8), Column::left("")]);
+    columns.push(Column::left(bars.title()));
     let mut table = Table::new(columns);
     for thread in &stats.threads {
         let part = |state: Amount| percent(state.weight_ns, thread.all.weight_ns);
         let States { running, waiting, system_call, unknown } = thread.states;
         let cpu = if stats.totals.cpu_ns == 0 { "-".to_owned() } else { span(thread.cpu_ns) };
-        let mut row = vec![cpu, part(running), part(waiting)];
+        let most = page.options.columns.map_or(usize::MAX, |_| THREAD_NAME);
+        let name = cut(&printable(&thread.name), most).into_owned();
+        let mut row = vec![thread.tid.to_string(), name, cpu, part(running), part(waiting)];
         if is_wide {
             row.extend([part(system_call), part(unknown)]);
             row.extend([count(thread.all.samples), three(thread.achieved_hz)]);
         }
         row.push(bars.line(Some(&thread.timeline)));
-        row.extend([thread.tid.to_string(), printable(&thread.name).into_owned()]);
         table.row(row);
     }
     page.table(&table)

@@ -1,7 +1,7 @@
 //! Call trees as text: functions that only hand on what they get are in one line.
 
-use super::call_tree::{CallTreeStats, Direction, TreeRow};
-use super::page::{AnswerWhole, Page, percent, tells_module};
+use super::call_tree::{CallTreeStats, Direction, TreeRow, has_all};
+use super::page::{AnswerWhole, Page, percent, shorter, tells_module};
 use std::collections::HashMap;
 use std::io;
 use stk_base::text::{capital, count, cut, width};
@@ -93,8 +93,9 @@ pub(super) fn print(tree: &CallTreeStats, of: AnswerWhole, page: &mut Page<'_>) 
 /// The rows as lines. A sum of others has one only beside functions that are shown.
 fn lines(tree: &CallTreeStats) -> Vec<Line<'_>> {
     let rows = &tree.rows;
+    let is_nothing = |row: &TreeRow| row.others > 0 && row.total.weight_ns == 0;
     let mut below = vec![0u32; rows.len()];
-    for parent in rows.iter().filter_map(|row| row.parent) {
+    for parent in rows.iter().filter(|row| !is_nothing(row)).filter_map(|row| row.parent) {
         below[parent] += 1;
     }
     let mut lines: Vec<Line<'_>> = Vec::new();
@@ -103,8 +104,9 @@ fn lines(tree: &CallTreeStats) -> Vec<Line<'_>> {
     for row in rows {
         let parent = row.parent.map(|parent| (parent, of_row[parent]));
         match parent {
+            Some((_, line)) if is_nothing(row) => of_row.push(line),
             Some((parent, line)) if below[parent] == 1 && row.others > 0 => of_row.push(line),
-            Some((parent, line)) if below[parent] == 1 && rows[parent].total == row.total => {
+            Some((parent, line)) if below[parent] == 1 && has_all(row.total, rows[parent].total) => {
                 lines[line].rows.push(row);
                 of_row.push(line);
             }
@@ -172,7 +174,12 @@ fn shortened(names: &[String], arrow: &str, columns: usize) -> String {
     if width(&whole) <= columns {
         return whole;
     }
-    let [first, middle @ .., last] = names else { return cut(&whole, columns).into_owned() };
+    let names: Vec<String> = names.iter().map(|name| shorter(name)).collect();
+    let whole = names.join(arrow);
+    if width(&whole) <= columns {
+        return whole;
+    }
+    let [first, middle @ .., last] = &names[..] else { return cut(&whole, columns).into_owned() };
     let gap = width(arrow);
     let left_out =
         |hidden: usize| if hidden > 0 { format!("… {hidden} …{arrow}") } else { String::new() };
@@ -201,6 +208,33 @@ fn shortened(names: &[String], arrow: &str, columns: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Amount;
+
+    #[test]
+    fn what_weighs_nothing_breaks_no_line() {
+        let amount = |samples, weight_ns| Amount { samples, weight_ns };
+        let row = |parent, function: &str, others, total| TreeRow {
+            depth: 0,
+            parent,
+            function: function.to_owned(),
+            module: String::new(),
+            others,
+            own: Amount::default(),
+            total,
+        };
+        let of = |nothing| {
+            let rows = vec![
+                row(None, "main", 0, amount(12, 90)),
+                row(Some(0), "loops", 0, amount(10, 90)),
+                row(Some(0), "", 1, amount(2, nothing)),
+            ];
+            CallTreeStats { direction: Direction::Tree, roots: 1, whole: amount(12, 90), rows }
+        };
+        let names =
+            |tree: &CallTreeStats| -> Vec<usize> { lines(tree).iter().map(|line| line.rows.len()).collect() };
+        assert_eq!(names(&of(0)), [2], "main > loops");
+        assert_eq!(names(&of(1)), [1, 1, 1]);
+    }
 
     #[test]
     fn too_long_lines_keep_their_ends() {
@@ -212,5 +246,8 @@ mod tests {
         assert_eq!(of(18), "s…t > … 3 … > work");
         let long = ["first_function", "last_function"].map(str::to_owned);
         assert_eq!(shortened(&long, " < ", 23), "first_…ion < last_f…ion");
+        let anonymous = ["start", "`anonymous namespace'::work"].map(str::to_owned);
+        assert_eq!(shortened(&anonymous, " > ", 40), anonymous.join(" > "));
+        assert_eq!(shortened(&anonymous, " > ", 24), "start > (anon)::work");
     }
 }

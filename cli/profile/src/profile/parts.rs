@@ -101,7 +101,7 @@ pub fn spans(runs: &Runs, length_ns: u64, most: usize) -> io::Result<Option<BTre
     let mut spans = BTreeSet::new();
     runs.for_each(|batch| {
         for run in batch.runs {
-            let last = run.end_ns().saturating_sub(1).max(run.last_ns) / length_ns;
+            let last = run.last_span(length_ns);
             // Beyond the limit it does not matter which ones there are.
             let room = (most + 1).saturating_sub(spans.len()) as u64;
             let first = run.first_ns / length_ns;
@@ -167,6 +167,11 @@ impl Run {
     /// The end of the time that it covers.
     pub fn end_ns(&self) -> u64 {
         self.first_ns.saturating_add(self.weight_ns)
+    }
+
+    /// The number of the last span of this length in which anything of it lies.
+    pub fn last_span(&self, length_ns: u64) -> u64 {
+        self.end_ns().saturating_sub(1).max(self.last_ns) / length_ns.max(1)
     }
 
     /// What of it lies from `from` up to, not including, `until`: its CPU time evenly spread over

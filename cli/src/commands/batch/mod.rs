@@ -160,7 +160,7 @@ pub(super) fn run(args: &BatchArgs) -> anyhow::Result<Exit> {
         return Err(Usage("--memory-limit is for Linux: no other system keeps it".into()).into());
     }
     let (convert, out) = args.conversion()?;
-    let format = convert::format(&convert)?;
+    let format = convert::format(&convert, false)?;
     check(&convert, format)?;
     let (files, exit) = inputs::traces(&manifest::expanded(&convert.files)?);
     replace::check(&out)?;

@@ -28,7 +28,7 @@ pub(in super::super) fn run() -> anyhow::Result<Exit> {
     }
     args.shard.iter().for_each(|shard| interrupt::set_owner(&shard.to_string()));
     let (convert, out) = args.conversion()?;
-    let format = convert::format(&convert)?;
+    let format = convert::format(&convert, false)?;
     let keys = Keys::new(&convert, format);
     let silent = Progress::silent();
     let dataset = convert::dataset_of_batch(&out, format)?;

@@ -14,9 +14,11 @@ mod recording;
 mod split;
 mod tasks;
 
-use super::profile_args::{self, MissingSum};
+use super::profile_args::MissingSum;
 use super::values::{choice, default_name};
-use super::{Exit, ProfileArgs, Progress, Usage, guarded, inputs, replace, say_error, tell, verify};
+use super::{
+    Choice, Exit, ProfileArgs, Progress, Usage, guarded, inputs, replace, say_error, say_line, tell, verify,
+};
 pub(super) use key::Keys;
 pub(super) use one::{Converter, Watch, weights};
 use std::path::{Path, PathBuf};
@@ -101,10 +103,10 @@ pub(super) struct ConvertArgs {
 
 pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
     args.profile.check()?;
-    let format = format(args)?;
-    check_output(args, format)?;
     let (files, exit) = inputs::traces(&args.files);
     let files = args.profile.select.process.traces(files)?;
+    let format = format(args, files.len() > 1)?;
+    check_output(args, format)?;
     if files.is_empty() {
         return Ok(exit);
     }
@@ -121,17 +123,15 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
     drop(progress);
     let mut endings = endings.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     endings.sort_by_key(|(i, _)| *i);
-    let several = endings.len() > 1;
     let mut sum = MissingSum::default();
+    let mut choice = Choice::new(args.profile.is_part());
     let exit = endings.iter().fold(exit, |exit, (_, ending)| match ending {
         Ok(converted) => {
-            tell(&converted.lines);
-            converted.failed.iter().for_each(|line| eprintln!("{line}"));
+            converted.lines.iter().for_each(|line| tell(line));
+            converted.failed.iter().for_each(|line| say_line(line));
             if let Some((source, missing)) = &converted.missing {
-                sum.add(missing);
-                if !several {
-                    tell(&profile_args::missing_lines(source, missing));
-                }
+                choice.add(source, converted.empty.clone());
+                sum.add(source, missing);
             }
             exit.worse(converted.exit)
         }
@@ -140,10 +140,8 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
             exit.worse(verify::exit_of(error))
         }
     });
-    if several {
-        tell(&sum.lines());
-    }
-    Ok(exit)
+    sum.line(&args.profile.symbols.options).iter().for_each(|line| tell(line));
+    Ok(exit.worse(choice.finish()))
 }
 
 /// Checks the options that say how outputs look.
@@ -220,6 +218,8 @@ pub(super) struct Converted {
     pub exit: Exit,
     /// Notes and warnings, printable.
     pub lines: Vec<String>,
+    /// Why nothing of it is chosen.
+    empty: Option<String>,
     /// What lets the command fail all the same.
     failed: Option<String>,
     /// The trace and the names that it lacks, if it was converted.
@@ -250,6 +250,7 @@ impl Converted {
             status: Status::Skipped,
             exit: if damaged { Exit::Damaged } else { Exit::Ok },
             lines: Vec::new(),
+            empty: None,
             failed: None,
             missing: None,
             trace_id: Some(content.digest.to_string()),
@@ -268,8 +269,8 @@ pub(super) fn run_task(converter: &Converter<'_>, task: &Task<'_>) -> Vec<(usize
     }
 }
 
-/// The format that the options name.
-pub(super) fn format(args: &ConvertArgs) -> anyhow::Result<Format> {
+/// The format that the options name. `several`: the output is a folder.
+pub(super) fn format(args: &ConvertArgs, several: bool) -> anyhow::Result<Format> {
     let named = args.output.as_deref().filter(|path| *path != Path::new("-"));
     let by_name = named.and_then(Format::from_path);
     let told = args.to.or(by_name);
@@ -288,7 +289,7 @@ pub(super) fn format(args: &ConvertArgs) -> anyhow::Result<Format> {
     log::info!("format {}, {why}", told.unwrap_or(Format::Speedscope).name());
     match (told, named) {
         (Some(format), _) => Ok(format),
-        (None, Some(path)) if !is_folder(path) => {
+        (None, Some(path)) if !several && !is_folder(path) => {
             Err(Usage(format!("{}: the name does not tell a format: give one with --to", path.display()))
                 .into())
         }

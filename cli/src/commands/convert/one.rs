@@ -165,7 +165,10 @@ impl Converter<'_> {
             }
         }
         let source = printable(&loaded.profile.trace.source);
-        let mut lines = profile_args::loss_lines(&loaded);
+        let mut lines = profile_args::loss_lines(&loaded.profile);
+        // A batch keeps what became of each trace.
+        let empty = loaded.empty.iter().filter(|_| self.keys.is_some());
+        lines.extend(empty.map(|why| format!("stk: warning: {}", printable(why))));
         if let Some(share) = loaded.profile.selection.as_ref().filter(|_| loaded.empty.is_none()) {
             lines.push(format!("stk: {source}: selection: {}", share.describe()));
         }
@@ -183,7 +186,7 @@ impl Converter<'_> {
         let facts = Some(ConversionFacts::of(&loaded.profile));
         let missing = Some((loaded.profile.trace.source.clone(), loaded.missing));
         let (status, exit) = (Status::Converted, loaded.exit.worse(symbols));
-        Ok(Converted { status, exit, lines, failed, missing, trace_id, facts })
+        Ok(Converted { status, exit, lines, empty: loaded.empty, failed, missing, trace_id, facts })
     }
 }
 

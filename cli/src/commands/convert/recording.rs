@@ -93,6 +93,7 @@ fn passed_over(status: Status, content: &Content, why: &str) -> Converted {
         status,
         exit: Exit::Ok,
         lines: vec![format!("stk: {}", printable(why))],
+        empty: None,
         failed: None,
         missing: None,
         trace_id: Some(content.digest.to_string()),

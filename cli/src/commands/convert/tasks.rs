@@ -10,6 +10,7 @@ use std::sync::Arc;
 use stk_base::files::open_plain;
 use stk_format::{FILE_HEADER_LEN, FileHeader};
 use stk_output::formats::DatasetIndex;
+use stk_schema::windows::is_device_name;
 
 /// What one worker does at a time.
 pub(in super::super) enum Task<'a> {
@@ -171,9 +172,10 @@ pub(in super::super) fn uuid(file: &Path) -> Option<[u8; 16]> {
     Some(FileHeader::decode(&header).ok()?.uuid)
 }
 
-/// A trace's name without its extension.
+/// A trace's name without its extension. No output is named like a device of Windows.
 fn stem(file: &Path) -> String {
-    file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy().into_owned()
+    let stem = file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy();
+    if is_device_name(&stem) { format!("{stem}_") } else { stem.into_owned() }
 }
 
 /// Whether a path is a folder, or is written like one.

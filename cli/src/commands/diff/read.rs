@@ -5,7 +5,9 @@ use super::DiffArgs;
 use super::sides::SideInput;
 use crate::commands::datasets::{self, DatasetArg, Wanted};
 use crate::commands::profile_args::{MissingSum, load_file};
-use crate::commands::{Exit, Progress, TraceProgress, check_symbols, guarded, say_error, tell, verify, warn};
+use crate::commands::{
+    Choice, Exit, Progress, TraceProgress, check_symbols, guarded, say_error, say_line, tell, verify,
+};
 use crate::dataset::{Dataset, DatasetPart, DatasetThread, DatasetTrace};
 use crate::diff::{Comparison, Side, StackWeights, ThreadStacks, TraceStacks, TraceWeights, collect};
 use rayon::prelude::*;
@@ -32,12 +34,13 @@ pub(super) fn read(
 ) -> anyhow::Result<Exit> {
     let mut missing = MissingSum::default();
     let mut exit = Exit::Ok;
+    let mut choice = Choice::new(args.profile.is_part());
     let only_datasets = sides.iter().all(|(_, input)| matches!(input, SideInput::Dataset(_)));
     let named = sides.iter().filter_map(|(side, input)| match input {
         SideInput::Dataset(named) => Some((*side, named)),
         SideInput::Trace(_) => None,
     });
-    add_datasets(&named.collect::<Vec<_>>(), args, only_datasets, comparison)?;
+    add_datasets(&named.collect::<Vec<_>>(), args, only_datasets, comparison, &mut choice)?;
     let traces: Vec<(Side, &Path)> = sides
         .iter()
         .filter_map(|(side, input)| match input {
@@ -54,12 +57,13 @@ pub(super) fn read(
     // A profile is in memory while it is read: no more of them than there are threads.
     for some in traces.chunks(rayon::current_num_threads()) {
         let read: Vec<_> = some.par_iter().map(|(_, path)| counted(path)).collect();
-        for ((side, _), trace) in some.iter().zip(read) {
+        for ((side, path), trace) in some.iter().zip(read) {
             match trace {
                 Ok(trace) => {
-                    trace.empty.iter().for_each(|why| warn(why));
-                    trace.missed.iter().for_each(|line| eprintln!("{line}"));
-                    missing.add(&trace.missing);
+                    let source = path.display().to_string();
+                    choice.add(&source, trace.empty);
+                    trace.missed.iter().for_each(|line| say_line(line));
+                    missing.add(&source, &trace.missing);
                     exit = exit.worse(trace.exit);
                     comparison.add(*side, trace.stacks);
                 }
@@ -71,8 +75,8 @@ pub(super) fn read(
         }
     }
     drop(progress);
-    tell(&missing.lines());
-    Ok(exit)
+    missing.line(&args.profile.symbols.options).iter().for_each(|line| tell(line));
+    Ok(exit.worse(choice.finish()))
 }
 
 fn read_one(path: &Path, args: &DiffArgs, progress: &Progress) -> anyhow::Result<ReadTrace> {
@@ -105,6 +109,7 @@ fn add_datasets(
     args: &DiffArgs,
     alone: bool,
     comparison: &mut Comparison,
+    choice: &mut Choice,
 ) -> anyhow::Result<()> {
     let open = |(side, named): &(Side, &DatasetArg)| Ok((*side, named.open(&args.profile)?));
     let datasets = named.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?;
@@ -129,6 +134,9 @@ fn add_datasets(
         }
     }
     for (((side, dataset), parts), stacks) in datasets.iter().zip(&parts).zip(&stacks) {
+        let folder = dataset.folder().display().to_string();
+        let is_empty = parts.iter().flat_map(|part| &part.profile.threads).all(|thread| thread.samples == 0);
+        choice.add(&folder, is_empty.then(|| format!("{folder}: no samples are left")));
         add_dataset(*side, dataset, parts, stacks, &weights, comparison)?;
     }
     Ok(())

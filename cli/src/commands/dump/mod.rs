@@ -189,7 +189,11 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     for problem in &methods.problems {
         super::warn(&format!("{}: {problem}", trace.source));
     }
-    Ok(losses.tell(&trace))
+    let is_empty = printer.printed == 0 && trace.samples() > 0;
+    match losses.tell(&trace) {
+        Exit::Ok if is_empty => Ok(Exit::Failure),
+        exit => Ok(exit),
+    }
 }
 
 /// The captures that the arguments choose; `None` if they ask for a moment.

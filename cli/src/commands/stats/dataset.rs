@@ -1,14 +1,14 @@
 //! `stk stats` of a Parquet dataset: the sum of its traces, from its tables.
 
 use super::super::datasets::{self, DatasetArg, Wanted};
-use super::super::{Exit, Out, Progress, Usage, pool, warn};
+use super::super::{Choice, Exit, Out, Progress, Usage, note, pool};
 use super::{Format, StatsArgs, look};
 use crate::dataset::{Dataset, DatasetPart, DatasetThread, DatasetTrace};
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};
 use stk_base::text::{counted, utc_date};
 use stk_output::stats::{self, GroupKey, ManyStats, NO_LABEL, NO_NAME, Question, StatsOptions, Subject};
-use stk_profile::profile::ThreadInfo;
+use stk_profile::profile::{Additive, SelectionShare, ThreadInfo};
 
 /// What of a dataset was summed up, for JSON.
 #[derive(Serialize)]
@@ -43,6 +43,10 @@ pub(super) fn run(named: &DatasetArg, args: &StatsArgs, out: Out<'_>) -> anyhow:
         Some(Question { subject: Subject::Groups(keys), .. }) => keys.as_slice(),
         _ => &[],
     };
+    if keys.iter().any(|key| matches!(key, GroupKey::Time(_))) {
+        let text = "--group-by time is for traces: of a dataset's samples, group the column start_ns in SQL";
+        return Err(Usage(text.to_owned()).into());
+    }
     let of_thread: Vec<&GroupKey> = keys.iter().filter(|key| key.is_of_thread()).collect();
     let values = |trace: &DatasetTrace, thread: Option<DatasetThread<'_>>| {
         of_thread.iter().map(|key| value(key, trace, thread, &sources)).collect()
@@ -60,6 +64,7 @@ pub(super) fn run(named: &DatasetArg, args: &StatsArgs, out: Out<'_>) -> anyhow:
     drop(progress);
     let mut many = ManyStats::of_dataset(totals(&dataset));
     let mut chosen = 0u64;
+    let mut share = DatasetShare::default();
     for part in &parts {
         let (mut stats, sums) = stats::collect_of(
             &part.profile,
@@ -72,14 +77,20 @@ pub(super) fn run(named: &DatasetArg, args: &StatsArgs, out: Out<'_>) -> anyhow:
         chosen += stats.totals.samples;
         count_waits(&mut stats, part)?;
         sums.into_iter().for_each(|sums| many.add_to_answer(sums));
-        tell_selection(part);
+        share.add(part);
         many.add(stats);
     }
-    if chosen == 0 {
-        warn(&format!("{}: no samples are left", dataset.folder().display()));
+    if keys.iter().all(GroupKey::is_of_trace) {
+        for trace in dataset.traces() {
+            many.add_recorded(&values(trace, None), trace.asked_ns());
+        }
     }
+    let folder = dataset.folder().display().to_string();
+    let mut choice = Choice::new(args.profile.is_part());
+    share.0.iter().for_each(|share| note(&format!("{folder}: selection: {}", share.describe())));
+    choice.add(&folder, (chosen == 0).then(|| format!("{folder}: no samples are left")));
     out(&text(&dataset, args, format, question.as_ref(), &many)?)?;
-    Ok(Exit::Ok)
+    Ok(choice.finish())
 }
 
 /// Refuses what the sum of many traces does not have.
@@ -166,9 +177,18 @@ fn count_waits(stats: &mut stats::Stats, part: &DatasetPart) -> anyhow::Result<(
     Ok(())
 }
 
-fn tell_selection(part: &DatasetPart) {
-    if let Some(share) = &part.profile.selection {
-        super::super::note(&format!("selection: {}", share.describe()));
+/// What a selection is of a dataset.
+#[derive(Default)]
+struct DatasetShare(Option<SelectionShare>);
+
+impl DatasetShare {
+    fn add(&mut self, part: &DatasetPart) {
+        if let Some(share) = &part.profile.selection {
+            let sum = self.0.get_or_insert_default();
+            sum.chosen.add(share.chosen);
+            sum.whole.add(share.whole);
+            sum.without_root.add(share.without_root);
+        }
     }
 }
 

@@ -4,11 +4,11 @@ mod dataset;
 mod question;
 
 use super::datasets::DatasetArg;
-use super::profile_args::load_file;
+use super::profile_args::{MissingSum, load_file};
 use super::values::choice;
 use super::{
-    Exit, Out, ProfileArgs, Progress, TraceProgress, check_symbols, each_trace, inputs, pool,
-    terminal_columns, warn,
+    Choice, Exit, Out, ProfileArgs, Progress, TraceProgress, check_symbols, each_trace, inputs, pool,
+    say_line, tell, terminal_columns,
 };
 use question::QuestionArgs;
 use serde::Serialize;
@@ -18,7 +18,7 @@ use stk_output::stats::{
     self, Answer, AnswerSums, Length, ManyStats, PrintOptions, Question, Stats, StatsOptions,
 };
 use stk_output::traces::Traces;
-use stk_profile::profile::{CpuSource, Weight};
+use stk_profile::profile::{CpuSource, MissingSymbols, Weight};
 
 /// Says where the time of a trace went. Of several traces: one line each, their sum, and the
 /// functions of all.
@@ -128,14 +128,22 @@ pub(super) fn run(args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
         many: sums_up.then(ManyStats::default),
         begun: false,
     };
+    let mut choice = Choice::new(args.profile.is_part());
+    let mut missing = MissingSum::default();
     let exit = exit.worse(each_trace(&files, out, |path| {
         let read = || of_file(path, args, &options, pages.question.as_ref(), progress.samples());
         let read = pool.install(read);
         progress.end_trace();
-        let (stats, sums, ending) = read?;
-        Ok((pages.of_trace(stats, sums)?, ending))
+        let StatsOfTrace { stats, sums, empty, missing: lacking, exit } = read?;
+        choice.add(&stats.source, empty);
+        missing.add(&stats.source, &lacking);
+        Ok((pages.of_trace(stats, sums)?, exit))
     })?);
     drop(progress);
+    let exit = exit.worse(choice.finish());
+    if format == Format::Table {
+        missing.line(&args.profile.symbols.options).iter().for_each(|line| tell(line));
+    }
     out(&pages.end(top)?)?;
     Ok(exit)
 }
@@ -235,13 +243,23 @@ fn shows_unicode() -> bool {
     cfg!(windows) || locale.is_some_and(|name| name.contains("utf-8") || name.contains("utf8"))
 }
 
+/// What a trace gave.
+struct StatsOfTrace {
+    stats: Stats,
+    sums: Option<AnswerSums>,
+    /// Why nothing of it is chosen.
+    empty: Option<String>,
+    missing: MissingSymbols,
+    exit: Exit,
+}
+
 fn of_file(
     path: &Path,
     args: &StatsArgs,
     options: &StatsOptions,
     question: Option<&Question>,
     progress: &Progress,
-) -> anyhow::Result<(Stats, Option<AnswerSums>, Exit)> {
+) -> anyhow::Result<StatsOfTrace> {
     let loaded = load_file(&args.profile.tables.open(path)?, &args.profile, progress)?;
     let bytes = std::fs::metadata(path).ok().map(|file| file.len());
     let (mut stats, sums) = stats::collect_with(&loaded.profile, &loaded.runs, bytes, options, question)?;
@@ -256,8 +274,8 @@ fn of_file(
         None => "no thread used CPU time",
     };
     log::info!("{}: the lists count {}: {why}", stats.source, stats.weight.title());
-    loaded.empty.iter().for_each(|why| warn(why));
     let (symbols, missed) = check_symbols(&loaded, &args.profile);
-    missed.into_iter().for_each(|line| eprintln!("{line}"));
-    Ok((stats, sums, loaded.exit.worse(symbols)))
+    missed.iter().for_each(|line| say_line(line));
+    let exit = loaded.exit.worse(symbols);
+    Ok(StatsOfTrace { stats, sums, empty: loaded.empty, missing: loaded.missing, exit })
 }

@@ -1,5 +1,6 @@
 //! The options of `stk stats` that ask something.
 
+use super::super::times::{self, TimeArg};
 use super::super::values::{choice, default_name};
 use super::super::{Usage, terminal_lines};
 use super::Format;
@@ -136,6 +137,17 @@ struct GroupKeys;
 /// Stands for the keys of all labels in the list of keys.
 const ANY_LABEL: &str = "label:KEY";
 
+/// Stands for the keys of spans of time in the list of keys.
+const ANY_TIME: &str = "time=LENGTH";
+
+/// `time=10s`.
+fn time_key(name: &str) -> Option<GroupKey> {
+    match times::parse(name.strip_prefix("time=")?) {
+        Ok(TimeArg::SinceStart(ns)) if ns > 0 => Some(GroupKey::Time(ns)),
+        _ => None,
+    }
+}
+
 impl TypedValueParser for GroupKeys {
     type Value = GroupKey;
 
@@ -145,16 +157,15 @@ impl TypedValueParser for GroupKeys {
         arg: Option<&clap::Arg>,
         value: &OsStr,
     ) -> Result<GroupKey, clap::Error> {
-        match GroupKey::of_name(&value.to_string_lossy()) {
+        let name = value.to_string_lossy();
+        match GroupKey::of_name(&name).or_else(|| time_key(&name)) {
             Some(key) => Ok(key),
             None => {
-                let names = GroupKey::NAMED.iter().map(|named| named.1).chain([ANY_LABEL]);
+                let names = GroupKey::NAMED.iter().map(|named| named.1).chain([ANY_TIME, ANY_LABEL]);
                 let known = PossibleValuesParser::new(names);
                 // One of the names alone would have been a key: this is the error with the list.
                 let named = known.parse_ref(command, arg, value)?;
-                Err(command
-                    .clone()
-                    .error(clap::error::ErrorKind::InvalidValue, format!("{named}: name the label")))
+                Err(command.clone().error(clap::error::ErrorKind::InvalidValue, format!("{named}: name it")))
             }
         }
     }
@@ -162,7 +173,8 @@ impl TypedValueParser for GroupKeys {
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         let named = GroupKey::NAMED.iter().map(|(_, name, help)| PossibleValue::new(*name).help(*help));
         let label = PossibleValue::new(ANY_LABEL).help("What the label KEY of recordings says: label:build");
-        Some(Box::new(named.chain([label])))
+        let time = PossibleValue::new(ANY_TIME).help("Spans of time since each trace's start: time=10s");
+        Some(Box::new(named.chain([time, label])))
     }
 }
 

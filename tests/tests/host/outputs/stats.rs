@@ -309,6 +309,6 @@ fn several_traces_are_summed_by_function() {
     assert!(sum.contains(" 12.6 ms ") && sum.contains(" 24 "), "{text}");
     let fib: Vec<&&str> =
         lines.iter().filter(|line| line.contains("busy.exe") && line.contains(" fib ")).collect();
-    assert_eq!(fib, [&"    5.40 ms  42.9 %    7.20 ms  57.1 %  fib  busy.exe"], "{text}");
+    assert_eq!(fib, [&"    5.40 ms  42.9 %    7.20 ms  57.1 %  fib     busy.exe"], "{text}");
     assert!(!text.contains("plugin_run"), "one row of functions: {text}");
 }
