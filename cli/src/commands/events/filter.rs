@@ -23,6 +23,8 @@ pub(super) enum KindName {
     Unload,
     /// A thread began
     ThreadStart,
+    /// A thread got another name
+    ThreadName,
     /// A thread ended
     ThreadExit,
 }
@@ -36,6 +38,7 @@ impl KindName {
             EventKind::Load { .. } => KindName::Load,
             EventKind::Unload { .. } => KindName::Unload,
             EventKind::ThreadStart => KindName::ThreadStart,
+            EventKind::ThreadName { .. } => KindName::ThreadName,
             EventKind::ThreadExit => KindName::ThreadExit,
         }
     }
