@@ -71,7 +71,9 @@ pub use lock::FolderLock;
 pub use parquet::TableError;
 #[cfg(feature = "parquet")]
 pub use parquet::read as parquet_read;
-pub use parquet::{AppliedModule, ConversionFacts, DatasetEntry, DatasetIndex, apply_symbols, compact};
+pub use parquet::{
+    AppliedModule, ConversionFacts, DatasetEntry, DatasetIndex, apply_symbols, compact, dataset_modules,
+};
 pub use perfetto::PerfettoStyle;
 pub use sink::{Sink, named as named_file, temporary};
 pub(crate) use source::exporter_of;
