@@ -111,8 +111,8 @@ const TRACE_ID: Column = column("trace_id", Text, "The trace, by its content: 32
 pub const SAMPLES: ParquetTable = ParquetTable {
     name: "samples",
     by_date: true,
-    doc: "Consecutive samples of one thread with the same stack, state and flags within a second of UTC, or within a minute, \
-          an hour or a day if they last longer than a day (`samples` says how many; mostly 1 in a busy thread)",
+    doc: "Consecutive samples of one thread with the same stack, state and flags within a second of UTC; without CPU time, \
+          whole minutes, hours and days are a row each, and a run longer than a day is cut less often (`samples` says how many; mostly 1 in a busy thread)",
     columns: &[
         TRACE_ID,
         column("host", Text, "Host name; empty if unknown"),
@@ -294,7 +294,7 @@ pub const EVENTS: ParquetTable = ParquetTable {
             "kind",
             Text,
             "`capture` (stk_capture), `mark` (stk_mark), `exception`, `load`, `unload` (of a module), `thread-start`, \
-             `thread-exit`",
+             `thread-name` (a thread got another name: `text`), `thread-exit`",
         ),
         column("ts_ns", Int64, "Nanoseconds since the trace's start"),
         column("ts_utc", TimestampMicrosUtc, "Time of day"),

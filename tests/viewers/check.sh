@@ -27,12 +27,13 @@ pprof() {
 }
 
 setup_packages test
-(cd "$here/../.." && STK_OUTPUTS=$outputs cargo test --release -q "${STK_SELECTION[@]}" --test host outputs::others::every_format)
+(cd "$here/../.." && STK_OUTPUTS=$outputs cargo test --release -q "${STK_SELECTION[@]}" --test host outputs::others::)
 speedscope=$("$here/../fetch.sh" speedscope)
 node "$here/speedscope-import.mjs" "$speedscope" --check "$outputs"/busy.{speedscope,chrome}.json "$outputs/busy.folded"
 duckdb=$("$here/../fetch.sh" duckdb)
 PYTHONPATH=$duckdb python3 "$here/parquet_duckdb.py" "$outputs/busy.parquet"
+PYTHONPATH=$duckdb python3 "$here/agreement.py" "${STK_BIN:-$STK_TARGET_DIR/release/stk}" "$here/../../examples/traces" "$outputs"
 messages=$("$here/../fetch.sh" perfetto):$("$here/../fetch.sh" protobuf)
 PYTHONPATH=$messages python3 "$here/figures.py" "$outputs" "$speedscope" "$(pprof)"
-node "$here/pages.mjs" "$speedscope" "$("$here/../fetch.sh" playwright)" "$outputs/busy-cpu.speedscope.json" "$outputs/busy-cpu.flamegraph.svg" "$pictures" \
+node "$here/pages.mjs" "$speedscope" "$("$here/../fetch.sh" playwright)" "$outputs/busy-cpu.speedscope.json" "$outputs/deep.speedscope.json" "$outputs/busy-cpu.flamegraph.svg" "$pictures" \
   "mix [busy.exe]" rotate_and_add plugin_b_work leaf_divide

@@ -1,15 +1,16 @@
 // Opens outputs in a headless Chromium: speedscope's own page (npm speedscope) and the flame graph by itself. Takes a picture of each.
 //
-//   node tests/viewers/pages.mjs SPEEDSCOPE PLAYWRIGHT PROFILE.speedscope.json GRAPH.svg PICTURES FUNCTION…
+//   node tests/viewers/pages.mjs SPEEDSCOPE PLAYWRIGHT PROFILE.speedscope.json DEEP.speedscope.json GRAPH.svg PICTURES FUNCTION…
 //
-// Each FUNCTION must be among the names that the page shows. PLAYWRIGHT is npm's playwright-core.
+// Each FUNCTION must be among the names that the page shows. DEEP has a stack of more functions than speedscope's page opens, which stk
+// has cut. PLAYWRIGHT is npm's playwright-core.
 import { createServer } from "node:http";
 import { readFileSync } from "node:fs";
 import { basename, extname, join, normalize } from "node:path";
 import { pathToFileURL } from "node:url";
 import { launch } from "./chromium.mjs";
 
-const [speedscope, playwright, profile, graph, pictures, ...functions] = process.argv.slice(2);
+const [speedscope, playwright, profile, deep, graph, pictures, ...functions] = process.argv.slice(2);
 const browser = await launch(playwright);
 const context = await browser.newContext({ viewport: { width: 1200, height: 800 } });
 // A page that hangs must not keep the tests.
@@ -22,14 +23,14 @@ function fail(text) {
 
 const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".json": "application/json", ".svg": "image/svg+xml" };
 
-/** Serves the page of speedscope, and the profile as /profile. */
-function serve() {
+/** Serves the page of speedscope, and a profile as /profile. */
+function serve(profile) {
   const root = join(speedscope, "dist", "release");
   const server = createServer((request, response) => {
     const path = decodeURIComponent(new URL(request.url, "http://localhost").pathname);
-    const file = path === "/profile" ? profile : join(root, normalize(path));
+    const file = join(root, normalize(path));
     try {
-      const content = readFileSync(file);
+      const content = path === "/profile" ? profile : readFileSync(file);
       response.writeHead(200, { "Content-Type": TYPES[extname(file)] ?? "application/octet-stream" }).end(content);
     } catch {
       response.writeHead(404).end();
@@ -38,14 +39,38 @@ function serve() {
   return new Promise((resolve) => server.listen(0, "127.0.0.1", () => resolve(server)));
 }
 
+/** speedscope's page with a profile; `errors` fills with its errors. */
+async function openSpeedscope(profile, errors) {
+  const server = await serve(profile);
+  const page = await context.newPage();
+  page.on("pageerror", (error) => errors.push(error.message));
+  page.on("close", () => server.close());
+  const here = `http://127.0.0.1:${server.address().port}`;
+  await page.goto(`${here}/index.html#profileURL=${encodeURIComponent(`${here}/profile`)}&title=profile`);
+  return page;
+}
+
+/** A stack as deep as stk writes opens; one twice as deep does not, or there would be no need to cut. */
+async function checkDeep() {
+  const errors = [];
+  const content = readFileSync(deep, "utf8");
+  const page = await openSpeedscope(content, errors);
+  await page.getByText("Sandwich").click();
+  await page.getByText("[frames left out: too deep]", { exact: true }).first().waitFor({ timeout: 10_000 });
+  await page.close();
+  if (errors.length > 0) fail(`speedscope, a deep stack: ${errors}`);
+  const twice = JSON.parse(content);
+  for (const { samples } of twice.profiles) samples.forEach((stack, i) => (samples[i] = [...stack, ...stack]));
+  const other = await openSpeedscope(JSON.stringify(twice), []);
+  await other.getByText("Something went wrong").first().waitFor({ timeout: 10_000 });
+  await other.close();
+  console.log(`speedscope's page: ${basename(deep)} ok`);
+}
+
 /** speedscope draws flame graphs on a canvas. Its sandwich view has the functions in a table. */
 async function checkSpeedscope() {
-  const server = await serve();
-  const page = await context.newPage();
   const errors = [];
-  page.on("pageerror", (error) => errors.push(error.message));
-  const here = `http://127.0.0.1:${server.address().port}`;
-  await page.goto(`${here}/index.html#profileURL=${encodeURIComponent(`${here}/profile`)}&title=${basename(profile)}`);
+  const page = await openSpeedscope(readFileSync(profile), errors);
   await page.getByText("Sandwich").click();
   for (const name of functions) {
     await page.getByText(name, { exact: true }).first().waitFor({ timeout: 10_000 });
@@ -55,7 +80,6 @@ async function checkSpeedscope() {
   await page.waitForTimeout(500);
   await page.screenshot({ path: join(pictures, "speedscope.png") });
   if (errors.length > 0) fail(`speedscope: ${errors}`);
-  server.close();
   console.log(`speedscope's page: ${basename(profile)} ok`);
 }
 
@@ -86,6 +110,7 @@ async function checkGraph() {
 
 try {
   await checkSpeedscope();
+  await checkDeep();
   await checkGraph();
 } catch (error) {
   fail(error.message);

@@ -15,6 +15,7 @@ const [playwright, stk, traces, outputs] = process.argv.slice(2);
 const files = ["busy.stk", "mixed.stk"].map((name) => join(traces, name));
 const run = (...args) => execFileSync(stk, args, { stdio: ["ignore", "pipe", "ignore"], maxBuffer: 1 << 28 });
 run("report", ...files, "--force", "-o", join(outputs, "report.html"));
+run("report", files[0], "--fold-recursion", "--force", "-o", join(outputs, "folded.report.html"));
 const [busy, mixed] = JSON.parse(run("stats", "--json", "--top", "0", ...files)).traces;
 
 const browser = await launch(playwright);
@@ -90,6 +91,35 @@ const tests = {
     await settled(page, "v=waits");
     const waits = await page.$$eval("#view tbody tr", (rows) => rows.map((row) => [row.querySelector("button").textContent, ...[...row.querySelectorAll("[data-amount]")].map((cell) => Number(cell.dataset.amount))]));
     assert.deepEqual(waits, busy.waits.map(({ reason, weight_ns: ns, waits, longest_ns: longest }) => [reason, ns, waits, longest]));
+  },
+
+  async "recursion once is --fold-recursion, and Back shows it again"(page) {
+    const graph = (page) => page.evaluate(() => {
+      const { fn, parent, weight, self } = flame.frames;
+      const path = (i) => (i < 0 ? "" : `${path(parent[i])}>${fn[i] < 0 ? "others" : nameOf(fn[i])}`);
+      return [...fn].map((_, i) => [path(i), weight[i], self[i]]).sort(([a], [b]) => (a < b ? -1 : 1));
+    });
+    await go(page, "#my=0");
+    const whole = await graph(page);
+    await page.keyboard.press("o");
+    await settled(page, "once=1");
+    const folded = await graph(page);
+    const other = await open("folded.report.html");
+    await go(other, "#my=0");
+    const expected = await graph(other);
+    assert.deepEqual(folded.map(([path]) => path), expected.map(([path]) => path));
+    folded.forEach(([path, ...amounts], i) => amounts.forEach((amount, at) => near(amount, expected[i][at + 1], path)));
+    const deepest = (graph) => Math.max(...graph.map(([path]) => path.split(">").length));
+    assert.ok(deepest(whole) > 100 && deepest(folded) < 30, `${deepest(whole)}, ${deepest(folded)}`);
+    await go(page, "#my=0&once=1&v=functions");
+    await go(other, "#my=0&v=functions");
+    const sums = async (page) => (await functions(page)).map(({ name, module, amounts: [self, total] }) => [name, module, Math.round(self), Math.round(total)]).sort();
+    assert.deepEqual(await sums(page), await sums(other));
+    await other.close();
+    await page.goBack();
+    await page.goBack();
+    await settled(page, "", "once");
+    assert.deepEqual(await graph(page), whole);
   },
 
   async "a search selects the stacks that match, and Back takes it back"(page) {

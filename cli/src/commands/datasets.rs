@@ -129,6 +129,7 @@ fn check(args: &ProfileArgs) -> anyhow::Result<()> {
         ),
         (args.scan, "--scan", walks),
         (args.max_frames.is_some(), "--max-frames", walks),
+        (args.salvage, "--salvage", walks),
         (args.fold_recursion, "--fold-recursion", walks),
         (!args.tables.tables.is_empty(), "--tables", walks),
         (args.tables.max_memory.is_some(), "--max-memory", "its traces are converted already"),

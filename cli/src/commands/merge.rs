@@ -197,8 +197,8 @@ fn without_copies(traces: Vec<Opened>) -> Vec<Opened> {
         traces.iter().enumerate().position(|(other, trace)| {
             other != i
                 && trace.content.uuid == *uuid
-                && trace.content.begins_with(*len, digest)
-                && (trace.content.len > *len || other < i)
+                && (trace.content.is_origin_of(&traces[i].content)
+                    || trace.content.begins_with(*len, digest) && (trace.content.len > *len || other < i))
         })
     };
     let whole: Vec<Option<usize>> = (0..traces.len()).map(whole_of).collect();
@@ -206,7 +206,11 @@ fn without_copies(traces: Vec<Opened>) -> Vec<Opened> {
     for (i, other) in whole.iter().enumerate() {
         let Some(other) = *other else { continue };
         let same = traces[i].content.digest == traces[other].content.digest;
-        let what = if same { "the same content as" } else { "a beginning of" };
+        let what = match &traces[i].content {
+            _ if same => "the same content as",
+            copy if traces[other].content.is_origin_of(copy) => "a redacted copy of",
+            _ => "a beginning of",
+        };
         note(&format!("{}: {what} {}, which stands for both", name(i), name(other)));
     }
     traces.into_iter().zip(whole).filter(|(_, whole)| whole.is_none()).map(|(trace, _)| trace).collect()

@@ -100,6 +100,10 @@ pub struct ProfileArgs {
     /// [default: 16384]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16_384), help_heading = "What to take")]
     pub max_frames: Option<u32>,
+    /// Behind a lost block that held events on modules: find stacks among the modules that are
+    /// known. Such frames are assumed, not proved, and marked and counted as such
+    #[arg(long, help_heading = "What to take")]
+    pub salvage: bool,
     /// Where tables are that traces share.
     #[command(flatten)]
     pub tables: TablesArgs,
@@ -206,6 +210,7 @@ pub(super) fn load_within(
         demangle: args.symbols.demangle,
         scan: args.scan,
         max_frames: args.max_frames,
+        salvage: args.salvage,
         fold_recursion: args.fold_recursion,
         runs_limit: args.tables.runs_limit(),
         deadline,

@@ -70,7 +70,8 @@ pub(super) fn run(args: &RedactArgs) -> anyhow::Result<Exit> {
     let mut copy = copy.with_context(|| format!("{shown}: cannot be made"))?;
     let mut buffered = BufWriter::with_capacity(1 << 20, &mut copy);
     let failed = || path.display().to_string();
-    let mut report = redactor.copy(&mut |bytes| buffered.write_all(bytes)).with_context(failed)?;
+    let mut report =
+        redactor.copy(file.content()?.digest, &mut |bytes| buffered.write_all(bytes)).with_context(failed)?;
     buffered.flush().with_context(|| format!("{shown}: cannot be written"))?;
     drop(buffered);
     let copied = MappedFile::from_file(copy.as_file().try_clone()?)?;

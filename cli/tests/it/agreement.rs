@@ -1,7 +1,7 @@
 //! Every list of one trace beside every other: what `stk stats` prints as text, JSON and CSV, what
 //! diff, report, the dataset and the outputs say of the same samples.
 
-use crate::support::{Ran, kept, ran_in};
+use crate::support::{Ran, kept, more_traces, ran_in};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
@@ -22,17 +22,18 @@ type Sums = BTreeMap<String, OwnTotal>;
 /// A folder with a trace in it, and what is not equal in its lists so far.
 struct Lists {
     folder: tempfile::TempDir,
-    trace: &'static str,
+    trace: String,
     /// `stk stats --json`: what the others are compared with.
     stats: Value,
     found: BTreeSet<(String, String)>,
 }
 
 impl Lists {
-    fn new(trace: &'static str, bytes: &[u8]) -> Lists {
+    fn new(trace: &str, bytes: &[u8]) -> Lists {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("t.stk"), bytes).unwrap();
-        let mut lists = Lists { folder, trace, stats: Value::Null, found: BTreeSet::new() };
+        let (trace, found) = (trace.to_owned(), BTreeSet::new());
+        let mut lists = Lists { folder, trace, stats: Value::Null, found };
         lists.stats = lists.json(&["stats", "t.stk", "--json", "--top", "0"])["traces"][0].take();
         lists
     }
@@ -359,7 +360,9 @@ fn of_dataset(lists: &mut Lists) {
             lists.same(&list, "groups", &of_dataset, &of_trace);
         }
     }
-    let part = ["--group-by", "module", "--from", "1.33s", "--until", "1.77s", "--weight", "wall"];
+    let at = |thirds: u64| format!("{}us", number(&lists.stats["totals"]["duration_ns"]) / 3_000 * thirds);
+    let (from, until) = (at(1), at(2));
+    let part = ["--group-by", "module", "--from", &from, "--until", &until, "--weight", "wall"];
     let [of_trace, of_dataset] = ["t.stk", "t.parquet"].map(|of| groups(lists, of, &part));
     lists.same("dataset --from --until", "groups", &of_dataset, &of_trace);
     let printed = lists.run(&["stats", "t.parquet", "--top", "0"]);
@@ -398,12 +401,53 @@ fn damaged() -> Vec<u8> {
 fn every_list_agrees_with_every_other() {
     let read = |name: &str| std::fs::read(Path::new(&kept(name))).unwrap();
     let mut found = BTreeSet::new();
-    for (trace, bytes) in [("busy", read("busy.stk")), ("mixed", read("mixed.stk")), ("damaged", damaged())] {
-        let mut lists = Lists::new(trace, &bytes);
+    let kept = [("busy", read("busy.stk")), ("mixed", read("mixed.stk")), ("damaged", damaged())];
+    let kept = kept.map(|(name, bytes)| (name.to_owned(), bytes));
+    let more =
+        more_traces().into_iter().map(|path| (path.display().to_string(), std::fs::read(&path).unwrap()));
+    for (trace, bytes) in kept.into_iter().chain(more) {
+        let mut lists = Lists::new(&trace, &bytes);
         for compare in [of_stats, of_text, of_csv, of_tree, of_report, of_outputs, of_diff, of_dataset] {
             compare(&mut lists);
         }
-        found.extend(lists.found.into_iter().map(|(list, what)| (list, what, trace)));
+        println!("measured: {trace}: {} differences between lists", lists.found.len());
+        found.extend(lists.found.into_iter().map(|(list, what)| (list, what, trace.clone())));
     }
     assert!(found.is_empty(), "{found:?}");
+}
+
+/// The intact trace is the truth: what is assumed of the damaged one may differ from it by little.
+#[test]
+fn salvage_finds_the_stacks_and_says_what_it_assumes() {
+    let intact = Lists::new("busy", &std::fs::read(kept("busy.stk")).unwrap());
+    let lists = Lists::new("damaged", &damaged());
+    let without = &lists.stats["totals"]["trusted"]["no_stack_ns"];
+    assert!(number(without) > lists.whole() / 10, "the loss costs stacks: {without}");
+    let told = |stats: &Value, text: &str| {
+        stats["notes"].as_array().unwrap().iter().filter(|note| note.as_str().unwrap().contains(text)).count()
+    };
+    assert_eq!(told(&lists.stats, "--salvage assumes"), 1);
+    let printed = lists.run(&["stats", "t.stk"]);
+    assert!(printed.contains("--salvage"), "{printed}");
+    let salvaged = lists.json(&["stats", "t.stk", "--json", "--top", "0", "--salvage"])["traces"][0].take();
+    assert_eq!(told(&salvaged, "with stacks that --salvage assumes"), 1);
+    let trusted = &salvaged["totals"]["trusted"];
+    assert_eq!(number(&trusted["no_stack_ns"]), 0);
+    assert!(
+        number(&trusted["proved_ns"]) + number(without) <= lists.whole(),
+        "what is assumed is not proved"
+    );
+    let assumed = salvaged["trusts"].as_array().unwrap().iter().find(|trust| trust["trust"] == "assumed");
+    assert_eq!(assumed.unwrap()["proved"], false);
+    let own = |stats: &Value| -> BTreeMap<String, u64> {
+        let rows = stats["functions_by_self"].as_array().unwrap();
+        rows.iter().map(|row| (text(&row["function"]), own_total(row)[0])).collect()
+    };
+    let (found, expected) = (own(&salvaged), own(&intact.stats));
+    for (function, ns) in expected {
+        let found = found.get(&function).copied().unwrap_or(0);
+        assert!(found.abs_diff(ns) <= intact.whole() / 50, "{function}: {found} of {ns}");
+    }
+    let printed = lists.run(&["dump", "t.stk", "--salvage"]);
+    assert!(printed.contains("(assumed)"), "{printed}");
 }

@@ -431,3 +431,63 @@ fn traces_that_are_added_one_by_one_get_small_files_until_a_batch() {
     assert_eq!(lab.run(&line).2, 0);
     assert!(tables("new.parquet") == grown, "the bytes of a dataset that was made at once");
 }
+
+/// The CPU time of all traces of a dataset.
+fn cpu_ns(lab: &Lab) -> u64 {
+    lab.of_dataset(&[])["cpu_ns"].as_u64().unwrap()
+}
+
+#[test]
+fn a_redacted_copy_is_no_second_recording() {
+    let busy = std::fs::read(kept("busy.stk")).unwrap();
+    let lab = Lab::of(&[("busy.stk", busy.clone())]);
+    lab.batch(&[]);
+    let alone = cpu_ns(&lab);
+    let redact = |from: &str, to: &str, more: &[&str]| {
+        let (_, told, code) = lab.run(&[&["redact", from, "-o", to], more].concat());
+        assert_eq!(code, 0, "{told}");
+    };
+    redact("in/busy.stk", "in/copy.stk", &[]);
+    redact("in/copy.stk", "in/again.stk", &["--drop", "host"]);
+    lab.batch(&[]);
+    assert_eq!(cpu_ns(&lab), alone, "the recording was there first");
+    for (first, last) in [("copy.stk", "busy.stk"), ("busy.stk", "copy.stk")] {
+        let other = Lab::of(&[]);
+        for name in [first, last] {
+            std::fs::copy(lab.path("in").join(name), other.path("in").join(name)).unwrap();
+            other.batch(&[]);
+        }
+        assert_eq!(cpu_ns(&other), alone, "{first} was there first");
+    }
+    // Without the recording, one of its copies is there.
+    std::fs::remove_file(lab.path("in/busy.stk")).unwrap();
+    std::fs::remove_dir_all(lab.path("lab.parquet")).unwrap();
+    lab.batch(&[]);
+    assert_eq!(cpu_ns(&lab), alone);
+}
+
+#[test]
+fn symbols_of_a_dataset_are_those_of_its_traces() {
+    let lab = Lab::new();
+    let symbols = kept("");
+    let rows = |of: &[&str]| -> BTreeMap<String, (u64, Value, Value)> {
+        let line = ["symbols", "list", "--json", "--no-default-symbols", "-y", symbols.to_str().unwrap()];
+        let (text, told, code) = lab.run(&[&line, of].concat());
+        assert_eq!(code, 0, "{told}");
+        let list: Value = serde_json::from_str(&text).unwrap();
+        let row = |row: &Value| {
+            let name = row["name"].as_str().unwrap().to_owned() + row["debug_id"].as_str().unwrap();
+            (name, (row["frames"].as_u64().unwrap(), row["pdb"].clone(), row["source"].clone()))
+        };
+        list["modules"].as_array().unwrap().iter().map(row).filter(|(_, (frames, ..))| *frames > 0).collect()
+    };
+    let of_traces = rows(&["in/busy.stk", "in/mixed.stk"]);
+    let of_dataset = rows(&["lab.parquet"]);
+    assert_eq!(of_traces.keys().collect::<Vec<_>>(), of_dataset.keys().collect::<Vec<_>>());
+    for (module, (frames, pdb, source)) in &of_dataset {
+        let (all, ..) = of_traces[module];
+        assert_eq!((pdb, source), (&of_traces[module].1, &of_traces[module].2), "{module}");
+        // Traces count frames by how they were found, too.
+        assert!((1..=all).contains(frames), "{module}: {frames} of {all}");
+    }
+}

@@ -36,6 +36,7 @@ fn json(folder: &Path, arguments: &[&str], schema: &str) -> Value {
 }
 
 const EVENTS_SCHEMA: &str = include_str!("../../../schema/events.schema.json");
+const INFO_SCHEMA: &str = include_str!("../../../schema/info.schema.json");
 const DUMP_SCHEMA: &str = include_str!("../../../schema/dump.schema.json");
 
 /// A folder with a.stk: a trace with an event of each kind, whose threads 11 "eins" and 12 "zwei"
@@ -348,4 +349,37 @@ fn a_lost_block_loses_its_captures_and_is_told() {
     let output = stk(folder.path(), &["dump", "a.stk", "--tag", "0xffffffffffffffff"]);
     assert_eq!(output.status.code(), Some(4), "the stack that is left, and a warning");
     assert!(String::from_utf8_lossy(&output.stdout).contains("app.exe!fn_1100"));
+}
+
+#[test]
+fn a_renamed_thread_shows_all_its_names() {
+    let mut builder = traces::trace();
+    let thread = builder.thread(0, 11, "first", STACK);
+    for (time, name) in [(20_000, "second"), (30_000, "second"), (40_000, "third")] {
+        let name = name.as_bytes();
+        builder.meta(time, &Event::ThreadName { instance: thread, time: Ticks(time), name });
+    }
+    builder.exit(50_000, thread);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.stk"), builder.finish()).unwrap();
+    let value = json(folder.path(), &["events", "--json", "a.stk"], EVENTS_SCHEMA);
+    let of_thread =
+        value["traces"][0]["events"].as_array().unwrap().iter().filter(|event| event["tid"] == 11);
+    let rows: Vec<Value> = of_thread
+        .map(|event| json!([event["kind"], event["thread_name"], event["earlier_name"], event["name"]]))
+        .collect();
+    let expected = json!([
+        ["thread-start", "first", null, null],
+        ["thread-name", "second", "first", "second"],
+        ["thread-name", "third", "second", "third"],
+        ["thread-exit", "third", null, null],
+    ]);
+    assert_eq!(json!(rows), expected);
+    let value = json(folder.path(), &["info", "--json", "a.stk"], INFO_SCHEMA);
+    let thread = value["traces"][0]["threads"].as_array().unwrap().iter().find(|thread| thread["tid"] == 11);
+    let earlier =
+        json!([{"name": "first", "until_ns": 2_000_000}, {"name": "second", "until_ns": 4_000_000}]);
+    assert_eq!(thread.unwrap()["earlier_names"], earlier);
+    let printed = printed(folder.path(), &["info", "--all", "a.stk"]);
+    assert!(printed.contains("third  (before: first to 0.002 s, second to 0.004 s)"), "{printed}");
 }

@@ -13,6 +13,12 @@ pub(crate) fn kept_text(name: &str) -> String {
     kept(name).to_str().unwrap().to_owned()
 }
 
+/// Traces beside the kept ones whose numbers must agree: those that `STK_TRACES` names, each path
+/// from the next as in `PATH`.
+pub(crate) fn more_traces() -> Vec<PathBuf> {
+    std::env::var_os("STK_TRACES").map_or_else(Vec::new, |paths| std::env::split_paths(&paths).collect())
+}
+
 /// `stk` without the environment's symbol path and log level, and with a symbol cache of the tests.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_stk"));

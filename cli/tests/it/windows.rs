@@ -1,10 +1,11 @@
 //! Windows of time: what `--from` and `--until` choose, what the parts of a split hold and what a
 //! page selects are parts of one whole.
 
-use crate::support::{Ran, command, kept, kept_text};
+use crate::support::{Ran, command, kept, kept_text, more_traces};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 use stk_profile::pipeline::{LoadOptions, Loaded, load};
 use stk_profile::profile::{Part, Profile, Runs, Weight, part};
 use stk_tests::synth::Random;
@@ -12,11 +13,12 @@ use stk_tests::synth::Random;
 const WEIGHTS: [Weight; 5] = [Weight::Cpu, Weight::Wall, Weight::Waiting, Weight::Samples, Weight::Active];
 /// How far the times of parts may be from the whole, for each thread.
 const ROUNDING_NS: u64 = 1;
-const TRACES: [&str; 2] = ["busy.stk", "mixed.stk"];
+/// Cuts of a trace.
+const CUTS: u64 = 1_000;
 
-fn loaded(trace: &str, window: (Option<u64>, Option<u64>)) -> Loaded {
+fn loaded(trace: &Path, window: (Option<u64>, Option<u64>)) -> Loaded {
     let (from_ns, until_ns) = window;
-    load(&kept(trace), &LoadOptions { from_ns, until_ns, ..LoadOptions::default() }).unwrap()
+    load(trace, &LoadOptions { from_ns, until_ns, ..LoadOptions::default() }).unwrap()
 }
 
 /// By thread: the sum of each weight.
@@ -38,30 +40,44 @@ fn part_sums(whole: &mut Loaded, from: u64, until: u64) -> Vec<[u64; WEIGHTS.len
     sums(&whole.profile, &runs)
 }
 
-#[test]
-fn parts_of_random_cuts_add_up_to_the_whole() {
+/// The cuts of a trace whose parts do not add up to the whole.
+fn failed_cuts(trace: &Path) -> Vec<String> {
     let mut random = Random::new(13);
-    for trace in TRACES {
-        let mut whole = loaded(trace, (None, None));
-        let (expected, duration) = (sums(&whole.profile, &whole.runs), whole.profile.trace.duration_ns);
-        assert!(expected.iter().flatten().sum::<u64>() > 0);
-        for round in 0..250 {
-            let mut cuts: Vec<u64> = (0..1 + round % 7).map(|_| random.number() % duration).collect();
-            cuts.extend([0, u64::MAX]);
-            cuts.sort_unstable();
-            let mut found = vec![[0; WEIGHTS.len()]; expected.len()];
-            for span in cuts.windows(2) {
-                for (sum, more) in found.iter_mut().zip(part_sums(&mut whole, span[0], span[1])) {
-                    sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
-                }
+    let mut whole = loaded(trace, (None, None));
+    let (expected, duration) = (sums(&whole.profile, &whole.runs), whole.profile.trace.duration_ns);
+    let mut failed = Vec::new();
+    for round in 0..CUTS {
+        let mut cuts: Vec<u64> = (0..1 + round % 7).map(|_| random.number() % duration.max(1)).collect();
+        cuts.extend([0, u64::MAX]);
+        cuts.sort_unstable();
+        let mut found = vec![[0; WEIGHTS.len()]; expected.len()];
+        for span in cuts.windows(2) {
+            for (sum, more) in found.iter_mut().zip(part_sums(&mut whole, span[0], span[1])) {
+                sum.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
             }
-            for (found, expected) in found.iter().zip(&expected) {
-                for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
-                    let allowed = if at < 3 { ROUNDING_NS } else { 0 };
-                    assert!(found.abs_diff(*expected) <= allowed, "{trace} {cuts:?} {:?}", WEIGHTS[at]);
+        }
+        for (thread, (found, expected)) in found.iter().zip(&expected).enumerate() {
+            for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+                let allowed = if at < 3 { ROUNDING_NS } else { 0 };
+                if found.abs_diff(*expected) > allowed {
+                    let what = format!("thread {thread}, {:?}: {found} of {expected}", WEIGHTS[at]);
+                    failed.push(format!("{}: {cuts:?}: {what}", trace.display()));
                 }
             }
         }
+    }
+    failed
+}
+
+#[test]
+fn parts_of_random_cuts_add_up_to_the_whole() {
+    let formats = Path::new(env!("CARGO_MANIFEST_DIR")).join("../format/tests/data");
+    let of_formats = ["format-v1.stk", "format-v1.1.stk"].map(|name| formats.join(name));
+    let kept = [kept("busy.stk"), kept("mixed.stk")].into_iter().chain(of_formats);
+    for trace in kept.chain(more_traces()) {
+        let failed = failed_cuts(&trace);
+        println!("measured: {}: {CUTS} cuts, {} failures", trace.display(), failed.len());
+        assert!(failed.is_empty(), "{}", failed.join("\n"));
     }
 }
 
@@ -71,8 +87,9 @@ fn a_window_has_what_the_same_part_of_a_split_has() {
         [("busy.stk", 1_000, 2_000), ("mixed.stk", 0, 1_700), ("mixed.stk", 8_000, 9_000)]
     {
         let [from, until] = [from, until].map(|ms: u64| ms * 1_000_000);
-        let mut whole = loaded(trace, (None, None));
-        let window = loaded(trace, (Some(from), Some(until)));
+        let path = kept(trace);
+        let mut whole = loaded(&path, (None, None));
+        let window = loaded(&path, (Some(from), Some(until)));
         assert_eq!(sums(&window.profile, &window.runs), part_sums(&mut whole, from, until), "{trace}");
     }
 }

@@ -61,6 +61,9 @@ pub enum Trust {
     /// x86: as [`FrameData`](Self::FrameData), but the return address was searched for from the
     /// place that the record gives, or the code before it is not known to be a call.
     FrameDataSearch = 12,
+    /// Found by one of the rules above, among modules or code that are assumed to have been there:
+    /// a block of the trace that could have told otherwise is lost. The walker never sets it.
+    Assumed = 13,
 }
 
 impl Trust {
@@ -80,6 +83,7 @@ impl Trust {
             Trust::ExplicitFrame => "explicit-frame",
             Trust::ExplicitContext => "explicit-context",
             Trust::FrameDataSearch => "frame-data-search",
+            Trust::Assumed => "assumed",
         }
     }
 
@@ -101,11 +105,12 @@ impl Trust {
                 | Trust::ExplicitFrame
                 | Trust::ExplicitContext
                 | Trust::FrameDataSearch
+                | Trust::Assumed
         )
     }
 
     /// Every trust, most certain first.
-    pub const ALL: [Trust; 13] = [
+    pub const ALL: [Trust; 14] = [
         Trust::Context,
         Trust::UnwindInfo,
         Trust::MachineFrame,
@@ -119,6 +124,7 @@ impl Trust {
         Trust::ExplicitFrame,
         Trust::ExplicitContext,
         Trust::Scan,
+        Trust::Assumed,
     ];
 }
 

@@ -89,6 +89,10 @@ pub struct BlockRef {
     /// Whether every META and STATE block that it depends on was found. If not, modules and threads
     /// are unknown until the next STATE block.
     pub metadata_known: bool,
+    /// The time of the MODULE_STATE event by which [`metadata_known`](Self::metadata_known) holds,
+    /// where the chain of blocks is broken. Of dynamic code that was there before, a lost block may
+    /// have told the end.
+    pub confirmed_at: Option<Ticks>,
 }
 
 /// A trace in memory.
@@ -277,7 +281,10 @@ impl<'a> Trace<'a> {
             seqs.contains(&block.header.seq)
                 && !(block.metadata_known && block.header.kind == BlockKind::State)
         });
-        blocks.filter(|block| block.header.first >= time).for_each(|block| block.metadata_known = true);
+        for block in blocks.filter(|block| block.header.first >= time && !block.metadata_known) {
+            block.metadata_known = true;
+            block.confirmed_at = Some(time);
+        }
     }
 
     /// Assembles the trace: finds sequence gaps, and for each block whether its META and STATE
@@ -384,6 +391,7 @@ fn walk(data: &[u8], from: usize, salt: u32) -> HeaderScan {
                 offset: (at - BLOCK_HEADER_LEN - header.stored_len as usize) as u64,
                 header,
                 metadata_known: false,
+                confirmed_at: None,
             });
             found.end = at;
             continue;

@@ -45,7 +45,7 @@ pub(super) fn whole(data: &[u8], at: usize, salt: u32, last: Option<u64>) -> Opt
             return None;
         }
         decompress(&mut scratch.zstd, &mut scratch.raw, &header, stored(data, at, &header)?).ok()?;
-        blocks.push(BlockRef { offset: at as u64, header, metadata_known: false });
+        blocks.push(BlockRef { offset: at as u64, header, metadata_known: false, confirmed_at: None });
         at += BLOCK_HEADER_LEN + header.stored_len as usize;
     }
     let ends = blocks.last()?.header.kind == BlockKind::Index && at + TAIL_LEN == data.len();

@@ -71,7 +71,7 @@ pub(super) fn text(
                 name.displacement = None;
             }
             let site = site(&walked.module, &name);
-            let _ = writeln!(text, "{sp:0digits$X} {ip:0digits$x} {site}{}", doubt(&walked.frame));
+            let _ = writeln!(text, "{sp:0digits$X} {ip:0digits$x} {site}{}", doubt(walked.trust));
         }
         explain(walked, &mut text);
     }

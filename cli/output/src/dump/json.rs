@@ -192,7 +192,7 @@ fn frame(stack: &DumpStack, i: usize) -> FrameJson<'_> {
         sp: hex(walked.frame.sp),
         return_address: caller.map(|caller| hex(caller.frame.address)),
         frame_base: caller.map(|caller| hex(caller.frame.sp)),
-        trust: walked.frame.trust.as_str(),
+        trust: walked.trust.as_str(),
         kind: walked.kind.as_str(),
         module: &walked.module,
         rva: hex(walked.frame.rva.into()),

@@ -5,13 +5,13 @@ use stk_profile::profile::{Activity, is_behind_call};
 use stk_profile::runtimes::Methods;
 use stk_profile::runtimes::dotnet::explicit::{ExplicitFrames, FrameReport, MethodProblem, kind_name};
 use stk_profile::stack::{
-    self, FoldOptions, FoldOutcome, FoldState, FrameId, FrameKind, NameSource, NameSources, NamedFrame,
-    Names, Placement, Site, StackEnd, StackWalker, StopReason, folded_name,
+    self, Assumed, FoldOptions, FoldOutcome, FoldState, FrameId, FrameKind, NameSource, NameSources,
+    NamedFrame, Names, Placement, Site, StackEnd, StackWalker, StopReason, folded_name,
 };
 use stk_profile::trace::{Snapshot, Thread, Trace};
 use stk_schema::Ticks;
 use stk_schema::event::RunState;
-use stk_unwind::{Arch, Explanation, Frame, Registers, Sample, explain};
+use stk_unwind::{Arch, Explanation, Frame, Registers, Sample, Trust, explain};
 
 /// Which capture a stack is that of.
 #[derive(Clone, Copy)]
@@ -63,6 +63,8 @@ pub struct DumpExplicitFrame {
 /// A frame with the registers at it.
 pub struct DumpFrame {
     pub frame: Frame,
+    /// How far it can be trusted, beside how it was found.
+    pub trust: Trust,
     pub registers: Registers,
     /// Stack bytes from its stack pointer to its caller's, if all were captured.
     pub bytes: Vec<u8>,
@@ -120,6 +122,8 @@ pub struct DumpInputs<'a> {
     pub images: &'a [ModuleImage],
     pub explicit: &'a ExplicitFrames,
     pub methods: &'a Methods,
+    /// Whether samples behind a lost block of module events are walked.
+    pub salvage: bool,
 }
 
 /// Walks a stack at `time`.
@@ -130,20 +134,22 @@ pub fn walk(
     time: Ticks,
     explained: bool,
 ) -> DumpStack {
-    let DumpInputs { trace, images, explicit, methods } = *inputs;
+    let DumpInputs { trace, images, explicit, methods, salvage } = *inputs;
     let timeline = &trace.timeline;
     let thread = timeline.thread(snapshot.thread).map(|at| &timeline.threads[at]);
     let unknown = |reason| stack_of(snapshot, thread, StackEnd::without_walk(reason));
-    if !snapshot.modules_known {
+    let assumed = Assumed::of(&snapshot.block);
+    if assumed == Assumed::All && !salvage {
         return unknown(StopReason::ModulesUnknown);
     }
     let Some(copy) = &snapshot.sample else { return unknown(StopReason::RegistersUnknown) };
     let sample = copy.sample();
     let time = snapshot.until.min(time);
     let mut frames: Vec<DumpFrame> = Vec::new();
-    let end = walker.walk(&sample, time, snapshot.managed.as_ref(), |frame, registers| {
+    let mut end = walker.walk(&sample, time, snapshot.managed.as_ref(), |frame, registers| {
         frames.push(DumpFrame {
             frame: *frame,
+            trust: assumed.trust(frame, timeline),
             registers: *registers,
             bytes: Vec::new(),
             arguments: Vec::new(),
@@ -154,6 +160,7 @@ pub fn walk(
             explanation: None,
         });
     });
+    end.reason = assumed.reason(end.reason, frames.iter().map(|walked| &walked.frame));
     let space = walker.space(time);
     for i in 0..frames.len() {
         let frame = frames[i].frame;

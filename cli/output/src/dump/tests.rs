@@ -52,7 +52,13 @@ fn shown(options: FoldOptions) -> Vec<String> {
     let methods = runtimes::methods(&trace);
     let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
     let mut walker = StackWalker::new(&trace, &images, &explicit, WalkOptions::default());
-    let inputs = stack::DumpInputs { trace: &trace, images: &images, explicit: &explicit, methods: &methods };
+    let inputs = stack::DumpInputs {
+        trace: &trace,
+        images: &images,
+        explicit: &explicit,
+        methods: &methods,
+        salvage: false,
+    };
     let mut stacks: Vec<DumpStack> = taken
         .iter()
         .map(|snapshot| stack::walk(&inputs, &mut walker, snapshot, trace.last(), false))

@@ -10,7 +10,7 @@ use stk_profile::stack::StopReason;
 use stk_profile::trace::Trace;
 use stk_schema::Ticks;
 use stk_schema::text::printable;
-use stk_unwind::Frame;
+use stk_unwind::Trust;
 
 /// Like WinDbg's `k`: Child-SP (x86: ChildEBP), RetAddr, Call Site as `module!function+0x12 [file @
 /// line]`.
@@ -38,7 +38,7 @@ pub(super) fn k(trace: &Trace<'_>, stack: &DumpStack, zone: TimeZone) -> String 
             } else {
                 format!("{inlined} {no_address}")
             };
-            let _ = writeln!(text, "{columns} {}{}", site(&walked.module, name), doubt(&walked.frame));
+            let _ = writeln!(text, "{columns} {}{}", site(&walked.module, name), doubt(walked.trust));
         }
         explain(walked, &mut text);
     }
@@ -61,7 +61,7 @@ pub(super) fn plain(trace: &Trace<'_>, stack: &DumpStack, zone: TimeZone) -> Str
                 "\"{}\"!{place} {}{}",
                 printable(&walked.module),
                 printable(&name.function),
-                doubt(&walked.frame)
+                doubt(walked.trust)
             );
         }
         explain(walked, &mut text);
@@ -83,7 +83,7 @@ impl MergedStacks {
         for walked in stack.frames.iter().filter(|walked| !walked.hidden) {
             for name in &walked.names {
                 let function = Name { has_module: name.has_module, ..Name::only(name.function.clone()) };
-                let _ = writeln!(text, "  {}{}", site(&walked.module, &function), doubt(&walked.frame));
+                let _ = writeln!(text, "  {}{}", site(&walked.module, &function), doubt(walked.trust));
             }
         }
         let thread = match stack.capture {
@@ -177,8 +177,8 @@ pub(super) fn ending(stack: &DumpStack) -> String {
 }
 
 /// How a frame was found, if it could be wrong.
-pub(super) fn doubt(frame: &Frame) -> String {
-    if frame.trust.is_proved() { String::new() } else { format!("  ({})", frame.trust.as_str()) }
+pub(super) fn doubt(trust: Trust) -> String {
+    if trust.is_proved() { String::new() } else { format!("  ({})", trust.as_str()) }
 }
 
 /// How the frame's caller was found, on a line of its own.

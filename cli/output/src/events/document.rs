@@ -53,6 +53,7 @@ pub enum EventFacts {
     Capture { tag: u64, tag_hex: String },
     Mark { tag: u64, tag_hex: String, text: String },
     Exception { code: String, address: String },
+    ThreadName { earlier_name: String, name: String },
     Module { module: String, path: String, base: String, size: u64 },
 }
 
@@ -98,14 +99,14 @@ impl EventJson {
             time_utc: utc(trace.header().utc_start.saturating_add(time_ns)),
             kind: event.kind.as_str(),
             tid: thread.map(|thread| thread.tid),
-            thread_name: thread.map(|thread| thread.name.clone()),
-            facts: EventFacts::of(trace, &event.kind),
+            thread_name: thread.map(|thread| thread.name_at(event.time).to_owned()),
+            facts: EventFacts::of(trace, thread, &event.kind),
         }
     }
 }
 
 impl EventFacts {
-    fn of(trace: &Trace<'_>, kind: &EventKind) -> EventFacts {
+    fn of(trace: &Trace<'_>, thread: Option<&Thread>, kind: &EventKind) -> EventFacts {
         let hex = |value: u64| format!("{value:#x}");
         match kind {
             EventKind::Capture { tag, .. } => EventFacts::Capture { tag: *tag, tag_hex: hex(*tag) },
@@ -125,6 +126,11 @@ impl EventFacts {
                     base: hex(module.base),
                     size: module.size,
                 }
+            }
+            EventKind::ThreadName { number } => {
+                let names = thread.map_or([""; 2], |thread| thread.renaming(*number as usize));
+                let [earlier_name, name] = names.map(str::to_owned);
+                EventFacts::ThreadName { earlier_name, name }
             }
             EventKind::ThreadStart | EventKind::ThreadExit => EventFacts::Nothing {},
         }

@@ -14,6 +14,7 @@ pub enum KindName {
     Load,
     Unload,
     ThreadStart,
+    ThreadName,
     ThreadExit,
 }
 
@@ -26,6 +27,7 @@ impl KindName {
             EventKind::Load { .. } => KindName::Load,
             EventKind::Unload { .. } => KindName::Unload,
             EventKind::ThreadStart => KindName::ThreadStart,
+            EventKind::ThreadName { .. } => KindName::ThreadName,
             EventKind::ThreadExit => KindName::ThreadExit,
         }
     }

@@ -65,6 +65,7 @@ fn what(event: &EventJson) -> String {
         EventFacts::Nothing {} => String::new(),
         EventFacts::Capture { tag, .. } => format!("tag {}", tag_text(*tag)),
         EventFacts::Mark { tag, text, .. } => format!("tag {}: {}", tag_text(*tag), printable(text)),
+        EventFacts::ThreadName { earlier_name, .. } => format!("before: \"{}\"", printable(earlier_name)),
         EventFacts::Exception { code, address } => format!("{code} at {address}"),
         EventFacts::Module { path, base, size: bytes, .. } => {
             format!("{} at {base}, {}", printable(path), size(*bytes))

@@ -67,7 +67,9 @@ pub use flamegraph::in_xml;
 pub use folded_stacks::field as folded_field;
 pub use left_behind::{LeftBehind, remove_left_behind};
 pub use lock::FolderLock;
-pub use parquet::{AppliedModule, ConversionFacts, DatasetEntry, DatasetIndex, apply_symbols, compact};
+pub use parquet::{
+    AppliedModule, ConversionFacts, DatasetEntry, DatasetIndex, apply_symbols, compact, dataset_modules,
+};
 #[cfg(feature = "parquet")]
 pub use parquet::{TableError, TableFile};
 pub use perfetto::PerfettoStyle;

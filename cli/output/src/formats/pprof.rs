@@ -145,7 +145,7 @@ impl Output {
     /// Writes a field with a number.
     fn put_number(&mut self, field: u32, value: u64) -> Result<(), OutputError> {
         let mut message = Message::default();
-        message.number(field, value);
+        message.number(field, signed(value));
         self.sink.put(&message.bytes);
         self.sink.settle()
     }
@@ -180,7 +180,7 @@ impl Output {
         self.put(field::SAMPLE, |message, strings| {
             let frames = key.origin.node.into_iter().flat_map(|node| profile.tree.frames(node));
             message.packed(1, frames.map(frame_id).chain(root));
-            message.packed(2, values.iter().copied());
+            message.packed(2, values.iter().copied().map(signed));
             for (label, value) in [("thread", thread), ("state", key.activity.to_string())] {
                 message.message(3, |message| {
                     message.number(1, strings.id(label));
@@ -291,6 +291,11 @@ fn place(profile: &Profile, mappings: &[Option<(u64, u64)>], key: &FrameKey) -> 
         Placement::Unknown(address) => (0, address),
     };
     (mapping, if key.exact { address } else { address.saturating_sub(1) })
+}
+
+/// A number of a field that holds signed ones: what is greater would be read as less than 0.
+fn signed(value: u64) -> u64 {
+    value.min(i64::MAX as u64)
 }
 
 /// The location of a frame.

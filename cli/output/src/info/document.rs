@@ -142,9 +142,16 @@ pub struct RuntimeInfo {
 pub struct ThreadSummary {
     pub tid: u32,
     pub name: String,
+    pub earlier_names: Vec<EarlierName>,
     pub start_ns: Option<u64>,
     pub exit_ns: Option<u64>,
     pub recorder: bool,
+}
+
+#[derive(Serialize)]
+pub struct EarlierName {
+    pub name: String,
+    pub until_ns: u64,
 }
 
 #[derive(Serialize)]

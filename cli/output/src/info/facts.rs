@@ -3,8 +3,8 @@
 
 use super::code::DynamicCode;
 use super::document::{
-    BlockInfo, EmbeddedTables, EndInfo, Info, ModuleInfo, PauseInfo, RateInfo, RotationInfo, RuntimeInfo,
-    SupplementInfo, ThreadSummary,
+    BlockInfo, EarlierName, EmbeddedTables, EndInfo, Info, ModuleInfo, PauseInfo, RateInfo, RotationInfo,
+    RuntimeInfo, SupplementInfo, ThreadSummary,
 };
 use super::methods;
 use std::collections::{BTreeMap, HashSet};
@@ -106,6 +106,11 @@ fn threads(trace: &Trace<'_>) -> Vec<ThreadSummary> {
     let threads = trace.timeline.threads.iter().map(|thread| ThreadSummary {
         tid: thread.tid,
         name: thread.name.clone(),
+        earlier_names: thread
+            .earlier_names
+            .iter()
+            .map(|(until, name)| EarlierName { name: name.clone(), until_ns: clock.ns(*until) })
+            .collect(),
         start_ns: (!thread.flags.contains(ThreadFlags::AT_START)).then(|| clock.ns(thread.start)),
         exit_ns: thread.exit.map(|exit| clock.ns(exit)),
         recorder: thread.flags.contains(ThreadFlags::RECORDER),

@@ -1,7 +1,7 @@
 //! The facts of `stk info` as text: one line per fact with its name in front. With `--all`, lists
 //! of blocks, functions, threads and modules too.
 
-use super::document::{EmbeddedTables, Info, SupplementInfo, TableTotals};
+use super::document::{EarlierName, EmbeddedTables, Info, SupplementInfo, TableTotals, ThreadSummary};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use stk_base::text::{TimeZone, count, counted, moment, since_start, size, span};
@@ -325,14 +325,23 @@ fn threads_list(info: &Info, out: &mut String) {
     for thread in &info.threads {
         let _ = writeln!(
             out,
-            "  {:>8}  {} .. {}  {}{}",
+            "  {:>8}  {} .. {}  {}{}{}",
             thread.tid,
             thread.start_ns.map_or("before".to_owned(), since_start),
             thread.exit_ns.map_or("end".to_owned(), since_start),
             printable(&thread.name),
             if thread.recorder { "(recorder)" } else { "" },
+            earlier_names(thread),
         );
     }
+}
+
+/// `  (before: first to 0.010 s, second to 0.020 s)`: the names that a thread had before.
+fn earlier_names(thread: &ThreadSummary) -> String {
+    let one =
+        |earlier: &EarlierName| format!("{} to {}", printable(&earlier.name), since_start(earlier.until_ns));
+    let names: Vec<String> = thread.earlier_names.iter().map(one).collect();
+    if names.is_empty() { String::new() } else { format!("  (before: {})", names.join(", ")) }
 }
 
 fn modules_list(info: &Info, out: &mut String) {

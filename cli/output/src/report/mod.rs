@@ -149,10 +149,11 @@ const SCRIPTS: [&str; 9] = [
     include_str!("page/app.js"),
 ];
 /// The parts of the program that runs beside the page.
-const WORKER: [&str; 4] = [
+const WORKER: [&str; 5] = [
     include_str!("page/worker/decode.js"),
     include_str!("page/worker/sums.js"),
     include_str!("page/worker/graph.js"),
+    include_str!("page/worker/recursion.js"),
     include_str!("page/worker/main.js"),
 ];
 const STYLE: &str = include_str!("page/page.css");

@@ -182,7 +182,14 @@ fn page_of(loaded: &Loaded) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("page.html");
     let digest = stk_schema::identity::ContentHash([7; 16]);
-    let content = Content { uuid: String::new(), start_utc_ns: 0, digest, len: 5, beginnings: Vec::new() };
+    let content = Content {
+        uuid: String::new(),
+        start_utc_ns: 0,
+        digest,
+        len: 5,
+        beginnings: Vec::new(),
+        redacted_from: None,
+    };
     report.write(Some(&path), &content).unwrap();
     std::fs::read(path).unwrap()
 }

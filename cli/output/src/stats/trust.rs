@@ -35,7 +35,7 @@ pub(super) fn trust_stats<'a>(
         let Some(caller) = node.parent.map(|parent| trust_of(nodes[parent.0 as usize].frame)) else {
             continue;
         };
-        if caller.is_proved() {
+        if caller.is_proved() || caller == Trust::Assumed {
             add_proved(caller, amount.samples);
         } else {
             *frames.entry((caller, module_of(node.frame))).or_default() += amount.samples;

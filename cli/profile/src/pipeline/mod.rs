@@ -14,8 +14,8 @@ pub use images::{load_images, missing_tables};
 
 use crate::profile::{BuildOptions, MissingSymbols, Part, Profile, Runs, Selection};
 use crate::profile::{
-    build, classify, fill_stacks, fold, fold_recursion, leave_out, missing_symbols, part, select,
-    split_renamed, symbolize,
+    build, classify, fill_stacks, fold, fold_recursion, leave_out, missing_symbols, name_recorder, part,
+    select, split_renamed, symbolize,
 };
 use crate::runtimes;
 use crate::stack::{FoldOptions, NameSources};
@@ -43,6 +43,9 @@ pub struct LoadOptions {
     pub scan: bool,
     /// Frames of a stack at most; `None` = 16,384.
     pub max_frames: Option<u32>,
+    /// Walks samples behind a lost block of module events among the modules that are known. Their
+    /// frames are assumed ([`Trust::Assumed`](stk_unwind::Trust::Assumed)).
+    pub salvage: bool,
     /// How many runs of samples are held in memory, if fewer than by default.
     pub runs_limit: Option<usize>,
     /// When it has to be done.
@@ -106,12 +109,13 @@ pub fn load_trace(
     options: &LoadOptions,
     done: &AtomicU64,
 ) -> io::Result<Loaded> {
-    let LoadOptions { from_ns, until_ns, scan, max_frames, runs_limit, deadline, .. } = *options;
+    let LoadOptions { from_ns, until_ns, scan, max_frames, salvage, runs_limit, deadline, .. } = *options;
     explain_range(trace, from_ns, until_ns);
     let window =
         (from_ns.is_some() || until_ns.is_some()).then(|| from_ns.unwrap_or(0)..until_ns.unwrap_or(u64::MAX));
     let images = load_images(trace, symbolizer.store());
-    let build_options = BuildOptions { window: window.clone(), scan, max_frames, runs_limit, deadline };
+    let build_options =
+        BuildOptions { window: window.clone(), scan, max_frames, salvage, runs_limit, deadline };
     let (mut profile, runs) = build(trace, &images, &build_options, done)?;
     deadline.check()?;
     let methods = runtimes::methods(trace);
@@ -123,6 +127,7 @@ pub fn load_trace(
     let mut runs = classify(&mut profile, &{ runs })?;
     deadline.check()?;
     runs = split_renamed(&mut profile, runs, trace)?;
+    name_recorder(&mut profile, &mut runs, trace);
     if let Some(window) = window {
         runs = part(&mut profile, &{ runs }, Part::Span(window.start, window.end))?;
     }

@@ -16,7 +16,7 @@ pub struct EventInfo {
     pub thread: Option<ThreadOfEvent>,
     /// Tag of a capture or mark.
     pub tag: Option<u64>,
-    /// Text of a mark, or the module's path.
+    /// Text of a mark, the module's path, or the thread's new name.
     pub text: Option<String>,
     /// Instance id of the module.
     pub module: Option<u64>,
@@ -82,6 +82,11 @@ fn info(trace: &Trace<'_>, event: &TraceEvent, thread: Option<ThreadOfEvent>) ->
     };
     let text = match &event.kind {
         EventKind::Mark { text, .. } => Some(text.clone()),
+        EventKind::ThreadName { number } => {
+            let timeline = &trace.timeline;
+            let thread = event.thread.and_then(|thread| timeline.thread(thread));
+            thread.map(|at| timeline.threads[at].renaming(*number as usize)[1].to_owned())
+        }
         _ => module.map(|module| trace.timeline.images[module.image.0 as usize].image.path.clone()),
     };
     let exception = match event.kind {

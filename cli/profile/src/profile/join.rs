@@ -276,6 +276,12 @@ fn add_losses(all: &mut Losses, losses: &Losses) {
     all.tables_pending = all.tables_pending.saturating_add(losses.tables_pending);
     all.too_deep = all.too_deep.saturating_add(losses.too_deep);
     all.most_left_out = all.most_left_out.max(losses.most_left_out);
+    let sums = [
+        (&mut all.modules_unknown, losses.modules_unknown),
+        (&mut all.assumed, losses.assumed),
+        (&mut all.code_unknown, losses.code_unknown),
+    ];
+    sums.into_iter().for_each(|(sum, more)| *sum = sum.saturating_add(more));
     all.clock_jumps = all.clock_jumps.saturating_add(losses.clock_jumps);
     all.clock_excess_ns = all.clock_excess_ns.saturating_add(losses.clock_excess_ns);
     if all.clock_set_ns.unsigned_abs() < losses.clock_set_ns.unsigned_abs() {

@@ -70,7 +70,7 @@ pub use functions::{Function, FunctionId, Functions, Modules};
 pub use join::{Join, JoinPlace};
 pub use own_total::{Accumulator, Additive, OpenFunctions, OwnTotal};
 pub use parts::{Part, ThreadMerge, merge_threads, part, spans};
-pub use placeholder::fill_stacks;
+pub use placeholder::{fill_stacks, name_recorder};
 pub use processes::{ProcessInfo, Processes};
 pub use renames::split_renamed;
 pub use runs::{Batch, MOST_RUNS_HELD, Run, RunFlags, RunSource, Runs, SEGMENT_RUNS};
@@ -369,9 +369,15 @@ pub struct Losses {
     pub too_deep: u64,
     /// The most frames that are left out of one of them.
     pub most_left_out: u64,
-    /// Readings of threads' clocks that went back, or gained more than the time passed.
+    /// Samples without a stack, since a lost block held events on modules.
+    pub modules_unknown: u64,
+    /// Samples whose stack is found among modules that are assumed (`--salvage`).
+    pub assumed: u64,
+    /// Samples whose stack ends at code that a lost block may have told of.
+    pub code_unknown: u64,
+    /// Readings of threads' clocks that went back, or gained more than the processors had time for.
     pub clock_jumps: u64,
-    /// CPU time beyond the time passed, in nanoseconds; it is left out.
+    /// CPU time beyond that, in nanoseconds; it is left out.
     pub clock_excess_ns: u64,
     /// By how much the system's clock was set while the trace was recorded, in nanoseconds; 0 if it
     /// was not.
@@ -382,7 +388,8 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Sentences on stacks that are too deep, and on clocks that cannot be right.
+    /// Sentences on stacks that are too deep, missing or assumed, and on clocks that cannot be
+    /// right.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if self.too_deep > 0 {
@@ -392,9 +399,27 @@ impl Losses {
                 counted(self.most_left_out, "frame")
             ));
         }
+        if self.modules_unknown > 0 {
+            notes.push(format!(
+                "{} without a stack: a block of module events before them is lost; --salvage assumes that the modules known then stayed",
+                counted(self.modules_unknown, "sample")
+            ));
+        }
+        if self.assumed > 0 {
+            notes.push(format!(
+                "{} with stacks that --salvage assumes: among the modules known before a lost block and named by later ones",
+                counted(self.assumed, "sample")
+            ));
+        }
+        if self.code_unknown > 0 {
+            notes.push(format!(
+                "stacks of {} end at code that a lost block may have told of (code-unknown)",
+                counted(self.code_unknown, "sample")
+            ));
+        }
         if self.clock_jumps > 0 {
             notes.push(format!(
-                "{} of threads' CPU clocks went back or gained more than the time passed; {} of CPU time is left out",
+                "{} of threads' CPU clocks went back or gained more than the processors had time for; {} of CPU time is left out",
                 counted(self.clock_jumps, "reading"),
                 span(self.clock_excess_ns)
             ));

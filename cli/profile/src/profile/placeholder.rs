@@ -3,12 +3,17 @@
 
 use super::{Activity, CallTree, FrameId, FrameKind, Node, NodeId, Profile, Run, RunFlags, Runs};
 use crate::stack::{FrameFacts, FrameKey, NameSource, NamedFrame, Placement};
-use std::collections::HashMap;
+use crate::trace::Trace;
+use std::collections::{HashMap, HashSet};
 use std::io;
+use stk_base::model::ImageId;
+use stk_schema::event::ModuleFlags;
 use stk_unwind::Trust;
 
 /// The function of CPU time that a thread used before a wait, where no sample shows what it ran.
 const BEFORE_WAIT: &str = "[before this wait]";
+/// The function of what the recorder does on a thread of the program.
+const RECORDER: &str = "[recorder's own work]";
 /// The function of samples whose frames are all left out.
 const LEFT_OUT: &str = "[frames left out]";
 
@@ -70,6 +75,31 @@ pub fn fill_stacks(profile: &mut Profile, runs: Runs) -> io::Result<Runs> {
         Ok::<(), io::Error>(())
     })?;
     Ok(out)
+}
+
+/// Names what the recorder does on the program's own threads, such as in `stk_capture` or as a module
+/// is loaded: one function, [`RECORDER`], stands for its code and all that this calls.
+pub fn name_recorder(profile: &mut Profile, runs: &mut Runs, trace: &Trace<'_>) {
+    let own = trace.timeline.modules.iter().filter(|module| module.flags.contains(ModuleFlags::RECORDER));
+    let own: HashSet<ImageId> = own.map(|module| module.image).collect();
+    let keys = profile.frames.keys().iter();
+    let is_own = |key: &FrameKey| matches!(key.place, Placement::Image(image, _) if own.contains(&image));
+    let is_own: Vec<bool> = keys.map(is_own).collect();
+    if !is_own.contains(&true) {
+        return;
+    }
+    let recorder = profile.add_placeholder(RECORDER);
+    let mut tree = CallTree::default();
+    let mut nodes: Vec<NodeId> = Vec::with_capacity(profile.tree.nodes().len());
+    for node in profile.tree.nodes() {
+        // A parent comes before its children.
+        let parent = node.parent.map(|parent| nodes[parent.0 as usize]);
+        let below = parent.filter(|parent| tree.nodes()[parent.0 as usize].frame == recorder);
+        let frame = if is_own[node.frame.0 as usize] { recorder } else { node.frame };
+        nodes.push(below.unwrap_or_else(|| tree.intern(Node { parent, frame })));
+    }
+    profile.tree = tree;
+    runs.map_nodes(nodes.into_iter().map(Some).collect());
 }
 
 /// The stacks of what threads ran before they waited: `[before this wait]`, called by the innermost

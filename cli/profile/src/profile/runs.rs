@@ -25,6 +25,8 @@ bitflags::bitflags! {
         const BEHIND_CALL = 16;
         /// `node` is a placeholder for a stack that there is not.
         const NO_STACK = 32;
+        /// The modules of its stack are assumed: a block that could have changed them is lost.
+        const ASSUMED = 64;
     }
 }
 

@@ -17,7 +17,7 @@ mod texts;
 pub use addresses::KnownAddresses;
 pub use texts::{Secret, Texts};
 
-use crate::trace::Trace;
+use crate::trace::{REDACTED_FROM, Trace};
 use std::collections::BTreeSet;
 use std::io;
 use stk_base::text;
@@ -26,7 +26,8 @@ use stk_format::{
     BlockKind, BlockRef, FLAG_SUPPLEMENT, NoSupplement, Rewriter, Scratch, SealError, Supplement,
     SupplementWriter, TraceCopy, rewrite_events, rewrite_memory,
 };
-use stk_schema::event::{CheckWalk, Event, Redaction};
+use stk_schema::event::{CheckWalk, Event, Metadata, Redaction};
+use stk_schema::identity::ContentHash;
 use thiserror::Error;
 
 /// The rule of the words, as the copy states it.
@@ -92,9 +93,11 @@ impl<'a> Redactor<'a> {
         Redactor { trace, known, texts, word, report: RedactReport::default() }
     }
 
-    /// Passes the copy, but for the supplement, to `write`.
+    /// Passes the copy, but for the supplement, to `write`. `origin`: the digest of what is copied, by
+    /// which the copy is known as one of that.
     pub fn copy(
         &mut self,
+        origin: ContentHash,
         write: &mut dyn FnMut(&[u8]) -> io::Result<()>,
     ) -> Result<RedactReport, RedactError> {
         let blocks: Vec<&BlockRef> = self.blocks(false).collect();
@@ -139,6 +142,13 @@ impl<'a> Redactor<'a> {
             if block.header.seq == place {
                 for (rule, words) in self.rules(counted.words) {
                     let event = Event::Redaction(Redaction { rule: rule.as_bytes(), words });
+                    out.extend(encode(&event, block.header.first));
+                    events += 1;
+                }
+                // Of a copy of a copy, the first one's origin stays.
+                if self.trace.fact(REDACTED_FROM).is_none() {
+                    let (key, value) = (REDACTED_FROM.as_bytes(), origin.to_string());
+                    let event = Event::Metadata(Metadata { key, value: value.as_bytes() });
                     out.extend(encode(&event, block.header.first));
                     events += 1;
                 }

@@ -23,4 +23,4 @@ pub use fold::{FoldOptions, FoldOutcome, FoldState, FrameChoice, folded_name};
 pub use frame::{FrameId, FrameKey, FrameTable, Interner, Placement};
 pub use name::{ImageName, NameSources, Names, Site, image_name, name, offset_name, unnamed_function};
 pub use symbols::{FrameFacts, FrameKind, FrameSymbols, MethodPlace, NameSource, NamedFrame, StrId, Strings};
-pub use walk::{StackEnd, StackWalker, StopReason, ThreadStack};
+pub use walk::{Assumed, StackEnd, StackWalker, StopReason, ThreadStack};

@@ -4,11 +4,13 @@
 use super::cost::FRAME;
 use crate::image::{AddressSpace, ModuleImage};
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
-use crate::trace::{ManagedState, Trace, View};
+use crate::trace::{ManagedState, Timeline, Trace, View};
 use serde::{Serialize, Serializer};
 use std::collections::VecDeque;
+use stk_base::model::Holder;
+use stk_format::BlockRef;
 use stk_schema::Ticks;
-use stk_unwind::{Frame, History, ModuleId, Registers, Sample, Stop, StopKind, WalkOptions, Walker};
+use stk_unwind::{Frame, History, ModuleId, Registers, Sample, Stop, StopKind, Trust, WalkOptions, Walker};
 
 /// Walks the stacks of one trace.
 pub struct StackWalker<'i> {
@@ -52,6 +54,53 @@ pub struct StackEnd {
     stop: Option<Stop>,
 }
 
+/// What of a block's stacks is assumed, since a block before it is lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Assumed {
+    /// Nothing: no block that it depends on is lost.
+    Nothing,
+    /// Dynamic code that was there before this time: modules are known again, code is not.
+    CodeBefore(Ticks),
+    /// All modules and code.
+    All,
+}
+
+impl Assumed {
+    pub fn of(block: &BlockRef) -> Assumed {
+        match (block.metadata_known, block.confirmed_at) {
+            (false, _) => Assumed::All,
+            (true, Some(time)) => Assumed::CodeBefore(time),
+            (true, None) => Assumed::Nothing,
+        }
+    }
+
+    /// How far a frame can be trusted.
+    pub fn trust(self, frame: &Frame, timeline: &Timeline) -> Trust {
+        let code = || match frame.module.map(Holder::of) {
+            Some(Holder::Code(region)) => timeline.code.get(region as usize),
+            _ => None,
+        };
+        let is_assumed = match self {
+            Assumed::Nothing => false,
+            Assumed::CodeBefore(time) => code().is_some_and(|code| code.add <= time),
+            Assumed::All => true,
+        };
+        if is_assumed { Trust::Assumed } else { frame.trust }
+    }
+
+    /// Why a stack with these frames ends.
+    pub fn reason<'f>(self, reason: StopReason, mut frames: impl Iterator<Item = &'f Frame>) -> StopReason {
+        let mut outside =
+            || reason == StopReason::Walk(StopKind::NoModule) || frames.any(|f| f.module.is_none());
+        match reason {
+            StopReason::Walk(_) if self != Assumed::Nothing && !reason.is_complete() && outside() => {
+                StopReason::CodeUnknown
+            }
+            reason => reason,
+        }
+    }
+}
+
 /// The kind of reason why a stack ends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum StopReason {
@@ -61,6 +110,8 @@ pub enum StopReason {
     PastGap,
     /// There was no walk: it is not known which modules were loaded.
     ModulesUnknown,
+    /// The walk met an address that no module holds, and a lost block may have told of code there.
+    CodeUnknown,
     /// There was no walk: the registers cannot be read.
     RegistersUnknown,
     /// There was no walk: the stack is in a lost block.
@@ -77,6 +128,7 @@ impl StopReason {
             StopReason::Walk(kind) => kind.as_str(),
             StopReason::PastGap => "thread-start-past-gap",
             StopReason::ModulesUnknown => "modules-unknown",
+            StopReason::CodeUnknown => "code-unknown",
             StopReason::RegistersUnknown => "registers-unknown",
             StopReason::StackLost => "stack-lost",
         }
@@ -84,7 +136,7 @@ impl StopReason {
 
     /// Whether there was no walk, or it found no frame.
     pub fn is_without_walk(self) -> bool {
-        !matches!(self, StopReason::Walk(_) | StopReason::PastGap)
+        !matches!(self, StopReason::Walk(_) | StopReason::PastGap | StopReason::CodeUnknown)
     }
 
     /// Whether nothing of the stack is missing.

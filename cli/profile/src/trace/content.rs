@@ -3,7 +3,8 @@
 use super::{TraceError, TraceFile};
 use std::collections::HashMap;
 use std::ops::Range;
-use stk_format::{BLOCK_HEADER_LEN, OpenError, Supplement};
+use stk_format::{BLOCK_HEADER_LEN, BlockKind, BlockRef, OpenError, Scratch, Supplement};
+use stk_schema::event::Event;
 use stk_schema::identity::ContentHash;
 use stk_schema::text::hex;
 use xxhash_rust::xxh3::Xxh3;
@@ -26,7 +27,12 @@ pub struct Content {
     /// The first 8 bytes, as a little-endian number, of the hash of each beginning of the content
     /// that ends with a block or with the recording (before a supplement), shortest first.
     pub beginnings: Vec<u64>,
+    /// If `stk redact` made it: the first 8 bytes of the digest of the content that it is of.
+    pub redacted_from: Option<u64>,
 }
+
+/// The METADATA key by which a redacted copy states the digest of the content that it is of.
+pub const REDACTED_FROM: &str = "redacted.from";
 
 impl Content {
     /// Whether the content of `len` bytes with this digest is this one or a beginning of it.
@@ -36,6 +42,12 @@ impl Content {
             std::cmp::Ordering::Less => self.beginnings.contains(&short(digest)),
             std::cmp::Ordering::Greater => false,
         }
+    }
+
+    /// Whether a content is a redacted copy of this one or of a beginning of it.
+    pub fn is_origin_of(&self, copy: &Content) -> bool {
+        let is_it = |from| short(&self.digest) == from || self.beginnings.contains(&from);
+        self.redacted_from.is_none() && copy.redacted_from.is_some_and(is_it)
     }
 }
 
@@ -51,8 +63,9 @@ impl TraceFile {
     }
 }
 
-/// For each content, the index of the longest of the others that it is a beginning of. That one
-/// stands for it. Of equally long ones, it is the one with the smallest digest.
+/// For each content, the index of the longest of the others that it is a beginning of, or a redacted
+/// copy of. That one stands for it. Of equally long ones, it is the one with the smallest digest;
+/// of several redacted copies of one content that is not there, it is the same.
 ///
 /// The contents differ and are of one recording. The result depends on the set alone.
 pub fn stand_ins(contents: &[Content]) -> Vec<Option<usize>> {
@@ -70,7 +83,32 @@ pub fn stand_ins(contents: &[Content]) -> Vec<Option<usize>> {
             }
         }
     }
-    found
+    let mut redacted: HashMap<u64, Vec<usize>> = HashMap::new();
+    for (i, from) in contents.iter().enumerate().filter_map(|(i, content)| Some((i, content.redacted_from?)))
+    {
+        redacted.entry(from).or_default().push(i);
+    }
+    let mut origins: HashMap<u64, usize> = HashMap::new();
+    for (i, content) in contents.iter().enumerate().filter(|(_, content)| content.redacted_from.is_none()) {
+        let beginnings = content.beginnings.iter().copied().chain([short(&content.digest)]);
+        for from in beginnings.filter(|from| redacted.contains_key(from)) {
+            let best = origins.entry(from).or_insert(i);
+            *best = std::cmp::max_by_key(*best, i, |&i| rank(i));
+        }
+    }
+    for (from, copies) in &redacted {
+        let Some(best) = origins.get(from).or(copies.iter().max_by_key(|&&i| rank(i))) else { continue };
+        copies.iter().filter(|&copy| copy != best).for_each(|&copy| found[copy] = Some(*best));
+    }
+    let last = |mut at: usize| {
+        // A chain has no circle, unless hashes are forged.
+        for _ in 0..contents.len() {
+            let Some(next) = found[at] else { break };
+            at = next;
+        }
+        at
+    };
+    (0..contents.len()).map(|i| found[i].map(|_| last(i)).filter(|&stand_in| stand_in != i)).collect()
 }
 
 /// The first 8 bytes of a digest.
@@ -111,15 +149,30 @@ fn content(data: &[u8], release: impl Fn(Range<usize>)) -> Result<Content, OpenE
     let digest = hash_until(len);
     release(0..data.len());
     let uuid = hex(&trace.header().uuid);
-    Ok(Content { uuid, start_utc_ns: trace.header().utc_start, digest, len, beginnings })
+    let redacted_from = redacted_from(&trace);
+    Ok(Content { uuid, start_utc_ns: trace.header().utc_start, digest, len, beginnings, redacted_from })
+}
+
+/// What a redacted copy states in its first META or STATE block.
+fn redacted_from(trace: &stk_format::Trace<'_>) -> Option<u64> {
+    let mut blocks = trace.blocks().iter();
+    let is_place = |block: &&BlockRef| matches!(block.header.kind, BlockKind::Meta | BlockKind::State);
+    let mut scratch = Scratch::new();
+    let events = trace.events(blocks.find(is_place)?, &mut scratch).ok()?;
+    let facts = events.map_while(Result::ok).filter_map(|event| match event {
+        Event::Metadata(fact) if fact.key == REDACTED_FROM.as_bytes() => Some(fact.value),
+        _ => None,
+    });
+    let digest = facts.last()?;
+    Some(short(&ContentHash::parse(std::str::from_utf8(digest).ok()?)?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stk_format::SupplementWriter;
     use stk_format::blob::content_hash;
-    use stk_format::{BlockKind, SupplementWriter};
-    use stk_schema::event::{Event, Metadata};
+    use stk_schema::event::Metadata;
 
     fn of(file: &[u8]) -> Content {
         content(file, |_| ()).expect("a trace")
@@ -184,6 +237,26 @@ mod tests {
         let turned: Vec<Content> = contents.iter().rev().cloned().collect();
         let turned: Vec<_> = stand_ins(&turned).into_iter().rev().map(|at| at.map(|at| 3 - at)).collect();
         assert_eq!(turned, stand_ins(&contents));
+    }
+
+    #[test]
+    fn the_origin_stands_for_its_redacted_copies_in_any_order() {
+        let file = whole(5);
+        let [short, all] = [&file[..end_of(&file, 1)], &file].map(of);
+        let copy = |name: u8, len, of: &Content| Content {
+            digest: content_hash(&[name]),
+            len,
+            beginnings: Vec::new(),
+            redacted_from: Some(super::short(&of.digest)),
+            ..all.clone()
+        };
+        let copies = [copy(1, 10, &all), copy(2, 1 << 40, &all), copy(3, 10, &short)];
+        let [one, two, of_short] = copies;
+        let contents = [one.clone(), short.clone(), two.clone(), of_short.clone(), all.clone()];
+        assert_eq!(stand_ins(&contents), [Some(4), Some(4), Some(4), Some(4), None]);
+        assert!(all.is_origin_of(&of_short) && short.is_origin_of(&of_short) && !short.is_origin_of(&one));
+        // Without the origin, the longest copy stands for the others of the same.
+        assert_eq!(stand_ins(&[one, of_short, two]), [Some(2), None, None]);
     }
 
     #[test]

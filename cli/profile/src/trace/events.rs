@@ -46,6 +46,9 @@ pub enum EventKind {
     Load { module: u32 },
     /// The thread began.
     ThreadStart,
+    /// The thread got another name: its renaming with this number
+    /// ([`Thread::renaming`](super::Thread::renaming)).
+    ThreadName { number: u32 },
     /// The program marked this time.
     Mark { tag: u64, text: String },
     /// An exception was seen.
@@ -72,6 +75,7 @@ impl EventKind {
             EventKind::Unload { .. } => "unload",
             EventKind::Load { .. } => "load",
             EventKind::ThreadStart => "thread-start",
+            EventKind::ThreadName { .. } => "thread-name",
             EventKind::Mark { .. } => "mark",
             EventKind::Exception { .. } => "exception",
             EventKind::Capture { .. } => "capture",
@@ -93,10 +97,11 @@ impl EventKind {
             EventKind::Unload { .. } => 0,
             EventKind::Load { .. } => 1,
             EventKind::ThreadStart => 2,
-            EventKind::Mark { .. } => 3,
-            EventKind::Exception { .. } => 4,
-            EventKind::Capture { .. } => 5,
-            EventKind::ThreadExit => 6,
+            EventKind::ThreadName { .. } => 3,
+            EventKind::Mark { .. } => 4,
+            EventKind::Exception { .. } => 5,
+            EventKind::Capture { .. } => 6,
+            EventKind::ThreadExit => 7,
         }
     }
 }
@@ -154,13 +159,16 @@ impl TraceEvents {
     /// Adds an event, if there is memory for it.
     fn add(&mut self, trace: &Trace<'_>, event: TraceEvent) {
         let timeline = &trace.timeline;
-        let thread = event.thread.and_then(|thread| timeline.thread(thread));
-        let name = thread.map_or(0, |thread| timeline.threads[thread].name.len());
+        let thread = event.thread.and_then(|thread| timeline.thread(thread)).map(|at| &timeline.threads[at]);
+        let name = thread.map_or(0, |thread| thread.name_at(event.time).len());
         let text = match &event.kind {
             EventKind::Load { module } | EventKind::Unload { module } => {
                 timeline.images[timeline.modules[*module as usize].image.0 as usize].image.path.len()
             }
             EventKind::Mark { text, .. } => text.len(),
+            EventKind::ThreadName { number } => {
+                thread.map_or(0, |thread| thread.renaming(*number as usize).map(str::len).iter().sum())
+            }
             _ => 0,
         };
         if trace.budget.take(EVENT + TEXT * (name + text)) {
@@ -187,6 +195,9 @@ fn of_timeline(trace: &Trace<'_>, found: &mut TraceEvents) {
     for thread in timeline.threads.iter().filter(|thread| !thread.flags.contains(ThreadFlags::RECORDER)) {
         if !thread.flags.contains(ThreadFlags::AT_START) {
             add(thread.start, Some(thread.instance), EventKind::ThreadStart);
+        }
+        for (number, (time, _)) in (0..).zip(&thread.earlier_names) {
+            add(*time, Some(thread.instance), EventKind::ThreadName { number });
         }
         if let Some(time) = thread.exit {
             add(time, Some(thread.instance), EventKind::ThreadExit);

@@ -40,7 +40,7 @@ pub use blobs::{BlobPlace, BlobProblem, Blobs};
 pub use budget::Budget;
 pub use clock::Clock;
 pub use code::CodeRegion;
-pub use content::{Content, stand_ins};
+pub use content::{Content, REDACTED_FROM, stand_ins};
 pub use events::{EventKind, SamplePlace, TraceEvent, TraceEvents, events};
 pub use follow::{Fate, FollowLosses, Follower};
 pub use gaps::{Gap, gaps};
@@ -319,6 +319,8 @@ fn read_timeline(blocks: &mut stk_format::Trace<'_>, budget: &Budget, damage: &m
     let mut next = 0;
     // Whether a block that could hold events on modules or threads is missing since the last STATE.
     let mut lost = false;
+    // Whether one is that could hold events on dynamic code, which only a STATE block restates.
+    let mut code_lost = false;
     // From which block to which, and from which time on, modules are known again before a STATE
     // block restates them.
     let mut confirmed: Vec<(Range<u64>, Ticks)> = Vec::new();
@@ -342,11 +344,12 @@ fn read_timeline(blocks: &mut stk_format::Trace<'_>, budget: &Budget, damage: &m
         };
         if loses {
             lose(&mut builder);
-            lost = true;
+            (lost, code_lost) = (true, true);
         }
         let Some(events) = events else { continue };
-        let renews = kind == BlockKind::State && std::mem::take(&mut lost);
+        let renews = kind == BlockKind::State && (lost || code_lost);
         if renews {
+            (lost, code_lost) = (false, false);
             builder.begin_restating();
         }
         let mut state = None;
@@ -359,7 +362,7 @@ fn read_timeline(blocks: &mut stk_format::Trace<'_>, budget: &Budget, damage: &m
                     if !renews {
                         lose(&mut builder);
                     }
-                    lost = true;
+                    (lost, code_lost) = (true, true);
                     note(damage, &told, block, error);
                 }
             }

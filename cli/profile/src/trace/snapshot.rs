@@ -19,8 +19,8 @@ pub struct Snapshot {
     pub state: RunState,
     /// The sample; `None` if its registers are not known.
     pub sample: Option<SampleCopy>,
-    /// Whether modules were known.
-    pub modules_known: bool,
+    /// The block of that sample.
+    pub block: BlockRef,
     /// What a language runtime reported about the thread at that sample.
     pub managed: Option<ManagedState>,
 }
@@ -33,7 +33,7 @@ impl Snapshot {
             until: sample.time,
             state: sample.state,
             sample: SampleCopy::of(sample),
-            modules_known: block.metadata_known,
+            block: *block,
             managed: None,
         }
     }

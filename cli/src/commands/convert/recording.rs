@@ -4,7 +4,7 @@
 //! * Of copies, one is converted.
 //! * A beginning of another content, such as a truncated copy or a recording before it was
 //!   completed, is not converted, and what an earlier run wrote of it is removed. The longer one
-//!   stands for it.
+//!   stands for it. So does a recording for a redacted copy of it.
 //! * Different recordings of one UUID are all converted.
 //!
 //! What a dataset then has does not depend on the order of the files, nor on the runs that they
@@ -203,13 +203,14 @@ impl<'a> Recording<'a> {
         }
         let (shorter, longer, dataset) = (self.name(short), self.name(long), self.dataset.path.display());
         let told = |text: String| passed_over(Status::Prefix, &contents[short], &text);
+        let what = if contents[short].redacted_from.is_some() { "redacted copy" } else { "prefix" };
         Ok(match other {
             None if long < self.members.len() => {
-                Some(told(format!("{shorter}: a prefix of {longer}, which is converted")))
+                Some(told(format!("{shorter}: a {what} of {longer}, which is converted")))
             }
-            None => Some(told(format!("{shorter}: a prefix of {longer}, which is in {dataset}"))),
+            None => Some(told(format!("{shorter}: a {what} of {longer}, which is in {dataset}"))),
             Some(entry) if entry.superseded_by.is_none() => Some(told(format!(
-                "{longer}: replaces its prefix {shorter}, which an earlier run had written to {dataset}"
+                "{longer}: replaces its {what} {shorter}, which an earlier run had written to {dataset}"
             ))),
             // Its rows were removed before.
             Some(_) => None,

@@ -84,6 +84,10 @@ pub(super) struct DumpArgs {
     /// and marked as such
     #[arg(long)]
     scan: bool,
+    /// Behind a lost block that held events on modules: find stacks among the modules that are
+    /// known. Such frames are assumed, not proved, and marked as such
+    #[arg(long)]
+    salvage: bool,
     #[command(flatten)]
     tables: TablesArgs,
     #[command(flatten)]
@@ -155,7 +159,13 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     let methods = runtimes::methods(&trace);
     let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
     let mut walker = StackWalker::new(&trace, &images, &explicit, options);
-    let inputs = stack::DumpInputs { trace: &trace, images: &images, explicit: &explicit, methods: &methods };
+    let inputs = stack::DumpInputs {
+        trace: &trace,
+        images: &images,
+        explicit: &explicit,
+        methods: &methods,
+        salvage: args.salvage,
+    };
     let symbolizer = Symbolizer::new(store, args.symbols.demangle);
     let sources = NameSources { trace: &trace, images: &images, methods: &methods, symbolizer: &symbolizer };
     let options =

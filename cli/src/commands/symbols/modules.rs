@@ -6,6 +6,7 @@ use super::super::{
     tell_redirects, verify, warn,
 };
 use super::SymbolOptions;
+use crate::dataset::is_dataset;
 use anyhow::Context;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -32,7 +33,8 @@ Examples:
   stk symbols list app.stk -y C:\\build
   stk symbols list *.stk --json | jq '.modules[] | select(.found == null) | .name'")]
 pub(super) struct ListArgs {
-    /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken
+    /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken; or Parquet
+    /// datasets
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Print JSON: {"version": 1, "modules": [...]}
@@ -52,7 +54,8 @@ Examples:
   stk symbols fetch app.stk --ms-symbols
   stk symbols fetch lab/*.stk -y srv*D:\\symbols*https://symbols.example.org")]
 pub(super) struct FetchArgs {
-    /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken
+    /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken; or Parquet
+    /// datasets
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Downloads at once
@@ -72,7 +75,8 @@ Examples:
   stk symbols bundle app.stk -o app-symbols.tar.zst
   stk convert app.stk --to speedscope -y app-symbols.tar.zst")]
 pub(super) struct BundleArgs {
-    /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken
+    /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken; or Parquet
+    /// datasets
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Folder, or .tar.zst file, to write. What is in the folder stays; a file is replaced, unless
@@ -117,7 +121,7 @@ struct ModuleRow {
 pub(super) fn list(args: &ListArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let mut options = args.symbols.clone();
     options.offline = true;
-    let (files, named) = inputs::traces(&args.files);
+    let (files, named) = traces_and_datasets(&args.files);
     let store = store(&options, &files);
     let (modules, exit) = modules_of(&files, &args.tables, &store);
     let exit = exit.worse(named);
@@ -145,7 +149,7 @@ pub(super) fn list(args: &ListArgs, out: Out<'_>) -> anyhow::Result<Exit> {
 }
 
 pub(super) fn fetch(args: &FetchArgs, out: Out<'_>) -> anyhow::Result<Exit> {
-    let (files, named) = inputs::traces(&args.files);
+    let (files, named) = traces_and_datasets(&args.files);
     let store = store(&args.symbols, &files);
     if store.path().urls().next().is_none() {
         return Err(
@@ -192,7 +196,7 @@ pub(super) fn fetch(args: &FetchArgs, out: Out<'_>) -> anyhow::Result<Exit> {
 }
 
 pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
-    let (traces, named) = inputs::traces(&args.files);
+    let (traces, named) = traces_and_datasets(&args.files);
     replace::check(&args.output)?;
     let store = store(&args.symbols, &traces);
     let (modules, exit) = modules_of(&traces, &args.tables, &store);
@@ -294,7 +298,23 @@ fn listed(module: &TraceModule, store: &SymbolStore) -> ModuleRow {
 /// All modules of the traces, each image once, those with the most frames first.
 fn modules_of(traces: &[PathBuf], tables: &TablesArgs, store: &SymbolStore) -> (Vec<TraceModule>, Exit) {
     let progress = Progress::new("samples");
-    merged(traces, |path| read(path, tables, store, &progress))
+    merged(traces, |path| match is_dataset(path) {
+        true => Ok((of_dataset(path)?, Exit::Ok)),
+        false => read(path, tables, store, &progress),
+    })
+}
+
+/// The traces that arguments name, and the datasets.
+fn traces_and_datasets(named: &[PathBuf]) -> (Vec<PathBuf>, Exit) {
+    let (datasets, others): (Vec<_>, Vec<_>) = named.iter().cloned().partition(|path| is_dataset(path));
+    let (traces, exit) = inputs::traces(&others);
+    (datasets.into_iter().chain(traces).collect(), exit)
+}
+
+/// The modules of a dataset, by its tables.
+fn of_dataset(path: &Path) -> anyhow::Result<Vec<TraceModule>> {
+    let modules = formats::dataset_modules(path)?.into_iter();
+    Ok(modules.map(|(image, frames)| TraceModule { image, frames }).collect())
 }
 
 /// The modules that `read` returns for each trace, merged. A trace that cannot be read is reported

@@ -2,12 +2,14 @@
 //! reads them there.
 
 use super::profiles::busy;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use stk::commands::{Exit, answer};
 use stk_format::BlockKind;
 use stk_output::formats::{self, Destination, Format, Options};
 use stk_schema::event::{Event, Metadata};
 use stk_tests::synth::Parts;
+use stk_tests::traces::{self, TestImage, in_function};
 
 /// The folder for the files: that of the viewers, or else the temporary one.
 fn folder(temporary: &tempfile::TempDir) -> PathBuf {
@@ -44,6 +46,40 @@ fn every_format_can_be_written_by_name() {
             formats::compact(&path, true).expect("compacted");
         }
     }
+}
+
+/// Functions of the deepest stack that speedscope's page opens, with room: between 3,500 and 4,000.
+const DEEPEST: usize = 3_500;
+
+#[test]
+fn a_stack_too_deep_for_speedscope_is_cut() {
+    let temporary = tempfile::tempdir().expect("folder");
+    let folder = folder(&temporary);
+    let mut builder = traces::trace();
+    let base = 0x1_4000_0000;
+    TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, base);
+    let thread = builder.thread(0, 1, "", 0x1000_0000);
+    traces::sample(&mut builder, thread, 10_000, 0x1000_0000, &vec![in_function(base, 1); 10_000]);
+    let [trace, output] = ["deep.stk", "deep.speedscope.json"].map(|name| folder.join(name));
+    std::fs::write(&trace, builder.finish()).expect("written");
+    let line = [
+        "convert",
+        trace.to_str().unwrap(),
+        "-o",
+        output.to_str().unwrap(),
+        "--no-default-symbols",
+        "--force",
+    ];
+    let (_, exit) = answer(line.map(Into::into).into_iter()).expect("converted");
+    assert_eq!(exit, Exit::Ok);
+    let file: Value = serde_json::from_slice(&std::fs::read(&output).unwrap()).unwrap();
+    let profiles = file["profiles"].as_array().unwrap();
+    let samples = profiles.iter().flat_map(|profile| profile["samples"].as_array().unwrap());
+    let deepest = samples.map(|stack| stack.as_array().unwrap().len()).max().unwrap();
+    assert!((DEEPEST - 200..DEEPEST).contains(&deepest), "{deepest}");
+    let names =
+        file["shared"]["frames"].as_array().unwrap().iter().map(|frame| frame["name"].as_str().unwrap());
+    assert_eq!(names.filter(|name| *name == "[frames left out: too deep]").count(), 1);
 }
 
 /// Ends of the names of the files, and whether what they count is chosen with `--weight`.

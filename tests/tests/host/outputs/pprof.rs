@@ -6,7 +6,7 @@ use super::wire::Message;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Read;
 use stk_output::formats::{Format, Options};
-use stk_profile::profile::Weight;
+use stk_profile::profile::{Run, Runs, Weight};
 
 fn bytes(builder: &Builder) -> Vec<u8> {
     std::fs::read(&builder.write(Format::Pprof, &Options::default()).path).expect("output")
@@ -62,6 +62,22 @@ fn values_are_the_counts_of_the_folded_stacks() {
     // A sample is a millisecond there.
     let samples: u64 = sums(&profile, 0).values().sum();
     assert_eq!(samples * 1_000_000, counts(&builder, Weight::Samples).values().sum::<u64>());
+}
+
+#[test]
+fn a_value_beyond_its_type_is_not_negative() {
+    let mut builder = busy();
+    let most = |run: &Run| Run { cpu_ns: u64::MAX, weight_ns: u64::MAX, ..*run };
+    let mut runs = Runs::default();
+    let filled: std::io::Result<()> = builder
+        .runs
+        .for_each(|batch| batch.runs.iter().try_for_each(|run| runs.push(batch.thread, most(run))));
+    filled.expect("runs");
+    builder.runs = runs;
+    let profile = read(&builder);
+    let values: Vec<u64> = profile.messages(2).iter().flat_map(|sample| sample.packed(2)).collect();
+    assert!(values.iter().all(|value| i64::try_from(*value).is_ok()), "{values:?}");
+    assert!(values.contains(&(i64::MAX as u64)));
 }
 
 #[test]

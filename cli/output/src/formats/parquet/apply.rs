@@ -17,7 +17,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use stk_base::files::Below;
-use stk_base::model::{function_key, parse_image_id, parse_pdb_id};
+use stk_base::model::{Image, function_key, parse_image_id, parse_pdb_id};
 use stk_profile::profile::{Category, FrameKind};
 use stk_schema::Arch;
 use stk_schema::identity::CodeView;
@@ -28,15 +28,8 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Rows that are read at once, and those of a row group.
 const ROWS: usize = 1 << 16;
 
-/// An image of the dataset.
-struct DatasetImage {
-    name: String,
-    path: String,
-    debug_id: String,
-    code_id: String,
-    pdb_name: String,
-    arch: Arch,
-}
+/// An image of the dataset, and the architecture of its traces.
+type DatasetImage = (Image, Arch);
 
 /// A place in an image, as `frames` has it.
 #[derive(Clone, Copy)]
@@ -56,15 +49,15 @@ pub(super) fn apply(path: &Path, symbolizer: &Symbolizer) -> Result<Vec<AppliedM
     // Names of traces that wait for their tables may be found, too.
     compact::compact(path, false)?;
     let _lock = FolderLock::of_tables(dataset)?;
-    let places = unnamed(&frames)?;
+    let places = places_of(&frames, |source| matches!(source, "none" | "export"))?;
     let images = images(dataset)?;
     let known = places.iter().filter_map(|(id, places)| Some((*id, images.get(id)?, places)));
     let known: Vec<(i64, &DatasetImage, &Vec<Place>)> = known.collect();
     let resolved: Vec<ModuleSymbols> =
-        known.par_iter().map(|(_, image, places)| image.resolve(symbolizer, places)).collect();
+        known.par_iter().map(|(_, image, places)| resolve(image, symbolizer, places)).collect();
     let mut rows = NewRows::default();
     let mut modules = Vec::with_capacity(known.len());
-    for ((id, image, places), symbols) in known.into_iter().zip(&resolved) {
+    for ((id, (image, _), places), symbols) in known.into_iter().zip(&resolved) {
         let named = rows.add(id, image, places, symbols);
         modules.push(AppliedModule {
             module: image.name.clone(),
@@ -83,8 +76,18 @@ pub(super) fn apply(path: &Path, symbolizer: &Symbolizer) -> Result<Vec<AppliedM
     Ok(modules)
 }
 
-/// By image: the places that have no name from symbols, sorted by RVA.
-fn unnamed(frames: &Below) -> Result<BTreeMap<i64, Vec<Place>>, OutputError> {
+/// The images of a dataset, and the places in each that its stacks have.
+pub(super) fn modules(path: &Path) -> Result<Vec<(Image, u64)>, OutputError> {
+    let dataset = &part::dataset(path)?;
+    let places = places_of(&dataset.join(tables::FRAMES.name), |_| true)?;
+    let images = images(dataset)?.into_iter();
+    Ok(images
+        .map(|(id, (image, _))| (image, places.get(&id).map_or(0, |places| places.len() as u64)))
+        .collect())
+}
+
+/// By image: the places whose names are from a wanted source, sorted by RVA.
+fn places_of(frames: &Below, wanted: impl Fn(&str) -> bool) -> Result<BTreeMap<i64, Vec<Place>>, OutputError> {
     let mut places: BTreeMap<i64, Vec<Place>> = BTreeMap::new();
     for file in part::table_files(frames)? {
         let file = open_table(&file, &tables::FRAMES)?;
@@ -95,7 +98,7 @@ fn unnamed(frames: &Below) -> Result<BTreeMap<i64, Vec<Place>>, OutputError> {
             let (locations, images, rvas) = (number("location_id")?, number("image_id")?, number("rva")?);
             let (sources, kinds) = (text("name_source")?, text("kind")?);
             for row in 0..frame.height() {
-                if !matches!(sources.get(row), Some("none" | "export")) {
+                if !sources.get(row).is_some_and(&wanted) {
                     continue;
                 }
                 let kind = match kinds.get(row) {
@@ -148,14 +151,20 @@ fn images(dataset: &Below) -> Result<HashMap<i64, DatasetImage>, OutputError> {
                 let Some(id) = ids.get(row) else { continue };
                 images.entry(id).or_insert_with(|| {
                     let of = |texts: &StringChunked| texts.get(row).unwrap_or_default().to_owned();
-                    DatasetImage {
+                    let (debug_id, code_id) = (of(debug_ids), of(code_ids));
+                    let (time_date_stamp, size) = parse_image_id(&code_id).unwrap_or_default();
+                    let image = Image {
                         name: of(names),
                         path: of(paths),
-                        debug_id: of(debug_ids),
-                        code_id: of(code_ids),
+                        code_view: parse_pdb_id(&debug_id),
+                        debug_id,
+                        code_id,
                         pdb_name: of(pdb_names),
-                        arch: arches.get(traces.get(row).unwrap_or_default()).copied().unwrap_or(Arch::X64),
-                    }
+                        time_date_stamp,
+                        size,
+                        identity_hash: id as u64,
+                    };
+                    (image, arches.get(traces.get(row).unwrap_or_default()).copied().unwrap_or(Arch::X64))
                 });
             }
         }
@@ -173,24 +182,18 @@ fn files_by_date(dataset: &Below, table: &tables::ParquetTable) -> Result<Vec<Be
     Ok(files)
 }
 
-impl DatasetImage {
-    fn resolve(&self, symbolizer: &Symbolizer, places: &[Place]) -> ModuleSymbols {
-        let code_view = parse_pdb_id(&self.debug_id);
-        let (time_date_stamp, size_of_image) = parse_image_id(&self.code_id).unwrap_or_default();
-        let key = ModuleKey {
-            path: &self.path,
-            code_view: code_view.map(|(guid, age)| CodeView {
-                guid,
-                age,
-                pdb_name: self.pdb_name.as_bytes(),
-            }),
-            time_date_stamp,
-            size_of_image,
-            arch: self.arch,
-        };
-        let rvas: Vec<u32> = places.iter().map(|place| place.rva).collect();
-        symbolizer.resolve(&key, &rvas)
-    }
+fn resolve((image, arch): &DatasetImage, symbolizer: &Symbolizer, places: &[Place]) -> ModuleSymbols {
+    let code_view =
+        image.code_view.map(|(guid, age)| CodeView { guid, age, pdb_name: image.pdb_name.as_bytes() });
+    let key = ModuleKey {
+        path: &image.path,
+        code_view,
+        time_date_stamp: image.time_date_stamp,
+        size_of_image: image.size,
+        arch: *arch,
+    };
+    let rvas: Vec<u32> = places.iter().map(|place| place.rva).collect();
+    symbolizer.resolve(&key, &rvas)
 }
 
 /// Rows of `frames` with names, column by column.
@@ -218,7 +221,7 @@ struct NewRows {
 
 impl NewRows {
     /// Adds the rows of the places that have a name now. Returns how many have.
-    fn add(&mut self, id: i64, image: &DatasetImage, places: &[Place], symbols: &ModuleSymbols) -> u64 {
+    fn add(&mut self, id: i64, image: &Image, places: &[Place], symbols: &ModuleSymbols) -> u64 {
         if symbols.reason.is_some() {
             return 0;
         }
@@ -233,7 +236,7 @@ impl NewRows {
         named
     }
 
-    fn place(&mut self, id: i64, image: &DatasetImage, place: &Place, found: &Resolution<'_>) {
+    fn place(&mut self, id: i64, image: &Image, place: &Place, found: &Resolution<'_>) {
         let begin = place.rva.checked_sub(found.displacement);
         let outermost = found.frames().last().map_or("", |frame| frame.function);
         let category = Category::of(place.kind, &image.name, &image.path, outermost).as_str();

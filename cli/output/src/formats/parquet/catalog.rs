@@ -94,6 +94,7 @@ pub(super) fn describe(trace_id: String, uuid: String, start_utc_ns: u64, conten
             start_utc_ns: content.start_utc_ns,
             bytes: content.len,
             beginnings: content.beginnings.clone(),
+            redacted_from: content.redacted_from,
         }),
         ..Part::default()
     }

@@ -59,6 +59,7 @@ pub use read::{TableError, TableFile};
 use super::{Description, Destination, Options, OutputError, Summary, Writer};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
+use stk_base::model::Image;
 use stk_profile::profile::Profile;
 use stk_profile::trace::Content;
 use stk_schema::identity::ContentHash;
@@ -207,6 +208,26 @@ pub struct AppliedModule {
 #[cfg(feature = "parquet")]
 pub fn apply_symbols(folder: &Path, symbolizer: &Symbolizer) -> Result<Vec<AppliedModule>, OutputError> {
     apply::apply(folder, symbolizer)
+}
+
+/// The images of a dataset, and in how many places of each its stacks are.
+///
+/// # Errors
+///
+/// When the dataset cannot be read.
+#[cfg(feature = "parquet")]
+pub fn dataset_modules(folder: &Path) -> Result<Vec<(Image, u64)>, OutputError> {
+    apply::modules(folder)
+}
+
+/// There is no Parquet in this build.
+///
+/// # Errors
+///
+/// Always.
+#[cfg(not(feature = "parquet"))]
+pub fn dataset_modules(_: &Path) -> Result<Vec<(Image, u64)>, OutputError> {
+    Err(OutputError::NoParquet)
 }
 
 /// There is no Parquet in this build.

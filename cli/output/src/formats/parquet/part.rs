@@ -69,6 +69,9 @@ pub(super) struct PartContent {
     pub start_utc_ns: u64,
     pub bytes: u64,
     pub beginnings: Vec<u64>,
+    /// Absent in parts of traces that are no redacted copies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redacted_from: Option<u64>,
 }
 
 impl Part {
@@ -86,6 +89,7 @@ impl Part {
             digest: ContentHash::parse(&self.trace_id)?,
             len: content.bytes,
             beginnings: content.beginnings.clone(),
+            redacted_from: content.redacted_from,
         })
     }
 

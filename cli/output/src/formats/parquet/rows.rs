@@ -73,10 +73,19 @@ impl Allowance {
     fn unit(&mut self, run: &Run, start_utc_ns: u64, names: usize) -> u64 {
         // Half of the names are left to other runs.
         let most = self.cuts.min((self.names / 2).checked_div(names as u64).unwrap_or(u64::MAX));
-        let cuts = |unit: u64| {
+        let within = |unit: u64| {
             let utc = |at: u64| (u128::from(start_utc_ns) + u128::from(at)) / u128::from(unit);
             let end = run.end_ns().saturating_sub(1).max(run.first_ns);
             u64::try_from(utc(end) - utc(run.first_ns)).unwrap_or(u64::MAX)
+        };
+        let cuts = |unit: u64| {
+            if run.cpu_ns > 0 {
+                return within(unit);
+            }
+            // Short pieces at both ends, longer ones between.
+            let longer = UNITS.windows(2).filter(|pair| pair[0] >= unit);
+            let ends: u64 = longer.map(|pair| within(pair[0]).min(2 * pair[1] / pair[0])).sum();
+            ends.saturating_add(within(UNITS[UNITS.len() - 1])).min(within(unit))
         };
         let is_allowed = |unit: &u64| cuts(*unit) < MOST_ROWS && cuts(*unit) <= most;
         let unit = UNITS.into_iter().find(is_allowed).unwrap_or(UNITS[UNITS.len() - 1]);
@@ -94,8 +103,9 @@ pub(super) struct Piece {
     cpu_ns: u64,
 }
 
-/// Cuts a run at whole seconds of UTC, or at another unit if these are too many. Its samples are
-/// evenly spaced, and so is its CPU time. Each row of it has so many names.
+/// Cuts a run at whole seconds of UTC, or at another unit if these are too many. Of a run without
+/// CPU time, whole minutes, hours and days are one piece each. Its samples are evenly spaced, and so
+/// is its CPU time. Each row of it has so many names.
 pub(super) fn pieces(
     run: &Run,
     start_utc_ns: u64,
@@ -112,6 +122,10 @@ pub(super) fn pieces(
             return None;
         }
         let utc = u128::from(start_utc_ns) + u128::from(at);
+        let fits = |longer: &&u64| {
+            run.cpu_ns == 0 && utc % u128::from(**longer) == 0 && end.saturating_sub(at) >= **longer
+        };
+        let unit = UNITS.iter().rev().find(fits).map_or(unit, |longer| unit.max(*longer));
         let until = at.saturating_add(unit - (utc % u128::from(unit)) as u64).min(end);
         done = until >= end;
         let (samples, cpu_ns) = match done {
@@ -429,9 +443,29 @@ mod tests {
     }
 
     #[test]
+    fn idle_run_has_a_row_for_each_whole_day_hour_and_minute() {
+        // From 12:34:56.5 of a day.
+        let start = DAY + 45_296 * SECOND + SECOND / 2;
+        let idle = cut(&run(0, 0, 40 * DAY, 40, 0), start);
+        // To the second, the minute, the hour, midnight; 39 days; and as far on the other side.
+        assert_eq!(idle.len(), 1 + 3 + 25 + 11 + 39 + 12 + 34 + 57);
+        assert_eq!(idle.iter().map(|row| row.1).sum::<u64>(), 40 * DAY);
+        assert_eq!(idle.iter().map(|row| row.2).sum::<u64>(), 40);
+        for (at, duration, ..) in idle {
+            let (from, until) = (start + at, start + at + duration - 1);
+            assert_eq!(from / DAY, until / DAY, "a row is of one day");
+        }
+        let short = cut(&run(0, 0, 100 * SECOND, 1, 0), 59 * SECOND);
+        assert_eq!(short.iter().map(|row| row.1 / SECOND).collect::<Vec<_>>()[..3], [1, 60, 1]);
+        assert_eq!(short.len(), 41);
+        // What a thread did on a processor stays second by second.
+        assert_eq!(cut(&run(0, 0, 100 * SECOND, 1, 1_000), 59 * SECOND).len(), 100);
+    }
+
+    #[test]
     fn runs_of_a_trace_share_its_cuts() {
         let mut left = allowance(100, 0);
-        let mut rows = |seconds: u64| pieces(&run(0, 0, seconds * SECOND, 1, 0), 0, 0, &mut left).count();
+        let mut rows = |seconds: u64| pieces(&run(0, 0, seconds * SECOND, 1, 1), 0, 0, &mut left).count();
         assert_eq!(rows(91), 91, "90 cuts");
         assert_eq!(rows(11), 11, "the last 10");
         assert_eq!(rows(50), 1, "no cut is left");
@@ -440,8 +474,8 @@ mod tests {
     #[test]
     fn rows_beyond_the_names_of_a_trace_have_none_and_are_counted() {
         let mut left = allowance(CUTS, 100);
-        assert_eq!(pieces(&run(0, 0, 6 * SECOND, 1, 0), 0, 10, &mut left).count(), 6, "5 cuts take half");
-        assert_eq!(pieces(&run(0, 0, 7 * SECOND, 1, 0), 0, 10, &mut left).count(), 1, "6 would take more");
+        assert_eq!(pieces(&run(0, 0, 6 * SECOND, 1, 1), 0, 10, &mut left).count(), 6, "5 cuts take half");
+        assert_eq!(pieces(&run(0, 0, 7 * SECOND, 1, 1), 0, 10, &mut left).count(), 1, "6 would take more");
         let taken: Vec<bool> = [60, 50, 40, 1].map(|names| left.takes_names(names)).into();
         assert_eq!(taken, [true, false, true, false]);
         assert_eq!(left.nameless, 2);

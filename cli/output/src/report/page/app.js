@@ -77,8 +77,8 @@ async function updateOnce() {
   }
   state = fitting(state, shown);
   shown.weight = state.weight ?? (shown.cpuKnown ? "cpu" : shown.whole.active > 0 ? "active" : "wall");
-  const { from, until, threads, search, states, wait, mine, inverted, focus, hidden, fn, zoom } = state;
-  const selection = { from, until, threads, search: isForeign(search) ? "" : search, states, wait, weight: shown.weight, mine, inverted, focus, hidden, fn, zoom };
+  const { from, until, threads, search, states, wait, mine, once, inverted, focus, hidden, fn, zoom } = state;
+  const selection = { from, until, threads, search: isForeign(search) ? "" : search, states, wait, weight: shown.weight, mine, once, inverted, focus, hidden, fn, zoom };
   try {
     answer = await ask({ ask: "select", selection });
   } catch (error) {
@@ -106,6 +106,7 @@ function render() {
 function showControls() {
   const press = (id, on) => $(id).setAttribute("aria-pressed", String(on));
   press("mine", state.mine);
+  press("once", state.once);
   press("inverted", state.inverted);
   $("process").value = String(state.process);
   $("weight").value = shown.weight;
@@ -128,12 +129,13 @@ const traces = JSON.parse(new TextDecoder().decode(Uint8Array.from(atob($("index
 function begin() {
   const names = traces.map(({ process, pid, host, cpu_ns: cpu, source }) => `${process} (${pid})${host ? ` on ${host}` : ""} – ${cpu > 0 ? `${span(cpu)} CPU` : "CPU not recorded"} – ${source}`);
   $("process").append(...names.map((name, i) => el("option", { value: String(i) }, name)));
-  $("process").onchange = (event) => go({ ...START, mine: state.mine, view: state.view, process: Number(event.target.value) });
+  $("process").onchange = (event) => go({ ...START, mine: state.mine, once: state.once, view: state.view, process: Number(event.target.value) });
   $("weight").append(...Object.entries(WEIGHTS).map(([key, { title }]) => el("option", { value: key }, title)));
   $("weight").onchange = (event) => go({ weight: event.target.value });
   $("states").append(...STATE_ORDER.map((s) => el("button", { type: "button", "aria-pressed": "true", "data-state": String(s), title: STATES[s].title, onclick: () => go({ states: state.states.map((on, i) => (i === s ? !on : on)), wait: -1 }) }, STATES[s].name)));
   $("search").oninput = (event) => searchFor(event.target.value);
   $("mine").onclick = PAGE_KEYS.m;
+  $("once").onclick = PAGE_KEYS.o;
   $("inverted").onclick = toggleInverted;
   $("theme").onclick = toggleTheme;
   $("help").onclick = showKeys;

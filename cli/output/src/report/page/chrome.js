@@ -84,7 +84,7 @@ function runSearch(search) {
 }
 
 function reset() {
-  go({ ...START, process: state.process, view: state.view, sort: state.sort, mine: state.mine, inverted: state.inverted, fn: state.fn });
+  go({ ...START, process: state.process, view: state.view, sort: state.sort, mine: state.mine, once: state.once, inverted: state.inverted, fn: state.fn });
 }
 
 /** Views, by their keys. */

@@ -5,6 +5,7 @@ const KEYS = [
   ["1 – 5", "flame graph, functions, callers & callees, waits, quality"],
   ["i", "callers instead of callees in the flame graph, and back"],
   ["m", "fold code of the system and of runtimes into your code, or show it"],
+  ["o", "fold recursion: show a cycle of calls that follows itself once, or each time"],
   ["w", "next weight: CPU time, time, waits, samples"],
   ["r", "select the whole trace again"],
   ["Backspace", "back, as the browser's button"],
@@ -65,6 +66,7 @@ const PAGE_KEYS = {
   "/": () => $("search").select(),
   i: () => toggleInverted(),
   m: () => go({ mine: !state.mine, zoom: [] }),
+  o: () => go({ once: !state.once, zoom: [] }),
   w: () => {
     const all = Object.keys(WEIGHTS);
     go({ weight: all[(all.indexOf(shown.weight) + 1) % all.length] });

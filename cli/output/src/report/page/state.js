@@ -3,7 +3,7 @@
 
 const START = {
   process: 0, from: null, until: null, threads: null, search: "", states: [true, true, true, true], wait: -1,
-  weight: null, mine: true, inverted: false, focus: -1, hidden: [], fn: -1, zoom: [], view: "flame", sort: "self",
+  weight: null, mine: true, once: false, inverted: false, focus: -1, hidden: [], fn: -1, zoom: [], view: "flame", sort: "self",
 };
 
 let state = { ...START };
@@ -25,6 +25,7 @@ function toHash(s) {
   if (s.wait >= 0) put("wait", s.wait);
   if (s.weight) put("w", s.weight);
   if (!s.mine) put("my", 0);
+  if (s.once) put("once", 1);
   if (s.inverted) put("inv", 1);
   if (s.focus >= 0) put("focus", s.focus);
   if (s.hidden.length) put("hide", s.hidden.join("."));
@@ -58,6 +59,7 @@ function fromHash(hash) {
     wait: (text) => (s.wait = whole(text)),
     w: (text) => (s.weight = Object.hasOwn(WEIGHTS, text) ? text : null),
     my: (text) => (s.mine = text !== "0"),
+    once: (text) => (s.once = text === "1"),
     inv: (text) => (s.inverted = text === "1"),
     focus: (text) => (s.focus = whole(text)),
     hide: (text) => (s.hidden = list(text)),

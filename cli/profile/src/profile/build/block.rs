@@ -3,7 +3,7 @@
 
 use super::BuildInputs;
 use crate::profile::{CallTree, FrameKey, FrameTable, Node, NodeId, RunFlags};
-use crate::stack::{StackWalker, StopReason, ThreadStack, cost};
+use crate::stack::{Assumed, StackWalker, StopReason, ThreadStack, cost};
 use crate::trace::{ManagedState, ManagedTracker, Mark, SampleCopy, take_managed};
 use hashbrown::HashMap;
 use stk_format::{BlockError, BlockRef, ImageBudget, Same, SampleStep, Samples, Scratch};
@@ -29,6 +29,8 @@ pub(super) struct BlockProfile {
     /// one.
     pub too_deep: u64,
     pub most_left_out: u64,
+    /// Readings of threads' clocks that are before the reading before.
+    pub clock_jumps: u64,
     /// Threads whose last stack here will mean something else from a time on, since a module of it
     /// goes or comes.
     pub expires: Vec<(u64, Ticks)>,
@@ -289,7 +291,8 @@ impl<'i> BlockWorker<'i> {
             inputs,
             walker,
             slots,
-            known: block.metadata_known,
+            known: block.metadata_known || inputs.options.salvage,
+            assumed: Assumed::of(block),
             stop_ids: HashMap::new(),
             pending: None,
             idle: None,
@@ -323,8 +326,10 @@ pub(super) struct BlockReader<'w, 'i> {
     pub(super) inputs: &'i BuildInputs<'i>,
     pub(super) walker: &'w mut StackWalker<'i>,
     pub(super) slots: &'w mut Vec<Slot>,
-    /// Whether modules are known.
+    /// Whether modules are known, or taken as known (`--salvage`).
     pub(super) known: bool,
+    /// Which of its frames are assumed.
+    pub(super) assumed: Assumed,
     pub(super) stop_ids: HashMap<StopKey, u16>,
     /// The latest sample, if the events that follow it may continue its walk.
     pub(super) pending: Option<PendingStep>,
@@ -466,16 +471,18 @@ impl BlockReader<'_, '_> {
     /// Takes CPU time that belongs to the thread's event before: directly behind an IDLE, to that.
     fn thread_cpu(&mut self, more: &ThreadCpu) {
         if let Some(idle) = self.idle.as_mut().filter(|idle| idle.thread == more.thread) {
-            idle.cpu = idle.cpu.saturating_add(more.cpu);
+            idle.cpu = idle.cpu.saturating_add(more.cpu.max(0));
+            self.out.clock_jumps += u64::from(more.cpu < 0);
             return;
         }
         self.release();
+        let cpu = self.gained(more.cpu);
         self.out.steps.push(Step {
             thread: more.thread,
             first: more.time,
             last: more.time,
             samples: 0,
-            cpu: more.cpu,
+            cpu,
             state: RunState::Unknown,
             stack: StepStack::Before,
         });
@@ -500,8 +507,15 @@ impl BlockReader<'_, '_> {
         }
     }
 
+    /// What a clock gained. One that went back gained nothing, and takes nothing from other readings.
+    fn gained(&mut self, cpu: i64) -> i64 {
+        self.out.clock_jumps += u64::from(cpu < 0);
+        cpu.max(0)
+    }
+
     /// Adds a step, or extends the thread's latest one if the step differs only in time.
-    pub(super) fn push(&mut self, slot: Option<usize>, step: Step) {
+    pub(super) fn push(&mut self, slot: Option<usize>, mut step: Step) {
+        step.cpu = self.gained(step.cpu);
         let latest = slot.and_then(|slot| self.slots.get(slot)?.step).map(|at| &mut self.out.steps[at]);
         if let Some(latest) = latest
             && latest.stack == step.stack

@@ -1,10 +1,11 @@
 //! Stacks through code that was made at run time.
 
-use super::tests::{names, profile, runs_of, stop};
+use super::tests::{lose_meta, names, profile, runs_of, stop};
 use stk_schema::Ticks;
 use stk_schema::event::{CodeAdd, CodeKind, Event, RunState};
 use stk_tests::synth::TraceBuilder;
 use stk_tests::traces::{self, TestImage, in_function};
+use stk_unwind::Trust;
 
 const BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x10_0000;
@@ -149,4 +150,43 @@ fn a_caller_in_code_without_unwind_data_ends_the_stack_and_is_blamed() {
     assert_eq!(names(&profile, runs[0].node), ["app.exe:1", "code 100+0x20"]);
     let stop = &profile.stops[usize::from(runs[0].stop.0)];
     assert_eq!((stop.reason.as_str(), stop.module.as_str()), ("no-function", "[dynamic code]"));
+}
+
+#[test]
+fn code_of_before_a_loss_is_assumed_until_it_is_restated() {
+    let (mut builder, thread) = trace();
+    function(&mut builder, 100, 5_000, CODE, 0x40);
+    let sample = |builder: &mut TraceBuilder, time, leaf| {
+        traces::sample(builder, thread, time, STACK, &[in_function(BASE, 1), leaf]);
+        builder.cut();
+    };
+    sample(&mut builder, 10_000, CODE + 0x20);
+    function(&mut builder, 101, 15_000, CODE + 0x100, 0x40);
+    builder.confirm(false);
+    sample(&mut builder, 20_000, CODE + 0x28);
+    sample(&mut builder, 22_000, CODE + 0x120);
+    function(&mut builder, 102, 25_000, CODE + 0x200, 0x40);
+    sample(&mut builder, 30_000, CODE + 0x220);
+    function(&mut builder, 103, 35_000, CODE + 0x300, 0x40);
+    builder.state();
+    sample(&mut builder, 40_000, CODE + 0x20);
+    let mut file = builder.finish();
+    lose_meta(&mut file);
+    let (profile, runs) = profile(&file);
+    let found = runs_of(&profile, &runs, 1).into_iter().map(|run| {
+        let leaf = profile.tree.frames(run.node.unwrap()).next().unwrap();
+        let is_assumed = profile.frames.keys()[leaf.0 as usize].trust == Trust::Assumed;
+        (names(&profile, run.node).swap_remove(0), is_assumed, stop(&profile, &run))
+    });
+    let unknown = |offset| format!("{:#x}", CODE + offset);
+    let expected = [
+        ("code 100+0x20".to_owned(), false, "thread-start"),
+        ("code 100+0x28".to_owned(), true, "thread-start"),
+        (unknown(0x120), false, "code-unknown"),
+        ("code 102+0x20".to_owned(), false, "thread-start"),
+        // The STATE block restates no code: what was there has ended.
+        (unknown(0x20), false, "zero-return-address"),
+    ];
+    assert_eq!(found.collect::<Vec<_>>(), expected);
+    assert_eq!(profile.losses.code_unknown, 1);
 }

@@ -6,7 +6,7 @@ use crate::profile::{Part, Profile, Runs, part};
 use crate::trace::Trace;
 use std::collections::BTreeMap;
 use stk_format::{CpuUnit, FileHeader, RawSample};
-use stk_schema::event::RunState;
+use stk_schema::event::{Clock, Event, Metadata, RunState};
 use stk_schema::registers::{IP, RegisterSet, SP};
 use stk_schema::{Arch, Os, Ticks};
 use stk_tests::synth::{Random, TraceBuilder};
@@ -202,4 +202,63 @@ fn the_cpu_time_of_a_thread_is_the_sum_of_its_readings() {
         let sum: u64 = runs_of(&profile, &runs, 1).iter().map(|run| run.cpu_ns).sum();
         assert_eq!(sum, 100 * (last - first.unwrap_or(0)), "seed {seed}");
     }
+}
+
+/// The CPU time of all threads, readings that were bounded, and what was left out, in milliseconds.
+fn bounded(file: &[u8]) -> [u64; 3] {
+    let (profile, runs) = profile(file);
+    let cpu: u64 =
+        [1, 2].into_iter().flat_map(|tid| runs_of(&profile, &runs, tid)).map(|run| run.cpu_ns).sum();
+    [cpu / 1_000_000, profile.losses.clock_jumps, profile.losses.clock_excess_ns / 1_000_000]
+}
+
+#[test]
+fn threads_use_no_more_than_the_processors_have() {
+    let of = |processors: Option<&str>| {
+        let mut builder = builder(1);
+        if let Some(value) = processors {
+            let fact = Metadata { key: b"cpu.count", value: value.as_bytes() };
+            builder.meta(1000 * MS, &Event::Metadata(fact));
+        }
+        let threads = [1, 2].map(|tid| builder.thread(1000 * MS, tid, "", STACK));
+        for ms in 1000..=1100 {
+            for thread in threads {
+                pass(&mut builder, thread, ms, SPIN, Some((ms - 1000) * MS), RunState::Running);
+            }
+        }
+        bounded(&builder.finish())
+    };
+    // Each says 100 ms in 100 ms. One processor has those and a tick.
+    assert_eq!([of(Some("2")), of(None), of(Some("0"))], [[200, 0, 0]; 3]);
+    let [cpu, jumps, left_out] = of(Some("1"));
+    assert_eq!((cpu, left_out), (120, 80));
+    assert!(jumps > 0);
+}
+
+#[test]
+fn a_clock_that_goes_back_takes_no_time_away() {
+    let mut builder = builder(1);
+    let thread = builder.thread(1000 * MS, 1, "", STACK);
+    // Of samples that are the same, the trace has the sum alone.
+    for (ms, function, cpu) in [(1000, SPIN, 50), (1010, NEXT, 60), (1020, SPIN, 5), (1030, NEXT, 15)] {
+        pass(&mut builder, thread, ms, function, Some(cpu * MS), RunState::Running);
+    }
+    assert_eq!(bounded(&builder.finish()), [20, 1, 0]);
+}
+
+#[test]
+fn a_system_clock_that_was_set_is_reported() {
+    let set = |ms: i64| {
+        let mut builder = builder(1);
+        let thread = builder.thread(1000 * MS, 1, "", STACK);
+        pass(&mut builder, thread, 1001, SPIN, None, RunState::Running);
+        let utc = (2_000_000_000 + ms * 1_000_000) as u64;
+        builder.meta(2000 * MS, &Event::Clock(Clock { time: Ticks(2000 * MS), utc }));
+        profile(&builder.finish()).0.losses
+    };
+    assert_eq!([set(0).clock_set_ns, set(-400).clock_set_ns], [0; 2]);
+    let back = set(-900);
+    assert_eq!(back.clock_set_ns, -900_000_000);
+    assert!(back.notes().iter().any(|note| note.contains("was set back by 900 ms")), "{:?}", back.notes());
+    assert_eq!(set(3_600_000).clock_set_ns, 3_600_000_000_000);
 }

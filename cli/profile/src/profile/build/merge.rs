@@ -23,6 +23,9 @@ use stk_schema::event::{ModuleFlags, RunState, ThreadFlags};
 pub(super) struct Merger<'i> {
     inputs: &'i BuildInputs<'i>,
     thread_clock: ThreadClock,
+    /// What all threads together can have used, and on how many processors.
+    process_clock: ClockBound,
+    processors: u64,
     pauses: Pauses,
     frames: FrameTable,
     tree: CallTree,
@@ -106,6 +109,9 @@ struct ProfileStack {
 impl<'i> Merger<'i> {
     pub(super) fn new(inputs: &'i BuildInputs<'i>) -> Merger<'i> {
         let clock = inputs.trace.clock;
+        let mut process_clock = ClockBound::default();
+        inputs.trace.sampled_ns().into_iter().for_each(|(first, _)| process_clock.begin(first));
+        let processors = inputs.trace.fact("cpu.count").and_then(|count| count.parse::<u64>().ok());
         let threads: Vec<ThreadInfo> = inputs
             .trace
             .timeline
@@ -129,6 +135,9 @@ impl<'i> Merger<'i> {
         Merger {
             inputs,
             thread_clock: ThreadClock::of(inputs.trace),
+            process_clock,
+            // Not known: without a bound.
+            processors: processors.filter(|&count| count > 0).unwrap_or(u64::MAX),
             pauses: Pauses::of(inputs.trace),
             frames: FrameTable::default(),
             tree: CallTree::default(),
@@ -240,6 +249,7 @@ impl<'i> Merger<'i> {
         self.inputs.give_back(block.frames, block.tree);
         self.losses.unknown_events += block.unknown_events;
         self.losses.tables_pending += block.tables_pending;
+        self.losses.clock_jumps = self.losses.clock_jumps.saturating_add(block.clock_jumps);
         self.losses.too_deep += block.too_deep;
         self.losses.most_left_out = self.losses.most_left_out.max(block.most_left_out);
         if let Some(error) = block.error {
@@ -338,8 +348,9 @@ impl<'i> Merger<'i> {
     fn gain(&mut self, thread: u32, delta: i64, samples: u64, read: Ticks) -> ClockGain {
         let read_ns = self.inputs.trace.clock.ns(read);
         let gain = self.thread_clock.gain(delta, samples);
-        let own_ns = self.states[thread as usize].clock.take(self.thread_clock, gain.own_ns, read_ns);
-        if delta < 0 || own_ns < gain.own_ns {
+        let own_ns = self.states[thread as usize].clock.take(self.thread_clock, gain.own_ns, read_ns, 1);
+        let own_ns = self.process_clock.take(self.thread_clock, own_ns, read_ns, self.processors);
+        if own_ns < gain.own_ns {
             self.losses.clock_jumps = self.losses.clock_jumps.saturating_add(1);
             let excess = &mut self.losses.clock_excess_ns;
             *excess = excess.saturating_add(gain.own_ns - own_ns);
@@ -387,6 +398,14 @@ impl<'i> Merger<'i> {
         let samples = u32::try_from(step.samples).unwrap_or(u32::MAX);
         let info = &mut self.threads[i];
         info.samples += u64::from(samples);
+        let Losses { assumed, modules_unknown, code_unknown, .. } = &mut self.losses;
+        let counted = match self.stops[stack.stop.0 as usize].reason {
+            _ if stack.flags.contains(RunFlags::ASSUMED) => Some(assumed),
+            StopReason::ModulesUnknown => Some(modules_unknown),
+            StopReason::CodeUnknown => Some(code_unknown),
+            _ => None,
+        };
+        counted.into_iter().for_each(|sum| *sum = sum.saturating_add(u64::from(samples)));
         info.sampling_cpu_ns = info.sampling_cpu_ns.saturating_add(gain.sampling_ns);
         if step.state != RunState::Waiting {
             info.active_samples += u64::from(samples);

@@ -38,6 +38,8 @@ pub struct BuildOptions {
     pub scan: bool,
     /// Frames of a stack at most; `None` = the default.
     pub max_frames: Option<u32>,
+    /// Walk also samples whose modules a lost block may have changed, among those that are known.
+    pub salvage: bool,
     /// Runs to hold in memory before they are moved to a temporary file; `None` = the default.
     pub runs_limit: Option<usize>,
     /// When it has to be done.

@@ -1,13 +1,16 @@
 //! Handmade traces, and the profiles that they must give.
 
 use crate::image::{ImageSearch, load_images};
-use crate::profile::{BuildOptions, NodeId, Part, Placement, Profile, Run, RunFlags, Runs, build, part};
+use crate::profile::{
+    BuildOptions, Losses, NodeId, Part, Placement, Profile, Run, RunFlags, Runs, build, part,
+};
 use crate::trace::Trace;
 use std::sync::atomic::AtomicU64;
 use stk_schema::event::{Event, Mark, RateChange, RunState};
 use stk_schema::{Arch, Ticks};
 use stk_tests::synth::TraceBuilder;
 use stk_tests::traces::{self, FIRST_FUNCTION, TestImage, in_function};
+use stk_unwind::Trust;
 
 const BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x10_0000;
@@ -454,9 +457,21 @@ fn modules_are_unknown_for_samples_after_a_lost_meta_block() {
     assert!(!profile.losses.damaged_blocks.is_empty());
 }
 
-/// The stops of a thread's samples where the META block of `lost` is damaged and `then` follows a
-/// sample behind it.
-fn stops_after_loss(lost: impl Fn(&mut TraceBuilder), then: impl Fn(&mut TraceBuilder)) -> Vec<String> {
+/// Loses the first META block from 15,000 ticks on.
+pub(super) fn lose_meta(file: &mut Vec<u8>) {
+    let seq = {
+        let trace = Trace::read(file, "test.stk").unwrap();
+        let is_lost = |block: &&stk_format::BlockRef| {
+            block.header.kind == stk_format::BlockKind::Meta && block.header.first >= Ticks(15_000)
+        };
+        trace.blocks().blocks().iter().find(is_lost).unwrap().header.seq
+    };
+    stk_tests::synth::damage::lose(file, seq);
+}
+
+/// A thread's three samples, where the META block of `lost` is damaged behind the first and `then`
+/// follows the second.
+fn with_loss(lost: impl Fn(&mut TraceBuilder), then: impl Fn(&mut TraceBuilder)) -> Vec<u8> {
     let mut builder = traces::trace();
     let thread = builder.thread(0, 1, "", STACK);
     TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
@@ -469,29 +484,53 @@ fn stops_after_loss(lost: impl Fn(&mut TraceBuilder), then: impl Fn(&mut TraceBu
     traces::sample(&mut builder, thread, 30_000, STACK, &[in_function(BASE, 3)]);
     builder.cut();
     let mut file = builder.finish();
-    let seq = {
-        let trace = Trace::read(&file, "test.stk").unwrap();
-        let is_lost = |block: &&stk_format::BlockRef| {
-            block.header.kind == stk_format::BlockKind::Meta && block.header.first >= Ticks(15_000)
-        };
-        trace.blocks().blocks().iter().find(is_lost).unwrap().header.seq
-    };
-    stk_tests::synth::damage::lose(&mut file, seq);
-    let (profile, runs) = profile(&file);
+    lose_meta(&mut file);
+    file
+}
+
+fn lose_mark(builder: &mut TraceBuilder) {
+    builder.meta(15_000, &Event::Mark(Mark { time: Ticks(15_000), thread: 0, tag: 1, text: b"" }));
+}
+
+/// The stops of these samples.
+fn stops_after_loss(lost: impl Fn(&mut TraceBuilder), then: impl Fn(&mut TraceBuilder)) -> Vec<String> {
+    let (profile, runs) = profile(&with_loss(lost, then));
     assert!(!profile.losses.damaged_blocks.is_empty());
     runs_of(&profile, &runs, 1).iter().map(|run| stop(&profile, run).to_owned()).collect()
 }
 
 #[test]
-fn modules_are_known_again_where_a_module_state_fits() {
-    let mark = |builder: &mut TraceBuilder| {
-        builder.meta(15_000, &Event::Mark(Mark { time: Ticks(15_000), thread: 0, tag: 1, text: b"" }));
+fn salvaged_stacks_are_assumed_and_counted() {
+    let file = with_loss(lose_mark, |_| {});
+    let found = |salvage| {
+        let (profile, runs) = profile_with(&file, &BuildOptions { salvage, ..BuildOptions::default() });
+        let assumed = |run: &Run| {
+            let frames = run.node.into_iter().flat_map(|node| profile.tree.frames(node));
+            let trusts = frames.map(|frame| profile.frames.keys()[frame.0 as usize].trust);
+            trusts.map(|trust| trust == Trust::Assumed).collect::<Vec<_>>()
+        };
+        let runs = runs_of(&profile, &runs, 1);
+        let stacks: Vec<_> = runs.iter().map(|run| (stop(&profile, run), assumed(run))).collect();
+        let Losses { modules_unknown, assumed, .. } = profile.losses;
+        (stacks, [modules_unknown, assumed])
     };
+    let known = ("thread-start", vec![false; 3]);
+    assert_eq!(found(false), (vec![known.clone(), ("modules-unknown", vec![])], [2, 0]));
+    let assumed = ("thread-start", vec![true; 3]);
+    assert_eq!(found(true), (vec![known, assumed.clone(), assumed], [0, 2]));
+    // What is known again is not assumed.
+    let file = with_loss(lose_mark, |builder| builder.confirm(false));
+    let (profile, _) = profile_with(&file, &BuildOptions { salvage: true, ..BuildOptions::default() });
+    assert_eq!((profile.losses.modules_unknown, profile.losses.assumed), (0, 1));
+}
+
+#[test]
+fn modules_are_known_again_where_a_module_state_fits() {
     let known = ["thread-start", "modules-unknown", "thread-start"];
-    assert_eq!(stops_after_loss(mark, |builder| builder.confirm(false)), known);
-    assert_eq!(stops_after_loss(mark, |builder| builder.confirm(true)), known);
+    assert_eq!(stops_after_loss(lose_mark, |builder| builder.confirm(false)), known);
+    assert_eq!(stops_after_loss(lose_mark, |builder| builder.confirm(true)), known);
     // Without one, they are unknown to the next STATE block: one run of both samples.
-    assert_eq!(stops_after_loss(mark, |_| {})[1..], ["modules-unknown"]);
+    assert_eq!(stops_after_loss(lose_mark, |_| {})[1..], ["modules-unknown"]);
 }
 
 #[test]

@@ -80,11 +80,14 @@ impl ThreadClock {
     }
 }
 
-/// The CPU time that a thread can have used: no more than the time since its first sample.
+/// The CPU time that a thread, or all of a process, can have used: no more than its processors have
+/// in the time that passed.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct ClockBound {
     /// When its first sample was taken.
     first_ns: Option<u64>,
+    /// The latest reading: those of several threads are not in the order of time.
+    last_ns: u64,
     used_ns: u64,
 }
 
@@ -99,11 +102,12 @@ impl ClockBound {
         self.first_ns.get_or_insert(first_ns);
     }
 
-    /// How much of `gain_ns` the thread can have used up to a reading.
-    pub(super) fn take(&mut self, clock: ThreadClock, gain_ns: u64, read_ns: u64) -> u64 {
-        let passed = read_ns.saturating_sub(self.first_ns.unwrap_or(read_ns));
+    /// How much of `gain_ns` can have been used up to a reading on so many processors.
+    pub(super) fn take(&mut self, clock: ThreadClock, gain_ns: u64, read_ns: u64, processors: u64) -> u64 {
+        self.last_ns = self.last_ns.max(read_ns);
+        let passed = self.last_ns.saturating_sub(self.first_ns.unwrap_or(self.last_ns));
         let rate = if matches!(clock, ThreadClock::Cycles { .. }) { passed / RATE } else { 0 };
-        let most = passed.saturating_add(rate).saturating_add(TICK_NS);
+        let most = passed.saturating_add(rate).saturating_add(TICK_NS).saturating_mul(processors);
         let taken = gain_ns.min(most.saturating_sub(self.used_ns));
         self.used_ns = self.used_ns.saturating_add(taken);
         taken
@@ -139,14 +143,14 @@ mod tests {
     fn a_clock_that_jumps_is_bounded_by_the_time_passed() {
         let mut bound = ClockBound::default();
         bound.begin(1_000_000_000);
-        let mut take = |gain_ns, read_ns| bound.take(ThreadClock::Times, gain_ns, read_ns);
+        let mut take = |gain_ns, read_ns| bound.take(ThreadClock::Times, gain_ns, read_ns, 1);
         assert_eq!(take(10_000_000, 1_001_000_000), 10_000_000, "a tick");
         // An hour in a second: what the second and a tick have room for.
         assert_eq!(take(3_600_000_000_000, 2_001_000_000), 1_011_000_000);
         assert_eq!(take(1_000_000, 2_002_000_000), 1_000_000);
         assert_eq!(take(u64::MAX, u64::MAX), u64::MAX - 2_002_000_000);
         let mut early = ClockBound::default();
-        assert_eq!(early.take(ThreadClock::Times, u64::MAX, 5), TICK_NS, "no sample");
+        assert_eq!(early.take(ThreadClock::Times, u64::MAX, 5, 1), TICK_NS, "no sample");
     }
 
     #[test]

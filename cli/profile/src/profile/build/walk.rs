@@ -3,7 +3,7 @@
 use super::block::{BlockReader, BlockStack, PendingStep, Slot, StepStack};
 use crate::profile::activity::is_behind_call;
 use crate::profile::{FrameKey, Node, NodeId, Placement, RunFlags};
-use crate::stack::{StackEnd, StopReason, cost};
+use crate::stack::{Assumed, StackEnd, StopReason, cost};
 use crate::trace::{ManagedState, SampleCopy, registers, walk_input};
 use stk_format::Sample;
 use stk_schema::Ticks;
@@ -62,6 +62,7 @@ impl BlockReader<'_, '_> {
         flags.set(RunFlags::TRIGGERED, sample.tag.is_some());
         flags.set(RunFlags::TABLES_PENDING, sample.tables_pending);
         let arch = self.inputs.trace.header().arch;
+        flags.set(RunFlags::ASSUMED, self.known && self.assumed == Assumed::All);
         flags.set(RunFlags::BEHIND_CALL, is_behind_call(arch, sample.code_at_ip));
         slot.flags = flags;
         slot.tag = sample.tag.unwrap_or(0);
@@ -83,7 +84,8 @@ impl BlockReader<'_, '_> {
             Ok(stop) => (self.intern(at), self.slots[at].stack.end(stop)),
             Err(reason) => (None, StackEnd::without_walk(reason)),
         };
-        let stop = self.stop((end.reason, end.module()));
+        let reason = self.assumed.reason(end.reason, self.slots[at].stack.frames());
+        let stop = self.stop((reason, end.module()));
         let slot = &mut self.slots[at];
         let left_out = slot.stack.left_out();
         self.out.too_deep += u64::from(left_out > 0);
@@ -98,16 +100,17 @@ impl BlockReader<'_, '_> {
     /// Interns the frames of the last walk from the root on. Frames taken over from the walk before
     /// already have their nodes.
     fn intern(&mut self, at: usize) -> Option<NodeId> {
-        let BlockReader { slots, out, inputs, walked, .. } = self;
+        let BlockReader { slots, out, inputs, walked, assumed, .. } = self;
+        let timeline = &inputs.trace.timeline;
         let Slot { stack, nodes, deepest, .. } = &mut slots[at];
         nodes.truncate(stack.reused());
         let mut parent = nodes.last().copied();
         for frame in stack.frames().rev().skip(nodes.len()) {
-            let place = Placement::of(&inputs.trace.timeline, frame);
+            let place = Placement::of(timeline, frame);
             // Where an exception interrupted a function, the address is that of an instruction, not
             // a return address.
             let exact = frame.trust.is_exact();
-            let key = FrameKey { place, exact, trust: frame.trust };
+            let key = FrameKey { place, exact, trust: assumed.trust(frame, timeline) };
             let latest = out.tree.latest(parent);
             let node = match latest.filter(|(frame, _)| out.frames.keys()[frame.0 as usize] == key) {
                 Some((_, node)) => node,

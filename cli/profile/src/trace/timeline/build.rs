@@ -41,6 +41,8 @@ pub struct TimelineBuilder {
     live: BTreeMap<u64, usize>,
     /// Instances that the current STATE block has restated.
     restated: Option<HashSet<u64>>,
+    /// Dynamic code that no event has ended.
+    live_code: HashSet<usize>,
     /// Threads that have not ended.
     live_threads: HashSet<usize>,
     /// Memory that may be used for the timeline.
@@ -89,6 +91,7 @@ impl TimelineBuilder {
             arch,
             live: BTreeMap::new(),
             restated: None,
+            live_code: HashSet::new(),
             live_threads: HashSet::new(),
             budget: Budget::unlimited(),
             left_out: 0,
@@ -129,18 +132,37 @@ impl TimelineBuilder {
             self.restated = None;
             return true;
         }
-        let restated = self.restated.as_ref();
-        let restated = restated.map(|restated| instances_hash(ids().filter(|id| restated.contains(id))));
-        if restated == Some(stated) {
-            self.end_state(state.time);
+        let is_stated =
+            |restated: &HashSet<u64>| instances_hash(ids().filter(|id| restated.contains(id))) == stated;
+        match self.restated.take() {
+            Some(restated) if is_stated(&restated) => {
+                self.end_instances(&restated, state.time);
+                true
+            }
+            restated => {
+                self.restated = restated;
+                false
+            }
         }
-        restated == Some(stated)
     }
 
     /// What was not restated since [`begin_restating`](Self::begin_restating) has ended, at `time`
     /// at the latest.
     pub fn end_state(&mut self, time: Ticks) {
         let Some(restated) = self.restated.take() else { return };
+        self.end_instances(&restated, time);
+        let code = &mut self.timeline.code;
+        self.live_code.retain(|&i| {
+            let stays = restated.contains(&code[i].instance);
+            if !stays {
+                code[i].remove = Some(time.max(code[i].add));
+            }
+            stays
+        });
+    }
+
+    /// Modules and threads that were not restated have ended.
+    fn end_instances(&mut self, restated: &HashSet<u64>, time: Ticks) {
         let modules = &mut self.timeline.modules;
         self.live.retain(|_, &mut i| {
             let stays = restated.contains(&modules[i].instance);
@@ -207,6 +229,7 @@ impl TimelineBuilder {
             Event::CodeRemove { instance, time } => {
                 if let Some(&i) = self.code.get(instance) {
                     self.timeline.code[i].remove = Some(*time);
+                    self.live_code.remove(&i);
                 }
             }
             Event::MethodBody(body) => self.method_body(body),
@@ -437,12 +460,16 @@ impl TimelineBuilder {
     }
 
     fn code_add(&mut self, add: &CodeAdd<'_>) {
+        if let Some(restated) = &mut self.restated {
+            restated.insert(add.instance);
+        }
         self.timeline.last = self.timeline.last.max(add.time);
         let bytes = add.function.len() + add.unwind.len() + add.code.len();
         if self.code.contains_key(&add.instance) || !self.keeps(RECORD + bytes) {
             return;
         }
         self.code.insert(add.instance, self.timeline.code.len());
+        self.live_code.insert(self.timeline.code.len());
         self.timeline.code.push(CodeRegion::new(add, self.arch));
     }
 

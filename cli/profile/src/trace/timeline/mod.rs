@@ -131,6 +131,20 @@ pub struct Thread {
     pub stack_base: u64,
 }
 
+impl Thread {
+    /// The name that it had at a time.
+    pub fn name_at(&self, time: Ticks) -> &str {
+        let earlier = self.earlier_names.iter().find(|(until, _)| time < *until);
+        earlier.map_or(&self.name, |(_, name)| name)
+    }
+
+    /// The names before and after its renaming with this number.
+    pub fn renaming(&self, number: usize) -> [&str; 2] {
+        let name = |at: usize| self.earlier_names.get(at).map_or(self.name.as_str(), |(_, name)| name);
+        [name(number), name(number.saturating_add(1))]
+    }
+}
+
 /// A point in time that the user or the target marked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mark {

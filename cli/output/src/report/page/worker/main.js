@@ -1,12 +1,13 @@
 // Answers the page: unpacks a trace, and sums up a selection of it.
 
-let trace = null;
+// The trace as it is, and as a selection shows it: with recursion folded or not.
+let plain = null, trace = null;
 
 const now = () => performance.now();
 
 async function load({ block }) {
   const begun = now();
-  trace = await decode(block);
+  trace = plain = await decode(block);
   last.clear();
   const { facts, rows } = trace;
   trace.whole = wholeOf(trace);
@@ -68,6 +69,9 @@ function sumsOf(selection) {
 
 function select({ selection }) {
   const begun = now();
+  const wanted = selection.once ? (plain.folded ??= withoutRecursion(plain)) : plain;
+  if (trace !== wanted) last.clear();
+  trace = wanted;
   const sums = sumsOf(selection);
   const { weight, samples, cpu, wall, time, noStack, stops, stopWeights, waits, threads, functions, frames, trusted, matches } = sums;
   return {
