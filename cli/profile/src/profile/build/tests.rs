@@ -458,7 +458,7 @@ fn modules_are_unknown_for_samples_after_a_lost_meta_block() {
 }
 
 /// Loses the first META block from 15,000 ticks on.
-pub(super) fn lose_meta(file: &mut Vec<u8>) {
+pub(super) fn lose_meta(file: &mut [u8]) {
     let seq = {
         let trace = Trace::read(file, "test.stk").unwrap();
         let is_lost = |block: &&stk_format::BlockRef| {
