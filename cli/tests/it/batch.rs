@@ -264,6 +264,17 @@ fn other_options_and_other_symbols_are_other_conversions() {
     std::fs::write(&output[0], "").expect("written");
     let traces = traces.to_str().expect("UTF-8").to_owned();
     assert_eq!(status(&["--weight", "wall", "-y", &traces]), "converted");
+    // A PDB that was changed since is another one, although its ends and its length are the same.
+    let symbols = lab.path("symbols");
+    std::fs::create_dir(&symbols).expect("a folder");
+    let pdb = symbols.join("busy.pdb");
+    std::fs::copy(kept("busy.pdb"), &pdb).expect("a kept PDB");
+    let with_symbols = ["--weight", "wall", "-y", symbols.to_str().expect("UTF-8")];
+    assert_eq!(status(&with_symbols), "converted");
+    assert_eq!(status(&with_symbols), "skipped");
+    let file = std::fs::File::options().write(true).open(&pdb).expect("writable");
+    file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1 << 30)).expect("a time");
+    assert_eq!(status(&with_symbols), "converted");
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Questions to a Parquet dataset: what `stk stats` and `stk diff` say of it is what they say of
 //! its traces.
-use crate::support::{Ran, kept, ran_in};
-use polars::prelude::{ParquetCompression, ParquetReader, ParquetWriter, SerReader, StatisticsOptions};
+use crate::support::{Ran, command, kept, ran_in};
+use polars::prelude::{
+    Column, DataFrame, IntoColumn, NamedFrom, ParquetCompression, ParquetReader, ParquetWriter, SerReader,
+    Series, StatisticsOptions,
+};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -385,6 +388,86 @@ fn text_that_is_not_utf8_is_an_error_of_its_file_and_column() {
             assert!(told.contains(&format!("column {column}: ")), "{line:?}: {told}");
             assert!(!text.contains('\x1b') && !told.contains('\x1b'), "{line:?}");
         }
+    }
+}
+
+/// Changes a table's file, as another program would write it, in row groups of so many rows.
+fn rewrite(file: &Path, rows: Option<usize>, change: impl Fn(&mut DataFrame)) {
+    let mut frame = ParquetReader::new(std::fs::File::open(file).unwrap()).finish().unwrap();
+    change(&mut frame);
+    let mut written = Vec::new();
+    ParquetWriter::new(&mut written).with_row_group_size(rows).finish(&mut frame).unwrap();
+    std::fs::write(file, written).unwrap();
+}
+
+/// A lab with the tables of one trace, and the only file of a table.
+fn lab_and_file(table: &str) -> (Lab, PathBuf) {
+    let lab = Lab::of(&[("a.stk", recording(1, &[]))]);
+    lab.batch(&[]);
+    let mut folder = lab.path("lab.parquet").join(table);
+    if !folder.join("0000.parquet").exists() {
+        folder = std::fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
+    }
+    (lab, folder.join("0000.parquet"))
+}
+
+fn column_of<T>(frame: &DataFrame, name: &str, value: T) -> Column
+where
+    Series: NamedFrom<Vec<T>, [T]>,
+    T: Clone,
+{
+    Series::new(name.into(), vec![value; frame.height()]).into_column()
+}
+
+#[test]
+fn tables_that_state_what_cannot_be_are_errors_that_name_it() {
+    let error = |table: &str, change: &dyn Fn(&mut DataFrame), words: &str| {
+        let (lab, file) = lab_and_file(table);
+        rewrite(&file, None, change);
+        for line in [&["stats", "lab.parquet"][..], &["stats", "lab.parquet", "--tree"]] {
+            let begun = std::time::Instant::now();
+            let (_, told, code) = lab.run(line);
+            assert_eq!(code, 1, "{table} {line:?}: {told}");
+            assert!(told.contains(words), "{table} {line:?}: {told}");
+            assert!(begun.elapsed().as_secs() < 30, "{table} {line:?}");
+        }
+    };
+    let with = |frame: &mut DataFrame, column: Column| {
+        frame.with_column(column).unwrap();
+    };
+    let samples = |frame: &mut DataFrame| with(frame, column_of(frame, "samples", i64::MAX));
+    error("samples", &samples, "lab.parquet: states more than ");
+    let text = |frame: &mut DataFrame| with(frame, column_of(frame, "stack_id", "x"));
+    error("samples", &text, "0000.parquet: column stack_id: is of the type str");
+    let number = |frame: &mut DataFrame| with(frame, column_of(frame, "function", 7i64));
+    error("frames", &number, "0000.parquet: column function: is of the type i64");
+    let number = |frame: &mut DataFrame| with(frame, column_of(frame, "trace_id", 1.5f64));
+    error("traces", &number, "0000.parquet: column trace_id: is of the type f64");
+    let nanoseconds = |frame: &mut DataFrame| with(frame, column_of(frame, "start_utc", 5i64));
+    error("traces", &nanoseconds, "column start_utc: is of the type i64");
+}
+
+#[test]
+fn row_groups_of_one_row_have_the_sums_of_large_ones() {
+    let (lab, file) = lab_and_file("samples");
+    let before = lab.of_dataset(&["--weight", "samples"]);
+    rewrite(&file, Some(1), |_| ());
+    assert_eq!(lab.of_dataset(&["--weight", "samples"]), before);
+    let (lab, file) = lab_and_file("stacks");
+    rewrite(&file, Some(3), |_| ());
+    assert_eq!(groups(&lab.of_dataset(&["--weight", "samples"])), groups(&before));
+}
+
+#[test]
+fn number_of_threads_of_the_environment_is_checked() {
+    let (lab, _) = lab_and_file("samples");
+    let dataset = lab.path("lab.parquet");
+    for (threads, ends) in [("x", 1), ("99999999", 1), ("0", 1), ("2", 0)] {
+        let mut stats = command(&["stats", dataset.to_str().unwrap()]);
+        let output = stats.env("POLARS_MAX_THREADS", threads).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(ends), "{threads}: {told}");
+        assert_eq!(told.contains("POLARS_MAX_THREADS is no number from 1 to 1024"), ends == 1, "{told}");
     }
 }
 

@@ -407,14 +407,14 @@ enum Until {
 struct Planted(Vec<(String, &'static str, Until)>);
 
 impl Planted {
-    fn new(&mut self, place: &'static str, until: Until) -> String {
+    fn plant(&mut self, place: &'static str, until: Until) -> String {
         let secret = format!("S3C{:02}_Q7", self.0.len());
         self.0.push((secret.clone(), place, until));
         secret
     }
 
     fn any(&mut self, place: &'static str) -> String {
-        self.new(place, Until::Any)
+        self.plant(place, Until::Any)
     }
 
     fn word(&mut self, place: &'static str) -> u64 {
@@ -423,7 +423,7 @@ impl Planted {
 
     /// A path in the folder of a user of that name.
     fn path(&mut self, place: &'static str) -> String {
-        format!(r"C:\Users\{}\x.pdb", self.new(place, Until::Dropped("user")))
+        format!(r"C:\Users\{}\x.pdb", self.plant(place, Until::Dropped("user")))
     }
 }
 
@@ -435,13 +435,13 @@ fn planted() -> (Vec<u8>, Planted) {
         builder.meta(0, &Event::Metadata(Metadata { key: key.as_bytes(), value: value.as_bytes() }));
     };
     let wide = |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
-    let line = format!("x.exe --password {}", all.new("command line", Until::Dropped("command-line")));
+    let line = format!("x.exe --password {}", all.plant("command line", Until::Dropped("command-line")));
     fact(&mut builder, "command_line", &line);
-    let other = all.new("inject's command line", Until::Dropped("command-line"));
+    let other = all.plant("inject's command line", Until::Dropped("command-line"));
     fact(&mut builder, "inject.command_line", &other);
-    let host = all.new("host", Until::Dropped("host"));
+    let host = all.plant("host", Until::Dropped("host"));
     fact(&mut builder, "host", &host);
-    let id = all.new("machine id", Until::Dropped("host"));
+    let id = all.plant("machine id", Until::Dropped("host"));
     fact(&mut builder, "machine.id", &id);
     let path = all.path("metadata");
     fact(&mut builder, "env", &path);
@@ -512,7 +512,7 @@ fn planted() -> (Vec<u8>, Planted) {
         builder.cut();
     }
     let mut parts = Parts::take_apart(&builder.finish()).unwrap();
-    let boot = all.new("boot id", Until::Dropped("host"));
+    let boot = all.plant("boot id", Until::Dropped("host"));
     parts.header.boot_id = u64::from_le_bytes(boot.as_bytes().try_into().unwrap());
     let mut tailed = std::collections::BTreeSet::new();
     for block in &mut parts.blocks {

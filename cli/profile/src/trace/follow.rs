@@ -69,7 +69,7 @@ pub struct Follower {
     blocks: Vec<HeldBlock>,
     held: usize,
     /// Number of the next block.
-    next: Option<u64>,
+    next: u64,
     last: Ticks,
     fate: Fate,
     losses: FollowLosses,
@@ -94,7 +94,7 @@ impl Follower {
             header: None,
             blocks: Vec::new(),
             held: 0,
-            next: None,
+            next: 0,
             last: Ticks::ZERO,
             fate: Fate::Grows,
             losses: FollowLosses::default(),
@@ -168,9 +168,9 @@ impl Follower {
 
     /// Takes note of a block. Returns 1 if it has samples.
     fn add(&mut self, header: &BlockHeader, bytes: &[u8]) -> usize {
-        let missing = self.next.map_or(0, |next| header.seq.saturating_sub(next));
+        let missing = header.seq.saturating_sub(self.next);
         self.losses.blocks = self.losses.blocks.saturating_add(missing);
-        self.next = Some(header.seq.saturating_add(1));
+        self.next = header.seq.saturating_add(1);
         if header.payload_hash != xxh3_64(&bytes[BLOCK_HEADER_LEN..]) {
             self.losses.blocks = self.losses.blocks.saturating_add(1);
             return 0;
@@ -423,13 +423,45 @@ mod tests {
         let file = tempfile::NamedTempFile::new().expect("a file");
         let mut follower = Follower::open(file.path(), SPAN).expect("there");
         let bytes = vec![0; 1 << 20];
+        let hash = xxh3_64(&bytes[BLOCK_HEADER_LEN..]);
         for seq in 0..300 {
             let kind = if seq % 6 == 0 { BlockKind::Meta } else { BlockKind::Samples };
-            let hash = xxh3_64(&bytes[BLOCK_HEADER_LEN..]);
             follower.add(&BlockHeader { payload_hash: hash, seq, kind, ..like }, &bytes);
             assert!(follower.held <= MOST_HELD && follower.held == follower.blocks.len() << 20);
         }
         assert!(follower.losses().dropped > 100, "{:?}", follower.losses());
         assert_eq!(follower.blocks.iter().filter(|block| block.header.kind == BlockKind::Meta).count(), 50);
+    }
+
+    /// This variable says how many files: each is cut into pieces, with some places changed.
+    #[test]
+    fn wrong_files_are_followed_to_an_end() {
+        let runs = std::env::var("STK_WRONG_TRACES").ok().and_then(|runs| runs.parse().ok()).unwrap_or(300);
+        let mut random = stk_format::synth::Random::new(5);
+        let sound = recorded();
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a.stk");
+        for _ in 0..runs {
+            let mut bytes = sound.clone();
+            for _ in 0..random.below(6) {
+                let at = FILE_HEADER_LEN + random.below(bytes.len() - FILE_HEADER_LEN);
+                match random.below(3) {
+                    0 => bytes[at] ^= 1 << random.below(8),
+                    1 => drop(bytes.drain(at..(at + random.below(200)).min(sound.len() / 2).max(at))),
+                    _ => bytes[at..].iter_mut().take(random.below(300)).for_each(|byte| *byte = 0),
+                }
+            }
+            let mut file = File::create(&path).expect("writable");
+            let mut follower = Follower::open(&path, SPAN).expect("there");
+            let mut samples = 0;
+            for piece in bytes.chunks(1 + random.below(4000)) {
+                file.write_all(piece).expect("writable");
+                samples += follower.look().expect("a trace");
+            }
+            assert!(samples <= 30, "{samples}");
+            let excerpt = follower.excerpt();
+            assert!(excerpt.len() <= bytes.len() && Trace::read(&excerpt, "a.stk").is_ok());
+            assert!(samples == 30 || !follower.losses().is_none() || follower.fate() == Fate::Grows);
+        }
     }
 }

@@ -395,6 +395,69 @@ mod tests {
         refused(&bytes, "has 200000 groups of columns");
     }
 
+    /// Files as stk and others write them, small.
+    fn sound_files() -> Vec<Vec<u8>> {
+        let texts = |texts: [&'static str; 2]| repeated("function", (0..300).map(move |row| Some(texts[row % 2])));
+        let numbers = || column("rva", (0..300i64).map(|row| row * row).collect::<Vec<i64>>());
+        let lists = || {
+            let values = column("", vec!["x"; 300]).take_materialized_series();
+            list("aliases", (0..=300).collect(), values).unwrap()
+        };
+        let columns = || vec![texts(["main", "a longer name"]).unwrap(), numbers(), lists()];
+        let written = |compression, rows| {
+            let mut bytes = Vec::new();
+            let writer = ParquetWriter::new(&mut bytes).with_compression(compression).with_row_group_size(rows);
+            writer.finish(&mut DataFrame::new(columns()).unwrap()).unwrap();
+            bytes
+        };
+        vec![
+            written(ParquetCompression::Zstd(None), None),
+            written(ParquetCompression::Uncompressed, None),
+            written(ParquetCompression::Uncompressed, Some(70)),
+        ]
+    }
+
+    /// A writer of wrong Parquet. This variable says how many files; each has some places changed.
+    #[test]
+    fn wrong_files_are_refused_or_have_the_rows_that_they_state() {
+        let runs = std::env::var("STK_WRONG_PARQUET").ok().and_then(|runs| runs.parse().ok()).unwrap_or(3_000);
+        let mut state = std::env::var("STK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(17u64);
+        let mut below = |bound: usize| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
+            ((state >> 33) as usize) % bound.max(1)
+        };
+        let sound = sound_files();
+        let (mut read, mut refused) = (0, 0);
+        for _ in 0..runs {
+            let mut bytes = sound[below(sound.len())].clone();
+            let end = bytes.len() - 8;
+            let footer = end - u32::from_le_bytes(bytes[end..end + 4].try_into().unwrap()) as usize;
+            for _ in 0..1 + below(4) {
+                let at = if below(3) == 0 { below(bytes.len()) } else { footer + below(end - footer) };
+                match below(5) {
+                    0 => bytes[at] ^= 1 << below(8),
+                    1 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][below(5)],
+                    // A number of Thrift that goes on, up to the largest.
+                    2 => bytes[at..end.max(at)].iter_mut().take(9).for_each(|byte| *byte |= 0x80),
+                    3 => {
+                        let from = below(bytes.len() - 16);
+                        bytes.copy_within(from..from + 1 + below(8), at.min(end - 8));
+                    }
+                    _ => bytes[at] = bytes[at].wrapping_add(2),
+                }
+            }
+            match read_bytes(&bytes) {
+                Ok(frame) => {
+                    read += 1;
+                    assert!(frame.get_columns().iter().all(|column| column.len() == frame.height()));
+                }
+                Err(_) => refused += 1,
+            }
+        }
+        eprintln!("{read} files read, {refused} refused");
+        assert!(read > runs / 50 && refused > runs / 10, "{read} {refused}");
+    }
+
     #[test]
     fn changed_byte_of_a_file_is_no_panic_and_no_other_text() {
         let sound = file_of(vec![
