@@ -173,7 +173,7 @@ fn rows_of_spans_of_time_are_the_windows_of_those_times() {
 #[test]
 fn an_unfinished_trace_ends_with_its_samples() {
     // Events are written before the samples of their time: what is cut off are samples.
-    for trace in TRACES {
+    for trace in ["busy.stk", "mixed.stk"] {
         let bytes = std::fs::read(kept(trace)).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cut.stk");

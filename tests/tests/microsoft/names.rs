@@ -9,7 +9,7 @@ use stk_base::map::MappedFile;
 use stk_symbols::index::SymbolIndex;
 use stk_symbols::pdb::PdbFile;
 use stk_symbols::pdb_records::{PdbRecords, RecordFrame};
-use stk_symbols::{Demangle, demangle, undecorate_x86};
+use stk_symbols::{Demangle, NameTable, demangle, undecorate_x86};
 use stk_tests::microsoft::{Level, Options, Rate, Request, ask};
 use stk_tests::wine;
 
@@ -237,7 +237,7 @@ fn names_and_lines_of_every_pdb_are_as_dbghelp_says() {
                 text.addresses += 1;
                 let mut shown = demangle(&our.name, Demangle::Short);
                 if is_x86 && records.is_empty() && shown == our.name {
-                    shown = undecorate_x86(&our.name).into();
+                    shown = undecorate_x86(&our.name, NameTable::Symbols).into();
                 }
                 if shown == undecorated.name {
                     text.equal += 1;
@@ -294,7 +294,9 @@ fn class_of_text(raw: &str, ours: &str, theirs: &str) -> &'static str {
     match () {
         () if raw.starts_with("_Z") => "a name of the Itanium ABI, which dbghelp does not know",
         () if ours.strip_prefix('_') == Some(theirs) => "an underscore taken off any name",
-        () if raw == ours && undecorate_x86(raw) == theirs => "decoration of x86 in a procedure's record",
+        () if raw == ours && undecorate_x86(raw, NameTable::Symbols) == theirs => {
+            "decoration of x86 in a procedure's record"
+        }
         () => "UNEXPLAINED: text",
     }
 }

@@ -73,7 +73,7 @@ pub struct StackPrinter<'a, 'o> {
     /// Stacks that came so far.
     pub walked: usize,
     /// Stacks printed so far.
-    printed: usize,
+    pub printed: usize,
     /// Texts left out for lack of memory.
     pub unnamed: u64,
     /// The moment of the stacks, or of the last one.

@@ -437,7 +437,7 @@ mod tests {
     #[test]
     fn wrong_files_are_followed_to_an_end() {
         let runs = std::env::var("STK_WRONG_TRACES").ok().and_then(|runs| runs.parse().ok()).unwrap_or(300);
-        let mut random = stk_format::synth::Random::new(5);
+        let mut random = stk_tests::synth::Random::new(5);
         let sound = recorded();
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.stk");

@@ -1,9 +1,9 @@
 //! The options of `stk stats` that ask something.
 
-use super::super::times::{self, TimeArg};
 use super::super::values::{choice, default_name};
 use super::super::{Usage, terminal_lines};
 use super::Format;
+use crate::times::{self, TimeArg};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use std::ffi::OsStr;
 use stk_output::stats::{GroupKey, Question, SortBy, StatsOptions, Subject, TreeLimits, with_modules};

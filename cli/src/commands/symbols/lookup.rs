@@ -11,7 +11,7 @@ use stk_base::map::MappedFile;
 use stk_base::model::file_name;
 use stk_output::addresses::{NamedAddress, agreement_text, json_line, text};
 use stk_profile::image::open_image;
-use stk_profile::stack::image_name;
+use stk_profile::stack::{ImageName, image_name};
 use stk_schema::Arch;
 use stk_schema::identity::CodeView;
 use stk_schema::text::printable;
