@@ -492,7 +492,7 @@ fn callers_are_the_programs_own_functions() {
         rows.iter().filter(waits).map(|row| row["values"].clone()).collect::<Vec<_>>()
     };
     // What these threads of examples/busy call Sleep from.
-    assert_eq!(of("^main$"), [serde_json::json!(["sleep", "main"])]);
+    assert_eq!(of("^main$"), [serde_json::json!(["sleep", "run_parts"])]);
     assert_eq!(of("^leaf loops$"), [serde_json::json!(["sleep", "`anonymous namespace'::leaves_main"])]);
 }
 

@@ -177,10 +177,15 @@ fn an_unfinished_trace_ends_with_its_samples() {
         let bytes = std::fs::read(kept(trace)).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("cut.stk");
-        for part in [30, 50, 60, 80] {
+        let mut compared = 0;
+        for part in [60, 70, 80, 90] {
             std::fs::write(&path, &bytes[..bytes.len() * part / 100]).unwrap();
             let Loaded { profile, runs, .. } = load(&path, &LoadOptions::default()).unwrap();
             let window = profile.window();
+            if runs.span().is_empty() {
+                continue; // The samples' first block is behind the cut.
+            }
+            compared += 1;
             let gap_ns = window.end.abs_diff(runs.span().end);
             assert!(
                 gap_ns <= 2 * profile.trace.interval_ns,
@@ -188,5 +193,6 @@ fn an_unfinished_trace_ends_with_its_samples() {
                 runs.span()
             );
         }
+        assert!(compared > 0, "{trace}");
     }
 }
