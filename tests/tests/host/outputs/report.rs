@@ -49,7 +49,14 @@ fn hostile_names_of_a_report_are_written_as_data() {
     let folder = std::env::var_os("STK_OUTPUTS").map_or_else(|| temporary.path().to_owned(), PathBuf::from);
     let path = folder.join("hostile.report.html");
     let digest = ContentHash([1; 16]);
-    let content = Content { uuid: String::new(), start_utc_ns: 0, digest, len: 1, beginnings: Vec::new() };
+    let content = Content {
+        uuid: String::new(),
+        start_utc_ns: 0,
+        digest,
+        len: 1,
+        beginnings: Vec::new(),
+        redacted_from: None,
+    };
     report.write(Some(&path), &content).expect("write");
     let page = std::fs::read_to_string(path).expect("the page");
     assert!(!page.contains("owned") && !page.contains("onerror"));
