@@ -226,6 +226,7 @@ fn what_a_dataset_cannot_answer_is_refused_by_name() {
     for (arguments, words) in [
         (&["-y", "in"][..], "-y is not for a dataset"),
         (&["--scan"], "--scan is not for a dataset"),
+        (&["--salvage"], "--salvage is not for a dataset"),
         (&["--tables", "in"], "--tables is not for a dataset"),
         (&["--max-memory", "1G"], "--max-memory is not for a dataset"),
         (&["--require-symbols", "50"], "--require-symbols is not for a dataset"),

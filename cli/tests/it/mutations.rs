@@ -37,8 +37,18 @@ const COMMANDS: [&[&str]; 10] = [
     &["stats", "-j", "1", "--no-default-symbols", "TRACE"],
     &["dump", "--no-default-symbols", "--explain", "TRACE"],
     &["dump", "--no-default-symbols", "--style", "clrstack", "TRACE"],
-    &["dump", "--no-default-symbols", "--style", "json", "--scan", "TRACE"],
-    &["convert", "-j", "1", "--no-default-symbols", "TRACE", "-o", "OUT.speedscope.json", "--force"],
+    &["dump", "--no-default-symbols", "--style", "json", "--scan", "--salvage", "TRACE"],
+    &[
+        "convert",
+        "-j",
+        "1",
+        "--no-default-symbols",
+        "--salvage",
+        "TRACE",
+        "-o",
+        "OUT.speedscope.json",
+        "--force",
+    ],
     &["convert", "-j", "1", "--no-default-symbols", "TRACE", "-o", "OUT.chrome.json", "--force"],
 ];
 

@@ -77,8 +77,8 @@ pub fn fill_stacks(profile: &mut Profile, runs: Runs) -> io::Result<Runs> {
     Ok(out)
 }
 
-/// Names what the recorder does on the program's own threads, such as in `stk_capture` or as a module
-/// is loaded: one function, [`RECORDER`], stands for its code and all that this calls.
+/// Names what the recorder does on the program's own threads, such as in `stk_capture` or as a
+/// module is loaded: one function, [`RECORDER`], stands for its code and all that this calls.
 pub fn name_recorder(profile: &mut Profile, runs: &mut Runs, trace: &Trace<'_>) {
     let own = trace.timeline.modules.iter().filter(|module| module.flags.contains(ModuleFlags::RECORDER));
     let own: HashSet<ImageId> = own.map(|module| module.image).collect();

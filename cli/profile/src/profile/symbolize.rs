@@ -81,6 +81,8 @@ pub fn missing_symbols(profile: &Profile, runs: &Runs) -> io::Result<MissingSymb
     }
     let mut modules: Vec<MissingModule> = by_reason
         .into_iter()
+        // Names of what no sample shows are not missed.
+        .filter(|(_, (samples, _))| *samples > 0)
         .map(|((image, reason), (samples, frames))| MissingModule {
             module: profile.images[image.0 as usize].name.clone(),
             samples,

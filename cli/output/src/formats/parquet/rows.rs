@@ -104,8 +104,8 @@ pub(super) struct Piece {
 }
 
 /// Cuts a run at whole seconds of UTC, or at another unit if these are too many. Of a run without
-/// CPU time, whole minutes, hours and days are one piece each. Its samples are evenly spaced, and so
-/// is its CPU time. Each row of it has so many names.
+/// CPU time, whole minutes, hours and days are one piece each. Its samples are evenly spaced, and
+/// so is its CPU time. Each row of it has so many names.
 pub(super) fn pieces(
     run: &Run,
     start_utc_ns: u64,

@@ -507,7 +507,8 @@ impl BlockReader<'_, '_> {
         }
     }
 
-    /// What a clock gained. One that went back gained nothing, and takes nothing from other readings.
+    /// What a clock gained. One that went back gained nothing, and takes nothing from other
+    /// readings.
     fn gained(&mut self, cpu: i64) -> i64 {
         self.out.clock_jumps += u64::from(cpu < 0);
         cpu.max(0)
