@@ -485,8 +485,8 @@ impl<'d> DwarfReader<'_, 'd> {
         let absolute =
             |part: &[u8]| part.first().is_some_and(|c| b"/\\".contains(c)) || part.get(1) == Some(&b':');
         let mut path: Vec<u8> = self.text(unit, file.path_name())?.to_vec();
-        // The first folder is that of the unit.
-        let folder = file.directory(header).filter(|_| file.directory_index() != 0);
+        // Before DWARF 5 the list of folders begins with number 1, and 0 is the unit's own.
+        let folder = file.directory(header).filter(|_| file.directory_index() != 0 || header.version() >= 5);
         let folder = folder.and_then(|folder| self.text(unit, folder));
         for folder in [folder, unit.comp_dir.as_ref().map(|folder| folder.slice())] {
             if let Some(folder) = folder.filter(|folder| !folder.is_empty() && !absolute(&path)) {
