@@ -26,9 +26,13 @@ impl<'a> Memory<'a> {
         self.modules.insert(base, image.module.clone());
     }
 
-    /// Adds bytes that belong to no module.
+    /// Adds bytes, unless some of them are known.
     pub fn add_bytes(&mut self, address: u64, bytes: &'a [u8]) {
-        self.ranges.insert(address, bytes);
+        let end = address + bytes.len() as u64;
+        let before = self.ranges.range(..end).next_back();
+        if before.is_none_or(|(start, known)| start + known.len() as u64 <= address) {
+            self.ranges.insert(address, bytes);
+        }
     }
 
     pub(super) fn ranges(&self) -> impl Iterator<Item = (&u64, &&'a [u8])> {

@@ -123,20 +123,31 @@ fn cpu_time() -> Duration {
 /// If it cannot be run or fails.
 #[track_caller]
 pub fn ask(request: &Request) -> Answer {
+    // Without it Wine takes its own dbghelp.dll, whatever the path.
+    let answer = run(request, "dbghelp=n;mscoree,mshtml,winemenubuilder.exe=");
+    assert_eq!(answer.versions, VERSIONS, "other DLLs than Microsoft's were loaded");
+    answer
+}
+
+/// The file version of the dbghelp.dll that Wine prefers to the one in the given folder.
+pub fn version_of_wines_dbghelp() -> [u16; 4] {
+    run(&Request::default(), "mscoree,mshtml,winemenubuilder.exe=").versions[0]
+}
+
+#[track_caller]
+fn run(request: &Request, overrides: &str) -> Answer {
     let home = wine::path("STK_MICROSOFT_DIR");
     let folder = Folder::new("judge");
     let [question, answer] = ["request", "answer"].map(|name| folder.file(name));
     std::fs::write(&question, request.bytes()).expect("the folder is new");
     let mut command: Command = wine::command(&home.join("judge.exe"));
-    // Without it Wine takes its own dbghelp.dll, whatever the path.
-    command.env("WINEDLLOVERRIDES", "dbghelp=n;mscoree,mshtml,winemenubuilder.exe=");
+    command.env("WINEDLLOVERRIDES", overrides);
     command.args([&home, &question, &answer].map(|path| wine::windows_path(path)));
     let ended = wine::output(&mut command);
     assert!(ended.status.success(), "{}: {}", ended.status, String::from_utf8_lossy(&ended.stderr));
     let bytes = std::fs::read(&answer).expect("the judge made it");
-    let mut answer = Answer { bytes, at: 0, versions: VERSIONS };
+    let mut answer = Answer { bytes, at: 0, versions: [[0; 4]; 2] };
     answer.versions = [answer.version(), answer.version()];
-    assert_eq!(answer.versions, VERSIONS, "other DLLs than Microsoft's were loaded");
     answer
 }
 

@@ -12,11 +12,17 @@ use super::{x64_words, x86_words};
 use crate::wine;
 
 /// Commands for the judge.
-#[derive(Default)]
 pub struct Request {
     bytes: Vec<u8>,
     /// Where bytes of a memory lie that was written before, by their address and length here.
     places: HashMap<(usize, usize), u64>,
+}
+
+impl Default for Request {
+    fn default() -> Request {
+        // Wine maps no empty file.
+        Request { bytes: b"FREE".to_vec(), places: HashMap::new() }
+    }
 }
 
 /// dbghelp's options of a look-up.

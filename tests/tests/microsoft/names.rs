@@ -168,7 +168,8 @@ impl Answers<'_> {
         let mut found = Ok(());
         for (n, (our, their)) in self.ours.iter().zip(self.theirs).enumerate() {
             let inlined = n + 1 < self.ours.len();
-            let dia = self.dia.get(n).filter(|dia| dia.name == our.name && self.dia.len() == self.ours.len());
+            // It may name another one of folded functions, with the same lines.
+            let dia = self.dia.get(n).filter(|_| self.dia.len() == self.ours.len());
             let by_dia = dia.is_some_and(|dia| (&dia.file, dia.line) == (&our.file, our.line));
             if our.name != their.name {
                 return Err("UNEXPLAINED: inlined name");
@@ -199,7 +200,7 @@ impl Answers<'_> {
 fn names_and_lines_of_every_pdb_are_as_dbghelp_says() {
     // Of the largest ones the speed is measured, too.
     const LARGE: u64 = 4 << 20;
-    const TIME: Duration = Duration::from_millis(400);
+    const TIME: Duration = Duration::from_millis(200);
     let (mut all, mut text) = (Tally::default(), Tally::default());
     for pdb in pdbs() {
         let records = PdbRecords::read(&pdb).expect("a PDB");

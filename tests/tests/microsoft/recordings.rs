@@ -85,9 +85,9 @@ pub(crate) fn biome() -> Recording {
     let folder = Folder::new("biome");
     write_modules(&folder);
     let home = wine::path("STK_FETCH_DIR").join("biome");
-    let biome = Program::start(&folder, folder.path(), &home.join("biome.exe"), &["lint", "."]);
-    attached(&folder, &["--name", "biome.exe"]);
-    drop(biome);
+    let files: Vec<String> = (0..20).map(|number| format!("m{number}.js")).collect();
+    let arguments: Vec<&str> = ["lint"].into_iter().chain(files.iter().map(String::as_str)).collect();
+    launched(&folder, &home.join("biome.exe"), &arguments);
     recording("biome", folder, &[home])
 }
 

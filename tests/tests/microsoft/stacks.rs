@@ -2,6 +2,7 @@
 //! to the first frame in code made at run time, of which dbghelp knows nothing.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use object::read::pe::{ImageNtHeaders as _, ImageOptionalHeader as _, PeFile64};
 use stk_base::map::MappedFile;
 use stk_base::model::{Holder, Image};
 use stk_format::{SampleStep, Scratch};
-use stk_profile::image::{AddressSpace, ImageSearch, ModuleImage, load_images};
-use stk_profile::trace::{Trace, TraceFile, registers};
+use stk_profile::image::{AddressSpace, ImageSearch, ImageSource, ModuleImage, holder_name, load_images};
+use stk_profile::trace::{Trace, TraceFile, View, registers};
 use stk_schema::Ticks;
 use stk_schema::event::TableKind;
 use stk_tests::microsoft::{ImageBytes, Memory, Rate, Request, Walked, ask};
@@ -78,141 +79,138 @@ fn samples(trace: &Trace<'_>) -> Vec<Sample> {
     found
 }
 
-/// Agreement on the stacks of a trace.
-#[derive(Default)]
-struct Tally {
-    stacks: usize,
-    equal: usize,
-    /// Equal up to the first frame in code made at run time.
-    equal_to_dynamic: usize,
-    /// Equal up to a word that dbghelp takes for a return address and ours does not: no code is
-    /// there.
-    refused: usize,
-    /// All others, by class.
-    differ: BTreeMap<String, usize>,
-    examples: BTreeMap<String, String>,
+/// A trace, its images and samples.
+struct Recorded<'a> {
+    trace: &'a Trace<'a>,
+    images: &'a [ModuleImage],
+    samples: &'a [Sample],
 }
 
-impl Tally {
-    #[track_caller]
-    fn agrees(&self) {
-        assert!(self.stacks >= 30, "{} stacks", self.stacks);
-        assert!(self.differ.is_empty(), "{:#?}", self.examples);
-    }
-}
+/// How long each side walks for its rate.
+const TIME: Duration = Duration::from_secs(1);
 
 fn judge(name: &str, file: &Path, files: &Files) -> Tally {
-    const TIME: Duration = Duration::from_secs(1);
     let opened = TraceFile::open(file).expect("a trace");
     let trace = opened.read().expect("a trace");
     let find =
         |image: &Image| files.get(&(image.name.to_lowercase(), image.time_date_stamp, image.size)).cloned();
     let images = load_images(&trace, &ImageSearch { file: &find, code: &find, frames: &|_| None });
     let samples = samples(&trace);
-    assert!(!samples.is_empty(), "{name}: no samples");
-    let mut view = trace.timeline.view();
-    let image_bytes: Vec<ImageBytes<'_>> = (0..images.len())
-        .map(|n| ImageBytes::new(&images[n].tables, directory(&trace, n, &images)))
-        .collect();
-
-    // One request, in which the samples of the same modules share their memory.
-    let mut request = Request::default();
-    let mut groups: Vec<(usize, usize)> = Vec::new();
-    let mut codes = Vec::new();
-    for (n, sample) in samples.iter().enumerate() {
-        view.go(sample.time);
-        match groups.last_mut() {
-            Some((epoch, end)) if *epoch == view.epoch() => *end = n + 1,
-            _ => {
-                groups.push((view.epoch(), n + 1));
-            }
-        }
-    }
-    let mut from = 0;
-    for &(_, end) in &groups {
-        codes.push(code_of(&samples[from..end]));
-        from = end;
-    }
-    let mut from = 0;
-    for (&(_, end), code) in groups.iter().zip(&codes) {
-        view.go(samples[from].time);
-        let mut memory = Memory::default();
-        for (address, bytes) in code {
-            memory.add_bytes(*address, bytes);
-        }
-        for live in view.live() {
-            memory.add(live.base, &image_bytes[live.image.0 as usize]);
-        }
-        let stacks = samples[from..end].iter().map(|s| (&s.registers, s.stack_start, s.stack.as_slice()));
-        // Wine's clock is too coarse for few stacks.
-        let share = (end - from) as f64 / samples.len() as f64;
-        let time = TIME.mul_f64(share).max(Duration::from_millis(30));
-        request.memory(&memory).walks(20_000, time, stacks);
-        from = end;
-    }
-    let mut answer = ask(&request);
-    let (mut theirs, mut their_rate) = (Vec::new(), Rate::default());
-    let mut from = 0;
-    for &(_, end) in &groups {
-        let (walks, rate) = answer.walks(end - from);
-        theirs.extend(walks);
-        their_rate.add(rate);
-        from = end;
-    }
-    let mut walker = Walker::new(WalkOptions::default());
-    let mut walk = |sample: &Sample, found: &mut Vec<Frame>| {
-        view.go(sample.time);
-        let walked = stk_unwind::Sample {
-            registers: &Registers::X64(sample.registers),
-            stack: &sample.stack,
-            stack_start: sample.stack_start,
-            stack_base: sample.stack_base,
-            truncated: sample.truncated,
-            code_at_ip: sample.code_at_ip.as_deref(),
-        };
-        walker.walk(&AddressSpace::new(&view, &images), &walked, found)
-    };
-    let ours: Vec<(Vec<Frame>, Stop)> = samples
-        .iter()
-        .map(|sample| {
-            let mut found = Vec::new();
-            let stop = walk(sample, &mut found);
-            (found, stop)
-        })
-        .collect();
-    let mut found = Vec::new();
-    let our_rate = Rate::of(TIME, || {
-        let mut frames = 0;
-        for sample in &samples {
-            walk(sample, &mut found);
-            frames += found.len() as u64;
-        }
-        frames
-    });
+    let recorded = Recorded { trace: &trace, images: &images, samples: &samples };
+    let (theirs, their_rate) = recorded.by_dbghelp();
+    let (ours, our_rate) = recorded.by_stk();
     let mut tally = Tally { stacks: samples.len(), ..Tally::default() };
+    let mut view = trace.timeline.view();
     for (((ours, stop), theirs), sample) in ours.iter().zip(&theirs).zip(&samples) {
         view.go(sample.time);
-        let is_code = |address| view.find(address).is_some() || view.find_code(address).is_some();
-        let has_function = |address| {
-            let image = view.find(address).map(|live| (&images[live.image.0 as usize].tables, live.base));
-            image.is_some_and(|(image, base)| image.function_range((address - base) as u32).is_some())
-        };
-        compare(&mut tally, &trace, is_code, has_function, sample, ours, *stop, theirs);
+        tally.add(&Case { view: &view, images: &images, ours, stop: *stop, theirs });
     }
+    tally.print(name);
     let (theirs, ours) = (their_rate.per_second(), our_rate.per_second());
     println!(
-        "{name}: {} stacks, {} equal, {} to their first dynamic frame, {} to a word that is no code address; frames a second of processor time: dbghelp {theirs:.0} (under Wine), \
-         stk {ours:.0} (native), {:.0} times as many",
-        tally.stacks,
-        tally.equal,
-        tally.equal_to_dynamic,
-        tally.refused,
+        "  frames a second of processor time: dbghelp {theirs:.0} (under Wine), stk {ours:.0} (native), {:.0} times as many",
         ours / theirs
     );
-    for (class, count) in &tally.differ {
-        println!("  {count} {class}: {}", tally.examples[class]);
-    }
     tally
+}
+
+impl Recorded<'_> {
+    /// The samples of the same modules, which share their memory.
+    fn groups(&self) -> Vec<Range<usize>> {
+        let mut view = self.trace.timeline.view();
+        let mut groups: Vec<(usize, Range<usize>)> = Vec::new();
+        for (n, sample) in self.samples.iter().enumerate() {
+            view.go(sample.time);
+            match groups.last_mut() {
+                Some((epoch, group)) if *epoch == view.epoch() => group.end = n + 1,
+                _ => groups.push((view.epoch(), n..n + 1)),
+            }
+        }
+        groups.into_iter().map(|(_, group)| group).collect()
+    }
+
+    /// The frames of every sample by StackWalk64.
+    fn by_dbghelp(&self) -> (Vec<Vec<Walked>>, Rate) {
+        let mut view = self.trace.timeline.view();
+        let groups = self.groups();
+        let bytes: Vec<ImageBytes<'_>> = (0..self.images.len())
+            .map(|n| ImageBytes::new(&self.images[n].tables, self.directory(n)))
+            .collect();
+        let codes: Vec<_> = groups.iter().map(|group| code_of(&self.samples[group.clone()])).collect();
+        let mut request = Request::default();
+        for (group, code) in groups.iter().zip(&codes) {
+            let samples = &self.samples[group.clone()];
+            view.go(samples[0].time);
+            let mut memory = Memory::default();
+            for live in view.live() {
+                memory.add(live.base, &bytes[live.image.0 as usize]);
+            }
+            for (address, bytes) in code {
+                memory.add_bytes(*address, bytes);
+            }
+            let stacks = samples.iter().map(|s| (&s.registers, s.stack_start, s.stack.as_slice()));
+            // Wine's clock is too coarse for less.
+            let share = samples.len() as f64 / self.samples.len() as f64;
+            let time = TIME.mul_f64(share).max(Duration::from_millis(30));
+            request.memory(&memory).walks(20_000, time, stacks);
+        }
+        let mut answer = ask(&request);
+        let (mut stacks, mut all) = (Vec::new(), Rate::default());
+        for group in groups {
+            let (walks, rate) = answer.walks(group.len());
+            stacks.extend(walks);
+            all.add(rate);
+        }
+        (stacks, all)
+    }
+
+    /// The frames of every sample by stk.
+    fn by_stk(&self) -> (Vec<(Vec<Frame>, Stop)>, Rate) {
+        let mut view = self.trace.timeline.view();
+        let mut walker = Walker::new(WalkOptions::default());
+        let mut walk = |sample: &Sample, found: &mut Vec<Frame>| {
+            view.go(sample.time);
+            let walked = stk_unwind::Sample {
+                registers: &Registers::X64(sample.registers),
+                stack: &sample.stack,
+                stack_start: sample.stack_start,
+                stack_base: sample.stack_base,
+                truncated: sample.truncated,
+                code_at_ip: sample.code_at_ip.as_deref(),
+            };
+            walker.walk(&AddressSpace::new(&view, self.images), &walked, found)
+        };
+        let mut stacks = Vec::new();
+        for sample in self.samples {
+            let mut found = Vec::new();
+            let stop = walk(sample, &mut found);
+            stacks.push((found, stop));
+        }
+        let mut found = Vec::new();
+        let rate = Rate::of(TIME, || {
+            let mut frames = 0;
+            for sample in self.samples {
+                walk(sample, &mut found);
+                frames += found.len() as u64;
+            }
+            frames
+        });
+        (stacks, rate)
+    }
+
+    /// The exception directory of an image: RVA and length.
+    fn directory(&self, image: usize) -> (u32, u32) {
+        let tables = &self.trace.timeline.images[image].tables;
+        let recorded = tables.iter().find(|table| table.kind == TableKind::ExceptionDirectory as u64);
+        if let Some(table) = recorded {
+            return (table.rva, table.len);
+        }
+        let ImageSource::File(path) = &self.images[image].source else { return (0, 0) };
+        let bytes = MappedFile::open_plain(path).expect("it was read");
+        let pe = PeFile64::parse(&*bytes).expect("it was read");
+        let directory = pe.data_directory(object::pe::IMAGE_DIRECTORY_ENTRY_EXCEPTION);
+        directory.map_or((0, 0), |directory| directory.address_range())
+    }
 }
 
 /// The recorded code at the instruction pointers, without overlap.
@@ -234,80 +232,131 @@ fn code_of(samples: &[Sample]) -> BTreeMap<u64, Vec<u8>> {
     ranges
 }
 
-/// The exception directory of an image: RVA and length.
-fn directory(trace: &Trace<'_>, image: usize, images: &[ModuleImage]) -> (u32, u32) {
-    let tables = &trace.timeline.images[image].tables;
-    let recorded = tables.iter().find(|table| table.kind == TableKind::ExceptionDirectory as u64);
-    if let Some(table) = recorded {
-        return (table.rva, table.len);
-    }
-    let stk_profile::image::ImageSource::File(path) = &images[image].source else { return (0, 0) };
-    let bytes = MappedFile::open_plain(path).expect("it was read");
-    let pe = PeFile64::parse(&*bytes).expect("it was read");
-    let directory = pe.data_directory(object::pe::IMAGE_DIRECTORY_ENTRY_EXCEPTION);
-    directory.map_or((0, 0), |directory| directory.address_range())
+/// A stack by both, at its moment.
+struct Case<'a, 't> {
+    view: &'a View<'t>,
+    images: &'a [ModuleImage],
+    ours: &'a [Frame],
+    stop: Stop,
+    theirs: &'a [Walked],
 }
 
-#[expect(clippy::too_many_arguments, reason = "one call")]
-fn compare(
-    tally: &mut Tally,
-    trace: &Trace<'_>,
-    is_code: impl Fn(u64) -> bool,
-    has_function: impl Fn(u64) -> bool,
-    sample: &Sample,
-    ours: &[Frame],
-    stop: Stop,
-    theirs: &[Walked],
-) {
-    let is_dynamic =
-        |frame: &Frame| frame.module.is_some_and(|module| matches!(Holder::of(module), Holder::Code(_)));
-    let dynamic = ours.iter().position(is_dynamic);
-    let compared = &ours[..dynamic.map_or(ours.len(), |at| at + 1)];
-    let place = |frame: &Frame| {
-        let name = frame.module.map_or("?", |id| stk_profile::image::holder_name(&trace.timeline, id));
-        format!("{name}+{:#x}", frame.rva)
-    };
-    let module = |frame: &Frame| {
-        frame.module.map_or("no module", |id| stk_profile::image::holder_name(&trace.timeline, id)).to_owned()
-    };
-    // Where a function ends with a call that does not return, dbghelp gives the address before the
-    // return address, which lies behind the function.
-    let same = |(frame, walked): (&Frame, &Walked)| {
-        let is_behind = frame.address == walked.ip + 1 && !has_function(frame.address);
-        frame.sp == walked.sp && (frame.address == walked.ip || is_behind)
-    };
-    let equal = compared.iter().zip(theirs).take_while(|pair| same(*pair)).count();
-    let class = if equal < compared.len() {
-        let from = &compared[equal.saturating_sub(1)];
-        let what = if theirs.len() <= equal { "dbghelp ends" } else { "another caller" };
-        format!("{what} in {}, ours by {}", module(from), compared[equal].trust.as_str())
-    } else if dynamic.is_some() {
-        tally.equal_to_dynamic += 1;
-        return;
-    } else if theirs.len() == compared.len() || matches!(stop, Stop::ThreadStart) {
-        tally.equal += 1;
-        return;
-    } else if matches!(stop, Stop::NoModule { .. } | Stop::NoFunction { .. }) && !is_code(theirs[equal].ip) {
-        tally.refused += 1;
-        return;
-    } else {
-        format!("dbghelp continues where ours ends: {} in {}", stop.as_str(), module(&compared[equal - 1]))
-    };
-    *tally.differ.entry(class.clone()).or_default() += 1;
-    tally.examples.entry(class).or_insert_with(|| {
+impl Case<'_, '_> {
+    fn module(&self, frame: &Frame) -> &str {
+        frame.module.map_or("no module", |id| holder_name(self.view.timeline(), id))
+    }
+
+    fn is_code(&self, address: u64) -> bool {
+        self.view.find(address).is_some() || self.view.find_code(address).is_some()
+    }
+
+    fn has_function(&self, address: u64) -> bool {
+        self.view.find(address).is_some_and(|live| {
+            let image = &self.images[live.image.0 as usize].tables;
+            image.function_range((address - live.base) as u32).is_some()
+        })
+    }
+
+    /// Where a function ends with a call that does not return, dbghelp gives the address before the
+    /// return address, which is behind the function.
+    fn is_same(&self, frame: &Frame, walked: &Walked) -> bool {
+        let is_behind = || frame.address == walked.ip + 1 && !self.has_function(frame.address);
+        frame.sp == walked.sp && (frame.address == walked.ip || is_behind())
+    }
+
+    fn show(&self, equal: usize) -> String {
         let from = equal.saturating_sub(2);
-        let ours: Vec<String> = ours[from.min(ours.len())..]
+        let ours: Vec<String> = self
+            .ours
             .iter()
+            .skip(from)
             .take(4)
-            .map(|frame| format!("{} {:#x} {}", place(frame), frame.sp, frame.trust.as_str()))
+            .map(|frame| {
+                format!("{}+{:#x} {:#x} {}", self.module(frame), frame.rva, frame.sp, frame.trust.as_str())
+            })
             .collect();
-        format!(
-            "frame {equal} of {}, ip {:#x}: ours {ours:?}, {stop:?}; theirs {:x?}",
-            compared.len(),
-            sample.registers.ip,
-            &theirs[from.min(theirs.len())..theirs.len().min(from + 4)]
-        )
-    });
+        let theirs: Vec<_> = self.theirs.iter().skip(from).take(4).collect();
+        format!("frame {equal} of {}: ours {ours:?}, {:?}; theirs {theirs:x?}", self.ours.len(), self.stop)
+    }
+}
+
+/// Agreement on the stacks of a trace.
+#[derive(Default)]
+struct Tally {
+    stacks: usize,
+    /// Frames that are equal, without those of the samples' own registers.
+    frames: usize,
+    equal: usize,
+    /// Of these, dbghelp continues above the start of the thread or goroutine.
+    above_start: usize,
+    /// Equal up to the first frame in code made at run time.
+    equal_to_dynamic: usize,
+    /// Equal up to a word that dbghelp takes for a return address and ours does not: no code is
+    /// there.
+    refused: usize,
+    /// All others, by class.
+    differ: BTreeMap<String, usize>,
+    examples: BTreeMap<String, String>,
+}
+
+impl Tally {
+    fn add(&mut self, case: &Case<'_, '_>) {
+        let is_dynamic =
+            |frame: &Frame| frame.module.is_some_and(|module| matches!(Holder::of(module), Holder::Code(_)));
+        let dynamic = case.ours.iter().position(is_dynamic);
+        let compared = &case.ours[..dynamic.map_or(case.ours.len(), |at| at + 1)];
+        let pairs = compared.iter().zip(case.theirs);
+        let equal = pairs.take_while(|(frame, walked)| case.is_same(frame, walked)).count();
+        self.frames += equal.saturating_sub(1);
+        let continues = case.theirs.get(equal);
+        let class = if equal < compared.len() {
+            let what = if continues.is_some() { "another caller" } else { "dbghelp ends" };
+            let from = case.module(&compared[equal.saturating_sub(1)]);
+            format!("{what} in {from}, ours by {}", compared[equal].trust.as_str())
+        } else {
+            match (dynamic, case.stop, continues) {
+                (Some(_), _, _) => self.equal_to_dynamic += 1,
+                (None, _, None) => self.equal += 1,
+                (None, Stop::ThreadStart, Some(_)) => {
+                    self.equal += 1;
+                    self.above_start += 1;
+                }
+                (None, Stop::NoModule { .. } | Stop::NoFunction { .. }, Some(next))
+                    if !case.is_code(next.ip) =>
+                {
+                    self.refused += 1;
+                }
+                (None, stop, Some(_)) => {
+                    let class = format!("dbghelp continues where ours ends: {}", stop.as_str());
+                    return self.add_difference(class, case, equal);
+                }
+            }
+            return;
+        };
+        self.add_difference(class, case, equal);
+    }
+
+    fn add_difference(&mut self, class: String, case: &Case<'_, '_>, equal: usize) {
+        *self.differ.entry(class.clone()).or_default() += 1;
+        self.examples.entry(class).or_insert_with(|| case.show(equal));
+    }
+
+    fn print(&self, name: &str) {
+        println!(
+            "{name}: {} stacks, {} callers equal: {} whole ({} of them go further in dbghelp), {} to their first dynamic frame, \
+             {} to a word that is no code address",
+            self.stacks, self.frames, self.equal, self.above_start, self.equal_to_dynamic, self.refused
+        );
+        for (class, count) in &self.differ {
+            println!("  {count} {class}: {}", self.examples[class]);
+        }
+    }
+
+    #[track_caller]
+    fn agrees(&self) {
+        assert!(self.stacks >= 30, "{} stacks", self.stacks);
+        assert!(self.differ.is_empty(), "{:#?}", self.examples);
+    }
 }
 
 #[test]
