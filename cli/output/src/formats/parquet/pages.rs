@@ -43,20 +43,24 @@ pub(super) fn check(stored: &[u8], values: i64) -> Result<(), String> {
     let (mut seen, mut plain, mut dictionary) = (0u64, 0u64, 0u64);
     let mut thrift = Thrift { bytes: stored, at: 0 };
     while seen < values.max(0) as u64 && thrift.at < stored.len() {
-        let (mut unpacked, mut packed, mut encoding) = (0, 0, 0);
+        let (mut unpacked, mut packed, mut encoding, mut negative) = (0, 0, 0, false);
         let mut numbers = |path: &[i64], number: i64| match path {
+            // A checksum.
+            [4] => {}
+            _ if number < 0 => negative = true,
             [2] => unpacked = number,
             [3] => packed = number,
-            [5 | 8, 1] => seen = seen.saturating_add(number.max(0) as u64),
-            [7, 1] => dictionary = dictionary.saturating_add(number.max(0) as u64),
+            [5 | 8, 1] => seen = seen.saturating_add(number as u64),
+            [7, 1] => dictionary = dictionary.saturating_add(number as u64),
             [5, 2] | [8, 4] => encoding = number,
             _ => {}
         };
         let header = thrift.fields(&mut Vec::new(), &mut numbers);
-        let packed = usize::try_from(packed).ok().filter(|_| header.is_some());
+        // polars takes a negative number of values for a very large one.
+        let packed = usize::try_from(packed).ok().filter(|_| header.is_some() && !negative);
         let packed = packed.ok_or("the header of a page cannot be read")?;
         thrift.at = thrift.at.saturating_add(packed);
-        plain = plain.saturating_add(unpacked.max(0) as u64);
+        plain = plain.saturating_add(unpacked as u64);
         if encoding == DELTA_BYTE_ARRAY {
             return Err("texts that repeat those before them (DELTA_BYTE_ARRAY)".to_owned());
         }
@@ -171,6 +175,13 @@ mod tests {
         assert_eq!(check(&pages, 120), Ok(()));
         assert_eq!(check(&pages, 121), Err("the header of a page cannot be read".to_owned()));
         assert_eq!(check(&[], 1 << 60), Ok(()));
+    }
+
+    #[test]
+    fn negative_number_of_values_is_an_error() {
+        let mut negative = page(60, 0);
+        negative[8] |= 1;
+        assert_eq!(check(&negative, 60), Err("the header of a page cannot be read".to_owned()));
     }
 
     #[test]
