@@ -70,7 +70,7 @@ fn a_stack_too_deep_for_speedscope_is_cut() {
         "--no-default-symbols",
         "--force",
     ];
-    let (_, exit) = answer(line.map(Into::into).into_iter()).expect("converted");
+    let (_, exit) = answer(line.map(Into::into)).expect("converted");
     assert_eq!(exit, Exit::Ok);
     let file: Value = serde_json::from_slice(&std::fs::read(&output).unwrap()).unwrap();
     let profiles = file["profiles"].as_array().unwrap();
