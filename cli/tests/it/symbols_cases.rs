@@ -72,7 +72,7 @@ fn the_file_of_debuglink_is_found_or_named() {
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&debug, bytes).unwrap();
     assert!(reason().contains("does not match"), "{}", reason());
-    assert_eq!(frames(folder.path(), &image, &["1000"]), [Vec::<String>::new()]);
+    assert!(frames(folder.path(), &image, &["1000"])[0].is_empty());
     std::fs::copy(data("app.debug"), &debug).unwrap();
     assert_eq!(frames(folder.path(), &image, &["1010"]), [inner]);
 }
