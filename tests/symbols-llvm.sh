@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Names, files, lines and inline depth against llvm-symbolizer-19, at addresses spread over the code of programs that it builds:
-# g++ -O2, Rust windows-gnu, clang-cl with a PDB (x64, x86), and Go, whole and stripped, where a toolchain is at hand.
+# g++ -O2, Rust windows-gnu, clang-cl with a PDB (x64, x86), and Go, whole and stripped, where a toolchain is found.
 #
 #   tests/symbols-llvm.sh STK [N]     N addresses a program (default 1000)
 #
@@ -107,7 +107,7 @@ for path, judge in zip(pairs[::2], pairs[1::2]):
         elif not ours and len(theirs) == 1:
             kind = 'behind a function, its neighbour for llvm'
         elif [f[1:] for f in ours] == [f[1:] for f in theirs] and ours[:-1] == theirs[:-1] and same_function(ours[-1][0], theirs[-1][0], mine.get('aliases', [])):
-            kind = 'equal but for the form of the outermost name'
+            kind = 'equal except for the form of the outermost name'
         else:
             kind = 'different'
             examples.append((f'{rva:#x}', ours, theirs))

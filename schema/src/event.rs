@@ -351,7 +351,7 @@ pub struct MethodName<'a> {
 }
 
 /// The bounds and the whole code of a method of a runtime (version 1.1), of which a CODE_ADD holds
-/// a part only: without function tables (x86) nothing else tells where a method begins.
+/// a part only: without function tables (x86) nothing else shows where a method begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MethodBody<'a> {
     /// When the runtime said it.

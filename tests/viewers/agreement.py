@@ -1,6 +1,6 @@
 """Asks examples/recipes/duckdb.sql what `stk stats --json` says of the same trace: agreement.py STK TRACES FOLDER
 
-TRACES: examples/traces; beside busy.stk, mixed.stk and a damaged copy of busy.stk, the traces of STK_TRACES are asked. The statements are the recipes'
+TRACES: examples/traces; beside busy.stk, mixed.stk and a damaged copy of busy.stk, the traces of STK_TRACES are compared. The statements are the recipes'
 own, without their limits.
 """
 

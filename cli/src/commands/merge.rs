@@ -6,8 +6,8 @@ use super::replace::{self, REPLACED, is_made_of, replaces_own};
 use super::report::together;
 use super::values::{choice, default_name};
 use super::{
-    Choice, Exit, ProfileArgs, Progress, Usage, guarded, inputs, note, pool, say_error, size, tell, verify,
-    warn,
+    Choice, Exit, ProfileArgs, Progress, Usage, guarded, inputs, note, note_line, pool, say_error, size,
+    verify, warn,
 };
 use crate::times::TimeArg;
 use anyhow::Context;
@@ -362,8 +362,8 @@ fn join(
         join.add_gap(gap.process, (gap.start_ns, gap.end_ns));
     }
     drop(progress);
-    lines.iter().for_each(|line| tell(line));
-    missing.line(&args.profile.symbols.options).iter().for_each(|line| tell(line));
+    lines.iter().for_each(|line| note_line(line));
+    missing.line(&args.profile.symbols.options).iter().for_each(|line| note_line(line));
     Ok((join.finish(), exit))
 }
 

@@ -393,7 +393,7 @@ pub(crate) fn note(text: &str) {
 }
 
 /// Prints a note or warning, which is a printable line, on standard error.
-fn tell(line: &str) {
+fn note_line(line: &str) {
     if !is_quiet() {
         say_line(line);
     }

@@ -309,7 +309,7 @@ impl MissingSum {
         let lacking = modules.iter().filter(|((_, reason), _)| Remedy::of(reason) == Remedy::Pdb);
         let (lacking, traces): (Vec<&str>, Vec<&str>) =
             lacking.map(|((module, _), (_, source))| (module.as_str(), source.as_str())).unzip();
-        let (told, others) = match Remedy::of(reason) {
+        let (shown, others) = match Remedy::of(reason) {
             Remedy::Pdb => {
                 let more = lacking.len().saturating_sub(NAMED) as u64;
                 let more = if more > 0 { format!(" and {} more", count(more)) } else { String::new() };
@@ -319,8 +319,8 @@ impl MissingSum {
                     true => String::new(),
                     false => format!("{}, or ", fetch_command(&traces, NAMED, options)),
                 };
-                let told = format!("{names}{more} {verb}: {fetch}name the folder with -y");
-                (told, modules.len() - lacking.len())
+                let shown = format!("{names}{more} {verb}: {fetch}name the folder with -y");
+                (shown, modules.len() - lacking.len())
             }
             _ => (format!("{first}: {reason}"), modules.len() - 1),
         };
@@ -330,7 +330,7 @@ impl MissingSum {
             n => format!("; {} more: stk symbols list {}", count(n as u64), argument(source)),
         };
         let line =
-            format!("{of}: {:.1} % of the frames have names from symbols; {told}{others}", 100.0 * share);
+            format!("{of}: {:.1} % of the frames have names from symbols; {shown}{others}", 100.0 * share);
         Some(format!("stk: {}", printable(&line)))
     }
 }
@@ -464,7 +464,7 @@ mod tests {
             "stk: 2 traces: 50.0 % of the frames have names from symbols; a.exe, c.dll lack their PDBs: stk \
              symbols fetch a.stk b.stk --ms-symbols, or name the folder with -y; 1 more: stk symbols list a.stk"
         );
-        // Microsoft was asked.
+        // Microsoft's server was searched.
         let asked = SymbolOptions { ms_symbols: true, ..SymbolOptions::default() };
         assert!(
             line(&[("b.stk", other)], &asked).unwrap().ends_with("lack their PDBs: name the folder with -y")

@@ -3,7 +3,8 @@
 use super::profile_args::{MissingSum, check_symbols, load_file, loss_lines};
 use super::replace::{self, REPLACED, is_made_of, replaces_own};
 use super::{
-    Choice, Exit, ProfileArgs, Progress, guarded, inputs, note, pool, say_error, size, tell, verify, warn,
+    Choice, Exit, ProfileArgs, Progress, guarded, inputs, note, note_line, pool, say_error, size, verify,
+    warn,
 };
 use anyhow::Context;
 use std::path::{Path, PathBuf};
@@ -125,7 +126,7 @@ fn collect(args: &ReportArgs, files: &[(TraceFile, Content)]) -> anyhow::Result<
     }
     drop(progress);
     lines.extend(sum.line(&args.profile.symbols.options));
-    lines.iter().for_each(|line| tell(line));
+    lines.iter().for_each(|line| note_line(line));
     Ok((page, exit.worse(choice.finish())))
 }
 

@@ -186,7 +186,7 @@ fn text(stats: &Stats, threads: Vec<ThreadRow>, window: &Window) -> String {
         Fate::Ended => ", the recording has ended",
         Fate::Shortened => ", the file was shortened: nothing more of it is read",
         Fate::Replaced => ", the file was replaced, renamed or removed: nothing more is read",
-        Fate::Lost => ", the file goes on without a block: nothing more of it is read",
+        Fate::Lost => ", the file continues without a block: nothing more of it is read",
     };
     let _ =
         writeln!(text, "{} (pid {}), {}{state}", printable(&stats.process), stats.pid, span(window.until));

@@ -107,7 +107,7 @@ pub enum Remedy {
     /// The PDB, which was not found.
     Pdb,
     /// What the end of its text says.
-    Told,
+    Stated,
 }
 
 impl Remedy {
@@ -115,7 +115,7 @@ impl Remedy {
     pub fn of(reason: &str) -> Remedy {
         match () {
             () if reason.ends_with(FIND_PDB) => Remedy::Pdb,
-            () if [BUILD, THAT_BUILD, INTACT, FULL].iter().any(|end| reason.ends_with(end)) => Remedy::Told,
+            () if [BUILD, THAT_BUILD, INTACT, FULL].iter().any(|end| reason.ends_with(end)) => Remedy::Stated,
             () => Remedy::Nothing,
         }
     }
@@ -190,10 +190,10 @@ mod tests {
         let not_found = Reason::PdbNotFound { name, id, tried: 1, skipped, servers: Vec::new() };
         for (reason, remedy) in [
             (not_found, Remedy::Pdb),
-            (Reason::NoCodeView, Remedy::Told),
-            (Reason::PdbMismatch { path: path.clone(), found, wanted }, Remedy::Told),
-            (Reason::PdbUnreadable { path: path.clone(), error: "damaged".to_owned() }, Remedy::Told),
-            (Reason::FastLink { path: path.clone() }, Remedy::Told),
+            (Reason::NoCodeView, Remedy::Stated),
+            (Reason::PdbMismatch { path: path.clone(), found, wanted }, Remedy::Stated),
+            (Reason::PdbUnreadable { path: path.clone(), error: "damaged".to_owned() }, Remedy::Stated),
+            (Reason::FastLink { path: path.clone() }, Remedy::Stated),
             (Reason::NoIdentity, Remedy::Nothing),
             (Reason::SystemWithoutPdb, Remedy::Nothing),
             (Reason::NotCovered { path }, Remedy::Nothing),

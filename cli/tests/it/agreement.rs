@@ -423,14 +423,14 @@ fn salvage_finds_the_stacks_and_says_what_it_assumes() {
     let lists = Lists::new("damaged", &damaged());
     let without = &lists.stats["totals"]["trusted"]["no_stack_ns"];
     assert!(number(without) > lists.whole() / 10, "the loss costs stacks: {without}");
-    let told = |stats: &Value, text: &str| {
+    let notes_with = |stats: &Value, text: &str| {
         stats["notes"].as_array().unwrap().iter().filter(|note| note.as_str().unwrap().contains(text)).count()
     };
-    assert_eq!(told(&lists.stats, "--salvage assumes"), 1);
+    assert_eq!(notes_with(&lists.stats, "--salvage assumes"), 1);
     let printed = lists.run(&["stats", "t.stk"]);
     assert!(printed.contains("--salvage"), "{printed}");
     let salvaged = lists.json(&["stats", "t.stk", "--json", "--top", "0", "--salvage"])["traces"][0].take();
-    assert_eq!(told(&salvaged, "with stacks that --salvage assumes"), 1);
+    assert_eq!(notes_with(&salvaged, "with stacks that --salvage assumes"), 1);
     let trusted = &salvaged["totals"]["trusted"];
     assert_eq!(number(&trusted["no_stack_ns"]), 0);
     assert!(

@@ -42,8 +42,8 @@ impl Lab {
 
     fn batch(&self, more: &[&str]) {
         let line = ["batch", "in", "--to", "parquet", "-o", "lab.parquet", "--no-default-symbols"];
-        let (_, told, code) = self.run(&[&line, more].concat());
-        assert_eq!(code, 0, "{told}");
+        let (_, error, code) = self.run(&[&line, more].concat());
+        assert_eq!(code, 0, "{error}");
     }
 
     /// Standard output, standard error, exit code.
@@ -53,8 +53,8 @@ impl Lab {
     }
 
     fn json(&self, arguments: &[&str]) -> Value {
-        let (text, told, code) = self.run(&[&["stats", "--format", "json"], arguments].concat());
-        assert_eq!(code, 0, "{arguments:?}: {told}");
+        let (text, error, code) = self.run(&[&["stats", "--format", "json"], arguments].concat());
+        assert_eq!(code, 0, "{arguments:?}: {error}");
         serde_json::from_str(&text).unwrap()
     }
 
@@ -88,7 +88,7 @@ fn groups(sum: &Value) -> BTreeMap<Vec<String>, [u64; 4]> {
     let of = |row: &Value| {
         let number = |of: &str, what: &str| row[of][what].as_u64().unwrap();
         let values = row["values"].as_array().unwrap().iter();
-        // Of traces the command line's names are told, of a dataset those of their files.
+        // Of traces the command line's names are error, of a dataset those of their files.
         let values = values.map(|value| value.as_str().unwrap().trim_start_matches("in/").to_owned());
         let numbers = [
             number("self", "samples"),
@@ -120,7 +120,7 @@ fn a_dataset_has_the_totals_and_functions_of_its_traces() {
     }
 }
 
-/// The groups, with no module beside `mix`: two have code of it, and which of them is told depends
+/// The groups, with no module beside `mix`: two have code of it, and which of them is error depends
 /// on the order in which frames are met.
 fn of_any_module(groups: BTreeMap<Vec<String>, [u64; 4]>) -> BTreeMap<Vec<String>, [u64; 4]> {
     let mut sums: BTreeMap<Vec<String>, [u64; 4]> = BTreeMap::new();
@@ -213,9 +213,9 @@ fn labels_and_times_choose_traces_of_a_dataset() {
         (&["lab.parquet?build=3"][..], "none of its 3 traces"),
         (&["lab.parquet", "--from", "2030-01-01T00:00Z"], "none of its 3 traces"),
     ] {
-        let (_, told, code) = lab.run(&[&["stats"], arguments].concat());
-        assert_eq!(code, 1, "{told}");
-        assert!(told.contains(words), "{told}");
+        let (_, error, code) = lab.run(&[&["stats"], arguments].concat());
+        assert_eq!(code, 1, "{error}");
+        assert!(error.contains(words), "{error}");
     }
 }
 
@@ -237,12 +237,12 @@ fn what_a_dataset_cannot_answer_is_refused_by_name() {
         (&["in/a.stk"], "a dataset stands alone"),
         (&["--group-by", "nothing"], "thread-name"),
     ] {
-        let (_, told, code) = lab.run(&[&["stats", "lab.parquet"], arguments].concat());
-        assert_eq!(code, 2, "{arguments:?}: {told}");
-        assert!(told.contains(words), "{arguments:?}: {told}");
+        let (_, error, code) = lab.run(&[&["stats", "lab.parquet"], arguments].concat());
+        assert_eq!(code, 2, "{arguments:?}: {error}");
+        assert!(error.contains(words), "{arguments:?}: {error}");
     }
-    let (text, told, code) = lab.run(&["stats", "lab.parquet"]);
-    assert_eq!(code, 0, "{told}");
+    let (text, error, code) = lab.run(&["stats", "lab.parquet"]);
+    assert_eq!(code, 0, "{error}");
     for words in
         ["lab.parquet: 1 trace of 1 process on 1 host", "Functions of all traces", "Waits of all traces"]
     {
@@ -292,10 +292,10 @@ fn sides_of_a_dataset_compare_as_their_traces_do() {
         let of_traces =
             [&["diff"], &base[..], &new, &["-y", symbols, "--no-default-symbols"], &common].concat();
         let of_dataset = [&["diff", "lab.parquet?build=1", "lab.parquet?build=2"], &common[..]].concat();
-        let (traces, told, code) = lab.run(&of_traces);
-        assert!([0, 6, 7].contains(&code), "{told}");
-        let (dataset, told, other) = lab.run(&of_dataset);
-        assert_eq!(other, code, "{told}");
+        let (traces, error, code) = lab.run(&of_traces);
+        assert!([0, 6, 7].contains(&code), "{error}");
+        let (dataset, error, other) = lab.run(&of_dataset);
+        assert_eq!(other, code, "{error}");
         assert!(rows(&traces).len() > 2, "{traces}");
         assert_eq!(rows(&dataset), rows(&traces), "{more:?}");
         let again = lab.run(&[&of_dataset[..], &["-j", "1"]].concat()).0;
@@ -315,9 +315,9 @@ fn names_that_come_late_are_those_of_a_conversion_with_symbols() {
     let named = |lab: &Lab| groups(&lab.of_dataset(&question));
     assert_ne!(named(&late), named(&early), "the PDBs matter");
     let apply = |lab: &Lab| {
-        let (text, told, code) =
+        let (text, error, code) =
             lab.run(&["symbols", "apply", "lab.parquet", "-y", symbols, "--no-default-symbols"]);
-        assert_eq!(code, 0, "{told}");
+        assert_eq!(code, 0, "{error}");
         text
     };
     let text = apply(&late);
@@ -383,11 +383,11 @@ fn text_that_is_not_utf8_is_an_error_of_its_file_and_column() {
             &["symbols", "apply", "lab.parquet", "--no-default-symbols"],
             &["convert", "b.stk", "--to", "parquet", "-o", "lab.parquet", "--no-default-symbols"],
         ] {
-            let (text, told, code) = lab.run(line);
-            assert_eq!(code, 1, "{line:?}: {told}");
-            assert!(told.contains("0000.parquet: column "), "{line:?}: {told}");
-            assert!(told.contains(&format!("column {column}: ")), "{line:?}: {told}");
-            assert!(!text.contains('\x1b') && !told.contains('\x1b'), "{line:?}");
+            let (text, error, code) = lab.run(line);
+            assert_eq!(code, 1, "{line:?}: {error}");
+            assert!(error.contains("0000.parquet: column "), "{line:?}: {error}");
+            assert!(error.contains(&format!("column {column}: ")), "{line:?}: {error}");
+            assert!(!text.contains('\x1b') && !error.contains('\x1b'), "{line:?}");
         }
     }
 }
@@ -427,9 +427,9 @@ fn tables_that_state_what_cannot_be_are_errors_that_name_it() {
         rewrite(&file, None, change);
         for line in [&["stats", "lab.parquet"][..], &["stats", "lab.parquet", "--tree"]] {
             let begun = std::time::Instant::now();
-            let (_, told, code) = lab.run(line);
-            assert_eq!(code, 1, "{table} {line:?}: {told}");
-            assert!(told.contains(words), "{table} {line:?}: {told}");
+            let (_, error, code) = lab.run(line);
+            assert_eq!(code, 1, "{table} {line:?}: {error}");
+            assert!(error.contains(words), "{table} {line:?}: {error}");
             assert!(begun.elapsed().as_secs() < 30, "{table} {line:?}");
         }
     };
@@ -466,9 +466,9 @@ fn number_of_threads_of_the_environment_is_checked() {
     for (threads, ends) in [("x", 1), ("99999999", 1), ("0", 1), ("2", 0)] {
         let mut stats = command(&["stats", dataset.to_str().unwrap()]);
         let output = stats.env("POLARS_MAX_THREADS", threads).output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(ends), "{threads}: {told}");
-        assert_eq!(told.contains("POLARS_MAX_THREADS is no number from 1 to 1024"), ends == 1, "{told}");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(ends), "{threads}: {error}");
+        assert_eq!(error.contains("POLARS_MAX_THREADS is no number from 1 to 1024"), ends == 1, "{error}");
     }
 }
 
@@ -488,9 +488,9 @@ fn traces_that_are_added_one_by_one_get_small_files_until_a_batch() {
         let (name, bytes) = number(added);
         std::fs::write(lab.path("in").join(&name), bytes).unwrap();
         let file = format!("in/{name}");
-        let (_, told, code) =
+        let (_, error, code) =
             lab.run(&["convert", &file, "--to", "parquet", "-o", "lab.parquet", "--no-default-symbols"]);
-        assert_eq!(code, 0, "{told}");
+        assert_eq!(code, 0, "{error}");
         assert_eq!(files(), large + usize::from(added) - 40);
         let sum = lab.of_dataset(&["--weight", "samples"]);
         assert_eq!(sum["traces"], added);
@@ -528,8 +528,8 @@ fn a_redacted_copy_is_no_second_recording() {
     lab.batch(&[]);
     let alone = cpu_ns(&lab);
     let redact = |from: &str, to: &str, more: &[&str]| {
-        let (_, told, code) = lab.run(&[&["redact", from, "-o", to], more].concat());
-        assert_eq!(code, 0, "{told}");
+        let (_, error, code) = lab.run(&[&["redact", from, "-o", to], more].concat());
+        assert_eq!(code, 0, "{error}");
     };
     redact("in/busy.stk", "in/copy.stk", &[]);
     redact("in/copy.stk", "in/again.stk", &["--drop", "host"]);
@@ -556,8 +556,8 @@ fn symbols_of_a_dataset_are_those_of_its_traces() {
     let symbols = kept("");
     let rows = |of: &[&str]| -> BTreeMap<String, (u64, Value, Value)> {
         let line = ["symbols", "list", "--json", "--no-default-symbols", "-y", symbols.to_str().unwrap()];
-        let (text, told, code) = lab.run(&[&line, of].concat());
-        assert_eq!(code, 0, "{told}");
+        let (text, error, code) = lab.run(&[&line, of].concat());
+        assert_eq!(code, 0, "{error}");
         let list: Value = serde_json::from_str(&text).unwrap();
         let row = |row: &Value| {
             let name = row["name"].as_str().unwrap().to_owned() + row["debug_id"].as_str().unwrap();

@@ -178,15 +178,15 @@ fn wrong_usage_is_told() {
 }
 
 #[test]
-fn sides_of_different_programs_are_told() {
+fn sides_of_different_programs_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("a.stk"), trace(&NAMES, [20, 50, 30])).unwrap();
     let mixed = crate::support::kept_text("mixed.stk");
-    let told = |base: &str, new: &str| {
+    let warned = |base: &str, new: &str| {
         let output = stk(folder.path(), &["diff", base, new]);
         String::from_utf8(output.stderr).unwrap().contains("the sides are of different programs, ")
     };
-    assert!(told("a.stk", &mixed) && told(&mixed, "a.stk") && !told("a.stk", "a.stk"));
+    assert!(warned("a.stk", &mixed) && warned(&mixed, "a.stk") && !warned("a.stk", "a.stk"));
 }
 
 #[test]

@@ -317,7 +317,7 @@ fn samples_of_different_rates_are_not_counted_together() {
 }
 
 #[test]
-fn traces_a_day_apart_are_told_and_can_be_drawn_together() {
+fn traces_a_day_apart_are_named_and_can_be_drawn_together() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::copy(crate::support::kept("busy.stk"), folder.path().join("a.stk")).unwrap();
     std::fs::copy(crate::support::kept("mixed.stk"), folder.path().join("b.stk")).unwrap();

@@ -583,7 +583,7 @@ fn no_planted_secret_survives_whichever_block_is_damaged() {
     }
     let drop = ["--drop", "command-line,host,user"];
     let (exit, left) = of_copy(&file, &drop).unwrap();
-    // A block of an unknown kind is left out, which is told.
+    // A block of an unknown kind is left out, which is reported.
     assert_eq!((exit, left), (Exit::Damaged, Vec::new()));
     let trace = Trace::open(&file).unwrap();
     let offsets: Vec<usize> = trace.blocks().iter().map(|block| block.offset as usize).collect();
@@ -602,7 +602,7 @@ fn no_planted_secret_survives_whichever_block_is_damaged() {
 }
 
 #[test]
-fn list_behind_a_gap_is_left_out_and_told() {
+fn list_behind_a_gap_is_left_out_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gap.stk").to_str().unwrap().to_owned();
     let wide = |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };

@@ -308,7 +308,7 @@ fn what_several_traces_lack_is_told_once_at_the_end() {
     // helps there.
     let line = "stk: 2 traces: 0.0 % of the frames have names from symbols; app.exe: the image names no PDB \
                 (no CodeView record): build it with debug information";
-    assert_eq!(ran.error.lines().filter(|told| *told == line).count(), 1, "{ran:?}");
+    assert_eq!(ran.error.lines().filter(|shown| *shown == line).count(), 1, "{ran:?}");
     assert!(!ran.error.contains("ntdll.dll") && !ran.error.contains("nothing to do"), "{ran:?}");
     let quiet = ran_in(dir.path(), &[&arguments[..], &["-q"]].concat());
     assert_eq!((quiet.code, quiet.error.as_str()), (Some(0), ""));
@@ -556,7 +556,7 @@ fn a_dataset_among_traces_names_the_commands_that_read_it() {
 }
 
 #[test]
-fn three_files_of_diff_are_told_how_to_take_sides() {
+fn three_files_of_diff_show_how_to_take_sides() {
     let dir = folder(&[("a.stk", &trace()), ("b.stk", &trace()), ("c.stk", &trace())]);
     let ran = ran_in(dir.path(), &["diff", "a.stk", "b.stk", "c.stk"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");

@@ -62,7 +62,7 @@ pub enum Trust {
     /// place that the record gives, or the code before it is not known to be a call.
     FrameDataSearch = 12,
     /// Found by one of the rules above, among modules or code that are assumed to have been there:
-    /// a block of the trace that could have told otherwise is lost. The walker never sets it.
+    /// a block of the trace that could have shown otherwise is lost. The walker never sets it.
     Assumed = 13,
 }
 
@@ -192,7 +192,7 @@ pub enum Stop {
         version: u8,
     },
     /// The function saves scalable vector registers (SVE), in space whose size the unwind data does
-    /// not tell.
+    /// not give.
     ScalableVectors {
         /// The module concerned.
         module: ModuleId,

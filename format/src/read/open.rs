@@ -91,7 +91,7 @@ pub struct BlockRef {
     pub metadata_known: bool,
     /// The time of the MODULE_STATE event by which [`metadata_known`](Self::metadata_known) holds,
     /// where the chain of blocks is broken. Of dynamic code that was there before, a lost block may
-    /// have told the end.
+    /// have held the end.
     pub confirmed_at: Option<Ticks>,
 }
 

@@ -311,7 +311,7 @@ fn positions_that_the_target_makes_up_end_and_keep_little() {
     let file = recording();
     const ALL: u64 = u64::MAX;
     // What the agent's side says next: begun, written.
-    for told in [
+    for stated in [
         vec![(0, ALL)],
         vec![(ALL, ALL)],
         vec![(0, ALL), (0, ALL - 1), (7, ALL)],
@@ -320,11 +320,11 @@ fn positions_that_the_target_makes_up_end_and_keep_little() {
     ] {
         let (mut reader, ring, _) = followed(&file, file.len() + 200);
         let before = reader.places.len();
-        for (begun, written) in &told {
+        for (begun, written) in &stated {
             ring.begun.set(*begun);
             ring.written.set(*written);
             reader.poll(&ring, &|| false);
-            assert!(reader.places.len() <= 2 * before, "{told:?}: {} blocks", reader.places.len());
+            assert!(reader.places.len() <= 2 * before, "{stated:?}: {} blocks", reader.places.len());
         }
         let _ = reader.snapshot(&ring, u32::MAX, [7; 16], &mut Vec::new());
     }

@@ -190,7 +190,7 @@ impl<'a> GroupSums<'a> {
         }
     }
 
-    /// Adds what of a run lies in a span of time.
+    /// Adds the part of a run within a span of time.
     fn add_part(&mut self, group: u32, run: &Run, span: u64) {
         let waits = run.activity.wait().is_some();
         let mut sums = RunSums::default();

@@ -373,7 +373,7 @@ pub struct Losses {
     pub modules_unknown: u64,
     /// Samples whose stack is found among modules that are assumed (`--salvage`).
     pub assumed: u64,
-    /// Samples whose stack ends at code that a lost block may have told of.
+    /// Samples whose stack ends at code that a lost block may have described.
     pub code_unknown: u64,
     /// Readings of threads' clocks that went back, or gained more than the processors had time for.
     pub clock_jumps: u64,
@@ -413,7 +413,7 @@ impl Losses {
         }
         if self.code_unknown > 0 {
             notes.push(format!(
-                "stacks of {} end at code that a lost block may have told of (code-unknown)",
+                "stacks of {} end at code that a lost block may have described (code-unknown)",
                 counted(self.code_unknown, "sample")
             ));
         }

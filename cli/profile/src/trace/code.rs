@@ -50,7 +50,7 @@ impl CodeRegion {
     pub(super) fn method<'a>(known: &'a CodeRegion, body: &MethodBody<'a>, arch: Arch) -> Option<CodeRegion> {
         let size = u32::try_from(body.size).ok().filter(|_| arch == Arch::X86 && known.is_stub())?;
         let code = body.code.get(..body.code.len().min(size as usize))?;
-        // Other code may have come to the address before the runtime was asked.
+        // Other code may have come to the address before the runtime reported the method.
         let first = known.base.max(body.base);
         let from = |base: u64, bytes: &'a [u8]| bytes.get(usize::try_from(first - base).ok()?..);
         let ours = from(body.base, code)?;
@@ -492,7 +492,7 @@ mod tests {
         // A stub that reaches out of it stays there, and everywhere once it is gone.
         assert_eq!(found(&x86, 0x410, 49), Some((0x3c0, None)));
         assert_eq!([found(&x86, 0x110, 50), found(&x86, 0x3d0, 50)], [None, Some((0x3c0, None))]);
-        // Other code was there when the runtime was asked.
+        // Other code was there when the runtime reported the method.
         let mut replaced = code[0x100..0x180].to_vec();
         replaced[0x7f] ^= 1;
         for (arch, first, body) in [

@@ -108,7 +108,7 @@ pub fn stand_ins(contents: &[Content]) -> Vec<Option<usize>> {
         }
         at
     };
-    (0..contents.len()).map(|i| found[i].map(|_| last(i)).filter(|&stand_in| stand_in != i)).collect()
+    (0..contents.len()).map(|i| found[i].map(|_| last(i)).filter(|&copy| copy != i)).collect()
 }
 
 /// The first 8 bytes of a digest.

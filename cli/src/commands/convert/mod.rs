@@ -17,7 +17,8 @@ mod tasks;
 use super::profile_args::MissingSum;
 use super::values::{choice, default_name};
 use super::{
-    Choice, Exit, ProfileArgs, Progress, Usage, guarded, inputs, replace, say_error, say_line, tell, verify,
+    Choice, Exit, ProfileArgs, Progress, Usage, guarded, inputs, note_line, replace, say_error, say_line,
+    verify,
 };
 pub(super) use key::Keys;
 pub(super) use one::{Converter, Watch, weights};
@@ -127,7 +128,7 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
     let mut choice = Choice::new(args.profile.is_part());
     let exit = endings.iter().fold(exit, |exit, (_, ending)| match ending {
         Ok(converted) => {
-            converted.lines.iter().for_each(|line| tell(line));
+            converted.lines.iter().for_each(|line| note_line(line));
             converted.failed.iter().for_each(|line| say_line(line));
             if let Some((source, missing)) = &converted.missing {
                 choice.add(source, converted.empty.clone());
@@ -140,7 +141,7 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
             exit.worse(verify::exit_of(error))
         }
     });
-    sum.line(&args.profile.symbols.options).iter().for_each(|line| tell(line));
+    sum.line(&args.profile.symbols.options).iter().for_each(|line| note_line(line));
     Ok(exit.worse(choice.finish()))
 }
 

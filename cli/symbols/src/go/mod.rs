@@ -107,7 +107,7 @@ impl<'d> GoTable<'d> {
             let module = module_data(&sections, address, &table);
             let field =
                 |word: usize| module.and_then(|module| pointer(module, word * table.word, table.word));
-            // Since Go 1.26 only the module's data tells where text begins.
+            // Since Go 1.26 only the module's data has where text begins.
             let text = [field(MODULE_TEXT), Some(stated)].into_iter().flatten();
             let text =
                 text.filter_map(|text| u32::try_from(text.checked_sub(base)?).ok()).find(|rva| *rva != 0);

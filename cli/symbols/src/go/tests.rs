@@ -107,7 +107,7 @@ fn table(functions: &[Function], is_new: bool, stated_text: u64) -> (Vec<u8>, Ve
     (bytes, trees)
 }
 
-/// A program with the table, whose module's data lies in `.data`.
+/// A program with the table, whose module's data is at `.data`.
 fn image(table: &[u8], trees: &[u8], is_new: bool) -> Vec<u8> {
     let table_at = 0x20;
     let mut rdata = vec![0; table_at];

@@ -1,6 +1,6 @@
 //! Writes METHOD_BODY: the whole code of methods that samples showed a part of.
 //!
-//! On x86 no function tables tell where a method begins, and without that its callers cannot be
+//! On x86 no function tables show where a method begins, and without that its callers cannot be
 //! found. The data access library reports base and size with a name. The reader compares the code
 //! with that of the CODE_ADD, since other code may have come to the address meanwhile.
 

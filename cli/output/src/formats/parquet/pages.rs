@@ -1,7 +1,7 @@
 //! What a Parquet file states of its schema and its pages, before polars believes it: numbers of
 //! Thrift's compact protocol.
 
-/// Groups in a schema: polars walks them as deep as they lie in each other. Tables have a few.
+/// Groups in a schema: polars walks them as deep as they are nested. Tables have a few.
 const MOST_GROUPS: usize = 100;
 /// Structs in structs.
 const MOST_DEEP: usize = 16;

@@ -77,7 +77,7 @@ impl TableFile {
         pages::check_end(&bytes).map_err(stated)?;
         let facts = caught(|| {
             let mut facts = polars_parquet::read::read_metadata(&mut Cursor::new(&bytes[..]))?;
-            // Another program's types stand in them; what is stored has the types of the schema.
+            // They have another program's types; what is stored has the types of the schema.
             facts.key_value_metadata = None;
             Ok(facts)
         });
@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_lie_in_each_other_without_end_are_refused() {
+    fn groups_nested_without_end_are_refused() {
         // The schema's elements have one child each.
         let mut end = vec![0x15, 2, 0x19, 0xfc, 0xc0, 0x9a, 0x0c];
         end.extend([0x55, 2, 0].repeat(200_000));
@@ -438,7 +438,7 @@ mod tests {
                 match below(5) {
                     0 => bytes[at] ^= 1 << below(8),
                     1 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][below(5)],
-                    // A number of Thrift that goes on, up to the largest.
+                    // A number of Thrift that continues, up to the largest.
                     2 => bytes[at..end.max(at)].iter_mut().take(9).for_each(|byte| *byte |= 0x80),
                     3 => {
                         let from = below(bytes.len() - 16);

@@ -296,7 +296,7 @@ impl TimelineBuilder {
         timeline.modules.sort_by_key(|module| (module.load, module.instance));
         end_overlapped(&mut timeline.modules);
         timeline.threads.sort_by_key(|thread| thread.instance);
-        // A method lives as long as the code that it was asked for.
+        // A method lives as long as the code that it was found by.
         for (known, mut method) in self.methods {
             method.remove = timeline.code[known].remove;
             timeline.code.push(method);

@@ -22,7 +22,7 @@ function withoutRecursion(trace) {
     }
     return node;
   };
-  // By node: where frames that it is the outer part of go on, and where its callees do.
+  // By node: where frames that it is the outer part of continue, and where its callees do.
   const whole = new Int32Array(tree.count), folded = new Int32Array(tree.count);
   for (let n = 0; n < tree.count; n++) {
     const up = tree.parent[n], inlined = tree.flags[n] & 2;
