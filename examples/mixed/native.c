@@ -3,8 +3,7 @@
 
 #define EXPORT __declspec(dllexport) __attribute__((noinline))
 
-/* WINAPI is what DllImport and delegates mean: __stdcall on x86, nothing elsewhere. */
-typedef int (WINAPI *callback_t)(int);
+typedef int (WINAPI *callback_t)(int); /* WINAPI, as DllImport and delegates mean it: __stdcall on x86, nothing elsewhere */
 
 /* Calls back. The array gives the function a stack frame. */
 EXPORT int WINAPI native_call(callback_t callback, int depth)

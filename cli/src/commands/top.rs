@@ -19,8 +19,9 @@ use stk_schema::text::printable;
 
 /// Follows a trace that is being recorded, and shows its last seconds: functions by CPU time, and
 /// what each thread does or waits for. Only what the recorder appended is read. Ends with the
-/// recording, or when the file is shortened or replaced; the numbers are those of `stk stats --from`.
-/// Exit code 4: something of the trace is damaged, which the screen says, or the file is gone.
+/// recording, or when the file is shortened or replaced; the numbers are those of `stk stats
+/// --from`. Exit code 4: something of the trace is damaged, which the screen says, or the file is
+/// gone.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:

@@ -503,8 +503,8 @@ fn few_samples_have_their_uncertainty_in_each_row() {
     assert!((1.0..1000.0).contains(&active), "{active}");
     let first = &stats["functions_by_self"][0];
     let share = first["self"]["weight_ns"].as_f64().unwrap() / stats["counted_ns"].as_f64().unwrap();
-    // The 95 % interval of a binomial share: two successes and two failures more (Agresti and Coull,
-    // 1998), which differs from their exact form in the second digit behind the point.
+    // The 95 % interval of a binomial share: two successes and two failures more (Agresti and
+    // Coull, 1998), which differs from their exact form in the second digit behind the point.
     let adjusted = (share * active + 2.0) / (active + 4.0);
     let points = 100.0 * 1.96 * (adjusted * (1.0 - adjusted) / (active + 4.0)).sqrt();
     let text = of(&[]);

@@ -26,7 +26,7 @@ const ADDRESS_SPACE: u64 = 4 << 30;
 /// The same three for [`other_program`].
 const OTHER: (u64, u32, u64) = (10, 20, 1 << 30);
 /// The most bytes of each output that are read.
-const LOOKED_AT: u64 = 64 << 20;
+pub const LOOKED_AT: u64 = 64 << 20;
 
 /// Held for writing while this process uses much memory, because a program's peak starts with the
 /// memory of the process that starts it.

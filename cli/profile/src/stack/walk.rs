@@ -110,7 +110,8 @@ pub enum StopReason {
     PastGap,
     /// There was no walk: it is not known which modules were loaded.
     ModulesUnknown,
-    /// The walk met an address that no module holds, and a lost block may have described code there.
+    /// The walk met an address that no module holds, and a lost block may have described code
+    /// there.
     CodeUnknown,
     /// There was no walk: the registers cannot be read.
     RegistersUnknown,

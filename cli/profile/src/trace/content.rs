@@ -64,8 +64,8 @@ impl TraceFile {
 }
 
 /// For each content, the index of the longest of the others that it is a beginning of, or a
-/// redacted copy of. That one stands for it. Of equally long ones, it is the one with the smallest digest;
-/// of several redacted copies of one content that is not there, it is the same.
+/// redacted copy of. That one stands for it. Of equally long ones, it is the one with the smallest
+/// digest; of several redacted copies of one content that is not there, it is the same.
 ///
 /// The contents differ and are of one recording. The result depends on the set alone.
 pub fn stand_ins(contents: &[Content]) -> Vec<Option<usize>> {

@@ -3,8 +3,8 @@
 //!
 //! Blocks of modules, threads and tables are kept all, blocks of samples only from the last STATE
 //! block before the wanted time on: after a STATE block no sample depends on one before it. What is
-//! kept is a trace itself, in which older samples are missing. Where the file is damaged, it is read
-//! on from the next sound block.
+//! kept is a trace itself, in which older samples are missing. Where the file is damaged, it is
+//! read on from the next sound block.
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
@@ -157,7 +157,10 @@ impl Follower {
             let start = at + lost;
             let end = start + BLOCK_HEADER_LEN + header.stored_len as usize;
             let Some(bytes) = rest.get(start..end) else { break };
-            self.losses.bytes += lost as u64;
+            // Behind the end are the tail of the recording and a supplement.
+            if self.fate == Fate::Grows {
+                self.losses.bytes += lost as u64;
+            }
             new += self.add(&header, bytes);
             at = end;
         }

@@ -149,6 +149,7 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     let mut trace = file.read()?;
     args.tables.give(&mut trace);
     let threads = args.threads.instances(&trace)?;
+    let chosen = threads.is_some() || args.at.is_some();
     let mut losses = DumpLosses::default();
     let captures = chosen_captures(&trace, args, threads.as_ref(), &mut losses)?;
     let store = args.symbols.store(path);
@@ -199,7 +200,7 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     for problem in &methods.problems {
         super::warn(&format!("{}: {problem}", trace.source));
     }
-    let is_empty = printer.printed == 0 && trace.samples() > 0;
+    let is_empty = printer.printed == 0 && (printer.walked > 0 || chosen) && trace.samples() > 0;
     match losses.tell(&trace) {
         Exit::Ok if is_empty => Ok(Exit::Failure),
         exit => Ok(exit),

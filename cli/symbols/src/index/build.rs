@@ -143,8 +143,8 @@ impl IndexBuilder {
         spans.iter().map(|span| (span.start, span.end, span.name, span.kind))
     }
 
-    /// The ranges from number `first` on, sorted by start. Each end is the farthest of all ranges up
-    /// to that one, since ranges can contain others.
+    /// The ranges from number `first` on, sorted by start. Each end is the farthest of all ranges
+    /// up to that one, since ranges can contain others.
     pub(crate) fn covered(&self, first: usize) -> Vec<(u32, u32)> {
         let mut covered: Vec<(u32, u32)> = self.ranges_from(first).map(|range| (range.0, range.1)).collect();
         covered.sort_unstable();

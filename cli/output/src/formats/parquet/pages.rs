@@ -11,8 +11,8 @@ const VALUES_FREE: u64 = 1 << 22;
 /// Unpacked bytes of a column's pages for each stored one, and those that any may have.
 const PLAIN_PER_BYTE: u64 = 256;
 const PLAIN_FREE: u64 = 16 << 20;
-/// The encoding of texts of which each repeats a part of the one before: a byte can stand for all of
-/// that. stk does not write it.
+/// The encoding of texts of which each repeats a part of the one before: a byte can stand for all
+/// of that. stk does not write it.
 const DELTA_BYTE_ARRAY: i64 = 7;
 
 /// Looks at the end of a file, which describes it. The error is a sentence.

@@ -1,5 +1,5 @@
-//! Reads Parquet files by polars, for all that reads tables: they come from outside. polars does not
-//! check all that they say, reserves what they state, and panics on some of them; so what they
+//! Reads Parquet files by polars, for all that reads tables: they come from outside. polars does
+//! not check all that they say, reserves what they state, and panics on some of them; so what they
 //! state is compared with the table's columns and with the bytes that are there before.
 //!
 //! ```text
@@ -9,7 +9,7 @@
 
 use super::guard::caught;
 use super::pages;
-use super::table::data_type;
+use super::table::{data_type, in_utc, utc};
 use polars::io::parquet::metadata::FileMetadataRef;
 use polars::prelude::*;
 use polars_parquet::parquet::metadata::RowGroupMetadata;
@@ -89,6 +89,7 @@ impl TableFile {
         for wanted in table.columns.iter().chain([&tables::SAMPLES_FRAMES]) {
             let Some(found) = schema.get(wanted.name) else { continue };
             let found = caught(|| Ok(DataType::from_arrow_field(found))).map_err(not_read(path))?;
+            let found = if is_utc(&found) { utc() } else { found };
             if found != data_type(wanted.kind) {
                 return Err(stated(format!("column {}: is of the type {found}", wanted.name)));
             }
@@ -146,6 +147,13 @@ impl TableFile {
             reader.set_metadata(facts);
             let mut frame = reader.finish()?;
             frame.as_single_chunk();
+            // polars takes no zone from Parquet's own schema.
+            for column in frame.get_columns().to_vec() {
+                if matches!(column.dtype(), DataType::Datetime(TimeUnit::Microseconds, _)) {
+                    let times: &Int64Chunked = column.datetime()?;
+                    frame.with_column(in_utc(times.clone()))?;
+                }
+            }
             Ok(frame)
         });
         let frame = frame.map_err(not_read(path))?;
@@ -186,6 +194,11 @@ impl TableFile {
         };
         (facts.into(), from - skipped)
     }
+}
+
+/// Whether it is a time of UTC, as Parquet's own schema says it.
+fn is_utc(found: &DataType) -> bool {
+    matches!(found, DataType::Datetime(TimeUnit::Microseconds, Some(zone)) if zone == "+00:00")
 }
 
 fn mapped(path: &Path, file: &File) -> Result<MappedFile, TableError> {

@@ -127,7 +127,7 @@ pub(super) fn data_type(kind: ColumnType) -> DataType {
     }
 }
 
-fn utc() -> DataType {
+pub(super) fn utc() -> DataType {
     DataType::Datetime(TimeUnit::Microseconds, Some("UTC".into()))
 }
 
@@ -146,8 +146,12 @@ pub(super) fn nulls(wanted: &tables::Column, rows: usize) -> Column {
 
 /// A column of times of day, from microseconds since the Unix epoch.
 pub(super) fn timestamps(name: &str, values: Vec<i64>) -> Column {
+    in_utc(Int64Chunked::from_vec(name.into(), values))
+}
+
+/// Microseconds since the Unix epoch as times of day.
+pub(super) fn in_utc(values: Int64Chunked) -> Column {
     // Not a cast, since a cast drops the time zone unless polars is built with all of them.
-    let values = Int64Chunked::from_vec(name.into(), values);
     values.into_datetime(TimeUnit::Microseconds, Some("UTC".into())).into_column()
 }
 
