@@ -182,7 +182,8 @@ fn cmake_for_x86_is_recorded_to_the_thread_start_or_says_why_not() {
         );
     }
     let complete = speedscope.share(|stack| stk::incomplete(stack).is_none());
-    assert!(complete > 0.5, "{:.2} %: {:?}", 100.0 * complete, reasons(&speedscope));
+    wine::measured(&format!("cmake for x86, no PDB: {:.1} % of stacks complete", 100.0 * complete));
+    assert!(complete > 0.87, "{:.2} %: {:?}", 100.0 * complete, reasons(&speedscope));
     let frames = speedscope.stacks().map(|(_, stack)| stack.len()).max().unwrap_or(0);
     assert!(frames > 64, "the deepest stack has {frames} frames only");
 }

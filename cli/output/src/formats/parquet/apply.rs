@@ -87,7 +87,10 @@ pub(super) fn modules(path: &Path) -> Result<Vec<(Image, u64)>, OutputError> {
 }
 
 /// By image: the places whose names are from a wanted source, sorted by RVA.
-fn places_of(frames: &Below, wanted: impl Fn(&str) -> bool) -> Result<BTreeMap<i64, Vec<Place>>, OutputError> {
+fn places_of(
+    frames: &Below,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<BTreeMap<i64, Vec<Place>>, OutputError> {
     let mut places: BTreeMap<i64, Vec<Place>> = BTreeMap::new();
     for file in part::table_files(frames)? {
         let file = open_table(&file, &tables::FRAMES)?;

@@ -191,7 +191,9 @@ mod tests {
 
     #[test]
     fn numbers_that_never_end_are_an_error() {
-        for bytes in [&[0xff; 400][..], &[0x1c; 100_000], &[0x19, 0xfc, 0xff, 0xff, 0xff, 0xff, 0x0f], &[0x15]] {
+        for bytes in
+            [&[0xff; 400][..], &[0x1c; 100_000], &[0x19, 0xfc, 0xff, 0xff, 0xff, 0xff, 0x0f], &[0x15]]
+        {
             assert_eq!(Thrift { bytes, at: 0 }.fields(&mut Vec::new(), &mut |_, _| {}), None);
         }
         assert!(check_end(b"PAR1").is_err() && check_end(b"\xff\xff\xff\xffPAR1").is_err());

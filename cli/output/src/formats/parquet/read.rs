@@ -220,7 +220,8 @@ fn check_group(group: &RowGroupMetadata, len: u64) -> Result<(), String> {
         }
         bytes = bytes.saturating_add(range.end - range.start);
     }
-    let (rows, most) = (group.num_rows() as u64, bytes.saturating_mul(ROWS_PER_BYTE).saturating_add(ROWS_FREE));
+    let (rows, most) =
+        (group.num_rows() as u64, bytes.saturating_mul(ROWS_PER_BYTE).saturating_add(ROWS_FREE));
     if rows > most.min(MOST_ROWS) {
         return Err(format!("{rows} rows in {bytes} bytes: no row group of a table has as many"));
     }
@@ -390,7 +391,10 @@ mod tests {
 
     #[test]
     fn pages_that_unpack_to_too_much_are_refused() {
-        refused(&file_of(vec![column("function", vec!["x".repeat(32 << 20)])]), "column function: 1 values, ");
+        refused(
+            &file_of(vec![column("function", vec!["x".repeat(32 << 20)])]),
+            "column function: 1 values, ",
+        );
         let many = column("", vec![7i64; 6 << 20]).take_materialized_series();
         let lists = list("long lists", vec![0, many.len() as i64], many).unwrap();
         refused(&file_of(vec![lists]), "column long lists: 6291456 values, ");
@@ -411,7 +415,8 @@ mod tests {
 
     /// Files as stk and others write them, small.
     fn sound_files() -> Vec<Vec<u8>> {
-        let texts = |texts: [&'static str; 2]| repeated("function", (0..300).map(move |row| Some(texts[row % 2])));
+        let texts =
+            |texts: [&'static str; 2]| repeated("function", (0..300).map(move |row| Some(texts[row % 2])));
         let numbers = || column("rva", (0..300i64).map(|row| row * row).collect::<Vec<i64>>());
         let lists = || {
             let values = column("", vec!["x"; 300]).take_materialized_series();
@@ -420,7 +425,8 @@ mod tests {
         let columns = || vec![texts(["main", "a longer name"]).unwrap(), numbers(), lists()];
         let written = |compression, rows| {
             let mut bytes = Vec::new();
-            let writer = ParquetWriter::new(&mut bytes).with_compression(compression).with_row_group_size(rows);
+            let writer =
+                ParquetWriter::new(&mut bytes).with_compression(compression).with_row_group_size(rows);
             writer.finish(&mut DataFrame::new(columns()).unwrap()).unwrap();
             bytes
         };
@@ -434,7 +440,8 @@ mod tests {
     /// A writer of wrong Parquet. This variable says how many files; each has some places changed.
     #[test]
     fn wrong_files_are_refused_or_have_the_rows_that_they_state() {
-        let runs = std::env::var("STK_WRONG_PARQUET").ok().and_then(|runs| runs.parse().ok()).unwrap_or(3_000);
+        let runs =
+            std::env::var("STK_WRONG_PARQUET").ok().and_then(|runs| runs.parse().ok()).unwrap_or(3_000);
         let mut state = std::env::var("STK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(17u64);
         let mut below = |bound: usize| {
             state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
@@ -477,7 +484,8 @@ mod tests {
         let sound = file_of(vec![
             repeated("function", (0..300).map(|row| Some(["main", "a longer name"][row % 2]))).unwrap(),
             column("rva", (0..300i64).map(|row| row * row).collect::<Vec<i64>>()),
-            list("aliases", (0..=300).collect(), column("", vec!["x"; 300]).take_materialized_series()).unwrap(),
+            list("aliases", (0..=300).collect(), column("", vec!["x"; 300]).take_materialized_series())
+                .unwrap(),
         ]);
         for at in 0..sound.len() {
             for change in [1, 0x80] {
