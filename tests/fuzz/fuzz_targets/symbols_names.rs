@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stk_symbols::{Demangle, demangle, undecorate_x86};
+use stk_symbols::{Demangle, NameTable, demangle, undecorate_x86};
 
 fuzz_target!(|data: &[u8]| {
     let text = String::from_utf8_lossy(data);
@@ -13,6 +13,8 @@ fuzz_target!(|data: &[u8]| {
             let shown = demangle(&raw, style);
             assert!(style != Demangle::None || shown == raw);
         }
-        let _ = undecorate_x86(&raw);
+        for table in [NameTable::Symbols, NameTable::Others] {
+            let _ = undecorate_x86(&raw, table);
+        }
     }
 });
