@@ -61,7 +61,7 @@ def sums(pairs):
 
 
 def check(trace):
-    dataset = folder / f"{trace.stem}.parquet"
+    dataset = folder / f"agreement-{trace.stem}.parquet"
     run("convert", trace, "--to", "parquet", "-o", dataset)
     stats, wall = (json.loads(run("stats", trace, "--json", "--top", "0", *more))["traces"][0] for more in ([], ["--weight", "wall"]))
     of = lambda which, rows: sums(((row["module"], row["function"]), row[which]["weight_ns"]) for row in rows)
