@@ -135,7 +135,12 @@ const tests = {
     await page.goBack();
     await settled(page, "", "q=");
     assert.equal((await selected(page)).weight, busy.totals.cpu_ns);
+    // An expression of a link runs as long as whoever made it likes: it waits for a click.
     await go(page, "#q=%2F%5Eleaf_(divide%7Cnone)%24%2F");
+    assert.equal((await selected(page)).weight, busy.totals.cpu_ns);
+    await page.click("#run");
+    await page.waitForSelector("#run", { state: "detached" });
+    await settled(page, "q=");
     near((await selected(page)).weight, leaf.total.weight_ns, "an expression between slashes");
   },
 

@@ -3,7 +3,7 @@
 //! ```
 //! use stk_format::Trace;
 //! use stk_schema::Arch;
-//! use crate::synth::TraceBuilder;
+//! use stk_tests::synth::TraceBuilder;
 //!
 //! let mut builder = TraceBuilder::new(Arch::X64);
 //! let thread = builder.thread(0, 4711, "main", 0x10_0000);
