@@ -266,7 +266,12 @@ fn stacks_are_complete_and_named(folder: &Folder, trace: &str) {
         ["managed", "managed_named"].map(|name| stats["frames"][name].as_u64().expect("a number"));
     wine::measured(&format!("{trace}: {complete} complete, {named} of {managed} managed frames named"));
     let samples = stats["totals"]["samples"].as_u64().expect("a number") as f64;
-    assert!((1.0 - complete) * samples < 1.5 || complete >= 0.999, "{complete}: {}", stats["stops"]);
+    // Past a gap that the runtime's own Frame leads across, the thread's start was reached, too.
+    let stops = stats["stops"].as_array().expect("a list").iter();
+    let past_gaps = stops.filter(|stop| stop["reason"] == "thread-start-past-gap");
+    let past_gaps: f64 = past_gaps.map(|stop| stop["samples"].as_f64().expect("a number")).sum();
+    let lost = (1.0 - complete) * samples - past_gaps;
+    assert!(lost < 1.5 || complete >= 0.999, "{complete}: {}", stats["stops"]);
     assert!(managed > 200 && named * 1000 >= managed * 995, "{named} of {managed}: {}", stats["frames"]);
 }
 
