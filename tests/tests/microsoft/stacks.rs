@@ -294,8 +294,8 @@ struct Tally {
     /// Equal up to a word that dbghelp takes for a return address and ours does not: no code is
     /// there.
     refused: usize,
-    /// Equal up to assembler without right unwind data: dbghelp's next word is no code address, ours
-    /// is found by the code and leads to the thread's start.
+    /// Equal up to assembler without right unwind data: dbghelp's next word is no code address,
+    /// ours is found by the code and leads to the thread's start.
     astray: usize,
     /// All others, by class.
     differ: BTreeMap<String, usize>,
