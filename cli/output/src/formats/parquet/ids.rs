@@ -231,9 +231,11 @@ fn location(profile: &Profile, trace_id: &str, frame: FrameId, key: FrameKey) ->
             (LocationKey::Code(instance, at), xxh3_64(&bytes) as i64)
         }
         Placement::Unknown(_) => {
-            // Such an address is only valid in this trace.
             let mut bytes = b"address:".to_vec();
-            bytes.extend_from_slice(trace_id.as_bytes());
+            // An address is only valid in this trace; placeholders have one in all.
+            if !profile.is_placeholder(frame) {
+                bytes.extend_from_slice(trace_id.as_bytes());
+            }
             bytes.extend_from_slice(&at.to_le_bytes());
             (LocationKey::Address(at), xxh3_64(&bytes) as i64)
         }
