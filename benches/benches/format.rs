@@ -14,7 +14,6 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use stk_benches::cpu_time;
 use stk_format::{
     BlockBuffer, BlockKind, EncodeError, FileHeader, RawSample, SampleEncoder, SampleOutcome, SampleStep,
     Scratch, Sealer, ThreadImage, Trace, sealed_bound,
@@ -23,6 +22,7 @@ use stk_schema::Ticks;
 use stk_schema::event::RunState;
 use stk_schema::limits;
 use stk_schema::registers::RegisterSet;
+use stk_tests::cpu::cpu_time;
 
 /// The most stack bytes of a sequence.
 const MOST_STACK: usize = 256 << 20;

@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use stk_benches::cpu_time;
 use stk_format::{SampleStep, Scratch};
 use stk_profile::image::{AddressSpace, ImageSearch, ModuleImage, load_images};
 use stk_profile::trace::{Trace, TraceFile, registers};
 use stk_schema::Ticks;
+use stk_tests::cpu::cpu_time;
 use stk_unwind::{Frame, History, Registers, Stop, WalkOptions, Walker};
 
 fn main() -> Result<()> {

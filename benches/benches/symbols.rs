@@ -23,9 +23,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use stk_base::map::MappedFile;
-use stk_benches::cpu_time;
 use stk_symbols::index::{Hit, RecordKind, SymbolIndex, TextMap};
 use stk_symbols::pdb::PdbFile;
+use stk_tests::cpu::cpu_time;
 
 const LOOKUPS: usize = 1_000_000;
 const FIRST_LOOKUPS: usize = 100_000;

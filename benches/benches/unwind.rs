@@ -22,7 +22,7 @@ use anyhow::{Context, Result, ensure};
 use framehop::Unwinder as _;
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use object::read::pe::{ImageNtHeaders, ImageOptionalHeader, PeFile64};
-use stk_benches::cpu_time;
+use stk_tests::cpu::cpu_time;
 use stk_unwind::{
     Arch, Frame, History, ImageTables, LoadedModule, ModuleId, Modules, Registers, Sample, WalkOptions,
     Walker, x64,

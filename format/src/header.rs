@@ -2,7 +2,7 @@
 
 use crate::{DecodeError, MAJOR, MINOR};
 use stk_schema::bytes::{u16_in, u32_in, u64_in};
-use stk_schema::{Arch, Os, Ticks};
+use stk_schema::{Arch, Os, Ticks, limits};
 
 /// Bytes of a file header.
 pub const FILE_HEADER_LEN: usize = 128;
@@ -380,6 +380,14 @@ impl BlockHeader {
         let crc = CRC.checksum(&out[..100]);
         put(&mut out, 100, &crc.to_le_bytes());
         out
+    }
+
+    /// [`decode`](Self::decode) of a block of the trace with this salt that is not too large.
+    pub fn decode_of(data: &[u8], salt: u32) -> Option<BlockHeader> {
+        let fits = |header: &BlockHeader| {
+            header.salt == salt && header.stored_len as usize <= limits::MAX_BLOCK_STORED
+        };
+        BlockHeader::decode(data).filter(fits)
     }
 
     /// Reads the header at the start of `data`: `None` unless magics and checksum hold. The caller

@@ -23,6 +23,7 @@
 
 pub mod arrows;
 pub mod chrome;
+pub mod cpu;
 pub mod hostile;
 pub mod managed_lines;
 #[cfg(feature = "judges")]

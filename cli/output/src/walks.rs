@@ -173,7 +173,7 @@ fn shown_explicit(trace: &Trace<'_>, found: &explicit::ExplicitComparison) -> Ex
 
 fn tid(trace: &Trace<'_>, thread: u64) -> u32 {
     let timeline = &trace.timeline;
-    timeline.thread(thread).map_or(0, |at| timeline.threads[at].tid)
+    timeline.thread(thread).map_or(0, |thread| thread.tid)
 }
 
 fn shown_example(trace: &Trace<'_>, example: &Example) -> ExampleJson {

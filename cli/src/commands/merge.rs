@@ -363,7 +363,7 @@ fn join(
     }
     drop(progress);
     lines.iter().for_each(|line| note_line(line));
-    missing.line(&args.profile.symbols.options).iter().for_each(|line| note_line(line));
+    missing.print(&args.profile.symbols.options);
     Ok((join.finish(), exit))
 }
 

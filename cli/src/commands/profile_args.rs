@@ -292,9 +292,14 @@ impl MissingSum {
         }
     }
 
+    /// Prints [`line`](Self::line), if there is one.
+    pub(super) fn print(self, options: &SymbolOptions) {
+        self.line(options).iter().for_each(|line| super::note_line(line));
+    }
+
     /// One line on the names that can still be had, and the command that gets them; none if
     /// nothing helps.
-    pub(super) fn line(self, options: &SymbolOptions) -> Option<String> {
+    fn line(self, options: &SymbolOptions) -> Option<String> {
         /// Modules, and traces of the command, that are named.
         const NAMED: usize = 3;
         /// A module with a smaller part of the frames than one in this many is not worth a line.

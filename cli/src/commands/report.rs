@@ -125,8 +125,8 @@ fn collect(args: &ReportArgs, files: &[(TraceFile, Content)]) -> anyhow::Result<
         }
     }
     drop(progress);
-    lines.extend(sum.line(&args.profile.symbols.options));
     lines.iter().for_each(|line| note_line(line));
+    sum.print(&args.profile.symbols.options);
     Ok((page, exit.worse(choice.finish())))
 }
 

@@ -37,6 +37,10 @@ macro_rules! values {
     ($choice:ty { $($value:ident = $name:literal, $help:literal;)+ }) => {
         impl Choice for $choice {
             fn choices() -> Vec<(Self, &'static str, &'static str)> {
+                // None is forgotten.
+                let _ = |value: Self| match value {
+                    $(Self::$value => (),)+
+                };
                 vec![$((Self::$value, $name, $help)),+]
             }
         }
@@ -102,6 +106,7 @@ values!(KindName {
     Load = "load", "A module was loaded";
     Unload = "unload", "A module was unloaded";
     ThreadStart = "thread-start", "A thread began";
+    ThreadName = "thread-name", "A thread got another name";
     ThreadExit = "thread-exit", "A thread ended";
 });
 

@@ -66,14 +66,6 @@ pub enum DatasetError {
     #[cfg(feature = "parquet")]
     #[error(transparent)]
     Table(#[from] TableError),
-    /// Its tables state what no recording has.
-    #[error("{}: {what}; convert its traces again, into another folder", .path.display())]
-    Stated {
-        /// The dataset's folder, or a table's.
-        path: PathBuf,
-        /// What they state.
-        what: String,
-    },
     /// A temporary file cannot be written.
     #[error("temporary file for sums of samples")]
     Runs(#[from] io::Error),

@@ -9,6 +9,7 @@ use hashbrown::{HashMap, HashSet};
 use rayon::prelude::*;
 use std::path::Path;
 use stk_base::model::{Image, ImageId};
+use stk_output::formats::TableError;
 use stk_profile::profile::{
     Activity, CallTree, CpuSource, FrameFacts, FrameId, FrameKey, FrameKind, FrameSymbols, FrameTable,
     NameSource, NamedFrame, Node, NodeId, Placement, Profile, Run, RunFlags, RunSource, Runs, SEGMENT_RUNS,
@@ -30,7 +31,7 @@ pub(super) fn parts(dataset: &Dataset, sums: GroupedSums) -> Result<Vec<DatasetP
     let runs = sums.fold(0u64, |runs, (_, sum)| runs.saturating_add(sum.samples / u64::from(u32::MAX)));
     if runs > MOST_RUNS {
         let what = format!("states more than {runs} times {} samples", u32::MAX);
-        return Err(DatasetError::Stated { path: dataset.folder.clone(), what });
+        return Err(TableError::Stated { path: dataset.folder.clone(), what }.into());
     }
     let classes = classes(groups);
     let mut trees: Vec<CallTree> = classes.iter().map(|_| CallTree::default()).collect();

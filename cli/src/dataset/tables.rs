@@ -220,7 +220,7 @@ impl Columns {
 
     /// What they state cannot be.
     pub(super) fn stated(&self, what: String) -> DatasetError {
-        DatasetError::Stated { path: self.path.clone(), what }
+        TableError::Stated { path: self.path.clone(), what }.into()
     }
 
     /// An error of polars on these columns.

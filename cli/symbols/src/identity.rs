@@ -6,7 +6,7 @@ use super::pdb::{PdbFile, PdbIdentity};
 use super::portable_pdb::PortablePdb;
 use object::read::pe::{ImageNtHeaders, ImageOptionalHeader};
 use object::{LittleEndian as LE, ReadRef, pe};
-use stk_base::model::{image_id, pdb_id};
+use stk_base::model::{Image, image_id, pdb_id};
 use stk_schema::Arch;
 use stk_schema::identity::CodeView;
 
@@ -30,6 +30,20 @@ pub struct ModuleKey<'a> {
     /// SizeOfImage of the image, in bytes; 0 if it is not known which image it was.
     pub size_of_image: u32,
     pub arch: Arch,
+}
+
+impl<'a> ModuleKey<'a> {
+    /// The key of an image of a trace.
+    pub fn of(image: &'a Image, arch: Arch) -> ModuleKey<'a> {
+        let pdb_name = image.pdb_name.as_bytes();
+        ModuleKey {
+            path: &image.path,
+            code_view: image.code_view.map(|(guid, age)| CodeView { guid, age, pdb_name }),
+            time_date_stamp: image.time_date_stamp,
+            size_of_image: if image.is_identified() { image.size } else { 0 },
+            arch,
+        }
+    }
 }
 
 /// What identifies a build.

@@ -77,7 +77,7 @@ impl Symbolizer {
         let own = || {
             let ModuleKey { path, time_date_stamp, size_of_image, .. } = *module;
             let found = self.store.find_image_here(path, time_date_stamp, size_of_image)?;
-            let (_, index) = self.image_symbols(module, found, true, &mut None)?;
+            let (_, index) = self.image_symbols(module, &found, true, &mut None)?;
             (index.header().origin != Origin::Exports).then_some(index)
         };
         match self.index(module, true) {
@@ -100,7 +100,7 @@ impl Symbolizer {
             let mut better = None;
             let symbols = self
                 .find_image(module)
-                .and_then(|found| self.image_symbols(module, found, from_cache, &mut better));
+                .and_then(|found| self.image_symbols(module, &found, from_cache, &mut better));
             reason = better.unwrap_or(reason);
             let Some((path, index)) = symbols else { break };
             // A PDB would have more names than the exports, so the reason why there is none is
@@ -115,8 +115,10 @@ impl Symbolizer {
     }
 
     fn find_image(&self, module: &ModuleKey<'_>) -> Option<FoundFile> {
-        let search = self.store.find_image(module.path, module.time_date_stamp, module.size_of_image);
-        search.found.filter(|_| module.size_of_image != 0)
+        if module.size_of_image == 0 {
+            return None;
+        }
+        self.store.find_image(module.path, module.time_date_stamp, module.size_of_image).found
     }
 
     /// The index of an image's own symbols, if it has any: in the image itself, or in the file that
@@ -124,15 +126,15 @@ impl Symbolizer {
     fn image_symbols(
         &self,
         module: &ModuleKey<'_>,
-        image: FoundFile,
+        image: &FoundFile,
         from_cache: bool,
         reason: &mut Option<Reason>,
     ) -> Option<(PathBuf, SymbolIndex)> {
-        let facts = ImageFile::parse(&image.file).ok()?;
         let own = self.image_index(module, image, from_cache);
         if own.as_ref().is_some_and(|(_, index)| index.header().origin == Origin::Dwarf) {
             return own;
         }
+        let facts = ImageFile::parse(&image.file).ok()?;
         let by_id = facts.code_view.and_then(|(guid, ..)| self.store.find_by_build_id(&guid, module.path));
         let debug = by_id.or_else(|| {
             let (name, crc) = facts.debug_file?;
@@ -145,14 +147,14 @@ impl Symbolizer {
         if facts.has_old_code_view {
             reason.get_or_insert(Reason::OldCodeView);
         }
-        debug.and_then(|debug| self.image_index(module, debug, from_cache)).or(own)
+        debug.and_then(|debug| self.image_index(module, &debug, from_cache)).or(own)
     }
 
     /// The index of the symbols in an image or in the file with its debug information.
     fn image_index(
         &self,
         module: &ModuleKey<'_>,
-        found: FoundFile,
+        found: &FoundFile,
         from_cache: bool,
     ) -> Option<(PathBuf, SymbolIndex)> {
         let id = image_id(module.time_date_stamp, module.size_of_image);
@@ -164,7 +166,7 @@ impl Symbolizer {
             if !from_cache {
                 cache.remove(&key(name));
             } else if let Some(index) = cache.get(&key(name)) {
-                return Some((found.path, index));
+                return Some((found.path.clone(), index));
             }
         }
         let index = match image_index(&found.file) {
@@ -177,7 +179,7 @@ impl Symbolizer {
         if let Some((name, cache)) = cache {
             keep(cache, &key(name), &index);
         }
-        Some((found.path, index))
+        Some((found.path.clone(), index))
     }
 
     /// Names addresses by an open index.

@@ -88,7 +88,7 @@ fn groups(sum: &Value) -> BTreeMap<Vec<String>, [u64; 4]> {
     let of = |row: &Value| {
         let number = |of: &str, what: &str| row[of][what].as_u64().unwrap();
         let values = row["values"].as_array().unwrap().iter();
-        // Of traces the command line's names are error, of a dataset those of their files.
+        // Of traces the command line's names are shown, of a dataset those of their files.
         let values = values.map(|value| value.as_str().unwrap().trim_start_matches("in/").to_owned());
         let numbers = [
             number("self", "samples"),
@@ -120,7 +120,7 @@ fn a_dataset_has_the_totals_and_functions_of_its_traces() {
     }
 }
 
-/// The groups, with no module beside `mix`: two have code of it, and which of them is error depends
+/// The groups, with no module beside `mix`: two have code of it, and which of them is shown depends
 /// on the order in which frames are met.
 fn of_any_module(groups: BTreeMap<Vec<String>, [u64; 4]>) -> BTreeMap<Vec<String>, [u64; 4]> {
     let mut sums: BTreeMap<Vec<String>, [u64; 4]> = BTreeMap::new();

@@ -375,6 +375,8 @@ fn a_renamed_thread_shows_all_its_names() {
         ["thread-exit", "third", null, null],
     ]);
     assert_eq!(json!(rows), expected);
+    let named = json(folder.path(), &["events", "--json", "--kind", "thread-name", "a.stk"], EVENTS_SCHEMA);
+    assert_eq!(named["traces"][0]["events"].as_array().unwrap().len(), 2);
     let value = json(folder.path(), &["info", "--json", "a.stk"], INFO_SCHEMA);
     let thread = value["traces"][0]["threads"].as_array().unwrap().iter().find(|thread| thread["tid"] == 11);
     let earlier =

@@ -16,6 +16,11 @@ use stk_tests::synth::{Parts, StoredEvent, TraceBuilder};
 const BASE: u64 = 0x7f_0000;
 const IMAGE: u64 = 0x40_0000;
 
+/// A text as Windows and .NET store it.
+fn wide(text: &str) -> Vec<u8> {
+    text.encode_utf16().flat_map(u16::to_le_bytes).collect()
+}
+
 fn run(arguments: &[&str]) -> (String, Exit) {
     answer(arguments.iter().map(Into::into)).unwrap()
 }
@@ -191,7 +196,6 @@ fn with_texts() -> Vec<u8> {
     let mut builder = TraceBuilder::new(Arch::X64);
     let path = r"C:\Users\Ann\app.exe";
     let line = r#""C:\Users\Ann\app.exe" --password hunter2"#;
-    let wide = |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
     for (key, value) in [
         ("command_line", line),
         ("host", "ANNS-PC"),
@@ -220,7 +224,6 @@ fn texts_are_dropped_as_asked() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("texts.stk").to_str().unwrap().to_owned();
     std::fs::write(&path, with_texts()).unwrap();
-    let wide = |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
     let needles =
         [b"hunter2".to_vec(), b"ANNS-PC".to_vec(), b"Ann\\".to_vec(), wide("hunter2"), wide("\\Ann\\")];
     let id = b"5f0c1b2a";
@@ -434,7 +437,6 @@ fn planted() -> (Vec<u8>, Planted) {
     let fact = |builder: &mut TraceBuilder, key: &str, value: &str| {
         builder.meta(0, &Event::Metadata(Metadata { key: key.as_bytes(), value: value.as_bytes() }));
     };
-    let wide = |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
     let line = format!("x.exe --password {}", all.plant("command line", Until::Dropped("command-line")));
     fact(&mut builder, "command_line", &line);
     let other = all.plant("inject's command line", Until::Dropped("command-line"));
@@ -565,7 +567,6 @@ fn survivors<'a>(file: &[u8], all: &'a Planted) -> Vec<&'a (String, &'static str
             }
         }
     }
-    let wide = |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
     let is_there =
         |(secret, ..): &&(String, _, _)| holds(&bytes, secret.as_bytes()) || holds(&bytes, &wide(secret));
     all.0.iter().filter(is_there).collect()
@@ -618,7 +619,6 @@ fn no_planted_secret_survives_whichever_block_is_damaged() {
 fn list_behind_a_gap_is_left_out_and_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gap.stk").to_str().unwrap().to_owned();
-    let wide = |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
     let mut builder = TraceBuilder::new(Arch::X64);
     let list = wide(r"x C:\Users\Ann\a.dll and C:\Users\Bob\b.dll");
     for (n, bytes) in list.chunks(20).enumerate().filter(|(n, _)| *n != 2) {

@@ -222,7 +222,7 @@ impl ImageTables {
     }
 
     /// The exception directory's records, sorted; `None` if the directory is not known.
-    pub(crate) fn exception_directory(&self) -> Option<&[u8]> {
+    pub fn exception_directory(&self) -> Option<&[u8]> {
         match &self.exceptions {
             Exceptions::Unknown => None,
             Exceptions::InPlace { range, offset, len } => {

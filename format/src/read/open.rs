@@ -455,10 +455,7 @@ fn looks_cut(data: &[u8], at: usize, salt: u32) -> bool {
     if rest.iter().all(|&byte| byte == 0) {
         return true;
     }
-    match BlockHeader::decode(rest) {
-        Some(header) => header.salt == salt && header.stored_len as usize <= limits::MAX_BLOCK_STORED,
-        None => rest.len() < BLOCK_HEADER_LEN,
-    }
+    rest.len() < BLOCK_HEADER_LEN || BlockHeader::decode_of(rest, salt).is_some()
 }
 
 /// The index, if tail and INDEX blocks are sound and its offsets ascend within the file.

@@ -1,13 +1,11 @@
 //! What a file has at an offset.
 
 use crate::header::{BLOCK_HEADER_LEN, BlockHeader, TAIL_LEN, Tail};
-use stk_schema::limits;
 
 /// The block at `at`, if its header is sound and its payload lies within the file.
 pub(super) fn block_at(data: &[u8], at: usize, salt: u32) -> Option<BlockHeader> {
-    let header = BlockHeader::decode(data.get(at..)?)?;
-    let whole = stored(data, at, &header).is_some() && header.stored_len as usize <= limits::MAX_BLOCK_STORED;
-    (header.salt == salt && whole).then_some(header)
+    let header = BlockHeader::decode_of(data.get(at..)?, salt)?;
+    stored(data, at, &header).is_some().then_some(header)
 }
 
 /// The stored payload behind the header at `at`.

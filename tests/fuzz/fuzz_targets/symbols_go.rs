@@ -40,7 +40,7 @@ fuzz_target!(|data: &[u8]| {
     table.extend(data);
     for bytes in [data, &table] {
         let image = image(bytes);
-        let _ = go_functions(&image);
+        let _ = go_functions(&image, &|_| true);
         let Ok(Some(index)) = image_index(&image) else { continue };
         for rva in (0..0x1_0000).step_by(61) {
             if let Ok(Some(hit)) = index.lookup(rva) {

@@ -51,17 +51,15 @@ pub struct ImageBytes<'a> {
 }
 
 impl<'a> ImageBytes<'a> {
-    /// `directory`: RVA and length of the exception directory.
-    pub fn new(image: &'a ImageTables, directory: (u32, u32)) -> ImageBytes<'a> {
-        let table = image.bytes(directory.0).unwrap_or_default();
-        let table = &table[..table.len().min(directory.1 as usize)];
+    /// Of an image, with its exception directory if it is x64.
+    pub fn new(image: &'a ImageTables) -> ImageBytes<'a> {
+        let table = image.exception_directory().unwrap_or_default();
         let word = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("four bytes"));
-        let mut functions: Vec<[u32; 3]> = table
+        let functions = table
             .chunks_exact(12)
             .map(|entry| [word(&entry[..4]), word(&entry[4..8]), word(&entry[8..])])
             .filter(|[start, end, _]| start < end)
             .collect();
-        functions.sort_unstable();
         let module = Rc::new(Module { size: image.size().into(), functions });
         let mut ranges = Vec::new();
         let mut rva = 0;

@@ -7,6 +7,8 @@
 mod memory;
 mod request;
 
+use crate::cpu::cpu_time;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -101,20 +103,20 @@ impl Rate {
     }
 }
 
-/// Time that this thread has spent on a CPU.
-#[cfg(unix)]
-fn cpu_time() -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a valid timespec to write to.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-/// Time since the first call.
-#[cfg(not(unix))]
-fn cpu_time() -> Duration {
-    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
-    START.get_or_init(std::time::Instant::now).elapsed()
+/// All files in these folders and below.
+///
+/// # Panics
+/// If one cannot be listed.
+pub fn files_below(folders: &[PathBuf]) -> Vec<PathBuf> {
+    let (mut folders, mut found) = (folders.to_vec(), Vec::new());
+    while let Some(folder) = folders.pop() {
+        let entries =
+            std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        for path in entries.map(|entry| entry.expect("an entry").path()) {
+            if path.is_dir() { folders.push(path) } else { found.push(path) }
+        }
+    }
+    found
 }
 
 /// Runs the judge.

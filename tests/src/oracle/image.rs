@@ -21,8 +21,6 @@ pub struct Image {
     pub size: u64,
     /// Its tables and all its bytes.
     pub tables: ImageTables,
-    /// The exception directory: RVA and length.
-    pub directory: (u32, u32),
 }
 
 /// The parts of an image that the unwinder gets.
@@ -59,7 +57,7 @@ pub struct Parts {
 pub fn load(path: &Path, known: Known, pdb: Option<&Path>) -> Result<Image> {
     let parts = parts(path, known, pdb)?;
     let size = u64::from(parts.size).next_multiple_of(0x1000);
-    Ok(Image { base: parts.base, size, tables: parts.tables, directory: parts.directory })
+    Ok(Image { base: parts.base, size, tables: parts.tables })
 }
 
 /// Reads the parts of the PE file at `path`.

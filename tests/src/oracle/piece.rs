@@ -55,7 +55,7 @@ fn parse(bytes: &[u8]) -> Result<Piece> {
         records.push(FrameData { rva, len, locals, params, prologue: 0, saved, is_function_start, program });
     }
     let tables = builder.x86(X86Tables::new(records, [])).build();
-    let image = Image { base, size: u64::from(size).next_multiple_of(0x1000), tables, directory };
+    let image = Image { base, size: u64::from(size).next_multiple_of(0x1000), tables };
     Ok(Piece { image, states: layout::parse(cursor.rest())? })
 }
 

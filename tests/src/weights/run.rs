@@ -308,26 +308,18 @@ impl Subject {
     }
 
     fn start(self, folder: &Folder, seconds: u32) -> Program {
-        let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
-        let seconds = seconds.to_string();
+        let text = seconds.to_string();
         match self {
             Subject::Cmake => {
                 let exe = wine::path("STK_FETCH_DIR").join("cmake/cmake/data/bin/cmake.exe");
-                let script = wine::windows_path(&programs.join("recurse.cmake"));
-                let program = Program::start(folder, folder.path(), &exe, &["-P", &script]);
-                wine::wait_for("cmake to work", || program.output().contains("ready").then_some(()));
-                program
+                Program::cmake(folder, &exe)
             }
-            Subject::Node => {
-                let exe = wine::path("STK_FETCH_DIR").join("node/bin/node.exe");
-                let script = wine::windows_path(&programs.join("work.js"));
-                Program::ready(folder, folder.path(), &exe, &[&script, &seconds])
-            }
+            Subject::Node => Program::node(folder, seconds),
             Subject::Busy => Program::busy(folder, 0),
-            Subject::Mixed => Program::mixed(folder, Net::V10, &[&seconds], &[]),
+            Subject::Mixed => Program::mixed(folder, Net::V10, &[&text], &[]),
             Subject::Hammer(what) => {
                 let exe = wine::path("STK_HAMMERS");
-                Program::ready(folder, folder.path(), &exe, &[what, &seconds])
+                Program::ready(folder, folder.path(), &exe, &[what, &text])
             }
         }
     }

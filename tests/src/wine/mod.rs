@@ -189,3 +189,17 @@ impl Drop for Folder {
 fn read_lossy(path: &Path) -> String {
     std::fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).replace('\r', "")).unwrap_or_default()
 }
+
+/// Writes JavaScript for esbuild and biome to read: 400 modules, and `entry.js`, which imports all.
+pub fn write_modules(folder: &Folder) {
+    let mut entry = String::new();
+    for number in 0..400 {
+        let function =
+            |n| format!("export function f{n}(a, b) {{ return a.map((x) => x + b * {n} + {number}); }}\n");
+        let source: String = (0..300).map(function).collect();
+        std::fs::write(folder.file(&format!("m{number}.js")), source).expect("writable");
+        entry +=
+            &format!("import * as m{number} from './m{number}.js'; console.log(m{number}.f7([1], 2));\n");
+    }
+    std::fs::write(folder.file("entry.js"), entry).expect("writable");
+}

@@ -19,6 +19,11 @@ pub struct Program {
     stands_in: bool,
 }
 
+/// Folder of the tests' own programs and scripts.
+fn programs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs")
+}
+
 /// A runtime that examples/mixed is built for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Net {
@@ -46,6 +51,21 @@ impl Program {
     pub fn busy(folder: &Folder, seconds: u32) -> Program {
         let home = path("STK_BUSY_DIR");
         Program::ready(folder, &home, &home.join("busy.exe"), &[&seconds.to_string()])
+    }
+
+    /// Starts cmake.exe of this file on a script that calls itself, and waits until it is at work.
+    pub fn cmake(folder: &Folder, exe: &Path) -> Program {
+        let script = windows_path(&programs().join("recurse.cmake"));
+        let cmake = Program::start(folder, folder.path(), exe, &["-P", &script]);
+        wait_for("cmake to be at work", || cmake.output().contains("ready").then_some(()));
+        cmake
+    }
+
+    /// Starts node.exe on a script that works for `seconds`, and waits until it is ready.
+    pub fn node(folder: &Folder, seconds: u32) -> Program {
+        let exe = path("STK_FETCH_DIR").join("node/bin/node.exe");
+        let script = windows_path(&programs().join("work.js"));
+        Program::ready(folder, folder.path(), &exe, &[&script, &seconds.to_string()])
     }
 
     /// Starts examples/stress for `seconds` and waits until it is ready.

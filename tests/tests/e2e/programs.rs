@@ -1,13 +1,8 @@
 //! Third-party programs: they are recorded and converted, and continue undisturbed.
 
-use std::path::Path;
 use stk_tests::recorded::Recorded;
 use stk_tests::stk::{self, Profile, Speedscope};
 use stk_tests::wine::{self, Folder, Inject, Program};
-
-fn programs() -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs")
-}
 
 /// Records `target` for some seconds and converts the trace.
 fn record(folder: &Folder, target: &[&str]) -> (Recorded, Speedscope) {
@@ -23,9 +18,7 @@ fn record(folder: &Folder, target: &[&str]) -> (Recorded, Speedscope) {
 fn cmake_from_its_wheel_is_recorded_to_the_thread_start() {
     let folder = Folder::new("cmake");
     let exe = wine::path("STK_FETCH_DIR").join("cmake/cmake/data/bin/cmake.exe");
-    let script = wine::windows_path(&programs().join("recurse.cmake"));
-    let mut cmake = Program::start(&folder, folder.path(), &exe, &["-P", &script]);
-    wine::wait_for("cmake to be at work", || cmake.output().contains("ready").then_some(()));
+    let mut cmake = Program::cmake(&folder, &exe);
     let (recorded, speedscope) = record(&folder, &["--name", "cmake.exe"]);
     assert!(cmake.is_running(), "cmake ended: {}", cmake.output());
 
@@ -45,9 +38,7 @@ fn cmake_from_its_wheel_is_recorded_to_the_thread_start() {
 #[test]
 fn node_from_its_package_is_recorded_to_the_thread_start() {
     let folder = Folder::new("node");
-    let exe = wine::path("STK_FETCH_DIR").join("node/bin/node.exe");
-    let script = wine::windows_path(&programs().join("work.js"));
-    let mut node = Program::ready(&folder, folder.path(), &exe, &[&script, "12"]);
+    let mut node = Program::node(&folder, 12);
     let (recorded, speedscope) = record(&folder, &["--pid", &node.pid()]);
     assert!(recorded.threads.len() > 1, "node has several threads: {:?}", recorded.threads);
     let status = node.wait();
@@ -88,18 +79,8 @@ fn node_from_its_package_is_recorded_to_the_thread_start() {
 /// Go runs goroutines on stacks that it allocates itself. esbuild is written in Go.
 #[test]
 fn a_goroutine_on_its_own_stack_is_followed_to_its_start() {
-    const MODULES: usize = 400;
     let folder = Folder::new("go");
-    let mut entry = String::new();
-    for number in 0..MODULES {
-        let function =
-            |n| format!("export function f{n}(a, b) {{ return a.map((x) => x + b * {n} + {number}); }}\n");
-        let source: String = (0..300).map(function).collect();
-        std::fs::write(folder.file(&format!("m{number}.js")), source).expect("writable");
-        entry +=
-            &format!("import * as m{number} from './m{number}.js'; console.log(m{number}.f7([1], 2));\n");
-    }
-    std::fs::write(folder.file("entry.js"), entry).expect("writable");
+    wine::write_modules(&folder);
     let exe = wine::path("STK_FETCH_DIR").join("esbuild/esbuild.exe");
     let exe = wine::windows_path(&exe);
     let bundle =

@@ -75,10 +75,7 @@ fn walks_of_busy_are_equal_or_wines_fault() {
 fn walks_of_cmake_are_equal_or_wines_fault() {
     let folder = Folder::new("walks-cmake");
     let exe = wine::path("STK_FETCH_DIR").join("cmake/cmake/data/bin/cmake.exe");
-    let programs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
-    let script = wine::windows_path(&programs.join("recurse.cmake"));
-    let mut cmake = Program::start(&folder, folder.path(), &exe, &["-P", &script]);
-    wine::wait_for("cmake to be at work", || cmake.output().contains("ready").then_some(()));
+    let mut cmake = Program::cmake(&folder, &exe);
     record(&folder, &["--name", "cmake.exe"]).explained().mostly_equal();
     assert!(cmake.is_running(), "cmake ended: {}", cmake.output());
 }
@@ -86,10 +83,7 @@ fn walks_of_cmake_are_equal_or_wines_fault() {
 #[test]
 fn walks_of_node_are_equal_or_wines_fault_or_pass_through_compiled_javascript() {
     let folder = Folder::new("walks-node");
-    let exe = wine::path("STK_FETCH_DIR").join("node/bin/node.exe");
-    let programs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
-    let script = wine::windows_path(&programs.join("work.js"));
-    let mut node = Program::ready(&folder, folder.path(), &exe, &[&script, "10"]);
+    let mut node = Program::node(&folder, 10);
     record(&folder, &["--pid", &node.pid()]).explained();
     let status = node.wait();
     assert!(status.success() && node.output().contains("rounds ok"), "{status}\n{}", node.output());

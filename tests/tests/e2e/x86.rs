@@ -154,16 +154,13 @@ fn frame_data_alone_leads_through_busys_frames() {
     assert!(text.contains("frame-data"), "no frame was found by FrameData: {text}");
 }
 
-/// A third-party 32-bit MSVC program without a PDB. Some of its functions use ebp as a pointer into
-/// their locals and cannot be followed to their return. Their stacks end there with a reason,
-/// because stk searches stacks only on request.
+/// A third-party 32-bit MSVC program without a PDB. The few stacks that cannot be followed to the
+/// thread's start end with a reason, because stk searches stacks only on request.
 #[test]
 fn cmake_for_x86_is_recorded_to_the_thread_start_or_says_why_not() {
     let folder = Folder::new("cmake32");
     let exe = wine::path("STK_FETCH_DIR").join("cmake32/cmake/data/bin/cmake.exe");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/recurse.cmake");
-    let mut cmake = Program::start(&folder, folder.path(), &exe, &["-P", &wine::windows_path(&script)]);
-    wine::wait_for("cmake to be at work", || cmake.output().contains("ready").then_some(()));
+    let mut cmake = Program::cmake(&folder, &exe);
     Inject::record_x86(&folder, &["--name", "cmake.exe", "-o", "cmake32.stk", "-d", "5s"]);
     assert!(cmake.is_running(), "cmake ended: {}", cmake.output());
     let recorded = Recorded::open(&folder.file("cmake32.stk"));

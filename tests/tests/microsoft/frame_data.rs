@@ -42,7 +42,7 @@ fn judge(name: &str, pdb: &Path, image: &Image, states: &States) -> Tally {
         })
         .collect();
     let mut memory = Memory::default();
-    memory.add(image.base, &ImageBytes::new(&image.tables, (0, 0)));
+    memory.add(image.base, &ImageBytes::new(&image.tables));
     let mut request = Request::default();
     let records = registers.iter().zip(&states.records).map(|(registers, r)| (registers, r.stack.as_slice()));
     request.memory(&memory).callers(pdb, records);

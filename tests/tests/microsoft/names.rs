@@ -10,7 +10,7 @@ use stk_symbols::index::SymbolIndex;
 use stk_symbols::pdb::PdbFile;
 use stk_symbols::pdb_records::{PdbRecords, RecordFrame};
 use stk_symbols::{Demangle, NameTable, demangle, undecorate_x86};
-use stk_tests::microsoft::{Level, Options, Rate, Request, ask};
+use stk_tests::microsoft::{Level, Options, Rate, Request, ask, files_below};
 use stk_tests::wine;
 
 /// Addresses looked up in a PDB.
@@ -34,20 +34,10 @@ fn pdbs() -> Vec<PathBuf> {
     let mut folders: Vec<PathBuf> = ["node-pty/prebuilds", "debugpy"].map(|name| fetched.join(name)).into();
     folders.push(kept);
     folders.extend(built.map(wine::path));
-    let mut found = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in
-            std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
-        {
-            let path = entry.expect("an entry").path();
-            let is_windows = || std::fs::read(&path).is_ok_and(|bytes| bytes.starts_with(b"Microsoft C/C++"));
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|end| end == "pdb") && is_windows() {
-                found.push(path);
-            }
-        }
-    }
+    let is_windows =
+        |path: &Path| std::fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"Microsoft C/C++"));
+    let is_pdb = |path: &PathBuf| path.extension().is_some_and(|end| end == "pdb") && is_windows(path);
+    let mut found: Vec<PathBuf> = files_below(&folders).into_iter().filter(is_pdb).collect();
     found.sort();
     found
 }

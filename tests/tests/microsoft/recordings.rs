@@ -41,10 +41,7 @@ pub(crate) fn busy() -> Recording {
 pub(crate) fn cmake() -> Recording {
     let folder = Folder::new("cmake");
     let home = wine::path("STK_FETCH_DIR").join("cmake/cmake/data/bin");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/recurse.cmake");
-    let script = wine::windows_path(&script);
-    let cmake = Program::start(&folder, folder.path(), &home.join("cmake.exe"), &["-P", &script]);
-    wine::wait_for("cmake to be at work", || cmake.output().contains("ready").then_some(()));
+    let _cmake = Program::cmake(&folder, &home.join("cmake.exe"));
     attached(&folder, &["--name", "cmake.exe"]);
     recording("cmake", folder, &[home])
 }
@@ -52,9 +49,7 @@ pub(crate) fn cmake() -> Recording {
 pub(crate) fn node() -> Recording {
     let folder = Folder::new("node");
     let home = wine::path("STK_FETCH_DIR").join("node/bin");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/work.js");
-    let script = wine::windows_path(&script);
-    let node = Program::ready(&folder, folder.path(), &home.join("node.exe"), &[&script, "600"]);
+    let node = Program::node(&folder, 600);
     attached(&folder, &["--pid", &node.pid()]);
     recording("node", folder, &[home])
 }
@@ -74,7 +69,7 @@ pub(crate) fn mixed() -> Recording {
 
 pub(crate) fn esbuild() -> Recording {
     let folder = Folder::new("esbuild");
-    write_modules(&folder);
+    wine::write_modules(&folder);
     let home = wine::path("STK_FETCH_DIR").join("esbuild");
     let arguments = ["--bundle", "entry.js", "--minify", "--sourcemap", "--outfile=out/out.js"];
     launched(&folder, &home.join("esbuild.exe"), &arguments);
@@ -83,24 +78,10 @@ pub(crate) fn esbuild() -> Recording {
 
 pub(crate) fn biome() -> Recording {
     let folder = Folder::new("biome");
-    write_modules(&folder);
+    wine::write_modules(&folder);
     let home = wine::path("STK_FETCH_DIR").join("biome");
     let files: Vec<String> = (0..20).map(|number| format!("m{number}.js")).collect();
     let arguments: Vec<&str> = ["lint"].into_iter().chain(files.iter().map(String::as_str)).collect();
     launched(&folder, &home.join("biome.exe"), &arguments);
     recording("biome", folder, &[home])
-}
-
-/// JavaScript for esbuild and biome to read: 400 modules.
-fn write_modules(folder: &Folder) {
-    let mut entry = String::new();
-    for number in 0..400 {
-        let function =
-            |n| format!("export function f{n}(a, b) {{ return a.map((x) => x + b * {n} + {number}); }}\n");
-        let source: String = (0..300).map(function).collect();
-        std::fs::write(folder.file(&format!("m{number}.js")), source).expect("writable");
-        entry +=
-            &format!("import * as m{number} from './m{number}.js'; console.log(m{number}.f7([1], 2));\n");
-    }
-    std::fs::write(folder.file("entry.js"), entry).expect("writable");
 }

@@ -12,11 +12,10 @@ use object::read::pe::{ImageNtHeaders as _, ImageOptionalHeader as _, PeFile64};
 use stk_base::map::MappedFile;
 use stk_base::model::{Holder, Image};
 use stk_format::{SampleStep, Scratch};
-use stk_profile::image::{AddressSpace, ImageSearch, ImageSource, ModuleImage, holder_name, load_images};
+use stk_profile::image::{AddressSpace, ImageSearch, ModuleImage, holder_name, load_images};
 use stk_profile::trace::{Trace, TraceFile, View, registers};
 use stk_schema::Ticks;
-use stk_schema::event::TableKind;
-use stk_tests::microsoft::{ImageBytes, Memory, Rate, Request, Walked, ask};
+use stk_tests::microsoft::{ImageBytes, Memory, Rate, Request, Walked, ask, files_below};
 use stk_tests::wine;
 use stk_unwind::x64::X64Registers;
 use stk_unwind::{Frame, Registers, Stop, Trust, WalkOptions, Walker};
@@ -26,22 +25,15 @@ type Files = HashMap<(String, u32, u32), PathBuf>;
 
 /// The x64 images in these folders and below.
 fn image_files(folders: &[PathBuf]) -> Files {
-    let (mut folders, mut files) = (folders.to_vec(), Files::new());
-    while let Some(folder) = folders.pop() {
-        for entry in
-            std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
+    let mut files = Files::new();
+    for path in files_below(folders) {
+        if let Ok(map) = MappedFile::open_plain(&path)
+            && let Ok(pe) = PeFile64::parse(&*map)
         {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if let Ok(map) = MappedFile::open_plain(&path)
-                && let Ok(pe) = PeFile64::parse(&*map)
-            {
-                let header = pe.nt_headers().file_header();
-                let size = pe.nt_headers().optional_header().size_of_image();
-                let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-                files.insert((name, header.time_date_stamp.get(LittleEndian), size), path);
-            }
+            let header = pe.nt_headers().file_header();
+            let size = pe.nt_headers().optional_header().size_of_image();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+            files.insert((name, header.time_date_stamp.get(LittleEndian), size), path);
         }
     }
     files
@@ -133,9 +125,8 @@ impl Recorded<'_> {
     fn by_dbghelp(&self) -> (Vec<Vec<Walked>>, Rate) {
         let mut view = self.trace.timeline.view();
         let groups = self.groups();
-        let bytes: Vec<ImageBytes<'_>> = (0..self.images.len())
-            .map(|n| ImageBytes::new(&self.images[n].tables, self.directory(n)))
-            .collect();
+        let bytes: Vec<ImageBytes<'_>> =
+            self.images.iter().map(|image| ImageBytes::new(&image.tables)).collect();
         let codes: Vec<_> = groups.iter().map(|group| code_of(&self.samples[group.clone()])).collect();
         let mut request = Request::default();
         for (group, code) in groups.iter().zip(&codes) {
@@ -196,20 +187,6 @@ impl Recorded<'_> {
             frames
         });
         (stacks, rate)
-    }
-
-    /// The exception directory of an image: RVA and length.
-    fn directory(&self, image: usize) -> (u32, u32) {
-        let tables = &self.trace.timeline.images[image].tables;
-        let recorded = tables.iter().find(|table| table.kind == TableKind::ExceptionDirectory as u64);
-        if let Some(table) = recorded {
-            return (table.rva, table.len);
-        }
-        let ImageSource::File(path) = &self.images[image].source else { return (0, 0) };
-        let bytes = MappedFile::open_plain(path).expect("it was read");
-        let pe = PeFile64::parse(&*bytes).expect("it was read");
-        let directory = pe.data_directory(object::pe::IMAGE_DIRECTORY_ENTRY_EXCEPTION);
-        directory.map_or((0, 0), |directory| directory.address_range())
     }
 }
 

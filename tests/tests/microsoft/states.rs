@@ -13,7 +13,9 @@ use object::pe::{
 };
 use object::read::pe::{ImageNtHeaders as _, PeFile64};
 use stk_base::map::MappedFile;
-use stk_tests::microsoft::{ImageBytes, Memory, Request, VERSIONS, Walked, ask, version_of_wines_dbghelp};
+use stk_tests::microsoft::{
+    ImageBytes, Memory, Request, VERSIONS, Walked, ask, files_below, version_of_wines_dbghelp,
+};
 use stk_tests::oracle::{self, Image, Known, Record, States, Truth, piece};
 use stk_tests::wine::{self, Folder};
 use stk_unwind::Registers;
@@ -45,7 +47,7 @@ fn judge(name: &str, image: &Image, states: &States) -> Agreement {
         })
         .collect();
     let mut memory = Memory::default();
-    memory.add(image.base, &ImageBytes::new(&image.tables, image.directory));
+    memory.add(image.base, &ImageBytes::new(&image.tables));
     let most = states.records.iter().map(|record| record.truth.len()).max().unwrap_or(0) as u32 + 1;
     let mut request = Request::default();
     let stacks =
@@ -113,22 +115,14 @@ struct Native {
 
 /// The x64 images with unwind data that tests/fetch.sh fetched, each content once.
 fn fetched_images() -> Vec<Native> {
-    let mut folders = vec![wine::path("STK_FETCH_DIR")];
     let (mut images, mut met) = (Vec::new(), BTreeSet::new());
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).expect("a folder") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
-            if [".exe", ".dll", ".pyd", ".node"].iter().any(|end| name.ends_with(end))
-                && let Some(managed) = unwinds(&path)
-                && met.insert((name, std::fs::metadata(&path).expect("it is there").len()))
-            {
-                images.push(Native { path, managed });
-            }
+    for path in files_below(&[wine::path("STK_FETCH_DIR")]) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().to_lowercase();
+        if [".exe", ".dll", ".pyd", ".node"].iter().any(|end| name.ends_with(end))
+            && let Some(managed) = unwinds(&path)
+            && met.insert((name, std::fs::metadata(&path).expect("it is there").len()))
+        {
+            images.push(Native { path, managed });
         }
     }
     images.sort_by(|a, b| a.path.cmp(&b.path));

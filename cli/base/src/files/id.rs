@@ -15,6 +15,11 @@ pub(super) struct FileId {
 }
 
 impl FileId {
+    /// Unique among the files that exist at one time.
+    pub(super) fn number_on_volume(&self) -> (u64, u128) {
+        (self.volume, self.number)
+    }
+
     /// The file that a path leads to, through links.
     #[cfg(unix)]
     pub(super) fn of_path(path: &Path) -> io::Result<FileId> {

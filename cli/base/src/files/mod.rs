@@ -27,9 +27,11 @@ pub fn is_same_file(a: &Path, b: &Path) -> bool {
     matches!((id::FileId::of_path(a), id::FileId::of_path(b)), (Ok(a), Ok(b)) if a == b)
 }
 
-/// Whether a path leads to this open file.
+/// Whether a path leads to this open file. While it is open, its number is no other's: the time of
+/// creation does not matter, which Wine derives from the last write.
 pub fn is_file_at(file: &File, path: &Path) -> bool {
-    matches!((id::FileId::of_file(file), id::FileId::of_path(path)), (Ok(a), Ok(b)) if a == b)
+    let (open, found) = (id::FileId::of_file(file), id::FileId::of_path(path));
+    matches!((open, found), (Ok(open), Ok(found)) if open.number_on_volume() == found.number_on_volume())
 }
 
 /// Opens an input that the command line names, which may be a pipe or a device.

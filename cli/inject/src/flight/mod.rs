@@ -17,7 +17,6 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use stk_format::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, FILE_HEADER_LEN, FileHeader, Scratch, Trace};
 use stk_schema::event::{End, Event};
-use stk_schema::limits::MAX_BLOCK_STORED;
 
 /// How far a lost reader looks for a block in one step.
 const SEARCH: usize = 64 << 10;
@@ -201,10 +200,9 @@ fn place_at(ring: &impl Ring, at: u64, header: &FileHeader, written: u64) -> Opt
     if written.saturating_sub(at) < BLOCK_HEADER_LEN as u64 {
         return None;
     }
-    let block = BlockHeader::decode(&ring.bytes(at, BLOCK_HEADER_LEN)?)?;
+    let block = BlockHeader::decode_of(&ring.bytes(at, BLOCK_HEADER_LEN)?, header.salt())?;
     let place = Place { at, header: block };
-    let fits = block.stored_len as usize <= MAX_BLOCK_STORED && place.len() as u64 <= written - at;
-    (block.salt == header.salt() && fits).then_some(place)
+    (place.len() as u64 <= written - at).then_some(place)
 }
 
 /// Calls `work` for each event of a block, header and payload.

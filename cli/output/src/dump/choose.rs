@@ -11,20 +11,20 @@ use stk_profile::trace::Trace;
 pub struct StackChoice {
     selection: Selection,
     /// Stacks that came, and those of them that were taken.
-    all: u64,
-    taken: u64,
+    pub all: u64,
+    pub taken: u64,
     /// Stacks that fit but for the want of a `--root` frame.
     without_root: u64,
 }
 
 impl StackChoice {
     /// The threads are chosen before stacks are walked.
-    pub fn new(selection: Selection) -> StackChoice {
+    pub(super) fn new(selection: Selection) -> StackChoice {
         StackChoice { selection, all: 0, taken: 0, without_root: 0 }
     }
 
     /// Whether a stack is printed. If so, hides the frames that are not wanted.
-    pub fn takes(&mut self, trace: &Trace<'_>, stack: &mut DumpStack) -> bool {
+    pub(super) fn takes(&mut self, trace: &Trace<'_>, stack: &mut DumpStack) -> bool {
         self.all += 1;
         let patterns = &self.selection.frames;
         let marks: Vec<Vec<Marks>> = stack.frames.iter().map(|_| Vec::new()).collect();

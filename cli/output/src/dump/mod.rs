@@ -15,7 +15,9 @@ mod choose;
 mod clrstack;
 mod json;
 pub mod print;
-pub mod stack;
+mod stack;
 #[cfg(test)]
 mod tests;
 mod text;
+
+pub use stack::DumpInputs;

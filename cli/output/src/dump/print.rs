@@ -70,10 +70,6 @@ pub struct StackPrinter<'a, 'o> {
     sources: NameSources<'a>,
     out: Out<'o>,
     pub choice: StackChoice,
-    /// Stacks that came so far.
-    pub walked: usize,
-    /// Stacks printed so far.
-    pub printed: usize,
     /// Texts left out for lack of memory.
     pub unnamed: u64,
     /// The moment of the stacks, or of the last one.
@@ -97,8 +93,6 @@ impl<'a, 'o> StackPrinter<'a, 'o> {
             sources,
             out,
             choice: StackChoice::new(selection),
-            walked: 0,
-            printed: 0,
             unnamed: 0,
             time: Ticks(0),
             merged: text::MergedStacks::default(),
@@ -120,13 +114,11 @@ impl<'a, 'o> StackPrinter<'a, 'o> {
         self.unnamed = self.unnamed.saturating_add(unnamed);
         let mut text = String::new();
         for stack in &mut stacks {
-            self.walked += 1;
             if !self.choice.takes(self.sources.trace, stack) {
                 continue;
             }
             stack::fold(stack, self.options.fold);
             text.push_str(&self.text(stack)?);
-            self.printed += 1;
         }
         (self.out)(&text)?;
         Ok(())
@@ -135,7 +127,7 @@ impl<'a, 'o> StackPrinter<'a, 'o> {
     /// A stack, with what is between it and the one before.
     fn text(&mut self, stack: &DumpStack) -> io::Result<String> {
         let trace = self.sources.trace;
-        let first = self.printed == 0;
+        let first = self.choice.taken == 1;
         let zone = self.options.zone;
         let text = match self.options.style {
             DumpStyle::K => text::k(trace, stack, zone),
@@ -154,7 +146,7 @@ impl<'a, 'o> StackPrinter<'a, 'o> {
 
     pub fn end(&mut self) -> io::Result<()> {
         if self.options.style == DumpStyle::Json {
-            (self.out)(json::end(self.printed == 0))?;
+            (self.out)(json::end(self.choice.taken == 0))?;
         }
         if self.options.style == DumpStyle::Merged {
             let merged = std::mem::take(&mut self.merged);

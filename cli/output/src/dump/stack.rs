@@ -15,96 +15,96 @@ use stk_unwind::{Arch, Explanation, Frame, Registers, Sample, Trust, explain};
 
 /// Which capture a stack is that of.
 #[derive(Clone, Copy)]
-pub struct CaptureLabel {
+pub(super) struct CaptureLabel {
     /// Its number among the events of the trace.
-    pub number: u64,
-    pub tag: u64,
-    pub time: Ticks,
+    pub(super) number: u64,
+    pub(super) tag: u64,
+    pub(super) time: Ticks,
 }
 
 /// A thread's walked stack.
-pub struct DumpStack {
+pub(super) struct DumpStack {
     /// The capture that it is of, if captures are printed.
-    pub capture: Option<CaptureLabel>,
-    pub instance: u64,
-    pub tid: u32,
-    pub name: String,
-    pub sampled: Ticks,
-    pub until: Ticks,
+    pub(super) capture: Option<CaptureLabel>,
+    pub(super) instance: u64,
+    pub(super) tid: u32,
+    pub(super) name: String,
+    pub(super) sampled: Ticks,
+    pub(super) until: Ticks,
     /// The recorder's view of what the thread did.
-    pub recorded: RunState,
+    pub(super) recorded: RunState,
     /// Whether the code at its instruction pointer is a return, or not known.
-    pub behind_call: bool,
+    pub(super) behind_call: bool,
     /// What the thread did; known once its frames are named.
-    pub activity: Activity,
+    pub(super) activity: Activity,
     /// Innermost first.
-    pub frames: Vec<DumpFrame>,
-    pub end: StackEnd,
+    pub(super) frames: Vec<DumpFrame>,
+    pub(super) end: StackEnd,
     /// The module to blame for its end; empty if there is none.
-    pub end_module: String,
+    pub(super) end_module: String,
     /// The runtime's explicit Frames, innermost first.
-    pub explicit: Vec<DumpExplicitFrame>,
+    pub(super) explicit: Vec<DumpExplicitFrame>,
     /// Why there are none, or no more.
-    pub explicit_end: Option<String>,
+    pub(super) explicit_end: Option<String>,
 }
 
 /// A runtime's explicit Frame.
-pub struct DumpExplicitFrame {
+pub(super) struct DumpExplicitFrame {
     /// Its address on the stack.
-    pub address: u64,
+    pub(super) address: u64,
     /// The name of its kind.
-    pub kind: String,
+    pub(super) kind: String,
     /// Instruction pointer and stack pointer of the code that it leads to, if it holds them.
-    pub leads_to: Option<(u64, u64)>,
+    pub(super) leads_to: Option<(u64, u64)>,
     /// The method that it names, empty if its kind names none; or why the method is not known.
-    pub method: Result<String, MethodProblem>,
+    pub(super) method: Result<String, MethodProblem>,
 }
 
 /// A frame with the registers at it.
-pub struct DumpFrame {
-    pub frame: Frame,
+pub(super) struct DumpFrame {
+    pub(super) frame: Frame,
     /// How far it can be trusted, beside how it was found.
-    pub trust: Trust,
-    pub registers: Registers,
+    pub(super) trust: Trust,
+    pub(super) registers: Registers,
     /// Stack bytes from its stack pointer to its caller's, if all were captured.
-    pub bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     /// Stack bytes of its arguments, if their location is known: x64's four home words, x86's
     /// parameters.
-    pub arguments: Vec<u8>,
+    pub(super) arguments: Vec<u8>,
     /// Innermost first; never empty once named.
-    pub names: Vec<Name>,
-    pub module: String,
+    pub(super) names: Vec<Name>,
+    pub(super) module: String,
     /// The kind of code it is in; known once it is named.
-    pub kind: FrameKind,
+    pub(super) kind: FrameKind,
     /// Not shown.
-    pub hidden: bool,
+    pub(super) hidden: bool,
     /// Only if requested.
-    pub explanation: Option<Explanation>,
+    pub(super) explanation: Option<Explanation>,
 }
 
 /// A name of a frame.
 #[derive(Clone)]
-pub struct Name {
-    pub function: String,
-    pub file: Option<String>,
-    pub line: Option<u32>,
-    pub displacement: Option<u32>,
+pub(super) struct Name {
+    pub(super) function: String,
+    pub(super) file: Option<String>,
+    pub(super) line: Option<u32>,
+    pub(super) displacement: Option<u32>,
     /// Whether the function's name begins with its module.
-    pub has_module: bool,
+    pub(super) has_module: bool,
     /// Further functions that the linker folded into this one.
-    pub aliases: Vec<String>,
+    pub(super) aliases: Vec<String>,
 }
 
 impl Name {
     /// A function that nothing else is known of.
-    pub fn only(function: String) -> Name {
+    pub(super) fn only(function: String) -> Name {
         Name { function, file: None, line: None, displacement: None, has_module: false, aliases: Vec::new() }
     }
 }
 
 impl DumpStack {
     /// Bytes of memory that it takes with its names.
-    pub fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         let frames = self.frames.iter();
         let frames: usize = frames.map(|walked| FRAME + walked.bytes.len() + 2 * walked.module.len()).sum();
         size_of::<DumpStack>() + 2 * self.name.len() + frames
@@ -127,7 +127,7 @@ pub struct DumpInputs<'a> {
 }
 
 /// Walks a stack at `time`.
-pub fn walk(
+pub(super) fn walk(
     inputs: &DumpInputs<'_>,
     walker: &mut StackWalker<'_>,
     snapshot: &Snapshot,
@@ -136,7 +136,7 @@ pub fn walk(
 ) -> DumpStack {
     let DumpInputs { trace, images, explicit, methods, salvage } = *inputs;
     let timeline = &trace.timeline;
-    let thread = timeline.thread(snapshot.thread).map(|at| &timeline.threads[at]);
+    let thread = timeline.thread(snapshot.thread);
     let unknown = |reason| stack_of(snapshot, thread, StackEnd::without_walk(reason));
     let assumed = Assumed::of(&snapshot.block);
     if assumed == Assumed::All && !salvage {
@@ -253,7 +253,7 @@ fn stack_of(snapshot: &Snapshot, thread: Option<&Thread>, end: StackEnd) -> Dump
 }
 
 /// Names all frames. Returns the number of texts left out because there is no memory for them.
-pub fn name(sources: &NameSources<'_>, stacks: &mut [DumpStack]) -> u64 {
+pub(super) fn name(sources: &NameSources<'_>, stacks: &mut [DumpStack]) -> u64 {
     let (timeline, clock) = (&sources.trace.timeline, sources.trace.clock);
     let sites: Vec<Site> = stacks
         .iter()
@@ -306,7 +306,7 @@ fn names_of(names: &Names, id: FrameId) -> Vec<Name> {
 }
 
 /// Hides the frames that are not wanted of those that are not hidden yet.
-pub fn fold(stack: &mut DumpStack, options: FoldOptions) {
+pub(super) fn fold(stack: &mut DumpStack, options: FoldOptions) {
     let mut state = FoldState::default();
     for walked in stack.frames.iter_mut().rev().filter(|walked| !walked.hidden) {
         let folded = options.next(&mut state, walked.kind);

@@ -91,8 +91,7 @@ impl EventJson {
     fn of(trace: &Trace<'_>, event: &TraceEvent) -> EventJson {
         let timeline = &trace.timeline;
         let time_ns = trace.clock.ns(event.time);
-        let thread: Option<&Thread> =
-            event.thread.and_then(|thread| timeline.thread(thread)).map(|at| &timeline.threads[at]);
+        let thread: Option<&Thread> = event.thread.and_then(|thread| timeline.thread(thread));
         EventJson {
             number: event.number,
             time_ns,

@@ -5,11 +5,11 @@ use std::ops::Range;
 
 /// Functions that have no caller on their stack. The scheduler switches to a thread's system stack
 /// through `mcall`, which leaves no return address.
-const STACK_STARTS: [&str; 4] = ["runtime.goexit", "runtime.mstart", "runtime.rt0_go", "runtime.mcall"];
+const STACK_STARTS: [&[u8]; 4] = [b"runtime.goexit", b"runtime.mstart", b"runtime.rt0_go", b"runtime.mcall"];
 
 /// The code ranges (RVAs) of the functions that stacks start in, by the table of functions of a Go
 /// program; empty for all other images.
 pub(super) fn stack_starts(image: &[u8]) -> Vec<Range<u32>> {
-    let functions = stk_symbols::go_functions(image).into_iter();
-    functions.filter(|(_, name)| STACK_STARTS.contains(&name.as_str())).map(|(range, _)| range).collect()
+    let found = stk_symbols::go_functions(image, &|name| STACK_STARTS.contains(&name));
+    found.into_iter().map(|(range, _)| range).collect()
 }

@@ -54,7 +54,7 @@ pub fn add_events(profile: &mut Profile, trace: &Trace<'_>) {
     let found = events(trace);
     let missing = gaps(trace, &found);
     let thread = |instance: u64| {
-        let known = trace.timeline.thread(instance).map(|at| trace.timeline.threads[at].tid);
+        let known = trace.timeline.thread(instance).map(|thread| thread.tid);
         ThreadOfEvent { instance, tid: known }
     };
     profile.events = found.list.iter().map(|event| info(trace, event, event.thread.map(thread))).collect();
@@ -83,9 +83,8 @@ fn info(trace: &Trace<'_>, event: &TraceEvent, thread: Option<ThreadOfEvent>) ->
     let text = match &event.kind {
         EventKind::Mark { text, .. } => Some(text.clone()),
         EventKind::ThreadName { number } => {
-            let timeline = &trace.timeline;
-            let thread = event.thread.and_then(|thread| timeline.thread(thread));
-            thread.map(|at| timeline.threads[at].renaming(*number as usize)[1].to_owned())
+            let thread = event.thread.and_then(|thread| trace.timeline.thread(thread));
+            thread.map(|thread| thread.renaming(*number as usize)[1].to_owned())
         }
         _ => module.map(|module| trace.timeline.images[module.image.0 as usize].image.path.clone()),
     };

@@ -67,8 +67,7 @@ pub struct Texts {
     /// gap.
     lists: BTreeMap<u64, Vec<u8>>,
     listed: usize,
-    /// Whether there is something to look for in them, and whether all of it is known.
-    searches: bool,
+    /// Whether all that is to be looked for in them is known.
     knows_lines: bool,
     /// Pieces of these lists that the copy does not have.
     unsearched: u64,
@@ -92,7 +91,6 @@ impl Texts {
             blobs: HashMap::new(),
             lists: BTreeMap::new(),
             listed: 0,
-            searches: dropped.contains(&Secret::User) || dropped.contains(&Secret::CommandLine),
             knows_lines: knows_lines || !dropped.contains(&Secret::CommandLine),
             unsearched: 0,
             masked: BTreeMap::new(),
@@ -198,7 +196,8 @@ impl Texts {
                 self.listed += piece.bytes.len();
             }
         }
-        if self.searches && !self.first_pass && !self.is_searched(piece) {
+        let searches = self.drops(Secret::User) || self.drops(Secret::CommandLine);
+        if searches && !self.first_pass && !self.is_searched(piece) {
             self.unsearched += 1;
             return 0;
         }
@@ -216,9 +215,7 @@ impl Texts {
         put(&Event::Nettrace(Nettrace { bytes: &bytes, ..*piece }));
         texts
     }
-}
 
-impl Texts {
     /// Whether these very bytes were searched for all that is dropped.
     fn is_searched(&self, piece: &Nettrace<'_>) -> bool {
         let list = self.lists.get(&piece.session).map_or(&[][..], Vec::as_slice);

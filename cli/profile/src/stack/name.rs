@@ -13,8 +13,7 @@ use crate::trace::Trace;
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use stk_base::model::{DYNAMIC_CODE, Image, ImageId, recorded_arch};
-use stk_schema::identity::CodeView;
+use stk_base::model::{DYNAMIC_CODE, ImageId, recorded_arch};
 use stk_symbols::{
     Demangle, ModuleKey, ModuleSymbols, NameTable, Resolution, Source, Symbolizer, demangle, undecorate_x86,
 };
@@ -144,21 +143,6 @@ fn lookup_rva(exact: bool, rva: u32) -> u32 {
     if exact { rva } else { rva.saturating_sub(1) }
 }
 
-/// The key to look up symbols by. `arch` is that of the trace, for an image whose own is not known.
-fn module_key<'a>(facts: &'a Image, known: &ModuleImage, arch: stk_schema::Arch) -> ModuleKey<'a> {
-    ModuleKey {
-        path: &facts.path,
-        code_view: facts.code_view.map(|(guid, age)| CodeView {
-            guid,
-            age,
-            pdb_name: facts.pdb_name.as_bytes(),
-        }),
-        time_date_stamp: facts.time_date_stamp,
-        size_of_image: if facts.is_identified() { facts.size } else { 0 },
-        arch: recorded_arch(known.tables.arch()).unwrap_or(arch),
-    }
-}
-
 /// The symbols of the images that hold sites.
 struct ImageSymbols {
     by_image: BTreeMap<ImageId, AddressSymbols>,
@@ -195,7 +179,8 @@ impl ImageSymbols {
         let NameSources { trace, images, symbolizer, .. } = sources;
         let resolve = |(image, rvas): (ImageId, Vec<u32>)| {
             let at = image.0 as usize;
-            let key = module_key(&trace.timeline.images[at].image, &images[at], trace.header().arch);
+            let arch = recorded_arch(images[at].tables.arch()).unwrap_or(trace.header().arch);
+            let key = ModuleKey::of(&trace.timeline.images[at].image, arch);
             let symbols = symbolizer.resolve(&key, &rvas);
             let texts = vec![None; symbols.texts().len()];
             (image, AddressSymbols { rvas, symbols, texts })

@@ -90,14 +90,11 @@ impl Assumed {
 
     /// Why a stack with these frames ends.
     pub fn reason<'f>(self, reason: StopReason, mut frames: impl Iterator<Item = &'f Frame>) -> StopReason {
-        let mut outside =
-            || reason == StopReason::Walk(StopKind::NoModule) || frames.any(|f| f.module.is_none());
-        match reason {
-            StopReason::Walk(_) if self != Assumed::Nothing && !reason.is_complete() && outside() => {
-                StopReason::CodeUnknown
-            }
-            reason => reason,
-        }
+        let is_cut =
+            matches!(reason, StopReason::Walk(_)) && self != Assumed::Nothing && !reason.is_complete();
+        let is_outside = is_cut
+            && (reason == StopReason::Walk(StopKind::NoModule) || frames.any(|frame| frame.module.is_none()));
+        if is_outside { StopReason::CodeUnknown } else { reason }
     }
 }
 

@@ -159,7 +159,7 @@ impl TraceEvents {
     /// Adds an event, if there is memory for it.
     fn add(&mut self, trace: &Trace<'_>, event: TraceEvent) {
         let timeline = &trace.timeline;
-        let thread = event.thread.and_then(|thread| timeline.thread(thread)).map(|at| &timeline.threads[at]);
+        let thread = event.thread.and_then(|thread| timeline.thread(thread));
         let name = thread.map_or(0, |thread| thread.name_at(event.time).len());
         let text = match &event.kind {
             EventKind::Load { module } | EventKind::Unload { module } => {

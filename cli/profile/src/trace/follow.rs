@@ -186,7 +186,7 @@ impl Follower {
                 self.held += bytes.len();
                 self.blocks.push(HeldBlock { header: *header, bytes: bytes.to_vec() });
                 if self.held > MOST_HELD {
-                    self.forget(self.duration_ns().saturating_sub(self.span_ns));
+                    self.forget();
                     self.drop_oldest();
                 }
             }
@@ -231,16 +231,17 @@ impl Follower {
     /// A trace of what is needed for the newest `span_ns`; empty before there is a header. Forgets
     /// older samples.
     pub fn excerpt(&mut self) -> Vec<u8> {
-        self.forget(self.duration_ns().saturating_sub(self.span_ns));
+        self.forget();
         let Some((_, head)) = &self.header else { return Vec::new() };
         let blocks = self.blocks.iter().flat_map(|block| &block.bytes);
         head.iter().chain(blocks).copied().collect()
     }
 
-    /// Forgets samples that are not needed for those from `from_ns` on.
-    fn forget(&mut self, from_ns: u64) {
+    /// Forgets samples that are not needed for the newest `span_ns`.
+    fn forget(&mut self) {
         let Some((header, _)) = &self.header else { return };
         let clock = super::Clock::new(header);
+        let from_ns = clock.ns(self.last).saturating_sub(self.span_ns);
         let is_old = |block: &&HeldBlock| {
             block.header.kind == BlockKind::State && clock.ns(block.header.last) <= from_ns
         };
@@ -259,11 +260,7 @@ impl Follower {
 /// The next sound header in `bytes`, and how many bytes are before it.
 fn next_block(bytes: &[u8], salt: u32) -> Option<(usize, BlockHeader)> {
     let last = bytes.len().checked_sub(BLOCK_HEADER_LEN)?;
-    (0..=last).find_map(|at| {
-        let header = BlockHeader::decode(&bytes[at..])?;
-        let fits = header.salt == salt && header.stored_len as usize <= MAX_BLOCK_STORED;
-        fits.then_some((at, header))
-    })
+    (0..=last).find_map(|at| Some((at, BlockHeader::decode_of(&bytes[at..], salt)?)))
 }
 
 #[cfg(test)]

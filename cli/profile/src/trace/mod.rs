@@ -319,7 +319,8 @@ fn read_timeline(blocks: &mut stk_format::Trace<'_>, budget: &Budget, damage: &m
     let mut next = 0;
     // Whether a block that could hold events on modules or threads is missing since the last STATE.
     let mut lost = false;
-    // Whether one is that could hold events on dynamic code, which only a STATE block restates.
+    // Whether one is that could hold events on dynamic code, which only a STATE block restates: it
+    // is wherever `lost` is.
     let mut code_lost = false;
     // From which block to which, and from which time on, modules are known again before a STATE
     // block restates them.
@@ -347,7 +348,7 @@ fn read_timeline(blocks: &mut stk_format::Trace<'_>, budget: &Budget, damage: &m
             (lost, code_lost) = (true, true);
         }
         let Some(events) = events else { continue };
-        let renews = kind == BlockKind::State && (lost || code_lost);
+        let renews = kind == BlockKind::State && code_lost;
         if renews {
             (lost, code_lost) = (false, false);
             builder.begin_restating();

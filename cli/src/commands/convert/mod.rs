@@ -141,7 +141,7 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
             exit.worse(verify::exit_of(error))
         }
     });
-    sum.line(&args.profile.symbols.options).iter().for_each(|line| note_line(line));
+    sum.print(&args.profile.symbols.options);
     Ok(exit.worse(choice.finish()))
 }
 

@@ -6,7 +6,7 @@ use super::sides::SideInput;
 use crate::commands::datasets::{self, DatasetArg, Wanted};
 use crate::commands::profile_args::{MissingSum, load_file};
 use crate::commands::{
-    Choice, Exit, Progress, TraceProgress, check_symbols, guarded, note_line, say_error, say_line, verify,
+    Choice, Exit, Progress, TraceProgress, check_symbols, guarded, say_error, say_line, verify,
 };
 use crate::dataset::{Dataset, DatasetPart, DatasetThread, DatasetTrace};
 use crate::diff::{Comparison, Side, StackWeights, ThreadStacks, TraceStacks, TraceWeights, collect};
@@ -75,7 +75,7 @@ pub(super) fn read(
         }
     }
     drop(progress);
-    missing.line(&args.profile.symbols.options).iter().for_each(|line| note_line(line));
+    missing.print(&args.profile.symbols.options);
     Ok(exit.worse(choice.finish()))
 }
 

@@ -11,9 +11,9 @@ use crate::times::{self, TimeArg};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use stk_base::text::since_start;
+use stk_output::dump::DumpInputs;
 use stk_output::dump::captures::{self, CaptureChoice, ChosenCapture};
 use stk_output::dump::print::{DumpOptions, DumpStyle, StackPrinter, moment};
-use stk_output::dump::stack;
 use stk_output::tag::parse_tag;
 use stk_profile::pipeline::load_images;
 use stk_profile::runtimes;
@@ -160,7 +160,7 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     let methods = runtimes::methods(&trace);
     let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
     let mut walker = StackWalker::new(&trace, &images, &explicit, options);
-    let inputs = stack::DumpInputs {
+    let inputs = DumpInputs {
         trace: &trace,
         images: &images,
         explicit: &explicit,
@@ -184,7 +184,7 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
             printer.begin(time)?;
             let wanted = |thread| threads.as_ref().is_none_or(|threads| threads.contains(&thread));
             losses.stacks = moment(&inputs, &mut walker, time, &wanted, &mut printer)?;
-            if printer.walked == 0 {
+            if printer.choice.all == 0 {
                 super::warn(&format!(
                     "{}: no thread was sampled by {}",
                     trace.source,
@@ -200,7 +200,7 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     for problem in &methods.problems {
         super::warn(&format!("{}: {problem}", trace.source));
     }
-    let is_empty = printer.printed == 0 && (printer.walked > 0 || chosen) && trace.samples() > 0;
+    let is_empty = printer.choice.taken == 0 && (printer.choice.all > 0 || chosen) && trace.samples() > 0;
     match losses.tell(&trace) {
         Exit::Ok if is_empty => Ok(Exit::Failure),
         exit => Ok(exit),

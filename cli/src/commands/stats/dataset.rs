@@ -64,7 +64,7 @@ pub(super) fn run(named: &DatasetArg, args: &StatsArgs, out: Out<'_>) -> anyhow:
     drop(progress);
     let mut many = ManyStats::of_dataset(totals(&dataset));
     let mut chosen = 0u64;
-    let mut share = DatasetShare::default();
+    let mut share: Option<SelectionShare> = None;
     for part in &parts {
         let (mut stats, sums) = stats::collect_of(
             &part.profile,
@@ -77,7 +77,12 @@ pub(super) fn run(named: &DatasetArg, args: &StatsArgs, out: Out<'_>) -> anyhow:
         chosen += stats.totals.samples;
         count_waits(&mut stats, part)?;
         sums.into_iter().for_each(|sums| many.add_to_answer(sums));
-        share.add(part);
+        if let Some(of_part) = &part.profile.selection {
+            let sum = share.get_or_insert_default();
+            sum.chosen.add(of_part.chosen);
+            sum.whole.add(of_part.whole);
+            sum.without_root.add(of_part.without_root);
+        }
         many.add(stats);
     }
     if keys.iter().all(GroupKey::is_of_trace) {
@@ -87,7 +92,7 @@ pub(super) fn run(named: &DatasetArg, args: &StatsArgs, out: Out<'_>) -> anyhow:
     }
     let folder = dataset.folder().display().to_string();
     let mut choice = Choice::new(args.profile.is_part());
-    share.0.iter().for_each(|share| note(&format!("{folder}: selection: {}", share.describe())));
+    share.iter().for_each(|share| note(&format!("{folder}: selection: {}", share.describe())));
     choice.add(&folder, (chosen == 0).then(|| format!("{folder}: no samples are left")));
     out(&text(&dataset, args, format, question.as_ref(), &many)?)?;
     Ok(choice.finish())
@@ -175,21 +180,6 @@ fn count_waits(stats: &mut stats::Stats, part: &DatasetPart) -> anyhow::Result<(
         (wait.waits, wait.longest_ns) = counted.get(wait.reason).copied().unwrap_or_default();
     }
     Ok(())
-}
-
-/// What a selection is of a dataset.
-#[derive(Default)]
-struct DatasetShare(Option<SelectionShare>);
-
-impl DatasetShare {
-    fn add(&mut self, part: &DatasetPart) {
-        if let Some(share) = &part.profile.selection {
-            let sum = self.0.get_or_insert_default();
-            sum.chosen.add(share.chosen);
-            sum.whole.add(share.whole);
-            sum.without_root.add(share.without_root);
-        }
-    }
 }
 
 fn text(

@@ -7,8 +7,8 @@ use super::datasets::DatasetArg;
 use super::profile_args::{MissingSum, load_file};
 use super::values::choice;
 use super::{
-    Choice, Exit, Out, ProfileArgs, Progress, TraceProgress, check_symbols, each_trace, inputs, note_line,
-    pool, say_line, terminal_columns,
+    Choice, Exit, Out, ProfileArgs, Progress, TraceProgress, check_symbols, each_trace, inputs, pool,
+    say_line, terminal_columns,
 };
 use question::QuestionArgs;
 use serde::Serialize;
@@ -142,7 +142,7 @@ pub(super) fn run(args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     drop(progress);
     let exit = exit.worse(choice.finish());
     if format == Format::Table {
-        missing.line(&args.profile.symbols.options).iter().for_each(|line| note_line(line));
+        missing.print(&args.profile.symbols.options);
     }
     out(&pages.end(top)?)?;
     Ok(exit)

@@ -34,26 +34,32 @@ const MODULE_TEXT: usize = 22;
 /// Where the inline trees lie; since Go 1.20 two words later.
 const MODULE_TREES: usize = 38;
 
-/// The names of a Go program's functions by their extents; empty for all other images.
-pub fn go_functions(image: &[u8]) -> Vec<(Range<u32>, String)> {
+/// The functions of a Go program whose names are wanted, by their extents; empty for all other
+/// images.
+pub fn go_functions(image: &[u8], wanted: &dyn Fn(&[u8]) -> bool) -> Vec<(Range<u32>, String)> {
     let found = match object::read::pe::optional_header_magic(image) {
-        Ok(pe::IMAGE_NT_OPTIONAL_HDR64_MAGIC) => names::<pe::ImageNtHeaders64>(image),
-        Ok(pe::IMAGE_NT_OPTIONAL_HDR32_MAGIC) => names::<pe::ImageNtHeaders32>(image),
+        Ok(pe::IMAGE_NT_OPTIONAL_HDR64_MAGIC) => names::<pe::ImageNtHeaders64>(image, wanted),
+        Ok(pe::IMAGE_NT_OPTIONAL_HDR32_MAGIC) => names::<pe::ImageNtHeaders32>(image, wanted),
         _ => None,
     };
     found.unwrap_or_default()
 }
 
-fn names<H: ImageNtHeaders>(image: &[u8]) -> Option<Vec<(Range<u32>, String)>> {
+fn names<H: ImageNtHeaders>(
+    image: &[u8],
+    wanted: &dyn Fn(&[u8]) -> bool,
+) -> Option<Vec<(Range<u32>, String)>> {
     let file = PeFile::<H>::parse(image).ok()?;
     let table = GoTable::find(&file)?;
     // Names can overlap, so in sum no more is read than the file has.
     let mut room = image.len();
     let functions = table.functions().map_while(|function| {
         room = room.checked_sub(function.name.len() + 1)?;
-        Some((function.range, String::from_utf8_lossy(function.name).into_owned()))
+        Some(function)
     });
-    Some(functions.collect())
+    let chosen = functions.filter(|function| wanted(function.name));
+    let named = chosen.map(|function| (function.range, String::from_utf8_lossy(function.name).into_owned()));
+    Some(named.collect())
 }
 
 /// The table, and what of the image its offsets refer to.

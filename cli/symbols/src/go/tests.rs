@@ -35,14 +35,9 @@ const FUNCTIONS: [Function; 4] = [
 ];
 const END: u32 = 0x100;
 
-fn varint(mut value: u32) -> Vec<u8> {
-    let mut out = Vec::new();
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-    out
+fn varint(value: u32) -> Vec<u8> {
+    let (bytes, len) = stk_schema::bytes::leb128(value.into());
+    bytes[..len].to_vec()
 }
 
 fn encoded(values: &[(u32, i32)]) -> Vec<u8> {
@@ -212,11 +207,13 @@ fn lines_of_unknown_inlined_functions_are_left_out() {
 
 #[test]
 fn functions_are_listed_by_their_whole_names() {
-    let names: Vec<_> =
-        go_functions(&program(true)).into_iter().map(|(range, name)| (range.start, name)).collect();
+    let names: Vec<_> = go_functions(&program(true), &|_| true)
+        .into_iter()
+        .map(|(range, name)| (range.start, name))
+        .collect();
     let expected = FUNCTIONS.map(|function| (TEXT + function.start, function.name.to_owned()));
     assert_eq!(names, expected);
-    assert!(go_functions(b"MZ").is_empty() && go_functions(&[0; 4096]).is_empty());
+    assert!(go_functions(b"MZ", &|_| true).is_empty() && go_functions(&[0; 4096], &|_| true).is_empty());
 }
 
 #[test]
@@ -251,7 +248,7 @@ fn only_a_few_headers_are_tried() {
             .step_by(256)
             .for_each(|header| rdata[header + 64..header + 72].copy_from_slice(&[0xf8, 0, 0, 0, 0, 0, 0, 0]));
         (0..at).step_by(256).for_each(|header| rdata[header + 0xf8 + 4..header + 0x100].fill(0xff));
-        assert_eq!(!go_functions(&image(&rdata, &trees, true)).is_empty(), found, "{headers}");
+        assert_eq!(!go_functions(&image(&rdata, &trees, true), &|_| true).is_empty(), found, "{headers}");
     }
 }
 
@@ -265,7 +262,7 @@ fn a_truncated_or_forged_table_does_not_panic() {
         for value in [0, 0x7f, 0xff] {
             let mut forged = whole.clone();
             forged[at] = value;
-            let _ = (index(&forged), go_functions(&forged));
+            let _ = (index(&forged), go_functions(&forged, &|_| true));
         }
     }
 }

@@ -220,7 +220,7 @@ impl Follower {
             return false;
         }
         let to = register(instruction.op0_register());
-        let written = written(instruction);
+        let written = || written(instruction);
         let value = match instruction.mnemonic() {
             Mnemonic::Push => {
                 let value = self.value(instruction, 0);
@@ -259,8 +259,13 @@ impl Follower {
                 return true;
             }
             // A call to the next instruction, and what else moves esp, is no part of a prologue.
-            _ if written[ESP] || written[EBP] => return false,
-            _ => Held::Unknown,
+            _ => {
+                let written = written();
+                if written[ESP] || written[EBP] {
+                    return false;
+                }
+                Held::Unknown
+            }
         };
         match to.filter(|_| instruction.op0_kind() == OpKind::Register) {
             Some(to) if instruction.op0_register().size() == 4 && is_move(instruction.mnemonic()) => {
@@ -268,6 +273,7 @@ impl Follower {
             }
             _ => {
                 self.plain &= !matches!(instruction.mnemonic(), Mnemonic::Pop);
+                let written = written();
                 for n in (0..8).filter(|&n| n != ESP && written[n]) {
                     self.set(n, Held::Unknown);
                 }

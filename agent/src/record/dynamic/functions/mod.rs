@@ -187,8 +187,7 @@ impl CodeFunctions {
             unwind: &entry.unwind,
             code: &code,
         };
-        self.add(add, CodeKind::TableFunction, hash, out);
-        let instance = self.live.get(&entry.base).map_or(0, |live| live.instance);
+        let instance = self.add(add, CodeKind::TableFunction, hash, out);
         self.unnamed.push(UnnamedCode { instance, address: entry.base, base: entry.base, size, executed });
         self.shared.activity.functions.fetch_add(1, Ordering::Relaxed);
     }
@@ -258,7 +257,8 @@ impl CodeFunctions {
         self.unnamed.push(UnnamedCode { instance, address: inside, base: inside, size: 1, executed });
     }
 
-    fn add(&mut self, mut add: CodeAdd<'_>, kind: CodeKind, hash: ContentHash, out: &mut impl Events) {
+    /// Writes the code; returns its instance.
+    fn add(&mut self, mut add: CodeAdd<'_>, kind: CodeKind, hash: ContentHash, out: &mut impl Events) -> u64 {
         if self.live.len() >= MOST {
             self.forget();
         }
@@ -271,6 +271,7 @@ impl CodeFunctions {
         self.shared.costs.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.shared.activity.last.fetch_max(add.time.0, Ordering::Relaxed);
         out.event(&Event::CodeAdd(add));
+        instance
     }
 
     /// Ends every region that overlaps `base..base + size`.

@@ -20,7 +20,6 @@ use stk_base::files::Below;
 use stk_base::model::{Image, function_key, parse_image_id, parse_pdb_id};
 use stk_profile::profile::{Category, FrameKind};
 use stk_schema::Arch;
-use stk_schema::identity::CodeView;
 use stk_schema::tables;
 use stk_symbols::{ModuleKey, ModuleSymbols, Resolution, Source, Symbolizer};
 use xxhash_rust::xxh3::xxh3_64;
@@ -186,17 +185,8 @@ fn files_by_date(dataset: &Below, table: &tables::ParquetTable) -> Result<Vec<Be
 }
 
 fn resolve((image, arch): &DatasetImage, symbolizer: &Symbolizer, places: &[Place]) -> ModuleSymbols {
-    let code_view =
-        image.code_view.map(|(guid, age)| CodeView { guid, age, pdb_name: image.pdb_name.as_bytes() });
-    let key = ModuleKey {
-        path: &image.path,
-        code_view,
-        time_date_stamp: image.time_date_stamp,
-        size_of_image: image.size,
-        arch: *arch,
-    };
     let rvas: Vec<u32> = places.iter().map(|place| place.rva).collect();
-    symbolizer.resolve(&key, &rvas)
+    symbolizer.resolve(&ModuleKey::of(image, *arch), &rvas)
 }
 
 /// Rows of `frames` with names, column by column.

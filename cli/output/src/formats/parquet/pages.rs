@@ -1,6 +1,8 @@
 //! What a Parquet file states of its schema and its pages, before polars believes it: numbers of
 //! Thrift's compact protocol.
 
+use stk_schema::bytes::leb128_at;
+
 /// Groups in a schema: polars walks them as deep as they are nested. Tables have a few.
 const MOST_GROUPS: usize = 100;
 /// Structs in structs.
@@ -93,15 +95,9 @@ impl Thrift<'_> {
     }
 
     fn varint(&mut self) -> Option<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Some(value);
-            }
-        }
-        None
+        let (value, end) = leb128_at(self.bytes, self.at)?;
+        self.at = end;
+        Some(value)
     }
 
     fn zigzag(&mut self) -> Option<i64> {

@@ -470,13 +470,12 @@ impl BlockReader<'_, '_> {
 
     /// Takes CPU time that belongs to the thread's event before: directly behind an IDLE, to that.
     fn thread_cpu(&mut self, more: &ThreadCpu) {
+        let cpu = self.gained(more.cpu);
         if let Some(idle) = self.idle.as_mut().filter(|idle| idle.thread == more.thread) {
-            idle.cpu = idle.cpu.saturating_add(more.cpu.max(0));
-            self.out.clock_jumps += u64::from(more.cpu < 0);
+            idle.cpu = idle.cpu.saturating_add(cpu);
             return;
         }
         self.release();
-        let cpu = self.gained(more.cpu);
         self.out.steps.push(Step {
             thread: more.thread,
             first: more.time,

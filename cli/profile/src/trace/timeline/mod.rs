@@ -208,9 +208,10 @@ impl Timeline {
         sums
     }
 
-    /// The index of a thread instance in [`Timeline::threads`].
-    pub fn thread(&self, instance: u64) -> Option<usize> {
-        self.threads.binary_search_by_key(&instance, |thread| thread.instance).ok()
+    /// The thread of an instance.
+    pub fn thread(&self, instance: u64) -> Option<&Thread> {
+        let at = self.threads.binary_search_by_key(&instance, |thread| thread.instance).ok()?;
+        Some(&self.threads[at])
     }
 
     /// A view of the modules. It begins before the first of them.
