@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# How fast stk converts a trace of a million samples with very many distinct stacks, 25 frames deep, on one core and on two, and in how
-# much memory; and how fast it answers `stk stats`.
+# How fast stk converts traces of a million samples with very many distinct stacks, 25 frames deep, on one core and on two, in how much
+# memory; how fast it answers `stk stats`; and how far that is from what this machine needs at least (benches/examples/limit.rs).
 #
 #   benches/speed.sh [--large] [--peers] [--trace FILE.stk SAMPLES]
 #
 # --large   ten million samples too
 # --peers   `perf script` and `samply import` too, of a perf.data of the same depth and stack bytes, where these programs are on the PATH
-# --trace   that trace instead of the one that cli/examples/many_stacks.rs makes (as a thread that returns from calls and makes others)
+# --trace   that trace instead of the two that cli/examples/many_stacks.rs makes: calls from 48,000 places in ten blocks, which is hard on
+#           caches, and from 3,000 places with 30,000 samples a block, as in recordings of programs
 # STK_BIN   another stk instead of a release build, and BASE_BIN one to compare it with: both are run in turn
 #
-# Best of three runs each by wall time; the files lie in the page cache. A core is a processor of `taskset`, with -j of as many.
+# Five rounds in turn; medians. "CPU ns" is user and system time of the whole run, start included, a sample. The files lie in the page cache.
+# A core is a processor of `taskset`, with -j of as many.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 large= peers= trace= samples=1000000
@@ -18,7 +20,7 @@ while [ $# -gt 0 ]; do
     --large) large=1 ;;
     --peers) peers=1 ;;
     --trace) trace=$2 samples=$3; shift 2 ;;
-    *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
+    *) sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 2 ;;
   esac
   shift
 done
@@ -33,11 +35,15 @@ elif [ -z "$trace" ]; then
   [ -x "$target/release/examples/many_stacks" ] || cargo build -q --release -p stk --no-default-features --example many_stacks
 fi
 
+limit=$target/release/examples/limit
+[ -x "$limit" ] || cargo build -q --release -p stk-benches --example limit
+
 measure() { # TRACE SAMPLES
-  python3 - "$1" "$2" "$work" "$STK_BIN" ${BASE_BIN:+"$BASE_BIN"} <<'PYTHON'
-import os, shutil, sys, time
-trace, samples, work, *programs = sys.argv[1:]
+  python3 - "$1" "$2" "$work" "$limit" "$STK_BIN" ${BASE_BIN:+"$BASE_BIN"} <<'PYTHON'
+import os, shutil, statistics, subprocess, sys, time
+trace, samples, work, limit, *programs = sys.argv[1:]
 samples = int(samples)
+ROUNDS = 5
 
 def run(program, arguments, cores):
     environment = {**os.environ, "POLARS_MAX_THREADS": str(cores)}
@@ -55,21 +61,30 @@ def run(program, arguments, cores):
         sys.exit(f"{' '.join(command)} failed: {status}")
     return time.monotonic() - begun, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
-print(f"{'':<24}{'cores':>6}{'wall s':>9}{'samples/s':>12}{'CPU s':>8}{'MiB':>6}   load {os.getloadavg()[0]:.1f}")
-for arguments in (["convert", "--to", "speedscope"], ["convert", "--to", "folded"], ["convert", "--to", "parquet"], ["stats"]):
-    best = {}
-    for _ in range(3):
+FORMATS = [["convert", "--to", "speedscope"], ["convert", "--to", "folded"], ["convert", "--to", "parquet"], ["stats"]]
+runs, limits = {}, {}
+for _ in range(ROUNDS):
+    for line in subprocess.run([limit, trace], check=True, capture_output=True, text=True).stdout.splitlines():
+        name, ns = line.split()
+        limits.setdefault(name, []).append(float(ns))
+    for arguments in FORMATS:
         for program in programs:
             for cores in (1, 2):
-                now = run(program, arguments, cores)
-                before = best.get((program, cores), now)
-                best[program, cores] = (min(now[0], before[0]), min(now[1], before[1]), max(now[2], before[2]))
+                runs.setdefault((arguments[-1], program, cores), []).append(run(program, arguments, cores))
+least = {name: statistics.median(ns) for name, ns in limits.items()}
+print(f"{samples:,} samples, {least['distinct']:,.0f} distinct stacks, load {os.getloadavg()[0]:.1f}")
+print("limit, ns: " + ", ".join(f"{name} {least[name]:.0f}" for name in ("decode", "walk", "find", "text")))
+print(f"{'':<20}{'cores':>6}{'wall s':>8}{'samples/s':>11}{'CPU ns':>8}{'limit':>7}{'ratio':>7}{'MiB':>6}{'1 -> 2':>8}")
+for arguments in FORMATS:
     for program in programs:
-        name = " ".join(arguments[::2]) + (" (base)" if program != programs[0] else "")
+        name = arguments[-1] + (" (base)" if program != programs[0] else "")
+        walls = {}
         for cores in (1, 2):
-            wall, cpu, memory = best[program, cores]
-            faster = f"   {best[program, 1][0] / wall:.2f} x one core" if cores == 2 else ""
-            print(f"{name:<24}{cores:>6}{wall:>9.2f}{samples / wall:>12,.0f}{cpu:>8.2f}{memory:>6.0f}{faster}")
+            wall, cpu, memory = map(statistics.median, zip(*runs[arguments[-1], program, cores]))
+            walls[cores] = wall
+            ns, bound = cpu / samples * 1e9, least[f"limit-{arguments[-1]}"]
+            gain = f"{walls[1] / wall:>8.2f}" if cores == 2 else ""
+            print(f"{name:<20}{cores:>6}{wall:>8.2f}{samples / wall:>11,.0f}{ns:>8,.0f}{bound:>7.0f}{ns / bound:>7.1f}{memory:>6.0f}{gain}")
 PYTHON
 }
 
@@ -77,8 +92,10 @@ if [ -n "$trace" ]; then
   measure "$(realpath "$trace")" "$samples"
 else
   for count in "$samples" ${large:+10000000}; do
-    "$target/release/examples/many_stacks" "$work/trace.stk" "$count" returns
-    measure "$work/trace.stk" "$count"
+    for size in "" small; do
+      "$target/release/examples/many_stacks" "$work/trace.stk" "$count" returns $size
+      measure "$work/trace.stk" "$count"
+    done
   done
 fi
 [ -z "$peers" ] || benches/peers/deep.sh "$work"

@@ -2,11 +2,12 @@
 //! and benches/speed.sh, and prints what it holds.
 //!
 //! `cargo run --release -p stk --no-default-features --example many_stacks -- OUT.stk SAMPLES
-//! [returns]`
+//! [returns [small]]`
 //!
 //! Without `returns`, two of three stacks are new from the outermost call on. With it, three of
 //! five are, and a thread returns from some of its calls, any number being as likely, and makes
-//! others, as programs do.
+//! others, as programs do. With `small`, calls are from 3,000 places in place of 48,000, and a
+//! block has 30,000 samples, as in recordings of programs.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -23,7 +24,11 @@ const THREADS: usize = 8;
 const DEPTH: usize = 23;
 const IMAGES: [&str; 4] =
     [r"C:\app\app.exe", r"C:\app\engine.dll", r"C:\app\render.dll", r"C:\app\script.dll"];
+/// Functions of an image, and with `small`.
 const FUNCTIONS: u32 = 4000;
+const FEW_FUNCTIONS: u32 = 250;
+/// Samples of a block with `small`; else as many as fit.
+const BLOCK: u64 = 30_000;
 const FIRST_BASE: u64 = 0x1_4000_0000;
 const STACK: u64 = 0x100_0000;
 /// Ticks of 100 ns between two samples of a thread.
@@ -31,7 +36,7 @@ const INTERVAL: u64 = 10_000;
 
 fn main() -> io::Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let usage = || io::Error::other("usage: many_stacks OUT.stk SAMPLES [returns]");
+    let usage = || io::Error::other("usage: many_stacks OUT.stk SAMPLES [returns [small]]");
     let path = arguments.next().ok_or_else(usage)?;
     let samples: u64 = arguments.next().and_then(|text| text.parse().ok()).ok_or_else(usage)?;
     let returns = match arguments.next().as_deref() {
@@ -39,9 +44,14 @@ fn main() -> io::Result<()> {
         Some("returns") => true,
         Some(_) => return Err(usage()),
     };
+    let (functions, block) = match arguments.next().as_deref() {
+        None => (FUNCTIONS, u64::MAX),
+        Some("small") => (FEW_FUNCTIONS, BLOCK),
+        Some(_) => return Err(usage()),
+    };
     let mut builder = stk_tests::traces::trace();
     for (path, base) in IMAGES.iter().zip((FIRST_BASE..).step_by(0x1000_0000)) {
-        TestImage::new(path, FUNCTIONS).load(&mut builder, 0, base);
+        TestImage::new(path, functions).load(&mut builder, 0, base);
     }
     let bases: Vec<u64> = (1..=THREADS as u64).map(|i| i * STACK).collect();
     let threads: Vec<u64> =
@@ -62,7 +72,7 @@ fn main() -> io::Result<()> {
         facts.add(i as usize >= THREADS, &before, &stacks[at].choices);
         cpu[at] += INTERVAL - random.below(4000) as u64;
         let time = (1 + i / THREADS as u64) * INTERVAL + random.below(2000) as u64;
-        let ([ip, sp], words) = stk_tests::traces::stack(bases[at], &stacks[at].addresses());
+        let ([ip, sp], words) = stk_tests::traces::stack(bases[at], &stacks[at].addresses(functions));
         let mut registers = [0; RegisterSet::X64.len()];
         (registers[IP], registers[SP]) = (ip, sp);
         let stack: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -82,6 +92,9 @@ fn main() -> io::Result<()> {
             context_reply: None,
             extra: &[],
         });
+        if (i + 1) % block == 0 {
+            builder.cut();
+        }
     }
     facts.print(samples);
     std::fs::write(path, builder.finish())
@@ -113,12 +126,12 @@ impl Calls {
         }
     }
 
-    fn addresses(&self) -> Vec<u64> {
+    fn addresses(&self, functions: u32) -> Vec<u64> {
         let mut seed = 0u64;
         let call = |&choice: &u8| {
             seed = Random::new(seed * 4 + u64::from(choice)).number() >> 16;
             let image = seed % IMAGES.len() as u64;
-            in_function(FIRST_BASE + image * 0x1000_0000, (seed >> 8) as u32 % FUNCTIONS)
+            in_function(FIRST_BASE + image * 0x1000_0000, (seed >> 8) as u32 % functions)
         };
         self.choices.iter().map(call).collect()
     }

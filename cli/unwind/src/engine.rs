@@ -268,11 +268,21 @@ pub(crate) fn ends_thread(stop: Stop) -> bool {
     matches!(stop, Stop::ZeroReturnAddress | Stop::EndOfStack | Stop::NoModule { .. })
 }
 
-/// The two modules found last. Neighbouring frames often lie in one of them.
+/// Modules found before in this walk: the last one, and one for each group of addresses. Neighbouring
+/// frames often lie in one of them.
 #[derive(Default)]
 struct RecentModules<'m> {
-    modules: [Option<Extent<'m>>; 2],
-    oldest: usize,
+    last: Option<Extent<'m>>,
+    modules: [Option<Extent<'m>>; RECENT],
+}
+
+/// Places for modules, by the bits of an address that tell modules apart best.
+const RECENT: usize = 8;
+
+/// The place of an address: images lie at multiples of 64 KiB, mostly some MiB apart.
+#[inline(always)]
+fn recent_place(address: u64) -> usize {
+    ((address >> 20).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61) as usize
 }
 
 #[derive(Clone, Copy)]
@@ -303,8 +313,15 @@ impl<'m> RecentModules<'m> {
         cache: &mut RuleCache<R>,
         address: u64,
     ) -> Option<Extent<'m>> {
-        let known = self.modules.iter().flatten().find(|extent| extent.contains(address));
-        known.copied().or_else(|| self.search(modules, cache, address))
+        if let Some(last) = self.last.filter(|last| last.contains(address)) {
+            return Some(last);
+        }
+        let known = self.modules[recent_place(address)].filter(|extent| extent.contains(address));
+        if known.is_some() {
+            self.last = known;
+            return known;
+        }
+        self.search(modules, cache, address)
     }
 
     #[inline(never)]
@@ -324,8 +341,8 @@ impl<'m> RecentModules<'m> {
             module,
             image,
         });
-        self.modules[self.oldest] = extent;
-        self.oldest ^= 1;
+        self.modules[recent_place(address)] = extent;
+        self.last = extent;
         extent
     }
 }

@@ -97,12 +97,25 @@ impl<'a> Recorder<'a> {
             mark.needs = needs;
         }
         let reused = frames.len() - kept;
-        frames.splice(..kept, fresh.drain(..));
-        marks.splice(..kept, fresh_marks.drain(..));
+        replace_first(frames, kept, fresh);
+        replace_first(marks, kept, fresh_marks);
         self.history.stop = Some(stop);
         self.history.reused = reused;
         stop
     }
+}
+
+/// Replaces the first `count` items of a list by others.
+fn replace_first<T: Copy>(list: &mut Vec<T>, count: usize, new: &[T]) {
+    let (old_len, len) = (list.len(), list.len() - count + new.len());
+    if let Some(&filler) = new.first() {
+        list.resize(old_len.max(len), filler);
+    }
+    if new.len() != count {
+        list.copy_within(count..old_len, new.len());
+    }
+    list.truncate(len);
+    list[..new.len()].copy_from_slice(new);
 }
 
 impl<U: Unwinder> Sink<U> for Recorder<'_> {

@@ -62,7 +62,7 @@ impl FoldedStacks {
         let write = |text: u32, out: &mut Vec<u8>| {
             out.extend_from_slice(names.texts[text as usize].as_bytes());
         };
-        stacks.visit(|stack, weight_ns| each(line.of(stack, write), weight_ns))
+        stacks.visit(|_, stack, weight_ns| each(line.of(stack, write), weight_ns))
     }
 }
 

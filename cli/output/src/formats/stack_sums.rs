@@ -10,6 +10,8 @@ pub(super) struct WeighedStacks {
     tree: FunctionTree,
     /// By stack.
     weights: Vec<u64>,
+    /// By node of the profile: its stack, where nothing stands above it and it has functions.
+    stacks: Vec<Option<NodeId>>,
 }
 
 impl WeighedStacks {
@@ -32,11 +34,11 @@ impl WeighedStacks {
         let is_wanted = |NodeId(node)| wanted[node as usize];
         let of_frame = |frame| functions.of(frame).iter().map(|&id| number(id));
         let Folded { tree, stacks } = FunctionTree::fold(&profile.tree, is_wanted, of_frame, |_| false);
-        let mut all = WeighedStacks { weights: vec![0; tree.len()], tree };
+        let mut all = WeighedStacks { weights: vec![0; tree.len()], tree, stacks };
         for (origin, weight) in sums.iter() {
             let mut stack = root(origin).fold(None, |caller, root| Some(all.tree.call(caller, root)));
             if stack.is_none() {
-                stack = origin.node.and_then(|NodeId(node)| stacks[node as usize]);
+                stack = origin.node.and_then(|NodeId(node)| all.stacks[node as usize]);
             } else if let Some(node) = origin.node {
                 let frames: Vec<FrameId> = profile.tree.frames(node).collect();
                 let functions = frames.into_iter().rev().flat_map(of_frame);
@@ -50,14 +52,28 @@ impl WeighedStacks {
         all
     }
 
+    /// By node of the profile: its stack, where nothing stands above it and it has functions.
+    pub(super) fn of_nodes(&self) -> &[Option<NodeId>] {
+        &self.stacks
+    }
+
+    /// How many stacks there are, with those that have no weight.
+    pub(super) fn len(&self) -> usize {
+        self.tree.len()
+    }
+
     fn add(&mut self, NodeId(stack): NodeId, weight: u64) {
         self.weights.resize(self.tree.len(), 0);
         self.weights[stack as usize].add(weight);
     }
 
-    /// Calls `each` with every stack that has frames and weight, outermost function first, and its
-    /// weight: callers before their callees, otherwise by the functions' numbers.
-    pub(super) fn visit<E>(&self, mut each: impl FnMut(&[u32], u64) -> Result<(), E>) -> Result<(), E> {
+    /// Calls `each` with every stack that has frames and weight: the stack, its functions, outermost
+    /// first, and its weight. Callers come before their callees, otherwise by the functions'
+    /// numbers.
+    pub(super) fn visit<E>(
+        &self,
+        mut each: impl FnMut(NodeId, &[u32], u64) -> Result<(), E>,
+    ) -> Result<(), E> {
         let children = self.tree.callees();
         let mut functions = Vec::new();
         // Calls to visit, the next one last, each with its depth.
@@ -73,7 +89,7 @@ impl WeighedStacks {
             functions.push(self.tree.function(stack));
             let weight = self.weights.get(stack.0 as usize).copied().unwrap_or(0);
             if weight > 0 {
-                each(&functions, weight)?;
+                each(stack, &functions, weight)?;
             }
             push(children.of(stack), depth + 1, &mut calls);
         }
@@ -126,7 +142,7 @@ mod tests {
             sums.add(at.unwrap(), weight);
         }
         let mut seen = Vec::new();
-        sums.visit(|stack, weight| {
+        sums.visit(|_, stack, weight| {
             seen.push((stack.to_vec(), weight));
             Ok::<(), Infallible>(())
         })

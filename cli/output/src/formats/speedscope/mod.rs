@@ -22,6 +22,7 @@ mod stack_text;
 
 use self::pieces::{Piece, PieceStart, ThreadProfile};
 use self::shared_frames::SharedFrames;
+use self::stack_text::KeptTexts;
 use super::sink::Sink;
 use super::source::exporter;
 use super::stack_sums::{StackLine, WeighedStacks};
@@ -90,7 +91,7 @@ impl Speedscope {
         if number_of_sum > 0 && self.sums.is_empty() {
             return Ok(());
         }
-        let frames = self.frames.as_ref().ok_or(OutputError::Order("samples before begin"))?;
+        let frames = self.frames.as_mut().ok_or(OutputError::Order("samples before begin"))?;
         let sums = std::mem::take(&mut self.sums);
         let number = |function: FunctionId| function.0;
         let roots = |origin| frames.roots(origin).map(|root| root.map(number));
@@ -100,10 +101,19 @@ impl Speedscope {
         let mut sum = ThreadProfile::open(&mut self.sink, &label, number_of_sum == 0, 0);
         let mut line = StackLine::new(b',');
         let write = |function: u32, out: &mut Vec<u8>| json::number(out, function.into());
-        stacks.visit(|stack, weight_ns| {
+        let mut texts = (number_of_sum == 0).then(|| KeptTexts::of(&stacks));
+        stacks.visit(|id, stack, weight_ns| {
             sum.end_ns = sum.end_ns.saturating_add(weight_ns);
-            sum.push(&mut self.sink, line.of(stack, write), weight_ns)
+            let text = line.of(stack, write);
+            if let Some(texts) = &mut texts {
+                texts.keep(id, text);
+            }
+            sum.push(&mut self.sink, text, weight_ns)
         })?;
+        if let Some(mut texts) = texts {
+            texts.close(&stacks);
+            frames.texts = texts;
+        }
         sum.close(&mut self.sink)
     }
 

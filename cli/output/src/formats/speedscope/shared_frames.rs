@@ -1,5 +1,6 @@
 //! The frames that all profiles share.
 
+use super::stack_text::KeptTexts;
 use super::super::unfold::{StackOrigin, incomplete, wait_root};
 use stk_profile::profile::{FunctionId, Functions, NodeId, Profile, Wait, Weight};
 
@@ -14,6 +15,8 @@ pub(super) struct SharedFrames {
     pub(super) roots: Vec<String>,
     /// By node: how many callers it has.
     pub(super) depths: Vec<u32>,
+    /// Texts that the sum of all threads has made.
+    pub(super) texts: KeptTexts,
 }
 
 impl SharedFrames {
@@ -32,7 +35,7 @@ impl SharedFrames {
             // Callers come before their callees.
             depths.push(node.parent.map_or(0, |NodeId(parent)| depths[parent as usize] + 1));
         }
-        SharedFrames { functions, stops, waits, roots, depths }
+        SharedFrames { functions, stops, waits, roots, depths, texts: KeptTexts::default() }
     }
 
     /// What stands above the functions of a stack, outermost first.

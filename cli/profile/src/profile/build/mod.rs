@@ -65,7 +65,8 @@ pub fn build(
     let workers = Mutex::new(Vec::new());
     let mut merger = Merger::new(&inputs);
     let mut finished: Vec<(PlacedBlock, BlockProfile)> = Vec::new();
-    let window = 4 * rayon::current_num_threads();
+    // Few, so that blocks are merged while others are walked, and while they are in the cache.
+    let window = 2 * rayon::current_num_threads();
     for blocks in blocks.chunks(window) {
         options.deadline.check()?;
         if merger.is_full() {
