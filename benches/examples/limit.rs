@@ -45,7 +45,8 @@ fn main() -> Result<()> {
     }
     let stats = decode + walk + find;
     // speedscope has the texts of two weights, Parquet the text of none.
-    for (name, ns) in [("speedscope", stats + 2.0 * text), ("folded", stats), ("parquet", stats), ("stats", stats)]
+    for (name, ns) in
+        [("speedscope", stats + 2.0 * text), ("folded", stats), ("parquet", stats), ("stats", stats)]
     {
         println!("limit-{name} {ns:.1}");
     }
@@ -148,7 +149,9 @@ fn find(stacks: &Stacks) -> usize {
     let mut table = vec![0u64; len];
     let mut distinct = 0;
     for frames in &stacks.runs {
-        let hash = frames.iter().fold(1u64, |hash, &frame| (hash.rotate_left(5) ^ u64::from(frame)).wrapping_mul(MIX));
+        let hash = frames
+            .iter()
+            .fold(1u64, |hash, &frame| (hash.rotate_left(5) ^ u64::from(frame)).wrapping_mul(MIX));
         let hash = hash | 1;
         let mut at = (hash >> 32) as usize % len;
         while table[at] != 0 && table[at] != hash {
