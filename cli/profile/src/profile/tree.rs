@@ -141,21 +141,6 @@ impl CallTree {
         }
     }
 
-    /// The callee of a node that was asked for last, with its frame.
-    pub(crate) fn latest(&self, parent: Option<NodeId>) -> Option<(FrameId, NodeId)> {
-        let Head { frame, node } = self.head(parent);
-        (node != NONE).then_some((frame, node))
-    }
-
-    /// Forgets all nodes, but keeps their memory.
-    pub(crate) fn clear(&mut self) {
-        self.nodes.clear();
-        self.heads.clear();
-        self.roots = Head::default();
-        self.next.clear();
-        self.others.clear();
-    }
-
     /// All nodes; index = id.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
@@ -295,8 +280,6 @@ mod tests {
             assert_eq!(found, ids);
         }
         assert_eq!(tree.nodes().len(), (FRAMES + FRAMES * FRAMES) as usize);
-        tree.clear();
-        assert_eq!(tree.intern(Node { parent: None, frame: FrameId(3) }), NodeId(0));
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! One SAMPLES block: a worker decodes it, walks its stacks and interns them in a call tree of its
-//! own.
+//! One SAMPLES block: a worker decodes it, walks its stacks and lists those that differ.
 
 use super::BuildInputs;
-use crate::profile::{CallTree, FrameKey, FrameTable, Node, NodeId, RunFlags};
+use super::stacks::{BlockStackId, BlockStacks, StackHash};
+use crate::profile::RunFlags;
 use crate::stack::{Assumed, StackWalker, StopReason, ThreadStack, cost};
 use crate::trace::{ManagedState, ManagedTracker, Mark, SampleCopy, take_managed};
 use hashbrown::HashMap;
@@ -15,8 +15,7 @@ use stk_unwind::{Frame, ModuleId, Stop, WalkOptions};
 /// The result of one block. Ids are the block's own.
 #[derive(Default)]
 pub(super) struct BlockProfile {
-    pub frames: FrameTable,
-    pub tree: CallTree,
+    pub stacks: BlockStacks,
     pub stops: Vec<StopKey>,
     pub steps: Vec<Step>,
     pub marks: Vec<Mark>,
@@ -144,7 +143,8 @@ impl StepStack {
 /// A walked stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct BlockStack {
-    pub node: Option<NodeId>,
+    /// `None`: it has no frames.
+    pub id: Option<BlockStackId>,
     /// Index in [`BlockProfile::stops`].
     pub stop: u16,
     pub flags: RunFlags,
@@ -170,9 +170,11 @@ pub(super) struct BlockWorker<'i> {
 /// The state of a thread within a block.
 #[derive(Default)]
 pub(super) struct Slot {
-    /// Its last walk, and the node of each frame, outermost first.
+    /// Its last walk, and the hash of the stack up to each frame, outermost first.
     pub(super) stack: ThreadStack,
-    pub(super) nodes: Vec<NodeId>,
+    pub(super) hashes: Vec<StackHash>,
+    /// How many of the outermost frames are those of its stack that was new last.
+    pub(super) shared: usize,
     /// The largest number of frames that it had in this block.
     pub(super) deepest: usize,
     /// What a runtime reported about the thread at that sample.
@@ -284,7 +286,6 @@ impl<'i> BlockWorker<'i> {
             slot.live = false;
             slot.managed = None;
         }
-        let (frames, tree) = inputs.tables();
         let stored = block.header.stored_len as usize;
         let most = stored.saturating_mul(MEMORY_PER_BYTE).saturating_add(MEMORY).min(MOST_MEMORY);
         let reader = BlockReader {
@@ -300,7 +301,7 @@ impl<'i> BlockWorker<'i> {
             marked: 0,
             most: most.max(usize::try_from(inputs.trace.budget.all() / BLOCKS).unwrap_or(usize::MAX)),
             most_cost: cost::of_block(inputs.trace, block),
-            out: BlockProfile { frames, tree, ..BlockProfile::default() },
+            out: BlockProfile { stacks: inputs.stacks(), ..BlockProfile::default() },
         };
         (reader, inputs.trace.blocks().samples(block, scratch))
     }
@@ -349,19 +350,18 @@ pub(super) struct BlockReader<'w, 'i> {
 impl Slot {
     /// Bytes that it takes.
     fn memory(&self) -> usize {
-        FRAME_MEMORY * self.nodes.capacity()
+        FRAME_MEMORY * self.hashes.capacity()
     }
 }
 
-/// Bytes of a frame in a slot: the walked frame, how it can change, and its node.
-const FRAME_MEMORY: usize = 2 * (size_of::<Frame>() + 24) + size_of::<NodeId>();
+/// Bytes of a frame in a slot: the walked frame, how it can change, and the stack's hash.
+const FRAME_MEMORY: usize = 2 * (size_of::<Frame>() + 24) + size_of::<StackHash>();
 
 impl BlockReader<'_, '_> {
     /// Bytes that the results so far take.
     fn memory(&self) -> usize {
-        let BlockProfile { frames, tree, steps, dropped, .. } = &self.out;
-        frames.keys().len() * 2 * size_of::<FrameKey>()
-            + tree.nodes().len() * 2 * size_of::<Node>()
+        let BlockProfile { stacks, steps, dropped, .. } = &self.out;
+        stacks.memory()
             + steps.len() * size_of::<Step>()
             + dropped.len() * size_of::<(u64, u64)>()
             + self.walked * FRAME_MEMORY

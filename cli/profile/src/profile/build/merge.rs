@@ -2,13 +2,13 @@
 
 use super::block::{BlockProfile, BlockStack, BlockWorker, Cut, Step, StepStack};
 use super::facts::{dropped, trace_info};
+use super::stacks::{MergedStacks, TraceStacks};
 use super::thread_clock::{ClockBound, ClockGain, ThreadClock};
 use super::unread::UnreadTime;
 use super::{BuildInputs, PlacedBlock};
 use crate::image::holder_name;
 use crate::profile::{
-    Activity, CallTree, CodeInfo, FrameId, FrameSymbols, FrameTable, Losses, MarkInfo, ModuleInstance, Node,
-    NodeId, Processes, Profile, Run, RunFlags, Runs, StopId, StopInfo, ThreadInfo,
+    Activity, CodeInfo, FrameSymbols, Losses, MarkInfo, ModuleInstance, NodeId, Processes, Profile, Run, RunFlags, Runs, StopId, StopInfo, ThreadInfo,
 };
 use crate::stack::{StopReason, cost};
 use crate::trace::{Mark, Pauses, Trace, View, beyond_cost, beyond_memory};
@@ -27,8 +27,7 @@ pub(super) struct Merger<'i> {
     process_clock: ClockBound,
     processors: u64,
     pauses: Pauses,
-    frames: FrameTable,
-    tree: CallTree,
+    stacks: TraceStacks,
     stops: Vec<StopInfo>,
     stop_ids: HashMap<StopInfo, StopId>,
     threads: Vec<ThreadInfo>,
@@ -139,8 +138,7 @@ impl<'i> Merger<'i> {
             // Not known: without a bound.
             processors: processors.filter(|&count| count > 0).unwrap_or(u64::MAX),
             pauses: Pauses::of(inputs.trace),
-            frames: FrameTable::default(),
-            tree: CallTree::default(),
+            stacks: TraceStacks::default(),
             stops: Vec::new(),
             stop_ids: HashMap::new(),
             threads,
@@ -178,8 +176,8 @@ impl<'i> Merger<'i> {
     /// Takes memory for what was added since the last call. `false`: the budget is too small for
     /// it.
     fn pay(&mut self) -> bool {
-        let now = NODE * self.tree.nodes().len()
-            + FRAME * self.frames.keys().len()
+        let now = NODE * self.stacks.tree.nodes().len()
+            + FRAME * self.stacks.frames.keys().len()
             + THREAD * self.threads.len()
             + STOP * self.stops.len()
             + self.marked;
@@ -246,7 +244,7 @@ impl<'i> Merger<'i> {
         for (reason, count) in block.dropped {
             *self.dropped.entry(reason).or_default() += count;
         }
-        self.inputs.give_back(block.frames, block.tree);
+        self.inputs.give_back(block.stacks);
         self.losses.unknown_events += block.unknown_events;
         self.losses.tables_pending += block.tables_pending;
         self.losses.clock_jumps = self.losses.clock_jumps.saturating_add(block.clock_jumps);
@@ -333,8 +331,8 @@ impl<'i> Merger<'i> {
             marks,
             events: Vec::new(),
             gaps: Vec::new(),
-            frames: self.frames,
-            tree: self.tree,
+            frames: self.stacks.frames,
+            tree: self.stacks.tree,
             stops: self.stops,
             symbols: FrameSymbols::default(),
             losses: self.losses,
@@ -525,43 +523,11 @@ impl<'i> Merger<'i> {
             }
         };
         ProfileStack {
-            node: walked.node.map(|node| self.node(block, local, node)),
+            node: walked.id.map(|id| self.stacks.node(&block.stacks, &mut local.stacks, id)),
             stop,
             flags: walked.flags,
             tag: walked.tag,
         }
-    }
-
-    /// Converts a block's node to the profile's ids. Goes up to the first caller that is known,
-    /// then down again.
-    fn node(&mut self, block: &BlockProfile, local: &mut BlockIds, leaf: NodeId) -> NodeId {
-        let nodes = block.tree.nodes();
-        let mut next = Some(leaf);
-        let mut parent = None;
-        while let Some(node) = next {
-            if let Some(known) = local.nodes[node.0 as usize] {
-                parent = Some(known);
-                break;
-            }
-            local.path.push(node);
-            next = nodes[node.0 as usize].parent;
-        }
-        while let Some(node) = local.path.pop() {
-            let frame = nodes[node.0 as usize].frame;
-            let frame = match local.frames[frame.0 as usize] {
-                Some(known) => known,
-                None => {
-                    let known = self.frames.intern(block.frames.keys()[frame.0 as usize]);
-                    local.frames[frame.0 as usize] = Some(known);
-                    known
-                }
-            };
-            let known = self.tree.intern(Node { parent, frame });
-            local.nodes[node.0 as usize] = Some(known);
-            parent = Some(known);
-        }
-        // The path holds at least the leaf, unless the leaf was known.
-        parent.unwrap_or(leaf)
     }
 
     fn stop(&mut self, stop: StopInfo) -> StopId {
@@ -603,22 +569,15 @@ fn clock_set(trace: &Trace<'_>) -> i64 {
 /// The profile's ids of what is already merged of a block.
 #[derive(Default)]
 struct BlockIds {
-    frames: Vec<Option<FrameId>>,
-    nodes: Vec<Option<NodeId>>,
+    stacks: MergedStacks,
     stops: Vec<Option<StopId>>,
-    path: Vec<NodeId>,
 }
 
 impl BlockIds {
     /// Forgets the block before.
     fn begin(&mut self, block: &BlockProfile) {
-        fn empty<T: Clone>(list: &mut Vec<Option<T>>, len: usize) {
-            list.clear();
-            list.resize(len, None);
-        }
-        empty(&mut self.frames, block.frames.keys().len());
-        empty(&mut self.nodes, block.tree.nodes().len());
-        empty(&mut self.stops, block.stops.len());
-        self.path.clear();
+        self.stacks.begin(&block.stacks);
+        self.stops.clear();
+        self.stops.resize(block.stops.len(), None);
     }
 }

@@ -1,10 +1,11 @@
-//! Builds a profile from a trace. Every SAMPLES block is one task, which walks it into a call tree
-//! of its own. The trees are then merged in block order. At most two windows of blocks are in
+//! Builds a profile from a trace. Every SAMPLES block is one task, which walks it and lists its
+//! distinct stacks. These are then merged in block order. At most two windows of blocks are in
 //! memory at once, however long the trace is.
 
 mod block;
 mod facts;
 mod merge;
+mod stacks;
 mod thread_clock;
 mod unread;
 mod walk;
@@ -13,7 +14,8 @@ pub use unread::unread_ns;
 
 use self::block::{BlockProfile, BlockWorker};
 use self::merge::Merger;
-use super::{CallTree, FrameTable, Profile, Runs};
+use self::stacks::{BlockStacks, StackHasher};
+use super::{Profile, Runs};
 use crate::image::ModuleImage;
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::trace::{Module, Trace};
@@ -97,8 +99,8 @@ pub fn build(
     Ok((profile, runs))
 }
 
-/// Nodes of a tree whose memory is kept for other blocks, at most.
-const MOST_SPARE_NODES: usize = 1 << 19;
+/// Frames that a list of stacks holds whose memory is kept for other blocks, at most.
+const MOST_SPARE_FRAMES: usize = 1 << 20;
 
 /// A SAMPLES block in the trace.
 #[derive(Clone, Copy, Debug)]
@@ -119,8 +121,9 @@ struct BuildInputs<'i> {
     changes: bool,
     /// Continues walks that end in a gap.
     explicit: ExplicitFrames,
-    /// Empty tables of blocks that are merged: their memory serves other blocks.
-    spare: Mutex<Vec<(FrameTable, CallTree)>>,
+    hasher: StackHasher,
+    /// Empty lists of blocks that are merged: their memory serves other blocks.
+    spare: Mutex<Vec<BlockStacks>>,
 }
 
 impl<'i> BuildInputs<'i> {
@@ -132,20 +135,20 @@ impl<'i> BuildInputs<'i> {
             || modules.iter().any(|module| module.unload.is_some())
             || !trace.timeline.code.is_empty();
         let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
-        BuildInputs { trace, images, options, late, changes, explicit, spare: Mutex::default() }
+        let (hasher, spare) = (StackHasher::new(), Mutex::default());
+        BuildInputs { trace, images, options, late, changes, explicit, hasher, spare }
     }
 
-    /// Empty tables for a block.
-    fn tables(&self) -> (FrameTable, CallTree) {
+    /// An empty list of stacks for a block.
+    fn stacks(&self) -> BlockStacks {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
     }
 
-    /// Takes the tables of a block that is merged.
-    fn give_back(&self, mut frames: FrameTable, mut tree: CallTree) {
-        if tree.nodes().len() <= MOST_SPARE_NODES {
-            frames.clear();
-            tree.clear();
-            self.spare.lock().unwrap_or_else(PoisonError::into_inner).push((frames, tree));
+    /// Takes the list of a block that is merged.
+    fn give_back(&self, mut stacks: BlockStacks) {
+        if stacks.listed() <= MOST_SPARE_FRAMES {
+            stacks.clear();
+            self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(stacks);
         }
     }
 

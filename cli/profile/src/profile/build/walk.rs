@@ -2,7 +2,8 @@
 
 use super::block::{BlockReader, BlockStack, PendingStep, Slot, StepStack};
 use crate::profile::activity::is_behind_call;
-use crate::profile::{FrameKey, Node, NodeId, Placement, RunFlags};
+use super::stacks::BlockStackId;
+use crate::profile::{FrameKey, Placement, RunFlags};
 use crate::stack::{Assumed, StackEnd, StopReason, cost};
 use crate::trace::{ManagedState, SampleCopy, registers, walk_input};
 use stk_format::Sample;
@@ -46,15 +47,16 @@ impl BlockReader<'_, '_> {
         let slot = &mut self.slots[at];
         if !slot.live {
             slot.stack.clear();
-            slot.nodes.clear();
+            slot.hashes.clear();
+            slot.shared = 0;
             slot.step = None;
             slot.deepest = 0;
             slot.live = true;
             slot.thread = sample.thread;
         }
         if slot.stack.leave_gap() {
-            // The nodes belong to a longer stack.
-            slot.nodes.clear();
+            // The hashes belong to a longer stack.
+            slot.hashes.clear();
         }
         slot.managed = None;
         let mut flags = RunFlags::empty();
@@ -80,7 +82,7 @@ impl BlockReader<'_, '_> {
 
     /// Interns what was walked at `time`.
     pub(super) fn finish(&mut self, at: usize, stop: Result<Stop, StopReason>, time: Ticks) -> BlockStack {
-        let (node, end) = match stop {
+        let (id, end) = match stop {
             Ok(stop) => (self.intern(at), self.slots[at].stack.end(stop)),
             Err(reason) => (None, StackEnd::without_walk(reason)),
         };
@@ -90,40 +92,38 @@ impl BlockReader<'_, '_> {
         let left_out = slot.stack.left_out();
         self.out.too_deep += u64::from(left_out > 0);
         self.out.most_left_out = self.out.most_left_out.max(left_out);
-        let walked = BlockStack { node, stop, flags: slot.flags, tag: slot.tag };
+        let walked = BlockStack { id, stop, flags: slot.flags, tag: slot.tag };
         slot.last = Some(walked);
         slot.expires = self.inputs.expires(slot.stack.frames(), slot.stack.stops(), time);
         self.out.cost += cost::LATE_MODULE * self.inputs.late.len() as u64;
         walked
     }
 
-    /// Interns the frames of the last walk from the root on. Frames taken over from the walk before
-    /// already have their nodes.
-    fn intern(&mut self, at: usize) -> Option<NodeId> {
+    /// Interns the stack of the last walk. Frames taken over from the walk before already have
+    /// their hashes.
+    fn intern(&mut self, at: usize) -> Option<BlockStackId> {
         let BlockReader { slots, out, inputs, walked, assumed, .. } = self;
         let timeline = &inputs.trace.timeline;
-        let Slot { stack, nodes, deepest, .. } = &mut slots[at];
-        nodes.truncate(stack.reused());
-        let mut parent = nodes.last().copied();
-        for frame in stack.frames().rev().skip(nodes.len()) {
-            let place = Placement::of(timeline, frame);
+        let Slot { stack, hashes, shared, deepest, .. } = &mut slots[at];
+        let key = |frame| FrameKey {
+            place: Placement::of(timeline, frame),
             // Where an exception interrupted a function, the address is that of an instruction, not
             // a return address.
-            let exact = frame.trust.is_exact();
-            let key = FrameKey { place, exact, trust: assumed.trust(frame, timeline) };
-            let latest = out.tree.latest(parent);
-            let node = match latest.filter(|(frame, _)| out.frames.keys()[frame.0 as usize] == key) {
-                Some((_, node)) => node,
-                None => {
-                    let frame = out.frames.intern(key);
-                    out.tree.intern(Node { parent, frame })
-                }
-            };
-            nodes.push(node);
-            parent = Some(node);
+            exact: frame.trust.is_exact(),
+            trust: assumed.trust(frame, timeline),
+        };
+        hashes.truncate(stack.reused());
+        *shared = hashes.len().min(*shared);
+        for frame in stack.frames().rev().skip(hashes.len()) {
+            hashes.push(inputs.hasher.call(hashes.last().copied(), key(frame)));
         }
-        *walked += nodes.len().saturating_sub(*deepest);
-        *deepest = nodes.len().max(*deepest);
-        parent
+        *walked += hashes.len().saturating_sub(*deepest);
+        *deepest = hashes.len().max(*deepest);
+        let others = || stack.frames().rev().skip(*shared).map(key);
+        let (id, is_new) = out.stacks.intern(*hashes.last()?, (at, *shared), others);
+        if is_new {
+            *shared = hashes.len();
+        }
+        Some(id)
     }
 }
