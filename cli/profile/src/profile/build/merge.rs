@@ -8,7 +8,8 @@ use super::unread::UnreadTime;
 use super::{BuildInputs, PlacedBlock};
 use crate::image::holder_name;
 use crate::profile::{
-    Activity, CodeInfo, FrameSymbols, Losses, MarkInfo, ModuleInstance, NodeId, Processes, Profile, Run, RunFlags, Runs, StopId, StopInfo, ThreadInfo,
+    Activity, CodeInfo, FrameSymbols, Losses, MarkInfo, ModuleInstance, NodeId, Processes, Profile, Run,
+    RunFlags, Runs, StopId, StopInfo, ThreadInfo,
 };
 use crate::stack::{StopReason, cost};
 use crate::trace::{Mark, Pauses, Trace, View, beyond_cost, beyond_memory};

@@ -205,3 +205,85 @@ impl MergedSlot {
         self.nodes.truncate(shared);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stk_base::model::ImageId;
+    use stk_unwind::Trust;
+
+    fn frame(rva: u32) -> FrameKey {
+        FrameKey { place: Placement::Image(ImageId(0), rva), exact: false, trust: Trust::UnwindInfo }
+    }
+
+    fn hash(hasher: &StackHasher, frames: &[FrameKey]) -> StackHash {
+        frames.iter().fold(None, |caller, &frame| Some(hasher.call(caller, frame))).expect("a frame")
+    }
+
+    #[test]
+    fn other_frames_or_another_order_give_another_hash() {
+        let hasher = StackHasher::new();
+        let of = |frames: &[FrameKey]| hash(&hasher, frames);
+        let (a, b) = (frame(1), frame(2));
+        let others = [
+            vec![b, a],
+            vec![a],
+            vec![a, b, b],
+            vec![a, FrameKey { exact: true, ..b }],
+            vec![a, FrameKey { trust: Trust::Scan, ..b }],
+            vec![a, FrameKey { place: Placement::Code(0, 2), ..b }],
+            vec![a, FrameKey { place: Placement::Unknown(2), ..b }],
+            vec![a, FrameKey { place: Placement::Image(ImageId(1), 2), ..b }],
+        ];
+        for other in &others {
+            assert_ne!(of(other), of(&[a, b]), "{other:?}");
+        }
+        assert_eq!(of(&[a, b]), of(&[a, b]));
+        assert_ne!(of(&[a, b]), hash(&StackHasher::new(), &[a, b]), "keyed at random");
+    }
+
+    /// Interns stacks, each in a slot, as a block does. Gives their ids.
+    fn interned(hasher: &StackHasher, stacks: &[(usize, &[u32])]) -> (BlockStacks, Vec<BlockStackId>) {
+        let mut block = BlockStacks::default();
+        // By slot, the stack that was new last.
+        let mut latest: Vec<Vec<u32>> = vec![Vec::new(); 2];
+        let mut ids = Vec::new();
+        for &(slot, stack) in stacks {
+            let shared = latest[slot].iter().zip(stack).take_while(|(old, new)| old == new).count();
+            let frames: Vec<FrameKey> = stack.iter().map(|&rva| frame(rva)).collect();
+            let others = || frames[shared..].iter().copied();
+            let (id, is_new) = block.intern(hash(hasher, &frames), (slot, shared), others);
+            if is_new {
+                latest[slot] = stack.to_vec();
+            }
+            ids.push(id);
+        }
+        (block, ids)
+    }
+
+    #[test]
+    fn stacks_of_blocks_are_merged_to_one_tree() {
+        let hasher = StackHasher::new();
+        let stacks: [(usize, &[u32]); 6] =
+            [(0, &[1, 2, 3]), (1, &[1, 2]), (0, &[1, 2]), (0, &[1, 2, 4, 5]), (1, &[1, 2, 3]), (1, &[9])];
+        let mut all = TraceStacks::default();
+        let mut merged = MergedStacks::default();
+        // The second block has the same stacks in another order, so that its ids are others.
+        for order in [[0, 1, 2, 3, 4, 5], [5, 3, 1, 0, 4, 2]] {
+            let of_block = order.map(|at| stacks[at]);
+            let (block, ids) = interned(&hasher, &of_block);
+            assert_eq!(block.stacks.len(), 4, "equal stacks have one id");
+            merged.begin(&block);
+            for ((_, stack), id) in of_block.iter().zip(ids) {
+                let node = all.node(&block, &mut merged, id);
+                let mut frames: Vec<FrameKey> =
+                    all.tree.frames(node).map(|frame| all.frames.keys()[frame.0 as usize]).collect();
+                frames.reverse();
+                let wanted: Vec<FrameKey> = stack.iter().map(|&rva| frame(rva)).collect();
+                assert_eq!(frames, wanted);
+            }
+        }
+        // 1, 1/2, 1/2/3, 1/2/4, 1/2/4/5, 9.
+        assert_eq!((all.tree.nodes().len(), all.frames.keys().len()), (6, 6));
+    }
+}

@@ -1,8 +1,8 @@
 //! A sample's stack within a block: walked, then interned.
 
 use super::block::{BlockReader, BlockStack, PendingStep, Slot, StepStack};
-use crate::profile::activity::is_behind_call;
 use super::stacks::BlockStackId;
+use crate::profile::activity::is_behind_call;
 use crate::profile::{FrameKey, Placement, RunFlags};
 use crate::stack::{Assumed, StackEnd, StopReason, cost};
 use crate::trace::{ManagedState, SampleCopy, registers, walk_input};
