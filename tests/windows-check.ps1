@@ -1,13 +1,18 @@
 # The first hour of stk on a real Windows: what is most likely to fail comes first, every criterion is a number, and everything that a
-# report needs ends in one zip. For Windows PowerShell 5.1 or later; no administrator rights. This file is ASCII.
+# report needs ends in one zip of at most 5 MB. For Windows PowerShell 5.1 or later; no administrator rights. This file is ASCII.
 #
-#   powershell -ExecutionPolicy Bypass -File tests\windows-check.ps1 [-Bin FOLDER] [-Programs FOLDER] [-Busy FOLDER] [-Quick] [-Only churn,exit]
+#   Get-ChildItem | Unblock-File                  in the folder of a release: a download has a mark that keeps programs from starting
+#   powershell -ExecutionPolicy Bypass -File windows-check.ps1 [-Bin FOLDER] [-Programs FOLDER] [-Busy FOLDER] [-Quick] [-Only churn,exit]
 #
 #   -Bin       stk.exe, inject.exe, agent.dll (inject32.exe, agent32.dll); default: this script's folder, as in a release, else target\release
 #   -Programs  first_hour.exe (first_hour32.exe for the 32-bit part); default: this script's folder, else target\examples\first_hour
 #   -Busy      busy.exe, its plug-ins and PDBs; default: target\examples\busy, else target\examples\busy-msvc
-#   -Quick     a tenth of the times and counts
-#   -Only      only these parts: doctor churn exit idle saturation peblock dumps pulse launch x86 rates lifecycle busy walks
+#   -Quick     a tenth of the times and counts, softer limits (a tenth of the time has three times the noise), and no part begins after ten
+#              minutes
+#   -Only      only these parts: doctor environment churn exit unload triggers flight rotate children marks top moveto launch lifecycle x86
+#              saturation idle rates peblock dumps pulse busy walks
+#
+# It ends with a verdict of ten lines. Exit code: 0, or 1 if a criterion failed.
 #
 # Programs that it needs, all of them in this repository:
 #   first_hour.exe    tests\programs\first_hour.c      cl /O2 first_hour.c, or x86_64-w64-mingw32-gcc -O2 -s -o first_hour.exe first_hour.c
@@ -41,8 +46,12 @@ $work = Join-Path ([IO.Path]::GetTempPath()) "stk-windows-check-$PID"
 New-Item -ItemType Directory $work | Out-Null
 $began = Get-Date
 $scale = 1.0
-if ($Quick) { $scale = 0.1 }
+# What a criterion of speed may be wrong by.
+$soft = 1.0
+if ($Quick) { $scale = 0.1; $soft = 2.0 }
 $script:results = @()
+$script:spans = @()
+$script:exceptions = @()
 $umlaut = [char]0xE4
 $sharpS = [char]0xDF
 $oUmlaut = [char]0xF6
@@ -69,7 +78,14 @@ function Start-Logged([string]$program, [string[]]$arguments, [string]$log, [str
   $process = Start-Process $program -ArgumentList (Quoted $arguments) -WorkingDirectory $folder -NoNewWindow -PassThru `
     -RedirectStandardOutput "$work\$log.out" -RedirectStandardError "$work\$log.err"
   $null = $process.Handle # else the exit code is lost
+  $process | Add-Member -NotePropertyName Log -NotePropertyValue $log
   $process
+}
+# The exit code of a program that has ended. One that an exception ended has a status such as 0xC0000005, as a negative number; the part fails.
+function Ended($process) {
+  $process.WaitForExit()
+  if ($process.ExitCode -lt -65536) { $script:exceptions += "{0}: 0x{1:X8}" -f $process.Log, $process.ExitCode }
+  $process.ExitCode
 }
 # Waits for the end of a program; its exit code, or $null if it had to be killed.
 function Wait-Logged($process, [int]$seconds) {
@@ -78,8 +94,7 @@ function Wait-Logged($process, [int]$seconds) {
     $process.WaitForExit()
     return $null
   }
-  $process.WaitForExit()
-  $process.ExitCode
+  Ended $process
 }
 function Invoke-Logged([string]$program, [string[]]$arguments, [string]$log, [int]$seconds = 120) {
   Wait-Logged (Start-Logged $program $arguments $log) $seconds
@@ -118,11 +133,11 @@ function Fact($info, [string]$key) {
   foreach ($pair in $info.metadata) { if ("$($pair[0])" -eq $key) { return [double]$pair[1] } }
   $null
 }
-# Application errors of the programs here since a moment.
+# Application errors of the programs here since a moment: the times at which they were written.
 function Crashes([datetime]$since) {
   $filter = @{ LogName = "Application"; ProviderName = "Application Error"; Id = 1000; StartTime = $since }
   $all = @(Get-WinEvent -FilterHashtable $filter -ErrorAction SilentlyContinue)
-  @($all | Where-Object { $_.Message -match "first_hour|busy\.exe|inject|stk\.exe" }).Count
+  @($all | Where-Object { $_.Message -match "first_hour|busy\.exe|inject|stk\.exe" } | ForEach-Object { $_.TimeCreated })
 }
 function Wanted([string]$name) {
   $script:part = $name
@@ -134,20 +149,42 @@ function Wanted([string]$name) {
 # A part that throws is a failed part, not the end of the script.
 function Part([string]$name, [scriptblock]$body) {
   if (-not (Wanted $name)) { return }
-  $since = Get-Date
+  if ($Quick -and ((Get-Date) - $began).TotalMinutes -gt 9) { Note "left out" "ten minutes are over"; return }
+  $from = Get-Date
+  $script:exceptions = @()
   try { & $body }
   catch { Check "the part runs to its end" $false "$_ $($_.InvocationInfo.PositionMessage)" }
-  $crashes = Crashes $since
-  Check "no application error 1000" ($crashes -eq 0) $crashes
+  Check "no program was ended by an exception" ($script:exceptions.Count -eq 0) ($script:exceptions -join ", ")
+  $script:spans += [pscustomobject]@{ part = $name; from = $from; to = Get-Date }
 }
 # Records a mode of first_hour from its start to its end, or for some seconds.
-function Record-Mode([string]$mode, [double]$seconds, [string[]]$more, [string]$log, [int]$rate = 1000, [string]$exe = "first_hour.exe", [string]$injectExe = "inject.exe") {
+function Record-Mode([string]$mode, [double]$seconds, [string[]]$more, [string]$log, [int]$rate = 1000, [string]$exe = "first_hour.exe",
+  [string]$injectExe = "inject.exe", [string[]]$options = @()) {
   $target = Start-Ready "$Programs\$exe" (@($mode, "$($seconds + 4)") + $more) $log
   $for = [Math]::Max(1, [int]$seconds)
-  $recorder = Start-Logged "$Bin\$injectExe" @("--pid", "$($target.Id)", "-o", "$work\$log.stk", "-r", "$rate", "-d", "${for}s") "$log-inject"
+  $recorder = Start-Logged "$Bin\$injectExe" (@("--pid", "$($target.Id)", "-o", "$work\$log.stk", "-r", "$rate", "-d", "${for}s") + $options) "$log-inject"
   $injectCode = Wait-Logged $recorder ($for + 90)
   $code = Wait-Logged $target ([int]$seconds + 90)
   [pscustomobject]@{ code = $code; inject = $injectCode; right = (Was-Right $log); info = (Info "$work\$log.stk"); seconds = $for }
+}
+function Inject-Code([string[]]$arguments, [string]$log, [int]$seconds = 60) { Invoke-Logged "$Bin\inject.exe" $arguments $log $seconds }
+# The exit code of stk verify for a trace; $null if there is none.
+function Verified([string]$trace) {
+  if (-not (Test-Path $trace)) { return $null }
+  Invoke-Logged "$Bin\stk.exe" @("verify", $trace) ([IO.Path]::GetFileNameWithoutExtension($trace) + "-verify")
+}
+# How many of a trace's events are of a kind; $null if they cannot be read.
+function Events([string]$trace, [string]$kind, [string]$log) {
+  if ((Invoke-Logged "$Bin\stk.exe" @("events", "--kind", $kind, $trace) $log) -ne 0) { return $null }
+  @(Select-String $kind "$work\$log.out").Count
+}
+# Waits until inject records: inject status names the process.
+function Wait-Recording([string]$id, [string]$log) {
+  for ($i = 0; $i -lt 40; $i++) {
+    if ((Inject-Code @("status", "--pid", $id) $log) -eq 0) { return $true }
+    Start-Sleep -Milliseconds 250
+  }
+  $false
 }
 
 # ---- 0 and 1: facts, and the self-check
@@ -160,10 +197,44 @@ Part "doctor" {
   foreach ($fact in $report.facts) {
     if ($fact.verdict -ne "ok") { Note "$($fact.verdict): $($fact.group) $($fact.name)" "$($fact.value) $($fact.explanation)" }
   }
-  $guard = Get-CimInstance -Namespace root\Microsoft\Windows\DeviceGuard -ClassName Win32_DeviceGuard -ErrorAction SilentlyContinue
-  if ($guard) { Note "VBS status, running services" "$($guard.VirtualizationBasedSecurityStatus); $($guard.SecurityServicesRunning -join ' ')" }
-  $products = Get-CimInstance -Namespace root\SecurityCenter2 -ClassName AntiVirusProduct -ErrorAction SilentlyContinue
-  foreach ($product in $products) { Note "security product" $product.displayName }
+}
+
+# What else of this system bears on the results. Nothing here fails: a query that this user may not make is a note, too.
+Part "environment" {
+  $queries = [ordered]@{
+    "system" = { $os = Get-CimInstance Win32_OperatingSystem; "$($os.Caption) $($os.Version) $($os.OSArchitecture)" }
+    "machine" = { $one = Get-CimInstance Win32_ComputerSystem; "$($one.Manufacturer) $($one.Model), hypervisor: $($one.HypervisorPresent)" }
+    "processors" = { (Get-CimInstance Win32_Processor | ForEach-Object { "$($_.Name) x$($_.NumberOfLogicalProcessors)" }) -join "; " }
+    "power scheme" = { powercfg /getactivescheme }
+    "power requests (needs an administrator)" = { (powercfg /requests) -join " " }
+    "VBS status, running services" = {
+      $guard = Get-CimInstance -Namespace root\Microsoft\Windows\DeviceGuard -ClassName Win32_DeviceGuard -ErrorAction Stop
+      "$($guard.VirtualizationBasedSecurityStatus); $($guard.SecurityServicesRunning -join ' ')"
+    }
+    "Smart App Control (1 on, 2 evaluating)" = { (Get-ItemProperty HKLM:\SYSTEM\CurrentControlSet\Control\CI\Policy -ErrorAction Stop).VerifiedAndReputablePolicyState }
+    "security products" = {
+      (Get-CimInstance -Namespace root\SecurityCenter2 -ClassName AntiVirusProduct -ErrorAction Stop | ForEach-Object { $_.displayName }) -join "; "
+    }
+    "Defender: real time, tamper protection, engine" = {
+      $defender = Get-MpComputerStatus -ErrorAction Stop
+      "$($defender.RealTimeProtectionEnabled) $($defender.IsTamperProtected) $($defender.AMEngineVersion)"
+    }
+    "Windows Error Reporting is off (then no event 1000 is written)" = {
+      $key = "Microsoft\Windows\Windows Error Reporting"
+      "machine: $((Get-ItemProperty HKLM:\SOFTWARE\$key).Disabled), user: $((Get-ItemProperty HKCU:\SOFTWARE\$key -ErrorAction SilentlyContinue).Disabled)"
+    }
+    "crash dumps are kept (LocalDumps, set by an administrator)" = { Test-Path "HKLM:\SOFTWARE\Microsoft\Windows\Windows Error Reporting\LocalDumps" }
+    "PowerShell" = { $PSVersionTable.PSVersion.ToString() }
+  }
+  foreach ($name in $queries.Keys) {
+    try { Note $name ((& $queries[$name]) -join " ") } catch { Note $name "not known: $_" }
+  }
+  # What others put into every program shows in a plain one.
+  $plain = Start-Ready "$Programs\first_hour.exe" @("idle", "3", "1") "plain"
+  $modules = @((Get-Process -Id $plain.Id).Modules)
+  $foreign = @($modules | Where-Object { $_.FileName -notlike "$env:WINDIR\*" -and $_.ModuleName -notlike "first_hour*" } | ForEach-Object { $_.FileName })
+  Note "DLLs in a plain program that are not Windows' own" "$($foreign.Count) of $($modules.Count): $($foreign -join ' ')"
+  $null = Wait-Logged $plain 30
 }
 
 # ---- 2: churn. Threads that live 0 to 200 microseconds: a census that read a dead thread's TEB would crash the program.
@@ -181,7 +252,7 @@ Part "churn" {
 # ---- 3: exit. The process ends at a random moment while it is recorded.
 
 Part "exit" {
-  $each = [Math]::Max(5, [int](100 * $scale))
+  $each = [Math]::Max(4, [int](100 * $scale * $scale))
   foreach ($how in @("exit-main", "exit-thread", "exit-terminate", "exit-last", "exit-abort")) {
     $left = 0; $unreadable = 0; $wrong = 0; $reasons = @()
     for ($n = 0; $n -lt $each; $n++) {
@@ -195,6 +266,7 @@ Part "exit" {
         Copy-Item $trace "$work\left-$how-$n.stk" -ErrorAction SilentlyContinue
         $target.Kill()
       }
+      elseif ((Ended $target) -notin 0, 3, 7) { $left++ }
       if ($null -eq (Wait-Logged $recorder 40)) { $left++ }
       # A process that had gone before it could be opened leaves no trace: inject then ends with 3.
       if ($recorder.ExitCode -eq 3) { continue }
@@ -207,7 +279,7 @@ Part "exit" {
         elseif ($how -ne "exit-terminate" -and $info.samples -gt 0) { $reasons += "none" }
       }
     }
-    Check "$how, $each times: no process is left after 10 s" ($left -eq 0) $left
+    Check "$how, $each times: each process ends within 10 s with its own code" ($left -eq 0) $left
     Check "$how, $each times: every trace can be read" ($unreadable -eq 0) $unreadable
     Check "$how, $each times: no trace is damaged" ($wrong -eq 0) $wrong
     Check "$how, $each times: each trace says that the process was exiting" ($reasons.Count -eq 0) "$($reasons.Count) do not: $($reasons -join ', ')"
@@ -221,13 +293,15 @@ Part "idle" {
   $run = Record-Mode "idle" $seconds @("300") "idle"
   Check "the program ends with 0" ($run.code -eq 0) $run.code
   $spent = Said "idle" "waiting_cpu_ms"
-  Check "300 waiting threads used less than 10 % of a processor" ($null -ne $spent -and $spent -lt $seconds * 100) "$spent ms in $seconds s"
+  Check "300 waiting threads used less than $(10 * $soft) % of a processor" ($null -ne $spent -and $spent -lt $seconds * 100 * $soft) "$spent ms in $seconds s"
   $suspensions = Fact $run.info "recorder.suspensions"
   $looks = 300 * (Fact $run.info "recorder.passes")
-  Check "fewer than 1 % of the looks at the threads suspended one" ($null -ne $suspensions -and $looks -gt 0 -and $suspensions -lt $looks / 100) "$suspensions of $looks"
+  Check "fewer than $soft % of the looks at the threads suspended one" ($null -ne $suspensions -and $looks -gt 0 -and $suspensions -lt $looks / 100 * $soft) "$suspensions of $looks"
+  # By these the recorder judges whether a thread has run: on some virtual machines they are far from the truth.
+  Note "calibration: cycles a second, of a suspension (median), its time (ns)" "$(Fact $run.info "recorder.cycles_per_second") $(Fact $run.info "recorder.suspension_cycles_p50") $(Fact $run.info "recorder.suspension_ns_p50")"
   # Of all of the recorder's threads: the trace does not tell the sampler's alone.
   $cpu = Fact $run.info "recorder.cpu_ns"
-  Check "the recorder used less than 10 % of a processor" ($null -ne $cpu -and $cpu -lt $run.seconds * 1e8) "$cpu ns in $($run.seconds) s"
+  Check "the recorder used less than $(10 * $soft) % of a processor" ($null -ne $cpu -and $cpu -lt $run.seconds * 1e8 * $soft) "$cpu ns in $($run.seconds) s"
   foreach ($pair in $run.info.metadata) { if ("$($pair[0])" -like "recorder.*") { Note $pair[0] $pair[1] } }
 }
 
@@ -240,7 +314,7 @@ Part "saturation" {
   Check "the trace is complete" ($run.info -and $run.info.complete) $run.info.samples
   $lost = 100.0
   if ($run.info -and $run.info.samples -gt 0) { $lost = 100.0 * $run.info.dropped / ($run.info.samples + $run.info.dropped) }
-  Check "fewer than 1 % of the samples were dropped" ($lost -lt 1) "$lost %"
+  Check "fewer than $soft % of the samples were dropped" ($lost -lt $soft) "$lost %"
   Note "all losses by reason" ($run.info.drops | ConvertTo-Json -Compress)
 }
 
@@ -256,7 +330,7 @@ Part "peblock" {
   Check "the program's results are right" $run.right $run.right
   $loss = 100.0
   if ($before) { $loss = 100.0 * (1 - $with / $before) }
-  Check "throughput fell by less than 5 %" ($loss -lt 5) "$loss %"
+  Check "throughput fell by less than $(5 * $soft) %" ($loss -lt 5 * $soft) "$loss %"
   Note "all losses by reason" ($run.info.drops | ConvertTo-Json -Compress)
 }
 Part "dumps" {
@@ -310,7 +384,7 @@ Part "rates" {
     $seconds = [Math]::Max(4, 10 * $scale)
     $run = Record-Mode "idle" $seconds @("8") "rate-$rate" $rate
     $achieved = (Fact $run.info "recorder.passes") / $run.seconds
-    Check "$rate Hz are achieved within 2 %" ([Math]::Abs($achieved - $rate) -le $rate * 0.02) $achieved
+    Check "$rate Hz are achieved within $(2 * $soft) %" ([Math]::Abs($achieved - $rate) -le $rate * 0.02 * $soft) $achieved
     Note "$rate Hz: losses by reason" ($run.info.drops | ConvertTo-Json -Compress)
     $run = Record-Mode "saturate" $seconds @("cabinet.dll") "rate-saturated-$rate" $rate
     $achieved = (Fact $run.info "recorder.passes") / $run.seconds
@@ -333,7 +407,8 @@ Part "lifecycle" {
   Check "a second inject is refused with 1" ($code -eq 1) $code
   $clock = [Diagnostics.Stopwatch]::StartNew()
   $code = Invoke-Logged "$Bin\inject.exe" @("stop", "--pid", $id) "life-stop"
-  Check "inject stop ends with 0 within 2 s" ($code -eq 0 -and $clock.ElapsedMilliseconds -lt 2000) "$code, $($clock.ElapsedMilliseconds) ms"
+  # The first stop waits for the reading of every image, through security software.
+  Check "inject stop ends with 0 within 5 s" ($code -eq 0 -and $clock.ElapsedMilliseconds -lt 5000) "$code, $($clock.ElapsedMilliseconds) ms"
   $code = Wait-Logged $first 30
   Check "the stopped inject ends with 0" ($code -eq 0) $code
 
