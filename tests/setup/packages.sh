@@ -49,6 +49,8 @@ setup_packages() {
         setup_need zip zip
         setup_need llvm-strip-19 llvm-19
         setup_need osslsigncode osslsigncode
+        # tests/fetch.sh gets arm64's linker through it.
+        python3 -m pip --version >/dev/null 2>&1 || missing+=(python3 python3-pip)
         ;;
       *) setup_fail "no such package group: $group" || return 1 ;;
     esac
