@@ -39,6 +39,11 @@ umask 022
 setup_packages windows windows32 release
 setup_rust_target "$STK_WINDOWS_TARGET" "$STK_WINDOWS32_TARGET" "$STK_ARM64_TARGET"
 setup_reproducible
+# What is linked gets the commit's time, of which cargo does not know.
+for target in "$STK_WINDOWS_TARGET" "$STK_WINDOWS32_TARGET" "$STK_ARM64_TARGET"; do
+  cargo clean -q --profile agent --target "$target" -p stk-agent
+  cargo clean -q --release --target "$target" -p stk-inject -p stk
+done
 setup_build_recorder -q "$STK_WINDOWS_TARGET" "$STK_WINDOWS32_TARGET" "$STK_ARM64_TARGET"
 stk=()
 [ -n "$recorder" ] || { setup_cargo "$STK_WINDOWS_TARGET" build -q --release -p stk --features swift && stk=(stk.exe); }
