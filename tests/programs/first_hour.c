@@ -240,7 +240,7 @@ static void children(void) {
     for (int i = 0; i < BROOD; i++) {
       STARTUPINFOA startup = {.cb = sizeof startup};
       PROCESS_INFORMATION child;
-      sprintf(line, "\"%s\" exit-main 2", program);
+      sprintf(line, "\"%s\" exit-main 3", program);
       if (!CreateProcessA(program, line, NULL, NULL, FALSE, 0, NULL, NULL, &startup, &child)) {
         printf("error CreateProcess %lu\n", GetLastError());
         exit(2);
