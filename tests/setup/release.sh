@@ -25,8 +25,9 @@ setup_reproducible() {
 
 # release_names_no_path FOLDER: fails where a file below FOLDER holds a path of this machine that setup_reproducible maps away.
 release_names_no_path() {
-  local place hex found
-  for place in "$STK_ROOT" "$STK_TARGET_DIR" "${CARGO_HOME:-$HOME/.cargo}" "${RUSTUP_HOME:-$HOME/.rustup}"; do
+  local place hex found places=("$STK_ROOT" "$STK_TARGET_DIR" "${CARGO_HOME:-$HOME/.cargo}" "${RUSTUP_HOME:-$HOME/.rustup}" "${STK_FETCH_DIR:-$STK_ROOT/tests/.cache}")
+  for place in "${places[@]}"; do places+=("$(realpath -m "$place")"); done
+  for place in "${places[@]}"; do
     # As bytes, and as the UTF-16 of Windows' texts.
     hex=$(printf '%s' "$place" | od -An -v -tx1 | tr -d '\n')
     found=$(LC_ALL=C grep -rlaP -e "$(sed 's/ \(..\)/\\x\1/g' <<<"$hex")|$(sed 's/ \(..\)/\\x\1\\x00/g' <<<"$hex")" "$1") || continue
