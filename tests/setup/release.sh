@@ -7,6 +7,9 @@ setup_reproducible() {
   [ -n "${SOURCE_DATE_EPOCH:-}" ] || SOURCE_DATE_EPOCH=$(git -C "$STK_ROOT" log -1 --format=%ct) ||
     { setup_fail "no git here: SOURCE_DATE_EPOCH must name the time of the sources"; return 1; }
   export SOURCE_DATE_EPOCH
+  case $STK_ROOT$STK_TARGET_DIR$home in
+    *[[:space:]]*) setup_fail "compilers take these paths between spaces: move the checkout, the target folder or CARGO_HOME"; return 1 ;;
+  esac
   # The folders of the registry's sources are there only once they are unpacked.
   (cd "$STK_ROOT" && cargo fetch -q) || return 1
   # Of several that match the last counts, for rustc as for the C compilers.
