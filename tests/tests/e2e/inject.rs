@@ -208,11 +208,12 @@ fn several_processes_get_a_trace_each_with_the_labels_and_the_host() {
     }
 }
 
-/// The version in a program's file, found by the signature of VS_FIXEDFILEINFO.
+/// The version in a program's file, found by the signature of VS_FIXEDFILEINFO and the version of
+/// that struct: code that reads versions has the signature, too.
 fn version_of(file: &Path) -> String {
     let bytes = std::fs::read(file).expect("a program");
-    let signature = 0xfeef_04bd_u32.to_le_bytes();
-    let at = bytes.windows(4).position(|four| four == signature).expect("a version");
+    let start = 0x0001_0000_feef_04bd_u64.to_le_bytes();
+    let at = bytes.windows(8).position(|eight| eight == start).expect("a version");
     let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
     // dwFileVersionMS and dwFileVersionLS, each the lower half first.
     [at + 10, at + 8, at + 14, at + 12].map(|at| half(at).to_string()).join(".")
