@@ -3,7 +3,7 @@
 # setup_reproducible: exports what makes a build's bytes depend on the sources, Cargo.lock and the tools alone: no path of this machine (checkout,
 # target folder, cargo's home, toolchain) goes into a program, and its time stamps are SOURCE_DATE_EPOCH, by default the commit's.
 setup_reproducible() {
-  local home=${CARGO_HOME:-$HOME/.cargo} place target variable maps
+  local home=${CARGO_HOME:-$HOME/.cargo} place real target variable places maps=()
   [ -n "${SOURCE_DATE_EPOCH:-}" ] || SOURCE_DATE_EPOCH=$(git -C "$STK_ROOT" log -1 --format=%ct) ||
     { setup_fail "no git here: SOURCE_DATE_EPOCH must name the time of the sources"; return 1; }
   export SOURCE_DATE_EPOCH
@@ -12,11 +12,16 @@ setup_reproducible() {
   esac
   # The folders of the registry's sources are there only once they are unpacked.
   (cd "$STK_ROOT" && cargo fetch -q) || return 1
-  # Of several that match the last counts, for rustc as for the C compilers.
-  maps=("$STK_ROOT=/stk" "$STK_TARGET_DIR=/target" "$home=/cargo")
-  for place in "$home"/registry/src/*; do maps+=("$place=/cargo/registry"); done
-  for place in "$(setup_sysroot)" "$(cd "$(setup_sysroot)" && pwd -P)"; do
-    maps+=("$place/lib/rustlib/src/rust=/rustc/$(rustc -vV | sed -n 's/^commit-hash: //p')")
+  # Of several that match the last counts, for rustc as for the C compilers. Each path as it is called and, where links lead there, as it is: rustc
+  # asks for its folder, cargo hands on names.
+  mkdir -p "$STK_TARGET_DIR"
+  places=("$STK_ROOT=/stk" "$STK_TARGET_DIR=/target" "$home=/cargo")
+  for place in "$home"/registry/src/*; do places+=("$place=/cargo/registry"); done
+  places+=("$(setup_sysroot)/lib/rustlib/src/rust=/rustc/$(rustc -vV | sed -n 's/^commit-hash: //p')")
+  for place in "${places[@]}"; do
+    maps+=("$place")
+    real=$(realpath -m "${place%=*}")
+    [ "$real" = "${place%=*}" ] || maps+=("$real=${place##*=}")
   done
   # `-ffile-prefix-map` changes DWARF and __FILE__. The C code of a build script's own is mapped, too, which harms nothing.
   export CFLAGS="${maps[*]/#/-ffile-prefix-map=}" CXXFLAGS="${maps[*]/#/-ffile-prefix-map=}"
