@@ -26,6 +26,8 @@ duckdb    pip  duckdb==2.0.0          manylinux_2_28_x86_64/3.11 5a3601121c7cc50
 polars    pip  polars==1.35.2         manylinux2014_x86_64/3.11 5e8057c8289ac148c793478323b726faea933d9776bd6b8a554b0ab7c03db87e
 polars-runtime pip polars-runtime-32==1.35.2 manylinux2014_x86_64/3.11 85dda0994b5dff7f456bb2f4bbd22be9a9e5c5e28670e23fedb13601ec99a46d
 pyyaml    pip  pyyaml==6.0.3          manylinux2014_x86_64/3.11 b8bb0864c5a28024fac8a632c443c87c5aa6f215c0b126c449ae1a150412f31d
+tree-sitter pip tree-sitter==0.25.2    manylinux2014_x86_64/3.11 3e65ae456ad0d210ee71a89ee112ac7e72e6c2e5aac1b95846ecc7afa68a194c
+tree-sitter-powershell pip tree-sitter-powershell==0.26.4 manylinux2014_x86_64/3.11 56508e4ac7aad1e3b26f2ef96b8d2b60b149c4efa0c23742e91e809a11db73ee
 pyspark   sdist pyspark==3.5.6        -               f8b1c4360e41ab398c64904fae08740503bcb6bd389457d659fa6d9f2952cc48
 perfetto  pip  perfetto==0.59.1        manylinux2014_x86_64/3.11 fde529ecdf28042112d452ed431d51b797b4eea1378c10d7d25af5d36db719a3
 protobuf  pip  protobuf==7.36.2        manylinux2014_x86_64/3.11 89f23aa53c24553a2416fd4fd1ec06f74fa42b14b546d8883128813f775bbfd2

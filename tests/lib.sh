@@ -73,7 +73,7 @@ twice() {
 }
 
 # Programs that only tests/viewers needs, which fetches them itself.
-STK_VIEWERS=(speedscope duckdb polars polars-runtime pyyaml pyspark perfetto protobuf playwright)
+STK_VIEWERS=(speedscope duckdb polars polars-runtime pyspark perfetto protobuf playwright)
 
 # Programs for the end-to-end tests: tests/.cache/NAME.
 fetch_all() {
@@ -120,6 +120,16 @@ check_msvc() {
   setup_cargo "$all" check -q -p stk-inject
   # stk's library has next to nothing that depends on the processor; its commands and outputs nothing that differs from the other Windows target.
   setup_cargo x86_64-pc-windows-msvc check -q -p stk-agent-dll -p stk --no-default-features
+  # The end-to-end tests, as .github/workflows/windows.yml runs them.
+  setup_cargo "x86_64-pc-windows-msvc,aarch64-pc-windows-msvc" check -q -p stk-tests --no-default-features --test e2e
+}
+
+# What release.sh makes beside programs, on Wine 8.
+release_parts() {
+  use_machine wine8
+  machine_session wine8 600
+  "$STK_ROOT/tests/release-parts.sh"
+  machine_end wine8
 }
 
 # build_recorders TARGET…: the recorder for x64, in the folder STK_WINDOWS_BIN, for x86, in STK_WINDOWS32_BIN, and for what else is named.

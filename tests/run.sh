@@ -34,7 +34,7 @@ if [ -n "$host_only" ]; then
   tests_end
 fi
 
-set_up "packages" setup_packages windows windows32 wine test
+set_up "packages" setup_packages windows windows32 wine test release
 set_up "Rust std for Windows" setup_rust_target "$STK_WINDOWS_TARGET" "$STK_WINDOWS32_TARGET"
 # The registries answer while the compilers work. Each step is made again below, at once where it is done: to be counted, for what it
 # exports, and where it failed.
@@ -76,6 +76,9 @@ fi
 
 if [ $part != worlds ]; then
   step "types on x86_64-, i686- and aarch64-pc-windows-msvc" check_msvc
+  step "the workflows, and the script for a real Windows" "$STK_ROOT/tests/workflows.sh"
+  step "import libraries, signatures and paths of a release" release_parts
+  [ -z "${STK_LONG:-}" ] || step "two runs of release.sh give the same bytes" "$STK_ROOT/tests/reproducible.sh"
   step "the demo converts its kept trace" examples/demo.sh --no-record
   host_tests
 fi

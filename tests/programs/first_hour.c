@@ -204,6 +204,61 @@ static void dumps(void) {
   printf("dumps %lld\n", (long long)counted);
 }
 
+/* Exceptions like C++'s, each handled at once. */
+#define CPP 0xE06D7363u
+
+static LONG CALLBACK handle(EXCEPTION_POINTERS *info) {
+  if (info->ExceptionRecord->ExceptionCode != CPP) return EXCEPTION_CONTINUE_SEARCH;
+  if (info->ExceptionRecord->ExceptionInformation[0] == (ULONG_PTR)counted + 1) counted++;
+  else wrong++;
+  return EXCEPTION_CONTINUE_EXECUTION;
+}
+
+static void throws(void) {
+  long long raised = 0;
+  AddVectoredExceptionHandler(0, handle);
+  while (!over()) {
+    for (int i = 0; i < 10; i++) {
+      ULONG_PTR number = (ULONG_PTR)++raised;
+      RaiseException(CPP, 0, 1, &number);
+    }
+    Sleep(1);
+  }
+  if (counted != raised) wrong++;
+  printf("exceptions %lld\n", raised);
+}
+
+/* Starts this program again and again, a few at once, until the time is over. */
+#define BROOD 4
+
+static void children(void) {
+  char program[MAX_PATH], line[MAX_PATH + 32];
+  long born = 0;
+  GetModuleFileNameA(NULL, program, sizeof program);
+  while (!over()) {
+    HANDLE brood[BROOD];
+    for (int i = 0; i < BROOD; i++) {
+      STARTUPINFOA startup = {.cb = sizeof startup};
+      PROCESS_INFORMATION child;
+      sprintf(line, "\"%s\" exit-main 3", program);
+      if (!CreateProcessA(program, line, NULL, NULL, FALSE, 0, NULL, NULL, &startup, &child)) {
+        printf("error CreateProcess %lu\n", GetLastError());
+        exit(2);
+      }
+      CloseHandle(child.hThread);
+      brood[i] = child.hProcess;
+      born++;
+    }
+    for (int i = 0; i < BROOD; i++) {
+      DWORD code = 0;
+      WaitForSingleObject(brood[i], INFINITE);
+      if (!GetExitCodeProcess(brood[i], &code) || code != 7) wrong++;
+      CloseHandle(brood[i]);
+    }
+  }
+  printf("children %ld\n", born);
+}
+
 /* Ends the process from a thread other than main. */
 static DWORD WINAPI ender(void *unused) {
   (void)unused;
@@ -241,6 +296,8 @@ int main(int count, char **arguments) {
   else if (!strcmp(mode, "peb-lock")) peb_lock();
   else if (!strcmp(mode, "pulse")) pulse();
   else if (!strcmp(mode, "dumps")) dumps();
+  else if (!strcmp(mode, "throws")) throws();
+  else if (!strcmp(mode, "children")) children();
   else if (!strncmp(mode, "exit-", 5)) ending(mode);
   else return 2;
   if (wrong) printf("WRONG %lld\n", (long long)wrong);

@@ -18,7 +18,7 @@ setup_as_root() {
 }
 
 # setup_packages GROUP…: installs what is missing for `windows` (build the Windows side), `windows32` (its 32-bit recorder), `wine` (run it),
-# `test` (fetch and check third-party programs), `java` (Spark), `release` (zip; strip for arm64). Silent and quick when everything is there.
+# `test` (fetch and check third-party programs), `java` (Spark), `release` (zip; strip for arm64; signatures). Silent and quick when everything is there.
 setup_packages() {
   local group missing=()
   for group in "$@"; do
@@ -48,6 +48,9 @@ setup_packages() {
       release)
         setup_need zip zip
         setup_need llvm-strip-19 llvm-19
+        setup_need osslsigncode osslsigncode
+        # tests/fetch.sh gets arm64's linker through it.
+        python3 -m pip --version >/dev/null 2>&1 || missing+=(python3 python3-pip)
         ;;
       *) setup_fail "no such package group: $group" || return 1 ;;
     esac

@@ -19,6 +19,7 @@
 //! * [`weights`]: stk's profile beside that of Linux' own sampler.
 //! * [`recorded`]: a trace as the format's own reader returns it, without stk's analysis.
 //! * [`schema`]: whether JSON follows the schemas in schema/.
+//! * [`sha256`]: hashes, without a program for them.
 //! * [`stk`]: the host's `stk` and its outputs.
 
 pub mod arrows;
@@ -36,6 +37,7 @@ pub mod pe;
 pub mod peers;
 pub mod recorded;
 pub mod schema;
+pub mod sha256;
 pub mod stk;
 pub mod symbol_bombs;
 pub mod synth;

@@ -4,8 +4,8 @@
 use object::Object as _;
 use serde_json::Value;
 use std::path::Path;
-use std::process::Command;
 use stk_tests::schema;
+use stk_tests::sha256::sha256;
 use stk_tests::wine::{self, Finished, Folder, Inject, Program};
 
 /// A report that follows the schema and whose summary counts its facts.
@@ -67,33 +67,39 @@ fn works(report: &Report, inject: &Path) {
     if !cfg!(windows) {
         assert_eq!(report.fact("system", "wine")["verdict"], "note");
     }
-    assert_eq!(report.0["summary"]["bad"], 0, "{}", report.0);
+    // On a real Windows the clocks and calls of the machine, virtual or guarded, are not stk's.
+    let bad = report.facts().filter(|fact| fact["verdict"] == "bad");
+    let own = bad.filter(|fact| !cfg!(windows) || fact["group"] == "agent" || fact["group"] == "files");
+    assert_eq!(own.collect::<Vec<_>>(), Vec::<&Value>::new(), "{}", report.0);
 }
 
-fn sha256(path: &Path) -> String {
-    let output = Command::new("sha256sum").arg(path).output().expect("coreutils has sha256sum");
-    let text = String::from_utf8(output.stdout).expect("ASCII");
-    text.trim_start_matches('\\').split_whitespace().next().expect("a hash").to_owned()
+/// The exit code of a report: 1 if something is bad.
+fn checked(finished: &Finished) -> Report {
+    let report = Report::of(finished);
+    let bad = report.0["summary"]["bad"] != 0;
+    finished.expect(bad.into());
+    report
 }
 
 #[test]
 fn this_system_is_found_fit_and_the_report_follows_its_schema() {
     let folder = Folder::new("doctor");
     let finished = Inject::run(&folder, &["doctor", "--json"]);
-    let report = Report::of(finished.expect(0));
+    let report = checked(&finished);
     works(&report, &wine::path("STK_WINDOWS_BIN").join("inject.exe"));
     assert_eq!(report.0["pid"], Value::Null);
     assert!(report.facts().all(|fact| fact["group"] != "target"));
     for file in ["inject.exe", "agent.dll"] {
         let hash = report.is_ok("files", &format!("{file} sha256"));
-        assert_eq!(hash, &sha256(&wine::path("STK_WINDOWS_BIN").join(file)), "{file}");
+        let bytes = std::fs::read(wine::path("STK_WINDOWS_BIN").join(file)).expect("a program");
+        assert_eq!(hash, &sha256(&bytes), "{file}");
     }
 }
 
 #[test]
 fn the_32_bit_inject_finds_its_own_system_fit() {
     let folder = Folder::new("doctor32");
-    let report = Report::of(Inject::run_x86(&folder, &["doctor", "--json"]).expect(0));
+    let report = checked(&Inject::run_x86(&folder, &["doctor", "--json"]));
     works(&report, &wine::path("STK_WINDOWS32_BIN").join("inject32.exe"));
 }
 
@@ -101,10 +107,12 @@ fn the_32_bit_inject_finds_its_own_system_fit() {
 fn the_text_goes_to_the_file_that_is_named() {
     let folder = Folder::new("doctor-text");
     let finished = Inject::run(&folder, &["doctor", "-o", "döctor.txt"]);
-    assert_eq!(finished.expect(0).stdout, "");
+    assert!(finished.code == Some(0) || cfg!(windows) && finished.code == Some(1), "{}", finished.stderr);
+    assert_eq!(finished.stdout, "");
     let text = std::fs::read_to_string(folder.file("döctor.txt")).expect("the report");
     assert!(text.contains("\nagent\n  ok       loaded"), "{text}");
-    assert!(text.trim_end().ends_with(" 0 bad"), "{text}");
+    assert!(text.trim_end().ends_with(" bad"), "{text}");
+    assert_eq!(text.trim_end().ends_with(" 0 bad"), finished.code == Some(0), "{text}");
     Inject::run(&folder, &["doctor", "-o", "döctor.txt"]).refuses(1, "exists");
     assert_eq!(std::fs::read_to_string(folder.file("döctor.txt")).expect("the report"), text);
     Inject::run(&folder, &["doctor", "-o", "nowhere/d.txt"]).refuses(1, "nowhere/d.txt cannot be written");
@@ -114,7 +122,7 @@ fn the_text_goes_to_the_file_that_is_named() {
 fn a_process_is_examined_and_not_changed() {
     let folder = Folder::new("doctor-pid");
     let mut busy = Program::busy(&folder, 0);
-    let report = Report::of(Inject::run(&folder, &["doctor", "--json", "--pid", &busy.pid()]).expect(0));
+    let report = checked(&Inject::run(&folder, &["doctor", "--json", "--pid", &busy.pid()]));
     assert_eq!(report.is_ok("target", "name"), "busy.exe");
     let own = arch(&wine::path("STK_BUSY_DIR").join("busy.exe"));
     assert_eq!(report.is_ok("target", "machine"), own);
@@ -135,7 +143,8 @@ fn a_process_that_does_not_exist_is_bad() {
     let folder = Folder::new("doctor-nobody");
     let report = Report::of(Inject::run(&folder, &["doctor", "--json", "--pid", "999999"]).expect(1));
     assert_eq!(report.fact("target", "name")["verdict"], "bad");
-    assert_eq!(report.0["summary"]["bad"], 1);
+    let bad = report.facts().filter(|fact| fact["verdict"] == "bad");
+    assert_eq!(bad.filter(|fact| !cfg!(windows) || fact["group"] == "target").count(), 1, "{}", report.0);
 }
 
 #[test]
