@@ -73,8 +73,8 @@ programs() {
 
 # texts NAME: what an archive has beside its programs.
 texts() {
-  local signed='They are not signed: security software may hold them back.'
-  [ -z "${STK_SIGN_PKCS12:-}" ] || signed='They are signed.'
+  local signed='These programs are not signed: security software may hold them back.'
+  [ -z "${STK_SIGN_PKCS12:-}" ] || signed='These programs are signed.'
   cp README.md CHANGELOG.md LICENSE* agent/include/stk_agent.h tests/windows-check.ps1 "$first_hour"/*.exe "$out/$1/"
   # Windows' own editor of old shows lines that end as its texts do.
   sed -e "s/@VERSION@/$version/; s/@SIGNED@/$signed/" -e 's/$/\r/' build/release-readme.txt >"$out/$1/README.txt"

@@ -35,13 +35,13 @@ setup_reproducible() {
 release_names_no_path() {
   local place hex found places=("$STK_ROOT" "$STK_TARGET_DIR" "${CARGO_HOME:-$HOME/.cargo}" "${RUSTUP_HOME:-$HOME/.rustup}" "${STK_FETCH_DIR:-$STK_ROOT/tests/.cache}")
   for place in "${places[@]}"; do places+=("$(realpath -m "$place")"); done
-  for place in "${places[@]}"; do
+  while read -r place; do
     # As bytes, and as the UTF-16 of Windows' texts.
     hex=$(printf '%s' "$place" | od -An -v -tx1 | tr -d '\n')
     found=$(LC_ALL=C grep -rlaP -e "$(sed 's/ \(..\)/\\x\1/g' <<<"$hex")|$(sed 's/ \(..\)/\\x\1\\x00/g' <<<"$hex")" "$1") || continue
     setup_fail "these files of the release hold the path $place of this machine: ${found//$'\n'/, }"
     return 1
-  done
+  done < <(printf '%s\n' "${places[@]}" | sort -u)
 }
 
 # release_import_library DLL MACHINE CC LIBRARY: the import library of the functions that stk_agent.h declares, in the form that MSVC's link, lld and
