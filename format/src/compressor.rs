@@ -71,6 +71,9 @@ impl Compressor {
             unsafe { ZSTD_initStaticCCtx(memory.as_mut_ptr().cast(), memory.capacity() * size_of::<Unit>()) };
         let context = NonNull::new(context).ok_or(SealError::NoMemory)?;
         let compressor = Compressor { context, _memory: memory };
+        let all = zstd_sys::ZSTD_ResetDirective::ZSTD_reset_session_and_parameters;
+        // SAFETY: a live context that nobody else uses. It begins without zstd's own defaults.
+        checked(unsafe { zstd_sys::ZSTD_CCtx_reset(context.as_ptr(), all) })?;
         use zstd_sys::ZSTD_cParameter as Name;
         for (name, value) in [
             (Name::ZSTD_c_compressionLevel, LEVEL),
@@ -133,6 +136,8 @@ mod tests {
         for size in sizes {
             let raw = &raw[..size.min(raw.len())];
             let stored = compressor.compress(&mut out, raw).unwrap();
+            let content = zstd_safe::get_frame_content_size(&out[..stored]);
+            assert!(matches!(content, Ok(Some(len)) if len == raw.len() as u64), "{size}");
             assert_eq!(zstd_safe::decompress(&mut back[..], &out[..stored]), Ok(raw.len()), "{size}");
             assert!(back[..raw.len()] == *raw, "{size}");
         }
