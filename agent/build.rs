@@ -1,5 +1,5 @@
-//! Gives agent.dll its version information, and DllMain itself as its entry: without a C runtime that
-//! would run before it.
+//! Gives agent.dll its version information, and DllMain itself as its entry: no C runtime runs
+//! before it.
 
 #[path = "../build/resources.rs"]
 mod resources;

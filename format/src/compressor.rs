@@ -5,7 +5,20 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 use zstd_safe::{Strategy, zstd_sys};
 
-use crate::seal::SealError;
+/// Why a block could not be sealed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SealError {
+    /// The output buffer is smaller than [`sealed_bound`].
+    #[error("the output buffer is too small")]
+    OutTooSmall,
+    /// No memory for the compressor.
+    #[error("no memory for the compressor")]
+    NoMemory,
+    /// The compressor failed.
+    #[error("zstd: {0}")]
+    Zstd(&'static str),
+}
 
 /// zstd level, for all parameters that are not set below.
 const LEVEL: i32 = 1;

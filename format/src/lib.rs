@@ -45,6 +45,7 @@ mod seal;
 mod supplement;
 
 pub use block::{BlockBuffer, EncodeError, HEADER_KEY, LimitError};
+pub use compressor::SealError;
 #[cfg(feature = "std")]
 pub use excerpt::TraceExcerpt;
 pub use header::{
@@ -59,7 +60,7 @@ pub use read::{
 #[cfg(feature = "std")]
 pub use rewrite::{Rewriter, TraceCopy, rewrite_events, rewrite_memory};
 pub use sample::{RawSample, SampleEncoder, SampleOutcome, ThreadImage};
-pub use seal::{SealError, Sealer, sealed_bound};
+pub use seal::{Sealer, sealed_bound};
 #[cfg(feature = "std")]
 pub use supplement::{Addition, NoSupplement, SupplementWriter};
 

@@ -2,7 +2,7 @@
 
 use crate::block::BlockBuffer;
 use crate::bytes::{Counter, LimitedBuffer};
-use crate::compressor::Compressor;
+use crate::compressor::{Compressor, SealError};
 use crate::event;
 use crate::header::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, CODEC_ZSTD, FileHeader, TAIL_LEN, Tail};
 use alloc::vec::Vec;
@@ -14,21 +14,6 @@ use xxhash_rust::xxh3::xxh3_64;
 const INDEX_ENTRIES: usize = 16_384;
 /// Initial capacity of the index, in entries: an hour of recording.
 const INDEX_FIRST: usize = 16_384;
-/// Why a block could not be sealed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SealError {
-    /// The output buffer is smaller than [`sealed_bound`].
-    #[error("the output buffer is too small")]
-    OutTooSmall,
-    /// No memory for the compressor.
-    #[error("no memory for the compressor")]
-    NoMemory,
-    /// The compressor failed.
-    #[error("zstd: {0}")]
-    Zstd(&'static str),
-}
-
 /// Bytes that sealing a block of `raw` event bytes may need.
 pub fn sealed_bound(raw: usize) -> usize {
     BLOCK_HEADER_LEN + zstd_safe::compress_bound(raw)

@@ -229,7 +229,7 @@ mod tests {
                 let mut expected = memory.clone();
                 expected.copy_within(from..from + len, to);
                 let base = memory.as_mut_ptr();
-                // SAFETY: both places lie in the memory; `copy` gets none that overlap.
+                // SAFETY: both places are within the memory; `copy` gets none that overlap.
                 unsafe {
                     let (from, to) = (base.add(from).cast_const(), base.add(to));
                     assert_eq!(copy_overlapping(to, from, len), to);
@@ -253,7 +253,7 @@ mod tests {
                 let mut memory = bytes(5000);
                 let mut expected = memory.clone();
                 expected[start..start + len].fill(0xa5);
-                // SAFETY: the place lies in the memory.
+                // SAFETY: the place is within the memory.
                 unsafe { fill(memory.as_mut_ptr().add(start), 0x1a5, len) };
                 assert!(memory == expected, "{len} bytes at {start}");
             }

@@ -32,7 +32,7 @@ fn recorded(folder: &Folder, way: &str) -> (Program, Inject) {
 fn a_threads_start_and_end_make_no_heap_call_for_the_recorder() {
     let folder = Folder::new("heaps-count");
     let (program, _inject) = recorded(&folder, "count");
-    wine::wait_for("the program to tell", || program.output().contains("end\n").then_some(()));
+    wine::wait_for("the counts of the program", || program.output().contains("end\n").then_some(()));
     let said = program.output();
     let calls = |when: &str| -> u32 {
         let line = said.lines().find_map(|line| line.strip_prefix(when)?.strip_prefix(' '));
@@ -46,7 +46,7 @@ fn a_threads_start_and_end_make_no_heap_call_for_the_recorder() {
 #[test]
 fn a_lock_of_the_runtimes_heap_left_locked_costs_no_end() {
     let folder = Folder::new("heaps-orphan");
-    let (mut program, mut inject) = recorded(&folder, "orphan");
+    let (mut program, inject) = recorded(&folder, "orphan");
     let status = program.wait_unless_wine_hangs().expect("it ends");
     assert_eq!(status.code(), Some(6));
     inject.finish();
