@@ -1,4 +1,5 @@
-//! Gives agent.dll its version information.
+//! Gives agent.dll its version information, and DllMain itself as its entry: no C runtime runs
+//! before it.
 
 #[path = "../build/resources.rs"]
 mod resources;
@@ -9,7 +10,17 @@ fn main() {
     if std::env::var_os("CARGO_FEATURE_RECORDER").is_none() {
         return;
     }
-    let x86 = std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86");
+    let has = |variable: &str, value: &str| std::env::var(variable).is_ok_and(|found| found == value);
+    let x86 = has("CARGO_CFG_TARGET_ARCH", "x86");
+    let arguments: &[&str] = match () {
+        _ if !has("CARGO_CFG_TARGET_OS", "windows") => &[],
+        _ if has("CARGO_CFG_TARGET_ENV", "msvc") => &["/ENTRY:DllMain", "/NODEFAULTLIB"],
+        _ if x86 => &["-nostartfiles", "-Wl,--entry=_DllMain@12"],
+        _ => &["-nostartfiles", "-Wl,--entry=DllMain"],
+    };
+    for argument in arguments {
+        println!("cargo::rustc-link-arg-cdylib={argument}");
+    }
     let object = resources::object(&resources::About {
         description: "stk: records the stacks of the program that has loaded it",
         file: if x86 { "agent32.dll" } else { "agent.dll" },

@@ -1,7 +1,5 @@
 # The parts of tests/run.sh. Sourced by it after tests/setup/setup.sh.
 
-STK_MSVC_TARGETS=(x86_64-pc-windows-msvc i686-pc-windows-msvc aarch64-pc-windows-msvc)
-
 tests_begin() {
   tests_log=$(mktemp -d)
   trap 'rm -rf "$tests_log"' EXIT
@@ -105,7 +103,8 @@ viewers() {
   step "the recipes, and Spark on two workers" "$STK_ROOT/tests/viewers/recipes.sh"
 }
 
-# The Windows code as `cargo build --release` on Windows sees it, type-checked for MSVC. There is no SDK: C compilers are stubbed, nothing is linked.
+# inject and stk as `cargo build --release` on Windows sees them, type-checked for MSVC. There is no SDK: C compilers are stubbed, nothing is linked.
+# The agent is built and run: setup_build_msvc_agents.
 check_msvc() {
   local target variable all
   for target in "${STK_MSVC_TARGETS[@]}"; do
@@ -114,8 +113,7 @@ check_msvc() {
     done
   done
   all=$(printf '%s,' "${STK_MSVC_TARGETS[@]}")
-  # The agent in a call of its own, as agent/dll does it; that would also link.
-  setup_cargo "$all" check -q --profile agent -p stk-agent
+  # agent/dll would link the agent.
   export STK_AGENT_APART=1
   setup_cargo "$all" check -q -p stk-inject
   # stk's library has next to nothing that depends on the processor; its commands and outputs nothing that differs from the other Windows target.
@@ -275,6 +273,9 @@ machine_tests() { # wine8|wine10|arm64
 }
 # The modules of Wine 10 that take longest. First in the queue, so that its two prefixes end at about the same time.
 STK_LONGEST_TESTS=(dotnet rotate guard flight handover agent output lifecycle unload suspend inject)
+# What is run again with the MSVC flavour of the agent: our programs and MSVC's (cmake, node), x64 and x86; on arm64 the shortest that records.
+STK_MSVC_TESTS=(agent_dll smoke agent programs)
+STK_MSVC_ARM64_TESTS=(agent_dll smoke)
 STK_WINE8_TESTS=(smoke agent capture lifecycle kill launch stress)
 # Left out on Wine 8 where Wine 10 is tested in the same run: fifty kills take minutes, and show nothing that only Wine 8 can.
 STK_WINE8_ONCE=(kill)
@@ -356,10 +357,30 @@ end_to_end() {
   [ $# -gt 0 ] || set -- $(machine_tests "$machine")
   printf '\nend-to-end tests, %s\n' "$machine"
   use_machine "$machine"
+  [ -z "${MSVC_AGENTS:-}" ] || use_msvc_agents
   machine_session "$machine" 1800
   run_modules "$log" "$(test_program e2e "$STK_TARGET_DIR/release")" "$@" -- "${skipped[@]}"
   machine_end "$machine"
   printf 'end-to-end tests, %s: %d s\n' "$machine" $((SECONDS - from))
+}
+
+# end_to_end_msvc MACHINE: the tests that show that the MSVC flavour of the agent works as the other one, injected by the same inject.
+end_to_end_msvc() {
+  local MSVC_AGENTS=1 modules=("${STK_MSVC_TESTS[@]}")
+  [ "$1" != arm64 ] || modules=("${STK_MSVC_ARM64_TESTS[@]}")
+  printf "\nthe agent's MSVC flavour\n"
+  end_to_end "$1" "${modules[@]}"
+}
+
+# Has tests take the MSVC flavour of the agent on the machine in use.
+use_msvc_agents() {
+  STK_WINDOWS_BIN=$STK_TARGET_DIR/msvc/x86_64
+  if [ "$STK_MACHINE" = arm64 ]; then
+    STK_WINDOWS_BIN=$STK_TARGET_DIR/msvc/aarch64
+  else
+    export STK_WINDOWS32_BIN=$STK_TARGET_DIR/msvc/i686
+  fi
+  export STK_WINDOWS_BIN
 }
 
 # at_once COMMANDS…: runs all, each in a shell of its own, and shows what all but the first print when all are done.

@@ -65,11 +65,12 @@ set_up "programs from elsewhere" fetch_all
 if [ $part != worlds ] && setup_wants_microsoft; then set_up "Microsoft's DLLs" setup_microsoft; fi
 must "build: examples" build_examples
 
+set_up "Rust std for MSVC" setup_rust_target "${STK_MSVC_TARGETS[@]}"
 if [ $part != worlds ]; then
-  set_up "Rust std for MSVC" setup_rust_target "${STK_MSVC_TARGETS[@]}"
   set_up "32-bit Wine 8" setup_wine32
 fi
 if [ $part != core ]; then
+  must "build: the agents of the MSVC flavour" setup_build_msvc_agents -q
   set_up "Wine 10 for arm64" setup_wine_arm64
   must "build: examples for arm64" build_examples_arm64
 fi
@@ -98,10 +99,10 @@ case $part in
   *)
     end_to_end wine10 weights
     queue "${STK_LONGEST_TESTS[@]}" $(all_but wine10 weights "${STK_LONGEST_TESTS[@]}")
-    others="end_to_end arm64"
+    others="end_to_end arm64 && end_to_end_msvc arm64"
     [ $part != all ] || others="end_to_end wine8 $(all_but wine8 "${STK_WINE8_ONCE[@]}" | paste -sd' ') && $others"
     [ $part != all ] || microsoft_tests
-    at_once "end_to_end wine10 --queue" "use_twin && end_to_end_native && end_to_end wine10 --queue" "$others" viewers
+    at_once "end_to_end wine10 --queue" "use_twin && end_to_end_native && end_to_end_msvc wine10 && end_to_end wine10 --queue" "$others" viewers
     ;;
 esac
 tests_end

@@ -20,7 +20,7 @@
 //! trace stores, read from memory or from a file: [`image`]. A copy with other words and events:
 //! [`rewrite_events`], [`TraceCopy`]. A part of a trace as a trace: [`TraceExcerpt`].
 #![cfg_attr(not(feature = "std"), no_std)]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)] // but in `compressor`
 #![warn(missing_docs)]
 
 extern crate alloc;
@@ -28,6 +28,8 @@ extern crate alloc;
 pub mod blob;
 mod block;
 mod bytes;
+#[allow(unsafe_code)]
+mod compressor;
 pub mod event;
 #[cfg(feature = "std")]
 mod excerpt;
@@ -43,6 +45,7 @@ mod seal;
 mod supplement;
 
 pub use block::{BlockBuffer, EncodeError, HEADER_KEY, LimitError};
+pub use compressor::SealError;
 #[cfg(feature = "std")]
 pub use excerpt::TraceExcerpt;
 pub use header::{
@@ -57,7 +60,7 @@ pub use read::{
 #[cfg(feature = "std")]
 pub use rewrite::{Rewriter, TraceCopy, rewrite_events, rewrite_memory};
 pub use sample::{RawSample, SampleEncoder, SampleOutcome, ThreadImage};
-pub use seal::{SealError, Sealer, sealed_bound};
+pub use seal::{Sealer, sealed_bound};
 #[cfg(feature = "std")]
 pub use supplement::{Addition, NoSupplement, SupplementWriter};
 

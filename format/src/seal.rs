@@ -2,49 +2,18 @@
 
 use crate::block::BlockBuffer;
 use crate::bytes::{Counter, LimitedBuffer};
+use crate::compressor::{Compressor, SealError};
 use crate::event;
 use crate::header::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, CODEC_ZSTD, FileHeader, TAIL_LEN, Tail};
 use alloc::vec::Vec;
 use stk_schema::Ticks;
 use stk_schema::event::IndexEntry;
 use xxhash_rust::xxh3::xxh3_64;
-use zstd_safe::{CCtx, CParameter, ResetDirective, Strategy};
 
-/// zstd level, for all parameters that are not set below.
-const LEVEL: i32 = 1;
-/// Two hash tables of moderate size instead of level 1's one: 4 to 6 % smaller on stack images for
-/// a tenth more time (level 3 gains another half percent for twice that), in 0.9 MB of memory.
-const PARAMETERS: [CParameter; 5] = [
-    CParameter::Strategy(Strategy::ZSTD_dfast),
-    CParameter::WindowLog(20),
-    CParameter::HashLog(16),
-    CParameter::ChainLog(15),
-    CParameter::MinMatch(5),
-];
 /// Entries per INDEX block: under a megabyte of events.
 const INDEX_ENTRIES: usize = 16_384;
 /// Initial capacity of the index, in entries: an hour of recording.
 const INDEX_FIRST: usize = 16_384;
-/// Bytes that make the compressor lay out its workspace for large blocks.
-const WARM_UP: usize = 512 << 10;
-/// zstd gives back its workspace after 128 small inputs in a row; a large one before that keeps it.
-const SMALL_IN_A_ROW: u32 = 100;
-
-/// Why a block could not be sealed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SealError {
-    /// The output buffer is smaller than [`sealed_bound`].
-    #[error("the output buffer is too small")]
-    OutTooSmall,
-    /// No memory for the compressor.
-    #[error("no memory for the compressor")]
-    NoMemory,
-    /// The compressor failed.
-    #[error("zstd: {0}")]
-    Zstd(&'static str),
-}
-
 /// Bytes that sealing a block of `raw` event bytes may need.
 pub fn sealed_bound(raw: usize) -> usize {
     BLOCK_HEADER_LEN + zstd_safe::compress_bound(raw)
@@ -55,7 +24,7 @@ pub fn sealed_bound(raw: usize) -> usize {
 /// only for the index, about once an hour (40 bytes a block). Without memory for it, the sealer
 /// gives up the index.
 pub struct Sealer {
-    zstd: CCtx<'static>,
+    zstd: Compressor,
     salt: u32,
     /// Flags of all blocks.
     flags: u16,
@@ -64,8 +33,6 @@ pub struct Sealer {
     offset: u64,
     last_meta: u64,
     ordinals: [u64; BlockKind::KNOWN],
-    small: u32,
-    zeros: Vec<u8>,
     index: Vec<IndexEntry>,
     /// Whether the index still lists every block.
     index_whole: bool,
@@ -79,15 +46,13 @@ impl Sealer {
     /// A sealer for a new trace: the file so far is `header` alone.
     pub fn new(header: &FileHeader) -> Result<Sealer, SealError> {
         let mut sealer = Sealer {
-            zstd: CCtx::try_create().ok_or(SealError::NoMemory)?,
+            zstd: Compressor::new()?,
             salt: header.salt(),
             flags: 0,
             next_seq: 0,
             offset: crate::header::FILE_HEADER_LEN as u64,
             last_meta: u64::MAX,
             ordinals: [0; BlockKind::KNOWN],
-            small: 0,
-            zeros: Vec::new(),
             index: Vec::new(),
             index_whole: true,
             index_raw: Vec::new(),
@@ -95,14 +60,7 @@ impl Sealer {
             index_blocks: 0,
             index_offset: 0,
         };
-        sealer.zstd.set_parameter(CParameter::CompressionLevel(LEVEL)).map_err(zstd_error)?;
-        for parameter in PARAMETERS {
-            sealer.zstd.set_parameter(parameter).map_err(zstd_error)?;
-        }
-        sealer.zeros.try_reserve_exact(WARM_UP).map_err(|_| SealError::NoMemory)?;
-        sealer.zeros.resize(WARM_UP, 0);
         sealer.index.try_reserve(INDEX_FIRST).map_err(|_| SealError::NoMemory)?;
-        sealer.warm_up()?;
         Ok(sealer)
     }
 
@@ -326,35 +284,11 @@ impl Sealer {
         if out.len() < sealed_bound(raw.len()) {
             return Err(SealError::OutTooSmall);
         }
-        if raw.len() >= WARM_UP / 2 {
-            self.small = 0;
-        } else {
-            self.small += 1;
-            if self.small == SMALL_IN_A_ROW {
-                self.small = 0;
-                self.warm_up()?;
-            }
-        }
         let (head, payload) = out.split_at_mut(BLOCK_HEADER_LEN);
-        let stored = self.zstd.compress2(payload, raw).map_err(zstd_error)?;
+        let stored = self.zstd.compress(payload, raw)?;
         header.stored_len = stored as u32;
         header.payload_hash = xxh3_64(&payload[..stored]);
         head.copy_from_slice(&header.encode());
         Ok(BLOCK_HEADER_LEN + stored)
     }
-
-    /// Compresses a large input and discards the result, so that zstd allocates its workspace and
-    /// keeps it.
-    fn warm_up(&mut self) -> Result<(), SealError> {
-        let mut sink = [0u8; 1024];
-        let result = self.zstd.compress2(&mut sink[..], &self.zeros);
-        if result.is_err() {
-            self.zstd.reset(ResetDirective::SessionOnly).map_err(zstd_error)?;
-        }
-        Ok(())
-    }
-}
-
-fn zstd_error(code: usize) -> SealError {
-    SealError::Zstd(zstd_safe::get_error_name(code))
 }

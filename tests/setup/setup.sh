@@ -23,6 +23,7 @@ source "$STK_ROOT/tests/setup/wine10.sh"
 source "$STK_ROOT/tests/setup/arm64.sh"
 source "$STK_ROOT/tests/setup/microsoft.sh"
 source "$STK_ROOT/tests/setup/release.sh"
+source "$STK_ROOT/tests/setup/msvc.sh"
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   set -euo pipefail

@@ -14,6 +14,9 @@ pub struct Built {
     pub imports: BTreeSet<String>,
     /// Whether it has delayed imports.
     pub delays: bool,
+    /// Whether the loader makes thread-local storage for it, from the process heap, at the start of
+    /// each thread.
+    pub thread_local: bool,
     /// Names of its exports.
     pub exports: BTreeSet<String>,
     /// Ids of the types of its resources (16: version information, 24: manifest).
@@ -25,19 +28,6 @@ pub fn read(bytes: &[u8]) -> Built {
     match optional_header_magic(bytes).expect("it is a PE image") {
         pe::IMAGE_NT_OPTIONAL_HDR64_MAGIC => of::<pe::ImageNtHeaders64>(bytes),
         _ => of::<pe::ImageNtHeaders32>(bytes),
-    }
-}
-
-impl Built {
-    /// Its imported DLLs that not every process has: all except the system's core and the C
-    /// runtimes that come with every Windows 10. VCRUNTIME140.dll and MSVCP140.dll must be
-    /// installed first.
-    pub fn unwelcome_imports(&self) -> Vec<&str> {
-        let welcome = |name: &str| {
-            ["kernel32.dll", "ntdll.dll", "msvcrt.dll", "ucrtbase.dll"].contains(&name)
-                || name.starts_with("api-ms-win-crt-")
-        };
-        self.imports.iter().map(String::as_str).filter(|name| !welcome(name)).collect()
     }
 }
 
@@ -59,9 +49,9 @@ fn of<Pe: ImageNtHeaders>(bytes: &[u8]) -> Built {
         }
     }
     let directories = file.data_directories();
-    let delays = directories
-        .get(pe::IMAGE_DIRECTORY_ENTRY_DELAY_IMPORT)
-        .is_some_and(|directory| directory.size.get(LE) != 0);
+    let has = |index| directories.get(index).is_some_and(|directory| directory.size.get(LE) != 0);
+    let delays = has(pe::IMAGE_DIRECTORY_ENTRY_DELAY_IMPORT);
+    let thread_local = has(pe::IMAGE_DIRECTORY_ENTRY_TLS);
     let mut resources = BTreeSet::new();
     let sections = file.section_table();
     if let Some(directory) =
@@ -71,5 +61,5 @@ fn of<Pe: ImageNtHeaders>(bytes: &[u8]) -> Built {
         resources.extend(root.entries.iter().filter_map(|entry| entry.name_or_id().id()));
     }
     let machine = file.nt_headers().file_header().machine.get(LE);
-    Built { machine, imports, delays, exports, resources }
+    Built { machine, imports, delays, thread_local, exports, resources }
 }

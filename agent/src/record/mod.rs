@@ -22,6 +22,7 @@
 //! period       how often work is repeated whose cost grows with the process
 //! queue        between threads of the target and of the recorder; never waits
 //! requests     the mailbox through which hosts ask for marks and pauses
+//! c_memory     copies and fills of memory, without a C runtime
 //! suspension   who resumes a suspended thread: sampler, watchdog or guard
 //! options      options that come as texts
 //! thread_filter which threads are sampled
@@ -31,6 +32,7 @@
 //! ```
 
 pub(crate) mod boost;
+pub(crate) mod c_memory;
 pub(crate) mod changes;
 pub(crate) mod code;
 pub(crate) mod cpu_trigger;

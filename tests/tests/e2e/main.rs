@@ -18,6 +18,7 @@ mod flight;
 mod foreign;
 mod guard;
 mod handover;
+mod heaps;
 mod hooks;
 mod inject;
 mod kill;

@@ -148,7 +148,8 @@ unsafe extern "system" fn guarded_lookup(lookup: usize, address: u64, image_base
 }
 
 #[cfg(not(target_arch = "x86"))]
+#[link(name = "ntdll.dll", kind = "raw-dylib", modifiers = "+verbatim")]
 unsafe extern "C" {
-    /// The C runtime's handler for scope tables; ntdll exports it too.
+    /// The handler for scope tables.
     fn __C_specific_handler();
 }

@@ -55,7 +55,7 @@ mod system {
 
     use windows_sys::Win32::System::Diagnostics::Debug::CONTEXT;
 
-    #[link(name = "kernel32")]
+    #[link(name = "kernel32.dll", kind = "raw-dylib", modifiers = "+verbatim")]
     unsafe extern "system" {
         pub(super) fn RtlLookupFunctionEntry(pc: u64, image: *mut u64, history: *mut c_void)
         -> *const c_void;

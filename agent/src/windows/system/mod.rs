@@ -18,6 +18,7 @@
 //! flight   a section in place of the trace's file
 //! heap     the recorder's own heap
 //! panic    handles a panic of the recorder
+//! no_crt   names that compiled code expects of a C runtime, which the agent does without
 //! landing  a call that a panic or a fault can leave
 //! own_module the agent's module: its addresses, its references, its users
 //! random   bytes that other processes cannot predict
@@ -33,6 +34,7 @@ pub(super) mod heap;
 pub(super) mod host;
 pub(super) mod landing;
 pub(super) mod memory;
+mod no_crt;
 pub(super) mod own_module;
 pub(super) mod pages;
 pub(super) mod panic;

@@ -101,29 +101,3 @@ fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
         unsafe { windows_sys::Win32::System::Threading::Sleep(u32::MAX) };
     }
 }
-
-/// rustup's `core` and `alloc` for windows-gnu are built to unwind, so their .xdata names a
-/// personality routine that only `std` defines. The agent is built with `panic = "abort"` and never
-/// unwinds through them: the address only has to exist.
-#[cfg(all(target_env = "gnu", not(test)))]
-#[unsafe(no_mangle)]
-extern "C" fn rust_eh_personality() {}
-
-// Stand-ins for libgcc's unwinder, which rustc's start-up code and `core` for i686-pc-windows-gnu
-// refer to. libgcc would make a semaphore as the DLL is loaded, and never close it: each agent that
-// leaves would leave a handle behind. The agent never unwinds, so nothing needs the tables that
-// would be registered, and nothing calls _Unwind_Resume. In assembly, because rustc would export
-// functions of these names.
-#[cfg(all(target_env = "gnu", target_arch = "x86", not(test)))]
-core::arch::global_asm!(
-    ".globl ___register_frame_info",
-    "___register_frame_info:",
-    "ret",
-    ".globl ___deregister_frame_info",
-    "___deregister_frame_info:",
-    "xor eax, eax",
-    "ret",
-    ".globl __Unwind_Resume",
-    "__Unwind_Resume:",
-    "ud2",
-);
