@@ -13,12 +13,12 @@
 //! writer       blocks -> the file
 //! flight       a ring of shared memory in place of the file
 //! duty         the sampler's share of a processor
-//! boost        switches priority boosts off while a thread is sampled
 //! stack_bounds which part of a stack is copied plainly, and which by system call
 //! temporary    names of unfinished files
 //! dotnet       facts of a .NET runtime -> RUNTIME_INFO, NETTRACE, MANAGED_THREAD, MEMORY
 //! pointers     --stack-words pointers: zeros for the words of a capture that are no addresses
 //! code         a cache of code bytes at instruction pointers
+//! patience     waits that end by the clock
 //! period       how often work is repeated whose cost grows with the process
 //! queue        between threads of the target and of the recorder; never waits
 //! requests     the mailbox through which hosts ask for marks and pauses
@@ -30,7 +30,6 @@
 //! shared       block buffers and counters that the recorder's threads share
 //! ```
 
-pub(crate) mod boost;
 pub(crate) mod changes;
 pub(crate) mod code;
 pub(crate) mod cpu_trigger;
@@ -45,6 +44,7 @@ pub(crate) mod journal;
 pub(crate) mod last_modules;
 pub(crate) mod modules;
 pub(crate) mod options;
+pub(crate) mod patience;
 pub(crate) mod period;
 pub(crate) mod pointers;
 pub(crate) mod queue;

@@ -1,6 +1,6 @@
 //! Tests the protocol with a fake system: the tests decide when threads stop, and move the clock.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -49,6 +49,8 @@ pub(super) struct FakeThread {
     pub(super) asked_to_suspend: AtomicUsize,
     asked_for_context: AtomicUsize,
     sleeps: AtomicUsize,
+    /// The sampler's clock, in microseconds.
+    pub(super) clock_us: AtomicU64,
     /// Calls of ResumeThread that are refused before one is not.
     pub(super) refusals: AtomicI32,
     /// The watchdog's ResumeThread returns once this is open.
@@ -95,7 +97,17 @@ impl Resume for FakeSampler {
 
     fn sleep(&mut self, _: u32) {
         self.thread.sleeps.fetch_add(1, Ordering::SeqCst);
+        // Until the system's next clock interrupt.
+        self.thread.clock_us.fetch_add(16_000, Ordering::SeqCst);
         thread::sleep(Duration::from_millis(1));
+    }
+
+    fn now_us(&mut self) -> u64 {
+        self.thread.clock_us.load(Ordering::SeqCst)
+    }
+
+    fn yield_now(&mut self) {
+        self.thread.clock_us.fetch_add(100, Ordering::SeqCst);
     }
 }
 
@@ -148,6 +160,14 @@ impl Resume for FakeWatchdog {
 
     fn sleep(&mut self, _: u32) {
         thread::yield_now();
+    }
+
+    fn now_us(&mut self) -> u64 {
+        panic!("the watchdog calls ResumeThread once a look");
+    }
+
+    fn yield_now(&mut self) {
+        panic!("the watchdog calls ResumeThread once a look");
     }
 }
 
@@ -209,6 +229,12 @@ fn the_word_names_the_thread_from_before_the_suspension_until_after_the_resumpti
         }
         fn sleep(&mut self, _: u32) {
             panic!("a sampler that holds a thread does not sleep");
+        }
+        fn now_us(&mut self) -> u64 {
+            panic!("a sampler that holds a thread does not read the clock");
+        }
+        fn yield_now(&mut self) {
+            panic!("a sampler that holds a thread does not yield");
         }
     }
     impl Calls for CheckedCalls<'_> {

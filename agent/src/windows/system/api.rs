@@ -101,6 +101,18 @@ pub(crate) struct Api {
     pub frequency: u64,
 }
 
+impl Api {
+    /// `milliseconds` as a span.
+    pub(crate) fn milliseconds(&self, milliseconds: u32) -> Ticks {
+        Ticks(u64::from(milliseconds) * self.frequency / 1000)
+    }
+
+    /// Whole milliseconds in `span`.
+    pub(crate) fn whole_milliseconds(&self, span: Ticks) -> u32 {
+        u32::try_from(span.0.saturating_mul(1000) / self.frequency.max(1)).unwrap_or(u32::MAX)
+    }
+}
+
 static API: AtomicPtr<Api> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The functions, found at the first call; `None` on a system without the required ones.

@@ -13,11 +13,13 @@ use windows_sys::Win32::Storage::FileSystem::{
     FILE_TYPE_DISK, GetFileAttributesW, GetFileInformationByHandle, GetFileSizeEx, GetFileType,
     INVALID_FILE_ATTRIBUTES, MoveFileExW, OPEN_EXISTING, ReadFile, WriteFile,
 };
-use windows_sys::Win32::System::Threading::Sleep;
 
 use crate::record::journal::TableStore;
+use crate::record::patience::Sleeper as _;
 use crate::record::temporary::TemporaryNames;
 use crate::record::writer::Output;
+use crate::windows::shared::clock::SystemClock;
+use crate::windows::system::api::{api, ticks};
 
 /// ERROR_DISK_FULL, for a write that the system cut short without an error.
 const DISK_FULL: u32 = 112;
@@ -40,9 +42,10 @@ impl Output for OutputFile {
         (ok != 0).then_some(len as u64)
     }
 
-    fn wait_for_write(&mut self) {
-        // SAFETY: no arguments but a time.
-        unsafe { Sleep(2) };
+    fn wait_for_write(&mut self) -> u32 {
+        let begun = ticks();
+        SystemClock.sleep(2);
+        api().map_or(u32::MAX, |api| api.whole_milliseconds(ticks() - begun))
     }
 }
 

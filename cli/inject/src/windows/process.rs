@@ -16,7 +16,7 @@ use std::os::windows::ffi::OsStringExt;
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, OwnedHandle};
 use std::path::PathBuf;
 use std::ptr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stk_schema::layout;
 use windows_sys::Win32::Foundation::{DuplicateHandle, ERROR_ACCESS_DENIED, FILETIME, HANDLE, HMODULE};
 use windows_sys::Win32::System::Diagnostics::Debug::{ReadProcessMemory, WriteProcessMemory};
@@ -321,7 +321,9 @@ impl Process {
             let refused = io::Error::last_os_error().raw_os_error() == denied;
             if refused { Access::Refused } else { Access::Failed }
         };
-        access::unless_refused(access, || system::wait(self.handle(), access::WAIT_MS))
+        let begun = Instant::now();
+        let ended = || system::wait(self.handle(), access::WAIT_MS);
+        access::unless_refused(access, ended, || begun.elapsed())
     }
 
     /// Its modules' headers and exports, the program first. Empty while it has not been
@@ -348,15 +350,14 @@ impl Process {
 
     /// Load addresses of its modules. Reads the list again if it changes meanwhile.
     fn module_bases(&self) -> io::Result<Vec<u64>> {
-        const TRIES: u32 = 10;
-        let mut attempt = 1;
+        const LIMIT: Duration = Duration::from_millis(100);
+        let begun = Instant::now();
         loop {
             match self.module_handles() {
                 Ok(handles) => return Ok(handles.into_iter().map(|handle| handle as u64).collect()),
-                Err(error) if attempt == TRIES => return Err(error),
+                Err(error) if begun.elapsed() >= LIMIT => return Err(error),
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }
-            attempt += 1;
         }
     }
 
