@@ -7,6 +7,7 @@
 //! rescue       tables of a module that is unmapped before they were read
 //! modules      notifications, snapshots -> MODULE_LOAD, MODULE_UNLOAD
 //! dynamic      code in no module -> CODE_ADD, CODE_REMOVE
+//! held_times   how long threads stood still
 //! image        headers, identities, unwind tables, exports, read from memory
 //! threads      enumerations -> THREAD_START, THREAD_EXIT, THREAD_NAME
 //! journal      those events and BLOBs -> META, STATE, BLOB blocks
@@ -39,6 +40,7 @@ pub(crate) mod dynamic;
 pub(crate) mod exception_filter;
 pub(crate) mod fingerprint;
 pub(crate) mod flight;
+pub(crate) mod held_times;
 pub(crate) mod image;
 pub(crate) mod journal;
 pub(crate) mod last_modules;

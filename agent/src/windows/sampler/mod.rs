@@ -56,7 +56,7 @@ use crate::record::sampler::{Acceptance, Sampler, TriggeredSample};
 use crate::record::shared::Counters;
 use crate::windows::shared::clock::{SessionClock, SystemClock};
 use crate::windows::shared::events::{WAKE_CODE, WAKE_SAMPLER};
-use crate::windows::shared::priority::set_priority;
+use crate::windows::shared::priority::{leave_power_throttling, set_priority};
 use crate::windows::shared::state::{SIGNALS, STATUS};
 use crate::windows::shared::worker::Worker;
 use crate::windows::system::api::{Api, ticks};
@@ -147,6 +147,7 @@ impl SamplerThread {
     /// Samples until the recording is to end.
     pub(super) fn run(&self) {
         set_priority(THREAD_PRIORITY_TIME_CRITICAL);
+        leave_power_throttling();
         let timer = Timer::new(self.api);
         if self.plan.delay_ms != 0 {
             self.wait_until(self.clock.after_start(u64::from(self.plan.delay_ms)));

@@ -153,7 +153,7 @@ impl Target for OwnProcess {
             self.counters.suspended_ns.fetch_add(total, Ordering::Relaxed);
             self.counters.suspended_max_ns.fetch_max(total, Ordering::Relaxed);
             self.counters.held_ns.fetch_add(held, Ordering::Relaxed);
-            self.counters.held_max_ns.fetch_max(held, Ordering::Relaxed);
+            self.counters.held.add(held);
         }
         if let (Outcome::Captured, Some(before)) = (outcome, before) {
             self.complete_managed(thread, before, into);
