@@ -84,7 +84,8 @@ fn limits_are_the_clocks_where_sleeps_last_15_ms() {
         ("leave", "4"),
         ("again", "6"),
         ("left", "1"),
-        ("leave_later", "0"),
+        // Nothing is stuck any more. The program itself has called the agent, so it stays.
+        ("leave_later", "5"),
     ] {
         assert_eq!(run.one(key), value, "{key}: {:?}", run.output);
     }

@@ -8,6 +8,7 @@ use std::vec::Vec;
 use stk_schema::Ticks;
 
 use super::*;
+use crate::record::held_times::HeldTimes;
 
 pub(super) const TID: u32 = 400;
 pub(super) const LIMITS: Limits = Limits { asked: Ticks(1000), stopped: Ticks(100), walking: Ticks(50) };
@@ -208,6 +209,65 @@ fn a_thread_that_stops_is_captured_and_resumed_and_the_word_ends_free() {
         assert_eq!(all.word(0), SuspensionWord::new(TID, sequence, FREE));
         assert_eq!(target.count(), 0);
     }
+}
+
+/// Between the stop and the resumption only the copy and the call that resumes take time: no sleep, no
+/// yield, no other call. Prices of calls vary, as on a real system.
+#[test]
+fn a_thread_is_held_for_less_than_1_ms_beyond_the_systems_price() {
+    struct PricedCalls<'a> {
+        ns: u64,
+        stopped: u64,
+        price: u64,
+        beyond: &'a HeldTimes,
+    }
+    impl Resume for PricedCalls<'_> {
+        fn resume(&mut self, _: isize) -> Option<u32> {
+            self.ns += self.price;
+            self.beyond.add(self.ns - self.stopped - self.price);
+            Some(1)
+        }
+        fn sleep(&mut self, milliseconds: u32) {
+            self.ns += u64::from(milliseconds).next_multiple_of(16) * 1_000_000;
+        }
+        fn now_us(&mut self) -> u64 {
+            self.ns / 1_000
+        }
+        fn yield_now(&mut self) {
+            self.ns += 1_000_000;
+        }
+    }
+    impl Calls for PricedCalls<'_> {
+        fn owns_exit_locks(&mut self, _: u32) -> bool {
+            false
+        }
+        fn suspend(&mut self, _: isize) -> bool {
+            self.ns += self.price;
+            true
+        }
+        fn context(&mut self, _: isize) -> bool {
+            self.ns += self.price;
+            self.stopped = self.ns;
+            true
+        }
+        fn copy(&mut self, held: &dyn Fn() -> bool) -> bool {
+            // 256 KB at 1 GB/s.
+            self.ns += 256 << 10;
+            held()
+        }
+        fn walks(&self) -> bool {
+            false
+        }
+        fn walk(&mut self, _: &dyn Fn() -> bool) {}
+    }
+    let (all, beyond) = (all(), HeldTimes::default());
+    for round in 0..5_000u64 {
+        let price = 300 + round * round % 90_000;
+        let mut calls = PricedCalls { ns: 0, stopped: 0, price, beyond: &beyond };
+        assert_eq!(all.hold(0, 1, TID, &mut calls), Verdict::Whole);
+    }
+    let held = beyond.summary();
+    assert!(0 < held.p50 && held.max < 1_000_000, "{held:?}");
 }
 
 #[test]
