@@ -154,6 +154,9 @@ typedef struct stk_agent_state {
     uint64_t earlier_ms;         /* ... and milliseconds */
     stk_thread_activity activity[8]; /* writer, watchdog, tables, code, runtimes, two spare samplers,
                                         sampler; older structs end before this */
+    uint64_t held_p50_ns;        /* nanoseconds for which a sampled thread stood still: median, ... */
+    uint64_t held_p999_ns;       /* ... 99.9th percentile ... */
+    uint64_t held_max_ns;        /* ... and the longest; older structs end before these three */
 } stk_agent_state;
 
 /*

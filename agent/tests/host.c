@@ -21,6 +21,7 @@ typedef uint32_t(STK_AGENT_CALL *start_fn)(stk_agent_config *);
 typedef uint32_t(STK_AGENT_CALL *stop_fn)(void *);
 typedef uint32_t(STK_AGENT_CALL *status_fn)(stk_agent_state *);
 typedef uint32_t(STK_AGENT_CALL *capture_fn)(uint64_t);
+typedef uint32_t(STK_AGENT_CALL *leave_fn)(uintptr_t);
 typedef HRESULT(WINAPI *describe_fn)(HANDLE, PCWSTR);
 
 static start_fn agent_start;
@@ -208,6 +209,39 @@ static DWORD WINAPI stubborn(void *number)
             block_signals(1); /* SIG_UNBLOCK */
         }
         work++;
+    }
+    return 0;
+}
+
+/* Sleep as Windows has it where nobody asks for a finer clock: it ends with a clock interrupt, of which there are 64 a second. */
+static volatile LONG coarse_sleeps;
+
+static VOID WINAPI coarse_sleep(DWORD milliseconds)
+{
+    InterlockedIncrement(&coarse_sleeps);
+    if (milliseconds != INFINITE)
+        milliseconds = (milliseconds * 10 + 155) / 156 * 156 / 10;
+    Sleep(milliseconds);
+}
+
+/* Gives the module that Sleep in place of kernel32's; 0 if it does not import that. */
+static int make_sleeps_coarse(HMODULE module)
+{
+    BYTE *base = (BYTE *)module;
+    const IMAGE_NT_HEADERS *headers = (const IMAGE_NT_HEADERS *)(base + ((const IMAGE_DOS_HEADER *)base)->e_lfanew);
+    DWORD rva = headers->OptionalHeader.DataDirectory[IMAGE_DIRECTORY_ENTRY_IMPORT].VirtualAddress, before;
+    for (const IMAGE_IMPORT_DESCRIPTOR *dll = (const IMAGE_IMPORT_DESCRIPTOR *)(base + rva); rva && dll->Name; dll++) {
+        const IMAGE_THUNK_DATA *name = (const IMAGE_THUNK_DATA *)(base + dll->OriginalFirstThunk);
+        IMAGE_THUNK_DATA *function = (IMAGE_THUNK_DATA *)(base + dll->FirstThunk);
+        for (; name->u1.AddressOfData; name++, function++) {
+            const IMAGE_IMPORT_BY_NAME *by_name = (const IMAGE_IMPORT_BY_NAME *)(base + name->u1.AddressOfData);
+            if (IMAGE_SNAP_BY_ORDINAL(name->u1.Ordinal) || strcmp((const char *)by_name->Name, "Sleep"))
+                continue;
+            VirtualProtect(function, sizeof *function, PAGE_READWRITE, &before);
+            function->u1.Function = (ULONG_PTR)coarse_sleep;
+            VirtualProtect(function, sizeof *function, before, &before);
+            return 1;
+        }
     }
     return 0;
 }
@@ -654,6 +688,34 @@ int main(int argc, char **argv)
         printf("stop %u\n", agent_stop(NULL));
         leaving = 1;
         printf("left %d\n", WaitForSingleObject(thread, 5000) == WAIT_OBJECT_0);
+    } else if (!strcmp(scenario, "coarse_clock")) {
+        /* The stop, a host that wants the agent to leave, and another recording, while a sampler is stuck in its call. */
+        leave_fn leave = (leave_fn)(void *)GetProcAddress(agent, "stk_agent_leave");
+        HANDLE thread = CreateThread(NULL, 0, stubborn, NULL, 0, NULL);
+        ULONGLONG since;
+        printf("coarse %d\n", make_sleeps_coarse(agent));
+        if (!leave || start(output, 0, 1000000, 0))
+            return 1;
+        wait_for_samples(60);
+        stubborn_asked = 1;
+        while (!stubborn_blocked)
+            Sleep(1);
+        /* Time for a spare sampler to take over. */
+        Sleep(3000);
+        since = GetTickCount64();
+        printf("stop %u\n", agent_stop(NULL));
+        wait_for_end();
+        printf("stop_ms %llu\n", GetTickCount64() - since);
+        since = GetTickCount64();
+        printf("leave %u\n", leave(0));
+        printf("leave_ms %llu\n", GetTickCount64() - since);
+        since = GetTickCount64();
+        printf("again %u\n", start("other.stk", 0, 1000000, 0));
+        printf("again_ms %llu\n", GetTickCount64() - since);
+        stubborn_asked = 0;
+        leaving = 1;
+        printf("left %d\n", WaitForSingleObject(thread, 20000) == WAIT_OBJECT_0);
+        printf("leave_later %u\nsleeps %ld\n", leave(0), coarse_sleeps);
     } else if (!strcmp(scenario, "stubborn") || !strcmp(scenario, "stubborn_three")) {
         int many = scenario[8] ? 3 : 1, all = (1 << many) - 1;
         HANDLE stubborns[3];

@@ -353,6 +353,13 @@ pub struct AgentStatus {
     /// What each of the recorder's threads does, in the order of [`RECORDER_THREADS`]. The status
     /// of older agents ends before this field: they say nothing of their threads.
     pub activity: [ThreadActivity; RECORDER_THREADS.len()],
+    /// Nanoseconds for which a sampled thread stood still: median; 0 without a sample. The status of
+    /// older agents ends before this field.
+    pub held_p50_ns: u64,
+    /// The 99.9th percentile of these times.
+    pub held_p999_ns: u64,
+    /// The longest of these times.
+    pub held_max_ns: u64,
 }
 
 /// What one of the recorder's threads does. The fields may be of slightly different moments.
@@ -432,7 +439,8 @@ pub const FIRST_STATUS_SIZE: usize = core::mem::offset_of!(AgentStatus, names);
 
 const _: () = assert!(FIRST_CONFIG_SIZE == 120);
 const _: () = assert!(size_of::<AgentConfig>() == 136);
-const _: () = assert!(size_of::<AgentStatus>() == 24 + 5 * 8 + 8 + 256 + 8 + 8 + 8 + 32 + 40 + 8 * 16);
+const _: () =
+    assert!(size_of::<AgentStatus>() == 24 + 5 * 8 + 8 + 256 + 8 + 8 + 8 + 32 + 40 + 8 * 16 + 3 * 8);
 const _: () = assert!(core::mem::offset_of!(AgentStatus, rotation) % 8 == 0);
 const _: () = assert!(core::mem::offset_of!(AgentStatus, file_index) % 8 == 0);
 const _: () = assert!(FIRST_STATUS_SIZE == 328);

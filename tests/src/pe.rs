@@ -2,7 +2,7 @@
 
 use object::LittleEndian as LE;
 use object::pe;
-use object::read::pe::{ImageNtHeaders, PeFile, optional_header_magic};
+use object::read::pe::{ImageNtHeaders, ImageThunkData, PeFile, optional_header_magic};
 use std::collections::BTreeSet;
 
 /// The properties of a DLL or program that the tests check.
@@ -12,6 +12,8 @@ pub struct Built {
     pub machine: u16,
     /// Names of the DLLs that it imports from, in lower case.
     pub imports: BTreeSet<String>,
+    /// Names of the functions that it imports.
+    pub functions: BTreeSet<String>,
     /// Whether it has delayed imports.
     pub delays: bool,
     /// Whether the loader makes thread-local storage for it, from the process heap, at the start of
@@ -33,12 +35,19 @@ pub fn read(bytes: &[u8]) -> Built {
 
 fn of<Pe: ImageNtHeaders>(bytes: &[u8]) -> Built {
     let file = PeFile::<Pe>::parse(bytes).expect("it is a PE image");
-    let mut imports = BTreeSet::new();
+    let (mut imports, mut functions) = (BTreeSet::new(), BTreeSet::new());
     if let Some(table) = file.import_table().expect("its import table can be read") {
         let mut descriptors = table.descriptors().expect("descriptors");
         while let Some(descriptor) = descriptors.next().expect("a descriptor") {
             let name = table.name(descriptor.name.get(LE)).expect("a name");
             imports.insert(String::from_utf8_lossy(name).to_ascii_lowercase());
+            let mut thunks = table.thunks(descriptor.original_first_thunk.get(LE)).expect("its functions");
+            while let Some(thunk) = thunks.next::<Pe>().expect("a function") {
+                if !thunk.is_ordinal() {
+                    let (_, name) = table.hint_name(thunk.address()).expect("a function's name");
+                    functions.insert(String::from_utf8_lossy(name).into_owned());
+                }
+            }
         }
     }
     let mut exports = BTreeSet::new();
@@ -61,5 +70,5 @@ fn of<Pe: ImageNtHeaders>(bytes: &[u8]) -> Built {
         resources.extend(root.entries.iter().filter_map(|entry| entry.name_or_id().id()));
     }
     let machine = file.nt_headers().file_header().machine.get(LE);
-    Built { machine, imports, delays, thread_local, exports, resources }
+    Built { machine, imports, functions, delays, thread_local, exports, resources }
 }

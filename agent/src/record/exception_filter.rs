@@ -1,7 +1,7 @@
 //! Which exceptions are recorded (`--trigger exception`, `--trigger breakpoint`), and how many a
 //! second. Asked on the thread that raised one: no allocation, no lock, no loop without a bound.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use stk_schema::Ticks;
 use stk_schema::options::MAX_CODES;
@@ -52,6 +52,36 @@ impl ExceptionFilter {
     }
 }
 
+/// Threads that are in the handler of exceptions now, each at most once.
+pub(crate) struct InHandler<const AT_ONCE: usize>([AtomicU32; AT_ONCE]);
+
+impl<const AT_ONCE: usize> InHandler<AT_ONCE> {
+    /// None.
+    pub(crate) const fn new() -> InHandler<AT_ONCE> {
+        InHandler([const { AtomicU32::new(0) }; AT_ONCE])
+    }
+
+    /// Thread `tid` enters; false if it is within, or if there is no room.
+    pub(crate) fn enter(&self, tid: u32) -> bool {
+        let free = |place: &AtomicU32| place.compare_exchange(0, tid, Ordering::AcqRel, Ordering::Relaxed);
+        !self.0.iter().any(|place| place.load(Ordering::Acquire) == tid)
+            && self.0.iter().any(|place| free(place).is_ok())
+    }
+
+    /// Thread `tid` leaves.
+    pub(crate) fn leave(&self, tid: u32) {
+        for place in &self.0 {
+            let _ = place.compare_exchange(tid, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// A recording begins: forgets threads that were terminated within. The system gives their ids
+    /// to other threads.
+    pub(crate) fn forget(&self) {
+        self.0.iter().for_each(|place| place.store(0, Ordering::Release));
+    }
+}
+
 /// Lets at most so many through in each second.
 #[derive(Debug)]
 pub(crate) struct RateLimit {
@@ -82,6 +112,20 @@ impl RateLimit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_terminated_in_the_handler_is_forgotten_by_the_next_recording() {
+        let within = InHandler::<2>::new();
+        assert!(within.enter(7) && !within.enter(7), "an exception within the handler");
+        // Thread 7 is terminated there; a later thread gets its id.
+        within.forget();
+        assert!(within.enter(7));
+        within.leave(7);
+        assert!(within.enter(8) && within.enter(9) && !within.enter(10), "no room");
+        // A thread that was within as the recording began takes no other's place.
+        within.leave(7);
+        assert!(!within.enter(8) && !within.enter(9));
+    }
 
     #[test]
     fn all_exceptions_are_the_errors_and_neither_breakpoints_nor_messages() {

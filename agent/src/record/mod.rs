@@ -7,18 +7,19 @@
 //! rescue       tables of a module that is unmapped before they were read
 //! modules      notifications, snapshots -> MODULE_LOAD, MODULE_UNLOAD
 //! dynamic      code in no module -> CODE_ADD, CODE_REMOVE
+//! held_times   how long threads stood still
 //! image        headers, identities, unwind tables, exports, read from memory
 //! threads      enumerations -> THREAD_START, THREAD_EXIT, THREAD_NAME
 //! journal      those events and BLOBs -> META, STATE, BLOB blocks
 //! writer       blocks -> the file
 //! flight       a ring of shared memory in place of the file
 //! duty         the sampler's share of a processor
-//! boost        switches priority boosts off while a thread is sampled
 //! stack_bounds which part of a stack is copied plainly, and which by system call
 //! temporary    names of unfinished files
 //! dotnet       facts of a .NET runtime -> RUNTIME_INFO, NETTRACE, MANAGED_THREAD, MEMORY
 //! pointers     --stack-words pointers: zeros for the words of a capture that are no addresses
 //! code         a cache of code bytes at instruction pointers
+//! patience     waits that end by the clock
 //! period       how often work is repeated whose cost grows with the process
 //! queue        between threads of the target and of the recorder; never waits
 //! requests     the mailbox through which hosts ask for marks and pauses
@@ -31,7 +32,6 @@
 //! shared       block buffers and counters that the recorder's threads share
 //! ```
 
-pub(crate) mod boost;
 pub(crate) mod c_memory;
 pub(crate) mod changes;
 pub(crate) mod code;
@@ -42,11 +42,13 @@ pub(crate) mod dynamic;
 pub(crate) mod exception_filter;
 pub(crate) mod fingerprint;
 pub(crate) mod flight;
+pub(crate) mod held_times;
 pub(crate) mod image;
 pub(crate) mod journal;
 pub(crate) mod last_modules;
 pub(crate) mod modules;
 pub(crate) mod options;
+pub(crate) mod patience;
 pub(crate) mod period;
 pub(crate) mod pointers;
 pub(crate) mod queue;

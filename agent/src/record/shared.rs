@@ -7,6 +7,7 @@ use stk_format::{BlockBuffer, FileHeader};
 use stk_schema::Ticks;
 use stk_schema::event::DropReason;
 
+use super::held_times::HeldTimes;
 use super::queue::Queue;
 
 /// Number of [`DropReason`]s, 0 included.
@@ -68,8 +69,8 @@ pub(crate) struct Counters {
     /// Nanoseconds of `suspended_ns` after the context was obtained, when the thread certainly
     /// stood still.
     pub held_ns: AtomicU64,
-    /// The longest of these.
-    pub held_max_ns: AtomicU64,
+    /// These, one by one.
+    pub held: HeldTimes,
     pub suspensions: AtomicU64,
     /// Nanoseconds spent in passes, in total.
     pub pass_ns: AtomicU64,
@@ -121,6 +122,25 @@ impl Counters {
     /// Losses so far for the reason with this code.
     pub(crate) fn lost(&self, reason: usize) -> u64 {
         self.reasons.get(reason).map_or(0, |counter| counter.load(Ordering::Relaxed))
+    }
+}
+
+/// The process whose memory this is. A clone of it (RtlCloneUserProcess) has the same memory.
+pub(crate) struct HomeProcess(AtomicU32);
+
+impl HomeProcess {
+    /// None yet.
+    pub(crate) const fn new() -> HomeProcess {
+        HomeProcess(AtomicU32::new(0))
+    }
+
+    pub(crate) fn set(&self, pid: u32) {
+        self.0.store(pid, Ordering::Release);
+    }
+
+    /// Whether the process with this id is another one.
+    pub(crate) fn is_not(&self, pid: u32) -> bool {
+        self.0.load(Ordering::Acquire) != pid
     }
 }
 
@@ -214,5 +234,18 @@ impl Signals {
     /// Whether the recording is to end.
     pub(crate) fn stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire) != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clone_is_not_the_process_that_is_recorded() {
+        let home = HomeProcess::new();
+        home.set(1200);
+        assert!(!home.is_not(1200));
+        assert!(home.is_not(1204), "the clone's own id");
     }
 }

@@ -14,9 +14,9 @@ const MARGIN: u64 = 16 << 20;
 /// Most bytes of an INDEX entry: offset, sequence number, two times (10 bytes each as varints),
 /// kind.
 const INDEX_ENTRY: u64 = 41;
-/// How often the thread that ends the process looks whether a write that has begun is done: the
-/// system may report a thread as ended while it still finishes its write.
-const WRITE_LOOKS: usize = 50;
+/// Milliseconds within which the thread that ends the process expects a write that has begun to be
+/// done: the system may report a thread as ended while it still finishes its write.
+const WRITE_MS: u32 = 100;
 /// Most event bytes of an END block: a copy of the file header, counters, and a text of the
 /// recorder.
 const END_RAW: usize = 2048;
@@ -30,7 +30,10 @@ pub(crate) trait Output {
     fn appended(&mut self) -> Option<u64>;
 
     /// Gives the system some milliseconds for a write that it has begun, where writes can last.
-    fn wait_for_write(&mut self) {}
+    /// Returns how many they were by the clock.
+    fn wait_for_write(&mut self) -> u32 {
+        WRITE_MS
+    }
 }
 
 /// Why the trace can no longer be written.
@@ -147,11 +150,9 @@ impl<O: Output> Writer<O> {
         }
         let (none, all) = (self.bytes, self.bytes + sealed);
         let mut appended = self.output.appended();
-        for _ in 0..WRITE_LOOKS {
-            if !appended.is_some_and(|len| none < len && len < all) {
-                break;
-            }
-            self.output.wait_for_write();
+        let mut waited = 0;
+        while waited < WRITE_MS && appended.is_some_and(|len| none < len && len < all) {
+            waited += self.output.wait_for_write().max(1);
             appended = self.output.appended();
         }
         let result = match appended {

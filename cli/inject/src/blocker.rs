@@ -79,8 +79,28 @@ pub(crate) fn event_about(xml: &str, file: &str) -> Option<u32> {
     id.parse().ok().filter(|_| named)
 }
 
-/// The logs with their ids, for the message if no cause was found.
-pub(crate) fn where_to_look() -> String {
+/// Whether a program lies on none of the volumes that have a letter here, as those of containers
+/// do. `image` is its NT path, `drives` are the devices behind the letters.
+pub(crate) fn is_elsewhere(image: &str, drives: &[String]) -> bool {
+    // Paths of shares name a redirector, and every machine sees the same files there.
+    const REDIRECTORS: [&str; 2] = [r"\Device\Mup\", r"\Device\LanmanRedirector\"];
+    let is_below = |folder: &str| {
+        let begins = image.get(..folder.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(folder));
+        begins && (folder.ends_with('\\') || image[folder.len()..].starts_with('\\'))
+    };
+    image.starts_with(r"\Device\")
+        && !drives.is_empty()
+        && !REDIRECTORS.into_iter().any(is_below)
+        && !drives.iter().any(|drive| is_below(drive))
+}
+
+/// What to do about a program in a container.
+pub(crate) const IN_CONTAINER: &str = "the program is on a volume that no drive here has, as in a container, where agent.dll's path names \
+                                       another file or none: copy stk into the container and record there";
+
+/// The logs with their ids, for the message if no cause was found. `denied`: some are for
+/// administrators only.
+pub(crate) fn where_to_look(denied: bool) -> String {
     let logs: Vec<String> = LOGS
         .iter()
         .map(|log| {
@@ -88,7 +108,8 @@ pub(crate) fn where_to_look() -> String {
             format!("{} ({})", log.channel, ids.join(", "))
         })
         .collect();
-    logs.join("; ")
+    let who = if denied { " (run inject as administrator to see why)" } else { "" };
+    logs.join("; ") + who
 }
 
 #[cfg(test)]
@@ -102,6 +123,30 @@ mod tests {
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found[0].contains("Firefox") && found[1].contains("CrowdStrike"), "{found:?}");
         assert!(known(["app.exe", "ntdll.dll", "kernel32.dll"].into_iter()).is_empty());
+    }
+
+    #[test]
+    fn a_program_in_a_container_lies_on_no_drive_of_this_machine() {
+        let drives = [r"\Device\HarddiskVolume3".to_owned(), r"\Device\HarddiskVolume1".to_owned()];
+        for (image, elsewhere) in [
+            (r"\Device\HarddiskVolume3\a\app.exe", false),
+            (r"\device\harddiskvolume1\app.exe", false),
+            (r"\Device\Mup\server\share\app.exe", false),
+            (r"\Device\HarddiskVolume30\app.exe", true),
+            (r"\Device\VhdHardDisk{11111111-2222-3333-4444-555555555555}\app.exe", true),
+            // Wine's, and one that is not known.
+            (r"\??\C:\app.exe", false),
+            ("", false),
+        ] {
+            assert_eq!(is_elsewhere(image, &drives), elsewhere, "{image}");
+            assert!(!is_elsewhere(image, &[]), "{image}");
+        }
+    }
+
+    #[test]
+    fn logs_for_administrators_are_said_to_be() {
+        assert!(where_to_look(true).ends_with("(run inject as administrator to see why)"));
+        assert!(!where_to_look(false).contains("administrator"));
     }
 
     #[test]

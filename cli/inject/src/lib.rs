@@ -26,6 +26,7 @@
 //! * [`refusal`]: which architectures and access tokens allow a recording, and the message if they
 //!   do not.
 //! * [`policy`]: which mitigation policies keep agent.dll out.
+//! * [`scheduling`]: how the system schedules the process.
 //! * [`stall`]: whether a recording has come to a standstill.
 //! * [`status`]: the status line.
 //! * [`steps`]: what each of inject's own threads does.
@@ -39,6 +40,8 @@
 //! * [`names`]: requests and answers in the agent's mailbox for names.
 //! * [`quiet`]: whether a thread can be in the agent that is to leave.
 //! * [`readiness`]: whether a process that inject has started is initialised.
+//! * [`held`]: files and threads that another program holds for a moment.
+//! * [`file_identity`]: which file it is, whatever its name.
 //! * [`page_cache`]: pages of another process's memory, remembered for a moment.
 //! * [`runtime`]: a .NET runtime's data on its data access library.
 //! * [`symbol_path`]: where that library may lie on the debuggers' symbol path.
@@ -60,8 +63,10 @@ mod doctor;
 mod duration;
 mod exports;
 mod failure;
+mod file_identity;
 mod flight;
 mod guard;
+mod held;
 mod image;
 mod label;
 mod list;
@@ -78,6 +83,7 @@ mod readiness;
 mod refusal;
 mod rotation;
 mod runtime;
+mod scheduling;
 mod stall;
 mod status;
 mod steps;

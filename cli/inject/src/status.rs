@@ -42,6 +42,9 @@ pub(crate) const BLANK: AgentStatus = AgentStatus {
     earlier_bytes: 0,
     earlier_ms: 0,
     activity: [ThreadActivity { tid: 0, step: 0, rounds: 0, reserved: 0 }; RECORDER_THREADS.len()],
+    held_p50_ns: 0,
+    held_p999_ns: 0,
+    held_max_ns: 0,
 };
 
 /// `12.3 s   8 threads   12,345 samples   0 dropped   1.2 MiB`.
@@ -128,11 +131,44 @@ pub(crate) struct StatusRow {
     pub dropped: u64,
     /// Size of the trace.
     pub bytes: u64,
+    /// How long a sampled thread of the present file's recording stood still; `null` before the first
+    /// sample and of older agents.
+    pub held: Option<HeldRow>,
     /// Whether the recording is paused.
     pub paused: bool,
     /// The present file's place in a recording in several files, and what all of them hold; `null`
     /// with one file.
     pub rotation: Option<RotationRow>,
+}
+
+/// How long sampled threads stood still, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub(crate) struct HeldRow {
+    /// The median.
+    pub p50_ns: u64,
+    /// The 99.9th percentile.
+    pub p999_ns: u64,
+    /// The longest of all.
+    pub max_ns: u64,
+}
+
+impl HeldRow {
+    fn of(status: &AgentStatus) -> Option<HeldRow> {
+        let &AgentStatus { held_p50_ns, held_p999_ns, held_max_ns, .. } = status;
+        let held = HeldRow { p50_ns: held_p50_ns, p999_ns: held_p999_ns, max_ns: held_max_ns };
+        (held.max_ns != 0).then_some(held)
+    }
+
+    /// `threads held 1.2 µs (p50), 8.0 µs (p99.9), 31.5 µs at most`.
+    fn text(&self) -> String {
+        let us = |ns: u64| ns as f64 / 1_000.0;
+        format!(
+            "threads held {:.1} µs (p50), {:.1} µs (p99.9), {:.1} µs at most",
+            us(self.p50_ns),
+            us(self.p999_ns),
+            us(self.max_ns)
+        )
+    }
 }
 
 /// A recording in several files in `inject status`. What it counts, it counts over all of its
@@ -193,6 +229,7 @@ impl StatusRow {
                 .then(|| (status.samples as f64 * 10_000.0 / thread_ms as f64).round() / 10.0),
             dropped: status.dropped,
             bytes: status.bytes,
+            held: HeldRow::of(status),
             paused: status.paused != 0,
             rotation: FilePlace::of(status).map(|place| RotationRow::new(&place, status)),
         }
@@ -219,9 +256,10 @@ pub(crate) fn table(rows: &[StatusRow]) -> String {
         };
         let file = row.rotation.as_ref().map_or_else(String::new, |all| all.file() + ", ");
         let all = row.rotation.as_ref().map_or_else(String::new, |all| "; ".to_owned() + &all.all());
+        let held = row.held.map_or_else(String::new, |held| "; ".to_owned() + &held.text());
         let _ = writeln!(
             text,
-            "{}: {file}{}, {}, {} samples, {} dropped, {}{rate}{all}",
+            "{}: {file}{}, {}, {} samples, {} dropped, {}{rate}{all}{held}",
             messages::process(&row.name, row.pid),
             duration::show(row.elapsed_ms).trim(),
             if row.threads == 1 { "1 thread".to_owned() } else { format!("{} threads", row.threads) },
@@ -255,6 +293,19 @@ mod tests {
         let paused = [StatusRow::new(7, "a", &AgentStatus { paused: 1, ..status })];
         assert!(table(&paused).ends_with("2.0 KiB, paused\n"), "{}", table(&paused));
         assert_eq!(table(&[]), "no process is being recorded\n");
+    }
+
+    #[test]
+    fn how_long_threads_were_held_is_on_the_line_and_in_the_object() {
+        let status = AgentStatus { held_p50_ns: 1_234, held_p999_ns: 7_999, held_max_ns: 31_500, ..BLANK };
+        let rows = [StatusRow::new(7, "a.exe", &status)];
+        let text = table(&rows);
+        assert!(text.ends_with("; threads held 1.2 µs (p50), 8.0 µs (p99.9), 31.5 µs at most\n"), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&json(&rows)).unwrap();
+        let held = serde_json::json!({ "p50_ns": 1_234, "p999_ns": 7_999, "max_ns": 31_500 });
+        assert_eq!(json["recordings"][0]["held"], held);
+        // Older agents' status says nothing of it.
+        assert_eq!(StatusRow::new(7, "a.exe", &BLANK).held, None);
     }
 
     #[test]

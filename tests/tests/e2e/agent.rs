@@ -354,6 +354,21 @@ fn the_cost_of_a_suspension_is_measured_at_the_start_and_stored() {
     assert!(cycles.0.is_some() || cycles.1.is_none(), "{cycles:?}");
 }
 
+/// How long threads stood still is measured for each suspension; and that the sampler, the watchdog and
+/// the writer are out of power throttling, or why not.
+#[test]
+fn the_times_that_threads_are_held_and_power_are_in_the_metadata() {
+    let trace = contents(&run("priorities"));
+    let value = |key: &str| trace.metadata.get(key).and_then(|text| text.parse::<u64>().ok());
+    let held = ["recorder.held_p50_ns", "recorder.held_p999_ns", "recorder.held_max_ns"].map(value);
+    let [Some(p50), Some(p999), Some(max)] = held else { panic!("{:?}", trace.metadata) };
+    assert!(0 < p50 && p50 <= p999 && p999 <= max, "{held:?}");
+    wine::measured(&format!("threads held: {p50} ns (p50), {p999} ns (p99.9), {max} ns at most"));
+    let power = trace.metadata.get("recorder.power_throttling").expect("the recorder says it");
+    let known = power == "off" || power == "unknown to this system" || power.starts_with("not switched off");
+    assert!(known, "{power}");
+}
+
 /// Two busy loops per processor, which end when this is dropped.
 struct BusyMachine(Vec<std::process::Child>);
 

@@ -42,6 +42,22 @@ fn it_has_no_thread_local_storage() {
     }
 }
 
+/// The target's threads keep their priorities and their boosts, and run where they would without it.
+#[test]
+fn it_imports_nothing_that_steers_the_targets_threads() {
+    for agent in agents() {
+        assert!(agent.functions.contains("SuspendThread"), "{:?}", agent.functions);
+        let steering = |name: &&String| {
+            let name = name.as_str();
+            ["Boost", "Affinity", "CpuSet", "PriorityClass", "IdealProcessor"]
+                .iter()
+                .any(|one| name.contains(one))
+                && name.starts_with("Set")
+        };
+        assert_eq!(agent.functions.iter().find(steering), None);
+    }
+}
+
 #[test]
 fn it_exports_only_documented_functions() {
     let documented = [

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use stk_tests::recorded::Recorded;
 use stk_tests::stk;
-use stk_tests::wine::{self, Folder, Inject, Program};
+use stk_tests::wine::{self, Finished, Folder, Inject, Program};
 
 fn wait_for_samples(folder: &Folder, pid: &str, more_than: u64) -> u64 {
     wine::wait_for("samples", || {
@@ -192,6 +192,78 @@ fn children_of_an_attached_program_are_recorded_until_its_duration_is_over() {
     assert_eq!((parent_of(&busy), busy.header.pid.to_string()), (parent.header.pid, child));
     assert!(!busy.samples.is_empty());
     shell.kill();
+}
+
+/// A program that starts so many processes, some at once, each of which lives for so long.
+fn brood(count: usize, more: &[&str]) -> (Folder, Finished) {
+    let folder = Folder::new(&format!("brood{}", more.len()));
+    let exe = wine::windows_path(&wine::compiled(env!("CARGO_TARGET_TMPDIR"), "brood"));
+    let count = count.to_string();
+    let line =
+        [&["--children", "--allow-missed-children", "-o", "%n-%p.stk", "--", &exe, &count], more].concat();
+    let finished = Inject::run(&folder, &line);
+    (folder, finished)
+}
+
+/// Every process that a build starts is reported, and its trace is whole.
+#[test]
+fn each_child_of_a_build_is_recorded() {
+    // They live long: on a loaded machine it takes seconds until an inject has come to each.
+    let count = if wine::long() { 59 } else { 8 };
+    let (folder, finished) = brood(count, &["4", "15000"]);
+    finished.expect(0).says(&format!("{count} of {count} child processes recorded"));
+    let files = std::fs::read_dir(folder.path()).expect("a folder").flatten();
+    let traces =
+        files.map(|file| file.path()).filter(|path| path.extension().is_some_and(|end| end == "stk"));
+    let mut ages: Vec<u64> = traces
+        .map(|path| {
+            let recorded = Recorded::open_sound(&path);
+            assert!(!recorded.samples.is_empty(), "{}", path.display());
+            recorded.metadata["inject.process_age_ms"].parse().expect("a number")
+        })
+        .collect();
+    assert_eq!(ages.len(), count + 1, "the program and its children");
+    ages.sort_unstable();
+    wine::measured(&format!(
+        "{count} children, 4 at once: inject came {} ms (median), {} ms at most after the start",
+        ages[ages.len() / 2],
+        ages[ages.len() - 1]
+    ));
+}
+
+/// The job lets a child go that wants to leave it; such a child is found in the list of processes.
+#[test]
+fn a_child_that_leaves_the_job_is_recorded_too() {
+    let (_folder, finished) = brood(1, &["1", "4000", "leaves"]);
+    finished.expect(0).says("1 of 1 child processes recorded");
+}
+
+/// A scanner has the copy open as inject renames it, and the local file as inject deletes it.
+#[test]
+fn a_trace_that_a_scanner_has_open_is_moved() {
+    let folder = Folder::new("scanned");
+    let scanner = wine::compiled(env!("CARGO_TARGET_TMPDIR"), "scanner");
+    let busy = Program::busy(&folder, 0);
+    let goal = folder.file("goal");
+    std::fs::create_dir(&goal).expect("writable");
+    let moved = wine::windows_path(&goal.join("a.stk"));
+    let copies = wine::windows_path(&goal).trim_end_matches('\\').to_owned() + r"\*.part";
+    let local = wine::windows_path(&folder.file("a.stk"));
+    let of_copy = Program::start(&folder, folder.path(), &scanner, &[&copies, "300"]);
+    let of_local = Program::start(&folder, folder.path(), &scanner, &[&local, "300", &moved]);
+    for program in [&of_copy, &of_local] {
+        wine::wait_for("the scanner", || program.output().contains("ready\n").then_some(()));
+    }
+    let line = ["--pid", &busy.pid(), "-o", "a.stk", "--move-to", "goal", "-d", "1s"];
+    let finished = Inject::run(&folder, &line);
+    for program in [&of_copy, &of_local] {
+        let said = program.output();
+        assert!(said.contains("opened\n"), "{said}");
+    }
+    finished.expect(0);
+    assert!(!finished.stderr.contains("could not be deleted"), "{}", finished.stderr);
+    assert!(!folder.file("a.stk").exists(), "{}", finished.stderr);
+    Recorded::open_sound(&goal.join("a.stk"));
 }
 
 #[test]

@@ -130,6 +130,11 @@ fn a_process_is_examined_and_not_changed() {
     assert_eq!(report.is_ok("target", "right VM_WRITE"), true);
     assert_eq!(report.is_ok("target", "app-container"), false);
     report.is_ok("target", "kernel32");
+    // What the system says of these differs by its version.
+    for name in ["power", "affinity", "cpu-sets", "priority-boosts"] {
+        assert_ne!(report.fact("target", name)["verdict"], "bad", "{name}");
+    }
+    assert!(report.fact("target", "affinity")["value"].as_str().expect("text").contains(" of "));
     // Its main thread and the six of its README.
     assert!(report.is_ok("target", "threads").as_u64().expect("a number") >= 7);
     assert!(report.is_ok("target", "modules").as_u64().expect("a number") > 2);

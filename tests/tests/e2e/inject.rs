@@ -291,12 +291,14 @@ fn status_tells_a_recording_and_stop_ends_all() {
         schema::check(&rules, &told).expect("as schema/status.schema.json describes it");
         let recordings = told["recordings"].as_array().expect("a list").clone();
         let own = recordings.into_iter().find(|row| row["pid"].as_u64() == pid.parse().ok())?;
-        (own["samples"].as_u64() > Some(0)).then_some(own)
+        (own["samples"].as_u64() > Some(0) && own["held"].is_object()).then_some(own)
     });
     assert_eq!(status["name"], "busy.exe");
+    assert!(status["held"]["p50_ns"].as_u64() <= status["held"]["max_ns"].as_u64(), "{status}");
     assert!(status["threads"].as_u64() > Some(1) && status["bytes"].is_u64(), "{status}");
     let table = Inject::run(&folder, &["status"]);
     assert!(table.expect(0).stdout.contains(&format!("busy.exe (pid {pid})")), "{}", table.stdout);
+    assert!(table.stdout.contains("threads held "), "{}", table.stdout);
     Inject::run(&folder, &["stop", "--all"]).expect(0);
     inject.finish().expect(0);
     assert_eq!(end_reason(&folder, "a.stk"), EndReason::Stopped as u64);

@@ -73,6 +73,31 @@ fn stuck_samplers_hold_nothing_and_the_last_continues_later() {
     assert_eq!(threads.map(|dropped| dropped.thread).collect::<BTreeSet<_>>().len(), 3, "{:?}", trace.losses);
 }
 
+/// Where Sleep(1) lasts 15.6 ms, limits of 10 s last no longer. Counted sleeps made them 156 s.
+#[test]
+fn limits_are_the_clocks_where_sleeps_last_15_ms() {
+    let run = run("coarse_clock", &[]);
+    for (key, value) in [
+        ("coarse", "1"),
+        ("stop", "0"),
+        // A thread of the agent's own has not ended; the start is refused for the same reason.
+        ("leave", "4"),
+        ("again", "6"),
+        ("left", "1"),
+        // Nothing is stuck any more. The program itself has called the agent, so it stays.
+        ("leave_later", "5"),
+    ] {
+        assert_eq!(run.one(key), value, "{key}: {:?}", run.output);
+    }
+    let ms = |key: &str| run.one(key).parse::<u64>().expect("a number");
+    assert!(ms("sleeps") > 100, "{:?}", run.output);
+    assert!(ms("stop_ms") < 5_000, "{:?}", run.output);
+    for key in ["leave_ms", "again_ms"] {
+        assert!((9_900..20_000).contains(&ms(key)), "{key}: {:?}", run.output);
+        wine::measured(&format!("{key} {} of 10000", ms(key)));
+    }
+}
+
 /// Checks what the guard process finds when sampler and watchdog are gone: the word states the
 /// phase, and one ResumeThread frees the thread.
 #[test]

@@ -5,6 +5,8 @@
 //! command, reserved) and a payload. The stream of a tracing session follows the reply to the
 //! request that started it, on the same connection.
 
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use stk_schema::bytes::u32_at;
@@ -28,6 +30,12 @@ const RUNDOWN: u64 = 0x8 | 0x10 | 0x20 | 0x100 | 0x20000;
 /// A provider that does not exist, with no keywords. Enabling the runtime's own provider would make
 /// a .NET 10 process compile some 1,200 methods for the session.
 const PROVIDER: &str = "stk";
+
+/// The names of a process's pipe: the usual one, and that of a process in an AppContainer, whose
+/// pipes are in a folder of its own.
+pub(crate) fn pipe_names(pid: u32) -> [String; 2] {
+    ["", "LOCAL\\"].map(|folder| format!(r"\\.\pipe\{folder}dotnet-diagnostic-{pid}"))
+}
 
 /// A request to the runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,6 +160,13 @@ mod tests {
     }
 
     /// The protocol's document, "StopTracing": 28 bytes, command 0x0201.
+    #[test]
+    fn a_pipe_in_an_app_container_has_a_name_of_its_own() {
+        let [usual, isolated] = pipe_names(77);
+        assert_eq!(usual, r"\\.\pipe\dotnet-diagnostic-77");
+        assert_eq!(isolated, r"\\.\pipe\LOCAL\dotnet-diagnostic-77");
+    }
+
     #[test]
     fn a_request_is_laid_out_as_the_protocol_says() {
         let message = Request::StopTracing { session: 0x0102_0304_0506_0708 }.message();

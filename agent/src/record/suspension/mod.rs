@@ -45,9 +45,11 @@ pub(crate) use watch::{Limits, Rescue, Watch};
 const SPINS: u32 = 200;
 /// Milliseconds of each such sleep. The watchdog may run at a lower priority on the same processor.
 const SETTLE_MS: u32 = 1;
-/// Calls of ResumeThread that may be refused before the guard is asked for help, and milliseconds
-/// between them.
-const RESUME_TRIES: u32 = 4;
+/// Microseconds for which ResumeThread may be refused before the guard must help, and between two
+/// calls.
+const RESUME_US: u64 = 6_000;
+const RETRY_US: u64 = 2_000;
+/// Milliseconds between two calls while the guard is expected to resume the thread.
 const RETRY_MS: u32 = 2;
 /// Milliseconds between looks of a sampler that a test has frozen.
 const FROZEN_MS: u32 = 1000;
@@ -60,6 +62,12 @@ pub(crate) trait Resume {
     /// Sleep. Never called by a sampler that holds a thread, unless ResumeThread was refused or a
     /// test freezes it.
     fn sleep(&mut self, milliseconds: u32);
+
+    /// The clock, in microseconds. Not read while a thread is held, unless ResumeThread was refused.
+    fn now_us(&mut self) -> u64;
+
+    /// Lets another thread run that can, without the sleep's wait for the system's clock interrupt.
+    fn yield_now(&mut self);
 }
 
 /// System calls that a sampler needs for one suspension.
@@ -179,7 +187,7 @@ pub(crate) struct Suspensions {
     places: [SlotState; SAMPLERS],
     /// Fault injection: the phase in which samplers stop forever; [`FREE`] = none.
     frozen: AtomicU8,
-    /// ResumeThread was refused [`RESUME_TRIES`] times in this recording.
+    /// ResumeThread was refused for [`RESUME_US`] in this recording.
     resume_refused: AtomicBool,
 }
 
@@ -312,15 +320,27 @@ impl Suspensions {
     }
 }
 
-/// Calls ResumeThread up to [`RESUME_TRIES`] times; false if each call was refused.
+/// Calls ResumeThread for [`RESUME_US`] at most; false if each call was refused.
 fn try_to_resume(thread: isize, calls: &mut impl Resume) -> bool {
-    for _ in 1..RESUME_TRIES {
+    calls.resume(thread).is_some() || retry_resume(thread, calls)
+}
+
+#[cold]
+fn retry_resume(thread: isize, calls: &mut impl Resume) -> bool {
+    // The thread stands still: a sleep of 2 ms could last 15.6 ms.
+    let until = calls.now_us() + RESUME_US;
+    loop {
+        let next = calls.now_us() + RETRY_US;
+        while calls.now_us() < next {
+            calls.yield_now();
+        }
         if calls.resume(thread).is_some() {
             return true;
         }
-        calls.sleep(RETRY_MS);
+        if calls.now_us() >= until {
+            return false;
+        }
     }
-    calls.resume(thread).is_some()
 }
 
 /// Publishes that a suspension begins.

@@ -11,10 +11,21 @@ use super::*;
 #[test]
 fn a_resumption_that_is_refused_at_first_is_tried_again() {
     let (all, target) = (all(), FakeThread::obedient());
-    target.refusals.store(RESUME_TRIES as i32 - 1, Ordering::SeqCst);
+    target.refusals.store(3, Ordering::SeqCst);
     assert_eq!(capture(all, 0, &target, false).join().unwrap(), Verdict::Whole);
     assert_eq!((target.count(), all.word(0).phase()), (0, FREE));
     assert!(!all.is_resume_refused());
+}
+
+/// The time is the clock's: a sleep of 2 ms can last 15.6 ms, and the thread stands still.
+#[test]
+fn the_guard_is_needed_after_6_ms_by_a_coarse_clock() {
+    let (all, target) = (all(), FakeThread::obedient());
+    target.refusals.store(4, Ordering::SeqCst);
+    assert_eq!(capture(all, 0, &target, false).join().unwrap(), Verdict::Whole);
+    assert!(all.is_resume_refused());
+    let held = target.clock_us.load(Ordering::SeqCst);
+    assert!((RESUME_US..=RESUME_US + 100).contains(&held), "{held} us");
 }
 
 #[test]
@@ -43,7 +54,7 @@ fn a_thread_whose_resumption_is_refused_is_left_to_the_guard_and_none_is_suspend
 #[test]
 fn a_resumption_that_is_refused_for_long_succeeds_without_a_guard_when_it_is_not_refused_any_more() {
     let (all, target) = (all(), FakeThread::obedient());
-    target.refusals.store(RESUME_TRIES as i32 + 20, Ordering::SeqCst);
+    target.refusals.store(24, Ordering::SeqCst);
     assert_eq!(capture(all, 0, &target, false).join().unwrap(), Verdict::Whole);
     assert_eq!((target.count(), all.word(0).phase()), (0, FREE));
     assert!(all.is_resume_refused(), "it was refused too often to go on");
@@ -81,6 +92,10 @@ fn resumptions_that_last_too_long_are_told_when_three_in_a_row_do() {
             before
         }
         fn sleep(&mut self, _: u32) {}
+        fn now_us(&mut self) -> u64 {
+            0
+        }
+        fn yield_now(&mut self) {}
     }
     impl Calls for Slow {
         fn owns_exit_locks(&mut self, _: u32) -> bool {

@@ -1,6 +1,6 @@
 //! Tests the protocol with a fake system: the tests decide when threads stop, and move the clock.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::vec::Vec;
 use stk_schema::Ticks;
 
 use super::*;
+use crate::record::held_times::HeldTimes;
 
 pub(super) const TID: u32 = 400;
 pub(super) const LIMITS: Limits = Limits { asked: Ticks(1000), stopped: Ticks(100), walking: Ticks(50) };
@@ -49,6 +50,8 @@ pub(super) struct FakeThread {
     pub(super) asked_to_suspend: AtomicUsize,
     asked_for_context: AtomicUsize,
     sleeps: AtomicUsize,
+    /// The sampler's clock, in microseconds.
+    pub(super) clock_us: AtomicU64,
     /// Calls of ResumeThread that are refused before one is not.
     pub(super) refusals: AtomicI32,
     /// The watchdog's ResumeThread returns once this is open.
@@ -95,7 +98,17 @@ impl Resume for FakeSampler {
 
     fn sleep(&mut self, _: u32) {
         self.thread.sleeps.fetch_add(1, Ordering::SeqCst);
+        // Until the system's next clock interrupt.
+        self.thread.clock_us.fetch_add(16_000, Ordering::SeqCst);
         thread::sleep(Duration::from_millis(1));
+    }
+
+    fn now_us(&mut self) -> u64 {
+        self.thread.clock_us.load(Ordering::SeqCst)
+    }
+
+    fn yield_now(&mut self) {
+        self.thread.clock_us.fetch_add(100, Ordering::SeqCst);
     }
 }
 
@@ -149,6 +162,14 @@ impl Resume for FakeWatchdog {
     fn sleep(&mut self, _: u32) {
         thread::yield_now();
     }
+
+    fn now_us(&mut self) -> u64 {
+        panic!("the watchdog calls ResumeThread once a look");
+    }
+
+    fn yield_now(&mut self) {
+        panic!("the watchdog calls ResumeThread once a look");
+    }
 }
 
 pub(super) fn all() -> &'static Suspensions {
@@ -190,6 +211,65 @@ fn a_thread_that_stops_is_captured_and_resumed_and_the_word_ends_free() {
     }
 }
 
+/// Between the stop and the resumption only the copy and the call that resumes take time: no sleep, no
+/// yield, no other call. Prices of calls vary, as on a real system.
+#[test]
+fn a_thread_is_held_for_less_than_1_ms_beyond_the_systems_price() {
+    struct PricedCalls<'a> {
+        ns: u64,
+        stopped: u64,
+        price: u64,
+        beyond: &'a HeldTimes,
+    }
+    impl Resume for PricedCalls<'_> {
+        fn resume(&mut self, _: isize) -> Option<u32> {
+            self.ns += self.price;
+            self.beyond.add(self.ns - self.stopped - self.price);
+            Some(1)
+        }
+        fn sleep(&mut self, milliseconds: u32) {
+            self.ns += u64::from(milliseconds).next_multiple_of(16) * 1_000_000;
+        }
+        fn now_us(&mut self) -> u64 {
+            self.ns / 1_000
+        }
+        fn yield_now(&mut self) {
+            self.ns += 1_000_000;
+        }
+    }
+    impl Calls for PricedCalls<'_> {
+        fn owns_exit_locks(&mut self, _: u32) -> bool {
+            false
+        }
+        fn suspend(&mut self, _: isize) -> bool {
+            self.ns += self.price;
+            true
+        }
+        fn context(&mut self, _: isize) -> bool {
+            self.ns += self.price;
+            self.stopped = self.ns;
+            true
+        }
+        fn copy(&mut self, held: &dyn Fn() -> bool) -> bool {
+            // 256 KB at 1 GB/s.
+            self.ns += 256 << 10;
+            held()
+        }
+        fn walks(&self) -> bool {
+            false
+        }
+        fn walk(&mut self, _: &dyn Fn() -> bool) {}
+    }
+    let (all, beyond) = (all(), HeldTimes::default());
+    for round in 0..5_000u64 {
+        let price = 300 + round * round % 90_000;
+        let mut calls = PricedCalls { ns: 0, stopped: 0, price, beyond: &beyond };
+        assert_eq!(all.hold(0, 1, TID, &mut calls), Verdict::Whole);
+    }
+    let held = beyond.summary();
+    assert!(0 < held.p50 && held.max < 1_000_000, "{held:?}");
+}
+
 #[test]
 fn the_word_names_the_thread_from_before_the_suspension_until_after_the_resumption() {
     struct CheckedCalls<'a> {
@@ -209,6 +289,12 @@ fn the_word_names_the_thread_from_before_the_suspension_until_after_the_resumpti
         }
         fn sleep(&mut self, _: u32) {
             panic!("a sampler that holds a thread does not sleep");
+        }
+        fn now_us(&mut self) -> u64 {
+            panic!("a sampler that holds a thread does not read the clock");
+        }
+        fn yield_now(&mut self) {
+            panic!("a sampler that holds a thread does not yield");
         }
     }
     impl Calls for CheckedCalls<'_> {

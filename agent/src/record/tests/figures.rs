@@ -113,6 +113,12 @@ impl Resume for Still<'_> {
     }
 
     fn sleep(&mut self, _: u32) {}
+
+    fn now_us(&mut self) -> u64 {
+        0
+    }
+
+    fn yield_now(&mut self) {}
 }
 
 impl Calls for Still<'_> {

@@ -188,6 +188,8 @@ struct Deadly {
     last: Rc<Cell<Option<usize>>>,
     /// The rest of that write, if the system still finishes it after the thread has ended.
     late: Option<Rc<RefCell<Vec<u8>>>>,
+    /// How often that was waited for.
+    waits: Rc<Cell<u32>>,
 }
 
 impl Output for Deadly {
@@ -209,12 +211,15 @@ impl Output for Deadly {
         self.file.appended()
     }
 
-    fn wait_for_write(&mut self) {
-        let Some(late) = &self.late else { return };
+    fn wait_for_write(&mut self) -> u32 {
+        // Each sleep lasts until the system's next clock interrupt.
+        self.waits.set(self.waits.get() + 1);
+        let Some(late) = &self.late else { return 16 };
         let mut late = late.borrow_mut();
         let len = late.len().min(1000);
         let bytes: Vec<u8> = late.drain(..len).collect();
         self.file.append(&bytes).expect("memory");
+        2
     }
 }
 
@@ -979,6 +984,7 @@ fn a_block_whose_writer_was_terminated_is_in_the_trace_once_or_not_at_all() {
             assert!(std::panic::catch_unwind(write).is_err());
         }
         assert_eq!(writer.resume(&block).is_ok(), whole, "{written:?}");
+        assert!(late || output.waits.get() <= 7, "{} waits of 16 ms for 100 ms", output.waits.get());
         let mut last = BlockBuffer::new(64 << 10, &rig.header).unwrap();
         let end = End { time: Ticks(9), reason: 2, samples: 200, dropped: 0, detail: b"" };
         assert_eq!(writer.end(&mut last, end).is_ok(), whole);

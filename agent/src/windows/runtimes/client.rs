@@ -1,6 +1,5 @@
 //! Decides when a runtime, or the host in its place, is asked for the names of methods.
 
-use alloc::format;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 use stk_schema::Ticks;
@@ -14,6 +13,7 @@ use super::recorder::RuntimesRecorder;
 use super::shared::RuntimesState;
 use crate::record::dotnet::contract::Contract;
 use crate::record::dotnet::descriptor::Descriptor;
+use crate::record::dotnet::ipc;
 use crate::record::dotnet::names::Names;
 use crate::record::dotnet::runtime::has_pipe;
 use crate::record::dotnet::schedule::Schedule;
@@ -59,7 +59,8 @@ pub(super) struct RuntimesClient<'a> {
     note_due: Ticks,
     /// The first runtime with a pipe: load address, what it is, when it was found.
     piped: Option<(u64, RuntimeKind, Ticks)>,
-    pub(super) pipe: Vec<u16>,
+    /// The names that the pipe may have, zero-terminated.
+    pub(super) pipes: [Vec<u16>; 2],
     /// Whether the runtime is too old for CollectTracing4.
     pub(super) old: bool,
     pub(super) version: Option<Vec<u8>>,
@@ -82,7 +83,6 @@ impl<'a> RuntimesClient<'a> {
     ) -> RuntimesClient<'a> {
         // SAFETY: no preconditions.
         let pid = unsafe { GetCurrentProcessId() };
-        let name = format!("\\\\.\\pipe\\dotnet-diagnostic-{pid}\0");
         RuntimesClient {
             api,
             shared,
@@ -93,7 +93,7 @@ impl<'a> RuntimesClient<'a> {
             names: Names::new(&MAILBOX, ARCH, ticks_per_ms),
             note_due: Ticks::ZERO,
             piped: None,
-            pipe: name.encode_utf16().collect(),
+            pipes: ipc::pipe_names(pid).map(|name| name.encode_utf16().chain([0]).collect()),
             old: false,
             version: None,
             version_asked: false,

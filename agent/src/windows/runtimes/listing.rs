@@ -88,13 +88,25 @@ impl RuntimesClient<'_> {
         Ok(payload)
     }
 
+    /// Opens the pipe by the name that it has.
+    fn open_pipe(&self) -> Result<Pipe, Fault> {
+        let [usual, isolated] = &self.pipes;
+        match Pipe::open(usual) {
+            Err(absent @ Fault::System(ERROR_FILE_NOT_FOUND)) => match Pipe::open(isolated) {
+                Err(Fault::System(error)) if error != ERROR_PIPE_BUSY => Err(absent),
+                opened => opened,
+            },
+            opened => opened,
+        }
+    }
+
     /// Opens the pipe. The runtime serves one client at a time and makes a new pipe for the next
     /// one. So the pipe can be busy or, between two clients, absent. `absent` says whether an
     /// absent pipe means that there is none.
     fn connect(&mut self, absent: bool) -> Result<Pipe, AskError> {
         let since = ticks();
         loop {
-            match Pipe::open(&self.pipe) {
+            match self.open_pipe() {
                 Ok(pipe) => return Ok(pipe),
                 Err(Fault::System(ERROR_FILE_NOT_FOUND)) if absent && !self.version_asked => {
                     return Err(AskError::Absent);

@@ -24,10 +24,8 @@
 //! cost         measures the cost of a suspension
 //! own_cpu      the sampler's own CPU time
 //! rest         pauses that a host asks for
-//! boosts       priority boosts of the target's threads
 //! ```
 
-mod boosts;
 mod calibration;
 mod cost;
 pub(super) mod own_cpu;
@@ -53,11 +51,12 @@ use stk_schema::event::{DropReason, EndReason};
 use stk_schema::guard::SAMPLERS;
 use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_TIME_CRITICAL};
 
+use crate::record::patience;
 use crate::record::sampler::{Acceptance, Sampler, TriggeredSample};
 use crate::record::shared::Counters;
-use crate::windows::shared::clock::SessionClock;
+use crate::windows::shared::clock::{SessionClock, SystemClock};
 use crate::windows::shared::events::{WAKE_CODE, WAKE_SAMPLER};
-use crate::windows::shared::priority::set_priority;
+use crate::windows::shared::priority::{leave_power_throttling, set_priority};
 use crate::windows::shared::state::{SIGNALS, STATUS};
 use crate::windows::shared::worker::Worker;
 use crate::windows::system::api::{Api, ticks};
@@ -66,8 +65,10 @@ use process::OwnProcess;
 use timer::{Timer, WakeReason};
 use triggers::Triggers;
 
-/// Attempts of a one-shot recording to sample a thread.
-const ONCE_TRIES: u32 = 50;
+/// Milliseconds within which a one-shot recording tries to sample each thread, and between two of
+/// its passes.
+const ONCE_MS: u64 = 250;
+const ONCE_AGAIN_MS: u32 = 5;
 
 /// Captures that wait for the next pass without waking the sampler, if it comes in so many
 /// milliseconds.
@@ -146,6 +147,7 @@ impl SamplerThread {
     /// Samples until the recording is to end.
     pub(super) fn run(&self) {
         set_priority(THREAD_PRIORITY_TIME_CRITICAL);
+        leave_power_throttling();
         let timer = Timer::new(self.api);
         if self.plan.delay_ms != 0 {
             self.wait_until(self.clock.after_start(u64::from(self.plan.delay_ms)));
@@ -253,13 +255,9 @@ impl SamplerThread {
     /// Takes one sample of every thread. Tries threads again that could not be sampled, for
     /// instance on a loaded machine.
     fn complete_once(&self) {
-        for _ in 0..ONCE_TRIES {
-            if SIGNALS.stopping() || self.worker.state.enter(Sampler::pass_missing) == Some(0) {
-                return;
-            }
-            // SAFETY: no preconditions.
-            unsafe { Sleep(5) };
-        }
+        patience::wait_until(&mut SystemClock, self.clock.span(ONCE_MS), ONCE_AGAIN_MS, || {
+            SIGNALS.stopping() || self.worker.state.enter(Sampler::pass_missing) == Some(0)
+        });
     }
 
     /// For the watchdog: whether the recording should have ended by its duration some time ago. The

@@ -9,7 +9,6 @@ use windows_sys::Win32::System::Memory::{
     MEM_COMMIT, MEM_IMAGE, PAGE_EXECUTE, PAGE_EXECUTE_READ, PAGE_EXECUTE_READWRITE, PAGE_EXECUTE_WRITECOPY,
 };
 
-use crate::record::boost::BoostOff;
 use crate::record::code::{CODE_BYTES, CodeRead};
 use crate::record::dotnet::threads::{CONTEXT_BYTES, ManagedState};
 use crate::record::dynamic::{Region, RegionUse};
@@ -17,7 +16,6 @@ use crate::record::sampler::{Capture, Outcome, Target};
 use crate::record::shared::Counters;
 use crate::record::stack_bounds::CheckedBounds;
 use crate::windows::runtimes::RuntimesState;
-use crate::windows::sampler::boosts::ThreadBoost;
 use crate::windows::sampler::own_cpu::OwnCpu;
 use crate::windows::sampler::stack_copy::OwnPages;
 use crate::windows::sampler::suspend::Suspender;
@@ -29,9 +27,6 @@ use stk_schema::registers::{IP, SP};
 
 /// A thread that is sampled.
 pub(crate) struct SampledThread {
-    /// Switches its boosts off until this is dropped, which must happen before the handle that
-    /// reserves its id is closed. `None` if it is not suspended.
-    _boost: Option<BoostOff<ThreadBoost>>,
     /// Open as long as the sampler or the tables thread knows the thread.
     pub handle: Arc<ThreadHandle>,
     pub tid: u32,
@@ -53,11 +48,9 @@ struct LastManagedState {
 }
 
 impl SampledThread {
-    /// A thread that was not sampled yet. `suspended`: whether passes will suspend it.
-    pub(crate) fn new(handle: Arc<ThreadHandle>, tid: u32, teb: Teb, suspended: bool) -> SampledThread {
-        let boost = suspended.then(|| BoostOff::new(ThreadBoost(tid)));
+    /// A thread that was not sampled yet.
+    pub(crate) fn new(handle: Arc<ThreadHandle>, tid: u32, teb: Teb) -> SampledThread {
         SampledThread {
-            _boost: boost,
             handle,
             tid,
             teb,
@@ -160,7 +153,7 @@ impl Target for OwnProcess {
             self.counters.suspended_ns.fetch_add(total, Ordering::Relaxed);
             self.counters.suspended_max_ns.fetch_max(total, Ordering::Relaxed);
             self.counters.held_ns.fetch_add(held, Ordering::Relaxed);
-            self.counters.held_max_ns.fetch_max(held, Ordering::Relaxed);
+            self.counters.held.add(held);
         }
         if let (Outcome::Captured, Some(before)) = (outcome, before) {
             self.complete_managed(thread, before, into);

@@ -8,7 +8,7 @@ use windows_sys::Win32::System::Threading::THREAD_PRIORITY_TIME_CRITICAL;
 use super::SamplerThread;
 use super::timer::Timer;
 use crate::windows::shared::events::WAKE_SPARE;
-use crate::windows::shared::priority::set_priority;
+use crate::windows::shared::priority::{leave_power_throttling, set_priority};
 use crate::windows::shared::state::SIGNALS;
 
 /// Milliseconds after which a spare sampler checks by itself whether the recording ends.
@@ -26,6 +26,7 @@ impl SamplerThread {
             WAKE_SPARE.wait(SPARE_MS);
         }
         set_priority(THREAD_PRIORITY_TIME_CRITICAL);
+        leave_power_throttling();
         if self.plan.once {
             self.complete_once();
             SIGNALS.request_stop(EndReason::Stopped);

@@ -15,7 +15,7 @@ use stk_schema::Ticks;
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Diagnostics::Debug::GetThreadContext;
 use windows_sys::Win32::System::Threading::{
-    GetCurrentThreadId, GetExitCodeThread, ResumeThread, Sleep, SuspendThread,
+    GetCurrentThreadId, GetExitCodeThread, ResumeThread, Sleep, SuspendThread, SwitchToThread,
 };
 
 use crate::record::sampler::{Capture, Outcome};
@@ -23,7 +23,7 @@ use crate::record::stack_bounds::Bounds;
 use crate::record::suspension::{Calls, Limits, Rescue, Resume, Suspensions, Verdict, Watch};
 use crate::windows::sampler::stack_copy;
 use crate::windows::sampler::walk::SystemUnwinder;
-use crate::windows::system::api::{Api, ticks};
+use crate::windows::system::api::{self, Api, ticks};
 use crate::windows::system::context::Context;
 use crate::windows::system::peb::Peb;
 use crate::windows::system::thread::Teb;
@@ -167,6 +167,16 @@ impl Resume for System {
         // SAFETY: no preconditions.
         unsafe { Sleep(milliseconds) };
     }
+
+    fn now_us(&mut self) -> u64 {
+        let frequency = api::api().map_or(1, |api| api.frequency);
+        (u128::from(ticks().0) * 1_000_000 / u128::from(frequency)) as u64
+    }
+
+    fn yield_now(&mut self) {
+        // SAFETY: no preconditions.
+        unsafe { SwitchToThread() };
+    }
 }
 
 /// Whether the thread has ended; false if that is not known.
@@ -197,6 +207,14 @@ impl Resume for Attempt<'_> {
 
     fn sleep(&mut self, milliseconds: u32) {
         System.sleep(milliseconds);
+    }
+
+    fn now_us(&mut self) -> u64 {
+        System.now_us()
+    }
+
+    fn yield_now(&mut self) {
+        System.yield_now();
     }
 }
 

@@ -12,10 +12,12 @@ use stk_schema::control::{
 use stk_schema::options::MAX_BYTES as MAX_OPTIONS;
 use stk_schema::windows::walks_allowed;
 use windows_sys::Win32::Foundation::HANDLE;
-use windows_sys::Win32::System::Threading::{GetCurrentProcess, Sleep};
+use windows_sys::Win32::System::Threading::GetCurrentProcess;
 
 use super::{OCCUPIED, parts};
+use crate::record::patience;
 use crate::windows::sampler::walk;
+use crate::windows::shared::clock::SystemClock;
 use crate::windows::shared::state::{FINISHED, STATUS};
 use crate::windows::system::api::{self, Api};
 use crate::windows::system::files::OutputFile;
@@ -61,18 +63,20 @@ pub(super) fn try_start(
 /// Reserves the process's only recording. Waits for threads of a finished recording that have not
 /// ended yet.
 pub(super) fn occupy() -> Result<(), StartResult> {
-    for _ in 0..LEAVE_MS {
+    let api = api::api().ok_or(StartResult::WrongArchitecture)?;
+    let mut result = Err(StartResult::Disabled);
+    let settled = patience::wait_until(&mut SystemClock, api.milliseconds(LEAVE_MS), 1, || {
         if !OCCUPIED.swap(true, Ordering::AcqRel) {
-            return Ok(());
+            result = Ok(());
+        } else if !FINISHED.load(Ordering::Acquire) {
+            result = Err(StartResult::AlreadyRecording);
         }
-        if !FINISHED.load(Ordering::Acquire) {
-            return Err(StartResult::AlreadyRecording);
-        }
-        // SAFETY: no preconditions.
-        unsafe { Sleep(1) };
+        result != Err(StartResult::Disabled)
+    });
+    if !settled {
+        STATUS.set_message("a thread of the last recording is stuck");
     }
-    STATUS.set_message("a thread of the last recording is stuck");
-    Err(StartResult::Disabled)
+    result
 }
 
 fn check(config: &AgentConfig) -> Result<(), StartResult> {

@@ -29,7 +29,9 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering
 use stk_schema::control::{AgentConfig, FLAG_LOADED, STATE_IDLE, StartResult};
 use stk_schema::event::EndReason;
 use windows_sys::Win32::Foundation::HANDLE;
+use windows_sys::Win32::System::Threading::GetCurrentProcessId;
 
+use crate::record::shared::HomeProcess;
 use crate::windows::shared::events::{ENDED, WAKE_TABLES, close, close_events, wake_all};
 use crate::windows::shared::state::{FINISHED, SIGNALS, STATUS};
 use crate::windows::system::files::OutputFile;
@@ -61,6 +63,8 @@ unsafe impl Send for Session {}
 static CURRENT: AtomicPtr<Session> = AtomicPtr::new(null_mut());
 /// Whether a recording is being started, is running, or has threads left.
 static OCCUPIED: AtomicBool = AtomicBool::new(false);
+/// The process whose recordings these are.
+static HOME: HomeProcess = HomeProcess::new();
 /// Threads of `stk_capture` that use `CURRENT` now.
 static VISITORS: AtomicUsize = AtomicUsize::new(0);
 /// Threads of the recording that still run.
@@ -69,6 +73,8 @@ static RUNNING: AtomicU32 = AtomicU32::new(0);
 /// Starts a recording with `config`; see `stk_schema::control`.
 pub(super) fn start(config: &mut AgentConfig, own_base: HANDLE) -> StartResult {
     config.system_error = 0;
+    // SAFETY: no preconditions.
+    HOME.set(unsafe { GetCurrentProcessId() });
     if config.flags & FLAG_LOADED != 0 {
         own_module::take_hosts_reference();
     }
@@ -121,6 +127,12 @@ pub(super) fn unmapped() {
 /// DLL_PROCESS_DETACH at process exit, when the other threads are gone. Writes all complete data,
 /// without waiting, locks or the heap.
 pub(super) fn process_exit() {
+    // SAFETY: no preconditions.
+    if HOME.is_not(unsafe { GetCurrentProcessId() }) {
+        // A clone of the recorded process (RtlCloneUserProcess): its memory says that it is recorded,
+        // but the handles are those of other things, or of none.
+        return;
+    }
     // SAFETY: the session's threads own it; they were terminated without dropping it.
     let Some(session) = (unsafe { CURRENT.load(Ordering::Acquire).as_ref() }) else { return };
     if FINISHED.load(Ordering::Acquire) {

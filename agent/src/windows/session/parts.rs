@@ -17,6 +17,7 @@ use windows_sys::Win32::System::Threading::{GetCurrentProcessId, GetCurrentThrea
 use super::triggers::EventTriggers;
 use super::{Session, threads};
 use crate::record::dynamic::{self, CodeFunctions};
+use crate::record::held_times::HeldSummary;
 use crate::record::journal::{self, Journal};
 use crate::record::options::{OptionError, Options};
 use crate::record::queue::Queue;
@@ -413,6 +414,7 @@ fn reset_status(bytes: u64) {
     SUSPENSIONS.reset();
     STATUS.guard_board.store(SUSPENSIONS.board_address(), Ordering::Release);
     STATUS.paused.store(0, Ordering::Relaxed);
+    STATUS.set_held(HeldSummary::default());
     REQUESTS.open(HOSTS.handle() as u64, WAKE_TABLES.handle() as u64);
     STATUS.requests.store((&raw const REQUESTS) as u64, Ordering::Release);
     MAILBOX.open(NAMING_HOST.handle() as usize as u32);

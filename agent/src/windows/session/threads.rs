@@ -21,6 +21,7 @@ use super::{CURRENT, OCCUPIED, RUNNING, Session, VISITORS};
 use crate::windows::sampler::suspend::{SUSPENSIONS, System};
 use crate::windows::shared::events::{ENDED, wake_all};
 use crate::windows::shared::state::{FINISHED, LAST_EXIT_CODE, STATUS, WatchdogCause, stop_for};
+use crate::windows::system::api::{Api, api, ticks};
 use crate::windows::system::landing;
 
 /// Stack size of each thread of the recorder: reserved, committed as used.
@@ -167,8 +168,10 @@ fn keep(index: usize, thread: HANDLE) {
 }
 
 /// Waits until the threads of the last recording have ended and none of them executes the agent's
-/// code, `milliseconds` for each; false if one has not.
+/// code, `milliseconds` for all together; false if one has not.
 pub(super) fn have_ended(milliseconds: u32) -> bool {
+    let begun = ticks();
+    let left = |api: &Api| milliseconds.saturating_sub(api.whole_milliseconds(ticks() - begun));
     for place in &HANDLES {
         let thread = place.load(Ordering::Acquire);
         if thread.is_null() {
@@ -176,7 +179,7 @@ pub(super) fn have_ended(milliseconds: u32) -> bool {
         }
         // SAFETY: a handle that `keep` kept and that is closed here alone.
         unsafe {
-            if WaitForSingleObject(thread, milliseconds) != WAIT_OBJECT_0 {
+            if WaitForSingleObject(thread, api().map_or(0, left)) != WAIT_OBJECT_0 {
                 return false;
             }
             place.store(null_mut(), Ordering::Release);

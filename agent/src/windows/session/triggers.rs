@@ -7,7 +7,7 @@
 //! each does a bounded amount of work.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, Ordering};
 
 use alloc::vec::Vec;
 use stk_schema::Ticks;
@@ -21,7 +21,7 @@ use windows_sys::Win32::System::Diagnostics::Debug::{
 use windows_sys::Win32::System::Threading::GetCurrentThreadId;
 
 use super::{Session, capture, threads};
-use crate::record::exception_filter::{ExceptionFilter, RateLimit};
+use crate::record::exception_filter::{ExceptionFilter, InHandler, RateLimit};
 use crate::record::options::Options;
 use crate::windows::shared::state::{FINISHED, STATUS};
 use crate::windows::system::api::ticks;
@@ -37,9 +37,9 @@ const AT_ONCE: usize = 64;
 /// Bytes of a mark about a module.
 const MARK: usize = 240;
 
-/// The threads that are in the handler now; 0 = free. An exception within the handler is not
+/// The threads that are in the handler now. An exception within the handler is not
 /// recorded, so the handler never runs within itself.
-static IN_HANDLER: [AtomicU32; AT_ONCE] = [const { AtomicU32::new(0) }; AT_ONCE];
+static IN_HANDLER: InHandler<AT_ONCE> = InHandler::new();
 
 /// Whether stack overflows are recorded.
 static TAKES_OVERFLOWS: AtomicBool = AtomicBool::new(false);
@@ -75,6 +75,7 @@ impl EventTriggers {
         TAKES_OVERFLOWS.store(triggers.exceptions.takes(STACK_OVERFLOW), Ordering::Release);
         if !triggers.exceptions.is_empty() {
             HAD_HANDLER.store(true, Ordering::Release);
+            IN_HANDLER.forget();
             // SAFETY: the handler has the documented type. It stays mapped, since the agent leaves
             // only when no thread is in it.
             triggers.registration = unsafe { AddVectoredExceptionHandler(1, Some(handler)) };
@@ -170,12 +171,9 @@ unsafe fn record_exception(info: *const EXCEPTION_POINTERS) {
     };
     // SAFETY: no preconditions.
     let tid = unsafe { GetCurrentThreadId() };
-    if threads::is_own(tid) || IN_HANDLER.iter().any(|place| place.load(Ordering::Acquire) == tid) {
+    if threads::is_own(tid) || !IN_HANDLER.enter(tid) {
         return;
     }
-    let free =
-        |place: &&AtomicU32| place.compare_exchange(0, tid, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-    let Some(place) = IN_HANDLER.iter().find(free) else { return };
     let (code, address) = (record.ExceptionCode as u32, record.ExceptionAddress as u64);
     capture::visit(|session| {
         if !session.triggers.exceptions.takes(code) || !session.triggers.admits(session) {
@@ -188,7 +186,7 @@ unsafe fn record_exception(info: *const EXCEPTION_POINTERS) {
         // SAFETY: the system's context of this thread, valid during the call.
         unsafe { sample(session, info, time, code) }
     });
-    place.store(0, Ordering::Release);
+    IN_HANDLER.leave(tid);
 }
 
 /// Takes the sample of the calling thread.

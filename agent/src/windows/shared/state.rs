@@ -8,6 +8,7 @@ use stk_schema::control::{AgentStatus, CONTROL_VERSION, RECORDER_THREADS, STEP_N
 use stk_schema::event::EndReason;
 
 use crate::record::dotnet::names::LiveMailbox;
+use crate::record::held_times::HeldSummary;
 use crate::record::requests::LiveRequests;
 use crate::record::shared::{Pauses, Signals};
 use crate::record::thread_filter::MainThread;
@@ -130,6 +131,9 @@ pub(crate) struct LiveStatus {
     earlier_bytes: AtomicU64,
     earlier_ms: AtomicU64,
     activity: [LiveActivity; RECORDER_THREADS.len()],
+    held_p50_ns: AtomicU64,
+    held_p999_ns: AtomicU64,
+    held_max_ns: AtomicU64,
 }
 
 /// [`ThreadActivity`] with atomic fields.
@@ -157,6 +161,9 @@ const _: () = {
     assert!(core::mem::offset_of!(LiveStatus, rotation) == core::mem::offset_of!(AgentStatus, rotation));
     assert!(core::mem::offset_of!(LiveStatus, earlier_ms) == core::mem::offset_of!(AgentStatus, earlier_ms));
     assert!(core::mem::offset_of!(LiveStatus, activity) == core::mem::offset_of!(AgentStatus, activity));
+    assert!(
+        core::mem::offset_of!(LiveStatus, held_max_ns) == core::mem::offset_of!(AgentStatus, held_max_ns)
+    );
     assert!(size_of::<LiveActivity>() == size_of::<ThreadActivity>());
 };
 
@@ -202,6 +209,9 @@ pub(crate) static STATUS: LiveStatus = LiveStatus {
             reserved: AtomicU32::new(0),
         }
     }; RECORDER_THREADS.len()],
+    held_p50_ns: AtomicU64::new(0),
+    held_p999_ns: AtomicU64::new(0),
+    held_max_ns: AtomicU64::new(0),
 };
 
 impl LiveStatus {
@@ -242,6 +252,13 @@ impl LiveStatus {
             activity.step.store(STEP_NONE, Ordering::Relaxed);
             activity.tid.store(tid, Ordering::Release);
         }
+    }
+
+    /// Publishes how long threads stood still.
+    pub(crate) fn set_held(&self, held: HeldSummary) {
+        self.held_p50_ns.store(held.p50, Ordering::Relaxed);
+        self.held_p999_ns.store(held.p999, Ordering::Relaxed);
+        self.held_max_ns.store(held.max, Ordering::Relaxed);
     }
 
     /// A copy, for a host in this process.

@@ -51,6 +51,8 @@ pub(crate) type RtlVirtualUnwind = unsafe extern "system" fn(
 ) -> *mut c_void;
 pub(crate) type GetProcessMitigationPolicy =
     unsafe extern "system" fn(HANDLE, i32, *mut c_void, usize) -> i32;
+/// (thread, class, information, size) -> BOOL.
+pub(crate) type SetThreadInformation = unsafe extern "system" fn(HANDLE, i32, *const c_void, u32) -> i32;
 pub(crate) type PreciseTime = unsafe extern "system" fn(*mut u64);
 
 /// RTL_OSVERSIONINFOW.
@@ -89,6 +91,7 @@ pub(crate) struct Api {
     pub is_wow64: Option<IsWow64Process2>,
     pub precise_time: Option<PreciseTime>,
     pub mitigation_policy: Option<GetProcessMitigationPolicy>,
+    pub set_thread_information: Option<SetThreadInformation>,
     #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
     pub lookup_function: Option<RtlLookupFunctionEntry>,
     #[cfg(target_arch = "x86_64")]
@@ -99,6 +102,18 @@ pub(crate) struct Api {
     pub unlock_loader: Option<LdrUnlockLoaderLock>,
     /// Ticks of the performance counter per second.
     pub frequency: u64,
+}
+
+impl Api {
+    /// `milliseconds` as a span.
+    pub(crate) fn milliseconds(&self, milliseconds: u32) -> Ticks {
+        Ticks(u64::from(milliseconds) * self.frequency / 1000)
+    }
+
+    /// Whole milliseconds in `span`.
+    pub(crate) fn whole_milliseconds(&self, span: Ticks) -> u32 {
+        u32::try_from(span.0.saturating_mul(1000) / self.frequency.max(1)).unwrap_or(u32::MAX)
+    }
 }
 
 static API: AtomicPtr<Api> = AtomicPtr::new(core::ptr::null_mut());
@@ -182,6 +197,7 @@ fn find() -> Option<Api> {
             thread_cycles: find(kernel32, c"QueryThreadCycleTime").map(|function| typed(function)),
             is_wow64: find(kernel32, c"IsWow64Process2").map(|function| typed(function)),
             mitigation_policy: find(kernel32, c"GetProcessMitigationPolicy").map(|function| typed(function)),
+            set_thread_information: find(kernel32, c"SetThreadInformation").map(|function| typed(function)),
             precise_time: find(kernel32, c"GetSystemTimePreciseAsFileTime").map(|function| typed(function)),
             #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
             lookup_function: find(ntdll, c"RtlLookupFunctionEntry").map(|function| typed(function)),

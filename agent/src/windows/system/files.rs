@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use core::ptr::{null, null_mut};
 
+use stk_schema::Ticks;
 use stk_schema::identity::ContentHash;
 use windows_sys::Win32::Foundation::{
     CloseHandle, GENERIC_READ, GENERIC_WRITE, GetLastError, HANDLE, INVALID_HANDLE_VALUE,
@@ -13,14 +14,23 @@ use windows_sys::Win32::Storage::FileSystem::{
     FILE_TYPE_DISK, GetFileAttributesW, GetFileInformationByHandle, GetFileSizeEx, GetFileType,
     INVALID_FILE_ATTRIBUTES, MoveFileExW, OPEN_EXISTING, ReadFile, WriteFile,
 };
-use windows_sys::Win32::System::Threading::Sleep;
 
 use crate::record::journal::TableStore;
-use crate::record::temporary::TemporaryNames;
+use crate::record::patience::{self, Sleeper as _};
+use crate::record::temporary::{TemporaryNames, is_held, long};
 use crate::record::writer::Output;
+use crate::windows::shared::clock::SystemClock;
+use crate::windows::system::api::{api, ticks};
 
 /// ERROR_DISK_FULL, for a write that the system cut short without an error.
 const DISK_FULL: u32 = 112;
+
+/// Milliseconds for which a rename or a deletion is tried that somebody else's handle prevents, and
+/// between two tries.
+const HELD_MS: u32 = 1_000;
+const AGAIN_MS: u32 = 50;
+/// UTF-16 units of a table's name.
+const TABLE_NAME: usize = 36;
 
 /// The handle of the trace; closed when dropped.
 pub(crate) struct OutputFile(pub HANDLE);
@@ -40,9 +50,10 @@ impl Output for OutputFile {
         (ok != 0).then_some(len as u64)
     }
 
-    fn wait_for_write(&mut self) {
-        // SAFETY: no arguments but a time.
-        unsafe { Sleep(2) };
+    fn wait_for_write(&mut self) -> u32 {
+        let begun = ticks();
+        SystemClock.sleep(2);
+        api().map_or(u32::MAX, |api| api.whole_milliseconds(ticks() - begun))
     }
 }
 
@@ -58,21 +69,37 @@ pub(crate) struct TablesFolder {
     /// Path with a separator at its end, not terminated.
     path: Vec<u16>,
     names: TemporaryNames,
+    /// A file was held by somebody else for longer than [`HELD_MS`].
+    impatient: bool,
 }
 
 impl TablesFolder {
     /// The folder with this path; the names of its unfinished files follow from `secret`.
     pub(crate) fn new(path: &[u16], secret: &[u8]) -> TablesFolder {
-        let mut path = path.to_vec();
+        let mut path = long(path, TABLE_NAME);
         if !matches!(path.last(), Some(&last) if last == u16::from(b'\\') || last == u16::from(b'/')) {
             path.push(u16::from(b'\\'));
         }
-        TablesFolder { path, names: TemporaryNames::new(secret) }
+        TablesFolder { path, names: TemporaryNames::new(secret), impatient: false }
     }
 
     fn file(&self, name: core::fmt::Arguments<'_>) -> Vec<u16> {
         let name = alloc::format!("{name}");
         self.path.iter().copied().chain(name.encode_utf16()).chain([0]).collect()
+    }
+
+    /// Calls `attempt`, again while somebody else, such as a virus scanner, has the file open. A
+    /// folder in which that does not help once gets no more time: the end of the recording waits.
+    fn patiently(&mut self, mut attempt: impl FnMut() -> bool) -> bool {
+        let mut done = false;
+        let limit = api().filter(|_| !self.impatient).map_or(Ticks::ZERO, |api| api.milliseconds(HELD_MS));
+        let settled = patience::wait_until(&mut SystemClock, limit, AGAIN_MS, || {
+            done = attempt();
+            // SAFETY: no preconditions.
+            done || !is_held(unsafe { GetLastError() })
+        });
+        self.impatient |= !settled;
+        done
     }
 }
 
@@ -89,14 +116,14 @@ impl TableStore for TablesFolder {
         let temporary = self.file(format_args!("{temporary}.tmp"));
         let Some(handle) = open(&temporary, GENERIC_WRITE, CREATE_NEW) else { return false };
         let written = write_all(handle, bytes).is_ok();
-        // SAFETY: the handle is closed once; both paths are zero-terminated.
-        unsafe {
-            CloseHandle(handle);
-            if written && MoveFileExW(temporary.as_ptr(), file.as_ptr(), 0) != 0 {
-                return true;
-            }
-            DeleteFileW(temporary.as_ptr());
+        // SAFETY: the handle is closed once.
+        unsafe { CloseHandle(handle) };
+        // SAFETY: both paths are zero-terminated.
+        if written && self.patiently(|| unsafe { MoveFileExW(temporary.as_ptr(), file.as_ptr(), 0) } != 0) {
+            return true;
         }
+        // SAFETY: the path is zero-terminated.
+        self.patiently(|| unsafe { DeleteFileW(temporary.as_ptr()) } != 0);
         // Another process may have written it first.
         written && holds(&file, bytes) == Some(true)
     }

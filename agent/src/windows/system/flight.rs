@@ -1,5 +1,8 @@
 //! Where the trace goes: a file, or a section that the guard process holds too.
 
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use stk_schema::Ticks;
 use stk_schema::event::EndReason;
 use stk_schema::flight::{FlightHeader, RING_AT};
 use windows_sys::Win32::Foundation::{GetLastError, HANDLE};
@@ -7,11 +10,13 @@ use windows_sys::Win32::System::Memory::{
     FILE_MAP_READ, FILE_MAP_WRITE, MEMORY_BASIC_INFORMATION, MEMORY_MAPPED_VIEW_ADDRESS, MapViewOfFile,
     UnmapViewOfFile, VirtualQuery,
 };
-use windows_sys::Win32::System::Threading::Sleep;
 
 use super::files::OutputFile;
 use crate::record::flight::FlightRing;
+use crate::record::patience::Sleeper as _;
 use crate::record::writer::Output;
+use crate::windows::shared::clock::SystemClock;
+use crate::windows::system::api::{api, ticks};
 
 /// Milliseconds that the writer waits for the guard process before it overwrites what that has not
 /// read.
@@ -79,15 +84,22 @@ impl TraceOutput {
     }
 }
 
+/// When the writer began to wait. One thread writes at a time.
+static WAITS_SINCE: AtomicU64 = AtomicU64::new(0);
+
 /// Waits a little for the guard process; false when it has waited long, or when the guard or this
 /// process ends.
 pub(crate) fn pause(waits: u32, stop: u32) -> bool {
     let gone = [EndReason::ProcessExit, EndReason::GuardGone].map(|reason| reason as u32).contains(&stop);
-    if gone || waits >= PATIENCE_MS {
+    let now = ticks();
+    if waits == 0 {
+        WAITS_SINCE.store(now.0, Ordering::Relaxed);
+    }
+    let waited = now.saturating_sub(Ticks(WAITS_SINCE.load(Ordering::Relaxed)));
+    if gone || api().is_none_or(|api| waited >= api.milliseconds(PATIENCE_MS)) {
         return false;
     }
-    // SAFETY: no preconditions.
-    unsafe { Sleep(1) };
+    SystemClock.sleep(1);
     true
 }
 
@@ -113,9 +125,10 @@ impl Output for TraceOutput {
         }
     }
 
-    fn wait_for_write(&mut self) {
-        if let TraceOutput::File(file) = self {
-            file.wait_for_write();
+    fn wait_for_write(&mut self) -> u32 {
+        match self {
+            TraceOutput::File(file) => file.wait_for_write(),
+            TraceOutput::Flight(_) => u32::MAX,
         }
     }
 }

@@ -292,13 +292,8 @@ pub(crate) fn any_ended(api: &Api, threads: &[HANDLE]) -> bool {
 
 /// Opens the thread with this id if it is alive, whatever process it belongs to.
 pub(crate) fn open(tid: u32) -> Option<ThreadHandle> {
-    open_with(tid, ACCESS)
-}
-
-/// Does the same as [`open`], with these access rights.
-pub(crate) fn open_with(tid: u32, access: u32) -> Option<ThreadHandle> {
     // SAFETY: no preconditions.
-    let handle = unsafe { OpenThread(access, 0, tid) };
+    let handle = unsafe { OpenThread(ACCESS, 0, tid) };
     (!handle.is_null()).then(|| ThreadHandle(handle))
 }
 

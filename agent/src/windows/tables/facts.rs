@@ -11,6 +11,7 @@ use super::{TablesRecorder, loader};
 use crate::record::modules::Events;
 use crate::record::pointers;
 use crate::windows::sampler::suspend::SUSPENSIONS;
+use crate::windows::shared::priority::power_throttling;
 use crate::windows::system::api::{ticks, utc};
 use crate::windows::system::host;
 
@@ -161,9 +162,19 @@ impl TablesRecorder {
             ("recorder.suspended_ns", &counters.suspended_ns),
             ("recorder.suspended_max_ns", &counters.suspended_max_ns),
             ("recorder.held_ns", &counters.held_ns),
-            ("recorder.held_max_ns", &counters.held_max_ns),
         ] {
             self.fact(key, alloc::format!("{}", value.load(Ordering::Relaxed)).as_bytes());
+        }
+        if let Some(power) = power_throttling() {
+            self.fact("recorder.power_throttling", power.as_bytes());
+        }
+        let held = counters.held.summary();
+        for (key, value) in [
+            ("recorder.held_p50_ns", held.p50),
+            ("recorder.held_p999_ns", held.p999),
+            ("recorder.held_max_ns", held.max),
+        ] {
+            self.fact(key, alloc::format!("{value}").as_bytes());
         }
     }
 }

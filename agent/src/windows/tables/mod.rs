@@ -446,5 +446,6 @@ impl TablesRecorder {
         STATUS.threads.store(sampled as u32, Ordering::Relaxed);
         STATUS.threads_met.store(self.threads_met, Ordering::Relaxed);
         STATUS.modules.store(self.modules.live().len() as u32, Ordering::Relaxed);
+        STATUS.set_held(self.counters.held.summary());
     }
 }

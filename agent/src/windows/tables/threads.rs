@@ -154,7 +154,7 @@ impl TablesRecorder {
             created: handle.times().map_or(0, |times| times.created),
         };
         let all = self.settings.options.threads.takes_all();
-        let unsent = (!is_own).then(|| SampledThread::new(handle.clone(), tid, teb, all));
+        let unsent = (!is_own).then(|| SampledThread::new(handle.clone(), tid, teb));
         let listed = ListedThread { handle, teb, unsent, wanted: all, own: is_own };
         self.threads.started(start, listed, &mut self.journal);
         self.threads_met += u32::from(!is_own);
@@ -196,7 +196,7 @@ impl TablesRecorder {
             if filter.takes(&ThreadTraits { tid, is_main, name: &thread.name }) {
                 let listed = &mut thread.handle;
                 listed.wanted = true;
-                listed.unsent = Some(SampledThread::new(listed.handle.clone(), tid, listed.teb, true));
+                listed.unsent = Some(SampledThread::new(listed.handle.clone(), tid, listed.teb));
                 self.to_send = true;
             }
         }

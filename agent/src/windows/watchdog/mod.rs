@@ -21,7 +21,7 @@ use crate::windows::sampler::SamplerThread;
 use crate::windows::sampler::suspend::{SUSPENSIONS, Watches};
 use crate::windows::shared::clock::SessionClock;
 use crate::windows::shared::events::{ENDED, close, wake_all};
-use crate::windows::shared::priority::set_priority;
+use crate::windows::shared::priority::{leave_power_throttling, set_priority};
 use crate::windows::shared::state::{FINISHED, SIGNALS, STATUS, WatchdogCause, stop_for};
 use crate::windows::system::api::ticks;
 use crate::windows::system::panic;
@@ -66,6 +66,7 @@ impl WatchdogThread {
     /// Watches until the trace is finalised.
     pub(super) fn run(&self, sampler: &SamplerThread, writer: &WriterThread) {
         set_priority(THREAD_PRIORITY_HIGHEST);
+        leave_power_throttling();
         let mut watches = Watches::default();
         let limits = Limits {
             asked: self.clock.span(ASKED_MS),

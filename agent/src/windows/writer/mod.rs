@@ -35,7 +35,7 @@ use crate::windows::sampler::own_cpu::OwnCpu;
 use crate::windows::shared::clock::SessionClock;
 use crate::windows::shared::events::{ENDED, WAKE_WRITER, close};
 use crate::windows::shared::exclusive::Exclusive;
-use crate::windows::shared::priority::set_priority;
+use crate::windows::shared::priority::{leave_power_throttling, set_priority};
 use crate::windows::shared::state::{FINISHED, SIGNALS, STATUS, WatchdogCause};
 use crate::windows::system::api::{api, ticks};
 use crate::windows::system::flight::TraceOutput;
@@ -99,6 +99,7 @@ impl WriterThread {
         // The buffers limit its work. If it waited for a busy target, they would fill, and samples
         // would be lost.
         set_priority(THREAD_PRIORITY_ABOVE_NORMAL);
+        leave_power_throttling();
         let mut stop_seen = None;
         let own_cpu = self.measured.and_then(|has_cycles| Some(OwnCpu::new(api()?, has_cycles)));
         let mut rounds = 0u32;

@@ -2,6 +2,7 @@
 
 use super::policies::{self, Word};
 use super::{Fact, Verdict};
+use crate::scheduling::Scheduling;
 
 const GROUP: &str = "target";
 
@@ -43,6 +44,8 @@ pub(crate) struct TargetFacts {
     pub agent_path: Option<(Drive, usize)>,
     /// Number of threads in the process.
     pub threads: Option<usize>,
+    /// How the system schedules it.
+    pub scheduling: Scheduling,
 }
 
 /// Judges the findings and returns facts with verdicts.
@@ -86,6 +89,7 @@ pub(crate) fn judge(target: &TargetFacts) -> Vec<Fact> {
         Some(count) => Fact::ok(GROUP, "threads", count),
         None => Fact::unknown(GROUP, "threads", "its threads cannot be counted"),
     });
+    facts.extend(target.scheduling.judge(GROUP));
     facts
 }
 
@@ -147,6 +151,7 @@ fn agent_path(target: &TargetFacts) -> Fact {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scheduling::Throttling;
 
     fn good() -> TargetFacts {
         TargetFacts {
@@ -162,6 +167,12 @@ mod tests {
             modules: Some(9),
             agent_path: Some((Drive::Local, 30)),
             threads: Some(10),
+            scheduling: Scheduling {
+                throttling: Some(Throttling { control: 0, state: 0 }),
+                affinity: Some((1, 1)),
+                cpu_sets: Some(Vec::new()),
+                boosts: Some(true),
+            },
         }
     }
 

@@ -1,11 +1,13 @@
 //! `--children`: the processes that recorded processes start, and theirs, are recorded too, each by
 //! an inject of its own.
 //!
-//! The list of processes is looked at every 10 ms, for launched and for attached programs alike. A
-//! job's notifications would come sooner, but only for launched ones, and not for a child that
-//! leaves the job. A process that lives for less is missed. How long a child ran before inject came
-//! to it is in its trace (`inject.process_age_ms`), as is its parent (`process.parent_pid`).
+//! A job reports each new process at once ([`births`](super::births)). The list of processes is
+//! looked at ten times a second for what no report comes of: children that ran before inject came,
+//! that leave the job, or of a process that cannot join it. A process that ends before its own inject
+//! has come to it is counted as missed. How long a child ran before that is in its trace
+//! (`inject.process_age_ms`), as is its parent (`process.parent_pid`).
 
+use super::births::Births;
 use super::console;
 use super::copies;
 use super::process;
@@ -24,8 +26,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Time between two looks at the list of processes.
-const POLL: Duration = Duration::from_millis(10);
+/// Milliseconds between two looks at the list of processes.
+const POLL_MS: u32 = 100;
 
 /// Watches for children until it is finished.
 pub(crate) struct ChildWatch {
@@ -70,6 +72,8 @@ impl ChildWatch {
         let running = Arc::new(AtomicUsize::new(0));
         let mut family = Family {
             members: HashMap::new(),
+            // Without a job, the list of processes has to do.
+            births: Births::new().ok(),
             known: HashSet::new(),
             job: copies::job().map_err(fail)?,
             arguments: arguments(record),
@@ -118,6 +122,8 @@ impl ChildWatch {
 struct Family {
     /// By id: the process's handle, which reserves the id.
     members: HashMap<u32, OwnedHandle>,
+    /// Reports the children of members that are in its job.
+    births: Option<Births>,
     /// Children of members that were looked at: id and parent.
     known: HashSet<(u32, u32)>,
     job: OwnedHandle,
@@ -134,17 +140,41 @@ struct Family {
 impl Family {
     /// Records new children until the roots' recordings are over and those of the children too.
     fn watch(mut self, over: &Event) -> ChildCounts {
+        let mut look_due = Instant::now();
         loop {
             let ending = system::wait(self.interrupted.handle(), 0)
                 || self.ends.is_some_and(|ends| Instant::now() >= ends);
-            if !ending {
+            if !ending && Instant::now() >= look_due {
                 self.look();
+                look_due = Instant::now() + Duration::from_millis(POLL_MS.into());
             }
             self.reap();
             if (ending || system::wait(over.handle(), 0)) && self.copies.is_empty() {
                 return self.counts;
             }
-            std::thread::sleep(POLL);
+            let born = match &self.births {
+                Some(births) => births.next(POLL_MS),
+                None => {
+                    std::thread::sleep(Duration::from_millis(POLL_MS.into()));
+                    None
+                }
+            };
+            if let Some(pid) = born.filter(|_| !ending) {
+                self.born(pid);
+            }
+        }
+    }
+
+    /// A process has joined the job.
+    fn born(&mut self, pid: u32) {
+        // A root, a child that was in the list first, this inject, or a copy of it.
+        let is_known = self.members.contains_key(&pid)
+            || pid == std::process::id()
+            || self.copies.iter().any(|(_, copy)| copy.id() == pid);
+        if !is_known {
+            self.counts.seen += 1;
+            self.add(pid);
+            self.record(pid);
         }
     }
 
@@ -179,6 +209,10 @@ impl Family {
     fn add(&mut self, pid: u32) {
         if let Ok(handle) = process::open_limited(pid) {
             self.members.insert(pid, handle);
+        }
+        if let Some(births) = &self.births {
+            // One that does not join, or is in the job already: its children are in the list.
+            let _ = births.add(pid);
         }
     }
 

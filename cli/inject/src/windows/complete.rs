@@ -1,9 +1,10 @@
 //! Reads the trace and the image files for [`complete`](crate::complete) from disk.
 
 use super::local::{self, PathRefusal};
-use super::output::{self, OutputIdentity};
+use super::output;
 use super::system;
 use crate::complete::{self, CompletionReport, Disk, DiskFile, FileError, MAX_FILE};
+use crate::file_identity::FileIdentity;
 use crate::messages;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -49,7 +50,7 @@ pub(crate) struct CompletionRequest {
     /// Folder of shared tables.
     pub tables: Option<PathBuf>,
     /// Identity of the trace's file when the agent got it.
-    pub trace: OutputIdentity,
+    pub trace: FileIdentity,
 }
 
 /// Completes the trace at `path`, whose recording has ended. `tells`: reports on stderr what was
@@ -83,7 +84,7 @@ fn tell(report: &CompletionReport) {
 
 fn try_run(path: &Path, wanted: &CompletionRequest) -> Result<Option<CompletionReport>, TraceError> {
     let mut file = open_trace(path)?;
-    if OutputIdentity::of(&file)? != wanted.trace {
+    if output::identity(&file).differs_from(wanted.trace) {
         return Err(TraceError::Replaced);
     }
     let len = file.metadata()?.len();

@@ -2,10 +2,11 @@
 //! renamed; only then is the local file deleted.
 
 use super::complete;
-use super::output::{self, IfThere, Output, OutputIdentity};
+use super::output::{self, IfThere, Output};
 use super::system;
 use crate::delivery::{self, Digest, Route};
 use crate::failure::Failure;
+use crate::file_identity::FileIdentity;
 use std::fs::File;
 use std::io::{self, Seek as _};
 use std::path::{Path, PathBuf};
@@ -53,7 +54,7 @@ pub(crate) fn check_folder(move_to: Option<&Path>) -> Result<(), Failure> {
 ///
 /// # Errors
 /// A sentence for the user that says where the trace is.
-pub(crate) fn run(local: &Path, identity: OutputIdentity, goal: &Path, force: bool) -> Result<(), Failure> {
+pub(crate) fn run(local: &Path, identity: FileIdentity, goal: &Path, force: bool) -> Result<(), Failure> {
     try_move(local, identity, goal, force).map_err(|error| {
         Failure::failed(format!(
             "the trace could not be moved to {}: {error}; it is kept at {}",
@@ -63,9 +64,9 @@ pub(crate) fn run(local: &Path, identity: OutputIdentity, goal: &Path, force: bo
     })
 }
 
-fn try_move(local: &Path, identity: OutputIdentity, goal: &Path, force: bool) -> io::Result<()> {
+fn try_move(local: &Path, identity: FileIdentity, goal: &Path, force: bool) -> io::Result<()> {
     let mut file = complete::open_trace(local)?;
-    if OutputIdentity::of(&file)? != identity {
+    if output::identity(&file).differs_from(identity) {
         return Err(io::Error::other("another file has taken its place"));
     }
     file.rewind()?;
@@ -77,11 +78,11 @@ fn try_move(local: &Path, identity: OutputIdentity, goal: &Path, force: bool) ->
     let placed = read_back(&part, digest).and_then(|()| place(&part, goal, force));
     if let Err(error) = placed {
         // The copy is not wanted. The original stays.
-        let _ = std::fs::remove_file(&part);
+        let _ = system::delete(&part);
         return Err(error);
     }
     drop(file);
-    std::fs::remove_file(local).or_else(|error| {
+    system::delete(local).or_else(|error| {
         crate::messages::say(&format!("the local file {} could not be deleted: {error}", local.display()));
         Ok(())
     })

@@ -5,8 +5,11 @@ use super::process::Process;
 use super::system::{self, Procedure};
 use crate::blocker::{self, LOGS, Log};
 use std::ffi::OsStr;
+use std::io;
 use std::path::Path;
 use std::ptr;
+use windows_sys::Win32::Foundation::ERROR_ACCESS_DENIED;
+use windows_sys::Win32::Storage::FileSystem::{GetLogicalDrives, QueryDosDeviceW};
 use windows_sys::Win32::System::EventLog::{
     EVT_HANDLE, EvtQueryChannelPath, EvtQueryReverseDirection, EvtRenderEventXml,
 };
@@ -25,14 +28,20 @@ const EVENTS: usize = 64;
 /// What may have blocked `dll` in `process`, as clauses of a sentence, the most certain first.
 pub(crate) fn blocked(process: &Process, dll: &Path) -> String {
     let name = dll.file_name().unwrap_or_default().to_string_lossy();
-    let mut found: Vec<String> = LOGS
-        .iter()
-        .filter_map(|log| {
-            let id = event(log, &name)?;
-            Some(format!("{} blocked it (event {id} in the log {})", log.source, log.channel))
-        })
-        .collect();
+    let (mut found, mut denied) = (Vec::new(), false);
+    for log in &LOGS {
+        match event(log, &name) {
+            Ok(Some(id)) => {
+                found.push(format!("{} blocked it (event {id} in the log {})", log.source, log.channel));
+            }
+            Ok(None) => {}
+            Err(Denied) => denied = true,
+        }
+    }
     if found.is_empty() {
+        if blocker::is_elsewhere(&process.native_image_path().unwrap_or_default(), &drives()) {
+            found.push(blocker::IN_CONTAINER.to_owned());
+        }
         if smart_app_control() == Some(1) {
             found.push("Smart App Control is on, which blocks unsigned DLLs".to_owned());
         }
@@ -44,7 +53,7 @@ pub(crate) fn blocked(process: &Process, dll: &Path) -> String {
     match found.is_empty() {
         true => format!(
             "a code integrity policy or security software blocks it; these event logs may tell: {}",
-            blocker::where_to_look()
+            blocker::where_to_look(denied)
         ),
         false => found.join("; "),
     }
@@ -68,10 +77,27 @@ pub(crate) fn smart_app_control() -> Option<u32> {
     (failed == 0).then_some(value)
 }
 
-/// The id of the newest event of `log` that names `file`; `None` also if the log cannot be read;
-/// some only administrators can read.
-fn event(log: &Log, file: &str) -> Option<u32> {
-    let api = EventLogApi::load()?;
+/// The devices behind the drive letters.
+fn drives() -> Vec<String> {
+    // SAFETY: no preconditions.
+    let letters = unsafe { GetLogicalDrives() };
+    let device = |letter: u8| {
+        let name = [u16::from(letter), u16::from(b':'), 0];
+        let mut device = [0u16; 512];
+        // SAFETY: the name is zero-terminated; the length is that of the array.
+        let len = unsafe { QueryDosDeviceW(name.as_ptr(), device.as_mut_ptr(), device.len() as u32) };
+        let text = device.split(|&unit| unit == 0).next().filter(|_| len != 0)?;
+        Some(String::from_utf16_lossy(text))
+    };
+    (0..26u8).filter(|bit| letters >> bit & 1 != 0).filter_map(|bit| device(b'A' + bit)).collect()
+}
+
+/// Only administrators can read the log.
+struct Denied;
+
+/// The id of the newest event of `log` that names `file`; `None` also if there is no such log.
+fn event(log: &Log, file: &str) -> Result<Option<u32>, Denied> {
+    let Some(api) = EventLogApi::load() else { return Ok(None) };
     let channel = system::wide(OsStr::new(log.channel));
     let query = system::wide(OsStr::new(&log.query(RECENT_S)));
     let flags = EvtQueryChannelPath | EvtQueryReverseDirection;
@@ -79,9 +105,10 @@ fn event(log: &Log, file: &str) -> Option<u32> {
     let handle = unsafe { (api.query)(0, channel.as_ptr(), query.as_ptr(), flags) };
     let results = Results { api: &api, handle };
     if results.handle == 0 {
-        return None;
+        let error = system::code(&io::Error::last_os_error());
+        return if error == ERROR_ACCESS_DENIED { Err(Denied) } else { Ok(None) };
     }
-    (0..EVENTS).map_while(|_| results.next()).find_map(|xml| blocker::event_about(&xml, file))
+    Ok((0..EVENTS).map_while(|_| results.next()).find_map(|xml| blocker::event_about(&xml, file)))
 }
 
 /// The functions of wevtapi.dll, which is loaded only here.

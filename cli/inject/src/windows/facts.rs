@@ -2,6 +2,7 @@
 
 use super::process::Process;
 use super::registry;
+use super::scheduling;
 use super::system::{self, Procedure};
 use crate::args::Record;
 use crate::runtime;
@@ -53,6 +54,7 @@ pub(crate) fn facts(record: &Record, process: &Process) -> Vec<Fact> {
         ("tz.offset", tz_offset().map(|minutes| minutes.to_string())),
     ];
     facts.extend(known.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+    facts.extend(scheduling::of(process.handle()).metadata());
     if record.flight_ms != 0 {
         facts.push(("inject.flight_ms".to_owned(), record.flight_ms.to_string()));
     }

@@ -36,6 +36,7 @@
 //! * [`system`]: handles, events, error texts.
 
 pub(crate) mod agent;
+pub(crate) mod births;
 pub(crate) mod children;
 pub(crate) mod complete;
 pub(crate) mod console;
@@ -63,6 +64,7 @@ pub(crate) mod refusal;
 pub(crate) mod registry;
 pub(crate) mod remote;
 pub(crate) mod requests;
+pub(crate) mod scheduling;
 pub(crate) mod several;
 pub(crate) mod signature;
 pub(crate) mod suspension;

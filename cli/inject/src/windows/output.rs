@@ -6,11 +6,11 @@ use super::system;
 use super::token::{self, Descriptor, Token};
 use crate::delivery::{self, Digest};
 use crate::failure::Failure;
+use crate::file_identity::FileIdentity;
 use crate::messages;
 use crate::old_names;
 use crate::rotation::{Deletion, RingFile};
 use crate::trust::{self, ExistingFile};
-use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::windows::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -24,8 +24,9 @@ use windows_sys::Win32::Security::SECURITY_ATTRIBUTES;
 use windows_sys::Win32::Storage::FileSystem::{
     BY_HANDLE_FILE_INFORMATION, CREATE_NEW, CreateFileW, DELETE, FILE_ATTRIBUTE_DIRECTORY,
     FILE_ATTRIBUTE_NORMAL, FILE_ATTRIBUTE_REPARSE_POINT, FILE_DISPOSITION_INFO, FILE_FLAG_BACKUP_SEMANTICS,
-    FILE_FLAG_OPEN_REPARSE_POINT, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_TYPE_DISK, FileDispositionInfo,
-    GetDiskFreeSpaceExW, GetFileInformationByHandle, GetFileType, READ_CONTROL, SetFileInformationByHandle,
+    FILE_FLAG_OPEN_REPARSE_POINT, FILE_ID_INFO, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_TYPE_DISK,
+    FileDispositionInfo, FileIdInfo, GetDiskFreeSpaceExW, GetFileInformationByHandle,
+    GetFileInformationByHandleEx, GetFileType, READ_CONTROL, SetFileInformationByHandle,
 };
 
 /// The opened output. Until [`Output::empty`] nothing of an earlier file is lost; unless
@@ -36,12 +37,8 @@ pub(crate) struct Output {
     file: File,
     unwanted: FileRemoval,
     path: PathBuf,
-    identity: OutputIdentity,
+    identity: FileIdentity,
 }
-
-/// The identity of a file on its machine, whatever its name: volume serial number and file index.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct OutputIdentity(u32, u64);
 
 /// Deletes a trace of this recording, if it is still the file of that name. No link is followed.
 pub(crate) fn delete_trace(file: &RingFile) -> Deletion {
@@ -155,7 +152,7 @@ impl Output {
             }
             Err(error) => return Err(fail(error)),
         };
-        let identity = OutputIdentity::of(&file).map_err(fail)?;
+        let identity = identity(&file);
         Ok(Output { file, unwanted, path, identity })
     }
 
@@ -224,7 +221,7 @@ impl Output {
 
     /// Leaves the file to the agent: closes inject's handle and returns the file's path and
     /// identity.
-    pub(crate) fn keep(mut self) -> (PathBuf, OutputIdentity) {
+    pub(crate) fn keep(mut self) -> (PathBuf, FileIdentity) {
         self.unwanted.new = None;
         if let Some(old) = self.unwanted.set_aside.take() {
             say_set_aside(&old);
@@ -233,27 +230,33 @@ impl Output {
     }
 }
 
-impl OutputIdentity {
-    /// The identity of an open file.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub(crate) fn of(file: &File) -> io::Result<OutputIdentity> {
-        let known = information(file)?;
+/// The identity of an open file.
+pub(crate) fn identity(file: &File) -> FileIdentity {
+    let mut wide = FILE_ID_INFO::default();
+    // SAFETY: the handle is open; pointer and size describe the struct.
+    let known = unsafe {
+        GetFileInformationByHandleEx(
+            file.as_raw_handle(),
+            FileIdInfo,
+            (&raw mut wide).cast(),
+            size_of_val(&wide) as u32,
+        )
+    };
+    let wide = (known != 0).then(|| (wide.VolumeSerialNumber, u128::from_le_bytes(wide.FileId.Identifier)));
+    let narrow = information(file).ok().map(|known| {
         let index = u64::from(known.nFileIndexHigh) << 32 | u64::from(known.nFileIndexLow);
-        Ok(OutputIdentity(known.dwVolumeSerialNumber, index))
-    }
+        (known.dwVolumeSerialNumber, index)
+    });
+    FileIdentity::new(wide, narrow)
 }
 
 /// Why the file with this identity is not at `path`; `None` if it is, or if that cannot be told.
-pub(crate) fn absence(path: &Path, identity: OutputIdentity) -> Option<&'static str> {
+pub(crate) fn absence(path: &Path, wanted: FileIdentity) -> Option<&'static str> {
     let mut options = OpenOptions::new();
     // No access is asked for, so whoever still writes the file does not refuse.
     options.access_mode(0).custom_flags(FILE_FLAG_OPEN_REPARSE_POINT);
     match options.open(path) {
-        Ok(file) => OutputIdentity::of(&file)
-            .is_ok_and(|found| found != identity)
-            .then_some("another file has taken its place"),
+        Ok(file) => identity(&file).differs_from(wanted).then_some("another file has taken its place"),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Some("the file, or a folder on its path, was deleted or renamed")
         }
@@ -274,7 +277,7 @@ impl Drop for FileRemoval {
         if let Some(path) = self.new.take() {
             // If the file cannot be deleted, an empty file remains. Report the original failure,
             // not this one.
-            let _ = std::fs::remove_file(&path);
+            let _ = system::delete(&path);
             self.put_back(&path);
         }
     }
@@ -341,7 +344,7 @@ fn create_private(path: &Path) -> io::Result<File> {
         lpSecurityDescriptor: descriptor.as_ptr(),
         bInheritHandle: 0,
     };
-    let name = system::wide(&long(path));
+    let name = system::wide(&system::long(path));
     // SAFETY: the name is zero-terminated, the attributes and their descriptor live through the
     // call, and the handle is fresh.
     let handle = unsafe {
@@ -356,19 +359,6 @@ fn create_private(path: &Path) -> io::Result<File> {
         ))
     };
     Ok(File::from(handle?))
-}
-
-/// An absolute path in the form for which no limit of 260 characters holds, where it has a drive
-/// and is long.
-fn long(path: &Path) -> OsString {
-    const SHORT: usize = 240;
-    let drive = path.to_str().is_some_and(|text| text.as_bytes().get(1..3) == Some(br":\"));
-    let mut name = OsString::new();
-    if drive && path.as_os_str().len() > SHORT {
-        name.push(r"\\?\");
-    }
-    name.push(path);
-    name
 }
 
 /// The kind of an open file, from its handle and not from its name.
@@ -440,7 +430,7 @@ pub(crate) fn store_once(path: &Path, bytes: &[u8]) -> bool {
     // Does not replace a file that was made meanwhile, but reads it instead.
     let stored = written.is_ok() && system::rename_new(&beside, path).is_ok();
     if !stored {
-        let _ = std::fs::remove_file(&beside);
+        let _ = system::delete(&beside);
     }
     stored || holds(path, bytes)
 }

@@ -236,9 +236,9 @@ fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .create_new(true)
         .open(&unfinished)
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-        .and_then(|()| std::fs::rename(&unfinished, path));
+        .and_then(|()| system::rename_new(&unfinished, path));
     if written.is_err() {
-        let _ = std::fs::remove_file(&unfinished);
+        let _ = system::delete(&unfinished);
     }
     written
 }

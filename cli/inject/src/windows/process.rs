@@ -16,7 +16,7 @@ use std::os::windows::ffi::OsStringExt;
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, OwnedHandle};
 use std::path::PathBuf;
 use std::ptr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stk_schema::layout;
 use windows_sys::Win32::Foundation::{DuplicateHandle, ERROR_ACCESS_DENIED, FILETIME, HANDLE, HMODULE};
 use windows_sys::Win32::System::Diagnostics::Debug::{ReadProcessMemory, WriteProcessMemory};
@@ -30,8 +30,8 @@ use windows_sys::Win32::System::SystemInformation::{GetSystemTimeAsFileTime, IMA
 use windows_sys::Win32::System::Threading::{
     GetCurrentProcess, GetExitCodeProcess, GetProcessId, GetProcessTimes, IsWow64Process, OpenProcess,
     PROCESS_BASIC_INFORMATION, PROCESS_CREATE_THREAD, PROCESS_DUP_HANDLE, PROCESS_MACHINE_INFORMATION,
-    PROCESS_NAME_WIN32, PROCESS_QUERY_INFORMATION, PROCESS_QUERY_LIMITED_INFORMATION, PROCESS_SYNCHRONIZE,
-    PROCESS_VM_OPERATION, PROCESS_VM_READ, PROCESS_VM_WRITE, ProcessMachineTypeInfo,
+    PROCESS_NAME_NATIVE, PROCESS_NAME_WIN32, PROCESS_QUERY_INFORMATION, PROCESS_QUERY_LIMITED_INFORMATION,
+    PROCESS_SYNCHRONIZE, PROCESS_VM_OPERATION, PROCESS_VM_READ, PROCESS_VM_WRITE, ProcessMachineTypeInfo,
     QueryFullProcessImageNameW,
 };
 use windows_sys::core::BOOL;
@@ -321,7 +321,14 @@ impl Process {
             let refused = io::Error::last_os_error().raw_os_error() == denied;
             if refused { Access::Refused } else { Access::Failed }
         };
-        access::unless_refused(access, || system::wait(self.handle(), access::WAIT_MS))
+        let begun = Instant::now();
+        let ended = || system::wait(self.handle(), access::WAIT_MS);
+        access::unless_refused(access, ended, || begun.elapsed())
+    }
+
+    /// The NT path of its program, such as `\Device\HarddiskVolume3\a.exe`.
+    pub(crate) fn native_image_path(&self) -> Option<String> {
+        Some(image_path_as(self.handle(), PROCESS_NAME_NATIVE)?.to_string_lossy().into_owned())
     }
 
     /// Its modules' headers and exports, the program first. Empty while it has not been
@@ -348,15 +355,14 @@ impl Process {
 
     /// Load addresses of its modules. Reads the list again if it changes meanwhile.
     fn module_bases(&self) -> io::Result<Vec<u64>> {
-        const TRIES: u32 = 10;
-        let mut attempt = 1;
+        const LIMIT: Duration = Duration::from_millis(100);
+        let begun = Instant::now();
         loop {
             match self.module_handles() {
                 Ok(handles) => return Ok(handles.into_iter().map(|handle| handle as u64).collect()),
-                Err(error) if attempt == TRIES => return Err(error),
+                Err(error) if begun.elapsed() >= LIMIT => return Err(error),
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }
-            attempt += 1;
         }
     }
 
@@ -586,11 +592,13 @@ fn program_name(handle: BorrowedHandle) -> String {
 }
 
 fn image_path(handle: BorrowedHandle) -> Option<OsString> {
+    image_path_as(handle, PROCESS_NAME_WIN32)
+}
+
+fn image_path_as(handle: BorrowedHandle, form: u32) -> Option<OsString> {
     let mut path = vec![0u16; 32_768];
     let mut len = path.len() as u32;
     // SAFETY: pointer and length are those of the vector.
-    let ok = unsafe {
-        QueryFullProcessImageNameW(handle.as_raw_handle(), PROCESS_NAME_WIN32, path.as_mut_ptr(), &mut len)
-    };
+    let ok = unsafe { QueryFullProcessImageNameW(handle.as_raw_handle(), form, path.as_mut_ptr(), &mut len) };
     (ok != 0).then(|| OsString::from_wide(&path[..(len as usize).min(path.len())]))
 }

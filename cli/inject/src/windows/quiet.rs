@@ -2,13 +2,14 @@
 //! thread that began in the agent, such as one that carries out a call of an inject that has not
 //! waited for it, must have ended.
 //!
-//! Each thread is suspended for as long as it takes to read its registers, one at a time. Only
-//! `inject stop --unload` does this. Ctrl-C does not end inject meanwhile.
+//! Each thread is suspended for as long as it takes to read its registers, one at a time, and for a
+//! second at most. Only `inject stop --unload` does this. Ctrl-C does not end inject meanwhile.
 
 use super::agent::Agent;
 use super::process::{Module, Process};
-use super::suspension::Suspension;
+use super::suspension;
 use super::system::{self, Procedure};
+use crate::held::{self, Inspection, ThreadCalls};
 use crate::image;
 use crate::quiet::{BEFORE, Places};
 use std::io;
@@ -21,6 +22,9 @@ use windows_sys::Win32::System::Threading::{
     THREAD_SYNCHRONIZE,
 };
 
+/// How long a thread may take to stop. Without a limit, one that is stuck in a driver would keep inject,
+/// and would stay suspended if inject is killed.
+const MOST_HELD: Duration = Duration::from_secs(1);
 /// Time between two looks at threads that may be in the agent.
 const AGAIN: Duration = Duration::from_millis(2);
 
@@ -43,12 +47,12 @@ pub(crate) fn wait(process: &Process, agent: &Agent, handler: bool, until: Insta
     let mut suspects = threads(process, agent)?;
     loop {
         let before = handler_calls(process, agent);
-        let rest: Vec<bool> =
-            suspects.iter().map(|suspect| !is_elsewhere(process, places.as_ref(), suspect)).collect();
+        let elsewhere = suspects.iter().map(|suspect| is_elsewhere(process, places.as_ref(), suspect));
+        let elsewhere: Vec<bool> = elsewhere.collect::<Result<_, String>>()?;
         // Else a thread may have been in what the handler calls, which looks like being elsewhere.
         if before.is_some() && before == handler_calls(process, agent) {
-            let mut rest = rest.into_iter();
-            suspects.retain(|_| rest.next().unwrap_or(true));
+            let mut elsewhere = elsewhere.into_iter();
+            suspects.retain(|_| !elsewhere.next().unwrap_or(false));
         }
         if suspects.is_empty() || process.has_ended() {
             return Ok(());
@@ -133,20 +137,59 @@ fn open(process: &Process, tid: u32) -> io::Result<Option<OwnedHandle>> {
 
 /// Whether the thread has ended, or is neither in the agent nor on its way there. Without `places`
 /// only threads that began in the agent can be there, and no other is suspended.
-fn is_elsewhere(process: &Process, places: Option<&Places>, thread: &Suspect) -> bool {
+///
+/// # Errors
+/// Why that cannot be found out: a part of a sentence.
+fn is_elsewhere(process: &Process, places: Option<&Places>, thread: &Suspect) -> Result<bool, String> {
     if system::wait(thread.handle.as_handle(), 0) {
-        return true;
+        return Ok(true);
     }
     if thread.of_agent {
-        return false;
+        return Ok(false);
     }
-    let Some(places) = places else { return true };
-    let Some(ip) = Suspension::of(thread.handle.as_handle()).map(|thread| thread.registers().ip) else {
-        return false;
+    let Some(places) = places else { return Ok(true) };
+    let ip = match held::inspect(SuspendedThread::of(&thread.handle)?, MOST_HELD) {
+        Ok(Inspection::Done(ip)) => ip,
+        Ok(Inspection::Refused) => return Ok(false),
+        Ok(Inspection::NotStopped) => {
+            return Err(format!(
+                "its thread {} did not stop within {} s and was resumed",
+                thread.tid,
+                MOST_HELD.as_secs()
+            ));
+        }
+        Err(error) => return Err(format!("no thread can be started that inspects its threads ({error})")),
     };
     let mut code = [0; BEFORE + 1];
     let known = places.needs_code(ip) && process.read(ip - BEFORE as u64, &mut code);
-    places.is_elsewhere(ip, known.then_some(&code))
+    Ok(places.is_elsewhere(ip, known.then_some(&code)))
+}
+
+/// The calls about a thread, with a handle of their own: the helper may be in one of them for ever.
+struct SuspendedThread(OwnedHandle);
+
+impl SuspendedThread {
+    fn of(thread: &OwnedHandle) -> Result<SuspendedThread, String> {
+        let copy = thread.try_clone();
+        copy.map(SuspendedThread).map_err(|error| format!("a thread's handle cannot be copied ({error})"))
+    }
+}
+
+impl ThreadCalls for SuspendedThread {
+    /// Its instruction pointer.
+    type Found = u64;
+
+    fn suspend(&self) -> bool {
+        suspension::suspend(self.0.as_handle())
+    }
+
+    fn read(&self) -> Option<u64> {
+        suspension::registers_of(self.0.as_handle()).map(|registers| registers.ip)
+    }
+
+    fn resume(&self) {
+        suspension::resume(self.0.as_handle());
+    }
 }
 
 /// The function with which the thread began.

@@ -19,8 +19,8 @@ use std::ffi::OsString;
 use std::io;
 use std::process::Child;
 
-/// Time between two looks at the list of processes.
-const POLL_MS: u32 = 10;
+/// Milliseconds between two looks at the list of processes: nothing reports a process by its name.
+const POLL_MS: u32 = 100;
 
 /// Records processes, each by an inject of its own, and returns an exit code for all: that of the
 /// first that failed, or 130 if Ctrl-C ended them.

@@ -27,20 +27,11 @@ impl<'a> Suspension<'a> {
     /// Suspends a thread whose handle has the rights for that and for reading its registers, and
     /// waits until it has stopped; `None` if it was refused.
     pub(crate) fn of(thread: BorrowedHandle<'a>) -> Option<Suspension<'a>> {
-        let handle = thread.as_raw_handle();
-        // SAFETY: the handle is open with the right to suspend.
-        if unsafe { SuspendThread(handle) } == u32::MAX {
+        if !suspend(thread) {
             return None;
         }
         let mut suspension = Suspension { thread, registers: Registers { ip: 0, sp: 0 } };
-        let mut context = Context(CONTEXT::default());
-        context.0.ContextFlags = CONTROL;
-        // SAFETY: the handle is open with the right to read the registers, for which the struct has
-        // room. SuspendThread may return before the thread has stopped; this waits for it.
-        if unsafe { GetThreadContext(handle, &mut context.0) } == 0 {
-            return None;
-        }
-        suspension.registers = registers(&context.0);
+        suspension.registers = registers_of(thread)?;
         Some(suspension)
     }
 
@@ -51,9 +42,29 @@ impl<'a> Suspension<'a> {
 
 impl Drop for Suspension<'_> {
     fn drop(&mut self) {
-        // SAFETY: the handle is open with the right to resume; it was suspended once, in `of`.
-        unsafe { ResumeThread(self.thread.as_raw_handle()) };
+        resume(self.thread);
     }
+}
+
+/// Suspends a thread, which may not have stopped yet when this returns; false if that is refused.
+pub(super) fn suspend(thread: BorrowedHandle) -> bool {
+    // SAFETY: the handle is open, and the system checks its rights.
+    unsafe { SuspendThread(thread.as_raw_handle()) != u32::MAX }
+}
+
+/// Waits until a suspended thread has stopped and reads its registers; `None` if that is refused.
+pub(super) fn registers_of(thread: BorrowedHandle) -> Option<Registers> {
+    let mut context = Context(CONTEXT::default());
+    context.0.ContextFlags = CONTROL;
+    // SAFETY: the handle is open, and the struct has room for the registers.
+    let known = unsafe { GetThreadContext(thread.as_raw_handle(), &mut context.0) } != 0;
+    known.then(|| registers(&context.0))
+}
+
+/// Takes one suspension of a thread back.
+pub(super) fn resume(thread: BorrowedHandle) {
+    // SAFETY: the handle is open, and the system checks its rights.
+    unsafe { ResumeThread(thread.as_raw_handle()) };
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -1,10 +1,11 @@
 //! Handles, events, error texts, optional functions.
 
-use std::ffi::{CStr, OsStr};
+use crate::held;
+use std::ffi::{CStr, OsStr, OsString};
 use std::io;
 use std::os::windows::ffi::OsStrExt;
 use std::os::windows::io::{AsHandle, AsRawHandle, BorrowedHandle, FromRawHandle, OwnedHandle};
-use std::path::{Component, Path, Prefix};
+use std::path::{Component, Path, PathBuf, Prefix};
 use std::ptr;
 use std::time::{Duration, Instant};
 use windows_sys::Win32::Foundation::{FILETIME, HANDLE, INVALID_HANDLE_VALUE, SYSTEMTIME, WAIT_OBJECT_0};
@@ -56,18 +57,46 @@ pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     rename(from, to, false)
 }
 
-/// Renames a file. `replace`: to a name that another file may have, which is lost then.
+/// Renames a file. `replace`: to a name that another file may have, which is lost then. Tries again
+/// while somebody else has one of the files open.
 ///
 /// # Errors
 /// The system's error.
 pub(crate) fn rename(from: &Path, to: &Path, replace: bool) -> io::Result<()> {
     let flags = if replace { MOVEFILE_REPLACE_EXISTING } else { 0 };
-    let (from, to) = (wide(from.as_os_str()), wide(to.as_os_str()));
+    let (from, to) = (wide(&long(from)), wide(&long(to)));
     // SAFETY: both paths are zero-terminated.
-    match unsafe { MoveFileExW(from.as_ptr(), to.as_ptr(), flags) } {
+    patiently(|| match unsafe { MoveFileExW(from.as_ptr(), to.as_ptr(), flags) } {
         0 => Err(io::Error::last_os_error()),
         _ => Ok(()),
+    })
+}
+
+/// Deletes a file. Tries again while somebody else has it open.
+///
+/// # Errors
+/// The system's error.
+pub(crate) fn delete(path: &Path) -> io::Result<()> {
+    let path = PathBuf::from(long(path));
+    patiently(|| std::fs::remove_file(&path))
+}
+
+fn patiently(attempt: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    let begun = Instant::now();
+    held::while_held(attempt, || begun.elapsed(), std::thread::sleep)
+}
+
+/// An absolute path in the form for which no limit of 260 characters holds, where it has a drive
+/// and is long.
+pub(crate) fn long(path: &Path) -> OsString {
+    const SHORT: usize = 240;
+    let drive = path.to_str().is_some_and(|text| text.as_bytes().get(1..3) == Some(br":\"));
+    let mut name = OsString::new();
+    if drive && path.as_os_str().len() > SHORT {
+        name.push(r"\\?\");
     }
+    name.push(path);
+    name
 }
 
 /// An event that is set once and stays set.

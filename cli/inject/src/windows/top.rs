@@ -132,6 +132,6 @@ struct TemporaryTrace(PathBuf);
 
 impl Drop for TemporaryTrace {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
+        let _ = system::delete(&self.0);
     }
 }

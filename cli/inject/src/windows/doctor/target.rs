@@ -6,6 +6,7 @@ use crate::image;
 use crate::windows::agent::AgentFile;
 use crate::windows::process::{self, OpenError, Process};
 use crate::windows::refusal;
+use crate::windows::scheduling;
 use crate::windows::system::wide;
 use crate::windows::threads;
 use crate::windows::token::Token;
@@ -51,6 +52,7 @@ pub(super) fn gather(pid: u32, agent: Option<&AgentFile>) -> TargetFacts {
         target.app_container = theirs.as_ref().map(Token::is_app_container);
         target.integrity = theirs.zip(ours).map(|(theirs, ours)| (theirs.integrity(), ours.integrity()));
         target.policies = policies(limited);
+        target.scheduling = scheduling::of(limited);
     }
     match Process::try_open(pid) {
         Ok(process) => {

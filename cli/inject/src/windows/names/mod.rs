@@ -318,8 +318,9 @@ impl Host {
     }
 
     fn wait(&mut self, ms: u64) {
+        let begun = Instant::now();
         std::thread::sleep(Duration::from_millis(ms));
-        self.failures.waited_ms += ms;
+        self.failures.waited_ms += begun.elapsed().as_millis() as u64;
     }
 
     /// Tries to open the library; false if the caller must try again.
