@@ -123,12 +123,12 @@ pub(crate) struct LiveStatus {
     pub threads_met: AtomicU32,
     pub rotation: AtomicU32,
     reserved_for_hosts: AtomicU32,
-    file_index: AtomicU32,
-    file_number: AtomicU32,
-    earlier_samples: AtomicU64,
-    earlier_dropped: AtomicU64,
-    earlier_bytes: AtomicU64,
-    earlier_ms: AtomicU64,
+    pub file_index: AtomicU32,
+    pub file_number: AtomicU32,
+    pub earlier_samples: AtomicU64,
+    pub earlier_dropped: AtomicU64,
+    pub earlier_bytes: AtomicU64,
+    pub earlier_ms: AtomicU64,
     activity: [LiveActivity; RECORDER_THREADS.len()],
 }
 
