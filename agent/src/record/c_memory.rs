@@ -86,18 +86,21 @@ pub(crate) unsafe extern "C" fn copy(to: *mut u8, from: *const u8, len: usize) -
 /// lies lower.
 #[inline(always)]
 unsafe fn copy_up(to: *mut u8, from: *const u8, len: usize) {
-    // SAFETY: each step lies within the places; the last one ends where they end. It is read
-    // before a byte is written there.
+    // SAFETY: each step is within the places; the last one ends where they end. It and the first
+    // chunk are read before a byte is written. The steps between them write at multiples of a chunk,
+    // so that none spans two lines of the cache more often than it must.
     unsafe {
         let last = len - STEP;
+        let begin = from.cast::<Chunk>().read_unaligned();
         let end = from.add(last).cast::<[Chunk; 4]>().read_unaligned();
-        let mut done = 0;
+        let mut done = CHUNK - to as usize % CHUNK;
         while done < last {
             put::<[Chunk; 4]>(to.add(done), from.add(done));
             done += STEP;
             opaque!();
         }
         to.add(last).cast::<[Chunk; 4]>().write_unaligned(end);
+        to.cast::<Chunk>().write_unaligned(begin);
     }
 }
 
