@@ -3,7 +3,8 @@
 
 use crate::block::BlockBuffer;
 use crate::header::{BlockHeader, BlockKind, FileHeader};
-use crate::seal::{SealError, Sealer, sealed_bound};
+use crate::compressor::SealError;
+use crate::seal::{Sealer, sealed_bound};
 use alloc::vec::Vec;
 use stk_schema::Ticks;
 use stk_schema::event::{End, Event};

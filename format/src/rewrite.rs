@@ -4,11 +4,12 @@
 
 use crate::DecodeError;
 use crate::bytes::{Cursor, LimitedBuffer};
+use crate::compressor::SealError;
 use crate::event::{self, Split};
 use crate::header::{BlockHeader, FileHeader};
 use crate::read::BlockError;
 use crate::sample::flag;
-use crate::seal::{SealError, Sealer, sealed_bound};
+use crate::seal::{Sealer, sealed_bound};
 use alloc::vec::Vec;
 use core::ops::Range;
 use stk_schema::event::{Event, kind};

@@ -1,9 +1,10 @@
 //! Makes a supplement after the recording has ended: SPEC.md, section 11.
 
 use crate::block::{BlockBuffer, EncodeError};
+use crate::compressor::SealError;
 use crate::header::{BlockKind, FileHeader};
 use crate::read::{Supplement, Trace};
-use crate::seal::{SealError, Sealer, sealed_bound};
+use crate::seal::{Sealer, sealed_bound};
 use stk_schema::Ticks;
 use stk_schema::event::Event;
 use stk_schema::limits;
