@@ -64,7 +64,10 @@ programs() {
   mkdir -p "$out/$name" "$out/$symbols/${name#"stk-$version-"}"
   for program in "$@"; do
     debug=$out/$symbols/${name#"stk-$version-"}/$program.debug
-    "${strip/strip/objcopy}" --only-keep-debug "$folder/$program" "$debug"
+    # rustc has dlltool name symbols after a folder for the moment, with this machine's path.
+    "${strip/strip/objcopy}" --wildcard --strip-symbol='*_rustc??????_*_imports_lib*' "$folder/$program" "$debug.whole"
+    "${strip/strip/objcopy}" --only-keep-debug "$debug.whole" "$debug"
+    rm "$debug.whole"
     "$strip" --strip-all -o "$out/$name/$program" "$folder/$program"
     "${strip/strip/objcopy}" --add-gnu-debuglink="$debug" "$out/$name/$program"
     release_sign "$out/$name/$program"
