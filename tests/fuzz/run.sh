@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Runs fuzz targets with the address sanitizer, each with limits for a single run, and prints their executions. Installs cargo-fuzz, and a
-# nightly toolchain, where they are missing.
+# Runs fuzz targets with the address sanitizer, each with limits for a single run, and prints their executions. Needs the stable Rust of
+# this repository and a C++ compiler: rustc.sh passes the flags that cargo-fuzz would take a nightly toolchain for.
 #
 #   tests/fuzz/run.sh [TARGET…]      without a name: all targets
 #
 #   STK_FUZZ_SECONDS=60   how long each target runs
+#   STK_FUZZ_RUNS=-1      after how many executions it ends before that
 #   STK_FUZZ_JOBS=1       how many targets run at once
 #   STK_FUZZ_MEMORY=1024  MiB that a target may take; beside stk's own budget the address sanitizer keeps freed memory
 #   STK_FUZZ_TIMEOUT=10   seconds that one input may take
@@ -13,14 +14,16 @@
 # is reached goes to tests/fuzz/seeds, which git keeps (of format_event six for each type of event), and with which each run starts:
 #
 #   tests/fuzz/run.sh --seeds [TARGET…]
+#
+# Targets that read datasets need polars, which is built without those flags: some minutes, once.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 if [ "${1:-}" = --one ]; then
   # Errors and warnings of stk about its input are not wanted: -close_fd_mask=3 closes stdout and stderr but for libFuzzer's own copy.
   log=$(mktemp) status=0
-  "$3/$2" -max_total_time="${STK_FUZZ_SECONDS:-60}" -rss_limit_mb="${STK_FUZZ_MEMORY:-1024}" -malloc_limit_mb="${STK_FUZZ_MEMORY:-1024}" \
-    -timeout="${STK_FUZZ_TIMEOUT:-10}" -close_fd_mask=3 -print_final_stats=1 -artifact_prefix="artifacts/$2/" "corpus/$2" $([ ! -d "seeds/$2" ] || echo "seeds/$2") >"$log" 2>&1 || status=1
+  "$3/$2" -max_total_time="${STK_FUZZ_SECONDS:-60}" -runs="${STK_FUZZ_RUNS:--1}" -rss_limit_mb="${STK_FUZZ_MEMORY:-1024}" -malloc_limit_mb="${STK_FUZZ_MEMORY:-1024}" \
+    -timeout="${STK_FUZZ_TIMEOUT:-10}" -detect_leaks=0 -close_fd_mask=3 -print_final_stats=1 -artifact_prefix="artifacts/$2/" "corpus/$2" $([ ! -d "seeds/$2" ] || echo "seeds/$2") >"$log" 2>&1 || status=1
   executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
   printf '%s: %s executions\n' "$2" "${executions:-no}"
   [ $status = 0 ] || grep -a -A3 'SUMMARY\|panicked\|ERROR:' "$log" | head -20 || true
@@ -33,16 +36,15 @@ if [ "${1:-}" = --seeds ]; then
   seeds=1
   shift
 fi
-command -v cargo-fuzz >/dev/null || cargo install -q --locked --version 0.13.1 cargo-fuzz
-rustup toolchain list | grep -q '^nightly' || rustup toolchain install nightly --profile minimal
 if [ $# -gt 0 ]; then
   targets=("$@")
-  for target in "$@"; do cargo +nightly fuzz build "$target" >&2; done
 else
   mapfile -t targets < <(sed -n 's|^path = "fuzz_targets/\(.*\)\.rs"|\1|p' Cargo.toml)
-  cargo +nightly fuzz build >&2
 fi
-programs=$(ls -d "${CARGO_TARGET_DIR:-target}"/*/release | head -n 1)
+features=()
+case " ${targets[*]} " in *dataset*) features=(--features datasets) ;; esac
+RUSTC_WRAPPER=$PWD/rustc.sh cargo build --release --locked "${features[@]}" "${targets[@]/#/--bin=}" >&2
+programs=${CARGO_TARGET_DIR:-target}/release
 for target in "${targets[@]}"; do mkdir -p "corpus/$target" "artifacts/$target"; done
 if [ -n "$seeds" ]; then
   for target in "${targets[@]}"; do

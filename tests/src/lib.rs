@@ -16,6 +16,7 @@
 //! * [`synth`]: traces built event by event, taken apart, damaged and changed.
 //! * [`traces`]: images with unwind data, and threads with stacks that can be walked.
 //! * [`pe`]: imports, exports and resources of a built DLL.
+//! * [`wrong`]: files of stk with one change: tables, traces that are followed, JSON.
 //! * [`weights`]: stk's profile beside that of Linux' own sampler.
 //! * [`recorded`]: a trace as the format's own reader returns it, without stk's analysis.
 //! * [`schema`]: whether JSON follows the schemas in schema/.
@@ -44,3 +45,4 @@ pub mod synth;
 pub mod traces;
 pub mod weights;
 pub mod wine;
+pub mod wrong;

@@ -187,3 +187,36 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn range_of_a_reused_entry_is_that_of_one_mapping() {
+        let (short, long) = (vec![0u8; 100], vec![0u8; 9_000]);
+        let mappings = [&short[..], &long[..]];
+        let ends = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for turn in 0..200_000 {
+                    drop(Watch::new(mappings[turn % 2]));
+                }
+                ends.store(true, Ordering::Release);
+            });
+            let mut seen = 0;
+            while !ends.load(Ordering::Acquire) {
+                for (start, end) in entries().filter_map(WatchEntry::range) {
+                    // Other tests map files meanwhile.
+                    if let Some(mapping) = mappings.iter().find(|mapping| mapping.as_ptr() as usize == start)
+                    {
+                        assert_eq!(end - start, mapping.len());
+                        seen += 1;
+                    }
+                }
+            }
+            assert!(seen > 0);
+        });
+    }
+}

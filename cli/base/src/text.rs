@@ -1,6 +1,8 @@
 //! Numbers, times and columns as text.
 
 use std::borrow::Cow;
+use std::path::{Component, Path};
+use std::sync::OnceLock;
 
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -23,9 +25,30 @@ impl TimeZone {
     fn rules(self) -> Zone {
         match self {
             TimeZone::Utc => Zone::UTC,
-            TimeZone::Local => Zone::system(),
+            TimeZone::Local if names_a_zone() => Zone::system(),
+            TimeZone::Local => Zone::UTC,
         }
     }
+}
+
+/// Whether `TZ`, if it is set, names a zone. As a path it can name a device without end, which
+/// would be read to its end: such a name is reported once and counts as UTC.
+fn names_a_zone() -> bool {
+    static NAMES: OnceLock<bool> = OnceLock::new();
+    *NAMES.get_or_init(|| {
+        let Some(text) = std::env::var_os("TZ") else { return true };
+        let is_zone = is_zone(&text.to_string_lossy());
+        if !is_zone {
+            log::warn!("the environment variable TZ leads to no regular file: local times are those of UTC");
+        }
+        is_zone
+    })
+}
+
+fn is_zone(text: &str) -> bool {
+    let path = Path::new(text.strip_prefix(':').unwrap_or(text));
+    let leads_out = path.components().any(|part| part == Component::ParentDir);
+    !leads_out && (!path.is_absolute() || path.is_file())
 }
 
 /// A moment of a recording, as seconds since its start: `12.345 s`. `--at` and `--from` take it.
@@ -138,6 +161,14 @@ mod tests {
         assert_eq!(counted(1, "process"), "1 process");
         assert_eq!(counted(2, "process"), "2 processes");
         assert_eq!(counted(1_000, "thread"), "1,000 threads");
+    }
+
+    #[test]
+    fn time_zone_that_is_no_regular_file_counts_as_utc() {
+        assert!(["Europe/Berlin", "CET-1CEST,M3.5.0,M10.5.0/3", "", ":UTC"].into_iter().all(is_zone));
+        for text in ["/dev/zero", ":/dev/zero", "../../../../dev/zero", "/", "Europe/../../x"] {
+            assert!(!is_zone(text), "{text}");
+        }
     }
 
     #[test]

@@ -449,6 +449,54 @@ fn tables_that_state_what_cannot_be_are_errors_that_name_it() {
 }
 
 #[test]
+fn stack_of_millions_of_frames_is_refused() {
+    let (lab, file) = lab_and_file("stacks");
+    rewrite(&file, None, |frame| {
+        let deep = |name: &str, frame: &DataFrame| {
+            let list = frame.column(name).unwrap().list().unwrap().get_as_series(0).unwrap();
+            let indices: Vec<u32> = vec![0; 4 << 20];
+            let repeated = list.take_slice(&indices).unwrap();
+            Series::new(name.into(), vec![repeated; 1]).into_column()
+        };
+        let mut one = frame.head(Some(1));
+        for name in ["location_ids", "trusts"] {
+            let column = deep(name, frame);
+            one.with_column(column).unwrap();
+        }
+        *frame = one;
+    });
+    for line in [&["stats", "lab.parquet"][..], &["stats", "lab.parquet", "--tree"]] {
+        let (_, error, code) = lab.run(line);
+        assert_eq!(code, 1, "{line:?}: {error}");
+        assert!(error.contains("stacks/"), "{line:?}: {error}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn pipes_and_devices_in_a_dataset_are_refused_without_waiting() {
+    let pipe = |path: &Path| {
+        assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+    };
+    let zero = |path: &Path| std::os::unix::fs::symlink("/dev/zero", path).unwrap();
+    for table in ["samples", "stacks", "frames", "traces"] {
+        for plant in [&pipe as &dyn Fn(&Path), &zero] {
+            let (lab, file) = lab_and_file(table);
+            std::fs::remove_file(&file).unwrap();
+            plant(&file);
+            let (_, error, code) = lab.run(&["stats", "lab.parquet"]);
+            assert_eq!(code, 1, "{table}: {error}");
+            assert!(error.contains("0000.parquet"), "{table}: {error}");
+        }
+    }
+    let (lab, _) = lab_and_file("samples");
+    let version = lab.path("lab.parquet/_stk.json");
+    std::fs::File::create(&version).unwrap().set_len(20 << 30).unwrap();
+    let (_, error, code) = lab.run(&["stats", "lab.parquet"]);
+    assert_eq!(code, 1, "{error}");
+}
+
+#[test]
 fn row_groups_of_one_row_have_the_sums_of_large_ones() {
     let (lab, file) = lab_and_file("samples");
     let before = lab.of_dataset(&["--weight", "samples"]);

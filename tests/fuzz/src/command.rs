@@ -3,8 +3,9 @@
 use crate::mutated::mutated;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 use stk::commands::{Exit, answer};
+use stk_base::panics::is_of_input;
 
 /// Runs commands on a trace that `data` changes. The trace is their last argument; `OUT` stands for
 /// an output.
@@ -19,16 +20,38 @@ pub fn run(data: &[u8], commands: &[&[&str]]) {
     for command in commands {
         let out = folder.join("out").display().to_string();
         let arguments = command.iter().map(|part| OsString::from(part.replace("OUT", &out)));
-        // An error is allowed, since the trace may not be valid. A caught fault is a fault of stk.
-        match answer(arguments.chain([trace.clone().into_os_string()])) {
-            Ok((_, exit)) => assert!(exit != Exit::Usage && exit != Exit::Interrupted, "{exit:?}"),
-            Err(error) => assert!(!error.to_string().contains("a fault of stk"), "{error:#}"),
-        }
+        answered(arguments.chain([trace.clone().into_os_string()]));
     }
 }
 
+/// Runs a command.
+///
+/// # Panics
+///
+/// When it ends in a way that no input may cause.
+pub fn answered(arguments: impl Iterator<Item = OsString>) {
+    // An error is allowed, since the input may not be valid. A caught fault is a fault of stk.
+    match answer(arguments) {
+        Ok((_, exit)) => assert!(exit != Exit::Usage && exit != Exit::Interrupted, "{exit:?}"),
+        Err(error) => assert!(!format!("{error:#}").contains("a fault of stk"), "{error:#}"),
+    }
+}
+
+/// Panics end the target, except those of libraries that are errors of the input.
+pub fn end_at_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        std::panic::set_hook(Box::new(|panic| {
+            if !is_of_input(panic) {
+                eprintln!("{panic}");
+                std::process::abort();
+            }
+        }));
+    });
+}
+
 /// A folder that only this process uses.
-fn folder() -> PathBuf {
+pub fn folder() -> PathBuf {
     static FOLDER: OnceLock<tempfile::TempDir> = OnceLock::new();
     FOLDER.get_or_init(|| tempfile::tempdir().expect("a folder")).path().to_owned()
 }

@@ -8,7 +8,19 @@ use stk_tests::synth::{Choices, Parts, mutate};
 const CHANGES: usize = 8;
 
 /// The fuzzer's input as choices; zeros when it has run out.
-struct Input<'a>(&'a [u8]);
+pub struct Input<'a>(pub &'a [u8]);
+
+impl Input<'_> {
+    /// Makes changes until the input has run out, at most [`CHANGES`].
+    pub fn changes(&mut self, mut change: impl FnMut(&mut Self)) {
+        for _ in 0..CHANGES {
+            if self.0.is_empty() {
+                break;
+            }
+            change(self);
+        }
+    }
+}
 
 impl Choices for Input<'_> {
     fn below(&mut self, bound: usize) -> usize {
@@ -46,11 +58,8 @@ pub fn mutated(data: &[u8]) -> Vec<u8> {
     let mut input = Input(data);
     let bases = bases();
     let mut parts = bases[input.below(bases.len())].clone();
-    for _ in 0..CHANGES {
-        if input.0.is_empty() {
-            break;
-        }
-        mutate(&mut parts, &mut input);
-    }
+    input.changes(|input| {
+        mutate(&mut parts, input);
+    });
     parts.to_file()
 }

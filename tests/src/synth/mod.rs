@@ -18,6 +18,7 @@ mod parts;
 mod random;
 mod writer;
 
+pub(crate) use mutate::number;
 pub use mutate::{Choices, mutate};
 pub use parts::{Parts, StoredBlock, StoredEvent};
 pub use random::Random;

@@ -84,7 +84,7 @@ pub fn mutate(parts: &mut Parts, choices: &mut dyn Choices) -> &'static str {
 }
 
 /// A boundary number, a number near `value`, or any number.
-fn number(value: u64, choices: &mut dyn Choices) -> u64 {
+pub(crate) fn number(value: u64, choices: &mut dyn Choices) -> u64 {
     match choices.below(8) {
         0 => value.wrapping_add(1),
         1 => value.wrapping_sub(1),

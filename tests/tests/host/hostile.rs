@@ -23,8 +23,9 @@ const LONGER: usize = 10;
 const FILES: u64 = 64;
 
 /// Every command that reads a trace, in every style with different text output. `TRACE` stands for
-/// the trace.
-const COMMANDS: [&[&str]; 41] = [
+/// the trace, or for several where [`takes_many`]; `DATASET` for the dataset of it. What reads
+/// symbol files is in `hostile_symbols`.
+const COMMANDS: [&[&str]; 47] = [
     &["info", "TRACE"],
     &["info", "--all", "TRACE"],
     &["info", "--json", "TRACE"],
@@ -110,6 +111,23 @@ const COMMANDS: [&[&str]; 41] = [
     &["batch", "-j", "2", "--no-default-symbols", "--to", "folded", "TRACE", "-o", "OUT.batch"],
     &["symbols", "bundle", "--no-default-symbols", "TRACE", "-o", "OUT.symbols"],
     &["stats", "-j", "2", "--no-default-symbols", "TRACE", "TRACE"],
+    &["convert", "-j", "2", "--no-default-symbols", "--to", "speedscope", "TRACE", "-o", "OUT.parts/"],
+    &[
+        "convert",
+        "-j",
+        "2",
+        "--no-default-symbols",
+        "--perfetto-style",
+        "perf-samples",
+        "TRACE",
+        "-o",
+        "OUT.pftrace",
+        "--force",
+    ],
+    &["symbols", "fetch", "--no-default-symbols", "-y", "srv*http://127.0.0.1:1", "TRACE"],
+    &["symbols", "apply", "-j", "2", "--no-default-symbols", "DATASET"],
+    &["stats", "-j", "2", "--tree", "DATASET"],
+    &["diff", "-j", "2", "DATASET", "DATASET"],
 ];
 const STATS_JSON: usize = 6;
 /// Those of [`COMMANDS`] that take different ways through the library.
@@ -120,35 +138,74 @@ const COUNTED_WAYS: [[usize; 2]; 6] =
 /// [`WAYS`] with the count of samples.
 const ALL_COUNTED_WAYS: [usize; 7] = [0, 3, 5, 7, 11, 13, STATS_JSON];
 
+/// [`WAYS`] for several traces at once.
+const WAYS_OF_MANY: [usize; 7] = [0, 3, 5, 7, 41, 13, 16];
+/// Traces of one command line, at most.
+const MANY: usize = 32;
+/// What makes the dataset of a trace.
+const TO_DATASET: &[&str] =
+    &["convert", "-j", "2", "--no-default-symbols", "--to", "parquet", "TRACE", "-o", "OUT.dataset"];
+
 /// A batch, whose worker reads the trace.
 const BATCH: usize = 24;
 
-/// What a class of cases meets. With `--long`, bombs meet every command.
+/// What a class of cases meets. "Others" are all of [`COMMANDS`] that are no ways and no batch:
+/// those on a dataset of the trace are among them. With `--long`, bombs meet every command.
 ///
 /// ```text
-/// class                          commands
-/// bombs                          ways, a batch, and three of the others in turn
-/// bombs, larger sizes            info, stats, dump
-/// names, in each place           ways, and one of the others in turn
-/// names, everywhere              every command
-/// cuts of real traces            one of the ways in turn, with the count of samples
-/// cuts of a small trace          all ways, with the count of samples
+/// class                    commands
+/// bombs                    ways, a batch, and three of the others in turn
+/// bombs, larger sizes      info, stats, dump
+/// names, in each place     ways, all names at once; of each, one of the others in turn
+/// names, everywhere        every command
+/// cuts of real traces      one of the ways in turn, with the count of samples, several at once
+/// cuts of a small trace    all ways, with the count of samples
+/// symbol files             `hostile_symbols`: lookup, check, stats, dump; names in them: more
+/// datasets that are wrong  it::dataset, tests/fuzz: stats, diff, symbols apply
 /// ```
 fn ways_and(others: usize, case: usize) -> Vec<usize> {
-    let rest: Vec<usize> = (0..COMMANDS.len()).filter(|at| !WAYS.contains(at) && *at != BATCH).collect();
-    let in_turn = (0..others).map(|n| rest[(others * case + n) % rest.len()]);
-    WAYS.into_iter().chain(in_turn).collect()
+    [WAYS.to_vec(), others_in_turn(others, case)].concat()
 }
 
-/// Runs a command on a trace and gives what is wrong with how it ended, what it took and what it
-/// printed. The counts that a `counted` trace's block headers hold are true.
-fn check(folder: &Path, command: &[&str], name: &str, file: &[u8], counted: bool) -> Checked {
+fn others_in_turn(others: usize, case: usize) -> Vec<usize> {
+    let is_other = |at: &usize| !WAYS.contains(at) && !WAYS_OF_MANY.contains(at) && *at != BATCH;
+    let rest: Vec<usize> = (0..COMMANDS.len()).filter(is_other).collect();
+    (0..others).map(|n| rest[(others * case + n) % rest.len()]).collect()
+}
+
+/// Whether a command takes several traces.
+fn takes_many(command: &[&str]) -> bool {
+    let of_lists =
+        matches!(command[0], "info" | "verify" | "stats" | "events") || command[..2] == ["symbols", "list"];
+    command.contains(&"OUT.parts/") || of_lists && command.contains(&"TRACE")
+}
+
+/// A trace: its name and its bytes.
+type Made = (String, Vec<u8>);
+
+/// Runs a command on traces and gives what is wrong with how it ended, what it took and what it
+/// printed. The counts that `counted` traces' block headers hold are true.
+fn check(folder: &Path, command: &[&str], traces: &[&Made], counted: bool) -> Checked {
+    let name = &traces[0].0;
     let out = format!("{name}.out");
-    let fill = |part: &str| part.replace("TRACE", name).replace("OUT", &out);
-    let arguments: Vec<String> = command.iter().map(|part| fill(part)).collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let run = run(folder, &arguments, FILES).unwrap();
+    let fill = |part: &&str| -> Vec<String> {
+        match *part {
+            "TRACE" => traces.iter().map(|(name, _)| name.clone()).collect(),
+            "DATASET" => vec![format!("{out}.dataset")],
+            part => vec![part.replace("OUT", &out)],
+        }
+    };
+    let run_filled = |command: &[&str]| {
+        let arguments: Vec<String> = command.iter().flat_map(fill).collect();
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        run(folder, &arguments, FILES).unwrap()
+    };
+    if command.contains(&"DATASET") {
+        run_filled(TO_DATASET);
+    }
+    let run = run_filled(command);
     remove_outputs(folder, &out);
+    let len = traces.iter().map(|(_, file)| file.len()).sum();
     let mut wrong = Vec::new();
     let mut expect = |holds: bool, what: String| {
         if !holds {
@@ -164,10 +221,12 @@ fn check(folder: &Path, command: &[&str], name: &str, file: &[u8], counted: bool
     let ends = matches!(run.code, Some(0 | 1 | 4)) || walks && run.code == Some(6) || undecided;
     expect(ends, format!("ended with {:?}: {end}", run.code));
     expect(!error.contains("panicked"), format!("panicked: {end}"));
-    let fails = run.code == Some(1) && !walks;
-    expect(!(fails && has_samples(file)), format!("failed though undamaged blocks hold samples: {end}"));
-    expect(run.cpu <= cpu_limit(file.len()), format!("took {:?} for {} bytes", run.cpu, file.len()));
-    expect(run.peak <= MEMORY, format!("took {} MiB for {} bytes", run.peak >> 20, file.len()));
+    // No server answers there.
+    let fails = run.code == Some(1) && !walks && !command.contains(&"fetch");
+    let have_samples = || traces.iter().any(|(_, file)| has_samples(file));
+    expect(!(fails && have_samples()), format!("failed though undamaged blocks hold samples: {end}"));
+    expect(run.cpu <= cpu_limit(len), format!("took {:?} for {len} bytes", run.cpu));
+    expect(run.peak <= MEMORY, format!("took {} MiB for {len} bytes", run.peak >> 20));
     let json = command.contains(&"--json") || command.contains(&"json");
     // Lines of CSV end as RFC 4180 has it.
     let of_csv = command.contains(&"csv").then(|| String::from_utf8_lossy(&run.stdout).replace("\r\n", "\n"));
@@ -184,8 +243,10 @@ fn check(folder: &Path, command: &[&str], name: &str, file: &[u8], counted: bool
         expect(read.is_ok() || !is_whole, format!("is no JSON: {:?}", read.err()));
     }
     if counted && command == COMMANDS[STATS_JSON] {
-        let (told, whole) = (told_samples(&run.stdout), whole_samples(file));
-        expect(told >= whole, format!("tells {told} samples, undamaged blocks hold {whole}"));
+        for (n, (name, file)) in traces.iter().enumerate() {
+            let (shown, whole) = (shown_samples(&run.stdout, n), whole_samples(file));
+            expect(shown >= whole, format!("{name}: shows {shown} samples, undamaged blocks hold {whole}"));
+        }
     }
     if std::env::var_os("STK_HOSTILE_TIMES").is_some() {
         eprintln!("{name}: {} ms, {} MiB: stk {}", run.cpu.as_millis(), run.peak >> 20, command.join(" "));
@@ -225,16 +286,16 @@ fn whole_samples(file: &[u8]) -> u64 {
     whole.map(|block| u64::from(block.header.samples)).sum()
 }
 
-/// How many samples `stats --json` tells of one trace.
-fn told_samples(json: &[u8]) -> u64 {
+/// How many samples `stats --json` shows of the trace at this place.
+fn shown_samples(json: &[u8], trace: usize) -> u64 {
     let read: serde_json::Value = serde_json::from_slice(json).unwrap_or_default();
-    read["traces"][0]["totals"]["samples"].as_u64().unwrap_or(0)
+    read["traces"][trace]["totals"]["samples"].as_u64().unwrap_or(0)
 }
 
-/// A trace to be, and the numbers of the commands to run on it.
+/// Traces to be, and the numbers of the commands to run on them.
 struct Case<'c> {
     what: String,
-    make: Box<dyn Fn() -> Vec<u8> + Send + Sync + 'c>,
+    make: Box<dyn Fn() -> Vec<Vec<u8>> + Send + Sync + 'c>,
     commands: Vec<usize>,
     /// See [`check`].
     counted: bool,
@@ -242,6 +303,15 @@ struct Case<'c> {
 
 impl<'c> Case<'c> {
     fn new(what: String, make: impl Fn() -> Vec<u8> + Send + Sync + 'c, commands: &[usize]) -> Case<'c> {
+        Case::of_many(what, move || vec![make()], commands)
+    }
+
+    /// Of several traces, which one command line names where a command takes as many.
+    fn of_many(
+        what: String,
+        make: impl Fn() -> Vec<Vec<u8>> + Send + Sync + 'c,
+        commands: &[usize],
+    ) -> Case<'c> {
         Case { what, make: Box::new(make), commands: commands.to_vec(), counted: false }
     }
 
@@ -298,27 +368,35 @@ fn check_all(cases: &[Case<'_>]) {
                 continue;
             }
             let turn = START.write().unwrap();
-            let file = make();
+            let files = make();
             trim();
             drop(turn);
-            let name = format!("{}.stk", what.replace(|c: char| !c.is_ascii_alphanumeric(), "-"));
-            std::fs::write(folder.join(&name), &file).unwrap();
+            let name = what.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+            let named = files.into_iter().enumerate().map(|(n, file)| match n {
+                0 => (format!("{name}.stk"), file),
+                n => (format!("{name}-and-{n}.stk"), file),
+            });
+            let traces: Vec<Made> = named.collect();
+            traces.iter().for_each(|(name, file)| std::fs::write(folder.join(name), file).unwrap());
             // The ways alone, so that programs are compared in a short time.
             let commands: &[usize] = if results { &WAYS } else { commands };
             let mut row = Row::default();
             for &command in commands {
-                let found = check(&folder, COMMANDS[command], &name, &file, *counted);
-                row.add(COMMANDS[command], &found);
-                // A long run is worth stopping at once.
-                if long() {
-                    found.wrong.iter().for_each(|wrong| eprintln!("{wrong}"));
+                for traces in together(COMMANDS[command], &traces) {
+                    let found = check(&folder, COMMANDS[command], &traces, *counted);
+                    row.add(COMMANDS[command], &found);
+                    // A long run is worth stopping at once.
+                    if long() {
+                        found.wrong.iter().for_each(|wrong| eprintln!("{wrong}"));
+                    }
+                    wrong.lock().unwrap().extend(found.wrong);
                 }
-                wrong.lock().unwrap().extend(found.wrong);
             }
             if results {
-                println!("| {what} | {} | {row} |", file.len());
+                let len: usize = traces.iter().map(|(_, file)| file.len()).sum();
+                println!("| {what} | {len} | {row} |");
             }
-            let _ = std::fs::remove_file(folder.join(&name));
+            traces.iter().for_each(|(name, _)| std::fs::remove_file(folder.join(name)).unwrap());
         }
     };
     std::thread::scope(|scope| {
@@ -334,6 +412,18 @@ fn check_all(cases: &[Case<'_>]) {
     let (made, left): (Vec<_>, Vec<_>) = (left(outside.path()), left(&folder));
     assert!(made == ["runs"] && left.is_empty(), "made beside the outputs: {made:?} {left:?}");
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+}
+
+/// Which traces a command is run on at once. Those without a sample may make it fail: they are no
+/// company for the others.
+fn together<'t>(command: &[&str], traces: &'t [Made]) -> Vec<Vec<&'t Made>> {
+    let at_once = if takes_many(command) { MANY } else { 1 };
+    if traces.len() == 1 || at_once == 1 {
+        return traces.iter().map(|made| vec![made]).collect();
+    }
+    let (with, without): (Vec<&Made>, Vec<&Made>) = traces.iter().partition(|(_, file)| has_samples(file));
+    let parts = with.chunks(at_once).chain(without.chunks(at_once));
+    parts.map(<[&Made]>::to_vec).collect()
 }
 
 /// Every command.
@@ -361,6 +451,15 @@ fn every_command_and_output_format_is_in_the_suite() {
     const OTHERS: [&str; 4] = ["completions", "man", "schema", "help"];
     for name in commands.into_iter().filter(|name| !OTHERS.contains(name)) {
         assert!(COMMANDS.iter().any(|command| command[0] == name), "{name}");
+    }
+    let of_symbols = listed(&["symbols", "--help"], "Commands:");
+    let of_symbols = of_symbols.iter().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let of_symbols: Vec<&str> = of_symbols.filter(|name| !name.is_empty() && *name != "help").collect();
+    assert!(of_symbols.len() > 6, "{of_symbols:?}");
+    // It lists the cache's folder.
+    for name in of_symbols.into_iter().filter(|name| *name != "cache") {
+        let mut all = COMMANDS.iter().copied().chain(crate::hostile_symbols::SYMBOL_COMMANDS);
+        assert!(all.any(|command| command[..2] == ["symbols", name]), "symbols {name}");
     }
     let formats = listed(&["convert", "--help"], "Possible values:");
     let names = formats.iter().filter_map(|line| line.trim_start().strip_prefix("- ")?.split(':').next());
@@ -397,6 +496,46 @@ fn bombs_stay_within_their_limits() {
     check_all(&cases);
 }
 
+/// What broke a limit once is run whatever the turn gives a class.
+#[test]
+fn commands_that_bombs_once_broke_stay_within_their_limits() {
+    let command = |words: &[&str]| -> usize {
+        let has_all = |command: &&[&str]| words.iter().all(|word| command.contains(word));
+        COMMANDS.iter().position(has_all).expect("a command with these words")
+    };
+    let pairs = [
+        ("tiny marks, 40", command(&["redact"])),
+        ("one stack that never changes, 2147483648", command(&["perf-samples"])),
+        ("samples a century apart, 5", command(&["parquet", "batch"])),
+    ];
+    let mut cases = Vec::new();
+    for (what, make, _) in bombs::all() {
+        let commands = pairs.iter().filter(|(class, _)| *class == what).map(|(_, command)| *command);
+        let commands: Vec<usize> = commands.collect();
+        if !commands.is_empty() {
+            cases.push(Case::new(what, make, &commands));
+        }
+    }
+    assert_eq!(cases.len(), pairs.len());
+    check_all(&cases);
+}
+
+#[test]
+fn perf_samples_beyond_a_limit_are_left_out_and_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let class = |(what, _, _): &(String, bombs::Make, bool)| what.starts_with("one stack that never changes");
+    let (_, make, _) = bombs::all().into_iter().find(class).unwrap();
+    std::fs::write(folder.path().join("a.stk"), make()).unwrap();
+    let line =
+        ["convert", "--no-default-symbols", "--perfetto-style", "perf-samples", "a.stk", "-o", "a.pftrace"];
+    let run = run(folder.path(), &line, FILES).unwrap();
+    let error = String::from_utf8_lossy(&run.stderr);
+    assert!(run.code == Some(0) || run.code == Some(4), "{error}");
+    assert!(error.contains(" samples beyond the first 20000000 are left out"), "{error}");
+    let written = std::fs::metadata(folder.path().join("a.pftrace")).unwrap().len();
+    assert!((1..500 << 20).contains(&written), "{written}");
+}
+
 #[test]
 fn invalid_names_do_no_harm_in_any_place() {
     let mut names = names::names();
@@ -404,9 +543,12 @@ fn invalid_names_do_no_harm_in_any_place() {
         names.extend(names::drawn((LONGER - 1) * names.len()));
     }
     let mut cases: Vec<Case<'_>> = Vec::new();
-    for (place, make) in names::PLACES {
+    let names = &names;
+    for (n, (place, make)) in names::PLACES.into_iter().enumerate() {
+        let all = move || names.iter().map(|name| make(name)).collect();
+        cases.push(Case::of_many(format!("{place}, all names"), all, &WAYS_OF_MANY));
         for (i, name) in names.iter().enumerate() {
-            let commands = ways_and(1, cases.len());
+            let commands = others_in_turn(1, n * names.len() + i);
             cases.push(Case::new(format!("{place}, name {i}"), move || make(name), &commands));
         }
     }
@@ -446,27 +588,28 @@ fn a_cut_loses_only_blocks_that_it_shortens_or_removes() {
         let trace = Trace::open(file).unwrap();
         let boundaries = trace.blocks().iter().map(|block| block.offset as usize);
         let boundaries: Vec<usize> = boundaries.chain([file.len()]).collect();
-        for (n, &at) in boundaries.iter().enumerate() {
-            // One way each, in turn, unless there is time for all of them.
-            let commands: &[usize] =
-                if long() { &ALL_COUNTED_WAYS } else { &COUNTED_WAYS[n % COUNTED_WAYS.len()] };
-            let make = move || file[..at].to_vec();
-            cases.push(Case::new(format!("{name} to {at}"), make, commands).counted());
-        }
+        let mut cuts = boundaries.clone();
         if long() {
-            for (n, at) in drawn_cuts(&boundaries).into_iter().enumerate() {
-                let make = move || file[..at].to_vec();
-                let commands = &COUNTED_WAYS[n % COUNTED_WAYS.len()];
-                cases.push(Case::new(format!("{name} to {at}"), make, commands).counted());
+            cuts.extend(drawn_cuts(&boundaries));
+        }
+        for (way, commands) in COUNTED_WAYS.iter().enumerate() {
+            // One way each, in turn, unless there is time for all of them.
+            let commands: &[usize] = if long() { &ALL_COUNTED_WAYS } else { commands };
+            let of_way: Vec<usize> = cuts.iter().skip(way).step_by(COUNTED_WAYS.len()).copied().collect();
+            for (n, cuts) in of_way.chunks(MANY / 2).enumerate() {
+                let cuts = cuts.to_vec();
+                let make = move || cuts.iter().map(|&at| file[..at].to_vec()).collect();
+                cases.push(Case::of_many(format!("{name}, cuts {way}.{n}"), make, commands).counted());
             }
         }
     }
     let edges: Vec<usize> = [0, 1, 127, 128, 129].into_iter().chain(boundaries_of(&small)).collect();
     let drawn = if long() { drawn_cuts(&edges) } else { Vec::new() };
-    for at in edges.into_iter().chain(drawn) {
-        let small = &small;
-        let make = move || small[..at].to_vec();
-        cases.push(Case::new(format!("small to {at}"), make, &ALL_COUNTED_WAYS).counted());
+    let cuts: Vec<usize> = edges.into_iter().chain(drawn).collect();
+    for (n, cuts) in cuts.chunks(MANY / 2).enumerate() {
+        let (small, cuts) = (&small, cuts.to_vec());
+        let make = move || cuts.iter().map(|&at| small[..at].to_vec()).collect();
+        cases.push(Case::of_many(format!("small, cuts {n}"), make, &ALL_COUNTED_WAYS).counted());
     }
     check_all(&cases);
 }

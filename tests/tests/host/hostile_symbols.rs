@@ -14,6 +14,12 @@ use stk_tests::symbol_bombs::{image, pdb};
 const FILES: u64 = 64;
 /// Which symbols a command uses: those beside the trace. It does not use the user's cache.
 const SYMBOLS: [&str; 6] = ["--no-default-symbols", "--symbol-cache", "cache", "-y", ".", "--offline"];
+/// Commands that read a symbol file, `FILE`, without a trace.
+pub(crate) const SYMBOL_COMMANDS: [&[&str]; 3] = [
+    &["symbols", "lookup", "FILE", "1000", "1010", "fff0"],
+    &["symbols", "check", "FILE", "FILE"],
+    &["symbols", "check", "--records", "FILE"],
+];
 /// A name with what controls a terminal, ends a line and changes the order of characters.
 const NAME: &str = "\u{1b}]0;x\u{7}\u{1b}[31m\u{9b}2J\r\u{8}\u{202e}\u{2066}z\nforged: y";
 /// Commands with text for people on stdout.
@@ -78,12 +84,20 @@ fn bombs_stay_within_their_limits() {
         if only.is_ok_and(|only| !what.contains(&only)) {
             continue;
         }
-        let lookup = ["symbols", "lookup", name, "1000", "1010", "fff0"];
-        for command in [&lookup[..], &["stats", "a.stk"], &["dump", "--style", "plain", "a.stk"]] {
+        let of_file = SYMBOL_COMMANDS.map(|command| {
+            command.iter().map(|part| if *part == "FILE" { name } else { part }).collect::<Vec<&str>>()
+        });
+        let of_trace = [vec!["stats", "a.stk"], vec!["dump", "--style", "plain", "a.stk"]];
+        for command in of_file.into_iter().chain(of_trace) {
+            let command = match command[..2] {
+                // It takes only what it is given.
+                ["symbols", "check"] => command,
+                _ => [&command[..], &SYMBOLS].concat(),
+            };
             // Each time the file is read again.
             let _ = std::fs::remove_dir_all(folder.path().join("cache"));
             if other_program().is_some() {
-                let run = run(folder.path(), &[command, &SYMBOLS].concat(), FILES).unwrap();
+                let run = run(folder.path(), &command, FILES).unwrap();
                 let (end, cpu) = ((run.code, run.signal), run.cpu.as_secs_f64());
                 println!(
                     "| {what} | {} | {} | {end:?} | {cpu:.2} | {} |",
@@ -93,7 +107,7 @@ fn bombs_stay_within_their_limits() {
                 );
                 continue;
             }
-            let run = with_symbols(folder.path(), command);
+            let run = checked(folder.path(), &command);
             assert!(run.cpu <= cpu_limit(file.len()), "{what}: {command:?}: {:?}", run.cpu);
             if std::env::var_os("STK_HOSTILE_TIMES").is_some() {
                 let (cpu, peak) = (run.cpu.as_millis(), run.peak >> 20);

@@ -78,10 +78,11 @@ impl FolderLock {
                 Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
                 Err(error) => return Err(OutputError::at(&path, "cannot be read")(error)),
             };
+            let (holder, is_gone) = lock_holder(&now);
             match &seen {
                 Some((before, since)) if *before == now => {
-                    if since.elapsed() >= stale || is_gone(&now) {
-                        log::warn!("{}: left behind by {}: removed", path.display(), who(&now));
+                    if since.elapsed() >= stale || is_gone {
+                        log::warn!("{}: left behind by {holder}: removed", path.display());
                         remove(&at, &now)?;
                         seen = None;
                         continue;
@@ -90,7 +91,7 @@ impl FolderLock {
                 _ => seen = Some((now.clone(), Instant::now())),
             }
             if !std::mem::replace(&mut told, true) {
-                log::warn!("{}: {} {work}: waiting", folder.display(), who(&now));
+                log::warn!("{}: {holder} {work}: waiting", folder.display());
             }
             std::thread::sleep(LOOK);
         }
@@ -153,25 +154,18 @@ fn remove(at: &Below, expected: &[u8]) -> Result<(), OutputError> {
     aside.remove_file().map_err(OutputError::at(&path, "cannot be removed"))
 }
 
-/// Whether the holder is known to be no process any more: it was one of this machine, and the
-/// system lists its processes.
-fn is_gone(text: &[u8]) -> bool {
-    let Ok(holder) = serde_json::from_slice::<Holder>(text) else { return false };
+/// The holder of a lock with this text, in words; and whether it is known to be no process any
+/// more: it was one of this machine, and the system lists its processes.
+pub fn lock_holder(text: &[u8]) -> (String, bool) {
+    let Ok(holder) = serde_json::from_slice::<Holder>(text) else {
+        return ("another process".to_owned(), false);
+    };
     let processes = Path::new("/proc");
-    holder.host == host()
+    let is_gone = holder.host == host()
         && processes.join(std::process::id().to_string()).exists()
-        && !processes.join(holder.pid.to_string()).exists()
-}
-
-/// The holder in words.
-fn who(text: &[u8]) -> String {
-    match serde_json::from_slice::<Holder>(text) {
-        Ok(holder) => {
-            let host = stk_schema::text::printable(&holder.host).into_owned();
-            format!("process {} on {host}", holder.pid)
-        }
-        Err(_) => "another process".to_owned(),
-    }
+        && !processes.join(holder.pid.to_string()).exists();
+    let host = stk_schema::text::printable(&holder.host);
+    (format!("process {} on {host}", holder.pid), is_gone)
 }
 
 /// The name of this machine, as far as the system tells it without more.
@@ -221,10 +215,12 @@ mod tests {
         assert_eq!(holder.pid, std::process::id());
         drop(lock);
         assert!(!path.exists());
-        assert!(!is_gone(br#"{"pid":1,"host":"lab","beat":7}"#) && !is_gone(b"?"), "nothing is known of it");
+        let of_lab = lock_holder(br#"{"pid":1,"host":"lab","beat":7}"#);
+        assert_eq!(of_lab, ("process 1 on lab".to_owned(), false), "nothing is known of it");
+        assert_eq!(lock_holder(b"?"), ("another process".to_owned(), false));
         #[cfg(target_os = "linux")]
-        assert!(is_gone(&serde_json::to_vec(&Holder { pid: u32::MAX, host: host(), beat: 1 }).unwrap()));
-        assert_eq!(who(br#"{"pid":1,"host":"lab","beat":7}"#), "process 1 on lab");
-        assert_eq!(who(b"?"), "another process");
+        assert!(
+            lock_holder(&serde_json::to_vec(&Holder { pid: u32::MAX, host: host(), beat: 1 }).unwrap()).1
+        );
     }
 }

@@ -66,7 +66,7 @@ pub use error::OutputError;
 pub use flamegraph::in_xml;
 pub use folded_stacks::field as folded_field;
 pub use left_behind::{LeftBehind, remove_left_behind};
-pub use lock::FolderLock;
+pub use lock::{FolderLock, lock_holder};
 pub use parquet::{
     AppliedModule, ConversionFacts, DatasetEntry, DatasetIndex, apply_symbols, compact, dataset_modules,
 };

@@ -433,7 +433,8 @@ mod tests {
         assert_eq!(follower.blocks.iter().filter(|block| block.header.kind == BlockKind::Meta).count(), 50);
     }
 
-    /// This variable says how many files: each is cut into pieces, with some places changed.
+    /// This variable says how many files: each comes in pieces, with some changes. tests/fuzz makes
+    /// the same ones.
     #[test]
     fn wrong_files_are_followed_to_an_end() {
         let runs = std::env::var("STK_WRONG_TRACES").ok().and_then(|runs| runs.parse().ok()).unwrap_or(300);
@@ -444,12 +445,7 @@ mod tests {
         for _ in 0..runs {
             let mut bytes = sound.clone();
             for _ in 0..random.below(6) {
-                let at = FILE_HEADER_LEN + random.below(bytes.len() - FILE_HEADER_LEN);
-                match random.below(3) {
-                    0 => bytes[at] ^= 1 << random.below(8),
-                    1 => drop(bytes.drain(at..(at + random.below(200)).min(sound.len() / 2).max(at))),
-                    _ => bytes[at..].iter_mut().take(random.below(300)).for_each(|byte| *byte = 0),
-                }
+                stk_tests::wrong::stored(&mut bytes, FILE_HEADER_LEN, &mut random);
             }
             let mut file = File::create(&path).expect("writable");
             let mut follower = Follower::open(&path, SPAN).expect("there");
@@ -458,10 +454,10 @@ mod tests {
                 file.write_all(piece).expect("writable");
                 samples += follower.look().expect("a trace");
             }
-            assert!(samples <= 30, "{samples}");
+            assert!(samples <= bytes.len() / BLOCK_HEADER_LEN, "{samples}");
             let excerpt = follower.excerpt();
             assert!(excerpt.len() <= bytes.len() && Trace::read(&excerpt, "a.stk").is_ok());
-            assert!(samples == 30 || !follower.losses().is_none() || follower.fate() == Fate::Grows);
+            assert!(samples >= 30 || !follower.losses().is_none() || follower.fate() == Fate::Grows);
         }
     }
 }

@@ -90,6 +90,7 @@ const STACKS: &[Class] = &[
     ("many samples a day apart", stacks::days, &[5_000]),
     ("samples a century apart", stacks::centuries, &[5]),
     ("runtimes and modules", stacks::runtimes_and_modules, &[10_000, 60_000]),
+    ("one stack that never changes", unchanging, &[1 << 31]),
 ];
 
 /// Makes a trace.
@@ -542,6 +543,15 @@ fn slots(parts: &mut Parts, count: usize) {
 
 /// The fields after the flags of a sample without a stack.
 const BARE: [u64; 7] = [0, 1 << 40, 0, 2, 1, 0, 1];
+
+/// One sample, and how often the thread was found the same after it.
+fn unchanging(parts: &mut Parts, times: usize) {
+    const SAME: u64 = 1;
+    let block = samples(parts, std::iter::once(THREAD));
+    block.events.push(sample(0, KEYFRAME | TRUNCATED, &BARE));
+    block.events.push(sample(0, SAME, &[times as u64, 10_000_000]));
+    block.header.samples = times as u32 + 1;
+}
 
 fn bare_samples(parts: &mut Parts, count: usize) {
     let block = samples(parts, std::iter::once(THREAD));

@@ -286,6 +286,8 @@ fn has_texts(texts: &StringChunked) -> bool {
 mod tests {
     use super::super::table::{column, list, repeated, structs};
     use super::*;
+    use stk_tests::synth::Random;
+    use stk_tests::wrong;
 
     /// Rows with texts that polars puts into dictionaries, uncompressed.
     fn file_of_texts() -> Vec<u8> {
@@ -437,35 +439,19 @@ mod tests {
         ]
     }
 
-    /// A writer of wrong Parquet. This variable says how many files; each has some places changed.
+    /// Tables with some changes; this variable says how many. tests/fuzz makes the same ones.
     #[test]
     fn wrong_files_are_refused_or_have_the_rows_that_they_state() {
-        let runs =
-            std::env::var("STK_WRONG_PARQUET").ok().and_then(|runs| runs.parse().ok()).unwrap_or(3_000);
-        let mut state = std::env::var("STK_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(17u64);
-        let mut below = |bound: usize| {
-            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-            ((state >> 33) as usize) % bound.max(1)
-        };
+        let of_environment =
+            |name| -> Option<u64> { std::env::var(name).ok().and_then(|text| text.parse().ok()) };
+        let runs = of_environment("STK_WRONG_PARQUET").unwrap_or(3_000);
+        let mut random = Random::new(of_environment("STK_SEED").unwrap_or(17));
         let sound = sound_files();
         let (mut read, mut refused) = (0, 0);
         for _ in 0..runs {
-            let mut bytes = sound[below(sound.len())].clone();
-            let end = bytes.len() - 8;
-            let footer = end - u32::from_le_bytes(bytes[end..end + 4].try_into().unwrap()) as usize;
-            for _ in 0..1 + below(4) {
-                let at = if below(3) == 0 { below(bytes.len()) } else { footer + below(end - footer) };
-                match below(5) {
-                    0 => bytes[at] ^= 1 << below(8),
-                    1 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][below(5)],
-                    // A number of Thrift that continues, up to the largest.
-                    2 => bytes[at..end.max(at)].iter_mut().take(9).for_each(|byte| *byte |= 0x80),
-                    3 => {
-                        let from = below(bytes.len() - 16);
-                        bytes.copy_within(from..from + 1 + below(8), at.min(end - 8));
-                    }
-                    _ => bytes[at] = bytes[at].wrapping_add(2),
-                }
+            let mut bytes = sound[random.below(sound.len())].clone();
+            for _ in 0..1 + random.below(4) {
+                wrong::parquet(&mut bytes, &mut random);
             }
             match read_bytes(&bytes) {
                 Ok(frame) => {
