@@ -15,6 +15,8 @@ fn main() {
     let arguments: &[&str] = match () {
         _ if !has("CARGO_CFG_TARGET_OS", "windows") => &[],
         _ if has("CARGO_CFG_TARGET_ENV", "msvc") => &["/ENTRY:DllMain", "/NODEFAULTLIB"],
+        // zig's driver knows no -nostartfiles.
+        _ if has("CARGO_CFG_TARGET_ABI", "llvm") => &["-nostdlib", "-Wl,--entry=DllMain"],
         _ if x86 => &["-nostartfiles", "-Wl,--entry=_DllMain@12"],
         _ => &["-nostartfiles", "-Wl,--entry=DllMain"],
     };

@@ -274,7 +274,7 @@ machine_tests() { # wine8|wine10|arm64
 # The modules of Wine 10 that take longest. First in the queue, so that its two prefixes end at about the same time.
 STK_LONGEST_TESTS=(dotnet rotate guard flight handover agent output lifecycle unload suspend inject)
 # What is run again with the MSVC flavour of the agent: our programs and MSVC's (cmake, node), x64 and x86; on arm64 the shortest that records.
-STK_MSVC_TESTS=(agent_dll smoke agent programs)
+STK_MSVC_TESTS=(agent_dll smoke agent heaps x86 programs)
 STK_MSVC_ARM64_TESTS=(agent_dll smoke)
 STK_WINE8_TESTS=(smoke agent capture lifecycle kill launch stress)
 # Left out on Wine 8 where Wine 10 is tested in the same run: fifty kills take minutes, and show nothing that only Wine 8 can.
