@@ -32,7 +32,8 @@ fn it_imports_only_dlls_that_every_windows_has() {
     }
 }
 
-/// The target's threads keep their priorities and their boosts, and run where they would without it.
+/// The target's threads keep their priorities and their boosts, and run where they would without
+/// it.
 #[test]
 fn it_imports_nothing_that_steers_the_targets_threads() {
     for agent in agents() {
