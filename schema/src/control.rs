@@ -358,8 +358,8 @@ pub struct AgentStatus {
     /// What each of the recorder's threads does, in the order of [`RECORDER_THREADS`]. The status
     /// of older agents ends before this field: they say nothing of their threads.
     pub activity: [ThreadActivity; RECORDER_THREADS.len()],
-    /// Nanoseconds for which a sampled thread stood still: median; 0 without a sample. The status of
-    /// older agents ends before this field.
+    /// Nanoseconds for which a sampled thread stood still: median; 0 without a sample. The status
+    /// of older agents ends before this field.
     pub held_p50_ns: u64,
     /// The 99.9th percentile of these times.
     pub held_p999_ns: u64,

@@ -105,7 +105,8 @@ mod tests {
         assert!((500_000..=562_500).contains(&summary.p50), "{summary:?}");
         assert!((999_000..=1_000_000).contains(&summary.p999), "{summary:?}");
         assert_eq!(summary.max, 1_000_000);
-        // One of a thousand is beyond the 99.9th percentile, and a time without end in the last bucket.
+        // One of a thousand is beyond the 99.9th percentile, and a time without end in the last
+        // bucket.
         let rare = HeldTimes::default();
         (0..1_999).for_each(|_| rare.add(5));
         rare.add(u64::MAX);

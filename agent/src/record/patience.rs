@@ -1,5 +1,5 @@
-//! Waits that end by the clock. A sleep of 1 ms lasts up to 15.6 ms where nobody has asked the system
-//! for a finer clock, so a number of sleeps is no limit.
+//! Waits that end by the clock. A sleep of 1 ms lasts up to 15.6 ms where nobody has asked the
+//! system for a finer clock, so a number of sleeps is no limit.
 
 use stk_schema::Ticks;
 
@@ -33,7 +33,8 @@ pub(crate) fn wait_until(
 pub(crate) mod tests {
     use super::*;
 
-    /// A clock whose ticks are microseconds, and whose sleeps end with the system's clock interrupt.
+    /// A clock whose ticks are microseconds, and whose sleeps end with the system's clock
+    /// interrupt.
     #[derive(Default)]
     pub(crate) struct CoarseClock {
         pub now: Ticks,

@@ -26,8 +26,8 @@ impl TemporaryNames {
     }
 }
 
-/// The path of a folder in the form for which no limit of 260 characters holds, where it has a drive
-/// and is long with a name of `name` units in it.
+/// The path of a folder in the form for which no limit of 260 characters holds, where it has a
+/// drive and is long with a name of `name` units in it.
 pub(crate) fn long(folder: &[u16], name: usize) -> Vec<u16> {
     const SHORT: usize = 240;
     const BACKSLASH: u16 = b'\\' as u16;

@@ -1,7 +1,7 @@
 //! Which file it is, whatever its name: the volume's serial number and the file's number there.
 //!
-//! ReFS (Dev Drives) has numbers of 128 bits; those of 64 bits are not unique there. Redirectors may
-//! have none: 0 or all ones.
+//! ReFS (Dev Drives) has numbers of 128 bits; those of 64 bits are not unique there. Redirectors
+//! may have none: 0 or all ones.
 
 /// The identity of a file on its machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -26,7 +26,6 @@
 //! * [`refusal`]: which architectures and access tokens allow a recording, and the message if they
 //!   do not.
 //! * [`policy`]: which mitigation policies keep agent.dll out.
-//! * [`scheduling`]: how the system schedules the process.
 //! * [`stall`]: whether a recording has come to a standstill.
 //! * [`status`]: the status line.
 //! * [`steps`]: what each of inject's own threads does.
@@ -83,7 +82,6 @@ mod readiness;
 mod refusal;
 mod rotation;
 mod runtime;
-mod scheduling;
 mod stall;
 mod status;
 mod steps;

@@ -131,8 +131,8 @@ pub(crate) struct StatusRow {
     pub dropped: u64,
     /// Size of the trace.
     pub bytes: u64,
-    /// How long a sampled thread of the present file's recording stood still; `null` before the first
-    /// sample and of older agents.
+    /// How long a sampled thread of the present file's recording stood still; `null` before the
+    /// first sample and of older agents.
     pub held: Option<HeldRow>,
     /// Whether the recording is paused.
     pub paused: bool,

@@ -354,8 +354,8 @@ fn the_cost_of_a_suspension_is_measured_at_the_start_and_stored() {
     assert!(cycles.0.is_some() || cycles.1.is_none(), "{cycles:?}");
 }
 
-/// How long threads stood still is measured for each suspension; and that the sampler, the watchdog and
-/// the writer are out of power throttling, or why not.
+/// How long threads stood still is measured for each suspension; and that the sampler, the watchdog
+/// and the writer are out of power throttling, or why not.
 #[test]
 fn the_times_that_threads_are_held_and_power_are_in_the_metadata() {
     let trace = contents(&run("priorities"));

@@ -42,7 +42,8 @@ fn it_has_no_thread_local_storage() {
     }
 }
 
-/// The target's threads keep their priorities and their boosts, and run where they would without it.
+/// The target's threads keep their priorities and their boosts, and run where they would without
+/// it.
 #[test]
 fn it_imports_nothing_that_steers_the_targets_threads() {
     for agent in agents() {

@@ -63,7 +63,8 @@ pub(crate) trait Resume {
     /// test freezes it.
     fn sleep(&mut self, milliseconds: u32);
 
-    /// The clock, in microseconds. Not read while a thread is held, unless ResumeThread was refused.
+    /// The clock, in microseconds. Not read while a thread is held, unless ResumeThread was
+    /// refused.
     fn now_us(&mut self) -> u64;
 
     /// Lets another thread run that can, without the sleep's wait for the system's clock interrupt.

@@ -211,8 +211,8 @@ fn a_thread_that_stops_is_captured_and_resumed_and_the_word_ends_free() {
     }
 }
 
-/// Between the stop and the resumption only the copy and the call that resumes take time: no sleep, no
-/// yield, no other call. Prices of calls vary, as on a real system.
+/// Between the stop and the resumption only the copy and the call that resumes take time: no sleep,
+/// no yield, no other call. Prices of calls vary, as on a real system.
 #[test]
 fn a_thread_is_held_for_less_than_1_ms_beyond_the_systems_price() {
     struct PricedCalls<'a> {

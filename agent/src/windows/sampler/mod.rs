@@ -54,12 +54,13 @@ use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_TIME_CRITICAL
 use crate::record::patience;
 use crate::record::sampler::{Acceptance, Sampler, TriggeredSample};
 use crate::record::shared::Counters;
-use crate::windows::shared::clock::{SessionClock, SystemClock};
+use crate::windows::shared::clock::SessionClock;
 use crate::windows::shared::events::{WAKE_CODE, WAKE_SAMPLER};
 use crate::windows::shared::priority::{leave_power_throttling, set_priority};
 use crate::windows::shared::state::{SIGNALS, STATUS};
 use crate::windows::shared::worker::Worker;
 use crate::windows::system::api::{Api, ticks};
+use crate::windows::system::clock::SystemClock;
 use crate::windows::system::heap;
 use crate::windows::writer::FileOffer;
 use process::OwnProcess;

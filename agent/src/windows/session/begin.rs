@@ -17,9 +17,9 @@ use windows_sys::Win32::System::Threading::GetCurrentProcess;
 use super::{OCCUPIED, parts};
 use crate::record::patience;
 use crate::windows::sampler::walk;
-use crate::windows::shared::clock::SystemClock;
 use crate::windows::shared::state::{FINISHED, STATUS};
 use crate::windows::system::api::{self, Api};
+use crate::windows::system::clock::SystemClock;
 use crate::windows::system::files::OutputFile;
 use crate::windows::system::{context, panic};
 

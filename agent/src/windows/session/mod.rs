@@ -129,8 +129,8 @@ pub(super) fn unmapped() {
 pub(super) fn process_exit() {
     // SAFETY: no preconditions.
     if HOME.is_not(unsafe { GetCurrentProcessId() }) {
-        // A clone of the recorded process (RtlCloneUserProcess): its memory says that it is recorded,
-        // but the handles are those of other things, or of none.
+        // A clone of the recorded process (RtlCloneUserProcess): its memory says that it is
+        // recorded, but the handles are those of other things, or of none.
         return;
     }
     // SAFETY: the session's threads own it; they were terminated without dropping it.

@@ -1,24 +1,6 @@
-//! The start of a recording, milliseconds by its clock, and sleeps by the system's.
+//! The start of a recording, and milliseconds by its clock.
 
 use stk_schema::Ticks;
-use windows_sys::Win32::System::Threading::Sleep;
-
-use crate::record::patience::Sleeper;
-use crate::windows::system::api::ticks;
-
-/// The performance counter, and Sleep.
-pub(crate) struct SystemClock;
-
-impl Sleeper for SystemClock {
-    fn now(&mut self) -> Ticks {
-        ticks()
-    }
-
-    fn sleep(&mut self, milliseconds: u32) {
-        // SAFETY: no preconditions.
-        unsafe { Sleep(milliseconds) };
-    }
-}
 
 /// The clock of one recording.
 #[derive(Clone, Copy)]

@@ -8,7 +8,7 @@
 //! events     the events that the threads wait for
 //! exclusive  a state that one thread at a time may touch
 //! worker     lane, state, done flag and wake event of a thread that writes to the trace
-//! clock      the start of the recording, its ticks per millisecond, and the system's clock
+//! clock      the start of the recording, and its ticks per millisecond
 //! pace       a journal's clock, and how it waits for a free buffer
 //! priority   the calling thread's priority
 //! ```

@@ -19,8 +19,8 @@ use crate::record::journal::TableStore;
 use crate::record::patience::{self, Sleeper as _};
 use crate::record::temporary::{TemporaryNames, is_held, long};
 use crate::record::writer::Output;
-use crate::windows::shared::clock::SystemClock;
 use crate::windows::system::api::{api, ticks};
+use crate::windows::system::clock::SystemClock;
 
 /// ERROR_DISK_FULL, for a write that the system cut short without an error.
 const DISK_FULL: u32 = 112;

@@ -15,8 +15,8 @@ use super::files::OutputFile;
 use crate::record::flight::FlightRing;
 use crate::record::patience::Sleeper as _;
 use crate::record::writer::Output;
-use crate::windows::shared::clock::SystemClock;
 use crate::windows::system::api::{api, ticks};
+use crate::windows::system::clock::SystemClock;
 
 /// Milliseconds that the writer waits for the guard process before it overwrites what that has not
 /// read.

@@ -7,6 +7,7 @@
 //!
 //! ```text
 //! api      functions of the system by name; ticks and the time
+//! clock    the system's clock, and its sleeps
 //! memory   reads with errors instead of faults
 //! pages    queries of pages
 //! peb      the process's block: modules, owners of its locks
@@ -27,6 +28,7 @@
 
 pub(super) mod api;
 pub(super) mod backtrace;
+pub(super) mod clock;
 pub(super) mod context;
 pub(super) mod files;
 pub(super) mod flight;

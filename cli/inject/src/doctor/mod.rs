@@ -6,10 +6,12 @@
 //! * [`system`]: Windows, processors, virtualisation, code integrity, security software.
 //! * [`files`]: inject.exe, agent.dll and the other programs of the release.
 //! * [`policies`]: mitigation policies as raw words.
+//! * [`scheduling`]: how the system schedules a process.
 //! * [`target`]: a process to record.
 
 pub(crate) mod files;
 pub(crate) mod policies;
+pub(crate) mod scheduling;
 pub(crate) mod system;
 pub(crate) mod target;
 

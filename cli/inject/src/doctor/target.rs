@@ -1,8 +1,8 @@
 //! A process to record.
 
 use super::policies::{self, Word};
+use super::scheduling::Scheduling;
 use super::{Fact, Verdict};
-use crate::scheduling::Scheduling;
 
 const GROUP: &str = "target";
 
@@ -151,7 +151,7 @@ fn agent_path(target: &TargetFacts) -> Fact {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduling::Throttling;
+    use crate::doctor::scheduling::Throttling;
 
     fn good() -> TargetFacts {
         TargetFacts {

@@ -3,8 +3,8 @@
 //!
 //! A job reports each new process at once ([`births`](super::births)). The list of processes is
 //! looked at ten times a second for what no report comes of: children that ran before inject came,
-//! that leave the job, or of a process that cannot join it. A process that ends before its own inject
-//! has come to it is counted as missed. How long a child ran before that is in its trace
+//! that leave the job, or of a process that cannot join it. A process that ends before its own
+//! inject has come to it is counted as missed. How long a child ran before that is in its trace
 //! (`inject.process_age_ms`), as is its parent (`process.parent_pid`).
 
 use super::births::Births;

@@ -22,8 +22,8 @@ use windows_sys::Win32::System::Threading::{
     THREAD_SYNCHRONIZE,
 };
 
-/// How long a thread may take to stop. Without a limit, one that is stuck in a driver would keep inject,
-/// and would stay suspended if inject is killed.
+/// How long a thread may take to stop. Without a limit, one that is stuck in a driver would keep
+/// inject, and would stay suspended if inject is killed.
 const MOST_HELD: Duration = Duration::from_secs(1);
 /// Time between two looks at threads that may be in the agent.
 const AGAIN: Duration = Duration::from_millis(2);

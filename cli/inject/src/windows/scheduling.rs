@@ -1,7 +1,7 @@
 //! Asks the system how it schedules a process.
 
 use super::system::{Procedure, kernel32};
-use crate::scheduling::{Scheduling, Throttling};
+use crate::doctor::scheduling::{Scheduling, Throttling};
 use std::mem::transmute;
 use std::os::windows::io::{AsRawHandle as _, BorrowedHandle};
 use std::ptr;

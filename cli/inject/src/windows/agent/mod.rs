@@ -195,7 +195,8 @@ pub(crate) fn load(
     // the agent.
     let found = loaded(process).into_iter().min_by_key(|agent| !agent.is_at(&file.path));
     found.ok_or_else(|| {
-        // A process that is ending has no list of modules any more, for some moments before its end.
+        // A process that is ending has no list of modules any more, for some moments before its
+        // end.
         if system::wait(process.handle(), ENDING_MS) {
             return Failure::target(format!("{process} ended while the agent was being loaded"));
         }
@@ -207,8 +208,8 @@ pub(crate) fn load(
     })
 }
 
-/// Milliseconds after its start within which a process may still be loading kernel32. With `--children`
-/// inject comes to it before its first instruction.
+/// Milliseconds after its start within which a process may still be loading kernel32. With
+/// `--children` inject comes to it before its first instruction.
 const YOUNG_MS: u64 = 5_000;
 /// Milliseconds that a process may take to end.
 const ENDING_MS: u32 = 300;

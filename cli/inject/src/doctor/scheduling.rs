@@ -1,7 +1,7 @@
 //! How the system schedules a process: what the program or a policy has set. The recorder's threads
 //! share the processors; it changes none of this.
 
-use crate::doctor::Fact;
+use super::Fact;
 
 /// ProcessPowerThrottling: PROCESS_POWER_THROTTLING_STATE.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,8 +88,8 @@ impl Scheduling {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Verdict;
     use super::*;
-    use crate::doctor::Verdict;
 
     fn usual() -> Scheduling {
         Scheduling {
