@@ -2,8 +2,8 @@
 //! purpose does not show as lost.
 
 use crate::block::BlockBuffer;
-use crate::header::{BlockHeader, BlockKind, FileHeader};
 use crate::compressor::SealError;
+use crate::header::{BlockHeader, BlockKind, FileHeader};
 use crate::seal::{Sealer, sealed_bound};
 use alloc::vec::Vec;
 use stk_schema::Ticks;

@@ -94,6 +94,8 @@ pub(super) struct SamplingPlan {
     pub duration_ms: u32,
     /// Takes one sample of each thread, then ends.
     pub once: bool,
+    /// Whether the system counts cycles.
+    pub has_cycles: bool,
     /// Fault injection: panics after the first second.
     pub test_panic: bool,
 }
@@ -130,13 +132,12 @@ impl SamplerThread {
         counters: Arc<Counters>,
         offer: Arc<FileOffer>,
         plan: SamplingPlan,
-        calibration: Calibration,
         triggers: Triggers,
     ) -> SamplerThread {
         SamplerThread {
             worker,
             triggers,
-            calibration,
+            calibration: Calibration::new(plan.has_cycles),
             counters,
             offer,
             api,

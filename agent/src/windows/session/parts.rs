@@ -32,7 +32,7 @@ use crate::windows::sampler::process::{OwnProcess, SampledThread};
 use crate::windows::sampler::suspend::{SUSPENSIONS, Suspender};
 use crate::windows::sampler::triggers::Triggers;
 use crate::windows::sampler::walk::{self, SystemUnwinder};
-use crate::windows::sampler::{Calibration, SamplerThread, SamplingPlan};
+use crate::windows::sampler::{SamplerThread, SamplingPlan};
 use crate::windows::shared::clock::SessionClock;
 use crate::windows::shared::events::{
     HOSTS, NAMING_HOST, WAKE_CODE, WAKE_RUNTIMES, WAKE_SAMPLER, WAKE_TABLES, make_events,
@@ -52,7 +52,7 @@ use crate::windows::tables::{
 };
 use crate::windows::watchdog::WatchdogThread;
 use crate::windows::workers::Workers;
-use crate::windows::writer::{FileOffer, WriterThread};
+use crate::windows::writer::{FileOffer, WriterSettings, WriterThread};
 
 /// Buffers of the sampler: one is being filled, the others are with the writer.
 const SAMPLER_BUFFERS: usize = 4;
@@ -152,9 +152,11 @@ pub(super) fn prepare(
             last_block,
             clock,
             counters.clone(),
-            ended_event,
-            test_freeze,
-            parts.options.max_overhead.map(|_| has_cycles),
+            WriterSettings {
+                ended_event,
+                test_freeze,
+                measured: parts.options.max_overhead.map(|_| has_cycles),
+            },
         ),
         watchdog: WatchdogThread::new(clock, counters.clone(), guard, parts.checks_walks(), test_freeze),
         triggers,
@@ -310,6 +312,7 @@ impl Parts<'_> {
             unguarded: config.guard == 0,
             command_line: config.flags & FLAG_NO_COMMAND_LINE == 0,
             pointers_only: self.pointers_only(),
+            own_threads: threads::own_threads,
             ticks_per_ms: self.clock.ticks_per_ms,
             rate_mhz: config.rate_mhz,
             options: self.options.clone(),
@@ -322,7 +325,6 @@ impl Parts<'_> {
             self.journal(&self.lanes.tables),
             self.counters.clone(),
             self.commands.clone(),
-            threads::own_threads,
             self.runtimes_shared.clone(),
             self.offer.clone(),
         )
@@ -391,7 +393,6 @@ impl Parts<'_> {
                 self.counters.clone(),
                 self.offer.clone(),
                 self.plan(),
-                Calibration::new(self.has_cycles),
                 Triggers::new(self.sizes.max_stack.min(TRIGGERED_BYTES)),
             ),
             tables: TablesThread::new(
@@ -416,6 +417,7 @@ impl Parts<'_> {
             delay_ms: self.config.delay_ms,
             duration_ms: self.config.duration_ms,
             once: self.config.flags & FLAG_ONCE != 0,
+            has_cycles: self.has_cycles,
             test_panic: self.config.flags & FLAG_TEST_PANIC != 0,
         }
     }

@@ -152,6 +152,8 @@ pub(super) struct TablesSettings {
     pub command_line: bool,
     /// Whether words of stacks that are no addresses are stored as zeros.
     pub pointers_only: bool,
+    /// Gives the ids of the recorder's threads.
+    pub own_threads: fn() -> Vec<u32>,
     /// Ticks per millisecond.
     pub ticks_per_ms: u64,
     /// Nominal sampling rate in millihertz.
@@ -219,7 +221,6 @@ pub(super) struct TablesRecorder {
     tickets: Tickets,
     /// Removals for which the sampler's queue had no room.
     removals: VecDeque<(u64, u32)>,
-    own_threads: fn() -> Vec<u32>,
     /// The queue through which the runtimes thread gets new runtimes.
     runtimes: Arc<RuntimesState>,
     /// Instance of the main thread ([`MAIN_THREAD`](crate::windows::shared::state::MAIN_THREAD));
@@ -274,7 +275,6 @@ impl TablesRecorder {
         journal: Journal<JournalPace>,
         counters: Arc<Counters>,
         commands: Arc<Queue<ThreadCommand<SampledThread>>>,
-        own_threads: fn() -> Vec<u32>,
         runtimes: Arc<RuntimesState>,
         offer: Arc<FileOffer>,
     ) -> TablesRecorder {
@@ -297,7 +297,6 @@ impl TablesRecorder {
             unread: VecDeque::new(),
             tickets: Tickets::default(),
             removals: VecDeque::new(),
-            own_threads,
             runtimes,
             main: 0,
             threads_met: 0,

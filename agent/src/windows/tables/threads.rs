@@ -76,7 +76,7 @@ impl TablesRecorder {
     /// Opens the threads that DllMain told of, which costs the same however many threads there are.
     fn follow_hints(&mut self) {
         let now = ticks();
-        let own = (self.own_threads)();
+        let own = (self.settings.own_threads)();
         for _ in 0..hints::RING {
             let Some(tid) = hints::next() else { break };
             if !self.threads.knows(tid)
@@ -97,7 +97,7 @@ impl TablesRecorder {
         if !self.threads.knows(tid)
             && let Some(found) = thread::open_own(self.api, tid)
         {
-            let own = (self.own_threads)();
+            let own = (self.settings.own_threads)();
             let _ = self.meet(&found, &own, ticks(), ThreadFlags::empty());
         }
         self.threads.instance_of(tid).unwrap_or(0)
@@ -106,7 +106,7 @@ impl TablesRecorder {
     /// Compares with the system's list of threads. New threads get `flags`.
     pub(super) fn list_threads(&mut self, flags: ThreadFlags) {
         let now = ticks();
-        let own = (self.own_threads)();
+        let own = (self.settings.own_threads)();
         let (mut own_seen, mut unidentified) = (0, 0usize);
         let complete = thread::enumerate(self.api, |found| match self.meet(found, &own, now, flags) {
             Ok(is_own) => own_seen += usize::from(is_own),

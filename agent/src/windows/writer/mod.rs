@@ -70,25 +70,29 @@ pub(super) struct WriterThread {
     last_block: Exclusive<Box<BlockBuffer>>,
     clock: SessionClock,
     counters: Arc<Counters>,
+    settings: WriterSettings,
+}
+
+/// How the writer works, as configured by the host.
+pub(super) struct WriterSettings {
     /// The host's event for the end of the recording; null = none.
-    ended_event: HANDLE,
+    pub ended_event: HANDLE,
     /// The phase of a suspension in which the samplers, or the writer, are to stop forever.
-    test_freeze: u8,
+    pub test_freeze: u8,
     /// Where the writer's CPU time counts for the user's budget: whether the system counts cycles.
-    measured: Option<bool>,
+    pub measured: Option<bool>,
 }
 
 impl WriterThread {
-    /// A writer that has written the trace's header. It owns `ended_event` from now on.
+    /// A writer that has written the trace's header. It owns the event of `settings`
+    /// from now on.
     pub(super) fn new(
         writer: Writer<TraceOutput>,
         offer: Arc<FileOffer>,
         last_block: Box<BlockBuffer>,
         clock: SessionClock,
         counters: Arc<Counters>,
-        ended_event: HANDLE,
-        test_freeze: u8,
-        measured: Option<bool>,
+        settings: WriterSettings,
     ) -> WriterThread {
         WriterThread {
             state: Exclusive::new(Some(Writers::new(writer))),
@@ -100,9 +104,7 @@ impl WriterThread {
             last_block: Exclusive::new(last_block),
             clock,
             counters,
-            ended_event,
-            test_freeze,
-            measured,
+            settings,
         }
     }
 
@@ -113,7 +115,7 @@ impl WriterThread {
         set_priority(THREAD_PRIORITY_ABOVE_NORMAL);
         leave_power_throttling();
         let mut stop_seen = None;
-        let own_cpu = self.measured.and_then(|has_cycles| Some(OwnCpu::new(api()?, has_cycles)));
+        let own_cpu = self.settings.measured.and_then(|has_cycles| Some(OwnCpu::new(api()?, has_cycles)));
         let mut rounds = 0u32;
         loop {
             rounds = rounds.wrapping_add(1);
@@ -212,7 +214,7 @@ impl WriterThread {
 
     /// Fault injection: stops forever if a test requests it, after the first second.
     fn freeze_for_test(&self) {
-        let frozen = self.test_freeze == TEST_FREEZE_WRITER;
+        let frozen = self.settings.test_freeze == TEST_FREEZE_WRITER;
         while frozen && ticks() >= self.clock.after_start(1000) {
             // SAFETY: no arguments but a time.
             unsafe { Sleep(1000) };
@@ -322,12 +324,12 @@ impl WriterThread {
             return;
         }
         ENDED.signal();
-        if !self.ended_event.is_null() {
+        if !self.settings.ended_event.is_null() {
             // SAFETY: the host's event, which the agent has owned since the start and closes here.
             unsafe {
-                SetEvent(self.ended_event);
+                SetEvent(self.settings.ended_event);
             }
-            close(self.ended_event);
+            close(self.settings.ended_event);
         }
     }
 }
