@@ -12,8 +12,8 @@
 
 use anyhow::{Context as _, Result, ensure};
 use std::collections::{HashMap, HashSet};
-use std::convert::Infallible;
 use std::hint::black_box;
+use std::io;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 use stk_format::{BlockKind, SampleStep, Scratch};
@@ -118,7 +118,7 @@ impl Stacks {
         };
         let mut numbers: HashMap<NodeId, u32> = HashMap::new();
         let mut stacks = Stacks { runs: Vec::new(), fresh: 0, order: Vec::new(), texts: Vec::new() };
-        let walked = runs.for_each(|batch| -> Result<(), Infallible> {
+        runs.for_each(|batch| -> io::Result<()> {
             let mut before: Box<[u32]> = Box::default();
             for node in batch.runs.iter().filter_map(|run| run.node) {
                 let frames = frames(node);
@@ -134,8 +134,7 @@ impl Stacks {
                 stacks.runs.push(frames);
             }
             Ok(())
-        });
-        walked.map_err(|error| anyhow::anyhow!("{error:?}"))?;
+        })?;
         let distinct: HashSet<&[u32]> = stacks.runs.iter().map(|frames| &**frames).collect();
         ensure!(!distinct.is_empty(), "no stacks");
         println!("distinct {}", distinct.len());
