@@ -1,6 +1,4 @@
-//! Continues in the next file. The agent does so without a gap
-//! ([`stk_schema::requests::REQUEST_FILE`]); only where it has ended the present file itself,
-//! because that is full, a new recording begins.
+//! Goes on in the next file: the agent ends the present one, and begins the next. It stays loaded.
 
 use super::destination::{Destination, Opened};
 use super::finisher::FileEnding;
@@ -8,19 +6,18 @@ use super::ring::Rotating;
 use super::session::{End, STOP_MS, Session};
 use super::start::{FilePlan, Starter};
 use crate::failure::{self, Failure};
-use crate::messages::{self, say};
+use crate::steps;
 use crate::windows::agent::HOSTS_MS;
-use crate::windows::facts::{self, Fact};
+use crate::windows::facts;
 use crate::windows::system;
-use crate::{status, steps};
-use stk_schema::control::{ROTATION_STOP, STATE_RECORDING, STATE_STOPPING};
+use stk_schema::control::ROTATION_STOP;
 use stk_schema::event::EndReason;
 
 /// How long a process may take to end that no longer runs what it is told to.
 const ENDING_MS: u32 = 3_000;
 
 impl Session<'_> {
-    /// Continues in the next file. `None`: the recording continues, if not there then in its file.
+    /// Ends the present file and goes on in the next. `None`: the recording goes on.
     ///
     /// # Errors
     /// A sentence for the user, when the recording cannot go on. What was recorded stays.
@@ -28,91 +25,30 @@ impl Session<'_> {
         let (record, process) = (self.starter.record, self.starter.process);
         let Some(rotating) = &mut self.rotating else { return Ok(Some(End::ByAgent)) };
         steps::begin(steps::Thread::Main, "goes on in the next file");
-        // All that takes time comes first.
+        // All that takes time and needs no rest of the sampling comes first.
         let opened = rotating.open(record).and_then(|opened| opened.empty().map(|()| opened));
         let facts = facts::facts(record, process);
-        if !self.read_status()? {
-            return Ok(Some(End::ProcessEnded));
-        }
-        if self.running.is_paused() || self.running.status.state == STATE_STOPPING {
-            // It was paused meanwhile, and stays in its file; or it is ending, and why comes next.
+        if self.read_status()? && self.running.is_paused() {
+            // It was paused meanwhile, and stays in its file.
             self.rotating.iter_mut().for_each(Rotating::take_back_name);
             return Ok(None);
         }
         steps::begin(steps::Thread::Main, "goes on in the next file");
-        if self.running.status.state == STATE_RECORDING {
-            return self.continue_in(opened, facts);
-        }
-        self.begin_after_end(opened, facts)
-    }
-
-    /// Has the agent continue in the next file.
-    fn continue_in(
-        &mut self,
-        opened: Result<Opened, Failure>,
-        facts: Vec<Fact>,
-    ) -> Result<Option<End>, Failure> {
-        let (record, process) = (self.starter.record, self.starter.process);
-        let Some(rotating) = &mut self.rotating else { return Ok(Some(End::ByAgent)) };
-        let Some(mut plan) = rotating.plan_next(record, &self.running.status) else {
-            self.starter.agent.stop(process, STOP_MS)?;
-            let runs = self.read_status()?;
-            return Ok(Some(if runs { End::Full } else { End::ProcessEnded }));
-        };
-        plan.facts = facts;
-        plan.facts.extend(rotating.facts_of_next());
-        let number = rotating.number();
-        let begun = opened.and_then(|opened| {
-            Ok(self.starter.continue_in(&opened, &plan, number)?.map(|uuid| (opened, uuid)))
-        });
-        let why = match begun {
-            Ok(Some((opened, uuid))) => {
-                self.running.uuid = uuid;
-                let (path, destination) = opened.begin(record, uuid)?;
-                self.path = path;
-                let before = match std::mem::replace(&mut self.destination, destination) {
-                    Destination::File(ending) => ending,
-                    Destination::Memory(_) => None,
-                };
-                if let Some(rotating) = &mut self.rotating {
-                    rotating.continued_in(before);
-                }
-                return Ok(None);
-            }
-            Ok(None) => None,
-            Err(failure) => Some(failure),
-        };
-        // The recording, or the process, has ended meanwhile: the next look shows it.
-        if self.read_status()? && self.running.status.state == STATE_RECORDING {
-            let why = why.map_or_else(
-                || {
-                    let said = status::message(&self.running.status);
-                    if said.is_empty() { "the agent was not ready for it".to_owned() } else { said }
-                },
-                |failure| failure.to_string(),
-            );
-            say(&format!("inject: the recording stays in {}: {why}", messages::file(&self.path)));
-        }
-        self.rotating.iter_mut().for_each(Rotating::try_later);
-        Ok(None)
-    }
-
-    /// Begins a recording of the next file, after the agent has ended the present one.
-    fn begin_after_end(
-        &mut self,
-        opened: Result<Opened, Failure>,
-        facts: Vec<Fact>,
-    ) -> Result<Option<End>, Failure> {
-        let record = self.starter.record;
-        let status = self.running.status;
         let previous_end = system::counter();
-        if status.rotation == ROTATION_STOP || status.end_reason != EndReason::SizeLimit as u32 {
+        if let Err(failure) = self.starter.agent.stop(process, STOP_MS) {
+            return self.process_ended().then_some(Some(End::ProcessEnded)).ok_or(failure);
+        }
+        if !self.read_status()? {
+            return Ok(Some(End::ProcessEnded));
+        }
+        let status = self.running.status;
+        let goes_on = [EndReason::Stopped as u32, EndReason::SizeLimit as u32].contains(&status.end_reason);
+        if status.rotation == ROTATION_STOP || !goes_on {
             return Ok(Some(self.ended_by_agent()));
         }
         let opened = opened.map_err(cannot_go_on)?;
         let ending = self.take_ending();
         let Some(rotating) = &mut self.rotating else { return Ok(Some(End::ByAgent)) };
-        rotating.leave_before();
         ending.into_iter().for_each(|file| rotating.finisher.add(file));
         let Some(mut plan) = rotating.next_plan(record, &status) else { return Ok(Some(End::Full)) };
         plan.facts = facts;
@@ -161,9 +97,7 @@ impl Session<'_> {
     /// Waits until all files are finished, reports the result and returns the exit code.
     pub(super) fn close_ring(mut self, end: Result<End, Failure>) -> Result<i32, Failure> {
         let last = self.take_ending();
-        let Some(mut rotating) = self.rotating.take() else { return end.map(|_| failure::FAILED) };
-        rotating.look_at_file(&self.running.status);
-        rotating.leave_before();
+        let Some(rotating) = self.rotating.take() else { return end.map(|_| failure::FAILED) };
         let summary = rotating.finisher.finish(last);
         let text = summary.text();
         match end {
