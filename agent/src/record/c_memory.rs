@@ -87,8 +87,8 @@ pub(crate) unsafe extern "C" fn copy(to: *mut u8, from: *const u8, len: usize) -
 #[inline(always)]
 unsafe fn copy_up(to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: each step is within the places; the last one ends where they end. It and the first
-    // chunk are read before a byte is written. The steps between them write at multiples of a chunk,
-    // so that none spans two lines of the cache more often than it must.
+    // chunk are read before a byte is written. The steps between them write at multiples of a
+    // chunk, so that none spans two lines of the cache more often than it must.
     unsafe {
         let last = len - STEP;
         let begin = from.cast::<Chunk>().read_unaligned();

@@ -268,15 +268,15 @@ pub(crate) fn ends_thread(stop: Stop) -> bool {
     matches!(stop, Stop::ZeroReturnAddress | Stop::EndOfStack | Stop::NoModule { .. })
 }
 
-/// Modules found before in this walk: the last one, and one for each group of addresses. Neighbouring
-/// frames often lie in one of them.
+/// Modules found before in this walk: the last one, and one for each group of addresses.
+/// Neighbouring frames often lie in one of them.
 #[derive(Default)]
 struct RecentModules<'m> {
     last: Option<Extent<'m>>,
     modules: [Option<Extent<'m>>; RECENT],
 }
 
-/// Places for modules, by the bits of an address that tell modules apart best.
+/// Places for modules, by the bits of an address in which modules differ most.
 const RECENT: usize = 8;
 
 /// The place of an address: images lie at multiples of 64 KiB, mostly some MiB apart.

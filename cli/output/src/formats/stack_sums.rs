@@ -67,9 +67,9 @@ impl WeighedStacks {
         self.weights[stack as usize].add(weight);
     }
 
-    /// Calls `each` with every stack that has frames and weight: the stack, its functions, outermost
-    /// first, and its weight. Callers come before their callees, otherwise by the functions'
-    /// numbers.
+    /// Calls `each` with every stack that has frames and weight: the stack, its functions,
+    /// outermost first, and its weight. Callers come before their callees, otherwise by the
+    /// functions' numbers.
     pub(super) fn visit<E>(
         &self,
         mut each: impl FnMut(NodeId, &[u32], u64) -> Result<(), E>,

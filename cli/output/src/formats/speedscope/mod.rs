@@ -13,16 +13,18 @@
 //! ```text
 //! pieces         runs of a thread as text, several pieces at once   Run -> Piece -> ThreadProfile
 //! stack_text     the text of a stack
+//! kept_texts     texts of stacks that the sum of all threads has made
 //! shared_frames  the frames that all profiles share                 Profile -> SharedFrames
 //! ```
 
+mod kept_texts;
 mod pieces;
 mod shared_frames;
 mod stack_text;
 
+use self::kept_texts::KeptTexts;
 use self::pieces::{Piece, PieceStart, ThreadProfile};
 use self::shared_frames::SharedFrames;
-use self::stack_text::KeptTexts;
 use super::sink::Sink;
 use super::source::exporter;
 use super::stack_sums::{StackLine, WeighedStacks};

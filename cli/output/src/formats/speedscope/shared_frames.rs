@@ -1,7 +1,7 @@
 //! The frames that all profiles share.
 
-use super::stack_text::KeptTexts;
 use super::super::unfold::{StackOrigin, incomplete, wait_root};
+use super::kept_texts::KeptTexts;
 use stk_profile::profile::{FunctionId, Functions, NodeId, Profile, Wait, Weight};
 
 /// The shared frames, and the means to make stacks of them.
