@@ -355,7 +355,8 @@ impl Process {
 
     /// Load addresses of its modules. Reads the list again if it changes meanwhile.
     fn module_bases(&self) -> io::Result<Vec<u64>> {
-        const LIMIT: Duration = Duration::from_millis(100);
+        // On a loaded machine a sleep lasts long, and a program may load modules all the time.
+        const LIMIT: Duration = Duration::from_secs(1);
         let begun = Instant::now();
         loop {
             match self.module_handles() {
