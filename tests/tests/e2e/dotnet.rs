@@ -499,8 +499,8 @@ fn another_users_library_is_loaded_only_from_a_folder_of_injects_user() {
 fn without_a_pipe_names_come_from_the_runtimes_memory() {
     let folder = Folder::new("nopipe");
     let mut mixed = Program::mixed(&folder, Net::V10, &["300"], &NO_PIPE);
-    // On a loaded machine the names of a first, short recording may come so late that inject is
-    // asked.
+    // On a loaded machine the names of a first, short recording may come so late that the agent
+    // asks inject for them.
     let from_memory = |text: &str, _: &Recorded| text.contains("the data access library was not needed");
     let (text, recorded) = record_until(&folder, &mixed, "nopipe.stk", &[], from_memory);
     assert!(recorded.streams.is_empty());
