@@ -11,9 +11,10 @@ fail() {
   exit 1
 }
 
-# linked NAME DLL MACHINE TARGET LD EMULATION: a C program with the import library of DLL, by lld as MSVC's link and by mingw's ld; each in a folder.
+# linked NAME DLL MACHINE TARGET: a C program with the import library of DLL, by lld as MSVC's link (NAME is its machine) and by mingw's ld; each in a
+# folder.
 linked() {
-  local name=$1 dll=$2 machine=$3 target=$4 lld=$5 gcc=${6:-} underscore=
+  local name=$1 dll=$2 machine=$3 target=$4
   mkdir -p "$work/$name-lld" "$work/$name-gnu"
   cp "$dll" "$work/$name-lld/" && cp "$dll" "$work/$name-gnu/"
   release_import_library "$dll" "$machine" "clang-19 --target=$target -ffreestanding" "$work/$name.lib"
@@ -21,9 +22,9 @@ linked() {
   llvm-dlltool-19 -k -m "$machine" -d "$work/kernel32.def" -l "$work/kernel32-$name.lib"
   clang-19 --target="$target" -isystem /usr/share/mingw-w64/include -I "$STK_ROOT/agent/include" -O1 -Wall -Wextra -Werror -ffreestanding \
     -c -o "$work/$name.o" "$STK_ROOT/tests/programs/own_recording.c"
-  lld-link-19 "-machine:$lld" -entry:begin -subsystem:console -nodefaultlib "-out:$work/$name-lld/own.exe" "$work/$name.o" "$work/$name.lib" \
+  lld-link-19 "-machine:$name" -entry:begin -subsystem:console -nodefaultlib "-out:$work/$name-lld/own.exe" "$work/$name.o" "$work/$name.lib" \
     "$work/kernel32-$name.lib"
-  [ -z "$gcc" ] || "$gcc" -nostdlib -Wl,-e"$([ "$machine" != i386 ] || echo _)begin" -o "$work/$name-gnu/own.exe" "$work/$name.o" "$work/$name.lib" -lkernel32
+  "$target-gcc" -nostdlib -Wl,-e"$([ "$machine" != i386 ] || echo _)begin" -o "$work/$name-gnu/own.exe" "$work/$name.o" "$work/$name.lib" -lkernel32
 }
 
 # records FOLDER WINE: its program records itself, and the trace is whole.
@@ -34,8 +35,8 @@ records() {
   printf 'records itself by its import library: %s\n' "$1"
 }
 
-linked x64 "$STK_WINDOWS_BIN/agent.dll" i386:x86-64 x86_64-w64-mingw32 x64 x86_64-w64-mingw32-gcc
-linked x86 "$STK_WINDOWS32_BIN/agent32.dll" i386 i686-w64-mingw32 x86 i686-w64-mingw32-gcc
+linked x64 "$STK_WINDOWS_BIN/agent.dll" i386:x86-64 x86_64-w64-mingw32
+linked x86 "$STK_WINDOWS32_BIN/agent32.dll" i386 i686-w64-mingw32
 for linker in lld gnu; do
   records "x64-$linker" "$STK_WINE"
   [ -z "${STK_WINE32:-}" ] || records "x86-$linker" "$STK_WINE32"

@@ -62,8 +62,8 @@ for line in re.findall(r"^FROM (.*)$", text("Containerfile"), re.M):
 
 windows = workflow("windows")
 job = windows["jobs"]["end-to-end"]
-order = list(steps(job))
 named = steps(job)
+order = list(named)
 run = {name: step.get("run", "") for name, step in named.items()}
 
 
@@ -128,7 +128,7 @@ for entry in listed.split("\0"):
 
 script = (ROOT / "tests/windows-check.ps1").read_bytes()
 check(script.isascii(), "windows-check.ps1 is not ASCII")
-tree = tree_sitter.Parser(tree_sitter.Language(tree_sitter_powershell.language())).parse(script)
+POWERSHELL = tree_sitter.Parser(tree_sitter.Language(tree_sitter_powershell.language()))
 
 
 def wrong(node):
@@ -139,16 +139,17 @@ def wrong(node):
             yield from wrong(child)
 
 
-for line in wrong(tree.root_node):
-    check(False, f"windows-check.ps1, line {line}: PowerShell would not read this")
+def check_powershell(what, source):
+    for line in wrong(POWERSHELL.parse(source).root_node):
+        check(False, f"{what}, line {line}: PowerShell would not read this")
+
+
+check_powershell("windows-check.ps1", script)
 
 
 for name, step in named.items():
-    if step.get("shell") not in ("pwsh", "powershell"):
-        continue
-    parsed = tree_sitter.Parser(tree_sitter.Language(tree_sitter_powershell.language())).parse(step["run"].encode())
-    for line in wrong(parsed.root_node):
-        check(False, f"windows, '{name}', line {line}: PowerShell would not read this")
+    if step.get("shell") in ("pwsh", "powershell"):
+        check_powershell(f"windows, '{name}'", step["run"].encode())
 
 script = script.decode()
 parts = re.findall(r'^Part "(\w+)"', script, re.M)

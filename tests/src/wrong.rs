@@ -3,6 +3,7 @@
 //! [`synth::mutate`](crate::synth::mutate) changes what is inside of a trace's blocks.
 
 use crate::synth::{Choices, number};
+use stk_schema::bytes::{leb128, leb128_at};
 
 /// One change to a Parquet file: a number of its end, whose length stays right, or of a page's
 /// header; values; any byte. Files without checksums of pages need none repaired.
@@ -59,7 +60,8 @@ fn replace(bytes: &mut Vec<u8>, numbers: &[Number], choices: &mut dyn Choices) -
     }
     let Number { from, to, value, .. } = numbers[choices.below(numbers.len())];
     let value = number(value as u64, choices) as i64;
-    let mut varint = leb128(((value << 1) ^ (value >> 63)) as u64);
+    let (varint, len) = leb128(((value << 1) ^ (value >> 63)) as u64);
+    let mut varint = varint[..len].to_vec();
     // A longer form of the same number keeps all that follows at its place.
     while varint.len() < to - from {
         *varint.last_mut().expect("a byte") |= 0x80;
@@ -68,16 +70,6 @@ fn replace(bytes: &mut Vec<u8>, numbers: &[Number], choices: &mut dyn Choices) -
     let grown = varint.len() as i64 - (to - from) as i64;
     bytes.splice(from..to, varint);
     grown
-}
-
-fn leb128(mut value: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while value >= 0x80 {
-        bytes.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    bytes.push(value as u8);
-    bytes
 }
 
 /// A whole number in Thrift's compact protocol.
@@ -112,15 +104,9 @@ impl Thrift<'_> {
     }
 
     fn varint(&mut self) -> Option<u64> {
-        let mut value = 0;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            value |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Some(value);
-            }
-        }
-        None
+        let (value, end) = leb128_at(self.bytes, self.at)?;
+        self.at = end;
+        Some(value)
     }
 
     fn zigzag(&mut self) -> Option<i64> {

@@ -17,13 +17,21 @@ pub(crate) fn wait_until(
     step_ms: u32,
     mut is_over: impl FnMut() -> bool,
 ) -> bool {
+    wait_for(clock, limit, step_ms, || is_over().then_some(())).is_some()
+}
+
+/// As [`wait_until`] until `look` gives something, which is then returned.
+pub(crate) fn wait_for<T>(
+    clock: &mut impl Sleeper,
+    limit: Ticks,
+    step_ms: u32,
+    mut look: impl FnMut() -> Option<T>,
+) -> Option<T> {
     let begun = clock.now();
     loop {
-        if is_over() {
-            return true;
-        }
-        if clock.now().saturating_sub(begun) >= limit {
-            return false;
+        let found = look();
+        if found.is_some() || clock.now().saturating_sub(begun) >= limit {
+            return found;
         }
         clock.sleep(step_ms);
     }

@@ -357,7 +357,7 @@ fn the_cost_of_a_suspension_is_measured_at_the_start_and_stored() {
 /// How long threads stood still is measured for each suspension; and that the sampler, the watchdog
 /// and the writer are out of power throttling, or why not.
 #[test]
-fn the_times_that_threads_are_held_and_power_are_in_the_metadata() {
+fn times_held_and_power_are_in_the_metadata() {
     let trace = contents(&run("priorities"));
     let value = |key: &str| trace.metadata.get(key).and_then(|text| text.parse::<u64>().ok());
     let held = ["recorder.held_p50_ns", "recorder.held_p999_ns", "recorder.held_max_ns"].map(value);

@@ -196,7 +196,7 @@ fn children_of_an_attached_program_are_recorded_until_its_duration_is_over() {
 
 /// A program that starts so many processes, some at once, each of which lives for so long.
 fn brood(count: usize, more: &[&str]) -> (Folder, Finished) {
-    let folder = Folder::new(&format!("brood{}", more.len()));
+    let folder = Folder::new("brood");
     let exe = wine::windows_path(&wine::compiled(env!("CARGO_TARGET_TMPDIR"), "brood"));
     let count = count.to_string();
     let line =

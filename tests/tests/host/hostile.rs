@@ -381,9 +381,14 @@ fn check_all(cases: &[Case<'_>]) {
             // The ways alone, so that programs are compared in a short time.
             let commands: &[usize] = if results { &WAYS } else { commands };
             let mut row = Row::default();
+            // Those without a sample may make a command fail: they are no company for the others.
+            let is_alone = traces.len() == 1;
+            let (with, without): (Vec<&Made>, Vec<&Made>) =
+                traces.iter().partition(|(_, file)| is_alone || has_samples(file));
             for &command in commands {
-                for traces in together(COMMANDS[command], &traces) {
-                    let found = check(&folder, COMMANDS[command], &traces, *counted);
+                let at_once = if takes_many(COMMANDS[command]) { MANY } else { 1 };
+                for traces in with.chunks(at_once).chain(without.chunks(at_once)) {
+                    let found = check(&folder, COMMANDS[command], traces, *counted);
                     row.add(COMMANDS[command], &found);
                     // A long run is worth stopping at once.
                     if long() {
@@ -412,18 +417,6 @@ fn check_all(cases: &[Case<'_>]) {
     let (made, left): (Vec<_>, Vec<_>) = (left(outside.path()), left(&folder));
     assert!(made == ["runs"] && left.is_empty(), "made beside the outputs: {made:?} {left:?}");
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
-}
-
-/// Which traces a command is run on at once. Those without a sample may make it fail: they are no
-/// company for the others.
-fn together<'t>(command: &[&str], traces: &'t [Made]) -> Vec<Vec<&'t Made>> {
-    let at_once = if takes_many(command) { MANY } else { 1 };
-    if traces.len() == 1 || at_once == 1 {
-        return traces.iter().map(|made| vec![made]).collect();
-    }
-    let (with, without): (Vec<&Made>, Vec<&Made>) = traces.iter().partition(|(_, file)| has_samples(file));
-    let parts = with.chunks(at_once).chain(without.chunks(at_once));
-    parts.map(<[&Made]>::to_vec).collect()
 }
 
 /// Every command.
@@ -508,14 +501,11 @@ fn commands_that_bombs_once_broke_stay_within_their_limits() {
         ("one stack that never changes, 2147483648", command(&["perf-samples"])),
         ("samples a century apart, 5", command(&["parquet", "batch"])),
     ];
-    let mut cases = Vec::new();
-    for (what, make, _) in bombs::all() {
-        let commands = pairs.iter().filter(|(class, _)| *class == what).map(|(_, command)| *command);
-        let commands: Vec<usize> = commands.collect();
-        if !commands.is_empty() {
-            cases.push(Case::new(what, make, &commands));
-        }
-    }
+    let once_broke = |(what, make, _): (String, bombs::Make, bool)| {
+        let (_, command) = pairs.iter().find(|(class, _)| *class == what)?;
+        Some(Case::new(what, make, &[*command]))
+    };
+    let cases: Vec<Case<'_>> = bombs::all().into_iter().filter_map(once_broke).collect();
     assert_eq!(cases.len(), pairs.len());
     check_all(&cases);
 }

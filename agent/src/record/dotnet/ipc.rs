@@ -159,7 +159,6 @@ mod tests {
         message[..HEADER].try_into().unwrap()
     }
 
-    /// The protocol's document, "StopTracing": 28 bytes, command 0x0201.
     #[test]
     fn a_pipe_in_an_app_container_has_a_name_of_its_own() {
         let [usual, isolated] = pipe_names(77);
@@ -167,6 +166,7 @@ mod tests {
         assert_eq!(isolated, r"\\.\pipe\LOCAL\dotnet-diagnostic-77");
     }
 
+    /// The protocol's document, "StopTracing": 28 bytes, command 0x0201.
     #[test]
     fn a_request_is_laid_out_as_the_protocol_says() {
         let message = Request::StopTracing { session: 0x0102_0304_0506_0708 }.message();

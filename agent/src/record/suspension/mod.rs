@@ -328,23 +328,15 @@ fn try_to_resume(thread: isize, calls: &mut impl Resume) -> bool {
 
 #[cold]
 fn retry_resume(thread: isize, calls: &mut impl Resume) -> bool {
-    // The thread stands still: a sleep of 2 ms could last 15.6 ms.
-    let until = calls.now_us() + RESUME_US;
-    let mut tries = 0u32;
-    loop {
+    // The thread stands still: a sleep of 2 ms could last 15.6 ms. A number of tries, since on a
+    // loaded machine one yield can take all of that time.
+    (0..RESUME_US / RETRY_US).any(|_| {
         let next = calls.now_us() + RETRY_US;
         while calls.now_us() < next {
             calls.yield_now();
         }
-        if calls.resume(thread).is_some() {
-            return true;
-        }
-        tries += 1;
-        // On a loaded machine a yield can take all that time.
-        if calls.now_us() >= until && u64::from(tries) >= RESUME_US / RETRY_US {
-            return false;
-        }
-    }
+        calls.resume(thread).is_some()
+    })
 }
 
 /// Publishes that a suspension begins.

@@ -16,7 +16,7 @@ use crate::windows::system::thread;
 
 /// Most suspensions that are measured, and most milliseconds that they may take together.
 const ROUNDS: usize = 50;
-const MOST_MS: u64 = 60;
+const MOST_MS: u32 = 60;
 /// Microseconds for which a cycle count must not change to count as settled, and microseconds to
 /// spin for that before yielding the processor.
 const STILL_US: u64 = 20;
@@ -42,7 +42,7 @@ pub(super) fn measure(api: &Api, tid: u32, has_cycles: bool) -> SuspensionCosts 
     let mut context = Context::request();
     let mut cycles = Vec::with_capacity(ROUNDS);
     let mut nanoseconds = Vec::with_capacity(ROUNDS);
-    let until = ticks() + Ticks(MOST_MS * api.frequency / 1000);
+    let until = ticks() + api.milliseconds(MOST_MS);
     for _ in 0..ROUNDS {
         if ticks() >= until {
             break;

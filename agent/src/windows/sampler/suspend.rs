@@ -32,7 +32,7 @@ use stk_schema::guard::SAMPLERS;
 
 /// Milliseconds for which a thread that did not stop is left alone, after the call that asked it
 /// has returned.
-const LEFT_ALONE_MS: u64 = 5_000;
+const LEFT_ALONE_MS: u32 = 5_000;
 
 /// The suspensions of this process. The guard process reads their board.
 pub(crate) static SUSPENSIONS: Suspensions = Suspensions::new();
@@ -148,7 +148,7 @@ fn outcome(verdict: Verdict) -> Outcome {
 
 /// Until when a thread is left alone, counted from the return of the call that asked it.
 fn left_alone(api: &Api) -> Ticks {
-    Ticks(LEFT_ALONE_MS * api.frequency / 1000)
+    api.milliseconds(LEFT_ALONE_MS)
 }
 
 /// ResumeThread and Sleep.

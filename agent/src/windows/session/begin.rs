@@ -64,19 +64,16 @@ pub(super) fn try_start(
 /// ended yet.
 pub(super) fn occupy() -> Result<(), StartResult> {
     let api = api::api().ok_or(StartResult::WrongArchitecture)?;
-    let mut result = Err(StartResult::Disabled);
-    let settled = patience::wait_until(&mut SystemClock, api.milliseconds(LEAVE_MS), 1, || {
+    let occupied = patience::wait_for(&mut SystemClock, api.milliseconds(LEAVE_MS), 1, || {
         if !OCCUPIED.swap(true, Ordering::AcqRel) {
-            result = Ok(());
-        } else if !FINISHED.load(Ordering::Acquire) {
-            result = Err(StartResult::AlreadyRecording);
+            return Some(Ok(()));
         }
-        result != Err(StartResult::Disabled)
+        (!FINISHED.load(Ordering::Acquire)).then_some(Err(StartResult::AlreadyRecording))
     });
-    if !settled {
+    occupied.unwrap_or_else(|| {
         STATUS.set_message("a thread of the last recording is stuck");
-    }
-    result
+        Err(StartResult::Disabled)
+    })
 }
 
 fn check(config: &AgentConfig) -> Result<(), StartResult> {

@@ -91,15 +91,14 @@ impl TablesFolder {
     /// Calls `attempt`, again while somebody else, such as a virus scanner, has the file open. A
     /// folder in which that does not help once gets no more time: the end of the recording waits.
     fn patiently(&mut self, mut attempt: impl FnMut() -> bool) -> bool {
-        let mut done = false;
         let limit = api().filter(|_| !self.impatient).map_or(Ticks::ZERO, |api| api.milliseconds(HELD_MS));
-        let settled = patience::wait_until(&mut SystemClock, limit, AGAIN_MS, || {
-            done = attempt();
+        let done = patience::wait_for(&mut SystemClock, limit, AGAIN_MS, || {
+            let done = attempt();
             // SAFETY: no preconditions.
-            done || !is_held(unsafe { GetLastError() })
+            (done || !is_held(unsafe { GetLastError() })).then_some(done)
         });
-        self.impatient |= !settled;
-        done
+        self.impatient |= done.is_none();
+        done.unwrap_or(false)
     }
 }
 

@@ -5,6 +5,7 @@
 //! which the job allows as if it were not there) is not reported, and reports may be lost: the list
 //! of processes has to be looked at, too.
 
+use super::copies;
 use super::process;
 use super::system;
 use std::io;
@@ -13,9 +14,8 @@ use std::ptr;
 use windows_sys::Win32::Foundation::INVALID_HANDLE_VALUE;
 use windows_sys::Win32::System::IO::{CreateIoCompletionPort, GetQueuedCompletionStatus};
 use windows_sys::Win32::System::JobObjects::{
-    AssignProcessToJobObject, CreateJobObjectW, JOB_OBJECT_LIMIT_BREAKAWAY_OK,
-    JOBOBJECT_ASSOCIATE_COMPLETION_PORT, JOBOBJECT_EXTENDED_LIMIT_INFORMATION,
-    JobObjectAssociateCompletionPortInformation, JobObjectExtendedLimitInformation, SetInformationJobObject,
+    AssignProcessToJobObject, JOB_OBJECT_LIMIT_BREAKAWAY_OK, JOBOBJECT_ASSOCIATE_COMPLETION_PORT,
+    JobObjectAssociateCompletionPortInformation, SetInformationJobObject,
 };
 use windows_sys::Win32::System::Threading::{PROCESS_SET_QUOTA, PROCESS_TERMINATE};
 
@@ -31,34 +31,24 @@ impl Births {
     /// # Errors
     /// The system's error.
     pub(crate) fn new() -> io::Result<Births> {
-        // SAFETY: no attributes, no name; both handles are fresh.
-        let (job, port) = unsafe {
-            let port = CreateIoCompletionPort(INVALID_HANDLE_VALUE, ptr::null_mut(), 0, 1);
-            (system::own(CreateJobObjectW(ptr::null(), ptr::null()))?, system::own(port)?)
-        };
-        let mut limits = JOBOBJECT_EXTENDED_LIMIT_INFORMATION::default();
-        limits.BasicLimitInformation.LimitFlags = JOB_OBJECT_LIMIT_BREAKAWAY_OK;
+        let job = copies::limited_job(JOB_OBJECT_LIMIT_BREAKAWAY_OK)?;
+        // SAFETY: a port without a file; the handle is fresh.
+        let port =
+            unsafe { system::own(CreateIoCompletionPort(INVALID_HANDLE_VALUE, ptr::null_mut(), 0, 1))? };
         let reports = JOBOBJECT_ASSOCIATE_COMPLETION_PORT {
             CompletionKey: ptr::null_mut(),
             CompletionPort: port.as_raw_handle(),
         };
-        // SAFETY: the job is open; pointers and sizes describe the structs.
+        // SAFETY: the job is open; pointer and size describe the struct.
         let set = unsafe {
-            let raw = job.as_raw_handle();
             SetInformationJobObject(
-                raw,
-                JobObjectExtendedLimitInformation,
-                (&raw const limits).cast(),
-                size_of_val(&limits) as u32,
-            ) != 0
-                && SetInformationJobObject(
-                    raw,
-                    JobObjectAssociateCompletionPortInformation,
-                    (&raw const reports).cast(),
-                    size_of_val(&reports) as u32,
-                ) != 0
+                job.as_raw_handle(),
+                JobObjectAssociateCompletionPortInformation,
+                (&raw const reports).cast(),
+                size_of_val(&reports) as u32,
+            )
         };
-        if set { Ok(Births { job, port }) } else { Err(io::Error::last_os_error()) }
+        if set == 0 { Err(io::Error::last_os_error()) } else { Ok(Births { job, port }) }
     }
 
     /// Takes a process into the job, whose children are reported from now on.

@@ -160,14 +160,15 @@ impl Family {
                 }
             };
             if let Some(pid) = born.filter(|_| !ending) {
-                self.born(pid);
+                self.found(pid);
             }
         }
     }
 
-    /// A process has joined the job.
-    fn born(&mut self, pid: u32) {
-        // A root, a child that was in the list first, this inject, or a copy of it.
+    /// A process that a member has started: it is in the list, or has joined the job.
+    fn found(&mut self, pid: u32) {
+        // A root, a child that was found before, this inject (it may be a child of what it
+        // records), or a copy of it.
         let is_known = self.members.contains_key(&pid)
             || pid == std::process::id()
             || self.copies.iter().any(|(_, copy)| copy.id() == pid);
@@ -190,18 +191,12 @@ impl Family {
             if !self.known.insert((entry.pid, entry.parent)) {
                 continue;
             }
-            // This inject may be a child of what it records; its copies are its own children.
-            if entry.pid == std::process::id() || self.members.contains_key(&entry.pid) {
-                continue;
-            }
             // An older process had another parent with this id.
             let parents = process::created(parent.as_handle());
             if created(entry.pid).zip(parents).is_some_and(|(child, parent)| child < parent) {
                 continue;
             }
-            self.counts.seen += 1;
-            self.add(entry.pid);
-            self.record(entry.pid);
+            self.found(entry.pid);
         }
     }
 

@@ -30,10 +30,15 @@ pub(crate) fn join(job: &OwnedHandle, copy: &Child) {
 
 /// A job whose processes end with its last handle, which is this inject's.
 pub(crate) fn job() -> io::Result<OwnedHandle> {
+    limited_job(JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE)
+}
+
+/// A job without processes, with these limits (`JOB_OBJECT_LIMIT_*`).
+pub(crate) fn limited_job(limit_flags: u32) -> io::Result<OwnedHandle> {
     // SAFETY: no attributes, no name; the handle is fresh.
     let job = unsafe { system::own(CreateJobObjectW(ptr::null(), ptr::null())) }?;
     let mut limits = JOBOBJECT_EXTENDED_LIMIT_INFORMATION::default();
-    limits.BasicLimitInformation.LimitFlags = JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE;
+    limits.BasicLimitInformation.LimitFlags = limit_flags;
     // SAFETY: the job is open, and pointer and size describe the struct.
     let set = unsafe {
         SetInformationJobObject(

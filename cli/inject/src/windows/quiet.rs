@@ -14,6 +14,7 @@ use crate::image;
 use crate::quiet::{BEFORE, Places};
 use std::io;
 use std::os::windows::io::{AsHandle as _, AsRawHandle as _, OwnedHandle};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use stk_schema::Arch;
 use windows_sys::Win32::Foundation::{HANDLE, NTSTATUS};
@@ -31,7 +32,7 @@ const AGAIN: Duration = Duration::from_millis(2);
 /// A thread that was not seen elsewhere yet.
 struct Suspect {
     tid: u32,
-    handle: OwnedHandle,
+    handle: Arc<OwnedHandle>,
     /// Whether it began in the agent.
     of_agent: bool,
 }
@@ -106,7 +107,7 @@ fn threads(process: &Process, agent: &Agent) -> Result<Vec<Suspect>, String> {
             Ok(Some(handle)) => match start_address(&handle) {
                 Some(began) => {
                     let of_agent = agent.image().contains(&began);
-                    all.push(Suspect { tid, handle, of_agent });
+                    all.push(Suspect { tid, handle: Arc::new(handle), of_agent });
                 }
                 None if system::wait(handle.as_handle(), 0) => {}
                 None => return Err(format!("it is not known where its thread {tid} began")),
@@ -148,7 +149,7 @@ fn is_elsewhere(process: &Process, places: Option<&Places>, thread: &Suspect) ->
         return Ok(false);
     }
     let Some(places) = places else { return Ok(true) };
-    let ip = match held::inspect(SuspendedThread::of(&thread.handle)?, MOST_HELD) {
+    let ip = match held::inspect(SuspendedThread(thread.handle.clone()), MOST_HELD) {
         Ok(Inspection::Done(ip)) => ip,
         Ok(Inspection::Refused) => return Ok(false),
         Ok(Inspection::NotStopped) => {
@@ -165,15 +166,9 @@ fn is_elsewhere(process: &Process, places: Option<&Places>, thread: &Suspect) ->
     Ok(places.is_elsewhere(ip, known.then_some(&code)))
 }
 
-/// The calls about a thread, with a handle of their own: the helper may be in one of them for ever.
-struct SuspendedThread(OwnedHandle);
-
-impl SuspendedThread {
-    fn of(thread: &OwnedHandle) -> Result<SuspendedThread, String> {
-        let copy = thread.try_clone();
-        copy.map(SuspendedThread).map_err(|error| format!("a thread's handle cannot be copied ({error})"))
-    }
-}
+/// The calls about a thread, whose handle stays open as long as the helper is in one of them, which
+/// may be for ever.
+struct SuspendedThread(Arc<OwnedHandle>);
 
 impl ThreadCalls for SuspendedThread {
     /// Its instruction pointer.

@@ -36,11 +36,7 @@ impl Hash for FrameKey {
     /// One number: frames are looked up very often. How it was found is left out, since few frames
     /// of one address were found in different ways.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let (kind, at) = match self.place {
-            Placement::Image(image, rva) => (0, u64::from(image.0) << 32 | u64::from(rva)),
-            Placement::Code(region, offset) => (1, u64::from(region) << 32 | u64::from(offset)),
-            Placement::Unknown(address) => (2, address),
-        };
+        let (kind, at) = self.place.numbers();
         state.write_u64(at ^ (kind << 1 | u64::from(self.exact)).rotate_right(2));
     }
 }
@@ -76,6 +72,15 @@ impl FrameTable {
 }
 
 impl Placement {
+    /// Its kind (below 4) and the place there, for hashes: no two places have both.
+    pub(crate) fn numbers(self) -> (u64, u64) {
+        match self {
+            Placement::Image(image, rva) => (0, u64::from(image.0) << 32 | u64::from(rva)),
+            Placement::Code(region, offset) => (1, u64::from(region) << 32 | u64::from(offset)),
+            Placement::Unknown(address) => (2, address),
+        }
+    }
+
     /// Where a frame of a walk lies.
     pub fn of(timeline: &Timeline, frame: &Frame) -> Placement {
         match frame.module.map(Holder::of) {

@@ -1,7 +1,7 @@
 //! Distinct stacks, known by a hash of 128 bits of their frames. A block lists its own, each as
 //! what differs from one before; of a stack that is already known no frame is looked up.
 
-use crate::profile::{CallTree, FrameId, FrameKey, FrameTable, Node, NodeId, Placement};
+use crate::profile::{CallTree, FrameId, FrameKey, FrameTable, Node, NodeId};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use std::hash::{BuildHasher, RandomState};
@@ -27,11 +27,7 @@ impl StackHasher {
 
     /// Of the stack of a call by the stack `caller`; `None`: of an outermost call.
     pub(super) fn call(&self, caller: Option<StackHash>, frame: FrameKey) -> StackHash {
-        let (kind, at) = match frame.place {
-            Placement::Image(image, rva) => (0, u64::from(image.0) << 32 | u64::from(rva)),
-            Placement::Code(region, offset) => (1, u64::from(region) << 32 | u64::from(offset)),
-            Placement::Unknown(address) => (2, address),
-        };
+        let (kind, at) = frame.place.numbers();
         let how = kind << 17 | u64::from(frame.exact) << 16 | u64::from(frame.trust as u8) << 1;
         let StackHash(caller) = caller.unwrap_or(self.start);
         let half = |i: usize| folded(caller[i] ^ at, self.keys[i] ^ how);
@@ -209,6 +205,7 @@ impl MergedSlot {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::Placement;
     use stk_base::model::ImageId;
     use stk_unwind::Trust;
 
