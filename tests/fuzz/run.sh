@@ -43,8 +43,9 @@ else
 fi
 features=()
 case " ${targets[*]} " in *dataset*) features=(--features datasets) ;; esac
-RUSTC_WRAPPER=$PWD/rustc.sh cargo build --release --locked "${features[@]}" "${targets[@]/#/--bin=}" >&2
-programs=${CARGO_TARGET_DIR:-target}/release
+host=$(rustc -vV | sed -n 's/^host: //p')
+RUSTC_WRAPPER=$PWD/rustc.sh cargo build --release --locked --target "$host" "${features[@]}" "${targets[@]/#/--bin=}" >&2
+programs=${CARGO_TARGET_DIR:-target}/$host/release
 for target in "${targets[@]}"; do mkdir -p "corpus/$target" "artifacts/$target"; done
 if [ -n "$seeds" ]; then
   for target in "${targets[@]}"; do

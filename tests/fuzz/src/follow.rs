@@ -24,8 +24,10 @@ pub fn follow(data: &[u8]) {
         mutate(&mut parts, &mut input);
     }
     let mut bytes = parts.to_file();
-    let (piece, cut) = (1 + input.below(4_000), input.below(40));
+    let (pieces, more, cut) = (1 + input.below(24), input.below(100), input.below(40));
     input.changes(|input| wrong::stored(&mut bytes, FILE_HEADER_LEN, input));
+    // Each look reads what is new and writes what is kept: few pieces, of all lengths.
+    let piece = bytes.len() / pieces + more + 1;
     let path = folder().join("fuzz.stk");
     let mut file = File::create(&path).expect("writable");
     let mut follower = Follower::open(&path, 1_000_000).expect("a file");

@@ -37,7 +37,7 @@ pub(super) fn check_end(bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Looks at the headers of a column's pages up to so many values. The error is a sentence.
+/// Looks at the headers of a column's pages, which must have that many values. The error is a sentence.
 pub(super) fn check(stored: &[u8], values: i64) -> Result<(), String> {
     let len = stored.len() as u64;
     let most_values = VALUES_FREE + len.saturating_mul(VALUES_PER_BYTE);
@@ -69,6 +69,10 @@ pub(super) fn check(stored: &[u8], values: i64) -> Result<(), String> {
         if seen.max(dictionary) > most_values || plain > most_plain {
             return Err(format!("{} values, {plain} bytes unpacked, of {len} stored", seen.max(dictionary)));
         }
+    }
+    // polars reserves memory for what the column states.
+    if seen < values.max(0) as u64 {
+        return Err(format!("states {values} values, and its pages have {seen}"));
     }
     Ok(())
 }
@@ -170,7 +174,15 @@ mod tests {
         let pages = [page(60, 0), page(60, 8), b"\xff\xff no page".to_vec()].concat();
         assert_eq!(check(&pages, 120), Ok(()));
         assert_eq!(check(&pages, 121), Err("the header of a page cannot be read".to_owned()));
-        assert_eq!(check(&[], 1 << 60), Ok(()));
+    }
+
+    #[test]
+    fn more_values_than_the_pages_have_are_an_error() {
+        for (stored, values) in [(page(60, 0), 61), (Vec::new(), 1 << 32), (page(60, 0), i64::MAX)] {
+            let error = check(&stored, values).unwrap_err();
+            assert!(error.starts_with(&format!("states {values} values")), "{error}");
+        }
+        assert_eq!(check(&[], 0), Ok(()));
     }
 
     #[test]
