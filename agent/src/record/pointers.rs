@@ -205,7 +205,7 @@ mod tests {
         let page = address & !0xffff;
         let used = match page {
             HEAP => RegionUse::Other,
-            IMAGE => RegionUse::Image,
+            IMAGE => RegionUse::Image { base: 0x1000 },
             _ => RegionUse::Nothing,
         };
         Region { start: page, end: page + 0x1_0000, used }

@@ -6,6 +6,7 @@
 //!            (on the sampler's thread)
 //! functions  looks up each new address once -> CODE_ADD, CODE_REMOVE (on the code thread)
 //! entry      reads RUNTIME_FUNCTION and unwind data from memory
+//! precompiled  .NET's images with native code, whose functions have no other names
 //! ```
 //!
 //! Addresses in mapped images go to the tables thread instead, which finds the images that no
@@ -22,17 +23,20 @@
 
 mod entry;
 mod functions;
+mod precompiled;
 mod regions;
 mod scan;
 
 pub(crate) use entry::FunctionEntry;
-pub(crate) use functions::{CodeFunctions, Lookup, MOST_CODE, Tables, read_code};
+pub(crate) use functions::{CodeFunctions, Lookup, MOST_CODE, Tables, follows_call, read_code};
 pub(crate) use regions::{Region, RegionUse};
 pub(crate) use scan::{Scanner, View};
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};
 use stk_schema::Ticks;
+
+use precompiled::PrecompiledImages;
 
 use super::queue::Queue;
 
@@ -58,7 +62,7 @@ pub(crate) struct Sighting {
 /// Recorded code that may need a name that its own runtime does not give.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct UnnamedCode {
-    /// Instance of the CODE_ADD that holds it.
+    /// Instance of the CODE_ADD that holds it, or of the module.
     pub instance: u64,
     /// An address inside the code.
     pub address: u64,
@@ -69,6 +73,8 @@ pub(crate) struct UnnamedCode {
     pub size: u64,
     /// Whether the sample that showed it was executing it.
     pub executed: bool,
+    /// Whether it is code of a module.
+    pub precompiled: bool,
 }
 
 /// How much dynamic code was recorded so far. The threads that ask runtimes for names read it.
@@ -129,6 +135,8 @@ pub(crate) struct Shared {
     pub sightings: Queue<Sighting>,
     /// Code in mapped images, which the tables thread compares with the modules that it knows.
     pub images: Queue<Sighting>,
+    /// Modules with precompiled code. The sampler puts addresses in it into `unnamed`.
+    pub precompiled: PrecompiledImages,
     /// Addresses to name. When the queue is full, new ones are dropped and counted in `unasked`.
     pub unnamed: Queue<UnnamedCode>,
     /// For the threads that need to know of new code.
@@ -149,6 +157,7 @@ impl Shared {
             executed: Queue::new(WAITING),
             sightings: Queue::new(WAITING),
             images: Queue::new(IMAGES),
+            precompiled: PrecompiledImages::new(),
             unnamed: Queue::new(NAMELESS),
             activity: CodeActivity::default(),
             costs: Costs::default(),

@@ -17,12 +17,26 @@ const NOTHING_MS: u64 = 5;
 pub(crate) enum RegionUse {
     /// Executable memory that belongs to no image.
     Code,
-    /// Executable memory of a mapped image.
-    Image,
+    /// Executable memory of the image that is mapped at `base`.
+    Image { base: u64 },
+    /// The same, of an image with precompiled code.
+    Precompiled { instance: u64 },
     /// Memory that cannot be executed.
     Other,
     /// No memory, or memory that is only reserved.
     Nothing,
+}
+
+impl RegionUse {
+    /// Whether it is an image's code.
+    pub(super) fn is_image(self) -> bool {
+        matches!(self, RegionUse::Image { .. } | RegionUse::Precompiled { .. })
+    }
+
+    /// Whether an instruction pointer may lie there.
+    fn is_executable(self) -> bool {
+        !matches!(self, RegionUse::Other | RegionUse::Nothing)
+    }
 }
 
 /// Addresses `start..end` of the same use.
@@ -84,7 +98,7 @@ impl Regions {
         let at = self.find(address);
         if let Some(known) = at.and_then(|at| self.known.get_mut(at)) {
             let first = *known.met.get_or_insert(now);
-            let executable = matches!(known.region.used, RegionUse::Code | RegionUse::Image);
+            let executable = known.region.used.is_executable();
             if now < known.expires && (executable || !executed) {
                 self.last = at.unwrap_or_default();
                 let new = executed && !known.executed;
@@ -98,6 +112,12 @@ impl Regions {
         }
         let region = self.ask(address, executed, now, query);
         RegionLook { used: region.used, new: true, since: now }
+    }
+
+    /// Forgets what is remembered of images.
+    pub(super) fn forget_images(&mut self) {
+        self.known.retain(|known| !known.region.used.is_image());
+        self.last = 0;
     }
 
     fn ask(&mut self, address: u64, executed: bool, now: Ticks, query: impl FnOnce(u64) -> Region) -> Region {
@@ -127,7 +147,7 @@ impl Regions {
         }
         let ms = match region.used {
             RegionUse::Code => CODE_MS,
-            RegionUse::Image | RegionUse::Other => DATA_MS,
+            RegionUse::Image { .. } | RegionUse::Precompiled { .. } | RegionUse::Other => DATA_MS,
             RegionUse::Nothing => NOTHING_MS,
         };
         let at = first.min(self.known.len());
@@ -140,6 +160,8 @@ impl Regions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const IMAGE: RegionUse = RegionUse::Image { base: 0x1000 };
 
     impl Regions {
         fn is_code(&mut self, address: u64, now: u64, query: impl FnOnce(u64) -> Region) -> bool {
@@ -207,9 +229,9 @@ mod tests {
             regions.look(0x2000, false, Ticks(10), answer(before));
             let word = regions.look(0x2100, false, Ticks(12), |_| unreachable!("remembered"));
             assert_eq!((word.used, word.new), (before, false));
-            let pointer = regions.look(0x2200, true, Ticks(14), answer(RegionUse::Image));
+            let pointer = regions.look(0x2200, true, Ticks(14), answer(IMAGE));
             // The word at 12 was the first that showed the image.
-            assert_eq!(pointer, RegionLook { used: RegionUse::Image, new: true, since: Ticks(12) });
+            assert_eq!(pointer, RegionLook { used: IMAGE, new: true, since: Ticks(12) });
             assert!(!regions.look(0x2300, true, Ticks(15), |_| unreachable!("remembered")).new);
         }
     }
@@ -221,16 +243,15 @@ mod tests {
         regions.look(0x2000, false, Ticks(0), answer(RegionUse::Nothing));
         regions.look(0x2000, false, Ticks(1), |_| unreachable!("remembered"));
         let now = Ticks(2 + NOTHING_MS);
-        assert_eq!(regions.look(0x2000, true, now, answer(RegionUse::Image)).since, now);
+        assert_eq!(regions.look(0x2000, true, now, answer(IMAGE)).since, now);
     }
 
     #[test]
     fn a_region_is_new_when_it_is_queried_and_when_it_is_first_executed() {
         let mut regions = Regions::new(1);
         let mut new = |executed, now| {
-            let look =
-                regions.look(0x1800, executed, Ticks(now), |_| region(0x1000, 0x3000, RegionUse::Image));
-            assert_eq!(look.used, RegionUse::Image);
+            let look = regions.look(0x1800, executed, Ticks(now), |_| region(0x1000, 0x3000, IMAGE));
+            assert_eq!(look.used, IMAGE);
             look.new
         };
         assert!(new(false, 0) && !new(false, 1));

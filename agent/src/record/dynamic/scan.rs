@@ -7,7 +7,7 @@ use alloc::vec;
 use core::sync::atomic::Ordering;
 
 use super::regions::{Region, RegionUse, Regions};
-use super::{Shared, Sighting};
+use super::{Shared, Sighting, UnnamedCode};
 use crate::record::shared::Counters;
 use stk_schema::Ticks;
 use stk_schema::event::DropReason;
@@ -53,6 +53,10 @@ pub(crate) struct Scanner {
     counters: Arc<Counters>,
     word: usize,
     again: Ticks,
+    /// Of the images with precompiled code, as last seen.
+    generation: u32,
+    /// Until then whole stacks are searched: words that were of no use may be since.
+    whole_until: Ticks,
     found: bool,
 }
 
@@ -71,6 +75,8 @@ impl Scanner {
             counters,
             word,
             again: Ticks(AGAIN_MS * ticks_per_ms),
+            generation: 0,
+            whole_until: Ticks::ZERO,
             found: false,
         }
     }
@@ -82,6 +88,13 @@ impl Scanner {
 
     /// Scans a sample; `query` asks the system for an address's region.
     pub(crate) fn sample(&mut self, view: &View<'_>, mut query: impl FnMut(u64) -> Region) {
+        let generation = self.shared.precompiled.generation();
+        if generation != self.generation {
+            self.generation = generation;
+            self.regions.forget_images();
+            self.whole_until = view.time + self.again;
+        }
+        let view = &View { before: view.before.filter(|_| view.time >= self.whole_until), ..*view };
         self.address(view.ip, true, view, &mut query);
         let stack = view.stack;
         let mut at = 0;
@@ -119,12 +132,18 @@ impl Scanner {
         {
             return;
         }
-        let look = self.regions.look(inside, executed, view.time, query);
-        if look.used == RegionUse::Image && look.new {
+        let precompiled = &self.shared.precompiled;
+        let look = self.regions.look(inside, executed, view.time, |address| {
+            let region = query(address);
+            let RegionUse::Image { base } = region.used else { return region };
+            let used = precompiled.instance(base).map(|instance| RegionUse::Precompiled { instance });
+            Region { used: used.unwrap_or(region.used), ..region }
+        });
+        if look.used.is_image() && look.new {
             // If there is no room, it is pushed again when the region is next queried.
             let _ = self.shared.images.push(Sighting { inside, time: look.since, executed });
         }
-        if look.used != RegionUse::Code {
+        if !matches!(look.used, RegionUse::Code | RegionUse::Precompiled { .. }) {
             return;
         }
         let place = (inside.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 51) as usize % PLACES;
@@ -132,6 +151,15 @@ impl Scanner {
         // An address that was only a stack word before may now be executed, which is stronger
         // evidence.
         if place.inside == (inside << 1 | u64::from(executed)) && view.time < place.due {
+            return;
+        }
+        if let RegionUse::Precompiled { instance } = look.used {
+            *place = RecentAddress { inside: inside << 1 | u64::from(executed), due: view.time + self.again };
+            let (address, base, size) = (inside, inside, 1);
+            let code = UnnamedCode { instance, address, base, size, executed, precompiled: true };
+            if self.shared.unnamed.push(code).is_err() {
+                self.shared.costs.unasked.fetch_add(1, Ordering::Relaxed);
+            }
             return;
         }
         let queue = if executed { &self.shared.executed } else { &self.shared.sightings };
@@ -167,7 +195,7 @@ mod tests {
         let used = if (CODE..CODE + 0x1_0000).contains(&address) {
             RegionUse::Code
         } else if (IMAGE..IMAGE + 0x1_0000).contains(&address) {
-            RegionUse::Image
+            RegionUse::Image { base: IMAGE }
         } else {
             RegionUse::Other
         };

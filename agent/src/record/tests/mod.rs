@@ -129,7 +129,7 @@ impl Target for Fake {
     }
 
     fn region(&mut self, address: u64) -> Region {
-        let used = if IMAGE.contains(&address) { RegionUse::Image } else { RegionUse::Nothing };
+        let used = if IMAGE.contains(&address) { RegionUse::Image { base: 0 } } else { RegionUse::Nothing };
         Region { start: address, end: address + 1, used }
     }
 }

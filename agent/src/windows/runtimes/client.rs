@@ -176,7 +176,7 @@ impl<'a> RuntimesClient<'a> {
                 self.piped = Some((found.base, found.kind, ticks()));
             }
             if !has_pipe(found.kind) && !self.names.asks() {
-                self.names.ask_of(found.base, found.kind, &MAILBOX);
+                self.ask_of(found.base, found.kind);
             }
         }
     }
@@ -188,11 +188,14 @@ impl<'a> RuntimesClient<'a> {
         let of_piped = self.piped.filter(|_| self.names.runtime().is_none_or(has_pipe));
         match (result, of_piped) {
             // The list has the names of all addresses requested before it began.
-            (Ok(()), Some(_)) => self.names.stop_asking(&MAILBOX),
+            (Ok(()), Some(_)) => {
+                self.code.precompiled.want(false);
+                self.names.stop_asking(&MAILBOX);
+            }
             (Err(_), Some((base, kind, found))) if !self.names.asks() => {
                 let age = ticks().saturating_sub(found).0 / self.ticks_per_ms;
                 if SIGNALS.stopping() || age >= STARTING_MS {
-                    self.names.ask_of(base, kind, &MAILBOX);
+                    self.ask_of(base, kind);
                 }
             }
             _ => {}
@@ -202,11 +205,18 @@ impl<'a> RuntimesClient<'a> {
         result
     }
 
+    /// Asks the host for names of the runtime at `base` from now on.
+    fn ask_of(&mut self, base: u64, kind: RuntimeKind) {
+        self.code.precompiled.want(true);
+        self.names.ask_of(base, kind, &MAILBOX);
+    }
+
     /// Takes the addresses that the code thread needs names for. Without a runtime they stay in the
     /// queue.
     fn take_wants(&mut self) {
+        let memory = OwnMemory(self.api);
         while let Some(want) = self.code.unnamed.pop() {
-            self.names.want(want);
+            self.names.want(want, &memory);
         }
     }
 

@@ -189,7 +189,11 @@ impl Target for OwnProcess {
         let used = if info.State != MEM_COMMIT {
             RegionUse::Nothing
         } else if info.Protect & EXECUTABLE != 0 && is_readable(&info) {
-            if info.Type == MEM_IMAGE { RegionUse::Image } else { RegionUse::Code }
+            if info.Type == MEM_IMAGE {
+                RegionUse::Image { base: info.AllocationBase as u64 }
+            } else {
+                RegionUse::Code
+            }
         } else {
             RegionUse::Other
         };

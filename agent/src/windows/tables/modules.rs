@@ -69,6 +69,7 @@ impl TablesRecorder {
 
     /// Cancels the reading of the tables of the module at `base`, which is being unloaded.
     pub(super) fn forget_unread(&mut self, base: u64) {
+        self.settings.code_seen.precompiled.remove(base);
         let unread = &mut self.unread;
         if let Some(module) = self.modules.based_at(base) {
             let instance = module.instance;
@@ -145,6 +146,9 @@ impl TablesRecorder {
             loader::tables_read(ticket);
             return false;
         };
+        if let Some(image) = self.modules.get(instance).and_then(|module| module.image.as_ref()) {
+            self.settings.code_seen.precompiled.add(instance, image, &self.memory);
+        }
         self.tickets.put(instance, ticket);
         self.unread.push_back(instance);
         // A runtime that the loader did not map does not run.

@@ -391,7 +391,14 @@ fn code_without_a_name_is_tried_again_and_then_left_to_others() {
     let (contract, shared) = (contract(), Shared::new());
     let mut world = World::new(2, 1);
     let (mut names, mut log) = (ContractNames::new(1), Log::default());
-    let code = UnnamedCode { instance: 3, address: CODE, base: CODE, size: 0x60, executed: true };
+    let code = UnnamedCode {
+        instance: 3,
+        address: CODE,
+        base: CODE,
+        size: 0x60,
+        executed: true,
+        precompiled: false,
+    };
     world.pointer(HEADER + 24, 0);
     names.want(code, Some(contract), &shared);
     names.step(contract, &world, || Ticks(10), false, &shared, &mut log);
@@ -413,7 +420,14 @@ fn code_from_before_the_runtime_is_named_once_it_is_found() {
     let (contract, shared) = (contract(), Shared::new());
     let world = World::new(2, 1);
     let (mut names, mut log) = (ContractNames::new(1), Log::default());
-    let code = UnnamedCode { instance: 3, address: CODE, base: CODE, size: 0x60, executed: true };
+    let code = UnnamedCode {
+        instance: 3,
+        address: CODE,
+        base: CODE,
+        size: 0x60,
+        executed: true,
+        precompiled: false,
+    };
     names.want(code, None, &shared);
     assert_eq!(shared.unnamed.pop(), Some(code), "the host may name it");
     names.step(contract, &world, || Ticks(10), false, &shared, &mut log);

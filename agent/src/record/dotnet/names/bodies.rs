@@ -99,7 +99,14 @@ mod tests {
     fn written(arch: Arch, parts: &[(u64, &Code, u64)]) -> Vec<(u64, u64, usize, u64)> {
         let (mut bodies, mut log) = (Bodies::new(arch), Log::default());
         for &(instance, code, size) in parts {
-            let part = UnnamedCode { instance, address: BASE + 40, base: BASE + 40, size: 1, executed: true };
+            let part = UnnamedCode {
+                instance,
+                address: BASE + 40,
+                base: BASE + 40,
+                size: 1,
+                executed: true,
+                precompiled: false,
+            };
             bodies.write(&part, BASE, size, Ticks(9), code, &mut log);
         }
         log.0

@@ -2,11 +2,12 @@
 //! the mailbox (`stk_schema::mailbox`).
 //!
 //! Takes addresses of dynamic code from the code thread and writes METHOD_NAME events, and on x86
-//! METHOD_BODY. Nothing here
-//! waits or calls the system: the runtimes thread calls [`Names::step`] repeatedly. Another process
-//! writes the answers, so each is copied out and checked before it is used.
+//! METHOD_BODY; and of code in modules that was compiled ahead of time, which no symbol file names.
+//! Nothing here waits or calls the system: the runtimes thread calls [`Names::step`] repeatedly.
+//! Another process writes the answers, so each is copied out and checked before it is used.
 
 mod bodies;
+mod precompiled;
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -22,6 +23,7 @@ use stk_schema::mailbox::{
 use stk_schema::{Arch, Ticks};
 
 use self::bodies::Bodies;
+use self::precompiled::PrecompiledCode;
 use crate::record::dynamic::UnnamedCode;
 use crate::record::image::Memory;
 use crate::record::modules::Events;
@@ -172,6 +174,7 @@ pub(crate) struct Names {
     runtime: Option<(u64, RuntimeKind)>,
     /// The methods whose code was written.
     bodies: Bodies,
+    precompiled: PrecompiledCode,
     pub counts: Counts,
 }
 
@@ -186,12 +189,17 @@ impl Names {
             first_beat: mailbox.beat.load(Ordering::Acquire),
             runtime: None,
             bodies: Bodies::new(arch),
+            precompiled: PrecompiledCode::new(arch),
             counts: Counts::default(),
         }
     }
 
-    /// Queues code that has no name yet.
-    pub(crate) fn want(&mut self, code: UnnamedCode) {
+    /// Queues code that has no name yet. `memory` shows whether an address in a module may be that
+    /// of a call.
+    pub(crate) fn want(&mut self, code: UnnamedCode, memory: &impl Memory) {
+        if code.precompiled && !self.precompiled.is_new(&code, memory) {
+            return;
+        }
         if self.waiting.len() >= MOST_WAITING {
             self.counts.left_out += 1;
         } else {
@@ -302,6 +310,11 @@ impl Names {
         for (want, slot) in flight.wants.iter().zip(&mailbox.slots) {
             match Answer::read(&want.code, slot) {
                 Ok(Some(answer)) => {
+                    self.counts.named += 1;
+                    if want.code.precompiled && !self.precompiled.named(&want.code, answer.base, answer.size)
+                    {
+                        continue;
+                    }
                     out.event(&Event::MethodName(MethodName {
                         time: now,
                         base: answer.base,
@@ -309,10 +322,9 @@ impl Names {
                         source: MethodNameSource::DataAccess as u64,
                         name: answer.name.as_bytes(),
                     }));
-                    if answer.reported {
+                    if answer.reported && !want.code.precompiled {
                         self.bodies.write(&want.code, answer.base, answer.size, now, memory, out);
                     }
-                    self.counts.named += 1;
                     wrote = true;
                 }
                 Ok(None) => {}

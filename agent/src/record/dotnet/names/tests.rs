@@ -33,14 +33,21 @@ fn mailbox() -> alloc::boxed::Box<LiveMailbox> {
 }
 
 fn want(address: u64) -> UnnamedCode {
-    UnnamedCode { instance: 3, address, base: address & !0xff, size: 0x100, executed: false }
+    UnnamedCode {
+        instance: 3,
+        address,
+        base: address & !0xff,
+        size: 0x100,
+        executed: false,
+        precompiled: false,
+    }
 }
 
 /// Requests the name of one address.
 fn asked(address: u64, mailbox: &LiveMailbox) -> Names {
     let mut names = Names::new(mailbox, Arch::X64, MS);
     names.ask_of(BASE, RuntimeKind::Core, mailbox);
-    names.want(want(address));
+    names.want(want(address), &NoMemory);
     assert!(!names.step(mailbox, Ticks(0), false, &NoMemory, &mut NameLog::default()));
     names
 }
@@ -135,7 +142,7 @@ fn addresses_beyond_one_request_are_asked_in_the_next_one_at_once() {
     let mailbox = mailbox();
     let mut names = Names::new(&mailbox, Arch::X64, MS);
     for i in 0..SLOTS as u64 + 3 {
-        names.want(want(0x1000 * (i + 1)));
+        names.want(want(0x1000 * (i + 1)), &NoMemory);
     }
     let mut out = NameLog::default();
     names.step(&mailbox, Ticks(0), true, &NoMemory, &mut out);

@@ -188,7 +188,14 @@ impl CodeFunctions {
             code: &code,
         };
         let instance = self.add(add, CodeKind::TableFunction, hash, out);
-        self.unnamed.push(UnnamedCode { instance, address: entry.base, base: entry.base, size, executed });
+        self.unnamed.push(UnnamedCode {
+            instance,
+            address: entry.base,
+            base: entry.base,
+            size,
+            executed,
+            precompiled: false,
+        });
         self.shared.activity.functions.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -254,7 +261,8 @@ impl CodeFunctions {
         if let Some(live) = self.live.get_mut(&base) {
             live.wanted |= bit;
         }
-        self.unnamed.push(UnnamedCode { instance, address: inside, base: inside, size: 1, executed });
+        let (address, base, size) = (inside, inside, 1);
+        self.unnamed.push(UnnamedCode { instance, address, base, size, executed, precompiled: false });
     }
 
     /// Writes the code; returns its instance.
@@ -367,7 +375,7 @@ fn read_around(
 }
 
 /// Whether `before`, the bytes up to a return address, ends with a call.
-fn follows_call(before: &[u8], arch: Arch) -> bool {
+pub(crate) fn follows_call(before: &[u8], arch: Arch) -> bool {
     let back = |n: usize| before.len().checked_sub(n).and_then(|at| before.get(at)).copied();
     if arch == Arch::Arm64 {
         let word = before.len().checked_sub(4).and_then(|at| before.get(at..)?.first_chunk::<4>());
