@@ -198,6 +198,11 @@ impl Modules {
         }
     }
 
+    /// The next file has no tables yet: each module's are to be recorded again.
+    pub(crate) fn forget_tables(&mut self) {
+        self.live.iter_mut().for_each(|module| module.tables = None);
+    }
+
     /// Takes out the headers of a module while its tables are read.
     pub(crate) fn take_image(&mut self, instance: u64) -> Option<Image> {
         self.live.iter_mut().find(|module| module.instance == instance)?.image.take()

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use stk_schema::bytes::{u32_in, u64_in};
 use stk_schema::control::{ROTATION_GOES_ON, STATE_RECORDING, STATE_STOPPING};
 use stk_schema::requests::{
-    REQUEST_MARK, REQUEST_PAUSE, REQUEST_RESUME, RESULT_DONE, RESULT_ENDED, RESULT_WAS_SO, RequestMailbox,
+    REQUEST_FILE, REQUEST_MARK, REQUEST_PAUSE, REQUEST_RESUME, RESULT_DONE, RESULT_ENDED, RESULT_WAS_SO,
+    RequestMailbox,
 };
 use stk_schema::text::printable_lines;
 use windows_sys::Win32::System::Threading::EVENT_MODIFY_STATE;
@@ -98,13 +99,28 @@ impl Asked<'_> {
         loop {
             let agent = agent::recording(process)?
                 .ok_or_else(|| Failure::failed(format!("{process} is not being recorded")))?;
-            let result = Mailbox::open(process, &agent)?.ask(kind, self.time, text)?;
+            let result = Mailbox::open(process, &agent)?.ask(kind, self.time, text.as_bytes())?;
             let goes_on = agent.status(process)?.rotation == ROTATION_GOES_ON;
             if result != RESULT_ENDED || !goes_on || begun.elapsed() > PATIENCE {
                 return Ok(result);
             }
         }
     }
+}
+
+/// Asks the agent to continue in another file, without a gap: `config` is the address of its
+/// settings there, `number` that in its name. Returns the `RESULT_*`.
+///
+/// # Errors
+/// A sentence for the user. The agent may still do it, unless it or its process has gone.
+pub(super) fn continue_in(
+    process: &Process,
+    agent: &Agent,
+    config: u64,
+    number: u32,
+) -> Result<u32, Failure> {
+    let text = [&config.to_le_bytes()[..], &number.to_le_bytes()].concat();
+    Mailbox::open(process, agent)?.ask(REQUEST_FILE, 0, &text)
 }
 
 /// An agent's mailbox for requests, which only this inject uses until it is dropped.
@@ -139,7 +155,7 @@ impl<'a> Mailbox<'a> {
     }
 
     /// Asks and waits for the result.
-    fn ask(&self, kind: u32, time: u64, text: &str) -> Result<u32, Failure> {
+    fn ask(&self, kind: u32, time: u64, text: &[u8]) -> Result<u32, Failure> {
         // An inject that was ended may have left a request.
         let last = self.wait_for(None)?.0;
         let mut body = Vec::with_capacity(size_of::<RequestMailbox>());
@@ -147,7 +163,7 @@ impl<'a> Mailbox<'a> {
         body.extend(time.to_le_bytes());
         body.extend((text.len() as u32).to_le_bytes());
         body.extend(0u32.to_le_bytes());
-        body.extend(text.as_bytes());
+        body.extend(text);
         let number = last.wrapping_add(1);
         let (kind_at, request_at) = (offset_of!(RequestMailbox, kind), offset_of!(RequestMailbox, request));
         let written = self.process.write(self.address + kind_at as u64, &body)

@@ -11,6 +11,7 @@ use super::mutex::OwnedMutex;
 pub(crate) use super::place::AgentFile;
 use super::process::{Module, Process};
 use super::remote::{self, Block, Call, Duplicate, RemoteCall};
+use super::requests;
 use super::system;
 use crate::exports;
 use crate::failure::Failure;
@@ -25,6 +26,7 @@ use stk_schema::control::{
     AgentConfig, AgentStatus, CONTROL_VERSION, FIRST_STATUS_SIZE, STATE_FAILED, STATE_RECORDING,
     STATE_STOPPING, StartResult,
 };
+use stk_schema::requests::RESULT_DONE;
 
 /// An agent loaded in a process.
 #[derive(Debug)]
@@ -316,6 +318,43 @@ impl Agent {
         match StartResult::from_code(code) {
             Some(StartResult::Ok) => Ok(field(std::mem::offset_of!(AgentConfig, status_address), 8)),
             result => Err(refused(process, result, code, system_error)),
+        }
+    }
+
+    /// Has the recording continue in another file, without a gap. The agent gets the handle of the
+    /// output. False: it stays in its file.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub(crate) fn continue_in(
+        &self,
+        process: &Process,
+        config: &AgentConfig,
+        metadata: &[u8],
+        output: Duplicate,
+        number: u32,
+    ) -> Result<bool, Failure> {
+        let metadata_block = Block::new(process, if metadata.is_empty() { &[0] } else { metadata })?;
+        let config = AgentConfig {
+            output: output.value(),
+            metadata: metadata_block.address(),
+            metadata_len: metadata.len() as u32,
+            ..*config
+        };
+        let config_block = Block::new(process, config_bytes(&config))?;
+        match requests::continue_in(process, self, config_block.address(), number) {
+            Ok(RESULT_DONE) => {
+                output.give();
+                Ok(true)
+            }
+            Ok(_) => Ok(false),
+            Err(failure) => {
+                // It may still look at them.
+                output.give();
+                metadata_block.leak();
+                config_block.leak();
+                Err(failure)
+            }
         }
     }
 
