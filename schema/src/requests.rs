@@ -32,7 +32,8 @@ pub const REQUEST_RESUME: u32 = 3;
 /// `metadata` are used, as at the start of a recording. If the answer is [`RESULT_DONE`], the agent
 /// has copied it, owns the handle, and writes the file's header;
 /// [`file_index`](crate::control::AgentStatus::file_index) grows when the file before is whole.
-/// Else it stays in its file.
+/// Else it stays in its file: with [`RESULT_REFUSED`] it has closed the handle, with any other
+/// answer the host has to.
 pub const REQUEST_FILE: u32 = 4;
 
 /// [`RequestMailbox::result`]: done.

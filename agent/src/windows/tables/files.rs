@@ -10,7 +10,7 @@ use stk_format::BlockKind;
 use stk_schema::bytes::{u32_at, u64_at};
 use stk_schema::control::{AgentConfig, CONTROL_VERSION, EMBED_NONE, FIRST_CONFIG_SIZE};
 use stk_schema::event::{Event, ModuleFlags, RateChange};
-use stk_schema::requests::{RESULT_DONE, RESULT_REFUSED};
+use stk_schema::requests::{RESULT_DONE, RESULT_ENDED, RESULT_REFUSED, RESULT_UNKNOWN, RESULT_WAS_SO};
 
 use super::{TablesRecorder, loader};
 use crate::record::files::FileThread;
@@ -38,11 +38,11 @@ impl TablesRecorder {
         if !self.offer.is_free() || !self.unread.is_empty() || self.offered.is_some() {
             return late.then(|| {
                 self.file_asked = None;
-                RESULT_REFUSED
+                RESULT_WAS_SO
             });
         }
         self.file_asked = None;
-        let Some((file, metadata)) = self.read_file(request) else { return Some(RESULT_REFUSED) };
+        let Some((file, metadata)) = self.read_file(request) else { return Some(RESULT_UNKNOWN) };
         self.offer.put(file);
         self.offered = Some((request.clone(), metadata));
         WAKE_WRITER.signal();
@@ -170,7 +170,9 @@ impl TablesRecorder {
     /// The recording ends: a file that was offered and not opened is not written.
     pub(super) fn end_offer(&mut self) {
         if let Some((request, _)) = self.offered.take() {
-            self.answer(&request, stk_schema::requests::RESULT_ENDED);
+            // Whoever has the handle closes it: twice would close another one of the program's.
+            let ended = self.offer.withdraw();
+            self.answer(&request, if ended { RESULT_ENDED } else { RESULT_DONE });
         }
     }
 }

@@ -99,6 +99,19 @@ impl FileOffer {
         answer
     }
 
+    /// Takes an offer back. True if the writer had not seen it: the handle is the host's again.
+    pub(crate) fn withdraw(&self) -> bool {
+        match self.file.enter(Option::take) {
+            Some(Some(file)) => {
+                self.state.store(Offered::Nothing as u8, Ordering::Release);
+                // Not closed here: the host closes it.
+                core::mem::forget(file.output);
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// For the writer: opens the file that is offered.
     pub(super) fn take(&self, writers: &mut Writers<TraceOutput>) {
         if self.state.load(Ordering::Acquire) != Offered::Waits as u8 {

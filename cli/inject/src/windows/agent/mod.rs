@@ -26,7 +26,7 @@ use stk_schema::control::{
     AgentConfig, AgentStatus, CONTROL_VERSION, FIRST_STATUS_SIZE, STATE_FAILED, STATE_RECORDING,
     STATE_STOPPING, StartResult,
 };
-use stk_schema::requests::RESULT_DONE;
+use stk_schema::requests::{RESULT_DONE, RESULT_REFUSED};
 
 /// An agent loaded in a process.
 #[derive(Debug)]
@@ -346,6 +346,11 @@ impl Agent {
             Ok(RESULT_DONE) => {
                 output.give();
                 Ok(true)
+            }
+            Ok(RESULT_REFUSED) => {
+                // It has closed it. Closing it twice would close another handle of the program's.
+                output.give();
+                Ok(false)
             }
             Ok(_) => Ok(false),
             Err(failure) => {
