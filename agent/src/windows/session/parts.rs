@@ -37,6 +37,7 @@ use crate::windows::shared::clock::SessionClock;
 use crate::windows::shared::events::{
     HOSTS, NAMING_HOST, WAKE_CODE, WAKE_RUNTIMES, WAKE_SAMPLER, WAKE_TABLES, make_events,
 };
+use crate::windows::shared::next_file::FileOffer;
 use crate::windows::shared::pace::JournalPace;
 use crate::windows::shared::state::{
     FINISHED, MAILBOX, MAIN_THREAD, REQUESTS, SIGNALS, STATUS, reset_signals,
@@ -52,7 +53,7 @@ use crate::windows::tables::{
 };
 use crate::windows::watchdog::WatchdogThread;
 use crate::windows::workers::Workers;
-use crate::windows::writer::{FileOffer, WriterSettings, WriterThread};
+use crate::windows::writer::{WriterSettings, WriterThread};
 
 /// Buffers of the sampler: one is being filled, the others are with the writer.
 const SAMPLER_BUFFERS: usize = 4;

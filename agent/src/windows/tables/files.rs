@@ -19,10 +19,10 @@ use crate::record::journal::Contents;
 use crate::record::modules::Events as _;
 use crate::record::requests::HostRequest;
 use crate::windows::shared::events::{WAKE_CODE, WAKE_SAMPLER, WAKE_WRITER};
+use crate::windows::shared::next_file::{NextFile, Offered};
 use crate::windows::shared::state::SIGNALS;
 use crate::windows::system::api::ticks;
 use crate::windows::system::files::OutputFile;
-use crate::windows::writer::{NextFile, Offered};
 
 /// Milliseconds that a host's file waits for the file before to be whole. A host waits for longer.
 const PATIENCE_MS: u64 = 5_000;

@@ -72,6 +72,7 @@ use crate::record::unlisted::UnlistedImages;
 use crate::windows::runtimes::RuntimesState;
 use crate::windows::sampler::process::SampledThread;
 use crate::windows::shared::clock::SessionClock;
+use crate::windows::shared::next_file::FileOffer;
 use crate::windows::shared::pace::JournalPace;
 use crate::windows::shared::priority::set_priority;
 use crate::windows::shared::state::{SIGNALS, STATUS};
@@ -81,7 +82,6 @@ use crate::windows::system::files::TablesFolder;
 use crate::windows::system::memory::OwnMemory;
 use crate::windows::system::peb::Peb;
 use crate::windows::system::thread::{Teb, ThreadHandle};
-use crate::windows::writer::FileOffer;
 use threads::ThreadRounds;
 
 /// Milliseconds that reading the tables may still take after the end was requested.

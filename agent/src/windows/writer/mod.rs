@@ -8,10 +8,7 @@
 //! lanes of the [`Workers`] and returns them empty. It tells the host that the recording has ended.
 //! If the process ends without the writer, `process_end` does its work.
 
-mod next_file;
 mod process_end;
-
-pub(super) use next_file::{FileOffer, NextFile, Offered};
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -39,6 +36,7 @@ use crate::windows::sampler::own_cpu::OwnCpu;
 use crate::windows::shared::clock::SessionClock;
 use crate::windows::shared::events::{ENDED, WAKE_WRITER, close};
 use crate::windows::shared::exclusive::Exclusive;
+use crate::windows::shared::next_file::FileOffer;
 use crate::windows::shared::priority::{leave_power_throttling, set_priority};
 use crate::windows::shared::state::{FINISHED, SIGNALS, STATUS, WatchdogCause};
 use crate::windows::system::api::{api, ticks};

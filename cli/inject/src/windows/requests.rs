@@ -5,6 +5,7 @@
 use super::agent::{self, Agent};
 use super::mutex::{self, OwnedMutex};
 use super::process::{self, Process};
+use super::remote::{Block, Duplicate};
 use super::system;
 use super::{handover, recorded};
 use crate::args::{Request, Target};
@@ -15,10 +16,10 @@ use std::mem::offset_of;
 use std::os::windows::io::{AsHandle as _, OwnedHandle};
 use std::time::{Duration, Instant};
 use stk_schema::bytes::{u32_in, u64_in};
-use stk_schema::control::{ROTATION_GOES_ON, STATE_RECORDING, STATE_STOPPING};
+use stk_schema::control::{AgentConfig, ROTATION_GOES_ON, STATE_RECORDING, STATE_STOPPING};
 use stk_schema::requests::{
-    REQUEST_FILE, REQUEST_MARK, REQUEST_PAUSE, REQUEST_RESUME, RESULT_DONE, RESULT_ENDED, RESULT_WAS_SO,
-    RequestMailbox,
+    REQUEST_FILE, REQUEST_MARK, REQUEST_PAUSE, REQUEST_RESUME, RESULT_DONE, RESULT_ENDED, RESULT_REFUSED,
+    RESULT_WAS_SO, RequestMailbox,
 };
 use stk_schema::text::printable_lines;
 use windows_sys::Win32::System::Threading::EVENT_MODIFY_STATE;
@@ -108,19 +109,48 @@ impl Asked<'_> {
     }
 }
 
-/// Asks the agent to continue in another file, without a gap: `config` is the address of its
-/// settings there, `number` that in its name. Returns the `RESULT_*`.
+/// Has the recording continue in another file, without a gap. The agent gets the handle of the
+/// output. False: it stays in its file.
 ///
 /// # Errors
 /// A sentence for the user. The agent may still do it, unless it or its process has gone.
 pub(super) fn continue_in(
     process: &Process,
     agent: &Agent,
-    config: u64,
+    config: &AgentConfig,
+    metadata: &[u8],
+    output: Duplicate,
     number: u32,
-) -> Result<u32, Failure> {
-    let text = [&config.to_le_bytes()[..], &number.to_le_bytes()].concat();
-    Mailbox::open(process, agent)?.ask(REQUEST_FILE, 0, &text)
+) -> Result<bool, Failure> {
+    let metadata_block = Block::new(process, if metadata.is_empty() { &[0] } else { metadata })?;
+    let config = AgentConfig {
+        output: output.value(),
+        metadata: metadata_block.address(),
+        metadata_len: metadata.len() as u32,
+        ..*config
+    };
+    let config_block = Block::new(process, agent::config_bytes(&config))?;
+    let text = [&config_block.address().to_le_bytes()[..], &number.to_le_bytes()].concat();
+    match Mailbox::open(process, agent)?.ask(REQUEST_FILE, 0, &text) {
+        Ok(RESULT_DONE) => {
+            output.give();
+            Ok(true)
+        }
+        Ok(RESULT_REFUSED) => {
+            // The agent has closed the handle. Closing it twice would close another handle of the
+            // program's.
+            output.give();
+            Ok(false)
+        }
+        Ok(_) => Ok(false),
+        Err(failure) => {
+            // The agent may still look at them.
+            output.give();
+            metadata_block.leak();
+            config_block.leak();
+            Err(failure)
+        }
+    }
 }
 
 /// An agent's mailbox for requests, which only this inject uses until it is dropped.
@@ -179,6 +209,7 @@ impl<'a> Mailbox<'a> {
     /// and returns number and result.
     fn wait_for(&self, wanted: Option<u32>) -> Result<(u32, u32), Failure> {
         let begun = Instant::now();
+        let mut ended = false;
         loop {
             let process = self.process;
             let head = mutex::mailbox(process, self.address)
@@ -188,8 +219,13 @@ impl<'a> Mailbox<'a> {
             if answer == wanted.unwrap_or_else(|| field(offset_of!(RequestMailbox, request))) {
                 return Ok((answer, field(offset_of!(RequestMailbox, result))));
             }
-            if !matches!(self.agent.status(process)?.state, STATE_RECORDING | STATE_STOPPING) {
+            if ended {
                 return Ok((answer, RESULT_ENDED));
+            }
+            ended = !matches!(self.agent.status(process)?.state, STATE_RECORDING | STATE_STOPPING);
+            if ended {
+                // The agent may have answered before it ended.
+                continue;
             }
             if begun.elapsed() > PATIENCE {
                 return Err(Failure::failed(format!(

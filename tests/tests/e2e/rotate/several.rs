@@ -1,7 +1,7 @@
 //! Rings of several processes, of their children and of 32-bit ones; what `inject status` says of a
 //! ring, and which thread is the main one in all of its files.
 
-use super::{RingFile, ended, files, merged, ring, wait_for_file};
+use super::{ended, files, merged, ring, wait_for_file};
 use serde_json::Value;
 use stk_schema::Arch;
 use stk_schema::event::EndReason;

@@ -11,7 +11,6 @@ use super::mutex::OwnedMutex;
 pub(crate) use super::place::AgentFile;
 use super::process::{Module, Process};
 use super::remote::{self, Block, Call, Duplicate, RemoteCall};
-use super::requests;
 use super::system;
 use crate::exports;
 use crate::failure::Failure;
@@ -26,7 +25,6 @@ use stk_schema::control::{
     AgentConfig, AgentStatus, CONTROL_VERSION, FIRST_STATUS_SIZE, STATE_FAILED, STATE_RECORDING,
     STATE_STOPPING, StartResult,
 };
-use stk_schema::requests::{RESULT_DONE, RESULT_REFUSED};
 
 /// An agent loaded in a process.
 #[derive(Debug)]
@@ -321,48 +319,6 @@ impl Agent {
         }
     }
 
-    /// Has the recording continue in another file, without a gap. The agent gets the handle of the
-    /// output. False: it stays in its file.
-    ///
-    /// # Errors
-    /// A sentence for the user.
-    pub(crate) fn continue_in(
-        &self,
-        process: &Process,
-        config: &AgentConfig,
-        metadata: &[u8],
-        output: Duplicate,
-        number: u32,
-    ) -> Result<bool, Failure> {
-        let metadata_block = Block::new(process, if metadata.is_empty() { &[0] } else { metadata })?;
-        let config = AgentConfig {
-            output: output.value(),
-            metadata: metadata_block.address(),
-            metadata_len: metadata.len() as u32,
-            ..*config
-        };
-        let config_block = Block::new(process, config_bytes(&config))?;
-        match requests::continue_in(process, self, config_block.address(), number) {
-            Ok(RESULT_DONE) => {
-                output.give();
-                Ok(true)
-            }
-            Ok(RESULT_REFUSED) => {
-                // It has closed it. Closing it twice would close another handle of the program's.
-                output.give();
-                Ok(false)
-            }
-            Ok(_) => Ok(false),
-            Err(failure) => {
-                // It may still look at them.
-                output.give();
-                metadata_block.leak();
-                config_block.leak();
-                Err(failure)
-            }
-        }
-    }
-
     /// Ends the recording and waits until the trace is finalised. Succeeds too if no recording was
     /// running.
     ///
@@ -441,7 +397,7 @@ pub(crate) fn read_status(process: &Process, address: u64) -> Option<AgentStatus
     Some(unsafe { std::mem::transmute::<[u8; size_of::<AgentStatus>()], AgentStatus>(bytes) })
 }
 
-fn config_bytes(config: &AgentConfig) -> &[u8] {
+pub(super) fn config_bytes(config: &AgentConfig) -> &[u8] {
     let len = size_of::<AgentConfig>();
     // SAFETY: AgentConfig is repr(C) without padding (its size is asserted in stk-schema), so that
     // all its bytes are initialised; the slice borrows it.

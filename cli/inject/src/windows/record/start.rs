@@ -10,6 +10,7 @@ use crate::windows::guard::{self, GuardThread};
 use crate::windows::process::Process;
 use crate::windows::refusal;
 use crate::windows::remote::Duplicate;
+use crate::windows::requests;
 use crate::windows::system::{self, Event};
 use crate::{options, status, uuid};
 use std::os::windows::io::AsHandle as _;
@@ -109,7 +110,7 @@ impl Starter<'_> {
         let config = config(self.record, plan);
         let handle = Duplicate::new(self.process, output.handle())?;
         let metadata = facts::bytes(&plan.facts);
-        let done = self.agent.continue_in(self.process, &config, &metadata, handle, number)?;
+        let done = requests::continue_in(self.process, &self.agent, &config, &metadata, handle, number)?;
         Ok(done.then_some(config.uuid))
     }
 }

@@ -113,7 +113,7 @@ impl FileOffer {
     }
 
     /// For the writer: opens the file that is offered.
-    pub(super) fn take(&self, writers: &mut Writers<TraceOutput>) {
+    pub(crate) fn take(&self, writers: &mut Writers<TraceOutput>) {
         if self.state.load(Ordering::Acquire) != Offered::Waits as u8 {
             return;
         }
@@ -148,7 +148,7 @@ impl FileOffer {
     }
 
     /// For the writer: a file of so many bytes has ended. From now on the status shows the next.
-    pub(super) fn publish_end(&self, file: u32, counters: &Counters, bytes: u64, clock: &SessionClock) {
+    pub(crate) fn publish_end(&self, file: u32, counters: &Counters, bytes: u64, clock: &SessionClock) {
         let all = (counters.samples.load(Ordering::Relaxed), counters.dropped.load(Ordering::Relaxed));
         let (samples, dropped) = self.files.in_file(file, all.0, all.1);
         let began = |file: u32| self.began.get(file as usize % 2).map_or(0, |at| at.load(Ordering::Relaxed));
