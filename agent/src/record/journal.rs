@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 
 use stk_format::{BlockBuffer, BlockKind, blob};
 use stk_schema::Ticks;
-use stk_schema::event::{DropReason, Event, Table};
+use stk_schema::event::{DropReason, Event, ModuleFlags, ModuleLoad, Table, ThreadFlags, ThreadStart};
 use stk_schema::identity::ContentHash;
 
 use super::files::Files;
@@ -208,10 +208,27 @@ impl<P: Pace> Events for Journal<P> {
         if let Some(kept) = &mut self.kept {
             kept.note(event);
         }
-        let written = self.write(event, false);
-        if !written || self.next.is_some() && !self.write(event, true) {
+        let mut written = self.write(event, false);
+        if self.next.is_some() {
+            written &= self.write(at_start(event).as_ref().unwrap_or(event), true);
+        }
+        if !written {
             self.counters.lose(DropReason::EventNotWritten, 1);
         }
+    }
+}
+
+/// As a file states a thread or module that came before the file's samples begin.
+fn at_start<'a>(event: &Event<'a>) -> Option<Event<'a>> {
+    match event {
+        Event::ThreadStart(start) => {
+            Some(Event::ThreadStart(ThreadStart { flags: start.flags | ThreadFlags::AT_START, ..*start }))
+        }
+        Event::ModuleLoad(load) => {
+            let flags = load.flags | ModuleFlags::AT_START;
+            Some(Event::ModuleLoad(ModuleLoad { flags, ..load.clone() }))
+        }
+        _ => None,
     }
 }
 

@@ -198,9 +198,13 @@ impl Modules {
         }
     }
 
-    /// The next file has no tables yet: each module's are to be recorded again.
-    pub(crate) fn forget_tables(&mut self) {
-        self.live.iter_mut().for_each(|module| module.tables = None);
+    /// The next file begins: every live module was there when it did. It has no tables yet: each
+    /// module's are to be recorded again.
+    pub(crate) fn begin_file(&mut self) {
+        for module in &mut self.live {
+            module.flags |= ModuleFlags::AT_START;
+            module.tables = None;
+        }
     }
 
     /// Takes out the headers of a module while its tables are read.

@@ -116,7 +116,8 @@ impl TablesRecorder {
             self.fact("exe", &path);
         }
         self.contents = Contents::default();
-        self.modules.forget_tables();
+        self.modules.begin_file();
+        self.threads.begin_file();
         self.restate_lists();
         self.restate_rate();
         self.costs_written = false;
