@@ -461,8 +461,10 @@ impl SampleEncoder {
         let extras = Extras { time, code: None, state, tag: None, context_reply: None, extra: &[] };
         let zero = [0; MAX_REGISTERS];
         let against = PreviousSample { words: Words::Image, keyframe: true, previous: 0, old: &zero };
-        self.write(block, image, &extras, against)?;
-        Ok(SampleOutcome::Written)
+        let written = self.write(block, image, &extras, against);
+        // Without room, the next block gets it: of the older epoch, the image is no sample to cite.
+        image.valid = true;
+        written.map(|()| SampleOutcome::Written)
     }
 
     /// Writes the passes that were counted for this thread: one SAMPLE with the flag SAME, or one
