@@ -41,6 +41,8 @@ extern "C" {
 #define STK_FLAG_PAUSED 128u               /* begin paused, until a host asks to resume */
 #define STK_FLAG_LOADED 256u               /* inject's: the reference of LoadLibrary by which the
                                               host has loaded the agent belongs to the agent now */
+#define STK_FLAG_ROTATES 512u              /* the recording is to continue in other files
+                                              (STK_REQUEST_FILE) */
 #define STK_FLAG_TEST_FREEZE 0x0f000000u   /* fault injection for tests: a phase (<< 24), see
                                               stk_schema::control */
 #define STK_FLAG_TEST_PANIC 0x80000000u    /* fault injection for tests */
@@ -190,12 +192,16 @@ typedef struct stk_guard_board {
 #define STK_REQUEST_MARK 1u        /* write a MARK of the process */
 #define STK_REQUEST_PAUSE 2u       /* sample nothing from now on */
 #define STK_REQUEST_RESUME 3u      /* sample again */
+#define STK_REQUEST_FILE 4u        /* continue in another file without a gap; the text is the address of
+                                    * an stk_agent_config in the process (8 bytes; of it output, uuid,
+                                    * max_bytes and metadata are used) and the file's number (4) */
 
 /* stk_request_mailbox.result */
 #define STK_RESULT_DONE 0u
 #define STK_RESULT_UNKNOWN 1u      /* a kind that the agent does not know */
 #define STK_RESULT_WAS_SO 2u       /* paused already, or not paused */
 #define STK_RESULT_ENDED 3u        /* the recording ended first */
+#define STK_RESULT_REFUSED 4u      /* the file was not taken: it stays in its own */
 
 typedef struct stk_request_mailbox {
     uint32_t size;               /* agent: sizeof(stk_request_mailbox); 0 before the first recording */

@@ -171,6 +171,11 @@ impl BlockBuffer {
         })
     }
 
+    /// The following blocks belong to the file with this header, of the same process and clock.
+    pub fn set_header(&mut self, header: &FileHeader) {
+        self.header = *header;
+    }
+
     /// Empties the buffer for a block of `kind` that begins at `now`. A SAMPLES block is begun by
     /// [`SampleEncoder::begin`](crate::sample::SampleEncoder::begin) instead, which numbers it.
     pub fn begin(&mut self, kind: BlockKind, now: Ticks) {

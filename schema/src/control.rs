@@ -75,6 +75,9 @@ pub const FLAG_PAUSED: u32 = 128;
 /// reference of the module now belongs to the agent, which gives it up when it leaves
 /// ([`EXPORT_LEAVE`]). Counted also if the start fails.
 pub const FLAG_LOADED: u32 = 256;
+/// [`AgentConfig::flags`]: the recording is to continue in other files
+/// ([`crate::requests::REQUEST_FILE`]): what they restate is kept in memory.
+pub const FLAG_ROTATES: u32 = 512;
 /// [`AgentConfig::flags`]: fault injection for the tests: a phase of [`crate::guard`] (shifted by
 /// [`TEST_FREEZE_SHIFT`]) in which the sampler stops for ever, after the first second; 0 = none.
 /// The watchdog leaves such a suspension alone. [`TEST_FREEZE_WRITER`] stops the writer instead,
@@ -337,8 +340,10 @@ pub struct AgentStatus {
     /// 0.
     pub reserved_for_hosts: u32,
     /// While `rotation` is not [`ROTATION_NONE`]: the present file's place in the recording; the
-    /// first one's is 1. Only the host that records writes this and what follows, between two files
-    /// and before the first one. The status of older agents ends before this field.
+    /// first one's is 1. The host that records writes this and what follows before the first file,
+    /// and where a recording ends and continues in another file; the agent, when it has continued
+    /// itself ([`crate::requests::REQUEST_FILE`]) and the file before is whole. The status of older
+    /// agents ends before this field.
     pub file_index: u32,
     /// The number in the present file's name.
     pub file_number: u32,

@@ -26,6 +26,16 @@ pub const REQUEST_PAUSE: u32 = 2;
 /// [`RequestMailbox::kind`]: sample again.
 pub const REQUEST_RESUME: u32 = 3;
 
+/// [`RequestMailbox::kind`]: continue in another file, without a gap. The text is the address of an
+/// [`AgentConfig`](crate::control::AgentConfig) in the agent's process, 8 bytes, and the number of
+/// the file, 4 bytes, both little-endian. Of the config `output`, `uuid`, `max_bytes` and
+/// `metadata` are used, as at the start of a recording. If the answer is [`RESULT_DONE`], the agent
+/// has copied it, owns the handle, and writes the file's header;
+/// [`file_index`](crate::control::AgentStatus::file_index) grows when the file before is whole.
+/// Else it stays in its file: with [`RESULT_REFUSED`] it has closed the handle, with any other
+/// answer the host has to.
+pub const REQUEST_FILE: u32 = 4;
+
 /// [`RequestMailbox::result`]: done.
 pub const RESULT_DONE: u32 = 0;
 /// [`RequestMailbox::result`]: the agent does not know the request's kind.
@@ -34,6 +44,8 @@ pub const RESULT_UNKNOWN: u32 = 1;
 pub const RESULT_WAS_SO: u32 = 2;
 /// [`RequestMailbox::result`]: the recording ended first.
 pub const RESULT_ENDED: u32 = 3;
+/// [`RequestMailbox::result`]: the file was not taken: it cannot be written, or there is no memory.
+pub const RESULT_REFUSED: u32 = 4;
 
 /// The memory that agent and hosts share.
 #[derive(Clone, Copy, Debug)]

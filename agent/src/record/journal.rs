@@ -7,10 +7,12 @@ use core::sync::atomic::Ordering;
 
 use stk_format::{BlockBuffer, BlockKind, blob};
 use stk_schema::Ticks;
-use stk_schema::event::{DropReason, Event, Table};
+use stk_schema::event::{DropReason, Event, ModuleFlags, ModuleLoad, Table, ThreadFlags, ThreadStart};
 use stk_schema::identity::ContentHash;
 
+use super::files::Files;
 use super::image::Part;
+use super::kept::Kept;
 use super::modules::Events;
 use super::shared::{Counters, Lane};
 
@@ -28,13 +30,25 @@ pub(crate) trait Pace {
     fn pause(&self) -> bool;
 }
 
+/// The block of one file that is being filled.
+struct Stream {
+    file: u32,
+    block: Option<Box<BlockBuffer>>,
+    kind: BlockKind,
+}
+
 /// Writes events into blocks, one block at a time.
 pub(crate) struct Journal<P> {
     lane: Arc<Lane>,
     counters: Arc<Counters>,
     pace: P,
-    block: Option<Box<BlockBuffer>>,
-    kind: BlockKind,
+    now: Stream,
+    /// The file before, while the next one's first blocks are written.
+    before: Option<Stream>,
+    /// The next file, while each event goes into both.
+    next: Option<Stream>,
+    /// What the next file restates.
+    kept: Option<Kept>,
     /// Events about modules and threads that were written.
     listed: u64,
 }
@@ -42,15 +56,72 @@ pub(crate) struct Journal<P> {
 impl<P: Pace> Journal<P> {
     /// A journal that takes its buffers, of [`CAPACITY`] bytes, from `lane`.
     pub(crate) fn new(lane: Arc<Lane>, counters: Arc<Counters>, pace: P) -> Journal<P> {
-        Journal { lane, counters, pace, block: None, kind: BlockKind::Meta, listed: 0 }
+        let now = Stream { file: lane.files().last(), block: None, kind: BlockKind::Meta };
+        Journal { lane, counters, pace, now, before: None, next: None, kept: None, listed: 0 }
+    }
+
+    /// From now on keeps what the next file is to restate.
+    pub(crate) fn keep(&mut self) {
+        self.kept = Some(Kept::default());
+    }
+
+    /// The files of the recording.
+    pub(crate) fn files(&self) -> &Arc<Files> {
+        self.lane.files()
+    }
+
+    /// The file that events go into.
+    pub(crate) fn file(&self) -> u32 {
+        self.now.file
     }
 
     /// The following events go into blocks of this kind.
     pub(crate) fn switch(&mut self, kind: BlockKind) {
-        if kind != self.kind {
-            self.flush();
-            self.kind = kind;
+        for both in [false, true] {
+            if self.stream(both).is_some_and(|stream| stream.kind != kind) {
+                self.flush_one(both);
+                if let Some(stream) = self.stream(both) {
+                    stream.kind = kind;
+                }
+            }
         }
+    }
+
+    /// The following events go into the next file alone, until [`Journal::write_both`].
+    pub(crate) fn begin_next(&mut self) {
+        self.flush();
+        let next = Stream { file: self.now.file + 1, block: None, kind: BlockKind::Meta };
+        self.before = Some(core::mem::replace(&mut self.now, next));
+    }
+
+    /// After [`Journal::begin_next`]: the following events go into both files.
+    pub(crate) fn write_both(&mut self) {
+        self.flush();
+        if let Some(before) = self.before.take() {
+            self.next = Some(core::mem::replace(&mut self.now, before));
+        }
+    }
+
+    /// Whether events go into two files.
+    pub(crate) fn writes_both(&self) -> bool {
+        self.next.is_some()
+    }
+
+    /// The following events go into the next file alone.
+    pub(crate) fn turn(&mut self) {
+        self.flush();
+        self.now = match self.next.take() {
+            Some(next) => next,
+            None => Stream { file: self.now.file + 1, block: None, kind: BlockKind::Meta },
+        };
+    }
+
+    /// Writes again what was kept.
+    pub(crate) fn restate(&mut self) {
+        let Some(kept) = self.kept.take() else { return };
+        kept.each(|event| self.event(event));
+        self.kept = Some(kept);
+        self.flush();
     }
 
     /// How many events about modules and threads were written.
@@ -60,15 +131,25 @@ impl<P: Pace> Journal<P> {
 
     /// Hands the current block to the writer.
     pub(crate) fn flush(&mut self) {
-        if let Some(mut block) = self.block.take() {
+        self.flush_one(false);
+        self.flush_one(true);
+    }
+
+    fn stream(&mut self, next: bool) -> Option<&mut Stream> {
+        if next { self.next.as_mut() } else { Some(&mut self.now) }
+    }
+
+    fn flush_one(&mut self, next: bool) {
+        let Some(stream) = self.stream(next) else { return };
+        let (file, kind) = (stream.file, stream.kind);
+        if let Some(block) = stream.block.take() {
             if block.is_empty() {
                 self.lane.put_back(block);
             } else {
-                block.set_dropped(self.counters.dropped.load(Ordering::Relaxed));
-                if self.kind == BlockKind::Meta {
+                if kind == BlockKind::Meta {
                     self.counters.meta_blocks.fetch_add(1, Ordering::Relaxed);
                 }
-                self.lane.hand_over(block);
+                self.lane.hand_over(file, block, self.counters.dropped.load(Ordering::Relaxed));
             }
         }
     }
@@ -76,7 +157,7 @@ impl<P: Pace> Journal<P> {
     /// Writes `bytes` as BLOB events.
     pub(crate) fn blob(&mut self, hash: ContentHash, bytes: &[u8]) {
         let Some(pieces) = blob::pieces(hash, bytes, PIECE) else { return };
-        let kind = self.kind;
+        let kind = self.now.kind;
         self.switch(BlockKind::Blob);
         for piece in pieces {
             self.event(&Event::Blob(piece));
@@ -84,19 +165,32 @@ impl<P: Pace> Journal<P> {
         self.switch(kind);
     }
 
-    fn open(&mut self) -> Option<&mut BlockBuffer> {
-        if self.block.is_none() {
+    fn open(&mut self, next: bool) -> Option<&mut BlockBuffer> {
+        let (file, kind, is_open) =
+            self.stream(next).map(|stream| (stream.file, stream.kind, stream.block.is_some()))?;
+        if !is_open {
             let mut block = loop {
-                match self.lane.take_free() {
+                match self.lane.take_free(file) {
                     Some(block) => break block,
                     None if !self.pace.pause() => return None,
                     None => {}
                 }
             };
-            block.begin(self.kind, self.pace.now());
-            self.block = Some(block);
+            block.begin(kind, self.pace.now());
+            self.stream(next)?.block = Some(block);
         }
-        self.block.as_deref_mut()
+        self.stream(next)?.block.as_deref_mut()
+    }
+
+    fn write(&mut self, event: &Event<'_>, next: bool) -> bool {
+        for _ in 0..2 {
+            let Some(block) = self.open(next) else { break };
+            if block.push(event).is_ok() {
+                return true;
+            }
+            self.flush_one(next);
+        }
+        false
     }
 }
 
@@ -111,14 +205,30 @@ impl<P: Pace> Events for Journal<P> {
                 | Event::ThreadExit { .. }
                 | Event::ThreadName { .. }
         ));
-        for _ in 0..2 {
-            let Some(block) = self.open() else { break };
-            if block.push(event).is_ok() {
-                return;
-            }
-            self.flush();
+        if let Some(kept) = &mut self.kept {
+            kept.note(event);
         }
-        self.counters.lose(DropReason::EventNotWritten, 1);
+        let mut written = self.write(event, false);
+        if self.next.is_some() {
+            written &= self.write(at_start(event).as_ref().unwrap_or(event), true);
+        }
+        if !written {
+            self.counters.lose(DropReason::EventNotWritten, 1);
+        }
+    }
+}
+
+/// As a file states a thread or module that came before the file's samples begin.
+fn at_start<'a>(event: &Event<'a>) -> Option<Event<'a>> {
+    match event {
+        Event::ThreadStart(start) => {
+            Some(Event::ThreadStart(ThreadStart { flags: start.flags | ThreadFlags::AT_START, ..*start }))
+        }
+        Event::ModuleLoad(load) => {
+            let flags = load.flags | ModuleFlags::AT_START;
+            Some(Event::ModuleLoad(ModuleLoad { flags, ..load.clone() }))
+        }
+        _ => None,
     }
 }
 

@@ -11,6 +11,8 @@
 //! image        headers, identities, unwind tables, exports, read from memory
 //! threads      enumerations -> THREAD_START, THREAD_EXIT, THREAD_NAME
 //! journal      those events and BLOBs -> META, STATE, BLOB blocks
+//! kept         what code and runtimes threads wrote, to restate it in the next file
+//! files        which file each thread writes for, in a recording of several
 //! writer       blocks -> the file
 //! flight       a ring of shared memory in place of the file
 //! duty         the sampler's share of a processor
@@ -40,11 +42,13 @@ pub(crate) mod dotnet;
 pub(crate) mod duty;
 pub(crate) mod dynamic;
 pub(crate) mod exception_filter;
+pub(crate) mod files;
 pub(crate) mod fingerprint;
 pub(crate) mod flight;
 pub(crate) mod held_times;
 pub(crate) mod image;
 pub(crate) mod journal;
+pub(crate) mod kept;
 pub(crate) mod last_modules;
 pub(crate) mod modules;
 pub(crate) mod options;

@@ -198,6 +198,15 @@ impl Modules {
         }
     }
 
+    /// The next file begins: every live module was there when it did. It has no tables yet: each
+    /// module's are to be recorded again.
+    pub(crate) fn begin_file(&mut self) {
+        for module in &mut self.live {
+            module.flags |= ModuleFlags::AT_START;
+            module.tables = None;
+        }
+    }
+
     /// Takes out the headers of a module while its tables are read.
     pub(crate) fn take_image(&mut self, instance: u64) -> Option<Image> {
         self.live.iter_mut().find(|module| module.instance == instance)?.image.take()

@@ -30,6 +30,7 @@ const _: () = {
 };
 
 /// A copy of a request that is not answered.
+#[derive(Clone)]
 pub(crate) struct HostRequest {
     number: u32,
     /// `REQUEST_*`.
@@ -41,9 +42,14 @@ pub(crate) struct HostRequest {
 }
 
 impl HostRequest {
+    /// Its text as bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.text.get(..self.len).unwrap_or(&[])
+    }
+
     /// Its text up to the first byte that is no UTF-8.
     pub(crate) fn text(&self) -> &str {
-        let bytes = self.text.get(..self.len).unwrap_or(&[]);
+        let bytes = self.bytes();
         match core::str::from_utf8(bytes) {
             Ok(text) => text,
             Err(error) => {

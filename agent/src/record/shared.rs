@@ -1,12 +1,14 @@
 //! State that the recorder's threads share: block buffers on their way to the writer, and counters.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use stk_format::{BlockBuffer, FileHeader};
+use stk_format::BlockBuffer;
 use stk_schema::Ticks;
 use stk_schema::event::DropReason;
 
+use super::files::Files;
 use super::held_times::HeldTimes;
 use super::queue::Queue;
 
@@ -16,34 +18,48 @@ pub(crate) const REASONS: usize = 15;
 /// Buffers that travel between one thread and the writer.
 pub(crate) struct Lane {
     free: Queue<Box<BlockBuffer>>,
-    full: Queue<Box<BlockBuffer>>,
+    /// With the file that each block belongs to.
+    full: Queue<(u32, Box<BlockBuffer>)>,
+    files: Arc<Files>,
 }
 
 impl Lane {
     /// A lane of `count` buffers for `capacity` event bytes each; `None` without the memory.
-    pub(crate) fn new(count: usize, capacity: usize, header: &FileHeader) -> Option<Lane> {
-        let lane = Lane { free: Queue::new(count), full: Queue::new(count) };
+    pub(crate) fn new(count: usize, capacity: usize, files: &Arc<Files>) -> Option<Lane> {
+        let lane = Lane { free: Queue::new(count), full: Queue::new(count), files: files.clone() };
+        let header = files.header(files.last())?;
         for _ in 0..count {
-            let buffer = Box::new(BlockBuffer::new(capacity, header).ok()?);
+            let buffer = Box::new(BlockBuffer::new(capacity, &header).ok()?);
             lane.free.push(buffer).ok()?;
         }
         Some(lane)
     }
 
-    /// Takes an empty buffer; `None` while all are with the writer.
-    pub(crate) fn take_free(&self) -> Option<Box<BlockBuffer>> {
-        self.free.pop()
+    /// Takes an empty buffer for a block of this file; `None` while all are with the writer.
+    pub(crate) fn take_free(&self, file: u32) -> Option<Box<BlockBuffer>> {
+        let mut buffer = self.free.pop()?;
+        if let Some(header) = self.files.header(file) {
+            buffer.set_header(&header);
+        }
+        Some(buffer)
     }
 
-    /// Hands a filled buffer to the writer.
-    pub(crate) fn hand_over(&self, buffer: Box<BlockBuffer>) {
+    /// Hands a filled buffer to the writer, with the file that it belongs to and the samples that
+    /// were lost so far.
+    pub(crate) fn hand_over(&self, file: u32, mut buffer: Box<BlockBuffer>, dropped: u64) {
+        buffer.set_dropped(self.files.since(file, 0, dropped).1);
         // The queue has a slot for every buffer.
-        let _ = self.full.push(buffer);
+        let _ = self.full.push((file, buffer));
     }
 
-    /// The oldest filled buffer.
-    pub(crate) fn take_full(&self) -> Option<Box<BlockBuffer>> {
+    /// The oldest filled buffer, and its file.
+    pub(crate) fn take_full(&self) -> Option<(u32, Box<BlockBuffer>)> {
         self.full.pop()
+    }
+
+    /// The files of the recording.
+    pub(crate) fn files(&self) -> &Arc<Files> {
+        &self.files
     }
 
     /// Gives a buffer back.

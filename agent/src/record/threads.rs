@@ -125,6 +125,11 @@ impl<H> Threads<H> {
         changed
     }
 
+    /// The next file begins: every live thread was there when it did.
+    pub(crate) fn begin_file(&mut self) {
+        self.live.iter_mut().for_each(|thread| thread.start.flags |= ThreadFlags::AT_START);
+    }
+
     /// Writes every live thread again, for a STATE block.
     pub(crate) fn restate(&self, out: &mut impl Events) {
         for thread in &self.live {

@@ -224,3 +224,63 @@ impl<O: Output> Writer<O> {
         self.failed
     }
 }
+
+/// The writers of the files that have not ended: the present one and, while the recording continues
+/// in another, the next. Whenever the writing thread is terminated, what the numbers name is whole.
+pub(crate) struct Writers<O> {
+    /// Each at its file's number, modulo 2.
+    files: [Option<Writer<O>>; 2],
+    present: AtomicUsize,
+    last: AtomicUsize,
+}
+
+impl<O: Output> Writers<O> {
+    /// Of the first file.
+    pub(crate) fn new(writer: Writer<O>) -> Writers<O> {
+        let (present, last) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Writers { files: [Some(writer), None], present, last }
+    }
+
+    /// Adds the next file. The one before the present one must be closed.
+    pub(crate) fn add(&mut self, writer: Writer<O>) {
+        let next = self.last.load(Ordering::Relaxed) + 1;
+        if let Some(place) = self.files.get_mut(next % 2) {
+            *place = Some(writer);
+        }
+        compiler_fence(Ordering::SeqCst);
+        self.last.store(next, Ordering::Release);
+    }
+
+    /// The file with this number, until it is closed.
+    pub(crate) fn of(&mut self, file: u32) -> Option<&mut Writer<O>> {
+        let is_there = file as usize <= self.last.load(Ordering::Acquire);
+        self.files.get_mut(file as usize % 2)?.as_mut().filter(|_| is_there)
+    }
+
+    /// The number of the first file that has not begun to end.
+    pub(crate) fn number(&self) -> u32 {
+        self.present.load(Ordering::Acquire) as u32
+    }
+
+    /// That file.
+    pub(crate) fn present(&mut self) -> Option<&mut Writer<O>> {
+        self.of(self.number())
+    }
+
+    /// The numbers of all files that have not begun to end.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> + use<O> {
+        self.number()..=self.last.load(Ordering::Acquire) as u32
+    }
+
+    /// The present file begins to end, and the next one is the present one. Returns its number.
+    pub(crate) fn leave_present(&mut self) -> u32 {
+        self.present.fetch_add(1, Ordering::AcqRel) as u32
+    }
+
+    /// Closes a file that has ended.
+    pub(crate) fn close(&mut self, file: u32) {
+        if let Some(place) = self.files.get_mut(file as usize % 2) {
+            *place = None;
+        }
+    }
+}

@@ -250,6 +250,16 @@ impl ThreadImage {
         self.pending = None;
     }
 
+    /// The next event goes into another file ([`SampleEncoder::begin_file`]). The readings of the
+    /// thread's clock stay: its first SAMPLE there counts from the last reading here.
+    pub fn leave_file(&mut self) {
+        // Another file's block may have the same ordinal.
+        self.block = NO_BLOCK;
+        let stated = self.cpu_stated;
+        self.cpu_written = self.cpu_written.map(|written| written.wrapping_add(stated));
+        self.cpu_stated = 0;
+    }
+
     /// Bytes of memory that the image holds.
     pub fn memory(&self) -> usize {
         self.image.len()
@@ -351,6 +361,14 @@ impl SampleEncoder {
         self.epoch += 1;
     }
 
+    /// The following blocks belong to another file, which begins with a keyframe of every thread:
+    /// call [`ThreadImage::leave_file`] for each image too, after its last event in the file
+    /// before.
+    pub fn begin_file(&mut self) {
+        self.next_block = 0;
+        self.renew_keyframes();
+    }
+
     /// Takes a captured sample. Writes it in full, or counts it if the thread is as in its last
     /// sample. On an error nothing of the sample is in the block, and the thread's next sample is a
     /// keyframe if necessary.
@@ -443,8 +461,10 @@ impl SampleEncoder {
         let extras = Extras { time, code: None, state, tag: None, context_reply: None, extra: &[] };
         let zero = [0; MAX_REGISTERS];
         let against = PreviousSample { words: Words::Image, keyframe: true, previous: 0, old: &zero };
-        self.write(block, image, &extras, against)?;
-        Ok(SampleOutcome::Written)
+        let written = self.write(block, image, &extras, against);
+        // Without room, the next block gets it: of the older epoch, the image is no sample to cite.
+        image.valid = true;
+        written.map(|()| SampleOutcome::Written)
     }
 
     /// Writes the passes that were counted for this thread: one SAMPLE with the flag SAME, or one

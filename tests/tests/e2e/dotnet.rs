@@ -144,6 +144,27 @@ fn a_late_attach_lists_every_method_that_was_compiled_before() {
     }
 }
 
+#[test]
+fn each_file_of_a_ring_names_methods_compiled_before_it() {
+    let folder = Folder::new("dotnet-rotate");
+    let mut mixed = Program::mixed(&folder, Net::V10, &["300"], &[]);
+    let pid = mixed.pid();
+    let arguments = ["--pid", &pid, "-o", "a.stk", "--rate", "100", "--rotate", "4s"];
+    let mut inject = Inject::start(&folder, &arguments);
+    inject.wait_until_recording();
+    wait_for("the fourth file", || folder.file("a.0004.stk").exists().then_some(()));
+    Inject::run(&folder, &["stop", "--pid", &pid]).expect(0);
+    inject.finish().expect(0);
+    for name in ["a.0002.stk", "a.0003.stk"] {
+        let recorded = Recorded::open_sound(&folder.file(name));
+        let whole = recorded.streams.values().rev().find(|stream| is_whole(stream));
+        names_all_methods(whole.expect("a whole list"));
+        functions_have_names(&folder, name);
+        stacks_are_complete_and_named(&folder, name);
+    }
+    ends_undisturbed(&mut mixed);
+}
+
 /// Every frame in mixed.cs is on a line of its method that the compiler has code for, and Shapes
 /// calls on its marked line.
 #[track_caller]

@@ -7,7 +7,7 @@ use stk_tests::recorded::Recorded;
 use stk_tests::stk::{self, Speedscope};
 use stk_tests::wine::{self, Folder, Inject, Machine, Program};
 
-fn program() -> PathBuf {
+pub(crate) fn program() -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/dynamic.c");
     let program =
         PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("dynamic-{:?}.exe", Machine::current()));
@@ -20,7 +20,7 @@ fn program() -> PathBuf {
 
 /// Share of a thread's stacks, by time, that reach its start, and of those that go through dynamic
 /// code.
-fn shares(speedscope: &Speedscope, thread: &str) -> (f64, f64) {
+pub(crate) fn shares(speedscope: &Speedscope, thread: &str) -> (f64, f64) {
     let (mut all, mut complete, mut dynamic) = (0.0, 0.0, 0.0);
     for profile in speedscope.named(thread) {
         for (start, end, stack) in &profile.stacks {

@@ -33,7 +33,12 @@ impl Schedule {
 
     /// Whether to ask now, with `seen` different addresses of dynamic code seen so far.
     pub(crate) fn is_due(&self, now: Ticks, seen: u64) -> bool {
-        now >= self.next && self.seen != Some(seen)
+        now >= self.next && self.lacks(seen)
+    }
+
+    /// Whether code was seen that no rundown has: `seen` addresses so far.
+    pub(crate) fn lacks(&self, seen: u64) -> bool {
+        self.seen != Some(seen)
     }
 
     /// Milliseconds until it is worth looking again.

@@ -36,6 +36,7 @@ use coarse::CoarseClock;
 use super::code::CodeCache;
 use super::duty::Duty;
 use super::dynamic::{self, Scanner};
+use super::files::FileThread;
 use super::pointers::{CaptureMoment, CapturedWords, PointerFilter};
 use super::queue::Queue;
 use super::shared::{Counters, Lane, Signals};
@@ -104,6 +105,8 @@ pub(crate) struct Sampler<T: Target> {
     ticks_per_ms: u64,
     encoder: SampleEncoder,
     block: Option<Box<BlockBuffer>>,
+    /// The file that it belongs to.
+    file: u32,
     threads: Vec<ThreadEntry<T::Thread>>,
     /// Indexes in `threads` by thread id.
     places: BTreeMap<u32, usize>,
@@ -140,6 +143,7 @@ impl<T: Target> Sampler<T> {
         max_stack: usize,
     ) -> Sampler<T> {
         Sampler {
+            file: links.lane.files().last(),
             target,
             links,
             set,
@@ -508,7 +512,7 @@ impl<T: Target> Sampler<T> {
     /// Takes a free buffer if there is no block. Returns whether there is a block to write into.
     fn open_block(&mut self) -> bool {
         if self.block.is_none()
-            && let Some(mut block) = self.links.lane.take_free()
+            && let Some(mut block) = self.links.lane.take_free(self.file)
         {
             self.encoder.begin(&mut block, self.target.now());
             self.block = Some(block);
@@ -539,11 +543,28 @@ impl<T: Target> Sampler<T> {
     }
 
     fn hand_over(&mut self) {
-        if let Some(block) = &mut self.block {
-            block.set_dropped(self.links.counters.dropped.load(Ordering::Relaxed));
-        }
         if let Some(block) = self.block.take() {
-            self.links.lane.hand_over(block);
+            let dropped = self.links.counters.dropped.load(Ordering::Relaxed);
+            self.links.lane.hand_over(self.file, block, dropped);
         }
+    }
+
+    /// Turns to the next file if it is due: what the threads used is stated to the last tick in
+    /// this one, and each thread's next event is a keyframe.
+    pub(crate) fn turn(&mut self) {
+        let files = self.links.lane.files().clone();
+        if !files.is_due(FileThread::Sampler, self.file) {
+            return;
+        }
+        self.state_cpu();
+        self.cut();
+        self.links.signals.sampler_changes();
+        self.file += 1;
+        self.encoder.begin_file();
+        for entry in &mut self.threads {
+            entry.image.leave_file();
+        }
+        files.samples_before(self.file, self.links.counters.samples.load(Ordering::Relaxed));
+        files.turn(FileThread::Sampler, self.file);
     }
 }

@@ -14,6 +14,7 @@ impl<T: Target> Sampler<T> {
         let start = self.target.now();
         self.searched = false;
         self.take_commands();
+        self.turn();
         if self.links.signals.renew.swap(false, Ordering::AcqRel) {
             self.cut();
             self.encoder.renew_keyframes();
@@ -72,6 +73,7 @@ impl<T: Target> Sampler<T> {
     /// took of themselves.
     pub(crate) fn rest(&mut self) {
         self.take_commands();
+        self.turn();
         let now = self.target.now();
         if self.block.as_ref().is_some_and(|block| block.wants_cut(now)) {
             self.cut();

@@ -3,7 +3,7 @@
 use super::*;
 
 /// CPU time that the events of a thread state, and its passes that are stored as IDLE, by state.
-fn stated(file: &[u8], thread: u64) -> (u64, BTreeMap<u8, u64>) {
+pub(super) fn stated(file: &[u8], thread: u64) -> (u64, BTreeMap<u8, u64>) {
     let trace = Trace::open(file).unwrap();
     let mut scratch = Scratch::new();
     let (mut cpu, mut idle) = (0, BTreeMap::new());

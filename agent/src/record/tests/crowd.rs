@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::record::files::FileThread;
 use crate::record::threads::{Thread, Threads};
 use stk_schema::event::{ThreadFlags, ThreadStart};
 use stk_tests::wine::measured;
@@ -20,6 +21,8 @@ const PASSES: u64 = 20;
 struct SamplerCost {
     adding: Duration,
     pass: Duration,
+    /// The pass in which the file changes: each thread's look is a keyframe.
+    changing: Duration,
     removing: Duration,
     /// Bytes of the sampler's list and images while all threads are there.
     memory: usize,
@@ -45,8 +48,15 @@ fn sampler_cost(threads: u64) -> SamplerCost {
         rig.write();
     }
     let pass = begun.elapsed() / PASSES as u32;
+    let files = rig.lane.files().clone();
+    let next = files.begin(&rig.header);
+    files.state(next, 0);
+    let begun = Instant::now();
+    rig.pass(2 + PASSES);
+    let changing = begun.elapsed();
+    assert_eq!(files.turned(FileThread::Sampler), next);
     let memory = rig.sampler.memory();
-    assert_eq!(rig.counters.samples.load(Ordering::Relaxed), threads * (PASSES + 1));
+    assert_eq!(rig.counters.samples.load(Ordering::Relaxed), threads * (PASSES + 2));
     assert_eq!(rig.counters.dropped.load(Ordering::Relaxed), 0);
     // A second look settles what the first capture cost the thread.
     assert!(rig.world.borrow().threads.values().all(|thread| (1..=2).contains(&thread.captures)));
@@ -60,7 +70,7 @@ fn sampler_cost(threads: u64) -> SamplerCost {
     }
     let removing = begun.elapsed();
     assert_eq!(rig.sampler.threads(), 0);
-    SamplerCost { adding, pass, removing, memory, memory_after: rig.sampler.memory() }
+    SamplerCost { adding, pass, changing, removing, memory, memory_after: rig.sampler.memory() }
 }
 
 #[test]
@@ -74,11 +84,12 @@ fn five_thousand_threads_are_sampled_in_every_pass_and_take_memory_by_their_numb
         let threads = threads as usize;
         measured(&format!(
             "{threads} threads of {WORDS} words: {} KiB, {} KiB after their end; adding {:.1} µs, a look {:.2} µs, \
-             removing {:.2} µs a thread",
+             one as the file changes {:.2} µs, removing {:.2} µs a thread",
             cost.memory >> 10,
             cost.memory_after >> 10,
             cost.adding.as_secs_f64() * 1e6 / threads as f64,
             cost.pass.as_secs_f64() * 1e6 / threads as f64,
+            cost.changing.as_secs_f64() * 1e6 / threads as f64,
             cost.removing.as_secs_f64() * 1e6 / threads as f64,
         ));
         assert!(cost.memory <= threads * MOST_BYTES, "{} bytes", cost.memory);

@@ -39,7 +39,7 @@ fn a_slow_disk_costs_counted_samples_and_every_pass_goes_on() {
         budget += BYTES_PER_MS;
         // A block is written when the disk has had the time for it.
         while budget > 1 << 20
-            && let Some(block) = rig.lane.take_full()
+            && let Some((_, block)) = rig.lane.take_full()
         {
             let bytes = rig.writer.bytes();
             rig.writer.block(&block).unwrap();

@@ -5,6 +5,7 @@ mod crowd;
 mod dotnet;
 mod faults;
 mod figures;
+mod files;
 mod pauses;
 mod size_limit;
 
@@ -17,6 +18,7 @@ use std::sync::atomic::Ordering;
 
 use crate::record::code::{CODE_BYTES, CodeRead};
 use crate::record::dynamic::{Region, RegionUse};
+use crate::record::files::Files;
 use crate::record::journal::{self, Contents, Journal, Pace, TableStore};
 use crate::record::modules::Events as _;
 use crate::record::queue::Queue;
@@ -228,7 +230,7 @@ impl Rig {
         let mut header = FileHeader::new(Arch::X64, Os::Windows, [7; 16], FREQUENCY);
         header.clock_start = Ticks(0);
         let world = Rc::new(RefCell::new(World { now: 1, ..World::default() }));
-        let lane = Arc::new(Lane::new(buffers, 4 << 20, &header).unwrap());
+        let lane = Arc::new(Lane::new(buffers, 4 << 20, &Arc::new(Files::new(&header))).unwrap());
         let counters = Arc::new(Counters::default());
         let signals: &'static Signals = Box::leak(Box::default());
         let commands = Arc::new(Queue::new(512));
@@ -284,7 +286,7 @@ impl Rig {
     }
 
     fn write(&mut self) {
-        while let Some(block) = self.lane.take_full() {
+        while let Some((_, block)) = self.lane.take_full() {
             self.writer.block(&block).unwrap();
             self.lane.put_back(block);
         }
@@ -942,7 +944,7 @@ fn after_a_failed_write_nothing_more_is_appended_and_the_file_stays_readable() {
     for ms in 0..4_000u64 {
         rig.thread(1, |thread| set_stack(thread, 100, ms * ms * ms));
         rig.pass(ms);
-        while let Some(block) = rig.lane.take_full() {
+        while let Some((_, block)) = rig.lane.take_full() {
             error = error.or(writer.block(&block).err());
             rig.lane.put_back(block);
         }
@@ -977,7 +979,7 @@ fn a_block_whose_writer_was_terminated_is_in_the_trace_once_or_not_at_all() {
             rig.pass(ms);
         }
         rig.sampler.finish();
-        let block = rig.lane.take_full().unwrap();
+        let (_, block) = rig.lane.take_full().unwrap();
         if written.is_some() {
             output.last.set(written);
             let write = AssertUnwindSafe(|| writer.block(&block));
@@ -1009,7 +1011,7 @@ fn what_is_whole_of_a_torn_samplers_block_is_in_the_trace() {
         rig.pass(ms);
     }
     rig.sampler.finish_torn();
-    let block = rig.lane.take_full().expect("a block");
+    let (_, block) = rig.lane.take_full().expect("a block");
     assert_eq!(block.samples(), 200);
     rig.sampler.finish_torn();
     assert!(rig.lane.take_full().is_none());
@@ -1047,7 +1049,7 @@ impl TableStore for Folder {
 
 fn journal(buffers: usize) -> (Journal<NoPace>, Arc<Lane>, Memory, Writer<Memory>) {
     let header = FileHeader::new(Arch::X64, Os::Windows, [9; 16], FREQUENCY);
-    let lane = Arc::new(Lane::new(buffers, journal::CAPACITY, &header).unwrap());
+    let lane = Arc::new(Lane::new(buffers, journal::CAPACITY, &Arc::new(Files::new(&header))).unwrap());
     let file = Memory::default();
     let writer = Writer::new(&header, journal::CAPACITY, file.clone()).unwrap();
     (Journal::new(lane.clone(), Arc::default(), NoPace), lane, file, writer)
@@ -1067,7 +1069,7 @@ fn a_repeated_table_is_stored_once_and_reads_back() {
     let mut folder = Folder(BTreeMap::new());
     let outside = contents.put(&part(0x1000, 2), Some(&mut folder), &mut journal);
     journal.flush();
-    while let Some(block) = lane.take_full() {
+    while let Some((_, block)) = lane.take_full() {
         writer.block(&block).unwrap();
         lane.put_back(block);
     }
@@ -1095,10 +1097,10 @@ fn a_repeated_table_is_stored_once_and_reads_back() {
 #[test]
 fn a_journal_without_a_writer_gives_up_and_counts_the_loss() {
     let header = FileHeader::new(Arch::X64, Os::Windows, [9; 16], FREQUENCY);
-    let lane = Arc::new(Lane::new(2, journal::CAPACITY, &header).unwrap());
+    let lane = Arc::new(Lane::new(2, journal::CAPACITY, &Arc::new(Files::new(&header))).unwrap());
     let counters = Arc::new(Counters::default());
     let mut journal = Journal::new(lane.clone(), counters.clone(), NoPace);
-    let kept: Vec<_> = std::iter::from_fn(|| lane.take_free()).collect();
+    let kept: Vec<_> = std::iter::from_fn(|| lane.take_free(0)).collect();
     assert_eq!(kept.len(), 2);
     journal.event(&Event::Metadata(Metadata { key: b"k", value: b"v" }));
     assert_eq!(counters.lost(DropReason::EventNotWritten as usize), 1);

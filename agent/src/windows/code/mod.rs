@@ -14,6 +14,7 @@
 
 mod lookup;
 
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
 use stk_schema::Ticks;
@@ -24,11 +25,13 @@ use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_NORMAL};
 
 use crate::record::dotnet::contract::ContractNames;
 use crate::record::dynamic::{CodeFunctions, Shared};
+use crate::record::files::FileThread;
 use crate::record::journal::Journal;
 use crate::record::modules::Events;
 use crate::windows::runtimes::RuntimesState;
 use crate::windows::sampler::SamplerThread;
 use crate::windows::shared::clock::SessionClock;
+use crate::windows::shared::events::{WAKE_RUNTIMES, WAKE_WRITER};
 use crate::windows::shared::pace::JournalPace;
 use crate::windows::shared::priority::set_priority;
 use crate::windows::shared::state::{SIGNALS, STATUS};
@@ -47,6 +50,8 @@ const BATCH: usize = 256;
 /// ... and milliseconds. Then code is named, so that names keep up with the code: code that is seen
 /// together lies together, and its names share what is read.
 const BATCH_MS: u64 = 25;
+
+const LOOKUP_MAX: &str = "recorder.code.lookup_max_ns";
 
 /// The parts of the code thread that other threads may use.
 pub(super) struct CodeThread {
@@ -94,6 +99,8 @@ pub(super) struct CodeRecorder {
     shared: Arc<Shared>,
     runtimes: Arc<RuntimesState>,
     names: ContractNames,
+    /// The costs that the trace has already.
+    written_costs: BTreeMap<&'static str, u64>,
     ticks_per_ms: u64,
 }
 
@@ -109,17 +116,47 @@ impl CodeRecorder {
     ) -> CodeRecorder {
         let (tables, memory) = (SystemTables::new(api), OwnMemory(api));
         let names = ContractNames::new(ticks_per_ms);
-        CodeRecorder { functions, tables, memory, journal, shared, runtimes, names, ticks_per_ms }
+        let written_costs = BTreeMap::new();
+        CodeRecorder {
+            functions,
+            tables,
+            memory,
+            journal,
+            shared,
+            runtimes,
+            names,
+            written_costs,
+            ticks_per_ms,
+        }
     }
 
     /// Looks up some of the waiting sightings, and names new code. Returns whether there are more.
     pub(super) fn step(&mut self) -> bool {
+        self.follow_files();
         let more = self.look_up();
         // What is not handed over is lost if the process ends meanwhile.
         self.journal.flush();
         let unnamed = self.name(false);
         self.journal.flush();
         more || unnamed
+    }
+
+    /// Turns to the next file when the sampler has: what was seen before is looked up and named
+    /// first, and then all that is known is stated again.
+    fn follow_files(&mut self) {
+        let files = self.journal.files().clone();
+        if !files.is_due(FileThread::Code, self.journal.file()) {
+            return;
+        }
+        let deadline = ticks() + Ticks(CODE_PATIENCE_MS * self.ticks_per_ms);
+        while self.look_up() && ticks() < deadline {}
+        self.name(true);
+        self.costs();
+        self.journal.turn();
+        self.journal.restate();
+        files.turn(FileThread::Code, self.journal.file());
+        WAKE_RUNTIMES.signal();
+        WAKE_WRITER.signal();
     }
 
     fn look_up(&mut self) -> bool {
@@ -158,6 +195,12 @@ impl CodeRecorder {
     pub(super) fn finish(&mut self, deadline: Ticks) {
         while ticks() < deadline && self.step() {}
         self.name(true);
+        self.costs();
+        self.journal.flush();
+    }
+
+    /// Writes what it all cost: that of the file that events go into.
+    fn costs(&mut self) {
         let (activity, costs) = (&self.shared.activity, &self.shared.costs);
         for (key, value) in [
             ("recorder.code.functions", &activity.functions),
@@ -166,7 +209,7 @@ impl CodeRecorder {
             ("recorder.code.unseen", &costs.lost),
             ("recorder.code.lookups", &costs.lookups),
             ("recorder.code.lookup_ns", &costs.lookup_ns),
-            ("recorder.code.lookup_max_ns", &costs.lookup_max_ns),
+            (LOOKUP_MAX, &costs.lookup_max_ns),
             ("recorder.code.faults", &costs.faults),
             ("recorder.code.removed", &costs.removed),
             ("recorder.code.forgotten", &costs.forgotten),
@@ -175,14 +218,16 @@ impl CodeRecorder {
             ("recorder.code.nameless", &costs.nameless),
             ("recorder.code.naming_ns", &costs.naming_ns),
         ] {
-            let value = value.load(Ordering::Relaxed);
+            let all = value.load(Ordering::Relaxed);
+            let before = self.written_costs.insert(key, all).unwrap_or(0);
+            // The longest time is no sum.
+            let value = if key == LOOKUP_MAX { all } else { all.saturating_sub(before) };
             if value != 0 {
                 let value = alloc::format!("{value}");
                 let fact = Metadata { key: key.as_bytes(), value: value.as_bytes() };
                 self.journal.event(&Event::Metadata(fact));
             }
         }
-        self.journal.flush();
     }
 
     /// Hands the written events to the writer; for the end of the process.

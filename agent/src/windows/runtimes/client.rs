@@ -19,7 +19,8 @@ use crate::record::dotnet::runtime::has_pipe;
 use crate::record::dotnet::schedule::Schedule;
 use crate::record::dotnet::threads::{Layout, Table};
 use crate::record::dynamic;
-use crate::windows::shared::events::WakeEvent;
+use crate::record::files::FileThread;
+use crate::windows::shared::events::{WAKE_WRITER, WakeEvent};
 use crate::windows::shared::exclusive::Exclusive;
 use crate::windows::shared::state::{MAILBOX, SIGNALS, STATUS};
 use crate::windows::system::api::{Api, ticks};
@@ -43,6 +44,8 @@ const STARTING_MS: u64 = 2_000;
 /// Milliseconds that a host may take to read the mailbox for the first time, if a recording ends as
 /// soon as it has begun.
 const FIRST_LOOK_MS: u64 = 500;
+/// Milliseconds that a file's end waits for the host's last names.
+const NAMES_MS: u64 = 3_000;
 /// Milliseconds between notes about the host's answers.
 const NOTE_MS: u64 = 5_000;
 
@@ -127,6 +130,7 @@ impl<'a> RuntimesClient<'a> {
                 }
             }
             self.ask_host(false);
+            self.follow_files(&mut schedule);
             let mut wait = match &schedule {
                 Some(_) if self.shared.table().is_some() => THREADS_MS,
                 Some(schedule) => schedule.wait_ms(ticks()),
@@ -157,6 +161,33 @@ impl<'a> RuntimesClient<'a> {
             self.finish_names(code_done);
         }
         self.state.enter(RuntimesRecorder::flush);
+    }
+
+    /// Turns to the next file when the code thread has: the names of what was seen before are
+    /// requested for first, so that both files have them.
+    fn follow_files(&mut self, schedule: &mut Option<Schedule>) {
+        let Some((file, files)) = self.state.enter(|state| state.files()) else { return };
+        if !files.is_due(FileThread::Runtimes, file) {
+            return;
+        }
+        let seen = self.code.activity.added();
+        if let Some(schedule) = schedule.as_mut().filter(|schedule| schedule.lacks(seen)) {
+            match self.ask() {
+                Ok(()) => schedule.answered(ticks(), seen),
+                Err(_) => schedule.failed(ticks()),
+            }
+        }
+        let since = ticks();
+        while self.names.is_busy(&MAILBOX)
+            && !SIGNALS.stopping()
+            && (ticks() - since).0 < NAMES_MS * self.ticks_per_ms
+        {
+            self.ask_host(true);
+            // SAFETY: no preconditions.
+            unsafe { Sleep(BUSY_MS) };
+        }
+        self.state.enter(RuntimesRecorder::turn);
+        WAKE_WRITER.signal();
     }
 
     /// Takes the runtimes that the tables thread has found, and writes them.

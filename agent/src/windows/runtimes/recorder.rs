@@ -1,6 +1,7 @@
 //! Writes RUNTIME_INFO, and the streams with the names of a runtime's methods.
 
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use stk_schema::event::{Event, Nettrace, RuntimeInfo, RuntimeKind};
@@ -9,6 +10,7 @@ use super::answers::{Answers, AskError};
 use super::shared::FoundRuntime;
 use crate::record::dotnet::descriptor::Descriptor;
 use crate::record::dotnet::names::Names;
+use crate::record::files::{FileThread, Files};
 use crate::record::image::Memory;
 use crate::record::journal::Journal;
 use crate::record::modules::Events;
@@ -65,6 +67,19 @@ impl RuntimesRecorder {
         self.write_piece();
         self.journal.flush();
         self.unflushed = 0;
+    }
+
+    /// The file that events go into, and all files.
+    pub(super) fn files(&self) -> (u32, Arc<Files>) {
+        (self.journal.file(), self.journal.files().clone())
+    }
+
+    /// Turns to the next file, and states there again what is known.
+    pub(super) fn turn(&mut self) {
+        self.flush();
+        self.journal.turn();
+        self.journal.restate();
+        self.journal.files().turn(FileThread::Runtimes, self.journal.file());
     }
 
     pub(super) fn found(&mut self, found: &FoundRuntime, descriptor: Option<&Descriptor>) {

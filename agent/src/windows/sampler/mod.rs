@@ -56,6 +56,7 @@ use crate::record::sampler::{Acceptance, Sampler, TriggeredSample};
 use crate::record::shared::Counters;
 use crate::windows::shared::clock::SessionClock;
 use crate::windows::shared::events::{WAKE_CODE, WAKE_SAMPLER};
+use crate::windows::shared::next_file::FileOffer;
 use crate::windows::shared::priority::{leave_power_throttling, set_priority};
 use crate::windows::shared::state::{SIGNALS, STATUS};
 use crate::windows::shared::worker::Worker;
@@ -108,6 +109,7 @@ pub(super) struct SamplerThread {
     /// State of the measurement before the first pass, shared with the code thread.
     pub calibration: Calibration,
     pub counters: Arc<Counters>,
+    offer: Arc<FileOffer>,
     api: &'static Api,
     clock: SessionClock,
     plan: SamplingPlan,
@@ -128,6 +130,7 @@ impl SamplerThread {
         api: &'static Api,
         clock: SessionClock,
         counters: Arc<Counters>,
+        offer: Arc<FileOffer>,
         plan: SamplingPlan,
         triggers: Triggers,
     ) -> SamplerThread {
@@ -136,6 +139,7 @@ impl SamplerThread {
             triggers,
             calibration: Calibration::new(plan.has_cycles),
             counters,
+            offer,
             api,
             clock,
             plan,
@@ -304,6 +308,7 @@ impl SamplerThread {
     }
 
     fn take_triggered(&self, sampler: &mut Sampler<OwnProcess>) {
+        sampler.turn();
         self.triggers.offer(|content| {
             let (tid, tag) = (content.tid, content.tag);
             let mut triggered = TriggeredSample { tid, tag, capture: &mut content.capture };
@@ -314,10 +319,13 @@ impl SamplerThread {
     /// Publishes the counters.
     pub(super) fn publish(&self) {
         let counters = &self.counters;
-        STATUS.samples.store(counters.samples.load(Ordering::Relaxed), Ordering::Relaxed);
-        STATUS.dropped.store(counters.dropped.load(Ordering::Relaxed), Ordering::Relaxed);
+        let files = &self.offer.files;
+        let (samples, dropped) =
+            (counters.samples.load(Ordering::Relaxed), counters.dropped.load(Ordering::Relaxed));
+        let (samples, dropped) = files.since(files.present(), samples, dropped);
+        STATUS.samples.store(samples, Ordering::Relaxed);
+        STATUS.dropped.store(dropped, Ordering::Relaxed);
         STATUS.passes.store(counters.passes.load(Ordering::Relaxed), Ordering::Relaxed);
-        let elapsed = self.clock.milliseconds(ticks() - self.clock.started);
-        STATUS.elapsed_ms.store(elapsed, Ordering::Relaxed);
+        STATUS.elapsed_ms.store(self.offer.elapsed_ms(&self.clock), Ordering::Relaxed);
     }
 }

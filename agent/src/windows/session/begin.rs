@@ -6,8 +6,8 @@ use core::sync::atomic::Ordering;
 
 use stk_schema::control::{
     AgentConfig, CONTROL_VERSION, EMBED_FULL, FIRST_CONFIG_SIZE, FLAG_CHECK_WALKS, FLAG_FLIGHT, FLAG_LOADED,
-    FLAG_NO_COMMAND_LINE, FLAG_ONCE, FLAG_OPTIONS, FLAG_PAUSED, FLAG_POINTERS_ONLY, FLAG_TEST_FREEZE,
-    FLAG_TEST_PANIC, FLAG_UNGUARDED, StartResult,
+    FLAG_NO_COMMAND_LINE, FLAG_ONCE, FLAG_OPTIONS, FLAG_PAUSED, FLAG_POINTERS_ONLY, FLAG_ROTATES,
+    FLAG_TEST_FREEZE, FLAG_TEST_PANIC, FLAG_UNGUARDED, StartResult,
 };
 use stk_schema::options::MAX_BYTES as MAX_OPTIONS;
 use stk_schema::windows::walks_allowed;
@@ -96,6 +96,7 @@ fn check(config: &AgentConfig) -> Result<(), StartResult> {
                 | FLAG_FLIGHT
                 | FLAG_PAUSED
                 | FLAG_LOADED
+                | FLAG_ROTATES
                 | FLAG_TEST_FREEZE
                 | FLAG_TEST_PANIC)
             == 0

@@ -8,7 +8,8 @@ use core::sync::atomic::Ordering;
 use stk_format::{BlockBuffer, CpuUnit, FileHeader};
 use stk_schema::control::{
     AgentConfig, FLAG_CHECK_WALKS, FLAG_FLIGHT, FLAG_NO_COMMAND_LINE, FLAG_ONCE, FLAG_OPTIONS, FLAG_PAUSED,
-    FLAG_POINTERS_ONLY, FLAG_TEST_FREEZE, FLAG_TEST_PANIC, ROTATION_NONE, StartResult, TEST_FREEZE_SHIFT,
+    FLAG_POINTERS_ONLY, FLAG_ROTATES, FLAG_TEST_FREEZE, FLAG_TEST_PANIC, ROTATION_NONE, StartResult,
+    TEST_FREEZE_SHIFT,
 };
 use stk_schema::{Os, Ticks, limits};
 use windows_sys::Win32::Foundation::HANDLE;
@@ -17,6 +18,7 @@ use windows_sys::Win32::System::Threading::{GetCurrentProcessId, GetCurrentThrea
 use super::triggers::EventTriggers;
 use super::{Session, threads};
 use crate::record::dynamic::{self, CodeFunctions};
+use crate::record::files::Files;
 use crate::record::held_times::HeldSummary;
 use crate::record::journal::{self, Journal};
 use crate::record::options::{OptionError, Options};
@@ -35,6 +37,7 @@ use crate::windows::shared::clock::SessionClock;
 use crate::windows::shared::events::{
     HOSTS, NAMING_HOST, WAKE_CODE, WAKE_RUNTIMES, WAKE_SAMPLER, WAKE_TABLES, make_events,
 };
+use crate::windows::shared::next_file::FileOffer;
 use crate::windows::shared::pace::JournalPace;
 use crate::windows::shared::state::{
     FINISHED, MAILBOX, MAIN_THREAD, REQUESTS, SIGNALS, STATUS, reset_signals,
@@ -107,13 +110,17 @@ pub(super) fn prepare(
 
     let has_cycles = counts_cycles(api);
     let header = header(config, api, has_cycles);
-    let lanes = Lanes::new(&sizes, &header)?;
+    let files = Arc::new(Files::new(&header));
+    let lanes = Lanes::new(&sizes, &files)?;
+    let capacity = sizes.buffer.max(journal::CAPACITY);
+    let offer = Arc::new(FileOffer::new(files, api, header, capacity));
     let last_block = Box::new(BlockBuffer::new(64 << 10, &header).map_err(|_| NO_MEMORY)?);
     let clock = SessionClock { started: header.clock_start, ticks_per_ms: (api.frequency / 1000).max(1) };
     let output = destination(output, config.flags)?;
     let (section, window_ms) = (output.section(), output.window_ms());
     let writer = open(&header, &sizes, output, config.max_bytes)?;
     let parts = Parts {
+        offer: offer.clone(),
         config,
         options,
         api,
@@ -130,7 +137,7 @@ pub(super) fn prepare(
     };
     let tables = parts.tables();
     let code = parts.code(&tables);
-    let runtimes = RuntimesRecorder::new(parts.journal(&parts.lanes.runtimes));
+    let runtimes = RuntimesRecorder::new(parts.keeping(&parts.lanes.runtimes));
     let sampler = parts.sampler()?;
     reset_status(writer.bytes());
     STATUS.flight.store(section, Ordering::Release);
@@ -142,6 +149,7 @@ pub(super) fn prepare(
         workers: parts.workers(sampler, tables, code, runtimes),
         writer: WriterThread::new(
             writer,
+            offer,
             last_block,
             clock,
             counters.clone(),
@@ -235,8 +243,8 @@ struct Lanes {
 }
 
 impl Lanes {
-    fn new(sizes: &Sizes, header: &FileHeader) -> Result<Lanes, Failure> {
-        let lane = |count, bytes| Lane::new(count, bytes, header).map(Arc::new).ok_or(NO_MEMORY);
+    fn new(sizes: &Sizes, files: &Arc<Files>) -> Result<Lanes, Failure> {
+        let lane = |count, bytes| Lane::new(count, bytes, files).map(Arc::new).ok_or(NO_MEMORY);
         Ok(Lanes {
             sampler: lane(SAMPLER_BUFFERS, sizes.buffer)?,
             tables: lane(TABLES_BUFFERS, journal::CAPACITY)?,
@@ -248,6 +256,7 @@ impl Lanes {
 
 /// The parts from which the threads' states are made.
 struct Parts<'a> {
+    offer: Arc<FileOffer>,
     config: &'a AgentConfig,
     options: Options,
     api: &'static Api,
@@ -276,6 +285,15 @@ impl Parts<'_> {
     fn journal(&self, lane: &Arc<Lane>) -> Journal<JournalPace> {
         let pace = JournalPace { writer_alive: || !FINISHED.load(Ordering::Acquire) };
         Journal::new(lane.clone(), self.counters.clone(), pace)
+    }
+
+    /// A journal that restates what it wrote in the next file.
+    fn keeping(&self, lane: &Arc<Lane>) -> Journal<JournalPace> {
+        let mut journal = self.journal(lane);
+        if self.config.flags & FLAG_ROTATES != 0 {
+            journal.keep();
+        }
+        journal
     }
 
     fn tables(&self) -> TablesRecorder {
@@ -309,6 +327,7 @@ impl Parts<'_> {
             self.counters.clone(),
             self.commands.clone(),
             self.runtimes_shared.clone(),
+            self.offer.clone(),
         )
     }
 
@@ -318,7 +337,7 @@ impl Parts<'_> {
         CodeRecorder::new(
             self.api,
             functions,
-            self.journal(&self.lanes.code),
+            self.keeping(&self.lanes.code),
             seen.clone(),
             self.runtimes_shared.clone(),
             ticks_per_ms,
@@ -373,6 +392,7 @@ impl Parts<'_> {
                 api,
                 clock,
                 self.counters.clone(),
+                self.offer.clone(),
                 self.plan(),
                 Triggers::new(self.sizes.max_stack.min(TRIGGERED_BYTES)),
             ),

@@ -9,6 +9,7 @@
 //! exclusive  a state that one thread at a time may touch
 //! worker     lane, state, done flag and wake event of a thread that writes to the trace
 //! clock      the start of the recording, and its ticks per millisecond
+//! next_file  the next file of the recording, from a host to the writer
 //! pace       a journal's clock, and how it waits for a free buffer
 //! priority   the calling thread's priority
 //! ```
@@ -16,6 +17,7 @@
 pub(super) mod clock;
 pub(super) mod events;
 pub(super) mod exclusive;
+pub(super) mod next_file;
 pub(super) mod pace;
 pub(super) mod priority;
 pub(super) mod state;

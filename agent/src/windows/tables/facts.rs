@@ -36,7 +36,7 @@ impl TablesRecorder {
         if self.settings.unguarded {
             self.fact("recorder.unguarded", b"on");
         }
-        for (key, value) in core::mem::take(&mut self.settings.options.told) {
+        for (key, value) in self.settings.options.told.clone() {
             self.fact(key, &value);
         }
         // Even a trace that ends at once says that it is one.
@@ -107,7 +107,7 @@ impl TablesRecorder {
     }
 
     /// Writes the cost of a suspension, and the rate of cycles, once they are measured.
-    fn suspension_costs(&mut self) {
+    pub(super) fn suspension_costs(&mut self) {
         let counters = self.counters.clone();
         if self.costs_written || !counters.calibrated.load(Ordering::Acquire) {
             return;
@@ -141,10 +141,25 @@ impl TablesRecorder {
         own.and_then(|thread| thread.handle.handle.times()).map_or(0, |times| times.cpu * 100)
     }
 
-    /// Writes the costs of recording as metadata.
+    /// Writes the costs of recording as metadata: those of the file that events go into.
     pub(super) fn measurements(&mut self, own_cpu_ns: u64) {
-        self.fact("recorder.cpu_ns", alloc::format!("{own_cpu_ns}").as_bytes());
-        self.fact("recorder.tables_cpu_ns", alloc::format!("{}", self.tables_cpu_ns()).as_bytes());
+        let counters = self.counters.clone();
+        let tables_cpu_ns = self.tables_cpu_ns();
+        let sums = [
+            ("recorder.cpu_ns", own_cpu_ns),
+            ("recorder.tables_cpu_ns", tables_cpu_ns),
+            ("recorder.passes", counters.passes.load(Ordering::Relaxed)),
+            ("recorder.pass_ns", counters.pass_ns.load(Ordering::Relaxed)),
+            ("recorder.suspensions", counters.suspensions.load(Ordering::Relaxed)),
+            ("recorder.suspended_ns", counters.suspended_ns.load(Ordering::Relaxed)),
+            ("recorder.held_ns", counters.held_ns.load(Ordering::Relaxed)),
+        ];
+        for ((key, sum), before) in sums.into_iter().zip(self.measured) {
+            self.fact(key, alloc::format!("{}", sum.saturating_sub(before)).as_bytes());
+        }
+        self.measured = sums.map(|(_, sum)| sum);
+        let longest = counters.suspended_max_ns.swap(0, Ordering::Relaxed);
+        self.fact("recorder.suspended_max_ns", alloc::format!("{longest}").as_bytes());
         if loader::unrescued() != 0 {
             self.fact("recorder.unread_modules", alloc::format!("{}", loader::unrescued()).as_bytes());
         }
@@ -154,20 +169,10 @@ impl TablesRecorder {
                 alloc::format!("{}", self.unlisted.left_out()).as_bytes(),
             );
         }
-        let counters = self.counters.clone();
-        for (key, value) in [
-            ("recorder.passes", &counters.passes),
-            ("recorder.pass_ns", &counters.pass_ns),
-            ("recorder.suspensions", &counters.suspensions),
-            ("recorder.suspended_ns", &counters.suspended_ns),
-            ("recorder.suspended_max_ns", &counters.suspended_max_ns),
-            ("recorder.held_ns", &counters.held_ns),
-        ] {
-            self.fact(key, alloc::format!("{}", value.load(Ordering::Relaxed)).as_bytes());
-        }
         if let Some(power) = power_throttling() {
             self.fact("recorder.power_throttling", power.as_bytes());
         }
+        // Of the whole recording so far, in whatever files.
         let held = counters.held.summary();
         for (key, value) in [
             ("recorder.held_p50_ns", held.p50),

@@ -15,6 +15,7 @@
 //! images    the tables of images
 //! unlisted  images that the loader's list lacks
 //! facts     clock, metadata, costs and losses
+//! files     the next file of the recording
 //! loader    the loader's notifications
 //! marks     what stk_mark leaves
 //! exceptions what the handler of exceptions leaves
@@ -26,6 +27,7 @@
 
 pub(super) mod exceptions;
 mod facts;
+mod files;
 pub(super) mod hints;
 mod images;
 pub(super) mod loader;
@@ -70,6 +72,7 @@ use crate::record::unlisted::UnlistedImages;
 use crate::windows::runtimes::RuntimesState;
 use crate::windows::sampler::process::SampledThread;
 use crate::windows::shared::clock::SessionClock;
+use crate::windows::shared::next_file::FileOffer;
 use crate::windows::shared::pace::JournalPace;
 use crate::windows::shared::priority::set_priority;
 use crate::windows::shared::state::{SIGNALS, STATUS};
@@ -247,6 +250,14 @@ pub(super) struct TablesRecorder {
     pauses_written: u32,
     /// A pause, or its end, that the sampler has not confirmed.
     pausing: Option<HostRequest>,
+    /// The next file, on its way to the writer.
+    offer: Arc<FileOffer>,
+    /// The host's request for it, until the writer has it.
+    offered: Option<(HostRequest, Vec<u8>)>,
+    /// When such a request was seen first.
+    file_asked: Option<Ticks>,
+    /// What the files before cost.
+    measured: [u64; 7],
     /// Words that REDACTION events have told of.
     redacted_words: u64,
     /// Successive listings that showed only the recorder's threads.
@@ -265,6 +276,7 @@ impl TablesRecorder {
         counters: Arc<Counters>,
         commands: Arc<Queue<ThreadCommand<SampledThread>>>,
         runtimes: Arc<RuntimesState>,
+        offer: Arc<FileOffer>,
     ) -> TablesRecorder {
         let cpu_trigger =
             settings.options.cpu_percent.map(|percent| CpuTrigger::new(percent, settings.ticks_per_ms));
@@ -302,6 +314,10 @@ impl TablesRecorder {
             rate_written: 0,
             pauses_written: 0,
             pausing: None,
+            offer,
+            offered: None,
+            file_asked: None,
+            measured: [0; 7],
             redacted_words: 0,
             alone: 0,
             last_exit: (0, Reverse(u64::MAX)),
@@ -348,26 +364,35 @@ impl TablesRecorder {
         self.look_at_threads();
         STATUS.step(THREAD_TABLES, STEP_WORKING);
         self.look_at_cpu();
-        self.marks();
-        self.exceptions();
-        self.requests();
-        if now >= self.losses_due {
-            self.losses();
+        self.follow_files();
+        // What happened once goes into one file: it waits for the moment until the sampler turns.
+        if !self.journal.writes_both() {
+            self.marks();
+            self.exceptions();
+            self.requests();
+            if now >= self.losses_due {
+                self.losses();
+            }
         }
         let RestatePlan { bytes, ms } = self.settings.restate;
         let age = Ticks(ms * self.settings.ticks_per_ms);
-        if bytes_since_state >= bytes || now.saturating_sub(self.state_at) >= age {
+        if self.journal.writes_both() {
+            // The next file has just been stated.
+        } else if bytes_since_state >= bytes || now.saturating_sub(self.state_at) >= age {
             self.restate();
         }
         self.journal.flush();
         self.confirm(now);
-        if let Some(instance) = self.unread.pop_front() {
+        // What is read while events go into both files would have to be in both.
+        if !self.journal.writes_both()
+            && let Some(instance) = self.unread.pop_front()
+        {
             STATUS.step(THREAD_TABLES, STEP_READING_IMAGE);
             self.read_tables(instance);
             self.journal.flush();
         }
         self.publish();
-        !self.unread.is_empty()
+        !self.unread.is_empty() && !self.journal.writes_both()
     }
 
     /// The last round: what is known now is written; tables that were not read yet are read until

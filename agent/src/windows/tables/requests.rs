@@ -3,7 +3,8 @@
 use stk_schema::Ticks;
 use stk_schema::event::{Event, Mark, RateChange};
 use stk_schema::requests::{
-    REQUEST_MARK, REQUEST_PAUSE, REQUEST_RESUME, RESULT_DONE, RESULT_ENDED, RESULT_UNKNOWN, RESULT_WAS_SO,
+    REQUEST_FILE, REQUEST_MARK, REQUEST_PAUSE, REQUEST_RESUME, RESULT_DONE, RESULT_ENDED, RESULT_UNKNOWN,
+    RESULT_WAS_SO,
 };
 
 use super::TablesRecorder;
@@ -27,6 +28,9 @@ impl TablesRecorder {
         if let Some(request) = self.pausing.take() {
             REQUESTS.answer(&request, RESULT_DONE);
         }
+        if self.offered.is_some() {
+            return;
+        }
         let Some(request) = REQUESTS.next() else { return };
         match request.kind {
             REQUEST_MARK => {
@@ -41,6 +45,11 @@ impl TablesRecorder {
                     REQUESTS.answer(&request, RESULT_WAS_SO);
                 }
             }
+            REQUEST_FILE => {
+                if let Some(result) = self.next_file(&request) {
+                    REQUESTS.answer(&request, result);
+                }
+            }
             _ => REQUESTS.answer(&request, RESULT_UNKNOWN),
         }
     }
@@ -48,6 +57,7 @@ impl TablesRecorder {
     /// The last requests: a mark is still written; nothing is paused any more.
     pub(super) fn end_requests(&mut self) {
         self.pauses();
+        self.end_offer();
         if let Some(request) = self.pausing.take() {
             REQUESTS.answer(&request, RESULT_ENDED);
         }

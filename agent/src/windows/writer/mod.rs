@@ -13,7 +13,7 @@ mod process_end;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use stk_schema::Ticks;
 
 use stk_format::BlockBuffer;
@@ -25,9 +25,10 @@ use stk_schema::event::{End, EndReason};
 use windows_sys::Win32::Foundation::HANDLE;
 use windows_sys::Win32::System::Threading::{SetEvent, Sleep, THREAD_PRIORITY_ABOVE_NORMAL};
 
+use crate::record::files::Files;
 use crate::record::sampler::Sampler;
 use crate::record::shared::Counters;
-use crate::record::writer::{WriteError, Writer};
+use crate::record::writer::{WriteError, Writer, Writers};
 use crate::windows::code::{CODE_PATIENCE_MS, CodeRecorder};
 use crate::windows::runtimes::RuntimesRecorder;
 use crate::windows::sampler::SamplerThread;
@@ -35,6 +36,7 @@ use crate::windows::sampler::own_cpu::OwnCpu;
 use crate::windows::shared::clock::SessionClock;
 use crate::windows::shared::events::{ENDED, WAKE_WRITER, close};
 use crate::windows::shared::exclusive::Exclusive;
+use crate::windows::shared::next_file::FileOffer;
 use crate::windows::shared::priority::{leave_power_throttling, set_priority};
 use crate::windows::shared::state::{FINISHED, SIGNALS, STATUS, WatchdogCause};
 use crate::windows::system::api::{api, ticks};
@@ -52,10 +54,14 @@ const MEASURE_ROUNDS: u32 = 8;
 
 /// The writer's thread and its data.
 pub(super) struct WriterThread {
-    /// The trace; `None` once its end is written.
-    pub state: Exclusive<Option<Writer<TraceOutput>>>,
-    /// The block that is being written now.
+    /// The trace's files; `None` once the last one's end is written.
+    pub state: Exclusive<Option<Writers<TraceOutput>>>,
+    /// The block that is being written now, and its file.
     in_flight: AtomicPtr<BlockBuffer>,
+    in_flight_file: AtomicU32,
+    files: Arc<Files>,
+    /// The next file, from the tables thread.
+    offer: Arc<FileOffer>,
     /// Whether the writer has begun to end the trace.
     ending: AtomicBool,
     /// A buffer for the END block that is used for nothing else.
@@ -80,14 +86,18 @@ impl WriterThread {
     /// from now on.
     pub(super) fn new(
         writer: Writer<TraceOutput>,
+        offer: Arc<FileOffer>,
         last_block: Box<BlockBuffer>,
         clock: SessionClock,
         counters: Arc<Counters>,
         settings: WriterSettings,
     ) -> WriterThread {
         WriterThread {
-            state: Exclusive::new(Some(writer)),
+            state: Exclusive::new(Some(Writers::new(writer))),
             in_flight: AtomicPtr::new(null_mut()),
+            in_flight_file: AtomicU32::new(0),
+            files: offer.files.clone(),
+            offer,
             ending: AtomicBool::new(false),
             last_block: Exclusive::new(last_block),
             clock,
@@ -111,14 +121,26 @@ impl WriterThread {
             if let Some(own_cpu) = own_cpu.as_ref().filter(|_| rounds.is_multiple_of(MEASURE_ROUNDS)) {
                 self.counters.writer_cpu.store(own_cpu.ticks().0, Ordering::Relaxed);
             }
-            let failed = self.state.enter(|writer| {
-                let Some(writer) = writer else { return false };
+            let failed = self.state.enter(|writers| {
+                let Some(writers) = writers else { return false };
                 self.freeze_for_test();
-                self.write_waiting(writer, workers);
-                if writer.is_nearly_full() {
-                    SIGNALS.request_stop(EndReason::SizeLimit);
+                self.offer.take(writers);
+                // Read before the blocks are taken: all of the present file's are among them.
+                let last = self.files.last();
+                let turned = writers.number() != last && self.files.all_turned(last);
+                self.write_waiting(writers, workers);
+                if turned {
+                    self.end_present(writers);
                 }
-                writer.failure().is_some()
+                let mut failed = false;
+                for number in writers.numbers() {
+                    let Some(writer) = writers.of(number) else { continue };
+                    if writer.is_nearly_full() && number == self.files.last() {
+                        SIGNALS.request_stop(EndReason::SizeLimit);
+                    }
+                    failed |= writer.failure().is_some();
+                }
+                failed
             });
             if failed.unwrap_or(false) {
                 SIGNALS.request_stop(EndReason::WriteError);
@@ -156,28 +178,34 @@ impl WriterThread {
     fn end_trace(&self, workers: &Workers) {
         let mut reason = end_reason();
         self.ending.store(true, Ordering::Release);
-        self.state.enter(|writer| {
-            let Some(mut writer) = writer.take() else { return };
+        self.state.enter(|writers| {
+            let Some(mut writers) = writers.take() else { return };
             // Flush what a parked or hanging thread has not handed over, unless it stopped while it
             // changed its state.
             workers.tables.worker.state.enter(TablesRecorder::flush);
             workers.code.worker.state.enter(CodeRecorder::flush);
             workers.runtimes.worker.state.enter(RuntimesRecorder::flush);
             workers.sampler.worker.state.enter(Sampler::finish);
-            self.write_waiting(&mut writer, workers);
+            self.write_waiting(&mut writers, workers);
             let detail = match reason {
                 EndReason::Panic => panic::message().unwrap_or("the recorder panicked"),
                 EndReason::Watchdog => WatchdogCause::last().text(),
                 EndReason::GuardGone => "the guard process ended",
                 _ => "",
             };
-            self.end(&mut writer, reason, detail);
-            if writer.failure().is_some() {
-                reason = reason_with_failure(reason);
+            for number in writers.numbers() {
+                self.end(&mut writers, number, reason, detail);
+                if writers.of(number).is_some_and(|writer| writer.failure().is_some()) {
+                    reason = reason_with_failure(reason);
+                }
+                if number != self.files.last() {
+                    writers.leave_present();
+                    self.close(&mut writers, number);
+                }
             }
             // Closes the output before the end is reported.
             STATUS.flight.store(0, Ordering::Release);
-            drop(writer);
+            drop(writers);
         });
         self.report_end(reason, &workers.sampler);
     }
@@ -191,13 +219,34 @@ impl WriterThread {
         }
     }
 
+    /// Ends the present file, for which no thread writes any more.
+    fn end_present(&self, writers: &mut Writers<TraceOutput>) {
+        let number = writers.leave_present();
+        self.end(writers, number, EndReason::Stopped, "the recording continues in the next file");
+        self.close(writers, number);
+    }
+
+    /// Closes a file that has ended, and lets the status show the next one.
+    fn close(&self, writers: &mut Writers<TraceOutput>, number: u32) {
+        let bytes = writers.of(number).map_or(0, |writer| writer.bytes());
+        writers.close(number);
+        self.offer.publish_end(number, &self.counters, bytes, &self.clock);
+        STATUS.bytes.store(writers.present().map_or(0, |writer| writer.bytes()), Ordering::Relaxed);
+    }
+
     /// Appends the blocks that wait.
-    fn write_waiting(&self, writer: &mut Writer<TraceOutput>, workers: &Workers) {
+    fn write_waiting(&self, writers: &mut Writers<TraceOutput>, workers: &Workers) {
         let lanes = workers.lanes();
-        while let Some((lane, block)) = lanes.iter().find_map(|lane| Some((lane, lane.take_full()?))) {
+        while let Some((lane, (file, block))) = lanes.iter().find_map(|lane| Some((lane, lane.take_full()?)))
+        {
+            let Some(writer) = writers.of(file) else {
+                lane.put_back(block);
+                continue;
+            };
             // If this thread is terminated from here on, the thread that ends the process finishes
             // the block.
             let block = Box::into_raw(block);
+            self.in_flight_file.store(file, Ordering::Relaxed);
             self.in_flight.store(block, Ordering::Release);
             STATUS.step(THREAD_WRITER, STEP_WRITING);
             // SAFETY: it was a box just before, and nothing else refers to it while this thread
@@ -215,24 +264,31 @@ impl WriterThread {
                 self.note_write_error(error);
             }
         }
-        STATUS.bytes.store(writer.bytes(), Ordering::Relaxed);
-        workers.tables.bytes_since_state.store(writer.since_state(), Ordering::Relaxed);
+        if let Some(writer) = writers.present() {
+            STATUS.bytes.store(writer.bytes(), Ordering::Relaxed);
+            workers.tables.bytes_since_state.store(writer.since_state(), Ordering::Relaxed);
+        }
     }
 
-    /// Writes the END block.
-    fn end(&self, writer: &mut Writer<TraceOutput>, reason: EndReason, detail: &str) {
-        let end = End {
-            time: ticks(),
-            reason: reason as u64,
-            samples: self.counters.samples.load(Ordering::Relaxed),
-            dropped: self.counters.dropped.load(Ordering::Relaxed),
-            detail: detail.as_bytes(),
-        };
-        let result = self.last_block.enter(|block| writer.end(block, end));
+    /// Writes the END block of a file.
+    fn end(&self, writers: &mut Writers<TraceOutput>, number: u32, reason: EndReason, detail: &str) {
+        let counters = &self.counters;
+        let (all, lost) =
+            (counters.samples.load(Ordering::Relaxed), counters.dropped.load(Ordering::Relaxed));
+        let (samples, dropped) = self.files.in_file(number, all, lost);
+        let Some(writer) = writers.of(number) else { return };
+        let end = End { time: ticks(), reason: reason as u64, samples, dropped, detail: detail.as_bytes() };
+        let header = self.files.header(number);
+        let result = self.last_block.enter(|block| {
+            header.iter().for_each(|header| block.set_header(header));
+            writer.end(block, end)
+        });
         if let Some(Err(error)) = result {
             self.note_write_error(error);
         }
-        STATUS.bytes.store(writer.bytes(), Ordering::Relaxed);
+        if number == self.files.present() {
+            STATUS.bytes.store(writer.bytes(), Ordering::Relaxed);
+        }
     }
 
     fn note_write_error(&self, error: WriteError) {

@@ -9,10 +9,11 @@ use stk_schema::control::TEST_PANIC_AT_EXIT;
 use stk_schema::event::{EndReason, Event};
 
 use super::WriterThread;
+use crate::record::files::FileThread;
 use crate::record::last_modules::LastModules;
 use crate::record::modules::{Events, Modules};
 use crate::record::sampler::Sampler;
-use crate::record::writer::Writer;
+use crate::record::writer::{Writer, Writers};
 use crate::windows::code::CodeRecorder;
 use crate::windows::runtimes::RuntimesRecorder;
 use crate::windows::shared::state::SIGNALS;
@@ -36,7 +37,7 @@ impl WriterThread {
         // being written.
         let sampler = &workers.sampler.worker.state;
         let finish_whole = |state: &mut _| workers.sampler.finish_in_place(state);
-        let finish = |writer: &mut Option<Writer<TraceOutput>>| {
+        let finish = |writer: &mut Option<Writers<TraceOutput>>| {
             let Some(writer) = writer else { return };
             self.resume_write(writer);
             self.write_waiting(writer, workers);
@@ -58,7 +59,9 @@ impl WriterThread {
             }
             self.write_waiting(writer, workers);
             panic::if_requested(TEST_PANIC_AT_EXIT);
-            self.end(writer, EndReason::ProcessExit, "");
+            for number in writer.numbers() {
+                self.end(writer, number, EndReason::ProcessExit, "");
+            }
         };
         if self.state.enter(finish).is_none() && !self.ending.load(Ordering::Acquire) {
             // SAFETY: the writer was terminated, like all threads but this one. Before it ends the
@@ -70,11 +73,12 @@ impl WriterThread {
     }
 
     /// At the process's end: finishes the block that the terminated writer was writing.
-    fn resume_write(&self, writer: &mut Writer<TraceOutput>) {
+    fn resume_write(&self, writers: &mut Writers<TraceOutput>) {
         // SAFETY: the block that `write_waiting` stored, whose thread is gone; it is never freed.
         let Some(block) = (unsafe { self.in_flight.swap(null_mut(), Ordering::AcqRel).as_ref() }) else {
             return;
         };
+        let Some(writer) = writers.of(self.in_flight_file.load(Ordering::Acquire)) else { return };
         if let Err(error) = writer.resume(block) {
             self.note_write_error(error);
         }
@@ -82,7 +86,12 @@ impl WriterThread {
 
     /// At the process's end: writes the loader's notifications that the tables thread did not
     /// write.
-    fn write_last_modules(&self, writer: &mut Writer<TraceOutput>, tables: &TablesThread) {
+    fn write_last_modules(&self, writers: &mut Writers<TraceOutput>, tables: &TablesThread) {
+        let number = self.files.turned(FileThread::Sampler);
+        let Some(writer) = writers.of(number) else { return };
+        if let (Some(header), true) = (self.files.header(number), number != 0) {
+            self.last_block.enter(|block| block.set_header(&header));
+        }
         let ids = &tables.module_ids;
         let known = tables.worker.state.enter(|recorder| {
             self.last_block.enter(|block| {
@@ -103,7 +112,8 @@ impl WriterThread {
         writer: &mut Writer<TraceOutput>,
     ) {
         block.begin(BlockKind::Meta, ticks());
-        block.set_dropped(self.counters.dropped.load(Ordering::Relaxed));
+        let dropped = self.counters.dropped.load(Ordering::Relaxed);
+        block.set_dropped(self.files.since(self.files.last(), 0, dropped).1);
         let mut out = LastBlock { thread: self, block, writer };
         let mut last = LastModules::new(known, ids);
         while last.has_room()

@@ -15,6 +15,8 @@ use stk_schema::text::size;
 
 /// The smallest limit of a file: less would hardly hold the events of a program's modules.
 pub(crate) const LEAST_BYTES: u64 = 1 << 20;
+/// Most bytes below the limit of a file at which the agent ends it; of small ones, a quarter.
+const AGENTS_MARGIN: u64 = 16 << 20;
 /// Digits of the number in a file's name, at least.
 const DIGITS: usize = 4;
 
@@ -125,8 +127,9 @@ impl Rotation {
             return FileLimits { full: self.bytes, most: over };
         }
         let most = all / u64::from(self.keep);
-        // The end of a file takes some room.
-        let share = most - most / 8;
+        // The end of a file takes some room, and the agent ends a file of itself before it is full:
+        // the next one begins before that.
+        let share = most - most / 8 - (most / 4).min(AGENTS_MARGIN);
         FileLimits { full: if self.bytes == 0 { share } else { share.min(self.bytes) }, most }
     }
 }
@@ -218,7 +221,7 @@ mod tests {
             rotation(bytes, keep).limits(wanted, 400 * MIB, u64::MAX).expect("a ring never ends")
         };
         // By time alone, the usual limit of a recording is that of the ring.
-        assert_eq!(ring(0, 4, None), FileLimits { full: 100 * MIB - 100 * MIB / 8, most: 100 * MIB });
+        assert_eq!(ring(0, 4, None), FileLimits { full: 84 * MIB - 100 * MIB / 8, most: 100 * MIB });
         // Size and number limit it.
         assert_eq!(ring(800 * MIB, 4, None), FileLimits { full: 800 * MIB, most: 900 * MIB });
         assert_eq!(ring(2 * MIB, 4, None), FileLimits { full: 2 * MIB, most: 3 * MIB });

@@ -5,6 +5,7 @@
 use super::agent::{self, Agent};
 use super::mutex::{self, OwnedMutex};
 use super::process::{self, Process};
+use super::remote::{Block, Duplicate};
 use super::system;
 use super::{handover, recorded};
 use crate::args::{Request, Target};
@@ -15,9 +16,10 @@ use std::mem::offset_of;
 use std::os::windows::io::{AsHandle as _, OwnedHandle};
 use std::time::{Duration, Instant};
 use stk_schema::bytes::{u32_in, u64_in};
-use stk_schema::control::{ROTATION_GOES_ON, STATE_RECORDING, STATE_STOPPING};
+use stk_schema::control::{AgentConfig, ROTATION_GOES_ON, STATE_RECORDING, STATE_STOPPING};
 use stk_schema::requests::{
-    REQUEST_MARK, REQUEST_PAUSE, REQUEST_RESUME, RESULT_DONE, RESULT_ENDED, RESULT_WAS_SO, RequestMailbox,
+    REQUEST_FILE, REQUEST_MARK, REQUEST_PAUSE, REQUEST_RESUME, RESULT_DONE, RESULT_ENDED, RESULT_REFUSED,
+    RESULT_WAS_SO, RequestMailbox,
 };
 use stk_schema::text::printable_lines;
 use windows_sys::Win32::System::Threading::EVENT_MODIFY_STATE;
@@ -98,11 +100,55 @@ impl Asked<'_> {
         loop {
             let agent = agent::recording(process)?
                 .ok_or_else(|| Failure::failed(format!("{process} is not being recorded")))?;
-            let result = Mailbox::open(process, &agent)?.ask(kind, self.time, text)?;
+            let result = Mailbox::open(process, &agent)?.ask(kind, self.time, text.as_bytes())?;
             let goes_on = agent.status(process)?.rotation == ROTATION_GOES_ON;
             if result != RESULT_ENDED || !goes_on || begun.elapsed() > PATIENCE {
                 return Ok(result);
             }
+        }
+    }
+}
+
+/// Has the recording continue in another file, without a gap. The agent gets the handle of the
+/// output. False: it stays in its file.
+///
+/// # Errors
+/// A sentence for the user. The agent may still do it, unless it or its process has gone.
+pub(super) fn continue_in(
+    process: &Process,
+    agent: &Agent,
+    config: &AgentConfig,
+    metadata: &[u8],
+    output: Duplicate,
+    number: u32,
+) -> Result<bool, Failure> {
+    let metadata_block = Block::new(process, if metadata.is_empty() { &[0] } else { metadata })?;
+    let config = AgentConfig {
+        output: output.value(),
+        metadata: metadata_block.address(),
+        metadata_len: metadata.len() as u32,
+        ..*config
+    };
+    let config_block = Block::new(process, agent::config_bytes(&config))?;
+    let text = [&config_block.address().to_le_bytes()[..], &number.to_le_bytes()].concat();
+    match Mailbox::open(process, agent)?.ask(REQUEST_FILE, 0, &text) {
+        Ok(RESULT_DONE) => {
+            output.give();
+            Ok(true)
+        }
+        Ok(RESULT_REFUSED) => {
+            // The agent has closed the handle. Closing it twice would close another handle of the
+            // program's.
+            output.give();
+            Ok(false)
+        }
+        Ok(_) => Ok(false),
+        Err(failure) => {
+            // The agent may still look at them.
+            output.give();
+            metadata_block.leak();
+            config_block.leak();
+            Err(failure)
         }
     }
 }
@@ -139,7 +185,7 @@ impl<'a> Mailbox<'a> {
     }
 
     /// Asks and waits for the result.
-    fn ask(&self, kind: u32, time: u64, text: &str) -> Result<u32, Failure> {
+    fn ask(&self, kind: u32, time: u64, text: &[u8]) -> Result<u32, Failure> {
         // An inject that was ended may have left a request.
         let last = self.wait_for(None)?.0;
         let mut body = Vec::with_capacity(size_of::<RequestMailbox>());
@@ -147,7 +193,7 @@ impl<'a> Mailbox<'a> {
         body.extend(time.to_le_bytes());
         body.extend((text.len() as u32).to_le_bytes());
         body.extend(0u32.to_le_bytes());
-        body.extend(text.as_bytes());
+        body.extend(text);
         let number = last.wrapping_add(1);
         let (kind_at, request_at) = (offset_of!(RequestMailbox, kind), offset_of!(RequestMailbox, request));
         let written = self.process.write(self.address + kind_at as u64, &body)
@@ -163,6 +209,7 @@ impl<'a> Mailbox<'a> {
     /// and returns number and result.
     fn wait_for(&self, wanted: Option<u32>) -> Result<(u32, u32), Failure> {
         let begun = Instant::now();
+        let mut ended = false;
         loop {
             let process = self.process;
             let head = mutex::mailbox(process, self.address)
@@ -172,8 +219,13 @@ impl<'a> Mailbox<'a> {
             if answer == wanted.unwrap_or_else(|| field(offset_of!(RequestMailbox, request))) {
                 return Ok((answer, field(offset_of!(RequestMailbox, result))));
             }
-            if !matches!(self.agent.status(process)?.state, STATE_RECORDING | STATE_STOPPING) {
+            if ended {
                 return Ok((answer, RESULT_ENDED));
+            }
+            ended = !matches!(self.agent.status(process)?.state, STATE_RECORDING | STATE_STOPPING);
+            if ended {
+                // The agent may have answered before it ended.
+                continue;
             }
             if begun.elapsed() > PATIENCE {
                 return Err(Failure::failed(format!(

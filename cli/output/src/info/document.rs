@@ -83,8 +83,8 @@ pub struct RotationInfo {
     pub id: String,
     /// From 1.
     pub index: u64,
-    /// From the end of the file before to the first look at the threads in this one; `None` in the
-    /// first file.
+    /// From the end of the file before to the first look at the threads in this one; 0 where it
+    /// continues without a gap, `None` in the first file.
     pub gap_ns: Option<u64>,
 }
 

@@ -188,6 +188,7 @@ fn rotation(trace: &Trace<'_>) -> Option<RotationInfo> {
     let first = trace.sample_blocks().map(|block| block.header.first).min();
     let begun = first.unwrap_or(trace.header().clock_start);
     let gap_ns = before.map(|before| trace.clock.span_ns(begun.saturating_sub(Ticks(before))));
+    let gap_ns = if trace.fact("rotation.continued") == Some("1") { Some(0) } else { gap_ns };
     Some(RotationInfo { id, index, gap_ns })
 }
 

@@ -240,9 +240,11 @@ fn pauses_text(info: &Info) -> String {
 /// The place of the trace in a recording of several files.
 fn rotation_text(info: &Info) -> String {
     let Some(rotation) = &info.rotation else { return String::new() };
-    let gap = rotation
-        .gap_ns
-        .map_or_else(String::new, |gap| format!("; {} before its first samples are not recorded", span(gap)));
+    let gap = match rotation.gap_ns {
+        None => String::new(),
+        Some(0) => "; it continues without a gap".to_owned(),
+        Some(gap) => format!("; {} before its first samples are not recorded", span(gap)),
+    };
     format!("{} of the recording {}{gap}", count(rotation.index), rotation.id)
 }
 

@@ -36,6 +36,10 @@ pub struct Anchor {
     pub sampled_ns: Option<(u64, u64)>,
     /// How far the time of day moved against the counter within the trace, at most.
     pub drift_ns: u64,
+    /// The recording of several files that it is one of, and its number there.
+    pub file: Option<(String, u64)>,
+    /// Whether it continues where the file before ended, without a gap.
+    pub continued: bool,
 }
 
 /// What tells where a trace lies.
@@ -105,6 +109,11 @@ impl Anchor {
             duration_ns: trace.clock.ns(trace.last()),
             sampled_ns: trace.sampled_ns(),
             drift_ns: trace.timeline.clocks.iter().map(apart).max().unwrap_or(0),
+            file: trace
+                .fact("rotation.id")
+                .map(str::to_owned)
+                .zip(trace.fact("rotation.index").and_then(|text| text.parse().ok())),
+            continued: trace.fact("rotation.continued") == Some("1"),
         }
     }
 
@@ -269,6 +278,8 @@ mod tests {
             duration_ns: 0,
             sampled_ns: None,
             drift_ns: 0,
+            file: None,
+            continued: false,
         }
     }
 

@@ -19,20 +19,30 @@ pub struct ProcessGap {
 /// The gaps between traces of one process, from the last samples of one to the first of the next.
 /// `of_trace` is the process of each trace.
 pub fn gaps(anchors: &[Anchor], line: &Line, of_trace: &[u32]) -> Vec<ProcessGap> {
-    // By process: up to when it was recorded.
-    let mut recorded: Vec<Option<u64>> = vec![None; of_trace.len()];
+    // By process: up to when it was recorded, and by which trace.
+    let mut recorded: Vec<Option<(u64, usize)>> = vec![None; of_trace.len()];
     let mut gaps = Vec::new();
     for place in &line.places {
         let Some((first, last)) = anchors[place.trace].sampled_ns else { continue };
         let process = of_trace[place.trace];
         let (begin, end) = (place.start_ns.saturating_add(first), place.start_ns.saturating_add(last));
         let Some(recorded) = recorded.get_mut(process as usize) else { continue };
-        if let Some(start_ns) = recorded.filter(|&before| before < begin) {
+        if let Some((start_ns, before)) = recorded.filter(|&(before, _)| before < begin)
+            && !follows(&anchors[before], &anchors[place.trace])
+        {
             gaps.push(ProcessGap { process, before_trace: place.trace, start_ns, end_ns: begin });
         }
-        *recorded = Some(recorded.map_or(end, |before| before.max(end)));
+        *recorded = Some(recorded.filter(|&(before, _)| before > end).unwrap_or((end, place.trace)));
     }
     gaps
+}
+
+/// Whether a trace continues in the moment in which another one ended.
+fn follows(before: &Anchor, after: &Anchor) -> bool {
+    let numbers = before.file.as_ref().zip(after.file.as_ref());
+    let next = numbers
+        .is_some_and(|((id, number), (other, next))| id == other && number.checked_add(1) == Some(*next));
+    next && after.continued
 }
 
 impl ProcessGap {
@@ -63,6 +73,8 @@ mod tests {
             duration_ns: 10,
             sampled_ns,
             drift_ns: 0,
+            file: None,
+            continued: false,
         }
     }
 
@@ -93,6 +105,17 @@ mod tests {
         assert_eq!(found(&[(0, 0, Some((0, 100))), (10, 0, SAMPLED), (60, 0, SAMPLED)]), []);
         let long = [(0, 0, Some((0, 100))), (10, 0, SAMPLED), (110, 0, SAMPLED)];
         assert_eq!(found(&long), [(0, 2, 100, 111)]);
+    }
+
+    #[test]
+    fn a_file_that_continues_without_a_gap_leaves_none_but_a_missing_one_does() {
+        let file = |number| Some(("id".to_owned(), number));
+        let anchor = |number, continued| Anchor { file: file(number), continued, ..anchor(SAMPLED) };
+        let anchors = [anchor(1, false), anchor(2, true), anchor(4, true), anchor(5, false)];
+        let places = (0..4).map(|trace| Place { trace, start_ns: 10 * trace as u64, basis: Basis::First });
+        let line = Line { places: places.collect(), utc_ns: 0 };
+        let found: Vec<usize> = gaps(&anchors, &line, &[0; 4]).iter().map(|gap| gap.before_trace).collect();
+        assert_eq!(found, [2, 3]);
     }
 
     #[test]

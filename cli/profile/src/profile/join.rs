@@ -22,6 +22,8 @@ pub struct JoinPlace {
     pub start_ns: u64,
 }
 
+/// The most by which two traces of one clock differ about a moment.
+const ROUNDING_NS: u64 = 1_000;
 /// The reason of a gap between two traces of a process.
 const NOT_RECORDED: &str = "not recorded";
 /// Reasons why stacks end that keep the module to blame. Those beyond stand without it, which makes
@@ -37,10 +39,10 @@ pub struct Join {
     /// By identity, and path.
     images: HashMap<(u64, String), ImageId>,
     stops: HashMap<StopInfo, StopId>,
-    /// By process and thread id: the last thread, unless it has ended.
-    alive: HashMap<(u32, u32), u32>,
-    /// By process, image and address: the last instance, unless it was unloaded.
-    loaded: HashMap<(u32, ImageId, u64), usize>,
+    /// By process and thread id: the last thread.
+    last_threads: HashMap<(u32, u32), u32>,
+    /// By process, image and address: the last instance.
+    last_modules: HashMap<(u32, ImageId, u64), usize>,
     /// By thread: the time of its last sample.
     last_ns: Vec<u64>,
     /// Times between traces of one process.
@@ -52,6 +54,12 @@ struct NewIds {
     threads: Vec<u32>,
     nodes: Vec<Option<NodeId>>,
     stops: Vec<StopId>,
+}
+
+/// Whether what ended then in one trace can be there in the next: it did not end, or both traces
+/// say when. What ends while a recording changes its file is in both.
+fn continues(ended_ns: Option<u64>, ends_ns: Option<u64>) -> bool {
+    ended_ns.is_none_or(|ended| ends_ns.is_some_and(|ends| ends.abs_diff(ended) <= ROUNDING_NS))
 }
 
 impl Join {
@@ -138,11 +146,12 @@ impl Join {
 
     fn add_modules(&mut self, profile: &mut Profile, part: &Profile, images: &[ImageId], place: JoinPlace) {
         let later = |ns: Option<u64>| ns.map(|ns| ns.saturating_add(place.start_ns));
-        let mut before = self.loaded.clone();
+        let mut before = self.last_modules.clone();
         for module in &part.modules {
             let image = images[module.image.0 as usize];
             let key = (place.process, image, module.base);
-            let known = before.remove(&key).filter(|_| module.load_ns.is_none());
+            let continues = |at: &usize| continues(profile.modules[*at].unload_ns, later(module.unload_ns));
+            let known = before.remove(&key).filter(|_| module.load_ns.is_none()).filter(continues);
             let at = known.unwrap_or(profile.modules.len());
             match known {
                 Some(at) => profile.modules[at].unload_ns = later(module.unload_ns),
@@ -152,10 +161,7 @@ impl Join {
                     self.processes.modules.push(place.process);
                 }
             }
-            match module.unload_ns {
-                Some(_) => self.loaded.remove(&key),
-                None => self.loaded.insert(key, at),
-            };
+            self.last_modules.insert(key, at);
         }
     }
 
@@ -169,16 +175,19 @@ impl Join {
     ) -> Vec<u32> {
         let later = |ns: Option<u64>| ns.map(|ns| ns.saturating_add(place.start_ns));
         // Two threads of this trace are two, whatever their ids.
-        let mut alive = self.alive.clone();
+        let mut before = self.last_threads.clone();
         let mut new = Vec::with_capacity(part.threads.len());
         for (thread, first_ns) in part.threads.iter().zip(first_ns) {
             let key = (place.process, thread.tid);
             let follows = |known: &u32| {
-                let before = profile.threads[*known as usize].created_utc_ns;
-                let is_same = before == thread.created_utc_ns || before == 0 || thread.created_utc_ns == 0;
-                is_same && later(first_ns).is_none_or(|first| first >= self.last_ns[*known as usize])
+                let before = &profile.threads[*known as usize];
+                let created = (before.created_utc_ns, thread.created_utc_ns);
+                let is_same = created.0 == created.1 || created.0 == 0 || created.1 == 0;
+                is_same
+                    && continues(before.exit_ns, later(thread.exit_ns))
+                    && later(first_ns).is_none_or(|first| first >= self.last_ns[*known as usize])
             };
-            let known = alive.remove(&key).filter(|_| thread.start_ns.is_none()).filter(follows);
+            let known = before.remove(&key).filter(|_| thread.start_ns.is_none()).filter(follows);
             let at = match known {
                 Some(at) => {
                     let before = &mut profile.threads[at as usize];
@@ -200,10 +209,7 @@ impl Join {
                     profile.threads.len() as u32 - 1
                 }
             };
-            match thread.exit_ns {
-                Some(_) => self.alive.remove(&key),
-                None => self.alive.insert(key, at),
-            };
+            self.last_threads.insert(key, at);
             new.push(at);
         }
         new
@@ -442,6 +448,9 @@ mod tests {
         ended.0.threads[0].exit_ns = Some(9_500_000);
         let mut two = trace([1, 2], "f");
         assert_eq!(count(&[(&ended, 0, 0), (&two, 0, 20)]), 2, "after it ended");
+        two.0.threads[0].exit_ns = Some(500_000);
+        assert_eq!(count(&[(&ended, 0, 0), (&two, 0, 9)]), 1, "both say that it ended at 9.5 ms");
+        two.0.threads[0].exit_ns = None;
         // The end of the first one and the beginning of the second lie between the traces.
         let mut created = (trace([0, 1], "f"), trace([1, 2], "f"));
         created.0.0.threads[0].created_utc_ns = 5;

@@ -1,7 +1,7 @@
 //! Rings of several processes, of their children and of 32-bit ones; what `inject status` says of a
 //! ring, and which thread is the main one in all of its files.
 
-use super::{RingFile, ended, files, merged, ring, wait_for_file};
+use super::{ended, files, merged, ring, wait_for_file};
 use serde_json::Value;
 use stk_schema::Arch;
 use stk_schema::event::EndReason;
@@ -135,20 +135,6 @@ fn the_status_tells_the_present_file_and_all_together() {
     let names: Vec<String> = files(folder.path()).split_off(1);
     let ring = ring(&folder, &names);
     assert!(closing.contains(&format!("{} files: ", ring.len())), "{closing}");
-    measure_gaps(&ring);
-}
-
-/// Prints the times between the files of a ring in which nothing was sampled.
-fn measure_gaps(ring: &[RingFile]) {
-    let mut gaps: Vec<u64> = ring.iter().filter_map(RingFile::gap_ns).map(|ns| ns / 1_000_000).collect();
-    gaps.sort_unstable();
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let (least, median, most) = (gaps.first(), gaps.get(gaps.len() / 2), gaps.last());
-    wine::measured(&format!(
-        "{} gaps of --rotate: least {least:?}, median {median:?}, most {most:?} ms, {gaps:?}; load {}",
-        gaps.len(),
-        load.trim()
-    ));
 }
 
 #[test]

@@ -397,7 +397,7 @@ pub(crate) fn read_status(process: &Process, address: u64) -> Option<AgentStatus
     Some(unsafe { std::mem::transmute::<[u8; size_of::<AgentStatus>()], AgentStatus>(bytes) })
 }
 
-fn config_bytes(config: &AgentConfig) -> &[u8] {
+pub(super) fn config_bytes(config: &AgentConfig) -> &[u8] {
     let len = size_of::<AgentConfig>();
     // SAFETY: AgentConfig is repr(C) without padding (its size is asserted in stk-schema), so that
     // all its bytes are initialised; the slice borrows it.

@@ -1,7 +1,7 @@
 //! A recording in a ring of files: which file is the present one, when the next is due.
 
 use super::destination::{self, Opened};
-use super::finisher::Finisher;
+use super::finisher::{FileEnding, Finisher};
 use super::start::FilePlan;
 use crate::args::Record;
 use crate::failure::Failure;
@@ -17,6 +17,9 @@ use stk_schema::event::EndReason;
 
 /// Most names that are tried for the next file, if other files have them.
 const MOST_NAMES: u32 = 10_000;
+
+/// How long the recording stays in its file where the next one could not be begun.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
 
 /// A recording in a ring of files.
 pub(super) struct Rotating {
@@ -35,6 +38,10 @@ pub(super) struct Rotating {
     left_ms: Option<u32>,
     /// Milliseconds of this file before the recording was resumed for the first time.
     rested_ms: Option<u64>,
+    /// The file before, until the agent has ended it.
+    before: Option<FileEnding>,
+    /// Not to be tried again before: the next file could not be begun.
+    not_before: Option<Instant>,
     pub(super) finisher: Finisher,
 }
 
@@ -54,6 +61,8 @@ impl Rotating {
             begun: Instant::now(),
             left_ms: (record.duration_ms != 0).then_some(record.duration_ms),
             rested_ms: None,
+            before: None,
+            not_before: None,
             finisher: Finisher::start(record.rotation.keep)?,
         };
         let opened = rotating.open(record)?;
@@ -105,8 +114,17 @@ impl Rotating {
     /// What the trace says of its place in the recording. `previous_end`: the performance counter
     /// when the recording of the file before was told to end.
     pub(super) fn facts(&self, previous_end: Option<u64>) -> Vec<Fact> {
+        self.facts_of(self.place.index, previous_end)
+    }
+
+    /// The same of the next file, which begins without a gap.
+    pub(super) fn facts_of_next(&self) -> Vec<Fact> {
+        self.facts_of(self.place.index + 1, None)
+    }
+
+    fn facts_of(&self, index: u32, previous_end: Option<u64>) -> Vec<Fact> {
         let id = stk_schema::text::hex(&self.id);
-        let mut facts = vec![("rotation.id", id), ("rotation.index", self.place.index.to_string())];
+        let mut facts = vec![("rotation.id", id), ("rotation.index", index.to_string())];
         facts.extend(previous_end.map(|ticks| ("rotation.previous_end", ticks.to_string())));
         facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
@@ -133,6 +151,9 @@ impl Rotating {
             // What may have no more bytes gives its place in the ring to the next file.
             return self.rotation.keep != 0 && status.end_reason == EndReason::SizeLimit as u32;
         }
+        if self.before.is_some() || self.not_before.is_some_and(|at| Instant::now() < at) {
+            return false;
+        }
         if status.paused != 0 {
             // A pause goes on in the file in which it began.
             if let Some(rested) = &mut self.rested_ms {
@@ -145,16 +166,69 @@ impl Rotating {
             || self.limits.full != 0 && status.bytes >= self.limits.full
     }
 
+    /// The plan of the file in which the agent continues by itself from the present one, whose
+    /// status this is; `None` if the recording has reached the limit of all files.
+    pub(super) fn plan_next(&mut self, record: &Record, present: &AgentStatus) -> Option<FilePlan> {
+        let finished = self.place.earlier.with(present).bytes;
+        self.limits = self.rotation.limits(record.max_bytes, self.usual_limit, finished)?;
+        let max_bytes = self.limits.most;
+        Some(FilePlan { max_bytes, ..FilePlan::default() })
+    }
+
+    /// The number in the name of the file that was opened last.
+    pub(super) fn number(&self) -> u32 {
+        self.place.number
+    }
+
+    /// The agent continues in the file that was opened last, and ends this one.
+    pub(super) fn continued_in(&mut self, before: Option<FileEnding>) {
+        self.before = before;
+        self.begin_file();
+    }
+
+    /// The next file could not be begun. The name that was taken for it is given back.
+    pub(super) fn try_later(&mut self) {
+        self.take_back_name();
+        self.not_before = Some(Instant::now() + TRY_AGAIN);
+    }
+
+    /// Takes note of the end of the file before, of which the status shows.
+    pub(super) fn look_at_file(&mut self, status: &AgentStatus) {
+        if status.file_index <= self.place.index || self.before.is_none() {
+            return;
+        }
+        let Some(place) = FilePlace::of(status) else { return };
+        let dropped = place.earlier.dropped.saturating_sub(self.place.earlier.dropped);
+        let elapsed = place.earlier.elapsed_ms.saturating_sub(self.place.earlier.elapsed_ms);
+        self.use_time(elapsed);
+        (self.place.index, self.place.earlier) = (place.index, place.earlier);
+        self.before.take().into_iter().for_each(|file| self.finisher.add(FileEnding { dropped, ..file }));
+    }
+
+    /// A file took so many milliseconds of `--duration`, without those before the first resumption.
+    fn use_time(&mut self, elapsed_ms: u64) {
+        let rested = self.rested_ms.take().unwrap_or(0);
+        if let Some(left) = &mut self.left_ms {
+            let recorded = elapsed_ms.saturating_sub(rested);
+            *left = left.saturating_sub(u32::try_from(recorded).unwrap_or(u32::MAX)).max(1);
+        }
+    }
+
+    /// The file before, which the agent may not have ended: nothing is heard of it any more.
+    pub(super) fn leave_before(&mut self) {
+        if let Some(file) = self.before.take() {
+            self.place.index += 1;
+            self.finisher.add(file);
+        }
+    }
+
     /// Takes note of the end of a file, whose last status this is. The plan of the next one;
     /// `None` if the recording has reached the limit of all files or its duration.
     pub(super) fn next_plan(&mut self, record: &Record, ended: &AgentStatus) -> Option<FilePlan> {
         self.place.earlier = self.place.earlier.with(ended);
         let finished = self.place.earlier.bytes;
         self.limits = self.rotation.limits(record.max_bytes, self.usual_limit, finished)?;
-        if let Some(left) = &mut self.left_ms {
-            let recorded = ended.elapsed_ms.saturating_sub(self.rested_ms.unwrap_or(0));
-            *left = left.saturating_sub(u32::try_from(recorded).unwrap_or(u32::MAX)).max(1);
-        }
+        self.use_time(ended.elapsed_ms);
         let paused = ended.paused != 0;
         self.rested_ms = paused.then_some(0);
         self.place.index += 1;

@@ -1,4 +1,6 @@
-//! Goes on in the next file: the agent ends the present one, and begins the next. It stays loaded.
+//! Continues in the next file. The agent does so without a gap
+//! ([`stk_schema::requests::REQUEST_FILE`]); only where it has ended the present file itself,
+//! because that is full, a new recording begins.
 
 use super::destination::{Destination, Opened};
 use super::finisher::FileEnding;
@@ -6,18 +8,19 @@ use super::ring::Rotating;
 use super::session::{End, STOP_MS, Session};
 use super::start::{FilePlan, Starter};
 use crate::failure::{self, Failure};
-use crate::steps;
+use crate::messages::{self, say};
 use crate::windows::agent::HOSTS_MS;
-use crate::windows::facts;
+use crate::windows::facts::{self, Fact};
 use crate::windows::system;
-use stk_schema::control::ROTATION_STOP;
+use crate::{status, steps};
+use stk_schema::control::{ROTATION_STOP, STATE_RECORDING, STATE_STOPPING};
 use stk_schema::event::EndReason;
 
 /// How long a process may take to end that no longer runs what it is told to.
 const ENDING_MS: u32 = 3_000;
 
 impl Session<'_> {
-    /// Ends the present file and goes on in the next. `None`: the recording goes on.
+    /// Continues in the next file. `None`: the recording continues, if not there then in its file.
     ///
     /// # Errors
     /// A sentence for the user, when the recording cannot go on. What was recorded stays.
@@ -25,30 +28,91 @@ impl Session<'_> {
         let (record, process) = (self.starter.record, self.starter.process);
         let Some(rotating) = &mut self.rotating else { return Ok(Some(End::ByAgent)) };
         steps::begin(steps::Thread::Main, "goes on in the next file");
-        // All that takes time and needs no rest of the sampling comes first.
+        // All that takes time comes first.
         let opened = rotating.open(record).and_then(|opened| opened.empty().map(|()| opened));
         let facts = facts::facts(record, process);
-        if self.read_status()? && self.running.is_paused() {
-            // It was paused meanwhile, and stays in its file.
+        if !self.read_status()? {
+            return Ok(Some(End::ProcessEnded));
+        }
+        if self.running.is_paused() || self.running.status.state == STATE_STOPPING {
+            // It was paused meanwhile, and stays in its file; or it is ending, and why comes next.
             self.rotating.iter_mut().for_each(Rotating::take_back_name);
             return Ok(None);
         }
         steps::begin(steps::Thread::Main, "goes on in the next file");
-        let previous_end = system::counter();
-        if let Err(failure) = self.starter.agent.stop(process, STOP_MS) {
-            return self.process_ended().then_some(Some(End::ProcessEnded)).ok_or(failure);
+        if self.running.status.state == STATE_RECORDING {
+            return self.continue_in(opened, facts);
         }
-        if !self.read_status()? {
-            return Ok(Some(End::ProcessEnded));
+        self.begin_after_end(opened, facts)
+    }
+
+    /// Has the agent continue in the next file.
+    fn continue_in(
+        &mut self,
+        opened: Result<Opened, Failure>,
+        facts: Vec<Fact>,
+    ) -> Result<Option<End>, Failure> {
+        let (record, process) = (self.starter.record, self.starter.process);
+        let Some(rotating) = &mut self.rotating else { return Ok(Some(End::ByAgent)) };
+        let Some(mut plan) = rotating.plan_next(record, &self.running.status) else {
+            self.starter.agent.stop(process, STOP_MS)?;
+            let runs = self.read_status()?;
+            return Ok(Some(if runs { End::Full } else { End::ProcessEnded }));
+        };
+        plan.facts = facts;
+        plan.facts.extend(rotating.facts_of_next());
+        let number = rotating.number();
+        let begun = opened.and_then(|opened| {
+            Ok(self.starter.continue_in(&opened, &plan, number)?.map(|uuid| (opened, uuid)))
+        });
+        let why = match begun {
+            Ok(Some((opened, uuid))) => {
+                self.running.uuid = uuid;
+                let (path, destination) = opened.begin(record, uuid)?;
+                self.path = path;
+                let before = match std::mem::replace(&mut self.destination, destination) {
+                    Destination::File(ending) => ending,
+                    Destination::Memory(_) => None,
+                };
+                if let Some(rotating) = &mut self.rotating {
+                    rotating.continued_in(before);
+                }
+                return Ok(None);
+            }
+            Ok(None) => None,
+            Err(failure) => Some(failure),
+        };
+        // The recording, or the process, has ended meanwhile: the next look shows it.
+        if self.read_status()? && self.running.status.state == STATE_RECORDING {
+            let why = why.map_or_else(
+                || {
+                    let said = status::message(&self.running.status);
+                    if said.is_empty() { "the agent was not ready for it".to_owned() } else { said }
+                },
+                |failure| failure.to_string(),
+            );
+            say(&format!("inject: the recording stays in {}: {why}", messages::file(&self.path)));
         }
+        self.rotating.iter_mut().for_each(Rotating::try_later);
+        Ok(None)
+    }
+
+    /// Begins a recording of the next file, after the agent has ended the present one.
+    fn begin_after_end(
+        &mut self,
+        opened: Result<Opened, Failure>,
+        facts: Vec<Fact>,
+    ) -> Result<Option<End>, Failure> {
+        let record = self.starter.record;
         let status = self.running.status;
-        let goes_on = [EndReason::Stopped as u32, EndReason::SizeLimit as u32].contains(&status.end_reason);
-        if status.rotation == ROTATION_STOP || !goes_on {
+        let previous_end = system::counter();
+        if status.rotation == ROTATION_STOP || status.end_reason != EndReason::SizeLimit as u32 {
             return Ok(Some(self.ended_by_agent()));
         }
         let opened = opened.map_err(cannot_go_on)?;
         let ending = self.take_ending();
         let Some(rotating) = &mut self.rotating else { return Ok(Some(End::ByAgent)) };
+        rotating.leave_before();
         ending.into_iter().for_each(|file| rotating.finisher.add(file));
         let Some(mut plan) = rotating.next_plan(record, &status) else { return Ok(Some(End::Full)) };
         plan.facts = facts;
@@ -97,7 +161,9 @@ impl Session<'_> {
     /// Waits until all files are finished, reports the result and returns the exit code.
     pub(super) fn close_ring(mut self, end: Result<End, Failure>) -> Result<i32, Failure> {
         let last = self.take_ending();
-        let Some(rotating) = self.rotating.take() else { return end.map(|_| failure::FAILED) };
+        let Some(mut rotating) = self.rotating.take() else { return end.map(|_| failure::FAILED) };
+        rotating.look_at_file(&self.running.status);
+        rotating.leave_before();
         let summary = rotating.finisher.finish(last);
         let text = summary.text();
         match end {

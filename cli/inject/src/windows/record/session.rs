@@ -252,6 +252,9 @@ impl<'a> Session<'a> {
                 let end = if signalled == Some(0) { End::Interrupted } else { End::ProcessEnded };
                 return Ok(Followed::Ended(end));
             }
+            if let Some(rotating) = &mut self.rotating {
+                rotating.look_at_file(&self.running.status);
+            }
             self.stall.look(self.starter.process, &self.running, &self.path)?;
             if terminal {
                 // As long as somebody marks text in a console, it takes none.

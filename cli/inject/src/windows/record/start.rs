@@ -10,13 +10,14 @@ use crate::windows::guard::{self, GuardThread};
 use crate::windows::process::Process;
 use crate::windows::refusal;
 use crate::windows::remote::Duplicate;
+use crate::windows::requests;
 use crate::windows::system::{self, Event};
 use crate::{options, status, uuid};
 use std::os::windows::io::AsHandle as _;
 use std::path::Path;
 use stk_schema::control::{
     AgentConfig, AgentStatus, CONTROL_VERSION, FLAG_CHECK_WALKS, FLAG_LOADED, FLAG_OPTIONS, FLAG_PAUSED,
-    STATE_RECORDING,
+    FLAG_ROTATES, STATE_RECORDING,
 };
 use stk_schema::windows::MACHINE_X64;
 
@@ -94,6 +95,24 @@ impl Starter<'_> {
         let guarding = GuardThread::start(process, &status);
         Ok(Running { uuid: config.uuid, ended, status_address, status, guarding })
     }
+
+    /// Has the recording continue in this file, without a gap: the trace's UUID. `None`: it stays
+    /// in its file.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub(super) fn continue_in(
+        &self,
+        output: &Opened,
+        plan: &FilePlan,
+        number: u32,
+    ) -> Result<Option<[u8; 16]>, Failure> {
+        let config = config(self.record, plan);
+        let handle = Duplicate::new(self.process, output.handle())?;
+        let metadata = facts::bytes(&plan.facts);
+        let done = requests::continue_in(self.process, &self.agent, &config, &metadata, handle, number)?;
+        Ok(done.then_some(config.uuid))
+    }
 }
 
 /// The agent's file, if it can record this process with these options.
@@ -116,6 +135,7 @@ pub(super) fn fitting_agent(record: &Record, process: &Process) -> Result<AgentF
 fn config(record: &Record, plan: &FilePlan) -> AgentConfig {
     let mut flags = record.flags & !FLAG_PAUSED;
     flags |= if plan.paused { FLAG_PAUSED } else { 0 };
+    flags |= if record.rotation.is_on() { FLAG_ROTATES } else { 0 };
     flags |= if plan.loaded { FLAG_LOADED } else { 0 };
     flags |= if record.options.is_empty() { 0 } else { FLAG_OPTIONS };
     AgentConfig {
