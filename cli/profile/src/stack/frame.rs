@@ -60,11 +60,6 @@ impl FrameTable {
         FrameId(self.keys.values.len() as u32 - 1)
     }
 
-    /// Forgets all frames, but keeps their memory.
-    pub(crate) fn clear(&mut self) {
-        self.keys.clear();
-    }
-
     /// All frames; index = id.
     pub fn keys(&self) -> &[FrameKey] {
         &self.keys.values
