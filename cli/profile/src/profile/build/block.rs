@@ -214,7 +214,7 @@ impl<'i> BlockWorker<'i> {
     pub(super) fn block(&mut self, block: &BlockRef) -> BlockProfile {
         self.forget_many();
         self.read_block(block).unwrap_or_else(|| {
-            // What it takes must not depend on what the worker knows: an empty table is exact.
+            // What is cut must not depend on what the worker knows: an empty table is exact.
             self.stacks.clear(self.inputs.next_table());
             self.read_block(block).unwrap_or_default()
         })
@@ -227,8 +227,8 @@ impl<'i> BlockWorker<'i> {
         }
     }
 
-    /// Reads a block. `None`: its stacks may take more memory than a block may, which only a worker
-    /// that knows none can tell.
+    /// Reads a block. `None`: its stacks may take more memory than a block may; only a worker that
+    /// knows none can decide that.
     fn read_block(&mut self, block: &BlockRef) -> Option<BlockProfile> {
         // The view's earlier moment depends on which worker took which block, so this move is not
         // counted here. The merger counts it.
@@ -322,6 +322,7 @@ impl<'i> BlockWorker<'i> {
             known: block.metadata_known || inputs.options.salvage,
             assumed: Assumed::of(block),
             stop_ids: HashMap::new(),
+            last_stop: None,
             pending: None,
             idle: None,
             walked: 0,
@@ -362,6 +363,7 @@ pub(super) struct BlockReader<'w, 'i> {
     /// Which of its frames are assumed.
     pub(super) assumed: Assumed,
     pub(super) stop_ids: HashMap<StopKey, u16>,
+    last_stop: Option<(StopKey, u16)>,
     /// The latest sample, if the events that follow it may continue its walk.
     pub(super) pending: Option<PendingStep>,
     /// The latest IDLE, if the event that follows it may state its CPU time.
@@ -573,8 +575,12 @@ impl BlockReader<'_, '_> {
     }
 
     pub(super) fn stop(&mut self, key: StopKey) -> u16 {
+        // Mostly the one before.
+        if let Some((_, id)) = self.last_stop.filter(|(last, _)| *last == key) {
+            return id;
+        }
         let stops = &mut self.out.stops;
-        *self.stop_ids.entry(key).or_insert_with(|| {
+        let id = *self.stop_ids.entry(key).or_insert_with(|| {
             // A block holds at most 16 MiB of events, and a process has far fewer modules than
             // 2^16, so ids run out only in a forged trace. Then the first one replaces the rest.
             if stops.len() > usize::from(u16::MAX) {
@@ -582,6 +588,8 @@ impl BlockReader<'_, '_> {
             }
             stops.push(key);
             (stops.len() - 1) as u16
-        })
+        });
+        self.last_stop = Some((key, id));
+        id
     }
 }

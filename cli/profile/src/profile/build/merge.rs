@@ -499,7 +499,9 @@ impl<'i> Merger<'i> {
     fn walk_again(&mut self, cited: u64, step: &Step) -> Option<LastSample> {
         let inputs = self.inputs;
         let block = inputs.trace.blocks().samples_block(cited)?;
-        let walker = self.walker.get_or_insert_with(|| BlockWorker::new(inputs, &ImageBudget::default(), super::AGAIN));
+        let walker = self
+            .walker
+            .get_or_insert_with(|| BlockWorker::new(inputs, &ImageBudget::default(), super::AGAIN));
         let again = walker.again(block, step.thread, step.first);
         self.cost_left = self.cost_left.saturating_sub(again.cost);
         let mut local = BlockIds::default();

@@ -1,7 +1,7 @@
 //! Builds a profile from a trace. Workers, one a thread, walk the SAMPLES blocks, each the next one
 //! that none has taken, and list their distinct stacks. The results are merged in block order, by
-//! whichever worker has the next one ready. Few blocks are in memory at once, however long the trace
-//! is.
+//! whichever worker has the next one ready. At most four blocks a thread are in memory at once,
+//! however long the trace is.
 
 mod block;
 mod facts;

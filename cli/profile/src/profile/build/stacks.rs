@@ -61,7 +61,8 @@ pub(super) struct WorkerStacks {
     new: NewStacks,
 }
 
-/// Which [`WorkerStacks`] ids are of. A worker that forgets its stacks goes on with another number.
+/// Which [`WorkerStacks`] ids are of. A worker that forgets its stacks continues with another
+/// number.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct StackTable {
     pub(super) worker: u32,
@@ -213,7 +214,8 @@ impl WorkerStacks {
 
     /// Ends the block: the stacks and frames that it added.
     pub(super) fn end(&mut self) -> NewStacks {
-        let mut new = std::mem::replace(&mut self.new, NewStacks { table: self.table, ..NewStacks::default() });
+        let mut new =
+            std::mem::replace(&mut self.new, NewStacks { table: self.table, ..NewStacks::default() });
         new.frames.extend_from_slice(&self.frames.keys()[self.frames_before..]);
         self.frames_before = self.frames.keys().len();
         new
@@ -423,8 +425,8 @@ mod tests {
         let mut workers: Vec<WorkerStacks> =
             (0..2).map(|worker| WorkerStacks::new(StackTable { worker, number: 7 + worker })).collect();
         let (mut all, mut merged) = (TraceStacks::default(), MergedStacks::default());
-        // Each block has some of the stacks, in an order of its own, so that the workers' ids differ
-        // and each knows some that the other does not.
+        // Each block has some of the stacks, in an order of its own: the workers' ids differ, and
+        // each knows some that the other does not.
         let blocks: [(usize, &[usize]); 5] =
             [(0, &[0, 1, 2]), (1, &[3, 6, 5, 1, 0]), (0, &[5, 4, 0, 3, 4]), (1, &[4, 3]), (0, &[6, 6, 3])];
         for (round, (worker, order)) in blocks.into_iter().enumerate() {
