@@ -420,7 +420,8 @@ mod tests {
             }
             assert_eq!(collect(&whole), collect(&single), "{limit}");
             assert_eq!(whole.span(), single.span());
-            assert!(whole.held <= limit && whole.held == whole.threads.iter().map(|t| t.held.len()).sum());
+            let held: usize = whole.threads.iter().map(|thread| thread.held.len()).sum();
+            assert!(whole.held <= limit && whole.held == held, "{held} of {limit}");
         }
     }
 
