@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # How fast stk converts traces of a million samples with very many distinct stacks, 25 frames deep, on one core and on two, in how much
-# memory; how fast it answers `stk stats`; and how far that is from what this machine needs at least (benches/examples/limit.rs).
+# memory; how fast it answers `stk stats`; and how far that is from what this machine needs at least (cli/examples/limit.rs).
 #
 #   benches/speed.sh [--large] [--peers] [--trace FILE.stk SAMPLES]
 #
@@ -29,14 +29,15 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 if [ -z "${STK_BIN:-}" ]; then
   # The selection of tests/run.sh: another one would select other features and compile polars again.
-  cargo build -q --release --workspace --exclude stk-benches --bin stk --example many_stacks
+  source tests/setup/rust.sh
+  cargo build -q --release "${STK_SELECTION[@]}" --bin stk --example many_stacks --example limit
   STK_BIN=$target/release/stk
-elif [ -z "$trace" ]; then
-  [ -x "$target/release/examples/many_stacks" ] || cargo build -q --release -p stk --no-default-features --example many_stacks
+else
+  for example in many_stacks limit; do
+    [ -x "$target/release/examples/$example" ] || cargo build -q --release -p stk --no-default-features --example "$example"
+  done
 fi
-
 limit=$target/release/examples/limit
-[ -x "$limit" ] || cargo build -q --release -p stk-benches --example limit
 
 measure() { # TRACE SAMPLES
   python3 - "$1" "$2" "$work" "$limit" "$STK_BIN" ${BASE_BIN:+"$BASE_BIN"} <<'PYTHON'

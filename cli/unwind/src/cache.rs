@@ -56,12 +56,15 @@ impl<R: Copy + Eq + Hash> RuleCache<R> {
         }
     }
 
-    /// Prepares for a walk. Clears the cache if the rule numbers or the places have run out.
+    /// Prepares for a walk. Clears the cache if the rule numbers or the places have run out, and
+    /// says whether it did.
     #[inline(always)]
-    pub(crate) fn begin(&mut self) {
-        if self.rules.len() >= MOST_RULES || self.end >= IMAGES_END {
+    pub(crate) fn begin(&mut self) -> bool {
+        let is_full = self.rules.len() >= MOST_RULES || self.end >= IMAGES_END;
+        if is_full {
             *self = RuleCache::new();
         }
+        is_full
     }
 
     /// Where the places of an image begin. Valid until [`begin`](Self::begin); `None` if there is

@@ -166,7 +166,7 @@ pub(crate) trait Sink<U: Unwinder> {
 /// Walks one stack from a first frame of this trust.
 pub(crate) fn run<U: Unwinder, M: Modules, S: Sink<U>>(
     options: &WalkOptions,
-    cache: &mut RuleCache<U::Rule>,
+    known: &mut Known<U::Rule>,
     modules: &M,
     sample: &Sample<'_>,
     state: &mut U::State,
@@ -174,10 +174,10 @@ pub(crate) fn run<U: Unwinder, M: Modules, S: Sink<U>>(
     mut trust: Trust,
 ) -> Stop {
     let memory = Memory::new(sample.stack, sample.stack_start, sample.stack_base, sample.truncated);
-    cache.begin();
+    let Known { cache, recent } = known;
+    recent.begin(modules.epoch(), cache.begin());
     let mut position = if trust.is_exact() { Position::Context } else { Position::Caller };
     let mut count = 0usize;
-    let mut recent = RecentModules::default();
     let mut found = recent.find(modules, cache, U::ip(state).wrapping_sub(u64::from(position.back())));
     loop {
         let ip = U::ip(state);
@@ -215,7 +215,12 @@ pub(crate) fn run<U: Unwinder, M: Modules, S: Sink<U>>(
                     }
                     None => {
                         let code = if count == 1 { sample.code_at_ip } else { None };
-                        let place = Place { image: own.image, rva, position, code };
+                        let inside = ip.wrapping_sub(u64::from(position.back()));
+                        // It was found there before.
+                        let Some(loaded) = modules.find(inside) else {
+                            return Stop::NoModule { address: ip };
+                        };
+                        let place = Place { image: loaded.image, rva, position, code };
                         let key = own.is_cached.then_some(key);
                         miss::<U, M>(cache, key, own.module, &place, state, &memory, modules)
                     }
@@ -268,12 +273,26 @@ pub(crate) fn ends_thread(stop: Stop) -> bool {
     matches!(stop, Stop::ZeroReturnAddress | Stop::EndOfStack | Stop::NoModule { .. })
 }
 
-/// Modules found before in this walk: the last one, and one for each group of addresses.
-/// Neighbouring frames often lie in one of them.
+/// What earlier walks found out.
+pub(crate) struct Known<R> {
+    cache: RuleCache<R>,
+    recent: RecentModules,
+}
+
+impl<R: Copy + Eq + Hash> Known<R> {
+    pub(crate) fn nothing() -> Known<R> {
+        Known { cache: RuleCache::new(), recent: RecentModules::default() }
+    }
+}
+
+/// Modules found before, while they are the same: the last one, and one for each group of
+/// addresses. Neighbouring frames often lie in one of them.
 #[derive(Default)]
-struct RecentModules<'m> {
-    last: Option<Extent<'m>>,
-    modules: [Option<Extent<'m>>; RECENT],
+struct RecentModules {
+    /// Of [`Modules::epoch`] at that time.
+    epoch: Option<u64>,
+    last: Option<Extent>,
+    modules: [Option<Extent>; RECENT],
 }
 
 /// Places for modules, by the bits of an address in which modules differ most.
@@ -286,7 +305,7 @@ fn recent_place(address: u64) -> usize {
 }
 
 #[derive(Clone, Copy)]
-struct Extent<'m> {
+struct Extent {
     base: u64,
     size: u64,
     /// The offset from an address to its place in the cache.
@@ -294,25 +313,32 @@ struct Extent<'m> {
     /// Whether it has places there.
     is_cached: bool,
     module: ModuleId,
-    image: &'m ImageTables,
 }
 
-impl Extent<'_> {
+impl Extent {
     #[inline(always)]
     fn contains(&self, address: u64) -> bool {
         address.wrapping_sub(self.base) < self.size
     }
 }
 
-impl<'m> RecentModules<'m> {
+impl RecentModules {
+    /// Begins a walk. Forgets the modules if they may be others, or the cache is a new one.
+    #[inline(always)]
+    fn begin(&mut self, epoch: Option<u64>, is_cache_new: bool) {
+        if epoch.is_none() || epoch != self.epoch || is_cache_new {
+            *self = RecentModules { epoch, ..RecentModules::default() };
+        }
+    }
+
     /// The module that holds `address`.
     #[inline(always)]
     fn find<M: Modules, R: Copy + Eq + Hash>(
         &mut self,
-        modules: &'m M,
+        modules: &M,
         cache: &mut RuleCache<R>,
         address: u64,
-    ) -> Option<Extent<'m>> {
+    ) -> Option<Extent> {
         if let Some(last) = self.last.filter(|last| last.contains(address)) {
             return Some(last);
         }
@@ -327,10 +353,10 @@ impl<'m> RecentModules<'m> {
     #[inline(never)]
     fn search<M: Modules, R: Copy + Eq + Hash>(
         &mut self,
-        modules: &'m M,
+        modules: &M,
         cache: &mut RuleCache<R>,
         address: u64,
-    ) -> Option<Extent<'m>> {
+    ) -> Option<Extent> {
         let LoadedModule { module, base, image, image_key } = modules.find(address)?;
         let first = cache.image(image_key, image.size());
         let extent = Some(Extent {
@@ -339,7 +365,6 @@ impl<'m> RecentModules<'m> {
             to_place: first.unwrap_or(0).wrapping_sub(base),
             is_cached: first.is_some(),
             module,
-            image,
         });
         self.modules[recent_place(address)] = extent;
         self.last = extent;

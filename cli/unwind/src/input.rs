@@ -26,11 +26,21 @@ pub struct LoadedModule<'a> {
 pub trait Modules {
     /// The module whose `[base, base + size)` holds `address`.
     fn find(&self, address: u64) -> Option<LoadedModule<'_>>;
+
+    /// A number that stays the same as long as a [`Walker`](crate::Walker) finds the same modules:
+    /// it then keeps them from walk to walk. `None`: not known.
+    fn epoch(&self) -> Option<u64> {
+        None
+    }
 }
 
 impl<M: Modules + ?Sized> Modules for &M {
     fn find(&self, address: u64) -> Option<LoadedModule<'_>> {
         (**self).find(address)
+    }
+
+    fn epoch(&self) -> Option<u64> {
+        (**self).epoch()
     }
 }
 

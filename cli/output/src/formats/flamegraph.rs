@@ -9,7 +9,7 @@ use super::folded_stacks::FoldedStacks;
 use super::sink::Sink;
 use super::source::exporter;
 use super::{
-    Description, Destination, Format, Options, OutputError, Summary, Writer, finish_for, json, single,
+    Description, Destination, Format, Options, OutputError, Summary, Writer, finish_for, single,
 };
 use std::borrow::Cow;
 use stk_profile::profile::{Batch, Profile, Weight};
@@ -60,11 +60,8 @@ impl Writer for FlamegraphWriter {
     fn finish(&mut self, profile: &Profile) -> Result<Summary, OutputError> {
         // One text for all lines: there can be hundreds of thousands.
         let mut text = Vec::new();
-        self.stacks.visit(profile, |stack, weight_ns| {
-            text.extend_from_slice(in_xml(&String::from_utf8_lossy(stack)).as_bytes());
-            text.push(b' ');
-            json::number(&mut text, weight_ns);
-            text.push(b'\n');
+        self.stacks.visit(profile, |lines| {
+            text.extend_from_slice(in_xml(&String::from_utf8_lossy(lines)).as_bytes());
             Ok(())
         })?;
         let text = String::from_utf8(text).map_err(|_| OutputError::Order("a stack is no text"))?;

@@ -5,7 +5,7 @@
 
 use super::folded_stacks::FoldedStacks;
 use super::sink::Sink;
-use super::{Description, Destination, Format, Options, OutputError, Summary, Writer, json, single};
+use super::{Description, Destination, Format, Options, OutputError, Summary, Writer, single};
 use stk_profile::profile::{Batch, Profile, Weight};
 
 pub(super) const FORMAT: Description = Description {
@@ -46,13 +46,7 @@ impl Writer for FoldedWriter {
 
     fn finish(&mut self, profile: &Profile) -> Result<Summary, OutputError> {
         let sink = &mut self.sink;
-        self.stacks.visit(profile, |stack, weight_ns| {
-            sink.put(stack);
-            sink.put(b" ");
-            json::number(&mut sink.buffer, weight_ns);
-            sink.put(b"\n");
-            sink.settle()
-        })?;
+        self.stacks.visit(profile, |lines| sink.put_many(lines))?;
         self.sink.finish()
     }
 }

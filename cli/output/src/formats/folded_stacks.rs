@@ -9,9 +9,9 @@
 //! as `_[k]` from the end of a name, and a line that begins with `# `.
 
 use super::counted_time::CountedTime;
-use super::stack_sums::{StackLine, WeighedStacks};
+use super::stack_sums::{StackLine, WeighedStack, WeighedStacks};
 use super::unfold::{EMPTY, OriginSums, StackOrigin, incomplete, wait_root};
-use super::{Options, OutputError};
+use super::{Options, OutputError, json};
 use stk_profile::profile::{Batch, FunctionId, Functions, Profile, Wait, Weight};
 use stk_schema::text::printable;
 
@@ -44,12 +44,12 @@ impl FoldedStacks {
         }
     }
 
-    /// Calls `each` with every distinct line and its nanoseconds: callers before their callees,
-    /// otherwise in the order of their names. The sums are gone afterwards.
+    /// Calls `each` with lines, one for each distinct stack, with its nanoseconds: callers before
+    /// their callees, otherwise in the order of their names. The sums are gone afterwards.
     pub(super) fn visit(
         &mut self,
         profile: &Profile,
-        mut each: impl FnMut(&[u8], u64) -> Result<(), OutputError>,
+        mut each: impl FnMut(&[u8]) -> Result<(), OutputError> + Send,
     ) -> Result<(), OutputError> {
         let functions = Functions::new(profile, self.by_line);
         let names = FoldedNames::new(profile, &functions);
@@ -58,11 +58,17 @@ impl FoldedStacks {
         let roots = |origin| names.roots(origin);
         let stacks = WeighedStacks::of(profile, &functions, &weights, number, roots, Some(names.empty));
         drop(weights);
-        let mut line = StackLine::new(b';');
         let write = |text: u32, out: &mut Vec<u8>| {
             out.extend_from_slice(names.texts[text as usize].as_bytes());
         };
-        stacks.visit(|_, stack, weight_ns| each(line.of(stack, write), weight_ns))
+        let new = || (StackLine::new(b';'), Vec::new());
+        let line = |(line, lines): &mut (StackLine, Vec<u8>), stack: WeighedStack<'_>| {
+            lines.extend_from_slice(line.of(stack.functions, write));
+            lines.push(b' ');
+            json::number(lines, stack.weight);
+            lines.push(b'\n');
+        };
+        stacks.visit(new, line, |(_, lines)| each(&lines))
     }
 }
 

@@ -1,65 +1,268 @@
-//! Sums the weights of equal stacks.
+//! Sums the weights of equal stacks, and gives them in order, several parts at once.
 
 use super::unfold::{OriginSums, StackOrigin};
+use rayon::prelude::*;
 use std::cmp::Reverse;
-use stk_profile::profile::{Additive, Folded, FrameId, FunctionId, FunctionTree, Functions, NodeId, Profile};
+use stk_profile::profile::{
+    Additive, Children, FrameId, FunctionId, FunctionTree, Functions, Node, NodeId, Profile,
+};
 
-/// Weights of distinct stacks of numbered functions.
+/// Weights of distinct stacks of numbered functions. Stacks above which nothing stands are those of
+/// the profile's call tree, whose equal ones meet when they are visited: it is not built again.
+pub(super) struct WeighedStacks<'p> {
+    profile: &'p Profile,
+    callees: Children,
+    /// By frame: where the numbers of its functions begin, outermost first.
+    starts: Vec<u32>,
+    numbers: Vec<u32>,
+    /// By node.
+    nodes: Vec<WeighedNode>,
+    rooted: RootedStacks,
+    /// The outermost calls.
+    roots: Vec<Call>,
+}
+
+/// What a visit reads of a node: in one place in memory, since nodes are visited in another order.
+#[derive(Clone, Copy)]
+struct WeighedNode {
+    /// The weight of the stack above which nothing stands.
+    weight: u64,
+    /// Frames of the stacks with weight that go through it, a measure of their text.
+    size: u32,
+    /// The number of its only function, or [`OTHERS`].
+    function: u32,
+}
+
+/// In place of the number of a function: there are none or several.
+const OTHERS: u32 = u32::MAX;
+
+/// Stacks above which something stands: why they are incomplete, or what they wait for.
 #[derive(Default)]
-pub(super) struct WeighedStacks {
+struct RootedStacks {
     tree: FunctionTree,
     /// By stack.
     weights: Vec<u64>,
-    /// By node of the profile: its stack, where nothing stands above it and it has functions.
-    stacks: Vec<Option<NodeId>>,
+    /// By stack: as of nodes.
+    sizes: Vec<u32>,
+    callees: Option<Children>,
 }
 
-impl WeighedStacks {
+/// A call of a function that is to be visited.
+#[derive(Clone, Copy)]
+struct Call {
+    function: u32,
+    /// How many callers it has.
+    depth: u32,
+    place: Place,
+}
+
+#[derive(Clone, Copy)]
+enum Place {
+    /// Of the functions of a node's frame, the one of this number.
+    Node(NodeId, u32),
+    Rooted(NodeId),
+}
+
+/// A stack with weight.
+pub(super) struct WeighedStack<'v> {
+    /// Its functions, outermost first.
+    pub functions: &'v [u32],
+    /// The nodes of the profile that have this stack, where nothing stands above it.
+    pub nodes: &'v [NodeId],
+    pub weight: u64,
+}
+
+/// Frames of the stacks of a part that is visited as one.
+const PART: u64 = 1 << 16;
+
+impl<'p> WeighedStacks<'p> {
     /// The sums of a profile's stacks. `number` gives a function's number; `roots` those that stand
     /// above the functions of a stack with this end and wait, outermost first; `empty` the number
     /// of what stands for a stack without any.
     pub(super) fn of(
-        profile: &Profile,
+        profile: &'p Profile,
         functions: &Functions,
         sums: &OriginSums,
         number: impl Fn(FunctionId) -> u32,
         roots: impl Fn(StackOrigin) -> [Option<u32>; 2],
         empty: Option<u32>,
-    ) -> WeighedStacks {
-        let root = |origin| roots(origin).into_iter().flatten();
-        let mut wanted = vec![false; profile.tree.nodes().len()];
-        let without_root = sums.iter().filter(|(origin, _)| root(*origin).next().is_none());
-        without_root.filter_map(|(origin, _)| origin.node).for_each(|node| wanted[node.0 as usize] = true);
-        profile.tree.add_callees(&mut wanted, |wanted, of_callee| *wanted |= of_callee);
-        let is_wanted = |NodeId(node)| wanted[node as usize];
-        let of_frame = |frame| functions.of(frame).iter().map(|&id| number(id));
-        let Folded { tree, stacks } = FunctionTree::fold(&profile.tree, is_wanted, of_frame, |_| false);
-        let mut all = WeighedStacks { weights: vec![0; tree.len()], tree, stacks };
+    ) -> WeighedStacks<'p> {
+        let nodes = profile.tree.nodes();
+        let (mut starts, mut numbers) = (vec![0], Vec::new());
+        for frame in (0..profile.frames.keys().len() as u32).map(FrameId) {
+            numbers.extend(functions.of(frame).iter().map(|&function| number(function)));
+            starts.push(numbers.len() as u32);
+        }
+        let mut all = WeighedStacks {
+            profile,
+            callees: Children::new(nodes.iter().map(|node| node.parent)),
+            starts,
+            numbers,
+            nodes: Vec::new(),
+            rooted: RootedStacks::default(),
+            roots: Vec::new(),
+        };
+        let node = |node: &Node| {
+            let function = match all.numbers_of(node.frame) {
+                [function] => *function,
+                _ => OTHERS,
+            };
+            WeighedNode { weight: 0, size: 0, function }
+        };
+        all.nodes = nodes.iter().map(node).collect();
+        let (mut without_functions, mut rooted) = (0u64, RootedStacks::default());
         for (origin, weight) in sums.iter() {
-            let mut stack = root(origin).fold(None, |caller, root| Some(all.tree.call(caller, root)));
-            if stack.is_none() {
-                stack = origin.node.and_then(|NodeId(node)| all.stacks[node as usize]);
-            } else if let Some(node) = origin.node {
-                let frames: Vec<FrameId> = profile.tree.frames(node).collect();
-                let functions = frames.into_iter().rev().flat_map(of_frame);
-                stack = functions.fold(stack, |caller, function| Some(all.tree.call(caller, function)));
+            let mut stack =
+                roots(origin).into_iter().flatten().fold(None, |at, root| Some(rooted.call(at, root)));
+            match origin.node {
+                Some(NodeId(node)) if stack.is_none() => all.nodes[node as usize].weight.add(weight),
+                Some(node) => {
+                    let frames: Vec<FrameId> = profile.tree.frames(node).collect();
+                    for &function in frames.into_iter().rev().flat_map(|frame| all.numbers_of(frame)) {
+                        stack = Some(rooted.call(stack, function));
+                    }
+                }
+                None if stack.is_none() => without_functions.add(weight),
+                None => {}
             }
-            let empty = || empty.map(|empty| all.tree.call(None, empty));
-            if let Some(stack) = stack.or_else(empty) {
-                all.add(stack, weight);
+            if let Some(stack) = stack {
+                rooted.add(stack, weight);
             }
         }
+        all.measure();
+        let (mut calls, mut ends) = (Vec::new(), Vec::new());
+        let roots = all.callees.roots().iter().copied();
+        without_functions.add(all.enter(roots, 0, &mut calls, &mut ends));
+        if let Some(empty) = empty.filter(|_| without_functions > 0) {
+            let stack = rooted.call(None, empty);
+            rooted.add(stack, without_functions);
+        }
+        rooted.close(&mut calls);
+        all.rooted = rooted;
+        calls.sort_unstable_by_key(|call| Reverse(call.function));
+        all.roots = calls;
         all
     }
 
-    /// By node of the profile: its stack, where nothing stands above it and it has functions.
-    pub(super) fn of_nodes(&self) -> &[Option<NodeId>] {
-        &self.stacks
+    /// Measures the stacks that go through each node.
+    fn measure(&mut self) {
+        let nodes = self.profile.tree.nodes();
+        let mut depths: Vec<u32> = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            // Callers come before their callees.
+            depths.push(node.parent.map_or(1, |NodeId(caller)| depths[caller as usize] + 1));
+        }
+        for (node, depth) in self.nodes.iter_mut().zip(depths) {
+            node.size = if node.weight > 0 { depth } else { 0 };
+        }
+        let add = |sum: &mut WeighedNode, more: WeighedNode| sum.size = sum.size.saturating_add(more.size);
+        self.profile.tree.add_callees(&mut self.nodes, add);
     }
 
-    /// How many stacks there are, with those that have no weight.
-    pub(super) fn len(&self) -> usize {
-        self.tree.len()
+    fn numbers_of(&self, FrameId(frame): FrameId) -> &[u32] {
+        let frame = frame as usize;
+        &self.numbers[self.starts[frame] as usize..self.starts[frame + 1] as usize]
+    }
+
+    /// Of the functions of a node, the one of this number.
+    fn function_of(&self, NodeId(node): NodeId, at: u32) -> Option<u32> {
+        match self.nodes[node as usize].function {
+            OTHERS => {
+                self.numbers_of(self.profile.tree.nodes()[node as usize].frame).get(at as usize).copied()
+            }
+            function => (at == 0).then_some(function),
+        }
+    }
+
+    /// Adds the calls of these nodes, as far as they lead to weight. A node without functions is
+    /// the same stack as its caller: adds it to the ends of that, and returns their weight.
+    fn enter(
+        &self,
+        nodes: impl Iterator<Item = NodeId>,
+        depth: u32,
+        calls: &mut Vec<Call>,
+        ends: &mut Vec<NodeId>,
+    ) -> u64 {
+        let first = ends.len();
+        let mut enter = |nodes: &mut dyn Iterator<Item = NodeId>, ends: &mut Vec<NodeId>| {
+            for node in nodes.filter(|NodeId(node)| self.nodes[*node as usize].size > 0) {
+                match self.function_of(node, 0) {
+                    Some(function) => calls.push(Call { function, depth, place: Place::Node(node, 0) }),
+                    None => ends.push(node),
+                }
+            }
+        };
+        enter(&mut { nodes }, ends);
+        let mut weight = 0u64;
+        let mut at = first;
+        while let Some(&node) = ends.get(at) {
+            weight.add(self.nodes[node.0 as usize].weight);
+            enter(&mut self.callees.of(node).iter().copied(), ends);
+            at += 1;
+        }
+        weight
+    }
+
+    /// Frames of the stacks that a call leads to.
+    fn size(&self, call: &Call) -> u64 {
+        u64::from(match call.place {
+            Place::Node(NodeId(node), _) => self.nodes[node as usize].size,
+            Place::Rooted(NodeId(stack)) => self.rooted.sizes[stack as usize],
+        })
+    }
+
+    /// Calls `each` with every stack that has functions and weight: callers before their callees,
+    /// otherwise by the functions' numbers. Several parts are visited at once, each with a value
+    /// that `new` makes; `done` gets these in order.
+    pub(super) fn visit<S: Send, E: Send>(
+        &self,
+        new: impl Fn() -> S + Sync,
+        each: impl Fn(&mut S, WeighedStack<'_>) + Sync,
+        mut done: impl FnMut(S) -> Result<(), E> + Send,
+    ) -> Result<(), E> {
+        let mut plan = Plan { visit: Visit::new(&self.roots), next: Vec::new() };
+        let mut ready: Vec<S> = Vec::new();
+        loop {
+            let parts: Vec<Part> =
+                std::iter::from_fn(|| plan.part(self)).take(2 * rayon::current_num_threads()).collect();
+            let is_end = parts.is_empty();
+            let written = std::mem::take(&mut ready);
+            let (made, written) = rayon::join(
+                || {
+                    let make = |part: Part| {
+                        let mut made = new();
+                        part.into_iter().for_each(|piece| self.visit_piece(piece, &mut made, &each));
+                        made
+                    };
+                    parts.into_par_iter().map(make).collect()
+                },
+                || written.into_iter().try_for_each(&mut done),
+            );
+            written?;
+            ready = made;
+            if is_end {
+                return Ok(());
+            }
+        }
+    }
+
+    fn visit_piece<S>(&self, piece: PartPiece, made: &mut S, each: &impl Fn(&mut S, WeighedStack<'_>)) {
+        let PartPiece { functions, calls, own } = piece;
+        if let Some((nodes, weight)) = &own {
+            each(made, WeighedStack { functions: &functions, nodes, weight: *weight });
+        }
+        let mut visit = Visit { functions, ..Visit::new(&calls) };
+        while let Some(weight) = visit.next(self) {
+            if weight > 0 {
+                each(made, WeighedStack { functions: &visit.functions, nodes: &visit.ends, weight });
+            }
+        }
+    }
+}
+
+impl RootedStacks {
+    fn call(&mut self, caller: Option<NodeId>, function: u32) -> NodeId {
+        self.tree.call(caller, function)
     }
 
     fn add(&mut self, NodeId(stack): NodeId, weight: u64) {
@@ -67,37 +270,149 @@ impl WeighedStacks {
         self.weights[stack as usize].add(weight);
     }
 
-    /// Calls `each` with every stack that has frames and weight: the stack, its functions,
-    /// outermost first, and its weight. Callers come before their callees, otherwise by the
-    /// functions' numbers.
-    pub(super) fn visit<E>(
-        &self,
-        mut each: impl FnMut(NodeId, &[u32], u64) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let children = self.tree.callees();
-        let mut functions = Vec::new();
-        // Calls to visit, the next one last, each with its depth.
-        let mut calls: Vec<(NodeId, usize)> = Vec::new();
-        let push = |of: &[NodeId], depth: usize, calls: &mut Vec<(NodeId, usize)>| {
-            let first = calls.len();
-            calls.extend(of.iter().map(|&id| (id, depth)));
-            calls[first..].sort_unstable_by_key(|(stack, _)| Reverse(self.tree.function(*stack)));
-        };
-        push(children.roots(), 0, &mut calls);
-        while let Some((stack, depth)) = calls.pop() {
-            functions.truncate(depth);
-            functions.push(self.tree.function(stack));
-            let weight = self.weights.get(stack.0 as usize).copied().unwrap_or(0);
-            if weight > 0 {
-                each(stack, &functions, weight)?;
-            }
-            push(children.of(stack), depth + 1, &mut calls);
+    /// All are added. Adds the calls of the outermost ones.
+    fn close(&mut self, calls: &mut Vec<Call>) {
+        self.weights.resize(self.tree.len(), 0);
+        let mut depths: Vec<u32> = Vec::with_capacity(self.tree.len());
+        for stack in (0..self.tree.len() as u32).map(NodeId) {
+            depths.push(self.tree.caller(stack).map_or(1, |NodeId(caller)| depths[caller as usize] + 1));
         }
-        Ok(())
+        let own = self.weights.iter().zip(depths).map(|(weight, depth)| if *weight > 0 { depth } else { 0 });
+        self.sizes = own.collect();
+        self.tree.calls().add_callees(&mut self.sizes, |size, more| *size = size.saturating_add(more));
+        let callees = self.callees.insert(self.tree.callees());
+        let call =
+            |&stack| Call { function: self.tree.function(stack), depth: 0, place: Place::Rooted(stack) };
+        calls.extend(callees.roots().iter().map(call));
+    }
+}
+
+/// A visit of stacks in their order.
+struct Visit {
+    /// Calls to visit, the next one last; those of one caller are by their functions' numbers.
+    calls: Vec<Call>,
+    /// The stack that was visited last.
+    functions: Vec<u32>,
+    /// Its nodes.
+    ends: Vec<NodeId>,
+    /// Calls of one function by one caller.
+    same: Vec<Call>,
+}
+
+impl Visit {
+    fn new(calls: &[Call]) -> Visit {
+        Visit { calls: calls.to_vec(), functions: Vec::new(), ends: Vec::new(), same: Vec::new() }
+    }
+
+    /// Goes to the next stack. Returns its weight, which may be 0.
+    fn next(&mut self, all: &WeighedStacks<'_>) -> Option<u64> {
+        let Visit { calls, functions, ends, same } = self;
+        let Call { function, depth, .. } = *calls.last()?;
+        same.clear();
+        // Only calls of one caller have the same depth: deeper ones are visited before.
+        while let Some(call) = calls.pop_if(|call| (call.function, call.depth) == (function, depth)) {
+            same.push(call);
+        }
+        functions.truncate(depth as usize);
+        functions.push(function);
+        ends.clear();
+        let (first, depth) = (calls.len(), depth + 1);
+        let mut weight = 0u64;
+        for call in &*same {
+            match call.place {
+                Place::Node(node, at) => match all.function_of(node, at + 1) {
+                    Some(function) => calls.push(Call { function, depth, place: Place::Node(node, at + 1) }),
+                    None => {
+                        weight.add(all.nodes[node.0 as usize].weight);
+                        ends.push(node);
+                        weight.add(all.enter(all.callees.of(node).iter().copied(), depth, calls, ends));
+                    }
+                },
+                Place::Rooted(stack) => {
+                    weight.add(all.rooted.weights[stack.0 as usize]);
+                    let callees = all.rooted.callees.iter().flat_map(|callees| callees.of(stack));
+                    calls.extend(callees.map(|&stack| Call {
+                        function: all.rooted.tree.function(stack),
+                        depth,
+                        place: Place::Rooted(stack),
+                    }));
+                }
+            }
+        }
+        if calls.len() > first + 1 {
+            calls[first..].sort_unstable_by_key(|call| Reverse(call.function));
+        }
+        Some(weight)
+    }
+
+    /// Frames of the stacks that the next calls lead to, which are those of one function by one
+    /// caller.
+    fn size_of_next(&self, all: &WeighedStacks<'_>) -> u64 {
+        let Some(last) = self.calls.last() else { return 0 };
+        let next = self.calls.iter().rev();
+        let next = next.take_while(|call| (call.function, call.depth) == (last.function, last.depth));
+        next.map(|call| all.size(call)).sum()
+    }
+}
+
+/// Cuts stacks into parts that can be visited at once.
+struct Plan {
+    /// Visits the stacks that more than a part goes through.
+    visit: Visit,
+    /// The part that is being put together.
+    next: Part,
+}
+
+type Part = Vec<PartPiece>;
+
+/// Stacks that follow each other, with the same callers.
+struct PartPiece {
+    /// The callers.
+    functions: Vec<u32>,
+    /// What they call, the next one last.
+    calls: Vec<Call>,
+    /// Before that, the callers as a stack: its nodes and its weight.
+    own: Option<(Vec<NodeId>, u64)>,
+}
+
+impl Plan {
+    fn part(&mut self, all: &WeighedStacks<'_>) -> Option<Part> {
+        let mut size = 0;
+        while size < PART && !self.visit.calls.is_empty() {
+            let next = self.visit.size_of_next(all);
+            if next > PART {
+                let weight = self.visit.next(all)?;
+                let Visit { functions, ends, .. } = &self.visit;
+                let own = (weight > 0).then(|| (ends.clone(), weight));
+                self.next.push(PartPiece { functions: functions.clone(), calls: Vec::new(), own });
+                size += 1;
+                continue;
+            }
+            size += next.max(1);
+            self.take();
+        }
+        self.next.iter_mut().for_each(|piece| piece.calls.reverse());
+        Some(std::mem::take(&mut self.next)).filter(|part| !part.is_empty())
+    }
+
+    /// Adds the next calls to the part.
+    fn take(&mut self) {
+        let Visit { calls, functions, .. } = &mut self.visit;
+        let Some(&Call { function, depth, .. }) = calls.last() else { return };
+        let callers = &functions[..depth as usize];
+        if self.next.last().is_none_or(|piece| piece.functions != callers) {
+            let functions = callers.to_vec();
+            self.next.push(PartPiece { functions, calls: Vec::new(), own: None });
+        }
+        let Some(piece) = self.next.last_mut() else { return };
+        while let Some(call) = calls.pop_if(|call| (call.function, call.depth) == (function, depth)) {
+            piece.calls.push(call);
+        }
     }
 }
 
 /// The text of the last stack. Kept, since the next one mostly begins alike.
+#[derive(Default)]
 pub(super) struct StackLine {
     separator: u8,
     text: Vec<u8>,
@@ -129,25 +444,121 @@ impl StackLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
     use std::convert::Infallible;
+    use stk_profile::profile::{
+        CpuSource, FrameFacts, FrameKey, NameSource, NamedFrame, Placement, StopId, TraceInfo,
+    };
+    use stk_tests::synth::Random;
+    use stk_unwind::Trust;
+
+    /// A profile whose frame `i` has these functions, outermost first.
+    fn profile(frames: &[&[u32]]) -> Profile {
+        let mut profile = Profile::empty(TraceInfo {
+            trace_id: String::new(),
+            source: String::new(),
+            content: None,
+            arch: stk_schema::Arch::X64,
+            pid: 1,
+            process: String::new(),
+            host: String::new(),
+            start_utc_ns: 0,
+            duration_ns: 0,
+            interval_ns: 1,
+            cpu_source: CpuSource::None,
+            metadata: Vec::new(),
+            complete: true,
+            boot_id: 0,
+            executable: None,
+        });
+        for (at, functions) in (0..).zip(frames) {
+            let place = Placement::Unknown(at);
+            profile.frames.intern(FrameKey { place, exact: true, trust: Trust::Context });
+            let symbols = &mut profile.symbols;
+            for function in functions.iter().rev() {
+                let function = symbols.strings.intern(&function.to_string());
+                symbols.named.push(NamedFrame { function, file: None, line: None, inline: false });
+            }
+            symbols.starts.push(symbols.named.len() as u32);
+            symbols.source.push(NameSource::Pdb);
+            symbols.reason.push(None);
+            symbols.facts.push(FrameFacts::default());
+        }
+        profile
+    }
+
+    /// Above the functions of stacks that end so.
+    fn roots(origin: StackOrigin) -> [Option<u32>; 2] {
+        match origin.stop {
+            Some(StopId(1)) => [Some(900), None],
+            Some(StopId(2)) => [Some(3), Some(901)],
+            _ => [None, None],
+        }
+    }
+
+    const EMPTY: u32 = 999;
 
     #[test]
     fn equal_stacks_are_one_and_come_by_their_functions() {
-        let mut sums = WeighedStacks::default();
-        for (stack, weight) in [(&[1, 3][..], 5), (&[1], 2), (&[0, 9], 1), (&[1, 3], 4), (&[1, 2], 0)] {
-            let mut at = None;
-            for &function in stack {
-                at = Some(sums.tree.call(at, function));
+        // Several frames of a function, two functions of a frame, and frames of none.
+        let frames: [&[u32]; 10] = [&[1], &[2], &[1], &[3, 1], &[], &[2, 5], &[5], &[3], &[4], &[]];
+        let mut profile = profile(&frames);
+        let mut random = Random::new(7);
+        let mut sums = OriginSums::default();
+        let mut expected: BTreeMap<Vec<u32>, u64> = BTreeMap::new();
+        let mut stack: Vec<usize> = Vec::new();
+        // So many that there are several parts.
+        for weight in 1..20_000 {
+            stack.truncate(random.below(stack.len() + 1));
+            let depth = random.below(30);
+            while stack.len() < depth {
+                stack.push(random.below(frames.len()));
             }
-            sums.add(at.unwrap(), weight);
+            let call = |parent, frame: &usize| {
+                Some(profile.tree.intern(Node { parent, frame: FrameId(*frame as u32) }))
+            };
+            let node = stack.iter().fold(None, call);
+            let origin = StackOrigin { node, stop: Some(StopId(random.below(4) as u16)), wait: None };
+            sums.add(origin, weight);
+            let mut functions: Vec<u32> = roots(origin).into_iter().flatten().collect();
+            functions.extend(stack.iter().flat_map(|&frame| frames[frame]));
+            if functions.is_empty() {
+                functions.push(EMPTY);
+            }
+            *expected.entry(functions).or_default() += weight;
         }
-        let mut seen = Vec::new();
-        sums.visit(|_, stack, weight| {
-            seen.push((stack.to_vec(), weight));
+        let functions = Functions::new(&profile, false);
+        let number = |FunctionId(function)| functions.list()[function as usize].name.parse().unwrap();
+        let stacks = WeighedStacks::of(&profile, &functions, &sums, number, roots, Some(EMPTY));
+        let mut parts: Vec<Vec<(Vec<u32>, u64)>> = Vec::new();
+        let each = |part: &mut Vec<_>, stack: WeighedStack<'_>| {
+            for &node in stack.nodes {
+                let mut frames: Vec<FrameId> = profile.tree.frames(node).collect();
+                frames.reverse();
+                let functions = frames.iter().flat_map(|frame| stacks.numbers_of(*frame));
+                assert!(functions.eq(stack.functions), "{node:?}");
+            }
+            part.push((stack.functions.to_vec(), stack.weight));
+        };
+        let done = |part| {
+            parts.push(part);
             Ok::<(), Infallible>(())
-        })
-        .unwrap();
-        assert_eq!(seen, [(vec![0, 9], 1), (vec![1], 2), (vec![1, 3], 9)]);
+        };
+        stacks.visit(Vec::new, each, done).unwrap();
+        assert!(parts.len() > 2, "{}", parts.len());
+        let seen = parts.concat();
+        // Vectors compare as stacks are ordered.
+        assert_eq!(seen, expected.into_iter().collect::<Vec<_>>());
+        // Without a name for them, stacks without functions are left out.
+        let stacks = WeighedStacks::of(&profile, &functions, &sums, number, roots, None);
+        let mut last = Vec::new();
+        let each = |part: &mut Vec<u32>, stack: WeighedStack<'_>| *part = stack.functions.to_vec();
+        let done = |part| {
+            last = part;
+            Ok::<(), Infallible>(())
+        };
+        stacks.visit(Vec::new, each, done).unwrap();
+        assert!(last[0] < EMPTY, "{last:?}");
     }
 
     #[test]

@@ -31,39 +31,37 @@ pub(super) fn stop_of(run: &Run) -> Option<StopId> {
 /// Sums by the origin of a stack.
 #[derive(Default)]
 pub(super) struct OriginSums {
+    /// By node: its place in `first`, plus one; 0 = it has none. Most nodes are no stack of a run.
+    places: Vec<u32>,
     /// By node: most stacks have one end and one wait.
-    first: Vec<FirstSum>,
+    first: Vec<(StackOrigin, u64)>,
     /// Of other ends and waits of these nodes, and of stacks without frames.
     others: HashMap<StackOrigin, u64>,
-}
-
-#[derive(Clone, Copy)]
-struct FirstSum {
-    stop: Option<StopId>,
-    wait: Option<Wait>,
-    /// 0: none yet.
-    sum: u64,
 }
 
 impl OriginSums {
     /// Adds to the sum of an origin.
     pub(super) fn add(&mut self, origin: StackOrigin, more: u64) {
-        if let Some(NodeId(node)) = origin.node {
-            let at = node as usize;
-            if self.first.len() <= at {
-                self.first.resize(at + 1, FirstSum { stop: None, wait: None, sum: 0 });
-            }
-            let FirstSum { stop, wait, sum } = &mut self.first[at];
-            if *sum == 0 {
-                (*stop, *wait) = (origin.stop, origin.wait);
-            }
-            if (*stop, *wait) == (origin.stop, origin.wait) {
-                *sum = sum.saturating_add(more);
-                return;
-            }
-        }
-        let sum = self.others.entry(origin).or_default();
+        let sum = match origin.node {
+            Some(node) => self.of_node(node, origin),
+            None => self.others.entry(origin).or_default(),
+        };
         *sum = sum.saturating_add(more);
+    }
+
+    fn of_node(&mut self, NodeId(node): NodeId, origin: StackOrigin) -> &mut u64 {
+        let at = node as usize;
+        if self.places.len() <= at {
+            self.places.resize(at + 1, 0);
+        }
+        if self.places[at] == 0 {
+            self.first.push((origin, 0));
+            self.places[at] = self.first.len() as u32;
+        }
+        match &mut self.first[self.places[at] as usize - 1] {
+            (first, sum) if *first == origin => sum,
+            _ => self.others.entry(origin).or_default(),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -72,11 +70,8 @@ impl OriginSums {
 
     /// Each origin with its sum, in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (StackOrigin, u64)> {
-        let first = (0u32..).zip(&self.first).filter(|(_, first)| first.sum > 0).map(|(node, first)| {
-            let origin = StackOrigin { node: Some(NodeId(node)), stop: first.stop, wait: first.wait };
-            (origin, first.sum)
-        });
-        first.chain(self.others.iter().map(|(origin, sum)| (*origin, *sum)))
+        let first = self.first.iter().copied();
+        first.chain(self.others.iter().map(|(origin, sum)| (*origin, *sum))).filter(|(_, sum)| *sum > 0)
     }
 }
 

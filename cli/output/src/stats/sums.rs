@@ -27,13 +27,46 @@ pub(super) struct StatsTables<'a> {
     stops: Vec<u64>,
     /// By stop: the weights of the samples.
     stop_weights: Vec<[u64; WEIGHTS.len()]>,
-    /// By node, with the time that samples cover.
+    stacks: StackWeights,
+    /// By node, once all runs are there: its samples, with the weight that the lists count.
     nodes: Vec<Amount>,
-    /// By node: the weight that the lists count, in nanoseconds, for each weight.
-    weights: Vec<[u64; WEIGHTS.len()]>,
     /// Of runs without a stack: as above.
     no_stack: [u64; WEIGHTS.len()],
     waits: WaitSums,
+}
+
+/// Sums by stack. Of five nodes of the call tree, four are no stack of a run.
+#[derive(Default)]
+struct StackWeights {
+    /// By node: its place among the sums, plus one; 0 = it has none.
+    places: Vec<u32>,
+    sums: Vec<StackSum>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct StackSum {
+    samples: u64,
+    /// In nanoseconds, for each weight.
+    weights: [u64; WEIGHTS.len()],
+}
+
+impl StackWeights {
+    fn of_mut(&mut self, NodeId(node): NodeId) -> &mut StackSum {
+        let place = &mut self.places[node as usize];
+        if *place == 0 {
+            self.sums.push(StackSum::default());
+            *place = self.sums.len() as u32;
+        }
+        &mut self.sums[*place as usize - 1]
+    }
+
+    /// By node: its samples, with the weight of this number.
+    fn amounts(&self, weight: usize) -> Vec<Amount> {
+        let sum = |sum: &StackSum| Amount { samples: sum.samples, weight_ns: sum.weights[weight] };
+        let place =
+            |place: &u32| place.checked_sub(1).map_or(Amount::default(), |at| sum(&self.sums[at as usize]));
+        self.places.iter().map(place).collect()
+    }
 }
 
 /// All weights.
@@ -75,8 +108,7 @@ impl<'a> StatsTables<'a> {
             .collect();
         let stops = vec![0; profile.stops.len()];
         let stop_weights = vec![Default::default(); stops.len()];
-        let nodes = vec![Amount::default(); profile.tree.nodes().len()];
-        let weights = vec![Default::default(); nodes.len()];
+        let stacks = StackWeights { places: vec![0; profile.tree.nodes().len()], sums: Vec::new() };
         StatsTables {
             profile,
             running_only: options.running_only,
@@ -84,8 +116,8 @@ impl<'a> StatsTables<'a> {
             timelines,
             stops,
             stop_weights,
-            nodes,
-            weights,
+            stacks,
+            nodes: Vec::new(),
             no_stack: Default::default(),
             waits: WaitSums::new(options.waiting),
         }
@@ -106,8 +138,9 @@ impl<'a> StatsTables<'a> {
             self.stops[run.stop.0 as usize] += u64::from(run.samples);
             let sums = match run.node {
                 Some(node) => {
-                    self.nodes[node.0 as usize].add_run(run);
-                    &mut self.weights[node.0 as usize]
+                    let stack = self.stacks.of_mut(node);
+                    stack.samples += u64::from(run.samples);
+                    &mut stack.weights
                 }
                 None => &mut self.no_stack,
             };
@@ -125,9 +158,7 @@ impl<'a> StatsTables<'a> {
     fn weigh(&mut self, asked: Option<Weight>, cpu_known: bool) -> (Weight, u64) {
         let weight = asked.unwrap_or(if cpu_known { Weight::Cpu } else { Weight::Active });
         let at = WEIGHTS.iter().position(|known| *known == weight).unwrap_or(0);
-        for (amount, weights) in self.nodes.iter_mut().zip(&self.weights) {
-            amount.weight_ns = weights[at];
-        }
+        self.nodes = std::mem::take(&mut self.stacks).amounts(at);
         // A forged trace may claim any CPU time and any interval.
         let all =
             self.nodes.iter().map(|amount| amount.weight_ns).fold(self.no_stack[at], u64::saturating_add);

@@ -41,6 +41,10 @@ impl Modules for AddressSpace<'_, '_> {
             image_key: CODE_KEYS | region & (CODE_KEYS - 1),
         })
     }
+
+    fn epoch(&self) -> Option<u64> {
+        Some(self.view.epoch() as u64)
+    }
 }
 
 /// The image of the module with the walker's `id`; `None` in dynamic code.

@@ -180,6 +180,28 @@ impl Runs {
         Ok(())
     }
 
+    /// Adds all runs of a thread that has none yet, in time order.
+    pub(super) fn push_all(&mut self, thread: u32, runs: Vec<Run>) -> io::Result<()> {
+        let i = thread as usize;
+        let is_new = self.threads.get(i).is_none_or(|thread| thread.held.is_empty());
+        let Some((last, others)) =
+            runs.split_last().filter(|_| is_new && self.held + runs.len() <= self.limit)
+        else {
+            return runs.into_iter().try_for_each(|run| self.push(thread, run));
+        };
+        // The last one makes room for the thread.
+        let span = others.iter().map(|run| run.first_ns..run.end_ns());
+        for run in span {
+            let span = self.span.get_or_insert(run.clone());
+            *span = span.start.min(run.start)..span.end.max(run.end);
+        }
+        let others = others.len();
+        self.push(thread, *last)?;
+        self.threads[i].held = runs;
+        self.held += others;
+        Ok(())
+    }
+
     /// The time that they cover, in nanoseconds since trace start; empty without runs.
     pub fn span(&self) -> Range<u64> {
         self.span.clone().unwrap_or_default()
@@ -382,6 +404,25 @@ mod tests {
         });
         visited.unwrap();
         all
+    }
+
+    #[test]
+    fn runs_added_at_once_are_as_if_added_one_by_one() {
+        for limit in [1, 4, 12, usize::MAX] {
+            let (mut single, mut whole) = (Runs::with_limit(limit), Runs::with_limit(limit));
+            for thread in 0..3 {
+                let runs: Vec<Run> = (0..5).map(|i| run(3 * i + u64::from(thread))).collect();
+                for &run in &runs {
+                    single.push(thread, run).unwrap();
+                }
+                whole.push_all(thread, runs).unwrap();
+                whole.push_all(thread, Vec::new()).unwrap();
+            }
+            assert_eq!(collect(&whole), collect(&single), "{limit}");
+            assert_eq!(whole.span(), single.span());
+            let held: usize = whole.threads.iter().map(|thread| thread.held.len()).sum();
+            assert!(whole.held <= limit && whole.held == held, "{held} of {limit}");
+        }
     }
 
     #[test]

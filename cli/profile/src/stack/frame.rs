@@ -1,8 +1,9 @@
 //! Distinct frames: where code lies, and how it was found.
 
 use crate::trace::Timeline;
+use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hash};
 use stk_base::model::{Holder, ImageId};
 use stk_unwind::{Frame, Trust};
 
@@ -32,42 +33,71 @@ pub struct FrameKey {
     pub trust: Trust,
 }
 
-impl Hash for FrameKey {
-    /// One number: frames are looked up very often. How it was found is left out, since few frames
-    /// of one address were found in different ways.
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let (kind, at) = self.place.numbers();
-        state.write_u64(at ^ (kind << 1 | u64::from(self.exact)).rotate_right(2));
+impl FrameKey {
+    /// A number for tables. No two frames of images and regions below 2^24 have one; the highest
+    /// bit is set in that of all others, which several may have.
+    fn number(self) -> u64 {
+        let how = (self.trust as u64) << 1 | u64::from(self.exact);
+        match self.place {
+            Placement::Image(ImageId(image), rva) if image < 1 << 24 => {
+                how << 56 | u64::from(image) << 32 | u64::from(rva)
+            }
+            Placement::Code(region, offset) if region < 1 << 24 => {
+                1 << 62 | how << 56 | u64::from(region) << 32 | u64::from(offset)
+            }
+            place => {
+                let (kind, at) = place.numbers();
+                1 << 63 | (at ^ kind << 40 ^ how.rotate_right(8))
+            }
+        }
     }
 }
 
 /// Distinct frames in order of first appearance.
 #[derive(Clone, Default, Debug)]
 pub struct FrameTable {
-    keys: Interner<FrameKey>,
+    keys: Vec<FrameKey>,
+    /// By a frame's number, so that mostly one place in memory is read for a frame.
+    ids: HashTable<NumberedFrame>,
+    /// Seeded at random, so that no trace can force collisions.
+    hasher: DefaultHashBuilder,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct NumberedFrame {
+    number: u64,
+    id: FrameId,
 }
 
 impl FrameTable {
     /// The id of a frame, new or known.
     pub fn intern(&mut self, key: FrameKey) -> FrameId {
-        FrameId(self.keys.intern(key))
+        let FrameTable { keys, ids, hasher } = self;
+        let number = key.number();
+        let is_it = |known: &NumberedFrame| {
+            known.number == number && (number >> 63 == 0 || keys[known.id.0 as usize] == key)
+        };
+        match ids.entry(hasher.hash_one(number), is_it, |known| hasher.hash_one(known.number)) {
+            Entry::Occupied(known) => known.get().id,
+            Entry::Vacant(free) => {
+                let id = FrameId(keys.len() as u32);
+                free.insert(NumberedFrame { number, id });
+                keys.push(key);
+                id
+            }
+        }
     }
 
     /// Adds a frame under an id of its own, though another one may have the same key: a part of
     /// that one's names.
     pub fn push(&mut self, key: FrameKey) -> FrameId {
-        self.keys.values.push(key);
-        FrameId(self.keys.values.len() as u32 - 1)
-    }
-
-    /// Forgets all frames, but keeps their memory.
-    pub(crate) fn clear(&mut self) {
-        self.keys.clear();
+        self.keys.push(key);
+        FrameId(self.keys.len() as u32 - 1)
     }
 
     /// All frames; index = id.
     pub fn keys(&self) -> &[FrameKey] {
-        &self.keys.values
+        &self.keys
     }
 }
 
@@ -124,8 +154,8 @@ impl<T: Eq + Hash> Interner<T> {
             |&id| hasher.hash_one(&values[id as usize]),
         );
         match entry {
-            hashbrown::hash_table::Entry::Occupied(known) => *known.get(),
-            hashbrown::hash_table::Entry::Vacant(free) => {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(free) => {
                 let id = values.len() as u32;
                 free.insert(id);
                 values.push(value);
@@ -151,12 +181,17 @@ mod tests {
             frame(2, Trust::Context),
             FrameKey { exact: true, ..frame(1, Trust::Context) },
             FrameKey { place: Placement::Unknown(1), ..frame(1, Trust::Context) },
+            FrameKey { place: Placement::Code(0, 1), ..frame(1, Trust::Context) },
+            frame(1, Trust::Assumed),
+            // These have numbers of several frames.
+            FrameKey { place: Placement::Image(ImageId(1 << 24), 1), ..frame(1, Trust::Context) },
+            FrameKey { place: Placement::Unknown(1 << 56 | 1), ..frame(1, Trust::Context) },
         ];
-        for key in keys {
+        for &key in &keys {
             assert_ne!(table.intern(key), first);
         }
         assert_eq!(table.intern(frame(1, Trust::Context)), first);
-        assert_eq!(table.keys().len(), 4);
+        assert_eq!(table.keys().len(), keys.len() + 1);
     }
 
     #[test]

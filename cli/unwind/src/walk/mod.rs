@@ -1,7 +1,6 @@
 //! The calls that start a walk.
 
-use crate::cache::RuleCache;
-use crate::engine::{Sink, Unwinder, run};
+use crate::engine::{Known, Sink, Unwinder, run};
 use crate::history::{History, Recorder};
 use crate::input::{Modules, Sample, WalkOptions};
 use crate::{Frame, Registers, Stop, Trust, arm64, x64, x86};
@@ -9,10 +8,10 @@ use crate::{Frame, Registers, Stop, Trust, arm64, x64, x86};
 /// Walks stacks. One per worker thread: it holds the rules compiled so far.
 pub struct Walker {
     options: WalkOptions,
-    x64: RuleCache<x64::X64Rule>,
+    x64: Known<x64::X64Rule>,
     trail: Vec<x64::X64Step>,
-    arm64: RuleCache<arm64::Arm64Rule>,
-    x86: RuleCache<x86::X86Rule>,
+    arm64: Known<arm64::Arm64Rule>,
+    x86: Known<x86::X86Rule>,
 }
 
 impl Walker {
@@ -20,10 +19,10 @@ impl Walker {
     pub fn new(options: WalkOptions) -> Self {
         Walker {
             options,
-            x64: RuleCache::new(),
+            x64: Known::nothing(),
             trail: Vec::new(),
-            arm64: RuleCache::new(),
-            x86: RuleCache::new(),
+            arm64: Known::nothing(),
+            x86: Known::nothing(),
         }
     }
 

@@ -5,6 +5,7 @@
 
 use super::super::source::exporter;
 use super::super::{ConversionFacts, Options, OutputError, Summary, Writer};
+use super::behind::WriterBehind;
 use super::catalog;
 use super::describe::{self, FrameCounts};
 use super::ids::Ids;
@@ -12,6 +13,7 @@ use super::part::{self, NewPart, Part};
 use super::rows::{Allowance, Captures, Rows, pieces, stack_names};
 use super::table::TableWriter;
 use super::trace_id::trace_id;
+use rayon::prelude::*;
 use std::path::{Path, PathBuf};
 use stk_base::files::{Below, MayReplace, check_output};
 use stk_base::text::counted;
@@ -19,9 +21,10 @@ use stk_profile::profile::{Batch, FrameId, Profile};
 use stk_schema::tables::{self, ParquetTable};
 
 /// Rows in a row group of `samples`.
-const ROWS: usize = 1 << 20;
-/// Bytes that a row takes until it is written: in the columns, and in the row group made of them.
-const ROW_BYTES: u64 = 512;
+const ROWS: usize = 1 << 17;
+/// Bytes that a row takes until it is written: in the columns, in the row group made of them, and
+/// in the one before, which is encoded meanwhile.
+const ROW_BYTES: u64 = 1024;
 /// The fewest rows of a row group that a limit of memory makes.
 const FEWEST_ROWS: usize = 1 << 12;
 /// Names in a row group of denormalized `samples`. The size of these rows grows with the depth of
@@ -37,7 +40,7 @@ pub(super) struct Dataset {
     part: Option<NewPart>,
     ids: Option<Ids>,
     captures: Captures,
-    samples: Option<TableWriter>,
+    samples: Option<WriterBehind>,
     rows: Rows,
     /// Rows of a row group.
     most_rows: usize,
@@ -86,20 +89,6 @@ impl Dataset {
         }
     }
 
-    fn table(
-        &self,
-        profile: &Profile,
-        table: &ParquetTable,
-        more: &[tables::Column],
-    ) -> Result<TableWriter, OutputError> {
-        let file = match (&self.goal, &self.part) {
-            (Goal::File(file), _) => file.clone(),
-            (Goal::Folder(_), Some(part)) => part.folder().join(part::table_file(table)),
-            (Goal::Folder(_), None) => return Err(OutputError::Order("a table before begin")),
-        };
-        TableWriter::create(&file, table, more, exporter(profile))
-    }
-
     /// Writes the rows if there are so many times as many as in a row group.
     fn flush_if_over(&mut self, profile: &Profile, times: usize) -> Result<(), OutputError> {
         if self.rows.len() < times * self.most_rows && self.rows.names() < times * NAMES {
@@ -121,10 +110,10 @@ impl Dataset {
     fn finish_part(
         &mut self,
         profile: &Profile,
-        files: &mut [(PathBuf, u64)],
+        files: &[(PathBuf, u64)],
     ) -> Result<Vec<(PathBuf, u64)>, OutputError> {
         let ids = self.ids.take().ok_or(OutputError::Order("finish before begin"))?;
-        type Write<'a> = &'a dyn Fn(&mut TableWriter) -> Result<(), OutputError>;
+        type Write<'a> = &'a (dyn Fn(&mut TableWriter) -> Result<(), OutputError> + Sync);
         let rest: [(&ParquetTable, Write<'_>); 7] = [
             (&tables::EVENTS, &|table| describe::write_events(table, profile)),
             (&tables::GAPS, &|table| describe::write_gaps(table, profile)),
@@ -134,21 +123,39 @@ impl Dataset {
             (&tables::THREADS, &|table| describe::write_threads(table, profile)),
             (&tables::TRACES, &|table| describe::write_trace(table, profile, &self.totals)),
         ];
-        let mut made = files.to_vec();
-        for (table, write) in rest {
-            let mut writer = self.table(profile, table, &[])?;
+        let (goal, part) = (&self.goal, self.part.as_ref());
+        let make = |(table, write): (&ParquetTable, Write<'_>)| {
+            let mut writer = create(goal, part, profile, table, &[])?;
             write(&mut writer)?;
-            made.push(writer.finish()?);
-        }
+            writer.finish()
+        };
+        let rest: Result<Vec<(PathBuf, u64)>, OutputError> = rest.into_par_iter().map(make).collect();
+        let made = files.iter().cloned().chain(rest?);
         let part = self.part.take().ok_or(OutputError::Order("finish before begin"))?;
         let folder = part.finish(description(profile, self.denormalized, self.key.clone()))?;
         // They are where the part was given its name.
-        let placed = made.into_iter().map(|(path, size)| {
+        let placed = made.map(|(path, size)| {
             let name = path.file_name().map(Path::new).unwrap_or(&path);
             (folder.join(name), size)
         });
         Ok(placed.collect())
     }
+}
+
+/// Begins a table.
+fn create(
+    goal: &Goal,
+    part: Option<&NewPart>,
+    profile: &Profile,
+    table: &ParquetTable,
+    more: &[tables::Column],
+) -> Result<TableWriter, OutputError> {
+    let file = match (goal, part) {
+        (Goal::File(file), _) => file.clone(),
+        (Goal::Folder(_), Some(part)) => part.folder().join(part::table_file(table)),
+        (Goal::Folder(_), None) => return Err(OutputError::Order("a table before begin")),
+    };
+    TableWriter::create(&file, table, more, exporter(profile))
 }
 
 impl Writer for Dataset {
@@ -161,7 +168,7 @@ impl Writer for Dataset {
         self.captures = Captures::of(profile);
         self.allowance = Some(Allowance::of(profile));
         let more: &[tables::Column] = if self.denormalized { &[tables::SAMPLES_FRAMES] } else { &[] };
-        self.samples = Some(self.table(profile, &tables::SAMPLES, more)?);
+        self.samples = Some(WriterBehind::new(create(&self.goal, self.part.as_ref(), profile, &tables::SAMPLES, more)?));
         Ok(())
     }
 
@@ -194,7 +201,7 @@ impl Writer for Dataset {
         let samples = self.samples.take().ok_or(OutputError::Order("finish before begin"))?.finish()?;
         let mut files = vec![samples];
         if let Goal::Folder(_) = self.goal {
-            files = self.finish_part(profile, &mut files)?;
+            files = self.finish_part(profile, &files)?;
         }
         let nameless = self.allowance.as_ref().map_or(0, |allowance| allowance.nameless);
         let warning = (nameless > 0).then(|| {

@@ -11,14 +11,26 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 /// Ids of a profile's locations, and of its stacks when they are requested.
 pub(super) struct Ids {
     /// By frame.
-    locations: Vec<i64>,
+    frames: Vec<StackFrame>,
     /// Each location once, with one of its frames.
     distinct: Vec<(i64, FrameId)>,
-    /// By node; `None` = not yet known.
-    stacks: Vec<Option<StackFacts>>,
+    /// By node: its place in `stacks`, plus one; 0 = it was not requested. Most nodes never are.
+    places: Vec<u32>,
+    stacks: Vec<StackFacts>,
     /// One node for each id.
     nodes: HashMap<i64, NodeId>,
-    frames: Vec<FrameId>,
+    /// Of the stack that is looked at, innermost frame first.
+    stack: Vec<StackFrame>,
+}
+
+/// What a stack needs to know of a frame.
+#[derive(Clone, Copy)]
+struct StackFrame {
+    location: i64,
+    /// It has a name from symbols.
+    named: bool,
+    /// It follows from recorded data.
+    proved: bool,
 }
 
 /// What the rows of a stack's samples say of it.
@@ -49,7 +61,7 @@ impl Ids {
         let trace_id = trace_id(profile);
         let mut known: HashMap<i64, LocationKey> = HashMap::new();
         let mut distinct = Vec::new();
-        let mut locations = Vec::with_capacity(profile.frames.keys().len());
+        let mut frames = Vec::with_capacity(profile.frames.keys().len());
         for (i, &key) in profile.frames.keys().iter().enumerate() {
             let (location, id) = location(profile, &trace_id, FrameId(i as u32), key);
             match known.insert(id, location) {
@@ -60,16 +72,24 @@ impl Ids {
                     return Err(OutputError::SameId { trace, things: "code locations", id });
                 }
             }
-            locations.push(id);
+            let named = profile.symbols.source[i].is_certain();
+            frames.push(StackFrame { location: id, named, proved: key.trust.is_proved() });
         }
         distinct.sort_unstable();
-        let stacks = vec![None; profile.tree.nodes().len()];
-        Ok(Ids { locations, distinct, stacks, nodes: HashMap::new(), frames: Vec::new() })
+        let places = vec![0; profile.tree.nodes().len()];
+        Ok(Ids {
+            frames,
+            distinct,
+            places,
+            stacks: Vec::new(),
+            nodes: HashMap::new(),
+            stack: Vec::new(),
+        })
     }
 
     /// The location id of a frame.
     pub(super) fn location(&self, frame: FrameId) -> i64 {
-        self.locations[frame.0 as usize]
+        self.frames[frame.0 as usize].location
     }
 
     /// Every location once, by id.
@@ -79,25 +99,25 @@ impl Ids {
 
     /// The facts of a stack.
     pub(super) fn stack(&mut self, profile: &Profile, node: NodeId) -> Result<StackFacts, OutputError> {
-        if let Some(known) = self.stacks[node.0 as usize] {
-            return Ok(known);
+        if let Some(known) = self.places[node.0 as usize].checked_sub(1) {
+            return Ok(self.stacks[known as usize]);
         }
-        self.frames.clear();
-        self.frames.extend(profile.tree.frames(node));
+        let Ids { frames, stack, .. } = self;
+        stack.clear();
+        stack.extend(profile.tree.frames(node).map(|frame| frames[frame.0 as usize]));
         let mut hash = Xxh3::new();
-        for &frame in self.frames.iter().rev() {
-            hash.update(&self.locations[frame.0 as usize].to_le_bytes());
+        for frame in stack.iter().rev() {
+            hash.update(&frame.location.to_le_bytes());
         }
         let id = hash.digest() as i64;
-        let named = self.frames.iter().filter(|frame| profile.symbols.source[frame.0 as usize].is_certain());
-        let proved = |frame: &FrameId| profile.frames.keys()[frame.0 as usize].trust.is_proved();
         let facts = StackFacts {
             id,
-            depth: self.frames.len() as u32,
-            named: named.count() as u32,
-            proved: self.frames.iter().all(proved),
+            depth: stack.len() as u32,
+            named: stack.iter().filter(|frame| frame.named).count() as u32,
+            proved: stack.iter().all(|frame| frame.proved),
         };
-        self.stacks[node.0 as usize] = Some(facts);
+        self.stacks.push(facts);
+        self.places[node.0 as usize] = self.stacks.len() as u32;
         match self.nodes.entry(id) {
             Entry::Vacant(free) => {
                 free.insert(node);
@@ -123,7 +143,7 @@ impl Ids {
     /// Whether two nodes are the same stack. They may differ in parts that do not count: images of
     /// equal identity, how frames were found, where a method's code lies.
     fn same(&self, profile: &Profile, a: NodeId, b: NodeId) -> bool {
-        let content = |node| profile.tree.frames(node).map(|frame| self.locations[frame.0 as usize]);
+        let content = |node| profile.tree.frames(node).map(|frame| self.location(frame));
         content(a).eq(content(b))
     }
 }

@@ -4,6 +4,7 @@
 //! ```text
 //! dataset     one trace to a part of a dataset               Profile, Runs -> files
 //! rows        the rows of samples                            Run -> columns
+//! behind      row groups, encoded while the next one is filled
 //! describe    the other tables of a trace                    Profile -> columns
 //! ids         hashes that name places, functions and stacks
 //! part        the folder of a part, and what it says of itself
@@ -22,6 +23,8 @@
 
 #[cfg(feature = "parquet")]
 mod apply;
+#[cfg(feature = "parquet")]
+mod behind;
 #[cfg(feature = "parquet")]
 mod catalog;
 #[cfg(feature = "parquet")]

@@ -1,40 +1,55 @@
 //! Texts of stacks that several profiles have.
 
-use super::super::stack_sums::WeighedStacks;
 use stk_profile::profile::NodeId;
 
 /// Bytes of the texts of stacks that are kept.
-const MOST_KEPT: usize = 16 << 20;
+const MOST_KEPT: usize = 32 << 20;
 
 /// Texts of stacks above which nothing stands, made once for all profiles.
 #[derive(Default)]
 pub(super) struct KeptTexts {
-    /// By stack, and once all are kept by node of the profile: where its text is; 0 = it is not
-    /// kept.
+    /// By node: where its text is; 0 = it is not kept.
     places: Vec<u32>,
     /// Texts, each behind its length in two bytes. The first byte belongs to none.
     texts: Vec<u8>,
 }
 
-impl KeptTexts {
-    pub(super) fn of(stacks: &WeighedStacks) -> KeptTexts {
-        KeptTexts { places: vec![0; stacks.len()], texts: vec![0] }
-    }
+/// Texts that are to be kept: those of a part of the stacks.
+#[derive(Default)]
+pub(super) struct NewTexts {
+    /// Nodes, and where their text is.
+    places: Vec<(NodeId, u32)>,
+    texts: Vec<u8>,
+}
 
-    /// Keeps the text of a stack while there is room.
-    pub(super) fn keep(&mut self, NodeId(stack): NodeId, text: &[u8]) {
+impl NewTexts {
+    /// Adds the text of some nodes.
+    pub(super) fn add(&mut self, nodes: &[NodeId], text: &[u8]) {
         let Ok(len) = u16::try_from(text.len()) else { return };
         if self.texts.len() + text.len() <= MOST_KEPT {
-            self.places[stack as usize] = self.texts.len() as u32;
+            let place = self.texts.len() as u32;
+            self.places.extend(nodes.iter().map(|&node| (node, place)));
             self.texts.extend_from_slice(&len.to_le_bytes());
             self.texts.extend_from_slice(text);
         }
     }
+}
 
-    /// All are kept: from now on they are found by the nodes of the profile.
-    pub(super) fn close(&mut self, stacks: &WeighedStacks) {
-        let place = |stack: &Option<NodeId>| stack.map_or(0, |NodeId(stack)| self.places[stack as usize]);
-        self.places = stacks.of_nodes().iter().map(place).collect();
+impl KeptTexts {
+    /// For a profile of so many nodes.
+    pub(super) fn new(nodes: usize) -> KeptTexts {
+        KeptTexts { places: vec![0; nodes], texts: vec![0] }
+    }
+
+    /// Keeps these while there is room.
+    pub(super) fn keep(&mut self, new: &NewTexts) {
+        if self.texts.len() + new.texts.len() <= MOST_KEPT {
+            let first = self.texts.len() as u32;
+            self.texts.extend_from_slice(&new.texts);
+            for &(NodeId(node), place) in &new.places {
+                self.places[node as usize] = first + place;
+            }
+        }
     }
 
     pub(super) fn get(&self, NodeId(node): NodeId) -> Option<&[u8]> {

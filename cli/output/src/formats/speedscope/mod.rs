@@ -22,12 +22,12 @@ mod pieces;
 mod shared_frames;
 mod stack_text;
 
-use self::kept_texts::KeptTexts;
+use self::kept_texts::{KeptTexts, NewTexts};
 use self::pieces::{Piece, PieceStart, ThreadProfile};
 use self::shared_frames::SharedFrames;
 use super::sink::Sink;
 use super::source::exporter;
-use super::stack_sums::{StackLine, WeighedStacks};
+use super::stack_sums::{StackLine, WeighedStack, WeighedStacks};
 use super::threads::busiest_first;
 use super::unfold::{OriginSums, StackOrigin};
 use super::{Description, Format, Options, OutputError, Summary, Writer, finish_for, json, single};
@@ -100,23 +100,30 @@ impl Speedscope {
         let stacks = WeighedStacks::of(profile, &frames.functions, &sums, number, roots, None);
         drop(sums);
         let label = format!("all threads: {}", self.sum_weights[number_of_sum].title());
-        let mut sum = ThreadProfile::open(&mut self.sink, &label, number_of_sum == 0, 0);
-        let mut line = StackLine::new(b',');
+        let sink = &mut self.sink;
+        let mut sum = ThreadProfile::open(sink, &label, number_of_sum == 0, 0);
+        let is_kept = number_of_sum == 0;
+        let mut texts = KeptTexts::new(if is_kept { profile.tree.nodes().len() } else { 0 });
         let write = |function: u32, out: &mut Vec<u8>| json::number(out, function.into());
-        let mut texts = (number_of_sum == 0).then(|| KeptTexts::of(&stacks));
-        stacks.visit(|id, stack, weight_ns| {
-            sum.end_ns = sum.end_ns.saturating_add(weight_ns);
-            let text = line.of(stack, write);
-            if let Some(texts) = &mut texts {
-                texts.keep(id, text);
+        let new = || SumPart { line: StackLine::new(b','), ..SumPart::default() };
+        let add = |part: &mut SumPart, stack: WeighedStack<'_>| {
+            let text = part.line.of(stack.functions, write);
+            part.piece.push(text, stack.weight);
+            part.weight_ns = part.weight_ns.saturating_add(stack.weight);
+            if is_kept {
+                part.texts.add(stack.nodes, text);
             }
-            sum.push(&mut self.sink, text, weight_ns)
+        };
+        stacks.visit(new, add, |part| {
+            texts.keep(&part.texts);
+            sum.end_ns = sum.end_ns.saturating_add(part.weight_ns);
+            sum.append(sink, vec![part.piece])
         })?;
-        if let Some(mut texts) = texts {
-            texts.close(&stacks);
+        drop(stacks);
+        if is_kept {
             frames.texts = texts;
         }
-        sum.close(&mut self.sink)
+        sum.close(sink)
     }
 
     /// Ends the profile of a thread, if one is open.
@@ -153,6 +160,15 @@ impl Speedscope {
         }
         Ok(())
     }
+}
+
+/// A part of the stacks of all threads.
+#[derive(Default)]
+struct SumPart {
+    line: StackLine,
+    piece: Piece,
+    weight_ns: u64,
+    texts: NewTexts,
 }
 
 impl Writer for Speedscope {

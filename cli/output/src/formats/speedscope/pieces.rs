@@ -112,7 +112,7 @@ impl Piece {
 
     /// Adds a stack. Merges it with the last one if they look the same: different addresses of the
     /// same functions do.
-    fn push(&mut self, stack: &[u8], weight_ns: u64) {
+    pub(super) fn push(&mut self, stack: &[u8], weight_ns: u64) {
         match self.open() {
             Some(open) if open.stack == stack => open.weight_ns += weight_ns,
             Some(_) => {

@@ -24,8 +24,10 @@ use super::placeholder::BeforeWaits;
 use super::{CpuSource, NodeId, Profile, Run, RunFlags, Runs};
 use crate::stack::FrameId;
 use cpu::{ClockShare, Fit, SamplingCost, ThreadSum};
+use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicU16, Ordering};
 use stk_schema::Arch;
 use stk_schema::event::RunState;
 use waits::SystemCall;
@@ -163,24 +165,36 @@ pub fn is_behind_call(arch: Arch, code: Option<&[u8]>) -> bool {
 pub fn classify(profile: &mut Profile, runs: &Runs) -> io::Result<Runs> {
     let waits = Stacks::new(profile).waits();
     let before = BeforeWaits::new(profile, waits);
-    let mut stacks = Stacks::new(profile);
+    let stacks = Stacks::new(profile);
     let cost = match profile.trace.cpu_source {
-        CpuSource::ThreadTimes => SamplingCost::of_waiting_threads(&mut stacks, runs)?,
+        CpuSource::ThreadTimes => SamplingCost::of_waiting_threads(&stacks, runs)?,
         CpuSource::Cycles | CpuSource::None => SamplingCost::default(),
     };
     let mut out = Runs::with_limit(runs.limit());
-    let mut sampling_ns = Vec::with_capacity(profile.threads.len());
-    for thread in 0..profile.threads.len() as u32 {
-        let mut share = ClockShare::new(cost, &before);
-        runs.for_threads([thread], |batch| {
-            for run in batch.runs {
-                let (activity, fit) = stacks.of(run);
-                share.push(Run { activity, ..*run }, fit, |run| out.push(thread, run))?;
+    let threads: Vec<u32> = (0..profile.threads.len() as u32).collect();
+    let mut sampling_ns = Vec::with_capacity(threads.len());
+    let at_once = rayon::current_num_threads();
+    if at_once > 1 && runs.can_be_shared() {
+        // All are in memory, and so are those of a few threads once more.
+        for threads in threads.chunks(at_once) {
+            let classified = |&thread: &u32| -> io::Result<(u32, Vec<Run>, u64)> {
+                let mut made = Vec::new();
+                let ns = stacks.classify(thread, runs, ClockShare::new(cost, &before), |run| {
+                    made.push(run);
+                    Ok(())
+                })?;
+                Ok((thread, made, ns))
+            };
+            for (thread, made, ns) in threads.par_iter().map(classified).collect::<io::Result<Vec<_>>>()? {
+                sampling_ns.push(ns);
+                out.push_all(thread, made)?;
             }
-            Ok::<(), io::Error>(())
-        })?;
-        sampling_ns.push(share.sampling_ns());
-        share.end(|run| out.push(thread, run))?;
+        }
+    } else {
+        for thread in threads {
+            let share = ClockShare::new(cost, &before);
+            sampling_ns.push(stacks.classify(thread, runs, share, |run| out.push(thread, run))?);
+        }
     }
     for (thread, ns) in profile.threads.iter_mut().zip(sampling_ns) {
         thread.sampling_cpu_ns = thread.sampling_cpu_ns.saturating_add(ns);
@@ -202,8 +216,21 @@ struct Stacks<'a> {
     profile: &'a Profile,
     /// By frame.
     roles: Vec<FrameRole>,
-    /// By node, once it was asked for: in a system call, if the code there says so.
-    calls: Vec<Option<Option<(SystemCall, Wait)>>>,
+    /// By node, once it was asked for: in a system call, if the code there says so. A number of
+    /// [`stored`]; 0 = not yet known. Whichever thread finds it finds the same.
+    calls: Vec<AtomicU16>,
+}
+
+/// A system call as a number above 0.
+fn stored(call: Option<(SystemCall, Wait)>) -> u16 {
+    call.map_or(1, |(call, wait)| 2 + call as u16 + 3 * wait.number())
+}
+
+/// The system call with this number.
+fn load(number: u16) -> Option<(SystemCall, Wait)> {
+    let number = number.checked_sub(2)?;
+    let call = [SystemCall::Waits, SystemCall::MayWait, SystemCall::Works][usize::from(number % 3)];
+    Some((call, Wait::from_number(number / 3).unwrap_or_default()))
 }
 
 /// What a frame means for the state of its thread.
@@ -228,11 +255,33 @@ impl<'a> Stacks<'a> {
             FrameRole::of(profile.module_name(frame).unwrap_or_default(), name)
         };
         let roles = (0..profile.frames.keys().len()).map(role).collect();
-        Stacks { profile, roles, calls: vec![None; profile.tree.nodes().len()] }
+        let calls = std::iter::repeat_with(AtomicU16::default).take(profile.tree.nodes().len()).collect();
+        Stacks { profile, roles, calls }
+    }
+
+    /// Calls `each` with the classified runs of a thread, and returns what its samples cost it, in
+    /// nanoseconds.
+    fn classify(
+        &self,
+        thread: u32,
+        runs: &Runs,
+        mut share: ClockShare<'_>,
+        mut each: impl FnMut(Run) -> io::Result<()>,
+    ) -> io::Result<u64> {
+        runs.for_threads([thread], |batch| {
+            for run in batch.runs {
+                let (activity, fit) = self.of(run);
+                share.push(Run { activity, ..*run }, fit, &mut each)?;
+            }
+            Ok::<(), io::Error>(())
+        })?;
+        let ns = share.sampling_ns();
+        share.end(each)?;
+        Ok(ns)
     }
 
     /// A run's activity, and how well the thread's CPU time fits it.
-    fn of(&mut self, run: &Run) -> (Activity, Fit) {
+    fn of(&self, run: &Run) -> (Activity, Fit) {
         let Some(node) = run.node else { return (Activity::Unknown, Fit::Last) };
         let call = self.call(node).filter(|_| run.flags.contains(RunFlags::BEHIND_CALL));
         let call = match call {
@@ -243,14 +292,16 @@ impl<'a> Stacks<'a> {
         Activity::of_call(call, run.state)
     }
 
-    fn call(&mut self, node: NodeId) -> Option<(SystemCall, Wait)> {
-        let at = node.0 as usize;
-        if let Some(known) = self.calls[at] {
-            return known;
+    fn call(&self, node: NodeId) -> Option<(SystemCall, Wait)> {
+        let known = &self.calls[node.0 as usize];
+        match known.load(Ordering::Relaxed) {
+            0 => {
+                let found = self.find_call(node);
+                known.store(stored(found), Ordering::Relaxed);
+                found
+            }
+            number => load(number),
         }
-        let found = self.find_call(node);
-        self.calls[at] = Some(found);
-        found
     }
 
     /// The stacks that wait if their code says so, each with the innermost caller that is not the
@@ -273,7 +324,7 @@ impl<'a> Stacks<'a> {
 
 impl SamplingCost {
     /// The cost that the threads show which wait in nearly all of their samples.
-    fn of_waiting_threads(stacks: &mut Stacks<'_>, runs: &Runs) -> io::Result<SamplingCost> {
+    fn of_waiting_threads(stacks: &Stacks<'_>, runs: &Runs) -> io::Result<SamplingCost> {
         let mut threads: BTreeMap<u32, ThreadSum> = BTreeMap::new();
         runs.for_each(|batch| {
             let thread = threads.entry(batch.thread).or_default();
@@ -330,6 +381,22 @@ mod tests {
 
     fn reason(stack: &[(&str, &str)]) -> String {
         Activity::of_stack(stack.iter().copied(), true, RunState::Unknown).to_string()
+    }
+
+    #[test]
+    fn system_calls_are_stored_as_numbers() {
+        let mut numbers = vec![0, stored(None)];
+        assert_eq!(load(stored(None)), None);
+        for call in [SystemCall::Waits, SystemCall::MayWait, SystemCall::Works] {
+            for wait in Wait::all() {
+                numbers.push(stored(Some((call, wait))));
+                assert_eq!(load(stored(Some((call, wait)))), Some((call, wait)));
+            }
+        }
+        let count = numbers.len();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), count, "no two are the same");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One SAMPLES block: a worker decodes it, walks its stacks and lists those that differ.
 
 use super::BuildInputs;
-use super::stacks::{BlockStackId, BlockStacks, StackHash};
+use super::stacks::{NewStacks, Shared, StackHash, StackTable, WorkerStackId, WorkerStacks};
 use crate::profile::RunFlags;
 use crate::stack::{Assumed, StackWalker, StopReason, ThreadStack, cost};
 use crate::trace::{ManagedState, ManagedTracker, Mark, SampleCopy, take_managed};
@@ -12,10 +12,10 @@ use stk_schema::event::kind::is_reserved;
 use stk_schema::event::{Event, RunState, ThreadCpu};
 use stk_unwind::{Frame, ModuleId, Stop, WalkOptions};
 
-/// The result of one block. Ids are the block's own.
+/// The result of one block. Ids are the block's own, those of stacks the worker's.
 #[derive(Default)]
 pub(super) struct BlockProfile {
-    pub stacks: BlockStacks,
+    pub stacks: NewStacks,
     pub stops: Vec<StopKey>,
     pub steps: Vec<Step>,
     pub marks: Vec<Mark>,
@@ -144,7 +144,7 @@ impl StepStack {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct BlockStack {
     /// `None`: it has no frames.
-    pub id: Option<BlockStackId>,
+    pub id: Option<WorkerStackId>,
     /// Index in [`BlockProfile::stops`].
     pub stop: u16,
     pub flags: RunFlags,
@@ -165,6 +165,7 @@ pub(super) struct BlockWorker<'i> {
     scratch: Scratch,
     walker: StackWalker<'i>,
     slots: Vec<Slot>,
+    stacks: WorkerStacks,
 }
 
 /// The state of a thread within a block.
@@ -173,8 +174,8 @@ pub(super) struct Slot {
     /// Its last walk, and the hash of the stack up to each frame, outermost first.
     pub(super) stack: ThreadStack,
     pub(super) hashes: Vec<StackHash>,
-    /// How many of the outermost frames are those of its stack that was new last.
-    pub(super) shared: usize,
+    /// How many of the outermost frames are those of its stacks that were new last.
+    pub(super) shared: Shared,
     /// The largest number of frames that it had in this block.
     pub(super) deepest: usize,
     /// What a runtime reported about the thread at that sample.
@@ -193,7 +194,8 @@ pub(super) struct Slot {
 }
 
 impl<'i> BlockWorker<'i> {
-    pub(super) fn new(inputs: &'i BuildInputs<'i>, budget: &ImageBudget) -> BlockWorker<'i> {
+    /// A worker. No other one has its number.
+    pub(super) fn new(inputs: &'i BuildInputs<'i>, budget: &ImageBudget, worker: u32) -> BlockWorker<'i> {
         let mut options = WalkOptions::default();
         options.scan = inputs.options.scan;
         if let Some(most) = inputs.options.max_frames {
@@ -204,11 +206,30 @@ impl<'i> BlockWorker<'i> {
             scratch: Scratch::with_budget(budget),
             walker: StackWalker::new(inputs.trace, inputs.images, &inputs.explicit, options),
             slots: Vec::new(),
+            stacks: WorkerStacks::new(StackTable { worker, number: inputs.next_table() }),
         }
     }
 
     /// Reads a block up to its end or the first error.
     pub(super) fn block(&mut self, block: &BlockRef) -> BlockProfile {
+        self.forget_many();
+        self.read_block(block).unwrap_or_else(|| {
+            // What is cut must not depend on what the worker knows: an empty table is exact.
+            self.stacks.clear(self.inputs.next_table());
+            self.read_block(block).unwrap_or_default()
+        })
+    }
+
+    /// Forgets the stacks if they are more than are kept for another block.
+    fn forget_many(&mut self) {
+        if self.stacks.is_large() {
+            self.stacks.clear(self.inputs.next_table());
+        }
+    }
+
+    /// Reads a block. `None`: its stacks may take more memory than a block may; only a worker that
+    /// knows none can decide that.
+    fn read_block(&mut self, block: &BlockRef) -> Option<BlockProfile> {
         // The view's earlier moment depends on which worker took which block, so this move is not
         // counted here. The merger counts it.
         self.walker.space(block.header.first);
@@ -217,6 +238,9 @@ impl<'i> BlockWorker<'i> {
         match samples {
             Ok(mut samples) => loop {
                 reader.out.cut = reader.is_full();
+                if reader.out.cut == Some(Cut::Memory) && !reader.is_exact {
+                    return None;
+                }
                 if reader.out.cut.is_some() {
                     break;
                 }
@@ -239,14 +263,14 @@ impl<'i> BlockWorker<'i> {
         for slot in reader.slots.iter().filter(|slot| slot.live && slot.expires != Ticks::MAX) {
             reader.out.expires.push((slot.thread, slot.expires));
         }
-        reader.spend();
-        reader.out
+        Some(reader.end())
     }
 
     /// Walks a thread's last sample of a block once more, among the modules of another time. The
     /// result's only step has that stack; there is none if the block does not hold what it did
     /// before.
     pub(super) fn again(&mut self, block: &BlockRef, thread: u64, time: Ticks) -> BlockProfile {
+        self.forget_many();
         let (mut reader, samples) = self.read(block);
         if let Ok(mut samples) = samples {
             let mut managing = ManagedTracker::new(thread);
@@ -271,13 +295,12 @@ impl<'i> BlockWorker<'i> {
                 reader.out.expires.push((thread, expires));
             }
         }
-        reader.spend();
         reader.out.cost += u64::from(block.header.raw_len) * cost::BYTES_AGAIN;
-        reader.out
+        reader.end()
     }
 
     fn read<'w>(&'w mut self, block: &BlockRef) -> (BlockReader<'w, 'i>, Result<Samples<'w>, BlockError>) {
-        let BlockWorker { inputs, scratch, walker, slots } = self;
+        let BlockWorker { inputs, scratch, walker, slots, stacks } = self;
         // Threads of other blocks are dropped once they take as much memory as a block may.
         if slots.iter().map(Slot::memory).sum::<usize>() > MEMORY {
             slots.clear();
@@ -288,20 +311,25 @@ impl<'i> BlockWorker<'i> {
         }
         let stored = block.header.stored_len as usize;
         let most = stored.saturating_mul(MEMORY_PER_BYTE).saturating_add(MEMORY).min(MOST_MEMORY);
+        let is_exact = stacks.is_empty();
+        stacks.begin();
         let reader = BlockReader {
             inputs,
             walker,
             slots,
+            stacks,
+            is_exact,
             known: block.metadata_known || inputs.options.salvage,
             assumed: Assumed::of(block),
             stop_ids: HashMap::new(),
+            last_stop: None,
             pending: None,
             idle: None,
             walked: 0,
             marked: 0,
             most: most.max(usize::try_from(inputs.trace.budget.all() / BLOCKS).unwrap_or(usize::MAX)),
             most_cost: cost::of_block(inputs.trace, block),
-            out: BlockProfile { stacks: inputs.stacks(), ..BlockProfile::default() },
+            out: BlockProfile::default(),
         };
         (reader, inputs.trace.blocks().samples(block, scratch))
     }
@@ -327,11 +355,15 @@ pub(super) struct BlockReader<'w, 'i> {
     pub(super) inputs: &'i BuildInputs<'i>,
     pub(super) walker: &'w mut StackWalker<'i>,
     pub(super) slots: &'w mut Vec<Slot>,
+    pub(super) stacks: &'w mut WorkerStacks,
+    /// Whether the memory of the block's stacks is known, not only a bound.
+    is_exact: bool,
     /// Whether modules are known, or taken as known (`--salvage`).
     pub(super) known: bool,
     /// Which of its frames are assumed.
     pub(super) assumed: Assumed,
     pub(super) stop_ids: HashMap<StopKey, u16>,
+    last_stop: Option<(StopKey, u16)>,
     /// The latest sample, if the events that follow it may continue its walk.
     pub(super) pending: Option<PendingStep>,
     /// The latest IDLE, if the event that follows it may state its CPU time.
@@ -360,8 +392,8 @@ const FRAME_MEMORY: usize = 2 * (size_of::<Frame>() + 24) + size_of::<StackHash>
 impl BlockReader<'_, '_> {
     /// Bytes that the results so far take.
     fn memory(&self) -> usize {
-        let BlockProfile { stacks, steps, dropped, .. } = &self.out;
-        stacks.memory()
+        let BlockProfile { steps, dropped, .. } = &self.out;
+        self.stacks.memory(self.is_exact)
             + steps.len() * size_of::<Step>()
             + dropped.len() * size_of::<(u64, u64)>()
             + self.walked * FRAME_MEMORY
@@ -371,6 +403,13 @@ impl BlockReader<'_, '_> {
     /// Adds the cost of the walks since the last call.
     fn spend(&mut self) {
         self.out.cost += self.walker.take_cost();
+    }
+
+    /// The result.
+    fn end(mut self) -> BlockProfile {
+        self.spend();
+        self.out.stacks = self.stacks.end();
+        self.out
     }
 
     /// The limit that is exceeded, if one is.
@@ -536,8 +575,12 @@ impl BlockReader<'_, '_> {
     }
 
     pub(super) fn stop(&mut self, key: StopKey) -> u16 {
+        // Mostly the one before.
+        if let Some((_, id)) = self.last_stop.filter(|(last, _)| *last == key) {
+            return id;
+        }
         let stops = &mut self.out.stops;
-        *self.stop_ids.entry(key).or_insert_with(|| {
+        let id = *self.stop_ids.entry(key).or_insert_with(|| {
             // A block holds at most 16 MiB of events, and a process has far fewer modules than
             // 2^16, so ids run out only in a forged trace. Then the first one replaces the rest.
             if stops.len() > usize::from(u16::MAX) {
@@ -545,6 +588,8 @@ impl BlockReader<'_, '_> {
             }
             stops.push(key);
             (stops.len() - 1) as u16
-        })
+        });
+        self.last_stop = Some((key, id));
+        id
     }
 }

@@ -200,7 +200,7 @@ impl<'i> Merger<'i> {
         }
         let ordinal = placed.block.header.ordinal;
         let mut local = std::mem::take(&mut self.local);
-        local.begin(&block);
+        local.begin(&mut self.stacks, &block);
         for (n, step) in block.steps.iter().enumerate() {
             if !self.pay() {
                 let left_out =
@@ -232,6 +232,7 @@ impl<'i> Merger<'i> {
                 StepStack::Before => self.add_cpu(thread, step.cpu, 0, step.last),
             }
         }
+        self.stacks.end(&block.stacks, &mut local.stacks);
         self.local = local;
         for &(thread, expires) in &block.expires {
             let thread = self.thread(thread);
@@ -245,7 +246,6 @@ impl<'i> Merger<'i> {
         for (reason, count) in block.dropped {
             *self.dropped.entry(reason).or_default() += count;
         }
-        self.inputs.give_back(block.stacks);
         self.losses.unknown_events += block.unknown_events;
         self.losses.tables_pending += block.tables_pending;
         self.losses.clock_jumps = self.losses.clock_jumps.saturating_add(block.clock_jumps);
@@ -499,12 +499,14 @@ impl<'i> Merger<'i> {
     fn walk_again(&mut self, cited: u64, step: &Step) -> Option<LastSample> {
         let inputs = self.inputs;
         let block = inputs.trace.blocks().samples_block(cited)?;
-        let walker = self.walker.get_or_insert_with(|| BlockWorker::new(inputs, &ImageBudget::default()));
+        let walker = self
+            .walker
+            .get_or_insert_with(|| BlockWorker::new(inputs, &ImageBudget::default(), super::AGAIN));
         let again = walker.again(block, step.thread, step.first);
         self.cost_left = self.cost_left.saturating_sub(again.cost);
-        let StepStack::Known(walked) = again.steps.first()?.stack else { return None };
         let mut local = BlockIds::default();
-        local.begin(&again);
+        local.begin(&mut self.stacks, &again);
+        let StepStack::Known(walked) = again.steps.first()?.stack else { return None };
         let stack = self.merged(&again, &mut local, walked);
         let expires = again.expires.first().map_or(Ticks::MAX, |(_, expires)| *expires);
         Some(LastSample { block: cited, stack, expires })
@@ -576,8 +578,8 @@ struct BlockIds {
 
 impl BlockIds {
     /// Forgets the block before.
-    fn begin(&mut self, block: &BlockProfile) {
-        self.stacks.begin(&block.stacks);
+    fn begin(&mut self, stacks: &mut TraceStacks, block: &BlockProfile) {
+        stacks.begin(&block.stacks, &mut self.stacks);
         self.stops.clear();
         self.stops.resize(block.stops.len(), None);
     }

@@ -1,10 +1,12 @@
-//! Builds a profile from a trace. Every SAMPLES block is one task, which walks it and lists its
-//! distinct stacks. These are then merged in block order. At most two windows of blocks are in
-//! memory at once, however long the trace is.
+//! Builds a profile from a trace. Workers, one a thread, walk the SAMPLES blocks, each the next one
+//! that none has taken, and list their distinct stacks. The results are merged in block order, by
+//! whichever worker has the next one ready. At most four blocks a thread are in memory at once,
+//! however long the trace is.
 
 mod block;
 mod facts;
 mod merge;
+mod queue;
 mod stacks;
 mod thread_clock;
 mod unread;
@@ -12,21 +14,20 @@ mod walk;
 
 pub use unread::unread_ns;
 
-use self::block::{BlockProfile, BlockWorker};
+use self::block::BlockWorker;
 use self::merge::Merger;
-use self::stacks::{BlockStacks, StackHasher};
+use self::queue::BlockQueue;
+use self::stacks::StackHasher;
 use super::{Profile, Runs};
 use crate::image::ModuleImage;
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::trace::{Module, Trace};
-use rayon::prelude::*;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use stk_base::deadline::Deadline;
 use stk_base::model::Holder;
-use stk_format::{BlockError, BlockKind, BlockRef, ImageBudget};
+use stk_format::{BlockKind, BlockRef, ImageBudget};
 use stk_schema::Ticks;
 use stk_unwind::{Frame, Stop};
 
@@ -64,43 +65,30 @@ pub fn build(
     let inputs = BuildInputs::new(trace, images, options);
     let blocks = placed_blocks(&inputs);
     let budget = ImageBudget::default();
-    let workers = Mutex::new(Vec::new());
-    let mut merger = Merger::new(&inputs);
-    let mut finished: Vec<(PlacedBlock, BlockProfile)> = Vec::new();
-    // Few, so that blocks are merged while others are walked, and while they are in the cache.
-    let window = 2 * rayon::current_num_threads();
-    for blocks in blocks.chunks(window) {
-        options.deadline.check()?;
-        if merger.is_full() {
-            blocks.iter().for_each(|block| merger.leave_out(block));
-            continue;
-        }
-        let (walked, merged) = rayon::join(
-            || walk_window(&inputs, blocks, &budget, &workers),
-            || {
-                finished.drain(..).try_for_each(|(block, profile)| {
-                    done.fetch_add(u64::from(block.block.header.samples), Ordering::Relaxed);
-                    merger.block(&block, profile)
-                })
-            },
-        );
-        merged?;
-        finished.extend(blocks.iter().copied().zip(walked));
-        if let Some(block) = blocks.last() {
-            trace.release(block.block.offset as usize);
-        }
+    let threads = rayon::current_num_threads().min(blocks.len());
+    let queue = BlockQueue::new(&inputs, &blocks, Merger::new(&inputs), done);
+    loop {
+        rayon::scope(|scope| {
+            for worker in (FIRST_WORKER..).take(threads) {
+                let (queue, inputs, budget) = (&queue, &inputs, &budget);
+                scope.spawn(move |_| queue.work(&mut BlockWorker::new(inputs, budget, worker)));
+            }
+        });
+        // The other workers had used the memory budget. They are gone: walk the block again.
+        let Some(block) = queue.starved() else { break };
+        let again = BlockWorker::new(&inputs, &budget, ALONE).block(&block.block);
+        queue.give_again(again);
     }
-    for (block, profile) in finished {
-        done.fetch_add(u64::from(block.block.header.samples), Ordering::Relaxed);
-        merger.block(&block, profile)?;
-    }
-    let (mut profile, runs) = merger.finish()?;
+    let (mut profile, runs) = queue.finish()?;
     profile.losses.damaged_blocks.extend(trace.lost());
     Ok((profile, runs))
 }
 
-/// Frames that a list of stacks holds whose memory is kept for other blocks, at most.
-const MOST_SPARE_FRAMES: usize = 1 << 20;
+/// Numbers of workers: the one that walks single samples again, the one that walks a block for
+/// which the others left no memory, the first of the others.
+const AGAIN: u32 = 0;
+const ALONE: u32 = 1;
+const FIRST_WORKER: u32 = 2;
 
 /// A SAMPLES block in the trace.
 #[derive(Clone, Copy, Debug)]
@@ -122,8 +110,8 @@ struct BuildInputs<'i> {
     /// Continues walks that end in a gap.
     explicit: ExplicitFrames,
     hasher: StackHasher,
-    /// Empty lists of blocks that are merged: their memory serves other blocks.
-    spare: Mutex<Vec<BlockStacks>>,
+    /// How many tables of stacks were begun.
+    tables: AtomicU32,
 }
 
 impl<'i> BuildInputs<'i> {
@@ -135,21 +123,13 @@ impl<'i> BuildInputs<'i> {
             || modules.iter().any(|module| module.unload.is_some())
             || !trace.timeline.code.is_empty();
         let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
-        let (hasher, spare) = (StackHasher::new(), Mutex::default());
-        BuildInputs { trace, images, options, late, changes, explicit, hasher, spare }
+        let (hasher, tables) = (StackHasher::new(), AtomicU32::new(0));
+        BuildInputs { trace, images, options, late, changes, explicit, hasher, tables }
     }
 
-    /// An empty list of stacks for a block.
-    fn stacks(&self) -> BlockStacks {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
-    }
-
-    /// Takes the list of a block that is merged.
-    fn give_back(&self, mut stacks: BlockStacks) {
-        if stacks.listed() <= MOST_SPARE_FRAMES {
-            stacks.clear();
-            self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(stacks);
-        }
+    /// Number of a new table of stacks.
+    fn next_table(&self) -> u32 {
+        self.tables.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
     /// Whether what was dropped at a time is counted.
@@ -205,34 +185,6 @@ fn placed_blocks(inputs: &BuildInputs<'_>) -> Vec<PlacedBlock> {
         }
     }
     blocks
-}
-
-/// Walks a few blocks, each as one task.
-fn walk_window<'i>(
-    inputs: &'i BuildInputs<'i>,
-    blocks: &[PlacedBlock],
-    budget: &ImageBudget,
-    workers: &Mutex<Vec<BlockWorker<'i>>>,
-) -> Vec<BlockProfile> {
-    // Workers hold the lock only for a push or a pop, and do not panic there.
-    let idle = || workers.lock().unwrap_or_else(PoisonError::into_inner);
-    let walk = |block: &PlacedBlock| {
-        let worker = idle().pop();
-        let mut worker = worker.unwrap_or_else(|| BlockWorker::new(inputs, budget));
-        let profile = worker.block(&block.block);
-        idle().push(worker);
-        profile
-    };
-    let mut profiles: Vec<BlockProfile> = blocks.par_iter().map(walk).collect();
-    for (profile, block) in profiles.iter_mut().zip(blocks) {
-        if matches!(profile.error, Some(BlockError::Budget { .. })) {
-            // The other workers had used the memory budget. Free the idle workers and walk the
-            // block again.
-            idle().clear();
-            *profile = walk(block);
-        }
-    }
-    profiles
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
-//! Distinct stacks, known by a hash of 128 bits of their frames. A block lists its own, each as
-//! what differs from one before; of a stack that is already known no frame is looked up.
+//! Distinct stacks, known by a hash of 128 bits of their frames. A worker numbers those of all its
+//! blocks. A block lists the ones that are new to its worker, each as what differs from one before;
+//! of a stack that is already known no frame is looked up.
 
 use crate::profile::{CallTree, FrameId, FrameKey, FrameTable, Node, NodeId};
 use hashbrown::HashMap;
@@ -41,21 +42,63 @@ fn folded(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// Index of a stack in [`BlockStacks`].
+/// Index of a stack in [`WorkerStacks`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct BlockStackId(u32);
+pub(super) struct WorkerStackId(u32);
 
-/// The distinct stacks of a block, in the order in which they were found.
-#[derive(Default)]
-pub(super) struct BlockStacks {
+/// The distinct stacks that a worker has found, in all its blocks.
+pub(super) struct WorkerStacks {
+    table: StackTable,
     frames: FrameTable,
-    ids: HashMap<StackHash, BlockStackId>,
-    stacks: Vec<NewStack>,
-    /// Frames of all of them that are not shared with one before.
-    new_frames: Vec<FrameId>,
+    ids: HashMap<StackHash, KnownStack>,
+    /// Number of the block that is being read.
+    block: u32,
+    /// What the stacks of this block take, in bytes: at most, for it counts each frame of a list as
+    /// one that the block has nowhere else.
+    most_memory: usize,
+    /// Frames of the worker's blocks before this one.
+    frames_before: usize,
+    new: NewStacks,
 }
 
-/// A stack of a block, as what differs from the one of its slot that was found before.
+/// Which [`WorkerStacks`] ids are of. A worker that forgets its stacks continues with another
+/// number.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(super) struct StackTable {
+    pub(super) worker: u32,
+    pub(super) number: u32,
+}
+
+#[derive(Clone, Copy)]
+struct KnownStack {
+    id: WorkerStackId,
+    /// The latest block that has it.
+    block: u32,
+}
+
+/// Who knows a stack of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Known {
+    /// The block had it before.
+    InBlock,
+    /// Only blocks before have it.
+    ByWorker,
+    /// None.
+    Nowhere,
+}
+
+/// The stacks of a block that its worker did not know, in the order in which they were found.
+#[derive(Default)]
+pub(super) struct NewStacks {
+    table: StackTable,
+    /// The frames that the worker did not know.
+    frames: Vec<FrameKey>,
+    stacks: Vec<NewStack>,
+    /// Frames of all of them that are not shared with one before.
+    listed: Vec<FrameId>,
+}
+
+/// A new stack, as what differs from the one of its slot that was new in the block before.
 struct NewStack {
     hash: StackHash,
     slot: u32,
@@ -65,46 +108,117 @@ struct NewStack {
     end: usize,
 }
 
-impl BlockStacks {
-    /// The stack with this hash in a slot. If it is new, `others` gives its frames but the
-    /// outermost `shared` ones, which are those of the slot's stack that was new last; the
-    /// outermost first.
+/// How many of the outermost frames a slot's stack shares with others of that slot in the block.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Shared {
+    /// With the one that the block had not had before.
+    pub(super) in_block: usize,
+    /// With the one that was in [`NewStacks`].
+    pub(super) listed: usize,
+}
+
+impl Shared {
+    /// Only the outermost `frames` are still the same.
+    pub(super) fn keep(&mut self, frames: usize) {
+        self.in_block = self.in_block.min(frames);
+        self.listed = self.listed.min(frames);
+    }
+}
+
+/// Bytes of a distinct frame, a distinct stack, and a frame in the list of a stack.
+const FRAME: usize = 2 * size_of::<FrameKey>();
+const STACK: usize = size_of::<NewStack>() + 2 * size_of::<(StackHash, KnownStack)>();
+const LISTED: usize = size_of::<FrameId>();
+/// Distinct stacks and frames that a worker keeps for its next block, at most: 16 MiB together.
+const MOST_KEPT: usize = 1 << 18;
+
+impl WorkerStacks {
+    /// Those of a new worker with this number.
+    pub(super) fn new(table: StackTable) -> WorkerStacks {
+        WorkerStacks {
+            table,
+            frames: FrameTable::default(),
+            ids: HashMap::new(),
+            block: 0,
+            most_memory: 0,
+            frames_before: 0,
+            new: NewStacks { table, ..NewStacks::default() },
+        }
+    }
+
+    /// Whether none are known, so that [`memory`](Self::memory) is exact.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ids.is_empty() && self.frames.keys().is_empty()
+    }
+
+    /// Whether it holds more than is kept for another block.
+    pub(super) fn is_large(&self) -> bool {
+        self.ids.len() > MOST_KEPT || self.frames.keys().len() > MOST_KEPT
+    }
+
+    /// Forgets all stacks. From now on ids are those of a table of this number.
+    pub(super) fn clear(&mut self, number: u32) {
+        *self = WorkerStacks::new(StackTable { number, ..self.table });
+    }
+
+    /// Begins a block.
+    pub(super) fn begin(&mut self) {
+        // After so many blocks, an old one would count as this one.
+        self.block = self.block.wrapping_add(1);
+        self.most_memory = 0;
+    }
+
+    /// The stack with this hash and so many frames in a slot. `frames` gives its frames but the
+    /// outermost ones of that number; the outermost first.
     pub(super) fn intern<F: Iterator<Item = FrameKey>>(
         &mut self,
         hash: StackHash,
-        (slot, shared): (usize, usize),
-        others: impl FnOnce() -> F,
-    ) -> (BlockStackId, bool) {
-        let entry = match self.ids.entry(hash) {
-            Entry::Occupied(known) => return (*known.get(), false),
-            Entry::Vacant(new) => new,
+        (slot, len, shared): (usize, usize, Shared),
+        frames: impl FnOnce(usize) -> F,
+    ) -> (WorkerStackId, Known) {
+        let next = KnownStack { id: WorkerStackId(self.ids.len() as u32), block: self.block };
+        let known = match self.ids.entry(hash) {
+            Entry::Occupied(mut known) => {
+                let known = known.get_mut();
+                if known.block == self.block {
+                    return (known.id, Known::InBlock);
+                }
+                known.block = self.block;
+                Some(known.id)
+            }
+            Entry::Vacant(new) => {
+                new.insert(next);
+                None
+            }
         };
-        let id = *entry.insert(BlockStackId(self.stacks.len() as u32));
-        let BlockStacks { frames, new_frames, .. } = self;
-        new_frames.extend(others().map(|key| frames.intern(key)));
-        let (slot, shared, end) = (slot as u32, shared as u32, new_frames.len());
-        self.stacks.push(NewStack { hash, slot, shared, end });
-        (id, true)
+        self.most_memory += STACK + (len - shared.in_block) * (FRAME + LISTED);
+        if let Some(id) = known {
+            return (id, Known::ByWorker);
+        }
+        let WorkerStacks { frames: table, new, .. } = self;
+        new.listed.extend(frames(shared.listed).map(|key| table.intern(key)));
+        let (slot, shared, end) = (slot as u32, shared.listed as u32, new.listed.len());
+        new.stacks.push(NewStack { hash, slot, shared, end });
+        (next.id, Known::Nowhere)
     }
 
-    /// Forgets all stacks, but keeps their memory.
-    pub(super) fn clear(&mut self) {
-        self.frames.clear();
-        self.ids.clear();
-        self.stacks.clear();
-        self.new_frames.clear();
+    /// Bytes that the stacks of the block take. `is_exact`: none were known when it began;
+    /// otherwise, at most.
+    pub(super) fn memory(&self, is_exact: bool) -> usize {
+        if is_exact {
+            self.frames.keys().len() * FRAME + self.new.stacks.len() * STACK + self.new.listed.len() * LISTED
+        } else {
+            self.most_memory
+        }
     }
 
-    /// Bytes that they take.
-    pub(super) fn memory(&self) -> usize {
-        self.frames.keys().len() * 2 * size_of::<FrameKey>()
-            + self.stacks.len() * (size_of::<NewStack>() + 2 * size_of::<(StackHash, BlockStackId)>())
-            + self.new_frames.len() * size_of::<FrameId>()
-    }
-
-    /// How many frames they list.
-    pub(super) fn listed(&self) -> usize {
-        self.new_frames.len()
+    /// Ends the block: the stacks and frames that it added.
+    pub(super) fn end(&mut self) -> NewStacks {
+        let mut new =
+            std::mem::replace(&mut self.new, NewStacks { table: self.table, ..NewStacks::default() });
+        new.frames.extend_from_slice(&self.frames.keys()[self.frames_before..]);
+        self.frames_before = self.frames.keys().len();
+        new
     }
 }
 
@@ -114,82 +228,97 @@ pub(super) struct TraceStacks {
     pub(super) frames: FrameTable,
     pub(super) tree: CallTree,
     known: HashMap<StackHash, NodeId>,
+    /// By worker.
+    workers: Vec<MergedTable>,
 }
 
-/// What is merged of a block's stacks. Kept to reuse its memory.
+/// What is merged of a block's new stacks. Kept to reuse its memory.
 #[derive(Default)]
 pub(super) struct MergedStacks {
-    /// By frame of the block.
-    frames: Vec<Option<FrameId>>,
-    /// By stack of the block, as far as they are merged.
-    nodes: Vec<NodeId>,
+    /// How many of them.
+    count: usize,
     slots: Vec<MergedSlot>,
+}
+
+/// What is merged of a worker's table.
+#[derive(Default)]
+struct MergedTable {
+    number: u32,
+    /// By frame of the worker.
+    keys: Vec<FrameKey>,
+    frames: Vec<Option<FrameId>>,
+    /// By stack of the worker, as far as they are merged.
+    nodes: Vec<NodeId>,
 }
 
 /// The latest stack of a slot.
 #[derive(Default)]
 struct MergedSlot {
-    /// Frames of the block, the outermost first.
+    /// Frames of the worker, the outermost first.
     frames: Vec<FrameId>,
     /// The nodes of the outermost ones, as far as they are known.
     nodes: Vec<NodeId>,
 }
 
-impl MergedStacks {
-    /// Forgets the block before.
-    pub(super) fn begin(&mut self, block: &BlockStacks) {
-        self.frames.clear();
-        self.frames.resize(block.frames.keys().len(), None);
-        self.nodes.clear();
-        for slot in &mut self.slots {
+impl TraceStacks {
+    /// Begins a block with these new stacks. The blocks of a worker come in the order in which it
+    /// read them.
+    pub(super) fn begin(&mut self, new: &NewStacks, merged: &mut MergedStacks) {
+        merged.count = 0;
+        for slot in &mut merged.slots {
             slot.frames.clear();
             slot.nodes.clear();
         }
+        let NewStacks { table, frames, .. } = new;
+        let worker = table.worker as usize;
+        if self.workers.len() <= worker {
+            self.workers.resize_with(worker + 1, MergedTable::default);
+        }
+        let worker = &mut self.workers[worker];
+        if worker.number != table.number {
+            *worker = MergedTable { number: table.number, ..MergedTable::default() };
+        }
+        worker.keys.extend_from_slice(frames);
+        worker.frames.resize(worker.keys.len(), None);
     }
-}
 
-impl TraceStacks {
     /// The node of a stack of a block. Stacks that the block found before are merged first.
     pub(super) fn node(
         &mut self,
-        block: &BlockStacks,
+        new: &NewStacks,
         merged: &mut MergedStacks,
-        BlockStackId(id): BlockStackId,
+        WorkerStackId(id): WorkerStackId,
     ) -> NodeId {
-        for at in merged.nodes.len()..=id as usize {
-            let NewStack { hash, slot, shared, end } = block.stacks[at];
-            let first = at.checked_sub(1).map_or(0, |before| block.stacks[before].end);
-            let slot = slot as usize;
-            if merged.slots.len() <= slot {
-                merged.slots.resize_with(slot + 1, MergedSlot::default);
+        let worker = new.table.worker as usize;
+        loop {
+            if let Some(node) = self.workers[worker].nodes.get(id as usize) {
+                return *node;
             }
-            merged.slots[slot].change(shared as usize, &block.new_frames[first..end]);
-            let node = match self.known.get(&hash) {
-                Some(node) => *node,
-                None => {
-                    let node = self.add(block, &mut merged.frames, &mut merged.slots[slot]);
-                    self.known.insert(hash, node);
-                    node
-                }
-            };
-            merged.nodes.push(node);
+            self.merge_next(new, merged);
         }
-        merged.nodes[id as usize]
     }
 
-    /// Adds the latest stack of a slot.
-    fn add(&mut self, block: &BlockStacks, frames: &mut [Option<FrameId>], slot: &mut MergedSlot) -> NodeId {
-        let TraceStacks { frames: all, tree, .. } = self;
-        let mut parent = slot.nodes.last().copied();
-        for FrameId(frame) in &slot.frames[slot.nodes.len()..] {
-            let at = *frame as usize;
-            let frame = *frames[at].get_or_insert_with(|| all.intern(block.frames.keys()[at]));
-            let node = tree.intern(Node { parent, frame });
-            slot.nodes.push(node);
-            parent = Some(node);
+    /// Ends a block: merges the stacks that no sample of it has.
+    pub(super) fn end(&mut self, new: &NewStacks, merged: &mut MergedStacks) {
+        while merged.count < new.stacks.len() {
+            self.merge_next(new, merged);
         }
-        // No stack is without frames.
-        parent.unwrap_or(NodeId(0))
+    }
+
+    /// Merges the block's next stack.
+    fn merge_next(&mut self, new: &NewStacks, MergedStacks { count, slots }: &mut MergedStacks) {
+        let NewStack { hash, slot, shared, end } = new.stacks[*count];
+        let first = count.checked_sub(1).map_or(0, |before| new.stacks[before].end);
+        *count += 1;
+        let slot = slot as usize;
+        if slots.len() <= slot {
+            slots.resize_with(slot + 1, MergedSlot::default);
+        }
+        let TraceStacks { frames, tree, known, workers } = self;
+        slots[slot].change(shared as usize, &new.listed[first..end]);
+        let worker = &mut workers[new.table.worker as usize];
+        let node = *known.entry(hash).or_insert_with(|| slots[slot].add(worker, frames, tree));
+        worker.nodes.push(node);
     }
 }
 
@@ -199,6 +328,20 @@ impl MergedSlot {
         self.frames.truncate(shared);
         self.frames.extend_from_slice(others);
         self.nodes.truncate(shared);
+    }
+
+    /// Adds the stack to the tree.
+    fn add(&mut self, worker: &mut MergedTable, all: &mut FrameTable, tree: &mut CallTree) -> NodeId {
+        let mut parent = self.nodes.last().copied();
+        for FrameId(frame) in &self.frames[self.nodes.len()..] {
+            let at = *frame as usize;
+            let frame = *worker.frames[at].get_or_insert_with(|| all.intern(worker.keys[at]));
+            let node = tree.intern(Node { parent, frame });
+            self.nodes.push(node);
+            parent = Some(node);
+        }
+        // No stack is without frames.
+        parent.unwrap_or(NodeId(0))
     }
 }
 
@@ -239,48 +382,86 @@ mod tests {
         assert_ne!(of(&[a, b]), hash(&StackHasher::new(), &[a, b]), "keyed at random");
     }
 
-    /// Interns stacks, each in a slot, as a block does. Gives their ids.
-    fn interned(hasher: &StackHasher, stacks: &[(usize, &[u32])]) -> (BlockStacks, Vec<BlockStackId>) {
-        let mut block = BlockStacks::default();
-        // By slot, the stack that was new last.
-        let mut latest: Vec<Vec<u32>> = vec![Vec::new(); 2];
+    /// Interns the stacks of a block, each in a slot, as a block does. Gives their ids.
+    fn interned(
+        worker: &mut WorkerStacks,
+        hasher: &StackHasher,
+        stacks: &[(usize, &[u32])],
+    ) -> (NewStacks, Vec<WorkerStackId>) {
+        worker.begin();
+        // By slot: its stack before, and what that shares.
+        let mut latest: Vec<(Vec<u32>, Shared)> = vec![Default::default(); 2];
         let mut ids = Vec::new();
         for &(slot, stack) in stacks {
-            let shared = latest[slot].iter().zip(stack).take_while(|(old, new)| old == new).count();
-            let frames: Vec<FrameKey> = stack.iter().map(|&rva| frame(rva)).collect();
-            let others = || frames[shared..].iter().copied();
-            let (id, is_new) = block.intern(hash(hasher, &frames), (slot, shared), others);
-            if is_new {
-                latest[slot] = stack.to_vec();
+            let (before, shared) = &mut latest[slot];
+            shared.keep(before.iter().zip(stack).take_while(|(old, new)| old == new).count());
+            let keys: Vec<FrameKey> = stack.iter().map(|&rva| frame(rva)).collect();
+            let place = (slot, stack.len(), *shared);
+            let (id, known) = worker.intern(hash(hasher, &keys), place, |from| keys[from..].iter().copied());
+            if known != Known::InBlock {
+                shared.in_block = stack.len();
             }
+            if known == Known::Nowhere {
+                shared.listed = stack.len();
+            }
+            *before = stack.to_vec();
             ids.push(id);
         }
-        (block, ids)
+        (worker.end(), ids)
     }
 
     #[test]
-    fn stacks_of_blocks_are_merged_to_one_tree() {
+    fn stacks_of_blocks_and_workers_are_merged_to_one_tree() {
         let hasher = StackHasher::new();
-        let stacks: [(usize, &[u32]); 6] =
-            [(0, &[1, 2, 3]), (1, &[1, 2]), (0, &[1, 2]), (0, &[1, 2, 4, 5]), (1, &[1, 2, 3]), (1, &[9])];
-        let mut all = TraceStacks::default();
-        let mut merged = MergedStacks::default();
-        // The second block has the same stacks in another order, so that its ids are others.
-        for order in [[0, 1, 2, 3, 4, 5], [5, 3, 1, 0, 4, 2]] {
-            let of_block = order.map(|at| stacks[at]);
-            let (block, ids) = interned(&hasher, &of_block);
-            assert_eq!(block.stacks.len(), 4, "equal stacks have one id");
-            merged.begin(&block);
+        let stacks: [(usize, &[u32]); 7] = [
+            (0, &[1, 2, 3]),
+            (1, &[1, 2]),
+            (0, &[1, 2]),
+            (0, &[1, 2, 4, 5]),
+            (1, &[1, 2, 3]),
+            (1, &[9]),
+            (1, &[1, 2, 4]),
+        ];
+        let mut workers: Vec<WorkerStacks> =
+            (0..2).map(|worker| WorkerStacks::new(StackTable { worker, number: 7 + worker })).collect();
+        let (mut all, mut merged) = (TraceStacks::default(), MergedStacks::default());
+        // Each block has some of the stacks, in an order of its own: the workers' ids differ, and
+        // each knows some that the other does not.
+        let blocks: [(usize, &[usize]); 5] =
+            [(0, &[0, 1, 2]), (1, &[3, 6, 5, 1, 0]), (0, &[5, 4, 0, 3, 4]), (1, &[4, 3]), (0, &[6, 6, 3])];
+        for (round, (worker, order)) in blocks.into_iter().enumerate() {
+            let of_block: Vec<(usize, &[u32])> = order.iter().map(|&at| stacks[at]).collect();
+            if round == 3 {
+                workers[worker].clear(20);
+            }
+            let (new, ids) = interned(&mut workers[worker], &hasher, &of_block);
+            all.begin(&new, &mut merged);
             for ((_, stack), id) in of_block.iter().zip(ids) {
-                let node = all.node(&block, &mut merged, id);
+                let node = all.node(&new, &mut merged, id);
                 let mut frames: Vec<FrameKey> =
                     all.tree.frames(node).map(|frame| all.frames.keys()[frame.0 as usize]).collect();
                 frames.reverse();
                 let wanted: Vec<FrameKey> = stack.iter().map(|&rva| frame(rva)).collect();
-                assert_eq!(frames, wanted);
+                assert_eq!(frames, wanted, "block {round}");
             }
+            all.end(&new, &mut merged);
         }
         // 1, 1/2, 1/2/3, 1/2/4, 1/2/4/5, 9.
         assert_eq!((all.tree.nodes().len(), all.frames.keys().len()), (6, 6));
+    }
+
+    #[test]
+    fn a_known_stack_is_not_listed_again_but_takes_memory() {
+        let hasher = StackHasher::new();
+        let mut worker = WorkerStacks::new(StackTable::default());
+        let stacks: [(usize, &[u32]); 2] = [(0, &[1, 2, 3]), (0, &[1, 2, 4])];
+        assert!(worker.is_empty());
+        let (new, _) = interned(&mut worker, &hasher, &stacks);
+        assert_eq!((new.stacks.len(), new.listed.len(), new.frames.len()), (2, 4, 4));
+        let first = worker.memory(false);
+        assert!(worker.memory(true) <= first);
+        let (new, _) = interned(&mut worker, &hasher, &stacks);
+        assert_eq!((new.stacks.len(), new.listed.len(), new.frames.len()), (0, 0, 0));
+        assert_eq!(worker.memory(false), first, "of a block, whatever the worker knows");
     }
 }

@@ -1,7 +1,7 @@
 //! A sample's stack within a block: walked, then interned.
 
 use super::block::{BlockReader, BlockStack, PendingStep, Slot, StepStack};
-use super::stacks::BlockStackId;
+use super::stacks::{Known, Shared, WorkerStackId};
 use crate::profile::activity::is_behind_call;
 use crate::profile::{FrameKey, Placement, RunFlags};
 use crate::stack::{Assumed, StackEnd, StopReason, cost};
@@ -48,7 +48,7 @@ impl BlockReader<'_, '_> {
         if !slot.live {
             slot.stack.clear();
             slot.hashes.clear();
-            slot.shared = 0;
+            slot.shared = Shared::default();
             slot.step = None;
             slot.deepest = 0;
             slot.live = true;
@@ -101,8 +101,8 @@ impl BlockReader<'_, '_> {
 
     /// Interns the stack of the last walk. Frames taken over from the walk before already have
     /// their hashes.
-    fn intern(&mut self, at: usize) -> Option<BlockStackId> {
-        let BlockReader { slots, out, inputs, walked, assumed, .. } = self;
+    fn intern(&mut self, at: usize) -> Option<WorkerStackId> {
+        let BlockReader { slots, stacks, inputs, walked, assumed, .. } = self;
         let timeline = &inputs.trace.timeline;
         let Slot { stack, hashes, shared, deepest, .. } = &mut slots[at];
         let key = |frame| FrameKey {
@@ -113,16 +113,19 @@ impl BlockReader<'_, '_> {
             trust: assumed.trust(frame, timeline),
         };
         hashes.truncate(stack.reused());
-        *shared = hashes.len().min(*shared);
+        shared.keep(hashes.len());
         for frame in stack.frames().rev().skip(hashes.len()) {
             hashes.push(inputs.hasher.call(hashes.last().copied(), key(frame)));
         }
         *walked += hashes.len().saturating_sub(*deepest);
         *deepest = hashes.len().max(*deepest);
-        let others = || stack.frames().rev().skip(*shared).map(key);
-        let (id, is_new) = out.stacks.intern(*hashes.last()?, (at, *shared), others);
-        if is_new {
-            *shared = hashes.len();
+        let frames = |from| stack.frames().rev().skip(from).map(key);
+        let (id, known) = stacks.intern(*hashes.last()?, (at, hashes.len(), *shared), frames);
+        if known != Known::InBlock {
+            shared.in_block = hashes.len();
+        }
+        if known == Known::Nowhere {
+            shared.listed = hashes.len();
         }
         Some(id)
     }

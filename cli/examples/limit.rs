@@ -1,7 +1,7 @@
 //! What this machine needs at least for the steps of a conversion: benches/speed.sh runs it beside
 //! stk, on the same trace and in the same rounds.
 //!
-//! `cargo run --release -p stk-benches --example limit -- FILE.stk`
+//! `cargo run --release -p stk --no-default-features --example limit -- FILE.stk`
 //!
 //! Each step does only what no program can leave out, on one thread, with tables that fit into the
 //! caches where they can: blocks are decompressed and their differences applied (by stk-format);
