@@ -86,6 +86,7 @@ mod cache;
 mod engine;
 mod explain;
 mod explanation;
+mod facts;
 mod flow;
 mod frame;
 mod history;
@@ -99,6 +100,7 @@ pub mod x86;
 
 pub use explain::explain;
 pub use explanation::Explanation;
+pub use facts::{FrameFacts, facts};
 pub use frame::{Frame, Stop, StopKind, Trust};
 pub use history::History;
 pub use image::{Arch, ImageTables, ImageTablesBuilder, SharedBytes};

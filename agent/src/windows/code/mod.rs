@@ -22,7 +22,7 @@ use stk_schema::control::{STEP_ENDING, STEP_LOOKING_UP, STEP_WAITING, THREAD_COD
 use stk_schema::event::{Event, Metadata};
 use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_NORMAL};
 
-use crate::record::dotnet::contract::ContractNames;
+use crate::record::dotnet::contract::{ContractNames, FrameMethods};
 use crate::record::dynamic::{CodeFunctions, Shared};
 use crate::record::journal::Journal;
 use crate::record::modules::Events;
@@ -94,6 +94,7 @@ pub(super) struct CodeRecorder {
     shared: Arc<Shared>,
     runtimes: Arc<RuntimesState>,
     names: ContractNames,
+    frames: FrameMethods,
     ticks_per_ms: u64,
 }
 
@@ -109,7 +110,8 @@ impl CodeRecorder {
     ) -> CodeRecorder {
         let (tables, memory) = (SystemTables::new(api), OwnMemory(api));
         let names = ContractNames::new(ticks_per_ms);
-        CodeRecorder { functions, tables, memory, journal, shared, runtimes, names, ticks_per_ms }
+        let frames = FrameMethods::default();
+        CodeRecorder { functions, tables, memory, journal, shared, runtimes, names, frames, ticks_per_ms }
     }
 
     /// Looks up some of the waiting sightings, and names new code. Returns whether there are more.
@@ -147,11 +149,14 @@ impl CodeRecorder {
         }
         let Some(contract) = contract else { return false };
         let before = ticks();
+        let runtime = (contract, self.runtimes.contract_module());
+        let next = || self.runtimes.called.pop();
+        let more = self.frames.step(runtime, &self.memory, before, next, &mut self.journal);
         self.names.step(contract, &self.memory, ticks, last, &self.shared, &mut self.journal);
         let after = ticks();
         let took = (after - before).0.saturating_mul(1_000_000) / self.ticks_per_ms;
         self.shared.costs.naming_ns.fetch_add(took, Ordering::Relaxed);
-        self.names.is_due(after)
+        more || self.names.is_due(after)
     }
 
     /// The last round: looks up what waits until `deadline`, and writes what it all cost.
