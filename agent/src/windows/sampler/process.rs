@@ -69,7 +69,7 @@ pub(crate) struct OwnProcess {
     own_cpu: OwnCpu,
     suspender: Suspender,
     dotnet: Arc<RuntimesState>,
-    /// The methods of explicit Frames that were asked for lately.
+    /// The methods of explicit Frames that were requested lately.
     called: RecentMethods,
 }
 

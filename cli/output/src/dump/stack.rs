@@ -205,15 +205,15 @@ fn explicit_frames(
         Ok(told) => told,
         Err(reason) => return (Vec::new(), Some(reason.to_string())),
     };
-    let row = |told: FrameReport| {
-        let (leads_to, method) = match told.leads_to {
-            Ok(leads_to) => (leads_to, told.method),
+    let row = |found: FrameReport| {
+        let (leads_to, method) = match found.leads_to {
+            Ok(leads_to) => (leads_to, found.method),
             Err(reason) => (None, Err(reason.into())),
         };
-        let by_position = told.by_position;
+        let by_position = found.by_position;
         DumpExplicitFrame {
-            address: told.frame.address,
-            kind: kind_name(told.frame),
+            address: found.frame.address,
+            kind: kind_name(found.frame),
             leads_to,
             method,
             by_position,

@@ -186,12 +186,12 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     printer.end()?;
     losses.names = printer.unnamed;
     printer.choice.note(&trace.source).iter().for_each(|text| super::note(text));
-    super::tell_redirects(sources.symbolizer.store());
+    super::note_redirects(sources.symbolizer.store());
     for problem in &sources.methods.problems {
         super::warn(&format!("{}: {problem}", trace.source));
     }
     let is_empty = printer.choice.taken == 0 && (printer.choice.all > 0 || chosen) && trace.samples() > 0;
-    match losses.tell(&trace) {
+    match losses.report(&trace) {
         Exit::Ok if is_empty => Ok(Exit::Failure),
         exit => Ok(exit),
     }
@@ -235,10 +235,16 @@ impl DumpLosses {
         }
     }
 
-    /// Tells what is missing, and gives the exit code.
-    pub(super) fn tell(&self, trace: &Trace<'_>) -> Exit {
+    /// Reports what is missing, and gives the exit code.
+    pub(super) fn report(&self, trace: &Trace<'_>) -> Exit {
+        trace.damage.iter().for_each(|damage| super::warn(&format!("{}: {damage}", trace.source)));
+        let limited = self.report_limits(trace);
+        if trace.lost_blocks { Exit::Damaged } else { limited }
+    }
+
+    /// Reports what limits left out and which events are missing, and gives the exit code.
+    pub(super) fn report_limits(&self, trace: &Trace<'_>) -> Exit {
         let warn = |what: &str| super::warn(&format!("{}: {what}", trace.source));
-        trace.damage.iter().for_each(|damage| warn(damage));
         for (count, what) in [(self.stacks, "stacks"), (self.names, "names")] {
             if count > 0 {
                 warn(&beyond_memory(count, what, &trace.budget));
@@ -248,7 +254,7 @@ impl DumpLosses {
             warn(&beyond_cost(self.not_walked, trace));
         }
         let missing = self.damaged || self.stacks > 0 || self.names > 0 || self.not_walked > 0;
-        if trace.lost_blocks || missing { Exit::Damaged } else { Exit::Ok }
+        if missing { Exit::Damaged } else { Exit::Ok }
     }
 }
 

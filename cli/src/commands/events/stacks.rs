@@ -2,7 +2,7 @@
 
 use super::super::dump::DumpLosses;
 use super::super::profile_args::warn_of_missing_tables;
-use super::super::{Exit, Out, note_once, pool, tell_redirects, top, warn};
+use super::super::{Exit, Out, note_once, note_redirects, pool, top, warn};
 use super::{EventsArgs, filter, read};
 use anyhow::Context as _;
 use std::path::Path;
@@ -27,10 +27,12 @@ pub(super) fn of_file(
     let found = events(&trace);
     let mut losses = DumpLosses::default();
     losses.events(&trace, &found);
-    play(path, &trace, &found.list, args, (style, losses), out)
+    losses = play(path, &trace, &found.list, args, (style, losses), out)?;
+    Ok(losses.report(&trace))
 }
 
-/// Prints events with the stacks of the captures among them. `losses`: what is missing already.
+/// Prints events with the stacks of the captures among them. `losses`: what is missing already; with
+/// what is missing of the stacks it is returned.
 fn play(
     path: &Path,
     trace: &Trace<'_>,
@@ -38,7 +40,7 @@ fn play(
     args: &EventsArgs,
     (style, mut losses): (DumpStyle, DumpLosses),
     out: Out<'_>,
-) -> anyhow::Result<Exit> {
+) -> anyhow::Result<DumpLosses> {
     let playback = Playback::of(trace, events, &filter(trace, args)?, args.select.tz.tz);
     warn_of_missing_tables(trace);
     let sources = TraceSources::of(trace, args.symbols.store(path), args.symbols.demangle);
@@ -58,17 +60,17 @@ fn play(
         captures::print(&inputs, &mut walker, &playback.captures, &mut printer)?;
     printer.end()?;
     losses.names = printer.unnamed;
-    tell_redirects(sources.symbolizer.store());
+    note_redirects(sources.symbolizer.store());
     for problem in &sources.methods.problems {
         note_once(&format!("warning: {}: {problem}", trace.source));
     }
-    Ok(losses.tell(trace))
+    Ok(losses)
 }
 
 /// Time between two looks at the file.
 const EVERY: Duration = Duration::from_secs(1);
 /// How far behind the newest block events are printed, in nanoseconds: what the recorder's threads
-/// write of one moment lies in several blocks, which come at most two seconds apart.
+/// write of one moment is in several blocks, which come at most two seconds apart.
 const BEHIND: u64 = 3_000_000_000;
 
 /// Prints the events of a trace that grows, as they come, to the recording's end.
@@ -88,7 +90,8 @@ pub(super) fn follow(path: &Path, args: &EventsArgs, style: DumpStyle, out: Out<
             if !bytes.is_empty() {
                 let file = TraceFile::of_bytes(path, bytes).within(args.tables.max_memory);
                 let mut text = String::new();
-                let ending = pool.install(|| printed.go_on(path, &file, args, (style, until), &mut text))?;
+                let ending =
+                    pool.install(|| printed.further(path, &file, args, (style, until), &mut text))?;
                 exit = exit.worse(ending);
                 out(&text)?;
             }
@@ -119,7 +122,7 @@ struct Printed {
 
 impl Printed {
     /// Adds what is between the time up to which all is printed and `until`.
-    fn go_on(
+    fn further(
         &mut self,
         path: &Path,
         file: &TraceFile,
@@ -144,9 +147,10 @@ impl Printed {
             return Ok(Exit::Ok);
         }
         // The follower counts what is damaged of the file: in an excerpt blocks are missing.
-        play(path, &trace, &found, args, (style, DumpLosses::default()), &mut |more| {
+        let losses = play(path, &trace, &found, args, (style, DumpLosses::default()), &mut |more| {
             text.push_str(more);
             Ok(())
-        })
+        })?;
+        Ok(losses.report_limits(&trace))
     }
 }

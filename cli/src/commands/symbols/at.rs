@@ -1,7 +1,7 @@
 //! `stk symbols at`: addresses of a trace's process, at a moment or at any.
 
 use super::super::dump::moment_of;
-use super::super::{Exit, Out, SymbolArgs, TablesArgs, TzArgs, Usage, guarded, inputs, tell_redirects, warn};
+use super::super::{Exit, Out, SymbolArgs, TablesArgs, TzArgs, Usage, guarded, inputs, note_redirects, warn};
 use crate::times::{self, TimeArg};
 use std::path::{Path, PathBuf};
 use stk_output::dump::at::text;
@@ -60,8 +60,8 @@ fn of_trace(args: &AtArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     let file = args.tables.open(path)?;
     let mut trace = file.read()?;
     args.tables.give(&mut trace);
-    let told = |what: &str| warn(&format!("{}: {what}", trace.source));
-    trace.damage.iter().for_each(|damage| told(damage));
+    let report = |what: &str| warn(&format!("{}: {what}", trace.source));
+    trace.damage.iter().for_each(|damage| report(damage));
     let moment = args.at.map(|at| moment_of(at, args.tz.tz, &trace));
     if let Some((_, Some(beside))) = &moment {
         warn(beside);
@@ -70,10 +70,10 @@ fn of_trace(args: &AtArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     let time = moment.map(|(time, _)| time);
     let (text, unnamed) = text(&sources.names(), &args.addresses, time, args.json)?;
     out(&text)?;
-    tell_redirects(sources.symbolizer.store());
-    sources.methods.problems.iter().for_each(|problem| told(problem));
+    note_redirects(sources.symbolizer.store());
+    sources.methods.problems.iter().for_each(|problem| report(problem));
     if unnamed > 0 {
-        told(&beyond_memory(unnamed, "names", &trace.budget));
+        report(&beyond_memory(unnamed, "names", &trace.budget));
     }
     Ok(if trace.lost_blocks || unnamed > 0 { Exit::Damaged } else { Exit::Ok })
 }

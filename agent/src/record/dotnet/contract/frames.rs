@@ -19,14 +19,14 @@ use crate::record::modules::Events;
 
 /// Seconds after which a method that is still called is looked at again.
 const AGAIN: u64 = 5;
-/// Places for methods that were asked for lately; two that share one are asked for in turn.
+/// Places for methods that were requested lately; two that share one are requested in turn.
 const RECENT: usize = 256;
 /// Most methods that are known.
 const MOST_KNOWN: usize = 4096;
 /// Most methods that are named in one step.
 const MOST_NAMED: usize = 32;
 
-/// The methods that were asked for in the last seconds, for the sampler: it allocates nothing.
+/// The methods that were requested in the last seconds, for the sampler: it allocates nothing.
 pub(crate) struct RecentMethods {
     again: Ticks,
     places: [Cell<(u64, Ticks)>; RECENT],
@@ -39,12 +39,12 @@ impl RecentMethods {
         RecentMethods { again: Ticks(AGAIN.saturating_mul(frequency)), places }
     }
 
-    /// Whether a method is to be asked for at `now`. If so, counts it as asked for.
+    /// Whether a method is to be requested at `now`. If so, counts it as requested.
     pub(crate) fn is_due(&self, method: u64, now: Ticks) -> bool {
         // MethodDescs are 8 bytes apart at least.
         let Some(place) = self.places.get((method / 8 % RECENT as u64) as usize) else { return false };
-        let (last, asked) = place.get();
-        let due = last != method || now.saturating_sub(asked) >= self.again;
+        let (last, requested) = place.get();
+        let due = last != method || now.saturating_sub(requested) >= self.again;
         if due {
             place.set((method, now));
         }

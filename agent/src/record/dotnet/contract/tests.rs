@@ -454,7 +454,7 @@ fn method_of_a_frame_is_named_once_and_again_when_another_is_in_its_place() {
 }
 
 #[test]
-fn methods_are_asked_for_again_after_seconds() {
+fn methods_are_requested_again_after_seconds() {
     let recent = RecentMethods::new(100);
     assert!(recent.is_due(0x1000, Ticks(1)) && recent.is_due(0x1008, Ticks(1)));
     assert!(!recent.is_due(0x1000, Ticks(500)) && recent.is_due(0x1000, Ticks(501)));
