@@ -213,8 +213,10 @@ int main(int count, char **arguments) {
     printf("exception_in_raiser %d\n", raised);
     printf("no_context %u\n", capture_context(NULL, 2));
     printf("secrets %u\n", keep_secrets("correct horse battery staple", L"Pa$$w\xf6rd of Alice", 0x5ec2e7d15c0de42fULL, 1234.56789));
+    Sleep(200); /* loads are recorded by now */
     HMODULE version = LoadLibraryA("version.dll"); /* comes and goes while it is recorded */
-    printf("loaded %u\n", capture_here(4));
+    printf("loaded %u\n", version ? capture_here(4) : 99);
+    Sleep(200);
     FreeLibrary(version);
     Sleep(300); /* the recorder finds the thread, and stores what waits */
     measure();

@@ -389,8 +389,8 @@ fn a_renamed_thread_shows_all_its_names() {
     assert!(printed.contains("third  (before: first to 0.002 s, second to 0.004 s)"), "{printed}");
 }
 
-/// The frames in which threads start, in the form `plain`. The caller of a captured function is found
-/// without its code.
+/// The frames in which threads start, in the form `plain`. The caller of a captured function is
+/// found without its code.
 const STARTS: [&str; 2] = [
     "\"kernel32.dll\"! 0x7ff700001010: BaseThreadInitThunk",
     "\"ntdll.dll\"! 0x7ff800001010: RtlUserThreadStart",

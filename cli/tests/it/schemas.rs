@@ -162,7 +162,7 @@ fn dump_follows_its_schema_with_modules_and_explanations() {
     let frames: Vec<&Value> = threads.flat_map(|thread| thread["frames"].as_array().unwrap()).collect();
     let facts: Vec<&Value> = frames.iter().filter_map(|frame| frame.get("facts")).collect();
     assert!(facts.len() > 20 && value["modules"].as_array().unwrap().len() > 5, "{}", facts.len());
-    // A frame without a frame register: what is allocated and saved is what lies below the return address.
+    // Without a frame register: what is allocated and saved is what is below the return address.
     for frame in frames.iter().filter(|frame| frame["trust"] == "unwind-info") {
         let Some(facts) = frame.get("facts").filter(|facts| facts["type"] == "unwind-info") else { continue };
         let text = frame["explain"]["rule"].as_str().unwrap();

@@ -89,6 +89,7 @@ mod explanation;
 mod facts;
 mod flow;
 mod frame;
+mod frame_facts;
 mod history;
 mod image;
 mod input;
@@ -100,8 +101,9 @@ pub mod x86;
 
 pub use explain::explain;
 pub use explanation::Explanation;
-pub use facts::{FrameFacts, facts};
+pub use facts::facts;
 pub use frame::{Frame, Stop, StopKind, Trust};
+pub use frame_facts::FrameFacts;
 pub use history::History;
 pub use image::{Arch, ImageTables, ImageTablesBuilder, SharedBytes};
 pub use input::{LoadedModule, ModuleId, Modules, Sample, WalkOptions};

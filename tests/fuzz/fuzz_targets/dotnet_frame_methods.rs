@@ -9,8 +9,8 @@ use libfuzzer_sys::fuzz_target;
 const JSON: &[u8] = include_bytes!("../../../agent/src/record/tests/data/contract-10.0.9.json");
 const ASSEMBLY: &[u8] = include_bytes!("../../data/dotnet/lines.dll");
 const STACK: u64 = 0x7_0000;
-/// MethodDescChunk, MethodTable, EEClass, Module, PEAssembly, PEImage, PEImageLayout, the file's name,
-/// its image.
+/// MethodDescChunk, MethodTable, EEClass, Module, PEAssembly, PEImage, PEImageLayout, the file's
+/// name, its image.
 const PLACES: [u64; 9] = [
     0x2600_0000, 0x2700_0000, 0x2800_0000, 0x2900_0000, 0x2a00_0000, 0x2b00_0000, 0x2c00_0000, 0x2d00_0000,
     0x1e74_5000,

@@ -618,8 +618,8 @@ fn agreeing(explicit: &serde_json::Value, kind: &str) -> u64 {
 const P_INVOKES: [&str; 2] = ["native_call", "native_work"];
 
 /// What the brackets of calls in progress say at many moments of a trace: all, those with a method,
-/// and those whose native function is a P/Invoke's of examples/mixed. Each of these must be named by
-/// that P/Invoke, and no other bracket may be.
+/// and those whose native function is a P/Invoke's of examples/mixed. Each of these must be named
+/// by that P/Invoke, and no other bracket may be.
 #[track_caller]
 fn brackets(folder: &Folder, trace: &str, seconds: u32) -> [u64; 3] {
     let mut counts = [0; 3];

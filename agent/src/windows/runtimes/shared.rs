@@ -42,8 +42,8 @@ pub(crate) struct RuntimesState {
     contract: AtomicPtr<Contract>,
     /// Module instance of the runtime that the contract is of.
     contract_module: AtomicU64,
-    /// MethodDescs of the methods that explicit Frames of samples are about, from the sampler to the
-    /// code thread. Dropped when it is full: the next sample gives them again.
+    /// MethodDescs of the methods that explicit Frames of samples are about, from the sampler to
+    /// the code thread. Dropped when it is full: a later sample gives them again.
     pub called: Queue<u64>,
 }
 

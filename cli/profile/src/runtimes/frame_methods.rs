@@ -1,4 +1,4 @@
-//! Names of methods that explicit Frames of a runtime are about, and that have no code of their own.
+//! Names of methods that explicit Frames of a runtime are about. They have no code of their own.
 
 use std::collections::BTreeMap;
 

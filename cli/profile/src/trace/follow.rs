@@ -62,7 +62,7 @@ pub struct Follower {
     file: File,
     /// How much time before the newest event is wanted, in nanoseconds.
     span_ns: u64,
-    /// From when on all is wanted, in nanoseconds since the trace's start; `u64::MAX`: only the span.
+    /// From when on all is wanted, in nanoseconds since the trace's start; `u64::MAX`: the span.
     wanted_ns: u64,
     /// Bytes of the file in blocks that were taken, and in what is lost between them.
     taken: u64,

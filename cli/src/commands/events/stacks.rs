@@ -31,8 +31,8 @@ pub(super) fn of_file(
     Ok(losses.report(&trace))
 }
 
-/// Prints events with the stacks of the captures among them. `losses`: what is missing already; with
-/// what is missing of the stacks it is returned.
+/// Prints events with the stacks of the captures among them. `losses`: what is missing already;
+/// with what is missing of the stacks it is returned.
 fn play(
     path: &Path,
     trace: &Trace<'_>,

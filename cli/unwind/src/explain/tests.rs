@@ -1,7 +1,8 @@
 //! Texts for images whose records and code are written here byte by byte.
 
 use super::*;
-use crate::facts::{FrameFacts, facts};
+use crate::facts::facts;
+use crate::frame_facts::FrameFacts;
 use crate::x86::{Fpo, FrameData, X86Tables};
 use crate::{
     ImageTables, ImageTablesBuilder, LoadedModule, ModuleId, Registers, WalkOptions, Walker, arm64, x64, x86,

@@ -2,7 +2,7 @@
 
 use super::info::{self, MAX_CHAIN, UnwindInfo, X64Operation};
 use crate::ImageTables;
-use crate::facts::FrameFacts;
+use crate::frame_facts::FrameFacts;
 
 /// What the UNWIND_INFO of the function at `rva` and of those that it continues say.
 pub(crate) fn facts(image: &ImageTables, rva: u32) -> Option<FrameFacts> {

@@ -2,7 +2,7 @@
 
 use super::tables::{How, Record};
 use crate::ImageTables;
-use crate::facts::FrameFacts;
+use crate::frame_facts::FrameFacts;
 
 /// What the most exact record at `rva` says.
 pub(crate) fn facts(image: &ImageTables, rva: u32) -> Option<FrameFacts> {
