@@ -375,7 +375,7 @@ fn mixed_clrstack(more: &[&str]) -> Vec<String> {
     // The recorder of that trace did not read the names of native_work and native_call.
     let notes: Vec<&str> = notes.lines().collect();
     assert_eq!(notes.len(), 2, "{notes:?}");
-    for (note, method) in notes.iter().zip(["0xe0a903d8", "0xe0a90398"]) {
+    for (note, method) in notes.iter().zip(["0xe0ab03d8", "0xe0ab0398"]) {
         let number = if method.ends_with("d8") { 1 } else { 2 };
         let says = "is in no list of methods, and the recorder did not read its name";
         assert_eq!(*note, format!("note {number}: MethodDesc {method} {says}"));

@@ -625,7 +625,7 @@ fn brackets(folder: &Folder, trace: &str, seconds: u32) -> [u64; 3] {
     let mut counts = [0; 3];
     for tenth in 5..10 * seconds {
         let at = format!("{}.{}s", tenth / 10, tenth % 10);
-        let dump = json(folder, &["dump", trace, "--at", &at, "--style", "json"]);
+        let dump = stk::json(folder.path(), &["dump", trace, "--at", &at, "--style", "json"]);
         for thread in dump["threads"].as_array().expect("a list") {
             let frames = thread["frames"].as_array().expect("a list");
             for bracket in thread["explicit_frames"].as_array().expect("a list") {

@@ -16,7 +16,7 @@ fn normalised(text: &str) -> String {
             let is_size = all.get(n + 1).is_some_and(|unit| *unit == "KiB" || *unit == "MiB");
             words.push(match before {
                 "" if n == 0 && word.starts_with("20") && word.ends_with('Z') => "TIME".to_owned(),
-                "thread" => "TID".to_owned(),
+                "thread" if word.parse::<u32>().is_ok() => "TID".to_owned(),
                 "event" => format!("N{end}"),
                 "at" if word.parse::<f64>().is_ok() => "T".to_owned(),
                 _ if word.starts_with("0x") => format!("ADDR{end}"),

@@ -84,12 +84,13 @@ pub struct StackPrinter<'a, 'o> {
     /// Lines on events that are not printed yet, with the events' numbers.
     lines: VecDeque<(u64, String)>,
     /// The last piece of text that was printed.
-    last: Piece,
+    pub last: Piece,
 }
 
-/// A piece of text between which an empty line stands, or none.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Piece {
+/// A piece of text. An empty line is before and behind each stack.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Piece {
+    #[default]
     Nothing,
     Line,
     Stack,

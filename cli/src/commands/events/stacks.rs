@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use std::path::Path;
 use std::time::Duration;
 use stk_output::dump::captures;
-use stk_output::dump::print::{DumpOptions, DumpStyle, StackPrinter};
+use stk_output::dump::print::{DumpOptions, DumpStyle, Piece, StackPrinter};
 use stk_output::dump::sources::TraceSources;
 use stk_output::events::playback::Playback;
 use stk_profile::profile::Selection;
@@ -27,18 +27,19 @@ pub(super) fn of_file(
     let found = events(&trace);
     let mut losses = DumpLosses::default();
     losses.events(&trace, &found);
-    losses = play(path, &trace, &found.list, args, (style, losses), out)?;
+    losses = play(path, &trace, &found.list, args, (style, losses), &mut Piece::default(), out)?;
     Ok(losses.report(&trace))
 }
 
 /// Prints events with the stacks of the captures among them. `losses`: what is missing already;
-/// with what is missing of the stacks it is returned.
+/// with what is missing of the stacks it is returned. `last`: what was printed before.
 fn play(
     path: &Path,
     trace: &Trace<'_>,
     events: &[TraceEvent],
     args: &EventsArgs,
     (style, mut losses): (DumpStyle, DumpLosses),
+    last: &mut Piece,
     out: Out<'_>,
 ) -> anyhow::Result<DumpLosses> {
     let playback = Playback::of(trace, events, &filter(trace, args)?, args.select.tz.tz);
@@ -53,13 +54,14 @@ fn play(
     };
     let printer = StackPrinter::new(options, Selection::default(), sources.names(), out);
     let mut printer = printer.among(playback.lines);
+    printer.last = *last;
     printer.begin(captures::last(&playback.captures))?;
     let mut walker = sources.walker(false);
     let inputs = sources.inputs(false);
     (losses.stacks, losses.not_walked) =
         captures::print(&inputs, &mut walker, &playback.captures, &mut printer)?;
     printer.end()?;
-    losses.names = printer.unnamed;
+    (losses.names, *last) = (printer.unnamed, printer.last);
     note_redirects(sources.symbolizer.store());
     for problem in &sources.methods.problems {
         note_once(&format!("warning: {}: {problem}", trace.source));
@@ -118,6 +120,7 @@ struct Printed {
     until: u64,
     /// Events before that time, whether they were wanted or not.
     events: u64,
+    last: Piece,
 }
 
 impl Printed {
@@ -147,10 +150,12 @@ impl Printed {
             return Ok(Exit::Ok);
         }
         // The follower counts what is damaged of the file: in an excerpt blocks are missing.
-        let losses = play(path, &trace, &found, args, (style, DumpLosses::default()), &mut |more| {
+        let mut out = |more: &str| {
             text.push_str(more);
             Ok(())
-        })?;
+        };
+        let losses = DumpLosses::default();
+        let losses = play(path, &trace, &found, args, (style, losses), &mut self.last, &mut out)?;
         Ok(losses.report_limits(&trace))
     }
 }
