@@ -96,6 +96,8 @@ namespace Capturing
                 }
                 catch (DllNotFoundException) { } // nothing is being recorded yet
             }
+            // In a 32-bit process inject finds the names of methods, once a second.
+            Thread.Sleep(8000);
             Console.WriteLine("taken " + taken + " marks " + marks + " named " + named);
             return taken == 20 && marks == 1 && named == 1 ? 0 : 1;
         }
