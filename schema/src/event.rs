@@ -45,6 +45,7 @@ pub mod kind {
     pub const INDEX: u64 = 28;
     pub const END: u64 = 29;
     pub const THREAD_CPU: u64 = 30;
+    pub const FRAME_METHOD: u64 = 31;
     pub const MODULE_STATE: u64 = 32;
     pub const METHOD_BODY: u64 = 33;
     pub const VENDOR_FIRST: u64 = 0x4000;
@@ -52,7 +53,7 @@ pub mod kind {
     /// Whether version 1.1 reserves this type: `format/SPEC.md`, section 12, has its body, and no
     /// recorder writes it yet. Readers skip it without counting it as unknown.
     pub const fn is_reserved(kind: u64) -> bool {
-        matches!(kind, 31 | 34)
+        matches!(kind, 34)
     }
 }
 
@@ -380,6 +381,33 @@ impl MethodBody<'_> {
     pub const COLD: u64 = 2;
     /// Flag: `code` is shorter than `size`.
     pub const ENDS_EARLY: u64 = 4;
+}
+
+/// The method that an explicit Frame of a runtime is about. It has no code of its own that
+/// METHOD_NAME could name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameMethod<'a> {
+    /// Module instance of the runtime.
+    pub module: u64,
+    /// When it had that name.
+    pub time: Ticks,
+    /// [`FrameMethod::DESC`] or [`FrameMethod::SLOT`].
+    pub kind: u64,
+    /// Address of the MethodDesc or the MethodTable.
+    pub address: u64,
+    /// Slot of the MethodTable; 0 for a MethodDesc.
+    pub slot: u64,
+    /// [`MethodNameSource`] as a number.
+    pub source: u64,
+    /// Its name with its signature.
+    pub name: &'a [u8],
+}
+
+impl FrameMethod<'_> {
+    /// Kind: a MethodDesc.
+    pub const DESC: u64 = 1;
+    /// Kind: a slot of a MethodTable.
+    pub const SLOT: u64 = 2;
 }
 
 /// What kind of .NET runtime a module is.
@@ -717,6 +745,7 @@ pub enum Event<'a> {
     ThreadCpu(ThreadCpu),
     ModuleState(ModuleState),
     MethodBody(MethodBody<'a>),
+    FrameMethod(FrameMethod<'a>),
     /// A type that this version does not know. Readers skip and count it.
     Unknown {
         kind: u64,

@@ -213,8 +213,8 @@ mod tests {
                     // Other tests map files meanwhile.
                     if let Some(mapping) = mappings.iter().find(|mapping| mapping.as_ptr() as usize == start)
                     {
-                        assert_eq!(end - start, mapping.len());
                         met.store(true, Ordering::Relaxed);
+                        assert_eq!(end - start, mapping.len());
                     }
                 }
             }

@@ -410,7 +410,7 @@ fn say_line(line: &str) {
 }
 
 /// Reports which servers redirected to which others, each pair once.
-pub fn tell_redirects(store: &stk_symbols::SymbolStore) {
+pub fn note_redirects(store: &stk_symbols::SymbolStore) {
     static TOLD: Mutex<BTreeSet<(String, String)>> = Mutex::new(BTreeSet::new());
     for (from, to) in store.redirects() {
         let line = format!("the symbol server {from} has sent on to {to}");

@@ -219,7 +219,7 @@ pub(super) fn load_within(
     let symbolizer = Symbolizer::new(args.symbols.store(file.path()), options.demangle);
     let Loaded { profile, runs, missing, damaged } =
         load_trace(&trace, &symbolizer, &options, progress.done())?;
-    super::tell_redirects(symbolizer.store());
+    super::note_redirects(symbolizer.store());
     note_cached(&symbolizer.cached());
     let exit = if damaged { Exit::Damaged } else { Exit::Ok };
     let samples: u64 = profile.threads.iter().map(|thread| thread.samples).sum();

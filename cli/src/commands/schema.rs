@@ -32,6 +32,7 @@ const SCHEMAS: &[(&str, &str)] = schemas![
     "ps",
     "stats",
     "status",
+    "symbols-at",
     "symbols-check",
     "symbols-list",
     "symbols-lookup",

@@ -177,17 +177,37 @@ fn now(profile: &Profile, functions: &Functions, node: Option<NodeId>, activity:
     }
 }
 
+/// What became of a file that was followed; empty while it grows.
+pub(super) fn ending(fate: Fate) -> &'static str {
+    match fate {
+        Fate::Grows => "",
+        Fate::Ended => "the recording has ended",
+        Fate::Shortened => "the file was shortened: nothing more of it is read",
+        Fate::Replaced => "the file was replaced, renamed or removed: nothing more is read",
+        Fate::Lost => "the file continues without a block: nothing more of it is read",
+    }
+}
+
+/// What is missing of a file that was followed, in words.
+pub(super) fn lost(losses: FollowLosses) -> Vec<String> {
+    let FollowLosses { bytes, blocks, dropped } = losses;
+    let all = [
+        (bytes, "byte", "damaged: no block is there"),
+        (blocks, "block", "damaged or lost"),
+        (dropped, "block", "left out: more than fit into memory"),
+    ];
+    let there = all.into_iter().filter(|(number, ..)| *number > 0);
+    there.map(|(number, noun, what)| format!("{} {what}", counted(number, noun))).collect()
+}
+
 fn text(stats: &Stats, threads: Vec<ThreadRow>, window: &Window) -> String {
     let columns = terminal_columns();
     let length = (window.until - window.from).max(1);
     let percent = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
     let mut text = String::new();
-    let state = match window.fate {
-        Fate::Grows => "",
-        Fate::Ended => ", the recording has ended",
-        Fate::Shortened => ", the file was shortened: nothing more of it is read",
-        Fate::Replaced => ", the file was replaced, renamed or removed: nothing more is read",
-        Fate::Lost => ", the file continues without a block: nothing more of it is read",
+    let state = match ending(window.fate) {
+        "" => String::new(),
+        ending => format!(", {ending}"),
     };
     let _ =
         writeln!(text, "{} (pid {}), {}{state}", printable(&stats.process), stats.pid, span(window.until));
@@ -199,15 +219,8 @@ fn text(stats: &Stats, threads: Vec<ThreadRow>, window: &Window) -> String {
         threads.len(),
         percent(stats.totals.cpu_ns, length)
     );
-    let FollowLosses { bytes, blocks, dropped } = window.losses;
-    for (number, noun, what) in [
-        (bytes, "byte", "damaged: no block is there"),
-        (blocks, "block", "damaged or lost"),
-        (dropped, "block", "left out: more than fit into memory"),
-    ] {
-        if number > 0 {
-            let _ = writeln!(text, "{} {what}", counted(number, noun));
-        }
+    for lost in lost(window.losses) {
+        let _ = writeln!(text, "{lost}");
     }
     let _ = writeln!(text, "\n  self  total  functions by their own {}", stats.weight.title());
     let whole = stats.counted_ns;

@@ -95,7 +95,7 @@ values!(DumpStyle {
     K = "k", "Like the debuggers' `k`: Child-SP, RetAddr, Call Site";
     Plain = "plain", "One line a frame: \"module\"! file(line): function, or the address without a line";
     Merged = "merged", "Stacks of the same functions once, with their threads, those of the most threads first";
-    Clrstack = "clrstack", "Like SOS's `clrstack -f`: Child SP, IP, Call Site, with .NET's explicit Frames in brackets; with `--frames managed` like its `clrstack`. Frames are those of stk's own walk, to the thread's start. The walk of .NET's data contract (`verify --walks` compares it) ends with the last managed frame, as the runtime's own reader does; the first example of the contract's document has one native frame more. The method that an explicit Frame stands for is named if the runtime describes where the Frame holds it (10.0 does not)";
+    Clrstack = "clrstack", "Like SOS's `clrstack -f`: Child SP, IP, Call Site, with .NET's explicit Frames in brackets; with `--frames managed` like its `clrstack`. Frames are those of stk's own walk, to the thread's start. The walk of .NET's data contract (`verify --walks` compares it) ends with the last managed frame, as the runtime's own reader does; the first example of the contract's document has one native frame more. The method that an explicit Frame calls is named as SOS does, if the trace holds its name (.NET 9 and later on x64) or the runtime lists it";
     Json = "json", "Everything that is known of each frame";
 });
 

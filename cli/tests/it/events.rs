@@ -1,8 +1,11 @@
 //! `stk events`, and the stacks of captures in `stk dump`: through the program, on built traces.
 
-use crate::support::stk;
+use crate::support::{command_in, kept_text, stk};
 use serde_json::{Value, json};
+use std::io::Write as _;
 use std::path::Path;
+use std::process::{Output, Stdio};
+use std::time::Duration;
 use stk_schema::Ticks;
 use stk_schema::event::{Event, Exception, Mark, ModuleFlags, ModuleLoad};
 use stk_tests::schema;
@@ -384,4 +387,251 @@ fn a_renamed_thread_shows_all_its_names() {
     assert_eq!(thread.unwrap()["earlier_names"], earlier);
     let printed = printed(folder.path(), &["info", "--all", "a.stk"]);
     assert!(printed.contains("third  (before: first to 0.002 s, second to 0.004 s)"), "{printed}");
+}
+
+/// The frames in which threads start, in the form `plain`. The caller of a captured function is
+/// found without its code.
+const STARTS: [&str; 2] = [
+    "\"kernel32.dll\"! 0x7ff700001010: BaseThreadInitThunk",
+    "\"ntdll.dll\"! 0x7ff800001010: RtlUserThreadStart",
+];
+const UP_TO_EVENT_11: &str = "\
+2023-11-14T22:13:20.003Z load at 0.003 s, event 9: C:\\app\\plugin.dll at 0x180000000, 1.0 MiB
+2023-11-14T22:13:20.005Z thread 11 \"eins\", mark at 0.005 s, event 10: tag 7 (0x7): half
+2023-11-14T22:13:20.005Z mark at 0.005 s, event 11: tag 2 (0x2):
+";
+
+/// What `--stacks` prints of `folder` from event 6 on.
+fn played() -> String {
+    let two = "\"app.exe\"! 0x140001090: app.exe!fn_1080\n\"app.exe\"! 0x140001050: app.exe!fn_1040";
+    let stack = |time: &str, thread: &str, number: &str, tag: &str, frames: &str| {
+        let clock = format!("2023-11-14T22:13:20.{}Z", &time[2..5]);
+        let heading =
+            format!("{clock} thread {thread}, running, captured at {time} s, event {number}, tag {tag}");
+        let lines = frames.lines().chain(STARTS);
+        let doubt = |n: usize| if n == 1 { "  (unwind-info-no-code)" } else { "" };
+        let lines: Vec<String> = lines.enumerate().map(|(n, line)| format!("{line}{}\n", doubt(n))).collect();
+        format!("{heading}\n{}", lines.concat())
+    };
+    let pieces = [
+        stack("0.002", "12 \"zwei\"", "6", "7 (0x7)", two),
+        stack("0.002", "12 \"zwei\"", "7", "9 (0x9)", two),
+        stack("0.003", "11 \"eins\"", "8", "7 (0x7)", "\"app.exe\"! 0x1400010d0: app.exe!fn_10c0"),
+        format!(
+            "{UP_TO_EVENT_11}2023-11-14T22:13:20.006Z thread 12 \"zwei\", exception at 0.006 s, event 12: \
+             0xc0000005 at 0x140001090\n2023-11-14T22:13:20.007Z unload at 0.007 s, event 13: \
+             C:\\app\\plugin.dll at 0x180000000, 1.0 MiB\n"
+        ),
+        stack(
+            "0.008",
+            "12 \"zwei\"",
+            "14",
+            "18446744073709551615 (0xffffffffffffffff)",
+            "\"app.exe\"! 0x140001110: app.exe!fn_1100",
+        ),
+        "2023-11-14T22:13:20.009Z thread 12 \"zwei\", thread-exit at 0.009 s, event 15\n".to_owned(),
+    ];
+    pieces.join("\n")
+}
+
+#[test]
+fn stacks_of_captures_stand_among_the_events_in_time() {
+    let folder = folder();
+    let of = |more: &[&str]| printed(folder.path(), &[&["events", "a.stk", "--stacks"], more].concat());
+    assert_eq!(of(&["--from", "2ms"]), played());
+    assert_eq!(of(&["--kind", "load,mark", "--from", "2ms"]), UP_TO_EVENT_11);
+    // Each style is that of dump.
+    for style in ["k", "clrstack"] {
+        let played = printed(folder.path(), &["events", "a.stk", &format!("--stacks={style}"), "--tag", "9"]);
+        assert_eq!(
+            played,
+            printed(folder.path(), &["dump", "a.stk", "--style", style, "--tag", "9"]),
+            "{style}"
+        );
+    }
+    std::fs::copy(folder.path().join("a.stk"), folder.path().join("b.stk")).unwrap();
+    let both = printed(folder.path(), &["events", "a.stk", "b.stk", "--stacks", "--kind", "unload"]);
+    let one = of(&["--kind", "unload"]);
+    assert_eq!(both, format!("{one}\n{one}"));
+    for wrong in [
+        &["--stacks=merged"][..],
+        &["--stacks=json"],
+        &["--stacks", "--json"],
+        &["--follow"],
+        &["--stacks", "--follow", "b.stk"],
+    ] {
+        let output = stk(folder.path(), &[&["events", "a.stk"], wrong].concat());
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn an_exception_has_the_stack_of_its_own_capture() {
+    let mut builder = traces::trace();
+    TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+    let eins = builder.thread(0, 11, "eins", STACK);
+    let zwei = builder.thread(0, 12, "zwei", 2 * STACK);
+    let f = |n| in_function(BASE, n);
+    for (thread, stack, function) in [(eins, STACK, 3), (zwei, 2 * STACK, 4)] {
+        let exception = Exception { thread, time: Ticks(60_000), code: 0xC000_0005, address: f(function) };
+        builder.meta(60_000, &Event::Exception(exception));
+        traces::capture(&mut builder, (thread, stack), 60_000, &[f(function)], 0xC000_0005);
+    }
+    traces::capture(&mut builder, (zwei, 2 * STACK), 70_000, &[f(5)], 0xC000_0005);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.stk"), builder.finish()).unwrap();
+    let text = printed(folder.path(), &["events", "a.stk", "--stacks", "--kind", "exception"]);
+    let of_start = |line: &str| STARTS.iter().any(|start| line.starts_with(start));
+    let lines = text.lines().filter(|line| !of_start(line) && !line.is_empty());
+    let lines: Vec<&str> = lines.collect();
+    assert_eq!(lines.len(), 6, "{text}");
+    for (at, thread, function) in [(0, "11 \"eins\"", "fn_10c0"), (3, "12 \"zwei\"", "fn_1100")] {
+        assert!(lines[at].contains(&format!("thread {thread}, exception at 0.006 s")), "{text}");
+        assert!(lines[at + 1].contains(&format!("thread {thread}, running, captured at 0.006 s")), "{text}");
+        assert!(lines[at + 2].ends_with(function), "{text}");
+    }
+}
+
+/// The output of `events --follow` on a file that is written in two pieces; `end` is what happens
+/// to it last.
+fn followed(bytes: &[u8], end: impl FnOnce(&Path)) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("grows.stk");
+    let mut file = std::fs::File::create(&path).unwrap();
+    let (first, second) = bytes.split_at(bytes.len() * 2 / 3);
+    file.write_all(first).unwrap();
+    let mut command = command_in(folder.path(), &["events", "grows.stk", "--stacks", "--follow"]);
+    let command = command.args(["--from", "2ms"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let running = command.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    file.write_all(second).unwrap();
+    end(&path);
+    running.wait_with_output().unwrap()
+}
+
+#[test]
+fn a_trace_that_grows_is_played_to_the_recordings_end() {
+    let folder = folder();
+    let bytes = std::fs::read(folder.path().join("a.stk")).unwrap();
+    let output = followed(&bytes, |_| ());
+    assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(0), ""));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), played());
+    // Of a file that goes away, what was in it is printed.
+    let cut = &bytes[..bytes.len() - 300];
+    let output = followed(cut, |path| std::fs::remove_file(path).unwrap());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains("the file was replaced, renamed or removed"), "{said}");
+    assert!(String::from_utf8(output.stdout).unwrap().contains("captured at 0.002 s, event 6, "));
+}
+
+/// Half a minute of a recording: an event a second, each in a block of its own.
+#[test]
+fn following_prints_each_event_once_whatever_was_forgotten() {
+    let mut builder = traces::trace();
+    TestImage::new(r"C:\app\app.exe", 8).load(&mut builder, 0, BASE);
+    let thread = builder.thread(0, 11, "eins", STACK);
+    for second in 1..=30u64 {
+        builder.state();
+        traces::capture(&mut builder, (thread, STACK), second * 10_000_000, &[in_function(BASE, 3)], second);
+        builder.cut();
+    }
+    let bytes = builder.finish();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.stk"), &bytes).unwrap();
+    let whole = printed(folder.path(), &["events", "a.stk", "--stacks", "--from", "2ms"]);
+    let output = followed(&bytes, |_| ());
+    assert_eq!((output.status.code(), &*String::from_utf8_lossy(&output.stderr)), (Some(0), ""));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(text.matches("captured at").count(), 30, "{text}");
+    assert_eq!(text, whole);
+}
+
+#[test]
+fn dump_lists_the_modules_of_the_moment() {
+    let folder = folder();
+    let at = |time: &str| {
+        let line = ["dump", "a.stk", "--at", time, "--modules", "--style", "json"];
+        let value = json(folder.path(), &line, DUMP_SCHEMA);
+        let row = |module: &Value| {
+            json!([module["module"], module["base"], module["load_ns"], module["unload_ns"]])
+        };
+        value["modules"].as_array().unwrap().iter().map(row).collect::<Vec<_>>()
+    };
+    let app = json!(["app.exe", "0x140000000", 0, null]);
+    let early = json!(["early.dll", "0x50000000", null, null]);
+    let plugin = json!(["plugin.dll", "0x180000000", 3_500_000, 7_000_000]);
+    let kernel32 = json!(["kernel32.dll", "0x7ff700000000", 0, null]);
+    let ntdll = json!(["ntdll.dll", "0x7ff800000000", 0, null]);
+    let all = [early, app, plugin, kernel32, ntdll];
+    let others: Vec<Value> = [0, 1, 3, 4].map(|n: usize| all[n].clone()).into();
+    assert_eq!((at("5ms"), at("2ms"), at("8ms")), (all.to_vec(), others.clone(), others));
+    let text = printed(folder.path(), &["dump", "a.stk", "--at", "5ms", "--modules", "--style", "plain"]);
+    let list = text.split("\n\n").last().unwrap();
+    let lines: Vec<Vec<&str>> = list.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0].join(" "), "2023-11-14T22:13:20.005Z 5 modules loaded at 0.005 s");
+    assert_eq!(lines[2].join(" "), r"0x50000000 4.0 KiB at start - C:\app\early.dll");
+    assert_eq!(lines[4].join(" "), r"0x180000000 1.0 MiB 0.003 s 0.007 s C:\app\plugin.dll");
+    let output = stk(folder.path(), &["dump", "a.stk", "--event", "6", "--modules"]);
+    assert_eq!(output.status.code(), Some(2), "captures are of several moments");
+}
+
+const AT_SCHEMA: &str = include_str!("../../../schema/symbols-at.schema.json");
+
+#[test]
+fn symbols_at_names_each_module_that_an_address_had() {
+    let mut builder = traces::trace();
+    let first = TestImage::new(r"C:\app\first.dll", 8).load(&mut builder, 10_000, PLUGIN);
+    builder.unload(20_000, first);
+    let second = TestImage::new(r"C:\app\second.dll", 2).load(&mut builder, 30_000, PLUGIN);
+    builder.unload(40_000, second);
+    builder.thread(50_000, 11, "eins", STACK);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.stk"), builder.finish()).unwrap();
+    let of = |more: &[&str]| printed(folder.path(), &[&["symbols", "at", "a.stk"], more].concat());
+    let one = "0x180001090 first.dll+0x1090, loaded from 0.001 s to 0.002 s\n    first.dll!fn_1080+0x10\n";
+    // The second image has functions up to 1080h.
+    let two = "0x180001090 second.dll+0x1090, loaded from 0.003 s to 0.004 s\n    second.dll+0x1090\n";
+    assert_eq!(of(&["0x180001090"]), format!("{one}{two}"));
+    assert_eq!(of(&["180001090", "--at", "1.5ms"]), one);
+    assert_eq!(of(&["180001090", "--at", "3.5ms"]), two);
+    let none = "0x180001090 in no module and in no recorded code\n";
+    assert_eq!(of(&["180001090", "--at", "2.5ms"]), none);
+    assert_eq!(of(&["1", "180001090", "--at", "1.5ms"]), format!("0x1 {}{one}", &none[12..]));
+    let schema = serde_json::from_str(AT_SCHEMA).unwrap();
+    let lines = of(&["180001090", "1", "--json"]);
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    lines.iter().for_each(|line| schema::check(&schema, line).expect("follows its schema"));
+    let modules: Vec<&Value> = lines.iter().map(|line| &line["module"]).collect();
+    assert_eq!(modules, [&json!("first.dll"), &json!("second.dll"), &Value::Null]);
+    assert_eq!((&lines[0]["from_ns"], &lines[0]["until_ns"]), (&json!(1_000_000), &json!(2_000_000)));
+    assert_eq!((&lines[1]["rva"], &lines[2]["frames"]), (&json!("0x1090"), &json!([])));
+    for wrong in ["x", "", "10000000000000000"] {
+        let output = stk(folder.path(), &["symbols", "at", "a.stk", wrong]);
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+    }
+}
+
+/// plugin_a.dll and plugin_ä.dll take turns at one address, each with a PDB of its own.
+#[test]
+fn plugins_at_one_address_are_named_on_both_sides_of_an_unload() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = kept_text("busy.stk");
+    let line = ["events", &trace, "--json", "--kind", "unload"];
+    let value: Value = serde_json::from_str(&printed(folder.path(), &line)).unwrap();
+    let unloads = value["traces"][0]["events"].as_array().unwrap();
+    assert!(unloads.len() > 40, "{}", unloads.len());
+    for unload in unloads.iter().step_by(8) {
+        let (name, ns) = (unload["module"].as_str().unwrap(), unload["time_ns"].as_u64().unwrap());
+        let other = if name == "plugin_a.dll" { "plugin_ä.dll" } else { "plugin_a.dll" };
+        let base = u64::from_str_radix(&unload["base"].as_str().unwrap()[2..], 16).unwrap();
+        let address = format!("{:x}", base + 0x1010);
+        for (time, module) in [(ns - 1_000_000, name), (ns + 20_000_000, other)] {
+            let at = format!("{}.{:09}s", time / 1_000_000_000, time % 1_000_000_000);
+            let text = printed(folder.path(), &["symbols", "at", &trace, &address, "--at", &at]);
+            let stem = module.trim_end_matches(".dll");
+            assert!(text.contains(&format!(" {module}+0x1010, ")), "{at}: {text}");
+            assert!(text.contains(&format!("    {stem}!_CRT_INIT")), "{at}: {text}");
+        }
+    }
 }

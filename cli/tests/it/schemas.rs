@@ -152,6 +152,29 @@ fn symbols_follow_their_schemas() {
 }
 
 #[test]
+fn dump_follows_its_schema_with_modules_and_explanations() {
+    let rules = include_str!("../../../schema/dump.schema.json");
+    let line = ["dump", &kept_text("busy.stk"), "--style", "json", "--modules", "--explain"];
+    let (text, exit) = run(&line);
+    assert_eq!(exit, Exit::Ok);
+    let value = follows(rules, &text);
+    let threads = value["threads"].as_array().unwrap().iter();
+    let frames: Vec<&Value> = threads.flat_map(|thread| thread["frames"].as_array().unwrap()).collect();
+    let facts: Vec<&Value> = frames.iter().filter_map(|frame| frame.get("facts")).collect();
+    assert!(facts.len() > 20 && value["modules"].as_array().unwrap().len() > 5, "{}", facts.len());
+    // Without a frame register: what is allocated and saved is what is below the return address.
+    for frame in frames.iter().filter(|frame| frame["trust"] == "unwind-info") {
+        let Some(facts) = frame.get("facts").filter(|facts| facts["type"] == "unwind-info") else { continue };
+        let text = frame["explain"]["rule"].as_str().unwrap();
+        let Some(offset) = text.strip_prefix("body; return address at [rsp+0x") else { continue };
+        let offset = u64::from_str_radix(&offset[..offset.find(']').unwrap()], 16).unwrap();
+        let bytes = |name: &str| facts[name].as_u64().unwrap();
+        assert!(bytes("locals_bytes") <= offset, "{frame}");
+        assert!(offset <= bytes("locals_bytes") + bytes("saved_registers_bytes"), "{frame}");
+    }
+}
+
+#[test]
 fn without_its_pdb_a_module_is_listed_with_the_index_in_the_cache() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("cache");

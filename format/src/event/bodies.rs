@@ -150,6 +150,9 @@ bodies! {
         time: Time, instance: Varint, base: Varint, size: Varint, flags: Varint, source: Varint, code: Bytes,
         gc_info: Bytes
     };
+    FRAME_METHOD FrameMethod(FrameMethod) {
+        module: Varint, time: Time, kind: Varint, address: Varint, slot: Varint, source: Varint, name: Name
+    };
 }
 
 /// Whether the piece of a BLOB is within the limits and within its BLOB.

@@ -31,15 +31,24 @@ pub(crate) fn blocks() -> Vec<(BlockKind, u64, Vec<Event<'static>>)> {
 
 /// A block of version 1.1 alone: types that it reserves.
 pub(crate) fn reserved() -> (BlockKind, u64, Vec<Event<'static>>) {
-    let bodies: [(u64, &[u8]); 2] = [
-        // FRAME_METHOD: module instance 1, time 151, a MethodDesc at 1000h, no slot, source 4,
-        // M(Int32).
-        (31, b"\x01\x02\x01\x80\x20\x00\x04\x08M(Int32)"),
+    let bodies: [(u64, &[u8]); 1] = [
         // THREAD_CLOCK: thread 5, time 154, 1000.
         (34, &[5, 8, 0xe8, 7]),
     ];
     let unknown = bodies.into_iter().map(|(kind, body)| Event::Unknown { kind, body });
     let mut events: Vec<Event<'static>> = unknown.collect();
+    events.insert(
+        0,
+        Event::FrameMethod(FrameMethod {
+            module: 1,
+            time: Ticks(151),
+            kind: FrameMethod::DESC,
+            address: 0x1000,
+            slot: 0,
+            source: MethodNameSource::Contract as u64,
+            name: b"M(Int32)",
+        }),
+    );
     events.insert(
         1,
         Event::ModuleState(ModuleState {

@@ -100,6 +100,9 @@ fn code_and_runtimes() -> impl Strategy<Value = Event<'static>> {
         (any::<[u64; 4]>(), bytes(60)).prop_map(|([time, base, size, source], name)| Event::MethodName(
             MethodName { time: Ticks(time), base, size, source, name }
         )),
+        (any::<[u64; 6]>(), bytes(60)).prop_map(|([module, time, kind, address, slot, source], name)| {
+            Event::FrameMethod(FrameMethod { module, time: Ticks(time), kind, address, slot, source, name })
+        }),
         (any::<[u64; 6]>(), bytes(99), bytes(30)).prop_map(
             |([time, instance, base, size, flags, source], code, gc_info)| {
                 let time = Ticks(time);

@@ -67,11 +67,13 @@ fuzz_target!(|data: &[u8]| {
                 prologue,
                 saved,
                 is_function_start,
+                has_seh: false,
+                has_eh: false,
                 program,
             });
         } else {
             let uses_ebp = bytes.byte() & 1 == 0;
-            records.push(Fpo { rva, len, locals, params, saved, uses_ebp });
+            records.push(Fpo { rva, len, locals, params, saved, uses_ebp, prologue: 0, has_seh: false, frame_type: 0 });
         }
     }
     let code = bytes.part();

@@ -199,6 +199,8 @@ fn frames(path: &Path) -> Result<Frames> {
                 prologue: u32::from(record.prolog_size),
                 saved: u32::from(record.saved_regs_size),
                 is_function_start: record.is_function_start,
+                has_seh: false,
+                has_eh: false,
                 program: strings.get(program)?.to_string().into_owned(),
             }),
             None => fpo.push(Fpo {
@@ -208,6 +210,9 @@ fn frames(path: &Path) -> Result<Frames> {
                 params: record.params_size,
                 saved: u32::from(record.saved_regs_size),
                 uses_ebp: record.uses_base_pointer,
+                prologue: 0,
+                has_seh: false,
+                frame_type: 0,
             }),
         }
     }

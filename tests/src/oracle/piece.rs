@@ -52,7 +52,18 @@ fn parse(bytes: &[u8]) -> Result<Piece> {
         let [rva, len, locals, params, saved, is_function_start, text] = cursor.u32s()?;
         let program = String::from_utf8(cursor.take(text as usize)?.to_vec())?;
         let is_function_start = is_function_start != 0;
-        records.push(FrameData { rva, len, locals, params, prologue: 0, saved, is_function_start, program });
+        records.push(FrameData {
+            rva,
+            len,
+            locals,
+            params,
+            prologue: 0,
+            saved,
+            is_function_start,
+            has_seh: false,
+            has_eh: false,
+            program,
+        });
     }
     let tables = builder.x86(X86Tables::new(records, [])).build();
     let image = Image { base, size: u64::from(size).next_multiple_of(0x1000), tables };

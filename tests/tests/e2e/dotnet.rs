@@ -634,6 +634,77 @@ fn agreeing(explicit: &serde_json::Value, kind: &str) -> u64 {
 /// Threads of examples/mixed that throw, dereference null, call and are called through native code:
 /// on CoreCLR 10 their Frames lead to the frames that stk's own walk has. A thread that made an
 /// explicit tail call shows no caller that is gone.
+/// P/Invokes of examples/mixed, which call native functions of the same names. (native_wait only
+/// jumps to Sleep.)
+const P_INVOKES: [&str; 2] = ["native_call", "native_work"];
+
+/// What the brackets of calls in progress say at many moments of a trace: all, those with a method,
+/// and those whose native function is a P/Invoke's of examples/mixed. Each of these must be named
+/// by that P/Invoke, and no other bracket may be.
+#[track_caller]
+fn brackets(folder: &Folder, trace: &str, seconds: u32) -> [u64; 3] {
+    let mut counts = [0; 3];
+    for tenth in 5..10 * seconds {
+        let at = format!("{}.{}s", tenth / 10, tenth % 10);
+        let dump = stk::json(folder.path(), &["dump", trace, "--at", &at, "--style", "json"]);
+        for thread in dump["threads"].as_array().expect("a list") {
+            let frames = thread["frames"].as_array().expect("a list");
+            for bracket in thread["explicit_frames"].as_array().expect("a list") {
+                let is_active = bracket["kind"] == "InlinedCallFrame" && !bracket["ip"].is_null();
+                let caller = frames.iter().position(|frame| frame["ip"] == bracket["ip"]);
+                let Some(caller) = caller.filter(|&caller| is_active && caller > 0) else { continue };
+                let method = bracket["method"].as_str().expect("a text");
+                counts[0] += 1;
+                counts[1] += u64::from(!method.is_empty());
+                let callee = &frames[caller - 1];
+                let function = callee["function"].as_str().expect("a text");
+                let of_program = callee["module"] == "native.dll" && P_INVOKES.contains(&function);
+                counts[2] += u64::from(of_program);
+                let expected = format!("mixed!Mixed.Native.{function}(");
+                assert!(
+                    !of_program || method.is_empty() || method.starts_with(&expected),
+                    "{bracket} {callee}"
+                );
+                let names_one = P_INVOKES.iter().any(|name| method.contains(&format!(".{name}(")));
+                assert!(of_program || !names_one, "{bracket} {callee}");
+                assert_eq!(bracket["by_position"], true, "10.0 describes no Datum");
+            }
+        }
+    }
+    counts
+}
+
+#[test]
+fn brackets_of_calls_in_progress_name_their_methods() {
+    let folder = Folder::new("brackets");
+    let mut mixed = Program::mixed(&folder, Net::V10, &["300"], &[]);
+    record(&folder, &mixed, "brackets.stk", &["-d", "6s", "--rate", "100"]);
+    let [all, named, _] = brackets(&folder, "brackets.stk", 6);
+    wine::measured(&format!("{named} of {all} brackets name a method"));
+    assert!(all > 100 && named * 100 >= all * 99, "{named} of {all}");
+    ends_undisturbed(&mut mixed);
+}
+
+#[test]
+fn brackets_and_native_callees_agree_on_p_invokes() {
+    let folder = Folder::new("p-invokes");
+    // With a thread that is in native code most of the time.
+    let mut mixed = Program::mixed(&folder, Net::V10, &["300"], &[("MIXED_MECHANISMS", "1")]);
+    record(&folder, &mixed, "callbacks.stk", &["-d", "6s", "--rate", "100"]);
+    let [all, named, of_program] = brackets(&folder, "callbacks.stk", 6);
+    wine::measured(&format!("{named} of {all} brackets name a method, {of_program} call native.dll"));
+    assert!(of_program > 10, "{of_program} of {all}");
+    let line = ["dump", "callbacks.stk", "--thread", "^(mixed|callbacks)$", "--style", "clrstack"];
+    let shown = (5..60).any(|tenth| {
+        let at = format!("{}.{}s", tenth / 10, tenth % 10);
+        let ran = stk::run(folder.path(), &[&line[..], &["--at", &at]].concat());
+        let mut lines = ran.stdout.lines().filter(|line| line.contains("[InlinedCallFrame: "));
+        lines.any(|line| line.ends_with("] Mixed.Native.native_work(Int32)"))
+    });
+    assert!(shown, "the form of the first document");
+    ends_undisturbed(&mut mixed);
+}
+
 #[test]
 fn each_mechanism_of_the_data_contract_leads_to_the_walks_own_frame() {
     let folder = Folder::new("mechanisms");

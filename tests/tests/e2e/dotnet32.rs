@@ -1,10 +1,11 @@
 //! 32-bit .NET (CoreCLR 2.1.8), which has no function tables, no pipe and no PDBs here: stacks come
-//! from code, methods' bounds and names from the data access library.
+//! from code, methods' bounds and names from the data access library. And a C# program that
+//! captures itself, there and on x64.
 
 use std::path::PathBuf;
 use stk_tests::recorded::Recorded;
 use stk_tests::stk::{self, Speedscope};
-use stk_tests::wine::{self, Folder, Inject, Machine, Program};
+use stk_tests::wine::{self, Finished, Folder, Inject, Machine, Program};
 
 /// A recording of a program in `net21`, converted with the images of the runtime and the system.
 fn recorded(program: &str) -> (Speedscope, Folder) {
@@ -86,4 +87,53 @@ fn large_methods_and_precompiled_code_lead_to_the_thread_start() {
 #[test]
 fn native_frames_between_managed_ones_lead_to_the_thread_start() {
     is_complete("mixed", 0.9);
+}
+
+/// Records examples/capture_cs on this runtime, which captures, marks and names itself meanwhile.
+#[track_caller]
+fn captures_itself_from_csharp(net: &str, runtime: &str, record: fn(&Folder, &[&str]) -> Finished) {
+    let folder = Folder::new(&format!("capture-cs-{net}"));
+    let home = wine::path("STK_MIXED_DIR").join(net);
+    let exe = wine::path("STK_FETCH_DIR").join(runtime).join("dotnet.exe");
+    let dll = wine::windows_path(&home.join("capture_cs.dll"));
+    let mut program = Program::ready(&folder, &home, &exe, &[&dll]);
+    // It ends with the program.
+    record(&folder, &["--pid", &program.pid(), "-o", "cs.stk"]);
+    program.ends_saying("taken 20 marks 1 named 1");
+
+    let events = stk::json(folder.path(), &["events", "cs.stk", "--json"]);
+    let events = events["traces"][0]["events"].as_array().expect("a list");
+    let of = |kind: &'static str| events.iter().filter(move |event| event["kind"] == kind);
+    assert_eq!(of("mark").filter(|mark| mark["text"] == "f\u{fc}nf").count(), 1);
+    let tags: Vec<u64> = of("capture").filter_map(|capture| capture["tag"].as_u64()).collect();
+    assert!(tags.len() == 20 && tags.windows(2).all(|pair| pair[0] < pair[1]), "{tags:?}");
+    let info = stk::run(folder.path(), &["info", "cs.stk", "--all"]).stdout;
+    assert!(info.contains("C# \u{e4}"), "{info}");
+    // The last of them: by then the names are there.
+    let images = [home, wine::path("STK_FETCH_DIR").join(runtime), Machine::current().x86_system()];
+    let images: Vec<String> = images.iter().map(|place| place.display().to_string()).collect();
+    let shown = stk::run(
+        folder.path(),
+        &["events", "cs.stk", "--stacks", "--tag", &tags[19].to_string(), "-y", &images.join(";")],
+    );
+    let lines: Vec<&str> = shown.stdout.lines().collect();
+    let at = |method: &str| {
+        let method = format!("Capturing.Program.{method}(");
+        lines
+            .iter()
+            .position(|line| line.contains(&method))
+            .unwrap_or_else(|| panic!("{method}\n{}", shown.stdout))
+    };
+    assert!(at("Inner") < at("Outer") && at("Outer") < at("Main"), "{}", shown.stdout);
+    assert!(!shown.stdout.contains("\"agent"), "the agent's frames are left out: {}", shown.stdout);
+}
+
+#[test]
+fn a_csharp_program_of_32_bits_captures_marks_and_names_itself() {
+    captures_itself_from_csharp("net21", "dotnet21-32", Inject::record_x86);
+}
+
+#[test]
+fn a_csharp_program_of_64_bits_captures_marks_and_names_itself() {
+    captures_itself_from_csharp("net31", "dotnet31", Inject::record);
 }

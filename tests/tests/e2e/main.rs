@@ -27,6 +27,7 @@ mod layouts;
 mod lifecycle;
 mod locks;
 mod output;
+mod playback;
 mod programs;
 mod rotate;
 mod rust_api;

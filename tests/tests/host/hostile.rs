@@ -25,7 +25,7 @@ const FILES: u64 = 64;
 /// Every command that reads a trace, in every style with different text output. `TRACE` stands for
 /// the trace, or for several where [`takes_many`]; `DATASET` for the dataset of it. What reads
 /// symbol files is in `hostile_symbols`.
-const COMMANDS: [&[&str]; 47] = [
+const COMMANDS: [&[&str]; 51] = [
     &["info", "TRACE"],
     &["info", "--all", "TRACE"],
     &["info", "--json", "TRACE"],
@@ -128,6 +128,10 @@ const COMMANDS: [&[&str]; 47] = [
     &["symbols", "apply", "-j", "2", "--no-default-symbols", "DATASET"],
     &["stats", "-j", "2", "--tree", "DATASET"],
     &["diff", "-j", "2", "DATASET", "DATASET"],
+    &["events", "-j", "2", "--no-default-symbols", "--stacks", "TRACE"],
+    &["events", "-j", "2", "--no-default-symbols", "--stacks=clrstack", "TRACE"],
+    &["dump", "--no-default-symbols", "--modules", "TRACE"],
+    &["symbols", "at", "--no-default-symbols", "TRACE", "140001010", "7ffb00001010", "0"],
 ];
 const STATS_JSON: usize = 6;
 /// Those of [`COMMANDS`] that take different ways through the library.

@@ -63,6 +63,29 @@ pub(crate) struct Layout {
     target_context: usize,
     /// Identifiers of the Frames that keep a CONTEXT outside of themselves.
     resumable: [u64; 2],
+    inlined: Option<InlinedOffsets>,
+}
+
+/// Offsets of an InlinedCallFrame, which a call of native code pushes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct InlinedOffsets {
+    identifier: u64,
+    return_address: u64,
+    /// The method that is called. Where the descriptor does not have it, it is the field before
+    /// CallSiteSP.
+    datum: u64,
+}
+
+impl InlinedOffsets {
+    fn new(descriptor: &Descriptor) -> Option<InlinedOffsets> {
+        let field = |name| descriptor.offset("InlinedCallFrame", name);
+        let before_sp = || field("CallSiteSP")?.checked_sub(descriptor.width);
+        Some(InlinedOffsets {
+            identifier: descriptor.number("InlinedCallFrameIdentifier")?,
+            return_address: field("CallerReturnAddress")? as u64,
+            datum: field("Datum").or_else(before_sp)? as u64,
+        })
+    }
 }
 
 impl Layout {
@@ -84,6 +107,7 @@ impl Layout {
             target_context: descriptor.offset("ResumableFrame", "TargetContextPtr")?,
             resumable: ["ResumableFrameIdentifier", "RedirectedThreadFrameIdentifier"]
                 .map(|name| descriptor.number(name).unwrap_or(u64::MAX)),
+            inlined: InlinedOffsets::new(descriptor),
         };
         let fields = [
             layout.os_id,
@@ -150,27 +174,44 @@ impl Layout {
         })
     }
 
-    /// Address of the first CONTEXT that a Frame of the chain from `head` keeps outside of the
-    /// captured stack.
-    pub(crate) fn context_outside(&self, head: u64, stack_start: u64, stack: &[u8]) -> Option<u64> {
+    /// What the Frames of the chain from `head` refer to. `called` gets the MethodDesc of each
+    /// method that managed code is calling by an InlinedCallFrame. Returns the address of the first
+    /// CONTEXT that a Frame keeps outside of the captured stack.
+    pub(crate) fn outside(
+        &self,
+        head: u64,
+        stack_start: u64,
+        stack: &[u8],
+        mut called: impl FnMut(u64),
+    ) -> Option<u64> {
         let word = |address: u64| {
             pointer_at(stack, usize::try_from(address.checked_sub(stack_start)?).ok()?, self.width)
         };
+        let mut context = None;
         let mut frame = head;
         for _ in 0..MAX_FRAMES {
-            if self.resumable.contains(&word(frame)?) {
-                let context = word(frame.checked_add(self.target_context as u64)?)?;
-                let inside = context >= stack_start && context - stack_start < stack.len() as u64;
-                return (!inside && context != 0).then_some(context);
+            let Some(identifier) = word(frame) else { break };
+            if context.is_none() && self.resumable.contains(&identifier) {
+                context = word(frame.wrapping_add(self.target_context as u64));
+            }
+            if let Some(inlined) = self.inlined.filter(|inlined| inlined.identifier == identifier)
+                && word(frame.wrapping_add(inlined.return_address)).is_some_and(|address| address != 0)
+                && let Some(datum) = word(frame.wrapping_add(inlined.datum))
+                // Bit 0: the target of an indirect call.
+                && datum != 0
+                && datum.is_multiple_of(self.width as u64)
+            {
+                called(datum);
             }
             // A chain leads towards the stack's base; anything else is invalid.
-            let next = word(frame.checked_add(self.frame_next as u64)?)?;
-            if next <= frame {
-                return None;
+            match word(frame.wrapping_add(self.frame_next as u64)) {
+                Some(next) if next > frame => frame = next,
+                _ => break,
             }
-            frame = next;
         }
-        None
+        let context = context.filter(|&context| context != 0)?;
+        let inside = context.checked_sub(stack_start).is_some_and(|at| at < stack.len() as u64);
+        (!inside).then_some(context)
     }
 }
 

@@ -152,13 +152,45 @@ fn the_context_of_a_redirected_thread_is_found_outside_of_its_stack() {
     set(start + 0x200, 3); // RedirectedThreadFrame
     set(start + 0x208, u64::MAX);
     set(start + 0x210, 0x5555_0000);
-    assert_eq!(layout.context_outside(start + 0x100, start, &stack), Some(0x5555_0000));
-    assert_eq!(layout.context_outside(u64::MAX, start, &stack), None, "no Frame");
+    assert_eq!(layout.outside(start + 0x100, start, &stack, |_| ()), Some(0x5555_0000));
+    assert_eq!(layout.outside(u64::MAX, start, &stack, |_| ()), None, "no Frame");
     // On the stack: recorded already.
     let at = 0x210;
     stack[at..at + 8].copy_from_slice(&(start + 0x300).to_le_bytes());
-    assert_eq!(layout.context_outside(start + 0x100, start, &stack), None);
+    assert_eq!(layout.outside(start + 0x100, start, &stack, |_| ()), None);
     // A chain that points back at itself.
     stack[0x108..0x110].copy_from_slice(&(start + 0x100).to_le_bytes());
-    assert_eq!(layout.context_outside(start + 0x100, start, &stack), None);
+    assert_eq!(layout.outside(start + 0x100, start, &stack, |_| ()), None);
+}
+
+#[test]
+fn methods_that_inlined_frames_call_are_given_if_a_call_is_active() {
+    let memory = process();
+    let layout = layout(&memory);
+    let start = 0x7_0000u64;
+    let mut stack = vec![0u8; 0x400];
+    // Identifier, next, Datum (before CallSiteSP), CallSiteSP, CallerReturnAddress of four Frames:
+    // active; not active; an indirect call's target; behind a Frame of another kind.
+    let frames = [
+        (0x100u64, [1, start + 0x180, 0x5550, start, 0x7ff8]),
+        (0x180, [1, start + 0x200, 0x6660, start, 0]),
+        (0x200, [1, start + 0x280, 0x7771, start, 0x7ff8]),
+        (0x280, [7, start + 0x300, 0x8880, start, 0x7ff8]),
+        (0x300, [1, u64::MAX, 0x9990, start, 0x7ff8]),
+    ];
+    for (at, words) in frames {
+        for (n, word) in words.into_iter().enumerate() {
+            let at = at as usize + 8 * n;
+            stack[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        }
+    }
+    let mut called = Vec::new();
+    assert_eq!(layout.outside(start + 0x100, start, &stack, |method| called.push(method)), None);
+    assert_eq!(called, [0x5550, 0x9990]);
+    // A chain in a circle, and one that leads out of the stack.
+    stack[0x188..0x190].copy_from_slice(&(start + 0x100).to_le_bytes());
+    called.clear();
+    layout.outside(start + 0x100, start, &stack, |method| called.push(method));
+    layout.outside(start - 8, start, &stack, |method| called.push(method));
+    assert_eq!(called, [0x5550]);
 }

@@ -23,7 +23,7 @@ use stk_schema::control::{STEP_ENDING, STEP_LOOKING_UP, STEP_WAITING, THREAD_COD
 use stk_schema::event::{Event, Metadata};
 use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_NORMAL};
 
-use crate::record::dotnet::contract::ContractNames;
+use crate::record::dotnet::contract::{ContractNames, FrameMethods};
 use crate::record::dynamic::{CodeFunctions, Shared};
 use crate::record::files::FileThread;
 use crate::record::journal::Journal;
@@ -101,6 +101,7 @@ pub(super) struct CodeRecorder {
     names: ContractNames,
     /// The costs that the trace has already.
     written_costs: BTreeMap<&'static str, u64>,
+    frames: FrameMethods,
     ticks_per_ms: u64,
 }
 
@@ -125,6 +126,7 @@ impl CodeRecorder {
             shared,
             runtimes,
             names,
+            frames: FrameMethods::default(),
             written_costs,
             ticks_per_ms,
         }
@@ -184,11 +186,14 @@ impl CodeRecorder {
         }
         let Some(contract) = contract else { return false };
         let before = ticks();
+        let runtime = (contract, self.runtimes.contract_module());
+        let next = || self.runtimes.called.pop();
+        let more = self.frames.step(runtime, &self.memory, before, next, &mut self.journal);
         self.names.step(contract, &self.memory, ticks, last, &self.shared, &mut self.journal);
         let after = ticks();
         let took = (after - before).0.saturating_mul(1_000_000) / self.ticks_per_ms;
         self.shared.costs.naming_ns.fetch_add(took, Ordering::Relaxed);
-        self.names.is_due(after)
+        more || self.names.is_due(after)
     }
 
     /// The last round: looks up what waits until `deadline`, and writes what it all cost.

@@ -199,7 +199,7 @@ impl<'a> RuntimesClient<'a> {
                 self.shared.set_table(Table::new(layout));
             }
             if let Some(contract) = descriptor.as_ref().and_then(Contract::new) {
-                self.shared.set_contract(contract);
+                self.shared.set_contract(contract, found.module);
             }
             self.state.enter(|state| state.found(&found, descriptor.as_ref()));
             if has_pipe(found.kind) && schedule.is_none() {

@@ -4,7 +4,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use stk_schema::event::RuntimeKind;
 
@@ -14,6 +14,8 @@ use crate::record::queue::Queue;
 
 /// Most runtimes that wait to be handled.
 const FOUND: usize = 16;
+/// Most MethodDescs that wait to be named.
+const CALLED: usize = 1024;
 
 /// A runtime, as the tables thread found it.
 pub(crate) struct FoundRuntime {
@@ -38,6 +40,11 @@ pub(crate) struct RuntimesState {
     /// How methods are found and named in memory, for the code thread; null until a runtime says
     /// it, then never changed.
     contract: AtomicPtr<Contract>,
+    /// Module instance of the runtime that the contract is of.
+    contract_module: AtomicU64,
+    /// MethodDescs of the methods that explicit Frames of samples are about, from the sampler to
+    /// the code thread. Dropped when it is full: a later sample gives them again.
+    pub called: Queue<u64>,
 }
 
 impl RuntimesState {
@@ -47,6 +54,8 @@ impl RuntimesState {
             found: Queue::new(FOUND),
             table: AtomicPtr::new(null_mut()),
             contract: AtomicPtr::new(null_mut()),
+            contract_module: AtomicU64::new(0),
+            called: Queue::new(CALLED),
         }
     }
 
@@ -69,9 +78,15 @@ impl RuntimesState {
         unsafe { self.contract.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Sets the contract. Only the first runtime that has one counts.
-    pub(super) fn set_contract(&self, contract: Contract) {
+    /// Module instance of the runtime that the contract is of.
+    pub(crate) fn contract_module(&self) -> u64 {
+        self.contract_module.load(Ordering::Relaxed)
+    }
+
+    /// Sets the contract of the runtime in a module. Only the first runtime that has one counts.
+    pub(super) fn set_contract(&self, contract: Contract, module: u64) {
         if self.contract().is_none() {
+            self.contract_module.store(module, Ordering::Relaxed);
             self.contract.store(Box::into_raw(Box::new(contract)), Ordering::Release);
         }
     }

@@ -10,6 +10,7 @@ use windows_sys::Win32::System::Memory::{
 };
 
 use crate::record::code::{CODE_BYTES, CodeRead};
+use crate::record::dotnet::contract::RecentMethods;
 use crate::record::dotnet::threads::{CONTEXT_BYTES, ManagedState};
 use crate::record::dynamic::{Region, RegionUse};
 use crate::record::sampler::{Capture, Outcome, Target};
@@ -68,6 +69,8 @@ pub(crate) struct OwnProcess {
     own_cpu: OwnCpu,
     suspender: Suspender,
     dotnet: Arc<RuntimesState>,
+    /// The methods of explicit Frames that were requested lately.
+    called: RecentMethods,
 }
 
 impl OwnProcess {
@@ -79,7 +82,9 @@ impl OwnProcess {
         dotnet: Arc<RuntimesState>,
     ) -> OwnProcess {
         let api = suspender.api;
-        OwnProcess { api, counters, has_cycles, own_cpu: OwnCpu::new(api, has_cycles), suspender, dotnet }
+        let own_cpu = OwnCpu::new(api, has_cycles);
+        let called = RecentMethods::new(api.frequency);
+        OwnProcess { api, counters, has_cycles, own_cpu, suspender, dotnet, called }
     }
 
     /// The runtime's state of the thread. Must not be called while the thread is suspended.
@@ -107,7 +112,14 @@ impl OwnProcess {
         let Some(managed) = into.managed else { return };
         let Some(table) = self.dotnet.table() else { return };
         let stack = into.stack.get(..into.len).unwrap_or(&[]);
-        if let Some(context) = table.layout().context_outside(managed.frame, into.stack_start, stack)
+        let wanted = self.dotnet.contract().is_some();
+        let now = ticks();
+        let called = |method| {
+            if wanted && self.called.is_due(method, now) {
+                let _ = self.dotnet.called.push(method);
+            }
+        };
+        if let Some(context) = table.layout().outside(managed.frame, into.stack_start, stack, called)
             && OwnMemory(self.api).read_some(context, &mut into.outside) == CONTEXT_BYTES
         {
             into.outside_at = context;

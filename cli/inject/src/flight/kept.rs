@@ -93,6 +93,7 @@ impl Rewriter for Filter {
             | Event::CodeRemove { .. }
             | Event::MethodName(_)
             | Event::MethodBody(_)
+            | Event::FrameMethod(_)
             | Event::Nettrace(_)
             | Event::Redaction(_)
             | Event::Parent(_)

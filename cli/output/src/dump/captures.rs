@@ -19,10 +19,16 @@ pub struct ChosenCapture {
 }
 
 impl ChosenCapture {
-    fn of(event: &TraceEvent) -> Option<ChosenCapture> {
+    /// The capture that an event is.
+    pub fn of(event: &TraceEvent) -> Option<ChosenCapture> {
         let EventKind::Capture { tag, place } = event.kind else { return None };
         let label = CaptureLabel { number: event.number, tag, time: event.time };
         Some(ChosenCapture { label, thread: event.thread, place })
+    }
+
+    /// Its number among the events of the trace.
+    pub fn number(&self) -> u64 {
+        self.label.number
     }
 }
 

@@ -88,10 +88,10 @@ pub(super) fn text(
     text + &ending(stack)
 }
 
-/// `[InlinedCallFrame: 000000b5c8d7e918] Module!Type.Method(signature)`. Its IP is that of the code
+/// `[InlinedCallFrame: 000000b5c8d7e918] Type.Method(signature)`. Its IP is that of the code
 /// that it leads to.
 fn explicit_row(text: &mut String, frame: &DumpExplicitFrame, digits: usize, notes: &mut Notes) {
-    let DumpExplicitFrame { address, kind, leads_to, method } = frame;
+    let DumpExplicitFrame { address, kind, leads_to, method, .. } = frame;
     let ip = match leads_to {
         Some((ip, _)) => format!("{ip:0digits$x}"),
         None => "-".repeat(digits),
@@ -99,7 +99,85 @@ fn explicit_row(text: &mut String, frame: &DumpExplicitFrame, digits: usize, not
     let _ = write!(text, "{address:0digits$X} {ip} [{}: {address:0digits$x}]", printable(kind));
     let _ = match method {
         Ok(method) if method.is_empty() => writeln!(text),
-        Ok(method) => writeln!(text, " {}", printable(method)),
+        Ok(method) => writeln!(text, " {}", printable(&as_sos(method))),
         Err(reason) => writeln!(text, " (note {})", notes.number(reason.to_string())),
     };
+}
+
+/// Types of signatures in the form of the runtime's lists, and in that of SOS.
+const TYPES: [(&str, &str); 17] = [
+    ("void", "Void"),
+    ("bool", "Boolean"),
+    ("wchar", "Char"),
+    ("int8", "SByte"),
+    ("unsigned int8", "Byte"),
+    ("int16", "Int16"),
+    ("unsigned int16", "UInt16"),
+    ("int32", "Int32"),
+    ("unsigned int32", "UInt32"),
+    ("int64", "Int64"),
+    ("unsigned int64", "UInt64"),
+    ("float32", "Single"),
+    ("float64", "Double"),
+    ("int", "IntPtr"),
+    ("unsigned int", "UIntPtr"),
+    ("native int", "IntPtr"),
+    ("native uint", "UIntPtr"),
+];
+
+/// A method's name as SOS writes it: `Mixed.Native.native_work(Int32)` of
+/// `mixed!Mixed.Native.native_work(int32)`. Signatures with function pointers or modifiers stay as
+/// they are.
+fn as_sos(name: &str) -> String {
+    let name = name.split_once('!').filter(|(module, _)| !module.contains('(')).map_or(name, |(_, own)| own);
+    let parts = name.rsplit_once('(').and_then(|(method, rest)| Some((method, rest.strip_suffix(')')?)));
+    let Some((method, arguments)) = parts.filter(|(method, _)| !method.contains('(')) else {
+        return name.to_owned();
+    };
+    // Arguments of generic types and dimensions of arrays have commas too.
+    let mut depth = 0u32;
+    let of_list = |letter: char| {
+        match letter {
+            '<' | '[' => depth += 1,
+            '>' | ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        letter == ',' && depth == 0
+    };
+    let list: Vec<String> = arguments.split(of_list).map(type_as_sos).collect();
+    format!("{method}({})", list.join(", "))
+}
+
+fn type_as_sos(text: &str) -> String {
+    let plain = text.trim_end_matches(['*', '&']);
+    let (element, array) = plain.strip_suffix("[]").map_or((plain, ""), |element| (element, "[]"));
+    let class = element.strip_prefix("value class ").or_else(|| element.strip_prefix("class "));
+    let known = TYPES.iter().find(|(from, _)| *from == element).map(|(_, to)| *to);
+    let element = class.or(known).unwrap_or(element);
+    let suffix = text[plain.len()..].replace('&', " ByRef");
+    format!("{element}{array}{suffix}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::as_sos;
+
+    #[test]
+    fn methods_are_written_as_the_debugger_extension_does() {
+        for (name, expected) in [
+            ("mixed!Mixed.Native.native_work(int32)", "Mixed.Native.native_work(Int32)"),
+            ("lib!System.GC._Collect(int32,int32)", "System.GC._Collect(Int32, Int32)"),
+            (
+                "lib!Interop+Kernel32.Read(int,unsigned int8*,int32&)",
+                "Interop+Kernel32.Read(IntPtr, Byte*, Int32 ByRef)",
+            ),
+            ("lib!A.B(class System.String,value class X.Y[])", "A.B(System.String, X.Y[])"),
+            ("lib!A.B()", "A.B()"),
+            ("lib!A.B", "A.B"),
+            ("lib!A.B(fnptr void (int32))", "A.B(fnptr void (int32))"),
+            ("", ""),
+        ] {
+            assert_eq!(as_sos(name), expected);
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! Stacks as JSON, for programs.
 
+use super::modules::ModuleAt;
 use super::stack::{DumpExplicitFrame, DumpStack};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -8,7 +9,7 @@ use stk_profile::profile::Wait;
 use stk_profile::trace::Trace;
 use stk_schema::Ticks;
 use stk_schema::text::hex as hex_bytes;
-use stk_unwind::Registers;
+use stk_unwind::{FrameFacts, Registers};
 
 /// The JSON output that `schema/dump.schema.json` describes, written thread by thread. Its version
 /// is raised when the meaning of a field changes or a field is removed. New fields may be added at
@@ -19,6 +20,9 @@ struct DumpDocument<'a> {
     trace: &'a str,
     time_ns: u64,
     time_utc: String,
+    /// What was loaded then; only with --modules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    modules: Option<Vec<ModuleAt<'a>>>,
     threads: Vec<ThreadJson<'a>>,
 }
 
@@ -62,6 +66,9 @@ struct ExplicitJson<'a> {
     sp: Option<String>,
     /// Empty if its kind names none.
     method: &'a str,
+    /// Whether the runtime's descriptor does not say where the Frame holds its method: it was taken
+    /// from the place before CallSiteSP.
+    by_position: bool,
     /// Which facts about it are not known, and why.
     problem: Option<String>,
 }
@@ -95,6 +102,9 @@ struct FrameJson<'a> {
     arguments: Option<String>,
     /// For a caller only the nonvolatile ones, since the others are not known.
     registers: BTreeMap<&'static str, String>,
+    /// What the record of the function says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    facts: Option<FactsJson>,
     /// Only with --explain.
     #[serde(skip_serializing_if = "Option::is_none")]
     explain: Option<ExplainJson<'a>>,
@@ -107,6 +117,22 @@ struct InlineJson<'a> {
     line: Option<u32>,
 }
 
+/// What DIA's IDiaStackFrame has beside the frame's registers. Null: such a record does not say it.
+#[derive(Serialize)]
+struct FactsJson {
+    r#type: &'static str,
+    function_start: String,
+    locals_bytes: u32,
+    parameters_bytes: Option<u32>,
+    saved_registers_bytes: u32,
+    prologue_bytes: u32,
+    has_seh: Option<bool>,
+    has_eh: Option<bool>,
+    exception_handler: Option<bool>,
+    termination_handler: Option<bool>,
+    allocates_base_pointer: bool,
+}
+
 #[derive(Serialize)]
 struct ExplainJson<'a> {
     /// The record that describes the function.
@@ -116,12 +142,17 @@ struct ExplainJson<'a> {
 }
 
 /// The beginning of the document, up to the first thread. `time` is the moment.
-pub(super) fn head(trace: &Trace<'_>, time: Ticks) -> serde_json::Result<String> {
+pub(super) fn head(
+    trace: &Trace<'_>,
+    time: Ticks,
+    modules: Option<Vec<ModuleAt<'_>>>,
+) -> serde_json::Result<String> {
     let document = DumpDocument {
         version: 2,
         trace: &trace.source,
         time_ns: trace.clock.ns(time),
         time_utc: utc(trace.header().utc_start.saturating_add(trace.clock.ns(time))),
+        modules,
         threads: Vec::new(),
     };
     let mut text = serde_json::to_string_pretty(&document)?;
@@ -170,6 +201,7 @@ fn explicit_frame(frame: &DumpExplicitFrame) -> ExplicitJson<'_> {
         ip: frame.leads_to.map(|(ip, _)| hex(ip)),
         sp: frame.leads_to.map(|(_, sp)| hex(sp)),
         method: frame.method.as_deref().unwrap_or_default(),
+        by_position: frame.by_position,
         problem: frame.method.as_ref().err().map(ToString::to_string),
     }
 }
@@ -205,10 +237,27 @@ fn frame(stack: &DumpStack, i: usize) -> FrameJson<'_> {
         bytes: hex_bytes(&walked.bytes),
         arguments: (!walked.arguments.is_empty()).then(|| hex_bytes(&walked.arguments)),
         registers: registers(&walked.registers, i == 0),
+        facts: walked.facts.map(facts),
         explain: walked
             .explanation
             .as_ref()
             .map(|explanation| ExplainJson { record: &explanation.record, rule: &explanation.rule }),
+    }
+}
+
+fn facts(facts: FrameFacts) -> FactsJson {
+    FactsJson {
+        r#type: facts.frame_type,
+        function_start: hex(facts.function_start.into()),
+        locals_bytes: facts.locals,
+        parameters_bytes: facts.parameters,
+        saved_registers_bytes: facts.saved_registers,
+        prologue_bytes: facts.prologue,
+        has_seh: facts.has_seh,
+        has_eh: facts.has_eh,
+        exception_handler: facts.exception_handler,
+        termination_handler: facts.termination_handler,
+        allocates_base_pointer: facts.allocates_base_pointer,
     }
 }
 

@@ -8,13 +8,19 @@
 //! json       the style for programs
 //! print      names stacks and prints them in a style
 //! captures   the stacks that the program asked for               events -> Stack
+//! modules    what was loaded at a moment
+//! at         the code at an address, at a moment or at any       address -> names
+//! sources    where the names of a trace come from
 //! ```
 
+pub mod at;
 pub mod captures;
 mod choose;
 mod clrstack;
 mod json;
+mod modules;
 pub mod print;
+pub mod sources;
 mod stack;
 #[cfg(test)]
 mod tests;

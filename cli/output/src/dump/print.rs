@@ -2,7 +2,8 @@
 
 use super::choose::StackChoice;
 use super::stack::{self, DumpStack};
-use super::{clrstack, json, text};
+use super::{clrstack, json, modules, text};
+use std::collections::VecDeque;
 use std::io;
 use stk_base::text::TimeZone;
 use stk_profile::profile::Selection;
@@ -34,6 +35,8 @@ pub struct DumpOptions {
     pub explain: bool,
     pub fold: FoldOptions,
     pub zone: TimeZone,
+    /// List the modules that were loaded at the moment too.
+    pub modules: bool,
 }
 
 /// Takes the text.
@@ -78,6 +81,19 @@ pub struct StackPrinter<'a, 'o> {
     merged: text::MergedStacks,
     /// With `--style clrstack`, what is told at the end.
     notes: clrstack::Notes,
+    /// Lines on events that are not printed yet, with the events' numbers.
+    lines: VecDeque<(u64, String)>,
+    /// The last piece of text that was printed.
+    pub last: Piece,
+}
+
+/// A piece of text. An empty line is before and behind each stack.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Piece {
+    #[default]
+    Nothing,
+    Line,
+    Stack,
 }
 
 impl<'a, 'o> StackPrinter<'a, 'o> {
@@ -97,14 +113,24 @@ impl<'a, 'o> StackPrinter<'a, 'o> {
             time: Ticks(0),
             merged: text::MergedStacks::default(),
             notes: clrstack::Notes::default(),
+            lines: VecDeque::new(),
+            last: Piece::Nothing,
         }
+    }
+
+    /// Prints these lines on events, sorted by the events' numbers, before the stack of the first
+    /// capture with such a number or a higher one. The style must be `k`, `plain` or `clrstack`.
+    pub fn among(mut self, lines: Vec<(u64, String)>) -> StackPrinter<'a, 'o> {
+        self.lines = lines.into();
+        self
     }
 
     /// Begins the output. `time` is the moment of the stacks, or of the last one.
     pub fn begin(&mut self, time: Ticks) -> io::Result<()> {
         self.time = time;
         if self.options.style == DumpStyle::Json {
-            (self.out)(&json::head(self.sources.trace, time)?)?;
+            let modules = self.options.modules.then(|| modules::at(self.sources.trace, time));
+            (self.out)(&json::head(self.sources.trace, time, modules)?)?;
         }
         Ok(())
     }
@@ -114,6 +140,8 @@ impl<'a, 'o> StackPrinter<'a, 'o> {
         self.unnamed = self.unnamed.saturating_add(unnamed);
         let mut text = String::new();
         for stack in &mut stacks {
+            let number = stack.capture.map_or(0, |capture| capture.number);
+            self.lines_up_to(number, &mut text);
             if !self.choice.takes(self.sources.trace, stack) {
                 continue;
             }
@@ -127,7 +155,6 @@ impl<'a, 'o> StackPrinter<'a, 'o> {
     /// A stack, with what is between it and the one before.
     fn text(&mut self, stack: &DumpStack) -> io::Result<String> {
         let trace = self.sources.trace;
-        let first = self.choice.taken == 1;
         let zone = self.options.zone;
         let text = match self.options.style {
             DumpStyle::K => text::k(trace, stack, zone),
@@ -139,9 +166,21 @@ impl<'a, 'o> StackPrinter<'a, 'o> {
             DumpStyle::Clrstack => {
                 clrstack::text(trace, stack, self.options.fold.frames, zone, &mut self.notes)
             }
-            DumpStyle::Json => return Ok(json::thread(trace, stack, first)?),
+            DumpStyle::Json => return Ok(json::thread(trace, stack, self.choice.taken == 1)?),
         };
-        Ok(if first { text } else { format!("\n{text}") })
+        let before = std::mem::replace(&mut self.last, Piece::Stack);
+        Ok(if before == Piece::Nothing { text } else { format!("\n{text}") })
+    }
+
+    /// Adds the lines on events up to the one with this number.
+    fn lines_up_to(&mut self, number: u64, text: &mut String) {
+        while self.lines.front().is_some_and(|(event, _)| *event <= number) {
+            let Some((_, line)) = self.lines.pop_front() else { return };
+            if std::mem::replace(&mut self.last, Piece::Line) == Piece::Stack {
+                text.push('\n');
+            }
+            text.push_str(&line);
+        }
     }
 
     pub fn end(&mut self) -> io::Result<()> {
@@ -152,6 +191,15 @@ impl<'a, 'o> StackPrinter<'a, 'o> {
             let merged = std::mem::take(&mut self.merged);
             (self.out)(&merged.text(self.sources.trace, self.time, self.options.zone))?;
         }
+        let mut rest = String::new();
+        self.lines_up_to(u64::MAX, &mut rest);
+        if self.options.modules && self.options.style != DumpStyle::Json {
+            if self.choice.taken > 0 {
+                rest.push('\n');
+            }
+            rest.push_str(&modules::text(self.sources.trace, self.time, self.options.zone));
+        }
+        (self.out)(&rest)?;
         (self.out)(&self.notes.text())?;
         Ok(())
     }

@@ -11,7 +11,7 @@ use stk_profile::stack::{
 use stk_profile::trace::{Snapshot, Thread, Trace};
 use stk_schema::Ticks;
 use stk_schema::event::RunState;
-use stk_unwind::{Arch, Explanation, Frame, Registers, Sample, Trust, explain};
+use stk_unwind::{Arch, Explanation, Frame, FrameFacts, Registers, Sample, Trust, explain, facts};
 
 /// Which capture a stack is that of.
 #[derive(Clone, Copy)]
@@ -58,6 +58,8 @@ pub(super) struct DumpExplicitFrame {
     pub(super) leads_to: Option<(u64, u64)>,
     /// The method that it names, empty if its kind names none; or why the method is not known.
     pub(super) method: Result<String, MethodProblem>,
+    /// The descriptor does not say where the Frame holds its method.
+    pub(super) by_position: bool,
 }
 
 /// A frame with the registers at it.
@@ -78,6 +80,8 @@ pub(super) struct DumpFrame {
     pub(super) kind: FrameKind,
     /// Not shown.
     pub(super) hidden: bool,
+    /// What the record of its function says of it.
+    pub(super) facts: Option<FrameFacts>,
     /// Only if requested.
     pub(super) explanation: Option<Explanation>,
 }
@@ -157,6 +161,7 @@ pub(super) fn walk(
             module: frame.module.map_or("", |module| holder_name(timeline, module)).to_owned(),
             kind: FrameKind::Unknown,
             hidden: false,
+            facts: None,
             explanation: None,
         });
     });
@@ -165,6 +170,7 @@ pub(super) fn walk(
     for i in 0..frames.len() {
         let frame = frames[i].frame;
         let caller = frames.get(i + 1).map(|caller| caller.frame);
+        frames[i].facts = facts(&space, &frame);
         if explained {
             frames[i].explanation = Some(explain(&space, &sample, &frame, caller.as_ref()));
         }
@@ -174,7 +180,8 @@ pub(super) fn walk(
             frames[i].arguments = captured(&sample, caller.sp, arguments);
         }
     }
-    let (explicit, explicit_end) = explicit_frames(explicit, &sample, snapshot, methods);
+    let seen = (snapshot, trace.clock.ns(snapshot.sampled));
+    let (explicit, explicit_end) = explicit_frames(explicit, &sample, seen, methods);
     let end_module = end.module().map_or("", |module| holder_name(timeline, module)).to_owned();
     let behind_call = is_behind_call(trace.header().arch, sample.code_at_ip);
     DumpStack { frames, behind_call, end_module, explicit, explicit_end, ..stack_of(snapshot, thread, end) }
@@ -184,7 +191,7 @@ pub(super) fn walk(
 fn explicit_frames(
     explicit: &ExplicitFrames,
     sample: &Sample<'_>,
-    snapshot: &Snapshot,
+    (snapshot, time_ns): (&Snapshot, u64),
     methods: &Methods,
 ) -> (Vec<DumpExplicitFrame>, Option<String>) {
     let managed = match (explicit.contract(), &snapshot.managed) {
@@ -194,16 +201,23 @@ fn explicit_frames(
         }
         (Ok(_), Some(managed)) => managed,
     };
-    let (told, broken) = match explicit.frames(sample, managed, &methods.map) {
+    let (told, broken) = match explicit.frames(sample, managed, methods, time_ns) {
         Ok(told) => told,
         Err(reason) => return (Vec::new(), Some(reason.to_string())),
     };
-    let row = |told: FrameReport| {
-        let (leads_to, method) = match told.leads_to {
-            Ok(leads_to) => (leads_to, told.method),
+    let row = |found: FrameReport| {
+        let (leads_to, method) = match found.leads_to {
+            Ok(leads_to) => (leads_to, found.method),
             Err(reason) => (None, Err(reason.into())),
         };
-        DumpExplicitFrame { address: told.frame.address, kind: kind_name(told.frame), leads_to, method }
+        let by_position = found.by_position;
+        DumpExplicitFrame {
+            address: found.frame.address,
+            kind: kind_name(found.frame),
+            leads_to,
+            method,
+            by_position,
+        }
     };
     (told.into_iter().map(row).collect(), broken.map(|reason| reason.to_string()))
 }
@@ -286,7 +300,7 @@ pub(super) fn name(sources: &NameSources<'_>, stacks: &mut [DumpStack]) -> u64 {
 }
 
 /// The names of a frame, innermost first.
-fn names_of(names: &Names, id: FrameId) -> Vec<Name> {
+pub(super) fn names_of(names: &Names, id: FrameId) -> Vec<Name> {
     let Names { symbols, displacements, .. } = names;
     let text = |id| symbols.strings.get(id).to_owned();
     // Runtimes name methods with their modules, and the name for an offset has the module too.

@@ -88,7 +88,8 @@ impl EventsOfTrace {
 }
 
 impl EventJson {
-    fn of(trace: &Trace<'_>, event: &TraceEvent) -> EventJson {
+    /// An event of a trace.
+    pub(super) fn of(trace: &Trace<'_>, event: &TraceEvent) -> EventJson {
         let timeline = &trace.timeline;
         let time_ns = trace.clock.ns(event.time);
         let thread: Option<&Thread> = event.thread.and_then(|thread| timeline.thread(thread));

@@ -52,7 +52,7 @@ fn heading(found: &EventsOfTrace) -> String {
 }
 
 /// `248 "worker"`; `-` for an event that is no thread's own.
-fn thread(event: &EventJson) -> String {
+pub(super) fn thread(event: &EventJson) -> String {
     match (event.tid, event.thread_name.as_deref()) {
         (None, _) => "-".to_owned(),
         (Some(tid), None | Some("")) => tid.to_string(),
@@ -60,7 +60,8 @@ fn thread(event: &EventJson) -> String {
     }
 }
 
-fn what(event: &EventJson) -> String {
+/// What is known of it beside time and thread; empty if that is all.
+pub(super) fn what(event: &EventJson) -> String {
     match &event.facts {
         EventFacts::Nothing {} => String::new(),
         EventFacts::Capture { tag, .. } => format!("tag {}", tag_text(*tag)),

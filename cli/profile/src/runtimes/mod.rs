@@ -7,8 +7,10 @@
 //! [`Methods`] combines the results of all runtimes of a trace.
 
 pub mod dotnet;
+mod frame_methods;
 mod methods;
 
+pub use frame_methods::FrameMethods;
 pub use methods::{Ambiguity, CodeLines, ManagedModule, Method, MethodId, MethodKind, MethodMap, Span};
 
 use crate::trace::Trace;
@@ -21,6 +23,8 @@ use stk_symbols::SymbolStore;
 pub struct Methods {
     /// Methods by address and time.
     pub map: MethodMap,
+    /// Methods without code of their own, which explicit Frames are about.
+    pub of_frames: FrameMethods,
     /// Managed modules that methods refer to.
     pub modules: Vec<ManagedModule>,
     /// Images whose native code belongs to a runtime.

@@ -62,6 +62,8 @@ pub struct Follower {
     file: File,
     /// How much time before the newest event is wanted, in nanoseconds.
     span_ns: u64,
+    /// From when on all is wanted, in nanoseconds since the trace's start; `u64::MAX`: the span.
+    wanted_ns: u64,
     /// Bytes of the file in blocks that were taken, and in what is lost between them.
     taken: u64,
     /// The file header, once it is there, with its bytes.
@@ -90,6 +92,7 @@ impl Follower {
             file: open_input(path)?,
             path: path.to_owned(),
             span_ns,
+            wanted_ns: u64::MAX,
             taken: 0,
             header: None,
             blocks: Vec::new(),
@@ -228,6 +231,12 @@ impl Follower {
         self.header.as_ref().map_or(0, |(header, _)| super::Clock::new(header).ns(self.last))
     }
 
+    /// Keeps all samples from this time on, in nanoseconds since the trace's start, beside those of
+    /// the newest `span_ns`.
+    pub fn keep_from(&mut self, ns: u64) {
+        self.wanted_ns = ns;
+    }
+
     /// A trace of what is needed for the newest `span_ns`; empty before there is a header. Forgets
     /// older samples.
     pub fn excerpt(&mut self) -> Vec<u8> {
@@ -237,11 +246,11 @@ impl Follower {
         head.iter().chain(blocks).copied().collect()
     }
 
-    /// Forgets samples that are not needed for the newest `span_ns`.
+    /// Forgets samples that are not needed for the wanted time.
     fn forget(&mut self) {
         let Some((header, _)) = &self.header else { return };
         let clock = super::Clock::new(header);
-        let from_ns = clock.ns(self.last).saturating_sub(self.span_ns);
+        let from_ns = clock.ns(self.last).saturating_sub(self.span_ns).min(self.wanted_ns);
         let is_old = |block: &&HeldBlock| {
             block.header.kind == BlockKind::State && clock.ns(block.header.last) <= from_ns
         };

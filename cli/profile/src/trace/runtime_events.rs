@@ -5,7 +5,7 @@ use super::{Trace, beyond_memory};
 use std::collections::{BTreeMap, HashSet};
 use stk_format::{BlockKind, Scratch};
 use stk_schema::Ticks;
-use stk_schema::event::{self, Event};
+use stk_schema::event::{self, Event, FrameMethod};
 
 /// The NetTrace stream of a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,6 +32,18 @@ pub struct NamedCode {
     pub name: String,
 }
 
+/// A FRAME_METHOD event.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NamedFrameMethod {
+    /// When it had that name.
+    pub time: Ticks,
+    /// Address of its MethodDesc or its MethodTable.
+    pub address: u64,
+    /// Slot of the MethodTable; `None` for a MethodDesc.
+    pub slot: Option<u64>,
+    pub name: String,
+}
+
 /// What runtimes reported.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct RuntimeEvents {
@@ -39,6 +51,8 @@ pub struct RuntimeEvents {
     pub sessions: Vec<Nettrace>,
     /// METHOD_NAME events, in stored order.
     pub names: Vec<NamedCode>,
+    /// FRAME_METHOD events, in stored order.
+    pub frame_methods: Vec<NamedFrameMethod>,
     /// What is missing, one sentence each.
     pub problems: Vec<String>,
 }
@@ -53,6 +67,7 @@ const PIECE: usize = 128;
 pub fn runtime_events(trace: &Trace<'_>) -> RuntimeEvents {
     let mut sessions = Sessions::default();
     let mut names = Vec::new();
+    let mut frame_methods = Vec::new();
     let mut left_out = 0;
     let mut scratch = Scratch::new();
     for block in trace.blocks().blocks() {
@@ -64,6 +79,17 @@ pub fn runtime_events(trace: &Trace<'_>) -> RuntimeEvents {
             match event {
                 Event::Nettrace(piece) if !trace.budget.take(piece.bytes.len() + PIECE) => left_out += 1,
                 Event::MethodName(name) if !trace.budget.take(name.name.len() + PIECE) => left_out += 1,
+                Event::FrameMethod(method) if !trace.budget.take(method.name.len() + PIECE) => left_out += 1,
+                Event::FrameMethod(method)
+                    if method.kind == FrameMethod::DESC || method.kind == FrameMethod::SLOT =>
+                {
+                    frame_methods.push(NamedFrameMethod {
+                        time: method.time,
+                        address: method.address,
+                        slot: (method.kind == FrameMethod::SLOT).then_some(method.slot),
+                        name: String::from_utf8_lossy(method.name).into_owned(),
+                    });
+                }
                 Event::Nettrace(piece) => sessions.add(&piece),
                 Event::MethodName(name) => names.push(NamedCode {
                     time: name.time,
@@ -82,7 +108,7 @@ pub fn runtime_events(trace: &Trace<'_>) -> RuntimeEvents {
     let begun = |session: &Nettrace| !session.bytes.is_empty();
     let mut list: Vec<Nettrace> = sessions.known.into_values().filter(begun).collect();
     list.sort_by_key(|session| (session.received, session.session));
-    RuntimeEvents { sessions: list, names, problems: sessions.problems }
+    RuntimeEvents { sessions: list, names, frame_methods, problems: sessions.problems }
 }
 
 #[derive(Default)]

@@ -12,7 +12,7 @@ use crate::runtimes::dotnet::contract::{
     Context, ContractError, ExplicitFrame, ExplicitKind, Fragments, FrameState, Memory,
 };
 use crate::runtimes::dotnet::explicit::{ExplicitFrames, FrameReport, SampleCode, kind_name, memory};
-use crate::runtimes::{self, MethodMap};
+use crate::runtimes::{self, Methods};
 use crate::stack::StackWalker;
 use crate::trace::{ManagedState, SampleCopy, Trace, take_managed};
 use std::collections::BTreeMap;
@@ -224,14 +224,13 @@ impl WaitingSample {
 #[derive(Debug)]
 pub(super) struct Checks {
     explicit: ExplicitFrames,
-    methods: MethodMap,
+    methods: Methods,
 }
 
 impl Checks {
     pub(super) fn new(trace: &Trace<'_>) -> Checks {
         let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
-        let methods =
-            if explicit.contract().is_ok() { runtimes::methods(trace).map } else { MethodMap::default() };
+        let methods = if explicit.contract().is_ok() { runtimes::methods(trace) } else { Methods::default() };
         Checks { explicit, methods }
     }
 
@@ -260,8 +259,8 @@ impl Checks {
         let stop = walker.walk_code(sample, waiting.time, &mut ours);
         let ours = OwnWalk { frames: &ours, stop };
         let space = walker.space(waiting.time);
-        let code = SampleCode::new(&space, sample, Some((&self.methods, time)));
-        let Ok((told, broken)) = self.explicit.frames(sample, managed, &self.methods) else { return };
+        let code = SampleCode::new(&space, sample, Some((&self.methods.map, time)));
+        let Ok((told, broken)) = self.explicit.frames(sample, managed, &self.methods, time) else { return };
         let memory = memory(sample, managed);
         let moment = Moment { sample, memory: &memory, ours: &ours, space: &space };
         let mut first = true;

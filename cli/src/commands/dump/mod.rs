@@ -10,19 +10,13 @@ use super::{
 use crate::times::{self, TimeArg};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use stk_base::text::since_start;
-use stk_output::dump::DumpInputs;
+use stk_base::text::{TimeZone, since_start};
 use stk_output::dump::captures::{self, CaptureChoice, ChosenCapture};
 use stk_output::dump::print::{DumpOptions, DumpStyle, StackPrinter, moment};
+use stk_output::dump::sources::TraceSources;
 use stk_output::tag::parse_tag;
-use stk_profile::pipeline::load_images;
-use stk_profile::runtimes;
-use stk_profile::runtimes::dotnet::explicit::ExplicitFrames;
-use stk_profile::stack::{NameSources, StackWalker};
 use stk_profile::trace::{Trace, TraceEvents, beyond_cost, beyond_memory, events};
 use stk_schema::Ticks;
-use stk_symbols::Symbolizer;
-use stk_unwind::WalkOptions;
 
 /// Prints the stacks of all threads, or of some, as they were at a moment; or those that the
 /// program itself asked for with `stk_capture`.
@@ -31,7 +25,7 @@ use stk_unwind::WalkOptions;
 Examples:
   stk dump app.stk
   stk dump app.stk --at 1.5s --thread worker --style plain
-  stk dump app.stk --at 03:14:05Z
+  stk dump app.stk --at 03:14:05Z --modules     and what was loaded then
   stk dump app.stk --style merged --state waiting --my-code
   stk dump app.stk --function '^do_work$' --hide '^std::'
   stk dump app.stk --thread 4404 --explain
@@ -75,6 +69,9 @@ pub(super) struct DumpArgs {
     /// How to print them
     #[arg(long, value_parser = choice::<DumpStyle>(), default_value = default_name::<DumpStyle>(), value_name = "STYLE")]
     style: DumpStyle,
+    /// List the modules that were loaded at the moment too, by address
+    #[arg(long = "modules", conflicts_with_all = ["events", "tags"])]
+    loaded: bool,
     /// Name, for each frame, the unwind record and the rule by which its caller was found
     #[arg(long)]
     explain: bool,
@@ -152,26 +149,18 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     let chosen = threads.is_some() || args.at.is_some();
     let mut losses = DumpLosses::default();
     let captures = chosen_captures(&trace, args, threads.as_ref(), &mut losses)?;
-    let store = args.symbols.store(path);
     profile_args::warn_of_missing_tables(&trace);
-    let images = load_images(&trace, &store);
-    let mut options = WalkOptions::default();
-    options.scan = args.scan;
-    let methods = runtimes::methods(&trace);
-    let explicit = ExplicitFrames::of(&trace.timeline, trace.header().arch);
-    let mut walker = StackWalker::new(&trace, &images, &explicit, options);
-    let inputs = DumpInputs {
-        trace: &trace,
-        images: &images,
-        explicit: &explicit,
-        methods: &methods,
-        salvage: args.salvage,
+    let sources = TraceSources::of(&trace, args.symbols.store(path), args.symbols.demangle);
+    let inputs = sources.inputs(args.salvage);
+    let mut walker = sources.walker(args.scan);
+    let options = DumpOptions {
+        style: args.style,
+        explain: args.explain,
+        fold: args.fold.options(),
+        zone: args.tz.tz,
+        modules: args.loaded,
     };
-    let symbolizer = Symbolizer::new(store, args.symbols.demangle);
-    let sources = NameSources { trace: &trace, images: &images, methods: &methods, symbolizer: &symbolizer };
-    let options =
-        DumpOptions { style: args.style, explain: args.explain, fold: args.fold.options(), zone: args.tz.tz };
-    let mut printer = StackPrinter::new(options, args.stacks.selection(None), sources, out);
+    let mut printer = StackPrinter::new(options, args.stacks.selection(None), sources.names(), out);
     match &captures {
         Some(captures) => {
             printer.begin(captures::last(captures))?;
@@ -179,7 +168,8 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
             (losses.stacks, losses.not_walked) = (left_out, not_walked);
         }
         None => {
-            let (time, beside) = moment_of(args, &trace);
+            let at = args.at.map(|at| moment_of(at, args.tz.tz, &trace));
+            let (time, beside) = at.unwrap_or_else(|| (trace.last(), None));
             beside.iter().for_each(|beside| super::warn(beside));
             printer.begin(time)?;
             let wanted = |thread| threads.as_ref().is_none_or(|threads| threads.contains(&thread));
@@ -196,12 +186,12 @@ fn dump(args: &DumpArgs, path: &Path, out: Out<'_>) -> anyhow::Result<Exit> {
     printer.end()?;
     losses.names = printer.unnamed;
     printer.choice.note(&trace.source).iter().for_each(|text| super::note(text));
-    super::tell_redirects(symbolizer.store());
-    for problem in &methods.problems {
+    super::note_redirects(sources.symbolizer.store());
+    for problem in &sources.methods.problems {
         super::warn(&format!("{}: {problem}", trace.source));
     }
     let is_empty = printer.choice.taken == 0 && (printer.choice.all > 0 || chosen) && trace.samples() > 0;
-    match losses.tell(&trace) {
+    match losses.report(&trace) {
         Exit::Ok if is_empty => Ok(Exit::Failure),
         exit => Ok(exit),
     }
@@ -226,29 +216,35 @@ fn chosen_captures(
 
 /// What is missing in the output.
 #[derive(Default)]
-struct DumpLosses {
+pub(super) struct DumpLosses {
     /// Stacks and names that there is no memory for.
-    stacks: u64,
-    names: u64,
+    pub(super) stacks: u64,
+    pub(super) names: u64,
     /// Captures that take too long to walk.
-    not_walked: u64,
+    pub(super) not_walked: u64,
     /// Whether events are missing.
     damaged: bool,
 }
 
 impl DumpLosses {
     /// Tells what is missing among the events.
-    fn events(&mut self, trace: &Trace<'_>, found: &TraceEvents) {
+    pub(super) fn events(&mut self, trace: &Trace<'_>, found: &TraceEvents) {
         for problem in found.problems(trace) {
             self.damaged = true;
             super::warn(&format!("{}: {problem}", trace.source));
         }
     }
 
-    /// Tells what is missing, and gives the exit code.
-    fn tell(&self, trace: &Trace<'_>) -> Exit {
+    /// Reports what is missing, and gives the exit code.
+    pub(super) fn report(&self, trace: &Trace<'_>) -> Exit {
+        trace.damage.iter().for_each(|damage| super::warn(&format!("{}: {damage}", trace.source)));
+        let limited = self.report_limits(trace);
+        if trace.lost_blocks { Exit::Damaged } else { limited }
+    }
+
+    /// Reports what limits left out and which events are missing, and gives the exit code.
+    pub(super) fn report_limits(&self, trace: &Trace<'_>) -> Exit {
         let warn = |what: &str| super::warn(&format!("{}: {what}", trace.source));
-        trace.damage.iter().for_each(|damage| warn(damage));
         for (count, what) in [(self.stacks, "stacks"), (self.names, "names")] {
             if count > 0 {
                 warn(&beyond_memory(count, what, &trace.budget));
@@ -258,14 +254,13 @@ impl DumpLosses {
             warn(&beyond_cost(self.not_walked, trace));
         }
         let missing = self.damaged || self.stacks > 0 || self.names > 0 || self.not_walked > 0;
-        if trace.lost_blocks || missing { Exit::Damaged } else { Exit::Ok }
+        if missing { Exit::Damaged } else { Exit::Ok }
     }
 }
 
 /// The moment to show, and a warning if it is not within the trace.
-fn moment_of(args: &DumpArgs, trace: &Trace<'_>) -> (Ticks, Option<String>) {
-    let Some(at) = args.at else { return (trace.last(), None) };
-    let ns = at.of(trace, args.tz.tz);
+pub(super) fn moment_of(at: TimeArg, zone: TimeZone, trace: &Trace<'_>) -> (Ticks, Option<String>) {
+    let ns = at.of(trace, zone);
     let last = trace.clock.ns(trace.last());
     let source = &trace.source;
     match u64::try_from(ns) {

@@ -2,7 +2,7 @@
 //! converted.
 
 use super::super::values::{choice, default_name};
-use super::super::{Exit, Out, Usage, pool, tell_redirects};
+use super::super::{Exit, Out, Usage, note_redirects, pool};
 use super::SymbolOptions;
 use crate::dataset::is_dataset;
 use std::fmt::Write as _;
@@ -52,7 +52,7 @@ pub(super) fn apply(args: &ApplyArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     }
     let symbolizer = Symbolizer::new(args.symbols.store([args.dataset.as_path()]), args.demangle);
     let modules = pool(args.jobs)?.install(|| apply_symbols(&args.dataset, &symbolizer))?;
-    tell_redirects(symbolizer.store());
+    note_redirects(symbolizer.store());
     out(&text(&modules))?;
     Ok(Exit::Ok)
 }

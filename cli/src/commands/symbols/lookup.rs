@@ -150,7 +150,7 @@ pub(super) fn lookup(args: &LookupArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let file = open(&args.file)?;
     let symbolizer = Symbolizer::new(args.symbols.store([args.file.as_path()]), args.demangle);
     let resolved = resolve(&symbolizer, &args.file, &file, &rvas)?;
-    super::super::tell_redirects(symbolizer.store());
+    super::super::note_redirects(symbolizer.store());
     // A PDB is not an image and has no exports.
     let image = open_image(&args.file).ok();
     let module = file_name(args.file.to_str().unwrap_or_default());

@@ -2,6 +2,7 @@
 //! a dataset gains later.
 
 mod apply;
+mod at;
 mod lookup;
 mod modules;
 
@@ -31,6 +32,8 @@ enum SymbolsCommand {
     Check(lookup::CheckArgs),
     /// Name addresses of an image or a PDB
     Lookup(lookup::LookupArgs),
+    /// Name addresses of a trace's process: which module was there, and when
+    At(at::AtArgs),
     /// Show what is in the symbol cache, or empty it
     Cache(CacheArgs),
 }
@@ -58,6 +61,7 @@ pub(super) fn run(args: &SymbolsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
         SymbolsCommand::Apply(args) => apply::apply(args, out),
         SymbolsCommand::Check(args) => lookup::check(args, out),
         SymbolsCommand::Lookup(args) => lookup::lookup(args, out),
+        SymbolsCommand::At(args) => at::at(args, out),
         SymbolsCommand::Cache(args) => cache(args, out),
     }
 }

@@ -2,8 +2,8 @@
 
 use super::super::profile_args::warn_of_missing_tables;
 use super::super::{
-    Exit, Out, Progress, TablesArgs, Usage, guarded, inputs, note, pool, replace, say, say_error, size,
-    tell_redirects, verify, warn,
+    Exit, Out, Progress, TablesArgs, Usage, guarded, inputs, note, note_redirects, pool, replace, say,
+    say_error, size, verify, warn,
 };
 use super::SymbolOptions;
 use crate::dataset::is_dataset;
@@ -174,7 +174,7 @@ pub(super) fn fetch(args: &FetchArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let (results, exit) = pool(Some(args.jobs))?
         .install(|| each(&modules, exit, |module| (module, symbol_files(&module.image, &store, &on_bytes))));
     drop(progress);
-    tell_redirects(&store);
+    note_redirects(&store);
     let mut text = String::new();
     let mut missing = 0;
     for (module, symbols) in &results {
@@ -218,7 +218,7 @@ pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
             None => say(&format!("{}: {reason}", module.image.name)),
         }
     }
-    tell_redirects(&store);
+    note_redirects(&store);
     let shown = args.output.display();
     if is_bundle(&args.output) {
         write(&formats::named_file(&args.output)?, |out| {

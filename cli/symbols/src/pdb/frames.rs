@@ -17,8 +17,12 @@ const FPO: usize = 0;
 const NEW_FPO: usize = 9;
 const FRAME_DATA_SIZE: usize = 32;
 const FPO_DATA_SIZE: usize = 16;
-/// `fIsFunctionStart` of FRAMEDATA's flags.
+/// `fHasSEH`, `fHasEH` and `fIsFunctionStart` of FRAMEDATA's flags.
+const HAS_SEH: u32 = 1;
+const HAS_EH: u32 = 2;
 const IS_FUNCTION_START: u32 = 4;
+/// `fHasSEH` of FPO_DATA: bit 11, after cbProlog (8 bits) and cbRegs (3 bits).
+const FPO_HAS_SEH: u16 = 1 << 11;
 /// `fUseBP` of FPO_DATA: bit 12, after cbProlog (8 bits), cbRegs (3 bits) and fHasSEH.
 const USES_EBP: u16 = 1 << 12;
 /// Limit for the records, against forged streams. No real image has more.
@@ -77,6 +81,8 @@ fn frame_data(stream: &[u8], strings: &[u8]) -> Vec<FrameData> {
             prologue: u16_at(record, 24).unwrap_or(0).into(),
             saved: u16_at(record, 26).unwrap_or(0).into(),
             is_function_start: flags & IS_FUNCTION_START != 0,
+            has_seh: flags & HAS_SEH != 0,
+            has_eh: flags & HAS_EH != 0,
             program: String::from_utf8_lossy(program).into_owned(),
         });
     }
@@ -94,6 +100,9 @@ fn fpo(stream: &[u8]) -> Vec<Fpo> {
             params: u32::from(u16_at(record, 12)?) * 4,
             saved: u32::from(attributes >> 8 & 7) * 4,
             uses_ebp: attributes & USES_EBP != 0,
+            prologue: u32::from(attributes & 0xFF),
+            has_seh: attributes & FPO_HAS_SEH != 0,
+            frame_type: (attributes >> 14) as u8,
         })
     };
     stream.chunks_exact(FPO_DATA_SIZE).take(MOST).filter_map(read).collect()
@@ -119,6 +128,8 @@ mod tests {
             prologue: 3,
             saved: 12,
             is_function_start: true,
+            has_seh: false,
+            has_eh: false,
             program: "$T0 $ebp 4 + =".into(),
         };
         let expected = std::slice::from_ref(&expected);
@@ -128,6 +139,12 @@ mod tests {
         // A program outside the text: the record is left out.
         assert_eq!(frame_data(&words([0x1000, 0x40, 0, 0, 0, 99, 0, 0]), strings), []);
         assert_eq!(frame_data(&record[..31], strings), []);
+        let flagged = |flags| {
+            let found = frame_data(&words([0x1000, 0x40, 0x10, 8, 0, 1, 0x000c_0003, flags]), strings);
+            found.first().map(|record| (record.has_seh, record.has_eh, record.is_function_start))
+        };
+        assert_eq!(flagged(1), Some((true, false, false)));
+        assert_eq!(flagged(2), Some((false, true, false)));
     }
 
     #[test]
@@ -139,10 +156,20 @@ mod tests {
         record.extend(2u16.to_le_bytes()); // cdwParams
         // cbProlog 5, cbRegs 2, no SEH, uses ebp, cbFrame 1 (FRAME_TRAP)
         record.extend((5u16 | 2 << 8 | 1 << 12 | 1 << 14).to_le_bytes());
-        let expected = Fpo { rva: 0x2000, len: 0x30, locals: 12, params: 8, saved: 8, uses_ebp: true };
+        let expected = Fpo {
+            rva: 0x2000,
+            len: 0x30,
+            locals: 12,
+            params: 8,
+            saved: 8,
+            uses_ebp: true,
+            prologue: 5,
+            has_seh: false,
+            frame_type: 1,
+        };
         assert_eq!(fpo(&record), [expected]);
         let last = record.len() - 1;
         record[last] = 2 | 1 << 3; // SEH instead of ebp
-        assert_eq!(fpo(&record), [Fpo { uses_ebp: false, ..expected }]);
+        assert_eq!(fpo(&record), [Fpo { uses_ebp: false, has_seh: true, frame_type: 0, ..expected }]);
     }
 }

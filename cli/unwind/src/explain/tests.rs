@@ -1,7 +1,9 @@
 //! Texts for images whose records and code are written here byte by byte.
 
 use super::*;
-use crate::x86::{FrameData, X86Tables};
+use crate::facts::facts;
+use crate::frame_facts::FrameFacts;
+use crate::x86::{Fpo, FrameData, X86Tables};
 use crate::{
     ImageTables, ImageTablesBuilder, LoadedModule, ModuleId, Registers, WalkOptions, Walker, arm64, x64, x86,
 };
@@ -155,6 +157,8 @@ fn x86_methods_to_find_the_caller() {
             prologue: 3,
             saved: 4,
             is_function_start: true,
+            has_seh: false,
+            has_eh: false,
             program: program.to_owned(),
         });
         ImageTables::new(Arch::X86, 0x3000)
@@ -172,7 +176,7 @@ fn x86_methods_to_find_the_caller() {
     assert_eq!(
         texts(image(true), &registers, &stack)[0],
         format!(
-            "FrameData 0x1000..0x1020, locals 0x0, saved 0x4, parameters 0x8, program `{program}`; by the record"
+            "FrameData 0x1000..0x1020, locals 0x0, saved 0x4, parameters 0x8, prologue 0x3, program `{program}`; by the record"
         )
     );
     assert_eq!(
@@ -203,4 +207,100 @@ fn x64_below_a_function_that_the_system_enters() {
         texts[1].contains("no RUNTIME_FUNCTION covers the address") && texts[1].contains("leaf"),
         "{texts:?}"
     );
+}
+
+/// What the record of the function at RVA 0x1004 of an image says.
+fn facts_of(image: ImageTables) -> Option<FrameFacts> {
+    let modules = OneModule(image);
+    let frame = Frame {
+        address: BASE + 0x1004,
+        module: Some(ModuleId(0)),
+        rva: 0x1004,
+        sp: STACK,
+        trust: Trust::Context,
+    };
+    facts(&modules, &frame)
+}
+
+#[test]
+fn x64_facts_are_those_of_the_unwind_codes() {
+    let found = facts_of(x64_image(0x100f, &ALLOC, None)).expect("a record");
+    let expected = FrameFacts {
+        frame_type: "unwind-info",
+        function_start: 0x1000,
+        locals: 0x28,
+        parameters: None,
+        saved_registers: 0,
+        prologue: 4,
+        has_seh: None,
+        has_eh: None,
+        exception_handler: Some(false),
+        termination_handler: Some(false),
+        allocates_base_pointer: false,
+    };
+    assert_eq!(found, expected);
+    // An exception and a termination handler (flags 3): push rbp, push rsi, sub rsp,40h, lea
+    // rbp,[rsp+20h] and rdi stored at [rsp+60h] (one of the caller's home words).
+    let unwind =
+        [0x19, 0x10, 0x06, 0x25, 0x10, 0x74, 0x0C, 0x00, 0x0A, 0x03, 0x05, 0x72, 0x02, 0x60, 0x01, 0x50];
+    let found = facts_of(x64_image(0x1040, &unwind, None)).expect("a record");
+    assert_eq!((found.locals, found.saved_registers, found.prologue), (0x40, 24, 0x10));
+    assert_eq!((found.exception_handler, found.termination_handler), (Some(true), Some(true)));
+    assert!(found.allocates_base_pointer);
+    assert_eq!(facts_of(x64_image(0x1004, &ALLOC, None)), None, "no function there");
+}
+
+#[test]
+fn x86_facts_are_those_of_the_record() {
+    let frame_data = FrameData {
+        rva: 0x1000,
+        len: 0x20,
+        locals: 0x14,
+        params: 8,
+        prologue: 3,
+        saved: 12,
+        is_function_start: true,
+        has_seh: true,
+        has_eh: false,
+        program: "$T0 $ebp = $eip $T0 4 + ^ = $ebp $T0 ^ = $esp $T0 8 + =".to_owned(),
+    };
+    let image = |tables| ImageTables::new(Arch::X86, 0x3000).x86(tables).build();
+    let expected = FrameFacts {
+        frame_type: "frame-data",
+        function_start: 0x1000,
+        locals: 0x14,
+        parameters: Some(8),
+        saved_registers: 12,
+        prologue: 3,
+        has_seh: Some(true),
+        has_eh: Some(false),
+        exception_handler: None,
+        termination_handler: None,
+        allocates_base_pointer: true,
+    };
+    assert_eq!(facts_of(image(X86Tables::new([frame_data], []))), Some(expected));
+    let fpo = Fpo {
+        rva: 0x1000,
+        len: 0x20,
+        locals: 4,
+        params: 0,
+        saved: 8,
+        uses_ebp: false,
+        prologue: 5,
+        has_seh: false,
+        frame_type: 1,
+    };
+    let expected = FrameFacts {
+        frame_type: "trap",
+        locals: 4,
+        parameters: Some(0),
+        saved_registers: 8,
+        prologue: 5,
+        has_seh: Some(false),
+        has_eh: None,
+        allocates_base_pointer: false,
+        ..expected
+    };
+    assert_eq!(facts_of(image(X86Tables::new([], [fpo]))), Some(expected));
+    assert_eq!(facts_of(image(X86Tables::default())), None);
 }

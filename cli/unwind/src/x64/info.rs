@@ -19,8 +19,9 @@ pub(crate) struct UnwindInfo<'a> {
     pub(crate) frame_register: u8,
     /// In bytes, already scaled by 16.
     pub(crate) frame_offset: u32,
-    /// Whether it names an exception or termination handler.
-    has_handler: bool,
+    /// UNW_FLAG_EHANDLER (1) and UNW_FLAG_UHANDLER (2): it names an exception or a termination
+    /// handler.
+    handler_flags: u8,
     codes: &'a [u8],
     /// The record that this one continues (UNW_FLAG_CHAININFO).
     pub(crate) chained: Option<RuntimeFunction>,
@@ -130,7 +131,7 @@ impl<'a> UnwindInfo<'a> {
             prologue,
             frame_register: frame & 15,
             frame_offset: u32::from(frame >> 4) * 16,
-            has_handler: (first >> 3) & FLAG_HANDLERS != 0,
+            handler_flags: (first >> 3) & FLAG_HANDLERS,
             codes,
             chained,
         })
@@ -139,11 +140,16 @@ impl<'a> UnwindInfo<'a> {
     /// Whether it has a handler but no codes. A compiler gives no handler to a function that makes
     /// no frame and so calls nothing. So this is assembler, and only the handler knows the frame.
     pub(crate) fn is_told_by_its_handler(&self) -> bool {
-        self.has_handler
+        self.handler_flags != 0
             && self.codes.is_empty()
             && self.prologue == 0
             && self.frame_register == 0
             && self.chained.is_none()
+    }
+
+    /// Whether it names an exception handler, and a termination handler.
+    pub(crate) fn handlers(&self) -> [bool; 2] {
+        [self.handler_flags & 1 != 0, self.handler_flags & 2 != 0]
     }
 
     /// The codes in the order of the array: last done first.

@@ -5,6 +5,7 @@
 
 mod codes;
 mod explain;
+mod facts;
 mod forms;
 mod info;
 mod lazy;
@@ -14,6 +15,7 @@ mod run;
 mod step;
 
 pub(crate) use explain::explain;
+pub(crate) use facts::facts;
 pub(crate) use forms::X64Rule;
 pub(crate) use lazy::{X64LazyMachine, X64State, X64Step};
 pub use registers::{RBP, RBX, RDI, RSI, RSP, X64Registers};

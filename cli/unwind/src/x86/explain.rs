@@ -29,13 +29,18 @@ pub(crate) fn explain(place: &Place<'_>, found_by: Option<Trust>) -> Explanation
 }
 
 fn record(record: &Record) -> String {
-    let Record { rva, len, locals, saved, params, .. } = record;
+    let Record { rva, len, locals, saved, params, prologue_bytes, has_seh, has_eh, .. } = record;
     let end = u64::from(*rva) + u64::from(*len);
-    let sizes = format!("{rva:#x}..{end:#x}, locals {locals:#x}, saved {saved:#x}, parameters {params:#x}");
+    let seh = if *has_seh { ", SEH" } else { "" };
+    let eh = if *has_eh == Some(true) { ", C++ EH" } else { "" };
+    let sizes = format!(
+        "{rva:#x}..{end:#x}, locals {locals:#x}, saved {saved:#x}, parameters {params:#x}, \
+         prologue {prologue_bytes:#x}{seh}{eh}"
+    );
     match &record.how {
         How::Program(program) => format!("FrameData {sizes}, program `{program}`"),
-        How::Above { uses_ebp: true } => format!("FPO {sizes}, with ebp"),
-        How::Above { uses_ebp: false } => format!("FPO {sizes}"),
+        How::Above { uses_ebp: true, .. } => format!("FPO {sizes}, with ebp"),
+        How::Above { uses_ebp: false, .. } => format!("FPO {sizes}"),
     }
 }
 

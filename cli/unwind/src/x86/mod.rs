@@ -8,6 +8,7 @@
 //! which of these methods found it.
 
 mod explain;
+mod facts;
 mod program;
 mod prologue;
 mod registers;
@@ -16,6 +17,7 @@ mod step;
 mod tables;
 
 pub(crate) use explain::explain;
+pub(crate) use facts::facts;
 pub use registers::{EBP, EBX, EDI, ESI, ESP, X86Registers};
 pub(crate) use rule::X86Rule;
 pub(crate) use step::{X86Machine, X86State};

@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-use super::ESP;
 use super::registers::X86Registers;
+use super::{EBP, ESP};
 
 /// A parsed program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,6 +88,12 @@ impl Program {
     /// Whether the program uses `.raSearch`.
     pub(crate) fn searches(&self) -> bool {
         self.tokens.contains(&Token::Variable(Variable::ReturnAddressSearch))
+    }
+
+    /// Whether it begins with `$T0 $ebp =` or the like: the frame is found from ebp.
+    pub(crate) fn begins_at_ebp(&self) -> bool {
+        let ebp = Token::Variable(Variable::Register(EBP as u8));
+        matches!(self.tokens.as_slice(), [Token::Variable(Variable::Temporary(_)), from, Token::Assign, ..] if *from == ebp)
     }
 
     /// Computes the caller's registers; `None` if a word cannot be read, a variable has no value,

@@ -21,6 +21,10 @@ pub struct FrameData {
     pub saved: u32,
     /// The record begins a function.
     pub is_function_start: bool,
+    /// The function has structured exception handling.
+    pub has_seh: bool,
+    /// The function has C++ exception handling.
+    pub has_eh: bool,
     /// The program, such as `$T0 .raSearch = $eip $T0 ^ = $esp $T0 4 + =`.
     pub program: String,
 }
@@ -40,6 +44,12 @@ pub struct Fpo {
     pub saved: u32,
     /// The function uses ebp as its frame pointer.
     pub uses_ebp: bool,
+    /// Bytes of prologue.
+    pub prologue: u32,
+    /// The function has structured exception handling.
+    pub has_seh: bool,
+    /// The type of frame (`cbFrame`): 0 FPO, 1 trap, 2 TSS, 3 neither.
+    pub frame_type: u8,
 }
 
 /// The frame records of one x86 image.
@@ -62,6 +72,11 @@ pub(crate) struct Record {
     pub(crate) params: u32,
     /// Bytes from `rva` on in which the frame that the program assumes is not set up yet.
     pub(crate) prologue: u32,
+    /// Bytes of prologue from `rva` on, as the record has them.
+    pub(crate) prologue_bytes: u32,
+    pub(crate) has_seh: bool,
+    /// `None`: the record does not say it.
+    pub(crate) has_eh: Option<bool>,
     pub(crate) how: How,
 }
 
@@ -72,6 +87,7 @@ pub(crate) enum How {
     /// FPO: the return address lies above locals and saved registers, or above ebp.
     Above {
         uses_ebp: bool,
+        frame_type: u8,
     },
 }
 
@@ -96,6 +112,9 @@ impl X86Tables {
                 locals: record.locals,
                 saved: record.saved,
                 params: record.params,
+                prologue_bytes: record.prologue,
+                has_seh: record.has_seh,
+                has_eh: Some(record.has_eh),
                 how: How::Program(program),
             });
         }
@@ -109,7 +128,10 @@ impl X86Tables {
                 saved: record.saved,
                 params: record.params,
                 prologue: 0,
-                how: How::Above { uses_ebp: record.uses_ebp },
+                prologue_bytes: record.prologue,
+                has_seh: record.has_seh,
+                has_eh: None,
+                how: How::Above { uses_ebp: record.uses_ebp, frame_type: record.frame_type },
             });
         }
         // Among the records that hold an address, the one that begins last is the most exact.

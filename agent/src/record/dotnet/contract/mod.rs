@@ -10,6 +10,7 @@
 //! metadata     rows and heaps of an assembly's metadata (ECMA-335)
 //! signature    signature blob -> text
 //! source       takes wanted code, writes METHOD_NAME
+//! frames       takes MethodDescs of explicit Frames, writes FRAME_METHOD
 //! pages        what was read, kept for a while
 //! reader       bounded reads of memory
 //! ```
@@ -20,6 +21,7 @@
 //! refer to each other as they must.
 
 mod code_header;
+mod frames;
 mod layout;
 mod metadata;
 mod method_desc;
@@ -31,6 +33,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use frames::{FrameMethods, RecentMethods};
 pub(crate) use layout::Contract;
 pub(crate) use source::ContractNames;
 

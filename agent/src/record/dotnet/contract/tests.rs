@@ -12,7 +12,7 @@ use crate::record::dotnet::descriptor::Descriptor;
 use crate::record::dynamic::{Shared, UnnamedCode};
 use crate::record::modules::Events;
 use stk_schema::Ticks;
-use stk_schema::event::Event;
+use stk_schema::event::{Event, FrameMethod};
 
 const JSON: &[u8] = include_bytes!("../../tests/data/contract-10.0.9.json");
 const ASSEMBLY: &[u8] = include_bytes!("../../../../../tests/data/dotnet/lines.dll");
@@ -374,6 +374,13 @@ struct Log(Vec<String>);
 
 impl Events for Log {
     fn event(&mut self, event: &Event<'_>) {
+        if let Event::FrameMethod(method) = event {
+            let FrameMethod { module, time, kind, address, slot, source, name } = *method;
+            assert_eq!((module, kind, slot, source), (7, FrameMethod::DESC, 0, 4));
+            let text = String::from_utf8_lossy(name);
+            self.0.push(format!("{address:#x} at {}: {text}", time.0));
+            return;
+        }
         let Event::MethodName(name) = event else { panic!("{event:?}") };
         let text = String::from_utf8_lossy(name.name);
         self.0.push(format!(
@@ -432,4 +439,80 @@ fn code_from_before_the_runtime_is_named_once_it_is_found() {
     assert_eq!(shared.unnamed.pop(), Some(code), "the host may name it");
     names.step(contract, &world, || Ticks(10), false, &shared, &mut log);
     assert_eq!(log.0.len(), 1);
+}
+
+#[test]
+fn method_of_a_frame_is_named_once_and_again_when_another_is_in_its_place() {
+    let mut world = World::new(2, 1);
+    let (mut frames, mut log) = (FrameMethods::default(), Log::default());
+    let mut step = |world: &World, log: &mut Log, time, wanted: &[u64]| {
+        let mut wanted = wanted.iter().copied();
+        frames.step((contract(), 7), world, Ticks(time), || wanted.next(), log)
+    };
+    assert!(!step(&world, &mut log, 10, &[METHOD, METHOD, METHOD + 4, 0x10, u64::MAX - 7]));
+    let first = format!("{METHOD:#x} at 10: lines!Lines.Simple.Add(int32,int32)");
+    assert_eq!(log.0.join(""), first);
+    step(&world, &mut log, 20, &[METHOD]);
+    assert_eq!(log.0.len(), 1, "known");
+    // It cannot be read for a while, then another method is there.
+    world.pointer(CHUNK, 0);
+    step(&world, &mut log, 30, &[METHOD]);
+    assert_eq!(log.0.len(), 1);
+    let other = World::new(2, 2);
+    step(&other, &mut log, 40, &[METHOD]);
+    assert_eq!(log.0.len(), 2, "{:?}", log.0);
+    assert!(log.0[1].starts_with(&format!("{METHOD:#x} at 40: lines!Lines.Simple.")), "{}", log.0[1]);
+    assert_ne!(log.0[1][log.0[1].find(": ").unwrap()..], first[first.find(": ").unwrap()..]);
+    // Many are named in several steps.
+    assert!(step(&world, &mut log, 50, &[METHOD + 4; 40]));
+}
+
+#[test]
+fn methods_are_requested_again_after_seconds() {
+    let recent = RecentMethods::new(100);
+    assert!(recent.is_due(0x1000, Ticks(1)) && recent.is_due(0x1008, Ticks(1)));
+    assert!(!recent.is_due(0x1000, Ticks(500)) && recent.is_due(0x1000, Ticks(501)));
+    // 256 places of 8 bytes: the same place.
+    assert!(recent.is_due(0x1800, Ticks(502)) && recent.is_due(0x1000, Ticks(503)));
+}
+
+/// As `memory_that_holds_anything`, from the MethodDesc on, at random addresses too.
+#[test]
+fn methods_of_frames_in_any_memory_end_every_search() {
+    let mut state = 0x2545_f491_4f6c_dd1du64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut named = 0;
+    for round in 0..4_000 {
+        let mut world = World::new(2 + round % 3, 1 + round % 12);
+        let starts: Vec<u64> = world.pieces.keys().copied().collect();
+        for _ in 0..random() % 8 {
+            let start = starts[(random() % starts.len() as u64) as usize];
+            let at = (random() % if random() % 2 == 0 { 0x40 } else { 0x1a00 }) & !7;
+            let value = match random() % 3 {
+                0 => random(),
+                1 => start + at,
+                _ => starts[(random() % starts.len() as u64) as usize] + random() % 0x200,
+            };
+            let piece = world.pieces.get_mut(&start).expect("a piece");
+            if let Some(into) = piece.get_mut(at as usize..at as usize + 8) {
+                into.copy_from_slice(&value.to_le_bytes());
+            }
+        }
+        let method = match random() % 3 {
+            0 => METHOD,
+            1 => starts[(random() % starts.len() as u64) as usize] + random() % 0x200,
+            _ => random(),
+        };
+        world.reads.set(0);
+        let name = frames::name_of_method(contract(), &world, &Pages::default(), method);
+        assert!(world.reads.get() <= 2 * MOST_READS);
+        named += usize::from(name.is_some());
+        assert!(name.is_none_or(|name| name.len() <= 16 << 10));
+    }
+    assert!(named > 100, "{named}");
 }

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 /// A table whose row groups are encoded by a thread of its own, one behind the one that is filled.
 pub(super) enum WriterBehind {
-    Here(TableWriter),
+    Here(Box<TableWriter>),
     Behind(SyncSender<Vec<Column>>, JoinHandle<Result<TableWriter, OutputError>>),
     /// An error ended it.
     Ended,
@@ -19,7 +19,7 @@ impl WriterBehind {
     /// Without a thread if the caller's rayon pool has one alone.
     pub(super) fn new(mut table: TableWriter) -> WriterBehind {
         if rayon::current_num_threads() == 1 {
-            return WriterBehind::Here(table);
+            return WriterBehind::Here(Box::new(table));
         }
         // The one that is encoded and the one that is filled: none waits between.
         let (sender, groups) = sync_channel::<Vec<Column>>(0);
@@ -48,7 +48,7 @@ impl WriterBehind {
     /// Waits for the row groups.
     fn end(self) -> Result<TableWriter, OutputError> {
         match self {
-            WriterBehind::Here(table) => Ok(table),
+            WriterBehind::Here(table) => Ok(*table),
             WriterBehind::Behind(sender, thread) => {
                 drop(sender);
                 thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

@@ -8,7 +8,7 @@ use super::contract::{
     Code, Context, Contract, ContractError, Descriptor, DescriptorError, ExplicitFrame, ExplicitKind,
     Fragments, MethodRef,
 };
-use crate::runtimes::MethodMap;
+use crate::runtimes::{MethodMap, Methods};
 use crate::trace::{ManagedState, Timeline};
 use std::cell::RefCell;
 use stk_schema::Arch;
@@ -47,7 +47,7 @@ pub enum ContractProblem {
 #[non_exhaustive]
 pub enum MethodProblem {
     /// No list of methods has its MethodDesc.
-    #[error("MethodDesc {0:#x} is in no list of methods")]
+    #[error("MethodDesc {0:#x} is in no list of methods, and the recorder did not read its name")]
     Unlisted(u64),
     /// The Frame names it by a slot of a method table.
     #[error("slot {slot} of MethodTable {method_table:#x}, which was not recorded")]
@@ -132,7 +132,7 @@ impl ExplicitFrames {
     }
 
     /// The explicit Frames of a sample, innermost first, and an error if the chain does not end
-    /// properly.
+    /// properly. `time_ns`: of the sample, since the trace's start.
     ///
     /// # Errors
     ///
@@ -141,7 +141,8 @@ impl ExplicitFrames {
         &self,
         sample: &Sample<'_>,
         managed: &ManagedState,
-        methods: &MethodMap,
+        methods: &Methods,
+        time_ns: u64,
     ) -> Result<(Vec<FrameReport>, Option<ContractError>), &ContractProblem> {
         let contract = self.contract()?;
         let memory = memory(sample, managed);
@@ -155,11 +156,12 @@ impl ExplicitFrames {
             let leads_to = contract.leads_to(&memory, frame, &unknown);
             let method = match contract.method_of_frame(&memory, frame) {
                 Ok(None) => Ok(String::new()),
-                Ok(Some(method)) => named(method, methods),
+                Ok(Some(method)) => named(method, methods, time_ns),
                 Err(reason) => Err(MethodProblem::Contract(reason)),
             };
             let frame_pointer = contract.frame_pointer(&memory, frame).ok().flatten();
-            told.push(FrameReport { frame, leads_to, frame_pointer, method });
+            let by_position = contract.is_method_by_position(frame);
+            told.push(FrameReport { frame, leads_to, frame_pointer, method, by_position });
         }
         Ok((told, None))
     }
@@ -177,6 +179,9 @@ pub struct FrameReport {
     pub frame_pointer: Option<u64>,
     /// The method that it names, empty if its kind names none; or why the method is not known.
     pub method: Result<String, MethodProblem>,
+    /// The descriptor does not say where the Frame holds its method: it was taken from the place
+    /// before CallSiteSP.
+    pub by_position: bool,
 }
 
 /// The name of a Frame's kind. If the descriptor does not define the kind, its identifier is shown.
@@ -200,13 +205,16 @@ fn trust_of(frame: ExplicitFrame) -> Trust {
     if is_interrupted(frame.kind) { Trust::ExplicitContext } else { Trust::ExplicitFrame }
 }
 
-fn named(method: MethodRef, methods: &MethodMap) -> Result<String, MethodProblem> {
+fn named(method: MethodRef, methods: &Methods, time_ns: u64) -> Result<String, MethodProblem> {
     match method {
         MethodRef::MethodDesc(id) => {
-            let name = methods.name_of(id).map(str::to_owned);
-            name.ok_or(MethodProblem::Unlisted(id))
+            let name = methods.of_frames.at(id, None, time_ns).or_else(|| methods.map.name_of(id));
+            name.map(str::to_owned).ok_or(MethodProblem::Unlisted(id))
         }
-        MethodRef::Slot { method_table, slot } => Err(MethodProblem::Slot { method_table, slot }),
+        MethodRef::Slot { method_table, slot } => {
+            let name = methods.of_frames.at(method_table, Some(slot), time_ns);
+            name.map(str::to_owned).ok_or(MethodProblem::Slot { method_table, slot })
+        }
     }
 }
 

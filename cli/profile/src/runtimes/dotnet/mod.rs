@@ -24,7 +24,7 @@ mod rundown;
 
 pub use lines::{Line, LineError, Lines, ModulePdbError};
 
-use super::{Method, MethodKind, Methods, Span};
+use super::{FrameMethods, Method, MethodKind, Methods, Span};
 use crate::trace::{NamedCode, Nettrace, RuntimeEvents, Timeline, Trace, beyond_memory, runtime_events};
 use rundown::{MAX_NAME, Rundown, Times};
 use std::collections::{BTreeSet, HashSet};
@@ -38,7 +38,12 @@ pub fn methods(trace: &Trace<'_>) -> Methods {
     if !trace.timeline.has_runtime_events {
         return Methods { runtimes, ..Methods::default() };
     }
-    let RuntimeEvents { sessions, names, mut problems } = runtime_events(trace);
+    let RuntimeEvents { sessions, names, frame_methods, mut problems } = runtime_events(trace);
+    let mut of_frames = FrameMethods::default();
+    for method in frame_methods {
+        let name = shortened(&method.name, MAX_NAME);
+        of_frames.add(method.address, method.slot, trace.clock.ns(method.time), &name);
+    }
     let clock_frequency = trace.header().clock_frequency;
     let mut rundown = Rundown::within(trace.budget.clone());
     for Nettrace { session, received, bytes } in &sessions {
@@ -74,7 +79,7 @@ pub fn methods(trace: &Trace<'_>) -> Methods {
     if left_out > 0 {
         problems.push(beyond_memory(left_out, "events of the .NET runtime", &budget));
     }
-    Methods { map, modules, problems, streams: sessions.len(), runtimes }
+    Methods { map, of_frames, modules, problems, streams: sessions.len(), runtimes }
 }
 
 /// The method of a METHOD_NAME event.

@@ -243,6 +243,7 @@ impl TimelineBuilder {
                     self.timeline.names_told += 1;
                 }
             }
+            Event::FrameMethod(_) => self.timeline.has_runtime_events = true,
             Event::Mark(mark) => {
                 self.timeline.last = self.timeline.last.max(mark.time);
                 if self.keeps(mark.text.len()) {

@@ -270,7 +270,7 @@ impl<M: Modules> X86Step<'_, M> {
                 }
                 Ok(X86Caller { registers: found, trust })
             }
-            How::Above { uses_ebp } => {
+            How::Above { uses_ebp, .. } => {
                 let (at, trust) = self.search(registers.gpr[ESP].wrapping_add(record.frame))?;
                 let mut found = registers;
                 found.ip = self.read(at)?;

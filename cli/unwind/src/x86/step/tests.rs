@@ -68,6 +68,8 @@ fn program(text: &str, locals: u32, saved: u32) -> X86Tables {
         prologue: 0,
         saved,
         is_function_start: true,
+        has_seh: false,
+        has_eh: false,
         program: text.into(),
     };
     X86Tables::new([record], [])
@@ -86,7 +88,17 @@ fn frame_data_searches_past_pushed_arguments_for_a_word_behind_a_call() {
 
 #[test]
 fn fpo_records_find_the_return_address_above_locals_and_saved_registers() {
-    let fpo = Fpo { rva: 0x1000, len: 0x100, locals: 4, params: 0, saved: 4, uses_ebp: false };
+    let fpo = Fpo {
+        rva: 0x1000,
+        len: 0x100,
+        locals: 4,
+        params: 0,
+        saved: 4,
+        uses_ebp: false,
+        prologue: 0,
+        has_seh: false,
+        frame_type: 0,
+    };
     let space = space(X86Tables::new([], [fpo]), &[]);
     let (frames, _) = walk(&space, 0x1040, gpr(STACK, 0), &[1, 2, 0x40_2010, 0, 0]);
     assert_eq!((frames[1].rva, frames[1].sp, frames[1].trust), (0x2010, STACK + 12, Trust::FrameData));
@@ -103,6 +115,8 @@ fn the_code_is_used_before_records_and_frame_pointers() {
         prologue: 0,
         saved: 0,
         is_function_start: true,
+        has_seh: false,
+        has_eh: false,
         program: SEARCH.into(),
     };
     let space = space(X86Tables::new([record], []), &[(0x3000, &[0x5e, 0xc3])]);
@@ -263,6 +277,8 @@ fn a_frame_that_is_not_set_up_yet_is_not_read_through_ebp() {
         prologue: 3,
         saved: 0,
         is_function_start: true,
+        has_seh: false,
+        has_eh: false,
         program: "$T0 $ebp = $eip $T0 4 + ^ = $ebp $T0 ^ = $esp $T0 8 + =".into(),
     };
     let space = space(X86Tables::new([record], []), &[]);

@@ -74,9 +74,11 @@ fn inlined_datum<M: Memory>(reader: &FieldReader<'_, M>, address: u64) -> Result
     if !reader.has_active_call(address)? {
         return Ok(None);
     }
-    let datum = reader
-        .pointer_if_described(address, field_path!("InlinedCallFrame", "Datum"))?
-        .ok_or(ContractError::NotDescribed("InlinedCallFrame.Datum"))?;
+    let datum = match reader.pointer_if_described(address, field_path!("InlinedCallFrame", "Datum"))? {
+        Some(datum) => datum,
+        // 10.0 does not describe it. It is the field before CallSiteSP in every version.
+        None => reader.pointer_before(address, field_path!("InlinedCallFrame", "CallSiteSP"))?,
+    };
     let is_method = if reader.descriptor.arch() == Arch::X86 {
         // A small number is the size of the arguments.
         datum & !0xffff != 0

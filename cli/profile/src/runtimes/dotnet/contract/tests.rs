@@ -404,7 +404,14 @@ fn a_frames_method_is_read_from_its_field_or_its_slot() {
     bare.field(0x8000, "InlinedCallFrame", "CallerReturnAddress", 0);
     assert_eq!(of(&bare), Ok(None), "no call is under way");
     bare.field(0x8000, "InlinedCallFrame", "CallerReturnAddress", 1);
-    assert_eq!(of(&bare), Err(ContractError::NotDescribed("InlinedCallFrame.Datum")));
+    // Not described: the word before CallSiteSP, which is at 24.
+    process.frame(0x8000, ExplicitKind::InlinedCallFrame, 0);
+    process.field(0x8000, "InlinedCallFrame", "CallerReturnAddress", 1);
+    process.field(0x8000, "InlinedCallFrame", "Datum", 0x7770);
+    bare.memory = process.memory;
+    assert_eq!(of(&bare), Ok(Some(MethodRef::MethodDesc(0x7770))));
+    let frame = bare.contract.frames(&bare.memory, 0x8000).next().unwrap().unwrap();
+    assert!(bare.contract.is_method_by_position(frame) && !process.contract.is_method_by_position(frame));
 }
 
 #[test]

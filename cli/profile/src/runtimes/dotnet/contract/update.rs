@@ -213,6 +213,13 @@ impl<M: Memory> FieldReader<'_, M> {
         self.number(base, path, size)
     }
 
+    /// The pointer that lies right before a field.
+    pub(super) fn pointer_before(&self, base: u64, path: FieldPath) -> Result<u64, ContractError> {
+        let at = self.field(base, path)?.wrapping_sub(self.descriptor.pointer_size());
+        let read = self.memory.number(at, self.descriptor.pointer_size());
+        read.ok_or(ContractError::Unread { what: path.2, address: at })
+    }
+
     /// Like [`pointer`](Self::pointer), for a field that the descriptor may lack.
     pub(super) fn pointer_if_described(
         &self,

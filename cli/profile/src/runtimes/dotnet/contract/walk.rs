@@ -148,6 +148,13 @@ impl Contract {
         method::of_frame(&FieldReader { descriptor: &self.descriptor, memory }, frame)
     }
 
+    /// Whether the descriptor does not say where a Frame of this kind holds its method, and the
+    /// place before CallSiteSP is taken.
+    pub fn is_method_by_position(&self, frame: ExplicitFrame) -> bool {
+        frame.kind == Some(ExplicitKind::InlinedCallFrame)
+            && self.descriptor.offset("InlinedCallFrame", "Datum").is_none()
+    }
+
     /// The instruction pointer and the stack pointer of the managed code that a Frame leads to;
     /// `None` if it holds none, or none at this moment. Registers that it does not hold are those
     /// of `context`.
