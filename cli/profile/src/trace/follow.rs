@@ -252,7 +252,7 @@ impl Follower {
         let clock = super::Clock::new(header);
         let from_ns = clock.ns(self.last).saturating_sub(self.span_ns).min(self.wanted_ns);
         let is_old = |block: &&HeldBlock| {
-            block.header.kind == BlockKind::State && clock.ns(block.header.last) <= from_ns
+            block.header.kind == BlockKind::State && clock.ns(block.header.last) < from_ns
         };
         let needed = self.blocks.iter().filter(is_old).map(|block| block.header.seq).max().unwrap_or(0);
         self.blocks.retain(|block| block.header.kind != BlockKind::Samples || block.header.seq >= needed);

@@ -37,7 +37,8 @@ pub(super) fn check_end(bytes: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Looks at the headers of a column's pages, which must have that many values. The error is a sentence.
+/// Looks at the headers of a column's pages, which must have that many values. The error is a
+/// sentence.
 pub(super) fn check(stored: &[u8], values: i64) -> Result<(), String> {
     let len = stored.len() as u64;
     let most_values = VALUES_FREE + len.saturating_mul(VALUES_PER_BYTE);

@@ -41,7 +41,7 @@ const CUTS: u64 = 1 << 17;
 
 /// Names of frames that any trace may have in its rows, and for each of its bytes. polars takes
 /// 400 ns to write one, and a few bytes can repeat a stack of thousands of frames.
-const NAMES: (u64, u64) = (1 << 21, 8);
+const NAMES: (u64, u64) = (1 << 19, 1);
 
 /// What the rows of a trace may still have.
 #[derive(Debug)]
