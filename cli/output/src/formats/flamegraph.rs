@@ -8,9 +8,7 @@
 use super::folded_stacks::FoldedStacks;
 use super::sink::Sink;
 use super::source::exporter;
-use super::{
-    Description, Destination, Format, Options, OutputError, Summary, Writer, finish_for, single,
-};
+use super::{Description, Destination, Format, Options, OutputError, Summary, Writer, finish_for, single};
 use std::borrow::Cow;
 use stk_profile::profile::{Batch, Profile, Weight};
 use stk_schema::text::printable;

@@ -168,7 +168,8 @@ impl Writer for Dataset {
         self.captures = Captures::of(profile);
         self.allowance = Some(Allowance::of(profile));
         let more: &[tables::Column] = if self.denormalized { &[tables::SAMPLES_FRAMES] } else { &[] };
-        self.samples = Some(WriterBehind::new(create(&self.goal, self.part.as_ref(), profile, &tables::SAMPLES, more)?));
+        self.samples =
+            Some(WriterBehind::new(create(&self.goal, self.part.as_ref(), profile, &tables::SAMPLES, more)?));
         Ok(())
     }
 

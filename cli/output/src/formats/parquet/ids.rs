@@ -77,14 +77,7 @@ impl Ids {
         }
         distinct.sort_unstable();
         let places = vec![0; profile.tree.nodes().len()];
-        Ok(Ids {
-            frames,
-            distinct,
-            places,
-            stacks: Vec::new(),
-            nodes: HashMap::new(),
-            stack: Vec::new(),
-        })
+        Ok(Ids { frames, distinct, places, stacks: Vec::new(), nodes: HashMap::new(), stack: Vec::new() })
     }
 
     /// The location id of a frame.
