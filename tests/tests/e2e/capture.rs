@@ -153,15 +153,11 @@ fn with_the_trigger_api_each_capture_of_the_program_leaves_a_mark_too() {
     let run = Run::of("e2e-capture-api", &["--trigger-api"]);
     captures_marks_and_walks(&run);
     let found = marks(&run);
-    // stk_capture, stk_capture_context, stk_capture among secrets; then a hundred and more in a
-    // fraction of a second, of which some have no mark.
-    assert!(
-        found.starts_with(
-            &["trigger api: tag 1", "trigger api: tag 2", "trigger api: tag 3"].map(str::to_owned)
-        ),
-        "{found:?}"
-    );
-    assert!(found.len() > 3 && found[3..].iter().all(|text| text == "trigger api: tag 9"), "{found:?}");
+    // stk_capture, stk_capture_context, stk_capture among secrets and with another DLL; then a
+    // hundred and more in a fraction of a second, of which some have no mark.
+    let (first, rest) = found.split_at(4.min(found.len()));
+    assert_eq!(first, [1, 2, 3, 4].map(|tag| format!("trigger api: tag {tag}")));
+    assert!(!rest.is_empty() && rest.iter().all(|text| text == "trigger api: tag 9"), "{rest:?}");
     assert!(marks(&Run::of("e2e-capture-no-api", &[])).is_empty());
 }
 
