@@ -41,6 +41,8 @@ pub(crate) struct Kept {
     bodies: BTreeMap<u64, Encoded>,
     /// By the first address.
     names: BTreeMap<u64, Encoded>,
+    /// Names of methods that explicit Frames are about, by kind, address and slot.
+    frame_methods: BTreeMap<(u64, u64, u64), Encoded>,
     /// With the session.
     lists: Vec<(u64, Encoded)>,
     bytes: usize,
@@ -80,17 +82,23 @@ impl Kept {
                     self.forget(before);
                 }
             }
+            Event::FrameMethod(method) => {
+                if let Some(encoded) = self.encoded(event) {
+                    let key = (method.kind, method.address, method.slot);
+                    let before = self.frame_methods.insert(key, encoded);
+                    self.forget(before);
+                }
+            }
             Event::MethodBody(body) => {
                 let Some(encoded) = self.encoded(event) else { return };
-                if body.instance == 0 {
-                    let before = self.bodies.insert(body.base, encoded);
-                    self.forget(before);
-                } else if let Some(code) = self.code.get_mut(&body.instance) {
-                    code.bodies.push(encoded);
-                } else {
-                    // Its code is another thread's: it is true until that is found out.
-                    let before = self.bodies.insert(body.base, encoded);
-                    self.forget(before);
+                match self.code.get_mut(&body.instance).filter(|_| body.instance != 0) {
+                    Some(code) => code.bodies.push(encoded),
+                    // A module's code, or that of another thread: it is true until that is found
+                    // out.
+                    None => {
+                        let before = self.bodies.insert(body.base, encoded);
+                        self.forget(before);
+                    }
                 }
             }
             Event::RuntimeInfo(info) => {
@@ -123,9 +131,8 @@ impl Kept {
         let code = self.code.values().flat_map(|code| [&code.event].into_iter().chain(&code.bodies));
         let runtimes = self.runtimes.values().flatten().flatten();
         let lists = self.lists.iter().map(|(_, piece)| piece);
-        for encoded in
-            runtimes.chain(code).chain(self.bodies.values()).chain(self.names.values()).chain(lists)
-        {
+        let names = self.names.values().chain(self.frame_methods.values());
+        for encoded in runtimes.chain(code).chain(self.bodies.values()).chain(names).chain(lists) {
             if let Some(event) = decoded(encoded) {
                 write(&event);
             }
@@ -174,7 +181,7 @@ mod tests {
     use alloc::format;
     use alloc::string::String;
     use alloc::vec;
-    use stk_schema::event::{CodeAdd, MethodName, Nettrace, RuntimeInfo};
+    use stk_schema::event::{CodeAdd, FrameMethod, MethodName, Nettrace, RuntimeInfo};
 
     fn code(instance: u64, base: u64, code: &[u8]) -> Event<'_> {
         let (time, kind, size) = (Ticks(9), 1, 16);
@@ -216,7 +223,20 @@ mod tests {
     }
 
     #[test]
-    fn the_last_two_lists_and_what_is_known_of_a_runtime_are_restated() {
+    fn methods_of_frames_are_restated_as_last_read() {
+        let method = |address, name| {
+            let (module, time, kind, slot, source) = (3, Ticks(7), FrameMethod::DESC, 0, 4);
+            Event::FrameMethod(FrameMethod { module, time, kind, address, slot, source, name })
+        };
+        let mut kept = Kept::default();
+        for event in [method(0x5000, b"old"), method(0x6000, b"other"), method(0x5000, b"new")] {
+            kept.note(&event);
+        }
+        assert_eq!(restated(&kept), shown(&[method(0x5000, b"new"), method(0x6000, b"other")]));
+    }
+
+    #[test]
+    fn the_last_two_lists_and_a_runtimes_facts_are_restated() {
         let info = |descriptor: &'static [u8], note: &'static [u8]| {
             Event::RuntimeInfo(RuntimeInfo {
                 module: 3,
