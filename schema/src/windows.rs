@@ -14,6 +14,8 @@ pub const DIRECTORY_EXPORT: usize = 0;
 pub const DIRECTORY_EXCEPTION: usize = 3;
 /// Index of the debug directory.
 pub const DIRECTORY_DEBUG: usize = 6;
+/// Index of the COM descriptor: .NET's own header.
+pub const DIRECTORY_COM_DESCRIPTOR: usize = 14;
 
 /// IMAGE_FILE_MACHINE_AMD64.
 pub const MACHINE_X64: u16 = 0x8664;

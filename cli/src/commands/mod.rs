@@ -351,6 +351,14 @@ pub fn jobs(wanted: Option<u16>) -> usize {
     }
 }
 
+/// The option of commands that share their work out among threads.
+#[derive(clap::Args, Debug)]
+struct WorkerArgs {
+    /// Worker threads [default: as many as there are processors]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+}
+
 /// A pool with the wanted number of threads.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 
 use super::profile_args::load_file;
 use super::{Exit, LoadedProfile, Out, Progress, SelectArgs, StackArgs, SymbolArgs, TablesArgs};
-use super::{ProfileArgs, ThreadArgs, inputs, note_once, pool, terminal_columns};
+use super::{ProfileArgs, ThreadArgs, WorkerArgs, inputs, note_once, pool, terminal_columns};
 use crate::times::TimeArg;
 use anyhow::Context as _;
 use std::borrow::Cow;
@@ -44,9 +44,8 @@ pub(super) struct TopArgs {
     /// Functions and threads that are listed, each
     #[arg(long, value_name = "N", default_value_t = 15)]
     top: usize,
-    /// Worker threads [default: as many as there are processors]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    jobs: Option<u16>,
+    #[command(flatten)]
+    workers: WorkerArgs,
     #[command(flatten)]
     symbols: SymbolArgs,
     #[command(flatten)]
@@ -62,7 +61,7 @@ const ONCE: Duration = Duration::from_secs(10);
 
 /// Runs the command.
 pub(super) fn run(args: &TopArgs, out: Out<'_>) -> anyhow::Result<Exit> {
-    let pool = pool(args.jobs)?;
+    let pool = pool(args.workers.jobs)?;
     let named = || args.file.display().to_string();
     inputs::refuse_dataset(&args.file)?;
     let mut follower = Follower::open(&args.file, args.span).with_context(named)?;

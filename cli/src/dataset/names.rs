@@ -167,21 +167,10 @@ fn run(node: Option<NodeId>, key: &SumKey, sum: &SampleSum, samples: u32, number
 
 fn trace_info(dataset: &Dataset, class: Class) -> TraceInfo {
     TraceInfo {
-        trace_id: String::new(),
         source: dataset.folder.display().to_string(),
-        content: None,
-        arch: Arch::X64,
-        pid: 0,
-        process: String::new(),
-        host: String::new(),
-        start_utc_ns: 0,
-        duration_ns: 0,
         interval_ns: class.interval_ns,
         cpu_source: if class.tells_cpu { CpuSource::ThreadTimes } else { CpuSource::None },
-        metadata: Vec::new(),
-        complete: true,
-        boot_id: 0,
-        executable: None,
+        ..TraceInfo::unknown(Arch::X64)
     }
 }
 

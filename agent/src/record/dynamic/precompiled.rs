@@ -6,11 +6,10 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use stk_format::image::{Image, Memory};
 use stk_schema::bytes::u32_at;
+use stk_schema::windows::DIRECTORY_COM_DESCRIPTOR;
 
 /// Most images that are known at once; more are left out.
 const MOST: usize = 512;
-/// IMAGE_DIRECTORY_ENTRY_COM_DESCRIPTOR.
-const COM_DESCRIPTOR: usize = 14;
 /// Bytes of IMAGE_COR20_HEADER, and where its ManagedNativeHeader stands: an RVA and a size.
 const HEADER: usize = 72;
 const NATIVE_HEADER: usize = 64;
@@ -76,7 +75,7 @@ impl PrecompiledImages {
 
 /// Whether the image has a .NET header with native code (ReadyToRun, NGEN).
 fn has_managed_code(image: &Image, memory: &impl Memory) -> bool {
-    let at = image.directory(COM_DESCRIPTOR);
+    let at = image.directory(DIRECTORY_COM_DESCRIPTOR);
     let mut header = [0; HEADER];
     at.len() >= HEADER
         && memory.read(image.base + u64::from(at.start), &mut header)
@@ -108,8 +107,8 @@ mod tests {
             put(0x98 + 56, 0x3000);
             put(0x98 + 60, 0x400);
             put(0x98 + 92, 16);
-            put(0x98 + 96 + 8 * COM_DESCRIPTOR, 0x2000);
-            put(0x98 + 100 + 8 * COM_DESCRIPTOR, HEADER as u32);
+            put(0x98 + 96 + 8 * DIRECTORY_COM_DESCRIPTOR, 0x2000);
+            put(0x98 + 100 + 8 * DIRECTORY_COM_DESCRIPTOR, HEADER as u32);
             put(0x2000 + NATIVE_HEADER, native[0]);
             put(0x2000 + NATIVE_HEADER + 4, native[1]);
             Mapped(bytes)

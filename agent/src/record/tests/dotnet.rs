@@ -164,7 +164,7 @@ fn the_context_of_a_redirected_thread_is_found_outside_of_its_stack() {
 }
 
 #[test]
-fn methods_that_inlined_frames_call_are_given_if_a_call_is_active() {
+fn active_inlined_frames_give_the_methods_that_they_call() {
     let memory = process();
     let layout = layout(&memory);
     let start = 0x7_0000u64;

@@ -4,14 +4,8 @@ use super::*;
 
 /// Words that do not compress, another set for each seed.
 fn noise(seed: u64, words: usize) -> Vec<u8> {
-    let mut word = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let next = || {
-        word ^= word << 13;
-        word ^= word >> 7;
-        word ^= word << 17;
-        word.to_le_bytes()
-    };
-    core::iter::repeat_with(next).take(words).flatten().collect()
+    let mut next = random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    core::iter::repeat_with(|| next().to_le_bytes()).take(words).flatten().collect()
 }
 
 /// 64 threads change 2 KiB of stack each in every pass, at 1 kHz 128 MB a second; the disk takes 10

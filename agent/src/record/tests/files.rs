@@ -89,7 +89,7 @@ fn files_sum_to_the_looks_and_cpu_time_of_one_file() {
 }
 
 #[test]
-fn each_file_alone_reads_back_and_begins_with_a_keyframe_of_every_thread() {
+fn each_file_alone_begins_with_keyframes_of_all_threads() {
     for file in recorded(&[700, 1_400]) {
         let stored = read(&file);
         for thread in 1..=3 {
@@ -137,7 +137,7 @@ fn written(lane: &Lane) -> BTreeMap<u32, Vec<String>> {
 }
 
 #[test]
-fn events_go_into_both_files_only_between_the_state_and_the_turn() {
+fn events_between_state_and_turn_go_into_both_files() {
     let (mut journal, lane, ..) = journal(8);
     let fact = |journal: &mut Journal<NoPace>, key: &[u8]| {
         journal.event(&Event::Metadata(Metadata { key, value: b"" }));

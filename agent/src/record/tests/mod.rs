@@ -42,6 +42,16 @@ const MAX_STACK: usize = 64 << 10;
 /// Addresses of the fake process's image.
 const IMAGE: std::ops::Range<u64> = 0x40_0000..0x50_0000;
 
+/// Numbers that are the same for the same seed, which must not be 0 (xorshift64).
+pub(crate) fn random(mut state: u64) -> impl FnMut() -> u64 {
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    }
+}
+
 /// A thread of the fake process.
 #[derive(Clone)]
 struct FakeThread {

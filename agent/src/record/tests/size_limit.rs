@@ -1,5 +1,6 @@
 //! A size limit: the trace stays below it and is complete.
 
+use super::random;
 use crate::record::writer::{Output, WriteError, Writer};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,15 +23,12 @@ impl Output for Memory {
 }
 
 /// Fills a block with about `bytes` of incompressible data.
-fn fill(block: &mut BlockBuffer, bytes: usize, seed: &mut u64) {
+fn fill(block: &mut BlockBuffer, bytes: usize, random: &mut impl FnMut() -> u64) {
     block.begin(BlockKind::Meta, Ticks(1));
     let mut value = [0; 4096];
     for _ in 0..bytes / value.len() {
         for byte in &mut value {
-            *seed ^= *seed << 13;
-            *seed ^= *seed >> 7;
-            *seed ^= *seed << 17;
-            *byte = *seed as u8;
+            *byte = random() as u8;
         }
         block.push(&Event::Metadata(Metadata { key: b"noise", value: &value })).unwrap();
     }
@@ -42,9 +40,9 @@ fn write(limit: u64, block_bytes: usize) -> (Vec<u8>, u32, bool) {
     let mut writer = Writer::new(&header, 1 << 20, file.clone()).unwrap();
     writer.set_limit(limit);
     let mut block = BlockBuffer::new(1 << 20, &header).unwrap();
-    let (mut seed, mut written, mut warned) = (0x9e37_79b9_7f4a_7c15, 0, false);
+    let (mut random, mut written, mut warned) = (random(0x9e37_79b9_7f4a_7c15), 0, false);
     for _ in 0..2_000 {
-        fill(&mut block, block_bytes, &mut seed);
+        fill(&mut block, block_bytes, &mut random);
         match writer.block(&block) {
             Ok(()) => written += 1,
             Err(error) => {
@@ -92,14 +90,14 @@ fn the_end_is_requested_before_blocks_are_left_out() {
     let mut writer = Writer::new(&header, 1 << 20, Memory::default()).unwrap();
     writer.set_limit(1 << 20);
     let mut block = BlockBuffer::new(1 << 20, &header).unwrap();
-    let mut seed = 3;
+    let mut random = random(3);
     while !writer.is_nearly_full() {
-        fill(&mut block, 8192, &mut seed);
+        fill(&mut block, 8192, &mut random);
         writer.block(&block).expect("there is room as long as it is not nearly full");
     }
     // The buffers that are still in use then fit.
     for _ in 0..8 {
-        fill(&mut block, 8192, &mut seed);
+        fill(&mut block, 8192, &mut random);
         writer.block(&block).expect("the margin is for this");
     }
 }

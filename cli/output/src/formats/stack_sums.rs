@@ -446,31 +446,13 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
     use std::convert::Infallible;
-    use stk_profile::profile::{
-        CpuSource, FrameFacts, FrameKey, NameSource, NamedFrame, Placement, StopId, TraceInfo,
-    };
+    use stk_profile::profile::{FrameFacts, FrameKey, NameSource, NamedFrame, Placement, StopId, TraceInfo};
     use stk_tests::synth::Random;
     use stk_unwind::Trust;
 
     /// A profile whose frame `i` has these functions, outermost first.
     fn profile(frames: &[&[u32]]) -> Profile {
-        let mut profile = Profile::empty(TraceInfo {
-            trace_id: String::new(),
-            source: String::new(),
-            content: None,
-            arch: stk_schema::Arch::X64,
-            pid: 1,
-            process: String::new(),
-            host: String::new(),
-            start_utc_ns: 0,
-            duration_ns: 0,
-            interval_ns: 1,
-            cpu_source: CpuSource::None,
-            metadata: Vec::new(),
-            complete: true,
-            boot_id: 0,
-            executable: None,
-        });
+        let mut profile = Profile::empty(TraceInfo::unknown(stk_schema::Arch::X64));
         for (at, functions) in (0..).zip(frames) {
             let place = Placement::Unknown(at);
             profile.frames.intern(FrameKey { place, exact: true, trust: Trust::Context });

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_continues_without_a_gap_leaves_none_but_a_missing_one_does() {
+    fn continued_file_leaves_no_gap_but_a_missing_one_does() {
         let file = |number| Some(("id".to_owned(), number));
         let anchor = |number, continued| Anchor { file: file(number), continued, ..anchor(SAMPLED) };
         let anchors = [anchor(1, false), anchor(2, true), anchor(4, true), anchor(5, false)];

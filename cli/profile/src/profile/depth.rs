@@ -137,24 +137,7 @@ mod tests {
 
     /// A profile with a sample in each of these stacks, whose functions have one letter.
     fn profile(stacks: &[&str]) -> (Profile, Runs) {
-        let trace = TraceInfo {
-            trace_id: String::new(),
-            source: String::new(),
-            content: None,
-            arch: stk_schema::Arch::X64,
-            pid: 1,
-            process: String::new(),
-            host: String::new(),
-            start_utc_ns: 0,
-            duration_ns: 0,
-            interval_ns: 1,
-            cpu_source: crate::profile::CpuSource::None,
-            metadata: Vec::new(),
-            complete: true,
-            boot_id: 0,
-            executable: None,
-        };
-        let mut profile = Profile::empty(trace);
+        let mut profile = Profile::empty(TraceInfo::unknown(stk_schema::Arch::X64));
         let mut runs = Runs::default();
         for (at, stack) in (0..).zip(stacks) {
             let mut parent = None;

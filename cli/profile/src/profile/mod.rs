@@ -234,6 +234,29 @@ pub struct TraceInfo {
     pub executable: Option<ImageId>,
 }
 
+impl TraceInfo {
+    /// A whole recording of which only the architecture is known.
+    pub fn unknown(arch: Arch) -> TraceInfo {
+        TraceInfo {
+            trace_id: String::new(),
+            source: String::new(),
+            content: None,
+            arch,
+            pid: 0,
+            process: String::new(),
+            host: String::new(),
+            start_utc_ns: 0,
+            duration_ns: 0,
+            interval_ns: 1,
+            cpu_source: CpuSource::None,
+            metadata: Vec::new(),
+            complete: true,
+            boot_id: 0,
+            executable: None,
+        }
+    }
+}
+
 /// Where the CPU times of a recording come from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CpuSource {

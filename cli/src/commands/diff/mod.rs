@@ -11,7 +11,7 @@ mod sides;
 mod write;
 
 use super::values::{choice, default_name};
-use super::{Exit, Out, ProfileArgs, Usage, pool, warn};
+use super::{Exit, Out, ProfileArgs, Usage, WorkerArgs, pool, warn};
 use crate::diff::{By, Comparison, DiffFormat, DiffOptions, Renames, Verdict};
 use std::path::PathBuf;
 use stk_profile::profile::Weight;
@@ -82,9 +82,8 @@ pub(super) struct DiffArgs {
     /// Replace output files that are there, unless one is a trace or an input
     #[arg(long, help_heading = "Output")]
     force: bool,
-    /// Worker threads [default: as many as there are processors]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    jobs: Option<u16>,
+    #[command(flatten)]
+    workers: WorkerArgs,
     #[command(flatten)]
     profile: ProfileArgs,
 }
@@ -107,7 +106,7 @@ pub(super) fn run(args: &DiffArgs, out: Out<'_>) -> anyhow::Result<Exit> {
         top: if args.top == 0 { usize::MAX } else { args.top },
         stacks: outputs.has_flame_graph(),
     };
-    let pool = pool(args.jobs)?;
+    let pool = pool(args.workers.jobs)?;
     let mut comparison = Comparison::new(options, renames);
     let exit = exit.worse(pool.install(|| read::read(&sides, args, &mut comparison))?);
     let diff = pool.install(|| comparison.finish());

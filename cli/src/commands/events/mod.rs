@@ -6,7 +6,8 @@ use super::profile_args::FoldArgs;
 use super::select::TimeRange;
 use super::values::{Choice as _, choice};
 use super::{
-    Exit, NothingChosen, Out, SelectArgs, SymbolArgs, TablesArgs, Usage, each_trace, guarded, inputs, pool,
+    Exit, NothingChosen, Out, SelectArgs, SymbolArgs, TablesArgs, Usage, WorkerArgs, each_trace, guarded,
+    inputs, pool,
 };
 use std::path::{Path, PathBuf};
 use stk_output::dump::print::DumpStyle;
@@ -62,9 +63,8 @@ pub(super) struct EventsArgs {
     /// Print one JSON object, as schema/events.schema.json describes it
     #[arg(long, conflicts_with = "stacks")]
     json: bool,
-    /// Worker threads [default: as many as there are processors]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    jobs: Option<u16>,
+    #[command(flatten)]
+    workers: WorkerArgs,
     #[command(flatten)]
     symbols: SymbolArgs,
     #[command(flatten)]
@@ -91,7 +91,7 @@ pub(super) fn run(args: &EventsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
         inputs::refuse_dataset(file)?;
         return guarded(file, || stacks::follow(file, args, style, out));
     }
-    let pool = pool(args.jobs)?;
+    let pool = pool(args.workers.jobs)?;
     let mut document = Traces::new(VERSION);
     let mut first = true;
     let (files, exit) = inputs::traces(&args.files);

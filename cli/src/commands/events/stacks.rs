@@ -77,7 +77,7 @@ const BEHIND: u64 = 3_000_000_000;
 
 /// Prints the events of a trace that grows, as they come, to the recording's end.
 pub(super) fn follow(path: &Path, args: &EventsArgs, style: DumpStyle, out: Out<'_>) -> anyhow::Result<Exit> {
-    let pool = pool(args.jobs)?;
+    let pool = pool(args.workers.jobs)?;
     let named = || path.display().to_string();
     let mut follower = Follower::open(path, BEHIND).with_context(named)?;
     let mut printed = Printed::default();

@@ -59,7 +59,7 @@ pub(super) fn run(named: &DatasetArg, args: &StatsArgs, out: Out<'_>) -> anyhow:
         waits: question.is_none(),
     };
     let progress = Progress::new("rows");
-    let pool = pool(args.jobs)?;
+    let pool = pool(args.workers.jobs)?;
     let parts = pool.install(|| datasets::load(&dataset, &args.profile, &wanted, &progress))?;
     drop(progress);
     let mut many = ManyStats::of_dataset(totals(&dataset));

@@ -7,8 +7,8 @@ use super::datasets::DatasetArg;
 use super::profile_args::{MissingSum, load_file};
 use super::values::choice;
 use super::{
-    Choice, Exit, Out, ProfileArgs, Progress, TraceProgress, check_symbols, each_trace, inputs, pool,
-    say_line, terminal_columns,
+    Choice, Exit, Out, ProfileArgs, Progress, TraceProgress, WorkerArgs, check_symbols, each_trace, inputs,
+    pool, say_line, terminal_columns,
 };
 use question::QuestionArgs;
 use serde::Serialize;
@@ -73,9 +73,8 @@ pub(super) struct StatsArgs {
     /// The same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// Worker threads [default: as many as there are processors]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    jobs: Option<u16>,
+    #[command(flatten)]
+    workers: WorkerArgs,
     #[command(flatten)]
     profile: ProfileArgs,
 }
@@ -118,7 +117,7 @@ pub(super) fn run(args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
         weight: args.weight,
         waiting: args.waiting && shows_each,
     };
-    let pool = pool(args.jobs)?;
+    let pool = pool(args.workers.jobs)?;
     let progress = TraceProgress::new(files.len());
     let mut pages = Pages {
         format,

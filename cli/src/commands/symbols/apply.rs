@@ -2,7 +2,7 @@
 //! converted.
 
 use super::super::values::{choice, default_name};
-use super::super::{Exit, Out, Usage, note_redirects, pool};
+use super::super::{Exit, Out, Usage, WorkerArgs, note_redirects, pool};
 use super::SymbolOptions;
 use crate::dataset::is_dataset;
 use std::fmt::Write as _;
@@ -30,9 +30,8 @@ pub(super) struct ApplyArgs {
     /// How much of a mangled name to show
     #[arg(long, value_parser = choice::<Demangle>(), default_value = default_name::<Demangle>(), value_name = "STYLE", help_heading = "Symbols")]
     demangle: Demangle,
-    /// Worker threads [default: as many as there are processors]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    jobs: Option<u16>,
+    #[command(flatten)]
+    workers: WorkerArgs,
     #[command(flatten)]
     symbols: SymbolOptions,
 }
@@ -51,7 +50,7 @@ pub(super) fn apply(args: &ApplyArgs, out: Out<'_>) -> anyhow::Result<Exit> {
         return Err(Usage(text).into());
     }
     let symbolizer = Symbolizer::new(args.symbols.store([args.dataset.as_path()]), args.demangle);
-    let modules = pool(args.jobs)?.install(|| apply_symbols(&args.dataset, &symbolizer))?;
+    let modules = pool(args.workers.jobs)?.install(|| apply_symbols(&args.dataset, &symbolizer))?;
     note_redirects(symbolizer.store());
     out(&text(&modules))?;
     Ok(Exit::Ok)

@@ -16,10 +16,11 @@ pub(crate) fn facts(image: &ImageTables, rva: u32) -> Option<FrameFacts> {
         prologue: 0,
         has_seh: None,
         has_eh: None,
-        exception_handler: Some(false),
-        termination_handler: Some(false),
+        exception_handler: None,
+        termination_handler: None,
         allocates_base_pointer: false,
     };
+    let mut handlers = [false; 2];
     for _ in 0..MAX_CHAIN {
         let info = UnwindInfo::parse(image, function.unwind).ok()?;
         facts.function_start = function.begin;
@@ -34,12 +35,12 @@ pub(crate) fn facts(image: &ImageTables, rva: u32) -> Option<FrameFacts> {
             }
         }
         let [exception, termination] = info.handlers();
-        facts.exception_handler = Some(facts.exception_handler == Some(true) || exception);
-        facts.termination_handler = Some(facts.termination_handler == Some(true) || termination);
-        match info.chained {
-            Some(next) => function = next,
-            None => return Some(facts),
-        }
+        handlers = [handlers[0] || exception, handlers[1] || termination];
+        let Some(next) = info.chained else {
+            let [exception_handler, termination_handler] = handlers.map(Some);
+            return Some(FrameFacts { exception_handler, termination_handler, ..facts });
+        };
+        function = next;
     }
     None
 }

@@ -165,7 +165,7 @@ fn a_target_killed_as_files_change_loses_one_block_at_most() {
 }
 
 #[test]
-fn an_inject_killed_as_files_change_leaves_the_agent_in_its_file() {
+fn killed_inject_leaves_the_agent_in_its_file() {
     each_kill("rotate-kill-inject", |folder, mut busy, inject| {
         // SIGKILL. Without its guard the agent ends the recording, in the file in which it is.
         drop(inject);

@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use stk_schema::bytes::{u16_at, u32_at, u64_at};
+use stk_schema::windows::DIRECTORY_COM_DESCRIPTOR;
 
 use super::layout::Contract;
 use super::reader::Reader;
@@ -29,8 +30,6 @@ const MOST_NAME: usize = 1024;
 const MOST_BLOB: usize = 4096;
 /// PEImageLayout.Flags: sections lie at their addresses, not as in the file.
 const MAPPED: u32 = 1;
-/// Index of the COM descriptor in the data directories.
-const COM_DESCRIPTOR: usize = 14;
 
 /// The kind of a column, which gives its width.
 #[derive(Clone, Copy)]
@@ -371,7 +370,7 @@ fn root<M: Memory>(reader: &Reader<'_, M>, base: u64, size: u64, mapped: bool) -
         }
         None
     };
-    let com = u64::from(u32_at(&header, directories + 8 * COM_DESCRIPTOR)?);
+    let com = u64::from(u32_at(&header, directories + 8 * DIRECTORY_COM_DESCRIPTOR)?);
     let com: [u8; 16] = reader.bytes(base.checked_add(offset(com, 16)?))?;
     let (rva, len) = (u64::from(u32_at(&com, 8)?), u64::from(u32_at(&com, 12)?));
     Some((base.checked_add(offset(rva, len)?)?, len))

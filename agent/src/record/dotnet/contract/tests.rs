@@ -11,6 +11,7 @@ use super::*;
 use crate::record::dotnet::descriptor::Descriptor;
 use crate::record::dynamic::{Shared, UnnamedCode};
 use crate::record::modules::Events;
+use crate::record::tests::random;
 use stk_schema::Ticks;
 use stk_schema::event::{Event, FrameMethod};
 
@@ -75,6 +76,14 @@ impl World {
 
     fn pointer(&mut self, address: u64, value: u64) {
         self.set(address, &value.to_le_bytes());
+    }
+
+    /// Replaces a word of the piece at `start`, if it has one there.
+    fn replace(&mut self, start: u64, at: u64, value: u64) {
+        let piece = self.pieces.get_mut(&start).expect("a piece");
+        if let Some(into) = piece.get_mut(at as usize..at as usize + 8) {
+            into.copy_from_slice(&value.to_le_bytes());
+        }
     }
 
     /// A process with one jitted method: row `method` of the assembly, in the type of row `class`.
@@ -332,13 +341,7 @@ fn compressed_numbers_have_one_two_or_four_bytes() {
 /// Random words, pointers to other structures and to themselves, and damaged metadata.
 #[test]
 fn memory_that_holds_anything_ends_every_search() {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut random = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    let mut random = random(0x9e37_79b9_7f4a_7c15);
     let mut named = 0;
     for round in 0..4_000 {
         let mut world = World::new(2 + round % 3, 1 + round % 12);
@@ -348,18 +351,14 @@ fn memory_that_holds_anything_ends_every_search() {
         let starts: Vec<u64> = world.pieces.keys().copied().collect();
         for _ in 0..1 + random() % 12 {
             let start = starts[(random() % starts.len() as u64) as usize];
-            let at = (random() % if random() % 2 == 0 { 0x100 } else { 0x1a00 }) & !7;
+            let at = (random() % if random().is_multiple_of(2) { 0x100 } else { 0x1a00 }) & !7;
             let value = match random() % 4 {
                 0 => random(),
                 1 => random() & 0xff,
                 2 => start + at,
                 _ => starts[(random() % starts.len() as u64) as usize] + random() % 0x200,
             };
-            let bytes = value.to_le_bytes();
-            let piece = world.pieces.get_mut(&start).expect("a piece");
-            if let Some(into) = piece.get_mut(at as usize..at as usize + 8) {
-                into.copy_from_slice(&bytes);
-            }
+            world.replace(start, at, value);
         }
         let name = world.name_at(HEAP + 0x200 + random() % 0x300);
         named += usize::from(name.is_some());
@@ -442,7 +441,7 @@ fn code_from_before_the_runtime_is_named_once_it_is_found() {
 }
 
 #[test]
-fn method_of_a_frame_is_named_once_and_again_when_another_is_in_its_place() {
+fn frames_method_is_named_again_when_another_takes_its_place() {
     let mut world = World::new(2, 1);
     let (mut frames, mut log) = (FrameMethods::default(), Log::default());
     let mut step = |world: &World, log: &mut Log, time, wanted: &[u64]| {
@@ -479,29 +478,20 @@ fn methods_are_requested_again_after_seconds() {
 /// As `memory_that_holds_anything`, from the MethodDesc on, at random addresses too.
 #[test]
 fn methods_of_frames_in_any_memory_end_every_search() {
-    let mut state = 0x2545_f491_4f6c_dd1du64;
-    let mut random = move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
+    let mut random = random(0x2545_f491_4f6c_dd1d);
     let mut named = 0;
     for round in 0..4_000 {
         let mut world = World::new(2 + round % 3, 1 + round % 12);
         let starts: Vec<u64> = world.pieces.keys().copied().collect();
         for _ in 0..random() % 8 {
             let start = starts[(random() % starts.len() as u64) as usize];
-            let at = (random() % if random() % 2 == 0 { 0x40 } else { 0x1a00 }) & !7;
+            let at = (random() % if random().is_multiple_of(2) { 0x40 } else { 0x1a00 }) & !7;
             let value = match random() % 3 {
                 0 => random(),
                 1 => start + at,
                 _ => starts[(random() % starts.len() as u64) as usize] + random() % 0x200,
             };
-            let piece = world.pieces.get_mut(&start).expect("a piece");
-            if let Some(into) = piece.get_mut(at as usize..at as usize + 8) {
-                into.copy_from_slice(&value.to_le_bytes());
-            }
+            world.replace(start, at, value);
         }
         let method = match random() % 3 {
             0 => METHOD,
