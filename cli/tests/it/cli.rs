@@ -956,7 +956,7 @@ fn an_interrupt_leaves_no_incomplete_output_and_exits_with_130() {
     let mut builder = traces::trace();
     TestImage::new(r"C:\app\app.exe", 16).load(&mut builder, 0, BASE);
     let thread = builder.thread(0, 11, "worker", STACK);
-    // Each sample ends a slice and begins another, so the output has many megabytes.
+    // More samples in so few bytes than the default `--max-memory` has room for.
     for i in 1..=100_000u64 {
         let calls = [in_function(BASE, (i % 2) as u32), in_function(BASE, 2 + (i % 3) as u32)];
         traces::sample(&mut builder, thread, i * 10_000, STACK, &calls);
@@ -970,7 +970,7 @@ fn an_interrupt_leaves_no_incomplete_output_and_exits_with_130() {
         // Shells start background programs with Ctrl-C ignored, and stk would keep that setting.
         let mut child = Command::new("env")
             .args(["--default-signal=INT", env!("CARGO_BIN_EXE_stk")])
-            .args(["convert", "a.stk", "--force", "-o", "out/a.chrome.json"])
+            .args(["convert", "a.stk", "--force", "--max-memory", "1GiB", "-o", "out/a.chrome.json"])
             .current_dir(dir.path())
             .stderr(std::process::Stdio::null())
             .spawn()

@@ -525,7 +525,7 @@ fn perf_samples_beyond_a_limit_are_left_out_and_reported() {
     let run = run(folder.path(), &line, FILES).unwrap();
     let error = String::from_utf8_lossy(&run.stderr);
     assert!(run.code == Some(0) || run.code == Some(4), "{error}");
-    assert!(error.contains(" samples beyond the first 20000000 are left out"), "{error}");
+    assert!(error.contains(" samples beyond the first 10000000 are left out"), "{error}");
     let written = std::fs::metadata(folder.path().join("a.pftrace")).unwrap().len();
     assert!((1..500 << 20).contains(&written), "{written}");
 }

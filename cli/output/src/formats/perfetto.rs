@@ -105,7 +105,7 @@ pub enum PerfettoStyle {
 }
 
 /// `PerfSample` packets of a file at most. A damaged trace may claim any number of samples.
-const MOST_PERF_SAMPLES: u64 = 20_000_000;
+const MOST_PERF_SAMPLES: u64 = 10_000_000;
 
 fn create(to: Destination, options: &Options) -> Result<Box<dyn Writer>, OutputError> {
     let weight = options.weights()[0];

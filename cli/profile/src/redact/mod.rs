@@ -41,7 +41,7 @@ pub fn is_copy(trace: &Trace<'_>) -> bool {
 
 /// Bytes that the blocks of a trace may unpack to for each of its own, and those that any may have.
 const RAW_PER_BYTE: u64 = 512;
-const RAW_FREE: u64 = 32 << 20;
+const RAW_FREE: u64 = 16 << 20;
 
 /// Why there is no copy.
 #[derive(Debug, Error)]
