@@ -159,6 +159,12 @@ pub enum Stop {
         /// The return address.
         address: u64,
     },
+    /// The thread was in an instrumentation callback, code outside of all modules to which Windows
+    /// returns from system calls for some security software: its stack says no more.
+    InstrumentationCallback {
+        /// Where the callback continues (R10), behind the system call.
+        address: u64,
+    },
     /// The module's unwind tables are not known.
     NoUnwindData {
         /// The module concerned.
@@ -223,6 +229,7 @@ pub enum StopKind {
     BadMemory,
     BadStackPointer,
     NoModule,
+    InstrumentationCallback,
     NoUnwindData,
     NoFunction,
     BadUnwindInfo,
@@ -244,6 +251,7 @@ impl StopKind {
             StopKind::BadMemory => "bad-memory",
             StopKind::BadStackPointer => "bad-stack-pointer",
             StopKind::NoModule => "no-module",
+            StopKind::InstrumentationCallback => "instrumentation-callback",
             StopKind::NoUnwindData => "no-unwind-data",
             StopKind::NoFunction => "no-function",
             StopKind::BadUnwindInfo => "bad-unwind-info",
@@ -267,6 +275,7 @@ impl Stop {
             Stop::BadMemory { .. } => StopKind::BadMemory,
             Stop::BadStackPointer { .. } => StopKind::BadStackPointer,
             Stop::NoModule { .. } => StopKind::NoModule,
+            Stop::InstrumentationCallback { .. } => StopKind::InstrumentationCallback,
             Stop::NoUnwindData { .. } => StopKind::NoUnwindData,
             Stop::NoFunction { .. } => StopKind::NoFunction,
             Stop::BadUnwindInfo { .. } => StopKind::BadUnwindInfo,

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use stk_base::model::Holder;
 use stk_format::BlockRef;
 use stk_schema::Ticks;
+use stk_unwind::x64::{R10, X64Registers};
 use stk_unwind::{Frame, History, ModuleId, Registers, Sample, Stop, StopKind, Trust, WalkOptions, Walker};
 
 /// Walks the stacks of one trace.
@@ -175,7 +176,9 @@ impl StackEnd {
     /// address. If there is a module to blame, an RVA in it.
     pub fn address(self) -> Option<u64> {
         match self.stop? {
-            Stop::BadMemory { address } | Stop::NoModule { address } => Some(address),
+            Stop::BadMemory { address }
+            | Stop::NoModule { address }
+            | Stop::InstrumentationCallback { address } => Some(address),
             Stop::BadStackPointer { sp } => Some(sp),
             Stop::NoUnwindData { rva, .. }
             | Stop::NoFunction { rva, .. }
@@ -277,6 +280,7 @@ impl<'i> StackWalker<'i> {
             each(frame, registers);
         });
         self.found += found;
+        let stop = self.in_callback(sample, found - 1).unwrap_or(stop);
         let beyond = managed.and_then(|managed| self.beyond(sample, managed, (sp, stop), each));
         StackEnd::of(stop, beyond)
     }
@@ -301,8 +305,24 @@ impl<'i> StackWalker<'i> {
         self.found += 1 + stack.history.frames().len() - stack.history.reused();
         match stop {
             Stop::DepthLimit => self.find_root(sample, stack),
-            stop => stop,
+            stop => self.in_callback(sample, stack.history.frames().len()).unwrap_or(stop),
         }
+    }
+
+    /// The stop of a walk that found the one frame of an instrumentation callback. Windows enters
+    /// one where a system call returns, with the address behind that call in R10.
+    fn in_callback(&self, sample: &Sample<'_>, frames: usize) -> Option<Stop> {
+        let Registers::X64(X64Registers { ip, gpr }) = sample.registers else { return None };
+        let is_outside = || self.view.find(*ip).is_none() && self.view.find_code(*ip).is_none();
+        if frames != 1 || !is_outside() {
+            return None;
+        }
+        let address = gpr[R10];
+        let live = self.view.find(address)?;
+        let (_, name) =
+            self.images[live.image.0 as usize].export_at(address.wrapping_sub(live.base) as u32)?;
+        let is_system_call = name.starts_with("Nt") || name.starts_with("Zw");
+        is_system_call.then_some(Stop::InstrumentationCallback { address })
     }
 
     /// Finds the outermost frames of a stack that is deeper than the options allow. What is between

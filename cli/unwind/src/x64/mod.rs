@@ -18,6 +18,6 @@ pub(crate) use explain::explain;
 pub(crate) use facts::facts;
 pub(crate) use forms::X64Rule;
 pub(crate) use lazy::{X64LazyMachine, X64State, X64Step};
-pub use registers::{RBP, RBX, RDI, RSI, RSP, X64Registers};
+pub use registers::{R10, RBP, RBX, RDI, RSI, RSP, X64Registers};
 pub(crate) use rule::function_range;
 pub(crate) use step::X64Machine;

@@ -19,6 +19,8 @@ pub const RBP: usize = 5;
 pub const RSI: usize = 6;
 /// Index of rdi in [`X64Registers::gpr`].
 pub const RDI: usize = 7;
+/// Index of r10 in [`X64Registers::gpr`].
+pub const R10: usize = 10;
 
 /// The nonvolatile registers, in the order of a rule's slots.
 pub(crate) const NONVOLATILE: [u8; 8] = [3, 5, 6, 7, 12, 13, 14, 15];

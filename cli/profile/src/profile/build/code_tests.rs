@@ -3,6 +3,7 @@
 use super::tests::{lose_meta, names, profile, runs_of, stop};
 use stk_schema::Ticks;
 use stk_schema::event::{CodeAdd, CodeKind, Event, RunState};
+use stk_schema::registers::RegisterSet;
 use stk_tests::synth::TraceBuilder;
 use stk_tests::traces::{self, TestImage, in_function};
 use stk_unwind::Trust;
@@ -138,6 +139,31 @@ fn a_stub_is_walked_as_a_leaf_or_with_one_pushed_register() {
     }
     let trusts: Vec<&str> = profile.frames.keys().iter().map(|key| key.trust.as_str()).collect();
     assert!(trusts.contains(&"leaf") && trusts.contains(&"leaf-outside"), "{trusts:?}");
+}
+
+#[test]
+fn an_instrumentation_callback_is_named_behind_a_system_call_alone() {
+    let (mut builder, thread) = trace();
+    let system_call = traces::NTDLL + u64::from(TestImage::function(2)) + 0x14;
+    // The callback has pushed what it saves, so that no return address is where its walk looks.
+    let mut sample = |time, ip, r10| {
+        let value = |name: &&str| match *name {
+            "rip" => ip,
+            "rsp" => STACK - 16,
+            "r10" => r10,
+            _ => 0,
+        };
+        let registers: Vec<u64> = RegisterSet::X64.names().iter().map(value).collect();
+        builder.sample(thread, time, &registers, &[0x1234, 0x5678]);
+    };
+    sample(10_000, CODE, system_call);
+    sample(20_000, CODE, in_function(BASE, 2));
+    sample(30_000, CODE, 0);
+    sample(40_000, in_function(BASE, 2), system_call);
+    let (profile, runs) = profile(&builder.finish());
+    let stops: Vec<&str> = runs_of(&profile, &runs, 1).iter().map(|run| stop(&profile, run)).collect();
+    // The second and the third have the same stack: one run.
+    assert_eq!(stops, ["instrumentation-callback", "no-module", "end-of-stack"]);
 }
 
 #[test]
