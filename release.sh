@@ -66,9 +66,10 @@ programs() {
     debug=$out/$symbols/${name#"stk-$version-"}/$program.debug
     # rustc has dlltool name symbols after a folder for the moment, with this machine's path.
     "${strip/strip/objcopy}" --wildcard --strip-symbol='*_rustc??????_*_imports_lib*' "$folder/$program" "$debug.whole"
+    release_same_build_id "$debug.whole"
     "${strip/strip/objcopy}" --only-keep-debug "$debug.whole" "$debug"
+    "$strip" --strip-all -o "$out/$name/$program" "$debug.whole"
     rm "$debug.whole"
-    "$strip" --strip-all -o "$out/$name/$program" "$folder/$program"
     "${strip/strip/objcopy}" --add-gnu-debuglink="$debug" "$out/$name/$program"
     release_sign "$out/$name/$program"
   done

@@ -31,6 +31,24 @@ setup_reproducible() {
   done
 }
 
+# release_same_build_id FILE…: lld takes the number by which a program names its PDB from the names of all symbols, and rustc gives some a random folder's:
+# the number is made of the program's bytes instead, which then have no such symbol any more.
+release_same_build_id() {
+  python3 - "$@" <<'PYTHON'
+import hashlib, re, sys
+from pathlib import Path
+for path in map(Path, sys.argv[1:]):
+    data = path.read_bytes()
+    places = [found.start() + 4 for found in re.finditer(rb"RSDS.{8}LLD PDB\.", data, re.DOTALL)]
+    for place in places:
+        data = data[:place] + bytes(8) + data[place + 8 :]
+    number = hashlib.sha256(data).digest()[:8]
+    for place in places:
+        data = data[:place] + number + data[place + 8 :]
+    path.write_bytes(data)
+PYTHON
+}
+
 # release_names_no_path FOLDER: fails where a file below FOLDER holds a path of this machine that setup_reproducible maps away.
 release_names_no_path() {
   local place hex found places=("$STK_ROOT" "$STK_TARGET_DIR" "${CARGO_HOME:-$HOME/.cargo}" "${RUSTUP_HOME:-$HOME/.rustup}" "${STK_FETCH_DIR:-$STK_ROOT/tests/.cache}")

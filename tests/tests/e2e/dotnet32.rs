@@ -7,19 +7,34 @@ use stk_tests::recorded::Recorded;
 use stk_tests::stk::{self, Speedscope};
 use stk_tests::wine::{self, Finished, Folder, Inject, Machine, Program};
 
-/// A recording of a program in `net21`, converted with the images of the runtime and the system.
-fn recorded(program: &str) -> (Speedscope, Folder) {
+/// The framework's folder in that of the runtime.
+pub(crate) const FRAMEWORK: &str = "shared/Microsoft.NETCore.App/2.1.8";
+
+/// A program in `net21` that runs for some seconds, and the folders of its images.
+pub(crate) fn running(program: &str, seconds: &str) -> (Program, Folder, Vec<PathBuf>) {
     let folder = Folder::new(program);
     let home = wine::path("STK_MIXED_DIR").join("net21");
     let runtime = wine::path("STK_FETCH_DIR").join("dotnet21-32");
     let dll = home.join(format!("{program}.dll"));
-    let arguments = [&wine::windows_path(&dll)[..], "20"];
+    let arguments = [&wine::windows_path(&dll)[..], seconds];
     let running = Program::ready(&folder, &home, &runtime.join("dotnet.exe"), &arguments);
-    Inject::record_x86(&folder, &["--pid", &running.pid(), "-o", "net21.stk", "-d", "6s", "-r", "100"]);
+    let framework = runtime.join(FRAMEWORK);
+    (running, folder, vec![home, runtime, framework, Machine::current().x86_system()])
+}
+
+/// Records a program of [`running`] into net21.stk.
+#[track_caller]
+pub(crate) fn record(folder: &Folder, running: &Program) -> Recorded {
+    Inject::record_x86(folder, &["--pid", &running.pid(), "-o", "net21.stk", "-d", "6s", "-r", "100"]);
     let recorded = Recorded::open(&folder.file("net21.stk"));
     assert!(recorded.complete && recorded.damage.is_empty(), "{:?}", recorded.damage);
-    let framework = runtime.join("shared/Microsoft.NETCore.App/2.1.8");
-    let places = [home, runtime, framework, Machine::current().x86_system()];
+    recorded
+}
+
+/// A recording of a program in `net21`, converted with the images of the runtime and the system.
+fn recorded(program: &str) -> (Speedscope, Folder) {
+    let (running, folder, places) = running(program, "20");
+    record(&folder, &running);
     let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
     let speedscope = Speedscope::of(folder.path(), "net21.stk", &PathBuf::from(places.join(";")));
     (speedscope, folder)

@@ -12,6 +12,8 @@ mod crowd;
 mod doctor;
 mod dotnet;
 mod dotnet32;
+#[cfg(feature = "judges")]
+mod dotnet32_walks;
 mod dynamic;
 mod exit;
 mod flight;
