@@ -118,7 +118,7 @@ fn compare(program: &str) {
     let walked = wine::output(wine::command(&probe).args([
         &running.pid()[..],
         &library,
-        "15",
+        seconds,
         &wine::windows_path(&out),
     ]));
     assert!(walked.status.success(), "{}", String::from_utf8_lossy(&walked.stdout));
