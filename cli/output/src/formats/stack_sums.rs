@@ -187,8 +187,9 @@ impl<'p> WeighedStacks<'p> {
         }
     }
 
-    /// Adds the calls of the nodes of a list, as far as they lead to weight. A node without functions
-    /// is the same stack as its caller: adds it to the ends of that, and returns their weight.
+    /// Adds the calls of the nodes of a list, as far as they lead to weight. A node without
+    /// functions is the same stack as its caller: adds it to the ends of that, and returns their
+    /// weight.
     fn enter(&self, list: u32, depth: u32, calls: &mut Vec<Call>, ends: &mut Vec<NodeId>) -> u64 {
         let mut todo = ends.len();
         let mut weight = 0u64;

@@ -243,7 +243,7 @@ fn end_node(out: &mut Vec<u8>, name: &str, file: &str, line: Option<u32>) {
 /// Bytes of the ends of functions' nodes that are kept.
 const MOST_KEPT: usize = 8 << 20;
 
-/// The ends of functions' nodes, which nodes have in common: each is made once, while there is room.
+/// The ends of functions' nodes, which nodes have in common: each made once, while there is room.
 #[derive(Default)]
 struct CallFrames {
     /// By function: where its text begins and ends; equal = it is not kept.

@@ -1,6 +1,6 @@
 //! Distinct stacks, known by a hash of 128 bits of their frames. A worker numbers those of all its
-//! blocks. A block lists the ones that are new to its worker, each as what differs from the thread's
-//! stack before; of a stack that is already known no frame is looked up.
+//! blocks. A block lists the ones that are new to its worker, each as what differs from the
+//! thread's stack before; of a stack that is already known no frame is looked up.
 
 use crate::profile::{CallTree, FrameId, FrameKey, FrameTable, Node, NodeId};
 use hashbrown::HashMap;
@@ -90,7 +90,7 @@ pub(super) struct NewStacks {
 /// A new stack, as what differs from another one of its worker.
 struct NewStack {
     hash: StackHash,
-    /// A stack known before, whose outermost frames it has; if there is none, it has all of its own.
+    /// A stack known before, whose outermost frames it has; `None`: all frames are listed.
     base: Option<WorkerStackId>,
     /// How many of the base's innermost frames it does not have.
     left: u32,
