@@ -11,12 +11,13 @@ use stk_profile::profile::{
 /// the profile's call tree, whose equal ones meet when they are visited: it is not built again.
 pub(super) struct WeighedStacks<'p> {
     profile: &'p Profile,
-    callees: Children,
     /// By frame: where the numbers of its functions begin, outermost first.
     starts: Vec<u32>,
     numbers: Vec<u32>,
     /// By node.
     nodes: Vec<WeighedNode>,
+    /// The first node of the list of those without a caller.
+    first: u32,
     rooted: RootedStacks,
     /// The outermost calls.
     roots: Vec<Call>,
@@ -31,7 +32,14 @@ struct WeighedNode {
     size: u32,
     /// The number of its only function, or [`OTHERS`].
     function: u32,
+    /// The first node of the list of its callees, or [`NONE`].
+    callee: u32,
+    /// The next node of the list that it is in, or [`NONE`].
+    next: u32,
 }
+
+/// In place of a node: a list ends here.
+const NONE: u32 = u32::MAX;
 
 /// In place of the number of a function: there are none or several.
 const OTHERS: u32 = u32::MAX;
@@ -95,10 +103,10 @@ impl<'p> WeighedStacks<'p> {
         }
         let mut all = WeighedStacks {
             profile,
-            callees: Children::new(nodes.iter().map(|node| node.parent)),
             starts,
             numbers,
             nodes: Vec::new(),
+            first: NONE,
             rooted: RootedStacks::default(),
             roots: Vec::new(),
         };
@@ -107,9 +115,15 @@ impl<'p> WeighedStacks<'p> {
                 [function] => *function,
                 _ => OTHERS,
             };
-            WeighedNode { weight: 0, size: 0, function }
+            WeighedNode { weight: 0, size: 0, function, callee: NONE, next: NONE }
         };
         all.nodes = nodes.iter().map(node).collect();
+        for (id, node) in (0u32..).zip(nodes) {
+            let WeighedStacks { nodes, first, .. } = &mut all;
+            let first = node.parent.map_or(first, |NodeId(caller)| &mut nodes[caller as usize].callee);
+            let next = std::mem::replace(first, id);
+            all.nodes[id as usize].next = next;
+        }
         let (mut without_functions, mut rooted) = (0u64, RootedStacks::default());
         for (origin, weight) in sums.iter() {
             let mut stack =
@@ -131,8 +145,7 @@ impl<'p> WeighedStacks<'p> {
         }
         all.measure();
         let (mut calls, mut ends) = (Vec::new(), Vec::new());
-        let roots = all.callees.roots().iter().copied();
-        without_functions.add(all.enter(roots, 0, &mut calls, &mut ends));
+        without_functions.add(all.enter(all.first, 0, &mut calls, &mut ends));
         if let Some(empty) = empty.filter(|_| without_functions > 0) {
             let stack = rooted.call(None, empty);
             rooted.add(stack, without_functions);
@@ -174,33 +187,30 @@ impl<'p> WeighedStacks<'p> {
         }
     }
 
-    /// Adds the calls of these nodes, as far as they lead to weight. A node without functions is
-    /// the same stack as its caller: adds it to the ends of that, and returns their weight.
-    fn enter(
-        &self,
-        nodes: impl Iterator<Item = NodeId>,
-        depth: u32,
-        calls: &mut Vec<Call>,
-        ends: &mut Vec<NodeId>,
-    ) -> u64 {
-        let first = ends.len();
-        let mut enter = |nodes: &mut dyn Iterator<Item = NodeId>, ends: &mut Vec<NodeId>| {
-            for node in nodes.filter(|NodeId(node)| self.nodes[*node as usize].size > 0) {
-                match self.function_of(node, 0) {
-                    Some(function) => calls.push(Call { function, depth, place: Place::Node(node, 0) }),
-                    None => ends.push(node),
+    /// Adds the calls of the nodes of a list, as far as they lead to weight. A node without
+    /// functions is the same stack as its caller: adds it to the ends of that, and returns their
+    /// weight.
+    fn enter(&self, list: u32, depth: u32, calls: &mut Vec<Call>, ends: &mut Vec<NodeId>) -> u64 {
+        let mut todo = ends.len();
+        let mut weight = 0u64;
+        let mut next = list;
+        loop {
+            while let Some(node) = self.nodes.get(next as usize) {
+                let id = NodeId(next);
+                next = node.next;
+                if node.size == 0 {
+                    continue;
+                }
+                match self.function_of(id, 0) {
+                    Some(function) => calls.push(Call { function, depth, place: Place::Node(id, 0) }),
+                    None => ends.push(id),
                 }
             }
-        };
-        enter(&mut { nodes }, ends);
-        let mut weight = 0u64;
-        let mut at = first;
-        while let Some(&node) = ends.get(at) {
-            weight.add(self.nodes[node.0 as usize].weight);
-            enter(&mut self.callees.of(node).iter().copied(), ends);
-            at += 1;
+            let Some(&NodeId(end)) = ends.get(todo) else { return weight };
+            weight.add(self.nodes[end as usize].weight);
+            next = self.nodes[end as usize].callee;
+            todo += 1;
         }
-        weight
     }
 
     /// Frames of the stacks that a call leads to.
@@ -323,9 +333,10 @@ impl Visit {
                 Place::Node(node, at) => match all.function_of(node, at + 1) {
                     Some(function) => calls.push(Call { function, depth, place: Place::Node(node, at + 1) }),
                     None => {
-                        weight.add(all.nodes[node.0 as usize].weight);
+                        let WeighedNode { weight: own, callee, .. } = all.nodes[node.0 as usize];
+                        weight.add(own);
                         ends.push(node);
-                        weight.add(all.enter(all.callees.of(node).iter().copied(), depth, calls, ends));
+                        weight.add(all.enter(callee, depth, calls, ends));
                     }
                 },
                 Place::Rooted(stack) => {

@@ -1,9 +1,7 @@
 //! Stacks in the form of viewers: functions, root first, and a text in place of a missing root.
 
 use std::collections::HashMap;
-use stk_profile::profile::{
-    FrameId, FunctionId, Functions, NodeId, Profile, Run, RunFlags, StopId, StopInfo, Wait, Weight,
-};
+use stk_profile::profile::{NodeId, Run, RunFlags, StopId, StopInfo, Wait, Weight};
 
 /// What a stack of an output is made of. Equal origins give equal stacks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -78,29 +76,6 @@ impl OriginSums {
 /// The text at the root of a stack that waits.
 pub(super) fn wait_root(wait: Wait) -> String {
     format!("[waiting: {} ({})]", wait.reason(), wait.class().as_str())
-}
-
-/// Converts stacks to functions, root first.
-#[derive(Default, Debug)]
-pub(super) struct Unfolder {
-    frames: Vec<FrameId>,
-}
-
-impl Unfolder {
-    /// Appends the functions of a stack to `out`, root first.
-    pub(super) fn unfold(
-        &mut self,
-        profile: &Profile,
-        functions: &Functions,
-        node: NodeId,
-        out: &mut Vec<FunctionId>,
-    ) {
-        self.frames.clear();
-        self.frames.extend(profile.tree.frames(node));
-        for &frame in self.frames.iter().rev() {
-            out.extend_from_slice(functions.of(frame));
-        }
-    }
 }
 
 /// Stands for a stack whose frames are all left out, so that its weight is not lost.

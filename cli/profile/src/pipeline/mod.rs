@@ -143,6 +143,7 @@ pub fn load_trace(
         fold_recursion(&mut profile, &mut runs);
     }
     let runs = fill_stacks(&mut profile, runs)?;
+    profile.tree.settle();
     let damaged = trace.lost_blocks || !profile.losses.damaged_blocks.is_empty();
     Ok(Loaded { profile, runs, missing, damaged })
 }

@@ -67,6 +67,12 @@ impl Default for Head {
 impl CallTree {
     /// The id of a node, new or known.
     pub fn intern(&mut self, node: Node) -> NodeId {
+        if self.heads.len() < self.nodes.len() {
+            // It was settled.
+            for node in std::mem::take(&mut self.nodes) {
+                self.intern(node);
+            }
+        }
         let head = self.head(node.parent);
         if head.node == NONE {
             return self.push(node, NONE);
@@ -88,6 +94,14 @@ impl CallTree {
             before = at;
         }
         self.intern_other(node)
+    }
+
+    /// Frees what only [`intern`](Self::intern) needs, half of the tree's memory. Should a node be
+    /// interned later, that is made again.
+    pub fn settle(&mut self) {
+        self.nodes.shrink_to_fit();
+        (self.heads, self.next) = (Vec::new(), Vec::new());
+        (self.roots, self.others) = (Head::default(), HashTable::new());
     }
 
     /// The id of a node that is in no list, new or known.
@@ -273,6 +287,7 @@ mod tests {
                 }));
                 found.push((frame, root, callees));
             }
+            tree.settle();
             found.sort();
             if round == 0 {
                 ids.clone_from(&found);

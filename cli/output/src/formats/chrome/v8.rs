@@ -6,7 +6,7 @@ use super::super::unfold::{incomplete, stop_of};
 use super::super::{OutputError, Summary, Writer, finish_for, json};
 use super::stacks::{NodeLabel, StackOrigin, Stacks};
 use super::{Track, address, preamble, time};
-use stk_profile::profile::{Batch, Functions, Profile};
+use stk_profile::profile::{Batch, Function, FunctionId, Functions, Profile};
 
 /// Samples per chunk.
 const CHUNK: usize = 4096;
@@ -28,6 +28,7 @@ pub(in super::super) struct V8 {
     profiles: u32,
     /// Nodes of the current profile.
     stacks: Stacks,
+    call_frames: CallFrames,
     /// The last id that one of them got.
     last_node: u32,
     last: Option<u32>,
@@ -80,6 +81,7 @@ impl V8 {
             track: Track::default(),
             profiles: 0,
             stacks: Stacks::default(),
+            call_frames: CallFrames::default(),
             last_node: IDLE,
             last: None,
             last_ns: 0,
@@ -97,8 +99,10 @@ impl V8 {
         self.sink.put(b"\"startTime\":");
         json::microseconds(&mut self.sink.buffer, start_ns);
         self.sink.put(b"}}}");
-        node(&mut self.chunk.nodes, ROOT, None, "(root)", "", None);
-        node(&mut self.chunk.nodes, IDLE, Some(ROOT), "(idle)", "", None);
+        for (id, parent, name) in [(ROOT, None, "(root)"), (IDLE, Some(ROOT), "(idle)")] {
+            begin_node(&mut self.chunk.nodes, id, parent);
+            end_node(&mut self.chunk.nodes, name, "", None);
+        }
     }
 
     /// Adds a sample: the thread is at `node` from `at_ns` on.
@@ -138,19 +142,19 @@ impl V8 {
     /// The node of a stack, new or known.
     fn node_of(&mut self, profile: &Profile, origin: StackOrigin) -> Result<u32, OutputError> {
         let functions = self.functions.as_ref().ok_or(OutputError::Order("samples before begin"))?;
-        let (chunk, last) = (&mut self.chunk, &mut self.last_node);
+        let (chunk, last, call_frames) = (&mut self.chunk, &mut self.last_node, &mut self.call_frames);
         let mut written = Ok(());
         let node = self.stacks.node_of(profile, functions, origin, ROOT, |parent, what| {
             *last += 1;
             match what {
                 NodeLabel::Function(id) => {
-                    let function = &functions.list()[id.0 as usize];
-                    let file = function.file.as_deref().unwrap_or("");
-                    node(&mut chunk.nodes, *last, Some(parent), &function.name, file, function.line);
+                    begin_node(&mut chunk.nodes, *last, Some(parent));
+                    call_frames.write(&mut chunk.nodes, id, &functions.list()[id.0 as usize]);
                 }
                 NodeLabel::Incomplete(stop) => {
                     let text = incomplete(&profile.stops[stop.0 as usize]).unwrap_or_default();
-                    node(&mut chunk.nodes, *last, Some(parent), &text, "", None);
+                    begin_node(&mut chunk.nodes, *last, Some(parent));
+                    end_node(&mut chunk.nodes, &text, "", None);
                 }
             }
             if chunk.nodes.len() > NODE_BYTES && written.is_ok() {
@@ -209,7 +213,7 @@ fn event(sink: &mut Sink, track: &Track, name: &str, id: u32, at_ns: u64) {
     sink.put(b",\"args\":{\"data\":{");
 }
 
-fn node(out: &mut Vec<u8>, id: u32, parent: Option<u32>, name: &str, file: &str, line: Option<u32>) {
+fn begin_node(out: &mut Vec<u8>, id: u32, parent: Option<u32>) {
     if !out.is_empty() {
         out.push(b',');
     }
@@ -219,6 +223,9 @@ fn node(out: &mut Vec<u8>, id: u32, parent: Option<u32>, name: &str, file: &str,
         out.extend_from_slice(b",\"parent\":");
         json::number(out, parent.into());
     }
+}
+
+fn end_node(out: &mut Vec<u8>, name: &str, file: &str, line: Option<u32>) {
     out.extend_from_slice(b",\"callFrame\":{\"codeType\":\"other\",\"scriptId\":0,\"functionName\":");
     json::string(out, name);
     if !file.is_empty() {
@@ -231,4 +238,36 @@ fn node(out: &mut Vec<u8>, id: u32, parent: Option<u32>, name: &str, file: &str,
         json::number(out, line.into());
     }
     out.extend_from_slice(b"}}");
+}
+
+/// Bytes of the ends of functions' nodes that are kept.
+const MOST_KEPT: usize = 8 << 20;
+
+/// The ends of functions' nodes, which nodes have in common: each made once, while there is room.
+#[derive(Default)]
+struct CallFrames {
+    /// By function: where its text begins and ends; equal = it is not kept.
+    places: Vec<(u32, u32)>,
+    texts: Vec<u8>,
+}
+
+impl CallFrames {
+    fn write(&mut self, out: &mut Vec<u8>, FunctionId(id): FunctionId, function: &Function) {
+        let at = id as usize;
+        if self.places.len() <= at {
+            self.places.resize(at + 1, (0, 0));
+        }
+        let (first, end) = self.places[at];
+        if first < end {
+            return out.extend_from_slice(&self.texts[first as usize..end as usize]);
+        }
+        let first = out.len();
+        end_node(out, &function.name, function.file.as_deref().unwrap_or(""), function.line);
+        let text = &out[first..];
+        if self.texts.len() + text.len() <= MOST_KEPT {
+            let begin = self.texts.len();
+            self.texts.extend_from_slice(text);
+            self.places[at] = (begin as u32, self.texts.len() as u32);
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! One SAMPLES block: a worker decodes it, walks its stacks and lists those that differ.
 
 use super::BuildInputs;
-use super::stacks::{NewStacks, Shared, StackHash, StackTable, WorkerStackId, WorkerStacks};
+use super::stacks::{BaseStack, NewStacks, StackHash, StackTable, WorkerStackId, WorkerStacks};
 use crate::profile::RunFlags;
 use crate::stack::{Assumed, StackWalker, StopReason, ThreadStack, cost};
 use crate::trace::{ManagedState, ManagedTracker, Mark, SampleCopy, take_managed};
@@ -174,8 +174,8 @@ pub(super) struct Slot {
     /// Its last walk, and the hash of the stack up to each frame, outermost first.
     pub(super) stack: ThreadStack,
     pub(super) hashes: Vec<StackHash>,
-    /// How many of the outermost frames are those of its stacks that were new last.
-    pub(super) shared: Shared,
+    /// The stack that these are of.
+    pub(super) base: Option<BaseStack>,
     /// The largest number of frames that it had in this block.
     pub(super) deepest: usize,
     /// What a runtime reported about the thread at that sample.

@@ -2,7 +2,7 @@
 
 use super::block::{BlockProfile, BlockStack, BlockWorker, Cut, Step, StepStack};
 use super::facts::{dropped, trace_info};
-use super::stacks::{MergedStacks, TraceStacks};
+use super::stacks::TraceStacks;
 use super::thread_clock::{ClockBound, ClockGain, ThreadClock};
 use super::unread::UnreadTime;
 use super::{BuildInputs, PlacedBlock};
@@ -232,7 +232,7 @@ impl<'i> Merger<'i> {
                 StepStack::Before => self.add_cpu(thread, step.cpu, 0, step.last),
             }
         }
-        self.stacks.end(&block.stacks, &mut local.stacks);
+        self.stacks.end(&block.stacks);
         self.local = local;
         for &(thread, expires) in &block.expires {
             let thread = self.thread(thread);
@@ -526,7 +526,7 @@ impl<'i> Merger<'i> {
             }
         };
         ProfileStack {
-            node: walked.id.map(|id| self.stacks.node(&block.stacks, &mut local.stacks, id)),
+            node: walked.id.map(|id| self.stacks.node(&block.stacks, id)),
             stop,
             flags: walked.flags,
             tag: walked.tag,
@@ -572,14 +572,13 @@ fn clock_set(trace: &Trace<'_>) -> i64 {
 /// The profile's ids of what is already merged of a block.
 #[derive(Default)]
 struct BlockIds {
-    stacks: MergedStacks,
     stops: Vec<Option<StopId>>,
 }
 
 impl BlockIds {
     /// Forgets the block before.
     fn begin(&mut self, stacks: &mut TraceStacks, block: &BlockProfile) {
-        stacks.begin(&block.stacks, &mut self.stacks);
+        stacks.begin(&block.stacks);
         self.stops.clear();
         self.stops.resize(block.stops.len(), None);
     }

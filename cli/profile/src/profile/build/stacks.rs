@@ -1,6 +1,6 @@
 //! Distinct stacks, known by a hash of 128 bits of their frames. A worker numbers those of all its
-//! blocks. A block lists the ones that are new to its worker, each as what differs from one before;
-//! of a stack that is already known no frame is looked up.
+//! blocks. A block lists the ones that are new to its worker, each as what differs from the
+//! thread's stack before; of a stack that is already known no frame is looked up.
 
 use crate::profile::{CallTree, FrameId, FrameKey, FrameTable, Node, NodeId};
 use hashbrown::HashMap;
@@ -76,17 +76,6 @@ struct KnownStack {
     block: u32,
 }
 
-/// Who knows a stack of a block.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Known {
-    /// The block had it before.
-    InBlock,
-    /// Only blocks before have it.
-    ByWorker,
-    /// None.
-    Nowhere,
-}
-
 /// The stacks of a block that its worker did not know, in the order in which they were found.
 #[derive(Default)]
 pub(super) struct NewStacks {
@@ -98,31 +87,23 @@ pub(super) struct NewStacks {
     listed: Vec<FrameId>,
 }
 
-/// A new stack, as what differs from the one of its slot that was new in the block before.
+/// A new stack, as what differs from another one of its worker.
 struct NewStack {
     hash: StackHash,
-    slot: u32,
-    /// How many of the outermost frames are those of the one before.
-    shared: u32,
+    /// A stack known before, whose outermost frames it has; `None`: all frames are listed.
+    base: Option<WorkerStackId>,
+    /// How many of the base's innermost frames it does not have.
+    left: u32,
     /// End of its other frames in the list of all.
-    end: usize,
+    end: u32,
 }
 
-/// How many of the outermost frames a slot's stack shares with others of that slot in the block.
-#[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Shared {
-    /// With the one that the block had not had before.
-    pub(super) in_block: usize,
-    /// With the one that was in [`NewStacks`].
-    pub(super) listed: usize,
-}
-
-impl Shared {
-    /// Only the outermost `frames` are still the same.
-    pub(super) fn keep(&mut self, frames: usize) {
-        self.in_block = self.in_block.min(frames);
-        self.listed = self.listed.min(frames);
-    }
+/// A stack of a thread, which its next stack mostly begins with.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BaseStack {
+    pub(super) id: WorkerStackId,
+    /// Number of its frames.
+    pub(super) len: usize,
 }
 
 /// Bytes of a distinct frame, a distinct stack, and a frame in the list of a stack.
@@ -168,20 +149,21 @@ impl WorkerStacks {
         self.most_memory = 0;
     }
 
-    /// The stack with this hash and so many frames in a slot. `frames` gives its frames but the
-    /// outermost ones of that number; the outermost first.
-    pub(super) fn intern<F: Iterator<Item = FrameKey>>(
+    /// The stack with this hash and so many frames, of which the outermost `shared` are those of
+    /// the base. `frames` gives the others, the outermost first.
+    pub(super) fn intern(
         &mut self,
         hash: StackHash,
-        (slot, len, shared): (usize, usize, Shared),
-        frames: impl FnOnce(usize) -> F,
-    ) -> (WorkerStackId, Known) {
+        len: usize,
+        (base, shared): (Option<BaseStack>, usize),
+        frames: impl Iterator<Item = FrameKey>,
+    ) -> WorkerStackId {
         let next = KnownStack { id: WorkerStackId(self.ids.len() as u32), block: self.block };
         let known = match self.ids.entry(hash) {
             Entry::Occupied(mut known) => {
                 let known = known.get_mut();
                 if known.block == self.block {
-                    return (known.id, Known::InBlock);
+                    return known.id;
                 }
                 known.block = self.block;
                 Some(known.id)
@@ -191,15 +173,20 @@ impl WorkerStacks {
                 None
             }
         };
-        self.most_memory += STACK + (len - shared.in_block) * (FRAME + LISTED);
+        self.most_memory += STACK + (len - shared) * (FRAME + LISTED);
         if let Some(id) = known {
-            return (id, Known::ByWorker);
+            return id;
         }
         let WorkerStacks { frames: table, new, .. } = self;
-        new.listed.extend(frames(shared.listed).map(|key| table.intern(key)));
-        let (slot, shared, end) = (slot as u32, shared.listed as u32, new.listed.len());
-        new.stacks.push(NewStack { hash, slot, shared, end });
-        (next.id, Known::Nowhere)
+        new.listed.extend(frames.map(|key| table.intern(key)));
+        let left = base.map_or(0, |base| (base.len - shared) as u32);
+        new.stacks.push(NewStack {
+            hash,
+            base: base.map(|base| base.id),
+            left,
+            end: new.listed.len() as u32,
+        });
+        next.id
     }
 
     /// Bytes that the stacks of the block take. `is_exact`: none were known when it began;
@@ -230,14 +217,8 @@ pub(super) struct TraceStacks {
     known: HashMap<StackHash, NodeId>,
     /// By worker.
     workers: Vec<MergedTable>,
-}
-
-/// What is merged of a block's new stacks. Kept to reuse its memory.
-#[derive(Default)]
-pub(super) struct MergedStacks {
-    /// How many of them.
-    count: usize,
-    slots: Vec<MergedSlot>,
+    /// How many of the new stacks of the block that was begun last are merged.
+    merged: usize,
 }
 
 /// What is merged of a worker's table.
@@ -251,24 +232,11 @@ struct MergedTable {
     nodes: Vec<NodeId>,
 }
 
-/// The latest stack of a slot.
-#[derive(Default)]
-struct MergedSlot {
-    /// Frames of the worker, the outermost first.
-    frames: Vec<FrameId>,
-    /// The nodes of the outermost ones, as far as they are known.
-    nodes: Vec<NodeId>,
-}
-
 impl TraceStacks {
     /// Begins a block with these new stacks. The blocks of a worker come in the order in which it
     /// read them.
-    pub(super) fn begin(&mut self, new: &NewStacks, merged: &mut MergedStacks) {
-        merged.count = 0;
-        for slot in &mut merged.slots {
-            slot.frames.clear();
-            slot.nodes.clear();
-        }
+    pub(super) fn begin(&mut self, new: &NewStacks) {
+        self.merged = 0;
         let NewStacks { table, frames, .. } = new;
         let worker = table.worker as usize;
         if self.workers.len() <= worker {
@@ -283,65 +251,44 @@ impl TraceStacks {
     }
 
     /// The node of a stack of a block. Stacks that the block found before are merged first.
-    pub(super) fn node(
-        &mut self,
-        new: &NewStacks,
-        merged: &mut MergedStacks,
-        WorkerStackId(id): WorkerStackId,
-    ) -> NodeId {
+    pub(super) fn node(&mut self, new: &NewStacks, WorkerStackId(id): WorkerStackId) -> NodeId {
         let worker = new.table.worker as usize;
         loop {
             if let Some(node) = self.workers[worker].nodes.get(id as usize) {
                 return *node;
             }
-            self.merge_next(new, merged);
+            self.merge_next(new);
         }
     }
 
     /// Ends a block: merges the stacks that no sample of it has.
-    pub(super) fn end(&mut self, new: &NewStacks, merged: &mut MergedStacks) {
-        while merged.count < new.stacks.len() {
-            self.merge_next(new, merged);
+    pub(super) fn end(&mut self, new: &NewStacks) {
+        while self.merged < new.stacks.len() {
+            self.merge_next(new);
         }
     }
 
     /// Merges the block's next stack.
-    fn merge_next(&mut self, new: &NewStacks, MergedStacks { count, slots }: &mut MergedStacks) {
-        let NewStack { hash, slot, shared, end } = new.stacks[*count];
-        let first = count.checked_sub(1).map_or(0, |before| new.stacks[before].end);
-        *count += 1;
-        let slot = slot as usize;
-        if slots.len() <= slot {
-            slots.resize_with(slot + 1, MergedSlot::default);
-        }
-        let TraceStacks { frames, tree, known, workers } = self;
-        slots[slot].change(shared as usize, &new.listed[first..end]);
-        let worker = &mut workers[new.table.worker as usize];
-        let node = *known.entry(hash).or_insert_with(|| slots[slot].add(worker, frames, tree));
-        worker.nodes.push(node);
-    }
-}
-
-impl MergedSlot {
-    /// Keeps the outermost `shared` frames and adds these.
-    fn change(&mut self, shared: usize, others: &[FrameId]) {
-        self.frames.truncate(shared);
-        self.frames.extend_from_slice(others);
-        self.nodes.truncate(shared);
-    }
-
-    /// Adds the stack to the tree.
-    fn add(&mut self, worker: &mut MergedTable, all: &mut FrameTable, tree: &mut CallTree) -> NodeId {
-        let mut parent = self.nodes.last().copied();
-        for FrameId(frame) in &self.frames[self.nodes.len()..] {
-            let at = *frame as usize;
-            let frame = *worker.frames[at].get_or_insert_with(|| all.intern(worker.keys[at]));
-            let node = tree.intern(Node { parent, frame });
-            self.nodes.push(node);
-            parent = Some(node);
-        }
-        // No stack is without frames.
-        parent.unwrap_or(NodeId(0))
+    fn merge_next(&mut self, new: &NewStacks) {
+        let NewStack { hash, base, left, end } = new.stacks[self.merged];
+        let first = self.merged.checked_sub(1).map_or(0, |before| new.stacks[before].end);
+        self.merged += 1;
+        let TraceStacks { frames: all, tree, known, workers, .. } = self;
+        let MergedTable { keys, frames, nodes, .. } = &mut workers[new.table.worker as usize];
+        let node = *known.entry(hash).or_insert_with(|| {
+            let mut parent = base.map(|WorkerStackId(base)| nodes[base as usize]);
+            for _ in 0..left {
+                parent = parent.and_then(|NodeId(node)| tree.nodes()[node as usize].parent);
+            }
+            for FrameId(frame) in &new.listed[first as usize..end as usize] {
+                let at = *frame as usize;
+                let frame = *frames[at].get_or_insert_with(|| all.intern(keys[at]));
+                parent = Some(tree.intern(Node { parent, frame }));
+            }
+            // No stack is without frames.
+            parent.unwrap_or(NodeId(0))
+        });
+        nodes.push(node);
     }
 }
 
@@ -389,21 +336,16 @@ mod tests {
         stacks: &[(usize, &[u32])],
     ) -> (NewStacks, Vec<WorkerStackId>) {
         worker.begin();
-        // By slot: its stack before, and what that shares.
-        let mut latest: Vec<(Vec<u32>, Shared)> = vec![Default::default(); 2];
+        // By slot: its stack before.
+        let mut latest: Vec<(Vec<u32>, Option<BaseStack>)> = vec![Default::default(); 2];
         let mut ids = Vec::new();
         for &(slot, stack) in stacks {
-            let (before, shared) = &mut latest[slot];
-            shared.keep(before.iter().zip(stack).take_while(|(old, new)| old == new).count());
+            let (before, base) = &mut latest[slot];
+            let shared = before.iter().zip(stack).take_while(|(old, new)| old == new).count();
             let keys: Vec<FrameKey> = stack.iter().map(|&rva| frame(rva)).collect();
-            let place = (slot, stack.len(), *shared);
-            let (id, known) = worker.intern(hash(hasher, &keys), place, |from| keys[from..].iter().copied());
-            if known != Known::InBlock {
-                shared.in_block = stack.len();
-            }
-            if known == Known::Nowhere {
-                shared.listed = stack.len();
-            }
+            let (hash, others) = (hash(hasher, &keys), keys[shared..].iter().copied());
+            let id = worker.intern(hash, stack.len(), (*base, shared), others);
+            *base = Some(BaseStack { id, len: stack.len() });
             *before = stack.to_vec();
             ids.push(id);
         }
@@ -424,7 +366,7 @@ mod tests {
         ];
         let mut workers: Vec<WorkerStacks> =
             (0..2).map(|worker| WorkerStacks::new(StackTable { worker, number: 7 + worker })).collect();
-        let (mut all, mut merged) = (TraceStacks::default(), MergedStacks::default());
+        let mut all = TraceStacks::default();
         // Each block has some of the stacks, in an order of its own: the workers' ids differ, and
         // each knows some that the other does not.
         let blocks: [(usize, &[usize]); 5] =
@@ -435,16 +377,16 @@ mod tests {
                 workers[worker].clear(20);
             }
             let (new, ids) = interned(&mut workers[worker], &hasher, &of_block);
-            all.begin(&new, &mut merged);
+            all.begin(&new);
             for ((_, stack), id) in of_block.iter().zip(ids) {
-                let node = all.node(&new, &mut merged, id);
+                let node = all.node(&new, id);
                 let mut frames: Vec<FrameKey> =
                     all.tree.frames(node).map(|frame| all.frames.keys()[frame.0 as usize]).collect();
                 frames.reverse();
                 let wanted: Vec<FrameKey> = stack.iter().map(|&rva| frame(rva)).collect();
                 assert_eq!(frames, wanted, "block {round}");
             }
-            all.end(&new, &mut merged);
+            all.end(&new);
         }
         // 1, 1/2, 1/2/3, 1/2/4, 1/2/4/5, 9.
         assert_eq!((all.tree.nodes().len(), all.frames.keys().len()), (6, 6));

@@ -1,7 +1,7 @@
 //! A sample's stack within a block: walked, then interned.
 
 use super::block::{BlockReader, BlockStack, PendingStep, Slot, StepStack};
-use super::stacks::{Known, Shared, WorkerStackId};
+use super::stacks::{BaseStack, WorkerStackId};
 use crate::profile::activity::is_behind_call;
 use crate::profile::{FrameKey, Placement, RunFlags};
 use crate::stack::{Assumed, StackEnd, StopReason, cost};
@@ -48,7 +48,7 @@ impl BlockReader<'_, '_> {
         if !slot.live {
             slot.stack.clear();
             slot.hashes.clear();
-            slot.shared = Shared::default();
+            slot.base = None;
             slot.step = None;
             slot.deepest = 0;
             slot.live = true;
@@ -104,7 +104,7 @@ impl BlockReader<'_, '_> {
     fn intern(&mut self, at: usize) -> Option<WorkerStackId> {
         let BlockReader { slots, stacks, inputs, walked, assumed, .. } = self;
         let timeline = &inputs.trace.timeline;
-        let Slot { stack, hashes, shared, deepest, .. } = &mut slots[at];
+        let Slot { stack, hashes, base, deepest, .. } = &mut slots[at];
         let key = |frame| FrameKey {
             place: Placement::of(timeline, frame),
             // Where an exception interrupted a function, the address is that of an instruction, not
@@ -113,20 +113,16 @@ impl BlockReader<'_, '_> {
             trust: assumed.trust(frame, timeline),
         };
         hashes.truncate(stack.reused());
-        shared.keep(hashes.len());
-        for frame in stack.frames().rev().skip(hashes.len()) {
+        let shared = hashes.len();
+        for frame in stack.frames().rev().skip(shared) {
             hashes.push(inputs.hasher.call(hashes.last().copied(), key(frame)));
         }
-        *walked += hashes.len().saturating_sub(*deepest);
-        *deepest = hashes.len().max(*deepest);
-        let frames = |from| stack.frames().rev().skip(from).map(key);
-        let (id, known) = stacks.intern(*hashes.last()?, (at, hashes.len(), *shared), frames);
-        if known != Known::InBlock {
-            shared.in_block = hashes.len();
-        }
-        if known == Known::Nowhere {
-            shared.listed = hashes.len();
-        }
+        let len = hashes.len();
+        *walked += len.saturating_sub(*deepest);
+        *deepest = len.max(*deepest);
+        let others = stack.frames().rev().skip(shared).map(key);
+        let id = stacks.intern(*hashes.last()?, len, (base.filter(|_| shared > 0), shared), others);
+        *base = Some(BaseStack { id, len });
         Some(id)
     }
 }
