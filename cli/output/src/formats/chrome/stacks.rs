@@ -63,8 +63,7 @@ impl Stacks {
         mut new: impl FnMut(u32, NodeLabel) -> u32,
     ) -> u32 {
         let Stacks { nodes, roots, all_roots, known, unknown } = self;
-        let mut node_of =
-            |parent, what| *nodes.entry((parent, what)).or_insert_with(|| new(parent, what));
+        let mut node_of = |parent, what| *nodes.entry((parent, what)).or_insert_with(|| new(parent, what));
         let root = *roots.entry(stop).or_insert_with(|| {
             *all_roots += 1;
             let stop = stop.filter(|stop| incomplete(&profile.stops[stop.0 as usize]).is_some());
