@@ -326,7 +326,7 @@ Part "triggers" {
   Check "the trace has exceptions" ($events -ge 100) $events
 }
 
-# ---- a recording in memory: snap, and a program that is killed
+# ---- the last seconds: snap, and a program that is killed
 
 Part "flight" {
   $target = Start-Ready "$Programs\first_hour.exe" @("churn", "90") "flight"

@@ -37,7 +37,7 @@ extern "C" {
 #define STK_FLAG_POINTERS_ONLY 16u         /* store zeros for words of stacks and registers that
                                               are no addresses of mapped memory */
 #define STK_FLAG_OPTIONS 32u               /* options and options_len are there */
-#define STK_FLAG_FLIGHT 64u                /* inject's: output is a section in memory */
+#define STK_FLAG_FLIGHT 64u                /* inject's: the files are a ring (--flight) */
 #define STK_FLAG_PAUSED 128u               /* begin paused, until a host asks to resume */
 #define STK_FLAG_LOADED 256u               /* inject's: the reference of LoadLibrary by which the
                                               host has loaded the agent belongs to the agent now */
@@ -137,7 +137,7 @@ typedef struct stk_agent_state {
     uint64_t names;              /* address of the stk_name_mailbox; 0 = none yet; the struct of the
                                     first agents ends before this */
     uint64_t guard_board;        /* address of the stk_guard_board; 0 = none yet */
-    uint64_t flight;             /* address of inject's section in memory; 0 = none */
+    uint64_t flight;             /* address of injects' requests for traces (--flight); 0 = none */
     uint64_t requests;           /* address of the stk_request_mailbox; 0 = none yet */
     uint32_t paused;             /* 1 while the recording is paused, or if it ended in a pause */
     uint32_t handler_begun;      /* calls of the agent's exception handler that have begun */

@@ -21,6 +21,8 @@ pub struct TraceExcerpt {
     sealed: Vec<u8>,
     /// Samples that were dropped before the excerpt.
     before: u64,
+    /// Those that were dropped in the files before the present one.
+    earlier: u64,
     dropped: u64,
     samples: u64,
 }
@@ -31,7 +33,21 @@ impl TraceExcerpt {
     pub fn new(header: &FileHeader, dropped: u64) -> Result<TraceExcerpt, SealError> {
         let sealer = Sealer::new(header)?;
         let header = *header;
-        Ok(TraceExcerpt { header, sealer, sealed: Vec::new(), before: dropped, dropped: 0, samples: 0 })
+        Ok(TraceExcerpt {
+            header,
+            sealer,
+            sealed: Vec::new(),
+            before: dropped,
+            earlier: 0,
+            dropped: 0,
+            samples: 0,
+        })
+    }
+
+    /// The following blocks are of the file that continues the one of the blocks before, which
+    /// counts its dropped samples from its own start.
+    pub fn next_file(&mut self) {
+        (self.before, self.earlier) = (0, self.dropped);
     }
 
     /// The bytes of a block with its stored payload as it is.
@@ -74,7 +90,7 @@ impl TraceExcerpt {
 
     fn numbered(&mut self, like: &BlockHeader) -> BlockHeader {
         let mut header = self.sealer.next_like(like);
-        header.dropped = like.dropped.saturating_sub(self.before);
+        header.dropped = self.earlier.saturating_add(like.dropped.saturating_sub(self.before));
         self.dropped = self.dropped.max(header.dropped);
         self.samples += u64::from(like.samples);
         header

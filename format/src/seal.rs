@@ -238,12 +238,6 @@ impl Sealer {
         Ok(Some(&out[..sealed]))
     }
 
-    /// Gives up the index and its memory: [`Sealer::finish`] has nothing to write.
-    pub fn forget_index(&mut self) {
-        self.index_whole = false;
-        self.index = Vec::new();
-    }
-
     /// Bytes of the file so far, the last sealed block included.
     pub fn file_len(&self) -> u64 {
         self.offset

@@ -65,8 +65,8 @@ pub const FLAG_POINTERS_ONLY: u32 = 16;
 /// [`AgentConfig::flags`]: [`AgentConfig::options`] are there. Agents without options refuse this
 /// flag.
 pub const FLAG_OPTIONS: u32 = 32;
-/// [`AgentConfig::flags`]: [`AgentConfig::output`] is a section ([`crate::flight`]) in place of a
-/// file.
+/// [`AgentConfig::flags`]: the files are a ring of which traces are made when something asks for
+/// it: [`AgentStatus::flight`] is there.
 pub const FLAG_FLIGHT: u32 = 64;
 /// [`AgentConfig::flags`]: begin paused: no thread is sampled until a host asks for it
 /// ([`crate::requests::REQUEST_RESUME`]). `duration_ms` begins then.
@@ -318,8 +318,8 @@ pub struct AgentStatus {
     /// Address of the agent's [board](crate::guard::GuardBoard) for its guard process; 0 = none
     /// yet.
     pub guard_board: u64,
-    /// Address of the section that the agent writes to in place of a file
-    /// ([`crate::flight::FlightHeader`]); 0 = none.
+    /// Address of the desk for requests of a `--flight` recording ([`crate::flight::FlightDesk`]);
+    /// 0 = it is none.
     pub flight: u64,
     /// Address of the agent's [mailbox for requests](crate::requests); 0 = none yet. Older agents'
     /// status ends before this field.

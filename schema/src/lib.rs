@@ -16,7 +16,7 @@
 //! * [`mailbox`]: the structs by which agent.dll asks inject.exe for names that it cannot get in
 //!   the process.
 //! * [`options`]: options of a recording that are texts, as inject.exe gives them to agent.dll.
-//! * [`flight`]: the section that both share for a recording in memory.
+//! * [`flight`]: requests for traces of a `--flight` recording.
 //! * [`requests`]: the struct by which inject.exe asks agent.dll to mark, to pause and to go on.
 //! * [`sddl`]: who may write a file or folder, from its security descriptor.
 //! * [`symbol_path`]: the syntax of the debuggers' symbol path.

@@ -2,10 +2,10 @@
 //!
 //! The writer opens the next file ([`Files::begin`]). The tables thread then writes its first STATE
 //! block ([`Files::state`]) and, until the sampler has turned to the file, each of its events into
-//! both. The sampler turns between two passes; the code thread follows when it has looked up what
-//! was seen before, and the runtimes thread after that. When all have turned, the writer ends the
-//! file before. Each thread says by [`Files::turn`] that what it hands over from then on is the
-//! next file's. Nobody waits for another.
+//! both. The sampler turns between two passes, and the tables thread after it; the code thread
+//! follows when it has looked up what was seen before, and the runtimes thread after that. When all
+//! have turned, the writer ends the file before. Each thread says by [`Files::turn`] that what it
+//! hands over from then on is the next file's. Nobody waits for another.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -97,7 +97,9 @@ impl Files {
     pub(crate) fn is_due(&self, thread: FileThread, present: u32) -> bool {
         let before = match thread {
             FileThread::Sampler => &self.stated,
-            FileThread::Tables | FileThread::Code => self.of(FileThread::Sampler),
+            FileThread::Tables => self.of(FileThread::Sampler),
+            // Its blocks begin after those that both files have.
+            FileThread::Code => self.of(FileThread::Tables),
             FileThread::Runtimes => self.of(FileThread::Code),
         };
         before.load(Ordering::Acquire) > present

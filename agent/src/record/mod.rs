@@ -14,7 +14,6 @@
 //! kept         what code and runtimes threads wrote, to restate it in the next file
 //! files        which file each thread writes for, in a recording of several
 //! writer       blocks -> the file
-//! flight       a ring of shared memory in place of the file
 //! duty         the sampler's share of a processor
 //! stack_bounds which part of a stack is copied plainly, and which by system call
 //! temporary    names of unfinished files
@@ -44,7 +43,6 @@ pub(crate) mod dynamic;
 pub(crate) mod exception_filter;
 pub(crate) mod files;
 pub(crate) mod fingerprint;
-pub(crate) mod flight;
 pub(crate) mod held_times;
 pub(crate) mod image;
 pub(crate) mod journal;

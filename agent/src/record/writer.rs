@@ -92,11 +92,6 @@ impl<O: Output> Writer<O> {
         self.limit = if bytes == 0 { u64::MAX } else { bytes };
     }
 
-    /// Leaves out the index at the end.
-    pub(crate) fn forget_index(&mut self) {
-        self.sealer.forget_index();
-    }
-
     /// Whether the recording should end, so that the buffers still in use fit below the limit.
     pub(crate) fn is_nearly_full(&self) -> bool {
         let margin = (self.limit / 4).min(MARGIN) + self.end_bound();

@@ -30,7 +30,7 @@
 //! * [`status`]: the status line.
 //! * [`steps`]: what each of inject's own threads does.
 //! * [`contents`]: the summary of a trace.
-//! * [`flight`]: traces of a recording that is kept in memory.
+//! * [`flight`]: traces of the last files of a ring.
 //! * [`guard`]: when to resume a thread that a dead recorder holds.
 //! * [`label`]: labels that the user gives a trace.
 //! * [`list`]: the table and the JSON of `inject ps`.

@@ -12,7 +12,7 @@ pub(crate) enum Thread {
     Guard,
     /// Answers the agent's questions for names.
     Names,
-    /// Writes traces of a recording in memory.
+    /// Writes traces of a ring of files.
     Flight,
     /// Finishes the files of a ring.
     Finisher,

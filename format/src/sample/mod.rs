@@ -250,10 +250,10 @@ impl ThreadImage {
         self.pending = None;
     }
 
-    /// The next event goes into another file ([`SampleEncoder::begin_file`]). The readings of the
+    /// The next event goes into another file, which begins with a keyframe of every thread
+    /// ([`SampleEncoder::renew_keyframes`]) and continues the ordinals. The readings of the
     /// thread's clock stay: its first SAMPLE there counts from the last reading here.
     pub fn leave_file(&mut self) {
-        // Another file's block may have the same ordinal.
         self.block = NO_BLOCK;
         let stated = self.cpu_stated;
         self.cpu_written = self.cpu_written.map(|written| written.wrapping_add(stated));
@@ -359,14 +359,6 @@ impl SampleEncoder {
     /// whole SAMPLES block was dropped, so that no later IDLE cites a missing block.
     pub fn renew_keyframes(&mut self) {
         self.epoch += 1;
-    }
-
-    /// The following blocks belong to another file, which begins with a keyframe of every thread:
-    /// call [`ThreadImage::leave_file`] for each image too, after its last event in the file
-    /// before.
-    pub fn begin_file(&mut self) {
-        self.next_block = 0;
-        self.renew_keyframes();
     }
 
     /// Takes a captured sample. Writes it in full, or counts it if the thread is as in its last

@@ -1,10 +1,11 @@
-//! `--flight`: a recording in memory, of which files are written when something asks for them.
+//! `--flight`: a recording in a ring of files, of which traces are written when something asks for
+//! them.
 
 use std::path::{Path, PathBuf};
 use stk_schema::event::EndReason;
 use stk_tests::recorded::Recorded;
 use stk_tests::stk;
-use stk_tests::wine::{self, Folder, Inject, Program};
+use stk_tests::wine::{self, Folder, Inject, Machine, Program};
 
 /// Names of the traces, and of unfinished files, in a folder.
 fn files(folder: &Folder) -> Vec<String> {
@@ -16,7 +17,7 @@ fn files(folder: &Folder) -> Vec<String> {
     names
 }
 
-/// Starts a recording in memory and waits until there is something in it.
+/// Starts a recording and waits until there is something in it.
 fn fly(folder: &Folder, pid: &str, more: &[&str]) -> Inject {
     let mut inject = Inject::start(folder, &[&["--pid", pid, "-o", "f.stk", "--flight"], more].concat());
     inject.wait_until_recording();
@@ -27,14 +28,14 @@ fn fly(folder: &Folder, pid: &str, more: &[&str]) -> Inject {
 /// Waits until the recording is so old. The recorder writes a block of samples each second.
 fn wait_for_age(folder: &Folder, pid: &str, ms: u64) {
     wine::wait_for("some seconds", || {
-        (Inject::status(folder, pid)["elapsed_ms"].as_u64()? >= ms).then_some(())
+        (Inject::status(folder, pid)["rotation"]["elapsed_ms"].as_u64()? >= ms).then_some(())
     });
 }
 
 /// Waits until the recording has so many samples.
 fn wait_for_samples(folder: &Folder, pid: &str, samples: u64) {
-    wine::wait_for("samples in memory", || {
-        (Inject::status(folder, pid)["samples"].as_u64()? >= samples).then_some(())
+    wine::wait_for("samples", || {
+        (Inject::status(folder, pid)["rotation"]["samples"].as_u64()? >= samples).then_some(())
     });
 }
 
@@ -63,7 +64,7 @@ fn nothing_is_written_until_it_is_asked_for_and_each_trace_has_its_number() {
     assert_eq!(files(&folder), ["f-1.stk"]);
     let first = sound(&folder, "f-1.stk");
     assert_eq!(first.end_reason(), Some(EndReason::Stopped as u64));
-    assert!(first.end_detail().contains("from memory"), "{}", first.end_detail());
+    assert!(first.end_detail().contains("from the ring"), "{}", first.end_detail());
     assert_eq!(first.metadata.get("inject.flight_ms").map(String::as_str), Some("30000"));
     // Modules with their tables: stacks need nothing but the trace.
     assert!(first.modules_named("busy.exe").iter().any(|module| module.has_tables()));
@@ -131,7 +132,7 @@ fn old_samples_leave_the_window_and_modules_and_threads_stay_known() {
     let (first, last) = (times.clone().min().unwrap_or(0), times.max().unwrap_or(0));
     let ms = (last - first) * 1000 / recorded.header.clock_frequency;
     let taken = stk::json(folder.path(), &["info", "f-1.stk", "--json"]);
-    // A second, what a STATE block every half second adds, and what a loaded machine does.
+    // A second, the rest of the file in which it begins, and what a loaded machine does.
     assert!(ms < 5_000, "{ms} ms of samples: {taken}");
     assert!(recorded.modules_named("busy.exe").iter().any(|module| module.has_tables()));
     assert!(recorded.threads.values().any(|thread| !thread.name.is_empty()));
@@ -139,6 +140,107 @@ fn old_samples_leave_the_window_and_modules_and_threads_stay_known() {
     inject.interrupt();
     let finished = inject.finish();
     finished.expect(130).says("f-1.stk");
+}
+
+/// Folders of rings, each with its traces.
+fn rings() -> Vec<(PathBuf, Vec<PathBuf>)> {
+    let within = |folder: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        paths.sort();
+        paths
+    };
+    let is_named = |path: &Path, beginning: &str| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(beginning))
+    };
+    let prefix = match Machine::current() {
+        Machine::Native => None,
+        Machine::Wine10 => Some(wine::path("STK_WINE").with_file_name("prefix")),
+        _ => Some(wine::path("WINEPREFIX")),
+    };
+    let temporary: Vec<PathBuf> = match prefix {
+        Some(prefix) => within(&prefix.join("drive_c").join("users"))
+            .iter()
+            .map(|user| user.join("AppData").join("Local").join("Temp"))
+            .collect(),
+        None => vec![std::env::temp_dir()],
+    };
+    let folders = temporary.iter().flat_map(|folder| within(folder));
+    folders
+        .filter(|folder| is_named(folder, "stk-flight-"))
+        .map(|folder| {
+            let files = within(&folder).into_iter().filter(|path| is_named(path, "ring.")).collect();
+            (folder, files)
+        })
+        .collect()
+}
+
+#[test]
+fn files_of_the_ring_become_one_trace_with_each_event_once() {
+    let folder = Folder::new("flight-join");
+    let busy = Program::busy(&folder, 0);
+    let pid = busy.pid();
+    // A file a second.
+    let inject = fly(&folder, &pid, &["4s"]);
+    let [(_, ring)] = &rings()[..] else { panic!("{:?}", rings()) };
+    assert!(!ring.is_empty());
+    for number in 0..20 {
+        Inject::run(&folder, &["mark", "--pid", &pid, &format!("mark {number}")]).expect(0);
+    }
+    wait_for_age(&folder, &pid, 8_000);
+    Inject::run(&folder, &["mark", "--pid", &pid, "last"]).expect(0);
+    let index = Inject::status(&folder, &pid)["rotation"]["index"].as_u64().expect("a ring");
+    assert!(index >= 5, "{index} files");
+    Inject::run(&folder, &["snap", "--pid", &pid]).expect(0);
+    let name = files(&folder).pop().expect("a trace");
+    let recorded = sound(&folder, &name);
+    let info = stk::json(folder.path(), &["info", &name, "--json"]);
+    assert!(info["traces"][0]["rotation"].is_null(), "{info}");
+    let covered: u64 = recorded.metadata["flight.covered_ms"].parse().expect("a number");
+    assert!((4_000..9_000).contains(&covered), "{covered} ms");
+    let listed = stk::json(folder.path(), &["events", &name, "--kind", "mark", "--json"]);
+    let marks = listed["traces"][0]["events"].as_array().expect("a list");
+    let mut texts: Vec<&str> = marks.iter().filter_map(|mark| mark["text"].as_str()).collect();
+    assert_eq!(texts.last(), Some(&"last"));
+    let all = texts.len();
+    texts.dedup();
+    assert_eq!(texts.len(), all, "{texts:?}");
+    // The process has one thread that is always there: nothing of it is missing between files.
+    let mut times: Vec<u64> = recorded.samples.iter().map(|sample| sample.time.0).collect();
+    times.sort_unstable();
+    let gaps = times.windows(2).map(|pair| (pair[1] - pair[0]) * 1000 / recorded.header.clock_frequency);
+    assert!(gaps.max() < Some(500), "a gap in {name}");
+    Inject::run(&folder, &["stop", "--pid", &pid]).expect(0);
+    inject.finish().expect(0);
+    assert_eq!(rings(), [], "the ring is deleted");
+}
+
+#[test]
+fn ring_of_a_killed_inject_stays_until_the_next_start() {
+    let folder = Folder::new("flight-killed-inject");
+    let mut busy = Program::busy(&folder, 0);
+    let pid = busy.pid();
+    let inject = fly(&folder, &pid, &["4s"]);
+    wait_for_age(&folder, &pid, 3_000);
+    // SIGKILL. Without its guard the agent ends the recording.
+    drop(inject);
+    let gone = wine::wait_for("the end of the recording", || {
+        let [(_, ring)] = &rings()[..] else { panic!("{:?}", rings()) };
+        let last = Recorded::try_open(ring.last()?)?;
+        (last.complete && last.end_reason() == Some(EndReason::GuardGone as u64)).then(|| ring.clone())
+    });
+    for file in &gone {
+        let name = file.to_str().expect("UTF-8");
+        let verify = stk::run(folder.path(), &["verify", name]);
+        assert_eq!(verify.code, Some(0), "{name}: {}{}", verify.stdout, verify.stderr);
+    }
+    assert!(busy.is_running(), "{}", busy.output());
+    let inject = fly(&folder, &pid, &["4s"]);
+    let [(_, ring)] = &rings()[..] else { panic!("{:?}", rings()) };
+    assert!(ring.iter().all(|file| !gone.contains(file)), "{ring:?}");
+    inject.interrupt();
+    inject.finish().expect(130).says("nothing was written");
+    assert_eq!(rings(), [], "the ring is deleted");
 }
 
 #[test]
@@ -166,7 +268,7 @@ fn a_mark_of_the_program_writes_a_trace() {
     inject.finish().expect(130).says("f-2.stk");
 }
 
-/// A program that captures itself on request, and the inject that records it in memory.
+/// A program that captures itself on request, and the inject that records it.
 struct Capturing<'a> {
     folder: &'a Folder,
     inject: PathBuf,
@@ -174,7 +276,7 @@ struct Capturing<'a> {
 }
 
 impl Capturing<'_> {
-    /// Starts a recording in memory and waits until a block of samples is in it.
+    /// Starts a recording and waits until a block of samples is in it.
     fn fly(&self, options: &[&str]) -> Inject {
         let pid = self.program.pid();
         let line = [&["--pid", &pid, "-o", "f.stk", "--flight", "30s"], options].concat();
@@ -188,7 +290,7 @@ impl Capturing<'_> {
     fn wait_for_age(&self, ms: u64) {
         wine::wait_for("some seconds", || {
             let status = Inject::status_by(&self.inject, self.folder, &self.program.pid());
-            (status["elapsed_ms"].as_u64()? >= ms).then_some(())
+            (status["rotation"]["elapsed_ms"].as_u64()? >= ms).then_some(())
         });
     }
 
@@ -214,7 +316,7 @@ fn captures_write_their_trace_with_the_trigger_only(name: &str, program: &Path, 
     let program = Program::ready(folder, folder.path(), program, &[&go, "77"]);
     let capturing = Capturing { folder, inject, program };
 
-    // Another trigger does not write captures, which are in memory all the same.
+    // Another trigger does not write captures, which are in the ring all the same.
     let inject = capturing.fly(&["--trigger", "module:none.dll"]);
     capturing.capture(1);
     capturing.wait_for_age(8_000);
@@ -229,7 +331,7 @@ fn captures_write_their_trace_with_the_trigger_only(name: &str, program: &Path, 
         Recorded::try_open(&folder.file("f-1.stk"))?.complete.then_some(())
     });
     let recorded = sound(folder, "f-1.stk");
-    assert!(recorded.end_detail().contains("from memory"), "{}", recorded.end_detail());
+    assert!(recorded.end_detail().contains("from the ring"), "{}", recorded.end_detail());
     let captures: Vec<_> = recorded.samples.iter().filter(|sample| sample.tag == Some(77)).collect();
     let [capture] = captures[..] else { panic!("{} captures", captures.len()) };
     // The seconds before it are what the user wanted.
@@ -266,7 +368,7 @@ fn captures_of_a_32_bit_program_write_a_trace_with_the_trigger_api() {
 }
 
 #[test]
-fn only_a_recording_in_memory_can_be_written_and_a_missing_folder_is_told_at_once() {
+fn snap_of_a_file_recording_and_a_missing_folder_are_refused() {
     let folder = Folder::new("flight-refused");
     let busy = Program::busy(&folder, 0);
     let pid = busy.pid();
@@ -299,7 +401,7 @@ fn an_exception_writes_the_seconds_before_it_and_its_own_stack() {
     });
     assert!(raises.output().contains("handled 3\n"), "{}", raises.output());
     let recorded = sound(&folder, "f-1.stk");
-    assert!(recorded.end_detail().contains("from memory"), "{}", recorded.end_detail());
+    assert!(recorded.end_detail().contains("from the ring"), "{}", recorded.end_detail());
 
     // The exceptions, and what each thread that raised one captured of itself.
     let listed = stk::json(folder.path(), &["events", "f-1.stk", "--kind", "exception", "--json"]);

@@ -119,7 +119,7 @@ fn a_recording_of_a_32_bit_process_is_marked_and_paused_by_the_64_bit_inject() {
 }
 
 #[test]
-fn a_recording_in_the_memory_of_a_32_bit_process_is_written_by_the_64_bit_inject() {
+fn flight_of_a_32_bit_process_written_by_the_64_bit_inject() {
     let folder = Folder::new("handover-snap");
     let inject = release(&folder).join("inject.exe");
     let busy = busy32(&folder, "0");
@@ -127,7 +127,7 @@ fn a_recording_in_the_memory_of_a_32_bit_process_is_written_by_the_64_bit_inject
     let line = ["--pid", &pid, "-o", "f.stk", "--flight", "30s"];
     let mut recording = Inject::start_exe(&inject, &folder, folder.path(), &line);
     recording.wait_until_recording();
-    wine::wait_for("samples in memory", || {
+    wine::wait_for("samples", || {
         Inject::status_by(&inject, &folder, &pid)["samples"].as_u64().filter(|&all| all >= 200)
     });
     let snapped = Inject::run_exe(&inject, &folder, &["snap", "--pid", &pid]);

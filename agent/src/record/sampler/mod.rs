@@ -560,7 +560,7 @@ impl<T: Target> Sampler<T> {
         self.cut();
         self.links.signals.sampler_changes();
         self.file += 1;
-        self.encoder.begin_file();
+        self.encoder.renew_keyframes();
         for entry in &mut self.threads {
             entry.image.leave_file();
         }

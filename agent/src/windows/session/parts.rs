@@ -40,17 +40,14 @@ use crate::windows::shared::events::{
 use crate::windows::shared::next_file::FileOffer;
 use crate::windows::shared::pace::JournalPace;
 use crate::windows::shared::state::{
-    FINISHED, MAILBOX, MAIN_THREAD, REQUESTS, SIGNALS, STATUS, reset_signals,
+    FINISHED, FLIGHT_DESK, MAILBOX, MAIN_THREAD, REQUESTS, SIGNALS, STATUS, reset_signals,
 };
 use crate::windows::shared::worker::Worker;
 use crate::windows::system::api::{Api, ticks, utc};
 use crate::windows::system::files::{OutputFile, TablesFolder};
-use crate::windows::system::flight::{self, TraceOutput};
 use crate::windows::system::peb::Peb;
 use crate::windows::system::{context, heap, host, own_module, panic, random, text};
-use crate::windows::tables::{
-    RestatePlan, TablesRecorder, TablesSettings, TablesThread, exceptions, hints, marks,
-};
+use crate::windows::tables::{TablesRecorder, TablesSettings, TablesThread, exceptions, hints, marks};
 use crate::windows::watchdog::WatchdogThread;
 use crate::windows::workers::Workers;
 use crate::windows::writer::{WriterSettings, WriterThread};
@@ -116,8 +113,6 @@ pub(super) fn prepare(
     let offer = Arc::new(FileOffer::new(files, api, header, capacity));
     let last_block = Box::new(BlockBuffer::new(64 << 10, &header).map_err(|_| NO_MEMORY)?);
     let clock = SessionClock { started: header.clock_start, ticks_per_ms: (api.frequency / 1000).max(1) };
-    let output = destination(output, config.flags)?;
-    let (section, window_ms) = (output.section(), output.window_ms());
     let writer = open(&header, &sizes, output, config.max_bytes)?;
     let parts = Parts {
         offer: offer.clone(),
@@ -133,14 +128,16 @@ pub(super) fn prepare(
         commands: Arc::new(Queue::new(COMMANDS)),
         code_seen: dynamic::Shared::new(),
         runtimes_shared: Arc::new(RuntimesState::new()),
-        window_ms,
     };
     let tables = parts.tables();
     let code = parts.code(&tables);
     let runtimes = RuntimesRecorder::new(parts.keeping(&parts.lanes.runtimes));
     let sampler = parts.sampler()?;
     reset_status(writer.bytes());
-    STATUS.flight.store(section, Ordering::Release);
+    if config.flags & FLAG_FLIGHT != 0 {
+        FLIGHT_DESK.begin();
+        STATUS.flight.store(&raw const FLIGHT_DESK as u64, Ordering::Release);
+    }
     let triggers = EventTriggers::install(&parts.options, api.frequency).ok_or(NO_MEMORY)?;
     let test_freeze = ((config.flags & FLAG_TEST_FREEZE) >> TEST_FREEZE_SHIFT) as u8;
     panic::request(test_freeze);
@@ -208,30 +205,16 @@ fn header(config: &AgentConfig, api: &Api, has_cycles: bool) -> FileHeader {
 fn open(
     header: &FileHeader,
     sizes: &Sizes,
-    output: TraceOutput,
+    output: OutputFile,
     max_bytes: u64,
-) -> Result<Writer<TraceOutput>, Failure> {
-    let in_memory = output.section() != 0;
+) -> Result<Writer<OutputFile>, Failure> {
     let mut writer =
         Writer::new(header, sizes.buffer.max(journal::CAPACITY), output).map_err(|error| match error {
             WriteError::System(code) => (StartResult::BadOutput, code),
             WriteError::Seal(_) | WriteError::Interrupted | WriteError::Full => NO_MEMORY,
         })?;
     writer.set_limit(max_bytes);
-    if in_memory {
-        // The guard process writes an index of its own. This one would grow for ever.
-        writer.forget_index();
-    }
     Ok(writer)
-}
-
-/// Where the trace goes: the host's file, or its section.
-fn destination(output: OutputFile, flags: u32) -> Result<TraceOutput, Failure> {
-    if flags & FLAG_FLIGHT == 0 {
-        return Ok(TraceOutput::File(output));
-    }
-    let pause = |waits| flight::pause(waits, SIGNALS.stop.load(Ordering::Acquire));
-    TraceOutput::map(output, pause).map_err(|code| (StartResult::BadOutput, code))
 }
 
 /// A lane for each of the workers.
@@ -269,8 +252,6 @@ struct Parts<'a> {
     commands: Arc<Queue<ThreadCommand<SampledThread>>>,
     code_seen: Arc<dynamic::Shared>,
     runtimes_shared: Arc<RuntimesState>,
-    /// How much of the recording a section is to keep; `None` with a file.
-    window_ms: Option<u32>,
 }
 
 impl Parts<'_> {
@@ -317,7 +298,6 @@ impl Parts<'_> {
             ticks_per_ms: self.clock.ticks_per_ms,
             rate_mhz: config.rate_mhz,
             options: self.options.clone(),
-            restate: RestatePlan::new(self.window_ms),
             code_seen: self.code_seen.clone(),
         };
         TablesRecorder::new(

@@ -15,7 +15,6 @@ use crate::windows::shared::exclusive::Exclusive;
 use crate::windows::shared::state::STATUS;
 use crate::windows::system::api::{Api, ticks, utc};
 use crate::windows::system::files::OutputFile;
-use crate::windows::system::flight::TraceOutput;
 use crate::windows::system::heap;
 
 /// A file that a host has opened.
@@ -113,7 +112,7 @@ impl FileOffer {
     }
 
     /// For the writer: opens the file that is offered.
-    pub(crate) fn take(&self, writers: &mut Writers<TraceOutput>) {
+    pub(crate) fn take(&self, writers: &mut Writers<OutputFile>) {
         if self.state.load(Ordering::Acquire) != Offered::Waits as u8 {
             return;
         }
@@ -121,11 +120,8 @@ impl FileOffer {
         let mut header = self.header;
         (header.uuid, header.clock_start, header.utc_start) = (file.uuid, ticks(), utc(self.api));
         let room = heap::can_allocate(2 * self.capacity + (4 << 20));
-        let opened = if room {
-            Writer::new(&header, self.capacity, TraceOutput::File(file.output))
-        } else {
-            Err(WriteError::Full)
-        };
+        let opened =
+            if room { Writer::new(&header, self.capacity, file.output) } else { Err(WriteError::Full) };
         let answer = match opened {
             Ok(mut writer) => {
                 writer.set_limit(file.max_bytes);

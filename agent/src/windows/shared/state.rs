@@ -6,6 +6,7 @@ use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use stk_schema::control::{AgentStatus, CONTROL_VERSION, RECORDER_THREADS, STEP_NONE, ThreadActivity};
 use stk_schema::event::EndReason;
+use stk_schema::flight::FlightDesk;
 
 use crate::record::dotnet::names::LiveMailbox;
 use crate::record::held_times::HeldSummary;
@@ -86,6 +87,14 @@ pub(crate) static MAILBOX: LiveMailbox = LiveMailbox::empty();
 
 /// The mailbox through which hosts ask the agent to mark, to pause and to go on.
 pub(crate) static REQUESTS: LiveRequests = LiveRequests::empty();
+
+/// Where injects leave requests for traces of a `--flight` recording.
+pub(crate) static FLIGHT_DESK: FlightDesk = FlightDesk::new();
+
+/// A mark or an exception was written, which asks for a trace.
+pub(crate) fn note_flight_trigger() {
+    FLIGHT_DESK.triggers.fetch_add(1, Ordering::Release);
+}
 
 /// Resets the signals for another recording, which begins `paused` or not.
 pub(crate) fn reset_signals(paused: bool) {

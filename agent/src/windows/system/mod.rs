@@ -16,7 +16,6 @@
 //! backtrace the calling thread's own stack
 //! host     facts about machine and process
 //! files    the trace, and the folder of shared tables
-//! flight   a section in place of the trace's file
 //! heap     the recorder's own heap
 //! panic    handles a panic of the recorder
 //! no_crt   names that compiled code expects of a C runtime, which the agent does without
@@ -31,7 +30,6 @@ pub(super) mod backtrace;
 pub(super) mod clock;
 pub(super) mod context;
 pub(super) mod files;
-pub(super) mod flight;
 pub(super) mod heap;
 pub(super) mod host;
 pub(super) mod landing;

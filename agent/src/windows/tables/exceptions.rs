@@ -11,6 +11,7 @@ use stk_schema::event::{Event, Exception};
 use super::TablesRecorder;
 use crate::record::modules::Events;
 use crate::record::queue::Queue;
+use crate::windows::shared::state::note_flight_trigger;
 use crate::windows::system::api::ticks;
 
 /// Most exceptions that wait.
@@ -105,6 +106,7 @@ impl TablesRecorder {
         while let Some(SeenException { tid, event }) = next().or_else(next_overflow) {
             let thread = self.instance_of(tid);
             self.journal.event(&Event::Exception(Exception { thread, ..event }));
+            note_flight_trigger();
         }
     }
 }

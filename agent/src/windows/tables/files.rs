@@ -146,6 +146,9 @@ impl TablesRecorder {
     fn turn(&mut self) {
         self.drain_loader();
         self.journal.turn();
+        // What the two files have in common ends here.
+        let turned = alloc::format!("{}", ticks().0);
+        self.fact("rotation.turned", turned.as_bytes());
         self.journal.files().turn(FileThread::Tables, self.journal.file());
         let modules: Vec<(u64, u64)> =
             self.modules.live().iter().map(|module| (module.instance, module.seen.base)).collect();

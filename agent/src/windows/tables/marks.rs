@@ -12,6 +12,7 @@ use windows_sys::Win32::System::Threading::GetCurrentThreadId;
 use super::TablesRecorder;
 use crate::record::modules::Events;
 use crate::record::queue::Queue;
+use crate::windows::shared::state::note_flight_trigger;
 use crate::windows::system::api::ticks;
 
 /// Most marks that wait.
@@ -74,6 +75,7 @@ impl TablesRecorder {
             let thread = if mark.tid == 0 { 0 } else { self.instance_of(mark.tid) };
             let text = mark.text.get(..mark.len).unwrap_or(&[]);
             self.journal.event(&Event::Mark(Mark { time: mark.time, thread, tag: 0, text }));
+            note_flight_trigger();
         }
     }
 }

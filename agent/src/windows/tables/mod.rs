@@ -53,7 +53,7 @@ use stk_schema::control::{
 };
 use stk_schema::event::{Event, ModuleFlags, ModuleState, ThreadFlags};
 use stk_schema::identity::ContentHash;
-use stk_schema::{flight, limits};
+use stk_schema::limits;
 use windows_sys::Win32::System::Threading::THREAD_PRIORITY_ABOVE_NORMAL;
 
 use crate::record::changes::Changes;
@@ -160,33 +160,8 @@ pub(super) struct TablesSettings {
     pub rate_mhz: u32,
     /// Which threads are sampled, which module loads and what use of CPU time are looked for.
     pub options: Options,
-    /// How often STATE blocks follow each other.
-    pub restate: RestatePlan,
     /// The addresses at which samples showed code.
     pub code_seen: Arc<dynamic::Shared>,
-}
-
-/// How often STATE blocks follow each other.
-#[derive(Clone, Copy)]
-pub(super) struct RestatePlan {
-    /// At least every so many stored bytes ...
-    bytes: u64,
-    /// ... or milliseconds.
-    ms: u64,
-}
-
-impl RestatePlan {
-    /// The plan for a file, or for a ring that is to keep `window_ms` milliseconds: what is left of
-    /// a ring begins with a STATE block, so they come often enough to lose little of it.
-    pub(super) fn new(window_ms: Option<u32>) -> RestatePlan {
-        let most = limits::STATE_SECONDS * 1000;
-        match window_ms {
-            None => RestatePlan { bytes: limits::STATE_BYTES, ms: most },
-            Some(window) => {
-                RestatePlan { bytes: flight::RING_BYTES / 8, ms: u64::from(window / 4).clamp(500, most) }
-            }
-        }
-    }
 }
 
 /// A live thread in the list.
@@ -374,11 +349,10 @@ impl TablesRecorder {
                 self.losses();
             }
         }
-        let RestatePlan { bytes, ms } = self.settings.restate;
-        let age = Ticks(ms * self.settings.ticks_per_ms);
+        let age = Ticks(limits::STATE_SECONDS * 1000 * self.settings.ticks_per_ms);
         if self.journal.writes_both() {
             // The next file has just been stated.
-        } else if bytes_since_state >= bytes || now.saturating_sub(self.state_at) >= age {
+        } else if bytes_since_state >= limits::STATE_BYTES || now.saturating_sub(self.state_at) >= age {
             self.restate();
         }
         self.journal.flush();

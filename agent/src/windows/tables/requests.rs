@@ -11,7 +11,7 @@ use super::TablesRecorder;
 use crate::record::modules::Events;
 use crate::record::requests::HostRequest;
 use crate::windows::shared::events::WAKE_SAMPLER;
-use crate::windows::shared::state::{REQUESTS, SIGNALS};
+use crate::windows::shared::state::{REQUESTS, SIGNALS, note_flight_trigger};
 use crate::windows::system::api::ticks;
 
 /// Milliseconds that a host waits for an answer: no request is older.
@@ -77,6 +77,7 @@ impl TablesRecorder {
         let time = if (earliest..=now).contains(&request.time) { request.time } else { now };
         let text = request.text().as_bytes();
         self.journal.event(&Event::Mark(Mark { time, thread: 0, tag: 0, text }));
+        note_flight_trigger();
     }
 
     /// Writes that the sampler began to rest, or went on: RATE_CHANGE to 0, or back.

@@ -40,7 +40,7 @@ use crate::windows::shared::next_file::FileOffer;
 use crate::windows::shared::priority::{leave_power_throttling, set_priority};
 use crate::windows::shared::state::{FINISHED, SIGNALS, STATUS, WatchdogCause};
 use crate::windows::system::api::{api, ticks};
-use crate::windows::system::flight::TraceOutput;
+use crate::windows::system::files::OutputFile;
 use crate::windows::system::panic;
 use crate::windows::tables::{TABLES_MS, TablesRecorder};
 use crate::windows::workers::Workers;
@@ -55,7 +55,7 @@ const MEASURE_ROUNDS: u32 = 8;
 /// The writer's thread and its data.
 pub(super) struct WriterThread {
     /// The trace's files; `None` once the last one's end is written.
-    pub state: Exclusive<Option<Writers<TraceOutput>>>,
+    pub state: Exclusive<Option<Writers<OutputFile>>>,
     /// The block that is being written now, and its file.
     in_flight: AtomicPtr<BlockBuffer>,
     in_flight_file: AtomicU32,
@@ -85,7 +85,7 @@ impl WriterThread {
     /// A writer that has written the trace's header. It owns the event of `settings`
     /// from now on.
     pub(super) fn new(
-        writer: Writer<TraceOutput>,
+        writer: Writer<OutputFile>,
         offer: Arc<FileOffer>,
         last_block: Box<BlockBuffer>,
         clock: SessionClock,
@@ -220,14 +220,14 @@ impl WriterThread {
     }
 
     /// Ends the present file, for which no thread writes any more.
-    fn end_present(&self, writers: &mut Writers<TraceOutput>) {
+    fn end_present(&self, writers: &mut Writers<OutputFile>) {
         let number = writers.leave_present();
         self.end(writers, number, EndReason::Stopped, "the recording continues in the next file");
         self.close(writers, number);
     }
 
     /// Closes a file that has ended, and lets the status show the next one.
-    fn close(&self, writers: &mut Writers<TraceOutput>, number: u32) {
+    fn close(&self, writers: &mut Writers<OutputFile>, number: u32) {
         let bytes = writers.of(number).map_or(0, |writer| writer.bytes());
         writers.close(number);
         self.offer.publish_end(number, &self.counters, bytes, &self.clock);
@@ -235,7 +235,7 @@ impl WriterThread {
     }
 
     /// Appends the blocks that wait.
-    fn write_waiting(&self, writers: &mut Writers<TraceOutput>, workers: &Workers) {
+    fn write_waiting(&self, writers: &mut Writers<OutputFile>, workers: &Workers) {
         let lanes = workers.lanes();
         while let Some((lane, (file, block))) = lanes.iter().find_map(|lane| Some((lane, lane.take_full()?)))
         {
@@ -271,7 +271,7 @@ impl WriterThread {
     }
 
     /// Writes the END block of a file.
-    fn end(&self, writers: &mut Writers<TraceOutput>, number: u32, reason: EndReason, detail: &str) {
+    fn end(&self, writers: &mut Writers<OutputFile>, number: u32, reason: EndReason, detail: &str) {
         let counters = &self.counters;
         let (all, lost) =
             (counters.samples.load(Ordering::Relaxed), counters.dropped.load(Ordering::Relaxed));

@@ -18,7 +18,7 @@ use crate::windows::code::CodeRecorder;
 use crate::windows::runtimes::RuntimesRecorder;
 use crate::windows::shared::state::SIGNALS;
 use crate::windows::system::api::ticks;
-use crate::windows::system::flight::TraceOutput;
+use crate::windows::system::files::OutputFile;
 use crate::windows::system::{heap, panic};
 use crate::windows::tables::{TablesRecorder, TablesThread, loader};
 use crate::windows::workers::Workers;
@@ -37,7 +37,7 @@ impl WriterThread {
         // being written.
         let sampler = &workers.sampler.worker.state;
         let finish_whole = |state: &mut _| workers.sampler.finish_in_place(state);
-        let finish = |writer: &mut Option<Writers<TraceOutput>>| {
+        let finish = |writer: &mut Option<Writers<OutputFile>>| {
             let Some(writer) = writer else { return };
             self.resume_write(writer);
             self.write_waiting(writer, workers);
@@ -73,7 +73,7 @@ impl WriterThread {
     }
 
     /// At the process's end: finishes the block that the terminated writer was writing.
-    fn resume_write(&self, writers: &mut Writers<TraceOutput>) {
+    fn resume_write(&self, writers: &mut Writers<OutputFile>) {
         // SAFETY: the block that `write_waiting` stored, whose thread is gone; it is never freed.
         let Some(block) = (unsafe { self.in_flight.swap(null_mut(), Ordering::AcqRel).as_ref() }) else {
             return;
@@ -86,7 +86,7 @@ impl WriterThread {
 
     /// At the process's end: writes the loader's notifications that the tables thread did not
     /// write.
-    fn write_last_modules(&self, writers: &mut Writers<TraceOutput>, tables: &TablesThread) {
+    fn write_last_modules(&self, writers: &mut Writers<OutputFile>, tables: &TablesThread) {
         let number = self.files.turned(FileThread::Sampler);
         let Some(writer) = writers.of(number) else { return };
         if let (Some(header), true) = (self.files.header(number), number != 0) {
@@ -109,7 +109,7 @@ impl WriterThread {
         known: Option<&Modules>,
         ids: &AtomicU64,
         block: &mut BlockBuffer,
-        writer: &mut Writer<TraceOutput>,
+        writer: &mut Writer<OutputFile>,
     ) {
         block.begin(BlockKind::Meta, ticks());
         let dropped = self.counters.dropped.load(Ordering::Relaxed);
@@ -130,7 +130,7 @@ impl WriterThread {
 struct LastBlock<'a> {
     thread: &'a WriterThread,
     block: &'a mut BlockBuffer,
-    writer: &'a mut Writer<TraceOutput>,
+    writer: &'a mut Writer<OutputFile>,
 }
 
 impl LastBlock<'_> {

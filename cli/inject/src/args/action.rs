@@ -32,7 +32,7 @@ pub(crate) enum Action {
         /// Whether the agent leaves the process then.
         unload: bool,
     },
-    /// Have a recording in memory written to a file.
+    /// Have the last seconds of a recording with --flight written to a file.
     Snap {
         target: Target,
         /// Milliseconds that the inject that records may take.
@@ -143,7 +143,7 @@ pub(crate) struct Record {
     pub stall: Duration,
     /// Most bytes of the trace; `None` = chosen by the disk's free space, 0 = no limit.
     pub max_bytes: Option<u64>,
-    /// Milliseconds to keep in memory in place of a trace; 0 = write a trace.
+    /// Milliseconds to keep in a ring of files in place of a trace; 0 = write a trace.
     pub flight_ms: u32,
     /// When to go on in another file, and how many to keep.
     pub rotation: Rotation,

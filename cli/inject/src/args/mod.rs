@@ -73,7 +73,7 @@ Examples:
   inject --pid 4404 --detach -d 1h        return to the prompt and record for an hour
   inject --pid 4404 --rotate 10m --rotate 256M --keep 50 --detach
                                           for weeks: a file for each 10 minutes or 256 MiB, the last 50 are kept
-  inject --pid 4404 --flight 30s          keep the last 30 s in memory, and write them when
+  inject --pid 4404 --flight 30s          keep only the last 30 s, and write them when
   inject snap --pid 4404                  this asks for them, or a mark, or the process's end
   inject status                           how the recordings of this machine are going
   inject top --pid 4404                   what it does now: functions by CPU, threads and what they wait for
@@ -148,7 +148,7 @@ enum Command {
         #[arg(long)]
         unload: bool,
     },
-    /// Write what a recording in memory (--flight) holds now to a file
+    /// Write the last seconds of a recording with --flight to a file
     Snap {
         #[command(flatten)]
         target: TargetArgs,

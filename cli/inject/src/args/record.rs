@@ -3,6 +3,7 @@
 use super::Record;
 use super::action::Target;
 use super::values::*;
+use crate::flight;
 use crate::label::Label;
 use crate::options::{self, AgentOption};
 use crate::rotation::{self, Rotation};
@@ -13,7 +14,6 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 use stk_schema::control;
-use stk_schema::flight::RING_BYTES;
 
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("target").required(true).multiple(false).args(["pid", "name", "wait_for", "program"]))]
@@ -168,9 +168,10 @@ pub(super) struct RecordArgs {
     #[arg(long, value_name = "N", requires = "rotate", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     keep: Option<u32>,
 
-    /// Write no file, but keep the last so many seconds in memory (1s to 1h, as far as 40 MiB hold
-    /// them). A mark of the program, `inject snap` and the end of the process write them, to
-    /// numbered files: a-1.stk, a-2.stk for -o a.stk. --max-size then limits all of them together
+    /// Keep the last so many seconds (1s to 1h) in a ring of files in a private folder below TEMP,
+    /// which are deleted at the end. A mark of the program, `inject snap` and the end of the
+    /// process write a trace of them, to numbered files: a-1.stk, a-2.stk for -o a.stk. --max-size
+    /// then limits all of these together
     #[arg(long, value_name = "TIME", value_parser = flight_ms)]
     flight: Option<u32>,
 
@@ -275,11 +276,6 @@ impl RecordArgs {
                 "--flight writes a file only when something asks for it, and to its place at once: name the folder in -o \
                  and leave out --move-to",
             )
-        } else if self.max_size.is_some_and(|bytes| bytes != 0 && bytes < RING_BYTES) {
-            Some(
-                "--max-size is less than the 40M that --flight may hold, so no file could be written: allow 40M for each \
-                 file that is wanted, or leave out --max-size",
-            )
         } else {
             None
         }
@@ -302,6 +298,9 @@ impl RecordArgs {
     /// # Errors
     /// A sentence for the user, when they make no sense together.
     pub(super) fn rotation(&self) -> Result<Rotation, Conflict> {
+        if let Some(window_ms) = self.flight {
+            return Ok(flight::ring(window_ms));
+        }
         let mut rotation = Rotation { keep: self.keep.unwrap_or(0), ..Rotation::default() };
         let conflict = |text: &str| Err((ErrorKind::ArgumentConflict, text.to_owned()));
         for at in &self.rotate {

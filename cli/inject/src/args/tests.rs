@@ -39,7 +39,7 @@ fn the_documented_command_line_parses_as_documented() {
 }
 
 #[test]
-fn a_recording_in_memory_says_how_long_it_keeps() {
+fn flight_says_how_long_it_keeps() {
     let r = record(&["--pid", "1", "--flight", "30s"]);
     assert_eq!((r.flight_ms, r.flags), (30_000, control::FLAG_FLIGHT));
     assert_eq!(record(&["--pid", "1"]).flight_ms, 0);
@@ -88,12 +88,11 @@ fn a_ring_of_files_that_makes_no_sense_is_refused_with_the_way_out() {
 }
 
 #[test]
-fn what_does_not_go_with_a_recording_in_memory_is_refused_with_the_way_out() {
+fn what_does_not_go_with_flight_is_refused_with_the_way_out() {
     for (line, way_out) in [
         (&["--flight", "30s", "--once"][..], "leave out --flight, or --once"),
         (&["--flight", "30s", "--tables", "t"], "leave out --tables"),
         (&["--flight", "30s", "--move-to", "d"], "name the folder in -o"),
-        (&["--flight", "30s", "--max-size", "39M"], "allow 40M for each file"),
         (&["--flight", "30s", "--trigger", "api", "--rotate", "60s"], "ask for files with inject snap"),
         (&["--trigger", "api", "--once"], "leave out --once, or --trigger"),
     ] {

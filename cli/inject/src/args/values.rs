@@ -80,7 +80,7 @@ pub(super) fn positive_ms(text: &str) -> Result<u32, String> {
 pub(super) fn flight_ms(text: &str) -> Result<u32, String> {
     match duration::parse_ms(text).map_err(|error| error.to_string())? {
         ms @ 1_000..=3_600_000 => Ok(ms),
-        _ => Err(format!("{text} in memory: possible are 1s to 1h")),
+        _ => Err(format!("{text} of --flight: possible are 1s to 1h")),
     }
 }
 

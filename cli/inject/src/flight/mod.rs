@@ -1,229 +1,349 @@
-//! `--flight`: follows the ring that the agent writes ([`stk_schema::flight`]) and makes traces of
-//! what it holds.
+//! `--flight`: a recording in a ring of files, each of which continues the one before without a
+//! gap, and the traces that are made of the last of them.
 //!
-//! A trace begins with a STATE block, which restates modules and threads. What no STATE block
-//! restates (tables, metadata, code, names) is kept beside the ring ([`kept`]) and put behind that
-//! block.
+//! A trace takes whole files ([`join`]). What a file restates of the one before, the trace has once
+//! ([`Once`]).
 
-mod kept;
-mod snapshot;
+mod once;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use snapshot::Snapshot;
-
-use kept::Kept;
-use std::collections::VecDeque;
+use crate::rotation::Rotation;
+use once::Once;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use stk_format::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, FILE_HEADER_LEN, FileHeader, Scratch, Trace};
-use stk_schema::event::{End, Event};
+use stk_format::{
+    BLOCK_HEADER_LEN, BlockHeader, BlockKind, BlockRef, FILE_HEADER_LEN, FileHeader, Scratch, Trace,
+    TraceExcerpt, event, rewrite_events,
+};
+use stk_schema::Ticks;
+use stk_schema::event::{End, EndReason, Event, Metadata};
+use thiserror::Error;
+use xxhash_rust::xxh3::xxh3_64;
 
-/// How far a lost reader looks for a block in one step.
-const SEARCH: usize = 64 << 10;
+/// A file of the ring has this part of the time that is asked for.
+const PARTS: u32 = 4;
+/// The least milliseconds of a file: each one restates what is known.
+const LEAST_MS: u32 = 1_000;
+/// Files of the ring: the parts, the one that begins before them, the one that is being written,
+/// and two that may wait for their deletion.
+const FILES: u32 = PARTS + 4;
 
-/// The ring as its reader sees it. Positions count bytes from the recording's start.
-pub(crate) trait Ring {
-    /// Bytes of the ring.
-    fn size(&self) -> u64;
+/// Event bytes that are written anew for one trace. The program can write to the files, and small
+/// blocks can unpack to 16 MiB each.
+const MOST_RESTATED: u64 = 1 << 30;
 
-    /// The position behind what the agent has begun to copy.
-    fn begun(&self) -> u64;
-
-    /// The position behind what is whole.
-    fn written(&self) -> u64;
-
-    /// Tells the agent up to where the ring was read.
-    fn consume(&self, to: u64);
-
-    /// Copies bytes at a position, whether or not they were overwritten meanwhile.
-    fn copy(&self, at: u64, out: &mut [u8]);
-
-    /// Copies `len` bytes at a position; `None` if they may have been overwritten.
-    fn bytes(&self, at: u64, len: usize) -> Option<Vec<u8>> {
-        let mut bytes = vec![0; len];
-        self.copy(at, &mut bytes);
-        self.holds(at).then_some(bytes)
-    }
-
-    /// Whether the bytes from this position on are those that were written there.
-    fn holds(&self, at: u64) -> bool {
-        at.saturating_add(self.size()) >= self.begun()
-    }
+/// The ring for so many milliseconds.
+pub(crate) fn ring(window_ms: u32) -> Rotation {
+    Rotation { every_ms: (window_ms / PARTS).max(LEAST_MS), bytes: 0, keep: FILES }
 }
 
-/// A whole block in the ring.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    at: u64,
-    header: BlockHeader,
+/// A file of the ring.
+pub(crate) struct RingPart<F> {
+    pub file: F,
+    /// Whether it begins where the one before it ends.
+    pub continued: bool,
 }
 
-impl Place {
-    fn len(&self) -> usize {
-        BLOCK_HEADER_LEN + self.header.stored_len as usize
-    }
+/// Which trace is wanted.
+pub(crate) struct JoinPlan {
+    /// At least so many milliseconds, as far as the files hold them.
+    pub window_ms: u32,
+    pub uuid: [u8; 16],
+    /// Most bytes that are read of a file.
+    pub most_bytes: u64,
 }
 
-/// How a recording ended.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Ended {
-    reason: u64,
-    detail: Vec<u8>,
+/// What was written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Snapshot {
+    /// Bytes of the trace.
+    pub bytes: u64,
+    /// Milliseconds from its first block to its last.
+    pub covered_ms: u64,
+    /// Blocks, or whole files, that could not be read.
+    pub torn: u64,
 }
 
-/// Follows a ring.
-pub(crate) struct RingReader {
-    header: Option<FileHeader>,
-    /// Position up to which the ring was read.
-    at: u64,
-    /// The furthest position that the agent said that it has begun to copy to.
-    begun: u64,
-    places: VecDeque<Place>,
-    kept: Kept,
-    /// Number of the next block.
-    next: u64,
-    /// Blocks that were overwritten before they were read.
-    missed: u64,
-    ended: Option<Ended>,
-    scratch: Scratch,
+/// Why there is no trace.
+#[derive(Debug, Error)]
+pub(crate) enum SnapError {
+    /// No file has begun.
+    #[error("nothing is recorded yet: try again")]
+    Nothing,
+    /// A file cannot be read, or the trace not be written.
+    #[error(transparent)]
+    System(#[from] io::Error),
 }
 
-impl RingReader {
-    pub(crate) fn new() -> RingReader {
-        RingReader {
-            header: None,
-            at: 0,
-            begun: 0,
-            places: VecDeque::new(),
-            kept: Kept::default(),
-            next: 0,
-            missed: 0,
-            ended: None,
-            scratch: Scratch::new(),
-        }
-    }
-
-    /// Reads what is new, until `stop`. Returns the number of marks and exceptions in it, which ask
-    /// for a trace.
-    ///
-    /// The target can write any positions: of one call, what is read of them is at most a ring.
-    pub(crate) fn poll(&mut self, ring: &impl Ring, stop: &dyn Fn() -> bool) -> usize {
-        let written = ring.written();
-        let mut triggers = 0;
-        for _ in 0..ring.size() / BLOCK_HEADER_LEN as u64 {
-            self.begun = self.begun.max(ring.begun()).max(written);
-            if self.at >= written || stop() {
-                break;
-            }
-            let first = self.begun.saturating_sub(ring.size());
-            if self.at < first {
-                self.at = first;
-                self.resume(ring, written);
-                continue;
-            }
-            let Some(header) = self.header else {
-                let first = ring.bytes(0, FILE_HEADER_LEN);
-                self.header = first.and_then(|bytes| FileHeader::decode(&bytes).ok());
-                if self.header.is_none() {
-                    // Without it nothing can be read, now or later.
-                    self.at = written;
-                    break;
-                }
-                self.at = FILE_HEADER_LEN as u64;
-                continue;
-            };
-            let Some(place) = place_at(ring, self.at, &header, written) else {
-                // The tail, or bytes that were overwritten in this moment.
-                if ring.holds(self.at) {
-                    self.at = written;
-                }
-                continue;
-            };
-            self.at += place.len() as u64;
-            triggers += self.block(ring, &header, place);
-        }
-        ring.consume(self.at);
-        let first = self.begun.saturating_sub(ring.size());
-        while self.places.front().is_some_and(|place| place.at < first) {
-            self.places.pop_front();
-        }
-        triggers
-    }
-
-    /// Looks for the next block from `at` on.
-    fn resume(&mut self, ring: &impl Ring, written: u64) {
-        let Some(header) = self.header else {
-            self.at = written;
-            return;
+/// Writes one trace of the last files, the oldest of which come first.
+///
+/// # Errors
+/// Why there is none.
+pub(crate) fn join<F: Read + Seek, W: Write>(
+    files: &mut [RingPart<F>],
+    plan: &JoinPlan,
+    out: &mut W,
+) -> Result<Snapshot, SnapError> {
+    let mut scratch = Scratch::new();
+    let (newest, now) = newest(files, plan)?;
+    let first = first(files, newest, now, plan.window_ms);
+    let mut joined: Option<Joined<'_, W>> = None;
+    let mut torn = 0;
+    for part in files.iter_mut().take(newest + 1).skip(first) {
+        let bytes = read(&mut part.file, plan.most_bytes)?;
+        let Some(trace) = recorded(&bytes) else {
+            torn += 1;
+            continue;
         };
-        while self.at < written {
-            let len = SEARCH.min((written - self.at) as usize);
-            let Some(bytes) = ring.bytes(self.at, len) else { return };
-            let found = (0..len).find(|&at| {
-                BlockHeader::decode(&bytes[at..]).is_some_and(|block| block.salt == header.salt())
-            });
-            match found {
-                Some(at) => {
-                    self.at += at as u64;
-                    return;
+        let continues = match &mut joined {
+            Some(joined) => {
+                joined.excerpt.next_file();
+                true
+            }
+            None => {
+                let header = FileHeader { uuid: plan.uuid, ..*trace.header() };
+                joined = Some(Joined::new(&header, out)?);
+                false
+            }
+        };
+        if let Some(joined) = &mut joined {
+            joined.add(&trace, &bytes, continues, &mut scratch)?;
+        }
+    }
+    let mut joined = joined.ok_or(SnapError::Nothing)?;
+    joined.torn += torn;
+    joined.finish()
+}
+
+/// The last file in which something is recorded, and the time of that.
+fn newest<F: Read + Seek>(files: &mut [RingPart<F>], plan: &JoinPlan) -> Result<(usize, Ticks), SnapError> {
+    for (index, part) in files.iter_mut().enumerate().rev() {
+        let bytes = read(&mut part.file, plan.most_bytes)?;
+        if let Some(trace) = recorded(&bytes) {
+            let last = trace.blocks().iter().map(|block| block.header.last).max();
+            return Ok((index, last.unwrap_or(trace.header().clock_start)));
+        }
+    }
+    Err(SnapError::Nothing)
+}
+
+/// The file with which the trace begins: it, or what it continues, must hold what is wanted.
+fn first<F: Read + Seek>(files: &mut [RingPart<F>], newest: usize, now: Ticks, window_ms: u32) -> usize {
+    let mut first = newest;
+    while first > 0 && files.get(first).is_some_and(|part| part.continued) {
+        let Some(header) = files.get_mut(first).and_then(|part| header(&mut part.file)) else { break };
+        let span = u128::from(window_ms) * u128::from(header.clock_frequency) / 1000;
+        if header.clock_start <= now.saturating_sub(Ticks(u64::try_from(span).unwrap_or(u64::MAX))) {
+            break;
+        }
+        first -= 1;
+    }
+    first
+}
+
+/// A file's own header.
+fn header(file: &mut (impl Read + Seek)) -> Option<FileHeader> {
+    let mut bytes = [0; FILE_HEADER_LEN];
+    file.seek(SeekFrom::Start(0)).ok()?;
+    file.read_exact(&mut bytes).ok()?;
+    FileHeader::decode(&bytes).ok()
+}
+
+/// What a file holds now.
+fn read(file: &mut (impl Read + Seek), most: u64) -> io::Result<Vec<u8>> {
+    let len = file.seek(SeekFrom::End(0))?.min(most);
+    file.seek(SeekFrom::Start(0))?;
+    let mut bytes = Vec::new();
+    let room = usize::try_from(len).map_err(io::Error::other)?;
+    bytes.try_reserve_exact(room).map_err(io::Error::other)?;
+    file.take(len).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// A file in which a recording has begun.
+fn recorded(bytes: &[u8]) -> Option<Trace<'_>> {
+    let trace = Trace::open(bytes).ok()?;
+    let begins = trace.blocks().first().is_some_and(|block| block.header.kind == BlockKind::State);
+    begins.then_some(trace)
+}
+
+/// The stored bytes of a block, if they are those that were written.
+fn stored<'a>(bytes: &'a [u8], block: &BlockRef) -> Option<&'a [u8]> {
+    let at = usize::try_from(block.offset).ok()?.checked_add(BLOCK_HEADER_LEN)?;
+    let payload = bytes.get(at..at.checked_add(block.header.stored_len as usize)?)?;
+    (xxh3_64(payload) == block.header.payload_hash).then_some(payload)
+}
+
+/// The trace that is being written.
+struct Joined<'a, W> {
+    excerpt: TraceExcerpt,
+    header: FileHeader,
+    once: Once,
+    out: &'a mut W,
+    bytes: u64,
+    restated: u64,
+    torn: u64,
+    last: Ticks,
+    /// The header of the last block.
+    like: Option<BlockHeader>,
+    /// Reason and detail of the end.
+    ended: Option<(u64, Vec<u8>)>,
+}
+
+impl<'a, W: Write> Joined<'a, W> {
+    fn new(header: &FileHeader, out: &'a mut W) -> io::Result<Joined<'a, W>> {
+        let excerpt = TraceExcerpt::new(header, 0).map_err(io::Error::other)?;
+        let head = header.encode();
+        out.write_all(&head)?;
+        Ok(Joined {
+            excerpt,
+            header: *header,
+            once: Once::new(head),
+            out,
+            bytes: head.len() as u64,
+            restated: 0,
+            torn: 0,
+            last: header.clock_start,
+            like: None,
+            ended: None,
+        })
+    }
+
+    /// Adds a file. `continues`: it is not the first one.
+    fn add(
+        &mut self,
+        trace: &Trace<'_>,
+        bytes: &[u8],
+        continues: bool,
+        scratch: &mut Scratch,
+    ) -> io::Result<()> {
+        self.ended = None;
+        let turned = if continues { turned(trace, scratch) } else { None };
+        for block in trace.blocks() {
+            let header = &block.header;
+            match header.kind {
+                BlockKind::Index => continue,
+                BlockKind::End => {
+                    self.ended = end_in(trace, block, scratch);
+                    continue;
                 }
-                None => self.at += (len.saturating_sub(BLOCK_HEADER_LEN - 1)).max(1) as u64,
+                // The file before has the same events.
+                BlockKind::Meta if continues && turned.is_none_or(|turned| header.first <= turned) => {
+                    continue;
+                }
+                BlockKind::Meta | BlockKind::State | BlockKind::Blob => {
+                    self.restated += u64::from(header.raw_len);
+                    let room = self.restated <= MOST_RESTATED;
+                    let raw = trace.payload(block, scratch).ok().filter(|_| room);
+                    match (raw, stored(bytes, block)) {
+                        (Some(raw), Some(stored)) => self.events(header, raw, stored, continues)?,
+                        _ => self.torn += 1,
+                    }
+                }
+                _ => match stored(bytes, block) {
+                    Some(payload) => self.stored(header, payload)?,
+                    None => self.torn += 1,
+                },
             }
+            self.last = self.last.max(header.last);
+        }
+        Ok(())
+    }
+
+    /// Adds a block of events, but not those that the trace has.
+    fn events(&mut self, header: &BlockHeader, raw: &[u8], stored: &[u8], continues: bool) -> io::Result<()> {
+        let mut out = Vec::new();
+        self.once.begin_block(header.kind, continues);
+        let Ok(events) = rewrite_events(raw, header, self.header.word(), &mut self.once, &mut out) else {
+            self.torn += 1;
+            return Ok(());
+        };
+        if header.kind == BlockKind::Blob && events == header.events {
+            self.stored(header, stored)
+        } else if events != 0 {
+            self.rewritten(header, &out, events)
+        } else {
+            Ok(())
         }
     }
 
-    /// Takes note of a block. Returns its marks and exceptions.
-    fn block(&mut self, ring: &impl Ring, header: &FileHeader, place: Place) -> usize {
-        self.missed = self.missed.saturating_add(place.header.seq.saturating_sub(self.next));
-        self.next = place.header.seq.saturating_add(1);
-        let mut triggers = 0;
-        if !matches!(place.header.kind, BlockKind::Samples | BlockKind::Index) {
-            let Some(bytes) = ring.bytes(place.at, place.len()) else {
-                self.missed = self.missed.saturating_add(1);
-                return 0;
-            };
-            match place.header.kind {
-                BlockKind::Blob => self.kept.blob(&place.header, bytes),
-                BlockKind::End => self.ended = end_in(header, &bytes, &mut self.scratch),
-                _ => triggers = self.kept.events(header, &place.header, &bytes, &mut self.scratch),
+    fn stored(&mut self, header: &BlockHeader, payload: &[u8]) -> io::Result<()> {
+        self.like = Some(*header);
+        let bytes = self.excerpt.stored(header, payload);
+        self.bytes += bytes.len() as u64;
+        self.out.write_all(bytes)
+    }
+
+    fn rewritten(&mut self, header: &BlockHeader, raw: &[u8], events: u32) -> io::Result<()> {
+        self.like = Some(*header);
+        let bytes = self.excerpt.events(header, raw, events).map_err(io::Error::other)?;
+        self.bytes += bytes.len() as u64;
+        self.out.write_all(bytes)
+    }
+
+    /// Writes the end.
+    fn finish(mut self) -> Result<Snapshot, SnapError> {
+        let ticks = u128::from(self.last.saturating_sub(self.header.clock_start).0);
+        let covered = ticks * 1000 / u128::from(self.header.clock_frequency.max(1));
+        let covered_ms = u64::try_from(covered).unwrap_or(u64::MAX);
+        self.facts(&[("flight.covered_ms", covered_ms), ("flight.torn_blocks", self.torn)])?;
+        let (reason, detail) = self.ended.take().unwrap_or_else(|| {
+            (EndReason::Stopped as u64, b"written from the ring; the recording had no end yet".to_vec())
+        });
+        let end = self.excerpt.end(self.last, reason, &detail).map_err(io::Error::other)?;
+        self.bytes += end.len() as u64;
+        self.out.write_all(end)?;
+        while let Some(piece) = self.excerpt.index().map_err(io::Error::other)? {
+            self.bytes += piece.len() as u64;
+            self.out.write_all(piece)?;
+        }
+        self.out.flush()?;
+        Ok(Snapshot { bytes: self.bytes, covered_ms, torn: self.torn })
+    }
+
+    /// Says what the trace holds, as metadata.
+    fn facts(&mut self, facts: &[(&str, u64)]) -> io::Result<()> {
+        let Some(like) = self.like else { return Ok(()) };
+        let like = BlockHeader { kind: BlockKind::Meta, samples: 0, stack_bytes: 0, ..like };
+        let mut raw = Vec::new();
+        let facts = facts.iter().filter(|(_, count)| *count != 0);
+        let mut events = 0;
+        for (key, count) in facts {
+            let value = count.to_string();
+            let fact = Metadata { key: key.as_bytes(), value: value.as_bytes() };
+            raw.extend(event::encode(&Event::Metadata(fact), like.first));
+            events += 1;
+        }
+        if events == 0 { Ok(()) } else { self.rewritten(&like, &raw, events) }
+    }
+}
+
+/// When the recorder turned to this file; up to then its META blocks have what the file before has.
+/// `None`: it did not.
+fn turned(trace: &Trace<'_>, scratch: &mut Scratch) -> Option<Ticks> {
+    let blocks = trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Meta);
+    for block in blocks {
+        let Ok(events) = trace.events(block, scratch) else { continue };
+        let found = events.map_while(Result::ok).find_map(|event| match event {
+            Event::Metadata(fact) if fact.key == b"rotation.turned" => {
+                std::str::from_utf8(fact.value).ok()?.parse().ok()
             }
+            _ => None,
+        });
+        if let Some(ticks) = found {
+            return Some(Ticks(ticks));
         }
-        if !matches!(place.header.kind, BlockKind::End | BlockKind::Index) {
-            self.places.push_back(place);
-        }
-        triggers
     }
+    None
 }
 
-/// The block at a position, if there is a whole one.
-fn place_at(ring: &impl Ring, at: u64, header: &FileHeader, written: u64) -> Option<Place> {
-    if written.saturating_sub(at) < BLOCK_HEADER_LEN as u64 {
-        return None;
-    }
-    let block = BlockHeader::decode_of(&ring.bytes(at, BLOCK_HEADER_LEN)?, header.salt())?;
-    let place = Place { at, header: block };
-    (place.len() as u64 <= written - at).then_some(place)
-}
-
-/// Calls `work` for each event of a block, header and payload.
-fn each_event(header: &FileHeader, block: &[u8], scratch: &mut Scratch, mut work: impl FnMut(&Event)) {
-    let mut file = header.encode().to_vec();
-    file.extend_from_slice(block);
-    let Ok(trace) = Trace::open(&file) else { return };
-    let Some(block) = trace.blocks().first() else { return };
-    if let Ok(events) = trace.events(block, scratch) {
-        events.map_while(Result::ok).for_each(|event| work(&event));
-    }
-}
-
-fn end_in(header: &FileHeader, block: &[u8], scratch: &mut Scratch) -> Option<Ended> {
-    let mut ended = None;
-    each_event(header, block, scratch, |event| {
-        if let Event::End(End { reason, detail, .. }) = event {
-            ended = Some(Ended { reason: *reason, detail: detail.to_vec() });
-        }
-    });
-    ended
+fn end_in(trace: &Trace<'_>, block: &BlockRef, scratch: &mut Scratch) -> Option<(u64, Vec<u8>)> {
+    let events = trace.events(block, scratch).ok()?;
+    events.map_while(Result::ok).find_map(|event| match event {
+        Event::End(End { reason, detail, .. }) => Some((reason, detail.to_vec())),
+        _ => None,
+    })
 }
 
 /// The name of the trace with this number: `a-1.stk` of `a.stk`.

@@ -56,7 +56,7 @@ pub(crate) fn stop(inject: &Path, pid: u32, timeout_ms: u32, unload: bool) -> Re
     call(inject, arguments.into_iter().chain(unload.then_some("--unload")).map(OsString::from))
 }
 
-/// Has `inject` ask for a trace of one process that is recorded in memory.
+/// Has `inject` ask for a trace of one process that is recorded with --flight.
 ///
 /// # Errors
 /// As [`run`].

@@ -13,7 +13,7 @@
 //! * [`complete`]: the trace and image files, for the data added after the end.
 //! * [`names`]: names for the agent from a .NET runtime's data access library.
 //! * [`output`]: the file that the agent writes.
-//! * [`flight`]: a recording in memory, and the thread that writes traces of it.
+//! * [`flight`]: the thread that makes traces of a ring of files.
 //! * [`guard`]: the thread that watches the recorder's threads.
 //! * [`deliver`]: moves a whole trace to where it belongs.
 //! * [`detach`]: starts a copy of inject that remains as the guard.
@@ -167,7 +167,7 @@ fn end_recording(agent: &agent::Agent, process: &Process, timeout_ms: u32) -> Re
     Ok(rotates)
 }
 
-/// Has what a recording in memory holds written to a file.
+/// Has the last seconds of a recording with `--flight` written to a file.
 fn snap(target: &Target, timeout_ms: u32) -> Result<i32, Failure> {
     let process = open(target)?;
     if let Some(other) = handover::companion(&process) {

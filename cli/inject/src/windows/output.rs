@@ -22,11 +22,12 @@ use stk_schema::sddl;
 use windows_sys::Win32::Foundation::{GENERIC_READ, GENERIC_WRITE};
 use windows_sys::Win32::Security::SECURITY_ATTRIBUTES;
 use windows_sys::Win32::Storage::FileSystem::{
-    BY_HANDLE_FILE_INFORMATION, CREATE_NEW, CreateFileW, DELETE, FILE_ATTRIBUTE_DIRECTORY,
-    FILE_ATTRIBUTE_NORMAL, FILE_ATTRIBUTE_REPARSE_POINT, FILE_DISPOSITION_INFO, FILE_FLAG_BACKUP_SEMANTICS,
-    FILE_FLAG_OPEN_REPARSE_POINT, FILE_ID_INFO, FILE_SHARE_DELETE, FILE_SHARE_READ, FILE_TYPE_DISK,
-    FileDispositionInfo, FileIdInfo, GetDiskFreeSpaceExW, GetFileInformationByHandle,
-    GetFileInformationByHandleEx, GetFileType, READ_CONTROL, SetFileInformationByHandle,
+    BY_HANDLE_FILE_INFORMATION, CREATE_NEW, CreateDirectoryW, CreateFileW, DELETE, FILE_ATTRIBUTE_DIRECTORY,
+    FILE_ATTRIBUTE_NORMAL, FILE_ATTRIBUTE_REPARSE_POINT, FILE_ATTRIBUTE_TEMPORARY, FILE_DISPOSITION_INFO,
+    FILE_FLAG_BACKUP_SEMANTICS, FILE_FLAG_OPEN_REPARSE_POINT, FILE_ID_INFO, FILE_SHARE_DELETE,
+    FILE_SHARE_READ, FILE_TYPE_DISK, FileDispositionInfo, FileIdInfo, GetDiskFreeSpaceExW,
+    GetFileInformationByHandle, GetFileInformationByHandleEx, GetFileType, READ_CONTROL,
+    SetFileInformationByHandle,
 };
 
 /// The opened output. Until [`Output::empty`] nothing of an earlier file is lost; unless
@@ -115,7 +116,7 @@ impl Output {
         let fail = |error: io::Error| no(&format!("cannot be written ({error})"));
         let path = std::path::absolute(path).map_err(fail)?;
         check_folders(&path)?;
-        let (file, unwanted) = match create_private(&path) {
+        let (file, unwanted) = match create_private(&path, FILE_ATTRIBUTE_NORMAL) {
             Ok(file) => (file, FileRemoval { new: Some(path.clone()), set_aside: None }),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 if there == IfThere::Refuse {
@@ -139,7 +140,7 @@ impl Output {
                     let set_aside = Some(set_aside(&path).map_err(fail)?);
                     // Puts it back if no file can be made in its place.
                     let mut unwanted = FileRemoval { new: None, set_aside };
-                    let file = create_private(&path).map_err(fail);
+                    let file = create_private(&path, FILE_ATTRIBUTE_NORMAL).map_err(fail);
                     unwanted.new = file.is_ok().then(|| path.clone());
                     if file.is_err() {
                         unwanted.put_back(&path);
@@ -154,6 +155,19 @@ impl Output {
         };
         let identity = identity(&file);
         Ok(Output { file, unwanted, path, identity })
+    }
+
+    /// Creates a file of inject's own that is deleted soon: the system writes as little of it to
+    /// the disk as it can.
+    ///
+    /// # Errors
+    /// A sentence for the user.
+    pub(crate) fn temporary(path: &Path) -> Result<Output, Failure> {
+        let file = create_private(path, FILE_ATTRIBUTE_TEMPORARY)
+            .map_err(|error| Failure::failed(format!("{} cannot be made: {error}", path.display())))?;
+        let unwanted = FileRemoval { new: Some(path.to_owned()), set_aside: None };
+        let identity = identity(&file);
+        Ok(Output { file, unwanted, path: path.to_owned(), identity })
     }
 
     /// Empties the file for the new trace.
@@ -336,14 +350,9 @@ pub(crate) fn say_set_aside(old: &Path) {
 
 /// Creates a file that only inject's user, administrators and the system may open. Others may
 /// read it meanwhile, if they may open it, but not write it.
-fn create_private(path: &Path) -> io::Result<File> {
-    let user = Token::own()?.user_sid().ok_or_else(|| io::Error::other("inject's own user is not known"))?;
-    let descriptor = Descriptor::from_sddl(&sddl::private(&user))?;
-    let attributes = SECURITY_ATTRIBUTES {
-        nLength: size_of::<SECURITY_ATTRIBUTES>() as u32,
-        lpSecurityDescriptor: descriptor.as_ptr(),
-        bInheritHandle: 0,
-    };
+fn create_private(path: &Path, file_attributes: u32) -> io::Result<File> {
+    let descriptor = private_descriptor()?;
+    let attributes = with_descriptor(&descriptor);
     let name = system::wide(&system::long(path));
     // SAFETY: the name is zero-terminated, the attributes and their descriptor live through the
     // call, and the handle is fresh.
@@ -354,11 +363,40 @@ fn create_private(path: &Path) -> io::Result<File> {
             FILE_SHARE_READ,
             &attributes,
             CREATE_NEW,
-            FILE_ATTRIBUTE_NORMAL | FILE_FLAG_OPEN_REPARSE_POINT,
+            file_attributes | FILE_FLAG_OPEN_REPARSE_POINT,
             ptr::null_mut(),
         ))
     };
     Ok(File::from(handle?))
+}
+
+/// Makes a folder that only inject's user, administrators and the system may open.
+///
+/// # Errors
+/// The system's error.
+pub(crate) fn make_private_folder(path: &Path) -> io::Result<()> {
+    let descriptor = private_descriptor()?;
+    let attributes = with_descriptor(&descriptor);
+    let name = system::wide(&system::long(path));
+    // SAFETY: the name is zero-terminated; the attributes and their descriptor live through the
+    // call.
+    match unsafe { CreateDirectoryW(name.as_ptr(), &attributes) } {
+        0 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+fn private_descriptor() -> io::Result<Descriptor> {
+    let user = Token::own()?.user_sid().ok_or_else(|| io::Error::other("inject's own user is not known"))?;
+    Descriptor::from_sddl(&sddl::private(&user))
+}
+
+fn with_descriptor(descriptor: &Descriptor) -> SECURITY_ATTRIBUTES {
+    SECURITY_ATTRIBUTES {
+        nLength: size_of::<SECURITY_ATTRIBUTES>() as u32,
+        lpSecurityDescriptor: descriptor.as_ptr(),
+        bInheritHandle: 0,
+    }
 }
 
 /// The kind of an open file, from its handle and not from its name.

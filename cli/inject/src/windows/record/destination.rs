@@ -1,4 +1,4 @@
-//! Where a recording goes: a file, or memory.
+//! Where a recording goes.
 
 use super::finisher::FileEnding;
 use crate::args::Record;
@@ -8,123 +8,92 @@ use crate::messages::{self, say};
 use crate::pattern;
 use crate::windows::complete;
 use crate::windows::deliver;
-use crate::windows::flight::{self, FlightPlan, FlightSection, FlightThread};
+use crate::windows::flight::FlightPlan;
 use crate::windows::output::{IfThere, Output};
 use crate::windows::process::Process;
 use crate::windows::system;
 use std::os::windows::io::BorrowedHandle;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-
-/// Where a recording goes.
-pub(super) enum Destination {
-    /// Into a file, and what happens to it after its end; `None` once that has begun.
-    File(Option<FileEnding>),
-    /// Into memory, from which this thread writes files.
-    Memory(Option<FlightThread>),
-}
 
 /// What the agent writes to.
-pub(super) enum Opened {
-    /// A file, and where it is moved to at the end.
-    File(Output, Option<PathBuf>),
-    Memory(Arc<FlightSection>, FlightPlan),
+pub(super) struct Opened {
+    output: Output,
+    /// Where it is moved to at the end.
+    goal: Option<PathBuf>,
 }
 
 impl Opened {
+    /// The file that the user wants.
     pub(super) fn new(record: &Record, process: &Process) -> Result<Opened, Failure> {
         let path = output_path(record, process)?;
-        if record.flight_ms == 0 {
-            return Opened::file(record, path);
-        }
-        let path = std::path::absolute(&path).unwrap_or(path);
-        if !path.parent().is_some_and(Path::is_dir) {
-            let shown = messages::file(&path);
-            return Err(Failure::failed(format!(
-                "{shown}: there is no such folder: choose another file with -o"
-            )));
-        }
-        let plan = FlightPlan {
-            path,
-            force: record.force,
-            window_ms: record.flight_ms,
-            embed: record.embed,
-            max_bytes: record.max_bytes,
-        };
-        Ok(Opened::Memory(Arc::new(FlightSection::new(record.flight_ms)?), plan))
-    }
-
-    /// The file that the user wants at this path.
-    fn file(record: &Record, path: PathBuf) -> Result<Opened, Failure> {
         Opened::routed(record, deliver::route(path, record.move_to.as_deref(), record.force)?)
     }
 
     /// A file that takes this way.
     pub(super) fn routed(record: &Record, route: Route) -> Result<Opened, Failure> {
-        Ok(Opened::File(Output::open(&route.local, IfThere::for_trace(record.force))?, route.goal))
+        let output = Output::open(&route.local, IfThere::for_trace(record.force))?;
+        Ok(Opened { output, goal: route.goal })
+    }
+
+    /// A file of the ring of `--flight`.
+    pub(super) fn temporary(path: &Path) -> Result<Opened, Failure> {
+        Ok(Opened { output: Output::temporary(path)?, goal: None })
     }
 
     pub(super) fn empty(&self) -> Result<(), Failure> {
-        match self {
-            Opened::File(output, _) => output.empty(),
-            Opened::Memory(..) => Ok(()),
-        }
+        self.output.empty()
     }
 
     pub(super) fn handle(&self) -> BorrowedHandle<'_> {
-        match self {
-            Opened::File(output, _) => output.handle(),
-            Opened::Memory(section, _) => section.handle(),
-        }
+        self.output.handle()
     }
 
     /// The most bytes without `--max-size`; 0 = no limit.
     pub(super) fn default_limit(&self) -> u64 {
-        match self {
-            Opened::File(output, _) => output.default_limit(),
-            // The ring has no end.
-            Opened::Memory(..) => 0,
-        }
+        self.output.default_limit()
     }
 
     /// The most bytes of a recording into this alone; 0 = no limit.
     pub(super) fn limit(&self, record: &Record) -> u64 {
-        match self {
-            Opened::File(..) => record.max_bytes.unwrap_or_else(|| self.default_limit()),
-            Opened::Memory(..) => 0,
-        }
+        record.max_bytes.unwrap_or_else(|| self.default_limit())
     }
 
-    /// Leaves it to the agent, whose recording of the trace with this UUID has begun.
-    pub(super) fn begin(self, record: &Record, uuid: [u8; 16]) -> Result<(PathBuf, Destination), Failure> {
-        match self {
-            Opened::File(output, goal) => {
-                let (path, trace) = output.keep();
-                let tables = record.tables.clone();
-                let wanted = complete::CompletionRequest { embed: record.embed, tables, trace };
-                let goal = goal.map(|goal| (goal, record.force));
-                let ending = FileEnding { path: path.clone(), uuid, wanted, dropped: 0, goal };
-                Ok((path, Destination::File(Some(ending))))
-            }
-            Opened::Memory(section, plan) => {
-                let path = plan.path.clone();
-                Ok((path, Destination::Memory(Some(FlightThread::start(section, plan)?))))
-            }
-        }
+    /// Leaves it to the agent, whose recording of the trace with this UUID has begun. Returns what
+    /// is to happen to it after its end.
+    pub(super) fn begin(self, record: &Record, uuid: [u8; 16]) -> FileEnding {
+        let (path, trace) = self.output.keep();
+        let tables = record.tables.clone();
+        let wanted = complete::CompletionRequest { embed: record.embed, tables, trace };
+        let goal = self.goal.map(|goal| (goal, record.force));
+        FileEnding { path, uuid, wanted, dropped: 0, goal }
     }
 
     /// Says that a recording into this begins.
     pub(super) fn say_begun(&self, process: &Process) {
-        match self {
-            Opened::File(output, goal) => {
-                say(&messages::recording(process, output.path()));
-                if let Some(goal) = &goal {
-                    say(&format!("it is moved to {} when it is whole", goal.display()));
-                }
-            }
-            Opened::Memory(_, plan) => say(&flight::begun(process, plan)),
+        say(&messages::recording(process, self.output.path()));
+        if let Some(goal) = &self.goal {
+            say(&format!("it is moved to {} when it is whole", goal.display()));
         }
     }
+}
+
+/// Where the traces of a recording with `--flight` go.
+pub(super) fn flight_plan(record: &Record, process: &Process) -> Result<FlightPlan, Failure> {
+    let path = output_path(record, process)?;
+    let path = std::path::absolute(&path).unwrap_or(path);
+    if !path.parent().is_some_and(Path::is_dir) {
+        let shown = messages::file(&path);
+        return Err(Failure::failed(format!(
+            "{shown}: there is no such folder: choose another file with -o"
+        )));
+    }
+    Ok(FlightPlan {
+        path,
+        force: record.force,
+        window_ms: record.flight_ms,
+        embed: record.embed,
+        max_bytes: record.max_bytes,
+    })
 }
 
 /// The path of `-o` for a process.

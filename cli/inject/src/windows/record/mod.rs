@@ -1,7 +1,7 @@
 //! One recording, from the first check to the last line.
 //!
 //! * `start`: checks a process, and starts the recording of a file there.
-//! * `destination`: where a recording goes: a file, or memory.
+//! * `destination`: where a recording goes.
 //! * `session`: follows a recording until it ends.
 //! * `standstill`: finds when nothing moves any more.
 //! * `ending`: how a recording ended, in words.

@@ -5,10 +5,12 @@ use super::finisher::{FileEnding, Finisher};
 use super::start::FilePlan;
 use crate::args::Record;
 use crate::failure::Failure;
+use crate::messages::say;
 use crate::rotation::{self, FileLimits, FilePlace, Rotation, Totals};
 use crate::uuid;
 use crate::windows::deliver;
 use crate::windows::facts::Fact;
+use crate::windows::flight::FlightThread;
 use crate::windows::process::Process;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -20,6 +22,24 @@ const MOST_NAMES: u32 = 10_000;
 
 /// How long the recording stays in its file where the next one could not be begun.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
+
+/// What becomes of the files.
+pub(super) enum FileUse {
+    /// They stay, as far as `--keep` lets them.
+    Kept(Finisher),
+    /// Traces are made of the last ones when something asks for it.
+    Flight(FlightThread),
+}
+
+impl FileUse {
+    /// Adds a file whose recording has ended.
+    pub(super) fn add(&mut self, file: FileEnding) {
+        match self {
+            FileUse::Kept(finisher) => finisher.add(file),
+            FileUse::Flight(flight) => flight.end_file(&file.path),
+        }
+    }
+}
 
 /// A recording in a ring of files.
 pub(super) struct Rotating {
@@ -42,15 +62,21 @@ pub(super) struct Rotating {
     before: Option<FileEnding>,
     /// Not to be tried again before: the next file could not be begun.
     not_before: Option<Instant>,
-    pub(super) finisher: Finisher,
+    pub(super) files: FileUse,
 }
 
 impl Rotating {
     /// The ring that the options ask for, and its first file.
     pub(super) fn new(record: &Record, process: &Process) -> Result<(Rotating, Opened), Failure> {
-        let path = destination::output_path(record, process)?;
-        deliver::check_folder(record.move_to.as_deref())?;
-        let number = if record.force { 0 } else { last_number(record, &path) };
+        let (path, number, files) = if record.flight_ms != 0 {
+            let flight = FlightThread::start(destination::flight_plan(record, process)?)?;
+            (flight.ring_path().to_owned(), 0, FileUse::Flight(flight))
+        } else {
+            let path = destination::output_path(record, process)?;
+            deliver::check_folder(record.move_to.as_deref())?;
+            let number = if record.force { 0 } else { last_number(record, &path) };
+            (path, number, FileUse::Kept(Finisher::start(record.rotation.keep)?))
+        };
         let mut rotating = Rotating {
             rotation: record.rotation,
             id: uuid::random(),
@@ -63,12 +89,18 @@ impl Rotating {
             rested_ms: None,
             before: None,
             not_before: None,
-            finisher: Finisher::start(record.rotation.keep)?,
+            files,
         };
         let opened = rotating.open(record)?;
         rotating.usual_limit = opened.default_limit();
-        if let Some(limits) = rotating.rotation.limits(record.max_bytes, rotating.usual_limit, 0) {
+        if let Some(limits) = rotating.rotation.limits(most_bytes(record), rotating.usual_limit, 0) {
             rotating.limits = limits;
+        }
+        if rotating.limits.are_too_small() && record.flight_ms != 0 {
+            return Err(Failure::failed(
+                "the disk of the folder for temporary files (TEMP) has no room for the ring of --flight: make room, or let \
+                 TEMP name a folder of another disk",
+            ));
         }
         if rotating.limits.are_too_small() {
             return Err(Failure::failed(format!(
@@ -85,6 +117,9 @@ impl Rotating {
         for _ in 0..MOST_NAMES {
             self.place.number = self.place.number.saturating_add(1);
             let path = rotation::numbered(&self.path, self.place.number);
+            if let FileUse::Flight(_) = self.files {
+                return Opened::temporary(&path);
+            }
             let route = deliver::local_route(path, record.move_to.as_deref())?;
             if record.force || route.local.symlink_metadata().is_err() {
                 return Opened::routed(record, route);
@@ -101,9 +136,12 @@ impl Rotating {
         self.rested_ms = plan.paused.then_some(0);
     }
 
-    /// The recording of the present file has begun.
-    pub(super) fn begin_file(&mut self) {
+    /// The recording of the present file has begun. `continued`: without a gap.
+    pub(super) fn begin_file(&mut self, file: &FileEnding, continued: bool) {
         self.begun = Instant::now();
+        if let FileUse::Flight(flight) = &self.files {
+            flight.begin_file(&file.path, file.uuid, continued, self.limits.most);
+        }
     }
 
     /// The file that was opened last is not written.
@@ -129,9 +167,30 @@ impl Rotating {
         facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
     }
 
-    /// What is said when the recording begins.
-    pub(super) fn describe(&self) -> String {
-        format!("it goes on in numbered files, {}", rotation::describe(&self.rotation, self.limits))
+    /// Says that the recording begins.
+    pub(super) fn say_begun(&self, opened: &Opened, process: &Process) {
+        match &self.files {
+            FileUse::Flight(flight) => say(&flight.begun(process)),
+            FileUse::Kept(_) => {
+                opened.say_begun(process);
+                let files = rotation::describe(&self.rotation, self.limits);
+                say(&format!("it goes on in numbered files, {files}"));
+            }
+        }
+    }
+
+    /// Passes on what asks for a trace of the last files.
+    pub(super) fn look_at_desk(&mut self, process: &Process, status: &AgentStatus) {
+        if let FileUse::Flight(flight) = &mut self.files {
+            flight.look(process, status.flight);
+        }
+    }
+
+    /// Writes the last trace of the ring if it is wanted. The agent must not leave before.
+    pub(super) fn finish_flight(&mut self, process: &Process, last: bool) {
+        if let FileUse::Flight(flight) = &mut self.files {
+            flight.finish(process, last);
+        }
     }
 
     /// The present file's place in the recording, of which the other hosts are told before it
@@ -142,7 +201,10 @@ impl Rotating {
 
     /// The present file, before its status.
     pub(super) fn label(&self) -> String {
-        format!("file {}: ", self.place.index)
+        match self.files {
+            FileUse::Kept(_) => format!("file {}: ", self.place.index),
+            FileUse::Flight(_) => String::new(),
+        }
     }
 
     /// Whether the next file is due. `ended`: the agent ended this one itself.
@@ -170,7 +232,7 @@ impl Rotating {
     /// status this is; `None` if the recording has reached the limit of all files.
     pub(super) fn plan_next(&mut self, record: &Record, present: &AgentStatus) -> Option<FilePlan> {
         let finished = self.place.earlier.with(present).bytes;
-        self.limits = self.rotation.limits(record.max_bytes, self.usual_limit, finished)?;
+        self.limits = self.rotation.limits(most_bytes(record), self.usual_limit, finished)?;
         let max_bytes = self.limits.most;
         Some(FilePlan { max_bytes, ..FilePlan::default() })
     }
@@ -181,9 +243,9 @@ impl Rotating {
     }
 
     /// The agent continues in the file that was opened last, and ends this one.
-    pub(super) fn continued_in(&mut self, before: Option<FileEnding>) {
+    pub(super) fn continued_in(&mut self, before: Option<FileEnding>, present: &FileEnding) {
         self.before = before;
-        self.begin_file();
+        self.begin_file(present, true);
     }
 
     /// The next file could not be begun. The name that was taken for it is given back.
@@ -202,7 +264,7 @@ impl Rotating {
         let elapsed = place.earlier.elapsed_ms.saturating_sub(self.place.earlier.elapsed_ms);
         self.use_time(elapsed);
         (self.place.index, self.place.earlier) = (place.index, place.earlier);
-        self.before.take().into_iter().for_each(|file| self.finisher.add(FileEnding { dropped, ..file }));
+        self.before.take().into_iter().for_each(|file| self.files.add(FileEnding { dropped, ..file }));
     }
 
     /// A file took so many milliseconds of `--duration`, without those before the first resumption.
@@ -218,7 +280,7 @@ impl Rotating {
     pub(super) fn leave_before(&mut self) {
         if let Some(file) = self.before.take() {
             self.place.index += 1;
-            self.finisher.add(file);
+            self.files.add(file);
         }
     }
 
@@ -227,7 +289,7 @@ impl Rotating {
     pub(super) fn next_plan(&mut self, record: &Record, ended: &AgentStatus) -> Option<FilePlan> {
         self.place.earlier = self.place.earlier.with(ended);
         let finished = self.place.earlier.bytes;
-        self.limits = self.rotation.limits(record.max_bytes, self.usual_limit, finished)?;
+        self.limits = self.rotation.limits(most_bytes(record), self.usual_limit, finished)?;
         self.use_time(ended.elapsed_ms);
         let paused = ended.paused != 0;
         self.rested_ms = paused.then_some(0);
@@ -241,6 +303,11 @@ impl Rotating {
             facts: Vec::new(),
         })
     }
+}
+
+/// `--max-size` of all files of the ring; that of `--flight` is for the traces.
+fn most_bytes(record: &Record) -> Option<u64> {
+    if record.flight_ms == 0 { record.max_bytes } else { None }
 }
 
 /// The highest number of a file of an earlier recording with the same name, beside this one or

@@ -2,9 +2,9 @@
 //! ([`stk_schema::requests::REQUEST_FILE`]); only where it has ended the present file itself,
 //! because that is full, a new recording begins.
 
-use super::destination::{Destination, Opened};
+use super::destination::Opened;
 use super::finisher::FileEnding;
-use super::ring::Rotating;
+use super::ring::{FileUse, Rotating};
 use super::session::{End, STOP_MS, Session};
 use super::start::{FilePlan, Starter};
 use crate::failure::{self, Failure};
@@ -68,15 +68,12 @@ impl Session<'_> {
         let why = match begun {
             Ok(Some((opened, uuid))) => {
                 self.running.uuid = uuid;
-                let (path, destination) = opened.begin(record, uuid)?;
-                self.path = path;
-                let before = match std::mem::replace(&mut self.destination, destination) {
-                    Destination::File(ending) => ending,
-                    Destination::Memory(_) => None,
-                };
+                let present = opened.begin(record, uuid);
+                self.path.clone_from(&present.path);
                 if let Some(rotating) = &mut self.rotating {
-                    rotating.continued_in(before);
+                    rotating.continued_in(self.ending.take(), &present);
                 }
+                self.ending = Some(present);
                 return Ok(None);
             }
             Ok(None) => None,
@@ -113,7 +110,7 @@ impl Session<'_> {
         let ending = self.take_ending();
         let Some(rotating) = &mut self.rotating else { return Ok(Some(End::ByAgent)) };
         rotating.leave_before();
-        ending.into_iter().for_each(|file| rotating.finisher.add(file));
+        ending.into_iter().for_each(|file| rotating.files.add(file));
         let Some(mut plan) = rotating.next_plan(record, &status) else { return Ok(Some(End::Full)) };
         plan.facts = facts;
         plan.facts.extend(rotating.facts(Some(previous_end)));
@@ -137,8 +134,10 @@ impl Session<'_> {
             Err(failure) => return Err(cannot_go_on(failure)),
         };
         drop(hosts);
-        self.rotating.iter_mut().for_each(Rotating::begin_file);
-        (self.path, self.destination) = opened.begin(self.starter.record, self.running.uuid)?;
+        let present = opened.begin(self.starter.record, self.running.uuid);
+        self.path.clone_from(&present.path);
+        self.rotating.iter_mut().for_each(|rotating| rotating.begin_file(&present, false));
+        self.ending = Some(present);
         Ok(None)
     }
 
@@ -152,9 +151,17 @@ impl Session<'_> {
         // The guard of ended threads has nothing to do.
         self.running.guarding = None;
         let dropped = self.running.status.dropped;
-        match &mut self.destination {
-            Destination::File(ending) => ending.take().map(|ending| FileEnding { dropped, ..ending }),
-            Destination::Memory(_) => None,
+        self.ending.take().map(|ending| FileEnding { dropped, ..ending })
+    }
+
+    /// Whether the end asks for a trace of the last seconds. Who ends a recording wants no more of
+    /// it.
+    pub(super) fn wants_last_trace(&self, end: &End) -> bool {
+        let planned = [EndReason::Stopped, EndReason::Duration].map(|reason| reason as u32);
+        match end {
+            End::Interrupted | End::Full => false,
+            End::ProcessEnded => true,
+            End::ByAgent => !planned.contains(&self.running.status.end_reason),
         }
     }
 
@@ -164,10 +171,15 @@ impl Session<'_> {
         let Some(mut rotating) = self.rotating.take() else { return end.map(|_| failure::FAILED) };
         rotating.look_at_file(&self.running.status);
         rotating.leave_before();
-        let summary = rotating.finisher.finish(last);
-        let text = summary.text();
+        let (text, moved) = match rotating.files {
+            FileUse::Kept(finisher) => {
+                let summary = finisher.finish(last);
+                (summary.text(), summary.moved())
+            }
+            FileUse::Flight(flight) => (flight.text(), Ok(())),
+        };
         match end {
-            Ok(end) => self.conclude(end, &text).and_then(|code| summary.moved().map(|()| code)),
+            Ok(end) => self.conclude(end, &text).and_then(|code| moved.map(|()| code)),
             Err(failure) => {
                 let text = format!("{failure}; what was recorded is in {text}");
                 Err(Failure::with_code(failure.code(), text))

@@ -1,6 +1,7 @@
 //! A recording that has begun: follows it until it ends.
 
-use super::destination::{Destination, Opened};
+use super::destination::Opened;
+use super::finisher::FileEnding;
 use super::ring::Rotating;
 use super::standstill::StallGuard;
 use super::start::{self, FilePlan, Running, Starter};
@@ -50,8 +51,8 @@ pub(super) struct Session<'a> {
     /// The recording of the present file.
     pub running: Running,
     pub path: PathBuf,
-    /// Where the recording goes.
-    pub destination: Destination,
+    /// What happens to the present file after its end; `None` once that has begun.
+    pub ending: Option<FileEnding>,
     /// The ring of files, of which this is one.
     pub rotating: Option<Rotating>,
     /// Whether stderr holds a status line without its end.
@@ -128,14 +129,15 @@ impl<'a> Session<'a> {
         }
         let running = starter.start(&output, &plan)?;
         drop(hosts);
-        output.say_begun(process);
-        if let Some(rotating) = &mut rotating {
-            rotating.begin_file();
-            say(&rotating.describe());
+        match &rotating {
+            Some(rotating) => rotating.say_begun(&output, process),
+            None => output.say_begun(process),
         }
         let rotation = if rotating.is_some() { ROTATION_GOES_ON } else { ROTATION_NONE };
         starter.agent.set_rotation(process, rotation);
-        let (path, destination) = output.begin(record, running.uuid)?;
+        let ending = output.begin(record, running.uuid);
+        let path = ending.path.clone();
+        rotating.iter_mut().for_each(|rotating| rotating.begin_file(&ending, false));
         if running.guarding.is_none() {
             say(&format!(
                 "the agent publishes no board: a thread that it holds when {process} ends could not be resumed"
@@ -148,7 +150,7 @@ impl<'a> Session<'a> {
             starter,
             running,
             path,
-            destination,
+            ending: Some(ending),
             rotating,
             line_open: false,
             once: record.flags & FLAG_ONCE != 0,
@@ -191,45 +193,33 @@ impl<'a> Session<'a> {
         if self.line_open {
             eprintln!();
         }
-        // From here on nothing is written to the agent's memory: it may leave.
         drop(self.names.take());
-        if self.rotating.is_some() {
+        let last = end.as_ref().map_or(true, |end| self.wants_last_trace(end));
+        if let Some(rotating) = &mut self.rotating {
+            rotating.finish_flight(self.starter.process, last);
             // Whoever has it leave waits for this.
             self.starter.agent.rotation_ended(self.starter.process);
             return self.close_ring(end);
         }
         // What is dropped now waits for threads that may stand still, too.
         let end = end.inspect_err(|_| steps::begin_short(steps::Thread::Main, "leaves the recording"))?;
-        let (trace, moved) = self.close(&end);
+        let (trace, moved) = self.close();
         let code = self.conclude(end, &trace);
         // A trace that stayed where it was is a failure, unless there is a graver one.
         code.and_then(|code| moved.map(|()| code))
     }
 
     /// Completes what was recorded, and describes it.
-    fn close(&mut self, end: &End) -> (String, Result<(), Failure>) {
-        match &mut self.destination {
-            Destination::File(ending) => {
-                // The trace is final from here on.
-                let Some(ending) = ending.take() else { return (String::new(), Ok(())) };
-                let finished = ending.finish(true);
-                self.path = finished.path;
-                if let Some(why) = finished.lost {
-                    return absent(&self.path, why, &self.running.status);
-                }
-                let shown = status::closing(&self.running.status, finished.contents.as_ref());
-                (messages::trace(&self.path, &shown), finished.moved)
-            }
-            Destination::Memory(thread) => {
-                let planned = [EndReason::Stopped, EndReason::Duration].map(|reason| reason as u32);
-                let last = match end {
-                    End::Interrupted | End::Full => false,
-                    End::ProcessEnded => true,
-                    End::ByAgent => !planned.contains(&self.running.status.end_reason),
-                };
-                (thread.take().map_or_else(String::new, |thread| thread.finish(last)), Ok(()))
-            }
+    fn close(&mut self) -> (String, Result<(), Failure>) {
+        // The trace is final from here on.
+        let Some(ending) = self.ending.take() else { return (String::new(), Ok(())) };
+        let finished = ending.finish(true);
+        self.path = finished.path;
+        if let Some(why) = finished.lost {
+            return absent(&self.path, why, &self.running.status);
         }
+        let shown = status::closing(&self.running.status, finished.contents.as_ref());
+        (messages::trace(&self.path, &shown), finished.moved)
     }
 
     fn follow(&mut self, interrupted: &Event) -> Result<Followed, Failure> {
@@ -254,6 +244,7 @@ impl<'a> Session<'a> {
             }
             if let Some(rotating) = &mut self.rotating {
                 rotating.look_at_file(&self.running.status);
+                rotating.look_at_desk(process, &self.running.status);
             }
             self.stall.look(self.starter.process, &self.running, &self.path)?;
             if terminal {
