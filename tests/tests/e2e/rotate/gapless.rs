@@ -113,16 +113,17 @@ fn begun(folder: &Folder) -> Vec<Recorded> {
     all
 }
 
-/// When a thread was looked at last, in nanoseconds since 1970 UTC.
+/// When a thread was looked at last, in nanoseconds since 1970 UTC; the beginning, where the only
+/// block of samples is the one that was lost.
 #[track_caller]
 fn last_look_ns(files: &[Recorded]) -> u128 {
     let last = |file: &Recorded| {
         let header = &file.header;
-        let time = file.samples.iter().map(|sample| sample.time).max()?;
+        let time = file.samples.iter().map(|sample| sample.time).max().unwrap_or(header.clock_start);
         let since = u128::from((time - header.clock_start).0) * 1_000_000_000;
-        Some(u128::from(header.utc_start) + since / u128::from(header.clock_frequency))
+        u128::from(header.utc_start) + since / u128::from(header.clock_frequency)
     };
-    files.iter().filter_map(last).max().expect("samples")
+    files.iter().map(last).max().expect("a file")
 }
 
 /// Kills at another moment of a file's second each time. `kill` returns the time since 1970 UTC of
