@@ -8,12 +8,9 @@ use stk_base::model::Image;
 use stk_profile::image::{AddressSpace, ImageSearch, load_images};
 use stk_profile::trace::TraceFile;
 use stk_tests::wine;
-use stk_unwind::x86::X86Registers;
+use stk_unwind::x86::{EBP, ESP, X86Registers};
 use stk_unwind::{Registers, Sample, Trust, WalkOptions, Walker};
 
-/// Index of esp and ebp in [`X86Registers::gpr`].
-const ESP: usize = 4;
-const EBP: usize = 5;
 /// CLRDATA_SIMPFRAME_MANAGED_METHOD.
 const METHOD: u32 = 2;
 

@@ -20,9 +20,8 @@ use std::ptr;
 use stk_format::{FILE_HEADER_LEN, FileHeader};
 use stk_schema::sddl;
 use windows_sys::Win32::Foundation::{GENERIC_READ, GENERIC_WRITE};
-use windows_sys::Win32::Security::SECURITY_ATTRIBUTES;
 use windows_sys::Win32::Storage::FileSystem::{
-    BY_HANDLE_FILE_INFORMATION, CREATE_NEW, CreateDirectoryW, CreateFileW, DELETE, FILE_ATTRIBUTE_DIRECTORY,
+    BY_HANDLE_FILE_INFORMATION, CREATE_NEW, CreateFileW, DELETE, FILE_ATTRIBUTE_DIRECTORY,
     FILE_ATTRIBUTE_NORMAL, FILE_ATTRIBUTE_REPARSE_POINT, FILE_ATTRIBUTE_TEMPORARY, FILE_DISPOSITION_INFO,
     FILE_FLAG_BACKUP_SEMANTICS, FILE_FLAG_OPEN_REPARSE_POINT, FILE_ID_INFO, FILE_SHARE_DELETE,
     FILE_SHARE_READ, FILE_TYPE_DISK, FileDispositionInfo, FileIdInfo, GetDiskFreeSpaceExW,
@@ -352,7 +351,7 @@ pub(crate) fn say_set_aside(old: &Path) {
 /// read it meanwhile, if they may open it, but not write it.
 fn create_private(path: &Path, file_attributes: u32) -> io::Result<File> {
     let descriptor = private_descriptor()?;
-    let attributes = with_descriptor(&descriptor);
+    let attributes = descriptor.attributes();
     let name = system::wide(&system::long(path));
     // SAFETY: the name is zero-terminated, the attributes and their descriptor live through the
     // call, and the handle is fresh.
@@ -375,28 +374,12 @@ fn create_private(path: &Path, file_attributes: u32) -> io::Result<File> {
 /// # Errors
 /// The system's error.
 pub(crate) fn make_private_folder(path: &Path) -> io::Result<()> {
-    let descriptor = private_descriptor()?;
-    let attributes = with_descriptor(&descriptor);
-    let name = system::wide(&system::long(path));
-    // SAFETY: the name is zero-terminated; the attributes and their descriptor live through the
-    // call.
-    match unsafe { CreateDirectoryW(name.as_ptr(), &attributes) } {
-        0 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
+    private_descriptor()?.make_folder(path)
 }
 
 fn private_descriptor() -> io::Result<Descriptor> {
     let user = Token::own()?.user_sid().ok_or_else(|| io::Error::other("inject's own user is not known"))?;
     Descriptor::from_sddl(&sddl::private(&user))
-}
-
-fn with_descriptor(descriptor: &Descriptor) -> SECURITY_ATTRIBUTES {
-    SECURITY_ATTRIBUTES {
-        nLength: size_of::<SECURITY_ATTRIBUTES>() as u32,
-        lpSecurityDescriptor: descriptor.as_ptr(),
-        bInheritHandle: 0,
-    }
 }
 
 /// The kind of an open file, from its handle and not from its name.

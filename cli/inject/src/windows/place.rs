@@ -9,7 +9,7 @@
 
 use super::local::real_path;
 use super::system;
-use super::token;
+use super::token::{self, Descriptor};
 use crate::companion;
 use crate::failure::Failure;
 use crate::image::{self, Image};
@@ -21,18 +21,12 @@ use std::os::windows::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf, Prefix};
 use std::ptr;
 use stk_schema::sddl;
-use windows_sys::Win32::Foundation::LocalFree;
-use windows_sys::Win32::Security::Authorization::{
-    ConvertStringSecurityDescriptorToSecurityDescriptorW, SDDL_REVISION_1,
-};
-use windows_sys::Win32::Security::SECURITY_ATTRIBUTES;
 use windows_sys::Win32::Storage::FileSystem::{
-    CreateDirectoryW, FILE_ATTRIBUTE_REPARSE_POINT, FILE_SHARE_READ, GetDriveTypeW, QueryDosDeviceW,
+    FILE_ATTRIBUTE_REPARSE_POINT, FILE_SHARE_READ, GetDriveTypeW, QueryDosDeviceW,
 };
 use windows_sys::Win32::System::Com::CoTaskMemFree;
 use windows_sys::Win32::System::WindowsProgramming::DRIVE_REMOTE;
 use windows_sys::Win32::UI::Shell::{FOLDERID_ProgramFiles, SHGetKnownFolderPath};
-use windows_sys::w;
 
 /// The longest path, in UTF-16 units, that LoadLibraryW accepts in every program: MAX_PATH without
 /// its zero.
@@ -200,32 +194,10 @@ fn is_guarded(path: &Path) -> bool {
 /// Makes a folder that Administrators and SYSTEM own and write, and that everybody and every
 /// AppContainer may read.
 fn make_folder(path: &Path) -> io::Result<()> {
-    let name = system::wide(path.as_os_str());
-    let mut descriptor = ptr::null_mut();
-    // SAFETY: both names are zero-terminated; the descriptor is freed after its last use.
-    unsafe {
-        let text = w!(
-            "O:BAG:BAD:PAI(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)(A;OICI;0x1200a9;;;WD)(A;OICI;0x1200a9;;;AC)(A;OICI;0x1200a9;;;S-1-15-2-2)"
-        );
-        if ConvertStringSecurityDescriptorToSecurityDescriptorW(
-            text,
-            SDDL_REVISION_1,
-            &mut descriptor,
-            ptr::null_mut(),
-        ) == 0
-        {
-            return Err(io::Error::last_os_error());
-        }
-        let attributes = SECURITY_ATTRIBUTES {
-            nLength: size_of::<SECURITY_ATTRIBUTES>() as u32,
-            lpSecurityDescriptor: descriptor,
-            bInheritHandle: 0,
-        };
-        let made = CreateDirectoryW(name.as_ptr(), &attributes);
-        let error = io::Error::last_os_error();
-        LocalFree(descriptor);
-        if made == 0 { Err(error) } else { Ok(()) }
-    }
+    Descriptor::from_sddl(
+        "O:BAG:BAD:PAI(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)(A;OICI;0x1200a9;;;WD)(A;OICI;0x1200a9;;;AC)(A;OICI;0x1200a9;;;S-1-15-2-2)",
+    )?
+    .make_folder(path)
 }
 
 /// Writes a file that appears under its name only when it is whole.

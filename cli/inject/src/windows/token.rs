@@ -17,14 +17,14 @@ use windows_sys::Win32::Security::{
     GENERIC_MAPPING, GROUP_SECURITY_INFORMATION, GetSidSubAuthority, GetSidSubAuthorityCount,
     GetTokenInformation, LABEL_SECURITY_INFORMATION, LUID_AND_ATTRIBUTES, LookupAccountSidW,
     LookupPrivilegeValueW, OBJECT_SECURITY_INFORMATION, OWNER_SECURITY_INFORMATION, PRIVILEGE_SET,
-    PSECURITY_DESCRIPTOR, SE_PRIVILEGE_ENABLED, SecurityIdentification, TOKEN_ACCESS_MASK,
-    TOKEN_ADJUST_PRIVILEGES, TOKEN_DUPLICATE, TOKEN_INFORMATION_CLASS, TOKEN_MANDATORY_LABEL,
-    TOKEN_PRIVILEGES, TOKEN_QUERY, TOKEN_USER, TokenImpersonation, TokenIntegrityLevel, TokenIsAppContainer,
-    TokenIsLessPrivilegedAppContainer, TokenPrivileges, TokenUser,
+    PSECURITY_DESCRIPTOR, SE_PRIVILEGE_ENABLED, SECURITY_ATTRIBUTES, SecurityIdentification,
+    TOKEN_ACCESS_MASK, TOKEN_ADJUST_PRIVILEGES, TOKEN_DUPLICATE, TOKEN_INFORMATION_CLASS,
+    TOKEN_MANDATORY_LABEL, TOKEN_PRIVILEGES, TOKEN_QUERY, TOKEN_USER, TokenImpersonation,
+    TokenIntegrityLevel, TokenIsAppContainer, TokenIsLessPrivilegedAppContainer, TokenPrivileges, TokenUser,
 };
 use windows_sys::Win32::Storage::FileSystem::{
-    FILE_ALL_ACCESS, FILE_EXECUTE, FILE_GENERIC_EXECUTE, FILE_GENERIC_READ, FILE_GENERIC_WRITE,
-    FILE_READ_DATA,
+    CreateDirectoryW, FILE_ALL_ACCESS, FILE_EXECUTE, FILE_GENERIC_EXECUTE, FILE_GENERIC_READ,
+    FILE_GENERIC_WRITE, FILE_READ_DATA,
 };
 use windows_sys::Win32::System::Threading::{GetCurrentProcess, OpenProcessToken};
 use windows_sys::w;
@@ -207,9 +207,27 @@ impl Descriptor {
         if ok == 0 { Err(io::Error::last_os_error()) } else { Ok(Descriptor(made)) }
     }
 
-    /// For the system; valid as long as `self`.
-    pub(crate) fn as_ptr(&self) -> PSECURITY_DESCRIPTOR {
-        self.0
+    /// The attributes of what is made with it; valid as long as `self`.
+    pub(crate) fn attributes(&self) -> SECURITY_ATTRIBUTES {
+        SECURITY_ATTRIBUTES {
+            nLength: size_of::<SECURITY_ATTRIBUTES>() as u32,
+            lpSecurityDescriptor: self.0,
+            bInheritHandle: 0,
+        }
+    }
+
+    /// Makes a folder with it.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub(crate) fn make_folder(&self, path: &Path) -> io::Result<()> {
+        let name = system::wide(&system::long(path));
+        // SAFETY: the name is zero-terminated; the attributes and their descriptor live through the
+        // call.
+        match unsafe { CreateDirectoryW(name.as_ptr(), &self.attributes()) } {
+            0 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        }
     }
 
     fn of(path: &Path, what: OBJECT_SECURITY_INFORMATION) -> Option<Descriptor> {

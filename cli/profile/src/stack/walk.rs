@@ -11,7 +11,9 @@ use stk_base::model::Holder;
 use stk_format::BlockRef;
 use stk_schema::Ticks;
 use stk_unwind::x64::{R10, X64Registers};
-use stk_unwind::{Frame, History, ModuleId, Registers, Sample, Stop, StopKind, Trust, WalkOptions, Walker};
+use stk_unwind::{
+    Frame, History, ModuleId, Modules as _, Registers, Sample, Stop, StopKind, Trust, WalkOptions, Walker,
+};
 
 /// Walks the stacks of one trace.
 pub struct StackWalker<'i> {
@@ -313,7 +315,7 @@ impl<'i> StackWalker<'i> {
     /// one where a system call returns, with the address behind that call in R10.
     fn in_callback(&self, sample: &Sample<'_>, frames: usize) -> Option<Stop> {
         let Registers::X64(X64Registers { ip, gpr }) = sample.registers else { return None };
-        let is_outside = || self.view.find(*ip).is_none() && self.view.find_code(*ip).is_none();
+        let is_outside = || AddressSpace::new(&self.view, self.images).find(*ip).is_none();
         if frames != 1 || !is_outside() {
             return None;
         }

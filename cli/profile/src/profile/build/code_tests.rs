@@ -142,7 +142,7 @@ fn a_stub_is_walked_as_a_leaf_or_with_one_pushed_register() {
 }
 
 #[test]
-fn an_instrumentation_callback_is_named_behind_a_system_call_alone() {
+fn instrumentation_callback_is_named_behind_a_system_call_alone() {
     let (mut builder, thread) = trace();
     let system_call = traces::NTDLL + u64::from(TestImage::function(2)) + 0x14;
     // The callback has pushed what it saves, so that no return address is where its walk looks.
