@@ -5,7 +5,7 @@
 # programs come and go; the scripts `wine` and `wineserver` in the folder start it when it is not there.
 
 # What is done to a root and to its prefix; a change here makes a new one.
-STK_WINE10_RECIPE="3 wine-10.0~repack-6"
+STK_WINE10_RECIPE="4 wine-10.0~repack-6"
 STK_WINE10_PACKAGES=(libc6 libc-bin libgcc-s1 dash libwine wine64 libunwind8 liblzma5 zlib1g libfreetype6 libpng16-16t64 libbrotli1 libfontconfig1
   libexpat1 libbz2-1.0)
 
@@ -169,6 +169,8 @@ setup_wine10_prefix() {
 setup_wine10_try_prefix() {
   setup_wine10_named 300 "$1/wine" wineboot -i &&
     setup_wine10_named 60 "$1/wine" reg add 'HKCU\Software\Wine' /v Version /d win10 /f &&
+    # Without a display Wine refuses windows, unless its driver is the one that draws nothing.
+    setup_wine10_named 60 "$1/wine" reg add 'HKCU\Software\Wine\Drivers' /v Graphics /d null /f &&
     setup_wine10_named 60 "$1/wineserver" -w
 }
 

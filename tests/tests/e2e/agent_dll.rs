@@ -42,6 +42,21 @@ fn it_has_no_thread_local_storage() {
     }
 }
 
+/// A console program that has loaded user32 gets no CTRL_LOGOFF_EVENT. shell32 and ole32 load it;
+/// these do not. userenv and ws2_32 are Rust's std's.
+#[test]
+fn inject_imports_nothing_that_loads_user32() {
+    for (folder, suffix) in recorders() {
+        let inject = built(folder, &format!("inject{suffix}.exe"));
+        const KNOWN: [&str; 7] =
+            ["advapi32", "bcryptprimitives", "kernel32", "msvcrt", "ntdll", "userenv", "ws2_32"];
+        let is_known = |name: &str| KNOWN.contains(&name.trim_end_matches(".dll"));
+        let apart = |name: &&String| !is_known(name) && !name.starts_with("api-ms-win-core-");
+        assert_eq!(inject.imports.iter().find(apart), None, "{:?}", inject.imports);
+        assert!(!inject.delays, "delayed imports");
+    }
+}
+
 /// The target's threads keep their priorities and their boosts, and run where they would without
 /// it.
 #[test]

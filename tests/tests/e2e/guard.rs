@@ -7,7 +7,7 @@ use stk_schema::control::TEST_FREEZE_WRITER;
 use stk_schema::event::EndReason;
 use stk_schema::guard::{ASKED, ASKING, RESCUING, RESUMING, STOPPED, UNDO};
 use stk_tests::recorded::Recorded;
-use stk_tests::wine::{self, Folder, Inject, Program};
+use stk_tests::wine::{self, Finished, Folder, Inject, Program};
 
 /// How long the process that a dead sampler holds is left without a guard.
 #[cfg(not(windows))]
@@ -16,6 +16,18 @@ const WITHOUT: std::time::Duration = std::time::Duration::from_secs(4);
 /// Waits until the trace has an END and gives its reason.
 fn ended(trace: &Path) -> u64 {
     wine::wait_for("the trace to be finished", || Recorded::try_open(trace)?.end).0
+}
+
+/// The pid of the copy that `inject --detach` left.
+fn copy(detached: &Finished) -> &str {
+    let pid =
+        detached.expect(0).stderr.split("goes on as pid ").nth(1).and_then(|rest| rest.split(' ').next());
+    pid.unwrap_or_else(|| panic!("{detached:?}"))
+}
+
+/// Runs tests/programs/session.c.
+fn session(folder: &Folder, arguments: &[&str]) -> Finished {
+    Inject::run_exe(&wine::compiled(env!("CARGO_TARGET_TMPDIR"), "session"), folder, arguments)
 }
 
 #[test]
@@ -54,13 +66,68 @@ fn detached_inject_returns_at_once_and_its_copy_records_until_it_is_stopped() {
 
     // The remaining copy is the guard. If it dies, the recording ends.
     let detached = Inject::run(&folder, &["--pid", &pid, "-o", "killed.stk", "--detach"]);
-    let copy =
-        detached.expect(0).stderr.split("goes on as pid ").nth(1).and_then(|rest| rest.split(' ').next());
     let log = File::create(folder.file("taskkill.log")).expect("writable");
     let mut kill = wine::Machine::current().command_within(wine::LIMIT, Path::new("taskkill.exe"));
-    kill.args(["/f", "/pid", copy.expect("a pid")]).stdout(log.try_clone().expect("duplicate")).stderr(log);
+    kill.args(["/f", "/pid", copy(&detached)]).stdout(log.try_clone().expect("duplicate")).stderr(log);
     assert!(kill.status().expect("Wine has a taskkill").success());
     assert_eq!(ended(&folder.file("killed.stk")), EndReason::GuardGone as u64);
+}
+
+#[test]
+fn the_end_of_the_session_ends_a_detached_recording_whole() {
+    let folder = Folder::new("logoff");
+    let mut busy = Program::busy(&folder, 0);
+    let pid = busy.pid();
+    let trace = folder.file("logoff.stk");
+    let detached = Inject::run(&folder, &["--pid", &pid, "-o", "logoff.stk", "--detach"]);
+    let copy = copy(&detached);
+    // A user who cancels the shutdown keeps the recording.
+    let cancelled = session(&folder, &["cancel", copy]);
+    assert_eq!(cancelled.expect(0).stdout.trim(), "answered 1");
+    let seen = Recorded::try_open(&trace).map_or(0, |recorded| recorded.samples.len());
+    wine::wait_for("further samples", || {
+        Recorded::try_open(&trace).filter(|recorded| recorded.samples.len() > seen)
+    });
+    session(&folder, &["end", copy]).expect(0);
+    assert_eq!(ended(&trace), EndReason::Stopped as u64);
+    wine::wait_for("the completed trace", || {
+        let recorded = Recorded::try_open(&trace)?;
+        (recorded.complete && recorded.indexed && recorded.damage.is_empty()).then_some(())
+    });
+    assert!(busy.is_running());
+}
+
+#[test]
+fn the_end_of_the_session_leaves_a_trace_of_a_flight() {
+    let folder = Folder::new("logoff-flight");
+    let busy = Program::busy(&folder, 0);
+    let pid = busy.pid();
+    let detached = Inject::run(&folder, &["--pid", &pid, "-o", "f.stk", "--flight", "5s", "--detach"]);
+    wine::wait_for("samples", || {
+        (Inject::status(&folder, &pid)["rotation"]["samples"].as_u64()? > 100).then_some(())
+    });
+    session(&folder, &["end", copy(&detached)]).expect(0);
+    let recorded =
+        wine::wait_for("the trace of the last seconds", || Recorded::try_open(&folder.file("f-1.stk")));
+    assert!(recorded.complete && !recorded.samples.is_empty(), "{:?}", recorded.damage);
+}
+
+#[test]
+fn a_detached_copy_that_cannot_leave_its_job_reports_that() {
+    let folder = Folder::new("logoff-job");
+    let busy = Program::busy(&folder, 0);
+    let pid = busy.pid();
+    let inject = wine::windows_path(&wine::path("STK_WINDOWS_BIN").join("inject.exe"));
+    let line = format!("\"{inject}\" --pid {pid} -o job.stk --detach");
+    session(&folder, &["job", &line])
+        .expect(0)
+        .says("recording busy.exe")
+        .says("the job allows no process to leave");
+    Inject::run(&folder, &["stop", "--pid", &pid]).expect(0);
+    assert_eq!(ended(&folder.file("job.stk")), EndReason::Stopped as u64);
+    let outside = Inject::run(&folder, &["--pid", &pid, "-o", "free.stk", "--detach"]);
+    assert!(!outside.expect(0).stderr.contains("the job allows"), "{outside:?}");
+    Inject::run(&folder, &["stop", "--pid", &pid]).expect(0);
 }
 
 #[test]

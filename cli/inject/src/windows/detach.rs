@@ -4,9 +4,10 @@
 //! The copy gets the same command line and, by an inherited handle, an event that it sets when it
 //! has begun. Until then a pipe carries its messages to this inject's stderr.
 
-use super::console;
 use super::system::{self, Event};
+use super::{console, logoff};
 use crate::failure::{self, Failure};
+use crate::messages;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::windows::io::{AsHandle as _, AsRawHandle, FromRawHandle, IntoRawHandle as _, OwnedHandle};
@@ -28,7 +29,7 @@ pub(crate) fn run() -> Result<i32, Failure> {
     let fail = |error: io::Error| Failure::failed(format!("no copy of inject can be left behind: {error}"));
     let interrupted = console::catch().map_err(fail)?;
     let begun = Event::new().map_err(fail)?;
-    let mut copy = start(&begun).map_err(fail)?;
+    let (mut copy, in_job) = start(&begun).map_err(fail)?;
     let said = copy.stderr.take();
     // The forwarder ends when the copy has begun or has ended.
     let forwarder = std::thread::spawn(move || said.map(|mut said| io::copy(&mut said, &mut io::stderr())));
@@ -42,6 +43,11 @@ pub(crate) fn run() -> Result<i32, Failure> {
     match signalled {
         Some(0) => {
             eprintln!("inject goes on as pid {} until the recording ends; to end it: inject stop", copy.id());
+            if in_job {
+                eprintln!(
+                    "inject: it stays in the job of this terminal, service or task, which may end it: the job allows no process to leave"
+                );
+            }
             Ok(failure::OK)
         }
         Some(1) => Ok(copy.wait().ok().and_then(|status| status.code()).unwrap_or(failure::FAILED)),
@@ -50,8 +56,11 @@ pub(crate) fn run() -> Result<i32, Failure> {
 }
 
 /// In the copy: signals the inject that started it that the recording has begun. From then on
-/// nobody reads the copy's messages.
+/// nobody reads the copy's messages, and a logoff ends the recording as Ctrl-C would.
 pub(crate) fn begun(event: u64) {
+    if !logoff::watch() {
+        messages::say("this session has no windows: a logoff ends the copy without a warning");
+    }
     // SAFETY: the inject that started this one has made the event inheritable and passed its handle
     // for this only use.
     let event = unsafe { OwnedHandle::from_raw_handle(event as HANDLE) };
@@ -67,7 +76,8 @@ pub(crate) fn begun(event: u64) {
     }
 }
 
-fn start(begun: &Event) -> io::Result<Child> {
+/// The copy, and whether it could not leave the job of this inject.
+fn start(begun: &Event) -> io::Result<(Child, bool)> {
     // The copy must not keep open the pipes of a program that reads this inject's output.
     for standard in [STD_INPUT_HANDLE, STD_OUTPUT_HANDLE, STD_ERROR_HANDLE] {
         // SAFETY: a standard handle, or one that the call refuses.
@@ -91,5 +101,6 @@ fn start(begun: &Event) -> io::Result<Child> {
     let flags = DETACHED_PROCESS | CREATE_NEW_PROCESS_GROUP;
     // Start the copy outside the job of a terminal or a build, which may end all of its processes.
     // Not every job allows that.
-    spawn(flags | CREATE_BREAKAWAY_FROM_JOB).or_else(|_| spawn(flags))
+    let outside = spawn(flags | CREATE_BREAKAWAY_FROM_JOB).map(|copy| (copy, false));
+    outside.or_else(|_| spawn(flags).map(|copy| (copy, true)))
 }

@@ -32,6 +32,7 @@
 //! * [`copies`]: copies of this inject, one for each process.
 //! * [`top`]: what a process does now, shown by stk.
 //! * [`console`]: handles Ctrl-C.
+//! * [`logoff`]: the end of the user's session in a copy without a console.
 //! * [`registry`]: values of the registry.
 //! * [`system`]: handles, events, error texts.
 
@@ -51,6 +52,7 @@ pub(crate) mod guard;
 pub(crate) mod handover;
 pub(crate) mod launch;
 pub(crate) mod local;
+pub(crate) mod logoff;
 pub(crate) mod mutex;
 pub(crate) mod names;
 pub(crate) mod ntdll;

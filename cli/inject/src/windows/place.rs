@@ -8,25 +8,22 @@
 //! Otherwise targets load the named file.
 
 use super::local::real_path;
+use super::registry;
 use super::system;
 use super::token::{self, Descriptor};
 use crate::companion;
 use crate::failure::Failure;
 use crate::image::{self, Image};
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::windows::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::windows::ffi::OsStrExt as _;
 use std::os::windows::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf, Prefix};
-use std::ptr;
 use stk_schema::sddl;
 use windows_sys::Win32::Storage::FileSystem::{
     FILE_ATTRIBUTE_REPARSE_POINT, FILE_SHARE_READ, GetDriveTypeW, QueryDosDeviceW,
 };
-use windows_sys::Win32::System::Com::CoTaskMemFree;
 use windows_sys::Win32::System::WindowsProgramming::DRIVE_REMOTE;
-use windows_sys::Win32::UI::Shell::{FOLDERID_ProgramFiles, SHGetKnownFolderPath};
 
 /// The longest path, in UTF-16 units, that LoadLibraryW accepts in every program: MAX_PATH without
 /// its zero.
@@ -170,18 +167,12 @@ fn copy_in_program_files(bytes: &[u8]) -> Option<(PathBuf, File)> {
     (found == bytes && is_guarded(&path)).then_some((path, file))
 }
 
+/// The folder of installed programs, from the registry: shell32, which has a function for it, loads
+/// user32, and a console program with user32 gets no CTRL_LOGOFF_EVENT.
 fn program_files() -> Option<PathBuf> {
-    let mut path = ptr::null_mut();
-    // SAFETY: no token is this user's; the result has room and is freed below, also on failure.
-    unsafe {
-        let result = SHGetKnownFolderPath(&FOLDERID_ProgramFiles, 0, ptr::null_mut(), &mut path);
-        let found = (result == 0 && !path.is_null()).then(|| {
-            let len = (0..).take_while(|&index| *path.add(index) != 0).count();
-            OsString::from_wide(std::slice::from_raw_parts(path, len)).into()
-        });
-        CoTaskMemFree(path.cast());
-        found
-    }
+    let path =
+        PathBuf::from(registry::text(r"SOFTWARE\Microsoft\Windows\CurrentVersion", "ProgramFilesDir")?);
+    path.is_absolute().then_some(path)
 }
 
 /// Whether it exists, is not a link, and only administrators own and write it.

@@ -10,6 +10,7 @@ use super::start::{FilePlan, Starter};
 use crate::failure::{self, Failure};
 use crate::messages::{self, say};
 use crate::windows::agent::HOSTS_MS;
+use crate::windows::console;
 use crate::windows::facts::{self, Fact};
 use crate::windows::system;
 use crate::{status, steps};
@@ -154,12 +155,13 @@ impl Session<'_> {
         self.ending.take().map(|ending| FileEnding { dropped, ..ending })
     }
 
-    /// Whether the end asks for a trace of the last seconds. Who ends a recording wants no more of
-    /// it.
+    /// Whether the end demands a trace of the last seconds. Who ends a recording wants no more of
+    /// it; a logoff ends it unwanted.
     pub(super) fn wants_last_trace(&self, end: &End) -> bool {
         let planned = [EndReason::Stopped, EndReason::Duration].map(|reason| reason as u32);
         match end {
-            End::Interrupted | End::Full => false,
+            End::Interrupted => console::session_ends(),
+            End::Full => false,
             End::ProcessEnded => true,
             End::ByAgent => !planned.contains(&self.running.status.end_reason),
         }
