@@ -84,7 +84,10 @@ fn managed_frames_of_every_layout_lead_to_the_thread_start() {
     let named = |frame: &stk::Frame, method: &str| frame.name.contains(&format!("Walk.Program.{method}("));
     let deepest =
         walk.stacks().map(|(_, stack)| stack.iter().filter(|frame| named(frame, "Recursion")).count());
-    assert_eq!(deepest.max(), Some(13));
+    let deepest = deepest.max();
+    let names: std::collections::BTreeSet<&str> =
+        walk.stacks().flat_map(|(_, stack)| stack).map(|frame| &frame.name[..]).collect();
+    assert_eq!(deepest, Some(13), "{names:#?}");
     let complete = walk.stacks().filter(|(_, stack)| stk::incomplete(stack).is_none());
     let leaves: Vec<_> =
         complete.filter(|(_, stack)| stack.last().is_some_and(|frame| named(frame, "Leaf"))).collect();

@@ -69,7 +69,8 @@ struct Steps {
 }
 
 impl Steps {
-    fn add(&mut self, theirs: &[Theirs], ours: &[(X86Registers, Trust)]) {
+    /// `code`: what is known of the code at an address, for the message.
+    fn add(&mut self, theirs: &[Theirs], ours: &[(X86Registers, Trust)], code: impl Fn(u32) -> String) {
         // Their innermost frame is ours.
         for (n, pair) in theirs.windows(2).enumerate() {
             let [callee, caller] = pair else { continue };
@@ -88,7 +89,11 @@ impl Steps {
                 && removed <= 0x40
                 && removed % 4 == 0;
             if !is_equal {
-                self.wrong.push(format!("{callee:x?} -> {caller:x?}, ours {found:x?} by {}", trust.as_str()));
+                self.wrong.push(format!(
+                    "{callee:x?} -> {caller:x?}, ours {found:x?} by {}; code {}",
+                    trust.as_str(),
+                    code(callee.eip)
+                ));
                 return;
             }
             self.equal += 1;
@@ -147,7 +152,13 @@ fn compare(program: &str) {
                 ours.push((*registers, frame.trust));
             }
         });
-        steps.add(&thread.frames, &ours);
+        steps.add(&thread.frames, &ours, |address| {
+            let Some(found) = space.find(address.into()) else { return "unknown".to_owned() };
+            let rva = (u64::from(address) - found.base) as u32;
+            let code = found.image.bytes(rva).map(|bytes| &bytes[..bytes.len().min(16)]);
+            let before = found.image.bytes(rva.saturating_sub(16)).map(|bytes| &bytes[..bytes.len().min(16)]);
+            format!("{before:x?} {code:x?} at {rva:#x}, bounds {:x?}", found.image.function_range(rva))
+        });
     }
     wine::measured(&format!(
         "{program} of .NET 2.1 for x86, beside the data access library: {} stopped threads, {} steps from method to method equal, {} of ours ended, {} wrong; by {:?}",

@@ -71,9 +71,52 @@ impl<'a> Block<'a> {
 
 impl Drop for Block<'_> {
     fn drop(&mut self) {
+        if self.process.has_ended() {
+            return;
+        }
         // SAFETY: it was allocated by `new`, and no thread there uses it any more (else `leak` was
         // called). If it fails, the process is gone with its memory.
         unsafe { VirtualFreeEx(self.process.handle().as_raw_handle(), self.address, 0, MEM_RELEASE) };
+    }
+}
+
+/// Memory in another process for messages of which one is read at a time. It is allocated for the
+/// first and freed when dropped, so that later ones do not change the process's address space.
+#[derive(Debug)]
+pub(crate) struct MessageRoom<'a> {
+    process: &'a Process,
+    /// The memory, and its bytes.
+    block: Option<(Block<'a>, usize)>,
+}
+
+impl<'a> MessageRoom<'a> {
+    /// Bytes that are allocated at least.
+    const LEAST: usize = 64 << 10;
+
+    pub(crate) fn new(process: &'a Process) -> MessageRoom<'a> {
+        MessageRoom { process, block: None }
+    }
+
+    /// Address of so many bytes, which nothing in the process may still read.
+    ///
+    /// # Errors
+    /// A sentence for the user: memory was refused, or the process is ending.
+    pub(crate) fn reserve(&mut self, bytes: usize) -> Result<u64, Failure> {
+        let size = bytes.max(Self::LEAST);
+        match &self.block {
+            Some((block, room)) if *room >= bytes => Ok(block.address()),
+            _ => {
+                let block = Block::new(self.process, &vec![0; size])?;
+                Ok(self.block.insert((block, size)).0.address())
+            }
+        }
+    }
+
+    /// Takes new memory next time, because the process may still read this.
+    pub(crate) fn abandon(&mut self) {
+        if let Some((block, _)) = self.block.take() {
+            block.leak();
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 use super::agent::{self, Agent};
 use super::mutex::{self, OwnedMutex};
 use super::process::{self, Process};
-use super::remote::{Block, Duplicate};
+use super::remote::{Duplicate, MessageRoom};
 use super::system;
 use super::{handover, recorded};
 use crate::args::{Request, Target};
@@ -109,28 +109,37 @@ impl Asked<'_> {
     }
 }
 
+/// The file in which a recording continues.
+pub(super) struct NextFile<'a> {
+    pub config: AgentConfig,
+    pub metadata: &'a [u8],
+    pub number: u32,
+}
+
 /// Has the recording continue in another file, without a gap. The agent gets the handle of the
-/// output. False: it stays in its file.
+/// output, and reads the rest from `room`. False: it stays in its file.
 ///
 /// # Errors
 /// A sentence for the user. The agent may still do it, unless it or its process has gone.
 pub(super) fn continue_in(
     process: &Process,
     agent: &Agent,
-    config: &AgentConfig,
-    metadata: &[u8],
+    next: &NextFile<'_>,
     output: Duplicate,
-    number: u32,
+    room: &mut MessageRoom<'_>,
 ) -> Result<bool, Failure> {
-    let metadata_block = Block::new(process, if metadata.is_empty() { &[0] } else { metadata })?;
+    const CONFIG: usize = size_of::<AgentConfig>();
+    let address = room.reserve(CONFIG + next.metadata.len())?;
     let config = AgentConfig {
         output: output.value(),
-        metadata: metadata_block.address(),
-        metadata_len: metadata.len() as u32,
-        ..*config
+        metadata: address + CONFIG as u64,
+        metadata_len: next.metadata.len() as u32,
+        ..next.config
     };
-    let config_block = Block::new(process, agent::config_bytes(&config))?;
-    let text = [&config_block.address().to_le_bytes()[..], &number.to_le_bytes()].concat();
+    if !process.write(address, &[agent::config_bytes(&config), next.metadata].concat()) {
+        return Err(Failure::target(format!("{process} ended before the next file began")));
+    }
+    let text = [&address.to_le_bytes()[..], &next.number.to_le_bytes()].concat();
     match Mailbox::open(process, agent)?.ask(REQUEST_FILE, 0, &text) {
         Ok(RESULT_DONE) => {
             output.give();
@@ -146,8 +155,7 @@ pub(super) fn continue_in(
         Err(failure) => {
             // The agent may still look at them.
             output.give();
-            metadata_block.leak();
-            config_block.leak();
+            room.abandon();
             Err(failure)
         }
     }

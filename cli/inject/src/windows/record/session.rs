@@ -13,6 +13,7 @@ use crate::windows::facts;
 use crate::windows::launch::LaunchedProgram;
 use crate::windows::names::Names;
 use crate::windows::process::Process;
+use crate::windows::remote::MessageRoom;
 use crate::windows::system::{self, Event};
 use crate::{status, steps};
 use std::io::{IsTerminal, Write as _};
@@ -110,7 +111,7 @@ impl<'a> Session<'a> {
             }
         };
         output.empty()?;
-        let starter = Starter { record, process, agent, tables };
+        let starter = Starter { record, process, agent, tables, room: MessageRoom::new(process) };
         let mut plan = FilePlan {
             duration_ms: record.duration_ms,
             delay_ms: record.delay_ms,

@@ -9,8 +9,8 @@ use crate::windows::facts::{self, Fact};
 use crate::windows::guard::{self, GuardThread};
 use crate::windows::process::Process;
 use crate::windows::refusal;
-use crate::windows::remote::Duplicate;
-use crate::windows::requests;
+use crate::windows::remote::{Duplicate, MessageRoom};
+use crate::windows::requests::{self, NextFile};
 use crate::windows::system::{self, Event};
 use crate::{options, status, uuid};
 use std::os::windows::io::AsHandle as _;
@@ -28,6 +28,8 @@ pub(super) struct Starter<'a> {
     pub agent: Agent,
     /// Zero-terminated path of the folder of shared tables; empty = none.
     pub tables: Vec<u16>,
+    /// Where the agent reads what the next file needs.
+    pub room: MessageRoom<'a>,
 }
 
 /// What is different from file to file.
@@ -102,16 +104,16 @@ impl Starter<'_> {
     /// # Errors
     /// A sentence for the user.
     pub(super) fn continue_in(
-        &self,
+        &mut self,
         output: &Opened,
         plan: &FilePlan,
         number: u32,
     ) -> Result<Option<[u8; 16]>, Failure> {
-        let config = config(self.record, plan);
         let handle = Duplicate::new(self.process, output.handle())?;
         let metadata = facts::bytes(&plan.facts);
-        let done = requests::continue_in(self.process, &self.agent, &config, &metadata, handle, number)?;
-        Ok(done.then_some(config.uuid))
+        let next = NextFile { config: config(self.record, plan), metadata: &metadata, number };
+        let done = requests::continue_in(self.process, &self.agent, &next, handle, &mut self.room)?;
+        Ok(done.then_some(next.config.uuid))
     }
 }
 
