@@ -117,7 +117,7 @@ pub(super) struct RecordArgs {
 
     /// Which words of stacks go into the trace, and which registers. `pointers` stores zeros for
     /// those that are no addresses of mapped memory: stacks are walked as before, and the trace
-    /// holds less of the program's data (docs/recording.md says what is left)
+    /// holds less of the program's data (docs/concepts/privacy.md says what is left)
     #[arg(long, value_enum, default_value_t = StackWords::All)]
     stack_words: StackWords,
 
