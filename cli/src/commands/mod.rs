@@ -203,6 +203,11 @@ pub fn run() -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
+/// The description of the command line, for tests of documents.
+pub fn program() -> clap::Command {
+    Cli::command()
+}
+
 /// The output and the exit code of a command line without the program's name, for tests and fuzz
 /// targets.
 ///
