@@ -1,5 +1,5 @@
-//! The command lines of stk in README and docs: each is parsed, those of code blocks and of the page
-//! of questions are run. The reference of options is the help.
+//! The command lines of stk in README and docs: each is parsed, those of code blocks and of the
+//! page of questions are run. The reference of options is the help.
 
 use crate::dataset::recording;
 use crate::support::{Ran, kept, ran_in};
