@@ -73,8 +73,8 @@ pub(super) struct BatchArgs {
     time_limit: Option<Duration>,
     /// Linux: how much memory of its own the process that converts a trace may have, such as 2G;
     /// files that are only read do not count. A trace that needs more is left out, logged as
-    /// memory and counted by --max-bad; the next run tries it again. --max-memory instead leaves out
-    /// a part of such a trace
+    /// memory and counted by --max-bad; the next run tries it again. --max-memory instead leaves
+    /// out a part of such a trace
     #[arg(long, value_name = "SIZE", value_parser = parse_memory, help_heading = "Batch")]
     memory_limit: Option<u64>,
     /// Parquet: do not make the dataset's tables of what was converted. --shard implies it
