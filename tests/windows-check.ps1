@@ -563,7 +563,7 @@ Part "pulse" {
   $run = Record-Mode "pulse" $seconds @() "pulse"
   Check "the program ends with 0" ($run.code -eq 0) $run.code
   Note "pulses that arrived" (Said "pulse" "pulses")
-  Note "pulses that were lost (documented, see docs/recording.md)" (Said "pulse" "lost")
+  Note "pulses that were lost (documented, see docs/reference/recorder-effects.md)" (Said "pulse" "lost")
 }
 
 # ---- busy: threads, functions, names that are not ASCII

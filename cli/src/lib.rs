@@ -1,7 +1,7 @@
 //! `stk`: the command line, and what questions it puts to profiles.
 //!
-//! Takes arguments. Returns files, tables, texts and exit codes. "How it works" in the repository's
-//! README describes the flow of the data; the packages `stk-base`, `stk-unwind`, `stk-symbols`,
+//! Takes arguments. Returns files, tables, texts and exit codes. `docs/design/architecture.md`
+//! describes the flow of the data; the packages `stk-base`, `stk-unwind`, `stk-symbols`,
 //! `stk-profile` and `stk-output` below this one do the work, each using only those before it. Each
 //! module uses only those above it, which `tests/tests/host/architecture.rs` checks by this table:
 //!

@@ -1,5 +1,5 @@
-//! The tables of a Parquet dataset: one folder a table. `docs/dataset.md` says how its files lie.
-//! The version of the tables stands in `_stk.json`.
+//! The tables of a Parquet dataset: one folder a table. `docs/reference/dataset.md` describes the
+//! files. The version of the tables stands in `_stk.json`.
 //!
 //! Whole numbers are signed 64-bit (Spark reads unsigned ones as decimals), times of day are
 //! microseconds in UTC (Spark does not read nanoseconds), times within a trace are nanoseconds

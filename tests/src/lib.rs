@@ -8,6 +8,7 @@
 //! * `oracle`: emulator truth for the unwinders.
 //! * [`wine`]: Windows programs, under Wine or natively, and inject.exe recording them.
 //! * `peers`: other readers' answers from a PDB, judged by its records.
+//! * [`documents`]: the documents' files, and command lines in them.
 //! * [`chrome`]: stacks over time in a Chrome trace.
 //! * [`hostile`]: traces that an attacker would write, and limits to run stk under.
 //! * [`managed_lines`]: lines of examples/mixed by its compiler and its source.
@@ -26,6 +27,7 @@
 pub mod arrows;
 pub mod chrome;
 pub mod cpu;
+pub mod documents;
 pub mod hostile;
 pub mod managed_lines;
 #[cfg(feature = "judges")]

@@ -125,7 +125,7 @@ fn check(args: &ProfileArgs) -> anyhow::Result<()> {
         (
             args.require_symbols.is_some(),
             "--require-symbols",
-            "the column named_pct of its table traces tells the shares",
+            "the column named_pct of its table traces has the shares",
         ),
         (args.scan, "--scan", walks),
         (args.max_frames.is_some(), "--max-frames", walks),

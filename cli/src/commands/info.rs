@@ -23,8 +23,8 @@ pub(super) struct InfoArgs {
     /// Print JSON, as schema/info.schema.json describes it
     #[arg(long)]
     json: bool,
-    /// List modules, threads, kinds of blocks and functions without names; of several traces, tell
-    /// all about each
+    /// List modules, threads, kinds of blocks and functions without names; of several traces,
+    /// everything about each
     #[arg(short, long)]
     all: bool,
     #[command(flatten)]

@@ -47,11 +47,11 @@ pub(super) struct MergeArgs {
     /// Output format, one that has a time line; by default that of the output's name, or chrome
     #[arg(short, long, value_parser = choice::<Format>(), value_name = "FORMAT")]
     to: Option<Format>,
-    /// Place traces by the time of day where nothing better is told, also those of different
+    /// Place traces by the time of day where nothing better is known, also those of different
     /// machines
     #[arg(long)]
     by_time_of_day: bool,
-    /// Take out the times in which none of the traces was recorded, but a second of each. Times
+    /// Take out the times in which none of the traces was recorded, except a second of each. Times
     /// then count on the time line without them
     #[arg(long)]
     close_gaps: bool,
@@ -61,9 +61,8 @@ pub(super) struct MergeArgs {
     /// Threads to use [default: as many as there are processors]. The output does not depend on it
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// What the widths of flame graphs are [default: cpu, or active if no trace tells CPU time, or
-    /// wall if they were also sampled at different rates; speedscope has wall, too]. Chrome has
-    /// wall
+    /// Unit of flame-graph widths [default: cpu; active if no trace has CPU times; wall if they
+    /// were also sampled at different rates; speedscope has wall, too]. Chrome has wall
     #[arg(long, value_parser = choice::<Weight>(), value_name = "WHAT", help_heading = "Output")]
     weight: Option<Weight>,
     /// Perfetto: which of its forms to write
@@ -147,7 +146,7 @@ fn format(args: &MergeArgs) -> anyhow::Result<Format> {
         (Some(format), _) => format,
         (None, None) => Format::Chrome,
         (None, Some(path)) => {
-            let text = format!("{}: the name does not tell a format: give one with --to", path.display());
+            let text = format!("{}: the name has no known format: give one with --to", path.display());
             return Err(Usage(text).into());
         }
     };

@@ -68,7 +68,7 @@ pub enum Exit {
     Symbols = 5,
     /// A difference over the threshold.
     Difference = 6,
-    /// Whether there is a difference cannot be told.
+    /// Whether there is a difference is unknown.
     Inconclusive = 7,
     /// Interrupted; no incomplete output was left.
     Interrupted = 130,
@@ -109,7 +109,7 @@ Exit codes:
   4    damaged input: what could be read was written
   5    fewer symbols than --require-symbols asks for
   6    diff: something takes more than before; verify --walks: a walk differs and nothing explains it
-  7    diff: whether anything takes more cannot be told
+  7    diff: inconclusive
   130  interrupted: nothing half made is left
 
 Environment:
@@ -155,7 +155,7 @@ enum Command {
     Convert(convert::ConvertArgs),
     /// Put the traces of one machine on one time line
     Merge(merge::MergeArgs),
-    /// Convert many traces to one folder, and go on where it was stopped
+    /// Convert many traces to one folder, resumable
     Batch(batch::BatchArgs),
     /// Convert traces of a batch in a process of its own
     #[command(hide = true)]
@@ -201,6 +201,11 @@ pub fn run() -> ExitCode {
         if is_usage(&error) { Exit::Usage } else { Exit::Failure }
     });
     ExitCode::from(exit as u8)
+}
+
+/// The description of the command line, for tests of documents.
+pub fn program() -> clap::Command {
+    Cli::command()
 }
 
 /// The output and the exit code of a command line without the program's name, for tests and fuzz

@@ -202,7 +202,7 @@ fn only_the_own_output_of_the_same_recording_is_replaced_without_force() {
     assert_eq!(stk(dir.path(), &folded).status.code(), Some(0));
     let output = stk(dir.path(), &folded);
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains("folded files do not tell their source"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("folded files do not name their source"), "{}", stderr(&output));
     assert_eq!(stk(dir.path(), &[&folded[..], &["--force"]].concat()).status.code(), Some(0));
 }
 

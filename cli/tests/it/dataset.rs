@@ -71,7 +71,7 @@ impl Lab {
 }
 
 /// A kept recording under another UUID, with labels.
-fn recording(number: u8, labels: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn recording(number: u8, labels: &[(&str, &str)]) -> Vec<u8> {
     let mut parts = Parts::take_apart(&std::fs::read(kept("busy.stk")).unwrap()).unwrap();
     parts.header.uuid = [number; 16];
     let meta = parts.blocks.iter_mut().find(|block| block.header.kind == BlockKind::Meta).unwrap();

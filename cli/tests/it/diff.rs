@@ -168,7 +168,7 @@ fn wrong_usage_is_told() {
         (&[], "two sides are compared"),
         (&["old", "same", "--base", "old"], "either BASE and NEW, or --base and --new"),
         (&["old", "same", "--map", "x"], "--map x: has no ="),
-        (&["old", "same", "-o", "x.bin"], "the name does not tell a format"),
+        (&["old", "same", "-o", "x.bin"], "the name has no known format"),
         (&["old", "same", "--threshold", "x"], "a percentage"),
     ] {
         let output = stk(folder.path(), &[&["diff"], arguments].concat());

@@ -15,6 +15,8 @@ mod cli;
 #[cfg(feature = "parquet")]
 mod dataset;
 mod diff;
+#[cfg(feature = "parquet")]
+mod documents;
 mod events;
 mod merge;
 mod mutations;

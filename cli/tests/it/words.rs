@@ -469,7 +469,7 @@ fn a_fetch_that_gets_nothing_fails_and_says_that_no_server_was_asked() {
     let ran = ran_in(dir.path(), &arguments);
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(
-        ran.error.contains("symbols of 0 of 3 modules are at hand; --offline: no server was asked"),
+        ran.error.contains("symbols of 0 of 3 modules are available; --offline: no server was contacted"),
         "{ran:?}"
     );
 }

@@ -1,36 +1,76 @@
-//! Everything that the documents name exists: linked files, paths, packages and tests of cargo
-//! commands, commands of stk, recipes of just.
+//! Everything that the documents name exists: linked files and headings, paths, packages and tests
+//! of cargo commands, commands of stk, recipes of just. Lines and cells of tables are short. The
+//! command lines of stk are run in cli/tests/it, those of inject are parsed beside its options.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use stk_tests::documents::{documents, files, root};
 
 /// Endings of files that documents name by path.
 const ENDINGS: [&str; 11] = [".rs", ".sh", ".md", ".ps1", ".h", ".c", ".toml", ".yml", ".py", ".sql", ".stk"];
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository").to_path_buf()
+/// Most columns of a line outside of tables, most words of a table's cell, most lines of README.md.
+const COLUMNS: usize = 110;
+const CELL_WORDS: usize = 25;
+const README_LINES: usize = 160;
+/// Documents whose lines are not yet broken; one that is leaves this list.
+const WIDE: [&str; 1] = ["docs/report.md"];
+
+/// The targets of a text's links in the repository: file, empty for this one, and anchor.
+fn links(text: &str) -> Vec<(&str, Option<&str>)> {
+    let goals = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let local = goals.filter(|goal| !goal.contains("://"));
+    local
+        .map(|goal| goal.split_once('#').map_or((goal, None), |(file, anchor)| (file, Some(anchor))))
+        .collect()
 }
 
-/// The files below a folder, without those that builds make.
-fn files(folder: &Path) -> Vec<PathBuf> {
-    let made = |name: &str| matches!(name, "target" | ".cache" | ".git" | "node_modules");
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).expect("folder") {
-        let path = entry.expect("entry").path();
-        if !path.is_dir() {
-            found.push(path);
-        } else if path.file_name().is_none_or(|name| !made(&name.to_string_lossy())) {
-            found.extend(files(&path));
+/// The anchors that GitHub gives to a document's headings.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let (mut found, mut block) = (BTreeSet::new(), false);
+    for line in text.lines() {
+        block ^= line.starts_with("```");
+        let heading = line.trim_start_matches('#');
+        if !block && heading.len() < line.len() && heading.starts_with(' ') {
+            let kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
+            let slug = heading.trim().to_lowercase().chars().filter(kept).collect::<String>();
+            found.insert(slug.replace(' ', "-"));
         }
     }
     found
 }
 
-/// The targets of a text's links that are files, without their anchors.
-fn links(text: &str) -> Vec<&str> {
-    let goals = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-    let local = goals.filter(|goal| !goal.contains("://") && !goal.starts_with('#'));
-    local.filter_map(|goal| goal.split('#').next()).collect()
+/// The links of a document that lead nowhere.
+fn broken_links(folder: &Path, text: &str) -> Vec<String> {
+    let broken = |&(file, anchor): &(&str, Option<&str>)| {
+        let goal = folder.join(file);
+        let Some(anchor) = anchor else { return !goal.exists() };
+        let there = if file.is_empty() { Ok(text.to_owned()) } else { std::fs::read_to_string(goal) };
+        !there.is_ok_and(|there| anchors(&there).contains(anchor))
+    };
+    let named = |(file, anchor): (&str, Option<&str>)| match anchor {
+        Some(anchor) => format!("{file}#{anchor}"),
+        None => file.to_owned(),
+    };
+    links(text).into_iter().filter(broken).map(named).collect()
+}
+
+/// Lines that are too long, and cells with too many words.
+fn oversized(text: &str) -> Vec<String> {
+    let (mut found, mut block) = (Vec::new(), false);
+    for (line, number) in text.lines().zip(1..) {
+        block ^= line.starts_with("```");
+        if line.starts_with('|') && !block {
+            let cells = line.replace("\\|", " ");
+            let words = cells.split('|').map(|cell| cell.split_whitespace().count()).max().unwrap_or(0);
+            if words > CELL_WORDS {
+                found.push(format!("{number}: a cell of {words} words"));
+            }
+        } else if line.chars().count() > COLUMNS {
+            found.push(format!("{number}: {} columns", line.chars().count()));
+        }
+    }
+    found
 }
 
 /// The text between backquotes on one line, and the lines of code blocks.
@@ -120,7 +160,7 @@ impl Repository {
     /// The names in a document that the repository does not have.
     fn missing(&self, root: &Path, folder: &Path, text: &str) -> Vec<String> {
         let mut missing = Vec::new();
-        missing.extend(links(text).into_iter().filter(|goal| !folder.join(goal).exists()).map(str::to_owned));
+        missing.extend(broken_links(folder, text));
         for code in code(text) {
             let words: Vec<&str> = code.split_whitespace().collect();
             for word in &words {
@@ -160,21 +200,52 @@ impl Repository {
 #[test]
 fn the_names_in_the_documents_exist() {
     let root = root();
-    let files = files(&root);
-    let repository = Repository::read(&root, &files);
-    let mut missing = Vec::new();
+    let repository = Repository::read(&root, &files(&root));
     // The page of files that moved names those that are gone.
-    let current = |file: &&PathBuf| !file.ends_with("docs/moved.md");
-    let documents = files.iter().filter(|file| file.extension().is_some_and(|ending| ending == "md"));
-    let documents: Vec<&PathBuf> = documents.filter(current).collect();
-    for document in &documents {
-        let text = std::fs::read_to_string(document).expect("text");
-        let folder = document.parent().expect("a folder");
-        let found = repository.missing(&root, folder, &text);
-        missing.extend(found.into_iter().map(|name| format!("{}: {name}", document.display())));
+    let documents = documents().into_iter().filter(|(name, _)| name != "docs/moved.md");
+    let documents: Vec<(String, String)> = documents.collect();
+    let mut missing = Vec::new();
+    for (name, text) in &documents {
+        let path = root.join(name);
+        let found = repository.missing(&root, path.parent().expect("a folder"), text);
+        missing.extend(found.into_iter().map(|missing| format!("{name}: {missing}")));
     }
     assert!(documents.len() > 10 && repository.commands.len() > 4, "{} documents", documents.len());
     assert!(missing.is_empty(), "\n{}", missing.join("\n"));
+}
+
+#[test]
+fn documents_have_short_lines_and_cells() {
+    let mut wrong = Vec::new();
+    for (name, text) in documents() {
+        let found = oversized(&text);
+        if !WIDE.contains(&name.as_str()) {
+            wrong.extend(found.into_iter().map(|found| format!("{name}:{found}")));
+        } else if found.is_empty() {
+            wrong.push(format!("{name}: take it off WIDE"));
+        }
+    }
+    let readme = std::fs::read_to_string(root().join("README.md")).expect("text");
+    let lines = readme.lines().count();
+    assert!(lines <= README_LINES, "README.md has {lines} lines");
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn long_line_and_full_cell_are_reported() {
+    let line = |columns: usize| "x".repeat(columns);
+    let cell = |words: usize| format!("| a | {} |", "x ".repeat(words));
+    assert_eq!(oversized(&format!("{}\n{}", line(110), cell(25))), Vec::<String>::new());
+    assert_eq!(oversized(&line(111)), ["1: 111 columns"]);
+    assert_eq!(oversized(&format!("```\n{}\n```", line(111))), ["2: 111 columns"]);
+    assert_eq!(oversized(&cell(26)), ["1: a cell of 26 words"]);
+}
+
+#[test]
+fn headings_have_the_anchors_of_github() {
+    let text = "# `inject -- PROGRAM`\n```\n# none\n```\n## What it's for: a, b\n#no";
+    let expected = ["inject----program", "what-its-for-a-b"].map(str::to_owned);
+    assert_eq!(anchors(text), BTreeSet::from(expected));
 }
 
 #[test]
@@ -183,7 +254,9 @@ fn a_name_that_does_not_exist_is_reported() {
     let repository = Repository::read(&root, &files(&root));
     for (text, name) in [
         ("[a](docs/none.md)", "docs/none.md"),
-        ("[a](docs/none.md#part)", "docs/none.md"),
+        ("[a](docs/none.md#part)", "docs/none.md#part"),
+        ("[a](status.md#none)", "status.md#none"),
+        ("# Part\n[a](#none)", "#none"),
         ("see `tests/none.rs`.", "tests/none.rs"),
         ("```sh\n./tests/none.sh --long  # text\n```", "tests/none.sh"),
         ("    source tests/setup/none.sh && x", "tests/setup/none.sh"),
@@ -194,7 +267,7 @@ fn a_name_that_does_not_exist_is_reported() {
     ] {
         assert_eq!(repository.missing(&root, &root.join("docs"), text), [name], "{text}");
     }
-    let there = "[a](trust.md) `tests/run.sh` `tests/NAME.rs` `tests/.cache` `cargo test -p stk --test it` \
+    let there = "[a](status.md#go) [a](status.md) `tests/run.sh` `tests/NAME.rs` `tests/.cache` `cargo test -p stk --test it` \
                  `stk convert a.stk` `stk symbols fetch` `just test` [b](https://example.com/none.md)";
     assert_eq!(repository.missing(&root, &root.join("docs"), there), Vec::<String>::new());
 }

@@ -145,7 +145,7 @@ pub(crate) struct Record {
     pub max_bytes: Option<u64>,
     /// Milliseconds to keep in a ring of files in place of a trace; 0 = write a trace.
     pub flight_ms: u32,
-    /// When to go on in another file, and how many to keep.
+    /// When to continue in another file, and how many to keep.
     pub rotation: Rotation,
     /// Whether to return once the recording has begun and leave a copy of inject running as its
     /// guard.

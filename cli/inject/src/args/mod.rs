@@ -92,8 +92,8 @@ cannot be run, 127 if it was not found.";
 /// Record the stacks of a running Windows process into a .stk trace.
 ///
 /// Puts agent.dll into the process, which then samples every thread. No administrator rights are
-/// needed for one's own processes, no debugger is attached, and the process goes on while and after
-/// it is recorded.
+/// needed for one's own processes, no debugger is attached, and the process runs on while and
+/// after it is recorded.
 #[derive(Parser, Debug)]
 #[command(
     name = "inject",
@@ -143,8 +143,8 @@ enum Command {
         #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration::parse_ms)]
         timeout: u32,
         /// Then have the agent leave the process, also one that is not being recorded any more. If
-        /// that is not safe, inject says why, and the exit code is 1; the recording has ended all
-        /// the same. With --all: of the processes that are being recorded
+        /// that is not safe, inject says why, and the exit code is 1; the recording has ended
+        /// anyway. With --all: of the processes that are being recorded
         #[arg(long)]
         unload: bool,
     },
@@ -173,7 +173,7 @@ enum Command {
         #[command(flatten)]
         target: RecordedArgs,
     },
-    /// Go on with a recording that is paused
+    /// Continue a recording that is paused
     Resume {
         #[command(flatten)]
         target: RecordedArgs,

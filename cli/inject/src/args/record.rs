@@ -65,7 +65,7 @@ pub(super) struct RecordArgs {
     force: bool,
 
     /// Leave the command lines of the process and of inject out of the trace. Copies in the
-    /// process's memory, such as on its stacks, are recorded all the same
+    /// process's memory, such as on its stacks, are still recorded
     #[arg(long)]
     no_command_line: bool,
 
@@ -117,7 +117,7 @@ pub(super) struct RecordArgs {
 
     /// Which words of stacks go into the trace, and which registers. `pointers` stores zeros for
     /// those that are no addresses of mapped memory: stacks are walked as before, and the trace
-    /// holds less of the program's data (docs/recording.md says what is left)
+    /// holds less of the program's data (docs/concepts/privacy.md says what is left)
     #[arg(long, value_enum, default_value_t = StackWords::All)]
     stack_words: StackWords,
 
@@ -131,7 +131,7 @@ pub(super) struct RecordArgs {
 
     /// Where .NET's data access library may lie (mscordaccore.dll, mscordacwks.dll) if it is not
     /// beside the runtime: folders and local symbol stores as in a debugger's symbol path, before
-    /// those of _NT_SYMBOL_PATH; servers are not asked. May be repeated
+    /// those of _NT_SYMBOL_PATH; servers are not contacted. May be repeated
     #[arg(short = 'y', long, value_name = "PATH")]
     symbol_path: Vec<String>,
 
@@ -154,17 +154,17 @@ pub(super) struct RecordArgs {
     #[arg(long, value_name = "SIZE", value_parser = trace_bytes)]
     max_size: Option<u64>,
 
-    /// Go on in a new file after this time, such as 60s or 1h, or when the file has this size, such
-    /// as 256M (m is minutes, M is MiB); repeated: whichever comes first. The files are numbered:
-    /// a.0001.stk, a.0002.stk for -o a.stk; each is a whole trace. Sampling rests for a moment
-    /// between two; `stk info` says how long, and `stk merge` puts them on one time line.
+    /// Continue in a new file after this time, such as 60s or 1h, or when the file has this size,
+    /// such as 256M (m is minutes, M is MiB); repeated: whichever comes first. The files are
+    /// numbered: a.0001.stk, a.0002.stk for -o a.stk; each is a whole trace, without a gap between
+    /// two. `stk merge` puts them on one time line.
     /// --duration and --max-size are for all of them together
     #[arg(long, value_name = "TIME|SIZE", value_parser = rotate_at)]
     rotate: Vec<RotateAt>,
 
     /// With --rotate: keep the last N files, the one that is being written included, and delete
     /// older ones of this recording. --max-size then bounds the files that are kept: each gets an
-    /// N-th of it, and the recording goes on
+    /// N-th of it, and the recording continues
     #[arg(long, value_name = "N", requires = "rotate", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     keep: Option<u32>,
 
@@ -181,7 +181,7 @@ pub(super) struct RecordArgs {
     #[arg(long, conflicts_with = "program")]
     detach: bool,
 
-    /// Internal: how the copy that --detach leaves tells that the recording has begun.
+    /// Internal: how the copy that --detach leaves reports that the recording has begun.
     #[arg(long, hide = true, value_name = "HANDLE", conflicts_with = "program")]
     begun_event: Option<u64>,
 

@@ -1,7 +1,9 @@
 use super::*;
 use crate::pattern;
 use crate::rotation::Rotation;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use stk_schema::control;
+use stk_tests::documents;
 
 fn record(line: &[&str]) -> Record {
     match parse_line(line) {
@@ -369,4 +371,43 @@ fn help_names_examples_and_exit_codes() {
     for part in ["inject --pid 4404", "Exit codes", "--stack-bytes", "-y C:\\symbols", "inject stop"] {
         assert!(text.contains(part), "{part} is missing from:\n{text}");
     }
+}
+
+#[test]
+fn command_lines_of_documents_are_parsed() {
+    let lines = documents::command_lines("inject");
+    let no_value = ContextValue::String(String::new());
+    let incomplete = |error: &clap::Error| match error.kind() {
+        ErrorKind::MissingRequiredArgument | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => true,
+        ErrorKind::InvalidValue => error.get(ContextKind::InvalidValue) == Some(&no_value),
+        _ => false,
+    };
+    let wrong = lines.iter().filter_map(|line| {
+        let words = std::iter::once("inject").chain(line.arguments.iter().map(String::as_str));
+        let error = parse(words.map(OsString::from)).err()?;
+        // A sentence names an option, not the process.
+        let right = error.kind() == ErrorKind::DisplayHelp || (!line.in_block && incomplete(&error));
+        (!right).then(|| format!("{}: {}\n{error}", line.document, line.text))
+    });
+    let wrong: Vec<String> = wrong.collect();
+    assert!(lines.len() > 50, "{} command lines", lines.len());
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+/// Adds the help of a command and of those below it.
+fn add_pages(command: &mut clap::Command, name: &str, pages: &mut Vec<(String, String)>) {
+    pages.push((name.to_owned(), command.render_long_help().to_string()));
+    for below in command.get_subcommands_mut() {
+        let name = format!("{name} {}", below.get_name());
+        add_pages(below, &name, pages);
+    }
+}
+
+#[test]
+fn reference_of_inject_is_its_help() {
+    let mut program = Cli::command().disable_help_subcommand(true).term_width(100);
+    program.build();
+    let mut pages = Vec::new();
+    add_pages(&mut program, "inject", &mut pages);
+    documents::assert_current("docs/reference/inject.md", &documents::reference("inject", &pages));
 }

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use stk_schema::typed::parse_size;
 use stk_schema::{limits, requests};
 
-/// When a recording goes on in another file.
+/// When a recording continues in another file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum RotateAt {
     /// After so many milliseconds.

@@ -26,17 +26,16 @@ use stk_base::text::{count, counted};
 use stk_output::formats::{self, FolderLock, Format, LeftBehind};
 
 /// Converts many traces to one folder: a Parquet dataset, or one file a trace. What was converted
-/// before, with the same options, the same symbol files and the same stk, is passed over, so a
-/// batch that was stopped goes on when it is run again. No server is asked: stk symbols fetch
-/// first.
+/// before, with the same options, symbol files and stk, is skipped, so a stopped batch resumes when
+/// it is run again. No server is contacted: run stk symbols fetch first.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Each conversion depends on the trace's content, the options, the version of stk and the symbol files that are found for
-its modules, and on nothing else. That is its key, which stands beside the output. Outputs are written beside and
+its modules, and on nothing else. That is its key, which is stored beside the output. Outputs are written beside and
 renamed: whatever stops a batch, running it again gives the bytes of a batch that was not stopped.
 
 A trace may still be growing or being copied: what it has is converted, and again when it has more.
-A trace that is damaged or cannot be read is told in the log and passed over.
+A trace that is damaged or cannot be read is logged and skipped.
 
 The log has one line of JSON a trace: {\"trace\", \"status\": converted|skipped|copy|prefix|damaged|timeout|memory|failed, \"trace_id\",
 \"samples\", \"dropped\", \"damaged_blocks\", \"complete\", \"seconds\", \"reason\"}.
@@ -55,7 +54,7 @@ pub(super) struct BatchArgs {
     /// Take only the I-th of N parts of the traces, by the UUIDs in them
     #[arg(long, value_name = "I/N", value_parser = parse_shard, help_heading = "Batch")]
     shard: Option<Shard>,
-    /// Go on where a batch was stopped. This is always so; the option is for scripts that say it
+    /// Resume a stopped batch. This is always so; the option is for scripts that say it
     #[arg(long, help_heading = "Batch")]
     resume: bool,
     /// Where one line a trace is written to [default: OUT/_batch.jsonl, with --shard
@@ -68,14 +67,14 @@ pub(super) struct BatchArgs {
     #[arg(long, value_name = "N|PCT%", default_value = "0", value_parser = parse_most, help_heading = "Batch")]
     max_bad: MostBad,
     /// How long the conversion of one trace may take, such as 90s or 10m. A trace that takes longer
-    /// is left out, told as timeout and counted by --max-bad; the next run tries it again. Traces
+    /// is left out, logged as timeout and counted by --max-bad; the next run tries it again. Traces
     /// are converted in processes: one that is not done a second after the limit is ended
     #[arg(long, value_name = "TIME", value_parser = parse_limit, help_heading = "Batch")]
     time_limit: Option<Duration>,
     /// Linux: how much memory of its own the process that converts a trace may have, such as 2G;
-    /// files that are only read do not count. A trace that needs more is left out, told as memory
-    /// and counted by --max-bad; the next run tries it again. --max-memory instead leaves out a
-    /// part of such a trace
+    /// files that are only read do not count. A trace that needs more is left out, logged as
+    /// memory and counted by --max-bad; the next run tries it again. --max-memory instead leaves
+    /// out a part of such a trace
     #[arg(long, value_name = "SIZE", value_parser = parse_memory, help_heading = "Batch")]
     memory_limit: Option<u64>,
     /// Parquet: do not make the dataset's tables of what was converted. --shard implies it

@@ -45,7 +45,7 @@ Where the output goes:
   -o NAME.gz        compressed, by gzip or, with .zst, by Zstandard: app.chrome.json.gz
   --denormalized    one trace to Parquet gives one file, app.samples.parquet
 What is there already is replaced if stk made it of the same recording. Any other file, and each
-folded one, which does not tell its source, needs --force. Traces and other inputs are never
+folded one, which does not name its source, needs --force. Traces and other inputs are never
 replaced. A link that -o names is followed; one in a folder of outputs is an error. A dataset keeps
 its other traces.
 
@@ -74,8 +74,8 @@ pub(super) struct ConvertArgs {
     /// Threads to use; by default as many as there are processors. The output does not depend on it
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub jobs: Option<u16>,
-    /// What the widths of the flame graph are [default: cpu, or active if the trace tells no CPU
-    /// time; speedscope has wall, too]. Parquet and pprof hold all times, chrome has wall
+    /// Unit of flame-graph widths [default: cpu; active if the trace has no CPU times; speedscope
+    /// has wall, too]. Parquet and pprof hold all times, chrome has wall
     #[arg(long, value_parser = choice::<Weight>(), value_name = "WHAT", help_heading = "Output")]
     pub weight: Option<Weight>,
     /// Perfetto: which of its forms to write
@@ -84,9 +84,8 @@ pub(super) struct ConvertArgs {
     /// Flame graphs: one frame per source line instead of one per function
     #[arg(long, help_heading = "Output")]
     pub lines: bool,
-    /// Flame graphs: make one thread of all, or with =name one of those that have the same
-    /// name but for a number at its end. Their samples follow each other, and tell no times any
-    /// more
+    /// Flame graphs: make one thread of all, or with =name one of those whose names differ in a
+    /// number at their end only. Threads are concatenated, so timestamps are lost
     #[arg(long, value_parser = choice::<ThreadMerge>(), num_args = 0..=1, require_equals = true, default_missing_value = "all",
         value_name = "WHICH", help_heading = "Output")]
     pub merge_threads: Option<ThreadMerge>,
@@ -221,7 +220,7 @@ pub(super) struct Converted {
     pub lines: Vec<String>,
     /// Why nothing of it is chosen.
     empty: Option<String>,
-    /// What lets the command fail all the same.
+    /// What still lets the command fail.
     failed: Option<String>,
     /// The trace and the names that it lacks, if it was converted.
     missing: Option<(String, MissingSymbols)>,
@@ -291,8 +290,7 @@ pub(super) fn format(args: &ConvertArgs, several: bool) -> anyhow::Result<Format
     match (told, named) {
         (Some(format), _) => Ok(format),
         (None, Some(path)) if !several && !is_folder(path) => {
-            Err(Usage(format!("{}: the name does not tell a format: give one with --to", path.display()))
-                .into())
+            Err(Usage(format!("{}: the name has no known format: give one with --to", path.display())).into())
         }
         (None, _) => Ok(Format::Speedscope),
     }

@@ -99,7 +99,7 @@ impl Converter<'_> {
     fn replaces_own(&self, output: &Path, trace: &Path, content: &Content) -> anyhow::Result<bool> {
         let what_else = match self.format.tells_source() {
             true => format!(" and is not stk's output of {}", trace.display()),
-            false => format!(", and {} files do not tell their source", self.format.name()),
+            false => format!(", and {} files do not name their source", self.format.name()),
         };
         let ours = |mark: &SourceMark| content.begins_with(mark.len, &mark.digest);
         replaces_own((output, NoTrace), self.args.force, &what_else, |path| is_made_of(path, ours))

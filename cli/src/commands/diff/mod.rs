@@ -21,11 +21,12 @@ use stk_profile::profile::Weight;
 /// threshold.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
-Give three traces a side at least, better ten: what they have in common is told from chance by how
-much the traces of one side differ among themselves. Names are compared without what compilers
-number (lambdas, hashes of Rust, .cold parts). Modules whose names one side lacks are told apart.
+Give at least three traces a side, better ten: how much the traces of one side differ among
+themselves shows what chance does. Names are compared without what compilers
+number (lambdas, hashes of Rust, .cold parts). Modules whose names one side lacks are
+listed separately.
 
-Exit codes: 0 nothing takes more, 6 something does, 7 it cannot be told.
+Exit codes: 0 nothing takes more, 6 something does, 7 inconclusive.
 
 Examples:
   stk diff old new -y symbols                   two folders of traces
@@ -47,7 +48,7 @@ pub(super) struct DiffArgs {
     /// What is compared
     #[arg(long, value_parser = choice::<By>(), default_value = default_name::<By>(), value_name = "WHAT")]
     by: By,
-    /// What counts [default: cpu, or active if a trace tells no CPU time]
+    /// What counts [default: cpu; active if a trace has no CPU times]
     #[arg(long, value_parser = choice::<Weight>(), value_name = "WHAT")]
     weight: Option<Weight>,
     /// Count functions and modules with their callees
@@ -60,7 +61,7 @@ pub(super) struct DiffArgs {
     /// Percent of the whole by which something must differ to count
     #[arg(long, value_name = "PCT", default_value_t = 1.0, value_parser = percent)]
     threshold: f64,
-    /// How certain it must be that nothing is told worse by chance, in percent, all rows together
+    /// Probability that no row is reported worse by chance, in percent, all rows together
     #[arg(long, value_name = "PCT", default_value_t = 95.0, value_parser = confidence)]
     confidence: f64,
     /// A name of the base and what it is called now: functions, MODULE!FUNCTION, modules, or the

@@ -20,7 +20,7 @@ pub(super) struct Outputs<'a> {
 impl<'a> Outputs<'a> {
     /// # Errors
     ///
-    /// A usage error if no name tells the format, or that a file is there already.
+    /// A usage error if no name gives the format, or that a file is there already.
     pub(super) fn of(args: &'a DiffArgs) -> anyhow::Result<Outputs<'a>> {
         let file = args.output.as_deref().filter(|path| *path != Path::new("-"));
         let mut flame_graphs: Vec<&Path> = args.flamegraph.as_deref().into_iter().collect();
@@ -39,7 +39,7 @@ impl<'a> Outputs<'a> {
                     None
                 }
                 _ => {
-                    let text = format!("{}: the name does not tell a format: give --format", path.display());
+                    let text = format!("{}: the name has no known format: give --format", path.display());
                     return Err(Usage(text).into());
                 }
             },

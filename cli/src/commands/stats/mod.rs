@@ -57,8 +57,8 @@ pub(super) struct StatsArgs {
     /// in answers 20, or what fits the terminal]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
-    /// What functions and modules are listed by [default: cpu, or active if the trace tells no CPU
-    /// time]
+    /// What functions and modules are listed by [default: cpu; active if the trace has no CPU
+    /// times]
     #[arg(long, value_parser = choice::<Weight>(), value_name = "WHAT")]
     weight: Option<Weight>,
     /// Leave out samples of waiting threads in functions, modules and stop reasons
@@ -268,8 +268,8 @@ fn of_file(
     }
     let why = match args.weight {
         Some(_) => "as --weight says",
-        None if stats.weight == Weight::Cpu => "the trace tells CPU time",
-        None if stats.totals.cpu_source == CpuSource::None => "the trace tells no CPU time",
+        None if stats.weight == Weight::Cpu => "the trace has CPU times",
+        None if stats.totals.cpu_source == CpuSource::None => "the trace has no CPU times",
         None => "no thread used CPU time",
     };
     log::info!("{}: the lists count {}: {why}", stats.source, stats.weight.title());

@@ -12,7 +12,7 @@ use stk_output::formats::{AppliedModule, apply_symbols};
 use stk_schema::text::printable;
 use stk_symbols::{Demangle, Symbolizer};
 
-/// Looks the places that have no name, or that of an export, up in the symbols that are at hand
+/// Looks up the places that have no name, or that of an export, in the symbols that are available
 /// now, by the identities of their modules. Traces are not needed. Names from symbols stay as they
 /// are.
 #[derive(clap::Args, Debug)]
@@ -21,8 +21,8 @@ Examples:
   stk symbols apply lab.parquet -y C:\\build\\symbols
   stk symbols apply lab.parquet --ms-symbols
 
-The names stand in the table frames and stay when traces are added. What the conversion wrote elsewhere stays as it was:
-named_pct in traces, the names in samples of --denormalized, and stacks of x86, whose walk needs PDBs.")]
+The names are in the table frames and stay when traces are added. Unchanged are named_pct in
+traces, the names in samples of --denormalized, and stacks of x86, whose walk needs PDBs.")]
 pub(super) struct ApplyArgs {
     /// Folder of the dataset
     #[arg(value_name = "DATASET")]

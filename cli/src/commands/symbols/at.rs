@@ -18,8 +18,8 @@ Examples:
   stk symbols at app.stk 7ffa12341010 --at 1.5s --json
 
 Addresses are looked up as given: of a caller's frame, give the return address − 1. JSON lines:
-{\"address\":\"0x…\",\"module\":…,\"path\":…,\"base\":\"0x…\",\"rva\":\"0x…\",\"from_ns\":…,\"until_ns\":…,\"frames\":[{\"function\":…,
-\"displacement\":…,\"file\":…,\"line\":…,\"inline\":bool}]}, innermost frame first; from_ns and until_ns are null for what was
+{\"address\":\"0x…\",\"module\":…,\"path\":…,\"base\":\"0x…\",\"rva\":\"0x…\",\"from_ns\":…,\"until_ns\":…,
+\"frames\":[{\"function\":…,\"displacement\":…,\"file\":…,\"line\":…,\"inline\":bool}]}, innermost frame first; from_ns and until_ns are null for what was
 there at the recording's start and at its end; module and path are empty for code made at run time, null where
 nothing was")]
 pub(super) struct AtArgs {

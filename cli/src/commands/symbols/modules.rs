@@ -46,8 +46,8 @@ pub(super) struct ListArgs {
     symbols: SymbolOptions,
 }
 
-/// Downloads each PDB once. Exit code 1 if a server fails, or if nothing is at hand in the end;
-/// that a server has no such file is no failure.
+/// Downloads each PDB once. Exit code 1 if a server fails, or if no symbols are available in
+/// the end; that a server has no such file is no failure.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -187,9 +187,9 @@ pub(super) fn fetch(args: &FetchArgs, out: Out<'_>) -> anyhow::Result<Exit> {
         }
     }
     out(&text)?;
-    let asked = if args.symbols.offline { "; --offline: no server was asked" } else { "" };
+    let offline = if args.symbols.offline { "; --offline: no server was contacted" } else { "" };
     let (found, all) = (results.len() - missing, results.len());
-    note(&format!("symbols of {found} of {all} modules are at hand{asked}"));
+    note(&format!("symbols of {found} of {all} modules are available{offline}"));
     let failed = results.iter().any(|(_, symbols)| symbols.server_failed());
     let nothing = missing == results.len() && missing != 0;
     Ok(if failed || nothing { exit.worse(Exit::Failure) } else { exit })
@@ -209,7 +209,7 @@ pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
     for (module, symbols) in found {
         let reason = match &symbols.index {
             Some(_) => {
-                "only the index of its PDB is at hand, in the symbol cache: a bundle takes the PDB".into()
+                "only the index of its PDB is available, in the symbol cache: a bundle takes the PDB".into()
             }
             None => symbols.why_not(&module.image),
         };
