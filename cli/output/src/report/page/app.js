@@ -79,6 +79,8 @@ let answeredHash = null;
 async function updateOnce(again) {
   const begun = performance.now();
   const before = state;
+  // The address is newer than what the wheel left.
+  clearTimeout(rested);
   state = fromHash(location.hash);
   state.process = Math.min(state.process, traces.length - 1);
   if (shown?.process !== state.process) {
@@ -96,7 +98,10 @@ async function updateOnce(again) {
   }
   $("search").removeAttribute("aria-invalid");
   render();
-  if (state.find !== before.find) nextHit(1);
+  if (state.find !== before.find) {
+    hitAt = -1;
+    nextHit(1);
+  }
   document.body.dataset.ready = location.hash || "#";
   document.body.dataset.took = (performance.now() - begun).toFixed(1);
 }
@@ -152,7 +157,8 @@ function showControls() {
   press("inverted", state.inverted);
   $("process").value = String(state.process);
   $("weight").value = shown.weight;
-  if (document.activeElement !== $("search")) $("search").value = state.find;
+  // What is being typed is newer than the address.
+  if (!typed) $("search").value = state.find;
   [...$("states").children].forEach((button) => button.setAttribute("aria-pressed", String(state.states[Number(button.dataset.state)])));
 }
 

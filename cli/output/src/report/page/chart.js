@@ -131,7 +131,7 @@ function drawBoxes({ pen, data: { boxes }, from, until, scale, width }, row, y, 
     if (x[row[middle]] + wide[row[middle]] <= from) low = middle + 1;
     else high = middle;
   }
-  let last = -1;
+  let last = -1, fill = null, alpha = 1;
   for (let at = low; at < row.length; at++) {
     const box = row[at], f = fn[box];
     if (x[box] >= until) break;
@@ -140,16 +140,17 @@ function drawBoxes({ pen, data: { boxes }, from, until, scale, width }, row, y, 
     last = right;
     const matched = answer.matches && f >= 0 && answer.matches[f];
     const inner = Math.max(right - left - (right - left > 3 ? 1 : 0), 0.5);
-    pen.globalAlpha = answer.matches && !matched ? 0.45 : 1;
-    pen.fillStyle = matched ? paint.match : boxColour(f);
+    const colour = matched ? paint.match : boxColour(f), dim = answer.matches && !matched ? 0.45 : 1;
+    if (dim !== alpha) pen.globalAlpha = alpha = dim;
+    if (colour !== fill) pen.fillStyle = fill = colour;
     pen.fillRect(left, y, inner, CHART_ROW - 1);
     if (unproved[box]) {
-      pen.fillStyle = paint.hatching;
+      pen.fillStyle = fill = paint.hatching;
       pen.fillRect(left, y, inner, CHART_ROW - 1);
     }
-    pen.globalAlpha = 1;
     if (right - left > 26) names.push([f, matched, left + 4, y + CHART_ROW / 2, right - left - 8]);
   }
+  pen.globalAlpha = 1;
 }
 
 function boxColour(f) {

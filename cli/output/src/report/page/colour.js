@@ -45,7 +45,7 @@ function hashOf(text) {
 function huesOf({ facts }) {
   const { modules, categories } = facts.functions;
   const executable = facts.process.toLowerCase();
-  const own = new Set(modules.filter((_, f) => !facts.of_others[categories[f]]));
+  const own = new Set(modules.filter((module, f) => facts.modules[module] && !facts.of_others[categories[f]]));
   const list = [...own].map((module) => ({ module, name: facts.modules[module].toLowerCase() }));
   list.sort((a, b) => (b.name === executable) - (a.name === executable) || a.module - b.module);
   const hues = new Map();
@@ -59,22 +59,34 @@ function huesOf({ facts }) {
   return hues;
 }
 
-/** `own`, `system` or `runtime`; `none` where a function stands for what is not known. */
+/** `own`, `system` or `runtime`; `none` in no module, where functions are what is not known. */
 function ownerOf(f) {
   const { facts } = shown;
-  if (facts.functions.sources[f] === "none" && !facts.functions.causes[f]) return "none";
+  if (moduleOf(f) === "") return "none";
   const category = facts.functions.categories[f];
   return facts.of_others[category] ? (facts.categories[category] === "system" ? "system" : "runtime") : "own";
 }
 
+/** A colour of Oklab, in which hues of the same lightness look equally light, as the six digits that canvases take fastest. */
+function oklch(light, chroma, hue) {
+  const angle = (hue * Math.PI) / 180, a = chroma * Math.cos(angle), b = chroma * Math.sin(angle);
+  const [l, m, s] = [light / 100 + 0.3963377774 * a + 0.2158037573 * b, light / 100 - 0.1055613458 * a - 0.0638541728 * b, light / 100 - 0.0894841775 * a - 1.291485548 * b].map((root) => root ** 3);
+  const linear = [4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s, -1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s, -0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s];
+  const digits = (part) => {
+    const bright = part <= 0.0031308 ? 12.92 * part : 1.055 * part ** (1 / 2.4) - 0.055;
+    return Math.round(255 * Math.min(1, Math.max(0, bright))).toString(16).padStart(2, "0");
+  };
+  return `#${linear.map(digits).join("")}`;
+}
+
 /** A hue as light as the others. */
-const tint = (hue, light = paint.lightness) => `oklch(${light}% ${paint.chroma} ${hue})`;
+const tint = (hue, light = paint.lightness) => oklch(light, Number(paint.chroma), hue);
 
 /** A thread's colour. */
 const threadColour = (t) => tint(HUES[t % HUES.length]);
 
 /** A weight's colour, from 0 to 1. */
-const heatColour = (share) => `oklch(${88 - 22 * share}% ${0.03 + 0.15 * share} ${85 - 55 * share})`;
+const heatColour = (share) => oklch(88 - 22 * share, 0.03 + 0.15 * share, 85 - 55 * share);
 
 /** The colour of a function of the trace that is shown, by its module or by whose code it is. */
 function colourOf(f) {

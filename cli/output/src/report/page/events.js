@@ -88,8 +88,8 @@ function eventsView(view) {
   const omitted = left.reduce((sum, number) => sum + number, 0);
   const body = el("tbody", {});
   const row = (i) => el("tr", { "data-event": String(i) },
-    el("td", { class: "number" }, el("button", { type: "button", class: "plain", title: "Show it on the timeline", onclick: () => showMoment(times[i], ends[i]) }, moment(times[i]))),
-    el("td", {}, el("i", { class: "key", style: { background: paint[KINDS[kindOf(i)]?.colour ?? "soft"] } }), kindOf(i)), el("td", {}, placeOf(i)), el("td", { class: "number soft" }, ends[i] > times[i] ? span(ends[i] - times[i]) : ""), el("td", { class: "reason", title: shown.facts.events.texts[i] }, eventText(i)));
+    el("td", { class: "number fit" }, el("button", { type: "button", class: "plain", title: "Show it on the timeline", onclick: () => showMoment(times[i], ends[i]) }, moment(times[i]))),
+    el("td", { class: "fit" }, el("i", { class: "key", style: { background: paint[KINDS[kindOf(i)]?.colour ?? "soft"] } }), kindOf(i)), el("td", { class: "fit" }, placeOf(i)), el("td", { class: "number soft fit" }, ends[i] > times[i] ? span(ends[i] - times[i]) : ""), el("td", { class: "reason", title: shown.facts.events.texts[i] }, eventText(i)));
   view.replaceChildren(
     el("div", { class: "legend" }, ...kinds.map(button), el("span", { class: "soft" }, `${counted(list.length, "event")}${state.from !== null || state.threads ? " of the selected time and threads, and of the process" : ""}.${omitted ? ` ${count(omitted)} of frequent kinds are not in the page: stk events lists them.` : ""}`)),
     times.length ? el("table", { class: "wide" }, el("thead", {}, el("tr", {}, ...["Time", "What", "Thread", "Lasts", "Text"].map((text, i) => el("th", { scope: "col", class: i === 0 || i === 3 ? "number" : "" }, text)))), body) : el("p", {}, "Nothing happened that the trace has: no mark, no exception, no module or thread that came or went, no gap."));

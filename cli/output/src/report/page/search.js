@@ -1,20 +1,29 @@
 // The search: it counts what is typed, leads from hit to hit, and filters when it is asked to.
 
+/** The timer of what was typed and is not yet looked for; 0 = none. */
 let typed = 0;
 /** The hit that is shown, of the frames of the flame graph or of the rows of a table; -1 = none yet. */
 let hitAt = -1;
 
 /** Looks for a text. The first letter is a step of its own; those behind it refine that. */
 function searchFor(text) {
-  clearTimeout(typed);
+  lookNow();
   ownExpressions.add(text);
-  hitAt = -1;
-  typed = setTimeout(() => go({ find: text }, { refine: Boolean(text && state.find) }), 60);
+  typed = setTimeout(() => {
+    typed = 0;
+    go({ find: text }, { refine: Boolean(text && state.find) });
+  }, 60);
+}
+
+/** What was typed is looked for now, or not at all. */
+function lookNow() {
+  clearTimeout(typed);
+  typed = 0;
 }
 
 /** Selects the stacks that have what is looked for. */
 function filterFound() {
-  clearTimeout(typed);
+  lookNow();
   const text = $("search").value;
   ownExpressions.add(text);
   go({ search: text, find: "", zoom: [] });
@@ -76,7 +85,7 @@ function searchKeys(event) {
   } else if (key === "Enter" && (event.ctrlKey || event.metaKey)) filterFound();
   else if (key === "Enter" && target.value !== state.find) {
     // Typed a moment ago: the answer leads to the first hit.
-    clearTimeout(typed);
+    lookNow();
     ownExpressions.add(target.value);
     go({ find: target.value }, { refine: Boolean(state.find) });
   } else if (key === "Enter") nextHit(event.shiftKey ? -1 : 1);

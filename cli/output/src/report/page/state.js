@@ -92,7 +92,7 @@ function fromHash(hash) {
 /** Goes to another state. It is a step that Back undoes, unless it only refines the last one. */
 function go(change, { refine = false } = {}) {
   const next = toHash({ ...state, ...change });
-  if (next === toHash(state)) return;
+  if (next === (location.hash || "#")) return;
   if (refine) location.replace(next);
   else location.hash = next;
 }

@@ -92,8 +92,8 @@ async function askZoomedOnce() {
   const { from, until } = shownTime(), margin = isZoomed() ? MARGIN * (until - from) : 0;
   const width = Math.max(50, $("axis")?.clientWidth ?? 1000);
   const asked = { from: Math.max(0, from - margin), until: Math.min(shown.end, until + margin) };
-  // A column of a pixel, as densely as the screen shows the time.
-  const columns = Math.round((width * (asked.until - asked.from)) / (until - from));
+  // A column of two pixels, as densely as the screen shows the time.
+  const columns = Math.round((0.5 * width * (asked.until - asked.from)) / (until - from));
   const { selection } = answer;
   const key = JSON.stringify([sumsHash(state), state.process, asked, columns, timeline.listed, state.charts]);
   if (timeline.data?.key === key) return;

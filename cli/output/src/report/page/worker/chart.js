@@ -9,7 +9,11 @@
 const DEEPEST = 400;
 
 /** By node: its nearest caller that is shown. */
-const shownCallers = ({ tree: { parent, count } }, shown) => Int32Array.from({ length: count }, (_, n) => (parent[n] < 0 ? -1 : shown[parent[n]]));
+function shownCallers({ tree: { parent, count } }, shown) {
+  const callers = new Int32Array(count);
+  for (let n = 0; n < count; n++) callers[n] = parent[n] < 0 ? -1 : shown[parent[n]];
+  return callers;
+}
 
 /** The rows of a column, to choose the stack that stands for them. */
 class Column {
@@ -104,7 +108,12 @@ function chart(trace, how, asked) {
   let open = [], before = null;
   const add = (f, depth, { start, end }, unproved) => {
     const parent = depth > 0 ? open[depth - 1] : -1;
-    for (const [key, value] of Object.entries({ fn: f, depth, parent, x: start, wide: end - start, unproved })) boxes[key].push(value);
+    boxes.fn.push(f);
+    boxes.depth.push(depth);
+    boxes.parent.push(parent);
+    boxes.x.push(start);
+    boxes.wide.push(end - start);
+    boxes.unproved.push(unproved);
     return boxes.fn.length - 1;
   };
   for (const stretch of stretches(trace, how, asked)) {

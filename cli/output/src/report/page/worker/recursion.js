@@ -3,83 +3,97 @@
 /** Frames of a cycle at most that is folded. (LONGEST_CYCLE of cli/profile/src/profile/depth.rs.) */
 const LONGEST_CYCLE = 8;
 
-/** A tree that grows: a node for each caller, function and flags. Nodes of a caller are a list in the order in which they came. */
-class GrowingTree {
-  constructor(most) {
-    for (const name of ["frame", "parent", "firstBelow", "lastBelow", "next"]) this[name] = new Int32Array(most + 1).fill(-1);
-    this.count = 0;
-    // Open addressing; the root's place is `most`.
-    this.root = most;
-    this.slots = new Int32Array(2 ** Math.ceil(Math.log2(2 * most + 2))).fill(-1);
-  }
-
-  /** The node of a function called by `parent` (-1 = a root). */
-  node(parent, frame) {
-    const { slots, frame: frames, parent: parents } = this;
-    const mask = slots.length - 1;
-    let at = Math.imul(Math.imul(parent + 1, 0x9e3779b1) ^ frame, 0x85ebca6b);
-    for (at = (at ^ (at >>> 15)) & mask; slots[at] >= 0; at = (at + 1) & mask) {
-      if (parents[slots[at]] === parent && frames[slots[at]] === frame) return slots[at];
+/** The stack without its innermost cycle, if the same one is right above it; else the stack. `frame`: functions and flags. */
+function withoutCycle(frame, parent, stack) {
+  const caller = (node) => {
+    while (frame[node] & 2 && parent[node] >= 0) node = parent[node];
+    return parent[node];
+  };
+  let above = stack;
+  for (let length = 0; length < LONGEST_CYCLE; length++) {
+    above = caller(above);
+    if (above < 0) break;
+    let inner = stack, outer = above;
+    // Whether a frame is proved makes no other cycle.
+    while (inner !== above && outer >= 0 && (frame[inner] & ~1) === (frame[outer] & ~1)) {
+      inner = parent[inner];
+      outer = parent[outer];
     }
-    const node = (slots[at] = this.count++);
-    frames[node] = frame;
-    parents[node] = parent;
-    const above = parent < 0 ? this.root : parent;
-    if (this.firstBelow[above] < 0) this.firstBelow[above] = node;
-    else this.next[this.lastBelow[above]] = node;
-    this.lastBelow[above] = node;
-    return node;
+    if (inner === above) return above;
   }
+  return stack;
+}
 
-  /** The stack without its innermost cycle, if the same one is right above it. */
-  withoutCycle(stack) {
-    const { frame, parent } = this;
-    const caller = (node) => {
-      while (frame[node] & 2 && parent[node] >= 0) node = parent[node];
-      return parent[node];
-    };
-    let above = stack;
-    for (let length = 0; length < LONGEST_CYCLE; length++) {
-      above = caller(above);
-      if (above < 0) break;
-      let inner = stack, outer = above;
-      // Whether a frame is proved makes no other cycle.
-      while (inner !== above && outer >= 0 && (frame[inner] & ~1) === (frame[outer] & ~1)) {
-        inner = parent[inner];
-        outer = parent[outer];
-      }
-      if (inner === above) return above;
-    }
-    return stack;
-  }
+/** Whether a stack of a tree has a cycle that follows itself. */
+function hasCycle({ first, parent, count }, frame) {
+  // A cycle ends with a function that the stack has already.
+  for (let n = 0; n < count; n++) if (!first[n] && withoutCycle(frame, parent, n) !== n) return true;
+  return false;
 }
 
 /** The trace with another tree, and the rows' nodes in that. Inlined functions are one frame with the one that calls them. */
 function withoutRecursion(trace) {
   const { tree, rows } = trace;
-  // Without a function that is its own caller there is no cycle.
-  if (!tree.first.includes(0)) return trace;
-  const made = new GrowingTree(tree.count);
+  const { count, flags, first, end, parent: callers } = tree;
+  // The tree's nodes keep their numbers; those that lose their caller to a fold come behind them.
+  const frame = new Int32Array(2 * count), parent = new Int32Array(2 * count);
+  for (let n = 0; n < count; n++) frame[n] = 4 * tree.fn[n] + flags[n];
+  if (!hasCycle(tree, frame)) return trace;
+  parent.set(callers);
   // By node: where frames that it is the outer part of continue, and where its callees do.
-  const whole = new Int32Array(tree.count), folded = new Int32Array(tree.count);
-  for (let n = 0; n < tree.count; n++) {
-    const up = tree.parent[n];
-    const parent = up < 0 ? -1 : tree.flags[n] & 2 ? whole[up] : folded[up];
-    whole[n] = made.node(parent, 4 * tree.fn[n] + tree.flags[n]);
-    // A cycle has a function that the stack has already.
-    folded[n] = tree.first[n] ? whole[n] : made.withoutCycle(whole[n]);
+  const whole = new Int32Array(count), folded = new Int32Array(count);
+  const made = [], below = new Map();
+  const calleesIn = (at) => {
+    let callees = below.get(at);
+    if (!callees) below.set(at, (callees = new Map()));
+    else return callees;
+    for (let c = at + 1; at < count && c < end[at]; c = end[c]) if ((flags[c] & 2 ? whole : folded)[at] === at) callees.set(frame[c], c);
+    return callees;
+  };
+  for (let n = 0; n < count; n++) {
+    const up = callers[n];
+    const at = up < 0 ? -1 : flags[n] & 2 ? whole[up] : folded[up];
+    let node = n;
+    if (at !== up) {
+      const callees = calleesIn(at);
+      node = callees.get(frame[n]) ?? -1;
+      if (node < 0) {
+        node = count + made.length;
+        made.push(at);
+        frame[node] = frame[n];
+        parent[node] = at;
+        callees.set(frame[n], node);
+      }
+    }
+    whole[n] = node;
+    folded[n] = first[n] ? node : withoutCycle(frame, parent, node);
   }
-  // In the order of a visit.
-  const { count, root, firstBelow, next, parent, frame } = made;
-  const places = new Int32Array(count), depth = new Uint32Array(count), frames = new Uint32Array(count);
-  let at = 0, last = 0;
+  const { places, ...columns } = inOrder(tree, whole, parent, frame, made);
+  const node = new Int32Array(rows.count);
+  for (let i = 0; i < rows.count; i++) node[i] = rows.node[i] < 0 ? -1 : places[folded[rows.node[i]]];
+  return { ...trace, tree: treeOf(columns, trace.facts.functions.names.length), rows: { ...rows, node }, memory: undefined, column: undefined };
+}
+
+/** Columns of a tree in the order of a visit, as a page has them, and where each node is in it. `made`: the callers of nodes behind the tree's own. */
+function inOrder({ count, parent: callers }, whole, parent, frame, made) {
+  const all = count + made.length, root = all;
+  const firstBelow = new Int32Array(all + 1).fill(-1), next = new Int32Array(all).fill(-1), last = new Int32Array(all + 1).fill(-1);
+  const append = (node, at) => {
+    if (last[at] < 0) firstBelow[at] = node;
+    else next[last[at]] = node;
+    last[at] = node;
+  };
+  for (let n = 0; n < count; n++) if (whole[n] === n) append(n, callers[n] < 0 ? root : callers[n]);
+  made.forEach((at, i) => append(count + i, at < 0 ? root : at));
+  const places = new Int32Array(all), depth = new Uint32Array(all), frames = new Uint32Array(all);
+  let at = 0, before = 0;
   for (let node = firstBelow[root], level = 0; node >= 0; ) {
     places[node] = at;
     // As a page's column: how far it is from a callee of the node before, and the direction.
-    const step = level - last;
+    const step = level - before;
     depth[at] = step < 0 ? 2 * (-step - 1) + 1 : 2 * step;
     frames[at++] = frame[node];
-    last = level + 1;
+    before = level + 1;
     if (firstBelow[node] >= 0) {
       node = firstBelow[node];
       level++;
@@ -91,6 +105,5 @@ function withoutRecursion(trace) {
     }
     node = node < 0 ? -1 : next[node];
   }
-  const node = rows.node.map((n) => (n < 0 ? n : places[folded[n]]));
-  return { ...trace, tree: treeOf({ depth, frame: frames }, trace.facts.functions.names.length), rows: { ...rows, node }, memory: undefined };
+  return { places, depth: depth.subarray(0, at), frame: frames.subarray(0, at) };
 }

@@ -188,7 +188,9 @@ function trustOfRows({ tree: { fn, flags, parent, count }, facts, rows }) {
     const named = causes[f] ? (facts.causes[causes[f] - 1].export_only ? EXPORTED : 0) : placeholder ? 0 : NAMED;
     of[n] = (guessed[n] ? 0 : PROVED) | named;
   }
-  return Uint8Array.from(rows.node, (n) => (n < 0 ? 0 : of[n]));
+  const trust = new Uint8Array(rows.count);
+  for (let i = 0; i < rows.count; i++) trust[i] = rows.node[i] < 0 ? 0 : of[rows.node[i]];
+  return trust;
 }
 
 /** A number of each node, 0 at first, in the memory of the selection before. */
