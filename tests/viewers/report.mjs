@@ -444,7 +444,7 @@ const tests = {
     assert.equal(whole.samples, thread.all.samples);
     const parts = await Promise.all([[0, 1.5e9], [1.5e9, 3.3e9], [3.3e9, end]].map(([from, until]) => sums(from, until)));
     near(parts.reduce((sum, { cpu }) => sum + cpu, 0), thread.cpu_ns, "three parts");
-    // Boxes do not overlap, lie in their callers, and those of the outermost depth cover what the thread's samples do.
+    // Boxes do not overlap nor leave their callers, and those of the outermost depth cover what the thread's samples do.
     const checked = await page.evaluate((t) => {
       const { boxes: { fn, x, wide, depth, parent }, rows } = dataOf(t);
       let covered = 0;

@@ -57,7 +57,7 @@ async function load(process) {
   return { process, facts, whole, end, rows, cpuKnown: whole.cpu > 0, weight: "cpu" };
 }
 
-/** Asks are one behind the other; of those that wait, only the last one is asked. */
+/** One question at a time; of those that wait, the last one alone counts. */
 let busy = false, waiting = null;
 
 /** Shows the state of the address. `again`: also if the sums that it needs are there. */

@@ -44,9 +44,10 @@ function hashOf(text) {
 /** By module of the program: its hue. The executable has the first one; the others one that their name chooses, or the next that is free. */
 function huesOf({ facts }) {
   const { modules, categories } = facts.functions;
-  const executable = facts.process.toLowerCase();
+  const stem = (name) => name.toLowerCase().replace(/\.[^.]*$/, "");
   const own = new Set(modules.filter((module, f) => facts.modules[module] && !facts.of_others[categories[f]]));
-  const list = [...own].map((module) => ({ module, name: facts.modules[module].toLowerCase() }));
+  const list = [...own].map((module) => ({ module, name: stem(facts.modules[module]) }));
+  const executable = stem(facts.process);
   list.sort((a, b) => (b.name === executable) - (a.name === executable) || a.module - b.module);
   const hues = new Map();
   list.forEach(({ module, name }, i) => {
@@ -95,7 +96,7 @@ function colourOf(f) {
   if (!colour) {
     const owner = ownerOf(f);
     shown.hues ??= huesOf(shown);
-    // Functions of a module differ a little, so that neighbours can be told apart.
+    // Functions of a module differ a little, so that neighbours differ.
     const shade = (hashOf(nameOf(f)) % 7) - 3;
     colour = owner === "none" ? paint.nothing : owner !== "own" ? paint[owner] : state.colour === "category" ? tint(HUES[0]) : tint(shown.hues.get(shown.facts.functions.modules[f]), paint.lightness + shade);
     paint.functions.set(f, colour);

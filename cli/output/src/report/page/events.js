@@ -9,7 +9,7 @@ const KINDS = {
   "thread-exit": { sign: "╵", colour: "soft", title: "thread exit" }, "thread-name": { sign: "╷", colour: "soft", title: "thread name" },
 };
 /** Events that a tooltip lists. */
-const MOST_TOLD = 8;
+const MOST_IN_TIP = 8;
 
 /** Kinds that the list leaves out. */
 const kindsOff = new Set();
@@ -32,7 +32,7 @@ function eventRow() {
     const near = eventsNear(canvas, event.offsetX);
     canvas.style.cursor = near.length ? "pointer" : "default";
     if (!near.length) hideTip();
-    else showTip(el("div", {}, ...near.slice(0, MOST_TOLD).map((i) => el("div", {}, el("b", {}, kindOf(i)), ` ${moment(shown.facts.events.times[i])} · ${placeOf(i)} · ${eventText(i)}`)), near.length > MOST_TOLD ? el("div", { class: "soft" }, `${count(near.length - MOST_TOLD)} more`) : null), event.clientX, event.clientY);
+    else showTip(el("div", {}, ...near.slice(0, MOST_IN_TIP).map((i) => el("div", {}, el("b", {}, kindOf(i)), ` ${moment(shown.facts.events.times[i])} · ${placeOf(i)} · ${eventText(i)}`)), near.length > MOST_IN_TIP ? el("div", { class: "soft" }, `${count(near.length - MOST_IN_TIP)} more`) : null), event.clientX, event.clientY);
   });
   canvas.addEventListener("mouseleave", hideTip);
   return el("div", { class: "row events" }, el("button", { type: "button", class: "plain label soft", title: "The list of events", onclick: () => go({ view: "events" }) }, "Events"), canvas, el("span", { class: "amount soft" }, count(shown.facts.events.times.length)));

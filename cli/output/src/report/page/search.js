@@ -1,4 +1,4 @@
-// The search: it counts what is typed, leads from hit to hit, and filters when it is asked to.
+// The search: it counts what is typed, leads from hit to hit, and filters on request.
 
 /** The timer of what was typed and is not yet looked for; 0 = none. */
 let typed = 0;

@@ -12,13 +12,13 @@ function treeOf(key) {
   return tree;
 }
 
-/** The trees of a view: what is asked for, and under which key its state is kept. */
+/** The trees of a view: what the worker makes, and under which key its state is kept. */
 function treesOf(s) {
   const list = s.view === "tree" ? [{ kind: s.inverted ? "callers" : "callees", fn: -1 }] : s.view === "around" && s.fn >= 0 ? ["callersOf", "calleesOf"].map((kind) => ({ kind, fn: s.fn })) : [];
   return list.map((tree) => ({ ...tree, key: `${s.process} ${tree.kind} ${tree.fn}` }));
 }
 
-/** What the worker is asked for. */
+/** The question to the worker. */
 const wantedTrees = (s) => treesOf(s).map(({ key, ...tree }) => ({ ...tree, open: [...treeOf(key).open], along: treeOf(key).along }));
 
 /** Keeps which paths are open now. */

@@ -3,7 +3,7 @@
 
 /** The shortest time that is shown, nanoseconds. */
 const SHORTEST = 2e4;
-/** The time beside what is shown that is asked for too, as a part of that, so that a drag finds it drawn. */
+/** The time beside what is shown that the worker gives too, as a part of that, so that a drag finds it drawn. */
 const MARGIN = 0.5;
 
 const shownTime = () => ({ from: state.shownFrom ?? 0, until: state.shownUntil ?? shown.end });
@@ -70,7 +70,7 @@ function wheel(event) {
   event.preventDefault();
 }
 
-/** One question at a time; of those that wait, only the last one is asked. */
+/** One question at a time; of those that wait, the last one alone counts. */
 let zoomBusy = false, zoomAgain = false;
 
 /** Asks for lanes and charts of what is shown, unless they are there. */

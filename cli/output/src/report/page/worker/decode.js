@@ -15,7 +15,7 @@ async function inflate(bytes) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-/** A column's numbers, from planes of bytes, in an array of the type that is asked for. */
+/** A column's numbers, from planes of bytes, in an array of a type. */
 function numbers(bytes, at, { name, rows, planes }, Type) {
   if (planes > Type.BYTES_PER_ELEMENT) throw new Error(`the numbers of the column ${name} are too large`);
   const out = new Type(rows);

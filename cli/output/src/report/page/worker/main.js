@@ -99,7 +99,7 @@ function overviewOf(selection) {
   return { from: 0, until: trace.end, total: kept("overview", [lanesKey(selection), selection.threads], () => totalOf(all, selection.threads)) };
 }
 
-/** `wants`: which of a view's sums are asked for, beside those that every view shows. */
+/** `wants`: which sums of a view the page wants, beside those that every view shows. */
 function select({ selection, wants }) {
   const begun = now();
   const sums = sumsOf(selection);

@@ -76,7 +76,7 @@ function wholeOf(trace) {
   return whole;
 }
 
-/** The part of a row that lies in the selected time, 0 to 1. */
+/** The part of a row within the selected time, 0 to 1. */
 function shareInTime(start, wall, from, until) {
   if (wall <= 0) return start >= from && start < until ? 1 : 0;
   const part = Math.min(start + wall, until) - Math.max(start, from);
