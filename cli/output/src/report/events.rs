@@ -101,6 +101,32 @@ fn text(event: &EventInfo) -> Cow<'_, str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stk_profile::profile::{GapInfo, TraceInfo};
+    use stk_schema::Arch;
+
+    fn event(time_ns: u64, kind: &'static str) -> EventInfo {
+        let (number, thread, tag, text, module) = (1, None, None, None, None);
+        EventInfo { number, kind, time_ns, thread, tag, text, module, exception: None }
+    }
+
+    #[test]
+    fn events_gaps_and_rates_of_the_window_are_sorted_by_time() {
+        let mut profile = Profile::empty(TraceInfo::unknown(Arch::X64));
+        profile.events = vec![
+            EventInfo { tag: Some(31), text: Some("begin".into()), ..event(70, "mark") },
+            EventInfo { exception: Some((0xC000_0005, 0x10)), ..event(60, "exception") },
+            event(9, "load"),
+        ];
+        let reason = "paused";
+        profile.gaps = vec![GapInfo { reason, thread: None, start_ns: 5, end_ns: 50, count: 1 }];
+        profile.rates = vec![(50, 0), (500, 1000)];
+        let events = Events::of(&profile, &(10..100));
+        assert_eq!(events.times, [5, 50, 60, 70]);
+        assert_eq!(events.ends, [50, 50, 60, 70]);
+        assert_eq!(events.kinds, ["gap", "rate", "exception", "mark"]);
+        let texts = ["paused (1)", "paused", "0xc0000005 at 0x10", "begin, tag 31 (0x1f)"];
+        assert_eq!(events.texts, texts);
+    }
 
     #[test]
     fn events_beyond_the_most_of_a_kind_are_counted_only() {

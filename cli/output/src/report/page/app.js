@@ -85,7 +85,9 @@ async function updateOnce(again) {
   state.process = Math.min(state.process, traces.length - 1);
   if (shown?.process !== state.process) {
     shown = await load(state.process);
-    answeredHash = null;
+    // Nothing of the other process is drawn with this one's names.
+    answer = answeredHash = timeline.data = flame.frames = null;
+    flame.rows = [];
     paint.functions.clear();
     document.title = `${shown.facts.process} – stk report`;
   }

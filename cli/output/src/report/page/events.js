@@ -75,7 +75,7 @@ function drawEvents(canvas) {
 /** Turns a kind of the list off or on. */
 function toggleKind(name) {
   if (!kindsOff.delete(name)) kindsOff.add(name);
-  showView();
+  if (answer) showView();
 }
 
 function eventsView(view) {

@@ -21,6 +21,7 @@ const activity = (thread) => thread.time[1] + thread.time[2];
 const threadName = ({ name, tid }) => (name ? `${name} (${tid})` : `thread ${tid}`);
 
 function showTimeline() {
+  if (!answer) return;
   const threads = [...answer.threads].sort((a, b) => cpuOf(b) - cpuOf(a) || activity(b) - activity(a) || b.wall - a.wall || a.t - b.t);
   const all = threads.reduce((sum, thread) => sum + activity(thread), 0);
   const isOpen = ({ t }) => state.charts.includes(t);

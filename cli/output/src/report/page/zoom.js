@@ -75,6 +75,7 @@ let zoomBusy = false, zoomAgain = false;
 
 /** Asks for lanes and charts of what is shown, unless they are there. */
 async function askZoomed() {
+  if (!answer) return;
   if (zoomBusy) {
     zoomAgain = true;
     return;
@@ -89,6 +90,7 @@ async function askZoomed() {
 }
 
 async function askZoomedOnce() {
+  if (!answer) return;
   const { from, until } = shownTime(), margin = isZoomed() ? MARGIN * (until - from) : 0;
   const width = Math.max(50, $("axis")?.clientWidth ?? 1000);
   const asked = { from: Math.max(0, from - margin), until: Math.min(shown.end, until + margin) };
@@ -98,7 +100,7 @@ async function askZoomedOnce() {
   const key = JSON.stringify([sumsHash(state), state.process, asked, columns, timeline.listed, state.charts]);
   if (timeline.data?.key === key) return;
   const { lanes, charts, total } = await ask({ ask: "zoomed", selection, ...asked, charts: state.charts, listed: timeline.listed, columns });
-  if (answer.selection !== selection) {
+  if (answer?.selection !== selection) {
     zoomAgain = true;
     return;
   }
