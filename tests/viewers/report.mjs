@@ -1,7 +1,8 @@
-// Drives the page of `stk report` in Chromium: what it shows is what `stk stats --json` says, the selection
-// drives every view and lives in the address, no request leaves, no name from a trace runs.
+// Drives the page of `stk report` in Chromium, every view by clicks and keys: what it shows is what `stk stats --json`
+// and `stk events --json` say, the selection drives every view and lives in the address, no request leaves, no name
+// from a trace runs.
 //
-//   node report.mjs PLAYWRIGHT STK TRACES OUTPUTS
+//   node report.mjs PLAYWRIGHT STK TRACES OUTPUTS [WORDS]     WORDS: only the tests whose names contain this
 //
 // TRACES: examples/traces. OUTPUTS: the folder with hostile.report.html of the test of outputs; screenshots go there.
 
@@ -11,12 +12,16 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { launch } from "./chromium.mjs";
 
-const [playwright, stk, traces, outputs] = process.argv.slice(2);
+const [playwright, stk, traces, outputs, words = ""] = process.argv.slice(2);
 const files = ["busy.stk", "mixed.stk"].map((name) => join(traces, name));
 const run = (...args) => execFileSync(stk, args, { stdio: ["ignore", "pipe", "ignore"], maxBuffer: 1 << 28 });
-run("report", ...files, "--force", "-o", join(outputs, "report.html"));
-run("report", files[0], "--fold-recursion", "--force", "-o", join(outputs, "folded.report.html"));
-const [busy, mixed] = JSON.parse(run("stats", "--json", "--top", "0", ...files)).traces;
+if (!process.env.STK_PAGES) {
+  run("report", ...files, "--force", "-o", join(outputs, "report.html"));
+  run("report", files[0], "--fold-recursion", "--force", "-o", join(outputs, "folded.report.html"));
+}
+const stats = (...options) => JSON.parse(run("stats", "--json", "--top", "0", ...options)).traces;
+const [busy, mixed] = stats(...files);
+const [{ events: happened }] = JSON.parse(run("events", "--json", files[0])).traces;
 
 const browser = await launch(playwright);
 const problems = [];
@@ -55,9 +60,18 @@ async function go(page, hash) {
   await settled(page, hash);
 }
 
+/** Waits until lanes and flame charts of what is shown are drawn. */
+const drawn = (page) => page.waitForFunction(() => {
+  const { from, until } = shownTime();
+  return !zoomBusy && !timeline.drawn && timeline.data && timeline.data.from <= from && timeline.data.until >= until;
+});
+
+/** The time that is shown, seconds. */
+const shownSeconds = (page) => page.evaluate(() => Object.values(shownTime()).map((ns) => ns / 1e9));
+
 /** The rows of the table of functions, with exact numbers. */
 const functions = (page) => page.$$eval("#view tr[data-function]", (rows) => rows.map((row) => ({
-  name: row.querySelector(".name").textContent,
+  name: row.querySelector(".name").title,
   module: row.querySelector(".module").textContent,
   amounts: [...row.querySelectorAll("[data-amount]")].map((cell) => Number(cell.dataset.amount)),
 })));
@@ -87,54 +101,84 @@ const tests = {
     await page.click('th button:text("With callees")');
     await settled(page, "sort=total");
     assert.ok((await functions(page))[0].amounts[1] === busy.functions_by_total[0].total.weight_ns);
-    await page.keyboard.press("4");
+    await page.keyboard.press("7");
     await settled(page, "v=waits");
     const waits = await page.$$eval("#view tbody tr", (rows) => rows.map((row) => [row.querySelector("button").textContent, ...[...row.querySelectorAll("[data-amount]")].map((cell) => Number(cell.dataset.amount))]));
     assert.deepEqual(waits, busy.waits.map(({ reason, weight_ns: ns, waits, longest_ns: longest }) => [reason, ns, waits, longest]));
   },
 
-  async "recursion once is --fold-recursion, and Back shows it again"(page) {
+  async "recursion is folded as --fold-recursion does, and a key shows it"(page) {
     const graph = (page) => page.evaluate(() => {
       const { fn, parent, weight, self } = flame.frames;
-      const path = (i) => (i < 0 ? "" : `${path(parent[i])}>${fn[i] < 0 ? "others" : nameOf(fn[i])}`);
+      const path = (i) => (i < 0 ? "" : `${path(parent[i])}>${fn[i] < 0 ? "others" : fullName(fn[i])}`);
       return [...fn].map((_, i) => [path(i), weight[i], self[i]]).sort(([a], [b]) => (a < b ? -1 : 1));
     });
     await go(page, "#my=0");
-    const whole = await graph(page);
-    await page.keyboard.press("o");
-    await settled(page, "once=1");
     const folded = await graph(page);
+    const totals = await page.evaluate(() => answer.trusted);
+    await page.keyboard.press("o");
+    await settled(page, "once=0");
+    const whole = await graph(page);
+    assert.deepEqual(await page.evaluate(() => answer.trusted), totals, "what can be trusted does not depend on folding");
     const other = await open("folded.report.html");
-    await go(other, "#my=0");
+    await go(other, "#my=0&once=0");
     const expected = await graph(other);
     assert.deepEqual(folded.map(([path]) => path), expected.map(([path]) => path));
     folded.forEach(([path, ...amounts], i) => amounts.forEach((amount, at) => near(amount, expected[i][at + 1], path)));
     const deepest = (graph) => Math.max(...graph.map(([path]) => path.split(">").length));
     assert.ok(deepest(whole) > 100 && deepest(folded) < 30, `${deepest(whole)}, ${deepest(folded)}`);
-    await go(page, "#my=0&once=1&v=functions");
-    await go(other, "#my=0&v=functions");
+    await go(page, "#my=0&v=functions");
+    await go(other, "#my=0&once=0&v=functions");
     const sums = async (page) => (await functions(page)).map(({ name, module, amounts: [self, total] }) => [name, module, Math.round(self), Math.round(total)]).sort();
     assert.deepEqual(await sums(page), await sums(other));
     await other.close();
     await page.goBack();
-    await page.goBack();
-    await settled(page, "", "once");
+    await settled(page, "once=0");
     assert.deepEqual(await graph(page), whole);
   },
 
-  async "a search selects the stacks that match, and Back takes it back"(page) {
+  async "a search counts, leads from hit to hit, and filters with Ctrl Enter"(page) {
     const leaf = busy.functions_by_total.find(({ function: name }) => name === "leaf_divide");
     await page.keyboard.press("/");
     await page.keyboard.type("leaf_div");
-    await settled(page, "q=leaf_div");
+    await settled(page, "find=leaf_div");
     await page.keyboard.type("ide");
+    await settled(page, "find=leaf_divide");
+    const found = await page.$eval("#found", ({ dataset, textContent }) => ({ ...dataset, text: textContent }));
+    assert.equal(found.functions, "1");
+    near(Number(found.weight), leaf.total.weight_ns, "the weight of what is found");
+    assert.match(found.text, /^1 function, .* · hit 1 of 1/);
+    assert.equal((await selected(page)).weight, busy.totals.cpu_ns, "looking for something selects nothing");
+    assert.equal(await page.evaluate(() => nameOf(flame.frames.fn[flame.cursor])), "leaf_divide", "it leads to the hit");
+    await page.keyboard.press("Control+Enter");
     await settled(page, "q=leaf_divide");
-    near((await selected(page)).weight, leaf.total.weight_ns, "the search's time");
+    near((await selected(page)).weight, leaf.total.weight_ns, "the filter's time");
     assert.match(await page.textContent("#selection"), /% of the total/);
-    await page.keyboard.press("Enter");
     await page.goBack();
-    await settled(page, "", "q=");
+    await settled(page, "find=", "q=");
     assert.equal((await selected(page)).weight, busy.totals.cpu_ns);
+    // Several functions: from hit to hit, and round.
+    await go(page, "#find=plugin_");
+    await page.focus("#search");
+    const hits = await page.evaluate(() => hits().length);
+    assert.ok(hits > 2, `${hits} hits`);
+    const at = async () => (await page.textContent("#found")).match(/hit (\d+) of/)[1];
+    for (const expected of ["2", "3"]) {
+      await page.keyboard.press("Enter");
+      assert.equal(await at(), expected);
+    }
+    for (const expected of ["2", "1", String(hits)]) {
+      await page.keyboard.press("Shift+Enter");
+      assert.equal(await at(), expected);
+    }
+    await page.keyboard.press("Escape");
+    await settled(page, "", "find=");
+    // In the call tree, a hit is opened and has the cursor.
+    await go(page, "#v=tree&find=plugin_b_work");
+    await page.focus("#search");
+    await page.keyboard.press("Enter");
+    await page.waitForSelector("tr.hit");
+    assert.match(await page.textContent("tr.hit"), /plugin_b_work/);
     // An expression of a link runs as long as whoever made it likes: it waits for a click.
     await go(page, "#q=%2F%5Eleaf_(divide%7Cnone)%24%2F");
     assert.equal((await selected(page)).weight, busy.totals.cpu_ns);
@@ -202,29 +246,292 @@ const tests = {
 
   async "the menu focuses, hides and leads to callers and callees"(page) {
     const canvas = await (await page.$("#flame")).boundingBox();
-    const open = async (item) => {
+    const choose = async (item) => {
       await page.mouse.click(canvas.x + 40, canvas.y + 30, { button: "right" });
       await page.click(`#menu button:text("${item}")`);
     };
-    await open("Focus");
+    await choose("Focus");
     await settled(page, "focus=");
     const focused = await selected(page);
     assert.ok(focused.weight > 0 && focused.weight < focused.whole);
     await page.goBack();
     await settled(page, "", "focus=");
-    await open("Hide");
+    await choose("Hide");
     await settled(page, "hide=");
     assert.equal((await selected(page)).weight, busy.totals.cpu_ns, "what is hidden still counts");
     await page.click(".chip");
     await settled(page, "", "hide=");
-    await open("Callers and callees");
+    await choose("Callers and callees");
     await settled(page, "v=around");
-    const [, subject] = await page.$$eval("#view .subject, #view h2", (all) => all.map((one) => one.textContent));
-    const expected = busy.functions_by_total.find(({ function: name }) => name === subject);
-    const callees = await page.$$eval("#view .columns > div:last-child [data-amount]", (cells) => cells.reduce((sum, cell) => sum + Number(cell.dataset.amount), 0));
-    const callers = await page.$$eval("#view .columns > div:first-child [data-amount]", (cells) => cells.reduce((sum, cell) => sum + Number(cell.dataset.amount), 0));
-    near(callers, expected.total.weight_ns, "its callers");
-    assert.ok(callees <= expected.total.weight_ns + 1);
+    const expected = busy.functions_by_total.find(({ function: name }) => name === "use_plugins");
+    assert.equal(await page.textContent("#view h2"), expected.function);
+    const subject = await page.$eval("#view .subject", ({ dataset }) => [Number(dataset.weight), Number(dataset.self)]);
+    near(subject[0], expected.total.weight_ns, "with its callees");
+    // Both trees begin with the function; what it calls has at most its weight.
+    const amounts = await page.$$eval("#view [data-tree]", (trees) => trees.map((tree) => [...tree.querySelectorAll("tr[data-path]")].map((row) => [Number(row.getAttribute("aria-level")), Number(row.querySelector("[data-amount]").dataset.amount)])));
+    assert.equal(amounts.length, 2);
+    for (const tree of amounts) near(tree[0][1], expected.total.weight_ns, "the root of a tree");
+    const callees = amounts[1].filter(([level]) => level === 2).reduce((sum, [, amount]) => sum + amount, 0);
+    near(callees + subject[1], expected.total.weight_ns, "its callees and its own part");
+    // With all code, its callers are all of it too.
+    await go(page, "#my=0&v=around&f=" + (await page.evaluate(() => state.fn)));
+    await page.focus('#view [data-tree*="callersOf"] tr[tabindex="0"]');
+    const callers = await page.$$eval('#view [data-tree*="callersOf"] tr[aria-level="2"] td:nth-child(2)', (cells) => cells.map(({ dataset }) => Number(dataset.amount)));
+    near(callers.reduce((sum, amount) => sum + amount, 0), expected.total.weight_ns, "its callers");
+  },
+
+  async "the call tree is opened by keys and adds up to stats"(page) {
+    await page.keyboard.press("2");
+    await settled(page, "v=tree");
+    const rows = () => page.$$eval("#view tr[data-path]", (rows) => rows.map((row) => ({ path: row.dataset.path, level: Number(row.getAttribute("aria-level")), open: row.getAttribute("aria-expanded"), name: row.querySelector(".name").textContent, amounts: [...row.querySelectorAll("[data-amount]")].map(({ dataset }) => Number(dataset.amount)), cursor: row.tabIndex === 0 })));
+    const first = await rows();
+    assert.ok(first.some(({ level }) => level > 1), "the heaviest path is open");
+    near(first.filter(({ level }) => level === 1).reduce((sum, { amounts: [weight] }) => sum + weight, 0), busy.totals.cpu_ns - (await page.evaluate(() => answer.functions.folded)), "the roots");
+    await page.focus('#view tr[tabindex="0"]');
+    await page.keyboard.press("ArrowLeft");
+    await page.waitForFunction(() => document.querySelector('#view tr[tabindex="0"]').getAttribute("aria-expanded") === "false");
+    assert.ok((await rows()).every(({ level }) => level === 1), "closed");
+    await page.keyboard.press("*");
+    await page.waitForFunction(() => document.querySelectorAll('#view tr[aria-level="3"]').length > 0);
+    const opened = await rows();
+    // Of each open row: its own part and its callees are all of it.
+    opened.forEach((row, i) => {
+      if (row.open !== "true") return;
+      const next = opened.findIndex((other, at) => at > i && other.level <= row.level);
+      const callees = opened.slice(i + 1, next < 0 ? undefined : next).filter(({ level }) => level === row.level + 1);
+      near(callees.reduce((sum, { amounts: [weight] }) => sum + weight, row.amounts[1]), row.amounts[0], row.name);
+    });
+    for (const key of ["ArrowDown", "ArrowDown", "ArrowUp"]) await page.keyboard.press(key);
+    assert.equal((await rows()).findIndex(({ cursor }) => cursor), 1);
+    assert.ok(await page.evaluate(() => document.activeElement.matches('tr[tabindex="0"]')), "the focus follows the cursor");
+    await page.keyboard.press("End");
+    assert.ok((await rows()).at(-1).cursor);
+    await page.keyboard.press("Home");
+    await page.keyboard.press("ArrowRight");
+    assert.ok((await rows())[1].cursor, "an open row leads to its first callee");
+    await page.keyboard.press("ArrowLeft");
+    // Callers below the functions that stacks end in: their weights are the self times.
+    await go(page, "#v=tree&inv=1&my=0");
+    const leaves = (await rows()).filter(({ level }) => level === 1);
+    const byName = (list, name) => list.filter((other) => other.name === name).reduce((sum, { weight }) => sum + weight, 0);
+    const selves = busy.functions_by_self.map(({ function: name, self }) => ({ name, weight: self.weight_ns }));
+    const shownLeaves = leaves.map(({ name, amounts: [weight] }) => ({ name, weight }));
+    for (const name of ["rotate_and_add", "plugin_b_work", "leaf_divide"]) near(byName(shownLeaves, name), byName(selves, name), name);
+    near(shownLeaves.reduce((sum, { weight }) => sum + weight, 0), busy.totals.cpu_ns, "all leaves");
+    await page.focus('#view tr[tabindex="0"]');
+    await page.keyboard.press("Enter");
+    await settled(page, "v=around");
+    await page.goBack();
+    await settled(page, "v=tree");
+  },
+
+  async "modules and threads are those of stats"(page) {
+    await go(page, "#v=modules&my=0");
+    const modules = await page.$$eval("#view tr[data-module]", (rows) => rows.map((row) => [row.dataset.module, ...[...row.querySelectorAll("[data-amount]")].map(({ dataset }) => Number(dataset.amount))]));
+    // stats lists the modules that have a part of their own.
+    assert.deepEqual(modules.filter(([, self]) => self > 0).map(([name]) => name).sort(), busy.modules.map(({ module }) => module).sort());
+    for (const { module, self, total } of busy.modules) {
+      const [, own, all] = modules.find(([name]) => name === module);
+      near(own, self.weight_ns, `${module}, self`);
+      near(all, total.weight_ns, `${module}, on the stack`);
+    }
+    await page.keyboard.press("6");
+    await settled(page, "v=threads");
+    const threads = await page.$$eval("#view tbody tr[data-thread]", (rows) => rows.map((row) => [Number(row.dataset.thread), row.querySelector(".name").textContent, ...[...row.querySelectorAll("[data-amount]")].map(({ dataset }) => Number(dataset.amount))]));
+    assert.equal(threads.length, busy.threads.length);
+    for (const { tid, name, cpu_ns: cpu, all } of busy.threads) {
+      const found = threads.filter(([id, text]) => id === tid && text === name);
+      assert.ok(found.some(([, , a, b, samples]) => Math.abs(a - cpu) < 2 && Math.abs(b - all.weight_ns) < 2 && samples === all.samples), `${name} (${tid}): ${JSON.stringify(found)}`);
+    }
+    await page.click(`#view tbody button:text-is("${busy.threads[0].name}")`);
+    await settled(page, "th=");
+    near((await selected(page)).weight, busy.threads[0].cpu_ns, "the thread is selected");
+  },
+
+  async "events are those of stk events"(page) {
+    await page.keyboard.press("8");
+    await settled(page, "v=events");
+    const list = await page.evaluate(() => shown.facts.events.times.map((time, i) => [time, kindOf(i)]).filter(([, kind]) => !["gap", "rate"].includes(kind)));
+    assert.ok(happened.length > 100);
+    const order = ([a, b], [c, d]) => a - c || (b < d ? -1 : 1);
+    assert.deepEqual(list.sort(order), happened.map(({ time_ns: time, kind }) => [time, kind]).sort(order));
+    const rows = () => page.$$eval("#view tr[data-event]", (rows) => rows.length);
+    const gaps = await page.evaluate(() => shown.facts.events.times.length) - happened.length;
+    assert.equal(await rows(), Math.min(200, happened.length + gaps));
+    const loads = happened.filter(({ kind }) => kind === "load").length;
+    await page.click('#view button:text-is("load ' + loads + '")');
+    assert.equal(await rows(), Math.min(200, happened.length + gaps - loads));
+    await page.click('#view button:text-is("load ' + loads + '")');
+    // A click on its time shows it on the timeline.
+    await page.click("#view tr[data-event] button >> nth=50");
+    await settled(page, "at=");
+    const time = await page.evaluate(() => shown.facts.events.times[50] / 1e9), [from, until] = await shownSeconds(page);
+    assert.ok(from <= time && time <= until && until - from < 1.5, `${from} to ${until}`);
+    await page.goBack();
+    await settled(page, "", "at=");
+  },
+
+  async "the timeline zooms by wheel, keys, buttons and the minimap"(page) {
+    await drawn(page);
+    const all = (await shownSeconds(page))[1];
+    const lane = await (await page.$("#rows .total .lane")).boundingBox();
+    const place = 0.25, x = lane.x + place * lane.width;
+    await page.mouse.move(x, lane.y + 10);
+    for (let i = 0; i < 6; i++) await page.mouse.wheel(0, -100);
+    await settled(page, "at=");
+    const [from, until] = await shownSeconds(page);
+    assert.ok(Math.abs((until - from) / all - 0.25) < 0.02, `a quarter: ${until - from}`);
+    assert.ok(Math.abs(from + place * (until - from) - place * all) < 0.01 * all, "what is under the pointer stays there");
+    await drawn(page);
+    // Sideways it pans, and the same time is as long as before.
+    await page.mouse.wheel(200, 0);
+    await page.waitForFunction((from) => shownTime().from / 1e9 > from + 0.1, from);
+    const [next, end] = await shownSeconds(page);
+    assert.ok(Math.abs(end - next - (until - from)) < 1e-6);
+    // The minimap: a drag of what is shown moves it.
+    const map = await (await page.$("#minimap")).boundingBox();
+    const middle = map.x + (map.width * (next + end)) / 2 / all;
+    await page.mouse.move(middle, map.y + 8);
+    await page.mouse.down();
+    await page.mouse.move(middle + map.width / 4, map.y + 8, { steps: 3 });
+    await page.mouse.up();
+    await page.waitForFunction((from) => shownTime().from / 1e9 > from, next + all / 5);
+    await page.keyboard.press("r");
+    await settled(page, "", "at=");
+    assert.deepEqual(await shownSeconds(page), [0, all]);
+    // z shows the selected time alone, and Back shows all of it again.
+    await go(page, "#t=1-2");
+    await page.keyboard.press("z");
+    await settled(page, "at=");
+    assert.deepEqual(await shownSeconds(page), [1, 2]);
+    await page.goBack();
+    await settled(page, "t=", "at=");
+    await page.keyboard.press("+");
+    await settled(page, "at=");
+    assert.ok(Math.abs((await shownSeconds(page))[1] - 0.75 * all) < 1e-6);
+    await page.click('#timeline button:text-is("All")');
+    await settled(page, "", "at=");
+  },
+
+  async "the timeline takes at most 40 % of the height, and folds"(page) {
+    await drawn(page);
+    const height = () => page.$eval("#timeline", ({ offsetHeight }) => offsetHeight);
+    assert.ok((await height()) <= 360, `${await height()} pixels of 900`);
+    await page.click('#timeline button:has-text("idle thread")');
+    assert.ok((await page.$$("#timeline .idle .row")).length > 20);
+    await page.keyboard.press("l");
+    assert.ok((await height()) < 170, `${await height()} pixels, folded`);
+    assert.ok(await page.isVisible("#rows .total"));
+    await page.click(".title");
+    assert.ok((await height()) > 200);
+    // The axis, the total and the lanes of threads are one below the other.
+    const lefts = await page.$$eval("#timeline .lane", (lanes) => lanes.map((lane) => lane.getBoundingClientRect()).map(({ left, right }) => [left, right]));
+    for (const [left, right] of lefts) assert.ok(Math.abs(left - lefts[0][0]) < 1 && Math.abs(right - lefts[0][1]) < 1, JSON.stringify(lefts));
+  },
+
+  async "a thread's flame chart has the stacks and sums of stats"(page) {
+    const thread = busy.threads[0];
+    await page.click(`#rows canvas[data-thread="${await page.evaluate((tid) => shown.facts.threads.findIndex((thread) => thread.tid === tid), thread.tid)}"]`);
+    await settled(page, "ch=");
+    await drawn(page);
+    const t = await page.evaluate(() => state.charts[0]);
+    const sums = (from, until, path = []) => page.evaluate(([thread, from, until, path]) => ask({ ask: "box", selection: answer.selection, thread, from, until, path }), [t, from, until, path]);
+    const end = await page.evaluate(() => shown.end);
+    const whole = await sums(0, end);
+    near(whole.cpu, thread.cpu_ns, "its CPU time");
+    near(whole.wall, thread.all.weight_ns, "its time");
+    near(whole.waiting, thread.states.waiting.weight_ns, "its waits");
+    assert.equal(whole.samples, thread.all.samples);
+    const parts = await Promise.all([[0, 1.5e9], [1.5e9, 3.3e9], [3.3e9, end]].map(([from, until]) => sums(from, until)));
+    near(parts.reduce((sum, { cpu }) => sum + cpu, 0), thread.cpu_ns, "three parts");
+    // Boxes do not overlap nor leave their callers, and those of the outermost depth cover what the thread's samples do.
+    const checked = await page.evaluate((t) => {
+      const { boxes: { fn, x, wide, depth, parent }, rows } = dataOf(t);
+      let covered = 0;
+      const problems = [];
+      for (const row of rows) row.forEach((box, at) => {
+        if (at && x[box] < x[row[at - 1]] + wide[row[at - 1]] - 1) problems.push(`${box} overlaps`);
+        if (parent[box] >= 0 && (depth[parent[box]] !== depth[box] - 1 || x[box] < x[parent[box]] - 1 || x[box] + wide[box] > x[parent[box]] + wide[parent[box]] + 1)) problems.push(`${box} leaves its caller`);
+        if (depth[box] === 0) covered += wide[box];
+      });
+      return { problems, covered, boxes: fn.length, names: [...new Set([...fn].map((f) => fullName(f)))] };
+    }, t);
+    assert.deepEqual(checked.problems, []);
+    assert.ok(Math.abs(checked.covered - thread.all.weight_ns) < 0.01 * thread.all.weight_ns, `${checked.covered} of ${thread.all.weight_ns}`);
+    for (const name of ["use_plugins", "plugin_b_work", "plugin_a_work"]) assert.ok(checked.names.includes(name), `${name} of ${checked.names}`);
+    // Close up, each row of samples is drawn as it is: the boxes of a function have its time.
+    await go(page, `#ch=${t}&my=0&at=1-1.4`);
+    await drawn(page);
+    const exact = await page.evaluate(async (t) => {
+      const { boxes: { fn, x, wide }, rows } = dataOf(t);
+      const f = [...fn].find((f) => fullName(f) === "use_plugins");
+      const boxes = [...fn.keys()].filter((box) => fn[box] === f), first = boxes[0];
+      const path = stackOfBox(dataOf(t), first);
+      const asked = await ask({ ask: "box", selection: answer.selection, thread: t, from: timeline.data.from, until: timeline.data.until, path });
+      return { drawn: boxes.reduce((sum, box) => sum + wide[box], 0), wall: asked.wall, depth: rows.length };
+    }, t);
+    near(exact.drawn, exact.wall, "the time of use_plugins");
+    assert.ok(exact.depth > 4);
+  },
+
+  async "a flame chart is moved in by keys, clicks and drags, and Back undoes them"(page) {
+    const t = await page.evaluate((tid) => shown.facts.threads.findIndex((thread) => thread.tid === tid), busy.threads[0].tid);
+    await page.keyboard.press("s");
+    await settled(page, `ch=${t}`);
+    await drawn(page);
+    await page.focus(`#chart-${t}`);
+    for (const key of ["ArrowDown", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowUp"]) await page.keyboard.press(key);
+    assert.equal(await page.evaluate(() => charts.cursor.data.boxes.depth[charts.cursor.box]), 1);
+    for (const key of ["ArrowDown", "ArrowDown", "Enter"]) await page.keyboard.press(key);
+    await settled(page, "at=");
+    const [from, until] = await shownSeconds(page);
+    assert.ok(until - from < 8, "the box is shown alone");
+    assert.ok(await page.evaluate((id) => document.activeElement.id === id, `chart-${t}`), "the focus stays");
+    await page.keyboard.press("Escape");
+    await page.waitForFunction((length) => (shownTime().until - shownTime().from) / 1e9 > 1.5 * length, until - from);
+    await page.goBack();
+    await page.waitForFunction((from) => Math.abs(shownTime().from / 1e9 - from) < 1e-6, from);
+    await page.goBack();
+    await settled(page, "ch=", "at=");
+    // A click on a box, and a drag to the side.
+    await drawn(page);
+    const chart = await (await page.$(`#chart-${t}`)).boundingBox();
+    await page.mouse.click(chart.x + chart.width / 2, chart.y + 8);
+    await page.waitForTimeout(100);
+    await go(page, `#ch=${t}&at=2-3`);
+    await drawn(page);
+    await page.mouse.move(chart.x + chart.width / 2, chart.y + 8);
+    await page.mouse.down();
+    await page.mouse.move(chart.x + chart.width / 4, chart.y + 8, { steps: 4 });
+    await page.mouse.up();
+    await page.waitForFunction(() => Math.abs(shownTime().from / 1e9 - 2.25) < 0.01);
+    await page.mouse.move(chart.x + chart.width / 2, chart.y + 8);
+    await page.waitForFunction(() => /with this stack/.test(document.getElementById("tooltip").textContent));
+    await page.click(`#timeline [data-chart="${t}"]`);
+    await settled(page, "", "ch=");
+  },
+
+  async "colours follow the choice, and total columns the selection"(page) {
+    const colour = () => page.evaluate(() => chosenColour(flame.frames.fn[0], 0));
+    const seen = new Set([await colour()]);
+    for (const choice of ["category", "thread", "heat"]) {
+      await page.keyboard.press("k");
+      await settled(page, `c=${choice}`);
+      if (choice !== "category") seen.add(await colour());
+    }
+    assert.equal(seen.size, 3);
+    // The thread that has all of a function's weight gives its colour.
+    const owners = await page.evaluate(() => answer.threadOf && [...answer.threadOf].map((t, f) => [fullName(f), t < 0 ? null : shown.facts.threads[t].tid]).filter(([name]) => ["leaf_divide", "plugin_a_work"].includes(name)));
+    await go(page, "#c=thread&my=0");
+    const now = await page.evaluate(() => Object.fromEntries([...answer.threadOf].map((t, f) => [fullName(f), t < 0 ? null : shown.facts.threads[t].name])));
+    assert.equal(now.leaf_divide, "leaf loops", JSON.stringify(owners));
+    assert.equal(now.plugin_a_work, "plugins");
+    assert.equal(now.RtlUserThreadStart, null, "several threads");
+    await go(page, "#v=functions");
+    const columns = () => page.$eval("#view tbody tr", (row) => row.children.length);
+    assert.equal(await columns(), 6);
+    await go(page, "#v=functions&t=1-2");
+    assert.equal(await columns(), 8);
   },
 
   async "states and threads are selected by a click"(page) {
@@ -242,7 +549,7 @@ const tests = {
   },
 
   async "quality names what is missing and how to get it"(page) {
-    await page.keyboard.press("5");
+    await page.keyboard.press("9");
     await settled(page, "v=quality");
     const text = await page.textContent("#view");
     for (const part of ["2 times sampler woke late", "stk symbols fetch", "ntdll.dll", "thread-start"]) assert.ok(text.includes(part), part);
@@ -275,7 +582,7 @@ const tests = {
     assert.ok(await page.isVisible("#keys"));
     await page.keyboard.press("Escape");
     assert.ok(!(await page.isVisible("#keys")));
-    for (const hash of ["#t=2-1", "#f=99999999&v=around", "#z=1.2.99999999", "#th=9999", "#wait=77", "#q=%E0%A4%A", "#p=9", "#v=constructor", "#sort=toString&v=functions", "#s=", "#q=%2F(%2F"]) {
+    for (const hash of ["#t=2-1", "#f=99999999&v=around", "#z=1.2.99999999", "#th=9999", "#at=99-100", "#at=1-x", "#ch=9999", "#c=toString", "#find=%2F(%2F", "#v=tree&z=1", "#wait=77", "#q=%E0%A4%A", "#p=9", "#v=constructor", "#sort=toString&v=functions", "#s=", "#q=%2F(%2F"]) {
       await page.evaluate((hash) => (location.hash = hash), hash);
       await page.waitForTimeout(150);
     }
@@ -285,7 +592,7 @@ const tests = {
   },
 };
 
-for (const [name, test] of Object.entries(tests)) {
+for (const [name, test] of Object.entries(tests).filter(([name]) => name.includes(words))) {
   const page = await open("report.html");
   try {
     await test(page);
@@ -298,16 +605,18 @@ for (const [name, test] of Object.entries(tests)) {
   await page.close();
 }
 
-const hostile = await open("hostile.report.html");
-for (const hash of ["#my=0", "#my=0&v=functions", "#my=0&v=around&f=0", "#v=waits&w=wall", "#v=quality", "#q=%3Cimg"]) {
-  await hostile.evaluate((hash) => (location.hash = hash), hash);
-  await settled(hostile, hash);
+if (!words) {
+  const hostile = await open("hostile.report.html");
+  for (const hash of ["#my=0", "#my=0&v=functions", "#my=0&v=around&f=0", "#my=0&v=tree", "#my=0&v=modules&w=wall", "#v=threads", "#v=events", "#v=waits&w=wall", "#v=quality", "#q=%3Cimg", "#find=%3Cimg", "#my=0&ch=0&c=thread"]) {
+    await hostile.evaluate((hash) => (location.hash = hash), hash);
+    await settled(hostile, hash);
+  }
+  assert.equal(await hostile.evaluate(() => window.owned), undefined);
+  await go(hostile, "#my=0&v=functions&w=wall");
+  const shown = (await functions(hostile)).map(({ name }) => name);
+  assert.ok(shown.some((name) => name.includes('<img src=x onerror="window.owned=1">')), `the name is text: ${shown}`);
+  console.log("ok    names from a trace are text");
 }
-assert.equal(await hostile.evaluate(() => window.owned), undefined);
-await go(hostile, "#my=0&v=functions&w=wall");
-const shown = (await functions(hostile)).map(({ name }) => name);
-assert.ok(shown.some((name) => name.includes('<img src=x onerror="window.owned=1">')), `the name is text: ${shown}`);
-console.log("ok    names from a trace are text");
 
 for (const [name, options] of Object.entries({ light: {}, dark: { colorScheme: "dark" }, narrow: { viewport: { width: 420, height: 900 } } })) {
   const page = await open("report.html", options);

@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use stk_base::files::MayReplace::NoTrace;
 use stk_output::formats::SourceMark;
 use stk_output::report::{Report, Source};
+use stk_profile::profile::add_events;
 use stk_profile::trace::{Content, TraceFile};
 
 /// Writes one page that a browser shows: flame graph, functions, callers, timeline, waits, and how
@@ -141,7 +142,8 @@ struct Added {
 }
 
 fn add(page: &mut Report, file: &TraceFile, args: &ReportArgs, progress: &Progress) -> anyhow::Result<Added> {
-    let loaded = load_file(file, &args.profile, progress)?;
+    let mut loaded = load_file(file, &args.profile, progress)?;
+    add_events(&mut loaded.profile, &file.read()?);
     let mut lines = loss_lines(&loaded.profile);
     let warnings = lines.iter().map(|line| line.replacen("stk: warning: ", "", 1));
     let warnings: Vec<String> = warnings.chain(loaded.empty.clone()).collect();

@@ -9,7 +9,7 @@ use stk_profile::image::{AddressSpace, ImageSearch, load_images};
 use stk_profile::trace::TraceFile;
 use stk_tests::wine;
 use stk_unwind::x86::{EBP, ESP, X86Registers};
-use stk_unwind::{Registers, Sample, Trust, WalkOptions, Walker};
+use stk_unwind::{Modules as _, Registers, Sample, Trust, WalkOptions, Walker};
 
 /// CLRDATA_SIMPFRAME_MANAGED_METHOD.
 const METHOD: u32 = 2;

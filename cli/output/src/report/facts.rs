@@ -1,6 +1,7 @@
 //! What a page says of a trace beside its samples: names, totals, what is wrong with it.
 
 use super::columns::Column;
+use super::events::Events;
 use super::tree::{PageTree, Texts};
 use super::{Rows, Source};
 use crate::stats::{Stats, Totals};
@@ -39,7 +40,7 @@ pub(super) struct Facts<'a> {
     causes: &'a [Cause],
     stops: Vec<StopFacts<'a>>,
     waits: Vec<WaitFacts>,
-    marks: Vec<MarkFacts<'a>>,
+    events: Events<'a>,
     missing: Vec<MissingFacts<'a>>,
     warnings: &'a [String],
     /// Runs that rows were joined of, and the stretch of time.
@@ -91,13 +92,6 @@ struct StopFacts<'a> {
 struct WaitFacts {
     reason: &'static str,
     class: &'static str,
-}
-
-#[derive(Serialize)]
-struct MarkFacts<'a> {
-    time_ns: u64,
-    text: &'a str,
-    tag: u64,
 }
 
 #[derive(Serialize)]
@@ -221,11 +215,7 @@ impl<'a> Facts<'a> {
             causes: &functions.causes,
             stops: profile.stops.iter().map(StopFacts::of).collect(),
             waits: Wait::all().into_iter().map(WaitFacts::of).collect(),
-            marks: profile
-                .marks
-                .iter()
-                .map(|mark| MarkFacts { time_ns: mark.time_ns, text: &mark.text, tag: mark.tag })
-                .collect(),
+            events: Events::of(profile, &window),
             missing: missing
                 .map(|module| MissingFacts {
                     module: &module.module,

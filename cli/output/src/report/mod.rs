@@ -17,11 +17,13 @@
 //! columns  whole numbers as bytes
 //! tree     stacks of functions
 //! rows     samples: thread, time, stack, state
+//! events   what happened, and when samples are missing
 //! facts    names and totals
 //! page/    the program: see the head of page/app.js
 //! ```
 
 mod columns;
+mod events;
 mod facts;
 mod rows;
 #[cfg(test)]
@@ -137,23 +139,32 @@ impl Report {
 }
 
 /// The page's parts, in the order in which its program uses them.
-const SCRIPTS: [&str; 9] = [
+const SCRIPTS: [&str; 15] = [
     include_str!("page/text.js"),
     include_str!("page/state.js"),
+    include_str!("page/colour.js"),
     include_str!("page/flame.js"),
     include_str!("page/timeline.js"),
+    include_str!("page/zoom.js"),
+    include_str!("page/chart.js"),
+    include_str!("page/events.js"),
+    include_str!("page/tree.js"),
     include_str!("page/tables.js"),
     include_str!("page/quality.js"),
     include_str!("page/chrome.js"),
+    include_str!("page/search.js"),
     include_str!("page/keys.js"),
     include_str!("page/app.js"),
 ];
 /// The parts of the program that runs beside the page.
-const WORKER: [&str; 5] = [
+const WORKER: [&str; 8] = [
     include_str!("page/worker/decode.js"),
-    include_str!("page/worker/sums.js"),
-    include_str!("page/worker/graph.js"),
     include_str!("page/worker/recursion.js"),
+    include_str!("page/worker/sums.js"),
+    include_str!("page/worker/lanes.js"),
+    include_str!("page/worker/graph.js"),
+    include_str!("page/worker/tree.js"),
+    include_str!("page/worker/chart.js"),
     include_str!("page/worker/main.js"),
 ];
 const STYLE: &str = include_str!("page/page.css");

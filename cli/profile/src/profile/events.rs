@@ -48,7 +48,7 @@ pub struct ThreadOfEvent {
     pub tid: Option<u32>,
 }
 
-/// Fills [`Profile::events`] and [`Profile::gaps`]. Runs in the caller's rayon pool. Reads all
+/// Fills [`Profile::events`], [`Profile::gaps`] and [`Profile::rates`]. Runs in the caller's rayon pool. Reads all
 /// blocks of samples once more, but walks no stack.
 pub fn add_events(profile: &mut Profile, trace: &Trace<'_>) {
     let found = events(trace);
@@ -68,6 +68,8 @@ pub fn add_events(profile: &mut Profile, trace: &Trace<'_>) {
             count: gap.count,
         })
         .collect();
+    profile.rates = trace.timeline.rates.iter().map(|&(time, rate)| (trace.clock.ns(time), rate)).collect();
+    profile.rates.sort_by_key(|(time_ns, _)| *time_ns);
     let known: Vec<String> = profile.losses.damaged_blocks.clone();
     let problems = found.problems(trace).into_iter().filter(|problem| !known.contains(problem));
     profile.losses.damaged_blocks.extend(problems);

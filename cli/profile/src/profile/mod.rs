@@ -115,6 +115,9 @@ pub struct Profile {
     /// When samples are missing; empty before [`add_events`]. Of a joined profile: the times
     /// between traces of one process.
     pub gaps: Vec<GapInfo>,
+    /// The sampling rates that were set after the start, by time: nanoseconds since trace start, and
+    /// millihertz, 0 for a pause. Empty before [`add_events`].
+    pub rates: Vec<(u64, u32)>,
     /// Distinct frames.
     pub frames: FrameTable,
     /// Distinct stacks.
@@ -144,6 +147,7 @@ impl Profile {
             marks: Vec::new(),
             events: Vec::new(),
             gaps: Vec::new(),
+            rates: Vec::new(),
             frames: FrameTable::default(),
             tree: CallTree::default(),
             stops: Vec::new(),

@@ -4,7 +4,7 @@ use super::profiles::Builder;
 use std::path::PathBuf;
 use stk_output::report::{Report, Source};
 use stk_output::stats::TimeZone;
-use stk_profile::profile::{MissingModule, MissingSymbols, Placement};
+use stk_profile::profile::{EventInfo, MissingModule, MissingSymbols, Placement};
 use stk_profile::stack::StopReason;
 use stk_profile::trace::Content;
 use stk_schema::event::RunState;
@@ -33,6 +33,16 @@ fn hostile_names_of_a_report_are_written_as_data() {
     let leaf = b.frame(Placement::Image(image, 0x1020), Trust::Context, &[("__proto__", None, None)]);
     let stack = b.stack(&[outer, leaf]);
     b.run(worker, Some(stack), complete, 0, 5, RunState::Running);
+    b.profile.events.push(EventInfo {
+        number: 1,
+        kind: "mark",
+        time_ns: 1,
+        thread: None,
+        tag: Some(0),
+        text: Some(hostile("mark")),
+        module: None,
+        exception: None,
+    });
     let lacking = MissingModule { module: module.clone(), samples: 5, frames: 1, reason: hostile("reason") };
     let missing = MissingSymbols { frames: 10, named: 5, modules: vec![lacking] };
     let mut report = Report::default();

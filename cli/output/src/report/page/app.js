@@ -3,14 +3,20 @@
 //
 //   text      elements, numbers as text
 //   state     the selection, and its address
+//   colour    colours of functions
 //   flame     the flame graph
 //   timeline  CPU time over time, by thread
-//   tables    functions, callers and callees, waits
+//   zoom      which time is shown
+//   chart     stacks over time, of a thread
+//   events    what happened
+//   tree      call trees
+//   tables    functions, modules, threads, waits
 //   quality   how far to trust it
 //   chrome    the answer, the selection's parts, tabs, tooltip, menu, theme
+//   search    the search, from hit to hit
 //   keys      the keyboard
 //   app       asks the worker, and draws what it answers
-//   worker/   decode, sums, graph, main: what the worker does
+//   worker/   decode, recursion, sums, lanes, graph, tree, chart, main: what the worker does
 
 const worker = new Worker(URL.createObjectURL(new Blob([$("program").textContent], { type: "text/javascript" })));
 
@@ -51,47 +57,89 @@ async function load(process) {
   return { process, facts, whole, end, rows, cpuKnown: whole.cpu > 0, weight: "cpu" };
 }
 
-/** Asks are one behind the other; of those that wait, only the last one is asked. */
-let busy = false, again = false;
+/** One question at a time; of those that wait, the last one alone counts. */
+let busy = false, waiting = null;
 
-async function update() {
-  if (busy) {
-    again = true;
-    return;
-  }
+/** Shows the state of the address. `again`: also if the sums that it needs are there. */
+async function update({ again = false } = {}) {
+  waiting = { again: again || (waiting?.again ?? false) };
+  if (busy) return;
   busy = true;
-  do {
-    again = false;
-    await updateOnce().catch(fail);
-  } while (again);
+  while (waiting) {
+    const { again } = waiting;
+    waiting = null;
+    await updateOnce(again).catch(fail);
+  }
   busy = false;
 }
 
-async function updateOnce() {
+/** What the answer is of. */
+let answeredHash = null;
+
+async function updateOnce(again) {
   const begun = performance.now();
+  const before = state;
+  // The address is newer than what the wheel left.
+  clearTimeout(rested);
   state = fromHash(location.hash);
   state.process = Math.min(state.process, traces.length - 1);
   if (shown?.process !== state.process) {
     shown = await load(state.process);
+    // Nothing of the other process is drawn with this one's names.
+    answer = answeredHash = timeline.data = flame.frames = null;
+    flame.rows = [];
+    paint.functions.clear();
     document.title = `${shown.facts.process} – stk report`;
   }
   state = fitting(state, shown);
+  if (state.colour !== before.colour) paint.functions.clear();
   shown.weight = state.weight ?? (shown.cpuKnown ? "cpu" : shown.whole.active > 0 ? "active" : "wall");
-  const { from, until, threads, search, states, wait, mine, once, inverted, focus, hidden, fn, zoom } = state;
-  const selection = { from, until, threads, search: isForeign(search) ? "" : search, states, wait, weight: shown.weight, mine, once, inverted, focus, hidden, fn, zoom };
-  try {
-    answer = await ask({ ask: "select", selection });
-  } catch (error) {
-    // An expression that is half typed: what was selected before stays in sight.
-    $("search").setAttribute("aria-invalid", "true");
-    $("selection").replaceChildren(el("span", { class: "warn" }, error.message), chip(`search: ${search}`, { search: "" }));
-    document.body.dataset.ready = location.hash;
-    return;
+  const needsThreads = state.colour === "thread" && !answer?.threadOf;
+  if (again || needsThreads || answeredHash !== sumsHash(state)) {
+    if (!(await askForSums())) return;
   }
   $("search").removeAttribute("aria-invalid");
   render();
+  if (state.find !== before.find) {
+    hitAt = -1;
+    nextHit(1);
+  }
   document.body.dataset.ready = location.hash || "#";
   document.body.dataset.took = (performance.now() - begun).toFixed(1);
+}
+
+/** The sums of the state; false if its search is no expression. */
+async function askForSums() {
+  const { from, until, threads, search, find, states, wait, mine, inverted, focus, hidden, zoom } = state;
+  const allowed = (text) => (isForeign(text) ? "" : text);
+  // Quality counts the frames of stacks as they were recorded.
+  const once = state.once && state.view !== "quality";
+  const selection = { from, until, threads, search: allowed(search), find: allowed(find), states, wait, weight: shown.weight, mine, once, inverted, focus, hidden, zoom };
+  const wants = { modules: state.view === "modules", trees: wantedTrees(state), threadOf: state.colour === "thread" };
+  const hash = sumsHash(state);
+  try {
+    const next = await ask({ ask: "select", selection, wants });
+    next.process = shown.process;
+    // What did not change is drawn already.
+    if (answer && sameFrames(answer, next)) next.flame = answer.flame;
+    answer = next;
+    answeredHash = hash;
+    keepTrees(state, answer.trees);
+    return true;
+  } catch (error) {
+    // An expression that is half typed: what was selected before stays in sight.
+    $("search").setAttribute("aria-invalid", "true");
+    $("selection").replaceChildren(el("span", { class: "warn" }, error.message), chip(`search: ${find || search}`, find ? { find: "" } : { search: "" }));
+    document.body.dataset.ready = location.hash;
+    answeredHash = null;
+    return false;
+  }
+}
+
+/** Whether two answers have the same flame graph: that of the same selection, whatever is looked for in it. */
+function sameFrames(a, b) {
+  const key = ({ selection: { find, ...others }, flame }) => JSON.stringify([others, flame.frames.fn.length]);
+  return a.process === b.process && key(a) === key(b);
 }
 
 function render() {
@@ -101,6 +149,7 @@ function render() {
   showTimeline();
   showTabs();
   showView();
+  showFound();
 }
 
 function showControls() {
@@ -110,26 +159,18 @@ function showControls() {
   press("inverted", state.inverted);
   $("process").value = String(state.process);
   $("weight").value = shown.weight;
-  if (document.activeElement !== $("search")) $("search").value = state.search;
+  // What is being typed is newer than the address.
+  if (!typed) $("search").value = state.find;
   [...$("states").children].forEach((button) => button.setAttribute("aria-pressed", String(state.states[Number(button.dataset.state)])));
-}
-
-let typed = 0;
-
-/** Searches. The first letter is a step of its own; those behind it refine that. */
-function searchFor(text) {
-  clearTimeout(typed);
-  ownExpressions.add(text);
-  typed = setTimeout(() => go({ search: text, zoom: [] }, { refine: Boolean(text && state.search) }), 60);
 }
 
 /** The traces of the page, each with the facts by which it is chosen. */
 const traces = JSON.parse(new TextDecoder().decode(Uint8Array.from(atob($("index").textContent), (letter) => letter.charCodeAt(0))));
 
 function begin() {
-  const names = traces.map(({ process, pid, host, cpu_ns: cpu, source }) => `${process} (${pid})${host ? ` on ${host}` : ""} – ${cpu > 0 ? `${span(cpu)} CPU` : "CPU not recorded"} – ${source}`);
+  const names = traces.map(({ process, pid, host, cpu_ns: cpu, source }) => `${process} (${pid})${host ? ` on ${host}` : ""} – ${cpu > 0 ? `${span(cpu)} CPU` : "CPU not recorded"} – ${source.split(/[\\/]/).pop()}`);
   $("process").append(...names.map((name, i) => el("option", { value: String(i) }, name)));
-  $("process").onchange = (event) => go({ ...START, mine: state.mine, once: state.once, view: state.view, process: Number(event.target.value) });
+  $("process").onchange = (event) => go({ ...START, mine: state.mine, once: state.once, view: state.view, colour: state.colour, process: Number(event.target.value) });
   $("weight").append(...Object.entries(WEIGHTS).map(([key, { title }]) => el("option", { value: key }, title)));
   $("weight").onchange = (event) => go({ weight: event.target.value });
   $("states").append(...STATE_ORDER.map((s) => el("button", { type: "button", "aria-pressed": "true", "data-state": String(s), title: STATES[s].title, onclick: () => go({ states: state.states.map((on, i) => (i === s ? !on : on)), wait: -1 }) }, STATES[s].name)));
@@ -140,7 +181,7 @@ function begin() {
   $("theme").onclick = toggleTheme;
   $("help").onclick = showKeys;
   addEventListener("keydown", onKey);
-  addEventListener("hashchange", update);
+  addEventListener("hashchange", () => update());
   addEventListener("pointerdown", (event) => !$("menu").hidden && !event.target.closest("#menu") && $("menu").close());
   let resized = 0;
   addEventListener("resize", () => {
@@ -148,6 +189,7 @@ function begin() {
     resized = requestAnimationFrame(() => {
       if (!answer) return;
       drawTimeline();
+      askZoomed();
       drawFlame();
     });
   });

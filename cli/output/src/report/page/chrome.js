@@ -22,12 +22,12 @@ function recordedTime() {
 function cpuLine() {
   const length = recordedTime();
   if (!answer.cpuKnown) {
-    return answerLine("fair", "CPU", "functions", `CPU time is not recorded: ${WEIGHTS[shown.weight].title.toLowerCase()} ${amountText(answer.weight)} over ${span(length)}. Most: `, ...topFunctions(3));
+    return answerLine("fair", "CPU", "functions", `CPU time is not recorded: ${inSentence(WEIGHTS[shown.weight].title)} ${amountText(answer.weight)} over ${span(length)}. Most: `, ...topFunctions(3));
   }
   const share = answer.cpu / length;
   const mostly = share < 0.1 ? "Mostly waits: " : "";
   const top = topFunctions(3);
-  return answerLine("run", "CPU", "functions", `${mostly}${span(answer.cpu)} in ${span(length)}, ${percent(answer.cpu, length)} of one processor.`, top.length ? ` Most ${shown.weight === "cpu" ? "" : `(${WEIGHTS[shown.weight].title.toLowerCase()}) `}in ` : "", ...top);
+  return answerLine("run", "CPU", "functions", `${mostly}${span(answer.cpu)} in ${span(length)}, ${percent(answer.cpu, length)} of one processor.`, top.length ? ` Most ${shown.weight === "cpu" ? "" : `(${inSentence(WEIGHTS[shown.weight].title)}) `}in ` : "", ...top);
 }
 
 function waitLine() {
@@ -60,11 +60,12 @@ function chip(text, change) {
 
 function showSelection() {
   const chips = [];
-  const { threads, from, until, search, states, wait, focus, hidden, zoom } = state;
+  const { threads, from, until, search, find, states, wait, focus, hidden, zoom } = state;
   if (from !== null) chips.push(chip(`${moment(from)} – ${moment(until)}`, { from: null, until: null }));
   if (threads) chips.push(chip(threads.length === 1 ? threadName(shown.facts.threads[threads[0]] ?? {}) : counted(threads.length, "thread"), { threads: null }));
   if (search) chips.push(chip(`search: ${search}`, { search: "" }));
-  if (isForeign(search)) chips.push(el("button", { type: "button", class: "chip", id: "run", title: "Search for the expression of the link", onclick: () => runSearch(search) }, "not run: an expression of the link"));
+  const foreign = [search, find].find(isForeign);
+  if (foreign) chips.push(el("button", { type: "button", class: "chip", id: "run", title: "Search for the expression of the link", onclick: () => runSearch(foreign) }, "not run: an expression of the link"));
   if (states.includes(false)) chips.push(chip(STATE_ORDER.filter((s) => states[s]).map((s) => STATES[s].name.toLowerCase()).join(", ") || "no state", { states: START.states }));
   if (wait >= 0) chips.push(chip(`waits for: ${shown.facts.waits[wait].reason}`, { wait: -1, weight: null }));
   if (focus >= 0) chips.push(chip(`stacks with ${nameOf(focus)}`, { focus: -1, zoom: [] }));
@@ -77,18 +78,13 @@ function showSelection() {
   $("selection").replaceChildren(el("b", { id: "selected", "data-weight": answer.weight, "data-whole": whole, "data-samples": answer.samples }, amount), el("span", { class: "soft" }, part), ...chips, chips.length ? el("button", { type: "button", class: "plain", onclick: reset }, "Whole trace") : "", shown.facts.part ? el("span", { class: "warn" }, `The page was made of a part of the trace: ${shown.facts.part}`) : "");
 }
 
-/** Runs an expression that a link asks for. */
-function runSearch(search) {
-  ownExpressions.add(search);
-  update();
-}
-
 function reset() {
-  go({ ...START, process: state.process, view: state.view, sort: state.sort, mine: state.mine, once: state.once, inverted: state.inverted, fn: state.fn });
+  const { process, view, sort, mine, once, inverted, fn, colour, charts } = state;
+  go({ ...START, process, view, sort, mine, once, inverted, fn, colour, charts });
 }
 
 /** Views, by their keys. */
-const DRAW = { flame: () => {}, functions: functionsView, around: aroundView, waits: waitsView, quality: qualityView };
+const DRAW = { flame: () => {}, tree: treeView, functions: functionsView, around: aroundView, modules: modulesView, threads: threadsView, waits: waitsView, events: eventsView, quality: qualityView };
 
 function showTabs() {
   const tab = ([key, name], i) => el("button", { type: "button", role: "tab", id: `tab-${key}`, "aria-selected": String(state.view === key), tabIndex: state.view === key ? 0 : -1, title: `Key ${i + 1}`, onclick: () => go({ view: key }) }, name);
@@ -111,10 +107,10 @@ function tipOf(f, amounts, more) {
   const box = el("div", {});
   if (f >= 0) {
     const { files, lines, sources, categories } = shown.facts.functions;
-    box.append(el("b", {}, nameOf(f)), el("div", { class: "soft" }, [moduleOf(f), shown.facts.categories[categories[f]], sources[f] === "none" ? "no symbols" : `name: ${sources[f]}`].filter(Boolean).join(" · ")));
+    box.append(el("b", {}, fullName(f)), el("div", { class: "soft" }, [moduleOf(f), shown.facts.categories[categories[f]], sources[f] === "none" ? "no symbols" : `name: ${sources[f]}`].filter(Boolean).join(" · ")));
     if (files[f]) box.append(el("div", { class: "soft" }, `${shown.facts.files[files[f] - 1]}${lines[f] ? `:${lines[f]}` : ""}`));
   } else box.append(el("b", {}, "Several functions"));
-  box.append(el("table", {}, el("tbody", {}, ...amounts.map(([name, amount]) => el("tr", {}, el("td", {}, name), el("td", { class: "number" }, amountText(amount)), el("td", { class: "number" }, `${percent(amount, answer.weight)} of selection`), el("td", { class: "number" }, `${percent(amount, shown.whole[shown.weight])} of total`))))), ...more.map((text) => el("div", { class: "warn" }, text)));
+  box.append(el("table", {}, el("tbody", {}, ...amounts.map(([name, amount]) => el("tr", {}, el("td", {}, name), el("td", { class: "number" }, amountText(amount)), el("td", { class: "number" }, hasTotals() ? `${percent(amount, answer.weight)} of selection` : percent(amount, answer.weight)), hasTotals() ? el("td", { class: "number" }, `${percent(amount, shown.whole[shown.weight])} of total`) : null)))), ...more.map((text) => el("div", { class: "warn" }, text)));
   return box;
 }
 
@@ -129,23 +125,31 @@ function showTip(content, x, y) {
 
 const hideTip = () => ($("tooltip").hidden = true);
 
+/** What the keyboard and the menu do with a function. `stack`: its stack, innermost first. */
+const functionKeys = (f, stack) => ({
+  f: () => go({ focus: f, zoom: [] }),
+  h: () => go({ hidden: [...new Set([...state.hidden, f])].sort((a, b) => a - b), zoom: [] }),
+  c: () => go({ fn: f, view: "around" }),
+  y: () => copy(stack.map((g) => `${moduleOf(g)}!${fullName(g)}`).join("\n")),
+});
+
 /** The menu of a frame of the flame graph. */
 function openMenu(frame, x, y) {
-  const path = pathOf(frame);
-  openMenuOf(flame.frames.fn[frame], path, x, y, () => go({ zoom: path }));
+  openMenuOf(flame.frames.fn[frame], stackOf(frame), x, y, () => go({ zoom: pathOf(frame) }));
 }
 
-/** The menu of a function. `path`: the stack to copy, as the view has it. */
-function openMenuOf(f, path, x, y, zoom) {
+/** The menu of a function. `zoom` and `time`: what shows it alone, and what selects its time, if it can be. */
+function openMenuOf(f, stack, x, y, zoom, time) {
   hideTip();
-  const stack = () => (state.inverted ? [...path] : [...path].reverse()).map((g) => `${moduleOf(g)}!${nameOf(g)}`).join("\n");
+  const keys = functionKeys(f, stack);
   const items = [
     zoom && ["Zoom in", "Enter", zoom],
-    ["Focus: only stacks with it", "f", () => go({ focus: f, zoom: [] })],
-    ["Hide: fold it into its caller", "h", () => go({ hidden: [...new Set([...state.hidden, f])].sort((a, b) => a - b), zoom: [] })],
-    ["Callers and callees", "c", () => go({ fn: f, view: "around" })],
-    ["Copy stack", "y", () => copy(stack())],
-    ["Copy name", "", () => copy(nameOf(f))],
+    time && ["Select its time", "", time],
+    ["Focus: only stacks with it", "f", keys.f],
+    ["Hide: fold it into its caller", "h", keys.h],
+    ["Callers and callees", "c", keys.c],
+    ["Copy stack", "y", keys.y],
+    ["Copy name", "", () => copy(fullName(f))],
   ].filter(Boolean);
   const menu = $("menu");
   const back = document.activeElement;

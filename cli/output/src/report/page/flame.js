@@ -3,52 +3,7 @@
 const ROW = 20;
 
 /** What the canvas shows. `rows`: by depth, the frames from left to right. */
-const flame = { frames: null, all: 1, rows: [], cursor: -1, hover: -1, canvas: null, scroller: null };
-
-/** Colours of the theme, read once a theme. */
-let paint = {};
-
-function readPaint() {
-  const style = getComputedStyle(document.documentElement);
-  const of = (name) => style.getPropertyValue(`--${name}`).trim();
-  paint = Object.fromEntries(
-    ["ink", "soft", "line", "ground", "panel", "accent", "match", "run", "call", "unknown", "wait", "system", "runtime", "light", "saturation", "hatch"].map((name) => [name, of(name)]),
-  );
-  paint.hatching = hatching();
-  paint.modules = new Map();
-}
-
-/** Stripes over frames whose place on the stack is not proved. */
-function hatching() {
-  const tile = el("canvas", { width: 8, height: 8 });
-  const pen = tile.getContext("2d");
-  pen.strokeStyle = paint.hatch;
-  pen.lineWidth = 1.5;
-  for (const at of [-4, 4, 12]) {
-    pen.beginPath();
-    pen.moveTo(at - 4, 8);
-    pen.lineTo(at + 4, 0);
-    pen.stroke();
-  }
-  return pen.createPattern(tile, "repeat");
-}
-
-/** A module's colour: by its name, so that it is the same in every report. */
-function colourOf(facts, f) {
-  if (f < 0) return paint.line;
-  const category = facts.functions.categories[f];
-  if (facts.of_others[category]) return facts.categories[category] === "system" ? paint.system : paint.runtime;
-  const module = facts.functions.modules[f];
-  let colour = paint.modules.get(module);
-  if (!colour) {
-    let hash = 7;
-    for (const letter of facts.modules[module].toLowerCase()) hash = (hash * 31 + letter.codePointAt(0)) >>> 0;
-    // Warm hues: the cold ones belong to the system and to runtimes.
-    colour = `hsl(${(hash % 60) - 12} ${paint.saturation} ${paint.light})`;
-    paint.modules.set(module, colour);
-  }
-  return colour;
-}
+const flame = { frames: null, all: 1, rows: [], cursor: -1, hover: -1, hits: [], hit: -1, canvas: null, scroller: null };
 
 /** Builds the view around the canvas. */
 function flameView(view) {
@@ -74,7 +29,13 @@ function flameView(view) {
 
 /** Takes the frames of an answer. */
 function showFlame({ flame: { frames, all } }) {
-  Object.assign(flame, { frames, all: all || 1, cursor: -1, hover: -1, rows: [] });
+  if (flame.frames === frames) {
+    flameLegend();
+    drawFlame();
+    return;
+  }
+  Object.assign(flame, { frames, all: all || 1, cursor: -1, hover: -1, hit: -1, rows: [], mostSelf: 0 });
+  for (let i = 0; i < frames.fn.length; i++) if (frames.fn[i] >= 0) flame.mostSelf = Math.max(flame.mostSelf, frames.self[i]);
   for (let i = 0; i < frames.fn.length; i++) (flame.rows[frames.depth[i]] ??= []).push(i);
   for (const row of flame.rows) row?.sort((a, b) => frames.x[a] - frames.x[b]);
   flame.spacer.style.height = `${Math.max(1, flame.rows.length) * ROW}px`;
@@ -82,13 +43,38 @@ function showFlame({ flame: { frames, all } }) {
   drawFlame();
 }
 
+/** A key of the legend, in a colour of the style or one of its own. */
+const legendKey = (name, text, background) => el("span", {}, el("i", { class: `key ${name}`, style: background ? { background } : {} }), text);
+
+/** What the colours mean. */
+function colourKeys() {
+  const others = [legendKey("system", "system"), legendKey("runtime", "runtime, framework")];
+  const keys = {
+    module: () => [...moduleKeys(), ...others],
+    category: () => [legendKey("", "your code", tint(HUES[0])), ...others],
+    thread: () => [...answer.threads.filter(({ chosen }) => chosen).sort((a, b) => b.weight - a.weight).slice(0, 6).map(({ t }) => legendKey("", threadName(shown.facts.threads[t]), threadColour(t))), legendKey("", "several threads", paint.unknown)],
+    heat: () => [legendKey("", "no own weight", heatColour(0)), legendKey("", "most own weight", heatColour(1))],
+  };
+  return keys[state.colour]();
+}
+
+/** The choice of colours, with what they mean. */
+function legendOf(note) {
+  const choice = el("select", { "aria-label": "Colours", onchange: (event) => chooseColour(event.target.value) }, ...Object.entries(COLOURS).map(([key, text]) => el("option", { value: key, selected: key === state.colour }, `Colour: ${text}`)));
+  return [choice, ...colourKeys(), legendKey("hatched", "not proved"), answer.matches ? legendKey("match", "found") : "", el("span", { class: "soft" }, note)];
+}
+
 function flameLegend() {
-  const key = (name, text) => el("span", {}, el("i", { class: `key ${name}` }), text);
   const [root, below] = state.inverted ? ["where stacks end", "their callers"] : ["callers", "their callees"];
-  $("legend").replaceChildren(
-    el("span", { class: "soft" }, `Top: ${root}; below: ${below}. Width: ${WEIGHTS[shown.weight].title}.`),
-    key("own", "your modules"), key("system", "system"), key("runtime", "runtime, framework"), key("hatched", "not proved"), key("match", "search"),
-  );
+  $("legend").replaceChildren(...legendOf(`Top: ${root}; below: ${below}. Width: ${WEIGHTS[shown.weight].title}.`).filter(Boolean));
+}
+
+/** The colour of a function that has this part of the largest own weight. */
+function chosenColour(f, heat) {
+  if (f < 0) return paint.line;
+  if (state.colour === "heat") return heatColour(Math.sqrt(Math.min(1, heat)));
+  if (state.colour === "thread" && answer.threadOf) return answer.threadOf[f] < 0 ? paint.unknown : threadColour(answer.threadOf[f]);
+  return colourOf(f);
 }
 
 /** The frame at a place of the canvas; -1 = none. */
@@ -119,13 +105,17 @@ function penOf(canvas, width, height) {
 }
 
 function drawFlame() {
-  const { frames, rows, scroller, canvas } = flame;
+  const { frames, rows, scroller, canvas, spacer } = flame;
   if (!frames || !scroller?.isConnected) return;
-  const width = scroller.clientWidth, height = scroller.clientHeight;
+  // As tall as its frames, but not taller than the window.
+  const height = Math.max(6 * ROW, Math.min(rows.length * ROW + 2, innerHeight - 150));
+  scroller.style.height = `${height}px`;
+  spacer.style.marginTop = `-${height}px`;
+  const width = scroller.clientWidth;
   canvas.style.width = `${width}px`;
   canvas.style.height = `${height}px`;
   const pen = penOf(canvas, width, height);
-  pen.font = `12px ${getComputedStyle(document.body).getPropertyValue("--mono")}`;
+  pen.font = `12px ${paint.mono}`;
   pen.textBaseline = "middle";
   const top = scroller.scrollTop;
   for (let depth = Math.floor(top / ROW); depth < rows.length && depth * ROW < top + height; depth++) {
@@ -145,7 +135,7 @@ function emptyText() {
 }
 
 function drawFrame(pen, frame, width, y) {
-  const { fn, x, weight, unproved } = flame.frames;
+  const { fn, x, weight, self, unproved } = flame.frames;
   const scale = width / flame.all;
   const left = x[frame] * scale;
   const wide = Math.min(weight[frame], flame.all) * scale;
@@ -154,20 +144,20 @@ function drawFrame(pen, frame, width, y) {
   const matched = answer.matches && f >= 0 && answer.matches[f];
   const inner = Math.max(wide - (wide > 3 ? 1 : 0), 0.3);
   pen.globalAlpha = answer.matches && !matched ? 0.45 : 1;
-  pen.fillStyle = matched ? paint.match : colourOf(shown.facts, f);
+  pen.fillStyle = matched ? paint.match : chosenColour(f, self[frame] / (flame.mostSelf || 1));
   pen.fillRect(left, y, inner, ROW - 1);
   if (unproved[frame] > 0) {
     pen.fillStyle = paint.hatching;
     pen.fillRect(left, y, Math.max(2, (inner * unproved[frame]) / weight[frame]), ROW - 1);
   }
   pen.globalAlpha = 1;
-  if (frame === flame.hover || (frame === flame.cursor && document.activeElement === flame.canvas)) {
+  if (frame === flame.hover || (frame === flame.cursor && (flame.hit >= 0 || document.activeElement === flame.canvas))) {
     pen.strokeStyle = paint.ink;
     pen.lineWidth = 2;
     pen.strokeRect(left + 1, y + 1, Math.max(1, inner - 2), ROW - 3);
   }
   if (wide > 28) {
-    pen.fillStyle = f < 0 ? paint.soft : matched ? "#fff" : "#14171c";
+    pen.fillStyle = f < 0 ? paint.soft : matched ? "#fff" : paint.text;
     pen.fillText(fittedName(pen, f, wide - 9), left + 4, y + ROW / 2);
   }
 }
@@ -175,7 +165,7 @@ function drawFrame(pen, frame, width, y) {
 /** A function's name; where it does not fit, its end: `…Garbage` of `app!Program.Garbage()`. */
 function fittedName(pen, f, width) {
   if (f < 0) return fitted(pen, "narrow frames", width);
-  const name = shown.facts.functions.names[f];
+  const name = nameOf(f);
   const whole = fitted(pen, name, width);
   if (!whole.endsWith("…") && whole) return whole;
   const end = /(?:::|[.!])([^.:!]{2,})$/.exec(name.replace(/\(.*$/, ""));
@@ -184,7 +174,7 @@ function fittedName(pen, f, width) {
 
 /** As much of a text as fits. The letters of the font are equally wide, but not those of all scripts. */
 function fitted(pen, text, width) {
-  const letter = (fitted.letter ??= pen.measureText("m").width);
+  const letter = ((fitted.letters ??= {})[pen.font] ??= pen.measureText("m").width);
   if (text.length * letter <= width && /^[\x20-\x7e]*$/.test(text)) return text;
   let fits = Math.max(0, Math.floor(width / letter) - 1);
   while (fits > 0 && pen.measureText(text.slice(0, fits) + "…").width > width) fits--;
@@ -198,6 +188,9 @@ function pathOf(frame) {
   for (let at = frame; at >= 0; at = flame.frames.parent[at]) path.unshift(flame.frames.fn[at]);
   return path;
 }
+
+/** The functions of a frame's stack, innermost first. */
+const stackOf = (frame) => (state.inverted ? pathOf(frame) : pathOf(frame).reverse());
 
 function hoverFrame(frame, event) {
   if (frame !== flame.hover) {
@@ -242,11 +235,23 @@ function moveCursor(key) {
     next = row[row.indexOf(cursor) + (key === "ArrowLeft" ? -1 : 1)] ?? cursor;
   }
   if (next < 0) return;
-  flame.cursor = next;
-  const y = frames.depth[next] * ROW, { scroller } = flame;
-  if (y < scroller.scrollTop) scroller.scrollTop = y;
-  if (y + ROW > scroller.scrollTop + scroller.clientHeight) scroller.scrollTop = y + ROW - scroller.clientHeight;
-  drawFlame();
+  flame.hit = -1;
+  showCursor(next);
   const f = frames.fn[next];
-  say(`${f < 0 ? "narrow frames" : shown.facts.functions.names[f]}, ${bothShares(frames.weight[next])}`);
+  say(`${f < 0 ? "narrow frames" : nameOf(f)}, ${bothShares(frames.weight[next])}`);
+}
+
+/** Moves the cursor to a frame and scrolls to it. */
+function showCursor(frame) {
+  flame.cursor = frame;
+  const y = flame.frames.depth[frame] * ROW, { scroller } = flame;
+  if (y < scroller.scrollTop || y + ROW > scroller.scrollTop + scroller.clientHeight) scroller.scrollTop = y - scroller.clientHeight / 3;
+  drawFlame();
+}
+
+/** Frames that the search finds, the widest first. One below another that is found is a hit too. */
+function hitsOf({ fn, weight, depth }, matches) {
+  const hits = [];
+  for (let i = 0; i < fn.length; i++) if (fn[i] >= 0 && matches[fn[i]]) hits.push(i);
+  return hits.sort((a, b) => weight[b] - weight[a] || depth[a] - depth[b] || a - b);
 }

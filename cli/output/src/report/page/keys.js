@@ -1,26 +1,35 @@
 // The keyboard, and the list of its keys.
 
 const KEYS = [
-  ["/", "search; Enter keeps it, Escape clears it"],
-  ["1 – 5", "flame graph, functions, callers & callees, waits, quality"],
-  ["i", "callers instead of callees in the flame graph, and back"],
+  ["/", "search: counts and marks what it finds; Enter: next hit, with Shift the one before; Ctrl+Enter: filter; Escape clears it"],
+  ["1 – 9", "the views, from left to right"],
+  ["i", "callers instead of callees in the flame graph and the call tree, and back"],
   ["m", "fold code of the system and of runtimes into your code, or show it"],
   ["o", "fold recursion: show a cycle of calls that follows itself once, or each time"],
   ["w", "next weight: CPU time, time, waits, samples"],
-  ["r", "select the whole trace again"],
+  ["k", "next colours: by module, whose code, thread, own weight"],
+  ["z, + −", "show the selected time alone; less or more time"],
+  ["s", "open the flame chart of the thread with the most CPU time, or close it"],
+  ["l", "fold the timeline, or show it"],
+  ["r", "select and show the whole trace again"],
   ["Backspace", "back, as the browser's button"],
   ["t", "light or dark"],
   ["?", "this list"],
-  ["In the flame graph", ""],
+  ["In the flame graph and in flame charts", ""],
   ["← → ↑ ↓", "move between frames"],
-  ["Enter", "zoom in"],
-  ["Escape", "zoom out"],
+  ["Enter, Escape", "zoom in, zoom out"],
   ["f h c y", "focus, hide, callers and callees, copy the stack of the frame"],
   ["Menu, Shift F10", "menu of the frame; with the mouse: right click"],
+  ["a d", "in a flame chart: earlier, later"],
+  ["In a call tree", ""],
+  ["← →", "close, open; to the caller, to the callee"],
+  ["*", "open the heaviest path"],
+  ["Enter", "callers and callees"],
   ["In the timeline", ""],
-  ["drag", "select a time; a click selects all of it"],
+  ["drag", "select a time; a click on the first row selects all of it"],
+  ["wheel", "zoom around the pointer; sideways: move; with Shift: scroll"],
   ["← → + −", "move the selected time, make it shorter or longer"],
-  ["click a thread", "select it alone; with Ctrl: add it"],
+  ["click", "on a thread's lane: its stacks over time; on its name: select it alone, with Ctrl: add it"],
 ];
 
 function showKeys() {
@@ -43,11 +52,7 @@ function frameKeys(event) {
     Escape: () => go({ zoom: state.zoom.slice(0, -1) }),
   };
   if (f >= 0) {
-    Object.assign(keys, {
-      f: () => go({ focus: f, zoom: [] }),
-      h: () => go({ hidden: [...new Set([...state.hidden, f])].sort((a, b) => a - b), zoom: [] }),
-      c: () => go({ fn: f, view: "around" }),
-      y: () => copy((state.inverted ? pathOf(cursor) : pathOf(cursor).reverse()).map((g) => `${moduleOf(g)}!${nameOf(g)}`).join("\n")),
+    Object.assign(keys, functionKeys(f, stackOf(cursor)), {
       ContextMenu: () => menuAtCursor(),
       F10: () => event.shiftKey && menuAtCursor(),
     });
@@ -71,6 +76,15 @@ const PAGE_KEYS = {
     const all = Object.keys(WEIGHTS);
     go({ weight: all[(all.indexOf(shown.weight) + 1) % all.length] });
   },
+  k: () => {
+    const all = Object.keys(COLOURS);
+    go({ colour: all[(all.indexOf(state.colour) + 1) % all.length] });
+  },
+  z: () => zoomToSelection(),
+  "+": () => zoomBy(0.5),
+  "-": () => zoomBy(2),
+  s: () => timeline.listed.length && toggleChart(state.charts[0] ?? timeline.listed[0]),
+  l: () => fold(),
   r: () => reset(),
   t: () => toggleTheme(),
   "?": () => showKeys(),
@@ -78,19 +92,15 @@ const PAGE_KEYS = {
   Escape: () => state.zoom.length && go({ zoom: state.zoom.slice(0, -1) }),
 };
 
-const toggleInverted = () => go({ inverted: !state.inverted, zoom: [], view: "flame" });
+const toggleInverted = () => go({ inverted: !state.inverted, zoom: [], view: state.view === "tree" ? "tree" : "flame" });
 
 function onKey(event) {
   const { target, key } = event;
-  if (event.ctrlKey || event.metaKey || event.altKey || $("keys").open || !answer) return;
   if (target.id === "search") {
-    if (key === "Escape") {
-      target.value = "";
-      searchFor("");
-      target.blur();
-    } else if (key === "Enter") target.blur();
+    searchKeys(event);
     return;
   }
+  if (event.ctrlKey || event.metaKey || event.altKey || $("keys").open || !answer) return;
   if (target.tagName === "SELECT" || target.tagName === "INPUT") return;
   let act = target.id === "flame" ? frameKeys(event) : undefined;
   if (target.role === "tab" && (key === "ArrowLeft" || key === "ArrowRight")) {
@@ -98,7 +108,7 @@ function onKey(event) {
     const at = all.indexOf(state.view) + (key === "ArrowRight" ? 1 : -1);
     act = () => go({ view: all[(at + all.length) % all.length] });
   }
-  if (/^[1-5]$/.test(key)) act = () => go({ view: Object.keys(VIEWS)[Number(key) - 1] });
+  if (/^[1-9]$/.test(key)) act = () => go({ view: Object.keys(VIEWS)[Number(key) - 1] });
   act ??= Object.hasOwn(PAGE_KEYS, key) ? PAGE_KEYS[key] : undefined;
   if (!act) return;
   event.preventDefault();

@@ -15,7 +15,7 @@ function trust() {
   const { facts } = shown;
   const complete = facts.stops.reduce((sum, stop, i) => sum + (stop.complete ? stopWeights[i] : 0), 0);
   const named = trusted.named + trusted.exported;
-  const of = `of the ${WEIGHTS[shown.weight].title.toLowerCase()}`;
+  const of = `of the ${inSentence(WEIGHTS[shown.weight].title)}`;
   const share = (part) => (all > 0 ? part / all : 1);
   const rate = answer.samples < FEW_SAMPLES ? 0.5 : 0;
   const { asked_hz: asked, achieved_hz: achieved, missed_share: missed } = facts.totals;

@@ -2,14 +2,16 @@
 // link leads to the same view.
 
 const START = {
-  process: 0, from: null, until: null, threads: null, search: "", states: [true, true, true, true], wait: -1,
-  weight: null, mine: true, once: false, inverted: false, focus: -1, hidden: [], fn: -1, zoom: [], view: "flame", sort: "self",
+  process: 0, from: null, until: null, threads: null, search: "", find: "", states: [true, true, true, true], wait: -1,
+  weight: null, mine: true, once: true, inverted: false, focus: -1, hidden: [], fn: -1, zoom: [], view: "flame", sort: "self",
+  colour: "module", shownFrom: null, shownUntil: null, charts: [],
 };
 
 let state = { ...START };
 
 const VIEWS = {
-  flame: "Flame graph", functions: "Functions", around: "Callers & callees", waits: "Waits", quality: "Quality",
+  flame: "Flame graph", tree: "Call tree", functions: "Functions", around: "Callers & callees", modules: "Modules",
+  threads: "Threads", waits: "Waits", events: "Events", quality: "Quality",
 };
 
 /** The address of a state: only what differs from the start. */
@@ -21,17 +23,21 @@ function toHash(s) {
   if (s.from !== null) put("t", `${s.from / 1e9}-${s.until / 1e9}`);
   if (s.threads) put("th", s.threads.join("."));
   if (s.search) put("q", s.search);
+  if (s.find) put("find", s.find);
   if (s.states.includes(false)) put("s", STATES.map(({ key }, i) => (s.states[i] ? key : "")).join(""));
   if (s.wait >= 0) put("wait", s.wait);
   if (s.weight) put("w", s.weight);
   if (!s.mine) put("my", 0);
-  if (s.once) put("once", 1);
+  if (!s.once) put("once", 0);
   if (s.inverted) put("inv", 1);
   if (s.focus >= 0) put("focus", s.focus);
   if (s.hidden.length) put("hide", s.hidden.join("."));
   if (s.fn >= 0) put("f", s.fn);
   if (s.zoom.length) put("z", s.zoom.join("."));
   if (s.sort !== START.sort) put("sort", s.sort);
+  if (s.colour !== START.colour) put("c", s.colour);
+  if (s.shownFrom !== null) put("at", `${s.shownFrom / 1e9}-${s.shownUntil / 1e9}`);
+  if (s.charts.length) put("ch", s.charts.join("."));
   return `#${parts.join("&")}`;
 }
 
@@ -46,20 +52,25 @@ function fromHash(hash) {
   const s = { ...START };
   const whole = (text) => (/^\d{1,9}$/.test(text) ? Number(text) : -1);
   const list = (text) => text.split(".").map(whole).filter((number) => number >= 0);
+  const range = (text, [from, until]) => {
+    const [first, last] = text.split("-").map((part) => Math.round(Number(part) * 1e9));
+    if (first >= 0 && last > first) [s[from], s[until]] = [first, last];
+  };
   const read = {
     p: (text) => (s.process = Math.max(0, whole(text))),
     v: (text) => (s.view = Object.hasOwn(VIEWS, text) ? text : s.view),
-    t: (text) => {
-      const [from, until] = text.split("-").map((part) => Math.round(Number(part) * 1e9));
-      if (from >= 0 && until > from) [s.from, s.until] = [from, until];
-    },
+    t: (text) => range(text, ["from", "until"]),
+    at: (text) => range(text, ["shownFrom", "shownUntil"]),
+    ch: (text) => (s.charts = list(text)),
+    c: (text) => (s.colour = Object.hasOwn(COLOURS, text) ? text : s.colour),
     th: (text) => (s.threads = list(text)),
     q: (text) => (s.search = text),
+    find: (text) => (s.find = text),
     s: (text) => (s.states = STATES.map(({ key }) => text.includes(key))),
     wait: (text) => (s.wait = whole(text)),
     w: (text) => (s.weight = Object.hasOwn(WEIGHTS, text) ? text : null),
     my: (text) => (s.mine = text !== "0"),
-    once: (text) => (s.once = text === "1"),
+    once: (text) => (s.once = text !== "0"),
     inv: (text) => (s.inverted = text === "1"),
     focus: (text) => (s.focus = whole(text)),
     hide: (text) => (s.hidden = list(text)),
@@ -81,7 +92,7 @@ function fromHash(hash) {
 /** Goes to another state. It is a step that Back undoes, unless it only refines the last one. */
 function go(change, { refine = false } = {}) {
   const next = toHash({ ...state, ...change });
-  if (next === toHash(state)) return;
+  if (next === (location.hash || "#")) return;
   if (refine) location.replace(next);
   else location.hash = next;
 }
@@ -90,8 +101,11 @@ function go(change, { refine = false } = {}) {
 const isPart = (s) =>
   s.from !== null || s.threads || s.search || s.states.includes(false) || s.wait >= 0 || s.focus >= 0;
 
+/** What of a state the sums depend on: not which time is shown, nor which flame charts are open. */
+const sumsHash = (s) => toHash({ ...s, shownFrom: null, shownUntil: null, charts: [], colour: START.colour });
+
 /** Leaves out what a number in an address does not fit: another trace has fewer functions and threads. */
-function fitting(s, { facts }) {
+function fitting(s, { facts, end }) {
   const functions = facts.functions.names.length;
   const known = (f) => f < functions;
   const threads = s.threads?.filter((t) => t < facts.threads.length) ?? [];
@@ -102,6 +116,8 @@ function fitting(s, { facts }) {
     hidden: s.hidden.filter(known),
     zoom: s.zoom.filter(known),
     threads: threads.length ? threads : null,
+    charts: s.charts.filter((t) => t < facts.threads.length),
+    ...(s.shownFrom !== null && s.shownFrom < end ? { shownUntil: Math.min(end, s.shownUntil) } : { shownFrom: null, shownUntil: null }),
     wait: s.wait < facts.waits.length ? s.wait : -1,
   };
 }

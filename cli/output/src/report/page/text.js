@@ -59,6 +59,9 @@ const WEIGHTS = {
   samples: { title: "Samples", show: count },
 };
 
+/** A weight within a sentence. */
+const inSentence = (title) => (title.startsWith("CPU") ? title : title.toLowerCase());
+
 /** States as the page groups them, by number. */
 const STATES = [
   { key: "u", name: "Not known", title: "Ready to run, held by the recorder, or without a stack" },
@@ -83,7 +86,7 @@ async function copy(text) {
   say("Copied");
 }
 
-/** Tells people who do not see the page what happened. */
+/** Says what happened to people who do not see the page. */
 function say(text) {
   $("status").textContent = text;
 }

@@ -332,6 +332,7 @@ impl<'i> Merger<'i> {
             marks,
             events: Vec::new(),
             gaps: Vec::new(),
+            rates: Vec::new(),
             frames: self.stacks.frames,
             tree: self.stacks.tree,
             stops: self.stops,

@@ -1,4 +1,4 @@
-// Unpacks a trace: base64 of DEFLATE of JSON and columns, as cli/src/report/mod.rs describes it.
+// Unpacks a trace: base64 of DEFLATE of JSON and columns, as cli/output/src/report/mod.rs describes it.
 
 /** Bytes of base64. */
 function bytesOf(text) {
@@ -15,7 +15,7 @@ async function inflate(bytes) {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
 
-/** A column's numbers, from planes of bytes, in an array of the type that is asked for. */
+/** A column's numbers, from planes of bytes, in an array of a type. */
 function numbers(bytes, at, { name, rows, planes }, Type) {
   if (planes > Type.BYTES_PER_ELEMENT) throw new Error(`the numbers of the column ${name} are too large`);
   const out = new Type(rows);
@@ -93,19 +93,23 @@ function treeOf({ depth: steps, frame }, functions) {
   return { count, fn, flags, first, parent, end };
 }
 
-/** Rows of samples, thread by thread. `node` is -1 without a stack; `last` is the time from the first sample to the last. */
+/**
+ * Rows of samples, thread by thread, in time. `node` is -1 without a stack; `last` is the time from the first
+ * sample to the last; `reach` is when this row and those of its thread before it have ended.
+ */
 function rowsOf({ gap, wall, last: length, cpu, samples, node, state, stop }, threads) {
   const count = gap.length;
-  const start = new Float64Array(count);
+  const start = new Float64Array(count), reach = new Float64Array(count);
   const starts = [0];
   let i = 0;
   for (const { rows } of threads) {
-    for (let at = 0, last = i + rows; i < last; i++) {
+    for (let at = 0, most = 0, last = i + rows; i < last; i++) {
       start[i] = at + unzigzag(gap[i]);
       at = start[i] + wall[i];
+      reach[i] = most = Math.max(most, at);
       node[i] -= 1;
     }
     starts.push(i);
   }
-  return { count, start, wall, last: length, cpu, samples, node, state, stop, starts };
+  return { count, start, reach, wall, last: length, cpu, samples, node, state, stop, starts };
 }

@@ -1,4 +1,4 @@
-// Flame graphs of a selection, and the callers and callees of a function.
+// Flame graphs of a selection, and the calls of a function.
 //
 // A frame of a flame graph stands for all nodes of the tree that have the same functions above
 // them, folded functions left out. Frames too narrow to be seen are not made: the work grows with
@@ -172,24 +172,15 @@ function flame(trace, { own, total, visible, shown }, { inverted, zoom }) {
   return flameOf(all, zoom, next);
 }
 
-/** The callers and callees of a function, of its outermost occurrence in each stack. */
-function around(trace, { total, visible, shown }, f) {
-  const { tree, facts } = trace;
-  const { fn, first, parent, flags } = tree;
-  const groups = new Groups(facts.functions.names.length);
-  const nodes = [], callers = new Map();
-  let weight = 0, outermost = 0, unproved = 0;
-  for (let n = 0; n < tree.count; n++) {
+/** The outermost calls of a function in each stack: their nodes, and the weight of each. */
+function outermostCalls({ tree: { fn, first, flags, count } }, total, f) {
+  const calls = { nodes: [], amounts: [], weight: 0, unproved: 0 };
+  for (let n = 0; n < count; n++) {
     if (fn[n] !== f || !first[n] || total[n] === 0) continue;
-    nodes.push(n);
-    weight += total[n];
-    if (flags[n] & 1) unproved += total[n];
-    const up = parent[n] < 0 ? -1 : shown[parent[n]];
-    if (up < 0) outermost += total[n];
-    else callers.set(fn[up], (callers.get(fn[up]) ?? 0) + total[n]);
+    calls.nodes.push(n);
+    calls.amounts.push(total[n]);
+    calls.weight += total[n];
+    if (flags[n] & 1) calls.unproved += total[n];
   }
-  const callees = calleesOf(trace, total, visible, groups, nodes).map(({ fn, weight }) => [fn, weight]);
-  const own = weight - callees.reduce((sum, [, amount]) => sum + amount, 0);
-  const byWeight = ([f, a], [g, b]) => b - a || f - g;
-  return { f, weight, unproved, outermost, self: Math.max(0, own), callers: [...callers].sort(byWeight), callees };
+  return calls;
 }

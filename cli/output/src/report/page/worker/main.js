@@ -14,9 +14,9 @@ async function load({ block }) {
   trace.cpuKnown = trace.facts.cpu_source !== "none";
   trace.end = facts.duration_ns;
   for (let i = 0; i < rows.count; i++) trace.end = Math.max(trace.end, rows.start[i] + rows.wall[i]);
-  rows.only = onlyBins(trace);
-  const { columns, ...told } = facts;
-  return { facts: told, whole: trace.whole, end: trace.end, nodes: trace.tree.count, rows: rows.count, took: now() - begun };
+  rows.trust = trustOfRows(trace);
+  const { columns, ...others } = facts;
+  return { facts: others, whole: trace.whole, end: trace.end, nodes: trace.tree.count, rows: rows.count, took: now() - begun };
 }
 
 /** By reason: the functions that wait longest, and their time. */
@@ -55,34 +55,96 @@ function nodesTaken(matches, focus) {
   return found ? found.map((is, n) => is & inFocus[n]) : inFocus;
 }
 
+/** Takes the trace as the selection shows it, and what does not depend on weight, time and threads. */
+function prepare({ once, search, focus, hidden, mine }) {
+  const wanted = once ? (plain.folded ??= withoutRecursion(plain)) : plain;
+  if (trace !== wanted) last.clear();
+  trace = wanted;
+  const filter = kept("filter", search, () => matchingFunctions(trace, search));
+  const below = kept("taken", [search, focus], () => nodesTaken(filter, focus));
+  const visible = kept("visible", [mine, hidden], () => visibleFunctions(trace, { mine, hidden }));
+  const shown = kept("shown", [mine, hidden], () => shownNodes(trace, visible));
+  return { below, visible, shown };
+}
+
+/** What the sums of a selection depend on. */
+const sumsKey = ({ focus, search, hidden, mine, from, until, threads, states, wait, weight }) => [focus, search, hidden, mine, from, until, threads, states, wait, weight];
+
 function sumsOf(selection) {
-  const { focus, search, hidden, mine, from, until, threads, states, wait, weight } = selection;
-  return kept("sums", [focus, search, hidden, mine, from, until, threads, states, wait, weight], () => {
-    const matches = kept("matches", search, () => matchingFunctions(trace, search));
-    const below = kept("taken", [search, focus], () => nodesTaken(matches, focus));
-    const visible = kept("visible", [mine, hidden], () => visibleFunctions(trace, selection));
-    const shown = kept("shown", [mine, hidden], () => shownNodes(trace, visible));
+  const { below, visible, shown } = prepare(selection);
+  return kept("sums", sumsKey(selection), () => {
     const sum = sumRows(trace, selection, below);
-    return { ...sum, ...treeSums(trace, sum, visible, shown), waits: waitRows(trace, sum.waits, shown), visible, shown, matches };
+    return { ...sum, ...treeSums(trace, sum, visible, shown), waits: waitRows(trace, sum.waits, shown), below, visible, shown };
   });
 }
 
-function select({ selection }) {
+/** Lanes depend on what is selected of states and stacks, not on the selected time and threads. */
+const lanesKey = ({ focus, search, states, wait, once }) => [focus, search, states, wait, once];
+
+function lanesOf(selection, from, until) {
+  const { below } = prepare(selection);
+  return lanes(trace, fittingStates(trace, selection), below, from, until);
+}
+
+/** Bins of all selected threads together. */
+function totalOf(all, threads) {
+  const total = new Float64Array(BINS * OF_BIN);
+  for (const bins of threads ? threads.map((t) => all[t]) : all) bins?.forEach((number, i) => (total[i] += number));
+  return total;
+}
+
+/** The whole time of all selected threads. */
+function overviewOf(selection) {
+  const all = kept("lanes", lanesKey(selection), () => lanesOf(selection, 0, trace.end));
+  return { from: 0, until: trace.end, total: kept("overview", [lanesKey(selection), selection.threads], () => totalOf(all, selection.threads)) };
+}
+
+/** `wants`: which sums of a view the page wants, beside those that every view shows. */
+function select({ selection, wants }) {
   const begun = now();
-  const wanted = selection.once ? (plain.folded ??= withoutRecursion(plain)) : plain;
-  if (trace !== wanted) last.clear();
-  trace = wanted;
   const sums = sumsOf(selection);
-  const { weight, samples, cpu, wall, time, noStack, stops, stopWeights, waits, threads, functions, frames, trusted, matches } = sums;
+  const { weight, samples, cpu, wall, time, noStack, stops, stopWeights, waits, threads, functions, frames, trusted } = sums;
+  const { find, search, inverted, zoom } = selection;
+  const key = sumsKey(selection);
+  const text = find || search;
+  const matches = kept("matches", text, () => matchingFunctions(trace, text));
   return {
     selection, weight, samples, cpu, wall, time, noStack, stops, stopWeights, waits, threads, functions, frames, trusted, matches,
-    flame: flame(trace, sums, selection),
-    around: selection.fn >= 0 ? around(trace, sums, selection.fn) : null,
+    found: matches && kept("found", [key, text], () => foundBy(trace, sums, matches)),
+    flame: kept("flame", [key, inverted, zoom], () => flame(trace, sums, selection)),
+    threadOf: wants.threadOf ? kept("threadOf", key, () => threadOfFunctions(trace, sums, votesOfRows(trace, selection, sums.below))) : null,
+    modules: wants.modules ? kept("modules", key, () => moduleSums(trace, sums)) : null,
+    trees: wants.trees.map(({ open, along, ...kind }) => treeRows(growth(trace, sums, kind), open, along)),
+    overview: overviewOf(selection),
     whole: trace.whole, cpuKnown: trace.cpuKnown, took: now() - begun,
   };
 }
 
-const answers = { load, select };
+/** What a flame chart needs of a selection. */
+function chartOf(selection) {
+  const { below, shown } = prepare(selection);
+  const { mine, hidden, weight } = selection;
+  const callers = kept("callers", [mine, hidden], () => shownCallers(trace, shown));
+  return { below, shown, callers, fitting: fittingStates(trace, selection), amounts: amountsOf(trace, weight), ofSamples: ["samples", "active"].includes(weight) };
+}
+
+/** Lanes and flame charts of a stretch of time. `listed`: threads whose lanes are drawn; `charts`: those whose stacks are. */
+function zoomed({ selection, from, until, listed, charts, columns }) {
+  const begun = now();
+  const how = chartOf(selection);
+  const whole = from <= 0 && until >= trace.end;
+  const all = whole ? kept("lanes", lanesKey(selection), () => lanesOf(selection, 0, trace.end)) : lanesOf(selection, from, until);
+  return {
+    lanes: listed.filter((t) => all[t]).map((t) => [t, all[t]]), total: totalOf(all, selection.threads),
+    charts: charts.map((thread) => ({ thread, ...chart(trace, how, { thread, from, until, columns }) })),
+    took: now() - begun,
+  };
+}
+
+/** A part of a flame chart: the exact sums of a time and a stack. What ends with the trace is in it. */
+const box = ({ selection, thread, from, until, path }) => stretchSums(trace, chartOf(selection), { thread, from: from <= 0 ? -Infinity : from, until: until >= trace.end ? Infinity : until, path });
+
+const answers = { load, select, zoomed, box };
 
 onmessage = async ({ data }) => {
   try {

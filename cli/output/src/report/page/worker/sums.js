@@ -76,39 +76,7 @@ function wholeOf(trace) {
   return whole;
 }
 
-/** Bins of the timeline. */
-const BINS = 480;
-/** Numbers of a bin: time by state, then CPU time. */
-const OF_BIN = 5;
-
-/** The first and the last bin that a row covers. */
-function binsOf(width, start, wall) {
-  const first = Math.min(BINS - 1, Math.max(0, Math.floor(start / width)));
-  return [first, wall <= 0 ? first : Math.min(BINS - 1, Math.max(first, Math.ceil((start + wall) / width) - 1))];
-}
-
-/** By row: the first number of the only bin that it covers; -1 if it covers several. */
-function onlyBins({ rows: { start, wall, count }, end }) {
-  const width = end / BINS || 1;
-  const only = new Int16Array(count);
-  for (let i = 0; i < count; i++) {
-    const [first, last] = binsOf(width, start[i], wall[i]);
-    only[i] = first === last ? first * OF_BIN : -1;
-  }
-  return only;
-}
-
-/** Adds a row to the bins that it covers, in proportion. */
-function addToBins(bins, width, start, wall, cpu, group) {
-  const [first, last] = binsOf(width, start, wall);
-  for (let bin = first; bin <= last; bin++) {
-    const part = Math.min(start + wall, (bin + 1) * width) - Math.max(start, bin * width);
-    bins[bin * OF_BIN + group] += part;
-    bins[bin * OF_BIN + 4] += (cpu * part) / wall;
-  }
-}
-
-/** The part of a row that lies in the selected time, 0 to 1. */
+/** The part of a row within the selected time, 0 to 1. */
 function shareInTime(start, wall, from, until) {
   if (wall <= 0) return start >= from && start < until ? 1 : 0;
   const part = Math.min(start + wall, until) - Math.max(start, from);
@@ -122,24 +90,27 @@ function samplesBefore({ start, last, samples }, i, time) {
   return Math.min(samples[i], Math.ceil(((time - start[i]) * Math.max(samples[i] - 1, 1)) / Math.max(last[i], 1)));
 }
 
+/** By state: whether a row in it is selected. */
+function fittingStates({ facts }, { states, wait }) {
+  return Uint8Array.from({ length: 3 + facts.waits.length }, (_, state) => (states[stateGroup(state)] && (wait < 0 || state === wait + 3) ? 1 : 0));
+}
+
 /** Sums of the selected rows: by stack, thread, state, reason of a wait and end of the stack. */
 function sumRows(trace, selection, below) {
-  const { facts, end } = trace;
+  const { facts } = trace;
   const [own, ownSamples] = ["own", "ownSamples"].map((name) => emptied(trace, name));
   const sum = {
     own, ownSamples, weight: 0, samples: 0, noStack: 0, cpu: 0, wall: 0, time: [0, 0, 0, 0],
     stops: new Float64Array(facts.stops.length), stopWeights: new Float64Array(facts.stops.length),
+    trusted: { proved: 0, named: 0, exported: 0 },
     waits: facts.waits.map(() => ({ ns: 0, samples: 0, waits: 0, longest: 0, where: new Map() })),
     threads: [],
   };
   const chosen = selection.threads && new Set(selection.threads);
-  const { states, wait } = selection;
-  // By state: whether a row in it fits.
-  const fitting = Uint8Array.from({ length: 3 + facts.waits.length }, (_, state) => (states[stateGroup(state)] && (wait < 0 || state === wait + 3) ? 1 : 0));
-  const how = { fitting, from: selection.from ?? -Infinity, until: selection.until ?? Infinity, below, amounts: amountsOf(trace, selection.weight), ofSamples: ["samples", "active"].includes(selection.weight), width: end / BINS || 1 };
+  const how = { fitting: fittingStates(trace, selection), from: selection.from ?? -Infinity, until: selection.until ?? Infinity, below, amounts: amountsOf(trace, selection.weight), ofSamples: ["samples", "active"].includes(selection.weight) };
   for (let t = 0; t < facts.threads.length; t++) {
     const thread = sumThread(trace, how, sum, t, !chosen || chosen.has(t));
-    if (thread.bins === null) continue;
+    if (!thread.any) continue;
     sum.threads.push(thread);
     if (!thread.chosen) continue;
     for (const what of ["cpu", "wall", "samples", "weight"]) sum[what] += thread[what];
@@ -148,29 +119,20 @@ function sumRows(trace, selection, below) {
   return sum;
 }
 
-/**
- * Adds a thread's selected rows to the sums, and gives the thread's own. Its bins span the whole trace,
- * whatever time is selected, and are null if it has no row that fits.
- */
+/** Adds a thread's selected rows to the sums, and gives the thread's own. `any`: it has a row that fits, at whatever time. */
 function sumThread({ rows }, how, sum, t, chosen) {
-  const { start, wall, cpu, samples, node, state, stop, starts, only } = rows;
-  const { fitting, below, from, until, amounts, ofSamples, width } = how;
+  const { start, wall, cpu, samples, node, state, stop, trust, starts } = rows;
+  const { fitting, below, from, until, amounts, ofSamples } = how;
   const whole = from === -Infinity && until === Infinity;
-  const thread = { t, cpu: 0, wall: 0, samples: 0, weight: 0, time: [0, 0, 0, 0], bins: null, chosen };
+  const thread = { t, cpu: 0, wall: 0, samples: 0, weight: 0, time: [0, 0, 0, 0], any: false, chosen };
   const open = { state: -1, end: 0, ns: 0 };
-  let bins = null;
   for (let i = starts[t]; i < starts[t + 1]; i++) {
     const group = stateGroup(state[i]), n = node[i];
     if (!fitting[state[i]] || (below !== null && (n < 0 || below[n] === 0))) {
       open.state = -1;
       continue;
     }
-    bins ??= thread.bins = new Float32Array(BINS * OF_BIN);
-    const bin = only[i];
-    if (bin >= 0) {
-      bins[bin + group] += wall[i];
-      bins[bin + 4] += cpu[i];
-    } else addToBins(bins, width, start[i], wall[i], cpu[i], group);
+    thread.any = true;
     const share = whole ? 1 : shareInTime(start[i], wall[i], from, until);
     const count = whole ? samples[i] : samplesBefore(rows, i, until) - samplesBefore(rows, i, from);
     // CPU time alone does not end a wait.
@@ -180,14 +142,18 @@ function sumThread({ rows }, how, sum, t, chosen) {
     thread.cpu += cpu[i] * share;
     thread.wall += ns;
     thread.time[group] += ns;
-    if (!chosen) continue;
     thread.samples += count;
     thread.weight += weight;
+    if (!chosen) continue;
     sum.stops[stop[i]] += count;
     sum.stopWeights[stop[i]] += weight;
     if (n >= 0) {
       sum.own[n] += weight;
       sum.ownSamples[n] += count;
+      const of = trust[i];
+      if (of & PROVED) sum.trusted.proved += weight;
+      if (of & NAMED) sum.trusted.named += weight;
+      if (of & EXPORTED) sum.trusted.exported += weight;
     } else sum.noStack += weight;
     if (group === 3) addWait(sum.waits[state[i] - 3], open, { state: state[i], start: start[i], end: start[i] + wall[i], n, ns, count });
   }
@@ -207,20 +173,24 @@ function addWait(reason, open, { state, start, end, n, ns, count }) {
   reason.where.set(n, (reason.where.get(n) ?? 0) + ns);
 }
 
-/** The weight of stacks in which every frame is proved, and of those that end in a named function. (`trusted` of cli/output/src/stats.) */
-function trustedWeight({ tree: { fn, flags, parent, count }, facts }, own) {
+/** Bits of `rows.trust`: every frame is proved; the stack ends in a named function; in one named after an export near it. */
+const PROVED = 1, NAMED = 2, EXPORTED = 4;
+
+/** By row: how far its stack, with all of its frames, can be trusted. (`trusted` of cli/output/src/stats.) */
+function trustOfRows({ tree: { fn, flags, parent, count }, facts, rows }) {
   const { causes, sources } = facts.functions;
-  const guessed = new Uint8Array(count), sums = { proved: 0, named: 0, exported: 0 };
+  const guessed = new Uint8Array(count), of = new Uint8Array(count);
   for (let n = 0; n < count; n++) {
     const f = fn[n], up = parent[n];
     // A function without code stands for a stack that there is not.
     const placeholder = sources[f] === "none" && !causes[f];
     guessed[n] = flags[n] & 1 || (up < 0 ? placeholder : guessed[up]) ? 1 : 0;
-    if (!guessed[n]) sums.proved += own[n];
-    if (causes[f]) sums.exported += facts.causes[causes[f] - 1].export_only ? own[n] : 0;
-    else if (!placeholder) sums.named += own[n];
+    const named = causes[f] ? (facts.causes[causes[f] - 1].export_only ? EXPORTED : 0) : placeholder ? 0 : NAMED;
+    of[n] = (guessed[n] ? 0 : PROVED) | named;
   }
-  return sums;
+  const trust = new Uint8Array(rows.count);
+  for (let i = 0; i < rows.count; i++) trust[i] = rows.node[i] < 0 ? 0 : of[rows.node[i]];
+  return trust;
 }
 
 /** A number of each node, 0 at first, in the memory of the selection before. */
@@ -282,5 +252,83 @@ function treeSums(trace, { own, ownSamples: samples }, visible, shown) {
     frames.unproved += amount;
     if (amount > 0) frames.unprovedIn.set(module, amount);
   });
-  return { total, functions: { self: selfOf, total: totalOf, folded }, frames, trusted: trustedWeight(trace, own) };
+  return { total, functions: { self: selfOf, total: totalOf, folded }, frames };
+}
+
+/** By module: the weight of stacks that end in it, and of those that have it. Folded functions count as their callers. */
+function moduleSums({ tree, facts }, { total, functions, visible }) {
+  const { fn, end, parent, count } = tree;
+  const { modules: of } = facts.functions;
+  const sums = { self: new Float64Array(facts.modules.length), total: new Float64Array(facts.modules.length) };
+  functions.self.forEach((weight, f) => (sums.self[of[f]] += weight));
+  // How many open callers are of a module. `last`: the innermost one of all.
+  const open = new Int32Array(facts.modules.length);
+  for (let n = 0, last = -1; n < count; n++) {
+    for (; last >= 0 && end[last] <= n; last = parent[last]) if (visible[fn[last]]) open[of[fn[last]]]--;
+    last = n;
+    if (visible[fn[n]] && open[of[fn[n]]]++ === 0) sums.total[of[fn[n]]] += total[n];
+  }
+  return sums;
+}
+
+/** What a search finds in a selection: functions, those of them that are folded, and the weight of the stacks that have one. */
+function foundBy({ tree }, { total, visible }, matches) {
+  const { fn, end, count } = tree;
+  const met = new Uint8Array(matches.length), found = { functions: 0, folded: 0, weight: 0 };
+  for (let n = 0, inside = 0; n < count; n++) {
+    const f = fn[n];
+    if (!matches[f] || total[n] === 0) continue;
+    if (n >= inside) {
+      found.weight += total[n];
+      inside = end[n];
+    }
+    if (met[f]++ > 0) {
+      met[f] = 1;
+      continue;
+    }
+    found.functions++;
+    if (!visible[f]) found.folded++;
+  }
+  return found;
+}
+
+/**
+ * By function: the thread that has at least half of its weight; -1 = none has. A vote of the stacks: equal
+ * parts of different threads cancel out (Boyer and Moore), so what is left of the winner is a lower bound.
+ */
+function threadOfFunctions(trace, { total, visible }, threadOwn) {
+  const { fn, parent, count } = trace.tree, functions = visible.length;
+  const vote = Int32Array.from(threadOwn.vote), margin = Float64Array.from(threadOwn.margin);
+  const winner = new Int32Array(functions).fill(-1), lead = new Float64Array(functions), sum = new Float64Array(functions);
+  for (let n = count - 1; n >= 0; n--) {
+    if (total[n] === 0) continue;
+    if (parent[n] >= 0) addVote(vote, margin, parent[n], vote[n], margin[n]);
+    addVote(winner, lead, fn[n], vote[n], margin[n]);
+    sum[fn[n]] += total[n];
+  }
+  return winner.map((t, f) => (lead[f] >= sum[f] / 2 && sum[f] > 0 ? t : -1));
+}
+
+function addVote(vote, margin, at, thread, weight) {
+  if (vote[at] === thread) margin[at] += weight;
+  else if (weight > margin[at]) {
+    margin[at] = weight - margin[at];
+    vote[at] = thread;
+  } else margin[at] -= weight;
+}
+
+/** By node: which thread leads in its own weight, and by how much. */
+function votesOfRows(trace, selection, below) {
+  const votes = { vote: new Int32Array(trace.tree.count).fill(-1), margin: new Float64Array(trace.tree.count) };
+  const { starts, node, state, start, wall } = trace.rows, amounts = amountsOf(trace, selection.weight), fitting = fittingStates(trace, selection);
+  const { threads, from, until } = selection;
+  for (const t of threads ?? trace.facts.threads.keys()) {
+    for (let i = starts[t]; i < starts[t + 1]; i++) {
+      const n = node[i];
+      if (n < 0 || !fitting[state[i]] || (below !== null && below[n] === 0)) continue;
+      const weight = amounts[i] * (from === null ? 1 : shareInTime(start[i], wall[i], from, until));
+      if (weight > 0) addVote(votes.vote, votes.margin, n, t, weight);
+    }
+  }
+  return votes;
 }
