@@ -12,6 +12,7 @@ mod column;
 mod compress;
 mod counted_time;
 mod error;
+mod flame_svg;
 mod folded_stacks;
 mod json;
 mod left_behind;
@@ -63,6 +64,7 @@ formats! {
 
 pub use compress::Compression;
 pub use error::OutputError;
+pub use flame_svg::draw_difference;
 pub use flamegraph::in_xml;
 pub use folded_stacks::field as folded_field;
 pub use left_behind::{LeftBehind, remove_left_behind};
