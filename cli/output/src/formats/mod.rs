@@ -245,6 +245,8 @@ pub struct Options {
     /// Speedscope: what its profiles count, one profile of each thread for each. Other flame
     /// graphs: the first of them. Empty = the time that samples cover.
     pub weights: Vec<Weight>,
+    /// Speedscope: threads with few samples have profiles of their own too.
+    pub all_threads: bool,
     /// Which part of the trace was chosen, in words for titles; empty = all of it.
     pub selection: String,
 }
@@ -287,6 +289,8 @@ pub struct Summary {
     pub files: Vec<(PathBuf, u64)>,
     /// Sentences for the user, such as that the file is too large for its viewer.
     pub warnings: Vec<String>,
+    /// Sentences on what was done as usual, such as what is left out.
+    pub notes: Vec<String>,
 }
 
 /// Makes a writer of `format` to `destination`.
