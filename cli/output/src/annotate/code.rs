@@ -59,6 +59,7 @@ fn x86_text(bits: u32, code: &[u8], address: u64) -> Option<String> {
     options.set_hex_suffix("");
     options.set_uppercase_hex(false);
     options.set_branch_leading_zeros(false);
+    options.set_show_branch_size(false);
     options.set_space_after_operand_separator(true);
     let mut text = String::new();
     formatter.format(&instruction, &mut text);

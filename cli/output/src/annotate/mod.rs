@@ -99,7 +99,7 @@ pub struct PartStats {
     pub no_text: Option<String>,
     /// Lines that have samples, in their order; that of addresses without a line is last.
     pub lines: Vec<LineRow>,
-    /// Its machine code, if that was asked for.
+    /// Its machine code, if it is wanted.
     pub code: Vec<CodeBlock>,
     /// The text of its file; empty if there is none.
     #[serde(skip)]

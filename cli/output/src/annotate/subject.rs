@@ -1,6 +1,6 @@
 //! What is annotated: functions, or all functions of a source file.
 
-use crate::stats::tells_module;
+use crate::stats::names_module;
 use std::collections::BTreeMap;
 use stk_profile::profile::FrameName;
 use stk_profile::profile::{
@@ -49,7 +49,7 @@ pub(super) fn parts(
     let is_chosen = |function: &Function| {
         pattern.is_match(&FrameName {
             function: &function.name_in_module,
-            has_module: tells_module(&function.name_in_module, &function.module),
+            has_module: names_module(&function.name_in_module, &function.module),
             module: &function.module,
             // Patterns of functions do not look at whose code it is.
             category: Category::Unknown,

@@ -20,6 +20,9 @@ pub(super) struct PartSums<'a> {
     pub parts: &'a [Part],
 }
 
+/// A function of a frame: the part that it is in, the frame, and the frame's name for it.
+pub(super) type PartOfFrame<'n> = (Option<usize>, FrameId, Option<&'n NamedFrame>);
+
 /// The group of everything that is in no part.
 const OTHER: u32 = 0;
 
@@ -67,7 +70,7 @@ impl PartSums<'_> {
 
     /// Gives the functions of each frame, outermost first: the part of each, if it is in one, and
     /// the frame's name for it.
-    pub(super) fn each_frame(&self, mut visit: impl FnMut(&[(Option<usize>, FrameId, Option<&NamedFrame>)])) {
+    pub(super) fn each_frame(&self, mut visit: impl FnMut(&[PartOfFrame<'_>])) {
         let parts: HashMap<FunctionId, usize> = self
             .parts
             .iter()

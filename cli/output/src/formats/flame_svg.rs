@@ -10,6 +10,7 @@ use std::io::{self, Write};
 const GROUND: Color = Color { r: 0xf6, g: 0xf7, b: 0xf9 };
 const INK: Color = Color { r: 0x1b, g: 0x21, b: 0x29 };
 const MATCH: &str = "#c2255c";
+const LINE: &str = "#dfe3e9";
 /// Code of the system.
 pub(super) const SYSTEM: Color = Color { r: 0xb9, g: 0xc6, b: 0xd6 };
 /// Code of a language runtime.
@@ -21,6 +22,7 @@ pub(super) const NO_CODE: Color = Color { r: 0xdf, g: 0xe3, b: 0xe9 };
 const STYLE: &str = "
 text { fill: #1b2129; }
 #frames > *:hover { stroke: #1b2129; }
+#search { opacity: 0.6; }
 @media (prefers-color-scheme: dark) {
   svg > rect { fill: #0e1116; }
   svg > text, #legend text { fill: #e6edf3; }
@@ -99,6 +101,8 @@ pub fn draw_difference(
     let mut options = options(title, None);
     options.subtitle = Some(subtitle.to_owned());
     options.count_name = count_name.to_owned();
+    // What is unchanged is nearly white.
+    options.stroke_color = LINE.parse().unwrap_or(options.stroke_color);
     draw(&mut options, lines.iter().map(String::as_str), &difference_legend(most), out)
 }
 
@@ -195,7 +199,7 @@ mod tests {
             let value = format!("{name}: #{r:02x}{g:02x}{b:02x};");
             assert!(page.contains(&value), "{value}");
         }
-        assert!(page.contains(&format!("--match: {MATCH};")));
+        assert!(page.contains(&format!("--match: {MATCH};")) && page.contains(&format!("--line: {LINE};")));
         assert!(page.contains("--light: 68%; --saturation: 78%;"));
     }
 

@@ -144,7 +144,7 @@ pub(super) struct AnswerWhole {
 }
 
 /// Whether a function's name begins with that of its module, with or without the ending.
-pub(crate) fn tells_module(name: &str, module: &str) -> bool {
+pub(crate) fn names_module(name: &str, module: &str) -> bool {
     let stem = module.rsplit_once('.').map_or(module, |(stem, _)| stem);
     [module, stem].iter().any(|&prefix| {
         name.strip_prefix(prefix).is_some_and(|rest| !prefix.is_empty() && rest.starts_with(['!', '+']))
