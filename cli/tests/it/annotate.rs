@@ -70,15 +70,20 @@ fn lines_and_instructions_add_up_to_the_self_time_of_stats() {
         let path = kept_text(trace);
         for more in choices {
             let stats = document(&[&["stats", &path, "--top", "0"], more].concat());
-            let annotated =
-                document(&[&["annotate", &path, ".", "--top", "0", "--instructions"], more].concat());
-            let parts = list(&annotated, "parts");
+            let whole = document(&[&["annotate", &path, ".", "--top", "0", "--instructions"], more].concat());
+            let parts = list(&whole, "parts");
             assert!(parts.len() > 10, "{trace} {more:?}: {}", parts.len());
-            let listed = functions(list(&stats, "functions_by_self"));
-            let met = |functions: Functions| -> Functions {
-                functions.into_iter().filter(|(_, sums)| *sums != [[0; 2]; 2]).collect()
-            };
-            assert_eq!(met(functions(parts)), met(listed), "{trace} {more:?}");
+            // Lists by an amount leave out what has none of it.
+            let lists = ["functions_by_self", "functions_by_total"];
+            let listed: Functions = lists.iter().flat_map(|of| functions(list(&stats, of))).collect();
+            let annotated = functions(parts);
+            for (function, sums) in &listed {
+                assert_eq!(annotated.get(function), Some(sums), "{trace} {more:?}: {function:?}");
+            }
+            let others = annotated.iter().filter(|(function, _)| !listed.contains_key(*function));
+            for (function, [own, total]) in others {
+                assert_eq!([own[1], total[1]], [0, 0], "{trace} {more:?}: {function:?}");
+            }
             for part in parts {
                 let own = amount(&part["self"]);
                 assert_eq!(sum(list(part, "lines")), own, "{trace} {more:?}: lines of {}", part["function"]);
