@@ -9,7 +9,7 @@ BUSY_INLINE uint64_t rotate_left(uint64_t value, unsigned bits) {
 
 BUSY_INLINE uint64_t rotate_and_add(uint64_t sum, uint64_t value) {
   // The division keeps this level busy enough to be sampled in its own right.
-  return rotate_left(sum, static_cast<unsigned>(value)) + value / (sum | 1);
+  return rotate_left(sum, static_cast<unsigned>(value)) + value / (sum | 1); // hot: rotate_and_add
 }
 
 BUSY_INLINE uint64_t measure_one(uint64_t sum, uint64_t value) {

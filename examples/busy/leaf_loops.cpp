@@ -15,7 +15,7 @@ BUSY_NOINLINE static uint64_t leaf_divide(uint64_t value) {
 
 BUSY_NOINLINE static uint64_t leaf_shuffle(uint64_t value) {
   for (unsigned i = 1; i < 600; i++)
-    value = (value << 13 | value >> 51) ^ (value + i);
+    value = (value << 13 | value >> 51) ^ (value + i); // hot: leaf_shuffle
   return value;
 }
 

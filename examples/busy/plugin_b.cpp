@@ -3,7 +3,7 @@
 
 BUSY_NOINLINE static uint64_t plugin_b_work(uint64_t seed) {
   for (unsigned i = 0; i < 200000; i++)
-    seed = seed / (i + 1) + (seed << 19) + i;
+    seed = seed / (i + 1) + (seed << 19) + i; // hot: plugin_b_work
   return seed;
 }
 

@@ -118,6 +118,15 @@ pub fn folder() -> io::Result<TemporaryFolder> {
     folder_in(&Below::folder(&std::env::temp_dir())?, "stk-")
 }
 
+/// Makes a temporary folder in the system's folder for such, in which nobody else can look.
+pub fn private_folder() -> io::Result<TemporaryFolder> {
+    let folder = folder_in(&Below::folder(&std::env::temp_dir())?, "stk-")?;
+    // It is still empty. On Windows, the system's folder is the user's own.
+    #[cfg(unix)]
+    std::fs::set_permissions(folder.at().path(), std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
+    Ok(folder)
+}
+
 /// Makes a temporary folder in `parent`, with a name that begins with `prefix`.
 pub fn folder_in(parent: &Below, prefix: &str) -> io::Result<TemporaryFolder> {
     let ((), made) = make(parent, (prefix, ""), Below::create_folder)?;
@@ -168,6 +177,11 @@ impl io::Write for TemporaryFile {
 impl TemporaryFolder {
     pub fn at(&self) -> &Below {
         &self.0.at
+    }
+
+    /// Leaves it where it is, with what is in it.
+    pub fn keep(mut self) {
+        self.0.is_named = true;
     }
 }
 
@@ -274,6 +288,18 @@ pub fn catch() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg(unix)]
+    fn a_private_folder_is_its_owners_alone_and_can_be_kept() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = private_folder().expect("a folder");
+        let path = folder.at().path();
+        assert_eq!(std::fs::metadata(&path).expect("there").permissions().mode() & 0o777, 0o700);
+        folder.keep();
+        assert!(path.exists());
+        std::fs::remove_dir(path).expect("empty");
+    }
 
     #[test]
     fn a_file_is_registered_until_it_has_its_name_or_is_dropped() {

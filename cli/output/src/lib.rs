@@ -6,6 +6,7 @@
 //! ```text
 //! formats    one writer per format                             Profile, Runs -> files
 //! stats      times, and the problems of the stacks             Profile, Runs -> Stats
+//! annotate   lines and instructions of functions              Profile, Runs, Trace -> text, JSON
 //! info       what was recorded                                 Trace -> text, JSON
 //! tag        tags of captures and marks                      text -> number -> text
 //! traces     one document of several traces                   JSON of each -> JSON
@@ -34,6 +35,7 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))]
 
 pub mod addresses;
+pub mod annotate;
 pub mod dump;
 pub mod events;
 pub mod formats;

@@ -406,8 +406,13 @@ fn write(
              the time that samples cover",
         );
     }
-    let options =
-        Options { lines: args.lines, perfetto_style: args.perfetto_style, weights, ..Options::default() };
+    let options = Options {
+        lines: args.lines,
+        perfetto_style: args.perfetto_style,
+        weights,
+        all_threads: true,
+        ..Options::default()
+    };
     let samples: u64 = profile.threads.iter().map(|thread| thread.samples).sum();
     // That one of the traces has nothing in a span of the common time line is no matter.
     let mut choice = Choice::new(args.profile.is_part());

@@ -4,7 +4,9 @@
 //!
 //! Data goes to standard output, everything else to standard error. Exit codes: see [`Exit`].
 
+mod annotate;
 mod batch;
+mod browser;
 mod convert;
 mod datasets;
 mod diff;
@@ -14,6 +16,7 @@ mod info;
 mod inputs;
 mod man;
 mod merge;
+mod open;
 mod profile_args;
 mod progress;
 mod redact;
@@ -118,6 +121,7 @@ Environment:
   NO_COLOR         no colours
 
 Examples:
+  stk app.stk                                   the page of stk open
   stk info app.stk
   stk convert app.stk --to speedscope -y C:\\build\\symbols
   stk convert *.stk --to parquet -o lab.parquet
@@ -145,12 +149,16 @@ enum Command {
     Info(info::InfoArgs),
     /// Say where the time went: functions, modules, threads, and what is wrong with the stacks
     Stats(stats::StatsArgs),
+    /// Show the source lines and instructions of a function, with their weights
+    Annotate(annotate::AnnotateArgs),
     /// Follow a trace that is being recorded: functions by CPU now, threads and what they wait for
     Top(top::TopArgs),
     /// Say what takes more of the time in new traces than in those of a base
     Diff(diff::DiffArgs),
     /// Write one page for the browser: flame graph, functions, timeline, waits, trust
     Report(report::ReportArgs),
+    /// Show a trace in a viewer: stk's page, or a site that reads it from this machine
+    Open(open::OpenArgs),
     /// Convert traces to other formats
     Convert(convert::ConvertArgs),
     /// Put the traces of one machine on one time line
@@ -185,7 +193,7 @@ struct CompletionsArgs {
 pub fn run() -> ExitCode {
     stk_base::interrupt::catch();
     std::panic::set_hook(Box::new(tell_panic));
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(open::with_command(std::env::args_os().collect())) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are printed on standard output with code 0, mistakes on standard
@@ -239,6 +247,7 @@ type Out<'a> = &'a mut dyn FnMut(&str) -> io::Result<()>;
 
 fn execute(command: &Command, out: Out<'_>) -> anyhow::Result<Exit> {
     match command {
+        Command::Annotate(args) => annotate::run(args, out),
         Command::Convert(args) => convert::run(args),
         Command::Diff(args) => diff::run(args, out),
         Command::Batch(args) => batch::run(args),
@@ -247,6 +256,7 @@ fn execute(command: &Command, out: Out<'_>) -> anyhow::Result<Exit> {
         Command::Events(args) => events::run(args, out),
         Command::Top(args) => top::run(args, out),
         Command::Info(args) => info::run(args, out),
+        Command::Open(args) => open::run(args, out),
         Command::Merge(args) => merge::run(args),
         Command::Report(args) => report::run(args),
         Command::Stats(args) => stats::run(args, out),

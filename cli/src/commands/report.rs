@@ -3,12 +3,11 @@
 use super::profile_args::{MissingSum, check_symbols, load_file, loss_lines};
 use super::replace::{self, REPLACED, is_made_of, replaces_own};
 use super::{
-    Choice, Exit, ProfileArgs, Progress, guarded, inputs, note, note_line, pool, say_error, size, verify,
-    warn,
+    Choice, Exit, ProfileArgs, Progress, browser, guarded, inputs, note, note_line, pool, say_error, size,
+    verify, warn,
 };
 use anyhow::Context;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use stk_base::files::MayReplace::NoTrace;
 use stk_output::formats::SourceMark;
 use stk_output::report::{Report, Source};
@@ -33,22 +32,22 @@ Examples:
 pub(super) struct ReportArgs {
     /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken
     #[arg(required = true, value_name = "FILE")]
-    files: Vec<PathBuf>,
+    pub(super) files: Vec<PathBuf>,
     /// The page, or - for standard output [default: app.report.html for app.stk, report.html for
     /// several traces, in the current folder]
     #[arg(short, long, value_name = "FILE|-")]
-    output: Option<PathBuf>,
+    pub(super) output: Option<PathBuf>,
     /// Show the page in the browser afterwards
     #[arg(long)]
-    open: bool,
+    pub(super) open: bool,
     /// Replace a file that is there, unless it is a trace or an input
     #[arg(long)]
-    force: bool,
+    pub(super) force: bool,
     /// Threads to use [default: as many as there are processors]. The page does not depend on it
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    jobs: Option<u16>,
+    pub(super) jobs: Option<u16>,
     #[command(flatten)]
-    profile: ProfileArgs,
+    pub(super) profile: ProfileArgs,
 }
 
 /// Runs the command.
@@ -89,7 +88,7 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Exit> {
         let bytes = size(summary.files.iter().map(|(_, bytes)| bytes).sum());
         note(&format!("{} {} ({bytes})", if replaced { REPLACED } else { "wrote" }, path.display()));
         if args.open {
-            open(path)?;
+            browser::show(path.canonicalize()?.as_os_str())?;
         }
     }
     Ok(exit)
@@ -189,19 +188,4 @@ pub(super) fn together<'a>(contents: impl ExactSizeIterator<Item = &'a Content>)
             beginnings: if several { Vec::new() } else { content.beginnings.clone() },
             ..content
         })
-}
-
-/// Shows a page in the browser. No shell reads its name.
-fn open(page: &Path) -> anyhow::Result<()> {
-    let page = page.canonicalize()?;
-    let program = if cfg!(windows) {
-        "explorer"
-    } else if cfg!(target_os = "macos") {
-        "open"
-    } else {
-        "xdg-open"
-    };
-    let started = Command::new(program).arg(&page).stdin(Stdio::null()).stdout(Stdio::null()).spawn();
-    started.with_context(|| format!("{program} does not start: open {} yourself", page.display()))?;
-    Ok(())
 }

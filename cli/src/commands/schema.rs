@@ -24,6 +24,7 @@ macro_rules! schemas {
 }
 
 const SCHEMAS: &[(&str, &str)] = schemas![
+    "annotate",
     "diff",
     "doctor",
     "dump",

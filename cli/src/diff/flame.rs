@@ -1,10 +1,9 @@
 //! A comparison as a flame graph: widths are those of the new side, colours the difference to the
-//! base, red for more and blue for less.
+//! base in the function itself, red for more and blue for less.
 
 use super::Diff;
-use inferno::flamegraph::{Options, from_lines};
 use std::io;
-use stk_output::formats::{folded_field, in_xml};
+use stk_output::formats::{draw_difference, folded_field, in_xml};
 
 /// The flame graph as SVG, if the comparison kept stacks.
 ///
@@ -22,14 +21,14 @@ pub fn flame_graph(diff: &Diff) -> io::Result<Vec<u8>> {
         })
         .collect();
     lines.sort_unstable();
-    let mut options = Options::default();
-    options.title = format!("New beside base: {}", diff.weight.title());
-    options.subtitle =
-        Some("Width: share of the new side. Red: more than in the base; blue: less".to_owned());
-    options.count_name = "millionths".to_owned();
-    options.deterministic = true;
+    let change = |&(_, [base, new]): &(_, [u64; 2])| base.abs_diff(new);
+    let most = diff.stacks.iter().map(change).max().unwrap_or(0);
+    // Millionths as percent.
+    let most = format!("{:.2} %", most as f64 / 1e4);
+    let title = format!("New beside base: {}", diff.weight.title());
+    let subtitle = "Width: share of the new side. Red: more than in the base; blue: less";
     let mut svg = Vec::new();
-    from_lines(&mut options, lines.iter().map(String::as_str), &mut svg)
+    draw_difference(title, (subtitle, "millionths"), &lines, &most, &mut svg)
         .map_err(|error| io::Error::other(format!("flame graph: {error}")))?;
     Ok(svg)
 }

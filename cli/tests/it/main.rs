@@ -8,6 +8,7 @@ mod support;
 
 #[cfg(feature = "parquet")]
 mod agreement;
+mod annotate;
 mod cabinet;
 
 mod batch;

@@ -25,7 +25,7 @@ const FILES: u64 = 64;
 /// Every command that reads a trace, in every style with different text output. `TRACE` stands for
 /// the trace, or for several where [`takes_many`]; `DATASET` for the dataset of it. What reads
 /// symbol files is in `hostile_symbols`.
-const COMMANDS: [&[&str]; 51] = [
+const COMMANDS: [&[&str]; 54] = [
     &["info", "TRACE"],
     &["info", "--all", "TRACE"],
     &["info", "--json", "TRACE"],
@@ -132,6 +132,9 @@ const COMMANDS: [&[&str]; 51] = [
     &["events", "-j", "2", "--no-default-symbols", "--stacks=clrstack", "TRACE"],
     &["dump", "--no-default-symbols", "--modules", "TRACE"],
     &["symbols", "at", "--no-default-symbols", "TRACE", "140001010", "7ffb00001010", "0"],
+    &["annotate", "-j", "2", "--no-default-symbols", "--source", ".", "TRACE", "."],
+    &["annotate", "-j", "2", "--no-default-symbols", "--instructions", "--top", "0", "TRACE", "."],
+    &["annotate", "-j", "2", "--no-default-symbols", "--instructions", "--json", "TRACE", "."],
 ];
 const STATS_JSON: usize = 6;
 /// Those of [`COMMANDS`] that take different ways through the library.
@@ -444,8 +447,8 @@ fn every_command_and_output_format_is_in_the_suite() {
         .filter_map(|line| line.strip_prefix("  ")?.split(' ').next().filter(|name| !name.is_empty()))
         .collect();
     assert!(commands.len() > 12, "{commands:?}");
-    // They read no trace.
-    const OTHERS: [&str; 4] = ["completions", "man", "schema", "help"];
+    // They read no trace; `open` is report or convert, and leaves its page in the system's folder.
+    const OTHERS: [&str; 5] = ["completions", "man", "schema", "help", "open"];
     for name in commands.into_iter().filter(|name| !OTHERS.contains(name)) {
         assert!(COMMANDS.iter().any(|command| command[0] == name), "{name}");
     }

@@ -2,20 +2,24 @@
 //! script in it zooms and searches.
 //!
 //! Its stacks are those of folded stacks: [`FoldedStacks`]. Widths are counted in nanoseconds
-//! (`total_samples`, `fg:w`) and told in microseconds. A frame narrower than 0.01 % of the whole is
-//! not drawn. Colours follow from names, so that the bytes are always the same.
+//! (`total_samples`, `fg:w`) and shown in microseconds. A frame narrower than 0.01 % of the whole
+//! is not drawn. Callers are above their callees. Colours are those of the report: a hue for each
+//! module, grey for the system, violet for language runtimes.
 
-use super::folded_stacks::FoldedStacks;
+use super::flame_svg::{self, NO_CODE, RUNTIME, SYSTEM, module_color};
+use super::folded_stacks::{FoldedStacks, field};
 use super::sink::Sink;
 use super::source::exporter;
+use super::unfold::{EMPTY, incomplete, wait_root};
 use super::{Description, Destination, Format, Options, OutputError, Summary, Writer, finish_for, single};
+use inferno::flamegraph::color::PaletteMap;
 use std::borrow::Cow;
-use stk_profile::profile::{Batch, Profile, Weight};
+use stk_profile::profile::{Batch, Category, FrameId, FunctionId, Functions, Profile, Wait, Weight};
 use stk_schema::text::printable;
 
 pub(super) const FORMAT: Description = Description {
     name: "flamegraph",
-    help: "SVG for browsers: a flame graph of all threads, with zoom and search",
+    help: "SVG for browsers: a flame graph of all threads, callers on top, with zoom and search",
     suffix: ".flamegraph.svg",
     other_suffixes: &[".svg"],
     is_folder: false,
@@ -67,8 +71,9 @@ impl Writer for FlamegraphWriter {
         if text.is_empty() {
             self.write_empty(profile, &title);
         } else {
-            let mut options = self.options(profile, title);
-            inferno::flamegraph::from_lines(&mut options, text.lines().rev(), &mut self.sink)
+            let mut palette = palette(profile, self.stacks.by_line);
+            let mut options = self.options(profile, title, &mut palette);
+            flame_svg::draw(&mut options, text.lines().rev(), "", &mut self.sink)
                 .map_err(OutputError::from_io)?;
         }
         self.sink.put(b"\n");
@@ -82,19 +87,21 @@ impl FlamegraphWriter {
         in_xml(&printable(&format!("{} (pid {}): {weight}", trace.process, trace.pid))).into_owned()
     }
 
-    fn options<'a>(&self, profile: &Profile, title: String) -> inferno::flamegraph::Options<'a> {
-        let mut options = inferno::flamegraph::Options::default();
-        options.title = title;
+    fn options<'a>(
+        &self,
+        profile: &Profile,
+        title: String,
+        palette: &'a mut PaletteMap,
+    ) -> inferno::flamegraph::Options<'a> {
+        let mut options = flame_svg::options(title, Some(palette));
         let selection = Some(&self.selection).filter(|selection| !selection.is_empty());
         options.subtitle = selection.map(|selection| in_xml(&printable(selection)).into_owned());
         options.notes = exporter(profile);
-        options.deterministic = true;
         // Lines are drawn in our order, from the last to the first. As text, `main-2` would stand
         // between `main 5` and `main;work 5`, and `main` would be drawn twice.
         options.flame_chart = true;
         options.factor = UNITS_PER_NS;
         options.count_name = UNIT.to_owned();
-        options.text_truncate_direction = inferno::flamegraph::TextTruncateDirection::Right;
         options
     }
 
@@ -102,13 +109,44 @@ impl FlamegraphWriter {
     fn write_empty(&mut self, profile: &Profile, title: &str) {
         let (title, exporter) = (title.replace('&', "&amp;").replace('<', "&lt;"), exporter(profile));
         let text = format!(
-            "<svg version=\"1.1\" width=\"1200\" height=\"80\" xmlns=\"http://www.w3.org/2000/svg\">\n\
+            "<svg version=\"1.1\" width=\"100%\" height=\"80\" xmlns=\"http://www.w3.org/2000/svg\">\n\
              <!-- {exporter} -->\n\
              <text x=\"10\" y=\"30\">{title}</text>\n\
              <text x=\"10\" y=\"60\">No sample has this weight.</text>\n</svg>"
         );
         self.sink.put(text.as_bytes());
     }
+}
+
+/// The colours of the names that folded stacks have.
+fn palette(profile: &Profile, by_line: bool) -> PaletteMap {
+    let functions = Functions::new(profile, by_line);
+    let mut categories: Vec<Option<Category>> = vec![None; functions.list().len()];
+    for frame in (0..profile.frames.keys().len() as u32).map(FrameId) {
+        for &FunctionId(function) in functions.of(frame) {
+            // That of its first frame, as in the report.
+            categories[function as usize].get_or_insert_with(|| profile.category(frame));
+        }
+    }
+    let mut palette = PaletteMap::default();
+    let mut set = |name: &str, color| {
+        palette.insert(in_xml(&field(name)), color);
+    };
+    for (function, category) in functions.list().iter().zip(categories) {
+        let color = match category {
+            Some(Category::System) => SYSTEM,
+            Some(category) if category.is_of_others() => RUNTIME,
+            _ if function.module.is_empty() => NO_CODE,
+            _ => module_color(&function.module),
+        };
+        set(&function.name, color);
+    }
+    profile.stops.iter().filter_map(incomplete).for_each(|text| set(&text, NO_CODE));
+    Wait::all().into_iter().for_each(|wait| set(&wait_root(wait), NO_CODE));
+    for name in ["", EMPTY] {
+        palette.insert(name, NO_CODE);
+    }
+    palette
 }
 
 /// A text without the two characters that XML 1.0 (section 2.2) forbids and that are not control

@@ -19,7 +19,8 @@ use stk_schema::text::printable;
 pub(super) struct FoldedStacks {
     /// What the lines count.
     pub weight: Weight,
-    by_line: bool,
+    /// Whether each source line is a function of its own.
+    pub by_line: bool,
     counted: CountedTime,
     /// Nanoseconds by the source of a stack's line.
     weights: OriginSums,

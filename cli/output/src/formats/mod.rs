@@ -12,6 +12,7 @@ mod column;
 mod compress;
 mod counted_time;
 mod error;
+mod flame_svg;
 mod folded_stacks;
 mod json;
 mod left_behind;
@@ -63,6 +64,7 @@ formats! {
 
 pub use compress::Compression;
 pub use error::OutputError;
+pub use flame_svg::draw_difference;
 pub use flamegraph::in_xml;
 pub use folded_stacks::field as folded_field;
 pub use left_behind::{LeftBehind, remove_left_behind};
@@ -243,6 +245,8 @@ pub struct Options {
     /// Speedscope: what its profiles count, one profile of each thread for each. Other flame
     /// graphs: the first of them. Empty = the time that samples cover.
     pub weights: Vec<Weight>,
+    /// Speedscope: threads with few samples have profiles of their own too.
+    pub all_threads: bool,
     /// Which part of the trace was chosen, in words for titles; empty = all of it.
     pub selection: String,
 }
@@ -285,6 +289,8 @@ pub struct Summary {
     pub files: Vec<(PathBuf, u64)>,
     /// Sentences for the user, such as that the file is too large for its viewer.
     pub warnings: Vec<String>,
+    /// Sentences on what was done as usual, such as what is left out.
+    pub notes: Vec<String>,
 }
 
 /// Makes a writer of `format` to `destination`.

@@ -113,7 +113,7 @@ impl Sink {
                 vec![(path, bytes)]
             }
         };
-        Ok(Summary { files, warnings: Vec::new() })
+        Ok(Summary { files, ..Summary::default() })
     }
 
     /// Appends bytes. Many are written at once, without being copied.

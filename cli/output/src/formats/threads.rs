@@ -1,6 +1,6 @@
 //! Orders of threads, and the names of the tracks on which viewers show them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use stk_profile::profile::Profile;
 
 /// Threads by their running time, longest first; ties by index.
@@ -11,6 +11,18 @@ pub(super) fn busiest_first(profile: &Profile) -> Vec<u32> {
         (std::cmp::Reverse((thread.active_samples, thread.samples)), i)
     });
     order
+}
+
+/// The thread of each process that was created first.
+pub(super) fn main_threads(profile: &Profile) -> HashSet<u32> {
+    let mut first: HashMap<u32, (u64, u64, u32)> = HashMap::new();
+    for (at, info) in (0u32..).zip(&profile.threads) {
+        // Threads without a time of creation come last.
+        let created = (info.created_utc_ns.wrapping_sub(1), info.start_ns.unwrap_or(0), at);
+        let known = first.entry(profile.process_of_thread(at)).or_insert(created);
+        *known = created.min(*known);
+    }
+    first.into_values().map(|(_, _, at)| at).collect()
 }
 
 /// Threads by (process, tid, start), since thread ids are reused, and a track's events must be in

@@ -42,9 +42,11 @@ pub use many::{DatasetTotals, ManyStats, SumStats};
 pub use page::{Length, PrintOptions};
 pub use question::{Answer, AnswerSums, Question, Subject, with_modules};
 pub use stk_base::text::TimeZone;
+pub use sums::StackAmounts;
 pub use text::{print, print_answer};
 pub use timeline::TimelineStats;
 
+pub(crate) use page::{Whole, names_module, percent};
 use question::QuestionSums;
 use serde::{Serialize, Serializer};
 use stk_profile::profile::{

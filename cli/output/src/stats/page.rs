@@ -62,13 +62,13 @@ impl Page<'_> {
 
 /// What the lists count.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Whole {
-    pub(super) weight: Weight,
-    pub(super) interval_ns: u64,
+pub(crate) struct Whole {
+    pub(crate) weight: Weight,
+    pub(crate) interval_ns: u64,
     /// The whole that shares refer to.
-    pub(super) counted_ns: u64,
+    pub(crate) counted_ns: u64,
     /// How many samples are counted, if shares of them are uncertain for that.
-    pub(super) few: Option<u64>,
+    pub(crate) few: Option<u64>,
 }
 
 /// Samples below which shares are too uncertain to go without a word.
@@ -105,11 +105,11 @@ impl Whole {
     }
 
     /// An amount, and its share of the whole.
-    pub(super) fn figures(&self, ns: u64) -> [String; 2] {
+    pub(crate) fn figures(&self, ns: u64) -> [String; 2] {
         [self.amount(ns), percent(ns, self.counted_ns)]
     }
 
-    pub(super) fn amount(&self, ns: u64) -> String {
+    pub(crate) fn amount(&self, ns: u64) -> String {
         match self.weight {
             Weight::Samples | Weight::Active => count(ns / self.interval_ns.max(1)),
             _ => span(ns),
@@ -144,7 +144,7 @@ pub(super) struct AnswerWhole {
 }
 
 /// Whether a function's name begins with that of its module, with or without the ending.
-pub(super) fn tells_module(name: &str, module: &str) -> bool {
+pub(crate) fn names_module(name: &str, module: &str) -> bool {
     let stem = module.rsplit_once('.').map_or(module, |(stem, _)| stem);
     [module, stem].iter().any(|&prefix| {
         name.strip_prefix(prefix).is_some_and(|rest| !prefix.is_empty() && rest.starts_with(['!', '+']))
@@ -152,7 +152,7 @@ pub(super) fn tells_module(name: &str, module: &str) -> bool {
 }
 
 /// ` 12.3 %`, always seven columns.
-pub(super) fn percent(part: u64, whole: u64) -> String {
+pub(crate) fn percent(part: u64, whole: u64) -> String {
     share(if whole == 0 { 0.0 } else { part as f64 / whole as f64 })
 }
 

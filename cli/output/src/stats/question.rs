@@ -5,7 +5,7 @@ use super::call_tree::{CallTreeStats, Direction, TreeLimits, call_tree};
 use super::calls::{CallSums, FunctionName};
 use super::groups::{GroupStats, GroupSums, GroupTable, Recorded, SortBy, ThreadValues, span_ns};
 use super::keys::GroupKey;
-use super::page::{AnswerWhole, Page, tells_module};
+use super::page::{AnswerWhole, Page, names_module};
 use super::{StatsOptions, group_text, tree_text};
 use serde::Serialize;
 use std::io;
@@ -97,7 +97,7 @@ impl AnswerSums {
                 };
                 let is_chosen = |function: u32| {
                     let FunctionName { function, module } = &sums.functions()[function as usize];
-                    let has_module = tells_module(function, module);
+                    let has_module = names_module(function, module);
                     // Patterns of functions do not look at whose code it is.
                     let name = FrameName { function, has_module, module, category: Category::Unknown };
                     pattern.is_some_and(|pattern| pattern.is_match(&name))

@@ -11,10 +11,11 @@ use super::{
 };
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::io;
 use std::ops::Range;
 use stk_profile::profile::{
     Additive, Batch, FrameId, FrameKind, Functions, Modules, NameSource, NodeId, OpenFunctions, OwnTotal,
-    Profile, Run, Visit, Weight,
+    Profile, Run, Runs, Visit, Weight,
 };
 use stk_profile::stack::StopReason;
 
@@ -91,6 +92,29 @@ pub(super) struct StatsSummary {
     pub frames: FrameStats,
 }
 
+/// What a profile's samples come to by stack, with the weight that the lists of `stk stats` count.
+#[derive(Clone, Debug)]
+pub struct StackAmounts {
+    pub weight: Weight,
+    /// The weight of all, also of samples without a stack.
+    pub counted_ns: u64,
+    /// By node of the call tree: the samples that end there.
+    pub nodes: Vec<Amount>,
+}
+
+impl StackAmounts {
+    /// Sums up the runs, as the options say.
+    pub fn of(profile: &Profile, runs: &Runs, options: &StatsOptions) -> io::Result<StackAmounts> {
+        let mut tables = StatsTables::new(profile, options, runs.span());
+        runs.for_each(|batch: Batch<'_>| -> io::Result<()> {
+            tables.add(&batch);
+            Ok(())
+        })?;
+        let (weight, counted_ns) = tables.weigh(options.weight, tables.is_cpu_known());
+        Ok(StackAmounts { weight, counted_ns, nodes: tables.nodes })
+    }
+}
+
 impl<'a> StatsTables<'a> {
     /// `span`: when samples were taken.
     pub(super) fn new(profile: &'a Profile, options: &StatsOptions, span: Range<u64>) -> StatsTables<'a> {
@@ -153,6 +177,11 @@ impl<'a> StatsTables<'a> {
         }
     }
 
+    /// Whether the CPU time of any thread is known.
+    fn is_cpu_known(&self) -> bool {
+        self.threads.iter().any(|thread| thread.cpu_ns > 0)
+    }
+
     /// Gives each node's amount the weight that the lists count. Returns what it is, and the weight
     /// of all.
     fn weigh(&mut self, asked: Option<Weight>, cpu_known: bool) -> (Weight, u64) {
@@ -173,7 +202,7 @@ impl<'a> StatsTables<'a> {
         asked: Option<QuestionSums<'_>>,
     ) -> (StatsSummary, Option<AnswerSums>) {
         let top = options.top;
-        let cpu_known = self.threads.iter().any(|thread| thread.cpu_ns > 0);
+        let cpu_known = self.is_cpu_known();
         let (weight, counted_ns) = self.weigh(options.weight, cpu_known);
         let distinct_stacks = self.nodes.iter().filter(|amount| amount.samples > 0).count() as u64;
         let modules_of = functions.modules();

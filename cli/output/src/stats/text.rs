@@ -1,7 +1,7 @@
 //! The figures as text.
 
 use super::page::{
-    AnswerWhole, Length, Page, PrintOptions, Whole, amount_columns, fitted, percent, share, tells_module,
+    AnswerWhole, Length, Page, PrintOptions, Whole, amount_columns, fitted, names_module, percent, share,
 };
 use super::question::Answer;
 use super::timeline::{Bars, bar_columns};
@@ -415,7 +415,7 @@ fn modules(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
 /// A function's module; empty if the function's name tells it.
 pub(super) fn module_of(function: &FunctionStats) -> String {
     let FunctionStats { function: name, module, .. } = function;
-    if tells_module(name, module) { String::new() } else { module.clone() }
+    if names_module(name, module) { String::new() } else { module.clone() }
 }
 
 /// Columns before the names of [`amounts`], and between them and the modules.

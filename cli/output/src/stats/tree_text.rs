@@ -1,7 +1,7 @@
 //! Call trees as text: functions that only hand on what they get are in one line.
 
 use super::call_tree::{CallTreeStats, Direction, TreeRow, has_all};
-use super::page::{AnswerWhole, Page, percent, shorter, tells_module};
+use super::page::{AnswerWhole, Page, names_module, percent, shorter};
 use std::collections::HashMap;
 use std::io;
 use stk_base::text::{capital, count, cut, width};
@@ -159,7 +159,7 @@ fn functions(
     let told = format!(" [{}]", printable(module));
     if module != outer
         && !module.is_empty()
-        && !tells_module(function, module)
+        && !names_module(function, module)
         && !names.iter().any(|name| name.ends_with(&told))
     {
         names[last] += &told;

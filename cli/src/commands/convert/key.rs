@@ -34,6 +34,7 @@ impl Keys {
             perfetto_style,
             lines,
             merge_threads,
+            all_threads,
             split,
             denormalized,
             profile,
@@ -43,7 +44,7 @@ impl Keys {
         // What counts is what is found there.
         profile.symbols.options = Default::default();
         let styles = (weight, perfetto_style, lines);
-        let outputs = (styles, merge_threads, split, denormalized);
+        let outputs = (styles, merge_threads, all_threads, split, denormalized);
         let version = (env!("CARGO_PKG_VERSION"), tables::VERSION, tables::WALK_VERSION);
         Keys { options: format!("{version:?} {} {outputs:?} {profile:?}", format.name()), symbols }
     }

@@ -89,6 +89,10 @@ pub(super) struct ConvertArgs {
     #[arg(long, value_parser = choice::<ThreadMerge>(), num_args = 0..=1, require_equals = true, default_missing_value = "all",
         value_name = "WHICH", help_heading = "Output")]
     pub merge_threads: Option<ThreadMerge>,
+    /// Speedscope: threads with fewer than four samples have profiles too. Without it they are
+    /// counted in the sum of all threads alone
+    #[arg(long, help_heading = "Output")]
+    pub all_threads: bool,
     /// Write several files, each with a thread (app.worker-12.speedscope.json) or a span of time
     /// since the trace's start (app.0.speedscope.json): thread, or time=10s
     #[arg(long, value_parser = split::parse, value_name = "thread|time=LENGTH", help_heading = "Output")]

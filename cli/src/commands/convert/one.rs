@@ -137,6 +137,8 @@ impl Converter<'_> {
             key,
             rows_memory: args.profile.tables.rows_memory(),
             weights,
+            // Who splits by thread wants each of them.
+            all_threads: args.all_threads || args.split.is_some(),
             selection: selection(&loaded),
         };
         let summary = match (args.split, destination.file()) {
@@ -181,6 +183,7 @@ impl Converter<'_> {
         }
         let weights_note = weights_note.filter(|_| loaded.empty.is_none());
         lines.extend(weights_note.map(|note| format!("stk: {source}: {note}")));
+        lines.extend(summary.notes.iter().map(|text| format!("stk: {source}: {text}")));
         lines.extend(summary.warnings.iter().map(|text| format!("stk: warning: {}", printable(text))));
         let (symbols, failed) = profile_args::check_symbols(&loaded, &args.profile);
         let facts = Some(ConversionFacts::of(&loaded.profile));
@@ -242,6 +245,7 @@ impl Converter<'_> {
                 .with_context(|| format!("{}: a part could not be written", trace.display()))?;
             summary.files.extend(written.files);
             summary.warnings.extend(written.warnings);
+            summary.notes.extend(written.notes);
         }
         Ok(summary)
     }

@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::io::{IsTerminal, stdout};
 use std::path::{Path, PathBuf};
 use stk_output::stats::{
-    self, Answer, AnswerSums, Length, ManyStats, PrintOptions, Question, Stats, StatsOptions,
+    self, Answer, AnswerSums, Length, ManyStats, PrintOptions, Question, Stats, StatsOptions, TimeZone,
 };
 use stk_output::traces::Traces;
 use stk_profile::profile::{CpuSource, MissingSymbols, Weight};
@@ -222,14 +222,20 @@ fn look(args: &StatsArgs) -> PrintOptions {
         StatsArgs { full: true, .. } => Length::Full,
         _ => Length::Short,
     };
+    let rows = args.top.map(|top| if top == 0 { usize::MAX } else { top });
+    print_options(length, rows, args.profile.select.tz.tz)
+}
+
+/// How figures are printed on standard output.
+pub(super) fn print_options(length: Length, rows: Option<usize>, zone: TimeZone) -> PrintOptions {
     let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let is_terminal = stdout().is_terminal();
     PrintOptions {
         length,
-        rows: args.top.map(|top| if top == 0 { usize::MAX } else { top }),
+        rows,
         color: is_terminal && !plain,
         columns: terminal_columns(),
-        zone: args.profile.select.tz.tz,
+        zone,
         ascii: is_terminal && !shows_unicode(),
     }
 }

@@ -30,7 +30,8 @@ pub(crate) fn counts(builder: &Builder, weight: Weight) -> BTreeMap<Vec<String>,
 /// Nanoseconds by stack in speedscope's file, all threads together; times without samples are left
 /// out.
 fn sums(builder: &Builder) -> BTreeMap<Vec<String>, u64> {
-    let file = builder.write(Format::Speedscope, &Options::default()).json();
+    let options = Options { all_threads: true, ..Options::default() };
+    let file = builder.write(Format::Speedscope, &options).json();
     let frames = &file["shared"]["frames"];
     let mut sums = BTreeMap::new();
     // The first profile is the sum of the others.

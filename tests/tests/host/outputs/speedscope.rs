@@ -4,7 +4,7 @@
 use super::profiles::{AWKWARD, Builder, busy};
 use serde_json::{Value, json};
 use std::collections::HashSet;
-use stk_output::formats::{Format, Options};
+use stk_output::formats::{self, Destination, Format, Options};
 use stk_profile::profile::{Placement, Weight};
 use stk_schema::event::RunState;
 use stk_tests::schema;
@@ -65,12 +65,16 @@ fn frame<'a>(file: &'a Value, name: &str) -> &'a Value {
 #[test]
 fn stacks_are_root_first_with_inlined_functions_and_gaps() {
     let builder = busy();
-    let file = write(&builder, &Options::default());
+    let file = write(&builder, &Options { all_threads: true, ..Options::default() });
     let order: Vec<&str> =
         file["profiles"].as_array().expect("profiles").iter().filter_map(|p| p["name"].as_str()).collect();
     let wall = "time, waits included";
-    let titles = ["all threads", "thread 4", &format!("{AWKWARD} (8)")].map(|who| format!("{who}: {wall}"));
-    assert_eq!(order, titles, "the busiest thread comes first");
+    let titles = [
+        format!("all threads: {wall} (no time order)"),
+        format!("thread 4: {wall}"),
+        format!("{AWKWARD} (8): {wall}"),
+    ];
+    assert_eq!(order, titles, "the thread with the most CPU time comes first");
     assert_eq!(file["activeProfileIndex"], 0);
     assert_eq!(file["profiles"][0]["unit"], "nanoseconds");
 
@@ -127,8 +131,8 @@ fn each_weight_has_a_profile_of_each_thread_behind_the_sums_of_the_first_one_and
     assert_eq!(
         names,
         [
-            "all threads: CPU time",
-            "all threads: time of waits",
+            "all threads: CPU time (no time order)",
+            "all threads: time of waits (no time order)",
             "busy (4): CPU time",
             &format!("busy (4): {wall}"),
             &format!("idle (8): {wall}")
@@ -153,7 +157,66 @@ fn without_waits_there_is_no_sum_of_waits() {
     let file = write(&b, &Options { weights: vec![Weight::Cpu, Weight::Wall], ..Options::default() });
     let names: Vec<&str> =
         file["profiles"].as_array().expect("profiles").iter().filter_map(|p| p["name"].as_str()).collect();
-    assert_eq!(names, ["all threads: CPU time", "busy (4): CPU time", "busy (4): time, waits included"]);
+    assert_eq!(
+        names,
+        ["all threads: CPU time (no time order)", "busy (4): CPU time", "busy (4): time, waits included"]
+    );
+}
+
+/// The names of a file's profiles.
+fn names(file: &Value) -> Vec<&str> {
+    let profiles = file["profiles"].as_array().expect("profiles").iter();
+    profiles.filter_map(|profile| profile["name"].as_str()).collect()
+}
+
+#[test]
+fn threads_of_few_samples_are_in_the_sum_alone_and_noted() {
+    // Its second thread has three samples.
+    let file = write(&busy(), &Options::default());
+    assert_eq!(
+        names(&file),
+        ["all threads: time, waits included (no time order)", "thread 4: time, waits included"]
+    );
+    let all = write(&busy(), &Options { all_threads: true, ..Options::default() });
+    assert_eq!(names(&all).len(), 3);
+    assert_eq!(stacks(&file, 0), stacks(&all, 0), "no weight is lost");
+    let notes = |options: &Options| {
+        let builder = busy();
+        let folder = tempfile::tempdir().expect("folder");
+        let to = Destination::File(folder.path().join("x.speedscope.json"));
+        let mut writer = formats::create(Format::Speedscope, to, options).expect("create");
+        formats::write(&mut *writer, &builder.profile, &builder.runs).expect("write").notes
+    };
+    let [note] = &notes(&Options::default())[..] else { panic!("one note") };
+    assert!(note.starts_with("1 thread with fewer than 4 samples: "), "{note}");
+    assert!(notes(&Options { all_threads: true, ..Options::default() }).is_empty());
+}
+
+#[test]
+fn threads_stay_where_all_have_few_samples() {
+    let mut b = Builder::new();
+    let stop = b.stop(stk_profile::stack::StopReason::COMPLETE, "");
+    for tid in [4, 8] {
+        let thread = b.thread(tid, "few");
+        b.run(thread, None, stop, 10, 3, RunState::Running);
+    }
+    assert_eq!(names(&write(&b, &Options::default())).len(), 3);
+}
+
+#[test]
+fn threads_are_in_the_order_of_their_cpu_time() {
+    let mut b = Builder::new();
+    let stop = b.stop(stk_profile::stack::StopReason::COMPLETE, "");
+    // The first has more samples that may have run, and none of them has CPU time.
+    let unknown = b.thread(4, "unknown");
+    b.run(unknown, None, stop, 10, 40, RunState::Unknown);
+    let busy = b.thread(8, "busy");
+    b.run(busy, None, stop, 10, 20, RunState::Running);
+    b.profile.threads[busy as usize].created_utc_ns = 7;
+    let file = write(&b, &Options::default());
+    let wall = "time, waits included";
+    let threads = [format!("busy (8), main thread: {wall}"), format!("unknown (4): {wall}")];
+    assert_eq!(names(&file)[1..], threads);
 }
 
 #[test]
@@ -235,7 +298,7 @@ fn a_profile_without_samples_can_be_opened() {
 
 #[test]
 fn an_output_appears_whole_or_not_at_all() {
-    use stk_output::formats::{Destination, create};
+    use stk_output::formats::create;
     let folder = tempfile::tempdir().expect("folder");
     let path = folder.path().join("x.speedscope.json");
     std::fs::write(&path, "old").expect("write");

@@ -20,7 +20,7 @@ mod threads;
 use super::counted_time::CountedTime;
 use super::sink::Sink;
 use super::source::exporter;
-use super::threads::busiest_first;
+use super::threads::{busiest_first, main_threads};
 use super::unfold::StackOrigin;
 use super::{Description, Format, Options, OutputError, Summary, Writer, finish_for, json, single};
 use std::collections::HashSet;
@@ -168,7 +168,7 @@ impl Writer for Firefox {
 
     fn begin(&mut self, profile: &Profile) -> Result<(), OutputError> {
         self.tables = Some(Tables::new(profile, self.by_line, self.weight));
-        self.main_threads = threads::main_threads(profile);
+        self.main_threads = main_threads(profile);
         self.write_meta(profile);
         self.sink.settle()
     }

@@ -6,7 +6,6 @@ use super::super::sink::Sink;
 use super::super::{OutputError, json};
 use super::tables::Tables;
 use super::tells_cpu;
-use std::collections::{HashMap, HashSet};
 use stk_profile::profile::{MarkInfo, Profile, Run};
 
 /// The types of markers and their fields.
@@ -37,18 +36,6 @@ pub(super) struct FirstThread {
     pub of_all: bool,
     pub of_process: bool,
     pub is_main: bool,
-}
-
-/// The thread of each process that was created first.
-pub(super) fn main_threads(profile: &Profile) -> HashSet<u32> {
-    let mut first: HashMap<u32, (u64, u64, u32)> = HashMap::new();
-    for (at, info) in (0u32..).zip(&profile.threads) {
-        // Threads without a time of creation come last.
-        let created = (info.created_utc_ns.wrapping_sub(1), info.start_ns.unwrap_or(0), at);
-        let known = first.entry(profile.process_of_thread(at)).or_insert(created);
-        *known = created.min(*known);
-    }
-    first.into_values().map(|(_, _, at)| at).collect()
 }
 
 /// A thread that is being written.

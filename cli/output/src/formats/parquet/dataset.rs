@@ -212,7 +212,7 @@ impl Writer for Dataset {
                 counted(nameless, "row")
             )
         });
-        Ok(Summary { files, warnings: warning.into_iter().collect() })
+        Ok(Summary { files, warnings: warning.into_iter().collect(), ..Summary::default() })
     }
 }
 

@@ -1,6 +1,9 @@
 //! speedscope's own JSON: `sampled` profiles over shared frames. The first one, which the viewer
-//! opens, sums all threads up. Where threads have profiles of several weights, the second one sums
-//! up the waits of all threads, by what they wait for. Then each thread has one for each weight.
+//! opens, sums all threads up, which its name says: such a profile has no order in time. Where
+//! threads have profiles of several weights, the second one sums up the waits of all threads, by
+//! what they wait for. Then each thread has one for each weight, the one with the most CPU time
+//! first. Threads with fewer than [`FEW`] samples have none, unless all threads have as few: the
+//! sums count them.
 //!
 //! In a profile of the time that samples cover, stacks stand where they were sampled. In all others
 //! each stack begins where the one before ends, so that widths are the weight.
@@ -28,10 +31,13 @@ use self::shared_frames::SharedFrames;
 use super::sink::Sink;
 use super::source::exporter;
 use super::stack_sums::{StackLine, WeighedStack, WeighedStacks};
-use super::threads::busiest_first;
+use super::threads::main_threads;
 use super::unfold::{OriginSums, StackOrigin};
 use super::{Description, Format, Options, OutputError, Summary, Writer, finish_for, json, single};
 use rayon::prelude::*;
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use stk_base::text::counted;
 use stk_profile::profile::{Batch, FunctionId, Profile, Weight};
 
 pub(super) const FORMAT: Description = Description {
@@ -49,6 +55,7 @@ pub(super) const FORMAT: Description = Description {
 pub(super) struct Speedscope {
     sink: Sink,
     by_line: bool,
+    all_threads: bool,
     /// What the profiles that sum all threads up count.
     sum_weights: Vec<Weight>,
     /// What the profiles of threads count.
@@ -58,11 +65,19 @@ pub(super) struct Speedscope {
     pass: usize,
     /// Weights of all threads, by the source of a stack.
     sums: OriginSums,
+    /// By thread: its CPU time, as far as its samples count in the first sum.
+    cpu_ns: Vec<u64>,
+    main_threads: HashSet<u32>,
+    /// Threads that have no profiles of their own.
+    few: HashSet<u32>,
     /// The thread whose profile is being written.
     thread: Option<(u32, ThreadProfile)>,
     /// Its next pieces.
     ready: Vec<Piece>,
 }
+
+/// Threads with fewer samples have no profiles of their own.
+pub(super) const FEW: u64 = 4;
 
 /// Functions of a stack that its page opens: with 4,000 its recursion ends Chromium's stack.
 pub(super) const MOST_FUNCTIONS: usize = 3_400;
@@ -77,11 +92,15 @@ impl Speedscope {
         Speedscope {
             sink,
             by_line: options.lines,
+            all_threads: options.all_threads,
             sum_weights,
             weights,
             frames: None,
             pass: 0,
             sums: OriginSums::default(),
+            cpu_ns: Vec::new(),
+            main_threads: HashSet::new(),
+            few: HashSet::new(),
             thread: None,
             ready: Vec::new(),
         }
@@ -99,7 +118,7 @@ impl Speedscope {
         let roots = |origin| frames.roots(origin).map(|root| root.map(number));
         let stacks = WeighedStacks::of(profile, &frames.functions, &sums, number, roots, None);
         drop(sums);
-        let label = format!("all threads: {}", self.sum_weights[number_of_sum].title());
+        let label = format!("all threads: {} (no time order)", self.sum_weights[number_of_sum].title());
         let sink = &mut self.sink;
         let mut sum = ThreadProfile::open(sink, &label, number_of_sum == 0, 0);
         let is_kept = number_of_sum == 0;
@@ -139,7 +158,8 @@ impl Speedscope {
         let Some(first) = batch.runs.iter().find(|run| run.weight_ns > 0) else { return Ok(()) };
         if self.thread.as_ref().is_none_or(|(open, _)| *open != batch.thread) {
             self.close_thread()?;
-            let label = format!("{}: {}", profile.thread_label(batch.thread), weight.title());
+            let main = if self.main_threads.contains(&batch.thread) { ", main thread" } else { "" };
+            let label = format!("{}{main}: {}", profile.thread_label(batch.thread), weight.title());
             let open = ThreadProfile::open(&mut self.sink, &label, false, first.first_ns);
             self.thread = Some((batch.thread, open));
         }
@@ -176,11 +196,27 @@ impl Writer for Speedscope {
         self.sum_weights.iter().chain(&self.weights).copied().collect()
     }
 
+    /// The most CPU time first, once the first pass has summed it up.
     fn thread_order(&self, profile: &Profile) -> Vec<u32> {
-        busiest_first(profile)
+        let mut order: Vec<u32> = (0..profile.threads.len() as u32).collect();
+        order.sort_by_key(|&at| {
+            let thread = &profile.threads[at as usize];
+            let cpu_ns = self.cpu_ns.get(at as usize).copied().unwrap_or(0);
+            (Reverse((cpu_ns, thread.active_samples, thread.samples)), at)
+        });
+        order
     }
 
     fn begin(&mut self, profile: &Profile) -> Result<(), OutputError> {
+        self.cpu_ns = vec![0; profile.threads.len()];
+        // Without times of creation, none is known to be the first.
+        let is_known = |at: &u32| profile.threads[*at as usize].created_utc_ns != 0;
+        self.main_threads = main_threads(profile).into_iter().filter(is_known).collect();
+        let is_few = |at: &u32| profile.threads[*at as usize].samples < FEW;
+        let threads = 0..profile.threads.len() as u32;
+        let few: HashSet<u32> = threads.clone().filter(is_few).collect();
+        let is_all = few.len() == threads.len();
+        self.few = if self.all_threads || is_all { HashSet::new() } else { few };
         let frames = SharedFrames::new(profile, self.by_line, &self.passes());
         let sink = &mut self.sink;
         sink.put(
@@ -225,7 +261,13 @@ impl Writer for Speedscope {
     }
 
     fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
-        let Some(weight) = self.sum_weights.get(self.pass) else { return self.write_runs(profile, batch) };
+        let Some(weight) = self.sum_weights.get(self.pass) else {
+            let is_left_out = self.few.contains(&batch.thread);
+            return if is_left_out { Ok(()) } else { self.write_runs(profile, batch) };
+        };
+        if let Some(sum) = self.cpu_ns.get_mut(batch.thread as usize).filter(|_| self.pass == 0) {
+            *sum = batch.runs.iter().map(|run| run.cpu_ns).fold(*sum, u64::saturating_add);
+        }
         for run in batch.runs.iter().filter(|run| run.weight_ns > 0) {
             self.sums.add(StackOrigin::of(run, *weight), run.weight_ns);
         }
@@ -240,6 +282,15 @@ impl Writer for Speedscope {
         sink.put(b",\n\"activeProfileIndex\":0,\n\"exporter\":");
         json::string(&mut sink.buffer, &exporter(profile));
         sink.put(b"}\n");
-        finish_for("speedscope", sink)
+        let mut summary = finish_for("speedscope", sink)?;
+        let has_samples = |at: &&u32| profile.threads[**at as usize].samples > 0;
+        let few = self.few.iter().filter(has_samples).count() as u64;
+        if few > 0 {
+            summary.notes.push(format!(
+                "{} with fewer than {FEW} samples: in the sum of all threads alone; --all-threads writes all",
+                counted(few, "thread")
+            ));
+        }
+        Ok(summary)
     }
 }
