@@ -48,8 +48,8 @@ pub struct ThreadOfEvent {
     pub tid: Option<u32>,
 }
 
-/// Fills [`Profile::events`], [`Profile::gaps`] and [`Profile::rates`]. Runs in the caller's rayon pool. Reads all
-/// blocks of samples once more, but walks no stack.
+/// Fills [`Profile::events`], [`Profile::gaps`] and [`Profile::rates`]. Runs in the caller's rayon
+/// pool. Reads all blocks of samples once more, but walks no stack.
 pub fn add_events(profile: &mut Profile, trace: &Trace<'_>) {
     let found = events(trace);
     let missing = gaps(trace, &found);

@@ -115,8 +115,8 @@ pub struct Profile {
     /// When samples are missing; empty before [`add_events`]. Of a joined profile: the times
     /// between traces of one process.
     pub gaps: Vec<GapInfo>,
-    /// The sampling rates that were set after the start, by time: nanoseconds since trace start, and
-    /// millihertz, 0 for a pause. Empty before [`add_events`].
+    /// The sampling rates that were set after the start, by time: nanoseconds since trace start,
+    /// and millihertz, 0 for a pause. Empty before [`add_events`].
     pub rates: Vec<(u64, u32)>,
     /// Distinct frames.
     pub frames: FrameTable,
