@@ -31,6 +31,7 @@ mod top;
 mod values;
 mod verify;
 
+pub use open::with_command;
 pub use profile_args::{LoadedProfile, ProfileArgs, SymbolArgs, TablesArgs, check_symbols};
 pub use progress::{Progress, TraceProgress};
 pub use select::{

@@ -5,7 +5,7 @@ use crate::dataset::recording;
 use crate::support::{Ran, kept, ran_in};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::path::Path;
-use stk::commands::program;
+use stk::commands::{program, with_command};
 use stk_tests::documents::{self, CommandLine};
 
 /// Lines that are parsed and not run, and why.
@@ -23,6 +23,7 @@ fn no_value() -> ContextValue {
 
 fn parsed(line: &CommandLine) -> Result<(), String> {
     let words = std::iter::once("stk").chain(line.arguments.iter().map(String::as_str));
+    let words = with_command(words.map(Into::into).collect());
     let Err(error) = program().try_get_matches_from(words) else { return Ok(()) };
     let complete = match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => return Ok(()),

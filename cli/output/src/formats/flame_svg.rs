@@ -12,9 +12,9 @@ const INK: Color = Color { r: 0x1b, g: 0x21, b: 0x29 };
 const MATCH: &str = "#c2255c";
 const LINE: &str = "#dfe3e9";
 /// Code of the system.
-pub(super) const SYSTEM: Color = Color { r: 0xb9, g: 0xc6, b: 0xd6 };
+pub(super) const SYSTEM: Color = Color { r: 0xbc, g: 0xca, b: 0xd9 };
 /// Code of a language runtime.
-pub(super) const RUNTIME: Color = Color { r: 0xbd, g: 0xb4, b: 0xe0 };
+pub(super) const RUNTIME: Color = Color { r: 0xc5, g: 0xbd, b: 0xe6 };
 /// What is no code: why a stack ends, a wait, all threads together.
 pub(super) const NO_CODE: Color = Color { r: 0xdf, g: 0xe3, b: 0xe9 };
 
@@ -35,24 +35,37 @@ const FRAMES: &[u8] = b"<svg id=\"frames\"";
 /// Bytes of a file among which both are.
 const HEAD: usize = 64 << 10;
 
-/// The colour of a module's functions: by its name, as in the report's page. Warm hues: the cold
-/// ones are the system's and the runtimes'.
+/// Hues of modules in degrees, lightness and chroma of Oklab: those of the report's page. Blue and
+/// violet are the system's and the runtimes'.
+const HUES: [u32; 10] = [62, 152, 15, 195, 105, 340, 128, 38, 172, 85];
+const LIGHTNESS: f64 = 0.79;
+const CHROMA: f64 = 0.105;
+
+/// The colour of a module's functions: by its name.
 pub(super) fn module_color(module: &str) -> Color {
     let letters = module.to_lowercase();
     let hash = letters.chars().fold(7u32, |hash, letter| hash.wrapping_mul(31).wrapping_add(letter.into()));
-    let hue = (f64::from(hash % 60) - 12.0).rem_euclid(360.0);
-    hsl(hue, 0.78, 0.68)
+    oklch(LIGHTNESS, CHROMA, HUES[hash as usize % HUES.len()].into())
 }
 
-/// A colour by hue in degrees, saturation and lightness (CSS Color 4, "HSL to RGB").
-fn hsl(hue: f64, saturation: f64, light: f64) -> Color {
-    let part = |n: f64| {
-        let k = (n + hue / 30.0) % 12.0;
-        let a = saturation * light.min(1.0 - light);
-        let value = light - a * (k - 3.0).min(9.0 - k).clamp(-1.0, 1.0);
-        (value * 255.0).round() as u8
+/// A colour by lightness, chroma and hue in degrees (CSS Color 4, "OKLCH to sRGB"). What sRGB does
+/// not have is cut off.
+fn oklch(light: f64, chroma: f64, hue: f64) -> Color {
+    let (sin, cos) = hue.to_radians().sin_cos();
+    let (a, b) = (chroma * cos, chroma * sin);
+    let l = (light + 0.3963377774 * a + 0.2158037573 * b).powi(3);
+    let m = (light - 0.1055613458 * a - 0.0638541728 * b).powi(3);
+    let s = (light - 0.0894841775 * a - 1.2914855480 * b).powi(3);
+    let part = |linear: f64| {
+        let bright =
+            if linear <= 0.0031308 { 12.92 * linear } else { 1.055 * linear.powf(1.0 / 2.4) - 0.055 };
+        (255.0 * bright.clamp(0.0, 1.0)).round() as u8
     };
-    Color { r: part(0.0), g: part(8.0), b: part(4.0) }
+    Color {
+        r: part(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s),
+        g: part(-1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s),
+        b: part(-0.0041960863 * l - 0.7034186147 * m + 1.7076147010 * s),
+    }
 }
 
 /// What all flame graphs have in common. `palette`: the colours of names.
@@ -189,9 +202,9 @@ mod tests {
 
     #[test]
     fn colours_are_those_of_the_page() {
-        // CSS Color 4: hsl(0 100% 50%) is red, hsl(120 100% 25%) is #008000.
-        assert_eq!(hsl(0.0, 1.0, 0.5), Color { r: 255, g: 0, b: 0 });
-        assert_eq!(hsl(120.0, 1.0, 0.25), Color { r: 0, g: 128, b: 0 });
+        // The web platform's tests: oklch(62.7955% 0.25768 29.2339) is red, this one #008000.
+        assert_eq!(oklch(0.627955, 0.25768, 29.2339), Color { r: 255, g: 0, b: 0 });
+        assert_eq!(oklch(0.51975, 0.17686, 142.495), Color { r: 0, g: 128, b: 0 });
         assert_eq!(module_color("A.DLL"), module_color("a.dll"));
         let page = include_str!("../report/page/page.css");
         let colors = [("--system", SYSTEM), ("--runtime", RUNTIME), ("--ground", GROUND), ("--ink", INK)];
@@ -200,7 +213,9 @@ mod tests {
             assert!(page.contains(&value), "{value}");
         }
         assert!(page.contains(&format!("--match: {MATCH};")) && page.contains(&format!("--line: {LINE};")));
-        assert!(page.contains("--light: 68%; --saturation: 78%;"));
+        assert!(page.contains("--light: 79%; --chroma: 0.105;"));
+        let hues = HUES.map(|hue| hue.to_string()).join(", ");
+        assert!(include_str!("../report/page/colour.js").contains(&format!("HUES = [{hues}];")));
     }
 
     #[test]

@@ -212,7 +212,7 @@ fn escaped(text: &str) -> String {
 }
 
 /// A command line whose first argument is a trace, as one of `stk open`.
-pub(super) fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
+pub fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let is_trace = |argument: &OsString| {
         let end = Path::new(argument).extension();
         end.is_some_and(|end| end.eq_ignore_ascii_case("stk"))
