@@ -66,11 +66,27 @@ pub(crate) fn recording(process: &Process) -> Result<Option<Agent>, Failure> {
     Ok(recording_with_status(process)?.map(|(agent, _)| agent))
 }
 
+/// Looks at a process before it counts as not recorded: a program that loads and unloads modules
+/// changes the list while it is read, so that a look may miss the agent.
+const LOOKS: u32 = 5;
+/// Time between two of them.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
 /// As [`recording`], with the agent's status, which is not one of between two files.
 ///
 /// # Errors
 /// As there.
 pub(crate) fn recording_with_status(process: &Process) -> Result<Option<(Agent, AgentStatus)>, Failure> {
+    for _ in 1..LOOKS {
+        match look_for_recording(process)? {
+            None if !process.has_ended() => std::thread::sleep(LOOK_AGAIN),
+            found => return Ok(found),
+        }
+    }
+    look_for_recording(process)
+}
+
+fn look_for_recording(process: &Process) -> Result<Option<(Agent, AgentStatus)>, Failure> {
     for agent in loaded(process) {
         let status = match agent.settled_status(process) {
             // Another inject had it leave meanwhile.
