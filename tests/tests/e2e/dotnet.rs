@@ -291,8 +291,14 @@ fn stacks_are_complete_and_named(folder: &Folder, trace: &str) {
     let stops = stats["stops"].as_array().expect("a list").iter();
     let past_gaps = stops.filter(|stop| stop["reason"] == "thread-start-past-gap");
     let past_gaps: f64 = past_gaps.map(|stop| stop["samples"].as_f64().expect("a number")).sum();
-    let lost = (1.0 - complete) * samples - past_gaps;
-    assert!(lost < 1.5 || complete >= 0.999, "{complete}: {}", stats["stops"]);
+    // Between the moment at which the collector hijacks a method's return address and its return,
+    // the stack leads to the runtime's stub for that, which no instruction calls: to its first byte.
+    let stops = stats["stops"].as_array().expect("a list").iter();
+    let hijacked = stops.filter(|stop| stop["reason"] == "no-function" && stop["module"] == "mixed.exe");
+    let hijacked: f64 = hijacked.map(|stop| stop["samples"].as_f64().expect("a number")).sum();
+    assert!(hijacked <= samples / 200.0, "{complete}: {}", stats["stops"]);
+    let lost = (1.0 - complete) * samples - past_gaps - hijacked;
+    assert!(lost < 1.5 || lost <= samples / 1000.0, "{complete}: {}", stats["stops"]);
     assert!(managed > 200 && named * 1000 >= managed * 995, "{named} of {managed}: {}", stats["frames"]);
 }
 
