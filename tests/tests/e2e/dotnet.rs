@@ -291,8 +291,8 @@ fn stacks_are_complete_and_named(folder: &Folder, trace: &str) {
     let stops = stats["stops"].as_array().expect("a list").iter();
     let past_gaps = stops.filter(|stop| stop["reason"] == "thread-start-past-gap");
     let past_gaps: f64 = past_gaps.map(|stop| stop["samples"].as_f64().expect("a number")).sum();
-    // Between the moment at which the collector hijacks a method's return address and its return,
-    // the stack leads to the runtime's stub for that, which no instruction calls: to its first byte.
+    // From the moment at which the collector hijacks a method's return address until it returns,
+    // the stack leads to the runtime's stub for that: to its first byte, which no call leads to.
     let stops = stats["stops"].as_array().expect("a list").iter();
     let hijacked = stops.filter(|stop| stop["reason"] == "no-function" && stop["module"] == "mixed.exe");
     let hijacked: f64 = hijacked.map(|stop| stop["samples"].as_f64().expect("a number")).sum();
