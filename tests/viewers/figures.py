@@ -64,7 +64,7 @@ def of_pprof(path, weight):
 
 
 def of_svg(path):
-    """By an XML parser: a frame's own width is what its callees, which lie above it, leave of it."""
+    """By an XML parser: a frame's own width is what its callees, which are below it, leave of it."""
     svg = "{http://www.w3.org/2000/svg}"
     root = ElementTree.parse(path).getroot()
     frames = root.find(f".//{svg}svg[@id='frames']")
@@ -74,7 +74,7 @@ def of_svg(path):
         rect = group.find(f"{svg}rect")
         name = group.find(f"{svg}title").text.rsplit(" (", 1)[0]
         rows.append((float(rect.get("y")), int(rect.get(left)), int(rect.get(width)), name))
-    rows.sort(key=lambda row: (row[1], -row[0]))
+    rows.sort(key=lambda row: (row[1], row[0]))
     calls = [[name, None, None, begin, begin + time] for _, begin, time, name in rows]
     own = own_times(calls)
     # Where a narrow callee is not drawn, `all` has none of it.
