@@ -145,6 +145,20 @@ pub fn counted(n: u64, noun: &str) -> String {
     format!("{} {noun}{ending}", count(n))
 }
 
+/// A text with everything but ASCII letters, digits and the bytes in `kept` as `%XX` (RFC 3986,
+/// 2.1).
+pub fn percent_encoded(text: &str, kept: &[u8]) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || kept.contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
 /// A text with a capital letter in front.
 pub fn capital(text: &str) -> String {
     let mut chars = text.chars();

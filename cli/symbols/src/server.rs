@@ -24,6 +24,7 @@ use super::trust::redirect;
 pub use super::trust::redirect::RedirectError;
 use stk_base::files::{look_at, read_within};
 use stk_base::map::MappedFile;
+use stk_base::text::percent_encoded;
 
 /// Microsoft's public symbol server, for `--ms-symbols`.
 pub const MICROSOFT: &str = "https://msdl.microsoft.com/download/symbols";
@@ -418,16 +419,7 @@ fn pointer_url(base: &str, pointer: &str) -> Option<String> {
 
 /// Percent-encodes the characters that a URL's path may not have.
 fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'+' | b'@' => {
-                out.push(byte as char)
-            }
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
+    percent_encoded(text, b"-._~+@")
 }
 
 fn map(file: &File) -> io::Result<MappedFile> {

@@ -287,15 +287,15 @@ fn stacks_are_complete_and_named(folder: &Folder, trace: &str) {
         ["managed", "managed_named"].map(|name| stats["frames"][name].as_u64().expect("a number"));
     wine::measured(&format!("{trace}: {complete} complete, {named} of {managed} managed frames named"));
     let samples = stats["totals"]["samples"].as_u64().expect("a number") as f64;
+    let stops = stats["stops"].as_array().expect("a list");
+    let count_of = |is: &dyn Fn(&serde_json::Value) -> bool| -> f64 {
+        stops.iter().filter(|stop| is(stop)).map(|stop| stop["samples"].as_f64().expect("a number")).sum()
+    };
     // Past a gap that the runtime's own Frame leads across, the thread's start was reached, too.
-    let stops = stats["stops"].as_array().expect("a list").iter();
-    let past_gaps = stops.filter(|stop| stop["reason"] == "thread-start-past-gap");
-    let past_gaps: f64 = past_gaps.map(|stop| stop["samples"].as_f64().expect("a number")).sum();
+    let past_gaps = count_of(&|stop| stop["reason"] == "thread-start-past-gap");
     // From the moment at which the collector hijacks a method's return address until it returns,
     // the stack leads to the runtime's stub for that: to its first byte, which no call leads to.
-    let stops = stats["stops"].as_array().expect("a list").iter();
-    let hijacked = stops.filter(|stop| stop["reason"] == "no-function" && stop["module"] == "mixed.exe");
-    let hijacked: f64 = hijacked.map(|stop| stop["samples"].as_f64().expect("a number")).sum();
+    let hijacked = count_of(&|stop| stop["reason"] == "no-function" && stop["module"] == "mixed.exe");
     assert!(hijacked <= samples / 200.0, "{complete}: {}", stats["stops"]);
     let lost = (1.0 - complete) * samples - past_gaps - hijacked;
     assert!(lost < 1.5 || lost <= samples / 1000.0, "{complete}: {}", stats["stops"]);

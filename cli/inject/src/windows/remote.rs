@@ -31,22 +31,14 @@ impl<'a> Block<'a> {
     /// # Errors
     /// A sentence for the user: it was refused, or the process is ending.
     pub(crate) fn new(process: &'a Process, bytes: &[u8]) -> Result<Block<'a>, Failure> {
-        // SAFETY: the handle is open; the system picks the address.
-        let address = unsafe {
-            let access = MEM_COMMIT | MEM_RESERVE;
-            VirtualAllocEx(process.handle().as_raw_handle(), ptr::null(), bytes.len(), access, PAGE_READWRITE)
-        };
-        if address.is_null() {
-            return Err(blocked(process, "memory", &io::Error::last_os_error()));
-        }
-        let block = Block { process, address };
+        let block = Block::allocate(process, bytes.len())?;
         // SAFETY: source and length are those of the slice; the destination is the memory just
         // allocated there.
         let written = unsafe {
             let source = bytes.as_ptr().cast();
             WriteProcessMemory(
                 process.handle().as_raw_handle(),
-                address,
+                block.address,
                 source,
                 bytes.len(),
                 ptr::null_mut(),
@@ -56,6 +48,19 @@ impl<'a> Block<'a> {
             return Err(blocked(process, "writing to memory", &io::Error::last_os_error()));
         }
         Ok(block)
+    }
+
+    /// So many zeros.
+    fn allocate(process: &'a Process, bytes: usize) -> Result<Block<'a>, Failure> {
+        // SAFETY: the handle is open; the system picks the address.
+        let address = unsafe {
+            let access = MEM_COMMIT | MEM_RESERVE;
+            VirtualAllocEx(process.handle().as_raw_handle(), ptr::null(), bytes, access, PAGE_READWRITE)
+        };
+        if address.is_null() {
+            return Err(blocked(process, "memory", &io::Error::last_os_error()));
+        }
+        Ok(Block { process, address })
     }
 
     /// Its address in the other process.
@@ -106,7 +111,7 @@ impl<'a> MessageRoom<'a> {
         match &self.block {
             Some((block, room)) if *room >= bytes => Ok(block.address()),
             _ => {
-                let block = Block::new(self.process, &vec![0; size])?;
+                let block = Block::allocate(self.process, size)?;
                 Ok(self.block.insert((block, size)).0.address())
             }
         }

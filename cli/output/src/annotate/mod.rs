@@ -147,7 +147,7 @@ pub fn annotate(
     let mut parts = Vec::new();
     let (mut others, mut others_self) = (0u64, Amount::default());
     for list in subject::parts(profile, &functions, options.what, options.code.is_some())? {
-        let sums = PartSums { profile, functions: &functions, nodes: &amounts.nodes, parts: &list };
+        let sums = PartSums::new(profile, &functions, &amounts.nodes, &list);
         let mut order: Vec<(usize, OwnTotal<Amount>)> = sums.of_parts().into_iter().collect();
         order.sort_by_key(|(at, sum)| (std::cmp::Reverse((sum.own.weight_ns, sum.total.weight_ns)), *at));
         // What has no weight is only shown where nothing else is.

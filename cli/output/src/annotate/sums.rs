@@ -11,13 +11,13 @@ use stk_profile::profile::{
 use stk_profile::stack::Interner;
 
 /// The amounts of stacks, and what they are shared out among.
-#[derive(Clone, Copy)]
 pub(super) struct PartSums<'a> {
     pub profile: &'a Profile,
-    pub functions: &'a Functions,
+    functions: &'a Functions,
     /// By node of the call tree.
-    pub nodes: &'a [Amount],
-    pub parts: &'a [Part],
+    nodes: &'a [Amount],
+    /// By function: the part that it is in.
+    parts: HashMap<FunctionId, usize>,
 }
 
 /// A function of a frame: the part that it is in, the frame, and the frame's name for it.
@@ -26,7 +26,18 @@ pub(super) type PartOfFrame<'n> = (Option<usize>, FrameId, Option<&'n NamedFrame
 /// The group of everything that is in no part.
 const OTHER: u32 = 0;
 
-impl PartSums<'_> {
+impl<'a> PartSums<'a> {
+    pub(super) fn new(
+        profile: &'a Profile,
+        functions: &'a Functions,
+        nodes: &'a [Amount],
+        parts: &[Part],
+    ) -> PartSums<'a> {
+        let parts = parts.iter().enumerate();
+        let parts = parts.flat_map(|(at, part)| part.functions.iter().map(move |&function| (function, at)));
+        PartSums { profile, functions, nodes, parts: parts.collect() }
+    }
+
     /// By part: its sums; those that have none are left out.
     pub(super) fn of_parts(&self) -> BTreeMap<usize, OwnTotal<Amount>> {
         self.by(|part, _, _| part).into_iter().collect()
@@ -71,12 +82,6 @@ impl PartSums<'_> {
     /// Gives the functions of each frame, outermost first: the part of each, if it is in one, and
     /// the frame's name for it.
     pub(super) fn each_frame(&self, mut visit: impl FnMut(&[PartOfFrame<'_>])) {
-        let parts: HashMap<FunctionId, usize> = self
-            .parts
-            .iter()
-            .enumerate()
-            .flat_map(|(at, part)| part.functions.iter().map(move |&function| (function, at)))
-            .collect();
         let mut found = Vec::new();
         for frame in (0..self.profile.frames.keys().len() as u32).map(FrameId) {
             let of_frame = self.functions.of(frame);
@@ -84,7 +89,7 @@ impl PartSums<'_> {
             let names = self.profile.symbols.names(frame);
             found.clear();
             found.extend(of_frame.iter().enumerate().map(|(inner, function)| {
-                (parts.get(function).copied(), frame, names.get(of_frame.len() - 1 - inner))
+                (self.parts.get(function).copied(), frame, names.get(of_frame.len() - 1 - inner))
             }));
             visit(&found);
         }

@@ -14,6 +14,7 @@ use serve::Server;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use stk_base::interrupt::private_folder;
+use stk_base::text::percent_encoded;
 use stk_output::formats::{Format, PerfettoStyle};
 
 /// Shows a trace in a viewer. `report` is a page on this machine, which needs no network. The
@@ -198,17 +199,9 @@ fn file_name(files: &[PathBuf], end: &str) -> String {
     format!("{}.{end}", if stem.is_empty() { "trace" } else { &stem })
 }
 
-/// A text with everything but letters, digits and `-._~` as `%XX` (RFC 3986, 2.1).
-fn escaped(text: &str) -> String {
-    let mut out = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
+/// An address as a part of another one.
+fn escaped(address: &str) -> String {
+    percent_encoded(address, b"-._~")
 }
 
 /// A command line whose first argument is a trace, as one of `stk open`.

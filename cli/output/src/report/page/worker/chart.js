@@ -86,7 +86,7 @@ function stretches(trace, { fitting, below, shown, callers }, { thread: t, from,
   let end = from;
   for (let i = firstBehind(rows, t, from); i < starts[t + 1] && start[i] < until; i++) {
     const n = node[i];
-    if (!fitting[state[i]] || (below !== null && (n < 0 || below[n] === 0))) continue;
+    if (!isTaken(fitting, below, state[i], n)) continue;
     const first = Math.max(start[i], end), last = Math.min(start[i] + wall[i], until);
     if (last <= first) continue;
     end = last;
@@ -149,7 +149,7 @@ function stretchSums(trace, { fitting, below, shown, callers, amounts, ofSamples
   };
   for (let i = firstBehind(rows, t, from - 1); i < starts[t + 1] && start[i] < until; i++) {
     const n = node[i];
-    if (!fitting[state[i]] || (below !== null && (n < 0 || below[n] === 0))) continue;
+    if (!isTaken(fitting, below, state[i], n)) continue;
     if (path.length) {
       if (n < 0) continue;
       if (!is.has(n)) is.set(n, leads(n));

@@ -37,7 +37,7 @@ function lanes({ rows, facts }, fitting, below, from, until) {
       const at = start[i], length = wall[i];
       if (at >= until) break;
       const n = node[i];
-      if (!fitting[state[i]] || (below !== null && (n < 0 || below[n] === 0))) continue;
+      if (!isTaken(fitting, below, state[i], n)) continue;
       bins ??= new Float32Array(BINS * OF_BIN);
       // A row without time is CPU time alone.
       if (length > 0) addToBins(bins, width, at - from, length, cpu[i], stateGroup(state[i]));

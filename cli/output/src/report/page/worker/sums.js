@@ -119,6 +119,9 @@ function sumRows(trace, selection, below) {
   return sum;
 }
 
+/** Whether a selection takes a row, by its state and its node, whatever time and thread it is of. */
+const isTaken = (fitting, below, state, n) => fitting[state] && (below === null || (n >= 0 && below[n] !== 0));
+
 /** Adds a thread's selected rows to the sums, and gives the thread's own. `any`: it has a row that fits, at whatever time. */
 function sumThread({ rows }, how, sum, t, chosen) {
   const { start, wall, cpu, samples, node, state, stop, trust, starts } = rows;
@@ -128,7 +131,7 @@ function sumThread({ rows }, how, sum, t, chosen) {
   const open = { state: -1, end: 0, ns: 0 };
   for (let i = starts[t]; i < starts[t + 1]; i++) {
     const group = stateGroup(state[i]), n = node[i];
-    if (!fitting[state[i]] || (below !== null && (n < 0 || below[n] === 0))) {
+    if (!isTaken(fitting, below, state[i], n)) {
       open.state = -1;
       continue;
     }
@@ -325,7 +328,7 @@ function votesOfRows(trace, selection, below) {
   for (const t of threads ?? trace.facts.threads.keys()) {
     for (let i = starts[t]; i < starts[t + 1]; i++) {
       const n = node[i];
-      if (n < 0 || !fitting[state[i]] || (below !== null && below[n] === 0)) continue;
+      if (n < 0 || !isTaken(fitting, below, state[i], n)) continue;
       const weight = amounts[i] * (from === null ? 1 : shareInTime(start[i], wall[i], from, until));
       if (weight > 0) addVote(votes.vote, votes.margin, n, t, weight);
     }
