@@ -27,8 +27,10 @@ pub use text::print;
 
 use crate::stats::{Amount, StackAmounts, StatsOptions};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use sources::SourceText;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::sync::Arc;
 use stk_profile::profile::{
     Additive, Functions, OwnTotal, PatternError, Profile, Runs, SelectionShare, Weight,
 };
@@ -103,7 +105,7 @@ pub struct PartStats {
     pub code: Vec<CodeBlock>,
     /// The text of its file; empty if there is none.
     #[serde(skip)]
-    texts: Vec<String>,
+    texts: Arc<[String]>,
 }
 
 /// A source line.
@@ -145,6 +147,8 @@ pub fn annotate(
     let functions = Functions::new(profile, false);
     let amounts = StackAmounts::of(profile, runs, &options.stats)?;
     let mut parts = Vec::new();
+    // Functions of one file share its text.
+    let mut texts: HashMap<String, Result<SourceText, SourceProblem>> = HashMap::new();
     let (mut others, mut others_self) = (0u64, Amount::default());
     for list in subject::parts(profile, &functions, options.what, options.code.is_some())? {
         let sums = PartSums::new(profile, &functions, &amounts.nodes, &list);
@@ -161,7 +165,11 @@ pub fn annotate(
         let mut code = options.code.map(|source| instructions::blocks(&sums, source)).unwrap_or_default();
         for (at, sum) in order {
             let of_part = lines.remove(&at).unwrap_or_default();
-            let mut part = described(&list[at], sum, of_part, options.sources);
+            let text = match &list[at].file {
+                Some(file) => texts.entry(file.clone()).or_insert_with(|| options.sources.find(file)).clone(),
+                None => Err(SourceProblem::NoFile),
+            };
+            let mut part = described(&list[at], sum, of_part, text);
             part.code = code.remove(&at).unwrap_or_default();
             parts.push(part);
         }
@@ -186,12 +194,8 @@ fn described(
     part: &Part,
     sum: OwnTotal<Amount>,
     of_lines: BTreeMap<Option<u32>, OwnTotal<Amount>>,
-    sources: &SourceFolders,
+    found: Result<SourceText, SourceProblem>,
 ) -> PartStats {
-    let found = match &part.file {
-        Some(file) => sources.find(file),
-        None => Err(SourceProblem::NoFile),
-    };
     let mut lines: Vec<LineRow> = of_lines
         .into_iter()
         .map(|(line, OwnTotal { own, total })| LineRow { line, own, total, text: None })
@@ -200,7 +204,7 @@ fn described(
     if lines.first().is_some_and(|row| row.line.is_none()) {
         lines.rotate_left(1);
     }
-    let (mut text_file, mut no_text, mut texts) = (None, None, Vec::new());
+    let (mut text_file, mut no_text, mut texts) = (None, None, Arc::default());
     match found {
         Ok(source) => {
             let (has, last) = (source.lines.len(), lines.iter().filter_map(|row| row.line).max());

@@ -5,6 +5,7 @@
 //! information holds (source servers, SourceLink) is ever followed.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use stk_base::files::Below;
 use stk_schema::windows::is_device_name;
 
@@ -64,7 +65,7 @@ pub enum SourceProblem {
 pub(super) struct SourceText {
     /// Where it was found.
     pub path: String,
-    pub lines: Vec<String>,
+    pub lines: Arc<[String]>,
 }
 
 impl SourceFolders {
@@ -94,7 +95,7 @@ impl SourceFolders {
                     Ok(bytes) => {
                         return Ok(SourceText {
                             path: below.path().display().to_string(),
-                            lines: lines(&bytes),
+                            lines: lines(&bytes).into(),
                         });
                     }
                     Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
@@ -200,9 +201,9 @@ mod tests {
         let folder = folder();
         std::fs::write(folder.path().join("sources/far.cpp"), "other").unwrap();
         let sources = folders(&folder, None, "sources");
-        assert_eq!(sources.find(r"C:\build\near.cpp").unwrap().lines, ["one", "    two"]);
-        assert_eq!(sources.find(r"C:\a\deep\er\far.cpp").unwrap().lines, ["far"]);
-        assert_eq!(sources.find("/b/er/far.cpp").unwrap().lines, ["other"]);
+        assert_eq!(*sources.find(r"C:\build\near.cpp").unwrap().lines, ["one", "    two"]);
+        assert_eq!(*sources.find(r"C:\a\deep\er\far.cpp").unwrap().lines, ["far"]);
+        assert_eq!(*sources.find("/b/er/far.cpp").unwrap().lines, ["other"]);
         assert_eq!(sources.find("none.cpp"), Err(SourceProblem::NotFound));
     }
 
@@ -210,7 +211,7 @@ mod tests {
     fn a_beginning_is_replaced_at_whole_names_only() {
         let folder = folder();
         let sources = folders(&folder, Some(r"c:\Build\src"), "sources");
-        assert_eq!(sources.find(r"C:\build/SRC\deep\er\far.cpp").unwrap().lines, ["far"]);
+        assert_eq!(*sources.find(r"C:\build/SRC\deep\er\far.cpp").unwrap().lines, ["far"]);
         for other in [r"C:\build\src2\near.cpp", r"C:\build\src", "near.cpp", r"D:\x\near.cpp"] {
             assert_eq!(sources.find(other), Err(SourceProblem::NotFound), "{other}");
         }
@@ -281,7 +282,7 @@ mod tests {
             let count = random.below(8);
             let path: String = (0..count).map(|_| pieces[random.below(pieces.len())]).collect();
             if let Ok(source) = sources.find(&path) {
-                assert!(source.lines == ["one", "    two"] || source.lines == ["far"], "{path:?}");
+                assert!(*source.lines == ["one", "    two"] || *source.lines == ["far"], "{path:?}");
                 found += 1;
             }
         }
