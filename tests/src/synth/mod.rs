@@ -192,7 +192,9 @@ impl TraceBuilder {
         let set = RegisterSet::general(self.writer.header().arch);
         let mut all = vec![0; set.len()];
         all[..registers.len()].copy_from_slice(registers);
-        let stack: Vec<u8> = words.iter().flat_map(|value| value.to_le_bytes()[..word].to_vec()).collect();
+        // Some tests have millions of words.
+        let mut stack = Vec::with_capacity(words.len() * word);
+        words.iter().for_each(|value| stack.extend_from_slice(&value.to_le_bytes()[..word]));
         let stack_base = self.threads[&thread].stack_base;
         self.raw(&RawSample {
             thread,
