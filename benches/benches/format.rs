@@ -3,8 +3,10 @@
 //! samples.
 //!
 //! ```text
-//! cargo bench -p stk-benches --bench format -- FILE.stk …      (default: examples/traces/*.stk)
+//! cargo bench -p stk-benches --bench format -- [--ideas] FILE.stk …   (default: examples/traces/*.stk)
 //! ```
+//!
+//! `--ideas`: what blocks of samples would take if the compressor knew more than the block.
 //!
 //! Times are those that the measuring thread spent on a CPU, best of several rounds. Two sequences
 //! per recording: `written` are the full samples; `passes` also repeats a thread's stack for every
@@ -50,10 +52,19 @@ fn main() {
         std::process::exit(2);
     }
     let mut rows = Vec::new();
+    let of_ideas = std::env::args().any(|arg| arg == "--ideas");
+    if of_ideas {
+        println!("| recording | blocks | raw bytes | way | bytes | of today's | decoding, of today's |");
+        println!("|---|---|---|---|---|---|---|");
+    }
     for file in &files {
         let data = std::fs::read(file).unwrap_or_else(|error| fail(file, &error));
         let trace = Trace::open(&data).unwrap_or_else(|error| fail(file, &error));
         let name = file.rsplit(['/', '\\']).next().unwrap_or(file);
+        if of_ideas {
+            ideas(name, &trace);
+            continue;
+        }
         for (kind, repeat) in [("written", false), ("passes", true)] {
             let sequence = Sequence::read(&trace, repeat);
             if sequence.samples.is_empty() {
@@ -63,7 +74,9 @@ fn main() {
             rows.push(measure(&format!("{name} {kind}"), trace.header(), &sequence));
         }
     }
-    print(&rows);
+    if !of_ideas {
+        print(&rows);
+    }
 }
 
 fn fail(file: &str, error: &dyn std::error::Error) -> ! {
@@ -308,6 +321,102 @@ fn plain(sequence: &Sequence) -> (usize, Duration) {
         }
     }
     (stored, time)
+}
+
+/// What the compressor of one block may know besides it.
+#[derive(Clone, Copy)]
+enum Known {
+    /// Nothing, as the recorder has it.
+    Nothing,
+    /// The end of the first block, as a dictionary that the file holds once. The first block is
+    /// compressed without.
+    Dictionary(usize),
+    /// All blocks before, up to so many bytes: references back to any stack of that time.
+    Before(usize),
+}
+
+/// Prints what each way makes of a recording's blocks of samples.
+fn ideas(name: &str, trace: &Trace<'_>) {
+    let mut scratch = Scratch::new();
+    let blocks = trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples);
+    let blocks: Vec<Vec<u8>> =
+        blocks.filter_map(|block| Some(trace.payload(block, &mut scratch).ok()?.to_vec())).collect();
+    let raw: usize = blocks.iter().map(Vec::len).sum();
+    let of_samples = trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples);
+    let stored: u64 = of_samples.map(|block| u64::from(block.header.stored_len)).sum();
+    println!("| {name} | {} | {raw} | in the file | {stored} | | |", blocks.len());
+    let ways = [
+        ("today's", TODAY, Known::Nothing),
+        ("a dictionary of 64 KiB", TODAY, Known::Dictionary(64 << 10)),
+        ("references to 1 MiB before", TODAY, Known::Before(1 << 20)),
+        ("references to 8 MiB before", TODAY, Known::Before(8 << 20)),
+        ("level 19", 19, Known::Nothing),
+        ("level 19, 8 MiB before", 19, Known::Before(8 << 20)),
+    ];
+    let mut today = None;
+    for (way, level, known) in ways {
+        let (bytes, time) = stored_with(&blocks, level, known);
+        let (first, first_time) = *today.get_or_insert((bytes, time));
+        println!(
+            "| {name} | {} | {raw} | {way} | {bytes} | {:.3} | {:.2} |",
+            blocks.len(),
+            bytes as f64 / first as f64,
+            time.as_secs_f64() / first_time.as_secs_f64()
+        );
+    }
+}
+
+/// The recorder's own level and tables.
+const TODAY: i32 = 0;
+
+/// The bytes of all blocks compressed in this way, and the time that decompressing them takes.
+fn stored_with(blocks: &[Vec<u8>], level: i32, known: Known) -> (usize, Duration) {
+    use zstd_safe::CParameter;
+    let all = blocks.concat();
+    let (mut bytes, mut time, mut begin) = (0, Duration::ZERO, 0);
+    for (n, block) in blocks.iter().enumerate() {
+        let before = match known {
+            Known::Nothing => 0..0,
+            Known::Dictionary(_) if n == 0 => 0..0,
+            Known::Dictionary(most) => {
+                let end = blocks[0].len();
+                end - most.min(end)..end
+            }
+            Known::Before(most) => begin - most.min(begin)..begin,
+        };
+        let before = &all[before];
+        let mut compressor = zstd_safe::CCtx::create();
+        let mut parameters = vec![CParameter::CompressionLevel(level.max(1))];
+        if level == TODAY {
+            parameters.extend([
+                CParameter::Strategy(zstd_safe::Strategy::ZSTD_dfast),
+                CParameter::HashLog(if before.is_empty() { 16 } else { 20 }),
+                CParameter::ChainLog(if before.is_empty() { 15 } else { 20 }),
+                CParameter::MinMatch(5),
+            ]);
+        }
+        parameters.push(CParameter::WindowLog(if before.is_empty() { 20 } else { 24 }));
+        for parameter in parameters {
+            compressor.set_parameter(parameter).expect("a parameter that zstd has");
+        }
+        compressor.ref_prefix(before).expect("a prefix");
+        let mut stored = vec![0; zstd_safe::compress_bound(block.len())];
+        let len = compressor.compress2(&mut stored[..], block).expect("room");
+        bytes += len;
+        let mut best = Duration::MAX;
+        let mut raw = vec![0; block.len()];
+        for _ in 0..5 {
+            let mut reader = zstd_safe::DCtx::create();
+            reader.ref_prefix(before).expect("a prefix");
+            let start = cpu_time();
+            reader.decompress(&mut raw[..], &stored[..len]).expect("the same prefix");
+            best = best.min(cpu_time() - start);
+        }
+        assert!(raw == *block, "what was stored");
+        time += best;
+        begin += block.len();
+    }
+    (bytes, time)
 }
 
 fn print(rows: &[Row]) {

@@ -214,7 +214,7 @@ impl Inject {
     pub fn finish(mut self) -> Finished {
         let (line, err) = (format!("{} to end", self.line), self.err.clone());
         let ended = || self.child.try_wait().expect("a child can be waited for");
-        let status = wait_for_or_tell(&line, ended, || read_lossy(&err));
+        let status = wait_for_or_tell(&line, ended, || format!("{}\n{}", read_lossy(&err), threads()));
         Finished {
             line: self.line.clone(),
             code: status.code(),
@@ -222,6 +222,13 @@ impl Inject {
             stderr: read_lossy(&self.err),
         }
     }
+}
+
+/// What every thread of the machine's Windows programs waits for, where `ps` shows it.
+fn threads() -> String {
+    let all = std::process::Command::new("ps").args(["-eLo", "pid,tid,stat,wchan:24,etimes,args"]).output();
+    let all = all.map_or_else(|error| error.to_string(), |all| String::from_utf8_lossy(&all.stdout).into());
+    all.lines().filter(|line| line.contains(".exe")).collect::<Vec<_>>().join("\n")
 }
 
 /// The arguments for repeating a recording. Its trace replaces the first one.

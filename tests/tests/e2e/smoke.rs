@@ -47,14 +47,16 @@ fn a_program_recorded_by_its_id_is_undisturbed_and_its_stacks_are_complete() {
 fn a_launched_program_is_recorded_and_its_exit_code_passed_on() {
     let folder = Folder::new("smoke-launch");
     let busy = wine::windows_path(&wine::path("STK_BUSY_DIR").join("busy.exe"));
-    let finished = Inject::run(&folder, &["-o", "launched.stk", "-r", "100", "--", &busy, "5"]);
+    let line = ["-o", "launched.stk", "-r", "100", "--", &busy, "5"];
+    let finished = Inject::launch_in(&folder, folder.path(), &line);
     finished.expect(0).says("busy.exe").says("ended with exit code 0");
     assert!(finished.stdout.contains(UNDISTURBED), "{}", finished.stdout);
     let recorded = Recorded::open(&folder.file("launched.stk"));
     assert!(recorded.damage.is_empty(), "{:?}", recorded.damage);
     assert!(!recorded.samples.is_empty());
 
-    Inject::run(&folder, &["-o", "cmd.stk", "--", "cmd.exe", "/c", "exit 7"]).expect(7);
+    let line = ["-o", "cmd.stk", "--", "cmd.exe", "/c", "exit 7"];
+    Inject::launch_in(&folder, folder.path(), &line).expect(7);
 }
 
 #[test]
