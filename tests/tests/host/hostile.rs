@@ -153,15 +153,12 @@ const MANY: usize = 32;
 const TO_DATASET: &[&str] =
     &["convert", "-j", "2", "--no-default-symbols", "--to", "parquet", "TRACE", "-o", "OUT.dataset"];
 
-/// A batch, whose worker reads the trace.
-const BATCH: usize = 24;
-
-/// What a class of cases meets. "Others" are all of [`COMMANDS`] that are no ways and no batch:
-/// those on a dataset of the trace are among them. With `--long`, bombs meet every command.
+/// What a class of cases meets. "Others" are all of [`COMMANDS`] that are no ways: those on a
+/// dataset of the trace are among them. With `--long`, bombs meet every command.
 ///
 /// ```text
 /// class                    commands
-/// bombs                    ways, a batch, and three of the others in turn
+/// bombs                    ways, and four of the others in turn
 /// bombs, larger sizes      info, stats, dump
 /// names, in each place     ways, all names at once; of each, one of the others in turn
 /// names, everywhere        every command
@@ -175,7 +172,7 @@ fn ways_and(others: usize, case: usize) -> Vec<usize> {
 }
 
 fn others_in_turn(others: usize, case: usize) -> Vec<usize> {
-    let is_other = |at: &usize| !WAYS.contains(at) && !WAYS_OF_MANY.contains(at) && *at != BATCH;
+    let is_other = |at: &usize| !WAYS.contains(at) && !WAYS_OF_MANY.contains(at);
     let rest: Vec<usize> = (0..COMMANDS.len()).filter(is_other).collect();
     (0..others).map(|n| rest[(others * case + n) % rest.len()]).collect()
 }
@@ -482,7 +479,7 @@ fn bombs_stay_within_their_limits() {
     let commands = |n: usize, large| -> Vec<usize> {
         match (long(), large) {
             (true, _) => all(),
-            (false, false) => [ways_and(3, n), vec![BATCH]].concat(),
+            (false, false) => ways_and(4, n),
             (false, true) => vec![0, 5, 7],
         }
     };
