@@ -341,3 +341,28 @@ fn inject_top_prints_a_screen_of_a_process_or_says_what_it_needs() {
     Inject::run(&folder, &["status", "--pid", &pid]).refuses(1, "is not being recorded");
     Inject::run(&folder, &["top", "--pid", "999999", "--once"]).expect(3).says("no process with pid 999999");
 }
+
+#[test]
+fn trace_is_shown_by_the_stk_beside_inject() {
+    let folder = Folder::new("inject-open");
+    let busy = Program::busy(&folder, 0);
+    let bin = folder.file("bin");
+    std::fs::create_dir(&bin).expect("a new folder");
+    for name in ["inject.exe", "agent.dll"] {
+        std::fs::copy(wine::path("STK_WINDOWS_BIN").join(name), bin.join(name)).expect("the recorder");
+    }
+    let inject = bin.join("inject.exe");
+    let line = ["--pid", &busy.pid(), "-d", "1s", "--open", "-o", "shown.stk"];
+    Inject::run_exe(&inject, &folder, &line).refuses(1, "--open needs stk.exe beside inject.exe");
+    assert!(!folder.file("shown.stk").exists(), "nothing is recorded that cannot be shown");
+
+    let fake = wine::compiled(env!("CARGO_TARGET_TMPDIR"), "shows");
+    std::fs::copy(fake, bin.join("stk.exe")).expect("the program that stk.exe is here");
+    Inject::run_exe(&inject, &folder, &line).expect(0);
+    // The folder's name is in the system's code page.
+    let shown = std::fs::read(bin.join("shown.txt")).expect("what stk.exe was called with");
+    let shown = String::from_utf8_lossy(&shown).replace('\r', "");
+    let (command, trace) = shown.split_once('\n').expect("two arguments");
+    assert!(command == "open" && trace.ends_with("shown.stk\n"), "{shown}");
+    assert!(Recorded::open(&folder.file("shown.stk")).complete);
+}

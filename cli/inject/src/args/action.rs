@@ -150,6 +150,8 @@ pub(crate) struct Record {
     /// Whether to return once the recording has begun and leave a copy of inject running as its
     /// guard.
     pub detach: bool,
+    /// Whether to show the trace when it is whole.
+    pub open: bool,
     /// Handle of the event that such a copy sets when the recording has begun.
     pub begun_event: Option<u64>,
 }

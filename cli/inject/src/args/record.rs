@@ -181,6 +181,11 @@ pub(super) struct RecordArgs {
     #[arg(long, conflicts_with = "program")]
     detach: bool,
 
+    /// Show the trace when it is whole: `stk open`, by the stk.exe beside inject.exe. For one trace
+    /// of one process
+    #[arg(long, conflicts_with_all = ["detach", "children", "rotate", "flight"])]
+    open: bool,
+
     /// Internal: how the copy that --detach leaves reports that the recording has begun.
     #[arg(long, hide = true, value_name = "HANDLE", conflicts_with = "program")]
     begun_event: Option<u64>,
@@ -383,6 +388,7 @@ impl From<RecordArgs> for Record {
             rotation: Rotation::default(),
             // The copy has the same command line.
             detach: args.detach && args.begun_event.is_none(),
+            open: args.open,
             begun_event: args.begun_event,
         }
     }

@@ -222,6 +222,10 @@ fn children_are_watched_for_by_the_first_inject_alone() {
     let copy = record(&["--only-pid", "7", "--children", "-d", "10s", "--pid", "1", "--only-ms", "1500"]);
     assert_eq!((copy.children, copy.target, copy.duration_ms), (false, Target::Pid(7), 1500));
     refused(&["--pid", "1", "--children", "--detach"]);
+    for other in [&["--detach"][..], &["--children"], &["--rotate", "60s"], &["--flight", "30s"]] {
+        refused(&[&["--pid", "1", "--open"], other].concat());
+    }
+    assert!(record(&["--pid", "1", "--open"]).open && !record(&["--pid", "1"]).open);
     assert!(record(&["--pid", "1", "--children", "--allow-missed-children"]).may_miss_children);
     refused(&["--pid", "1", "--allow-missed-children"]);
     refused(&["--pid", "1", "--only-ms", "7"]);

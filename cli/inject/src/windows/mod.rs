@@ -69,6 +69,7 @@ pub(crate) mod requests;
 pub(crate) mod scheduling;
 pub(crate) mod several;
 pub(crate) mod signature;
+pub(crate) mod stk;
 pub(crate) mod suspension;
 pub(crate) mod system;
 pub(crate) mod threads;

@@ -6,6 +6,7 @@
 use super::console;
 use super::copies;
 use super::process;
+use super::stk;
 use super::system;
 use crate::args::{Target, Top};
 use crate::failure::{self, Failure};
@@ -32,7 +33,7 @@ pub(crate) fn run(top: &Top) -> Result<i32, Failure> {
         Target::Name(name) => process::pid_of(name)?,
         _ => return Err(Failure::usage("name one process that runs")),
     };
-    let stk = stk()?;
+    let stk = stk::beside("inject top", "record with -o FILE, and run stk top FILE")?;
     let fail = |error: std::io::Error| Failure::failed(format!("inject top: {error}"));
     // Ctrl-C reaches both programs themselves; this inject cleans up.
     console::catch().map_err(fail)?;
@@ -52,19 +53,6 @@ pub(crate) fn run(top: &Top) -> Result<i32, Failure> {
         shown.map_err(|error| Failure::failed(format!("{} cannot be run: {error}", stk.display())))?;
     recording.end()?;
     Ok(shown.code().unwrap_or(failure::FAILED))
-}
-
-/// stk.exe beside inject.exe.
-fn stk() -> Result<PathBuf, Failure> {
-    let own = std::env::current_exe();
-    let stk = own.map(|own| own.with_file_name("stk.exe")).unwrap_or_default();
-    if stk.is_file() {
-        return Ok(stk);
-    }
-    Err(Failure::failed(format!(
-        "inject top needs stk.exe beside inject.exe ({} is not there): record with -o FILE, and run stk top FILE",
-        stk.display()
-    )))
 }
 
 /// Starts a copy of inject that records the process to `trace`.

@@ -26,6 +26,7 @@ use super::launch::LaunchedProgram;
 use super::place::AgentFile;
 use super::process::{self, Process};
 use super::several;
+use super::stk;
 use super::system::{self, Event};
 use crate::args::{Record, Target};
 use crate::failure::{self, Failure};
@@ -41,6 +42,10 @@ use stk_schema::text::printable_lines;
 /// A sentence for the user, when nothing was recorded or the trace is not whole.
 pub(crate) fn run(record: &Record) -> Result<i32, Failure> {
     children::check(record)?;
+    if record.open {
+        // Before anything is recorded.
+        stk::for_open()?;
+    }
     match &record.target {
         Target::Launch(line) => launch(record, line).map_err(Failure::in_launch),
         Target::Pids(pids) => several::run(record, pids),

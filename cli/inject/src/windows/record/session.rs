@@ -14,6 +14,7 @@ use crate::windows::launch::LaunchedProgram;
 use crate::windows::names::Names;
 use crate::windows::process::Process;
 use crate::windows::remote::MessageRoom;
+use crate::windows::stk;
 use crate::windows::system::{self, Event};
 use crate::{status, steps};
 use std::io::{IsTerminal, Write as _};
@@ -207,7 +208,12 @@ impl<'a> Session<'a> {
         let (trace, moved) = self.close();
         let code = self.conclude(end, &trace);
         // A trace that stayed where it was is a failure, unless there is a graver one.
-        code.and_then(|code| moved.map(|()| code))
+        let code = code.and_then(|code| moved.map(|()| code));
+        if self.starter.record.open && code.is_ok() {
+            steps::begin(steps::Thread::Main, "shows the trace");
+            stk::open(&self.path);
+        }
+        code
     }
 
     /// Completes what was recorded, and describes it.
