@@ -101,9 +101,19 @@ impl Exit {
 #[error("{0}")]
 pub struct Usage(pub String);
 
+/// The version, the commit that it was built from, and its features.
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (",
+    env!("STK_BUILD_COMMIT"),
+    "; features: ",
+    env!("STK_BUILD_FEATURES"),
+    ")"
+);
+
 /// Converts, inspects and summarises .stk traces on any operating system.
 #[derive(Parser, Debug)]
-#[command(name = "stk", version, max_term_width = 110)]
+#[command(name = "stk", version = VERSION, max_term_width = 110)]
 #[command(after_help = "\
 Exit codes:
   0    done (a trace that only ends early counts as whole, with a warning)

@@ -1,6 +1,7 @@
 //! Tests of the program from the outside: arguments, exit codes, standard output and standard
 //! error.
 
+use crate::commit;
 use crate::support::{kept, stk};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -56,6 +57,49 @@ fn damage_block(file: &mut [u8], number: usize) {
         samples.nth(number).unwrap().offset as usize + stk_format::BLOCK_HEADER_LEN + 20
     };
     file[offset] ^= 0x5A;
+}
+
+#[test]
+fn version_shows_commit_and_features() {
+    let dir = folder();
+    let output = stk(dir.path(), &["--version"]);
+    let line = stdout(&output);
+    let inner = line.strip_prefix(concat!("stk ", env!("CARGO_PKG_VERSION"), " (")).expect(&line);
+    let (commit, features) = inner.trim_end().strip_suffix(')').unwrap().split_once("; features: ").unwrap();
+    assert_eq!(features.contains("parquet"), cfg!(feature = "parquet"), "{line}");
+    assert_eq!(features.contains("swift"), cfg!(feature = "swift"), "{line}");
+    let known = commit.split([',', ' ']).next().unwrap();
+    let digits = known.len() == 10 && known.bytes().all(|byte| byte.is_ascii_hexdigit());
+    assert!(commit == "unknown commit" || digits, "{line}");
+}
+
+#[test]
+fn commit_of_a_build_comes_from_its_own_checkout() {
+    let dir = folder();
+    let root = dir.path().join("checkout");
+    std::fs::create_dir_all(root.join("src")).unwrap();
+    std::fs::create_dir_all(root.join("copy/src")).unwrap();
+    write(&root, "src/main.rs", b"fn main() {}");
+    assert_eq!(commit::described(&root, &["src"]), "unknown commit");
+    let git = |arguments: &[&str]| {
+        let name = ["-c", "user.name=stk", "-c", "user.email=stk@example.org"];
+        let date = ("GIT_COMMITTER_DATE", "2026-11-27T12:00:00Z");
+        let mut command = Command::new("git");
+        command.args(name).args(arguments).env(date.0, date.1).current_dir(&root);
+        let output = command.output().expect("git");
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output)
+    };
+    git(&["init", "-q"]);
+    git(&["add", "."]);
+    git(&["commit", "-q", "-m", "first"]);
+    let commit = git(&["rev-parse", "HEAD"])[..10].to_owned();
+    assert_eq!(commit::described(&root, &["src"]), format!("{commit}, 2026-11-27"));
+    write(&root, "README.md", b"not built from");
+    assert_eq!(commit::described(&root, &["src"]), format!("{commit}, 2026-11-27"));
+    write(&root, "src/more.rs", b"// new");
+    assert_eq!(commit::described(&root, &["src"]), format!("{commit} with changes, 2026-11-27"));
+    assert_eq!(commit::described(&root.join("copy"), &["src"]), "unknown commit");
 }
 
 #[test]
