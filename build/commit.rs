@@ -27,7 +27,8 @@ pub(crate) fn described(root: &Path, sources: &[&str]) -> String {
 
 fn from_git(root: &Path, sources: &[&str]) -> Option<String> {
     let git = |arguments: &[&str]| {
-        let output = Command::new("git").arg("--no-optional-locks").args(arguments).current_dir(root).output();
+        let output =
+            Command::new("git").arg("--no-optional-locks").args(arguments).current_dir(root).output();
         let output = output.ok().filter(|output| output.status.success())?;
         Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())
     };

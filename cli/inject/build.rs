@@ -6,7 +6,8 @@ mod commit;
 mod resources;
 
 /// What inject is built from.
-const SOURCES: [&str; 5] = ["cli/inject/src", "cli/inject/Cargo.toml", "format/src", "schema/src", "Cargo.lock"];
+const SOURCES: [&str; 5] =
+    ["cli/inject/src", "cli/inject/Cargo.toml", "format/src", "schema/src", "Cargo.lock"];
 
 /// The manifest requests no elevation, no redirection of files under Program Files, long paths,
 /// UTF-8 as the code page, and Windows' true version (the id is that of Windows 10 and 11).

@@ -108,7 +108,7 @@ pub(crate) fn board(bytes: &[u8; size_of::<GuardBoard>()]) -> Option<GuardBoard>
     fits.then_some(board)
 }
 
-/// Where the word of slot `index` lies in the board.
+/// Where the word of slot `index` is in the board.
 pub(crate) fn word_offset(index: usize) -> u64 {
     (16 + 16 * index + 8) as u64
 }

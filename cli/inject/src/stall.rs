@@ -367,7 +367,7 @@ mod tests {
         fake.run(10, &ALL);
         assert_eq!(fake.run(40, &[]), (Verdict::ProcessStands, 30));
         assert_eq!(fake.run(10_000, &[]).0, Verdict::Fine);
-        // It goes on, and what stood with it has its whole time again.
+        // It continues, and what stood with it has its whole time again.
         assert_eq!(fake.run(10, &ALL).0, Verdict::Fine);
         assert_eq!(fake.run(40, &[]).0, Verdict::ProcessStands);
     }

@@ -87,7 +87,7 @@ impl SymbolPath {
 
     /// The end of the sentence "there is no X beside the runtime": what was searched, where, and
     /// what would help.
-    pub(crate) fn in_vain(&self, runtime: &Runtime) -> String {
+    pub(crate) fn not_found(&self, runtime: &Runtime) -> String {
         let name = runtime.long_name().unwrap_or_else(|| runtime.library_name().to_owned());
         let index = runtime.index.map(|index| format!(" (index {index})")).unwrap_or_default();
         let left_out = match self.left_out {
@@ -201,7 +201,7 @@ mod tests {
         let candidates = parsed("f;srv*s").candidates(&unknown);
         let paths: Vec<&Path> = candidates.iter().map(|candidate| &*candidate.path).collect();
         assert_eq!(paths, [Path::new("f").join("mscordaccore.dll")]);
-        assert_eq!(parsed("f").in_vain(&unknown), "; no mscordaccore.dll in f");
+        assert_eq!(parsed("f").not_found(&unknown), "; no mscordaccore.dll in f");
     }
 
     #[test]
@@ -215,11 +215,11 @@ mod tests {
     fn the_message_names_the_places_searched_and_the_file_to_fetch() {
         let wanted = "mscordaccore_amd64_amd64_4.700.20.6602.dll (index 5E211DAC56b000)";
         assert_eq!(
-            SymbolPath::default().in_vain(&runtime()),
+            SymbolPath::default().not_found(&runtime()),
             format!("; {wanted} can be put into a folder for --symbol-path")
         );
         assert_eq!(
-            parsed(r"C:\a;srv*C:\b*https://h").in_vain(&runtime()),
+            parsed(r"C:\a;srv*C:\b*https://h").not_found(&runtime()),
             format!(r"; no {wanted} in C:\a; C:\b; inject asks no server or share")
         );
     }

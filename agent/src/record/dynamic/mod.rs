@@ -1,4 +1,4 @@
-//! Code that lies in no module: just-in-time compilers and other runtimes make it while the process
+//! Code that is in no module: just-in-time compilers and other runtimes make it while the process
 //! runs.
 //!
 //! ```text
@@ -18,7 +18,7 @@
 //!
 //! **Other parts of the agent** that need to know of new dynamic code read [`CodeActivity`]: how
 //! many regions were added so far, and when the last one was. The runtimes thread asks a runtime
-//! for names once there are addresses without one. For a runtime that must be asked for each
+//! for names once there are addresses without one. For a runtime that must be queried for each
 //! address, [`Shared::unnamed`] holds the addresses themselves.
 
 mod entry;
@@ -122,7 +122,7 @@ pub(crate) struct Costs {
     pub nameless: AtomicU64,
     /// Nanoseconds spent in naming by the contract.
     pub naming_ns: AtomicU64,
-    /// Regions and addresses whose name cannot be asked because the queue was full.
+    /// Regions and addresses whose name cannot be requested because the queue was full.
     pub unasked: AtomicU64,
 }
 

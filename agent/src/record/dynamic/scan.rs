@@ -268,9 +268,12 @@ mod tests {
         scanner.sample(&view(&stack, 5), region);
         scanner.sample(&View { ip: IMAGE + 0x40, ..view(&stack, 6) }, region);
         scanner.sample(&View { ip: IMAGE + 0x50, ..view(&stack, 7) }, region);
-        let told: Vec<Sighting> = core::iter::from_fn(|| shared.images.pop()).collect();
+        let reported: Vec<Sighting> = core::iter::from_fn(|| shared.images.pop()).collect();
         let sighting = |inside, time, executed| Sighting { inside, time, executed };
-        assert_eq!(told, [sighting(IMAGE + 0x100, Ticks(5), false), sighting(IMAGE + 0x40, Ticks(6), true)]);
+        assert_eq!(
+            reported,
+            [sighting(IMAGE + 0x100, Ticks(5), false), sighting(IMAGE + 0x40, Ticks(6), true)]
+        );
         assert_eq!(drain(&shared), [], "an image is no dynamic code");
     }
 

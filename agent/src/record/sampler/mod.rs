@@ -194,7 +194,7 @@ impl<T: Target> Sampler<T> {
         });
     }
 
-    /// Tells the limit of the sampler's CPU time what a look at a thread is expected to cost.
+    /// Gives the limit of the sampler's CPU time the expected cost of a look at a thread.
     pub(crate) fn expect_cost(&mut self, look: Ticks) {
         if let Some(duty) = &mut self.duty {
             duty.expect(look);

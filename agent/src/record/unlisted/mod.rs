@@ -72,7 +72,7 @@ pub(crate) struct UnlistedImage {
 }
 
 impl UnlistedImages {
-    /// The loader told that it unmaps a known module.
+    /// The loader reported that it unmaps a known module.
     pub(crate) fn unloaded(&mut self, seen: &ModuleSighting, time: Ticks) {
         let unload = Unload { start: seen.base, end: seen.base.saturating_add(seen.size), time };
         match self.unloads.get_mut(self.next_unload) {

@@ -37,7 +37,7 @@ pub(crate) struct RuntimesRecorder {
     known: Vec<ListedRuntime>,
     pub(super) answers: Answers,
     pub(super) asking: bool,
-    /// The note about the host's answers, if it is asked.
+    /// The note about the host's answers, if it gets requests.
     pub(super) names: Option<String>,
     /// The stream that is being received: number, bytes written, bytes not written yet.
     session: u64,

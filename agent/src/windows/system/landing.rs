@@ -55,8 +55,8 @@ const CALLS_AT_ONCE: usize = 64;
 static NEXT_CALL: AtomicU64 = AtomicU64::new(1);
 
 /// Runs `work` on a thread that is not the recorder's. If it panics, the panic leaves it and the
-/// thread goes on. True if `work` returned; false if a panic left it, or if as many calls as there
-/// is room for are running, and `work` was not run.
+/// thread continues. True if `work` returned; false if a panic left it, or if as many calls as
+/// there is room for are running, and `work` was not run.
 pub(crate) fn survive_panic<F: FnOnce()>(work: F) -> bool {
     unsafe extern "system" fn run<F: FnOnce()>(work: *mut c_void) {
         // SAFETY: `survive_panic` passes its `Option`, which it does not touch meanwhile.

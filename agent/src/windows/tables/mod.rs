@@ -207,7 +207,7 @@ pub(super) struct TablesRecorder {
     rounds: ThreadRounds,
     /// Whether threads or names are new to the user's choice of threads ...
     to_select: bool,
-    /// ... and whether the sampler is to be told of threads.
+    /// ... and whether threads are reported to the sampler.
     to_send: bool,
     losses_due: Ticks,
     state_at: Ticks,
@@ -221,7 +221,7 @@ pub(super) struct TablesRecorder {
     /// Whether the cost of a suspension was written, and the rate that was written last.
     costs_written: bool,
     rate_written: u64,
-    /// Changes of [`Pauses`](crate::record::shared::Pauses) that the trace tells.
+    /// Changes of [`Pauses`](crate::record::shared::Pauses) that the trace holds.
     pauses_written: u32,
     /// A pause, or its end, that the sampler has not confirmed.
     pausing: Option<HostRequest>,
@@ -233,7 +233,7 @@ pub(super) struct TablesRecorder {
     file_asked: Option<Ticks>,
     /// What the files before cost.
     measured: [u64; 7],
-    /// Words that REDACTION events have told of.
+    /// Words that REDACTION events have counted.
     redacted_words: u64,
     /// Successive listings that showed only the recorder's threads.
     alone: u32,

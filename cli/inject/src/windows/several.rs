@@ -31,7 +31,7 @@ pub(crate) fn run(record: &Record, pids: &[u32]) -> Result<i32, Failure> {
     if record.detach || record.begun_event.is_some() {
         return Err(Failure::usage("--detach takes one process: call inject for each".to_owned()));
     }
-    if !pattern::tells_processes_apart(&record.output) {
+    if !pattern::names_each_process(&record.output) {
         return Err(Failure::usage(
             "several processes need a trace each: write %p (the pid) in the name of -o".to_owned(),
         ));

@@ -65,7 +65,7 @@ struct LiveRegion {
     compared: Ticks,
     /// When it was last seen.
     seen: Ticks,
-    /// Whoever was asked for it failed: not to be asked again.
+    /// The query for it failed and is not repeated.
     faulty: bool,
     /// For a stub: the addresses (bits from `base` on) whose names were already requested. A stub
     /// may hold several, and without function tables (x86) every method looks like a stub.

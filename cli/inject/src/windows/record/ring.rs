@@ -150,7 +150,7 @@ impl Rotating {
     }
 
     /// What the trace says of its place in the recording. `previous_end`: the performance counter
-    /// when the recording of the file before was told to end.
+    /// when the recording of the file before was requested to end.
     pub(super) fn facts(&self, previous_end: Option<u64>) -> Vec<Fact> {
         self.facts_of(self.place.index, previous_end)
     }
@@ -174,7 +174,7 @@ impl Rotating {
             FileUse::Kept(_) => {
                 opened.say_begun(process);
                 let files = rotation::describe(&self.rotation, self.limits);
-                say(&format!("it goes on in numbered files, {files}"));
+                say(&format!("it continues in numbered files, {files}"));
             }
         }
     }
@@ -193,7 +193,7 @@ impl Rotating {
         }
     }
 
-    /// The present file's place in the recording, of which the other hosts are told before it
+    /// The present file's place in the recording, which the other hosts get before it
     /// begins.
     pub(super) fn place(&self) -> &FilePlace {
         &self.place
@@ -217,7 +217,7 @@ impl Rotating {
             return false;
         }
         if status.paused != 0 {
-            // A pause goes on in the file in which it began.
+            // A pause continues in the file in which it began.
             if let Some(rested) = &mut self.rested_ms {
                 *rested = status.elapsed_ms;
             }

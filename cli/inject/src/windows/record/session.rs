@@ -20,7 +20,7 @@ use std::io::{IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use stk_schema::control::{
-    AgentStatus, FLAG_ONCE, FLAG_PAUSED, ROTATION_GOES_ON, ROTATION_NONE, ROTATION_STOP, STATE_FAILED,
+    AgentStatus, FLAG_ONCE, FLAG_PAUSED, ROTATION_CONTINUES, ROTATION_NONE, ROTATION_STOP, STATE_FAILED,
     STATE_STOPPED,
 };
 use stk_schema::event::EndReason;
@@ -134,7 +134,7 @@ impl<'a> Session<'a> {
             Some(rotating) => rotating.say_begun(&output, process),
             None => output.say_begun(process),
         }
-        let rotation = if rotating.is_some() { ROTATION_GOES_ON } else { ROTATION_NONE };
+        let rotation = if rotating.is_some() { ROTATION_CONTINUES } else { ROTATION_NONE };
         starter.agent.set_rotation(process, rotation);
         let ending = output.begin(record, running.uuid);
         let path = ending.path.clone();
@@ -282,7 +282,7 @@ impl<'a> Session<'a> {
     /// Reads the status; false if the process has ended.
     ///
     /// # Errors
-    /// A sentence for the user, when it cannot be read and the process goes on.
+    /// A sentence for the user, when it cannot be read and the process continues.
     pub(super) fn read_status(&mut self) -> Result<bool, Failure> {
         let process = self.starter.process;
         let asked = Instant::now();

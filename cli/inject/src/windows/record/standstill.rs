@@ -66,7 +66,7 @@ impl StallGuard {
             let work = move || monitor(&shared, &stop, limit, launched);
             std::thread::Builder::new().name("monitor".to_owned()).spawn(work).ok()
         });
-        // Without a monitor the recording itself is followed all the same.
+        // Without a monitor the recording itself is still followed.
         StallGuard { looked: Instant::now(), shared, stop, monitor }
     }
 
@@ -112,7 +112,7 @@ impl Drop for StallGuard {
     }
 }
 
-/// Ends inject if its main thread stands in something short.
+/// Ends inject if its main thread stays in a short step.
 fn monitor(shared: &Shared, stop: &Event, limit: Duration, launched: bool) {
     let mut watch = MainWatch::new(limit);
     let mut looked = Instant::now();
