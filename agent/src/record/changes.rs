@@ -51,9 +51,9 @@ impl Change {
 
 /// Changes in the order in which they happened.
 #[derive(Debug, Default)]
-pub(crate) struct Changes(VecDeque<Change>);
+pub(crate) struct LoaderQueue(VecDeque<Change>);
 
-impl Changes {
+impl LoaderQueue {
     /// Takes changes from `next` until it returns `None`.
     pub(crate) fn take(&mut self, mut next: impl FnMut() -> Option<Change>) {
         while let Some(change) = next() {
@@ -116,8 +116,8 @@ mod tests {
         Change::Unloaded { time: Ticks(0), base, rescued: None }
     }
 
-    fn changes(list: &[Change]) -> Changes {
-        let (mut changes, mut list) = (Changes::default(), list.iter().cloned());
+    fn changes(list: &[Change]) -> LoaderQueue {
+        let (mut changes, mut list) = (LoaderQueue::default(), list.iter().cloned());
         changes.take(|| list.next());
         changes
     }

@@ -10,7 +10,7 @@ use stk_schema::symbol_path::{PathElement, elements};
 
 /// A folder to look into.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SymbolDir {
     /// The folder, as it was written.
     pub folder: PathBuf,
     /// Whether the library may lie directly in it: a plain folder, not a store.
@@ -23,7 +23,7 @@ pub(crate) struct Place {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SymbolPath {
     /// Folders of this machine, in order.
-    pub places: Vec<Place>,
+    pub places: Vec<SymbolDir>,
     /// How many servers, shares and unnamed default stores are left out.
     pub left_out: usize,
 }
@@ -58,7 +58,7 @@ impl SymbolPath {
             self.left_out += 1;
             return;
         }
-        self.places.push(Place { folder: PathBuf::from(folder), flat, named });
+        self.places.push(SymbolDir { folder: PathBuf::from(folder), flat, named });
     }
 
     /// Files to try for the library of `runtime`, likeliest first in each place: directly in a
@@ -69,7 +69,7 @@ impl SymbolPath {
         let long = runtime.long_name();
         let names = || [Some(short), long.as_deref()].into_iter().flatten();
         let mut found = Vec::new();
-        for Place { folder, flat, named } in &self.places {
+        for SymbolDir { folder, flat, named } in &self.places {
             let mut add = |path, indexed| found.push(Candidate { path, indexed, named: *named });
             if *flat {
                 names().for_each(|name| add(folder.join(name), false));

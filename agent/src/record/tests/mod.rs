@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use crate::record::code::{CODE_BYTES, CodeRead};
 use crate::record::dynamic::{Region, RegionUse};
 use crate::record::files::Files;
-use crate::record::journal::{self, Contents, Journal, Pace, TableStore};
+use crate::record::journal::{self, Contents, EventWriter, Pace, TableStore};
 use crate::record::modules::Events as _;
 use crate::record::queue::Queue;
 use crate::record::sampler::{
@@ -1057,12 +1057,12 @@ impl TableStore for Folder {
     }
 }
 
-fn journal(buffers: usize) -> (Journal<NoPace>, Arc<Lane>, Memory, Writer<Memory>) {
+fn journal(buffers: usize) -> (EventWriter<NoPace>, Arc<Lane>, Memory, Writer<Memory>) {
     let header = FileHeader::new(Arch::X64, Os::Windows, [9; 16], FREQUENCY);
     let lane = Arc::new(Lane::new(buffers, journal::CAPACITY, &Arc::new(Files::new(&header))).unwrap());
     let file = Memory::default();
     let writer = Writer::new(&header, journal::CAPACITY, file.clone()).unwrap();
-    (Journal::new(lane.clone(), Arc::default(), NoPace), lane, file, writer)
+    (EventWriter::new(lane.clone(), Arc::default(), NoPace), lane, file, writer)
 }
 
 #[test]
@@ -1109,7 +1109,7 @@ fn a_journal_without_a_writer_gives_up_and_counts_the_loss() {
     let header = FileHeader::new(Arch::X64, Os::Windows, [9; 16], FREQUENCY);
     let lane = Arc::new(Lane::new(2, journal::CAPACITY, &Arc::new(Files::new(&header))).unwrap());
     let counters = Arc::new(Counters::default());
-    let mut journal = Journal::new(lane.clone(), counters.clone(), NoPace);
+    let mut journal = EventWriter::new(lane.clone(), counters.clone(), NoPace);
     let kept: Vec<_> = std::iter::from_fn(|| lane.take_free(0)).collect();
     assert_eq!(kept.len(), 2);
     journal.event(&Event::Metadata(Metadata { key: b"k", value: b"v" }));

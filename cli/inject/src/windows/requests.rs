@@ -36,7 +36,7 @@ const POLL: Duration = Duration::from_millis(2);
 /// A sentence for the user, when there is nobody to ask.
 pub(crate) fn run(target: &Target, request: &Request) -> Result<i32, Failure> {
     // The moment of the mark is now, not when its turn comes.
-    let asked = Asked { request, time: system::counter() };
+    let asked = PendingRequest { request, time: system::counter() };
     let pids = match target {
         Target::Recorded => recorded()?,
         Target::Pids(pids) => pids.clone(),
@@ -61,12 +61,12 @@ pub(crate) fn run(target: &Target, request: &Request) -> Result<i32, Failure> {
 }
 
 /// What the user asked, and when by the system's performance counter.
-struct Asked<'a> {
+struct PendingRequest<'a> {
     request: &'a Request,
     time: u64,
 }
 
-impl Asked<'_> {
+impl PendingRequest<'_> {
     /// Asks the agent of a process and says what came of it.
     fn of(&self, pid: u32) -> Result<String, Failure> {
         let process = Process::open(pid)?;
@@ -88,7 +88,7 @@ impl Asked<'_> {
     }
 }
 
-impl Asked<'_> {
+impl PendingRequest<'_> {
     /// Asks the agent, and asks again if the recording only continued in another file meanwhile.
     fn result(&self, process: &Process) -> Result<u32, Failure> {
         let (kind, text) = match self.request {

@@ -14,7 +14,7 @@ use crate::image::{self, Image};
 use crate::names::{self, Answer};
 use crate::runtime;
 use crate::symbol_path::{self, SymbolPath};
-use crate::trust::Rank;
+use crate::trust::IntegrityLevel;
 use crate::windows::process::Process;
 use crate::windows::system::{self, Procedure};
 use std::collections::HashMap;
@@ -83,7 +83,7 @@ impl Library {
     /// The library of the runtime at `runtime` in `process`: the first one found of its build.
     pub(super) fn open(
         process: &Process,
-        rank: Rank,
+        rank: IntegrityLevel,
         runtime: u64,
         kind: u32,
         symbols: &SymbolPath,

@@ -1,6 +1,6 @@
 //! A recording in a ring of files: which file is the present one, when the next is due.
 
-use super::destination::{self, Opened};
+use super::destination::{self, OpenOutput};
 use super::finisher::{FileEnding, Finisher};
 use super::start::FilePlan;
 use crate::args::Record;
@@ -67,7 +67,7 @@ pub(super) struct Rotating {
 
 impl Rotating {
     /// The ring that the options ask for, and its first file.
-    pub(super) fn new(record: &Record, process: &Process) -> Result<(Rotating, Opened), Failure> {
+    pub(super) fn new(record: &Record, process: &Process) -> Result<(Rotating, OpenOutput), Failure> {
         let (path, number, files) = if record.flight_ms != 0 {
             let flight = FlightThread::start(destination::flight_plan(record, process)?)?;
             (flight.ring_path().to_owned(), 0, FileUse::Flight(flight))
@@ -113,16 +113,16 @@ impl Rotating {
     }
 
     /// Opens the next file whose name is free.
-    pub(super) fn open(&mut self, record: &Record) -> Result<Opened, Failure> {
+    pub(super) fn open(&mut self, record: &Record) -> Result<OpenOutput, Failure> {
         for _ in 0..MOST_NAMES {
             self.place.number = self.place.number.saturating_add(1);
             let path = rotation::numbered(&self.path, self.place.number);
             if let FileUse::Flight(_) = self.files {
-                return Opened::temporary(&path);
+                return OpenOutput::temporary(&path);
             }
             let route = deliver::local_route(path, record.move_to.as_deref())?;
             if record.force || route.local.symlink_metadata().is_err() {
-                return Opened::routed(record, route);
+                return OpenOutput::routed(record, route);
             }
         }
         let path = rotation::numbered(&self.path, self.place.number);
@@ -168,7 +168,7 @@ impl Rotating {
     }
 
     /// Says that the recording begins.
-    pub(super) fn say_begun(&self, opened: &Opened, process: &Process) {
+    pub(super) fn say_begun(&self, opened: &OpenOutput, process: &Process) {
         match &self.files {
             FileUse::Flight(flight) => say(&flight.begun(process)),
             FileUse::Kept(_) => {

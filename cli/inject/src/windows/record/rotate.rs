@@ -2,7 +2,7 @@
 //! ([`stk_schema::requests::REQUEST_FILE`]); only where it has ended the present file itself,
 //! because that is full, a new recording begins.
 
-use super::destination::Opened;
+use super::destination::OpenOutput;
 use super::finisher::FileEnding;
 use super::ring::{FileUse, Rotating};
 use super::session::{End, STOP_MS, Session};
@@ -50,7 +50,7 @@ impl Session<'_> {
     /// Has the agent continue in the next file.
     fn continue_in(
         &mut self,
-        opened: Result<Opened, Failure>,
+        opened: Result<OpenOutput, Failure>,
         facts: Vec<Fact>,
     ) -> Result<Option<End>, Failure> {
         let (record, process) = (self.starter.record, self.starter.process);
@@ -98,7 +98,7 @@ impl Session<'_> {
     /// Begins a recording of the next file, after the agent has ended the present one.
     fn begin_after_end(
         &mut self,
-        opened: Result<Opened, Failure>,
+        opened: Result<OpenOutput, Failure>,
         facts: Vec<Fact>,
     ) -> Result<Option<End>, Failure> {
         let record = self.starter.record;
@@ -119,7 +119,7 @@ impl Session<'_> {
     }
 
     /// Starts the recording of the next file. `None`: it has begun.
-    fn begin_file(&mut self, opened: Opened, plan: &FilePlan) -> Result<Option<End>, Failure> {
+    fn begin_file(&mut self, opened: OpenOutput, plan: &FilePlan) -> Result<Option<End>, Failure> {
         let Starter { process, agent, .. } = &self.starter;
         // Until the file has begun, no other inject has the agent leave or records with it.
         let hosts = agent.take_hosts(process, HOSTS_MS).map_err(cannot_continue)?;
