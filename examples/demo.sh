@@ -29,7 +29,7 @@ if [ -z "$record" ] && [ -n "$keep" ]; then
   exit 2
 fi
 
-say() { printf '\n== %s\n' "$*"; }
+say() { printf '== %s\n' "$*"; }
 # quietly COMMAND…: runs it in this shell; shows its output only if it fails.
 quietly() {
   "$@" </dev/null >>"$log" 2>&1 && return
@@ -130,7 +130,7 @@ else
 fi
 
 page=$out/$(basename "$trace" .stk).html
-run "$stk" stats "$trace" --top 4 -y "$symbols" | cut -c1-"${COLUMNS:-120}"
+run "$stk" stats "$trace" --group-by function --top 5 -y "$symbols"
 run "$stk" -q report "$trace" -y "$symbols" -o "$page" --force
 say "the page of the recording: open it in a browser"
 printf '%s\n' "$page"
