@@ -13,7 +13,8 @@
 #   ./release.sh [--recorder]     --recorder: without stk.exe, which takes most of the time; for tests
 #
 # The same commit and tools give the same bytes, wherever the checkout lies (tests/reproducible.sh compares). Programs are signed where
-# STK_SIGN_PKCS12 names a certificate; tests/setup/release.sh lists the variables. A signature holds its time, so signed programs differ by it. Nothing that is shipped may name a path of this machine.
+# STK_SIGN_PKCS12 names a certificate; tests/setup/release.sh lists the variables. A signature holds its time, so signed programs differ by it.
+# Where the sources are no checkout of git's, STK_COMMIT says what `--version` shows of the commit. Nothing that is shipped may name a path of this machine.
 #
 # Runs on Debian 12 (sets itself up as examples/demo.sh does); needs no Windows.
 set -euo pipefail

@@ -9,7 +9,7 @@
 #
 # Printed are for each run: wall time, CPU time, its share of two cores, and "ready": in what share of the time that two cores have threads of
 # stk were running or waiting for a processor, by the states of its threads 50 times a second. On a quiet machine both are the same; on a
-# loaded one only the second tells what stk would use. Memory: the greatest resident set, and how much of it is not of files. Then the datasets are compared
+# loaded one only the second shows what stk would use. Memory: the greatest resident set, and how much of it is not of files. Then the datasets are compared
 # byte by byte, and DuckDB counts trace ids and samples beside `stk batch`'s log, `stk stats` of the dataset and of the traces, and what was
 # written into the traces. Anything that differs makes the exit code 1.
 #

@@ -4,7 +4,7 @@
 #   benches/convert.sh [TRACE] [SAMPLES]     default: examples/traces/busy.stk, 1000000
 #
 # Prints what the grown trace holds (distinct stacks, equal consecutive pairs), then samples/s and peak RSS for speedscope, and the same
-# for half the samples: memory must not grow with their number. Best of three runs; the files lie in the page cache.
+# for half the samples: memory must not grow with their number. Best of three runs; the files are in the page cache.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 trace=${1:-examples/traces/busy.stk}

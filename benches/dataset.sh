@@ -54,7 +54,7 @@ def run(program, arguments):
         pid = os.posix_spawn(program, [program, "-q", *arguments], os.environ, file_actions=actions)
         _, status, used = os.wait4(pid, 0)
         wall = time.monotonic() - begun
-        # A diff that finds something ends with 6, one that cannot tell with 7.
+        # A diff that finds something ends with 6, an inconclusive one with 7.
         if os.waitstatus_to_exitcode(status) not in (0, 6, 7):
             sys.exit(f"{program} {' '.join(arguments)}: {status}")
         out.seek(0)

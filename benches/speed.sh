@@ -10,7 +10,7 @@
 #           caches, and from 3,000 places with 30,000 samples a block, as in recordings of programs
 # STK_BIN   another stk instead of a release build, and BASE_BIN one to compare it with: both are run in turn
 #
-# Five rounds in turn; medians. "CPU ns" is user and system time of the whole run, start included, a sample. The files lie in the page cache.
+# Five rounds in turn; medians. "CPU ns" is user and system time of the whole run, start included, a sample. The files are in the page cache.
 # A core is a processor of `taskset`, with -j of as many.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

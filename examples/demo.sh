@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Records a Windows program and converts the recording, from nothing but Rust and git on a fresh Debian 12.
+# Records a Windows program and makes the page of the recording, from nothing but Rust and git on a fresh Debian 12.
 #
-#   examples/demo.sh                 sets up, builds, records examples/busy under Wine, converts
-#   examples/demo.sh --no-record     converts the recording that is kept in examples/traces; needs Rust alone
+#   examples/demo.sh                 sets up, builds, records examples/busy under Wine, makes the page
+#   examples/demo.sh --no-record     makes the page of the recording that is kept in examples/traces; needs Rust alone
 #   examples/demo.sh --dotnet        the same with examples/mixed: C# on CoreCLR 10.0.9 and native code in one stack
 #   examples/demo.sh --keep          for maintainers: records, and replaces the kept recording and its PDBs (with --dotnet: that of mixed)
 set -euo pipefail
@@ -29,7 +29,14 @@ if [ -z "$record" ] && [ -n "$keep" ]; then
   exit 2
 fi
 
-say() { printf '\n== %s\n' "$*"; }
+say() { printf '== %s\n' "$*"; }
+# quietly COMMAND…: runs it in this shell; shows its output only if it fails.
+quietly() {
+  "$@" </dev/null >>"$log" 2>&1 && return
+  tail -n 40 "$log"
+  printf 'demo: this failed: %s\n' "$*" >&2
+  exit 1
+}
 # Shows a command as one would type it in the repository, then runs it.
 run() {
   local shown="$(basename "$1") ${*:2}"
@@ -38,24 +45,28 @@ run() {
 }
 
 traces=$STK_ROOT/examples/traces
-out=$STK_TARGET_DIR/demo
+out=$STK_TARGET_DIR/demo log=$STK_TARGET_DIR/demo/log
 mkdir -p "$out"
+: >"$log"
 
 if [ -n "$record" ]; then
-  setup_packages windows wine
-  setup_rust_target "$STK_WINDOWS_TARGET"
-  setup_wine
+  say "installing Wine and compilers where they are missing (the log: ${log#"$PWD/"})"
+  quietly setup_packages windows wine
+  quietly setup_rust_target "$STK_WINDOWS_TARGET"
+  quietly setup_wine
 
   say "building agent.dll and inject.exe for Windows, and examples/$example"
-  setup_build_recorder "$STK_WINDOWS_TARGET"
-  "$STK_ROOT/examples/$example/build.sh"
+  quietly setup_build_recorder -q "$STK_WINDOWS_TARGET"
+  quietly "$STK_ROOT/examples/$example/build.sh"
 fi
 if [ -n "${STK_BIN:-}" ]; then
   stk=$STK_BIN # tests/run.sh has built it
 else
   say "building stk for this machine"
-  (cd "$STK_ROOT" && cargo build --release -p stk)
-  stk=$STK_TARGET_DIR/release/stk
+  stk=$STK_TARGET_DIR/release/stk features=(--no-default-features)
+  # Parquet takes longer to build than all the rest. Where it is built already, it stays.
+  case $("$stk" --version 2>/dev/null) in *parquet*) features=() ;; esac
+  quietly cargo build -q --release --manifest-path "$STK_ROOT/Cargo.toml" -p stk "${features[@]}"
 fi
 
 # record_example FOLDER FILE: starts the example that was built in FOLDER, injects the agent for $duration, and leaves the trace in FILE.
@@ -118,26 +129,8 @@ else
   say "using the recording that is kept in examples/traces"
 fi
 
-name=$(basename "$trace" .stk)
-to=$out/$name
-run "$stk" info "$trace"
-run "$stk" stats "$trace" -y "$symbols"
-[ -z "$dotnet" ] || run "$stk" dump "$trace" --style clrstack --thread mixed -y "$symbols"
-run "$stk" convert "$trace" --to speedscope -y "$symbols" -o "$to.speedscope.json" --force
-run "$stk" convert "$trace" --to chrome -y "$symbols" -o "$to.chrome.json" --force
-rm -rf "$to.parquet"
-run "$stk" convert "$trace" --to parquet -y "$symbols" -o "$to.parquet"
-
-say "done. What there is, and how to look at it:"
-cat <<END
-  $trace
-      the recording: stk info, stk stats, stk verify
-  $to.speedscope.json
-      open speedscope.app in a browser and drop the file on it; it opens on the CPU time of all threads; behind it
-      are the waits of all threads, and of each thread its CPU time and all its time: choose in the title
-  $to.chrome.json
-      open ui.perfetto.dev (or chrome://tracing) and drop the file on it: threads over time
-  $to.parquet/
-      tables for any SQL engine, such as DuckDB:
-      select thread_name, sum(samples) from '$to.parquet/samples/*/*.parquet' group by all order by 2 desc;
-END
+page=$out/$(basename "$trace" .stk).html
+run "$stk" stats "$trace" --group-by function --top 5 -y "$symbols"
+run "$stk" -q report "$trace" -y "$symbols" -o "$page" --force
+say "the page of the recording: open it in a browser"
+printf '%s\n' "$page"

@@ -211,7 +211,7 @@ build_ends() {
   done
 }
 
-# A program that tells which thread initialised its process, and programs whose DLLs wait alertably, for x64 and x86.
+# A program that shows which thread initialised its process, and programs whose DLLs wait alertably, for x64 and x86.
 build_launch_probe() {
   export STK_LAUNCH_DIR=$STK_TARGET_DIR/examples/launch STK_LAUNCH32_DIR=$STK_TARGET_DIR/examples/launch32
   build_launch_probe_with x86_64-w64-mingw32-gcc "$STK_LAUNCH_DIR" && build_launch_probe_with i686-w64-mingw32-gcc "$STK_LAUNCH32_DIR"

@@ -12,8 +12,10 @@ trap 'rm -rf "$work"' EXIT
 home=${CARGO_HOME:-$HOME/.cargo}
 places=(one another/deeper/place)
 SOURCE_DATE_EPOCH=$(git -C "$root" log -1 --format=%ct)
+# The copies are no checkouts: git would know no commit of them.
+STK_COMMIT=$(git -C "$root" log -1 --abbrev=10 --format='%h, %cs')
 # What is fetched once is the same for both.
-export SOURCE_DATE_EPOCH STK_FETCH_DIR=${STK_FETCH_DIR:-$root/tests/.cache}
+export SOURCE_DATE_EPOCH STK_COMMIT STK_FETCH_DIR=${STK_FETCH_DIR:-$root/tests/.cache}
 
 # Both copies before the first build: the files as they are, committed or not.
 for place in "${places[@]}"; do

@@ -29,7 +29,7 @@ must "room on the disk" room_on_disk
 
 if [ -n "$host_only" ]; then
   must "build: host" build_host
-  step "the demo converts its kept trace" examples/demo.sh --no-record
+  step "the demo makes the page of its kept trace" examples/demo.sh --no-record
   host_tests
   tests_end
 fi
@@ -80,7 +80,7 @@ if [ $part != worlds ]; then
   step "the workflows, and the script for a real Windows" "$STK_ROOT/tests/workflows.sh"
   step "import libraries, signatures and paths of a release" release_parts
   [ -z "${STK_LONG:-}" ] || step "two runs of release.sh give the same bytes" "$STK_ROOT/tests/reproducible.sh"
-  step "the demo converts its kept trace" examples/demo.sh --no-record
+  step "the demo makes the page of its kept trace" examples/demo.sh --no-record
   host_tests
 fi
 if [ $part != core ]; then

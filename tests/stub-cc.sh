@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Stands in for the C compiler and the archiver of the MSVC targets, for which there is no SDK here: `cargo check` runs the build scripts (zstd-sys
+# Takes the place of the C compiler and the archiver of the MSVC targets, for which there is no SDK here: `cargo check` runs the build scripts (zstd-sys
 # compiles C) but never links, so empty outputs serve. Understands cl, lib, cc and ar command lines as the `cc` crate writes them.
 set -eu
 previous=

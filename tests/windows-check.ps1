@@ -20,7 +20,7 @@
 #   busy.exe          examples\busy                    CMakeLists.txt, or copied from target/examples/busy of a Linux build
 #   csc.exe           of the .NET Framework, which Windows has; the launch part compiles a program with it
 #
-# The project is developed without a Windows machine: this script is how one is asked. Please attach the zip that it names to a report.
+# The project is developed without a Windows machine: this script asks one. Please attach the zip that it names to a report.
 # The zip holds traces (stacks and paths of the programs above only), doctor's report, and extracts of event logs about these programs.
 param(
   [string]$Bin = "",
@@ -516,7 +516,7 @@ Part "idle" {
   Check "fewer than $soft % of the looks at the threads suspended one" ($null -ne $suspensions -and $looks -gt 0 -and $suspensions -lt $looks / 100 * $soft) "$suspensions of $looks"
   # By these the recorder judges whether a thread has run: on some virtual machines they are far from the truth.
   Note "calibration: cycles a second, of a suspension (median), its time (ns)" "$(Fact $run.info "recorder.cycles_per_second") $(Fact $run.info "recorder.suspension_cycles_p50") $(Fact $run.info "recorder.suspension_ns_p50")"
-  # Of all of the recorder's threads: the trace does not tell the sampler's alone.
+  # Of all of the recorder's threads: the trace does not have the sampler's alone.
   $cpu = Fact $run.info "recorder.cpu_ns"
   Check "the recorder used less than $(10 * $soft) % of a processor" ($null -ne $cpu -and $cpu -lt $run.seconds * 1e8 * $soft) "$cpu ns in $($run.seconds) s"
   foreach ($pair in $run.info.metadata) { if ("$($pair[0])" -like "recorder.*") { Note $pair[0] $pair[1] } }
@@ -611,7 +611,7 @@ Part "busy" {
   Check "a DLL name that is not ASCII" ([bool](Select-String -Quiet -Encoding UTF8 "plugin_$umlaut" $json)) ""
 }
 
-# ---- the system's own unwinder walks each stack too: the one ground truth at hand
+# ---- the system's own unwinder walks each stack too: the one ground truth there is
 
 Part "walks" {
   if (-not $Busy) { Note "left out" "no busy.exe: give -Busy FOLDER"; return }

@@ -106,8 +106,8 @@ enum stk_start_result {
 
 /* stk_agent_state.rotation */
 #define STK_ROTATION_NONE 0u       /* the recording ends with its file */
-#define STK_ROTATION_GOES_ON 1u    /* a host goes on with it in another file */
-#define STK_ROTATION_STOP 2u       /* another host wants it to end all the same */
+#define STK_ROTATION_CONTINUES 1u    /* a host continues it in another file */
+#define STK_ROTATION_STOP 2u       /* another host wants it to end */
 
 /* What one of the recorder's threads does. */
 typedef struct stk_thread_activity {

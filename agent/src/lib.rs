@@ -24,7 +24,7 @@
 //! * the *code thread* looks up dynamic code, and reads the names of .NET's methods from memory;
 //! * the *writer* compresses and appends;
 //! * the *watchdog* resumes a thread that stays suspended for 100 ms, or that has not stopped 1 s
-//!   after it was asked to;
+//!   after the request;
 //! * the *runtimes thread* asks a .NET runtime for the names of its methods; without a runtime it
 //!   sleeps.
 //!

@@ -134,10 +134,10 @@ def count(out):
     written = {uuid: (name, fate, int(number)) for name, fate, uuid, number in made}
     for trace_id, uuid, of_traces, of_samples in rows:
         name, fate, number = written[uuid.replace("-", "")]
-        told = by_name[name]["samples"]
+        reported = by_name[name]["samples"]
         exact = fate != "whole" or of_samples == number
-        if not (of_traces == of_samples == told and of_samples <= number and exact):
-            problems.append(f"{name} ({fate}): {number} written, {told} in the log, {of_traces} in traces, {of_samples} in samples")
+        if not (of_traces == of_samples == reported and of_samples <= number and exact):
+            problems.append(f"{name} ({fate}): {number} written, {reported} in the log, {of_traces} in traces, {of_samples} in samples")
     statuses = {}
     for name, fate, _, _ in made:
         of = (fate, by_name[name]["status"] + ("" if by_name[name]["complete"] else ", not finished"))

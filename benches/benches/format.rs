@@ -84,7 +84,7 @@ fn fail(file: &str, error: &dyn std::error::Error) -> ! {
     std::process::exit(1);
 }
 
-/// One sample of a sequence; its stack lies in [`Sequence::stack`].
+/// One sample of a sequence; its stack is in [`Sequence::stack`].
 struct Item {
     thread: u64,
     time: Ticks,

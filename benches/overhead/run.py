@@ -91,7 +91,7 @@ def bare(folder, command, done, rate):
 
 
 def recorded(folder, command, done, rate):
-    """The recording is stopped when the work is done, so that the trace ends in order and tells what it cost."""
+    """The recording is stopped when the work is done, so that the trace ends in order and holds what it cost."""
     if os.path.exists(done):
         os.remove(done)
     trace = f"{folder}/out.stk"

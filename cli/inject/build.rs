@@ -1,7 +1,13 @@
-//! Gives inject.exe its version information and its manifest.
+//! Gives inject.exe its version information, its manifest, and `inject --version` its commit.
 
+#[path = "../../build/commit.rs"]
+mod commit;
 #[path = "../../build/resources.rs"]
 mod resources;
+
+/// What inject is built from.
+const SOURCES: [&str; 5] =
+    ["cli/inject/src", "cli/inject/Cargo.toml", "format/src", "schema/src", "Cargo.lock"];
 
 /// The manifest requests no elevation, no redirection of files under Program Files, long paths,
 /// UTF-8 as the code page, and Windows' true version (the id is that of Windows 10 and 11).
@@ -30,7 +36,9 @@ const MANIFEST: &str = r#"<?xml version="1.0" encoding="UTF-8" standalone="yes"?
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=../../build/commit.rs");
     println!("cargo::rerun-if-changed=../../build/resources.rs");
+    commit::emit(std::path::Path::new("../.."), &SOURCES);
     let x86 = std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86");
     let object = resources::object(&resources::About {
         description: "stk: records the stacks of running programs",

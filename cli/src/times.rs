@@ -53,7 +53,7 @@ impl TimeArg {
                     let seconds = midnight + day * DAY + (i128::from(ns) / SECOND) as i64;
                     i128::from(in_utc(seconds, own, zone)) * SECOND + i128::from(ns) % SECOND - start
                 };
-                // A recording may go on past midnight.
+                // A recording may continue past midnight.
                 let (today, tomorrow) = (on(0), on(1));
                 if today < 0 && tomorrow <= i128::from(duration) { tomorrow } else { today }
             }

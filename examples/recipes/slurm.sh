@@ -5,7 +5,7 @@
 #   sbatch --dependency=afterany:JOB examples/recipes/slurm.sh /shared/night.txt /shared/lab.parquet -y /shared/symbols
 #
 # The second call, without an array, passes over what is there, converts what a lost job left, and makes the tables. Behind the traces and the
-# dataset stand further options of stk batch. A job that is taken off its node and run again goes on where it was.
+# dataset stand further options of stk batch. A job that is taken off its node and run again resumes where it was.
 #SBATCH --job-name=stk
 #SBATCH --cpus-per-task=2
 #SBATCH --mem=4G

@@ -128,7 +128,7 @@ pub const LEAVE_NOTIFIED: u32 = 6;
 /// What [`EXPORT_LEAVE`] returns for [`LEAVE_REFERENCES`]: this, plus their number.
 pub const LEAVE_HANDED_OVER: u32 = 0x100;
 
-/// The settings of a recording. They lie in the target's memory during the `stk_agent_start` call.
+/// The settings of a recording. They are in the target's memory during the `stk_agent_start` call.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct AgentConfig {
@@ -273,10 +273,10 @@ pub const STATE_FAILED: u32 = 4;
 
 /// [`AgentStatus::rotation`]: the recording ends with its file.
 pub const ROTATION_NONE: u32 = 0;
-/// [`AgentStatus::rotation`]: a host goes on with the recording in another file when this one has
+/// [`AgentStatus::rotation`]: a host continues the recording in another file when this one has
 /// ended. What has ended and has this value is between two files.
-pub const ROTATION_GOES_ON: u32 = 1;
-/// [`AgentStatus::rotation`]: another host wants the recording to end all the same.
+pub const ROTATION_CONTINUES: u32 = 1;
+/// [`AgentStatus::rotation`]: another host wants the recording to end.
 pub const ROTATION_STOP: u32 = 2;
 
 /// The status of a recording. The agent updates it in place. A reader in another process sees each
@@ -398,7 +398,7 @@ pub const THREAD_RUNTIMES: usize = 4;
 /// Index in [`RECORDER_THREADS`].
 pub const THREAD_SAMPLER: usize = 7;
 
-/// [`ThreadActivity::step`]: nothing yet, or not told.
+/// [`ThreadActivity::step`]: nothing yet, or not reported.
 pub const STEP_NONE: u32 = 0;
 /// [`ThreadActivity::step`]: waits for work, or until it is due.
 pub const STEP_WAITING: u32 = 1;

@@ -57,7 +57,7 @@ pub mod kind {
     }
 }
 
-/// What a thread was doing when it was sampled, as far as the recorder could tell.
+/// What a thread was doing when it was sampled, as far as the recorder knew.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum RunState {

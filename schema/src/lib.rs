@@ -17,7 +17,7 @@
 //!   the process.
 //! * [`options`]: options of a recording that are texts, as inject.exe gives them to agent.dll.
 //! * [`flight`]: requests for traces of a `--flight` recording.
-//! * [`requests`]: the struct by which inject.exe asks agent.dll to mark, to pause and to go on.
+//! * [`requests`]: the struct by which inject.exe asks agent.dll to mark, pause and resume.
 //! * [`sddl`]: who may write a file or folder, from its security descriptor.
 //! * [`symbol_path`]: the syntax of the debuggers' symbol path.
 //! * [`bytes`]: little-endian numbers at an offset.

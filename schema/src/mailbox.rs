@@ -1,7 +1,7 @@
 //! The mailbox for names: the agent asks its host for the names of code addresses, and the host
 //! answers.
 //!
-//! It lies in the agent's memory until the process ends or the agent leaves;
+//! It is in the agent's memory until the process ends or the agent leaves;
 //! [`AgentStatus::names`](crate::control::AgentStatus::names) says where. A host that runs outside
 //! the process (inject.exe) can ask the runtime's data access library, which must not be loaded
 //! into the process itself. A host may ignore the mailbox. The agent then does not wait.

@@ -1,8 +1,8 @@
 //! The options of a recording that are texts: `key 0 value 0 …`, UTF-8, at
 //! [`AgentConfig::options`](crate::control::AgentConfig::options).
 //!
-//! The agent refuses a start with a key or a value that it does not know, so nothing that was asked
-//! for is left out silently. A key may come more than once where this says so.
+//! The agent refuses a start with a key or a value that it does not know, so nothing that was
+//! requested for is left out silently. A key may come more than once where this says so.
 
 /// Which threads are sampled: `all`, `main` (the thread that was created first of those that the
 /// agent finds as it starts), `name=GLOB` (`*` and `?`; the whole name, ASCII letters in upper or

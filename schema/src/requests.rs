@@ -1,6 +1,6 @@
-//! The mailbox for requests: hosts ask the agent to mark a moment, to pause and to go on.
+//! The mailbox for requests: hosts ask the agent to mark a moment, pause and resume.
 //!
-//! It lies in the agent's memory until the process ends or the agent leaves;
+//! It is in the agent's memory until the process ends or the agent leaves;
 //! [`AgentStatus::requests`](crate::control::AgentStatus::requests) says where. A host needs no
 //! thread in the process, so it works too while the process's loader is stuck.
 //!
@@ -9,7 +9,7 @@
 //! that has got the mutex looks again whether the agent is loaded. It then writes `kind`, `time`
 //! and the text, then adds 1 to `request`, and sets the event `wake` (also duplicated). The agent
 //! carries the request out, writes `result` and then sets `answer` to that number. The host then
-//! gives the mutex back. Whoever finds the mutex abandoned goes on as if it was free. Each field
+//! gives the mutex back. Whoever finds the mutex abandoned continues as if it was free. Each field
 //! has one writer. The struct has no padding and no pointers. Neither side trusts the contents: the
 //! agent copies the text out, at most [`TEXT_BYTES`] of it.
 

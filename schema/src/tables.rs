@@ -1,12 +1,12 @@
 //! The tables of a Parquet dataset: one folder a table. `docs/reference/dataset.md` describes the
-//! files. The version of the tables stands in `_stk.json`.
+//! files. The version of the tables is in `_stk.json`.
 //!
 //! Whole numbers are signed 64-bit (Spark reads unsigned ones as decimals), times of day are
 //! microseconds in UTC (Spark does not read nanoseconds), times within a trace are nanoseconds
 //! since its start. Ids are hashes of content, not counters, and do not depend on symbols, so that
 //! files of many traces can be read as one table. `stacks` and `frames` have each id once for all
 //! traces; the rows of all other tables belong to a trace. Every column can hold nulls: what a
-//! trace does not tell is null. Columns are read by name: later versions may add some anywhere.
+//! trace does not record is null. Columns are read by name: later versions may add some anywhere.
 //!
 //! How ids are made, all with xxh3-64 over the bytes named, numbers in little endian, the result
 //! taken as a signed number:
@@ -84,7 +84,7 @@ pub struct Column {
 pub struct ParquetTable {
     /// The table's name, which is also that of its folder.
     pub name: &'static str,
-    /// Whether its rows belong to a trace: its files lie in a folder for each date
+    /// Whether its rows belong to a trace: its files are in a folder for each date
     /// (`date=2026-11-24`, of the traces' starts, in UTC). Otherwise it has each id once for all
     /// traces.
     pub by_date: bool,
@@ -276,7 +276,7 @@ pub const FRAMES: ParquetTable = ParquetTable {
         column(
             "aliases",
             ListText,
-            "Further functions that the linker folded into this one: which of them ran cannot be told. Of a managed method: the name that the runtime gave it. Empty for inlined ones",
+            "Further functions that the linker folded into this one: which of them ran is unknown. Of a managed method: the name that the runtime gave it. Empty for inlined ones",
         ),
         RESOLVED_BY,
     ],
@@ -325,7 +325,7 @@ pub const GAPS: ParquetTable = ParquetTable {
         column(
             "start_ns",
             Int64,
-            "When it began, nanoseconds since the trace's start. The recorder tells the end alone: then it is the earliest \
+            "When it began, nanoseconds since the trace's start. The recorder reports the end alone: then it is the earliest \
              time possible, `count` sample intervals before and not before the last gap of this reason and thread",
         ),
         column("end_ns", Int64, "When it was noticed, or the next block begins"),

@@ -3,7 +3,7 @@
 use core::ops::{Add, AddAssign, Sub};
 
 /// A time, or a span, in ticks of the recording's clock (QueryPerformanceCounter on Windows); how
-/// many there are in a second stands in the file header.
+/// many there are in a second is in the file header.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(transparent)]
 pub struct Ticks(pub u64);

@@ -20,7 +20,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 if [ "${1:-}" = --one ]; then
-  # Errors and warnings of stk about its input are not wanted: -close_fd_mask=3 closes stdout and stderr but for libFuzzer's own copy.
+  # Errors and warnings of stk about its input are not wanted: -close_fd_mask=3 closes stdout and stderr except for libFuzzer's own copy.
   log=$(mktemp) status=0
   "$3/$2" -max_total_time="${STK_FUZZ_SECONDS:-60}" -runs="${STK_FUZZ_RUNS:--1}" -rss_limit_mb="${STK_FUZZ_MEMORY:-1024}" -malloc_limit_mb="${STK_FUZZ_MEMORY:-1024}" \
     -timeout="${STK_FUZZ_TIMEOUT:-10}" -detect_leaks=0 -close_fd_mask=3 -print_final_stats=1 -artifact_prefix="artifacts/$2/" "corpus/$2" $([ ! -d "seeds/$2" ] || echo "seeds/$2") >"$log" 2>&1 || status=1

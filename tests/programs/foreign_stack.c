@@ -23,7 +23,7 @@ static HANDLE printed;
 static uintptr_t *stack_base(void) { return (uintptr_t *)((char *)NtCurrentTeb() + 8); }
 static uintptr_t *stack_limit(void) { return (uintptr_t *)((char *)NtCurrentTeb() + 16); }
 
-static void tell(const char *name, uintptr_t start, uintptr_t end) {
+static void print_stack(const char *name, uintptr_t start, uintptr_t end) {
     WaitForSingleObject(printed, INFINITE);
     printf("%s %lu %llx %llx\n", name, GetCurrentThreadId(), (unsigned long long)start, (unsigned long long)end);
     fflush(stdout);
@@ -70,7 +70,7 @@ static DWORD WINAPI foreign(void *unused) {
     char *memory = VirtualAlloc(NULL, FOREIGN_BYTES, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
     char *top = memory + FOREIGN_BYTES - 4096;
     *(uint64_t *)top = MARKER;
-    tell("foreign", (uintptr_t)memory, (uintptr_t)memory + FOREIGN_BYTES);
+    print_stack("foreign", (uintptr_t)memory, (uintptr_t)memory + FOREIGN_BYTES);
     run_on(top, spin);
     return 0;
 }
@@ -78,7 +78,7 @@ static DWORD WINAPI foreign(void *unused) {
 static DWORD WINAPI lying(void *unused) {
     (void)unused;
     uintptr_t base = *stack_base(), limit = *stack_limit();
-    tell("lying", limit, base);
+    print_stack("lying", limit, base);
     *stack_base() = ~(uintptr_t)7;
     *stack_limit() = 0;
     spin();
@@ -91,7 +91,7 @@ static void *main_fiber;
 
 static void WINAPI in_fiber(void *unused) {
     (void)unused;
-    tell("fiber", *stack_limit(), *stack_base());
+    print_stack("fiber", *stack_limit(), *stack_base());
     spin();
     SwitchToFiber(main_fiber);
 }
@@ -112,14 +112,14 @@ __attribute__((noinline)) static int deeper(int depth) {
 
 static DWORD WINAPI growing(void *unused) {
     (void)unused;
-    tell("growing", *stack_limit(), *stack_base());
+    print_stack("growing", *stack_limit(), *stack_base());
     for (int depth = 1; GetTickCount64() < end_at; depth = depth % 60 + 1) deeper(depth);
     return 0;
 }
 
 static DWORD WINAPI untouched(void *unused) {
     (void)unused;
-    tell("untouched", *stack_limit(), *stack_base());
+    print_stack("untouched", *stack_limit(), *stack_base());
     while (GetTickCount64() < end_at) wait_at(*stack_limit() - 0x400, 50 * 1000 * 1000);
     return 0;
 }

@@ -7,7 +7,7 @@
  * Prints `pid N` and `ready`. Each time COMMAND_FILE appears, it is deleted and its first letter
  * obeyed: r reports, l loads AGENT.DLL, f frees it, c calls stk_capture of an agent that is loaded
  * already, s (in a storm) suspends a thread that raises exceptions in the moment in which it is in
- * the agent, g lets it go on, q ends the program. Then it prints a line: `N r handles … threads … private … agent …
+ * the agent, g resumes it, q ends the program. Then it prints a line: `N r handles … threads … private … agent …
  * raised … loaded … begun … wrong …` (private: committed bytes; agent: whether one is loaded), or
  * `N LETTER RESULT`.
  */

@@ -1,6 +1,6 @@
 /*
  * A program with functions of ntdll hooked before a recorder comes, as security software hooks
- * them: their first bytes jump to code that counts the call, then goes on with the function or
+ * them: their first bytes jump to code that counts the call, then continues with the function or
  * refuses.
  *
  *   hooked.exe FUNCTION FILE [HOW VALUE]
@@ -11,7 +11,7 @@
  *   delay MS      waits before each call
  *   later STATUS  refuses each call with this status (hexadecimal) from when FILE.fault exists
  * Prints `pid N` and `ready`, then works on two threads until FILE exists, takes the hooks away,
- * prints the calls of each function and whether both threads went on, and `end`, and lives until it
+ * prints the calls of each function and whether both threads continued, and `end`, and lives until it
  * is ended. x64 only.
  */
 #include <stdio.h>
@@ -164,7 +164,7 @@ int main(int argc, char **argv)
     for (int number = 0; number < HOOKS; number++)
         printf("%s %lld\n", names[number], (long long)calls[number]);
     printf("turns %lld\n", (long long)turns);
-    printf(work == from ? "the worker stands still\nend\n" : "both went on\nend\n");
+    printf(work == from ? "the worker stands still\nend\n" : "both continued\nend\n");
     fflush(stdout);
     Sleep(INFINITE);
 }

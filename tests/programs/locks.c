@@ -1,6 +1,6 @@
 /*
  * A program with threads that hold a lock of the system for long while they work, are named after
- * it, and tell at the end how often they took it:
+ * it, and print at the end how often they took it:
  *
  *   locks.exe SECONDS
  *

@@ -1,6 +1,6 @@
 /*
  * A program that does, on a thread of its own, what the triggers of a recording look for, and checks
- * that it goes on as if nobody had looked.
+ * that it continues as if nobody had looked.
  *
  *   raises.exe WHAT FILE
  *

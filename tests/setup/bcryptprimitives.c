@@ -1,4 +1,4 @@
-/* Wine 8 lacks bcryptprimitives.dll, from which Rust's std takes its random numbers. This stands in for it, in our own prefixes only. */
+/* Wine 8 lacks bcryptprimitives.dll, from which Rust's std takes its random numbers. This replaces it, in our own prefixes only. */
 #include <windows.h>
 #include <ntsecapi.h> /* RtlGenRandom */
 

@@ -182,7 +182,7 @@ impl Sample {
         self.stack_start + self.stack
     }
 
-    /// Whether `address` lies in the captured stack.
+    /// Whether `address` is in the captured stack.
     pub fn holds(&self, address: u64) -> bool {
         (self.stack_start..self.stack_end()).contains(&address)
     }

@@ -133,7 +133,7 @@ def check(reader, path, found, stats, slack):
     for row, (name, time) in zip(top, functions.most_common(10), strict=True):
         wanted = row["self"]["weight_ns"]
         assert abs(time - wanted) <= slack * whole, f"{path.name} in {reader}: {name} has {time} ns where stk stats has {row['function']} with {wanted}"
-    # Functions of equal time may come in any order, and outputs add to a name that several functions have what tells them apart.
+    # Functions of equal time may come in any order, and outputs add to a name that several functions have what distinguishes them.
     for row in top:
         alike = [time for name, time in functions.items() if name == row["function"] or name.startswith(row["function"] + " [")]
         assert any(abs(time - row["self"]["weight_ns"]) <= slack * whole for time in alike), f"{path.name} in {reader} lacks {row['function']}"
@@ -161,7 +161,7 @@ for file in sorted(folder.glob("*.stats.json")):
         ("perfetto's messages", read("perfetto-trace"), of_perfetto(read("perfetto-trace")), exact),
     ]
     if weight == "cpu":
-        # speedscope opens pprof's default weight, and takes the outermost function of a location for the whole: inlined ones are not told apart.
+        # speedscope opens pprof's default weight, and takes the outermost function of a location for the whole: inlined ones are not shown.
         total, _ = of_speedscope(read("pb.gz"))
         assert abs(total - stats["counted_ns"]) <= exact * total, f"{read('pb.gz').name} in speedscope: {total} ns"
     else:

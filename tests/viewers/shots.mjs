@@ -1,9 +1,9 @@
-// Pictures of the page of `stk report` for the documents: light, dark, narrow, a flame chart, a call tree.
+// Pictures for the documents: the page of `stk report` (light, dark, narrow, a flame chart, a call tree), a flame graph of differences, terminals.
 //
-//   node shots.mjs PLAYWRIGHT PAGE FOLDER
+//   node shots.mjs PLAYWRIGHT INPUTS FOLDER      INPUTS: the folder of report.html, diff.svg, terminal.txt and source.txt, as shots.sh makes them
 
 import assert from "node:assert/strict";
-import { statSync } from "node:fs";
+import { readFileSync, statSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { launch } from "./chromium.mjs";
@@ -11,7 +11,8 @@ import { launch } from "./chromium.mjs";
 /** A document shows no picture above this size. */
 const LARGEST = 200_000;
 
-const [playwright, file, folder] = process.argv.slice(2);
+const [playwright, inputs, folder] = process.argv.slice(2);
+const file = join(inputs, "report.html");
 const wide = { width: 1280, height: 800 };
 const chart = (name) => `#ch=${name}&at=1.0-3.2`;
 const PICTURES = {
@@ -21,6 +22,13 @@ const PICTURES = {
   "report-chart": { viewport: wide, hash: (threads) => chart(threads.findIndex(({ name }) => name === "plugins")) },
   "report-tree": { viewport: wide, hash: () => "#v=tree&find=plugin_" },
 };
+
+/** Lets no picture become too large. */
+function checkSize(path) {
+  const { size } = statSync(path);
+  assert.ok(size <= LARGEST, `${path}: ${size} bytes`);
+  console.log(`${path}: ${size} bytes`);
+}
 
 const browser = await launch(playwright);
 for (const [name, { hash, ...options }] of Object.entries(PICTURES)) {
@@ -34,10 +42,28 @@ for (const [name, { hash, ...options }] of Object.entries(PICTURES)) {
   await page.waitForFunction((address) => document.body.dataset.ready === address && !zoomBusy && !timeline.drawn, address);
   const path = join(folder, `${name}.png`);
   await page.screenshot({ path });
-  const { size } = statSync(path);
   assert.deepEqual(problems, []);
-  assert.ok(size <= LARGEST, `${path}: ${size} bytes`);
-  console.log(`${path}: ${size} bytes`);
+  checkSize(path);
   await page.close();
+}
+
+/** One element of a page without scripts, its upper part of `most` pixels. */
+async function picture(name, content, selector, most) {
+  const page = await browser.newPage({ viewport: { width: 1200, height: 700 }, javaScriptEnabled: false });
+  await page.setContent(content);
+  const path = join(folder, `${name}.png`);
+  const { width, height } = await page.locator(selector).first().boundingBox();
+  await page.screenshot({ path, clip: { x: 0, y: 0, width: Math.ceil(width), height: Math.min(Math.ceil(height), most) } });
+  checkSize(path);
+  await page.close();
+}
+
+const text = (name) => readFileSync(join(inputs, name), "utf8");
+const svg = text("diff.svg").replace(/^<\?xml[^>]*>\s*<!DOCTYPE[^>]*>/, "");
+await picture("diff", `<body style="margin: 0">${svg}`, "svg", 280);
+for (const name of ["terminal", "source"]) {
+  const escaped = text(`${name}.txt`).trimEnd().replaceAll("&", "&amp;").replaceAll("<", "&lt;");
+  const style = "display: inline-block; margin: 0; padding: 16px; background: #16181d; color: #d7dae0; font: 13px/1.45 monospace";
+  await picture(name, `<body style="margin: 0"><pre style="${style}">${escaped}</pre>`, "pre", 700);
 }
 await browser.close();

@@ -18,7 +18,7 @@ use super::rescue::RescueCopy;
 pub(crate) enum Change {
     /// A module was mapped.
     Loaded {
-        /// When the loader told of it.
+        /// When the loader reported it.
         time: Ticks,
         /// What.
         seen: ModuleSighting,
@@ -31,7 +31,7 @@ pub(crate) enum Change {
     },
     /// A module is about to be unmapped, or was.
     Unloaded {
-        /// When the loader told of it.
+        /// When the loader reported it.
         time: Ticks,
         /// Load address.
         base: u64,
@@ -51,9 +51,9 @@ impl Change {
 
 /// Changes in the order in which they happened.
 #[derive(Debug, Default)]
-pub(crate) struct Changes(VecDeque<Change>);
+pub(crate) struct LoaderQueue(VecDeque<Change>);
 
-impl Changes {
+impl LoaderQueue {
     /// Takes changes from `next` until it returns `None`.
     pub(crate) fn take(&mut self, mut next: impl FnMut() -> Option<Change>) {
         while let Some(change) = next() {
@@ -82,16 +82,16 @@ impl Changes {
     }
 
     /// Whether `seen`, from the loader's list, is the module that lay at its address before all
-    /// these changes. `told` is the number of changes that had been reported when the list was
+    /// these changes. `reported` is the number of changes that had been reported when the list was
     /// read. False if it may be another module.
-    pub(crate) fn leave(&self, seen: &ModuleSighting, told: usize) -> bool {
+    pub(crate) fn leave(&self, seen: &ModuleSighting, reported: usize) -> bool {
         let mut at_base = self.0.iter().enumerate().filter(|(_, change)| change.base() == seen.base);
         match at_base.next() {
             None => true,
             // Use its own notification instead.
             Some((_, Change::Loaded { .. })) => false,
             // The list was read while its entry was being removed, or afterwards.
-            Some((n, Change::Unloaded { .. })) if n < told => false,
+            Some((n, Change::Unloaded { .. })) if n < reported => false,
             // The list showed it before it was unloaded, unless it was loaded again later.
             Some((_, Change::Unloaded { .. })) => !at_base.any(
                 |(_, change)| matches!(change, Change::Loaded { seen: later, .. } if is_same(later, seen)),
@@ -116,19 +116,19 @@ mod tests {
         Change::Unloaded { time: Ticks(0), base, rescued: None }
     }
 
-    fn changes(list: &[Change]) -> Changes {
-        let (mut changes, mut list) = (Changes::default(), list.iter().cloned());
+    fn changes(list: &[Change]) -> LoaderQueue {
+        let (mut changes, mut list) = (LoaderQueue::default(), list.iter().cloned());
         changes.take(|| list.next());
         changes
     }
 
     #[test]
     fn unload_is_true_while_an_unload_of_that_address_waits() {
-        let mut told = changes(&[loaded(0x1000, "a.dll"), unloaded(0x2000)]);
-        assert_eq!((told.unload(0x1000), told.unload(0x2000), told.waiting()), (false, true, 2));
-        assert!(matches!(told.pop(), Some(Change::Loaded { .. })));
-        assert!(told.pop().is_some() && told.pop().is_none());
-        assert!(!told.unload(0x2000));
+        let mut reported = changes(&[loaded(0x1000, "a.dll"), unloaded(0x2000)]);
+        assert_eq!((reported.unload(0x1000), reported.unload(0x2000), reported.waiting()), (false, true, 2));
+        assert!(matches!(reported.pop(), Some(Change::Loaded { .. })));
+        assert!(reported.pop().is_some() && reported.pop().is_none());
+        assert!(!reported.unload(0x2000));
     }
 
     #[test]
@@ -138,7 +138,7 @@ mod tests {
         assert!(changes(&[unloaded(0x1000)]).leave(&a, 0), "unloaded after the list was read");
         assert!(changes(&[unloaded(0x1000), loaded(0x1000, "b.dll")]).leave(&a, 0), "b.dll came later");
         assert!(!changes(&[unloaded(0x1000)]).leave(&a, 1), "being unloaded while the list was read");
-        assert!(!changes(&[loaded(0x1000, "a.dll")]).leave(&a, 0), "new, as its notification tells");
+        assert!(!changes(&[loaded(0x1000, "a.dll")]).leave(&a, 0), "new, by its notification");
         // The list may show the first module or the one that was loaded later.
         assert!(!changes(&[unloaded(0x1000), loaded(0x1000, "a.dll")]).leave(&a, 0));
         assert!(!changes(&[unloaded(0x1000), loaded(0x1000, "b.dll"), loaded(0x1000, "a.dll")]).leave(&a, 0));

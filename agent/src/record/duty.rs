@@ -43,7 +43,7 @@ impl PassPace {
 }
 
 /// Keeps the sampler within its share.
-pub(crate) struct Duty {
+pub(crate) struct CpuBudget {
     /// From one pass to the next, as asked for.
     period: Ticks,
     /// Millionths of one core that may be used.
@@ -69,10 +69,10 @@ pub(crate) struct Duty {
     reported: u64,
 }
 
-impl Duty {
+impl CpuBudget {
     /// For passes every `period`, with the usual share.
-    pub(crate) fn new(period: Ticks, ticks_per_ms: u64) -> Duty {
-        Duty {
+    pub(crate) fn new(period: Ticks, ticks_per_ms: u64) -> CpuBudget {
+        CpuBudget {
             period: period.max(Ticks(1)),
             share: SHARE,
             budget: false,
@@ -92,10 +92,10 @@ impl Duty {
     /// The same with the user's budget, in millionths of one core. The CPU time that is measured
     /// is then that of all the recorder's work for samples. The rate falls before the budget is
     /// exceeded: at nine tenths of it, and as soon as there are more threads than it is enough for.
-    pub(crate) fn with_budget(period: Ticks, ticks_per_ms: u64, budget: u64) -> Duty {
+    pub(crate) fn with_budget(period: Ticks, ticks_per_ms: u64, budget: u64) -> CpuBudget {
         let share = (budget * AIM_PERCENT / 100).max(1);
         let window_ms = (WINDOW_CPU_MS * WHOLE / share).clamp(WINDOW_MS, MAX_WINDOW_MS);
-        Duty { share, budget: true, window_ms, ..Duty::new(period, ticks_per_ms) }
+        CpuBudget { share, budget: true, window_ms, ..CpuBudget::new(period, ticks_per_ms) }
     }
 
     /// Whether there is a budget of the user's.
@@ -111,8 +111,8 @@ impl Duty {
         }
     }
 
-    /// With a budget: lowers the rate at once if there are more threads than it is enough for,
-    /// from what looks have cost so far. Gives the rate as [`Duty::measured`] does, if it changed.
+    /// With a budget: lowers the rate at once if there are more threads than it is enough for, from
+    /// what looks have cost so far. Gives the rate as [`CpuBudget::measured`] does, if it changed.
     pub(crate) fn foresee(&mut self, threads: usize) -> Option<u64> {
         if !self.budget || threads <= self.foreseen + self.foreseen / 4 {
             return None;
@@ -150,7 +150,7 @@ impl Duty {
         passes
     }
 
-    /// Whether [`Duty::measured`] is to be called at `now`.
+    /// Whether [`CpuBudget::measured`] is to be called at `now`.
     pub(crate) fn is_due(&self, now: Ticks) -> bool {
         self.since.is_none_or(|(since, _)| now.saturating_sub(since).0 >= self.window_ms * self.ticks_per_ms)
     }
@@ -221,7 +221,7 @@ mod tests {
     /// and each pass `fixed`, for `ms` milliseconds: share of a core in percent after the first
     /// second, and passes made and left out, in looks.
     fn run(
-        duty: &mut Duty,
+        duty: &mut CpuBudget,
         period: u64,
         threads: usize,
         look: u64,
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn a_small_process_is_sampled_in_every_period() {
-        let mut duty = Duty::new(Ticks(MS), MS);
+        let mut duty = CpuBudget::new(Ticks(MS), MS);
         let (share, looks, left_out) = run(&mut duty, MS, 20, 50, 100, 5_000, 1);
         assert_eq!((duty.pace(), left_out), (PassPace::FULL, 0));
         assert_eq!(looks, 5_000 * 20);
@@ -266,7 +266,7 @@ mod tests {
             (MS, 1, 4 * MS, 0),
         ] {
             for grain in [1, 10 * MS] {
-                let mut duty = Duty::new(Ticks(period), MS);
+                let mut duty = CpuBudget::new(Ticks(period), MS);
                 let (share, looks, left_out) = run(&mut duty, period, threads, look, fixed, 20_000, grain);
                 assert!((12..=26).contains(&share), "{threads} threads each {period} ticks: {share} %");
                 let wanted = 20_000 * MS / period * threads as u64;
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn a_sampler_that_hardly_comes_to_run_is_not_limited_although_a_coarse_clock_charges_it_a_step() {
         // A busy machine: 20 passes of 6 threads in 6 s, and at times a step of 10 ms.
-        let mut duty = Duty::new(Ticks(MS), MS);
+        let mut duty = CpuBudget::new(Ticks(MS), MS);
         let mut cpu = 0;
         for window in 0..24u64 {
             duty.passed(5, 6);
@@ -291,7 +291,7 @@ mod tests {
 
     #[test]
     fn the_rate_comes_back_when_there_is_less_to_do_and_both_are_reported() {
-        let mut duty = Duty::new(Ticks(MS), MS);
+        let mut duty = CpuBudget::new(Ticks(MS), MS);
         let (mut rates, mut cpu) = (Vec::new(), 0);
         for window in 0..40u64 {
             let threads = if window < 20 { 100 } else { 10 };
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_not_there_or_goes_back_limits_nothing() {
-        let mut duty = Duty::new(Ticks(MS), MS);
+        let mut duty = CpuBudget::new(Ticks(MS), MS);
         for window in 1..20u64 {
             duty.passed(1000, 1000);
             assert_eq!(duty.measured(Ticks(window * WINDOW_MS * MS), Ticks((20 - window) * MS), 1000), None);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     /// As `run`, with the share that the first second alone took, in millionths of a core.
-    fn share_of_first_second(duty: &mut Duty, threads: usize, look: u64) -> u64 {
+    fn share_of_first_second(duty: &mut CpuBudget, threads: usize, look: u64) -> u64 {
         let (mut now, mut cpu) = (0, 0);
         let mut first = duty.foresee(threads);
         while now < 1000 * MS {
@@ -341,7 +341,7 @@ mod tests {
         for budget in [5_000, 20_000, 100_000] {
             for (threads, look, fixed) in [(300, 200, 300), (10, 60, 300), (1, 4 * MS, 0)] {
                 for grain in [1, 10 * MS] {
-                    let mut duty = Duty::with_budget(Ticks(MS), MS, budget);
+                    let mut duty = CpuBudget::with_budget(Ticks(MS), MS, budget);
                     let (mut now, mut used, mut from) = (0, 0, 0);
                     while now < 40_000 * MS {
                         if now < 20_000 * MS {
@@ -367,24 +367,24 @@ mod tests {
 
     #[test]
     fn an_expected_cost_keeps_even_the_first_second_within_the_budget() {
-        let mut duty = Duty::with_budget(Ticks(MS), MS, 20_000);
+        let mut duty = CpuBudget::with_budget(Ticks(MS), MS, 20_000);
         duty.expect(Ticks(200));
         assert!(share_of_first_second(&mut duty, 100, 200) <= 20_000);
         // Without it the first window shows what a look costs.
-        let mut duty = Duty::with_budget(Ticks(MS), MS, 20_000);
+        let mut duty = CpuBudget::with_budget(Ticks(MS), MS, 20_000);
         assert!(share_of_first_second(&mut duty, 100, 200) > 20_000);
     }
 
     #[test]
     fn new_threads_lower_the_rate_before_the_next_measurement() {
-        let mut duty = Duty::with_budget(Ticks(MS), MS, 100_000);
+        let mut duty = CpuBudget::with_budget(Ticks(MS), MS, 100_000);
         duty.expect(Ticks(100));
         assert_eq!(duty.foresee(5), None, "5 x 100 of 10,000 ticks are 5 %");
         // 9 % aimed at, 50 % needed.
         assert_eq!(duty.foresee(50), Some(180_000));
         assert!(duty.pace().stride > 1 || duty.pace().threads < 50);
         assert_eq!(duty.foresee(50), None);
-        let mut usual = Duty::new(Ticks(MS), MS);
+        let mut usual = CpuBudget::new(Ticks(MS), MS);
         usual.expect(Ticks(100));
         assert_eq!((usual.foresee(5_000), usual.pace()), (None, PassPace::FULL));
     }

@@ -38,7 +38,7 @@ struct Stream {
 }
 
 /// Writes events into blocks, one block at a time.
-pub(crate) struct Journal<P> {
+pub(crate) struct EventWriter<P> {
     lane: Arc<Lane>,
     counters: Arc<Counters>,
     pace: P,
@@ -53,11 +53,11 @@ pub(crate) struct Journal<P> {
     listed: u64,
 }
 
-impl<P: Pace> Journal<P> {
+impl<P: Pace> EventWriter<P> {
     /// A journal that takes its buffers, of [`CAPACITY`] bytes, from `lane`.
-    pub(crate) fn new(lane: Arc<Lane>, counters: Arc<Counters>, pace: P) -> Journal<P> {
+    pub(crate) fn new(lane: Arc<Lane>, counters: Arc<Counters>, pace: P) -> EventWriter<P> {
         let now = Stream { file: lane.files().last(), block: None, kind: BlockKind::Meta };
-        Journal { lane, counters, pace, now, before: None, next: None, kept: None, listed: 0 }
+        EventWriter { lane, counters, pace, now, before: None, next: None, kept: None, listed: 0 }
     }
 
     /// From now on keeps what the next file is to restate.
@@ -87,14 +87,14 @@ impl<P: Pace> Journal<P> {
         }
     }
 
-    /// The following events go into the next file alone, until [`Journal::write_both`].
+    /// The following events go into the next file alone, until [`EventWriter::write_both`].
     pub(crate) fn begin_next(&mut self) {
         self.flush();
         let next = Stream { file: self.now.file + 1, block: None, kind: BlockKind::Meta };
         self.before = Some(core::mem::replace(&mut self.now, next));
     }
 
-    /// After [`Journal::begin_next`]: the following events go into both files.
+    /// After [`EventWriter::begin_next`]: the following events go into both files.
     pub(crate) fn write_both(&mut self) {
         self.flush();
         if let Some(before) = self.before.take() {
@@ -194,7 +194,7 @@ impl<P: Pace> Journal<P> {
     }
 }
 
-impl<P: Pace> Events for Journal<P> {
+impl<P: Pace> Events for EventWriter<P> {
     fn event(&mut self, event: &Event<'_>) {
         self.listed += u64::from(matches!(
             event,
@@ -250,7 +250,7 @@ impl Contents {
         &mut self,
         part: &Part,
         store: Option<&mut impl TableStore>,
-        journal: &mut Journal<P>,
+        journal: &mut EventWriter<P>,
     ) -> Table {
         let hash = blob::content_hash(&part.bytes);
         if self.known.insert(hash.0) && !store.is_some_and(|store| store.put(hash, &part.bytes)) {

@@ -229,7 +229,7 @@ impl Modules {
         self.live.iter().find(|module| module.seen.base == base)
     }
 
-    /// The live module that `address` lies in.
+    /// The live module that `address` is in.
     pub(crate) fn holding(&self, address: u64) -> Option<&Module> {
         let holds = |module: &&Module| {
             address.checked_sub(module.seen.base).is_some_and(|rva| rva < module.seen.size)

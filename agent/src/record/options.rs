@@ -28,7 +28,7 @@ pub(crate) struct Options {
     /// Percent of one processor.
     pub cpu_percent: Option<u64>,
     /// What the trace says of the options: key and value, as they were given.
-    pub told: Vec<(&'static str, Vec<u8>)>,
+    pub reported: Vec<(&'static str, Vec<u8>)>,
 }
 
 /// Why options are refused: a sentence for the host.
@@ -50,15 +50,15 @@ impl Options {
     fn add(&mut self, key: &[u8], value: &str) -> Result<(), OptionError> {
         let check = |good: bool, error| if good { Ok(()) } else { Err(OptionError(error)) };
         if key == THREADS.as_bytes() {
-            self.told.push(("recorder.threads", value.into()));
+            self.reported.push(("recorder.threads", value.into()));
             check(self.threads.add(value), "the option threads has a value that this agent does not know")
         } else if key == MAX_OVERHEAD.as_bytes() {
             let ppm = value.parse().ok().filter(|ppm| (1..=WHOLE_PROCESSOR).contains(ppm));
-            self.told.push(("recorder.max_overhead_ppm", value.into()));
+            self.reported.push(("recorder.max_overhead_ppm", value.into()));
             self.max_overhead = ppm;
             check(ppm.is_some(), "the option max_overhead_ppm is no part of a processor")
         } else if key == TRIGGER.as_bytes() {
-            self.told.push(("recorder.trigger", value.into()));
+            self.reported.push(("recorder.trigger", value.into()));
             check(self.trigger(value), "the option trigger has a value that this agent does not know")
         } else {
             Err(OptionError("an option is not known to this agent"))
@@ -108,11 +108,11 @@ mod tests {
         let options = Options::read(b"").unwrap();
         assert!(options.threads.takes_all() && options.exceptions.is_empty());
         assert!(options.modules.is_empty() && options.max_overhead.is_none() && !options.api);
-        assert!(options.cpu_percent.is_none() && options.told.is_empty());
+        assert!(options.cpu_percent.is_none() && options.reported.is_empty());
     }
 
     #[test]
-    fn every_option_arrives_and_is_told_as_it_was_given() {
+    fn every_option_arrives_and_is_reported_as_given() {
         let options = read(&[
             ("threads", "main"),
             ("threads", "name=pool*"),
@@ -131,9 +131,9 @@ mod tests {
         let takes = |code| options.exceptions.takes(code);
         assert!(takes(0xc000_0005) && takes(77) && takes(0x8000_0003) && !takes(0xc000_0094));
         assert_eq!(options.modules, [b"secret*.dll".to_vec()]);
-        assert_eq!((options.cpu_percent, options.told.len()), (Some(150), 9));
+        assert_eq!((options.cpu_percent, options.reported.len()), (Some(150), 9));
         assert!(options.api);
-        assert_eq!(options.told[1], ("recorder.threads", b"name=pool*".to_vec()));
+        assert_eq!(options.reported[1], ("recorder.threads", b"name=pool*".to_vec()));
     }
 
     #[test]

@@ -3,9 +3,9 @@
 //!
 //! Every word of the stack, every register (but instruction and stack pointer) and every word of
 //! memory beside the stack becomes zero, unless it is an address of memory that the process has
-//! mapped at that moment, or a mark (`stk_schema::pointers`). Mapped memory is asked of the system
-//! and remembered for a while; that an address is *not* mapped never is, so that new code is not
-//! missed.
+//! mapped at that moment, or a mark (`stk_schema::pointers`). The system is queried for mapped
+//! memory and remembered for a while; that an address is *not* mapped never is, so that new code is
+//! not missed.
 
 use alloc::vec::Vec;
 
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_was_not_mapped_is_asked_for_again_at_once() {
+    fn unmapped_memory_is_queried_again_at_once() {
         let mut filter = filter();
         for (used, stays) in [(RegionUse::Nothing, 0), (RegionUse::Code, HEAP + 8)] {
             let asked = |address| Region { used, ..region(address) };
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn mapped_memory_is_asked_for_once_until_it_may_have_gone() {
+    fn mapped_memory_is_queried_once_until_it_may_be_gone() {
         let mut filter = filter();
         let mut asked = 0;
         for (now, generation) in [(0, 0), (1, 0), (2, 1), (MAPPED_MS * 10, 1), (MAPPED_MS * 10 + 2, 1)] {

@@ -184,7 +184,7 @@ pub(crate) struct Signals {
 #[derive(Default)]
 pub(crate) struct Pauses {
     wanted: AtomicBool,
-    /// How often the sampler began to rest or went on; odd while it rests.
+    /// How often the sampler began to rest or resumed; odd while it rests.
     changes: AtomicU32,
     /// When it did so last, in ticks.
     changed: AtomicU64,
@@ -218,7 +218,7 @@ impl Pauses {
         self.changes.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// How often the sampler began to rest or went on, and when it did so last.
+    /// How often the sampler began to rest or resumed, and when it did so last.
     pub(crate) fn changes(&self) -> (u32, Ticks) {
         let changes = self.changes.load(Ordering::Acquire);
         (changes, Ticks(self.changed.load(Ordering::Relaxed)))

@@ -78,7 +78,7 @@ impl<H> Threads<H> {
     }
 
     /// Removes the threads that have ended, writes THREAD_EXIT for each and hands it to `gone`.
-    /// `ended` tells when a thread ended.
+    /// `ended` is when a thread ended.
     pub(crate) fn remove_ended(
         &mut self,
         mut ended: impl FnMut(&Thread<H>) -> Option<Ticks>,

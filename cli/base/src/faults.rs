@@ -151,7 +151,7 @@ fn replace(entry: &WatchEntry, address: usize) -> bool {
     }
     let page = PAGE.load(Ordering::Relaxed);
     let from = address - address % page;
-    // SAFETY: the range lies in the mapping of a watched file, from its page to its end, and
+    // SAFETY: the range is in the mapping of a watched file, from its page to its end, and
     // belongs to that mapping alone. The mapping's owner gives out only shared, read-only bytes,
     // and unmaps the whole range, whatever pages it has.
     let zeros = unsafe {

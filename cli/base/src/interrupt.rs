@@ -30,7 +30,7 @@ pub fn before_end(work: fn()) {
     BEFORE_END.lock().unwrap_or_else(PoisonError::into_inner).push(work);
 }
 
-/// Stands in the names of temporary files and folders of outputs, if it is set: who makes them.
+/// Part of the names of temporary files and folders of outputs, if it is set: who makes them.
 static OWNER: OnceLock<String> = OnceLock::new();
 
 /// Has the names of temporary files and folders of outputs say that they are of this owner, from

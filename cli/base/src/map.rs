@@ -133,7 +133,7 @@ impl MappedFile {
         }
     }
 
-    /// Tells the system that a part of the file is not needed in memory for now, so that the read
+    /// Advises the system that a part of the file is not needed in memory for now, so that the read
     /// part of a large file does not count as this process's memory. It can be read again at any
     /// time. Windows has no such call, but trims mapped pages by itself when memory is short.
     pub fn release(&self, range: std::ops::Range<usize>) {

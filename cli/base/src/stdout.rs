@@ -1,7 +1,7 @@
 //! Whether the program was started with a standard output (Linux, macOS).
 //!
 //! Rust's runtime opens /dev/null in place of a standard stream that is closed, so that what is
-//! written there is lost and never fails. Therefore the system is asked before that, when the
+//! written there is lost and never fails. Therefore the system is queried before that, when the
 //! loader starts the program.
 // The place of a function that the loader calls, and the call itself, are unsafe.
 #![allow(unsafe_code)]

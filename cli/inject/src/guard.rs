@@ -13,7 +13,7 @@ pub(crate) const GRACE_MS: u64 = 20;
 
 /// Whether one of the recorder's threads is alive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Life {
+pub(crate) enum ThreadLife {
     /// There is no such thread, or it cannot be watched.
     #[default]
     Absent,
@@ -23,10 +23,10 @@ pub(crate) enum Life {
 
 /// The recorder's threads at one moment, in a process that has not ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Look {
-    pub watchdog: Life,
+pub(crate) struct RecorderThreads {
+    pub watchdog: ThreadLife,
     /// The samplers, in the board's order.
-    pub samplers: [Life; SAMPLERS],
+    pub samplers: [ThreadLife; SAMPLERS],
 }
 
 /// For each slot, since when its sampler has been dead and whether the guard has acted.
@@ -49,10 +49,10 @@ enum Slot {
 impl Guard {
     /// Takes the observation at `now_ms` (of any monotonic clock). Returns the slots whose words
     /// the caller must read and obey now. Each slot is returned once.
-    pub(crate) fn look(&mut self, now_ms: u64, look: &Look) -> Vec<usize> {
+    pub(crate) fn look(&mut self, now_ms: u64, look: &RecorderThreads) -> Vec<usize> {
         let mut due = Vec::new();
         for (index, slot) in self.slots.iter_mut().enumerate() {
-            let both_dead = look.watchdog == Life::Dead && look.samplers[index] == Life::Dead;
+            let both_dead = look.watchdog == ThreadLife::Dead && look.samplers[index] == ThreadLife::Dead;
             *slot = match *slot {
                 Slot::Done => Slot::Done,
                 _ if !both_dead => Slot::Watched,
@@ -108,7 +108,7 @@ pub(crate) fn board(bytes: &[u8; size_of::<GuardBoard>()]) -> Option<GuardBoard>
     fits.then_some(board)
 }
 
-/// Where the word of slot `index` lies in the board.
+/// Where the word of slot `index` is in the board.
 pub(crate) fn word_offset(index: usize) -> u64 {
     (16 + 16 * index + 8) as u64
 }
@@ -126,12 +126,12 @@ mod tests {
     use std::mem::offset_of;
     use stk_schema::guard::{ASKED, ASKING, RESCUING, STOPPED, UNDO, WALKING};
 
-    const fn look(watchdog: Life, first: Life) -> Look {
-        Look { watchdog, samplers: [first, Life::Absent, Life::Absent] }
+    const fn look(watchdog: ThreadLife, first: ThreadLife) -> RecorderThreads {
+        RecorderThreads { watchdog, samplers: [first, ThreadLife::Absent, ThreadLife::Absent] }
     }
 
     const NONE: [usize; 0] = [];
-    const BOTH_DEAD: Look = look(Life::Dead, Life::Dead);
+    const BOTH_DEAD: RecorderThreads = look(ThreadLife::Dead, ThreadLife::Dead);
 
     #[test]
     fn a_slot_is_due_once_20_ms_after_sampler_and_watchdog_were_found_dead() {
@@ -147,12 +147,12 @@ mod tests {
     #[test]
     fn as_long_as_one_of_the_two_lives_nothing_is_due() {
         let others = [
-            look(Life::Alive, Life::Alive),
-            look(Life::Alive, Life::Dead),
-            look(Life::Dead, Life::Alive),
-            look(Life::Absent, Life::Dead),
-            look(Life::Dead, Life::Absent),
-            Look::default(),
+            look(ThreadLife::Alive, ThreadLife::Alive),
+            look(ThreadLife::Alive, ThreadLife::Dead),
+            look(ThreadLife::Dead, ThreadLife::Alive),
+            look(ThreadLife::Absent, ThreadLife::Dead),
+            look(ThreadLife::Dead, ThreadLife::Absent),
+            RecorderThreads::default(),
         ];
         for other in others {
             let mut guard = Guard::default();
@@ -167,11 +167,14 @@ mod tests {
         let mut guard = Guard::default();
         // A stuck sampler has ended and a spare one continues. Then the spare one and the watchdog
         // die.
-        let mut look = Look { watchdog: Life::Alive, samplers: [Life::Dead, Life::Alive, Life::Absent] };
+        let mut look = RecorderThreads {
+            watchdog: ThreadLife::Alive,
+            samplers: [ThreadLife::Dead, ThreadLife::Alive, ThreadLife::Absent],
+        };
         assert_eq!(guard.look(0, &look), NONE);
-        look.watchdog = Life::Dead;
+        look.watchdog = ThreadLife::Dead;
         assert_eq!(guard.look(50, &look), NONE);
-        look.samplers[1] = Life::Dead;
+        look.samplers[1] = ThreadLife::Dead;
         assert_eq!(guard.look(60, &look), NONE);
         assert_eq!(guard.look(70, &look), [0]);
         assert_eq!(guard.look(80, &look), [1]);

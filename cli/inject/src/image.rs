@@ -18,7 +18,7 @@ pub(crate) const AGENT_NAME: &str = "agent.dll";
 
 /// A larger export directory is not read (kernelbase's has 100 KB).
 const MAX_EXPORTS: u32 = 4 << 20;
-/// The headers of an image lie in its first page.
+/// The headers of an image are in its first page.
 const HEADER_BYTES: usize = 4096;
 
 /// Headers and exports of an image.
@@ -229,7 +229,7 @@ fn from_memory<Pe: ImageNtHeaders>(
     Ok(image)
 }
 
-/// The name in the export directory at `range`. Empty if the name does not lie in it.
+/// The name in the export directory at `range`. Empty if the name is not in it.
 fn export_name(
     range: Range<u32>,
     read: &mut impl FnMut(u32, &mut [u8]) -> bool,

@@ -10,7 +10,7 @@ use stk_schema::mailbox::{
 
 /// The agent's current request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Request {
+pub(crate) struct NameRequest {
     /// Load address of the runtime's module.
     pub runtime: u64,
     /// `RuntimeKind` as the number that the agent gave; it may be unknown here.
@@ -38,7 +38,7 @@ pub(crate) enum Head {
     Unknown,
     /// There is no request.
     Idle,
-    Asks(Request),
+    Asks(NameRequest),
 }
 
 /// Reads the head of a mailbox.
@@ -55,7 +55,7 @@ pub(crate) fn head(bytes: &[u8; HEADER_BYTES]) -> Head {
     }
     let count = u32_in(bytes, std::mem::offset_of!(NameMailbox, count)) as usize;
     let kind = u32_in(bytes, std::mem::offset_of!(NameMailbox, runtime_kind));
-    Head::Asks(Request { runtime, kind, number, count: count.min(SLOTS) })
+    Head::Asks(NameRequest { runtime, kind, number, count: count.min(SLOTS) })
 }
 
 /// Offset of slot `index` in the mailbox, in bytes.
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_request_is_read_where_the_agent_wrote_it() {
         let asked =
-            Request { runtime: 0x1_8000_0000, kind: RuntimeKind::Framework as u32, number: 7, count: 3 };
+            NameRequest { runtime: 0x1_8000_0000, kind: RuntimeKind::Framework as u32, number: 7, count: 3 };
         assert_eq!(head(&bytes(SIZE, 0x1_8000_0000, 7, 3, 6)), Head::Asks(asked));
         assert_eq!(head(&bytes(SIZE, 0x1_8000_0000, 7, 3, 7)), Head::Idle, "answered");
         assert_eq!(head(&bytes(SIZE, 0, 7, 3, 6)), Head::Idle, "of no runtime");

@@ -66,7 +66,7 @@ pub(crate) fn expand(pattern: &OsStr, values: Values) -> Result<OsString, Patter
 }
 
 /// Whether files of this pattern differ for processes that are recorded at the same time.
-pub(crate) fn tells_processes_apart(pattern: &OsStr) -> bool {
+pub(crate) fn names_each_process(pattern: &OsStr) -> bool {
     pattern.to_str().is_some_and(|pattern| pattern.replace("%%", "").contains("%p"))
 }
 
@@ -103,9 +103,9 @@ mod tests {
     }
 
     #[test]
-    fn only_the_pid_tells_processes_apart() {
+    fn only_the_pid_names_each_process() {
         for (pattern, apart) in [(DEFAULT, true), ("%n-%t.stk", false), ("%%p.stk", false)] {
-            assert_eq!(tells_processes_apart(OsStr::new(pattern)), apart, "{pattern}");
+            assert_eq!(names_each_process(OsStr::new(pattern)), apart, "{pattern}");
         }
     }
 

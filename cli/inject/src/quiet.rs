@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn system_calls_are_told_by_their_instructions() {
+    fn system_calls_are_known_by_their_instructions() {
         let x86 = places(Arch::X86);
         for code in [
             [0, 0, 0, 0, 0, 0xff, 0xd2, 0xc2],

@@ -22,7 +22,7 @@ const MAX_RESOURCES: u32 = 4 << 20;
 /// Larger single resources are not read. The ones needed have less than 2 KB.
 const MAX_RESOURCE: u32 = 64 << 10;
 
-/// VS_FIXEDFILEINFO (Microsoft, "VS_FIXEDFILEINFO structure"): where it lies in the version
+/// VS_FIXEDFILEINFO (Microsoft, "VS_FIXEDFILEINFO structure"): where it is in the version
 /// resource, behind three words and the key "VS_VERSION_INFO" with its terminator and padding; its
 /// signature; bits of its dwFileFlags.
 const FIXED_FILE_INFO: usize = 40;

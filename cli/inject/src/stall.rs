@@ -69,7 +69,7 @@ impl Stall {
 
 /// What was found at a look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verdict {
+pub(crate) enum StallVerdict {
     /// All is well, or it is not known yet.
     Fine,
     /// The whole process stands still. Reported once.
@@ -100,11 +100,11 @@ impl StallWatch {
     }
 
     /// Takes note of a look, `since` the one before.
-    pub(crate) fn look(&mut self, since: Duration, now: &Sight) -> Verdict {
+    pub(crate) fn look(&mut self, since: Duration, now: &Sight) -> StallVerdict {
         let Some(last) = self.last.replace(*now).filter(|_| is_watched(&now.status)) else {
             self.still = [Duration::ZERO; 3];
             self.cpu = now.cpu;
-            return Verdict::Fine;
+            return StallVerdict::Fine;
         };
         // What stands with its process has done nothing wrong, and has its whole time after that.
         let stands = !moved(THREAD_WATCHDOG, &last, now);
@@ -123,18 +123,18 @@ impl StallWatch {
             return self.thread_that_stands(now);
         }
         if self.still[WATCHDOG] < self.limit {
-            return Verdict::Fine;
+            return StallVerdict::Fine;
         }
         let used = now.cpu.zip(self.cpu).map_or(Duration::ZERO, |(now, then)| now.saturating_sub(then));
         let runs = !used.is_zero() && used * RUNNING_PART >= self.still[WATCHDOG].saturating_sub(MOST_STEP);
         if now.watchdog_ended {
-            Verdict::Stalled(Stall::Ended)
+            StallVerdict::Stalled(Stall::Ended)
         } else if runs {
-            Verdict::Stalled(Stall::Starved)
+            StallVerdict::Stalled(Stall::Starved)
         } else if std::mem::replace(&mut self.reported, true) {
-            Verdict::Fine
+            StallVerdict::Fine
         } else {
-            Verdict::ProcessStands
+            StallVerdict::ProcessStands
         }
     }
 
@@ -144,16 +144,16 @@ impl StallWatch {
         self.still.get(index).copied()
     }
 
-    fn thread_that_stands(&self, now: &Sight) -> Verdict {
+    fn thread_that_stands(&self, now: &Sight) -> StallVerdict {
         for (&still, thread) in self.still.iter().zip(WATCHED) {
             let writes = [STEP_WRITING, STEP_ENDING].contains(&activity(now, thread).step);
             let limit =
                 if writes && thread == THREAD_WRITER { self.limit * WRITE_FACTOR } else { self.limit };
             if still >= limit {
-                return Verdict::Stalled(Stall::Thread(thread));
+                return StallVerdict::Stalled(Stall::Thread(thread));
             }
         }
-        Verdict::Fine
+        StallVerdict::Fine
     }
 }
 
@@ -304,7 +304,12 @@ mod tests {
 
         /// Looks for `seconds`, each time after a change by `work`; the first verdict that is not
         /// fine, and the seconds until then.
-        fn run_with(&mut self, seconds: u32, moving: &[usize], work: impl Fn(&mut Sight)) -> (Verdict, u32) {
+        fn run_with(
+            &mut self,
+            seconds: u32,
+            moving: &[usize],
+            work: impl Fn(&mut Sight),
+        ) -> (StallVerdict, u32) {
             for look in 1..=seconds * 2 {
                 for &thread in moving {
                     self.sight.status.activity[thread].rounds += 1;
@@ -312,34 +317,34 @@ mod tests {
                 work(&mut self.sight);
                 self.looks += 1;
                 match self.watch.look(LOOK, &self.sight) {
-                    Verdict::Fine => {}
+                    StallVerdict::Fine => {}
                     verdict => return (verdict, look / 2),
                 }
             }
-            (Verdict::Fine, seconds)
+            (StallVerdict::Fine, seconds)
         }
 
-        fn run(&mut self, seconds: u32, moving: &[usize]) -> (Verdict, u32) {
+        fn run(&mut self, seconds: u32, moving: &[usize]) -> (StallVerdict, u32) {
             self.run_with(seconds, moving, |_| {})
         }
     }
 
-    fn stalled(thread: usize) -> Verdict {
-        Verdict::Stalled(Stall::Thread(thread))
+    fn stalled(thread: usize) -> StallVerdict {
+        StallVerdict::Stalled(Stall::Thread(thread))
     }
 
     #[test]
     fn a_recorder_that_comes_round_never_stalls() {
-        assert_eq!(Fake::new().run(10_000, &ALL).0, Verdict::Fine);
+        assert_eq!(Fake::new().run(10_000, &ALL).0, StallVerdict::Fine);
     }
 
     #[test]
     fn a_writer_or_sampler_that_stands_stalls_after_30_s() {
         for thread in [THREAD_WRITER, THREAD_SAMPLER] {
             let mut fake = Fake::new();
-            assert_eq!(fake.run(100, &ALL).0, Verdict::Fine);
+            assert_eq!(fake.run(100, &ALL).0, StallVerdict::Fine);
             let others: Vec<usize> = ALL.into_iter().filter(|&other| other != thread).collect();
-            assert_eq!(fake.run(29, &others).0, Verdict::Fine);
+            assert_eq!(fake.run(29, &others).0, StallVerdict::Fine);
             assert_eq!(fake.run(2, &others).0, stalled(thread));
         }
     }
@@ -348,7 +353,7 @@ mod tests {
     fn a_sampler_within_a_long_pass_moves_with_its_word() {
         let mut fake = Fake::new();
         let others = [THREAD_WRITER, THREAD_WATCHDOG];
-        assert_eq!(fake.run_with(200, &others, |sight| sight.words[1] += 1).0, Verdict::Fine);
+        assert_eq!(fake.run_with(200, &others, |sight| sight.words[1] += 1).0, StallVerdict::Fine);
         assert_eq!(fake.run(31, &others).0, stalled(THREAD_SAMPLER));
     }
 
@@ -365,18 +370,18 @@ mod tests {
     fn a_process_that_stands_still_is_reported_once_and_no_stall() {
         let mut fake = Fake::new();
         fake.run(10, &ALL);
-        assert_eq!(fake.run(40, &[]), (Verdict::ProcessStands, 30));
-        assert_eq!(fake.run(10_000, &[]).0, Verdict::Fine);
-        // It goes on, and what stood with it has its whole time again.
-        assert_eq!(fake.run(10, &ALL).0, Verdict::Fine);
-        assert_eq!(fake.run(40, &[]).0, Verdict::ProcessStands);
+        assert_eq!(fake.run(40, &[]), (StallVerdict::ProcessStands, 30));
+        assert_eq!(fake.run(10_000, &[]).0, StallVerdict::Fine);
+        // It continues, and what stood with it has its whole time again.
+        assert_eq!(fake.run(10, &ALL).0, StallVerdict::Fine);
+        assert_eq!(fake.run(40, &[]).0, StallVerdict::ProcessStands);
     }
 
     #[test]
     fn stall_is_reported_30_s_after_the_process_runs_again() {
         let mut fake = Fake::new();
         fake.run(10, &ALL);
-        assert_eq!(fake.run(40, &[]).0, Verdict::ProcessStands);
+        assert_eq!(fake.run(40, &[]).0, StallVerdict::ProcessStands);
         // The sampler does not come round again.
         let (verdict, seconds) = fake.run(100, &[THREAD_WRITER, THREAD_WATCHDOG]);
         assert_eq!(verdict, stalled(THREAD_SAMPLER));
@@ -388,16 +393,16 @@ mod tests {
         let mut fake = Fake::new();
         fake.run(10, &ALL);
         fake.sight.watchdog_ended = true;
-        assert_eq!(fake.run(40, &[]), (Verdict::Stalled(Stall::Ended), 30));
+        assert_eq!(fake.run(40, &[]), (StallVerdict::Stalled(Stall::Ended), 30));
 
         let mut fake = Fake::new();
         fake.run(10, &ALL);
         let busy = |sight: &mut Sight| sight.cpu = sight.cpu.map(|cpu| cpu + LOOK / 2);
-        assert_eq!(fake.run_with(40, &[], busy), (Verdict::Stalled(Stall::Starved), 30));
+        assert_eq!(fake.run_with(40, &[], busy), (StallVerdict::Stalled(Stall::Starved), 30));
 
         let mut fake = Fake::new();
         fake.sight.cpu = None;
-        assert_eq!(fake.run(40, &[]).0, Verdict::ProcessStands);
+        assert_eq!(fake.run(40, &[]).0, StallVerdict::ProcessStands);
     }
 
     #[test]
@@ -406,10 +411,10 @@ mod tests {
         let busy = |sight: &mut Sight| sight.cpu = sight.cpu.map(|cpu| cpu + 4 * LOOK);
         fake.run_with(10, &ALL, busy);
         // It ran until shortly before this look.
-        assert_eq!(fake.run_with(1, &[], busy).0, Verdict::Fine);
+        assert_eq!(fake.run_with(1, &[], busy).0, StallVerdict::Fine);
         let read = |sight: &mut Sight| sight.cpu = sight.cpu.map(|cpu| cpu + LOOK / 50);
-        assert_eq!(fake.run_with(40, &[], read).0, Verdict::ProcessStands);
-        assert_eq!(fake.run_with(10_000, &[], read).0, Verdict::Fine);
+        assert_eq!(fake.run_with(40, &[], read).0, StallVerdict::ProcessStands);
+        assert_eq!(fake.run_with(10_000, &[], read).0, StallVerdict::Fine);
     }
 
     #[test]
@@ -418,13 +423,13 @@ mod tests {
         fake.run(10, &ALL);
         for _ in 0..29 {
             let sight = fake.sight;
-            assert_eq!(fake.watch.look(Duration::from_secs(3600), &sight), Verdict::Fine);
+            assert_eq!(fake.watch.look(Duration::from_secs(3600), &sight), StallVerdict::Fine);
         }
         let mut fake = Fake::new();
         fake.sight.status.activity[THREAD_WATCHDOG].rounds = u32::MAX;
-        assert_eq!(fake.watch.look(LOOK, &fake.sight), Verdict::Fine);
+        assert_eq!(fake.watch.look(LOOK, &fake.sight), StallVerdict::Fine);
         fake.sight.status.activity[THREAD_WATCHDOG].rounds = 0;
-        assert_eq!(fake.watch.look(LOOK, &fake.sight), Verdict::Fine);
+        assert_eq!(fake.watch.look(LOOK, &fake.sight), StallVerdict::Fine);
     }
 
     #[test]
@@ -438,7 +443,7 @@ mod tests {
             let mut fake = Fake::new();
             fake.run(10, &ALL);
             change(&mut fake.sight);
-            assert_eq!(fake.run(10_000, &[]).0, Verdict::Fine);
+            assert_eq!(fake.run(10_000, &[]).0, StallVerdict::Fine);
         }
     }
 

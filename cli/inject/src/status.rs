@@ -6,7 +6,7 @@ use crate::{duration, messages};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::io;
-use stk_schema::control::{AgentStatus, RECORDER_THREADS, ROTATION_GOES_ON, ThreadActivity};
+use stk_schema::control::{AgentStatus, RECORDER_THREADS, ROTATION_CONTINUES, ThreadActivity};
 use stk_schema::text::{count, printable, size};
 
 /// The status of an agent that has not reported yet.
@@ -86,9 +86,9 @@ fn held_line(status: &AgentStatus) -> String {
 /// is the last one's status.
 pub(crate) fn stopped(status: &AgentStatus, rotated: bool) -> String {
     let held = held_line(status);
-    // Its host has taken back by now that it goes on.
-    let goes_on = AgentStatus { rotation: ROTATION_GOES_ON, ..*status };
-    match FilePlace::of(&goes_on).filter(|_| rotated) {
+    // Its host has withdrawn ROTATION_CONTINUES by now.
+    let continues = AgentStatus { rotation: ROTATION_CONTINUES, ..*status };
+    match FilePlace::of(&continues).filter(|_| rotated) {
         Some(place) => {
             let row = RotationRow::new(&place, status);
             format!("{}: {held}; {}", row.file(), row.all())
@@ -97,7 +97,7 @@ pub(crate) fn stopped(status: &AgentStatus, rotated: bool) -> String {
     }
 }
 
-/// The text of the agent's last failure, and the system's reason if there is one. It lies in the
+/// The text of the agent's last failure, and the system's reason if there is one. It is in the
 /// target's memory, so it is made printable.
 pub(crate) fn message(status: &AgentStatus) -> String {
     let len = (status.message_len as usize).min(status.message.len());
@@ -309,9 +309,9 @@ mod tests {
     }
 
     #[test]
-    fn a_recording_in_several_files_tells_the_present_one_and_all_together() {
+    fn status_of_several_files_shows_the_present_one_and_the_sum() {
         let status = AgentStatus {
-            rotation: ROTATION_GOES_ON,
+            rotation: ROTATION_CONTINUES,
             threads: 1,
             samples: 20,
             dropped: 1,
@@ -333,12 +333,12 @@ mod tests {
              10.0 Hz a thread; all files: 62.0 s, 1,020 samples, 3 dropped, 2.0 KiB\n"
         );
         let json: serde_json::Value = serde_json::from_str(&json(&rows)).unwrap();
-        let told = &json["recordings"][0];
-        assert_eq!((&told["samples"], &told["bytes"]), (&20.into(), &512.into()));
+        let reported = &json["recordings"][0];
+        assert_eq!((&reported["samples"], &reported["bytes"]), (&20.into(), &512.into()));
         let all = serde_json::json!({
             "index": 3, "number": 8, "elapsed_ms": 62_000, "samples": 1_020, "dropped": 3, "bytes": 2_048
         });
-        assert_eq!(told["rotation"], all);
+        assert_eq!(reported["rotation"], all);
         // The host has ended it, but what it wrote is still there.
         let ended = AgentStatus { rotation: 0, ..status };
         assert_eq!(StatusRow::new(7, "a.exe", &ended).rotation, None);

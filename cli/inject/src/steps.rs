@@ -72,7 +72,7 @@ pub(crate) fn describe() -> String {
     lines.collect()
 }
 
-/// Follows the main thread, and finds when it stands in something short.
+/// Follows the main thread, and finds when it stays in a short step.
 #[derive(Debug)]
 pub(crate) struct MainWatch {
     limit: Duration,
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_main_thread_that_stands_in_a_short_step_is_found() {
+    fn a_main_thread_that_stays_in_a_short_step_is_found() {
         let mut watch = MainWatch::new(Duration::from_secs(30));
         let hour = Duration::from_secs(3600);
         assert!(!watch.look(hour, step(true, 7)));

@@ -10,7 +10,7 @@ use stk_schema::symbol_path::{PathElement, elements};
 
 /// A folder to look into.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SymbolDir {
     /// The folder, as it was written.
     pub folder: PathBuf,
     /// Whether the library may lie directly in it: a plain folder, not a store.
@@ -23,7 +23,7 @@ pub(crate) struct Place {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct SymbolPath {
     /// Folders of this machine, in order.
-    pub places: Vec<Place>,
+    pub places: Vec<SymbolDir>,
     /// How many servers, shares and unnamed default stores are left out.
     pub left_out: usize,
 }
@@ -58,7 +58,7 @@ impl SymbolPath {
             self.left_out += 1;
             return;
         }
-        self.places.push(Place { folder: PathBuf::from(folder), flat, named });
+        self.places.push(SymbolDir { folder: PathBuf::from(folder), flat, named });
     }
 
     /// Files to try for the library of `runtime`, likeliest first in each place: directly in a
@@ -69,7 +69,7 @@ impl SymbolPath {
         let long = runtime.long_name();
         let names = || [Some(short), long.as_deref()].into_iter().flatten();
         let mut found = Vec::new();
-        for Place { folder, flat, named } in &self.places {
+        for SymbolDir { folder, flat, named } in &self.places {
             let mut add = |path, indexed| found.push(Candidate { path, indexed, named: *named });
             if *flat {
                 names().for_each(|name| add(folder.join(name), false));
@@ -87,7 +87,7 @@ impl SymbolPath {
 
     /// The end of the sentence "there is no X beside the runtime": what was searched, where, and
     /// what would help.
-    pub(crate) fn in_vain(&self, runtime: &Runtime) -> String {
+    pub(crate) fn not_found(&self, runtime: &Runtime) -> String {
         let name = runtime.long_name().unwrap_or_else(|| runtime.library_name().to_owned());
         let index = runtime.index.map(|index| format!(" (index {index})")).unwrap_or_default();
         let left_out = match self.left_out {
@@ -201,7 +201,7 @@ mod tests {
         let candidates = parsed("f;srv*s").candidates(&unknown);
         let paths: Vec<&Path> = candidates.iter().map(|candidate| &*candidate.path).collect();
         assert_eq!(paths, [Path::new("f").join("mscordaccore.dll")]);
-        assert_eq!(parsed("f").in_vain(&unknown), "; no mscordaccore.dll in f");
+        assert_eq!(parsed("f").not_found(&unknown), "; no mscordaccore.dll in f");
     }
 
     #[test]
@@ -215,11 +215,11 @@ mod tests {
     fn the_message_names_the_places_searched_and_the_file_to_fetch() {
         let wanted = "mscordaccore_amd64_amd64_4.700.20.6602.dll (index 5E211DAC56b000)";
         assert_eq!(
-            SymbolPath::default().in_vain(&runtime()),
+            SymbolPath::default().not_found(&runtime()),
             format!("; {wanted} can be put into a folder for --symbol-path")
         );
         assert_eq!(
-            parsed(r"C:\a;srv*C:\b*https://h").in_vain(&runtime()),
+            parsed(r"C:\a;srv*C:\b*https://h").not_found(&runtime()),
             format!(r"; no {wanted} in C:\a; C:\b; inject asks no server or share")
         );
     }

@@ -317,7 +317,7 @@ mod tests {
             let result = meaning(words, "signal: 6");
             (result.status, result.reason.unwrap_or_default())
         };
-        // With RUST_BACKTRACE, Rust goes on.
+        // With RUST_BACKTRACE, Rust continues.
         let (status, reason) = says(
             "memory allocation of 7 bytes failed\nskipping backtrace printing to avoid potential recursion\n",
         );

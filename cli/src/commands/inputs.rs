@@ -9,7 +9,7 @@ use stk_base::files::note_input;
 use stk_schema::typed;
 
 /// The traces that the arguments name, in their order. Those of a folder or pattern are sorted. An
-/// argument that names none is reported, and the exit code tells it.
+/// argument that names none is reported, also by the exit code.
 pub(super) fn traces(named: &[PathBuf]) -> (Vec<PathBuf>, Exit) {
     let mut files = Vec::new();
     let mut exit = Exit::Ok;
@@ -175,10 +175,10 @@ mod tests {
         assert_eq!(names(&["empty", "no*.stk", "lab2"]), are(&["lab2/d.stk"], Exit::Failure));
         // Whoever opens it says that it is not there.
         assert_eq!(names(&["none.stk"]), are(&["none.stk"], Exit::Ok));
-        let told = |name: &str| trace(&path(name)).unwrap_err().to_string();
-        assert!(told("lab1").contains("2 traces: name one of them"), "{}", told("lab1"));
-        assert!(told("empty").ends_with("the folder holds no .stk file"), "{}", told("empty"));
-        assert!(told("no*.stk").ends_with("no file matches"), "{}", told("no*.stk"));
+        let reported = |name: &str| trace(&path(name)).unwrap_err().to_string();
+        assert!(reported("lab1").contains("2 traces: name one of them"), "{}", reported("lab1"));
+        assert!(reported("empty").ends_with("the folder holds no .stk file"), "{}", reported("empty"));
+        assert!(reported("no*.stk").ends_with("no file matches"), "{}", reported("no*.stk"));
         assert_eq!(trace(&path("lab2")).unwrap(), path("lab2/d.stk"));
     }
 }

@@ -111,7 +111,7 @@ pub(super) fn run(args: &MergeArgs) -> anyhow::Result<Exit> {
     let (firsts, of_trace) = merge::processes(&anchors, &line);
     let processes = shown_processes(&traces, &firsts);
     let gaps = merge::gaps(&anchors, &line, &of_trace);
-    tell_places(&traces, &line, (&processes, &of_trace), &gaps);
+    print_places(&traces, &line, (&processes, &of_trace), &gaps);
     let (joined, ending) = join(args, &traces, &line, (processes, &of_trace), &gaps)?;
     let exit = exit.worse(ending);
     let Some((mut profile, runs)) = joined else { return Ok(exit) };
@@ -263,9 +263,9 @@ fn free_pid(pid: u32, taken: impl Iterator<Item = u32>) -> u32 {
     (0..).map(|n| pid.wrapping_add(n)).find(|pid| !taken.contains(pid)).unwrap_or(pid)
 }
 
-/// Tells where each trace lies, and how exactly that is known, and for how long its process was not
-/// recorded before.
-fn tell_places(
+/// Prints where each trace lies, and how exactly that is known, and for how long its process was
+/// not recorded before.
+fn print_places(
     traces: &[Opened],
     line: &Line,
     (processes, of_trace): (&[ProcessInfo], &[u32]),

@@ -101,9 +101,19 @@ impl Exit {
 #[error("{0}")]
 pub struct Usage(pub String);
 
+/// The version, the commit that it was built from, and its features.
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (",
+    env!("STK_BUILD_COMMIT"),
+    "; features: ",
+    env!("STK_BUILD_FEATURES"),
+    ")"
+);
+
 /// Converts, inspects and summarises .stk traces on any operating system.
 #[derive(Parser, Debug)]
-#[command(name = "stk", version, max_term_width = 110)]
+#[command(name = "stk", version = VERSION, max_term_width = 110)]
 #[command(after_help = "\
 Exit codes:
   0    done (a trace that only ends early counts as whole, with a warning)
@@ -193,7 +203,7 @@ struct CompletionsArgs {
 /// Runs the program: parses the command line, runs the command, returns the exit code.
 pub fn run() -> ExitCode {
     stk_base::interrupt::catch();
-    std::panic::set_hook(Box::new(tell_panic));
+    std::panic::set_hook(Box::new(report_panic));
     let cli = match Cli::try_parse_from(open::with_command(std::env::args_os().collect())) {
         Ok(cli) => cli,
         Err(error) => {
@@ -298,7 +308,7 @@ fn log_to_stderr(verbose: u8) {
 }
 
 /// Says where stk panicked and, if `RUST_BACKTRACE` asks for it, by which way.
-fn tell_panic(panic: &PanicHookInfo<'_>) {
+fn report_panic(panic: &PanicHookInfo<'_>) {
     if panics::is_of_input(panic) {
         return;
     }
@@ -435,10 +445,10 @@ fn say_line(line: &str) {
 
 /// Reports which servers redirected to which others, each pair once.
 pub fn note_redirects(store: &stk_symbols::SymbolStore) {
-    static TOLD: Mutex<BTreeSet<(String, String)>> = Mutex::new(BTreeSet::new());
+    static WARNED: Mutex<BTreeSet<(String, String)>> = Mutex::new(BTreeSet::new());
     for (from, to) in store.redirects() {
         let line = format!("the symbol server {from} has sent on to {to}");
-        if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert((from, to)) {
+        if WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert((from, to)) {
             note(&line);
         }
     }

@@ -153,6 +153,6 @@ mod tests {
         assert_eq!(pace(20, 120, 10), ", 2.0/s, 50 seconds left");
         assert_eq!(pace(50_000, 650_000, 5), ", 10,000/s, 60 seconds left");
         assert_eq!(pace(1, 1001, 600), ", 0.002/s, 7 days left");
-        assert_eq!(pace(10, 5, 1), ", 10/s, 0 seconds left", "more than was told");
+        assert_eq!(pace(10, 5, 1), ", 10/s, 0 seconds left", "more than was announced");
     }
 }

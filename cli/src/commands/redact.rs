@@ -83,7 +83,7 @@ pub(super) fn run(args: &RedactArgs) -> anyhow::Result<Exit> {
     drop(copied);
     let copy = copy.persist(&goal, may).with_context(|| format!("{shown}: cannot be replaced"))?;
     let after = copy.metadata().map_or(0, |found| found.len());
-    Ok(tell(&report, trace.damage.is_empty(), (file.len(), after), output))
+    Ok(print_report(&report, trace.damage.is_empty(), (file.len(), after), output))
 }
 
 /// Of traces, only a copy that stk redact made is replaced.
@@ -99,7 +99,7 @@ fn may_replace(output: &Path) -> MayReplace {
 }
 
 /// Says what was done.
-fn tell(report: &RedactReport, whole: bool, (before, after): (u64, u64), output: &Path) -> Exit {
+fn print_report(report: &RedactReport, whole: bool, (before, after): (u64, u64), output: &Path) -> Exit {
     for sentence in &report.left_out {
         warn(&format!("left out: {sentence}"));
     }

@@ -320,8 +320,8 @@ impl ProcessArgs {
         self.check_pid(FileHeader::decode(&header).ok()?.pid).err()
     }
 
-    /// Checks that a trace is chosen, which [`traces`](ProcessArgs::traces) cannot tell of what is
-    /// no regular file.
+    /// Checks that a trace is chosen, which [`traces`](ProcessArgs::traces) cannot check for what
+    /// is no regular file.
     pub fn demand(&self, trace: &Trace<'_>) -> anyhow::Result<()> {
         let wrong = |why| anyhow::anyhow!("{}: --pid and --label choose others: {why}", trace.source);
         self.check(trace).map_err(wrong)

@@ -81,7 +81,7 @@ pub fn is_dataset(path: &Path) -> bool {
     path.join(VERSION_FILE).is_file()
 }
 
-/// A dataset, and those of its traces that are asked for.
+/// A dataset, and those of its traces that are requested.
 #[derive(Debug)]
 pub struct Dataset {
     folder: PathBuf,
@@ -143,11 +143,11 @@ pub struct Grouping<'a> {
     pub by_thread: bool,
     /// Whether each trace is a group of its own: then few rows of different row groups are one sum.
     pub by_trace: bool,
-    /// Whether running threads, and those in a system call, are told apart.
+    /// Whether running threads, and those in a system call, are distinguished.
     pub states: bool,
     /// Whether waits are counted.
     pub waits: bool,
-    /// Is told how many rows there are to read.
+    /// Gets the number of rows to read.
     pub rows: &'a (dyn Fn(u64) + Sync),
     /// How many of them are read.
     pub rows_read: &'a AtomicU64,
@@ -197,7 +197,7 @@ impl Dataset {
         &self.folder
     }
 
-    /// The traces that are asked for.
+    /// The requested traces.
     pub fn traces(&self) -> &[DatasetTrace] {
         &self.traces
     }

@@ -169,13 +169,13 @@ fn trace_info(dataset: &Dataset, class: Class) -> TraceInfo {
     TraceInfo {
         source: dataset.folder.display().to_string(),
         interval_ns: class.interval_ns,
-        cpu_source: if class.tells_cpu { CpuSource::ThreadTimes } else { CpuSource::None },
+        cpu_source: if class.has_cpu { CpuSource::ThreadTimes } else { CpuSource::None },
         ..TraceInfo::unknown(Arch::X64)
     }
 }
 
 /// What stands for the images of all frames: two, since a frame's category depends on whether its
-/// image lies in Windows' folder.
+/// image is in Windows' folder.
 fn images() -> Vec<Image> {
     [String::new(), r"C:\Windows\System32\".to_owned()]
         .map(|path| Image { path, ..Image::default() })
@@ -234,7 +234,7 @@ impl Names {
     }
 
     /// Adds the rows of a row group that are in such modules. A location's rows follow each other,
-    /// innermost function first; `open` is the last one, which may go on.
+    /// innermost function first; `open` is the last one, which may continue.
     fn add(
         &mut self,
         rows: &Columns,

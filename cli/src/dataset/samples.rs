@@ -29,7 +29,7 @@ pub(super) struct Group {
     pub class: Class,
     pub values: Vec<String>,
     /// By key, each once and sorted; but where each trace is a group, in any order, and a key is
-    /// there once for each row group that the trace lies in.
+    /// there once for each row group that the trace is in.
     pub sums: Vec<(SumKey, SampleSum)>,
     /// By sum; empty unless waits are counted.
     pub waits: Vec<WaitRuns>,
@@ -261,8 +261,8 @@ impl Scan<'_> {
         partial: &mut PartialSums,
     ) -> Result<(), DatasetError> {
         let trace = &self.dataset.traces[number as usize];
-        let tells_cpu = rows.cpu_ns.get(span.start).is_some();
-        let class = Class { interval_ns: trace.interval_ns, tells_cpu };
+        let has_cpu = rows.cpu_ns.get(span.start).is_some();
+        let class = Class { interval_ns: trace.interval_ns, has_cpu };
         let mut whole = SampleSum::default();
         let Grouping { by_thread, waits, .. } = *self.grouping;
         let mut group = if by_thread { None } else { self.group(trace, class, None, partial) };

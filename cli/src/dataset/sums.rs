@@ -6,7 +6,7 @@ use stk_profile::profile::Activity;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Class {
     pub interval_ns: u64,
-    pub tells_cpu: bool,
+    pub has_cpu: bool,
 }
 
 /// What rows of a group have in common that are one sum.

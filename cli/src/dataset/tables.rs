@@ -1,4 +1,4 @@
-//! Reads Parquet files row group by row group, and only the columns that are asked for.
+//! Reads Parquet files row group by row group, and only the requested columns.
 
 use super::DatasetError;
 use hashbrown::HashMap;
@@ -155,7 +155,7 @@ impl Columns {
         Ok(Numbers { values: array.values(), is_there })
     }
 
-    /// What texts stand for: `of` is asked once for texts that follow each other and are the same,
+    /// What texts stand for: `of` is called once for texts that follow each other and are the same,
     /// or that have the same place in the file's dictionary.
     pub(super) fn of_texts<T: Copy>(
         &self,

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_pair_is_refused_and_what_was_not_there_is_told() {
+    fn a_pattern_without_a_pair_is_refused_and_new_code_reported() {
         let mut renames = Renames::default();
         for text in ["work", "=run", "work=", "wo*=run", "wo=r*"] {
             assert!(renames.add(text).is_err(), "{text}");

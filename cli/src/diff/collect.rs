@@ -23,7 +23,7 @@ pub enum Naming {
 /// A function as one build names it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct BuildFunction {
-    /// File name of its module; empty if it lies in none.
+    /// File name of its module; empty if it is in none.
     pub module: String,
     /// Its name in every build; `None` for all code of the module that has none.
     pub name: Option<String>,
@@ -109,18 +109,18 @@ impl<'a> ThreadStacks<'a> {
     }
 
     /// Whether every thread has some of a weight. Runs in the caller's rayon pool.
-    pub fn all_tell(&self, weight: Weight) -> io::Result<bool> {
+    pub fn all_have(&self, weight: Weight) -> io::Result<bool> {
         let interval_ns = self.profile.trace.interval_ns;
-        let tells = |(): &mut (), thread: u32| {
-            let mut tells = false;
+        let has = |(): &mut (), thread: u32| {
+            let mut has = false;
             self.runs.for_threads([thread], |batch| {
-                tells = tells || batch.runs.iter().any(|run| weight.of(run, interval_ns) > 0);
+                has = has || batch.runs.iter().any(|run| weight.of(run, interval_ns) > 0);
                 Ok::<(), io::Error>(())
             })?;
-            Ok(tells)
+            Ok(has)
         };
-        let told = self.each(0..self.profile.threads.len() as u32, || (), tells)?;
-        Ok(told.into_iter().all(|tells| tells))
+        let each = self.each(0..self.profile.threads.len() as u32, || (), has)?;
+        Ok(each.into_iter().all(|has| has))
     }
 
     /// The weights of these threads' stacks. Runs in the caller's rayon pool.

@@ -143,7 +143,7 @@ fn is_uneven(base: &[f64; 3], new: &[f64; 3]) -> bool {
     differs(Naming::Symbols) || (one_without && differs(Naming::Export))
 }
 
-/// How much of a side lies in modules whose names each side lacks, in percent: the greater of both
+/// How much of a side is in modules whose names each side lacks, in percent: the greater of both
 /// sides' parts.
 pub(super) fn lacking(unmatched: &[Unmatched]) -> Vec<(&'static str, f64)> {
     let of = |lacking: &'static str| {

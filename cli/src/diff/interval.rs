@@ -101,7 +101,7 @@ impl SideTotals {
     }
 
     /// The variance of a share that as many independent samples give. Half a sample more, since
-    /// what no sample shows may be there all the same.
+    /// what no sample shows may still be there.
     fn least_variance(&self, share: f64) -> f64 {
         let share = ((share * self.samples + 0.5) / (self.samples + 1.0)).clamp(0.0, 1.0);
         share * (1.0 - share) / self.samples.max(1.0)

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use stk_output::formats::in_xml;
 use stk_schema::text::printable;
 
-/// The comparison as one test suite. What cannot be told is an error, rows that cannot be compared
+/// The comparison as one test suite. What is inconclusive is an error, rows that cannot be compared
 /// are skipped.
 pub fn junit(diff: &Diff) -> String {
     let failures = diff.rows.iter().filter(|row| row.change == Change::Worse).count();
@@ -42,7 +42,7 @@ pub fn junit(diff: &Diff) -> String {
         let least = row.low_pct.map_or(String::new(), |low| format!(", at least {low:+.2}"));
         let child = match row.change {
             Change::Worse => format!("<failure type=\"worse\" message=\"{figures}{least}\"/>"),
-            Change::Unmatched => format!("<skipped message=\"unmatched for want of symbols: {figures}\"/>"),
+            Change::Unmatched => format!("<skipped message=\"unmatched for lack of symbols: {figures}\"/>"),
             Change::Unjudged => format!("<skipped message=\"too few traces to judge: {figures}\"/>"),
             Change::Better | Change::Unproved | Change::Small => {
                 format!("<system-out>{}: {figures}{least}</system-out>", row.change.as_str())

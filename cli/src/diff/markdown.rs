@@ -38,7 +38,7 @@ pub fn markdown(diff: &Diff) -> String {
         out += &format!("\nSmaller differences left out: {}\n", diff.rows_left_out);
     }
     if !diff.unmatched.is_empty() {
-        out += "\nUnmatched for want of symbols, and not judged:\n\n";
+        out += "\nUnmatched for lack of symbols, and not judged:\n\n";
         out += "| module | base | named | new | named | lacks |\n|---|--:|--:|--:|--:|---|\n";
     }
     for module in &diff.unmatched {

@@ -139,7 +139,7 @@ pub enum Verdict {
     Passed,
     /// Something does.
     Worse,
-    /// It cannot be told.
+    /// Inconclusive.
     Inconclusive,
 }
 
@@ -161,7 +161,7 @@ pub struct SideSummary {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct DiffRow {
     pub change: Change,
-    /// Of a stack: that of its innermost function. Empty if it lies in none.
+    /// Of a stack: that of its innermost function. Empty if it is in none.
     pub module: String,
     /// `None` for modules, and for code without a name.
     pub function: Option<String>,
@@ -192,7 +192,7 @@ pub enum Change {
     Small,
     /// One side lacks the names of its module.
     Unmatched,
-    /// There are too few traces to tell.
+    /// There are too few traces for a verdict.
     Unjudged,
 }
 
@@ -303,8 +303,8 @@ impl Comparison {
             false if inconclusive.is_empty() => Verdict::Passed,
             false => Verdict::Inconclusive,
         };
-        let telling = rows.iter().take_while(|row| row.change <= Change::Better).count();
-        let shown = telling.max(self.options.top).min(rows.len());
+        let judged = rows.iter().take_while(|row| row.change <= Change::Better).count();
+        let shown = judged.max(self.options.top).min(rows.len());
         let rows_left_out = (rows.len() - shown) as u64;
         rows.truncate(shown);
         let weight = wholes.iter().flatten().next().map_or(Weight::Cpu, |trace| trace.weight);
@@ -344,17 +344,17 @@ impl Comparison {
         }
     }
 
-    /// The weight that all traces tell: an index in their lists.
+    /// The weight that all traces have: an index in their lists.
     fn weight(&mut self) -> usize {
         let traces = || self.sides.iter().flatten();
         let choices = traces().map(|trace| trace.weights.len()).min().unwrap_or(0);
-        let tells = |at: usize| traces().all(|trace| trace.weights[at].whole > 0);
-        let at = (0..choices).find(|&at| tells(at)).unwrap_or(choices.saturating_sub(1));
+        let has = |at: usize| traces().all(|trace| trace.weights[at].whole > 0);
+        let at = (0..choices).find(|&at| has(at)).unwrap_or(choices.saturating_sub(1));
         let skipped = traces().find_map(|trace| Some((trace, trace.weights.get(..at)?.first()?)));
         if let Some((trace, first)) = skipped {
             let lacks = traces().find(|trace| trace.weights[0].whole == 0).unwrap_or(trace);
             let (title, other) = (first.weight.title(), trace.weights[at].weight.title());
-            let note = format!("{}: tells no {title}: {other} are compared", lacks.source);
+            let note = format!("{}: has no {title}; comparing {other}", lacks.source);
             self.notes.push(note);
         }
         at

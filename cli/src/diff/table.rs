@@ -33,7 +33,7 @@ pub fn table(diff: &Diff, columns: Option<usize>) -> String {
     }
     if !diff.unmatched.is_empty() {
         lines.push(String::new());
-        lines.push("Unmatched for want of symbols, and not judged".to_owned());
+        lines.push("Unmatched for lack of symbols, and not judged".to_owned());
         let mut table = Table::new([
             Column::right("base").at_least(8),
             Column::right("named").gap(1).at_least(8),
@@ -72,7 +72,7 @@ pub(super) fn verdict(diff: &Diff) -> String {
         Verdict::Worse => format!("worse: {} take more than before, {over}{beside}", counted(worse, noun)),
         Verdict::Passed => format!("passed: no {noun} takes more than before, {over}{beside}"),
         Verdict::Inconclusive => {
-            "inconclusive: whether anything takes more than before cannot be told".to_owned()
+            "inconclusive: whether anything takes more than before is unknown".to_owned()
         }
     }
 }

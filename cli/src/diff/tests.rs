@@ -247,7 +247,7 @@ fn a_trace_without_cpu_time_has_all_compared_by_samples() {
         four(11, BEFORE).into_iter().enumerate().map(|(i, trace)| with(trace, i != 2)).collect();
     let diff = compare_with(OPTIONS, &[], [base.clone(), new]);
     assert_eq!((diff.weight, diff.verdict), (Weight::Active, Verdict::Passed));
-    assert_eq!(diff.notes, ["13.stk: tells no CPU time: samples, waits left out are compared"]);
+    assert_eq!(diff.notes, ["13.stk: has no CPU time; comparing samples, waits left out"]);
     let diff = compare_with(OPTIONS, &[], [base.clone(), base]);
     assert_eq!(diff.weight, Weight::Cpu);
 }

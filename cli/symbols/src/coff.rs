@@ -1,4 +1,4 @@
-//! The sections of a PE image that its symbols lie in, and symbols without a size: the COFF symbol
+//! The sections of a PE image that its symbols are in, and symbols without a size: the COFF symbol
 //! table and exported names.
 
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use object::{Object as _, ObjectSection as _, ObjectSymbol as _, SectionFlags, S
 use super::index::build::IndexBuilder;
 use super::index::layout::{FunctionRecord, LineRow, RecordKind};
 
-/// Contents of sections by name. Names can lie in the string table, where they can overlap.
+/// Contents of sections by name. Names can be in the string table, where they can overlap.
 pub(super) fn sections<'d, H: ImageNtHeaders>(
     file: &PeFile<'d, H>,
     builder: &mut IndexBuilder,

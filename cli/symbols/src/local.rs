@@ -180,7 +180,7 @@ mod mounts {
             (!local).then(|| format!("a file system of type {}", String::from_utf8_lossy(&mount.kind)))
         }
 
-        /// The mount that a path lies in. Of several with the longest path it is the last, which
+        /// The mount that a path is in. Of several with the longest path it is the last, which
         /// hides the others.
         fn of(&self, path: &Path) -> Option<&Mount> {
             let holds = self.0.iter().filter(|mount| path.starts_with(&mount.at));

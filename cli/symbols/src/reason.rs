@@ -29,7 +29,7 @@ pub enum Reason {
         tried: usize,
         /// Places and pointers that were skipped, and why.
         skipped: Vec<String>,
-        /// The errors of the servers that were asked.
+        /// The errors of the servers that were queried.
         servers: Vec<String>,
     },
     /// There is a PDB of that name, but of another build.
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_builds_no_system_image_is_not_told_to_build_it() {
+    fn a_system_image_gets_no_advice_to_build_it() {
         for path in [r"C:\windows\system32\ntdll.dll", r"D:\WINDOWS\SysWOW64\kernel32.dll"] {
             let text = Reason::no_code_view(path).to_string();
             assert!(text.ends_with("nothing to do"), "{text}");

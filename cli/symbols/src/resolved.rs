@@ -147,7 +147,7 @@ impl<'a> Resolution<'a> {
     }
 
     /// Other functions that the linker folded into the outermost one, in displayed form. The
-    /// address does not tell which of them ran.
+    /// address does not show which of them ran.
     pub fn aliases(&self) -> impl ExactSizeIterator<Item = &'a str> + use<'a> {
         let symbols = self.symbols;
         self.stored_aliases().iter().map(|&id| &*symbols.texts[id as usize])

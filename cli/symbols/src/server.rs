@@ -1,6 +1,6 @@
 //! HTTP(S) symbol servers: the only code of `stk` that talks to a network.
 //!
-//! A server is asked only if the user named it. Its answers are not trusted: the name of the file
+//! A server is queried only if the user named it. Its answers are not trusted: the name of the file
 //! comes from the image, never from the server, the size is limited, and the identity is checked
 //! before the file gets its name in the cache.
 
@@ -163,7 +163,7 @@ impl Client {
     }
 
     /// Whether a store has a tier of first letters. If so, it has a file `index2.txt` (Microsoft,
-    /// "SymStore"). Each server is asked once.
+    /// "SymStore"). Each server is queried once.
     fn has_three_tiers(&self, base: &str) -> Result<bool, ServerError> {
         let known = || self.three_tier.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&answer) = known().get(base) {
@@ -354,7 +354,7 @@ impl Client {
 
     fn remember_missing(&self, folder: &str) {
         if let Some(path) = self.missing_path(folder) {
-            // If this fails, the server is asked again, so the error is ignored.
+            // If this fails, the server is queried again, so the error is ignored.
             let _ = write_atomically(&path, |file| file.write_all(folder.as_bytes()));
         }
     }

@@ -38,7 +38,7 @@ pub enum ServerError {
     /// It has no such file.
     #[error("{0} has no such file")]
     NotFound(String),
-    /// It was asked recently and had no such file.
+    /// A recent query found no such file.
     #[error("{0} had no such file when it was last asked (clear with stk symbols cache --clear)")]
     KnownMissing(String),
     /// It requires credentials, which are never sent.
@@ -96,7 +96,7 @@ pub enum ServerError {
         limit: u64,
     },
     /// It sent something else than requested.
-    #[error("{url}: {reason}: tell the server's owner")]
+    #[error("{url}: {reason}: please inform the server's owner")]
     Wrong {
         url: String,
         /// What is wrong with it.

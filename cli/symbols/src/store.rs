@@ -94,7 +94,7 @@ impl SymbolStore {
     }
 
     /// Adds a folder of this machine where everybody keeps symbols, unless others may write there.
-    /// Nothing of it is asked before its path is known to stay on this machine.
+    /// No query before its path is known to stay on this machine.
     #[cfg(any(windows, test))]
     fn add_common(&mut self, folder: &Path, others_may_write: impl Fn(&Path) -> Option<String>) {
         let place = Place { folder: folder.to_path_buf(), trust: Trust::Unnamed };
@@ -464,7 +464,7 @@ fn temporary(write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<Mapp
     MappedFile::from_file(file)
 }
 
-/// Takes a file if it is the wanted one. Otherwise notes why not, and deletes it if it lies in the
+/// Takes a file if it is the wanted one. Otherwise notes why not, and deletes it if it is in the
 /// cache.
 fn try_file(place: &Place, path: PathBuf, wanted: &WantedFile<'_>, search: &mut Search) -> bool {
     let file = match place.open(&path) {
@@ -515,7 +515,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_common_folder_elsewhere_is_asked_nothing() {
+    fn a_common_folder_elsewhere_gets_no_query() {
         let folder = tempfile::tempdir().unwrap();
         let mut store = SymbolStore::default();
         store.add_common(folder.path(), |_| None);
@@ -529,7 +529,7 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_common_folder_behind_a_link_off_the_disks_is_asked_nothing() {
+    fn a_common_folder_behind_a_link_off_the_disks_gets_no_query() {
         let folder = tempfile::tempdir().unwrap();
         let link = folder.path().join("symbols");
         std::os::unix::fs::symlink("/proc/self", &link).unwrap();

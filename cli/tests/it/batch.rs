@@ -121,12 +121,12 @@ impl Lab {
 const FORMATS: &[&str] = if cfg!(feature = "parquet") { &["parquet", "folded"] } else { &["folded"] };
 
 #[test]
-fn bad_traces_are_told_and_passed_over() {
+fn bad_traces_are_reported_and_passed_over() {
     let lab = Lab::new(2);
     for format in FORMATS {
-        let (exit, told) = lab.batch(format, format, &["-j", "2"]);
-        assert_eq!(exit, 4, "{told}");
-        assert!(told.contains("7 traces: "), "{told}");
+        let (exit, reported) = lab.batch(format, format, &["-j", "2"]);
+        assert_eq!(exit, 4, "{reported}");
+        assert!(reported.contains("7 traces: "), "{reported}");
         let log = lab.log(&format!("{format}/_batch.jsonl"));
         let status = |name: &str| log[name].as_str();
         assert_eq!([status("00.stk"), status("01.stk"), status("truncated.stk")], ["converted"; 3]);
@@ -136,16 +136,16 @@ fn bad_traces_are_told_and_passed_over() {
         assert_eq!([status("copy.stk"), status("prefix.stk")], expected);
         // Two are bad.
         assert_eq!(lab.batch(format, format, &["--max-bad", "1"]).0, 4);
-        let (exit, told) = lab.batch(format, format, &["--max-bad", "2"]);
-        assert_eq!(exit, 0, "{told}");
+        let (exit, reported) = lab.batch(format, format, &["--max-bad", "2"]);
+        assert_eq!(exit, 0, "{reported}");
         let log = lab.log(&format!("{format}/_batch.jsonl"));
-        assert_eq!([log["01.stk"].as_str(), log["truncated.stk"].as_str()], ["skipped"; 2], "{told}");
+        assert_eq!([log["01.stk"].as_str(), log["truncated.stk"].as_str()], ["skipped"; 2], "{reported}");
         assert_eq!(log["damaged.stk"], "damaged", "still");
     }
 }
 
 #[test]
-fn a_batch_that_was_killed_goes_on_to_the_same_bytes() {
+fn a_killed_batch_resumes_to_the_same_bytes() {
     let lab = Lab::new(6);
     for format in FORMATS {
         let quiet = format!("{format}-quiet");
@@ -213,11 +213,11 @@ fn what_a_killed_part_of_a_batch_left_goes_with_its_next_run_and_nothing_of_othe
         assert!(killed, "{format}: no run left anything");
         std::fs::create_dir_all(out.join("_stk/tmp/2-of-2.living")).expect("a folder");
         std::fs::write(out.join(".stk-2-of-2.living.partial"), "half").expect("written");
-        let (exit, told) = lab.batch(format, &name, &["--shard", "1/2", "--max-bad", "100%"]);
-        assert_eq!(exit, 0, "{told}");
+        let (exit, reported) = lab.batch(format, &name, &["--shard", "1/2", "--max-bad", "100%"]);
+        assert_eq!(exit, 0, "{reported}");
         let mut left = temporary(&out);
         left.sort();
-        assert_eq!(left, [".stk-2-of-2.living.partial", "2-of-2.living"], "{told}");
+        assert_eq!(left, [".stk-2-of-2.living.partial", "2-of-2.living"], "{reported}");
     }
 }
 
@@ -289,8 +289,8 @@ fn the_parts_of_a_batch_make_the_whole() {
         let logs = [1, 2, 3].map(|part| lab.log(&format!("{parts}/_batch.{part}-of-3.jsonl")));
         assert_eq!(logs.iter().map(BTreeMap::len).sum::<usize>(), 13, "each trace once");
         assert!(logs.iter().all(|log| log.len() < 13), "{logs:?}");
-        let (_, told) = lab.batch(format, &parts, &[]);
-        assert!(!told.contains(" converted"), "{told}");
+        let (_, reported) = lab.batch(format, &parts, &[]);
+        assert!(!reported.contains(" converted"), "{reported}");
         assert!(lab.files(&parts) == lab.files(&whole), "{format}");
     }
 }
@@ -314,8 +314,8 @@ fn options_that_a_batch_cannot_keep_are_refused() {
         ("chrome", &["--weight", "wall"], "--weight"),
         ("chrome", &["--merge-threads"], "--merge-threads"),
     ] {
-        let (exit, told) = lab.batch(format, "out", options);
-        assert!(exit == 2 && told.contains(named), "{options:?}: {exit} {told}");
+        let (exit, reported) = lab.batch(format, "out", options);
+        assert!(exit == 2 && reported.contains(named), "{options:?}: {exit} {reported}");
         assert!(!lab.path("out").exists(), "nothing is made");
     }
 }
@@ -323,9 +323,9 @@ fn options_that_a_batch_cannot_keep_are_refused() {
 #[test]
 fn only_the_chosen_processes_are_converted() {
     let lab = Lab::new(1);
-    let (exit, told) = lab.batch("folded", "out", &["--pid", "4294967295"]);
-    assert_eq!(exit, 4, "{told}");
-    assert!(told.contains("passed over"), "{told}");
+    let (exit, reported) = lab.batch("folded", "out", &["--pid", "4294967295"]);
+    assert_eq!(exit, 4, "{reported}");
+    assert!(reported.contains("passed over"), "{reported}");
     // What is no trace has no process.
     let expected = BTreeMap::from([("no-trace.stk".to_owned(), "failed".to_owned())]);
     assert_eq!(lab.log("out/_batch.jsonl"), expected);
@@ -335,9 +335,9 @@ fn only_the_chosen_processes_are_converted() {
 fn a_trace_that_takes_too_long_costs_itself_and_is_tried_again() {
     let lab = Lab::new(2);
     for format in FORMATS {
-        let (exit, told) = lab.batch(format, format, &["--time-limit", "0"]);
-        assert_eq!(exit, 4, "{told}");
-        assert!(told.contains("took longer than --time-limit"), "{told}");
+        let (exit, reported) = lab.batch(format, format, &["--time-limit", "0"]);
+        assert_eq!(exit, 4, "{reported}");
+        assert!(reported.contains("took longer than --time-limit"), "{reported}");
         let log = lab.log(&format!("{format}/_batch.jsonl"));
         assert_eq!([log["00.stk"].as_str(), log["truncated.stk"].as_str()], ["timeout"; 2]);
         assert_eq!(log["no-trace.stk"], "failed");
@@ -346,13 +346,13 @@ fn a_trace_that_takes_too_long_costs_itself_and_is_tried_again() {
         let outputs =
             lab.files(format).into_keys().filter(|name| name.extension().is_some_and(|end| end == "folded"));
         assert_eq!(outputs.count(), 0, "nothing half made");
-        let (exit, told) = lab.batch(format, format, &["--time-limit", "10h", "--max-bad", "2"]);
-        assert_eq!(exit, 0, "{told}");
+        let (exit, reported) = lab.batch(format, format, &["--time-limit", "10h", "--max-bad", "2"]);
+        assert_eq!(exit, 0, "{reported}");
         let log = lab.log(&format!("{format}/_batch.jsonl"));
         assert_eq!([log["00.stk"].as_str(), log["truncated.stk"].as_str()], ["converted"; 2]);
         // What was left by the first run makes no difference.
-        let (exit, told) = lab.batch(format, &format!("{format}-at-once"), &["--max-bad", "2"]);
-        assert_eq!(exit, 0, "{told}");
+        let (exit, reported) = lab.batch(format, &format!("{format}-at-once"), &["--max-bad", "2"]);
+        assert_eq!(exit, 0, "{reported}");
         assert_eq!(lab.files(format), lab.files(&format!("{format}-at-once")));
     }
 }
@@ -378,26 +378,26 @@ fn a_trace_beyond_a_limit_costs_itself_only_and_the_bytes_of_others_are_the_same
         // The pipe and what is no trace are looked at together: nothing says that they are of
         // different recordings.
         let options = ["-j", "2", "--memory-limit", "200M", "--time-limit", "4s", "--", &pipe, &zeros];
-        let (exit, told) = lab.batch(format, &limited, &options);
-        assert_eq!(exit, 4, "{told}");
+        let (exit, reported) = lab.batch(format, &limited, &options);
+        assert_eq!(exit, 4, "{reported}");
         let log = lab.log(&format!("{limited}/_batch.jsonl"));
         let status = |name: &str| log[name].as_str();
-        assert_eq!([status("pipe.stk"), status("zeros.stk")], ["timeout", "memory"], "{told}");
-        assert_eq!([status("no-trace.stk"), status("damaged.stk")], ["failed", "damaged"], "{told}");
+        assert_eq!([status("pipe.stk"), status("zeros.stk")], ["timeout", "memory"], "{reported}");
+        assert_eq!([status("no-trace.stk"), status("damaged.stk")], ["failed", "damaged"], "{reported}");
         assert_eq!([status("00.stk"), status("02.stk"), status("truncated.stk")], ["converted"; 3]);
-        assert!(lab.files(&limited) == lab.files(&quiet), "{told}");
-        let (_, told) = lab.batch(format, &limited, &["--time-limit", "10h"]);
-        assert_eq!(lab.log(&format!("{limited}/_batch.jsonl"))["01.stk"], "skipped", "{told}");
+        assert!(lab.files(&limited) == lab.files(&quiet), "{reported}");
+        let (_, reported) = lab.batch(format, &limited, &["--time-limit", "10h"]);
+        assert_eq!(lab.log(&format!("{limited}/_batch.jsonl"))["01.stk"], "skipped", "{reported}");
     }
 }
 
 #[test]
 #[cfg(target_os = "linux")]
-fn a_limit_that_no_process_can_start_within_is_told() {
+fn a_limit_that_no_process_can_start_within_is_reported() {
     let lab = Lab::new(1);
-    let (exit, told) = lab.batch("folded", "out", &["--memory-limit", "64K"]);
-    assert_eq!(exit, 1, "{told}");
-    assert!(told.contains("a greater --memory-limit"), "{told}");
+    let (exit, reported) = lab.batch("folded", "out", &["--memory-limit", "64K"]);
+    assert_eq!(exit, 1, "{reported}");
+    assert!(reported.contains("a greater --memory-limit"), "{reported}");
 }
 
 /// Whether a process ends within some seconds.

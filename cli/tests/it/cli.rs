@@ -1,6 +1,7 @@
 //! Tests of the program from the outside: arguments, exit codes, standard output and standard
 //! error.
 
+use crate::commit;
 use crate::support::{kept, stk};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -56,6 +57,49 @@ fn damage_block(file: &mut [u8], number: usize) {
         samples.nth(number).unwrap().offset as usize + stk_format::BLOCK_HEADER_LEN + 20
     };
     file[offset] ^= 0x5A;
+}
+
+#[test]
+fn version_shows_commit_and_features() {
+    let dir = folder();
+    let output = stk(dir.path(), &["--version"]);
+    let line = stdout(&output);
+    let inner = line.strip_prefix(concat!("stk ", env!("CARGO_PKG_VERSION"), " (")).expect(&line);
+    let (commit, features) = inner.trim_end().strip_suffix(')').unwrap().split_once("; features: ").unwrap();
+    assert_eq!(features.contains("parquet"), cfg!(feature = "parquet"), "{line}");
+    assert_eq!(features.contains("swift"), cfg!(feature = "swift"), "{line}");
+    let known = commit.split([',', ' ']).next().unwrap();
+    let digits = known.len() == 10 && known.bytes().all(|byte| byte.is_ascii_hexdigit());
+    assert!(commit == "unknown commit" || digits, "{line}");
+}
+
+#[test]
+fn commit_of_a_build_comes_from_its_own_checkout() {
+    let dir = folder();
+    let root = dir.path().join("checkout");
+    std::fs::create_dir_all(root.join("src")).unwrap();
+    std::fs::create_dir_all(root.join("copy/src")).unwrap();
+    write(&root, "src/main.rs", b"fn main() {}");
+    assert_eq!(commit::described(&root, &["src"]), "unknown commit");
+    let git = |arguments: &[&str]| {
+        let name = ["-c", "user.name=stk", "-c", "user.email=stk@example.org"];
+        let date = ("GIT_COMMITTER_DATE", "2026-11-27T12:00:00Z");
+        let mut command = Command::new("git");
+        command.args(name).args(arguments).env(date.0, date.1).current_dir(&root);
+        let output = command.output().expect("git");
+        assert!(output.status.success(), "{}", stderr(&output));
+        stdout(&output)
+    };
+    git(&["init", "-q"]);
+    git(&["add", "."]);
+    git(&["commit", "-q", "-m", "first"]);
+    let commit = git(&["rev-parse", "HEAD"])[..10].to_owned();
+    assert_eq!(commit::described(&root, &["src"]), format!("{commit}, 2026-11-27"));
+    write(&root, "README.md", b"not built from");
+    assert_eq!(commit::described(&root, &["src"]), format!("{commit}, 2026-11-27"));
+    write(&root, "src/more.rs", b"// new");
+    assert_eq!(commit::described(&root, &["src"]), format!("{commit} with changes, 2026-11-27"));
+    assert_eq!(commit::described(&root.join("copy"), &["src"]), "unknown commit");
 }
 
 #[test]
@@ -197,7 +241,7 @@ fn only_the_own_output_of_the_same_recording_is_replaced_without_force() {
         write(dir.path(), "out", b"");
         assert_eq!(convert("a.stk", &[]).0, Some(0), "an empty file");
     }
-    // Folded text does not tell its source.
+    // Folded text has no source.
     let folded = ["convert", "a.stk", "-o", "a.folded"];
     assert_eq!(stk(dir.path(), &folded).status.code(), Some(0));
     let output = stk(dir.path(), &folded);
@@ -253,7 +297,7 @@ fn what_a_dataset_does_with_each_file_is_said() {
         said.contains("whole.stk: replaces its prefix cut.stk, which an earlier run had written to ds2"),
         "{said}"
     );
-    // Parquet files tell their source too.
+    // Parquet files name their source too.
     for (trace, code) in [("cut.stk", 0), ("whole.stk", 0), ("cut.stk", 1), ("other.stk", 1)] {
         let line = ["convert", trace, "--denormalized", "-o", "trace.samples.parquet"];
         let output = stk(dir.path(), &line);
@@ -287,7 +331,7 @@ fn a_damaged_trace_is_a_failure_and_a_truncated_one_is_not() {
         dir.path(),
         "not.stk",
         b"MZ this is something else, and it is longer than the header of a trace would be: \
-        it goes on and on and on and on and on and on and on and on",
+        it is long and long and long and long and long and long and long and long",
     );
     write(dir.path(), "empty.stk", b"");
     for (name, code, says) in [
@@ -372,7 +416,7 @@ fn mixed_clrstack(more: &[&str]) -> Vec<String> {
         [&["dump", "mixed.stk", "--style", "clrstack", "--thread", "mixed", "--at", "5.98s"], more].concat();
     let output = stk(&traces, &arguments);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    // Why the Frames' methods are not known is told once, at the end.
+    // Why the Frames' methods are not known is printed once, at the end.
     let text = stdout(&output);
     let (stack, notes) = text.split_once("\n\n").unwrap();
     // The recorder of that trace did not read the names of native_work and native_call.
@@ -506,7 +550,7 @@ fn clrstack_reports_why_it_shows_no_explicit_frames() {
     );
     assert!(of_old.contains("coreclr.dll!fn_1040"), "the native frames are there: {of_old}");
     let of_none = text("none.stk", None);
-    assert!(of_none.contains("no explicit Frames: the trace tells of no runtime"), "{of_none}");
+    assert!(of_none.contains("no explicit Frames: the trace has no runtime"), "{of_none}");
 }
 
 #[test]
@@ -628,7 +672,7 @@ fn verify_walks_compares_the_explicit_frames_of_the_kept_trace() {
 }
 
 /// Frames of the kept traces that reach the thread's start, and of those in .NET's code that have
-/// names. The second count was made by hand before stk told it.
+/// names. The second count was made by hand, before stk counted.
 #[test]
 fn stacks_of_the_kept_traces_are_complete_and_managed_frames_have_names() {
     let traces = kept("");
@@ -737,7 +781,7 @@ fn waits_are_listed_by_reason_and_stack() {
 }
 
 #[test]
-fn flame_graphs_count_what_is_asked() {
+fn flame_graphs_count_what_is_requested() {
     let traces = kept("");
     let whole = |weight: &[&str]| {
         let arguments = ["convert", "busy.stk", "--to", "folded", "-o", "-"].iter().chain(weight);
@@ -776,7 +820,7 @@ fn missing_symbols_are_explained_and_can_be_required() {
     assert_eq!(output.status.code(), Some(5));
     let text = stderr(&output);
     assert!(text.contains("app.exe: the image names no PDB"), "{text}");
-    assert!(dir.path().join("a.speedscope.json").exists(), "the output is written all the same");
+    assert!(dir.path().join("a.speedscope.json").exists(), "the output is written anyway");
     let names = std::fs::read_to_string(dir.path().join("a.speedscope.json")).unwrap();
     assert!(
         names.contains("RtlUserThreadStart") && names.contains("BaseThreadInitThunk"),

@@ -250,7 +250,7 @@ fn what_a_dataset_cannot_answer_is_refused_by_name() {
     }
 }
 
-/// The rows of a comparison but for their bounds, which depend on the order of the traces.
+/// The rows of a comparison except for their bounds, which depend on the order of the traces.
 fn rows(text: &str) -> BTreeMap<(String, String), [String; 3]> {
     let document: Value = serde_json::from_str(text).unwrap();
     let row = |row: &Value| {

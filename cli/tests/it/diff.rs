@@ -94,7 +94,7 @@ fn two_traces_a_side_are_inconclusive_with_exit_code_7() {
 }
 
 #[test]
-fn a_renamed_function_is_no_regression_if_its_names_are_told() {
+fn a_renamed_function_is_no_regression_if_its_names_are_given() {
     let folder = folder();
     let (code, text) = diff(folder.path(), &["old", "renamed"]);
     assert_eq!(code, 6, "{text}");
@@ -139,7 +139,7 @@ fn json_follows_its_schema_and_the_bytes_do_not_depend_on_the_number_of_threads(
 }
 
 #[test]
-fn outputs_have_the_form_that_their_names_tell() {
+fn outputs_have_the_form_of_their_names() {
     let folder = folder();
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
     for (name, begins) in [
@@ -161,9 +161,9 @@ fn outputs_have_the_form_that_their_names_tell() {
 }
 
 #[test]
-fn wrong_usage_is_told() {
+fn wrong_usage_is_reported() {
     let folder = folder();
-    for (arguments, told) in [
+    for (arguments, reported) in [
         (&["old"][..], "one side is named"),
         (&[], "two sides are compared"),
         (&["old", "same", "--base", "old"], "either BASE and NEW, or --base and --new"),
@@ -173,7 +173,11 @@ fn wrong_usage_is_told() {
     ] {
         let output = stk(folder.path(), &[&["diff"], arguments].concat());
         let error = String::from_utf8_lossy(&output.stderr);
-        assert_eq!((output.status.code(), error.contains(told)), (Some(2), true), "{arguments:?}: {error}");
+        assert_eq!(
+            (output.status.code(), error.contains(reported)),
+            (Some(2), true),
+            "{arguments:?}: {error}"
+        );
     }
 }
 

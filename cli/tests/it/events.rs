@@ -333,7 +333,7 @@ fn captures_that_do_not_fit_into_memory_at_once_are_printed_in_parts() {
 }
 
 #[test]
-fn a_lost_block_loses_its_captures_and_is_told() {
+fn a_lost_block_loses_its_captures_and_is_reported() {
     let folder = folder();
     let mut file = std::fs::read(folder.path().join("a.stk")).unwrap();
     let offset = {
@@ -345,9 +345,10 @@ fn a_lost_block_loses_its_captures_and_is_told() {
     file[offset] ^= 0x5A;
     std::fs::write(folder.path().join("a.stk"), &file).unwrap();
     let output = stk(folder.path(), &["events", "a.stk", "--kind", "capture"]);
-    let (text, told) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-    assert_eq!(output.status.code(), Some(4), "{told}");
-    assert!(told.contains("a.stk: block"), "{told}");
+    let (text, reported) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(output.status.code(), Some(4), "{reported}");
+    assert!(reported.contains("a.stk: block"), "{reported}");
     assert!(text.starts_with("a.stk: pid 4404 (pid 4404): 1 of 12 events;"), "{text}");
     let output = stk(folder.path(), &["dump", "a.stk", "--tag", "0xffffffffffffffff"]);
     assert_eq!(output.status.code(), Some(4), "the stack that is left, and a warning");

@@ -1,6 +1,9 @@
 //! The one integration test program of `stk`: a module for each subject. What crosses packages is
 //! in tests/tests/host. A test belongs to the module of the command or reader that it runs.
 
+#[path = "../../../build/commit.rs"]
+#[allow(dead_code)]
+mod commit;
 #[path = "../../../tests/tests/host/outputs/profiles.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod profiles;

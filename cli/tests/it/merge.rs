@@ -124,12 +124,13 @@ fn process_names(document: &Value) -> Vec<(u64, String)> {
 fn processes_of_a_machine_stand_beside_each_other_by_its_counter() {
     let folder = tempfile::tempdir().unwrap();
     let (client, server) = (CLIENT.write(folder.path(), "a.stk"), SERVER.write(folder.path(), "b.stk"));
-    let (document, told) = merged(&[&server, &client, "--to", "chrome"]);
+    let (document, reported) = merged(&[&server, &client, "--to", "chrome"]);
     assert_eq!(slices(&document, "serve"), [(44, 7, 0.0, 2.0), (48, 7, 6.0, 7.0)]);
     assert_eq!(slices(&document, "work"), [(44, 7, 2.0, 3.0), (48, 7, 5.0, 6.0)]);
     assert_eq!(process_names(&document).iter().map(|(pid, _)| *pid).collect::<Vec<_>>(), [44, 48]);
     assert!(
-        told.contains("begins at 0.005000 s by the machine's counter (± 100 ns; by the time of day 20.0 ms")
+        reported
+            .contains("begins at 0.005000 s by the machine's counter (± 100 ns; by the time of day 20.0 ms")
     );
 }
 
@@ -139,10 +140,10 @@ fn recordings_of_a_process_follow_each_other() {
     let second = Recording { uuid: 3, start_ms: 1_010, samples: &[(0, 1)], ..CLIENT };
     let first = CLIENT.write(folder.path(), "a.stk");
     let second = second.write(folder.path(), "a.1.stk");
-    let (document, told) = merged(&[&second, &first, "--to", "chrome"]);
+    let (document, reported) = merged(&[&second, &first, "--to", "chrome"]);
     assert_eq!(slices(&document, "work"), [(44, 7, 2.0, 3.0), (44, 7, 10.0, 11.0)]);
     assert_eq!(process_names(&document).len(), 1);
-    assert!(told.contains("a.1.stk: continues "), "{told}");
+    assert!(reported.contains("a.1.stk: continues "), "{reported}");
 }
 
 /// The gaps of a document: process, when it began and ended, in milliseconds.
@@ -157,7 +158,7 @@ fn gaps(document: &Value) -> Vec<(u64, f64, f64)> {
 #[test]
 fn files_of_a_rotated_recording_are_one_process_whose_gaps_have_no_weight() {
     let folder = tempfile::tempdir().unwrap();
-    // Its one thread goes on; of the third file, another thread has its id.
+    // Its one thread continues; of the third file, another thread has its id.
     let second = Recording { uuid: 3, start_ms: 1_010, samples: &[(1, 1), (2, 1)], ..CLIENT };
     let third = Recording { uuid: 4, start_ms: 1_020, thread: 9, samples: &[(0, 0)], ..CLIENT };
     let files = [
@@ -166,11 +167,14 @@ fn files_of_a_rotated_recording_are_one_process_whose_gaps_have_no_weight() {
         third.write(folder.path(), "a.0003.stk"),
     ];
     let files: Vec<&str> = files.iter().map(String::as_str).collect();
-    let (document, told) = merged(&[&files[..], &["--to", "chrome"]].concat());
+    let (document, reported) = merged(&[&files[..], &["--to", "chrome"]].concat());
     assert_eq!(process_names(&document).len(), 1);
     assert_eq!(gaps(&document), [(44, 2.0, 11.0), (44, 12.0, 20.0)]);
     assert_eq!(slices(&document, "work"), [(44, 7, 2.0, 3.0), (44, 7, 11.0, 13.0)]);
-    assert!(told.contains("a.0002.stk: continues ") && told.contains("9.00 ms before it are not"), "{told}");
+    assert!(
+        reported.contains("a.0002.stk: continues ") && reported.contains("9.00 ms before it are not"),
+        "{reported}"
+    );
 
     let (firefox, _) = merged(&[&files[..], &["--to", "firefox"]].concat());
     let threads = firefox["threads"].as_array().unwrap();
@@ -206,26 +210,26 @@ fn two_processes_of_one_id_stay_apart() {
         "{}",
         refused.error
     );
-    let (document, told) = merged(&[&first, &other, "--by-time-of-day"]);
+    let (document, reported) = merged(&[&first, &other, "--by-time-of-day"]);
     assert_eq!(slices(&document, "work"), [(44, 7, 2.0, 3.0), (45, 7, 1002.0, 1003.0)]);
     assert!(
-        told.contains("pid 44, shown as 45") && told.contains("not known to be of the same machine"),
-        "{told}"
+        reported.contains("pid 44, shown as 45") && reported.contains("not known to be of the same machine"),
+        "{reported}"
     );
 }
 
 #[test]
-fn what_does_not_tell_its_machine_is_refused_and_copies_are_left_out() {
+fn a_trace_without_machine_is_refused_and_copies_left_out() {
     let folder = tempfile::tempdir().unwrap();
     let first = CLIENT.write(folder.path(), "a.stk");
     let copy = folder.path().join("copy.stk");
     std::fs::copy(&first, &copy).unwrap();
     let nameless = Recording { host: "", uuid: 5, ..SERVER }.write(folder.path(), "n.stk");
     let refused = merge(&[&first, &nameless, "-o", "-"]);
-    assert!(refused.code == Some(1) && refused.error.contains("do not both tell"), "{}", refused.error);
-    let (document, told) = merged(&[&first, copy.to_str().unwrap(), "--to", "chrome"]);
+    assert!(refused.code == Some(1) && refused.error.contains("do not both say"), "{}", refused.error);
+    let (document, reported) = merged(&[&first, copy.to_str().unwrap(), "--to", "chrome"]);
     assert_eq!(slices(&document, "work").len(), 1);
-    assert!(told.contains("copy.stk: the same content as"), "{told}");
+    assert!(reported.contains("copy.stk: the same content as"), "{reported}");
 }
 
 #[test]
@@ -310,9 +314,9 @@ fn samples_of_different_rates_are_not_counted_together() {
     let slow = slow.to_str().unwrap();
     let refused = merge(&[&client, slow, "--to", "speedscope", "--weight", "samples", "-o", "-"]);
     assert!(refused.code == Some(2) && refused.error.contains("different rates"), "{}", refused.error);
-    // None of them tells CPU time.
-    let (document, told) = merged(&[&client, slow, "--to", "speedscope"]);
-    assert!(told.contains("counts the time that samples cover"), "{told}");
+    // None of them has CPU times.
+    let (document, reported) = merged(&[&client, slow, "--to", "speedscope"]);
+    assert!(reported.contains("counts the time that samples cover"), "{reported}");
     assert!(document["profiles"][0]["name"].as_str().unwrap().contains("time, waits included"));
 }
 

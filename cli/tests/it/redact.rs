@@ -56,7 +56,7 @@ fn stacks_are_the_same(name: &str) {
     let (copy, exit) = redacted(folder.path(), &trace, &[]);
     assert_eq!(exit, Exit::Ok);
     // Each stack of each sample with its time, its end and the trust in its frames.
-    let told = |trace: &str, format: &str| {
+    let reported = |trace: &str, format: &str| {
         let output = folder.path().join("output").to_str().unwrap().to_owned();
         let to = ["convert", trace, "--to", format, "-o", &output, "--force", "--no-default-symbols"];
         assert_eq!(run(&to).1, Exit::Ok);
@@ -68,7 +68,7 @@ fn stacks_are_the_same(name: &str) {
             .replace("copy.stk", name)
     };
     for format in ["folded", "speedscope", "chrome"] {
-        let (before, after) = (told(&trace, format), told(&copy, format));
+        let (before, after) = (reported(&trace, format), reported(&copy, format));
         assert!(before.len() > 1000 && before == after, "{format}");
     }
     let problems = |trace: &str| {
@@ -269,7 +269,7 @@ fn a_changed_blob_has_its_new_hash_everywhere() {
     for block in trace.blocks().iter().filter(|block| block.header.kind != BlockKind::Samples) {
         for event in trace.events(block, &mut scratch).unwrap() {
             match event.unwrap() {
-                Event::ModuleTables(ModuleTables { tables: told, .. }) => tables.extend(told),
+                Event::ModuleTables(ModuleTables { tables: reported, .. }) => tables.extend(reported),
                 Event::Blob(Blob { hash, bytes, .. }) => blobs.push((hash, bytes.to_vec())),
                 _ => {}
             }

@@ -17,7 +17,7 @@ fn report(folder: &Path, arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-fn told(output: &Output) -> String {
+fn reported(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -29,11 +29,15 @@ fn a_page_is_named_after_its_trace_and_replaced_by_its_own_kind_only() {
     let first = std::fs::read(&page).unwrap();
     assert!(first.starts_with(b"<!doctype html>"));
     let again = report(folder.path(), &["busy.stk"]);
-    assert!(again.status.success() && told(&again).contains("replaced stk's own output"), "{}", told(&again));
+    assert!(
+        again.status.success() && reported(&again).contains("replaced stk's own output"),
+        "{}",
+        reported(&again)
+    );
     assert!(std::fs::read(&page).unwrap() == first, "the same bytes");
     let other = report(folder.path(), &["mixed.stk", "-o", "busy.report.html"]);
     assert_eq!(other.status.code(), Some(1));
-    assert!(told(&other).contains("--force"), "{}", told(&other));
+    assert!(reported(&other).contains("--force"), "{}", reported(&other));
     assert!(std::fs::read(&page).unwrap() == first);
     assert!(report(folder.path(), &["mixed.stk", "-o", "busy.report.html", "--force"]).status.success());
     assert!(std::fs::read(&page).unwrap() != first);
@@ -46,17 +50,17 @@ fn a_page_of_several_traces_is_not_that_of_one_of_them() {
     let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
     assert_eq!(page.matches("class=\"trace\"").count(), 2);
     let one = report(folder.path(), &["busy.stk", "-o", "report.html"]);
-    assert_eq!(one.status.code(), Some(1), "{}", told(&one));
+    assert_eq!(one.status.code(), Some(1), "{}", reported(&one));
     assert!(report(folder.path(), &["busy.stk", "mixed.stk"]).status.success());
 }
 
 #[test]
-fn a_trace_that_cannot_be_read_is_left_out_and_the_exit_code_tells() {
+fn an_unreadable_trace_is_left_out_and_sets_the_exit_code() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("bad.stk"), b"no trace").unwrap();
     let output = report(folder.path(), &["bad.stk", "busy.stk", "-o", "page.html"]);
     assert!(!output.status.success());
-    assert!(told(&output).contains("bad.stk"), "{}", told(&output));
+    assert!(reported(&output).contains("bad.stk"), "{}", reported(&output));
     let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
     assert_eq!(page.matches("class=\"trace\"").count(), 1);
     let none = report(folder.path(), &["bad.stk", "-o", "none.html"]);

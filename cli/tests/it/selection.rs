@@ -162,7 +162,7 @@ fn the_order_of_options_and_the_number_of_workers_change_nothing() {
 }
 
 #[test]
-fn the_selection_is_told() {
+fn the_selection_is_reported() {
     let trace = kept_text("busy.stk");
     let ran = stk(&["stats", &trace, "--focus", "^mix$"]);
     let line = ran.out.lines().find(|line| line.starts_with("  selection: ")).unwrap();
@@ -364,16 +364,16 @@ fn dumped(trace: &str, options: &[&str]) -> (Dumped, String) {
 #[test]
 fn dump_chooses_stacks_and_frames_as_stats_does() {
     let trace = kept_text("busy.stk");
-    let (all, told) = dumped(&trace, &[]);
-    assert!(all.len() > 5 && !told.contains("selection"), "{told}");
+    let (all, reported) = dumped(&trace, &[]);
+    assert!(all.len() > 5 && !reported.contains("selection"), "{reported}");
     let has = |stack: &DumpedThread, name: &str| stack.2.iter().any(|(_, function)| function == name);
     let with: Dumped = all.iter().filter(|stack| has(stack, "spawn_worker")).cloned().collect();
     assert!(!with.is_empty() && with.len() < all.len());
     for option in ["--function", "--focus"] {
-        let (found, told) = dumped(&trace, &[option, "^spawn_worker$"]);
+        let (found, reported) = dumped(&trace, &[option, "^spawn_worker$"]);
         assert_eq!(found, with, "{option}");
         let share = format!("selection: {} of {} stacks", with.len(), all.len());
-        assert!(told.contains(&share), "{told}");
+        assert!(reported.contains(&share), "{reported}");
     }
     let without: Dumped = all.iter().filter(|stack| !has(stack, "spawn_worker")).cloned().collect();
     assert_eq!(dumped(&trace, &["--ignore", "^spawn_worker$"]).0, without);
@@ -382,7 +382,7 @@ fn dump_chooses_stacks_and_frames_as_stats_does() {
     let in_busy = |stack: &&DumpedThread| stack.2.iter().any(|name| name.0 == "busy.exe");
     let busy: Dumped = all.iter().filter(in_busy).cloned().collect();
     assert_eq!(dumped(&trace, &["--module", "^BUSY"]).0, busy);
-    // Frames: those of all threads stay, but for what is left out.
+    // Frames: those of all threads stay, except for what is left out.
     let cut = |keep: &dyn Fn(usize, &[DumpedFrame]) -> bool| -> Dumped {
         let frames = |names: &[DumpedFrame]| {
             let kept = (0..names.len()).filter(|&at| keep(at, names));
@@ -406,8 +406,8 @@ fn dump_chooses_stacks_and_frames_as_stats_does() {
 #[test]
 fn dump_says_what_is_left_and_which_options_do_not_fit() {
     let trace = kept_text("busy.stk");
-    let (none, told) = dumped(&trace, &["--focus", "^no such function$"]);
-    assert!(none.is_empty() && told.contains("none of "), "{told}");
+    let (none, reported) = dumped(&trace, &["--focus", "^no such function$"]);
+    assert!(none.is_empty() && reported.contains("none of "), "{reported}");
     let error = |options: &[&str]| {
         let ran = stk(&[&["dump"], options].concat());
         assert_ne!(ran.code, Some(0), "{options:?}");

@@ -185,12 +185,12 @@ fn fetch_fails_if_a_server_fails_or_nothing_was_found() {
     let output = stk(folder.path(), &["symbols", "fetch", "busy.stk", "-y", unreachable]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("symbols of 0 of"), "{}", text(&output.stderr));
-    // Some symbols are found, but the server could not be asked for the others.
+    // Some symbols are found, but the server could not be queried for the others.
     std::fs::copy(kept("busy.pdb"), folder.path().join("busy.pdb")).unwrap();
     let output = stk(folder.path(), &["symbols", "fetch", "busy.stk", "-y", unreachable]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     assert!(!text(&output.stderr).contains("symbols of 0 of"), "{}", text(&output.stderr));
-    // No server is asked, and some symbols are found.
+    // No server is queried, and some symbols are found.
     let output = stk(folder.path(), &["symbols", "fetch", "busy.stk", "--offline", "-y", unreachable]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }

@@ -59,8 +59,8 @@ impl Setting {
         let search = self.find(named, OTHER);
         assert!(search.found.is_none());
         let (guid, age) = identity();
-        let told: Vec<Identity> = search.mismatched.iter().map(|(_, found)| *found).collect();
-        assert_eq!(told, [Identity::Pdb { guid, age }], "{search:?}");
+        let reported: Vec<Identity> = search.mismatched.iter().map(|(_, found)| *found).collect();
+        assert_eq!(reported, [Identity::Pdb { guid, age }], "{search:?}");
         assert_eq!(self.kept(), Vec::<PathBuf>::new());
     }
 }

@@ -319,7 +319,7 @@ fn a_negative_answer_is_remembered_for_a_while() {
     let asked = setting.server.requests().len();
     assert!(asked > 0);
     assert!(matches!(setting.fetch(options()), Err(ServerError::KnownMissing(_))));
-    assert_eq!(setting.server.requests().len(), asked, "the server was asked again");
+    assert_eq!(setting.server.requests().len(), asked, "the server was queried again");
     let forgetful = ClientOptions { negative_for: Duration::ZERO, ..options() };
     setting.server.answer(&format!("{}/busy.pdb", setting.place()), Answer::Body(busy()));
     assert!(setting.fetch(forgetful).is_ok());
@@ -379,7 +379,7 @@ fn a_stated_size_of_two_gigabytes_is_refused_before_the_download() {
 }
 
 #[test]
-fn a_server_is_asked_only_if_it_is_named_and_allowed() {
+fn a_server_is_queried_only_if_it_is_named_and_allowed() {
     let setting = Setting::new();
     setting.server.answer(&format!("{}/busy.pdb", setting.place()), Answer::Body(busy()));
     let path = SymbolPath::parse(&format!("srv**{}", setting.server.base));
@@ -482,7 +482,7 @@ fn a_redirect_to_a_non_http_address_is_refused_at_once_and_reported() {
         setting.server.answer(&format!("{}/busy.pdb", setting.place()), Answer::Redirect(to.to_owned()));
         let error = setting.fetch(options()).unwrap_err();
         assert!(matches!(error, ServerError::Redirect { .. }), "{to}: {error}");
-        assert_eq!(setting.server.requests().len(), 1, "{to}: it was asked again");
+        assert_eq!(setting.server.requests().len(), 1, "{to}: it was queried again");
     }
 }
 
@@ -507,7 +507,7 @@ fn the_server_that_a_redirect_leads_to_is_named() {
     let origin = |server: &Server| server.base.trim_end_matches("/symbols").to_owned();
     other.answer("elsewhere", Answer::Status(403));
     let search = store.find_pdb("busy.pdb", &setting.guid, setting.age, "");
-    assert!(search.servers.iter().any(|told| told.contains(&origin(&other))), "{:?}", search.servers);
+    assert!(search.servers.iter().any(|reported| reported.contains(&origin(&other))), "{:?}", search.servers);
     other.answer("elsewhere", Answer::Body(busy()));
     assert!(store.find_pdb("busy.pdb", &setting.guid, setting.age, "").found.is_some());
     assert_eq!(store.redirects(), [(origin(&setting.server), origin(&other))]);

@@ -64,8 +64,11 @@ fn a_pointer_is_followed_only_in_places_of_the_symbol_path() {
     std::fs::write(&pointer, format!("PATH:{}\r\n", target.display())).unwrap();
     let search = find(usual(folder.path()), "busy.pdb", "");
     assert_eq!(path(&search), None, "the trace's folder");
-    let told = &search.skipped;
-    assert!(told.len() == 1 && told[0].contains("file.ptr") && told[0].contains("-y"), "{told:?}");
+    let reported = &search.skipped;
+    assert!(
+        reported.len() == 1 && reported[0].contains("file.ptr") && reported[0].contains("-y"),
+        "{reported:?}"
+    );
     let search = find(named(folder.path()), "busy.pdb", "");
     assert_eq!(
         path(&search).map(|found| found.canonicalize().unwrap()),
@@ -86,7 +89,7 @@ fn pointers_to_shares_devices_and_relative_paths_are_refused_and_reported() {
         let search = find(named(folder.path()), "busy.pdb", "");
         assert_eq!(path(&search), None, "{target}");
         assert!(
-            search.skipped.iter().any(|told| told.contains("file.ptr")),
+            search.skipped.iter().any(|reported| reported.contains("file.ptr")),
             "{target}: {:?}",
             search.skipped
         );
@@ -143,7 +146,7 @@ mod unix {
         ] {
             let search = find(usual(folder.path()), name, image);
             assert_eq!(path(&search), None, "{image}");
-            assert!(!search.skipped.is_empty() || !search.unreadable.is_empty(), "{image}: told");
+            assert!(!search.skipped.is_empty() || !search.unreadable.is_empty(), "{image}: reported");
         }
         for image in ["/dev/zero", r"Z:\dev\zero"] {
             let (sender, receiver) = mpsc::channel();
@@ -159,7 +162,10 @@ mod unix {
         let folder = tempfile::tempdir().unwrap();
         symlink("/proc/self/mem", folder.path().join("busy.pdb")).unwrap();
         let search = find(usual(folder.path()), "busy.pdb", "");
-        assert!(search.skipped.iter().any(|told| told.contains("proc") && told.contains("-y")), "{search:?}");
+        assert!(
+            search.skipped.iter().any(|reported| reported.contains("proc") && reported.contains("-y")),
+            "{search:?}"
+        );
         assert!(search.unreadable.is_empty(), "{search:?}");
     }
 

@@ -84,7 +84,7 @@ fn the_ending_of_the_name_compresses() {
             unpacked = zstd::decode_all(&*packed).unwrap();
         }
         assert_eq!(unpacked, plain.stdout, "{name}");
-        // The size that is told is that of the file.
+        // The reported size is that of the file.
         assert!(ran.error.contains(&format!("wrote {name} ({} B)", packed.len())), "{ran:?}");
     }
     let refused = ran_in(dir.path(), &["convert", "a.stk", "-o", "x.parquet.gz"]);
@@ -300,7 +300,7 @@ fn several_traces_get_a_line_each_and_a_sum() {
 }
 
 #[test]
-fn what_several_traces_lack_is_told_once_at_the_end() {
+fn what_several_traces_lack_is_reported_once_at_the_end() {
     let dir = folder(&[("a.stk", &trace()), ("b.stk", &trace())]);
     let arguments = ["convert", "--no-default-symbols", "a.stk", "b.stk", "-o", "out/"];
     let ran = ran_in(dir.path(), &arguments);
@@ -322,13 +322,13 @@ fn verbose_explains_decisions() {
     let dir = folder(&[("a.stk", &trace())]);
     let convert = ["convert", "a.stk", "-o", "x.folded", "--force", "--no-default-symbols"];
     let silent = ran_in(dir.path(), &convert).error;
-    let told = ran_in(dir.path(), &[&convert[..], &["-v"]].concat()).error;
+    let reported = ran_in(dir.path(), &[&convert[..], &["-v"]].concat()).error;
     for part in [
         "stk: format folded, by the output's name",
         "stk: a.stk: 400 samples recorded; taken from 0.000 s to 0.200 s",
         "stk: app.exe: no symbols: ",
     ] {
-        assert!(told.contains(part) && !silent.contains(part), "{part}: {told}");
+        assert!(reported.contains(part) && !silent.contains(part), "{part}: {reported}");
     }
     let stats = ran_in(dir.path(), &["-v", "stats", "a.stk", "--no-default-symbols"]).error;
     assert!(stats.contains("no thread used CPU time"), "{stats}");
@@ -460,7 +460,7 @@ fn schemas_are_listed_and_printed() {
 }
 
 #[test]
-fn a_fetch_that_gets_nothing_fails_and_says_that_no_server_was_asked() {
+fn a_fetch_without_servers_fails_and_says_so() {
     let kept = kept("busy.stk");
     let dir = folder(&[("busy.stk", &std::fs::read(kept).unwrap())]);
     // Port 9 takes no connections; it is not asked either.

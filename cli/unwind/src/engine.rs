@@ -286,7 +286,7 @@ impl<R: Copy + Eq + Hash> Known<R> {
 }
 
 /// Modules found before, while they are the same: the last one, and one for each group of
-/// addresses. Neighbouring frames often lie in one of them.
+/// addresses. Neighbouring frames often are in one of them.
 #[derive(Default)]
 struct RecentModules {
     /// Of [`Modules::epoch`] at that time.

@@ -37,7 +37,7 @@ pub enum Trust {
     MachineFrame = 2,
     /// The called function has no unwind data and is the innermost one: a leaf by the ABI's rule.
     Leaf = 3,
-    /// The innermost instruction pointer lies in no known module, so its code was assumed to be a
+    /// The innermost instruction pointer is in no known module, so its code was assumed to be a
     /// leaf.
     LeafOutside = 4,
     /// From unwind data alone. The code bytes at the instruction pointer are not known, so the
@@ -154,7 +154,7 @@ pub enum Stop {
         /// The stack pointer in question.
         sp: u64,
     },
-    /// The return address lies in no known module.
+    /// The return address is in no known module.
     NoModule {
         /// The return address.
         address: u64,

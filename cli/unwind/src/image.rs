@@ -251,7 +251,7 @@ impl ImageTables {
         self.thread_starts.iter().any(|function| function.contains(&begin))
     }
 
-    /// Whether `rva` lies in a function that has no caller
+    /// Whether `rva` is in a function that has no caller
     /// ([`stack_start`](ImageTablesBuilder::stack_start)).
     pub(crate) fn is_stack_start(&self, rva: u32) -> bool {
         self.stack_starts.iter().any(|function| function.contains(&rva))

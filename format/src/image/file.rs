@@ -6,7 +6,7 @@ use super::{MAX_HEADERS, MAX_SECTIONS, Memory, PAGE};
 use alloc::vec::Vec;
 use stk_schema::bytes::{u16_at, u32_at};
 
-/// Sections of an image whose alignment is smaller than a page are mapped as they lie in the file.
+/// Sections of an image whose alignment is smaller than a page are mapped as they are in the file.
 const FLAT_BELOW: u32 = PAGE;
 /// PointerToRawData is rounded down to a sector by the loader.
 const SECTOR: u32 = 512;

@@ -173,12 +173,12 @@ impl Image {
         Some(image)
     }
 
-    /// Whether `rva` lies in a section that can be executed.
+    /// Whether `rva` is in a section that can be executed.
     pub fn is_code(&self, rva: u32) -> bool {
         self.executable.iter().any(|range| range.contains(&rva))
     }
 
-    /// The data directory `index`, as far as it lies in the image; empty if there is none.
+    /// The data directory `index`, as far as it is in the image; empty if there is none.
     pub fn directory(&self, index: usize) -> Range<u32> {
         let field = |at: usize| u32_at(&self.headers, at);
         let find = || {

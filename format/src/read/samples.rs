@@ -173,7 +173,7 @@ pub(crate) struct Slots {
     runs: Vec<(u32, u32)>,
     /// Image bytes that keyframes of the current block zeroed.
     zeroed: u64,
-    /// Where the code bytes last recorded for an instruction pointer lie in the payload.
+    /// Where the code bytes last recorded for an instruction pointer are in the payload.
     code: HashMap<u64, Range<usize>>,
 }
 

@@ -287,7 +287,7 @@ impl ThreadImage {
         self.used = self.depth * word;
     }
 
-    /// Where the last sample's captured words lie in the image.
+    /// Where the last sample's captured words are in the image.
     fn last_stack(&self, word: usize) -> core::ops::Range<usize> {
         let start = self.image.len() - self.depth * word;
         start..start + self.captured * word

@@ -118,8 +118,8 @@ fn a_supplement_that_is_cut_anywhere_is_ignored() {
         for len in keep..completed.len() {
             assert_eq!(content(&completed[..len]), recorded, "{len} of {} bytes", completed.len());
             let trace = Trace::open(&completed[..len]).unwrap();
-            let told = matches!(trace.supplement(), Supplement::Torn { .. }) || trace.is_cut();
-            assert_eq!(told, len > keep, "{len}: {:?}", trace.supplement());
+            let reported = matches!(trace.supplement(), Supplement::Torn { .. }) || trace.is_cut();
+            assert_eq!(reported, len > keep, "{len}: {:?}", trace.supplement());
         }
     }
 }
@@ -142,9 +142,10 @@ fn a_changed_byte_in_a_supplement_does_not_change_the_recording() {
             let found = content(&completed);
             assert_eq!(found.0[..recorded.len().min(found.0.len())], recorded, "byte {at}");
             let trace = Trace::open(&completed).unwrap();
-            let told = matches!(trace.supplement(), Supplement::Torn { .. }) || !trace.damage().is_empty();
+            let reported =
+                matches!(trace.supplement(), Supplement::Torn { .. }) || !trace.damage().is_empty();
             // Checksums cover the unused bytes of the header and the tail too.
-            assert!(told, "byte {at} of {} is changed and nobody says so", completed.len());
+            assert!(reported, "byte {at} of {} is changed and nobody says so", completed.len());
             completed[at] ^= 0x11;
         }
     }

@@ -358,7 +358,7 @@ pub fn claimed_lines() -> Vec<u8> {
     pdb.bytes()
 }
 
-/// A container without contents but for one word of its header (offset in the file, value).
+/// A container without contents except one word of its header (offset in the file, value).
 fn absurd_header(at: usize, value: u32) -> Vec<u8> {
     let mut file = Pdb::of_one_module().bytes();
     file[at..at + 4].copy_from_slice(&value.to_le_bytes());

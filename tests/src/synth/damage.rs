@@ -43,12 +43,12 @@ pub fn forged(
 /// `raw` as a block stores it.
 pub(super) fn compressed(raw: &[u8]) -> Vec<u8> {
     let mut out = vec![0; zstd_safe::compress_bound(raw.len())];
-    let len = zstd_safe::compress(&mut out[..], raw, 1).expect("room for what was asked for");
+    let len = zstd_safe::compress(&mut out[..], raw, 1).expect("room for what was requested");
     out.truncate(len);
     out
 }
 
-/// Where the block with this sequence number lies in `file`, header included.
+/// Where the block with this sequence number is in `file`, header included.
 ///
 /// # Panics
 ///

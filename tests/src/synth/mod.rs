@@ -44,8 +44,8 @@ struct Thread {
 }
 
 /// Builds a trace event by event. Methods take times as bare numbers of ticks, since tests write
-/// many, and panic on what the format does not allow: a test must not go on with less than it asked
-/// for.
+/// many, and panic on what the format does not allow: a test must not continue with less than it
+/// asked for.
 pub struct TraceBuilder {
     writer: TraceWriter<Vec<u8>>,
     encoder: SampleEncoder,

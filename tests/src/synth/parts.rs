@@ -70,8 +70,8 @@ impl Parts {
     pub fn block(&mut self, kind: BlockKind, time: Ticks) -> &mut StoredBlock {
         let like = self.blocks.iter().rev().find(|block| block.header.kind == kind);
         let ordinal = like.map_or(0, |block| block.header.ordinal.wrapping_add(block.times.into()));
-        let told = |block: &&StoredBlock| matches!(block.header.kind, BlockKind::Meta | BlockKind::State);
-        let last_meta = self.blocks.iter().rev().find(told).map_or(u64::MAX, |block| block.header.seq);
+        let reported = |block: &&StoredBlock| matches!(block.header.kind, BlockKind::Meta | BlockKind::State);
+        let last_meta = self.blocks.iter().rev().find(reported).map_or(u64::MAX, |block| block.header.seq);
         let last = self.blocks.last();
         let seq = last.map_or(0, |block| block.header.seq.wrapping_add(block.times.into()));
         let header = BlockHeader { kind, seq, ordinal, last_meta, first: time, last: time, ..self.empty() };

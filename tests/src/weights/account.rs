@@ -57,13 +57,13 @@ mod tests {
     #[test]
     fn time_is_counted_for_the_thread_that_works_and_not_for_one_that_waits() {
         let pid = std::process::id();
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let (stop, stopped) = mpsc::channel::<()>();
         let sleeper = thread::spawn(move || {
-            tell.send(own_tid()).unwrap();
+            sender.send(own_tid()).unwrap();
             stopped.recv().is_err()
         });
-        let (sleeping, working) = (told.recv().unwrap(), own_tid());
+        let (sleeping, working) = (receiver.recv().unwrap(), own_tid());
         let before = cpu_times(pid);
         while cpu_times(pid)[&working] - before[&working] < 20_000_000 {}
         assert!(cpu_times(pid)[&sleeping] - before[&sleeping] < 10_000_000);

@@ -72,7 +72,7 @@ fn parse(text: &str) -> Samples {
     samples
 }
 
-/// Where the shared objects and programs of Linux lie in a process: `/proc/PID/maps`.
+/// Where the shared objects and programs of Linux are in a process: `/proc/PID/maps`.
 ///
 /// # Errors
 /// When the process is gone.

@@ -262,8 +262,8 @@ fn cpu_by_thread(folder: &Folder) -> Result<BTreeMap<u32, f64>> {
 }
 
 /// Each Windows thread with its Linux thread and that one's samples: of those whose stack pointers
-/// lie in its stack, the one with the most samples. In the system a thread is on another stack,
-/// which tells nothing.
+/// are in its stack, the one with the most samples. In the system a thread is on another stack,
+/// which shows nothing.
 fn pairs<'a>(
     threads: &'a [Thread],
     oracle: &'a BTreeMap<u32, Vec<Pointers>>,

@@ -1,6 +1,6 @@
 //! Runs inject.exe.
 
-use super::{Folder, Machine, command, path, read_lossy, terminate, wait_for, wait_for_or_tell};
+use super::{Folder, Machine, command, path, read_lossy, terminate, wait_for, wait_for_or_show};
 use crate::schema;
 use serde_json::Value;
 use std::fs::File;
@@ -63,9 +63,9 @@ impl Inject {
     /// As [`Inject::status`], by this inject.
     #[track_caller]
     pub fn status_by(exe: &Path, folder: &Folder, pid: &str) -> serde_json::Value {
-        let told = Inject::run_exe(exe, folder, &["status", "--pid", pid, "--json"]);
-        let told: serde_json::Value = serde_json::from_str(&told.expect(0).stdout).expect("JSON");
-        told["recordings"][0].clone()
+        let reported = Inject::run_exe(exe, folder, &["status", "--pid", pid, "--json"]);
+        let reported: serde_json::Value = serde_json::from_str(&reported.expect(0).stdout).expect("JSON");
+        reported["recordings"][0].clone()
     }
 
     /// As [`Inject::record`], by the inject that records 32-bit programs.
@@ -214,7 +214,7 @@ impl Inject {
     pub fn finish(mut self) -> Finished {
         let (line, err) = (format!("{} to end", self.line), self.err.clone());
         let ended = || self.child.try_wait().expect("a child can be waited for");
-        let status = wait_for_or_tell(&line, ended, || format!("{}\n{}", read_lossy(&err), threads()));
+        let status = wait_for_or_show(&line, ended, || format!("{}\n{}", read_lossy(&err), threads()));
         Finished {
             line: self.line.clone(),
             code: status.code(),

@@ -78,7 +78,7 @@ impl Machine {
 
     /// Whether a program started by [`Machine::command`] is not the child itself: Debian's 64-bit
     /// loader of Wine 10 has a helper start 32-bit programs, and waits.
-    pub fn child_stands_in(self, program: &Path) -> bool {
+    pub fn has_substitute(self, program: &Path) -> bool {
         self == Machine::Wine10 && is_x86(program)
     }
 

@@ -133,18 +133,18 @@ pub fn windows_path(path: &Path) -> String {
 /// # Panics
 /// After [`PATIENCE`]. The message contains `name`.
 pub fn wait_for<T>(name: &str, what: impl FnMut() -> Option<T>) -> T {
-    wait_for_or_tell(name, what, String::new)
+    wait_for_or_show(name, what, String::new)
 }
 
-/// As [`wait_for`], but the panic's message also contains the result of `tell`.
-fn wait_for_or_tell<T>(name: &str, mut what: impl FnMut() -> Option<T>, tell: impl FnOnce() -> String) -> T {
+/// As [`wait_for`], but the panic's message also contains the result of `show`.
+fn wait_for_or_show<T>(name: &str, mut what: impl FnMut() -> Option<T>, show: impl FnOnce() -> String) -> T {
     let start = Instant::now();
     loop {
         if let Some(found) = what() {
             return found;
         }
         if start.elapsed() >= PATIENCE {
-            panic!("waited in vain for {name}\n{}", tell());
+            panic!("waited too long for {name}\n{}", show());
         }
         std::thread::sleep(Duration::from_millis(20));
     }

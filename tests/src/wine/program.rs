@@ -16,7 +16,7 @@ pub struct Program {
     log: PathBuf,
     pid: u32,
     /// Whether the child is another process, which waits for the program.
-    stands_in: bool,
+    has_substitute: bool,
 }
 
 /// Folder of the tests' own programs and scripts.
@@ -155,11 +155,11 @@ impl Program {
             .spawn();
         let child =
             child.unwrap_or_else(|error| panic!("{} cannot be run under Wine: {error}", exe.display()));
-        let stands_in = Machine::current().child_stands_in(exe);
-        Program { child, log, pid: 0, stands_in }
+        let has_substitute = Machine::current().has_substitute(exe);
+        Program { child, log, pid: 0, has_substitute }
     }
 
-    /// Tells examples/mixed to end now.
+    /// Has examples/mixed end now.
     pub fn stop(&self) {
         let stop = stop_file(&self.log);
         File::create(&stop).unwrap_or_else(|error| panic!("{}: {error}", stop.display()));
@@ -262,7 +262,7 @@ fn stop_file(log: &Path) -> PathBuf {
 impl Drop for Program {
     fn drop(&mut self) {
         if self.is_running() {
-            if self.stands_in && self.pid != 0 && !std::thread::panicking() {
+            if self.has_substitute && self.pid != 0 && !std::thread::panicking() {
                 terminate(&self.pid(), &self.log);
             }
             let _ = self.child.kill();

@@ -90,7 +90,7 @@ fn stk_capture_records_its_callers_frame_under_its_tag() {
     let deepest = tagged.values().map(|sample| sample.stack).max().unwrap();
     assert!(tagged.values().all(|sample| sample.stack == deepest), "always called from the same place");
 
-    // stk lists the same captures, and prints the stack of the one that is asked for.
+    // stk lists the same captures, and prints the stack of the requested one.
     let folder = run.trace.parent().unwrap();
     let listed = stk::json(folder, &["events", "--json", "--kind", "capture", "out.stk"]);
     let listed = listed["traces"][0]["events"].as_array().unwrap().iter();
@@ -559,7 +559,7 @@ fn emulator_died_at_exit(run: &HostRun) -> bool {
 }
 
 /// Whether qemu died a little earlier: after the program printed its status, when the recording has
-/// ended and the program's threads are told to return, and before its last line. Such a run is
+/// ended and the program's threads are made to return, and before its last line. Such a run is
 /// repeated.
 ///
 /// Without any recorder, with two busy loops per processor, a program whose five threads return

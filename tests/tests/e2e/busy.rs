@@ -51,7 +51,7 @@ fn line_of(file: &str, code: &str) -> u64 {
 
 /// Checks that every frame of `function` on `profile` is in `file`, on a line of the function that
 /// begins with the line that holds `head` and ends with the next line that is a closing brace.
-fn lies_in(profile: &Profile, function: &str, file: &str, head: &str) {
+fn is_in(profile: &Profile, function: &str, file: &str, head: &str) {
     let first = line_of(file, head);
     let (_, text) = source(file);
     let length =
@@ -65,7 +65,7 @@ fn lies_in(profile: &Profile, function: &str, file: &str, head: &str) {
         let inside = (first..=first + length + 1).contains(&frame.line);
         assert!(
             inside,
-            "{function} at line {} of {file}, which lies in {first} to {}",
+            "{function} at line {} of {file}, which is in {first} to {}",
             frame.line,
             first + length + 1
         );
@@ -113,13 +113,13 @@ fn deep_recursion_shows_every_level_with_its_line() {
         !recursion.has_chain(&["recurse_even", "recursion_bottom"]),
         "a frame that a tail call had replaced is shown"
     );
-    lies_in(
+    is_in(
         recursion,
         "recurse_even",
         "recursion.cpp",
         "uint64_t recurse_even(unsigned depth, uint64_t seed) {",
     );
-    lies_in(recursion, "recursion_bottom", "recursion.cpp", "uint64_t recursion_bottom(uint64_t seed) {");
+    is_in(recursion, "recursion_bottom", "recursion.cpp", "uint64_t recursion_bottom(uint64_t seed) {");
     // 151 calls, and 150 on the stack while the bottom works. Each lies on the line of its own
     // call.
     let calls = |stack: &[Frame]| {
@@ -148,7 +148,7 @@ fn leaf_functions_are_found_below_their_caller() {
         if leaves.frame(leaf).is_some() {
             seen += 1;
             has(leaves, &["leaves_main", "leaf_loops", leaf]);
-            lies_in(leaves, leaf, "leaf_loops.cpp", &format!("static uint64_t {leaf}(uint64_t value) {{"));
+            is_in(leaves, leaf, "leaf_loops.cpp", &format!("static uint64_t {leaf}(uint64_t value) {{"));
         }
     }
     assert!(seen > 0, "no leaf function was seen");
@@ -158,14 +158,9 @@ fn leaf_functions_are_found_below_their_caller() {
 fn inlined_functions_are_frames_of_their_own_and_names_are_not_ascii() {
     let sizes = thread("größe");
     has(sizes, &["sizes_main", "measure_sizes", "measure_one", "rotate_and_add"]);
-    lies_in(sizes, "measure_sizes", "größe.cpp", "uint64_t measure_sizes(uint64_t seed) {");
-    lies_in(sizes, "measure_one", "inlined.hpp", "uint64_t measure_one(uint64_t sum, uint64_t value) {");
-    lies_in(
-        sizes,
-        "rotate_and_add",
-        "inlined.hpp",
-        "uint64_t rotate_and_add(uint64_t sum, uint64_t value) {",
-    );
+    is_in(sizes, "measure_sizes", "größe.cpp", "uint64_t measure_sizes(uint64_t seed) {");
+    is_in(sizes, "measure_one", "inlined.hpp", "uint64_t measure_one(uint64_t sum, uint64_t value) {");
+    is_in(sizes, "rotate_and_add", "inlined.hpp", "uint64_t rotate_and_add(uint64_t sum, uint64_t value) {");
     // An inlined function's caller is on the line of the call.
     let call = line_of("größe.cpp", "sum = measure_one(sum, i);");
     for (_, _, stack) in &sizes.stacks {
@@ -178,7 +173,7 @@ fn inlined_functions_are_frames_of_their_own_and_names_are_not_ascii() {
 #[test]
 fn threads_that_wait_have_their_stacks_too() {
     has(thread("waiter"), &["waiter_main", "wait_for_event"]);
-    lies_in(thread("waiter"), "wait_for_event", "waiter.cpp", "bool wait_for_event(HANDLE event) {");
+    is_in(thread("waiter"), "wait_for_event", "waiter.cpp", "bool wait_for_event(HANDLE event) {");
     has(thread("spawner"), &["spawner_main", "spawn_worker"]);
     has(thread("main"), &["busy_main", "run_parts"]);
 }
@@ -198,7 +193,7 @@ fn threads_that_live_shortly_are_seen_with_their_names_and_stacks() {
             profile.name.starts_with("worker ") && profile.frame("worker_main").is_some()
         };
         let Some(worker) = speedscope.threads.iter().find(named) else { continue };
-        lies_in(worker, "worker_main", "spawner.cpp", "DWORD WINAPI worker_main(void *argument) {");
+        is_in(worker, "worker_main", "spawner.cpp", "DWORD WINAPI worker_main(void *argument) {");
         return;
     }
     panic!("no named short-lived thread was seen in {TRIES} recordings");
@@ -214,7 +209,7 @@ struct PluginSamples {
     reused: bool,
 }
 
-/// Checks every sample of the thread `plugins` whose instruction pointer lies in one of the DLLs.
+/// Checks every sample of the thread `plugins` whose instruction pointer is in one of the DLLs.
 #[track_caller]
 fn plugin_samples(Run { recorded, speedscope }: &Run) -> PluginSamples {
     let plugins = speedscope.only("plugins");
@@ -248,7 +243,7 @@ fn plugin_samples(Run { recorded, speedscope }: &Run) -> PluginSamples {
         [(right[0], "plugin_a_work", "plugin_a.cpp"), (right[1], "plugin_b_work", "plugin_b.cpp")]
     {
         if seen > 0 {
-            lies_in(plugins, work, file, &format!("uint64_t {work}(uint64_t seed) {{"));
+            is_in(plugins, work, file, &format!("uint64_t {work}(uint64_t seed) {{"));
             has(plugins, &["plugins_main", "use_plugins", "load_and_call", "plugin_run"]);
         }
     }

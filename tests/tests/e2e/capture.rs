@@ -12,7 +12,7 @@ use stk_tests::wine::{self, Folder, Machine};
 struct Run {
     /// Where the program and its PDB lie.
     program: PathBuf,
-    told: HashMap<String, String>,
+    reported: HashMap<String, String>,
     trace: PathBuf,
     folder: Folder,
 }
@@ -37,14 +37,14 @@ impl Run {
         // also without the agent. It has done all that it does.
         let emulated = Machine::current().is_emulated() && text.contains("after_stop ");
         assert!(output.status.success() || emulated, "{text}");
-        let told = text.lines().filter_map(|line| line.trim().split_once(' '));
-        let told = told.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        Run { program, told, trace, folder }
+        let reported = text.lines().filter_map(|line| line.trim().split_once(' '));
+        let reported = reported.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        Run { program, reported, trace, folder }
     }
 
     fn number(&self, name: &str) -> u64 {
-        let told = self.told.get(name).unwrap_or_else(|| panic!("no {name} in {:?}", self.told));
-        told.parse().unwrap_or_else(|error| panic!("{name} {told}: {error}"))
+        let reported = self.reported.get(name).unwrap_or_else(|| panic!("no {name} in {:?}", self.reported));
+        reported.parse().unwrap_or_else(|error| panic!("{name} {reported}: {error}"))
     }
 
     /// The functions of the capture with this tag, innermost first.
@@ -122,7 +122,7 @@ fn captures_marks_and_walks(run: &Run) {
     assert!(events.contains("main thread ä"), "{events}");
     wine::measured(&format!(
         "capture of a stack of over 8 KB: {} us at best; backtrace of {} frames: {} us",
-        run.told["capture_us"], run.told["backtrace_frames"], run.told["backtrace_us"]
+        run.reported["capture_us"], run.reported["backtrace_frames"], run.reported["backtrace_us"]
     ));
 }
 

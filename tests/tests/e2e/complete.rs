@@ -37,7 +37,7 @@ fn nothing_is_lost(folder: &Folder, trace: &str) {
     let stats = stk::json(folder.path(), &line);
     let stops = stats["traces"][0]["stops"].as_array().expect("stop reasons");
     let lacking: Vec<_> = stops.iter().filter(|stop| stop["reason"] == "no-unwind-data").collect();
-    assert!(lacking.is_empty(), "{trace}: stacks end for want of tables: {lacking:#?}");
+    assert!(lacking.is_empty(), "{trace}: stacks end for lack of tables: {lacking:#?}");
     let verified = stk::run(folder.path(), &["verify", trace]);
     assert_eq!(verified.code, Some(0), "{}{}", verified.stdout, verified.stderr);
 }

@@ -36,16 +36,20 @@ fn a_paused_recording_samples_nothing_and_counts_none_of_that_time() {
     ask("pause", "was paused already");
     Inject::run(&folder, &["mark", "--pid", &pid, "größe: before"]).expect(0).says("marked busy.exe");
     assert_eq!(Inject::status(&folder, &pid)["samples"], 0);
-    ask("resume", "goes on");
+    ask("resume", "continues");
     let first = wait_for_samples(&folder, &pid, 100);
     Inject::run(&folder, &["mark", "--pid", &pid, "--", "-between"]).expect(0);
     ask("pause", "paused the recording of busy.exe");
     let at_pause = Inject::status(&folder, &pid)["samples"].as_u64().expect("a number");
     Inject::run(&folder, &["mark", "--pid", &pid, "in the pause"]).expect(0);
-    let told = Inject::status(&folder, &pid);
-    assert_eq!((&told["paused"], &told["samples"]), (&Value::Bool(true), &Value::from(at_pause)), "{told}");
+    let reported = Inject::status(&folder, &pid);
+    assert_eq!(
+        (&reported["paused"], &reported["samples"]),
+        (&Value::Bool(true), &Value::from(at_pause)),
+        "{reported}"
+    );
     assert!(at_pause >= first);
-    ask("resume", "goes on");
+    ask("resume", "continues");
     ask("resume", "was not paused");
     wait_for_samples(&folder, &pid, at_pause);
     Inject::run(&folder, &["stop", "--pid", &pid]).expect(0);
@@ -76,7 +80,7 @@ fn a_paused_recording_samples_nothing_and_counts_none_of_that_time() {
         marks.iter().map(|&(at, _)| (inside(at, before), inside(at, within))).collect();
     assert_eq!(found, [(true, false), (false, false), (false, true)], "{marks:?} {pauses:?}");
 
-    // Each sample stands for the time to the next, but for none of a pause. A thread's last sample
+    // Each sample stands for the time to the next, and for none of a pause. A thread's last sample
     // stands for one interval.
     let stats = stk::json(folder.path(), &["stats", "a.stk", "--json"])["traces"][0].clone();
     let duration = info["duration_ns"].as_u64().expect("a number");
@@ -149,10 +153,10 @@ fn children_of_a_launched_program_and_theirs_are_recorded_too() {
     let line = ["--children", "-o", "%n-%p.stk", "--", SHELL, "/c", SHELL, "/c", &busy, "90"];
     let inject = Inject::start(&folder, &line);
     let pid = wine::wait_for("samples of two shells and busy", || {
-        let told = Inject::run(&folder, &["status", "--json"]);
-        let told: Value = serde_json::from_str(&told.expect(0).stdout).expect("JSON");
+        let reported = Inject::run(&folder, &["status", "--json"]);
+        let reported: Value = serde_json::from_str(&reported.expect(0).stdout).expect("JSON");
         let of = |name: &str| -> Vec<&Value> {
-            let all = told["recordings"].as_array().expect("a list").iter();
+            let all = reported["recordings"].as_array().expect("a list").iter();
             all.filter(|row| row["name"] == name && row["samples"].as_u64() > Some(0)).collect()
         };
         (of("cmd.exe").len() == 2).then(|| of("busy.exe").first().map(|row| row["pid"].to_string())).flatten()

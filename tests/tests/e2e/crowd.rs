@@ -21,7 +21,7 @@ const FILES_A_THREAD: usize = 4;
 const OTHER_FILES: usize = 400;
 
 #[test]
-fn a_program_of_very_many_threads_is_recorded_and_goes_on() {
+fn a_program_of_very_many_threads_survives_its_recording() {
     let (waiting, length) =
         if wine::long() { (LONG_WAITING.min(most_threads()), "30s") } else { (WAITING, "4s") };
     record_crowd(waiting, length);
@@ -63,8 +63,13 @@ fn record_crowd(waiting: usize, length: &str) -> u64 {
     assert!(recorded.threads.len() > waiting + BUSY, "{} threads are known", recorded.threads.len());
     // Each loss has a reason.
     let without: BTreeSet<u64> = DropReason::WITHOUT_SAMPLES.map(|reason| reason as u64).into();
-    let told = recorded.dropped.iter().filter(|(reason, _)| !without.contains(reason));
-    assert_eq!(told.map(|(_, count)| count).sum::<u64>(), recorded.dropped_samples, "{:?}", recorded.dropped);
+    let reported = recorded.dropped.iter().filter(|(reason, _)| !without.contains(reason));
+    assert_eq!(
+        reported.map(|(_, count)| count).sum::<u64>(),
+        recorded.dropped_samples,
+        "{:?}",
+        recorded.dropped
+    );
     // However few passes there were, each is over all threads.
     let sampled: BTreeSet<u64> = recorded.samples.iter().map(|sample| sample.thread).collect();
     assert!(sampled.len() > waiting, "{} threads were sampled", sampled.len());

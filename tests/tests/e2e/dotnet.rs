@@ -623,7 +623,7 @@ fn a_process_that_collects_garbage_all_the_time_is_not_harmed() {
         assert!(address != 0 && bytes == 1232, "{address:#x} {bytes}");
     }
     wine::measured(&format!(
-        "mixed on 10.0.9, generation 0 of 64 KB, {seconds} s at 500 Hz: {}; managed threads told in {}",
+        "mixed on 10.0.9, generation 0 of 64 KB, {seconds} s at 500 Hz: {}; managed threads reported in {}",
         wine::figures(&recorded),
         recorded.managed.len()
     ));
@@ -732,7 +732,7 @@ fn each_mechanism_of_the_data_contract_leads_to_the_walks_own_frame() {
 }
 
 /// Whether samples met a thread whose return address the runtime had replaced (HijackFrame), and
-/// stacks of the thread "calls" go on from the Frame to the method that called. A walk without
+/// stacks of the thread "calls" continue from the Frame to the method that called. A walk without
 /// Frames ends at the replaced address, so that no frame of it could agree.
 fn hijacked_threads_reach_their_callers(folder: &Folder, trace: &str, explicit: &serde_json::Value) -> bool {
     let kinds = explicit["kinds"].as_array().expect("a list").iter();
@@ -744,7 +744,7 @@ fn hijacked_threads_reach_their_callers(folder: &Folder, trace: &str, explicit: 
     let trusts = stats["trusts"].as_array().expect("a list").iter();
     let by_frame = trusts.filter(|shown| shown["trust"] == "explicit-frame");
     let led: u64 = by_frame.map(|shown| shown["frames"].as_u64().expect("a number")).sum();
-    wine::measured(&format!("{met} HijackFrames, {led} stacks of the thread \"calls\" go on from one"));
+    wine::measured(&format!("{met} HijackFrames, {led} stacks of the thread \"calls\" continue from one"));
     met > 0 && led > 0
 }
 

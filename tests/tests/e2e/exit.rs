@@ -158,7 +158,7 @@ fn a_panic_of_the_agent_at_the_end_of_the_process_does_not_keep_it() {
     wait_for_samples(&folder.file("ends.stk"));
     std::fs::write(&go, "").expect("writable");
     assert_eq!(program.wait().code(), Some(4));
-    // inject also tells the agent's failure, if it reads the status before the process is gone.
+    // inject also reports the agent's failure, if it reads the status before the process is gone.
     inject.finish().says("ended with exit code 4");
     let recorded = Recorded::open(&folder.file("ends.stk"));
     assert!(recorded.damage.is_empty(), "{:?}", recorded.damage);

@@ -52,7 +52,7 @@ fn sound(folder: &Folder, name: &str) -> Recorded {
 }
 
 #[test]
-fn nothing_is_written_until_it_is_asked_for_and_each_trace_has_its_number() {
+fn traces_are_written_on_request_and_numbered() {
     let folder = Folder::new("flight");
     let busy = Program::busy(&folder, 0);
     let pid = busy.pid();
@@ -72,7 +72,7 @@ fn nothing_is_written_until_it_is_asked_for_and_each_trace_has_its_number() {
     let complete = stats["traces"][0]["totals"]["complete_share"].as_f64();
     assert!(complete.is_some_and(|share| share > 0.9), "{complete:?} of stacks are complete");
 
-    // A second trace, of the same recording, goes on.
+    // A second trace, of the same recording, continues.
     wait_for_samples(&folder, &pid, 2 * first.samples.len() as u64);
     let again = Inject::run(&folder, &["snap", "--pid", &pid]);
     assert!(again.expect(0).stdout.contains("f-2.stk"), "{again:?}");
@@ -317,7 +317,7 @@ fn captures_write_their_trace_with_the_trigger_only(name: &str, program: &Path, 
     let program = Program::ready(folder, folder.path(), program, &[&go, "77"]);
     let capturing = Capturing { folder, inject, program };
 
-    // Another trigger does not write captures, which are in the ring all the same.
+    // Another trigger does not write captures, which are in the ring anyway.
     let inject = capturing.fly(&["--trigger", "module:none.dll"]);
     capturing.capture(1);
     capturing.wait_for_age(8_000);

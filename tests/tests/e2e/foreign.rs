@@ -70,7 +70,7 @@ fn record() -> BTreeMap<String, ForeignThread> {
     assert_eq!(output.status.code(), Some(7), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
 
     let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
-    let mut told = BTreeMap::new();
+    let mut reported = BTreeMap::new();
     let mut tids = BTreeMap::new();
     for line in text.lines() {
         if let [name, tid, start, end] = *line.split_whitespace().collect::<Vec<_>>()
@@ -78,16 +78,16 @@ fn record() -> BTreeMap<String, ForeignThread> {
         {
             tids.insert(tid, name.to_string());
             let (start, end) = (number(start), number(end));
-            told.insert(name.to_string(), ForeignThread { start, end, samples: Vec::new() });
+            reported.insert(name.to_string(), ForeignThread { start, end, samples: Vec::new() });
         }
     }
-    assert_eq!(told.len(), 5, "{text}");
+    assert_eq!(reported.len(), 5, "{text}");
     for (tid, sample) in samples(&std::fs::read(&trace).unwrap()) {
-        if let Some(told) = tids.get(&tid).and_then(|name| told.get_mut(name)) {
-            told.samples.push(sample);
+        if let Some(reported) = tids.get(&tid).and_then(|name| reported.get_mut(name)) {
+            reported.samples.push(sample);
         }
     }
-    told
+    reported
 }
 
 /// All full samples, with their threads' ids.
@@ -124,12 +124,12 @@ fn samples(data: &[u8]) -> Vec<(u32, Sample)> {
 
 #[test]
 fn stacks_outside_of_their_bounds_are_recorded_without_trusting_the_target() {
-    let told = record();
-    on_memory_of_its_own(&told["foreign"]);
-    with_wrong_bounds(&told["lying"]);
-    on_true_bounds("fiber", &told["fiber"]);
-    on_true_bounds("growing", &told["growing"]);
-    below_its_limit(&told["untouched"]);
+    let reported = record();
+    on_memory_of_its_own(&reported["foreign"]);
+    with_wrong_bounds(&reported["lying"]);
+    on_true_bounds("fiber", &reported["fiber"]);
+    on_true_bounds("growing", &reported["growing"]);
+    below_its_limit(&reported["untouched"]);
 }
 
 fn on_memory_of_its_own(thread: &ForeignThread) {

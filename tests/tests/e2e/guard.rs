@@ -21,7 +21,7 @@ fn ended(trace: &Path) -> u64 {
 /// The pid of the copy that `inject --detach` left.
 fn copy(detached: &Finished) -> &str {
     let pid =
-        detached.expect(0).stderr.split("goes on as pid ").nth(1).and_then(|rest| rest.split(' ').next());
+        detached.expect(0).stderr.split("continues as pid ").nth(1).and_then(|rest| rest.split(' ').next());
     pid.unwrap_or_else(|| panic!("{detached:?}"))
 }
 
@@ -54,7 +54,7 @@ fn detached_inject_returns_at_once_and_its_copy_records_until_it_is_stopped() {
     let busy = Program::busy(&folder, 0);
     let pid = busy.pid();
     let detached = Inject::run(&folder, &["--pid", &pid, "-o", "detached.stk", "--detach"]);
-    detached.expect(0).says("recording busy.exe").says("inject goes on as pid ");
+    detached.expect(0).says("recording busy.exe").says("inject continues as pid ");
     // A second recording is refused while the first runs.
     Inject::run(&folder, &["--pid", &pid, "-o", "second.stk", "--detach"])
         .expect(1)

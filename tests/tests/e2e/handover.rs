@@ -103,7 +103,7 @@ fn a_recording_of_a_32_bit_process_is_marked_and_paused_by_the_64_bit_inject() {
     assert_eq!(at_pause["paused"], true, "{at_pause}");
     ask(&["mark", "--pid", &pid, "within"], "marked busy.exe");
     assert_eq!(samples(), at_pause["samples"].as_u64(), "a paused recording took samples");
-    ask(&["resume", "--pid", &pid], "goes on");
+    ask(&["resume", "--pid", &pid], "continues");
     wine::wait_for("samples after the pause", || {
         samples().filter(|&all| Some(all) > at_pause["samples"].as_u64())
     });
@@ -145,11 +145,11 @@ fn a_ring_of_files_of_a_32_bit_process_is_begun_watched_and_ended_by_the_64_bit_
     let pid = busy.pid();
     let line = ["--pid", &pid, "-o", "a.stk", "--rotate", "1s", "--keep", "3"];
     let recording = Inject::start_exe(&inject, &folder, folder.path(), &line);
-    let told = wine::wait_for("the fifth file", || {
+    let reported = wine::wait_for("the fifth file", || {
         folder.file("a.0005.stk").exists().then(|| Inject::status_by(&inject, &folder, &pid))
     });
-    assert!(told["rotation"]["index"].as_u64() >= Some(4), "{told}");
-    assert!(told["rotation"]["samples"].as_u64() > told["samples"].as_u64(), "{told}");
+    assert!(reported["rotation"]["index"].as_u64() >= Some(4), "{reported}");
+    assert!(reported["rotation"]["samples"].as_u64() > reported["samples"].as_u64(), "{reported}");
     Inject::run_exe(&inject, &folder, &["stop", "--pid", &pid]).expect(0).says("; all files: ");
     recording.finish().expect(0).says("stopped from elsewhere");
     let kept = |number: u32| folder.file(&format!("a.{number:04}.stk"));

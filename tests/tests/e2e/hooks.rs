@@ -61,15 +61,15 @@ impl Hooked {
         Recorded::open_sound(&self.folder.file("hooked.stk"))
     }
 
-    /// Lets the program take its hooks away and tell how often each was called. It must have gone
+    /// Lets the program take its hooks away and print how often each was called. It must have gone
     /// on.
     #[track_caller]
     fn calls(&self, function: &str) -> u64 {
         std::fs::write(self.folder.file("go"), "").expect("writable");
         let program = &self.program;
-        wine::wait_for("the program to tell", || program.output().contains("end\n").then_some(()));
+        wine::wait_for("the program to report", || program.output().contains("end\n").then_some(()));
         let said = program.output();
-        assert!(said.contains("both went on\n"), "{said}");
+        assert!(said.contains("both continued\n"), "{said}");
         let line = said.lines().find_map(|line| line.strip_prefix(function)?.strip_prefix(' '));
         line.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{function}: {said}"))
     }
@@ -169,7 +169,7 @@ fn a_hook_that_begins_to_refuse_resumptions_ends_the_recording_and_the_guard_res
     let inject = hooked.start_recording();
     hooked.refuse_now();
     let finished = inject.finish();
-    finished.expect(1).says("refuses NtResumeThread").says("goes on").says("was resumed from outside");
+    finished.expect(1).says("refuses NtResumeThread").says("continues").says("was resumed from outside");
     let recorded = hooked.trace();
     assert!(!recorded.samples.is_empty());
     let detail = watchdogs_reason(&recorded);

@@ -276,7 +276,7 @@ fn a_process_that_is_waited_for_is_recorded_when_it_starts() {
 }
 
 #[test]
-fn status_tells_a_recording_and_stop_ends_all() {
+fn status_shows_a_recording_and_stop_ends_all() {
     let folder = Folder::new("status");
     let busy = Program::busy(&folder, 0);
     let pid = busy.pid();
@@ -284,12 +284,12 @@ fn status_tells_a_recording_and_stop_ends_all() {
     let mut inject = Inject::start(&folder, &["--pid", &pid, "-o", "a.stk"]);
     inject.wait_until_recording();
     let status = wine::wait_for("samples in the status", || {
-        let told = Inject::run(&folder, &["status", "--json"]);
-        let told: Value = serde_json::from_str(&told.expect(0).stdout).expect("JSON");
+        let reported = Inject::run(&folder, &["status", "--json"]);
+        let reported: Value = serde_json::from_str(&reported.expect(0).stdout).expect("JSON");
         let rules = include_str!("../../../schema/status.schema.json");
         let rules: Value = serde_json::from_str(rules).expect("JSON");
-        schema::check(&rules, &told).expect("as schema/status.schema.json describes it");
-        let recordings = told["recordings"].as_array().expect("a list").clone();
+        schema::check(&rules, &reported).expect("as schema/status.schema.json describes it");
+        let recordings = reported["recordings"].as_array().expect("a list").clone();
         let own = recordings.into_iter().find(|row| row["pid"].as_u64() == pid.parse().ok())?;
         (own["samples"].as_u64() > Some(0) && own["held"].is_object()).then_some(own)
     });
@@ -306,7 +306,7 @@ fn status_tells_a_recording_and_stop_ends_all() {
 }
 
 #[test]
-fn a_second_inject_is_refused_while_the_first_goes_on() {
+fn a_second_inject_is_refused_while_the_first_records() {
     let folder = Folder::new("second");
     let busy = Program::busy(&folder, 0);
     let mut first = Inject::start(&folder, &["--pid", &busy.pid(), "-o", "first.stk"]);

@@ -17,7 +17,7 @@ fn program() -> PathBuf {
 }
 
 /// While one thread holds the loader lock nothing can begin or end in the process: a start and a
-/// stop wait until it is free for a moment. Samples go on.
+/// stop wait until it is free for a moment. Sampling continues.
 #[test]
 fn threads_that_hold_locks_are_sampled_and_nothing_hangs() {
     let folder = Folder::new("locks");

@@ -1,5 +1,5 @@
 //! Outputs that fail while a recording runs: the file is deleted, renamed or replaced, its folder
-//! goes, writes are refused from some moment on. The target goes on, what is in a file is a valid
+//! goes, writes are refused from some moment on. The target continues, what is in a file is a valid
 //! trace, and inject says what became of it. Windows itself refuses to delete or rename a file that
 //! the agent has open: Wine's files are Linux', so here the tests do that as a Linux program.
 
@@ -44,7 +44,7 @@ impl Recording {
     }
 
     /// Records a little longer, ends by `inject stop` and returns what inject said, the folder and
-    /// busy, which must go on.
+    /// busy, which must continue.
     #[track_caller]
     fn stop(self) -> (wine::Finished, Folder, Program) {
         let Recording { folder, mut busy, inject } = self;
@@ -67,7 +67,7 @@ fn each_time(name: &str, test: impl Fn(u32) -> String) {
 }
 
 #[test]
-fn a_trace_deleted_while_it_is_recorded_is_told_and_the_target_goes_on() {
+fn a_trace_deleted_during_recording_is_reported() {
     each_time("trace deleted", |number| {
         // It must outlive the recording on a loaded machine, and end by itself.
         let recording = Recording::start("deleted", 20, number, &[]);
@@ -144,15 +144,15 @@ fn a_share_that_goes_ends_the_recording_with_what_was_written() {
             std::fs::write(folder.file("go.fault"), "").expect("writable");
             let finished = inject.finish();
             finished.expect(1).says("the agent could not write the trace");
-            finished.says(&format!("(os error {error})")).says("goes on");
+            finished.says(&format!("(os error {error})")).says("continues");
             let recorded = Recorded::open(&trace);
             assert!(recorded.damage.is_empty() && !recorded.complete, "{:?}", recorded.damage);
             assert!(dropped_of(&finished.stderr) > recorded.dropped_samples, "{}", finished.stderr);
             verifies_as_truncated(folder.path());
             // Neither of its threads waits for anything of the recorder's.
             std::fs::write(folder.file("go"), "").expect("writable");
-            wine::wait_for("the program to tell", || program.output().contains("end\n").then_some(()));
-            assert!(program.output().contains("both went on\n"), "{}", program.output());
+            wine::wait_for("the program to report", || program.output().contains("end\n").then_some(()));
+            assert!(program.output().contains("both continued\n"), "{}", program.output());
             figures(&recorded)
         });
     }
@@ -161,7 +161,7 @@ fn a_share_that_goes_ends_the_recording_with_what_was_written() {
 /// The disk is full when a recording is ended, by Ctrl-C and by `inject stop`. Whether the recorder
 /// finds that before is chance; what is said must be true each time.
 #[test]
-fn a_disk_that_is_full_at_the_end_is_told() {
+fn a_disk_that_is_full_at_the_end_is_reported() {
     let hooked = wine::compiled(env!("CARGO_TARGET_TMPDIR"), "hooked");
     for by_stop in [false, true, false, true] {
         let folder = Folder::new("full-at-end");
@@ -244,8 +244,8 @@ fn a_full_disk_ends_a_ring_of_files_and_the_finished_ones_stay_whole() {
             }
             // Neither of its threads waits for anything of the recorder's.
             std::fs::write(folder.file("go"), "").expect("writable");
-            wine::wait_for("the program to tell", || program.output().contains("end\n").then_some(()));
-            assert!(program.output().contains("both went on\n"), "{}", program.output());
+            wine::wait_for("the program to report", || program.output().contains("end\n").then_some(()));
+            assert!(program.output().contains("both continued\n"), "{}", program.output());
             format!("{} whole files; {}", whole.len(), figures(&last))
         });
     }
@@ -256,7 +256,7 @@ fn a_full_disk_ends_a_ring_of_files_and_the_finished_ones_stay_whole() {
 fn dropped_of(said: &str) -> u64 {
     let number = said.rsplit_once(" dropped").and_then(|(before, _)| before.rsplit(' ').next());
     let number = number.map(|text| text.replace(',', ""));
-    number.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no drops are told:\n{said}"))
+    number.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("no drops are reported:\n{said}"))
 }
 
 #[track_caller]

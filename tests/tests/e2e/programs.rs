@@ -44,7 +44,7 @@ fn node_from_its_package_is_recorded_to_the_thread_start() {
     let status = node.wait();
     assert!(status.success() && node.output().contains("rounds ok"), "{status}\n{}", node.output());
 
-    // Compiled JavaScript lies in no module. The recorder got its unwind data from the process.
+    // Compiled JavaScript is in no module. The recorder got its unwind data from the process.
     let compiled = |stack: &[stk::Frame]| stack.iter().any(|frame| frame.name.starts_with("[dynamic code]"));
     let through = speedscope.share(compiled);
     assert!(through > 0.01, "{:.2} % of the stacks hold compiled JavaScript", 100.0 * through);

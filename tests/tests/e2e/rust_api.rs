@@ -6,7 +6,7 @@ use stk_tests::stk;
 use stk_tests::wine::{self, Folder, Inject, Program};
 
 /// What the program said at its end, by name.
-fn told(program: &mut Program) -> HashMap<String, i64> {
+fn printed(program: &mut Program) -> HashMap<String, i64> {
     program.ends_saying("\nend");
     let output = program.output();
     let pairs = output.lines().filter_map(|line| line.split_once(' '));
@@ -20,10 +20,10 @@ fn start(folder: &Folder, arguments: &[&str]) -> Program {
 
 /// Only the calls of one outcome were counted.
 #[track_caller]
-fn all_are(told: &HashMap<String, i64>, call: &str, outcome: &str) {
+fn all_are(outcomes: &HashMap<String, i64>, call: &str, outcome: &str) {
     for other in ["done", "not_recording", "no_agent", "other"] {
-        let count = told[&format!("{call}_{other}")];
-        assert_eq!(count > 0, other == outcome, "{call}_{other} {count}: {told:?}");
+        let count = outcomes[&format!("{call}_{other}")];
+        assert_eq!(count > 0, other == outcome, "{call}_{other} {count}: {outcomes:?}");
     }
 }
 
@@ -32,10 +32,10 @@ fn without_an_agent_the_calls_do_nothing() {
     let folder = Folder::new("rust-api-none");
     let mut program = start(&folder, &[]);
     std::fs::write(folder.file("over"), "").expect("writable");
-    let told = told(&mut program);
-    assert_eq!((told["loaded"], told["frames"]), (0, -1));
+    let outcomes = printed(&mut program);
+    assert_eq!((outcomes["loaded"], outcomes["frames"]), (0, -1));
     for call in ["capture", "mark", "thread_name"] {
-        all_are(&told, call, "no_agent");
+        all_are(&outcomes, call, "no_agent");
     }
 }
 
@@ -45,12 +45,12 @@ fn an_agent_that_the_program_loads_walks_and_names_without_a_recording() {
     let agent = wine::windows_path(&wine::path("STK_WINDOWS_BIN").join("agent.dll"));
     let mut program = start(&folder, &[&agent]);
     std::fs::write(folder.file("over"), "").expect("writable");
-    let told = told(&mut program);
-    assert_eq!((told["loaded"], told["innermost_first"]), (1, 1));
-    assert!(told["frames"] >= 3, "{told:?}");
-    all_are(&told, "capture", "not_recording");
-    all_are(&told, "mark", "not_recording");
-    all_are(&told, "thread_name", "done");
+    let outcomes = printed(&mut program);
+    assert_eq!((outcomes["loaded"], outcomes["innermost_first"]), (1, 1));
+    assert!(outcomes["frames"] >= 3, "{outcomes:?}");
+    all_are(&outcomes, "capture", "not_recording");
+    all_are(&outcomes, "mark", "not_recording");
+    all_are(&outcomes, "thread_name", "done");
 }
 
 #[test]
@@ -70,9 +70,12 @@ fn a_recorded_program_finds_the_agent_and_captures_marks_and_names() {
     refused.expect(1).says("stopped rust_api.exe").says("the program itself has called it");
     inject.finish().expect(0);
     std::fs::write(folder.file("over"), "").expect("writable");
-    let told = told(&mut program);
-    assert_eq!(told["loaded"], 1);
-    assert!(told["capture_done"] >= 3 && told["mark_done"] >= 3 && told["thread_name_done"] >= 3, "{told:?}");
+    let outcomes = printed(&mut program);
+    assert_eq!(outcomes["loaded"], 1);
+    assert!(
+        outcomes["capture_done"] >= 3 && outcomes["mark_done"] >= 3 && outcomes["thread_name_done"] >= 3,
+        "{outcomes:?}"
+    );
 
     let marks = events("mark");
     assert!(marks.iter().any(|mark| mark["text"] == "a round begins: ä"), "{marks:?}");

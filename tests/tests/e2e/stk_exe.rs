@@ -168,7 +168,7 @@ fn ctrl_c_leaves_no_partial_output() {
     assert_eq!(status.code(), Some(130), "{text}");
     assert!(text.contains("interrupted"), "{text}");
     assert_eq!(written(".partial"), 0);
-    assert!(written(".chrome.json") < traces.len(), "it went on to the end");
+    assert!(written(".chrome.json") < traces.len(), "it continued to the end");
 }
 
 /// Runs stk.exe, which must succeed, and returns its output.

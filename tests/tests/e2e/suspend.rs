@@ -36,7 +36,7 @@ fn others_are_sampled_and_nothing_is_held_while_a_thread_does_not_stop() {
     assert_eq!(trace.end_reason(), Some(EndReason::Stopped as u64));
     let stubborn = thread(&trace, "stubborn");
     let [from, to, after] = [1, 2, 3].map(|tag| marked(&trace, tag));
-    // The loss is reported with its thread and the time when it was asked to stop, which was before
+    // The loss is reported with its thread and the time of the request to stop, which was before
     // the spare took over.
     let missed: Vec<_> = trace.losses.iter().filter(|dropped| dropped.thread == stubborn).collect();
     let [missed] = missed[..] else { panic!("one loss of the stubborn thread: {missed:?}") };

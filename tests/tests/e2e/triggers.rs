@@ -66,7 +66,7 @@ impl Raised {
 }
 
 #[test]
-fn each_exception_is_an_event_with_the_stack_of_its_thread_which_goes_on_unchanged() {
+fn each_exception_is_an_event_and_changes_nothing() {
     let raised = Raised::of("throw", &["--trigger", "exception"]);
     assert!(raised.said.contains("handled 3\n"), "{}", raised.said);
     let exceptions = raised.events_of("exception");
@@ -171,7 +171,7 @@ fn only_the_chosen_threads_are_sampled_and_none_counts_as_missed() {
         let name = &recorded.threads[&sample.thread].name;
         assert!(["main", "waiter"].contains(&name.as_str()), "{name} was sampled");
     }
-    // The others are known all the same.
+    // The others are known anyway.
     assert_eq!(recorded.threads_named("recursion").len(), 1);
     assert!(recorded.metadata.contains_key("recorder.threads"), "{:?}", recorded.metadata);
     let stats = stk::json(folder.path(), &["stats", "some.stk", "--json"]);
@@ -196,7 +196,7 @@ fn the_rate_falls_to_what_the_budget_allows_and_the_trace_says_so() {
         let mut inject = Inject::start(&folder, &[&["--pid", &pid, "-o", trace], more].concat());
         inject.wait_until_recording();
         let path = folder.file(trace);
-        // The rate is told once a second.
+        // The rate is reported once a second.
         wine::wait_for("three seconds of recording", || lasts(&path, 3));
         Inject::run(&folder, &["stop", "--pid", &pid]).expect(0);
         inject.finish().expect(0);

@@ -206,8 +206,8 @@ fn leaves_a_storm(x86: bool, cycles: u32) {
         }
         before = after;
     }
-    // It all goes on without the agent.
-    wine::wait_for("the program to go on", || {
+    // It all continues without the agent.
+    wine::wait_for("the program to continue", || {
         let after = guest.report();
         ["raised", "loaded", "begun"].iter().all(|&name| after[name] > before[name] + 5).then_some(())
     });
@@ -239,7 +239,7 @@ fn stays_while_a_thread_is_in_it(x86: bool) {
     assert_eq!(before["agent"], 1);
     assert_eq!(guest.ask("g"), "1");
     guest.unload().expect(0).says("the agent has left guest");
-    wine::wait_for("the program to go on", || {
+    wine::wait_for("the program to continue", || {
         let after = guest.report();
         assert_eq!(after["agent"], 0);
         (after["raised"] > before["raised"] + 100).then_some(())

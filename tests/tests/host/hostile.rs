@@ -647,7 +647,7 @@ fn data_beyond_the_memory_limit_is_left_out_and_reported() {
     assert_eq!(little.code, Some(4), "{}", text(&little));
     assert!(text(&little).contains("--max-memory"), "{}", text(&little));
     assert_eq!(of("much").code, Some(2));
-    // Of others the damage is told in the text or beside it.
+    // Of others the damage is reported in the text or beside it.
     let others: [&[&str]; 9] = [
         &["events"],
         &["events", "--json"],
@@ -662,10 +662,10 @@ fn data_beyond_the_memory_limit_is_left_out_and_reported() {
     for command in others {
         let arguments = [command, &["--max-memory", "300", "a.stk"]].concat();
         let run = run(folder.path(), &arguments, FILES).unwrap();
-        let told = [run.stdout, run.stderr].concat();
-        let told = String::from_utf8_lossy(&told);
-        assert_eq!(run.code, Some(4), "{command:?}: {told}");
-        assert!(told.contains("--max-memory"), "{command:?}: {told}");
+        let reported = [run.stdout, run.stderr].concat();
+        let reported = String::from_utf8_lossy(&reported);
+        assert_eq!(run.code, Some(4), "{command:?}: {reported}");
+        assert!(reported.contains("--max-memory"), "{command:?}: {reported}");
     }
 }
 
@@ -714,7 +714,7 @@ fn a_newline_in_a_name_makes_no_line_of_a_comparison_of_walks() {
 }
 
 #[test]
-fn a_device_without_end_is_read_up_to_a_limit_that_is_told() {
+fn a_device_without_end_is_read_up_to_a_reported_limit() {
     let folder = tempfile::tempdir().unwrap();
     let run = run(folder.path(), &["info", "/dev/zero"], FILES).unwrap();
     let error = String::from_utf8_lossy(&run.stderr);

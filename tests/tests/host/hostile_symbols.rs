@@ -118,7 +118,7 @@ fn bombs_stay_within_their_limits() {
 }
 
 /// A PDB with these functions, 16 bytes each from RVA 1000h on. Each has an inlined function of the
-/// same name at its beginning, and lies in a file of the same name.
+/// same name at its beginning, and is in a file of the same name.
 fn named(names: &[&str]) -> Vec<u8> {
     let mut pdb = pdb::Pdb::of_one_module();
     let (mut checksums, mut blocks) = (Vec::new(), Vec::new());
@@ -196,7 +196,7 @@ fn names_of_a_pdb_are_exact_in_json() {
         let value = json(&run);
         let mut found = Vec::new();
         strings(&value, &mut found);
-        // A dump shows the last sample of each thread, `lookup` was asked for the first address.
+        // A dump shows the last sample of each thread, `lookup` got the first address.
         let wanted = match command[0] {
             "dump" => &names[3..],
             "symbols" => &names[..1],

@@ -7,7 +7,7 @@
 //! descriptor   the exported data contract                   memory -> Descriptor, Layout
 //! threads      the runtime's own view of a sampled thread   Layout, address -> ManagedState
 //! ipc          messages of the diagnostics pipe             requests, replies
-//! schedule     when the runtime is asked for names
+//! schedule     when the runtime is queried for names
 //! contract     names of methods, read from memory            address -> METHOD_NAME
 //! names        names that the host finds, not the pipe              addresses -> METHOD_NAME
 //! ```

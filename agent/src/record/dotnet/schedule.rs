@@ -1,5 +1,5 @@
-//! When a runtime is asked for the names of its methods. A process that is ending cannot be asked
-//! any more, so the recorder does not wait for the end.
+//! When a runtime is queried for the names of its methods. A process that is ending cannot be
+//! queried any more, so the recorder does not wait for the end.
 
 use stk_schema::Ticks;
 
@@ -13,20 +13,20 @@ const RETRY_LATER_MS: u64 = 10_000;
 /// Milliseconds that "at first" lasts.
 const YOUNG_MS: u64 = 10_000;
 
-/// Decides when the runtime is asked next.
+/// Decides when the runtime is queried next.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     ticks_per_ms: u64,
     /// When the runtime was found.
     found: Ticks,
-    /// Not to be asked before.
+    /// No query earlier than this.
     next: Ticks,
     /// Code addresses that had been seen when the last rundown began; `None` before the first.
     seen: Option<u64>,
 }
 
 impl Schedule {
-    /// For a runtime that was found at `now`: it is to be asked at once.
+    /// For a runtime that was found at `now`: it is queried at once.
     pub(crate) fn new(now: Ticks, ticks_per_ms: u64) -> Schedule {
         Schedule { ticks_per_ms, found: now, next: now, seen: None }
     }
@@ -54,7 +54,7 @@ impl Schedule {
         self.next = now + Ticks(AGAIN_MS * self.ticks_per_ms);
     }
 
-    /// It could not be asked.
+    /// It could not be queried.
     pub(crate) fn failed(&mut self, now: Ticks) {
         let young = now.saturating_sub(self.found).0 < YOUNG_MS * self.ticks_per_ms;
         let pause = if young { RETRY_MS } else { RETRY_LATER_MS };

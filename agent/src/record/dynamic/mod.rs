@@ -1,4 +1,4 @@
-//! Code that lies in no module: just-in-time compilers and other runtimes make it while the process
+//! Code that is in no module: just-in-time compilers and other runtimes make it while the process
 //! runs.
 //!
 //! ```text
@@ -18,7 +18,7 @@
 //!
 //! **Other parts of the agent** that need to know of new dynamic code read [`CodeActivity`]: how
 //! many regions were added so far, and when the last one was. The runtimes thread asks a runtime
-//! for names once there are addresses without one. For a runtime that must be asked for each
+//! for names once there are addresses without one. For a runtime that must be queried for each
 //! address, [`Shared::unnamed`] holds the addresses themselves.
 
 mod entry;
@@ -49,7 +49,7 @@ const NAMELESS: usize = 16_384;
 
 /// An address in dynamic code that a sample showed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Sighting {
+pub(crate) struct CodeSample {
     /// The instruction pointer itself, or the byte before a return address.
     pub inside: u64,
     /// The sample's time.
@@ -122,7 +122,7 @@ pub(crate) struct Costs {
     pub nameless: AtomicU64,
     /// Nanoseconds spent in naming by the contract.
     pub naming_ns: AtomicU64,
-    /// Regions and addresses whose name cannot be asked because the queue was full.
+    /// Regions and addresses whose name cannot be requested because the queue was full.
     pub unasked: AtomicU64,
 }
 
@@ -130,11 +130,11 @@ pub(crate) struct Costs {
 pub(crate) struct Shared {
     /// Instruction pointers from the sampler. They are looked up before the words of stacks: a
     /// machine that is too busy for all should know what its time went to.
-    pub executed: Queue<Sighting>,
+    pub executed: Queue<CodeSample>,
     /// Words of stacks from the sampler.
-    pub sightings: Queue<Sighting>,
+    pub sightings: Queue<CodeSample>,
     /// Code in mapped images, which the tables thread compares with the modules that it knows.
-    pub images: Queue<Sighting>,
+    pub images: Queue<CodeSample>,
     /// Modules with precompiled code. The sampler puts addresses in it into `unnamed`.
     pub precompiled: PrecompiledImages,
     /// Addresses to name. When the queue is full, new ones are dropped and counted in `unasked`.
@@ -147,7 +147,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// The next sighting to look up.
-    pub(crate) fn next_sighting(&self) -> Option<Sighting> {
+    pub(crate) fn next_sighting(&self) -> Option<CodeSample> {
         self.executed.pop().or_else(|| self.sightings.pop())
     }
 

@@ -54,7 +54,7 @@ pub(crate) struct Region {
 struct KnownRegion {
     region: Region,
     expires: Ticks,
-    /// An instruction pointer in it was told of.
+    /// An instruction pointer in it was reported.
     executed: bool,
     /// When an address in it was first met after the query.
     met: Option<Ticks>,
@@ -65,7 +65,7 @@ struct KnownRegion {
 pub(super) struct RegionLook {
     /// The use of its region.
     pub used: RegionUse,
-    /// Whether the region was queried now, or an instruction pointer lies in it for the first time
+    /// Whether the region was queried now, or an instruction pointer is in it for the first time
     /// since.
     pub new: bool,
     /// When a sample first showed an address in it. Earlier than the query if the answer before was
@@ -85,9 +85,10 @@ impl Regions {
         Regions { known: Vec::with_capacity(MOST), last: 0, ticks_per_ms }
     }
 
-    /// What `address` lies in at `now`, and whether that is news; `query` asks the system.
-    /// `executed` tells an instruction pointer from any word. Where the remembered answer says that
-    /// nothing can be executed, an instruction pointer shows that the memory has changed since.
+    /// What `address` is in at `now`, and whether that is news; `query` asks the system. `executed`
+    /// is true for an instruction pointer and false for any other word. Where the remembered answer
+    /// says that nothing can be executed, an instruction pointer shows that the memory has changed
+    /// since.
     pub(super) fn look(
         &mut self,
         address: u64,

@@ -7,7 +7,7 @@ use alloc::vec;
 use core::sync::atomic::Ordering;
 
 use super::regions::{Region, RegionUse, Regions};
-use super::{Shared, Sighting, UnnamedCode};
+use super::{CodeSample, Shared, UnnamedCode};
 use crate::record::shared::Counters;
 use stk_schema::Ticks;
 use stk_schema::event::DropReason;
@@ -141,7 +141,7 @@ impl Scanner {
         });
         if look.used.is_image() && look.new {
             // If there is no room, it is pushed again when the region is next queried.
-            let _ = self.shared.images.push(Sighting { inside, time: look.since, executed });
+            let _ = self.shared.images.push(CodeSample { inside, time: look.since, executed });
         }
         if !matches!(look.used, RegionUse::Code | RegionUse::Precompiled { .. }) {
             return;
@@ -163,7 +163,7 @@ impl Scanner {
             return;
         }
         let queue = if executed { &self.shared.executed } else { &self.shared.sightings };
-        if queue.push(Sighting { inside, time: view.time, executed }).is_ok() {
+        if queue.push(CodeSample { inside, time: view.time, executed }).is_ok() {
             *place = RecentAddress { inside: inside << 1 | u64::from(executed), due: view.time + self.again };
             self.shared.costs.sightings.fetch_add(1, Ordering::Relaxed);
         } else {
@@ -268,9 +268,12 @@ mod tests {
         scanner.sample(&view(&stack, 5), region);
         scanner.sample(&View { ip: IMAGE + 0x40, ..view(&stack, 6) }, region);
         scanner.sample(&View { ip: IMAGE + 0x50, ..view(&stack, 7) }, region);
-        let told: Vec<Sighting> = core::iter::from_fn(|| shared.images.pop()).collect();
-        let sighting = |inside, time, executed| Sighting { inside, time, executed };
-        assert_eq!(told, [sighting(IMAGE + 0x100, Ticks(5), false), sighting(IMAGE + 0x40, Ticks(6), true)]);
+        let reported: Vec<CodeSample> = core::iter::from_fn(|| shared.images.pop()).collect();
+        let sighting = |inside, time, executed| CodeSample { inside, time, executed };
+        assert_eq!(
+            reported,
+            [sighting(IMAGE + 0x100, Ticks(5), false), sighting(IMAGE + 0x40, Ticks(6), true)]
+        );
         assert_eq!(drain(&shared), [], "an image is no dynamic code");
     }
 

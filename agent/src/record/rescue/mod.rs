@@ -113,14 +113,14 @@ impl Arena {
     }
 
     /// Takes `len` bytes; `None` if too few are left. Each call takes one part, to be given back.
-    fn take(&self, len: u32) -> Option<Room<'_>> {
+    fn take(&self, len: u32) -> Option<ArenaSpan<'_>> {
         let mut state = self.state.load(Ordering::Acquire);
         loop {
             let (parts, used) = (state >> 32, state as u32);
             let end = used.checked_add(len).filter(|&end| end as usize <= self.bytes.len())?;
             let next = (parts + 1) << 32 | u64::from(end);
             match self.state.compare_exchange_weak(state, next, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => return Some(Room { arena: self, start: used, len }),
+                Ok(_) => return Some(ArenaSpan { arena: self, start: used, len }),
                 Err(now) => state = now,
             }
         }
@@ -151,13 +151,13 @@ impl Arena {
 }
 
 /// Bytes that this thread alone may write.
-struct Room<'a> {
+struct ArenaSpan<'a> {
     arena: &'a Arena,
     start: u32,
     len: u32,
 }
 
-impl Room<'_> {
+impl ArenaSpan<'_> {
     fn bytes(&mut self) -> &mut [u8] {
         let cells = self.arena.bytes.as_ptr();
         // SAFETY: `take` gave this range only to this value, and `&mut self` makes this the only
@@ -295,9 +295,9 @@ impl Memory for RescuedImage<'_> {
 
 /// The tickets of known modules, by instance. Only the tables thread uses it.
 #[derive(Debug, Default)]
-pub(crate) struct Tickets(Vec<(u64, u64)>);
+pub(crate) struct PoolIds(Vec<(u64, u64)>);
 
-impl Tickets {
+impl PoolIds {
     /// Keeps the ticket of an instance.
     pub(crate) fn put(&mut self, instance: u64, ticket: u64) {
         if ticket != 0 {

@@ -34,7 +34,7 @@ use activity::Activity;
 use coarse::CoarseClock;
 
 use super::code::CodeCache;
-use super::duty::Duty;
+use super::duty::CpuBudget;
 use super::dynamic::{self, Scanner};
 use super::files::FileThread;
 use super::pointers::{CaptureMoment, CapturedWords, PointerFilter};
@@ -123,7 +123,7 @@ pub(crate) struct Sampler<T: Target> {
     searched: bool,
     /// What a suspension costs the suspended thread, in the unit of its cycle count.
     cost: SuspensionCost,
-    duty: Option<Duty>,
+    duty: Option<CpuBudget>,
     /// How many of `threads` passes leave out.
     unwanted: usize,
     /// Index in `threads` at which the next pass begins.
@@ -189,12 +189,12 @@ impl<T: Target> Sampler<T> {
     /// two passes. `budget` is the user's own limit, in millionths of a processor.
     pub(crate) fn limit_duty(&mut self, period: Ticks, budget: Option<u64>) {
         self.duty = Some(match budget {
-            Some(budget) => Duty::with_budget(period, self.ticks_per_ms, budget),
-            None => Duty::new(period, self.ticks_per_ms),
+            Some(budget) => CpuBudget::with_budget(period, self.ticks_per_ms, budget),
+            None => CpuBudget::new(period, self.ticks_per_ms),
         });
     }
 
-    /// Tells the limit of the sampler's CPU time what a look at a thread is expected to cost.
+    /// Gives the limit of the sampler's CPU time the expected cost of a look at a thread.
     pub(crate) fn expect_cost(&mut self, look: Ticks) {
         if let Some(duty) = &mut self.duty {
             duty.expect(look);

@@ -94,7 +94,7 @@ pub(crate) trait Target {
     /// counts.
     fn cpu_time(&mut self, thread: &Self::Thread) -> Option<u64>;
 
-    /// CPU time of the calling thread, the sampler; 0 where the system cannot tell.
+    /// CPU time of the calling thread, the sampler; 0 where the system does not know.
     fn own_cpu(&mut self) -> Ticks {
         Ticks::ZERO
     }

@@ -18,7 +18,7 @@ pub(crate) const UNCHECKED_BYTES: u64 = 8 << 20;
 pub(crate) const BELOW_LIMIT_BYTES: u64 = 8 << 10;
 /// Larger stacks are refused.
 const MOST_STACK_BYTES: u64 = 1 << 30;
-/// A stack that lies in more runs of pages is refused.
+/// A stack of more runs of pages is refused.
 const MOST_RUNS: usize = 64;
 
 /// StackLimit and StackBase: the lowest address of a thread's stack, and the end of it, exclusive.
@@ -135,7 +135,7 @@ pub(crate) fn plan(sp: u64, seen: Bounds, checked: &CheckedBounds, room: usize, 
     }
 }
 
-/// Number of bytes from `start`, at most `len`, that lie in readable pages of one allocation.
+/// Number of bytes from `start`, at most `len`, that are in readable pages of one allocation.
 pub(crate) fn readable(pages: &impl Pages, start: u64, len: usize) -> usize {
     let end = start.saturating_add(len as u64);
     let (mut at, mut allocation) = (start, None);

@@ -164,8 +164,8 @@ struct SlotState {
     stuck: AtomicU32,
     /// When it may be sampled again, in ticks.
     stuck_until: AtomicU64,
-    /// When it was asked to stop, in ticks, until [`Suspensions::take_missed`] has told of it; 0 =
-    /// nothing to tell.
+    /// When it was requested to stop, in ticks, until [`Suspensions::take_missed`] has reported it;
+    /// 0 = nothing to report.
     missed_since: AtomicU64,
 }
 
@@ -296,8 +296,8 @@ impl Suspensions {
         }
     }
 
-    /// Thread id and time of the question of each thread that did not stop and that nobody has told
-    /// of yet.
+    /// Thread id and time of the question of each thread that did not stop and that nobody has
+    /// reported of yet.
     pub(crate) fn take_missed(&self) -> impl Iterator<Item = (u32, Ticks)> {
         self.places.iter().filter_map(|place| match place.missed_since.swap(0, Ordering::AcqRel) {
             0 => None,

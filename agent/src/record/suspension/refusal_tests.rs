@@ -57,7 +57,7 @@ fn a_resumption_that_is_refused_for_long_succeeds_without_a_guard_when_it_is_not
     target.refusals.store(24, Ordering::SeqCst);
     assert_eq!(capture(all, 0, &target, false).join().unwrap(), Verdict::Whole);
     assert_eq!((target.count(), all.word(0).phase()), (0, FREE));
-    assert!(all.is_resume_refused(), "it was refused too often to go on");
+    assert!(all.is_resume_refused(), "it was refused too often to continue");
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_rescue_that_is_refused_leaves_the_thread_to_its_sampler_and_is_tried_again(
 
 /// A thread whose sampler stands still in ResumeThread, as in a hook that waits there.
 #[test]
-fn resumptions_that_last_too_long_are_told_when_three_in_a_row_do() {
+fn three_slow_resumptions_in_a_row_are_reported() {
     struct Slow(Arc<FakeThread>);
     impl Resume for Slow {
         fn resume(&mut self, _: isize) -> Option<u32> {

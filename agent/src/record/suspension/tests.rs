@@ -375,7 +375,7 @@ fn a_thread_that_does_not_stop_is_resumed_and_a_spare_samples_the_others() {
     for _ in 0..100 {
         assert_eq!(capture(all, 1, &other, false).join().unwrap(), Verdict::Whole);
     }
-    // It is told of once, with the time when the thread was asked, and left alone for as long as
+    // It is reported once, with the time of the request, and left alone for as long as
     // the call lasts.
     assert_eq!(all.take_missed().collect::<Vec<_>>(), [(TID, Ticks(5000))]);
     assert_eq!(all.take_missed().count(), 0);

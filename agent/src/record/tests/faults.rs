@@ -11,7 +11,7 @@ fn noise(seed: u64, words: usize) -> Vec<u8> {
 /// 64 threads change 2 KiB of stack each in every pass, at 1 kHz 128 MB a second; the disk takes 10
 /// MB a second.
 #[test]
-fn a_slow_disk_costs_counted_samples_and_every_pass_goes_on() {
+fn a_slow_disk_costs_counted_samples_and_no_pass() {
     const THREADS: u64 = 64;
     const PASSES: u64 = 200;
     const WORDS: usize = 256;
@@ -60,11 +60,11 @@ fn a_pass_ends_when_the_recording_is_to_end_and_its_samples_are_in_the_trace() {
     rig.world.borrow_mut().stops = Some((TAKEN, rig.signals));
     rig.pass(0);
     assert_eq!(rig.counters.samples.load(Ordering::Relaxed), u64::from(TAKEN));
-    assert_eq!(rig.counters.dropped.load(Ordering::Relaxed), 0, "no sample was asked for any more");
+    assert_eq!(rig.counters.dropped.load(Ordering::Relaxed), 0, "no sample was requested after that");
     assert_eq!(samples(&read(&rig.finish())).len(), TAKEN as usize);
 }
 
-/// The counter goes on while the machine sleeps, so the recorder sees one long gap.
+/// The counter continues while the machine sleeps, so the recorder sees one long gap.
 #[test]
 fn a_clock_that_jumps_ahead_leaves_whole_blocks_and_times_in_order() {
     const HOUR: u64 = 3_600_000;

@@ -12,7 +12,7 @@ use stk_tests::wine::{long, measured};
 
 /// Bytes of the stacks.
 const STACK: usize = 8 << 10;
-/// The best of so many pieces of work is told: the machine may be loaded.
+/// The best of so many pieces of work is reported: the machine may be loaded.
 const BEST_OF: u64 = 200;
 
 /// 60 threads wait, four run in every pass with another leaf of their stack.
@@ -67,7 +67,7 @@ fn of_sixty_four_threads_those_that_wait_are_not_suspended() {
     ));
 }
 
-/// Eight threads run one of ten milliseconds each, not all the same one, for a minute of the fake
+/// Eight threads run one of ten milliseconds each, in turn, for a minute of the fake
 /// clock.
 #[test]
 fn of_eight_threads_that_run_a_tenth_of_the_time_no_sample_is_lost() {
@@ -163,7 +163,7 @@ impl Pages for Committed {
 /// All that the sampler does from SuspendThread to ResumeThread, for a stack of 8 KB: the board's
 /// words, the plan of the copy and the copy.
 #[test]
-fn a_suspension_copies_the_whole_stack_and_its_own_work_is_told() {
+fn a_suspension_copies_the_stack_and_reports_its_own_work() {
     const ROUNDS: u32 = 1_000;
     let all = Suspensions::new();
     let stack = vec![7; STACK];

@@ -139,7 +139,7 @@ fn written(lane: &Lane) -> BTreeMap<u32, Vec<String>> {
 #[test]
 fn events_between_state_and_turn_go_into_both_files() {
     let (mut journal, lane, ..) = journal(8);
-    let fact = |journal: &mut Journal<NoPace>, key: &[u8]| {
+    let fact = |journal: &mut EventWriter<NoPace>, key: &[u8]| {
         journal.event(&Event::Metadata(Metadata { key, value: b"" }));
     };
     fact(&mut journal, b"before");

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use crate::record::code::{CODE_BYTES, CodeRead};
 use crate::record::dynamic::{Region, RegionUse};
 use crate::record::files::Files;
-use crate::record::journal::{self, Contents, Journal, Pace, TableStore};
+use crate::record::journal::{self, Contents, EventWriter, Pace, TableStore};
 use crate::record::modules::Events as _;
 use crate::record::queue::Queue;
 use crate::record::sampler::{
@@ -269,16 +269,16 @@ impl Rig {
         };
         set_stack(&mut thread, words, instance);
         self.world.borrow_mut().threads.insert(instance, thread);
-        self.tell(instance, true);
+        self.announce(instance, true);
     }
 
-    /// Tells the sampler that the thread is there, and whether passes sample it.
-    fn tell(&mut self, instance: u64, wanted: bool) {
+    /// Announces the thread to the sampler, and whether passes sample it.
+    fn announce(&mut self, instance: u64, wanted: bool) {
         let add = ThreadCommand::Add { instance, tid: instance as u32 * 4, thread: instance, wanted };
         assert!(self.commands.push(add).is_ok());
     }
 
-    /// Tells the sampler that the thread has ended.
+    /// Reports the thread's end to the sampler.
     fn remove(&mut self, instance: u64) {
         let remove = ThreadCommand::Remove { instance, tid: instance as u32 * 4 };
         assert!(self.commands.push(remove).is_ok());
@@ -652,7 +652,7 @@ fn passes_leave_unwanted_threads_alone_until_they_are_wanted() {
     }
     for unwanted in [1, 3] {
         rig.remove(unwanted);
-        rig.tell(unwanted, false);
+        rig.announce(unwanted, false);
     }
     let captures = |rig: &Rig| -> Vec<u32> {
         rig.world.borrow().threads.values().map(|thread| thread.captures).collect()
@@ -665,7 +665,7 @@ fn passes_leave_unwanted_threads_alone_until_they_are_wanted() {
     fill(&rig.world.borrow().threads[&3], 5, &mut capture);
     let mut triggered = TriggeredSample { tid: 12, tag: 77, capture: &mut capture };
     assert_eq!(rig.sampler.triggered(&mut triggered), Acceptance::Done);
-    rig.tell(3, true);
+    rig.announce(3, true);
     rig.pass(1);
     assert_eq!(captures(&rig), [0, 2, 1, 2]);
     assert_eq!(rig.sampler.threads(), 4);
@@ -1057,12 +1057,12 @@ impl TableStore for Folder {
     }
 }
 
-fn journal(buffers: usize) -> (Journal<NoPace>, Arc<Lane>, Memory, Writer<Memory>) {
+fn journal(buffers: usize) -> (EventWriter<NoPace>, Arc<Lane>, Memory, Writer<Memory>) {
     let header = FileHeader::new(Arch::X64, Os::Windows, [9; 16], FREQUENCY);
     let lane = Arc::new(Lane::new(buffers, journal::CAPACITY, &Arc::new(Files::new(&header))).unwrap());
     let file = Memory::default();
     let writer = Writer::new(&header, journal::CAPACITY, file.clone()).unwrap();
-    (Journal::new(lane.clone(), Arc::default(), NoPace), lane, file, writer)
+    (EventWriter::new(lane.clone(), Arc::default(), NoPace), lane, file, writer)
 }
 
 #[test]
@@ -1109,7 +1109,7 @@ fn a_journal_without_a_writer_gives_up_and_counts_the_loss() {
     let header = FileHeader::new(Arch::X64, Os::Windows, [9; 16], FREQUENCY);
     let lane = Arc::new(Lane::new(2, journal::CAPACITY, &Arc::new(Files::new(&header))).unwrap());
     let counters = Arc::new(Counters::default());
-    let mut journal = Journal::new(lane.clone(), counters.clone(), NoPace);
+    let mut journal = EventWriter::new(lane.clone(), counters.clone(), NoPace);
     let kept: Vec<_> = std::iter::from_fn(|| lane.take_free(0)).collect();
     assert_eq!(kept.len(), 2);
     journal.event(&Event::Metadata(Metadata { key: b"k", value: b"v" }));

@@ -12,7 +12,7 @@ use stk_schema::Ticks;
 use stk_schema::event::ModuleFlags;
 use stk_schema::identity::PeIdentity;
 
-use super::dynamic::Sighting;
+use super::dynamic::CodeSample;
 use super::modules::{ModuleSighting, Modules};
 
 /// Milliseconds after which an image that only a stack word pointed to is taken to be unlisted.
@@ -51,7 +51,7 @@ pub(crate) struct UnlistedImages {
 
 #[derive(Debug)]
 struct CandidateImage {
-    sighting: Sighting,
+    sighting: CodeSample,
     base: u64,
 }
 
@@ -72,7 +72,7 @@ pub(crate) struct UnlistedImage {
 }
 
 impl UnlistedImages {
-    /// The loader told that it unmaps a known module.
+    /// The loader reported that it unmaps a known module.
     pub(crate) fn unloaded(&mut self, seen: &ModuleSighting, time: Ticks) {
         let unload = Unload { start: seen.base, end: seen.base.saturating_add(seen.size), time };
         match self.unloads.get_mut(self.next_unload) {
@@ -90,7 +90,7 @@ impl UnlistedImages {
         ticks_per_ms: u64,
         modules: &Modules,
         mappings: &impl Mappings,
-        mut next: impl FnMut() -> Option<Sighting>,
+        mut next: impl FnMut() -> Option<CodeSample>,
     ) -> Vec<UnlistedImage> {
         let mut found: Vec<UnlistedImage> = Vec::new();
         let confirmed =
@@ -153,7 +153,7 @@ impl UnlistedImages {
     fn add(
         &mut self,
         found: &mut Vec<UnlistedImage>,
-        sighting: Sighting,
+        sighting: CodeSample,
         modules: &Modules,
         mappings: &impl Mappings,
     ) {
@@ -183,7 +183,7 @@ impl UnlistedImages {
     }
 
     /// Whether no module holds the address, neither now nor when the sample was taken.
-    fn is_unknown(&self, sighting: &Sighting, modules: &Modules) -> bool {
+    fn is_unknown(&self, sighting: &CodeSample, modules: &Modules) -> bool {
         let was_there = |unload: &Unload| {
             sighting.time <= unload.time && (unload.start..unload.end).contains(&sighting.inside)
         };

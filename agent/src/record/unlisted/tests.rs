@@ -63,8 +63,8 @@ fn known(base: u64, flags: ModuleFlags) -> Modules {
     modules
 }
 
-fn sighting(inside: u64, time: u64, executed: bool) -> Sighting {
-    Sighting { inside, time: Ticks(time), executed }
+fn sighting(inside: u64, time: u64, executed: bool) -> CodeSample {
+    CodeSample { inside, time: Ticks(time), executed }
 }
 
 /// The images found at `now` from these sightings: load addresses and times.
@@ -73,7 +73,7 @@ fn find(
     now: u64,
     modules: &Modules,
     process: &Process,
-    sightings: &[Sighting],
+    sightings: &[CodeSample],
 ) -> Vec<(u64, u64)> {
     let mut sightings = sightings.iter().copied();
     let found = unlisted.find(Ticks(now), MS, modules, process, || sightings.next());
@@ -162,7 +162,7 @@ fn recorded_and_waiting_images_are_limited() {
     let bases: Vec<u64> = (0..2000).map(|n| IMAGE + n * 0x1_0000).collect();
     *process.images.borrow_mut() = bases.iter().map(|&base| (base, 1)).collect();
     let all =
-        |executed| -> Vec<Sighting> { bases.iter().map(|&base| sighting(base + 1, 7, executed)).collect() };
+        |executed| -> Vec<CodeSample> { bases.iter().map(|&base| sighting(base + 1, 7, executed)).collect() };
     assert_eq!(find(&mut unlisted, 8, &none, &process, &all(true)).len(), MOST);
     assert_eq!(unlisted.left_out(), 2000 - MOST as u64);
     assert_eq!(find(&mut unlisted, 8, &none, &process, &all(false)), []);

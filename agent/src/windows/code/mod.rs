@@ -26,7 +26,7 @@ use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_NORMAL};
 use crate::record::dotnet::contract::{ContractNames, FrameMethods};
 use crate::record::dynamic::{CodeFunctions, Shared};
 use crate::record::files::FileThread;
-use crate::record::journal::Journal;
+use crate::record::journal::EventWriter;
 use crate::record::modules::Events;
 use crate::windows::runtimes::RuntimesState;
 use crate::windows::sampler::SamplerThread;
@@ -95,7 +95,7 @@ pub(super) struct CodeRecorder {
     functions: CodeFunctions,
     tables: SystemTables,
     memory: OwnMemory,
-    journal: Journal<JournalPace>,
+    journal: EventWriter<JournalPace>,
     shared: Arc<Shared>,
     runtimes: Arc<RuntimesState>,
     names: ContractNames,
@@ -110,7 +110,7 @@ impl CodeRecorder {
     pub(super) fn new(
         api: &'static Api,
         functions: CodeFunctions,
-        journal: Journal<JournalPace>,
+        journal: EventWriter<JournalPace>,
         shared: Arc<Shared>,
         runtimes: Arc<RuntimesState>,
         ticks_per_ms: u64,

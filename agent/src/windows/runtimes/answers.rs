@@ -19,7 +19,7 @@ pub(super) struct Answers {
     pub error: Option<AskError>,
 }
 
-/// Why the runtime could not be asked.
+/// Why the runtime could not be queried.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum AskError {
     /// The pipe does not exist.

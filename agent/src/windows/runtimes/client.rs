@@ -1,4 +1,4 @@
-//! Decides when a runtime, or the host in its place, is asked for the names of methods.
+//! Decides when a runtime, or the host in its place, is queried for the names of methods.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -37,7 +37,7 @@ pub(super) const LAST_MS: u64 = 6_000;
 pub(super) const BUSY_MS: u32 = 10;
 /// Milliseconds between checks of the mailbox while an answer is expected ...
 const ANSWER_MS: u64 = 20;
-/// ... and while the host is asked at all.
+/// ... and while the host gets requests at all.
 const MAILBOX_MS: u64 = 250;
 /// Milliseconds during which an unusable pipe may belong to a runtime that is just starting.
 const STARTING_MS: u64 = 2_000;

@@ -14,7 +14,7 @@
 //!
 //! ```text
 //! shared    state shared with the tables thread and the sampler
-//! client    decides when the runtime or the host is asked
+//! client    decides when the runtime or the host is queried
 //! listing   gets one list of methods through the pipe
 //! recorder  writes the events
 //! note      the line about a runtime that the user reads

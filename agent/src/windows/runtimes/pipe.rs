@@ -60,9 +60,9 @@ impl Pipe {
             }
             let pipe = Pipe { handle, done };
             let mut server = 0;
-            // Windows tells this of every pipe. Some Wines do not, and then nothing is known.
-            let told = GetNamedPipeServerProcessId(handle, &mut server) != 0;
-            if told && server != GetCurrentProcessId() { Err(Fault::Foreign(server)) } else { Ok(pipe) }
+            // Windows knows this of every pipe. Some Wines do not.
+            let reported = GetNamedPipeServerProcessId(handle, &mut server) != 0;
+            if reported && server != GetCurrentProcessId() { Err(Fault::Foreign(server)) } else { Ok(pipe) }
         }
     }
 

@@ -12,7 +12,7 @@ use crate::record::dotnet::descriptor::Descriptor;
 use crate::record::dotnet::names::Names;
 use crate::record::files::{FileThread, Files};
 use crate::record::image::Memory;
-use crate::record::journal::Journal;
+use crate::record::journal::EventWriter;
 use crate::record::modules::Events;
 use crate::windows::shared::pace::JournalPace;
 use crate::windows::shared::state::MAILBOX;
@@ -33,11 +33,11 @@ pub(super) struct ListedRuntime {
 
 /// Writes the events of runtimes. This is the part of the thread's state that others may flush.
 pub(crate) struct RuntimesRecorder {
-    journal: Journal<JournalPace>,
+    journal: EventWriter<JournalPace>,
     known: Vec<ListedRuntime>,
     pub(super) answers: Answers,
     pub(super) asking: bool,
-    /// The note about the host's answers, if it is asked.
+    /// The note about the host's answers, if it gets requests.
     pub(super) names: Option<String>,
     /// The stream that is being received: number, bytes written, bytes not written yet.
     session: u64,
@@ -48,7 +48,7 @@ pub(crate) struct RuntimesRecorder {
 
 impl RuntimesRecorder {
     /// A recorder that has written nothing yet.
-    pub(crate) fn new(journal: Journal<JournalPace>) -> RuntimesRecorder {
+    pub(crate) fn new(journal: EventWriter<JournalPace>) -> RuntimesRecorder {
         RuntimesRecorder {
             journal,
             known: Vec::new(),

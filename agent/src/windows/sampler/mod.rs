@@ -286,7 +286,7 @@ impl SamplerThread {
     /// Wakes the sampler for the capture that a thread has made of itself at `time`, if its next
     /// pass would take it late or others wait already. The call that wakes costs several times as
     /// much as the capture.
-    pub(super) fn tell_of_capture(&self, waiting: usize, time: Ticks) {
+    pub(super) fn report_capture(&self, waiting: usize, time: Ticks) {
         let next = Ticks(self.due.load(Ordering::Relaxed));
         if waiting >= MOST_WAITING || next.saturating_sub(time) > self.clock.span(LATE_MS) {
             WAKE_SAMPLER.signal();

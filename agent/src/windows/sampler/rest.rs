@@ -35,12 +35,12 @@ impl SamplerThread {
             }
         }
         self.worker.state.enter(Sampler::resume);
-        // A recording that ends in a pause is told to have done so: it may go on in another file.
+        // A recording that ends in a pause is marked so: it may continue in another file.
         self.changed(u32::from(SIGNALS.stopping()));
         true
     }
 
-    /// Tells the tables thread, which writes it to the trace, and whoever reads the status.
+    /// Informs the tables thread, which writes it to the trace, and the readers of the status.
     fn changed(&self, paused: u32) {
         SIGNALS.pauses.change(ticks());
         STATUS.paused.store(paused, Ordering::Relaxed);

@@ -90,7 +90,7 @@ mod x64 {
         Api, LdrLockLoaderLock, LdrUnlockLoaderLock, RtlLookupFunctionEntry, RtlVirtualUnwind,
     };
     use crate::windows::system::context::Context;
-    use crate::windows::system::landing::{Landing, guarded};
+    use crate::windows::system::landing::{ReturnPoint, guarded};
 
     /// RtlLookupFunctionEntry and RtlVirtualUnwind, and the handler for faults in them.
     pub(crate) struct SystemUnwinder {
@@ -265,12 +265,12 @@ mod x64 {
     }
 
     /// The landing at which the sampler continues after a fault.
-    struct LandingPlace(UnsafeCell<Landing>);
+    struct LandingPlace(UnsafeCell<ReturnPoint>);
 
     // SAFETY: only the thread that GUARDED names writes and reads it.
     unsafe impl Sync for LandingPlace {}
 
-    static LANDING: LandingPlace = LandingPlace(UnsafeCell::new(Landing::EMPTY));
+    static LANDING: LandingPlace = LandingPlace(UnsafeCell::new(ReturnPoint::EMPTY));
     /// The thread whose faults belong to the walk; 0 = none.
     static GUARDED: AtomicU32 = AtomicU32::new(0);
 

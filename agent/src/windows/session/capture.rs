@@ -114,7 +114,7 @@ pub(super) unsafe fn record(
     // SAFETY: by the caller's promise.
     match unsafe { sampler.triggers.capture(registers, time, tag) } {
         Some(waiting) => {
-            sampler.tell_of_capture(waiting, time);
+            sampler.report_capture(waiting, time);
             0
         }
         None => {

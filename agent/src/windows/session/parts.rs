@@ -20,7 +20,7 @@ use super::{Session, threads};
 use crate::record::dynamic::{self, CodeFunctions};
 use crate::record::files::Files;
 use crate::record::held_times::HeldSummary;
-use crate::record::journal::{self, Journal};
+use crate::record::journal::{self, EventWriter};
 use crate::record::options::{OptionError, Options};
 use crate::record::queue::Queue;
 use crate::record::sampler::{Sampler, SamplerLinks, ThreadCommand};
@@ -263,13 +263,13 @@ impl Parts<'_> {
         self.config.flags & FLAG_POINTERS_ONLY != 0
     }
 
-    fn journal(&self, lane: &Arc<Lane>) -> Journal<JournalPace> {
+    fn journal(&self, lane: &Arc<Lane>) -> EventWriter<JournalPace> {
         let pace = JournalPace { writer_alive: || !FINISHED.load(Ordering::Acquire) };
-        Journal::new(lane.clone(), self.counters.clone(), pace)
+        EventWriter::new(lane.clone(), self.counters.clone(), pace)
     }
 
     /// A journal that restates what it wrote in the next file.
-    fn keeping(&self, lane: &Arc<Lane>) -> Journal<JournalPace> {
+    fn keeping(&self, lane: &Arc<Lane>) -> EventWriter<JournalPace> {
         let mut journal = self.journal(lane);
         if self.config.flags & FLAG_ROTATES != 0 {
             journal.keep();

@@ -55,7 +55,7 @@ static STRAYED: AtomicBool = AtomicBool::new(false);
 /// Milliseconds that threads may take to end after they have left the session: they only return.
 const RETURN_MS: u32 = 5_000;
 /// The seats of the running samplers, for a sampler that ends in place.
-static SAMPLER_SEATS: [AtomicPtr<Seat>; SAMPLERS] = [const { AtomicPtr::new(null_mut()) }; SAMPLERS];
+static SAMPLER_SEATS: [AtomicPtr<ThreadSlot>; SAMPLERS] = [const { AtomicPtr::new(null_mut()) }; SAMPLERS];
 
 /// Starts all threads, or none.
 pub(super) fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
@@ -69,7 +69,7 @@ pub(super) fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
     let (mut threads, mut seats) = (Vec::new(), Vec::new());
     let (mut watchdog, mut samplers) = (0, [0; SAMPLERS]);
     for (index, role) in ROLES.into_iter().enumerate() {
-        let seat = Box::into_raw(Box::new(Seat { role, session: session.clone() }));
+        let seat = Box::into_raw(Box::new(ThreadSlot { role, session: session.clone() }));
         let mut tid = 0;
         // SAFETY: `entry` takes the seat. The thread is created suspended, so that none runs before
         // all exist.
@@ -139,7 +139,7 @@ pub(super) fn launch(session: Arc<Session>) -> Result<(), (StartResult, u32)> {
 ///
 /// # Safety
 /// No thread may have run, and `seats` must be theirs.
-unsafe fn give_up(threads: &[HANDLE], seats: Vec<*mut Seat>) {
+unsafe fn give_up(threads: &[HANDLE], seats: Vec<*mut ThreadSlot>) {
     for handle in &HANDLES {
         handle.store(null_mut(), Ordering::Release);
     }
@@ -205,21 +205,21 @@ enum Role {
     Sampler(usize),
 }
 
-struct Seat {
+struct ThreadSlot {
     role: Role,
     session: Arc<Session>,
 }
 
 unsafe extern "system" fn entry(seat: *mut c_void) -> u32 {
     landing::forget_calls();
-    let seat = seat.cast::<Seat>();
+    let seat = seat.cast::<ThreadSlot>();
     if ABANDONED.load(Ordering::Acquire) {
         // SAFETY: `launch` made the box and gave it to this thread alone.
         drop(unsafe { Box::from_raw(seat) });
         return 0;
     }
     // SAFETY: as above; `leave` frees it, which this thread calls last.
-    let Seat { role, session } = unsafe { &*seat };
+    let ThreadSlot { role, session } = unsafe { &*seat };
     let workers = &session.workers;
     match role {
         Role::Writer => session.writer.run(workers),
@@ -263,7 +263,7 @@ pub(super) fn leave_deposed(slot: usize) -> ! {
 ///
 /// # Safety
 /// `seat` must be the calling thread's, made by `launch`, and must not be used afterwards.
-unsafe fn leave(seat: *mut Seat) {
+unsafe fn leave(seat: *mut ThreadSlot) {
     // SAFETY: by the caller's promise.
     let seat = unsafe { Box::from_raw(seat) };
     if RUNNING.fetch_sub(1, Ordering::AcqRel) == 1 {

@@ -2,9 +2,9 @@
 //! sample of itself; a capture that the program asks for leaves a mark too.
 //!
 //! All run on threads of the target: [`handler`] is a vectored handler, registered first, and lets
-//! every exception go on unchanged; [`module_loaded`] is called by the loader's notification, under
-//! its lock; [`EventTriggers::called`] by `stk_capture`. None allocates, takes a lock or waits, and
-//! each does a bounded amount of work.
+//! every exception continue unchanged; [`module_loaded`] is called by the loader's notification,
+//! under its lock; [`EventTriggers::called`] by `stk_capture`. None allocates, takes a lock or
+//! waits, and each does a bounded amount of work.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -119,8 +119,8 @@ impl Drop for EventTriggers {
     }
 }
 
-/// The vectored handler. Whatever happens, the search for the program's own handlers goes on, with
-/// the thread's last error as it was.
+/// The vectored handler. Whatever happens, the search for the program's own handlers continues,
+/// with the thread's last error as it was.
 ///
 /// A thread that has overflowed its stack has a page left, which the program's own handlers need:
 /// of it only a note is left, from this frame.

@@ -85,7 +85,7 @@ pub(crate) static MAIN_THREAD: MainThread = MainThread::new();
 /// The mailbox through which the agent asks inject.exe for names.
 pub(crate) static MAILBOX: LiveMailbox = LiveMailbox::empty();
 
-/// The mailbox through which hosts ask the agent to mark, to pause and to go on.
+/// The mailbox through which hosts ask the agent to mark, pause and resume.
 pub(crate) static REQUESTS: LiveRequests = LiveRequests::empty();
 
 /// Where injects leave requests for traces of a `--flight` recording.

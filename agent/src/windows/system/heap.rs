@@ -133,7 +133,7 @@ fn alloc_at_exit(layout: Layout) -> *mut u8 {
             return null_mut();
         };
         match EXIT_USED.compare_exchange(used, end + 1, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: `start..end` lies in the arena and was handed out only here. The arena is
+            // SAFETY: `start..end` is in the arena and was handed out only here. The arena is
             // aligned to 16; the recorder allocates nothing with a larger alignment at exit.
             Ok(_) => return unsafe { EXIT_ARENA.0.get().cast::<u8>().add(start) },
             Err(now) => used = now,

@@ -13,7 +13,7 @@ use windows_sys::Win32::System::Threading::GetCurrentThreadId;
 
 /// Where execution continues after a call is left. Written by [`guarded`].
 #[repr(C)]
-pub(crate) struct Landing {
+pub(crate) struct ReturnPoint {
     /// Stack pointer.
     pub sp: usize,
     /// Instruction pointer.
@@ -22,9 +22,9 @@ pub(crate) struct Landing {
     shadow: usize,
 }
 
-impl Landing {
+impl ReturnPoint {
     /// A landing that was not written yet.
-    pub(crate) const EMPTY: Landing = Landing { sp: 0, ip: 0, shadow: 0 };
+    pub(crate) const EMPTY: ReturnPoint = ReturnPoint { sp: 0, ip: 0, shadow: 0 };
 }
 
 /// A thread's call into the recorder that a panic leaves.
@@ -34,7 +34,7 @@ struct Call {
     /// Calls have ascending numbers. The last one of a thread is its innermost; an earlier one may
     /// belong to a thread that was terminated in its call, and had the same id.
     number: AtomicU64,
-    landing: AtomicPtr<Landing>,
+    landing: AtomicPtr<ReturnPoint>,
 }
 
 impl Call {
@@ -55,8 +55,8 @@ const CALLS_AT_ONCE: usize = 64;
 static NEXT_CALL: AtomicU64 = AtomicU64::new(1);
 
 /// Runs `work` on a thread that is not the recorder's. If it panics, the panic leaves it and the
-/// thread goes on. True if `work` returned; false if a panic left it, or if as many calls as there
-/// is room for are running, and `work` was not run.
+/// thread continues. True if `work` returned; false if a panic left it, or if as many calls as
+/// there is room for are running, and `work` was not run.
 pub(crate) fn survive_panic<F: FnOnce()>(work: F) -> bool {
     unsafe extern "system" fn run<F: FnOnce()>(work: *mut c_void) {
         // SAFETY: `survive_panic` passes its `Option`, which it does not touch meanwhile.
@@ -65,7 +65,7 @@ pub(crate) fn survive_panic<F: FnOnce()>(work: F) -> bool {
         }
     }
     let Some(call) = enter() else { return false };
-    let (mut work, mut landing) = (Some(work), Landing::EMPTY);
+    let (mut work, mut landing) = (Some(work), ReturnPoint::EMPTY);
     call.landing.store(&raw mut landing, Ordering::Release);
     // SAFETY: `run` has the type of the closure that it gets, and the landing is valid during the
     // call.
@@ -130,7 +130,7 @@ pub(crate) fn leave_call() {
 pub(crate) unsafe extern "C" fn guarded(
     body: unsafe extern "system" fn(*mut c_void),
     argument: *mut c_void,
-    landing: *mut Landing,
+    landing: *mut ReturnPoint,
 ) -> u32 {
     // 0x20 shadow space, 0xa0 for xmm6 to xmm15, 8 padding; above them eight registers and the
     // return address.
@@ -218,7 +218,7 @@ pub(crate) unsafe extern "C" fn guarded(
 /// Continues at the landing, after removing the return addresses above it from the shadow stack.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
-unsafe extern "C" fn leave(landing: *const Landing) -> ! {
+unsafe extern "C" fn leave(landing: *const ReturnPoint) -> ! {
     naked_asm!(
         "xor eax, eax",
         "rdsspq rax",
@@ -249,7 +249,7 @@ unsafe extern "C" fn leave(landing: *const Landing) -> ! {
 pub(crate) unsafe extern "C" fn guarded(
     body: unsafe extern "system" fn(*mut c_void),
     argument: *mut c_void,
-    landing: *mut Landing,
+    landing: *mut ReturnPoint,
 ) -> u32 {
     // Above the four registers and the return address: body, argument, landing. `body` removes its
     // argument from the stack.
@@ -280,7 +280,7 @@ pub(crate) unsafe extern "C" fn guarded(
 /// Continues at the landing. No 32-bit process of Windows has a shadow stack.
 #[cfg(target_arch = "x86")]
 #[unsafe(naked)]
-unsafe extern "C" fn leave(landing: *const Landing) -> ! {
+unsafe extern "C" fn leave(landing: *const ReturnPoint) -> ! {
     naked_asm!("mov ecx, [esp + 4]", "mov esp, [ecx]", "jmp dword ptr [ecx + 4]")
 }
 
@@ -290,7 +290,7 @@ unsafe extern "C" fn leave(landing: *const Landing) -> ! {
 pub(crate) unsafe extern "C" fn guarded(
     body: unsafe extern "system" fn(*mut c_void),
     argument: *mut c_void,
-    landing: *mut Landing,
+    landing: *mut ReturnPoint,
 ) -> u32 {
     naked_asm!(
         ".seh_proc {guarded}",
@@ -357,6 +357,6 @@ pub(crate) unsafe extern "C" fn guarded(
 /// Continues at the landing.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
-unsafe extern "C" fn leave(landing: *const Landing) -> ! {
+unsafe extern "C" fn leave(landing: *const ReturnPoint) -> ! {
     naked_asm!("ldp x9, x10, [x0]", "mov sp, x9", "br x10")
 }

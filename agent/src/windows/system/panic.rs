@@ -1,6 +1,6 @@
 //! Handles a panic of the recorder: the trace and the status report it, and the target continues.
-//! On a thread of the target, the panic leaves the call into the recorder, and the thread goes on.
-//! A thread of the recorder's own parks forever.
+//! On a thread of the target, the panic leaves the call into the recorder, and the thread
+//! continues. A thread of the recorder's own parks forever.
 
 use core::cell::UnsafeCell;
 use core::fmt::Write;

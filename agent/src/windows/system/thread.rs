@@ -217,7 +217,7 @@ impl Teb {
     /// The thread must be suspended or the calling one: the system unmaps the block when its thread
     /// ends.
     pub(crate) unsafe fn stack(&self) -> (usize, usize) {
-        // SAFETY: both fields lie in the block, which is mapped by the caller's promise; the thread
+        // SAFETY: both fields are in the block, which is mapped by the caller's promise; the thread
         // may change them, hence volatile.
         unsafe {
             (

@@ -36,7 +36,7 @@ impl TablesRecorder {
         if self.settings.unguarded {
             self.fact("recorder.unguarded", b"on");
         }
-        for (key, value) in self.settings.options.told.clone() {
+        for (key, value) in self.settings.options.reported.clone() {
             self.fact(key, &value);
         }
         // Even a trace that ends at once says that it is one.

@@ -270,13 +270,13 @@ unsafe extern "system" fn callback(reason: u32, data: *const Data, _context: *mu
     }
 }
 
-/// The function that is told the name of each module as it is loaded, on the thread that loads it
+/// The function that gets the name of each module as it is loaded, on the thread that loads it
 /// and under the loader's lock; 0 = none.
 static WATCHER: AtomicUsize = AtomicUsize::new(0);
 /// Most bytes of such a name; a longer one is cut.
 const NAME: usize = 256;
 
-/// Sets the function that is told of loaded modules, or none.
+/// Sets the function that gets the names of loaded modules, or none.
 pub(crate) fn watch(watcher: Option<fn(&[u8])>) {
     WATCHER.store(watcher.map_or(0, |watcher| watcher as usize), Ordering::Release);
 }

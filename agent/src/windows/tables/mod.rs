@@ -56,15 +56,15 @@ use stk_schema::identity::ContentHash;
 use stk_schema::limits;
 use windows_sys::Win32::System::Threading::THREAD_PRIORITY_ABOVE_NORMAL;
 
-use crate::record::changes::Changes;
+use crate::record::changes::LoaderQueue;
 use crate::record::cpu_trigger::CpuTrigger;
 use crate::record::dynamic;
-use crate::record::journal::{Contents, Journal};
+use crate::record::journal::{Contents, EventWriter};
 use crate::record::modules::{Events, Modules};
 use crate::record::options::Options;
 use crate::record::queue::Queue;
 use crate::record::requests::HostRequest;
-use crate::record::rescue::Tickets;
+use crate::record::rescue::PoolIds;
 use crate::record::sampler::ThreadCommand;
 use crate::record::shared::{Counters, REASONS};
 use crate::record::threads::Threads;
@@ -182,18 +182,18 @@ pub(super) struct TablesRecorder {
     memory: OwnMemory,
     peb: Peb,
     settings: TablesSettings,
-    journal: Journal<JournalPace>,
+    journal: EventWriter<JournalPace>,
     counters: Arc<Counters>,
     commands: Arc<Queue<ThreadCommand<SampledThread>>>,
     threads: Threads<ListedThread>,
     modules: Modules,
-    changes: Changes,
+    changes: LoaderQueue,
     unlisted: UnlistedImages,
     contents: Contents,
     /// Instances whose tables are to be read.
     unread: VecDeque<u64>,
     /// The tickets by which the loader's callback learns that tables were read.
-    tickets: Tickets,
+    tickets: PoolIds,
     /// Removals for which the sampler's queue had no room.
     removals: VecDeque<(u64, u32)>,
     /// The queue through which the runtimes thread gets new runtimes.
@@ -207,7 +207,7 @@ pub(super) struct TablesRecorder {
     rounds: ThreadRounds,
     /// Whether threads or names are new to the user's choice of threads ...
     to_select: bool,
-    /// ... and whether the sampler is to be told of threads.
+    /// ... and whether threads are reported to the sampler.
     to_send: bool,
     losses_due: Ticks,
     state_at: Ticks,
@@ -221,7 +221,7 @@ pub(super) struct TablesRecorder {
     /// Whether the cost of a suspension was written, and the rate that was written last.
     costs_written: bool,
     rate_written: u64,
-    /// Changes of [`Pauses`](crate::record::shared::Pauses) that the trace tells.
+    /// Changes of [`Pauses`](crate::record::shared::Pauses) that the trace holds.
     pauses_written: u32,
     /// A pause, or its end, that the sampler has not confirmed.
     pausing: Option<HostRequest>,
@@ -233,7 +233,7 @@ pub(super) struct TablesRecorder {
     file_asked: Option<Ticks>,
     /// What the files before cost.
     measured: [u64; 7],
-    /// Words that REDACTION events have told of.
+    /// Words that REDACTION events have counted.
     redacted_words: u64,
     /// Successive listings that showed only the recorder's threads.
     alone: u32,
@@ -247,7 +247,7 @@ impl TablesRecorder {
     pub(super) fn new(
         api: &'static Api,
         settings: TablesSettings,
-        journal: Journal<JournalPace>,
+        journal: EventWriter<JournalPace>,
         counters: Arc<Counters>,
         commands: Arc<Queue<ThreadCommand<SampledThread>>>,
         runtimes: Arc<RuntimesState>,
@@ -266,11 +266,11 @@ impl TablesRecorder {
             commands,
             threads: Threads::default(),
             modules: Modules::default(),
-            changes: Changes::default(),
+            changes: LoaderQueue::default(),
             unlisted: UnlistedImages::default(),
             contents: Contents::default(),
             unread: VecDeque::new(),
-            tickets: Tickets::default(),
+            tickets: PoolIds::default(),
             removals: VecDeque::new(),
             runtimes,
             main: 0,

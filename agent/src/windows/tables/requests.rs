@@ -80,7 +80,7 @@ impl TablesRecorder {
         note_flight_trigger();
     }
 
-    /// Writes that the sampler began to rest, or went on: RATE_CHANGE to 0, or back.
+    /// Writes that the sampler began to rest, or resumed: RATE_CHANGE to 0, or back.
     fn pauses(&mut self) {
         let (changes, time) = SIGNALS.pauses.changes();
         if changes == self.pauses_written {

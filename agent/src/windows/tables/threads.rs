@@ -20,10 +20,10 @@ use crate::windows::shared::state::{LAST_EXIT_CODE, MAIN_THREAD, SIGNALS};
 use crate::windows::system::api::{Status, ticks, utc};
 use crate::windows::system::thread::{self, ThreadHandle};
 
-/// Milliseconds between two listings of the threads, at least and at most. DllMain tells of most
+/// Milliseconds between two listings of the threads, at least and at most. DllMain reports most
 /// threads that start meanwhile.
 const LIST_MS: (u64, u64) = (50, 30_000);
-/// The same for looks for threads that have ended; the system tells when they did ...
+/// The same for looks for threads that have ended; the system says when they did ...
 const ENDS_MS: (u64, u64) = (50, 2_000);
 /// ... and for readings of all threads' names, which may change at any time.
 const NAMES_MS: (u64, u64) = (500, 30_000);
@@ -73,7 +73,8 @@ impl TablesRecorder {
         self.send();
     }
 
-    /// Opens the threads that DllMain told of, which costs the same however many threads there are.
+    /// Opens the threads that DllMain reported, which costs the same however many threads there
+    /// are.
     fn follow_hints(&mut self) {
         let now = ticks();
         let own = (self.settings.own_threads)();

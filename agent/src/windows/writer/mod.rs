@@ -5,8 +5,8 @@
 //! gives the other threads time to hand over their blocks.
 //!
 //! It owns the trace's file ([`Writer`]), from its first byte to its last. It gets blocks from the
-//! lanes of the [`Workers`] and returns them empty. It tells the host that the recording has ended.
-//! If the process ends without the writer, `process_end` does its work.
+//! lanes of the [`Workers`] and returns them empty. It reports the end of the recording to the
+//! host. If the process ends without the writer, `process_end` does its work.
 
 mod process_end;
 
@@ -313,7 +313,7 @@ impl WriterThread {
         }
         STATUS.end_reason.store(reason as u32, Ordering::Release);
         if reason == EndReason::GuardGone {
-            // Nobody is left to go on in another file.
+            // Nobody is left to continue in another file.
             STATUS.rotation.store(ROTATION_NONE, Ordering::Release);
         }
         let failed = panic::happened();

@@ -15,7 +15,7 @@ pub use image::{Image, ImageId};
 pub use names::{file_name, image_id, parse_image_id, parse_pdb_id, pdb_id, shortened};
 pub use starts::{THREAD_STARTS, is_thread_start};
 
-/// Shown instead of a module's name for code that was made at run time and so lies in no module.
+/// Shown instead of a module's name for code that was made at run time and so is in no module.
 pub const DYNAMIC_CODE: &str = "[dynamic code]";
 
 /// The walker's value for an architecture.

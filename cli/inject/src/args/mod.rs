@@ -97,7 +97,7 @@ cannot be run, 127 if it was not found.";
 #[derive(Parser, Debug)]
 #[command(
     name = "inject",
-    version,
+    version = concat!(env!("CARGO_PKG_VERSION"), " (", env!("STK_BUILD_COMMIT"), ")"),
     after_help = EXAMPLES,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,

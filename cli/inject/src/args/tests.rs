@@ -83,8 +83,8 @@ fn a_ring_of_files_that_makes_no_sense_is_refused_with_the_way_out() {
         (&["--rotate", "60s", "--keep", "0"], "1.."),
         (&["--keep", "3"], "--rotate"),
     ] {
-        let told = refused(line);
-        assert!(told.contains(way_out), "{line:?}: {told}");
+        let reported = refused(line);
+        assert!(reported.contains(way_out), "{line:?}: {reported}");
     }
     record(&["--pid", "1", "--rotate", "60s", "--keep", "8", "--max-size", "8M"]);
 }
@@ -98,8 +98,8 @@ fn what_does_not_go_with_flight_is_refused_with_the_way_out() {
         (&["--flight", "30s", "--trigger", "api", "--rotate", "60s"], "ask for files with inject snap"),
         (&["--trigger", "api", "--once"], "leave out --once, or --trigger"),
     ] {
-        let told = refused(&[&["--pid", "1"], line].concat());
-        assert!(told.contains(way_out), "{line:?}: {told}");
+        let reported = refused(&[&["--pid", "1"], line].concat());
+        assert!(reported.contains(way_out), "{line:?}: {reported}");
     }
     for more in
         [&["--max-size", "40M"][..], &["--max-size", "0"], &["--detach"], &["--children"], &["--paused"]]
@@ -243,7 +243,7 @@ fn labels_are_keys_and_values() {
 }
 
 #[test]
-fn recordings_are_asked_for_and_ended_one_by_one_or_all() {
+fn recordings_are_requested_and_ended_one_by_one_or_all() {
     assert!(matches!(parse_line(&["stop", "--all"]), Ok(Action::Stop { target: Target::Recorded, .. })));
     let status = parse_line(&["status", "--json"]);
     assert!(matches!(status, Ok(Action::Status { target: Target::Recorded, json: true })));
@@ -326,12 +326,15 @@ fn the_copy_that_detach_leaves_does_not_detach_again() {
 fn by_default_files_are_not_replaced_and_command_lines_are_stored() {
     let plain = record(&["--pid", "1"]);
     assert_eq!((plain.force, plain.command_line, plain.flags), (false, true, 0));
-    let told = record(&["--pid", "1", "--force", "--no-command-line"]);
-    assert_eq!((told.force, told.command_line, told.flags), (true, false, control::FLAG_NO_COMMAND_LINE));
+    let reported = record(&["--pid", "1", "--force", "--no-command-line"]);
+    assert_eq!(
+        (reported.force, reported.command_line, reported.flags),
+        (true, false, control::FLAG_NO_COMMAND_LINE)
+    );
 }
 
 #[test]
-fn all_stack_words_are_stored_unless_only_pointers_are_asked_for() {
+fn all_stack_words_are_stored_unless_only_pointers_are_wanted() {
     assert_eq!(record(&["--pid", "1", "--stack-words", "all"]).flags, 0);
     assert_eq!(record(&["--pid", "1", "--stack-words", "pointers"]).flags, control::FLAG_POINTERS_ONLY);
     assert!(parse_line(&["--pid", "1", "--stack-words", "none"]).is_err());

@@ -48,7 +48,7 @@ pub(crate) enum FileError {
     /// It has more than [`MAX_FILE`] bytes.
     #[error("its file is too large")]
     TooLarge,
-    /// It does not lie on a local disk, but for example on a share.
+    /// It is not on a local disk, for example on a share.
     #[error("its file does not lie on a local disk")]
     NotLocal,
     /// Its path or a folder on the way is a link.

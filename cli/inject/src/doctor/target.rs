@@ -52,7 +52,7 @@ pub(crate) struct TargetFacts {
 pub(crate) fn judge(target: &TargetFacts) -> Vec<Fact> {
     let Some(name) = &target.name else {
         let missing = Fact::ok(GROUP, "name", serde_json::Value::Null);
-        return vec![missing.but(Verdict::Bad, "there is no such process, or nothing may be asked of it")];
+        return vec![missing.but(Verdict::Bad, "there is no such process, or it allows no query")];
     };
     let mut facts = vec![Fact::ok(GROUP, "name", name.as_str())];
     facts.push(Fact::ok(GROUP, "machine", target.machine.clone()));
@@ -96,7 +96,7 @@ pub(crate) fn judge(target: &TargetFacts) -> Vec<Fact> {
 fn pair(name: &'static str, values: Option<(u32, u32)>, why: &str, same: impl Fn(u32, u32) -> bool) -> Fact {
     match values {
         Some((theirs, ours)) => Fact::ok(GROUP, name, theirs).note_if(!same(theirs, ours), why),
-        None => Fact::unknown(GROUP, name, "cannot be asked"),
+        None => Fact::unknown(GROUP, name, "cannot be queried"),
     }
 }
 
@@ -142,7 +142,7 @@ fn agent_path(target: &TargetFacts) -> Fact {
                     .but(Verdict::Note, "programs of other users or sessions may not see this path"),
                 Drive::Substituted => fact("subst drive")
                     .but(Verdict::Note, "programs of other logon sessions do not see this drive"),
-                Drive::Other => fact("other").but(Verdict::Unknown, "the kind of drive cannot be told"),
+                Drive::Other => fact("other").but(Verdict::Unknown, "the kind of drive is unknown"),
             }
         }
     }

@@ -21,7 +21,7 @@ use stk_schema::event::{End, EndReason, Event, Metadata};
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// A file of the ring has this part of the time that is asked for.
+/// A file of the ring has this part of the requested time.
 const PARTS: u32 = 4;
 /// The least milliseconds of a file: each one restates what is known.
 const LEAST_MS: u32 = 1_000;

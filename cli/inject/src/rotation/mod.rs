@@ -47,7 +47,7 @@ impl FileLimits {
     }
 }
 
-/// What files of a recording hold together, as the agent's status tells it of each.
+/// What files of a recording hold together, as the agent's status reports it of each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Totals {
     pub samples: u64,
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_tells_when_files_change_and_how_many_stay() {
+    fn the_message_says_when_files_change_and_how_many_stay() {
         let text = describe(&rotation(0, 10), FileLimits { full: 7 * MIB, most: 8 * MIB });
         assert_eq!(text, "each of 60.0 s or 7.0 MiB; the last 10 of them are kept");
         let text = describe(&rotation(0, 0), FileLimits { full: 0, most: 0 });

@@ -55,7 +55,7 @@ impl Ring {
 
     /// Adds the file that was finished last. `writing`: whether another file is being written.
     /// Deletes the oldest files that are too many, and those that could not be deleted before.
-    /// Returns what the user is to be told: each file that cannot be deleted once.
+    /// Returns the messages for the user: each file that cannot be deleted once.
     pub(crate) fn add(
         &mut self,
         file: RingFile,
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_deleted_is_told_once_tried_again_and_counted() {
+    fn undeletable_file_is_reported_once_retried_and_counted() {
         let mut open = true;
         let mut tried = 0;
         let mut ring = Ring::new(2);

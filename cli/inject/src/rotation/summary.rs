@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_closing_line_tells_what_is_kept_and_what_is_not() {
+    fn the_closing_line_says_what_is_kept_and_what_is_not() {
         let mut sum = RingSummary::default();
         assert_eq!(sum.text(), "0 files: 0 s, 0 samples, 0 dropped, 0 B");
         let held = Contents { bytes: 512, samples: 1_000, dropped: 1, elapsed_ms: 1_500, complete: true };
@@ -107,7 +107,7 @@ mod tests {
         (sum.kept, sum.kept_files) = (Some(("a".into(), "a".into())), 1);
         assert_eq!(sum.text(), "1 file: 1.50 s, 1,000 samples, 1 dropped, 512 B; kept: a");
         assert!(sum.moved().is_ok());
-        // Of one file more was lost than it tells, and one cannot be read.
+        // Of one file more was lost than it reports, and one cannot be read.
         sum.add(Some(&held), 5);
         sum.add(None, 7);
         (sum.kept, sum.kept_files) = (Some(("b\u{1b}".into(), "c".into())), 2);
@@ -124,7 +124,7 @@ mod tests {
             ),
             "{text}"
         );
-        let told = sum.moved().expect_err("some were not moved").to_string();
-        assert_eq!(told, "3 of 4 files are not where they were to be");
+        let reported = sum.moved().expect_err("some were not moved").to_string();
+        assert_eq!(reported, "3 of 4 files are not where they were to be");
     }
 }

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 /// The recorded process's user compared with inject's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Rank {
+pub(crate) enum IntegrityLevel {
     /// The same user with at least inject's rights. Anything that this user can make inject do, the
     /// user can do directly.
     Peer,
@@ -22,11 +22,11 @@ pub(crate) enum Rank {
 /// that the other has planted.
 ///
 /// `same_user` is `None` and a level 0 where they cannot be read.
-pub(crate) fn rank(same_user: Option<bool>, integrity: u32, own_integrity: u32) -> Rank {
+pub(crate) fn rank(same_user: Option<bool>, integrity: u32, own_integrity: u32) -> IntegrityLevel {
     if same_user == Some(true) && integrity != 0 && integrity >= own_integrity {
-        Rank::Peer
+        IntegrityLevel::Peer
     } else {
-        Rank::Below
+        IntegrityLevel::Below
     }
 }
 
@@ -44,7 +44,7 @@ pub(crate) trait Evidence {
 
 /// How a library may be loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Permit {
+pub(crate) struct LoadPolicy {
     /// Whether DLLs that it needs may come from its own folder, besides the system's.
     pub own_folder: bool,
 }
@@ -54,15 +54,20 @@ pub(crate) struct Permit {
 ///
 /// `beside`: it lies where the runtime says that it belongs. `named`: the user of inject has named
 /// its folder on the command line.
-pub(crate) fn permit(rank: Rank, beside: bool, named: bool, evidence: &mut impl Evidence) -> Option<Permit> {
-    if rank == Rank::Peer {
-        return Some(Permit { own_folder: beside });
+pub(crate) fn permit(
+    rank: IntegrityLevel,
+    beside: bool,
+    named: bool,
+    evidence: &mut impl Evidence,
+) -> Option<LoadPolicy> {
+    if rank == IntegrityLevel::Peer {
+        return Some(LoadPolicy { own_folder: beside });
     }
     if evidence.file_is_the_systems() {
-        return Some(Permit { own_folder: beside && evidence.folder_is_the_systems() });
+        return Some(LoadPolicy { own_folder: beside && evidence.folder_is_the_systems() });
     }
     let vouched = named && evidence.file_is_own() || evidence.maker_signed();
-    vouched.then_some(Permit { own_folder: false })
+    vouched.then_some(LoadPolicy { own_folder: false })
 }
 
 /// The letter (upper case) of the drive that an absolute path begins with, if the path names an

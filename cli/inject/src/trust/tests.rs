@@ -7,17 +7,17 @@ const SYSTEM: u32 = 0x4000;
 #[test]
 fn only_the_same_user_with_the_same_rights_is_a_peer() {
     let rows = [
-        (Some(true), MEDIUM, MEDIUM, Rank::Peer),
-        (Some(true), HIGH, MEDIUM, Rank::Peer),
+        (Some(true), MEDIUM, MEDIUM, IntegrityLevel::Peer),
+        (Some(true), HIGH, MEDIUM, IntegrityLevel::Peer),
         // The same user without elevation, and a sandboxed process.
-        (Some(true), MEDIUM, HIGH, Rank::Below),
-        (Some(true), 0x1000, MEDIUM, Rank::Below),
+        (Some(true), MEDIUM, HIGH, IntegrityLevel::Below),
+        (Some(true), 0x1000, MEDIUM, IntegrityLevel::Below),
         // Another user's service at the level of an administrator's inject, or above.
-        (Some(false), HIGH, HIGH, Rank::Below),
-        (Some(false), SYSTEM, HIGH, Rank::Below),
-        (None, HIGH, HIGH, Rank::Below),
-        (Some(true), 0, HIGH, Rank::Below),
-        (Some(true), 0, 0, Rank::Below),
+        (Some(false), HIGH, HIGH, IntegrityLevel::Below),
+        (Some(false), SYSTEM, HIGH, IntegrityLevel::Below),
+        (None, HIGH, HIGH, IntegrityLevel::Below),
+        (Some(true), 0, HIGH, IntegrityLevel::Below),
+        (Some(true), 0, 0, IntegrityLevel::Below),
     ];
     for (same_user, integrity, own, expected) in rows {
         assert_eq!(rank(same_user, integrity, own), expected, "{same_user:?} {integrity:#x} {own:#x}");
@@ -53,34 +53,38 @@ impl Evidence for PlantedFile {
 #[test]
 fn a_library_that_the_recorded_user_can_write_is_not_loaded_by_an_inject_above_it() {
     for (beside, named) in [(true, false), (false, false), (false, true)] {
-        assert_eq!(permit(Rank::Below, beside, named, &mut PlantedFile::default()), None, "{beside} {named}");
+        assert_eq!(
+            permit(IntegrityLevel::Below, beside, named, &mut PlantedFile::default()),
+            None,
+            "{beside} {named}"
+        );
     }
     // An administrators' folder does not make a file trusted that another user may write.
     let mut planted = PlantedFile { folder: true, ..PlantedFile::default() };
-    assert_eq!(permit(Rank::Below, true, false, &mut planted), None);
+    assert_eq!(permit(IntegrityLevel::Below, true, false, &mut planted), None);
     // A file that only inject's user can write is trusted only in a folder that this user has
     // named.
     let mut planted = PlantedFile { own: true, ..PlantedFile::default() };
-    assert_eq!(permit(Rank::Below, true, false, &mut planted), None);
+    assert_eq!(permit(IntegrityLevel::Below, true, false, &mut planted), None);
 }
 
 #[test]
 fn writers_and_signer_decide_where_the_dlls_of_a_library_may_come_from() {
-    let only = |own_folder| Some(Permit { own_folder });
-    assert_eq!(permit(Rank::Peer, true, false, &mut PlantedFile::default()), only(true));
-    assert_eq!(permit(Rank::Peer, false, true, &mut PlantedFile::default()), only(false));
+    let only = |own_folder| Some(LoadPolicy { own_folder });
+    assert_eq!(permit(IntegrityLevel::Peer, true, false, &mut PlantedFile::default()), only(true));
+    assert_eq!(permit(IntegrityLevel::Peer, false, true, &mut PlantedFile::default()), only(false));
     let both = || PlantedFile { file: true, folder: true, ..PlantedFile::default() };
-    assert_eq!(permit(Rank::Below, true, false, &mut both()), only(true));
-    assert_eq!(permit(Rank::Below, false, false, &mut both()), only(false));
+    assert_eq!(permit(IntegrityLevel::Below, true, false, &mut both()), only(true));
+    assert_eq!(permit(IntegrityLevel::Below, false, false, &mut both()), only(false));
     let mut open_folder = PlantedFile { file: true, ..PlantedFile::default() };
-    assert_eq!(permit(Rank::Below, true, false, &mut open_folder), only(false));
+    assert_eq!(permit(IntegrityLevel::Below, true, false, &mut open_folder), only(false));
     assert!(!open_folder.asked_signature);
     // A signed library in a folder that every user may write: a DLL planted beside it must not be
     // loaded.
     let mut signed = PlantedFile { signed: true, ..PlantedFile::default() };
-    assert_eq!(permit(Rank::Below, true, false, &mut signed), only(false));
+    assert_eq!(permit(IntegrityLevel::Below, true, false, &mut signed), only(false));
     let mut own = PlantedFile { own: true, ..PlantedFile::default() };
-    assert_eq!(permit(Rank::Below, false, true, &mut own), only(false));
+    assert_eq!(permit(IntegrityLevel::Below, false, true, &mut own), only(false));
 }
 
 #[test]

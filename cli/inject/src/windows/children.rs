@@ -52,7 +52,7 @@ struct ChildCounts {
 /// # Errors
 /// A sentence for the user.
 pub(crate) fn check(record: &Record) -> Result<(), Failure> {
-    if record.children && !pattern::tells_processes_apart(&record.output) {
+    if record.children && !pattern::names_each_process(&record.output) {
         return Err(Failure::usage("children need a trace each: write %p (the pid) in the name of -o"));
     }
     Ok(())

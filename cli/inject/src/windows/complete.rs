@@ -53,21 +53,21 @@ pub(crate) struct CompletionRequest {
     pub trace: FileIdentity,
 }
 
-/// Completes the trace at `path`, whose recording has ended. `tells`: reports on stderr what was
+/// Completes the trace at `path`, whose recording has ended. `reports`: prints on stderr what was
 /// added and what was not. That it could not be completed is always reported.
-pub(crate) fn run(path: &Path, wanted: &CompletionRequest, tells: bool) {
+pub(crate) fn run(path: &Path, wanted: &CompletionRequest, reports: bool) {
     match try_run(path, wanted) {
         Ok(None) => {}
         Ok(Some(report)) => {
-            if tells {
-                tell(&report);
+            if reports {
+                print_report(&report);
             }
         }
         Err(problem) => messages::say(&messages::not_completed(path, &problem.to_string())),
     }
 }
 
-fn tell(report: &CompletionReport) {
+fn print_report(report: &CompletionReport) {
     if report.completed != 0 {
         eprintln!(
             "{} of {} modules that could not be read in time were completed from their image files",

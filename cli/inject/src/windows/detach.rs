@@ -42,7 +42,10 @@ pub(crate) fn run() -> Result<i32, Failure> {
     let _ = forwarder.join();
     match signalled {
         Some(0) => {
-            eprintln!("inject goes on as pid {} until the recording ends; to end it: inject stop", copy.id());
+            eprintln!(
+                "inject continues as pid {} until the recording ends; to end it: inject stop",
+                copy.id()
+            );
             if in_job {
                 eprintln!(
                     "inject: it stays in the job of this terminal, service or task, which may end it: the job allows no process to leave"

@@ -52,7 +52,7 @@ pub(crate) fn blocked(process: &Process, dll: &Path) -> String {
     }
     match found.is_empty() {
         true => format!(
-            "a code integrity policy or security software blocks it; these event logs may tell: {}",
+            "a code integrity policy or security software blocks it; these event logs may say more: {}",
             blocker::where_to_look(denied)
         ),
         false => found.join("; "),

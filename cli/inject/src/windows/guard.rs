@@ -4,7 +4,7 @@
 use super::process::Process;
 use super::system::{self, Event};
 use super::token::DebugPrivilege;
-use crate::guard::{self, Guard, Life, Look};
+use crate::guard::{self, Guard, RecorderThreads, ThreadLife};
 use crate::{messages, steps};
 use std::io;
 use std::os::windows::io::{AsHandle as _, AsRawHandle, BorrowedHandle, OwnedHandle};
@@ -73,7 +73,7 @@ struct RecorderThread {
     tid: u32,
     /// `None` for a thread that had ended before it could be opened.
     handle: Option<OwnedHandle>,
-    life: Life,
+    life: ThreadLife,
 }
 
 #[derive(Debug)]
@@ -96,11 +96,11 @@ impl Watch {
         let begun = Instant::now();
         loop {
             let mut handles: Vec<BorrowedHandle> = vec![stop.handle(), self.process.handle()];
-            let alive = self.all().filter(|thread| thread.life == Life::Alive);
+            let alive = self.all().filter(|thread| thread.life == ThreadLife::Alive);
             handles
                 .extend(alive.filter_map(|thread| thread.handle.as_ref()).map(|handle| handle.as_handle()));
             steps::begin(steps::Thread::Guard, "waits");
-            let died = self.all().any(|thread| thread.life == Life::Dead);
+            let died = self.all().any(|thread| thread.life == ThreadLife::Dead);
             if matches!(system::wait_any(&handles, if died { SOON_MS } else { LOOK_MS }), Some(0 | 1)) {
                 return;
             }
@@ -109,12 +109,12 @@ impl Watch {
                 self.resume_refused(slot, word);
             }
             let watchdog = self.watchdog.look();
-            let mut samplers = [Life::Absent; SAMPLERS];
+            let mut samplers = [ThreadLife::Absent; SAMPLERS];
             for (life, thread) in samplers.iter_mut().zip(&mut self.samplers) {
                 *life = thread.look();
             }
             let now = begun.elapsed().as_millis() as u64;
-            for slot in self.guard.look(now, &Look { watchdog, samplers }) {
+            for slot in self.guard.look(now, &RecorderThreads { watchdog, samplers }) {
                 self.let_go(slot);
             }
         }
@@ -191,18 +191,18 @@ impl RecorderThread {
         }
         *self = match open(process, tid, THREAD_SYNCHRONIZE) {
             _ if tid == 0 => RecorderThread::default(),
-            Ok(handle) => RecorderThread { tid, handle: Some(handle), life: Life::Alive },
+            Ok(handle) => RecorderThread { tid, handle: Some(handle), life: ThreadLife::Alive },
             // No thread has this id any more, or one of another process has it.
-            Err(error) if is_gone(&error) => RecorderThread { tid, handle: None, life: Life::Dead },
-            Err(_) => RecorderThread { tid, handle: None, life: Life::Absent },
+            Err(error) if is_gone(&error) => RecorderThread { tid, handle: None, life: ThreadLife::Dead },
+            Err(_) => RecorderThread { tid, handle: None, life: ThreadLife::Absent },
         };
     }
 
-    fn look(&mut self) -> Life {
-        if self.life == Life::Alive
+    fn look(&mut self) -> ThreadLife {
+        if self.life == ThreadLife::Alive
             && self.handle.as_ref().is_some_and(|handle| system::wait(handle.as_handle(), 0))
         {
-            self.life = Life::Dead;
+            self.life = ThreadLife::Dead;
         }
         self.life
     }

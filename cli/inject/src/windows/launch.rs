@@ -114,7 +114,7 @@ impl LaunchedProgram {
     ///
     /// They come earlier if a DllMain waits alertably, or if a driver has the thread make its own
     /// calls. Then the thread waits within its initialisation, and maybe with the loader lock: it
-    /// is let go on, and made to wait once more. If that comes too early as well, the program runs,
+    /// is released, and made to wait once more. If that comes too early as well, the program runs,
     /// and this returns as soon as it is initialised.
     ///
     /// # Errors
@@ -153,8 +153,8 @@ impl LaunchedProgram {
         }
     }
 
-    /// Queues the calls by which the main thread says that it is ready, waits until it may go on,
-    /// and says that it has.
+    /// Queues the calls by which the main thread says that it is ready, waits until it may
+    /// continue, and says that it has.
     ///
     /// # Errors
     /// A sentence for the user.
@@ -180,13 +180,13 @@ impl LaunchedProgram {
         [there, wait, left].into_iter().for_each(Duplicate::give);
         for (function, handle) in calls {
             ntdll::queue(self.main_thread.as_handle(), function, handle).map_err(|error| {
-                Failure::target(format!("{process} cannot be told to wait for the agent: {error}"))
+                Failure::target(format!("{process} cannot be made to wait for the agent: {error}"))
             })?;
         }
         Ok(Round { ready, gone })
     }
 
-    /// Lets the main thread, which waits within its initialisation, go on, and has it wait again;
+    /// Releases the main thread, which waits within its initialisation, and has it wait again;
     /// `None` if it may have come to the entry point meanwhile, where the calls would reach the
     /// program itself.
     fn next_round(&self, calls: &ntdll::Calls, last: &Round, own: Option<&Loader>) -> Option<Round> {

@@ -130,7 +130,7 @@ fn stop(target: &Target, timeout_ms: u32, unload: bool) -> Result<i32, Failure> 
     match agent::recording(&process)? {
         Some(agent) => {
             let rotated = end_recording(&agent, &process, timeout_ms)?;
-            let told = match agent.status(&process) {
+            let reported = match agent.status(&process) {
                 // Another inject had it leave meanwhile.
                 Err(_) if !agent.is_loaded(&process) => "the agent has left it meanwhile".to_owned(),
                 status => {
@@ -139,7 +139,7 @@ fn stop(target: &Target, timeout_ms: u32, unload: bool) -> Result<i32, Failure> 
                     crate::status::stopped(&status, rotated)
                 }
             };
-            messages::say(&format!("stopped {process}: {told}"));
+            messages::say(&format!("stopped {process}: {reported}"));
         }
         None if unload => {}
         None => return Err(Failure::failed(format!("{process} is not being recorded: nothing to stop"))),
@@ -159,7 +159,7 @@ fn is_whole(status: &AgentStatus, process: &Process) -> Result<(), Failure> {
     )))
 }
 
-/// Ends a recording, also one that goes on in other files. Returns whether it was such a one.
+/// Ends a recording, also one that continues in other files. Returns whether it was such a one.
 fn end_recording(agent: &agent::Agent, process: &Process, timeout_ms: u32) -> Result<bool, Failure> {
     // It may be between two files by now.
     let rotates = agent.end_rotation(process);
@@ -193,15 +193,15 @@ fn each_recorded(work: impl Fn(u32) -> Result<i32, Failure>) -> Result<i32, Fail
     let mut code = failure::OK;
     for pid in recorded {
         if let Err(failure) = work(pid) {
-            code = told(pid, &failure).unwrap_or(code);
+            code = report(pid, &failure).unwrap_or(code);
         }
     }
     Ok(code)
 }
 
-/// Tells why something could not be done with one process of several, which does not keep the
+/// Says why something could not be done with one process of several, which does not keep the
 /// others, and returns the exit code; `None` if that process has ended meanwhile.
-fn told(pid: u32, failure: &Failure) -> Option<i32> {
+fn report(pid: u32, failure: &Failure) -> Option<i32> {
     if matches!(Process::try_open(pid), Err(OpenError::NotFound | OpenError::Ended)) {
         return None;
     }
@@ -223,7 +223,7 @@ fn status(target: &Target, json: bool) -> Result<i32, Failure> {
             match status_of(pid) {
                 // None: one that has just ended is none of those that are being recorded.
                 Ok((_, row)) => rows.extend(row),
-                Err(failure) => code = told(pid, &failure).unwrap_or(code),
+                Err(failure) => code = report(pid, &failure).unwrap_or(code),
             }
         }
     } else {

@@ -263,10 +263,10 @@ pub(crate) fn identity(file: &File) -> FileIdentity {
     FileIdentity::new(wide, narrow)
 }
 
-/// Why the file with this identity is not at `path`; `None` if it is, or if that cannot be told.
+/// Why the file with this identity is not at `path`; `None` if it is, or if that is unknown.
 pub(crate) fn absence(path: &Path, wanted: FileIdentity) -> Option<&'static str> {
     let mut options = OpenOptions::new();
-    // No access is asked for, so whoever still writes the file does not refuse.
+    // No access is requested, so whoever still writes the file does not refuse.
     options.access_mode(0).custom_flags(FILE_FLAG_OPEN_REPARSE_POINT);
     match options.open(path) {
         Ok(file) => identity(&file).differs_from(wanted).then_some("another file has taken its place"),

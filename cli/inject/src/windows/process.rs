@@ -195,7 +195,7 @@ impl Process {
         system::wait(self.handle(), 0)
     }
 
-    /// Milliseconds since its start; `None` if the system does not tell it.
+    /// Milliseconds since its start; `None` if the system does not report it.
     pub(crate) fn age_ms(&self) -> Option<u64> {
         Some(now().saturating_sub(created(self.handle())?) / 10_000)
     }
@@ -249,7 +249,7 @@ impl Process {
         (status >= 0).then_some(basic)
     }
 
-    /// CPU time that it has used; `None` if the system does not tell it.
+    /// CPU time that it has used; `None` if the system does not report it.
     pub(crate) fn cpu_time(&self) -> Option<Duration> {
         let [mut created, mut exited, mut kernel, mut user] = [FILETIME::default(); 4];
         let handle = self.handle.as_raw_handle();
@@ -463,8 +463,8 @@ pub(crate) fn entries() -> Result<Vec<Entry>, Failure> {
 }
 
 /// When the process behind `handle` was created, in units of 100 ns since 1601; `None` if the
-/// system does not tell it. Until a process has initialised itself, Wine tells a number that was
-/// left in its memory: a time to come is none.
+/// system does not report it. Until a process has initialised itself, Wine reports a number that
+/// was left in its memory: a time to come is none.
 pub(crate) fn created(handle: BorrowedHandle) -> Option<u64> {
     let [mut created, mut exited, mut kernel, mut user] = [FILETIME::default(); 4];
     let handle = handle.as_raw_handle();

@@ -6,7 +6,7 @@ use crate::image::{self, Image};
 use crate::policy::{self, AgentTraits, Policies};
 pub(crate) use crate::refusal::{Machine, Refusal};
 use crate::refusal::{TokenComparison, standing};
-use crate::trust::{self, Rank};
+use crate::trust::{self, IntegrityLevel};
 use std::os::windows::io::{AsRawHandle, BorrowedHandle};
 use std::path::Path;
 use stk_schema::sddl;
@@ -112,10 +112,10 @@ pub(crate) fn facts(process: BorrowedHandle) -> TokenComparison {
 }
 
 /// The process's user and rights compared with this inject's.
-pub(crate) fn rank(process: BorrowedHandle) -> Rank {
+pub(crate) fn rank(process: BorrowedHandle) -> IntegrityLevel {
     match (Token::of(process), Token::own()) {
         (Ok(theirs), Ok(ours)) => trust::rank(theirs.same_user(&ours), theirs.integrity(), ours.integrity()),
-        _ => Rank::Below,
+        _ => IntegrityLevel::Below,
     }
 }
 

@@ -16,7 +16,7 @@ use std::mem::offset_of;
 use std::os::windows::io::{AsHandle as _, OwnedHandle};
 use std::time::{Duration, Instant};
 use stk_schema::bytes::{u32_in, u64_in};
-use stk_schema::control::{AgentConfig, ROTATION_GOES_ON, STATE_RECORDING, STATE_STOPPING};
+use stk_schema::control::{AgentConfig, ROTATION_CONTINUES, STATE_RECORDING, STATE_STOPPING};
 use stk_schema::requests::{
     REQUEST_FILE, REQUEST_MARK, REQUEST_PAUSE, REQUEST_RESUME, RESULT_DONE, RESULT_ENDED, RESULT_REFUSED,
     RESULT_WAS_SO, RequestMailbox,
@@ -36,7 +36,7 @@ const POLL: Duration = Duration::from_millis(2);
 /// A sentence for the user, when there is nobody to ask.
 pub(crate) fn run(target: &Target, request: &Request) -> Result<i32, Failure> {
     // The moment of the mark is now, not when its turn comes.
-    let asked = Asked { request, time: system::counter() };
+    let asked = PendingRequest { request, time: system::counter() };
     let pids = match target {
         Target::Recorded => recorded()?,
         Target::Pids(pids) => pids.clone(),
@@ -61,12 +61,12 @@ pub(crate) fn run(target: &Target, request: &Request) -> Result<i32, Failure> {
 }
 
 /// What the user asked, and when by the system's performance counter.
-struct Asked<'a> {
+struct PendingRequest<'a> {
     request: &'a Request,
     time: u64,
 }
 
-impl Asked<'_> {
+impl PendingRequest<'_> {
     /// Asks the agent of a process and says what came of it.
     fn of(&self, pid: u32) -> Result<String, Failure> {
         let process = Process::open(pid)?;
@@ -77,7 +77,7 @@ impl Asked<'_> {
         match (self.result(&process)?, self.request) {
             (RESULT_DONE, Request::Mark(_)) => Ok(format!("marked {process}")),
             (RESULT_DONE, Request::Pause) => Ok(format!("paused the recording of {process}")),
-            (RESULT_DONE, Request::Resume) => Ok(format!("the recording of {process} goes on")),
+            (RESULT_DONE, Request::Resume) => Ok(format!("the recording of {process} continues")),
             (RESULT_WAS_SO, Request::Pause) => Ok(format!("the recording of {process} was paused already")),
             (RESULT_WAS_SO, _) => Ok(format!("the recording of {process} was not paused")),
             (RESULT_ENDED, _) => Err(Failure::failed(format!("the recording of {process} has ended"))),
@@ -88,8 +88,8 @@ impl Asked<'_> {
     }
 }
 
-impl Asked<'_> {
-    /// Asks the agent, and asks again if the recording only went on in another file meanwhile.
+impl PendingRequest<'_> {
+    /// Asks the agent, and asks again if the recording only continued in another file meanwhile.
     fn result(&self, process: &Process) -> Result<u32, Failure> {
         let (kind, text) = match self.request {
             Request::Mark(text) => (REQUEST_MARK, text.as_str()),
@@ -101,8 +101,8 @@ impl Asked<'_> {
             let agent = agent::recording(process)?
                 .ok_or_else(|| Failure::failed(format!("{process} is not being recorded")))?;
             let result = Mailbox::open(process, &agent)?.ask(kind, self.time, text.as_bytes())?;
-            let goes_on = agent.status(process)?.rotation == ROTATION_GOES_ON;
-            if result != RESULT_ENDED || !goes_on || begun.elapsed() > PATIENCE {
+            let continues = agent.status(process)?.rotation == ROTATION_CONTINUES;
+            if result != RESULT_ENDED || !continues || begun.elapsed() > PATIENCE {
                 return Ok(result);
             }
         }
@@ -182,7 +182,7 @@ impl<'a> Mailbox<'a> {
         let address = agent.status(process)?.requests;
         let head = mutex::mailbox(process, address).ok_or_else(old)?;
         let fail =
-            |error: io::Error| Failure::failed(format!("the agent in {process} cannot be asked: {error}"));
+            |error: io::Error| Failure::failed(format!("the agent in {process} cannot be reached: {error}"));
         let wake = u64_in(&head, offset_of!(RequestMailbox, wake));
         let wake = mutex::take_handle(process, wake, EVENT_MODIFY_STATE).map_err(fail)?;
         let lock = agent.take_hosts(process, PATIENCE.as_millis() as u32)?.ok_or_else(old)?;
@@ -207,7 +207,7 @@ impl<'a> Mailbox<'a> {
         let written = self.process.write(self.address + kind_at as u64, &body)
             && self.process.write(self.address + request_at as u64, &number.to_le_bytes());
         if !written {
-            return Err(Failure::target(format!("{} ended while its agent was being asked", self.process)));
+            return Err(Failure::target(format!("{} ended while inject waited for its agent", self.process)));
         }
         system::set(self.wake.as_handle());
         self.wait_for(Some(number)).map(|(_, result)| result)
@@ -220,8 +220,9 @@ impl<'a> Mailbox<'a> {
         let mut ended = false;
         loop {
             let process = self.process;
-            let head = mutex::mailbox(process, self.address)
-                .ok_or_else(|| Failure::target(format!("{process} ended while its agent was being asked")))?;
+            let head = mutex::mailbox(process, self.address).ok_or_else(|| {
+                Failure::target(format!("{process} ended while inject waited for its agent"))
+            })?;
             let field = |at: usize| u32_in(&head, at);
             let answer = field(offset_of!(RequestMailbox, answer));
             if answer == wanted.unwrap_or_else(|| field(offset_of!(RequestMailbox, request))) {
@@ -238,7 +239,7 @@ impl<'a> Mailbox<'a> {
             if begun.elapsed() > PATIENCE {
                 return Err(Failure::failed(format!(
                     "the agent in {process} has not answered within {} s: a lock of the process or a disk holds it up. It \
-                     will do it when it goes on",
+                     will do it when it continues",
                     PATIENCE.as_secs()
                 )));
             }

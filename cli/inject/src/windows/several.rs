@@ -34,7 +34,7 @@ pub(crate) fn run(record: &Record, pids: &[u32]) -> Result<i32, Failure> {
     if record.open {
         return Err(Failure::usage("--open takes one process: open the traces with stk open".to_owned()));
     }
-    if !pattern::tells_processes_apart(&record.output) {
+    if !pattern::names_each_process(&record.output) {
         return Err(Failure::usage(
             "several processes need a trace each: write %p (the pid) in the name of -o".to_owned(),
         ));

@@ -216,7 +216,7 @@ pub(crate) fn counter() -> u64 {
     u64::try_from(now).unwrap_or(0)
 }
 
-/// Name of this machine; `host` if the system does not tell it.
+/// Name of this machine; `host` if the system does not report it.
 pub(crate) fn host_name() -> String {
     let name = std::env::var("COMPUTERNAME").unwrap_or_default();
     // It becomes part of a file's name.

@@ -13,7 +13,7 @@ pub struct StackChoice {
     /// Stacks that came, and those of them that were taken.
     pub all: u64,
     pub taken: u64,
-    /// Stacks that fit but for the want of a `--root` frame.
+    /// Stacks that fit, except that they lack a `--root` frame.
     without_root: u64,
 }
 
@@ -81,7 +81,7 @@ impl StackChoice {
         }
         let root = match self.without_root {
             0 => String::new(),
-            n => format!("; {} left out for want of a --root frame", counted(n, "stack")),
+            n => format!("; {} left out for lack of a --root frame", counted(n, "stack")),
         };
         let all = counted(self.all, "stack");
         Some(if self.taken == 0 {

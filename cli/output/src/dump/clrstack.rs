@@ -14,7 +14,7 @@ use stk_profile::stack::{FrameChoice, FrameKind};
 use stk_profile::trace::Trace;
 use stk_schema::text::printable;
 
-/// Reasons that are told once, at the end, by their numbers.
+/// Reasons that are printed once, at the end, by their numbers.
 #[derive(Default)]
 pub(super) struct Notes {
     numbers: HashMap<String, usize>,

@@ -79,7 +79,7 @@ pub struct StackPrinter<'a, 'o> {
     time: Ticks,
     /// With `--style merged`, all stacks so far.
     merged: text::MergedStacks,
-    /// With `--style clrstack`, what is told at the end.
+    /// With `--style clrstack`, what is printed at the end.
     notes: clrstack::Notes,
     /// Lines on events that are not printed yet, with the events' numbers.
     lines: VecDeque<(u64, String)>,

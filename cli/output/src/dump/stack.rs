@@ -197,12 +197,15 @@ fn explicit_frames(
     let managed = match (explicit.contract(), &snapshot.managed) {
         (Err(reason), _) => return (Vec::new(), Some(reason.to_string())),
         (Ok(_), None) => {
-            return (Vec::new(), Some("the runtime told nothing of this thread at this sample".to_owned()));
+            return (
+                Vec::new(),
+                Some("the runtime reported nothing about this thread at this sample".to_owned()),
+            );
         }
         (Ok(_), Some(managed)) => managed,
     };
-    let (told, broken) = match explicit.frames(sample, managed, methods, time_ns) {
-        Ok(told) => told,
+    let (reported, broken) = match explicit.frames(sample, managed, methods, time_ns) {
+        Ok(reported) => reported,
         Err(reason) => return (Vec::new(), Some(reason.to_string())),
     };
     let row = |found: FrameReport| {
@@ -219,7 +222,7 @@ fn explicit_frames(
             by_position,
         }
     };
-    (told.into_iter().map(row).collect(), broken.map(|reason| reason.to_string()))
+    (reported.into_iter().map(row).collect(), broken.map(|reason| reason.to_string()))
 }
 
 /// Captured stack bytes; empty unless all of them were captured.

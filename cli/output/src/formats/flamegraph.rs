@@ -23,13 +23,13 @@ pub(super) const FORMAT: Description = Description {
     suffix: ".flamegraph.svg",
     other_suffixes: &[".svg"],
     is_folder: false,
-    tells_source: true,
+    names_source: true,
     takes_weight: true,
     has_time_line: false,
     create,
 };
 
-/// Nanoseconds are told in this unit.
+/// Nanoseconds are shown in this unit.
 const UNIT: &str = "µs";
 const UNITS_PER_NS: f64 = 1e-3;
 

@@ -14,7 +14,7 @@ pub(super) const FORMAT: Description = Description {
     suffix: ".folded",
     other_suffixes: &[],
     is_folder: false,
-    tells_source: false,
+    names_source: false,
     takes_weight: true,
     has_time_line: false,
     create,

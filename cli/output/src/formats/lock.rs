@@ -45,7 +45,7 @@ pub struct FolderLock {
 }
 
 impl FolderLock {
-    /// The right to make the tables of a dataset. Waits until no other process has it. Tells once
+    /// The right to make the tables of a dataset. Waits until no other process has it. Reports once
     /// who has.
     #[cfg(feature = "parquet")]
     pub(super) fn of_tables(dataset: &Below) -> Result<FolderLock, OutputError> {
@@ -65,7 +65,7 @@ impl FolderLock {
         let parent = at.parent();
         parent.make_folder().map_err(OutputError::at(&parent.path(), "cannot be made"))?;
         let mut seen: Option<(Vec<u8>, Instant)> = None;
-        let mut told = false;
+        let mut reported = false;
         loop {
             match create(&at, &Holder { pid: std::process::id(), host: host(), beat: 0 }) {
                 Ok(file) => return Ok(FolderLock::beating(at, file)),
@@ -90,7 +90,7 @@ impl FolderLock {
                 }
                 _ => seen = Some((now.clone(), Instant::now())),
             }
-            if !std::mem::replace(&mut told, true) {
+            if !std::mem::replace(&mut reported, true) {
                 log::warn!("{}: {holder} {work}: waiting", folder.display());
             }
             std::thread::sleep(LOOK);
@@ -168,14 +168,14 @@ pub fn lock_holder(text: &[u8]) -> (String, bool) {
     (format!("process {} on {host}", holder.pid), is_gone)
 }
 
-/// The name of this machine, as far as the system tells it without more.
+/// The name of this machine, as far as the system reports it without more.
 fn host() -> String {
     let named = ["COMPUTERNAME", "HOSTNAME"].iter().find_map(|name| std::env::var(name).ok());
-    let told = || {
+    let reported = || {
         let file = look_at(Path::new("/proc/sys/kernel/hostname")).ok()?;
         Some(String::from_utf8_lossy(&read_within(file, 4096).ok()?).into_owned())
     };
-    named.or_else(told).map_or_else(|| "this machine".to_owned(), |name| name.trim().to_owned())
+    named.or_else(reported).map_or_else(|| "this machine".to_owned(), |name| name.trim().to_owned())
 }
 
 #[cfg(test)]

@@ -105,7 +105,7 @@ struct Description {
     /// Whether the output is a folder of several files.
     is_folder: bool,
     /// Whether the output holds [`source::exporter`].
-    tells_source: bool,
+    names_source: bool,
     /// Whether it counts [`Options::weights`]. Others hold every weight.
     takes_weight: bool,
     /// Whether it shows when what ran, process by process.
@@ -174,8 +174,8 @@ impl Format {
     }
 
     /// Whether its outputs say of which trace they were made.
-    pub fn tells_source(self) -> bool {
-        self.description().tells_source
+    pub fn names_source(self) -> bool {
+        self.description().names_source
     }
 
     /// Whether its outputs count a weight that is chosen.

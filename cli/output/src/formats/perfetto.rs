@@ -38,7 +38,7 @@ pub(super) const FORMAT: Description = Description {
     suffix: ".perfetto-trace",
     other_suffixes: &[".pftrace"],
     is_folder: false,
-    tells_source: true,
+    names_source: true,
     takes_weight: true,
     has_time_line: true,
     create,
@@ -257,7 +257,7 @@ impl PerfettoWriter {
         })
     }
 
-    /// Writes the names of the processes and their threads. A process has a label that tells of
+    /// Writes the names of the processes and their threads. A process has a label that lists
     /// which trace this was made.
     fn write_tracks(&mut self, profile: &Profile) -> Result<(), OutputError> {
         let (processes, source) = (profile.process_list(), exporter(profile));
@@ -373,7 +373,7 @@ impl PerfettoWriter {
         })
     }
 
-    /// Writes a mapping for each module instance, and one for code that lies in none: readers
+    /// Writes a mapping for each module instance, and one for code that is in none: readers
     /// before version 58 want one for every frame. Returns the first of each image; 0 = none.
     fn write_mappings(&mut self, profile: &Profile) -> Result<Vec<u64>, OutputError> {
         let (mut builds, mut paths) = (Strings::default(), Strings::default());

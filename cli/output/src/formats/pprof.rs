@@ -27,7 +27,7 @@ pub(super) const FORMAT: Description = Description {
     suffix: ".pb.gz",
     other_suffixes: &[".pprof"],
     is_folder: false,
-    tells_source: true,
+    names_source: true,
     takes_weight: false,
     has_time_line: false,
     create,

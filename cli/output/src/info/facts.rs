@@ -1,5 +1,5 @@
-//! Gathers the facts about a trace from its file. Samples are counted, not decoded, but for those
-//! of format version 1.0: how much CPU time has no reading follows from them alone.
+//! Gathers the facts about a trace from its file. Samples are counted, not decoded, except for
+//! those of format version 1.0: how much CPU time has no reading follows from them alone.
 
 use super::code::DynamicCode;
 use super::document::{
@@ -72,7 +72,7 @@ pub fn of(trace: &Trace<'_>, bytes: u64) -> Info {
                 note: runtime.note.clone(),
             })
             .collect(),
-        data_access_names: timeline.names_told,
+        data_access_names: timeline.reported_names,
         contract_names: timeline.names_read,
         marks: timeline.marks.len(),
         exceptions: timeline.exceptions.len() as u64,
@@ -170,8 +170,8 @@ fn embedded(trace: &Trace<'_>) -> EmbeddedTables {
             apart.bytes += len;
         }
         let unwinds = |kind: u64| kind == TableKind::ExceptionDirectory as u64;
-        let at_hand = |table: &&Table| trace.blobs.place_of(table.hash) != BlobPlace::Nowhere;
-        if record.tables.iter().filter(at_hand).any(|table| unwinds(table.kind)) {
+        let available = |table: &&Table| trace.blobs.place_of(table.hash) != BlobPlace::Nowhere;
+        if record.tables.iter().filter(available).any(|table| unwinds(table.kind)) {
             embedded.images_with_unwind_data += 1;
         } else {
             embedded.images_without += 1;

@@ -42,7 +42,7 @@ pub(super) fn of(trace: &Trace<'_>) -> Option<MethodNames> {
     let clock = trace.clock;
     // Methods in the runtime's lists have an id.
     let listed = || methods.map.methods().iter().filter(|method| method.id != 0);
-    let told_until = listed().map(|method| method.span.last).max();
+    let listed_until = listed().map(|method| method.span.last).max();
     let unnamed = functions.iter().filter_map(|region| {
         let from = clock.ns(region.add);
         let until = region.remove.map_or(clock.ns(trace.last()), |remove| clock.ns(remove));
@@ -50,10 +50,10 @@ pub(super) fn of(trace: &Trace<'_>) -> Option<MethodNames> {
             |offset: u64| methods.map.find(region.base.saturating_add(offset), from, until.max(from));
         let reason = match inside(0) {
             Ok(Some(_)) => return None,
-            Err(_) => "several methods were at its address, and nothing tells which",
+            Err(_) => "several methods were at its address, and which of them is unknown",
             // A region may begin within a function.
             Ok(None) if matches!(inside(region.size / 2), Ok(Some(_))) => return None,
-            Ok(None) => match told_until {
+            Ok(None) => match listed_until {
                 None => "the runtime listed no methods",
                 Some(until) if until < from => "it was made after the runtime's last list",
                 Some(_) if region.remove.is_some() => "it went before the runtime listed its methods again",

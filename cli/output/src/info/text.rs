@@ -307,8 +307,8 @@ fn embedded_text(info: &Info) -> String {
 /// The tables that are not in the trace itself.
 fn apart_text(embedded: &EmbeddedTables, damaged: bool) -> Option<String> {
     let missing = match damaged {
-        true => "not at hand: they may have been in the damaged part",
-        false => "not at hand: name the folder that inject wrote them to with --tables",
+        true => "not available: they may have been in the damaged part",
+        false => "not available: name the folder that inject wrote them to with --tables",
     };
     let EmbeddedTables { in_folders, not_at_hand, .. } = embedded;
     let text = |tables: &TableTotals, where_: &str| {

@@ -1,6 +1,6 @@
 //! Columns of whole numbers as bytes that compress well and that a page decodes fast.
 //!
-//! A column's numbers lie in planes: first the lowest byte of every number, then the next one, as
+//! A column's numbers are in planes: first the lowest byte of every number, then the next one, as
 //! many planes as its largest number needs. The upper planes of small numbers are zeros.
 
 use serde::Serialize;
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_lie_in_planes_lowest_bytes_first() {
+    fn numbers_are_in_planes_lowest_bytes_first() {
         let mut columns = Columns::default();
         columns.add("a", &[1, 0x0203, 0]);
         columns.add("empty", &[0, 0]);

@@ -28,7 +28,7 @@ pub(super) struct Facts<'a> {
     interval_ns: u64,
     cpu_source: &'static str,
     totals: Totals,
-    /// Which part of the trace was asked for; empty = all of it.
+    /// Which part of the trace was requested; empty = all of it.
     part: &'a str,
     threads: Vec<ThreadFacts<'a>>,
     modules: &'a [String],

@@ -92,7 +92,7 @@ struct Branch {
 }
 
 /// Makes the tree of the sums. `is_chosen` says for each function whether its callers or callees
-/// are asked for.
+/// are requested.
 pub(super) fn call_tree(
     sums: &CallSums,
     direction: Direction,

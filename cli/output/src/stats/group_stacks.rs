@@ -92,7 +92,7 @@ impl<'a> FrameGroups<'a> {
             _ => Line::NoneOf(module),
         };
         FrameValues {
-            // Without such keys, samples without a stack are not told apart.
+            // Without such keys, samples without a stack are one group.
             has_frame: !self.keys.is_empty(),
             function: by(GroupKey::Function).then_some(function),
             module: by(GroupKey::Module).then_some(module),

@@ -81,7 +81,7 @@ struct TraceRow {
 }
 
 /// Said where traces are counted by different weights.
-const MIXED: &str = "not all traces tell CPU time: --weight wall compares them";
+const MIXED: &str = "not all traces have CPU times: --weight wall compares them";
 
 impl ManyStats {
     /// Sums for the traces of a dataset. What is added then are not traces but parts of these sums.

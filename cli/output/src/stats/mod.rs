@@ -7,7 +7,7 @@
 //! ```text
 //! sums          the figures of a trace                  Profile, Runs -> Stats
 //! many          those of several traces                 Stats -> ManyStats
-//! question      what else may be asked                  Profile, Runs -> AnswerSums -> Answer
+//! question      what else is requested                  Profile, Runs -> AnswerSums -> Answer
 //! calls         stacks of functions, with their samples Profile -> CallSums
 //! call_tree     call trees, callers, callees            CallSums -> CallTreeStats
 //! groups        lists by any keys                       Profile, Runs -> GroupStats
@@ -68,7 +68,7 @@ pub struct StatsOptions {
     /// Leave out samples of waiting threads in functions, modules and stop reasons.
     pub running_only: bool,
     /// What the lists of functions and modules count. By default CPU time, or samples that do not
-    /// wait if the trace does not tell it.
+    /// wait if the trace does not say it.
     pub weight: Option<Weight>,
     /// Whether to list the stacks that wait.
     pub waiting: bool,
@@ -147,7 +147,7 @@ pub struct Totals {
     pub dropped: u64,
     /// Threads that were sampled.
     pub threads: u64,
-    /// Samples a second that were asked for, of each thread.
+    /// Samples a second that were requested, of each thread.
     pub asked_hz: f64,
     /// Samples a second of a thread, on average over the time of all samples; 0 without samples.
     pub achieved_hz: f64,
@@ -230,7 +230,7 @@ pub struct WaitStats {
     pub weight_ns: u64,
     /// Time of the longest one.
     pub longest_ns: u64,
-    /// The stacks that waited longest for it, if they were asked for.
+    /// The stacks that waited longest for it, if they were requested.
     pub stacks: Vec<WaitStack>,
 }
 

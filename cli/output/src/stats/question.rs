@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::io;
 use stk_profile::profile::{Batch, Category, FrameName, FunctionPattern, Functions, Profile, Runs, spans};
 
-/// What is asked.
+/// What is requested.
 #[derive(Clone, Debug)]
 pub enum Subject {
     /// The call tree.

@@ -194,7 +194,7 @@ impl<'a> StatsTables<'a> {
         (weight, all)
     }
 
-    /// The tables, and what was asked for besides. `functions`: those of the profile.
+    /// The tables, and what else was requested. `functions`: those of the profile.
     pub(super) fn finish(
         mut self,
         functions: &Functions,

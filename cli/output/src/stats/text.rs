@@ -412,7 +412,7 @@ fn modules(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     )
 }
 
-/// A function's module; empty if the function's name tells it.
+/// A function's module; empty if the function's name contains it.
 pub(super) fn module_of(function: &FunctionStats) -> String {
     let FunctionStats { function: name, module, .. } = function;
     if names_module(name, module) { String::new() } else { module.clone() }

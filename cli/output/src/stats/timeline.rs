@@ -5,7 +5,7 @@ use std::ops::Range;
 use stk_base::text::pad;
 use stk_profile::profile::Run;
 
-/// Parts of the time that are told apart.
+/// Parts of the time that are shown separately.
 const PARTS: usize = 40;
 /// Bars from the lowest to the highest, and those for terminals that know only ASCII.
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];

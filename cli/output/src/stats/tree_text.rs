@@ -56,7 +56,7 @@ pub(super) fn print(tree: &CallTreeStats, of: AnswerWhole, page: &mut Page<'_>) 
     page.line(&heading)?;
     let same_name = same_names(tree);
     let mut modules: Vec<&str> = Vec::new();
-    // A sum of others without weight tells nothing.
+    // A sum of others without weight says nothing.
     for line in
         lines.iter().filter(|line| line.rows.iter().any(|row| row.others == 0 || row.total.weight_ns > 0))
     {
@@ -134,7 +134,7 @@ fn same_names(tree: &CallTreeStats) -> HashMap<&str, Option<&str>> {
 }
 
 /// The functions of a line. If they are too many for it, the last is shown, then the first, then
-/// those before the last. The module of the last is told where it is another than `outer`.
+/// those before the last. The module of the last is shown where it is another than `outer`.
 fn functions(
     line: &Line<'_>,
     direction: Direction,
@@ -156,13 +156,13 @@ fn functions(
     };
     let mut names: Vec<String> = line.rows.iter().map(|row| name(row)).collect();
     let TreeRow { function, module, .. } = line.rows[last];
-    let told = format!(" [{}]", printable(module));
+    let reported = format!(" [{}]", printable(module));
     if module != outer
         && !module.is_empty()
         && !names_module(function, module)
-        && !names.iter().any(|name| name.ends_with(&told))
+        && !names.iter().any(|name| name.ends_with(&reported))
     {
-        names[last] += &told;
+        names[last] += &reported;
     }
     shortened(&names, arrow, columns)
 }

@@ -22,7 +22,7 @@ struct WaitSum {
     longest_ns: u64,
 }
 
-/// A wait that may go on.
+/// A wait that may continue.
 #[derive(Clone, Copy)]
 struct OpenWait {
     thread: u32,

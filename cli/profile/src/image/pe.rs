@@ -74,7 +74,7 @@ fn parse_nt<H: ImageNtHeaders>(bytes: &[u8], mut offset: u64) -> Option<(Headers
     Some((headers, sections.unwrap_or_default()))
 }
 
-/// Where a section lies in memory and in the file.
+/// Where a section is in memory and in the file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct PeSection {
     pub rva: u32,

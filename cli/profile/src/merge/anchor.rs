@@ -3,7 +3,7 @@
 //! A trace's times are readings of the machine's performance counter, which all processes share
 //! until the machine starts again: two traces of one boot are placed exactly, to a tick. Else there
 //! is the time of day that each trace has beside its first reading. Clocks are set, and those of
-//! different machines differ by what no trace tells.
+//! different machines differ by what no trace records.
 
 use crate::trace::Trace;
 use std::cmp::Reverse;
@@ -13,7 +13,7 @@ use std::cmp::Reverse;
 pub struct Anchor {
     /// Its file, for messages.
     pub source: String,
-    /// The machine's identity, and its name, if they are told.
+    /// The machine's identity, and its name, if they are recorded.
     pub machine: Option<String>,
     /// See `machine`.
     pub host: Option<String>,
@@ -42,7 +42,7 @@ pub struct Anchor {
     pub continued: bool,
 }
 
-/// What tells where a trace lies.
+/// What decides where a trace lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Basis {
     /// It is the first one.
@@ -57,7 +57,7 @@ pub enum Basis {
     /// The time of day.
     TimeOfDay {
         /// How far it may be off, if nobody set the clock between the traces; `None`: the traces
-        /// are not known to be of one machine, so that cannot be told.
+        /// are not known to be of one machine, so that is unknown.
         off_ns: Option<u64>,
     },
 }
@@ -93,13 +93,13 @@ impl Anchor {
     /// The facts of a trace.
     pub fn of(trace: &Trace<'_>) -> Anchor {
         let header = trace.header();
-        let told = |key: &str| trace.fact(key).filter(|text| !text.is_empty()).map(str::to_owned);
+        let reported = |key: &str| trace.fact(key).filter(|text| !text.is_empty()).map(str::to_owned);
         let apart =
             |&(time, utc): &(_, u64)| header.utc_start.saturating_add(trace.clock.ns(time)).abs_diff(utc);
         Anchor {
             source: trace.source.clone(),
-            machine: told("machine.id"),
-            host: told("host"),
+            machine: reported("machine.id"),
+            host: reported("host"),
             boot: header.boot_id,
             frequency: header.clock_frequency.max(1),
             counter: header.clock_start.0,
@@ -117,12 +117,12 @@ impl Anchor {
         }
     }
 
-    /// Whether two traces are of one machine; `None` if they do not tell.
+    /// Whether two traces are of one machine; `None` if they do not say.
     fn is_on_machine_of(&self, other: &Anchor) -> Option<bool> {
         match (&self.machine, &other.machine, &self.host, &other.host) {
             (Some(one), Some(other), ..) => Some(one == other),
             (_, _, Some(one), Some(other)) => Some(one.eq_ignore_ascii_case(other)),
-            // A process that ended at once left a trace of which only the header tells something.
+            // A process that ended at once left a trace of which only the header holds something.
             // No two machines, started in the same minute, create a process of one id in the same
             // 100 ns.
             _ => {
@@ -167,7 +167,7 @@ impl Anchor {
 ///
 /// # Errors
 ///
-/// Which trace is of another machine, or does not tell its machine.
+/// Which trace is of another machine, or does not say its machine.
 pub fn place(anchors: &[Anchor], by_utc: bool) -> Result<Line, String> {
     let mut order: Vec<usize> = (0..anchors.len()).collect();
     order.sort_by_key(|&i| (anchors[i].utc_ns, Reverse(anchors[i].duration_ns), i));
@@ -243,15 +243,15 @@ fn time_of_day(anchor: &Anchor, first: &Anchor, by_utc: bool) -> Result<Basis, S
         }
         _ if by_utc => Ok(Basis::TimeOfDay { off_ns: None }),
         Some(false) => Err(format!(
-            "{} was recorded on {} and {} on {}: their clocks differ by what no trace tells. To place them \
-             by the time of day all the same, give --by-time-of-day",
+            "{} was recorded on {} and {} on {}: their clocks differ by what no trace records. To place them \
+             by the time of day anyway, give --by-time-of-day",
             anchor.source,
             name(anchor),
             first.source,
             name(first)
         )),
         None => Err(format!(
-            "{} and {} do not both tell on which machine they were recorded: to place them by the time of \
+            "{} and {} do not both say on which machine they were recorded: to place them by the time of \
              day, give --by-time-of-day",
             first.source, anchor.source
         )),
@@ -364,12 +364,12 @@ mod tests {
         assert!(!anchors[1].is_of_process_of(&anchors[0]), "the same pid on another machine");
         let mut nameless = anchors.clone();
         (nameless[1].host, nameless[1].pid) = (None, 45);
-        assert!(place(&nameless, false).unwrap_err().contains("do not both tell"));
+        assert!(place(&nameless, false).unwrap_err().contains("do not both say"));
         // The header names the process, and with it the machine.
         nameless[1].pid = nameless[0].pid;
         assert!(place(&nameless, false).is_ok() && nameless[1].is_of_process_of(&nameless[0]));
         (nameless[0].boot, nameless[1].boot) = (0, 0);
-        assert!(place(&nameless, false).unwrap_err().contains("do not both tell"));
+        assert!(place(&nameless, false).unwrap_err().contains("do not both say"));
         // An identity of the machine goes before its name.
         for (i, machine) in ["x", "x"].into_iter().enumerate() {
             nameless[i].machine = Some(machine.to_owned());

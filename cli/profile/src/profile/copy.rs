@@ -56,7 +56,7 @@ impl<'p> FrameCopy<'p> {
     }
 
     /// A frame that stands for others, new or known.
-    pub(super) fn stand_in(&mut self, key: FrameKey, function: StrId, facts: FrameFacts) -> FrameId {
+    pub(super) fn placeholder(&mut self, key: FrameKey, function: StrId, facts: FrameFacts) -> FrameId {
         let id = self.frames.intern(key);
         if id.0 as usize == self.symbols.source.len() {
             self.symbols.named.push(NamedFrame { function, file: None, line: None, inline: false });

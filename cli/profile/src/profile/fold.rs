@@ -25,7 +25,7 @@ pub fn fold(profile: &mut Profile, runs: &mut Runs, options: FoldOptions) {
         let frame = match options.next(&mut state.fold, profile.kind(node.frame)) {
             FoldOutcome::Left => None,
             FoldOutcome::Shown => Some(copy.frame(node.frame)),
-            FoldOutcome::Begins => Some(stand_in(&mut copy, profile, &titles, node.frame)),
+            FoldOutcome::Begins => Some(placeholder(&mut copy, profile, &titles, node.frame)),
         };
         if let Some(frame) = frame {
             state.node = Some(tree.intern(Node { parent: above.node, frame }));
@@ -46,10 +46,10 @@ struct FoldedStack {
 
 /// The frame that replaces this one and those of its runtime that it calls. No code lies at the
 /// beginning of an image, so no other frame has this location.
-fn stand_in(copy: &mut FrameCopy<'_>, profile: &Profile, titles: &[StrId], old: FrameId) -> FrameId {
+fn placeholder(copy: &mut FrameCopy<'_>, profile: &Profile, titles: &[StrId], old: FrameId) -> FrameId {
     let key = profile.frames.keys()[old.0 as usize];
     let Placement::Image(image, _) = key.place else { return copy.frame(old) };
     let key = FrameKey { place: Placement::Image(image, 0), exact: true, trust: key.trust };
     let facts = FrameFacts { kind: FrameKind::Runtime, ..FrameFacts::default() };
-    copy.stand_in(key, titles[image.0 as usize], facts)
+    copy.placeholder(key, titles[image.0 as usize], facts)
 }

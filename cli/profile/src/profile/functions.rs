@@ -32,7 +32,7 @@ pub struct Function {
 /// Viewers take frames of equal name at two indices for two functions, so addresses are folded:
 /// code of a module with the same name and source file is one function. An address without a line
 /// row belongs to the file of the same function's other addresses, if they have only one. Functions
-/// that still share a name (static functions, those of two DLLs) get what tells them apart in
+/// that still share a name (static functions, those of two DLLs) get what distinguishes them in
 /// brackets: `plugin_run [plugin_a.dll]`.
 #[derive(Debug)]
 pub struct Functions {
@@ -219,7 +219,7 @@ fn in_any_module(key: Key) -> Key {
     Key { module: 0, ..key }
 }
 
-/// Adds to names that several functions share what tells them apart, as briefly as possible.
+/// Adds to names that several functions share what distinguishes them, as briefly as possible.
 fn unique_names(profile: &Profile, modules: &Modules, entries: &[FunctionEntry]) -> Vec<String> {
     let text = |id| profile.symbols.strings.get(id);
     let plain = |entry: &FunctionEntry| plain_name(profile, entry);

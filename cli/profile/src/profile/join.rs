@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_goes_on_in_the_next_trace_of_its_process() {
+    fn a_thread_continues_in_the_next_trace_of_its_process() {
         let (one, two) = (trace([0, 1], "f"), trace([1, 2], "f"));
         let (profile, runs) = joined(&[(&one, 0, 0), (&two, 0, 20)]);
         assert_eq!(times(&profile, &runs), [(4, 7, vec![1, 9, 21, 29])]);

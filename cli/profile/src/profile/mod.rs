@@ -180,7 +180,7 @@ impl Profile {
         (self.frames, self.tree, self.symbols) = (frames, tree, symbols);
     }
 
-    /// The kind of code that a frame lies in.
+    /// The kind of code that a frame is in.
     pub fn kind(&self, frame: FrameId) -> FrameKind {
         let at = frame.0 as usize;
         match (self.symbols.facts.get(at), self.frames.keys()[at].place) {
@@ -325,7 +325,7 @@ pub struct ThreadInfo {
     /// How many names it had before this one.
     pub name_number: u32,
     /// When the system created it, nanoseconds since the Unix epoch; 0 = unknown. With `tid` it
-    /// tells a thread apart from all others of its machine.
+    /// distinguishes a thread from all others of its machine.
     pub created_utc_ns: u64,
     /// Nanoseconds since trace start; `None` = ran before.
     pub start_ns: Option<u64>,

@@ -27,7 +27,7 @@ fn without_number(name: &str) -> &str {
 }
 
 /// Makes one thread of several. Its runs follow each other without gaps, thread after thread, so
-/// they tell no times any more.
+/// their timestamps are lost.
 pub fn merge_threads(profile: &mut Profile, runs: &Runs, how: ThreadMerge) -> io::Result<Runs> {
     let mut groups: Vec<Vec<u32>> = Vec::new();
     let mut known: HashMap<&str, usize> = HashMap::new();
@@ -89,7 +89,7 @@ fn merged(profile: &Profile, members: &[u32], how: ThreadMerge) -> ThreadInfo {
 pub enum Part {
     /// Those of a thread: an index in [`Profile::threads`].
     Thread(u32),
-    /// What lies in a span of time: from its first nanosecond since trace start up to, not
+    /// What is in a span of time: from its first nanosecond since trace start up to, not
     /// including, its last.
     Span(u64, u64),
 }
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_without_runs_are_left_out_and_too_many_are_told() {
+    fn spans_without_runs_are_left_out_and_too_many_reported() {
         let mut runs = Runs::default();
         runs.push(0, run(0, 0, 10, 1, 0)).unwrap();
         runs.push(0, run(25, 25, 10, 1, 0)).unwrap();

@@ -74,7 +74,7 @@ impl Profile {
         self.processes.list.get(process as usize).map_or(self.trace.arch, |process| process.arch)
     }
 
-    /// A thread's label where nothing else tells its process.
+    /// A thread's label where nothing else names its process.
     pub fn thread_label(&self, thread: u32) -> String {
         let label = self.threads[thread as usize].label();
         match self.processes.list.get(self.process_of_thread(thread) as usize) {

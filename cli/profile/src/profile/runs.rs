@@ -79,10 +79,10 @@ pub struct Batch<'a> {
 /// Runs kept in memory by default (32 MiB); the rest goes to a temporary file.
 pub const MOST_RUNS_HELD: usize = 512 << 10;
 
-/// Makes runs each time that they are asked for, from what takes less memory.
+/// Recomputes runs on demand from a more compact form.
 pub trait RunSource: Debug + Send + Sync {
     /// Adds the next runs of a thread to `runs`, of which some were given before: `from` is where
-    /// to go on, 0 at first. Returns where to go on then; `None` when there are no more.
+    /// to continue, 0 at first. Returns where to continue then; `None` when there are no more.
     fn runs(&self, thread: u32, from: usize, runs: &mut Vec<Run>) -> Option<usize>;
 }
 

@@ -28,7 +28,7 @@ impl Hash for Node {
 
 /// Distinct stacks as a tree. A parent's id is always smaller than its children's.
 ///
-/// The callees of a node are a list, the one that was asked for last at its head: most often it is
+/// The callees of a node are a list, the last requested one at its head: most often it is
 /// asked for again. Only callees beyond the first [`MOST_LISTED`] of a node are in a hash table.
 #[derive(Clone, Default, Debug)]
 pub struct CallTree {

@@ -93,8 +93,8 @@ impl<'a> Redactor<'a> {
         Redactor { trace, known, texts, word, report: RedactReport::default() }
     }
 
-    /// Passes the copy, but for the supplement, to `write`. `origin`: the digest of what is copied,
-    /// by which the copy is known as one of that.
+    /// Passes the copy, except for the supplement, to `write`. `origin`: the digest of what is
+    /// copied, by which the copy is known as one of that.
     pub fn copy(
         &mut self,
         origin: ContentHash,

@@ -150,14 +150,14 @@ impl Texts {
             Event::Nettrace(piece) => return self.piece(piece, put),
             _ if !self.drops(Secret::User) => {}
             Event::Blob(blob) => return self.blob(blob, put),
-            Event::ModuleTables(told) => {
-                let mut tables = told.tables.clone();
+            Event::ModuleTables(reported) => {
+                let mut tables = reported.tables.clone();
                 for table in &mut tables {
                     if let Some(&(hash, len)) = self.blobs.get(&table.hash) {
                         (table.hash, table.len) = (hash, len);
                     }
                 }
-                put(&Event::ModuleTables(ModuleTables { instance: told.instance, tables }));
+                put(&Event::ModuleTables(ModuleTables { instance: reported.instance, tables }));
                 return 0;
             }
             event => return paths(event, put),
@@ -299,7 +299,7 @@ fn without_users(text: &[u8]) -> Option<Vec<u8>> {
     (!places.is_empty()).then_some(clean)
 }
 
-/// Where users' names stand in the paths of a text whose units have `width` bytes (UTF-8 or
+/// Where users' names are in the paths of a text whose units have `width` bytes (UTF-8 or
 /// UTF-16).
 fn users(text: &[u8], width: usize) -> Vec<Range<usize>> {
     // What is no ASCII can be part of a name and of nothing else here.

@@ -130,7 +130,7 @@ impl Span {
     }
 }
 
-/// Several methods were at an address, and nothing tells which of them was there at the time.
+/// Several methods were at an address, and which of them was there at the time is unknown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ambiguity {
     /// Two of them.
@@ -239,7 +239,7 @@ impl MethodMap {
     ///
     /// # Errors
     ///
-    /// When several did and nothing tells which.
+    /// When several did: which of them is unknown.
     pub fn find(&self, address: u64, from: u64, until: u64) -> Result<Option<MethodId>, Ambiguity> {
         let after = self.order.partition_point(|&(i, _)| self.methods[i as usize].base <= address);
         let fits = self.order[..after]

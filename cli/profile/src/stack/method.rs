@@ -1,4 +1,4 @@
-//! Finds the methods of language runtimes that code lies in.
+//! Finds the methods of language runtimes that code is in.
 
 use super::{NameSources, Placement, Site};
 use crate::runtimes::dotnet::{Line, LineError, Lines};
@@ -26,7 +26,7 @@ struct Stay {
 pub(super) enum MethodAt {
     /// No method.
     None,
-    /// The method that it lies in.
+    /// The method that it is in.
     Method {
         id: MethodId,
         /// For a return address, one less.
@@ -35,7 +35,7 @@ pub(super) enum MethodAt {
         /// Why there is no line.
         reason: Option<LineError>,
     },
-    /// Several methods were at this address, and the time does not tell which of them it was.
+    /// Several methods were at this address, and the time does not show which of them it was.
     Ambiguous(Ambiguity),
 }
 

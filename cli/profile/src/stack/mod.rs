@@ -6,7 +6,7 @@
 //! walk     the sample's frames, beyond gaps too, and why there are no more  Sample -> Frame, End
 //! frame    distinct frames: where code lies, how it was found               Frame -> FrameKey
 //! name     the name of code: from its runtime, symbols, export, offset      Site -> Names
-//! method   the methods of language runtimes that code lies in
+//! method   the methods of language runtimes that code is in
 //! symbols  names and facts of frames, as columns                            FrameSymbols
 //! fold     which frames are left out                                        FrameKind -> Folded
 //! ```

@@ -332,7 +332,7 @@ impl NameWriter<'_> {
         let reason = match ambiguity.as_deref() {
             Some(reason) => reason,
             None if code.is_stub() => "a stub made at run time, without unwind data",
-            None => "made at run time, and no runtime told its name",
+            None => "made at run time, and no runtime reported its name",
         };
         if code.is_one_piece() {
             let base = code.base;

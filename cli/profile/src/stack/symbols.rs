@@ -22,7 +22,7 @@ pub struct NamedFrame {
     pub inline: bool,
 }
 
-/// The kind of code that a frame lies in.
+/// The kind of code that a frame is in.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, PartialOrd, Ord)]
 pub enum FrameKind {
     /// Compiled ahead of time, part of an image.
@@ -60,7 +60,7 @@ impl FrameKind {
 /// Facts about a frame besides its names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FrameFacts {
-    /// The kind of code that it lies in.
+    /// The kind of code that it is in.
     pub kind: FrameKind,
     /// How far a managed method's code is optimised, as its runtime calls it; empty if unknown.
     pub tier: &'static str,
@@ -143,7 +143,7 @@ impl FrameSymbols {
     }
 
     /// Names of further functions whose code is the same as that of the frame's outermost function.
-    /// The trace does not tell which of them ran.
+    /// The trace does not show which of them ran.
     pub fn aliases(&self, frame: FrameId) -> impl ExactSizeIterator<Item = &str> {
         self.aliases.get(&frame).map_or(&[][..], |ids| ids).iter().map(|&id| self.strings.get(id))
     }

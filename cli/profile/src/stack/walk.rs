@@ -358,15 +358,15 @@ impl<'i> StackWalker<'i> {
         Stop::DepthLimit
     }
 
-    /// Whether a walk that stopped with `stop` can go on if a runtime reported something about the
-    /// thread.
-    pub fn may_go_on(&self, stop: Stop) -> bool {
-        self.explicit.may_go_on(stop)
+    /// Whether a walk that stopped with `stop` can continue if a runtime reported something about
+    /// the thread.
+    pub fn may_continue(&self, stop: Stop) -> bool {
+        self.explicit.may_continue(stop)
     }
 
     /// Finds the frames beyond the gap at which the latest walk ended. That walk must be of this
     /// sample.
-    pub fn go_on(
+    pub fn continue_walk(
         &mut self,
         sample: &Sample<'_>,
         managed: &ManagedState,
@@ -388,10 +388,17 @@ impl<'i> StackWalker<'i> {
     ) -> Option<Stop> {
         let space = AddressSpace::new(&self.view, self.images);
         let mut found = 0;
-        let stop = self.explicit.go_on(&space, &mut self.walker, sample, managed, end, |frame, registers| {
-            found += 1;
-            each(frame, registers);
-        });
+        let stop = self.explicit.continue_walk(
+            &space,
+            &mut self.walker,
+            sample,
+            managed,
+            end,
+            |frame, registers| {
+                found += 1;
+                each(frame, registers);
+            },
+        );
         self.found += 1 + found;
         (found > 0).then_some(stop)
     }

@@ -90,7 +90,7 @@ impl CodeRegion {
         self.size <= MOST_OF_ONE
     }
 
-    /// Whether `address` lies in it.
+    /// Whether `address` is in it.
     pub fn holds(&self, address: u64) -> bool {
         address.wrapping_sub(self.base) < self.size
     }
@@ -428,7 +428,7 @@ mod tests {
             Event::CodeAdd(add(2, 10, BASE + 0x40, 0x40)),
             Event::CodeAdd(add(3, 10, BASE + 0x80, 0x40)),
             Event::CodeAdd(add(4, 20, BASE + 0x20, 0x40)),
-            // Told later than it happened.
+            // Reported later than it happened.
             Event::CodeRemove { instance: 1, time: Ticks(25) },
         ]);
         assert_eq!(at(&timeline, BASE + 0x10, &[19, 20]), [1, 0]);

@@ -13,7 +13,7 @@ pub struct Gap {
     pub reason: &'static str,
     /// Thread instance; `None` = any.
     pub thread: Option<u64>,
-    /// When it began, nanoseconds since trace start. Of a drop, whose report tells the end alone,
+    /// When it began, nanoseconds since trace start. Of a drop, whose report has the end alone,
     /// the earliest time possible: `count` sample intervals before, and not before the last report
     /// of this reason and thread.
     pub start_ns: u64,
@@ -90,7 +90,7 @@ fn drops_beside_samples(trace: &Trace<'_>) -> Vec<Dropped> {
         if matches!(block.header.kind, BlockKind::Samples | BlockKind::Blob | BlockKind::Index) {
             continue;
         }
-        // Damage of these blocks was told when the trace was opened.
+        // Damage of these blocks was reported when the trace was opened.
         let Ok(events) = trace.blocks().events(block, &mut scratch) else { continue };
         for event in events.map_while(Result::ok) {
             if let Event::Dropped(dropped) = event {

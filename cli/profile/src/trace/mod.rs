@@ -302,7 +302,7 @@ impl<'a> Trace<'a> {
         Some(format!("the file was shortened or became unreadable from byte {lost} on while stk read it"))
     }
 
-    /// Tells the system that the file's bytes before `end` are not needed in memory for now.
+    /// Advises the system that the file's bytes before `end` are not needed in memory for now.
     pub fn release(&self, end: usize) {
         if let Some(file) = self.file {
             file.release(0..end);
@@ -314,7 +314,7 @@ impl<'a> Trace<'a> {
 fn read_timeline(blocks: &mut stk_format::Trace<'_>, budget: &Budget, damage: &mut Vec<String>) -> Timeline {
     let arch = stk_base::model::arch(blocks.header().arch);
     let mut builder = TimelineBuilder::new(arch).within(budget.clone());
-    let told = told_when_opened(blocks);
+    let reported = reported_when_opened(blocks);
     let mut scratch = Scratch::new();
     let mut next = 0;
     // Whether a block that could hold events on modules or threads is missing since the last STATE.
@@ -334,7 +334,7 @@ fn read_timeline(blocks: &mut stk_format::Trace<'_>, budget: &Budget, damage: &m
         let events = match events {
             Some(Err(error)) => {
                 loses = true;
-                note(damage, &told, block, error);
+                note(damage, &reported, block, error);
                 None
             }
             events => events.and_then(Result::ok),
@@ -364,7 +364,7 @@ fn read_timeline(blocks: &mut stk_format::Trace<'_>, budget: &Budget, damage: &m
                         lose(&mut builder);
                     }
                     (lost, code_lost) = (true, true);
-                    note(damage, &told, block, error);
+                    note(damage, &reported, block, error);
                 }
             }
         }
@@ -412,17 +412,17 @@ fn loses(blocks: &stk_format::Trace<'_>, damage: &Damage) -> bool {
 }
 
 /// Sequence numbers of the blocks whose damage was reported when the trace was opened.
-fn told_when_opened(blocks: &stk_format::Trace<'_>) -> HashSet<u64> {
-    let told = blocks.damage().iter().filter_map(|damage| match damage {
+fn reported_when_opened(blocks: &stk_format::Trace<'_>) -> HashSet<u64> {
+    let reported = blocks.damage().iter().filter_map(|damage| match damage {
         Damage::Payload { seq, .. } => Some(*seq),
         _ => None,
     });
-    told.collect()
+    reported.collect()
 }
 
 /// Adds a block's error unless it was reported when the trace was opened.
-fn note(damage: &mut Vec<String>, told: &HashSet<u64>, block: &BlockRef, error: stk_format::BlockError) {
-    if !told.contains(&block.header.seq) {
+fn note(damage: &mut Vec<String>, reported: &HashSet<u64>, block: &BlockRef, error: stk_format::BlockError) {
+    if !reported.contains(&block.header.seq) {
         damage.push(error.to_string());
     }
 }

@@ -34,7 +34,7 @@ impl Pauses {
     }
 
     /// Their times, nanoseconds since trace start: sorted, disjoint. The last one has no length if
-    /// nothing is told after its beginning.
+    /// nothing is recorded after its beginning.
     pub fn times(&self) -> &[Range<u64>] {
         &self.0
     }

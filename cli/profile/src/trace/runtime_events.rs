@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_of_two_sessions_that_come_in_turns_are_told_apart() {
+    fn alternating_pieces_of_two_sessions_are_kept_apart() {
         let mut sessions = Sessions::default();
         add(&mut sessions, 1, 0, b"ab");
         add(&mut sessions, 2, 0, b"xy");

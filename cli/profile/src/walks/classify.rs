@@ -24,7 +24,7 @@ pub enum Class {
     /// codes). The system's unwinder applied the ABI's rule for leaves, which gives an address in
     /// no module. The code is not a leaf: followed to its return, it leads to the thread's start.
     TakenForLeaf,
-    /// The call is the last instruction of its function, so its return address lies in the next
+    /// The call is the last instruction of its function, so its return address is in the next
     /// function, or in none. The system's unwinder looked up that address, but the call belongs to
     /// the function before.
     LookedBehindCall,
@@ -38,7 +38,7 @@ pub enum Class {
     SystemEndedEarly,
     /// Code in no recorded module or code region. The system has a function table for it.
     DynamicCode,
-    /// Both walks end at the same return address, which lies in no module. Our walk reports it in
+    /// Both walks end at the same return address, which is in no module. Our walk reports it in
     /// the stop reason, not as a frame.
     NoModule,
     /// The trace has no unwind data of a module.
@@ -80,7 +80,7 @@ impl Class {
                 "the system's unwinder took the prologue of one of many functions under one entry for a body"
             }
             Class::TakenForLeaf => {
-                "the system's unwinder took assembler, which has a frame that no unwind code tells, for a leaf"
+                "the system's unwinder took assembler, which has a frame without an unwind code, for a leaf"
             }
             Class::LookedBehindCall => {
                 "the system's unwinder looked up the function behind a call that ends its function"
@@ -88,7 +88,7 @@ impl Class {
             Class::InterruptedLeaf => {
                 "the system's walk ended at a system call that was interrupted by a call into user mode"
             }
-            Class::PastThreadStart => "the system's unwinder went on past the thread's first function",
+            Class::PastThreadStart => "the system's unwinder continued past the thread's first function",
             Class::SystemEndedEarly => "the frame limit or a fault ended the system's walk",
             Class::DynamicCode => "dynamic code that the trace does not hold",
             Class::NoModule => "both walks end at the same return address outside of all modules",

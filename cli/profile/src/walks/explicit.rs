@@ -135,7 +135,7 @@ impl StepClass {
     pub fn meaning(self) -> &'static str {
         match self {
             StepClass::Agrees => "managed frames of the contract's own walk that our walk has",
-            StepClass::StackAllocated => "the same, but for what they allocated on their stack",
+            StepClass::StackAllocated => "the same, except for what they allocated on their stack",
             StepClass::WalkEndedBelow => "managed frames above the end of our walk",
             StepClass::Returning => "the same, waiting for the runtime after the call of their Frame",
             StepClass::Ended => "ends of the contract's own walk before the stack's",
@@ -260,18 +260,20 @@ impl Checks {
         let ours = OwnWalk { frames: &ours, stop };
         let space = walker.space(waiting.time);
         let code = SampleCode::new(&space, sample, Some((&self.methods.map, time)));
-        let Ok((told, broken)) = self.explicit.frames(sample, managed, &self.methods, time) else { return };
+        let Ok((reported, broken)) = self.explicit.frames(sample, managed, &self.methods, time) else {
+            return;
+        };
         let memory = memory(sample, managed);
         let moment = Moment { sample, memory: &memory, ours: &ours, space: &space };
         let mut first = true;
         let mut returning = None;
         // The contract's own walk begins with the first Frame that is not out of date.
         let mut head = managed.thread.frame;
-        for (index, report) in told.iter().enumerate() {
-            let ends_chain = broken.is_some() && index + 1 == told.len();
+        for (index, report) in reported.iter().enumerate() {
+            let ends_chain = broken.is_some() && index + 1 == reported.len();
             let class = moment.class(report, first, ends_chain);
             if matches!(class, FrameClass::OutOfDate | FrameClass::Contradicted) {
-                head = told.get(index + 1).map_or(0, |next| next.frame.address);
+                head = reported.get(index + 1).map_or(0, |next| next.frame.address);
             }
             if class == FrameClass::Returning {
                 returning = report.leads_to.as_ref().ok().copied().flatten();
@@ -291,7 +293,7 @@ impl Checks {
         }
         if let Some(reason) = broken {
             // The link of a Frame that is gone can be any value.
-            if first && told.is_empty() && head < sample.registers.sp() {
+            if first && reported.is_empty() && head < sample.registers.sp() {
                 let text = || format!("{head:#x} lies below the stack pointer");
                 count(out.frames.entry(FrameClass::OutOfDate).or_default(), waiting, text);
                 head = 0;

@@ -32,7 +32,7 @@ const FRAME: usize = 6;
 
 impl ExplicitScene {
     fn new() -> ExplicitScene {
-        // The explicit Frames lie in the stack frames of the calling functions. Those have 28h
+        // The explicit Frames are in the stack frames of the calling functions. Those have 28h
         // bytes, which is enough for the five words that are written of each.
         let calls: Vec<u64> = [1, 2, 3, 4].map(|n| in_function(BASE, n)).to_vec();
         let ([ip, sp], mut words) = traces::stack(STACK, &calls);

@@ -3,7 +3,7 @@
 //! It gets the code between the return address of the P/Invoke's call and a later return address of
 //! the same method. On x64, the JIT compiler writes there: this thread runs managed code again;
 //! does the runtime want threads to stop? If so, call it. The call returns when the runtime lets
-//! the thread go on.
+//! the thread continue.
 
 /// Whether x64 code is exactly `mov byte ptr [reg+disp8], 1`, `cmp dword ptr [rip+disp32], 0`, `je`
 /// to the end, and a call. Code that is not optimised first loads the register from the method's

@@ -178,7 +178,7 @@ pub(super) fn run(args: &BatchArgs) -> anyhow::Result<Exit> {
     if format == Format::Parquet && !args.no_compact && args.shard.is_none() && !files.is_empty() {
         pool(convert.jobs)?.install(|| formats::compact(&out, true))?;
     }
-    tell(&tally, &out);
+    print_summary(&tally, &out);
     let bad = args.max_bad.allows(tally.bad(), tally.all());
     Ok(exit.worse(if bad { Exit::Ok } else { Exit::Damaged }))
 }
@@ -291,7 +291,7 @@ fn is_in(shard: Shard, file: &Path) -> bool {
     hash % shard.of == shard.number - 1
 }
 
-fn tell(tally: &StatusCounts, out: &Path) {
+fn print_summary(tally: &StatusCounts, out: &Path) {
     let mut parts = Vec::new();
     for (number, what) in tally.parts() {
         if number > 0 {
@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_of_the_traces_are_told_from_one_on() {
+    fn parts_of_the_traces_are_numbered_from_one() {
         assert_eq!(parse_shard("3/8"), Ok(Shard { number: 3, of: 8 }));
         for wrong in ["0/8", "9/8", "3", "a/b", "1/0", "-1/3"] {
             assert!(parse_shard(wrong).is_err(), "{wrong}");

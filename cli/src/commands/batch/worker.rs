@@ -71,7 +71,7 @@ fn orders() -> Receiver<Order> {
     orders
 }
 
-/// Tells the batch. If it is no more, there is nothing to do.
+/// Reports to the batch. If it is gone, there is nothing to do.
 fn say(answer: &Answer) {
     let mut out = io::stdout().lock();
     let text = serde_json::to_string(answer).map_err(io::Error::from);
@@ -81,7 +81,7 @@ fn say(answer: &Answer) {
     }
 }
 
-/// Tells the batch which step is begun, and refuses those at which another process ended.
+/// Reports to the batch which step begins, and refuses those at which another process ended.
 struct Steps<'a> {
     files: &'a [PathBuf],
     lost: Vec<Lost>,

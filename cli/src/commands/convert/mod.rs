@@ -277,9 +277,9 @@ pub(super) fn run_task(converter: &Converter<'_>, task: &Task<'_>) -> Vec<(usize
 pub(super) fn format(args: &ConvertArgs, several: bool) -> anyhow::Result<Format> {
     let named = args.output.as_deref().filter(|path| *path != Path::new("-"));
     let by_name = named.and_then(Format::from_path);
-    let told = args.to.or(by_name);
+    let known = args.to.or(by_name);
     let compressed = named.filter(|path| Compression::of(path) != Compression::None);
-    if let (Some(format), Some(path)) = (told, compressed)
+    if let (Some(format), Some(path)) = (known, compressed)
         && format.is_folder()
     {
         let text = format!("{}: Parquet compresses by itself: leave out the last ending", path.display());
@@ -290,8 +290,8 @@ pub(super) fn format(args: &ConvertArgs, several: bool) -> anyhow::Result<Format
         (None, Some(_)) => "by the output's name",
         (None, None) => "as nothing says another",
     };
-    log::info!("format {}, {why}", told.unwrap_or(Format::Speedscope).name());
-    match (told, named) {
+    log::info!("format {}, {why}", known.unwrap_or(Format::Speedscope).name());
+    match (known, named) {
         (Some(format), _) => Ok(format),
         (None, Some(path)) if !several && !is_folder(path) => {
             Err(Usage(format!("{}: the name has no known format: give one with --to", path.display())).into())

@@ -23,7 +23,8 @@ pub(in super::super) struct Converter<'a> {
     pub args: &'a ConvertArgs,
     pub format: Format,
     pub progress: &'a Progress,
-    /// For a batch: what is done already is passed over, and nothing is told of what is written.
+    /// For a batch: what is done already is passed over, and nothing is printed about what is
+    /// written.
     pub keys: Option<&'a Keys>,
     /// For a batch: how long a trace may take.
     pub limit: Option<Duration>,
@@ -97,7 +98,7 @@ impl Converter<'_> {
     }
 
     fn replaces_own(&self, output: &Path, trace: &Path, content: &Content) -> anyhow::Result<bool> {
-        let what_else = match self.format.tells_source() {
+        let what_else = match self.format.names_source() {
             true => format!(" and is not stk's output of {}", trace.display()),
             false => format!(", and {} files do not name their source", self.format.name()),
         };
@@ -105,7 +106,7 @@ impl Converter<'_> {
         replaces_own((output, NoTrace), self.args.force, &what_else, |path| is_made_of(path, ours))
     }
 
-    /// Converts a trace. `verb` tells the user what was done with the output.
+    /// Converts a trace. `verb` is what was done with the output, for the user.
     pub(super) fn convert(
         &self,
         Begun { file, content, deadline }: Begun<'_>,
@@ -251,7 +252,7 @@ impl Converter<'_> {
     }
 }
 
-/// What flame graphs count: what was asked for, or else CPU time if it is known. With a note for
+/// What flame graphs count: what was requested, or else CPU time if it is known. With a note for
 /// the user if it is not.
 pub(in super::super) fn weights(
     runs: &Runs,

@@ -79,9 +79,9 @@ fn without_copies<'a>(mut members: Vec<Member<'a>>, outcomes: &mut Outcomes) -> 
             return true;
         };
         let (path, other) = (member.path.display(), other.display());
-        let told = format!("{path}: the same content as {other}, which stands for both");
-        let told = passed_over(Status::Copy, &member.content, &told);
-        outcomes.push((member.place, Ok(told)));
+        let reported = format!("{path}: the same content as {other}, which stands for both");
+        let reported = passed_over(Status::Copy, &member.content, &reported);
+        outcomes.push((member.place, Ok(reported)));
         false
     });
     members
@@ -101,12 +101,12 @@ fn passed_over(status: Status, content: &Content, why: &str) -> Converted {
     }
 }
 
-/// Adds what is told of a content that is no file of the command line to the outcome of the file
-/// at a place, so that each file has one outcome.
-fn add_lines(outcomes: &mut Outcomes, place: usize, told: Converted) {
+/// Adds what is reported of a content that is no file of the command line to the outcome of the
+/// file at a place, so that each file has one outcome.
+fn add_lines(outcomes: &mut Outcomes, place: usize, reported: Converted) {
     match outcomes.iter_mut().find(|(other, _)| *other == place) {
-        Some((_, Ok(done))) => done.lines.extend(told.lines),
-        _ => outcomes.push((place, Ok(told))),
+        Some((_, Ok(done))) => done.lines.extend(reported.lines),
+        _ => outcomes.push((place, Ok(reported))),
     }
 }
 
@@ -168,7 +168,7 @@ impl<'a> Recording<'a> {
                 let place = self.members.get(short).map_or(place, |member| member.place);
                 let Some(outcome) = self.pass_over(&contents, short, long).transpose() else { continue };
                 match outcome {
-                    Ok(told) if short >= self.members.len() => add_lines(outcomes, place, told),
+                    Ok(reported) if short >= self.members.len() => add_lines(outcomes, place, reported),
                     outcome => outcomes.push((place, outcome)),
                 }
             }
@@ -197,19 +197,19 @@ impl<'a> Recording<'a> {
         if other.is_some_and(|entry| entry.superseded_by == Some(by.digest)) {
             return Ok(None);
         }
-        let told_before = self.superseded_before.get(&contents[short].digest) == Some(&by.digest);
-        if !told_before {
+        let reported_before = self.superseded_before.get(&contents[short].digest) == Some(&by.digest);
+        if !reported_before {
             self.dataset.index.supersede(&contents[short], by)?;
         }
         let (shorter, longer, dataset) = (self.name(short), self.name(long), self.dataset.path.display());
-        let told = |text: String| passed_over(Status::Prefix, &contents[short], &text);
+        let reported = |text: String| passed_over(Status::Prefix, &contents[short], &text);
         let what = if contents[short].redacted_from.is_some() { "redacted copy" } else { "prefix" };
         Ok(match other {
             None if long < self.members.len() => {
-                Some(told(format!("{shorter}: a {what} of {longer}, which is converted")))
+                Some(reported(format!("{shorter}: a {what} of {longer}, which is converted")))
             }
-            None => Some(told(format!("{shorter}: a {what} of {longer}, which is in {dataset}"))),
-            Some(entry) if entry.superseded_by.is_none() => Some(told(format!(
+            None => Some(reported(format!("{shorter}: a {what} of {longer}, which is in {dataset}"))),
+            Some(entry) if entry.superseded_by.is_none() => Some(reported(format!(
                 "{longer}: replaces its {what} {shorter}, which an earlier run had written to {dataset}"
             ))),
             // Its rows were removed before.

@@ -93,7 +93,7 @@ fn read_one(path: &Path, args: &DiffArgs, progress: &Progress) -> anyhow::Result
     })
 }
 
-/// What is compared; the first of them that all traces tell.
+/// What is compared; the first of them that all traces have.
 fn weights(args: &DiffArgs) -> Vec<Weight> {
     args.weight.map_or(vec![Weight::Cpu, Weight::Active], |weight| vec![weight])
 }
@@ -125,10 +125,10 @@ fn add_datasets(
     if alone && weights.len() > 1 {
         let traces = datasets.iter().map(|(_, dataset)| dataset.traces().len()).sum::<usize>();
         let read = parts.iter().flatten().map(|part| part.values.len()).sum::<usize>();
-        let tell = |stacks: &ThreadStacks<'_>| stacks.all_tell(weights[0]);
-        // The comparison takes the first weight if all traces tell it.
+        let has = |stacks: &ThreadStacks<'_>| stacks.all_have(weights[0]);
+        // The comparison takes the first weight if all traces have it.
         if traces == read
-            && stacks.iter().flatten().map(tell).collect::<Result<Vec<_>, _>>()?.iter().all(|all| *all)
+            && stacks.iter().flatten().map(has).collect::<Result<Vec<_>, _>>()?.iter().all(|all| *all)
         {
             weights.truncate(1);
         }

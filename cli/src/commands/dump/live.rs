@@ -31,7 +31,7 @@ pub(super) fn with_sample(
     use anyhow::Context;
     use std::process::{Command, Stdio};
 
-    // The trace lies in a temporary folder and is named without a path, since inject expands `%` in
+    // The trace is in a temporary folder and is named without a path, since inject expands `%` in
     // the name of its output.
     const TRACE: &str = "once.stk";
     let inject = std::env::current_exe().context("the folder of stk.exe is not known")?;

@@ -227,7 +227,7 @@ pub(super) struct DumpLosses {
 }
 
 impl DumpLosses {
-    /// Tells what is missing among the events.
+    /// Reports what is missing among the events.
     pub(super) fn events(&mut self, trace: &Trace<'_>, found: &TraceEvents) {
         for problem in found.problems(trace) {
             self.damaged = true;

@@ -111,7 +111,7 @@ fn check(args: &StatsArgs) -> anyhow::Result<()> {
     }
 }
 
-/// The names of traces, which tell those of one name apart by their ids.
+/// The names of traces, which distinguish those of one name by their ids.
 fn distinct_sources(dataset: &Dataset) -> HashMap<String, String> {
     let mut uses: HashMap<&str, u32> = HashMap::new();
     for trace in dataset.traces() {
@@ -162,7 +162,7 @@ fn totals(dataset: &Dataset) -> stats::DatasetTotals {
     }
 }
 
-/// Gives the waits their numbers and lengths, which the sums of runs do not tell.
+/// Gives the waits their numbers and lengths, which the sums of runs lack.
 fn count_waits(stats: &mut stats::Stats, part: &DatasetPart) -> anyhow::Result<()> {
     let mut counted: HashMap<&'static str, (u64, u64)> = HashMap::new();
     part.runs.for_each(|batch| {

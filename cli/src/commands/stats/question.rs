@@ -59,7 +59,7 @@ const LEAST_LINES: usize = 8;
 const FUNCTIONS: usize = 1000;
 
 impl QuestionArgs {
-    /// The question, if one is asked. `top` as it was given; `traces`: how many are answered as
+    /// The question, if there is one. `top` as it was given; `traces`: how many are answered as
     /// one.
     pub(super) fn question(
         &self,

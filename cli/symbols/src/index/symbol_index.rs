@@ -50,7 +50,7 @@ pub struct Frame<'i> {
     pub inline: bool,
 }
 
-/// The range of code that an address lies in.
+/// The range of code that an address is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Range<'i> {
     /// First rva.

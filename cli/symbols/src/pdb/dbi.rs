@@ -151,7 +151,7 @@ impl Dbi {
     }
 
     /// The rva of `offset` in the section numbered from 1, if there is such a section and the
-    /// offset lies in it.
+    /// offset is in it.
     pub(super) fn rva(&self, section: u16, offset: u32) -> Option<u32> {
         section_rva(&self.sections, section, offset)
     }

@@ -12,7 +12,7 @@ const DEBUG_S_IGNORE: u32 = 0x8000_0000;
 const DEBUG_S_LINES: u32 = 0xf2;
 const DEBUG_S_FILECHKSMS: u32 = 0xf4;
 const DEBUG_S_INLINEELINES: u32 = 0xf6;
-/// Line numbers that tell a debugger to step into or over: not lines of the source.
+/// Line numbers that make a debugger step into or over: not lines of the source.
 const HIDDEN_LINES: [u32; 2] = [0xfe_efee, 0xf0_0f00];
 
 /// Lines of one object file.

@@ -52,7 +52,7 @@ pub enum RecordsError {
     #[error("the stream of module {0} is missing or too short")]
     ModuleStream(String),
     /// Scopes are nested more deeply than compilers make them.
-    #[error("procedures or inline sites lie in each other more than {} deep", read::MOST_SCOPES)]
+    #[error("procedures or inline sites are nested more than {} deep", read::MOST_SCOPES)]
     TooDeep,
     /// Too many procedures hold one address.
     #[error("too many procedures overlap at {0:#x}")]

@@ -120,7 +120,7 @@ impl MetadataTable {
     }
 }
 
-/// The streams that are used. Their ranges lie in the file.
+/// The streams that are used. Their ranges are in the file.
 #[derive(Default)]
 struct Streams {
     pdb: Option<Range<usize>>,

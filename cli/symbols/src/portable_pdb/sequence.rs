@@ -45,7 +45,7 @@ impl MethodPoints {
         MethodPoints(Mutex::new(PointCache { points: HashMap::new(), kept: 0, room }))
     }
 
-    /// The points in `blob`, which lies in `data`. `None`: it is invalid, or the methods together
+    /// The points in `blob`, which is in `data`. `None`: it is invalid, or the methods together
     /// are far longer than the file.
     pub(super) fn decode(&self, data: &[u8], blob: &[u8], document: u32) -> Option<Arc<[VisiblePoint]>> {
         let key = ((blob.as_ptr() as usize).wrapping_sub(data.as_ptr() as usize), document);

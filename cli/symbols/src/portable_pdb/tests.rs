@@ -133,7 +133,7 @@ fn bytes_cut_off_anywhere_are_refused_or_give_less() {
 }
 
 #[test]
-fn an_assembly_is_read_wherever_it_lies_in_memory() {
+fn an_assembly_is_read_at_any_address() {
     let whole = assembly_debug(ASSEMBLY);
     for offset in 1..8 {
         let shifted = [&[0; 8][..offset], ASSEMBLY].concat();

@@ -39,7 +39,7 @@ pub fn explain<M: Modules>(
     let instead = match found_by {
         Some(Trust::Scan) => "scan: the stack was searched upward for a word behind a call",
         Some(Trust::ExplicitFrame | Trust::ExplicitContext) => {
-            "explicit Frame: the runtime's own record on the stack says where its code goes on"
+            "explicit Frame: the runtime's own record on the stack says where its code continues"
         }
         _ => return explanation,
     };

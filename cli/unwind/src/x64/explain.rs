@@ -88,7 +88,7 @@ fn whereabouts(place: &Place<'_>, function: Option<&RuntimeFunction>, full: &X64
         return "pushed by the processor".to_owned();
     }
     let info = UnwindInfo::parse(place.image, function.unwind);
-    if info.as_ref().is_ok_and(UnwindInfo::is_told_by_its_handler) {
+    if info.as_ref().is_ok_and(UnwindInfo::is_known_by_its_handler) {
         return match full.trust {
             Trust::Code => "assembler whose handler alone knows the frame, its code followed to the return",
             _ => "assembler whose handler alone knows the frame, taken for a leaf: its code could not be followed",

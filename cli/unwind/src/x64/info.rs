@@ -1,4 +1,4 @@
-//! RUNTIME_FUNCTION and UNWIND_INFO as they lie in an image.
+//! RUNTIME_FUNCTION and UNWIND_INFO as they are in an image.
 
 use crate::ImageTables;
 use crate::frame::Fault;
@@ -139,7 +139,7 @@ impl<'a> UnwindInfo<'a> {
 
     /// Whether it has a handler but no codes. A compiler gives no handler to a function that makes
     /// no frame and so calls nothing. So this is assembler, and only the handler knows the frame.
-    pub(crate) fn is_told_by_its_handler(&self) -> bool {
+    pub(crate) fn is_known_by_its_handler(&self) -> bool {
         self.handler_flags != 0
             && self.codes.is_empty()
             && self.prologue == 0

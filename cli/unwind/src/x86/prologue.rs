@@ -635,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn the_function_before_is_not_taken_for_the_one_at_hand() {
+    fn the_function_before_is_not_taken_for_this_one() {
         // push ebp; mov ebp, esp; pop ebp; ret; padding; xor eax, eax
         for padding in [&[0xcc, 0xcc][..], &[0x90], &[0x66, 0x90], &[0x8d, 0x76, 0]] {
             let code = [&[0x55, 0x89, 0xe5, 0x5d, 0xc3][..], padding, &[0x33, 0xc0]].concat();

@@ -125,7 +125,7 @@ fn returns(outcome: &Outcome) -> Option<Return> {
 }
 
 /// The bytes that the next return behind `rva` pops, for a function of unknown extent. The return
-/// is the function's own if its code lies in one piece and ends in a return. Compilers put int3
+/// is the function's own if its code is in one piece and ends in a return. Compilers put int3
 /// between functions.
 fn popped_ahead(image: &ImageTables, rva: u32) -> Option<u16> {
     const MOST: usize = 1 << 13;

@@ -254,7 +254,7 @@ pub(super) fn ambiguous_methods(parts: &mut Parts, addresses: usize) {
     many(parts, BlockKind::Meta, 2, |i| named(METHODS, &texts[i as usize]));
 }
 
-/// As many runtimes as modules. No runtime lies in one of the modules.
+/// As many runtimes as modules. No runtime is in one of the modules.
 pub(super) fn runtimes_and_modules(parts: &mut Parts, count: usize) {
     many(parts, BlockKind::Meta, count, |i| module(100 + i, i << 12, b"x.dll", None));
     many(parts, BlockKind::Meta, count, |i| runtime((1 << 32) + i, b""));

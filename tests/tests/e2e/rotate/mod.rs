@@ -40,11 +40,11 @@ struct RingFile {
 
 impl RingFile {
     /// Its place in the recording. A process that ends in the moment in which a file begins leaves
-    /// a trace that tells no more than its header.
+    /// a trace that holds no more than its header.
     fn place(&self) -> Option<(&str, u64)> {
         let rotation = &self.info["rotation"];
         let at_once = self.recorded.end_reason() == Some(EndReason::ProcessExit as u64);
-        assert!(at_once || rotation.is_object(), "{} does not tell its place", self.info["file"]);
+        assert!(at_once || rotation.is_object(), "{} does not report its place", self.info["file"]);
         Some((rotation["id"].as_str()?, rotation["index"].as_u64()?))
     }
 
@@ -157,8 +157,8 @@ fn files_by_time_follow_each_other_and_the_last_ones_are_kept() {
     std::fs::write(folder.file("b.0002.stk"), "not a trace").expect("writable");
     let mut inject = Inject::start(&folder, &["--pid", &pid, "-o", "a.stk", "--rotate", "2s", "--keep", "3"]);
     inject.wait_until_recording();
-    inject.wait_until_a_line_begins("it goes on in numbered files, each of 2.00 s");
-    // Numbers go on behind those that are there.
+    inject.wait_until_a_line_begins("it continues in numbered files, each of 2.00 s");
+    // Numbers continue behind those that are there.
     wait_for_file(folder.path(), "a.0006.stk");
     Inject::run(&folder, &["mark", "--pid", &pid, "half"]).expect(0);
     wait_for_file(folder.path(), "a.0007.stk");
@@ -186,7 +186,7 @@ fn files_by_time_follow_each_other_and_the_last_ones_are_kept() {
 }
 
 #[test]
-fn files_by_size_are_moved_while_the_recording_goes_on() {
+fn files_by_size_are_moved_during_the_recording() {
     let folder = Folder::new("rotate-size");
     let busy = Program::busy(&folder, 0);
     let pid = busy.pid();
@@ -243,7 +243,7 @@ fn a_recording_with_a_duration_ends_in_time_whatever_its_files() {
 }
 
 #[test]
-fn a_paused_recording_stays_in_its_file_and_goes_on_rotating_when_it_is_resumed() {
+fn a_paused_recording_rotates_only_after_it_is_resumed() {
     let folder = Folder::new("rotate-paused");
     let busy = Program::busy(&folder, 0);
     let pid = busy.pid();
@@ -286,9 +286,9 @@ fn a_launched_program_is_recorded_into_files_and_its_exit_code_is_injects() {
     ended(finished, 0, "ended with exit code 0");
     let names = files(folder.path());
     assert!(names.len() >= 3, "{names:?}");
-    let told = ring(&folder, &names).iter().filter(|file| file.place().is_some()).count();
-    assert!(told >= names.len() - 1);
-    merged(&folder, &names[..told]);
+    let reported = ring(&folder, &names).iter().filter(|file| file.place().is_some()).count();
+    assert!(reported >= names.len() - 1);
+    merged(&folder, &names[..reported]);
     // The last one too, should the program have ended as it began.
     let all: Vec<&str> = names.iter().map(String::as_str).collect();
     let together = stk::run(folder.path(), &[&["merge"], &all[..], &["-o", "all.chrome.json"]].concat());
@@ -297,12 +297,12 @@ fn a_launched_program_is_recorded_into_files_and_its_exit_code_is_injects() {
 }
 
 #[test]
-fn a_recording_that_is_left_behind_goes_on_in_its_files_until_it_is_stopped() {
+fn a_detached_recording_rotates_until_it_is_stopped() {
     let folder = Folder::new("rotate-detach");
     let busy = Program::busy(&folder, 0);
     let pid = busy.pid();
     let arguments = ["--pid", &pid, "-o", "a.stk", "--rotate", "1s", "--detach"];
-    Inject::run(&folder, &arguments).expect(0).says("inject goes on as pid");
+    Inject::run(&folder, &arguments).expect(0).says("inject continues as pid");
     wait_for_file(folder.path(), "a.0003.stk");
     // Another recording cannot begin between two files.
     Inject::run(&folder, &["--pid", &pid, "-o", "b.stk"]).refuses(1, "is being recorded already");
@@ -334,5 +334,5 @@ fn a_file_that_another_program_put_in_place_of_an_old_one_stays() {
     let finished = inject.finish();
     finished.expect(130).says("is another file now: it is not deleted");
     assert_eq!(std::fs::read(folder.file("a.0001.stk")).expect("there"), b"mine");
-    assert!(!folder.file("a.0002.stk").exists(), "the next one is deleted all the same");
+    assert!(!folder.file("a.0002.stk").exists(), "the next one is deleted anyway");
 }

@@ -42,7 +42,7 @@ impl Turning {
         Inject::start(&self.folder, &[more, &["--pid", &self.pid]].concat())
     }
 
-    /// The recording ended as it was asked to, and its files are whole.
+    /// The recording ended as requested, and its files are whole.
     #[track_caller]
     fn ended_by_stop(self) {
         ended(self.inject.finish(), 0, "stopped from elsewhere");

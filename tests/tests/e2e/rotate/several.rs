@@ -16,9 +16,9 @@ fn files_of(folder: &Folder, begins: &str) -> Vec<String> {
 
 /// What `inject status` says of all recordings that are in several files.
 fn rotating(folder: &Folder) -> Vec<Value> {
-    let told = Inject::run(folder, &["status", "--json"]);
-    let told: Value = serde_json::from_str(&told.expect(0).stdout).expect("JSON");
-    let all = told["recordings"].as_array().expect("a list").clone();
+    let reported = Inject::run(folder, &["status", "--json"]);
+    let reported: Value = serde_json::from_str(&reported.expect(0).stdout).expect("JSON");
+    let all = reported["recordings"].as_array().expect("a list").clone();
     all.into_iter().filter(|row| row["rotation"].is_object()).collect()
 }
 
@@ -32,9 +32,9 @@ fn several_processes_have_a_ring_each() {
     for pid in [&one, &two] {
         wait_for_file(folder.path(), &format!("r-{pid}.0005.stk"));
     }
-    let told = rotating(&folder);
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told.iter().all(|row| row["rotation"]["index"].as_u64() >= Some(4)), "{told:?}");
+    let reported = rotating(&folder);
+    assert_eq!(reported.len(), 2, "{reported:?}");
+    assert!(reported.iter().all(|row| row["rotation"]["index"].as_u64() >= Some(4)), "{reported:?}");
     Inject::run(&folder, &["stop", "--all"]).expect(0).says("; all files: ");
     ended(inject.finish(), 0, "2 of 2 processes recorded");
     let ids = [one, two].map(|pid| {
@@ -56,8 +56,8 @@ fn a_child_has_a_ring_of_its_own() {
     let line = ["--children", "-o", "%n-%p.stk", "--rotate", "1s", "--", shell, "/c"];
     let inject = Inject::start(&folder, &[&line[..], &[&wine::windows_path(&busy), "90"]].concat());
     let child = wine::wait_for("the child's fourth file", || {
-        let told = rotating(&folder);
-        let row = told.iter().find(|row| row["name"] == "busy.exe")?;
+        let reported = rotating(&folder);
+        let row = reported.iter().find(|row| row["name"] == "busy.exe")?;
         (row["rotation"]["index"].as_u64()? >= 4).then(|| row["pid"].to_string())
     });
     Inject::run(&folder, &["stop", "--all"]).expect(0);
@@ -84,8 +84,8 @@ fn a_32_bit_process_has_a_ring() {
     let recording = Inject::start_exe(&inject, &folder, folder.path(), &line);
     wait_for_file(folder.path(), "a.0005.stk");
     Inject::run_exe(&inject, &folder, &["mark", "--pid", &pid, "half"]).expect(0);
-    let told = Inject::status_by(&inject, &folder, &pid);
-    assert!(told["rotation"]["index"].as_u64() >= Some(5), "{told}");
+    let reported = Inject::status_by(&inject, &folder, &pid);
+    assert!(reported["rotation"]["index"].as_u64() >= Some(5), "{reported}");
     let stopped = Inject::run_exe(&inject, &folder, &["stop", "--pid", &pid, "--unload"]);
     stopped.expect(0).says("stopped busy.exe").says("the agent has left busy.exe");
     ended(recording.finish(), 0, "stopped from elsewhere");
@@ -100,15 +100,15 @@ fn a_32_bit_process_has_a_ring() {
 fn samples_in(line: &str) -> u64 {
     let number = line.split_once(" samples").and_then(|(before, _)| before.rsplit(' ').next());
     let number = number.and_then(|number| number.replace(',', "").parse().ok());
-    number.unwrap_or_else(|| panic!("no samples are told: {line}"))
+    number.unwrap_or_else(|| panic!("no samples are reported: {line}"))
 }
 
 #[test]
-fn the_status_tells_the_present_file_and_all_together() {
+fn the_status_shows_the_present_file_and_the_sum() {
     let folder = Folder::new("rotate-status");
     let busy = Program::busy(&folder, 0);
     let pid = busy.pid();
-    // Numbers go on behind one that is there.
+    // Numbers continue behind one that is there.
     std::fs::write(folder.file("a.0007.stk"), "not a trace").expect("writable");
     let inject = Inject::start(&folder, &["--pid", &pid, "-o", "a.stk", "--rotate", "1s"]);
     let last = if wine::long() { 28 } else { 11 };
@@ -126,12 +126,12 @@ fn the_status_tells_the_present_file_and_all_together() {
     assert!(text.contains(" in its name), ") && text.contains("; all files: "), "{text}");
 
     let stopped = Inject::run(&folder, &["stop", "--pid", &pid]);
-    let told = stopped.expect(0).stderr.split_once("; all files: ").expect("all files").1.to_owned();
+    let reported = stopped.expect(0).stderr.split_once("; all files: ").expect("all files").1.to_owned();
     let finished = inject.finish();
     finished.expect(0);
-    // inject counted the files' own contents, stop what the agent had told of each.
+    // inject counted the files' own contents, stop what the agent had reported of each.
     let closing = finished.stderr.lines().last().expect("a closing line");
-    assert_eq!(samples_in(&told), samples_in(closing), "{told}\n{closing}");
+    assert_eq!(samples_in(&reported), samples_in(closing), "{reported}\n{closing}");
     let names: Vec<String> = files(folder.path()).split_off(1);
     let ring = ring(&folder, &names);
     assert!(closing.contains(&format!("{} files: ", ring.len())), "{closing}");

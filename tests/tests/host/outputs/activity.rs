@@ -1,4 +1,4 @@
-//! What threads did, told from hand-made stacks.
+//! What threads did, by hand-made stacks.
 
 use super::profiles::Builder;
 use stk_profile::profile::{Activity, Placement, Run, RunFlags, Runs, classify};
@@ -52,7 +52,7 @@ fn wait(frames: &[(&str, &str)]) -> (&'static str, &'static str) {
 }
 
 #[test]
-fn the_outermost_function_that_waits_tells_the_reason() {
+fn the_outermost_function_that_waits_is_the_reason() {
     let alert = ("ntdll.dll", "NtWaitForAlertByThreadId");
     assert_eq!(wait(&[APP, alert]), ("address", "unknown"));
     let sleep =
@@ -81,7 +81,7 @@ fn a_system_call_counts_only_behind_its_instruction() {
 #[test]
 fn a_thread_that_did_not_run_is_not_on_a_processor() {
     assert_eq!(one(&[APP], RunFlags::empty(), RunState::Waiting), Activity::Unknown);
-    // A register that changed is no proof of running: the stack tells what the thread did.
+    // A register that changed is no proof of running: the stack shows what the thread did.
     let call = [APP, ("ntdll.dll", "NtDelayExecution")];
     assert!(matches!(one(&call, BEHIND, RunState::Running), Activity::Waiting(_)));
 }

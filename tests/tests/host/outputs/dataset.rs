@@ -158,7 +158,7 @@ fn a_dataset_is_the_same_for_any_order_and_any_number_of_threads() {
         for name in names.iter().filter(|name| !name.contains("whole.stk") || **name == "whole.stk") {
             lab.convert(&[name], dataset, "2");
         }
-        // The first by name of the copies is the one that is told.
+        // The first by name of the copies is the one that is reported.
         lab.convert(&["copy.stk"], dataset, "2");
         let found = lab.files(dataset);
         assert!(found.keys().eq(expected.keys()), "{dataset}: {:?}", found.keys());
@@ -209,7 +209,7 @@ fn a_longer_file_of_a_later_run_replaces_its_beginning() {
     assert!(lab.files("ds") == before);
     lab.convert(&["completed.stk"], "ds", "2");
     assert_eq!(lab.traces("ds"), [stands("completed.stk"), SUPERSEDED].into());
-    assert_eq!(lab.table("ds", "traces").height(), 3, "the cut and the whole one are both told");
+    assert_eq!(lab.table("ds", "traces").height(), 3, "the cut and the whole one are both reported");
     let traces = lab.table("ds", "traces");
     let by = traces.column("superseded_by").expect("the column").str().expect("text").clone();
     let by: BTreeSet<_> = by.iter().flatten().collect();

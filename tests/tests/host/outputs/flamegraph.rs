@@ -69,7 +69,7 @@ fn widths_are_the_counts_of_the_folded_stacks() {
 }
 
 #[test]
-fn titles_tell_microseconds_and_the_share_of_the_whole() {
+fn titles_show_microseconds_and_the_share() {
     let (_, frames) = frames(&write(&busy(), &Options::default()));
     let titles: Vec<&str> = frames.iter().map(|(title, _)| title.as_str()).collect();
     assert!(titles.contains(&"all (12,000 µs, 100%)"), "{titles:?}");

@@ -16,7 +16,7 @@ use stk_unwind::Trust;
 /// start > wait
 /// ```
 ///
-/// `host` lies in hostfxr.dll, `run` and `jit` in coreclr.dll, `compile` in clrjit.dll, `call_back`
+/// `host` is in hostfxr.dll, `run` and `jit` in coreclr.dll, `compile` in clrjit.dll, `call_back`
 /// in native.dll.
 fn mixed() -> Builder {
     let mut b = Builder::new();

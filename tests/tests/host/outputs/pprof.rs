@@ -128,7 +128,7 @@ fn each_module_instance_is_a_mapping_and_holds_the_addresses_of_its_frames() {
 }
 
 #[test]
-fn samples_tell_their_thread_and_its_state() {
+fn samples_hold_their_thread_and_its_state() {
     let profile = read(&busy());
     let strings = profile.texts(6);
     let mut labels: Vec<(String, String, u64)> = Vec::new();

@@ -194,7 +194,7 @@ fn waiting_samples_can_be_left_out() {
 }
 
 #[test]
-fn lists_count_what_is_asked_and_by_default_cpu_time() {
+fn lists_count_what_is_requested_and_by_default_cpu_time() {
     let first = |weight| {
         let stats = figures(&StatsOptions { weight, ..StatsOptions::default() });
         let fib = stats.functions_by_self.iter().find(|f| f.function == "fib").expect("a row").own;

@@ -1,4 +1,4 @@
-//! Names that the runtime does not tell its own process. The agent asks the host for them through
+//! Names that the runtime does not give its own process. The agent asks the host for them through
 //! the mailbox (`stk_schema::mailbox`).
 //!
 //! Takes addresses of dynamic code from the code thread and writes METHOD_NAME events, and on x86
@@ -41,7 +41,7 @@ const AGAIN_MS: u64 = 1_000;
 const SILENT_MS: u64 = 3_000;
 /// A request is given up after this time, whether or not the host's beat changes.
 const LATE_MS: u64 = 15_000;
-/// How often an address is asked at most, if requests with it are given up.
+/// How often an address is requested at most, if requests with it are given up.
 const MOST_TRIES: u8 = 3;
 
 /// [`NameMailbox`] with atomic fields, which both sides change in place.
@@ -109,8 +109,8 @@ impl LiveMailbox {
         }
     }
 
-    /// Prepares the mailbox for a recording: nothing is asked, and no host is known. `lock`: handle
-    /// of the mutex that a host owns while it uses the mailbox.
+    /// Prepares the mailbox for a recording: no request is open, and no host is known. `lock`:
+    /// handle of the mutex that a host owns while it uses the mailbox.
     pub(crate) fn open(&self, lock: u32) {
         self.lock.store(lock, Ordering::Relaxed);
         self.runtime.store(0, Ordering::Relaxed);
@@ -138,7 +138,7 @@ pub(crate) struct Counts {
     pub named: u64,
     /// Invalid answers: wrong address, no length, no text.
     pub refused: u64,
-    /// Addresses that were asked, but not answered in time.
+    /// Addresses that were requested and not answered in time.
     pub unanswered: u64,
     /// Addresses left out because too many waited.
     pub left_out: u64,
@@ -166,7 +166,7 @@ pub(crate) struct Names {
     ticks_per_ms: u64,
     waiting: VecDeque<Want>,
     flight: Option<Flight>,
-    /// Not to be asked before.
+    /// No request earlier than this.
     next: Ticks,
     /// The host's beat when the recording began: one that moved since is alive.
     first_beat: u32,
@@ -221,12 +221,12 @@ impl Names {
         mailbox.runtime.store(0, Ordering::Release);
     }
 
-    /// Whether the host is asked.
+    /// Whether the host gets requests.
     pub(crate) fn asks(&self) -> bool {
         self.runtime.is_some()
     }
 
-    /// The kind of the runtime that the host is asked about.
+    /// The kind of the runtime that the requests concern.
     pub(crate) fn runtime(&self) -> Option<RuntimeKind> {
         self.runtime.map(|(_, kind)| kind)
     }
@@ -241,7 +241,7 @@ impl Names {
         mailbox.beat.load(Ordering::Acquire) != self.first_beat
     }
 
-    /// Whether addresses wait for an answer or to be asked, and the host has not said that it
+    /// Whether addresses wait for an answer or a request, and the host has not said that it
     /// cannot get names.
     pub(crate) fn is_busy(&self, mailbox: &LiveMailbox) -> bool {
         self.asks()
@@ -331,13 +331,13 @@ impl Names {
                 Err(BadAnswer) => self.counts.refused += 1,
             }
         }
-        // What waits is asked at once: a request holds only so many.
+        // What waits is requested at once: a request holds only so many.
         self.next = if self.waiting.is_empty() { now + Ticks(AGAIN_MS * self.ticks_per_ms) } else { now };
         wrote
     }
 
-    /// Gives up the request under way. Its addresses are asked again behind all others: the machine
-    /// may be busy, or the library slow to open.
+    /// Gives up the request under way. Its addresses are requested again behind all others: the
+    /// machine may be busy, or the library slow to open.
     fn give_up(&mut self) {
         for want in self.flight.take().into_iter().flat_map(|flight| flight.wants) {
             let tries = want.tries + 1;
@@ -349,7 +349,7 @@ impl Names {
         }
     }
 
-    /// Gives up what was asked and not answered: the recording ends.
+    /// Gives up unanswered requests: the recording ends.
     pub(crate) fn end(&mut self) {
         let asked = self.waiting.iter().filter(|want| want.tries > 0).count();
         let under_way = self.flight.take().map_or(0, |flight| flight.wants.len());

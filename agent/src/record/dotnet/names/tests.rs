@@ -138,7 +138,7 @@ fn hostile_answers_are_refused_and_counted() {
 }
 
 #[test]
-fn addresses_beyond_one_request_are_asked_in_the_next_one_at_once() {
+fn addresses_beyond_one_request_go_into_the_next_at_once() {
     let mailbox = mailbox();
     let mut names = Names::new(&mailbox, Arch::X64, MS);
     for i in 0..SLOTS as u64 + 3 {
@@ -146,7 +146,7 @@ fn addresses_beyond_one_request_are_asked_in_the_next_one_at_once() {
     }
     let mut out = NameLog::default();
     names.step(&mailbox, Ticks(0), true, &NoMemory, &mut out);
-    assert_eq!(mailbox.request.load(Ordering::Relaxed), 0, "nobody is asked before it is known of what");
+    assert_eq!(mailbox.request.load(Ordering::Relaxed), 0, "no request before its subject is known");
     names.ask_of(BASE, RuntimeKind::Framework, &mailbox);
     for round in [SLOTS, 3] {
         names.step(&mailbox, Ticks(1), false, &NoMemory, &mut out);
@@ -176,7 +176,7 @@ fn a_request_to_a_silent_host_is_given_up() {
     }
     let first = mailbox.request.load(Ordering::Relaxed);
     names.step(&mailbox, Ticks(7_000 * MS), false, &NoMemory, &mut out);
-    assert!(!names.in_flight() && names.is_busy(&mailbox), "it is asked again");
+    assert!(!names.in_flight() && names.is_busy(&mailbox), "it is requested again");
     // The late answer is ignored.
     answer(&mailbox, 0, SLOT_NAMED, 0, 0, b"T.M()");
     done(&mailbox);

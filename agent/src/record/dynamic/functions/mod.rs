@@ -16,7 +16,7 @@ use stk_schema::event::{CodeAdd, CodeKind, Event};
 use stk_schema::identity::ContentHash;
 use stk_schema::{Arch, Ticks};
 
-use super::{FunctionEntry, Shared, Sighting, UnnamedCode};
+use super::{CodeSample, FunctionEntry, Shared, UnnamedCode};
 use crate::record::image::Memory;
 use crate::record::modules::Events;
 
@@ -65,7 +65,7 @@ struct LiveRegion {
     compared: Ticks,
     /// When it was last seen.
     seen: Ticks,
-    /// Whoever was asked for it failed: not to be asked again.
+    /// The query for it failed and is not repeated.
     faulty: bool,
     /// For a stub: the addresses (bits from `base` on) whose names were already requested. A stub
     /// may hold several, and without function tables (x86) every method looks like a stub.
@@ -110,12 +110,12 @@ impl CodeFunctions {
     /// writes new code.
     pub(crate) fn sighted(
         &mut self,
-        sighting: Sighting,
+        sighting: CodeSample,
         tables: &mut impl Tables,
         memory: &impl Memory,
         out: &mut impl Events,
     ) {
-        let Sighting { inside, time, executed } = sighting;
+        let CodeSample { inside, time, executed } = sighting;
         let fresh = Ticks(FRESH_MS * self.ticks_per_ms);
         let known = self.holding_mut(inside).map(|live| {
             live.seen = time.max(live.seen);

@@ -92,7 +92,7 @@ impl Rig {
 
     fn see(&mut self, rva: u64, time: u64, executed: bool) -> Vec<String> {
         let World { memory, tables, asked, fault } = &mut self.world;
-        let sighting = Sighting { inside: IMAGE + rva, time: Ticks(time), executed };
+        let sighting = CodeSample { inside: IMAGE + rva, time: Ticks(time), executed };
         self.functions.sighted(sighting, &mut CountedTables(tables, asked, *fault), memory, &mut self.log);
         core::mem::take(&mut self.log.0)
     }

@@ -369,7 +369,7 @@ impl Agent {
         };
         let block = self.exports.status_block.ok_or_else(other_version)?;
         let status = read_status(process, self.address(block))
-            .ok_or_else(|| Failure::target(format!("{process} ended while its agent was being asked")))?;
+            .ok_or_else(|| Failure::target(format!("{process} ended while inject waited for its agent")))?;
         let fits = status.version == CONTROL_VERSION && status.size as usize >= FIRST_STATUS_SIZE;
         if fits { Ok(status) } else { Err(other_version()) }
     }

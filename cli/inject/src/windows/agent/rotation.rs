@@ -1,5 +1,5 @@
-//! What the injects of a process tell each other, in the agent's status, of a recording that goes
-//! on in other files.
+//! What the injects of a process report to each other, in the agent's status, of a recording that
+//! continues in other files.
 
 use super::{Agent, STOP_HOSTS_MS};
 use crate::failure::Failure;
@@ -7,17 +7,17 @@ use crate::rotation::{FilePlace, Totals};
 use crate::windows::process::Process;
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
-use stk_schema::control::{AgentStatus, ROTATION_GOES_ON, ROTATION_NONE, ROTATION_STOP, STATE_STOPPED};
+use stk_schema::control::{AgentStatus, ROTATION_CONTINUES, ROTATION_NONE, ROTATION_STOP, STATE_STOPPED};
 
 /// How long a recording may be between two files.
 const BETWEEN_FILES: Duration = Duration::from_secs(10);
 
-/// Whether a recording is between two files: it has ended, and a host goes on with it.
+/// Whether a recording is between two files: it has ended, and a host continues it.
 pub(super) fn is_between_files(status: &AgentStatus) -> bool {
-    status.rotation == ROTATION_GOES_ON && status.state == STATE_STOPPED
+    status.rotation == ROTATION_CONTINUES && status.state == STATE_STOPPED
 }
 
-/// Whether the host of a recording in several files has still to go on with it, or to end it.
+/// Whether the host of a recording in several files has still to continue it, or to end it.
 fn is_unsettled(status: &AgentStatus) -> bool {
     status.rotation != ROTATION_NONE && status.state == STATE_STOPPED
 }
@@ -39,7 +39,7 @@ impl Agent {
         }
     }
 
-    /// Waits until the inject that goes on in other files has ended the recording.
+    /// Waits until the inject that continues in other files has ended the recording.
     ///
     /// # Errors
     /// A sentence for the user.
@@ -56,7 +56,7 @@ impl Agent {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        // It was ended itself; nobody goes on with the recording.
+        // It was ended itself; nobody continues the recording.
         self.set_rotation(process, ROTATION_NONE);
         Err(Failure::failed(format!(
             "the inject that records {process} did not end the recording within {} s",
@@ -64,8 +64,8 @@ impl Agent {
         )))
     }
 
-    /// Tells the other hosts whether the recording goes on in another file: `ROTATION_*`. They do
-    /// without it if the process has ended.
+    /// Reports to the other hosts whether the recording continues in another file: `ROTATION_*`.
+    /// They do without it if the process has ended.
     pub(crate) fn set_rotation(&self, process: &Process, rotation: u32) {
         const FIELD: usize = offset_of!(AgentStatus, rotation);
         // The status of older agents ends before the field.
@@ -89,15 +89,15 @@ impl Agent {
         rotates
     }
 
-    /// Tells the other hosts that the recording does not go on in another file any more, whatever
-    /// they have told this one.
+    /// Reports to the other hosts that the recording will not continue in another file, whatever
+    /// they have reported to this one.
     pub(crate) fn rotation_ended(&self, process: &Process) {
         let _hosts = self.take_hosts(process, STOP_HOSTS_MS);
         self.set_rotation(process, ROTATION_NONE);
     }
 
-    /// Tells the other hosts which file of a recording comes next, and what the files before it
-    /// hold. Called while none is being written.
+    /// Reports to the other hosts which file of a recording comes next, and what the files before
+    /// it hold. Called while none is being written.
     pub(crate) fn set_file(&self, process: &Process, place: &FilePlace) {
         const FIELDS: usize = offset_of!(AgentStatus, file_index);
         let mut bytes = [place.index.to_le_bytes(), place.number.to_le_bytes()].concat();

@@ -11,7 +11,7 @@ use stk_schema::flight::{ANSWER_BYTES, FLIGHT_VERSION, FlightDesk, SNAP_FAILED, 
 
 /// What the desk says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Wanted {
+pub(super) struct TraceRequest {
     pub triggers: u32,
     pub requests: u32,
     pub answered: u32,
@@ -23,9 +23,9 @@ fn number(process: &Process, desk: u64, field: usize) -> Option<u32> {
 }
 
 /// What is wanted of the recording; `None` if that cannot be read.
-pub(super) fn wanted(process: &Process, desk: u64) -> Option<Wanted> {
+pub(super) fn wanted(process: &Process, desk: u64) -> Option<TraceRequest> {
     let number = |field| number(process, desk, field);
-    Some(Wanted {
+    Some(TraceRequest {
         triggers: number(offset_of!(FlightDesk, triggers))?,
         requests: number(offset_of!(FlightDesk, requests))?,
         answered: number(offset_of!(FlightDesk, answered))?,

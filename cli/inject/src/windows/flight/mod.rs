@@ -138,7 +138,7 @@ impl FlightThread {
         let ring_path = folder.ring_path();
         let shared = Arc::new(Shared::default());
         let (own, planned) = (shared.clone(), plan.clone());
-        let work = move || Follower::new(folder, planned).run(&own);
+        let work = move || RingTailer::new(folder, planned).run(&own);
         let thread = std::thread::Builder::new().name("flight".to_owned()).spawn(work).map_err(|error| {
             Failure::failed(format!("no thread can follow the ring of --flight: {error}"))
         })?;
@@ -240,7 +240,7 @@ impl Drop for FlightThread {
     }
 }
 
-struct Follower {
+struct RingTailer {
     /// The ring's files, oldest first.
     files: VecDeque<BegunFile>,
     /// Dropped last: it deletes the files.
@@ -258,9 +258,9 @@ struct Follower {
     last: Option<Instant>,
 }
 
-impl Follower {
-    fn new(folder: FlightFolder, plan: FlightPlan) -> Follower {
-        Follower {
+impl RingTailer {
+    fn new(folder: FlightFolder, plan: FlightPlan) -> RingTailer {
+        RingTailer {
             files: VecDeque::new(),
             _folder: folder,
             plan,

@@ -2,7 +2,7 @@
 //! so that the checked file is the one loaded.
 
 use super::candidate::{LibraryCandidate, LibraryError};
-use crate::trust::{self, Evidence, Permit, Rank};
+use crate::trust::{self, Evidence, IntegrityLevel, LoadPolicy};
 use crate::windows::local::{self, PathRefusal};
 use crate::windows::token::{self, Token};
 use crate::windows::{output, signature};
@@ -24,7 +24,7 @@ pub(super) struct LibraryFile {
     pub path: PathBuf,
     pub bytes: Vec<u8>,
     /// How it may be loaded.
-    pub permit: Permit,
+    pub permit: LoadPolicy,
     /// Keeps others from changing, renaming or deleting it; a folder on the way cannot be renamed
     /// while this is open either.
     _file: File,
@@ -37,7 +37,7 @@ impl LibraryFile {
     /// Why it is not loaded.
     pub(super) fn open(
         candidate: &LibraryCandidate,
-        rank: Rank,
+        rank: IntegrityLevel,
     ) -> Result<Option<LibraryFile>, LibraryError> {
         let given = &candidate.path;
         let shown = given.display();
@@ -45,8 +45,8 @@ impl LibraryFile {
         // to a share may be the recorded user's trap, so links are refused unless that user has the
         // same rights as inject.
         let local = match rank {
-            Rank::Peer => local::check(given),
-            Rank::Below => local::check_without_links(given),
+            IntegrityLevel::Peer => local::check(given),
+            IntegrityLevel::Below => local::check_without_links(given),
         };
         local.map_err(|elsewhere| {
             LibraryError::lasting(match elsewhere {

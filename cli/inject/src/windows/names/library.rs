@@ -14,7 +14,7 @@ use crate::image::{self, Image};
 use crate::names::{self, Answer};
 use crate::runtime;
 use crate::symbol_path::{self, SymbolPath};
-use crate::trust::Rank;
+use crate::trust::IntegrityLevel;
 use crate::windows::process::Process;
 use crate::windows::system::{self, Procedure};
 use std::collections::HashMap;
@@ -83,7 +83,7 @@ impl Library {
     /// The library of the runtime at `runtime` in `process`: the first one found of its build.
     pub(super) fn open(
         process: &Process,
-        rank: Rank,
+        rank: IntegrityLevel,
         runtime: u64,
         kind: u32,
         symbols: &SymbolPath,
@@ -97,14 +97,14 @@ impl Library {
         let read = |rva: u32, buffer: &mut [u8]| {
             runtime.checked_add(rva.into()).is_some_and(|address| process.read(address, buffer))
         };
-        let told = runtime::Runtime::read(kind, read);
-        let told = told.unwrap_or_else(|_| runtime::Runtime::unread(kind, image::own_machine()));
+        let reported = runtime::Runtime::read(kind, read);
+        let reported = reported.unwrap_or_else(|_| runtime::Runtime::unread(kind, image::own_machine()));
         let mut failure = None;
-        let places = beside(&at.module, &told);
-        for candidate in places.iter().cloned().chain(on_symbol_path(symbols, &told)) {
+        let places = beside(&at.module, &reported);
+        for candidate in places.iter().cloned().chain(on_symbol_path(symbols, &reported)) {
             let opened = match LibraryFile::open(&candidate, rank) {
                 Ok(None) => continue,
-                Ok(Some(file)) => Library::try_open(process, &at, &told, &candidate, &file),
+                Ok(Some(file)) => Library::try_open(process, &at, &reported, &candidate, &file),
                 Err(error) => Err(error),
             };
             match opened {
@@ -114,17 +114,17 @@ impl Library {
         }
         let shown = || places.iter().map(|place| place.path.display().to_string()).collect::<Vec<_>>();
         let text = failure.unwrap_or_else(|| format!("there is no {}", shown().join(" and no ")));
-        Err(LibraryError::lasting(text + &symbols.in_vain(&told)))
+        Err(LibraryError::lasting(text + &symbols.not_found(&reported)))
     }
 
     fn try_open(
         process: &Process,
         runtime: &RuntimeModule,
-        told: &runtime::Runtime,
+        reported: &runtime::Runtime,
         candidate: &LibraryCandidate,
         file: &LibraryFile,
     ) -> Result<Library, LibraryError> {
-        check(told, candidate, &file.bytes)?;
+        check(reported, candidate, &file.bytes)?;
         let path = &file.path;
         let title = file_name(path);
         let wide = system::wide(path.as_os_str());
@@ -149,8 +149,11 @@ impl Library {
             handle.map_err(|error| LibraryError { text: format!("no handle: {error}"), may_pass: true })?;
         let own_name = file_name(&runtime.module);
         // For a runtime linked into a program, the library may also use the runtime's usual name.
-        let names =
-            if told.kind == RuntimeKind::SingleFile { [&*own_name, "coreclr.dll"] } else { [&*own_name; 2] };
+        let names = if reported.kind == RuntimeKind::SingleFile {
+            [&*own_name, "coreclr.dll"]
+        } else {
+            [&*own_name; 2]
+        };
         let target = DataTarget::leaked(handle, image::own_machine(), runtime.base, &names);
         type Create = unsafe extern "system" fn(*const GUID, *const DataTarget, *mut Object) -> HRESULT;
         let mut object = Object(ptr::null_mut());
@@ -362,10 +365,10 @@ struct RuntimeModule {
 
 /// The usual files of a runtime's library: beside the runtime, or, for .NET Framework, in the
 /// system's folder of its version.
-fn beside(module: &Path, told: &runtime::Runtime) -> Vec<LibraryCandidate> {
-    let name = told.library_name();
+fn beside(module: &Path, reported: &runtime::Runtime) -> Vec<LibraryCandidate> {
+    let name = reported.library_name();
     let mut places = vec![module.with_file_name(name)];
-    if told.kind == RuntimeKind::Framework {
+    if reported.kind == RuntimeKind::Framework {
         let framework = if size_of::<usize>() == 8 { "Framework64" } else { "Framework" };
         let old = file_name(module).eq_ignore_ascii_case("mscorwks.dll");
         let version = if old { "v2.0.50727" } else { "v4.0.30319" };
@@ -377,18 +380,22 @@ fn beside(module: &Path, told: &runtime::Runtime) -> Vec<LibraryCandidate> {
 }
 
 /// Its possible files on the symbol path.
-fn on_symbol_path(symbols: &SymbolPath, told: &runtime::Runtime) -> Vec<LibraryCandidate> {
+fn on_symbol_path(symbols: &SymbolPath, reported: &runtime::Runtime) -> Vec<LibraryCandidate> {
     let candidate = |found: symbol_path::Candidate| LibraryCandidate {
         path: std::path::absolute(&found.path).unwrap_or(found.path),
         beside: false,
         named: found.named,
-        index: told.library.filter(|_| !found.indexed),
+        index: reported.library.filter(|_| !found.indexed),
     };
-    symbols.candidates(told).into_iter().map(candidate).collect()
+    symbols.candidates(reported).into_iter().map(candidate).collect()
 }
 
 /// Whether it is the runtime's library.
-fn check(told: &runtime::Runtime, candidate: &LibraryCandidate, bytes: &[u8]) -> Result<(), LibraryError> {
+fn check(
+    reported: &runtime::Runtime,
+    candidate: &LibraryCandidate,
+    bytes: &[u8],
+) -> Result<(), LibraryError> {
     let shown = candidate.path.display();
     let image =
         Image::from_file(bytes).map_err(|error| LibraryError::lasting(format!("{shown} is {error}")))?;
@@ -397,7 +404,7 @@ fn check(told: &runtime::Runtime, candidate: &LibraryCandidate, bytes: &[u8]) ->
         return Err(LibraryError::lasting(format!("{shown} is built for {theirs}, this inject for {ours}")));
     }
     if let Some(index) = candidate.index.filter(|&index| !runtime::is_of(image.identity, index)) {
-        let version = told.version.map(|version| format!(" {version}")).unwrap_or_default();
+        let version = reported.version.map(|version| format!(" {version}")).unwrap_or_default();
         let text = format!("{shown} is not of the runtime's version{version} (its index would be {index})");
         return Err(LibraryError::lasting(text));
     }

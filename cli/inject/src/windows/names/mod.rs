@@ -21,10 +21,10 @@ use super::mutex::{self, OwnedMutex};
 use super::process::{NAMING, Process};
 use super::refusal;
 use super::system::{self, Event};
-use crate::names::{self, Head, Request};
+use crate::names::{self, Head, NameRequest};
 use crate::steps;
 use crate::symbol_path::SymbolPath;
-use crate::trust::Rank;
+use crate::trust::IntegrityLevel;
 use library::{Library, ReadFailure};
 use std::os::windows::io::{AsHandle as _, OwnedHandle};
 use std::sync::Arc;
@@ -88,7 +88,7 @@ impl Names {
         }
         let handle = process.narrowed(NAMING).ok()?;
         let process = Process::from_handle(handle, process.pid()).ok()?;
-        let rank = if below { Rank::Below } else { refusal::rank(process.handle()) };
+        let rank = if below { IntegrityLevel::Below } else { refusal::rank(process.handle()) };
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let work = move || {
@@ -128,7 +128,7 @@ fn lock_of(process: &Process, mailbox: u64) -> Option<OwnedHandle> {
 struct Host {
     process: Process,
     /// The process's user and rights compared with inject's.
-    rank: Rank,
+    rank: IntegrityLevel,
     /// Address of the mailbox.
     mailbox: u64,
     /// Further folders in which the library may lie.
@@ -212,7 +212,7 @@ impl Host {
         }
     }
 
-    fn serve(&mut self, request: Request) -> Result<bool, MailboxLoss> {
+    fn serve(&mut self, request: NameRequest) -> Result<bool, MailboxLoss> {
         steps::begin(steps::Thread::Names, "asks the data access library");
         self.beat()?;
         if self.access.library.is_none() && self.access.error.is_none() && !self.open(request)? {
@@ -242,7 +242,7 @@ impl Host {
             && !self.stop.load(Ordering::Acquire)
     }
 
-    fn questions(&self, request: Request) -> Result<Vec<NameQuestion>, MailboxLoss> {
+    fn questions(&self, request: NameRequest) -> Result<Vec<NameQuestion>, MailboxLoss> {
         let slots = (0..request.count.min(SLOTS)).map(|index| self.mailbox + names::slot_at(index) as u64);
         slots
             .map(|slot| {
@@ -324,7 +324,7 @@ impl Host {
     }
 
     /// Tries to open the library; false if the caller must try again.
-    fn open(&mut self, request: Request) -> Result<bool, MailboxLoss> {
+    fn open(&mut self, request: NameRequest) -> Result<bool, MailboxLoss> {
         let since = *self.access.trying_since.get_or_insert_with(Instant::now);
         match Library::open(&self.process, self.rank, request.runtime, request.kind, &self.symbols) {
             Ok(library) => {

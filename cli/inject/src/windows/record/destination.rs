@@ -16,28 +16,28 @@ use std::os::windows::io::BorrowedHandle;
 use std::path::{Path, PathBuf};
 
 /// What the agent writes to.
-pub(super) struct Opened {
+pub(super) struct OpenOutput {
     output: Output,
     /// Where it is moved to at the end.
     goal: Option<PathBuf>,
 }
 
-impl Opened {
+impl OpenOutput {
     /// The file that the user wants.
-    pub(super) fn new(record: &Record, process: &Process) -> Result<Opened, Failure> {
+    pub(super) fn new(record: &Record, process: &Process) -> Result<OpenOutput, Failure> {
         let path = output_path(record, process)?;
-        Opened::routed(record, deliver::route(path, record.move_to.as_deref(), record.force)?)
+        OpenOutput::routed(record, deliver::route(path, record.move_to.as_deref(), record.force)?)
     }
 
     /// A file that takes this way.
-    pub(super) fn routed(record: &Record, route: Route) -> Result<Opened, Failure> {
+    pub(super) fn routed(record: &Record, route: Route) -> Result<OpenOutput, Failure> {
         let output = Output::open(&route.local, IfThere::for_trace(record.force))?;
-        Ok(Opened { output, goal: route.goal })
+        Ok(OpenOutput { output, goal: route.goal })
     }
 
     /// A file of the ring of `--flight`.
-    pub(super) fn temporary(path: &Path) -> Result<Opened, Failure> {
-        Ok(Opened { output: Output::temporary(path)?, goal: None })
+    pub(super) fn temporary(path: &Path) -> Result<OpenOutput, Failure> {
+        Ok(OpenOutput { output: Output::temporary(path)?, goal: None })
     }
 
     pub(super) fn empty(&self) -> Result<(), Failure> {

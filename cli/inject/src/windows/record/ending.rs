@@ -63,7 +63,7 @@ impl Session<'_> {
                 "the recording ended for a reason that this inject does not know"
             };
             return Err(Failure::failed(format!(
-                "{cause}{message}; {} goes on, and what was recorded is in {trace}",
+                "{cause}{message}; {} continues, and what was recorded is in {trace}",
                 self.starter.process
             )));
         }

@@ -1,6 +1,6 @@
 //! What happens to a file after its recording has ended: it is completed from image files, moved to
 //! where it belongs, and, of a ring, deleted when it is too old. Of a ring this is a thread's work,
-//! so that the recording goes on meanwhile.
+//! so that the recording continues meanwhile.
 
 use crate::contents::{self, Contents};
 use crate::failure::Failure;
@@ -40,14 +40,14 @@ pub(super) struct FinishedFile {
 }
 
 impl FileEnding {
-    /// Completes and moves the file, whose recording has ended. `tells`: whether to say which
+    /// Completes and moves the file, whose recording has ended. `reports`: whether to print which
     /// modules lack their tables.
-    pub(super) fn finish(self, tells: bool) -> FinishedFile {
+    pub(super) fn finish(self, reports: bool) -> FinishedFile {
         let mut path = self.path;
         if let Some(why) = output::absence(&path, self.wanted.trace) {
             return FinishedFile { path, contents: None, moved: Ok(()), lost: Some(why) };
         }
-        complete::run(&path, &self.wanted, tells);
+        complete::run(&path, &self.wanted, reports);
         let contents = std::fs::File::open(&path).and_then(|mut file| contents::read(&mut file));
         let moved = match self.goal {
             Some((goal, force)) => deliver::run(&path, self.wanted.trace, &goal, force).map(|()| path = goal),

@@ -6,8 +6,8 @@
 //! * `standstill`: finds when nothing moves any more.
 //! * `ending`: how a recording ended, in words.
 //! * `ring`: the files of a recording in many, and when the next one is due.
-//! * `rotate`: goes on in the next file.
-//! * `finisher`: completes, moves and deletes files while the recording goes on.
+//! * `rotate`: continues in the next file.
+//! * `finisher`: completes, moves and deletes files while the recording continues.
 
 mod destination;
 mod ending;

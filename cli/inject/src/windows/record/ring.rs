@@ -1,6 +1,6 @@
 //! A recording in a ring of files: which file is the present one, when the next is due.
 
-use super::destination::{self, Opened};
+use super::destination::{self, OpenOutput};
 use super::finisher::{FileEnding, Finisher};
 use super::start::FilePlan;
 use crate::args::Record;
@@ -67,7 +67,7 @@ pub(super) struct Rotating {
 
 impl Rotating {
     /// The ring that the options ask for, and its first file.
-    pub(super) fn new(record: &Record, process: &Process) -> Result<(Rotating, Opened), Failure> {
+    pub(super) fn new(record: &Record, process: &Process) -> Result<(Rotating, OpenOutput), Failure> {
         let (path, number, files) = if record.flight_ms != 0 {
             let flight = FlightThread::start(destination::flight_plan(record, process)?)?;
             (flight.ring_path().to_owned(), 0, FileUse::Flight(flight))
@@ -113,16 +113,16 @@ impl Rotating {
     }
 
     /// Opens the next file whose name is free.
-    pub(super) fn open(&mut self, record: &Record) -> Result<Opened, Failure> {
+    pub(super) fn open(&mut self, record: &Record) -> Result<OpenOutput, Failure> {
         for _ in 0..MOST_NAMES {
             self.place.number = self.place.number.saturating_add(1);
             let path = rotation::numbered(&self.path, self.place.number);
             if let FileUse::Flight(_) = self.files {
-                return Opened::temporary(&path);
+                return OpenOutput::temporary(&path);
             }
             let route = deliver::local_route(path, record.move_to.as_deref())?;
             if record.force || route.local.symlink_metadata().is_err() {
-                return Opened::routed(record, route);
+                return OpenOutput::routed(record, route);
             }
         }
         let path = rotation::numbered(&self.path, self.place.number);
@@ -150,7 +150,7 @@ impl Rotating {
     }
 
     /// What the trace says of its place in the recording. `previous_end`: the performance counter
-    /// when the recording of the file before was told to end.
+    /// when the recording of the file before was requested to end.
     pub(super) fn facts(&self, previous_end: Option<u64>) -> Vec<Fact> {
         self.facts_of(self.place.index, previous_end)
     }
@@ -168,13 +168,13 @@ impl Rotating {
     }
 
     /// Says that the recording begins.
-    pub(super) fn say_begun(&self, opened: &Opened, process: &Process) {
+    pub(super) fn say_begun(&self, opened: &OpenOutput, process: &Process) {
         match &self.files {
             FileUse::Flight(flight) => say(&flight.begun(process)),
             FileUse::Kept(_) => {
                 opened.say_begun(process);
                 let files = rotation::describe(&self.rotation, self.limits);
-                say(&format!("it goes on in numbered files, {files}"));
+                say(&format!("it continues in numbered files, {files}"));
             }
         }
     }
@@ -193,7 +193,7 @@ impl Rotating {
         }
     }
 
-    /// The present file's place in the recording, of which the other hosts are told before it
+    /// The present file's place in the recording, which the other hosts get before it
     /// begins.
     pub(super) fn place(&self) -> &FilePlace {
         &self.place
@@ -217,7 +217,7 @@ impl Rotating {
             return false;
         }
         if status.paused != 0 {
-            // A pause goes on in the file in which it began.
+            // A pause continues in the file in which it began.
             if let Some(rested) = &mut self.rested_ms {
                 *rested = status.elapsed_ms;
             }

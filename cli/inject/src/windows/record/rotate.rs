@@ -2,7 +2,7 @@
 //! ([`stk_schema::requests::REQUEST_FILE`]); only where it has ended the present file itself,
 //! because that is full, a new recording begins.
 
-use super::destination::Opened;
+use super::destination::OpenOutput;
 use super::finisher::FileEnding;
 use super::ring::{FileUse, Rotating};
 use super::session::{End, STOP_MS, Session};
@@ -17,18 +17,18 @@ use crate::{status, steps};
 use stk_schema::control::{ROTATION_STOP, STATE_RECORDING, STATE_STOPPING};
 use stk_schema::event::EndReason;
 
-/// How long a process may take to end that no longer runs what it is told to.
+/// How long a process may take to end that no longer runs requests.
 const ENDING_MS: u32 = 3_000;
 
 impl Session<'_> {
     /// Continues in the next file. `None`: the recording continues, if not there then in its file.
     ///
     /// # Errors
-    /// A sentence for the user, when the recording cannot go on. What was recorded stays.
+    /// A sentence for the user, when the recording cannot continue. What was recorded stays.
     pub(super) fn rotate(&mut self) -> Result<Option<End>, Failure> {
         let (record, process) = (self.starter.record, self.starter.process);
         let Some(rotating) = &mut self.rotating else { return Ok(Some(End::ByAgent)) };
-        steps::begin(steps::Thread::Main, "goes on in the next file");
+        steps::begin(steps::Thread::Main, "continues in the next file");
         // All that takes time comes first.
         let opened = rotating.open(record).and_then(|opened| opened.empty().map(|()| opened));
         let facts = facts::facts(record, process);
@@ -40,7 +40,7 @@ impl Session<'_> {
             self.rotating.iter_mut().for_each(Rotating::take_back_name);
             return Ok(None);
         }
-        steps::begin(steps::Thread::Main, "goes on in the next file");
+        steps::begin(steps::Thread::Main, "continues in the next file");
         if self.running.status.state == STATE_RECORDING {
             return self.continue_in(opened, facts);
         }
@@ -50,7 +50,7 @@ impl Session<'_> {
     /// Has the agent continue in the next file.
     fn continue_in(
         &mut self,
-        opened: Result<Opened, Failure>,
+        opened: Result<OpenOutput, Failure>,
         facts: Vec<Fact>,
     ) -> Result<Option<End>, Failure> {
         let (record, process) = (self.starter.record, self.starter.process);
@@ -98,7 +98,7 @@ impl Session<'_> {
     /// Begins a recording of the next file, after the agent has ended the present one.
     fn begin_after_end(
         &mut self,
-        opened: Result<Opened, Failure>,
+        opened: Result<OpenOutput, Failure>,
         facts: Vec<Fact>,
     ) -> Result<Option<End>, Failure> {
         let record = self.starter.record;
@@ -107,7 +107,7 @@ impl Session<'_> {
         if status.rotation == ROTATION_STOP || status.end_reason != EndReason::SizeLimit as u32 {
             return Ok(Some(self.ended_by_agent()));
         }
-        let opened = opened.map_err(cannot_go_on)?;
+        let opened = opened.map_err(cannot_continue)?;
         let ending = self.take_ending();
         let Some(rotating) = &mut self.rotating else { return Ok(Some(End::ByAgent)) };
         rotating.leave_before();
@@ -119,10 +119,10 @@ impl Session<'_> {
     }
 
     /// Starts the recording of the next file. `None`: it has begun.
-    fn begin_file(&mut self, opened: Opened, plan: &FilePlan) -> Result<Option<End>, Failure> {
+    fn begin_file(&mut self, opened: OpenOutput, plan: &FilePlan) -> Result<Option<End>, Failure> {
         let Starter { process, agent, .. } = &self.starter;
         // Until the file has begun, no other inject has the agent leave or records with it.
-        let hosts = agent.take_hosts(process, HOSTS_MS).map_err(cannot_go_on)?;
+        let hosts = agent.take_hosts(process, HOSTS_MS).map_err(cannot_continue)?;
         if !agent.is_loaded(process) {
             return Ok(Some(End::ByAgent));
         }
@@ -132,7 +132,7 @@ impl Session<'_> {
         self.running = match self.starter.start(&opened, plan) {
             Ok(running) => running,
             Err(_) if self.process_ended() => return Ok(Some(End::ProcessEnded)),
-            Err(failure) => return Err(cannot_go_on(failure)),
+            Err(failure) => return Err(cannot_continue(failure)),
         };
         drop(hosts);
         let present = opened.begin(self.starter.record, self.running.uuid);
@@ -191,7 +191,7 @@ impl Session<'_> {
 }
 
 /// The failure to begin the next file.
-fn cannot_go_on(failure: Failure) -> Failure {
+fn cannot_continue(failure: Failure) -> Failure {
     let text = format!("the recording ends, since its next file cannot be begun: {failure}");
     Failure::with_code(failure.code(), text)
 }

@@ -1,6 +1,6 @@
 //! A recording that has begun: follows it until it ends.
 
-use super::destination::Opened;
+use super::destination::OpenOutput;
 use super::finisher::FileEnding;
 use super::ring::Rotating;
 use super::standstill::StallGuard;
@@ -21,7 +21,7 @@ use std::io::{IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use stk_schema::control::{
-    AgentStatus, FLAG_ONCE, FLAG_PAUSED, ROTATION_GOES_ON, ROTATION_NONE, ROTATION_STOP, STATE_FAILED,
+    AgentStatus, FLAG_ONCE, FLAG_PAUSED, ROTATION_CONTINUES, ROTATION_NONE, ROTATION_STOP, STATE_FAILED,
     STATE_STOPPED,
 };
 use stk_schema::event::EndReason;
@@ -79,7 +79,7 @@ pub(super) enum End {
 }
 
 /// Why a recording is not followed any further.
-pub(super) enum Followed {
+pub(super) enum FollowOutcome {
     Ended(End),
     /// The present file is full.
     FileFull,
@@ -100,7 +100,7 @@ impl<'a> Session<'a> {
             let (rotating, output) = Rotating::new(record, process)?;
             (output, Some(rotating))
         } else {
-            (Opened::new(record, process)?, None)
+            (OpenOutput::new(record, process)?, None)
         };
         let fresh = loaded.is_none();
         let agent = match loaded {
@@ -135,7 +135,7 @@ impl<'a> Session<'a> {
             Some(rotating) => rotating.say_begun(&output, process),
             None => output.say_begun(process),
         }
-        let rotation = if rotating.is_some() { ROTATION_GOES_ON } else { ROTATION_NONE };
+        let rotation = if rotating.is_some() { ROTATION_CONTINUES } else { ROTATION_NONE };
         starter.agent.set_rotation(process, rotation);
         let ending = output.begin(record, running.uuid);
         let path = ending.path.clone();
@@ -182,8 +182,8 @@ impl<'a> Session<'a> {
     pub(super) fn run(mut self, interrupted: &Event) -> Result<i32, Failure> {
         let end = loop {
             match self.follow(interrupted) {
-                Ok(Followed::Ended(end)) => break Ok(end),
-                Ok(Followed::FileFull) => match self.rotate() {
+                Ok(FollowOutcome::Ended(end)) => break Ok(end),
+                Ok(FollowOutcome::FileFull) => match self.rotate() {
                     Ok(None) => {}
                     Ok(Some(end)) => break Ok(end),
                     Err(failure) => break Err(failure),
@@ -229,7 +229,7 @@ impl<'a> Session<'a> {
         (messages::trace(&self.path, &shown), finished.moved)
     }
 
-    fn follow(&mut self, interrupted: &Event) -> Result<Followed, Failure> {
+    fn follow(&mut self, interrupted: &Event) -> Result<FollowOutcome, Failure> {
         let terminal = self.shows_status;
         let process = self.starter.process;
         let period = match self.rotating {
@@ -247,7 +247,7 @@ impl<'a> Session<'a> {
             }
             if !self.read_status()? {
                 let end = if signalled == Some(0) { End::Interrupted } else { End::ProcessEnded };
-                return Ok(Followed::Ended(end));
+                return Ok(FollowOutcome::Ended(end));
             }
             if let Some(rotating) = &mut self.rotating {
                 rotating.look_at_file(&self.running.status);
@@ -267,20 +267,24 @@ impl<'a> Session<'a> {
                 steps::begin(steps::Thread::Main, "has the agent end the recording");
                 self.starter.agent.stop(process, STOP_MS)?;
                 let runs = self.read_status()?;
-                return Ok(Followed::Ended(if runs { self.ended_by_agent() } else { End::ProcessEnded }));
+                return Ok(FollowOutcome::Ended(if runs {
+                    self.ended_by_agent()
+                } else {
+                    End::ProcessEnded
+                }));
             }
             let ended = match signalled {
-                Some(0) => return Ok(Followed::Ended(End::Interrupted)),
-                Some(2) => return Ok(Followed::Ended(End::ProcessEnded)),
+                Some(0) => return Ok(FollowOutcome::Ended(End::Interrupted)),
+                Some(2) => return Ok(FollowOutcome::Ended(End::ProcessEnded)),
                 Some(_) => true,
                 None => matches!(self.running.status.state, STATE_STOPPED | STATE_FAILED),
             };
             let status = &self.running.status;
             if self.rotating.as_mut().is_some_and(|rotating| rotating.is_due(status, ended)) {
-                return Ok(Followed::FileFull);
+                return Ok(FollowOutcome::FileFull);
             }
             if ended {
-                return Ok(Followed::Ended(self.ended_by_agent()));
+                return Ok(FollowOutcome::Ended(self.ended_by_agent()));
             }
         }
     }
@@ -288,7 +292,7 @@ impl<'a> Session<'a> {
     /// Reads the status; false if the process has ended.
     ///
     /// # Errors
-    /// A sentence for the user, when it cannot be read and the process goes on.
+    /// A sentence for the user, when it cannot be read and the process continues.
     pub(super) fn read_status(&mut self) -> Result<bool, Failure> {
         let process = self.starter.process;
         let asked = Instant::now();

@@ -5,7 +5,7 @@ use super::start::Running;
 use crate::failure::{self, Failure};
 use crate::guard;
 use crate::messages::{self, say};
-use crate::stall::{self, LastBlock, Sight, StallWatch, ThreadFacts, Verdict};
+use crate::stall::{self, LastBlock, Sight, StallVerdict, StallWatch, ThreadFacts};
 use crate::steps::{self, MainWatch};
 use crate::windows::output::{IfThere, Output};
 use crate::windows::process::Process;
@@ -66,7 +66,7 @@ impl StallGuard {
             let work = move || monitor(&shared, &stop, limit, launched);
             std::thread::Builder::new().name("monitor".to_owned()).spawn(work).ok()
         });
-        // Without a monitor the recording itself is followed all the same.
+        // Without a monitor the recording itself is still followed.
         StallGuard { looked: Instant::now(), shared, stop, monitor }
     }
 
@@ -86,15 +86,15 @@ impl StallGuard {
             seen.watch.look(since, &sight)
         };
         match verdict {
-            Verdict::Fine => Ok(()),
-            Verdict::ProcessStands => {
+            StallVerdict::Fine => Ok(()),
+            StallVerdict::ProcessStands => {
                 steps::begin(steps::Thread::Main, "writes to the console");
                 say(&format!(
                     "{process} stands still (it is suspended, or a debugger has stopped it): waiting for it"
                 ));
                 Ok(())
             }
-            Verdict::Stalled(stall) => {
+            StallVerdict::Stalled(stall) => {
                 let what = format!("the recording of {process} stalled: {}", stall.text());
                 let text = write_report(&self.shared, &what, &threads_of(process, &sight));
                 Err(Failure::with_code(failure::STALLED, text))
@@ -112,7 +112,7 @@ impl Drop for StallGuard {
     }
 }
 
-/// Ends inject if its main thread stands in something short.
+/// Ends inject if its main thread stays in a short step.
 fn monitor(shared: &Shared, stop: &Event, limit: Duration, launched: bool) {
     let mut watch = MainWatch::new(limit);
     let mut looked = Instant::now();

@@ -1,6 +1,6 @@
 //! Checks a process, and starts the recording of a file there.
 
-use super::destination::Opened;
+use super::destination::OpenOutput;
 use crate::args::Record;
 use crate::failure::Failure;
 use crate::symbol_path::SymbolPath;
@@ -75,7 +75,7 @@ impl Starter<'_> {
     ///
     /// # Errors
     /// A sentence for the user.
-    pub(super) fn start(&self, output: &Opened, plan: &FilePlan) -> Result<Running, Failure> {
+    pub(super) fn start(&self, output: &OpenOutput, plan: &FilePlan) -> Result<Running, Failure> {
         let (record, process) = (self.record, self.process);
         let ended =
             Event::new().map_err(|error| Failure::failed(format!("no event could be made: {error}")))?;
@@ -105,7 +105,7 @@ impl Starter<'_> {
     /// A sentence for the user.
     pub(super) fn continue_in(
         &mut self,
-        output: &Opened,
+        output: &OpenOutput,
         plan: &FilePlan,
         number: u32,
     ) -> Result<Option<[u8; 16]>, Failure> {

@@ -20,7 +20,7 @@ pub(super) const FORMAT: Description = Description {
     suffix: ".chrome.json",
     other_suffixes: &[".trace.json"],
     is_folder: false,
-    tells_source: true,
+    names_source: true,
     takes_weight: false,
     has_time_line: true,
     create: |to, options| Ok(Box::new(v8::V8::new(single(Format::Chrome, to)?, options.lines))),

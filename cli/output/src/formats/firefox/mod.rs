@@ -35,7 +35,7 @@ pub(super) const FORMAT: Description = Description {
     suffix: ".firefox.json",
     other_suffixes: &[],
     is_folder: false,
-    tells_source: true,
+    names_source: true,
     takes_weight: true,
     has_time_line: true,
     create: |to, options| Ok(Box::new(Firefox::new(single(Format::Firefox, to)?, options))),
@@ -187,7 +187,7 @@ impl Writer for Firefox {
     }
 }
 
-/// Whether the trace tells CPU time.
-fn tells_cpu(profile: &Profile) -> bool {
+/// Whether the trace has CPU times.
+fn has_cpu_times(profile: &Profile) -> bool {
     profile.trace.cpu_source != CpuSource::None
 }

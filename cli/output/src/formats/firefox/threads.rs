@@ -4,8 +4,8 @@
 use super::super::column::Column;
 use super::super::sink::Sink;
 use super::super::{OutputError, json};
+use super::has_cpu_times;
 use super::tables::Tables;
-use super::tells_cpu;
 use stk_profile::profile::{MarkInfo, Profile, Run};
 
 /// The types of markers and their fields.
@@ -44,7 +44,7 @@ pub(super) struct ThreadTable {
     pub thread: u32,
     times: Column,
     weights: Column,
-    /// `None` = the trace tells no CPU time.
+    /// `None` = the trace has no CPU times.
     cpu: Option<Column>,
     rows: u64,
     /// CPU time since the last row.
@@ -93,7 +93,7 @@ impl ThreadTable {
             thread,
             times: Column::new(),
             weights: Column::new(),
-            cpu: tells_cpu(profile).then(Column::new),
+            cpu: has_cpu_times(profile).then(Column::new),
             rows: 0,
             cpu_ns: 0,
             end_ns: 0,

@@ -82,7 +82,7 @@ impl<'a> Files<'a> {
         Ok(())
     }
 
-    /// Writes the rest. A table without rows is a file without row groups, which tells its columns.
+    /// Writes the rest. A table without rows is a file without row groups, which has the columns.
     pub(super) fn finish(mut self) -> Result<(), OutputError> {
         self.flush()?;
         let writer = match self.writer.take() {

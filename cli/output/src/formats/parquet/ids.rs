@@ -173,7 +173,7 @@ fn method_bytes(profile: &Profile, frame: FrameId, what: &str, place: &MethodPla
     bytes
 }
 
-/// The function that holds a frame's address: its id, and its RVA if it lies in an image.
+/// The function that holds a frame's address: its id, and its RVA if it is in an image.
 pub(super) fn function(profile: &Profile, frame: FrameId) -> Option<(i64, Option<u32>)> {
     let facts = profile.symbols.facts.get(frame.0 as usize)?;
     let place = profile.frames.keys()[frame.0 as usize].place;

@@ -74,7 +74,7 @@ pub(super) const FORMAT: Description = Description {
     suffix: ".parquet",
     other_suffixes: &[],
     is_folder: true,
-    tells_source: true,
+    names_source: true,
     takes_weight: false,
     has_time_line: false,
     create,
@@ -202,7 +202,7 @@ pub struct AppliedModule {
     pub reason: Option<String>,
 }
 
-/// Names places of a dataset that have no name from symbols, where the symbols are at hand now.
+/// Names places of a dataset that have no name from symbols, where the symbols are available now.
 /// Returns the modules with such places. Runs in the caller's rayon pool.
 ///
 /// # Errors

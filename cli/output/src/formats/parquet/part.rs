@@ -63,7 +63,7 @@ pub(super) struct Part {
     pub facts: Option<ConversionFacts>,
 }
 
-/// A trace's content, but for what [`Part`] says itself.
+/// A trace's content, except for what [`Part`] says itself.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub(super) struct PartContent {
     pub start_utc_ns: u64,

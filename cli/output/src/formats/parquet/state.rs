@@ -1,6 +1,6 @@
 //! Of which parts the tables of a dataset are: `_stk/state.json`.
 //!
-//! A date's parts are in files of many, but for those that were added since: while they are few,
+//! A date's parts are in files of many, except for those that were added since: while they are few,
 //! each is in a small file of its own, a second name of the part's, so that adding a trace does not
 //! cost as much as all that are there.
 

@@ -72,7 +72,7 @@ impl TableWriter {
         self.write(frame.take_columns())
     }
 
-    /// Bytes so far, but for what is still to be written of the last row group.
+    /// Bytes so far, except for what is still to be written of the last row group.
     pub(super) fn len(&self) -> Result<u64, OutputError> {
         let facts = self.file.as_file().metadata();
         Ok(facts.map_err(OutputError::at(&self.path, "cannot be written"))?.len())

@@ -46,7 +46,7 @@ pub(super) const FORMAT: Description = Description {
     suffix: ".speedscope.json",
     other_suffixes: &[],
     is_folder: false,
-    tells_source: true,
+    names_source: true,
     takes_weight: true,
     has_time_line: true,
     create: |to, options| Ok(Box::new(Speedscope::new(single(Format::Speedscope, to)?, options))),

@@ -29,7 +29,7 @@ pub(super) enum Fit {
     Good,
 }
 
-/// Fewest samples of waiting threads that tell what a sample costs.
+/// Fewest samples of waiting threads that show what a sample costs.
 const FEWEST_SAMPLES: u64 = 1_000;
 /// Fewest samples of a thread in a hundred that wait, for one that only waits.
 const WAITING_PERCENT: u64 = 99;
@@ -280,12 +280,12 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_only_wait_tell_what_a_sample_costs() {
+    fn threads_that_only_wait_show_what_a_sample_costs() {
         let waiting = [thread(600, 600, 30_000), thread(600, 594, 30_000)];
         assert_eq!(SamplingCost::of_threads(waiting), SamplingCost { ns: 50 });
         let runs_at_times = thread(600, 590, 900);
         let cost = SamplingCost::of_threads(waiting.into_iter().chain([runs_at_times]));
-        assert_eq!(cost, SamplingCost { ns: 50 }, "a thread that runs now and then tells nothing");
+        assert_eq!(cost, SamplingCost { ns: 50 }, "a thread that runs now and then shows nothing");
         let few = [thread(999, 999, 30_000), thread(0, 0, 0)];
         assert_eq!(SamplingCost::of_threads(few), SamplingCost::default(), "too few samples");
     }
@@ -295,7 +295,7 @@ mod tests {
         let pure = thread(1_000, 1_000, 60_000);
         let working = thread(1_000, 1_000, 525_000);
         assert_eq!(SamplingCost::of_threads([working, pure]), SamplingCost { ns: 60 });
-        // Half of 4,000 samples lies in the two cheapest.
+        // Half of 4,000 samples is in the two cheapest.
         let four = [working, thread(1_000, 1_000, 80_000), pure, working];
         assert_eq!(SamplingCost::of_threads(four), SamplingCost { ns: 70 });
     }

@@ -216,7 +216,7 @@ struct Stacks<'a> {
     profile: &'a Profile,
     /// By frame.
     roles: Vec<FrameRole>,
-    /// By node, once it was asked for: in a system call, if the code there says so. A number of
+    /// By node, once it was requested: in a system call, if the code there says so. A number of
     /// [`stored`]; 0 = not yet known. Whichever thread finds it finds the same.
     calls: Vec<AtomicU16>,
 }

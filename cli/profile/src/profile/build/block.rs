@@ -153,7 +153,7 @@ pub(super) struct BlockStack {
 }
 
 impl BlockStack {
-    /// The stack of samples that repeat this one without having been asked for.
+    /// The stack of samples that repeat this one without a request.
     fn repeated(self) -> BlockStack {
         BlockStack { flags: self.flags - RunFlags::TRIGGERED, tag: 0, ..self }
     }
@@ -448,7 +448,7 @@ impl BlockReader<'_, '_> {
                     stack: StepStack::LastOf(0),
                 };
                 if let Ok(stop) = stop
-                    && self.walker.may_go_on(stop)
+                    && self.walker.may_continue(stop)
                     && let Some(copy) = SampleCopy::of(&sample)
                 {
                     self.pending = Some(PendingStep { slot: at, step, stop, copy, managed: None });

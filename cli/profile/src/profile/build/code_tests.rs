@@ -121,7 +121,7 @@ fn an_unchanged_stack_is_walked_again_when_its_code_becomes_known() {
 #[test]
 fn a_stub_is_walked_as_a_leaf_or_with_one_pushed_register() {
     let (mut builder, thread) = trace();
-    // cmp rax, [rcx]; jne $: these instructions alone do not tell where the return address is.
+    // cmp rax, [rcx]; jne $: these instructions alone do not show where the return address is.
     let code = [0x48, 0x3b, 0x01, 0x75, 0xfe, 0xcc, 0xcc, 0xcc];
     stub(&mut builder, 100, 5_000, CODE, &code);
     let (registers, words) = traces::stack(STACK, &[in_function(BASE, 1)]);

@@ -75,7 +75,7 @@ fn whole() -> BuildOptions {
 
 /// A thread that spins for 5 s with unchanged registers, then is elsewhere for 10 ms. `read`:
 /// whether its clock is read at each pass, or only where it is not as before.
-fn spins_then_goes_on(minor: u16, read: bool) -> Vec<u8> {
+fn spins_then_continues(minor: u16, read: bool) -> Vec<u8> {
     let mut builder = builder(minor);
     let thread = builder.thread(0, 1, "", STACK);
     for ms in 1..=5_000 {
@@ -93,19 +93,19 @@ fn spins_then_goes_on(minor: u16, read: bool) -> Vec<u8> {
 
 #[test]
 fn a_stack_that_stands_still_has_its_cpu_time() {
-    let cpu = cpu_ms(&spins_then_goes_on(1, true), &whole());
+    let cpu = cpu_ms(&spins_then_continues(1, true), &whole());
     assert_eq!(cpu, BTreeMap::from([("app.exe:1".to_owned(), 4_999), ("app.exe:2".to_owned(), 10)]));
 }
 
 #[test]
 fn in_version_1_0_the_next_function_does_not_get_it() {
-    let cpu = cpu_ms(&spins_then_goes_on(0, false), &whole());
+    let cpu = cpu_ms(&spins_then_continues(0, false), &whole());
     assert_eq!(cpu, BTreeMap::from([("app.exe:1".to_owned(), 4_999), ("app.exe:2".to_owned(), 10)]));
 }
 
 #[test]
 fn a_window_has_its_part_of_an_idle_spans_cpu_time() {
-    let file = spins_then_goes_on(1, true);
+    let file = spins_then_continues(1, true);
     let spin = |from: u64, until: u64| {
         let (mut profile, runs) = profile_with(&file, &whole());
         let window = Part::Span(from * 1_000_000, until * 1_000_000);
@@ -162,7 +162,7 @@ fn version_1_0_says_how_much_cpu_time_has_no_reading() {
         let trace = Trace::read(&file, "unread.stk").unwrap();
         assert_eq!(unread_ns(&trace), profile.losses.unread_ns, "what stk info says");
     }
-    assert_eq!(profile(&spins_then_goes_on(0, false)).0.losses.unread_ns, 0, "read in the end");
+    assert_eq!(profile(&spins_then_continues(0, false)).0.losses.unread_ns, 0, "read in the end");
 }
 
 /// Random recordings: passes that find a thread as before or not, in few or many blocks, with

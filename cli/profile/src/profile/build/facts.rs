@@ -43,14 +43,14 @@ fn recorded_ns(trace: &Trace<'_>) -> u64 {
 /// greater than the sum of the reasons, the rest gets its own entry.
 pub(super) fn dropped(by_reason: &BTreeMap<u64, u64>, total: u64) -> (u64, Vec<(String, u64)>) {
     let no_sample = DropReason::WITHOUT_SAMPLES.map(|reason| reason as u64);
-    let told: u64 =
+    let reported: u64 =
         by_reason.iter().filter(|(reason, _)| !no_sample.contains(reason)).map(|(_, count)| count).sum();
     let mut list: Vec<(String, u64)> =
         by_reason.iter().map(|(&reason, &count)| (drop_reason_name(reason).to_owned(), count)).collect();
-    if total > told {
-        list.push(("reason not recorded".to_owned(), total - told));
+    if total > reported {
+        list.push(("reason not recorded".to_owned(), total - reported));
     }
-    (total.max(told), list)
+    (total.max(reported), list)
 }
 
 #[cfg(test)]
@@ -62,8 +62,8 @@ mod tests {
         let by_reason = BTreeMap::from([(DropReason::NoContext as u64, 2), (DropReason::Late as u64, 5)]);
         let named =
             |list: &[(&str, u64)]| list.iter().map(|&(name, count)| (name.to_owned(), count)).collect();
-        let told: Vec<_> = named(&[("context not readable", 2), ("sampler woke late", 5)]);
-        assert_eq!(dropped(&by_reason, 2), (2, told.clone()));
-        assert_eq!(dropped(&by_reason, 4), (4, [told, named(&[("reason not recorded", 2)])].concat()));
+        let reported: Vec<_> = named(&[("context not readable", 2), ("sampler woke late", 5)]);
+        assert_eq!(dropped(&by_reason, 2), (2, reported.clone()));
+        assert_eq!(dropped(&by_reason, 4), (4, [reported, named(&[("reason not recorded", 2)])].concat()));
     }
 }

@@ -55,8 +55,13 @@ fn stacks_beyond_the_memory_budget_are_left_out_and_counted() {
     let taken = samples(&runs);
     assert!(taken > 0 && taken < all, "{taken}");
     assert!(part.tree.nodes().len() < whole.tree.nodes().len());
-    let [told] = part.losses.damaged_blocks.as_slice() else { panic!("{:?}", part.losses.damaged_blocks) };
-    assert!(told.starts_with(&format!("{} samples", all - taken)) && told.contains("--max-memory"), "{told}");
+    let [reported] = part.losses.damaged_blocks.as_slice() else {
+        panic!("{:?}", part.losses.damaged_blocks)
+    };
+    assert!(
+        reported.starts_with(&format!("{} samples", all - taken)) && reported.contains("--max-memory"),
+        "{reported}"
+    );
 }
 
 #[test]
@@ -93,8 +98,8 @@ fn stacks_that_take_too_long_to_walk_are_left_out_and_counted() {
     let taken = samples(&runs);
     assert!(taken > 0 && taken < 3_000, "{taken}");
     let left_out = format!("{} samples are left out", 3_000 - taken);
-    let told = profile.losses.damaged_blocks.last().unwrap();
-    assert!(told.starts_with(&left_out) && told.contains("so long to walk"), "{told}");
+    let reported = profile.losses.damaged_blocks.last().unwrap();
+    assert!(reported.starts_with(&left_out) && reported.contains("so long to walk"), "{reported}");
     let (_, profile, runs) = within(&file, 16 << 30);
     assert!(profile.losses.damaged_blocks.is_empty() && samples(&runs) == 3_000, "{:?}", profile.losses);
 }
@@ -105,8 +110,8 @@ fn a_block_whose_stacks_take_too_long_to_walk_is_cut_and_reported() {
     let (_, profile, runs) = within(&file, 1 << 30);
     let taken = samples(&runs);
     assert!(taken > 0 && taken < 500, "{taken}");
-    let [told] = profile.losses.damaged_blocks.as_slice() else { panic!("{:?}", profile.losses) };
-    assert!(told.contains("its end is left out") && told.contains("longer to walk"), "{told}");
+    let [reported] = profile.losses.damaged_blocks.as_slice() else { panic!("{:?}", profile.losses) };
+    assert!(reported.contains("its end is left out") && reported.contains("longer to walk"), "{reported}");
 }
 
 #[test]
@@ -120,8 +125,8 @@ fn names_beyond_the_memory_budget_are_left_out_and_counted() {
     let symbolizer = Symbolizer::new(store, Demangle::default());
     let sources = NameSources { trace: &trace, images: &images, methods: &methods, symbolizer: &symbolizer };
     crate::profile::symbolize(&mut profile, &sources);
-    let [told] = profile.losses.damaged_blocks.as_slice() else { panic!("{:?}", profile.losses) };
-    assert!(told.contains("names are left out") && told.contains("--max-memory"), "{told}");
+    let [reported] = profile.losses.damaged_blocks.as_slice() else { panic!("{:?}", profile.losses) };
+    assert!(reported.contains("names are left out") && reported.contains("--max-memory"), "{reported}");
     let names: Vec<&str> =
         profile.symbols.named.iter().map(|name| profile.symbols.strings.get(name.function)).collect();
     assert!(names[0].contains("+0x") || names[0].contains("Rtl"), "{}", names[0]);

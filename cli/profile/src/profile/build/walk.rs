@@ -16,8 +16,8 @@ impl BlockReader<'_, '_> {
         let at = sample.slot as usize;
         let stop = self.walk_code(sample);
         if let (Ok(stop), Some(managed)) = (stop, managed) {
-            if let Some(copy) = SampleCopy::of(sample).filter(|_| self.walker.may_go_on(stop)) {
-                self.walker.go_on(&copy.sample(), &managed, stop, &mut self.slots[at].stack);
+            if let Some(copy) = SampleCopy::of(sample).filter(|_| self.walker.may_continue(stop)) {
+                self.walker.continue_walk(&copy.sample(), &managed, stop, &mut self.slots[at].stack);
             }
             self.slots[at].managed = Some(managed);
         }
@@ -31,7 +31,7 @@ impl BlockReader<'_, '_> {
         }
         let Some(PendingStep { slot, mut step, stop, copy, managed }) = self.pending.take() else { return };
         if let Some(managed) = managed {
-            self.walker.go_on(&copy.sample(), &managed, stop, &mut self.slots[slot].stack);
+            self.walker.continue_walk(&copy.sample(), &managed, stop, &mut self.slots[slot].stack);
             self.slots[slot].managed = Some(managed);
         }
         step.stack = StepStack::Known(self.finish(slot, Ok(stop), step.first));

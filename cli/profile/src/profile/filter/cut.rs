@@ -67,7 +67,7 @@ impl CutState {
     }
 
     /// How many of the names of the next frame, innermost first, are not outside of the root.
-    /// [`is_kept`] tells which of them stay.
+    /// [`is_kept`] says which of them stay.
     pub fn next(&mut self, names: &[Marks]) -> usize {
         self.at_start &= names.iter().all(|marks| marks.contains(Marks::START));
         let mut inside = names.len();

@@ -47,7 +47,7 @@ impl Selection {
 }
 
 /// The runs of the samples that a selection takes, of a profile with names and activities. Its
-/// threads count these samples only, and [`Profile::selection`] tells what they are of the whole;
+/// threads count these samples only, and [`Profile::selection`] is their share;
 /// of a profile with a window also where nothing is chosen in that.
 pub fn select(profile: &mut Profile, runs: Runs, selection: &Selection) -> io::Result<Runs> {
     let window = profile.window.clone();

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_pattern_is_told_in_one_line() {
+    fn a_wrong_pattern_is_reported_in_one_line() {
         let wrong = "a(b".parse::<FunctionPattern>().unwrap_err().to_string();
         assert_eq!(wrong, "is not a regular expression: unclosed group");
         // The second one took 19 s on 1,500 long names.

@@ -37,7 +37,7 @@ const THREADS: &str = "--thread";
 const STATE: &str = "--state";
 const IGNORE: &str = "--ignore";
 
-/// What a selection is of the whole: of all samples in the time that was asked for.
+/// What a selection is of the whole: of all samples in the requested time.
 #[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
 pub struct SelectionShare {
     /// The window, in nanoseconds since trace start, as far as samples were recorded in it; `None`:
@@ -79,7 +79,7 @@ impl SelectionShare {
         ));
         if self.without_root > 0 {
             parts.push(format!(
-                "left out for want of a --root frame: {}",
+                "left out for lack of a --root frame: {}",
                 counted(self.without_root, "sample")
             ));
         }
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shares_are_told_beside_the_whole() {
+    fn the_shares_are_shown_beside_the_whole() {
         let sum = |samples, cpu_ns, weight_ns| SampleSum { samples, cpu_ns, weight_ns };
         let share = SelectionShare {
             chosen: sum(30, 500_000_000, 1_000_000_000),
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(
             share.describe(),
             "25.0 % of the CPU time (500 ms), 12.5 % of the threads' time (1.00 s), \
-             0.8 % of the samples (30 of 4,000), left out for want of a --root frame: 1 sample"
+             0.8 % of the samples (30 of 4,000), left out for lack of a --root frame: 1 sample"
         );
         let unknown = SelectionShare { chosen: sum(1, 0, 5), whole: sum(2, 0, 10), ..share };
         assert!(unknown.describe().starts_with("50.0 % of the threads' time ("), "no CPU time is recorded");

@@ -229,7 +229,7 @@ fn a_hidden_frame_is_its_callers_time_and_no_sample_is_lost() {
 }
 
 #[test]
-fn stacks_begin_at_the_outermost_frame_that_is_asked_for() {
+fn stacks_begin_at_the_outermost_requested_frame() {
     let root = |pattern| {
         let frames = FramePatterns { root: functions(&[pattern]), ..FramePatterns::default() };
         let (profile, runs) = take(&Selection { frames, ..Selection::default() });

@@ -2,7 +2,7 @@
 //!
 //! Takes the descriptor that a runtime published (RUNTIME_INFO), a sample with its stack, and what
 //! the runtime reported about its thread ([`ManagedState`]). Returns the chain of Frames, and
-//! continues walks that end in a gap ([`ExplicitFrames::go_on`]).
+//! continues walks that end in a gap ([`ExplicitFrames::continue_walk`]).
 
 use super::contract::{
     Code, Context, Contract, ContractError, Descriptor, DescriptorError, ExplicitFrame, ExplicitKind,
@@ -23,7 +23,7 @@ const MOST_GAPS: usize = 64;
 #[non_exhaustive]
 pub enum ContractProblem {
     /// The trace has no runtime with explicit Frames.
-    #[error("the trace tells of no runtime with explicit Frames")]
+    #[error("the trace has no runtime with explicit Frames")]
     NoRuntime,
     /// Its runtime is too old.
     #[error("the runtime ({version}) publishes no data contract")]
@@ -94,7 +94,7 @@ impl ExplicitFrames {
     }
 
     /// Whether a walk that stopped with `stop` can be continued.
-    pub fn may_go_on(&self, stop: Stop) -> bool {
+    pub fn may_continue(&self, stop: Stop) -> bool {
         self.contract.is_ok() && !matches!(stop, Stop::ThreadStart | Stop::DepthLimit)
     }
 
@@ -102,7 +102,7 @@ impl ExplicitFrames {
     /// from the next explicit Frame above, and again if that walk ends in a gap too. Registers that
     /// a Frame does not hold are taken as zero, so code that depends on them ends the walk. Calls
     /// `each` with the frames that it finds, and returns why the walk ended.
-    pub fn go_on<M: Modules>(
+    pub fn continue_walk<M: Modules>(
         &self,
         space: &M,
         walker: &mut Walker,
@@ -116,7 +116,7 @@ impl ExplicitFrames {
         let code = SampleCode::new(space, sample, None);
         let unknown = Context::new(contract.descriptor().arch());
         for _ in 0..MOST_GAPS {
-            if !self.may_go_on(stop) {
+            if !self.may_continue(stop) {
                 return stop;
             }
             let next = contract.checkpoint(&memory, &code, &unknown, managed.thread.frame, sp);
@@ -147,11 +147,11 @@ impl ExplicitFrames {
         let contract = self.contract()?;
         let memory = memory(sample, managed);
         let unknown = Context::new(contract.descriptor().arch());
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for frame in contract.frames(&memory, managed.thread.frame) {
             let frame = match frame {
                 Ok(frame) => frame,
-                Err(reason) => return Ok((told, Some(reason))),
+                Err(reason) => return Ok((reported, Some(reason))),
             };
             let leads_to = contract.leads_to(&memory, frame, &unknown);
             let method = match contract.method_of_frame(&memory, frame) {
@@ -161,9 +161,9 @@ impl ExplicitFrames {
             };
             let frame_pointer = contract.frame_pointer(&memory, frame).ok().flatten();
             let by_position = contract.is_method_by_position(frame);
-            told.push(FrameReport { frame, leads_to, frame_pointer, method, by_position });
+            reported.push(FrameReport { frame, leads_to, frame_pointer, method, by_position });
         }
-        Ok((told, None))
+        Ok((reported, None))
     }
 }
 

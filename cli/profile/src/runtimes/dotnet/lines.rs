@@ -28,7 +28,7 @@ pub struct Lines<'a> {
 #[non_exhaustive]
 pub enum LineError {
     /// No list of the runtime's names the method, only the recorder or the data access library.
-    #[error("its name is from .NET's memory or the data access library, which tell no lines")]
+    #[error("its name is from .NET's memory or the data access library, which have no lines")]
     NameOnly,
     /// No compiler made it from a source file.
     #[error("was made at run time: it has no source")]
@@ -46,7 +46,7 @@ pub enum LineError {
     #[error("no IL belongs to the address")]
     NoIl,
     /// The map assigns the address to an epilogue, but it is a call's, so that is wrong.
-    #[error("the runtime's IL map does not tell of its call")]
+    #[error("the runtime's IL map does not contain its call")]
     NoCall,
     /// The compiler wrote no line for the IL.
     #[error("its PDB has no line for it")]

@@ -64,7 +64,7 @@ struct ImageKey {
     debug_id: String,
     pe: Option<PeIdentity>,
     header_hash: ContentHash,
-    /// Used only if nothing else tells images apart.
+    /// Used only if nothing else distinguishes images.
     instance: u64,
 }
 
@@ -197,7 +197,7 @@ impl TimelineBuilder {
             Event::ModuleTables(tables) => {
                 if let Some(&i) = self.modules.get(&tables.instance) {
                     let image = self.timeline.modules[i].image;
-                    self.timeline.images[image.0 as usize].tables_told = true;
+                    self.timeline.images[image.0 as usize].tables_reported = true;
                     self.add_tables(image, &tables.tables);
                 }
             }
@@ -240,7 +240,7 @@ impl TimelineBuilder {
                 if name.source == MethodNameSource::Contract as u64 {
                     self.timeline.names_read += 1;
                 } else {
-                    self.timeline.names_told += 1;
+                    self.timeline.reported_names += 1;
                 }
             }
             Event::FrameMethod(_) => self.timeline.has_runtime_events = true,

@@ -49,7 +49,7 @@ pub(super) fn image_record(load: &ModuleLoad<'_>) -> ImageRecord {
         };
     }
     image.identity_hash = identity_hash(&image, header_hash);
-    ImageRecord { image, header_hash, tables: Vec::new(), tables_told: false }
+    ImageRecord { image, header_hash, tables: Vec::new(), tables_reported: false }
 }
 
 /// See [`Image::identity_hash`]. The same image must give the same hash in every trace. The path

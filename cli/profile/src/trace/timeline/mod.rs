@@ -38,7 +38,7 @@ pub struct Timeline {
     /// Whether a runtime reported its methods: see [`runtime_events`](super::runtime_events).
     pub has_runtime_events: bool,
     /// Number of METHOD_NAME events, which .NET's data access library gave one by one.
-    pub names_told: u64,
+    pub reported_names: u64,
     /// Number of METHOD_NAME events that the recorder read from the runtime's memory.
     pub names_read: u64,
     /// Samples or events that the recorder dropped: when it was noticed, reason, count.
@@ -71,7 +71,7 @@ pub struct ImageRecord {
     /// The parts whose bytes are in the trace.
     pub tables: Vec<Table>,
     /// Whether a MODULE_TABLES event states what was recorded (possibly nothing).
-    pub tables_told: bool,
+    pub tables_reported: bool,
 }
 
 /// An image at an address for a time.

@@ -21,8 +21,8 @@ pub(crate) fn compile(place: &Place<'_>) -> Result<X64FullRule, Fault> {
     };
     let root = info::root(image, function)?;
     let mut full = match place.position {
-        _ if UnwindInfo::parse(image, function.unwind)?.is_told_by_its_handler() => {
-            told_by_its_handler(place, &function)?
+        _ if UnwindInfo::parse(image, function.unwind)?.is_known_by_its_handler() => {
+            known_by_its_handler(place, &function)?
         }
         Position::Caller => {
             let full = from_codes(image, &function, place.rva, Trust::UnwindInfo)?;
@@ -61,7 +61,7 @@ pub(crate) fn function_range(image: &ImageTables, rva: u32) -> Option<Range<u32>
 
 /// For assembler whose exception handler knows its frame while its unwind codes do not (all of
 /// OpenSSL's): follows the code. If that fails, assumes that there is no frame, as the codes say.
-fn told_by_its_handler(place: &Place<'_>, function: &RuntimeFunction) -> Result<X64FullRule, Fault> {
+fn known_by_its_handler(place: &Place<'_>, function: &RuntimeFunction) -> Result<X64FullRule, Fault> {
     match followed(place, Some(function.begin..function.end), Trust::Code) {
         Some(full) => Ok(full),
         None if place.position == Position::Caller => Err(Fault::BadUnwindInfo),

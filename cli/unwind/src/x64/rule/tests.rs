@@ -255,7 +255,7 @@ fn inline_assembler_that_moves_the_stack_pointer_is_not_followed() {
 }
 
 /// A function as OpenSSL's perl scripts write them: UNWIND_INFO names a handler and has no codes,
-/// the stack is aligned, and the stack pointer that the function was called with lies in its frame.
+/// the stack is aligned, and the stack pointer that the function was called with is in its frame.
 fn aligned_assembler() -> ImageTables {
     let code = [
         &[0x48, 0x89, 0xe0][..],         // 00 mov rax,rsp

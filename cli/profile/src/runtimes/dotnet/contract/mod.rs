@@ -14,7 +14,7 @@
 //! Source: the .NET design documents `datacontracts/StackWalk.md`, `Thread.md`,
 //! `RuntimeTypeSystem.md` and `data_descriptor.md`. Not implemented, and refused by name: arm32,
 //! decoding GCInfo (x86 managed code), the FaultingExceptionFrame of Windows x86, interpreter
-//! Frames, and FuncEvalFrames, whose context lies in memory of the debugger that no trace holds.
+//! Frames, and FuncEvalFrames, whose context is in memory of the debugger that no trace holds.
 //! For the same reason ReportInteropMD is left out: a stub's MethodDesc is in no trace.
 
 mod chain;

@@ -340,10 +340,11 @@ fn the_documents_simple_example() {
     code.callers.insert((MANAGED, 0x9000), (NATIVE + 0x100, 0x9100));
     let walk = process.contract.stack_walk(&process.memory, &code, native(Arch::X64), 0x8000);
     let steps: Vec<_> = walk.map(Result::unwrap).collect();
-    let told: Vec<_> = steps.iter().map(|step| (step.state, step.context.ip(), step.context.sp())).collect();
+    let reported: Vec<_> =
+        steps.iter().map(|step| (step.state, step.context.ip(), step.context.sp())).collect();
     // The document returns C as well. The contract is derived from the code of the runtime's own
     // reader, and that ends before C.
-    assert_eq!(told, [(FrameState::Frame, NATIVE, 0x7f00), (FrameState::Frameless, MANAGED, 0x9000)]);
+    assert_eq!(reported, [(FrameState::Frame, NATIVE, 0x7f00), (FrameState::Frameless, MANAGED, 0x9000)]);
     assert!(steps[0].frame().is_some() && steps[1].frame().is_none());
 }
 
@@ -365,9 +366,12 @@ fn the_documents_skipped_frame_example() {
     let start = context(Arch::X64, &[("Rip", a.0), ("Rsp", a.1)]);
     let walk = process.contract.stack_walk(&process.memory, &code, start, 0x8000);
     let steps: Vec<_> = walk.map(Result::unwrap).collect();
-    let told: Vec<_> =
+    let reported: Vec<_> =
         steps.iter().map(|step| (step.state, (step.context.ip(), step.context.sp()))).collect();
-    assert_eq!(told, [(FrameState::Frameless, a), (FrameState::SkippedFrame, b), (FrameState::Frameless, b)]);
+    assert_eq!(
+        reported,
+        [(FrameState::Frameless, a), (FrameState::SkippedFrame, b), (FrameState::Frameless, b)]
+    );
     let frame = steps[1].frame().unwrap();
     let method = process.contract.method_of_frame(&process.memory, frame);
     assert_eq!(method, Ok(Some(MethodRef::MethodDesc(0x6660))));

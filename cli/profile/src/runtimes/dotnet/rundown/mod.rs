@@ -113,10 +113,10 @@ impl Rundown {
         let stems: Vec<String> = self.modules.iter().map(stem).collect();
         for change in stream.changes {
             match change {
-                CodeChange::Method(told) => {
-                    let module = ids.get(&told.code.module).copied();
-                    let module = module.filter(|_| !told.code.is_dynamic());
-                    self.map.add(method(told, module, &stems));
+                CodeChange::Method(reported) => {
+                    let module = ids.get(&reported.code.module).copied();
+                    let module = module.filter(|_| !reported.code.is_dynamic());
+                    self.map.add(method(reported, module, &stems));
                 }
                 CodeChange::Unload { start, time } => self.map.remove(start, time),
             }
@@ -169,8 +169,8 @@ impl RundownStream {
             }
             Event::IlMap(map) => match self.last.remove(&thread) {
                 Some(LastEvent::Method(at)) if map.after && self.wants(at, map.method) => {
-                    if let CodeChange::Method(told) = &mut self.changes[at] {
-                        told.lines = Some(Arc::new(CodeLines { offsets: map.offsets }));
+                    if let CodeChange::Method(reported) = &mut self.changes[at] {
+                        reported.lines = Some(Arc::new(CodeLines { offsets: map.offsets }));
                     }
                 }
                 _ => {
@@ -193,13 +193,13 @@ impl RundownStream {
 
     /// Whether the method at index `at` is `id` and has no map yet.
     fn wants(&self, at: usize, id: u64) -> bool {
-        matches!(&self.changes[at], CodeChange::Method(told) if told.code.id == id && told.lines.is_none())
+        matches!(&self.changes[at], CodeChange::Method(reported) if reported.code.id == id && reported.lines.is_none())
     }
 }
 
 /// Makes a method of a module. `stems` holds the names of all modules.
-fn method(told: MethodRecord, module: Option<u32>, stems: &[String]) -> Method {
-    let MethodRecord { code, lines, span } = told;
+fn method(reported: MethodRecord, module: Option<u32>, stems: &[String]) -> Method {
+    let MethodRecord { code, lines, span } = reported;
     let stem = match module.map(|module| stems[module as usize].as_str()) {
         Some(stem) if !stem.is_empty() => stem,
         _ if code.is_dynamic() => DYNAMIC,

@@ -112,7 +112,7 @@ fn damaged_bytes_do_not_panic() {
 }
 
 /// An event in the form that `events` returns.
-fn told(id: u64, start: u64) -> Event {
+fn reported(id: u64, start: u64) -> Event {
     let method = MethodCode {
         id,
         module: 0,
@@ -144,17 +144,18 @@ fn maps_of(events: impl IntoIterator<Item = (u64, Event)>) -> Vec<Option<u32>> {
 
 #[test]
 fn a_rundowns_map_belongs_to_the_next_method_on_the_same_thread() {
-    let events = [(1, map(7, false, 11)), (2, map(8, false, 22)), (1, told(7, 100)), (2, told(8, 200))];
+    let events =
+        [(1, map(7, false, 11)), (2, map(8, false, 22)), (1, reported(7, 100)), (2, reported(8, 200))];
     assert_eq!(maps_of(events), [Some(11), Some(22)]);
 }
 
 #[test]
 fn precompiled_code_does_not_take_the_map_of_its_methods_next_version() {
     // 7 is sent twice: without a map (ready to run), then with its map before it.
-    let events = [(1, told(7, 100)), (1, map(7, false, 33)), (1, told(7, 200))];
+    let events = [(1, reported(7, 100)), (1, map(7, false, 33)), (1, reported(7, 200))];
     assert_eq!(maps_of(events), [None, Some(33)]);
     // While the process runs, the map comes after.
-    let events = [(1, told(7, 100)), (1, map(7, true, 44)), (1, told(7, 200))];
+    let events = [(1, reported(7, 100)), (1, map(7, true, 44)), (1, reported(7, 200))];
     assert_eq!(maps_of(events), [Some(44), None]);
-    assert_eq!(maps_of([(1, map(9, false, 1)), (1, told(7, 100))]), [None]);
+    assert_eq!(maps_of([(1, map(9, false, 1)), (1, reported(7, 100))]), [None]);
 }
