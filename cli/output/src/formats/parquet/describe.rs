@@ -3,14 +3,17 @@
 
 use super::super::OutputError;
 use super::catalog;
-use super::ids::{self, Ids, StackFacts};
+use super::groups::{Dictionary, EncodedGroup, GroupColumn, GroupEncoder, ListColumn, ListLevels};
+use super::ids::{self, Ids, StackFacts, StackPath, StackRow};
 use super::table::{self, KEY_VALUE, SharedTexts, TableWriter, column, list, structs};
 use super::trace_id::trace_id;
-use polars::prelude::{Column, IdxSize, Series};
+use polars::prelude::{Column, Series};
+use rayon::prelude::*;
 use std::path::Path;
+use std::sync::Arc;
 use stk_base::model::function_key;
 use stk_profile::profile::{
-    EventInfo, FrameId, GapInfo, NameSource, Placement, Profile, Run, StrId, ThreadOfEvent, TraceInfo,
+    EventInfo, FrameId, FrameKey, GapInfo, NameSource, Placement, Profile, Run, StrId, ThreadOfEvent, TraceInfo,
 };
 use stk_profile::trace::drop_reason_name;
 use stk_schema::event::DropReason;
@@ -48,34 +51,104 @@ impl FrameCounts {
     }
 }
 
+/// Frames of the stacks of a row group.
+const GROUP_FRAMES: usize = 1 << 20;
+
+/// What the rows of stacks have in common.
+struct StackGroups<'a> {
+    encoder: GroupEncoder,
+    profile: &'a Profile,
+    ids: &'a Ids,
+    resolved_by: SharedTexts,
+    /// By frame: the place of its location among all, and of its trust in `trusts`.
+    frames: Vec<(u32, u32)>,
+    trusts: Vec<&'static str>,
+}
+
 pub(super) fn write_stacks(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> Result<(), OutputError> {
+    let mut trusts: Vec<&str> = Vec::new();
+    let mut trust = |key: &FrameKey| {
+        let name = key.trust.as_str();
+        trusts.iter().position(|known| *known == name).unwrap_or_else(|| {
+            trusts.push(name);
+            trusts.len() - 1
+        }) as u32
+    };
+    let frames = ids.places_of_frames().into_iter().zip(profile.frames.keys());
+    let frames = frames.map(|(place, key)| (place, trust(key))).collect();
+    let encoder = table.encoder();
     let resolved_by = SharedTexts::single(&resolved_by(&trace_id(profile)));
-    let trusts: Vec<&str> = profile.frames.keys().iter().map(|key| key.trust.as_str()).collect();
+    let all = StackGroups { encoder, profile, ids, resolved_by, frames, trusts };
     let stacks = ids.stacks();
-    for stacks in stacks.chunks(DESCRIBING_ROWS) {
-        let mut offsets = vec![0i64];
-        let mut frames: Vec<FrameId> = Vec::new();
-        let mut depths: Vec<i64> = Vec::new();
-        for &(_, node) in stacks {
-            let start = frames.len();
-            frames.extend(profile.tree.frames(node));
-            frames[start..].reverse();
-            offsets.push(frames.len() as i64);
-            depths.push((frames.len() - start) as i64);
-        }
-        let locations = column("", frames.iter().map(|&frame| ids.location(frame)).collect::<Vec<_>>());
-        let indices: Vec<IdxSize> = frames.iter().map(|frame| frame.0).collect();
-        let trusts = SharedTexts::new(trusts.iter().copied()).column("", &indices)?;
-        table.write(vec![
-            column("stack_id", stacks.iter().map(|&(id, _)| id).collect::<Vec<_>>()),
-            column("walk_version", vec![tables::WALK_VERSION; stacks.len()]),
-            list("location_ids", offsets.clone(), locations.take_materialized_series())?,
-            list("trusts", offsets, trusts.take_materialized_series())?,
-            column("depth", depths),
-            resolved_by.column("resolved_by", &vec![0; stacks.len()])?,
-        ])?;
+    let mut groups: Vec<&[StackRow]> = Vec::new();
+    let mut rest = &stacks[..];
+    while !rest.is_empty() {
+        let mut frames = 0;
+        let mut begins = |row: &StackRow| {
+            frames += row.depth as usize;
+            frames < GROUP_FRAMES
+        };
+        let rows = rest.iter().take(DESCRIBING_ROWS - 1).take_while(|row| begins(row)).count() + 1;
+        let (group, others) = rest.split_at(rows.min(rest.len()));
+        groups.push(group);
+        rest = others;
+    }
+    for groups in groups.chunks(rayon::current_num_threads()) {
+        let encoded: Result<Vec<EncodedGroup>, OutputError> =
+            groups.par_iter().map(|group| all.encode(group)).collect();
+        encoded?.iter().try_for_each(|group| table.write_encoded(group))?;
     }
     Ok(())
+}
+
+impl StackGroups<'_> {
+    fn encode(&self, stacks: &[StackRow]) -> Result<EncodedGroup, OutputError> {
+        let lengths: Vec<usize> = stacks.iter().map(|row| row.depth as usize).collect();
+        let mut starts = Vec::with_capacity(stacks.len());
+        let mut len = 0;
+        for depth in &lengths {
+            starts.push(len);
+            len += depth;
+        }
+        // In the order of their nodes, stacks that follow each other begin alike.
+        let mut order: Vec<u32> = (0..stacks.len() as u32).collect();
+        order.sort_unstable_by_key(|&row| stacks[row as usize].node);
+        let (mut locations, mut trusts) = (vec![0; len], vec![0; len]);
+        let mut path = StackPath::default();
+        for row in order.into_iter().map(|row| row as usize) {
+            let of = |frame: FrameId| self.frames[frame.0 as usize];
+            let stack = path.go(&self.profile.tree, stacks[row].node, of);
+            let into = locations[starts[row]..].iter_mut().zip(&mut trusts[starts[row]..]);
+            for ((location, trust), frame) in into.zip(stack) {
+                (*location, *trust) = *frame;
+            }
+        }
+        // Places among the locations of the row group.
+        let (mut known, mut of_group) = (vec![u32::MAX; self.ids.locations().len()], Vec::new());
+        for location in &mut locations {
+            let place = &mut known[*location as usize];
+            if *place == u32::MAX {
+                *place = of_group.len() as u32;
+                of_group.push(self.ids.locations()[*location as usize].0);
+            }
+            *location = *place;
+        }
+        let levels = Arc::new(ListLevels::new(&lengths));
+        let lists = |name, dictionary, numbers| {
+            GroupColumn::Lists(ListColumn { name, levels: levels.clone(), dictionary, numbers })
+        };
+        let resolved_by = self.resolved_by.column("resolved_by", &vec![0; stacks.len()])?;
+        let ids: Vec<i64> = stacks.iter().map(|row| row.id).collect();
+        let depths: Vec<i64> = stacks.iter().map(|row| row.depth.into()).collect();
+        self.encoder.encode(vec![
+            GroupColumn::Values(column("stack_id", ids)),
+            GroupColumn::Values(column("walk_version", vec![tables::WALK_VERSION; stacks.len()])),
+            lists("location_ids", Dictionary::of_numbers(of_group.into_iter()), locations),
+            lists("trusts", Dictionary::of_texts(self.trusts.iter().copied()), trusts),
+            GroupColumn::Values(column("depth", depths)),
+            GroupColumn::Values(resolved_by),
+        ])
+    }
 }
 
 pub(super) fn write_frames(table: &mut TableWriter, profile: &Profile, ids: &Ids) -> Result<(), OutputError> {

@@ -3,10 +3,12 @@
 
 use super::super::OutputError;
 use super::trace_id::trace_id;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-use stk_profile::profile::{FrameId, FrameKey, FrameKind, MethodPlace, NodeId, Placement, Profile, StrId};
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+use stk_profile::profile::{
+    CallTree, FrameId, FrameKey, FrameKind, MethodPlace, NodeId, Placement, Profile, StrId,
+};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Ids of a profile's locations, and of its stacks when they are requested.
 pub(super) struct Ids {
@@ -17,10 +19,62 @@ pub(super) struct Ids {
     /// By node: its place in `stacks`, plus one; 0 = it was not requested. Most nodes never are.
     places: Vec<u32>,
     stacks: Vec<StackFacts>,
-    /// One node for each id.
-    nodes: HashMap<i64, NodeId>,
-    /// Of the stack that is looked at, innermost frame first.
-    stack: Vec<StackFrame>,
+    /// One stack for each id: its node and the number of its frames.
+    by_id: HashMap<i64, (NodeId, u32)>,
+    /// The stack that is looked at.
+    path: StackPath<StackFrame>,
+    /// Its locations, in the bytes that its id is a hash of.
+    bytes: Vec<u8>,
+}
+
+/// A stack, its outermost frame first, with something of each frame. Kept from stack to stack,
+/// since the next one mostly begins alike.
+pub(super) struct StackPath<T> {
+    nodes: Vec<NodeId>,
+    frames: Vec<T>,
+    /// Nodes that are to be added, the last one first.
+    missing: Vec<NodeId>,
+}
+
+impl<T> Default for StackPath<T> {
+    fn default() -> Self {
+        StackPath { nodes: Vec::new(), frames: Vec::new(), missing: Vec::new() }
+    }
+}
+
+impl<T> StackPath<T> {
+    /// What `of` gives for each frame of a stack.
+    pub(super) fn go(&mut self, tree: &CallTree, stack: NodeId, of: impl Fn(FrameId) -> T) -> &[T] {
+        let StackPath { nodes, frames, missing } = self;
+        let mut next = Some(stack);
+        while let Some(node) = next {
+            // A caller's number is smaller than those of its callees.
+            while nodes.pop_if(|known| *known > node).is_some() {}
+            if nodes.last() == Some(&node) {
+                break;
+            }
+            missing.push(node);
+            next = tree.nodes()[node.0 as usize].parent;
+        }
+        if next.is_none() {
+            nodes.clear();
+        }
+        frames.truncate(nodes.len());
+        while let Some(node) = missing.pop() {
+            nodes.push(node);
+            frames.push(of(tree.nodes()[node.0 as usize].frame));
+        }
+        frames
+    }
+}
+
+/// A stack for the table of them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct StackRow {
+    pub id: i64,
+    pub node: NodeId,
+    /// Number of frames.
+    pub depth: u32,
 }
 
 /// What a stack needs to know of a frame.
@@ -77,12 +131,19 @@ impl Ids {
         }
         distinct.sort_unstable();
         let places = vec![0; profile.tree.nodes().len()];
-        Ok(Ids { frames, distinct, places, stacks: Vec::new(), nodes: HashMap::new(), stack: Vec::new() })
+        let (path, bytes) = (StackPath::default(), Vec::new());
+        Ok(Ids { frames, distinct, places, stacks: Vec::new(), by_id: HashMap::new(), path, bytes })
     }
 
     /// The location id of a frame.
-    pub(super) fn location(&self, frame: FrameId) -> i64 {
+    fn location(&self, frame: FrameId) -> i64 {
         self.frames[frame.0 as usize].location
+    }
+
+    /// By frame: the place of its location among [`locations`](Self::locations).
+    pub(super) fn places_of_frames(&self) -> Vec<u32> {
+        let place = |frame: &StackFrame| self.distinct.partition_point(|(id, _)| *id < frame.location);
+        self.frames.iter().map(|frame| place(frame) as u32).collect()
     }
 
     /// Every location once, by id.
@@ -95,28 +156,25 @@ impl Ids {
         if let Some(known) = self.places[node.0 as usize].checked_sub(1) {
             return Ok(self.stacks[known as usize]);
         }
-        let Ids { frames, stack, .. } = self;
-        stack.clear();
-        stack.extend(profile.tree.frames(node).map(|frame| frames[frame.0 as usize]));
-        let mut hash = Xxh3::new();
-        for frame in stack.iter().rev() {
-            hash.update(&frame.location.to_le_bytes());
+        let Ids { frames, path, bytes, .. } = self;
+        let stack = path.go(&profile.tree, node, |frame| frames[frame.0 as usize]);
+        bytes.clear();
+        let (mut named, mut proved) = (0, true);
+        for frame in stack {
+            bytes.extend_from_slice(&frame.location.to_le_bytes());
+            named += u32::from(frame.named);
+            proved &= frame.proved;
         }
-        let id = hash.digest() as i64;
-        let facts = StackFacts {
-            id,
-            depth: stack.len() as u32,
-            named: stack.iter().filter(|frame| frame.named).count() as u32,
-            proved: stack.iter().all(|frame| frame.proved),
-        };
+        let id = xxh3_64(bytes) as i64;
+        let facts = StackFacts { id, depth: stack.len() as u32, named, proved };
         self.stacks.push(facts);
         self.places[node.0 as usize] = self.stacks.len() as u32;
-        match self.nodes.entry(id) {
+        match self.by_id.entry(id) {
             Entry::Vacant(free) => {
-                free.insert(node);
+                free.insert((node, facts.depth));
             }
             Entry::Occupied(other) => {
-                let other = *other.get();
+                let (other, _) = *other.get();
                 if !self.same(profile, node, other) {
                     let trace = profile.trace.source.clone();
                     return Err(OutputError::SameId { trace, things: "stacks", id });
@@ -127,8 +185,9 @@ impl Ids {
     }
 
     /// Every stack that was requested, once, by id.
-    pub(super) fn stacks(&self) -> Vec<(i64, NodeId)> {
-        let mut stacks: Vec<(i64, NodeId)> = self.nodes.iter().map(|(&id, &node)| (id, node)).collect();
+    pub(super) fn stacks(&self) -> Vec<StackRow> {
+        let row = |(&id, &(node, depth)): (&i64, &(NodeId, u32))| StackRow { id, node, depth };
+        let mut stacks: Vec<StackRow> = self.by_id.iter().map(row).collect();
         stacks.sort_unstable();
         stacks
     }

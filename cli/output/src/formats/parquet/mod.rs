@@ -15,6 +15,7 @@
 //! apply       names for what had none                        PDBs -> rows of frames
 //! files       the files of a table
 //! table       one Parquet file
+//! groups      its row groups, encoded apart from it; lists of a dictionary
 //! read        rows of a Parquet file, which nobody vouches for
 //! pages       what such a file states, before it is believed
 //! guard       polars' panics, and its environment variable
@@ -37,6 +38,8 @@ mod describe;
 mod dimensions;
 #[cfg(feature = "parquet")]
 mod files;
+#[cfg(feature = "parquet")]
+mod groups;
 #[cfg(feature = "parquet")]
 mod guard;
 #[cfg(feature = "parquet")]

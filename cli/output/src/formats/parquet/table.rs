@@ -2,10 +2,11 @@
 
 use super::super::OutputError;
 use super::super::sink::temporary;
+use super::groups::{EncodedGroup, GroupEncoder};
 use super::guard::caught;
+use hashbrown::HashMap;
 use polars::prelude::*;
 use polars_parquet::write::KeyValue;
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -47,12 +48,9 @@ impl TableWriter {
             table.columns.iter().chain(more).map(|c| Field::new(c.name.into(), data_type(c.kind))).collect();
         let file = temporary(&goal.parent()).map_err(OutputError::at(&path, "cannot be made"))?;
         let handle = file.as_file().try_clone().map_err(OutputError::at(&path, "cannot be written"))?;
-        let compression = ParquetCompression::Zstd(Some(ZstdLevel::try_new(3)?));
-        let statistics =
-            StatisticsOptions { min_value: true, max_value: true, null_count: true, distinct_count: false };
         let writer = written(&path, || {
-            let writer = ParquetWriter::new(BufWriter::new(handle)).with_compression(compression);
-            writer.with_statistics(statistics).batched(&schema)
+            let writer = ParquetWriter::new(BufWriter::new(handle)).with_compression(compression()?);
+            writer.with_statistics(statistics()).batched(&schema)
         })?;
         Ok(TableWriter { goal: goal.clone(), path, file, writer, schema, exporter })
     }
@@ -70,6 +68,17 @@ impl TableWriter {
     /// Writes a row group: a frame with the columns of the table, in one piece.
     pub(super) fn write_frame(&mut self, frame: DataFrame) -> Result<(), OutputError> {
         self.write(frame.take_columns())
+    }
+
+    /// Encodes row groups for [`write_encoded`](Self::write_encoded).
+    pub(super) fn encoder(&mut self) -> GroupEncoder {
+        let types = self.writer.parquet_schema().fields().to_vec();
+        GroupEncoder { path: self.path.clone(), schema: self.schema.clone(), types }
+    }
+
+    /// Writes a row group that is encoded.
+    pub(super) fn write_encoded(&mut self, EncodedGroup(columns): &EncodedGroup) -> Result<(), OutputError> {
+        written(&self.path, || self.writer.write_row_group(columns))
     }
 
     /// Bytes so far, except for what is still to be written of the last row group.
@@ -92,6 +101,16 @@ impl TableWriter {
         placed.map_err(OutputError::at(&path, "cannot be replaced"))?;
         Ok((path, size))
     }
+}
+
+/// How all tables are compressed.
+pub(super) fn compression() -> PolarsResult<ParquetCompression> {
+    Ok(ParquetCompression::Zstd(Some(ZstdLevel::try_new(3)?)))
+}
+
+/// What row groups say of the values of their columns.
+pub(super) fn statistics() -> StatisticsOptions {
+    StatisticsOptions { min_value: true, max_value: true, null_count: true, distinct_count: false }
 }
 
 /// The result of polars' writing to a file.

@@ -1,0 +1,309 @@
+//! Row groups that are encoded apart from their file, several at once, and columns of lists whose
+//! values are a dictionary and numbers in it: polars writes each value of a list in full.
+
+use super::super::OutputError;
+use super::guard::caught;
+use super::table::{compression, statistics};
+use polars::prelude::*;
+use polars_parquet::parquet::CowBuffer;
+use polars_parquet::parquet::encoding::uleb128;
+use polars_parquet::parquet::metadata::Descriptor;
+use polars_parquet::parquet::page::{DataPage, DataPageHeader, DataPageHeaderV1, DictPage};
+use polars_parquet::parquet::schema::types::PrimitiveType;
+use polars_parquet::parquet::statistics::ParquetStatistics;
+use polars_parquet::write::{
+    CompressedPage, Encoding, Page, ParquetType, Version, WriteOptions, array_to_columns, compress,
+};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Encodes row groups of a table.
+pub(super) struct GroupEncoder {
+    /// The file that they go to.
+    pub path: PathBuf,
+    pub schema: Schema,
+    /// By column.
+    pub types: Vec<ParquetType>,
+}
+
+/// A row group as it is stored: the pages of each column.
+pub(super) struct EncodedGroup(pub Vec<Vec<CompressedPage>>);
+
+/// A column of a row group.
+pub(super) enum GroupColumn {
+    Values(Column),
+    Lists(ListColumn),
+}
+
+/// Lists of values.
+pub(super) struct ListColumn {
+    pub name: &'static str,
+    /// How the values are cut into lists.
+    pub levels: Arc<ListLevels>,
+    pub dictionary: Dictionary,
+    /// The values, as numbers in the dictionary.
+    pub numbers: Vec<u32>,
+}
+
+/// Distinct values of a column.
+pub(super) struct Dictionary {
+    kind: DataType,
+    len: usize,
+    stored: Vec<u8>,
+    /// The smallest value and the largest.
+    bounds: Option<[Vec<u8>; 2]>,
+}
+
+/// Where the lists of a column begin, in Parquet's levels of repetition and definition.
+pub(super) struct ListLevels {
+    rows: usize,
+    values: usize,
+    stored: Vec<u8>,
+}
+
+impl GroupEncoder {
+    pub(super) fn encode(&self, columns: Vec<GroupColumn>) -> Result<EncodedGroup, OutputError> {
+        let found: Schema = columns.iter().map(GroupColumn::field).collect();
+        if !found.iter().eq(self.schema.iter()) {
+            let (found, wanted) = (format!("{found:?}"), format!("{:?}", self.schema));
+            return Err(OutputError::Columns { path: self.path.clone(), found, wanted });
+        }
+        let encoded = caught(|| {
+            let columns = columns.into_iter().zip(&self.types);
+            columns.map(|(column, kind)| column.encode(kind)).collect::<PolarsResult<_>>()
+        });
+        encoded.map(EncodedGroup).map_err(|error| OutputError::Table { path: self.path.clone(), error })
+    }
+}
+
+impl GroupColumn {
+    fn field(&self) -> Field {
+        match self {
+            GroupColumn::Values(values) => values.field().into_owned(),
+            GroupColumn::Lists(lists) => {
+                Field::new(lists.name.into(), DataType::List(Box::new(lists.dictionary.kind.clone())))
+            }
+        }
+    }
+
+    fn encode(self, kind: &ParquetType) -> PolarsResult<Vec<CompressedPage>> {
+        let options = WriteOptions {
+            statistics: statistics(),
+            version: Version::V1,
+            compression: compression()?.into(),
+            data_page_size: None,
+        };
+        let pages: Vec<Page> = match self {
+            GroupColumn::Values(values) => {
+                let array = values.as_materialized_series().rechunk().to_arrow(0, CompatLevel::newest());
+                let columns = array_to_columns(array, kind.clone(), options, &[Encoding::RleDictionary])?;
+                columns.into_iter().flatten().collect::<PolarsResult<_>>()?
+            }
+            GroupColumn::Lists(lists) => lists.pages(value_type(kind)).into(),
+        };
+        let compressed = pages.into_iter().map(|page| compress(page, Vec::new(), options.compression));
+        Ok(compressed.collect::<Result<_, _>>()?)
+    }
+}
+
+/// The type of the values of a column.
+fn value_type(column: &ParquetType) -> &PrimitiveType {
+    match column {
+        ParquetType::PrimitiveType(values) => values,
+        ParquetType::GroupType { fields, .. } => value_type(&fields[0]),
+    }
+}
+
+impl ListColumn {
+    fn pages(self, kind: &PrimitiveType) -> [Page; 2] {
+        let ListColumn { levels, dictionary, numbers, .. } = self;
+        let mut stored = levels.stored.clone();
+        // A number of no bits is allowed, but not read by all.
+        let bits = (dictionary.len as u32).saturating_sub(1).checked_ilog2().unwrap_or(0) + 1;
+        stored.push(bits as u8);
+        put_packed(&mut stored, numbers.len(), &packed(&numbers, bits));
+        let (min_value, max_value) = dictionary.bounds.map(|[least, most]| (least, most)).unzip();
+        let statistics = ParquetStatistics {
+            null_count: Some(0),
+            distinct_count: None,
+            min_value,
+            max_value,
+            min: None,
+            max: None,
+            is_min_value_exact: None,
+            is_max_value_exact: None,
+        };
+        let header = DataPageHeaderV1 {
+            num_values: levels.values as i32,
+            encoding: Encoding::RleDictionary.into(),
+            definition_level_encoding: Encoding::Rle.into(),
+            repetition_level_encoding: Encoding::Rle.into(),
+            statistics: Some(statistics),
+        };
+        // As polars has it: only statistics are read with it.
+        let descriptor = Descriptor { primitive_type: kind.clone(), max_def_level: 0, max_rep_level: 0 };
+        let (header, stored) = (DataPageHeader::V1(header), CowBuffer::Owned(stored));
+        let values = DictPage::new(CowBuffer::Owned(dictionary.stored), dictionary.len, false);
+        [Page::Dict(values), Page::Data(DataPage::new(header, stored, descriptor, levels.rows))]
+    }
+}
+
+impl Dictionary {
+    pub(super) fn of_numbers(values: impl Iterator<Item = i64>) -> Dictionary {
+        let mut all = Dictionary { kind: DataType::Int64, len: 0, stored: Vec::new(), bounds: None };
+        let mut bounds: Option<[i64; 2]> = None;
+        for number in values {
+            all.stored.extend_from_slice(&number.to_le_bytes());
+            all.len += 1;
+            bounds = bounds.map(|[least, most]| [least.min(number), most.max(number)]).or(Some([number; 2]));
+        }
+        all.bounds = bounds.map(|bounds| bounds.map(|number| number.to_le_bytes().to_vec()));
+        all
+    }
+
+    pub(super) fn of_texts<'a>(values: impl Iterator<Item = &'a str>) -> Dictionary {
+        let mut all = Dictionary { kind: DataType::String, len: 0, stored: Vec::new(), bounds: None };
+        let mut bounds: Option<[&str; 2]> = None;
+        for text in values {
+            all.stored.extend_from_slice(&(text.len() as u32).to_le_bytes());
+            all.stored.extend_from_slice(text.as_bytes());
+            all.len += 1;
+            bounds = bounds.map(|[least, most]| [least.min(text), most.max(text)]).or(Some([text; 2]));
+        }
+        all.bounds = bounds.map(|bounds| bounds.map(|text| text.as_bytes().to_vec()));
+        all
+    }
+}
+
+impl ListLevels {
+    /// Of lists of these lengths. None of them is 0.
+    pub(super) fn new(lengths: &[usize]) -> ListLevels {
+        let values = lengths.iter().sum();
+        // Of each value, whether it continues a list.
+        let mut continues = vec![0xFF; usize::div_ceil(values, 8)];
+        let mut at = 0;
+        for len in lengths {
+            continues[at / 8] &= !(1u8 << (at % 8));
+            at += len;
+        }
+        let mut stored = vec![0; 4];
+        put_packed(&mut stored, values, &continues);
+        let repetition = stored.len() as u32 - 4;
+        stored[..4].copy_from_slice(&repetition.to_le_bytes());
+        // All lists and values are there: one run of the highest level.
+        let run = [varint(2 * values as u64), vec![DEFINED]].concat();
+        stored.extend_from_slice(&(run.len() as u32).to_le_bytes());
+        stored.extend_from_slice(&run);
+        ListLevels { rows: lengths.len(), values, stored }
+    }
+}
+
+/// The level of definition of a value in a list: polars' lists may be null, be empty, and have
+/// values that are null.
+const DEFINED: u8 = 3;
+
+fn varint(number: u64) -> Vec<u8> {
+    let mut bytes = [0; 10];
+    let len = uleb128::encode(number, &mut bytes);
+    bytes[..len].to_vec()
+}
+
+/// Appends a run of so many packed values.
+fn put_packed(out: &mut Vec<u8>, values: usize, packed: &[u8]) {
+    out.extend_from_slice(&varint(2 * values.div_ceil(8) as u64 + 1));
+    out.extend_from_slice(packed);
+}
+
+/// Numbers of so many bits each, the lowest bit first, and zeros up to a whole number of eights.
+fn packed(numbers: &[u32], bits: u32) -> Vec<u8> {
+    let len = numbers.len().div_ceil(8) * bits as usize;
+    let mut out = Vec::with_capacity(len + 4);
+    let (mut held, mut count) = (0u64, 0);
+    for &number in numbers {
+        held |= u64::from(number) << count;
+        count += bits;
+        if count >= u32::BITS {
+            out.extend_from_slice(&(held as u32).to_le_bytes());
+            held >>= u32::BITS;
+            count -= u32::BITS;
+        }
+    }
+    out.extend_from_slice(&(held as u32).to_le_bytes());
+    out.resize(len, 0);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::files::{open_table, read};
+    use super::super::table::{TableWriter, column};
+    use super::*;
+    use stk_base::files::Below;
+    use stk_schema::tables;
+
+    #[test]
+    fn numbers_are_packed_from_the_lowest_bit() {
+        assert_eq!(packed(&[0, 1, 2, 3, 4, 5, 6, 7], 3), [0x88, 0xC6, 0xFA]);
+        assert_eq!(packed(&[1], 1), [1]);
+        assert_eq!(packed(&[u32::MAX, 1], 32)[..9], [0xFF, 0xFF, 0xFF, 0xFF, 1, 0, 0, 0, 0]);
+        assert_eq!(packed(&[], 7), []);
+    }
+
+    /// A row group of stacks with these lists, by numbers in dictionaries of so many values.
+    fn group(encoder: &GroupEncoder, lists: &[Vec<u32>], values: u32) -> EncodedGroup {
+        let rows = lists.len();
+        let lengths: Vec<usize> = lists.iter().map(Vec::len).collect();
+        let levels = Arc::new(ListLevels::new(&lengths));
+        let lists = |name, dictionary| {
+            GroupColumn::Lists(ListColumn { name, levels: levels.clone(), dictionary, numbers: lists.concat() })
+        };
+        let texts: Vec<String> = (0..values).map(|number| format!("text {number}")).collect();
+        let columns = vec![
+            GroupColumn::Values(column("stack_id", (0..rows as i64).collect::<Vec<_>>())),
+            GroupColumn::Values(column("walk_version", vec![1i64; rows])),
+            lists("location_ids", Dictionary::of_numbers((0..i64::from(values)).map(|number| -number))),
+            lists("trusts", Dictionary::of_texts(texts.iter().map(String::as_str))),
+            GroupColumn::Values(column("depth", lengths.iter().map(|&len| len as i64).collect::<Vec<_>>())),
+            GroupColumn::Values(column("resolved_by", vec!["a trace"; rows])),
+        ];
+        encoder.encode(columns).unwrap()
+    }
+
+    #[test]
+    fn lists_of_a_dictionary_are_read_as_they_were() {
+        for values in [1u32, 2, 3, 255, 257, 70_000] {
+            let folder = tempfile::tempdir().unwrap();
+            let file = Below::folder(folder.path()).unwrap().join("stacks.parquet");
+            let mut table = TableWriter::create(&file, &tables::STACKS, &[], String::new()).unwrap();
+            let encoder = table.encoder();
+            let list = |row: u32| (0..1 + row * row % 31).map(|at| (row * 7919 + at * 31) % values).collect();
+            let groups: Vec<Vec<Vec<u32>>> =
+                [1, 9, 3000].map(|rows| (0..rows).map(list).collect()).into();
+            for lists in &groups {
+                table.write_encoded(&group(&encoder, lists, values)).unwrap();
+            }
+            table.finish().unwrap();
+            let frame = read(&open_table(&file, &tables::STACKS).unwrap(), 0, usize::MAX).unwrap();
+            let column = |name: &str| frame.column(name).unwrap().list().unwrap().clone();
+            let (locations, trusts) = (column("location_ids"), column("trusts"));
+            assert_eq!(frame.height(), 3010);
+            for (row, wanted) in groups.concat().iter().enumerate() {
+                let found = locations.get_as_series(row).unwrap();
+                let found: Vec<i64> = found.i64().unwrap().into_no_null_iter().collect();
+                assert_eq!(found, wanted.iter().map(|&number| -i64::from(number)).collect::<Vec<_>>());
+                let found = trusts.get_as_series(row).unwrap();
+                let found: Vec<&str> = found.str().unwrap().into_no_null_iter().collect();
+                assert_eq!(found, wanted.iter().map(|number| format!("text {number}")).collect::<Vec<_>>());
+            }
+        }
+    }
+
+    #[test]
+    fn columns_of_another_table_are_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = Below::folder(folder.path()).unwrap().join("stacks.parquet");
+        let mut table = TableWriter::create(&file, &tables::STACKS, &[], String::new()).unwrap();
+        let columns = vec![GroupColumn::Values(column("stack_id", vec![1i64]))];
+        assert!(matches!(table.encoder().encode(columns), Err(OutputError::Columns { .. })));
+    }
+}
