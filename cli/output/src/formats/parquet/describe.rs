@@ -3,11 +3,11 @@
 
 use super::super::OutputError;
 use super::catalog;
-use super::groups::{Dictionary, EncodedGroup, GroupColumn, GroupEncoder, ListColumn, ListLevels};
+use super::groups::{Dictionary, EncodedGroup, GroupColumn, GroupEncoder, ListColumn, ListLevels, rows_of_group};
 use super::ids::{self, Ids, StackFacts, StackPath, StackRow};
 use super::table::{self, KEY_VALUE, SharedTexts, TableWriter, column, list, structs};
 use super::trace_id::trace_id;
-use polars::prelude::{Column, Series};
+use polars::prelude::{Column, PlSmallStr, Series};
 use rayon::prelude::*;
 use std::path::Path;
 use std::sync::Arc;
@@ -51,9 +51,6 @@ impl FrameCounts {
     }
 }
 
-/// Frames of the stacks of a row group.
-const GROUP_FRAMES: usize = 1 << 20;
-
 /// What the rows of stacks have in common.
 struct StackGroups<'a> {
     encoder: GroupEncoder,
@@ -83,13 +80,8 @@ pub(super) fn write_stacks(table: &mut TableWriter, profile: &Profile, ids: &Ids
     let mut groups: Vec<&[StackRow]> = Vec::new();
     let mut rest = &stacks[..];
     while !rest.is_empty() {
-        let mut frames = 0;
-        let mut begins = |row: &StackRow| {
-            frames += row.depth as usize;
-            frames < GROUP_FRAMES
-        };
-        let rows = rest.iter().take(DESCRIBING_ROWS - 1).take_while(|row| begins(row)).count() + 1;
-        let (group, others) = rest.split_at(rows.min(rest.len()));
+        let lengths = rest.iter().take(DESCRIBING_ROWS - 1).map(|row| row.depth as usize);
+        let (group, others) = rest.split_at(rows_of_group(lengths).min(rest.len()));
         groups.push(group);
         rest = others;
     }
@@ -135,7 +127,8 @@ impl StackGroups<'_> {
         }
         let levels = Arc::new(ListLevels::new(&lengths));
         let lists = |name, dictionary, numbers| {
-            GroupColumn::Lists(ListColumn { name, levels: levels.clone(), dictionary, numbers })
+            let (name, levels) = (PlSmallStr::from_static(name), levels.clone());
+            GroupColumn::Lists(ListColumn { name, levels, dictionary, numbers })
         };
         let resolved_by = self.resolved_by.column("resolved_by", &vec![0; stacks.len()])?;
         let ids: Vec<i64> = stacks.iter().map(|row| row.id).collect();

@@ -4,6 +4,7 @@
 use super::super::OutputError;
 use super::guard::caught;
 use super::table::{compression, statistics};
+use hashbrown::HashMap;
 use polars::prelude::*;
 use polars_parquet::parquet::CowBuffer;
 use polars_parquet::parquet::encoding::uleb128;
@@ -14,8 +15,39 @@ use polars_parquet::parquet::statistics::ParquetStatistics;
 use polars_parquet::write::{
     CompressedPage, Encoding, Page, ParquetType, Version, WriteOptions, array_to_columns, compress,
 };
+use std::hash::Hash;
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// Values in the lists of a row group.
+pub(super) const GROUP_VALUES: usize = 1 << 20;
+
+/// So many first of some rows are a row group, by the lengths of their lists: at least one.
+pub(super) fn rows_of_group(lengths: impl Iterator<Item = usize>) -> usize {
+    let mut values = 0;
+    let fits = |len: &usize| {
+        values += len;
+        values < GROUP_VALUES
+    };
+    lengths.take_while(fits).count() + 1
+}
+
+/// The numbers of rows of the row groups of a frame, by the lengths of its first column of lists.
+pub(super) fn group_rows(frame: &DataFrame) -> PolarsResult<Vec<usize>> {
+    let mut groups = Vec::new();
+    for column in frame.get_columns() {
+        if let Some((_, lengths)) = lists(column)? {
+            let mut rest = &lengths[..];
+            while !rest.is_empty() {
+                let rows = rows_of_group(rest.iter().copied()).min(rest.len());
+                groups.push(rows);
+                rest = &rest[rows..];
+            }
+            return Ok(groups);
+        }
+    }
+    Ok(vec![frame.height()])
+}
 
 /// Encodes row groups of a table.
 pub(super) struct GroupEncoder {
@@ -37,7 +69,7 @@ pub(super) enum GroupColumn {
 
 /// Lists of values.
 pub(super) struct ListColumn {
-    pub name: &'static str,
+    pub name: PlSmallStr,
     /// How the values are cut into lists.
     pub levels: Arc<ListLevels>,
     pub dictionary: Dictionary,
@@ -81,7 +113,7 @@ impl GroupColumn {
         match self {
             GroupColumn::Values(values) => values.field().into_owned(),
             GroupColumn::Lists(lists) => {
-                Field::new(lists.name.into(), DataType::List(Box::new(lists.dictionary.kind.clone())))
+                Field::new(lists.name.clone(), DataType::List(Box::new(lists.dictionary.kind.clone())))
             }
         }
     }
@@ -106,6 +138,41 @@ impl GroupColumn {
     }
 }
 
+/// The columns of a row group, of which at least one has lists of a dictionary; `None` if none has.
+pub(super) fn with_lists(columns: &[Column]) -> PolarsResult<Option<Vec<GroupColumn>>> {
+    let mut any = false;
+    let mut group = Vec::with_capacity(columns.len());
+    for column in columns {
+        let lists = ListColumn::of(column)?;
+        any |= lists.is_some();
+        group.push(lists.map_or_else(|| GroupColumn::Values(column.clone()), GroupColumn::Lists));
+    }
+    Ok(any.then_some(group))
+}
+
+/// The lists of a column of lists, and their lengths, if none is null or empty.
+fn lists(column: &Column) -> PolarsResult<Option<(LargeListArray, Vec<usize>)>> {
+    let series = column.as_materialized_series().rechunk();
+    if !matches!(series.dtype(), DataType::List(_)) || series.null_count() > 0 {
+        return Ok(None);
+    }
+    let lists = series.list()?.rechunk().downcast_into_array();
+    let lengths: Vec<usize> = lists.offsets().lengths().collect();
+    Ok((!lengths.contains(&0)).then_some((lists, lengths)))
+}
+
+/// Numbers of values, by first appearance, and the distinct values.
+fn numbered<T: Copy + Eq + Hash>(values: impl Iterator<Item = T>) -> (Vec<u32>, Vec<T>) {
+    let (mut known, mut distinct) = (HashMap::new(), Vec::new());
+    let number = |value| {
+        *known.entry(value).or_insert_with(|| {
+            distinct.push(value);
+            distinct.len() as u32 - 1
+        })
+    };
+    (values.map(number).collect(), distinct)
+}
+
 /// The type of the values of a column.
 fn value_type(column: &ParquetType) -> &PrimitiveType {
     match column {
@@ -115,6 +182,28 @@ fn value_type(column: &ParquetType) -> &PrimitiveType {
 }
 
 impl ListColumn {
+    /// The lists of a column, if they are of numbers or of texts, and none is null or empty.
+    pub(super) fn of(column: &Column) -> PolarsResult<Option<ListColumn>> {
+        let Some((lists, lengths)) = lists(column)? else { return Ok(None) };
+        let first = *lists.offsets().first() as usize;
+        let values = lists.values().sliced(first, lengths.iter().sum());
+        let values = Series::try_from((PlSmallStr::EMPTY, values))?;
+        let (dictionary, numbers) = match values.dtype() {
+            DataType::Int64 => {
+                let (numbers, distinct) = numbered(values.i64()?.iter().flatten());
+                (Dictionary::of_numbers(distinct.into_iter()), numbers)
+            }
+            DataType::String => {
+                let (numbers, distinct) = numbered(values.str()?.iter().flatten());
+                (Dictionary::of_texts(distinct.into_iter()), numbers)
+            }
+            _ => return Ok(None),
+        };
+        let (name, levels) = (column.name().clone(), Arc::new(ListLevels::new(&lengths)));
+        // None of the values is null.
+        Ok((numbers.len() == values.len()).then_some(ListColumn { name, levels, dictionary, numbers }))
+    }
+
     fn pages(self, kind: &PrimitiveType) -> [Page; 2] {
         let ListColumn { levels, dictionary, numbers, .. } = self;
         let mut stored = levels.stored.clone();
@@ -236,7 +325,7 @@ fn packed(numbers: &[u32], bits: u32) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::super::files::{open_table, read};
-    use super::super::table::{TableWriter, column};
+    use super::super::table::{TableWriter, column, list};
     use super::*;
     use stk_base::files::Below;
     use stk_schema::tables;
@@ -255,7 +344,8 @@ mod tests {
         let lengths: Vec<usize> = lists.iter().map(Vec::len).collect();
         let levels = Arc::new(ListLevels::new(&lengths));
         let lists = |name, dictionary| {
-            GroupColumn::Lists(ListColumn { name, levels: levels.clone(), dictionary, numbers: lists.concat() })
+            let (name, levels) = (PlSmallStr::from_static(name), levels.clone());
+            GroupColumn::Lists(ListColumn { name, levels, dictionary, numbers: lists.concat() })
         };
         let texts: Vec<String> = (0..values).map(|number| format!("text {number}")).collect();
         let columns = vec![
@@ -287,6 +377,13 @@ mod tests {
             let column = |name: &str| frame.column(name).unwrap().list().unwrap().clone();
             let (locations, trusts) = (column("location_ids"), column("trusts"));
             assert_eq!(frame.height(), 3010);
+            // Written once more, of what was read.
+            let again = Below::folder(folder.path()).unwrap().join("again.parquet");
+            let mut table = TableWriter::create(&again, &tables::STACKS, &[], String::new()).unwrap();
+            table.write_frame(frame.clone()).unwrap();
+            table.finish().unwrap();
+            let again = read(&open_table(&again, &tables::STACKS).unwrap(), 0, usize::MAX).unwrap();
+            assert!(again.equals(&frame), "{values}");
             for (row, wanted) in groups.concat().iter().enumerate() {
                 let found = locations.get_as_series(row).unwrap();
                 let found: Vec<i64> = found.i64().unwrap().into_no_null_iter().collect();
@@ -296,6 +393,38 @@ mod tests {
                 assert_eq!(found, wanted.iter().map(|number| format!("text {number}")).collect::<Vec<_>>());
             }
         }
+    }
+
+    #[test]
+    fn a_group_ends_with_the_row_that_fills_it() {
+        let rows = |lengths: &[usize]| rows_of_group(lengths.iter().copied());
+        assert_eq!(rows(&[GROUP_VALUES / 2, GROUP_VALUES / 2, 1]), 2);
+        assert_eq!(rows(&[2 * GROUP_VALUES, 1]), 1);
+        assert_eq!(rows(&[1, 2]), 3, "all, and room for more");
+    }
+
+    /// Frames are text by text the same: a file of them would be thousands of times its size.
+    #[test]
+    fn very_many_equal_texts_in_lists_are_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = Below::folder(folder.path()).unwrap().join("stacks.parquet");
+        let mut table = TableWriter::create(&file, &tables::STACKS, &[], String::new()).unwrap();
+        let (rows, depth) = (60_000, 100);
+        let offsets: Vec<i64> = (0..=rows).map(|row| row * depth).collect();
+        let lists = |name, values: Column| list(name, offsets.clone(), values.take_materialized_series());
+        let frame = DataFrame::new(vec![
+            column("stack_id", (0..rows).collect::<Vec<_>>()),
+            column("walk_version", vec![1i64; rows as usize]),
+            lists("location_ids", column("", vec![7i64; (rows * depth) as usize])).unwrap(),
+            lists("trusts", column("", vec!["unwind-info"; (rows * depth) as usize])).unwrap(),
+            column("depth", vec![depth; rows as usize]),
+            column("resolved_by", vec!["a trace"; rows as usize]),
+        ]);
+        table.write_frame(frame.unwrap()).unwrap();
+        table.finish().unwrap();
+        let table = open_table(&file, &tables::STACKS).unwrap();
+        let read: usize = (0..60_000).step_by(1 << 16).map(|at| read(&table, at, 1 << 16).unwrap().height()).sum();
+        assert_eq!(read, 60_000);
     }
 
     #[test]

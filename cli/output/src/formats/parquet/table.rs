@@ -2,7 +2,7 @@
 
 use super::super::OutputError;
 use super::super::sink::temporary;
-use super::groups::{EncodedGroup, GroupEncoder};
+use super::groups::{self, EncodedGroup, GroupEncoder};
 use super::guard::caught;
 use hashbrown::HashMap;
 use polars::prelude::*;
@@ -65,9 +65,22 @@ impl TableWriter {
         written(&self.path, || self.writer.write_batch(&frame))
     }
 
-    /// Writes a row group: a frame with the columns of the table, in one piece.
+    /// Writes a frame with the columns of the table, in one piece: a row group, or several if it
+    /// has very many values in lists.
     pub(super) fn write_frame(&mut self, frame: DataFrame) -> Result<(), OutputError> {
-        self.write(frame.take_columns())
+        let mut from = 0;
+        for rows in groups::group_rows(&frame)? {
+            let columns = frame.slice(from as i64, rows).take_columns();
+            from += rows;
+            match groups::with_lists(&columns)? {
+                Some(group) => {
+                    let encoded = self.encoder().encode(group)?;
+                    self.write_encoded(&encoded)?;
+                }
+                None => self.write(columns)?,
+            }
+        }
+        Ok(())
     }
 
     /// Encodes row groups for [`write_encoded`](Self::write_encoded).
