@@ -441,7 +441,7 @@ fn begins_with_helper(image: &ImageTables, code: &[u8], rva: u32) -> bool {
 /// Whether the instructions end with `code`, and no function ends among them. Compilers pad behind
 /// the end of a function; also within one, but then a branch before leads to what follows. Only
 /// int3 is never within one: it comes behind a return or a jump, or behind the call of a function
-/// that does not return. What jumps over it jumps to another function.
+/// that does not return. What jumps over it jumps to another function, or to a cold part far away.
 fn leads_to(code: &[u8]) -> bool {
     let mut decoder = Decoder::new(32, code, DecoderOptions::NONE);
     let (mut ended, mut farthest) = (false, 0);
