@@ -53,8 +53,8 @@ pub(crate) fn compile(place: &Place<'_>) -> Result<X64FullRule, Fault> {
 }
 
 /// Whether a return address cannot be one: it is a function's first byte, and no call comes before
-/// it. `follows_function`: a record covers the byte before. Where it does not, and the code there is
-/// not known, there is no call, since a function that calls has a record.
+/// it. `follows_function`: a record covers the byte before. Where it does not, and the code there
+/// is not known, there is no call, since a function that calls has a record.
 fn is_replaced(image: &ImageTables, rva: u32, follows_function: bool) -> bool {
     const LONGEST_CALL: usize = 7;
     let before = image.bytes_before(rva).filter(|before| before.len() >= LONGEST_CALL);

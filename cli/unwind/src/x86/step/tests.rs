@@ -225,8 +225,8 @@ fn first_instructions_lead_to_the_caller_not_to_its_caller() {
 /// Its next return gives the bytes that it pops, and so where its caller's stack begins.
 #[test]
 fn the_next_return_gives_popped_bytes_if_they_lead_behind_a_call() {
-    // push ebp; mov ebp, esp; a loop, entered by a branch; `ret 8`. Its caller has no frame pointer:
-    // `pop esi; ret`.
+    // push ebp; mov ebp, esp; a loop, entered by a branch; `ret 8`. Its caller has no frame
+    // pointer: `pop esi; ret`.
     let code: &[(u32, &[u8])] = &[
         (0x3000, &[0x55, 0x8b, 0xec, 0x74, 0, 0xeb, 0xfe, 0xc2, 8, 0]),
         (0x3100, &[0xe8, 0xfb, 0xfe, 0xff, 0xff, 0x5e, 0xc3]),
