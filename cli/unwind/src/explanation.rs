@@ -32,6 +32,11 @@ pub(crate) fn fault(fault: Fault) -> String {
         Fault::NoFunction => {
             "no rule: no record covers the address, and only the innermost function can be a leaf".to_owned()
         }
+        Fault::ReplacedReturnAddress => {
+            "no rule: the return address is a function's first byte, to which no call leads; \
+             something replaced it, as .NET's collector does"
+                .to_owned()
+        }
         Fault::BadUnwindInfo => "no rule: the unwind data is cyclic, cut off or makes no sense".to_owned(),
         Fault::UnsupportedVersion(version) => {
             format!("no rule: unwind data of version {version} is not supported")

@@ -46,7 +46,7 @@ pub enum Trust {
     /// x86: from the PDB's FrameData program or FPO record, at the place that it gives.
     FrameData = 6,
     /// From following the called function's own code to its return: x86, and x64 assembler whose
-    /// frame no unwind code describes.
+    /// frame no unwind code describes. On x86 also from its first instructions up to the address.
     Code = 7,
     /// From a chain of saved frame pointers whose links were checked.
     FramePointer = 8,
@@ -180,6 +180,14 @@ pub enum Stop {
         /// The RVA in it.
         rva: u32,
     },
+    /// The return address is a function's first byte, and no call leads there: something replaced
+    /// it on the stack. .NET's collector does so, to stop a thread when its method returns.
+    ReplacedReturnAddress {
+        /// The module concerned.
+        module: ModuleId,
+        /// The RVA in it.
+        rva: u32,
+    },
     /// The unwind data is cyclic, cut off or makes no sense.
     BadUnwindInfo {
         /// The module concerned.
@@ -232,6 +240,7 @@ pub enum StopKind {
     InstrumentationCallback,
     NoUnwindData,
     NoFunction,
+    ReplacedReturnAddress,
     BadUnwindInfo,
     UnsupportedVersion,
     ScalableVectors,
@@ -254,6 +263,7 @@ impl StopKind {
             StopKind::InstrumentationCallback => "instrumentation-callback",
             StopKind::NoUnwindData => "no-unwind-data",
             StopKind::NoFunction => "no-function",
+            StopKind::ReplacedReturnAddress => "replaced-return-address",
             StopKind::BadUnwindInfo => "bad-unwind-info",
             StopKind::UnsupportedVersion => "unsupported-version",
             StopKind::ScalableVectors => "scalable-vectors",
@@ -278,6 +288,7 @@ impl Stop {
             Stop::InstrumentationCallback { .. } => StopKind::InstrumentationCallback,
             Stop::NoUnwindData { .. } => StopKind::NoUnwindData,
             Stop::NoFunction { .. } => StopKind::NoFunction,
+            Stop::ReplacedReturnAddress { .. } => StopKind::ReplacedReturnAddress,
             Stop::BadUnwindInfo { .. } => StopKind::BadUnwindInfo,
             Stop::UnsupportedVersion { .. } => StopKind::UnsupportedVersion,
             Stop::ScalableVectors { .. } => StopKind::ScalableVectors,
@@ -297,6 +308,7 @@ impl Stop {
         match self {
             Stop::NoUnwindData { module, .. }
             | Stop::NoFunction { module, .. }
+            | Stop::ReplacedReturnAddress { module, .. }
             | Stop::BadUnwindInfo { module, .. }
             | Stop::UnsupportedVersion { module, .. }
             | Stop::ScalableVectors { module, .. }
@@ -317,6 +329,7 @@ impl Stop {
 pub(crate) enum Fault {
     NoUnwindData,
     NoFunction,
+    ReplacedReturnAddress,
     BadUnwindInfo,
     UnsupportedVersion(u8),
     ScalableVectors,
@@ -328,6 +341,7 @@ impl Fault {
         match self {
             Fault::NoUnwindData => Stop::NoUnwindData { module, rva },
             Fault::NoFunction => Stop::NoFunction { module, rva },
+            Fault::ReplacedReturnAddress => Stop::ReplacedReturnAddress { module, rva },
             Fault::ScalableVectors => Stop::ScalableVectors { module, rva },
             Fault::OtherArchitecture => Stop::OtherArchitecture { module },
             Fault::BadUnwindInfo => Stop::BadUnwindInfo { module, rva },

@@ -180,6 +180,10 @@ fn compare(program: &str) {
 #[test]
 fn methods_have_the_callers_that_the_library_finds() {
     compare("walk");
+}
+
+#[test]
+fn large_methods_have_the_callers_that_the_library_finds() {
     if wine::long() {
         compare("framework");
     }

@@ -184,6 +184,7 @@ impl StackEnd {
             Stop::BadStackPointer { sp } => Some(sp),
             Stop::NoUnwindData { rva, .. }
             | Stop::NoFunction { rva, .. }
+            | Stop::ReplacedReturnAddress { rva, .. }
             | Stop::BadUnwindInfo { rva, .. }
             | Stop::UnsupportedVersion { rva, .. }
             | Stop::ScalableVectors { rva, .. } => Some(rva.into()),

@@ -406,6 +406,16 @@ fn visit(seen: &mut Vec<((u32, u32), FlowValue)>, place: (u32, u32), sp: FlowVal
     before
 }
 
+/// Whether the bytes end with a call instruction, of any of its encodings.
+pub(crate) fn ends_with_call(before: &[u8], bits: u32) -> bool {
+    (2..=7).any(|len| {
+        let Some(start) = before.len().checked_sub(len) else { return false };
+        let mut decoder = Decoder::new(bits, &before[start..], DecoderOptions::NONE);
+        let instruction = decoder.decode();
+        instruction.mnemonic() == Mnemonic::Call && instruction.len() == len
+    })
+}
+
 fn is_return(instruction: &Instruction) -> bool {
     instruction.flow_control() == FlowControl::Return
 }

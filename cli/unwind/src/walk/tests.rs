@@ -259,9 +259,11 @@ fn scanning_is_off_by_default_and_marked_when_on() {
 #[test]
 fn a_walk_continues_from_given_registers() {
     // Two functions that touch, of 28h and 68h bytes of stack: a return address at the second one's
-    // beginning belongs to the first.
+    // beginning belongs to the first, which ends in a call.
+    let mut code = vec![0x90; 0x200];
+    code[0xfb] = 0xe8;
     let image = ImageTables::new(Arch::X64, 0x8000)
-        .range(0x1000, vec![0x90; 0x200])
+        .range(0x1000, code)
         .range(0x5000, [0x1000u32, 0x1100, 0x6000, 0x1100, 0x1200, 0x6010].map(u32::to_le_bytes).concat())
         .exception_directory(0x5000, 24)
         .range(0x6000, vec![0x01, 0x04, 0x01, 0x00, 0x04, 0x42])

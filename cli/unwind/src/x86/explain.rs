@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::prologue::FramePointer;
-use super::registers::NONVOLATILE;
+use super::registers::{ESP, NONVOLATILE};
 use super::rule::{self, RegisterSource, Return, X86Rule, X86Slot};
 use super::tables::{How, Record};
 use crate::Trust;
@@ -48,7 +48,10 @@ fn way(rule: &X86Rule, found_by: Option<Trust>) -> String {
     match found_by {
         Some(Trust::Code) => match &rule.code {
             Some(code) => format!("code followed to its return; {}", effect(code)),
-            None => "code followed to its return".to_owned(),
+            None => rule.prologue.pushed.map_or("code followed to its return".to_owned(), |pushed| {
+                let at = word(name(ESP as u8), pushed.into());
+                format!("code followed from the function's start; return address at {at}")
+            }),
         },
         Some(Trust::FrameData) => "by the record".to_owned(),
         Some(Trust::FrameDataSearch) => "by the record, with a search for the return address".to_owned(),

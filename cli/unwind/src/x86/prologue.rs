@@ -49,17 +49,20 @@ pub(crate) struct Prologue {
     /// ebx holds the address where the caller's ebx is saved, right below the return address of
     /// which the one above is a copy: MSVC's functions with aligned locals.
     pub(crate) by_ebx: bool,
+    /// Bytes from esp up to the return address, if every instruction from the start up to the
+    /// address was followed: nothing but these has moved esp.
+    pub(crate) pushed: Option<u16>,
 }
 
 /// Follows the first instructions of the function that holds `rva`, which is `bounds` if these are
-/// known. Where they are not, the nearest code before `rva` that begins as functions with a frame
-/// do is the start, if the code from there leads to `rva` without the end of a function.
+/// known. Where they are not, the nearest code at or before `rva` that begins as functions with a
+/// frame do is the start, if the code from there leads to `rva` without the end of a function.
 pub(crate) fn follow(image: &ImageTables, rva: u32, bounds: Option<&Range<u32>>) -> Prologue {
     let start = match bounds {
         Some(bounds) => Some(start_with_pushes(image, bounds.start)),
-        None => match image.bytes_before(rva) {
-            Some(before) => framed_start(image, before, rva),
-            None => return Prologue::default(),
+        None => match (image.bytes_before(rva), image.bytes(rva)) {
+            (None, None) => return Prologue::default(),
+            (before, _) => framed_start(image, before.unwrap_or_default(), rva),
         },
     };
     let absent = Prologue { frame_pointer: FramePointer::Absent, ..Prologue::default() };
@@ -140,10 +143,21 @@ impl Follower {
             let instruction = decoder.decode();
             let made = self.plain && instruction.is_call_near() && self.helper(image, &instruction);
             if !made && !self.step(&instruction) {
-                break;
+                return Some(self.prologue());
             }
         }
-        Some(self.prologue())
+        let pushed = if decoder.ip() == u64::from(rva) { self.pushed() } else { None };
+        Some(Prologue { pushed, ..self.prologue() })
+    }
+
+    /// Bytes from esp up to the return address, if each nonvolatile register has the caller's value
+    /// or a slot that has it.
+    fn pushed(&self) -> Option<u16> {
+        let is_known = |n: usize| {
+            self.registers[usize::from(NONVOLATILE[n])] == Held::Initial(n) || self.saved[n].is_some()
+        };
+        let known = !self.esp.aligned && (0..NONVOLATILE.len()).all(is_known);
+        known.then(|| u16::try_from(self.esp.below - 4).ok()).flatten()
     }
 
     /// Follows a function that makes its caller's frame, such as __SEH_prolog4 and __EH_prolog3;
@@ -211,7 +225,14 @@ impl Follower {
             Held::At(base) => frame.aligned && self.word(base) == Held::Initial(SAVED_EBX) && return_at(base),
             _ => false,
         };
-        Prologue { frame_pointer: FramePointer::Set, into, saved, aligned: frame.aligned, by_ebx }
+        Prologue {
+            frame_pointer: FramePointer::Set,
+            into,
+            saved,
+            aligned: frame.aligned,
+            by_ebx,
+            pushed: None,
+        }
     }
 
     /// Follows an instruction; false if it is none of a prologue.
@@ -370,14 +391,15 @@ fn start_with_pushes(image: &ImageTables, start: u32) -> u32 {
 
 /// The start of the function that holds `rva`, by how functions with a frame begin: `push ebp; mov
 /// ebp, esp`, `push ebp; lea ebp, [esp-N]`, or constants and a call of a helper that makes the
-/// frame. `before`: the code before `rva`.
+/// frame. `before`: the code before `rva`, which may be one of these first instructions.
 fn framed_start(image: &ImageTables, before: &[u8], rva: u32) -> Option<u32> {
     let most = before.len().min(MOST_BYTES as usize);
-    let from = |back: usize| &before[before.len() - back..];
-    let starts = (3..=most).filter(|&back| {
-        begins_with_frame(from(back)) || begins_with_helper(image, from(back), rva - back as u32)
+    let code = image.bytes(rva - most as u32)?;
+    let starts = (0..=most).filter(|&back| {
+        let code = &code[most - back..];
+        begins_with_frame(code) || begins_with_helper(image, code, rva - back as u32)
     });
-    let start = starts.take(MOST_STARTS).find(|&back| leads_to(from(back)))?;
+    let start = starts.take(MOST_STARTS).find(|&back| leads_to(&code[most - back..most]))?;
     Some(rva - start as u32)
 }
 
@@ -417,14 +439,16 @@ fn begins_with_helper(image: &ImageTables, code: &[u8], rva: u32) -> bool {
 }
 
 /// Whether the instructions end with `code`, and no function ends among them. Compilers pad behind
-/// the end of a function; also within one, but then a branch before leads to what follows.
+/// the end of a function; also within one, but then a branch before leads to what follows. Only
+/// int3 is never within one: it comes behind a return or a jump, or behind the call of a function
+/// that does not return. What jumps over it jumps to another function, or to a cold part far away.
 fn leads_to(code: &[u8]) -> bool {
     let mut decoder = Decoder::new(32, code, DecoderOptions::NONE);
     let (mut ended, mut farthest) = (false, 0);
     while decoder.can_decode() {
         let instruction = decoder.decode();
         let past_end = ended && is_padding(&instruction) && farthest < instruction.next_ip();
-        if instruction.is_invalid() || past_end {
+        if instruction.is_invalid() || past_end || instruction.mnemonic() == Mnemonic::Int3 {
             return false;
         }
         ended = match instruction.flow_control() {
@@ -441,7 +465,7 @@ fn leads_to(code: &[u8]) -> bool {
 
 fn is_padding(instruction: &Instruction) -> bool {
     match instruction.mnemonic() {
-        Mnemonic::Int3 | Mnemonic::Nop => true,
+        Mnemonic::Nop => true,
         Mnemonic::Xchg => instruction.op0_register() == instruction.op1_register(),
         _ => instruction.code() == Code::Lea_r32_m && is_no_move(instruction),
     }
@@ -635,9 +659,51 @@ mod tests {
     }
 
     #[test]
+    fn int3_ends_a_function_whatever_jumps_over_it() {
+        // push ebp; mov ebp, esp; a jump to another function, or a call that does not return; int3
+        for before in [&[0xeb, 0x20][..], &[0x74, 0x20, 0xc3], &[0xe8, 0, 0, 0, 0]] {
+            let code = [&[0x55, 0x8b, 0xec][..], before, &[0xcc, 0x33, 0xc0]].concat();
+            assert_eq!(of(&code, false).frame_pointer, FramePointer::Absent, "{before:x?}");
+        }
+    }
+
+    /// An address among the first instructions, where the start is known or looks like one.
+    #[test]
+    fn what_the_first_instructions_pushed_lies_below_the_return_address() {
+        // push ebp; mov ebp, esp; push esi; nop; mov esi, [3100131Ch]
+        let code = [0x55, 0x8b, 0xec, 0x56, 0x90, 0x8b, 0x35, 0x1c, 0x13, 0, 0x31, 0xc3];
+        let image = |before: &[u8]| {
+            let start = START - before.len() as u32;
+            ImageTables::new(Arch::X86, 0x3000).range(start, [before, &code].concat()).build()
+        };
+        // A function that ends in a jump to another, as precompiled code of .NET has it.
+        let tail = [0x55, 0x8b, 0xec, 0x5d, 0xe9, 0, 1, 0, 0, 0xcc];
+        let bounds = START..START + 12;
+        for (image, bounds) in [
+            (image(&tail), None),
+            (image(&[]), None),
+            (image(&tail), Some(&bounds)),
+            (image(&[]), Some(&bounds)),
+        ] {
+            let pushed = |offset| follow(&image, START + offset, bounds).pushed;
+            let all = [0, 1, 3, 4, 5, 11].map(pushed);
+            assert_eq!(all, [Some(0), Some(4), Some(4), Some(8), Some(8), Some(8)]);
+            // In the middle of an instruction.
+            assert_eq!(pushed(2), None);
+        }
+        // Behind a branch.
+        let branch = [0x55, 0x8b, 0xec, 0x74, 0, 0x33, 0xc0];
+        assert_eq!(of(&branch, true).pushed, None);
+        // The stack was aligned.
+        assert_eq!(of(&[0x55, 0x8b, 0xec, 0x83, 0xe4, 0xf8, 0x57], true).pushed, None);
+        // ebp is lost.
+        assert_eq!(of(&[0x51, 0x8b, 0xec], true).pushed, None);
+    }
+
+    #[test]
     fn the_function_before_is_not_taken_for_this_one() {
         // push ebp; mov ebp, esp; pop ebp; ret; padding; xor eax, eax
-        for padding in [&[0xcc, 0xcc][..], &[0x90], &[0x66, 0x90], &[0x8d, 0x76, 0]] {
+        for padding in [&[0x90][..], &[0x66, 0x90], &[0x8d, 0x76, 0]] {
             let code = [&[0x55, 0x89, 0xe5, 0x5d, 0xc3][..], padding, &[0x33, 0xc0]].concat();
             assert_eq!(of(&code, false).frame_pointer, FramePointer::Absent, "{padding:x?}");
             // je over the return and the padding: it is one function.

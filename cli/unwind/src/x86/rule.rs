@@ -98,13 +98,16 @@ pub(crate) fn compile(place: &Place<'_>) -> Result<X86Rule, Fault> {
     let code = outcome.as_ref().and_then(returns);
     let popped = popped.or(outcome.and_then(|outcome| u16::try_from(outcome.popped?).ok()));
     let ahead = if popped.is_none() && bounds.is_none() { popped_ahead(image, place.rva) } else { None };
+    let prologue = prologue::follow(image, place.rva, bounds.as_ref());
+    // A function that called has run more than its first instructions.
+    let pushed = prologue.pushed.filter(|_| place.position == Position::Context);
     Ok(X86Rule {
         code,
         record: image.x86().find(inside).and_then(|index| u32::try_from(index).ok()),
         popped: popped.or(ahead),
         popped_ahead: ahead.is_some(),
         thread_start: image.is_thread_start(inside),
-        prologue: prologue::follow(image, place.rva, bounds.as_ref()),
+        prologue: Prologue { pushed, ..prologue },
         back: place.position.back(),
     })
 }

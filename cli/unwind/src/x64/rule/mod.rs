@@ -16,7 +16,11 @@ use crate::{ImageTables, Trust};
 pub(crate) fn compile(place: &Place<'_>) -> Result<X64FullRule, Fault> {
     let image = place.image;
     let inside = place.rva.wrapping_sub(place.position.back());
-    let Some(function) = info::find(image, inside)? else {
+    let found = info::find(image, inside)?;
+    if place.position == Position::Caller && is_replaced(image, place.rva, found.is_some()) {
+        return Err(Fault::ReplacedReturnAddress);
+    }
+    let Some(function) = found else {
         return leaf(place);
     };
     let root = info::root(image, function)?;
@@ -46,6 +50,16 @@ pub(crate) fn compile(place: &Place<'_>) -> Result<X64FullRule, Fault> {
     }
     full.volatile = image.is_many() && place.position == Position::Context;
     Ok(full)
+}
+
+/// Whether a return address cannot be one: it is a function's first byte, and no call comes before
+/// it. `follows_function`: a record covers the byte before. Where it does not, and the code there
+/// is not known, there is no call, since a function that calls has a record.
+fn is_replaced(image: &ImageTables, rva: u32, follows_function: bool) -> bool {
+    const LONGEST_CALL: usize = 7;
+    let before = image.bytes_before(rva).filter(|before| before.len() >= LONGEST_CALL);
+    matches!(info::find(image, rva), Ok(Some(function)) if function.begin == rva)
+        && before.map_or(!follows_function, |before| !flow::ends_with_call(before, 64))
 }
 
 /// The extent of the function that holds `rva`. For a function in fragments, the extent of the

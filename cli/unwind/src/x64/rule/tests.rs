@@ -455,6 +455,29 @@ fn only_the_innermost_function_can_be_a_leaf() {
 }
 
 #[test]
+fn a_first_byte_without_a_call_before_is_no_return_address() {
+    const NEXT: u32 = FUNCTION + 0x10;
+    let infos: [(u32, &[u8]); 1] = [(INFO, &[1, 0, 0, 0])];
+    // int3 or `call [rip+0]` before the function; up to there a record, or none.
+    let padding = [0xcc; 0x20];
+    let mut call = padding;
+    call[10..16].copy_from_slice(&[0xff, 0x15, 0, 0, 0, 0]);
+    let of = |code: &[u8], end: u32, position| {
+        let image = image(&[(FUNCTION, end, INFO), (NEXT, NEXT + 8, INFO)], &infos, code);
+        compile(&Place { image: &image, rva: NEXT, position, code: None })
+    };
+    for end in [FUNCTION + 8, NEXT] {
+        assert_eq!(of(&padding, end, Position::Caller), Err(Fault::ReplacedReturnAddress));
+        assert!(of(&padding, end, Position::Context).is_ok());
+    }
+    assert!(of(&call, NEXT, Position::Caller).is_ok());
+    assert_eq!(of(&call, FUNCTION + 8, Position::Caller), Err(Fault::NoFunction));
+    // Without code, by the records alone.
+    assert_eq!(of(&[], FUNCTION + 8, Position::Caller), Err(Fault::ReplacedReturnAddress));
+    assert!(of(&[], NEXT, Position::Caller).is_ok());
+}
+
+#[test]
 fn a_return_address_behind_the_last_instruction_belongs_to_the_caller() {
     // A function that ends with a call to something that never returns.
     let functions = [(FUNCTION, FUNCTION + 0x100, INFO), (FUNCTION + 0x100, FUNCTION + 0x200, INFO + 0x40)];

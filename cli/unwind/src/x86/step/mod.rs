@@ -1,7 +1,5 @@
 //! From one frame to its caller, by the first of several methods whose result passes the checks.
 
-use iced_x86::{Decoder, DecoderOptions, Mnemonic};
-
 use super::program::Input;
 use super::prologue::FramePointer;
 use super::registers::NONVOLATILE;
@@ -9,6 +7,7 @@ use super::rule::{self, RegisterSource, Return, X86Rule};
 use super::tables::{How, Record};
 use super::{EBP, EBX, ESP, X86Registers};
 use crate::engine::{BaseValue, Facts, Place, Position, StepResult, Unwinder, ends_thread};
+use crate::flow::ends_with_call;
 use crate::frame::Fault;
 use crate::input::Modules;
 use crate::memory::Memory;
@@ -186,6 +185,10 @@ impl<M: Modules> X86Step<'_, M> {
         {
             return Ok(found);
         }
+        // So do the instructions up to here, if nothing but them has run.
+        if let Some(found) = self.in_first_instructions() {
+            return Ok(X86Caller { registers: found, trust: Trust::Code });
+        }
         let tables = self.modules.find(u64::from(self.state.registers.ip.wrapping_sub(self.rule.back)));
         if let Some(record) = self.rule.record
             && let Some(tables) = tables
@@ -238,6 +241,19 @@ impl<M: Modules> X86Step<'_, M> {
             return Err(no_module(found.ip));
         }
         Ok(found)
+    }
+
+    /// The caller of a function that is still in its first instructions, up to its first branch.
+    fn in_first_instructions(&self) -> Option<X86Registers> {
+        let pushed = self.rule.prologue.pushed?;
+        let mut found = self.state.registers;
+        let at = found.gpr[ESP].wrapping_add(pushed.into());
+        found.ip = self.read(at).ok()?;
+        found.gpr[ESP] = at.wrapping_add(4);
+        let above = found.gpr[ESP];
+        self.restore_saved(&mut found, above);
+        self.check(&found).ok()?;
+        (is_return_address(self.modules, found.ip) == Some(Call::Known)).then_some(found)
     }
 
     fn by_record(&self, record: &Record, base: u64) -> Result<X86Caller, Stop> {
@@ -437,17 +453,7 @@ fn is_return_address<M: Modules>(modules: &M, word: u32) -> Option<Call> {
         return None;
     }
     let Some(before) = found.image.bytes_before(rva) else { return Some(Call::Unknown) };
-    ends_with_call(before).then_some(Call::Known)
-}
-
-/// Whether the bytes end with a call instruction, of any of its encodings.
-fn ends_with_call(before: &[u8]) -> bool {
-    (2..=7).any(|len| {
-        let Some(start) = before.len().checked_sub(len) else { return false };
-        let mut decoder = Decoder::new(32, &before[start..], DecoderOptions::NONE);
-        let instruction = decoder.decode();
-        instruction.mnemonic() == Mnemonic::Call && instruction.len() == len
-    })
+    ends_with_call(before, 32).then_some(Call::Known)
 }
 
 #[cfg(test)]

@@ -194,21 +194,51 @@ fn frame_chain_end_above_a_thread_start_function_ends_the_thread() {
     assert_eq!(stop, Stop::ThreadStart);
 }
 
+/// A loop that cannot be followed to its return, entered by a call; ebp is still the caller's.
+#[test]
+fn first_instructions_lead_to_the_caller_not_to_its_caller() {
+    // Behind a function that ends in a jump: push ebp; mov ebp, esp; push esi; jmp $
+    let code = [0x55, 0x8b, 0xec, 0x5d, 0xe9, 0, 1, 0, 0, 0xcc, 0x55, 0x8b, 0xec, 0x56, 0xeb, 0xfe];
+    let space = space(X86Tables::default(), &[(0x3000, &code)]);
+    let here = STACK as u32;
+    let caller_ebp = here + 0x10;
+    // The caller's frame, and above it that of its caller.
+    let above = [0, 0, here + 0x20, 0x40_2020, 0, 0, 0, 0];
+    for (offset, esp, stack) in [(10, here + 8, vec![0x40_2010]), (11, here + 4, vec![caller_ebp, 0x40_2010])]
+    {
+        let skipped = (esp - here) / 4;
+        let words = [vec![7; skipped as usize], stack, above[1..].to_vec()].concat();
+        let (frames, _) = walk(&space, 0x3000 + offset, gpr(esp.into(), caller_ebp.into()), &words);
+        let found: Vec<_> = frames.iter().map(|frame| (frame.rva, frame.trust)).collect();
+        let caller =
+            [(0x3000 + offset, Trust::Context), (0x2010, Trust::Code), (0x2020, Trust::FramePointer)];
+        assert_eq!(found[..3], caller, "{offset}");
+    }
+    // A word that no call leads to is no return address, and ebp is not taken for this function's.
+    let (frames, stop) =
+        walk(&space, 0x300a, gpr(STACK, caller_ebp.into()), &[0x40_2015, 0, 0, 0, 0, 0x40_2020, 0]);
+    assert_eq!(frames.len(), 1);
+    assert!(matches!(stop, Stop::NoUnwindData { rva: 0x300a, .. }), "{stop:?}");
+}
+
 /// A function of unknown extent that cannot be followed to its return, left by its frame pointer.
 /// Its next return gives the bytes that it pops, and so where its caller's stack begins.
 #[test]
 fn the_next_return_gives_popped_bytes_if_they_lead_behind_a_call() {
-    // A loop followed by `ret 8`. Its caller has no frame pointer: `pop esi; ret`.
-    let code: &[(u32, &[u8])] =
-        &[(0x3000, &[0xeb, 0xfe, 0xc2, 8, 0]), (0x3100, &[0xe8, 0xfb, 0xfe, 0xff, 0xff, 0x5e, 0xc3])];
+    // push ebp; mov ebp, esp; a loop, entered by a branch; `ret 8`. Its caller has no frame
+    // pointer: `pop esi; ret`.
+    let code: &[(u32, &[u8])] = &[
+        (0x3000, &[0x55, 0x8b, 0xec, 0x74, 0, 0xeb, 0xfe, 0xc2, 8, 0]),
+        (0x3100, &[0xe8, 0xfb, 0xfe, 0xff, 0xff, 0x5e, 0xc3]),
+    ];
     let here = STACK as u32;
     let space = space(X86Tables::default(), code);
     let stack = |address| [0u32, 0x40_3105, 1, 2, 0x5151, address, 0, 0];
-    let (frames, _) = walk(&space, 0x3000, gpr(STACK, STACK), &stack(0x40_2010));
-    assert_eq!(frames.iter().map(|frame| frame.rva).collect::<Vec<_>>()[..3], [0x3000, 0x3105, 0x2010]);
+    let (frames, _) = walk(&space, 0x3005, gpr(STACK, STACK), &stack(0x40_2010));
+    assert_eq!(frames.iter().map(|frame| frame.rva).collect::<Vec<_>>()[..3], [0x3005, 0x3105, 0x2010]);
     assert_eq!((frames[2].sp, frames[2].trust), (u64::from(here) + 24, Trust::Code));
     // A word without a call before it is not accepted.
-    let (frames, _) = walk(&space, 0x3000, gpr(STACK, STACK), &stack(0x40_2015));
+    let (frames, _) = walk(&space, 0x3005, gpr(STACK, STACK), &stack(0x40_2015));
     assert_eq!(frames.len(), 2);
 }
 
