@@ -3,7 +3,8 @@
 //! samples.
 //!
 //! ```text
-//! cargo bench -p stk-benches --bench format -- [--ideas] FILE.stk …   (default: examples/traces/*.stk)
+//! cargo bench -p stk-benches --bench format -- [--ideas] FILE.stk …
+//! # default: examples/traces/*.stk
 //! ```
 //!
 //! `--ideas`: what blocks of samples would take if the compressor knew more than the block.

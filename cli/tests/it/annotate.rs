@@ -1,6 +1,6 @@
 //! `stk annotate`: lines and instructions beside `stk stats` and the sources of the kept traces.
 
-use crate::support::{Ran, kept, kept_text, ran_in};
+use crate::support::{Ran, kept, kept_text, stk};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,8 @@ fn root() -> &'static Path {
 
 fn ran(arguments: &[&str]) -> Ran {
     let symbols = kept_text("");
-    ran_in(root(), &[arguments, &["-y", &symbols, "--no-default-symbols"]].concat())
+    // Leaves no cache among the sources.
+    stk(root(), &[arguments, &["-y", &symbols, "--no-default-symbols"]].concat()).into()
 }
 
 /// The trace of a JSON document, which must follow its schema.

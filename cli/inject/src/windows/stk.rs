@@ -31,7 +31,7 @@ pub(super) fn for_open() -> Result<PathBuf, Failure> {
 }
 
 /// Shows a trace by `stk open`, which prints what it does. That it cannot is reported: the trace is
-/// whole all the same.
+/// whole anyway.
 pub(super) fn open(trace: &Path) {
     let shown = for_open().and_then(|stk| {
         let status = Command::new(&stk).arg("open").arg(trace).status();

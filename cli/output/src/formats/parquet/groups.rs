@@ -3,7 +3,6 @@
 
 use super::super::OutputError;
 use super::guard::caught;
-use super::table::{compression, statistics};
 use hashbrown::HashMap;
 use polars::prelude::*;
 use polars_parquet::parquet::CowBuffer;
@@ -47,6 +46,16 @@ pub(super) fn group_rows(frame: &DataFrame) -> PolarsResult<Vec<usize>> {
         }
     }
     Ok(vec![frame.height()])
+}
+
+/// How all tables are compressed.
+pub(super) fn compression() -> PolarsResult<ParquetCompression> {
+    Ok(ParquetCompression::Zstd(Some(ZstdLevel::try_new(3)?)))
+}
+
+/// What row groups say of the values of their columns.
+pub(super) fn statistics() -> StatisticsOptions {
+    StatisticsOptions { min_value: true, max_value: true, null_count: true, distinct_count: false }
 }
 
 /// Encodes row groups of a table.
@@ -138,12 +147,16 @@ impl GroupColumn {
     }
 }
 
-/// The columns of a row group, of which at least one has lists of a dictionary; `None` if none has.
+/// The columns of a row group, of which at least one has lists of a dictionary; `None` if none has,
+/// or if another column is of more than one column of Parquet.
 pub(super) fn with_lists(columns: &[Column]) -> PolarsResult<Option<Vec<GroupColumn>>> {
     let mut any = false;
     let mut group = Vec::with_capacity(columns.len());
     for column in columns {
         let lists = ListColumn::of(column)?;
+        if lists.is_none() && column.dtype().is_nested() {
+            return Ok(None);
+        }
         any |= lists.is_some();
         group.push(lists.map_or_else(|| GroupColumn::Values(column.clone()), GroupColumn::Lists));
     }
@@ -335,7 +348,7 @@ mod tests {
         assert_eq!(packed(&[0, 1, 2, 3, 4, 5, 6, 7], 3), [0x88, 0xC6, 0xFA]);
         assert_eq!(packed(&[1], 1), [1]);
         assert_eq!(packed(&[u32::MAX, 1], 32)[..9], [0xFF, 0xFF, 0xFF, 0xFF, 1, 0, 0, 0, 0]);
-        assert_eq!(packed(&[], 7), []);
+        assert_eq!(packed(&[], 7), [0_u8; 0]);
     }
 
     /// A row group of stacks with these lists, by numbers in dictionaries of so many values.

@@ -49,8 +49,8 @@ impl TableWriter {
         let file = temporary(&goal.parent()).map_err(OutputError::at(&path, "cannot be made"))?;
         let handle = file.as_file().try_clone().map_err(OutputError::at(&path, "cannot be written"))?;
         let writer = written(&path, || {
-            let writer = ParquetWriter::new(BufWriter::new(handle)).with_compression(compression()?);
-            writer.with_statistics(statistics()).batched(&schema)
+            let writer = ParquetWriter::new(BufWriter::new(handle)).with_compression(groups::compression()?);
+            writer.with_statistics(groups::statistics()).batched(&schema)
         })?;
         Ok(TableWriter { goal: goal.clone(), path, file, writer, schema, exporter })
     }
@@ -114,16 +114,6 @@ impl TableWriter {
         placed.map_err(OutputError::at(&path, "cannot be replaced"))?;
         Ok((path, size))
     }
-}
-
-/// How all tables are compressed.
-pub(super) fn compression() -> PolarsResult<ParquetCompression> {
-    Ok(ParquetCompression::Zstd(Some(ZstdLevel::try_new(3)?)))
-}
-
-/// What row groups say of the values of their columns.
-pub(super) fn statistics() -> StatisticsOptions {
-    StatisticsOptions { min_value: true, max_value: true, null_count: true, distinct_count: false }
 }
 
 /// The result of polars' writing to a file.
