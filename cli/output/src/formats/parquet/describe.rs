@@ -3,7 +3,9 @@
 
 use super::super::OutputError;
 use super::catalog;
-use super::groups::{Dictionary, EncodedGroup, GroupColumn, GroupEncoder, ListColumn, ListLevels, rows_of_group};
+use super::groups::{
+    Dictionary, EncodedGroup, GroupColumn, GroupEncoder, ListColumn, ListLevels, rows_of_group,
+};
 use super::ids::{self, Ids, StackFacts, StackPath, StackRow};
 use super::table::{self, KEY_VALUE, SharedTexts, TableWriter, column, list, structs};
 use super::trace_id::trace_id;
@@ -13,7 +15,8 @@ use std::path::Path;
 use std::sync::Arc;
 use stk_base::model::function_key;
 use stk_profile::profile::{
-    EventInfo, FrameId, FrameKey, GapInfo, NameSource, Placement, Profile, Run, StrId, ThreadOfEvent, TraceInfo,
+    EventInfo, FrameId, FrameKey, GapInfo, NameSource, Placement, Profile, Run, StrId, ThreadOfEvent,
+    TraceInfo,
 };
 use stk_profile::trace::drop_reason_name;
 use stk_schema::event::DropReason;

@@ -380,8 +380,7 @@ mod tests {
             let mut table = TableWriter::create(&file, &tables::STACKS, &[], String::new()).unwrap();
             let encoder = table.encoder();
             let list = |row: u32| (0..1 + row * row % 31).map(|at| (row * 7919 + at * 31) % values).collect();
-            let groups: Vec<Vec<Vec<u32>>> =
-                [1, 9, 3000].map(|rows| (0..rows).map(list).collect()).into();
+            let groups: Vec<Vec<Vec<u32>>> = [1, 9, 3000].map(|rows| (0..rows).map(list).collect()).into();
             for lists in &groups {
                 table.write_encoded(&group(&encoder, lists, values)).unwrap();
             }
@@ -436,7 +435,8 @@ mod tests {
         table.write_frame(frame.unwrap()).unwrap();
         table.finish().unwrap();
         let table = open_table(&file, &tables::STACKS).unwrap();
-        let read: usize = (0..60_000).step_by(1 << 16).map(|at| read(&table, at, 1 << 16).unwrap().height()).sum();
+        let read: usize =
+            (0..60_000).step_by(1 << 16).map(|at| read(&table, at, 1 << 16).unwrap().height()).sum();
         assert_eq!(read, 60_000);
     }
 
