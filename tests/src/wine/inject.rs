@@ -36,7 +36,7 @@ const NOT_STARTED: &str = "cannot be started: Internal error. (os error 1359)";
 impl Inject {
     /// Runs inject.exe in `folder` to its end.
     pub fn run(folder: &Folder, arguments: &[&str]) -> Finished {
-        Inject::start(folder, arguments).finish()
+        Inject::run_exe(&path("STK_WINDOWS_BIN").join("inject.exe"), folder, arguments)
     }
 
     /// Runs a recording that must succeed. On an overloaded machine a thread can stay suspended for
@@ -117,9 +117,19 @@ impl Inject {
         Inject::start_exe(&path("STK_WINDOWS_BIN").join("inject.exe"), folder, home, arguments)
     }
 
-    /// Runs this inject in `folder` to its end.
+    /// Runs this inject in `folder` to its end; once more where Wine could not start the program to
+    /// launch, which leaves nothing.
     pub fn run_exe(exe: &Path, folder: &Folder, arguments: &[&str]) -> Finished {
-        Inject::start_exe(exe, folder, folder.path(), arguments).finish()
+        const TRIES: u32 = 3;
+        let run = || Inject::start_exe(exe, folder, folder.path(), arguments).finish();
+        let mut finished = run();
+        for _ in 1..TRIES {
+            if !finished.stderr.contains(NOT_STARTED) {
+                break;
+            }
+            finished = run();
+        }
+        finished
     }
 
     /// Starts this inject in `home`, with its logs in `folder`.
