@@ -15,7 +15,7 @@ use polars_parquet::write::{
     CompressedPage, Encoding, Page, ParquetType, Version, WriteOptions, array_to_columns, compress,
 };
 use std::hash::Hash;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Values in the lists of a row group.
@@ -56,6 +56,20 @@ pub(super) fn compression() -> PolarsResult<ParquetCompression> {
 /// What row groups say of the values of their columns.
 pub(super) fn statistics() -> StatisticsOptions {
     StatisticsOptions { min_value: true, max_value: true, null_count: true, distinct_count: false }
+}
+
+/// The result of polars' writing to a file.
+pub(super) fn written<T>(path: &Path, work: impl FnOnce() -> PolarsResult<T>) -> Result<T, OutputError> {
+    caught(work).map_err(|error| OutputError::Table { path: path.to_owned(), error })
+}
+
+/// Whether a row group has the columns of its table.
+pub(super) fn check_columns(path: &Path, found: &Schema, wanted: &Schema) -> Result<(), OutputError> {
+    if found.iter().eq(wanted.iter()) {
+        return Ok(());
+    }
+    let (found, wanted) = (format!("{found:?}"), format!("{wanted:?}"));
+    Err(OutputError::Columns { path: path.to_owned(), found, wanted })
 }
 
 /// Encodes row groups of a table.
@@ -105,15 +119,12 @@ pub(super) struct ListLevels {
 impl GroupEncoder {
     pub(super) fn encode(&self, columns: Vec<GroupColumn>) -> Result<EncodedGroup, OutputError> {
         let found: Schema = columns.iter().map(GroupColumn::field).collect();
-        if !found.iter().eq(self.schema.iter()) {
-            let (found, wanted) = (format!("{found:?}"), format!("{:?}", self.schema));
-            return Err(OutputError::Columns { path: self.path.clone(), found, wanted });
-        }
-        let encoded = caught(|| {
+        check_columns(&self.path, &found, &self.schema)?;
+        let encoded = written(&self.path, || {
             let columns = columns.into_iter().zip(&self.types);
-            columns.map(|(column, kind)| column.encode(kind)).collect::<PolarsResult<_>>()
+            columns.map(|(column, kind)| column.encode(kind)).collect()
         });
-        encoded.map(EncodedGroup).map_err(|error| OutputError::Table { path: self.path.clone(), error })
+        encoded.map(EncodedGroup)
     }
 }
 

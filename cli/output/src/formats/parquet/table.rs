@@ -2,14 +2,13 @@
 
 use super::super::OutputError;
 use super::super::sink::temporary;
-use super::groups::{self, EncodedGroup, GroupEncoder};
-use super::guard::caught;
+use super::groups::{self, EncodedGroup, GroupEncoder, written};
 use hashbrown::HashMap;
 use polars::prelude::*;
 use polars_parquet::write::KeyValue;
 use std::fs::File;
 use std::io::BufWriter;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::PoisonError;
 use stk_base::files::{Below, MayReplace};
 use stk_base::interrupt::TemporaryFile;
@@ -58,10 +57,7 @@ impl TableWriter {
     /// Writes a row group.
     pub(super) fn write(&mut self, columns: Vec<Column>) -> Result<(), OutputError> {
         let frame = DataFrame::new(columns)?;
-        if !frame.schema().iter().eq(self.schema.iter()) {
-            let (found, wanted) = (format!("{:?}", frame.schema()), format!("{:?}", self.schema));
-            return Err(OutputError::Columns { path: self.path.clone(), found, wanted });
-        }
+        groups::check_columns(&self.path, frame.schema(), &self.schema)?;
         written(&self.path, || self.writer.write_batch(&frame))
     }
 
@@ -114,11 +110,6 @@ impl TableWriter {
         placed.map_err(OutputError::at(&path, "cannot be replaced"))?;
         Ok((path, size))
     }
-}
-
-/// The result of polars' writing to a file.
-fn written<T>(path: &Path, work: impl FnOnce() -> PolarsResult<T>) -> Result<T, OutputError> {
-    caught(work).map_err(|error| OutputError::Table { path: path.to_owned(), error })
 }
 
 /// The polars type of a column.
