@@ -79,12 +79,12 @@ impl Inject {
 
     fn record_with(exe: &Path, folder: &Folder, arguments: &[&str]) -> Finished {
         const TRIES: u32 = 5;
-        let mut finished = Inject::start_exe(exe, folder, folder.path(), arguments).finish();
+        let mut finished = Inject::run_exe(exe, folder, arguments);
         for _ in 1..TRIES {
             if !finished.stderr.contains("the agent's watchdog ended the recording") {
                 break;
             }
-            finished = Inject::start_exe(exe, folder, folder.path(), &again(arguments)).finish();
+            finished = Inject::run_exe(exe, folder, &again(arguments));
         }
         finished
     }
