@@ -358,6 +358,9 @@ fn trace_is_shown_by_the_stk_beside_inject() {
     let inject = bin.join("inject.exe");
     let line = ["--pid", &busy.pid(), "-d", "1s", "--open", "-o", "shown.stk"];
     Inject::run_exe(&inject, &folder, &line).refuses(1, "--open needs stk.exe beside inject.exe");
+    // Where inject starts the program, codes below 125 are the program's.
+    let launch = ["--open", "-o", "shown.stk", "--", "cmd.exe", "/c", "exit 1"];
+    Inject::run_exe(&inject, &folder, &launch).refuses(125, "--open needs stk.exe beside inject.exe");
     assert!(!folder.file("shown.stk").exists(), "nothing is recorded that cannot be shown");
 
     let fake = wine::compiled(env!("CARGO_TARGET_TMPDIR"), "shows");

@@ -44,7 +44,11 @@ pub(crate) fn run(record: &Record) -> Result<i32, Failure> {
     children::check(record)?;
     if record.open {
         // Before anything is recorded.
-        stk::for_open()?;
+        let stk = stk::for_open();
+        match &record.target {
+            Target::Launch(_) => stk.map_err(Failure::in_launch)?,
+            _ => stk?,
+        };
     }
     match &record.target {
         Target::Launch(line) => launch(record, line).map_err(Failure::in_launch),
