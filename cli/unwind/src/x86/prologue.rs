@@ -669,7 +669,7 @@ mod tests {
 
     /// An address among the first instructions, where the start is known or looks like one.
     #[test]
-    fn what_the_first_instructions_pushed_lies_below_the_return_address() {
+    fn what_first_instructions_pushed_is_below_the_return_address() {
         // push ebp; mov ebp, esp; push esi; nop; mov esi, [3100131Ch]
         let code = [0x55, 0x8b, 0xec, 0x56, 0x90, 0x8b, 0x35, 0x1c, 0x13, 0, 0x31, 0xc3];
         let image = |before: &[u8]| {
