@@ -338,21 +338,22 @@ enum Known {
 
 /// Prints what each way makes of a recording's blocks of samples.
 fn ideas(name: &str, trace: &Trace<'_>) {
-    let mut scratch = Scratch::new();
-    let blocks = trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples);
-    let blocks: Vec<Vec<u8>> =
-        blocks.filter_map(|block| Some(trace.payload(block, &mut scratch).ok()?.to_vec())).collect();
+    let (mut scratch, mut blocks, mut stored) = (Scratch::new(), Vec::new(), 0);
+    for block in trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples) {
+        if let Ok(raw) = trace.payload(block, &mut scratch) {
+            blocks.push(raw.to_vec());
+            stored += u64::from(block.header.stored_len);
+        }
+    }
     let raw: usize = blocks.iter().map(Vec::len).sum();
-    let of_samples = trace.blocks().iter().filter(|block| block.header.kind == BlockKind::Samples);
-    let stored: u64 = of_samples.map(|block| u64::from(block.header.stored_len)).sum();
     println!("| {name} | {} | {raw} | in the file | {stored} | | |", blocks.len());
     let ways = [
-        ("today's", TODAY, Known::Nothing),
-        ("a dictionary of 64 KiB", TODAY, Known::Dictionary(64 << 10)),
-        ("references to 1 MiB before", TODAY, Known::Before(1 << 20)),
-        ("references to 8 MiB before", TODAY, Known::Before(8 << 20)),
-        ("level 19", 19, Known::Nothing),
-        ("level 19, 8 MiB before", 19, Known::Before(8 << 20)),
+        ("today's", None, Known::Nothing),
+        ("a dictionary of 64 KiB", None, Known::Dictionary(64 << 10)),
+        ("references to 1 MiB before", None, Known::Before(1 << 20)),
+        ("references to 8 MiB before", None, Known::Before(8 << 20)),
+        ("level 19", Some(19), Known::Nothing),
+        ("level 19, 8 MiB before", Some(19), Known::Before(8 << 20)),
     ];
     let mut today = None;
     for (way, level, known) in ways {
@@ -367,11 +368,9 @@ fn ideas(name: &str, trace: &Trace<'_>) {
     }
 }
 
-/// The recorder's own level and tables.
-const TODAY: i32 = 0;
-
 /// The bytes of all blocks compressed in this way, and the time that decompressing them takes.
-fn stored_with(blocks: &[Vec<u8>], level: i32, known: Known) -> (usize, Duration) {
+/// `level`: `None` = the recorder's own, with its tables.
+fn stored_with(blocks: &[Vec<u8>], level: Option<i32>, known: Known) -> (usize, Duration) {
     use zstd_safe::CParameter;
     let all = blocks.concat();
     let (mut bytes, mut time, mut begin) = (0, Duration::ZERO, 0);
@@ -387,8 +386,8 @@ fn stored_with(blocks: &[Vec<u8>], level: i32, known: Known) -> (usize, Duration
         };
         let before = &all[before];
         let mut compressor = zstd_safe::CCtx::create();
-        let mut parameters = vec![CParameter::CompressionLevel(level.max(1))];
-        if level == TODAY {
+        let mut parameters = vec![CParameter::CompressionLevel(level.unwrap_or(1))];
+        if level.is_none() {
             parameters.extend([
                 CParameter::Strategy(zstd_safe::Strategy::ZSTD_dfast),
                 CParameter::HashLog(if before.is_empty() { 16 } else { 20 }),

@@ -161,7 +161,7 @@ for file in sorted(folder.glob("*.stats.json")):
         ("perfetto's messages", read("perfetto-trace"), of_perfetto(read("perfetto-trace")), exact),
     ]
     if weight == "cpu":
-        # speedscope opens pprof's default weight, and takes the outermost function of a location for the whole: inlined ones are not shown.
+        # speedscope opens pprof's default weight, and takes the outermost function of a location for the whole: inlined ones are not distinguished.
         total, _ = of_speedscope(read("pb.gz"))
         assert abs(total - stats["counted_ns"]) <= exact * total, f"{read('pb.gz').name} in speedscope: {total} ns"
     else:
