@@ -108,7 +108,7 @@ namespace Walk
         static int Round(int i, IStep[] steps)
         {
             return Nest(i) + (int)Doubles(i, 2) + OnStack(100 + i % 1000) + Virtual(steps[i & 1], i) + (int)Structs(i)
-                + Recursion(12, i) + Generic("x", 3).Length + Generic(i, 3) + Locked(i) + (i % 50 == 0 ? Filters(i) : 0);
+                + Recursion(12, i) + Generic("x", 3).Length + Generic(i, 3) + Locked(i) + (i % 2000 == 3 ? Filters(i) : 0);
         }
 
         static int Main(string[] arguments)
