@@ -54,7 +54,7 @@ compile() { # OUT.DLL REFERENCE…
   for file in "$@"; do references+=("-r:Z:$file"); done
   # pathmap: the PDB says ./examples/mixed/mixed.cs on every machine, and the assembly no folder of this one.
   "$STK_WINE" "$sdk/dotnet.exe" exec "$(echo "$sdk"/sdk/3.*/Roslyn/bincore/csc.dll)" -nologo -nostdlib -deterministic \
-    -debug:portable -optimize+ -langversion:8 "-pathmap:$(dos "$root")=.,$(dos "$(dirname "$to")")=." ${defines[@]+"${defines[@]}"} "-out:Z:$to" "${references[@]}" "${sources[@]}" </dev/null 9>&-
+    -debug:portable -embed -optimize+ -langversion:8 "-pathmap:$(dos "$root")=.,$(dos "$(dirname "$to")")=." ${defines[@]+"${defines[@]}"} "-out:Z:$to" "${references[@]}" "${sources[@]}" </dev/null 9>&-
 }
 defines=()
 compile "$out/net31/mixed.dll" "$sdk"/packs/Microsoft.NETCore.App.Ref/3.1.0/ref/netcoreapp3.1/*.dll

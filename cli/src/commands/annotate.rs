@@ -16,6 +16,7 @@ use stk_output::stats::{Length, StatsOptions};
 use stk_output::traces::Traces;
 use stk_profile::pipeline::load_images;
 use stk_profile::profile::{MissingSymbols, Weight};
+use stk_profile::runtimes::{lines, methods};
 
 /// Shows the source lines of a function or file, each with what samples come to in it; with
 /// --instructions its machine code too. The lines of a function, and its instructions, add up to
@@ -40,6 +41,10 @@ pub(super) struct AnnotateArgs {
     /// is taken. OLD=NEW: paths that begin with OLD are below NEW. May be repeated
     #[arg(long, value_name = "DIR|OLD=NEW")]
     source: Vec<String>,
+    /// Take texts of .NET source files from the modules' PDBs too, where the compiler put them there
+    /// (-embed, EmbedAllSources)
+    #[arg(long)]
+    embedded_sources: bool,
     /// Show machine code, from images (see -y) or as far as the trace holds it
     #[arg(long)]
     instructions: bool,
@@ -113,19 +118,23 @@ fn of_file(
 ) -> anyhow::Result<OfTrace> {
     let file = args.profile.tables.open(path)?;
     let loaded = load_file(&file, &args.profile, progress)?;
-    let mut trace = None;
-    if args.instructions {
-        let mut read = file.read()?;
-        args.profile.tables.give(&mut read);
-        let images = load_images(&read, &args.profile.symbols.store(path));
-        trace = Some((read, images));
-    }
+    let store = args.profile.symbols.store(path);
+    let read = || {
+        let mut trace = file.read()?;
+        args.profile.tables.give(&mut trace);
+        anyhow::Ok(trace)
+    };
+    let trace = (args.instructions || args.embedded_sources).then(read).transpose()?;
+    let images = trace.as_ref().filter(|_| args.instructions).map(|trace| load_images(trace, &store));
+    let methods = trace.as_ref().filter(|_| args.embedded_sources).map(methods);
+    let embedded = methods.as_ref().map(|methods| lines(methods, &store));
     let options = AnnotateOptions {
         what: &args.what,
         stats: StatsOptions { running_only: args.running, weight: args.weight, ..StatsOptions::default() },
         top: if args.top == 0 { usize::MAX } else { args.top },
         sources,
-        code: trace.as_ref().map(|(trace, images)| CodeSource { trace, images }),
+        embedded: embedded.as_ref(),
+        code: trace.as_ref().zip(images.as_ref()).map(|(trace, images)| CodeSource { trace, images }),
     };
     let annotation = match annotate::annotate(&loaded.profile, &loaded.runs, &options) {
         Err(AnnotateError::Pattern(error)) => {

@@ -140,6 +140,7 @@ fn a_late_attach_lists_every_method_that_was_compiled_before() {
         functions_have_names(&folder, "late.stk");
         stacks_are_complete_and_named(&folder, "late.stk");
         lines_are_the_compilers(net, &folder, "late.stk");
+        texts_are_those_in_the_pdb(net, &folder, "late.stk");
         ends_undisturbed(&mut mixed);
     }
 }
@@ -173,6 +174,25 @@ fn lines_are_the_compilers(net: Net, folder: &Folder, trace: &str) {
     let compared = MixedLines::read().compare(&shown);
     wine::measured(&format!("{net:?}: {compared:?}"));
     assert!(compared.right > 0, "{compared:?}");
+}
+
+/// `stk annotate` shows each line of mixed.cs with the text that the compiler put into mixed.pdb.
+#[track_caller]
+fn texts_are_those_in_the_pdb(net: Net, folder: &Folder, trace: &str) {
+    let source: Vec<&str> = include_str!("../../../examples/mixed/mixed.cs").lines().collect();
+    let symbols = net.program().0.display().to_string();
+    let shown = json(
+        folder,
+        &["annotate", trace, "/mixed.cs", "--top", "1", "--json", "--embedded-sources", "-y", &symbols],
+    );
+    let part = &shown["traces"][0]["parts"][0];
+    let rows = part["lines"].as_array().expect("lines");
+    let rows = rows.iter().filter_map(|row| Some((row["line"].as_u64()?, row["text"].as_str())));
+    let rows: Vec<_> = rows.collect();
+    assert!(rows.len() > 5, "{net:?}: {part}");
+    for (line, text) in rows {
+        assert_eq!(text, source.get(line as usize - 1).copied(), "{net:?}: line {line}: {part}");
+    }
 }
 
 /// The number of names that the recorder read from memory and that one of the runtime's lists has,

@@ -4,7 +4,7 @@
 //! ```text
 //! subject       which functions, or which source file    Profile, text -> Part
 //! sums          weights by part, line and instruction    Profile, StackAmounts -> OwnTotal
-//! sources       source files below folders of the user   a path of debug information -> lines
+//! sources       source files below folders, in PDBs     a path of debug information -> lines
 //! code          machine code as text                     bytes -> instructions
 //! instructions  the instructions of a function           Trace, images -> CodeBlock
 //! text          how it is printed
@@ -34,6 +34,7 @@ use std::sync::Arc;
 use stk_profile::profile::{
     Additive, Functions, OwnTotal, PatternError, Profile, Runs, SelectionShare, Weight,
 };
+use stk_profile::runtimes::dotnet::Lines;
 use subject::Part;
 use sums::PartSums;
 
@@ -52,6 +53,8 @@ pub struct AnnotateOptions<'a> {
     pub top: usize,
     /// Where source files are.
     pub sources: &'a SourceFolders,
+    /// PDBs of .NET modules, if texts in them are wanted. The folders come first.
+    pub embedded: Option<&'a Lines<'a>>,
     /// Where machine code is, if instructions are wanted.
     pub code: Option<CodeSource<'a>>,
 }
@@ -148,7 +151,12 @@ pub fn annotate(
     let amounts = StackAmounts::of(profile, runs, &options.stats)?;
     let mut parts = Vec::new();
     // Functions of one file share its text.
-    let mut texts: HashMap<String, Result<SourceText, SourceProblem>> = HashMap::new();
+    let mut texts: HashMap<(String, String), Result<SourceText, SourceProblem>> = HashMap::new();
+    let find = |module: &str, file: &str| {
+        let found = options.sources.find(file);
+        let Some(pdbs) = options.embedded.filter(|_| found.is_err()) else { return found };
+        sources::embedded(pdbs, module, file)
+    };
     let (mut others, mut others_self) = (0u64, Amount::default());
     for list in subject::parts(profile, &functions, options.what, options.code.is_some())? {
         let sums = PartSums::new(profile, &functions, &amounts.nodes, &list);
@@ -166,7 +174,11 @@ pub fn annotate(
         for (at, sum) in order {
             let of_part = lines.remove(&at).unwrap_or_default();
             let text = match &list[at].file {
-                Some(file) => texts.entry(file.clone()).or_insert_with(|| options.sources.find(file)).clone(),
+                Some(file) => {
+                    let module = &list[at].module;
+                    let known = texts.entry((module.clone(), file.clone()));
+                    known.or_insert_with(|| find(module, file)).clone()
+                }
                 None => Err(SourceProblem::NoFile),
             };
             let mut part = described(&list[at], sum, of_part, text);
@@ -273,6 +285,7 @@ mod tests {
                 stats: StatsOptions::default(),
                 top: usize::MAX,
                 sources: &sources,
+                embedded: None,
                 code: None,
             };
             let annotation = annotate(&profile, &runs, &options).unwrap();

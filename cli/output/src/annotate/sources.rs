@@ -1,4 +1,5 @@
-//! Source files: below folders that the user names, and nowhere else.
+//! Source files: below folders that the user names and, where the user wants it, in the PDBs of .NET
+//! modules. Nowhere else.
 //!
 //! Debug information names them, so their paths may be anything. Only names below a folder are
 //! opened: no `..`, no link, no device, nothing above a size. No command and no address that debug
@@ -7,6 +8,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stk_base::files::Below;
+use stk_profile::runtimes::dotnet::Lines;
 use stk_schema::windows::is_device_name;
 
 /// Largest source file, in bytes.
@@ -42,7 +44,7 @@ pub enum SourceProblem {
     #[error("no source file is known: symbols with lines are missing")]
     NoFile,
     /// No folder was named.
-    #[error("no text: name the folder of the sources with --source")]
+    #[error("no text: name the folder of the sources with --source, or take .NET's with --embedded-sources")]
     NoFolder,
     /// Its path is not one of names alone.
     #[error("no text: the path in the debug information is none that stk opens")]
@@ -50,6 +52,9 @@ pub enum SourceProblem {
     /// It is in no folder.
     #[error("no text: it is below none of the folders of --source")]
     NotFound,
+    /// The PDB of its module does not hold it.
+    #[error("no text: {0}")]
+    NotEmbedded(String),
     /// It cannot be read.
     #[error("no text: {path}: {why}")]
     Unreadable {
@@ -107,6 +112,18 @@ impl SourceFolders {
             }
         }
         Err(problem.unwrap_or(SourceProblem::NotFound))
+    }
+}
+
+/// The text of a file of a .NET module that is in the module's PDB.
+pub(super) fn embedded(lines: &Lines<'_>, module: &str, path: &str) -> Result<SourceText, SourceProblem> {
+    match lines.source(module, path) {
+        Ok(Some((module, bytes))) => Ok(SourceText {
+            path: format!("{path}, in the PDB of {module}"),
+            lines: self::lines(&bytes).into(),
+        }),
+        Ok(None) => Err(SourceProblem::NotEmbedded("no PDB of a .NET module holds it".to_owned())),
+        Err(error) => Err(SourceProblem::NotEmbedded(error.to_string())),
     }
 }
 

@@ -13,6 +13,8 @@ const EMBEDDED_PORTABLE_PDB: u32 = 17;
 
 /// Limit for an unpacked PDB.
 const LARGEST: u64 = 256 << 20;
+/// Limit for the text of a source file, in bytes.
+const LARGEST_SOURCE: u64 = 16 << 20;
 /// Limit for the ratio of a PDB's unpacked size to its packed size. Compilers' PDBs are packed to a
 /// third.
 const EXPANSION: u64 = 64;
@@ -69,8 +71,22 @@ pub fn inflate(packed: &[u8]) -> Option<Vec<u8>> {
     if size > LARGEST.min((1 << 16) + EXPANSION * data.len() as u64) {
         return None;
     }
+    unpack(&data[4..], size)
+}
+
+/// Unpacks the text of a source file in a PDB: u32 unpacked size, DEFLATE; or 0, the bytes. `None`:
+/// it is damaged or larger than a source file may be.
+pub(super) fn source(packed: &[u8]) -> Option<Vec<u8>> {
+    let (size, data) = (u64::from(u32_at(packed, 0)?), &packed[4..]);
+    match size {
+        0 => (data.len() as u64 <= LARGEST_SOURCE).then(|| data.to_vec()),
+        _ => (size <= LARGEST_SOURCE).then(|| unpack(data, size)).flatten(),
+    }
+}
+
+fn unpack(data: &[u8], size: u64) -> Option<Vec<u8>> {
     let mut unpacked = Vec::new();
-    // One byte more, to detect that the PDB is larger than stated.
-    flate2::read::DeflateDecoder::new(&data[4..]).take(size + 1).read_to_end(&mut unpacked).ok()?;
+    // One byte more, to detect that it is larger than stated.
+    flate2::read::DeflateDecoder::new(data).take(size + 1).read_to_end(&mut unpacked).ok()?;
     (unpacked.len() as u64 == size).then_some(unpacked)
 }

@@ -2,7 +2,8 @@
 //! underlying format).
 //!
 //! Takes the bytes of a `.pdb` file, or of an assembly that has one inside, and returns the source
-//! line of an IL offset in a method. Nothing else is read.
+//! line of an IL offset in a method, and the texts of source files that the compiler put into it
+//! (`-embed`). Nothing else is read.
 
 mod embedded;
 mod metadata;
@@ -14,6 +15,12 @@ use metadata::MetadataLayout;
 use sequence::{MethodPoints, VisiblePoint};
 use stk_base::map::MappedFile;
 use stk_base::model::bytes::Cursor;
+
+/// Kind of what the compiler wrote beside a document: the document's text.
+const EMBEDDED_SOURCE: [u8; 16] =
+    [0x1B, 0x57, 0x8A, 0x0E, 0x26, 0x69, 0x6E, 0x46, 0xB4, 0xAD, 0x8A, 0xB0, 0x46, 0x11, 0xF5, 0xFE];
+/// Limit for the documents among which one is looked for by its path.
+const MOST_DOCUMENTS: u32 = 1 << 14;
 
 #[derive(Debug)]
 pub struct PortablePdb {
@@ -90,6 +97,21 @@ impl PortablePdb {
         };
         let &VisiblePoint { document, line, .. } = points[..end].last()?;
         Some((self.document(document)?, line))
+    }
+
+    /// The text of a source file, under the path that [`line`](Self::line) gives, if the compiler
+    /// put it into the PDB.
+    ///
+    /// # Errors
+    ///
+    /// When it is damaged, or larger than 16 MiB.
+    pub fn source(&self, document: &str) -> Result<Option<Vec<u8>>, PortablePdbError> {
+        let documents = 1..=self.layout.documents.rows.min(MOST_DOCUMENTS);
+        let row = documents.into_iter().find(|&row| self.document(row).is_some_and(|path| path == document));
+        let beside = row.and_then(|row| self.layout.beside_document(&self.data, row, &EMBEDDED_SOURCE));
+        let Some(packed) = beside else { return Ok(None) };
+        let damaged = PortablePdbError::Corrupted("the text of a source file cannot be unpacked");
+        embedded::source(packed).ok_or(damaged).map(Some)
     }
 
     /// Path of a source file, by row in the document table.

@@ -78,6 +78,42 @@ fn only_method_definitions_have_lines() {
     }
 }
 
+/// A PDB with two texts, one packed and one too short for that.
+const EMBEDDED: &[u8] = include_bytes!("../../../../tests/data/dotnet/embedded.pdb");
+
+#[test]
+fn texts_that_the_compiler_embedded_equal_the_sources() {
+    let embedded = PortablePdb::parse(EMBEDDED.to_vec()).expect("a portable PDB");
+    let text =
+        |path| embedded.source(path).expect("whole").map(|text| String::from_utf8(text).expect("UTF-8"));
+    let (dump, short) = (
+        include_str!("../../../../tests/data/dotnet/dump.cs"),
+        include_str!("../../../../tests/data/dotnet/short.cs"),
+    );
+    assert_eq!(text(r".\dump.cs").as_deref(), Some(dump));
+    assert_eq!(text(r".\short.cs").as_deref(), Some(short));
+    assert_eq!(text(r".\other.cs"), None);
+    assert_eq!(pdb().source(r".\lines.cs"), Ok(None));
+}
+
+#[test]
+fn a_changed_byte_gives_a_whole_packed_text_or_none() {
+    let len = include_bytes!("../../../../tests/data/dotnet/dump.cs").len();
+    let mut damaged = 0;
+    for at in 0..EMBEDDED.len() {
+        for bit in [0x01, 0x80] {
+            let mut bytes = EMBEDDED.to_vec();
+            bytes[at] ^= bit;
+            match PortablePdb::parse(bytes).map(|pdb| pdb.source(r".\dump.cs")) {
+                Ok(Ok(Some(text))) => assert_eq!(text.len(), len, "{at}"),
+                Ok(Ok(None)) | Err(_) => {}
+                Ok(Err(_)) => damaged += 1,
+            }
+        }
+    }
+    assert_ne!(damaged, 0);
+}
+
 #[test]
 fn the_pdb_inside_an_assembly_is_the_same() {
     let debug = assembly_debug(ASSEMBLY).expect("an image");

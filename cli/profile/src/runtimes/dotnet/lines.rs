@@ -53,6 +53,18 @@ pub enum LineError {
     NoLine,
 }
 
+/// Why the text of a source file cannot be taken from a PDB.
+#[derive(Clone, Debug, Error)]
+#[non_exhaustive]
+pub enum SourceError {
+    /// There is no PDB.
+    #[error(transparent)]
+    Pdb(LineError),
+    /// The PDB is damaged there.
+    #[error("the PDB {0}")]
+    Damaged(PortablePdbError),
+}
+
 /// Why a module's PDB cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
@@ -155,6 +167,35 @@ impl<'a> Lines<'a> {
         };
         let line = pdb.line(method.token, place);
         line.map(|(file, line)| Line { file, line }).ok_or(LineError::NoLine)
+    }
+
+    /// The text of a source file that is in the PDB of a module, and the module's file name. `module`:
+    /// file name of the module; empty = the first one that has the text.
+    ///
+    /// # Errors
+    ///
+    /// Why the PDB of that module, or the text in it, cannot be read.
+    pub fn source(&self, module: &str, document: &str) -> Result<Option<(&str, Vec<u8>)>, SourceError> {
+        let mut problem = None;
+        for (number, known) in (0..).zip(&self.methods.modules) {
+            let name = known.file_name();
+            if !module.is_empty() && !name.eq_ignore_ascii_case(module) {
+                continue;
+            }
+            let text = match self.pdb(number) {
+                Ok(pdb) => pdb.source(document).map_err(SourceError::Damaged),
+                Err(error) => Err(SourceError::Pdb(error)),
+            };
+            match text {
+                Ok(Some(text)) => return Ok(Some((name, text))),
+                Ok(None) => {}
+                Err(error) => {
+                    problem.get_or_insert(error);
+                }
+            }
+        }
+        // Of any module: most have nothing to do with the document.
+        problem.filter(|_| !module.is_empty()).map_or(Ok(None), Err)
     }
 
     fn pdb(&self, module: u32) -> Result<&PortablePdb, LineError> {

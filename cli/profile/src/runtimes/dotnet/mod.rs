@@ -22,7 +22,7 @@ pub(crate) mod nettrace;
 pub mod readable;
 mod rundown;
 
-pub use lines::{Line, LineError, Lines, ModulePdbError};
+pub use lines::{Line, LineError, Lines, ModulePdbError, SourceError};
 
 use super::{FrameMethods, Method, MethodKind, Methods, Span};
 use crate::trace::{NamedCode, Nettrace, RuntimeEvents, Timeline, Trace, beyond_memory, runtime_events};
