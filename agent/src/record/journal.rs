@@ -12,8 +12,8 @@ use stk_schema::identity::ContentHash;
 
 use super::files::Files;
 use super::image::Part;
-use super::kept::Kept;
 use super::modules::Events;
+use super::restated::RestatedEvents;
 use super::shared::{Counters, Lane};
 
 /// Event bytes that the journal's buffers hold.
@@ -48,7 +48,7 @@ pub(crate) struct EventWriter<P> {
     /// The next file, while each event goes into both.
     next: Option<Stream>,
     /// What the next file restates.
-    kept: Option<Kept>,
+    restated: Option<RestatedEvents>,
     /// Events about modules and threads that were written.
     listed: u64,
 }
@@ -57,12 +57,12 @@ impl<P: Pace> EventWriter<P> {
     /// A journal that takes its buffers, of [`CAPACITY`] bytes, from `lane`.
     pub(crate) fn new(lane: Arc<Lane>, counters: Arc<Counters>, pace: P) -> EventWriter<P> {
         let now = Stream { file: lane.files().last(), block: None, kind: BlockKind::Meta };
-        EventWriter { lane, counters, pace, now, before: None, next: None, kept: None, listed: 0 }
+        EventWriter { lane, counters, pace, now, before: None, next: None, restated: None, listed: 0 }
     }
 
     /// From now on keeps what the next file is to restate.
     pub(crate) fn keep(&mut self) {
-        self.kept = Some(Kept::default());
+        self.restated = Some(RestatedEvents::default());
     }
 
     /// The files of the recording.
@@ -118,9 +118,9 @@ impl<P: Pace> EventWriter<P> {
 
     /// Writes again what was kept.
     pub(crate) fn restate(&mut self) {
-        let Some(kept) = self.kept.take() else { return };
-        kept.each(|event| self.event(event));
-        self.kept = Some(kept);
+        let Some(restated) = self.restated.take() else { return };
+        restated.each(|event| self.event(event));
+        self.restated = Some(restated);
         self.flush();
     }
 
@@ -205,8 +205,8 @@ impl<P: Pace> Events for EventWriter<P> {
                 | Event::ThreadExit { .. }
                 | Event::ThreadName { .. }
         ));
-        if let Some(kept) = &mut self.kept {
-            kept.note(event);
+        if let Some(restated) = &mut self.restated {
+            restated.note(event);
         }
         let mut written = self.write(event, false);
         if self.next.is_some() {
@@ -240,11 +240,11 @@ pub(crate) trait TableStore {
 
 /// The contents that the trace, or the store beside it, already holds.
 #[derive(Default)]
-pub(crate) struct Contents {
+pub(crate) struct StoredBlobs {
     known: BTreeSet<[u8; 16]>,
 }
 
-impl Contents {
+impl StoredBlobs {
     /// Stores a part once, and returns the entry by which MODULE_TABLES names it.
     pub(crate) fn put<P: Pace>(
         &mut self,

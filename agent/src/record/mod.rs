@@ -11,7 +11,7 @@
 //! image        headers, identities, unwind tables, exports, read from memory
 //! threads      enumerations -> THREAD_START, THREAD_EXIT, THREAD_NAME
 //! journal      those events and BLOBs -> META, STATE, BLOB blocks
-//! kept         what code and runtimes threads wrote, to restate it in the next file
+//! restated     what code and runtimes threads wrote, to restate it in the next file
 //! files        which file each thread writes for, in a recording of several
 //! writer       blocks -> the file
 //! duty         the sampler's share of a processor
@@ -46,7 +46,6 @@ pub(crate) mod fingerprint;
 pub(crate) mod held_times;
 pub(crate) mod image;
 pub(crate) mod journal;
-pub(crate) mod kept;
 pub(crate) mod last_modules;
 pub(crate) mod modules;
 pub(crate) mod options;
@@ -56,6 +55,7 @@ pub(crate) mod pointers;
 pub(crate) mod queue;
 pub(crate) mod requests;
 pub(crate) mod rescue;
+pub(crate) mod restated;
 pub(crate) mod sampler;
 pub(crate) mod shared;
 pub(crate) mod stack_bounds;

@@ -17,7 +17,7 @@ mod target;
 
 pub(crate) use activity::SuspensionCost;
 pub(crate) use cycle_rate::CycleRate;
-pub(crate) use target::{Acceptance, Capture, Outcome, Target, ThreadCommand, TriggeredSample};
+pub(crate) use target::{Acceptance, Capture, CaptureOutcome, Target, ThreadCommand, TriggeredSample};
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -450,7 +450,7 @@ impl<T: Target> Sampler<T> {
             entry.search_due = capture.time + Ticks(SEARCH_MS * self.ticks_per_ms);
             self.searched = true;
         }
-        let view = dynamic::View {
+        let view = dynamic::ScannedSample {
             time: capture.time,
             ip: capture.registers[IP],
             stack_start: capture.stack_start,
@@ -473,7 +473,7 @@ impl<T: Target> Sampler<T> {
         entry.search_due = now + Ticks(SEARCH_MS * self.ticks_per_ms);
         self.searched = true;
         let stack_base = stack_start.saturating_add(stack.len() as u64);
-        let view = dynamic::View {
+        let view = dynamic::ScannedSample {
             time: now,
             ip: entry.registers[IP],
             stack_start,

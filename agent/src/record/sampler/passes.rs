@@ -1,7 +1,7 @@
 //! Passes: which threads are looked at, in which order, and what happens with a thread that cannot
 //! be captured.
 
-use super::activity::{Activity, Look};
+use super::activity::{Activity, PassAction};
 use super::*;
 
 /// Words for which a new thread's image has room. The image grows to twice the stack of the first
@@ -174,7 +174,7 @@ impl<T: Target> Sampler<T> {
         let cycles = self.target.cycles(&entry.thread);
         if let Some(now) = cycles
             && entry.image.has_sample()
-            && let Look::Same(state) = entry.activity.look(now, self.cost)
+            && let PassAction::Same(state) = entry.activity.look(now, self.cost)
         {
             self.store_same(index, state, now);
             self.links.signals.sampler_is_whole();
@@ -182,14 +182,14 @@ impl<T: Target> Sampler<T> {
             return Ok(());
         }
         match self.target.capture(&entry.thread, &mut self.capture) {
-            Outcome::Captured => {}
+            CaptureOutcome::Captured => {}
             // Its THREAD_EXIT follows, so nothing is missing.
-            Outcome::Ended => return Ok(()),
-            Outcome::NotSuspended => return Err(DropReason::NoThread),
-            Outcome::NoContext => return Err(DropReason::NoContext),
-            Outcome::OwnsExitLocks => return Err(DropReason::OwnsExitLocks),
+            CaptureOutcome::Ended => return Ok(()),
+            CaptureOutcome::NotSuspended => return Err(DropReason::NoThread),
+            CaptureOutcome::NoContext => return Err(DropReason::NoContext),
+            CaptureOutcome::OwnsExitLocks => return Err(DropReason::OwnsExitLocks),
             // A second wait would cost all other threads as much again.
-            Outcome::NotStopped => {
+            CaptureOutcome::NotStopped => {
                 self.links.counters.lose(DropReason::NotStopped, 1);
                 return Ok(());
             }

@@ -2,7 +2,7 @@
 //! suspension is resumed once.
 //!
 //! **What the caller provides**: the system's calls ([`Calls`]), one [`Suspensions`] for the
-//! process, one thread per slot that captures, and a watchdog that calls [`Watch::look`] every few
+//! process, one thread per slot that captures, and a watchdog that calls [`SlotWatchdog::look`] every few
 //! milliseconds.
 //!
 //! **What it solves**: the word of a suspension {thread id, sequence, phase} is on the
@@ -38,7 +38,7 @@ mod refusal_tests;
 #[cfg(test)]
 mod tests;
 mod watch;
-pub(crate) use watch::{Limits, Rescue, Watch};
+pub(crate) use watch::{Limits, Rescue, SlotWatchdog};
 
 /// Spins on a word that the watchdog is about to change before the sampler sleeps between its
 /// looks.

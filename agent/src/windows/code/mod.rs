@@ -36,7 +36,7 @@ use crate::windows::shared::pace::JournalPace;
 use crate::windows::shared::priority::set_priority;
 use crate::windows::shared::state::{SIGNALS, STATUS};
 use crate::windows::shared::worker::Worker;
-use crate::windows::system::api::{Api, ticks};
+use crate::windows::system::api::{SystemApi, ticks};
 use crate::windows::system::memory::OwnMemory;
 use lookup::SystemTables;
 
@@ -108,7 +108,7 @@ pub(super) struct CodeRecorder {
 impl CodeRecorder {
     /// A recorder that has seen no code yet.
     pub(super) fn new(
-        api: &'static Api,
+        api: &'static SystemApi,
         functions: CodeFunctions,
         journal: EventWriter<JournalPace>,
         shared: Arc<Shared>,

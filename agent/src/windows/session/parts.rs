@@ -43,7 +43,7 @@ use crate::windows::shared::state::{
     FINISHED, FLIGHT_DESK, MAILBOX, MAIN_THREAD, REQUESTS, SIGNALS, STATUS, reset_signals,
 };
 use crate::windows::shared::worker::Worker;
-use crate::windows::system::api::{Api, ticks, utc};
+use crate::windows::system::api::{SystemApi, ticks, utc};
 use crate::windows::system::files::{OutputFile, TablesFolder};
 use crate::windows::system::peb::Peb;
 use crate::windows::system::{context, heap, host, own_module, panic, random, text};
@@ -88,7 +88,7 @@ pub(super) fn prepare(
     output: OutputFile,
     ended_event: HANDLE,
     own_base: HANDLE,
-    api: &'static Api,
+    api: &'static SystemApi,
 ) -> Result<(), Failure> {
     let sizes = Sizes::of(config);
     if !heap::can_allocate(sizes.needed()) {
@@ -114,7 +114,7 @@ pub(super) fn prepare(
     let last_block = Box::new(BlockBuffer::new(64 << 10, &header).map_err(|_| NO_MEMORY)?);
     let clock = SessionClock { started: header.clock_start, ticks_per_ms: (api.frequency / 1000).max(1) };
     let writer = open(&header, &sizes, output, config.max_bytes)?;
-    let parts = Parts {
+    let parts = ThreadParts {
         offer: offer.clone(),
         config,
         options,
@@ -188,7 +188,7 @@ impl Sizes {
     }
 }
 
-fn header(config: &AgentConfig, api: &Api, has_cycles: bool) -> FileHeader {
+fn header(config: &AgentConfig, api: &SystemApi, has_cycles: bool) -> FileHeader {
     let mut header = FileHeader::new(context::ARCH, Os::Windows, config.uuid, api.frequency);
     header.clock_start = ticks();
     header.utc_start = utc(api);
@@ -238,11 +238,11 @@ impl Lanes {
 }
 
 /// The parts from which the threads' states are made.
-struct Parts<'a> {
+struct ThreadParts<'a> {
     offer: Arc<FileOffer>,
     config: &'a AgentConfig,
     options: Options,
-    api: &'static Api,
+    api: &'static SystemApi,
     own_base: HANDLE,
     sizes: Sizes,
     clock: SessionClock,
@@ -254,7 +254,7 @@ struct Parts<'a> {
     runtimes_shared: Arc<RuntimesState>,
 }
 
-impl Parts<'_> {
+impl ThreadParts<'_> {
     fn checks_walks(&self) -> bool {
         self.config.flags & FLAG_CHECK_WALKS != 0
     }
@@ -424,7 +424,7 @@ fn reset_status(bytes: u64) {
 }
 
 /// Whether the system counts threads' cycles (Wine 8 does not).
-fn counts_cycles(api: &Api) -> bool {
+fn counts_cycles(api: &SystemApi) -> bool {
     let mut cycles = 0;
     // SAFETY: the calling thread's pseudo handle; the result is one u64.
     api.thread_cycles

@@ -23,7 +23,7 @@ const NOT_RESTATED: &[u8] = b"rotation.not_restated";
 type Encoded = Box<[u8]>;
 
 /// A code range.
-struct KeptCode {
+struct RestatedCode {
     base: u64,
     size: u64,
     event: Encoded,
@@ -32,11 +32,11 @@ struct KeptCode {
 
 /// The events.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct RestatedEvents {
     /// By the module's instance: the first one, which has the descriptor, and the last.
     runtimes: BTreeMap<u64, [Option<Encoded>; 2]>,
     /// By the instance.
-    code: BTreeMap<u64, KeptCode>,
+    code: BTreeMap<u64, RestatedCode>,
     /// Bodies of methods of modules, by address.
     bodies: BTreeMap<u64, Encoded>,
     /// By the first address.
@@ -49,14 +49,14 @@ pub(crate) struct Kept {
     left_out: u64,
 }
 
-impl Kept {
+impl RestatedEvents {
     /// Takes note of an event that is written.
     pub(crate) fn note(&mut self, event: &Event<'_>) {
         match event {
             Event::CodeAdd(add) => {
                 if let Some(encoded) = self.encoded(event) {
                     let code =
-                        KeptCode { base: add.base, size: add.size, event: encoded, bodies: Vec::new() };
+                        RestatedCode { base: add.base, size: add.size, event: encoded, bodies: Vec::new() };
                     let before = self.code.insert(add.instance, code);
                     self.forget_code(before);
                 }
@@ -160,7 +160,7 @@ impl Kept {
         }
     }
 
-    fn forget_code(&mut self, code: Option<KeptCode>) {
+    fn forget_code(&mut self, code: Option<RestatedCode>) {
         if let Some(code) = code {
             self.forget(Some(code.event));
             code.bodies.into_iter().for_each(|body| self.forget(Some(body)));
@@ -197,7 +197,7 @@ mod tests {
         Event::Nettrace(Nettrace { session, time: Ticks(3), offset, bytes: b"xy" })
     }
 
-    fn restated(kept: &Kept) -> Vec<String> {
+    fn restated(kept: &RestatedEvents) -> Vec<String> {
         let mut all = Vec::new();
         kept.each(|event| all.push(format!("{event:?}")));
         all
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn code_that_lives_is_restated_with_its_names_as_they_were() {
-        let mut kept = Kept::default();
+        let mut kept = RestatedEvents::default();
         for event in
             [code(1, 0x1000, b"ab"), name(0x1004, b"gone"), code(2, 0x2000, b"cd"), name(0x2000, b"old")]
         {
@@ -228,7 +228,7 @@ mod tests {
             let (module, time, kind, slot, source) = (3, Ticks(7), FrameMethod::DESC, 0, 4);
             Event::FrameMethod(FrameMethod { module, time, kind, address, slot, source, name })
         };
-        let mut kept = Kept::default();
+        let mut kept = RestatedEvents::default();
         for event in [method(0x5000, b"old"), method(0x6000, b"other"), method(0x5000, b"new")] {
             kept.note(&event);
         }
@@ -248,7 +248,7 @@ mod tests {
                 note,
             })
         };
-        let mut kept = Kept::default();
+        let mut kept = RestatedEvents::default();
         for event in
             [info(b"{}", b""), info(b"", b"one"), piece(1, 0), piece(1, 2), piece(2, 0), info(b"", b"two")]
         {
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn what_has_no_room_is_left_out_and_counted() {
-        let mut kept = Kept::default();
+        let mut kept = RestatedEvents::default();
         let large = vec![7; MOST_BYTES / 2];
         kept.note(&code(1, 0x1000, &large));
         kept.note(&code(2, 0x2000, &large));
