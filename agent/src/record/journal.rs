@@ -7,11 +7,11 @@ use core::sync::atomic::Ordering;
 
 use stk_format::{BlockBuffer, BlockKind, blob};
 use stk_schema::Ticks;
-use stk_schema::event::{DropReason, Event, ModuleFlags, ModuleLoad, Table, ThreadFlags, ThreadStart};
+use stk_schema::event::{DropReason, Event, ImageTable, ModuleFlags, ModuleLoad, ThreadFlags, ThreadStart};
 use stk_schema::identity::ContentHash;
 
 use super::files::Files;
-use super::image::Part;
+use super::image::ImagePart;
 use super::modules::Events;
 use super::restated::RestatedEvents;
 use super::shared::{Counters, Lane};
@@ -248,14 +248,14 @@ impl StoredBlobs {
     /// Stores a part once, and returns the entry by which MODULE_TABLES names it.
     pub(crate) fn put<P: Pace>(
         &mut self,
-        part: &Part,
+        part: &ImagePart,
         store: Option<&mut impl TableStore>,
         journal: &mut EventWriter<P>,
-    ) -> Table {
+    ) -> ImageTable {
         let hash = blob::content_hash(&part.bytes);
         if self.known.insert(hash.0) && !store.is_some_and(|store| store.put(hash, &part.bytes)) {
             journal.blob(hash, &part.bytes);
         }
-        Table { kind: part.kind as u64, rva: part.rva, len: part.bytes.len() as u32, hash }
+        ImageTable { kind: part.kind as u64, rva: part.rva, len: part.bytes.len() as u32, hash }
     }
 }

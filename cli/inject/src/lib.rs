@@ -29,7 +29,7 @@
 //! * [`stall`]: whether a recording has come to a standstill.
 //! * [`status`]: the status line.
 //! * [`steps`]: what each of inject's own threads does.
-//! * [`contents`]: the summary of a trace.
+//! * [`trace_summary`]: the summary of a trace.
 //! * [`flight`]: traces of the last files of a ring.
 //! * [`guard`]: when to resume a thread that a dead recorder holds.
 //! * [`label`]: labels that the user gives a trace.
@@ -56,7 +56,6 @@ mod args;
 mod blocker;
 mod companion;
 mod complete;
-mod contents;
 mod delivery;
 mod doctor;
 mod duration;
@@ -86,6 +85,7 @@ mod stall;
 mod status;
 mod steps;
 mod symbol_path;
+mod trace_summary;
 mod trust;
 mod uuid;
 #[cfg(windows)]

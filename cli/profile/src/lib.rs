@@ -14,7 +14,7 @@
 //! profile    the result of a conversion                        Trace, ModuleImage -> Profile, Runs
 //! pipeline   from a trace to a profile with names              Trace -> Profile, Runs
 //! merge      places traces of one machine on one time line    Trace -> Anchor, Line
-//! walks      compares walks with the system's own              Trace, ModuleImage -> Comparison
+//! walk_check compares walks with the system's own              Trace, ModuleImage -> Comparison
 //! ```
 //!
 //! ```no_run
@@ -38,4 +38,4 @@ pub mod redact;
 pub mod runtimes;
 pub mod stack;
 pub mod trace;
-pub mod walks;
+pub mod walk_check;

@@ -1068,7 +1068,7 @@ fn journal(buffers: usize) -> (EventWriter<NoPace>, Arc<Lane>, Memory, Writer<Me
 #[test]
 fn a_repeated_table_is_stored_once_and_reads_back() {
     let (mut journal, lane, file, mut writer) = journal(8);
-    let part = |rva, byte| crate::record::image::Part {
+    let part = |rva, byte| crate::record::image::ImagePart {
         kind: TableKind::UnwindInfo,
         rva,
         bytes: (0..700_000u32).map(|index| (index >> 8) as u8 ^ byte).collect(),

@@ -10,10 +10,10 @@ mod scan;
 pub(crate) use scan::{KnownModule, MismatchError, Scan};
 
 use std::collections::{BTreeMap, HashSet};
-use stk_format::image::{Image, ImageFile, Part};
+use stk_format::image::{Image, ImageFile, ImagePart};
 use stk_format::{Addition, BlockKind, NoSupplement, SupplementWriter, Trace, blob};
 use stk_schema::control::{EMBED_FULL, EMBED_NONE};
-use stk_schema::event::{Event, Metadata, ModuleFlags, ModuleLoad, ModuleTables, Table};
+use stk_schema::event::{Event, ImageTable, Metadata, ModuleFlags, ModuleLoad, ModuleTables};
 use stk_schema::identity::{CodeView, ContentHash, Identity};
 use stk_schema::limits;
 use thiserror::Error;
@@ -148,7 +148,7 @@ pub(crate) fn complete(
 /// The data read from a file.
 struct FileImage {
     image: Image,
-    parts: Vec<Part>,
+    parts: Vec<ImagePart>,
     changed: u64,
 }
 
@@ -161,7 +161,7 @@ struct SupplementBuilder<'a, D> {
     /// By path in lower case.
     files: BTreeMap<String, Result<FileImage, CompletionError>>,
     /// Tables of files that this run stored, by path in lower case.
-    pieces: BTreeMap<String, Vec<Table>>,
+    pieces: BTreeMap<String, Vec<ImageTable>>,
 }
 
 impl<D: Disk> SupplementBuilder<'_, D> {
@@ -221,7 +221,7 @@ impl<D: Disk> SupplementBuilder<'_, D> {
     }
 
     /// Stores the parts of a file, once.
-    fn store(&mut self, key: &str) -> Result<Vec<Table>, NoSupplement> {
+    fn store(&mut self, key: &str) -> Result<Vec<ImageTable>, NoSupplement> {
         if let Some(tables) = self.pieces.get(key) {
             return Ok(tables.clone());
         }
@@ -235,13 +235,18 @@ impl<D: Disk> SupplementBuilder<'_, D> {
                     self.writer.event(BlockKind::Blob, &Event::Blob(piece))?;
                 }
             }
-            tables.push(Table { kind: part.kind as u64, rva: part.rva, len: part.bytes.len() as u32, hash });
+            tables.push(ImageTable {
+                kind: part.kind as u64,
+                rva: part.rva,
+                len: part.bytes.len() as u32,
+                hash,
+            });
         }
         self.pieces.insert(key.to_owned(), tables.clone());
         Ok(tables)
     }
 
-    fn tables(&mut self, instance: u64, tables: Vec<Table>) -> Result<(), NoSupplement> {
+    fn tables(&mut self, instance: u64, tables: Vec<ImageTable>) -> Result<(), NoSupplement> {
         self.writer.event(BlockKind::Meta, &Event::ModuleTables(ModuleTables { instance, tables }))
     }
 

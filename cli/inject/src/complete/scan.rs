@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use stk_format::image::Image;
 use stk_format::{BlockKind, Scratch, Trace};
 use stk_schema::Ticks;
-use stk_schema::event::{Event, ModuleFlags, ModuleLoad, Table};
+use stk_schema::event::{Event, ImageTable, ModuleFlags, ModuleLoad};
 use stk_schema::identity::{ContentHash, Identity, PeIdentity};
 use thiserror::Error;
 
@@ -42,7 +42,7 @@ pub(crate) struct KnownModule {
     /// Hash of its headers.
     pub header_hash: Option<ContentHash>,
     /// Its recorded tables; empty if there are none.
-    pub tables: Vec<Table>,
+    pub tables: Vec<ImageTable>,
 }
 
 impl KnownModule {
@@ -194,7 +194,7 @@ impl Scan {
     }
 
     /// Tables of another instance of the same image, by path and all identities that both have.
-    pub(crate) fn tables_of_the_same(&self, module: &KnownModule) -> Option<&[Table]> {
+    pub(crate) fn tables_of_the_same(&self, module: &KnownModule) -> Option<&[ImageTable]> {
         let same = |other: &&KnownModule| {
             let hashes = (module.header_hash, other.header_hash);
             !other.tables.is_empty()

@@ -49,7 +49,7 @@ impl FileLimits {
 
 /// What files of a recording hold together, as the agent's status reports it of each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Totals {
+pub(crate) struct FileTotals {
     pub samples: u64,
     pub dropped: u64,
     pub bytes: u64,
@@ -65,13 +65,13 @@ pub(crate) struct FilePlace {
     /// The number in its name.
     pub number: u32,
     /// What the files before it hold.
-    pub earlier: Totals,
+    pub earlier: FileTotals,
 }
 
-impl Totals {
+impl FileTotals {
     /// With those of another file, whose last or present status this is.
-    pub(crate) fn with(self, status: &AgentStatus) -> Totals {
-        Totals {
+    pub(crate) fn with(self, status: &AgentStatus) -> FileTotals {
+        FileTotals {
             samples: self.samples.saturating_add(status.samples),
             dropped: self.dropped.saturating_add(status.dropped),
             bytes: self.bytes.saturating_add(status.bytes),
@@ -83,7 +83,7 @@ impl Totals {
 impl FilePlace {
     /// The place of the present file by the agent's status; `None` in a recording of one file.
     pub(crate) fn of(status: &AgentStatus) -> Option<FilePlace> {
-        let earlier = Totals {
+        let earlier = FileTotals {
             samples: status.earlier_samples,
             dropped: status.earlier_dropped,
             bytes: status.earlier_bytes,

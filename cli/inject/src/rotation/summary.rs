@@ -1,7 +1,7 @@
 //! What became of the files of a ring, for the closing line.
 
-use crate::contents::Contents;
 use crate::failure::Failure;
+use crate::trace_summary::TraceSummary;
 use crate::{duration, messages};
 use std::path::PathBuf;
 use stk_schema::text::{count, size};
@@ -12,7 +12,7 @@ pub(crate) struct RingSummary {
     /// Files that were finished.
     pub files: u64,
     /// The contents of all of them together.
-    pub held: Contents,
+    pub held: TraceSummary,
     /// The oldest and the newest file that is kept.
     pub kept: Option<(PathBuf, PathBuf)>,
     /// How many are kept.
@@ -32,7 +32,7 @@ pub(crate) struct RingSummary {
 impl RingSummary {
     /// Adds a file that was finished, with its contents if it could be read. `dropped`: samples
     /// lost by the agent's last status, which knows also of those that could not be written.
-    pub(crate) fn add(&mut self, contents: Option<&Contents>, dropped: u64) {
+    pub(crate) fn add(&mut self, contents: Option<&TraceSummary>, dropped: u64) {
         self.files += 1;
         self.held.dropped += contents.map_or(0, |contents| contents.dropped).max(dropped);
         if let Some(contents) = contents {
@@ -102,7 +102,7 @@ mod tests {
     fn the_closing_line_says_what_is_kept_and_what_is_not() {
         let mut sum = RingSummary::default();
         assert_eq!(sum.text(), "0 files: 0 s, 0 samples, 0 dropped, 0 B");
-        let held = Contents { bytes: 512, samples: 1_000, dropped: 1, elapsed_ms: 1_500, complete: true };
+        let held = TraceSummary { bytes: 512, samples: 1_000, dropped: 1, elapsed_ms: 1_500, complete: true };
         sum.add(Some(&held), 0);
         (sum.kept, sum.kept_files) = (Some(("a".into(), "a".into())), 1);
         assert_eq!(sum.text(), "1 file: 1.50 s, 1,000 samples, 1 dropped, 512 B; kept: a");

@@ -47,7 +47,7 @@ impl GuardThread {
         let handle = process.handle().try_clone_to_owned().ok()?;
         let process = Process::from_handle(handle, process.pid()).ok()?;
         let stop = Arc::new(Event::new().ok()?);
-        let mut watch = Watch::new(process, address);
+        let mut watch = BoardMonitor::new(process, address);
         // Read the board once here, so that the threads are known before anything else happens.
         watch.read_board()?;
         let stopped = stop.clone();
@@ -77,7 +77,7 @@ struct RecorderThread {
 }
 
 #[derive(Debug)]
-struct Watch {
+struct BoardMonitor {
     process: Process,
     /// Address of the board in the process.
     board: u64,
@@ -86,10 +86,16 @@ struct Watch {
     guard: Guard,
 }
 
-impl Watch {
-    fn new(process: Process, board: u64) -> Watch {
+impl BoardMonitor {
+    fn new(process: Process, board: u64) -> BoardMonitor {
         let samplers = std::array::from_fn(|_| RecorderThread::default());
-        Watch { process, board, watchdog: RecorderThread::default(), samplers, guard: Guard::default() }
+        BoardMonitor {
+            process,
+            board,
+            watchdog: RecorderThread::default(),
+            samplers,
+            guard: Guard::default(),
+        }
     }
 
     fn run(&mut self, stop: &Event) {

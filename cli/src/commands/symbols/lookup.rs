@@ -1,7 +1,7 @@
 //! `stk symbols lookup` and `check`: one image, one PDB.
 
 use super::super::values::{choice, default_name};
-use super::super::{Exit, Out, Progress, Usage, guarded, say_error};
+use super::super::{Exit, Out, Progress, Usage, guarded, print_error};
 use super::SymbolOptions;
 use anyhow::Context;
 use serde_json::json;
@@ -55,7 +55,7 @@ Examples:
   stk symbols check --records app.pdb
 
 --records looks every address of a PDB's code up in stk's index of it, and compares names, inline chains, lines and
-folded names with what the PDB's records say, read by another reader (the crate `pdb`). Exit code 1 if any disagrees")]
+folded names with what the PDB's records print_message, read by another reader (the crate `pdb`). Exit code 1 if any disagrees")]
 pub(super) struct CheckArgs {
     /// The image
     #[arg(required_unless_present = "records")]
@@ -98,7 +98,7 @@ fn check_records(files: &[PathBuf], json: bool, out: Out<'_>) -> anyhow::Result<
             }
             Err(error) => {
                 exit = Exit::Failure;
-                say_error(&error);
+                print_error(&error);
             }
         }
     }

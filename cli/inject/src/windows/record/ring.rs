@@ -6,10 +6,10 @@ use super::start::FilePlan;
 use crate::args::Record;
 use crate::failure::Failure;
 use crate::messages::say;
-use crate::rotation::{self, FileLimits, FilePlace, Rotation, Totals};
+use crate::rotation::{self, FileLimits, FilePlace, FileTotals, Rotation};
 use crate::uuid;
 use crate::windows::deliver;
-use crate::windows::facts::Fact;
+use crate::windows::facts::MetadataEntry;
 use crate::windows::flight::FlightThread;
 use crate::windows::process::Process;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ impl Rotating {
             rotation: record.rotation,
             id: uuid::random(),
             path,
-            place: FilePlace { index: 1, number, earlier: Totals::default() },
+            place: FilePlace { index: 1, number, earlier: FileTotals::default() },
             limits: FileLimits { full: 0, most: 0 },
             usual_limit: 0,
             begun: Instant::now(),
@@ -151,16 +151,16 @@ impl Rotating {
 
     /// What the trace says of its place in the recording. `previous_end`: the performance counter
     /// when the recording of the file before was requested to end.
-    pub(super) fn facts(&self, previous_end: Option<u64>) -> Vec<Fact> {
+    pub(super) fn facts(&self, previous_end: Option<u64>) -> Vec<MetadataEntry> {
         self.facts_of(self.place.index, previous_end)
     }
 
     /// The same of the next file, which begins without a gap.
-    pub(super) fn facts_of_next(&self) -> Vec<Fact> {
+    pub(super) fn facts_of_next(&self) -> Vec<MetadataEntry> {
         self.facts_of(self.place.index + 1, None)
     }
 
-    fn facts_of(&self, index: u32, previous_end: Option<u64>) -> Vec<Fact> {
+    fn facts_of(&self, index: u32, previous_end: Option<u64>) -> Vec<MetadataEntry> {
         let id = stk_schema::text::hex(&self.id);
         let mut facts = vec![("rotation.id", id), ("rotation.index", index.to_string())];
         facts.extend(previous_end.map(|ticks| ("rotation.previous_end", ticks.to_string())));

@@ -5,7 +5,7 @@ use crate::args::Record;
 use crate::failure::Failure;
 use crate::symbol_path::SymbolPath;
 use crate::windows::agent::{self, Agent, AgentFile};
-use crate::windows::facts::{self, Fact};
+use crate::windows::facts::{self, MetadataEntry};
 use crate::windows::guard::{self, GuardThread};
 use crate::windows::process::Process;
 use crate::windows::refusal;
@@ -46,7 +46,7 @@ pub(super) struct FilePlan {
     /// Most bytes of the file; 0 = no limit.
     pub max_bytes: u64,
     /// Metadata of this file alone.
-    pub facts: Vec<Fact>,
+    pub facts: Vec<MetadataEntry>,
 }
 
 /// The agent's recording of a file.

@@ -6,7 +6,7 @@ use stk_format::{BLOCK_HEADER_LEN, BlockHeader, BlockKind, FILE_HEADER_LEN, File
 
 /// The summary of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Contents {
+pub(crate) struct TraceSummary {
     /// Bytes of the file.
     pub bytes: u64,
     /// Samples in its whole blocks, idle ones included.
@@ -23,14 +23,14 @@ pub(crate) struct Contents {
 ///
 /// # Errors
 /// The system's error.
-pub(crate) fn read(file: &mut (impl Read + Seek)) -> io::Result<Option<Contents>> {
+pub(crate) fn read(file: &mut (impl Read + Seek)) -> io::Result<Option<TraceSummary>> {
     let bytes = file.seek(SeekFrom::End(0))?;
     let mut head = [0; FILE_HEADER_LEN];
     if !read_at(file, 0, &mut head)? {
         return Ok(None);
     }
     let Ok(header) = FileHeader::decode(&head) else { return Ok(None) };
-    let mut contents = Contents { bytes, ..Contents::default() };
+    let mut contents = TraceSummary { bytes, ..TraceSummary::default() };
     let mut last = header.clock_start;
     let mut at = FILE_HEADER_LEN as u64;
     let mut head = [0; BLOCK_HEADER_LEN];
@@ -82,7 +82,7 @@ mod tests {
         if finish { builder.finish() } else { builder.abandon() }
     }
 
-    fn of(bytes: &[u8]) -> Option<Contents> {
+    fn of(bytes: &[u8]) -> Option<TraceSummary> {
         read(&mut Cursor::new(bytes)).expect("memory can be read")
     }
 

@@ -14,7 +14,7 @@ const MOST: usize = 32;
 
 /// Where the code ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Ending {
+pub(super) enum EpilogueEnd {
     /// At a return. The registers are the caller's.
     Return,
     /// At a jump. The instruction pointer is its target.
@@ -25,7 +25,7 @@ pub(super) enum Ending {
 }
 
 /// Runs the sample's code; `None` if it is not an epilogue, or bytes are missing.
-pub(super) fn replay(sample: &Sample<'_>, registers: &X64Registers) -> Option<(X64Registers, Ending)> {
+pub(super) fn replay(sample: &Sample<'_>, registers: &X64Registers) -> Option<(X64Registers, EpilogueEnd)> {
     let mut code = sample.code_at_ip?;
     let mut registers = *registers;
     let mut released = false;
@@ -48,15 +48,15 @@ pub(super) fn replay(sample: &Sample<'_>, registers: &X64Registers) -> Option<(X
             Instruction::Return(arguments) => {
                 registers.ip = word(sample, rsp)?;
                 registers.gpr[RSP] = rsp.wrapping_add(8 + u64::from(arguments));
-                return Some((registers, Ending::Return));
+                return Some((registers, EpilogueEnd::Return));
             }
             Instruction::Jump(distance) => {
                 registers.ip = next.wrapping_add(distance as u64);
-                return Some((registers, Ending::Jump));
+                return Some((registers, EpilogueEnd::Jump));
             }
             // A jump without a sign that it is the function's last may belong to a switch.
             Instruction::JumpIndirect { last } if last || released => {
-                return Some((registers, Ending::JumpIndirect));
+                return Some((registers, EpilogueEnd::JumpIndirect));
             }
             Instruction::JumpIndirect { .. } => return None,
         }
@@ -209,7 +209,7 @@ mod tests {
     const IP: u64 = 0x1_4000_1000;
     const STACK: u64 = 0x7000;
 
-    fn run(code: &[u8], rsp: u64) -> Option<(X64Registers, Ending)> {
+    fn run(code: &[u8], rsp: u64) -> Option<(X64Registers, EpilogueEnd)> {
         let mut gpr = [0; 16];
         gpr[RSP] = rsp;
         gpr[RBP] = STACK + 0x20;
@@ -232,7 +232,7 @@ mod tests {
         // add rsp,10h; pop rbx; pop r12; ret 8
         let code = [0x48, 0x83, 0xc4, 0x10, 0x5b, 0x41, 0x5c, 0xc2, 8, 0];
         let (registers, ending) = run(&code, STACK).unwrap();
-        assert_eq!(ending, Ending::Return);
+        assert_eq!(ending, EpilogueEnd::Return);
         assert_eq!((registers.gpr[RBX], registers.gpr[12], registers.ip), (2, 3, 4));
         assert_eq!(registers.gpr[RSP], STACK + 5 * 8 + 8);
     }
@@ -241,7 +241,7 @@ mod tests {
     fn an_epilogue_with_a_frame_register_runs_to_its_return() {
         // lea rsp,[rbp+8]; pop rbp; rep ret
         let (registers, ending) = run(&[0x48, 0x8d, 0x65, 0x08, 0x5d, 0xf3, 0xc3], STACK).unwrap();
-        assert_eq!((ending, registers.gpr[RBP], registers.ip), (Ending::Return, 5, 6));
+        assert_eq!((ending, registers.gpr[RBP], registers.ip), (EpilogueEnd::Return, 5, 6));
         assert_eq!(registers.gpr[RSP], STACK + 7 * 8);
     }
 
@@ -249,11 +249,11 @@ mod tests {
     fn a_tail_jump_is_followed_only_to_its_target() {
         // pop rbx; jmp -80h
         let (registers, ending) = run(&[0x5b, 0xe9, 0x80, 0xff, 0xff, 0xff], STACK + 8).unwrap();
-        assert_eq!((ending, registers.gpr[RBX]), (Ending::Jump, 1));
+        assert_eq!((ending, registers.gpr[RBX]), (EpilogueEnd::Jump, 1));
         assert_eq!((registers.ip, registers.gpr[RSP]), (IP + 6 - 0x80, STACK + 16));
         // add rsp,8; jmp rax
         let (registers, ending) = run(&[0x48, 0x83, 0xc4, 8, 0xff, 0xe0], STACK).unwrap();
-        assert_eq!((ending, registers.gpr[RSP]), (Ending::JumpIndirect, STACK + 8));
+        assert_eq!((ending, registers.gpr[RSP]), (EpilogueEnd::JumpIndirect, STACK + 8));
     }
 
     #[test]

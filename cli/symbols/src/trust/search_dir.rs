@@ -26,7 +26,7 @@ pub(crate) enum Trust {
 
 /// A folder to search.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SearchDir {
     pub(crate) folder: PathBuf,
     pub(crate) trust: Trust,
 }
@@ -53,15 +53,15 @@ pub(crate) enum OpenError {
     Io(io::Error),
 }
 
-impl Place {
+impl SearchDir {
     /// The place for `stk`'s own files.
-    pub(crate) fn cache() -> Place {
-        Place { folder: PathBuf::new(), trust: Trust::Cache }
+    pub(crate) fn cache() -> SearchDir {
+        SearchDir { folder: PathBuf::new(), trust: Trust::Cache }
     }
 
     /// The place for a file that an accepted pointer names.
-    pub(crate) fn pointed_at() -> Place {
-        Place { folder: PathBuf::new(), trust: Trust::Named }
+    pub(crate) fn pointed_at() -> SearchDir {
+        SearchDir { folder: PathBuf::new(), trust: Trust::Named }
     }
 
     /// Whether the folder exists.
@@ -88,7 +88,7 @@ impl Place {
     }
 
     /// The file of this name in a folder of this place, ignoring case. A file on another machine is
-    /// returned too; [`Place::open`] then reports that.
+    /// returned too; [`SearchDir::open`] then reports that.
     pub(crate) fn file(&self, folder: &Path, name: &str) -> Option<PathBuf> {
         let exact = folder.join(name);
         match self.real(&exact) {

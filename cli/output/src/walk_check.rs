@@ -5,8 +5,8 @@ use serde::Serialize;
 use std::fmt::Write;
 use stk_base::text::{count, since_start};
 use stk_profile::trace::Trace;
-use stk_profile::walks::explicit::{self, FrameClass, StepClass};
-use stk_profile::walks::{Class, Comparison, Differences, Example, Side};
+use stk_profile::walk_check::explicit::{self, FrameClass, StepClass};
+use stk_profile::walk_check::{Comparison, DifferenceClass, Differences, Example, Side};
 use stk_schema::Ticks;
 use stk_schema::text::{hex, printable};
 
@@ -108,9 +108,9 @@ struct SideJson {
 impl WalksJson {
     /// What is shown of a comparison of this trace.
     pub fn new(trace: &Trace<'_>, found: &Comparison) -> WalksJson {
-        let class = |(class, differences): (&Class, &Differences)| ClassJson {
+        let class = |(class, differences): (&DifferenceClass, &Differences)| ClassJson {
             class: class.as_str(),
-            explained: *class != Class::Unexplained,
+            explained: *class != DifferenceClass::Unexplained,
             meaning: class.meaning(),
             count: differences.count,
             examples: differences.examples.iter().map(|example| shown_example(trace, example)).collect(),

@@ -4,8 +4,8 @@
 //! Takes a trace and the loaded images, and returns a [`Comparison`]: how many walks are equal
 //! frame by frame (instruction pointer and stack pointer), and why the others differ. The system's
 //! unwinder has faults of its own, so it cannot decide which walk is right. Each difference gets a
-//! [`Class`], and an explained one only if the sample's own bytes prove it ([`classify`]: code run
-//! to its return, unwind data, stop reasons). All others are [`Class::Unexplained`].
+//! [`DifferenceClass`], and an explained one only if the sample's own bytes prove it ([`classify`]: code run
+//! to its return, unwind data, stop reasons). All others are [`DifferenceClass::Unexplained`].
 //!
 //! [`explicit`] does the same with a .NET runtime's own view of its stacks, its explicit Frames.
 
@@ -14,9 +14,9 @@ pub mod explicit;
 mod pinvoke_return;
 mod replay;
 
-pub use classify::Class;
+pub use classify::DifferenceClass;
 
-use crate::image::{AddressSpace, ModuleImage, base_of, holder_name};
+use crate::image::{ModuleImage, ModuleMap, base_of, holder_name};
 use crate::stack::{StackWalker, cost};
 use crate::trace::{Timeline, Trace, beyond_cost, registers, walk_input};
 use rayon::prelude::*;
@@ -49,7 +49,7 @@ pub struct Comparison {
     /// known.
     pub unmatched: u64,
     /// Differences by class.
-    pub differences: BTreeMap<Class, Differences>,
+    pub differences: BTreeMap<DifferenceClass, Differences>,
     /// How explicit Frames agree with our walks.
     pub explicit: explicit::ExplicitComparison,
     /// Blocks that could not be read to their end.
@@ -102,7 +102,7 @@ pub struct Side {
 impl Comparison {
     /// Differences without a proven explanation.
     pub fn unexplained(&self) -> u64 {
-        self.differences.get(&Class::Unexplained).map_or(0, |differences| differences.count)
+        self.differences.get(&DifferenceClass::Unexplained).map_or(0, |differences| differences.count)
     }
 
     /// Walks that differ, explained or not.
@@ -299,7 +299,7 @@ impl<'t> ComparisonWorker<'t> {
 }
 
 /// A difference, in the form for users.
-fn example(case: &classify::Case<'_>, timeline: &Timeline, space: &AddressSpace<'_, '_>) -> Example {
+fn example(case: &classify::Case<'_>, timeline: &Timeline, space: &ModuleMap<'_, '_>) -> Example {
     // The module that the walk found, or else the one that holds the address.
     let side = |frame: (u64, u64), found: Option<ModuleId>| {
         side(timeline, frame, found.or_else(|| Some(space.find(frame.0)?.module)))

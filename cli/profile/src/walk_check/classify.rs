@@ -1,6 +1,6 @@
 //! Classifies why two walks of one stack differ, as far as the sample itself proves it.
 
-use super::replay::{Ending, frame_to_come, replay, word};
+use super::replay::{EpilogueEnd, frame_to_come, replay, word};
 use stk_schema::event::CheckWalk;
 use stk_unwind::x64::{RBP, RSP};
 use stk_unwind::{Frame, Modules, Registers, Sample, Stop, Trust, Walker};
@@ -8,12 +8,12 @@ use stk_unwind::{Frame, Modules, Registers, Sample, Stop, Trust, Walker};
 /// Why two walks differ. All classes but the last are proved from code bytes, unwind data or the
 /// reason why a walk ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Class {
+pub enum DifferenceClass {
     /// The code at the instruction pointer releases its frame and jumps to another function. At
     /// that function's first instruction, the caller is the one that we found. The system's
     /// unwinder took the code for the function's body.
     TailJumpMissed,
-    /// Like [`TailJumpMissed`](Class::TailJumpMissed), but the code runs to its return.
+    /// Like [`TailJumpMissed`](DifferenceClass::TailJumpMissed), but the code runs to its return.
     EpilogueMissed,
     /// The code at the instruction pointer continues straight to the setup of a frame by rbp. One
     /// entry covers many functions, as V8 registers its code, and the system's unwinder knows only
@@ -49,52 +49,56 @@ pub enum Class {
     Unexplained,
 }
 
-impl Class {
+impl DifferenceClass {
     /// Short stable name.
     pub fn as_str(self) -> &'static str {
         match self {
-            Class::TailJumpMissed => "system-missed-tail-jump",
-            Class::EpilogueMissed => "system-missed-epilogue",
-            Class::PrologueMissed => "system-missed-prologue",
-            Class::TakenForLeaf => "system-took-assembler-for-leaf",
-            Class::LookedBehindCall => "system-looked-behind-call",
-            Class::InterruptedLeaf => "system-ended-at-interrupted-leaf",
-            Class::PastThreadStart => "system-past-thread-start",
-            Class::SystemEndedEarly => "system-ended-early",
-            Class::DynamicCode => "dynamic-code-not-recorded",
-            Class::NoModule => "both-end-outside-modules",
-            Class::NoUnwindData => "unwind-data-not-recorded",
-            Class::Truncated => "stack-truncated",
-            Class::Unexplained => "unexplained",
+            DifferenceClass::TailJumpMissed => "system-missed-tail-jump",
+            DifferenceClass::EpilogueMissed => "system-missed-epilogue",
+            DifferenceClass::PrologueMissed => "system-missed-prologue",
+            DifferenceClass::TakenForLeaf => "system-took-assembler-for-leaf",
+            DifferenceClass::LookedBehindCall => "system-looked-behind-call",
+            DifferenceClass::InterruptedLeaf => "system-ended-at-interrupted-leaf",
+            DifferenceClass::PastThreadStart => "system-past-thread-start",
+            DifferenceClass::SystemEndedEarly => "system-ended-early",
+            DifferenceClass::DynamicCode => "dynamic-code-not-recorded",
+            DifferenceClass::NoModule => "both-end-outside-modules",
+            DifferenceClass::NoUnwindData => "unwind-data-not-recorded",
+            DifferenceClass::Truncated => "stack-truncated",
+            DifferenceClass::Unexplained => "unexplained",
         }
     }
 
     /// What the class means, in words for users.
     pub fn meaning(self) -> &'static str {
         match self {
-            Class::TailJumpMissed => {
+            DifferenceClass::TailJumpMissed => {
                 "the system's unwinder took an epilogue that ends in a jump for the function's body"
             }
-            Class::EpilogueMissed => "the system's unwinder took an epilogue for the function's body",
-            Class::PrologueMissed => {
+            DifferenceClass::EpilogueMissed => {
+                "the system's unwinder took an epilogue for the function's body"
+            }
+            DifferenceClass::PrologueMissed => {
                 "the system's unwinder took the prologue of one of many functions under one entry for a body"
             }
-            Class::TakenForLeaf => {
+            DifferenceClass::TakenForLeaf => {
                 "the system's unwinder took assembler, which has a frame without an unwind code, for a leaf"
             }
-            Class::LookedBehindCall => {
+            DifferenceClass::LookedBehindCall => {
                 "the system's unwinder looked up the function behind a call that ends its function"
             }
-            Class::InterruptedLeaf => {
+            DifferenceClass::InterruptedLeaf => {
                 "the system's walk ended at a system call that was interrupted by a call into user mode"
             }
-            Class::PastThreadStart => "the system's unwinder continued past the thread's first function",
-            Class::SystemEndedEarly => "the frame limit or a fault ended the system's walk",
-            Class::DynamicCode => "dynamic code that the trace does not hold",
-            Class::NoModule => "both walks end at the same return address outside of all modules",
-            Class::NoUnwindData => "the trace holds no unwind data of the module",
-            Class::Truncated => "the captured stack was cut short",
-            Class::Unexplained => "NOT EXPLAINED: one of the walks is wrong",
+            DifferenceClass::PastThreadStart => {
+                "the system's unwinder continued past the thread's first function"
+            }
+            DifferenceClass::SystemEndedEarly => "the frame limit or a fault ended the system's walk",
+            DifferenceClass::DynamicCode => "dynamic code that the trace does not hold",
+            DifferenceClass::NoModule => "both walks end at the same return address outside of all modules",
+            DifferenceClass::NoUnwindData => "the trace holds no unwind data of the module",
+            DifferenceClass::Truncated => "the captured stack was cut short",
+            DifferenceClass::Unexplained => "NOT EXPLAINED: one of the walks is wrong",
         }
     }
 }
@@ -115,24 +119,24 @@ pub(super) struct Case<'a> {
 
 /// Classifies a difference. `prover` walks from other addresses than the sample's, without its
 /// code.
-pub(super) fn classify<M: Modules>(case: &Case<'_>, space: &M, prover: &mut Walker) -> Class {
+pub(super) fn classify<M: Modules>(case: &Case<'_>, space: &M, prover: &mut Walker) -> DifferenceClass {
     let ours = case.frames.get(case.equal);
     let theirs = case.walk.frames.get(case.equal);
     match (ours, theirs) {
         (None, Some(&theirs)) => our_end(case, theirs),
         (Some(_), None) if case.walk.flags & (CheckWalk::FRAME_LIMIT | CheckWalk::FAULT) != 0 => {
-            Class::SystemEndedEarly
+            DifferenceClass::SystemEndedEarly
         }
-        (Some(ours), None) if interrupted_leaf(case, ours, space) => Class::InterruptedLeaf,
+        (Some(ours), None) if interrupted_leaf(case, ours, space) => DifferenceClass::InterruptedLeaf,
         (Some(ours), _) if case.equal == 1 => {
             context_step(case, ours, space, prover).unwrap_or_else(|| behind_call(case, space))
         }
         (Some(_), _) if case.equal > 1 => behind_call(case, space),
-        _ => Class::Unexplained,
+        _ => DifferenceClass::Unexplained,
     }
 }
 
-/// See [`Class::InterruptedLeaf`].
+/// See [`DifferenceClass::InterruptedLeaf`].
 fn interrupted_leaf<M: Modules>(case: &Case<'_>, ours: &Frame, space: &M) -> bool {
     let [.., dispatcher, stub] = &case.frames[..case.equal] else { return false };
     let image = |frame: &Frame| Some(space.find(frame.address)?.image);
@@ -142,7 +146,7 @@ fn interrupted_leaf<M: Modules>(case: &Case<'_>, ours: &Frame, space: &M) -> boo
 }
 
 /// Classifies a difference where our walk ended and the system's continued to `(ip, sp)`.
-fn our_end(case: &Case<'_>, (ip, sp): (u64, u64)) -> Class {
+fn our_end(case: &Case<'_>, (ip, sp): (u64, u64)) -> DifferenceClass {
     let context = &case.frames[0];
     if case.equal == 1 && context.module.is_none() {
         // Code without tables is taken for a leaf, and with that rule no caller was found. The
@@ -150,53 +154,62 @@ fn our_end(case: &Case<'_>, (ip, sp): (u64, u64)) -> Class {
         let leaf = matches!(case.stop, Stop::NoModule { address } if address == ip)
             && sp == context.sp.wrapping_add(8)
             && case.walk.frames.len() == 2;
-        return if leaf { Class::NoModule } else { Class::DynamicCode };
+        return if leaf { DifferenceClass::NoModule } else { DifferenceClass::DynamicCode };
     }
     match case.stop {
-        Stop::ThreadStart => Class::PastThreadStart,
-        Stop::Truncated => Class::Truncated,
-        Stop::NoUnwindData { .. } => Class::NoUnwindData,
+        Stop::ThreadStart => DifferenceClass::PastThreadStart,
+        Stop::Truncated => DifferenceClass::Truncated,
+        Stop::NoUnwindData { .. } => DifferenceClass::NoUnwindData,
         Stop::NoModule { address } if address == ip && case.walk.frames.len() == case.equal + 1 => {
-            Class::NoModule
+            DifferenceClass::NoModule
         }
         // The system found the caller of code that is not a leaf, which needs a table.
-        Stop::NoModule { address } if address == ip => Class::DynamicCode,
-        _ => Class::Unexplained,
+        Stop::NoModule { address } if address == ip => DifferenceClass::DynamicCode,
+        _ => DifferenceClass::Unexplained,
     }
 }
 
 /// Classifies a difference in the step from the context frame, by running the code there.
-fn context_step<M: Modules>(case: &Case<'_>, ours: &Frame, space: &M, prover: &mut Walker) -> Option<Class> {
+fn context_step<M: Modules>(
+    case: &Case<'_>,
+    ours: &Frame,
+    space: &M,
+    prover: &mut Walker,
+) -> Option<DifferenceClass> {
     let context = case.frames.first()?;
     if context.module.is_none() && ours.trust == Trust::LeafOutside {
         // Our frame is the caller by the rule for code without tables, so the system has a table.
-        return Some(Class::DynamicCode);
+        return Some(DifferenceClass::DynamicCode);
     }
     if took_for_leaf(case, ours, space) {
-        return Some(Class::TakenForLeaf);
+        return Some(DifferenceClass::TakenForLeaf);
     }
     let Registers::X64(registers) = case.input.registers else { return None };
     if missed_prologue(case, ours, space) {
-        return Some(Class::PrologueMissed);
+        return Some(DifferenceClass::PrologueMissed);
     }
     let (end, ending) = replay(case.input, registers)?;
     let at_return = Sample { registers: &Registers::X64(end), code_at_ip: None, ..*case.input };
     let caller = match ending {
-        Ending::Return => (end.ip, end.gpr[RSP]),
-        Ending::Jump if !begins_function(space, end.ip) => return None,
-        Ending::Jump => {
+        EpilogueEnd::Return => (end.ip, end.gpr[RSP]),
+        EpilogueEnd::Jump if !begins_function(space, end.ip) => return None,
+        EpilogueEnd::Jump => {
             let mut frames = Vec::new();
             prover.walk(space, &at_return, &mut frames);
             frames.get(1).map(|frame| (frame.address, frame.sp))?
         }
         // At a function's first instruction, its return address is on top of the stack.
-        Ending::JumpIndirect => (word(case.input, end.gpr[RSP])?, end.gpr[RSP].wrapping_add(8)),
+        EpilogueEnd::JumpIndirect => (word(case.input, end.gpr[RSP])?, end.gpr[RSP].wrapping_add(8)),
     };
     let proved = caller == (ours.address, ours.sp);
-    proved.then_some(if ending == Ending::Return { Class::EpilogueMissed } else { Class::TailJumpMissed })
+    proved.then_some(if ending == EpilogueEnd::Return {
+        DifferenceClass::EpilogueMissed
+    } else {
+        DifferenceClass::TailJumpMissed
+    })
 }
 
-/// See [`Class::PrologueMissed`].
+/// See [`DifferenceClass::PrologueMissed`].
 fn missed_prologue<M: Modules>(case: &Case<'_>, ours: &Frame, space: &M) -> bool {
     let (context, Registers::X64(registers)) = (&case.frames[0], case.input.registers) else { return false };
     let words = case.input.code_at_ip.and_then(frame_to_come);
@@ -208,7 +221,7 @@ fn missed_prologue<M: Modules>(case: &Case<'_>, ours: &Frame, space: &M) -> bool
         && caller(registers.gpr[RBP].wrapping_add(8)) == Some(theirs)
 }
 
-/// See [`Class::TakenForLeaf`].
+/// See [`DifferenceClass::TakenForLeaf`].
 fn took_for_leaf<M: Modules>(case: &Case<'_>, ours: &Frame, space: &M) -> bool {
     let (context, theirs) = (&case.frames[0], case.walk.frames.get(1));
     let has_table =
@@ -229,10 +242,10 @@ fn begins_function<M: Modules>(space: &M, address: u64) -> bool {
 }
 
 /// Whether the last frame that both walks have returns to behind the last call of its function.
-fn behind_call<M: Modules>(case: &Case<'_>, space: &M) -> Class {
+fn behind_call<M: Modules>(case: &Case<'_>, space: &M) -> DifferenceClass {
     let last = case.equal.checked_sub(1).and_then(|at| case.frames.get(at));
     let Some(last) = last.filter(|last| !last.trust.is_exact()) else {
-        return Class::Unexplained;
+        return DifferenceClass::Unexplained;
     };
     let function = |address: u64| {
         let found = space.find(address)?;
@@ -241,8 +254,8 @@ fn behind_call<M: Modules>(case: &Case<'_>, space: &M) -> Class {
     };
     let call = function(last.address.wrapping_sub(1));
     if call.is_some() && call != function(last.address) {
-        Class::LookedBehindCall
+        DifferenceClass::LookedBehindCall
     } else {
-        Class::Unexplained
+        DifferenceClass::Unexplained
     }
 }

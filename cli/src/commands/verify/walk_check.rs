@@ -3,9 +3,9 @@
 use crate::commands::{Exit, Out, Progress, TablesArgs, each_trace};
 use std::path::{Path, PathBuf};
 use stk_output::traces::Traces;
-use stk_output::walks::{WalksJson, text};
+use stk_output::walk_check::{WalksJson, text};
 use stk_profile::image::{ImageSearch, load_images};
-use stk_profile::walks::compare;
+use stk_profile::walk_check::compare;
 
 /// Compares the walks of all traces and prints the result.
 pub(super) fn run(

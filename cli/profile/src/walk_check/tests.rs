@@ -79,7 +79,7 @@ impl Scene {
 
     /// The class of the one difference, and the frame where it is.
     #[track_caller]
-    fn differs(&self) -> (Class, usize) {
+    fn differs(&self) -> (DifferenceClass, usize) {
         let found = self.compare();
         let one: Vec<_> = found.differences.into_iter().collect();
         let [(class, differences)] = &one[..] else { panic!("{one:?}") };
@@ -105,16 +105,22 @@ fn an_epilogue_missed_by_the_system_is_proved_by_running_it() {
     // The code behind ret cannot be reached and is not read.
     assert_eq!(
         Scene::epilogue(&calls(), &[0xc3, 0x90]).taken_for_body().differs(),
-        (Class::EpilogueMissed, 1)
+        (DifferenceClass::EpilogueMissed, 1)
     );
     // jmp to the start of the function behind the next one.
     let from = TestImage::function(2) + traces::AFTER_CALL;
     let distance = (TestImage::function(4) - from - 5) as i32;
     let jump = [&[0xe9][..], &distance.to_le_bytes()].concat();
-    assert_eq!(Scene::epilogue(&calls(), &jump).taken_for_body().differs(), (Class::TailJumpMissed, 1));
+    assert_eq!(
+        Scene::epilogue(&calls(), &jump).taken_for_body().differs(),
+        (DifferenceClass::TailJumpMissed, 1)
+    );
     // rex.W jmp rax
     let jump = [0x48, 0xff, 0xe0];
-    assert_eq!(Scene::epilogue(&calls(), &jump).taken_for_body().differs(), (Class::TailJumpMissed, 1));
+    assert_eq!(
+        Scene::epilogue(&calls(), &jump).taken_for_body().differs(),
+        (DifferenceClass::TailJumpMissed, 1)
+    );
 }
 
 #[test]
@@ -122,12 +128,12 @@ fn a_difference_is_unexplained_if_the_system_may_be_right() {
     // The frame is released and the code returns. But the code begins with mov eax,ecx, so by these
     // bytes our walk would take it for a body.
     let scene = Scene::epilogue(&calls(), &[0x89, 0xc8, 0xc3]);
-    assert_eq!(scene.differs(), (Class::Unexplained, 1));
+    assert_eq!(scene.differs(), (DifferenceClass::Unexplained, 1));
     // A jump within the body is not an epilogue.
     let mut scene = Scene { code: vec![0xeb, 0xf8], ..Scene::new(&calls()) };
     assert_eq!(scene.compare().equal, 1);
     scene.walk.frames[1].1 += 8;
-    assert_eq!(scene.differs(), (Class::Unexplained, 1));
+    assert_eq!(scene.differs(), (DifferenceClass::Unexplained, 1));
 }
 
 #[test]
@@ -139,16 +145,16 @@ fn assembler_that_is_not_a_leaf_is_proved_by_running_it() {
     assert_eq!(scene.compare().equal, 1);
     scene.walk.frames.truncate(1);
     scene.walk.frames.push((scene.words[0], scene.sp + 8));
-    assert_eq!(scene.differs(), (Class::TakenForLeaf, 1));
+    assert_eq!(scene.differs(), (DifferenceClass::TakenForLeaf, 1));
     // A leaf's return address of zero ends the system's walk. Any other address would be a frame.
     let mut ended = Scene { words: scene.words.clone(), ..Scene::new(&calls) };
     (ended.code, ended.walk.frames) = (scene.code.clone(), scene.walk.frames[..1].to_vec());
-    assert_eq!((ended.words[0], ended.differs()), (0, (Class::TakenForLeaf, 1)));
+    assert_eq!((ended.words[0], ended.differs()), (0, (DifferenceClass::TakenForLeaf, 1)));
     ended.words[0] = 7;
-    assert_eq!(ended.differs(), (Class::Unexplained, 1));
+    assert_eq!(ended.differs(), (DifferenceClass::Unexplained, 1));
     // If the leaf's return address could be valid, nothing is proved.
     scene.walk.frames[1].0 = in_function(BASE, 1);
-    assert_eq!(scene.differs(), (Class::Unexplained, 1));
+    assert_eq!(scene.differs(), (DifferenceClass::Unexplained, 1));
 }
 
 #[test]
@@ -163,7 +169,7 @@ fn an_interrupted_system_call_is_walked_as_a_leaf() {
     scene.walk.frames.insert(1, (stub, scene.sp + FRAME));
     assert_eq!((scene.compare().equal, scene.compare().equal_frames), (1, 6));
     scene.walk.frames.truncate(2);
-    assert_eq!(scene.differs(), (Class::InterruptedLeaf, 2));
+    assert_eq!(scene.differs(), (DifferenceClass::InterruptedLeaf, 2));
     // Behind any other function, our walk does not guess the stub's caller.
     let mut scene = Scene::new(&[in_function(BASE, 0), stub, in_function(BASE, 4)]);
     scene.walk.frames.truncate(2);
@@ -174,9 +180,9 @@ fn an_interrupted_system_call_is_walked_as_a_leaf() {
 fn ends_of_the_systems_walk_get_their_own_classes() {
     let right = Scene::new(&calls());
     for (flag, class) in [
-        (CheckWalk::FRAME_LIMIT, Class::SystemEndedEarly),
-        (CheckWalk::FAULT, Class::SystemEndedEarly),
-        (0, Class::Unexplained),
+        (CheckWalk::FRAME_LIMIT, DifferenceClass::SystemEndedEarly),
+        (CheckWalk::FAULT, DifferenceClass::SystemEndedEarly),
+        (0, DifferenceClass::Unexplained),
     ] {
         let mut scene = Scene::new(&calls());
         scene.walk.flags = flag;
@@ -185,7 +191,7 @@ fn ends_of_the_systems_walk_get_their_own_classes() {
     }
     let mut scene = Scene::new(&calls());
     scene.walk.frames.push((0x1234, STACK));
-    assert_eq!(scene.differs(), (Class::PastThreadStart, right.walk.frames.len()));
+    assert_eq!(scene.differs(), (DifferenceClass::PastThreadStart, right.walk.frames.len()));
 }
 
 #[test]
@@ -193,7 +199,7 @@ fn a_frame_with_another_stack_pointer_is_unexplained() {
     for at in [0, 2] {
         let mut scene = Scene::new(&calls());
         scene.walk.frames[at].1 += 8;
-        assert_eq!(scene.differs(), (Class::Unexplained, at));
+        assert_eq!(scene.differs(), (DifferenceClass::Unexplained, at));
     }
 }
 
@@ -201,13 +207,13 @@ fn a_frame_with_another_stack_pointer_is_unexplained() {
 fn dynamic_code_and_unknown_code_have_different_classes() {
     const JIT: u64 = 0x2222_0000;
     let calls = [in_function(BASE, 0), JIT, in_function(BASE, 2)];
-    assert_eq!(Scene::new(&calls).differs(), (Class::DynamicCode, 1));
+    assert_eq!(Scene::new(&calls).differs(), (DifferenceClass::DynamicCode, 1));
     let mut scene = Scene::new(&calls);
     scene.walk.frames.truncate(2);
-    assert_eq!(scene.differs(), (Class::NoModule, 1));
+    assert_eq!(scene.differs(), (DifferenceClass::NoModule, 1));
     // The dynamic code is the innermost: by our rule a leaf, but the system knows a frame.
     let calls = [in_function(BASE, 0), JIT];
-    assert_eq!(Scene::new(&calls).differs(), (Class::DynamicCode, 1));
+    assert_eq!(Scene::new(&calls).differs(), (DifferenceClass::DynamicCode, 1));
 }
 
 #[test]
@@ -220,7 +226,7 @@ fn a_call_at_the_end_of_its_function_belongs_to_it() {
     let top = scene.words[(sp - scene.sp) as usize / 8];
     scene.walk.frames.truncate(2);
     scene.walk.frames.push((top, sp + 8));
-    assert_eq!(scene.differs(), (Class::LookedBehindCall, 2));
+    assert_eq!(scene.differs(), (DifferenceClass::LookedBehindCall, 2));
 }
 
 #[test]
