@@ -13,7 +13,7 @@
 //! stack      turns a sample into a named stack                 Sample -> Frame, End, Names
 //! profile    the result of a conversion                        Trace, ModuleImage -> Profile, Runs
 //! pipeline   from a trace to a profile with names              Trace -> Profile, Runs
-//! merge      places traces of one machine on one time line    Trace -> Anchor, Line
+//! merge      places traces of one machine on one time line    Trace -> Anchor, MergedTimeline
 //! walk_check compares walks with the system's own              Trace, ModuleImage -> Comparison
 //! ```
 //!

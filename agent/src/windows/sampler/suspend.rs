@@ -265,7 +265,8 @@ impl Calls for Attempt<'_> {
 pub(crate) struct SamplerWatchdog([SlotWatchdog; SAMPLERS]);
 
 impl SamplerWatchdog {
-    /// Calls [`SlotWatchdog::look`] for every slot. `spare` says whether the sampler can be replaced.
+    /// Calls [`SlotWatchdog::look`] for every slot. `spare` says whether the sampler can be
+    /// replaced.
     pub(crate) fn look(&mut self, limits: &Limits, spare: impl Fn() -> bool, mut each: impl FnMut(Rescue)) {
         for (slot, watch) in self.0.iter_mut().enumerate() {
             each(watch.look(&SUSPENSIONS, slot, ticks(), limits, spare(), &mut System));

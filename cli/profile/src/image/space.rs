@@ -5,7 +5,8 @@ use crate::trace::{Timeline, TimelineCursor};
 use stk_base::model::{CodeOwner, DYNAMIC_CODE, ImageId};
 use stk_unwind::{LoadedModule, ModuleId, Modules};
 
-/// The address space at the moment of a [`TimelineCursor`]. A [`ModuleId`] is that of a [`CodeOwner`].
+/// The address space at the moment of a [`TimelineCursor`]. A [`ModuleId`] is that of a
+/// [`CodeOwner`].
 #[derive(Clone, Copy, Debug)]
 pub struct ModuleMap<'a, 't> {
     view: &'a TimelineCursor<'t>,

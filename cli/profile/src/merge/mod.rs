@@ -1,11 +1,11 @@
 //! Where the traces of one machine lie on one time line, and which of them are of one process.
 //!
-//! Takes an [`Anchor`] of each trace. Returns a [`MergedTimeline`] with the place of each, the process of
-//! each, and the times between the traces of one process:
+//! Takes an [`Anchor`] of each trace. Returns a [`MergedTimeline`] with the place of each,
+//! the process of each, and the times between the traces of one process:
 //!
 //! ```text
-//! anchor   when and where traces were recorded, and where they lie    Trace -> Anchor, Line
-//! gaps     the times between traces of one process                    Line -> ProcessGap
+//! anchor   when and where traces were recorded, and where they lie  Trace -> Anchor, MergedTimeline
+//! gaps     the times between traces of one process                  MergedTimeline -> ProcessGap
 //! ```
 
 mod anchor;

@@ -4,8 +4,9 @@
 //! Takes a trace and the loaded images, and returns a [`Comparison`]: how many walks are equal
 //! frame by frame (instruction pointer and stack pointer), and why the others differ. The system's
 //! unwinder has faults of its own, so it cannot decide which walk is right. Each difference gets a
-//! [`DifferenceClass`], and an explained one only if the sample's own bytes prove it ([`classify`]: code run
-//! to its return, unwind data, stop reasons). All others are [`DifferenceClass::Unexplained`].
+//! [`DifferenceClass`], and an explained one only if the sample's own bytes prove it ([`classify`]:
+//! code run to its return, unwind data, stop reasons). All others are
+//! [`DifferenceClass::Unexplained`].
 //!
 //! [`explicit`] does the same with a .NET runtime's own view of its stacks, its explicit Frames.
 

@@ -55,7 +55,7 @@ Examples:
   stk symbols check --records app.pdb
 
 --records looks every address of a PDB's code up in stk's index of it, and compares names, inline chains, lines and
-folded names with what the PDB's records print_message, read by another reader (the crate `pdb`). Exit code 1 if any disagrees")]
+folded names with what the PDB's records say, read by another reader (the crate `pdb`). Exit code 1 if any disagrees")]
 pub(super) struct CheckArgs {
     /// The image
     #[arg(required_unless_present = "records")]
