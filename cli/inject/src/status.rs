@@ -1,6 +1,6 @@
 //! What a recording is doing: the status line while recording, and `inject status`.
 
-use crate::rotation::{FilePlace, FileTotals};
+use crate::rotate::{FilePlace, FileTotals};
 use crate::trace_summary::TraceSummary;
 use crate::{duration, messages};
 use serde::Serialize;

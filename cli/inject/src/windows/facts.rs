@@ -5,7 +5,7 @@ use super::registry;
 use super::scheduling;
 use super::system::{self, Procedure};
 use crate::args::Record;
-use crate::runtime;
+use crate::dac::runtime;
 use std::mem::transmute;
 use std::ptr;
 use windows_sys::Win32::Foundation::FILETIME;

@@ -3,7 +3,7 @@
 
 use super::{Agent, STOP_HOSTS_MS};
 use crate::failure::Failure;
-use crate::rotation::{FilePlace, FileTotals};
+use crate::rotate::{FilePlace, FileTotals};
 use crate::windows::process::Process;
 use std::mem::offset_of;
 use std::time::{Duration, Instant};

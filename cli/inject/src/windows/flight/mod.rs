@@ -9,13 +9,13 @@ mod folder;
 
 pub(crate) use desk::snap;
 
-use super::complete::{self, CompletionRequest};
 use super::output::{self, IfThere, Output};
 use super::process::Process;
 use crate::failure::Failure;
 use crate::flight::{self, JoinPlan, RingPart, Snapshot};
 use crate::messages::{self, say};
-use crate::rotation::{Deletion, RingFile};
+use crate::rotate::{Deletion, RingFile};
+use crate::windows::supplement::{self, CompletionRequest};
 use crate::{duration, steps, trace_summary, uuid};
 use folder::FlightFolder;
 use std::collections::VecDeque;
@@ -382,7 +382,7 @@ impl RingTailer {
         let made = made.map_err(|error| Failure::failed(format!("{shown}: {error}")))?;
         self.bytes += made.bytes;
         let (path, trace) = output.keep();
-        complete::run(&path, &CompletionRequest { embed: self.plan.embed, tables: None, trace }, true);
+        supplement::run(&path, &CompletionRequest { embed: self.plan.embed, tables: None, trace }, true);
         let text = describe(&path, made);
         self.written.push(text.clone());
         Ok(text)

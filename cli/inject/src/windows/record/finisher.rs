@@ -4,12 +4,12 @@
 
 use crate::failure::Failure;
 use crate::messages::{self, say};
-use crate::rotation::{Deletion, Ring, RingFile, RingSummary};
+use crate::rotate::{Deletion, Ring, RingFile, RingSummary};
 use crate::steps;
 use crate::trace_summary::{self, TraceSummary};
-use crate::windows::complete::{self, CompletionRequest};
-use crate::windows::deliver;
 use crate::windows::output;
+use crate::windows::record::deliver;
+use crate::windows::supplement::{self, CompletionRequest};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -47,7 +47,7 @@ impl FileEnding {
         if let Some(why) = output::absence(&path, self.wanted.trace) {
             return FinishedFile { path, contents: None, moved: Ok(()), lost: Some(why) };
         }
-        complete::run(&path, &self.wanted, reports);
+        supplement::run(&path, &self.wanted, reports);
         let contents = std::fs::File::open(&path).and_then(|mut file| trace_summary::read(&mut file));
         let moved = match self.goal {
             Some((goal, force)) => deliver::run(&path, self.wanted.trace, &goal, force).map(|()| path = goal),

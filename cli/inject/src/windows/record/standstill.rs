@@ -1,16 +1,17 @@
 //! Finds when a recording, or inject's own main thread, has come to a standstill, and writes what
-//! each thread does to a file beside the trace. [`crate::stall`] and [`crate::steps`] decide.
+//! each thread does to a file beside the trace. [`crate::record::stall`] and [`crate::steps`]
+//! decide.
 
 use super::start::Running;
 use crate::failure::{self, Failure};
-use crate::guard;
 use crate::messages::{self, say};
-use crate::stall::{self, LastBlock, Sight, StallVerdict, StallWatch, ThreadFacts};
+use crate::record::guard;
+use crate::record::stall::{self, LastBlock, Sight, StallVerdict, StallWatch, ThreadFacts};
 use crate::steps::{self, MainWatch};
 use crate::windows::output::{IfThere, Output};
 use crate::windows::process::Process;
+use crate::windows::process::threads;
 use crate::windows::system::{self, Event};
-use crate::windows::threads;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
