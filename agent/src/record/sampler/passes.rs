@@ -20,7 +20,7 @@ impl<T: Target> Sampler<T> {
             self.encoder.renew_keyframes();
         }
         let threads = self.threads.len().saturating_sub(self.unwanted);
-        let looks = self.duty.as_ref().map_or(threads, |duty| duty.pace().threads.min(threads));
+        let looks = self.budget.as_ref().map_or(threads, |budget| budget.pace().threads.min(threads));
         self.look_at(looks);
         self.try_again();
         let end = self.target.now();
@@ -146,19 +146,19 @@ impl<T: Target> Sampler<T> {
 
     /// Counts the passes that were left out, and adapts the pace to what the sampler used.
     fn keep_to_share(&mut self, now: Ticks, looks: usize, threads: usize) {
-        let Some(duty) = &mut self.duty else { return };
-        let left_out = duty.passed(looks, threads);
+        let Some(budget) = &mut self.budget else { return };
+        let left_out = budget.passed(looks, threads);
         let counters = &self.links.counters;
         if left_out != 0 {
             counters.lose(DropReason::DutyLimit, left_out);
         }
-        let mut rate = duty.foresee(threads);
-        if duty.is_due(now) {
+        let mut rate = budget.foresee(threads);
+        if budget.is_due(now) {
             let mut cpu = self.target.own_cpu();
-            if duty.has_budget() {
+            if budget.has_budget() {
                 cpu += Ticks(counters.writer_cpu.load(Ordering::Relaxed));
             }
-            rate = duty.measured(now, cpu, threads).or(rate);
+            rate = budget.measured(now, cpu, threads).or(rate);
         }
         if let Some(rate) = rate {
             counters.rate_since.store(now.0, Ordering::Relaxed);

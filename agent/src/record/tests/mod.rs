@@ -18,8 +18,8 @@ use std::sync::atomic::Ordering;
 
 use crate::record::code::{CODE_BYTES, CodeRead};
 use crate::record::dynamic::{Region, RegionUse};
+use crate::record::event_writer::{self, EventWriter, Pace, StoredBlobs, TableStore};
 use crate::record::files::Files;
-use crate::record::journal::{self, EventWriter, Pace, StoredBlobs, TableStore};
 use crate::record::modules::Events as _;
 use crate::record::queue::Queue;
 use crate::record::sampler::{
@@ -599,7 +599,7 @@ fn cycles_are_stored_with_samples_even_for_passes_without_a_capture() {
 fn a_limited_sampler_gives_every_thread_its_turn_and_counts_skipped_passes() {
     const THREADS: u64 = 400;
     let mut rig = Rig::new(4);
-    rig.sampler.limit_duty(Ticks(MS), None);
+    rig.sampler.limit_cpu(Ticks(MS), None);
     rig.world.borrow_mut().look_cpu = 100;
     for instance in 1..=THREADS {
         rig.add(instance, 10);
@@ -1059,9 +1059,9 @@ impl TableStore for Folder {
 
 fn journal(buffers: usize) -> (EventWriter<NoPace>, Arc<Lane>, Memory, Writer<Memory>) {
     let header = FileHeader::new(Arch::X64, Os::Windows, [9; 16], FREQUENCY);
-    let lane = Arc::new(Lane::new(buffers, journal::CAPACITY, &Arc::new(Files::new(&header))).unwrap());
+    let lane = Arc::new(Lane::new(buffers, event_writer::CAPACITY, &Arc::new(Files::new(&header))).unwrap());
     let file = Memory::default();
-    let writer = Writer::new(&header, journal::CAPACITY, file.clone()).unwrap();
+    let writer = Writer::new(&header, event_writer::CAPACITY, file.clone()).unwrap();
     (EventWriter::new(lane.clone(), Arc::default(), NoPace), lane, file, writer)
 }
 
@@ -1107,7 +1107,7 @@ fn a_repeated_table_is_stored_once_and_reads_back() {
 #[test]
 fn a_journal_without_a_writer_gives_up_and_counts_the_loss() {
     let header = FileHeader::new(Arch::X64, Os::Windows, [9; 16], FREQUENCY);
-    let lane = Arc::new(Lane::new(2, journal::CAPACITY, &Arc::new(Files::new(&header))).unwrap());
+    let lane = Arc::new(Lane::new(2, event_writer::CAPACITY, &Arc::new(Files::new(&header))).unwrap());
     let counters = Arc::new(Counters::default());
     let mut journal = EventWriter::new(lane.clone(), counters.clone(), NoPace);
     let kept: Vec<_> = std::iter::from_fn(|| lane.take_free(0)).collect();

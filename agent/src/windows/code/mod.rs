@@ -25,8 +25,8 @@ use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_NORMAL};
 
 use crate::record::dotnet::contract::{ContractNames, FrameMethods};
 use crate::record::dynamic::{CodeFunctions, Shared};
+use crate::record::event_writer::EventWriter;
 use crate::record::files::FileThread;
-use crate::record::journal::EventWriter;
 use crate::record::modules::Events;
 use crate::windows::runtimes::RuntimesState;
 use crate::windows::sampler::SamplerThread;

@@ -18,9 +18,9 @@ use windows_sys::Win32::System::Threading::{GetCurrentProcessId, GetCurrentThrea
 use super::triggers::EventTriggers;
 use super::{Session, threads};
 use crate::record::dynamic::{self, CodeFunctions};
+use crate::record::event_writer::{self, EventWriter};
 use crate::record::files::Files;
 use crate::record::held_times::HeldSummary;
-use crate::record::journal::{self, EventWriter};
 use crate::record::options::{OptionError, Options};
 use crate::record::queue::Queue;
 use crate::record::sampler::{Sampler, SamplerLinks, ThreadCommand};
@@ -109,7 +109,7 @@ pub(super) fn prepare(
     let header = header(config, api, has_cycles);
     let files = Arc::new(Files::new(&header));
     let lanes = Lanes::new(&sizes, &files)?;
-    let capacity = sizes.buffer.max(journal::CAPACITY);
+    let capacity = sizes.buffer.max(event_writer::CAPACITY);
     let offer = Arc::new(FileOffer::new(files, api, header, capacity));
     let last_block = Box::new(BlockBuffer::new(64 << 10, &header).map_err(|_| NO_MEMORY)?);
     let clock = SessionClock { started: header.clock_start, ticks_per_ms: (api.frequency / 1000).max(1) };
@@ -183,7 +183,7 @@ impl Sizes {
 
     /// All memory that the recording needs.
     fn needed(&self) -> usize {
-        let journals = (TABLES_BUFFERS + CODE_BUFFERS + RUNTIMES_BUFFERS) * journal::CAPACITY;
+        let journals = (TABLES_BUFFERS + CODE_BUFFERS + RUNTIMES_BUFFERS) * event_writer::CAPACITY;
         SAMPLER_BUFFERS * self.buffer + journals + 2 * self.buffer + (24 << 20)
     }
 }
@@ -208,11 +208,12 @@ fn open(
     output: OutputFile,
     max_bytes: u64,
 ) -> Result<Writer<OutputFile>, Failure> {
-    let mut writer =
-        Writer::new(header, sizes.buffer.max(journal::CAPACITY), output).map_err(|error| match error {
+    let mut writer = Writer::new(header, sizes.buffer.max(event_writer::CAPACITY), output).map_err(
+        |error| match error {
             WriteError::System(code) => (StartResult::BadOutput, code),
             WriteError::Seal(_) | WriteError::Interrupted | WriteError::Full => NO_MEMORY,
-        })?;
+        },
+    )?;
     writer.set_limit(max_bytes);
     Ok(writer)
 }
@@ -230,9 +231,9 @@ impl Lanes {
         let lane = |count, bytes| Lane::new(count, bytes, files).map(Arc::new).ok_or(NO_MEMORY);
         Ok(Lanes {
             sampler: lane(SAMPLER_BUFFERS, sizes.buffer)?,
-            tables: lane(TABLES_BUFFERS, journal::CAPACITY)?,
-            code: lane(CODE_BUFFERS, journal::CAPACITY)?,
-            runtimes: lane(RUNTIMES_BUFFERS, journal::CAPACITY)?,
+            tables: lane(TABLES_BUFFERS, event_writer::CAPACITY)?,
+            code: lane(CODE_BUFFERS, event_writer::CAPACITY)?,
+            runtimes: lane(RUNTIMES_BUFFERS, event_writer::CAPACITY)?,
         })
     }
 }
@@ -346,7 +347,7 @@ impl ThreadParts<'_> {
             sampler.keep_pointers_only(context::ARCH);
         }
         sampler.search_code(self.code_seen.clone());
-        sampler.limit_duty(self.period(), self.options.max_overhead);
+        sampler.limit_cpu(self.period(), self.options.max_overhead);
         Ok(sampler)
     }
 

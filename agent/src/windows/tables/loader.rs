@@ -12,8 +12,8 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering
 use stk_schema::Ticks;
 use stk_schema::control::TEST_PANIC_IN_NOTIFICATION;
 
-use crate::record::changes::Change;
 use crate::record::fingerprint::Fingerprint;
+use crate::record::loader_queue::Change;
 use crate::record::modules::ModuleSighting;
 use crate::record::queue::Queue;
 use crate::record::rescue::{Arena, PendingModules, RescueCopy};

@@ -56,10 +56,10 @@ use stk_schema::identity::ContentHash;
 use stk_schema::limits;
 use windows_sys::Win32::System::Threading::THREAD_PRIORITY_ABOVE_NORMAL;
 
-use crate::record::changes::LoaderQueue;
 use crate::record::cpu_trigger::CpuTrigger;
 use crate::record::dynamic;
-use crate::record::journal::{EventWriter, StoredBlobs};
+use crate::record::event_writer::{EventWriter, StoredBlobs};
+use crate::record::loader_queue::LoaderQueue;
 use crate::record::modules::{Events, Modules};
 use crate::record::options::Options;
 use crate::record::queue::Queue;

@@ -1,8 +1,9 @@
 //! Has the agent leave a process: `inject stop --unload`.
 //!
 //! The agent first takes back what it has registered (`stk_agent_leave`). Then this waits until no
-//! thread of the process can be in it ([`handler_drain`]) and no other inject uses its memory. Then the
-//! references of its module that belong to it are freed, on threads that begin and end in kernel32.
+//! thread of the process can be in it ([`handler_drain`]) and no other inject uses its memory. Then
+//! the references of its module that belong to it are freed, on threads that begin and end in
+//! kernel32.
 //! Meanwhile this holds the agent's mutex of hosts, so that no other inject calls an agent that
 //! goes.
 

@@ -4,8 +4,8 @@
 //! the process of each, and the times between the traces of one process:
 //!
 //! ```text
-//! anchor   when and where traces were recorded, and where they lie  Trace -> Anchor, MergedTimeline
-//! gaps     the times between traces of one process                  MergedTimeline -> ProcessGap
+//! anchor   when and where traces were recorded, and where they lie Trace -> Anchor, MergedTimeline
+//! gaps     the times between traces of one process                 MergedTimeline -> ProcessGap
 //! ```
 
 mod anchor;
