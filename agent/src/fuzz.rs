@@ -26,9 +26,9 @@ impl Memory for Pieces<'_> {
 }
 
 /// Lengths of the names that were written.
-struct Names(Vec<usize>);
+struct NameLengths(Vec<usize>);
 
-impl Events for Names {
+impl Events for NameLengths {
     fn event(&mut self, event: &Event<'_>) {
         if let Event::FrameMethod(method) = event {
             self.0.push(method.name.len());
@@ -49,7 +49,7 @@ pub fn frame_methods(
     if let Some(layout) = Layout::new(&descriptor) {
         layout.outside(head, stack_start, stack, |method| wanted.push(method));
     }
-    let mut names = Names(Vec::new());
+    let mut names = NameLengths(Vec::new());
     if let Some(contract) = Contract::new(&descriptor) {
         let mut frames = FrameMethods::default();
         while frames.step((&contract, 1), memory, Ticks(1), || wanted.pop(), &mut names) {}

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use stk_format::{SampleStep, Scratch};
-use stk_profile::image::{AddressSpace, ImageSearch, ModuleImage, load_images};
+use stk_profile::image::{ImageSearch, ModuleImage, ModuleMap, load_images};
 use stk_profile::trace::{Trace, TraceFile, registers};
 use stk_schema::Ticks;
 use stk_tests::cpu::cpu_time;
@@ -140,7 +140,7 @@ fn each(
     trace: &Trace<'_>,
     images: &[ModuleImage],
     samples: &[Recorded],
-    mut walk: impl FnMut(&AddressSpace<'_, '_>, &Recorded, u64, &mut Vec<Frame>),
+    mut walk: impl FnMut(&ModuleMap<'_, '_>, &Recorded, u64, &mut Vec<Frame>),
 ) {
     let mut view = trace.timeline.view();
     let mut epochs: Vec<usize> = Vec::new();
@@ -154,7 +154,7 @@ fn each(
         let same_modules = epochs[sample.slot] == view.epoch();
         epochs[sample.slot] = view.epoch();
         let unchanged_from = if same_modules { sample.unchanged_from } else { u64::MAX };
-        walk(&AddressSpace::new(&view, images), sample, unchanged_from, &mut found);
+        walk(&ModuleMap::new(&view, images), sample, unchanged_from, &mut found);
     }
 }
 
@@ -162,7 +162,7 @@ fn each(
 fn step<'h>(
     walker: &mut Walker,
     histories: &'h mut Vec<History>,
-    space: &AddressSpace<'_, '_>,
+    space: &ModuleMap<'_, '_>,
     sample: &Recorded,
     unchanged_from: u64,
 ) -> &'h History {

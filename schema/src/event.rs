@@ -173,7 +173,7 @@ impl TableKind {
 
 /// A range of an image's memory whose bytes are a BLOB of the trace (or of a shared table store).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Table {
+pub struct ImageTable {
     /// A [`TableKind`] as a number, which may be unknown to this version.
     pub kind: u64,
     /// Where it starts in the image.
@@ -191,7 +191,7 @@ pub struct ModuleTables {
     /// Module instance.
     pub instance: u64,
     /// The tables recorded; empty when the image has no tables or they could not be read.
-    pub tables: Vec<Table>,
+    pub tables: Vec<ImageTable>,
 }
 
 /// A thread was found or started.

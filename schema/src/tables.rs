@@ -68,7 +68,7 @@ pub enum ColumnType {
 
 /// A column.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Column {
+pub struct TableColumn {
     /// The column's name.
     pub name: &'static str,
     /// The type of the column's values.
@@ -91,21 +91,21 @@ pub struct ParquetTable {
     /// The meaning of a row.
     pub doc: &'static str,
     /// Columns in order.
-    pub columns: &'static [Column],
+    pub columns: &'static [TableColumn],
 }
 
-const fn column(name: &'static str, kind: ColumnType, doc: &'static str) -> Column {
-    Column { name, kind, nullable: false, doc }
+const fn column(name: &'static str, kind: ColumnType, doc: &'static str) -> TableColumn {
+    TableColumn { name, kind, nullable: false, doc }
 }
 
-const fn nullable(name: &'static str, kind: ColumnType, doc: &'static str) -> Column {
-    Column { name, kind, nullable: true, doc }
+const fn nullable(name: &'static str, kind: ColumnType, doc: &'static str) -> TableColumn {
+    TableColumn { name, kind, nullable: true, doc }
 }
 
-const RESOLVED_BY: Column =
+const RESOLVED_BY: TableColumn =
     column("resolved_by", Text, "What the row was taken from: `trace` and the trace_id of a conversion");
 
-const TRACE_ID: Column = column("trace_id", Text, "The trace, by its content: 32 hex digits");
+const TRACE_ID: TableColumn = column("trace_id", Text, "The trace, by its content: 32 hex digits");
 
 /// The table `samples`.
 pub const SAMPLES: ParquetTable = ParquetTable {
@@ -179,7 +179,7 @@ pub const SAMPLES: ParquetTable = ParquetTable {
 };
 
 /// The further column of `samples` with names in place (`--denormalized`).
-pub const SAMPLES_FRAMES: Column = column("frames", NamedFrames, "The stack with names, root first");
+pub const SAMPLES_FRAMES: TableColumn = column("frames", NamedFrames, "The stack with names, root first");
 
 /// `stacks`.
 pub const STACKS: ParquetTable = ParquetTable {

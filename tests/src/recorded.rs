@@ -6,7 +6,7 @@ use std::path::Path;
 use stk_format::{FileHeader, SampleStep, Scratch, Trace, blob};
 use stk_schema::Ticks;
 use stk_schema::event::{
-    CheckWalk, Dropped, Event, ModuleFlags, ModuleLoad, Table, ThreadFlags, ThreadStart,
+    CheckWalk, Dropped, Event, ImageTable, ModuleFlags, ModuleLoad, ThreadFlags, ThreadStart,
 };
 use stk_schema::identity::{ContentHash, Identity};
 use stk_schema::registers::{IP, SP};
@@ -97,7 +97,7 @@ pub struct Module {
     /// See `identities`.
     pub has_pe_identity: bool,
     /// Its tables from MODULE_TABLES; `None` without such an event.
-    pub tables: Option<Vec<Table>>,
+    pub tables: Option<Vec<ImageTable>>,
 }
 
 /// A thread instance.

@@ -8,23 +8,23 @@ use core::ptr::{null, null_mut};
 use windows_sys::Win32::Foundation::{FreeLibrary, HMODULE};
 use windows_sys::Win32::System::LibraryLoader::{GetModuleHandleExW, GetProcAddress, LoadLibraryW};
 
-type Capture = unsafe extern "system" fn(u64) -> u32;
-type Backtrace = unsafe extern "system" fn(*const c_void, *mut *mut c_void, u32, u32) -> u32;
-type Text = unsafe extern "system" fn(*const c_char) -> u32;
+type CaptureFn = unsafe extern "system" fn(u64) -> u32;
+type BacktraceFn = unsafe extern "system" fn(*const c_void, *mut *mut c_void, u32, u32) -> u32;
+type TextFn = unsafe extern "system" fn(*const c_char) -> u32;
 
 /// Most bytes of a text that the agent may keep, with the zero behind it.
 const TEXT: usize = 1024;
 
 /// A reference of the agent's module.
 #[derive(Debug)]
-struct Module(HMODULE);
+struct ModuleReference(HMODULE);
 
 // SAFETY: a module's handle is its address, which is the same on every thread.
-unsafe impl Send for Module {}
+unsafe impl Send for ModuleReference {}
 // SAFETY: as above.
-unsafe impl Sync for Module {}
+unsafe impl Sync for ModuleReference {}
 
-impl Drop for Module {
+impl Drop for ModuleReference {
     fn drop(&mut self) {
         // SAFETY: the reference is this value's own.
         unsafe { FreeLibrary(self.0) };
@@ -34,12 +34,12 @@ impl Drop for Module {
 /// A loaded agent. Its functions stay mapped as long as this lives.
 #[derive(Debug)]
 pub(super) struct Loaded {
-    capture: Capture,
-    backtrace: Backtrace,
-    mark: Text,
-    thread_name: Text,
+    capture: CaptureFn,
+    backtrace: BacktraceFn,
+    mark: TextFn,
+    thread_name: TextFn,
     /// Last, since it keeps the functions mapped.
-    _module: Module,
+    _module: ModuleReference,
 }
 
 impl Loaded {
@@ -65,7 +65,7 @@ impl Loaded {
         if module.is_null() {
             return None;
         }
-        let module = Module(module);
+        let module = ModuleReference(module);
         // SAFETY: agent/include/stk_agent.h declares these types for these names, and of the other
         // modules of that name none has all of them.
         unsafe {
@@ -108,7 +108,7 @@ impl Loaded {
 ///
 /// # Safety
 /// `T` must be its type.
-unsafe fn function<T: Copy>(module: &Module, name: &CStr) -> Option<T> {
+unsafe fn function<T: Copy>(module: &ModuleReference, name: &CStr) -> Option<T> {
     const { assert!(size_of::<T>() == size_of::<usize>()) };
     // SAFETY: the name is zero-terminated.
     let found = unsafe { GetProcAddress(module.0, name.as_ptr().cast()) }?;

@@ -20,7 +20,7 @@ pub(crate) struct CodeRead {
 
 /// The cached code bytes of one address.
 #[derive(Clone, Copy)]
-pub(crate) struct Code {
+pub(crate) struct CodeBytes {
     ip: u64,
     generation: u32,
     len: u8,
@@ -29,8 +29,8 @@ pub(crate) struct Code {
     bytes: [u8; CODE_BYTES],
 }
 
-impl Code {
-    const NONE: Code = Code { ip: 0, generation: 0, len: 0, image: false, bytes: [0; CODE_BYTES] };
+impl CodeBytes {
+    const NONE: CodeBytes = CodeBytes { ip: 0, generation: 0, len: 0, image: false, bytes: [0; CODE_BYTES] };
 
     /// The bytes; `None` if none could be read.
     pub(crate) fn bytes(&self) -> Option<&[u8]> {
@@ -40,12 +40,12 @@ impl Code {
 
 /// The cache. It allocates only in [`CodeCache::new`].
 pub(crate) struct CodeCache {
-    places: Box<[Code]>,
+    places: Box<[CodeBytes]>,
 }
 
 impl CodeCache {
     pub(crate) fn new() -> CodeCache {
-        CodeCache { places: vec![Code::NONE; PLACES].into_boxed_slice() }
+        CodeCache { places: vec![CodeBytes::NONE; PLACES].into_boxed_slice() }
     }
 
     /// The code at `ip` in the loader's `generation`: from the cache, or by `read` if it is not
@@ -55,7 +55,7 @@ impl CodeCache {
         ip: u64,
         generation: u32,
         read: impl FnOnce(&mut [u8; CODE_BYTES]) -> CodeRead,
-    ) -> &Code {
+    ) -> &CodeBytes {
         let place = (ip.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize % PLACES;
         let code = &mut self.places[place];
         if !(code.ip == ip && code.generation == generation && code.image) {

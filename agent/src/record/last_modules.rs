@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use stk_schema::event::{Event, ModuleFlags, ModuleLoad};
 
-use super::changes::Change;
+use super::loader_queue::Change;
 use super::modules::{Events, Modules, is_same};
 
 /// Most loads that are written.

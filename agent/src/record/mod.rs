@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! sampler      captures -> SAMPLES blocks        (its thread never waits)
-//! changes      the loader's notifications that wait to be worked off
+//! loader_queue the loader's notifications that wait to be worked off
 //! fingerprint  identities that a loader notification keeps
 //! rescue       tables of a module that is unmapped before they were read
 //! modules      notifications, snapshots -> MODULE_LOAD, MODULE_UNLOAD
@@ -10,11 +10,11 @@
 //! held_times   how long threads stood still
 //! image        headers, identities, unwind tables, exports, read from memory
 //! threads      enumerations -> THREAD_START, THREAD_EXIT, THREAD_NAME
-//! journal      those events and BLOBs -> META, STATE, BLOB blocks
-//! kept         what code and runtimes threads wrote, to restate it in the next file
+//! event_writer those events and BLOBs -> META, STATE, BLOB blocks
+//! restated     what code and runtimes threads wrote, to restate it in the next file
 //! files        which file each thread writes for, in a recording of several
 //! writer       blocks -> the file
-//! duty         the sampler's share of a processor
+//! cpu_budget   the sampler's share of a processor
 //! stack_bounds which part of a stack is copied plainly, and which by system call
 //! temporary    names of unfinished files
 //! dotnet       facts of a .NET runtime -> RUNTIME_INFO, NETTRACE, MANAGED_THREAD, MEMORY
@@ -34,20 +34,19 @@
 //! ```
 
 pub(crate) mod c_memory;
-pub(crate) mod changes;
 pub(crate) mod code;
+pub(crate) mod cpu_budget;
 pub(crate) mod cpu_trigger;
 pub(crate) mod dotnet;
-pub(crate) mod duty;
 pub(crate) mod dynamic;
+pub(crate) mod event_writer;
 pub(crate) mod exception_filter;
 pub(crate) mod files;
 pub(crate) mod fingerprint;
 pub(crate) mod held_times;
 pub(crate) mod image;
-pub(crate) mod journal;
-pub(crate) mod kept;
 pub(crate) mod last_modules;
+pub(crate) mod loader_queue;
 pub(crate) mod modules;
 pub(crate) mod options;
 pub(crate) mod patience;
@@ -56,6 +55,7 @@ pub(crate) mod pointers;
 pub(crate) mod queue;
 pub(crate) mod requests;
 pub(crate) mod rescue;
+pub(crate) mod restated;
 pub(crate) mod sampler;
 pub(crate) mod shared;
 pub(crate) mod stack_bounds;

@@ -12,7 +12,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 use stk_schema::Ticks;
-use stk_schema::event::{Event, ModuleFlags, ModuleLoad, ModuleTables, Table};
+use stk_schema::event::{Event, ImageTable, ModuleFlags, ModuleLoad, ModuleTables};
 use stk_schema::identity::{CodeView, Identity, PeIdentity};
 
 use super::fingerprint::Fingerprint;
@@ -49,7 +49,7 @@ pub(crate) struct Module {
     /// The identity that the notification of its load kept.
     pub print: Option<Box<Fingerprint>>,
     /// Its tables, once they are recorded.
-    pub tables: Option<Vec<Table>>,
+    pub tables: Option<Vec<ImageTable>>,
 }
 
 impl Module {
@@ -191,7 +191,7 @@ impl Modules {
 
     /// Notes the recorded tables of an instance. Writes MODULE_TABLES, unless the module was
     /// unloaded meanwhile.
-    pub(crate) fn tables_recorded(&mut self, instance: u64, tables: Vec<Table>, out: &mut impl Events) {
+    pub(crate) fn tables_recorded(&mut self, instance: u64, tables: Vec<ImageTable>, out: &mut impl Events) {
         if let Some(module) = self.live.iter_mut().find(|module| module.instance == instance) {
             module.tables = Some(tables);
             module.write_tables(out);

@@ -11,17 +11,10 @@ use super::system::api::api;
 use super::system::backtrace::{Backtrace, walk};
 use super::system::context::Context;
 use super::system::own_module;
+use super::system::text::UnicodeString;
 
 /// Most UTF-16 units of a thread's name; the rest is cut off.
 const NAME: usize = 250;
-
-/// UNICODE_STRING.
-#[repr(C)]
-struct UnicodeString {
-    bytes: u16,
-    room: u16,
-    text: *const u16,
-}
 
 /// Export: fills `pcs` with the instruction pointer of `context` and its return addresses, or those
 /// of the caller where `context` is null. Returns their number.
@@ -130,7 +123,7 @@ unsafe extern "system" fn stk_thread_name(text: *const c_char) -> u32 {
         let Some(room) = units.get_mut(len..len + c.len_utf16()) else { break };
         len += c.encode_utf16(room).len();
     }
-    let name = UnicodeString { bytes: 2 * len as u16, room: 2 * len as u16, text: units.as_ptr() };
+    let name = UnicodeString { len: 2 * len as u16, capacity: 2 * len as u16, text: units.as_ptr() };
     let Some(set) = api().and_then(|api| api.set_thread) else { return 2 };
     // SAFETY: the calling thread's pseudo handle, and a UNICODE_STRING that lives through the call.
     let status = unsafe {

@@ -20,7 +20,7 @@ use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use stk_format::Sample;
-use stk_profile::image::{AddressSpace, ImageSearch, load_images};
+use stk_profile::image::{ImageSearch, ModuleMap, load_images};
 use stk_profile::trace::{TraceFile, registers};
 use stk_unwind::{WalkOptions, Walker};
 
@@ -101,7 +101,7 @@ fn with_trace(
             truncated: sample.truncated,
             code_at_ip: sample.code_at_ip,
         };
-        let stop = walker.walk(&AddressSpace::new(&view, &images), &input, &mut frames);
+        let stop = walker.walk(&ModuleMap::new(&view, &images), &input, &mut frames);
         stop.is_complete()
             .then(|| frames.iter().map(|frame| Frame { ip: frame.address, sp: frame.sp }).collect())
     };

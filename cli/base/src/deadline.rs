@@ -27,7 +27,7 @@ impl Deadline {
     /// That it is: [`is_over`] knows the error again.
     pub fn check(self) -> io::Result<()> {
         match self.0 {
-            Some((begun, limit)) if begun.elapsed() >= limit => Err(io::Error::other(OverTime(limit))),
+            Some((begun, limit)) if begun.elapsed() >= limit => Err(io::Error::other(Timeout(limit))),
             _ => Ok(()),
         }
     }
@@ -36,12 +36,12 @@ impl Deadline {
 /// The time of a piece of work was up.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("it took longer than the time limit of {0:?}")]
-struct OverTime(Duration);
+struct Timeout(Duration);
 
 /// Whether an error is that the time of a piece of work was up.
 pub fn is_over(error: &(dyn std::error::Error + 'static)) -> bool {
     let io = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-    io.is_some_and(|inner| inner.is::<OverTime>())
+    io.is_some_and(|inner| inner.is::<Timeout>())
 }
 
 #[cfg(test)]

@@ -46,11 +46,11 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Watches a mapping until it is dropped. Drop it before the mapping.
 #[derive(Debug)]
-pub struct Watch(&'static WatchEntry);
+pub struct MappingWatch(&'static WatchEntry);
 
-impl Watch {
+impl MappingWatch {
     /// Watches a mapped file.
-    pub fn new(mapped: &[u8]) -> Watch {
+    pub fn new(mapped: &[u8]) -> MappingWatch {
         static INSTALL: Once = Once::new();
         INSTALL.call_once(install);
         let entry = free_entry().unwrap_or_else(add_entry);
@@ -58,7 +58,7 @@ impl Watch {
         entry.lost.store(usize::MAX, Ordering::Relaxed);
         entry.end.store(start + mapped.len(), Ordering::SeqCst);
         entry.start.store(start, Ordering::SeqCst);
-        Watch(entry)
+        MappingWatch(entry)
     }
 
     /// The first lost byte of the file, if a loss was detected.
@@ -68,7 +68,7 @@ impl Watch {
     }
 }
 
-impl Drop for Watch {
+impl Drop for MappingWatch {
     fn drop(&mut self) {
         self.0.start.store(0, Ordering::SeqCst);
         self.0.end.store(0, Ordering::SeqCst);
@@ -203,7 +203,7 @@ mod tests {
                 // On a busy machine the other thread may begin late.
                 let mut turn = 0;
                 while turn < 200_000 || !met.load(Ordering::Relaxed) {
-                    drop(Watch::new(mappings[turn % 2]));
+                    drop(MappingWatch::new(mappings[turn % 2]));
                     turn += 1;
                 }
                 ends.store(true, Ordering::Release);

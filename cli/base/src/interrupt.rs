@@ -16,10 +16,10 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Files and folders that an interrupt removes, by numbers of their own.
-static MADE: Mutex<BTreeMap<u64, Below>> = Mutex::new(BTreeMap::new());
+static CLEANUP: Mutex<BTreeMap<u64, Below>> = Mutex::new(BTreeMap::new());
 
-fn made() -> MutexGuard<'static, BTreeMap<u64, Below>> {
-    MADE.lock().unwrap_or_else(PoisonError::into_inner)
+fn cleanup_list() -> MutexGuard<'static, BTreeMap<u64, Below>> {
+    CLEANUP.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What else is done before an interrupt ends the program.
@@ -54,30 +54,30 @@ pub fn is_owned(name: &str, owner: &str) -> bool {
 #[derive(Debug)]
 pub struct TemporaryFile {
     file: File,
-    made: Made,
+    entry: CleanupEntry,
 }
 
 /// A temporary folder. It is removed with its contents when it is dropped or the program is
 /// interrupted.
 #[derive(Debug)]
-pub struct TemporaryFolder(Made);
+pub struct TemporaryFolder(CleanupEntry);
 
-/// An entry of [`MADE`].
+/// An entry of [`CLEANUP`].
 #[derive(Debug)]
-struct Made {
+struct CleanupEntry {
     number: u64,
     at: Below,
     /// Whether it has its final name.
     is_named: bool,
 }
 
-impl Drop for Made {
+impl Drop for CleanupEntry {
     fn drop(&mut self) {
         if !self.is_named {
             // What is left is of no use to anybody, and the next run removes it.
             let _ = self.at.remove_all();
         }
-        made().remove(&self.number);
+        cleanup_list().remove(&self.number);
     }
 }
 
@@ -86,10 +86,10 @@ fn make<T>(
     folder: &Below,
     (prefix, suffix): (&str, &str),
     create: impl Fn(&Below) -> io::Result<T>,
-) -> io::Result<(T, Made)> {
+) -> io::Result<(T, CleanupEntry)> {
     const TRIES: u32 = 100;
     // Made under the lock, so that an interrupt cannot come between the file and its entry.
-    let mut made = made();
+    let mut list = cleanup_list();
     for _ in 0..TRIES {
         let random = RandomState::new().build_hasher().finish();
         let at = folder.join(format!("{prefix}{random:016x}{suffix}"));
@@ -97,9 +97,9 @@ fn make<T>(
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
             Ok(created) => {
-                let number = made.last_key_value().map_or(0, |(last, _)| last + 1);
-                made.insert(number, at.clone());
-                return Ok((created, Made { number, at, is_named: false }));
+                let number = list.last_key_value().map_or(0, |(last, _)| last + 1);
+                list.insert(number, at.clone());
+                return Ok((created, CleanupEntry { number, at, is_named: false }));
             }
         }
     }
@@ -108,8 +108,8 @@ fn make<T>(
 
 /// Makes a temporary file in `folder`, whose name begins with `prefix` and ends with `suffix`.
 pub fn file(folder: &Below, prefix: &str, suffix: &str) -> io::Result<TemporaryFile> {
-    let (file, made) = make(folder, (prefix, suffix), Below::create_new)?;
-    Ok(TemporaryFile { file, made })
+    let (file, entry) = make(folder, (prefix, suffix), Below::create_new)?;
+    Ok(TemporaryFile { file, entry })
 }
 
 /// Makes a temporary folder in the system's folder for such.
@@ -129,8 +129,8 @@ pub fn private_folder() -> io::Result<TemporaryFolder> {
 
 /// Makes a temporary folder in `parent`, with a name that begins with `prefix`.
 pub fn folder_in(parent: &Below, prefix: &str) -> io::Result<TemporaryFolder> {
-    let ((), made) = make(parent, (prefix, ""), Below::create_folder)?;
-    Ok(TemporaryFolder(made))
+    let ((), entry) = make(parent, (prefix, ""), Below::create_folder)?;
+    Ok(TemporaryFolder(entry))
 }
 
 impl TemporaryFile {
@@ -158,8 +158,8 @@ impl TemporaryFile {
             Some(Kind::Other) => return Err(io::Error::new(ErrorKind::InvalidInput, "is no regular file")),
         }
         files::check_output(&goal.path(), may)?;
-        self.made.at.rename(goal)?;
-        self.made.is_named = true;
+        self.entry.at.rename(goal)?;
+        self.entry.is_named = true;
         Ok(file)
     }
 }
@@ -190,10 +190,10 @@ fn end(code: i32) -> ! {
     for work in BEFORE_END.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
         work();
     }
-    let made = removed();
+    let list = removed();
     // Nobody may read it.
     let _ = writeln!(io::stderr(), "stk: interrupted; nothing half made is left");
-    exit_with(code, made)
+    exit_with(code, list)
 }
 
 /// Removes incomplete files and folders and ends the process without a word.
@@ -202,19 +202,19 @@ pub fn end_quietly(code: i32) -> ! {
 }
 
 /// Ends the process. The lock is held until then.
-fn exit_with(code: i32, _made: MutexGuard<'static, BTreeMap<u64, Below>>) -> ! {
+fn exit_with(code: i32, _list: MutexGuard<'static, BTreeMap<u64, Below>>) -> ! {
     exit(code)
 }
 
 /// Removes incomplete files and folders. Keeps the lock, so that no more are made.
 fn removed() -> MutexGuard<'static, BTreeMap<u64, Below>> {
-    let made = made();
+    let list = cleanup_list();
     // On Windows, a file that another process (such as inject) has open can be removed only after
     // that process has ended too.
     const TRIES: u32 = 20;
     for _ in 0..TRIES {
         let mut left = false;
-        for at in made.values() {
+        for at in list.values() {
             left |= at.remove_all().is_err_and(|error| error.kind() != ErrorKind::NotFound);
         }
         if !left {
@@ -222,7 +222,7 @@ fn removed() -> MutexGuard<'static, BTreeMap<u64, Below>> {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    made
+    list
 }
 
 /// From now on, an interrupt removes incomplete files and ends the process with 128 + the signal's
@@ -307,8 +307,8 @@ mod tests {
         let at = folder.at();
         let mut whole = file(at, ".stk-", ".partial").expect("a file");
         let dropped = file(at, ".stk-", ".partial").expect("a file");
-        let (first, second) = (whole.made.at.path(), dropped.made.at.path());
-        let is_made = |path| made().values().any(|at| at.path() == path);
+        let (first, second) = (whole.entry.at.path(), dropped.entry.at.path());
+        let is_made = |path| cleanup_list().values().any(|at| at.path() == path);
         assert!(is_made(first.clone()) && is_made(second.clone()) && is_made(at.path()));
         whole.write_all(b"all").expect("written");
         let goal = at.join("out");

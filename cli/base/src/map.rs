@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 #[cfg(unix)]
-use crate::faults::Watch;
+use crate::faults::MappingWatch;
 use crate::files::{look_at, open_input, open_plain};
 use std::fs::File;
 use std::io::{self, Read};
@@ -31,7 +31,7 @@ enum Bytes {
 #[derive(Debug)]
 struct Mapping {
     #[cfg(unix)]
-    watch: Watch,
+    watch: MappingWatch,
     map: memmap2::Mmap,
 }
 
@@ -112,7 +112,7 @@ impl MappedFile {
         let map = unsafe { memmap2::Mmap::map(&file)? };
         let mapping = Mapping {
             #[cfg(unix)]
-            watch: Watch::new(&map),
+            watch: MappingWatch::new(&map),
             map,
         };
         Ok(MappedFile { bytes: Bytes::Mapped(mapping) })

@@ -8,84 +8,63 @@
 //! reads or walks the target's threads: that is the agent's work. Only `stop --unload` reads their
 //! instruction pointers, once the agent's own threads have ended.
 //!
-//! The portable half is tested on every host:
+//! Its subjects are folders of one name in two places: here the portable half, which is tested on
+//! every host, and in `windows` (on Windows only) what calls the system:
 //!
-//! * [`access`]: access to another process's memory that the system refuses for a moment.
-//! * [`args`]: the command line.
-//! * [`duration`]: `10`, `10s`, `1m30s`.
-//! * [`old_names`]: names for traces that give way to new ones.
-//! * [`options`]: options that the agent gets as texts.
-//! * [`rotation`]: a ring of files of one recording.
-//! * [`pattern`]: output names such as `%n-%p-%t.stk`.
-//! * [`exports`]: functions of the system in the target's own images.
-//! * [`image`]: architecture, exports and identity of a DLL, from its file or its loaded image.
-//! * [`blocker`]: programs that may have blocked the agent.
-//! * [`complete`]: adds data that the agent could not read in time.
-//! * [`delivery`]: where a trace is written, and where it is moved to.
-//! * [`companion`]: the other build of inject, for processes of another architecture.
-//! * [`refusal`]: which architectures and access tokens allow a recording, and the message if they
-//!   do not.
-//! * [`policy`]: which mitigation policies keep agent.dll out.
-//! * [`stall`]: whether a recording has come to a standstill.
-//! * [`status`]: the status line.
-//! * [`steps`]: what each of inject's own threads does.
-//! * [`contents`]: the summary of a trace.
+//! * [`record`]: one recording: outputs and their names, labels, options, standstills, the guard.
+//! * [`launch`]: programs that inject starts, their children, copies of inject.
 //! * [`flight`]: traces of the last files of a ring.
-//! * [`guard`]: when to resume a thread that a dead recorder holds.
-//! * [`label`]: labels that the user gives a trace.
+//! * [`rotate`]: a ring of files of one recording. Its other half is in `windows::record`, which
+//!   changes the files.
+//! * [`dac`]: names from a .NET runtime's data access library.
+//! * [`doctor`]: the verdicts of `inject doctor` on this system.
+//! * [`process`]: other processes: access, names, threads, memory.
+//! * [`trust`]: which paths, code, links and files an inject with higher rights trusts.
+//!
+//! Beside them:
+//!
+//! * [`args`]: the command line.
+//! * [`companion`]: the other build of inject, for processes of another architecture.
+//! * [`duration`]: `10`, `10s`, `1m30s`.
+//! * [`exports`]: functions of the system in the target's own images.
+//! * [`failure`]: errors with their exit codes.
+//! * [`file_identity`]: which file it is, whatever its name.
+//! * [`handler_drain`]: whether a thread can be in the handler of the agent that is to leave.
+//! * [`held`]: files and threads that another program holds for a moment.
+//! * [`image`]: architecture, exports and identity of a DLL, from its file or its loaded image.
 //! * [`list`]: the table and the JSON of `inject ps`.
 //! * [`messages`]: inject's messages on standard error, made printable.
-//! * [`name_pattern`]: names of programs, plain or as regular expressions.
-//! * [`names`]: requests and answers in the agent's mailbox for names.
-//! * [`quiet`]: whether a thread can be in the agent that is to leave.
-//! * [`readiness`]: whether a process that inject has started is initialised.
-//! * [`held`]: files and threads that another program holds for a moment.
-//! * [`file_identity`]: which file it is, whatever its name.
-//! * [`page_cache`]: pages of another process's memory, remembered for a moment.
-//! * [`runtime`]: a .NET runtime's data on its data access library.
-//! * [`symbol_path`]: where that library may lie on the debuggers' symbol path.
+//! * [`refusal`]: why a process cannot be recorded, and what may have blocked the agent.
+//! * [`status`]: the status line.
+//! * [`steps`]: what each of inject's own threads does.
+//! * [`supplement`]: adds data that the agent could not read in time.
+//! * [`trace_summary`]: the summary of a trace.
 //! * [`uuid`]: the identity of a trace.
-//! * [`doctor`]: the verdicts of `inject doctor` on this system.
-//! * [`failure`]: errors with their exit codes.
-//!
-//! `windows` (on Windows only) holds everything that calls the system.
 #![cfg_attr(not(windows), allow(dead_code, unused_imports, reason = "only `windows` uses the rest"))]
 
-mod access;
 mod args;
-mod blocker;
 mod companion;
-mod complete;
-mod contents;
-mod delivery;
+mod dac;
 mod doctor;
 mod duration;
 mod exports;
 mod failure;
 mod file_identity;
 mod flight;
-mod guard;
+mod handler_drain;
 mod held;
 mod image;
-mod label;
+mod launch;
 mod list;
 mod messages;
-mod name_pattern;
-mod names;
-mod old_names;
-mod options;
-mod page_cache;
-mod pattern;
-mod policy;
-mod quiet;
-mod readiness;
+mod process;
+mod record;
 mod refusal;
-mod rotation;
-mod runtime;
-mod stall;
+mod rotate;
 mod status;
 mod steps;
-mod symbol_path;
+mod supplement;
+mod trace_summary;
 mod trust;
 mod uuid;
 #[cfg(windows)]

@@ -1,7 +1,7 @@
 //! What a recording is doing: the status line while recording, and `inject status`.
 
-use crate::contents::Contents;
-use crate::rotation::{FilePlace, Totals};
+use crate::rotate::{FilePlace, FileTotals};
+use crate::trace_summary::TraceSummary;
 use crate::{duration, messages};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -64,7 +64,7 @@ pub(crate) fn line(status: &AgentStatus) -> String {
 /// The trace's contents for the closing line: as [`line`], but with the numbers of the file itself.
 /// The last status read from the agent's memory is up to half a second old when the process has
 /// ended. Samples that could not be written are known to the status alone.
-pub(crate) fn closing(status: &AgentStatus, contents: Option<&Contents>) -> String {
+pub(crate) fn closing(status: &AgentStatus, contents: Option<&TraceSummary>) -> String {
     let Some(contents) = contents else { return held_line(status) };
     let held = AgentStatus {
         samples: contents.samples,
@@ -191,7 +191,7 @@ pub(crate) struct RotationRow {
 
 impl RotationRow {
     fn new(place: &FilePlace, status: &AgentStatus) -> RotationRow {
-        let Totals { samples, dropped, bytes, elapsed_ms } = place.earlier.with(status);
+        let FileTotals { samples, dropped, bytes, elapsed_ms } = place.earlier.with(status);
         RotationRow { index: place.index, number: place.number, elapsed_ms, samples, dropped, bytes }
     }
 
@@ -358,7 +358,7 @@ mod tests {
 
     #[test]
     fn samples_that_could_not_be_written_are_counted_beside_those_in_the_file() {
-        let contents = Contents { samples: 10, dropped: 1, ..Contents::default() };
+        let contents = TraceSummary { samples: 10, dropped: 1, ..TraceSummary::default() };
         let status = AgentStatus { samples: 12, dropped: 7, ..BLANK };
         assert!(closing(&status, Some(&contents)).contains("10 samples   7 dropped"));
         let old = AgentStatus { samples: 9, dropped: 0, ..BLANK };

@@ -14,7 +14,7 @@
 //! events     what happened, in time                           Trace -> text, JSON
 //! verify     what of a trace is damaged                       Trace -> text, JSON
 //! addresses  names of single addresses                       Resolution -> text, JSON
-//! walks      a comparison of walks, shown                      Comparison -> text, JSON
+//! walk_check a comparison of walks, shown                      Comparison -> text, JSON
 //! report     one page with what there is of traces             Profile, Runs, Stats -> HTML
 //! ```
 //!
@@ -45,4 +45,4 @@ pub mod stats;
 pub mod tag;
 pub mod traces;
 pub mod verify;
-pub mod walks;
+pub mod walk_check;

@@ -64,12 +64,12 @@ mod tests {
             let mut text: String = all[..count].iter().map(|trace| traces.next(trace).unwrap()).collect();
             text.push_str(&traces.end_with("sum", &json!({ "samples": [1, 2] })).unwrap());
             #[derive(Serialize)]
-            struct WithSum<'a> {
+            struct SummedTraces<'a> {
                 #[serde(flatten)]
                 whole: TracesDocument<'a>,
                 sum: serde_json::Value,
             }
-            let with_sum = WithSum { whole, sum: json!({ "samples": [1, 2] }) };
+            let with_sum = SummedTraces { whole, sum: json!({ "samples": [1, 2] }) };
             assert_eq!(text, serde_json::to_string_pretty(&with_sum).unwrap() + "\n");
         }
     }

@@ -13,8 +13,8 @@
 //! stack      turns a sample into a named stack                 Sample -> Frame, End, Names
 //! profile    the result of a conversion                        Trace, ModuleImage -> Profile, Runs
 //! pipeline   from a trace to a profile with names              Trace -> Profile, Runs
-//! merge      places traces of one machine on one time line    Trace -> Anchor, Line
-//! walks      compares walks with the system's own              Trace, ModuleImage -> Comparison
+//! merge      places traces of one machine on one time line    Trace -> Anchor, MergedTimeline
+//! walk_check compares walks with the system's own              Trace, ModuleImage -> Comparison
 //! ```
 //!
 //! ```no_run
@@ -38,4 +38,4 @@ pub mod redact;
 pub mod runtimes;
 pub mod stack;
 pub mod trace;
-pub mod walks;
+pub mod walk_check;

@@ -99,12 +99,12 @@ impl Processes<'_> {
                     *kept = (!is_short).then_some(process);
                     return Ok(results.into_iter().map(|(file, result)| (places[file], result)).collect());
                 }
-                Err(Death { at: Some((file, stage)), result })
+                Err(WorkerExit { at: Some((file, stage)), result })
                     if !order.lost.iter().any(|lost| lost.file == file && lost.stage == stage) =>
                 {
                     order.lost.push(Lost { file, stage, result });
                 }
-                Err(Death { result, .. }) => {
+                Err(WorkerExit { result, .. }) => {
                     return Ok(places.iter().map(|&place| (place, result.clone())).collect());
                 }
             }
@@ -113,7 +113,7 @@ impl Processes<'_> {
 }
 
 /// Why a process does not answer any more.
-struct Death {
+struct WorkerExit {
     /// At which step of which file of the order.
     at: Option<(usize, Stage)>,
     result: TraceResult,
@@ -208,7 +208,11 @@ impl Process {
 
     /// Has the process do an order. A process that is not done with a step of it in time is
     /// stopped.
-    fn run(&mut self, order: &Order, limit: Option<Duration>) -> Result<Vec<(usize, TraceResult)>, Death> {
+    fn run(
+        &mut self,
+        order: &Order,
+        limit: Option<Duration>,
+    ) -> Result<Vec<(usize, TraceResult)>, WorkerExit> {
         self.used = true;
         let mut at = None;
         // If it cannot be sent, there is no answer.
@@ -227,13 +231,13 @@ impl Process {
                     end = until();
                 }
                 Ok(Answer::Done(results)) => return Ok(results),
-                Err(RecvTimeoutError::Disconnected) => return Err(Death { at, result: self.end() }),
+                Err(RecvTimeoutError::Disconnected) => return Err(WorkerExit { at, result: self.end() }),
                 Err(RecvTimeoutError::Timeout) => {
                     self.stop();
                     let limit = limit.unwrap_or_default();
                     let reason =
                         format!("it took longer than the time limit of {limit:?}: its process was ended");
-                    return Err(Death { at, result: TraceResult::lost(TraceStatus::Timeout, reason) });
+                    return Err(WorkerExit { at, result: TraceResult::lost(TraceStatus::Timeout, reason) });
                 }
             }
         }

@@ -4,8 +4,8 @@ use super::profile_args::{MissingSum, load_file};
 use super::stats::print_options;
 use super::values::choice;
 use super::{
-    Choice, Exit, Out, ProfileArgs, Progress, TraceProgress, Usage, WorkerArgs, check_symbols, each_trace,
-    inputs, pool, say_line,
+    Exit, Out, ProfileArgs, Progress, TraceChoice, TraceProgress, Usage, WorkerArgs, check_symbols,
+    each_trace, inputs, pool, print_line,
 };
 use anyhow::Context as _;
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ pub(super) fn run(args: &AnnotateArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let progress = TraceProgress::new(1);
     let mut document = Traces::new(VERSION);
     let mut missing = MissingSum::default();
-    let mut choice = Choice::new(args.profile.is_part());
+    let mut choice = TraceChoice::new(args.profile.is_part());
     let exit = each_trace(&[file], out, |path| {
         let read = pool.install(|| of_file(path, args, &sources, progress.samples()));
         let OfTrace { annotation, empty, missing: lacking, exit } = read?;
@@ -150,7 +150,7 @@ fn of_file(
         );
     }
     let (symbols, missed) = check_symbols(&loaded, &args.profile);
-    missed.iter().for_each(|line| say_line(line));
+    missed.iter().for_each(|line| print_line(line));
     let exit = loaded.exit.worse(symbols);
     Ok(OfTrace { annotation, empty: loaded.empty, missing: loaded.missing, exit })
 }

@@ -156,7 +156,7 @@ pub(super) type GroupValues<'a> =
     &'a (dyn Fn(&DatasetTrace, Option<DatasetThread<'_>>) -> Vec<String> + Sync);
 
 /// Which sums of a dataset are wanted.
-pub(super) struct Wanted<'a> {
+pub(super) struct SumRequest<'a> {
     pub values: GroupValues<'a>,
     /// Whether `values` depends on the thread.
     pub by_thread: bool,
@@ -172,7 +172,7 @@ pub(super) struct Wanted<'a> {
 pub(super) fn load(
     dataset: &Dataset,
     args: &ProfileArgs,
-    wanted: &Wanted<'_>,
+    wanted: &SumRequest<'_>,
     progress: &Progress,
 ) -> anyhow::Result<Vec<DatasetPart>> {
     let picks_threads = args.select.threads.is_part();

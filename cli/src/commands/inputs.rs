@@ -1,7 +1,7 @@
 //! The traces that a command line names: files, folders, and patterns that no shell has expanded.
 
 use super::datasets::DatasetArg;
-use super::{Exit, say_error};
+use super::{Exit, print_error};
 use anyhow::{Context, bail};
 use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
@@ -21,7 +21,7 @@ pub(super) fn traces(named: &[PathBuf]) -> (Vec<PathBuf>, Exit) {
                 files.extend(found);
             }
             Err(error) => {
-                say_error(&error);
+                print_error(&error);
                 exit = Exit::Failure;
             }
         }

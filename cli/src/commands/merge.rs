@@ -6,8 +6,8 @@ use super::replace::{self, REPLACED, is_made_of, replaces_own};
 use super::report::together;
 use super::values::{choice, default_name};
 use super::{
-    Choice, Exit, ProfileArgs, Progress, Usage, guarded, inputs, note, note_line, pool, say_error, size,
-    verify, warn,
+    Exit, ProfileArgs, Progress, TraceChoice, Usage, guarded, inputs, note, note_line, pool, print_error,
+    size, verify, warn,
 };
 use crate::times::TimeArg;
 use anyhow::Context;
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use stk_base::files::MayReplace::NoTrace;
 use stk_base::text::{count, since_start, span};
 use stk_output::formats::{self, Destination, Format, Options, PerfettoStyle, SourceMark};
-use stk_profile::merge::{self, Anchor, Basis, Line, ProcessGap};
+use stk_profile::merge::{self, Anchor, Basis, MergedTimeline, ProcessGap};
 use stk_profile::profile::{Join, JoinPlace, MOST_RUNS_HELD, ProcessInfo, Profile, Runs, Weight};
 use stk_profile::trace::{Content, TraceFile};
 use stk_schema::Arch;
@@ -76,7 +76,7 @@ pub(super) struct MergeArgs {
 }
 
 /// A trace that is open.
-struct Opened {
+struct OpenTrace {
     file: TraceFile,
     content: Content,
     anchor: Anchor,
@@ -127,7 +127,7 @@ const GAP_LEFT_NS: u64 = 1_000_000_000;
 const FAR_APART: u64 = 100;
 
 /// Says so if most of the time line is empty: viewers then show the traces as dots.
-fn warn_if_far_apart(line: &Line, anchors: &[Anchor]) {
+fn warn_if_far_apart(line: &MergedTimeline, anchors: &[Anchor]) {
     let (length_ns, recorded_ns) = (line.length_ns(anchors), line.recorded_ns(anchors));
     if length_ns / FAR_APART > recorded_ns {
         warn(&format!(
@@ -165,13 +165,13 @@ fn format(args: &MergeArgs) -> anyhow::Result<Format> {
     Ok(format)
 }
 
-fn open(args: &MergeArgs, paths: &[PathBuf], mut exit: Exit) -> (Vec<Opened>, Exit) {
+fn open(args: &MergeArgs, paths: &[PathBuf], mut exit: Exit) -> (Vec<OpenTrace>, Exit) {
     let mut traces = Vec::with_capacity(paths.len());
     for path in paths {
         match guarded(path, || opened(path, args)) {
             Ok(trace) => traces.push(trace),
             Err(error) => {
-                say_error(&error);
+                print_error(&error);
                 exit = exit.worse(verify::exit_of(&error));
             }
         }
@@ -179,18 +179,18 @@ fn open(args: &MergeArgs, paths: &[PathBuf], mut exit: Exit) -> (Vec<Opened>, Ex
     (traces, exit)
 }
 
-fn opened(path: &Path, args: &MergeArgs) -> anyhow::Result<Opened> {
+fn opened(path: &Path, args: &MergeArgs) -> anyhow::Result<OpenTrace> {
     let file = args.profile.tables.open(path)?;
     let content = file.content()?;
     let trace = file.read()?;
     let (anchor, process) = (Anchor::of(&trace), trace.process());
     let (arch, interval_ns) = (trace.header().arch, trace.interval_ns());
     drop(trace);
-    Ok(Opened { file, content, anchor, process, arch, interval_ns })
+    Ok(OpenTrace { file, content, anchor, process, arch, interval_ns })
 }
 
 /// The traces without copies of others and beginnings of others.
-fn without_copies(traces: Vec<Opened>) -> Vec<Opened> {
+fn without_copies(traces: Vec<OpenTrace>) -> Vec<OpenTrace> {
     let whole_of = |i: usize| {
         let Content { digest, len, uuid, .. } = &traces[i].content;
         traces.iter().enumerate().position(|(other, trace)| {
@@ -216,7 +216,7 @@ fn without_copies(traces: Vec<Opened>) -> Vec<Opened> {
 }
 
 /// Refuses to count samples of traces that took them at different rates.
-fn check_weight(args: &MergeArgs, traces: &[Opened]) -> anyhow::Result<()> {
+fn check_weight(args: &MergeArgs, traces: &[OpenTrace]) -> anyhow::Result<()> {
     let is_count = matches!(args.weight, Some(Weight::Samples | Weight::Active));
     if is_count && rates_differ(traces) {
         let text = "the traces were sampled at different rates, so that their samples do not count the \
@@ -227,7 +227,7 @@ fn check_weight(args: &MergeArgs, traces: &[Opened]) -> anyhow::Result<()> {
 }
 
 /// Whether the traces were sampled at different rates.
-fn rates_differ(traces: &[Opened]) -> bool {
+fn rates_differ(traces: &[OpenTrace]) -> bool {
     traces.windows(2).any(|pair| pair[0].interval_ns != pair[1].interval_ns)
 }
 
@@ -247,7 +247,7 @@ fn replaces(path: &Path, content: &Content, force: bool) -> anyhow::Result<bool>
 }
 
 /// What the output shows of each process, by its first trace.
-fn shown_processes(traces: &[Opened], firsts: &[usize]) -> Vec<ProcessInfo> {
+fn shown_processes(traces: &[OpenTrace], firsts: &[usize]) -> Vec<ProcessInfo> {
     let mut list: Vec<ProcessInfo> = Vec::new();
     for trace in firsts.iter().map(|&first| &traces[first]) {
         let pid = free_pid(trace.anchor.pid, list.iter().map(|process| process.pid));
@@ -266,8 +266,8 @@ fn free_pid(pid: u32, taken: impl Iterator<Item = u32>) -> u32 {
 /// Prints where each trace lies, and how exactly that is known, and for how long its process was
 /// not recorded before.
 fn print_places(
-    traces: &[Opened],
-    line: &Line,
+    traces: &[OpenTrace],
+    line: &MergedTimeline,
     (processes, of_trace): (&[ProcessInfo], &[u32]),
     gaps: &[ProcessGap],
 ) {
@@ -324,8 +324,8 @@ type Joined = (Option<(Profile, Runs)>, Exit);
 /// Reads all traces, in order of their starts.
 fn join(
     args: &MergeArgs,
-    traces: &[Opened],
-    line: &Line,
+    traces: &[OpenTrace],
+    line: &MergedTimeline,
     (processes, of_trace): (Vec<ProcessInfo>, &[u32]),
     gaps: &[ProcessGap],
 ) -> anyhow::Result<Joined> {
@@ -343,7 +343,7 @@ fn join(
         let loaded = match loaded {
             Ok(loaded) => loaded,
             Err(error) => {
-                say_error(&error);
+                print_error(&error);
                 exit = exit.worse(verify::exit_of(&error));
                 continue;
             }
@@ -368,7 +368,7 @@ fn join(
 
 /// The options for a trace that begins at `start_ns`: those of time count from the beginning of the
 /// common time line.
-fn part_of(args: &MergeArgs, traces: &[Opened], line: &Line, start_ns: u64) -> ProfileArgs {
+fn part_of(args: &MergeArgs, traces: &[OpenTrace], line: &MergedTimeline, start_ns: u64) -> ProfileArgs {
     let mut part = args.profile.clone();
     let (from_ns, until_ns) = chosen_span(args, traces, line);
     let own = |ns: u64| TimeArg::SinceStart(ns.saturating_sub(start_ns));
@@ -378,7 +378,7 @@ fn part_of(args: &MergeArgs, traces: &[Opened], line: &Line, start_ns: u64) -> P
 }
 
 /// The part of the common time line that the options choose.
-fn chosen_span(args: &MergeArgs, traces: &[Opened], line: &Line) -> (u64, u64) {
+fn chosen_span(args: &MergeArgs, traces: &[OpenTrace], line: &MergedTimeline) -> (u64, u64) {
     let select = &args.profile.select;
     let ends =
         line.places.iter().map(|place| place.start_ns.saturating_add(traces[place.trace].anchor.duration_ns));
@@ -415,7 +415,7 @@ fn write(
     };
     let samples: u64 = profile.threads.iter().map(|thread| thread.samples).sum();
     // That one of the traces has nothing in a span of the common time line is no matter.
-    let mut choice = Choice::new(args.profile.is_part());
+    let mut choice = TraceChoice::new(args.profile.is_part());
     let empty = "no samples are left: none of the traces has any in what was chosen";
     choice.add("", (samples == 0).then(|| empty.to_owned()));
     let mut writer = formats::create(format, destination.clone(), &options)?;

@@ -35,7 +35,7 @@ pub use open::with_command;
 pub use profile_args::{LoadedProfile, ProfileArgs, SymbolArgs, TablesArgs, check_symbols};
 pub use progress::{Progress, TraceProgress};
 pub use select::{
-    Choice, NothingChosen, ProcessArgs, SelectArgs, StackArgs, ThreadArgs, ThreadPattern, TzArgs,
+    NothingChosen, ProcessArgs, SelectArgs, StackArgs, ThreadArgs, ThreadPattern, TraceChoice, TzArgs,
 };
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -216,7 +216,7 @@ pub fn run() -> ExitCode {
     log_to_stderr(cli.verbose);
     QUIET.store(cli.quiet, Ordering::Relaxed);
     let exit = execute(&cli.command, &mut print).unwrap_or_else(|error| {
-        say_error(&error);
+        print_error(&error);
         if is_usage(&error) { Exit::Usage } else { Exit::Failure }
     });
     ExitCode::from(exit as u8)
@@ -314,10 +314,10 @@ fn report_panic(panic: &PanicHookInfo<'_>) {
     }
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
     let text = format!("panicked at {place}: {}", panics::text(panic.payload()));
-    say(&text);
+    print_message(&text);
     let backtrace = Backtrace::capture();
     if backtrace.status() == BacktraceStatus::Captured {
-        say_line(&backtrace.to_string());
+        print_line(&backtrace.to_string());
     }
 }
 
@@ -329,7 +329,7 @@ fn each_trace(
     mut work: impl FnMut(&Path) -> anyhow::Result<(String, Exit)>,
 ) -> anyhow::Result<Exit> {
     let mut exit = Exit::Ok;
-    let mut choice = Choice::new(true);
+    let mut choice = TraceChoice::new(true);
     for path in files {
         match guarded(path, || work(path)) {
             Ok((text, ending)) => {
@@ -340,7 +340,7 @@ fn each_trace(
             Err(error) => match error.downcast::<NothingChosen>() {
                 Ok(NothingChosen(why)) => choice.add(&path.display().to_string(), Some(why)),
                 Err(error) => {
-                    say_error(&error);
+                    print_error(&error);
                     exit = exit.worse(verify::exit_of(&error));
                 }
             },
@@ -395,8 +395,8 @@ pub fn pool(wanted: Option<u16>) -> anyhow::Result<rayon::ThreadPool> {
 }
 
 /// Prints an error with its causes as one line on standard error.
-pub fn say_error(error: &anyhow::Error) {
-    say(&format!("{error:#}"));
+pub fn print_error(error: &anyhow::Error) {
+    print_message(&format!("{error:#}"));
 }
 
 /// Whether `-q` was given: notes and warnings are left out.
@@ -422,24 +422,24 @@ pub(crate) fn note_once(text: &str) {
 /// Prints a note on standard error. Control characters in names are escaped.
 pub(crate) fn note(text: &str) {
     if !is_quiet() {
-        say(text);
+        print_message(text);
     }
 }
 
 /// Prints a note or warning, which is a printable line, on standard error.
 fn note_line(line: &str) {
     if !is_quiet() {
-        say_line(line);
+        print_line(line);
     }
 }
 
 /// Prints one line on standard error. Control characters in names are escaped.
-pub(crate) fn say(text: &str) {
-    say_line(&format!("stk: {}", printable(text)));
+pub(crate) fn print_message(text: &str) {
+    print_line(&format!("stk: {}", printable(text)));
 }
 
 /// Prints a printable line on standard error. That nobody reads it is no failure.
-fn say_line(line: &str) {
+fn print_line(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 

@@ -3,8 +3,8 @@
 use super::profile_args::{MissingSum, check_symbols, load_file, loss_lines};
 use super::replace::{self, REPLACED, is_made_of, replaces_own};
 use super::{
-    Choice, Exit, ProfileArgs, Progress, browser, guarded, inputs, note, note_line, pool, say_error, size,
-    verify, warn,
+    Exit, ProfileArgs, Progress, TraceChoice, browser, guarded, inputs, note, note_line, pool, print_error,
+    size, verify, warn,
 };
 use anyhow::Context;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Exit> {
         match guarded(path, || opened(path, args)) {
             Ok(file) => files.push(file),
             Err(error) => {
-                say_error(&error);
+                print_error(&error);
                 exit = exit.worse(verify::exit_of(&error));
             }
         }
@@ -108,7 +108,7 @@ fn collect(args: &ReportArgs, files: &[(TraceFile, Content)]) -> anyhow::Result<
     let mut exit = Exit::Ok;
     let mut lines = Vec::new();
     let mut sum = MissingSum::default();
-    let mut choice = Choice::new(args.profile.is_part());
+    let mut choice = TraceChoice::new(args.profile.is_part());
     for (file, _) in files {
         match guarded(file.path(), || pool.install(|| add(&mut page, file, args, &progress))) {
             Ok(added) => {
@@ -119,7 +119,7 @@ fn collect(args: &ReportArgs, files: &[(TraceFile, Content)]) -> anyhow::Result<
                 lines.extend(added.lines);
             }
             Err(error) => {
-                say_error(&error);
+                print_error(&error);
                 exit = exit.worse(verify::exit_of(&error));
             }
         }

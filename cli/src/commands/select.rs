@@ -125,7 +125,7 @@ pub struct NothingChosen(pub String);
 
 /// Of which traces the options of a command choose something.
 #[derive(Default, Debug)]
-pub struct Choice {
+pub struct TraceChoice {
     /// Whether the options choose a part: otherwise a trace is empty by itself.
     is_part: bool,
     traces: usize,
@@ -133,10 +133,10 @@ pub struct Choice {
     empty: Vec<(String, String)>,
 }
 
-impl Choice {
+impl TraceChoice {
     /// Of no trace yet.
-    pub fn new(is_part: bool) -> Choice {
-        Choice { is_part, ..Choice::default() }
+    pub fn new(is_part: bool) -> TraceChoice {
+        TraceChoice { is_part, ..TraceChoice::default() }
     }
 
     /// Adds a trace; `empty`: why nothing of it is chosen.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use stk_base::text::{count, counted, cut, pad, span};
 use stk_output::stats::{self, Stats, StatsOptions};
 use stk_profile::profile::{Activity, Functions, NodeId, Profile, is_system_library};
-use stk_profile::trace::{Fate, FollowLosses, Follower, TraceFile};
+use stk_profile::trace::{Fate, FollowLosses, TraceFile, TraceTail};
 use stk_schema::text::printable;
 
 /// Follows a trace that is being recorded, and shows its last seconds: functions by CPU time, and
@@ -64,7 +64,7 @@ pub(super) fn run(args: &TopArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let pool = pool(args.workers.jobs)?;
     let named = || args.file.display().to_string();
     inputs::refuse_dataset(&args.file)?;
-    let mut follower = Follower::open(&args.file, args.span).with_context(named)?;
+    let mut follower = TraceTail::open(&args.file, args.span).with_context(named)?;
     let every = Duration::from_nanos(args.every.max(10_000_000));
     // A terminal shows one screen in place of the last; elsewhere they follow each other.
     let clear = if stdout().is_terminal() && !args.once { "\x1b[H\x1b[J" } else { "" };
@@ -90,7 +90,7 @@ pub(super) fn run(args: &TopArgs, out: Out<'_>) -> anyhow::Result<Exit> {
 }
 
 /// The newest samples as text.
-fn screen(args: &TopArgs, follower: &mut Follower) -> anyhow::Result<String> {
+fn screen(args: &TopArgs, follower: &mut TraceTail) -> anyhow::Result<String> {
     let until = follower.duration_ns();
     let from = until.saturating_sub(args.span);
     let file = TraceFile::of_bytes(&args.file, follower.excerpt());

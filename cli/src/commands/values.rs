@@ -1,6 +1,6 @@
 //! Names of the library's choices on the command line.
 
-use crate::diff::{By, DiffFormat};
+use crate::diff::{Axis, DiffFormat};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use stk_base::text::TimeZone;
 use stk_output::dump::print::DumpStyle;
@@ -121,7 +121,7 @@ values!(PerfettoStyle {
     PerfSamples = "perf-samples", "A packet for each sample, without times: older Perfettos";
 });
 
-values!(By {
+values!(Axis {
     Function = "function", "Functions, each its own time";
     Stack = "stack", "Whole stacks";
     Module = "module", "Modules";

@@ -2,7 +2,7 @@
 //! `frames`.
 
 use super::samples::{Group, GroupedSums};
-use super::sums::{Class, SumKey};
+use super::sums::{SumClass, SumKey};
 use super::tables::{Columns, RowGroups};
 use super::{Dataset, DatasetError, DatasetPart};
 use hashbrown::{HashMap, HashSet};
@@ -165,7 +165,7 @@ fn run(node: Option<NodeId>, key: &SumKey, sum: &SampleSum, samples: u32, number
     }
 }
 
-fn trace_info(dataset: &Dataset, class: Class) -> TraceInfo {
+fn trace_info(dataset: &Dataset, class: SumClass) -> TraceInfo {
     TraceInfo {
         source: dataset.folder.display().to_string(),
         interval_ns: class.interval_ns,

@@ -5,21 +5,21 @@
 //! stays small where groups follow each other.
 
 use super::WaitRuns;
-use super::sums::{Class, SumKey};
+use super::sums::{SumClass, SumKey};
 use hashbrown::HashMap;
 use std::hash::{Hash, Hasher};
 use stk_profile::profile::{Additive, SampleSum};
 
 /// What rows have in common that are one sum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct RowKey {
+pub(super) struct GroupSumKey {
     /// Number of the group.
     pub group: u32,
     pub key: SumKey,
 }
 
 /// Two numbers instead of each field: it is done for each row.
-impl Hash for RowKey {
+impl Hash for GroupSumKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.key.stack().unwrap_or(0) as u64);
         state.write_u64(u64::from(self.group) << 16 | u64::from(self.key.activity.code()));
@@ -31,7 +31,7 @@ impl Hash for RowKey {
 pub(super) struct EdgeRun {
     pub trace: u32,
     pub run_id: i64,
-    pub key: RowKey,
+    pub key: GroupSumKey,
     pub ns: u64,
 }
 
@@ -57,15 +57,15 @@ const MOST_SUMS: usize = 1 << 19;
 /// What one thread has summed up.
 #[derive(Default)]
 pub(super) struct PartialSums {
-    table: HashMap<RowKey, SampleSum>,
+    table: HashMap<GroupSumKey, SampleSum>,
     /// Sums that the table may have when another group begins.
     most: usize,
     /// The group of the last row.
     group: Option<u32>,
     pub groups: Vec<SumList>,
-    pub waits: HashMap<RowKey, WaitRuns>,
+    pub waits: HashMap<GroupSumKey, WaitRuns>,
     /// Samples of all threads in the time asked for, by class.
-    pub whole: HashMap<Class, SampleSum>,
+    pub whole: HashMap<SumClass, SampleSum>,
     pub edges: Vec<Edges>,
     /// Of the row group that is being read.
     first: Option<EdgeRun>,
@@ -88,7 +88,7 @@ impl PartialSums {
     }
 
     /// Adds a row of the group that was begun.
-    pub(super) fn add(&mut self, key: RowKey, sum: SampleSum) {
+    pub(super) fn add(&mut self, key: GroupSumKey, sum: SampleSum) {
         self.table.entry(key).or_default().add(sum);
     }
 
@@ -127,7 +127,7 @@ impl PartialSums {
     }
 
     fn move_to_lists(&mut self) {
-        for (RowKey { group, key }, sum) in self.table.drain() {
+        for (GroupSumKey { group, key }, sum) in self.table.drain() {
             let group = group as usize;
             if self.groups.len() <= group {
                 self.groups.resize_with(group + 1, SumList::default);

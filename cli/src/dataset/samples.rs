@@ -8,8 +8,8 @@
 //! are joined at the end. The rows of a trace follow each other, and those of a thread in it, so
 //! groups are looked up where one begins.
 
-use super::partial_sums::{EdgeRun, Edges, PartialSums, RowKey, SumList};
-use super::sums::{Class, SumKey};
+use super::partial_sums::{EdgeRun, Edges, GroupSumKey, PartialSums, SumList};
+use super::sums::{SumClass, SumKey};
 use super::tables::{Columns, Numbers, RowGroups};
 use super::traces::samples_of;
 use super::{Dataset, DatasetError, DatasetThread, DatasetTrace, Grouping, WaitRuns};
@@ -26,7 +26,7 @@ use stk_schema::tables;
 /// A group, and the sums of its rows.
 #[derive(Debug)]
 pub(super) struct Group {
-    pub class: Class,
+    pub class: SumClass,
     pub values: Vec<String>,
     /// By key, each once and sorted; but where each trace is a group, in any order, and a key is
     /// there once for each row group that the trace is in.
@@ -41,11 +41,11 @@ pub(super) struct GroupedSums {
     /// Sorted by class and values.
     pub groups: Vec<Group>,
     /// Samples of all threads in the time asked for, by class.
-    pub whole: HashMap<Class, SampleSum>,
+    pub whole: HashMap<SumClass, SampleSum>,
 }
 
 /// Numbers of the groups, in the order in which they were met.
-type GroupIds = HashMap<(Class, Vec<String>), u32>;
+type GroupIds = HashMap<(SumClass, Vec<String>), u32>;
 
 /// Sums the samples of a dataset's traces.
 pub(super) fn sums(dataset: &Dataset, grouping: &Grouping<'_>) -> Result<GroupedSums, DatasetError> {
@@ -88,7 +88,7 @@ fn joined(all_partial: Vec<PartialSums>, ids: GroupIds, grouping: &Grouping<'_>)
     groups.resize_with(ids.len(), SumList::default);
     let mut all = GroupedSums::default();
     let mut edges: Vec<Edges> = Vec::new();
-    let mut waits: HashMap<RowKey, WaitRuns> = HashMap::new();
+    let mut waits: HashMap<GroupSumKey, WaitRuns> = HashMap::new();
     for partial in all_partial {
         let partial = partial.finish();
         partial.groups.into_iter().zip(&mut groups).for_each(|(more, sums)| sums.append(more));
@@ -106,12 +106,12 @@ fn joined(all_partial: Vec<PartialSums>, ids: GroupIds, grouping: &Grouping<'_>)
         groups.par_iter_mut().for_each(SumList::make_once);
     }
     join_edges(edges, &mut waits);
-    let mut ids: Vec<((Class, Vec<String>), u32)> = ids.into_iter().collect();
+    let mut ids: Vec<((SumClass, Vec<String>), u32)> = ids.into_iter().collect();
     ids.sort();
     all.groups.extend(ids.into_iter().map(|((class, values), group)| {
         let sums = std::mem::take(&mut groups[group as usize]).into_sums();
         let wait = |(key, _): &(SumKey, SampleSum)| {
-            waits.get(&RowKey { group, key: *key }).copied().unwrap_or_default()
+            waits.get(&GroupSumKey { group, key: *key }).copied().unwrap_or_default()
         };
         let waits = if grouping.waits { sums.iter().map(wait).collect() } else { Vec::new() };
         Group { class, values, sums, waits }
@@ -120,7 +120,7 @@ fn joined(all_partial: Vec<PartialSums>, ids: GroupIds, grouping: &Grouping<'_>)
 }
 
 /// Counts waits once that reach over the end of a row group.
-fn join_edges(mut edges: Vec<Edges>, waits: &mut HashMap<RowKey, WaitRuns>) {
+fn join_edges(mut edges: Vec<Edges>, waits: &mut HashMap<GroupSumKey, WaitRuns>) {
     edges.sort_by_key(|edges| edges.row_group);
     let mut open: Option<EdgeRun> = None;
     for edges in &edges {
@@ -262,7 +262,7 @@ impl Scan<'_> {
     ) -> Result<(), DatasetError> {
         let trace = &self.dataset.traces[number as usize];
         let has_cpu = rows.cpu_ns.get(span.start).is_some();
-        let class = Class { interval_ns: trace.interval_ns, has_cpu };
+        let class = SumClass { interval_ns: trace.interval_ns, has_cpu };
         let mut whole = SampleSum::default();
         let Grouping { by_thread, waits, .. } = *self.grouping;
         let mut group = if by_thread { None } else { self.group(trace, class, None, partial) };
@@ -277,7 +277,7 @@ impl Scan<'_> {
                 group = self.group(trace, class, Some(rows.thread(row)?), partial);
             }
             let Some(group) = group else { continue };
-            let key = RowKey { group, key: SumKey::new(rows.activity[row], rows.stack.get(row)) };
+            let key = GroupSumKey { group, key: SumKey::new(rows.activity[row], rows.stack.get(row)) };
             partial.add(key, sum);
             if waits {
                 let run_id = rows.run_id.or_zero(row);
@@ -292,7 +292,7 @@ impl Scan<'_> {
     fn group(
         &self,
         trace: &DatasetTrace,
-        class: Class,
+        class: SumClass,
         thread: Option<DatasetThread<'_>>,
         partial: &mut PartialSums,
     ) -> Option<u32> {

@@ -4,7 +4,7 @@ use stk_profile::profile::Activity;
 
 /// Traces that are summed together: of one nominal interval, all with CPU times, or all without.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(super) struct Class {
+pub(super) struct SumClass {
     pub interval_ns: u64,
     pub has_cpu: bool,
 }

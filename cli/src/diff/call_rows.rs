@@ -3,7 +3,7 @@
 
 use super::code::{Code, Renames, RowKey};
 use super::coverage::CoverageOfFunctions;
-use super::{BuildFunction, By, DiffOptions, RowWeights, Side, StackWeights};
+use super::{Axis, BuildFunction, DiffOptions, RowWeights, Side, StackWeights};
 use stk_profile::profile::{Accumulator, Folded, FunctionTree, NodeId, Sums};
 
 /// The code of traces that are added together, under the numbers of the comparison.
@@ -13,13 +13,13 @@ pub struct CallRows {
     coverage: CoverageOfFunctions,
     /// By call, if stacks are wanted.
     stacks: Option<Vec<NodeId>>,
-    of_calls: OfCalls,
+    of_calls: CallRowIds,
     /// The row of whole traces, if there is one.
     whole: Option<u32>,
 }
 
 /// The rows that calls count for.
-enum OfCalls {
+enum CallRowIds {
     /// By call: that of its function, or of its stack.
     Own(Vec<u32>),
     /// Those of all functions of a stack: the calls as stacks of rows.
@@ -43,12 +43,12 @@ impl CallRows {
         options: DiffOptions,
     ) -> CallRows {
         let names = code.add_functions(functions, renames);
-        let by_stack = options.by == By::Stack;
+        let by_stack = options.by == Axis::Stack;
         let stacks = (by_stack || options.stacks)
             .then(|| code.stacks.absorb(&calls, |function| names[function as usize]));
         let of_calls = match &stacks {
             Some(stacks) if by_stack => {
-                OfCalls::Own(stacks.iter().map(|&stack| code.rows.intern(RowKey::Stack(stack))).collect())
+                CallRowIds::Own(stacks.iter().map(|&stack| code.rows.intern(RowKey::Stack(stack))).collect())
             }
             _ => {
                 let rows: Vec<u32> =
@@ -56,9 +56,9 @@ impl CallRows {
                 let row = |function: u32| rows[function as usize];
                 match options.total {
                     false => {
-                        OfCalls::Own(calls.calls().nodes().iter().map(|node| row(node.frame.0)).collect())
+                        CallRowIds::Own(calls.calls().nodes().iter().map(|node| row(node.frame.0)).collect())
                     }
-                    true => OfCalls::Total(FunctionTree::fold(
+                    true => CallRowIds::Total(FunctionTree::fold(
                         calls.calls(),
                         |_| true,
                         |function| [row(function.0)],
@@ -80,10 +80,10 @@ impl CallRows {
     /// The rows of a trace with their weights.
     pub(super) fn weights(&self, sums: &mut RowSums, weights: &StackWeights) -> RowWeights {
         match &self.of_calls {
-            OfCalls::Own(rows) => {
+            CallRowIds::Own(rows) => {
                 weights.stacks.iter().for_each(|&(call, ns)| sums.own.add(rows[call as usize], ns));
             }
-            OfCalls::Total(rows) => {
+            CallRowIds::Total(rows) => {
                 for &(call, ns) in &weights.stacks {
                     rows.stacks[call as usize]
                         .into_iter()

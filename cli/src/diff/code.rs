@@ -1,7 +1,7 @@
 //! The functions, modules and stacks of a comparison, each once, under names that are the same in
 //! both builds.
 
-use super::By;
+use super::Axis;
 use super::collect::BuildFunction;
 use std::collections::HashMap;
 use stk_base::model::stable_name;
@@ -63,13 +63,13 @@ impl Code {
     }
 
     /// The row that a function counts for.
-    pub(super) fn row_of_function(&mut self, function: u32, by: By) -> u32 {
+    pub(super) fn row_of_function(&mut self, function: u32, by: Axis) -> u32 {
         match by {
-            By::Module => {
+            Axis::Module => {
                 let module = self.functions.values[function as usize].module.clone();
                 self.rows.intern(RowKey::Module(module))
             }
-            By::Function | By::Stack => self.rows.intern(RowKey::Function(function)),
+            Axis::Function | Axis::Stack => self.rows.intern(RowKey::Function(function)),
         }
     }
 

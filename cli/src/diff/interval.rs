@@ -35,7 +35,7 @@ pub(super) struct SideTotals {
 }
 
 /// A row of one side: traces and the row's part of their wholes. Traces without it are left out.
-pub(super) type Parts = Vec<(u32, f64)>;
+pub(super) type RowShares = Vec<(u32, f64)>;
 
 /// A row of a comparison, as shares of the wholes.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -48,12 +48,12 @@ pub(super) struct Interval {
 
 impl SideTotals {
     /// The share of a row in all traces; 0 if they are empty.
-    pub(super) fn share(&self, parts: &Parts) -> f64 {
+    pub(super) fn share(&self, parts: &RowShares) -> f64 {
         ratio(parts.iter().map(|part| part.1).sum(), self.wholes.iter().sum())
     }
 
     /// The variance of each row's share, by draws.
-    fn variances(&self, rows: &[&Parts], draws: u32) -> Vec<f64> {
+    fn variances(&self, rows: &[&RowShares], draws: u32) -> Vec<f64> {
         let n = self.wholes.len();
         let shares: Vec<f64> = rows.iter().map(|parts| self.share(parts)).collect();
         let chunks: Vec<u32> = (0..draws.div_ceil(CHUNK)).collect();
@@ -113,7 +113,7 @@ impl SideTotals {
 /// many times.
 pub(super) fn intervals(
     [base, new]: [&SideTotals; 2],
-    rows: &[[&Parts; 2]],
+    rows: &[[&RowShares; 2]],
     confidence: f64,
     draws: u32,
 ) -> Vec<Interval> {

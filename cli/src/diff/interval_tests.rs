@@ -1,6 +1,6 @@
 //! The quantiles against printed tables, and the intervals against simulated traces.
 
-use super::{Parts, SideTotals, intervals, student_quantile};
+use super::{RowShares, SideTotals, intervals, student_quantile};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 #[test]
@@ -46,10 +46,10 @@ const DRAWS: u32 = 200;
 
 /// A side of `n` traces of 2,000 samples in which each function takes its part, times a factor of
 /// its own in each trace, which varies by `noise`.
-fn side(dice: &mut Dice, n: usize, noise: f64, more: [f64; FUNCTIONS]) -> (SideTotals, Vec<Parts>) {
+fn side(dice: &mut Dice, n: usize, noise: f64, more: [f64; FUNCTIONS]) -> (SideTotals, Vec<RowShares>) {
     const SAMPLES: f64 = 2_000.0;
     let mut wholes = Vec::new();
-    let mut rows: Vec<Parts> = vec![Vec::new(); FUNCTIONS];
+    let mut rows: Vec<RowShares> = vec![Vec::new(); FUNCTIONS];
     for trace in 0..n as u32 {
         let parts: Vec<f64> = (0..FUNCTIONS)
             .map(|function| (1.0 + function as f64 + more[function]) * (noise * dice.normal()).exp())
@@ -76,7 +76,7 @@ fn found(runs: u32, n: usize, noise: f64, more: [f64; FUNCTIONS]) -> f64 {
     for _ in 0..runs {
         let (base, base_rows) = side(&mut dice, n, noise, [0.0; FUNCTIONS]);
         let (new, new_rows) = side(&mut dice, n, noise, more);
-        let rows: Vec<[&Parts; 2]> = base_rows.iter().zip(&new_rows).map(|(a, b)| [a, b]).collect();
+        let rows: Vec<[&RowShares; 2]> = base_rows.iter().zip(&new_rows).map(|(a, b)| [a, b]).collect();
         let intervals = intervals([&base, &new], &rows, 0.95, DRAWS);
         found += u32::from(intervals.iter().any(|interval| interval.low > 0.0));
     }
@@ -126,7 +126,7 @@ fn traces_that_agree_by_chance_do_not_make_an_interval_of_no_width() {
 fn draws_depend_on_the_seed_alone() {
     let (base, rows) = side(&mut Dice(1), 6, 0.3, [0.0; FUNCTIONS]);
     let (new, others) = side(&mut Dice(2), 6, 0.3, [0.0; FUNCTIONS]);
-    let rows: Vec<[&Parts; 2]> = rows.iter().zip(&others).map(|(a, b)| [a, b]).collect();
+    let rows: Vec<[&RowShares; 2]> = rows.iter().zip(&others).map(|(a, b)| [a, b]).collect();
     let with = |threads: usize, seed: u64| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         pool.install(|| intervals([&base, &SideTotals { seed, ..new.clone() }], &rows, 0.95, DRAWS))

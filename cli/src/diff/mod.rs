@@ -37,7 +37,7 @@ pub use table::table;
 use call_rows::RowSums;
 use code::{Code, RowKey};
 use coverage::Coverage;
-use interval::{DRAWS, Parts, SideTotals, intervals};
+use interval::{DRAWS, RowShares, SideTotals, intervals};
 use rayon::prelude::*;
 use serde::Serialize;
 use std::cmp::Ordering;
@@ -58,7 +58,7 @@ const LEAST_SHARE: f64 = 0.1;
 /// What is one row.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum By {
+pub enum Axis {
     #[default]
     Function,
     Stack,
@@ -77,7 +77,7 @@ pub enum DiffFormat {
 /// What is compared, and when a difference counts.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct DiffOptions {
-    pub by: By,
+    pub by: Axis,
     /// Count functions and modules with their callees.
     pub total: bool,
     /// Percent of the base's mean weight of a trace, instead of each side's own: the traces do the
@@ -107,7 +107,7 @@ pub struct Diff {
     pub verdict: Verdict,
     /// Why nothing can be said for certain, one sentence each.
     pub inconclusive: Vec<String>,
-    pub by: By,
+    pub by: Axis,
     /// What rows count.
     pub weight: Weight,
     /// Whether callees count for their callers.
@@ -290,8 +290,8 @@ impl Comparison {
         let coverage =
             wholes.each_ref().map(|traces| Coverage::sum(traces.iter().map(|trace| &trace.coverage)));
         let unmatched = match self.options.by {
-            By::Module => Vec::new(),
-            By::Function | By::Stack => coverage::unmatched(&coverage, &self.code),
+            Axis::Module => Vec::new(),
+            Axis::Function | Axis::Stack => coverage::unmatched(&coverage, &self.code),
         };
         let uneven: BTreeSet<&str> = unmatched.iter().map(|module| module.key.as_str()).collect();
         let judged = wholes.iter().all(|traces| traces.len() >= LEAST_TRACES);
@@ -330,7 +330,7 @@ impl Comparison {
             inconclusive,
             by: self.options.by,
             weight,
-            total: self.options.total && self.options.by != By::Stack,
+            total: self.options.total && self.options.by != Axis::Stack,
             absolute: self.options.absolute,
             threshold_pct: self.options.threshold,
             confidence_pct: self.options.confidence,
@@ -415,7 +415,7 @@ fn rows(
     judged: bool,
 ) -> Vec<DiffRow> {
     let Comparison { options, code, .. } = comparison;
-    let mut parts: Vec<[Parts; 2]> = vec![Default::default(); code.rows.values.len()];
+    let mut parts: Vec<[RowShares; 2]> = vec![Default::default(); code.rows.values.len()];
     for (side, traces) in wholes.iter().enumerate() {
         for (trace, weights) in (0u32..).zip(traces) {
             for &(row, ns) in &weights.rows {
@@ -436,7 +436,7 @@ fn rows(
     let large = |row: &usize| shares[*row][0].max(shares[*row][1]) >= least;
     let judged: Vec<usize> =
         (0..parts.len()).filter(|row| judged && large(row) && !is_uneven(*row)).collect();
-    let pairs: Vec<[&Parts; 2]> = judged.iter().map(|&row| [&parts[row][0], &parts[row][1]]).collect();
+    let pairs: Vec<[&RowShares; 2]> = judged.iter().map(|&row| [&parts[row][0], &parts[row][1]]).collect();
     let bounds = intervals([&totals[0], &totals[1]], &pairs, options.confidence / 100.0, DRAWS);
     let bounds: HashMap<usize, interval::Interval> = judged.into_iter().zip(bounds).collect();
     let enough = wholes.iter().all(|traces| traces.len() >= LEAST_TRACES);

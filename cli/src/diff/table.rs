@@ -1,6 +1,6 @@
 //! A comparison as a table for terminals.
 
-use super::{By, Change, Diff, DiffRow, SideSummary, Verdict, unnamed};
+use super::{Axis, Change, Diff, DiffRow, SideSummary, Verdict, unnamed};
 use stk_base::text::{count, counted, cut, span, width};
 use stk_schema::table::{Column, Table};
 use stk_schema::text::printable;
@@ -77,11 +77,11 @@ pub(super) fn verdict(diff: &Diff) -> String {
     }
 }
 
-fn noun(by: By) -> &'static str {
+fn noun(by: Axis) -> &'static str {
     match by {
-        By::Function => "function",
-        By::Stack => "stack",
-        By::Module => "module",
+        Axis::Function => "function",
+        Axis::Stack => "stack",
+        Axis::Module => "module",
     }
 }
 
@@ -99,12 +99,12 @@ pub(super) fn sides(diff: &Diff) -> [String; 2] {
 /// What the rows are.
 pub(super) fn heading(diff: &Diff) -> String {
     let title = match diff.by {
-        By::Function => "Functions",
-        By::Stack => "Stacks",
-        By::Module => "Modules",
+        Axis::Function => "Functions",
+        Axis::Stack => "Stacks",
+        Axis::Module => "Modules",
     };
     let own = match (diff.by, diff.total) {
-        (By::Stack, _) => "",
+        (Axis::Stack, _) => "",
         (_, true) => " with callees",
         (_, false) => " own",
     };
@@ -153,7 +153,7 @@ fn rows(diff: &Diff, columns: usize) -> Vec<String> {
 }
 
 /// Lines of a row's name, innermost function first, then its module; printable.
-pub(super) fn row_names(row: &DiffRow, by: By) -> Vec<String> {
+pub(super) fn row_names(row: &DiffRow, by: Axis) -> Vec<String> {
     let shown = |name: &str| printable(name).into_owned();
     if !row.stack.is_empty() {
         let callers = row.stack.iter().rev().enumerate();
@@ -170,7 +170,7 @@ pub(super) fn row_names(row: &DiffRow, by: By) -> Vec<String> {
     }
     match &row.function {
         Some(function) => vec![shown(function), shown(&row.module)],
-        None if by != By::Module => vec![shown(&unnamed(&row.module)), String::new()],
+        None if by != Axis::Module => vec![shown(&unnamed(&row.module)), String::new()],
         None if row.module.is_empty() => vec!["(no module)".to_owned(), String::new()],
         None => vec![shown(&row.module), String::new()],
     }

@@ -40,7 +40,7 @@ fn stable(name: &str) -> String {
 }
 
 const OPTIONS: DiffOptions = DiffOptions {
-    by: By::Function,
+    by: Axis::Function,
     total: false,
     absolute: false,
     threshold: 1.0,
@@ -179,7 +179,7 @@ fn code_whose_names_one_side_lacks_is_unmatched_and_no_regression() {
     assert!(diff.inconclusive[0].starts_with("unmatched: new lacks symbols, 8"), "{:?}", diff.inconclusive);
     assert_eq!(changes(&diff, &["parse", "copy"]), [Some(Change::Unmatched), Some(Change::Small)]);
     // Modules need no symbols.
-    let options = DiffOptions { by: By::Module, ..OPTIONS };
+    let options = DiffOptions { by: Axis::Module, ..OPTIONS };
     let diff = compare_with(options, &[], [four(1, &base), four(11, &new)]);
     assert_eq!((diff.verdict, diff.unmatched.len()), (Verdict::Passed, 0));
 }
@@ -224,7 +224,7 @@ fn callees_count_for_their_callers_if_asked() {
 
 #[test]
 fn stacks_are_compared_whole() {
-    let options = DiffOptions { by: By::Stack, ..OPTIONS };
+    let options = DiffOptions { by: Axis::Stack, ..OPTIONS };
     let new = [("parse", 450), ("render", 500), ("lib.dll!copy", 200)];
     let diff = compare_with(options, &[], [four(1, BEFORE), four(11, &new)]);
     assert_eq!((diff.verdict, diff.rows[0].stack.join(";").as_str()), (Verdict::Worse, "main;parse"));

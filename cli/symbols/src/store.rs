@@ -13,9 +13,9 @@ use super::identity::{Identity, IdentityMismatch, WantedFile, fits};
 use super::path::{PathElement, Store, SymbolPath};
 use super::portable_pdb::assembly_debug;
 use super::server::{Client, ClientOptions, OnBytes, WrongFile, packed_name};
-use super::trust::place::{OpenError, Place, Trust};
 use super::trust::places::{first_tier, image_folder, safe_file_name};
 use super::trust::pointer;
+use super::trust::search_dir::{OpenError, SearchDir, Trust};
 use stk_base::map::MappedFile;
 use stk_base::model::file_name;
 
@@ -97,7 +97,7 @@ impl SymbolStore {
     /// No query before its path is known to stay on this machine.
     #[cfg(any(windows, test))]
     fn add_common(&mut self, folder: &Path, others_may_write: impl Fn(&Path) -> Option<String>) {
-        let place = Place { folder: folder.to_path_buf(), trust: Trust::Unnamed };
+        let place = SearchDir { folder: folder.to_path_buf(), trust: Trust::Unnamed };
         match place.is_there() {
             Ok(false) => {}
             Ok(true) => match others_may_write(folder) {
@@ -242,12 +242,12 @@ impl SymbolStore {
     }
 
     /// Every folder to search, in order: path, defaults, the image's own, the cache.
-    fn all_places(&self, image_path: &str) -> Vec<Place> {
-        let mut places: Vec<Place> = Vec::new();
+    fn all_places(&self, image_path: &str) -> Vec<SearchDir> {
+        let mut places: Vec<SearchDir> = Vec::new();
         let mut known = HashSet::new();
         let mut add = |folder: &Path, trust: Trust| {
             if known.insert(folder.to_path_buf()) {
-                places.push(Place { folder: folder.to_path_buf(), trust });
+                places.push(SearchDir { folder: folder.to_path_buf(), trust });
             }
         };
         self.path.folders().for_each(|folder| add(folder, Trust::Named));
@@ -262,7 +262,7 @@ impl SymbolStore {
     }
 
     /// Searches one folder (flat, two-tier store, three-tier store) or bundle.
-    fn look_in(&self, place: &Place, wanted: &WantedFile<'_>, search: &mut Search) -> bool {
+    fn look_in(&self, place: &SearchDir, wanted: &WantedFile<'_>, search: &mut Search) -> bool {
         if place.trust == Trust::Named && is_bundle(&place.folder) && place.folder.is_file() {
             return self.look_in_bundle(&place.folder, wanted, search);
         }
@@ -297,7 +297,7 @@ impl SymbolStore {
     /// to it.
     fn look_in_store(
         &self,
-        place: &Place,
+        place: &SearchDir,
         folder: &Path,
         wanted: &WantedFile<'_>,
         search: &mut Search,
@@ -307,7 +307,7 @@ impl SymbolStore {
         }
         if let Some(path) = packed_name(wanted.name).and_then(|packed| place.file(folder, &packed)) {
             return match self.unpack(place, &path, wanted) {
-                Ok(path) => try_file(&Place::cache(), path, wanted, search),
+                Ok(path) => try_file(&SearchDir::cache(), path, wanted, search),
                 Err(unfit) => note(path, unfit, search),
             };
         }
@@ -316,7 +316,7 @@ impl SymbolStore {
             return false;
         };
         match pointer::target(place, &pointer, &self.path) {
-            Ok(Some(target)) => try_file(&Place::pointed_at(), target, wanted, search),
+            Ok(Some(target)) => try_file(&SearchDir::pointed_at(), target, wanted, search),
             Ok(None) => {
                 search.tried.push(folder.join(wanted.name));
                 false
@@ -377,7 +377,7 @@ impl SymbolStore {
     /// Unpacks a cabinet into the cache's store, if it contains the wanted file.
     fn unpack(
         &self,
-        place: &Place,
+        place: &SearchDir,
         packed: &Path,
         wanted: &WantedFile<'_>,
     ) -> Result<PathBuf, IdentityMismatch> {
@@ -418,7 +418,7 @@ impl SymbolStore {
                     };
                     match client.fetch(url, wanted.name, &id, &store, &check, on_bytes) {
                         Ok(path) => {
-                            if try_file(&Place::cache(), path, wanted, search) {
+                            if try_file(&SearchDir::cache(), path, wanted, search) {
                                 return;
                             }
                         }
@@ -466,7 +466,7 @@ fn temporary(write: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<Mapp
 
 /// Takes a file if it is the wanted one. Otherwise notes why not, and deletes it if it is in the
 /// cache.
-fn try_file(place: &Place, path: PathBuf, wanted: &WantedFile<'_>, search: &mut Search) -> bool {
+fn try_file(place: &SearchDir, path: PathBuf, wanted: &WantedFile<'_>, search: &mut Search) -> bool {
     let file = match place.open(&path) {
         Ok(file) => file,
         Err(OpenError::Io(error)) if error.kind() == std::io::ErrorKind::NotFound => {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use stk::commands::{Exit, answer};
 use stk_format::{BlockKind, RawSample, Scratch, Trace};
 use stk_schema::event::{
-    Blob, CheckWalk, Event, Mark, Memory, Metadata, MethodName, ModuleTables, Nettrace, RunState,
-    RuntimeInfo, Table, TableKind, kind,
+    Blob, CheckWalk, Event, ImageTable, Mark, Memory, Metadata, MethodName, ModuleTables, Nettrace, RunState,
+    RuntimeInfo, TableKind, kind,
 };
 use stk_schema::identity::{CodeView, Identity};
 use stk_schema::registers::RegisterSet;
@@ -264,7 +264,7 @@ fn a_changed_blob_has_its_new_hash_everywhere() {
     let (copy, _) = redacted(folder.path(), &path, &["--drop", "user"]);
     let bytes = std::fs::read(&copy).unwrap();
     let trace = Trace::open(&bytes).unwrap();
-    let (mut tables, mut blobs) = (Vec::<Table>::new(), Vec::new());
+    let (mut tables, mut blobs) = (Vec::<ImageTable>::new(), Vec::new());
     let mut scratch = Scratch::new();
     for block in trace.blocks().iter().filter(|block| block.header.kind != BlockKind::Samples) {
         for event in trace.events(block, &mut scratch).unwrap() {

@@ -1,7 +1,7 @@
 //! `schema/tables.json` describes the tables of a dataset as `stk_schema::tables` does.
 
 use serde_json::{Value, json};
-use stk_schema::tables::{self, Column, ColumnType};
+use stk_schema::tables::{self, ColumnType, TableColumn};
 
 fn type_name(kind: ColumnType) -> &'static str {
     match kind {
@@ -20,7 +20,7 @@ fn type_name(kind: ColumnType) -> &'static str {
 }
 
 fn described() -> Value {
-    let column = |column: &Column| {
+    let column = |column: &TableColumn| {
         let (name, doc) = (column.name, column.doc);
         json!({ "name": name, "type": type_name(column.kind), "nullable": column.nullable, "doc": doc })
     };

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use stk_profile::pipeline::{LoadOptions, Loaded, load};
-use stk_profile::profile::{Part, Profile, Runs, Weight, part};
+use stk_profile::profile::{Profile, RunSelection, Runs, Weight, part};
 use stk_tests::synth::Random;
 
 const WEIGHTS: [Weight; 5] = [Weight::Cpu, Weight::Wall, Weight::Waiting, Weight::Samples, Weight::Active];
@@ -36,7 +36,7 @@ fn sums(profile: &Profile, runs: &Runs) -> Vec<[u64; WEIGHTS.len()]> {
 
 fn part_sums(whole: &mut Loaded, from: u64, until: u64) -> Vec<[u64; WEIGHTS.len()]> {
     whole.profile.window = None;
-    let runs = part(&mut whole.profile, &whole.runs, Part::Span(from, until)).unwrap();
+    let runs = part(&mut whole.profile, &whole.runs, RunSelection::Span(from, until)).unwrap();
     sums(&whole.profile, &runs)
 }
 

@@ -28,7 +28,7 @@ impl Position {
 }
 
 /// An address in an image for which the walk needs a rule.
-pub(crate) struct Place<'a> {
+pub(crate) struct CodeAddress<'a> {
     pub(crate) image: &'a ImageTables,
     pub(crate) rva: u32,
     pub(crate) position: Position,
@@ -76,7 +76,7 @@ pub(crate) trait Unwinder {
     fn full_facts(full: &Self::Full) -> Facts;
 
     /// Makes the rule for a place from the image's tables and code.
-    fn compile(place: &Place<'_>) -> Result<Self::Full, Fault>;
+    fn compile(place: &CodeAddress<'_>) -> Result<Self::Full, Fault>;
     /// The rule's small form, if it has one.
     fn pack(full: &Self::Full) -> Option<Self::Rule>;
     /// The second argument of [`quick`](Self::quick): the part of the rule that the step needs
@@ -220,7 +220,7 @@ pub(crate) fn run<U: Unwinder, M: Modules, S: Sink<U>>(
                         let Some(loaded) = modules.find(inside) else {
                             return Stop::NoModule { address: ip };
                         };
-                        let place = Place { image: loaded.image, rva, position, code };
+                        let place = CodeAddress { image: loaded.image, rva, position, code };
                         let key = own.is_cached.then_some(key);
                         miss::<U, M>(cache, key, own.module, &place, state, &memory, modules)
                     }
@@ -378,7 +378,7 @@ fn miss<U: Unwinder, M: Modules>(
     cache: &mut RuleCache<U::Rule>,
     key: Option<u64>,
     module: ModuleId,
-    place: &Place<'_>,
+    place: &CodeAddress<'_>,
     state: &mut U::State,
     memory: &Memory<'_>,
     modules: &M,

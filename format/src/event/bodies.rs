@@ -174,8 +174,8 @@ const IDENTITY_HEADER_HASH: u64 = 4;
 bodies! {
     Identity, IDENTITIES, else (tag, body) [Identity::Unknown(tag, body)]
     IDENTITY_PE Pe(PeIdentity) { time_date_stamp: U32, size_of_image: U32, check_sum: U32 };
-    IDENTITY_CODEVIEW CodeView(CodeView) { guid: Uuid, age: U32, pdb_name: Rest };
-    IDENTITY_ELF ElfBuildId(_) { id: Rest };
+    IDENTITY_CODEVIEW CodeView(CodeView) { guid: Uuid, age: U32, pdb_name: Remainder };
+    IDENTITY_ELF ElfBuildId(_) { id: Remainder };
     IDENTITY_HEADER_HASH HeaderHash(_) { hash: Hash };
 }
 
@@ -218,7 +218,7 @@ macro_rules! record {
     };
 }
 
-record! { Table, TABLE, 19 { kind: Varint, rva: Varint, len: Varint, hash: Hash } }
+record! { ImageTable, TABLE, 19 { kind: Varint, rva: Varint, len: Varint, hash: Hash } }
 
 /// An address of a list: its difference to the address before; for the first one, to 0.
 impl Element<'_> for u64 {

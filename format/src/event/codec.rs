@@ -206,9 +206,9 @@ impl<'a, const MAX: usize> Codec<'a, &'a [u8]> for LengthPrefixed<MAX> {
 }
 
 /// The body's remaining bytes.
-pub(super) struct Rest;
+pub(super) struct Remainder;
 
-impl<'a> Codec<'a, &'a [u8]> for Rest {
+impl<'a> Codec<'a, &'a [u8]> for Remainder {
     #[inline]
     fn put(value: &&'a [u8], _: &mut Times, out: &mut impl Sink) -> Result<(), NoRoom> {
         out.put(value)

@@ -52,7 +52,7 @@ fn describes(text: &str, (name, codec): Field) -> bool {
         "Uuid" => "16 bytes",
         "U32" => "u32",
         "List" => "varint count",
-        "Rest" => "the rest",
+        "Remainder" => "the rest",
         _ => panic!("no word of SPEC.md for {codec}"),
     };
     let text = text.trim().to_lowercase();

@@ -85,7 +85,7 @@ pub struct CodeViewRecord {
 
 /// One range of an image that is to be stored.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct ImagePart {
     /// Kind of its contents.
     pub kind: TableKind,
     /// Where it starts in the image.
@@ -235,8 +235,8 @@ impl Image {
     /// Reads what unwinding and naming need from the image, one part at a time, into `store`.
     ///
     /// Parts that cannot be read are left out. The offline side reports the missing data.
-    pub fn unwind_parts(&self, memory: &impl Memory, store: &mut impl FnMut(Part)) {
-        store(Part { kind: TableKind::Headers, rva: 0, bytes: self.headers.clone() });
+    pub fn unwind_parts(&self, memory: &impl Memory, store: &mut impl FnMut(ImagePart)) {
+        store(ImagePart { kind: TableKind::Headers, rva: 0, bytes: self.headers.clone() });
         if !self.debug.is_empty() {
             self.store_range(memory, TableKind::Debug, self.debug.clone(), store);
             if let Some(record) = &self.code_view {
@@ -250,19 +250,23 @@ impl Image {
                 pe::MACHINE_ARM64 => mark_arm64(&functions, &mut pages),
                 _ => {}
             }
-            store(Part { kind: TableKind::ExceptionDirectory, rva: self.exceptions.start, bytes: functions });
+            store(ImagePart {
+                kind: TableKind::ExceptionDirectory,
+                rva: self.exceptions.start,
+                bytes: functions,
+            });
             pages.store(TableKind::UnwindInfo, store);
         }
         if let Some(exports) = self.bytes(memory, self.exports.clone()) {
             let mut pages = Pages::new(self, memory);
             self.mark_exports(&exports, &mut pages);
-            store(Part { kind: TableKind::Exports, rva: self.exports.start, bytes: exports });
+            store(ImagePart { kind: TableKind::Exports, rva: self.exports.start, bytes: exports });
             pages.store(TableKind::Exports, store);
         }
     }
 
     /// Reads the executable sections into `store`.
-    pub fn code_parts(&self, memory: &impl Memory, store: &mut impl FnMut(Part)) {
+    pub fn code_parts(&self, memory: &impl Memory, store: &mut impl FnMut(ImagePart)) {
         for range in &self.executable {
             self.store_range(memory, TableKind::Code, range.clone(), store);
         }
@@ -273,11 +277,11 @@ impl Image {
         memory: &impl Memory,
         kind: TableKind,
         range: Range<u32>,
-        store: &mut impl FnMut(Part),
+        store: &mut impl FnMut(ImagePart),
     ) {
         let rva = range.start;
         if let Some(bytes) = self.bytes(memory, range) {
-            store(Part { kind, rva, bytes });
+            store(ImagePart { kind, rva, bytes });
         }
     }
 

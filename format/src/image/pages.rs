@@ -2,7 +2,7 @@
 //! Callers mark ranges. Each page of a marked range is read once, and neighbouring pages are stored
 //! as one part.
 
-use super::{Image, Memory, PAGE, Part, bounded};
+use super::{Image, ImagePart, Memory, PAGE, bounded};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use stk_schema::bytes::u32_at;
@@ -71,8 +71,8 @@ impl<'a, M: Memory> Pages<'a, M> {
     }
 
     /// Passes runs of neighbouring pages to `store`, each as one part.
-    pub(super) fn store(self, kind: TableKind, store: &mut impl FnMut(Part)) {
-        let mut run: Option<Part> = None;
+    pub(super) fn store(self, kind: TableKind, store: &mut impl FnMut(ImagePart)) {
+        let mut run: Option<ImagePart> = None;
         for (page, bytes) in self.pages {
             let Some(bytes) = bytes else { continue };
             let rva = page * PAGE;
@@ -81,7 +81,7 @@ impl<'a, M: Memory> Pages<'a, M> {
                     part.bytes.extend_from_slice(&bytes);
                 }
                 _ => {
-                    if let Some(part) = run.replace(Part { kind, rva, bytes }) {
+                    if let Some(part) = run.replace(ImagePart { kind, rva, bytes }) {
                         store(part);
                     }
                 }

@@ -70,7 +70,7 @@ impl Fake {
         Image::read(self, BASE, 0x1_0000).unwrap()
     }
 
-    fn parts(&self) -> Vec<Part> {
+    fn parts(&self) -> Vec<ImagePart> {
         let mut parts = Vec::new();
         self.image().unwind_parts(self, &mut |part| parts.push(part));
         parts
@@ -242,7 +242,7 @@ proptest::proptest! {
         }
         fake.holes = holes;
         if let Some(image) = Image::read(&fake, BASE, 0x1_0000) {
-            let mut check = |part: Part| {
+            let mut check = |part: ImagePart| {
                 let at = part.rva as usize;
                 assert!(part.bytes == fake.bytes[at..at + part.bytes.len()]);
             };

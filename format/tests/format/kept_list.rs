@@ -102,7 +102,7 @@ fn modules_and_threads() -> Vec<Event<'static>> {
         }),
         Event::ModuleTables(ModuleTables {
             instance: 1,
-            tables: vec![Table { kind: 2, rva: 0x1000, len: 70, hash: blob_hash() }],
+            tables: vec![ImageTable { kind: 2, rva: 0x1000, len: 70, hash: blob_hash() }],
         }),
         Event::ThreadStart(ThreadStart {
             instance: 5,

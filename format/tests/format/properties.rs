@@ -39,12 +39,8 @@ fn identity() -> impl Strategy<Value = Identity<'static>> {
 }
 
 fn modules_and_threads() -> impl Strategy<Value = Event<'static>> {
-    let table = (any::<u64>(), any::<u32>(), any::<u32>(), hash()).prop_map(|(kind, rva, len, hash)| Table {
-        kind,
-        rva,
-        len,
-        hash,
-    });
+    let table = (any::<u64>(), any::<u32>(), any::<u32>(), hash())
+        .prop_map(|(kind, rva, len, hash)| ImageTable { kind, rva, len, hash });
     prop_oneof![
         (any::<[u64; 5]>(), bytes(60), proptest::collection::vec(identity(), 0..4)).prop_map(
             |([instance, time, base, size, flags], path, identities)| Event::ModuleLoad(ModuleLoad {

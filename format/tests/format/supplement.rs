@@ -7,7 +7,7 @@ use stk_format::{
     SupplementWriter, TAIL_LEN, Tail, Trace, blob,
 };
 use stk_schema::Arch;
-use stk_schema::event::{Event, Metadata, ModuleTables, Table, TableKind};
+use stk_schema::event::{Event, ImageTable, Metadata, ModuleTables, TableKind};
 use stk_tests::synth::TraceBuilder;
 
 /// A finished recording of a few blocks.
@@ -46,7 +46,7 @@ fn completed(file: &[u8]) -> (Vec<u8>, usize) {
         writer.event(BlockKind::Blob, &Event::Blob(piece)).unwrap();
     }
     let table =
-        Table { kind: TableKind::ExceptionDirectory as u64, rva: 0x400, len: BYTES.len() as u32, hash };
+        ImageTable { kind: TableKind::ExceptionDirectory as u64, rva: 0x400, len: BYTES.len() as u32, hash };
     let tables = ModuleTables { instance: 1, tables: vec![table] };
     writer.event(BlockKind::Meta, &Event::ModuleTables(tables)).unwrap();
     let addition = writer.finish().unwrap();

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::Write;
 use std::sync::OnceLock;
 use stk_format::{BLOCK_HEADER_LEN, FILE_HEADER_LEN};
-use stk_profile::trace::{Fate, Follower, Trace};
+use stk_profile::trace::{Fate, TraceTail, Trace};
 use stk_tests::synth::{Choices, Parts, mutate};
 use stk_tests::{hostile, wrong};
 
@@ -30,7 +30,7 @@ pub fn follow(data: &[u8]) {
     let piece = bytes.len() / pieces + more + 1;
     let path = folder().join("fuzz.stk");
     let mut file = File::create(&path).expect("writable");
-    let mut follower = Follower::open(&path, 1_000_000).expect("a file");
+    let mut follower = TraceTail::open(&path, 1_000_000).expect("a file");
     let mut samples = 0;
     for (n, piece) in bytes.chunks(piece).enumerate() {
         file.write_all(piece).expect("writable");

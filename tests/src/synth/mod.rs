@@ -126,7 +126,7 @@ impl TraceBuilder {
         let mut list = Vec::new();
         for &(kind, rva, bytes) in tables {
             let hash = self.blob(time, bytes);
-            list.push(Table { kind: kind as u64, rva, len: bytes.len() as u32, hash });
+            list.push(ImageTable { kind: kind as u64, rva, len: bytes.len() as u32, hash });
         }
         self.meta(time, &Event::ModuleTables(ModuleTables { instance, tables: list }));
     }
@@ -134,7 +134,7 @@ impl TraceBuilder {
     /// Records tables of a module, each (kind, rva, bytes), by their hashes alone. Their bytes are
     /// not in the trace.
     pub fn tables_elsewhere(&mut self, time: u64, instance: u64, tables: &[(TableKind, u32, &[u8])]) {
-        let list = tables.iter().map(|&(kind, rva, bytes)| Table {
+        let list = tables.iter().map(|&(kind, rva, bytes)| ImageTable {
             kind: kind as u64,
             rva,
             len: bytes.len() as u32,

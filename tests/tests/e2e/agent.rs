@@ -15,7 +15,7 @@ use object::read::pe::{ImageNtHeaders, ImageOptionalHeader, PeFile64};
 use object::{Object, ObjectSection};
 use stk_format::blob;
 use stk_schema::Arch;
-use stk_schema::event::{CheckWalk, EndReason, ModuleFlags, Table, TableKind, ThreadFlags};
+use stk_schema::event::{CheckWalk, EndReason, ImageTable, ModuleFlags, TableKind, ThreadFlags};
 use stk_tests::recorded::{Module, Recorded, Sample, Thread};
 use stk_tests::stk;
 use stk_tests::wine::{self, HostProgram, HostRun, Machine};
@@ -502,7 +502,7 @@ fn assert_tables_match_the_file(trace: &Recorded, module: &Module) {
     let tables = module.tables.as_ref().unwrap();
     let pdata = tables.iter().find(|table| table.kind == TableKind::ExceptionDirectory as u64).unwrap();
     let functions = trace.blob(pdata.hash);
-    let unwind: Vec<&Table> =
+    let unwind: Vec<&ImageTable> =
         tables.iter().filter(|table| table.kind == TableKind::UnwindInfo as u64).collect();
     // RUNTIME_FUNCTION ends with the RVA of the unwind data. On arm64, that word may be the data
     // itself, which its lowest bits show.

@@ -5,7 +5,7 @@ use crate::dotnet32::{self, FRAMEWORK};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use stk_base::model::Image;
-use stk_profile::image::{AddressSpace, ImageSearch, load_images};
+use stk_profile::image::{ImageSearch, ModuleMap, load_images};
 use stk_profile::trace::TraceFile;
 use stk_tests::wine;
 use stk_unwind::x86::{EBP, ESP, X86Registers};
@@ -134,7 +134,7 @@ fn compare(program: &str) {
     let images = load_images(&trace, &ImageSearch { file: &find, code: &find, frames: &|_| None });
     let mut view = trace.timeline.view();
     view.go(trace.timeline.last);
-    let (space, mut walker) = (AddressSpace::new(&view, &images), Walker::new(WalkOptions::default()));
+    let (space, mut walker) = (ModuleMap::new(&view, &images), Walker::new(WalkOptions::default()));
     let stopped = parse(&std::fs::read_to_string(&out).expect("walks"));
     let mut steps = Steps::default();
     for thread in &stopped {

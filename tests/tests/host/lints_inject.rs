@@ -13,7 +13,7 @@ fn the_list_of_processes_opens_them_for_reading_alone_and_takes_no_privilege() {
         assert!(!ps.contains(way), "ps.rs has {way}");
     }
 
-    let process = code("process.rs");
+    let process = code("process/mod.rs");
     let limited = function(&process, "pub(crate) fn open_limited(");
     assert_eq!(rights(limited), ["PROCESS_QUERY_LIMITED_INFORMATION"]);
     let readable = function(&process, "pub(crate) fn open_to_read(");
@@ -26,7 +26,7 @@ fn the_list_of_processes_opens_them_for_reading_alone_and_takes_no_privilege() {
     }
 
     // try_open and the guard take the privilege where opening was denied; ps uses neither.
-    assert_eq!(files_with("DebugPrivilege::enable()"), ["guard.rs", "process.rs"]);
+    assert_eq!(files_with("DebugPrivilege::enable()"), ["process/mod.rs", "record/guard.rs"]);
     let taken = process.matches("DebugPrivilege::enable()").count();
     let in_open = function(&process, "pub(crate) fn try_open(").matches("DebugPrivilege::enable()").count();
     assert_eq!((taken, in_open), (1, 1));

@@ -10,10 +10,10 @@ use crate::recordings;
 use object::LittleEndian;
 use object::read::pe::{ImageNtHeaders as _, ImageOptionalHeader as _, PeFile64};
 use stk_base::map::MappedFile;
-use stk_base::model::{Holder, Image};
+use stk_base::model::{CodeOwner, Image};
 use stk_format::{SampleStep, Scratch};
-use stk_profile::image::{AddressSpace, ImageSearch, ModuleImage, holder_name, load_images};
-use stk_profile::trace::{Trace, TraceFile, View, registers};
+use stk_profile::image::{ImageSearch, ModuleImage, ModuleMap, holder_name, load_images};
+use stk_profile::trace::{TimelineCursor, Trace, TraceFile, registers};
 use stk_schema::Ticks;
 use stk_tests::microsoft::{ImageBytes, Memory, Rate, Request, Walked, ask, files_below};
 use stk_tests::wine;
@@ -169,7 +169,7 @@ impl Recorded<'_> {
                 truncated: sample.truncated,
                 code_at_ip: sample.code_at_ip.as_deref(),
             };
-            walker.walk(&AddressSpace::new(&view, self.images), &walked, found)
+            walker.walk(&ModuleMap::new(&view, self.images), &walked, found)
         };
         let mut stacks = Vec::new();
         for sample in self.samples {
@@ -211,7 +211,7 @@ fn code_of(samples: &[Sample]) -> BTreeMap<u64, Vec<u8>> {
 
 /// A stack by both, at its moment.
 struct Case<'a, 't> {
-    view: &'a View<'t>,
+    view: &'a TimelineCursor<'t>,
     images: &'a [ModuleImage],
     ours: &'a [Frame],
     stop: Stop,
@@ -281,8 +281,9 @@ struct Tally {
 
 impl Tally {
     fn add(&mut self, case: &Case<'_, '_>) {
-        let is_dynamic =
-            |frame: &Frame| frame.module.is_some_and(|module| matches!(Holder::of(module), Holder::Code(_)));
+        let is_dynamic = |frame: &Frame| {
+            frame.module.is_some_and(|module| matches!(CodeOwner::of(module), CodeOwner::Code(_)))
+        };
         let dynamic = case.ours.iter().position(is_dynamic);
         let compared = &case.ours[..dynamic.map_or(case.ours.len(), |at| at + 1)];
         let pairs = compared.iter().zip(case.theirs);

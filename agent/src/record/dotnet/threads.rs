@@ -218,16 +218,16 @@ impl Layout {
 /// Maps threads to their Thread objects. The thread that walks the runtime's list writes it; the
 /// sampler reads it. The sampler may miss an entry that is just being changed, or read a stale one:
 /// [`Layout::read`] checks the id.
-pub(crate) struct Table {
+pub(crate) struct ThreadTable {
     layout: Layout,
     len: AtomicUsize,
     entries: alloc::boxed::Box<[(AtomicU32, AtomicU64)]>,
 }
 
-impl Table {
-    pub(crate) fn new(layout: Layout) -> Table {
+impl ThreadTable {
+    pub(crate) fn new(layout: Layout) -> ThreadTable {
         let entries = (0..MAX_THREADS).map(|_| (AtomicU32::new(0), AtomicU64::new(0))).collect();
-        Table { layout, len: AtomicUsize::new(0), entries }
+        ThreadTable { layout, len: AtomicUsize::new(0), entries }
     }
 
     /// The layout of the Thread objects.

@@ -30,7 +30,7 @@ mod scan;
 pub(crate) use entry::FunctionEntry;
 pub(crate) use functions::{CodeFunctions, Lookup, MOST_CODE, Tables, follows_call, read_code};
 pub(crate) use regions::{Region, RegionUse};
-pub(crate) use scan::{Scanner, View};
+pub(crate) use scan::{ScannedSample, Scanner};
 
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -29,7 +29,7 @@ struct RecentAddress {
 
 /// A sample as the scan sees it.
 #[derive(Clone, Copy)]
-pub(crate) struct View<'a> {
+pub(crate) struct ScannedSample<'a> {
     /// When it was taken.
     pub time: Ticks,
     /// Instruction pointer.
@@ -87,14 +87,14 @@ impl Scanner {
     }
 
     /// Scans a sample; `query` asks the system for an address's region.
-    pub(crate) fn sample(&mut self, view: &View<'_>, mut query: impl FnMut(u64) -> Region) {
+    pub(crate) fn sample(&mut self, view: &ScannedSample<'_>, mut query: impl FnMut(u64) -> Region) {
         let generation = self.shared.precompiled.generation();
         if generation != self.generation {
             self.generation = generation;
             self.regions.forget_images();
             self.whole_until = view.time + self.again;
         }
-        let view = &View { before: view.before.filter(|_| view.time >= self.whole_until), ..*view };
+        let view = &ScannedSample { before: view.before.filter(|_| view.time >= self.whole_until), ..*view };
         self.address(view.ip, true, view, &mut query);
         let stack = view.stack;
         let mut at = 0;
@@ -123,7 +123,7 @@ impl Scanner {
         &mut self,
         inside: u64,
         executed: bool,
-        view: &View<'_>,
+        view: &ScannedSample<'_>,
         query: &mut impl FnMut(u64) -> Region,
     ) {
         // The lowest 64 KB are never mapped, and user addresses have 47 bits at most.
@@ -175,7 +175,7 @@ impl Scanner {
 }
 
 /// The bytes of the previous sample at the addresses of `at..at + len`.
-fn before<'a>(view: &View<'a>, at: usize, len: usize) -> Option<&'a [u8]> {
+fn before<'a>(view: &ScannedSample<'a>, at: usize, len: usize) -> Option<&'a [u8]> {
     let (start, bytes) = view.before?;
     let offset = usize::try_from((view.stack_start + at as u64).checked_sub(start)?).ok()?;
     bytes.get(offset..offset.checked_add(len)?)
@@ -211,9 +211,9 @@ mod tests {
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    fn view(stack: &[u8], time: u64) -> View<'_> {
+    fn view(stack: &[u8], time: u64) -> ScannedSample<'_> {
         let stack_start = BASE - stack.len() as u64;
-        View { time: Ticks(time), ip: 0x40_0000, stack_start, stack_base: BASE, stack, before: None }
+        ScannedSample { time: Ticks(time), ip: 0x40_0000, stack_start, stack_base: BASE, stack, before: None }
     }
 
     fn drain(shared: &Shared) -> Vec<(u64, bool)> {
@@ -224,7 +224,7 @@ mod tests {
     fn the_instruction_pointer_and_every_word_in_dynamic_code_is_found() {
         let (mut scanner, shared) = scanner();
         let stack = bytes(&[1, CODE + 0x100, BASE - 8, 0x40_1234, u64::MAX, CODE + 0x1_0000, CODE, 0]);
-        scanner.sample(&View { ip: CODE + 0x40, ..view(&stack, 5) }, region);
+        scanner.sample(&ScannedSample { ip: CODE + 0x40, ..view(&stack, 5) }, region);
         // The last word in the region stands for the call before it. The first byte of the region
         // is no return address here.
         assert_eq!(drain(&shared), [(CODE + 0x40, true), (CODE + 0xff, false), (CODE + 0xffff, false)]);
@@ -243,7 +243,7 @@ mod tests {
             // The new stack is five words deeper.
             let deeper = [bytes(&[0; 5]), new].concat();
             let start = BASE - old.len() as u64;
-            scanner.sample(&View { before: Some((start, &old)), ..view(&deeper, 5) }, region);
+            scanner.sample(&ScannedSample { before: Some((start, &old)), ..view(&deeper, 5) }, region);
             assert_eq!(drain(&shared), [(CODE + 0x8000, false)], "word {changed}");
         }
         let old = bytes(&old);
@@ -266,8 +266,8 @@ mod tests {
         let (mut scanner, shared) = scanner();
         let stack = bytes(&[IMAGE + 0x101, IMAGE + 0x201]);
         scanner.sample(&view(&stack, 5), region);
-        scanner.sample(&View { ip: IMAGE + 0x40, ..view(&stack, 6) }, region);
-        scanner.sample(&View { ip: IMAGE + 0x50, ..view(&stack, 7) }, region);
+        scanner.sample(&ScannedSample { ip: IMAGE + 0x40, ..view(&stack, 6) }, region);
+        scanner.sample(&ScannedSample { ip: IMAGE + 0x50, ..view(&stack, 7) }, region);
         let reported: Vec<CodeSample> = core::iter::from_fn(|| shared.images.pop()).collect();
         let sighting = |inside, time, executed| CodeSample { inside, time, executed };
         assert_eq!(

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::record::fingerprint::Fingerprint;
-use crate::record::image::{Image, Part};
+use crate::record::image::{Image, ImagePart};
 use stk_schema::event::TableKind;
 use stk_schema::identity::Identity;
 
@@ -63,7 +63,7 @@ impl Memory for FakeImage {
 }
 
 /// The parts that unwinding needs, without those that are not copied: debug directory and exports.
-fn unwind_parts(image: &Image, memory: &impl Memory) -> Vec<Part> {
+fn unwind_parts(image: &Image, memory: &impl Memory) -> Vec<ImagePart> {
     let mut parts = Vec::new();
     image.unwind_parts(memory, &mut |part| parts.push(part));
     parts.retain(|part| !matches!(part.kind, TableKind::Debug | TableKind::Exports));

@@ -49,7 +49,7 @@ enum Reference {
 
 /// What to do with a thread in this pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Look {
+pub(super) enum PassAction {
     /// Nothing changed since its last sample: store that again, with this state.
     Same(RunState),
     /// It may have run: capture it.
@@ -64,17 +64,17 @@ pub(super) struct Activity {
 
 impl Activity {
     /// Decides what to do with a thread whose cycle count is `now`.
-    pub(super) fn look(&mut self, now: u64, cost: SuspensionCost) -> Look {
+    pub(super) fn look(&mut self, now: u64, cost: SuspensionCost) -> PassAction {
         match self.reference {
             Reference::Captured(at) | Reference::Settling(at) | Reference::Exact(at) if at == now => {
-                Look::Same(RunState::Waiting)
+                PassAction::Same(RunState::Waiting)
             }
             Reference::Settling(at) if now.saturating_sub(at) <= cost.settling() => {
                 self.reference = Reference::Exact(now);
                 let within = now.saturating_sub(at) <= cost.p95;
-                Look::Same(if within { RunState::Waiting } else { RunState::Unknown })
+                PassAction::Same(if within { RunState::Waiting } else { RunState::Unknown })
             }
-            _ => Look::Capture,
+            _ => PassAction::Capture,
         }
     }
 
@@ -135,8 +135,8 @@ mod tests {
         for pass in 0..passes {
             count += own(pass);
             states.push(match activity.look(count, COST) {
-                Look::Same(state) => state,
-                Look::Capture => {
+                PassAction::Same(state) => state,
+                PassAction::Capture => {
                     let state = activity.captured(count, moves && captures > 0, COST);
                     captures += 1;
                     count += cost(pass);
@@ -197,7 +197,7 @@ mod tests {
         let mut activity = Activity::default();
         activity.captured(5, false, COST);
         activity.forget();
-        assert_eq!(activity.look(5, COST), Look::Capture);
+        assert_eq!(activity.look(5, COST), PassAction::Capture);
         assert_eq!(activity.captured(5, false, COST), RunState::Unknown);
     }
 

@@ -17,7 +17,7 @@ mod target;
 
 pub(crate) use activity::SuspensionCost;
 pub(crate) use cycle_rate::CycleRate;
-pub(crate) use target::{Acceptance, Capture, Outcome, Target, ThreadCommand, TriggeredSample};
+pub(crate) use target::{Acceptance, Capture, CaptureOutcome, Target, ThreadCommand, TriggeredSample};
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -34,7 +34,7 @@ use activity::Activity;
 use coarse::CoarseClock;
 
 use super::code::CodeCache;
-use super::duty::CpuBudget;
+use super::cpu_budget::CpuBudget;
 use super::dynamic::{self, Scanner};
 use super::files::FileThread;
 use super::pointers::{CaptureMoment, CapturedWords, PointerFilter};
@@ -123,7 +123,7 @@ pub(crate) struct Sampler<T: Target> {
     searched: bool,
     /// What a suspension costs the suspended thread, in the unit of its cycle count.
     cost: SuspensionCost,
-    duty: Option<CpuBudget>,
+    budget: Option<CpuBudget>,
     /// How many of `threads` passes leave out.
     unwanted: usize,
     /// Index in `threads` at which the next pass begins.
@@ -161,7 +161,7 @@ impl<T: Target> Sampler<T> {
             dynamic: None,
             searched: false,
             cost: SuspensionCost::ASSUMED,
-            duty: None,
+            budget: None,
             unwanted: 0,
             next: 0,
             retry: Vec::new(),
@@ -187,8 +187,8 @@ impl<T: Target> Sampler<T> {
 
     /// From now on passes keep to the sampler's share of a processor; `period` is the time between
     /// two passes. `budget` is the user's own limit, in millionths of a processor.
-    pub(crate) fn limit_duty(&mut self, period: Ticks, budget: Option<u64>) {
-        self.duty = Some(match budget {
+    pub(crate) fn limit_cpu(&mut self, period: Ticks, budget: Option<u64>) {
+        self.budget = Some(match budget {
             Some(budget) => CpuBudget::with_budget(period, self.ticks_per_ms, budget),
             None => CpuBudget::new(period, self.ticks_per_ms),
         });
@@ -196,14 +196,14 @@ impl<T: Target> Sampler<T> {
 
     /// Gives the limit of the sampler's CPU time the expected cost of a look at a thread.
     pub(crate) fn expect_cost(&mut self, look: Ticks) {
-        if let Some(duty) = &mut self.duty {
-            duty.expect(look);
+        if let Some(budget) = &mut self.budget {
+            budget.expect(look);
         }
     }
 
     /// Periods from this pass to the next.
     pub(crate) fn stride(&self) -> u64 {
-        self.duty.as_ref().map_or(1, |duty| duty.pace().stride)
+        self.budget.as_ref().map_or(1, |budget| budget.pace().stride)
     }
 
     /// From now on, searches samples for addresses of dynamic code.
@@ -450,7 +450,7 @@ impl<T: Target> Sampler<T> {
             entry.search_due = capture.time + Ticks(SEARCH_MS * self.ticks_per_ms);
             self.searched = true;
         }
-        let view = dynamic::View {
+        let view = dynamic::ScannedSample {
             time: capture.time,
             ip: capture.registers[IP],
             stack_start: capture.stack_start,
@@ -473,7 +473,7 @@ impl<T: Target> Sampler<T> {
         entry.search_due = now + Ticks(SEARCH_MS * self.ticks_per_ms);
         self.searched = true;
         let stack_base = stack_start.saturating_add(stack.len() as u64);
-        let view = dynamic::View {
+        let view = dynamic::ScannedSample {
             time: now,
             ip: entry.registers[IP],
             stack_start,

@@ -1,7 +1,7 @@
 //! Passes: which threads are looked at, in which order, and what happens with a thread that cannot
 //! be captured.
 
-use super::activity::{Activity, Look};
+use super::activity::{Activity, PassAction};
 use super::*;
 
 /// Words for which a new thread's image has room. The image grows to twice the stack of the first
@@ -20,7 +20,7 @@ impl<T: Target> Sampler<T> {
             self.encoder.renew_keyframes();
         }
         let threads = self.threads.len().saturating_sub(self.unwanted);
-        let looks = self.duty.as_ref().map_or(threads, |duty| duty.pace().threads.min(threads));
+        let looks = self.budget.as_ref().map_or(threads, |budget| budget.pace().threads.min(threads));
         self.look_at(looks);
         self.try_again();
         let end = self.target.now();
@@ -146,19 +146,19 @@ impl<T: Target> Sampler<T> {
 
     /// Counts the passes that were left out, and adapts the pace to what the sampler used.
     fn keep_to_share(&mut self, now: Ticks, looks: usize, threads: usize) {
-        let Some(duty) = &mut self.duty else { return };
-        let left_out = duty.passed(looks, threads);
+        let Some(budget) = &mut self.budget else { return };
+        let left_out = budget.passed(looks, threads);
         let counters = &self.links.counters;
         if left_out != 0 {
             counters.lose(DropReason::DutyLimit, left_out);
         }
-        let mut rate = duty.foresee(threads);
-        if duty.is_due(now) {
+        let mut rate = budget.foresee(threads);
+        if budget.is_due(now) {
             let mut cpu = self.target.own_cpu();
-            if duty.has_budget() {
+            if budget.has_budget() {
                 cpu += Ticks(counters.writer_cpu.load(Ordering::Relaxed));
             }
-            rate = duty.measured(now, cpu, threads).or(rate);
+            rate = budget.measured(now, cpu, threads).or(rate);
         }
         if let Some(rate) = rate {
             counters.rate_since.store(now.0, Ordering::Relaxed);
@@ -174,7 +174,7 @@ impl<T: Target> Sampler<T> {
         let cycles = self.target.cycles(&entry.thread);
         if let Some(now) = cycles
             && entry.image.has_sample()
-            && let Look::Same(state) = entry.activity.look(now, self.cost)
+            && let PassAction::Same(state) = entry.activity.look(now, self.cost)
         {
             self.store_same(index, state, now);
             self.links.signals.sampler_is_whole();
@@ -182,14 +182,14 @@ impl<T: Target> Sampler<T> {
             return Ok(());
         }
         match self.target.capture(&entry.thread, &mut self.capture) {
-            Outcome::Captured => {}
+            CaptureOutcome::Captured => {}
             // Its THREAD_EXIT follows, so nothing is missing.
-            Outcome::Ended => return Ok(()),
-            Outcome::NotSuspended => return Err(DropReason::NoThread),
-            Outcome::NoContext => return Err(DropReason::NoContext),
-            Outcome::OwnsExitLocks => return Err(DropReason::OwnsExitLocks),
+            CaptureOutcome::Ended => return Ok(()),
+            CaptureOutcome::NotSuspended => return Err(DropReason::NoThread),
+            CaptureOutcome::NoContext => return Err(DropReason::NoContext),
+            CaptureOutcome::OwnsExitLocks => return Err(DropReason::OwnsExitLocks),
             // A second wait would cost all other threads as much again.
-            Outcome::NotStopped => {
+            CaptureOutcome::NotStopped => {
                 self.links.counters.lose(DropReason::NotStopped, 1);
                 return Ok(());
             }

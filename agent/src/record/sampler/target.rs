@@ -64,7 +64,7 @@ impl Capture {
 
 /// How an attempt to capture ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum CaptureOutcome {
     Captured,
     /// The thread is gone or ending; the enumeration will notice its end.
     Ended,
@@ -101,7 +101,7 @@ pub(crate) trait Target {
 
     /// Captures registers and stack. Nothing else happens while the thread is suspended. If
     /// [`Capture::walk`] is set, the walk is made at the same moment.
-    fn capture(&mut self, thread: &Self::Thread, into: &mut Capture) -> Outcome;
+    fn capture(&mut self, thread: &Self::Thread, into: &mut Capture) -> CaptureOutcome;
 
     /// Reads code bytes; a fault is reported as an error.
     fn code(&mut self, ip: u64, into: &mut [u8; CODE_BYTES]) -> CodeRead;

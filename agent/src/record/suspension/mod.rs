@@ -2,8 +2,8 @@
 //! suspension is resumed once.
 //!
 //! **What the caller provides**: the system's calls ([`Calls`]), one [`Suspensions`] for the
-//! process, one thread per slot that captures, and a watchdog that calls [`Watch::look`] every few
-//! milliseconds.
+//! process, one thread per slot that captures, and a watchdog that calls [`SlotWatchdog::look`]
+//! every few milliseconds.
 //!
 //! **What it solves**: the word of a suspension {thread id, sequence, phase} is on the
 //! [board](stk_schema::guard) from before SuspendThread until after ResumeThread. Sampler and
@@ -38,7 +38,7 @@ mod refusal_tests;
 #[cfg(test)]
 mod tests;
 mod watch;
-pub(crate) use watch::{Limits, Rescue, Watch};
+pub(crate) use watch::{Limits, Rescue, SlotWatchdog};
 
 /// Spins on a word that the watchdog is about to change before the sampler sleeps between its
 /// looks.

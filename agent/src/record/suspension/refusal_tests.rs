@@ -37,7 +37,7 @@ fn a_thread_whose_resumption_is_refused_is_left_to_the_guard_and_none_is_suspend
     assert_eq!((target.count(), all.word(0).tid()), (1, TID));
     assert!(all.is_resume_refused());
     // The watchdog cannot resume the thread either, and leaves the word to the guard.
-    let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+    let (mut watch, mut watchdog) = (SlotWatchdog::default(), FakeWatchdog(target.clone()));
     for time in [0, 5_000] {
         assert_eq!(watch.look(all, 0, Ticks(time), &LIMITS, true, &mut watchdog), Rescue::None);
     }
@@ -69,7 +69,7 @@ fn a_rescue_that_is_refused_leaves_the_thread_to_its_sampler_and_is_tried_again(
     target.refusals.store(1, Ordering::SeqCst);
     let sampler = capture(all, 0, &target, false);
     wait_for_phase(all, 0, STOPPED);
-    let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+    let (mut watch, mut watchdog) = (SlotWatchdog::default(), FakeWatchdog(target.clone()));
     assert_eq!(watch.look(all, 0, Ticks(0), &LIMITS, true, &mut watchdog), Rescue::None);
     assert_eq!(watch.look(all, 0, Ticks(100), &LIMITS, true, &mut watchdog), Rescue::Refused);
     assert_eq!((target.count(), all.word(0).phase()), (1, STOPPED));
@@ -116,7 +116,7 @@ fn three_slow_resumptions_in_a_row_are_reported() {
         }
         fn walk(&mut self, _: &dyn Fn() -> bool) {}
     }
-    let (all, mut watch, mut time) = (all(), Watch::default(), 0);
+    let (all, mut watch, mut time) = (all(), SlotWatchdog::default(), 0);
     let mut suspend = |slow: bool| {
         let target = Arc::new(FakeThread::default());
         if !slow {

@@ -351,7 +351,7 @@ fn a_thread_that_is_merely_not_scheduled_keeps_its_sample() {
     target.copy.open();
     let sampler = capture(all, 0, &target, false);
     wait_for_phase(all, 0, ASKED);
-    let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+    let (mut watch, mut watchdog) = (SlotWatchdog::default(), FakeWatchdog(target.clone()));
     for now in [0, 100, 500, 999] {
         assert_eq!(watch.look(all, 0, Ticks(now), &LIMITS, true, &mut watchdog), Rescue::None, "at {now}");
     }
@@ -366,7 +366,7 @@ fn a_thread_that_does_not_stop_is_resumed_and_a_spare_samples_the_others() {
     target.rescue.open();
     let stuck = capture(all, 0, &target, false);
     wait_for(|| target.asked_for_context.load(Ordering::SeqCst) == 1);
-    let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+    let (mut watch, mut watchdog) = (SlotWatchdog::default(), FakeWatchdog(target.clone()));
     assert_eq!(watch.look(all, 0, Ticks(5000), &LIMITS, true, &mut watchdog), Rescue::None);
     assert_eq!(watch.look(all, 0, Ticks(6000), &LIMITS, true, &mut watchdog), Rescue::Deposed);
 
@@ -395,7 +395,7 @@ fn without_a_spare_the_thread_is_resumed_and_its_sampler_keeps_its_slot() {
     target.rescue.open();
     let stuck = capture(all, 0, &target, false);
     wait_for(|| target.asked_for_context.load(Ordering::SeqCst) == 1);
-    let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+    let (mut watch, mut watchdog) = (SlotWatchdog::default(), FakeWatchdog(target.clone()));
     watch.look(all, 0, Ticks(0), &LIMITS, false, &mut watchdog);
     assert_eq!(watch.look(all, 0, Ticks(1000), &LIMITS, false, &mut watchdog), Rescue::NotStopped);
     assert_eq!(target.count(), 0);
@@ -411,7 +411,7 @@ fn a_suspension_that_takes_effect_after_its_rescue_is_undone_by_the_sampler() {
     target.rescue.open();
     let late = capture(all, 0, &target, false);
     wait_for_phase(all, 0, ASKING);
-    let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+    let (mut watch, mut watchdog) = (SlotWatchdog::default(), FakeWatchdog(target.clone()));
     watch.look(all, 0, Ticks(0), &LIMITS, true, &mut watchdog);
     assert_eq!(watch.look(all, 0, Ticks(1000), &LIMITS, true, &mut watchdog), Rescue::Deposed);
     assert_eq!((all.word(0).phase(), target.count()), (UNDO, 0));
@@ -426,7 +426,7 @@ fn a_suspension_that_takes_effect_after_its_rescue_is_undone_by_the_watchdog() {
     target.rescue.open();
     let late = capture(all, 0, &target, false);
     wait_for_phase(all, 0, ASKING);
-    let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+    let (mut watch, mut watchdog) = (SlotWatchdog::default(), FakeWatchdog(target.clone()));
     watch.look(all, 0, Ticks(0), &LIMITS, false, &mut watchdog);
     watch.look(all, 0, Ticks(1000), &LIMITS, false, &mut watchdog);
     assert_eq!(all.word(0).phase(), UNDO);
@@ -450,7 +450,7 @@ fn the_watchdog_resumes_the_thread_that_a_stuck_sampler_holds() {
     }
     let stuck = capture(all, 0, &target, false);
     wait_for_phase(all, 0, STOPPED);
-    let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+    let (mut watch, mut watchdog) = (SlotWatchdog::default(), FakeWatchdog(target.clone()));
     watch.look(all, 0, Ticks(0), &LIMITS, true, &mut watchdog);
     assert_eq!(watch.look(all, 0, Ticks(99), &LIMITS, true, &mut watchdog), Rescue::None);
     assert_eq!(watch.look(all, 0, Ticks(100), &LIMITS, true, &mut watchdog), Rescue::WhileStopped);
@@ -465,7 +465,7 @@ fn only_the_walk_is_lost_when_it_takes_too_long() {
     let (all, target) = (all(), FakeThread::obedient());
     let walking = capture(all, 0, &target, true);
     wait_for_phase(all, 0, WALKING);
-    let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+    let (mut watch, mut watchdog) = (SlotWatchdog::default(), FakeWatchdog(target.clone()));
     watch.look(all, 0, Ticks(0), &LIMITS, true, &mut watchdog);
     assert_eq!(watch.look(all, 0, Ticks(50), &LIMITS, true, &mut watchdog), Rescue::WhileWalking);
     assert_eq!(walking.join().unwrap(), Verdict::WalkLost);
@@ -480,7 +480,7 @@ fn a_sampler_that_waits_for_the_watchdog_sleeps() {
     target.suspend.open();
     let sampler = capture(all, 0, &target, false);
     wait_for(|| target.asked_for_context.load(Ordering::SeqCst) == 1);
-    let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+    let (mut watch, mut watchdog) = (SlotWatchdog::default(), FakeWatchdog(target.clone()));
     watch.look(all, 0, Ticks(0), &LIMITS, false, &mut watchdog);
     let rescue = thread::spawn(move || watch.look(all, 0, Ticks(1000), &LIMITS, false, &mut watchdog));
     wait_for_phase(all, 0, RESCUING);
@@ -498,7 +498,7 @@ fn a_frozen_sampler_stays_in_each_phase_and_the_watchdog_leaves_it_alone() {
         let (all, target) = (all(), FakeThread::obedient());
         all.freeze(phase);
         let sampler = capture(all, 0, &target, phase == WALKING);
-        let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+        let (mut watch, mut watchdog) = (SlotWatchdog::default(), FakeWatchdog(target.clone()));
         if phase == UNDO {
             wait_for_phase(all, 0, ASKING);
             watch.look(all, 0, Ticks(1), &LIMITS, true, &mut watchdog);
@@ -541,7 +541,7 @@ fn every_suspension_is_undone_once_whichever_side_wins() {
     thread::scope(|scope| {
         scope.spawn(|| {
             let none = Limits { asked: Ticks(0), stopped: Ticks(0), walking: Ticks(0) };
-            let (mut watch, mut watchdog) = (Watch::default(), FakeWatchdog(target.clone()));
+            let (mut watch, mut watchdog) = (SlotWatchdog::default(), FakeWatchdog(target.clone()));
             let mut now = 0;
             while !done.load(Ordering::SeqCst) {
                 now += 1;

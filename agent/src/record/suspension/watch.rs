@@ -45,7 +45,7 @@ pub(crate) enum Rescue {
 /// The watchdog's view of one slot. It takes the time itself, so that the sampler need not read the
 /// clock while a thread is suspended.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Watch {
+pub(crate) struct SlotWatchdog {
     seen: u64,
     since: Ticks,
     /// Sequence number of the last suspension whose ResumeThread lasted too long, and how many did
@@ -53,7 +53,7 @@ pub(crate) struct Watch {
     slow: (u32, u32),
 }
 
-impl Watch {
+impl SlotWatchdog {
     /// Looks at a slot, and resumes a thread that has been in one phase of the same suspension for
     /// longer than `limits` allow. `spare` says whether a spare sampler can take over.
     pub(crate) fn look(
@@ -70,7 +70,7 @@ impl Watch {
         };
         let word = live.word();
         if word.0 != self.seen {
-            *self = Watch { seen: word.0, since: now, ..*self };
+            *self = SlotWatchdog { seen: word.0, since: now, ..*self };
         }
         let phase = word.phase();
         let limit = match phase {

@@ -1,7 +1,7 @@
 //! Tests the data contract of CoreCLR 10.0.9, as read from that runtime, on fake memory.
 
 use crate::record::dotnet::descriptor::Descriptor;
-use crate::record::dotnet::threads::{Layout, ManagedState, Table};
+use crate::record::dotnet::threads::{Layout, ManagedState, ThreadTable};
 use crate::record::image::Memory;
 use std::collections::BTreeMap;
 
@@ -113,7 +113,7 @@ fn threads_are_found_by_the_systems_id_and_read_with_it() {
     assert_eq!(layout.read(&memory, THREADS[2], 44), Some(expected));
     assert_eq!(layout.read(&memory, THREADS[2], 40), None, "another thread's");
     assert_eq!(layout.read(&memory, 0x9999, 44), None, "freed");
-    let table = Table::new(layout);
+    let table = ThreadTable::new(layout);
     table.refresh(&memory);
     assert_eq!((table.len(), table.find(44), table.find(48)), (2, Some(THREADS[2]), None));
 }

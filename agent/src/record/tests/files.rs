@@ -113,7 +113,7 @@ fn written(lane: &Lane) -> BTreeMap<u32, Vec<String>> {
     while let Some((file, block)) = lane.take_full() {
         let header = lane.files().header(file).unwrap();
         let memory = Memory::default();
-        let mut writer = Writer::new(&header, journal::CAPACITY, memory.clone()).unwrap();
+        let mut writer = Writer::new(&header, event_writer::CAPACITY, memory.clone()).unwrap();
         writer.block(&block).unwrap();
         lane.put_back(block);
         let bytes = memory.0.borrow();

@@ -18,12 +18,12 @@ use std::sync::atomic::Ordering;
 
 use crate::record::code::{CODE_BYTES, CodeRead};
 use crate::record::dynamic::{Region, RegionUse};
+use crate::record::event_writer::{self, EventWriter, Pace, StoredBlobs, TableStore};
 use crate::record::files::Files;
-use crate::record::journal::{self, Contents, EventWriter, Pace, TableStore};
 use crate::record::modules::Events as _;
 use crate::record::queue::Queue;
 use crate::record::sampler::{
-    Acceptance, Capture, Outcome, Sampler, SamplerLinks, SuspensionCost, Target, ThreadCommand,
+    Acceptance, Capture, CaptureOutcome, Sampler, SamplerLinks, SuspensionCost, Target, ThreadCommand,
     TriggeredSample,
 };
 use crate::record::shared::{Counters, Lane, Signals};
@@ -60,7 +60,7 @@ struct FakeThread {
     stack: Vec<u8>,
     cycles: Option<u64>,
     cpu_time: Option<u64>,
-    outcome: Outcome,
+    outcome: CaptureOutcome,
     /// Whether the next capture succeeds.
     recovers: bool,
     captures: u32,
@@ -112,7 +112,7 @@ impl Target for Fake {
         self.0.borrow().threads[thread].cpu_time
     }
 
-    fn capture(&mut self, thread: &u64, into: &mut Capture) -> Outcome {
+    fn capture(&mut self, thread: &u64, into: &mut Capture) -> CaptureOutcome {
         let mut world = self.0.borrow_mut();
         world.now += 10;
         if let Some((left, signals)) = &mut world.stops {
@@ -129,7 +129,7 @@ impl Target for Fake {
         fill(thread, now, into);
         let outcome = thread.outcome;
         if thread.recovers {
-            thread.outcome = Outcome::Captured;
+            thread.outcome = CaptureOutcome::Captured;
         }
         outcome
     }
@@ -261,7 +261,7 @@ impl Rig {
             stack: Vec::new(),
             cycles: None,
             cpu_time: None,
-            outcome: Outcome::Captured,
+            outcome: CaptureOutcome::Captured,
             recovers: false,
             captures: 0,
             capture_cycles: 0,
@@ -599,7 +599,7 @@ fn cycles_are_stored_with_samples_even_for_passes_without_a_capture() {
 fn a_limited_sampler_gives_every_thread_its_turn_and_counts_skipped_passes() {
     const THREADS: u64 = 400;
     let mut rig = Rig::new(4);
-    rig.sampler.limit_duty(Ticks(MS), None);
+    rig.sampler.limit_cpu(Ticks(MS), None);
     rig.world.borrow_mut().look_cpu = 100;
     for instance in 1..=THREADS {
         rig.add(instance, 10);
@@ -682,10 +682,10 @@ fn a_thread_that_cannot_be_captured_is_tried_again_at_the_end_of_the_pass() {
     let mut rig = Rig::new(4);
     rig.add(1, 10);
     rig.add(2, 10);
-    rig.thread(1, |thread| (thread.outcome, thread.recovers) = (Outcome::OwnsExitLocks, true));
-    rig.thread(2, |thread| thread.outcome = Outcome::NoContext);
+    rig.thread(1, |thread| (thread.outcome, thread.recovers) = (CaptureOutcome::OwnsExitLocks, true));
+    rig.thread(2, |thread| thread.outcome = CaptureOutcome::NoContext);
     rig.add(3, 10);
-    rig.thread(3, |thread| thread.outcome = Outcome::NotStopped);
+    rig.thread(3, |thread| thread.outcome = CaptureOutcome::NotStopped);
     rig.pass(0);
     let lost = |reason| rig.counters.lost(reason as usize);
     assert_eq!((lost(DropReason::OwnsExitLocks), lost(DropReason::NoContext)), (0, 1));
@@ -884,11 +884,11 @@ fn a_triggered_sample_waits_for_its_thread_and_is_counted_if_it_never_comes() {
 fn losses_are_counted_by_their_reason_and_an_ended_thread_is_no_loss() {
     let mut rig = Rig::new(4);
     let outcomes = [
-        (Outcome::Ended, None),
-        (Outcome::NotSuspended, Some(DropReason::NoThread)),
-        (Outcome::NoContext, Some(DropReason::NoContext)),
-        (Outcome::OwnsExitLocks, Some(DropReason::OwnsExitLocks)),
-        (Outcome::NotStopped, Some(DropReason::NotStopped)),
+        (CaptureOutcome::Ended, None),
+        (CaptureOutcome::NotSuspended, Some(DropReason::NoThread)),
+        (CaptureOutcome::NoContext, Some(DropReason::NoContext)),
+        (CaptureOutcome::OwnsExitLocks, Some(DropReason::OwnsExitLocks)),
+        (CaptureOutcome::NotStopped, Some(DropReason::NotStopped)),
     ];
     for (instance, (outcome, _)) in (1..).zip(outcomes) {
         rig.add(instance, 10);
@@ -907,10 +907,10 @@ fn a_one_shot_retries_only_threads_that_could_not_be_sampled() {
     let mut rig = Rig::new(4);
     rig.add(1, 10);
     rig.add(2, 10);
-    rig.thread(2, |thread| thread.outcome = Outcome::NoContext);
+    rig.thread(2, |thread| thread.outcome = CaptureOutcome::NoContext);
     rig.pass(0);
     assert_eq!(rig.sampler.pass_missing(), 1);
-    rig.thread(2, |thread| thread.outcome = Outcome::Captured);
+    rig.thread(2, |thread| thread.outcome = CaptureOutcome::Captured);
     assert_eq!(rig.sampler.pass_missing(), 0);
     let threads: Vec<u64> = samples(&read(&rig.finish())).into_iter().map(|(thread, _)| thread).collect();
     assert_eq!(threads, [1, 2]);
@@ -1059,21 +1059,21 @@ impl TableStore for Folder {
 
 fn journal(buffers: usize) -> (EventWriter<NoPace>, Arc<Lane>, Memory, Writer<Memory>) {
     let header = FileHeader::new(Arch::X64, Os::Windows, [9; 16], FREQUENCY);
-    let lane = Arc::new(Lane::new(buffers, journal::CAPACITY, &Arc::new(Files::new(&header))).unwrap());
+    let lane = Arc::new(Lane::new(buffers, event_writer::CAPACITY, &Arc::new(Files::new(&header))).unwrap());
     let file = Memory::default();
-    let writer = Writer::new(&header, journal::CAPACITY, file.clone()).unwrap();
+    let writer = Writer::new(&header, event_writer::CAPACITY, file.clone()).unwrap();
     (EventWriter::new(lane.clone(), Arc::default(), NoPace), lane, file, writer)
 }
 
 #[test]
 fn a_repeated_table_is_stored_once_and_reads_back() {
     let (mut journal, lane, file, mut writer) = journal(8);
-    let part = |rva, byte| crate::record::image::Part {
+    let part = |rva, byte| crate::record::image::ImagePart {
         kind: TableKind::UnwindInfo,
         rva,
         bytes: (0..700_000u32).map(|index| (index >> 8) as u8 ^ byte).collect(),
     };
-    let mut contents = Contents::default();
+    let mut contents = StoredBlobs::default();
     let first = contents.put(&part(0x1000, 1), None::<&mut NoStore>, &mut journal);
     let again = contents.put(&part(0x9000, 1), None::<&mut NoStore>, &mut journal);
     let mut folder = Folder(BTreeMap::new());
@@ -1107,7 +1107,7 @@ fn a_repeated_table_is_stored_once_and_reads_back() {
 #[test]
 fn a_journal_without_a_writer_gives_up_and_counts_the_loss() {
     let header = FileHeader::new(Arch::X64, Os::Windows, [9; 16], FREQUENCY);
-    let lane = Arc::new(Lane::new(2, journal::CAPACITY, &Arc::new(Files::new(&header))).unwrap());
+    let lane = Arc::new(Lane::new(2, event_writer::CAPACITY, &Arc::new(Files::new(&header))).unwrap());
     let counters = Arc::new(Counters::default());
     let mut journal = EventWriter::new(lane.clone(), counters.clone(), NoPace);
     let kept: Vec<_> = std::iter::from_fn(|| lane.take_free(0)).collect();

@@ -2,20 +2,20 @@
 //! that the tables may call. Never while a thread is suspended.
 
 use crate::record::dynamic::{Lookup, Tables};
-use crate::windows::system::api::Api;
+use crate::windows::system::api::SystemApi;
 
 /// Lookups stop after this many faults: a callback that faults may leave its locks held.
 const MOST_FAULTS: u64 = 8;
 
 /// RtlLookupFunctionEntry.
 pub(super) struct SystemTables {
-    api: &'static Api,
+    api: &'static SystemApi,
     faults: u64,
 }
 
 impl SystemTables {
     /// Function tables without faults so far.
-    pub(super) fn new(api: &'static Api) -> SystemTables {
+    pub(super) fn new(api: &'static SystemApi) -> SystemTables {
         SystemTables { api, faults: 0 }
     }
 }
@@ -42,7 +42,7 @@ const FAULT: u64 = 1;
 
 /// Calls RtlLookupFunctionEntry. Its callbacks are the target's code; a fault in one ends the call.
 #[cfg(not(target_arch = "x86"))]
-fn guarded(api: &Api, address: u64, image_base: &mut u64) -> u64 {
+fn guarded(api: &SystemApi, address: u64, image_base: &mut u64) -> u64 {
     let Some(lookup) = api.lookup_function else { return 0 };
     // SAFETY: the function is called as declared, with valid memory for its result. If an exception
     // ends it, locks of its callback stay held, which concerns the target's code only; the frames
@@ -52,7 +52,7 @@ fn guarded(api: &Api, address: u64, image_base: &mut u64) -> u64 {
 
 /// x86 has no function tables: the code's bytes are recorded without unwind data.
 #[cfg(target_arch = "x86")]
-fn guarded(_: &Api, _: u64, _: &mut u64) -> u64 {
+fn guarded(_: &SystemApi, _: u64, _: &mut u64) -> u64 {
     0
 }
 

@@ -25,8 +25,8 @@ use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_NORMAL};
 
 use crate::record::dotnet::contract::{ContractNames, FrameMethods};
 use crate::record::dynamic::{CodeFunctions, Shared};
+use crate::record::event_writer::EventWriter;
 use crate::record::files::FileThread;
-use crate::record::journal::EventWriter;
 use crate::record::modules::Events;
 use crate::windows::runtimes::RuntimesState;
 use crate::windows::sampler::SamplerThread;
@@ -36,7 +36,7 @@ use crate::windows::shared::pace::JournalPace;
 use crate::windows::shared::priority::set_priority;
 use crate::windows::shared::state::{SIGNALS, STATUS};
 use crate::windows::shared::worker::Worker;
-use crate::windows::system::api::{Api, ticks};
+use crate::windows::system::api::{SystemApi, ticks};
 use crate::windows::system::memory::OwnMemory;
 use lookup::SystemTables;
 
@@ -108,7 +108,7 @@ pub(super) struct CodeRecorder {
 impl CodeRecorder {
     /// A recorder that has seen no code yet.
     pub(super) fn new(
-        api: &'static Api,
+        api: &'static SystemApi,
         functions: CodeFunctions,
         journal: EventWriter<JournalPace>,
         shared: Arc<Shared>,

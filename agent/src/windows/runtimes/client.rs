@@ -17,13 +17,13 @@ use crate::record::dotnet::ipc;
 use crate::record::dotnet::names::Names;
 use crate::record::dotnet::runtime::has_pipe;
 use crate::record::dotnet::schedule::Schedule;
-use crate::record::dotnet::threads::{Layout, Table};
+use crate::record::dotnet::threads::{Layout, ThreadTable};
 use crate::record::dynamic;
 use crate::record::files::FileThread;
 use crate::windows::shared::events::{WAKE_WRITER, WakeEvent};
 use crate::windows::shared::exclusive::Exclusive;
 use crate::windows::shared::state::{MAILBOX, SIGNALS, STATUS};
-use crate::windows::system::api::{Api, ticks};
+use crate::windows::system::api::{SystemApi, ticks};
 use crate::windows::system::context::ARCH;
 use crate::windows::system::memory::OwnMemory;
 
@@ -51,7 +51,7 @@ const NOTE_MS: u64 = 5_000;
 
 /// State that only the runtimes thread uses.
 pub(super) struct RuntimesClient<'a> {
-    api: &'static Api,
+    api: &'static SystemApi,
     shared: &'a RuntimesState,
     pub(super) state: &'a Exclusive<RuntimesRecorder>,
     code: &'a dynamic::Shared,
@@ -77,7 +77,7 @@ impl<'a> RuntimesClient<'a> {
     /// `code` holds the dynamic code that was seen. `wake` is signalled when a runtime was found or
     /// the recording is to end.
     pub(super) fn new(
-        api: &'static Api,
+        api: &'static SystemApi,
         shared: &'a RuntimesState,
         state: &'a Exclusive<RuntimesRecorder>,
         code: &'a dynamic::Shared,
@@ -196,7 +196,7 @@ impl<'a> RuntimesClient<'a> {
         while let Some(found) = self.shared.found.pop() {
             let descriptor = found.descriptor.and_then(|address| Descriptor::read(&memory, address));
             if let Some(layout) = descriptor.as_ref().and_then(Layout::new) {
-                self.shared.set_table(Table::new(layout));
+                self.shared.set_table(ThreadTable::new(layout));
             }
             if let Some(contract) = descriptor.as_ref().and_then(Contract::new) {
                 self.shared.set_contract(contract, found.module);

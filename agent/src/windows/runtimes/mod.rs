@@ -42,14 +42,14 @@ use crate::record::dynamic;
 use crate::windows::shared::clock::SessionClock;
 use crate::windows::shared::priority::set_priority;
 use crate::windows::shared::worker::Worker;
-use crate::windows::system::api::Api;
+use crate::windows::system::api::SystemApi;
 use client::RuntimesClient;
 
 /// The parts of the runtimes thread that other threads may use.
 pub(super) struct RuntimesThread {
     /// Lane, state, done flag and wake event.
     pub worker: Worker<RuntimesRecorder>,
-    api: &'static Api,
+    api: &'static SystemApi,
     clock: SessionClock,
     shared: Arc<RuntimesState>,
     /// The dynamic code that was seen.
@@ -60,7 +60,7 @@ impl RuntimesThread {
     /// A thread that has not begun.
     pub(super) fn new(
         worker: Worker<RuntimesRecorder>,
-        api: &'static Api,
+        api: &'static SystemApi,
         clock: SessionClock,
         shared: Arc<RuntimesState>,
         code: Arc<dynamic::Shared>,

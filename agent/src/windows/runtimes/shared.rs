@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use stk_schema::event::RuntimeKind;
 
 use crate::record::dotnet::contract::Contract;
-use crate::record::dotnet::threads::Table;
+use crate::record::dotnet::threads::ThreadTable;
 use crate::record::queue::Queue;
 
 /// Most runtimes that wait to be handled.
@@ -36,7 +36,7 @@ pub(crate) struct RuntimesState {
     pub found: Queue<FoundRuntime>,
     /// Managed threads, for the sampler; null until a runtime with a data contract is found, then
     /// never changed.
-    table: AtomicPtr<Table>,
+    table: AtomicPtr<ThreadTable>,
     /// How methods are found and named in memory, for the code thread; null until a runtime says
     /// it, then never changed.
     contract: AtomicPtr<Contract>,
@@ -60,13 +60,13 @@ impl RuntimesState {
     }
 
     /// The managed threads, if a runtime describes them.
-    pub(crate) fn table(&self) -> Option<&Table> {
+    pub(crate) fn table(&self) -> Option<&ThreadTable> {
         // SAFETY: null, or a box that lives as long as `self`.
         unsafe { self.table.load(Ordering::Acquire).as_ref() }
     }
 
     /// Sets the managed threads. Only the first runtime that describes them counts.
-    pub(super) fn set_table(&self, table: Table) {
+    pub(super) fn set_table(&self, table: ThreadTable) {
         if self.table().is_none() {
             self.table.store(Box::into_raw(Box::new(table)), Ordering::Release);
         }

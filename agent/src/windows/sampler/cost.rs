@@ -10,7 +10,7 @@ use windows_sys::Win32::System::Threading::{GetCurrentThread, Sleep, SuspendThre
 
 use crate::record::sampler::{CycleRate, SuspensionCost};
 use crate::windows::sampler::suspend::{SUSPENSIONS, System};
-use crate::windows::system::api::{Api, ticks};
+use crate::windows::system::api::{SystemApi, ticks};
 use crate::windows::system::context::Context;
 use crate::windows::system::thread;
 
@@ -37,7 +37,7 @@ pub(super) struct SuspensionCosts {
 
 /// Suspends the thread `tid`, reads its context and resumes it, several times. The thread must be a
 /// waiting one of the recorder.
-pub(super) fn measure(api: &Api, tid: u32, has_cycles: bool) -> SuspensionCosts {
+pub(super) fn measure(api: &SystemApi, tid: u32, has_cycles: bool) -> SuspensionCosts {
     let Some(thread) = thread::open(tid) else { return SuspensionCosts::default() };
     let mut context = Context::request();
     let mut cycles = Vec::with_capacity(ROUNDS);
@@ -64,7 +64,7 @@ pub(super) fn measure(api: &Api, tid: u32, has_cycles: bool) -> SuspensionCosts 
 
 /// Cycles a second that the system counts for a thread while it runs, by spins of this thread.
 /// `None` if it counts none.
-pub(super) fn cycles_per_second(api: &Api) -> Option<u64> {
+pub(super) fn cycles_per_second(api: &SystemApi) -> Option<u64> {
     // SAFETY: no preconditions.
     let own = unsafe { GetCurrentThread() };
     let length = Ticks(RATE_SPIN_US * api.frequency / 1_000_000);
@@ -97,7 +97,7 @@ fn suspend_once(thread: HANDLE, context: &mut Context) -> Option<Ticks> {
 }
 
 /// The thread's cycle count.
-fn count(api: &Api, thread: HANDLE) -> Option<u64> {
+fn count(api: &SystemApi, thread: HANDLE) -> Option<u64> {
     let mut cycles = 0;
     // SAFETY: the handle is open with THREAD_QUERY_INFORMATION; the result is one u64.
     (unsafe { api.thread_cycles?(thread, &mut cycles) } != 0).then_some(cycles)
@@ -105,7 +105,7 @@ fn count(api: &Api, thread: HANDLE) -> Option<u64> {
 
 /// The thread's cycle count after it has returned to its wait: the count differs from `before` and
 /// no longer changes.
-fn settled(api: &Api, thread: HANDLE, before: u64) -> Option<u64> {
+fn settled(api: &SystemApi, thread: HANDLE, before: u64) -> Option<u64> {
     let us = |us: u64| Ticks((us * api.frequency / 1_000_000).max(1));
     let began = ticks();
     let (mut last, mut since) = (count(api, thread)?, began);

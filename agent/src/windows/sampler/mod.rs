@@ -60,7 +60,7 @@ use crate::windows::shared::next_file::FileOffer;
 use crate::windows::shared::priority::{leave_power_throttling, set_priority};
 use crate::windows::shared::state::{SIGNALS, STATUS};
 use crate::windows::shared::worker::Worker;
-use crate::windows::system::api::{Api, ticks};
+use crate::windows::system::api::{SystemApi, ticks};
 use crate::windows::system::clock::SystemClock;
 use crate::windows::system::heap;
 use process::OwnProcess;
@@ -110,7 +110,7 @@ pub(super) struct SamplerThread {
     pub calibration: Calibration,
     pub counters: Arc<Counters>,
     offer: Arc<FileOffer>,
-    api: &'static Api,
+    api: &'static SystemApi,
     clock: SessionClock,
     plan: SamplingPlan,
     /// When the next pass is due, in ticks.
@@ -127,7 +127,7 @@ impl SamplerThread {
     /// A sampler that has not begun. All but one of the [`SAMPLERS`] are spare.
     pub(super) fn new(
         worker: Worker<Sampler<OwnProcess>>,
-        api: &'static Api,
+        api: &'static SystemApi,
         clock: SessionClock,
         counters: Arc<Counters>,
         offer: Arc<FileOffer>,

@@ -3,7 +3,7 @@
 use stk_schema::Ticks;
 use windows_sys::Win32::System::Threading::{GetCurrentThread, GetThreadTimes};
 
-use crate::windows::system::api::{Api, ticks};
+use crate::windows::system::api::{SystemApi, ticks};
 
 /// Rounds in which the rate of the cycle count is measured, and microseconds of each round.
 const ROUNDS: usize = 3;
@@ -13,7 +13,7 @@ const FINE: u128 = 1024;
 
 /// A clock of the calling thread's CPU time.
 pub(crate) struct OwnCpu {
-    api: &'static Api,
+    api: &'static SystemApi,
     /// Cycles per tick, times [`FINE`]; `None` where the system counts no cycles.
     rate: Option<u128>,
 }
@@ -21,7 +21,7 @@ pub(crate) struct OwnCpu {
 impl OwnCpu {
     /// A clock; `has_cycles` says whether the system counts cycles. If so, this takes most of a
     /// millisecond.
-    pub(crate) fn new(api: &'static Api, has_cycles: bool) -> OwnCpu {
+    pub(crate) fn new(api: &'static SystemApi, has_cycles: bool) -> OwnCpu {
         // A round in which the thread lost its processor gives too low a rate.
         let rate = if has_cycles { (0..ROUNDS).filter_map(|_| rate(api)).max() } else { None };
         OwnCpu { api, rate: rate.filter(|&rate| rate != 0) }
@@ -46,14 +46,14 @@ impl OwnCpu {
 }
 
 /// Cycles that the calling thread has used.
-fn own_cycles(api: &Api) -> Option<u64> {
+fn own_cycles(api: &SystemApi) -> Option<u64> {
     let mut cycles = 0;
     // SAFETY: the calling thread's pseudo handle; the result is one u64.
     (unsafe { api.thread_cycles?(GetCurrentThread(), &mut cycles) } != 0).then_some(cycles)
 }
 
 /// Cycles per tick while this thread spins, times [`FINE`].
-fn rate(api: &Api) -> Option<u128> {
+fn rate(api: &SystemApi) -> Option<u128> {
     let (began, from) = (ticks(), own_cycles(api)?);
     let until = began + Ticks((api.frequency * ROUND_US / 1_000_000).max(1));
     while ticks() < until {

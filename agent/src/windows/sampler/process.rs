@@ -13,14 +13,14 @@ use crate::record::code::{CODE_BYTES, CodeRead};
 use crate::record::dotnet::contract::RecentMethods;
 use crate::record::dotnet::threads::{CONTEXT_BYTES, ManagedState};
 use crate::record::dynamic::{Region, RegionUse};
-use crate::record::sampler::{Capture, Outcome, Target};
+use crate::record::sampler::{Capture, CaptureOutcome, Target};
 use crate::record::shared::Counters;
 use crate::record::stack_bounds::CheckedBounds;
 use crate::windows::runtimes::RuntimesState;
 use crate::windows::sampler::own_cpu::OwnCpu;
 use crate::windows::sampler::stack_copy::OwnPages;
 use crate::windows::sampler::suspend::Suspender;
-use crate::windows::system::api::{Api, ticks};
+use crate::windows::system::api::{SystemApi, ticks};
 use crate::windows::system::memory::OwnMemory;
 use crate::windows::system::pages::{is_readable, query};
 use crate::windows::system::thread::{Teb, ThreadHandle};
@@ -63,7 +63,7 @@ impl SampledThread {
 
 /// This process.
 pub(crate) struct OwnProcess {
-    api: &'static Api,
+    api: &'static SystemApi,
     counters: Arc<Counters>,
     has_cycles: bool,
     own_cpu: OwnCpu,
@@ -149,12 +149,12 @@ impl Target for OwnProcess {
         self.own_cpu.ticks()
     }
 
-    fn capture(&mut self, thread: &SampledThread, into: &mut Capture) -> Outcome {
+    fn capture(&mut self, thread: &SampledThread, into: &mut Capture) -> CaptureOutcome {
         (into.managed, into.outside_at) = (None, 0);
         into.checked = thread.checked.get();
         let before = self.managed_before(thread);
         let (outcome, timing) = self.suspender.capture(thread.handle.raw(), thread.tid, thread.teb, into);
-        if outcome == Outcome::Captured {
+        if outcome == CaptureOutcome::Captured {
             into.checked.check(&OwnPages, into.bounds);
             thread.checked.set(into.checked);
         }
@@ -167,14 +167,16 @@ impl Target for OwnProcess {
             self.counters.held_ns.fetch_add(held, Ordering::Relaxed);
             self.counters.held.add(held);
         }
-        if let (Outcome::Captured, Some(before)) = (outcome, before) {
+        if let (CaptureOutcome::Captured, Some(before)) = (outcome, before) {
             self.complete_managed(thread, before, into);
         }
         // A thread that ended since its last sample can be neither suspended nor read. That is no
         // loss.
         match outcome {
-            Outcome::NotSuspended | Outcome::NoContext | Outcome::NotStopped if thread.handle.ended() => {
-                Outcome::Ended
+            CaptureOutcome::NotSuspended | CaptureOutcome::NoContext | CaptureOutcome::NotStopped
+                if thread.handle.ended() =>
+            {
+                CaptureOutcome::Ended
             }
             outcome => outcome,
         }

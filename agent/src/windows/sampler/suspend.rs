@@ -18,12 +18,12 @@ use windows_sys::Win32::System::Threading::{
     GetCurrentThreadId, GetExitCodeThread, ResumeThread, Sleep, SuspendThread, SwitchToThread,
 };
 
-use crate::record::sampler::{Capture, Outcome};
+use crate::record::sampler::{Capture, CaptureOutcome};
 use crate::record::stack_bounds::Bounds;
-use crate::record::suspension::{Calls, Limits, Rescue, Resume, Suspensions, Verdict, Watch};
+use crate::record::suspension::{Calls, Limits, Rescue, Resume, SlotWatchdog, Suspensions, Verdict};
 use crate::windows::sampler::stack_copy;
 use crate::windows::sampler::walk::SystemUnwinder;
-use crate::windows::system::api::{self, Api, ticks};
+use crate::windows::system::api::{self, SystemApi, ticks};
 use crate::windows::system::context::Context;
 use crate::windows::system::peb::Peb;
 use crate::windows::system::thread::Teb;
@@ -49,7 +49,7 @@ pub(crate) struct Timing {
 /// Suspends and captures threads.
 pub(crate) struct Suspender {
     /// The system's functions.
-    pub api: &'static Api,
+    pub api: &'static SystemApi,
     /// The process's block, for the owners of its locks.
     pub peb: Peb,
     /// Also walks each stack, if this is configured.
@@ -68,15 +68,15 @@ impl Suspender {
         tid: u32,
         teb: Teb,
         into: &mut Capture,
-    ) -> (Outcome, Timing) {
+    ) -> (CaptureOutcome, Timing) {
         // Copied, because a deposed sampler may not use what the samplers share.
         let (api, leave_deposed) = (self.api, self.leave_deposed);
         // SAFETY: no preconditions.
         let Some(slot) = SUSPENSIONS.slot_of(unsafe { GetCurrentThreadId() }) else {
-            return (Outcome::NotSuspended, Timing::default());
+            return (CaptureOutcome::NotSuspended, Timing::default());
         };
         if SUSPENSIONS.leaves_alone(tid, ticks()) {
-            return (Outcome::NotStopped, Timing::default());
+            return (CaptureOutcome::NotStopped, Timing::default());
         }
         // Without the loader lock, this sample is not walked.
         let loader_held = self.unwinder.as_ref().map(|unwinder| unwinder.hold_loader());
@@ -115,11 +115,11 @@ impl Suspender {
             _ => {}
         }
         let outcome = outcome(verdict);
-        if matches!(outcome, Outcome::NotSuspended | Outcome::OwnsExitLocks) {
+        if matches!(outcome, CaptureOutcome::NotSuspended | CaptureOutcome::OwnsExitLocks) {
             return (outcome, Timing::default());
         }
         let time = between(before, after, counter_before, counter_at, counter_after);
-        if outcome == Outcome::Captured {
+        if outcome == CaptureOutcome::Captured {
             into.time = time;
             into.registers = context.registers();
             into.context_reply = context.reply();
@@ -136,18 +136,18 @@ fn reset_walk(into: &mut Capture, flags: u64) {
     }
 }
 
-fn outcome(verdict: Verdict) -> Outcome {
+fn outcome(verdict: Verdict) -> CaptureOutcome {
     match verdict {
-        Verdict::Whole | Verdict::WalkLost => Outcome::Captured,
-        Verdict::Refused => Outcome::NotSuspended,
-        Verdict::OwnsExitLocks => Outcome::OwnsExitLocks,
-        Verdict::NotStopped => Outcome::NotStopped,
-        Verdict::NoContext | Verdict::Deposed => Outcome::NoContext,
+        Verdict::Whole | Verdict::WalkLost => CaptureOutcome::Captured,
+        Verdict::Refused => CaptureOutcome::NotSuspended,
+        Verdict::OwnsExitLocks => CaptureOutcome::OwnsExitLocks,
+        Verdict::NotStopped => CaptureOutcome::NotStopped,
+        Verdict::NoContext | Verdict::Deposed => CaptureOutcome::NoContext,
     }
 }
 
 /// Until when a thread is left alone, counted from the return of the call that asked it.
-fn left_alone(api: &Api) -> Ticks {
+fn left_alone(api: &SystemApi) -> Ticks {
     api.milliseconds(LEFT_ALONE_MS)
 }
 
@@ -262,10 +262,11 @@ impl Calls for Attempt<'_> {
 
 /// The watchdog's view of all samplers.
 #[derive(Default)]
-pub(crate) struct Watches([Watch; SAMPLERS]);
+pub(crate) struct SamplerWatchdog([SlotWatchdog; SAMPLERS]);
 
-impl Watches {
-    /// Calls [`Watch::look`] for every slot. `spare` says whether the sampler can be replaced.
+impl SamplerWatchdog {
+    /// Calls [`SlotWatchdog::look`] for every slot. `spare` says whether the sampler can be
+    /// replaced.
     pub(crate) fn look(&mut self, limits: &Limits, spare: impl Fn() -> bool, mut each: impl FnMut(Rescue)) {
         for (slot, watch) in self.0.iter_mut().enumerate() {
             each(watch.look(&SUSPENSIONS, slot, ticks(), limits, spare(), &mut System));

@@ -11,7 +11,7 @@ use windows_sys::Win32::System::Threading::{
 };
 
 use crate::windows::shared::events::{WAKE_SAMPLER, close};
-use crate::windows::system::api::{Api, NtSetTimerResolution, ticks};
+use crate::windows::system::api::{NtSetTimerResolution, SystemApi, ticks};
 
 /// 1 ms in units of 100 ns, for NtSetTimerResolution.
 const RESOLUTION: u32 = 10_000;
@@ -33,7 +33,7 @@ pub(super) enum WakeReason {
 
 impl Timer {
     /// A timer that is not set.
-    pub(super) fn new(api: &Api) -> Timer {
+    pub(super) fn new(api: &SystemApi) -> Timer {
         // SAFETY: plain calls; the handle is owned by the result.
         unsafe {
             let mut finer = None;
@@ -59,7 +59,7 @@ impl Timer {
     }
 
     /// Waits until `due`, or until the sampler is woken.
-    pub(super) fn wait_until(&self, due: Ticks, api: &Api) -> WakeReason {
+    pub(super) fn wait_until(&self, due: Ticks, api: &SystemApi) -> WakeReason {
         let now = ticks();
         if now >= due {
             return WakeReason::Due;

@@ -26,7 +26,7 @@ pub(crate) use x64::SystemUnwinder;
 mod unsupported {
     use stk_schema::event::CheckWalk;
 
-    use crate::windows::system::api::Api;
+    use crate::windows::system::api::SystemApi;
     use crate::windows::system::context::Context;
 
     /// There is no unwinder on this architecture.
@@ -42,7 +42,7 @@ mod unsupported {
 
     impl SystemUnwinder {
         /// Always `None`.
-        pub(crate) fn new(_: &Api) -> Option<SystemUnwinder> {
+        pub(crate) fn new(_: &SystemApi) -> Option<SystemUnwinder> {
             None
         }
 
@@ -87,7 +87,7 @@ mod x64 {
     use windows_sys::Win32::System::Threading::GetCurrentThreadId;
 
     use crate::windows::system::api::{
-        Api, LdrLockLoaderLock, LdrUnlockLoaderLock, RtlLookupFunctionEntry, RtlVirtualUnwind,
+        LdrLockLoaderLock, LdrUnlockLoaderLock, RtlLookupFunctionEntry, RtlVirtualUnwind, SystemApi,
     };
     use crate::windows::system::context::Context;
     use crate::windows::system::landing::{ReturnPoint, guarded};
@@ -119,7 +119,7 @@ mod x64 {
 
     impl SystemUnwinder {
         /// Finds the functions and registers the handler; dropping this removes the handler.
-        pub(crate) fn new(api: &Api) -> Option<SystemUnwinder> {
+        pub(crate) fn new(api: &SystemApi) -> Option<SystemUnwinder> {
             let (lookup, unwind) = (api.lookup_function?, api.virtual_unwind?);
             let (lock, unlock) = (api.lock_loader?, api.unlock_loader?);
             // SAFETY: `on_exception` has the type of a handler, and the agent's code stays mapped

@@ -18,7 +18,7 @@ use super::{OCCUPIED, parts};
 use crate::record::patience;
 use crate::windows::sampler::walk;
 use crate::windows::shared::state::{FINISHED, STATUS};
-use crate::windows::system::api::{self, Api};
+use crate::windows::system::api::{self, SystemApi};
 use crate::windows::system::clock::SystemClock;
 use crate::windows::system::files::OutputFile;
 use crate::windows::system::{context, panic};
@@ -124,7 +124,7 @@ fn has_room_for_options(config: &AgentConfig) -> bool {
 }
 
 /// Flags of this process's PROCESS_MITIGATION_USER_SHADOW_STACK_POLICY; 0 if the system has none.
-fn shadow_stack_policy(api: &Api) -> u32 {
+fn shadow_stack_policy(api: &SystemApi) -> u32 {
     /// ProcessUserShadowStackPolicy.
     const SHADOW_STACK: i32 = 15;
     let mut flags = 0u32;
@@ -137,7 +137,7 @@ fn shadow_stack_policy(api: &Api) -> u32 {
 
 /// Whether this process is emulated on another kind of processor: then contexts would be the
 /// emulator's.
-fn is_emulated(api: &Api) -> bool {
+fn is_emulated(api: &SystemApi) -> bool {
     const ARM64: u16 = stk_schema::windows::MACHINE_ARM64;
     let (mut process, mut native) = (0, 0);
     let Some(query) = api.is_wow64 else { return false };

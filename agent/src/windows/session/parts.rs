@@ -18,9 +18,9 @@ use windows_sys::Win32::System::Threading::{GetCurrentProcessId, GetCurrentThrea
 use super::triggers::EventTriggers;
 use super::{Session, threads};
 use crate::record::dynamic::{self, CodeFunctions};
+use crate::record::event_writer::{self, EventWriter};
 use crate::record::files::Files;
 use crate::record::held_times::HeldSummary;
-use crate::record::journal::{self, EventWriter};
 use crate::record::options::{OptionError, Options};
 use crate::record::queue::Queue;
 use crate::record::sampler::{Sampler, SamplerLinks, ThreadCommand};
@@ -43,7 +43,7 @@ use crate::windows::shared::state::{
     FINISHED, FLIGHT_DESK, MAILBOX, MAIN_THREAD, REQUESTS, SIGNALS, STATUS, reset_signals,
 };
 use crate::windows::shared::worker::Worker;
-use crate::windows::system::api::{Api, ticks, utc};
+use crate::windows::system::api::{SystemApi, ticks, utc};
 use crate::windows::system::files::{OutputFile, TablesFolder};
 use crate::windows::system::peb::Peb;
 use crate::windows::system::{context, heap, host, own_module, panic, random, text};
@@ -88,7 +88,7 @@ pub(super) fn prepare(
     output: OutputFile,
     ended_event: HANDLE,
     own_base: HANDLE,
-    api: &'static Api,
+    api: &'static SystemApi,
 ) -> Result<(), Failure> {
     let sizes = Sizes::of(config);
     if !heap::can_allocate(sizes.needed()) {
@@ -109,12 +109,12 @@ pub(super) fn prepare(
     let header = header(config, api, has_cycles);
     let files = Arc::new(Files::new(&header));
     let lanes = Lanes::new(&sizes, &files)?;
-    let capacity = sizes.buffer.max(journal::CAPACITY);
+    let capacity = sizes.buffer.max(event_writer::CAPACITY);
     let offer = Arc::new(FileOffer::new(files, api, header, capacity));
     let last_block = Box::new(BlockBuffer::new(64 << 10, &header).map_err(|_| NO_MEMORY)?);
     let clock = SessionClock { started: header.clock_start, ticks_per_ms: (api.frequency / 1000).max(1) };
     let writer = open(&header, &sizes, output, config.max_bytes)?;
-    let parts = Parts {
+    let parts = ThreadParts {
         offer: offer.clone(),
         config,
         options,
@@ -183,12 +183,12 @@ impl Sizes {
 
     /// All memory that the recording needs.
     fn needed(&self) -> usize {
-        let journals = (TABLES_BUFFERS + CODE_BUFFERS + RUNTIMES_BUFFERS) * journal::CAPACITY;
+        let journals = (TABLES_BUFFERS + CODE_BUFFERS + RUNTIMES_BUFFERS) * event_writer::CAPACITY;
         SAMPLER_BUFFERS * self.buffer + journals + 2 * self.buffer + (24 << 20)
     }
 }
 
-fn header(config: &AgentConfig, api: &Api, has_cycles: bool) -> FileHeader {
+fn header(config: &AgentConfig, api: &SystemApi, has_cycles: bool) -> FileHeader {
     let mut header = FileHeader::new(context::ARCH, Os::Windows, config.uuid, api.frequency);
     header.clock_start = ticks();
     header.utc_start = utc(api);
@@ -208,11 +208,12 @@ fn open(
     output: OutputFile,
     max_bytes: u64,
 ) -> Result<Writer<OutputFile>, Failure> {
-    let mut writer =
-        Writer::new(header, sizes.buffer.max(journal::CAPACITY), output).map_err(|error| match error {
+    let mut writer = Writer::new(header, sizes.buffer.max(event_writer::CAPACITY), output).map_err(
+        |error| match error {
             WriteError::System(code) => (StartResult::BadOutput, code),
             WriteError::Seal(_) | WriteError::Interrupted | WriteError::Full => NO_MEMORY,
-        })?;
+        },
+    )?;
     writer.set_limit(max_bytes);
     Ok(writer)
 }
@@ -230,19 +231,19 @@ impl Lanes {
         let lane = |count, bytes| Lane::new(count, bytes, files).map(Arc::new).ok_or(NO_MEMORY);
         Ok(Lanes {
             sampler: lane(SAMPLER_BUFFERS, sizes.buffer)?,
-            tables: lane(TABLES_BUFFERS, journal::CAPACITY)?,
-            code: lane(CODE_BUFFERS, journal::CAPACITY)?,
-            runtimes: lane(RUNTIMES_BUFFERS, journal::CAPACITY)?,
+            tables: lane(TABLES_BUFFERS, event_writer::CAPACITY)?,
+            code: lane(CODE_BUFFERS, event_writer::CAPACITY)?,
+            runtimes: lane(RUNTIMES_BUFFERS, event_writer::CAPACITY)?,
         })
     }
 }
 
 /// The parts from which the threads' states are made.
-struct Parts<'a> {
+struct ThreadParts<'a> {
     offer: Arc<FileOffer>,
     config: &'a AgentConfig,
     options: Options,
-    api: &'static Api,
+    api: &'static SystemApi,
     own_base: HANDLE,
     sizes: Sizes,
     clock: SessionClock,
@@ -254,7 +255,7 @@ struct Parts<'a> {
     runtimes_shared: Arc<RuntimesState>,
 }
 
-impl Parts<'_> {
+impl ThreadParts<'_> {
     fn checks_walks(&self) -> bool {
         self.config.flags & FLAG_CHECK_WALKS != 0
     }
@@ -346,7 +347,7 @@ impl Parts<'_> {
             sampler.keep_pointers_only(context::ARCH);
         }
         sampler.search_code(self.code_seen.clone());
-        sampler.limit_duty(self.period(), self.options.max_overhead);
+        sampler.limit_cpu(self.period(), self.options.max_overhead);
         Ok(sampler)
     }
 
@@ -424,7 +425,7 @@ fn reset_status(bytes: u64) {
 }
 
 /// Whether the system counts threads' cycles (Wine 8 does not).
-fn counts_cycles(api: &Api) -> bool {
+fn counts_cycles(api: &SystemApi) -> bool {
     let mut cycles = 0;
     // SAFETY: the calling thread's pseudo handle; the result is one u64.
     api.thread_cycles

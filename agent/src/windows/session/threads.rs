@@ -21,7 +21,7 @@ use super::{CURRENT, OCCUPIED, RUNNING, Session, VISITORS};
 use crate::windows::sampler::suspend::{SUSPENSIONS, System};
 use crate::windows::shared::events::{ENDED, wake_all};
 use crate::windows::shared::state::{FINISHED, LAST_EXIT_CODE, STATUS, WatchdogCause, stop_for};
-use crate::windows::system::api::{Api, api, ticks};
+use crate::windows::system::api::{SystemApi, api, ticks};
 use crate::windows::system::landing;
 
 /// Stack size of each thread of the recorder: reserved, committed as used.
@@ -171,7 +171,7 @@ fn keep(index: usize, thread: HANDLE) {
 /// code, `milliseconds` for all together; false if one has not.
 pub(super) fn have_ended(milliseconds: u32) -> bool {
     let begun = ticks();
-    let left = |api: &Api| milliseconds.saturating_sub(api.whole_milliseconds(ticks() - begun));
+    let left = |api: &SystemApi| milliseconds.saturating_sub(api.whole_milliseconds(ticks() - begun));
     for place in &HANDLES {
         let thread = place.load(Ordering::Acquire);
         if thread.is_null() {

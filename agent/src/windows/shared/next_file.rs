@@ -13,7 +13,7 @@ use crate::record::writer::{WriteError, Writer, Writers};
 use crate::windows::shared::clock::SessionClock;
 use crate::windows::shared::exclusive::Exclusive;
 use crate::windows::shared::state::STATUS;
-use crate::windows::system::api::{Api, ticks, utc};
+use crate::windows::system::api::{SystemApi, ticks, utc};
 use crate::windows::system::files::OutputFile;
 use crate::windows::system::heap;
 
@@ -41,7 +41,7 @@ pub(crate) enum Offered {
 /// The next file, on its way from the tables thread to the writer.
 pub(crate) struct FileOffer {
     pub files: Arc<Files>,
-    api: &'static Api,
+    api: &'static SystemApi,
     header: FileHeader,
     /// Bytes of the largest block.
     capacity: usize,
@@ -57,7 +57,7 @@ impl FileOffer {
     /// For a recording that begins with a file of this header.
     pub(crate) fn new(
         files: Arc<Files>,
-        api: &'static Api,
+        api: &'static SystemApi,
         header: FileHeader,
         capacity: usize,
     ) -> FileOffer {

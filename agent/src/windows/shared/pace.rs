@@ -1,6 +1,6 @@
 //! The clock of a journal, and how it waits for a free buffer.
 
-use crate::record::journal::Pace;
+use crate::record::event_writer::Pace;
 use crate::windows::system::api::ticks;
 use stk_schema::Ticks;
 

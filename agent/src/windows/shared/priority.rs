@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use windows_sys::Win32::Foundation::GetLastError;
 use windows_sys::Win32::System::Threading::{GetCurrentThread, SetThreadPriority};
 
-use crate::windows::system::api::{Api, api};
+use crate::windows::system::api::{SystemApi, api};
 
 /// What the system said to [`leave_power_throttling`] last: an error, or one of the others.
 static POWER: AtomicU32 = AtomicU32::new(POWER_NOT_ASKED);
@@ -29,7 +29,7 @@ pub(crate) fn leave_power_throttling() {
     POWER.store(answer, Ordering::Relaxed);
 }
 
-fn full_speed(api: &Api) -> u32 {
+fn full_speed(api: &SystemApi) -> u32 {
     /// ThreadPowerThrottling, of THREAD_INFORMATION_CLASS.
     const CLASS: i32 = 3;
     const VERSION: u32 = 1;

@@ -74,7 +74,7 @@ pub(crate) type LdrLockLoaderLock = unsafe extern "system" fn(u32, *mut u32, *mu
 pub(crate) type LdrUnlockLoaderLock = unsafe extern "system" fn(u32, usize) -> i32;
 
 /// The functions found in this process. Those that every supported system has are not optional.
-pub(crate) struct Api {
+pub(crate) struct SystemApi {
     pub read_memory: NtReadVirtualMemory,
     pub query_thread: NtQueryInformationThread,
     pub current_peb: RtlGetCurrentPeb,
@@ -104,7 +104,7 @@ pub(crate) struct Api {
     pub frequency: u64,
 }
 
-impl Api {
+impl SystemApi {
     /// `milliseconds` as a span.
     pub(crate) fn milliseconds(&self, milliseconds: u32) -> Ticks {
         Ticks(u64::from(milliseconds) * self.frequency / 1000)
@@ -116,10 +116,10 @@ impl Api {
     }
 }
 
-static API: AtomicPtr<Api> = AtomicPtr::new(core::ptr::null_mut());
+static API: AtomicPtr<SystemApi> = AtomicPtr::new(core::ptr::null_mut());
 
 /// The functions, found at the first call; `None` on a system without the required ones.
-pub(crate) fn api() -> Option<&'static Api> {
+pub(crate) fn api() -> Option<&'static SystemApi> {
     // SAFETY: the pointer is null or that of a box that is never freed.
     if let Some(api) = unsafe { API.load(Ordering::Acquire).as_ref() } {
         return Some(api);
@@ -141,7 +141,7 @@ pub(crate) fn ticks() -> Ticks {
 }
 
 /// UTC in nanoseconds since the Unix epoch.
-pub(crate) fn utc(api: &Api) -> u64 {
+pub(crate) fn utc(api: &SystemApi) -> u64 {
     let mut time = 0u64;
     match api.precise_time {
         // SAFETY: writes one FILETIME, which has the size of a u64 and no stricter alignment.
@@ -159,7 +159,7 @@ pub(crate) fn unix_nanoseconds(filetime: u64) -> u64 {
     filetime.saturating_sub(116_444_736_000_000_000).saturating_mul(100)
 }
 
-fn find() -> Option<Api> {
+fn find() -> Option<SystemApi> {
     // SAFETY: the names are zero-terminated; ntdll and kernel32 are mapped in every process and
     // never unmapped.
     let (ntdll, kernel32) =
@@ -180,7 +180,7 @@ fn find() -> Option<Api> {
     // SAFETY: each function is given the type that the Windows SDK, phnt or Wine's headers declare
     // for its name.
     unsafe {
-        Some(Api {
+        Some(SystemApi {
             read_memory: typed(find(ntdll, c"NtReadVirtualMemory")?),
             query_thread: typed(find(ntdll, c"NtQueryInformationThread")?),
             current_peb: typed(find(ntdll, c"RtlGetCurrentPeb")?),

@@ -15,7 +15,7 @@ use windows_sys::Win32::Storage::FileSystem::{
     INVALID_FILE_ATTRIBUTES, MoveFileExW, OPEN_EXISTING, ReadFile, WriteFile,
 };
 
-use crate::record::journal::TableStore;
+use crate::record::event_writer::TableStore;
 use crate::record::patience::{self, Sleeper as _};
 use crate::record::temporary::{TemporaryNames, is_held, long};
 use crate::record::writer::Output;

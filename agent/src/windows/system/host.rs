@@ -11,7 +11,7 @@ use windows_sys::Win32::System::SystemInformation::{
 };
 use windows_sys::Win32::System::Threading::{GetCurrentProcess, GetProcessTimes};
 
-use crate::windows::system::api::{Api, VersionInfo, unix_nanoseconds, utc};
+use crate::windows::system::api::{SystemApi, VersionInfo, unix_nanoseconds, utc};
 use crate::windows::system::context::ARCH;
 use crate::windows::system::text::{units, wtf8};
 
@@ -20,7 +20,7 @@ const LONGEST: usize = 32_768;
 
 /// Calls `each` with every known fact, keys in a fixed order. Includes the command line only if
 /// `with_command_line` is set.
-pub(crate) fn facts(api: &Api, with_command_line: bool, mut each: impl FnMut(&str, &[u8])) {
+pub(crate) fn facts(api: &SystemApi, with_command_line: bool, mut each: impl FnMut(&str, &[u8])) {
     let mut text = |key, value: String| {
         if !value.is_empty() {
             each(key, value.as_bytes());
@@ -67,13 +67,13 @@ pub(crate) fn process_created() -> u64 {
 
 /// A number for this boot of the machine: the time at which it started, coarse enough to be the
 /// same in nearly all processes of one boot.
-pub(crate) fn boot_id(api: &Api) -> u64 {
+pub(crate) fn boot_id(api: &SystemApi) -> u64 {
     // SAFETY: no preconditions.
     let up = unsafe { GetTickCount64() };
     (utc(api) / 1_000_000).saturating_sub(up) / 60_000
 }
 
-fn build(api: &Api) -> String {
+fn build(api: &SystemApi) -> String {
     // SAFETY: plain data.
     let mut version: VersionInfo = unsafe { zeroed() };
     version.size = size_of::<VersionInfo>() as u32;

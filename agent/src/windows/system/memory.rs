@@ -3,12 +3,12 @@
 use windows_sys::Win32::System::Threading::GetCurrentProcess;
 
 use crate::record::image::Memory;
-use crate::windows::system::api::Api;
+use crate::windows::system::api::SystemApi;
 
 /// This process's memory through NtReadVirtualMemory. An unmapped address gives an error, not an
 /// exception that the target's handlers would see.
 #[derive(Clone, Copy)]
-pub(crate) struct OwnMemory(pub &'static Api);
+pub(crate) struct OwnMemory(pub &'static SystemApi);
 
 impl Memory for OwnMemory {
     fn read(&self, address: u64, into: &mut [u8]) -> bool {

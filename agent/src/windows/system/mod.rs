@@ -22,7 +22,7 @@
 //! landing  a call that a panic or a fault can leave
 //! own_module the agent's module: its addresses, its references, its users
 //! random   bytes that other processes cannot predict
-//! text     UTF-16 to WTF-8
+//! text     UTF-16: counted strings, conversion to WTF-8
 //! ```
 
 pub(super) mod api;

@@ -7,7 +7,7 @@ use core::ptr;
 
 use crate::record::image::Memory;
 use crate::record::modules::ModuleSighting;
-use crate::windows::system::api::Api;
+use crate::windows::system::api::SystemApi;
 use crate::windows::system::memory::OwnMemory;
 use crate::windows::system::text::wtf8;
 
@@ -40,7 +40,7 @@ unsafe impl Sync for Peb {}
 
 impl Peb {
     /// This process's block.
-    pub(crate) fn current(api: &Api) -> Peb {
+    pub(crate) fn current(api: &SystemApi) -> Peb {
         // SAFETY: no preconditions.
         Peb(unsafe { (api.current_peb)() })
     }

@@ -1,6 +1,16 @@
-//! Converts UTF-16 from the system to WTF-8 for the trace.
+//! UTF-16 of the system: its counted strings, and WTF-8 for the trace.
 
 use alloc::vec::Vec;
+
+/// UNICODE_STRING; lengths in bytes.
+#[repr(C)]
+pub(crate) struct UnicodeString {
+    pub len: u16,
+    pub capacity: u16,
+    pub text: *const u16,
+}
+
+const _: () = assert!(core::mem::offset_of!(UnicodeString, text) == stk_schema::layout::NATIVE.string_text);
 
 /// Converts UTF-16, which may hold unpaired surrogates, to WTF-8.
 pub(crate) fn wtf8(units: impl Iterator<Item = u16>) -> Vec<u8> {

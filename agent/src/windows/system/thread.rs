@@ -17,7 +17,7 @@ use windows_sys::Win32::System::Threading::{
     WaitForSingleObject,
 };
 
-use crate::windows::system::api::{Api, Status, unix_nanoseconds};
+use crate::windows::system::api::{Status, SystemApi, unix_nanoseconds};
 use crate::windows::system::memory::OwnMemory;
 use crate::windows::system::text::wtf8;
 
@@ -78,12 +78,12 @@ impl ThreadHandle {
 
     /// Thread id and thread environment block. The error is the system's; 0 if the thread has no
     /// block.
-    pub(crate) fn identity(&self, api: &Api) -> Result<(u32, Teb), Status> {
+    pub(crate) fn identity(&self, api: &SystemApi) -> Result<(u32, Teb), Status> {
         let info = self.basic(api)?;
         if info.teb.is_null() { Err(0) } else { Ok((info.thread as u32, Teb(info.teb))) }
     }
 
-    fn basic(&self, api: &Api) -> Result<BasicInformation, Status> {
+    fn basic(&self, api: &SystemApi) -> Result<BasicInformation, Status> {
         let mut info = BasicInformation {
             status: 0,
             teb: null_mut(),
@@ -106,7 +106,7 @@ impl ThreadHandle {
     }
 
     /// Win32 start address; 0 if unknown.
-    pub(crate) fn start_address(&self, api: &Api) -> u64 {
+    pub(crate) fn start_address(&self, api: &SystemApi) -> u64 {
         let mut address = 0usize;
         // SAFETY: the buffer is one pointer.
         let status = unsafe {
@@ -135,7 +135,7 @@ impl ThreadHandle {
     }
 
     /// Its description, WTF-8; empty if it has none, `None` if the system does not say.
-    pub(crate) fn name(&self, api: &Api) -> Option<Vec<u8>> {
+    pub(crate) fn name(&self, api: &SystemApi) -> Option<Vec<u8>> {
         #[repr(C, align(8))]
         struct NameBuffer([u8; NAME_ROOM]);
         let mut room = NameBuffer([0; NAME_ROOM]);
@@ -253,7 +253,7 @@ const _: () = {
 };
 
 /// Calls `each` with every thread of this process; false if the system could not enumerate them.
-pub(crate) fn enumerate(api: &Api, mut each: impl FnMut(&ThreadHandle)) -> bool {
+pub(crate) fn enumerate(api: &SystemApi, mut each: impl FnMut(&ThreadHandle)) -> bool {
     let Some(next_thread) = api.next_thread else { return enumerate_system(each) };
     let mut previous: Option<ThreadHandle> = None;
     for _ in 0..MAX_THREADS {
@@ -272,7 +272,7 @@ pub(crate) fn enumerate(api: &Api, mut each: impl FnMut(&ThreadHandle)) -> bool 
 }
 
 /// Opens the thread with this id, if it is alive and belongs to this process.
-pub(crate) fn open_own(api: &Api, tid: u32) -> Option<ThreadHandle> {
+pub(crate) fn open_own(api: &SystemApi, tid: u32) -> Option<ThreadHandle> {
     let handle = open(tid)?;
     // SAFETY: no preconditions.
     let process = unsafe { GetCurrentProcessId() };
@@ -280,7 +280,7 @@ pub(crate) fn open_own(api: &Api, tid: u32) -> Option<ThreadHandle> {
 }
 
 /// Whether one of these threads, at most [`AT_ONCE`], has ended or the system does not say.
-pub(crate) fn any_ended(api: &Api, threads: &[HANDLE]) -> bool {
+pub(crate) fn any_ended(api: &SystemApi, threads: &[HANDLE]) -> bool {
     const WAIT_ANY: u32 = 1;
     const STATUS_TIMEOUT: Status = 0x102;
     let Some(wait) = api.wait_for_several else { return true };

@@ -13,9 +13,9 @@ use stk_schema::event::{Event, ModuleFlags, RateChange};
 use stk_schema::requests::{RESULT_DONE, RESULT_ENDED, RESULT_REFUSED, RESULT_UNKNOWN, RESULT_WAS_SO};
 
 use super::{TablesRecorder, loader};
+use crate::record::event_writer::StoredBlobs;
 use crate::record::files::FileThread;
 use crate::record::image::Memory as _;
-use crate::record::journal::Contents;
 use crate::record::modules::Events as _;
 use crate::record::requests::HostRequest;
 use crate::windows::shared::events::{WAKE_CODE, WAKE_SAMPLER, WAKE_WRITER};
@@ -115,7 +115,7 @@ impl TablesRecorder {
         if let Some(path) = main.map(|main| main.seen.path.clone()) {
             self.fact("exe", &path);
         }
-        self.contents = Contents::default();
+        self.contents = StoredBlobs::default();
         self.modules.begin_file();
         self.threads.begin_file();
         self.restate_lists();

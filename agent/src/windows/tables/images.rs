@@ -5,10 +5,10 @@ use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use stk_schema::control::{EMBED_FULL, EMBED_NONE};
-use stk_schema::event::Table;
+use stk_schema::event::ImageTable;
 
 use super::{TablesRecorder, loader};
-use crate::record::image::{Image, Memory, Part};
+use crate::record::image::{Image, ImagePart, Memory};
 use crate::record::rescue::RescueCopy;
 use crate::windows::shared::state::SIGNALS;
 
@@ -31,11 +31,11 @@ impl TablesRecorder {
     }
 
     /// Writes the configured parts of an image.
-    fn store_tables(&mut self, image: &Image, memory: &impl Memory) -> Vec<Table> {
+    fn store_tables(&mut self, image: &Image, memory: &impl Memory) -> Vec<ImageTable> {
         let mut tables = Vec::new();
         let embed = self.settings.embed;
         let (contents, journal, folder) = (&mut self.contents, &mut self.journal, &mut self.settings.folder);
-        let mut store = |part: Part| tables.push(contents.put(&part, folder.as_mut(), journal));
+        let mut store = |part: ImagePart| tables.push(contents.put(&part, folder.as_mut(), journal));
         if embed != EMBED_NONE {
             image.unwind_parts(memory, &mut store);
         }

@@ -12,17 +12,17 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering
 use stk_schema::Ticks;
 use stk_schema::control::TEST_PANIC_IN_NOTIFICATION;
 
-use crate::record::changes::Change;
 use crate::record::fingerprint::Fingerprint;
+use crate::record::loader_queue::Change;
 use crate::record::modules::ModuleSighting;
 use crate::record::queue::Queue;
 use crate::record::rescue::{Arena, PendingModules, RescueCopy};
 use crate::windows::shared::state::SIGNALS;
-use crate::windows::system::api::{Api, api, ticks};
+use crate::windows::system::api::{SystemApi, api, ticks};
 use crate::windows::system::landing::survive_panic;
 use crate::windows::system::memory::OwnMemory;
 use crate::windows::system::panic;
-use crate::windows::system::text::wtf8;
+use crate::windows::system::text::{UnicodeString, wtf8};
 
 /// Most notifications that wait for the tables thread.
 const RING: usize = 1024;
@@ -83,7 +83,7 @@ fn room() -> Option<&'static NoteRoom> {
 /// soon. Registers with the loader once and stays registered until the agent leaves
 /// ([`unregister`]): unregistering needs the loader's lock, which must not delay the end of a
 /// recording.
-pub(crate) fn listen(api: &Api, rescue: bool) -> bool {
+pub(crate) fn listen(api: &SystemApi, rescue: bool) -> bool {
     RESCUING.store(rescue, Ordering::Release);
     if room().is_none() {
         let (notes, unwritten) = (Queue::new(RING), Queue::new(UNWRITTEN));
@@ -126,7 +126,7 @@ pub(crate) fn is_registered() -> bool {
 
 /// Has the loader notify no more. It waits for the loader's lock, under which the notifications
 /// run: none runs when it returns. False if the system refuses.
-pub(crate) fn unregister(api: &Api) -> bool {
+pub(crate) fn unregister(api: &SystemApi) -> bool {
     let cookie = COOKIE.load(Ordering::Acquire);
     if cookie.is_null() {
         return true;
@@ -232,21 +232,12 @@ pub(crate) struct Data {
     pub size: u32,
 }
 
-/// UNICODE_STRING; length in bytes.
-#[repr(C)]
-pub(crate) struct UnicodeString {
-    pub len: u16,
-    pub capacity: u16,
-    pub text: *const u16,
-}
-
 const _: () = {
     use core::mem::offset_of;
     use stk_schema::layout::NATIVE;
     assert!(offset_of!(Data, full_name) == NATIVE.notification_name);
     assert!(offset_of!(Data, base) == NATIVE.notification_base);
     assert!(offset_of!(Data, size) == NATIVE.notification_size);
-    assert!(offset_of!(UnicodeString, text) == NATIVE.string_text);
 };
 
 unsafe extern "system" fn callback(reason: u32, data: *const Data, _context: *mut c_void) {

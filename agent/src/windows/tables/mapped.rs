@@ -7,15 +7,14 @@ use windows_sys::Win32::Storage::FileSystem::QueryDosDeviceW;
 use windows_sys::Win32::System::Memory::MEM_IMAGE;
 use windows_sys::Win32::System::Threading::GetCurrentProcess;
 
-use super::loader::UnicodeString;
 use crate::record::fingerprint::Fingerprint;
 use crate::record::modules::ModuleSighting;
 use crate::record::unlisted::{Mappings, dos_path};
-use crate::windows::system::api::Api;
+use crate::windows::system::api::SystemApi;
 use crate::windows::system::memory::OwnMemory;
 use crate::windows::system::pages::query;
 use crate::windows::system::peb::Peb;
-use crate::windows::system::text::{units, wtf8};
+use crate::windows::system::text::{UnicodeString, units, wtf8};
 use stk_schema::identity::PeIdentity;
 
 /// MemoryMappedFilenameInformation.
@@ -28,7 +27,7 @@ const TRIES: usize = 20;
 /// This process's images, as the system reports them.
 #[derive(Clone, Copy)]
 pub(super) struct MappedImages {
-    pub api: &'static Api,
+    pub api: &'static SystemApi,
     pub peb: Peb,
 }
 

@@ -56,10 +56,10 @@ use stk_schema::identity::ContentHash;
 use stk_schema::limits;
 use windows_sys::Win32::System::Threading::THREAD_PRIORITY_ABOVE_NORMAL;
 
-use crate::record::changes::LoaderQueue;
 use crate::record::cpu_trigger::CpuTrigger;
 use crate::record::dynamic;
-use crate::record::journal::{Contents, EventWriter};
+use crate::record::event_writer::{EventWriter, StoredBlobs};
+use crate::record::loader_queue::LoaderQueue;
 use crate::record::modules::{Events, Modules};
 use crate::record::options::Options;
 use crate::record::queue::Queue;
@@ -77,7 +77,7 @@ use crate::windows::shared::pace::JournalPace;
 use crate::windows::shared::priority::set_priority;
 use crate::windows::shared::state::{SIGNALS, STATUS};
 use crate::windows::shared::worker::Worker;
-use crate::windows::system::api::{Api, ticks};
+use crate::windows::system::api::{SystemApi, ticks};
 use crate::windows::system::files::TablesFolder;
 use crate::windows::system::memory::OwnMemory;
 use crate::windows::system::peb::Peb;
@@ -178,7 +178,7 @@ struct ListedThread {
 
 /// The state of the tables thread.
 pub(super) struct TablesRecorder {
-    api: &'static Api,
+    api: &'static SystemApi,
     memory: OwnMemory,
     peb: Peb,
     settings: TablesSettings,
@@ -189,7 +189,7 @@ pub(super) struct TablesRecorder {
     modules: Modules,
     changes: LoaderQueue,
     unlisted: UnlistedImages,
-    contents: Contents,
+    contents: StoredBlobs,
     /// Instances whose tables are to be read.
     unread: VecDeque<u64>,
     /// The tickets by which the loader's callback learns that tables were read.
@@ -245,7 +245,7 @@ pub(super) struct TablesRecorder {
 impl TablesRecorder {
     /// A recorder with empty lists.
     pub(super) fn new(
-        api: &'static Api,
+        api: &'static SystemApi,
         settings: TablesSettings,
         journal: EventWriter<JournalPace>,
         counters: Arc<Counters>,
@@ -268,7 +268,7 @@ impl TablesRecorder {
             modules: Modules::default(),
             changes: LoaderQueue::default(),
             unlisted: UnlistedImages::default(),
-            contents: Contents::default(),
+            contents: StoredBlobs::default(),
             unread: VecDeque::new(),
             tickets: PoolIds::default(),
             removals: VecDeque::new(),

@@ -9,11 +9,11 @@ use stk_schema::control::EMBED_NONE;
 use stk_schema::event::{DropReason, ModuleFlags};
 
 use super::{TablesRecorder, loader};
-use crate::record::changes::Change;
 use crate::record::dotnet::descriptor;
 use crate::record::dotnet::runtime::{self, kind_of};
 use crate::record::fingerprint::Fingerprint;
 use crate::record::image::Image;
+use crate::record::loader_queue::Change;
 use crate::record::modules::ModuleSighting;
 use crate::windows::runtimes::FoundRuntime;
 use crate::windows::shared::events::WAKE_RUNTIMES;
@@ -127,7 +127,7 @@ impl TablesRecorder {
     /// The headers at a module's address, if they belong to the module.
     fn read_image(&mut self, seen: &ModuleSighting) -> Option<Image> {
         let image = Image::read(&self.memory, seen.base, seen.size);
-        // The loader reports an unload before it unmaps: see `changes`.
+        // The loader reports an unload before it unmaps: see `loader_queue`.
         self.changes.take(loader::next);
         image.filter(|_| !self.changes.unload(seen.base) && !loader::has_lost())
     }

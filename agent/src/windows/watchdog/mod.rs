@@ -18,7 +18,7 @@ use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_HIGHEST, Wait
 use crate::record::shared::Counters;
 use crate::record::suspension::{Limits, Rescue};
 use crate::windows::sampler::SamplerThread;
-use crate::windows::sampler::suspend::{SUSPENSIONS, Watches};
+use crate::windows::sampler::suspend::{SUSPENSIONS, SamplerWatchdog};
 use crate::windows::shared::clock::SessionClock;
 use crate::windows::shared::events::{ENDED, close, wake_all};
 use crate::windows::shared::priority::{leave_power_throttling, set_priority};
@@ -67,7 +67,7 @@ impl WatchdogThread {
     pub(super) fn run(&self, sampler: &SamplerThread, writer: &WriterThread) {
         set_priority(THREAD_PRIORITY_HIGHEST);
         leave_power_throttling();
-        let mut watches = Watches::default();
+        let mut watches = SamplerWatchdog::default();
         let limits = Limits {
             asked: self.clock.span(ASKED_MS),
             stopped: self.clock.span(SUSPENDED_MS),

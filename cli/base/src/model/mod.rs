@@ -10,7 +10,7 @@ mod names;
 mod starts;
 
 pub use function::{function_key, stable_name};
-pub use holder::Holder;
+pub use holder::CodeOwner;
 pub use image::{Image, ImageId};
 pub use names::{file_name, image_id, parse_image_id, parse_pdb_id, pdb_id, shortened};
 pub use starts::{THREAD_STARTS, is_thread_start};

@@ -1,8 +1,8 @@
 //! What a command line asks for, parsed and checked.
 
-use crate::label::Label;
-use crate::options::AgentOption;
-use crate::rotation::Rotation;
+use crate::record::label::Label;
+use crate::record::options::AgentOption;
+use crate::rotate::Rotation;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -85,7 +85,7 @@ pub(crate) enum Target {
     /// Several, by their ids.
     Pids(Vec<u32>),
     /// By its program's file name, which exactly one process must have, or by a pattern of names
-    /// ([`crate::name_pattern`]), which several may have.
+    /// ([`crate::process::name_pattern`]), which several may have.
     Name(String),
     /// The next process whose program has this name, or a name of this pattern.
     WaitFor(String),
@@ -101,7 +101,7 @@ pub(crate) struct Record {
     pub target: Target,
     /// agent.dll; `None` = beside inject.exe.
     pub dll: Option<PathBuf>,
-    /// Output file; see [`crate::pattern`].
+    /// Output file; see [`crate::record::pattern`].
     pub output: OsString,
     /// Folder to which the trace is moved when it is whole.
     pub move_to: Option<PathBuf>,

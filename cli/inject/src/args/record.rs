@@ -3,11 +3,12 @@
 use super::Record;
 use super::action::Target;
 use super::values::*;
+use crate::duration;
 use crate::flight;
-use crate::label::Label;
-use crate::options::{self, AgentOption};
-use crate::rotation::{self, Rotation};
-use crate::{duration, pattern, stall};
+use crate::record::label::Label;
+use crate::record::options::{self, AgentOption};
+use crate::record::{pattern, stall};
+use crate::rotate::{self, Rotation};
 use clap::error::ErrorKind;
 use clap::{ArgGroup, Args, ValueEnum};
 use std::ffi::OsString;
@@ -324,7 +325,7 @@ impl RecordArgs {
             );
         }
         match (self.max_size, rotation.keep) {
-            (Some(all), keep @ 1..) if all != 0 && all / u64::from(keep) < rotation::LEAST_BYTES => conflict(
+            (Some(all), keep @ 1..) if all != 0 && all / u64::from(keep) < rotate::LEAST_BYTES => conflict(
                 "--max-size leaves less than 1M for each of the files of --keep: allow more, or keep fewer files",
             ),
             _ => Ok(rotation),

@@ -1,6 +1,6 @@
 use super::*;
-use crate::pattern;
-use crate::rotation::Rotation;
+use crate::record::pattern;
+use crate::rotate::Rotation;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use stk_schema::control;
 use stk_tests::documents;

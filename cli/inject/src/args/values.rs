@@ -1,9 +1,9 @@
 //! What the values of options may be: each function reads one, or says what is wrong with it.
 
 use crate::duration;
-use crate::name_pattern::NamePattern;
-use crate::pattern;
-use crate::rotation;
+use crate::process::name_pattern::NamePattern;
+use crate::record::pattern;
+use crate::rotate;
 use std::ffi::OsString;
 use stk_schema::typed::parse_size;
 use stk_schema::{limits, requests};
@@ -32,7 +32,7 @@ pub(super) fn rotate_at(text: &str) -> Result<RotateAt, String> {
         };
     }
     match byte_count(text).map_err(|_| wrong())? {
-        bytes @ rotation::LEAST_BYTES.. => Ok(RotateAt::Size(bytes)),
+        bytes @ rotate::LEAST_BYTES.. => Ok(RotateAt::Size(bytes)),
         _ => Err(format!("{text} for a file: at least 1M is needed")),
     }
 }

@@ -8,7 +8,7 @@ mod once;
 #[cfg(test)]
 mod tests;
 
-use crate::rotation::Rotation;
+use crate::rotate::Rotation;
 use once::Once;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};

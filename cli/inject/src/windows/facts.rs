@@ -5,7 +5,7 @@ use super::registry;
 use super::scheduling;
 use super::system::{self, Procedure};
 use crate::args::Record;
-use crate::runtime;
+use crate::dac::runtime;
 use std::mem::transmute;
 use std::ptr;
 use windows_sys::Win32::Foundation::FILETIME;
@@ -23,10 +23,10 @@ const MACHINE_SALT: &str = "stk machine.id ";
 const MACHINE_BYTES: usize = 16;
 
 /// Key and value of a METADATA event.
-pub(crate) type Fact = (String, String);
+pub(crate) type MetadataEntry = (String, String);
 
 /// The metadata in the agent's form: `key 0 value 0 …`.
-pub(crate) fn bytes(facts: &[Fact]) -> Vec<u8> {
+pub(crate) fn bytes(facts: &[MetadataEntry]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (key, value) in facts {
         for text in [key, value] {
@@ -38,7 +38,7 @@ pub(crate) fn bytes(facts: &[Fact]) -> Vec<u8> {
 }
 
 /// What is known of a recording when it begins.
-pub(crate) fn facts(record: &Record, process: &Process) -> Vec<Fact> {
+pub(crate) fn facts(record: &Record, process: &Process) -> Vec<MetadataEntry> {
     let mut facts = vec![("inject.version".to_owned(), env!("CARGO_PKG_VERSION").to_owned())];
     if record.command_line {
         let line: Vec<String> =

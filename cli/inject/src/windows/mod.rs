@@ -1,86 +1,62 @@
 //! Everything that calls the system.
 //!
-//! * [`process`]: other processes: finding, opening, reading them.
-//! * [`refusal`]: why a process cannot be recorded.
-//! * [`place`]: agent.dll as a file, and the folder from which it is loaded.
-//! * [`diagnose`]: what blocked the agent.
-//! * [`token`]: access tokens, and which files they allow a process to read.
-//! * [`remote`]: memory and threads in another process.
 //! * [`agent`]: the agent inside another process, called through its exports.
-//! * [`record`]: one recording from the first check to the last line.
-//! * [`children`]: the children of recorded processes.
-//! * [`facts`]: what the trace says of the machine and the process.
-//! * [`complete`]: the trace and image files, for the data added after the end.
-//! * [`names`]: names for the agent from a .NET runtime's data access library.
-//! * [`output`]: the file that the agent writes.
-//! * [`flight`]: the thread that makes traces of a ring of files.
-//! * [`guard`]: the thread that watches the recorder's threads.
-//! * [`deliver`]: moves a whole trace to where it belongs.
-//! * [`detach`]: starts a copy of inject that remains as the guard.
-//! * [`launch`]: starts the program to record.
-//! * [`ntdll`]: ntdll in another process, and calls on a thread there.
-//! * [`handover`]: processes of another architecture.
-//! * [`ps`]: the list of processes.
-//! * [`doctor`]: whether this system is as the recorder expects.
-//! * [`mutex`]: the agent's mutexes, which injects use among themselves.
-//! * [`quiet`]: waits until no thread of a process is in its agent.
-//! * [`suspension`]: a thread of another process, suspended for a moment.
-//! * [`threads`]: what the system says of another process's threads.
-//! * [`unload`]: has the agent leave a process.
-//! * [`requests`]: asks the agents of recordings for marks and pauses.
-//! * [`several`]: several processes at once, and processes that are waited for.
-//! * [`copies`]: copies of this inject, one for each process.
-//! * [`top`]: what a process does now, shown by stk.
 //! * [`console`]: handles Ctrl-C.
-//! * [`logoff`]: the end of the user's session in a copy without a console.
+//! * [`dac`]: names for the agent from a .NET runtime's data access library.
+//! * [`doctor`]: whether this system is as the recorder expects.
+//! * [`facts`]: what the trace says of the machine and the process.
+//! * [`flight`]: the thread that makes traces of a ring of files.
+//! * [`handler_drain`]: waits until no thread of a process is in its agent.
+//! * [`launch`]: starts the program to record; children, several processes, copies of inject.
+//! * [`load_failure`]: what blocked the agent.
+//! * [`mutex`]: the agent's mutexes, which injects use among themselves.
+//! * [`output`]: the file that the agent writes.
+//! * [`place`]: agent.dll as a file, and the folder from which it is loaded.
+//! * [`process`]: other processes: finding, opening, reading them; their memory and threads.
+//! * [`ps`]: the list of processes.
+//! * [`record`]: one recording from the first check to the last line.
+//! * [`refusal`]: why a process cannot be recorded.
 //! * [`registry`]: values of the registry.
+//! * [`requests`]: asks the agents of recordings for marks and pauses.
+//! * [`scheduling`]: priority classes and power throttling of a process.
+//! * [`stk`]: runs stk.exe.
+//! * [`supplement`]: the trace and image files, for the data added after the end.
 //! * [`system`]: handles, events, error texts.
+//! * [`top`]: what a process does now, shown by stk.
+//! * [`trust`]: signatures, access tokens, and paths on this machine.
+//! * [`unload`]: has the agent leave a process.
 
 pub(crate) mod agent;
-pub(crate) mod births;
-pub(crate) mod children;
-pub(crate) mod complete;
 pub(crate) mod console;
-pub(crate) mod copies;
-pub(crate) mod deliver;
-pub(crate) mod detach;
-pub(crate) mod diagnose;
+pub(crate) mod dac;
 pub(crate) mod doctor;
 pub(crate) mod facts;
 pub(crate) mod flight;
-pub(crate) mod guard;
-pub(crate) mod handover;
+pub(crate) mod handler_drain;
 pub(crate) mod launch;
-pub(crate) mod local;
-pub(crate) mod logoff;
+pub(crate) mod load_failure;
 pub(crate) mod mutex;
-pub(crate) mod names;
-pub(crate) mod ntdll;
 pub(crate) mod output;
 pub(crate) mod place;
 pub(crate) mod process;
 pub(crate) mod ps;
-pub(crate) mod quiet;
 pub(crate) mod record;
 pub(crate) mod refusal;
 pub(crate) mod registry;
-pub(crate) mod remote;
 pub(crate) mod requests;
 pub(crate) mod scheduling;
-pub(crate) mod several;
-pub(crate) mod signature;
 pub(crate) mod stk;
-pub(crate) mod suspension;
+pub(crate) mod supplement;
 pub(crate) mod system;
-pub(crate) mod threads;
-pub(crate) mod token;
 pub(crate) mod top;
+pub(crate) mod trust;
 pub(crate) mod unload;
 
 use crate::args::{Action, Target};
 use crate::failure::{self, Failure};
 use crate::messages;
 use crate::status::StatusRow;
+use launch::handover;
 use process::{OpenError, Process};
 use std::io::Write as _;
 use stk_schema::control::AgentStatus;

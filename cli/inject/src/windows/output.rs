@@ -3,14 +3,14 @@
 //! gets another name.
 
 use super::system;
-use super::token::{self, Descriptor, Token};
-use crate::delivery::{self, Digest};
 use crate::failure::Failure;
 use crate::file_identity::FileIdentity;
 use crate::messages;
-use crate::old_names;
-use crate::rotation::{Deletion, RingFile};
+use crate::record::delivery::{self, Digest};
+use crate::record::old_names;
+use crate::rotate::{Deletion, RingFile};
 use crate::trust::{self, ExistingFile};
+use crate::windows::trust::token::{self, Descriptor, Token};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::windows::fs::{MetadataExt as _, OpenOptionsExt as _};

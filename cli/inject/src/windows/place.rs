@@ -7,13 +7,13 @@
 //! Services, other users and AppContainers can load it, and an agent.dll in use can be replaced.
 //! Otherwise targets load the named file.
 
-use super::local::real_path;
 use super::registry;
 use super::system;
-use super::token::{self, Descriptor};
 use crate::companion;
 use crate::failure::Failure;
 use crate::image::{self, Image};
+use crate::windows::trust::local::real_path;
+use crate::windows::trust::token::{self, Descriptor};
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::windows::ffi::OsStrExt as _;

@@ -1,7 +1,6 @@
 //! Lists processes and the obstacles to recording them.
 
 use super::agent;
-use super::handover;
 use super::process::{self, Module, Process};
 use super::refusal;
 use super::system;
@@ -9,6 +8,7 @@ use crate::failure::Failure;
 use crate::image;
 use crate::list;
 use crate::refusal::standing;
+use crate::windows::launch::handover;
 use std::os::windows::io::AsHandle;
 use stk_schema::control;
 

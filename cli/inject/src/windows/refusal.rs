@@ -1,12 +1,12 @@
 //! Finds why a process cannot be recorded, before anything in it is changed.
 
 use super::system::{self, Procedure};
-use super::token::{self, Token};
 use crate::image::{self, Image};
-use crate::policy::{self, AgentTraits, Policies};
+use crate::refusal::policy::{self, AgentTraits, Policies};
 pub(crate) use crate::refusal::{Machine, Refusal};
 use crate::refusal::{TokenComparison, standing};
 use crate::trust::{self, IntegrityLevel};
+use crate::windows::trust::token::{self, Token};
 use std::os::windows::io::{AsRawHandle, BorrowedHandle};
 use std::path::Path;
 use stk_schema::sddl;

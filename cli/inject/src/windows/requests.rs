@@ -5,12 +5,13 @@
 use super::agent::{self, Agent};
 use super::mutex::{self, OwnedMutex};
 use super::process::{self, Process};
-use super::remote::{Duplicate, MessageRoom};
 use super::system;
-use super::{handover, recorded};
 use crate::args::{Request, Target};
 use crate::failure::{self, Failure};
 use crate::messages::say;
+use crate::windows::launch::handover;
+use crate::windows::process::remote::{Duplicate, MessageRoom};
+use crate::windows::recorded;
 use std::io;
 use std::mem::offset_of;
 use std::os::windows::io::{AsHandle as _, OwnedHandle};

@@ -4,12 +4,12 @@
 //! trace. The recording is made by a copy of inject, so that its messages are not on the screen.
 
 use super::console;
-use super::copies;
 use super::process;
 use super::stk;
 use super::system;
 use crate::args::{Target, Top};
 use crate::failure::{self, Failure};
+use crate::windows::launch::copies;
 use std::ffi::OsString;
 use std::io::Read as _;
 use std::os::windows::io::AsHandle as _;

@@ -1,8 +1,9 @@
 //! Has the agent leave a process: `inject stop --unload`.
 //!
 //! The agent first takes back what it has registered (`stk_agent_leave`). Then this waits until no
-//! thread of the process can be in it ([`quiet`]) and no other inject uses its memory. Then the
-//! references of its module that belong to it are freed, on threads that begin and end in kernel32.
+//! thread of the process can be in it ([`handler_drain`]) and no other inject uses its memory. Then
+//! the references of its module that belong to it are freed, on threads that begin and end in
+//! kernel32.
 //! Meanwhile this holds the agent's mutex of hosts, so that no other inject calls an agent that
 //! goes.
 
@@ -10,12 +11,12 @@ use super::agent::{self, Agent};
 use super::console;
 use super::mutex::{self, OwnedMutex};
 use super::process::Process;
-use super::quiet;
-use super::remote::{self, Call};
 use super::system;
 use crate::failure::{self, Failure};
 use crate::image;
 use crate::messages::say;
+use crate::windows::handler_drain;
+use crate::windows::process::remote::{self, Call};
 use std::time::{Duration, Instant};
 use stk_schema::control::{
     LEAVE_FAILED, LEAVE_HANDED_OVER, LEAVE_NOTIFIED, LEAVE_PREPARE, LEAVE_READY, LEAVE_RECORDING,
@@ -65,7 +66,7 @@ fn leave(process: &Process, agent: &Agent, until: Instant) -> Result<(), String>
         LEAVE_WATCH => true,
         code => return Err(refusal(code)),
     };
-    quiet::wait(process, agent, handler, until)
+    handler_drain::wait(process, agent, handler, until)
         .map_err(|reason| format!("{reason}; try again, or end the program"))?;
     let references = match call(process, agent, LEAVE_REFERENCES, until)? {
         code if code >= LEAVE_HANDED_OVER => code - LEAVE_HANDED_OVER,

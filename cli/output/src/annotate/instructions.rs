@@ -91,7 +91,7 @@ enum CodeHolder {
 
 /// A function's code in an image or region.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Place {
+struct FunctionCode {
     part: usize,
     holder: CodeHolder,
     /// Where the function begins, as an offset in the holder; 0 for [`CodeHolder::Nothing`].
@@ -154,9 +154,9 @@ pub(super) fn blocks(sums: &PartSums<'_>, source: CodeSource<'_>) -> HashMap<usi
     let place = |part: usize, frame: FrameId| {
         let (holder, address) = address_of(&key(frame));
         let displacement = facts.get(frame.0 as usize).and_then(|facts| facts.displacement);
-        (Place { part, holder, start: source.start(holder, address, displacement) }, address)
+        (FunctionCode { part, holder, start: source.start(holder, address, displacement) }, address)
     };
-    let mut wanted: BTreeMap<Place, Vec<Address>> = BTreeMap::new();
+    let mut wanted: BTreeMap<FunctionCode, Vec<Address>> = BTreeMap::new();
     sums.each_frame(|found| {
         for &(part, frame, _) in found {
             if let Some((place, address)) = part.map(|part| place(part, frame)) {
@@ -165,7 +165,7 @@ pub(super) fn blocks(sums: &PartSums<'_>, source: CodeSource<'_>) -> HashMap<usi
         }
     });
     let mut room = MOST;
-    let decoded: HashMap<Place, Decoded> = wanted
+    let decoded: HashMap<FunctionCode, Decoded> = wanted
         .into_iter()
         .map(|(at, mut addresses)| {
             addresses.sort_unstable();
@@ -183,7 +183,7 @@ pub(super) fn blocks(sums: &PartSums<'_>, source: CodeSource<'_>) -> HashMap<usi
         };
         (place, spot)
     };
-    let mut rows: BTreeMap<Place, BTreeMap<Spot, Hit>> = BTreeMap::new();
+    let mut rows: BTreeMap<FunctionCode, BTreeMap<Spot, Hit>> = BTreeMap::new();
     for ((place, spot), sum) in sums.by(|part, frame, _| spot(part, frame)) {
         let hit = Hit { sum, lines: BTreeSet::new() };
         rows.entry(place).or_default().insert(spot, hit);
@@ -275,7 +275,7 @@ fn find(instructions: &BTreeMap<u64, u8>, address: Address, tables: &ImageTables
 fn block(
     sums: &PartSums<'_>,
     source: CodeSource<'_>,
-    place: Place,
+    place: FunctionCode,
     mut hits: BTreeMap<Spot, Hit>,
     instructions: Option<&BTreeMap<u64, u8>>,
 ) -> CodeBlock {

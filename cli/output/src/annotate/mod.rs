@@ -35,7 +35,7 @@ use stk_profile::profile::{
     Additive, Functions, OwnTotal, PatternError, Profile, Runs, SelectionShare, Weight,
 };
 use stk_profile::runtimes::dotnet::Lines;
-use subject::Part;
+use subject::CodeSubject;
 use sums::PartSums;
 
 /// Version of the JSON that `schema/annotate.schema.json` describes. It is raised when the meaning
@@ -203,7 +203,7 @@ pub fn annotate(
 
 /// A part with its lines and their texts.
 fn described(
-    part: &Part,
+    part: &CodeSubject,
     sum: OwnTotal<Amount>,
     of_lines: BTreeMap<Option<u32>, OwnTotal<Amount>>,
     found: Result<SourceText, SourceProblem>,

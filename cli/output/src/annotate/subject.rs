@@ -9,7 +9,7 @@ use stk_profile::profile::{
 
 /// A function, or a file with its functions.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Part {
+pub(super) struct CodeSubject {
     pub function: Option<String>,
     pub module: String,
     pub file: Option<String>,
@@ -25,22 +25,22 @@ pub(super) fn parts(
     functions: &Functions,
     what: &str,
     by_function: bool,
-) -> Result<Vec<Vec<Part>>, PatternError> {
+) -> Result<Vec<Vec<CodeSubject>>, PatternError> {
     let files = files(profile, functions, what);
     if !files.is_empty() {
         let of_files = || files.values().flatten().map(|id| part(functions, *id)).collect();
-        let of_file = |(file, functions): (&&str, &Vec<FunctionId>)| Part {
+        let of_file = |(file, functions): (&&str, &Vec<FunctionId>)| CodeSubject {
             function: None,
             module: String::new(),
             file: Some((*file).to_owned()),
             functions: functions.clone(),
         };
-        let whole: Vec<Part> = files.iter().map(of_file).collect();
+        let whole: Vec<CodeSubject> = files.iter().map(of_file).collect();
         return Ok(if by_function { vec![whole, of_files()] } else { vec![whole] });
     }
     let list = || (0..).map(FunctionId).zip(functions.list());
     let is_named = |function: &Function| function.name == what || function.name_in_module == what;
-    let exact: Vec<Part> =
+    let exact: Vec<CodeSubject> =
         list().filter(|(_, function)| is_named(function)).map(|(id, _)| part(functions, id)).collect();
     if !exact.is_empty() {
         return Ok(vec![exact]);
@@ -58,11 +58,11 @@ pub(super) fn parts(
     Ok(vec![list().filter(|(_, function)| is_chosen(function)).map(|(id, _)| part(functions, id)).collect()])
 }
 
-fn part(functions: &Functions, id: FunctionId) -> Part {
+fn part(functions: &Functions, id: FunctionId) -> CodeSubject {
     let Function { name_in_module, module, file, .. } = &functions.list()[id.0 as usize];
     // Without a source file, the module is its file.
     let file = file.clone().filter(|file| file != module);
-    Part { function: Some(name_in_module.clone()), module: module.clone(), file, functions: vec![id] }
+    CodeSubject { function: Some(name_in_module.clone()), module: module.clone(), file, functions: vec![id] }
 }
 
 /// The source files whose paths end in a text, each with its functions.

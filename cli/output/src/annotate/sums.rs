@@ -1,7 +1,7 @@
 //! Weights by part, line and instruction: each stack of frames becomes one of groups, and the one
 //! sum over stacks gives the own and the total amount of each group.
 
-use super::subject::Part;
+use super::subject::CodeSubject;
 use crate::stats::Amount;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
@@ -31,7 +31,7 @@ impl<'a> PartSums<'a> {
         profile: &'a Profile,
         functions: &'a Functions,
         nodes: &'a [Amount],
-        parts: &[Part],
+        parts: &[CodeSubject],
     ) -> PartSums<'a> {
         let parts = parts.iter().enumerate();
         let parts = parts.flat_map(|(at, part)| part.functions.iter().map(move |&function| (function, at)));

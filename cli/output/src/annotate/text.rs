@@ -1,7 +1,7 @@
 //! Annotated functions as text.
 
 use super::{Annotation, CodeBlock, PartStats};
-use crate::stats::{Amount, PrintOptions, Whole, percent};
+use crate::stats::{Amount, CountedTotal, PrintOptions, percent};
 use std::io::{self, Write};
 use stk_base::text::{counted, cut};
 use stk_schema::table::{Column, Table};
@@ -18,7 +18,7 @@ const SKID: &str = "A sample counts for the instruction that would have run next
 /// Prints what `stk annotate` shows.
 pub fn print(annotation: &Annotation, out: &mut dyn Write, options: &PrintOptions) -> io::Result<()> {
     let Annotation { weight, interval_ns, counted_ns, .. } = *annotation;
-    let whole = Whole { weight, interval_ns, counted_ns, few: None };
+    let whole = CountedTotal { weight, interval_ns, counted_ns, few: None };
     for (at, part) in annotation.parts.iter().enumerate() {
         if at > 0 {
             writeln!(out)?;
@@ -38,7 +38,7 @@ pub fn print(annotation: &Annotation, out: &mut dyn Write, options: &PrintOption
 
 fn print_part(
     part: &PartStats,
-    whole: &Whole,
+    whole: &CountedTotal,
     out: &mut dyn Write,
     options: &PrintOptions,
 ) -> io::Result<()> {
@@ -80,7 +80,7 @@ fn columns(of: &str) -> [Column; 5] {
 }
 
 /// The cells of amounts; nothing is left blank.
-fn cells(own: Amount, total: Amount, whole: &Whole) -> [String; 3] {
+fn cells(own: Amount, total: Amount, whole: &CountedTotal) -> [String; 3] {
     let shown = |amount: Amount, text: String| if amount == Amount::default() { String::new() } else { text };
     [
         shown(own, whole.amount(own.weight_ns)),
@@ -97,7 +97,7 @@ fn fitted(text: &str, options: &PrintOptions) -> String {
     }
 }
 
-fn lines(part: &PartStats, whole: &Whole, options: &PrintOptions) -> Table {
+fn lines(part: &PartStats, whole: &CountedTotal, options: &PrintOptions) -> Table {
     let mut table = Table::new(columns("line"));
     let blank = || [String::new(), String::new(), String::new()];
     let context = |table: &mut Table, from: u32, until: u32| {
@@ -137,7 +137,7 @@ fn lines(part: &PartStats, whole: &Whole, options: &PrintOptions) -> Table {
     table
 }
 
-fn instructions(block: &CodeBlock, whole: &Whole, options: &PrintOptions) -> Table {
+fn instructions(block: &CodeBlock, whole: &CountedTotal, options: &PrintOptions) -> Table {
     let module = printable(&block.module).into_owned();
     let mut table = Table::new(columns("address").into_iter().chain([Column::left(module)]));
     for row in &block.rows {

@@ -40,11 +40,11 @@ struct AddressJson<'a> {
     from_ns: Option<u64>,
     /// Null: to the trace's end.
     until_ns: Option<u64>,
-    frames: Vec<FrameJson<'a>>,
+    frames: Vec<AddressFrameJson<'a>>,
 }
 
 #[derive(Serialize)]
-struct FrameJson<'a> {
+struct AddressFrameJson<'a> {
     function: &'a str,
     displacement: Option<u32>,
     file: Option<&'a str>,
@@ -168,14 +168,18 @@ fn json_line(
         rva: Some(hex(address - holder.base)),
         from_ns: holder.from.map(|time| trace.clock.ns(time)),
         until_ns: holder.until.map(|time| trace.clock.ns(time)),
-        frames: names.iter().enumerate().map(|(n, name)| FrameJson::of(name, n + 1 < names.len())).collect(),
+        frames: names
+            .iter()
+            .enumerate()
+            .map(|(n, name)| AddressFrameJson::of(name, n + 1 < names.len()))
+            .collect(),
     };
     Ok(serde_json::to_string(&line)? + "\n")
 }
 
-impl FrameJson<'_> {
-    fn of(name: &Name, inline: bool) -> FrameJson<'_> {
-        FrameJson {
+impl AddressFrameJson<'_> {
+    fn of(name: &Name, inline: bool) -> AddressFrameJson<'_> {
+        AddressFrameJson {
             function: &name.function,
             displacement: name.displacement,
             file: name.file.as_deref(),

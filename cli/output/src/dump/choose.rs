@@ -2,7 +2,7 @@
 //! that `stk stats` and `stk convert` have, with the same rules.
 
 use super::stack::DumpStack;
-use stk_base::model::Holder;
+use stk_base::model::CodeOwner;
 use stk_base::text::counted;
 use stk_profile::profile::{Category, CutState, FrameName, Marks, Selection, is_kept};
 use stk_profile::trace::Trace;
@@ -51,12 +51,12 @@ impl StackChoice {
     /// What the patterns say of each frame's names.
     fn marks(&self, trace: &Trace<'_>, stack: &DumpStack) -> Vec<Vec<Marks>> {
         let marks_of = |walked: &super::stack::DumpFrame| {
-            let path = match walked.frame.module.map(Holder::of) {
-                Some(Holder::Module(module)) => {
+            let path = match walked.frame.module.map(CodeOwner::of) {
+                Some(CodeOwner::Module(module)) => {
                     let image = trace.timeline.modules[module as usize].image;
                     trace.timeline.images[image.0 as usize].image.path.as_str()
                 }
-                Some(Holder::Code(_)) | None => "",
+                Some(CodeOwner::Code(_)) | None => "",
             };
             let outermost = walked.names.last().map_or("", |name| name.function.as_str());
             let category = Category::of(walked.kind, &walked.module, path, outermost);

@@ -50,7 +50,7 @@ struct ThreadJson<'a> {
     stop_module: &'a str,
     /// The address that the walk needed and could not use; with a module to blame, an RVA in it.
     stop_address: Option<String>,
-    frames: Vec<FrameJson<'a>>,
+    frames: Vec<StackFrameJson<'a>>,
     /// Explicit Frames of .NET, innermost first.
     explicit_frames: Vec<ExplicitJson<'a>>,
     /// Why there are none, or no more; null if the chain was read to its end.
@@ -74,7 +74,7 @@ struct ExplicitJson<'a> {
 }
 
 #[derive(Serialize)]
-struct FrameJson<'a> {
+struct StackFrameJson<'a> {
     ip: String,
     sp: String,
     return_address: Option<String>,
@@ -210,7 +210,7 @@ fn hex(value: u64) -> String {
     format!("{value:#x}")
 }
 
-fn frame(stack: &DumpStack, i: usize) -> FrameJson<'_> {
+fn frame(stack: &DumpStack, i: usize) -> StackFrameJson<'_> {
     let walked = &stack.frames[i];
     let caller = stack.frames.get(i + 1);
     let (outermost, inline) =
@@ -219,7 +219,7 @@ fn frame(stack: &DumpStack, i: usize) -> FrameJson<'_> {
         .iter()
         .map(|name| InlineJson { function: &name.function, file: name.file.as_deref(), line: name.line })
         .collect();
-    FrameJson {
+    StackFrameJson {
         ip: hex(walked.frame.address),
         sp: hex(walked.frame.sp),
         return_address: caller.map(|caller| hex(caller.frame.address)),

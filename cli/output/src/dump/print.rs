@@ -84,12 +84,12 @@ pub struct StackPrinter<'a, 'o> {
     /// Lines on events that are not printed yet, with the events' numbers.
     lines: VecDeque<(u64, String)>,
     /// The last piece of text that was printed.
-    pub last: Piece,
+    pub last: PrintedItem,
 }
 
 /// A piece of text. An empty line is before and behind each stack.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Piece {
+pub enum PrintedItem {
     #[default]
     Nothing,
     Line,
@@ -114,7 +114,7 @@ impl<'a, 'o> StackPrinter<'a, 'o> {
             merged: text::MergedStacks::default(),
             notes: clrstack::Notes::default(),
             lines: VecDeque::new(),
-            last: Piece::Nothing,
+            last: PrintedItem::Nothing,
         }
     }
 
@@ -168,15 +168,15 @@ impl<'a, 'o> StackPrinter<'a, 'o> {
             }
             DumpStyle::Json => return Ok(json::thread(trace, stack, self.choice.taken == 1)?),
         };
-        let before = std::mem::replace(&mut self.last, Piece::Stack);
-        Ok(if before == Piece::Nothing { text } else { format!("\n{text}") })
+        let before = std::mem::replace(&mut self.last, PrintedItem::Stack);
+        Ok(if before == PrintedItem::Nothing { text } else { format!("\n{text}") })
     }
 
     /// Adds the lines on events up to the one with this number.
     fn lines_up_to(&mut self, number: u64, text: &mut String) {
         while self.lines.front().is_some_and(|(event, _)| *event <= number) {
             let Some((_, line)) = self.lines.pop_front() else { return };
-            if std::mem::replace(&mut self.last, Piece::Line) == Piece::Stack {
+            if std::mem::replace(&mut self.last, PrintedItem::Line) == PrintedItem::Stack {
                 text.push('\n');
             }
             text.push_str(&line);

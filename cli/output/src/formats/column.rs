@@ -12,15 +12,15 @@ const IN_MEMORY: usize = 4 << 20;
 const PART: usize = 64 << 10;
 
 /// The values of a column, separated by commas.
-pub(super) struct Column {
+pub(super) struct SpooledColumn {
     file: SpooledTempFile,
     buffer: Vec<u8>,
     is_empty: bool,
 }
 
-impl Column {
-    pub(super) fn new() -> Column {
-        Column { file: tempfile::spooled_tempfile(IN_MEMORY), buffer: Vec::new(), is_empty: true }
+impl SpooledColumn {
+    pub(super) fn new() -> SpooledColumn {
+        SpooledColumn { file: tempfile::spooled_tempfile(IN_MEMORY), buffer: Vec::new(), is_empty: true }
     }
 
     /// Appends a value that `write` makes.

@@ -30,7 +30,7 @@ pub(super) const OF_PART: &str = "lock.";
 
 /// Who holds a lock.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
-struct Holder {
+struct LockOwner {
     pid: u32,
     host: String,
     /// Changes while it is held.
@@ -67,7 +67,7 @@ impl FolderLock {
         let mut seen: Option<(Vec<u8>, Instant)> = None;
         let mut reported = false;
         loop {
-            match create(&at, &Holder { pid: std::process::id(), host: host(), beat: 0 }) {
+            match create(&at, &LockOwner { pid: std::process::id(), host: host(), beat: 0 }) {
                 Ok(file) => return Ok(FolderLock::beating(at, file)),
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(OutputError::at(&path, "cannot be made")(error)),
@@ -100,7 +100,7 @@ impl FolderLock {
     fn beating(at: Below, mut file: File) -> FolderLock {
         let (end, ended) = channel();
         let beat = std::thread::Builder::new().name("lock".to_owned()).spawn(move || {
-            let mut holder = Holder { pid: std::process::id(), host: host(), beat: 0 };
+            let mut holder = LockOwner { pid: std::process::id(), host: host(), beat: 0 };
             while ended.recv_timeout(BEAT) == Err(RecvTimeoutError::Timeout) {
                 holder.beat += 1;
                 let text = serde_json::to_vec(&holder).unwrap_or_default();
@@ -123,7 +123,7 @@ impl Drop for FolderLock {
     }
 }
 
-fn create(at: &Below, holder: &Holder) -> io::Result<File> {
+fn create(at: &Below, holder: &LockOwner) -> io::Result<File> {
     let mut file = at.create_new()?;
     file.write_all(&serde_json::to_vec(holder).unwrap_or_default())?;
     Ok(file)
@@ -157,7 +157,7 @@ fn remove(at: &Below, expected: &[u8]) -> Result<(), OutputError> {
 /// The holder of a lock with this text, in words; and whether it is known to be no process any
 /// more: it was one of this machine, and the system lists its processes.
 pub fn lock_holder(text: &[u8]) -> (String, bool) {
-    let Ok(holder) = serde_json::from_slice::<Holder>(text) else {
+    let Ok(holder) = serde_json::from_slice::<LockOwner>(text) else {
         return ("another process".to_owned(), false);
     };
     let processes = Path::new("/proc");
@@ -208,10 +208,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = Below::folder(folder.path()).unwrap().join("lock");
         let path = at.path();
-        create(&at, &Holder { pid: 1, host: "lab".to_owned(), beat: 7 }).unwrap();
+        create(&at, &LockOwner { pid: 1, host: "lab".to_owned(), beat: 7 }).unwrap();
         let stale = Duration::from_millis(300);
         let lock = FolderLock::hold(at, folder.path(), "works", stale).unwrap();
-        let holder: Holder = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let holder: LockOwner = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
         assert_eq!(holder.pid, std::process::id());
         drop(lock);
         assert!(!path.exists());
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(lock_holder(b"?"), ("another process".to_owned(), false));
         #[cfg(target_os = "linux")]
         assert!(
-            lock_holder(&serde_json::to_vec(&Holder { pid: u32::MAX, host: host(), beat: 1 }).unwrap()).1
+            lock_holder(&serde_json::to_vec(&LockOwner { pid: u32::MAX, host: host(), beat: 1 }).unwrap()).1
         );
     }
 }

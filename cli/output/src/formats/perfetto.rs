@@ -412,7 +412,7 @@ impl PerfettoWriter {
         mappings: &[u64],
     ) -> Result<(), OutputError> {
         let (mut names, mut sources) = (Strings::default(), Strings::default());
-        let mut rows: Vec<FrameRow> = Vec::new();
+        let mut rows: Vec<InternedFrame> = Vec::new();
         let no_mapping = profile.modules.len() as u64 + 1;
         for (frame, key) in (0..).map(FrameId).zip(profile.frames.keys()) {
             self.frames.starts.push(rows.len() as u64 + 1);
@@ -421,7 +421,7 @@ impl PerfettoWriter {
             for (&id, line) in functions.of(frame).iter().zip(lines) {
                 let function = &functions.list()[id.0 as usize];
                 let source = function.file.as_deref().filter(|_| line.is_some());
-                rows.push(FrameRow {
+                rows.push(InternedFrame {
                     name: names.id(&function.name),
                     mapping,
                     address,
@@ -433,7 +433,11 @@ impl PerfettoWriter {
         }
         self.frames.starts.push(rows.len() as u64 + 1);
         let mut root = |text: String| {
-            rows.push(FrameRow { name: names.id(&text), mapping: no_mapping, ..FrameRow::default() });
+            rows.push(InternedFrame {
+                name: names.id(&text),
+                mapping: no_mapping,
+                ..InternedFrame::default()
+            });
             rows.len() as u64
         };
         self.frames.empty = root(EMPTY.to_owned());
@@ -443,7 +447,7 @@ impl PerfettoWriter {
         }
         self.write_strings(interned::FUNCTION_NAMES, &names)?;
         self.write_strings(interned::SOURCE_PATHS, &sources)?;
-        let rows: Vec<(u64, FrameRow)> = (1..).zip(rows).collect();
+        let rows: Vec<(u64, InternedFrame)> = (1..).zip(rows).collect();
         self.write_interned(interned::FRAMES, &rows, |message, (id, row)| row.write(*id, message))
     }
 
@@ -529,7 +533,7 @@ fn write_callstack(message: &mut Message, callstack: u64, frames: Option<Vec<u64
 
 /// A frame as Perfetto has it.
 #[derive(Default)]
-struct FrameRow {
+struct InternedFrame {
     name: u64,
     mapping: u64,
     /// From the beginning of the mapping.
@@ -539,7 +543,7 @@ struct FrameRow {
     kind: u64,
 }
 
-impl FrameRow {
+impl InternedFrame {
     fn write(&self, id: u64, message: &mut Message) {
         message.number(1, id);
         message.number(2, self.name);

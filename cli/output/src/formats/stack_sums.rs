@@ -61,11 +61,11 @@ struct Call {
     function: u32,
     /// How many callers it has.
     depth: u32,
-    place: Place,
+    place: StackNode,
 }
 
 #[derive(Clone, Copy)]
-enum Place {
+enum StackNode {
     /// Of the functions of a node's frame, the one of this number.
     Node(NodeId, u32),
     Rooted(NodeId),
@@ -202,7 +202,7 @@ impl<'p> WeighedStacks<'p> {
                     continue;
                 }
                 match self.function_of(id, 0) {
-                    Some(function) => calls.push(Call { function, depth, place: Place::Node(id, 0) }),
+                    Some(function) => calls.push(Call { function, depth, place: StackNode::Node(id, 0) }),
                     None => ends.push(id),
                 }
             }
@@ -216,8 +216,8 @@ impl<'p> WeighedStacks<'p> {
     /// Frames of the stacks that a call leads to.
     fn size(&self, call: &Call) -> u64 {
         u64::from(match call.place {
-            Place::Node(NodeId(node), _) => self.nodes[node as usize].size,
-            Place::Rooted(NodeId(stack)) => self.rooted.sizes[stack as usize],
+            StackNode::Node(NodeId(node), _) => self.nodes[node as usize].size,
+            StackNode::Rooted(NodeId(stack)) => self.rooted.sizes[stack as usize],
         })
     }
 
@@ -233,13 +233,13 @@ impl<'p> WeighedStacks<'p> {
         let mut plan = Plan { visit: Visit::new(&self.roots), next: Vec::new() };
         let mut ready: Vec<S> = Vec::new();
         loop {
-            let parts: Vec<Part> =
+            let parts: Vec<StackChunk> =
                 std::iter::from_fn(|| plan.part(self)).take(2 * rayon::current_num_threads()).collect();
             let is_end = parts.is_empty();
             let written = std::mem::take(&mut ready);
             let (made, written) = rayon::join(
                 || {
-                    let make = |part: Part| {
+                    let make = |part: StackChunk| {
                         let mut made = new();
                         part.into_iter().for_each(|piece| self.visit_piece(piece, &mut made, &each));
                         made
@@ -256,8 +256,8 @@ impl<'p> WeighedStacks<'p> {
         }
     }
 
-    fn visit_piece<S>(&self, piece: PartPiece, made: &mut S, each: &impl Fn(&mut S, WeighedStack<'_>)) {
-        let PartPiece { functions, calls, own } = piece;
+    fn visit_piece<S>(&self, piece: CallerGroup, made: &mut S, each: &impl Fn(&mut S, WeighedStack<'_>)) {
+        let CallerGroup { functions, calls, own } = piece;
         if let Some((nodes, weight)) = &own {
             each(made, WeighedStack { functions: &functions, nodes, weight: *weight });
         }
@@ -292,7 +292,7 @@ impl RootedStacks {
         self.tree.calls().add_callees(&mut self.sizes, |size, more| *size = size.saturating_add(more));
         let callees = self.callees.insert(self.tree.callees());
         let call =
-            |&stack| Call { function: self.tree.function(stack), depth: 0, place: Place::Rooted(stack) };
+            |&stack| Call { function: self.tree.function(stack), depth: 0, place: StackNode::Rooted(stack) };
         calls.extend(callees.roots().iter().map(call));
     }
 }
@@ -330,8 +330,10 @@ impl Visit {
         let mut weight = 0u64;
         for call in &*same {
             match call.place {
-                Place::Node(node, at) => match all.function_of(node, at + 1) {
-                    Some(function) => calls.push(Call { function, depth, place: Place::Node(node, at + 1) }),
+                StackNode::Node(node, at) => match all.function_of(node, at + 1) {
+                    Some(function) => {
+                        calls.push(Call { function, depth, place: StackNode::Node(node, at + 1) })
+                    }
                     None => {
                         let WeighedNode { weight: own, callee, .. } = all.nodes[node.0 as usize];
                         weight.add(own);
@@ -339,13 +341,13 @@ impl Visit {
                         weight.add(all.enter(callee, depth, calls, ends));
                     }
                 },
-                Place::Rooted(stack) => {
+                StackNode::Rooted(stack) => {
                     weight.add(all.rooted.weights[stack.0 as usize]);
                     let callees = all.rooted.callees.iter().flat_map(|callees| callees.of(stack));
                     calls.extend(callees.map(|&stack| Call {
                         function: all.rooted.tree.function(stack),
                         depth,
-                        place: Place::Rooted(stack),
+                        place: StackNode::Rooted(stack),
                     }));
                 }
             }
@@ -371,13 +373,13 @@ struct Plan {
     /// Visits the stacks that more than a part goes through.
     visit: Visit,
     /// The part that is being put together.
-    next: Part,
+    next: StackChunk,
 }
 
-type Part = Vec<PartPiece>;
+type StackChunk = Vec<CallerGroup>;
 
 /// Stacks that follow each other, with the same callers.
-struct PartPiece {
+struct CallerGroup {
     /// The callers.
     functions: Vec<u32>,
     /// What they call, the next one last.
@@ -387,7 +389,7 @@ struct PartPiece {
 }
 
 impl Plan {
-    fn part(&mut self, all: &WeighedStacks<'_>) -> Option<Part> {
+    fn part(&mut self, all: &WeighedStacks<'_>) -> Option<StackChunk> {
         let mut size = 0;
         while size < PART && !self.visit.calls.is_empty() {
             let next = self.visit.size_of_next(all);
@@ -395,7 +397,7 @@ impl Plan {
                 let weight = self.visit.next(all)?;
                 let Visit { functions, ends, .. } = &self.visit;
                 let own = (weight > 0).then(|| (ends.clone(), weight));
-                self.next.push(PartPiece { functions: functions.clone(), calls: Vec::new(), own });
+                self.next.push(CallerGroup { functions: functions.clone(), calls: Vec::new(), own });
                 size += 1;
                 continue;
             }
@@ -413,7 +415,7 @@ impl Plan {
         let callers = &functions[..depth as usize];
         if self.next.last().is_none_or(|piece| piece.functions != callers) {
             let functions = callers.to_vec();
-            self.next.push(PartPiece { functions, calls: Vec::new(), own: None });
+            self.next.push(CallerGroup { functions, calls: Vec::new(), own: None });
         }
         let Some(piece) = self.next.last_mut() else { return };
         while let Some(call) = calls.pop_if(|call| (call.function, call.depth) == (function, depth)) {

@@ -13,7 +13,7 @@ use stk_format::Supplement;
 use stk_profile::profile::unread_ns;
 use stk_profile::trace::{BlobPlace, Pauses, Timeline, Trace, drop_reason_name};
 use stk_schema::Ticks;
-use stk_schema::event::{EndReason, ModuleFlags, RuntimeKind, Table, TableKind, ThreadFlags};
+use stk_schema::event::{EndReason, ImageTable, ModuleFlags, RuntimeKind, TableKind, ThreadFlags};
 
 /// The facts about a trace of a file of so many bytes. Damage in it is one of them.
 pub fn of(trace: &Trace<'_>, bytes: u64) -> Info {
@@ -170,7 +170,7 @@ fn embedded(trace: &Trace<'_>) -> EmbeddedTables {
             apart.bytes += len;
         }
         let unwinds = |kind: u64| kind == TableKind::ExceptionDirectory as u64;
-        let available = |table: &&Table| trace.blobs.place_of(table.hash) != BlobPlace::Nowhere;
+        let available = |table: &&ImageTable| trace.blobs.place_of(table.hash) != BlobPlace::Nowhere;
         if record.tables.iter().filter(available).any(|table| unwinds(table.kind)) {
             embedded.images_with_unwind_data += 1;
         } else {

@@ -11,13 +11,13 @@ const MOST: u64 = (1 << 53) - 1;
 /// Columns one behind the other.
 #[derive(Default)]
 pub(super) struct Columns {
-    pub list: Vec<Column>,
+    pub list: Vec<PageColumn>,
     pub bytes: Vec<u8>,
 }
 
 /// Where a column lies follows from those before it: it has `rows` times `planes` bytes.
 #[derive(Serialize)]
-pub(super) struct Column {
+pub(super) struct PageColumn {
     name: &'static str,
     rows: usize,
     planes: usize,
@@ -31,7 +31,7 @@ impl Columns {
         for plane in 0..planes {
             self.bytes.extend(numbers.iter().map(|number| (*number.min(&MOST) >> (8 * plane)) as u8));
         }
-        self.list.push(Column { name, rows: numbers.len(), planes });
+        self.list.push(PageColumn { name, rows: numbers.len(), planes });
     }
 }
 

@@ -1,9 +1,9 @@
 //! What a page says of a trace beside its samples: names, totals, what is wrong with it.
 
-use super::columns::Column;
+use super::columns::PageColumn;
 use super::events::Events;
 use super::tree::{PageTree, Texts};
-use super::{Rows, Source};
+use super::{PageRows, Source};
 use crate::stats::{Stats, Totals};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -46,7 +46,7 @@ pub(super) struct Facts<'a> {
     /// Runs that rows were joined of, and the stretch of time.
     runs: usize,
     joined_ns: Option<u64>,
-    columns: &'a [Column],
+    columns: &'a [PageColumn],
 }
 
 #[derive(Serialize)]
@@ -181,8 +181,8 @@ impl<'a> Facts<'a> {
         source: &Source<'a>,
         stats: &Stats,
         functions: &'a mut FunctionFacts,
-        rows: &Rows,
-        columns: &'a [Column],
+        rows: &PageRows,
+        columns: &'a [PageColumn],
     ) -> Facts<'a> {
         let profile = source.profile;
         let (trace, window) = (&profile.trace, profile.window());

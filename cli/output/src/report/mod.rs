@@ -38,7 +38,7 @@ use columns::{Columns, difference};
 use facts::{Facts, FunctionFacts};
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
-use rows::{MOST_ROWS, Rows};
+use rows::{MOST_ROWS, PageRows};
 use serde::Serialize;
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -212,7 +212,7 @@ fn block(source: &Source<'_>, most: usize) -> io::Result<(String, u64)> {
         Ok::<(), io::Error>(())
     })?;
     let tree = PageTree::new(profile, &functions, &samples);
-    let rows = Rows::new(runs, profile.threads.len(), &tree, end_ns, most)?;
+    let rows = PageRows::new(runs, profile.threads.len(), &tree, end_ns, most)?;
     let stats = stats::collect(profile, runs, None, &StatsOptions::default())?;
     let mut columns = Columns::default();
     columns.add("depth", &depth_steps(&tree.depths));

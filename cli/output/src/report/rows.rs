@@ -15,7 +15,7 @@ pub(super) const MOST_ROWS: usize = 1 << 20;
 
 /// Samples of one thread with the same stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Row {
+pub(super) struct PageRow {
     pub start_ns: u64,
     pub wall_ns: u64,
     /// From its first sample to its last.
@@ -30,9 +30,9 @@ pub(super) struct Row {
 }
 
 /// Rows of all threads.
-pub(super) struct Rows {
+pub(super) struct PageRows {
     /// Thread by thread.
-    pub list: Vec<Row>,
+    pub list: Vec<PageRow>,
     /// How many are of each thread.
     pub of_threads: Vec<usize>,
     /// Length of the stretches in which runs were joined; `None` = each run is a row.
@@ -52,7 +52,7 @@ pub(super) fn state(activity: Activity) -> u16 {
     }
 }
 
-impl Rows {
+impl PageRows {
     /// At most `most` rows of the runs, or as many as there are threads, stacks and states.
     pub(super) fn new(
         runs: &Runs,
@@ -60,16 +60,16 @@ impl Rows {
         tree: &PageTree,
         span_ns: u64,
         most: usize,
-    ) -> io::Result<Rows> {
+    ) -> io::Result<PageRows> {
         let count = count(runs)?;
         let mut joined_ns = (count > most).then(|| (span_ns / most as u64).max(1));
         loop {
-            let rows = Rows::joined(runs, threads, tree, (joined_ns, most))?;
+            let rows = PageRows::joined(runs, threads, tree, (joined_ns, most))?;
             match joined_ns {
                 Some(stretch) if rows.list.len() > most && stretch < span_ns => {
                     joined_ns = Some(stretch.saturating_mul(2));
                 }
-                _ => return Ok(Rows { runs: count, ..rows }),
+                _ => return Ok(PageRows { runs: count, ..rows }),
             }
         }
     }
@@ -80,8 +80,8 @@ impl Rows {
         threads: usize,
         tree: &PageTree,
         (joined_ns, most): (Option<u64>, usize),
-    ) -> io::Result<Rows> {
-        let mut rows = Rows { list: Vec::new(), of_threads: vec![0; threads], joined_ns, runs: 0 };
+    ) -> io::Result<PageRows> {
+        let mut rows = PageRows { list: Vec::new(), of_threads: vec![0; threads], joined_ns, runs: 0 };
         // The rows of the stretch that is being filled, by what they have in common.
         let mut open: HashMap<(u32, u16, u16), usize> = HashMap::new();
         let mut at = (u32::MAX, 0);
@@ -90,7 +90,7 @@ impl Rows {
                 if joined_ns.is_some() && rows.list.len() > most {
                     break; // a longer stretch is tried
                 }
-                let row = Row::of(run, tree);
+                let row = PageRow::of(run, tree);
                 let stretch = (batch.thread, joined_ns.map_or(0, |ns| run.first_ns / ns));
                 if stretch != at || joined_ns.is_none() {
                     open.clear();
@@ -138,7 +138,7 @@ impl Rows {
             }
             first += count;
         }
-        let column = |get: fn(&Row) -> u64| self.list.iter().map(get).collect::<Vec<u64>>();
+        let column = |get: fn(&PageRow) -> u64| self.list.iter().map(get).collect::<Vec<u64>>();
         columns.add("gap", &gaps);
         columns.add("wall", &column(|row| row.wall_ns));
         columns.add("last", &column(|row| row.last_ns));
@@ -150,9 +150,9 @@ impl Rows {
     }
 }
 
-impl Row {
-    fn of(run: &Run, tree: &PageTree) -> Row {
-        Row {
+impl PageRow {
+    fn of(run: &Run, tree: &PageTree) -> PageRow {
+        PageRow {
             start_ns: run.first_ns,
             wall_ns: run.weight_ns,
             last_ns: run.last_ns.saturating_sub(run.first_ns),
@@ -164,7 +164,7 @@ impl Row {
         }
     }
 
-    fn add(&mut self, other: &Row) {
+    fn add(&mut self, other: &PageRow) {
         // The samples of a row that was joined are spread over its time.
         self.last_ns = self.wall_ns.saturating_add(other.last_ns);
         self.wall_ns = self.wall_ns.saturating_add(other.wall_ns);

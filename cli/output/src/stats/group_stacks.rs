@@ -18,12 +18,12 @@ struct FrameValues {
     function: Option<FunctionId>,
     /// Index in the table of module names.
     module: Option<u32>,
-    line: Option<Line>,
+    line: Option<SourceLine>,
     kind: Option<Kind>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Line {
+enum SourceLine {
     Known(StrId, u32),
     /// Index in the table of module names.
     NoneOf(u32),
@@ -88,8 +88,8 @@ impl<'a> FrameGroups<'a> {
         let by = |key| self.keys.contains(&key);
         let module = self.functions.modules().of_frames[frame.0 as usize];
         let line = match name {
-            Some(NamedFrame { file: Some(file), line: Some(line), .. }) => Line::Known(*file, *line),
-            _ => Line::NoneOf(module),
+            Some(NamedFrame { file: Some(file), line: Some(line), .. }) => SourceLine::Known(*file, *line),
+            _ => SourceLine::NoneOf(module),
         };
         FrameValues {
             // Without such keys, samples without a stack are one group.
@@ -114,10 +114,10 @@ impl<'a> FrameGroups<'a> {
             GroupKey::Function => function.map(|known| known.name_in_module.clone()).unwrap_or_default(),
             GroupKey::Module => module.map(module_name).unwrap_or_default(),
             GroupKey::Line => match line {
-                Some(Line::Known(file, line)) => {
+                Some(SourceLine::Known(file, line)) => {
                     format!("{}:{line}", self.profile.symbols.strings.get(file))
                 }
-                Some(Line::NoneOf(module)) => format!("{} (no line)", module_name(module)),
+                Some(SourceLine::NoneOf(module)) => format!("{} (no line)", module_name(module)),
                 None => String::new(),
             },
             _ => match kind {

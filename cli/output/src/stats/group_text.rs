@@ -2,7 +2,7 @@
 
 use super::groups::{GroupRow, GroupStats, Recorded};
 use super::keys::GroupKey;
-use super::page::{Page, Whole, amount_columns, fitted, percent};
+use super::page::{CountedTotal, Page, amount_columns, fitted, percent};
 use super::timeline::{Bars, bar_columns};
 use std::io;
 use stk_base::text::{capital, count, counted, span, width};
@@ -26,7 +26,7 @@ pub(super) fn heading(groups: &GroupStats, title: &str) -> String {
 }
 
 /// Prints a list below its heading.
-pub(super) fn print(groups: &GroupStats, whole: Whole, page: &mut Page<'_>) -> io::Result<()> {
+pub(super) fn print(groups: &GroupStats, whole: CountedTotal, page: &mut Page<'_>) -> io::Result<()> {
     let of_frames = groups.keys.iter().any(GroupKey::is_of_frames);
     let timelines = groups.rows.iter().filter_map(|row| row.timeline.as_ref());
     let bars = Bars::of(timelines, bar_columns(page.options.columns), page.options.ascii);
@@ -75,7 +75,7 @@ pub(super) fn print(groups: &GroupStats, whole: Whole, page: &mut Page<'_>) -> i
 }
 
 /// The number of a group's traces, what each has in the mean, and that as a part of one processor.
-fn of_each(row: &GroupRow, whole: Whole) -> [String; 3] {
+fn of_each(row: &GroupRow, whole: CountedTotal) -> [String; 3] {
     let Recorded { traces, duration_ns } = row.recorded.unwrap_or_default();
     let each = whole.amount(row.own.weight_ns / traces.max(1));
     let processor =

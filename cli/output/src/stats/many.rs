@@ -1,7 +1,7 @@
 //! The figures of several traces: one line each, their sum, and the functions of all of them.
 
 use super::groups::Recorded;
-use super::page::{AnswerWhole, Page, PrintOptions, Whole};
+use super::page::{AnswerTotal, CountedTotal, Page, PrintOptions};
 use super::text::{ListedBy, amounts, module_of, waits_table};
 use super::{Answer, AnswerSums, FunctionStats, Question, Stats, WaitStats};
 use serde::Serialize;
@@ -206,8 +206,9 @@ impl ManyStats {
         if self.mixed {
             page.line(MIXED)?;
         }
-        let whole = Whole { weight, interval_ns: self.interval_ns, counted_ns: self.counted_ns, few: None };
-        sums.answer(question).print(AnswerWhole { whole, all_ns: self.counted_ns }, page)
+        let whole =
+            CountedTotal { weight, interval_ns: self.interval_ns, counted_ns: self.counted_ns, few: None };
+        sums.answer(question).print(AnswerTotal { whole, all_ns: self.counted_ns }, page)
     }
 
     /// Prints the table, its sum, and the first `top` functions and waits of all traces.
@@ -268,7 +269,8 @@ impl ManyStats {
         let others_ns = self.counted_ns.saturating_sub(shown);
         let mixed = if self.mixed { format!(" ({MIXED})") } else { String::new() };
         page.heading(&format!("Functions of all traces by their own {}{mixed}", weight.title()))?;
-        let whole = Whole { weight, interval_ns: self.interval_ns, counted_ns: self.counted_ns, few: None };
+        let whole =
+            CountedTotal { weight, interval_ns: self.interval_ns, counted_ns: self.counted_ns, few: None };
         amounts(
             (whole, ListedBy::Own),
             page,

@@ -46,7 +46,7 @@ pub use sums::StackAmounts;
 pub use text::{print, print_answer};
 pub use timeline::TimelineStats;
 
-pub(crate) use page::{Whole, names_module, percent};
+pub(crate) use page::{CountedTotal, names_module, percent};
 use question::QuestionSums;
 use serde::{Serialize, Serializer};
 use stk_profile::profile::{

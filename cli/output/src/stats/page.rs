@@ -62,7 +62,7 @@ impl Page<'_> {
 
 /// What the lists count.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Whole {
+pub(crate) struct CountedTotal {
     pub(crate) weight: Weight,
     pub(crate) interval_ns: u64,
     /// The whole that shares refer to.
@@ -85,11 +85,11 @@ fn counted_samples(stats: &Stats) -> u64 {
     }
 }
 
-impl Whole {
-    pub(super) fn of(stats: &Stats) -> Whole {
+impl CountedTotal {
+    pub(super) fn of(stats: &Stats) -> CountedTotal {
         let Stats { weight, counted_ns, totals, .. } = *stats;
         let few = Some(counted_samples(stats)).filter(|samples| (1..FEW_SAMPLES).contains(samples));
-        Whole { weight, interval_ns: totals.interval_ns, counted_ns, few }
+        CountedTotal { weight, interval_ns: totals.interval_ns, counted_ns, few }
     }
 
     /// How uncertain the share of an amount is, in points: half of the 95 % interval of a share of
@@ -137,8 +137,8 @@ pub(super) fn amount_columns(heading: &str) -> [Column; 2] {
 
 /// What the figures of an answer refer to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct AnswerWhole {
-    pub whole: Whole,
+pub(super) struct AnswerTotal {
+    pub whole: CountedTotal,
     /// The weight of the whole recording, of which the counted samples may be a part.
     pub all_ns: u64,
 }

@@ -5,7 +5,7 @@ use super::call_tree::{CallTreeStats, Direction, TreeLimits, call_tree};
 use super::calls::{CallSums, FunctionName};
 use super::groups::{GroupStats, GroupSums, GroupTable, Recorded, SortBy, ThreadValues, span_ns};
 use super::keys::GroupKey;
-use super::page::{AnswerWhole, Page, names_module};
+use super::page::{AnswerTotal, Page, names_module};
 use super::{StatsOptions, group_text, tree_text};
 use serde::Serialize;
 use std::io;
@@ -44,26 +44,26 @@ pub enum Answer {
 
 /// What one trace, or several, add to an answer.
 #[derive(Debug)]
-pub struct AnswerSums(Sums);
+pub struct AnswerSums(AnswerKindSums);
 
 #[derive(Debug)]
-enum Sums {
+enum AnswerKindSums {
     Calls(CallSums),
     Groups(GroupTable),
 }
 
 impl AnswerSums {
     pub(super) fn calls(sums: CallSums) -> AnswerSums {
-        AnswerSums(Sums::Calls(sums))
+        AnswerSums(AnswerKindSums::Calls(sums))
     }
 
     pub(super) fn groups(table: GroupTable) -> AnswerSums {
-        AnswerSums(Sums::Groups(table))
+        AnswerSums(AnswerKindSums::Groups(table))
     }
 
     /// Adds a trace to the group of these values.
     pub(super) fn add_recorded(&mut self, values: &[String], recorded: Recorded) {
-        if let Sums::Groups(table) = &mut self.0 {
+        if let AnswerKindSums::Groups(table) = &mut self.0 {
             table.add_recorded(values, recorded);
         }
     }
@@ -71,7 +71,7 @@ impl AnswerSums {
     /// The same, for the sums of several traces.
     pub(super) fn of_first(self) -> AnswerSums {
         match self.0 {
-            Sums::Groups(table) => AnswerSums(Sums::Groups(table.without_timelines())),
+            AnswerKindSums::Groups(table) => AnswerSums(AnswerKindSums::Groups(table.without_timelines())),
             calls => AnswerSums(calls),
         }
     }
@@ -79,8 +79,8 @@ impl AnswerSums {
     /// Adds another trace's, for the same question.
     pub(super) fn absorb(&mut self, other: &AnswerSums) {
         match (&mut self.0, &other.0) {
-            (Sums::Calls(sums), Sums::Calls(other)) => sums.absorb(other),
-            (Sums::Groups(table), Sums::Groups(other)) => table.absorb(other),
+            (AnswerKindSums::Calls(sums), AnswerKindSums::Calls(other)) => sums.absorb(other),
+            (AnswerKindSums::Groups(table), AnswerKindSums::Groups(other)) => table.absorb(other),
             _ => {}
         }
     }
@@ -88,8 +88,8 @@ impl AnswerSums {
     /// The answer to the question that they were summed for.
     pub fn answer(&self, question: &Question) -> Answer {
         match &self.0 {
-            Sums::Groups(table) => Answer::Groups(table.list(question.sort, question.top)),
-            Sums::Calls(sums) => {
+            AnswerKindSums::Groups(table) => Answer::Groups(table.list(question.sort, question.top)),
+            AnswerKindSums::Calls(sums) => {
                 let (direction, pattern) = match &question.subject {
                     Subject::Callers(pattern) => (Direction::Callers, Some(pattern)),
                     Subject::Callees(pattern) => (Direction::Callees, Some(pattern)),
@@ -165,7 +165,7 @@ impl<'a> QuestionSums<'a> {
 
 impl Answer {
     /// Prints an answer with its heading.
-    pub(super) fn print(&self, of: AnswerWhole, page: &mut Page<'_>) -> io::Result<()> {
+    pub(super) fn print(&self, of: AnswerTotal, page: &mut Page<'_>) -> io::Result<()> {
         let title = of.whole.weight.title();
         match self {
             Answer::CallTree(tree) => {

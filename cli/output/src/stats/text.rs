@@ -1,7 +1,8 @@
 //! The figures as text.
 
 use super::page::{
-    AnswerWhole, Length, Page, PrintOptions, Whole, amount_columns, fitted, names_module, percent, share,
+    AnswerTotal, CountedTotal, Length, Page, PrintOptions, amount_columns, fitted, names_module, percent,
+    share,
 };
 use super::question::Answer;
 use super::timeline::{Bars, bar_columns};
@@ -60,7 +61,7 @@ pub fn print_answer(
     page.line(&cpu_line(stats))?;
     unread_line(stats).map_or(Ok(()), |line| page.line(&line))?;
     problems(stats, &mut page)?;
-    answer.print(AnswerWhole { whole: Whole::of(stats), all_ns: all_ns(stats) }, &mut page)
+    answer.print(AnswerTotal { whole: CountedTotal::of(stats), all_ns: all_ns(stats) }, &mut page)
 }
 
 /// The weight of all samples, of which a part may be chosen; where that is not known, of the chosen
@@ -131,7 +132,7 @@ fn problems(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     match stats.totals.trusted.no_stack_ns {
         0 => {}
         ns => {
-            let whole = Whole::of(stats);
+            let whole = CountedTotal::of(stats);
             let [amount, share] = whole.figures(ns);
             let (what, share) = (stats.weight.title(), share.trim_start());
             page.line(&format!(
@@ -263,7 +264,7 @@ fn uncertainty_line(stats: &Stats) -> Option<String> {
         Weight::Waiting => " that wait",
         Weight::Wall | Weight::Samples => "",
     };
-    Whole::of(stats).few.map(|samples| {
+    CountedTotal::of(stats).few.map(|samples| {
         let samples = counted(samples, "sample");
         format!("  few samples: {samples}{which}; ± is how far chance moves a share, in 95 of 100 recordings")
     })
@@ -395,7 +396,7 @@ fn function_rows(
     let row = |f: &'_ FunctionStats| (f.own, f.total, f.function.clone(), module_of(f));
     // The list with callees has no others.
     let by = if others_ns.is_some() { ListedBy::Own } else { ListedBy::Total };
-    amounts((Whole::of(stats), by), page, list.iter().map(row), others_ns.filter(|ns| *ns > 0))
+    amounts((CountedTotal::of(stats), by), page, list.iter().map(row), others_ns.filter(|ns| *ns > 0))
 }
 
 fn modules(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
@@ -405,7 +406,7 @@ fn modules(stats: &Stats, page: &mut Page<'_>) -> io::Result<()> {
     page.heading(&format!("Modules by their own {}", stats.weight.title()))?;
     let name = |module: &str| if module.is_empty() { "(no module)".to_owned() } else { module.to_owned() };
     amounts(
-        (Whole::of(stats), ListedBy::Own),
+        (CountedTotal::of(stats), ListedBy::Own),
         page,
         stats.modules.iter().map(|m| (m.own, m.total, name(&m.module), String::new())),
         None,
@@ -433,7 +434,7 @@ pub(super) enum ListedBy {
 
 /// Rows of self time, total time, a name and its module, and of the others' self time.
 pub(super) fn amounts(
-    (whole, by): (Whole, ListedBy),
+    (whole, by): (CountedTotal, ListedBy),
     page: &mut Page<'_>,
     rows: impl Iterator<Item = (Amount, Amount, String, String)>,
     others_ns: Option<u64>,

@@ -1,7 +1,7 @@
 //! Call trees as text: functions that only hand on what they get are in one line.
 
 use super::call_tree::{CallTreeStats, Direction, TreeRow, has_all};
-use super::page::{AnswerWhole, Page, names_module, percent, shorter};
+use super::page::{AnswerTotal, Page, names_module, percent, shorter};
 use std::collections::HashMap;
 use std::io;
 use stk_base::text::{capital, count, cut, width};
@@ -16,13 +16,13 @@ const STEP: usize = 2;
 const MOST_STEPS: usize = 12;
 
 /// Functions in one line: the first has its callers in other lines, the last its callees.
-struct Line<'a> {
+struct TreeLine<'a> {
     rows: Vec<&'a TreeRow>,
     level: usize,
 }
 
 /// What the tree is of.
-pub(super) fn heading(tree: &CallTreeStats, of: AnswerWhole) -> String {
+pub(super) fn heading(tree: &CallTreeStats, of: AnswerTotal) -> String {
     let title = of.whole.weight.title();
     let whole = of.whole.amount(tree.whole.weight_ns);
     let chosen = match tree.roots {
@@ -39,7 +39,7 @@ pub(super) fn heading(tree: &CallTreeStats, of: AnswerWhole) -> String {
 }
 
 /// Prints a tree below its heading.
-pub(super) fn print(tree: &CallTreeStats, of: AnswerWhole, page: &mut Page<'_>) -> io::Result<()> {
+pub(super) fn print(tree: &CallTreeStats, of: AnswerTotal, page: &mut Page<'_>) -> io::Result<()> {
     let lines = lines(tree);
     if lines.is_empty() {
         return Ok(());
@@ -91,14 +91,14 @@ pub(super) fn print(tree: &CallTreeStats, of: AnswerWhole, page: &mut Page<'_>) 
 }
 
 /// The rows as lines. A sum of others has one only beside functions that are shown.
-fn lines(tree: &CallTreeStats) -> Vec<Line<'_>> {
+fn lines(tree: &CallTreeStats) -> Vec<TreeLine<'_>> {
     let rows = &tree.rows;
     let is_nothing = |row: &TreeRow| row.others > 0 && row.total.weight_ns == 0;
     let mut below = vec![0u32; rows.len()];
     for parent in rows.iter().filter(|row| !is_nothing(row)).filter_map(|row| row.parent) {
         below[parent] += 1;
     }
-    let mut lines: Vec<Line<'_>> = Vec::new();
+    let mut lines: Vec<TreeLine<'_>> = Vec::new();
     // By row: its line.
     let mut of_row: Vec<usize> = Vec::with_capacity(rows.len());
     for row in rows {
@@ -113,7 +113,7 @@ fn lines(tree: &CallTreeStats) -> Vec<Line<'_>> {
             _ => {
                 let level = parent.map_or(0, |(_, line)| lines[line].level + 1);
                 of_row.push(lines.len());
-                lines.push(Line { rows: vec![row], level });
+                lines.push(TreeLine { rows: vec![row], level });
             }
         }
     }
@@ -136,7 +136,7 @@ fn same_names(tree: &CallTreeStats) -> HashMap<&str, Option<&str>> {
 /// The functions of a line. If they are too many for it, the last is shown, then the first, then
 /// those before the last. The module of the last is shown where it is another than `outer`.
 fn functions(
-    line: &Line<'_>,
+    line: &TreeLine<'_>,
     direction: Direction,
     outer: &str,
     same_name: &HashMap<&str, Option<&str>>,

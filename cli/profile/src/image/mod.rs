@@ -1,7 +1,7 @@
 //! Facts about an image: unwind tables, export names and the system's thread-start functions, from
 //! the trace itself or from a file on disk of the same identity. `pe` reads headers and exports.
-//! `go` finds where Go's stacks start. [`AddressSpace`] (`space`) gives the walker the images and
-//! dynamic code at the addresses of a [`View`](crate::trace::View).
+//! `go` finds where Go's stacks start. [`ModuleMap`] (`space`) gives the walker the images and
+//! dynamic code at the addresses of a [`TimelineCursor`](crate::trace::TimelineCursor).
 
 mod go;
 mod pe;
@@ -23,7 +23,7 @@ use stk_unwind::{Arch, ImageTables, ImageTablesBuilder, SharedBytes};
 use thiserror::Error;
 
 pub use pe::Exports;
-pub use space::{AddressSpace, base_of, holder_name, image_of};
+pub use space::{ModuleMap, base_of, holder_name, image_of};
 
 /// Facts about one image.
 #[derive(Debug)]
@@ -110,7 +110,7 @@ type BlobResults = HashMap<ContentHash, Result<Vec<u8>, BlobProblem>>;
 
 fn load(record: &ImageRecord, arch: Arch, blobs: &BlobResults, elsewhere: &ImageSearch<'_>) -> ModuleImage {
     let mut problems = Vec::new();
-    let parts = Parts::of(record, blobs, &mut problems);
+    let parts = ImageParts::of(record, blobs, &mut problems);
     let frames = if arch == Arch::X86 { (elsewhere.frames)(&record.image) } else { None }.unwrap_or_default();
     if parts.can_unwind(arch) {
         // A file of another build is not reported, since nothing depends on the file.
@@ -130,7 +130,7 @@ fn load(record: &ImageRecord, arch: Arch, blobs: &BlobResults, elsewhere: &Image
 
 /// The parts of an image that a trace carries.
 #[derive(Default)]
-struct Parts<'a> {
+struct ImageParts<'a> {
     headers: Option<&'a [u8]>,
     exceptions: Option<(u32, u32)>,
     exports: Option<(u32, &'a [u8])>,
@@ -140,9 +140,9 @@ struct Parts<'a> {
     ranges: Vec<(u32, &'a [u8])>,
 }
 
-impl<'a> Parts<'a> {
-    fn of(record: &ImageRecord, blobs: &'a BlobResults, problems: &mut Vec<String>) -> Parts<'a> {
-        let mut parts = Parts::default();
+impl<'a> ImageParts<'a> {
+    fn of(record: &ImageRecord, blobs: &'a BlobResults, problems: &mut Vec<String>) -> ImageParts<'a> {
+        let mut parts = ImageParts::default();
         for table in &record.tables {
             let bytes = match blobs.get(&table.hash) {
                 Some(Ok(bytes)) => bytes.as_slice(),

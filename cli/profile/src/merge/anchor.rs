@@ -64,7 +64,7 @@ pub enum Basis {
 
 /// The place of a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct TraceOffset {
     /// Index of its anchor.
     pub trace: usize,
     /// Nanoseconds after the first one began.
@@ -75,9 +75,9 @@ pub struct Place {
 
 /// The places of traces, and the time of day at the beginning of their time line.
 #[derive(Debug)]
-pub struct Line {
+pub struct MergedTimeline {
     /// In order of their starts.
-    pub places: Vec<Place>,
+    pub places: Vec<TraceOffset>,
     /// Nanoseconds since 1970 UTC.
     pub utc_ns: u64,
 }
@@ -168,10 +168,10 @@ impl Anchor {
 /// # Errors
 ///
 /// Which trace is of another machine, or does not say its machine.
-pub fn place(anchors: &[Anchor], by_utc: bool) -> Result<Line, String> {
+pub fn place(anchors: &[Anchor], by_utc: bool) -> Result<MergedTimeline, String> {
     let mut order: Vec<usize> = (0..anchors.len()).collect();
     order.sort_by_key(|&i| (anchors[i].utc_ns, Reverse(anchors[i].duration_ns), i));
-    let Some(&first) = order.first() else { return Ok(Line { places: Vec::new(), utc_ns: 0 }) };
+    let Some(&first) = order.first() else { return Ok(MergedTimeline { places: Vec::new(), utc_ns: 0 }) };
     // Nanoseconds after the first one, which may be negative: clocks are set.
     let mut placed: Vec<(usize, i128, Basis)> = vec![(first, 0, Basis::First)];
     for &i in &order[1..] {
@@ -190,15 +190,15 @@ pub fn place(anchors: &[Anchor], by_utc: bool) -> Result<Line, String> {
     }
     let begin = placed.iter().map(|&(_, at, _)| at).min().unwrap_or(0);
     let clamped = |ns: i128| u64::try_from(ns.max(0)).unwrap_or(u64::MAX);
-    let mut places: Vec<Place> = placed
+    let mut places: Vec<TraceOffset> = placed
         .into_iter()
-        .map(|(trace, at, basis)| Place { trace, start_ns: clamped(at - begin), basis })
+        .map(|(trace, at, basis)| TraceOffset { trace, start_ns: clamped(at - begin), basis })
         .collect();
     places.sort_by_key(|place| (place.start_ns, place.trace));
-    Ok(Line { places, utc_ns: clamped(i128::from(anchors[first].utc_ns) + begin) })
+    Ok(MergedTimeline { places, utc_ns: clamped(i128::from(anchors[first].utc_ns) + begin) })
 }
 
-impl Line {
+impl MergedTimeline {
     /// Nanoseconds from the beginning of the first trace to the end of the last.
     pub fn length_ns(&self, anchors: &[Anchor]) -> u64 {
         self.places.iter().map(|place| place.end_ns(anchors)).max().unwrap_or(0)
@@ -227,7 +227,7 @@ impl Line {
     }
 }
 
-impl Place {
+impl TraceOffset {
     fn end_ns(&self, anchors: &[Anchor]) -> u64 {
         self.start_ns.saturating_add(anchors[self.trace].duration_ns)
     }
@@ -283,7 +283,7 @@ mod tests {
         }
     }
 
-    fn starts(line: &Line) -> Vec<(usize, u64)> {
+    fn starts(line: &MergedTimeline) -> Vec<(usize, u64)> {
         line.places.iter().map(|place| (place.trace, place.start_ns)).collect()
     }
 
@@ -327,10 +327,12 @@ mod tests {
 
     #[test]
     fn gaps_are_closed_and_overlaps_stay() {
-        let place = |trace, start_ns| Place { trace, start_ns, basis: Basis::First };
+        let place = |trace, start_ns| TraceOffset { trace, start_ns, basis: Basis::First };
         // Two traces from 0 to 10 and 5 to 8, then from 1,000 to 1,010 and 1,011 to 1,012.
-        let mut line =
-            Line { places: vec![place(0, 0), place(1, 5), place(2, 1_000), place(3, 1_011)], utc_ns: 7 };
+        let mut line = MergedTimeline {
+            places: vec![place(0, 0), place(1, 5), place(2, 1_000), place(3, 1_011)],
+            utc_ns: 7,
+        };
         let anchors = [10, 3, 10, 1].map(|duration_ns| Anchor { duration_ns, ..anchor("a", 0, 0) });
         assert_eq!((line.length_ns(&anchors), line.recorded_ns(&anchors)), (1_012, 21));
         line.close_gaps(&anchors, 2);

@@ -1,7 +1,7 @@
 //! The times between the traces of one process, in which it was not recorded: the files of
 //! `inject --rotate`, or recordings one after the other.
 
-use super::anchor::{Anchor, Line};
+use super::anchor::{Anchor, MergedTimeline};
 
 /// A time in which a process was not recorded, on the common time line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,7 +18,7 @@ pub struct ProcessGap {
 
 /// The gaps between traces of one process, from the last samples of one to the first of the next.
 /// `of_trace` is the process of each trace.
-pub fn gaps(anchors: &[Anchor], line: &Line, of_trace: &[u32]) -> Vec<ProcessGap> {
+pub fn gaps(anchors: &[Anchor], line: &MergedTimeline, of_trace: &[u32]) -> Vec<ProcessGap> {
     // By process: up to when it was recorded, and by which trace.
     let mut recorded: Vec<Option<(u64, usize)>> = vec![None; of_trace.len()];
     let mut gaps = Vec::new();
@@ -55,7 +55,7 @@ impl ProcessGap {
 
 #[cfg(test)]
 mod tests {
-    use super::super::anchor::{Basis, Place};
+    use super::super::anchor::{Basis, TraceOffset};
     use super::*;
 
     /// A trace that was sampled from 1 to 9 of its time.
@@ -85,8 +85,9 @@ mod tests {
     fn found(traces: &[(u64, u32, Sampled)]) -> Vec<(u32, usize, u64, u64)> {
         let anchors: Vec<Anchor> = traces.iter().map(|&(.., sampled)| anchor(sampled)).collect();
         let places = traces.iter().enumerate();
-        let places = places.map(|(trace, &(start_ns, ..))| Place { trace, start_ns, basis: Basis::First });
-        let line = Line { places: places.collect(), utc_ns: 0 };
+        let places =
+            places.map(|(trace, &(start_ns, ..))| TraceOffset { trace, start_ns, basis: Basis::First });
+        let line = MergedTimeline { places: places.collect(), utc_ns: 0 };
         let of_trace: Vec<u32> = traces.iter().map(|&(_, process, _)| process).collect();
         let gaps = gaps(&anchors, &line, &of_trace);
         gaps.iter().map(|gap| (gap.process, gap.before_trace, gap.start_ns, gap.end_ns)).collect()
@@ -112,8 +113,9 @@ mod tests {
         let file = |number| Some(("id".to_owned(), number));
         let anchor = |number, continued| Anchor { file: file(number), continued, ..anchor(SAMPLED) };
         let anchors = [anchor(1, false), anchor(2, true), anchor(4, true), anchor(5, false)];
-        let places = (0..4).map(|trace| Place { trace, start_ns: 10 * trace as u64, basis: Basis::First });
-        let line = Line { places: places.collect(), utc_ns: 0 };
+        let places =
+            (0..4).map(|trace| TraceOffset { trace, start_ns: 10 * trace as u64, basis: Basis::First });
+        let line = MergedTimeline { places: places.collect(), utc_ns: 0 };
         let found: Vec<usize> = gaps(&anchors, &line, &[0; 4]).iter().map(|gap| gap.before_trace).collect();
         assert_eq!(found, [2, 3]);
     }

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU64;
 
 pub use images::{load_images, missing_tables};
 
-use crate::profile::{BuildOptions, MissingSymbols, Part, Profile, Runs, Selection};
+use crate::profile::{BuildOptions, MissingSymbols, Profile, RunSelection, Runs, Selection};
 use crate::profile::{
     build, classify, fill_stacks, fold, fold_recursion, leave_out, missing_symbols, name_recorder, part,
     select, split_renamed, symbolize,
@@ -129,7 +129,7 @@ pub fn load_trace(
     runs = split_renamed(&mut profile, runs, trace)?;
     name_recorder(&mut profile, &mut runs, trace);
     if let Some(window) = window {
-        runs = part(&mut profile, &{ runs }, Part::Span(window.start, window.end))?;
+        runs = part(&mut profile, &{ runs }, RunSelection::Span(window.start, window.end))?;
     }
     let runs = fill_stacks(&mut profile, runs)?;
     let mut runs = select(&mut profile, runs, &options.selection)?;

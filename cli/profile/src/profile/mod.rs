@@ -69,7 +69,7 @@ pub use function_tree::{Folded, FunctionTree};
 pub use functions::{Function, FunctionId, Functions, Modules};
 pub use join::{Join, JoinPlace};
 pub use own_total::{Accumulator, Additive, OpenFunctions, OwnTotal};
-pub use parts::{Part, ThreadMerge, merge_threads, part, spans};
+pub use parts::{RunSelection, ThreadMerge, merge_threads, part, spans};
 pub use placeholder::{fill_stacks, name_recorder};
 pub use processes::{ProcessInfo, Processes};
 pub use renames::split_renamed;

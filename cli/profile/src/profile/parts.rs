@@ -86,7 +86,7 @@ fn merged(profile: &Profile, members: &[u32], how: ThreadMerge) -> ThreadInfo {
 
 /// A part of a profile's runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum RunSelection {
     /// Those of a thread: an index in [`Profile::threads`].
     Thread(u32),
     /// What is in a span of time: from its first nanosecond since trace start up to, not
@@ -114,22 +114,22 @@ pub fn spans(runs: &Runs, length_ns: u64, most: usize) -> io::Result<Option<BTre
 
 /// The runs of a part. The threads count its samples only. A span of time becomes
 /// [`Profile::window`].
-pub fn part(profile: &mut Profile, runs: &Runs, part: Part) -> io::Result<Runs> {
+pub fn part(profile: &mut Profile, runs: &Runs, part: RunSelection) -> io::Result<Runs> {
     let samples_before: Vec<u64> = profile.threads.iter().map(|thread| thread.samples).collect();
     for thread in &mut profile.threads {
         (thread.samples, thread.active_samples) = (0, 0);
     }
     let mut out = Runs::with_limit(runs.limit());
     let threads = match part {
-        Part::Thread(thread) => thread..thread.saturating_add(1),
-        Part::Span(..) => 0..profile.threads.len() as u32,
+        RunSelection::Thread(thread) => thread..thread.saturating_add(1),
+        RunSelection::Span(..) => 0..profile.threads.len() as u32,
     };
     runs.for_threads(threads, |batch| {
         let thread = &mut profile.threads[batch.thread as usize];
         for run in batch.runs {
             let run = match part {
-                Part::Thread(_) => Some(*run),
-                Part::Span(from, until) => run.within(from, until),
+                RunSelection::Thread(_) => Some(*run),
+                RunSelection::Span(from, until) => run.within(from, until),
             };
             let Some(run) = run else { continue };
             let samples = u64::from(run.samples);
@@ -139,7 +139,7 @@ pub fn part(profile: &mut Profile, runs: &Runs, part: Part) -> io::Result<Runs> 
         }
         Ok::<(), io::Error>(())
     })?;
-    if let Part::Span(from, until) = part {
+    if let RunSelection::Span(from, until) = part {
         let window = profile.window();
         profile.window = Some(window.start.max(from)..window.end.min(until).max(window.start.max(from)));
         for (thread, all) in profile.threads.iter_mut().zip(samples_before) {

@@ -4,7 +4,7 @@ use crate::trace::Timeline;
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::{BuildHasher, Hash};
-use stk_base::model::{Holder, ImageId};
+use stk_base::model::{CodeOwner, ImageId};
 use stk_unwind::{Frame, Trust};
 
 /// Index of a frame in [`FrameTable`].
@@ -113,11 +113,11 @@ impl Placement {
 
     /// Where a frame of a walk lies.
     pub fn of(timeline: &Timeline, frame: &Frame) -> Placement {
-        match frame.module.map(Holder::of) {
-            Some(Holder::Module(module)) => {
+        match frame.module.map(CodeOwner::of) {
+            Some(CodeOwner::Module(module)) => {
                 Placement::Image(timeline.modules[module as usize].image, frame.rva)
             }
-            Some(Holder::Code(region)) => Placement::Code(region, frame.rva),
+            Some(CodeOwner::Code(region)) => Placement::Code(region, frame.rva),
             None => Placement::Unknown(frame.address),
         }
     }

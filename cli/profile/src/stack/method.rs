@@ -10,13 +10,13 @@ pub(super) struct MethodFinder<'a> {
     methods: &'a Methods,
     lines: Lines<'a>,
     /// By image: its load addresses and times where methods are known.
-    images: Vec<Vec<Stay>>,
+    images: Vec<Vec<LoadInterval>>,
     /// Dynamic code, in the timeline's order.
-    code: Vec<Stay>,
+    code: Vec<LoadInterval>,
 }
 
 /// An image or a code region at an address for a time, in nanoseconds since the trace's start.
-struct Stay {
+struct LoadInterval {
     base: u64,
     from: u64,
     until: u64,
@@ -49,18 +49,18 @@ impl<'a> MethodFinder<'a> {
     pub(super) fn new(sources: &NameSources<'a>) -> MethodFinder<'a> {
         let NameSources { trace, methods, symbolizer, .. } = *sources;
         let (timeline, clock) = (&trace.timeline, trace.clock);
-        let mut images: Vec<Vec<Stay>> = timeline.images.iter().map(|_| Vec::new()).collect();
+        let mut images: Vec<Vec<LoadInterval>> = timeline.images.iter().map(|_| Vec::new()).collect();
         for module in &timeline.modules {
             if methods.map.any_within(module.base, module.size) {
                 let at_start = module.flags.contains(ModuleFlags::AT_START);
-                images[module.image.0 as usize].push(Stay {
+                images[module.image.0 as usize].push(LoadInterval {
                     base: module.base,
                     from: if at_start { 0 } else { clock.ns(module.load) },
                     until: module.unload.map_or(u64::MAX, |unload| clock.ns(unload)),
                 });
             }
         }
-        let code = timeline.code.iter().map(|code| Stay {
+        let code = timeline.code.iter().map(|code| LoadInterval {
             base: code.base,
             from: clock.ns(code.add),
             until: code.remove.map_or(u64::MAX, |remove| clock.ns(remove)),
@@ -73,7 +73,7 @@ impl<'a> MethodFinder<'a> {
     pub(super) fn find(&self, site: &Site) -> MethodAt {
         // A return address belongs to the call before it.
         let back = u64::from(!site.exact);
-        let in_stay = |stay: &Stay, offset: u32| {
+        let in_stay = |stay: &LoadInterval, offset: u32| {
             let address = stay.base.saturating_add(offset.into()).saturating_sub(back);
             self.find_at(address, stay.from, stay.until, !site.exact)
         };

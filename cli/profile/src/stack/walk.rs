@@ -2,12 +2,12 @@
 //! reported about the thread.
 
 use super::cost::FRAME;
-use crate::image::{AddressSpace, ModuleImage};
+use crate::image::{ModuleImage, ModuleMap};
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
-use crate::trace::{ManagedState, Timeline, Trace, View};
+use crate::trace::{ManagedState, Timeline, TimelineCursor, Trace};
 use serde::{Serialize, Serializer};
 use std::collections::VecDeque;
-use stk_base::model::Holder;
+use stk_base::model::CodeOwner;
 use stk_format::BlockRef;
 use stk_schema::Ticks;
 use stk_unwind::x64::{R10, X64Registers};
@@ -19,7 +19,7 @@ use stk_unwind::{
 pub struct StackWalker<'i> {
     images: &'i [ModuleImage],
     explicit: &'i ExplicitFrames,
-    view: View<'i>,
+    view: TimelineCursor<'i>,
     walker: Walker,
     options: WalkOptions,
     /// Walks stacks deeper than the options allow. Made when it is first needed.
@@ -79,8 +79,8 @@ impl Assumed {
 
     /// How far a frame can be trusted.
     pub fn trust(self, frame: &Frame, timeline: &Timeline) -> Trust {
-        let code = || match frame.module.map(Holder::of) {
-            Some(Holder::Code(region)) => timeline.code.get(region as usize),
+        let code = || match frame.module.map(CodeOwner::of) {
+            Some(CodeOwner::Code(region)) => timeline.code.get(region as usize),
             _ => None,
         };
         let is_assumed = match self {
@@ -252,15 +252,15 @@ impl<'i> StackWalker<'i> {
     }
 
     /// The modules and the code of a time.
-    pub fn space(&mut self, time: Ticks) -> AddressSpace<'_, 'i> {
+    pub fn space(&mut self, time: Ticks) -> ModuleMap<'_, 'i> {
         self.view.go(time);
-        AddressSpace::new(&self.view, self.images)
+        ModuleMap::new(&self.view, self.images)
     }
 
     /// Walks a sample at `time` by its code alone.
     pub fn walk_code(&mut self, sample: &Sample<'_>, time: Ticks, frames: &mut Vec<Frame>) -> Stop {
         self.view.go(time);
-        let stop = self.walker.walk(&AddressSpace::new(&self.view, self.images), sample, frames);
+        let stop = self.walker.walk(&ModuleMap::new(&self.view, self.images), sample, frames);
         self.found += 1 + frames.len();
         stop
     }
@@ -276,7 +276,7 @@ impl<'i> StackWalker<'i> {
     ) -> StackEnd {
         self.view.go(time);
         let (mut sp, mut found) = (0, 1);
-        let space = AddressSpace::new(&self.view, self.images);
+        let space = ModuleMap::new(&self.view, self.images);
         let stop = self.walker.walk_with_registers(&space, sample, |frame, registers| {
             sp = frame.sp;
             found += 1;
@@ -303,7 +303,7 @@ impl<'i> StackWalker<'i> {
         let epoch = self.view.epoch();
         let unchanged_from = if epoch == stack.epoch { unchanged_from } else { u64::MAX };
         stack.epoch = epoch;
-        let space = AddressSpace::new(&self.view, self.images);
+        let space = ModuleMap::new(&self.view, self.images);
         let stop = self.walker.walk_again(&space, sample, unchanged_from, &mut stack.history);
         self.found += 1 + stack.history.frames().len() - stack.history.reused();
         match stop {
@@ -316,7 +316,7 @@ impl<'i> StackWalker<'i> {
     /// one where a system call returns, with the address behind that call in R10.
     fn in_callback(&self, sample: &Sample<'_>, frames: usize) -> Option<Stop> {
         let Registers::X64(X64Registers { ip, gpr }) = sample.registers else { return None };
-        let is_outside = || AddressSpace::new(&self.view, self.images).find(*ip).is_none();
+        let is_outside = || ModuleMap::new(&self.view, self.images).find(*ip).is_none();
         if frames != 1 || !is_outside() {
             return None;
         }
@@ -336,7 +336,7 @@ impl<'i> StackWalker<'i> {
             options.max_frames = DEEPEST;
             Walker::new(options)
         });
-        let space = AddressSpace::new(&self.view, self.images);
+        let space = ModuleMap::new(&self.view, self.images);
         let shown = stack.history.frames().len();
         let mut last: VecDeque<Frame> = VecDeque::with_capacity(ROOT_FRAMES + 1);
         let mut found = 0;
@@ -387,7 +387,7 @@ impl<'i> StackWalker<'i> {
         end: (u64, Stop),
         mut each: impl FnMut(&Frame, &Registers),
     ) -> Option<Stop> {
-        let space = AddressSpace::new(&self.view, self.images);
+        let space = ModuleMap::new(&self.view, self.images);
         let mut found = 0;
         let stop = self.explicit.continue_walk(
             &space,

@@ -62,7 +62,7 @@ impl Blobs {
         let mut left_out = 0;
         // A few blocks at a time, since what they list is kept only as far as the budget allows.
         for some in blocks.chunks(rayon::current_num_threads()) {
-            let found: Vec<Pieces> = some
+            let found: Vec<BlockBlobs> = some
                 .par_iter()
                 .map_init(Scratch::new, |scratch, (_, block)| blobs_of(trace, block, scratch))
                 .collect();
@@ -175,12 +175,12 @@ impl Blobs {
 }
 
 /// The BLOBs of a block, each once with its length, and the error that ended the reading early.
-type Pieces = (Vec<(ContentHash, u64)>, Option<BlockError>);
+type BlockBlobs = (Vec<(ContentHash, u64)>, Option<BlockError>);
 
 /// Bytes that it costs to keep the location of one piece.
 const PIECE: usize = 160;
 
-fn blobs_of(trace: &stk_format::Trace<'_>, block: &BlockRef, scratch: &mut Scratch) -> Pieces {
+fn blobs_of(trace: &stk_format::Trace<'_>, block: &BlockRef, scratch: &mut Scratch) -> BlockBlobs {
     let mut pieces: Vec<(ContentHash, u64)> = Vec::new();
     let error = each_blob(trace, block, scratch, |blob| {
         let piece = (blob.hash, blob.total);

@@ -57,7 +57,7 @@ impl FollowLosses {
 
 /// A trace that grows.
 #[derive(Debug)]
-pub struct Follower {
+pub struct TraceTail {
     path: PathBuf,
     file: File,
     /// How much time before the newest event is wanted, in nanoseconds.
@@ -84,11 +84,11 @@ struct HeldBlock {
     bytes: Vec<u8>,
 }
 
-impl Follower {
+impl TraceTail {
     /// Follows the file at `path`, which may be empty so far. `span_ns`: as of
-    /// [`excerpt`](Follower::excerpt).
-    pub fn open(path: &Path, span_ns: u64) -> io::Result<Follower> {
-        Ok(Follower {
+    /// [`excerpt`](TraceTail::excerpt).
+    pub fn open(path: &Path, span_ns: u64) -> io::Result<TraceTail> {
+        Ok(TraceTail {
             file: open_input(path)?,
             path: path.to_owned(),
             span_ns,
@@ -303,7 +303,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.stk");
         let mut file = File::create(&path).expect("writable");
-        let mut follower = Follower::open(&path, u64::MAX).expect("there");
+        let mut follower = TraceTail::open(&path, u64::MAX).expect("there");
         assert_eq!(follower.look().expect("empty"), 0);
         assert!(follower.excerpt().is_empty());
         let mut samples = 0;
@@ -323,7 +323,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.stk");
         std::fs::write(&path, recorded()).expect("writable");
-        let mut follower = Follower::open(&path, SPAN).expect("there");
+        let mut follower = TraceTail::open(&path, SPAN).expect("there");
         follower.look().expect("a trace");
         assert_eq!(follower.duration_ns(), 30_000_000);
         // The STATE block before the twentieth sample is the last one before 25 ms.
@@ -338,7 +338,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.stk");
         std::fs::write(&path, [b'x'; 200]).expect("writable");
-        assert!(Follower::open(&path, SPAN).expect("there").look().is_err());
+        assert!(TraceTail::open(&path, SPAN).expect("there").look().is_err());
     }
 
     /// What a follower of a file with these bytes has read: samples, what is missing, and the fate.
@@ -346,7 +346,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("a.stk");
         std::fs::write(&path, bytes).expect("writable");
-        let mut follower = Follower::open(&path, u64::MAX).expect("there");
+        let mut follower = TraceTail::open(&path, u64::MAX).expect("there");
         follower.look().expect("a trace");
         let whole = follower.excerpt();
         let samples = Trace::read(&whole, "a.stk").map_or(0, |trace| trace.samples());
@@ -389,7 +389,7 @@ mod tests {
         let file = File::create(&path).expect("writable");
         (&file).write_all(&recorded()[..FILE_HEADER_LEN]).expect("writable");
         file.set_len(1 << 36).expect("a sparse file");
-        let mut follower = Follower::open(&path, SPAN).expect("there");
+        let mut follower = TraceTail::open(&path, SPAN).expect("there");
         assert_eq!(follower.look().expect("read"), 0);
         assert_eq!(follower.fate(), Fate::Lost);
     }
@@ -409,7 +409,7 @@ mod tests {
         };
         let fate_after = |change: &dyn Fn()| {
             std::fs::write(&path, half).expect("writable");
-            let mut follower = Follower::open(&path, SPAN).expect("there");
+            let mut follower = TraceTail::open(&path, SPAN).expect("there");
             assert!(follower.look().expect("a trace") > 0 && follower.fate() == Fate::Grows);
             change();
             follower.look().expect("read");
@@ -430,7 +430,7 @@ mod tests {
         let recorded = recorded();
         let like = BlockHeader::decode(&recorded[blocks(&recorded)[0]..]).expect("a header");
         let file = tempfile::NamedTempFile::new().expect("a file");
-        let mut follower = Follower::open(file.path(), SPAN).expect("there");
+        let mut follower = TraceTail::open(file.path(), SPAN).expect("there");
         let bytes = vec![0; 1 << 20];
         let hash = xxh3_64(&bytes[BLOCK_HEADER_LEN..]);
         for seq in 0..300 {
@@ -457,7 +457,7 @@ mod tests {
                 stk_tests::wrong::stored(&mut bytes, FILE_HEADER_LEN, &mut random);
             }
             let mut file = File::create(&path).expect("writable");
-            let mut follower = Follower::open(&path, SPAN).expect("there");
+            let mut follower = TraceTail::open(&path, SPAN).expect("there");
             let mut samples = 0;
             for piece in bytes.chunks(1 + random.below(4000)) {
                 file.write_all(piece).expect("writable");

@@ -42,7 +42,7 @@ pub use clock::Clock;
 pub use code::CodeRegion;
 pub use content::{Content, REDACTED_FROM, stand_ins};
 pub use events::{EventKind, SamplePlace, TraceEvent, TraceEvents, events};
-pub use follow::{Fate, FollowLosses, Follower};
+pub use follow::{Fate, FollowLosses, TraceTail};
 pub use gaps::{Gap, gaps};
 pub use managed::{ManagedState, ManagedTracker, SampleCopy, take as take_managed};
 pub use pauses::Pauses;
@@ -51,8 +51,8 @@ pub use runtime_events::{NamedCode, Nettrace, RuntimeEvents, runtime_events};
 pub use snapshot::{Snapshot, samples_at, snapshots};
 pub use tables::{TableFolders, TableProblem};
 pub use timeline::{
-    ImageRecord, LiveModule, Mark, Module, RecordingEnd, Runtime, Thread, Timeline, TimelineBuilder, View,
-    drop_reason_name,
+    ImageRecord, LiveModule, Mark, Module, RecordingEnd, Runtime, Thread, Timeline, TimelineBuilder,
+    TimelineCursor, drop_reason_name,
 };
 
 use std::collections::HashSet;

@@ -65,7 +65,7 @@ pub(super) struct BatchArgs {
     /// How many traces, or what percentage of them, may be damaged or fail before the exit code is
     /// 4. A trace that only ends early is not damaged
     #[arg(long, value_name = "N|PCT%", default_value = "0", value_parser = parse_most, help_heading = "Batch")]
-    max_bad: MostBad,
+    max_bad: FailureLimit,
     /// How long the conversion of one trace may take, such as 90s or 10m. A trace that takes longer
     /// is left out, logged as timeout and counted by --max-bad; the next run tries it again. Traces
     /// are converted in processes: one that is not done a second after the limit is ended
@@ -111,27 +111,27 @@ fn parse_shard(text: &str) -> Result<Shard, String> {
 
 /// How many traces may be bad.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum MostBad {
+enum FailureLimit {
     Traces(u64),
     Percent(f64),
 }
 
-fn parse_most(text: &str) -> Result<MostBad, String> {
+fn parse_most(text: &str) -> Result<FailureLimit, String> {
     let wrong = || "give a number of traces, or a percentage such as 1%".to_owned();
     match text.strip_suffix('%') {
         Some(percent) => match percent.trim().parse() {
-            Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(MostBad::Percent(percent)),
+            Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(FailureLimit::Percent(percent)),
             _ => Err(wrong()),
         },
-        None => text.parse().map(MostBad::Traces).map_err(|_| wrong()),
+        None => text.parse().map(FailureLimit::Traces).map_err(|_| wrong()),
     }
 }
 
-impl MostBad {
+impl FailureLimit {
     fn allows(self, bad: u64, all: u64) -> bool {
         match self {
-            MostBad::Traces(most) => bad <= most,
-            MostBad::Percent(percent) => bad as f64 * 100.0 <= percent * all as f64,
+            FailureLimit::Traces(most) => bad <= most,
+            FailureLimit::Percent(percent) => bad as f64 * 100.0 <= percent * all as f64,
         }
     }
 }

@@ -3,7 +3,7 @@
 //! It reads orders from its standard input. When that ends, it removes what is half made and ends,
 //! whatever it is at: so it stops when the batch wants it to, and when the batch was killed.
 
-use super::super::convert::{self, Converter, Keys, Watch};
+use super::super::convert::{self, Converter, Keys, StepObserver};
 use super::super::{Cli, Command, Exit, Progress, pool};
 use super::log::result_of;
 use crate::batch::{Answer, Lost, Order, Setup, Stage};
@@ -34,7 +34,7 @@ pub(in super::super) fn run() -> anyhow::Result<Exit> {
     let dataset = convert::dataset_of_batch(&out, format)?;
     let pool = pool(Some(setup.threads))?;
     let orders = orders();
-    say(&Answer::Ready);
+    send(&Answer::Ready);
     while let Ok(Order { files, lost }) = orders.recv() {
         let files: Vec<PathBuf> = files.into_iter().map(PathBuf::from).collect();
         let steps = Steps { files: &files, lost };
@@ -51,7 +51,7 @@ pub(in super::super) fn run() -> anyhow::Result<Exit> {
             pool.install(|| tasks.iter().flat_map(|task| convert::run_task(&converter, task)).collect());
         let outcomes: Vec<(usize, convert::ConvertOutcome)> = outcomes;
         let results = outcomes.iter().map(|(file, outcome)| (*file, result_of(outcome)));
-        say(&Answer::Done(results.collect()));
+        send(&Answer::Done(results.collect()));
     }
     Ok(Exit::Ok)
 }
@@ -72,7 +72,7 @@ fn orders() -> Receiver<Order> {
 }
 
 /// Reports to the batch. If it is gone, there is nothing to do.
-fn say(answer: &Answer) {
+fn send(answer: &Answer) {
     let mut out = io::stdout().lock();
     let text = serde_json::to_string(answer).map_err(io::Error::from);
     if text.and_then(|text| writeln!(out, "{text}")).and_then(|()| out.flush()).is_err() {
@@ -87,7 +87,7 @@ struct Steps<'a> {
     lost: Vec<Lost>,
 }
 
-impl Watch for Steps<'_> {
+impl StepObserver for Steps<'_> {
     fn begin(&self, path: &Path, stage: Stage) -> anyhow::Result<()> {
         let wanted: &OsString = &path.as_os_str().to_owned();
         let Some(file) = self.files.iter().position(|file| file.as_os_str() == wanted) else {
@@ -96,7 +96,7 @@ impl Watch for Steps<'_> {
         if let Some(lost) = self.lost.iter().find(|lost| lost.file == file && lost.stage == stage) {
             return Err(lost.result.clone().into());
         }
-        say(&Answer::Begun { file, stage });
+        send(&Answer::Begun { file, stage });
         Ok(())
     }
 }

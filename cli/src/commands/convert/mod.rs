@@ -17,11 +17,11 @@ mod tasks;
 use super::profile_args::MissingSum;
 use super::values::{choice, default_name};
 use super::{
-    Choice, Exit, ProfileArgs, Progress, Usage, guarded, inputs, note_line, replace, say_error, say_line,
-    verify,
+    Exit, ProfileArgs, Progress, TraceChoice, Usage, guarded, inputs, note_line, print_error, print_line,
+    replace, verify,
 };
 pub(super) use key::Keys;
-pub(super) use one::{Converter, Watch, weights};
+pub(super) use one::{Converter, StepObserver, weights};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -128,11 +128,11 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
     let mut endings = endings.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     endings.sort_by_key(|(i, _)| *i);
     let mut sum = MissingSum::default();
-    let mut choice = Choice::new(args.profile.is_part());
+    let mut choice = TraceChoice::new(args.profile.is_part());
     let exit = endings.iter().fold(exit, |exit, (_, ending)| match ending {
         Ok(converted) => {
             converted.lines.iter().for_each(|line| note_line(line));
-            converted.failed.iter().for_each(|line| say_line(line));
+            converted.failed.iter().for_each(|line| print_line(line));
             if let Some((source, missing)) = &converted.missing {
                 choice.add(source, converted.empty.clone());
                 sum.add(source, missing);
@@ -140,7 +140,7 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
             exit.worse(converted.exit)
         }
         Err(error) => {
-            say_error(error);
+            print_error(error);
             exit.worse(verify::exit_of(error))
         }
     });

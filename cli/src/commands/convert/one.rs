@@ -29,11 +29,11 @@ pub(in super::super) struct Converter<'a> {
     /// For a batch: how long a trace may take.
     pub limit: Option<Duration>,
     /// For a batch in processes: hears of each step.
-    pub watch: Option<&'a dyn Watch>,
+    pub watch: Option<&'a dyn StepObserver>,
 }
 
 /// Hears which step of which trace is begun.
-pub(in super::super) trait Watch: Sync {
+pub(in super::super) trait StepObserver: Sync {
     /// # Errors
     ///
     /// That the step must not be done.
@@ -41,7 +41,7 @@ pub(in super::super) trait Watch: Sync {
 }
 
 /// A trace that is being converted.
-pub(super) struct Begun<'a> {
+pub(super) struct RunningConversion<'a> {
     pub file: &'a TraceFile,
     pub content: Content,
     pub deadline: Deadline,
@@ -78,7 +78,7 @@ impl Converter<'_> {
                 Recorded::Nothing => drop(self.replaces_own(&output.path(), path, &content)?),
             }
             Record::begin(&output, key)?;
-            let begun = Begun { file: &file, content, deadline };
+            let begun = RunningConversion { file: &file, content, deadline };
             let done = self.convert(begun, destination, "wrote", Some(key.clone()))?;
             Record::write(&output, key, done.facts.unwrap_or_default())?;
             return Ok(done);
@@ -89,7 +89,7 @@ impl Converter<'_> {
             Some(output) if self.replaces_own(&output, path, &content)? => REPLACED,
             _ => "wrote",
         };
-        self.convert(Begun { file: &file, content, deadline }, destination, verb, None)
+        self.convert(RunningConversion { file: &file, content, deadline }, destination, verb, None)
     }
 
     /// What a conversion of a batch depends on.
@@ -109,7 +109,7 @@ impl Converter<'_> {
     /// Converts a trace. `verb` is what was done with the output, for the user.
     pub(super) fn convert(
         &self,
-        Begun { file, content, deadline }: Begun<'_>,
+        RunningConversion { file, content, deadline }: RunningConversion<'_>,
         destination: &Destination,
         verb: &str,
         key: Option<String>,

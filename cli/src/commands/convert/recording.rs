@@ -10,7 +10,7 @@
 //! What a dataset then has does not depend on the order of the files, nor on the runs that they
 //! were converted in.
 
-use super::one::{Begun, Converter};
+use super::one::{Converter, RunningConversion};
 use super::tasks::DatasetFolder;
 use super::{ConvertOutcome, Converted, Status, guarded};
 use crate::batch::Stage;
@@ -258,7 +258,7 @@ impl Member<'_> {
             {
                 return Ok(Converted::skipped(&content, before.facts));
             }
-            let begun = Begun { file: &file, content, deadline };
+            let begun = RunningConversion { file: &file, content, deadline };
             converter.convert(begun, &Destination::Dir(dataset.path.clone()), verb, key)
         })
     }

@@ -5,7 +5,7 @@ use crate::times::{self, TimeArg};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use stk_output::formats::Format;
-use stk_profile::profile::{Part, Profile, Runs, spans};
+use stk_profile::profile::{Profile, RunSelection, Runs, spans};
 
 /// What each output of a trace holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,10 +41,10 @@ pub(super) fn parts(
     profile: &Profile,
     runs: &Runs,
     (format, output): (Format, &Path),
-) -> anyhow::Result<Vec<(Part, PathBuf)>> {
+) -> anyhow::Result<Vec<(RunSelection, PathBuf)>> {
     let (stem, ending) = format.split_name(output);
     let path = |middle: &str| output.with_file_name(format!("{stem}.{middle}{ending}"));
-    let parts: Vec<(Part, PathBuf)> = match split {
+    let parts: Vec<(RunSelection, PathBuf)> = match split {
         Split::Thread => {
             let sampled = (0u32..).zip(&profile.threads).filter(|(_, thread)| thread.samples > 0);
             let mut taken = HashSet::new();
@@ -54,7 +54,7 @@ pub(super) fn parts(
                 if !taken.insert(middle.clone()) {
                     middle = format!("{middle}-{}", thread.instance);
                 }
-                (Part::Thread(at), path(&middle))
+                (RunSelection::Thread(at), path(&middle))
             };
             sampled.map(part).collect()
         }
@@ -63,7 +63,7 @@ pub(super) fn parts(
             let digits = spans.last().map_or(1, |last| last.to_string().len());
             let part = |&span: &u64| {
                 let from = span.saturating_mul(length);
-                (Part::Span(from, from.saturating_add(length)), path(&format!("{span:0digits$}")))
+                (RunSelection::Span(from, from.saturating_add(length)), path(&format!("{span:0digits$}")))
             };
             let parts: Vec<_> = spans.iter().map(part).collect();
             if parts.is_empty() && profile.threads.iter().any(|thread| thread.samples > 0) {

@@ -12,7 +12,7 @@ mod write;
 
 use super::values::{choice, default_name};
 use super::{Exit, Out, ProfileArgs, Usage, WorkerArgs, pool, warn};
-use crate::diff::{By, Comparison, DiffFormat, DiffOptions, Renames, Verdict};
+use crate::diff::{Axis, Comparison, DiffFormat, DiffOptions, Renames, Verdict};
 use std::path::PathBuf;
 use stk_profile::profile::Weight;
 
@@ -46,8 +46,8 @@ pub(super) struct DiffArgs {
     #[arg(long, value_name = "FILE", num_args = 1..)]
     new: Vec<PathBuf>,
     /// What is compared
-    #[arg(long, value_parser = choice::<By>(), default_value = default_name::<By>(), value_name = "WHAT")]
-    by: By,
+    #[arg(long, value_parser = choice::<Axis>(), default_value = default_name::<Axis>(), value_name = "WHAT")]
+    by: Axis,
     /// What counts [default: cpu; active if a trace has no CPU times]
     #[arg(long, value_parser = choice::<Weight>(), value_name = "WHAT")]
     weight: Option<Weight>,

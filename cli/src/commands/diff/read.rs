@@ -3,10 +3,10 @@
 
 use super::DiffArgs;
 use super::sides::SideInput;
-use crate::commands::datasets::{self, DatasetArg, Wanted};
+use crate::commands::datasets::{self, DatasetArg, SumRequest};
 use crate::commands::profile_args::{MissingSum, load_file};
 use crate::commands::{
-    Choice, Exit, Progress, TraceProgress, check_symbols, guarded, say_error, say_line, verify,
+    Exit, Progress, TraceChoice, TraceProgress, check_symbols, guarded, print_error, print_line, verify,
 };
 use crate::dataset::{Dataset, DatasetPart, DatasetThread, DatasetTrace};
 use crate::diff::{Comparison, Side, StackWeights, ThreadStacks, TraceStacks, TraceWeights, collect};
@@ -34,7 +34,7 @@ pub(super) fn read(
 ) -> anyhow::Result<Exit> {
     let mut missing = MissingSum::default();
     let mut exit = Exit::Ok;
-    let mut choice = Choice::new(args.profile.is_part());
+    let mut choice = TraceChoice::new(args.profile.is_part());
     let only_datasets = sides.iter().all(|(_, input)| matches!(input, SideInput::Dataset(_)));
     let named = sides.iter().filter_map(|(side, input)| match input {
         SideInput::Dataset(named) => Some((*side, named)),
@@ -62,13 +62,13 @@ pub(super) fn read(
                 Ok(trace) => {
                     let source = path.display().to_string();
                     choice.add(&source, trace.empty);
-                    trace.missed.iter().for_each(|line| say_line(line));
+                    trace.missed.iter().for_each(|line| print_line(line));
                     missing.add(&source, &trace.missing);
                     exit = exit.worse(trace.exit);
                     comparison.add(*side, trace.stacks);
                 }
                 Err(error) => {
-                    say_error(&error);
+                    print_error(&error);
                     exit = exit.worse(verify::exit_of(&error));
                 }
             }
@@ -109,7 +109,7 @@ fn add_datasets(
     args: &DiffArgs,
     alone: bool,
     comparison: &mut Comparison,
-    choice: &mut Choice,
+    choice: &mut TraceChoice,
 ) -> anyhow::Result<()> {
     let open = |(side, named): &(Side, &DatasetArg)| Ok((*side, named.open(&args.profile)?));
     let datasets = named.iter().map(open).collect::<anyhow::Result<Vec<_>>>()?;
@@ -145,7 +145,8 @@ fn add_datasets(
 /// The sums of a dataset's traces, each of which is a thread.
 fn load(dataset: &Dataset, args: &DiffArgs, progress: &Progress) -> anyhow::Result<Vec<DatasetPart>> {
     let values = |trace: &DatasetTrace, _: Option<DatasetThread<'_>>| vec![trace.trace_id.clone()];
-    let wanted = Wanted { values: &values, by_thread: false, by_trace: true, states: false, waits: false };
+    let wanted =
+        SumRequest { values: &values, by_thread: false, by_trace: true, states: false, waits: false };
     datasets::load(dataset, &args.profile, &wanted, progress)
 }
 

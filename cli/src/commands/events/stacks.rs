@@ -8,11 +8,11 @@ use anyhow::Context as _;
 use std::path::Path;
 use std::time::Duration;
 use stk_output::dump::captures;
-use stk_output::dump::print::{DumpOptions, DumpStyle, Piece, StackPrinter};
+use stk_output::dump::print::{DumpOptions, DumpStyle, PrintedItem, StackPrinter};
 use stk_output::dump::sources::TraceSources;
 use stk_output::events::playback::Playback;
 use stk_profile::profile::Selection;
-use stk_profile::trace::{Fate, Follower, Trace, TraceEvent, TraceFile, events};
+use stk_profile::trace::{Fate, Trace, TraceEvent, TraceFile, TraceTail, events};
 
 /// Prints the events of a trace. What a memory limit leaves out counts as damage.
 pub(super) fn of_file(
@@ -27,7 +27,7 @@ pub(super) fn of_file(
     let found = events(&trace);
     let mut losses = DumpLosses::default();
     losses.events(&trace, &found);
-    losses = play(path, &trace, &found.list, args, (style, losses), &mut Piece::default(), out)?;
+    losses = play(path, &trace, &found.list, args, (style, losses), &mut PrintedItem::default(), out)?;
     Ok(losses.report(&trace))
 }
 
@@ -39,7 +39,7 @@ fn play(
     events: &[TraceEvent],
     args: &EventsArgs,
     (style, mut losses): (DumpStyle, DumpLosses),
-    last: &mut Piece,
+    last: &mut PrintedItem,
     out: Out<'_>,
 ) -> anyhow::Result<DumpLosses> {
     let playback = Playback::of(trace, events, &filter(trace, args)?, args.select.tz.tz);
@@ -79,7 +79,7 @@ const BEHIND: u64 = 3_000_000_000;
 pub(super) fn follow(path: &Path, args: &EventsArgs, style: DumpStyle, out: Out<'_>) -> anyhow::Result<Exit> {
     let pool = pool(args.workers.jobs)?;
     let named = || path.display().to_string();
-    let mut follower = Follower::open(path, BEHIND).with_context(named)?;
+    let mut follower = TraceTail::open(path, BEHIND).with_context(named)?;
     let mut printed = Printed::default();
     let mut exit = Exit::Ok;
     loop {
@@ -120,7 +120,7 @@ struct Printed {
     until: u64,
     /// Events before that time, whether they were wanted or not.
     events: u64,
-    last: Piece,
+    last: PrintedItem,
 }
 
 impl Printed {

@@ -8,7 +8,7 @@ mod serve;
 
 use super::convert::{self, ConvertArgs};
 use super::report::{self, ReportArgs};
-use super::{Exit, Out, ProfileArgs, Usage, browser, note, say};
+use super::{Exit, Out, ProfileArgs, Usage, browser, note, print_message};
 use anyhow::Context as _;
 use serve::Server;
 use std::ffi::{OsStr, OsString};
@@ -169,7 +169,7 @@ fn in_site(args: &OpenArgs, site: &Site, out: Out<'_>) -> anyhow::Result<Exit> {
     let shown = if site.escaped { escaped(&address) } else { address };
     let address = format!("{}{shown}", site.address);
     // Named whatever else is quiet: it is another's page that reads the file.
-    say(&format!("opening {}, whose page reads {name} from this machine", site.origin));
+    print_message(&format!("opening {}, whose page reads {name} from this machine", site.origin));
     if args.no_browser {
         out(&format!("{address}\n"))?;
     } else {

@@ -1,7 +1,7 @@
 //! `stk stats` of a Parquet dataset: the sum of its traces, from its tables.
 
-use super::super::datasets::{self, DatasetArg, Wanted};
-use super::super::{Choice, Exit, Out, Progress, Usage, note, pool};
+use super::super::datasets::{self, DatasetArg, SumRequest};
+use super::super::{Exit, Out, Progress, TraceChoice, Usage, note, pool};
 use super::{Format, StatsArgs, look};
 use crate::dataset::{Dataset, DatasetPart, DatasetThread, DatasetTrace};
 use serde::Serialize;
@@ -51,7 +51,7 @@ pub(super) fn run(named: &DatasetArg, args: &StatsArgs, out: Out<'_>) -> anyhow:
     let values = |trace: &DatasetTrace, thread: Option<DatasetThread<'_>>| {
         of_thread.iter().map(|key| value(key, trace, thread, &sources)).collect()
     };
-    let wanted = Wanted {
+    let wanted = SumRequest {
         values: &values,
         by_trace: false,
         by_thread: of_thread.iter().any(|key| matches!(key, GroupKey::Thread | GroupKey::ThreadName)),
@@ -91,7 +91,7 @@ pub(super) fn run(named: &DatasetArg, args: &StatsArgs, out: Out<'_>) -> anyhow:
         }
     }
     let folder = dataset.folder().display().to_string();
-    let mut choice = Choice::new(args.profile.is_part());
+    let mut choice = TraceChoice::new(args.profile.is_part());
     share.iter().for_each(|share| note(&format!("{folder}: selection: {}", share.describe())));
     choice.add(&folder, (chosen == 0).then(|| format!("{folder}: no samples are left")));
     out(&text(&dataset, args, format, question.as_ref(), &many)?)?;

@@ -7,8 +7,8 @@ use super::datasets::DatasetArg;
 use super::profile_args::{MissingSum, load_file};
 use super::values::choice;
 use super::{
-    Choice, Exit, Out, ProfileArgs, Progress, TraceProgress, WorkerArgs, check_symbols, each_trace, inputs,
-    pool, say_line, terminal_columns,
+    Exit, Out, ProfileArgs, Progress, TraceChoice, TraceProgress, WorkerArgs, check_symbols, each_trace,
+    inputs, pool, print_line, terminal_columns,
 };
 use question::QuestionArgs;
 use serde::Serialize;
@@ -127,7 +127,7 @@ pub(super) fn run(args: &StatsArgs, out: Out<'_>) -> anyhow::Result<Exit> {
         many: sums_up.then(ManyStats::default),
         begun: false,
     };
-    let mut choice = Choice::new(args.profile.is_part());
+    let mut choice = TraceChoice::new(args.profile.is_part());
     let mut missing = MissingSum::default();
     let exit = exit.worse(each_trace(&files, out, |path| {
         let read = || of_file(path, args, &options, pages.question.as_ref(), progress.samples());
@@ -280,7 +280,7 @@ fn of_file(
     };
     log::info!("{}: the lists count {}: {why}", stats.source, stats.weight.title());
     let (symbols, missed) = check_symbols(&loaded, &args.profile);
-    missed.iter().for_each(|line| say_line(line));
+    missed.iter().for_each(|line| print_line(line));
     let exit = loaded.exit.worse(symbols);
     Ok(StatsOfTrace { stats, sums, empty: loaded.empty, missing: loaded.missing, exit })
 }

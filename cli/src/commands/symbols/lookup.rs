@@ -1,7 +1,7 @@
 //! `stk symbols lookup` and `check`: one image, one PDB.
 
 use super::super::values::{choice, default_name};
-use super::super::{Exit, Out, Progress, Usage, guarded, say_error};
+use super::super::{Exit, Out, Progress, Usage, guarded, print_error};
 use super::SymbolOptions;
 use anyhow::Context;
 use serde_json::json;
@@ -98,7 +98,7 @@ fn check_records(files: &[PathBuf], json: bool, out: Out<'_>) -> anyhow::Result<
             }
             Err(error) => {
                 exit = Exit::Failure;
-                say_error(&error);
+                print_error(&error);
             }
         }
     }

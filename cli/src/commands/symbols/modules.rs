@@ -2,8 +2,8 @@
 
 use super::super::profile_args::warn_of_missing_tables;
 use super::super::{
-    Exit, Out, Progress, TablesArgs, Usage, guarded, inputs, note, note_redirects, pool, replace, say,
-    say_error, size, verify, warn,
+    Exit, Out, Progress, TablesArgs, Usage, guarded, inputs, note, note_redirects, pool, print_error,
+    print_message, replace, size, verify, warn,
 };
 use super::SymbolOptions;
 use crate::dataset::is_dataset;
@@ -182,7 +182,7 @@ pub(super) fn fetch(args: &FetchArgs, out: Out<'_>) -> anyhow::Result<Exit> {
             Some((found, _)) => drop(writeln!(text, "{}", printable(&found.path.display().to_string()))),
             None => {
                 missing += 1;
-                say(&format!("{}: {}", module.image.name, symbols.why_not(&module.image)));
+                print_message(&format!("{}: {}", module.image.name, symbols.why_not(&module.image)));
             }
         }
     }
@@ -215,7 +215,7 @@ pub(super) fn bundle(args: &BundleArgs) -> anyhow::Result<Exit> {
         };
         match symbols.into_file(&module.image) {
             Some((name, identity, file)) => drop(files.entry((name, identity.to_string())).or_insert(file)),
-            None => say(&format!("{}: {reason}", module.image.name)),
+            None => print_message(&format!("{}: {reason}", module.image.name)),
         }
     }
     note_redirects(&store);
@@ -262,7 +262,7 @@ fn each<'a, T: Send>(
     let work = |module: &'a TraceModule| guarded(Path::new(&module.image.path), || Ok(work(module)));
     let results: Vec<anyhow::Result<T>> = modules.par_iter().map(work).collect();
     let count = results.len();
-    let found = results.into_iter().filter_map(|result| result.inspect_err(say_error).ok());
+    let found = results.into_iter().filter_map(|result| result.inspect_err(print_error).ok());
     let found: Vec<T> = found.collect();
     let exit = if found.len() < count { exit.worse(Exit::Failure) } else { exit };
     (found, exit)
@@ -336,7 +336,7 @@ fn merged(
             }
             Err(error) => {
                 exit = exit.worse(verify::exit_of(&error));
-                say_error(&error);
+                print_error(&error);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! `stk verify`: decodes every block and reports what is lost. With `--walks`, compares our walks
 //! with the system's own.
 
-mod walks;
+mod walk_check;
 
 use super::{Exit, Out, Progress, TablesArgs, TzArgs, each_trace, inputs, is_usage};
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ pub(super) fn run(args: &VerifyArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let progress = Progress::new("blocks");
     let (files, exit) = inputs::traces(&args.files);
     if args.walks {
-        let ending = walks::run(&files, &args.tables, args.json, &pool, &progress, out)?;
+        let ending = walk_check::run(&files, &args.tables, args.json, &pool, &progress, out)?;
         return Ok(exit.worse(ending));
     }
     let mut document = Traces::new(VERSION);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::place::{ElsewhereError, OpenError, Place, Trust};
+use super::search_dir::{ElsewhereError, OpenError, SearchDir, Trust};
 use crate::local::{self, PathProblem};
 use crate::path::SymbolPath;
 
@@ -58,7 +58,7 @@ pub(crate) enum TargetRefusal {
 
 /// The file that a pointer names; `None` if it names none.
 pub(crate) fn target(
-    place: &Place,
+    place: &SearchDir,
     pointer: &Path,
     named: &SymbolPath,
 ) -> Result<Option<PathBuf>, PointerError> {

@@ -6,10 +6,10 @@ use super::info;
 use super::registers::NONVOLATILE;
 use super::rule::{self, Arm64FullRule, Arm64Slot, Caller};
 use crate::Trust;
-use crate::engine::Place;
+use crate::engine::CodeAddress;
 use crate::explanation::{Explanation, fault, sum, word};
 
-pub(crate) fn explain(place: &Place<'_>) -> Explanation {
+pub(crate) fn explain(place: &CodeAddress<'_>) -> Explanation {
     let inside = place.rva.wrapping_sub(place.position.back());
     let record = match info::find(place.image, inside) {
         Ok(Some((function, end))) => {

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::info::{self, Arm64Operation};
 use super::registers::{FP, LR, NONVOLATILE, Nonvolatile, slot_of};
-use crate::engine::{Place, Position};
+use crate::engine::{CodeAddress, Position};
 use crate::frame::Fault;
 use crate::{ImageTables, Trust};
 
@@ -79,7 +79,7 @@ impl Arm64FullRule {
 }
 
 /// The rule at a place.
-pub(crate) fn compile(place: &Place<'_>) -> Result<Arm64FullRule, Fault> {
+pub(crate) fn compile(place: &CodeAddress<'_>) -> Result<Arm64FullRule, Fault> {
     let inside = place.rva.wrapping_sub(place.position.back());
     let Some((function, _)) = info::find(place.image, inside)? else {
         if place.position == Position::Caller {

@@ -3,7 +3,7 @@
 use super::Arm64Registers;
 use super::registers::{FP, LR};
 use super::rule::{self, Arm64FullRule, Arm64Rule, Arm64Slot, Caller, FROM_FP, LEAF, SIGNED, THREAD_START};
-use crate::engine::{BaseValue, Facts, Place, Position, StepResult, Unwinder};
+use crate::engine::{BaseValue, CodeAddress, Facts, Position, StepResult, Unwinder};
 use crate::frame::Fault;
 use crate::input::Modules;
 use crate::memory::Memory;
@@ -68,7 +68,7 @@ impl Unwinder for Arm64Machine {
         }
     }
 
-    fn compile(place: &Place<'_>) -> Result<Arm64FullRule, Fault> {
+    fn compile(place: &CodeAddress<'_>) -> Result<Arm64FullRule, Fault> {
         rule::compile(place)
     }
 

@@ -4,7 +4,7 @@
 //! [`Explanation`]. It compiles the rule again from the same tables and code, so the walk itself
 //! need not record it.
 
-use crate::engine::{Place, Position};
+use crate::engine::{CodeAddress, Position};
 use crate::explanation::{Explanation, no_rule};
 use crate::input::{Modules, Sample};
 use crate::{Arch, Frame, Trust, arm64, x64, x86};
@@ -28,7 +28,7 @@ pub fn explain<M: Modules>(
         }
         Some(found) => {
             let code = if frame.trust == Trust::Context { sample.code_at_ip } else { None };
-            let place = Place { image: found.image, rva: frame.rva, position, code };
+            let place = CodeAddress { image: found.image, rva: frame.rva, position, code };
             match arch {
                 Arch::X64 => x64::explain(&place),
                 Arch::Arm64 => arm64::explain(&place),

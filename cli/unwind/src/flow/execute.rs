@@ -2,10 +2,10 @@
 
 use iced_x86::{Instruction, Mnemonic, OpAccess, OpKind, Register};
 
-use super::Follower;
+use super::PathExplorer;
 use super::state::{ALIGNED, FlowValue, LOADED, MAX_LOADED, PathState, SP, load, plus, push, store};
 
-impl Follower<'_, '_> {
+impl PathExplorer<'_, '_> {
     /// Executes any instruction that does not branch.
     pub(super) fn execute(&mut self, state: &mut PathState, instruction: &Instruction) {
         let word = i64::from(self.start.mode.bits / 8);

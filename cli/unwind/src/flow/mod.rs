@@ -85,7 +85,7 @@ const MAX_DEPTH: u32 = 4;
 
 /// Follows the code; `None` if no path to a return gives the caller.
 pub(crate) fn follow(start: &Start<'_>) -> Option<Outcome> {
-    Follower { start, factory: InstructionInfoFactory::new(), steps: 0, callees: Vec::new() }.run()
+    PathExplorer { start, factory: InstructionInfoFactory::new(), steps: 0, callees: Vec::new() }.run()
 }
 
 /// The effect of a called function on its caller's frame.
@@ -112,14 +112,14 @@ enum FlowStep {
     Dead,
 }
 
-struct Follower<'a, 'b> {
+struct PathExplorer<'a, 'b> {
     start: &'b Start<'a>,
     factory: InstructionInfoFactory,
     steps: usize,
     callees: Vec<(u32, Callee)>,
 }
 
-impl Follower<'_, '_> {
+impl PathExplorer<'_, '_> {
     fn run(&mut self) -> Option<Outcome> {
         let mut registers = [FlowValue::Unknown; 16];
         for (n, value) in registers.iter_mut().enumerate() {

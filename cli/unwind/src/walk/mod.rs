@@ -42,7 +42,7 @@ impl Walker {
         sample: &Sample<'_>,
         each: impl FnMut(&Frame, &Registers),
     ) -> Stop {
-        self.run_restoring(modules, sample, Trust::Context, &mut Each(each))
+        self.run_restoring(modules, sample, Trust::Context, &mut FrameCallback(each))
     }
 
     /// Continues a walk from registers that were found by other means than unwinding, such as a
@@ -56,7 +56,7 @@ impl Walker {
         trust: Trust,
         each: impl FnMut(&Frame, &Registers),
     ) -> Stop {
-        self.run_restoring(modules, &Sample { code_at_ip: None, ..*sample }, trust, &mut Each(each))
+        self.run_restoring(modules, &Sample { code_at_ip: None, ..*sample }, trust, &mut FrameCallback(each))
     }
 
     /// Walks a thread's next sample, but only the part of its stack that changed since the sample
@@ -88,7 +88,7 @@ impl Walker {
         modules: &M,
         sample: &Sample<'_>,
         trust: Trust,
-        sink: &mut Each<F>,
+        sink: &mut FrameCallback<F>,
     ) -> Stop {
         match sample.registers {
             Registers::X64(r) => {
@@ -146,9 +146,9 @@ impl<U: Unwinder> Sink<U> for Collect<'_> {
 }
 
 /// Passes frames and registers to a function.
-struct Each<F>(F);
+struct FrameCallback<F>(F);
 
-impl<U: Unwinder, F: FnMut(&Frame, &Registers)> Sink<U> for Each<F> {
+impl<U: Unwinder, F: FnMut(&Frame, &Registers)> Sink<U> for FrameCallback<F> {
     fn frame(&mut self, frame: Frame, state: &U::State) {
         (self.0)(&frame, &U::registers(state));
     }

@@ -9,7 +9,7 @@ use super::rule;
 use super::run::{self, Run};
 use crate::ImageTables;
 use crate::Trust;
-use crate::engine::{Place, Position};
+use crate::engine::{CodeAddress, Position};
 use crate::explanation::{Explanation, fault, sum, word};
 use crate::flow::LOADED;
 
@@ -25,7 +25,7 @@ fn name(register: u8) -> &'static str {
     NAMES[usize::from(register & 15)]
 }
 
-pub(crate) fn explain(place: &Place<'_>) -> Explanation {
+pub(crate) fn explain(place: &CodeAddress<'_>) -> Explanation {
     let inside = place.rva.wrapping_sub(place.position.back());
     let function = match info::find(place.image, inside) {
         Ok(function) => function,
@@ -74,7 +74,7 @@ fn record(image: &ImageTables, function: &RuntimeFunction) -> String {
 }
 
 /// The part of the function that holds the place, if it matters.
-fn whereabouts(place: &Place<'_>, function: Option<&RuntimeFunction>, full: &X64FullRule) -> String {
+fn whereabouts(place: &CodeAddress<'_>, function: Option<&RuntimeFunction>, full: &X64FullRule) -> String {
     let Some(function) = function else {
         return match run::to_return(place, None) {
             Run::Returns(_) => "leaf, its code followed to the return".to_owned(),

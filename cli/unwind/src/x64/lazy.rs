@@ -10,7 +10,7 @@ use super::forms::{self, X64FullRule, X64Rule};
 use super::registers::{NONVOLATILE, RBP, X64Registers, nonvolatile};
 use super::rule;
 use super::step::{self, X64Machine};
-use crate::engine::{BaseValue, Facts, Place, Position, StepResult, Unwinder};
+use crate::engine::{BaseValue, CodeAddress, Facts, Position, StepResult, Unwinder};
 use crate::frame::Fault;
 use crate::input::Modules;
 use crate::memory::Memory;
@@ -134,7 +134,7 @@ impl<'a> Unwinder for X64LazyMachine<'a> {
         X64Machine::full_facts(full)
     }
 
-    fn compile(place: &Place<'_>) -> Result<X64FullRule, Fault> {
+    fn compile(place: &CodeAddress<'_>) -> Result<X64FullRule, Fault> {
         rule::compile(place)
     }
 

@@ -15,7 +15,7 @@ use super::forms::{X64FullRule, X64Slot};
 use super::info::{self, RuntimeFunction};
 use super::registers::nonvolatile;
 use super::{RBP, RSP};
-use crate::engine::Place;
+use crate::engine::CodeAddress;
 use crate::{ImageTables, Trust};
 
 /// The result of following the code.
@@ -33,7 +33,10 @@ pub(crate) enum Run {
 const MAX_INSTRUCTIONS: usize = 24;
 
 /// Follows the code from `place`; `function` is the record that holds it and the function proper.
-pub(crate) fn to_return(place: &Place<'_>, function: Option<(&RuntimeFunction, &RuntimeFunction)>) -> Run {
+pub(crate) fn to_return(
+    place: &CodeAddress<'_>,
+    function: Option<(&RuntimeFunction, &RuntimeFunction)>,
+) -> Run {
     let image = place.image;
     let mut rva = place.rva;
     let mut rsp = X64Slot { register: RSP as u8, offset: 0 };
@@ -96,7 +99,7 @@ pub(crate) fn to_return(place: &Place<'_>, function: Option<(&RuntimeFunction, &
 
 /// The frame at a place from which the code leads straight to `push rbp; mov rbp, rsp`, so that it
 /// is not set up, or only half. `None` if the code uses the stack or leaves before that.
-pub(crate) fn before_frame(place: &Place<'_>) -> Option<X64FullRule> {
+pub(crate) fn before_frame(place: &CodeAddress<'_>) -> Option<X64FullRule> {
     let is_set = |instruction: &Instruction| {
         instruction.mnemonic() == Mnemonic::Mov
             && (instruction.op0_register(), instruction.op1_register()) == (Register::RBP, Register::RSP)
@@ -259,7 +262,7 @@ fn released_before(
 /// The instruction at `rva`, from the sample's own code bytes if they reach that far, else from the
 /// image; and whether it carries a REX.W that it does not need, by which MSVC and LLVM mark an
 /// indirect jump as a tail call.
-fn decode(place: &Place<'_>, rva: u32) -> Option<(Instruction, bool)> {
+fn decode(place: &CodeAddress<'_>, rva: u32) -> Option<(Instruction, bool)> {
     let recorded = place.code.and_then(|code| code.get(rva.wrapping_sub(place.rva) as usize..));
     recorded.and_then(|code| decode_bytes(code, rva)).or_else(|| decode_bytes(place.image.bytes(rva)?, rva))
 }

@@ -4,7 +4,7 @@ use super::forms::{self, X64FullRule, X64Rule};
 use super::registers::{NONVOLATILE, NONVOLATILE_BITS};
 use super::rule;
 use super::{RBP, RSP, X64Registers};
-use crate::engine::{BaseValue, Facts, Place, Position, StepResult, Unwinder};
+use crate::engine::{BaseValue, CodeAddress, Facts, Position, StepResult, Unwinder};
 use crate::flow::LOADED;
 use crate::frame::Fault;
 use crate::input::Modules;
@@ -69,7 +69,7 @@ impl Unwinder for X64Machine {
         Facts { starts_thread: full.thread_start, uses, restores }
     }
 
-    fn compile(place: &Place<'_>) -> Result<X64FullRule, Fault> {
+    fn compile(place: &CodeAddress<'_>) -> Result<X64FullRule, Fault> {
         rule::compile(place)
     }
 

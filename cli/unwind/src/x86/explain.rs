@@ -5,9 +5,9 @@ use std::fmt::Write;
 use super::prologue::FramePointer;
 use super::registers::{ESP, NONVOLATILE};
 use super::rule::{self, RegisterSource, Return, X86Rule, X86Slot};
-use super::tables::{How, Record};
+use super::tables::{FrameRule, Record};
 use crate::Trust;
-use crate::engine::Place;
+use crate::engine::CodeAddress;
 use crate::explanation::{Explanation, fault, sum, word};
 
 const NAMES: [&str; 8] = ["eax", "ecx", "edx", "ebx", "esp", "ebp", "esi", "edi"];
@@ -17,7 +17,7 @@ fn name(register: u8) -> &'static str {
 }
 
 /// Explains a step. `found_by` is the method by which the walk found the caller.
-pub(crate) fn explain(place: &Place<'_>, found_by: Option<Trust>) -> Explanation {
+pub(crate) fn explain(place: &CodeAddress<'_>, found_by: Option<Trust>) -> Explanation {
     let compiled = rule::compile(place);
     let rule = match &compiled {
         Ok(rule) => rule,
@@ -38,9 +38,9 @@ fn record(record: &Record) -> String {
          prologue {prologue_bytes:#x}{seh}{eh}"
     );
     match &record.how {
-        How::Program(program) => format!("FrameData {sizes}, program `{program}`"),
-        How::Above { uses_ebp: true, .. } => format!("FPO {sizes}, with ebp"),
-        How::Above { uses_ebp: false, .. } => format!("FPO {sizes}"),
+        FrameRule::Program(program) => format!("FrameData {sizes}, program `{program}`"),
+        FrameRule::Above { uses_ebp: true, .. } => format!("FPO {sizes}, with ebp"),
+        FrameRule::Above { uses_ebp: false, .. } => format!("FPO {sizes}"),
     }
 }
 

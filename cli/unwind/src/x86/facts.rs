@@ -1,6 +1,6 @@
 //! A FrameData or FPO record's sizes and properties of a frame.
 
-use super::tables::{How, Record};
+use super::tables::{FrameRule, Record};
 use crate::ImageTables;
 use crate::frame_facts::FrameFacts;
 
@@ -9,8 +9,8 @@ pub(crate) fn facts(image: &ImageTables, rva: u32) -> Option<FrameFacts> {
     let tables = image.x86();
     let record: &Record = tables.record(tables.find(rva)?)?;
     let (frame_type, allocates_base_pointer) = match &record.how {
-        How::Program(program) => ("frame-data", program.begins_at_ebp()),
-        How::Above { uses_ebp, frame_type } => {
+        FrameRule::Program(program) => ("frame-data", program.begins_at_ebp()),
+        FrameRule::Above { uses_ebp, frame_type } => {
             let name = match frame_type {
                 0 => "fpo",
                 1 => "trap",

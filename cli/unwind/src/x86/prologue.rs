@@ -67,7 +67,7 @@ pub(crate) fn follow(image: &ImageTables, rva: u32, bounds: Option<&Range<u32>>)
     };
     let absent = Prologue { frame_pointer: FramePointer::Absent, ..Prologue::default() };
     match start {
-        Some(start) => Follower::new().run(image, start, rva).unwrap_or_default(),
+        Some(start) => PrologueScanner::new().run(image, start, rva).unwrap_or_default(),
         None => absent,
     }
 }
@@ -79,7 +79,7 @@ enum Held {
     Unknown,
     Constant(u32),
     /// An address of the stack.
-    At(Place),
+    At(StackPos),
     ReturnAddress,
     /// What this nonvolatile register held at the function's start.
     Initial(usize),
@@ -89,7 +89,7 @@ enum Held {
 
 /// A place in the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct StackPos {
     /// Whether it is counted from where the stack was aligned, and not from the address above the
     /// return address.
     aligned: bool,
@@ -99,15 +99,15 @@ struct Place {
 
 /// The first instructions, as they are followed.
 #[derive(Clone)]
-struct Follower {
-    esp: Place,
+struct PrologueScanner {
+    esp: StackPos,
     /// Registers but esp.
     registers: [Held; 8],
     /// Words of the stack.
-    words: Vec<(Place, Held)>,
+    words: Vec<(StackPos, Held)>,
     /// Nonvolatile registers that no longer hold the caller's value, by the slot where they were
     /// saved. A pushed register that is not written afterwards may have been an argument.
-    saved: [Option<Place>; NONVOLATILE.len()],
+    saved: [Option<StackPos>; NONVOLATILE.len()],
     /// Only constants were pushed so far, as before a call of a helper that makes the frame.
     plain: bool,
 }
@@ -116,20 +116,26 @@ struct Follower {
 const SAVED_EBX: usize = 0;
 const SAVED_EBP: usize = 1;
 
-impl Place {
-    fn lower(self, bytes: i64) -> Place {
-        Place { below: self.below + bytes, ..self }
+impl StackPos {
+    fn lower(self, bytes: i64) -> StackPos {
+        StackPos { below: self.below + bytes, ..self }
     }
 }
 
-impl Follower {
-    fn new() -> Follower {
+impl PrologueScanner {
+    fn new() -> PrologueScanner {
         let mut registers = [Held::Unknown; 8];
         for (n, register) in NONVOLATILE.into_iter().enumerate() {
             registers[usize::from(register)] = Held::Initial(n);
         }
-        let esp = Place { aligned: false, below: 4 };
-        Follower { esp, registers, words: vec![(esp, Held::ReturnAddress)], saved: [None; 4], plain: true }
+        let esp = StackPos { aligned: false, below: 4 };
+        PrologueScanner {
+            esp,
+            registers,
+            words: vec![(esp, Held::ReturnAddress)],
+            saved: [None; 4],
+            plain: true,
+        }
     }
 
     /// `None` if the code is not known.
@@ -199,7 +205,7 @@ impl Follower {
     /// What is known behind the last instruction.
     fn prologue(&self) -> Prologue {
         let absent = Prologue { frame_pointer: FramePointer::Absent, ..Prologue::default() };
-        let return_at = |place: Place| self.word(place.lower(-4)) == Held::ReturnAddress;
+        let return_at = |place: StackPos| self.word(place.lower(-4)) == Held::ReturnAddress;
         let frame = match self.registers[EBP] {
             // ebp is saved right below the return address, or below the copy that aligning made.
             Held::At(ebp) => {
@@ -211,8 +217,9 @@ impl Follower {
             _ => None,
         };
         // Slots count from above the return address; without a frame, from above the first one.
-        let above = frame.map_or(Place { aligned: self.esp.aligned, below: 0 }, |(frame, _)| frame.lower(-8));
-        let slot = |place: &Option<Place>| {
+        let above =
+            frame.map_or(StackPos { aligned: self.esp.aligned, below: 0 }, |(frame, _)| frame.lower(-8));
+        let slot = |place: &Option<StackPos>| {
             let place = place.filter(|place| place.aligned == above.aligned);
             place.and_then(|place| u16::try_from(place.below - above.below).ok()).unwrap_or(0)
         };
@@ -275,7 +282,7 @@ impl Follower {
             // Compilers align the stack so, and then push a copy of the return address. What lies
             // above is reached by the registers that hold addresses there.
             Mnemonic::And if to == Some(ESP) && !self.esp.aligned => {
-                self.esp = Place { aligned: true, below: 0 };
+                self.esp = StackPos { aligned: true, below: 0 };
                 self.plain = false;
                 return true;
             }
@@ -319,19 +326,19 @@ impl Follower {
         self.set_word(self.esp, value);
     }
 
-    fn set_word(&mut self, place: Place, value: Held) {
-        let apart = |known: &Place| (known.below - place.below).abs() >= 4;
+    fn set_word(&mut self, place: StackPos, value: Held) {
+        let apart = |known: &StackPos| (known.below - place.below).abs() >= 4;
         self.words.retain(|(known, _)| known.aligned != place.aligned || apart(known));
         self.words.push((place, value));
     }
 
-    fn word(&self, place: Place) -> Held {
+    fn word(&self, place: StackPos) -> Held {
         let known = self.words.iter().find(|(known, _)| *known == place);
         known.map_or(Held::Unknown, |(_, held)| *held)
     }
 
     /// The highest word that holds what a nonvolatile register held at the start.
-    fn slot_of(&self, n: usize) -> Option<Place> {
+    fn slot_of(&self, n: usize) -> Option<StackPos> {
         let words = self.words.iter().filter(|(_, held)| *held == Held::Initial(n));
         words.map(|(place, _)| *place).min_by_key(|place| (place.aligned, place.below))
     }
@@ -353,7 +360,7 @@ impl Follower {
     }
 
     /// The place in the stack that the memory operand names.
-    fn address(&self, instruction: &Instruction) -> Option<Place> {
+    fn address(&self, instruction: &Instruction) -> Option<StackPos> {
         let is_plain = instruction.memory_index() == Register::None
             && !matches!(instruction.memory_segment(), Register::FS | Register::GS);
         let base = match register(instruction.memory_base()).filter(|_| is_plain)? {
@@ -428,7 +435,7 @@ fn begins_with_helper(image: &ImageTables, code: &[u8], rva: u32) -> bool {
     if !is_constant || code.get(size + 5) != Some(&CALL) || code.len() < size + 10 {
         return false;
     }
-    let mut follower = Follower::new();
+    let mut follower = PrologueScanner::new();
     let mut decoder = Decoder::with_ip(32, &code[..size + 10], rva.into(), DecoderOptions::NONE);
     for _ in 0..2 {
         if !follower.step(&decoder.decode()) {

@@ -8,7 +8,7 @@ use super::prologue::{self, Prologue};
 use super::registers::NONVOLATILE;
 use super::{ESP, X86Registers};
 use crate::ImageTables;
-use crate::engine::{Place, Position};
+use crate::engine::{CodeAddress, Position};
 use crate::flow::{self, FlowValue, Mode, Outcome, Start};
 use crate::frame::Fault;
 
@@ -78,7 +78,7 @@ impl X86Slot {
 const MODE: Mode = Mode { bits: 32, nonvolatile: &NONVOLATILE };
 
 /// The rule at a place.
-pub(crate) fn compile(place: &Place<'_>) -> Result<X86Rule, Fault> {
+pub(crate) fn compile(place: &CodeAddress<'_>) -> Result<X86Rule, Fault> {
     let image = place.image;
     let inside = place.rva.wrapping_sub(place.position.back());
     let bounds = image.x86().function(inside);

@@ -77,12 +77,12 @@ pub(crate) struct Record {
     pub(crate) has_seh: bool,
     /// `None`: the record does not say it.
     pub(crate) has_eh: Option<bool>,
-    pub(crate) how: How,
+    pub(crate) how: FrameRule,
 }
 
 /// How a record finds the caller.
 #[derive(Debug)]
-pub(crate) enum How {
+pub(crate) enum FrameRule {
     Program(Program),
     /// FPO: the return address lies above locals and saved registers, or above ebp.
     Above {
@@ -115,7 +115,7 @@ impl X86Tables {
                 prologue_bytes: record.prologue,
                 has_seh: record.has_seh,
                 has_eh: Some(record.has_eh),
-                how: How::Program(program),
+                how: FrameRule::Program(program),
             });
         }
         for record in fpo {
@@ -131,7 +131,7 @@ impl X86Tables {
                 prologue_bytes: record.prologue,
                 has_seh: record.has_seh,
                 has_eh: None,
-                how: How::Above { uses_ebp: record.uses_ebp, frame_type: record.frame_type },
+                how: FrameRule::Above { uses_ebp: record.uses_ebp, frame_type: record.frame_type },
             });
         }
         // Among the records that hold an address, the one that begins last is the most exact.

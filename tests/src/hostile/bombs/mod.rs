@@ -189,7 +189,7 @@ fn claimed_blobs(parts: &mut Parts, count: usize) {
     many(parts, BlockKind::Blob, count, |i| Event::Blob(blob(i)));
     many(parts, BlockKind::Meta, count, |i| {
         let kind = TableKind::UnwindInfo as u64;
-        let table = Table { kind, rva: 0, len: u32::MAX, hash: hash(i) };
+        let table = ImageTable { kind, rva: 0, len: u32::MAX, hash: hash(i) };
         Event::ModuleTables(ModuleTables { instance: 1, tables: vec![table] })
     });
 }
@@ -202,7 +202,7 @@ fn falling_pieces(parts: &mut Parts, count: usize) {
         Event::Blob(Blob { hash, total, offset: total - 1 - i, bytes: &[7] })
     });
     let kind = TableKind::UnwindInfo as u64;
-    let table = Table { kind, rva: 0x9_0000, len: count as u32, hash };
+    let table = ImageTable { kind, rva: 0x9_0000, len: count as u32, hash };
     let tables = ModuleTables { instance: 1, tables: vec![table] };
     parts.block(BlockKind::Meta, Ticks(600_000)).push(&Event::ModuleTables(tables));
 }
@@ -272,7 +272,7 @@ fn long_facts(parts: &mut Parts, blocks: usize) {
 }
 
 fn image_tables(parts: &mut Parts, count: usize) {
-    let table = |i: usize| Table { kind: 6, rva: i as u32, len: 1, hash: ContentHash([1; 16]) };
+    let table = |i: usize| ImageTable { kind: 6, rva: i as u32, len: 1, hash: ContentHash([1; 16]) };
     for some in (0..count).collect::<Vec<_>>().chunks(100_000) {
         let tables = some.iter().map(|&i| table(i)).collect();
         let event = Event::ModuleTables(ModuleTables { instance: 1, tables });

@@ -108,7 +108,7 @@ fn tables_have_the_documented_columns_and_no_unexpected_nulls() {
     for table in tables::ALL {
         let frame = read(&written.path, table.name);
         let more = if table.name == "samples" { vec![tables::SAMPLES_FRAMES] } else { vec![] };
-        let columns: Vec<tables::Column> = table.columns.iter().copied().chain(more).collect();
+        let columns: Vec<tables::TableColumn> = table.columns.iter().copied().chain(more).collect();
         let names: Vec<&str> = columns.iter().map(|c| c.name).collect();
         let found: Vec<&str> = frame.get_column_names().into_iter().map(|n| n.as_str()).collect();
         assert_eq!(found, names, "{}", table.name);

@@ -9,7 +9,7 @@
 use stk_schema::bytes::u64_at;
 
 use super::layout::{Contract, MOST_BUCKET, NibbleMap, PrecompiledOffsets};
-use super::pages::Pages;
+use super::pages::PageCache;
 use super::reader::{Range, RangeKind, Reader};
 use crate::record::image::Memory;
 
@@ -33,7 +33,7 @@ const MOST_BUCKETS: u32 = 64;
 
 /// What the runtime has at an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Code {
+pub(super) enum RuntimeCode {
     /// Code of the method whose MethodDesc is at this address.
     Method(u64),
     /// Code that the runtime wrote for itself: dispatch of interface calls, entry points of methods
@@ -47,15 +47,15 @@ pub(super) fn code_at<M: Memory>(
     contract: &Contract,
     reader: &Reader<'_, M>,
     kept: &Reader<'_, M>,
-    pages: &Pages,
+    pages: &PageCache,
     address: u64,
-) -> Option<Code> {
+) -> Option<RuntimeCode> {
     let range = pages.range(address, || range(contract, reader, address))?;
     match range.kind {
-        RangeKind::Stubs => Some(Code::Stub),
+        RangeKind::Stubs => Some(RuntimeCode::Stub),
         RangeKind::Image { module } => {
             let offsets = contract.precompiled.as_ref()?;
-            precompiled(offsets, (reader, kept), module, range.begin, address).map(Code::Method)
+            precompiled(offsets, (reader, kept), module, range.begin, address).map(RuntimeCode::Method)
         }
         RangeKind::Heap { first, base, units } => {
             let code = code_start(contract.nibble_map, reader, base, units, address)?;
@@ -64,9 +64,9 @@ pub(super) fn code_at<M: Memory>(
             }
             let header = reader.u64(code.checked_sub(8))?;
             if header <= contract.last_stub {
-                return (header != 0).then_some(Code::Stub);
+                return (header != 0).then_some(RuntimeCode::Stub);
             }
-            reader.pointer(header.checked_add(contract.map.header_method)).map(Code::Method)
+            reader.pointer(header.checked_add(contract.map.header_method)).map(RuntimeCode::Method)
         }
     }
 }

@@ -12,7 +12,7 @@ use stk_schema::Ticks;
 use stk_schema::event::{Event, FrameMethod, MethodNameSource};
 
 use super::method_desc::Namer;
-use super::pages::Pages;
+use super::pages::PageCache;
 use super::{Contract, MOST_READS};
 use crate::record::image::Memory;
 use crate::record::modules::Events;
@@ -71,7 +71,7 @@ impl FrameMethods {
         out: &mut impl Events,
     ) -> bool {
         // What is read is true of one moment.
-        let pages = Pages::default();
+        let pages = PageCache::default();
         for _ in 0..MOST_NAMED {
             let Some(address) = next() else { return false };
             let name = name_of_method(contract, memory, &pages, address).unwrap_or_default();
@@ -102,7 +102,7 @@ impl FrameMethods {
 pub(super) fn name_of_method(
     contract: &Contract,
     memory: &impl Memory,
-    pages: &Pages,
+    pages: &PageCache,
     method: u64,
 ) -> Option<String> {
     let (fresh, kept) = (pages.fresh(memory, MOST_READS), pages.kept(memory, MOST_READS));

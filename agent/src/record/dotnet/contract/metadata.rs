@@ -107,7 +107,7 @@ const COLUMNS: [&[Column]; TABLES] = [
 
 /// Where a table lies, and how wide its rows are.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Table {
+struct MetadataTable {
     at: u64,
     rows: u32,
     row: u64,
@@ -132,7 +132,7 @@ impl Heap {
 pub(super) struct Metadata {
     /// Name of the assembly's file without its extension.
     pub stem: String,
-    tables: [Table; TABLES],
+    tables: [MetadataTable; TABLES],
     rows: [u32; 64],
     /// Bit 0: wide indices of strings; bit 1: of GUIDs; bit 2: of blobs.
     wide: u8,
@@ -194,7 +194,7 @@ impl Metadata {
         let tables = tables?;
         let mut metadata = Metadata {
             stem,
-            tables: [Table::default(); TABLES],
+            tables: [MetadataTable::default(); TABLES],
             rows: [0; 64],
             wide: 0,
             strings: strings?,
@@ -223,7 +223,7 @@ impl Metadata {
         for table in 0..TABLES {
             let (columns, rows) = (*COLUMNS.get(table)?, *self.rows.get(table)?);
             let row = columns.iter().map(|&column| self.width(column)).sum();
-            *self.tables.get_mut(table)? = Table { at, rows, row };
+            *self.tables.get_mut(table)? = MetadataTable { at, rows, row };
             at = at.checked_add(u64::from(rows).checked_mul(row)?)?;
         }
         (at <= stream.to).then_some(())
@@ -264,7 +264,7 @@ impl Metadata {
         column: usize,
     ) -> Option<u32> {
         let columns = COLUMNS.get(table)?;
-        let Table { at, rows, row: width } = *self.tables.get(table)?;
+        let MetadataTable { at, rows, row: width } = *self.tables.get(table)?;
         if row == 0 || row > rows {
             return None;
         }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::layout::Contract;
 use super::metadata::{METHOD_DEF, Metadata, TYPE_DEF};
-use super::pages::{Pages, Type};
+use super::pages::{PageCache, Type};
 use super::reader::Reader;
 use super::signature::SignatureText;
 use crate::record::image::Memory;
@@ -48,7 +48,7 @@ pub(super) struct Namer<'a, 'b, M> {
     pub reader: &'a Reader<'b, M>,
     /// Reads images, which stay as they are.
     pub kept: &'a Reader<'b, M>,
-    pub pages: &'a Pages,
+    pub pages: &'a PageCache,
 }
 
 impl<M: Memory> Namer<'_, '_, M> {

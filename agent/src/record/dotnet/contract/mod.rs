@@ -38,9 +38,9 @@ pub(crate) use layout::Contract;
 pub(crate) use source::ContractNames;
 
 use alloc::string::String;
-use code_header::Code;
+use code_header::RuntimeCode;
 use method_desc::Namer;
-use pages::Pages;
+use pages::PageCache;
 
 use crate::record::image::Memory;
 
@@ -57,12 +57,12 @@ const STUB: &str = "CLRStub[RangeSection]";
 pub(crate) fn name_of_code(
     contract: &Contract,
     memory: &impl Memory,
-    pages: &Pages,
+    pages: &PageCache,
     address: u64,
 ) -> Option<String> {
     let (fresh, kept) = (pages.fresh(memory, MOST_READS), pages.kept(memory, MOST_READS));
     match code_header::code_at(contract, &fresh, &kept, pages, address)? {
-        Code::Method(method) => Namer { contract, reader: &fresh, kept: &kept, pages }.method(method),
-        Code::Stub => Some(STUB.into()),
+        RuntimeCode::Method(method) => Namer { contract, reader: &fresh, kept: &kept, pages }.method(method),
+        RuntimeCode::Stub => Some(STUB.into()),
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct Type {
 
 /// What was read.
 #[derive(Default)]
-pub(crate) struct Pages {
+pub(crate) struct PageCache {
     /// The runtime's structures, which change as code is made. To be forgotten before code is named
     /// that was seen later: then all that concerns it was complete as it was read.
     fresh: RefCell<PageMap>,
@@ -40,11 +40,11 @@ pub(crate) struct Pages {
     types: RefCell<BTreeMap<u64, Arc<Type>>>,
     /// By address of the runtime's Module.
     modules: RefCell<BTreeMap<u64, Arc<Metadata>>>,
-    /// The modules of before [`Pages::check`].
+    /// The modules of before [`PageCache::check`].
     unchecked: RefCell<BTreeMap<u64, Arc<Metadata>>>,
 }
 
-impl Pages {
+impl PageCache {
     /// Forgets the runtime's structures.
     pub(crate) fn refresh(&mut self) {
         self.fresh.get_mut().clear();
@@ -60,7 +60,7 @@ impl Pages {
 
     /// Forgets everything.
     pub(crate) fn forget(&mut self) {
-        *self = Pages::default();
+        *self = PageCache::default();
     }
 
     pub(super) fn fresh<'a, M: Memory>(&'a self, memory: &'a M, most: u32) -> Reader<'a, M> {

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering;
 use stk_schema::Ticks;
 use stk_schema::event::{Event, MethodName, MethodNameSource};
 
-use super::pages::Pages;
+use super::pages::PageCache;
 use super::{Contract, name_of_code};
 use crate::record::dynamic::{Shared, UnnamedCode};
 use crate::record::image::Memory;
@@ -25,7 +25,7 @@ const IDLE_MS: u64 = 10_000;
 const STEP_MS: u64 = 25;
 
 /// Code that waits for its name.
-struct Want {
+struct PendingCode {
     code: UnnamedCode,
     /// Not to be tried before. It was tried already if this is not zero.
     due: Ticks,
@@ -35,12 +35,12 @@ struct Want {
 pub(crate) struct ContractNames {
     ticks_per_ms: u64,
     /// Code that was seen before what the pages hold was read.
-    waiting: VecDeque<Want>,
+    waiting: VecDeque<PendingCode>,
     /// Code that samples have executed since. It is named before all other code.
-    urgent: VecDeque<Want>,
+    urgent: VecDeque<PendingCode>,
     /// Other code that was seen since, or is to be tried again.
-    later: VecDeque<Want>,
-    pages: Pages,
+    later: VecDeque<PendingCode>,
+    pages: PageCache,
     /// When assemblies were last looked at again.
     checked: Ticks,
     /// When the last code was named.
@@ -55,7 +55,7 @@ impl ContractNames {
             waiting: VecDeque::new(),
             urgent: VecDeque::new(),
             later: VecDeque::new(),
-            pages: Pages::default(),
+            pages: PageCache::default(),
             checked: Ticks::ZERO,
             active: Ticks::ZERO,
         }
@@ -69,7 +69,7 @@ impl ContractNames {
         }
         let queue = if code.executed { &mut self.urgent } else { &mut self.later };
         if queue.len() < MOST_WAITING {
-            queue.push_back(Want { code, due: Ticks::ZERO });
+            queue.push_back(PendingCode { code, due: Ticks::ZERO });
         } else if contract.is_some() {
             ask_others(code, shared);
         }
@@ -107,7 +107,7 @@ impl ContractNames {
             self.waiting.push_front(want);
         }
         if self.waiting.is_empty() || last {
-            let due = |want: &Want| last || want.due <= start;
+            let due = |want: &PendingCode| last || want.due <= start;
             let (now, later): (VecDeque<_>, _) = core::mem::take(&mut self.later).into_iter().partition(due);
             self.waiting.extend(now);
             self.later = later;
@@ -131,7 +131,7 @@ impl ContractNames {
                 }));
             } else if want.due == Ticks::ZERO && !last {
                 let due = now + Ticks(AGAIN_MS * self.ticks_per_ms);
-                self.later.push_back(Want { due, ..want });
+                self.later.push_back(PendingCode { due, ..want });
             } else {
                 shared.costs.nameless.fetch_add(1, Ordering::Relaxed);
                 ask_others(want.code, shared);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use super::metadata::compressed;
-use super::pages::Pages;
+use super::pages::PageCache;
 use super::*;
 use crate::record::dotnet::descriptor::Descriptor;
 use crate::record::dynamic::{Shared, UnnamedCode};
@@ -165,7 +165,7 @@ impl World {
 
     fn name_at(&self, address: u64) -> Option<String> {
         self.reads.set(0);
-        let name = name_of_code(contract(), self, &Pages::default(), address);
+        let name = name_of_code(contract(), self, &PageCache::default(), address);
         assert!(self.reads.get() <= 2 * MOST_READS);
         name
     }
@@ -228,7 +228,7 @@ fn code_belongs_to_the_last_method_that_starts_before_it() {
     let mut linear = contract().clone();
     linear.nibble_map = layout::NibbleMap::Linear;
     world.set(NIBBLES + 12, &[0; 4]);
-    let found = name_of_code(&linear, &world, &Pages::default(), HEAP + 0x4000);
+    let found = name_of_code(&linear, &world, &PageCache::default(), HEAP + 0x4000);
     assert_eq!(found.as_deref(), name);
 }
 
@@ -499,7 +499,7 @@ fn methods_of_frames_in_any_memory_end_every_search() {
             _ => random(),
         };
         world.reads.set(0);
-        let name = frames::name_of_method(contract(), &world, &Pages::default(), method);
+        let name = frames::name_of_method(contract(), &world, &PageCache::default(), method);
         assert!(world.reads.get() <= 2 * MOST_READS);
         named += usize::from(name.is_some());
         assert!(name.is_none_or(|name| name.len() <= 16 << 10));

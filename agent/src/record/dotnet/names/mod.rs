@@ -145,7 +145,7 @@ pub(crate) struct Counts {
 }
 
 /// Code that is to be named.
-struct Want {
+struct NameRequest {
     code: UnnamedCode,
     /// Requests with it that were given up.
     tries: u8,
@@ -154,7 +154,7 @@ struct Want {
 /// A request that awaits its answer.
 struct Flight {
     number: u32,
-    wants: Vec<Want>,
+    wants: Vec<NameRequest>,
     began: Ticks,
     /// The host's beat as last seen, and when it changed.
     beat: u32,
@@ -164,7 +164,7 @@ struct Flight {
 /// Asks the host for names.
 pub(crate) struct Names {
     ticks_per_ms: u64,
-    waiting: VecDeque<Want>,
+    waiting: VecDeque<NameRequest>,
     flight: Option<Flight>,
     /// No request earlier than this.
     next: Ticks,
@@ -203,7 +203,7 @@ impl Names {
         if self.waiting.len() >= MOST_WAITING {
             self.counts.left_out += 1;
         } else {
-            self.waiting.push_back(Want { code, tries: 0 });
+            self.waiting.push_back(NameRequest { code, tries: 0 });
         }
     }
 
@@ -268,7 +268,7 @@ impl Names {
 
     fn send(&mut self, mailbox: &LiveMailbox, now: Ticks) {
         let count = self.waiting.len().min(SLOTS);
-        let wants: Vec<Want> = self.waiting.drain(..count).collect();
+        let wants: Vec<NameRequest> = self.waiting.drain(..count).collect();
         for (want, slot) in wants.iter().zip(&mailbox.slots) {
             slot.address.store(want.code.address, Ordering::Relaxed);
             slot.state.store(SLOT_ASKED, Ordering::Relaxed);
@@ -342,7 +342,7 @@ impl Names {
         for want in self.flight.take().into_iter().flat_map(|flight| flight.wants) {
             let tries = want.tries + 1;
             if tries < MOST_TRIES {
-                self.waiting.push_back(Want { tries, ..want });
+                self.waiting.push_back(NameRequest { tries, ..want });
             } else {
                 self.counts.unanswered += 1;
             }

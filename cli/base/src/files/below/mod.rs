@@ -11,9 +11,9 @@ mod unix;
 mod windows;
 
 #[cfg(unix)]
-use unix::Folder;
+use unix::UnixFolder as Folder;
 #[cfg(windows)]
-use windows::Folder;
+use windows::WindowsFolder as Folder;
 
 use std::ffi::OsStr;
 use std::fs::File;

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 /// An open folder.
 #[derive(Debug)]
-pub(super) struct Folder(Arc<OwnedFd>);
+pub(super) struct UnixFolder(Arc<OwnedFd>);
 
 /// A folder that may not be listed may still be gone through (`PATH`, which not every system has).
 #[cfg(target_os = "linux")]
@@ -25,20 +25,20 @@ const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLO
 const NEW_FILE: u16 = 0o666;
 const NEW_FOLDER: u16 = 0o777;
 
-impl Folder {
+impl UnixFolder {
     /// Opens a folder, through links.
-    pub(super) fn open(path: &Path) -> io::Result<Folder> {
-        Ok(Folder(Arc::new(openat(CWD, path, FOLDER, Mode::empty())?)))
+    pub(super) fn open(path: &Path) -> io::Result<UnixFolder> {
+        Ok(UnixFolder(Arc::new(openat(CWD, path, FOLDER, Mode::empty())?)))
     }
 
     /// The same folder once more.
-    pub(super) fn again(&self) -> io::Result<Folder> {
-        Ok(Folder(self.0.clone()))
+    pub(super) fn again(&self) -> io::Result<UnixFolder> {
+        Ok(UnixFolder(self.0.clone()))
     }
 
     /// Opens a folder in it.
-    pub(super) fn folder(&self, name: &OsStr) -> io::Result<Folder> {
-        Ok(Folder(Arc::new(openat(&*self.0, name, FOLDER | OFlags::NOFOLLOW, Mode::empty())?)))
+    pub(super) fn folder(&self, name: &OsStr) -> io::Result<UnixFolder> {
+        Ok(UnixFolder(Arc::new(openat(&*self.0, name, FOLDER | OFlags::NOFOLLOW, Mode::empty())?)))
     }
 
     /// What a name in it is; `None`: a link.
@@ -89,11 +89,11 @@ impl Folder {
         Ok(names)
     }
 
-    pub(super) fn rename(&self, name: &OsStr, to: &Folder, new: &OsStr) -> io::Result<()> {
+    pub(super) fn rename(&self, name: &OsStr, to: &UnixFolder, new: &OsStr) -> io::Result<()> {
         Ok(renameat(&*self.0, name, &*to.0, new)?)
     }
 
-    pub(super) fn link(&self, name: &OsStr, to: &Folder, new: &OsStr) -> io::Result<()> {
+    pub(super) fn link(&self, name: &OsStr, to: &UnixFolder, new: &OsStr) -> io::Result<()> {
         Ok(linkat(&*self.0, name, &*to.0, new, AtFlags::empty())?)
     }
 

@@ -15,30 +15,30 @@ use windows_sys::Win32::Storage::FileSystem::{
 
 /// An open folder.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct WindowsFolder {
     path: PathBuf,
     /// This one, and those below the root that lead to it.
     held: Vec<Arc<File>>,
 }
 
-impl Folder {
+impl WindowsFolder {
     /// Opens a folder, through links. It may be renamed while it is open: the user names it.
-    pub(super) fn open(path: &Path) -> io::Result<Folder> {
+    pub(super) fn open(path: &Path) -> io::Result<WindowsFolder> {
         // Its path with links resolved, so that what is below is found where it was when it began.
         let path = path.canonicalize()?;
         if !path.is_dir() {
             return Err(ErrorKind::NotADirectory.into());
         }
-        Ok(Folder { path, held: Vec::new() })
+        Ok(WindowsFolder { path, held: Vec::new() })
     }
 
     /// The same folder once more.
-    pub(super) fn again(&self) -> io::Result<Folder> {
-        Ok(Folder { path: self.path.clone(), held: self.held.clone() })
+    pub(super) fn again(&self) -> io::Result<WindowsFolder> {
+        Ok(WindowsFolder { path: self.path.clone(), held: self.held.clone() })
     }
 
     /// Opens a folder in it.
-    pub(super) fn folder(&self, name: &OsStr) -> io::Result<Folder> {
+    pub(super) fn folder(&self, name: &OsStr) -> io::Result<WindowsFolder> {
         let path = self.path.join(name);
         let file = as_itself(&path, FILE_SHARE_READ | FILE_SHARE_WRITE)?;
         match kind_of(&file.metadata()?) {
@@ -46,7 +46,7 @@ impl Folder {
             _ => return Err(ErrorKind::NotADirectory.into()),
         }
         let held = self.held.iter().cloned().chain([Arc::new(file)]).collect();
-        Ok(Folder { path, held })
+        Ok(WindowsFolder { path, held })
     }
 
     /// What a name in it is; `None`: a link.
@@ -85,11 +85,11 @@ impl Folder {
         std::fs::read_dir(&self.path)?.map(|entry| Ok(entry?.file_name())).collect()
     }
 
-    pub(super) fn rename(&self, name: &OsStr, to: &Folder, new: &OsStr) -> io::Result<()> {
+    pub(super) fn rename(&self, name: &OsStr, to: &WindowsFolder, new: &OsStr) -> io::Result<()> {
         std::fs::rename(self.path.join(name), to.path.join(new))
     }
 
-    pub(super) fn link(&self, name: &OsStr, to: &Folder, new: &OsStr) -> io::Result<()> {
+    pub(super) fn link(&self, name: &OsStr, to: &WindowsFolder, new: &OsStr) -> io::Result<()> {
         std::fs::hard_link(self.path.join(name), to.path.join(new))
     }
 

@@ -6,16 +6,16 @@
 mod hosts;
 mod rotation;
 
-use super::diagnose;
 use super::mutex::OwnedMutex;
 pub(crate) use super::place::AgentFile;
 use super::process::{Module, Process};
-use super::remote::{self, Block, Call, Duplicate, RemoteCall};
 use super::system;
 use crate::exports;
 use crate::failure::Failure;
 use crate::image::{self, AgentExports, ImageIdentity};
 use crate::status;
+use crate::windows::load_failure;
+use crate::windows::process::remote::{self, Block, Call, Duplicate, RemoteCall};
 use rotation::is_between_files;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -217,7 +217,7 @@ pub(crate) fn load(
         Failure::target(format!(
             "{process} could not load {}: {}; allow the file there",
             file.path.display(),
-            diagnose::blocked(process, &file.path)
+            load_failure::blocked(process, &file.path)
         ))
     })
 }

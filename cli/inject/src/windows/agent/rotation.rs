@@ -3,7 +3,7 @@
 
 use super::{Agent, STOP_HOSTS_MS};
 use crate::failure::Failure;
-use crate::rotation::{FilePlace, Totals};
+use crate::rotate::{FilePlace, FileTotals};
 use crate::windows::process::Process;
 use std::mem::offset_of;
 use std::time::{Duration, Instant};
@@ -101,7 +101,7 @@ impl Agent {
     pub(crate) fn set_file(&self, process: &Process, place: &FilePlace) {
         const FIELDS: usize = offset_of!(AgentStatus, file_index);
         let mut bytes = [place.index.to_le_bytes(), place.number.to_le_bytes()].concat();
-        let Totals { samples, dropped, bytes: size, elapsed_ms } = place.earlier;
+        let FileTotals { samples, dropped, bytes: size, elapsed_ms } = place.earlier;
         bytes.extend([samples, dropped, size, elapsed_ms].iter().flat_map(|value| value.to_le_bytes()));
         // The status of older agents ends before these fields.
         let known = self.status(process).is_ok_and(|status| status.size as usize >= FIELDS + bytes.len());

@@ -2,7 +2,8 @@
 
 use crate::doctor::files::{FileFacts, Signature, zone_id};
 use crate::windows::agent::AgentFile;
-use crate::windows::{facts, signature};
+use crate::windows::facts;
+use crate::windows::trust::signature;
 use std::path::{Path, PathBuf};
 use stk_schema::text::hex;
 

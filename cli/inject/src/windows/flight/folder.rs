@@ -5,10 +5,10 @@
 //! nobody has open is what an inject left that was ended: the next one deletes it.
 
 use crate::failure::Failure;
-use crate::rotation;
+use crate::rotate;
 use crate::windows::output;
 use crate::windows::system;
-use crate::windows::token::{self, Token};
+use crate::windows::trust::token::{self, Token};
 use std::fs::File;
 use std::io;
 use std::os::windows::fs::{MetadataExt as _, OpenOptionsExt as _};
@@ -96,7 +96,7 @@ fn open_lock(folder: &Path, new: bool) -> io::Result<File> {
 /// Deletes the ring's files and then the folder. If a file stays, the next sweep tries again.
 fn empty(folder: &Path, lock: Option<File>) {
     let entries = folder.read_dir().into_iter().flatten().flatten().take(MOST);
-    let files = entries.filter(|entry| rotation::number_of(Path::new(NAME), &entry.file_name()).is_some());
+    let files = entries.filter(|entry| rotate::number_of(Path::new(NAME), &entry.file_name()).is_some());
     let mut all = true;
     for file in files {
         all &= system::delete(&file.path()).is_ok();

@@ -9,14 +9,14 @@ mod folder;
 
 pub(crate) use desk::snap;
 
-use super::complete::{self, CompletionRequest};
 use super::output::{self, IfThere, Output};
 use super::process::Process;
 use crate::failure::Failure;
 use crate::flight::{self, JoinPlan, RingPart, Snapshot};
 use crate::messages::{self, say};
-use crate::rotation::{Deletion, RingFile};
-use crate::{contents, duration, steps, uuid};
+use crate::rotate::{Deletion, RingFile};
+use crate::windows::supplement::{self, CompletionRequest};
+use crate::{duration, steps, trace_summary, uuid};
 use folder::FlightFolder;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -77,12 +77,12 @@ struct Orders {
 }
 
 #[derive(Default)]
-struct Shared {
+struct SharedOrders {
     orders: Mutex<Orders>,
     changed: Condvar,
 }
 
-impl Shared {
+impl SharedOrders {
     fn orders(&self) -> MutexGuard<'_, Orders> {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,7 +114,7 @@ impl Shared {
 
 /// Makes traces of the ring, and deletes its old files, until it is to finish.
 pub(crate) struct FlightThread {
-    shared: Arc<Shared>,
+    shared: Arc<SharedOrders>,
     ring_path: PathBuf,
     plan: FlightPlan,
     thread: Option<JoinHandle<Vec<String>>>,
@@ -136,7 +136,7 @@ impl FlightThread {
     pub(crate) fn start(plan: FlightPlan) -> Result<FlightThread, Failure> {
         let folder = FlightFolder::new()?;
         let ring_path = folder.ring_path();
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedOrders::default());
         let (own, planned) = (shared.clone(), plan.clone());
         let work = move || RingTailer::new(folder, planned).run(&own);
         let thread = std::thread::Builder::new().name("flight".to_owned()).spawn(work).map_err(|error| {
@@ -273,7 +273,7 @@ impl RingTailer {
         }
     }
 
-    fn run(mut self, shared: &Shared) -> Vec<String> {
+    fn run(mut self, shared: &SharedOrders) -> Vec<String> {
         loop {
             steps::begin(steps::Thread::Flight, "waits for something to ask for a trace");
             let (request, finish) = self.take(&mut shared.wait(SWEEP));
@@ -342,7 +342,7 @@ impl RingTailer {
         }
     }
 
-    fn answer(&mut self, shared: &Shared, request: Option<u32>) {
+    fn answer(&mut self, shared: &SharedOrders, request: Option<u32>) {
         let Some(number) = request else { return };
         let result = self.snap().map_err(|failure| failure.to_string());
         match &result {
@@ -382,7 +382,7 @@ impl RingTailer {
         let made = made.map_err(|error| Failure::failed(format!("{shown}: {error}")))?;
         self.bytes += made.bytes;
         let (path, trace) = output.keep();
-        complete::run(&path, &CompletionRequest { embed: self.plan.embed, tables: None, trace }, true);
+        supplement::run(&path, &CompletionRequest { embed: self.plan.embed, tables: None, trace }, true);
         let text = describe(&path, made);
         self.written.push(text.clone());
         Ok(text)
@@ -429,7 +429,7 @@ fn open_shared(path: &Path) -> io::Result<File> {
 }
 
 fn describe(path: &Path, made: Snapshot) -> String {
-    let contents = File::open(path).and_then(|mut file| contents::read(&mut file)).ok().flatten();
+    let contents = File::open(path).and_then(|mut file| trace_summary::read(&mut file)).ok().flatten();
     let mut text = messages::file(path);
     if let Some(held) = contents {
         let (covered, bytes) = (duration::show(held.elapsed_ms), size(held.bytes));

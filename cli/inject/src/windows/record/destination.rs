@@ -2,15 +2,15 @@
 
 use super::finisher::FileEnding;
 use crate::args::Record;
-use crate::delivery::Route;
 use crate::failure::Failure;
 use crate::messages::{self, say};
-use crate::pattern;
-use crate::windows::complete;
-use crate::windows::deliver;
+use crate::record::delivery::Route;
+use crate::record::pattern;
 use crate::windows::flight::FlightPlan;
 use crate::windows::output::{IfThere, Output};
 use crate::windows::process::Process;
+use crate::windows::record::deliver;
+use crate::windows::supplement;
 use crate::windows::system;
 use std::os::windows::io::BorrowedHandle;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ impl OpenOutput {
     pub(super) fn begin(self, record: &Record, uuid: [u8; 16]) -> FileEnding {
         let (path, trace) = self.output.keep();
         let tables = record.tables.clone();
-        let wanted = complete::CompletionRequest { embed: record.embed, tables, trace };
+        let wanted = supplement::CompletionRequest { embed: record.embed, tables, trace };
         let goal = self.goal.map(|goal| (goal, record.force));
         FileEnding { path, uuid, wanted, dropped: 0, goal }
     }

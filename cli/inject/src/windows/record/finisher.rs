@@ -2,14 +2,14 @@
 //! where it belongs, and, of a ring, deleted when it is too old. Of a ring this is a thread's work,
 //! so that the recording continues meanwhile.
 
-use crate::contents::{self, Contents};
 use crate::failure::Failure;
 use crate::messages::{self, say};
-use crate::rotation::{Deletion, Ring, RingFile, RingSummary};
+use crate::rotate::{Deletion, Ring, RingFile, RingSummary};
 use crate::steps;
-use crate::windows::complete::{self, CompletionRequest};
-use crate::windows::deliver;
+use crate::trace_summary::{self, TraceSummary};
 use crate::windows::output;
+use crate::windows::record::deliver;
+use crate::windows::supplement::{self, CompletionRequest};
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -32,7 +32,7 @@ pub(super) struct FileEnding {
 pub(super) struct FinishedFile {
     /// Where it is now.
     pub path: PathBuf,
-    pub contents: Option<Contents>,
+    pub contents: Option<TraceSummary>,
     /// What came of moving it.
     pub moved: Result<(), Failure>,
     /// Why it is not where it was made: nothing was done with what is there.
@@ -47,8 +47,8 @@ impl FileEnding {
         if let Some(why) = output::absence(&path, self.wanted.trace) {
             return FinishedFile { path, contents: None, moved: Ok(()), lost: Some(why) };
         }
-        complete::run(&path, &self.wanted, reports);
-        let contents = std::fs::File::open(&path).and_then(|mut file| contents::read(&mut file));
+        supplement::run(&path, &self.wanted, reports);
+        let contents = std::fs::File::open(&path).and_then(|mut file| trace_summary::read(&mut file));
         let moved = match self.goal {
             Some((goal, force)) => deliver::run(&path, self.wanted.trace, &goal, force).map(|()| path = goal),
             None => Ok(()),
@@ -59,7 +59,7 @@ impl FileEnding {
 
 /// Finishes the files of a ring, one after the other.
 pub(super) struct Finisher {
-    shared: Arc<Shared>,
+    shared: Arc<SharedQueue>,
     /// Most files that wait; older ones are deleted unmoved.
     most_waiting: usize,
     /// Files that were deleted because they waited too long.
@@ -68,7 +68,7 @@ pub(super) struct Finisher {
 }
 
 #[derive(Default)]
-struct Shared {
+struct SharedQueue {
     queue: Mutex<Queue>,
     changed: Condvar,
 }
@@ -80,7 +80,7 @@ struct Queue {
     closed: bool,
 }
 
-impl Shared {
+impl SharedQueue {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -107,7 +107,7 @@ impl Finisher {
     /// # Errors
     /// A sentence for the user.
     pub(super) fn start(keep: u32) -> Result<Finisher, Failure> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedQueue::default());
         let most_waiting = if keep == 0 { usize::MAX } else { keep as usize };
         let own = shared.clone();
         let work = move || finish_all(&own, Ring::new(keep));
@@ -166,7 +166,7 @@ impl Drop for Finisher {
 }
 
 /// Finishes files until no further one comes.
-fn finish_all(shared: &Shared, mut ring: Ring) -> RingSummary {
+fn finish_all(shared: &SharedQueue, mut ring: Ring) -> RingSummary {
     let mut sum = RingSummary::default();
     while let Some((file, writing)) = shared.next() {
         steps::begin(steps::Thread::Finisher, "completes and moves a file");

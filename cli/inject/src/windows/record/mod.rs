@@ -7,30 +7,37 @@
 //! * `ending`: how a recording ended, in words.
 //! * `ring`: the files of a recording in many, and when the next one is due.
 //! * `rotate`: continues in the next file.
+//! * `deliver`: moves a whole trace to where it belongs.
+//! * `guard`: the thread that watches the recorder's threads.
+//! * `detach`: starts a copy of inject that remains as the guard.
+//! * `logoff`: the end of the user's session in a copy without a console.
 //! * `finisher`: completes, moves and deletes files while the recording continues.
 
+mod deliver;
 mod destination;
+mod detach;
 mod ending;
 mod finisher;
+mod guard;
+mod logoff;
 mod ring;
 mod rotate;
 mod session;
 mod standstill;
 mod start;
 
-use super::children::{self, ChildWatch};
 use super::console;
-use super::detach;
-use super::handover;
 use super::launch::LaunchedProgram;
 use super::place::AgentFile;
 use super::process::{self, Process};
-use super::several;
 use super::stk;
 use super::system::{self, Event};
 use crate::args::{Record, Target};
 use crate::failure::{self, Failure};
 use crate::messages::say;
+use crate::windows::launch::children::{self, ChildWatch};
+use crate::windows::launch::handover;
+use crate::windows::launch::several;
 use session::Session;
 use std::ffi::OsString;
 use stk_schema::control::FLAG_PAUSED;

@@ -6,12 +6,12 @@ use super::start::FilePlan;
 use crate::args::Record;
 use crate::failure::Failure;
 use crate::messages::say;
-use crate::rotation::{self, FileLimits, FilePlace, Rotation, Totals};
+use crate::rotate::{self, FileLimits, FilePlace, FileTotals, Rotation};
 use crate::uuid;
-use crate::windows::deliver;
-use crate::windows::facts::Fact;
+use crate::windows::facts::MetadataEntry;
 use crate::windows::flight::FlightThread;
 use crate::windows::process::Process;
+use crate::windows::record::deliver;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use stk_schema::control::AgentStatus;
@@ -81,7 +81,7 @@ impl Rotating {
             rotation: record.rotation,
             id: uuid::random(),
             path,
-            place: FilePlace { index: 1, number, earlier: Totals::default() },
+            place: FilePlace { index: 1, number, earlier: FileTotals::default() },
             limits: FileLimits { full: 0, most: 0 },
             usual_limit: 0,
             begun: Instant::now(),
@@ -116,7 +116,7 @@ impl Rotating {
     pub(super) fn open(&mut self, record: &Record) -> Result<OpenOutput, Failure> {
         for _ in 0..MOST_NAMES {
             self.place.number = self.place.number.saturating_add(1);
-            let path = rotation::numbered(&self.path, self.place.number);
+            let path = rotate::numbered(&self.path, self.place.number);
             if let FileUse::Flight(_) = self.files {
                 return OpenOutput::temporary(&path);
             }
@@ -125,7 +125,7 @@ impl Rotating {
                 return OpenOutput::routed(record, route);
             }
         }
-        let path = rotation::numbered(&self.path, self.place.number);
+        let path = rotate::numbered(&self.path, self.place.number);
         Err(Failure::failed(format!("{} exists: choose another file with -o", path.display())))
     }
 
@@ -151,16 +151,16 @@ impl Rotating {
 
     /// What the trace says of its place in the recording. `previous_end`: the performance counter
     /// when the recording of the file before was requested to end.
-    pub(super) fn facts(&self, previous_end: Option<u64>) -> Vec<Fact> {
+    pub(super) fn facts(&self, previous_end: Option<u64>) -> Vec<MetadataEntry> {
         self.facts_of(self.place.index, previous_end)
     }
 
     /// The same of the next file, which begins without a gap.
-    pub(super) fn facts_of_next(&self) -> Vec<Fact> {
+    pub(super) fn facts_of_next(&self) -> Vec<MetadataEntry> {
         self.facts_of(self.place.index + 1, None)
     }
 
-    fn facts_of(&self, index: u32, previous_end: Option<u64>) -> Vec<Fact> {
+    fn facts_of(&self, index: u32, previous_end: Option<u64>) -> Vec<MetadataEntry> {
         let id = stk_schema::text::hex(&self.id);
         let mut facts = vec![("rotation.id", id), ("rotation.index", index.to_string())];
         facts.extend(previous_end.map(|ticks| ("rotation.previous_end", ticks.to_string())));
@@ -173,7 +173,7 @@ impl Rotating {
             FileUse::Flight(flight) => say(&flight.begun(process)),
             FileUse::Kept(_) => {
                 opened.say_begun(process);
-                let files = rotation::describe(&self.rotation, self.limits);
+                let files = rotate::describe(&self.rotation, self.limits);
                 say(&format!("it continues in numbered files, {files}"));
             }
         }
@@ -317,6 +317,6 @@ fn last_number(record: &Record, path: &Path) -> u32 {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folders = [Some(folder.unwrap_or(Path::new("."))), record.move_to.as_deref()];
     let entries = folders.into_iter().flatten().filter_map(|folder| folder.read_dir().ok()).flatten();
-    let numbers = entries.flatten().filter_map(|entry| rotation::number_of(name, &entry.file_name()));
+    let numbers = entries.flatten().filter_map(|entry| rotate::number_of(name, &entry.file_name()));
     numbers.max().unwrap_or(0)
 }

@@ -11,7 +11,7 @@ use crate::failure::{self, Failure};
 use crate::messages::{self, say};
 use crate::windows::agent::HOSTS_MS;
 use crate::windows::console;
-use crate::windows::facts::{self, Fact};
+use crate::windows::facts::{self, MetadataEntry};
 use crate::windows::system;
 use crate::{status, steps};
 use stk_schema::control::{ROTATION_STOP, STATE_RECORDING, STATE_STOPPING};
@@ -51,7 +51,7 @@ impl Session<'_> {
     fn continue_in(
         &mut self,
         opened: Result<OpenOutput, Failure>,
-        facts: Vec<Fact>,
+        facts: Vec<MetadataEntry>,
     ) -> Result<Option<End>, Failure> {
         let (record, process) = (self.starter.record, self.starter.process);
         let Some(rotating) = &mut self.rotating else { return Ok(Some(End::ByAgent)) };
@@ -99,7 +99,7 @@ impl Session<'_> {
     fn begin_after_end(
         &mut self,
         opened: Result<OpenOutput, Failure>,
-        facts: Vec<Fact>,
+        facts: Vec<MetadataEntry>,
     ) -> Result<Option<End>, Failure> {
         let record = self.starter.record;
         let status = self.running.status;

@@ -1,16 +1,17 @@
 //! Finds when a recording, or inject's own main thread, has come to a standstill, and writes what
-//! each thread does to a file beside the trace. [`crate::stall`] and [`crate::steps`] decide.
+//! each thread does to a file beside the trace. [`crate::record::stall`] and [`crate::steps`]
+//! decide.
 
 use super::start::Running;
 use crate::failure::{self, Failure};
-use crate::guard;
 use crate::messages::{self, say};
-use crate::stall::{self, LastBlock, Sight, StallVerdict, StallWatch, ThreadFacts};
+use crate::record::guard;
+use crate::record::stall::{self, LastBlock, Sight, StallVerdict, StallWatch, ThreadFacts};
 use crate::steps::{self, MainWatch};
 use crate::windows::output::{IfThere, Output};
 use crate::windows::process::Process;
+use crate::windows::process::threads;
 use crate::windows::system::{self, Event};
-use crate::windows::threads;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -28,14 +29,14 @@ const MONITOR_MS: u32 = 1_000;
 /// Follows a recording and the thread that follows it.
 pub(super) struct StallGuard {
     looked: Instant,
-    shared: Arc<Shared>,
+    shared: Arc<MonitorState>,
     /// `None` if there is no monitor.
     stop: Option<Arc<Event>>,
     monitor: Option<JoinHandle<()>>,
 }
 
 /// What the monitor needs for a report when the main thread does nothing any more.
-struct Shared {
+struct MonitorState {
     /// The process, for messages.
     process: String,
     seen: Mutex<Seen>,
@@ -49,7 +50,7 @@ struct Seen {
     path: PathBuf,
 }
 
-impl Shared {
+impl MonitorState {
     fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -59,7 +60,7 @@ impl StallGuard {
     /// Begins to follow a recording to `path`.
     pub(super) fn start(process: &Process, path: &Path, limit: Duration, launched: bool) -> StallGuard {
         let seen = Seen { watch: StallWatch::new(limit), sight: None, path: path.to_owned() };
-        let shared = Arc::new(Shared { process: process.to_string(), seen: Mutex::new(seen) });
+        let shared = Arc::new(MonitorState { process: process.to_string(), seen: Mutex::new(seen) });
         let stop = Event::new().map(Arc::new).ok();
         let monitor = stop.as_ref().and_then(|stop| {
             let (shared, stop) = (shared.clone(), stop.clone());
@@ -113,7 +114,7 @@ impl Drop for StallGuard {
 }
 
 /// Ends inject if its main thread stays in a short step.
-fn monitor(shared: &Shared, stop: &Event, limit: Duration, launched: bool) {
+fn monitor(shared: &MonitorState, stop: &Event, limit: Duration, launched: bool) {
     let mut watch = MainWatch::new(limit);
     let mut looked = Instant::now();
     while !system::wait(stop.handle(), MONITOR_MS) {
@@ -131,7 +132,7 @@ fn monitor(shared: &Shared, stop: &Event, limit: Duration, launched: bool) {
 }
 
 /// Writes the report. Returns a sentence that says what happened and where the report is.
-fn write_report(shared: &Shared, what: &str, threads: &[ThreadFacts]) -> String {
+fn write_report(shared: &MonitorState, what: &str, threads: &[ThreadFacts]) -> String {
     let seen = shared.seen();
     let mut name: OsString = seen.path.clone().into();
     name.push(".stall.txt");

@@ -2,17 +2,18 @@
 
 use super::destination::OpenOutput;
 use crate::args::Record;
+use crate::dac::symbol_path::SymbolPath;
 use crate::failure::Failure;
-use crate::symbol_path::SymbolPath;
+use crate::record::options;
 use crate::windows::agent::{self, Agent, AgentFile};
-use crate::windows::facts::{self, Fact};
-use crate::windows::guard::{self, GuardThread};
+use crate::windows::facts::{self, MetadataEntry};
 use crate::windows::process::Process;
+use crate::windows::process::remote::{Duplicate, MessageRoom};
+use crate::windows::record::guard::{self, GuardThread};
 use crate::windows::refusal;
-use crate::windows::remote::{Duplicate, MessageRoom};
 use crate::windows::requests::{self, NextFile};
 use crate::windows::system::{self, Event};
-use crate::{options, status, uuid};
+use crate::{status, uuid};
 use std::os::windows::io::AsHandle as _;
 use std::path::Path;
 use stk_schema::control::{
@@ -46,7 +47,7 @@ pub(super) struct FilePlan {
     /// Most bytes of the file; 0 = no limit.
     pub max_bytes: u64,
     /// Metadata of this file alone.
-    pub facts: Vec<Fact>,
+    pub facts: Vec<MetadataEntry>,
 }
 
 /// The agent's recording of a file.

@@ -14,7 +14,7 @@ pub(super) enum NodeLabel {
 }
 
 /// The source of a stack. Equal origins give equal stacks.
-pub(super) type StackOrigin = (Option<NodeId>, Option<StopId>);
+pub(super) type StackSource = (Option<NodeId>, Option<StopId>);
 
 /// Numbers nodes by (parent, content).
 #[derive(Default)]
@@ -58,7 +58,7 @@ impl Stacks {
         &mut self,
         profile: &Profile,
         functions: &Functions,
-        (node, stop): StackOrigin,
+        (node, stop): StackSource,
         root: u32,
         mut new: impl FnMut(u32, NodeLabel) -> u32,
     ) -> u32 {

@@ -4,7 +4,7 @@ use super::super::sink::Sink;
 use super::super::threads::by_track;
 use super::super::unfold::{incomplete, stop_of};
 use super::super::{OutputError, Summary, Writer, finish_for, json};
-use super::stacks::{NodeLabel, StackOrigin, Stacks};
+use super::stacks::{NodeLabel, StackSource, Stacks};
 use super::{Track, address, preamble, time};
 use stk_profile::profile::{Batch, Function, FunctionId, Functions, Profile};
 
@@ -140,7 +140,7 @@ impl V8 {
     }
 
     /// The node of a stack, new or known.
-    fn node_of(&mut self, profile: &Profile, origin: StackOrigin) -> Result<u32, OutputError> {
+    fn node_of(&mut self, profile: &Profile, origin: StackSource) -> Result<u32, OutputError> {
         let functions = self.functions.as_ref().ok_or(OutputError::Order("samples before begin"))?;
         let (chunk, last, call_frames) = (&mut self.chunk, &mut self.last_node, &mut self.call_frames);
         let mut written = Ok(());

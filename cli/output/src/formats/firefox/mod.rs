@@ -27,7 +27,7 @@ use std::collections::HashSet;
 use stk_base::model::ImageId;
 use stk_profile::profile::{Batch, CpuSource, Profile, Run, Weight};
 use tables::{CATEGORIES, Tables};
-use threads::{FirstThread, Row, ThreadTable};
+use threads::{FirstThread, ThreadTable, WrittenRun};
 
 pub(super) const FORMAT: Description = Description {
     name: "firefox",
@@ -105,7 +105,7 @@ impl Firefox {
         };
         let origin = StackOrigin::of(run, self.weight);
         let stack = tables.stack(profile, origin, run.activity.wait().is_some());
-        open.add(&mut self.sink, Row { stack, start_ns, end_ns, weight_ns }, run)
+        open.add(&mut self.sink, WrittenRun { stack, start_ns, end_ns, weight_ns }, run)
     }
 
     fn write_meta(&mut self, profile: &Profile) {

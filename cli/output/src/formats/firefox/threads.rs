@@ -1,7 +1,7 @@
 //! A thread: its samples and markers. Columns follow each other, so all but the first wait in
-//! [`Column`]s until the thread ends.
+//! [`SpooledColumn`]s until the thread ends.
 
-use super::super::column::Column;
+use super::super::column::SpooledColumn;
 use super::super::sink::Sink;
 use super::super::{OutputError, json};
 use super::has_cpu_times;
@@ -23,7 +23,7 @@ pub(super) const MARKER_SCHEMA: &[u8] = b"\
 \"tableLabel\":\"{marker.name}\",\"chartLabel\":\"{marker.name}\",\"fields\":[]}";
 
 /// The part of a run that is written.
-pub(super) struct Row {
+pub(super) struct WrittenRun {
     pub stack: u32,
     pub start_ns: u64,
     pub end_ns: u64,
@@ -42,10 +42,10 @@ pub(super) struct FirstThread {
 pub(super) struct ThreadTable {
     /// Its index in the profile.
     pub thread: u32,
-    times: Column,
-    weights: Column,
+    times: SpooledColumn,
+    weights: SpooledColumn,
     /// `None` = the trace has no CPU times.
-    cpu: Option<Column>,
+    cpu: Option<SpooledColumn>,
     rows: u64,
     /// CPU time since the last row.
     cpu_ns: u64,
@@ -91,9 +91,9 @@ impl ThreadTable {
         sink.settle()?;
         Ok(ThreadTable {
             thread,
-            times: Column::new(),
-            weights: Column::new(),
-            cpu: has_cpu_times(profile).then(Column::new),
+            times: SpooledColumn::new(),
+            weights: SpooledColumn::new(),
+            cpu: has_cpu_times(profile).then(SpooledColumn::new),
             rows: 0,
             cpu_ns: 0,
             end_ns: 0,
@@ -102,7 +102,7 @@ impl ThreadTable {
     }
 
     /// Adds a run.
-    pub(super) fn add(&mut self, sink: &mut Sink, row: Row, run: &Run) -> Result<(), OutputError> {
+    pub(super) fn add(&mut self, sink: &mut Sink, row: WrittenRun, run: &Run) -> Result<(), OutputError> {
         if self.rows > 0 && row.start_ns > self.end_ns {
             self.push(sink, None, self.end_ns, 0)?;
         }

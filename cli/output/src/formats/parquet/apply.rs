@@ -32,7 +32,7 @@ type DatasetImage = (Image, Arch);
 
 /// A place in an image, as `frames` has it.
 #[derive(Clone, Copy)]
-struct Place {
+struct FrameLocation {
     location: i64,
     rva: u32,
     kind: FrameKind,
@@ -51,7 +51,7 @@ pub(super) fn apply(path: &Path, symbolizer: &Symbolizer) -> Result<Vec<AppliedM
     let places = places_of(&frames, |source| matches!(source, "none" | "export"))?;
     let images = images(dataset)?;
     let known = places.iter().filter_map(|(id, places)| Some((*id, images.get(id)?, places)));
-    let known: Vec<(i64, &DatasetImage, &Vec<Place>)> = known.collect();
+    let known: Vec<(i64, &DatasetImage, &Vec<FrameLocation>)> = known.collect();
     let resolved: Vec<ModuleSymbols> =
         known.par_iter().map(|(_, image, places)| resolve(image, symbolizer, places)).collect();
     let mut rows = NewRows::default();
@@ -89,8 +89,8 @@ pub(super) fn modules(path: &Path) -> Result<Vec<(Image, u64)>, OutputError> {
 fn places_of(
     frames: &Below,
     wanted: impl Fn(&str) -> bool,
-) -> Result<BTreeMap<i64, Vec<Place>>, OutputError> {
-    let mut places: BTreeMap<i64, Vec<Place>> = BTreeMap::new();
+) -> Result<BTreeMap<i64, Vec<FrameLocation>>, OutputError> {
+    let mut places: BTreeMap<i64, Vec<FrameLocation>> = BTreeMap::new();
     for file in part::table_files(frames)? {
         let file = open_table(&file, &tables::FRAMES)?;
         for from in (0..file.rows()).step_by(ROWS) {
@@ -114,7 +114,7 @@ fn places_of(
                     continue;
                 };
                 let Ok(rva) = u32::try_from(rva) else { continue };
-                places.entry(image).or_default().push(Place { location, rva, kind });
+                places.entry(image).or_default().push(FrameLocation { location, rva, kind });
             }
         }
     }
@@ -184,7 +184,7 @@ fn files_by_date(dataset: &Below, table: &tables::ParquetTable) -> Result<Vec<Be
     Ok(files)
 }
 
-fn resolve((image, arch): &DatasetImage, symbolizer: &Symbolizer, places: &[Place]) -> ModuleSymbols {
+fn resolve((image, arch): &DatasetImage, symbolizer: &Symbolizer, places: &[FrameLocation]) -> ModuleSymbols {
     let rvas: Vec<u32> = places.iter().map(|place| place.rva).collect();
     symbolizer.resolve(&ModuleKey::of(image, *arch), &rvas)
 }
@@ -214,7 +214,7 @@ struct NewRows {
 
 impl NewRows {
     /// Adds the rows of the places that have a name now. Returns how many have.
-    fn add(&mut self, id: i64, image: &Image, places: &[Place], symbols: &ModuleSymbols) -> u64 {
+    fn add(&mut self, id: i64, image: &Image, places: &[FrameLocation], symbols: &ModuleSymbols) -> u64 {
         if symbols.reason.is_some() {
             return 0;
         }
@@ -229,7 +229,7 @@ impl NewRows {
         named
     }
 
-    fn place(&mut self, id: i64, image: &Image, place: &Place, found: &Resolution<'_>) {
+    fn place(&mut self, id: i64, image: &Image, place: &FrameLocation, found: &Resolution<'_>) {
         let begin = place.rva.checked_sub(found.displacement);
         let outermost = found.frames().last().map_or("", |frame| frame.function);
         let category = Category::of(place.kind, &image.name, &image.path, outermost).as_str();

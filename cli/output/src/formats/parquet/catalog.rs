@@ -3,7 +3,7 @@
 use super::super::OutputError;
 use super::super::source::exporter_of;
 use super::DatasetEntry;
-use super::part::{self, NewPart, Part, PartContent};
+use super::part::{self, NewPart, PartContent, PartDescription};
 use super::table::{TableWriter, column, list, nulls};
 use polars::prelude::*;
 use std::io::ErrorKind;
@@ -75,7 +75,7 @@ impl Catalog {
         table.write(superseded(shorter, longer)?)?;
         table.finish()?;
         let digest = shorter.digest.to_string();
-        part.finish(Part {
+        part.finish(PartDescription {
             superseded_by: Some(longer.digest.to_string()),
             ..describe(digest, shorter.uuid.clone(), shorter.start_utc_ns, Some(shorter))
         })?;
@@ -84,8 +84,13 @@ impl Catalog {
 }
 
 /// The description of a part, without what only its conversion knows.
-pub(super) fn describe(trace_id: String, uuid: String, start_utc_ns: u64, content: Option<&Content>) -> Part {
-    Part {
+pub(super) fn describe(
+    trace_id: String,
+    uuid: String,
+    start_utc_ns: u64,
+    content: Option<&Content>,
+) -> PartDescription {
+    PartDescription {
         tables_version: tables::VERSION,
         trace_id,
         uuid,
@@ -96,7 +101,7 @@ pub(super) fn describe(trace_id: String, uuid: String, start_utc_ns: u64, conten
             beginnings: content.beginnings.clone(),
             redacted_from: content.redacted_from,
         }),
-        ..Part::default()
+        ..PartDescription::default()
     }
 }
 

@@ -7,7 +7,7 @@
 use super::super::lock::FolderLock;
 use super::super::{OutputError, Summary};
 use super::files::{Files, file_name, open_table, read};
-use super::part::{self, DATE, Part};
+use super::part::{self, DATE, PartDescription};
 use super::state::State;
 use super::table::nulls;
 use super::{catalog, dimensions};
@@ -76,7 +76,7 @@ fn is_folder(at: &Below) -> Result<bool, OutputError> {
 
 fn round(
     dataset: &Below,
-    parts: &[Part],
+    parts: &[PartDescription],
     names: &[Below],
     before: &State,
     after: &State,
@@ -115,7 +115,7 @@ struct NewFolder {
 /// Makes the tables that all traces share, where they change, in `tmp`.
 fn shared_tables(
     dataset: &Below,
-    parts: &[Part],
+    parts: &[PartDescription],
     names: &[Below],
     before: &State,
     after: &State,
@@ -149,7 +149,7 @@ fn shared_tables(
 /// Makes the tables by date of these dates, in `tmp`.
 fn dated_tables(
     dataset: &Below,
-    parts: &[Part],
+    parts: &[PartDescription],
     dates: &[&String],
     before: &State,
     after: &State,
@@ -158,7 +158,7 @@ fn dated_tables(
     let mut made = Vec::new();
     for table in tables::ALL.iter().filter(|table| table.by_date) {
         for &date in dates {
-            let of_date: Vec<&Part> = parts.iter().filter(|part| part.date == *date).collect();
+            let of_date: Vec<&PartDescription> = parts.iter().filter(|part| part.date == *date).collect();
             let new = tmp.join(table.name).join(format!("{DATE}{date}"));
             part::make_folder(&new)?;
             let goal = dataset.join(table.name).join(format!("{DATE}{date}"));
@@ -222,15 +222,15 @@ fn add_small(known: &Below, small: impl Iterator<Item = Below>, folder: &Below) 
 fn by_date(
     dataset: &Below,
     table: &ParquetTable,
-    parts: &[&Part],
+    parts: &[&PartDescription],
     folder: &Below,
 ) -> Result<(), OutputError> {
-    let parts: Vec<&&Part> = parts.iter().filter(|part| part.has(table)).collect();
+    let parts: Vec<&&PartDescription> = parts.iter().filter(|part| part.has(table)).collect();
     if let [part] = parts.as_slice() {
         return link(&part.file(dataset, table), folder, 0);
     }
     let is_samples = table.name == tables::SAMPLES.name;
-    let more: &[tables::Column] = match is_samples && parts.iter().any(|part| part.denormalized) {
+    let more: &[tables::TableColumn] = match is_samples && parts.iter().any(|part| part.denormalized) {
         true => &[tables::SAMPLES_FRAMES],
         false => &[],
     };

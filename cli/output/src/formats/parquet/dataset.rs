@@ -9,8 +9,8 @@ use super::behind::WriterBehind;
 use super::catalog;
 use super::describe::{self, FrameCounts};
 use super::ids::Ids;
-use super::part::{self, NewPart, Part};
-use super::rows::{Allowance, Captures, Rows, pieces, stack_names};
+use super::part::{self, NewPart, PartDescription};
+use super::rows::{Allowance, Captures, SampleRowGroup, pieces, stack_names};
 use super::table::TableWriter;
 use super::trace_id::trace_id;
 use rayon::prelude::*;
@@ -41,7 +41,7 @@ pub(super) struct Dataset {
     ids: Option<Ids>,
     captures: Captures,
     samples: Option<WriterBehind>,
-    rows: Rows,
+    rows: SampleRowGroup,
     /// Rows of a row group.
     most_rows: usize,
     allowance: Option<Allowance>,
@@ -81,7 +81,7 @@ impl Dataset {
             ids: None,
             captures: Captures::default(),
             samples: None,
-            rows: Rows::default(),
+            rows: SampleRowGroup::default(),
             most_rows,
             allowance: None,
             names: Vec::new(),
@@ -148,7 +148,7 @@ fn create(
     part: Option<&NewPart>,
     profile: &Profile,
     table: &ParquetTable,
-    more: &[tables::Column],
+    more: &[tables::TableColumn],
 ) -> Result<TableWriter, OutputError> {
     let file = match (goal, part) {
         (Goal::File(file), _) => file.clone(),
@@ -167,7 +167,7 @@ impl Writer for Dataset {
         self.ids = Some(Ids::new(profile)?);
         self.captures = Captures::of(profile);
         self.allowance = Some(Allowance::of(profile));
-        let more: &[tables::Column] = if self.denormalized { &[tables::SAMPLES_FRAMES] } else { &[] };
+        let more: &[tables::TableColumn] = if self.denormalized { &[tables::SAMPLES_FRAMES] } else { &[] };
         self.samples =
             Some(WriterBehind::new(create(&self.goal, self.part.as_ref(), profile, &tables::SAMPLES, more)?));
         Ok(())
@@ -217,10 +217,10 @@ impl Writer for Dataset {
 }
 
 /// What a part says of itself.
-fn description(profile: &Profile, denormalized: bool, key: Option<String>) -> Part {
+fn description(profile: &Profile, denormalized: bool, key: Option<String>) -> PartDescription {
     let trace = &profile.trace;
     let start = trace.start_utc_ns;
-    Part {
+    PartDescription {
         process: trace.process.clone(),
         host: trace.host.clone(),
         source: Some(describe::source(trace)),

@@ -33,7 +33,7 @@ pub(super) fn file_name(number: usize) -> String {
 /// The files of a table in a folder, one after the other.
 pub(super) struct Files<'a> {
     table: &'a ParquetTable,
-    more: &'a [tables::Column],
+    more: &'a [tables::TableColumn],
     folder: Below,
     number: usize,
     writer: Option<TableWriter>,
@@ -41,7 +41,7 @@ pub(super) struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    pub(super) fn new(table: &'a ParquetTable, more: &'a [tables::Column], folder: &Below) -> Files<'a> {
+    pub(super) fn new(table: &'a ParquetTable, more: &'a [tables::TableColumn], folder: &Below) -> Files<'a> {
         Files { table, more, folder: folder.clone(), number: 0, writer: None, held: None }
     }
 

@@ -37,7 +37,7 @@ pub(super) const DATE: &str = "date=";
 
 /// A part, as `part.json` describes it.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, Debug)]
-pub(super) struct Part {
+pub(super) struct PartDescription {
     pub tables_version: i64,
     pub trace_id: String,
     pub uuid: String,
@@ -63,7 +63,7 @@ pub(super) struct Part {
     pub facts: Option<ConversionFacts>,
 }
 
-/// A trace's content, except for what [`Part`] says itself.
+/// A trace's content, except for what [`PartDescription`] says itself.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub(super) struct PartContent {
     pub start_utc_ns: u64,
@@ -74,7 +74,7 @@ pub(super) struct PartContent {
     pub redacted_from: Option<u64>,
 }
 
-impl Part {
+impl PartDescription {
     /// The part's name: the folder of its date, and its own.
     pub(super) fn name(&self) -> String {
         format!("{DATE}{}/{}", self.date, folder_name(&self.uuid, &self.trace_id, self.content.is_some()))
@@ -160,7 +160,7 @@ impl NewPart {
     }
 
     /// Gives the part its name. It replaces another one of that name. Returns where it is.
-    pub(super) fn finish(self, mut part: Part) -> Result<PathBuf, OutputError> {
+    pub(super) fn finish(self, mut part: PartDescription) -> Result<PathBuf, OutputError> {
         let new = self.folder();
         part.digest = digest(&new, &part)?;
         let text = serde_json::to_string(&part).unwrap_or_default();
@@ -217,7 +217,7 @@ fn is_number(stem: &str) -> bool {
 }
 
 /// The hash of a part's tables.
-fn digest(folder: &Below, part: &Part) -> Result<String, OutputError> {
+fn digest(folder: &Below, part: &PartDescription) -> Result<String, OutputError> {
     let mut hash = Xxh3::new();
     let mut bytes = vec![0; 1 << 20];
     for table in tables::ALL.iter().filter(|table| part.has(table)) {
@@ -236,7 +236,7 @@ fn digest(folder: &Below, part: &Part) -> Result<String, OutputError> {
 }
 
 /// The parts of a dataset. Those of one date are sorted as its rows: by process, host and trace.
-pub(super) fn parts(dataset: &Below) -> Result<Vec<Part>, OutputError> {
+pub(super) fn parts(dataset: &Below) -> Result<Vec<PartDescription>, OutputError> {
     let mut parts = Vec::new();
     for date in names(&parts_folder(dataset))?.into_iter().filter(|name| name.starts_with(DATE)) {
         for name in names(&parts_folder(dataset).join(&date))? {
@@ -244,8 +244,9 @@ pub(super) fn parts(dataset: &Below) -> Result<Vec<Part>, OutputError> {
         }
     }
     parts.sort_by(|a, b| {
-        let key =
-            |part: &Part| (part.date.clone(), part.process.clone(), part.host.clone(), part.trace_id.clone());
+        let key = |part: &PartDescription| {
+            (part.date.clone(), part.process.clone(), part.host.clone(), part.trace_id.clone())
+        };
         key(a).cmp(&key(b))
     });
     Ok(parts)
@@ -263,7 +264,7 @@ pub(super) fn part_names(dataset: &Below) -> Result<Vec<(String, String)>, Outpu
 }
 
 /// Reads the description of a part. `None` if it is gone.
-pub(super) fn read(dataset: &Below, date: &str, name: &str) -> Result<Option<Part>, OutputError> {
+pub(super) fn read(dataset: &Below, date: &str, name: &str) -> Result<Option<PartDescription>, OutputError> {
     let at = parts_folder(dataset).join(date).join(name).join(DESCRIPTION);
     let path = at.path();
     let text = match at.read(MOST_READ) {
@@ -273,7 +274,7 @@ pub(super) fn read(dataset: &Below, date: &str, name: &str) -> Result<Option<Par
         }
         Err(error) => return Err(OutputError::at(&path, "cannot be read")(error)),
     };
-    let part: Option<Part> = serde_json::from_slice(&text).ok();
+    let part: Option<PartDescription> = serde_json::from_slice(&text).ok();
     // Its fields become parts of paths: they must be those of the folder that it is in.
     let part = part.filter(|part| part.name() == format!("{date}/{name}"));
     part.map(Some).ok_or(OutputError::BadPart(path))

@@ -96,7 +96,7 @@ impl Allowance {
 
 /// A part of a run: within one unit of UTC.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Piece {
+pub(super) struct RunSegment {
     start_ns: u64,
     duration_ns: u64,
     samples: u64,
@@ -111,7 +111,7 @@ pub(super) fn pieces(
     start_utc_ns: u64,
     names: usize,
     allowance: &mut Allowance,
-) -> impl Iterator<Item = Piece> + use<> {
+) -> impl Iterator<Item = RunSegment> + use<> {
     let unit = allowance.unit(run, start_utc_ns, names);
     let run = *run;
     let end = run.end_ns();
@@ -132,7 +132,7 @@ pub(super) fn pieces(
             true => (u64::from(run.samples), run.cpu_ns),
             false => (run.samples_before(until).into(), run.cpu_before(until)),
         };
-        let piece = Piece {
+        let piece = RunSegment {
             start_ns: at,
             duration_ns: until - at,
             samples: samples - u64::from(run.samples_before(at)),
@@ -165,7 +165,7 @@ pub(super) struct RunRow<'r> {
 
 /// A wait that the thread's next run may continue.
 #[derive(Clone, Copy)]
-struct OpenWait {
+struct OpenWaitRun {
     thread: u32,
     wait: Wait,
     end_ns: u64,
@@ -179,11 +179,11 @@ fn signed(ns: u64) -> i64 {
 
 /// The next row group of `samples`, column by column.
 #[derive(Default)]
-pub(super) struct Rows {
+pub(super) struct SampleRowGroup {
     /// Runs so far, of this row group and those before; the runs of a wait are one.
     runs: i64,
     /// The wait of the last run.
-    wait: Option<OpenWait>,
+    wait: Option<OpenWaitRun>,
     run_id: Vec<i64>,
     thread: Vec<u32>,
     stop: Vec<IdxSize>,
@@ -207,7 +207,7 @@ pub(super) struct Rows {
     names: Vec<(FrameId, u32)>,
 }
 
-impl Rows {
+impl SampleRowGroup {
     pub(super) fn len(&self) -> usize {
         self.thread.len()
     }
@@ -218,9 +218,9 @@ impl Rows {
     }
 
     /// Takes the rows, and continues to count runs.
-    pub(super) fn take(&mut self) -> Rows {
-        let Rows { runs, wait, .. } = *self;
-        std::mem::replace(self, Rows { runs, wait, ..Rows::default() })
+    pub(super) fn take(&mut self) -> SampleRowGroup {
+        let SampleRowGroup { runs, wait, .. } = *self;
+        std::mem::replace(self, SampleRowGroup { runs, wait, ..SampleRowGroup::default() })
     }
 
     /// The rows that follow are of this run. Runs of a thread that wait for the same one after the
@@ -240,8 +240,9 @@ impl Rows {
             let run_id = self.runs;
             return RunRow { thread, run, run_id, stack, event };
         }
-        let next = run.activity.wait().map(|wait| OpenWait { thread, wait, end_ns: run.end_ns(), run_id: 0 });
-        let continues = |open: &OpenWait| {
+        let next =
+            run.activity.wait().map(|wait| OpenWaitRun { thread, wait, end_ns: run.end_ns(), run_id: 0 });
+        let continues = |open: &OpenWaitRun| {
             next.is_some_and(|next| {
                 (open.thread, open.wait, open.end_ns) == (next.thread, next.wait, run.first_ns)
             })
@@ -249,12 +250,12 @@ impl Rows {
         let known = self.wait.filter(continues).map(|open| open.run_id);
         let run_id = known.unwrap_or(self.runs + 1);
         self.runs = self.runs.max(run_id);
-        self.wait = next.map(|next| OpenWait { run_id, ..next });
+        self.wait = next.map(|next| OpenWaitRun { run_id, ..next });
         RunRow { thread, run, run_id, stack, event }
     }
 
     /// Adds a row: a piece of the run that was begun.
-    pub(super) fn push(&mut self, of: &RunRow<'_>, piece: &Piece) {
+    pub(super) fn push(&mut self, of: &RunRow<'_>, piece: &RunSegment) {
         let RunRow { thread, run, run_id, stack, event } = *of;
         self.run_id.push(run_id);
         self.thread.push(thread);
@@ -377,7 +378,7 @@ mod tests {
     }
 
     fn cut(run: &Run, start_utc_ns: u64) -> Vec<(u64, u64, u64, u64)> {
-        let row = |piece: Piece| (piece.start_ns, piece.duration_ns, piece.samples, piece.cpu_ns);
+        let row = |piece: RunSegment| (piece.start_ns, piece.duration_ns, piece.samples, piece.cpu_ns);
         pieces(run, start_utc_ns, 0, &mut allowance(CUTS, 0)).map(row).collect()
     }
 

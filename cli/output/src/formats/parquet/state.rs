@@ -5,7 +5,7 @@
 //! cost as much as all that are there.
 
 use super::super::OutputError;
-use super::part::{self, OWN, Part};
+use super::part::{self, OWN, PartDescription};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{ErrorKind, Read};
@@ -42,7 +42,7 @@ impl State {
     /// The state of a dataset with these parts and these files of names, behind another state.
     /// `whole`: no part is to be in a small file.
     pub(super) fn of(
-        parts: &[Part],
+        parts: &[PartDescription],
         names: &[Below],
         before: &State,
         whole: bool,
@@ -95,7 +95,7 @@ impl State {
     }
 
     /// Whether a part was in the tables as it is.
-    pub(super) fn has_part(&self, part: &Part) -> bool {
+    pub(super) fn has_part(&self, part: &PartDescription) -> bool {
         let digest = self.parts.get(&part.date).and_then(|of_date| of_date.get(&part.name()));
         digest == Some(&part.digest)
     }
@@ -111,7 +111,7 @@ impl State {
 
     /// Whether a date's tables become those of `later` when small files are added to them; and then
     /// whether a part is in one of these.
-    pub(super) fn is_added(&self, later: &State, part: &Part) -> bool {
+    pub(super) fn is_added(&self, later: &State, part: &PartDescription) -> bool {
         let small = later.small.get(&part.date);
         small.is_some_and(|small| small.contains(&part.name())) && !self.has_part(part)
     }
@@ -158,8 +158,8 @@ fn digest(files: &[Below]) -> Result<String, OutputError> {
 mod tests {
     use super::*;
 
-    fn part(number: usize, digest: &str) -> Part {
-        Part {
+    fn part(number: usize, digest: &str) -> PartDescription {
+        PartDescription {
             tables_version: 3,
             trace_id: format!("{number:032x}"),
             uuid: format!("{number:032x}"),
@@ -182,8 +182,9 @@ mod tests {
 
     #[test]
     fn parts_are_in_small_files_while_they_are_few() {
-        let of = |parts: &[Part], before: &State, whole| State::of(parts, &[], before, whole).unwrap();
-        let mut parts: Vec<Part> = (0..64).map(|number| part(number, "a")).collect();
+        let of =
+            |parts: &[PartDescription], before: &State, whole| State::of(parts, &[], before, whole).unwrap();
+        let mut parts: Vec<PartDescription> = (0..64).map(|number| part(number, "a")).collect();
         let first = of(&parts, &State::default(), false);
         assert_eq!(small(&first), 0, "the first are all together");
         let mut state = first;

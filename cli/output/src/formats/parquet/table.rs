@@ -39,7 +39,7 @@ impl TableWriter {
     pub(super) fn create(
         goal: &Below,
         table: &tables::ParquetTable,
-        more: &[tables::Column],
+        more: &[tables::TableColumn],
         exporter: String,
     ) -> Result<TableWriter, OutputError> {
         let path = goal.path();
@@ -153,7 +153,7 @@ where
 }
 
 /// A column of this kind without values.
-pub(super) fn nulls(wanted: &tables::Column, rows: usize) -> Column {
+pub(super) fn nulls(wanted: &tables::TableColumn, rows: usize) -> Column {
     Series::full_null(wanted.name.into(), rows, &data_type(wanted.kind)).into_column()
 }
 

@@ -26,7 +26,7 @@ mod shared_frames;
 mod stack_text;
 
 use self::kept_texts::{KeptTexts, NewTexts};
-use self::pieces::{Piece, PieceStart, ThreadProfile};
+use self::pieces::{PieceStart, TextChunk, ThreadProfile};
 use self::shared_frames::SharedFrames;
 use super::sink::Sink;
 use super::source::exporter;
@@ -73,7 +73,7 @@ pub(super) struct Speedscope {
     /// The thread whose profile is being written.
     thread: Option<(u32, ThreadProfile)>,
     /// Its next pieces.
-    ready: Vec<Piece>,
+    ready: Vec<TextChunk>,
 }
 
 /// Threads with fewer samples have no profiles of their own.
@@ -170,7 +170,7 @@ impl Speedscope {
             let ready = std::mem::take(&mut self.ready);
             let (made, written) = rayon::join(
                 || {
-                    let make = |start: &PieceStart<'_>| Piece::of(profile, frames, weight, start);
+                    let make = |start: &PieceStart<'_>| TextChunk::of(profile, frames, weight, start);
                     starts.par_iter().map(make).collect()
                 },
                 || thread.append(&mut self.sink, ready),
@@ -186,7 +186,7 @@ impl Speedscope {
 #[derive(Default)]
 struct SumPart {
     line: StackLine,
-    piece: Piece,
+    piece: TextChunk,
     weight_ns: u64,
     texts: NewTexts,
 }

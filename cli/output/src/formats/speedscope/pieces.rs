@@ -2,7 +2,7 @@
 //! and what they are put together to.
 
 use super::super::OutputError;
-use super::super::column::Column;
+use super::super::column::SpooledColumn;
 use super::super::json;
 use super::super::sink::Sink;
 use super::super::unfold::StackOrigin;
@@ -59,7 +59,7 @@ impl Entry {
 
 /// Runs of a thread as text. No two of its stacks that follow each other are the same.
 #[derive(Default)]
-pub(super) struct Piece {
+pub(super) struct TextChunk {
     /// Its first stack: the one before this piece may be the same.
     first: Option<Entry>,
     /// The stacks between the first and the last one, a comma before each.
@@ -70,14 +70,14 @@ pub(super) struct Piece {
     last: Option<Entry>,
 }
 
-impl Piece {
+impl TextChunk {
     pub(super) fn of(
         profile: &Profile,
         frames: &SharedFrames,
         weight: Weight,
         start: &PieceStart<'_>,
-    ) -> Piece {
-        let mut piece = Piece::default();
+    ) -> TextChunk {
+        let mut piece = TextChunk::default();
         let mut end_ns = start.end_ns;
         let mut text = StackText::default();
         // Of the last stack; `None` = it has no single one, or is time without samples.
@@ -116,7 +116,7 @@ impl Piece {
         match self.open() {
             Some(open) if open.stack == stack => open.weight_ns += weight_ns,
             Some(_) => {
-                let Piece { samples, weights, last, .. } = self;
+                let TextChunk { samples, weights, last, .. } = self;
                 let last = last.get_or_insert_default();
                 if last.weight_ns > 0 {
                     last.put(samples, weights);
@@ -138,7 +138,7 @@ pub(super) struct ThreadProfile {
     pending: Option<Entry>,
     samples: u64,
     /// Their weights, which follow after all of them.
-    weights: Column,
+    weights: SpooledColumn,
 }
 
 impl ThreadProfile {
@@ -149,11 +149,11 @@ impl ThreadProfile {
         sink.put(b",\"unit\":\"nanoseconds\",\"startValue\":");
         json::number(&mut sink.buffer, start_ns);
         sink.put(b",\"samples\":[");
-        ThreadProfile { end_ns: start_ns, pending: None, samples: 0, weights: Column::new() }
+        ThreadProfile { end_ns: start_ns, pending: None, samples: 0, weights: SpooledColumn::new() }
     }
 
     /// Adds pieces, one after the other.
-    pub(super) fn append(&mut self, sink: &mut Sink, pieces: Vec<Piece>) -> Result<(), OutputError> {
+    pub(super) fn append(&mut self, sink: &mut Sink, pieces: Vec<TextChunk>) -> Result<(), OutputError> {
         for piece in pieces {
             let Some(first) = piece.first else { continue };
             self.push(sink, &first.stack, first.weight_ns)?;

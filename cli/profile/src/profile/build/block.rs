@@ -36,14 +36,14 @@ pub(super) struct BlockProfile {
     /// Why the block could not be read to its end.
     pub error: Option<BlockError>,
     /// Why the end of the block is left out, if it is.
-    pub cut: Option<Cut>,
+    pub cut: Option<BlockLimit>,
     /// What walking its stacks cost, in the unit of [`cost`].
     pub cost: u64,
 }
 
 /// The limit that a block exceeded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Cut {
+pub(super) enum BlockLimit {
     /// Its results take all memory that a block may use.
     Memory,
     /// Walking its stacks takes all time that a block may use.
@@ -238,7 +238,7 @@ impl<'i> BlockWorker<'i> {
         match samples {
             Ok(mut samples) => loop {
                 reader.out.cut = reader.is_full();
-                if reader.out.cut == Some(Cut::Memory) && !reader.is_exact {
+                if reader.out.cut == Some(BlockLimit::Memory) && !reader.is_exact {
                     return None;
                 }
                 if reader.out.cut.is_some() {
@@ -413,12 +413,12 @@ impl BlockReader<'_, '_> {
     }
 
     /// The limit that is exceeded, if one is.
-    fn is_full(&mut self) -> Option<Cut> {
+    fn is_full(&mut self) -> Option<BlockLimit> {
         self.spend();
         if self.memory() > self.most {
-            Some(Cut::Memory)
+            Some(BlockLimit::Memory)
         } else {
-            (self.out.cost > self.most_cost).then_some(Cut::Cost)
+            (self.out.cost > self.most_cost).then_some(BlockLimit::Cost)
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::tests::{names, profile, profile_with, runs_of};
 use super::{BuildOptions, unread_ns};
-use crate::profile::{Part, Profile, Runs, part};
+use crate::profile::{Profile, RunSelection, Runs, part};
 use crate::trace::Trace;
 use std::collections::BTreeMap;
 use stk_format::{CpuUnit, FileHeader, RawSample};
@@ -108,7 +108,7 @@ fn a_window_has_its_part_of_an_idle_spans_cpu_time() {
     let file = spins_then_continues(1, true);
     let spin = |from: u64, until: u64| {
         let (mut profile, runs) = profile_with(&file, &whole());
-        let window = Part::Span(from * 1_000_000, until * 1_000_000);
+        let window = RunSelection::Span(from * 1_000_000, until * 1_000_000);
         let runs = part(&mut profile, &runs, window).unwrap();
         cpu_of(&profile, &runs)["app.exe:1"]
     };

@@ -1,6 +1,6 @@
 //! Merges the blocks in order: into one call tree, and one list of runs per thread.
 
-use super::block::{BlockProfile, BlockStack, BlockWorker, Cut, Step, StepStack};
+use super::block::{BlockLimit, BlockProfile, BlockStack, BlockWorker, Step, StepStack};
 use super::facts::{dropped, trace_info};
 use super::stacks::TraceStacks;
 use super::thread_clock::{ClockBound, ClockGain, ThreadClock};
@@ -12,7 +12,7 @@ use crate::profile::{
     RunFlags, Runs, StopId, StopInfo, ThreadInfo,
 };
 use crate::stack::{StopReason, cost};
-use crate::trace::{Mark, Pauses, Trace, View, beyond_cost, beyond_memory};
+use crate::trace::{Mark, Pauses, TimelineCursor, Trace, beyond_cost, beyond_memory};
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -51,7 +51,7 @@ pub(super) struct Merger<'i> {
     /// What is left of the allowance for walking.
     cost_left: u64,
     /// Moves from block to block, to count the cost of the moves.
-    view: View<'i>,
+    view: TimelineCursor<'i>,
     /// Samples left out after that allowance was used up.
     not_walked: u64,
     /// Ordinals of blocks that were not read to their end: a thread's last sample in them is not
@@ -259,10 +259,10 @@ impl<'i> Merger<'i> {
         if let Some(cut) = block.cut {
             let seq = placed.block.header.seq;
             self.losses.damaged_blocks.push(match cut {
-                Cut::Memory => format!(
+                BlockLimit::Memory => format!(
                     "block {seq}: its end is left out: its stacks take more memory than a block may (--max-memory)"
                 ),
-                Cut::Cost => cost::beyond_block(&placed.block),
+                BlockLimit::Cost => cost::beyond_block(&placed.block),
             });
             self.broken.insert(ordinal);
             self.break_runs()?;

@@ -26,7 +26,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use stk_base::deadline::Deadline;
-use stk_base::model::Holder;
+use stk_base::model::CodeOwner;
 use stk_format::{BlockKind, BlockRef, ImageBudget};
 use stk_schema::Ticks;
 use stk_unwind::{Frame, Stop};
@@ -159,9 +159,9 @@ impl<'i> BuildInputs<'i> {
                 self.late.iter().map(|&i| &modules[i]).filter(covers).map(|module| module.load).min();
             [module, timeline.code_after(inside, time)].into_iter().flatten().min()
         };
-        let expiry = |frame: &Frame| match frame.module.map(Holder::of) {
-            Some(Holder::Module(module)) => modules[module as usize].unload,
-            Some(Holder::Code(region)) => timeline.code[region as usize].remove,
+        let expiry = |frame: &Frame| match frame.module.map(CodeOwner::of) {
+            Some(CodeOwner::Module(module)) => modules[module as usize].unload,
+            Some(CodeOwner::Code(region)) => timeline.code[region as usize].remove,
             None => comes(frame.address),
         };
         let after = stops.filter_map(|stop| match stop {

@@ -2,7 +2,7 @@
 
 use crate::image::{ImageSearch, load_images};
 use crate::profile::{
-    BuildOptions, Losses, NodeId, Part, Placement, Profile, Run, RunFlags, Runs, build, part,
+    BuildOptions, Losses, NodeId, Placement, Profile, Run, RunFlags, RunSelection, Runs, build, part,
 };
 use crate::trace::Trace;
 use std::sync::atomic::AtomicU64;
@@ -359,7 +359,7 @@ fn a_time_range_also_cuts_idle_spans() {
     }
     let file = builder.finish();
     let (mut profile, runs) = profile_with(&file, &BuildOptions::default());
-    let runs = part(&mut profile, &runs, Part::Span(20_500_000, 40_500_000)).unwrap();
+    let runs = part(&mut profile, &runs, RunSelection::Span(20_500_000, 40_500_000)).unwrap();
     let idle = runs_of(&profile, &runs, 1);
     assert_eq!(idle.len(), 1);
     assert_eq!((idle[0].first_ns, idle[0].last_ns, idle[0].samples), (20_500_000, 40_000_000, 20));

@@ -11,8 +11,8 @@ use stk_format::blob::{content_hash, instances_hash};
 use stk_schema::Ticks;
 use stk_schema::event::kind::is_reserved;
 use stk_schema::event::{
-    CodeAdd, Event, MethodBody, MethodNameSource, ModuleFlags, ModuleLoad, ModuleState, RuntimeInfo, Table,
-    ThreadStart,
+    CodeAdd, Event, ImageTable, MethodBody, MethodNameSource, ModuleFlags, ModuleLoad, ModuleState,
+    RuntimeInfo, ThreadStart,
 };
 use stk_schema::identity::{ContentHash, Identity, PeIdentity};
 use stk_unwind::Arch;
@@ -25,7 +25,7 @@ pub struct TimelineBuilder {
     /// Header hashes by the image's other identities; `None` where several hashes share these.
     header_hashes: HashMap<ImageIdentity, Option<ContentHash>>,
     /// Tables that are already in the timeline.
-    tables: HashSet<(ImageId, Table)>,
+    tables: HashSet<(ImageId, ImageTable)>,
     /// Hashes of the facts that are already in the timeline.
     facts: HashSet<ContentHash>,
     /// Runtimes by their module's instance.
@@ -420,7 +420,7 @@ impl TimelineBuilder {
     }
 
     /// Adds the tables that the image does not have yet.
-    fn add_tables(&mut self, image: ImageId, tables: &[Table]) {
+    fn add_tables(&mut self, image: ImageId, tables: &[ImageTable]) {
         for table in tables {
             if !self.tables.contains(&(image, *table)) && self.keeps(0) {
                 self.tables.insert((image, *table));

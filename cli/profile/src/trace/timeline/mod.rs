@@ -1,7 +1,7 @@
 //! What was where, and when: modules, threads and everything else in META and STATE blocks.
 //!
 //! `build` makes a [`Timeline`] from events, and `image` makes the record of each distinct image. A
-//! [`View`] (`view`) of a timeline shows the modules and the dynamic code at a moment.
+//! [`TimelineCursor`] (`view`) of a timeline shows the modules and the dynamic code at a moment.
 
 mod build;
 mod image;
@@ -9,13 +9,13 @@ mod text;
 mod view;
 
 pub use build::TimelineBuilder;
-pub use view::{LiveModule, View};
+pub use view::{LiveModule, TimelineCursor};
 
 use super::code::{CodeIndex, CodeRegion, Extent};
 use std::collections::BTreeMap;
 use stk_base::model::{Image, ImageId};
 use stk_schema::Ticks;
-use stk_schema::event::{DropReason, Exception, ModuleFlags, Table, ThreadFlags};
+use stk_schema::event::{DropReason, Exception, ImageTable, ModuleFlags, ThreadFlags};
 use stk_schema::identity::ContentHash;
 
 /// Modules, threads and facts of a trace over time.
@@ -69,7 +69,7 @@ pub struct ImageRecord {
     /// Hash of its headers; none if they were unreadable.
     pub header_hash: ContentHash,
     /// The parts whose bytes are in the trace.
-    pub tables: Vec<Table>,
+    pub tables: Vec<ImageTable>,
     /// Whether a MODULE_TABLES event states what was recorded (possibly nothing).
     pub tables_reported: bool,
 }
@@ -215,8 +215,8 @@ impl Timeline {
     }
 
     /// A view of the modules. It begins before the first of them.
-    pub fn view(&self) -> View<'_> {
-        View::new(self)
+    pub fn view(&self) -> TimelineCursor<'_> {
+        TimelineCursor::new(self)
     }
 
     /// When the first dynamic code that comes after `time` and holds `address` comes.

@@ -10,7 +10,7 @@ use stk_schema::Ticks;
 /// The modules and the dynamic code that are live at a moment. Moving to another moment, later or
 /// earlier, costs as much as there are changes in between.
 #[derive(Clone, Debug)]
-pub struct View<'t> {
+pub struct TimelineCursor<'t> {
     timeline: &'t Timeline,
     next: usize,
     /// By address.
@@ -26,7 +26,7 @@ const CHANGE: u64 = 100;
 /// this many live modules.
 const MANY: usize = 16;
 
-/// A module of a [`View`].
+/// A module of a [`TimelineCursor`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LiveModule {
     /// First address.
@@ -38,10 +38,10 @@ pub struct LiveModule {
     pub image: ImageId,
 }
 
-impl<'t> View<'t> {
+impl<'t> TimelineCursor<'t> {
     /// A view that begins before the first module.
-    pub(super) fn new(timeline: &'t Timeline) -> View<'t> {
-        View { timeline, next: 0, live: Vec::new(), code: LiveCode::default(), cost: 0 }
+    pub(super) fn new(timeline: &'t Timeline) -> TimelineCursor<'t> {
+        TimelineCursor { timeline, next: 0, live: Vec::new(), code: LiveCode::default(), cost: 0 }
     }
 
     /// Goes to a moment.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::Trust;
 use crate::arm64::rule::{self, Arm64FullRule, Arm64Slot};
-use crate::engine::{Place, Position};
+use crate::engine::{CodeAddress, Position};
 use crate::{Arch, ImageTables};
 
 const FUNCTION: u32 = 0x1000;
@@ -32,7 +32,12 @@ fn record(len: u32, epilogues: &[(u32, u32)], codes: &[u8]) -> ImageTables {
 }
 
 fn at(image: &ImageTables, instruction: u32) -> Result<Arm64FullRule, Fault> {
-    rule::compile(&Place { image, rva: FUNCTION + instruction * 4, position: Position::Context, code: None })
+    rule::compile(&CodeAddress {
+        image,
+        rva: FUNCTION + instruction * 4,
+        position: Position::Context,
+        code: None,
+    })
 }
 
 fn sp(offset: i64) -> Arm64Slot {
@@ -294,9 +299,9 @@ fn damaged_records_are_refused() {
 #[test]
 fn only_the_innermost_function_keeps_its_caller_in_lr() {
     let image = record(100, &[], &[0x01, 0xe4]);
-    let caller = Place { image: &image, rva: FUNCTION + 200, position: Position::Caller, code: None };
+    let caller = CodeAddress { image: &image, rva: FUNCTION + 200, position: Position::Caller, code: None };
     assert_eq!(rule::compile(&caller), Err(Fault::BadUnwindInfo));
-    let outside = |position| rule::compile(&Place { image: &image, rva: 0x2000, position, code: None });
+    let outside = |position| rule::compile(&CodeAddress { image: &image, rva: 0x2000, position, code: None });
     assert_eq!(outside(Position::Context), Ok(Arm64FullRule::leaf(Trust::Leaf)));
     assert_eq!(outside(Position::Caller), Err(Fault::NoFunction));
 }

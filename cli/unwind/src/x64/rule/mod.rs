@@ -7,13 +7,13 @@ use super::forms::{X64FullRule, X64Slot};
 use super::info::{self, RuntimeFunction, UnwindInfo};
 use super::registers::NONVOLATILE;
 use super::run::{self, Run};
-use crate::engine::{Place, Position};
+use crate::engine::{CodeAddress, Position};
 use crate::flow::{self, FlowValue, Mode, Start};
 use crate::frame::Fault;
 use crate::{ImageTables, Trust};
 
 /// The rule at a place.
-pub(crate) fn compile(place: &Place<'_>) -> Result<X64FullRule, Fault> {
+pub(crate) fn compile(place: &CodeAddress<'_>) -> Result<X64FullRule, Fault> {
     let image = place.image;
     let inside = place.rva.wrapping_sub(place.position.back());
     let found = info::find(image, inside)?;
@@ -75,7 +75,7 @@ pub(crate) fn function_range(image: &ImageTables, rva: u32) -> Option<Range<u32>
 
 /// For assembler whose exception handler knows its frame while its unwind codes do not (all of
 /// OpenSSL's): follows the code. If that fails, assumes that there is no frame, as the codes say.
-fn known_by_its_handler(place: &Place<'_>, function: &RuntimeFunction) -> Result<X64FullRule, Fault> {
+fn known_by_its_handler(place: &CodeAddress<'_>, function: &RuntimeFunction) -> Result<X64FullRule, Fault> {
     match followed(place, Some(function.begin..function.end), Trust::Code) {
         Some(full) => Ok(full),
         None if place.position == Position::Caller => Err(Fault::BadUnwindInfo),
@@ -84,7 +84,7 @@ fn known_by_its_handler(place: &Place<'_>, function: &RuntimeFunction) -> Result
 }
 
 /// Code without unwind data: only the innermost function may be a leaf.
-fn leaf(place: &Place<'_>) -> Result<X64FullRule, Fault> {
+fn leaf(place: &CodeAddress<'_>) -> Result<X64FullRule, Fault> {
     if place.position == Position::Caller {
         return Err(Fault::NoFunction);
     }
@@ -101,7 +101,7 @@ fn leaf(place: &Place<'_>) -> Result<X64FullRule, Fault> {
 
 /// The frame that follows from the code up to its return. `bounds` are the function's, where they
 /// are known.
-fn followed(place: &Place<'_>, bounds: Option<Range<u32>>, trust: Trust) -> Option<X64FullRule> {
+fn followed(place: &CodeAddress<'_>, bounds: Option<Range<u32>>, trust: Trust) -> Option<X64FullRule> {
     const MODE: Mode = Mode { bits: 64, nonvolatile: &NONVOLATILE };
     let outcome = flow::follow(&Start {
         image: place.image,

@@ -47,7 +47,7 @@ fn one(info: &[u8], code: &[u8]) -> ImageTables {
 }
 
 fn at(image: &ImageTables, offset: u32, position: Position) -> Result<X64FullRule, Fault> {
-    compile(&Place { image, rva: FUNCTION + offset, position, code: None })
+    compile(&CodeAddress { image, rva: FUNCTION + offset, position, code: None })
 }
 
 fn caller(image: &ImageTables, offset: u32) -> X64FullRule {
@@ -449,7 +449,7 @@ fn an_early_return_inside_the_declared_prologue_is_one() {
 #[test]
 fn only_the_innermost_function_can_be_a_leaf() {
     let image = one(&[1, 0, 0, 0], &[]);
-    let outside = |position| compile(&Place { image: &image, rva: 0x1800, position, code: None });
+    let outside = |position| compile(&CodeAddress { image: &image, rva: 0x1800, position, code: None });
     assert_eq!(outside(Position::Context), Ok(X64FullRule::empty(Trust::Leaf)));
     assert_eq!(outside(Position::Caller), Err(Fault::NoFunction));
 }
@@ -464,7 +464,7 @@ fn a_first_byte_without_a_call_before_is_no_return_address() {
     call[10..16].copy_from_slice(&[0xff, 0x15, 0, 0, 0, 0]);
     let of = |code: &[u8], end: u32, position| {
         let image = image(&[(FUNCTION, end, INFO), (NEXT, NEXT + 8, INFO)], &infos, code);
-        compile(&Place { image: &image, rva: NEXT, position, code: None })
+        compile(&CodeAddress { image: &image, rva: NEXT, position, code: None })
     };
     for end in [FUNCTION + 8, NEXT] {
         assert_eq!(of(&padding, end, Position::Caller), Err(Fault::ReplacedReturnAddress));

@@ -4,9 +4,9 @@ use super::program::Input;
 use super::prologue::FramePointer;
 use super::registers::NONVOLATILE;
 use super::rule::{self, RegisterSource, Return, X86Rule};
-use super::tables::{How, Record};
+use super::tables::{FrameRule, Record};
 use super::{EBP, EBX, ESP, X86Registers};
-use crate::engine::{BaseValue, Facts, Place, Position, StepResult, Unwinder, ends_thread};
+use crate::engine::{BaseValue, CodeAddress, Facts, Position, StepResult, Unwinder, ends_thread};
 use crate::flow::ends_with_call;
 use crate::frame::Fault;
 use crate::input::Modules;
@@ -88,7 +88,7 @@ impl Unwinder for X86Machine {
         Self::facts(full)
     }
 
-    fn compile(place: &Place<'_>) -> Result<X86Rule, Fault> {
+    fn compile(place: &CodeAddress<'_>) -> Result<X86Rule, Fault> {
         rule::compile(place)
     }
 
@@ -263,7 +263,7 @@ impl<M: Modules> X86Step<'_, M> {
             return self.in_prologue(rva == u64::from(record.rva));
         }
         match &record.how {
-            How::Program(program) => {
+            FrameRule::Program(program) => {
                 let (return_address, trust) = if program.searches() {
                     let (at, trust) = self.search(registers.gpr[ESP].wrapping_add(record.frame))?;
                     (Some(at), trust)
@@ -286,7 +286,7 @@ impl<M: Modules> X86Step<'_, M> {
                 }
                 Ok(X86Caller { registers: found, trust })
             }
-            How::Above { uses_ebp, .. } => {
+            FrameRule::Above { uses_ebp, .. } => {
                 let (at, trust) = self.search(registers.gpr[ESP].wrapping_add(record.frame))?;
                 let mut found = registers;
                 found.ip = self.read(at)?;

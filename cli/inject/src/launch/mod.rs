@@ -1,0 +1,5 @@
+//! Programs that inject starts.
+//!
+//! * [`readiness`]: whether a process that inject has started is initialised.
+
+pub(crate) mod readiness;
