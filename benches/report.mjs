@@ -8,14 +8,12 @@ import { loadavg, cpus } from "node:os";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { launch } from "../tests/viewers/chromium.mjs";
+import { median, print } from "./times.mjs";
 
 const [playwright, path, rounds = "5"] = process.argv.slice(2);
 const address = pathToFileURL(resolve(path)).href;
 const browser = await launch(playwright);
 const ready = (page, hash) => page.waitForFunction((hash) => document.body.dataset.ready === hash, hash, { timeout: 120000, polling: 5 });
-const sorted = (list) => [...list].sort((a, b) => a - b);
-const median = (list) => sorted(list)[Math.floor(list.length / 2)];
-const print = (name, list, unit = "ms") => console.log(`${name}: ${median(list).toFixed(0)} ${unit} (${Math.min(...list).toFixed(0)} to ${Math.max(...list).toFixed(0)}, ${list.length} times)`);
 
 /** Zooms or pans at each frame of the screen for two seconds: frames a second, and the longest time between two. */
 const frames = (page, what) => page.evaluate((what) => new Promise((resolve) => {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The page of `stk report` for a million samples with very many distinct stacks, 25 frames deep: its size, and how long headless Chromium
-# takes to open it and to answer.
+# takes to open it and to answer. Then that of 60 traces: its first view, and the flame graph of all.
 #
 #   benches/report.sh [SAMPLES]     default: 1000000
 set -euo pipefail
@@ -15,3 +15,8 @@ cargo build -q --release --workspace --exclude stk-benches --bin stk --example m
 "$target/release/examples/many_stacks" "$work/many.stk" "$samples"
 time "$target/release/stk" -q report "$work/many.stk" -o "$work/many.html"
 node benches/report.mjs "$(tests/fetch.sh playwright)" "$work/many.html"
+
+mkdir "$work/lab"
+for run in {1..60}; do cp "examples/traces/$([ $((run % 3)) = 0 ] && echo mixed || echo busy).stk" "$work/lab/$run.stk"; done
+time "$target/release/stk" -q report "$work/lab" -y examples/traces -o "$work/lab.html"
+node benches/report-many.mjs "$(tests/fetch.sh playwright)" "$work/lab.html"

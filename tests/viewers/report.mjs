@@ -8,6 +8,7 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
+import { copyFileSync, mkdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { launch } from "./chromium.mjs";
@@ -15,9 +16,17 @@ import { launch } from "./chromium.mjs";
 const [playwright, stk, traces, outputs, words = ""] = process.argv.slice(2);
 const files = ["busy.stk", "mixed.stk"].map((name) => join(traces, name));
 const run = (...args) => execFileSync(stk, args, { stdio: ["ignore", "pipe", "ignore"], maxBuffer: 1 << 28 });
+// Many traces: eight that are equal, one that is another.
+mkdirSync(join(outputs, "lab"), { recursive: true });
+const lab = Array.from({ length: 9 }, (_, i) => join(outputs, "lab", `${i}.stk`));
+lab.forEach((path, i) => copyFileSync(files[i === 4 ? 1 : 0], path));
+const rules = join(outputs, "names.rules");
+writeFileSync(rules, "^plugin_|^use_plugins$ -> plugins\n^ntdll! -> system\n");
 if (!process.env.STK_PAGES) {
-  run("report", ...files, "--force", "-o", join(outputs, "report.html"));
+  run("report", files[0], "--force", "-o", join(outputs, "report.html"));
+  run("report", ...lab, "-y", traces, "--force", "-o", join(outputs, "many.report.html"));
   run("report", files[0], "--fold-recursion", "--force", "-o", join(outputs, "folded.report.html"));
+  run("report", files[0], "--rules", rules, "--force", "-o", join(outputs, "rules.report.html"));
 }
 const stats = (...options) => JSON.parse(run("stats", "--json", "--top", "0", ...options)).traces;
 const [busy, mixed] = stats(...files);
@@ -325,6 +334,21 @@ const tests = {
     await settled(page, "v=tree");
   },
 
+  async "functions have the names of rules, with the sums of stats"() {
+    const page = await open("rules.report.html");
+    await go(page, "#v=functions&my=0");
+    const rows = await functions(page);
+    const [named] = stats(files[0], "--rules", rules);
+    for (const name of ["plugins", "system"]) {
+      const { self, total } = named.functions_by_total.find((row) => row.function === name);
+      const found = rows.find((row) => row.name === name);
+      [self, total].forEach(({ weight_ns: ns }, i) => near(found.amounts[i], ns, name));
+    }
+    assert.ok(!rows.some((row) => row.name.startsWith("plugin_")));
+    assert.equal((await selected(page)).weight, busy.totals.cpu_ns);
+    await page.close();
+  },
+
   async "modules and threads are those of stats"(page) {
     await go(page, "#v=modules&my=0");
     const modules = await page.$$eval("#view tr[data-module]", (rows) => rows.map((row) => [row.dataset.module, ...[...row.querySelectorAll("[data-amount]")].map(({ dataset }) => Number(dataset.amount))]));
@@ -555,16 +579,6 @@ const tests = {
     for (const part of ["2 times sampler woke late", "stk symbols fetch", "ntdll.dll", "thread-start"]) assert.ok(text.includes(part), part);
   },
 
-  async "another process of the page is chosen"(page) {
-    await page.selectOption("#process", "1");
-    await settled(page, "p=1");
-    assert.deepEqual((await selected(page)).weight, mixed.totals.cpu_ns);
-    assert.match(await page.title(), /^mixed\.exe/);
-    await page.goBack();
-    await settled(page, "", "p=1");
-    assert.match(await page.title(), /^busy\.exe/);
-  },
-
   async "light and dark, by the system and by the button"(page) {
     const ground = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
     const light = await ground();
@@ -592,8 +606,115 @@ const tests = {
   },
 };
 
-for (const [name, test] of Object.entries(tests).filter(([name]) => name.includes(words))) {
-  const page = await open("report.html");
+/** The sum of a number of all traces. */
+const sumOf = (all, get) => all.reduce((sum, trace) => sum + get(trace), 0);
+
+/** By key: the sums of the rows of all traces. */
+function sumsBy(rows, key, amounts) {
+  const sums = new Map();
+  for (const row of rows) sums.set(key(row), amounts(row).map((amount, i) => amount + (sums.get(key(row))?.[i] ?? 0)));
+  return sums;
+}
+
+const testsOfMany = {
+  async "the list of traces has the figures of stats and marks what stands out"(page) {
+    assert.equal(await page.evaluate(() => shown), null, "no trace is unpacked for it");
+    const all = stats(...lab, "-y", traces);
+    const rows = await page.$$eval("#view tr[data-trace]", (rows) => rows.map((row) => ({ trace: Number(row.dataset.trace), name: row.querySelector(".name").title, text: row.textContent, amounts: [...row.querySelectorAll("[data-amount]")].map(({ dataset }) => Number(dataset.amount)), tags: [...row.querySelectorAll(".tag")].map((tag) => tag.textContent), marked: row.querySelectorAll(".out").length })));
+    assert.deepEqual(rows.map(({ trace }) => trace), [4, 0, 1, 2, 3, 5, 6, 7, 8], "what stands out comes first");
+    const measures = ({ totals, states }) => [totals.cpu_ns / totals.duration_ns, states.waiting.weight_ns / totals.weight_ns, totals.missed_share, totals.complete_share];
+    for (const { trace, name, text, amounts } of rows) {
+      const { totals, source, process, pid, host } = all[trace], [cpu, waits, missed, complete] = measures(all[trace]);
+      assert.equal(name, source);
+      for (const part of [process, String(pid), host]) assert.ok(text.includes(part), `${part}: ${text}`);
+      [totals.cpu_ns, cpu, waits, totals.samples, missed, complete].forEach((expected, i) => near(amounts[i], expected, `${name} ${i}`));
+    }
+    // The median is that of the equal ones, whose distance from it is nothing: a hundredth is the least.
+    const [usual, other] = [busy, mixed].map(measures);
+    const far = other.map((share, i) => (share - usual[i]) / 0.01).filter((distance) => Math.abs(distance) > 3.5);
+    assert.ok(far.length > 1);
+    const shownFar = rows[0].tags.map((tag) => Number(tag.replace("−", "-").match(/([+-][\d.]+)×/)[1]));
+    assert.deepEqual(shownFar.map((distance) => distance.toPrecision(3)).sort(), far.map((distance) => distance.toPrecision(3)).sort());
+    assert.equal(rows[0].marked, far.length);
+    assert.ok(rows.slice(1).every(({ tags, marked }) => !tags.length && !marked));
+    await page.click('th button:text("Samples")');
+    await settled(page, "sort=samples");
+    assert.equal(await page.$eval("#view tr[data-trace]", (row) => row.dataset.trace), String(mixed.totals.samples > busy.totals.samples ? 4 : 0));
+  },
+
+  async "the views of all traces add up to stats"(page) {
+    const all = stats(...lab, "-y", traces);
+    await page.keyboard.press("2");
+    await settled(page, "v=flame");
+    const { weight, samples } = await selected(page);
+    near(weight, sumOf(all, ({ totals }) => totals.cpu_ns), "CPU time");
+    assert.equal(samples, sumOf(all, ({ totals }) => totals.samples));
+    near(await page.evaluate(() => flame.all), weight, "the flame graph");
+    const trusted = await page.evaluate(() => answer.trusted);
+    near(trusted.proved, sumOf(all, ({ totals }) => totals.trusted.proved_ns), "proved");
+    near(trusted.named, sumOf(all, ({ totals }) => totals.trusted.named_ns), "named");
+    near(trusted.exported, sumOf(all, ({ totals }) => totals.trusted.export_ns), "named after exports");
+    await go(page, "#v=functions&my=0");
+    for (let more; (more = await page.$("#view .further button")); ) await more.click();
+    const key = ({ module, name, function: own }) => `${module}!${own ?? name}`;
+    const found = sumsBy(await functions(page), key, ({ amounts }) => amounts);
+    const expected = sumsBy(all.flatMap((trace) => trace.functions_by_total), key, ({ self, total }) => [self.weight_ns, total.weight_ns]);
+    assert.ok(expected.size > 100 && [...expected.keys()].some((name) => name.startsWith("mixed.dll!")));
+    for (const [name, amounts] of expected) {
+      // A function of no weight has no row.
+      if (amounts[1] > 0) amounts.forEach((amount, i) => near((found.get(name) ?? [])[i], amount, name));
+    }
+    await go(page, "#v=modules&my=0");
+    const modules = await page.$$eval("#view tr[data-module]", (rows) => rows.map((row) => [row.dataset.module, ...[...row.querySelectorAll("[data-amount]")].map(({ dataset }) => Number(dataset.amount))]));
+    for (const [module, [own, total]] of sumsBy(all.flatMap((trace) => trace.modules), ({ module }) => module, ({ self, total }) => [self.weight_ns, total.weight_ns])) {
+      const row = modules.find(([name]) => name === module);
+      if (total > 0) [own, total].forEach((amount, i) => near(row[i + 1], amount, module));
+    }
+    await go(page, "#v=threads");
+    assert.equal(await page.$eval("#view tr.sum", (row) => row.children[1].textContent), `${sumOf(all, ({ totals }) => totals.threads)} threads`);
+    await go(page, "#v=waits");
+    const waits = await page.$$eval("#view tbody tr", (rows) => rows.map((row) => [row.querySelector("button").textContent, ...[...row.querySelectorAll("[data-amount]")].map((cell) => Number(cell.dataset.amount))]));
+    const longest = (reason) => Math.max(...all.flatMap((trace) => trace.waits).filter((wait) => wait.reason === reason).map((wait) => wait.longest_ns));
+    const expectedWaits = [...sumsBy(all.flatMap((trace) => trace.waits), ({ reason }) => reason, (wait) => [wait.weight_ns, wait.waits])].map(([reason, [ns, number]]) => [reason, ns, number, longest(reason)]);
+    assert.deepEqual(waits.sort(), expectedWaits.sort());
+    await go(page, "#v=tree&inv=1&my=0");
+    const leaves = await page.$$eval('#view tr[aria-level="1"] td:nth-child(2)', (cells) => cells.map(({ dataset }) => Number(dataset.amount)));
+    near(leaves.reduce((sum, amount) => sum + amount, 0), weight, "the leaves of the tree");
+    // Without a time line its keys do nothing.
+    for (const key of ["z", "+", "-", "s", "l"]) await page.keyboard.press(key);
+    assert.ok(!(await page.isVisible("#timeline")));
+  },
+
+  async "a click leads into a trace, and Back to the list"(page) {
+    await page.click("#view tr[data-trace] button");
+    await settled(page, "p=4");
+    assert.equal((await selected(page)).weight, mixed.totals.cpu_ns);
+    assert.match(await page.title(), /^mixed\.exe/);
+    assert.ok(await page.isVisible("#timeline"));
+    await page.goBack();
+    await settled(page, "", "p=4");
+    assert.match(await page.title(), /^9 traces/);
+    assert.ok(!(await page.isVisible("#timeline")) && (await page.isVisible("#view tr[data-trace]")));
+    await page.selectOption("#process", "1");
+    await settled(page, "p=1");
+    assert.deepEqual((await selected(page)).weight, busy.totals.cpu_ns);
+    await go(page, "#p=1&v=waits");
+    await page.selectOption("#process", "-1");
+    await settled(page, "v=waits", "p=1");
+    await page.goBack();
+    await settled(page, "p=1");
+    assert.match(await page.title(), /^busy\.exe/);
+    for (const hash of ["#v=events", "#v=traces&p=1", "#t=1-2&v=flame", "#ch=3&at=1-2&v=tree", "#p=99", "#p=x", "#sort=constructor"]) {
+      await page.evaluate((hash) => (location.hash = hash), hash);
+      await settled(page, hash);
+    }
+    await page.keyboard.press("t");
+    assert.ok(await page.isVisible("#view tr[data-trace]"), "the list is drawn anew");
+  },
+};
+
+async function drive(file, name, test) {
+  const page = await open(file);
   try {
     await test(page);
     console.log(`ok    ${name}`);
@@ -603,6 +724,10 @@ for (const [name, test] of Object.entries(tests).filter(([name]) => name.include
     await page.screenshot({ path: join(outputs, "failed.png") });
   }
   await page.close();
+}
+
+for (const [file, list] of [["report.html", tests], ["many.report.html", testsOfMany]]) {
+  for (const [name, test] of Object.entries(list).filter(([name]) => name.includes(words))) await drive(file, name, test);
 }
 
 if (!words) {
@@ -618,8 +743,9 @@ if (!words) {
   console.log("ok    names from a trace are text");
 }
 
-for (const [name, options] of Object.entries({ light: {}, dark: { colorScheme: "dark" }, narrow: { viewport: { width: 420, height: 900 } } })) {
-  const page = await open("report.html", options);
+const narrow = { viewport: { width: 420, height: 900 } };
+for (const [name, { file = "report.html", ...options }] of Object.entries({ light: {}, dark: { colorScheme: "dark" }, narrow, many: { file: "many.report.html" }, "many-narrow": { file: "many.report.html", ...narrow } })) {
+  const page = await open(file, options);
   await page.screenshot({ path: join(outputs, `report-${name}.png`) });
   const wide = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
   assert.ok(wide <= 0, `${name}: the page is ${wide} pixels wider than its window`);

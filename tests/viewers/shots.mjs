@@ -1,6 +1,6 @@
 // Pictures for the documents: the page of `stk report` (light, dark, narrow, a flame chart, a call tree), a flame graph of differences, terminals.
 //
-//   node shots.mjs PLAYWRIGHT INPUTS FOLDER      INPUTS: the folder of report.html, diff.svg, terminal.txt and source.txt, as shots.sh makes them
+//   node shots.mjs PLAYWRIGHT INPUTS FOLDER      INPUTS: the folder of report.html, many.html, diff.svg, terminal.txt and source.txt, as shots.sh makes them
 
 import assert from "node:assert/strict";
 import { readFileSync, statSync } from "node:fs";
@@ -12,15 +12,15 @@ import { launch } from "./chromium.mjs";
 const LARGEST = 200_000;
 
 const [playwright, inputs, folder] = process.argv.slice(2);
-const file = join(inputs, "report.html");
 const wide = { width: 1280, height: 800 };
-const chart = (name) => `#ch=${name}&at=1.0-3.2`;
+const chart = (thread) => `#p=0&ch=${thread}&at=1.0-3.2`;
 const PICTURES = {
-  "report-light": { viewport: wide, hash: () => "#" },
+  "report-light": { viewport: wide, hash: () => "#p=0" },
   "report-dark": { viewport: wide, colorScheme: "dark", hash: () => "#p=1" },
-  "report-narrow": { viewport: { width: 480, height: 860 }, hash: () => "#" },
+  "report-narrow": { viewport: { width: 480, height: 860 }, hash: () => "#p=0" },
   "report-chart": { viewport: wide, hash: (threads) => chart(threads.findIndex(({ name }) => name === "plugins")) },
-  "report-tree": { viewport: wide, hash: () => "#v=tree&find=plugin_" },
+  "report-many": { file: "many.html", viewport: { width: 1280, height: 480 }, hash: () => "#" },
+  "report-tree": { viewport: wide, hash: () => "#p=0&v=tree&find=plugin_" },
 };
 
 /** Lets no picture become too large. */
@@ -31,12 +31,15 @@ function checkSize(path) {
 }
 
 const browser = await launch(playwright);
-for (const [name, { hash, ...options }] of Object.entries(PICTURES)) {
+for (const [name, { hash, file = "report.html", ...options }] of Object.entries(PICTURES)) {
   const page = await browser.newPage(options);
   const problems = [];
   page.on("pageerror", (error) => problems.push(error.stack));
-  await page.goto(pathToFileURL(resolve(file)).href);
+  await page.goto(pathToFileURL(resolve(join(inputs, file))).href);
   await page.waitForFunction(() => document.body.dataset.ready === "#");
+  // The first view is the list of traces.
+  await page.evaluate(() => (location.hash = "#p=0"));
+  await page.waitForFunction(() => document.body.dataset.ready === "#p=0");
   const address = hash(await page.evaluate(() => shown.facts.threads));
   await page.evaluate((address) => (location.hash = address), address);
   await page.waitForFunction((address) => document.body.dataset.ready === address && !zoomBusy && !timeline.drawn, address);

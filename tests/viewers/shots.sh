@@ -14,6 +14,10 @@ trap 'rm -rf "$work"' EXIT
 stk=${STK_BIN:-${CARGO_TARGET_DIR:-$root/target}/release/stk}
 cd "$root/examples/traces"
 "$stk" -q report busy.stk mixed.stk -o "$work/report.html"
+mkdir "$work/lab"
+for run in {1..9}; do cp busy.stk "$work/lab/run-$run.stk"; done
+cp mixed.stk "$work/lab/run-5.stk"
+"$stk" -q report "$work/lab" -y . -o "$work/many.html"
 
 # What two halves of a recording differ by: the same program, other work.
 sides=(base new) times=("0s 4s" "4s 8s")

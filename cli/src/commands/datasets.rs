@@ -8,7 +8,7 @@ use crate::dataset::{Dataset, DatasetPart, DatasetThread, DatasetTrace, Grouping
 use std::path::{Path, PathBuf};
 use stk_base::files::note_input_folder;
 use stk_base::text::counted;
-use stk_profile::profile::{SelectionShare, fill_stacks, fold, leave_out, select};
+use stk_profile::profile::{SelectionShare, apply_rules, fill_stacks, fold, leave_out, select};
 use stk_symbols::Demangle;
 
 /// A dataset that an argument names.
@@ -208,6 +208,7 @@ pub(super) fn load(
         }
         leave_out(&mut part.profile, &mut runs, &selection)?;
         fold(&mut part.profile, &mut runs, args.fold.options());
+        apply_rules(&mut part.profile, &mut runs, &args.rules());
         part.runs = fill_stacks(&mut part.profile, runs)?;
     }
     Ok(parts)

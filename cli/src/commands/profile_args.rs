@@ -7,11 +7,13 @@ use super::{Exit, Progress, SelectArgs, StackArgs, note_once, warn};
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use stk_base::deadline::Deadline;
+use stk_base::files::open_plain;
 use stk_base::text::{count, counted};
 use stk_profile::pipeline::{LoadOptions, Loaded, load_trace, missing_tables};
-use stk_profile::profile::{MOST_RUNS_HELD, MissingSymbols, Profile, Run, Runs};
+use stk_profile::profile::{MOST_RUNS_HELD, MissingSymbols, Profile, RuleError, Rules, Run, Runs};
 use stk_profile::stack::{FoldOptions, FrameChoice};
 use stk_profile::trace::{TableFolders, Trace, TraceError, TraceFile};
 use stk_schema::text::printable;
@@ -83,6 +85,23 @@ fn existing_folder(path: PathBuf) -> Result<PathBuf, String> {
     }
 }
 
+/// The rules of a file.
+fn read_rules(path: PathBuf) -> Result<Rules, String> {
+    let mut text = Vec::new();
+    let read = open_plain(&path).and_then(|file| file.take(MOST_RULE_BYTES + 1).read_to_end(&mut text));
+    read.map_err(|error| error.to_string())?;
+    if text.len() as u64 > MOST_RULE_BYTES {
+        return Err(format!("has more than {} KiB", MOST_RULE_BYTES >> 10));
+    }
+    String::from_utf8(text)
+        .map_err(|_| "is no UTF-8 text".to_owned())?
+        .parse()
+        .map_err(|error: RuleError| error.to_string())
+}
+
+/// Bytes of a file of rules at most.
+const MOST_RULE_BYTES: u64 = 1 << 20;
+
 /// Options of commands that make a profile of a trace.
 #[derive(clap::Args, Clone, Default, Debug)]
 pub struct ProfileArgs {
@@ -119,6 +138,10 @@ pub struct ProfileArgs {
     /// Show a cycle of calls that follows itself once: a > b > a > b > c as a > b > c
     #[arg(long, help_heading = "What to take")]
     pub fold_recursion: bool,
+    /// Give frames other names by the rules of this file: RE -> NAME, one a line. Frames of one
+    /// name that follow each other are one
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(read_rules), help_heading = "Which frames")]
+    pub rules: Option<Rules>,
 }
 
 /// Options that leave frames out of mixed stacks.
@@ -143,6 +166,11 @@ impl ProfileArgs {
     /// Checks what the parser cannot check.
     pub fn check(&self) -> anyhow::Result<()> {
         self.select.check()
+    }
+
+    /// The rules that name frames.
+    pub(super) fn rules(&self) -> Rules {
+        self.rules.clone().unwrap_or_default()
     }
 
     /// Whether not all samples of a trace are chosen.
@@ -207,6 +235,7 @@ pub(super) fn load_within(
         until_ns: until,
         selection: args.stacks.selection(threads),
         fold: args.fold.options(),
+        rules: args.rules(),
         demangle: args.symbols.demangle,
         scan: args.scan,
         max_frames: args.max_frames,

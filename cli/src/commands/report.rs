@@ -22,13 +22,16 @@ The page opens on the answer: CPU time, waits, how far the figures can be truste
 time, threads, search and state drives all of it and is part of its address, so that Back works and
 a link leads to the same view. Press ? in it for its keys; docs/report.md describes it.
 
+Of several traces, the page opens on their list, which marks those that stand out. Its other views are of
+all of them together; a click shows one.
+
 A page that is there already is replaced if stk made it of the same traces. Any other file needs
 --force.
 
 Examples:
   stk report app.stk --open
   stk report app.stk -o app.html -y symbols --from 2s --until 5s
-  stk report lab/*.stk -o lab.html              each process can be chosen in the page")]
+  stk report lab/*.stk -o lab.html              a list, one flame graph of all, each trace")]
 pub(super) struct ReportArgs {
     /// Traces: files, patterns such as *.stk, or folders, whose .stk files are taken
     #[arg(required = true, value_name = "FILE")]

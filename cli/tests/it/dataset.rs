@@ -102,6 +102,21 @@ fn groups(sum: &Value) -> BTreeMap<Vec<String>, [u64; 4]> {
 }
 
 #[test]
+fn rules_name_a_dataset_as_they_name_its_traces() {
+    let lab = Lab::new();
+    std::fs::write(lab.path("names.rules"), "^plugin_ -> plugins\n^ntdll! -> system\n").unwrap();
+    let question = ["--group-by", "function", "--top", "0", "--rules", "names.rules"];
+    let sums = [lab.of_traces(&question), lab.of_dataset(&question)];
+    let [traces, dataset] = sums.map(|sum| of_any_module(groups(&sum)));
+    assert!(
+        ["plugins", "system"]
+            .iter()
+            .all(|name| traces.contains_key(&[*name, "(no module)"].map(str::to_owned)[..]))
+    );
+    assert_eq!(dataset, traces);
+}
+
+#[test]
 fn a_dataset_has_the_totals_and_functions_of_its_traces() {
     let lab = Lab::new();
     for more in

@@ -65,6 +65,17 @@ fn folder() -> tempfile::TempDir {
 }
 
 #[test]
+fn rules_give_functions_of_both_builds_one_name() {
+    let folder = folder();
+    let (code, text) = diff(folder.path(), &["old", "renamed"]);
+    assert_eq!(code, 6, "{text}");
+    std::fs::write(folder.path().join("names.rules"), "^(parse|scan)$ -> reading").unwrap();
+    let rules = ["old", "renamed", "--rules", "names.rules", "--format", "json"];
+    let (code, text) = diff(folder.path(), &rules);
+    assert!(code == 0 && text.contains("\"reading\"") && !text.contains("\"scan\""), "{text}");
+}
+
+#[test]
 fn a_regression_is_found_with_exit_code_6_and_noise_is_not() {
     let folder = folder();
     let (code, text) = diff(folder.path(), &["old", "slow"]);

@@ -88,6 +88,71 @@ fn frames_that_are_left_out_change_no_total() {
     }
 }
 
+/// A file of rules in a folder of its own.
+fn rules(text: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("names.rules");
+    std::fs::write(&path, text).unwrap();
+    let path = path.to_str().unwrap().to_owned();
+    (folder, path)
+}
+
+#[test]
+fn rules_rename_frames_fold_neighbours_and_change_no_sum() {
+    let trace = kept_text("busy.stk");
+    let (_folder, file) = rules("# Two groups\n^plugin_|^use_plugins$ -> plugins\n\n^leaf_ -> leaves\n");
+    let group = |name: &str| {
+        let is_plugin = name.starts_with("plugin_") || name == "use_plugins";
+        let other = if is_plugin { "plugins" } else { name };
+        if name.starts_with("leaf_") { "leaves".to_owned() } else { other.to_owned() }
+    };
+    let mut expected: BTreeMap<String, u64> = BTreeMap::new();
+    for (stack, ns) in folded(&trace, &[]) {
+        let mut names: Vec<String> = Vec::new();
+        for name in stack.split(';').map(group) {
+            let is_group = ["plugins", "leaves"].contains(&name.as_str());
+            if !(is_group && names.last() == Some(&name)) {
+                names.push(name);
+            }
+        }
+        *expected.entry(names.join(";")).or_default() += ns;
+    }
+    assert_eq!(folded(&trace, &["--rules", &file]), expected);
+    let [plain, named] =
+        [&["--top", "0"][..], &["--top", "0", "--rules", &file]].map(|options| stats(&trace, options));
+    assert_eq!(totals(&named), totals(&plain));
+    let own = |stats: &Value, is_it: &dyn Fn(&str) -> bool| -> u64 {
+        let rows = stats["functions_by_self"].as_array().unwrap().iter();
+        let rows = rows.filter(|row| is_it(row["function"].as_str().unwrap()));
+        rows.map(|row| number(&row["self"]["weight_ns"])).sum()
+    };
+    for name in ["plugins", "leaves"] {
+        let sum = own(&plain, &|function| group(function) == name);
+        assert!(sum > 0 && own(&named, &|function| function == name) == sum, "{name}: {sum}");
+        assert_eq!(own(&named, &|function| function != name && group(function) == name), 0);
+    }
+}
+
+#[test]
+fn wrong_rules_are_a_usage_error_with_file_and_line() {
+    let trace = kept_text("busy.stk");
+    for (text, says) in [
+        ("a -> b\n\na(b -> c", "line 3: the pattern is not a regular expression: unclosed group"),
+        ("malloc", "line 1: has no arrow; write PATTERN -> NAME"),
+        (&"#".repeat((1 << 20) + 1), "has more than 1024 KiB"),
+    ] {
+        let (_folder, file) = rules(text);
+        let ran = stk(&["stats", &trace, "--rules", &file]);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(
+            ran.error.contains("--rules") && ran.error.contains(&file) && ran.error.contains(says),
+            "{ran:?}"
+        );
+    }
+    let ran = stk(&["stats", &trace, "--rules", "no such file"]);
+    assert!(ran.code == Some(2) && ran.error.contains("no such file"), "{ran:?}");
+}
+
 #[test]
 fn the_programs_own_code_is_shown_without_the_systems() {
     let busy = folded(&kept_text("busy.stk"), &["--my-code"]);

@@ -31,7 +31,7 @@ mod tests;
 mod tree;
 
 use crate::formats::{OutputError, Sink, Summary, exporter_of};
-use crate::stats::{self, StatsOptions};
+use crate::stats::{self, Stats, StatsOptions, label};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use columns::{Columns, difference};
@@ -42,8 +42,9 @@ use rows::{MOST_ROWS, PageRows};
 use serde::Serialize;
 use std::io::{self, Write as _};
 use std::path::Path;
+use stk_base::model::ImageId;
 use stk_base::text::TimeZone;
-use stk_profile::profile::{Functions, MissingSymbols, Profile, Runs};
+use stk_profile::profile::{CpuSource, Functions, MissingSymbols, Profile, Runs};
 use stk_profile::trace::Content;
 use tree::PageTree;
 
@@ -71,29 +72,68 @@ pub struct Report {
     blocks: Vec<String>,
 }
 
-/// By what a trace is chosen in the page. The page reads it as JSON.
+/// By what a trace is chosen in the page, and compared with the others. The page reads it as JSON.
+/// Numbers are those of [`Stats`].
 #[derive(Serialize)]
 struct IndexEntry {
     source: String,
     process: String,
     pid: u32,
     host: String,
+    /// See [`build_of`].
+    build: String,
+    duration_ns: u64,
     cpu_ns: u64,
+    /// Whether the trace has CPU times.
+    cpu_known: bool,
+    /// Time of all samples, and of those that wait.
+    weight_ns: u64,
+    waiting_ns: u64,
+    samples: u64,
+    /// Part of the samples asked for that were not taken.
+    missed_share: f64,
+    /// Part of the samples whose stacks are complete.
+    complete_share: f64,
+}
+
+impl IndexEntry {
+    fn new(profile: &Profile, stats: Stats) -> IndexEntry {
+        let Stats { totals, states, .. } = stats;
+        IndexEntry {
+            build: build_of(profile),
+            source: stats.source,
+            process: stats.process,
+            pid: stats.pid,
+            host: stats.host,
+            duration_ns: totals.duration_ns,
+            cpu_ns: totals.cpu_ns,
+            cpu_known: totals.cpu_source != CpuSource::None,
+            weight_ns: totals.weight_ns,
+            waiting_ns: states.waiting.weight_ns,
+            samples: totals.samples,
+            missed_share: totals.missed_share,
+            complete_share: totals.complete_share,
+        }
+    }
+}
+
+/// Which build of its program a trace is of: its label `build`, else the executable's identity for
+/// symbol servers, of its PDB or of itself; empty if none is known.
+fn build_of(profile: &Profile) -> String {
+    if let Some(label) = label(&profile.trace, "build") {
+        return label.to_owned();
+    }
+    let executable = profile.trace.executable.and_then(|ImageId(image)| profile.images.get(image as usize));
+    let id = executable.map(|image| if image.debug_id.is_empty() { &image.code_id } else { &image.debug_id });
+    id.cloned().unwrap_or_default()
 }
 
 impl Report {
     /// Adds a trace.
     pub fn add(&mut self, source: &Source<'_>) -> io::Result<()> {
-        let (block, cpu_ns) = block(source, MOST_ROWS)?;
+        let (block, stats) = block(source, MOST_ROWS)?;
         self.blocks.push(block);
-        let trace = &source.profile.trace;
-        self.index.push(IndexEntry {
-            source: trace.source.clone(),
-            process: trace.process.clone(),
-            pid: trace.pid,
-            host: trace.host.clone(),
-            cpu_ns,
-        });
+        self.index.push(IndexEntry::new(source.profile, stats));
         Ok(())
     }
 
@@ -139,7 +179,7 @@ impl Report {
 }
 
 /// The page's parts, in the order in which its program uses them.
-const SCRIPTS: [&str; 15] = [
+const SCRIPTS: [&str; 16] = [
     include_str!("page/text.js"),
     include_str!("page/state.js"),
     include_str!("page/colour.js"),
@@ -151,15 +191,17 @@ const SCRIPTS: [&str; 15] = [
     include_str!("page/tree.js"),
     include_str!("page/tables.js"),
     include_str!("page/quality.js"),
+    include_str!("page/many.js"),
     include_str!("page/chrome.js"),
     include_str!("page/search.js"),
     include_str!("page/keys.js"),
     include_str!("page/app.js"),
 ];
 /// The parts of the program that runs beside the page.
-const WORKER: [&str; 8] = [
+const WORKER: [&str; 9] = [
     include_str!("page/worker/decode.js"),
     include_str!("page/worker/recursion.js"),
+    include_str!("page/worker/merge.js"),
     include_str!("page/worker/sums.js"),
     include_str!("page/worker/lanes.js"),
     include_str!("page/worker/graph.js"),
@@ -194,8 +236,8 @@ fn digest(text: &str) -> String {
     format!("sha256-{}", STANDARD.encode(digest))
 }
 
-/// The block of a trace, with at most `most` rows if that is possible, and its CPU time.
-fn block(source: &Source<'_>, most: usize) -> io::Result<(String, u64)> {
+/// The block of a trace, with at most `most` rows if that is possible, and its figures.
+fn block(source: &Source<'_>, most: usize) -> io::Result<(String, Stats)> {
     let Source { profile, runs, .. } = *source;
     let functions = Functions::new(profile, false);
     let mut samples = vec![0u64; profile.tree.nodes().len()];
@@ -225,7 +267,7 @@ fn block(source: &Source<'_>, most: usize) -> io::Result<(String, u64)> {
     packed.write_all(&(json.len() as u32).to_le_bytes())?;
     packed.write_all(&json)?;
     packed.write_all(&columns.bytes)?;
-    Ok((STANDARD.encode(packed.finish()?), stats.totals.cpu_ns))
+    Ok((STANDARD.encode(packed.finish()?), stats))
 }
 
 /// The depths as differences from a child's of the node before.

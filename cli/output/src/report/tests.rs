@@ -1,5 +1,4 @@
 use super::*;
-use crate::stats::Stats;
 use flate2::read::DeflateDecoder;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -113,13 +112,13 @@ fn stats_of(loaded: &Loaded) -> Stats {
 fn a_block_decodes_to_the_sums_of_the_statistics() {
     for name in ["busy.stk", "mixed.stk"] {
         let loaded = load(name, 2);
-        let (block, cpu_ns) = block(&source(&loaded), MOST_ROWS).unwrap();
+        let (block, figures) = block(&source(&loaded), MOST_ROWS).unwrap();
         let decoded = decode(&block);
         let stats = stats_of(&loaded);
         let totals = stats.totals;
         let sums = ["cpu", "wall", "samples"].map(|column| decoded.sum(column));
         assert_eq!(sums, [totals.cpu_ns, totals.weight_ns, totals.samples]);
-        assert_eq!((cpu_ns, &decoded.facts["joined_ns"]), (totals.cpu_ns, &Value::Null));
+        assert_eq!((figures.totals.cpu_ns, &decoded.facts["joined_ns"]), (totals.cpu_ns, &Value::Null));
         let waiting: u64 = decoded.columns["state"]
             .iter()
             .zip(&decoded.columns["samples"])
@@ -250,6 +249,23 @@ fn a_page_loads_nothing_and_runs_no_script_but_its_own() {
     for part in WORKER.iter().chain(&SCRIPTS).chain([&STYLE]) {
         assert!(!part.contains("</") && !part.contains("<!--") && !part.contains("{{"));
     }
+}
+
+#[test]
+fn build_is_the_label_or_else_the_executables_identity() {
+    let mut loaded = load("busy.stk", 2);
+    let profile = &mut loaded.profile;
+    let executable = profile.trace.executable.unwrap();
+    let image = &mut profile.images[executable.0 as usize];
+    assert_eq!(image.name, "busy.exe");
+    assert!(image.debug_id.len() > 32, "{}: GUID and age", image.debug_id);
+    let debug_id = std::mem::take(&mut image.debug_id);
+    image.code_id = "65F00D0012000".to_owned();
+    assert_eq!(build_of(profile), "65F00D0012000");
+    profile.images[executable.0 as usize].debug_id.clone_from(&debug_id);
+    assert_eq!(build_of(profile), debug_id);
+    profile.trace.metadata.push(("label.build".to_owned(), "1234".to_owned()));
+    assert_eq!(build_of(profile), "1234");
 }
 
 #[test]

@@ -9,7 +9,8 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
 use stk_profile::profile::{
-    Activity, Additive, Folded, FunctionId, Functions, OwnTotal, Profile, Run, Sums, ThreadInfo, Wait, Weight,
+    Activity, Additive, Folded, FunctionId, Functions, OwnTotal, Profile, Run, Sums, ThreadInfo, TraceInfo,
+    Wait, Weight,
 };
 use stk_profile::stack::Interner;
 
@@ -282,16 +283,12 @@ impl<'a> GroupSums<'a> {
         let group = self.groups.get(thread as usize);
         let mut given = self.given.and_then(|given| given.get(thread as usize)).into_iter().flatten();
         let mut of_frame = of_frame.iter();
-        let label = |label: &str| {
-            let is_it = |key: &str| key.strip_prefix("label.") == Some(label);
-            trace.metadata.iter().find(|(key, _)| is_it(key)).map(|(_, value)| value.as_str())
-        };
         let value = |key: &GroupKey| match key {
             key if self.given.is_some() && key.is_of_thread() => given.next().cloned().unwrap_or_default(),
             GroupKey::Process => trace.process.clone(),
             GroupKey::Host => trace.host.clone(),
             GroupKey::Trace => trace.source.clone(),
-            GroupKey::Label(name) => label(name).unwrap_or(NO_LABEL).to_owned(),
+            GroupKey::Label(name) => label(trace, name).unwrap_or(NO_LABEL).to_owned(),
             GroupKey::Thread => group.map(|group| group.thread.clone()).unwrap_or_default(),
             GroupKey::ThreadName => group.map(|group| group.name.clone()).unwrap_or_default(),
             GroupKey::State => activity.unwrap_or_default().as_str().to_owned(),
@@ -431,4 +428,9 @@ impl GroupTable {
             others_self,
         }
     }
+}
+/// The value of a label that a trace was recorded with.
+pub(crate) fn label<'t>(trace: &'t TraceInfo, name: &str) -> Option<&'t str> {
+    let is_it = |key: &str| key.strip_prefix("label.") == Some(name);
+    trace.metadata.iter().find(|(key, _)| is_it(key)).map(|(_, value)| value.as_str())
 }

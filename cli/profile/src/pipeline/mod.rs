@@ -12,10 +12,10 @@ use std::sync::atomic::AtomicU64;
 
 pub use images::{load_images, missing_tables};
 
-use crate::profile::{BuildOptions, MissingSymbols, Profile, RunSelection, Runs, Selection};
+use crate::profile::{BuildOptions, MissingSymbols, Profile, Rules, RunSelection, Runs, Selection};
 use crate::profile::{
-    build, classify, fill_stacks, fold, fold_recursion, leave_out, missing_symbols, name_recorder, part,
-    select, split_renamed, symbolize,
+    apply_rules, build, classify, fill_stacks, fold, fold_recursion, leave_out, missing_symbols,
+    name_recorder, part, select, split_renamed, symbolize,
 };
 use crate::runtimes;
 use crate::stack::{FoldOptions, NameSources};
@@ -35,6 +35,8 @@ pub struct LoadOptions {
     pub selection: Selection,
     /// Which frames of mixed stacks.
     pub fold: FoldOptions,
+    /// Other names for frames, after all else is left out.
+    pub rules: Rules,
     /// Whether cycles of calls that follow themselves are shown once.
     pub fold_recursion: bool,
     /// How much of a mangled name.
@@ -139,6 +141,7 @@ pub fn load_trace(
         log::info!("{}: selection: {}", trace.source, share.describe());
     }
     fold(&mut profile, &mut runs, options.fold);
+    apply_rules(&mut profile, &mut runs, &options.rules);
     if options.fold_recursion {
         fold_recursion(&mut profile, &mut runs);
     }

@@ -62,7 +62,8 @@ pub use depth::{cut_stacks, fold_recursion};
 pub use events::{EventInfo, GapInfo, ThreadOfEvent, add_events};
 pub use filter::{
     CutState, FrameName, FramePatterns, FunctionPattern, Marks, NamePattern, NamedThread, PatternError,
-    SampleSum, Selection, SelectionShare, is_kept, leave_out, select,
+    RuleError, Rules, SampleSum, Selection, SelectionShare, WrongRule, apply_rules, is_kept, leave_out,
+    select,
 };
 pub use fold::fold;
 pub use function_tree::{Folded, FunctionTree};

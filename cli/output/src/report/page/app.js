@@ -12,11 +12,12 @@
 //   tree      call trees
 //   tables    functions, modules, threads, waits
 //   quality   how far to trust it
+//   many      the list of several traces
 //   chrome    the answer, the selection's parts, tabs, tooltip, menu, theme
 //   search    the search, from hit to hit
 //   keys      the keyboard
 //   app       asks the worker, and draws what it answers
-//   worker/   decode, recursion, sums, lanes, graph, tree, chart, main: what the worker does
+//   worker/   decode, recursion, merge, sums, lanes, graph, tree, chart, main: what the worker does
 
 const worker = new Worker(URL.createObjectURL(new Blob([$("program").textContent], { type: "text/javascript" })));
 
@@ -52,8 +53,8 @@ function fail(error) {
 const loaded = new Map();
 
 async function load(process) {
-  const block = document.querySelectorAll("script.trace")[process].textContent;
-  const { facts, whole, end, rows } = await ask({ ask: "load", block });
+  const blocks = [...document.querySelectorAll("script.trace")].filter((_, i) => process === ALL || process === i).map((block) => block.textContent);
+  const { facts, whole, end, rows } = await ask({ ask: "load", blocks });
   return { process, facts, whole, end, rows, cpuKnown: whole.cpu > 0, weight: "cpu" };
 }
 
@@ -82,14 +83,18 @@ async function updateOnce(again) {
   // The address is newer than what the wheel left.
   clearTimeout(rested);
   state = fromHash(location.hash);
-  state.process = Math.min(state.process, traces.length - 1);
+  if (state.view === "traces") {
+    render();
+    isReady(begun);
+    return;
+  }
   if (shown?.process !== state.process) {
     shown = await load(state.process);
     // Nothing of the other process is drawn with this one's names.
     answer = answeredHash = timeline.data = flame.frames = null;
     flame.rows = [];
     paint.functions.clear();
-    document.title = `${shown.facts.process} – stk report`;
+    $("timeline").replaceChildren();
   }
   state = fitting(state, shown);
   if (state.colour !== before.colour) paint.functions.clear();
@@ -104,6 +109,11 @@ async function updateOnce(again) {
     hitAt = -1;
     nextHit(1);
   }
+  isReady(begun);
+}
+
+/** Says that the address is shown, and how long that took. */
+function isReady(begun) {
   document.body.dataset.ready = location.hash || "#";
   document.body.dataset.took = (performance.now() - begun).toFixed(1);
 }
@@ -115,7 +125,7 @@ async function askForSums() {
   // Quality counts the frames of stacks as they were recorded.
   const once = state.once && state.view !== "quality";
   const selection = { from, until, threads, search: allowed(search), find: allowed(find), states, wait, weight: shown.weight, mine, once, inverted, focus, hidden, zoom };
-  const wants = { modules: state.view === "modules", trees: wantedTrees(state), threadOf: state.colour === "thread" };
+  const wants = { modules: state.view === "modules", trees: wantedTrees(state), threadOf: state.colour === "thread", overview: state.process !== ALL };
   const hash = sumsHash(state);
   try {
     const next = await ask({ ask: "select", selection, wants });
@@ -143,6 +153,15 @@ function sameFrames(a, b) {
 }
 
 function render() {
+  document.body.classList.toggle("listing", state.view === "traces");
+  $("process").value = String(state.process);
+  if (state.view === "traces") {
+    document.title = `${counted(traces.length, "trace")} – stk report`;
+    showTabs();
+    showTraces();
+    return;
+  }
+  document.title = `${shown.facts.process} – stk report`;
   showControls();
   showAnswer();
   showSelection();
@@ -157,20 +176,17 @@ function showControls() {
   press("mine", state.mine);
   press("once", state.once);
   press("inverted", state.inverted);
-  $("process").value = String(state.process);
   $("weight").value = shown.weight;
   // What is being typed is newer than the address.
   if (!typed) $("search").value = state.find;
   [...$("states").children].forEach((button) => button.setAttribute("aria-pressed", String(state.states[Number(button.dataset.state)])));
 }
 
-/** The traces of the page, each with the facts by which it is chosen. */
-const traces = JSON.parse(new TextDecoder().decode(Uint8Array.from(atob($("index").textContent), (letter) => letter.charCodeAt(0))));
-
 function begin() {
   const names = traces.map(({ process, pid, host, cpu_ns: cpu, source }) => `${process} (${pid})${host ? ` on ${host}` : ""} – ${cpu > 0 ? `${span(cpu)} CPU` : "CPU not recorded"} – ${source.split(/[\\/]/).pop()}`);
+  if (traces.length > 1) $("process").append(el("option", { value: String(ALL) }, `All ${count(traces.length)} traces`));
   $("process").append(...names.map((name, i) => el("option", { value: String(i) }, name)));
-  $("process").onchange = (event) => go({ ...START, mine: state.mine, once: state.once, view: state.view, colour: state.colour, process: Number(event.target.value) });
+  $("process").onchange = (event) => goToTrace(Number(event.target.value));
   $("weight").append(...Object.entries(WEIGHTS).map(([key, { title }]) => el("option", { value: key }, title)));
   $("weight").onchange = (event) => go({ weight: event.target.value });
   $("states").append(...STATE_ORDER.map((s) => el("button", { type: "button", "aria-pressed": "true", "data-state": String(s), title: STATES[s].title, onclick: () => go({ states: state.states.map((on, i) => (i === s ? !on : on)), wait: -1 }) }, STATES[s].name)));

@@ -73,7 +73,7 @@ function showSelection() {
   if (zoom.length) chips.push(chip(`zoomed: ${nameOf(zoom[zoom.length - 1])}`, { zoom: [] }));
   const whole = shown.whole[shown.weight];
   const amount = `${WEIGHTS[shown.weight].title}: ${amountText(answer.weight)}`;
-  const all = shown.facts.part ? "all of this page" : "the whole trace";
+  const all = shown.facts.part ? "all of this page" : state.process === ALL ? "all traces" : "the whole trace";
   const part = isPart(state) ? ` of ${amountText(whole)} (${percent(answer.weight, whole)} of the total)` : ` (${all})`;
   $("selection").replaceChildren(el("b", { id: "selected", "data-weight": answer.weight, "data-whole": whole, "data-samples": answer.samples }, amount), el("span", { class: "soft" }, part), ...chips, chips.length ? el("button", { type: "button", class: "plain", onclick: reset }, "Whole trace") : "", shown.facts.part ? el("span", { class: "warn" }, `The page was made of a part of the trace: ${shown.facts.part}`) : "");
 }
@@ -87,9 +87,9 @@ function reset() {
 const DRAW = { flame: () => {}, tree: treeView, functions: functionsView, around: aroundView, modules: modulesView, threads: threadsView, waits: waitsView, events: eventsView, quality: qualityView };
 
 function showTabs() {
-  const tab = ([key, name], i) => el("button", { type: "button", role: "tab", id: `tab-${key}`, "aria-selected": String(state.view === key), tabIndex: state.view === key ? 0 : -1, title: `Key ${i + 1}`, onclick: () => go({ view: key }) }, name);
+  const tab = (key, i) => el("button", { type: "button", role: "tab", id: `tab-${key}`, "aria-selected": String(state.view === key), tabIndex: state.view === key ? 0 : -1, title: `Key ${i + 1}`, onclick: () => go({ view: key }) }, VIEWS[key]);
   const focused = document.activeElement?.id;
-  $("tabs").replaceChildren(...Object.entries(VIEWS).map(tab));
+  $("tabs").replaceChildren(...viewsOf(state.process).map(tab));
   if (focused?.startsWith("tab-")) $(`tab-${state.view}`).focus();
   $("view").setAttribute("aria-labelledby", `tab-${state.view}`);
 }
@@ -179,7 +179,7 @@ function openMenuOf(f, stack, x, y, zoom, time) {
 function applyTheme(theme) {
   if (theme) document.documentElement.dataset.theme = theme;
   readPaint();
-  if (answer) render();
+  if (answer || state.view === "traces") render();
 }
 
 function toggleTheme() {

@@ -94,22 +94,28 @@ const PAGE_KEYS = {
 
 const toggleInverted = () => go({ inverted: !state.inverted, zoom: [], view: state.view === "tree" ? "tree" : "flame" });
 
+/** Keys that do something where no trace is shown, and those that need its time line. */
+const KEYS_OF_LIST = ["t", "?", "Backspace"], KEYS_OF_TIME = ["z", "+", "-", "s", "l"];
+
+/** Whether a key does something to what is shown. */
+const isForState = (key) => (state.view === "traces" ? KEYS_OF_LIST.includes(key) : state.process !== ALL || !KEYS_OF_TIME.includes(key));
+
 function onKey(event) {
   const { target, key } = event;
   if (target.id === "search") {
     searchKeys(event);
     return;
   }
-  if (event.ctrlKey || event.metaKey || event.altKey || $("keys").open || !answer) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || $("keys").open || !(answer || state.view === "traces")) return;
   if (target.tagName === "SELECT" || target.tagName === "INPUT") return;
   let act = target.id === "flame" ? frameKeys(event) : undefined;
   if (target.role === "tab" && (key === "ArrowLeft" || key === "ArrowRight")) {
-    const all = Object.keys(VIEWS);
+    const all = viewsOf(state.process);
     const at = all.indexOf(state.view) + (key === "ArrowRight" ? 1 : -1);
     act = () => go({ view: all[(at + all.length) % all.length] });
   }
-  if (/^[1-9]$/.test(key)) act = () => go({ view: Object.keys(VIEWS)[Number(key) - 1] });
-  act ??= Object.hasOwn(PAGE_KEYS, key) ? PAGE_KEYS[key] : undefined;
+  if (/^[1-9]$/.test(key)) act = () => go({ view: viewsOf(state.process)[Number(key) - 1] });
+  act ??= Object.hasOwn(PAGE_KEYS, key) && isForState(key) ? PAGE_KEYS[key] : undefined;
   if (!act) return;
   event.preventDefault();
   act();

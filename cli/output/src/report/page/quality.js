@@ -58,12 +58,13 @@ function causeRows() {
 
 /** How to get what is missing. */
 function remedies() {
-  const { missing, source } = shown.facts;
+  const { missing, source, sources = [source] } = shown.facts;
+  const of = `${sources.slice(0, 3).map(quoted).join(" ")}${sources.length > 3 ? " …" : ""}`;
   if (!missing.length) return el("p", {}, "Every frame in a module has its name from symbols.");
   const line = (text) => el("code", {}, text);
   return el("div", {},
     el("p", {}, "Names come with the modules' PDB files (or, for MinGW, Rust and Go, the images with their debug information). The trace says which ones: by GUID and age. Then make the report again."),
-    el("pre", {}, line(`stk symbols list ${quoted(source)}\n`), line(`stk symbols fetch ${quoted(source)} -y "srv*symbols*SERVER"     # or --ms-symbols for the system's\n`), line(`stk report ${quoted(source)} -y symbols`)),
+    el("pre", {}, line(`stk symbols list ${of}\n`), line(`stk symbols fetch ${of} -y "srv*symbols*SERVER"     # or --ms-symbols for the system's\n`), line(`stk report ${of} -y symbols`)),
     list("Modules without symbols, by the samples that meet them (whole trace)", missing.slice(0, 50).map(({ module, samples, frames, reason }) => [cell(module), number(count(samples)), number(count(frames)), cell(reason, "reason")]), ["Module", "Samples", "Places", "Why, and what to do"]));
 }
 
@@ -88,6 +89,6 @@ function qualityView(view) {
     list("Why stacks end (selection)", stopRows(), ["", "Reason", "Module", "Samples", "Share"]) ?? "",
     unproved.length ? list("Frames that are not proved, hatched in the flame graph (selection)", unproved.map(([module, amount]) => [cell(shown.facts.modules[module] || "no module"), number(percent(amount, frames.frames))]), ["Module", "of the frames"]) : "",
     joined,
-    el("p", { class: "soft" }, `Recorded ${facts.start} on ${facts.host || "an unknown host"}; process ${facts.process} (pid ${facts.pid}, ${facts.arch}); CPU times from ${facts.cpu_source}; trace ${facts.trace_id}; stk ${facts.stk}.`),
+    state.process === ALL ? "" : el("p", { class: "soft" }, `Recorded ${facts.start} on ${facts.host || "an unknown host"}; process ${facts.process} (pid ${facts.pid}, ${facts.arch}); CPU times from ${facts.cpu_source}; trace ${facts.trace_id}; stk ${facts.stk}.`),
   );
 }

@@ -1,25 +1,36 @@
 // The selection and the view: one object, kept in the address behind `#`, so that Back works and a
 // link leads to the same view.
 
+/** The traces of the page, each with the facts by which it is chosen. */
+const traces = JSON.parse(new TextDecoder().decode(Uint8Array.from(atob($("index").textContent), (letter) => letter.charCodeAt(0))));
+/** The process of a state that is of all traces together. */
+const ALL = -1;
+
 const START = {
-  process: 0, from: null, until: null, threads: null, search: "", find: "", states: [true, true, true, true], wait: -1,
-  weight: null, mine: true, once: true, inverted: false, focus: -1, hidden: [], fn: -1, zoom: [], view: "flame", sort: "self",
+  process: traces.length > 1 ? ALL : 0, from: null, until: null, threads: null, search: "", find: "", states: [true, true, true, true], wait: -1,
+  weight: null, mine: true, once: true, inverted: false, focus: -1, hidden: [], fn: -1, zoom: [], view: traces.length > 1 ? "traces" : "flame", sort: "self",
   colour: "module", shownFrom: null, shownUntil: null, charts: [],
 };
 
 let state = { ...START };
 
 const VIEWS = {
-  flame: "Flame graph", tree: "Call tree", functions: "Functions", around: "Callers & callees", modules: "Modules",
+  traces: "Traces", flame: "Flame graph", tree: "Call tree", functions: "Functions", around: "Callers & callees", modules: "Modules",
   threads: "Threads", waits: "Waits", events: "Events", quality: "Quality",
 };
+
+/** The views of a trace, or of all: these are no line of events. */
+const viewsOf = (process) => Object.keys(VIEWS).filter((view) => view !== (process === ALL ? "events" : "traces"));
+
+/** A view, if a trace or all of them have it; else the first one. */
+const viewIn = (process, view) => (viewsOf(process).includes(view) ? view : viewsOf(process)[0]);
 
 /** The address of a state: only what differs from the start. */
 function toHash(s) {
   const parts = [];
   const put = (key, value) => parts.push(`${key}=${encodeURIComponent(value)}`);
-  if (s.process) put("p", s.process);
-  if (s.view !== START.view) put("v", s.view);
+  if (s.process !== START.process) put("p", s.process);
+  if (s.view !== viewsOf(s.process)[0]) put("v", s.view);
   if (s.from !== null) put("t", `${s.from / 1e9}-${s.until / 1e9}`);
   if (s.threads) put("th", s.threads.join("."));
   if (s.search) put("q", s.search);
@@ -49,7 +60,7 @@ const isForeign = (search) => /^\/.+\/$/.test(search) && !ownExpressions.has(sea
 
 /** The state of an address. Whatever makes no sense in it is left out. */
 function fromHash(hash) {
-  const s = { ...START };
+  const s = { ...START, view: null };
   const whole = (text) => (/^\d{1,9}$/.test(text) ? Number(text) : -1);
   const list = (text) => text.split(".").map(whole).filter((number) => number >= 0);
   const range = (text, [from, until]) => {
@@ -57,8 +68,8 @@ function fromHash(hash) {
     if (first >= 0 && last > first) [s[from], s[until]] = [first, last];
   };
   const read = {
-    p: (text) => (s.process = Math.max(0, whole(text))),
-    v: (text) => (s.view = Object.hasOwn(VIEWS, text) ? text : s.view),
+    p: (text) => (s.process = Math.min(Math.max(START.process, whole(text)), traces.length - 1)),
+    v: (text) => (s.view = text),
     t: (text) => range(text, ["from", "until"]),
     at: (text) => range(text, ["shownFrom", "shownUntil"]),
     ch: (text) => (s.charts = list(text)),
@@ -86,7 +97,7 @@ function fromHash(hash) {
       // A broken address: this part of it is left out.
     }
   }
-  return s;
+  return { ...s, view: viewIn(s.process, s.view) };
 }
 
 /** Goes to another state. It is a step that Back undoes, unless it only refines the last one. */
@@ -95,6 +106,12 @@ function go(change, { refine = false } = {}) {
   if (next === (location.hash || "#")) return;
   if (refine) location.replace(next);
   else location.hash = next;
+}
+
+/** Goes to a trace, or to all. Numbers of functions and threads are others there. */
+function goToTrace(process) {
+  const { mine, once, view, colour } = state;
+  go({ ...START, mine, once, colour, process, view: viewIn(process, view) });
 }
 
 /** Whether a part of the trace is selected. */
@@ -108,6 +125,8 @@ const sumsHash = (s) => toHash({ ...s, shownFrom: null, shownUntil: null, charts
 function fitting(s, { facts, end }) {
   const functions = facts.functions.names.length;
   const known = (f) => f < functions;
+  // Times of different traces have nothing in common.
+  if (s.process === ALL) s = { ...s, from: null, until: null, shownFrom: null, shownUntil: null, charts: [] };
   const threads = s.threads?.filter((t) => t < facts.threads.length) ?? [];
   return {
     ...s,

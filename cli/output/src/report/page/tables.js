@@ -84,9 +84,10 @@ const SORTS = {
   module: (a, b) => moduleOf(a.f).localeCompare(moduleOf(b.f), "en") || SORTS.self(a, b),
 };
 
-function sortHead(key, text, columns) {
-  const on = (Object.hasOwn(SORTS, state.sort) ? state.sort : "self") === key;
-  const sorted = key === "self" || key === "total" ? "descending" : "ascending";
+/** `sorts`: the orders of a table, the first of which is its own; `texts`: those by texts. */
+function sortHead(key, text, columns, sorts = SORTS, texts = ["name", "module"]) {
+  const on = (Object.hasOwn(sorts, state.sort) ? state.sort : Object.keys(sorts)[0]) === key;
+  const sorted = texts.includes(key) ? "ascending" : "descending";
   return el("th", { scope: "col", class: sorted === "descending" ? "number" : "", colSpan: columns, "aria-sort": on ? sorted : "none" }, el("button", { type: "button", class: "plain", onclick: () => go({ sort: key }) }, text, on ? (sorted === "descending" ? " ▾" : " ▴") : ""));
 }
 
@@ -162,7 +163,7 @@ function threadsView(view) {
     const picked = state.threads?.includes(row.t) ?? false, open = state.charts.includes(row.t);
     return el("tr", { class: picked ? "picked" : "", "data-thread": row.facts.tid },
       el("td", { class: "number soft" }, String(row.facts.tid)), el("td", { class: "wrapped" }, el("button", { type: "button", class: "plain name", "aria-pressed": String(picked), title: "Select it alone, with Ctrl add it", onclick: (event) => pickThread(row.t, event.ctrlKey || event.metaKey) }, row.facts.name || "no name")),
-      ...cells(row), el("td", {}, el("button", { type: "button", class: "plain", "aria-pressed": String(open), onclick: () => toggleChart(row.t) }, open ? "close chart" : "flame chart")));
+      ...cells(row), el("td", {}, state.process === ALL ? "" : el("button", { type: "button", class: "plain", "aria-pressed": String(open), onclick: () => toggleChart(row.t) }, open ? "close chart" : "flame chart")));
   };
   const head = el("tr", {}, el("th", { scope: "col", class: "number" }, "Id"), sortHead("name", "Thread", 1), sortHead("self", "CPU", 2), sortHead("total", "Time", 1), ...["Running", "System calls", "Waiting", "Not known", "Samples", ""].map((text) => el("th", { scope: "col", class: "number" }, text)));
   const total = el("tr", { class: "sum" }, el("td", {}), el("td", {}, counted(all.length, "thread")), ...cells({ cpu: sum((r) => r.cpu), wall: sum((r) => r.wall), time: [0, 1, 2, 3].map((s) => sum((r) => r.time[s])), samples: sum((r) => r.samples) }), el("td", {}));

@@ -22,6 +22,8 @@ const threadName = ({ name, tid }) => (name ? `${name} (${tid})` : `thread ${tid
 
 function showTimeline() {
   if (!answer) return;
+  $("timeline").hidden = state.process === ALL;
+  if (state.process === ALL) return;
   const threads = [...answer.threads].sort((a, b) => cpuOf(b) - cpuOf(a) || activity(b) - activity(a) || b.wall - a.wall || a.t - b.t);
   const all = threads.reduce((sum, thread) => sum + activity(thread), 0);
   const isOpen = ({ t }) => state.charts.includes(t);

@@ -75,7 +75,7 @@ let zoomBusy = false, zoomAgain = false;
 
 /** Asks for lanes and charts of what is shown, unless they are there. */
 async function askZoomed() {
-  if (!answer) return;
+  if (!answer || state.process === ALL) return;
   if (zoomBusy) {
     zoomAgain = true;
     return;

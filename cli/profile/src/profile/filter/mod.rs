@@ -5,6 +5,7 @@
 //! frames   the marks of all frames and stacks      Profile -> FrameMarks
 //! share    what the selection is of the whole      SelectionShare
 //! cut      stacks without the frames left out      Profile, Runs -> Profile, Runs
+//! rules    frames under the names of groups        Profile, Runs, Rules -> Profile, Runs
 //! ```
 //!
 //! [`select`] takes samples by their whole stacks, and [`leave_out`] takes frames out of the stacks
@@ -14,10 +15,12 @@
 mod cut;
 mod frames;
 mod pattern;
+mod rules;
 mod share;
 
 pub use cut::{CutState, is_kept, leave_out};
 pub use pattern::{FrameName, FramePatterns, FunctionPattern, Marks, NamePattern, PatternError};
+pub use rules::{RuleError, Rules, WrongRule, apply_rules};
 pub use share::{SampleSum, SelectionShare};
 
 use super::{ActivityKind, Profile, Run, Runs};

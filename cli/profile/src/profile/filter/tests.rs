@@ -309,3 +309,45 @@ fn what_is_left_can_be_folded_once_more() {
     // The frame whose outer function lies outside of the root is there twice, whole and in part.
     assert_eq!(left_of(&profile, &runs), of([("step alloc", 4), ("step alloc loop step", 2)]));
 }
+
+fn grouped(rules: &str) -> Left {
+    let (mut profile, mut runs) = take(&Selection::default());
+    apply_rules(&mut profile, &mut runs, &rules.parse().unwrap());
+    left_of(&profile, &runs)
+}
+
+#[test]
+fn frames_of_one_group_that_follow_each_other_are_one() {
+    // `step` is inlined into `loop`, and both call each other's.
+    let expected = of([
+        ("threads the loop alloc", 4),
+        ("threads the loop alloc the loop", 2),
+        ("threads NtWaitForSingleObject", 8),
+        ("", 1),
+        ("threads alloc", 16),
+    ]);
+    assert_eq!(grouped("^RtlUser -> threads\n^main$ -> threads\nloop|step -> the loop"), expected);
+    // Those of several modules are one function.
+    let heap = grouped("^alloc!|^ntdll!Nt -> other code");
+    assert_eq!(heap[&format!("{START} main other code")], 8);
+    assert_eq!(heap[&format!("{START} other code")], 16);
+}
+
+#[test]
+fn inlined_function_and_its_caller_can_be_of_different_groups() {
+    let inner = grouped("^step$ -> inner");
+    assert_eq!(inner[&format!("{START} main loop inner alloc")], 4);
+    let outer = grouped("^loop$ -> outer");
+    assert_eq!(outer[&format!("{START} main outer step alloc outer step")], 2);
+    let both = grouped("^step$ -> inner\n^loop$ -> outer\n^alloc$ -> inner");
+    assert_eq!(both[&format!("{START} main outer inner")], 4, "inlined and called");
+}
+
+#[test]
+fn first_rule_that_matches_names_a_frame_and_no_sample_is_lost() {
+    for rules in ["alloc -> a\n. -> b", ". -> all", "nothing -> x"] {
+        assert_eq!(grouped(rules).values().sum::<u64>(), 31, "{rules}");
+    }
+    assert_eq!(grouped("alloc -> a\n. -> b"), of([("b a", 20), ("b a b", 2), ("b", 8), ("", 1)]));
+    assert_eq!(grouped("# nothing\n"), left(FramePatterns::default()));
+}

@@ -5,9 +5,11 @@ let plain = null, trace = null;
 
 const now = () => performance.now();
 
-async function load({ block }) {
-  const begun = now();
-  trace = plain = await decode(block);
+/** Unpacks a trace; of several ones their sum. */
+async function load({ blocks }) {
+  const begun = now(), all = [];
+  for (const block of blocks) all.push(await decode(block));
+  trace = plain = all.length === 1 ? all[0] : mergedTraces(all);
   last.clear();
   const { facts, rows } = trace;
   trace.whole = wholeOf(trace);
@@ -115,7 +117,7 @@ function select({ selection, wants }) {
     threadOf: wants.threadOf ? kept("threadOf", key, () => threadOfFunctions(trace, sums, votesOfRows(trace, selection, sums.below))) : null,
     modules: wants.modules ? kept("modules", key, () => moduleSums(trace, sums)) : null,
     trees: wants.trees.map(({ open, along, ...kind }) => treeRows(growth(trace, sums, kind), open, along)),
-    overview: overviewOf(selection),
+    overview: wants.overview ? overviewOf(selection) : null,
     whole: trace.whole, cpuKnown: trace.cpuKnown, took: now() - begun,
   };
 }
