@@ -36,23 +36,36 @@ impl Events for NameLengths {
     }
 }
 
-/// Names the methods that the explicit Frames from `head` on a stack call, and those at `methods`,
-/// by a 64-bit runtime's descriptor. Returns the lengths of the names.
-pub fn frame_methods(
-    (json, pointer_data): (&[u8], &[u64]),
-    memory: &Pieces<'_>,
-    (head, stack_start, stack): (u64, u64, &[u8]),
-    methods: &[u64],
-) -> Vec<usize> {
-    let descriptor = Descriptor { width: 8, json: json.to_vec(), pointer_data: pointer_data.to_vec() };
-    let mut wanted = methods.to_vec();
-    if let Some(layout) = Layout::new(&descriptor) {
-        layout.outside(head, stack_start, stack, |method| wanted.push(method));
+/// Names the methods that explicit Frames are about, by a 64-bit runtime's descriptor.
+pub struct FrameNames {
+    layout: Option<Layout>,
+    contract: Option<Contract>,
+}
+
+impl FrameNames {
+    /// By this descriptor, whose text takes longer to read than what follows.
+    pub fn new(json: &[u8], pointer_data: &[u64]) -> FrameNames {
+        let descriptor = Descriptor { width: 8, json: json.to_vec(), pointer_data: pointer_data.to_vec() };
+        FrameNames { layout: Layout::new(&descriptor), contract: Contract::new(&descriptor) }
     }
-    let mut names = NameLengths(Vec::new());
-    if let Some(contract) = Contract::new(&descriptor) {
-        let mut frames = FrameMethods::default();
-        while frames.step((&contract, 1), memory, Ticks(1), || wanted.pop(), &mut names) {}
+
+    /// Names the methods that the explicit Frames from `head` on a stack call, and those at
+    /// `methods`. Returns the lengths of the names.
+    pub fn names(
+        &self,
+        memory: &Pieces<'_>,
+        (head, stack_start, stack): (u64, u64, &[u8]),
+        methods: &[u64],
+    ) -> Vec<usize> {
+        let mut wanted = methods.to_vec();
+        if let Some(layout) = &self.layout {
+            layout.outside(head, stack_start, stack, |method| wanted.push(method));
+        }
+        let mut names = NameLengths(Vec::new());
+        if let Some(contract) = &self.contract {
+            let mut frames = FrameMethods::default();
+            while frames.step((contract, 1), memory, Ticks(1), || wanted.pop(), &mut names) {}
+        }
+        names.0
     }
-    names.0
 }

@@ -12,7 +12,7 @@ name=
 case " $* " in *" --crate-name "*) name=${*#*--crate-name } name=${name%% *} ;; esac
 case $name in
   stk_inject | stk_agent) exec "$rustc" "$@" ;;
-  stk | stk_* | format_* | unwind_* | dotnet_* | symbols_* | command_* | dataset_* | trace_* | batch_* | pdb2 | cab | tar | object | gimli | undname | cpp_demangle | rustc_demangle) ;;
+  agent | stk | stk_* | format_* | unwind_* | dotnet_* | symbols_* | command_* | dataset_* | trace_* | batch_* | pdb2 | cab | tar | object | gimli | undname | cpp_demangle | rustc_demangle) ;;
   *) exec "$rustc" "$@" ;;
 esac
 # `-Z` of a stable rustc.

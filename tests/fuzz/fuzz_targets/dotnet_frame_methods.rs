@@ -3,11 +3,15 @@
 //! the assembly's metadata and of the stack.
 #![no_main]
 
-use agent::fuzz::{Pieces, frame_methods};
+use std::sync::LazyLock;
+
+use agent::fuzz::{FrameNames, Pieces};
 use libfuzzer_sys::fuzz_target;
 
 const JSON: &[u8] = include_bytes!("../../../agent/src/record/tests/data/contract-10.0.9.json");
 const ASSEMBLY: &[u8] = include_bytes!("../../data/dotnet/lines.dll");
+/// The descriptor's pointers: number 21 is that of the map of code, which is not read here.
+static NAMES: LazyLock<FrameNames> = LazyLock::new(|| FrameNames::new(JSON, &[1; 64]));
 const STACK: u64 = 0x7_0000;
 /// MethodDescChunk, MethodTable, EEClass, Module, PEAssembly, PEImage, PEImageLayout, the file's
 /// name, its image.
@@ -71,8 +75,7 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
-    // The pointers of the descriptor: number 21 is that of the map of code, which is not read here.
-    let names = frame_methods((JSON, &[1; 64]), &Pieces(&pieces), (STACK, STACK, &stack), &methods);
+    let names = NAMES.names(&Pieces(&pieces), (STACK, STACK, &stack), &methods);
     assert!(names.iter().all(|&len| len <= 16 << 10));
     assert!(!data.is_empty() || names.len() == 1, "the method itself is named");
 });

@@ -658,9 +658,6 @@ fn agreeing(explicit: &serde_json::Value, kind: &str) -> u64 {
     of_kind.map(|shown| shown["count"].as_u64().expect("a number")).sum()
 }
 
-/// Threads of examples/mixed that throw, dereference null, call and are called through native code:
-/// on CoreCLR 10 their Frames lead to the frames that stk's own walk has. A thread that made an
-/// explicit tail call shows no caller that is gone.
 /// P/Invokes of examples/mixed, which call native functions of the same names. (native_wait only
 /// jumps to Sleep.)
 const P_INVOKES: [&str; 2] = ["native_call", "native_work"];
@@ -738,6 +735,9 @@ fn brackets_and_native_callees_agree_on_p_invokes() {
     ends_undisturbed(&mut mixed);
 }
 
+/// Threads of examples/mixed that throw, dereference null, call and are called through native code:
+/// on CoreCLR 10 their Frames lead to the frames that stk's own walk has. A thread that made an
+/// explicit tail call shows no caller that is gone.
 #[test]
 fn each_mechanism_of_the_data_contract_leads_to_the_walks_own_frame() {
     let folder = Folder::new("mechanisms");

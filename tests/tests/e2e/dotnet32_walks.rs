@@ -9,7 +9,7 @@ use stk_profile::image::{ImageSearch, ModuleMap, load_images};
 use stk_profile::trace::TraceFile;
 use stk_tests::wine;
 use stk_unwind::x86::{EBP, ESP, X86Registers};
-use stk_unwind::{Modules as _, Registers, Sample, Trust, WalkOptions, Walker};
+use stk_unwind::{Modules as _, Registers, Sample, Stop, Trust, WalkOptions, Walker};
 
 /// CLRDATA_SIMPFRAME_MANAGED_METHOD.
 const METHOD: u32 = 2;
@@ -64,6 +64,8 @@ struct Steps {
     wrong: Vec<String>,
     /// How ours were found.
     trusts: BTreeMap<&'static str, u64>,
+    /// Why ours ended.
+    ends: BTreeMap<&'static str, u64>,
     /// Arguments that a return removes, by the return's address in the caller: theirs less ours.
     arguments: BTreeMap<u32, u32>,
 }
@@ -147,11 +149,24 @@ fn compare(program: &str) {
             code_at_ip: None,
         };
         let mut ours = Vec::new();
-        walker.walk_with_registers(&space, &sample, |frame, registers| {
+        let stop = walker.walk_with_registers(&space, &sample, |frame, registers| {
             if let Registers::X86(registers) = registers {
                 ours.push((*registers, frame.trust));
             }
         });
+        *steps.ends.entry(stop.as_str()).or_default() += 1;
+        match stop {
+            Stop::NoModule { address } => {
+                assert!(space.find(address).is_none(), "{address:#x} is in a module: {:x?}", thread.frames);
+            }
+            Stop::ReplacedReturnAddress { rva, .. } => {
+                let mut theirs = thread.frames.iter().map(|frame| u64::from(frame.eip));
+                let is_theirs =
+                    theirs.any(|eip| space.find(eip).is_some_and(|found| eip == found.base + u64::from(rva)));
+                assert!(is_theirs, "{rva:#x}: {:x?}", thread.frames);
+            }
+            _ => {}
+        }
         steps.add(&thread.frames, &ours, |address| {
             let Some(found) = space.find(address.into()) else { return "unknown".to_owned() };
             let rva = (u64::from(address) - found.base) as u32;
@@ -161,12 +176,13 @@ fn compare(program: &str) {
         });
     }
     wine::measured(&format!(
-        "{program} of .NET 2.1 for x86, beside the data access library: {} stopped threads, {} steps from method to method equal, {} of ours ended, {} wrong; by {:?}",
+        "{program} of .NET 2.1 for x86, beside the data access library: {} stopped threads, {} steps from method to method equal, {} of ours ended, {} wrong; by {:?}; ends {:?}",
         stopped.len(),
         steps.equal,
         steps.ended,
         steps.wrong.len(),
-        steps.trusts
+        steps.trusts,
+        steps.ends
     ));
     assert!(steps.wrong.is_empty(), "{:#?}", &steps.wrong[..steps.wrong.len().min(10)]);
     assert!(

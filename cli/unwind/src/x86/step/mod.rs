@@ -344,9 +344,6 @@ impl<M: Modules> X86Step<'_, M> {
             None => self.above_copy(frame.wrapping_add(8), found.ip),
         };
         self.check(&found)?;
-        if is_return_address(self.modules, found.ip).is_none() {
-            return Err(no_module(found.ip));
-        }
         Ok(found)
     }
 
@@ -434,15 +431,26 @@ impl<M: Modules> X86Step<'_, M> {
         if sp <= self.state.registers.gpr[ESP] || sp & 3 != 0 {
             return Err(Stop::BadStackPointer { sp: u64::from(sp) });
         }
-        match is_return_address(self.modules, found.ip) {
-            Some(_) => Ok(()),
-            None => Err(no_module(found.ip)),
+        if is_return_address(self.modules, found.ip).is_some() {
+            return Ok(());
         }
+        // Where a thread starts, the word can be the function that it begins with.
+        let replaced = replaced(self.modules, found.ip).filter(|_| !self.is_thread_start());
+        Err(replaced.unwrap_or_else(|| no_module(found.ip)))
     }
 }
 
 fn no_module(address: u32) -> Stop {
     if address == 0 { Stop::ZeroReturnAddress } else { Stop::NoModule { address: u64::from(address) } }
+}
+
+/// The stop at a word that is a function's first byte, in place of a return address: the function
+/// before ends there, by a return or by padding that no instruction runs into.
+fn replaced<M: Modules>(modules: &M, word: u32) -> Option<Stop> {
+    let found = modules.find(u64::from(word)).filter(|found| found.image.arch() == Arch::X86)?;
+    let rva = u32::try_from(u64::from(word).checked_sub(found.base)?).ok()?;
+    let is_start = matches!(found.image.bytes_before(rva)?, [.., 0xc3 | 0xcc] | [.., 0xc2, _, _]);
+    is_start.then_some(Stop::ReplacedReturnAddress { module: found.module, rva })
 }
 
 /// Whether a word points into a known module, behind a call as far as the code there is known.

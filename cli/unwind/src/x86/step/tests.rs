@@ -153,6 +153,35 @@ fn frame_pointers_are_used_only_if_they_lead_behind_a_call() {
     assert_eq!(frames.len(), 1);
 }
 
+/// .NET's collector puts its stub in the place of a return address, to stop the thread there.
+#[test]
+fn a_first_byte_without_a_call_before_is_a_replaced_address() {
+    // pop esi; ret. The stack's second word is what the return leads to.
+    let ends_at = |before: &[u8]| {
+        let code = [&[0x33, 0xc0][..], before, &[0x50, 0x55]].concat();
+        let space = space(X86Tables::default(), &[(0x3000, &[0x5e, 0xc3]), (0x3100, &code)]);
+        let address = 0x40_3102 + before.len() as u32;
+        let (frames, stop) = walk(&space, 0x3000, gpr(STACK, 0), &[7, address, 0, 0]);
+        (frames.len(), stop)
+    };
+    // ret; ret 8; int3.
+    for before in [&[0xc3][..], &[0xc2, 8, 0], &[0xcc]] {
+        let rva = 0x3102 + before.len() as u32;
+        assert_eq!(ends_at(before), (1, Stop::ReplacedReturnAddress { module: ModuleId(0), rva }));
+    }
+    // Within a function.
+    assert_eq!(ends_at(&[]), (1, Stop::NoModule { address: 0x40_3102 }));
+}
+
+#[test]
+fn the_first_function_of_a_thread_is_no_replaced_address() {
+    // 2018h starts threads. Above its frame is another function's first byte, behind int3.
+    let space = space(X86Tables::default(), &[(0x3100, &[0xcc, 0x50])]);
+    let stack = [9, 9, STACK as u32 + 16, 0x40_2020, 0, 0x40_3101];
+    let (frames, stop) = walk(&space, 0x1040, gpr(STACK, STACK + 8), &stack);
+    assert_eq!((frames.len(), frames[1].rva, stop), (2, 0x2020, Stop::ThreadStart));
+}
+
 /// A function that uses ebp for something else: no caller is better than a wrong one.
 #[test]
 fn a_frame_pointer_that_the_function_did_not_set_up_is_not_followed() {
