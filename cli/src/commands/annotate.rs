@@ -41,8 +41,8 @@ pub(super) struct AnnotateArgs {
     /// is taken. OLD=NEW: paths that begin with OLD are below NEW. May be repeated
     #[arg(long, value_name = "DIR|OLD=NEW")]
     source: Vec<String>,
-    /// Take texts of .NET source files from the modules' PDBs too, where the compiler put them there
-    /// (-embed, EmbedAllSources)
+    /// Take texts of .NET source files from the modules' PDBs too, where the compiler put them
+    /// there (-embed, EmbedAllSources)
     #[arg(long)]
     embedded_sources: bool,
     /// Show machine code, from images (see -y) or as far as the trace holds it

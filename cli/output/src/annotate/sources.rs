@@ -1,5 +1,5 @@
-//! Source files: below folders that the user names and, where the user wants it, in the PDBs of .NET
-//! modules. Nowhere else.
+//! Source files: below folders that the user names and, where the user wants it, in the PDBs of
+//! .NET modules. Nowhere else.
 //!
 //! Debug information names them, so their paths may be anything. Only names below a folder are
 //! opened: no `..`, no link, no device, nothing above a size. No command and no address that debug

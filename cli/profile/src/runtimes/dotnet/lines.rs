@@ -169,8 +169,8 @@ impl<'a> Lines<'a> {
         line.map(|(file, line)| Line { file, line }).ok_or(LineError::NoLine)
     }
 
-    /// The text of a source file that is in the PDB of a module, and the module's file name. `module`:
-    /// file name of the module; empty = the first one that has the text.
+    /// The text of a source file that is in the PDB of a module, and the module's file name.
+    /// `module`: file name of the module; empty = the first one that has the text.
     ///
     /// # Errors
     ///
