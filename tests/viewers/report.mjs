@@ -27,6 +27,7 @@ if (!process.env.STK_PAGES) {
   run("report", ...lab, "-y", traces, "--force", "-o", join(outputs, "many.report.html"));
   run("report", files[0], "--fold-recursion", "--force", "-o", join(outputs, "folded.report.html"));
   run("report", files[0], "--rules", rules, "--force", "-o", join(outputs, "rules.report.html"));
+  run("report", files[0], "--source", join(traces, "../.."), "--force", "-o", join(outputs, "source.report.html"));
 }
 const stats = (...options) => JSON.parse(run("stats", "--json", "--top", "0", ...options)).traces;
 const [busy, mixed] = stats(...files);
@@ -114,6 +115,28 @@ const tests = {
     await settled(page, "v=waits");
     const waits = await page.$$eval("#view tbody tr", (rows) => rows.map((row) => [row.querySelector("button").textContent, ...[...row.querySelectorAll("[data-amount]")].map((cell) => Number(cell.dataset.amount))]));
     assert.deepEqual(waits, busy.waits.map(({ reason, weight_ns: ns, waits, longest_ns: longest }) => [reason, ns, waits, longest]));
+  },
+
+  async "source lines are those of annotate, and the menu leads to them"() {
+    const page = await open("source.report.html");
+    const [{ parts }] = JSON.parse(run("annotate", files[0], ".", "--top", "0", "--source", join(traces, "../.."), "--json")).traces;
+    const numberOf = (name) => page.evaluate((name) => shown.facts.functions.names.indexOf(name), name);
+    for (const name of ["leaf_divide", "leaf_shuffle"]) {
+      await go(page, `#f=${await numberOf(name)}&v=functions`);
+      await page.click(`tr[data-function="${await numberOf(name)}"] button`, { button: "right" });
+      await page.click('#menu button:text("Source lines")');
+      await settled(page, "v=source");
+      const rows = await page.$$eval("#view tbody tr", (rows) => rows.map((row) => [Number(row.dataset.line), ...[...row.querySelectorAll("[data-amount]")].map((cell) => Number(cell.dataset.amount)), row.querySelector(".code").textContent]));
+      const { lines } = parts.find((part) => part.function === name);
+      const hit = rows.filter(([, self, total]) => self || total);
+      assert.deepEqual(hit.map(([line, self, total]) => [line, self, total]), lines.map(({ line, self, total }) => [line ?? 0, self.weight_ns, total.weight_ns]), name);
+      hit.forEach(([line, , , text], i) => line && assert.equal(text, lines[i].text ?? "", `${name}:${line}`));
+      assert.ok(rows.length > hit.length, "the lines around them");
+    }
+    await page.close();
+    const without = await open("report.html");
+    assert.equal(await without.locator("#tab-source").count(), 0, "no such view without texts");
+    await without.close();
   },
 
   async "recursion is folded as --fold-recursion does, and a key shows it"(page) {

@@ -20,6 +20,7 @@ const PICTURES = {
   "report-narrow": { viewport: { width: 480, height: 860 }, hash: () => "#p=0" },
   "report-chart": { viewport: wide, hash: (threads) => chart(threads.findIndex(({ name }) => name === "plugins")) },
   "report-many": { file: "many.html", viewport: { width: 1280, height: 480 }, hash: () => "#" },
+  "report-source": { viewport: wide, scroll: true, hash: () => "#p=0&v=source" },
   "report-tree": { viewport: wide, hash: () => "#p=0&v=tree&find=plugin_" },
 };
 
@@ -31,7 +32,7 @@ function checkSize(path) {
 }
 
 const browser = await launch(playwright);
-for (const [name, { hash, file = "report.html", ...options }] of Object.entries(PICTURES)) {
+for (const [name, { hash, file = "report.html", scroll, ...options }] of Object.entries(PICTURES)) {
   const page = await browser.newPage(options);
   const problems = [];
   page.on("pageerror", (error) => problems.push(error.stack));
@@ -43,6 +44,7 @@ for (const [name, { hash, file = "report.html", ...options }] of Object.entries(
   const address = hash(await page.evaluate(() => shown.facts.threads));
   await page.evaluate((address) => (location.hash = address), address);
   await page.waitForFunction((address) => document.body.dataset.ready === address && !zoomBusy && !timeline.drawn, address);
+  if (scroll) await page.locator("#tabs").evaluate((tabs) => tabs.scrollIntoView());
   const path = join(folder, `${name}.png`);
   await page.screenshot({ path });
   assert.deepEqual(problems, []);

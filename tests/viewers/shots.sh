@@ -13,7 +13,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 stk=${STK_BIN:-${CARGO_TARGET_DIR:-$root/target}/release/stk}
 cd "$root/examples/traces"
-"$stk" -q report busy.stk mixed.stk -o "$work/report.html"
+"$stk" -q report busy.stk mixed.stk --source ../.. -o "$work/report.html"
 mkdir "$work/lab"
 for run in {1..9}; do cp busy.stk "$work/lab/run-$run.stk"; done
 cp mixed.stk "$work/lab/run-5.stk"

@@ -16,7 +16,8 @@ use stk_output::stats::{Length, StatsOptions};
 use stk_output::traces::Traces;
 use stk_profile::pipeline::load_images;
 use stk_profile::profile::{MissingSymbols, Weight};
-use stk_profile::runtimes::{lines, methods};
+use stk_profile::runtimes::{Methods, lines, methods};
+use stk_profile::trace::Trace;
 
 /// Shows the source lines of a function or file, each with what samples come to in it; with
 /// --instructions its machine code too. The lines of a function, and its instructions, add up to
@@ -37,14 +38,8 @@ pub(super) struct AnnotateArgs {
     /// --function
     #[arg(value_name = "FUNCTION|FILE")]
     what: String,
-    /// Folder of source files: the longest end of a path in the debug information that is below it
-    /// is taken. OLD=NEW: paths that begin with OLD are below NEW. May be repeated
-    #[arg(long, value_name = "DIR|OLD=NEW")]
-    source: Vec<String>,
-    /// Take texts of .NET source files from the modules' PDBs too, where the compiler put them
-    /// there (-embed, EmbedAllSources)
-    #[arg(long)]
-    embedded_sources: bool,
+    #[command(flatten)]
+    sources: SourceArgs,
     /// Show machine code, from images (see -y) or as far as the trace holds it
     #[arg(long)]
     instructions: bool,
@@ -66,12 +61,42 @@ pub(super) struct AnnotateArgs {
     profile: ProfileArgs,
 }
 
+/// Where texts of source files are.
+#[derive(clap::Args, Default, Debug)]
+pub(super) struct SourceArgs {
+    /// Folder of source files: the longest end of a path in the debug information that is below it
+    /// is taken. OLD=NEW: paths that begin with OLD are below NEW. May be repeated
+    #[arg(long, value_name = "DIR|OLD=NEW")]
+    source: Vec<String>,
+    /// Take texts of .NET source files from the modules' PDBs too, where the compiler put them
+    /// there (-embed, EmbedAllSources)
+    #[arg(long)]
+    embedded_sources: bool,
+}
+
+impl SourceArgs {
+    /// Whether texts are wanted.
+    pub(super) fn is_given(&self) -> bool {
+        self.embedded_sources || !self.source.is_empty()
+    }
+
+    /// Opens the folders.
+    pub(super) fn folders(&self) -> anyhow::Result<SourceFolders> {
+        let folders: Vec<SourceFolder> = self.source.iter().map(|text| SourceFolder::parse(text)).collect();
+        let opened = SourceFolders::open(&folders);
+        Ok(opened.map_err(|(folder, error)| Usage(format!("--source {}: {error}", folder.display())))?)
+    }
+
+    /// The methods of a trace, if texts in the PDBs of their modules are wanted.
+    pub(super) fn methods(&self, trace: &Trace<'_>) -> Option<Methods> {
+        self.embedded_sources.then(|| methods(trace))
+    }
+}
+
 /// Runs the command.
 pub(super) fn run(args: &AnnotateArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     args.profile.check()?;
-    let folders: Vec<SourceFolder> = args.source.iter().map(|text| SourceFolder::parse(text)).collect();
-    let sources = SourceFolders::open(&folders)
-        .map_err(|(folder, error)| Usage(format!("--source {}: {error}", folder.display())))?;
+    let sources = args.sources.folders()?;
     let file = inputs::trace(&args.file)?;
     let pool = pool(args.workers.jobs)?;
     let progress = TraceProgress::new(1);
@@ -124,9 +149,9 @@ fn of_file(
         args.profile.tables.give(&mut trace);
         anyhow::Ok(trace)
     };
-    let trace = (args.instructions || args.embedded_sources).then(read).transpose()?;
+    let trace = (args.instructions || args.sources.embedded_sources).then(read).transpose()?;
     let images = trace.as_ref().filter(|_| args.instructions).map(|trace| load_images(trace, &store));
-    let methods = trace.as_ref().filter(|_| args.embedded_sources).map(methods);
+    let methods = trace.as_ref().and_then(|trace| args.sources.methods(trace));
     let embedded = methods.as_ref().map(|methods| lines(methods, &store));
     let options = AnnotateOptions {
         what: &args.what,

@@ -1,6 +1,7 @@
 //! `stk report`: one page with what there is of traces.
 
-use super::profile_args::{MissingSum, check_symbols, load_file, loss_lines};
+use super::annotate::SourceArgs;
+use super::profile_args::{LoadedProfile, MissingSum, check_symbols, load_file, loss_lines};
 use super::replace::{self, REPLACED, is_made_of, replaces_own};
 use super::{
     Exit, ProfileArgs, Progress, TraceChoice, browser, guarded, inputs, note, note_line, pool, print_error,
@@ -9,10 +10,13 @@ use super::{
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use stk_base::files::MayReplace::NoTrace;
+use stk_output::annotate::{self, AnnotateOptions, Annotation, SourceFolders};
 use stk_output::formats::SourceMark;
 use stk_output::report::{Report, Source};
+use stk_output::stats::StatsOptions;
 use stk_profile::profile::add_events;
-use stk_profile::trace::{Content, TraceFile};
+use stk_profile::runtimes::lines;
+use stk_profile::trace::{Content, Trace, TraceFile};
 
 /// Writes one page that a browser shows: flame graph, functions, callers, timeline, waits, and how
 /// far to trust it. It needs no network and no other file.
@@ -49,6 +53,8 @@ pub(super) struct ReportArgs {
     /// Threads to use [default: as many as there are processors]. The page does not depend on it
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) jobs: Option<u16>,
+    #[command(flatten)]
+    pub(super) sources: SourceArgs,
     #[command(flatten)]
     pub(super) profile: ProfileArgs,
 }
@@ -105,6 +111,7 @@ fn opened(path: &Path, args: &ReportArgs) -> anyhow::Result<(TraceFile, Content)
 
 /// The page of all traces that can be read.
 fn collect(args: &ReportArgs, files: &[(TraceFile, Content)]) -> anyhow::Result<(Report, Exit)> {
+    let sources = args.sources.folders()?;
     let pool = pool(args.jobs)?;
     let progress = Progress::new("samples");
     let mut page = Report::default();
@@ -113,7 +120,7 @@ fn collect(args: &ReportArgs, files: &[(TraceFile, Content)]) -> anyhow::Result<
     let mut sum = MissingSum::default();
     let mut choice = TraceChoice::new(args.profile.is_part());
     for (file, _) in files {
-        match guarded(file.path(), || pool.install(|| add(&mut page, file, args, &progress))) {
+        match guarded(file.path(), || pool.install(|| add(&mut page, file, args, &sources, &progress))) {
             Ok(added) => {
                 exit = exit.worse(added.exit);
                 let source = file.path().display().to_string();
@@ -133,6 +140,32 @@ fn collect(args: &ReportArgs, files: &[(TraceFile, Content)]) -> anyhow::Result<
     Ok((page, exit.worse(choice.finish())))
 }
 
+/// Functions at most whose source lines a page holds, the most self time first.
+const MOST_SOURCES: usize = 200;
+
+/// The source lines of the functions that were hit most.
+fn source_lines(
+    path: &Path,
+    trace: &Trace<'_>,
+    loaded: &LoadedProfile,
+    args: &ReportArgs,
+    sources: &SourceFolders,
+) -> anyhow::Result<Annotation> {
+    let store = args.profile.symbols.store(path);
+    let methods = args.sources.methods(trace);
+    let embedded = methods.as_ref().map(|methods| lines(methods, &store));
+    let options = AnnotateOptions {
+        // Every function.
+        what: ".",
+        stats: StatsOptions::default(),
+        top: MOST_SOURCES,
+        sources,
+        embedded: embedded.as_ref(),
+        code: None,
+    };
+    Ok(annotate::annotate(&loaded.profile, &loaded.runs, &options)?)
+}
+
 /// What became of a trace.
 struct Added {
     exit: Exit,
@@ -143,9 +176,21 @@ struct Added {
     missing: stk_profile::profile::MissingSymbols,
 }
 
-fn add(page: &mut Report, file: &TraceFile, args: &ReportArgs, progress: &Progress) -> anyhow::Result<Added> {
+fn add(
+    page: &mut Report,
+    file: &TraceFile,
+    args: &ReportArgs,
+    sources: &SourceFolders,
+    progress: &Progress,
+) -> anyhow::Result<Added> {
     let mut loaded = load_file(file, &args.profile, progress)?;
-    add_events(&mut loaded.profile, &file.read()?);
+    let trace = file.read()?;
+    add_events(&mut loaded.profile, &trace);
+    let annotation = args
+        .sources
+        .is_given()
+        .then(|| source_lines(file.path(), &trace, &loaded, args, sources))
+        .transpose()?;
     let mut lines = loss_lines(&loaded.profile);
     let warnings = lines.iter().map(|line| line.replacen("stk: warning: ", "", 1));
     let warnings: Vec<String> = warnings.chain(loaded.empty.clone()).collect();
@@ -156,6 +201,7 @@ fn add(page: &mut Report, file: &TraceFile, args: &ReportArgs, progress: &Progre
         missing: &loaded.missing,
         warnings: &warnings,
         part: &share,
+        annotation: annotation.as_ref(),
         zone: args.profile.select.tz.tz,
     })
     .with_context(|| format!("{}: no report", file.path().display()))?;

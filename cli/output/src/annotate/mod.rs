@@ -32,7 +32,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::sync::Arc;
 use stk_profile::profile::{
-    Additive, Functions, OwnTotal, PatternError, Profile, Runs, SelectionShare, Weight,
+    Additive, FunctionId, Functions, OwnTotal, PatternError, Profile, Runs, SelectionShare, Weight,
 };
 use stk_profile::runtimes::dotnet::Lines;
 use subject::CodeSubject;
@@ -108,7 +108,10 @@ pub struct PartStats {
     pub code: Vec<CodeBlock>,
     /// The text of its file; empty if there is none.
     #[serde(skip)]
-    texts: Arc<[String]>,
+    pub(crate) texts: Arc<[String]>,
+    /// Its functions' ids in the profile.
+    #[serde(skip)]
+    pub(crate) functions: Vec<FunctionId>,
 }
 
 /// A source line.
@@ -245,6 +248,7 @@ fn described(
         lines,
         code: Vec::new(),
         texts,
+        functions: part.functions.clone(),
     }
 }
 

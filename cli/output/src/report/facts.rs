@@ -2,13 +2,14 @@
 
 use super::columns::PageColumn;
 use super::events::Events;
+use super::source::{FunctionSource, sources};
 use super::tree::{PageTree, Texts};
 use super::{PageRows, Source};
 use crate::stats::{Stats, Totals};
 use serde::Serialize;
 use std::collections::HashMap;
 use stk_base::text::moment;
-use stk_profile::profile::{FrameId, Functions, Profile, StopInfo, Wait};
+use stk_profile::profile::{FrameId, Functions, Profile, StopInfo, Wait, Weight};
 
 /// Everything but the columns. The page reads it as JSON.
 #[derive(Serialize)]
@@ -42,6 +43,9 @@ pub(super) struct Facts<'a> {
     waits: Vec<WaitFacts>,
     events: Events<'a>,
     missing: Vec<MissingFacts<'a>>,
+    /// Source lines of functions, the most own weight first, and what their weight is.
+    sources: Vec<FunctionSource<'a>>,
+    sources_weight: Option<Weight>,
     warnings: &'a [String],
     /// Runs that rows were joined of, and the stretch of time.
     runs: usize,
@@ -182,6 +186,7 @@ impl<'a> Facts<'a> {
         stats: &Stats,
         functions: &'a mut FunctionFacts,
         rows: &PageRows,
+        tree: &PageTree,
         columns: &'a [PageColumn],
     ) -> Facts<'a> {
         let profile = source.profile;
@@ -224,6 +229,8 @@ impl<'a> Facts<'a> {
                     reason: &module.reason,
                 })
                 .collect(),
+            sources: source.annotation.map(|annotation| sources(annotation, tree)).unwrap_or_default(),
+            sources_weight: source.annotation.map(|annotation| annotation.weight),
             warnings: source.warnings,
             runs: rows.runs,
             joined_ns: rows.joined_ns,

@@ -18,6 +18,7 @@
 //! tree     stacks of functions
 //! rows     samples: thread, time, stack, state
 //! events   what happened, and when samples are missing
+//! source   source lines of functions, and their texts
 //! facts    names and totals
 //! page/    the program: see the head of page/app.js
 //! ```
@@ -26,10 +27,12 @@ mod columns;
 mod events;
 mod facts;
 mod rows;
+mod source;
 #[cfg(test)]
 mod tests;
 mod tree;
 
+use crate::annotate::Annotation;
 use crate::formats::{OutputError, Sink, Summary, exporter_of};
 use crate::stats::{self, Stats, StatsOptions, label};
 use base64::Engine as _;
@@ -61,6 +64,8 @@ pub struct Source<'a> {
     pub warnings: &'a [String],
     /// What share of the trace the command line chose; empty = all of it.
     pub part: &'a str,
+    /// Source lines of functions, if the page shows them.
+    pub annotation: Option<&'a Annotation>,
     /// The zone in which the trace's start is shown.
     pub zone: TimeZone,
 }
@@ -94,13 +99,15 @@ struct IndexEntry {
     missed_share: f64,
     /// Part of the samples whose stacks are complete.
     complete_share: f64,
+    /// Whether it has source lines.
+    sources: bool,
 }
 
 impl IndexEntry {
-    fn new(profile: &Profile, stats: Stats) -> IndexEntry {
+    fn new(source: &Source<'_>, stats: Stats) -> IndexEntry {
         let Stats { totals, states, .. } = stats;
         IndexEntry {
-            build: build_of(profile),
+            build: build_of(source.profile),
             source: stats.source,
             process: stats.process,
             pid: stats.pid,
@@ -113,6 +120,7 @@ impl IndexEntry {
             samples: totals.samples,
             missed_share: totals.missed_share,
             complete_share: totals.complete_share,
+            sources: source.annotation.is_some_and(|annotation| !annotation.parts.is_empty()),
         }
     }
 }
@@ -133,7 +141,7 @@ impl Report {
     pub fn add(&mut self, source: &Source<'_>) -> io::Result<()> {
         let (block, stats) = block(source, MOST_ROWS)?;
         self.blocks.push(block);
-        self.index.push(IndexEntry::new(source.profile, stats));
+        self.index.push(IndexEntry::new(source, stats));
         Ok(())
     }
 
@@ -179,7 +187,7 @@ impl Report {
 }
 
 /// The page's parts, in the order in which its program uses them.
-const SCRIPTS: [&str; 16] = [
+const SCRIPTS: [&str; 17] = [
     include_str!("page/text.js"),
     include_str!("page/state.js"),
     include_str!("page/colour.js"),
@@ -190,6 +198,7 @@ const SCRIPTS: [&str; 16] = [
     include_str!("page/events.js"),
     include_str!("page/tree.js"),
     include_str!("page/tables.js"),
+    include_str!("page/source.js"),
     include_str!("page/quality.js"),
     include_str!("page/many.js"),
     include_str!("page/chrome.js"),
@@ -261,7 +270,7 @@ fn block(source: &Source<'_>, most: usize) -> io::Result<(String, Stats)> {
     columns.add("frame", &tree.frames);
     rows.put(&mut columns);
     let mut names = FunctionFacts::new(profile, &functions, &tree);
-    let facts = Facts::new(source, &stats, &mut names, &rows, &columns.list);
+    let facts = Facts::new(source, &stats, &mut names, &rows, &tree, &columns.list);
     let json = serde_json::to_vec(&facts)?;
     let mut packed = DeflateEncoder::new(Vec::new(), Compression::new(6));
     packed.write_all(&(json.len() as u32).to_le_bytes())?;

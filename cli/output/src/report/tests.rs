@@ -1,7 +1,8 @@
 use super::*;
+use crate::annotate::{AnnotateOptions, SourceFolder, SourceFolders, annotate};
 use flate2::read::DeflateDecoder;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::PathBuf;
 use stk_profile::pipeline::{self, LoadOptions, Loaded};
@@ -23,6 +24,7 @@ fn source(loaded: &Loaded) -> Source<'_> {
         missing: &loaded.missing,
         warnings: &[],
         part: "",
+        annotation: None,
         zone: TimeZone::Utc,
     }
 }
@@ -172,6 +174,48 @@ fn rows_that_are_joined_keep_their_sums() {
         assert_eq!(joined.sum(column), whole.sum(column), "{column}");
     }
     assert_eq!(joined.functions(), whole.functions());
+}
+
+#[test]
+fn source_lines_of_a_page_are_those_of_annotate() {
+    let loaded = load("busy.stk", 2);
+    let sources = SourceFolders::open(&[SourceFolder::parse("../..")]).unwrap();
+    let options = AnnotateOptions {
+        what: ".",
+        stats: StatsOptions::default(),
+        top: 200,
+        sources: &sources,
+        embedded: None,
+        code: None,
+    };
+    let annotation = annotate(&loaded.profile, &loaded.runs, &options).unwrap();
+    let with = Source { annotation: Some(&annotation), ..source(&loaded) };
+    let decoded = decode(&block(&with, MOST_ROWS).unwrap().0);
+    let sums = decoded.functions();
+    let found = decoded.facts["sources"].as_array().unwrap();
+    assert!(found.len() > 20, "{}", found.len());
+    assert_eq!(decoded.facts["sources_weight"], "cpu");
+    let mut texts = 0;
+    for of in found {
+        let functions = of["functions"].as_array().unwrap();
+        let names: BTreeSet<String> =
+            functions.iter().map(|f| decoded.name(f.as_u64().unwrap() as usize)).collect();
+        let lines = of["lines"].as_array().unwrap();
+        let own: u64 = lines.iter().map(|line| line[1].as_u64().unwrap()).sum();
+        assert_eq!(own, names.iter().map(|name| sums[name].0).sum::<u64>(), "{names:?}");
+        let Some(file) = of["file"].as_str().filter(|file| file.ends_with("leaf_loops.cpp")) else {
+            continue;
+        };
+        // The kept trace is of an older text; the numbers and the text of this one belong together.
+        let text = std::fs::read_to_string(Path::new("../../examples/busy/leaf_loops.cpp")).unwrap();
+        let expected = text.lines().skip(of["first"].as_u64().unwrap() as usize - 1);
+        for (shown, line) in of["texts"].as_array().unwrap().iter().zip(expected) {
+            assert_eq!(shown, &line.replace('\t', "    "), "{file}");
+            texts += 1;
+        }
+    }
+    assert!(texts > 20, "{texts}");
+    assert_eq!(decode(&block(&source(&loaded), MOST_ROWS).unwrap().0).facts["sources"], Value::Array(vec![]));
 }
 
 /// The bytes of a page of a trace.

@@ -11,6 +11,7 @@
 //   events    what happened
 //   tree      call trees
 //   tables    functions, modules, threads, waits
+//   source    source lines of functions
 //   quality   how far to trust it
 //   many      the list of several traces
 //   chrome    the answer, the selection's parts, tabs, tooltip, menu, theme

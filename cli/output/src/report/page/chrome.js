@@ -84,10 +84,10 @@ function reset() {
 }
 
 /** Views, by their keys. */
-const DRAW = { flame: () => {}, tree: treeView, functions: functionsView, around: aroundView, modules: modulesView, threads: threadsView, waits: waitsView, events: eventsView, quality: qualityView };
+const DRAW = { flame: () => {}, tree: treeView, functions: functionsView, around: aroundView, source: sourceView, modules: modulesView, threads: threadsView, waits: waitsView, events: eventsView, quality: qualityView };
 
 function showTabs() {
-  const tab = (key, i) => el("button", { type: "button", role: "tab", id: `tab-${key}`, "aria-selected": String(state.view === key), tabIndex: state.view === key ? 0 : -1, title: `Key ${i + 1}`, onclick: () => go({ view: key }) }, VIEWS[key]);
+  const tab = (key, i) => el("button", { type: "button", role: "tab", id: `tab-${key}`, "aria-selected": String(state.view === key), tabIndex: state.view === key ? 0 : -1, title: i < 9 ? `Key ${i + 1}` : "", onclick: () => go({ view: key }) }, VIEWS[key]);
   const focused = document.activeElement?.id;
   $("tabs").replaceChildren(...viewsOf(state.process).map(tab));
   if (focused?.startsWith("tab-")) $(`tab-${state.view}`).focus();
@@ -148,6 +148,7 @@ function openMenuOf(f, stack, x, y, zoom, time) {
     ["Focus: only stacks with it", "f", keys.f],
     ["Hide: fold it into its caller", "h", keys.h],
     ["Callers and callees", "c", keys.c],
+    sourceOf(f) && ["Source lines", "", () => go({ fn: f, view: "source" })],
     ["Copy stack", "y", keys.y],
     ["Copy name", "", () => copy(fullName(f))],
   ].filter(Boolean);

@@ -15,12 +15,12 @@ const START = {
 let state = { ...START };
 
 const VIEWS = {
-  traces: "Traces", flame: "Flame graph", tree: "Call tree", functions: "Functions", around: "Callers & callees", modules: "Modules",
+  traces: "Traces", flame: "Flame graph", tree: "Call tree", functions: "Functions", around: "Callers & callees", source: "Source", modules: "Modules",
   threads: "Threads", waits: "Waits", events: "Events", quality: "Quality",
 };
 
-/** The views of a trace, or of all: these are no line of events. */
-const viewsOf = (process) => Object.keys(VIEWS).filter((view) => view !== (process === ALL ? "events" : "traces"));
+/** The views of a trace, or of all: these have no list of events. Not every page holds source lines. */
+const viewsOf = (process) => Object.keys(VIEWS).filter((view) => view !== (process === ALL ? "events" : "traces") && (view !== "source" || traces[process]?.sources));
 
 /** A view, if a trace or all of them have it; else the first one. */
 const viewIn = (process, view) => (viewsOf(process).includes(view) ? view : viewsOf(process)[0]);

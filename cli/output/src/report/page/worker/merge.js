@@ -110,6 +110,7 @@ function mergedFacts(all) {
   return {
     ...first, sources: facts.map((of) => of.source), process: `${facts.length} traces`, host: "",
     duration_ns: Math.max(...facts.map((of) => of.duration_ns)),
+    sources: [],
     // How long all of them recorded.
     from_ns: 0, until_ns: sum((of) => of.until_ns - of.from_ns),
     cpu_source: known.length ? known[0].cpu_source : "none",
