@@ -52,6 +52,7 @@ fn hostile_names_of_a_report_are_written_as_data() {
         missing: &missing,
         warnings: &[hostile("warning")],
         part: "",
+        annotation: None,
         zone: TimeZone::Utc,
     };
     report.add(&source).expect("runs");
