@@ -185,7 +185,7 @@ fn texts_are_those_in_the_pdb(net: Net, folder: &Folder, trace: &str) {
         folder,
         &["annotate", trace, "/mixed.cs", "--top", "1", "--json", "--embedded-sources", "-y", &symbols],
     );
-    let part = &shown["traces"][0]["parts"][0];
+    let part = &shown["parts"][0];
     let rows = part["lines"].as_array().expect("lines");
     let rows = rows.iter().filter_map(|row| Some((row["line"].as_u64()?, row["text"].as_str())));
     let rows: Vec<_> = rows.collect();
