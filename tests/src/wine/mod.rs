@@ -137,7 +137,14 @@ pub fn wait_for<T>(name: &str, what: impl FnMut() -> Option<T>) -> T {
 }
 
 /// As [`wait_for`], but the panic's message also contains the result of `show`.
-fn wait_for_or_show<T>(name: &str, mut what: impl FnMut() -> Option<T>, show: impl FnOnce() -> String) -> T {
+///
+/// # Panics
+/// As [`wait_for`].
+pub fn wait_for_or_show<T>(
+    name: &str,
+    mut what: impl FnMut() -> Option<T>,
+    show: impl FnOnce() -> String,
+) -> T {
     let start = Instant::now();
     loop {
         if let Some(found) = what() {

@@ -225,12 +225,20 @@ fn ring_of_a_killed_inject_stays_until_the_next_start() {
     wait_for_age(&folder, &pid, 3_000);
     // SIGKILL. Without its guard the agent ends the recording.
     drop(inject);
-    let gone = wine::wait_for("the end of the recording", || {
+    let sizes = |ring: &[PathBuf]| -> Vec<u64> {
+        ring.iter().map(|file| file.metadata().map_or(0, |metadata| metadata.len())).collect()
+    };
+    let end = || {
         let [(_, ring)] = &rings()[..] else { panic!("{:?}", rings()) };
-        let last = Recorded::try_open(ring.last()?)?;
-        (last.complete && last.end_reason() == Some(EndReason::GuardGone as u64)).then(|| ring.clone())
-    });
-    for file in &gone {
+        // The last one is empty if inject had made it and the agent had not begun it.
+        let begun = ring.len() - usize::from(sizes(ring).last() == Some(&0));
+        let last = Recorded::try_open(ring[..begun].last()?)?;
+        let is_end = last.complete && last.end_reason() == Some(EndReason::GuardGone as u64);
+        is_end.then(|| (ring.clone(), begun))
+    };
+    let show = || format!("{:?}", rings().iter().map(|(_, ring)| sizes(ring)).collect::<Vec<_>>());
+    let (gone, begun) = wine::wait_for_or_show("the end of the recording", end, show);
+    for file in &gone[..begun] {
         let name = file.to_str().expect("UTF-8");
         let verify = stk::run(folder.path(), &["verify", name]);
         assert_eq!(verify.code, Some(0), "{name}: {}{}", verify.stdout, verify.stderr);
