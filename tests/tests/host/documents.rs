@@ -211,6 +211,29 @@ fn the_names_in_the_documents_exist() {
 }
 
 #[test]
+fn tests_in_the_tables_of_the_readme_exist() {
+    let root = root();
+    let is_rust = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "rs");
+    let sources: String = files(&root)
+        .iter()
+        .filter(is_rust)
+        .map(|path| std::fs::read_to_string(root.join(path)).expect("text"))
+        .collect();
+    let readme = std::fs::read_to_string(root.join("tests/README.md")).expect("text");
+    let is_test = |word: &&str| {
+        let is_plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+        word.matches('_').count() >= 3 && word.chars().all(|letter| is_plain(letter) || "_:".contains(letter))
+    };
+    let rows = readme.lines().filter(|line| line.starts_with('|'));
+    let named: Vec<&str> = rows.flat_map(code).filter(is_test).collect();
+    assert!(named.len() > 5, "{named:?}");
+    let last = |name: &str| name.rsplit("::").next().unwrap_or_default().to_owned();
+    let missing: Vec<&&str> =
+        named.iter().filter(|name| !sources.contains(&format!("fn {}(", last(name)))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
 fn documents_have_short_lines_and_cells() {
     let mut wrong = Vec::new();
     for (name, text) in documents() {
