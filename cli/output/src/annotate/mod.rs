@@ -153,13 +153,7 @@ pub fn annotate(
     let functions = Functions::new(profile, false);
     let amounts = StackAmounts::of(profile, runs, &options.stats)?;
     let mut parts = Vec::new();
-    // Functions of one file share its text.
-    let mut texts: HashMap<(String, String), Result<SourceText, SourceProblem>> = HashMap::new();
-    let find = |module: &str, file: &str| {
-        let found = options.sources.find(file);
-        let Some(pdbs) = options.embedded.filter(|_| found.is_err()) else { return found };
-        sources::embedded(pdbs, module, file)
-    };
+    let mut texts = SourceTexts { options, in_folders: HashMap::new(), in_pdbs: HashMap::new() };
     let (mut others, mut others_self) = (0u64, Amount::default());
     for list in subject::parts(profile, &functions, options.what, options.code.is_some())? {
         let sums = PartSums::new(profile, &functions, &amounts.nodes, &list);
@@ -177,11 +171,7 @@ pub fn annotate(
         for (at, sum) in order {
             let of_part = lines.remove(&at).unwrap_or_default();
             let text = match &list[at].file {
-                Some(file) => {
-                    let module = &list[at].module;
-                    let known = texts.entry((module.clone(), file.clone()));
-                    known.or_insert_with(|| find(module, file)).clone()
-                }
+                Some(file) => texts.find(&list[at].module, file),
                 None => Err(SourceProblem::NoFile),
             };
             let mut part = described(&list[at], sum, of_part, text);
@@ -202,6 +192,23 @@ pub fn annotate(
         others,
         others_self,
     })
+}
+
+/// The texts of files, which functions share: each is read once.
+struct SourceTexts<'a> {
+    options: &'a AnnotateOptions<'a>,
+    in_folders: HashMap<String, Result<SourceText, SourceProblem>>,
+    /// By module and file.
+    in_pdbs: HashMap<(String, String), Result<SourceText, SourceProblem>>,
+}
+
+impl SourceTexts<'_> {
+    fn find(&mut self, module: &str, file: &str) -> Result<SourceText, SourceProblem> {
+        let found = self.in_folders.entry(file.to_owned()).or_insert_with(|| self.options.sources.find(file));
+        let Some(pdbs) = self.options.embedded.filter(|_| found.is_err()) else { return found.clone() };
+        let known = self.in_pdbs.entry((module.to_owned(), file.to_owned()));
+        known.or_insert_with(|| sources::embedded(pdbs, module, file)).clone()
+    }
 }
 
 /// A part with its lines and their texts.
