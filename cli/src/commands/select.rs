@@ -12,7 +12,7 @@ use stk_base::files::open_plain;
 use stk_base::text::{TimeZone, count, counted, since_start};
 use stk_format::{FILE_HEADER_LEN, FileHeader};
 use stk_profile::profile::{
-    ActivityKind, FramePatterns, FunctionPattern, NamePattern, NamedThread, PatternError, Selection,
+    ActivityKind, FramePatterns, FunctionPattern, LABEL, NamePattern, NamedThread, PatternError, Selection,
 };
 use stk_profile::trace::{Trace, TraceFile};
 use stk_schema::typed::parse_number;
@@ -283,9 +283,6 @@ pub struct ProcessArgs {
     #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label, help_heading = "What to take")]
     pub labels: Vec<(String, String)>,
 }
-
-/// METADATA keys of labels are this and the label's name.
-const LABEL: &str = "label.";
 
 impl ProcessArgs {
     /// Those of the traces that are chosen. The others are passed over, with a note.

@@ -34,7 +34,7 @@ mod tree;
 
 use crate::annotate::Annotation;
 use crate::formats::{OutputError, Sink, Summary, exporter_of};
-use crate::stats::{self, Stats, StatsOptions, label};
+use crate::stats::{self, Stats, StatsOptions};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use columns::{Columns, difference};
@@ -128,7 +128,7 @@ impl IndexEntry {
 /// Which build of its program a trace is of: its label `build`, else the executable's identity for
 /// symbol servers, of its PDB or of itself; empty if none is known.
 fn build_of(profile: &Profile) -> String {
-    if let Some(label) = label(&profile.trace, "build") {
+    if let Some(label) = profile.trace.label("build") {
         return label.to_owned();
     }
     let executable = profile.trace.executable.and_then(|ImageId(image)| profile.images.get(image as usize));

@@ -9,8 +9,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
 use stk_profile::profile::{
-    Activity, Additive, Folded, FunctionId, Functions, OwnTotal, Profile, Run, Sums, ThreadInfo, TraceInfo,
-    Wait, Weight,
+    Activity, Additive, Folded, FunctionId, Functions, OwnTotal, Profile, Run, Sums, ThreadInfo, Wait, Weight,
 };
 use stk_profile::stack::Interner;
 
@@ -288,7 +287,7 @@ impl<'a> GroupSums<'a> {
             GroupKey::Process => trace.process.clone(),
             GroupKey::Host => trace.host.clone(),
             GroupKey::Trace => trace.source.clone(),
-            GroupKey::Label(name) => label(trace, name).unwrap_or(NO_LABEL).to_owned(),
+            GroupKey::Label(name) => trace.label(name).unwrap_or(NO_LABEL).to_owned(),
             GroupKey::Thread => group.map(|group| group.thread.clone()).unwrap_or_default(),
             GroupKey::ThreadName => group.map(|group| group.name.clone()).unwrap_or_default(),
             GroupKey::State => activity.unwrap_or_default().as_str().to_owned(),
@@ -428,9 +427,4 @@ impl GroupTable {
             others_self,
         }
     }
-}
-/// The value of a label that a trace was recorded with.
-pub(crate) fn label<'t>(trace: &'t TraceInfo, name: &str) -> Option<&'t str> {
-    let is_it = |key: &str| key.strip_prefix("label.") == Some(name);
-    trace.metadata.iter().find(|(key, _)| is_it(key)).map(|(_, value)| value.as_str())
 }

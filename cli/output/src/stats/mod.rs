@@ -36,7 +36,6 @@ mod trust;
 mod waits;
 
 pub use call_tree::{CallTreeStats, Direction, TreeLimits, TreeRow};
-pub(crate) use groups::label;
 pub use groups::{GroupRow, GroupStats, NO_LABEL, NO_NAME, SortBy, ThreadValues};
 pub use keys::GroupKey;
 pub use many::{DatasetTotals, ManyStats, SumStats};

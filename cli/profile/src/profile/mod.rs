@@ -206,6 +206,9 @@ impl Profile {
     }
 }
 
+/// METADATA keys of labels are this and the label's name.
+pub const LABEL: &str = "label.";
+
 /// Facts about a recording. Times are nanoseconds.
 #[derive(Clone, Debug)]
 pub struct TraceInfo {
@@ -240,6 +243,16 @@ pub struct TraceInfo {
 }
 
 impl TraceInfo {
+    /// The labels that the trace was recorded with: names and values.
+    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.metadata.iter().filter_map(|(key, value)| Some((key.strip_prefix(LABEL)?, value.as_str())))
+    }
+
+    /// The value of a label.
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.labels().find(|(label, _)| *label == name).map(|(_, value)| value)
+    }
+
     /// A whole recording of which only the architecture is known.
     pub fn unknown(arch: Arch) -> TraceInfo {
         TraceInfo {

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use stk_base::model::function_key;
 use stk_profile::profile::{
-    EventInfo, FrameId, FrameKey, GapInfo, NameSource, Placement, Profile, Run, StrId, ThreadOfEvent,
+    EventInfo, FrameId, FrameKey, GapInfo, LABEL, NameSource, Placement, Profile, Run, StrId, ThreadOfEvent,
     TraceInfo,
 };
 use stk_profile::trace::drop_reason_name;
@@ -323,9 +323,7 @@ pub(super) fn write_trace(
     let of_key = |key: &str| trace.metadata.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str());
     let number = |key: &str| of_key(key).and_then(|value| value.parse::<i64>().ok());
     let is_fact = |key: &str| !OWN_COLUMNS.contains(&key) && !key.starts_with(LABEL);
-    let labels =
-        trace.metadata.iter().filter_map(|(key, value)| Some((key.strip_prefix(LABEL)?, value.as_str())));
-    let labels = key_values(labels.collect())?;
+    let labels = key_values(trace.labels().collect())?;
     let facts = trace.metadata.iter().map(|(key, value)| (key.as_str(), value.as_str()));
     let facts = key_values(facts.filter(|(key, _)| is_fact(key)).collect())?;
     let dropped = profile.losses.dropped_samples;
@@ -372,8 +370,6 @@ pub(super) fn source(trace: &TraceInfo) -> String {
     Path::new(&trace.source).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// Begins the keys of what the user noted.
-const LABEL: &str = "label.";
 /// Keys that have a column of their own.
 const OWN_COLUMNS: [&str; 9] = [
     "host",
