@@ -329,8 +329,9 @@ uint32_t STK_AGENT_CALL stk_capture_context(const struct _CONTEXT *context, uint
  * first, then the return addresses above it; skip of them are left out at the beginning. With a
  * context of the calling thread it begins at that context's instruction pointer. It needs no
  * recording. x64 and arm64 walk by the system's RtlVirtualUnwind, which takes ntdll's locks of
- * function tables; x86 follows frame pointers, and ends at the first function without one. A stack
- * that the program has overwritten may fault.
+ * function tables; x86 follows frame pointers: the caller of a function without one is left out, and
+ * where ebp holds something else the addresses end. A stack that the program has overwritten may
+ * fault.
  */
 uint32_t STK_AGENT_CALL stk_backtrace(const struct _CONTEXT *context, void **pcs, uint32_t max,
                                       uint32_t skip);

@@ -35,9 +35,9 @@ setup_wine10_twin() {
     printf '%s' "$STK_WINE10_RECIPE" >"$home/.stk-recipe"
 }
 
-# As setup_wine_session, for the Wine 10 in this folder.
+# As setup_wine_session, for the Wine 10 in this folder. What its server says of a thread that it ends is in server.log.
 setup_wine10_session() {
-  "$1/wineserver" "-p${2:-30}" </dev/null >/dev/null 2>&1 || true
+  "$1/wineserver" "-p${2:-30}" </dev/null >/dev/null 2>"$1/server.log" || true
   timeout -k 10 120 "$1/wine" wineboot </dev/null >/dev/null 2>&1 || true
 }
 

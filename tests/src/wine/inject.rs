@@ -1,6 +1,8 @@
 //! Runs inject.exe.
 
-use super::{Folder, Machine, command, path, read_lossy, terminate, wait_for, wait_for_or_show};
+use super::{
+    Folder, Machine, command, path, read_lossy, terminate, try_terminate, wait_for, wait_for_or_show,
+};
 use crate::schema;
 use serde_json::Value;
 use std::fs::File;
@@ -200,12 +202,13 @@ impl Inject {
     }
 
     fn finish_unless_wine_breaks(mut self) -> Option<Finished> {
-        let (line, err) = (self.line.clone(), self.err.clone());
+        let (line, err) = (format!("{} to end", self.line), self.err.clone());
         let broken = || read_lossy(&err).contains("wine client error");
-        wait_for(&format!("{line} to end"), || {
+        let ended = || {
             let ended = self.child.try_wait().expect("a child can be waited for").is_some();
             (ended || broken()).then_some(())
-        });
+        };
+        wait_for_or_show(&line, ended, || state_of(&err));
         if read_lossy(&err).contains(NOT_STARTED) {
             self.finish();
             return None;
@@ -214,8 +217,7 @@ impl Inject {
             return Some(self.finish());
         }
         let said = read_lossy(&err);
-        let pid = said.split_once("(pid ").and_then(|(_, rest)| rest.split_once(')')).map(|(pid, _)| pid);
-        terminate(pid.unwrap_or_else(|| panic!("{line} names no process:\n{said}")), &self.out);
+        terminate(pid_in(&said).unwrap_or_else(|| panic!("{line} names no process:\n{said}")), &self.out);
         self.finish();
         None
     }
@@ -224,7 +226,7 @@ impl Inject {
     pub fn finish(mut self) -> Finished {
         let (line, err) = (format!("{} to end", self.line), self.err.clone());
         let ended = || self.child.try_wait().expect("a child can be waited for");
-        let status = wait_for_or_show(&line, ended, || format!("{}\n{}", read_lossy(&err), threads()));
+        let status = wait_for_or_show(&line, ended, || state_of(&err));
         Finished {
             line: self.line.clone(),
             code: status.code(),
@@ -232,6 +234,20 @@ impl Inject {
             stderr: read_lossy(&self.err),
         }
     }
+}
+
+/// The first process that inject's messages name.
+fn pid_in(messages: &str) -> Option<&str> {
+    messages.split_once("(pid ").and_then(|(_, rest)| rest.split_once(')')).map(|(pid, _)| pid)
+}
+
+/// What inject has printed to this file, and the state of the machine, for the message of a test
+/// that waited too long.
+fn state_of(err: &Path) -> String {
+    // There is none of Wine 8, and none on Windows.
+    let server = std::env::var_os("STK_WINE").map(|wine| Path::new(&wine).with_file_name("server.log"));
+    let server = server.map(|log| read_lossy(&log)).unwrap_or_default();
+    format!("{}\n{}\nwineserver: {server}", read_lossy(err), threads())
 }
 
 /// What every thread of the machine's Windows programs waits for, where `ps` shows it.
@@ -251,6 +267,13 @@ impl Drop for Inject {
         if matches!(self.child.try_wait(), Ok(None)) {
             let _ = self.child.kill();
             let _ = self.child.wait();
+            // A program that it launched is nobody's else, and would be recorded or run beside the
+            // next tests.
+            if self.line.contains(" -- ")
+                && let Some(pid) = pid_in(&read_lossy(&self.err))
+            {
+                let _ = try_terminate(pid, &self.out);
+            }
         }
     }
 }

@@ -82,11 +82,15 @@ pub fn output(command: &mut Command) -> Output {
 /// Ends the process with this id by TerminateProcess, called in another Windows program. `log` is a
 /// file beside which its output goes.
 pub fn terminate(pid: &str, log: &Path) {
-    let log = File::create(log.with_extension("taskkill")).expect("the log's folder is there");
-    let mut kill = Machine::current().command_within(LIMIT, Path::new("taskkill.exe"));
-    kill.args(["/f", "/pid", pid]).stdout(log.try_clone().expect("duplicate")).stderr(log);
-    let status = kill.status().expect("Wine has a taskkill");
+    let status = try_terminate(pid, log).expect("Wine has a taskkill");
     assert!(status.success(), "taskkill ended with {status}");
+}
+
+/// As [`terminate`], where the process may have ended already.
+fn try_terminate(pid: &str, log: &Path) -> std::io::Result<std::process::ExitStatus> {
+    let log = File::create(log.with_extension("taskkill"))?;
+    let mut kill = Machine::current().command_within(LIMIT, Path::new("taskkill.exe"));
+    kill.args(["/f", "/pid", pid]).stdout(log.try_clone()?).stderr(log).status()
 }
 
 /// The C compiler for programs of this run's machine: `STK_CC`, or mingw's for x64.
