@@ -92,7 +92,7 @@ function treeOf({ depth: steps, frame }, functions) {
     last = n;
     length = depth + 1;
   }
-  return { count, fn, flags, first, parent, end };
+  return { count, frame, fn, flags, first, parent, end };
 }
 
 /**
