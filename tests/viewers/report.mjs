@@ -28,6 +28,7 @@ if (!process.env.STK_PAGES) {
   run("report", files[0], "--fold-recursion", "--force", "-o", join(outputs, "folded.report.html"));
   run("report", files[0], "--rules", rules, "--force", "-o", join(outputs, "rules.report.html"));
   run("report", files[0], "--source", join(traces, "../.."), "--force", "-o", join(outputs, "source.report.html"));
+  files.forEach((file, i) => run("report", file, "--instructions", "--force", "-o", join(outputs, `code-${i}.report.html`)));
 }
 const stats = (...options) => JSON.parse(run("stats", "--json", "--top", "0", ...options)).traces;
 const [busy, mixed] = stats(...files);
@@ -137,6 +138,39 @@ const tests = {
     const without = await open("report.html");
     assert.equal(await without.locator("#tab-source").count(), 0, "no such view without texts");
     await without.close();
+  },
+
+  async "instructions are those of annotate, and a click marks those of a line"() {
+    let texts = 0;
+    for (const i of [0, 1]) {
+      const page = await open(`code-${i}.report.html`);
+      // Addresses can have more digits than a number of JavaScript keeps.
+      const json = String(run("annotate", files[i], ".", "--top", "0", "--instructions", "--json")).replace(/("address":\s*)(\d+)/g, '$1"$2"');
+      const [{ parts }] = JSON.parse(json).traces;
+      const hot = parts.filter(({ self, code }) => self.weight_ns && code.length).slice(0, 12);
+      assert.ok(hot.length > 5);
+      for (const { function: name, module, self, code } of hot) {
+        const f = await page.evaluate(([name, module]) => {
+          const { names, modules } = shown.facts.functions;
+          return names.findIndex((of, f) => of === name && shown.facts.modules[modules[f]] === module);
+        }, [name, module]);
+        await go(page, `#f=${f}&v=source`);
+        const rows = await page.$$eval("#view tr[data-address]", (rows) => rows.map((row) => [row.dataset.address, Number(row.dataset.line), ...[...row.querySelectorAll("[data-amount]")].map((cell) => Number(cell.dataset.amount)), row.lastElementChild.textContent]));
+        const expected = code.flatMap(({ rows }) => rows).map(({ address, line, self, total, text, problem }) => [BigInt(address).toString(16), line ?? 0, self.weight_ns, total.weight_ns, text ?? `(${problem})`]);
+        assert.deepEqual(rows, expected, name);
+        assert.equal(rows.reduce((sum, [, , own]) => sum + own, 0), self.weight_ns, name);
+        texts += code.flatMap(({ rows }) => rows).filter(({ text }) => text).length;
+      }
+      await page.close();
+    }
+    assert.ok(texts > 50, `${texts} instructions`);
+    const page = await open("code-0.report.html");
+    await go(page, `#f=${await page.evaluate(() => shown.facts.functions.names.indexOf("leaf_shuffle"))}&v=source`);
+    const line = await page.$eval("#view tr[data-address][data-line]:not([data-line='0'])", ({ dataset }) => dataset.line);
+    await page.click(`#view tr[data-line="${line}"]:not([data-address])`);
+    const marked = await page.$$eval("#view tr.picked", (rows) => rows.map(({ dataset }) => [dataset.line, Boolean(dataset.address)]));
+    assert.ok(marked.length > 1 && marked.every(([of]) => of === line) && marked.some(([, isCode]) => isCode) && marked.some(([, isCode]) => !isCode), JSON.stringify(marked));
+    await page.close();
   },
 
   async "recursion is folded as --fold-recursion does, and a key shows it"(page) {

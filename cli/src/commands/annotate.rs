@@ -1,6 +1,6 @@
 //! `stk annotate`: the lines and instructions of functions, with their weights.
 
-use super::profile_args::{MissingSum, load_file};
+use super::profile_args::{LoadedProfile, MissingSum, load_file};
 use super::stats::print_options;
 use super::values::choice;
 use super::{
@@ -16,8 +16,9 @@ use stk_output::stats::{Length, StatsOptions};
 use stk_output::traces::Traces;
 use stk_profile::pipeline::load_images;
 use stk_profile::profile::{MissingSymbols, Weight};
-use stk_profile::runtimes::{Methods, lines, methods};
+use stk_profile::runtimes::{lines, methods};
 use stk_profile::trace::Trace;
+use stk_symbols::SymbolStore;
 
 /// Shows the source lines of a function or file, each with what samples come to in it; with
 /// --instructions its machine code too. The lines of a function, and its instructions, add up to
@@ -39,10 +40,7 @@ pub(super) struct AnnotateArgs {
     #[arg(value_name = "FUNCTION|FILE")]
     what: String,
     #[command(flatten)]
-    sources: SourceArgs,
-    /// Show machine code, from images (see -y) or as far as the trace holds it
-    #[arg(long)]
-    instructions: bool,
+    code: CodeArgs,
     /// Functions or files that are shown, the most self time first; 0 shows all
     #[arg(long, value_name = "N", default_value_t = 3)]
     top: usize,
@@ -61,9 +59,9 @@ pub(super) struct AnnotateArgs {
     profile: ProfileArgs,
 }
 
-/// Where texts of source files are.
+/// What is shown of code, and where texts of source files are.
 #[derive(clap::Args, Default, Debug)]
-pub(super) struct SourceArgs {
+pub(super) struct CodeArgs {
     /// Folder of source files: the longest end of a path in the debug information that is below it
     /// is taken. OLD=NEW: paths that begin with OLD are below NEW. May be repeated
     #[arg(long, value_name = "DIR|OLD=NEW")]
@@ -72,12 +70,20 @@ pub(super) struct SourceArgs {
     /// there (-embed, EmbedAllSources)
     #[arg(long)]
     embedded_sources: bool,
+    /// Show machine code, from images (see -y) or as far as the trace holds it
+    #[arg(long)]
+    instructions: bool,
 }
 
-impl SourceArgs {
-    /// Whether texts are wanted.
+impl CodeArgs {
+    /// Whether texts or instructions are wanted.
     pub(super) fn is_given(&self) -> bool {
-        self.embedded_sources || !self.source.is_empty()
+        self.embedded_sources || self.instructions || !self.source.is_empty()
+    }
+
+    /// Whether the trace itself is needed, beside its profile.
+    fn needs_trace(&self) -> bool {
+        self.embedded_sources || self.instructions
     }
 
     /// Opens the folders.
@@ -87,16 +93,31 @@ impl SourceArgs {
         Ok(opened.map_err(|(folder, error)| Usage(format!("--source {}: {error}", folder.display())))?)
     }
 
-    /// The methods of a trace, if texts in the PDBs of their modules are wanted.
-    pub(super) fn methods(&self, trace: &Trace<'_>) -> Option<Methods> {
-        self.embedded_sources.then(|| methods(trace))
+    /// Annotates a trace, with what is found for it in `store`. The options name no source of code
+    /// and of texts in PDBs.
+    pub(super) fn annotate(
+        &self,
+        loaded: &LoadedProfile,
+        trace: Option<&Trace<'_>>,
+        store: &SymbolStore,
+        options: &AnnotateOptions<'_>,
+    ) -> Result<Annotation, AnnotateError> {
+        let images = trace.filter(|_| self.instructions).map(|trace| load_images(trace, store));
+        let methods = trace.filter(|_| self.embedded_sources).map(methods);
+        let embedded = methods.as_ref().map(|methods| lines(methods, store));
+        let options = AnnotateOptions {
+            embedded: embedded.as_ref(),
+            code: trace.zip(images.as_deref()).map(|(trace, images)| CodeSource { trace, images }),
+            ..*options
+        };
+        annotate::annotate(&loaded.profile, &loaded.runs, &options)
     }
 }
 
 /// Runs the command.
 pub(super) fn run(args: &AnnotateArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     args.profile.check()?;
-    let sources = args.sources.folders()?;
+    let sources = args.code.folders()?;
     let file = inputs::trace(&args.file)?;
     let pool = pool(args.workers.jobs)?;
     let progress = TraceProgress::new(1);
@@ -149,19 +170,16 @@ fn of_file(
         args.profile.tables.give(&mut trace);
         anyhow::Ok(trace)
     };
-    let trace = (args.instructions || args.sources.embedded_sources).then(read).transpose()?;
-    let images = trace.as_ref().filter(|_| args.instructions).map(|trace| load_images(trace, &store));
-    let methods = trace.as_ref().and_then(|trace| args.sources.methods(trace));
-    let embedded = methods.as_ref().map(|methods| lines(methods, &store));
+    let trace = args.code.needs_trace().then(read).transpose()?;
     let options = AnnotateOptions {
         what: &args.what,
         stats: StatsOptions { running_only: args.running, weight: args.weight, ..StatsOptions::default() },
         top: if args.top == 0 { usize::MAX } else { args.top },
         sources,
-        embedded: embedded.as_ref(),
-        code: trace.as_ref().zip(images.as_ref()).map(|(trace, images)| CodeSource { trace, images }),
+        embedded: None,
+        code: None,
     };
-    let annotation = match annotate::annotate(&loaded.profile, &loaded.runs, &options) {
+    let annotation = match args.code.annotate(&loaded, trace.as_ref(), &store, &options) {
         Err(AnnotateError::Pattern(error)) => {
             return Err(Usage(format!("{}: {}", args.what, AnnotateError::Pattern(error))).into());
         }

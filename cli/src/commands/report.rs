@@ -1,6 +1,6 @@
 //! `stk report`: one page with what there is of traces.
 
-use super::annotate::SourceArgs;
+use super::annotate::CodeArgs;
 use super::profile_args::{LoadedProfile, MissingSum, check_symbols, load_file, loss_lines};
 use super::replace::{self, REPLACED, is_made_of, replaces_own};
 use super::{
@@ -10,12 +10,11 @@ use super::{
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use stk_base::files::MayReplace::NoTrace;
-use stk_output::annotate::{self, AnnotateOptions, Annotation, SourceFolders};
+use stk_output::annotate::{AnnotateOptions, Annotation, SourceFolders};
 use stk_output::formats::SourceMark;
 use stk_output::report::{Report, Source};
 use stk_output::stats::StatsOptions;
 use stk_profile::profile::add_events;
-use stk_profile::runtimes::lines;
 use stk_profile::trace::{Content, Trace, TraceFile};
 
 /// Writes one page that a browser shows: flame graph, functions, callers, timeline, waits, and how
@@ -54,7 +53,7 @@ pub(super) struct ReportArgs {
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) jobs: Option<u16>,
     #[command(flatten)]
-    pub(super) sources: SourceArgs,
+    pub(super) code: CodeArgs,
     #[command(flatten)]
     pub(super) profile: ProfileArgs,
 }
@@ -111,7 +110,7 @@ fn opened(path: &Path, args: &ReportArgs) -> anyhow::Result<(TraceFile, Content)
 
 /// The page of all traces that can be read.
 fn collect(args: &ReportArgs, files: &[(TraceFile, Content)]) -> anyhow::Result<(Report, Exit)> {
-    let sources = args.sources.folders()?;
+    let sources = args.code.folders()?;
     let pool = pool(args.jobs)?;
     let progress = Progress::new("samples");
     let mut page = Report::default();
@@ -140,11 +139,11 @@ fn collect(args: &ReportArgs, files: &[(TraceFile, Content)]) -> anyhow::Result<
     Ok((page, exit.worse(choice.finish())))
 }
 
-/// Functions at most whose source lines a page holds, the most self time first.
+/// Functions at most whose lines and instructions a page holds, the most self time first.
 const MOST_SOURCES: usize = 200;
 
-/// The source lines of the functions that were hit most.
-fn source_lines(
+/// The lines and instructions of the functions that were hit most.
+fn annotation(
     path: &Path,
     trace: &Trace<'_>,
     loaded: &LoadedProfile,
@@ -152,18 +151,16 @@ fn source_lines(
     sources: &SourceFolders,
 ) -> anyhow::Result<Annotation> {
     let store = args.profile.symbols.store(path);
-    let methods = args.sources.methods(trace);
-    let embedded = methods.as_ref().map(|methods| lines(methods, &store));
     let options = AnnotateOptions {
         // Every function.
         what: ".",
         stats: StatsOptions::default(),
         top: MOST_SOURCES,
         sources,
-        embedded: embedded.as_ref(),
+        embedded: None,
         code: None,
     };
-    Ok(annotate::annotate(&loaded.profile, &loaded.runs, &options)?)
+    Ok(args.code.annotate(loaded, Some(trace), &store, &options)?)
 }
 
 /// What became of a trace.
@@ -186,11 +183,8 @@ fn add(
     let mut loaded = load_file(file, &args.profile, progress)?;
     let trace = file.read()?;
     add_events(&mut loaded.profile, &trace);
-    let annotation = args
-        .sources
-        .is_given()
-        .then(|| source_lines(file.path(), &trace, &loaded, args, sources))
-        .transpose()?;
+    let annotation =
+        args.code.is_given().then(|| annotation(file.path(), &trace, &loaded, args, sources)).transpose()?;
     let mut lines = loss_lines(&loaded.profile);
     let warnings = lines.iter().map(|line| line.replacen("stk: warning: ", "", 1));
     let warnings: Vec<String> = warnings.chain(loaded.empty.clone()).collect();

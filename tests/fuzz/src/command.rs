@@ -7,8 +7,8 @@ use std::sync::{Once, OnceLock};
 use stk::commands::{Exit, answer};
 use stk_base::panics::is_of_input;
 
-/// Runs commands on a trace that `data` changes. The trace is their last argument; `OUT` stands for
-/// an output.
+/// Runs commands on a trace that `data` changes. `TRACE` stands for it, at the end if it is nowhere
+/// else; `OUT` for an output, and `EXAMPLES` for the folder of the kept traces' sources.
 ///
 /// # Panics
 ///
@@ -19,8 +19,13 @@ pub fn run(data: &[u8], commands: &[&[&str]]) {
     std::fs::write(&trace, mutated(data)).expect("room for a trace");
     for command in commands {
         let out = folder.join("out").display().to_string();
-        let arguments = command.iter().map(|part| OsString::from(part.replace("OUT", &out)));
-        answered(arguments.chain([trace.clone().into_os_string()]));
+        let examples = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples");
+        let argument = |part: &&str| match *part {
+            "TRACE" => trace.clone().into_os_string(),
+            part => OsString::from(part.replace("OUT", &out).replace("EXAMPLES", examples)),
+        };
+        let last = (!command.contains(&"TRACE")).then(|| trace.clone().into_os_string());
+        answered(command.iter().map(argument).chain(last));
     }
 }
 

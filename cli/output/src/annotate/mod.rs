@@ -166,15 +166,18 @@ pub fn annotate(
             others += 1;
             others_self.add(sum.own);
         }
+        // Code is read for what is shown, in this order.
+        let shown: Vec<CodeSubject> = order.iter().map(|(at, _)| list[*at].clone()).collect();
+        let sums = PartSums::new(profile, &functions, &amounts.nodes, &shown);
         let mut lines = sums.of_lines();
         let mut code = options.code.map(|source| instructions::blocks(&sums, source)).unwrap_or_default();
-        for (at, sum) in order {
+        for (at, (subject, (_, sum))) in shown.iter().zip(order).enumerate() {
             let of_part = lines.remove(&at).unwrap_or_default();
-            let text = match &list[at].file {
-                Some(file) => texts.find(&list[at].module, file),
+            let text = match &subject.file {
+                Some(file) => texts.find(&subject.module, file),
                 None => Err(SourceProblem::NoFile),
             };
-            let mut part = described(&list[at], sum, of_part, text);
+            let mut part = described(subject, sum, of_part, text);
             part.code = code.remove(&at).unwrap_or_default();
             parts.push(part);
         }

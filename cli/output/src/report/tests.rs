@@ -1,11 +1,13 @@
 use super::*;
-use crate::annotate::{AnnotateOptions, SourceFolder, SourceFolders, annotate};
+use crate::annotate::{AnnotateOptions, CodeSource, SourceFolder, SourceFolders, annotate};
 use flate2::read::DeflateDecoder;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::PathBuf;
 use stk_profile::pipeline::{self, LoadOptions, Loaded};
+use stk_profile::trace::TraceFile;
+use stk_symbols::{SymbolPath, SymbolStore};
 
 fn kept(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/traces").join(name)
@@ -176,33 +178,80 @@ fn rows_that_are_joined_keep_their_sums() {
     assert_eq!(joined.functions(), whole.functions());
 }
 
-#[test]
-fn source_lines_of_a_page_are_those_of_annotate() {
-    let loaded = load("busy.stk", 2);
+/// What a page holds of the source and the instructions of a kept trace.
+fn decoded_with_code(name: &str, loaded: &Loaded) -> Decoded {
     let sources = SourceFolders::open(&[SourceFolder::parse("../..")]).unwrap();
+    let file = TraceFile::open(&kept(name)).unwrap();
+    let trace = file.read().unwrap();
+    let images = pipeline::load_images(&trace, &SymbolStore::new(SymbolPath::default()));
     let options = AnnotateOptions {
         what: ".",
         stats: StatsOptions::default(),
         top: 200,
         sources: &sources,
         embedded: None,
-        code: None,
+        code: Some(CodeSource { trace: &trace, images: &images }),
     };
     let annotation = annotate(&loaded.profile, &loaded.runs, &options).unwrap();
-    let with = Source { annotation: Some(&annotation), ..source(&loaded) };
-    let decoded = decode(&block(&with, MOST_ROWS).unwrap().0);
+    let with = Source { annotation: Some(&annotation), ..source(loaded) };
+    decode(&block(&with, MOST_ROWS).unwrap().0)
+}
+
+/// The functions of a source of a page, and the sum of numbers in rows.
+fn names_of(decoded: &Decoded, of: &Value) -> BTreeSet<String> {
+    let functions = of["functions"].as_array().unwrap().iter();
+    functions.map(|f| decoded.name(f.as_u64().unwrap() as usize)).collect()
+}
+
+fn sum<'v>(rows: impl IntoIterator<Item = &'v Value>, at: usize) -> u64 {
+    rows.into_iter().map(|row| row[at].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn instructions_of_a_page_sum_to_their_functions_self_time() {
+    let mut texts = 0;
+    for name in ["busy.stk", "mixed.stk"] {
+        let loaded = load(name, 2);
+        let decoded = decoded_with_code(name, &loaded);
+        let sums = decoded.functions();
+        let mut own = 0;
+        for of in decoded.facts["sources"].as_array().unwrap() {
+            let names = names_of(&decoded, of);
+            assert_eq!(of["code_problem"], Value::Null);
+            let blocks = of["code"].as_array().unwrap();
+            let rows: Vec<&Value> =
+                blocks.iter().flat_map(|block| block["rows"].as_array().unwrap()).collect();
+            let expected: u64 = names.iter().map(|name| sums[name].0).sum();
+            assert_eq!(sum(rows.iter().copied(), 5), expected, "{names:?}");
+            for row in &rows {
+                // An instruction, or why there is none.
+                assert_ne!(row[2].is_null(), row[3].is_null(), "{row}");
+                texts += usize::from(row[2].is_string());
+            }
+            own += sum(rows, 5);
+        }
+        assert!(own > 0, "{name}");
+    }
+    // mixed has recorded code.
+    assert!(texts > 50, "{texts}");
+}
+
+#[test]
+fn source_lines_of_a_page_are_those_of_annotate() {
+    let loaded = load("busy.stk", 2);
+    let decoded = decoded_with_code("busy.stk", &loaded);
     let sums = decoded.functions();
     let found = decoded.facts["sources"].as_array().unwrap();
     assert!(found.len() > 20, "{}", found.len());
     assert_eq!(decoded.facts["sources_weight"], "cpu");
     let mut texts = 0;
     for of in found {
-        let functions = of["functions"].as_array().unwrap();
-        let names: BTreeSet<String> =
-            functions.iter().map(|f| decoded.name(f.as_u64().unwrap() as usize)).collect();
-        let lines = of["lines"].as_array().unwrap();
-        let own: u64 = lines.iter().map(|line| line[1].as_u64().unwrap()).sum();
-        assert_eq!(own, names.iter().map(|name| sums[name].0).sum::<u64>(), "{names:?}");
+        let names = names_of(&decoded, of);
+        assert_eq!(
+            sum(of["lines"].as_array().unwrap(), 1),
+            names.iter().map(|name| sums[name].0).sum::<u64>(),
+            "{names:?}"
+        );
         let Some(file) = of["file"].as_str().filter(|file| file.ends_with("leaf_loops.cpp")) else {
             continue;
         };

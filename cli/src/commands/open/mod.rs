@@ -6,7 +6,7 @@
 
 mod serve;
 
-use super::annotate::SourceArgs;
+use super::annotate::CodeArgs;
 use super::convert::{self, ConvertArgs};
 use super::report::{self, ReportArgs};
 use super::{Exit, Out, ProfileArgs, Usage, browser, note, print_message};
@@ -125,7 +125,7 @@ fn in_report(args: &OpenArgs, out: Out<'_>) -> anyhow::Result<Exit> {
         open: false,
         force: false,
         jobs: args.jobs,
-        sources: SourceArgs::default(),
+        code: CodeArgs::default(),
         profile: args.profile.clone(),
     })?;
     if !page.exists() {

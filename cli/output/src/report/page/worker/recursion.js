@@ -25,7 +25,7 @@ function withoutCycle(frame, parent, stack) {
 }
 
 /** Whether a stack of a tree has a cycle that follows itself. */
-function hasCycle({ first, parent, count }, frame) {
+function hasCycle({ frame, first, parent, count }) {
   // A cycle ends with a function that the stack has already.
   for (let n = 0; n < count; n++) if (!first[n] && withoutCycle(frame, parent, n) !== n) return true;
   return false;
@@ -34,11 +34,11 @@ function hasCycle({ first, parent, count }, frame) {
 /** The trace with another tree, and the rows' nodes in that. Inlined functions are one frame with the one that calls them. */
 function withoutRecursion(trace) {
   const { tree, rows } = trace;
+  if (!hasCycle(tree)) return trace;
   const { count, flags, first, end, parent: callers } = tree;
   // The tree's nodes keep their numbers; those that lose their caller to a fold come behind them.
   const frame = new Int32Array(2 * count), parent = new Int32Array(2 * count);
-  for (let n = 0; n < count; n++) frame[n] = 4 * tree.fn[n] + flags[n];
-  if (!hasCycle(tree, frame)) return trace;
+  frame.set(tree.frame);
   parent.set(callers);
   // By node: where frames that it is the outer part of continue, and where its callees do.
   const whole = new Int32Array(count), folded = new Int32Array(count);
