@@ -5,7 +5,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameFacts {
     /// DIA's `StackFrameTypeEnum`: `fpo`, `trap`, `tss`, `standard`, `frame-data`; of x64
-    /// `unwind-info` or `machine-frame`.
+    /// `unwind-info` or `machine-frame`; of x86's precompiled managed code `gc-info`.
     pub frame_type: &'static str,
     /// First RVA that the record describes; of a function in several parts that of the first.
     pub function_start: u32,

@@ -122,6 +122,7 @@ pub struct ImageTablesBuilder {
     size: u32,
     ranges: Vec<KnownRange>,
     directory: Option<(u32, u32)>,
+    clr: Option<u32>,
     thread_starts: Vec<u32>,
     interruptions: Vec<u32>,
     stack_starts: Vec<Range<u32>>,
@@ -139,6 +140,7 @@ impl ImageTables {
             size: image_size,
             ranges: Vec::new(),
             directory: None,
+            clr: None,
             thread_starts: Vec::new(),
             interruptions: Vec::new(),
             stack_starts: Vec::new(),
@@ -178,7 +180,10 @@ impl ImageTables {
         match self.arch {
             Arch::X64 => crate::x64::function_range(self, rva),
             Arch::Arm64 => crate::arm64::function_range(self, rva),
-            Arch::X86 => self.x86.function(rva),
+            Arch::X86 => {
+                let managed = || Some(crate::x86::method(self, rva)?.range);
+                self.x86.function(rva).or_else(managed)
+            }
         }
     }
 
@@ -200,7 +205,7 @@ impl ImageTables {
     /// Number of the exception directory's records that begin at or before `rva`.
     pub(crate) fn records_up_to(&self, rva: u32) -> Result<usize, Fault> {
         let directory = self.exception_directory().ok_or(Fault::NoUnwindData)?;
-        let size = if self.arch == Arch::Arm64 { 8 } else { 12 };
+        let size = record_bytes(self.arch);
         let (mut low, mut high) = (0, directory.len() / size);
         while low < high {
             let middle = low.midpoint(high);
@@ -277,6 +282,13 @@ impl ImageTablesBuilder {
     /// this image with [`Stop::NoUnwindData`](crate::Stop::NoUnwindData).
     pub fn exception_directory(mut self, rva: u32, len: u32) -> Self {
         self.directory = Some((rva, len));
+        self
+    }
+
+    /// x86 only: says where the CLR header lies (data directory 14 of the PE header). The table of
+    /// functions to which that of a ready-to-run image leads is the exception directory.
+    pub fn clr_header(mut self, rva: u32) -> Self {
+        self.clr = Some(rva);
         self
     }
 
@@ -366,6 +378,10 @@ impl ImageTablesBuilder {
             stub: self.stub,
             many: self.many,
         };
+        if image.arch == Arch::X86 {
+            let clr = self.clr.filter(|&rva| rva != 0);
+            self.directory = clr.and_then(|rva| crate::x86::functions(&image, rva)).or(Some((0, 0)));
+        }
         if let Some((rva, len)) = self.directory {
             image.exceptions = find_exceptions(&image, rva, len);
         }
@@ -375,13 +391,18 @@ impl ImageTablesBuilder {
     }
 }
 
-/// Finds the exception directory among the known bytes and makes sure that it is sorted.
-fn find_exceptions(image: &ImageTables, rva: u32, len: u32) -> Exceptions {
-    let record = match image.arch {
+/// Bytes of a record of the exception directory.
+fn record_bytes(arch: Arch) -> usize {
+    match arch {
         Arch::X64 => 12,
         Arch::Arm64 => 8,
-        Arch::X86 => return Exceptions::Sorted(Vec::new()),
-    };
+        Arch::X86 => crate::x86::FUNCTION_BYTES,
+    }
+}
+
+/// Finds the exception directory among the known bytes and makes sure that it is sorted.
+fn find_exceptions(image: &ImageTables, rva: u32, len: u32) -> Exceptions {
+    let record = record_bytes(image.arch);
     if len == 0 {
         return Exceptions::Sorted(Vec::new());
     }

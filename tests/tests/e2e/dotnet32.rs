@@ -67,7 +67,8 @@ fn is_named(program: &str, speedscope: &Speedscope) {
         let all = speedscope.stacks().flat_map(|(_, stack)| stack);
         all.filter(|frame| frame.file.starts_with("System.")).map(|frame| &frame.name[..])
     };
-    let nameless: Vec<&str> = frames().filter(|name| name.contains(".dll+0x")).collect();
+    let is_nameless = |name: &&str| name.contains(".dll+0x") || name.contains("!fn_");
+    let nameless: Vec<&str> = frames().filter(is_nameless).collect();
     let named = frames().count() - nameless.len();
     let line = format!(
         "{program} of .NET 2.1 for x86: {named} frames in precompiled code named, {} not",

@@ -222,6 +222,9 @@ impl<'a> ImageParts<'a> {
         if let Some((rva, len)) = directory {
             builder = builder.exception_directory(rva, len);
         }
+        if let Some(headers) = headers {
+            builder = builder.clr_header(headers.clr);
+        }
         let source = if self.ranges.is_empty() && self.exports.is_none() {
             ImageSource::Nowhere
         } else {
@@ -308,7 +311,9 @@ fn file_image(map: MappedFile, file: pe::File) -> Result<FileImage, ImageError> 
     let stack_starts = go::stack_starts(&map);
     let sections = file.sections;
     let bytes: Arc<dyn AsRef<[u8]> + Send + Sync> = Arc::new(map);
-    let mut builder = ImageTables::new(arch, size).exception_directory(exception_rva, exception_len);
+    let mut builder = ImageTables::new(arch, size)
+        .exception_directory(exception_rva, exception_len)
+        .clr_header(file.headers.clr);
     let mut code = Vec::new();
     for function in stack_starts.iter().cloned() {
         builder = builder.stack_start(function);

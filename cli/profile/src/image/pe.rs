@@ -19,6 +19,8 @@ pub(super) struct Headers {
     pub exceptions: (u32, u32),
     /// RVA and length of the export directory; (0, 0) if there is none.
     pub exports: (u32, u32),
+    /// RVA of the CLR header; 0 if there is none.
+    pub clr: u32,
 }
 
 impl Headers {
@@ -70,6 +72,7 @@ fn parse_nt<H: ImageNtHeaders>(bytes: &[u8], mut offset: u64) -> Option<(Headers
         size_of_image: headers.optional_header().size_of_image(),
         exceptions: directory(pe::IMAGE_DIRECTORY_ENTRY_EXCEPTION),
         exports: directory(pe::IMAGE_DIRECTORY_ENTRY_EXPORT),
+        clr: directory(pe::IMAGE_DIRECTORY_ENTRY_COM_DESCRIPTOR).0,
     };
     Some((headers, sections.unwrap_or_default()))
 }

@@ -1,10 +1,13 @@
-//! A frame's FrameData or FPO record and rule in words.
+//! A frame's FrameData or FPO record, or GCInfo, and rule in words.
 
 use std::fmt::Write;
 
+use super::gc_info::FrameKind;
+use super::layout::{RegisterSource, Return, X86Slot};
+use super::managed::{self, Method};
 use super::prologue::FramePointer;
 use super::registers::{ESP, NONVOLATILE};
-use super::rule::{self, RegisterSource, Return, X86Rule, X86Slot};
+use super::rule::{self, X86Rule};
 use super::tables::{FrameRule, Record};
 use crate::Trust;
 use crate::engine::CodeAddress;
@@ -24,7 +27,14 @@ pub(crate) fn explain(place: &CodeAddress<'_>, found_by: Option<Trust>) -> Expla
         Err(error) => return Explanation { record: String::new(), rule: fault(*error) },
     };
     let described = rule.record.and_then(|index| place.image.x86().record(index as usize));
-    let record = described.map_or("no FrameData or FPO record covers the address".to_owned(), record);
+    let inside = place.rva.wrapping_sub(place.position.back());
+    let record = match described {
+        Some(described) => record(described),
+        None => match managed::method(place.image, inside) {
+            Some(method) => gc_info(&method),
+            None => "no FrameData or FPO record covers the address".to_owned(),
+        },
+    };
     Explanation { record, rule: way(rule, found_by) }
 }
 
@@ -44,6 +54,24 @@ fn record(record: &Record) -> String {
     }
 }
 
+fn gc_info(Method { range, header }: &Method) -> String {
+    let frame = match header.kind {
+        FrameKind::Esp => "without ebp",
+        FrameKind::Ebp => "with ebp",
+        FrameKind::DoubleAligned => "with ebp, aligned to 8 bytes",
+    };
+    let handlers = if header.handlers { ", handlers" } else { "" };
+    format!(
+        "GCInfo {:#x}..{:#x}, frame {frame}, locals {:#x}, saved {:#x}, parameters {:#x}, prologue {:#x}{handlers}",
+        range.start,
+        range.end,
+        header.locals,
+        header.saved_bytes(),
+        header.arguments,
+        header.prologue
+    )
+}
+
 fn way(rule: &X86Rule, found_by: Option<Trust>) -> String {
     match found_by {
         Some(Trust::Code) => match &rule.code {
@@ -53,6 +81,9 @@ fn way(rule: &X86Rule, found_by: Option<Trust>) -> String {
                 format!("code followed from the function's start; return address at {at}")
             }),
         },
+        Some(Trust::UnwindInfo) => {
+            rule.code.map_or(String::new(), |code| format!("by GCInfo; {}", effect(&code)))
+        }
         Some(Trust::FrameData) => "by the record".to_owned(),
         Some(Trust::FrameDataSearch) => "by the record, with a search for the return address".to_owned(),
         Some(Trust::FramePointer) => {

@@ -1,13 +1,16 @@
-//! A FrameData or FPO record's sizes and properties of a frame.
+//! A FrameData or FPO record's, or GCInfo's, sizes and properties of a frame.
 
+use super::gc_info::FrameKind;
+use super::managed;
 use super::tables::{FrameRule, Record};
 use crate::ImageTables;
 use crate::frame_facts::FrameFacts;
 
-/// What the most exact record at `rva` says.
+/// What the most exact record at `rva` says; GCInfo's header in precompiled managed code.
 pub(crate) fn facts(image: &ImageTables, rva: u32) -> Option<FrameFacts> {
     let tables = image.x86();
-    let record: &Record = tables.record(tables.find(rva)?)?;
+    let Some(found) = tables.find(rva) else { return of_managed(image, rva) };
+    let record: &Record = tables.record(found)?;
     let (frame_type, allocates_base_pointer) = match &record.how {
         FrameRule::Program(program) => ("frame-data", program.begins_at_ebp()),
         FrameRule::Above { uses_ebp, frame_type } => {
@@ -32,5 +35,23 @@ pub(crate) fn facts(image: &ImageTables, rva: u32) -> Option<FrameFacts> {
         exception_handler: None,
         termination_handler: None,
         allocates_base_pointer,
+    })
+}
+
+fn of_managed(image: &ImageTables, rva: u32) -> Option<FrameFacts> {
+    let method = managed::method(image, rva)?;
+    let header = &method.header;
+    Some(FrameFacts {
+        frame_type: "gc-info",
+        function_start: method.range.start,
+        locals: header.locals,
+        parameters: Some(header.arguments),
+        saved_registers: header.saved_bytes(),
+        prologue: header.prologue,
+        has_seh: None,
+        has_eh: None,
+        exception_handler: None,
+        termination_handler: None,
+        allocates_base_pointer: header.kind != FrameKind::Esp,
     })
 }

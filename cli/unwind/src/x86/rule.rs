@@ -4,45 +4,22 @@ use std::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 
+use super::layout::{RegisterSource, Return, X86Slot};
+use super::managed;
 use super::prologue::{self, Prologue};
 use super::registers::NONVOLATILE;
-use super::{ESP, X86Registers};
 use crate::ImageTables;
 use crate::engine::{CodeAddress, Position};
 use crate::flow::{self, FlowValue, Mode, Outcome, Start};
 use crate::frame::Fault;
 
-/// A register plus an offset.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(crate) struct X86Slot {
-    register: u8,
-    offset: i32,
-}
-
-/// Where the caller's value of a nonvolatile register is.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(crate) enum RegisterSource {
-    /// The register still holds it.
-    #[default]
-    Kept,
-    Word(X86Slot),
-    /// Computed from another register.
-    Computed(X86Slot),
-}
-
-/// How the code itself returns.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Return {
-    pub(crate) return_address: X86Slot,
-    pub(crate) sp: X86Slot,
-    pub(crate) saved: [RegisterSource; 4],
-}
-
 /// The methods that may find the caller of one address.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(crate) struct X86Rule {
-    /// By following the code.
+    /// By following the code, or by GCInfo.
     pub(crate) code: Option<Return>,
+    /// `code` is by GCInfo.
+    pub(crate) by_gc_info: bool,
     /// By the record of that number.
     pub(crate) record: Option<u32>,
     /// Bytes of arguments that the function's return pops, where known.
@@ -56,32 +33,16 @@ pub(crate) struct X86Rule {
     pub(crate) back: u32,
 }
 
-impl X86Slot {
-    pub(crate) fn address(self, registers: &X86Registers) -> u32 {
-        registers.gpr[usize::from(self.register & 7)].wrapping_add(self.offset as u32)
-    }
-
-    pub(crate) fn register(self) -> u8 {
-        self.register
-    }
-
-    pub(crate) fn offset(self) -> i32 {
-        self.offset
-    }
-
-    /// Whether it depends on esp.
-    pub(crate) fn is_by_esp(self) -> bool {
-        usize::from(self.register) == ESP
-    }
-}
-
 const MODE: Mode = Mode { bits: 32, nonvolatile: &NONVOLATILE };
 
 /// The rule at a place.
 pub(crate) fn compile(place: &CodeAddress<'_>) -> Result<X86Rule, Fault> {
     let image = place.image;
     let inside = place.rva.wrapping_sub(place.position.back());
-    let bounds = image.x86().function(inside);
+    let method = managed::method(image, inside);
+    let known = image.x86().function(inside);
+    let bounds = known.or_else(|| method.as_ref().map(|method| method.range.clone()));
+    let by_gc_info = method.as_ref().and_then(|method| method.frame(image, place.rva));
     let start = Start {
         image,
         mode: MODE,
@@ -90,12 +51,14 @@ pub(crate) fn compile(place: &CodeAddress<'_>) -> Result<X86Rule, Fault> {
         after_call: place.position == Position::Caller,
         code: place.code,
     };
-    let outcome = flow::follow(&start);
-    let popped = match &bounds {
-        Some(bounds) => popped_by(image, bounds),
-        None => None,
+    let outcome = if by_gc_info.is_some() { None } else { flow::follow(&start) };
+    let popped = match (&method, &bounds) {
+        // A handler's return pops nothing.
+        (Some(method), _) if !method.header.handlers => method.header.popped(),
+        (_, Some(bounds)) => popped_by(image, bounds),
+        (_, None) => None,
     };
-    let code = outcome.as_ref().and_then(returns);
+    let code = by_gc_info.or(outcome.as_ref().and_then(returns));
     let popped = popped.or(outcome.and_then(|outcome| u16::try_from(outcome.popped?).ok()));
     let ahead = if popped.is_none() && bounds.is_none() { popped_ahead(image, place.rva) } else { None };
     let prologue = prologue::follow(image, place.rva, bounds.as_ref());
@@ -103,6 +66,7 @@ pub(crate) fn compile(place: &CodeAddress<'_>) -> Result<X86Rule, Fault> {
     let pushed = prologue.pushed.filter(|_| place.position == Position::Context);
     Ok(X86Rule {
         code,
+        by_gc_info: by_gc_info.is_some(),
         record: image.x86().find(inside).and_then(|index| u32::try_from(index).ok()),
         popped: popped.or(ahead),
         popped_ahead: ahead.is_some(),
@@ -114,7 +78,7 @@ pub(crate) fn compile(place: &CodeAddress<'_>) -> Result<X86Rule, Fault> {
 
 fn returns(outcome: &Outcome) -> Option<Return> {
     let slot =
-        |(register, offset): (u8, i64)| Some(X86Slot { register, offset: i32::try_from(offset).ok()? });
+        |(register, offset): (u8, i64)| Some(X86Slot::new(register.into(), i32::try_from(offset).ok()?));
     let mut saved = [RegisterSource::Kept; 4];
     for (n, place) in saved.iter_mut().enumerate() {
         *place = match outcome.registers[usize::from(NONVOLATILE[n])] {

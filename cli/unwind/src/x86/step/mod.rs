@@ -1,9 +1,10 @@
 //! From one frame to its caller, by the first of several methods whose result passes the checks.
 
+use super::layout::{RegisterSource, Return};
 use super::program::Input;
 use super::prologue::FramePointer;
 use super::registers::NONVOLATILE;
-use super::rule::{self, RegisterSource, Return, X86Rule};
+use super::rule::{self, X86Rule};
 use super::tables::{FrameRule, Record};
 use super::{EBP, EBX, ESP, X86Registers};
 use crate::engine::{BaseValue, CodeAddress, Facts, Position, StepResult, Unwinder, ends_thread};
@@ -181,7 +182,7 @@ impl<M: Modules> X86Step<'_, M> {
         // The code gives exactly what the processor will do, in prologues and epilogues too.
         if let Some(code) = &self.rule.code
             && let Some(found) =
-                attempt(self.by_code(code).map(|registers| X86Caller { registers, trust: Trust::Code }))
+                attempt(self.by_code(code).map(|registers| X86Caller { registers, trust: self.trust() }))
         {
             return Ok(found);
         }
@@ -202,6 +203,11 @@ impl<M: Modules> X86Step<'_, M> {
             Err(end) if self.is_thread_start() && ends_thread(end) => Err(end),
             Err(why) => Err(stop.unwrap_or(why)),
         }
+    }
+
+    /// The trust in the rule's [`code`](X86Rule::code).
+    fn trust(&self) -> Trust {
+        if self.rule.by_gc_info { Trust::UnwindInfo } else { Trust::Code }
     }
 
     /// Whether this function, or one that it called, starts threads.
