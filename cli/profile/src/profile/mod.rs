@@ -77,7 +77,7 @@ pub use renames::split_renamed;
 pub use runs::{Batch, MOST_RUNS_HELD, Run, RunFlags, RunSource, Runs, SEGMENT_RUNS};
 pub use sums::Sums;
 pub use symbolize::{MissingModule, MissingSymbols, missing_symbols, symbolize};
-pub use tree::{CallTree, Children, Node, NodeId, Visit};
+pub use tree::{CallTree, Children, Node, NodeId, TreeNode, Visit};
 
 pub use crate::stack::{
     FrameFacts, FrameId, FrameKey, FrameKind, FrameSymbols, FrameTable, MethodPlace, NameSource, NamedFrame,

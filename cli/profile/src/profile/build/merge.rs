@@ -276,6 +276,7 @@ impl<'i> Merger<'i> {
     /// The finished profile, without names.
     pub(super) fn finish(mut self) -> io::Result<(Profile, Runs)> {
         self.break_runs()?;
+        self.runs.end()?;
         let trace = self.inputs.trace;
         if self.left_out > 0 {
             let left_out = beyond_memory(self.left_out, "samples", &trace.budget);
