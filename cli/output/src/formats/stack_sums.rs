@@ -4,7 +4,7 @@ use super::unfold::{OriginSums, StackOrigin};
 use rayon::prelude::*;
 use std::cmp::Reverse;
 use stk_profile::profile::{
-    Additive, Children, FrameId, FunctionId, FunctionTree, Functions, Node, NodeId, Profile,
+    Additive, Children, FrameId, FunctionId, FunctionTree, Functions, NodeId, Profile, TreeNode,
 };
 
 /// Weights of distinct stacks of numbered functions. Stacks above which nothing stands are those of
@@ -110,7 +110,7 @@ impl<'p> WeighedStacks<'p> {
             rooted: RootedStacks::default(),
             roots: Vec::new(),
         };
-        let node = |node: &Node| {
+        let node = |node: &TreeNode| {
             let function = match all.numbers_of(node.frame) {
                 [function] => *function,
                 _ => OTHERS,
@@ -120,7 +120,7 @@ impl<'p> WeighedStacks<'p> {
         all.nodes = nodes.iter().map(node).collect();
         for (id, node) in (0u32..).zip(nodes) {
             let WeighedStacks { nodes, first, .. } = &mut all;
-            let first = node.parent.map_or(first, |NodeId(caller)| &mut nodes[caller as usize].callee);
+            let first = node.parent().map_or(first, |NodeId(caller)| &mut nodes[caller as usize].callee);
             let next = std::mem::replace(first, id);
             all.nodes[id as usize].next = next;
         }
@@ -163,7 +163,7 @@ impl<'p> WeighedStacks<'p> {
         let mut depths: Vec<u32> = Vec::with_capacity(nodes.len());
         for node in nodes {
             // Callers come before their callees.
-            depths.push(node.parent.map_or(1, |NodeId(caller)| depths[caller as usize] + 1));
+            depths.push(node.parent().map_or(1, |NodeId(caller)| depths[caller as usize] + 1));
         }
         for (node, depth) in self.nodes.iter_mut().zip(depths) {
             node.size = if node.weight > 0 { depth } else { 0 };
@@ -292,8 +292,8 @@ impl RootedStacks {
         self.tree.calls().add_callees(&mut self.sizes, |size, more| *size = size.saturating_add(more));
         let callees = self.callees.insert(self.tree.callees());
         let call =
-            |&stack| Call { function: self.tree.function(stack), depth: 0, place: StackNode::Rooted(stack) };
-        calls.extend(callees.roots().iter().map(call));
+            |stack| Call { function: self.tree.function(stack), depth: 0, place: StackNode::Rooted(stack) };
+        calls.extend(callees.roots().map(call));
     }
 }
 
@@ -344,7 +344,7 @@ impl Visit {
                 StackNode::Rooted(stack) => {
                     weight.add(all.rooted.weights[stack.0 as usize]);
                     let callees = all.rooted.callees.iter().flat_map(|callees| callees.of(stack));
-                    calls.extend(callees.map(|&stack| Call {
+                    calls.extend(callees.map(|stack| Call {
                         function: all.rooted.tree.function(stack),
                         depth,
                         place: StackNode::Rooted(stack),
@@ -459,7 +459,9 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
     use std::convert::Infallible;
-    use stk_profile::profile::{FrameFacts, FrameKey, NameSource, NamedFrame, Placement, StopId, TraceInfo};
+    use stk_profile::profile::{
+        FrameFacts, FrameKey, NameSource, NamedFrame, Node, Placement, StopId, TraceInfo,
+    };
     use stk_tests::synth::Random;
     use stk_unwind::Trust;
 

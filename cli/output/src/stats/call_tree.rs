@@ -127,8 +127,8 @@ struct ChosenStacks {
 impl ChosenStacks {
     /// The outermost functions.
     fn roots(callees: &Children, totals: &[Amount]) -> ChosenStacks {
-        let member = |&stack: &NodeId| Member { stack, amount: totals[stack.0 as usize] };
-        let stacks: Vec<Member> = callees.roots().iter().map(member).collect();
+        let member = |stack: NodeId| Member { stack, amount: totals[stack.0 as usize] };
+        let stacks: Vec<Member> = callees.roots().map(member).collect();
         let mut whole = Amount::default();
         stacks.iter().for_each(|member| whole.add(member.amount));
         ChosenStacks { stacks, whole }
@@ -225,9 +225,12 @@ impl Growth<'_> {
     fn below(&self, member: Member) -> impl Iterator<Item = Member> + use<'_> {
         let callers = self.direction == Direction::Callers;
         let caller = self.sums.tree.caller(member.stack).filter(|_| callers);
-        let callees = if callers { &[] } else { self.callees.of(member.stack) };
+        let callees = if callers { None } else { Some(self.callees.of(member.stack)) };
         let caller = caller.map(|stack| Member { stack, amount: member.amount });
-        let callees = callees.iter().map(|&stack| Member { stack, amount: self.totals[stack.0 as usize] });
+        let callees = callees
+            .into_iter()
+            .flatten()
+            .map(|stack| Member { stack, amount: self.totals[stack.0 as usize] });
         caller.into_iter().chain(callees)
     }
 

@@ -142,7 +142,7 @@ pub(super) fn callers(profile: &Profile, functions: &Functions) -> Vec<Option<Fu
     let mut callers: Vec<Option<FunctionId>> = Vec::with_capacity(profile.tree.nodes().len());
     for node in profile.tree.nodes() {
         // Callers come before their callees.
-        let above = node.parent.and_then(|NodeId(parent)| callers[parent as usize]);
+        let above = node.parent().and_then(|NodeId(parent)| callers[parent as usize]);
         callers.push(of_frames[node.frame.0 as usize].or(above));
     }
     callers

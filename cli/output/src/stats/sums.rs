@@ -62,10 +62,12 @@ impl StackWeights {
     }
 
     /// By node: its samples, with the weight of this number.
-    fn amounts(&self, weight: usize) -> Vec<Amount> {
+    fn amounts(self, weight: usize) -> Vec<Amount> {
         let sum = |sum: &StackSum| Amount { samples: sum.samples, weight_ns: sum.weights[weight] };
-        let place =
-            |place: &u32| place.checked_sub(1).map_or(Amount::default(), |at| sum(&self.sums[at as usize]));
+        let sums: Vec<Amount> = self.sums.iter().map(sum).collect();
+        // Before room is made for all nodes.
+        drop(self.sums);
+        let place = |place: &u32| place.checked_sub(1).map_or(Amount::default(), |at| sums[at as usize]);
         self.places.iter().map(place).collect()
     }
 }
@@ -206,13 +208,17 @@ impl<'a> StatsTables<'a> {
         let (weight, counted_ns) = self.weigh(options.weight, cpu_known);
         let distinct_stacks = self.nodes.iter().filter(|amount| amount.samples > 0).count() as u64;
         let modules_of = functions.modules();
-        // By node: samples of the stacks that go through it.
-        let mut through = self.nodes.clone();
-        self.profile.tree.add_callees(&mut through, Amount::add);
-        let (of_functions, of_modules) = own_totals(self.profile, functions, &self.nodes, &through);
+        let trusted =
+            TrustedWeight { complete_ns: self.complete_ns(weight), ..trusted(self.profile, &self.nodes) };
         let no_stack = self.no_stack_amount(weight);
-        let calls = || CallSums::of(self.profile, functions, &self.nodes, &through, no_stack);
+        let calls = || {
+            let through = through(self.profile, self.nodes.clone());
+            CallSums::of(self.profile, functions, &self.nodes, &through, no_stack)
+        };
         let answer = asked.map(|asked| asked.finish(cpu_known, calls));
+        let (mut of_functions, mut of_modules) = own(self.profile, functions, &self.nodes);
+        let through = through(self.profile, std::mem::take(&mut self.nodes));
+        add_totals(self.profile, functions, &through, (&mut of_functions[..], &mut of_modules[..]));
 
         let by = |time: Time, other: Time| -> Vec<FunctionStats> {
             let function = |(id, sums): (u32, OwnTotal<Amount>)| {
@@ -252,8 +258,6 @@ impl<'a> StatsTables<'a> {
             |frame: FrameId| modules_of.names[modules_of.of_frames[frame.0 as usize] as usize].as_str();
         let (trusts, proved_share) = trust_stats(self.profile, &through, &module_of, top);
         let (stops, complete_share) = self.stop_stats(top);
-        let trusted =
-            TrustedWeight { complete_ns: self.complete_ns(weight), ..trusted(self.profile, &self.nodes) };
         let summary = StatsSummary {
             weight,
             counted_ns,
@@ -326,19 +330,41 @@ impl Additive for Amount {
     }
 }
 
-/// The sums of all functions, and of all modules. Visits every stack once that has samples or leads
-/// to one with samples. They are [`Sums`](stk_profile::profile::Sums) of all stacks, without trees
-/// of functions and of modules, which in a recording of few equal stacks are as large as it.
-fn own_totals(
+/// By node: samples of the stacks that go through it, of those that end there.
+fn through(profile: &Profile, mut own: Vec<Amount>) -> Vec<Amount> {
+    profile.tree.add_callees(&mut own, Amount::add);
+    own
+}
+
+/// The sums of all functions, and of all modules: own amounts alone. With [`add_totals`] they are
+/// [`Sums`](stk_profile::profile::Sums) of all stacks, without trees of functions and of modules,
+/// which in a recording of few equal stacks are as large as it.
+fn own(
     profile: &Profile,
     functions: &Functions,
-    own: &[Amount],
-    through: &[Amount],
+    nodes: &[Amount],
 ) -> (Vec<OwnTotal<Amount>>, Vec<OwnTotal<Amount>>) {
-    let nodes = profile.tree.nodes();
     let modules = functions.modules();
     let mut of_functions = vec![OwnTotal::<Amount>::default(); functions.list().len()];
     let mut of_modules = vec![OwnTotal::<Amount>::default(); modules.names.len()];
+    for (node, &own) in profile.tree.nodes().iter().zip(nodes).filter(|(_, own)| **own != Amount::default()) {
+        if let Some(innermost) = functions.of(node.frame).last() {
+            of_functions[innermost.0 as usize].own.add(own);
+        }
+        of_modules[modules.of_frames[node.frame.0 as usize] as usize].own.add(own);
+    }
+    (of_functions, of_modules)
+}
+
+/// Adds the total amounts. Visits every stack once that has samples or leads to one with samples.
+fn add_totals(
+    profile: &Profile,
+    functions: &Functions,
+    through: &[Amount],
+    (of_functions, of_modules): (&mut [OwnTotal<Amount>], &mut [OwnTotal<Amount>]),
+) {
+    let nodes = profile.tree.nodes();
+    let modules = functions.modules();
     let (mut open_functions, mut open_modules) = (OpenFunctions::default(), OpenFunctions::default());
     profile.tree.visit(|NodeId(node), when| {
         let at = node as usize;
@@ -358,16 +384,11 @@ fn own_totals(
                 of_functions[function.0 as usize].total.add(through[at]);
             }
         }
-        if let Some(innermost) = of_frame.last() {
-            of_functions[innermost.0 as usize].own.add(own[at]);
-        }
         if open_modules.enter(module) {
             of_modules[module as usize].total.add(through[at]);
         }
-        of_modules[module as usize].own.add(own[at]);
         true
     });
-    (of_functions, of_modules)
 }
 
 /// A time by which functions and modules are listed.

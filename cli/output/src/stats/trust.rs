@@ -32,7 +32,7 @@ pub(super) fn trust_stats<'a>(
             add_proved(Trust::Context, amount.samples);
         }
         // Every other frame was found from the frame that it called.
-        let Some(caller) = node.parent.map(|parent| trust_of(nodes[parent.0 as usize].frame)) else {
+        let Some(caller) = node.parent().map(|parent| trust_of(nodes[parent.0 as usize].frame)) else {
             continue;
         };
         if caller.is_proved() || caller == Trust::Assumed {
@@ -75,7 +75,7 @@ pub(super) fn trusted(profile: &Profile, own: &[Amount]) -> TrustedWeight {
     for (node, amount) in profile.tree.nodes().iter().zip(own) {
         let frame = node.frame.0 as usize;
         // Callers come before their callees. Without a caller, a placeholder is no stack.
-        let above = match node.parent {
+        let above = match node.parent() {
             Some(NodeId(parent)) => proved[parent as usize],
             None => !profile.is_placeholder(node.frame),
         };
@@ -84,7 +84,7 @@ pub(super) fn trusted(profile: &Profile, own: &[Amount]) -> TrustedWeight {
         let add = |sum: &mut u64| *sum = sum.saturating_add(amount.weight_ns);
         if is_proved {
             add(&mut sums.proved_ns);
-        } else if node.parent.is_none() && profile.is_placeholder(node.frame) {
+        } else if node.parent().is_none() && profile.is_placeholder(node.frame) {
             add(&mut sums.no_stack_ns);
         }
         match profile.symbols.source[frame] {

@@ -135,6 +135,8 @@ pub fn load_trace(
     }
     let runs = fill_stacks(&mut profile, runs)?;
     let mut runs = select(&mut profile, runs, &options.selection)?;
+    // Seldom is a stack added from here on.
+    profile.tree.settle();
     let missing = missing_symbols(&profile, &runs)?;
     leave_out(&mut profile, &mut runs, &options.selection)?;
     if let Some(share) = &profile.selection {

@@ -1,6 +1,6 @@
 //! Stacks that are too deep to show: recursion folded, and the middle left out.
 
-use super::{CallTree, FunctionId, Functions, Node, NodeId, Profile, Runs};
+use super::{CallTree, FunctionId, Functions, Node, NodeId, Profile, Runs, TreeNode};
 use crate::stack::FrameId;
 use hashbrown::HashMap;
 use std::io;
@@ -16,7 +16,7 @@ pub fn fold_recursion(profile: &mut Profile, runs: &mut Runs) {
     let mut folded: Vec<NodeId> = Vec::with_capacity(profile.tree.nodes().len());
     for node in profile.tree.nodes() {
         // A parent comes before its children.
-        let parent = node.parent.map(|parent| folded[parent.0 as usize]);
+        let parent = node.parent().map(|parent| folded[parent.0 as usize]);
         let stack = tree.intern(Node { parent, frame: node.frame });
         folded.push(without_cycle(&tree, &functions, stack));
     }
@@ -28,7 +28,7 @@ pub fn fold_recursion(profile: &mut Profile, runs: &mut Runs) {
 fn without_cycle(tree: &CallTree, functions: &Functions, stack: NodeId) -> NodeId {
     let nodes = tree.nodes();
     let of = |node: NodeId| -> &[FunctionId] { functions.of(nodes[node.0 as usize].frame) };
-    let parent = |node: NodeId| nodes[node.0 as usize].parent;
+    let parent = |node: NodeId| nodes[node.0 as usize].parent();
     let mut above = stack;
     for length in 1..=LONGEST_CYCLE {
         let Some(next) = parent(above) else { break };
@@ -57,7 +57,7 @@ pub fn cut_stacks(profile: &mut Profile, runs: &mut Runs, most: usize) -> io::Re
     let nodes = profile.tree.nodes();
     let mut lengths: Vec<usize> = Vec::with_capacity(nodes.len());
     for node in nodes {
-        let above = node.parent.map_or(0, |parent| lengths[parent.0 as usize]);
+        let above = node.parent().map_or(0, |parent| lengths[parent.0 as usize]);
         lengths.push(above + functions.of(node.frame).len());
     }
     if lengths.iter().all(|length| *length <= most) {
@@ -80,7 +80,7 @@ pub fn cut_stacks(profile: &mut Profile, runs: &mut Runs, most: usize) -> io::Re
         let id = NodeId(at as u32);
         let is_short = lengths[at] <= most;
         if is_short {
-            let parent = node.parent.and_then(|parent| outer.get(&parent).copied());
+            let parent = node.parent().and_then(|parent| outer.get(&parent).copied());
             let same = tree.intern(Node { parent, frame: node.frame });
             outer.insert(id, same);
             map[at] = Some(same);
@@ -108,12 +108,12 @@ const MIDDLE: &str = "[frames left out: too deep]";
 
 /// The innermost frames of a stack with at most `keep` functions, innermost first, and the caller
 /// with at most so many from which on the outer ones are kept.
-fn ends(nodes: &[Node], lengths: &[usize], stack: NodeId, keep: usize) -> (Vec<FrameId>, Option<NodeId>) {
+fn ends(nodes: &[TreeNode], lengths: &[usize], stack: NodeId, keep: usize) -> (Vec<FrameId>, Option<NodeId>) {
     let mut inner = Vec::new();
     let mut next = Some(stack);
     let all = lengths[stack.0 as usize];
     while let Some(NodeId(node)) = next {
-        let parent = nodes[node as usize].parent;
+        let parent = nodes[node as usize].parent();
         let above = parent.map_or(0, |parent| lengths[parent.0 as usize]);
         if all - above > keep {
             break;
@@ -122,7 +122,7 @@ fn ends(nodes: &[Node], lengths: &[usize], stack: NodeId, keep: usize) -> (Vec<F
         next = parent;
     }
     while let Some(node) = next.filter(|node| lengths[node.0 as usize] > keep) {
-        next = nodes[node.0 as usize].parent;
+        next = nodes[node.0 as usize].parent();
     }
     (inner, next)
 }

@@ -20,7 +20,7 @@ pub fn fold(profile: &mut Profile, runs: &mut Runs, options: FoldOptions) {
     let mut states: Vec<FoldedStack> = Vec::with_capacity(profile.tree.nodes().len());
     for node in profile.tree.nodes() {
         // A parent comes before its children.
-        let above = node.parent.map_or(FoldedStack::default(), |parent| states[parent.0 as usize]);
+        let above = node.parent().map_or(FoldedStack::default(), |parent| states[parent.0 as usize]);
         let mut state = above;
         let frame = match options.next(&mut state.fold, profile.kind(node.frame)) {
             FoldOutcome::Left => None,

@@ -42,7 +42,7 @@ impl FunctionTree {
         let mut stacks: Vec<Option<NodeId>> = Vec::with_capacity(frames.nodes().len());
         // A parent comes before its children.
         for (node, id) in frames.nodes().iter().zip((0..).map(NodeId)) {
-            let caller = node.parent.and_then(|NodeId(parent)| stacks[parent as usize]);
+            let caller = node.parent().and_then(|NodeId(parent)| stacks[parent as usize]);
             stacks.push(is_wanted(id).then_some(()).and_then(|()| {
                 functions(node.frame).into_iter().fold(caller, |caller, function| match caller {
                     Some(stack) if tree.function(stack) == function && joins(function) => caller,
@@ -64,7 +64,7 @@ impl FunctionTree {
     pub fn absorb(&mut self, other: &FunctionTree, number: impl Fn(u32) -> u32) -> Vec<NodeId> {
         let mut stacks: Vec<NodeId> = Vec::with_capacity(other.len());
         for node in other.calls.nodes() {
-            let caller = node.parent.map(|NodeId(caller)| stacks[caller as usize]);
+            let caller = node.parent().map(|NodeId(caller)| stacks[caller as usize]);
             stacks.push(self.call(caller, number(node.frame.0)));
         }
         stacks
@@ -87,7 +87,7 @@ impl FunctionTree {
 
     /// The caller of a stack; `None` of an outermost one.
     pub fn caller(&self, NodeId(stack): NodeId) -> Option<NodeId> {
-        self.calls.nodes()[stack as usize].parent
+        self.calls.nodes()[stack as usize].parent()
     }
 
     /// The functions of a stack, outermost first.
@@ -104,7 +104,7 @@ impl FunctionTree {
 
     /// The stacks from the outermost inwards.
     pub fn callees(&self) -> Children {
-        Children::new(self.calls.nodes().iter().map(|node| node.parent))
+        Children::new(self.calls.nodes().iter().map(|node| node.parent()))
     }
 
     /// By stack: what goes through it, of what ends in each.

@@ -94,7 +94,7 @@ impl Join {
         let mut nodes: Vec<Option<NodeId>> = Vec::with_capacity(part.tree.nodes().len());
         for node in part.tree.nodes() {
             // A parent comes before its children.
-            let parent = node.parent.and_then(|parent| nodes[parent.0 as usize]);
+            let parent = node.parent().and_then(|parent| nodes[parent.0 as usize]);
             let frame = frames[node.frame.0 as usize];
             nodes.push(Some(profile.tree.intern(Node { parent, frame })));
         }

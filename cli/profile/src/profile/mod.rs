@@ -77,14 +77,14 @@ pub use renames::split_renamed;
 pub use runs::{Batch, MOST_RUNS_HELD, Run, RunFlags, RunSource, Runs, SEGMENT_RUNS};
 pub use sums::Sums;
 pub use symbolize::{MissingModule, MissingSymbols, missing_symbols, symbolize};
-pub use tree::{CallTree, Children, Node, NodeId, Visit};
+pub use tree::{CallTree, Children, Node, NodeId, TreeNode, Visit};
 
 pub use crate::stack::{
     FrameFacts, FrameId, FrameKey, FrameKind, FrameSymbols, FrameTable, MethodPlace, NameSource, NamedFrame,
     Placement, StopReason, StrId, Strings,
 };
 
-use crate::trace::Content;
+use crate::trace::{Content, SeenEvents};
 use std::ops::Range;
 use stk_base::model::{DYNAMIC_CODE, Image, ImageId};
 use stk_base::text::{counted, span};
@@ -119,6 +119,8 @@ pub struct Profile {
     /// The sampling rates that were set after the start, by time: nanoseconds since trace start,
     /// and millihertz, 0 for a pause. Empty before [`add_events`].
     pub rates: Vec<(u64, u32)>,
+    /// What [`add_events`] needs not read again.
+    pub seen_events: SeenEvents,
     /// Distinct frames.
     pub frames: FrameTable,
     /// Distinct stacks.
@@ -149,6 +151,7 @@ impl Profile {
             events: Vec::new(),
             gaps: Vec::new(),
             rates: Vec::new(),
+            seen_events: SeenEvents::default(),
             frames: FrameTable::default(),
             tree: CallTree::default(),
             stops: Vec::new(),

@@ -93,7 +93,7 @@ pub fn name_recorder(profile: &mut Profile, runs: &mut Runs, trace: &Trace<'_>) 
     let mut nodes: Vec<NodeId> = Vec::with_capacity(profile.tree.nodes().len());
     for node in profile.tree.nodes() {
         // A parent comes before its children.
-        let parent = node.parent.map(|parent| nodes[parent.0 as usize]);
+        let parent = node.parent().map(|parent| nodes[parent.0 as usize]);
         let below = parent.filter(|parent| tree.nodes()[parent.0 as usize].frame == recorder);
         let frame = if is_own[node.frame.0 as usize] { recorder } else { node.frame };
         nodes.push(below.unwrap_or_else(|| tree.intern(Node { parent, frame })));

@@ -276,6 +276,11 @@ impl Runs {
         });
     }
 
+    /// Moves the runs in memory to the temporary file if others are there: no more are added.
+    pub(super) fn end(&mut self) -> io::Result<()> {
+        if self.spill.is_some() { self.spill() } else { Ok(()) }
+    }
+
     /// Moves all runs in memory to the temporary file.
     fn spill(&mut self) -> io::Result<()> {
         let spill = match &mut self.spill {

@@ -1,6 +1,6 @@
 //! Names the distinct frames of a profile, and sums up what is missing.
 
-use super::{Node, NodeId, Profile, Runs, Visit};
+use super::{NodeId, Profile, Runs, TreeNode, Visit};
 use crate::stack::{self, FrameKey, NameSource, NameSources, Placement, Site, StrId};
 use crate::trace::beyond_memory;
 use std::collections::{BTreeMap, HashMap};
@@ -67,7 +67,7 @@ pub fn missing_symbols(profile: &Profile, runs: &Runs) -> io::Result<MissingSymb
     // What stands for no stack has no name to find.
     let placeholders = nodes.iter().zip(&mut samples).filter(|(node, _)| profile.is_placeholder(node.frame));
     placeholders.for_each(|(_, samples)| *samples = 0);
-    let certain = |node: &Node| profile.symbols.source[node.frame.0 as usize].is_certain();
+    let certain = |node: &TreeNode| profile.symbols.source[node.frame.0 as usize].is_certain();
     let frames = samples.iter().sum();
     let named = nodes.iter().zip(&samples).filter(|(node, _)| certain(node)).map(|(_, count)| count).sum();
     let mut by_reason = samples_by_reason(profile, &samples);
@@ -112,27 +112,41 @@ fn samples_by_reason(profile: &Profile, through: &[u64]) -> BTreeMap<(ImageId, S
         _ => None,
     };
     let of_frames: Vec<Option<usize>> = profile.frames.keys().iter().enumerate().map(lacks).collect();
-    let sums = if pairs.len() <= u64::BITS as usize {
-        few_reasons(profile, through, &of_frames)
+    let sums = if pairs.len() <= FEW_REASONS {
+        few_reasons(profile, through, &of_frames, pairs.len())
     } else {
         many_reasons(profile, through, &of_frames, pairs.len())
     };
     pairs.into_iter().zip(sums).filter(|(_, sum)| *sum > 0).map(|(pair, sum)| (pair, (sum, 0))).collect()
 }
 
-/// The samples of each reason; `of_frames` gives their numbers, which are below 64. One pass over
-/// the nodes, which hold the reasons of their callers.
-fn few_reasons(profile: &Profile, through: &[u64], of_frames: &[Option<usize>]) -> Vec<u64> {
-    let mut sums = vec![0; u64::BITS as usize];
-    let mut met: Vec<u64> = Vec::with_capacity(through.len());
-    for (node, count) in profile.tree.nodes().iter().zip(through) {
-        // Callers come before their callees.
-        let above = node.parent.map_or(0, |NodeId(parent)| met[parent as usize]);
-        let own = of_frames[node.frame.0 as usize].map_or(0, |reason| 1 << reason);
-        if own & !above != 0 {
-            sums[own.trailing_zeros() as usize] += count;
+/// Up to so many reasons, passes over the nodes cost less than a visit of the tree.
+const FEW_REASONS: usize = 64;
+
+/// The samples of each reason; `of_frames` gives their numbers, which are below this one. One pass
+/// over the nodes for each eight reasons: a byte holds those of a node and its callers.
+fn few_reasons(profile: &Profile, through: &[u64], of_frames: &[Option<usize>], reasons: usize) -> Vec<u64> {
+    let mut sums = Vec::new();
+    let mut met: Vec<u8> = Vec::with_capacity(through.len());
+    for first in (0..reasons).step_by(u8::BITS as usize) {
+        let mut of_bits = [0u64; u8::BITS as usize];
+        // By frame: the bit of its reason, if it is one of these.
+        let bit = |reason: &Option<usize>| {
+            let number = reason.and_then(|reason| reason.checked_sub(first));
+            number.filter(|&number| number < of_bits.len()).map_or(0, |number| 1u8 << number)
+        };
+        let bits: Vec<u8> = of_frames.iter().map(bit).collect();
+        met.clear();
+        for (node, count) in profile.tree.nodes().iter().zip(through) {
+            // Callers come before their callees.
+            let above = node.parent().map_or(0, |NodeId(parent)| met[parent as usize]);
+            let own = bits[node.frame.0 as usize];
+            if own & !above != 0 {
+                of_bits[own.trailing_zeros() as usize] += count;
+            }
+            met.push(above | own);
         }
-        met.push(above | own);
+        sums.extend(of_bits);
     }
     sums
 }
@@ -164,7 +178,7 @@ fn many_reasons(profile: &Profile, through: &[u64], of_frames: &[Option<usize>],
 mod tests {
     use super::*;
     use crate::image::{ImageSearch, load_images};
-    use crate::profile::{BuildOptions, CallTree, build};
+    use crate::profile::{BuildOptions, CallTree, Node, build};
     use crate::stack::FrameId;
     use crate::trace::Trace;
     use std::sync::atomic::AtomicU64;
@@ -188,7 +202,7 @@ mod tests {
         profile.tree = tree;
         let mut through = vec![1, 10, 100, 1000, 10_000];
         profile.tree.add_callees(&mut through, |sum, more| *sum += more);
-        let few = few_reasons(&profile, &through, &of_frames);
+        let few = few_reasons(&profile, &through, &of_frames, 64);
         assert_eq!((few[0], few[63]), (1110, 11_100));
         assert_eq!(many_reasons(&profile, &through, &of_frames, 64), few);
     }

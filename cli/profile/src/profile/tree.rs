@@ -18,11 +18,38 @@ pub struct Node {
     pub frame: FrameId,
 }
 
-impl Hash for Node {
+/// A [`Node`] as a tree holds it, in 8 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TreeNode {
+    /// [`NONE`] for the outermost frame.
+    parent: NodeId,
+    /// The innermost frame.
+    pub frame: FrameId,
+}
+
+impl TreeNode {
+    /// The caller's stack; `None` for the outermost frame.
+    pub fn parent(self) -> Option<NodeId> {
+        (self.parent != NONE).then_some(self.parent)
+    }
+}
+
+impl From<Node> for TreeNode {
+    fn from(Node { parent, frame }: Node) -> TreeNode {
+        TreeNode { parent: parent.unwrap_or(NONE), frame }
+    }
+}
+
+impl From<TreeNode> for Node {
+    fn from(node: TreeNode) -> Node {
+        Node { parent: node.parent(), frame: node.frame }
+    }
+}
+
+impl Hash for TreeNode {
     /// One number: there are millions of nodes.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let parent = self.parent.map_or(u32::MAX, |NodeId(parent)| parent);
-        state.write_u64(u64::from(parent) << 32 | u64::from(self.frame.0));
+        state.write_u64(u64::from(self.parent.0) << 32 | u64::from(self.frame.0));
     }
 }
 
@@ -32,7 +59,7 @@ impl Hash for Node {
 /// asked for again. Only callees beyond the first [`MOST_LISTED`] of a node are in a hash table.
 #[derive(Clone, Default, Debug)]
 pub struct CallTree {
-    nodes: Vec<Node>,
+    nodes: Vec<TreeNode>,
     /// By node: the head of the list of its callees.
     heads: Vec<Head>,
     /// The list of the nodes without a caller.
@@ -70,7 +97,7 @@ impl CallTree {
         if self.heads.len() < self.nodes.len() {
             // It was settled.
             for node in std::mem::take(&mut self.nodes) {
-                self.intern(node);
+                self.intern(node.into());
             }
         }
         let head = self.head(node.parent);
@@ -106,10 +133,11 @@ impl CallTree {
 
     /// The id of a node that is in no list, new or known.
     fn intern_other(&mut self, node: Node) -> NodeId {
+        let stored = TreeNode::from(node);
         let CallTree { nodes, others, hasher, .. } = self;
         let entry = others.entry(
-            hasher.hash_one(node),
-            |id| nodes[id.0 as usize] == node,
+            hasher.hash_one(stored),
+            |id| nodes[id.0 as usize] == stored,
             |id| hasher.hash_one(nodes[id.0 as usize]),
         );
         match entry {
@@ -132,7 +160,7 @@ impl CallTree {
     }
 
     fn append(&mut self, node: Node) {
-        self.nodes.push(node);
+        self.nodes.push(node.into());
         self.heads.push(Head::default());
         self.next.push(NONE);
     }
@@ -140,7 +168,7 @@ impl CallTree {
     /// Makes a node the head of its list, before `first`.
     fn lead(&mut self, id: NodeId, first: NodeId) {
         self.next[id.0 as usize] = first;
-        let Node { parent, frame } = self.nodes[id.0 as usize];
+        let Node { parent, frame } = self.nodes[id.0 as usize].into();
         let head = Head { frame, node: id };
         match parent {
             Some(parent) => self.heads[parent.0 as usize] = head,
@@ -156,7 +184,7 @@ impl CallTree {
     }
 
     /// All nodes; index = id.
-    pub fn nodes(&self) -> &[Node] {
+    pub fn nodes(&self) -> &[TreeNode] {
         &self.nodes
     }
 
@@ -165,7 +193,7 @@ impl CallTree {
         let mut next = Some(leaf);
         std::iter::from_fn(move || {
             let node = self.nodes()[next?.0 as usize];
-            next = node.parent;
+            next = node.parent();
             Some(node.frame)
         })
     }
@@ -173,14 +201,14 @@ impl CallTree {
     /// Visits every node from the roots downwards, once before its callees and once after them. If
     /// the first visit returns false, its callees and the second visit are left out.
     pub fn visit(&self, visit: impl FnMut(NodeId, Visit) -> bool) {
-        Children::new(self.nodes().iter().map(|node| node.parent)).visit(visit);
+        Children::new(self.nodes().iter().map(|node| node.parent())).visit(visit);
     }
 
     /// Adds to each node's amount the amounts of all stacks that go through it.
     pub fn add_callees<T: Copy>(&self, amounts: &mut [T], add: impl Fn(&mut T, T)) {
         // A parent's id is smaller than its children's.
         for (id, node) in self.nodes().iter().enumerate().rev() {
-            if let Some(NodeId(parent)) = node.parent {
+            if let Some(NodeId(parent)) = node.parent() {
                 let amount = amounts[id];
                 add(&mut amounts[parent as usize], amount);
             }
@@ -197,57 +225,62 @@ pub enum Visit {
     Leave,
 }
 
-/// A tree from the roots downwards.
+/// A tree from the roots downwards. The nodes of a list are those of one caller, the latest first.
 pub struct Children {
-    roots: Vec<NodeId>,
-    starts: Vec<u32>,
-    list: Vec<NodeId>,
+    /// The first root.
+    root: NodeId,
+    /// By node: the first of its children, and the next one of the list that it is in.
+    lists: Vec<[NodeId; 2]>,
 }
 
 impl Children {
     /// Of the parents of all nodes, by node.
-    pub fn new(parents: impl ExactSizeIterator<Item = Option<NodeId>> + Clone) -> Children {
-        let mut starts = vec![0u32; parents.len() + 1];
-        let mut roots = Vec::new();
-        for (id, parent) in (0u32..).zip(parents.clone()) {
-            match parent {
-                Some(parent) => starts[parent.0 as usize + 1] += 1,
-                None => roots.push(NodeId(id)),
-            }
-        }
-        for id in 1..starts.len() {
-            starts[id] += starts[id - 1];
-        }
-        let mut next = starts.clone();
-        let mut list = vec![NodeId(0); parents.len() - roots.len()];
+    pub fn new(parents: impl ExactSizeIterator<Item = Option<NodeId>>) -> Children {
+        let mut root = NONE;
+        let mut lists = vec![[NONE; 2]; parents.len()];
         for (id, parent) in (0u32..).zip(parents) {
-            if let Some(parent) = parent {
-                let place = &mut next[parent.0 as usize];
-                list[*place as usize] = NodeId(id);
-                *place += 1;
-            }
+            let first = match parent {
+                Some(NodeId(parent)) => &mut lists[parent as usize][0],
+                None => &mut root,
+            };
+            let next = std::mem::replace(first, NodeId(id));
+            lists[id as usize][1] = next;
         }
-        Children { roots, starts, list }
+        Children { root, lists }
     }
 
     /// The nodes without a parent.
-    pub fn roots(&self) -> &[NodeId] {
-        &self.roots
+    pub fn roots(&self) -> impl Iterator<Item = NodeId> {
+        self.list(self.root)
     }
 
     /// The children of a node.
-    pub fn of(&self, NodeId(node): NodeId) -> &[NodeId] {
-        &self.list[self.starts[node as usize] as usize..self.starts[node as usize + 1] as usize]
+    pub fn of(&self, NodeId(node): NodeId) -> impl Iterator<Item = NodeId> {
+        self.list(self.lists[node as usize][0])
+    }
+
+    fn list(&self, first: NodeId) -> impl Iterator<Item = NodeId> {
+        let node = |node: NodeId| (node != NONE).then_some(node);
+        std::iter::successors(node(first), move |NodeId(at)| node(self.lists[*at as usize][1]))
     }
 
     /// As [`CallTree::visit`].
     pub fn visit(&self, mut visit: impl FnMut(NodeId, Visit) -> bool) {
-        let mut todo: Vec<(NodeId, Visit)> = self.roots.iter().map(|&id| (id, Visit::Enter)).collect();
-        while let Some((id, when)) = todo.pop() {
-            if visit(id, when) && when == Visit::Enter {
-                todo.push((id, Visit::Leave));
-                todo.extend(self.of(id).iter().map(|&child| (child, Visit::Enter)));
+        let mut entered: Vec<NodeId> = Vec::new();
+        let mut next = self.root;
+        loop {
+            if let Some(&[child, sibling]) = self.lists.get(next.0 as usize) {
+                let is_entered = visit(next, Visit::Enter);
+                if is_entered {
+                    entered.push(next);
+                }
+                next = if is_entered { child } else { sibling };
+                continue;
             }
+            // The list has ended.
+            let Some(node) = entered.pop() else { return };
+            visit(node, Visit::Leave);
+            next = self.lists[node.0 as usize][1];
         }
     }
 }
@@ -283,7 +316,7 @@ mod tests {
                     .map(|callee| tree.intern(Node { parent: Some(root), frame: FrameId(callee) }))
                     .collect();
                 assert!(callees.iter().zip(0..).all(|(id, callee)| {
-                    tree.nodes()[id.0 as usize] == Node { parent: Some(root), frame: FrameId(callee) }
+                    tree.nodes()[id.0 as usize] == Node { parent: Some(root), frame: FrameId(callee) }.into()
                 }));
                 found.push((frame, root, callees));
             }

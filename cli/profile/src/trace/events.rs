@@ -2,10 +2,12 @@
 //! and go, threads that begin and end.
 //!
 //! The first pass knows all of them but captures, and marks and exceptions beside samples: those
-//! are in SAMPLES blocks, which [`events`] decodes without walking a stack.
+//! are in SAMPLES blocks. Whoever walks these collects them as [`SeenEvents`]; [`events`] decodes
+//! the blocks that nobody has read, without walking a stack.
 
 use super::{Trace, beyond_memory};
 use rayon::prelude::*;
+use std::collections::HashMap;
 use stk_format::{BlockError, BlockRef, ImageBudget, SampleStep, Scratch};
 use stk_schema::Ticks;
 use stk_schema::event::{Dropped, Event, Exception, ModuleFlags, ThreadFlags};
@@ -116,11 +118,20 @@ const TEXT: usize = 16;
 /// The events of a trace. Runs in the caller's rayon pool. The result does not depend on the size
 /// of that pool.
 pub fn events(trace: &Trace<'_>) -> TraceEvents {
+    events_beside(trace, SeenEvents::default())
+}
+
+/// As [`events`], but does not read the blocks again whose events were seen.
+pub(crate) fn events_beside(trace: &Trace<'_>, mut seen: SeenEvents) -> TraceEvents {
     let mut found = TraceEvents::default();
     of_timeline(trace, &mut found);
     let blocks: Vec<(u32, &BlockRef)> = (0..).zip(trace.sample_blocks()).collect();
     for blocks in blocks.chunks(4 * rayon::current_num_threads()) {
-        for block in read_blocks(trace, blocks) {
+        let unread: Vec<(u32, &BlockRef)> =
+            blocks.iter().copied().filter(|(at, _)| !seen.blocks.contains_key(at)).collect();
+        let mut read = read_blocks(trace, &unread).into_iter();
+        let in_order = |(at, _): &(u32, _)| seen.blocks.remove(at).or_else(|| read.next());
+        for block in blocks.iter().filter_map(in_order) {
             block.events.into_iter().for_each(|event| found.add(trace, event));
             found.dropped.extend(block.dropped);
             if let Some(error) = block.error {
@@ -134,7 +145,7 @@ pub fn events(trace: &Trace<'_>) -> TraceEvents {
                 ));
             }
         }
-        if let Some((_, block)) = blocks.last() {
+        if let Some((_, block)) = unread.last() {
             trace.release(block.offset as usize);
         }
     }
@@ -217,8 +228,33 @@ fn of_thread(instance: u64) -> Option<u64> {
     (instance != 0).then_some(instance)
 }
 
+/// The events of blocks that were read for their samples.
+#[derive(Default, Debug)]
+pub struct SeenEvents {
+    /// By their numbers among the SAMPLES blocks.
+    blocks: HashMap<u32, BlockEvents>,
+    /// Bytes that they take.
+    memory: usize,
+}
+
+/// Bytes that the seen events of a block and of all blocks may take. Blocks beyond are read again.
+const MOST_SEEN_OF_BLOCK: usize = 1 << 20;
+const MOST_SEEN: usize = 8 << 20;
+
+impl SeenEvents {
+    /// Adds the events of a whole block.
+    pub(crate) fn add(&mut self, block: BlockEvents) {
+        let memory = self.memory + block.memory_used();
+        if memory <= MOST_SEEN {
+            self.memory = memory;
+            self.blocks.insert(block.at, block);
+        }
+    }
+}
+
 /// The events of one block.
-struct BlockEvents {
+#[derive(Debug)]
+pub(crate) struct BlockEvents {
     /// Sequence number of the block.
     seq: u64,
     /// Its number among the SAMPLES blocks.
@@ -229,7 +265,10 @@ struct BlockEvents {
     left_out: u64,
     /// Why the block could not be read to its end.
     error: Option<BlockError>,
-    /// Bytes that its events may still take.
+    /// Samples so far, without those that repeat one.
+    samples: u32,
+    /// Bytes that its events may take, and those that they may still take.
+    most_memory: usize,
     memory: usize,
 }
 
@@ -262,40 +301,65 @@ fn read_blocks(trace: &Trace<'_>, blocks: &[(u32, &BlockRef)]) -> Vec<BlockEvent
 }
 
 impl BlockEvents {
-    fn new(trace: &Trace<'_>, at: u32, block: &BlockRef) -> BlockEvents {
+    /// Those of a block with this number among the SAMPLES blocks.
+    pub(crate) fn new(trace: &Trace<'_>, at: u32, block: &BlockRef) -> BlockEvents {
         let stored = block.header.stored_len as usize;
         let own = stored.saturating_mul(MEMORY_PER_BYTE).saturating_add(MEMORY).min(MOST_MEMORY);
         let allowed = usize::try_from(trace.budget.all() / BLOCKS).unwrap_or(usize::MAX);
         let seq = block.header.seq;
         let memory = own.max(allowed);
-        BlockEvents { seq, at, events: Vec::new(), dropped: Vec::new(), left_out: 0, error: None, memory }
+        BlockEvents {
+            seq,
+            at,
+            events: Vec::new(),
+            dropped: Vec::new(),
+            left_out: 0,
+            error: None,
+            samples: 0,
+            most_memory: memory,
+            memory,
+        }
+    }
+
+    /// Bytes that it takes.
+    fn memory_used(&self) -> usize {
+        size_of::<(u32, BlockEvents)>() + self.most_memory - self.memory
+    }
+
+    /// Whether the block's events are so many that it has to be read again for them.
+    pub(crate) fn is_large(&self) -> bool {
+        self.memory_used() > MOST_SEEN_OF_BLOCK || self.left_out > 0
     }
 
     /// Reads the block up to its end or the first error.
     fn read(&mut self, trace: &Trace<'_>, block: &BlockRef, scratch: &mut Scratch) -> Result<(), BlockError> {
         let mut samples = trace.blocks().samples(block, scratch)?;
-        let mut number = 0;
         while let Some(step) = samples.next()? {
-            match step {
-                SampleStep::Sample(sample) => {
-                    if let Some(tag) = sample.tag {
-                        let place = SamplePlace { block: self.at, number };
-                        self.add(sample.time, sample.thread, EventKind::Capture { tag, place });
-                    }
-                    number += 1;
-                }
-                SampleStep::Other(Event::Mark(mark)) => {
-                    let text = String::from_utf8_lossy(mark.text).into_owned();
-                    self.add(mark.time, mark.thread, EventKind::Mark { tag: mark.tag, text });
-                }
-                SampleStep::Other(Event::Exception(Exception { thread, time, code, address })) => {
-                    self.add(time, thread, EventKind::Exception { code, address });
-                }
-                SampleStep::Other(Event::Dropped(dropped)) => self.drop(dropped),
-                _ => {}
-            }
+            self.see(&step);
         }
         Ok(())
+    }
+
+    /// Takes the event of the block's next step, if it is one.
+    pub(crate) fn see(&mut self, step: &SampleStep<'_>) {
+        match step {
+            SampleStep::Sample(sample) => {
+                if let Some(tag) = sample.tag {
+                    let place = SamplePlace { block: self.at, number: self.samples };
+                    self.add(sample.time, sample.thread, EventKind::Capture { tag, place });
+                }
+                self.samples += 1;
+            }
+            SampleStep::Other(Event::Mark(mark)) => {
+                let text = String::from_utf8_lossy(mark.text).into_owned();
+                self.add(mark.time, mark.thread, EventKind::Mark { tag: mark.tag, text });
+            }
+            SampleStep::Other(Event::Exception(Exception { thread, time, code, address })) => {
+                self.add(*time, *thread, EventKind::Exception { code: *code, address: *address });
+            }
+            SampleStep::Other(Event::Dropped(dropped)) => self.drop(*dropped),
+            _ => {}
+        }
     }
 
     fn drop(&mut self, dropped: Dropped) {

@@ -81,7 +81,7 @@ impl Stacks {
                 break;
             }
             unknown.push(stack);
-            next = tree[stack.0 as usize].parent;
+            next = tree[stack.0 as usize].parent();
         }
         while let Some(NodeId(stack)) = unknown.pop() {
             for &function in functions.of(tree[stack as usize].frame) {

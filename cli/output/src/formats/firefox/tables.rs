@@ -186,14 +186,14 @@ impl Tables {
         // Up to a node whose stack is known, then down again.
         let mut path = Vec::new();
         let mut prefix = root;
-        let mut next = profile.tree.nodes()[leaf.0 as usize].parent;
+        let mut next = profile.tree.nodes()[leaf.0 as usize].parent();
         while let Some(node) = next {
             if let Some(&stack) = self.known.get(&(node, origin.stop, origin.wait)) {
                 prefix = Some(stack);
                 break;
             }
             path.push(node);
-            next = profile.tree.nodes()[node.0 as usize].parent;
+            next = profile.tree.nodes()[node.0 as usize].parent();
         }
         for node in path.into_iter().rev() {
             prefix = self.callees(profile, prefix, node, false);

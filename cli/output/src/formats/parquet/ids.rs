@@ -54,7 +54,7 @@ impl<T> StackPath<T> {
                 break;
             }
             missing.push(node);
-            next = tree.nodes()[node.0 as usize].parent;
+            next = tree.nodes()[node.0 as usize].parent();
         }
         if next.is_none() {
             nodes.clear();

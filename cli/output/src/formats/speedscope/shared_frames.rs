@@ -33,7 +33,7 @@ impl SharedFrames {
         let mut depths: Vec<u32> = Vec::with_capacity(profile.tree.nodes().len());
         for node in profile.tree.nodes() {
             // Callers come before their callees.
-            depths.push(node.parent.map_or(0, |NodeId(parent)| depths[parent as usize] + 1));
+            depths.push(node.parent().map_or(0, |NodeId(parent)| depths[parent as usize] + 1));
         }
         SharedFrames { functions, stops, waits, roots, depths, texts: KeptTexts::default() }
     }

@@ -50,7 +50,7 @@ impl StackText {
                 break;
             }
             self.missing.push(node);
-            next = nodes[node.0 as usize].parent;
+            next = nodes[node.0 as usize].parent();
         }
         self.path.truncate(kept);
         self.text.truncate(self.path.last().map_or(self.roots_end, |(_, end)| *end));

@@ -199,6 +199,7 @@ pub fn classify(profile: &mut Profile, runs: &Runs) -> io::Result<Runs> {
     for (thread, ns) in profile.threads.iter_mut().zip(sampling_ns) {
         thread.sampling_cpu_ns = thread.sampling_cpu_ns.saturating_add(ns);
     }
+    out.end()?;
     Ok(out)
 }
 
@@ -309,7 +310,7 @@ impl<'a> Stacks<'a> {
     fn waits(&self) -> Vec<(NodeId, Option<NodeId>)> {
         let nodes = self.profile.tree.nodes();
         let role = |NodeId(node): NodeId| self.roles[nodes[node as usize].frame.0 as usize];
-        let stack = |node| std::iter::successors(Some(node), |NodeId(at)| nodes[*at as usize].parent);
+        let stack = |node| std::iter::successors(Some(node), |NodeId(at)| nodes[*at as usize].parent());
         let waits = |node: &NodeId| role(*node).call == Some(SystemCall::Waits);
         let with_caller = |node| (node, stack(node).find(|node| !role(*node).system));
         (0..nodes.len() as u32).map(NodeId).filter(waits).map(with_caller).collect()
@@ -317,7 +318,7 @@ impl<'a> Stacks<'a> {
 
     fn find_call(&self, node: NodeId) -> Option<(SystemCall, Wait)> {
         let nodes = self.profile.tree.nodes();
-        let stack = std::iter::successors(Some(node), |node| nodes[node.0 as usize].parent);
+        let stack = std::iter::successors(Some(node), |node| nodes[node.0 as usize].parent());
         call_of(stack.map(|node| self.roles[nodes[node.0 as usize].frame.0 as usize]))
     }
 }

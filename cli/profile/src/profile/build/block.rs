@@ -1,10 +1,10 @@
 //! One SAMPLES block: a worker decodes it, walks its stacks and lists those that differ.
 
-use super::BuildInputs;
 use super::stacks::{BaseStack, NewStacks, StackHash, StackTable, WorkerStackId, WorkerStacks};
+use super::{BuildInputs, PlacedBlock};
 use crate::profile::RunFlags;
 use crate::stack::{Assumed, StackWalker, StopReason, ThreadStack, cost};
-use crate::trace::{ManagedState, ManagedTracker, Mark, SampleCopy, take_managed};
+use crate::trace::{BlockEvents, ManagedState, ManagedTracker, Mark, SampleCopy, take_managed};
 use hashbrown::HashMap;
 use stk_format::{BlockError, BlockRef, ImageBudget, Same, SampleStep, Samples, Scratch};
 use stk_schema::Ticks;
@@ -19,6 +19,9 @@ pub(super) struct BlockProfile {
     pub stops: Vec<StopKey>,
     pub steps: Vec<Step>,
     pub marks: Vec<Mark>,
+    /// Its events for [`add_events`](crate::profile::add_events), if it was read to its end and
+    /// they are few.
+    pub events: Option<BlockEvents>,
     /// Samples and events that the recorder dropped: reason and count.
     pub dropped: Vec<(u64, u64)>,
     pub unknown_events: u64,
@@ -211,7 +214,7 @@ impl<'i> BlockWorker<'i> {
     }
 
     /// Reads a block up to its end or the first error.
-    pub(super) fn block(&mut self, block: &BlockRef) -> BlockProfile {
+    pub(super) fn block(&mut self, block: &PlacedBlock) -> BlockProfile {
         self.forget_many();
         self.read_block(block).unwrap_or_else(|| {
             // What is cut must not depend on what the worker knows: an empty table is exact.
@@ -229,7 +232,8 @@ impl<'i> BlockWorker<'i> {
 
     /// Reads a block. `None`: its stacks may take more memory than a block may; only a worker that
     /// knows none can decide that.
-    fn read_block(&mut self, block: &BlockRef) -> Option<BlockProfile> {
+    fn read_block(&mut self, PlacedBlock { block, number, .. }: &PlacedBlock) -> Option<BlockProfile> {
+        let mut events = Some(BlockEvents::new(self.inputs.trace, *number, block));
         // The view's earlier moment depends on which worker took which block, so this move is not
         // counted here. The merger counts it.
         self.walker.space(block.header.first);
@@ -244,7 +248,14 @@ impl<'i> BlockWorker<'i> {
                 if reader.out.cut.is_some() {
                     break;
                 }
-                match samples.next() {
+                let step = samples.next();
+                if let (Some(seen), Ok(Some(step))) = (&mut events, &step) {
+                    seen.see(step);
+                    if seen.is_large() {
+                        events = None;
+                    }
+                }
+                match step {
                     Ok(Some(SampleStep::Same(same))) => {
                         reader.release();
                         reader.same(&samples, same);
@@ -259,6 +270,8 @@ impl<'i> BlockWorker<'i> {
             },
             Err(error) => reader.out.error = Some(error),
         }
+        let is_whole = reader.out.cut.is_none() && reader.out.error.is_none();
+        reader.out.events = events.filter(|_| is_whole);
         reader.release();
         for slot in reader.slots.iter().filter(|slot| slot.live && slot.expires != Ticks::MAX) {
             reader.out.expires.push((slot.thread, slot.expires));

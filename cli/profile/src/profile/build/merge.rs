@@ -12,7 +12,7 @@ use crate::profile::{
     RunFlags, Runs, StopId, StopInfo, ThreadInfo,
 };
 use crate::stack::{StopReason, cost};
-use crate::trace::{Mark, Pauses, TimelineCursor, Trace, beyond_cost, beyond_memory};
+use crate::trace::{Mark, Pauses, SeenEvents, TimelineCursor, Trace, beyond_cost, beyond_memory};
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -36,6 +36,7 @@ pub(super) struct Merger<'i> {
     thread_ids: HashMap<u64, u32>,
     runs: Runs,
     marks: Vec<Mark>,
+    events: SeenEvents,
     dropped: BTreeMap<u64, u64>,
     losses: Losses,
     /// Of a trace of version 1.0: time in which the threads' clocks were not read.
@@ -147,6 +148,7 @@ impl<'i> Merger<'i> {
             thread_ids,
             runs: inputs.options.runs_limit.map_or_else(Runs::default, Runs::with_limit),
             marks: Vec::new(),
+            events: SeenEvents::default(),
             dropped: inputs.trace.timeline.dropped_when(|time| inputs.counts_drops_at(time)),
             losses: Losses::default(),
             unread: UnreadTime::of(inputs.trace),
@@ -243,6 +245,7 @@ impl<'i> Merger<'i> {
         self.marked +=
             block.marks.iter().map(|mark| 2 * (size_of::<Mark>() + mark.text.len())).sum::<usize>();
         self.marks.extend(block.marks);
+        block.events.into_iter().for_each(|events| self.events.add(events));
         for (reason, count) in block.dropped {
             *self.dropped.entry(reason).or_default() += count;
         }
@@ -273,6 +276,7 @@ impl<'i> Merger<'i> {
     /// The finished profile, without names.
     pub(super) fn finish(mut self) -> io::Result<(Profile, Runs)> {
         self.break_runs()?;
+        self.runs.end()?;
         let trace = self.inputs.trace;
         if self.left_out > 0 {
             let left_out = beyond_memory(self.left_out, "samples", &trace.budget);
@@ -333,6 +337,7 @@ impl<'i> Merger<'i> {
             events: Vec::new(),
             gaps: Vec::new(),
             rates: Vec::new(),
+            seen_events: self.events,
             frames: self.stacks.frames,
             tree: self.stacks.tree,
             stops: self.stops,

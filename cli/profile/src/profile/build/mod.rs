@@ -76,7 +76,7 @@ pub fn build(
         });
         // The other workers had used the memory budget. They are gone: walk the block again.
         let Some(block) = queue.starved() else { break };
-        let again = BlockWorker::new(&inputs, &budget, ALONE).block(&block.block);
+        let again = BlockWorker::new(&inputs, &budget, ALONE).block(block);
         queue.give_again(again);
     }
     let (mut profile, runs) = queue.finish()?;
@@ -94,6 +94,8 @@ const FIRST_WORKER: u32 = 2;
 #[derive(Clone, Copy, Debug)]
 struct PlacedBlock {
     block: BlockRef,
+    /// Its number among the SAMPLES blocks.
+    number: u32,
     /// Whether blocks are missing between it and the SAMPLES block before it.
     after_loss: bool,
 }
@@ -181,7 +183,8 @@ fn placed_blocks(inputs: &BuildInputs<'_>) -> Vec<PlacedBlock> {
         lost |= block.header.seq != next;
         next = block.header.seq.saturating_add(1);
         if block.header.kind == BlockKind::Samples {
-            blocks.push(PlacedBlock { block: *block, after_loss: std::mem::take(&mut lost) });
+            let number = blocks.len() as u32;
+            blocks.push(PlacedBlock { block: *block, number, after_loss: std::mem::take(&mut lost) });
         }
     }
     blocks

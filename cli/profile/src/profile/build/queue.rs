@@ -59,7 +59,7 @@ impl<'q, 'i> BlockQueue<'q, 'i> {
     pub(super) fn work(&self, worker: &mut BlockWorker<'_>) {
         let _close = CloseOnPanic(self);
         while let Some(at) = self.take() {
-            self.give(at, worker.block(&self.blocks[at].block));
+            self.give(at, worker.block(&self.blocks[at]));
         }
     }
 

@@ -5,11 +5,31 @@
 use crate::profile::{CallTree, FrameId, FrameKey, FrameTable, Node, NodeId};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
 /// The hash of a stack: of its frames, the outermost first. The halves have keys of their own.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct StackHash([u64; 2]);
+
+/// What a table holds of a [`StackHash`]: 96 bits, in which no two of 2^32 stacks are the same by
+/// chance.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct StackKey([u32; 3]);
+
+impl StackHash {
+    fn key(self) -> StackKey {
+        let StackHash([first, second]) = self;
+        StackKey([first as u32, (first >> 32) as u32, second as u32])
+    }
+}
+
+impl Hash for StackKey {
+    /// One number: it is random already.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let StackKey([low, high, _]) = *self;
+        state.write_u64(u64::from(high) << 32 | u64::from(low));
+    }
+}
 
 /// Makes hashes of stacks. Keyed at random, so that no trace can give two stacks one hash.
 #[derive(Debug)]
@@ -50,7 +70,7 @@ pub(super) struct WorkerStackId(u32);
 pub(super) struct WorkerStacks {
     table: StackTable,
     frames: FrameTable,
-    ids: HashMap<StackHash, KnownStack>,
+    ids: HashMap<StackKey, KnownStack>,
     /// Number of the block that is being read.
     block: u32,
     /// What the stacks of this block take, in bytes: at most, for it counts each frame of a list as
@@ -89,7 +109,7 @@ pub(super) struct NewStacks {
 
 /// A new stack, as what differs from another one of its worker.
 struct NewStack {
-    hash: StackHash,
+    key: StackKey,
     /// A stack known before, whose outermost frames it has; `None`: all frames are listed.
     base: Option<WorkerStackId>,
     /// How many of the base's innermost frames it does not have.
@@ -108,7 +128,7 @@ pub(super) struct BaseStack {
 
 /// Bytes of a distinct frame, a distinct stack, and a frame in the list of a stack.
 const FRAME: usize = 2 * size_of::<FrameKey>();
-const STACK: usize = size_of::<NewStack>() + 2 * size_of::<(StackHash, KnownStack)>();
+const STACK: usize = size_of::<NewStack>() + 2 * size_of::<(StackKey, KnownStack)>();
 const LISTED: usize = size_of::<FrameId>();
 /// Distinct stacks and frames that a worker keeps for its next block, at most: 16 MiB together.
 const MOST_KEPT: usize = 1 << 18;
@@ -159,7 +179,8 @@ impl WorkerStacks {
         frames: impl Iterator<Item = FrameKey>,
     ) -> WorkerStackId {
         let next = KnownStack { id: WorkerStackId(self.ids.len() as u32), block: self.block };
-        let known = match self.ids.entry(hash) {
+        let key = hash.key();
+        let known = match self.ids.entry(key) {
             Entry::Occupied(mut known) => {
                 let known = known.get_mut();
                 if known.block == self.block {
@@ -180,12 +201,7 @@ impl WorkerStacks {
         let WorkerStacks { frames: table, new, .. } = self;
         new.listed.extend(frames.map(|key| table.intern(key)));
         let left = base.map_or(0, |base| (base.len - shared) as u32);
-        new.stacks.push(NewStack {
-            hash,
-            base: base.map(|base| base.id),
-            left,
-            end: new.listed.len() as u32,
-        });
+        new.stacks.push(NewStack { key, base: base.map(|base| base.id), left, end: new.listed.len() as u32 });
         next.id
     }
 
@@ -214,7 +230,7 @@ impl WorkerStacks {
 pub(super) struct TraceStacks {
     pub(super) frames: FrameTable,
     pub(super) tree: CallTree,
-    known: HashMap<StackHash, NodeId>,
+    known: HashMap<StackKey, NodeId>,
     /// By worker.
     workers: Vec<MergedTable>,
     /// How many of the new stacks of the block that was begun last are merged.
@@ -270,15 +286,15 @@ impl TraceStacks {
 
     /// Merges the block's next stack.
     fn merge_next(&mut self, new: &NewStacks) {
-        let NewStack { hash, base, left, end } = new.stacks[self.merged];
+        let NewStack { key, base, left, end } = new.stacks[self.merged];
         let first = self.merged.checked_sub(1).map_or(0, |before| new.stacks[before].end);
         self.merged += 1;
         let TraceStacks { frames: all, tree, known, workers, .. } = self;
         let MergedTable { keys, frames, nodes, .. } = &mut workers[new.table.worker as usize];
-        let node = *known.entry(hash).or_insert_with(|| {
+        let node = *known.entry(key).or_insert_with(|| {
             let mut parent = base.map(|WorkerStackId(base)| nodes[base as usize]);
             for _ in 0..left {
-                parent = parent.and_then(|NodeId(node)| tree.nodes()[node as usize].parent);
+                parent = parent.and_then(|NodeId(node)| tree.nodes()[node as usize].parent());
             }
             for FrameId(frame) in &new.listed[first as usize..end as usize] {
                 let at = *frame as usize;

@@ -28,7 +28,7 @@ pub fn leave_out(profile: &mut Profile, runs: &mut Runs, selection: &Selection) 
     let mut stacks: Vec<CutStack> = Vec::with_capacity(used.len());
     for (node, used) in profile.tree.nodes().iter().zip(used) {
         // A parent comes before its children.
-        let above = node.parent.map_or(begin, |parent| stacks[parent.0 as usize]);
+        let above = node.parent().map_or(begin, |parent| stacks[parent.0 as usize]);
         stacks.push(if used { cutter.next(above, node.frame) } else { begin });
     }
     let Cutter { copy, tree, .. } = cutter;

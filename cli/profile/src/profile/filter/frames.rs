@@ -65,7 +65,7 @@ impl FrameMarks {
         let mut stacks: Vec<Marks> = Vec::with_capacity(profile.tree.nodes().len());
         for node in profile.tree.nodes() {
             // A parent comes before its children.
-            let above = node.parent.map_or(Marks::empty(), |parent| stacks[parent.0 as usize]);
+            let above = node.parent().map_or(Marks::empty(), |parent| stacks[parent.0 as usize]);
             stacks.push(above | self.frames[node.frame.0 as usize]);
         }
         stacks

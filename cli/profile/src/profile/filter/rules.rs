@@ -129,7 +129,7 @@ pub fn apply_rules(profile: &mut Profile, runs: &mut Runs, rules: &Rules) {
     let mut stacks: Vec<GroupedStack> = Vec::with_capacity(profile.tree.nodes().len());
     for node in profile.tree.nodes() {
         // A parent comes before its children.
-        let mut stack = node.parent.map_or(GroupedStack::default(), |parent| stacks[parent.0 as usize]);
+        let mut stack = node.parent().map_or(GroupedStack::default(), |parent| stacks[parent.0 as usize]);
         for part in grouper.parts_of(node.frame) {
             if part.group.is_none() || part.group != stack.group {
                 stack.node = Some(tree.intern(Node { parent: stack.node, frame: part.frame }));
