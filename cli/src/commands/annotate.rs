@@ -2,6 +2,7 @@
 
 use super::profile_args::{LoadedProfile, MissingSum, load_file};
 use super::stats::print_options;
+use super::symbol_options::SymbolOptions;
 use super::values::choice;
 use super::{
     Exit, Out, ProfileArgs, Progress, TraceChoice, TraceProgress, Usage, WorkerArgs, check_symbols,
@@ -10,7 +11,8 @@ use super::{
 use anyhow::Context as _;
 use std::path::{Path, PathBuf};
 use stk_output::annotate::{
-    self, AnnotateError, AnnotateOptions, Annotation, CodeSource, SourceFolder, SourceFolders, VERSION,
+    self, AnnotateError, AnnotateOptions, Annotation, CodeSource, SourceFolder, SourceFolders, SourceServers,
+    VERSION,
 };
 use stk_output::stats::{Length, StatsOptions};
 use stk_output::traces::Traces;
@@ -70,6 +72,11 @@ pub(super) struct CodeArgs {
     /// there (-embed, EmbedAllSources)
     #[arg(long)]
     embedded_sources: bool,
+    /// Take texts of .NET source files from below this address too, where SourceLink's maps in the
+    /// modules' PDBs say that they are (https://host/folder/). A text with another hash than the
+    /// PDB's is refused. May be repeated
+    #[arg(long, value_name = "URL")]
+    source_link: Vec<String>,
     /// Show machine code, from images (see -y) or as far as the trace holds it
     #[arg(long)]
     instructions: bool,
@@ -78,12 +85,24 @@ pub(super) struct CodeArgs {
 impl CodeArgs {
     /// Whether texts or instructions are wanted.
     pub(super) fn is_given(&self) -> bool {
-        self.embedded_sources || self.instructions || !self.source.is_empty()
+        self.needs_trace() || !self.source.is_empty()
     }
 
     /// Whether the trace itself is needed, beside its profile.
     fn needs_trace(&self) -> bool {
-        self.embedded_sources || self.instructions
+        self.embedded_sources || self.instructions || !self.source_link.is_empty()
+    }
+
+    /// The servers of source files; none is contacted here.
+    pub(super) fn servers(&self, symbols: &SymbolOptions) -> anyhow::Result<Option<SourceServers>> {
+        if self.source_link.is_empty() {
+            return Ok(None);
+        }
+        if symbols.offline {
+            return Err(Usage("--source-link names a server, and --offline contacts none".into()).into());
+        }
+        let servers = SourceServers::new(&self.source_link);
+        Ok(Some(servers.map_err(|error| Usage(format!("--source-link {error}")))?))
     }
 
     /// Opens the folders.
@@ -93,20 +112,22 @@ impl CodeArgs {
         Ok(opened.map_err(|(folder, error)| Usage(format!("--source {}: {error}", folder.display())))?)
     }
 
-    /// Annotates a trace, with what is found for it in `store`. The options name no source of code
-    /// and of texts in PDBs.
+    /// Annotates a trace, with what is found for it in `store` and on `servers`. The options name
+    /// no source of code and of texts that PDBs lead to.
     pub(super) fn annotate(
         &self,
         loaded: &LoadedProfile,
         trace: Option<&Trace<'_>>,
         store: &SymbolStore,
+        servers: Option<&SourceServers>,
         options: &AnnotateOptions<'_>,
     ) -> Result<Annotation, AnnotateError> {
         let images = trace.filter(|_| self.instructions).map(|trace| load_images(trace, store));
-        let methods = trace.filter(|_| self.embedded_sources).map(methods);
-        let embedded = methods.as_ref().map(|methods| lines(methods, store));
+        let methods = trace.filter(|_| self.embedded_sources || servers.is_some()).map(methods);
+        let pdbs = methods.as_ref().map(|methods| lines(methods, store));
         let options = AnnotateOptions {
-            embedded: embedded.as_ref(),
+            embedded: pdbs.as_ref().filter(|_| self.embedded_sources),
+            linked: pdbs.as_ref().zip(servers),
             code: trace.zip(images.as_deref()).map(|(trace, images)| CodeSource { trace, images }),
             ..*options
         };
@@ -118,6 +139,7 @@ impl CodeArgs {
 pub(super) fn run(args: &AnnotateArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     args.profile.check()?;
     let sources = args.code.folders()?;
+    let servers = args.code.servers(&args.profile.symbols.options)?;
     let file = inputs::trace(&args.file)?;
     let pool = pool(args.workers.jobs)?;
     let progress = TraceProgress::new(1);
@@ -125,7 +147,7 @@ pub(super) fn run(args: &AnnotateArgs, out: Out<'_>) -> anyhow::Result<Exit> {
     let mut missing = MissingSum::default();
     let mut choice = TraceChoice::new(args.profile.is_part());
     let exit = each_trace(&[file], out, |path| {
-        let read = pool.install(|| of_file(path, args, &sources, progress.samples()));
+        let read = pool.install(|| of_file(path, args, (&sources, servers.as_ref()), progress.samples()));
         let OfTrace { annotation, empty, missing: lacking, exit } = read?;
         choice.add(&annotation.source, empty);
         missing.add(&annotation.source, &lacking);
@@ -159,7 +181,7 @@ struct OfTrace {
 fn of_file(
     path: &Path,
     args: &AnnotateArgs,
-    sources: &SourceFolders,
+    (sources, servers): (&SourceFolders, Option<&SourceServers>),
     progress: &Progress,
 ) -> anyhow::Result<OfTrace> {
     let file = args.profile.tables.open(path)?;
@@ -177,9 +199,10 @@ fn of_file(
         top: if args.top == 0 { usize::MAX } else { args.top },
         sources,
         embedded: None,
+        linked: None,
         code: None,
     };
-    let annotation = match args.code.annotate(&loaded, trace.as_ref(), &store, &options) {
+    let annotation = match args.code.annotate(&loaded, trace.as_ref(), &store, servers, &options) {
         Err(AnnotateError::Pattern(error)) => {
             return Err(Usage(format!("{}: {}", args.what, AnnotateError::Pattern(error))).into());
         }

@@ -10,7 +10,7 @@ use super::{
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use stk_base::files::MayReplace::NoTrace;
-use stk_output::annotate::{AnnotateOptions, Annotation, SourceFolders};
+use stk_output::annotate::{AnnotateOptions, Annotation, SourceFolders, SourceServers};
 use stk_output::formats::SourceMark;
 use stk_output::report::{Report, Source};
 use stk_output::stats::StatsOptions;
@@ -111,6 +111,8 @@ fn opened(path: &Path, args: &ReportArgs) -> anyhow::Result<(TraceFile, Content)
 /// The page of all traces that can be read.
 fn collect(args: &ReportArgs, files: &[(TraceFile, Content)]) -> anyhow::Result<(Report, Exit)> {
     let sources = args.code.folders()?;
+    let servers = args.code.servers(&args.profile.symbols.options)?;
+    let texts = (&sources, servers.as_ref());
     let pool = pool(args.jobs)?;
     let progress = Progress::new("samples");
     let mut page = Report::default();
@@ -119,7 +121,7 @@ fn collect(args: &ReportArgs, files: &[(TraceFile, Content)]) -> anyhow::Result<
     let mut sum = MissingSum::default();
     let mut choice = TraceChoice::new(args.profile.is_part());
     for (file, _) in files {
-        match guarded(file.path(), || pool.install(|| add(&mut page, file, args, &sources, &progress))) {
+        match guarded(file.path(), || pool.install(|| add(&mut page, file, args, texts, &progress))) {
             Ok(added) => {
                 exit = exit.worse(added.exit);
                 let source = file.path().display().to_string();
@@ -148,7 +150,7 @@ fn annotation(
     trace: &Trace<'_>,
     loaded: &LoadedProfile,
     args: &ReportArgs,
-    sources: &SourceFolders,
+    (sources, servers): (&SourceFolders, Option<&SourceServers>),
 ) -> anyhow::Result<Annotation> {
     let store = args.profile.symbols.store(path);
     let options = AnnotateOptions {
@@ -158,9 +160,10 @@ fn annotation(
         top: MOST_SOURCES,
         sources,
         embedded: None,
+        linked: None,
         code: None,
     };
-    Ok(args.code.annotate(loaded, Some(trace), &store, &options)?)
+    Ok(args.code.annotate(loaded, Some(trace), &store, servers, &options)?)
 }
 
 /// What became of a trace.
@@ -177,14 +180,14 @@ fn add(
     page: &mut Report,
     file: &TraceFile,
     args: &ReportArgs,
-    sources: &SourceFolders,
+    texts: (&SourceFolders, Option<&SourceServers>),
     progress: &Progress,
 ) -> anyhow::Result<Added> {
     let mut loaded = load_file(file, &args.profile, progress)?;
     let trace = file.read()?;
     add_events(&mut loaded.profile, &trace);
     let annotation =
-        args.code.is_given().then(|| annotation(file.path(), &trace, &loaded, args, sources)).transpose()?;
+        args.code.is_given().then(|| annotation(file.path(), &trace, &loaded, args, texts)).transpose()?;
     let mut lines = loss_lines(&loaded.profile);
     let warnings = lines.iter().map(|line| line.replacen("stk: warning: ", "", 1));
     let warnings: Vec<String> = warnings.chain(loaded.empty.clone()).collect();

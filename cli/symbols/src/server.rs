@@ -1,4 +1,4 @@
-//! HTTP(S) symbol servers: the only code of `stk` that talks to a network.
+//! HTTP(S) servers of symbols and source files: the only code of `stk` that talks to a network.
 //!
 //! A server is queried only if the user named it. Its answers are not trusted: the name of the file
 //! comes from the image, never from the server, the size is limited, and the identity is checked
@@ -70,6 +70,9 @@ pub struct Client {
 /// Called during a download, with the file name, the bytes so far, and the total bytes if the
 /// server has stated them.
 pub type OnBytes<'a> = &'a (dyn Fn(&str, u64, Option<u64>) + Sync);
+
+/// Takes the next bytes of an answer; then the number so far, and that which the server has stated.
+type TakeBytes<'a> = &'a mut dyn FnMut(&[u8], u64, Option<u64>) -> Result<(), ServerError>;
 
 impl Default for ClientOptions {
     fn default() -> ClientOptions {
@@ -162,6 +165,22 @@ impl Client {
         Err(ServerError::NotFound(folder))
     }
 
+    /// The bytes at an address, not more than [`ClientOptions::max_size`], by one request. A
+    /// redirect is an error: what the user named is a place, and only that is read.
+    ///
+    /// # Errors
+    ///
+    /// Why there are none.
+    pub fn bytes(&self, url: &str) -> Result<Vec<u8>, ServerError> {
+        let mut response = answer(url.to_owned(), self.get(url, self.options.total)?)?;
+        let mut bytes = Vec::new();
+        self.copy_body(url, &mut response, &mut |piece, _, _| {
+            bytes.extend_from_slice(piece);
+            Ok(())
+        })?;
+        Ok(bytes)
+    }
+
     /// Whether a store has a tier of first letters. If so, it has a file `index2.txt` (Microsoft,
     /// "SymStore"). Each server is queried once.
     fn has_three_tiers(&self, base: &str) -> Result<bool, ServerError> {
@@ -242,7 +261,11 @@ impl Client {
     fn receive(&self, url: &str, file: Download<'_>, out: &mut File) -> Result<(), ServerError> {
         let cache_error = |error| ServerError::Cache { path: PathBuf::from(file.name), error };
         let mut response = self.request(url)?;
-        self.copy_body(url, file, &mut response, out)?;
+        self.copy_body(url, &mut response, &mut |piece, got, announced| {
+            out.write_all(piece).map_err(cache_error)?;
+            (file.on_bytes)(file.name, got, announced);
+            Ok(())
+        })?;
         let mut map = map(out).map_err(cache_error)?;
         if cab::is_cabinet(&map) {
             let mut unpacked = tempfile::tempfile().map_err(cache_error)?;
@@ -259,13 +282,12 @@ impl Client {
         (file.check)(&map).map_err(|reason| ServerError::Wrong { url: url.to_owned(), reason })
     }
 
-    /// Writes the body of an answer to `out`, up to the size limit.
+    /// Gives the body of an answer to `out`, up to the size limit.
     fn copy_body(
         &self,
         url: &str,
-        file: Download<'_>,
         response: &mut Response<Body>,
-        out: &mut File,
+        out: TakeBytes<'_>,
     ) -> Result<(), ServerError> {
         let limit = self.options.max_size;
         let too_large = || ServerError::TooLarge { url: url.to_owned(), limit };
@@ -288,9 +310,7 @@ impl Client {
             if got > limit {
                 return Err(too_large());
             }
-            out.write_all(&buffer[..len])
-                .map_err(|error| ServerError::Cache { path: PathBuf::from(file.name), error })?;
-            (file.on_bytes)(file.name, got, announced);
+            out(&buffer[..len], got, announced)?;
         }
         match announced {
             Some(announced) if announced != got => {

@@ -114,7 +114,7 @@ pub enum ServerError {
 
 impl ServerError {
     /// Whether the error is temporary, so that the same request may succeed later.
-    pub(super) fn is_passing(&self) -> bool {
+    pub fn is_passing(&self) -> bool {
         match self {
             ServerError::Status { status, .. } => *status >= 500 || matches!(status, 408 | 425 | 429),
             ServerError::Connection { .. } | ServerError::Truncated { .. } => true,

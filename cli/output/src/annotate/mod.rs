@@ -5,6 +5,7 @@
 //! subject       which functions, or which source file    Profile, text -> Part
 //! sums          weights by part, line and instruction    Profile, StackAmounts -> OwnTotal
 //! sources       source files below folders, in PDBs     a path of debug information -> lines
+//! source_link   source files on named servers            a path, SourceLink's map -> lines
 //! code          machine code as text                     bytes -> instructions
 //! instructions  the instructions of a function           Trace, images -> CodeBlock
 //! text          how it is printed
@@ -16,12 +17,14 @@
 
 mod code;
 mod instructions;
+mod source_link;
 mod sources;
 mod subject;
 mod sums;
 mod text;
 
 pub use instructions::{CodeBlock, CodeSource, InstructionRow};
+pub use source_link::{SourceAddressError, SourceServers};
 pub use sources::{SourceFolder, SourceFolders, SourceProblem};
 pub use text::print;
 
@@ -55,6 +58,9 @@ pub struct AnnotateOptions<'a> {
     pub sources: &'a SourceFolders,
     /// PDBs of .NET modules, if texts in them are wanted. The folders come first.
     pub embedded: Option<&'a Lines<'a>>,
+    /// PDBs of .NET modules, and servers from which texts are taken by SourceLink's maps in them.
+    /// Folders and texts in PDBs come first.
+    pub linked: Option<(&'a Lines<'a>, &'a SourceServers)>,
     /// Where machine code is, if instructions are wanted.
     pub code: Option<CodeSource<'a>>,
 }
@@ -201,16 +207,26 @@ pub fn annotate(
 struct SourceTexts<'a> {
     options: &'a AnnotateOptions<'a>,
     in_folders: HashMap<String, Result<SourceText, SourceProblem>>,
-    /// By module and file.
+    /// By module and file: in PDBs and on servers.
     in_pdbs: HashMap<(String, String), Result<SourceText, SourceProblem>>,
 }
 
 impl SourceTexts<'_> {
     fn find(&mut self, module: &str, file: &str) -> Result<SourceText, SourceProblem> {
         let found = self.in_folders.entry(file.to_owned()).or_insert_with(|| self.options.sources.find(file));
-        let Some(pdbs) = self.options.embedded.filter(|_| found.is_err()) else { return found.clone() };
-        let known = self.in_pdbs.entry((module.to_owned(), file.to_owned()));
-        known.or_insert_with(|| sources::embedded(pdbs, module, file)).clone()
+        let (embedded, linked) = (self.options.embedded, self.options.linked);
+        if found.is_ok() || embedded.is_none() && linked.is_none() {
+            return found.clone();
+        }
+        let problem = found.clone();
+        let find = || {
+            let embedded = embedded.map_or(problem, |pdbs| sources::embedded(pdbs, module, file));
+            match linked {
+                Some((pdbs, servers)) => embedded.or_else(|_| servers.find(pdbs, module, file)),
+                None => embedded,
+            }
+        };
+        self.in_pdbs.entry((module.to_owned(), file.to_owned())).or_insert_with(find).clone()
     }
 }
 
@@ -300,6 +316,7 @@ mod tests {
                 top: usize::MAX,
                 sources: &sources,
                 embedded: None,
+                linked: None,
                 code: None,
             };
             let annotation = annotate(&profile, &runs, &options).unwrap();

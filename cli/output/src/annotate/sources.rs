@@ -1,9 +1,9 @@
 //! Source files: below folders that the user names and, where the user wants it, in the PDBs of
-//! .NET modules. Nowhere else.
+//! .NET modules and on servers ([`source_link`](super::source_link)). Nowhere else.
 //!
 //! Debug information names them, so their paths may be anything. Only names below a folder are
-//! opened: no `..`, no link, no device, nothing above a size. No command and no address that debug
-//! information holds (source servers, SourceLink) is ever followed.
+//! opened: no `..`, no link, no device, nothing above a size. No command that debug information
+//! holds (source servers) is ever run.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,6 +55,9 @@ pub enum SourceProblem {
     /// The PDB of its module does not hold it.
     #[error("no text: {0}")]
     NotEmbedded(String),
+    /// It cannot be taken from a server.
+    #[error("no text: {0}")]
+    NotLinked(String),
     /// It cannot be read.
     #[error("no text: {path}: {why}")]
     Unreadable {
@@ -164,7 +167,7 @@ fn candidates(names: &[&str], named: &SourceFolder, below: &Below) -> Vec<Below>
 }
 
 /// The lines of a file: UTF-8, or what can be read of it as that; tabs are four spaces.
-fn lines(bytes: &[u8]) -> Vec<String> {
+pub(super) fn lines(bytes: &[u8]) -> Vec<String> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let line = |line: &[u8]| {
         let text = String::from_utf8_lossy(line.strip_suffix(b"\r").unwrap_or(line)).replace('\t', "    ");

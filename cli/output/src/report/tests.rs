@@ -190,6 +190,7 @@ fn decoded_with_code(name: &str, loaded: &Loaded) -> Decoded {
         top: 200,
         sources: &sources,
         embedded: None,
+        linked: None,
         code: Some(CodeSource { trace: &trace, images: &images }),
     };
     let annotation = annotate(&loaded.profile, &loaded.runs, &options).unwrap();

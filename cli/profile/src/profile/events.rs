@@ -49,8 +49,8 @@ pub struct ThreadOfEvent {
 }
 
 /// Fills [`Profile::events`], [`Profile::gaps`] and [`Profile::rates`]. Runs in the caller's rayon
-/// pool. Reads once more those blocks of samples whose events were not all kept when the profile was
-/// built.
+/// pool. Reads once more those blocks of samples whose events were not all kept when the profile
+/// was built.
 pub fn add_events(profile: &mut Profile, trace: &Trace<'_>) {
     let found = events_beside(trace, std::mem::take(&mut profile.seen_events));
     let missing = gaps(trace, &found);

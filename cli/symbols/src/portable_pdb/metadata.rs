@@ -20,7 +20,10 @@ const PARENTS: [usize; 27] = [
     0x26, 0x27, 0x28, 0x2A, 0x2C, 0x2B, DOCUMENT, 0x32, 0x33, 0x34, 0x35,
 ];
 const DOCUMENT_TAG: u32 = 22;
+const MODULE_TAG: u32 = 7;
 const TAG_BITS: u32 = 5;
+/// The one row of the table of modules.
+pub(super) const MODULE: u32 = 1 << TAG_BITS | MODULE_TAG;
 
 /// Bits of HeapSizes (ECMA-335 II.24.2.6): indices into the heap have 4 bytes.
 const WIDE_STRING: u8 = 1;
@@ -127,10 +130,9 @@ impl MetadataLayout {
         Some(())
     }
 
-    /// What was written beside a document, by the document's row: the first of that kind.
-    pub(super) fn beside_document<'a>(&self, data: &'a [u8], row: u32, kind: &[u8; 16]) -> Option<&'a [u8]> {
+    /// What was written beside a thing ([`MODULE`], [`beside`]): the first of that kind.
+    pub(super) fn custom<'a>(&self, data: &'a [u8], parent: u32, kind: &[u8; 16]) -> Option<&'a [u8]> {
         let CustomTable { table, wide_parent } = self.custom;
-        let parent = row.checked_mul(1 << TAG_BITS)? | DOCUMENT_TAG;
         let value = |of: u32| {
             let mut row = Cursor::new(table.get(data, of)?);
             let of_parent = index(&mut row, wide_parent)? == parent;
@@ -160,6 +162,15 @@ impl MetadataLayout {
         self.blob(data, name)
     }
 
+    /// The algorithm and the hash of a document's text.
+    pub(super) fn document_hash<'a>(&self, data: &'a [u8], row: u32) -> Option<(&'a [u8], &'a [u8])> {
+        let mut row = Cursor::new(self.documents.get(data, row)?);
+        let _name = index(&mut row, self.wide_blob)?;
+        let algorithm = index(&mut row, self.wide_guid)?;
+        let hash = index(&mut row, self.wide_blob)?;
+        Some((self.guid(data, algorithm)?, self.blob(data, hash)?))
+    }
+
     /// ECMA-335 II.24.2.4: a blob by its offset in the heap.
     pub(super) fn blob<'a>(&self, data: &'a [u8], at: u32) -> Option<&'a [u8]> {
         let mut cursor = Cursor::new(data.get(self.blobs.clone())?.get(at as usize..)?);
@@ -177,6 +188,11 @@ impl MetadataTable {
         let start = self.start + self.row * (row as usize - 1);
         data.get(start..start + self.row)
     }
+}
+
+/// A document, by its row, as that beside which something is written.
+pub(super) fn beside(document: u32) -> Option<u32> {
+    Some(document.checked_mul(1 << TAG_BITS)? | DOCUMENT_TAG)
 }
 
 /// An index of 2 or 4 bytes.

@@ -2,8 +2,8 @@
 //! underlying format).
 //!
 //! Takes the bytes of a `.pdb` file, or of an assembly that has one inside, and returns the source
-//! line of an IL offset in a method, and the texts of source files that the compiler put into it
-//! (`-embed`). Nothing else is read.
+//! line of an IL offset in a method, the texts of source files that the compiler put into it
+//! (`-embed`), and where they are on a server (`-sourcelink`). Nothing else is read.
 
 mod embedded;
 mod metadata;
@@ -19,6 +19,14 @@ use stk_base::model::bytes::Cursor;
 /// Kind of what the compiler wrote beside a document: the document's text.
 const EMBEDDED_SOURCE: [u8; 16] =
     [0x1B, 0x57, 0x8A, 0x0E, 0x26, 0x69, 0x6E, 0x46, 0xB4, 0xAD, 0x8A, 0xB0, 0x46, 0x11, 0xF5, 0xFE];
+/// Kind of what the compiler wrote beside the module: where its documents are.
+const SOURCE_LINK: [u8; 16] =
+    [0x56, 0x05, 0x11, 0xCC, 0x91, 0xA0, 0x38, 0x4D, 0x9F, 0xEC, 0x25, 0xAB, 0x9A, 0x35, 0x1A, 0x6A];
+/// Algorithms by which documents are hashed.
+const SHA_1: [u8; 16] =
+    [0xEC, 0x16, 0x18, 0xFF, 0x5E, 0xAA, 0x10, 0x4D, 0x87, 0xF7, 0x6F, 0x49, 0x63, 0x83, 0x34, 0x60];
+const SHA_256: [u8; 16] =
+    [0x0F, 0xD0, 0x29, 0x88, 0xB8, 0x11, 0x13, 0x42, 0x87, 0x8B, 0x77, 0x0E, 0x85, 0x97, 0xAC, 0x16];
 /// Limit for the documents among which one is looked for by its path.
 const MOST_DOCUMENTS: u32 = 1 << 14;
 
@@ -36,6 +44,16 @@ pub enum IlPlace {
     Offset(u32),
     /// The end of the method.
     Epilogue,
+}
+
+/// How the text of a source file is recognised.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum DocumentHash {
+    /// SHA-1 of its bytes.
+    Sha1(Vec<u8>),
+    /// SHA-256 of its bytes.
+    Sha256(Vec<u8>),
 }
 
 /// Why a portable PDB cannot be read.
@@ -106,12 +124,33 @@ impl PortablePdb {
     ///
     /// When it is damaged, or larger than 16 MiB.
     pub fn source(&self, document: &str) -> Result<Option<Vec<u8>>, PortablePdbError> {
-        let documents = 1..=self.layout.documents.rows.min(MOST_DOCUMENTS);
-        let row = documents.into_iter().find(|&row| self.document(row).is_some_and(|path| path == document));
-        let beside = row.and_then(|row| self.layout.beside_document(&self.data, row, &EMBEDDED_SOURCE));
-        let Some(packed) = beside else { return Ok(None) };
+        let beside = self.row_of(document).and_then(metadata::beside);
+        let packed = beside.and_then(|document| self.layout.custom(&self.data, document, &EMBEDDED_SOURCE));
+        let Some(packed) = packed else { return Ok(None) };
         let damaged = PortablePdbError::Corrupted("the text of a source file cannot be unpacked");
         embedded::source(packed).ok_or(damaged).map(Some)
+    }
+
+    /// SourceLink's map from paths of source files to addresses, JSON, if the compiler wrote one.
+    pub fn source_link(&self) -> Option<&[u8]> {
+        self.layout.custom(&self.data, metadata::MODULE, &SOURCE_LINK)
+    }
+
+    /// The hash of a source file's text, under the path that [`line`](Self::line) gives. `None`: it
+    /// has none, or one of another algorithm.
+    pub fn hash(&self, document: &str) -> Option<DocumentHash> {
+        let (algorithm, hash) = self.layout.document_hash(&self.data, self.row_of(document)?)?;
+        match (algorithm, hash.len()) {
+            (kind, 20) if kind == SHA_1 => Some(DocumentHash::Sha1(hash.to_vec())),
+            (kind, 32) if kind == SHA_256 => Some(DocumentHash::Sha256(hash.to_vec())),
+            _ => None,
+        }
+    }
+
+    /// The row of a source file in the document table.
+    fn row_of(&self, document: &str) -> Option<u32> {
+        let mut rows = 1..=self.layout.documents.rows.min(MOST_DOCUMENTS);
+        rows.find(|&row| self.document(row).is_some_and(|path| path == document))
     }
 
     /// Path of a source file, by row in the document table.

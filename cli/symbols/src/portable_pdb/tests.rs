@@ -96,6 +96,31 @@ fn texts_that_the_compiler_embedded_equal_the_sources() {
     assert_eq!(pdb().source(r".\lines.cs"), Ok(None));
 }
 
+/// A PDB with a SourceLink map.
+const LINKED: &[u8] = include_bytes!("../../../../tests/data/dotnet/linked.pdb");
+
+#[test]
+fn map_and_hashes_are_those_that_the_compiler_wrote() {
+    let linked = PortablePdb::parse(LINKED.to_vec()).expect("a portable PDB");
+    let map = br#"{"documents":{".\\*":"https://source.test/build/1a2b3c/*",".\\short.cs":"https://source.test/generated/short.cs"}}"#;
+    assert_eq!(linked.source_link().map(<[u8]>::trim_ascii), Some(&map[..]));
+    // Of sha256sum and sha1sum.
+    let hash = |hex: &str| {
+        let pair = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal");
+        (0..hex.len()).step_by(2).map(pair).collect::<Vec<u8>>()
+    };
+    assert_eq!(
+        linked.hash(r".\dump.cs"),
+        Some(DocumentHash::Sha256(hash("d3a901c0880b066c30280d0ec2c8528b7307956b29a07fac9ad673afa27989cc")))
+    );
+    assert_eq!(
+        linked.hash(r".\short.cs"),
+        Some(DocumentHash::Sha256(hash("75353149723c4a84c355abf0364f61a982582009d715fc7bcbf73638309a93ce")))
+    );
+    assert_eq!(linked.hash(r".\other.cs"), None);
+    assert_eq!(pdb().source_link(), None);
+}
+
 #[test]
 fn a_changed_byte_gives_a_whole_packed_text_or_none() {
     let len = include_bytes!("../../../../tests/data/dotnet/dump.cs").len();

@@ -5,7 +5,7 @@ use crate::runtimes::{ManagedModule, MethodId, Methods};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use stk_base::model::{file_name, pdb_id};
-use stk_symbols::portable_pdb::{self, IlPlace, PortablePdb, PortablePdbError};
+use stk_symbols::portable_pdb::{self, DocumentHash, IlPlace, PortablePdb, PortablePdbError};
 use stk_symbols::{Identity, SymbolStore};
 use thiserror::Error;
 
@@ -176,18 +176,44 @@ impl<'a> Lines<'a> {
     ///
     /// Why the PDB of that module, or the text in it, cannot be read.
     pub fn source(&self, module: &str, document: &str) -> Result<Option<(&str, Vec<u8>)>, SourceError> {
+        self.first(module, |pdb| pdb.source(document))
+    }
+
+    /// The map of SourceLink in the PDB of a module, if that PDB knows the source file, and the
+    /// hash of the file's text. `module` as for [`source`](Self::source).
+    ///
+    /// # Errors
+    ///
+    /// Why the PDB of that module cannot be read.
+    pub fn linked(
+        &self,
+        module: &str,
+        document: &str,
+    ) -> Result<Option<(Vec<u8>, DocumentHash)>, SourceError> {
+        let found = self.first(module, |pdb| {
+            Ok(pdb.source_link().and_then(|map| Some((map.to_vec(), pdb.hash(document)?))))
+        });
+        found.map(|found| found.map(|(_, linked)| linked))
+    }
+
+    /// What the first PDB of modules with this name has, and the module's file name.
+    fn first<T>(
+        &self,
+        module: &str,
+        has: impl Fn(&PortablePdb) -> Result<Option<T>, PortablePdbError>,
+    ) -> Result<Option<(&str, T)>, SourceError> {
         let mut problem = None;
         for (number, known) in (0..).zip(&self.methods.modules) {
             let name = known.file_name();
             if !module.is_empty() && !name.eq_ignore_ascii_case(module) {
                 continue;
             }
-            let text = match self.pdb(number) {
-                Ok(pdb) => pdb.source(document).map_err(SourceError::Damaged),
+            let found = match self.pdb(number) {
+                Ok(pdb) => has(pdb).map_err(SourceError::Damaged),
                 Err(error) => Err(SourceError::Pdb(error)),
             };
-            match text {
-                Ok(Some(text)) => return Ok(Some((name, text))),
+            match found {
+                Ok(Some(found)) => return Ok(Some((name, found))),
                 Ok(None) => {}
                 Err(error) => {
                     problem.get_or_insert(error);
