@@ -1,7 +1,7 @@
 //! Tests of symbol servers, against a real HTTP server on the loopback.
 
 use crate::cabinet;
-use crate::support::kept;
+use crate::support::{kept, ran_in};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use stk_symbols::pdb::PdbFile;
 use stk_symbols::server::{Client, ClientOptions, ServerError, WrongFile};
 use stk_symbols::{SymbolCache, SymbolPath, SymbolStore, pdb_id};
+use stk_tests::sha256::sha256;
 
 /// The server's answer for a path.
 #[derive(Clone)]
@@ -146,6 +147,50 @@ fn options() -> ClientOptions {
         backoff: Duration::from_millis(10),
         ..ClientOptions::default()
     }
+}
+
+/// Replaces bytes that occur once by as many others.
+fn replace(bytes: &mut [u8], old: &[u8], new: &[u8]) {
+    let places: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(old)).collect();
+    assert_eq!((places.len(), old.len()), (1, new.len()));
+    bytes[places[0]..][..new.len()].copy_from_slice(new);
+}
+
+#[test]
+fn source_texts_come_from_the_named_server_alone() {
+    let server = Server::start();
+    let text: String = (1..300).map(|line| format!("text of line {line}\n")).collect();
+    server.answer("examples/mixed/mixed.cs", Answer::Body(text.clone().into_bytes()));
+    // Its map has port 47811 of this machine, and its hash of the file is of no text.
+    let mut pdb = include_bytes!("../../../tests/data/dotnet/mixed_linked.pdb").to_vec();
+    let port = server.base.rsplit(':').next().unwrap().split('/').next().unwrap();
+    replace(&mut pdb, b"http://127.0.0.1:47811/", format!("http://127.0.0.1:{port:0>5}/").as_bytes());
+    let hash = sha256(text.as_bytes());
+    let hash: Vec<u8> = (0..32).map(|at| u8::from_str_radix(&hash[2 * at..][..2], 16).unwrap()).collect();
+    replace(&mut pdb, &[b'#'; 32], &hash);
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(kept("mixed.stk"), folder.path().join("mixed.stk")).unwrap();
+    std::fs::write(folder.path().join("mixed.pdb"), pdb).unwrap();
+    let annotated = |below: &str| {
+        let line = ["annotate", "mixed.stk", "mixed.cs", "--json", "-y", ".", "--no-default-symbols"];
+        let ran = ran_in(folder.path(), &[&line[..], &["--source-link", below]].concat());
+        let value: serde_json::Value = serde_json::from_str(&ran.out).expect(&ran.error);
+        value["traces"][0]["parts"][0].clone()
+    };
+
+    let part = annotated("http://127.0.0.1:1/");
+    assert!(part["no_text"].as_str().unwrap().contains("below no address of --source-link"), "{part}");
+    assert!(server.requests().is_empty());
+    let part = annotated(&server.base);
+    let lines = part["lines"].as_array().unwrap();
+    assert!(lines.len() > 3, "{part}");
+    for line in lines.iter().filter(|line| !line["line"].is_null()) {
+        assert_eq!(line["text"], format!("text of line {}", line["line"]), "{part}");
+    }
+    assert_eq!(server.requests(), ["/symbols/examples/mixed/mixed.cs"]);
+    server.answer("examples/mixed/mixed.cs", Answer::Body(text.replace('7', "8").into_bytes()));
+    let part = annotated(&server.base);
+    assert!(part["no_text"].as_str().unwrap().contains("its hash differs"), "{part}");
 }
 
 /// A server, an empty cache folder, and the identity of the requested PDB.
