@@ -441,7 +441,8 @@ fn without_a_pipe_names_come_through_the_data_access_library() {
         ("interfaces", "mixed!Mixed.Work.Shapes("),
         ("garbage", "mixed!Mixed.Program.Garbage()"),
     ];
-    // These sleep between their work: on a loaded machine a short recording shows few of them at it.
+    // These sleep between their work: on a loaded machine a short recording shows few of them at
+    // it.
     let half_at_work = |text: &str, recorded: &Recorded| {
         let threads = functions(&folder, "dac.stk");
         let met = at_work.iter().filter(|own| is_seen(&threads, **own) == Some(true)).count();
