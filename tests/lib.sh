@@ -319,6 +319,17 @@ take_module() {
   ) 9>"$tests_log/queue.lock"
 }
 
+# run_tests FILE PROGRAM ARGUMENT…: a test program, one test at a time, as RUN_BY and RUN_WITH say. What it prints goes to the file: a pipe would
+# be held open by what the first Wine program starts.
+run_tests() {
+  local output=$1
+  shift
+  (cd "$STK_ROOT/tests" && "${RUN_BY[@]}" timeout -k 30 "${STK_E2E_TIMEOUT:-1800}" "${RUN_WITH[@]}" "$@" --test-threads=1) </dev/null >"$output" 2>&1
+}
+
+# show_tests FILE [LOG]: prints what a reader wants of a test program's output, and adds all of it to the log.
+show_tests() { tr -d '\r' <"$1" | tee -a "${2:-/dev/null}" | grep -vE '^(running .*|)$' || true; }
+
 # run_modules LOG PROGRAM MODULE…|--queue -- ARGUMENT…: the modules one after the other, each a run of its own with its seconds, into LOG. Tests
 # share two cores with what they record, so one runs at a time.
 run_modules() {
@@ -338,11 +349,10 @@ run_modules() {
     fi
     from=$SECONDS part=$tests_log/part-${log##*/}
     printf '\n%s\n' "$module"
-    if ! (cd "$STK_ROOT/tests" && "${RUN_BY[@]}" timeout -k 30 "${STK_E2E_TIMEOUT:-1800}" "${RUN_WITH[@]}" "$program" "$module::" --test-threads=1 "$@") </dev/null >"$part" 2>&1 &&
-      ! grep -q '^test result: FAILED' "$part"; then
+    if ! run_tests "$part" "$program" "$module::" "$@" && ! grep -q '^test result: FAILED' "$part"; then
       note_failure "$module ended without a result"
     fi
-    tr -d '\r' <"$part" | tee -a "$log" | grep -vE '^(running .*|)$' || true
+    show_tests "$part" "$log"
     grep -qE '^test result: .* [1-9][0-9]* (passed|failed)' "$part" || note_failure "$module ran no test"
     printf '%s: %d s\n' "$module" $((SECONDS - from))
   done
@@ -362,11 +372,10 @@ second_tries() {
   machine_session "$STK_MACHINE" 1800
   for name in "${failed[@]}"; do
     printf '\nsecond try of %s\n' "$name"
-    if (cd "$STK_ROOT/tests" && "${RUN_BY[@]}" timeout -k 30 "${STK_E2E_TIMEOUT:-1800}" "${RUN_WITH[@]}" "$program" "$name" --exact --test-threads=1 "$@") </dev/null >"$part" 2>&1 &&
-      grep -q '^test result: ok\. 1 passed' "$part"; then
+    if run_tests "$part" "$program" "$name" --exact "$@" && grep -q '^test result: ok\. 1 passed' "$part"; then
       printf '%s\n' "$name" >>"$tests_log/second-tries"
     fi
-    tr -d '\r' <"$part" | grep -vE '^(running .*|)$' || true
+    show_tests "$part"
   done
 }
 
