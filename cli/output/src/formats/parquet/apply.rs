@@ -314,9 +314,7 @@ impl NewRows {
         ])?;
         let mut writer = TableWriter::create(file, &tables::FRAMES, &[], exporter_of(None))?;
         for from in (0..rows).step_by(ROWS) {
-            let mut group = frame.slice(from as i64, ROWS);
-            group.as_single_chunk_par();
-            writer.write_frame(group)?;
+            writer.write_frame(frame.slice(from as i64, ROWS))?;
         }
         writer.finish().map(drop)
     }

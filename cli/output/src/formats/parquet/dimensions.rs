@@ -154,9 +154,7 @@ impl SortedRun {
         let bytes_per_row = frame.estimated_size() / frame.height().max(1) + 1;
         let mut writer = TableWriter::create(&file, table, &[], String::new())?;
         for from in (0..frame.height()).step_by(ROWS_READ) {
-            let mut group = frame.slice(from as i64, ROWS_READ);
-            group.as_single_chunk_par();
-            writer.write_frame(group)?;
+            writer.write_frame(frame.slice(from as i64, ROWS_READ))?;
         }
         writer.finish()?;
         Ok(SortedRun { file, starts, bytes_per_row })

@@ -62,7 +62,7 @@ impl<'a> Files<'a> {
 
     /// Writes what is held as a row group.
     pub(super) fn flush(&mut self) -> Result<(), OutputError> {
-        let Some(mut frame) = self.held.take().filter(|frame| frame.height() > 0) else { return Ok(()) };
+        let Some(frame) = self.held.take().filter(|frame| frame.height() > 0) else { return Ok(()) };
         let writer = match &mut self.writer {
             Some(writer) => writer,
             none => {
@@ -71,8 +71,6 @@ impl<'a> Files<'a> {
                 none.insert(TableWriter::create(&file, self.table, self.more, exporter_of(None))?)
             }
         };
-        // A row group is made of each piece of a frame.
-        frame.as_single_chunk_par();
         writer.write_frame(frame)?;
         if writer.len()? >= FILE_BYTES
             && let Some(writer) = self.writer.take()

@@ -6,14 +6,19 @@ use super::guard::caught;
 use hashbrown::HashMap;
 use polars::prelude::*;
 use polars_parquet::parquet::CowBuffer;
+use polars_parquet::parquet::compression::Compression;
 use polars_parquet::parquet::encoding::uleb128;
 use polars_parquet::parquet::metadata::Descriptor;
-use polars_parquet::parquet::page::{DataPage, DataPageHeader, DataPageHeaderV1, DictPage};
-use polars_parquet::parquet::schema::types::PrimitiveType;
+use polars_parquet::parquet::page::{
+    CompressedDictPage, DataPage, DataPageHeader, DataPageHeaderV1, DictPage,
+};
+use polars_parquet::parquet::schema::types::{PhysicalType, PrimitiveType};
 use polars_parquet::parquet::statistics::ParquetStatistics;
 use polars_parquet::write::{
-    CompressedPage, Encoding, Page, ParquetType, Version, WriteOptions, array_to_columns, compress,
+    CompressedDataPage, CompressedPage, Encoding, Page, ParquetType, Version, WriteOptions, array_to_columns,
 };
+use rayon::prelude::*;
+use std::cell::RefCell;
 use std::hash::Hash;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -48,9 +53,62 @@ pub(super) fn group_rows(frame: &DataFrame) -> PolarsResult<Vec<usize>> {
     Ok(vec![frame.height()])
 }
 
+/// How much all tables are compressed.
+const LEVEL: i32 = 3;
+
 /// How all tables are compressed.
 pub(super) fn compression() -> PolarsResult<ParquetCompression> {
-    Ok(ParquetCompression::Zstd(Some(ZstdLevel::try_new(3)?)))
+    Ok(ParquetCompression::Zstd(Some(ZstdLevel::try_new(LEVEL)?)))
+}
+
+thread_local! {
+    /// polars makes one for each page, and most pages are smaller than what that costs.
+    static COMPRESSOR: RefCell<Option<zstd::bulk::Compressor<'static>>> = const { RefCell::new(None) };
+}
+
+/// The bytes of a page, compressed as [`compression`] says.
+fn compressed(plain: &[u8]) -> PolarsResult<CowBuffer> {
+    let mut stored = Vec::with_capacity(zstd::zstd_safe::compress_bound(plain.len()));
+    COMPRESSOR.with_borrow_mut(|kept| {
+        let compressor = match kept {
+            Some(compressor) => compressor,
+            none => none.insert(zstd::bulk::Compressor::new(LEVEL)?),
+        };
+        compressor.compress_to_buffer(plain, &mut stored)
+    })?;
+    stored.shrink_to_fit();
+    Ok(CowBuffer::Owned(stored))
+}
+
+fn compressed_page(page: Page) -> PolarsResult<CompressedPage> {
+    Ok(match page {
+        Page::Data(DataPage { num_rows: None, .. }) => {
+            polars_bail!(ComputeError: "a page without its number of rows")
+        }
+        Page::Data(page @ DataPage { num_rows: Some(rows), .. }) => {
+            let (plain, header) = (page.buffer(), page.header().clone());
+            let stored = compressed(plain)?;
+            let len = plain.len();
+            CompressedPage::Data(CompressedDataPage::new(
+                header,
+                stored,
+                Compression::Zstd,
+                len,
+                page.descriptor,
+                rows,
+            ))
+        }
+        Page::Dict(DictPage { buffer, num_values, is_sorted }) => {
+            let stored = compressed(&buffer)?;
+            CompressedPage::Dict(CompressedDictPage::new(
+                stored,
+                Compression::Zstd,
+                buffer.len(),
+                num_values,
+                is_sorted,
+            ))
+        }
+    })
 }
 
 /// What row groups say of the values of their columns.
@@ -81,7 +139,7 @@ pub(super) struct GroupEncoder {
     pub types: Vec<ParquetType>,
 }
 
-/// A row group as it is stored: the pages of each column.
+/// A row group as it is stored: the pages of each column of Parquet.
 pub(super) struct EncodedGroup(pub Vec<Vec<CompressedPage>>);
 
 /// A column of a row group.
@@ -117,14 +175,16 @@ pub(super) struct ListLevels {
 }
 
 impl GroupEncoder {
+    /// Each column is made one piece, encoded and left alone, so that no second copy of the row
+    /// group is in memory. Runs in the caller's rayon pool.
     pub(super) fn encode(&self, columns: Vec<GroupColumn>) -> Result<EncodedGroup, OutputError> {
         let found: Schema = columns.iter().map(GroupColumn::field).collect();
         check_columns(&self.path, &found, &self.schema)?;
         let encoded = written(&self.path, || {
-            let columns = columns.into_iter().zip(&self.types);
-            columns.map(|(column, kind)| column.encode(kind)).collect()
+            let columns = columns.into_par_iter().zip(&self.types);
+            columns.map(|(column, kind)| column.encode(kind)).collect::<PolarsResult<Vec<_>>>()
         });
-        encoded.map(EncodedGroup)
+        Ok(EncodedGroup(encoded?.into_iter().flatten().collect()))
     }
 }
 
@@ -138,40 +198,53 @@ impl GroupColumn {
         }
     }
 
-    fn encode(self, kind: &ParquetType) -> PolarsResult<Vec<CompressedPage>> {
+    /// The pages of each column of Parquet that it becomes.
+    fn encode(self, kind: &ParquetType) -> PolarsResult<Vec<Vec<CompressedPage>>> {
         let options = WriteOptions {
             statistics: statistics(),
             version: Version::V1,
             compression: compression()?.into(),
             data_page_size: None,
         };
-        let pages: Vec<Page> = match self {
-            GroupColumn::Values(values) => {
-                let array = values.as_materialized_series().rechunk().to_arrow(0, CompatLevel::newest());
-                let columns = array_to_columns(array, kind.clone(), options, &[Encoding::RleDictionary])?;
-                columns.into_iter().flatten().collect::<PolarsResult<_>>()?
+        let values = match self {
+            GroupColumn::Values(values) => values,
+            GroupColumn::Lists(lists) => {
+                let pages = lists.pages(value_type(kind));
+                return Ok(vec![pages.into_iter().map(compressed_page).collect::<PolarsResult<_>>()?]);
             }
-            GroupColumn::Lists(lists) => lists.pages(value_type(kind)).into(),
         };
-        let compressed = pages.into_iter().map(|page| compress(page, Vec::new(), options.compression));
-        Ok(compressed.collect::<Result<_, _>>()?)
+        let series = values.as_materialized_series().rechunk();
+        drop(values);
+        let array = series.to_arrow(0, CompatLevel::newest());
+        drop(series);
+        let columns = array_to_columns(array, kind.clone(), options, &encodings(kind))?;
+        columns.into_iter().map(|pages| pages.map(|page| compressed_page(page?)).collect()).collect()
     }
 }
 
-/// The columns of a row group, of which at least one has lists of a dictionary; `None` if none has,
-/// or if another column is of more than one column of Parquet.
-pub(super) fn with_lists(columns: &[Column]) -> PolarsResult<Option<Vec<GroupColumn>>> {
-    let mut any = false;
-    let mut group = Vec::with_capacity(columns.len());
-    for column in columns {
-        let lists = ListColumn::of(column)?;
-        if lists.is_none() && column.dtype().is_nested() {
-            return Ok(None);
-        }
-        any |= lists.is_some();
-        group.push(lists.map_or_else(|| GroupColumn::Values(column.clone()), GroupColumn::Lists));
+/// How polars encodes the values of a column.
+fn encodings(kind: &ParquetType) -> Vec<Encoding> {
+    match kind {
+        ParquetType::PrimitiveType(values) => vec![match values.physical_type {
+            PhysicalType::Int32 | PhysicalType::Int64 | PhysicalType::ByteArray => Encoding::RleDictionary,
+            _ => Encoding::Plain,
+        }],
+        ParquetType::GroupType { fields, .. } => fields.iter().flat_map(encodings).collect(),
     }
-    Ok(any.then_some(group))
+}
+
+/// The columns of a row group. Lists are written with a dictionary, if no other column is of more
+/// than one column of Parquet.
+pub(super) fn with_lists(columns: Vec<Column>) -> PolarsResult<Vec<GroupColumn>> {
+    let mut lists = Vec::with_capacity(columns.len());
+    for column in &columns {
+        lists.push(ListColumn::of(column)?);
+    }
+    if columns.iter().zip(&lists).any(|(column, lists)| lists.is_none() && column.dtype().is_nested()) {
+        lists.iter_mut().for_each(|lists| *lists = None);
+    }
+    let group = columns.into_iter().zip(lists);
+    Ok(group.map(|(column, lists)| lists.map_or(GroupColumn::Values(column), GroupColumn::Lists)).collect())
 }
 
 /// The lists of a column of lists, and their lengths, if none is null or empty.
@@ -188,11 +261,18 @@ fn lists(column: &Column) -> PolarsResult<Option<(LargeListArray, Vec<usize>)>> 
 /// Numbers of values, by first appearance, and the distinct values.
 fn numbered<T: Copy + Eq + Hash>(values: impl Iterator<Item = T>) -> (Vec<u32>, Vec<T>) {
     let (mut known, mut distinct) = (HashMap::new(), Vec::new());
+    let mut last = None;
     let number = |value| {
-        *known.entry(value).or_insert_with(|| {
+        // A value often follows itself.
+        if let Some((_, number)) = last.filter(|(last, _)| *last == value) {
+            return number;
+        }
+        let number = *known.entry(value).or_insert_with(|| {
             distinct.push(value);
             distinct.len() as u32 - 1
-        })
+        });
+        last = Some((value, number));
+        number
     };
     (values.map(number).collect(), distinct)
 }

@@ -2,7 +2,7 @@
 
 use super::super::OutputError;
 use super::super::sink::temporary;
-use super::groups::{self, EncodedGroup, GroupEncoder, written};
+use super::groups::{self, EncodedGroup, GroupColumn, GroupEncoder, written};
 use hashbrown::HashMap;
 use polars::prelude::*;
 use polars_parquet::write::KeyValue;
@@ -57,24 +57,32 @@ impl TableWriter {
     /// Writes a row group.
     pub(super) fn write(&mut self, columns: Vec<Column>) -> Result<(), OutputError> {
         let frame = DataFrame::new(columns)?;
-        groups::check_columns(&self.path, frame.schema(), &self.schema)?;
-        written(&self.path, || self.writer.write_batch(&frame))
+        if frame.height() == 0 {
+            return Ok(());
+        }
+        self.write_group(frame.take_columns().into_iter().map(GroupColumn::Values).collect())
     }
 
-    /// Writes a frame with the columns of the table, in one piece: a row group, or several if it
-    /// has very many values in lists.
-    pub(super) fn write_frame(&mut self, frame: DataFrame) -> Result<(), OutputError> {
+    fn write_group(&mut self, group: Vec<GroupColumn>) -> Result<(), OutputError> {
+        let encoded = self.encoder().encode(group)?;
+        self.write_encoded(&encoded)
+    }
+
+    /// Writes a frame with the columns of the table: a row group, or several if it has very many
+    /// values in lists.
+    pub(super) fn write_frame(&mut self, mut frame: DataFrame) -> Result<(), OutputError> {
+        if frame.get_columns().iter().any(|column| column.dtype().is_nested()) {
+            frame.as_single_chunk();
+        }
         let mut from = 0;
         for rows in groups::group_rows(&frame)? {
-            let columns = frame.slice(from as i64, rows).take_columns();
+            let group = frame.slice(from as i64, rows);
             from += rows;
-            match groups::with_lists(&columns)? {
-                Some(group) => {
-                    let encoded = self.encoder().encode(group)?;
-                    self.write_encoded(&encoded)?;
-                }
-                None => self.write(columns)?,
+            if from == frame.height() {
+                // So that columns that are encoded are in memory no more.
+                frame = DataFrame::empty();
             }
+            self.write_group(groups::with_lists(group.take_columns())?)?;
         }
         Ok(())
     }
