@@ -60,12 +60,13 @@ impl Blobs {
         let blocks: Vec<(usize, &BlockRef)> = blob_blocks(trace).collect();
         let mut blobs = Blobs::default();
         let mut left_out = 0;
+        let threads = rayon::current_num_threads().min(blocks.len().max(1));
+        let mut scratches: Vec<Scratch> = (0..threads).map(|_| Scratch::new()).collect();
         // A few blocks at a time, since what they list is kept only as far as the budget allows.
-        for some in blocks.chunks(rayon::current_num_threads()) {
-            let found: Vec<BlockBlobs> = some
-                .par_iter()
-                .map_init(Scratch::new, |scratch, (_, block)| blobs_of(trace, block, scratch))
-                .collect();
+        for some in blocks.chunks(threads) {
+            let each = some.par_iter().zip(&mut scratches);
+            let found: Vec<BlockBlobs> =
+                each.map(|((_, block), scratch)| blobs_of(trace, block, scratch)).collect();
             for ((at, block), (pieces, error)) in some.iter().zip(found) {
                 blobs.stored_bytes += u64::from(block.header.stored_len);
                 damage.extend(error.map(|error| error.to_string()));
