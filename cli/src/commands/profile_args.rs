@@ -206,27 +206,28 @@ pub(super) fn load_file(
     args: &ProfileArgs,
     progress: &Progress,
 ) -> anyhow::Result<LoadedProfile> {
-    load_within(file, args, progress, Deadline::NEVER)
+    load_read(&mut file.read()?, file.path(), args, progress, Deadline::NEVER)
 }
 
-/// [`load_file`], within a time.
+/// [`load_file`] of a trace whose first pass is done, within a time. `path` is that of its file.
 ///
 /// # Errors
 ///
-/// As there, or that the time is up.
-pub(super) fn load_within(
-    file: &TraceFile,
+/// That the time is up, or as there.
+pub(super) fn load_read(
+    trace: &mut Trace<'_>,
+    path: &Path,
     args: &ProfileArgs,
     progress: &Progress,
     deadline: Deadline,
 ) -> anyhow::Result<LoadedProfile> {
     deadline.check()?;
-    let mut trace = file.read()?;
-    args.tables.give(&mut trace);
-    args.select.process.demand(&trace)?;
+    args.tables.give(trace);
+    let trace = &*trace;
+    args.select.process.demand(trace)?;
     progress.add_total(trace.samples());
-    let TimeRange { from, until } = args.select.range(&trace);
-    let (threads, no_thread) = match args.select.threads.of(&trace) {
+    let TimeRange { from, until } = args.select.range(trace);
+    let (threads, no_thread) = match args.select.threads.of(trace) {
         Ok(threads) => (threads, None),
         Err(NothingChosen(why)) => (Some(HashSet::new()), Some(why)),
     };
@@ -244,10 +245,10 @@ pub(super) fn load_within(
         runs_limit: args.tables.runs_limit(),
         deadline,
     };
-    warn_of_missing_tables(&trace);
-    let symbolizer = Symbolizer::new(args.symbols.store(file.path()), options.demangle);
+    warn_of_missing_tables(trace);
+    let symbolizer = Symbolizer::new(args.symbols.store(path), options.demangle);
     let Loaded { profile, runs, missing, damaged } =
-        load_trace(&trace, &symbolizer, &options, progress.done())?;
+        load_trace(trace, &symbolizer, &options, progress.done())?;
     super::note_redirects(symbolizer.store());
     note_cached(&symbolizer.cached());
     let exit = if damaged { Exit::Damaged } else { Exit::Ok };
@@ -257,9 +258,9 @@ pub(super) fn load_within(
         (None, Some(share)) if share.whole.samples > 0 => {
             format!("{}: no samples are left: {}", trace.source, share.why_empty())
         }
-        _ => args.select.why_empty(&trace),
+        _ => args.select.why_empty(trace),
     });
-    let range = args.select.words(&trace);
+    let range = args.select.words(trace);
     Ok(LoadedProfile { profile, runs, missing, range, empty, exit })
 }
 

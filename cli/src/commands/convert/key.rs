@@ -3,9 +3,10 @@
 
 use super::super::profile_args::SymbolArgs;
 use super::ConvertArgs;
+use std::path::Path;
 use stk_base::map::MappedFile;
 use stk_output::formats::Format;
-use stk_profile::trace::{Content, TraceFile};
+use stk_profile::trace::{Content, Trace};
 use stk_schema::tables;
 use stk_symbols::{Search, SymbolStore};
 use xxhash_rust::xxh3::Xxh3;
@@ -49,13 +50,12 @@ impl Keys {
         Keys { options: format!("{version:?} {} {outputs:?} {profile:?}", format.name()), symbols }
     }
 
-    /// The key of a trace's conversion.
-    pub(in super::super) fn of(&self, file: &TraceFile, content: &Content) -> anyhow::Result<String> {
+    /// The key of a trace's conversion. `path` is that of its file.
+    pub(in super::super) fn of(&self, trace: &Trace<'_>, path: &Path, content: &Content) -> String {
         let mut hash = Xxh3::new();
         hash.update(self.options.as_bytes());
         hash.update(&content.digest.0);
-        let store = self.symbols.store(file.path());
-        let trace = file.read()?;
+        let store = self.symbols.store(path);
         for record in &trace.timeline.images {
             let image = &record.image;
             let mut add = |search: Option<Search>| symbol_file(&mut hash, search);
@@ -71,7 +71,7 @@ impl Keys {
             let of_image = !image.code_id.is_empty();
             add(of_image.then(|| store.find_image(&image.path, image.time_date_stamp, image.size)));
         }
-        Ok(format!("{:032x}", hash.digest128()))
+        format!("{:032x}", hash.digest128())
     }
 }
 

@@ -3,7 +3,7 @@
 use super::key::Keys;
 use super::{ConvertArgs, ConvertOutcome, Converted, Status, split};
 use crate::batch::{Record, Recorded, Stage};
-use crate::commands::profile_args::{self, LoadedProfile, load_within};
+use crate::commands::profile_args::{self, LoadedProfile, load_read};
 use crate::commands::replace::{REPLACED, is_made_of, replaces_own};
 use crate::commands::{Progress, note, size};
 use anyhow::{Context, bail};
@@ -15,7 +15,7 @@ use stk_base::files::MayReplace::NoTrace;
 use stk_base::text::{count, counted};
 use stk_output::formats::{self, ConversionFacts, Destination, Format, Options, SourceMark, Summary};
 use stk_profile::profile::{Runs, SelectionShare, Weight, add_events, cut_stacks, merge_threads, part};
-use stk_profile::trace::{Content, TraceFile};
+use stk_profile::trace::{Content, Trace, TraceFile};
 use stk_schema::text::printable;
 
 /// What all conversions of a command line share.
@@ -42,7 +42,9 @@ pub(in super::super) trait StepObserver: Sync {
 
 /// A trace that is being converted.
 pub(super) struct RunningConversion<'a> {
-    pub file: &'a TraceFile,
+    pub path: &'a Path,
+    /// Its first pass is done once: a batch's trace is small beside the tables that it carries.
+    pub trace: Trace<'a>,
     pub content: Content,
     pub deadline: Deadline,
 }
@@ -69,16 +71,16 @@ impl Converter<'_> {
         let deadline = self.deadline();
         let file = self.open(path)?;
         let content = file.content()?;
-        let key = self.key(&file, &content)?;
+        let begun = RunningConversion { path: file.path(), trace: file.read()?, content, deadline };
+        let key = self.key(&begun);
         if let (Some(key), Destination::InFolder { folder, name }) = (&key, destination) {
             let output = Below::folder(folder).with_context(|| folder.display().to_string())?.join(name);
             match Record::of(&output, key)? {
-                Recorded::Done(facts) => return Ok(Converted::skipped(&content, Some(facts))),
+                Recorded::Done(facts) => return Ok(Converted::skipped(&begun.content, Some(facts))),
                 Recorded::Own => {}
-                Recorded::Nothing => drop(self.replaces_own(&output.path(), path, &content)?),
+                Recorded::Nothing => drop(self.replaces_own(&output.path(), path, &begun.content)?),
             }
             Record::begin(&output, key)?;
-            let begun = RunningConversion { file: &file, content, deadline };
             let done = self.convert(begun, destination, "wrote", Some(key.clone()))?;
             Record::write(&output, key, done.facts.unwrap_or_default())?;
             return Ok(done);
@@ -86,15 +88,15 @@ impl Converter<'_> {
         let verb = match destination.file() {
             // Each of several outputs is checked before they are written.
             Some(_) if self.args.split.is_some() => "wrote",
-            Some(output) if self.replaces_own(&output, path, &content)? => REPLACED,
+            Some(output) if self.replaces_own(&output, path, &begun.content)? => REPLACED,
             _ => "wrote",
         };
-        self.convert(RunningConversion { file: &file, content, deadline }, destination, verb, None)
+        self.convert(begun, destination, verb, None)
     }
 
     /// What a conversion of a batch depends on.
-    pub(super) fn key(&self, file: &TraceFile, content: &Content) -> anyhow::Result<Option<String>> {
-        self.keys.map(|keys| keys.of(file, content)).transpose()
+    pub(super) fn key(&self, begun: &RunningConversion<'_>) -> Option<String> {
+        self.keys.map(|keys| keys.of(&begun.trace, begun.path, &begun.content))
     }
 
     fn replaces_own(&self, output: &Path, trace: &Path, content: &Content) -> anyhow::Result<bool> {
@@ -109,28 +111,30 @@ impl Converter<'_> {
     /// Converts a trace. `verb` is what was done with the output, for the user.
     pub(super) fn convert(
         &self,
-        RunningConversion { file, content, deadline }: RunningConversion<'_>,
+        RunningConversion { path, mut trace, content, deadline }: RunningConversion<'_>,
         destination: &Destination,
         verb: &str,
         key: Option<String>,
     ) -> ConvertOutcome {
         let args = self.args;
         let trace_id = Some(content.digest.to_string());
-        let shown = || file.path().display().to_string();
-        let mut loaded = load_within(file, &args.profile, self.progress, deadline).with_context(shown)?;
+        let shown = || path.display().to_string();
+        let loaded = load_read(&mut trace, path, &args.profile, self.progress, deadline);
+        let mut loaded = loaded.with_context(shown)?;
         loaded.profile.trace.content = Some(content);
         if let Some(how) = args.merge_threads {
             loaded.runs = merge_threads(&mut loaded.profile, &loaded.runs, how)?;
         }
         if self.format == Format::Parquet {
-            add_events(&mut loaded.profile, &file.read()?);
+            add_events(&mut loaded.profile, &trace);
         }
+        drop(trace);
         let cut = match self.format.most_functions() {
             Some(most) => cut_stacks(&mut loaded.profile, &mut loaded.runs, most)?,
             None => 0,
         };
         let (weights, weights_note) = weights(&loaded.runs, self.format, args.weight)
-            .with_context(|| format!("{}: no flame graph", file.path().display()))?;
+            .with_context(|| format!("{}: no flame graph", path.display()))?;
         let options = Options {
             lines: args.lines,
             perfetto_style: args.perfetto_style,
@@ -143,8 +147,8 @@ impl Converter<'_> {
             selection: selection(&loaded),
         };
         let summary = match (args.split, destination.file()) {
-            (Some(split), Some(output)) => self.parts(split, &output, &mut loaded, file.path(), &options)?,
-            _ => self.whole(&loaded, destination.clone(), file.path(), &options, deadline)?,
+            (Some(split), Some(output)) => self.parts(split, &output, &mut loaded, path, &options)?,
+            _ => self.whole(&loaded, destination.clone(), path, &options, deadline)?,
         };
         let bytes = size(summary.files.iter().map(|(_, bytes)| bytes).sum());
         match destination {
@@ -159,12 +163,12 @@ impl Converter<'_> {
                 }
             }
             Destination::File(_) | Destination::InFolder { .. } => {
-                let path = destination.file().unwrap_or_default();
-                note(&format!("{verb} {} ({bytes})", path.display()));
+                let output = destination.file().unwrap_or_default();
+                note(&format!("{verb} {} ({bytes})", output.display()));
             }
-            Destination::Dir(path) => {
-                let (trace, path, files) = (file.path().display(), path.display(), summary.files.len());
-                note(&format!("{verb} {path} ({bytes} in {files} files of {trace})"));
+            Destination::Dir(folder) => {
+                let (trace, folder, files) = (path.display(), folder.display(), summary.files.len());
+                note(&format!("{verb} {folder} ({bytes} in {files} files of {trace})"));
             }
         }
         let source = printable(&loaded.profile.trace.source);

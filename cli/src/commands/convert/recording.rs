@@ -251,14 +251,14 @@ impl Member<'_> {
                     (file, content)
                 }
             };
-            let key = converter.key(&file, &content)?;
+            let begun = RunningConversion { path: file.path(), trace: file.read()?, content, deadline };
+            let key = converter.key(&begun);
             if let (Some(key), Some(before)) = (&key, before)
                 && before.key.as_ref() == Some(key)
-                && before.content.digest == content.digest
+                && before.content.digest == begun.content.digest
             {
-                return Ok(Converted::skipped(&content, before.facts));
+                return Ok(Converted::skipped(&begun.content, before.facts));
             }
-            let begun = RunningConversion { file: &file, content, deadline };
             converter.convert(begun, &Destination::Dir(dataset.path.clone()), verb, key)
         })
     }
