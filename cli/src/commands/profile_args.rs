@@ -9,9 +9,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use stk_base::deadline::Deadline;
 use stk_base::files::open_plain;
 use stk_base::text::{count, counted};
+use stk_profile::image::SharedImages;
 use stk_profile::pipeline::{LoadOptions, Loaded, load_trace, missing_tables};
 use stk_profile::profile::{MOST_RUNS_HELD, MissingSymbols, Profile, RuleError, Rules, Run, Runs};
 use stk_profile::stack::{FoldOptions, FrameChoice};
@@ -206,10 +208,11 @@ pub(super) fn load_file(
     args: &ProfileArgs,
     progress: &Progress,
 ) -> anyhow::Result<LoadedProfile> {
-    load_read(&mut file.read()?, file.path(), args, progress, Deadline::NEVER)
+    load_read(&mut file.read()?, file.path(), args, progress, None, Deadline::NEVER)
 }
 
-/// [`load_file`] of a trace whose first pass is done, within a time. `path` is that of its file.
+/// [`load_file`] of a trace whose first pass is done, within a time, with the images of traces
+/// before. `path` is that of its file.
 ///
 /// # Errors
 ///
@@ -219,6 +222,7 @@ pub(super) fn load_read(
     path: &Path,
     args: &ProfileArgs,
     progress: &Progress,
+    images: Option<Arc<SharedImages>>,
     deadline: Deadline,
 ) -> anyhow::Result<LoadedProfile> {
     deadline.check()?;
@@ -243,6 +247,7 @@ pub(super) fn load_read(
         salvage: args.salvage,
         fold_recursion: args.fold_recursion,
         runs_limit: args.tables.runs_limit(),
+        images,
         deadline,
     };
     warn_of_missing_tables(trace);

@@ -234,8 +234,8 @@ impl<'a> Trace<'a> {
         }
     }
 
-    /// The stored payload of a block of this trace.
-    fn stored(&self, block: &BlockRef) -> Result<&'a [u8], BlockError> {
+    /// The stored payload of a block of this trace, as it is.
+    pub fn stored(&self, block: &BlockRef) -> Result<&'a [u8], BlockError> {
         if self.beyond.contains(&block.offset) {
             return Err(BlockError::Limit { seq: block.header.seq, what: "events for its stored bytes" });
         }

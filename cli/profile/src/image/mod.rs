@@ -1,17 +1,19 @@
 //! Facts about an image: unwind tables, export names and the system's thread-start functions, from
 //! the trace itself or from a file on disk of the same identity. `pe` reads headers and exports.
-//! `go` finds where Go's stacks start. [`ModuleMap`] (`space`) gives the walker the images and
+//! `go` finds where Go's stacks start. `shared` keeps images for other traces. [`ModuleMap`] (`space`) gives the walker the images and
 //! dynamic code at the addresses of a [`TimelineCursor`](crate::trace::TimelineCursor).
 
 mod go;
 mod pe;
+mod shared;
 mod space;
 
 use crate::trace::{BlobProblem, ImageRecord, Trace};
 use rayon::prelude::*;
+use shared::{ImageKey, KnownImage, Shared};
 use std::collections::HashMap;
 use std::io;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stk_base::map::MappedFile;
@@ -25,9 +27,24 @@ use thiserror::Error;
 pub use pe::Exports;
 pub use space::{ModuleMap, base_of, holder_name, image_of};
 
+/// Facts about one image, which traces may share.
+#[derive(Clone, Debug)]
+pub struct ModuleImage(Arc<ImageFacts>);
+
+/// Images that traces share.
+pub type SharedImages = Shared<ModuleImage>;
+
+impl Deref for ModuleImage {
+    type Target = ImageFacts;
+
+    fn deref(&self) -> &ImageFacts {
+        &self.0
+    }
+}
+
 /// Facts about one image.
 #[derive(Debug)]
-pub struct ModuleImage {
+pub struct ImageFacts {
     /// Unwind tables and code, for the walker.
     pub tables: ImageTables,
     /// Names of exported functions.
@@ -38,7 +55,7 @@ pub struct ModuleImage {
     pub problems: Vec<String>,
 }
 
-impl ModuleImage {
+impl ImageFacts {
     /// The exported function that holds `rva`: its address and name. The nearest export below is
     /// not taken if unwind data shows that another function begins in between.
     pub fn export_at(&self, rva: u32) -> Option<(u32, &str)> {
@@ -99,16 +116,58 @@ impl ImageSearch<'static> {
 
 /// Loads every image of a trace; each image is one task.
 pub fn load_images(trace: &Trace<'_>, elsewhere: &ImageSearch<'_>) -> Vec<ModuleImage> {
+    load_shared(trace, elsewhere, None)
+}
+
+/// [`load_images`], of which some are those of traces before.
+pub fn load_shared(
+    trace: &Trace<'_>,
+    elsewhere: &ImageSearch<'_>,
+    shared: Option<&SharedImages>,
+) -> Vec<ModuleImage> {
     let arch = arch(trace.header().arch);
     let records = &trace.timeline.images;
-    let wanted = records.iter().flat_map(|record| record.tables.iter().map(|table| table.hash));
+    // Frame records of x86 come from elsewhere.
+    let shared = shared.filter(|_| arch != Arch::X86);
+    let key = |record| shared.and_then(|shared| Some((shared, ImageKey::of(trace, record, arch)?)));
+    let known = |record: &ImageRecord, (shared, key): &(&SharedImages, ImageKey)| {
+        let found = shared.get(key)?;
+        let is_whole = found.code || (elsewhere.code)(&record.image).is_none();
+        is_whole.then_some(found.image)
+    };
+    let found: Vec<_> = records
+        .par_iter()
+        .map(|record| {
+            let key = key(record);
+            let known = key.as_ref().and_then(|key| known(record, key));
+            (key, known)
+        })
+        .collect();
+    let missing = records.iter().zip(&found).filter(|(_, (_, known))| known.is_none());
+    let wanted = missing.flat_map(|(record, _)| record.tables.iter().map(|table| table.hash));
     let blobs = trace.blobs.read(trace.blocks(), wanted);
-    records.par_iter().map(|record| load(record, arch, &blobs, elsewhere)).collect()
+    let image = |(record, (key, known)): (&ImageRecord, (_, Option<ModuleImage>))| {
+        known.unwrap_or_else(|| {
+            let (image, alone) = load(record, arch, &blobs, elsewhere);
+            let key: Option<(&SharedImages, ImageKey)> = key;
+            if let (Some((shared, key)), Some(code)) = (key, alone) {
+                shared.add(key, KnownImage { image: image.clone(), code });
+            }
+            image
+        })
+    };
+    records.par_iter().zip(found).map(image).collect()
 }
 
 type BlobResults = HashMap<ContentHash, Result<Vec<u8>, BlobProblem>>;
 
-fn load(record: &ImageRecord, arch: Arch, blobs: &BlobResults, elsewhere: &ImageSearch<'_>) -> ModuleImage {
+/// An image; if all facts are of the trace's tables, also whether its code is among them.
+fn load(
+    record: &ImageRecord,
+    arch: Arch,
+    blobs: &BlobResults,
+    elsewhere: &ImageSearch<'_>,
+) -> (ModuleImage, Option<bool>) {
     let mut problems = Vec::new();
     let parts = ImageParts::of(record, blobs, &mut problems);
     let frames = if arch == Arch::X86 { (elsewhere.frames)(&record.image) } else { None }.unwrap_or_default();
@@ -116,16 +175,19 @@ fn load(record: &ImageRecord, arch: Arch, blobs: &BlobResults, elsewhere: &Image
         // A file of another build is not reported, since nothing depends on the file.
         let path = if parts.code { None } else { (elsewhere.code)(&record.image) };
         let file = path.and_then(|path| from_file(&path, &record.image).ok());
+        let alone = file.is_none().then_some(parts.code);
         let (code, starts) = file.map(|file| (file.code, file.stack_starts)).unwrap_or_default();
-        return parts.image(record, arch, frames, (code, starts), problems);
+        let image = parts.image(record, arch, frames, (code, starts), problems);
+        let alone = alone.filter(|_| image.problems.is_empty());
+        return (image, alone);
     }
     if let Some(path) = (elsewhere.file)(&record.image) {
         match from_file(&path, &record.image) {
-            Ok(file) => return file.image(frames, path),
+            Ok(file) => return (file.image(frames, path), None),
             Err(problem) => problems.push(format!("{}: {problem}", path.display())),
         }
     }
-    parts.image(record, arch, frames, (Vec::new(), Vec::new()), problems)
+    (parts.image(record, arch, frames, (Vec::new(), Vec::new()), problems), None)
 }
 
 /// The parts of an image that a trace carries.
@@ -231,7 +293,7 @@ impl<'a> ImageParts<'a> {
             ImageSource::Trace
         };
         let tables = with_system_entries(builder, &exports).x86(frames).build();
-        ModuleImage { tables, exports, source, problems }
+        ModuleImage(Arc::new(ImageFacts { tables, exports, source, problems }))
     }
 }
 
@@ -247,12 +309,12 @@ struct FileImage {
 
 impl FileImage {
     fn image(self, frames: X86Tables, path: PathBuf) -> ModuleImage {
-        ModuleImage {
+        ModuleImage(Arc::new(ImageFacts {
             tables: with_system_entries(self.builder, &self.exports).x86(frames).build(),
             exports: self.exports,
             source: ImageSource::File(path),
             problems: Vec::new(),
-        }
+        }))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The images of a trace, from it and from the places of symbols.
 
-use crate::image::{self, ImageSearch, ModuleImage};
+use crate::image::{self, ImageSearch, ModuleImage, SharedImages};
 use crate::trace::{BlobPlace, Trace};
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -12,12 +12,21 @@ use stk_unwind::x86::X86Tables;
 
 /// Loads the images of a trace. Logs what could not be used.
 pub fn load_images(trace: &Trace<'_>, store: &SymbolStore) -> Vec<ModuleImage> {
+    load_shared(trace, store, None)
+}
+
+/// [`load_images`], of which some are those of traces before.
+pub(super) fn load_shared(
+    trace: &Trace<'_>,
+    store: &SymbolStore,
+    shared: Option<&SharedImages>,
+) -> Vec<ModuleImage> {
     let elsewhere = ImageSearch {
         file: &|image| find_image(store, image),
         code: &|image| Some(store.find_image_here(&image.path, image.time_date_stamp, image.size)?.path),
         frames: &|image| find_frames(&trace.source, store, image),
     };
-    let images = image::load_images(trace, &elsewhere);
+    let images = image::load_shared(trace, &elsewhere, shared);
     for (known, record) in images.iter().zip(&trace.timeline.images) {
         for problem in &known.problems {
             log::warn!("{}: {}: {problem}", trace.source, record.image.name);

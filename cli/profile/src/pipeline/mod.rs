@@ -8,10 +8,13 @@ mod images;
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use images::load_shared;
 pub use images::{load_images, missing_tables};
 
+use crate::image::SharedImages;
 use crate::profile::{BuildOptions, MissingSymbols, Profile, Rules, RunSelection, Runs, Selection};
 use crate::profile::{
     apply_rules, build, classify, fill_stacks, fold, fold_recursion, leave_out, missing_symbols,
@@ -50,6 +53,8 @@ pub struct LoadOptions {
     pub salvage: bool,
     /// How many runs of samples are held in memory, if fewer than by default.
     pub runs_limit: Option<usize>,
+    /// The images of traces before, which are used and extended.
+    pub images: Option<Arc<SharedImages>>,
     /// When it has to be done.
     pub deadline: Deadline,
 }
@@ -115,7 +120,7 @@ pub fn load_trace(
     explain_range(trace, from_ns, until_ns);
     let window =
         (from_ns.is_some() || until_ns.is_some()).then(|| from_ns.unwrap_or(0)..until_ns.unwrap_or(u64::MAX));
-    let images = load_images(trace, symbolizer.store());
+    let images = load_shared(trace, symbolizer.store(), options.images.as_deref());
     let build_options =
         BuildOptions { window: window.clone(), scan, max_frames, salvage, runs_limit, deadline };
     let (mut profile, runs) = build(trace, &images, &build_options, done)?;

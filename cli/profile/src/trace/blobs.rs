@@ -3,6 +3,7 @@
 
 use super::beyond_memory;
 use super::budget::Budget;
+use super::known::{BlockId, KnownBlocks, Pieces};
 use super::tables::{TableFolders, TableProblem};
 use rayon::prelude::*;
 use std::collections::{BTreeSet, HashMap};
@@ -17,6 +18,8 @@ pub struct Blobs {
     known: HashMap<ContentHash, BlobLocation>,
     /// Folders to read the BLOBs from that the trace does not carry.
     folders: TableFolders,
+    /// The ids of blocks, by their indexes, where they may be [`KnownBlocks`].
+    ids: HashMap<usize, BlockId>,
     /// Bytes that BLOB blocks take in the file.
     pub stored_bytes: u64,
 }
@@ -55,8 +58,13 @@ pub enum BlobPlace {
 }
 
 impl Blobs {
-    /// Finds the BLOBs; each block is one task.
-    pub(super) fn locate(trace: &stk_format::Trace<'_>, budget: &Budget, damage: &mut Vec<String>) -> Blobs {
+    /// Finds the BLOBs; each block is one task. Those in `known` are not decompressed.
+    pub(super) fn locate(
+        trace: &stk_format::Trace<'_>,
+        budget: &Budget,
+        known: Option<&KnownBlocks>,
+        damage: &mut Vec<String>,
+    ) -> Blobs {
         let blocks: Vec<(usize, &BlockRef)> = blob_blocks(trace).collect();
         let mut blobs = Blobs::default();
         let mut left_out = 0;
@@ -66,11 +74,12 @@ impl Blobs {
         for some in blocks.chunks(threads) {
             let each = some.par_iter().zip(&mut scratches);
             let found: Vec<BlockBlobs> =
-                each.map(|((_, block), scratch)| blobs_of(trace, block, scratch)).collect();
-            for ((at, block), (pieces, error)) in some.iter().zip(found) {
+                each.map(|((_, block), scratch)| blobs_of(trace, block, scratch, known)).collect();
+            for ((at, block), BlockBlobs { pieces, id, error }) in some.iter().zip(found) {
                 blobs.stored_bytes += u64::from(block.header.stored_len);
                 damage.extend(error.map(|error| error.to_string()));
-                for (hash, total) in pieces {
+                blobs.ids.extend(id.map(|id| (*at, id)));
+                for &(hash, total) in pieces.iter() {
                     left_out += u64::from(!blobs.note(hash, total, *at, budget));
                 }
             }
@@ -116,6 +125,11 @@ impl Blobs {
         self.known.get(&hash).map(|location| location.total)
     }
 
+    /// The blocks of a BLOB, if all of them have ids, which say what its bytes are.
+    pub(crate) fn block_ids(&self, hash: ContentHash) -> Option<Vec<BlockId>> {
+        self.known.get(&hash)?.blocks.iter().map(|at| self.ids.get(at).copied()).collect()
+    }
+
     /// Number of distinct BLOBs.
     pub fn count(&self) -> usize {
         self.known.len()
@@ -147,8 +161,9 @@ impl Blobs {
         for at in blocks {
             // A block that cannot be read to its end was reported when the trace was opened. The
             // assembly then lacks its pieces.
-            let _ = each_blob(trace, &trace.blocks()[at], &mut scratch, |blob| {
-                if let Some(assembly) = assemblies.get_mut(&blob.hash)
+            let _ = each_event(trace, &trace.blocks()[at], &mut scratch, |event| {
+                if let Event::Blob(blob) = event
+                    && let Some(assembly) = assemblies.get_mut(&blob.hash)
                     && let Err(error) = assembly.add(blob)
                 {
                     contradicted.insert(blob.hash, error);
@@ -175,37 +190,60 @@ impl Blobs {
     }
 }
 
-/// The BLOBs of a block, each once with its length, and the error that ended the reading early.
-type BlockBlobs = (Vec<(ContentHash, u64)>, Option<BlockError>);
+/// What is in a block.
+struct BlockBlobs {
+    pieces: Pieces,
+    id: Option<BlockId>,
+    /// What ended the reading early.
+    error: Option<BlockError>,
+}
 
 /// Bytes that it costs to keep the location of one piece.
 const PIECE: usize = 160;
 
-fn blobs_of(trace: &stk_format::Trace<'_>, block: &BlockRef, scratch: &mut Scratch) -> BlockBlobs {
+fn blobs_of(
+    trace: &stk_format::Trace<'_>,
+    block: &BlockRef,
+    scratch: &mut Scratch,
+    known: Option<&KnownBlocks>,
+) -> BlockBlobs {
+    let known = known.and_then(|known| Some((known, known.id(&block.header, trace.stored(block).ok()?))));
+    if let Some((known, id)) = known
+        && let Some(pieces) = known.get(id)
+    {
+        return BlockBlobs { pieces, id: Some(id), error: None };
+    }
     let mut pieces: Vec<(ContentHash, u64)> = Vec::new();
-    let error = each_blob(trace, block, scratch, |blob| {
+    let mut others = false;
+    let error = each_event(trace, block, scratch, |event| {
+        let Event::Blob(blob) = event else {
+            others = true;
+            return;
+        };
         let piece = (blob.hash, blob.total);
         if pieces.last() != Some(&piece) {
             pieces.push(piece);
         }
     });
-    (pieces, error.err())
+    let (pieces, error) = (Pieces::from(pieces), error.err());
+    // Events with times depend on more than these bytes.
+    let known = known.filter(|_| error.is_none() && !others);
+    known.iter().for_each(|(known, id)| known.add(*id, &pieces));
+    BlockBlobs { pieces, id: known.map(|(_, id)| id), error }
 }
 
 fn blob_blocks<'t>(trace: &'t stk_format::Trace<'_>) -> impl Iterator<Item = (usize, &'t BlockRef)> {
     trace.blocks().iter().enumerate().filter(|(_, block)| block.header.kind == BlockKind::Blob)
 }
 
-fn each_blob(
+fn each_event(
     trace: &stk_format::Trace<'_>,
     block: &BlockRef,
     scratch: &mut Scratch,
-    mut visit: impl FnMut(&stk_schema::event::Blob<'_>),
+    mut visit: impl FnMut(&Event<'_>),
 ) -> Result<(), BlockError> {
     for event in trace.events(block, scratch)? {
-        if let Event::Blob(blob) = event? {
-            visit(&blob);
-        }
+        visit(&event?);
     }
     Ok(())
 }

@@ -17,6 +17,7 @@
 //! changes           goes along a list of changes in time
 //! clock, registers  ticks to nanoseconds; recorded registers as the walker takes them
 //! content           what a file holds, whatever its name is             file -> Content
+//! known             BLOB blocks that traces before had
 //! ```
 
 mod blobs;
@@ -28,6 +29,7 @@ mod content;
 mod events;
 mod follow;
 mod gaps;
+mod known;
 mod managed;
 mod pauses;
 mod registers;
@@ -45,6 +47,7 @@ pub(crate) use events::{BlockEvents, events_beside};
 pub use events::{EventKind, SamplePlace, SeenEvents, TraceEvent, TraceEvents, events};
 pub use follow::{Fate, FollowLosses, TraceTail};
 pub use gaps::{Gap, gaps};
+pub use known::{BlockId, KnownBlocks};
 pub use managed::{ManagedState, ManagedTracker, SampleCopy, take as take_managed};
 pub use pauses::Pauses;
 pub use registers::{registers, walk_input};
@@ -60,6 +63,7 @@ use std::collections::HashSet;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use stk_base::map::MappedFile;
 use stk_base::model::ImageId;
 use stk_format::{BlockHeader, BlockKind, BlockRef, Damage, FileHeader, OpenError, Scratch};
@@ -114,6 +118,7 @@ pub struct TraceFile {
     path: PathBuf,
     bytes: MappedFile,
     memory: Option<u64>,
+    known: Option<Arc<KnownBlocks>>,
 }
 
 impl TraceFile {
@@ -121,23 +126,29 @@ impl TraceFile {
     pub fn open(path: &Path) -> Result<TraceFile, TraceError> {
         let bytes =
             MappedFile::open(path).map_err(|cause| TraceError::Io { path: path.to_owned(), cause })?;
-        Ok(TraceFile { path: path.to_owned(), bytes, memory: None })
+        Ok(TraceFile::of_map(path, bytes))
     }
 
     /// A file that is already mapped.
     pub fn of_map(path: &Path, bytes: MappedFile) -> TraceFile {
-        TraceFile { path: path.to_owned(), bytes, memory: None }
+        TraceFile { path: path.to_owned(), bytes, memory: None, known: None }
     }
 
     /// Bytes in memory in place of those of the file at `path`.
     pub fn of_bytes(path: &Path, bytes: Vec<u8>) -> TraceFile {
-        TraceFile { path: path.to_owned(), bytes: MappedFile::from(bytes), memory: None }
+        TraceFile::of_map(path, MappedFile::from(bytes))
     }
 
     /// Limits the memory for what is kept of the trace. The default is 256 MiB plus 8 bytes for
     /// each byte of the file.
     pub fn within(mut self, memory: Option<u64>) -> TraceFile {
         self.memory = memory;
+        self
+    }
+
+    /// What is known of the blocks of traces before is used and extended.
+    pub fn knowing(mut self, known: Option<Arc<KnownBlocks>>) -> TraceFile {
+        self.known = known;
         self
     }
 
@@ -174,7 +185,8 @@ impl TraceFile {
     /// When the file is not a trace that this version reads.
     pub fn read(&self) -> Result<Trace<'_>, TraceError> {
         let budget = self.memory.map_or_else(|| Budget::of_file(self.bytes.len()), Budget::new);
-        let mut trace = Trace::read_within(&self.bytes, &self.path.display().to_string(), budget)
+        let source = self.path.display().to_string();
+        let mut trace = Trace::read_knowing(&self.bytes, &source, budget, self.known.as_deref())
             .map_err(|cause| TraceError::Open { path: self.path.clone(), cause })?;
         trace.file = Some(&self.bytes);
         if let Some(lost) = trace.lost() {
@@ -202,11 +214,20 @@ impl<'a> Trace<'a> {
     ///
     /// When the bytes are not a trace that this version reads.
     pub fn read_within(data: &'a [u8], source: &str, budget: Budget) -> Result<Trace<'a>, OpenError> {
+        Trace::read_knowing(data, source, budget, None)
+    }
+
+    fn read_knowing(
+        data: &'a [u8],
+        source: &str,
+        budget: Budget,
+        known: Option<&KnownBlocks>,
+    ) -> Result<Trace<'a>, OpenError> {
         let mut blocks = stk_format::Trace::open(data)?;
         let mut damage: Vec<String> = blocks.damage().iter().map(ToString::to_string).collect();
         let opening = damage.len();
         let timeline = read_timeline(&mut blocks, &budget, &mut damage);
-        let blobs = Blobs::locate(&blocks, &budget, &mut damage);
+        let blobs = Blobs::locate(&blocks, &budget, known, &mut damage);
         Ok(Trace {
             source: source.to_owned(),
             timeline,

@@ -241,6 +241,7 @@ impl Batch<'_> {
             format,
             progress: &silent,
             keys: Some(&keys),
+            images: convert::shared_images(files.len(), convert),
             limit: None,
             watch: None,
         };

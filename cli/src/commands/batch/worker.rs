@@ -43,6 +43,8 @@ pub(in super::super) fn run() -> anyhow::Result<Exit> {
             format,
             progress: &silent,
             keys: Some(&keys),
+            // Its memory may have a limit, which counts for each trace alike.
+            images: None,
             limit: args.time_limit,
             watch: Some(&steps),
         };

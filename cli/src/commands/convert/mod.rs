@@ -21,7 +21,7 @@ use super::{
     replace, verify,
 };
 pub(super) use key::Keys;
-pub(super) use one::{Converter, StepObserver, weights};
+pub(super) use one::{Converter, StepObserver, shared_images, weights};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -119,7 +119,9 @@ pub(super) fn run(args: &ConvertArgs) -> anyhow::Result<Exit> {
     tasks.iter().try_for_each(Task::check)?;
     let progress = Progress::new("samples");
     let endings: Mutex<Vec<(usize, ConvertOutcome)>> = Mutex::new(Vec::new());
-    let converter = Converter { args, format, progress: &progress, keys: None, limit: None, watch: None };
+    let images = shared_images(files.len(), args);
+    let converter =
+        Converter { args, format, progress: &progress, keys: None, images, limit: None, watch: None };
     convert_all(&converter, &tasks, &|place, outcome, _| {
         endings.lock().unwrap_or_else(PoisonError::into_inner).push((place, outcome));
     })?;

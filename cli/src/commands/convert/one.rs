@@ -8,12 +8,14 @@ use crate::commands::replace::{REPLACED, is_made_of, replaces_own};
 use crate::commands::{Progress, note, size};
 use anyhow::{Context, bail};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use stk_base::deadline::Deadline;
 use stk_base::files::Below;
 use stk_base::files::MayReplace::NoTrace;
 use stk_base::text::{count, counted};
 use stk_output::formats::{self, ConversionFacts, Destination, Format, Options, SourceMark, Summary};
+use stk_profile::image::SharedImages;
 use stk_profile::profile::{Runs, SelectionShare, Weight, add_events, cut_stacks, merge_threads, part};
 use stk_profile::trace::{Content, Trace, TraceFile};
 use stk_schema::text::printable;
@@ -26,6 +28,8 @@ pub(in super::super) struct Converter<'a> {
     /// For a batch: what is done already is passed over, and nothing is printed about what is
     /// written.
     pub keys: Option<&'a Keys>,
+    /// What traces have alike, if there are several.
+    pub images: Option<Arc<SharedImages>>,
     /// For a batch: how long a trace may take.
     pub limit: Option<Duration>,
     /// For a batch in processes: hears of each step.
@@ -49,6 +53,11 @@ pub(super) struct RunningConversion<'a> {
     pub deadline: Deadline,
 }
 
+/// What conversions of so many traces share. Not with folders of tables, whose content may change.
+pub(in super::super) fn shared_images(traces: usize, args: &ConvertArgs) -> Option<Arc<SharedImages>> {
+    (traces > 1 && args.profile.tables.tables.is_empty()).then(Arc::default)
+}
+
 impl Converter<'_> {
     /// When a trace that is begun now has to be done.
     pub(super) fn deadline(&self) -> Deadline {
@@ -62,7 +71,8 @@ impl Converter<'_> {
 
     /// Opens a trace.
     pub(super) fn open(&self, path: &Path) -> anyhow::Result<TraceFile> {
-        Ok(self.args.profile.tables.open(path)?)
+        let known = self.images.as_ref().map(|images| images.blocks());
+        Ok(self.args.profile.tables.open(path)?.knowing(known))
     }
 
     /// Converts a trace that has an output of its own.
@@ -119,7 +129,7 @@ impl Converter<'_> {
         let args = self.args;
         let trace_id = Some(content.digest.to_string());
         let shown = || path.display().to_string();
-        let loaded = load_read(&mut trace, path, &args.profile, self.progress, deadline);
+        let loaded = load_read(&mut trace, path, &args.profile, self.progress, self.images.clone(), deadline);
         let mut loaded = loaded.with_context(shown)?;
         loaded.profile.trace.content = Some(content);
         if let Some(how) = args.merge_threads {
