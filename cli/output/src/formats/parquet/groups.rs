@@ -66,8 +66,29 @@ thread_local! {
     static COMPRESSOR: RefCell<Option<zstd::bulk::Compressor<'static>>> = const { RefCell::new(None) };
 }
 
+/// Bytes of a column's pages that are stored as they are: most columns of a small trace have one
+/// value in all rows, and a context of zstd, which polars makes for each page that it reads, costs
+/// more than a page of it.
+const PLAIN: usize = 1 << 10;
+
+/// The pages of a column as they are stored: all in the same way.
+fn stored_pages(mut pages: impl Iterator<Item = PolarsResult<Page>>) -> PolarsResult<Vec<CompressedPage>> {
+    let (mut first, mut bytes) = (Vec::new(), 0);
+    while bytes <= PLAIN
+        && let Some(page) = pages.next().transpose()?
+    {
+        bytes += match &page {
+            Page::Data(page) => page.buffer().len(),
+            Page::Dict(page) => page.buffer.len(),
+        };
+        first.push(page);
+    }
+    let codec = if bytes <= PLAIN { Compression::Uncompressed } else { Compression::Zstd };
+    first.into_iter().map(Ok).chain(pages).map(|page| stored_page(page?, codec)).collect()
+}
+
 /// The bytes of a page, compressed as [`compression`] says.
-fn compressed(plain: &[u8]) -> PolarsResult<CowBuffer> {
+fn compressed(plain: &[u8]) -> PolarsResult<Vec<u8>> {
     let mut stored = Vec::with_capacity(zstd::zstd_safe::compress_bound(plain.len()));
     COMPRESSOR.with_borrow_mut(|kept| {
         let compressor = match kept {
@@ -77,36 +98,27 @@ fn compressed(plain: &[u8]) -> PolarsResult<CowBuffer> {
         compressor.compress_to_buffer(plain, &mut stored)
     })?;
     stored.shrink_to_fit();
-    Ok(CowBuffer::Owned(stored))
+    Ok(stored)
 }
 
-fn compressed_page(page: Page) -> PolarsResult<CompressedPage> {
+fn stored_page(page: Page, codec: Compression) -> PolarsResult<CompressedPage> {
+    let stored = |plain: &[u8]| match codec {
+        Compression::Uncompressed => Ok(CowBuffer::Owned(plain.to_vec())),
+        _ => compressed(plain).map(CowBuffer::Owned),
+    };
     Ok(match page {
-        Page::Data(DataPage { num_rows: None, .. }) => {
-            polars_bail!(ComputeError: "a page without its number of rows")
-        }
-        Page::Data(page @ DataPage { num_rows: Some(rows), .. }) => {
-            let (plain, header) = (page.buffer(), page.header().clone());
-            let stored = compressed(plain)?;
-            let len = plain.len();
-            CompressedPage::Data(CompressedDataPage::new(
-                header,
-                stored,
-                Compression::Zstd,
-                len,
-                page.descriptor,
-                rows,
-            ))
+        Page::Data(page) => {
+            let Some(rows) = page.num_rows() else {
+                polars_bail!(ComputeError: "a page without its number of rows");
+            };
+            let (header, plain) = (page.header().clone(), page.buffer());
+            let (len, stored) = (plain.len(), stored(plain)?);
+            let descriptor = page.descriptor;
+            CompressedPage::Data(CompressedDataPage::new(header, stored, codec, len, descriptor, rows))
         }
         Page::Dict(DictPage { buffer, num_values, is_sorted }) => {
-            let stored = compressed(&buffer)?;
-            CompressedPage::Dict(CompressedDictPage::new(
-                stored,
-                Compression::Zstd,
-                buffer.len(),
-                num_values,
-                is_sorted,
-            ))
+            let stored = stored(&buffer)?;
+            CompressedPage::Dict(CompressedDictPage::new(stored, codec, buffer.len(), num_values, is_sorted))
         }
     })
 }
@@ -210,7 +222,7 @@ impl GroupColumn {
             GroupColumn::Values(values) => values,
             GroupColumn::Lists(lists) => {
                 let pages = lists.pages(value_type(kind));
-                return Ok(vec![pages.into_iter().map(compressed_page).collect::<PolarsResult<_>>()?]);
+                return Ok(vec![stored_pages(pages.into_iter().map(Ok))?]);
             }
         };
         let series = values.as_materialized_series().rechunk();
@@ -218,7 +230,7 @@ impl GroupColumn {
         let array = series.to_arrow(0, CompatLevel::newest());
         drop(series);
         let columns = array_to_columns(array, kind.clone(), options, &encodings(kind))?;
-        columns.into_iter().map(|pages| pages.map(|page| compressed_page(page?)).collect()).collect()
+        columns.into_iter().map(stored_pages).collect()
     }
 }
 
