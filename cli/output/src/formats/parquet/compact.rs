@@ -6,7 +6,7 @@
 
 use super::super::lock::FolderLock;
 use super::super::{OutputError, Summary};
-use super::files::{Files, file_name, open_table, read};
+use super::files::{Files, file_name, read_all};
 use super::part::{self, DATE, PartDescription};
 use super::state::State;
 use super::table::nulls;
@@ -235,17 +235,14 @@ fn by_date(
         false => &[],
     };
     let mut files = Files::new(table, more, folder);
-    for part in parts {
-        let path = part.file(dataset, table);
-        let file = open_table(&path, table)?;
-        for from in (0..file.rows()).step_by(ROWS_READ) {
-            let mut frame = read(&file, from, ROWS_READ)?;
-            for missing in more.iter().filter(|_| !part.denormalized) {
-                let nulls = nulls(missing, frame.height());
-                frame.with_column(nulls).map_err(|error| OutputError::Table { path: path.path(), error })?;
-            }
-            files.add(frame, ROWS)?;
+    let paths: Vec<Below> = parts.iter().map(|part| part.file(dataset, table)).collect();
+    read_all(&paths, table, ROWS_READ, |number, mut frame| {
+        for missing in more.iter().filter(|_| !parts[number].denormalized) {
+            let nulls = nulls(missing, frame.height());
+            let added = frame.with_column(nulls);
+            added.map_err(|error| OutputError::Table { path: paths[number].path(), error })?;
         }
-    }
+        files.add(frame, ROWS)
+    })?;
     files.finish()
 }

@@ -5,7 +5,7 @@
 //! bucket by bucket: ids are hashes, so that a part of their range has as large a part of the rows.
 
 use super::super::OutputError;
-use super::files::{Files, open_table, read};
+use super::files::{Files, open_table, read, read_all};
 use super::table::{TableWriter, in_own_memory};
 use polars::prelude::*;
 use std::cmp::Reverse;
@@ -42,16 +42,12 @@ fn merge_within(
 ) -> Result<(), OutputError> {
     let mut runs: Vec<SortedRun> = Vec::new();
     let mut held: Option<DataFrame> = None;
-    for path in files {
-        let file = open_table(path, table)?;
-        for from in (0..file.rows()).step_by(ROWS_READ) {
-            let frame = read(&file, from, ROWS_READ)?;
-            match &mut held {
-                Some(held) => {
-                    held.vstack_mut(&frame)?;
-                }
-                none => *none = Some(frame),
+    read_all(files, table, ROWS_READ, |_, frame| {
+        match &mut held {
+            Some(held) => {
+                held.vstack_mut(&frame)?;
             }
+            none => *none = Some(frame),
         }
         if let Some(frame) = held.take_if(|held| held.estimated_size() > most) {
             let once = each_once(table, &frame)?;
@@ -61,7 +57,8 @@ fn merge_within(
                 held = Some(once);
             }
         }
-    }
+        Ok(())
+    })?;
     let mut out = Sorted { files: Files::new(table, &[], folder), held: None };
     let rest = held.map(|held| each_once(table, &held)).transpose()?;
     if runs.is_empty() {

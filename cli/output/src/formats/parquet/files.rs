@@ -5,6 +5,7 @@ use super::super::source::exporter_of;
 use super::read::TableFile;
 use super::table::TableWriter;
 use polars::prelude::*;
+use rayon::prelude::*;
 use std::fs::File;
 use stk_base::files::Below;
 use stk_schema::tables::{self, ParquetTable};
@@ -20,6 +21,41 @@ pub(super) fn open_table(file: &Below, table: &ParquetTable) -> Result<TableFile
 /// Rows of a file from number `from` on.
 pub(super) fn read(file: &TableFile, from: usize, rows: usize) -> Result<DataFrame, OutputError> {
     Ok(file.read(None, from, rows, ParallelStrategy::Auto)?)
+}
+
+/// Rows of a file that is read whole, beside others.
+const FEW_ROWS: usize = 1 << 14;
+
+/// Calls `take` with the rows of files, at most `rows` at a time, and the number of their file.
+/// Small files are read several at once, in the caller's rayon pool.
+pub(super) fn read_all(
+    files: &[Below],
+    table: &ParquetTable,
+    rows: usize,
+    mut take: impl FnMut(usize, DataFrame) -> Result<(), OutputError>,
+) -> Result<(), OutputError> {
+    let open = |file: &Below| {
+        let file = open_table(file, table)?;
+        let small = (1..=FEW_ROWS).contains(&file.rows());
+        let whole = small.then(|| file.read(None, 0, FEW_ROWS, ParallelStrategy::None)).transpose()?;
+        Ok::<_, OutputError>((file, whole))
+    };
+    let at_once = 2 * rayon::current_num_threads();
+    for (chunk, files) in files.chunks(at_once).enumerate() {
+        let opened: Vec<_> = files.par_iter().map(open).collect();
+        for (at, opened) in opened.into_iter().enumerate() {
+            let number = chunk * at_once + at;
+            match opened? {
+                (_, Some(whole)) => take(number, whole)?,
+                (file, None) => {
+                    for from in (0..file.rows()).step_by(rows) {
+                        take(number, read(&file, from, rows)?)?;
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 fn open(file: &Below) -> Result<File, OutputError> {

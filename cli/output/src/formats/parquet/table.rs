@@ -214,6 +214,10 @@ pub(super) fn in_own_memory(column: &Column) -> Result<Column, OutputError> {
 
 /// The texts of a series, each once in memory.
 fn own_texts(series: &Series) -> Result<Series, OutputError> {
+    // Short texts are in the rows themselves.
+    if series.str()?.downcast_iter().all(|texts| texts.data_buffers().is_empty()) {
+        return Ok(series.clone());
+    }
     let texts = repeated(series.name(), series.str()?.iter())?;
     Ok(texts.take_materialized_series())
 }
