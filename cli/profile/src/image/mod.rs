@@ -1,7 +1,8 @@
 //! Facts about an image: unwind tables, export names and the system's thread-start functions, from
 //! the trace itself or from a file on disk of the same identity. `pe` reads headers and exports.
-//! `go` finds where Go's stacks start. `shared` keeps images for other traces. [`ModuleMap`] (`space`) gives the walker the images and
-//! dynamic code at the addresses of a [`TimelineCursor`](crate::trace::TimelineCursor).
+//! `go` finds where Go's stacks start. `shared` keeps images for other traces. [`ModuleMap`]
+//! (`space`) gives the walker the images and dynamic code at the addresses of a
+//! [`TimelineCursor`](crate::trace::TimelineCursor).
 
 mod go;
 mod pe;
@@ -401,4 +402,54 @@ fn with_system_entries(builder: ImageTablesBuilder, exports: &Exports) -> ImageT
         name if INTERRUPTIONS.contains(&name) => builder.interruption(*rva),
         _ => builder,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::TraceFile;
+    use stk_format::{BLOCK_HEADER_LEN, BlockKind};
+    use stk_tests::traces::{TestImage, trace};
+
+    /// A trace with the tables of an image of so many functions.
+    fn file(functions: u32) -> Vec<u8> {
+        let mut builder = trace();
+        TestImage::new(r"C:\app.exe", functions).load(&mut builder, 0, 0x10_0000);
+        builder.finish()
+    }
+
+    fn images(file: &[u8], shared: Option<&SharedImages>) -> Vec<ModuleImage> {
+        let file = TraceFile::of_bytes(Path::new("a.stk"), file.to_vec());
+        let file = file.knowing(shared.map(SharedImages::blocks));
+        load_shared(&file.read().expect("a trace"), &ImageSearch::NOWHERE, shared)
+    }
+
+    #[track_caller]
+    fn check(file: &[u8], shared: &SharedImages) -> Arc<ImageFacts> {
+        let found = images(file, Some(shared));
+        assert_eq!(format!("{found:?}"), format!("{:?}", images(file, None)));
+        found.last().expect("an image").0.clone()
+    }
+
+    #[test]
+    fn traces_with_equal_tables_share_an_image() {
+        let shared = SharedImages::default();
+        let [first, again, other] = [5, 5, 6].map(|functions| check(&file(functions), &shared));
+        assert!(Arc::ptr_eq(&first, &again));
+        assert!(!Arc::ptr_eq(&first, &other));
+    }
+
+    #[test]
+    fn damaged_tables_are_not_those_of_another_trace() {
+        let (whole, shared) = (file(5), SharedImages::default());
+        let first = check(&whole, &shared);
+        let mut damaged = whole.clone();
+        for block in stk_format::Trace::open(&whole).expect("a trace").blocks() {
+            if block.header.kind == BlockKind::Blob {
+                damaged[block.offset as usize + BLOCK_HEADER_LEN] ^= 1;
+            }
+        }
+        assert_ne!(damaged, whole);
+        assert!(!Arc::ptr_eq(&first, &check(&damaged, &shared)));
+    }
 }
