@@ -68,9 +68,9 @@ pub struct NameMailbox {
     pub message: [u8; 240],
     /// The request and its answers.
     pub slots: [NameSlot; SLOTS],
-    /// Written by the host (the agent writes 0), one a slot: the address of the method's GCInfo; 0 =
-    /// not known. Only of x86 code that .NET Core 2 or 3 compiled at run time, whose one piece is
-    /// `base` and `size`. The mailboxes of older agents end before this field.
+    /// Written by the host (the agent writes 0), one a slot: the address of the method's GCInfo;
+    /// 0 = not known. Only of x86 code that .NET Core 2 or 3 compiled at run time, whose one piece
+    /// is `base` and `size`. The mailboxes of older agents end before this field.
     pub gc_info: [u64; SLOTS],
 }
 

@@ -1,5 +1,5 @@
-//! x86: a ready-to-run image with arbitrary RUNTIME_FUNCTIONs, GCInfo and code, and a method that was
-//! compiled at run time.
+//! x86: a ready-to-run image with arbitrary RUNTIME_FUNCTIONs, GCInfo and code, and a method that
+//! was compiled at run time.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

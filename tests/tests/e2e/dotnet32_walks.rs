@@ -73,8 +73,8 @@ struct Steps {
 }
 
 impl Steps {
-    /// `is_compiled`: whether the code at an address was compiled at run time. `code`: what is known
-    /// of it, for the message.
+    /// `is_compiled`: whether the code at an address was compiled at run time. `code`: what is
+    /// known of it, for the message.
     fn add(
         &mut self,
         theirs: &[Theirs],
@@ -202,10 +202,10 @@ fn compare(program: &str) {
         steps.ends
     ));
     assert!(steps.wrong.is_empty(), "{:#?}", &steps.wrong[..steps.wrong.len().min(10)]);
-    // The header of GCInfo describes most of these methods' bodies.
+    // Not in prologues and epilogues, nor in methods with handlers or pushed arguments.
     let by_gc_info = steps.compiled.get(Trust::UnwindInfo.as_str()).copied().unwrap_or(0);
     let compiled: u64 = steps.compiled.values().sum();
-    assert!(by_gc_info * 2 >= compiled && compiled > 0, "{by_gc_info} of {compiled} by GCInfo");
+    assert!(by_gc_info * 3 >= compiled && compiled > 0, "{by_gc_info} of {compiled} by GCInfo");
     assert!(
         steps.equal >= least && steps.ended * 20 <= steps.equal.max(100),
         "{} equal, {} ended",

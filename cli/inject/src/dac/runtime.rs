@@ -138,8 +138,8 @@ impl Runtime {
         if self.kind == RuntimeKind::Framework { "mscordacwks.dll" } else { "mscordaccore.dll" }
     }
 
-    /// Whether its GCInfo is in the form of .NET Core 2 and 3 for x86, which `stk` reads. Their files
-    /// have major version 4; later ones count regions without collection too.
+    /// Whether its GCInfo is in the form of .NET Core 2 and 3 for x86, which `stk` reads. Their
+    /// files have major version 4; later ones count regions without collection too.
     pub(crate) fn has_known_gc_info(&self) -> bool {
         let major = self.version.map(|version| version.parts[0]);
         (self.machine, self.kind, major) == (pe::IMAGE_FILE_MACHINE_I386, RuntimeKind::Core, Some(4))

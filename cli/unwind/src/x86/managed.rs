@@ -1,9 +1,9 @@
-//! Managed code with GCInfo ([`GcHeader`]): the functions of a ready-to-run image, or one method that
-//! was compiled at run time, and their frames.
+//! Managed code with GCInfo ([`GcHeader`]): the functions of a ready-to-run image, or one method
+//! that was compiled at run time, and their frames.
 //!
 //! Such an image has a table of RUNTIME_FUNCTIONs as x64's have, with the place of a function's
-//! GCInfo in place of UNWIND_INFO's. The data directory of the PE header does not
-//! name it: the CLR header leads there (ECMA-335, II.25.3.3; CoreCLR's readytorun.h).
+//! GCInfo in place of UNWIND_INFO's. The data directory of the PE header does not name it: the CLR
+//! header leads there (ECMA-335, II.25.3.3; CoreCLR's readytorun.h).
 
 use std::ops::Range;
 
