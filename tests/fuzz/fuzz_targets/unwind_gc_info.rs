@@ -25,7 +25,8 @@ fuzz_target!(|data: &[u8]| {
         .build();
     // Its size, in groups of seven bits.
     let info =
-        [&[0x80 | (SIZE >> 14) as u8, 0x80 | (SIZE >> 7 & 0x7f) as u8, (SIZE & 0x7f) as u8], infos].concat();
+        [&[0x80 | (SIZE >> 14) as u8, 0x80 | (SIZE >> 7 & 0x7f) as u8, (SIZE & 0x7f) as u8][..], infos]
+            .concat();
     let method =
         ImageTables::new(Arch::X86, SIZE).range(0, code).exception_directory(0, 0).method(&info).build();
     check(&[image, method], bytes, 2);
