@@ -68,6 +68,10 @@ pub struct NameMailbox {
     pub message: [u8; 240],
     /// The request and its answers.
     pub slots: [NameSlot; SLOTS],
+    /// Written by the host (the agent writes 0), one a slot: the address of the method's GCInfo;
+    /// 0 = not known. Only of x86 code that .NET Core 2 or 3 compiled at run time, whose one piece
+    /// is `base` and `size`. The mailboxes of older agents end before this field.
+    pub gc_info: [u64; SLOTS],
 }
 
 /// One address and its answer.
@@ -90,7 +94,10 @@ pub struct NameSlot {
 
 /// Bytes before `slots`.
 pub const HEADER_BYTES: usize = core::mem::offset_of!(NameMailbox, slots);
+/// Bytes before `gc_info`: the least size of a mailbox.
+pub const GC_INFO_AT: usize = core::mem::offset_of!(NameMailbox, gc_info);
 
 const _: () = assert!(HEADER_BYTES == 8 + 8 + 16 + 16 + 240);
 const _: () = assert!(size_of::<NameSlot>() == 1024);
-const _: () = assert!(size_of::<NameMailbox>() == HEADER_BYTES + SLOTS * size_of::<NameSlot>());
+const _: () = assert!(GC_INFO_AT == HEADER_BYTES + SLOTS * size_of::<NameSlot>());
+const _: () = assert!(size_of::<NameMailbox>() == GC_INFO_AT + SLOTS * size_of::<u64>());

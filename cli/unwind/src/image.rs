@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::frame::Fault;
-use crate::x86::X86Tables;
+use crate::x86::{GcHeader, X86Tables};
 
 /// The processor architecture of code and registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -91,6 +91,7 @@ pub struct ImageTables {
     interruptions: Vec<Range<u32>>,
     stack_starts: Vec<Range<u32>>,
     x86: X86Tables,
+    method: Option<GcHeader>,
     stub: bool,
     many: bool,
 }
@@ -127,6 +128,7 @@ pub struct ImageTablesBuilder {
     interruptions: Vec<u32>,
     stack_starts: Vec<Range<u32>>,
     x86: X86Tables,
+    method: Option<GcHeader>,
     stub: bool,
     many: bool,
 }
@@ -145,6 +147,7 @@ impl ImageTables {
             interruptions: Vec::new(),
             stack_starts: Vec::new(),
             x86: X86Tables::default(),
+            method: None,
             stub: false,
             many: false,
         }
@@ -237,6 +240,11 @@ impl ImageTables {
         }
     }
 
+    /// The GCInfo of the method that this is.
+    pub(crate) fn gc_info(&self) -> Option<&GcHeader> {
+        self.method.as_ref()
+    }
+
     /// Whether its one entry stands for many functions.
     pub(crate) fn is_many(&self) -> bool {
         self.many
@@ -324,6 +332,14 @@ impl ImageTablesBuilder {
         self
     }
 
+    /// x86 only: says that this is no image but one method that .NET Core 2 or 3 compiled at run
+    /// time, with this GCInfo. GCInfo of a method of another size is left out.
+    pub fn method(mut self, gc_info: &[u8]) -> Self {
+        let is_x86 = self.arch == Arch::X86;
+        self.method = GcHeader::read(gc_info).filter(|header| is_x86 && header.size == self.size);
+        self
+    }
+
     /// Says that this is no image but a piece of code that was made at run time without unwind
     /// data. Such stubs are leaves, or have pushed one register at most (as .NET's resolve stub of
     /// virtual stub dispatch does): where a leaf's return address is not in code, the next word is
@@ -375,6 +391,7 @@ impl ImageTablesBuilder {
             interruptions: Vec::new(),
             stack_starts: self.stack_starts,
             x86: self.x86,
+            method: self.method,
             stub: self.stub,
             many: self.many,
         };

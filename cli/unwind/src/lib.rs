@@ -21,8 +21,8 @@
 //! - x64: UNWIND_INFO versions 1 and 2, with prologues by offset and epilogues by following the
 //!   code.
 //! - arm64: packed and full `.xdata`, prologues and epilogues by counting unwind codes.
-//! - x86: the code itself, the PDB's FrameData and FPO, GCInfo of precompiled .NET code, chained
-//!   frame pointers.
+//! - x86: the code itself, the PDB's FrameData and FPO, GCInfo of .NET Core 2 and 3, chained frame
+//!   pointers.
 //!
 //! [`explain()`] says in words which record describes a frame and by which rule its caller was
 //! found.

@@ -1,4 +1,5 @@
-//! x86: a ready-to-run image with arbitrary RUNTIME_FUNCTIONs, GCInfo and code.
+//! x86: a ready-to-run image with arbitrary RUNTIME_FUNCTIONs, GCInfo and code, and a method that
+//! was compiled at run time.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -22,5 +23,11 @@ fuzz_target!(|data: &[u8]| {
         .clr_header(0x1000)
         .thread_start(0x5010)
         .build();
-    check(&[image], bytes, 2);
+    // Its size, in groups of seven bits.
+    let info =
+        [&[0x80 | (SIZE >> 14) as u8, 0x80 | (SIZE >> 7 & 0x7f) as u8, (SIZE & 0x7f) as u8][..], infos]
+            .concat();
+    let method =
+        ImageTables::new(Arch::X86, SIZE).range(0, code).exception_directory(0, 0).method(&info).build();
+    check(&[image, method], bytes, 2);
 });

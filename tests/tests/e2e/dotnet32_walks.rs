@@ -5,7 +5,7 @@ use crate::dotnet32::{self, FRAMEWORK};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use stk_base::model::Image;
-use stk_profile::image::{ImageSearch, ModuleMap, load_images};
+use stk_profile::image::{ImageSearch, ModuleMap, image_of, load_images};
 use stk_profile::trace::TraceFile;
 use stk_tests::wine;
 use stk_unwind::x86::{EBP, ESP, X86Registers};
@@ -64,6 +64,8 @@ struct Steps {
     wrong: Vec<String>,
     /// How ours were found.
     trusts: BTreeMap<&'static str, u64>,
+    /// Of these, out of methods that were compiled at run time.
+    compiled: BTreeMap<&'static str, u64>,
     /// Why ours ended.
     ends: BTreeMap<&'static str, u64>,
     /// Arguments that a return removes, by the return's address in the caller: theirs less ours.
@@ -71,8 +73,15 @@ struct Steps {
 }
 
 impl Steps {
-    /// `code`: what is known of the code at an address, for the message.
-    fn add(&mut self, theirs: &[Theirs], ours: &[(X86Registers, Trust)], code: impl Fn(u32) -> String) {
+    /// `is_compiled`: whether the code at an address was compiled at run time. `code`: what is
+    /// known of it, for the message.
+    fn add(
+        &mut self,
+        theirs: &[Theirs],
+        ours: &[(X86Registers, Trust)],
+        is_compiled: impl Fn(u32) -> bool,
+        code: impl Fn(u32) -> String,
+    ) {
         // Their innermost frame is ours.
         for (n, pair) in theirs.windows(2).enumerate() {
             let [callee, caller] = pair else { continue };
@@ -100,6 +109,9 @@ impl Steps {
             }
             self.equal += 1;
             *self.trusts.entry(trust.as_str()).or_default() += 1;
+            if is_compiled(callee.eip) {
+                *self.compiled.entry(trust.as_str()).or_default() += 1;
+            }
         }
     }
 }
@@ -167,7 +179,11 @@ fn compare(program: &str) {
             }
             _ => {}
         }
-        steps.add(&thread.frames, &ours, |address| {
+        let is_compiled = |address: u32| {
+            let found = space.find(address.into());
+            found.is_some_and(|found| image_of(&trace.timeline, found.module).is_none())
+        };
+        steps.add(&thread.frames, &ours, is_compiled, |address| {
             let Some(found) = space.find(address.into()) else { return "unknown".to_owned() };
             let rva = (u64::from(address) - found.base) as u32;
             let code = found.image.bytes(rva).map(|bytes| &bytes[..bytes.len().min(16)]);
@@ -176,15 +192,20 @@ fn compare(program: &str) {
         });
     }
     wine::measured(&format!(
-        "{program} of .NET 2.1 for x86, beside the data access library: {} stopped threads, {} steps from method to method equal, {} of ours ended, {} wrong; by {:?}; ends {:?}",
+        "{program} of .NET 2.1 for x86, beside the data access library: {} stopped threads, {} steps from method to method equal, {} of ours ended, {} wrong; by {:?}, out of methods compiled at run time {:?}; ends {:?}",
         stopped.len(),
         steps.equal,
         steps.ended,
         steps.wrong.len(),
         steps.trusts,
+        steps.compiled,
         steps.ends
     ));
     assert!(steps.wrong.is_empty(), "{:#?}", &steps.wrong[..steps.wrong.len().min(10)]);
+    // Not in prologues and epilogues, nor in methods with handlers or pushed arguments.
+    let by_gc_info = steps.compiled.get(Trust::UnwindInfo.as_str()).copied().unwrap_or(0);
+    let compiled: u64 = steps.compiled.values().sum();
+    assert!(by_gc_info * 3 >= compiled && compiled > 0, "{by_gc_info} of {compiled} by GCInfo");
     assert!(
         steps.equal >= least && steps.ended * 20 <= steps.equal.max(100),
         "{} equal, {} ended",

@@ -5,7 +5,8 @@
 
 use stk_schema::bytes::{u32_in, u64_in};
 use stk_schema::mailbox::{
-    HEADER_BYTES, MAILBOX_VERSION, NAME_BYTES, NameMailbox, NameSlot, SLOT_NAMED, SLOT_NAMELESS, SLOTS,
+    GC_INFO_AT, HEADER_BYTES, MAILBOX_VERSION, NAME_BYTES, NameMailbox, NameSlot, SLOT_NAMED, SLOT_NAMELESS,
+    SLOTS,
 };
 
 /// The agent's current request.
@@ -19,6 +20,8 @@ pub(crate) struct NameRequest {
     pub number: u32,
     /// Slots in use.
     pub count: usize,
+    /// The mailbox has places for GCInfo.
+    pub gc_info: bool,
 }
 
 /// The name of a piece of code.
@@ -28,6 +31,8 @@ pub(crate) struct Answer {
     pub base: u64,
     /// Its length in bytes; 0 = not known.
     pub size: u64,
+    /// Address of its GCInfo; 0 = not known.
+    pub gc_info: u64,
     pub name: String,
 }
 
@@ -44,7 +49,7 @@ pub(crate) enum Head {
 /// Reads the head of a mailbox.
 pub(crate) fn head(bytes: &[u8; HEADER_BYTES]) -> Head {
     let (size, version) = (u32_in(bytes, 0) as usize, u32_in(bytes, 4));
-    if size < size_of::<NameMailbox>() || version != MAILBOX_VERSION {
+    if size < GC_INFO_AT || version != MAILBOX_VERSION {
         return Head::Unknown;
     }
     let number = u32_in(bytes, std::mem::offset_of!(NameMailbox, request));
@@ -55,7 +60,8 @@ pub(crate) fn head(bytes: &[u8; HEADER_BYTES]) -> Head {
     }
     let count = u32_in(bytes, std::mem::offset_of!(NameMailbox, count)) as usize;
     let kind = u32_in(bytes, std::mem::offset_of!(NameMailbox, runtime_kind));
-    Head::Asks(NameRequest { runtime, kind, number, count: count.min(SLOTS) })
+    let gc_info = size >= size_of::<NameMailbox>();
+    Head::Asks(NameRequest { runtime, kind, number, count: count.min(SLOTS), gc_info })
 }
 
 /// Offset of slot `index` in the mailbox, in bytes.
@@ -63,12 +69,17 @@ pub(crate) fn slot_at(index: usize) -> usize {
     HEADER_BYTES + index * size_of::<NameSlot>()
 }
 
+/// Offset of the place for the address of GCInfo of slot `index`, in bytes.
+pub(crate) fn gc_info_at(index: usize) -> usize {
+    GC_INFO_AT + index * size_of::<u64>()
+}
+
 /// Offset of the host's part in a slot, in bytes.
 pub(crate) const ANSWER_AT: usize = std::mem::offset_of!(NameSlot, base);
 
 /// The host's part of a slot. `None`: the runtime has no name for the address.
 pub(crate) fn answer(answer: Option<&Answer>) -> Vec<u8> {
-    let Some(Answer { base, size, name }) = answer else {
+    let Some(Answer { base, size, name, .. }) = answer else {
         let mut bytes = vec![0; 16];
         bytes.extend(SLOT_NAMELESS.to_le_bytes());
         bytes.extend(0u32.to_le_bytes());
@@ -133,17 +144,27 @@ mod tests {
         bytes
     }
 
+    /// Of agents whose mailbox ends with the slots.
     const SIZE: u32 = 65_824;
 
     #[test]
     fn a_request_is_read_where_the_agent_wrote_it() {
-        let asked =
-            NameRequest { runtime: 0x1_8000_0000, kind: RuntimeKind::Framework as u32, number: 7, count: 3 };
-        assert_eq!(head(&bytes(SIZE, 0x1_8000_0000, 7, 3, 6)), Head::Asks(asked));
+        let asked = NameRequest {
+            runtime: 0x1_8000_0000,
+            kind: RuntimeKind::Framework as u32,
+            number: 7,
+            count: 3,
+            gc_info: false,
+        };
+        for (size, gc_info) in [(SIZE, false), (SIZE + 511, false), (SIZE + 512, true), (u32::MAX, true)] {
+            let asked = NameRequest { gc_info, ..asked };
+            assert_eq!(head(&bytes(size, 0x1_8000_0000, 7, 3, 6)), Head::Asks(asked));
+        }
         assert_eq!(head(&bytes(SIZE, 0x1_8000_0000, 7, 3, 7)), Head::Idle, "answered");
         assert_eq!(head(&bytes(SIZE, 0, 7, 3, 6)), Head::Idle, "of no runtime");
         assert_eq!(slot_at(0), 288);
         assert_eq!(slot_at(63), 288 + 63 * 1024);
+        assert_eq!([gc_info_at(0), gc_info_at(63)], [65_824, 65_824 + 63 * 8]);
     }
 
     #[test]
@@ -162,7 +183,7 @@ mod tests {
         let room = size_of::<NameSlot>() - ANSWER_AT;
         for len in [1, NAME_BYTES - 1, NAME_BYTES, NAME_BYTES + 1, 5000] {
             let name = "ä".repeat(len / 2) + &"x".repeat(len % 2);
-            let bytes = answer(Some(&Answer { base: 1, size: 2, name: name.clone() }));
+            let bytes = answer(Some(&Answer { base: 1, size: 2, gc_info: 3, name: name.clone() }));
             assert!(bytes.len() <= room);
             let text = std::str::from_utf8(&bytes[24..]).expect("UTF-8");
             assert_eq!(u32::from_le_bytes(bytes[20..24].try_into().unwrap()) as usize, text.len());

@@ -138,6 +138,13 @@ impl Runtime {
         if self.kind == RuntimeKind::Framework { "mscordacwks.dll" } else { "mscordaccore.dll" }
     }
 
+    /// Whether its GCInfo is in the form of .NET Core 2 and 3 for x86, which `stk` reads. Their
+    /// files have major version 4; later ones count regions without collection too.
+    pub(crate) fn has_known_gc_info(&self) -> bool {
+        let major = self.version.map(|version| version.parts[0]);
+        (self.machine, self.kind, major) == (pe::IMAGE_FILE_MACHINE_I386, RuntimeKind::Core, Some(4))
+    }
+
     /// The library's long name, by which symbol servers distinguish its builds: stem, architectures
     /// of debugger and program, version of the runtime. `None` if that is not known.
     pub(crate) fn long_name(&self) -> Option<String> {
@@ -343,6 +350,19 @@ mod tests {
         assert_eq!(runtime.library_name(), "mscordaccore.dll");
         let framework = Runtime { kind: RuntimeKind::Framework, ..runtime };
         assert_eq!(framework.long_name().as_deref(), Some("mscordacwks_amd64_amd64_4.700.20.6602.dll"));
+    }
+
+    #[test]
+    fn gc_info_is_known_of_core_2_and_3_for_x86() {
+        let of = |machine, kind, major| {
+            let version = Some(FileVersion { parts: [major, 6, 27317, 3], flavor: "" });
+            Runtime { version, ..Runtime::unread(kind, machine) }.has_known_gc_info()
+        };
+        let (x86, x64) = (pe::IMAGE_FILE_MACHINE_I386, pe::IMAGE_FILE_MACHINE_AMD64);
+        assert!(of(x86, RuntimeKind::Core, 4));
+        assert!(!of(x86, RuntimeKind::Core, 5) && !of(x86, RuntimeKind::Core, 10));
+        assert!(!of(x64, RuntimeKind::Core, 4) && !of(x86, RuntimeKind::Framework, 4));
+        assert!(!Runtime::unread(RuntimeKind::Core, x86).has_known_gc_info());
     }
 
     #[test]

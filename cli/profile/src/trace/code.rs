@@ -63,7 +63,8 @@ impl CodeRegion {
         let tables = ImageTables::new(arch, size)
             .range(0, code)
             .exception_directory(0, 0)
-            .x86(X86Tables::default().with_functions(function));
+            .x86(X86Tables::default().with_functions(function))
+            .method(body.gc_info);
         Some(CodeRegion {
             instance: known.instance,
             add: known.add,
@@ -375,6 +376,7 @@ mod tests {
     use super::super::{Timeline, TimelineBuilder};
     use super::*;
     use stk_schema::event::Event;
+    use stk_unwind::{Frame, LoadedModule, ModuleId, Modules, Trust};
 
     const BASE: u64 = 0x2_0000_1000;
 
@@ -504,6 +506,41 @@ mod tests {
             let timeline = timeline_of(arch, &[first, body]);
             assert_eq!((timeline.code.len(), found(&timeline, 0x110, 30)), (1, Some((0x100, None))));
         }
+    }
+
+    /// One method, everywhere.
+    struct Space<'a>(&'a ImageTables);
+
+    impl Modules for Space<'_> {
+        fn find(&self, _: u64) -> Option<LoadedModule<'_>> {
+            Some(LoadedModule { module: ModuleId(0), base: BASE, image: self.0, image_key: 0 })
+        }
+    }
+
+    #[test]
+    fn gc_info_of_a_method_says_what_its_frame_is() {
+        // Size 10h, and the header of a method that pushes edi and esi.
+        const INFO: [u8; 2] = [0x10, 0x21];
+        let code = [0x90; 0x10];
+        let frame_of = |size, gc_info| {
+            let mut builder = TimelineBuilder::new(Arch::X86);
+            let stub = add(1, 10, BASE, 0x10);
+            builder.add(&Event::CodeAdd(CodeAdd { code: &code, ..stub }));
+            let (time, flags) = (Ticks(40), MethodBody::REPORTED);
+            let body =
+                MethodBody { time, instance: 1, base: BASE, size, flags, source: 1, code: &code, gc_info };
+            builder.add(&Event::MethodBody(body));
+            let timeline = builder.finish();
+            let method = timeline.code.iter().find(|region| !region.is_stub()).expect("a method");
+            let frame = Frame { address: BASE + 2, sp: 0, module: None, rva: 2, trust: Trust::Context };
+            stk_unwind::facts(&Space(&method.tables), &frame)
+                .map(|facts| (facts.frame_type, facts.saved_registers))
+        };
+        assert_eq!(frame_of(0x10, &INFO), Some(("gc-info", 8)));
+        // Of a method of another size.
+        assert_eq!(frame_of(0x11, &INFO), None);
+        assert_eq!(frame_of(0x10, &INFO[..1]), None);
+        assert_eq!(frame_of(0x10, &[]), None);
     }
 
     fn record(words: [u32; 3]) -> Vec<u8> {

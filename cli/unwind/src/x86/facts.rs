@@ -6,7 +6,7 @@ use super::tables::{FrameRule, Record};
 use crate::ImageTables;
 use crate::frame_facts::FrameFacts;
 
-/// What the most exact record at `rva` says; GCInfo's header in precompiled managed code.
+/// What the most exact record at `rva` says; GCInfo's header in managed code.
 pub(crate) fn facts(image: &ImageTables, rva: u32) -> Option<FrameFacts> {
     let tables = image.x86();
     let Some(found) = tables.find(rva) else { return of_managed(image, rva) };

@@ -1,8 +1,9 @@
-//! Precompiled managed code: the functions of a ready-to-run image, and their frames by GCInfo.
+//! Managed code with GCInfo ([`GcHeader`]): the functions of a ready-to-run image, or one method
+//! that was compiled at run time, and their frames.
 //!
 //! Such an image has a table of RUNTIME_FUNCTIONs as x64's have, with the place of a function's
-//! GCInfo ([`GcHeader`]) in place of UNWIND_INFO's. The data directory of the PE header does not
-//! name it: the CLR header leads there (ECMA-335, II.25.3.3; CoreCLR's readytorun.h).
+//! GCInfo in place of UNWIND_INFO's. The data directory of the PE header does not name it: the CLR
+//! header leads there (ECMA-335, II.25.3.3; CoreCLR's readytorun.h).
 
 use std::ops::Range;
 
@@ -16,7 +17,7 @@ use crate::ImageTables;
 /// Bytes of a RUNTIME_FUNCTION: the RVAs of code and GCInfo.
 pub(crate) const FUNCTION_BYTES: usize = 8;
 
-/// A function of a ready-to-run image.
+/// A method with GCInfo.
 pub(crate) struct Method {
     pub(crate) range: Range<u32>,
     pub(crate) header: GcHeader,
@@ -44,8 +45,11 @@ pub(crate) fn functions(image: &ImageTables, clr: u32) -> Option<(u32, u32)> {
     Some((word(found.checked_add(4)?)?, word(found.checked_add(8)?)?))
 }
 
-/// The function that holds `rva`.
+/// The method that holds `rva`.
 pub(crate) fn method(image: &ImageTables, rva: u32) -> Option<Method> {
+    if let Some(header) = image.gc_info() {
+        return (rva < header.size).then(|| Method { range: 0..header.size, header: header.clone() });
+    }
     let table = image.exception_directory()?;
     let number = image.records_up_to(rva).ok()?.checked_sub(1)?;
     let at = |n: usize| table.get(n * FUNCTION_BYTES..)?.first_chunk::<FUNCTION_BYTES>();
@@ -299,6 +303,45 @@ mod tests {
         // Longer than the place up to the next method.
         let too_long = [(&[0x82, 1, 0x21][..], vec![0x90; 0x10]), with_ebp(&[0x20, 0x54])];
         assert_eq!(image(2, &too_long).function_range(0x2000), None);
+    }
+
+    /// A method that was compiled at run time, with a call and a loop in [`without_ebp`]'s code.
+    fn compiled(arch: Arch, size: u32, gc_info: &[u8]) -> ImageTables {
+        let code = without_ebp(&[&[0xe8, 0, 0, 0, 0], &LOOP[..]].concat()).1;
+        ImageTables::new(arch, size).range(0, code).exception_directory(0, 0).method(gc_info).build()
+    }
+
+    #[test]
+    fn a_method_compiled_at_run_time_is_walked_by_its_gc_info() {
+        let info = without_ebp(&LOOP).0;
+        let stack = [0x51, 0xd1, BASE + 7, 0x52, 0xd2, 0];
+        let gpr = [0, 0, 0, 0xb0, STACK, 0xb5, 1, 2];
+        let (frames, registers, stop) = walk(compiled(Arch::X86, 0x10, info), 7, gpr, &stack);
+        assert_eq!(frames, [(7, Trust::Context), (7, Trust::UnwindInfo)]);
+        assert_eq!(registers[3..], [0xb0, STACK + 0xc, 0xb5, 0x51, 0xd1]);
+        assert_eq!(stop, Stop::ZeroReturnAddress);
+        // Without it the loop leads to no return.
+        let (frames, ..) = walk(compiled(Arch::X86, 0x10, &[]), 7, gpr, &stack);
+        assert_eq!(frames, [(7, Trust::Context)]);
+    }
+
+    #[test]
+    fn gc_info_that_does_not_fit_a_compiled_method_is_left_out() {
+        let info = without_ebp(&LOOP).0;
+        let bounds = |arch, size, info: &[u8]| compiled(arch, size, info).gc_info().map(|header| header.size);
+        assert_eq!(bounds(Arch::X86, 0x10, info), Some(0x10));
+        // Behind the header anything may follow.
+        assert_eq!(bounds(Arch::X86, 0x10, &[info, &[0xff; 126]].concat()), Some(0x10));
+        for (arch, size, info) in [
+            (Arch::X64, 0x10, info),
+            (Arch::X86, 0xf, info),
+            (Arch::X86, 0x11, info),
+            (Arch::X86, 0x10, &info[..1]),
+            (Arch::X86, 0x10, &[0xff; 128]),
+            (Arch::X86, 0, &[0, 0x21]),
+        ] {
+            assert_eq!(bounds(arch, size, info), None, "{size:#x} {info:x?}");
+        }
     }
 
     #[test]

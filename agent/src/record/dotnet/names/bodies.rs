@@ -17,6 +17,16 @@ use crate::record::modules::Events;
 
 /// Most methods that are remembered as written. Beyond that, all are forgotten.
 const MOST: usize = 16_384;
+/// Bytes of GCInfo that are kept. The header has fewer than 100.
+const MOST_GC_INFO: usize = 128;
+
+/// A method as the host reports it.
+pub(super) struct ReportedMethod {
+    pub(super) base: u64,
+    pub(super) size: u64,
+    /// Address of its GCInfo; 0 = not known.
+    pub(super) gc_info: u64,
+}
 
 /// The methods whose code was written.
 pub(super) struct Bodies {
@@ -30,12 +40,11 @@ impl Bodies {
         Bodies { arch, written: BTreeMap::new() }
     }
 
-    /// Writes the method at `base`, of which `part` is known, unless its code was written already.
+    /// Writes the method, of which `part` is known, unless its code was written already.
     pub(super) fn write(
         &mut self,
         part: &UnnamedCode,
-        base: u64,
-        size: u64,
+        method: &ReportedMethod,
         time: Ticks,
         memory: &impl Memory,
         out: &mut impl Events,
@@ -43,6 +52,7 @@ impl Bodies {
         if self.arch != Arch::X86 || part.instance == 0 {
             return;
         }
+        let &ReportedMethod { base, size, gc_info } = method;
         let code = read_code(memory, base, size.min(MOST_CODE as u64) as usize);
         let written = (size, content_hash(&code));
         if code.is_empty() || self.written.get(&base) == Some(&written) {
@@ -52,6 +62,8 @@ impl Bodies {
             self.written.clear();
         }
         self.written.insert(base, written);
+        let kept = if gc_info == 0 { 0 } else { MOST_GC_INFO };
+        let gc_info = read_code(memory, gc_info, kept);
         let early = if code.len() as u64 == size { 0 } else { MethodBody::ENDS_EARLY };
         out.event(&Event::MethodBody(MethodBody {
             time,
@@ -61,7 +73,7 @@ impl Bodies {
             flags: MethodBody::REPORTED | early,
             source: MethodNameSource::DataAccess as u64,
             code: &code,
-            gc_info: &[],
+            gc_info: &gc_info,
         }));
     }
 }
@@ -73,13 +85,13 @@ mod tests {
 
     const BASE: u64 = 0x500_0000;
 
-    /// Code from [`BASE`] on, with pages that may be missing behind it.
+    /// Memory from [`BASE`] on, with pages that may be missing behind it.
     struct Code(Vec<u8>);
 
     impl Memory for Code {
         fn read(&self, address: u64, into: &mut [u8]) -> bool {
-            let at = (address - BASE) as usize;
-            let found = self.0.get(at..at + into.len());
+            let at = address.checked_sub(BASE).and_then(|at| usize::try_from(at).ok());
+            let found = at.and_then(|at| self.0.get(at..at.checked_add(into.len())?));
             found.map(|found| into.copy_from_slice(found)).is_some()
         }
     }
@@ -95,19 +107,17 @@ mod tests {
         }
     }
 
+    fn want_at(address: u64) -> UnnamedCode {
+        UnnamedCode { instance: 7, address, base: address, size: 1, executed: true, precompiled: false }
+    }
+
     /// What is written for the parts of one method, `(instance, memory, size)` each.
     fn written(arch: Arch, parts: &[(u64, &Code, u64)]) -> Vec<(u64, u64, usize, u64)> {
         let (mut bodies, mut log) = (Bodies::new(arch), Log::default());
         for &(instance, code, size) in parts {
-            let part = UnnamedCode {
-                instance,
-                address: BASE + 40,
-                base: BASE + 40,
-                size: 1,
-                executed: true,
-                precompiled: false,
-            };
-            bodies.write(&part, BASE, size, Ticks(9), code, &mut log);
+            let part = UnnamedCode { instance, ..want_at(BASE + 40) };
+            let method = ReportedMethod { base: BASE, size, gc_info: 0 };
+            bodies.write(&part, &method, Ticks(9), code, &mut log);
         }
         log.0
     }
@@ -131,5 +141,30 @@ mod tests {
         let (none, code) = (Code(Vec::new()), Code(alloc::vec![1; 300]));
         assert!(written(Arch::X86, &[(7, &none, 300), (0, &code, 300)]).is_empty());
         assert!(written(Arch::X64, &[(7, &code, 300)]).is_empty());
+    }
+
+    #[test]
+    fn gc_info_is_read_within_bounds_where_it_is_known() {
+        struct Infos(Vec<Vec<u8>>);
+
+        impl Events for Infos {
+            fn event(&mut self, event: &Event<'_>) {
+                let Event::MethodBody(body) = event else { panic!("{event:?}") };
+                self.0.push(body.gc_info.to_vec());
+            }
+        }
+
+        let memory = Code((0..=255).cycle().take(4096).collect());
+        let part = want_at(BASE + 40);
+        let infos = [0, BASE + 0x200, BASE + 4096 - 64, BASE + 4096, 1, u64::MAX].map(|gc_info| {
+            let (mut bodies, mut log) = (Bodies::new(Arch::X86), Infos(Vec::new()));
+            let method = ReportedMethod { base: BASE, size: 100, gc_info };
+            bodies.write(&part, &method, Ticks(9), &memory, &mut log);
+            log.0.concat()
+        });
+        let from =
+            |start: u8, len: usize| (0..=255).cycle().skip(start.into()).take(len).collect::<Vec<u8>>();
+        // What a page has, if the next one is missing; nothing at addresses without memory.
+        assert_eq!(infos, [vec![], from(0, 128), from(192, 64), vec![], vec![], vec![]]);
     }
 }

@@ -22,7 +22,7 @@ use stk_schema::mailbox::{
 };
 use stk_schema::{Arch, Ticks};
 
-use self::bodies::Bodies;
+use self::bodies::{Bodies, ReportedMethod};
 use self::precompiled::PrecompiledCode;
 use crate::record::dynamic::UnnamedCode;
 use crate::record::image::Memory;
@@ -60,6 +60,7 @@ pub(crate) struct LiveMailbox {
     message_len: AtomicU32,
     message: [AtomicU8; 240],
     slots: [LiveNameSlot; SLOTS],
+    gc_info: [AtomicU64; SLOTS],
 }
 
 #[repr(C)]
@@ -77,6 +78,7 @@ const _: () = {
     assert!(size_of::<LiveNameSlot>() == size_of::<NameSlot>());
     assert!(core::mem::offset_of!(LiveMailbox, beat) == core::mem::offset_of!(NameMailbox, beat));
     assert!(core::mem::offset_of!(LiveMailbox, slots) == core::mem::offset_of!(NameMailbox, slots));
+    assert!(core::mem::offset_of!(LiveMailbox, gc_info) == core::mem::offset_of!(NameMailbox, gc_info));
     assert!(core::mem::offset_of!(LiveNameSlot, name) == core::mem::offset_of!(NameSlot, name));
 };
 
@@ -106,6 +108,7 @@ impl LiveMailbox {
                     name: [const { AtomicU8::new(0) }; NAME_BYTES],
                 }
             }; SLOTS],
+            gc_info: [const { AtomicU64::new(0) }; SLOTS],
         }
     }
 
@@ -269,10 +272,12 @@ impl Names {
     fn send(&mut self, mailbox: &LiveMailbox, now: Ticks) {
         let count = self.waiting.len().min(SLOTS);
         let wants: Vec<NameRequest> = self.waiting.drain(..count).collect();
-        for (want, slot) in wants.iter().zip(&mailbox.slots) {
+        for ((want, slot), gc_info) in wants.iter().zip(&mailbox.slots).zip(&mailbox.gc_info) {
             slot.address.store(want.code.address, Ordering::Relaxed);
             slot.state.store(SLOT_ASKED, Ordering::Relaxed);
             slot.len.store(0, Ordering::Relaxed);
+            // A host that does not know the field leaves it.
+            gc_info.store(0, Ordering::Relaxed);
         }
         mailbox.count.store(count as u32, Ordering::Relaxed);
         let number = match mailbox.request.load(Ordering::Relaxed).wrapping_add(1) {
@@ -307,7 +312,7 @@ impl Names {
         }
         let Some(flight) = self.flight.take() else { return false };
         let mut wrote = false;
-        for (want, slot) in flight.wants.iter().zip(&mailbox.slots) {
+        for ((want, slot), gc_info) in flight.wants.iter().zip(&mailbox.slots).zip(&mailbox.gc_info) {
             match Answer::read(&want.code, slot) {
                 Ok(Some(answer)) => {
                     self.counts.named += 1;
@@ -323,7 +328,9 @@ impl Names {
                         name: answer.name.as_bytes(),
                     }));
                     if answer.reported && !want.code.precompiled {
-                        self.bodies.write(&want.code, answer.base, answer.size, now, memory, out);
+                        let gc_info = gc_info.load(Ordering::Relaxed);
+                        let method = ReportedMethod { base: answer.base, size: answer.size, gc_info };
+                        self.bodies.write(&want.code, &method, now, memory, out);
                     }
                     wrote = true;
                 }

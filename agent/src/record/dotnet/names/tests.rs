@@ -90,6 +90,48 @@ fn an_answer_names_the_region_that_the_host_reports() {
 }
 
 #[test]
+fn gc_info_that_the_host_reports_comes_with_the_code() {
+    /// Every byte is the lowest of its address.
+    struct Bytes;
+
+    impl Memory for Bytes {
+        fn read(&self, address: u64, into: &mut [u8]) -> bool {
+            into.iter_mut().zip(address..).for_each(|(byte, address)| *byte = address as u8);
+            true
+        }
+    }
+
+    #[derive(Default)]
+    struct Infos(Vec<Vec<u8>>);
+
+    impl Events for Infos {
+        fn event(&mut self, event: &Event<'_>) {
+            if let Event::MethodBody(body) = event {
+                assert_eq!((body.base, body.size, body.code), (0x5000, 4, &[0, 1, 2, 3][..]));
+                self.0.push(body.gc_info.to_vec());
+            }
+        }
+    }
+
+    let mailbox = mailbox();
+    let mut infos = Infos::default();
+    for gc_info in [Some(0x7710), None] {
+        let mut names = Names::new(&mailbox, Arch::X86, MS);
+        names.ask_of(BASE, RuntimeKind::Core, &mailbox);
+        names.want(want(0x5002), &Bytes);
+        names.step(&mailbox, Ticks(0), true, &Bytes, &mut infos);
+        answer(&mailbox, 0, SLOT_NAMED, 0x5000, 4, b"App!T.M()");
+        if let Some(address) = gc_info {
+            mailbox.gc_info[0].store(address, Ordering::Relaxed);
+        }
+        done(&mailbox);
+        names.step(&mailbox, Ticks(1), false, &Bytes, &mut infos);
+    }
+    // The second host leaves the first one's answer where it was.
+    assert_eq!(infos.0, [(0x10..0x90).collect(), vec![]]);
+}
+
+#[test]
 fn an_answer_without_bounds_names_the_recorded_region() {
     let mailbox = mailbox();
     let mut names = asked(0x5010, &mailbox);

@@ -75,6 +75,8 @@ pub(super) struct Library {
     process: Object,
     target: &'static DataTarget,
     sos: Option<Object>,
+    /// The form of its GCInfo is known.
+    gc_info: bool,
     /// Paths of modules by the runtime's address of them.
     modules: HashMap<u64, String>,
 }
@@ -174,7 +176,14 @@ impl Library {
             return Err(LibraryError { text, may_pass: !mismatched });
         }
         let sos = object.query(&IID_SOS);
-        Ok(Library { title, process: object, target, sos, modules: HashMap::new() })
+        Ok(Library {
+            title,
+            process: object,
+            target,
+            sos,
+            gc_info: reported.has_known_gc_info(),
+            modules: HashMap::new(),
+        })
     }
 
     pub(super) fn title(&self) -> &str {
@@ -216,7 +225,8 @@ impl Library {
         let module = code.and_then(|code| self.module_of(code.method)).unwrap_or_default();
         let name = mailbox::full_name(&module, &text);
         let (base, size) = code.and_then(|code| code.around(address)).unwrap_or((0, 0));
-        Ok((!name.is_empty()).then_some(Answer { base, size, name }))
+        let gc_info = code.filter(|_| self.gc_info).and_then(|code| code.gc_info()).unwrap_or(0);
+        Ok((!name.is_empty()).then_some(Answer { base, size, gc_info, name }))
     }
 
     /// Path of the module that a method is of.
@@ -280,6 +290,8 @@ impl ReplyBuffer {
 /// DacpCodeHeaderData, as far as it is used.
 #[derive(Clone, Copy)]
 struct CodeHeader {
+    gc_info: u64,
+    compiled_at_run_time: bool,
     method: u64,
     start: u64,
     size: u64,
@@ -289,6 +301,11 @@ struct CodeHeader {
 }
 
 impl CodeHeader {
+    /// Address of the GCInfo of a method that was compiled at run time, in one piece.
+    fn gc_info(&self) -> Option<u64> {
+        Some(self.gc_info).filter(|_| self.compiled_at_run_time && self.cold_size == 0)
+    }
+
     /// The part of the method that holds an address: first address and bytes.
     fn around(&self, address: u64) -> Option<(u64, u64)> {
         let hot = if self.hot_size == 0 { self.size } else { self.hot_size };
@@ -306,7 +323,11 @@ fn code_header(sos: Object, address: u64) -> Option<CodeHeader> {
         let at = target::clr_address(address);
         sos.function::<CodeHeaderData>(CODE_HEADER_DATA)(sos, at, &mut data)
     };
+    /// JITTypes.
+    const TYPE_JIT: u32 = 1;
     (result == 0).then(|| CodeHeader {
+        gc_info: target::address(data.u64_at(0)),
+        compiled_at_run_time: data.u32_at(8) == TYPE_JIT,
         method: data.u64_at(16),
         start: target::address(data.u64_at(24)),
         size: data.u32_at(32).into(),

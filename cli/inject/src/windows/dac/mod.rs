@@ -172,6 +172,8 @@ struct NameQuestion {
     address: u64,
     /// Address in the process for the answer.
     answer_at: u64,
+    /// Address in the process for that of GCInfo; `None` with an older agent.
+    gc_info_at: Option<u64>,
 }
 
 impl Host {
@@ -243,13 +245,14 @@ impl Host {
     }
 
     fn questions(&self, request: NameRequest) -> Result<Vec<NameQuestion>, MailboxLoss> {
-        let slots = (0..request.count.min(SLOTS)).map(|index| self.mailbox + mailbox::slot_at(index) as u64);
-        slots
-            .map(|slot| {
+        (0..request.count.min(SLOTS))
+            .map(|index| {
+                let slot = self.mailbox + mailbox::slot_at(index) as u64;
                 let mut address = [0; 8];
                 let read = self.process.read(slot, &mut address);
                 let answer_at = slot + mailbox::ANSWER_AT as u64;
-                let question = NameQuestion { address: u64::from_le_bytes(address), answer_at };
+                let gc_info_at = request.gc_info.then(|| self.mailbox + mailbox::gc_info_at(index) as u64);
+                let question = NameQuestion { address: u64::from_le_bytes(address), answer_at, gc_info_at };
                 read.then_some(question).ok_or(MailboxLoss)
             })
             .collect()
@@ -289,6 +292,10 @@ impl Host {
                 Ok(answer) => {
                     self.access.named |= answer.is_some();
                     self.put(question.answer_at, &mailbox::answer(answer.as_ref()))?;
+                    if let Some(at) = question.gc_info_at {
+                        let gc_info = answer.map_or(0, |answer| answer.gc_info);
+                        self.put(at, &gc_info.to_le_bytes())?;
+                    }
                 }
                 Err(ReadFailure { code }) => {
                     self.failures.code = code;

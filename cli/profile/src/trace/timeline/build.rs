@@ -477,7 +477,7 @@ impl TimelineBuilder {
     fn method_body(&mut self, body: &MethodBody<'_>) {
         self.timeline.last = self.timeline.last.max(body.time);
         let Some(&known) = self.code.get(&body.instance) else { return };
-        if !self.keeps(RECORD + body.code.len()) {
+        if !self.keeps(RECORD + body.code.len() + body.gc_info.len()) {
             return;
         }
         let method = CodeRegion::method(&self.timeline.code[known], body, self.arch);
