@@ -218,7 +218,17 @@ impl<'a> StatsTables<'a> {
         let answer = asked.map(|asked| asked.finish(cpu_known, calls));
         let (mut of_functions, mut of_modules) = own(self.profile, functions, &self.nodes);
         let through = through(self.profile, std::mem::take(&mut self.nodes));
-        add_totals(self.profile, functions, &through, (&mut of_functions[..], &mut of_modules[..]));
+        let module_of =
+            |frame: FrameId| modules_of.names[modules_of.of_frames[frame.0 as usize] as usize].as_str();
+        let sums = (&mut of_functions[..], &mut of_modules[..]);
+        let ((), ((trusts, proved_share), frames)) = rayon::join(
+            || add_totals(self.profile, functions, &through, sums),
+            || {
+                let trusts = trust_stats(self.profile, &through, module_of, top);
+                (trusts, frame_stats(self.profile, modules_of, &through, top))
+            },
+        );
+        drop(through);
 
         let by = |time: Time, other: Time| -> Vec<FunctionStats> {
             let function = |(id, sums): (u32, OwnTotal<Amount>)| {
@@ -254,9 +264,6 @@ impl<'a> StatsTables<'a> {
         for thread in &mut self.threads {
             thread.achieved_hz = per_second(thread.all.samples, thread.all.weight_ns);
         }
-        let module_of =
-            |frame: FrameId| modules_of.names[modules_of.of_frames[frame.0 as usize] as usize].as_str();
-        let (trusts, proved_share) = trust_stats(self.profile, &through, &module_of, top);
         let (stops, complete_share) = self.stop_stats(top);
         let summary = StatsSummary {
             weight,
@@ -272,7 +279,7 @@ impl<'a> StatsTables<'a> {
             trusts,
             proved_share,
             trusted,
-            frames: frame_stats(self.profile, modules_of, &through, top),
+            frames,
         };
         (summary, answer)
     }

@@ -11,11 +11,12 @@ use stk_unwind::Trust;
 pub(super) fn trust_stats<'a>(
     profile: &Profile,
     through: &[Amount],
-    module_of: &dyn Fn(FrameId) -> &'a str,
+    module_of: impl Fn(FrameId) -> &'a str,
     top: usize,
 ) -> (Vec<TrustStats>, f64) {
     let nodes = profile.tree.nodes();
-    let trust_of = |frame: FrameId| profile.frames.keys()[frame.0 as usize].trust;
+    let trusts = trusts(profile);
+    let trust_of = |frame: FrameId| trusts[frame.0 as usize];
     // Most frames are proved, and those have no module to blame: a short list holds their sums,
     // since a look-up in a table for every node would take longer than all the rest.
     let mut proved_frames: Vec<(Trust, u64)> = Vec::new();
@@ -25,7 +26,8 @@ pub(super) fn trust_stats<'a>(
             Some((_, sum)) => *sum += samples,
             None => proved_frames.push((trust, samples)),
         };
-    let is_code = |frame: FrameId| !profile.is_placeholder(frame);
+    let placeholders = profile.placeholders();
+    let is_code = |frame: FrameId| !placeholders[frame.0 as usize];
     let met = nodes.iter().zip(through).filter(|(node, amount)| amount.samples > 0 && is_code(node.frame));
     for (node, amount) in met {
         if trust_of(node.frame) == Trust::Context {
@@ -71,20 +73,21 @@ pub(super) fn trust_stats<'a>(
 /// `own`, by node: the weight of the samples that end in it.
 pub(super) fn trusted(profile: &Profile, own: &[Amount]) -> TrustedWeight {
     let mut sums = TrustedWeight::default();
+    let (trusts, placeholders) = (trusts(profile), profile.placeholders());
     let mut proved: Vec<bool> = Vec::with_capacity(own.len());
     for (node, amount) in profile.tree.nodes().iter().zip(own) {
         let frame = node.frame.0 as usize;
         // Callers come before their callees. Without a caller, a placeholder is no stack.
         let above = match node.parent() {
             Some(NodeId(parent)) => proved[parent as usize],
-            None => !profile.is_placeholder(node.frame),
+            None => !placeholders[frame],
         };
-        let is_proved = above && profile.frames.keys()[frame].trust.is_proved();
+        let is_proved = above && trusts[frame].is_proved();
         proved.push(is_proved);
         let add = |sum: &mut u64| *sum = sum.saturating_add(amount.weight_ns);
         if is_proved {
             add(&mut sums.proved_ns);
-        } else if node.parent().is_none() && profile.is_placeholder(node.frame) {
+        } else if node.parent().is_none() && placeholders[frame] {
             add(&mut sums.no_stack_ns);
         }
         match profile.symbols.source[frame] {
@@ -94,4 +97,9 @@ pub(super) fn trusted(profile: &Profile, own: &[Amount]) -> TrustedWeight {
         }
     }
     sums
+}
+
+/// By frame: how it was found. For passes over nodes, which read frames in no order.
+fn trusts(profile: &Profile) -> Vec<Trust> {
+    profile.frames.keys().iter().map(|key| key.trust).collect()
 }

@@ -2,7 +2,7 @@
 
 use super::Profile;
 use crate::stack::{FrameId, StrId};
-use std::collections::HashMap;
+use hashbrown::HashMap;
 use stk_unwind::Trust;
 
 /// Index of a [`Function`].
@@ -245,11 +245,11 @@ fn unique_names(profile: &Profile, modules: &Modules, entries: &[FunctionEntry])
     let mut names: Vec<String> = entries.iter().map(plain).collect();
     let levels: [&dyn Fn(&FunctionEntry) -> String; 3] = [&module_or_file, &module_and_file, &full];
     for level in levels {
-        let mut uses: HashMap<&str, u32> = HashMap::new();
-        for name in &names {
-            *uses.entry(name).or_default() += 1;
-        }
-        let shared: Vec<usize> = (0..names.len()).filter(|&i| uses[names[i].as_str()] > 1).collect();
+        let shared: Vec<usize> = {
+            let mut uses: HashMap<&str, u32> = HashMap::new();
+            names.iter().for_each(|name| *uses.entry(name).or_default() += 1);
+            (0..names.len()).filter(|&i| uses[names[i].as_str()] > 1).collect()
+        };
         for i in shared {
             names[i] = level(&entries[i]);
         }

@@ -23,6 +23,12 @@ impl Profile {
         self.kind(frame) == FrameKind::Placeholder
     }
 
+    /// By frame: whether it stands for what is not known. For passes over nodes, which read facts of
+    /// frames in no order.
+    pub fn placeholders(&self) -> Vec<bool> {
+        self.symbols.facts.iter().map(|facts| facts.kind == FrameKind::Placeholder).collect()
+    }
+
     /// Adds a frame with this text for a name. No code has its key: addresses end before those of
     /// placeholders, which are equal in all profiles.
     pub(super) fn add_placeholder(&mut self, text: &str) -> FrameId {

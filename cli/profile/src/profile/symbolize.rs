@@ -65,8 +65,10 @@ pub fn missing_symbols(profile: &Profile, runs: &Runs) -> io::Result<MissingSymb
     profile.tree.add_callees(&mut samples, |sum, more| *sum += more);
     let nodes = profile.tree.nodes();
     // What stands for no stack has no name to find.
-    let placeholders = nodes.iter().zip(&mut samples).filter(|(node, _)| profile.is_placeholder(node.frame));
-    placeholders.for_each(|(_, samples)| *samples = 0);
+    let placeholders = profile.placeholders();
+    let stands_for_none =
+        nodes.iter().zip(&mut samples).filter(|(node, _)| placeholders[node.frame.0 as usize]);
+    stands_for_none.for_each(|(_, samples)| *samples = 0);
     let certain = |node: &TreeNode| profile.symbols.source[node.frame.0 as usize].is_certain();
     let frames = samples.iter().sum();
     let named = nodes.iter().zip(&samples).filter(|(node, _)| certain(node)).map(|(_, count)| count).sum();

@@ -1,7 +1,7 @@
 //! Names and facts of frames: columns parallel to a table of frames, and their texts.
 
 use super::FrameId;
-use std::collections::HashMap;
+use hashbrown::HashMap;
 use std::sync::Arc;
 
 /// Index of a text in [`Strings`].
