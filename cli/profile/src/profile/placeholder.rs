@@ -23,10 +23,10 @@ impl Profile {
         self.kind(frame) == FrameKind::Placeholder
     }
 
-    /// By frame: whether it stands for what is not known. For passes over nodes, which read facts of
-    /// frames in no order.
+    /// By frame: whether it stands for what is not known. For passes over nodes, which read facts
+    /// of frames in no order.
     pub fn placeholders(&self) -> Vec<bool> {
-        self.symbols.facts.iter().map(|facts| facts.kind == FrameKind::Placeholder).collect()
+        (0..self.frames.keys().len() as u32).map(|frame| self.is_placeholder(FrameId(frame))).collect()
     }
 
     /// Adds a frame with this text for a name. No code has its key: addresses end before those of
