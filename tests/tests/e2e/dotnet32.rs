@@ -3,23 +3,34 @@
 //! captures itself, there and on x64.
 
 use std::path::PathBuf;
-use stk_tests::recorded::Recorded;
+use stk_schema::event::ModuleFlags;
+use stk_tests::recorded::{Module, Recorded};
 use stk_tests::stk::{self, Speedscope};
 use stk_tests::wine::{self, Finished, Folder, Inject, Machine, Program};
 
 /// The framework's folder in that of the runtime.
 pub(crate) const FRAMEWORK: &str = "shared/Microsoft.NETCore.App/2.1.8";
 
+/// The folder of the programs in `net21` and that of their runtime.
+fn net21() -> [PathBuf; 2] {
+    [wine::path("STK_MIXED_DIR").join("net21"), wine::path("STK_FETCH_DIR").join("dotnet21-32")]
+}
+
+/// The folders of their images.
+fn places() -> Vec<PathBuf> {
+    let [home, runtime] = net21();
+    let framework = runtime.join(FRAMEWORK);
+    vec![home, runtime, framework, Machine::current().x86_system()]
+}
+
 /// A program in `net21` that runs for some seconds, and the folders of its images.
 pub(crate) fn running(program: &str, seconds: &str) -> (Program, Folder, Vec<PathBuf>) {
     let folder = Folder::new(program);
-    let home = wine::path("STK_MIXED_DIR").join("net21");
-    let runtime = wine::path("STK_FETCH_DIR").join("dotnet21-32");
+    let [home, runtime] = net21();
     let dll = home.join(format!("{program}.dll"));
     let arguments = [&wine::windows_path(&dll)[..], seconds];
     let running = Program::ready(&folder, &home, &runtime.join("dotnet.exe"), &arguments);
-    let framework = runtime.join(FRAMEWORK);
-    (running, folder, vec![home, runtime, framework, Machine::current().x86_system()])
+    (running, folder, places())
 }
 
 /// Records a program of [`running`] into net21.stk.
@@ -33,11 +44,15 @@ pub(crate) fn record(folder: &Folder, running: &Program) -> Recorded {
 
 /// A recording of a program in `net21`, converted with the images of the runtime and the system.
 fn recorded(program: &str) -> (Speedscope, Folder) {
-    let (running, folder, places) = running(program, "20");
+    let (running, folder, _) = running(program, "20");
     record(&folder, &running);
-    let places: Vec<String> = places.iter().map(|place| place.display().to_string()).collect();
-    let speedscope = Speedscope::of(folder.path(), "net21.stk", &PathBuf::from(places.join(";")));
-    (speedscope, folder)
+    (converted(&folder), folder)
+}
+
+/// net21.stk.
+fn converted(folder: &Folder) -> Speedscope {
+    let places: Vec<String> = places().iter().map(|place| place.display().to_string()).collect();
+    Speedscope::of(folder.path(), "net21.stk", &PathBuf::from(places.join(";")))
 }
 
 /// `least`: the least share of samples whose stacks must be complete.
@@ -111,6 +126,25 @@ fn large_methods_and_precompiled_code_lead_to_the_thread_start() {
 #[test]
 fn native_frames_between_managed_ones_lead_to_the_thread_start() {
     is_complete("mixed", 0.9);
+}
+
+#[test]
+fn images_that_the_loader_maps_and_does_not_report_are_found() {
+    let folder = Folder::new("launched");
+    let [home, runtime] = net21();
+    let [exe, dll] =
+        [runtime.join("dotnet.exe"), home.join("walk.dll")].map(|path| wine::windows_path(&path));
+    // The runtime loads its precompiled images while it is recorded.
+    Inject::record_x86(&folder, &["-o", "net21.stk", "-r", "100", "--", &exe, &dll, "6"]);
+    let recorded = Recorded::open(&folder.file("net21.stk"));
+    let core = |module: &&Module| module.path.ends_with("System.Private.CoreLib.dll");
+    let core = recorded.modules.values().find(core).expect("the core library");
+    let reported = ModuleFlags::NOTIFIED | ModuleFlags::AT_START | ModuleFlags::UNLISTED;
+    assert!(!core.flags.intersects(reported), "{core:?}");
+    let complete = converted(&folder).share(|stack| stk::incomplete(stack).is_none());
+    let line = format!("walk of .NET 2.1 for x86, launched: {:.1} % of stacks complete", 100.0 * complete);
+    wine::measured(&line);
+    assert!(complete >= 0.8, "{line}");
 }
 
 /// Records examples/capture_cs on this runtime, which captures, marks and names itself meanwhile.

@@ -1,11 +1,12 @@
 //! Finds images in which samples show code and that no known module covers: hot-patch images,
-//! unlinked or manually mapped DLLs.
+//! unlinked or manually mapped DLLs, and images in the loader's list of which no notification came,
+//! such as precompiled .NET code that a runtime has the loader map but not start.
 //!
 //! An image that the loader is mapping is in memory before it is in the loader's list, and one that
 //! it is unmapping stays in memory after it left the list. The loader's notifications report both.
-//! No code runs in such an image, but a word on a stack may point into it. So an instruction
-//! pointer counts at once, and a stack word after [`CONFIRM_MS`], if the image is then still mapped
-//! and unlisted.
+//! No code runs in such an image, but a word on a stack may point into it. So of an image that is
+//! not listed an instruction pointer counts at once. A stack word, and either of an image that is
+//! listed, counts after [`CONFIRM_MS`], if the image is then still mapped and no notification came.
 
 use alloc::vec::Vec;
 use stk_schema::Ticks;
@@ -15,11 +16,11 @@ use stk_schema::identity::PeIdentity;
 use super::dynamic::CodeSample;
 use super::modules::{ModuleSighting, Modules};
 
-/// Milliseconds after which an image that only a stack word pointed to is taken to be unlisted.
+/// Milliseconds for which a notification of an image may still come.
 const CONFIRM_MS: u64 = 100;
 /// Milliseconds between checks whether unlisted images are still mapped.
 const LOOK_MS: u64 = 50;
-/// Most unlisted images recorded at one time.
+/// Most images without a notification recorded at one time.
 const MOST: usize = 1024;
 /// Most images that wait to be confirmed.
 const MOST_WAITING: usize = 64;
@@ -62,13 +63,23 @@ struct Unload {
     time: Ticks,
 }
 
-/// An unlisted image that is to be recorded.
+/// An image without a notification that is to be recorded.
 #[derive(Clone, Debug)]
 pub(crate) struct UnlistedImage {
     /// Its address and size, without its path.
     pub seen: ModuleSighting,
     /// Time of the first sample that showed it.
     pub time: Ticks,
+    /// UNLISTED, unless the loader's list has it.
+    pub flags: ModuleFlags,
+    /// An address in it.
+    inside: u64,
+}
+
+/// Whether neither a notification nor the snapshot at the start reported a module with these flags:
+/// then none reports its end.
+pub(crate) fn is_unreported(flags: ModuleFlags) -> bool {
+    !flags.intersects(ModuleFlags::NOTIFIED | ModuleFlags::AT_START)
 }
 
 impl UnlistedImages {
@@ -98,7 +109,7 @@ impl UnlistedImages {
         let (ripe, waiting) = core::mem::take(&mut self.waiting).into_iter().partition(confirmed);
         self.waiting = waiting;
         let ripe: Vec<CandidateImage> = ripe;
-        for one in ripe {
+        for one in &ripe {
             self.add(&mut found, one.sighting, modules, mappings);
         }
         while let Some(sighting) = next() {
@@ -117,13 +128,25 @@ impl UnlistedImages {
         // Read the list after finding the images: an image that the loader mapped before is in it,
         // or was reported.
         if !found.is_empty() {
-            let listed = mappings.listed();
-            found.retain(|one| listed.as_ref().is_some_and(|listed| !listed.contains(&one.seen.base)));
+            let Some(listed) = mappings.listed() else { return Vec::new() };
+            found.retain_mut(|one| {
+                let base = one.seen.base;
+                if !listed.contains(&base) {
+                    one.flags |= ModuleFlags::UNLISTED;
+                    return true;
+                }
+                let is_confirmed = ripe.iter().any(|candidate| candidate.base == base);
+                if !is_confirmed && self.waiting.len() < MOST_WAITING {
+                    let sighting = CodeSample { inside: one.inside, time: one.time, executed: true };
+                    self.waiting.push(CandidateImage { sighting, base });
+                }
+                is_confirmed
+            });
         }
         found
     }
 
-    /// Load addresses of recorded unlisted images that are not mapped any more.
+    /// Load addresses of recorded images without a notification that are not mapped any more.
     pub(crate) fn gone(
         &mut self,
         now: Ticks,
@@ -135,8 +158,7 @@ impl UnlistedImages {
             return Vec::new();
         }
         self.look_due = now + Ticks(LOOK_MS * ticks_per_ms);
-        let unlisted = modules.live().iter().filter(|module| module.flags.contains(ModuleFlags::UNLISTED));
-        let gone = unlisted.filter(|module| {
+        let gone = modules.live().iter().filter(|module| is_unreported(module.flags)).filter(|module| {
             let mapped =
                 mappings.image_at(module.seen.base).is_some_and(|seen| seen.base == module.seen.base);
             let known = module.identity();
@@ -169,8 +191,7 @@ impl UnlistedImages {
             known.time = known.time.min(sighting.time);
             return;
         }
-        let recorded =
-            modules.live().iter().filter(|module| module.flags.contains(ModuleFlags::UNLISTED)).count();
+        let recorded = modules.live().iter().filter(|module| is_unreported(module.flags)).count();
         if recorded + found.len() >= MOST {
             self.left_out += 1;
             return;
@@ -179,7 +200,7 @@ impl UnlistedImages {
         let earlier = self.waiting.iter().find(|one| one.base == seen.base).map(|one| one.sighting.time);
         self.waiting.retain(|one| one.base != seen.base);
         let time = earlier.unwrap_or(sighting.time).min(sighting.time);
-        found.push(UnlistedImage { seen, time });
+        found.push(UnlistedImage { seen, time, flags: ModuleFlags::empty(), inside: sighting.inside });
     }
 
     /// Whether no module holds the address, neither now nor when the sample was taken.

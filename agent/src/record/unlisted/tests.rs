@@ -136,6 +136,31 @@ fn an_image_that_the_loader_maps_or_unmaps_is_not_unlisted() {
 }
 
 #[test]
+fn a_listed_image_without_a_notification_is_found_later() {
+    let (mut unlisted, process, none) = (UnlistedImages::default(), Process::with(IMAGE), Modules::default());
+    *process.listed.borrow_mut() = Some(vec![IMAGE]);
+    let flags = |unlisted: &mut UnlistedImages, now, sightings: &[CodeSample]| -> Vec<(u64, ModuleFlags)> {
+        let mut sightings = sightings.iter().copied();
+        let found = unlisted.find(Ticks(now), MS, &none, &process, || sightings.next());
+        found.iter().map(|found| (found.time.0, found.flags)).collect()
+    };
+    for executed in [true, false] {
+        assert_eq!(flags(&mut unlisted, 8, &[sighting(IMAGE + 0x1100, 7, executed)]), []);
+        let ripe = 7 + CONFIRM_MS * MS;
+        assert_eq!(flags(&mut unlisted, ripe - 1, &[sighting(IMAGE + 0x1200, 20, true)]), []);
+        assert_eq!(flags(&mut unlisted, ripe, &[]), [(7, ModuleFlags::empty())], "{executed}");
+        assert_eq!(flags(&mut unlisted, ripe + 1, &[]), [], "once");
+    }
+    // Its end is looked for, until a notification says that the loader reports it.
+    let mut modules = known(IMAGE, ModuleFlags::empty());
+    process.images.borrow_mut().clear();
+    assert_eq!(unlisted.gone(Ticks(1), MS, &modules, &process), [IMAGE]);
+    let seen = ModuleSighting { base: IMAGE, size: SIZE, path: b"known.dll".to_vec() };
+    modules.loaded(Ticks(2), seen, ModuleFlags::NOTIFIED, (None, None), &mut NoEvents);
+    assert_eq!(unlisted.gone(Ticks(1 + LOOK_MS * MS), MS, &modules, &process), [] as [u64; 0]);
+}
+
+#[test]
 fn addresses_past_the_loaders_size_still_belong_to_the_module() {
     let (mut unlisted, process) = (UnlistedImages::default(), Process::with(IMAGE));
     let mut modules = Modules::default();
