@@ -72,8 +72,6 @@ pub(crate) struct UnlistedImage {
     pub time: Ticks,
     /// UNLISTED, unless the loader's list has it.
     pub flags: ModuleFlags,
-    /// An address in it.
-    inside: u64,
 }
 
 /// Whether neither a notification nor the snapshot at the start reported a module with these flags:
@@ -137,7 +135,7 @@ impl UnlistedImages {
                 }
                 let is_confirmed = ripe.iter().any(|candidate| candidate.base == base);
                 if !is_confirmed && self.waiting.len() < MOST_WAITING {
-                    let sighting = CodeSample { inside: one.inside, time: one.time, executed: true };
+                    let sighting = CodeSample { inside: base, time: one.time, executed: true };
                     self.waiting.push(CandidateImage { sighting, base });
                 }
                 is_confirmed
@@ -200,7 +198,7 @@ impl UnlistedImages {
         let earlier = self.waiting.iter().find(|one| one.base == seen.base).map(|one| one.sighting.time);
         self.waiting.retain(|one| one.base != seen.base);
         let time = earlier.unwrap_or(sighting.time).min(sighting.time);
-        found.push(UnlistedImage { seen, time, flags: ModuleFlags::empty(), inside: sighting.inside });
+        found.push(UnlistedImage { seen, time, flags: ModuleFlags::empty() });
     }
 
     /// Whether no module holds the address, neither now nor when the sample was taken.
