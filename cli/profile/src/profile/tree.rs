@@ -68,8 +68,18 @@ pub struct CallTree {
     next: Vec<NodeId>,
     /// Nodes that are in no list.
     others: HashTable<NodeId>,
+    /// Of a settled tree: how many nodes are settled, and how many frames were known then.
+    settled: Settled,
     /// Seeded at random, so that no trace can force collisions.
     hasher: DefaultHashBuilder,
+}
+
+/// What a tree had when it was settled. A node whose caller or frame is newer is not among its
+/// nodes.
+#[derive(Clone, Copy, Default, Debug)]
+struct Settled {
+    nodes: u32,
+    frames: u32,
 }
 
 /// Callees of a node that are in its list.
@@ -94,8 +104,12 @@ impl Default for Head {
 impl CallTree {
     /// The id of a node, new or known.
     pub fn intern(&mut self, node: Node) -> NodeId {
-        if self.heads.len() < self.nodes.len() {
-            // It was settled.
+        if self.settled.nodes > 0 {
+            let Settled { nodes, frames } = self.settled;
+            if node.frame.0 >= frames || node.parent.is_some_and(|parent| parent.0 >= nodes) {
+                return self.intern_other(node);
+            }
+            (self.settled, self.others) = (Settled::default(), HashTable::new());
             for node in std::mem::take(&mut self.nodes) {
                 self.intern(node.into());
             }
@@ -123,12 +137,21 @@ impl CallTree {
         self.intern_other(node)
     }
 
+    /// A settled tree of these nodes. No two are equal; a parent comes before its children.
+    pub(super) fn of_settled(nodes: Vec<TreeNode>) -> CallTree {
+        let mut tree = CallTree { nodes, ..CallTree::default() };
+        tree.settle();
+        tree
+    }
+
     /// Frees what only [`intern`](Self::intern) needs, half of the tree's memory. Should a node be
-    /// interned later, that is made again.
+    /// interned later whose caller and frame are there, that is made again.
     pub fn settle(&mut self) {
         self.nodes.shrink_to_fit();
         (self.heads, self.next) = (Vec::new(), Vec::new());
         (self.roots, self.others) = (Head::default(), HashTable::new());
+        let frames = self.nodes.iter().map(|node| node.frame.0 + 1).max().unwrap_or(0);
+        self.settled = Settled { nodes: self.nodes.len() as u32, frames };
     }
 
     /// The id of a node that is in no list, new or known.
@@ -161,8 +184,10 @@ impl CallTree {
 
     fn append(&mut self, node: Node) {
         self.nodes.push(node.into());
-        self.heads.push(Head::default());
-        self.next.push(NONE);
+        if self.settled.nodes == 0 {
+            self.heads.push(Head::default());
+            self.next.push(NONE);
+        }
     }
 
     /// Makes a node the head of its list, before `first`.

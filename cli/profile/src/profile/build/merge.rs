@@ -179,7 +179,7 @@ impl<'i> Merger<'i> {
     /// Takes memory for what was added since the last call. `false`: the budget is too small for
     /// it.
     fn pay(&mut self) -> bool {
-        let now = NODE * self.stacks.tree.nodes().len()
+        let now = NODE * self.stacks.nodes.len()
             + FRAME * self.stacks.frames.keys().len()
             + THREAD * self.threads.len()
             + STOP * self.stops.len()
@@ -326,6 +326,7 @@ impl<'i> Merger<'i> {
         // The running total has no times.
         let total = if self.inputs.options.window.is_none() { trace.dropped() } else { 0 };
         (self.losses.dropped_samples, self.losses.dropped) = dropped(&self.dropped, total);
+        let (frames, tree) = self.stacks.finish();
         let profile = Profile {
             trace: trace_info(trace),
             processes: Processes::default(),
@@ -338,8 +339,8 @@ impl<'i> Merger<'i> {
             gaps: Vec::new(),
             rates: Vec::new(),
             seen_events: self.events,
-            frames: self.stacks.frames,
-            tree: self.stacks.tree,
+            frames,
+            tree,
             stops: self.stops,
             symbols: FrameSymbols::default(),
             losses: self.losses,

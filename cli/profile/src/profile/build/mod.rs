@@ -6,6 +6,7 @@
 mod block;
 mod facts;
 mod merge;
+mod node_index;
 mod queue;
 mod stacks;
 mod thread_clock;

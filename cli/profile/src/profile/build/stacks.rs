@@ -1,8 +1,10 @@
 //! Distinct stacks, known by a hash of 128 bits of their frames. A worker numbers those of all its
 //! blocks. A block lists the ones that are new to its worker, each as what differs from the
-//! thread's stack before; of a stack that is already known no frame is looked up.
+//! thread's stack before. The nodes of the trace's call tree are found by a hash that comes with
+//! each frame, so that the places in memory of all nodes of a stack are known at once.
 
-use crate::profile::{CallTree, FrameId, FrameKey, FrameTable, Node, NodeId};
+use super::node_index::NodeIndex;
+use crate::profile::{CallTree, FrameId, FrameKey, FrameTable, Node, NodeId, TreeNode};
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -20,6 +22,11 @@ impl StackHash {
     fn key(self) -> StackKey {
         let StackHash([first, second]) = self;
         StackKey([first as u32, (first >> 32) as u32, second as u32])
+    }
+
+    /// For the trace's tree: other bits than a worker's tables place stacks by.
+    fn of_node(self) -> u32 {
+        (self.0[1] >> 32) as u32
     }
 }
 
@@ -104,12 +111,19 @@ pub(super) struct NewStacks {
     frames: Vec<FrameKey>,
     stacks: Vec<NewStack>,
     /// Frames of all of them that are not shared with one before.
-    listed: Vec<FrameId>,
+    listed: Vec<ListedFrame>,
+}
+
+/// A frame of a new stack.
+#[derive(Clone, Copy)]
+struct ListedFrame {
+    frame: FrameId,
+    /// Of the stack that ends with it: see [`StackHash::of_node`].
+    hash: u32,
 }
 
 /// A new stack, as what differs from another one of its worker.
 struct NewStack {
-    key: StackKey,
     /// A stack known before, whose outermost frames it has; `None`: all frames are listed.
     base: Option<WorkerStackId>,
     /// How many of the base's innermost frames it does not have.
@@ -129,7 +143,7 @@ pub(super) struct BaseStack {
 /// Bytes of a distinct frame, a distinct stack, and a frame in the list of a stack.
 const FRAME: usize = 2 * size_of::<FrameKey>();
 const STACK: usize = size_of::<NewStack>() + 2 * size_of::<(StackKey, KnownStack)>();
-const LISTED: usize = size_of::<FrameId>();
+const LISTED: usize = size_of::<ListedFrame>();
 /// Distinct stacks and frames that a worker keeps for its next block, at most: 16 MiB together.
 const MOST_KEPT: usize = 1 << 18;
 
@@ -169,22 +183,20 @@ impl WorkerStacks {
         self.most_memory = 0;
     }
 
-    /// The stack with this hash and so many frames, of which the outermost `shared` are those of
-    /// the base. `frames` gives the others, the outermost first.
+    /// The stack with these hashes, one for each frame, of which the outermost `shared` are those of
+    /// the base. `frames` gives the others, the outermost first. `None`: it has no frames.
     pub(super) fn intern(
         &mut self,
-        hash: StackHash,
-        len: usize,
+        hashes: &[StackHash],
         (base, shared): (Option<BaseStack>, usize),
         frames: impl Iterator<Item = FrameKey>,
-    ) -> WorkerStackId {
+    ) -> Option<WorkerStackId> {
         let next = KnownStack { id: WorkerStackId(self.ids.len() as u32), block: self.block };
-        let key = hash.key();
-        let known = match self.ids.entry(key) {
+        let known = match self.ids.entry(hashes.last()?.key()) {
             Entry::Occupied(mut known) => {
                 let known = known.get_mut();
                 if known.block == self.block {
-                    return known.id;
+                    return Some(known.id);
                 }
                 known.block = self.block;
                 Some(known.id)
@@ -194,15 +206,19 @@ impl WorkerStacks {
                 None
             }
         };
-        self.most_memory += STACK + (len - shared) * (FRAME + LISTED);
-        if let Some(id) = known {
-            return id;
+        self.most_memory += STACK + (hashes.len() - shared) * (FRAME + LISTED);
+        if known.is_some() {
+            return known;
         }
         let WorkerStacks { frames: table, new, .. } = self;
-        new.listed.extend(frames.map(|key| table.intern(key)));
+        let listed = |(key, hash): (FrameKey, &StackHash)| ListedFrame {
+            frame: table.intern(key),
+            hash: hash.of_node(),
+        };
+        new.listed.extend(frames.zip(&hashes[shared..]).map(listed));
         let left = base.map_or(0, |base| (base.len - shared) as u32);
-        new.stacks.push(NewStack { key, base: base.map(|base| base.id), left, end: new.listed.len() as u32 });
-        next.id
+        new.stacks.push(NewStack { base: base.map(|base| base.id), left, end: new.listed.len() as u32 });
+        Some(next.id)
     }
 
     /// Bytes that the stacks of the block take. `is_exact`: none were known when it began;
@@ -225,12 +241,12 @@ impl WorkerStacks {
     }
 }
 
-/// The distinct stacks of a trace, as a call tree.
+/// The distinct stacks of a trace, as the nodes of a call tree.
 #[derive(Default)]
 pub(super) struct TraceStacks {
     pub(super) frames: FrameTable,
-    pub(super) tree: CallTree,
-    known: HashMap<StackKey, NodeId>,
+    pub(super) nodes: Vec<TreeNode>,
+    index: NodeIndex,
     /// By worker.
     workers: Vec<MergedTable>,
     /// How many of the new stacks of the block that was begun last are merged.
@@ -286,25 +302,29 @@ impl TraceStacks {
 
     /// Merges the block's next stack.
     fn merge_next(&mut self, new: &NewStacks) {
-        let NewStack { key, base, left, end } = new.stacks[self.merged];
+        let NewStack { base, left, end } = new.stacks[self.merged];
         let first = self.merged.checked_sub(1).map_or(0, |before| new.stacks[before].end);
         self.merged += 1;
-        let TraceStacks { frames: all, tree, known, workers, .. } = self;
+        let TraceStacks { frames: all, nodes: tree, index, workers, .. } = self;
         let MergedTable { keys, frames, nodes, .. } = &mut workers[new.table.worker as usize];
-        let node = *known.entry(key).or_insert_with(|| {
-            let mut parent = base.map(|WorkerStackId(base)| nodes[base as usize]);
-            for _ in 0..left {
-                parent = parent.and_then(|NodeId(node)| tree.nodes()[node as usize].parent());
-            }
-            for FrameId(frame) in &new.listed[first as usize..end as usize] {
-                let at = *frame as usize;
-                let frame = *frames[at].get_or_insert_with(|| all.intern(keys[at]));
-                parent = Some(tree.intern(Node { parent, frame }));
-            }
-            // No stack is without frames.
-            parent.unwrap_or(NodeId(0))
-        });
-        nodes.push(node);
+        let listed = &new.listed[first as usize..end as usize];
+        index.expect(listed.iter().map(|listed| listed.hash));
+        let mut parent = base.map(|WorkerStackId(base)| nodes[base as usize]);
+        for _ in 0..left {
+            parent = parent.and_then(|NodeId(node)| tree[node as usize].parent());
+        }
+        for &ListedFrame { frame: FrameId(frame), hash } in listed {
+            let at = frame as usize;
+            let frame = *frames[at].get_or_insert_with(|| all.intern(keys[at]));
+            parent = Some(index.intern(hash, tree, Node { parent, frame }.into()));
+        }
+        // No stack is without frames.
+        nodes.push(parent.unwrap_or(NodeId(0)));
+    }
+
+    /// The frames and the tree.
+    pub(super) fn finish(self) -> (FrameTable, CallTree) {
+        (self.frames, CallTree::of_settled(self.nodes))
     }
 }
 
@@ -359,8 +379,8 @@ mod tests {
             let (before, base) = &mut latest[slot];
             let shared = before.iter().zip(stack).take_while(|(old, new)| old == new).count();
             let keys: Vec<FrameKey> = stack.iter().map(|&rva| frame(rva)).collect();
-            let (hash, others) = (hash(hasher, &keys), keys[shared..].iter().copied());
-            let id = worker.intern(hash, stack.len(), (*base, shared), others);
+            let hashes: Vec<StackHash> = (1..=keys.len()).map(|len| hash(hasher, &keys[..len])).collect();
+            let id = worker.intern(&hashes, (*base, shared), keys[shared..].iter().copied()).unwrap();
             *base = Some(BaseStack { id, len: stack.len() });
             *before = stack.to_vec();
             ids.push(id);
@@ -387,6 +407,7 @@ mod tests {
         // each knows some that the other does not.
         let blocks: [(usize, &[usize]); 5] =
             [(0, &[0, 1, 2]), (1, &[3, 6, 5, 1, 0]), (0, &[5, 4, 0, 3, 4]), (1, &[4, 3]), (0, &[6, 6, 3])];
+        let mut found: Vec<(&[u32], NodeId)> = Vec::new();
         for (round, (worker, order)) in blocks.into_iter().enumerate() {
             let of_block: Vec<(usize, &[u32])> = order.iter().map(|&at| stacks[at]).collect();
             if round == 3 {
@@ -394,18 +415,18 @@ mod tests {
             }
             let (new, ids) = interned(&mut workers[worker], &hasher, &of_block);
             all.begin(&new);
-            for ((_, stack), id) in of_block.iter().zip(ids) {
-                let node = all.node(&new, id);
-                let mut frames: Vec<FrameKey> =
-                    all.tree.frames(node).map(|frame| all.frames.keys()[frame.0 as usize]).collect();
-                frames.reverse();
-                let wanted: Vec<FrameKey> = stack.iter().map(|&rva| frame(rva)).collect();
-                assert_eq!(frames, wanted, "block {round}");
-            }
+            found.extend(of_block.iter().zip(ids).map(|((_, stack), id)| (*stack, all.node(&new, id))));
             all.end(&new);
         }
+        let (all_frames, tree) = all.finish();
+        for (stack, node) in found {
+            let mut frames: Vec<FrameKey> =
+                tree.frames(node).map(|frame| all_frames.keys()[frame.0 as usize]).collect();
+            frames.reverse();
+            assert_eq!(frames, stack.iter().map(|&rva| frame(rva)).collect::<Vec<_>>());
+        }
         // 1, 1/2, 1/2/3, 1/2/4, 1/2/4/5, 9.
-        assert_eq!((all.tree.nodes().len(), all.frames.keys().len()), (6, 6));
+        assert_eq!((tree.nodes().len(), all_frames.keys().len()), (6, 6));
     }
 
     #[test]

@@ -121,7 +121,7 @@ impl BlockReader<'_, '_> {
         *walked += len.saturating_sub(*deepest);
         *deepest = len.max(*deepest);
         let others = stack.frames().rev().skip(shared).map(key);
-        let id = stacks.intern(*hashes.last()?, len, (base.filter(|_| shared > 0), shared), others);
+        let id = stacks.intern(hashes, (base.filter(|_| shared > 0), shared), others)?;
         *base = Some(BaseStack { id, len });
         Some(id)
     }
