@@ -213,6 +213,19 @@ impl<'p> WeighedStacks<'p> {
         }
     }
 
+    /// From a node inwards to the first one that has weight, several callees or not one function.
+    /// Adds the functions of the nodes behind it.
+    fn only_callee(&self, NodeId(mut node): NodeId, functions: &mut Vec<u32>) -> NodeId {
+        while let WeighedNode { weight: 0, callee, .. } = self.nodes[node as usize]
+            && let Some(&WeighedNode { function, next: NONE, .. }) = self.nodes.get(callee as usize)
+            && function != OTHERS
+        {
+            functions.push(function);
+            node = callee;
+        }
+        NodeId(node)
+    }
+
     /// Frames of the stacks that a call leads to.
     fn size(&self, call: &Call) -> u64 {
         u64::from(match call.place {
@@ -335,9 +348,11 @@ impl Visit {
                         calls.push(Call { function, depth, place: StackNode::Node(node, at + 1) })
                     }
                     None => {
+                        let node = if same.len() == 1 { all.only_callee(node, functions) } else { node };
                         let WeighedNode { weight: own, callee, .. } = all.nodes[node.0 as usize];
                         weight.add(own);
                         ends.push(node);
+                        let depth = functions.len() as u32;
                         weight.add(all.enter(callee, depth, calls, ends));
                     }
                 },
