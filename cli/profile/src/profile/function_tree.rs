@@ -59,6 +59,11 @@ impl FunctionTree {
         self.calls.intern(Node { parent: caller, frame: FrameId(function) })
     }
 
+    /// Frees what only [`call`](Self::call) needs.
+    pub fn settle(&mut self) {
+        self.calls.settle();
+    }
+
     /// Adds the stacks of another tree, whose functions have other numbers here. Gives by stack of
     /// that tree the one of this.
     pub fn absorb(&mut self, other: &FunctionTree, number: impl Fn(u32) -> u32) -> Vec<NodeId> {

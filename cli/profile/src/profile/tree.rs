@@ -79,7 +79,7 @@ pub struct CallTree {
 #[derive(Clone, Copy, Default, Debug)]
 struct Settled {
     nodes: u32,
-    frames: u32,
+    frames: u64,
 }
 
 /// Callees of a node that are in its list.
@@ -106,7 +106,7 @@ impl CallTree {
     pub fn intern(&mut self, node: Node) -> NodeId {
         if self.settled.nodes > 0 {
             let Settled { nodes, frames } = self.settled;
-            if node.frame.0 >= frames || node.parent.is_some_and(|parent| parent.0 >= nodes) {
+            if u64::from(node.frame.0) >= frames || node.parent.is_some_and(|parent| parent.0 >= nodes) {
                 return self.intern_other(node);
             }
             (self.settled, self.others) = (Settled::default(), HashTable::new());
@@ -150,7 +150,7 @@ impl CallTree {
         self.nodes.shrink_to_fit();
         (self.heads, self.next) = (Vec::new(), Vec::new());
         (self.roots, self.others) = (Head::default(), HashTable::new());
-        let frames = self.nodes.iter().map(|node| node.frame.0 + 1).max().unwrap_or(0);
+        let frames = self.nodes.iter().map(|node| u64::from(node.frame.0) + 1).max().unwrap_or(0);
         self.settled = Settled { nodes: self.nodes.len() as u32, frames };
     }
 

@@ -4,7 +4,16 @@
 //! speedscope takes any file named `*.chrome.json` for a bare array of events, so the file is one.
 //!
 //! Times are microseconds since the start of the trace, with fractions.
+//!
+//! ```text
+//! v8           the writer                                   Run -> Stay, ProfileChunk -> text
+//! cpu_profile  the chunks of a thread's profile             Stay -> ProfileChunk
+//! stacks       the numbers of a profile's nodes             StackSource -> number
+//! labels       the texts of nodes
+//! ```
 
+mod cpu_profile;
+mod labels;
 mod stacks;
 mod v8;
 
@@ -72,7 +81,7 @@ fn preamble(sink: &mut Sink, profile: &Profile) -> Result<(), OutputError> {
     for (i, process) in processes.iter().enumerate() {
         sink.put(if i == 0 { b"" } else { b",\n" });
         sink.put(b"{\"ph\":\"M\",\"cat\":\"__metadata\",\"name\":\"process_name\"");
-        address(sink, process.pid, 0);
+        address(&mut sink.buffer, process.pid, 0);
         sink.put(b",\"ts\":0,\"args\":{\"name\":");
         json::string(&mut sink.buffer, &process.name);
         // Viewers take the name alone.
@@ -124,8 +133,8 @@ fn preamble(sink: &mut Sink, profile: &Profile) -> Result<(), OutputError> {
             json::string(&mut sink.buffer, gap.reason);
             sink.put(b",\"id\":");
             json::number(&mut sink.buffer, i as u64 + 1);
-            address(sink, pid, 0);
-            time(sink, time_ns);
+            address(&mut sink.buffer, pid, 0);
+            time(&mut sink.buffer, time_ns);
             sink.put(b",\"args\":{}}");
         }
         sink.settle()?;
@@ -151,7 +160,7 @@ fn preamble(sink: &mut Sink, profile: &Profile) -> Result<(), OutputError> {
 fn metadata(sink: &mut Sink, pid: u32, tid: u32, name: &str) {
     sink.put(b",\n{\"ph\":\"M\",\"cat\":\"__metadata\",\"name\":");
     json::string(&mut sink.buffer, name);
-    address(sink, pid, tid);
+    address(&mut sink.buffer, pid, tid);
     sink.put(b",\"ts\":0,\"args\":{");
 }
 
@@ -162,18 +171,18 @@ fn instant(sink: &mut Sink, pid: u32, tid: u32, scope: &[u8], category: &str, ti
     json::string(&mut sink.buffer, category);
     sink.put(b",\"name\":");
     json::string(&mut sink.buffer, name);
-    address(sink, pid, tid);
-    time(sink, time_ns);
+    address(&mut sink.buffer, pid, tid);
+    time(&mut sink.buffer, time_ns);
 }
 
-fn address(sink: &mut Sink, pid: u32, tid: u32) {
-    sink.put(b",\"pid\":");
-    json::number(&mut sink.buffer, pid.into());
-    sink.put(b",\"tid\":");
-    json::number(&mut sink.buffer, tid.into());
+fn address(out: &mut Vec<u8>, pid: u32, tid: u32) {
+    out.extend_from_slice(b",\"pid\":");
+    json::number(out, pid.into());
+    out.extend_from_slice(b",\"tid\":");
+    json::number(out, tid.into());
 }
 
-fn time(sink: &mut Sink, ns: u64) {
-    sink.put(b",\"ts\":");
-    json::microseconds(&mut sink.buffer, ns);
+fn time(out: &mut Vec<u8>, ns: u64) {
+    out.extend_from_slice(b",\"ts\":");
+    json::microseconds(out, ns);
 }

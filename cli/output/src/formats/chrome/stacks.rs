@@ -1,93 +1,110 @@
-//! Stacks as nodes. Each node is a function, or the reason why a stack is incomplete, together with
-//! its callers.
+//! Numbers of nodes in V8's profile of a thread. Each node is a function, or the reason why a stack
+//! is incomplete, together with its callers.
 
 use super::super::unfold::incomplete;
 use hashbrown::HashMap;
-use stk_profile::profile::{FunctionId, Functions, NodeId, Profile, StopId};
-
-/// The content of a node.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum NodeLabel {
-    Function(FunctionId),
-    /// At the root of a stack: the reason why it does not reach the thread's start.
-    Incomplete(StopId),
-}
+use stk_profile::profile::{Folded, NodeId, Profile, StopId};
 
 /// The source of a stack. Equal origins give equal stacks.
 pub(super) type StackSource = (Option<NodeId>, Option<StopId>);
 
-/// Numbers nodes by (parent, content).
+/// The content of a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum NodeLabel {
+    /// A function of this number.
+    Function(u32),
+    /// At the root of a stack: the reason why it does not reach the thread's start.
+    Incomplete(StopId),
+}
+
+/// Numbers the nodes of one thread's profile after another's.
 #[derive(Default)]
-pub(super) struct Stacks {
-    nodes: HashMap<(u32, NodeLabel), u32>,
+pub(super) struct NodeNumbers {
     /// By why stacks end: what they begin with.
-    roots: HashMap<Option<StopId>, Root>,
-    /// How many roots there were, before the last [`clear`](Self::clear) too.
+    roots: HashMap<StopId, Root>,
+    /// What complete stacks begin with.
+    complete: Root,
+    /// How many roots there were in all profiles.
     all_roots: u32,
-    /// By node of the call tree: the innermost node of that stack.
-    known: Vec<KnownStack>,
-    /// The part of a stack that is not known, innermost first.
+    /// By stack of functions: its node behind the root with which it was first seen.
+    first: Vec<NumberedNode>,
+    /// Nodes behind other roots, by root and stack.
+    others: HashMap<(u32, NodeId), u32>,
+    /// The part of a stack that has no nodes, innermost first.
     unknown: Vec<NodeId>,
 }
 
-/// What stacks begin with that end for one reason.
-#[derive(Clone, Copy)]
+/// What stacks begin with.
+#[derive(Clone, Copy, Default)]
 struct Root {
-    /// No other root has it.
+    /// No other root has it, of any profile.
     number: u32,
     node: u32,
 }
 
-/// A stack behind a root.
+/// A node behind a root.
 #[derive(Clone, Copy, Default)]
-struct KnownStack {
+struct NumberedNode {
     /// The number of the root; 0 = none.
     root: u32,
     node: u32,
 }
 
-impl Stacks {
-    pub(super) fn clear(&mut self) {
-        self.nodes.clear();
+impl NodeNumbers {
+    /// Begins a profile with this root.
+    pub(super) fn begin(&mut self, root: u32) {
         self.roots.clear();
+        self.others.clear();
+        self.all_roots += 1;
+        self.complete = Root { number: self.all_roots, node: root };
     }
 
-    /// The innermost node of a stack; `root` if it has none. Calls `new` with the parent and the
-    /// content of each new node, to get its number.
+    /// The innermost node of a stack. Calls `new` with the parent and the content of each new node,
+    /// to get its number.
     pub(super) fn node_of(
         &mut self,
         profile: &Profile,
-        functions: &Functions,
+        folded: &Folded,
         (node, stop): StackSource,
-        root: u32,
         mut new: impl FnMut(u32, NodeLabel) -> u32,
     ) -> u32 {
-        let Stacks { nodes, roots, all_roots, known, unknown } = self;
-        let mut node_of = |parent, what| *nodes.entry((parent, what)).or_insert_with(|| new(parent, what));
-        let root = *roots.entry(stop).or_insert_with(|| {
-            *all_roots += 1;
-            let stop = stop.filter(|stop| incomplete(&profile.stops[stop.0 as usize]).is_some());
-            let node = stop.map_or(root, |stop| node_of(root, NodeLabel::Incomplete(stop)));
-            Root { number: *all_roots, node }
+        let NodeNumbers { roots, complete, all_roots, first, others, unknown } = self;
+        let root = stop.map_or(*complete, |stop| {
+            *roots.entry(stop).or_insert_with(|| match incomplete(&profile.stops[usize::from(stop.0)]) {
+                None => *complete,
+                Some(_) => {
+                    *all_roots += 1;
+                    Root { number: *all_roots, node: new(complete.node, NodeLabel::Incomplete(stop)) }
+                }
+            })
         });
-        let tree = profile.tree.nodes();
-        known.resize(known.len().max(tree.len()), KnownStack::default());
+        first.resize(first.len().max(folded.tree.len()), NumberedNode::default());
+        let is_seen = |place: NumberedNode| place.root >= complete.number;
         let mut innermost = root.node;
-        let mut next = node;
+        let mut next = node.and_then(|NodeId(node)| folded.stacks[node as usize]);
         while let Some(stack) = next {
-            let place = known[stack.0 as usize];
+            let place = first[stack.0 as usize];
             if place.root == root.number {
                 innermost = place.node;
                 break;
             }
-            unknown.push(stack);
-            next = tree[stack.0 as usize].parent();
-        }
-        while let Some(NodeId(stack)) = unknown.pop() {
-            for &function in functions.of(tree[stack as usize].frame) {
-                innermost = node_of(innermost, NodeLabel::Function(function));
+            if is_seen(place)
+                && let Some(known) = others.get(&(root.number, stack))
+            {
+                innermost = *known;
+                break;
             }
-            known[stack as usize] = KnownStack { root: root.number, node: innermost };
+            unknown.push(stack);
+            next = folded.tree.caller(stack);
+        }
+        while let Some(stack) = unknown.pop() {
+            innermost = new(innermost, NodeLabel::Function(folded.tree.function(stack)));
+            let place = &mut first[stack.0 as usize];
+            if is_seen(*place) {
+                others.insert((root.number, stack), innermost);
+            } else {
+                *place = NumberedNode { root: root.number, node: innermost };
+            }
         }
         innermost
     }

@@ -2,19 +2,20 @@
 
 use super::super::sink::Sink;
 use super::super::threads::by_track;
-use super::super::unfold::{incomplete, stop_of};
+use super::super::unfold::stop_of;
 use super::super::{OutputError, Summary, Writer, finish_for, json};
-use super::stacks::{NodeLabel, StackSource, Stacks};
+use super::cpu_profile::{CpuProfile, ProfileChunk, Stay};
+use super::labels::{LabelTexts, first_nodes};
+use super::stacks::NodeNumbers;
 use super::{Track, address, preamble, time};
-use stk_profile::profile::{Batch, Function, FunctionId, Functions, Profile};
+use rayon::prelude::*;
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use stk_profile::profile::{Batch, Folded, FrameId, FunctionTree, Functions, Profile};
 
-/// Samples per chunk.
-const CHUNK: usize = 4096;
-/// Bytes of nodes per chunk: a deep stack of long names may have hundreds of megabytes.
-const NODE_BYTES: usize = 256 << 10;
-/// The nodes that every V8 profile has: the root, and the one for times without samples.
-const ROOT: u32 = 1;
-const IDLE: u32 = 2;
+/// Times that threads stay somewhere which are held until nodes are numbered: 6 MiB. Several
+/// threads' nodes are numbered at once.
+const MOST_STAYS: usize = 256 << 10;
 
 /// Writes one V8 profile per thread. Nodes are written with the first chunk that needs them. Each
 /// sample is valid until the next one.
@@ -22,54 +23,23 @@ pub(in super::super) struct V8 {
     sink: Sink,
     /// Whether each source line is a function of its own.
     by_line: bool,
-    functions: Option<Functions>,
+    shared: Option<Shared>,
     track: Track,
     /// Number of profiles begun, which is also the id of the last one.
     profiles: u32,
-    /// Nodes of the current profile.
-    stacks: Stacks,
-    call_frames: CallFrames,
-    /// The last id that one of them got.
-    last_node: u32,
-    last: Option<u32>,
-    last_ns: u64,
-    chunk: Chunk,
+    /// Profiles that are not written to their end. All but the last one are known to their end.
+    making: VecDeque<CpuProfile>,
+    /// How many stays they hold.
+    stays: usize,
+    spare: Mutex<Vec<NodeNumbers>>,
+    /// The text that is written next.
+    ready: Vec<Vec<u8>>,
 }
 
-/// Content of the next `ProfileChunk`, as JSON.
-#[derive(Default)]
-struct Chunk {
-    nodes: Vec<u8>,
-    samples: Vec<u8>,
-    deltas: Vec<u8>,
-    count: usize,
-}
-
-impl Chunk {
-    /// Writes it as an event of this profile at a time, and the profile's end if it is the last.
-    fn write(
-        &mut self,
-        sink: &mut Sink,
-        track: &Track,
-        profile: u32,
-        (at_ns, end_ns): (u64, Option<u64>),
-    ) -> Result<(), OutputError> {
-        event(sink, track, "ProfileChunk", profile, at_ns);
-        sink.put(b"\"cpuProfile\":{\"nodes\":[");
-        sink.buffer.append(&mut self.nodes);
-        sink.put(b"],\"samples\":[");
-        sink.buffer.append(&mut self.samples);
-        sink.put(b"]},\"timeDeltas\":[");
-        sink.buffer.append(&mut self.deltas);
-        sink.put(b"]");
-        if let Some(end_ns) = end_ns {
-            sink.put(b",\"endTime\":");
-            json::microseconds(&mut sink.buffer, end_ns);
-        }
-        sink.put(b"}}}");
-        self.count = 0;
-        sink.settle()
-    }
+/// What all profiles share.
+struct Shared {
+    folded: Folded,
+    texts: LabelTexts,
 }
 
 impl V8 {
@@ -77,92 +47,60 @@ impl V8 {
         V8 {
             sink,
             by_line,
-            functions: None,
+            shared: None,
             track: Track::default(),
             profiles: 0,
-            stacks: Stacks::default(),
-            call_frames: CallFrames::default(),
-            last_node: IDLE,
-            last: None,
-            last_ns: 0,
-            chunk: Chunk::default(),
+            making: VecDeque::new(),
+            stays: 0,
+            spare: Mutex::default(),
+            ready: Vec::new(),
         }
     }
 
-    fn begin_profile(&mut self, start_ns: u64) {
-        self.profiles += 1;
-        self.stacks.clear();
-        self.last_node = IDLE;
-        self.last = None;
-        self.last_ns = start_ns;
-        event(&mut self.sink, &self.track, "Profile", self.profiles, start_ns);
-        self.sink.put(b"\"startTime\":");
-        json::microseconds(&mut self.sink.buffer, start_ns);
-        self.sink.put(b"}}}");
-        for (id, parent, name) in [(ROOT, None, "(root)"), (IDLE, Some(ROOT), "(idle)")] {
-            begin_node(&mut self.chunk.nodes, id, parent);
-            end_node(&mut self.chunk.nodes, name, "", None);
+    fn push(&mut self, stay: Stay) {
+        if let Some(making) = self.making.back_mut() {
+            making.push(stay);
+            self.stays += 1;
         }
     }
 
-    /// Adds a sample: the thread is at `node` from `at_ns` on.
-    fn sample(&mut self, node: u32, at_ns: u64) -> Result<(), OutputError> {
-        if self.last == Some(node) {
-            return Ok(());
+    fn end_profile(&mut self) {
+        if let Some(making) = self.making.back_mut() {
+            making.end(self.track.end_ns);
         }
-        self.force_sample(node, at_ns)
     }
 
-    fn force_sample(&mut self, node: u32, at_ns: u64) -> Result<(), OutputError> {
-        let chunk = &mut self.chunk;
-        if chunk.count > 0 {
-            chunk.samples.push(b',');
-            chunk.deltas.push(b',');
-        }
-        json::number(&mut chunk.samples, node.into());
-        json::microseconds(&mut chunk.deltas, at_ns - self.last_ns);
-        chunk.count += 1;
-        self.last = Some(node);
-        self.last_ns = at_ns;
-        if chunk.count < CHUNK {
-            return Ok(());
-        }
-        chunk.write(&mut self.sink, &self.track, self.profiles, (at_ns, None))
-    }
-
-    fn end_profile(&mut self, end_ns: u64) -> Result<(), OutputError> {
-        if self.profiles == 0 {
-            return Ok(());
-        }
-        // Readers give the last sample no time, so an extra one ends the profile.
-        self.force_sample(IDLE, end_ns)?;
-        self.chunk.write(&mut self.sink, &self.track, self.profiles, (end_ns, Some(end_ns)))
-    }
-
-    /// The node of a stack, new or known.
-    fn node_of(&mut self, profile: &Profile, origin: StackSource) -> Result<u32, OutputError> {
-        let functions = self.functions.as_ref().ok_or(OutputError::Order("samples before begin"))?;
-        let (chunk, last, call_frames) = (&mut self.chunk, &mut self.last_node, &mut self.call_frames);
-        let mut written = Ok(());
-        let node = self.stacks.node_of(profile, functions, origin, ROOT, |parent, what| {
-            *last += 1;
-            match what {
-                NodeLabel::Function(id) => {
-                    begin_node(&mut chunk.nodes, *last, Some(parent));
-                    call_frames.write(&mut chunk.nodes, id, &functions.list()[id.0 as usize]);
+    /// Writes what is known of all profiles.
+    fn write(&mut self, profile: &Profile) -> Result<(), OutputError> {
+        let V8 { sink, shared, making, spare, ready, .. } = self;
+        let Shared { folded, texts } = shared.as_ref().ok_or(OutputError::Order("samples before begin"))?;
+        let at_once = rayon::current_num_threads();
+        loop {
+            let first = making.len().min(at_once);
+            let active = &mut making.make_contiguous()[..first];
+            active.par_iter_mut().for_each(|made| made.fill(profile, folded, texts, spare));
+            let mut chunks: Vec<ProfileChunk> = Vec::new();
+            while let Some(made) = making.front_mut() {
+                chunks.append(&mut made.take());
+                if !made.is_done() {
+                    break;
                 }
-                NodeLabel::Incomplete(stop) => {
-                    let text = incomplete(&profile.stops[stop.0 as usize]).unwrap_or_default();
-                    begin_node(&mut chunk.nodes, *last, Some(parent));
-                    end_node(&mut chunk.nodes, &text, "", None);
-                }
+                making.pop_front();
             }
-            if chunk.nodes.len() > NODE_BYTES && written.is_ok() {
-                written = chunk.write(&mut self.sink, &self.track, self.profiles, (self.last_ns, None));
+            if chunks.is_empty() {
+                self.stays = 0;
+                return Ok(());
             }
-            *last
-        });
-        written.map(|()| node)
+            for chunks in chunks.chunks(2 * at_once) {
+                let written = std::mem::take(ready);
+                let (made, written) = rayon::join(
+                    || chunks.par_iter().map(|chunk| text_of(chunk, texts)).collect(),
+                    || written.iter().try_for_each(|text| sink.put_many(text)),
+                );
+                written?;
+                *ready = made;
+            }
+        }
     }
 }
 
@@ -172,7 +110,11 @@ impl Writer for V8 {
     }
 
     fn begin(&mut self, profile: &Profile) -> Result<(), OutputError> {
-        self.functions = Some(Functions::new(profile, self.by_line));
+        let functions = Functions::new(profile, self.by_line);
+        let of_frame = |frame: FrameId| functions.of(frame).iter().map(|function| function.0);
+        let mut folded = FunctionTree::fold(&profile.tree, |_| true, of_frame, |_| false);
+        folded.tree.settle();
+        self.shared = Some(Shared { folded, texts: LabelTexts::new(profile, functions) });
         preamble(&mut self.sink, profile)
     }
 
@@ -180,94 +122,83 @@ impl Writer for V8 {
         for run in batch.runs {
             let mut track = self.track;
             let Some(step) = track.step(profile, batch.thread, run) else { continue };
-            let new_thread = self.track.thread != track.thread;
-            if new_thread {
-                self.end_profile(self.track.end_ns)?;
-                self.track = track;
-                self.begin_profile(step.start_ns);
+            if self.track.thread != track.thread {
+                self.end_profile();
+                self.profiles += 1;
+                let made = CpuProfile::new(self.profiles, (track.pid, track.tid), step.start_ns);
+                self.making.push_back(made);
             } else if let Some(previous_end) = step.gap {
-                self.sample(IDLE, previous_end)?;
+                self.push(Stay { source: None, at_ns: previous_end });
             }
             self.track = track;
-            let node = self.node_of(profile, (run.node, stop_of(run)))?;
-            self.sample(node, step.start_ns)?;
+            self.push(Stay { source: Some((run.node, stop_of(run))), at_ns: step.start_ns });
+            if self.stays >= MOST_STAYS {
+                self.write(profile)?;
+            }
         }
         Ok(())
     }
 
-    fn finish(&mut self, _: &Profile) -> Result<Summary, OutputError> {
-        self.end_profile(self.track.end_ns)?;
+    fn finish(&mut self, profile: &Profile) -> Result<Summary, OutputError> {
+        self.end_profile();
+        self.write(profile)?;
         let sink = &mut self.sink;
+        self.ready.iter().try_for_each(|text| sink.put_many(text))?;
         sink.put(b"\n]\n");
         finish_for("a viewer of Chrome traces", sink)
     }
 }
 
-fn event(sink: &mut Sink, track: &Track, name: &str, id: u32, at_ns: u64) {
-    sink.put(b",\n{\"ph\":\"P\",\"cat\":\"disabled-by-default-v8.cpu_profiler\",\"name\":");
-    json::string(&mut sink.buffer, name);
-    sink.put(b",\"id\":");
-    json::string(&mut sink.buffer, &format!("0x{id:x}"));
-    address(sink, track.pid, track.tid);
-    time(sink, at_ns);
-    sink.put(b",\"args\":{\"data\":{");
+/// The events of a chunk.
+fn text_of(chunk: &ProfileChunk, texts: &LabelTexts) -> Vec<u8> {
+    let mut out = Vec::new();
+    if let Some(start_ns) = chunk.start_ns {
+        event(&mut out, chunk, "Profile", start_ns);
+        out.extend_from_slice(b"\"startTime\":");
+        json::microseconds(&mut out, start_ns);
+        out.extend_from_slice(b"}}}");
+    }
+    event(&mut out, chunk, "ProfileChunk", chunk.at_ns);
+    out.extend_from_slice(b"\"cpuProfile\":{\"nodes\":[");
+    let mut separator: &[u8] = b"";
+    if chunk.start_ns.is_some() {
+        out.extend_from_slice(&first_nodes());
+        separator = b",";
+    }
+    for (id, &(parent, label)) in (chunk.first_node..).zip(&chunk.nodes) {
+        out.extend_from_slice(separator);
+        texts.node(&mut out, id, parent, label);
+        separator = b",";
+    }
+    out.extend_from_slice(b"],\"samples\":[");
+    for (at, &(node, _)) in chunk.samples.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        json::number(&mut out, node.into());
+    }
+    out.extend_from_slice(b"]},\"timeDeltas\":[");
+    for (at, &(_, delta_ns)) in chunk.samples.iter().enumerate() {
+        if at > 0 {
+            out.push(b',');
+        }
+        json::microseconds(&mut out, delta_ns);
+    }
+    out.extend_from_slice(b"]");
+    if let Some(end_ns) = chunk.end_ns {
+        out.extend_from_slice(b",\"endTime\":");
+        json::microseconds(&mut out, end_ns);
+    }
+    out.extend_from_slice(b"}}}");
+    out
 }
 
-fn begin_node(out: &mut Vec<u8>, id: u32, parent: Option<u32>) {
-    if !out.is_empty() {
-        out.push(b',');
-    }
-    out.extend_from_slice(b"{\"id\":");
-    json::number(out, id.into());
-    if let Some(parent) = parent {
-        out.extend_from_slice(b",\"parent\":");
-        json::number(out, parent.into());
-    }
-}
-
-fn end_node(out: &mut Vec<u8>, name: &str, file: &str, line: Option<u32>) {
-    out.extend_from_slice(b",\"callFrame\":{\"codeType\":\"other\",\"scriptId\":0,\"functionName\":");
+fn event(out: &mut Vec<u8>, chunk: &ProfileChunk, name: &str, at_ns: u64) {
+    out.extend_from_slice(b",\n{\"ph\":\"P\",\"cat\":\"disabled-by-default-v8.cpu_profiler\",\"name\":");
     json::string(out, name);
-    if !file.is_empty() {
-        out.extend_from_slice(b",\"url\":");
-        json::string(out, file);
-    }
-    // V8 counts lines from 0.
-    if let Some(line) = line.and_then(|line| line.checked_sub(1)) {
-        out.extend_from_slice(b",\"lineNumber\":");
-        json::number(out, line.into());
-    }
-    out.extend_from_slice(b"}}");
-}
-
-/// Bytes of the ends of functions' nodes that are kept.
-const MOST_KEPT: usize = 8 << 20;
-
-/// The ends of functions' nodes, which nodes have in common: each made once, while there is room.
-#[derive(Default)]
-struct CallFrames {
-    /// By function: where its text begins and ends; equal = it is not kept.
-    places: Vec<(u32, u32)>,
-    texts: Vec<u8>,
-}
-
-impl CallFrames {
-    fn write(&mut self, out: &mut Vec<u8>, FunctionId(id): FunctionId, function: &Function) {
-        let at = id as usize;
-        if self.places.len() <= at {
-            self.places.resize(at + 1, (0, 0));
-        }
-        let (first, end) = self.places[at];
-        if first < end {
-            return out.extend_from_slice(&self.texts[first as usize..end as usize]);
-        }
-        let first = out.len();
-        end_node(out, &function.name, function.file.as_deref().unwrap_or(""), function.line);
-        let text = &out[first..];
-        if self.texts.len() + text.len() <= MOST_KEPT {
-            let begin = self.texts.len();
-            self.texts.extend_from_slice(text);
-            self.places[at] = (begin as u32, self.texts.len() as u32);
-        }
-    }
+    out.extend_from_slice(b",\"id\":");
+    json::string(out, &format!("0x{:x}", chunk.profile));
+    address(out, chunk.pid, chunk.tid);
+    time(out, at_ns);
+    out.extend_from_slice(b",\"args\":{\"data\":{");
 }
