@@ -1,5 +1,6 @@
 //! Distinct frames: where code lies, and how it was found.
 
+use super::hash_index::HashIndex;
 use crate::trace::Timeline;
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
@@ -34,8 +35,12 @@ pub struct FrameKey {
 }
 
 impl FrameKey {
-    /// A number for tables. No two frames of images and regions below 2^24 have one; the highest
-    /// bit is set in that of all others, which several may have.
+    fn hash(self, hasher: &DefaultHashBuilder) -> u32 {
+        (hasher.hash_one(self.number()) >> 32) as u32
+    }
+
+    /// A number for tables. No two frames of images and regions below 2^24 have one; of others,
+    /// several may.
     fn number(self) -> u64 {
         let how = (self.trust as u64) << 1 | u64::from(self.exact);
         match self.place {
@@ -57,35 +62,33 @@ impl FrameKey {
 #[derive(Clone, Default, Debug)]
 pub struct FrameTable {
     keys: Vec<FrameKey>,
-    /// By a frame's number, so that mostly one place in memory is read for a frame.
-    ids: HashTable<NumberedFrame>,
+    index: HashIndex,
     /// Seeded at random, so that no trace can force collisions.
     hasher: DefaultHashBuilder,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct NumberedFrame {
-    number: u64,
-    id: FrameId,
 }
 
 impl FrameTable {
     /// The id of a frame, new or known.
     pub fn intern(&mut self, key: FrameKey) -> FrameId {
-        let FrameTable { keys, ids, hasher } = self;
-        let number = key.number();
-        let is_it = |known: &NumberedFrame| {
-            known.number == number && (number >> 63 == 0 || keys[known.id.0 as usize] == key)
-        };
-        match ids.entry(hasher.hash_one(number), is_it, |known| hasher.hash_one(known.number)) {
-            Entry::Occupied(known) => known.get().id,
-            Entry::Vacant(free) => {
-                let id = FrameId(keys.len() as u32);
-                free.insert(NumberedFrame { number, id });
-                keys.push(key);
-                id
-            }
+        self.expect(&[key]);
+        self.intern_expected(key)
+    }
+
+    /// Prepares to intern several frames.
+    pub(crate) fn expect(&mut self, keys: &[FrameKey]) {
+        let FrameTable { index, hasher, .. } = self;
+        index.expect(keys.iter().map(|key| key.hash(hasher)));
+    }
+
+    /// [`intern`](Self::intern), for a frame that was [expected](Self::expect).
+    pub(crate) fn intern_expected(&mut self, key: FrameKey) -> FrameId {
+        let FrameTable { keys, index, hasher } = self;
+        let next = keys.len() as u32;
+        let id = index.find_or_add(key.hash(hasher), next, |id| keys[id as usize] == key);
+        if id == next {
+            keys.push(key);
         }
+        FrameId(id)
     }
 
     /// Adds a frame under an id of its own, though another one may have the same key: a part of

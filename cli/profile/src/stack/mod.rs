@@ -9,11 +9,13 @@
 //! method   the methods of language runtimes that code is in
 //! symbols  names and facts of frames, as columns                            FrameSymbols
 //! fold     which frames are left out                                        FrameKind -> Folded
+//! hash_index  finds the things of a list by a hash
 //! ```
 
 pub mod cost;
 mod fold;
 mod frame;
+mod hash_index;
 mod method;
 mod name;
 mod symbols;
@@ -21,6 +23,7 @@ mod walk;
 
 pub use fold::{FoldOptions, FoldOutcome, FoldState, FrameChoice, folded_name};
 pub use frame::{FrameId, FrameKey, FrameTable, Interner, Placement};
+pub(crate) use hash_index::HashIndex;
 pub use name::{ImageName, NameSources, Names, Site, image_name, name, offset_name, unnamed_function};
 pub use symbols::{FrameFacts, FrameKind, FrameSymbols, MethodPlace, NameSource, NamedFrame, StrId, Strings};
 pub use walk::{Assumed, StackEnd, StackWalker, StopReason, ThreadStack};

@@ -6,7 +6,6 @@
 mod block;
 mod facts;
 mod merge;
-mod node_index;
 mod queue;
 mod stacks;
 mod thread_clock;

@@ -3,8 +3,8 @@
 //! thread's stack before. The nodes of the trace's call tree are found by a hash that comes with
 //! each frame, so that the places in memory of all nodes of a stack are known at once.
 
-use super::node_index::NodeIndex;
 use crate::profile::{CallTree, FrameId, FrameKey, FrameTable, Node, NodeId, TreeNode};
+use crate::stack::HashIndex;
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
@@ -86,6 +86,8 @@ pub(super) struct WorkerStacks {
     /// Frames of the worker's blocks before this one.
     frames_before: usize,
     new: NewStacks,
+    /// Of the stack that is listed. Kept to reuse its memory.
+    keys: Vec<FrameKey>,
 }
 
 /// Which [`WorkerStacks`] ids are of. A worker that forgets its stacks continues with another
@@ -158,6 +160,7 @@ impl WorkerStacks {
             most_memory: 0,
             frames_before: 0,
             new: NewStacks { table, ..NewStacks::default() },
+            keys: Vec::new(),
         }
     }
 
@@ -210,12 +213,15 @@ impl WorkerStacks {
         if known.is_some() {
             return known;
         }
-        let WorkerStacks { frames: table, new, .. } = self;
-        let listed = |(key, hash): (FrameKey, &StackHash)| ListedFrame {
-            frame: table.intern(key),
+        let WorkerStacks { frames: table, new, keys, .. } = self;
+        keys.clear();
+        keys.extend(frames);
+        table.expect(keys);
+        let listed = |(key, hash): (&FrameKey, &StackHash)| ListedFrame {
+            frame: table.intern_expected(*key),
             hash: hash.of_node(),
         };
-        new.listed.extend(frames.zip(&hashes[shared..]).map(listed));
+        new.listed.extend(keys.iter().zip(&hashes[shared..]).map(listed));
         let left = base.map_or(0, |base| (base.len - shared) as u32);
         new.stacks.push(NewStack { base: base.map(|base| base.id), left, end: new.listed.len() as u32 });
         Some(next.id)
@@ -246,7 +252,8 @@ impl WorkerStacks {
 pub(super) struct TraceStacks {
     pub(super) frames: FrameTable,
     pub(super) nodes: Vec<TreeNode>,
-    index: NodeIndex,
+    /// Of the nodes.
+    index: HashIndex,
     /// By worker.
     workers: Vec<MergedTable>,
     /// How many of the new stacks of the block that was begun last are merged.
@@ -316,7 +323,12 @@ impl TraceStacks {
         for &ListedFrame { frame: FrameId(frame), hash } in listed {
             let at = frame as usize;
             let frame = *frames[at].get_or_insert_with(|| all.intern(keys[at]));
-            parent = Some(index.intern(hash, tree, Node { parent, frame }.into()));
+            let (node, next) = (TreeNode::from(Node { parent, frame }), tree.len() as u32);
+            let id = index.find_or_add(hash, next, |id| tree[id as usize] == node);
+            if id == next {
+                tree.push(node);
+            }
+            parent = Some(NodeId(id));
         }
         // No stack is without frames.
         nodes.push(parent.unwrap_or(NodeId(0)));
