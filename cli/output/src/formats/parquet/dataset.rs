@@ -17,7 +17,7 @@ use rayon::prelude::*;
 use std::path::{Path, PathBuf};
 use stk_base::files::{Below, MayReplace, check_output};
 use stk_base::text::counted;
-use stk_profile::profile::{Batch, FrameId, Profile};
+use stk_profile::profile::{Batch, FrameId, Profile, Weight};
 use stk_schema::tables::{self, ParquetTable};
 
 /// Rows in a row group of `samples`.
@@ -39,6 +39,8 @@ pub(super) struct Dataset {
     /// The part that is being made, if the goal is a folder.
     part: Option<NewPart>,
     ids: Option<Ids>,
+    /// Whether the ids of stacks are made.
+    has_stacks: bool,
     captures: Captures,
     samples: Option<WriterBehind>,
     rows: SampleRowGroup,
@@ -79,6 +81,7 @@ impl Dataset {
             key: options.key.clone(),
             part: None,
             ids: None,
+            has_stacks: false,
             captures: Captures::default(),
             samples: None,
             rows: SampleRowGroup::default(),
@@ -173,10 +176,28 @@ impl Writer for Dataset {
         Ok(())
     }
 
+    /// The first pass shows which stacks there are.
+    fn passes(&self) -> Vec<Weight> {
+        vec![Weight::Wall, Weight::Wall]
+    }
+
+    fn begin_pass(&mut self, profile: &Profile, pass: usize) -> Result<(), OutputError> {
+        if pass == 1 {
+            self.ids.as_mut().ok_or(OutputError::Order("a pass before begin"))?.make_stacks(profile)?;
+            self.has_stacks = true;
+        }
+        Ok(())
+    }
+
     fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
-        for run in batch.runs {
+        if !self.has_stacks {
             let ids = self.ids.as_mut().ok_or(OutputError::Order("samples before begin"))?;
-            let stack = run.node.map(|node| ids.stack(profile, node)).transpose()?;
+            batch.runs.iter().filter_map(|run| run.node).for_each(|node| ids.want(node));
+            return Ok(());
+        }
+        for run in batch.runs {
+            let ids = self.ids.as_ref().ok_or(OutputError::Order("samples before begin"))?;
+            let stack = run.node.and_then(|node| ids.stack(node));
             self.totals.add(run, stack);
             let row = self.rows.begin_run(profile, &self.captures, batch.thread, run, stack);
             if self.denormalized {

@@ -4,27 +4,23 @@
 use super::super::OutputError;
 use super::trace_id::trace_id;
 use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
+use rayon::prelude::*;
 use stk_profile::profile::{
-    CallTree, FrameId, FrameKey, FrameKind, MethodPlace, NodeId, Placement, Profile, StrId,
+    CallTree, FrameId, FrameKey, FrameKind, MethodPlace, NodeId, Placement, Profile, StrId, Visit,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Ids of a profile's locations, and of its stacks when they are requested.
+/// Ids of a profile's locations, and of the stacks that are wanted.
 pub(super) struct Ids {
     /// By frame.
     frames: Vec<StackFrame>,
     /// Each location once, with one of its frames.
     distinct: Vec<(i64, FrameId)>,
-    /// By node: its place in `stacks`, plus one; 0 = it was not requested. Most nodes never are.
+    /// By node: its place in `facts`, plus one; 0 = it is not wanted. Most nodes are not.
     places: Vec<u32>,
-    stacks: Vec<StackFacts>,
-    /// One stack for each id: its node and the number of its frames.
-    by_id: HashMap<i64, (NodeId, u32)>,
-    /// The stack that is looked at.
-    path: StackPath<StackFrame>,
-    /// Its locations, in the bytes that its id is a hash of.
-    bytes: Vec<u8>,
+    facts: Vec<StackFacts>,
+    /// One stack for each id, by id.
+    stacks: Vec<StackRow>,
 }
 
 /// A stack, its outermost frame first, with something of each frame. Kept from stack to stack,
@@ -131,8 +127,7 @@ impl Ids {
         }
         distinct.sort_unstable();
         let places = vec![0; profile.tree.nodes().len()];
-        let (path, bytes) = (StackPath::default(), Vec::new());
-        Ok(Ids { frames, distinct, places, stacks: Vec::new(), by_id: HashMap::new(), path, bytes })
+        Ok(Ids { frames, distinct, places, facts: Vec::new(), stacks: Vec::new() })
     }
 
     /// The location id of a frame.
@@ -151,45 +146,60 @@ impl Ids {
         &self.distinct
     }
 
-    /// The facts of a stack.
-    pub(super) fn stack(&mut self, profile: &Profile, node: NodeId) -> Result<StackFacts, OutputError> {
-        if let Some(known) = self.places[node.0 as usize].checked_sub(1) {
-            return Ok(self.stacks[known as usize]);
-        }
-        let Ids { frames, path, bytes, .. } = self;
-        let stack = path.go(&profile.tree, node, |frame| frames[frame.0 as usize]);
-        bytes.clear();
-        let (mut named, mut proved) = (0, true);
-        for frame in stack {
-            bytes.extend_from_slice(&frame.location.to_le_bytes());
-            named += u32::from(frame.named);
-            proved &= frame.proved;
-        }
-        let id = xxh3_64(bytes) as i64;
-        let facts = StackFacts { id, depth: stack.len() as u32, named, proved };
-        self.stacks.push(facts);
-        self.places[node.0 as usize] = self.stacks.len() as u32;
-        match self.by_id.entry(id) {
-            Entry::Vacant(free) => {
-                free.insert((node, facts.depth));
-            }
-            Entry::Occupied(other) => {
-                let (other, _) = *other.get();
-                if !self.same(profile, node, other) {
-                    let trace = profile.trace.source.clone();
-                    return Err(OutputError::SameId { trace, things: "stacks", id });
-                }
-            }
-        }
-        Ok(facts)
+    /// Notes that a stack is wanted.
+    pub(super) fn want(&mut self, NodeId(node): NodeId) {
+        self.places[node as usize] = 1;
     }
 
-    /// Every stack that was requested, once, by id.
-    pub(super) fn stacks(&self) -> Vec<StackRow> {
-        let row = |(&id, &(node, depth)): (&i64, &(NodeId, u32))| StackRow { id, node, depth };
-        let mut stacks: Vec<StackRow> = self.by_id.iter().map(row).collect();
-        stacks.sort_unstable();
-        stacks
+    /// Makes the ids of the stacks that are wanted. No other one is wanted later.
+    pub(super) fn make_stacks(&mut self, profile: &Profile) -> Result<(), OutputError> {
+        let Ids { frames, places, facts, stacks, .. } = self;
+        let nodes = profile.tree.nodes();
+        // Of the stack that is visited: its locations, in the bytes that its id is a hash of, and
+        // how many of them have a name and are not proved.
+        let (mut bytes, mut named, mut unproved) = (Vec::new(), 0, 0);
+        profile.tree.visit(|node, when| {
+            let frame = frames[nodes[node.0 as usize].frame.0 as usize];
+            if when == Visit::Leave {
+                bytes.truncate(bytes.len() - size_of::<i64>());
+                (named, unproved) = (named - u32::from(frame.named), unproved - u32::from(!frame.proved));
+                return true;
+            }
+            bytes.extend_from_slice(&frame.location.to_le_bytes());
+            (named, unproved) = (named + u32::from(frame.named), unproved + u32::from(!frame.proved));
+            let place = &mut places[node.0 as usize];
+            if *place > 0 {
+                let (id, depth) = (xxh3_64(&bytes) as i64, (bytes.len() / size_of::<i64>()) as u32);
+                facts.push(StackFacts { id, depth, named, proved: unproved == 0 });
+                *place = facts.len() as u32;
+                stacks.push(StackRow { id, node, depth });
+            }
+            true
+        });
+        stacks.par_sort_unstable();
+        let mut rows = std::mem::take(stacks);
+        let mut same = None;
+        rows.dedup_by(|row, before| {
+            let is_equal = row.id == before.id;
+            if is_equal && !self.same(profile, row.node, before.node) {
+                same = Some(row.id);
+            }
+            is_equal
+        });
+        self.stacks = rows;
+        let trace = || profile.trace.source.clone();
+        same.map_or(Ok(()), |id| Err(OutputError::SameId { trace: trace(), things: "stacks", id }))
+    }
+
+    /// The facts of a stack; `None` of one that is not wanted.
+    pub(super) fn stack(&self, NodeId(node): NodeId) -> Option<StackFacts> {
+        let place = self.places[node as usize].checked_sub(1)?;
+        self.facts.get(place as usize).copied()
+    }
+
+    /// Every stack that is wanted, once, by id.
+    pub(super) fn stacks(&self) -> &[StackRow] {
+        &self.stacks
     }
 
     /// Whether two nodes are the same stack. They may differ in parts that do not count: images of
