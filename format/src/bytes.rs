@@ -117,6 +117,18 @@ impl<'a> Cursor<'a> {
         self.long_varint()
     }
 
+    /// Two varints. The first two fields of most events and each run of words take a byte each.
+    #[inline]
+    pub(crate) fn varints(&mut self) -> Result<(u64, u64), DecodeError> {
+        if let Some(&[first, second]) = self.data[self.at..].first_chunk()
+            && (first | second) < 0x80
+        {
+            self.at += 2;
+            return Ok((u64::from(first), u64::from(second)));
+        }
+        Ok((self.varint()?, self.varint()?))
+    }
+
     fn long_varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
         for (i, &byte) in self.data[self.at..].iter().take(10).enumerate() {

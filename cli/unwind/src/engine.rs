@@ -182,8 +182,13 @@ pub(crate) fn run<U: Unwinder, M: Modules, S: Sink<U>>(
     loop {
         let ip = U::ip(state);
         let sp = U::sp(state);
-        let module = found.map(|found| found.module);
-        let rva = found.map_or(0, |found| ip.wrapping_sub(found.base) as u32);
+        let (module, rva) = match found {
+            Some(place) => {
+                let own = recent.get(place);
+                (Some(own.module), ip.wrapping_sub(own.base) as u32)
+            }
+            None => (None, 0),
+        };
         if S::KNOWS
             && position == Position::Caller
             && let Some(stop) = sink.known(&Frame { address: ip, sp, module, rva, trust }, state)
@@ -197,7 +202,8 @@ pub(crate) fn run<U: Unwinder, M: Modules, S: Sink<U>>(
         }
         let before = U::checkpoint(state);
         let (stepped, facts) = match found {
-            Some(own) => {
+            Some(place) => {
+                let own = recent.get(place);
                 let key =
                     RuleCache::<U::Rule>::key(ip.wrapping_add(own.to_place), position == Position::Context);
                 match cache.get(key).filter(|_| own.is_cached) {
@@ -291,22 +297,31 @@ impl<R: Copy + Eq + Hash> Known<R> {
 struct RecentModules {
     /// Of [`Modules::epoch`] at that time.
     epoch: Option<u64>,
-    last: Option<Extent>,
-    modules: [Option<Extent>; RECENT],
+    /// The last one's place.
+    last: RecentPlace,
+    modules: [Extent; RECENT],
 }
 
 /// Places for modules, by the bits of an address in which modules differ most.
 const RECENT: usize = 8;
 
-/// The place of an address: images lie at multiples of 64 KiB, mostly some MiB apart.
-#[inline(always)]
-fn recent_place(address: u64) -> usize {
-    ((address >> 20).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61) as usize
+/// Index of a place.
+#[derive(Clone, Copy, Default)]
+struct RecentPlace(u8);
+
+impl RecentPlace {
+    /// The place of an address: images lie at multiples of 64 KiB, mostly some MiB apart.
+    #[inline(always)]
+    fn of(address: u64) -> RecentPlace {
+        RecentPlace(((address >> 20).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61) as u8)
+    }
 }
 
+/// Where a module lies.
 #[derive(Clone, Copy)]
 struct Extent {
     base: u64,
+    /// 0: the place is free.
     size: u64,
     /// The offset from an address to its place in the cache.
     to_place: u64,
@@ -322,6 +337,12 @@ impl Extent {
     }
 }
 
+impl Default for Extent {
+    fn default() -> Self {
+        Extent { base: 0, size: 0, to_place: 0, is_cached: false, module: ModuleId(0) }
+    }
+}
+
 impl RecentModules {
     /// Begins a walk. Forgets the modules if they may be others, or the cache is a new one.
     #[inline(always)]
@@ -331,45 +352,47 @@ impl RecentModules {
         }
     }
 
-    /// The module that holds `address`.
+    #[inline(always)]
+    fn get(&self, place: RecentPlace) -> &Extent {
+        &self.modules[usize::from(place.0) % RECENT]
+    }
+
+    /// The place of the module that holds `address`. Valid until the next call.
     #[inline(always)]
     fn find<M: Modules, R: Copy + Eq + Hash>(
         &mut self,
         modules: &M,
         cache: &mut RuleCache<R>,
         address: u64,
-    ) -> Option<Extent> {
-        if let Some(last) = self.last.filter(|last| last.contains(address)) {
-            return Some(last);
+    ) -> Option<RecentPlace> {
+        if self.get(self.last).contains(address) {
+            return Some(self.last);
         }
-        let known = self.modules[recent_place(address)].filter(|extent| extent.contains(address));
-        if known.is_some() {
-            self.last = known;
-            return known;
+        let place = RecentPlace::of(address);
+        if !self.get(place).contains(address) {
+            self.modules[usize::from(place.0) % RECENT] = search(modules, cache, address)?;
         }
-        self.search(modules, cache, address)
+        self.last = place;
+        Some(place)
     }
+}
 
-    #[inline(never)]
-    fn search<M: Modules, R: Copy + Eq + Hash>(
-        &mut self,
-        modules: &M,
-        cache: &mut RuleCache<R>,
-        address: u64,
-    ) -> Option<Extent> {
-        let LoadedModule { module, base, image, image_key } = modules.find(address)?;
-        let first = cache.image(image_key, image.size());
-        let extent = Some(Extent {
-            base,
-            size: u64::from(image.size()),
-            to_place: first.unwrap_or(0).wrapping_sub(base),
-            is_cached: first.is_some(),
-            module,
-        });
-        self.modules[recent_place(address)] = extent;
-        self.last = extent;
-        extent
-    }
+/// Where the module that holds `address` lies.
+#[inline(never)]
+fn search<M: Modules, R: Copy + Eq + Hash>(
+    modules: &M,
+    cache: &mut RuleCache<R>,
+    address: u64,
+) -> Option<Extent> {
+    let LoadedModule { module, base, image, image_key } = modules.find(address)?;
+    let first = cache.image(image_key, image.size());
+    Some(Extent {
+        base,
+        size: u64::from(image.size()),
+        to_place: first.unwrap_or(0).wrapping_sub(base),
+        is_cached: first.is_some(),
+        module,
+    })
 }
 
 /// Compiles the rule of a place, keeps it if it is small, and applies it.

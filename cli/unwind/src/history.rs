@@ -132,13 +132,25 @@ impl<U: Unwinder> Sink<U> for Recorder<'_> {
         }
     }
 
+    #[inline(always)]
     fn known(&mut self, frame: &Frame, state: &U::State) -> Option<Stop> {
+        // Most frames of a walk lie in the part that changed.
+        if frame.sp < self.unchanged_from {
+            return None;
+        }
+        self.known_above::<U>(frame, state)
+    }
+}
+
+impl Recorder<'_> {
+    /// [`Sink::known`] of a frame whose stack is unchanged.
+    fn known_above<U: Unwinder>(&mut self, frame: &Frame, state: &U::State) -> Option<Stop> {
         let old = &self.history.frames;
         while old.get(self.next).is_some_and(|old| old.sp < frame.sp) {
             self.next += 1;
         }
         let met = old.get(self.next)?;
-        if met != frame || frame.sp < self.unchanged_from {
+        if met != frame {
             return None;
         }
         let mark = &self.history.marks[self.next];

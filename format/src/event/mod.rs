@@ -95,8 +95,7 @@ impl<'a> Split<'a> {
         if self.cursor.is_empty() {
             return Ok(None);
         }
-        let kind = self.cursor.varint()?;
-        let len = self.cursor.varint()?;
+        let (kind, len) = self.cursor.varints()?;
         let at = self.cursor.position();
         let len = usize::try_from(len).map_err(|_| DecodeError { at })?;
         Ok(Some((kind, self.cursor.take(len)?, at)))

@@ -3,12 +3,12 @@
 use super::BlockError;
 use super::budget::ImageBudget;
 use crate::DecodeError;
-use crate::bytes::Cursor;
+use crate::bytes::{Cursor, unzigzag};
 use crate::event::{self, Split};
 use crate::header::BlockHeader;
 use crate::sample::{MAX_IMAGE_WORDS, flag};
 use std::collections::HashMap;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use stk_schema::Ticks;
 use stk_schema::event::{Event, Idle, RunState, kind};
 use stk_schema::limits;
@@ -125,16 +125,37 @@ struct Slot {
     keyed: bool,
 }
 
+/// Consecutive words of a sample that differ from the image, in bytes.
+#[derive(Clone, Copy)]
+struct Run {
+    /// From the sample's first word.
+    at: u32,
+    len: u32,
+}
+
 impl Slot {
-    /// Writes `words` at `at` of the image.
-    fn write(&mut self, at: usize, words: &[u8]) {
-        self.image[at..at + words.len()].copy_from_slice(words);
-        let end = self.image.len() - at;
-        for page in (end - words.len()) / PAGE..=(end - 1) / PAGE {
-            if page / 64 >= self.dirty.len() {
-                self.dirty.resize(page / 64 + 1, 0);
+    /// Writes the words of `runs`, which `words` holds one after the other, into the image. The
+    /// sample's first word is at `start` of it.
+    fn write(&mut self, start: usize, runs: &[Run], mut words: &[u8]) {
+        let Slot { image, dirty, .. } = self;
+        let image_len = image.len();
+        // Each run lies above the one before, and pages count from the image's end.
+        let mut marked = usize::MAX;
+        for &Run { at, len } in runs {
+            let (at, len) = (start + at as usize, len as usize);
+            let (new, rest) = words.split_at(len);
+            words = rest;
+            let place = &mut image[at..at + len];
+            // Most runs are one word, for which a call of memcpy is dear.
+            match (<&mut [u8; 8]>::try_from(&mut *place), <&[u8; 8]>::try_from(new)) {
+                (Ok(place), Ok(new)) => *place = *new,
+                _ => place.copy_from_slice(new),
             }
-            self.dirty[page / 64] |= 1 << (page % 64);
+            let (first, last) = ((image_len - at - len) / PAGE, (image_len - at - 1) / PAGE);
+            if first < marked {
+                mark(dirty, first..=last.min(marked - 1));
+                marked = first;
+            }
         }
     }
 
@@ -162,6 +183,16 @@ impl Slot {
     }
 }
 
+/// Marks pages as not zero.
+fn mark(dirty: &mut Vec<u64>, pages: RangeInclusive<usize>) {
+    for page in pages {
+        if page / 64 >= dirty.len() {
+            dirty.resize(page / 64 + 1, 0);
+        }
+        dirty[page / 64] |= 1 << (page % 64);
+    }
+}
+
 /// All slots of a block; their image memory is kept for the next block.
 pub(crate) struct Slots {
     slots: Vec<Slot>,
@@ -170,7 +201,7 @@ pub(crate) struct Slots {
     budget: ImageBudget,
     /// Image bytes taken from the budget.
     held: usize,
-    runs: Vec<(u32, u32)>,
+    runs: Vec<Run>,
     /// Image bytes that keyframes of the current block zeroed.
     zeroed: u64,
     /// Where the code bytes last recorded for an instruction pointer are in the payload.
@@ -333,7 +364,7 @@ impl<'s> Samples<'s> {
         self.time = Ticks(self.time.0.wrapping_add(head.delta as u64));
         if head.flags & flag::SAME != 0 {
             let entry = &self.slots.slots[slot];
-            let (ticks, span) = (c.varint().map_err(within)?, c.varint().map_err(within)?);
+            let (ticks, span) = c.varints().map_err(within)?;
             if ticks == 0 || !entry.keyed {
                 return Err(within(c.malformed()));
             }
@@ -479,10 +510,10 @@ struct Head {
 
 impl Head {
     fn read(c: &mut Cursor) -> Result<Head, DecodeError> {
-        let (slot, delta, flags) = (c.varint()?, c.signed()?, c.varint()?);
+        let ((slot, delta), flags) = (c.varints()?, c.varint()?);
         Ok(Head {
             slot,
-            delta,
+            delta: unzigzag(delta),
             flags,
             state: RunState::from_code((flags & flag::STATE) >> flag::STATE_SHIFT),
             tag: if flags & flag::TRIGGERED != 0 { Some(c.varint()?) } else { None },
@@ -524,11 +555,13 @@ impl Slots {
         if mask >> entry.set.len() != 0 {
             return Err(c.malformed());
         }
-        while mask != 0 {
-            let bytes = c.take(word)?;
-            let mut value = [0; 8];
-            value[..word].copy_from_slice(bytes);
-            entry.registers[mask.trailing_zeros() as usize] = u64::from_le_bytes(value);
+        for bytes in c.take(mask.count_ones() as usize * word)?.chunks_exact(word) {
+            let value = match (bytes.try_into(), bytes.try_into()) {
+                (Ok(value), _) => u64::from_le_bytes(value),
+                (_, Ok(value)) => u64::from(u32::from_le_bytes(value)),
+                _ => return Err(c.malformed()),
+            };
+            entry.registers[mask.trailing_zeros() as usize] = value;
             mask &= mask - 1;
         }
         let (mut anchor, mut stack_base) = (entry.anchor, entry.stack_base);
@@ -580,20 +613,23 @@ impl Slots {
     fn apply(&mut self, slot: usize, shape: &Shape, c: &mut Cursor, word: usize) -> Result<u64, DecodeError> {
         let captured = shape.captured;
         self.runs.clear();
-        let mut at = 0;
+        let (mut at, mut changed_words, mut changed_to) = (0, 0, 0);
         while at < captured {
             let left = captured - at;
-            let changed = c.varint()?;
-            let same = c.varint()?;
+            let (changed, same) = c.varints()?;
             // Both are compared before they are added, because neither need be small.
             if changed > left as u64 || same > left as u64 - changed || changed + same == 0 {
                 return Err(c.malformed());
             }
+            let changed = changed as usize;
             if changed > 0 {
-                self.runs.push((at as u32, changed as u32));
+                self.runs.push(Run { at: (at * word) as u32, len: (changed * word) as u32 });
+                changed_words += changed;
+                changed_to = at + changed;
             }
-            at += (changed + same) as usize;
+            at += changed + same as usize;
         }
+        let words = c.take(changed_words * word)?;
         let entry = &mut self.slots[slot];
         if shape.keyframe {
             self.zeroed += entry.clear();
@@ -601,13 +637,7 @@ impl Slots {
         let address = |depth: usize| shape.anchor - (depth * word) as u64;
         let before = (address(entry_depth(entry, shape)), entry.captured);
         let start = entry.image.len() - shape.depth * word;
-        let mut changed_to = 0;
-        for &(at, len) in &self.runs {
-            let (at, len) = (at as usize, len as usize);
-            let words = c.take(len * word)?;
-            entry.write(start + at * word, words);
-            changed_to = at + len;
-        }
+        entry.write(start, &self.runs, words);
         let now = address(shape.depth);
         let end = now + (captured * word) as u64;
         let ends_as_before = before.0 + (before.1 * word) as u64 == end;

@@ -1,7 +1,7 @@
 //! Files from an attacker: the checksums are right and the contents wrong.
 
 use proptest::prelude::*;
-use stk_format::{BlockError, BlockHeader, BlockKind, FileHeader, ImageBudget, Scratch, Trace};
+use stk_format::{BlockError, BlockHeader, BlockKind, FileHeader, ImageBudget, SampleStep, Scratch, Trace};
 use stk_schema::event::kind;
 use stk_schema::{Arch, Os, Ticks, limits};
 use stk_tests::synth::damage::forged;
@@ -256,6 +256,22 @@ fn the_last_sequence_number_of_all_does_not_overflow() {
     assert_eq!(Trace::open(&file).unwrap().blocks().len(), 1);
 }
 
+/// Words of a stack over several pages.
+const RUN_WORDS: usize = 2500;
+
+/// Runs of a sample: changed words, of which there is at least one, and words that are the same. A
+/// word at least is left behind them.
+fn runs() -> impl Strategy<Value = Vec<(usize, usize)>> {
+    let changed = prop_oneof![Just(1usize), 1..9usize, 1..600usize];
+    proptest::collection::vec((changed, prop_oneof![0..4usize, 0..600usize]), 0..8).prop_map(|runs| {
+        let fits = |end: &mut usize, (changed, same): (usize, usize)| {
+            *end += changed + same;
+            (*end < RUN_WORDS).then_some((changed, same))
+        };
+        runs.into_iter().scan(0, fits).collect()
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -276,6 +292,63 @@ proptest! {
         let file = trace_of(&raw, None, |_| ());
         let trace = Trace::open(&file).unwrap();
         let _ = trace.verify_block(&trace.blocks()[0], &mut Scratch::new());
+    }
+
+    #[test]
+    fn runs_of_words_are_applied_one_by_one_or_refused_if_cut(
+        samples in proptest::collection::vec((any::<bool>(), runs()), 1..6),
+        cut in 0..3usize,
+    ) {
+        // What the samples must hold, by the specification: each run replaces its words.
+        let (mut expected, mut image): (Vec<Vec<u64>>, _) = (Vec::new(), vec![0; RUN_WORDS]);
+        let mut raw = event(kind::SLOT, &[0, 5, 1]);
+        for (at, (keyframe, runs)) in samples.iter().enumerate() {
+            let keyframe = *keyframe || at == 0;
+            let mut body = Vec::new();
+            let anchored: &[u64] = &[0, 1 << 40, 0, depth(RUN_WORDS as u64)];
+            let fields = if keyframe { [&[0, 0, KEYFRAME], anchored].concat() } else { vec![0, 0, 0, 0, 0] };
+            fields.iter().for_each(|&field| varint(&mut body, field));
+            if keyframe {
+                image = vec![0; RUN_WORDS];
+            }
+            let (mut word, mut words) = (0, Vec::new());
+            let mut put = |changed: usize, same: usize| {
+                varint(&mut body, changed as u64);
+                varint(&mut body, same as u64);
+                for place in &mut image[word..word + changed] {
+                    *place = (at as u64 + 1) << 32 | words.len() as u64;
+                    words.extend_from_slice(&place.to_le_bytes());
+                }
+                word += changed + same;
+                word
+            };
+            let end = runs.iter().fold(0, |_, &(changed, same)| put(changed, same));
+            put(0, RUN_WORDS - end);
+            body.extend_from_slice(&words);
+            if at + 1 == samples.len() && !words.is_empty() {
+                body.truncate(body.len() - cut);
+            }
+            varint(&mut raw, kind::SAMPLE);
+            varint(&mut raw, body.len() as u64);
+            raw.extend_from_slice(&body);
+            expected.push(image.clone());
+        }
+        let is_cut = cut != 0 && samples.last().is_some_and(|(_, runs)| !runs.is_empty());
+        let file = trace_of(&raw, None, |_| ());
+        let trace = Trace::open(&file).unwrap();
+        let mut scratch = Scratch::new();
+        let mut steps = trace.samples(&trace.blocks()[0], &mut scratch).unwrap();
+        for (at, expected) in expected.iter().enumerate() {
+            let step = steps.next();
+            if is_cut && at + 1 == samples.len() {
+                let is_refused = matches!(step, Err(BlockError::Event { .. }));
+                prop_assert!(is_refused);
+                break;
+            }
+            let Ok(Some(SampleStep::Sample(sample))) = step else { panic!("{step:?}") };
+            let words = sample.stack.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap()));
+            prop_assert!(words.eq(expected.iter().copied()), "sample {}", at);
+        }
     }
 
     #[test]

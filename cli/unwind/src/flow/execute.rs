@@ -148,28 +148,23 @@ impl PathExplorer<'_, '_> {
         let moved = instruction.stack_pointer_increment();
         let sp = state.registers[SP];
         let info = self.factory.info(instruction);
-        let written: Vec<Register> = info
-            .used_registers()
-            .iter()
-            .filter(|used| writes(used.access()))
-            .map(|used| used.register())
-            .collect();
-        let stored: Vec<(Register, Register, u64)> = info
+        let stored = info
             .used_memory()
             .iter()
-            .filter(|used| writes(used.access()) && !matches!(used.segment(), Register::FS | Register::GS))
-            .map(|used| (used.base(), used.index(), used.displacement()))
-            .collect();
-        for (base, index, displacement) in stored {
-            if index == Register::None
+            .filter(|used| writes(used.access()) && !matches!(used.segment(), Register::FS | Register::GS));
+        for used in stored {
+            let (base, displacement) = (used.base(), used.displacement());
+            if used.index() == Register::None
                 && base.is_gpr()
                 && let FlowValue::Start(base, offset) = state.registers[base.full_register().number() & 15]
             {
                 store(state, (base, offset.wrapping_add(displacement as i64)), FlowValue::Unknown);
             }
         }
-        for register in written.into_iter().filter(|register| register.is_gpr()) {
-            state.registers[register.full_register().number() & 15] = FlowValue::Unknown;
+        for used in info.used_registers().iter().filter(|used| writes(used.access())) {
+            if used.register().is_gpr() {
+                state.registers[number(used.register())] = FlowValue::Unknown;
+            }
         }
         if instruction.is_stack_instruction() {
             state.registers[SP] = plus(sp, i64::from(moved));

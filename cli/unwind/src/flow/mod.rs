@@ -85,7 +85,8 @@ const MAX_DEPTH: u32 = 4;
 
 /// Follows the code; `None` if no path to a return gives the caller.
 pub(crate) fn follow(start: &Start<'_>) -> Option<Outcome> {
-    PathExplorer { start, factory: InstructionInfoFactory::new(), steps: 0, callees: Vec::new() }.run()
+    let factory = InstructionInfoFactory::new();
+    PathExplorer { start, decoder: None, factory, steps: 0, callees: Vec::new() }.run()
 }
 
 /// The effect of a called function on its caller's frame.
@@ -114,6 +115,8 @@ enum FlowStep {
 
 struct PathExplorer<'a, 'b> {
     start: &'b Start<'a>,
+    /// Of the image's bytes that it decoded last.
+    decoder: Option<CodeDecoder<'a>>,
     factory: InstructionInfoFactory,
     steps: usize,
     callees: Vec<(u32, Callee)>,
@@ -148,13 +151,16 @@ impl PathExplorer<'_, '_> {
         let all = self.start.mode.bits == 64;
         let most = if all { MAX_STEPS_ALL } else { MAX_STEPS };
         let mut found: Option<Outcome> = None;
+        let mut instruction = Instruction::new();
         while let Some(mut state) = waiting.pop() {
             loop {
                 self.steps += 1;
                 if self.steps > most {
                     return None;
                 }
-                let Some(instruction) = self.decode(state.rva) else { break };
+                if !self.decode(state.rva, &mut instruction) {
+                    break;
+                }
                 if state.depth == 0 && bounds.as_ref().is_some_and(|bounds| !bounds.contains(&state.rva)) {
                     break;
                 }
@@ -370,8 +376,11 @@ impl PathExplorer<'_, '_> {
     }
 
     /// Whether the caller removes the arguments of the call before `rva`: the callee pops none.
-    fn is_cleaned_up(&self, rva: u32) -> bool {
-        let Some(instruction) = self.decode(rva) else { return false };
+    fn is_cleaned_up(&mut self, rva: u32) -> bool {
+        let mut instruction = Instruction::new();
+        if !self.decode(rva, &mut instruction) {
+            return false;
+        }
         match instruction.mnemonic() {
             Mnemonic::Add => {
                 instruction.op0_register() == Register::ESP && is_immediate(instruction.op1_kind())
@@ -382,17 +391,47 @@ impl PathExplorer<'_, '_> {
         }
     }
 
-    fn decode(&self, rva: u32) -> Option<Instruction> {
-        let start = self.start;
-        let recorded = start.code.and_then(|code| code.get(rva.wrapping_sub(start.rva) as usize..));
-        let decode = |code: &[u8]| {
-            let code = code.get(..15).unwrap_or(code);
-            let mut decoder = Decoder::with_ip(start.mode.bits, code, u64::from(rva), DecoderOptions::NONE);
-            let instruction = decoder.decode();
-            (!instruction.is_invalid() && decoder.last_error() == DecoderError::None).then_some(instruction)
-        };
-        let instruction = recorded.and_then(decode).or_else(|| decode(start.image.bytes(rva)?))?;
-        (instruction.code() != Code::Int3).then_some(instruction)
+    /// Decodes the instruction at `rva`, from the sample's own code bytes if they reach that far,
+    /// else from the image. `false` if there is none that a path can have.
+    fn decode(&mut self, rva: u32, instruction: &mut Instruction) -> bool {
+        let Start { image, mode, code, rva: first, .. } = self.start;
+        let recorded = code.and_then(|code| code.get(rva.wrapping_sub(*first) as usize..));
+        let is_valid =
+            recorded.is_some_and(|code| CodeDecoder::new(*mode, code, rva).decode(rva, instruction)) || {
+                if !self.decoder.as_ref().is_some_and(|decoder| decoder.holds(rva)) {
+                    self.decoder = image.bytes(rva).map(|code| CodeDecoder::new(*mode, code, rva));
+                }
+                self.decoder.as_mut().is_some_and(|decoder| decoder.decode(rva, instruction))
+            };
+        is_valid && instruction.code() != Code::Int3
+    }
+}
+
+/// Decodes instructions of a piece of code, in any order. To make one takes longer than to decode
+/// an instruction.
+struct CodeDecoder<'a> {
+    /// RVA of the first byte.
+    start: u32,
+    decoder: Decoder<'a>,
+}
+
+impl<'a> CodeDecoder<'a> {
+    fn new(mode: Mode, code: &'a [u8], start: u32) -> CodeDecoder<'a> {
+        CodeDecoder { start, decoder: Decoder::new(mode.bits, code, DecoderOptions::NONE) }
+    }
+
+    fn holds(&self, rva: u32) -> bool {
+        (rva.wrapping_sub(self.start) as usize) < self.decoder.max_position()
+    }
+
+    /// Decodes the instruction at `rva`. Returns whether it is a valid one.
+    fn decode(&mut self, rva: u32, instruction: &mut Instruction) -> bool {
+        if self.decoder.set_position(rva.wrapping_sub(self.start) as usize).is_err() {
+            return false;
+        }
+        self.decoder.set_ip(u64::from(rva));
+        self.decoder.decode_out(instruction);
+        !instruction.is_invalid() && self.decoder.last_error() == DecoderError::None
     }
 }
 

@@ -255,15 +255,17 @@ impl<'i> BlockWorker<'i> {
                         events = None;
                     }
                 }
-                match step {
+                // By reference: a decoded sample is large.
+                match &step {
                     Ok(Some(SampleStep::Same(same))) => {
+                        let same = *same;
                         reader.release();
                         reader.same(&samples, same);
                     }
                     Ok(Some(decoded)) => reader.step(decoded),
                     Ok(None) => break,
                     Err(error) => {
-                        reader.out.error = Some(error);
+                        reader.out.error = Some(*error);
                         break;
                     }
                 }
@@ -435,14 +437,14 @@ impl BlockReader<'_, '_> {
         }
     }
 
-    fn step(&mut self, decoded: SampleStep<'_>) {
-        if let SampleStep::Other(event) = &decoded
+    fn step(&mut self, decoded: &SampleStep<'_>) {
+        if let SampleStep::Other(event) = decoded
             && let Some(pending) = &mut self.pending
             && take_managed(&mut pending.managed, pending.step.thread, pending.step.first, event)
         {
             return;
         }
-        if let SampleStep::Other(Event::ThreadCpu(more)) = &decoded {
+        if let SampleStep::Other(Event::ThreadCpu(more)) = decoded {
             self.thread_cpu(more);
             return;
         }
@@ -450,7 +452,7 @@ impl BlockReader<'_, '_> {
         match decoded {
             SampleStep::Sample(sample) => {
                 let at = sample.slot as usize;
-                let stop = self.walk_code(&sample);
+                let stop = self.walk_code(sample);
                 let mut step = Step {
                     thread: sample.thread,
                     first: sample.time,
@@ -462,7 +464,7 @@ impl BlockReader<'_, '_> {
                 };
                 if let Ok(stop) = stop
                     && self.walker.may_continue(stop)
-                    && let Some(copy) = SampleCopy::of(&sample)
+                    && let Some(copy) = SampleCopy::of(sample)
                 {
                     self.pending = Some(PendingStep { slot: at, step, stop, copy, managed: None });
                     return;
@@ -484,7 +486,7 @@ impl BlockReader<'_, '_> {
                 };
                 self.idle = Some(step);
             }
-            SampleStep::Other(event) => self.other(&event),
+            SampleStep::Other(event) => self.other(event),
         }
     }
 

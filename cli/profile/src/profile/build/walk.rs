@@ -71,8 +71,10 @@ impl BlockReader<'_, '_> {
         if !self.known {
             return Err(StopReason::ModulesUnknown);
         }
-        let registers = registers(sample.set, sample.registers).ok_or(StopReason::RegistersUnknown)?;
-        let input = walk_input(sample, &registers);
+        // By reference: the registers of arm64 make the type large.
+        let registers = registers(sample.set, sample.registers);
+        let Some(registers) = &registers else { return Err(StopReason::RegistersUnknown) };
+        let input = walk_input(sample, registers);
         let stop = self.walker.walk_next(&input, sample.time, sample.unchanged_from, &mut slot.stack);
         if sample.tables_pending && matches!(stop, Stop::NoUnwindData { .. }) {
             self.out.tables_pending += 1;
