@@ -17,7 +17,7 @@ use stk_schema::tables::{self, ParquetTable};
 /// Bytes that rows may take in memory before each is kept once.
 const HELD: usize = 16 << 20;
 /// Rows of a part that are read at once.
-const ROWS_READ: usize = 1 << 14;
+const ROWS_READ: usize = 1 << 13;
 /// Rows of a row group, at most.
 const ROWS: usize = 1 << 17;
 /// Rows of a row group of a temporary file, of which pieces are read.
@@ -142,7 +142,8 @@ impl Sorted<'_> {
 /// So many first of some rows are a row group; `None` if rows that come later may be part of it.
 fn first_group(frame: &DataFrame) -> Result<Option<usize>, OutputError> {
     let mut rows = frame.height().min(ROWS);
-    if let Some(lists) = frame.get_columns().iter().find(|column| matches!(column.dtype(), DataType::List(_))) {
+    if let Some(lists) = frame.get_columns().iter().find(|column| matches!(column.dtype(), DataType::List(_)))
+    {
         let lists = lists.list()?;
         let lengths = lists.downcast_iter().flat_map(|lists| lists.offsets().lengths());
         rows = rows.min(rows_of_group(lengths));
@@ -205,7 +206,8 @@ fn ids(frame: &DataFrame, table: &ParquetTable) -> Result<Vec<i64>, OutputError>
 fn each_once(table: &ParquetTable, frame: &DataFrame) -> Result<DataFrame, OutputError> {
     let ids = ids(frame, table)?;
     // A value of a column of many pieces is found by walking over these.
-    let resolved_by: Vec<&str> = frame.column("resolved_by")?.str()?.iter().map(Option::unwrap_or_default).collect();
+    let resolved_by: Vec<&str> =
+        frame.column("resolved_by")?.str()?.iter().map(Option::unwrap_or_default).collect();
     let by = |row: usize| resolved_by[row];
     let mut rows: Vec<usize> = (0..ids.len()).collect();
     let chosen: Vec<IdxSize> = if table.name == tables::STACKS.name {
@@ -215,7 +217,8 @@ fn each_once(table: &ParquetTable, frame: &DataFrame) -> Result<DataFrame, Outpu
         rows.into_iter().map(|row| row as IdxSize).collect()
     } else {
         let index = numbers(frame, "inline_index")?;
-        let lines: Vec<bool> = frame.column("line")?.is_not_null().iter().map(Option::unwrap_or_default).collect();
+        let lines: Vec<bool> =
+            frame.column("line")?.is_not_null().iter().map(Option::unwrap_or_default).collect();
         let sources: Vec<Option<&str>> = frame.column("name_source")?.str()?.iter().collect();
         rows.sort_by_key(|&row| (ids[row], by(row), index[row], row));
         let mut chosen = Vec::with_capacity(rows.len());

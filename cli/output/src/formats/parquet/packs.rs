@@ -1,8 +1,8 @@
 //! Packs: the parts of a date whose rows are one file of each table.
 //!
-//! A date's parts are sorted by their start and cut into packs, where the hash of a part's name says
-//! so. So the packs depend on the set of parts alone, and a part that is added changes the pack that
-//! it comes into, or cuts it in two; the files of the others stay as they are.
+//! A date's parts are sorted by their start and cut into packs, where the hash of a part's name
+//! says so. So the packs depend on the set of parts alone, and a part that is added changes the
+//! pack that it comes into, or cuts it in two; the files of the others stay as they are.
 
 use super::part::PartDescription;
 use std::collections::BTreeMap;
