@@ -530,47 +530,64 @@ fn number_of_threads_of_the_environment_is_checked() {
 }
 
 #[test]
-fn traces_that_are_added_one_by_one_get_small_files_until_a_batch() {
-    let number = |number: u8| (format!("{number:02}.stk"), recording(number, &[]));
-    let many: Vec<(String, Vec<u8>)> = (1..=40).map(number).collect();
+fn traces_that_are_added_later_change_few_files() {
+    let number = |number: u8| (format!("{number:03}.stk"), recording(number, &[]));
+    let many: Vec<(String, Vec<u8>)> = (1..=160).map(number).collect();
     let named: Vec<(&str, Vec<u8>)> =
         many.iter().map(|(name, bytes)| (name.as_str(), bytes.clone())).collect();
     let lab = Lab::of(&named);
     lab.batch(&[]);
     let date = std::fs::read_dir(lab.path("lab.parquet/samples")).unwrap().next().unwrap().unwrap().path();
-    let files = || std::fs::read_dir(&date).unwrap().count();
-    let large = files();
+    let date = Path::new("samples").join(date.file_name().unwrap());
+    let bytes = |dataset: &str, table: &Path| -> Vec<Vec<u8>> {
+        let mut files: Vec<PathBuf> = std::fs::read_dir(lab.path(dataset).join(table))
+            .unwrap()
+            .map(|file| file.unwrap().path())
+            .collect();
+        files.sort();
+        files.into_iter().map(|file| std::fs::read(file).unwrap()).collect()
+    };
+    // Files that are kept have the time at which they were made.
+    let made = || -> Vec<(u64, std::time::SystemTime)> {
+        let files = std::fs::read_dir(lab.path("lab.parquet").join(&date)).unwrap();
+        let facts = files.map(|file| file.unwrap().metadata().unwrap());
+        facts.map(|facts| (facts.len(), facts.modified().unwrap())).collect()
+    };
     let whole = lab.of_dataset(&["--weight", "samples"]);
-    for added in 41..=43u8 {
+    let mut before = made();
+    assert!(before.len() >= 3, "{} files of 160 traces", before.len());
+    for added in 161..=163u8 {
         let (name, bytes) = number(added);
         std::fs::write(lab.path("in").join(&name), bytes).unwrap();
         let file = format!("in/{name}");
         let (_, error, code) =
             lab.run(&["convert", &file, "--to", "parquet", "-o", "lab.parquet", "--no-default-symbols"]);
         assert_eq!(code, 0, "{error}");
-        assert_eq!(files(), large + usize::from(added) - 40);
+        let now = made();
+        let anew = now.iter().filter(|file| !before.contains(file)).count();
+        assert!((1..=2).contains(&anew), "{anew} of {} files are made anew", now.len());
+        before = now;
         let sum = lab.of_dataset(&["--weight", "samples"]);
         assert_eq!(sum["traces"], added);
         // Each trace has the same samples, and each stack and name is there once.
-        let expected = whole["samples"].as_u64().unwrap() / 40 * u64::from(added);
+        let expected = whole["samples"].as_u64().unwrap() / 160 * u64::from(added);
         assert_eq!(sum["samples"], expected);
         let (now, before) = (groups(&sum), groups(&whole));
         assert!(now.keys().eq(before.keys()));
         for (function, amounts) in &now {
-            assert_eq!(amounts[0], before[function][0] / 40 * u64::from(added), "{function:?}");
+            assert_eq!(amounts[0], before[function][0] / 160 * u64::from(added), "{function:?}");
         }
     }
-    lab.batch(&[]);
-    assert_eq!(files(), large, "a batch makes them one");
-    let tables = |dataset: &str| {
-        let file = |name: &str| std::fs::read(lab.path(dataset).join(name).join("0000.parquet")).unwrap();
-        let of_date = format!("samples/{}", date.file_name().unwrap().to_str().unwrap());
-        ["stacks", "frames", of_date.as_str()].map(file)
-    };
-    let grown = tables("lab.parquet");
     let line = ["batch", "in", "--to", "parquet", "-o", "new.parquet", "--no-default-symbols"];
     assert_eq!(lab.run(&line).2, 0);
-    assert!(tables("new.parquet") == grown, "the bytes of a dataset that was made at once");
+    for table in [Path::new("stacks"), Path::new("frames"), &date] {
+        let (grown, new) = (bytes("lab.parquet", table), bytes("new.parquet", table));
+        assert!(
+            grown == new,
+            "{}: other bytes than those of a dataset that was made at once",
+            table.display()
+        );
+    }
 }
 
 /// The CPU time of all traces of a dataset.

@@ -176,7 +176,7 @@ pub(super) fn run(args: &BatchArgs) -> anyhow::Result<Exit> {
     batch.convert_files(&tasks, &log, &owner)?;
     let tally = log.finish()?;
     if format == Format::Parquet && !args.no_compact && args.shard.is_none() && !files.is_empty() {
-        pool(convert.jobs)?.install(|| formats::compact(&out, true))?;
+        pool(convert.jobs)?.install(|| formats::compact(&out))?;
     }
     print_summary(&tally, &out);
     let bad = args.max_bad.allows(tally.bad(), tally.all());

@@ -210,7 +210,7 @@ fn compact(tasks: &[Task<'_>], jobs: Option<u16>) -> anyhow::Result<()> {
     });
     // Nothing was converted to a folder that is not there.
     if let Some(path) = dataset.filter(|path| path.is_dir()) {
-        super::pool(jobs)?.install(|| formats::compact(path, false))?;
+        super::pool(jobs)?.install(|| formats::compact(path))?;
     }
     Ok(())
 }

@@ -43,7 +43,7 @@ fn every_format_can_be_written_by_name() {
         }
         assert!(summary.warnings.is_empty());
         if format.is_folder() {
-            formats::compact(&path, true).expect("compacted");
+            formats::compact(&path).expect("compacted");
         }
     }
 }

@@ -312,13 +312,13 @@ fn many_traces_share_a_folder_whatever_order_they_come_in() {
         let summary = write_part(b, &forth, &Options::default());
         assert!(summary.files.iter().all(|(path, bytes)| path.metadata().expect("a file").len() == *bytes));
         write_part(b, &one_by_one, &Options::default());
-        formats::compact(&one_by_one, true).expect("compacted");
+        formats::compact(&one_by_one).expect("compacted");
     }
     for b in traces.iter().rev() {
         write_part(b, &back, &Options::default());
     }
-    formats::compact(&forth, true).expect("compacted");
-    formats::compact(&back, true).expect("compacted");
+    formats::compact(&forth).expect("compacted");
+    formats::compact(&back).expect("compacted");
     for table in tables::ALL {
         let names = |dataset: &Path| -> Vec<PathBuf> {
             let files = files(dataset, table.name).into_iter();
@@ -345,7 +345,7 @@ fn many_traces_share_a_folder_whatever_order_they_come_in() {
     assert_eq!(ids, ["ff", "aa", "bb"]);
     // Nothing is left of the making, and a second compaction has nothing to do.
     assert_eq!(std::fs::read_dir(forth.join("_stk/tmp")).expect("a folder").count(), 0);
-    assert!(formats::compact(&forth, true).expect("compacted").files.is_empty());
+    assert!(formats::compact(&forth).expect("compacted").files.is_empty());
 }
 
 #[test]
@@ -358,7 +358,7 @@ fn stacks_and_frames_are_there_once_with_the_best_name() {
     for b in [&nameless, &named, &other] {
         write_part(b, &lab, &Options::default());
     }
-    formats::compact(&lab, true).expect("compacted");
+    formats::compact(&lab).expect("compacted");
     let alone = busy().write(Format::Parquet, &Options::default());
     let (frames, alone_frames) = (read(&lab, "frames"), read(&alone.path, "frames"));
     for column in ["location_id", "inline_index"] {
@@ -387,7 +387,7 @@ fn a_part_that_is_written_again_replaces_its_rows() {
     for options in [Options::default(), Options { denormalized: true, ..Options::default() }] {
         write_part(&first, &lab, &options);
         write_part(&second, &lab, &Options::default());
-        formats::compact(&lab, true).expect("compacted");
+        formats::compact(&lab).expect("compacted");
         assert_eq!(read(&lab, "samples").height(), 18);
     }
     // Names in place of one trace alone: the other has nulls there.

@@ -161,7 +161,7 @@ impl Builder {
         let mut writer = formats::create(format, destination, options).expect("create");
         formats::write(&mut *writer, &self.profile, &self.runs).expect("write");
         if format.is_folder() {
-            formats::compact(&path, true).expect("compacted");
+            formats::compact(&path).expect("compacted");
         }
         Written { path, _folder: folder }
     }

@@ -46,7 +46,7 @@ pub(super) fn apply(path: &Path, symbolizer: &Symbolizer) -> Result<Vec<AppliedM
         return Err(OutputError::NoTables(path.to_owned()));
     }
     // Names of traces that wait for their tables may be found, too.
-    compact::compact(path, false)?;
+    compact::compact(path)?;
     let _lock = FolderLock::of_tables(dataset)?;
     let places = places_of(&frames, |source| matches!(source, "none" | "export"))?;
     let images = images(dataset)?;
@@ -70,7 +70,7 @@ pub(super) fn apply(path: &Path, symbolizer: &Symbolizer) -> Result<Vec<AppliedM
     modules.sort_by_key(|module| (Reverse(module.named), Reverse(module.places), module.module.clone()));
     if !rows.location.is_empty() {
         rows.keep(dataset)?;
-        compact::compact_alone(dataset, false)?;
+        compact::compact_alone(dataset)?;
     }
     Ok(modules)
 }

@@ -2,38 +2,39 @@
 //! parts alone.
 //!
 //! New tables are made in `_stk/tmp` and then renamed. `_stk/state.json` says of which parts the
-//! tables are; it is written last, so that what was interrupted is done again.
+//! tables are; it is removed before and written last, so that what was interrupted is done again.
 
 use super::super::lock::FolderLock;
 use super::super::{OutputError, Summary};
 use super::files::{Files, file_name, read_all};
+use super::packs::{self, Pack};
 use super::part::{self, DATE, PartDescription};
 use super::state::State;
 use super::table::nulls;
 use super::{catalog, dimensions};
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use stk_base::files::{Below, Kind};
 use stk_schema::tables::{self, ParquetTable};
 
 /// Rows of a row group of tables by date, at most.
-const ROWS: usize = 1 << 19;
+const ROWS: usize = 1 << 17;
 /// Rows of a part that are read at once.
-const ROWS_READ: usize = 1 << 18;
+const ROWS_READ: usize = 1 << 16;
 /// How often other processes may add parts meanwhile before they are left to the next compaction.
 const ROUNDS: usize = 16;
 
 /// Makes the tables of a dataset. Returns the files that were made. Waits for another process that
-/// makes them. `whole`: no part is left in small files, and the bytes depend on the set of parts
-/// alone.
-pub(super) fn compact(path: &Path, whole: bool) -> Result<Summary, OutputError> {
+/// makes them.
+pub(super) fn compact(path: &Path) -> Result<Summary, OutputError> {
     let dataset = catalog::prepare(path)?;
     let _lock = FolderLock::of_tables(&dataset)?;
-    compact_alone(&dataset, whole)
+    compact_alone(&dataset)
 }
 
 /// [`compact`] for who holds the lock.
-pub(super) fn compact_alone(dataset: &Below, whole: bool) -> Result<Summary, OutputError> {
+pub(super) fn compact_alone(dataset: &Below) -> Result<Summary, OutputError> {
     let mut summary = Summary::default();
     for _ in 0..ROUNDS {
         let parts = part::parts(dataset)?;
@@ -42,11 +43,13 @@ pub(super) fn compact_alone(dataset: &Below, whole: bool) -> Result<Summary, Out
         if !is_whole(dataset, &before)? {
             before = State::default();
         }
-        let after = State::of(&parts, &names, &before, whole)?;
+        let packs = packs::by_date(&parts);
+        let after = State::of(&parts, &packs, &names)?;
         if before == after && is_whole(dataset, &after)? {
             return Ok(summary);
         }
-        summary.files.extend(round(dataset, &parts, &names, &before, &after)?);
+        let tables = Round { dataset, parts: &parts, packs: &packs, names: &names, before, after: &after };
+        summary.files.extend(tables.replace()?);
         // Another process may have added parts, and have made its tables before these.
         after.write(dataset)?;
     }
@@ -74,104 +77,101 @@ fn is_folder(at: &Below) -> Result<bool, OutputError> {
     at.is_folder().map_err(OutputError::at(&at.path(), "cannot be read"))
 }
 
-fn round(
-    dataset: &Below,
-    parts: &[PartDescription],
-    names: &[Below],
-    before: &State,
-    after: &State,
-) -> Result<Vec<(PathBuf, u64)>, OutputError> {
-    let tmp = part::temporary_folder(dataset)?;
-    let dates: Vec<&String> = after.dates().filter(|date| !before.same_date(after, date)).collect();
-    // Both are sorting and writing by one thread for the most part.
-    let (shared, dated) = rayon::join(
-        || shared_tables(dataset, parts, names, before, after, tmp.at()),
-        || dated_tables(dataset, parts, &dates, before, after, tmp.at()),
-    );
-    // Tables that all traces share come first, `traces` last.
-    let made: Vec<NewFolder> = shared?.into_iter().chain(dated?).collect();
-    let mut files = Vec::new();
-    for (number, NewFolder { new, goal }) in made.iter().enumerate() {
-        part::make_folder(&goal.parent())?;
-        part::replace_folder(new, goal, &tmp.at().join(format!("old{number}")))?;
-        for file in part::table_files(goal)? {
-            if let Some(Kind::File { len }) =
-                file.kind().map_err(OutputError::at(&file.path(), "cannot be read"))?
-            {
-                files.push((file.path(), len));
-            }
-        }
-    }
-    remove_old_dates(dataset, after)?;
-    Ok(files)
-}
-
 /// A folder that was made, and where it is to go.
 struct NewFolder {
     new: Below,
     goal: Below,
 }
 
-/// Makes the tables that all traces share, where they change, in `tmp`.
-fn shared_tables(
-    dataset: &Below,
-    parts: &[PartDescription],
-    names: &[Below],
-    before: &State,
-    after: &State,
-    tmp: &Below,
-) -> Result<Vec<NewFolder>, OutputError> {
-    let mut made = Vec::new();
-    for table in tables::ALL.iter().filter(|table| !table.by_date) {
-        let goal = dataset.join(table.name);
-        let names = if table.name == tables::FRAMES.name { names } else { &[] };
-        let same_names = table.name != tables::FRAMES.name || before.same_names(after);
-        if before.same_parts(after) && same_names && is_folder(&goal)? {
-            continue;
-        }
-        let new = tmp.join(table.name);
-        part::make_folder(&new)?;
-        // The best row of an id stays the best when others are added.
-        let grows = before.grows_to(after);
-        let known = if grows { part::table_files(&goal)? } else { Vec::new() };
-        let of_parts = parts.iter().filter(|part| part.has(table) && !(grows && before.has_part(part)));
-        let files = known.into_iter().chain(of_parts.map(|part| part.file(dataset, table)));
-        let files: Vec<Below> = files.chain(names.iter().cloned()).collect();
-        match files.as_slice() {
-            [file] => link(file, &new, 0)?,
-            files => dimensions::merge(table, files, &new, tmp)?,
-        }
-        made.push(NewFolder { new, goal });
-    }
-    Ok(made)
+/// What the tables are made of, and what they were made of before.
+struct Round<'a> {
+    dataset: &'a Below,
+    parts: &'a [PartDescription],
+    packs: &'a BTreeMap<&'a str, Vec<Pack<'a>>>,
+    /// Files of rows with names.
+    names: &'a [Below],
+    before: State,
+    after: &'a State,
 }
 
-/// Makes the tables by date of these dates, in `tmp`.
-fn dated_tables(
-    dataset: &Below,
-    parts: &[PartDescription],
-    dates: &[&String],
-    before: &State,
-    after: &State,
-    tmp: &Below,
-) -> Result<Vec<NewFolder>, OutputError> {
-    let mut made = Vec::new();
-    for table in tables::ALL.iter().filter(|table| table.by_date) {
-        for &date in dates {
-            let of_date: Vec<&PartDescription> = parts.iter().filter(|part| part.date == *date).collect();
-            let new = tmp.join(table.name).join(format!("{DATE}{date}"));
+impl Round<'_> {
+    /// Makes the tables that change, and puts them where the old ones are. Returns their files.
+    fn replace(&self) -> Result<Vec<(PathBuf, u64)>, OutputError> {
+        let tmp = part::temporary_folder(self.dataset)?;
+        // Both are sorting and writing by one thread for the most part.
+        let (shared, dated) = rayon::join(|| self.shared_tables(tmp.at()), || self.dated_tables(tmp.at()));
+        // Tables that all traces share come first, `traces` last.
+        let made: Vec<NewFolder> = shared?.into_iter().chain(dated?).collect();
+        State::remove(self.dataset)?;
+        let mut files = Vec::new();
+        for (number, NewFolder { new, goal }) in made.iter().enumerate() {
+            part::make_folder(&goal.parent())?;
+            part::replace_folder(new, goal, &tmp.at().join(format!("old{number}")))?;
+            for file in part::table_files(goal)? {
+                if let Some(Kind::File { len }) =
+                    file.kind().map_err(OutputError::at(&file.path(), "cannot be read"))?
+                {
+                    files.push((file.path(), len));
+                }
+            }
+        }
+        remove_old_dates(self.dataset, self.after)?;
+        Ok(files)
+    }
+
+    /// Makes the tables that all traces share, where they change, in `tmp`.
+    fn shared_tables(&self, tmp: &Below) -> Result<Vec<NewFolder>, OutputError> {
+        let Round { dataset, before, after, .. } = self;
+        let mut made = Vec::new();
+        for table in tables::ALL.iter().filter(|table| !table.by_date) {
+            let goal = dataset.join(table.name);
+            let names = if table.name == tables::FRAMES.name { self.names } else { &[] };
+            let same_names = table.name != tables::FRAMES.name || before.same_names(after);
+            if before.same_parts(after) && same_names && is_folder(&goal)? {
+                continue;
+            }
+            let new = tmp.join(table.name);
             part::make_folder(&new)?;
-            let goal = dataset.join(table.name).join(format!("{DATE}{date}"));
-            if before.keeps_files(after, date) {
-                let added = of_date.iter().filter(|part| part.has(table) && before.is_added(after, part));
-                add_small(&goal, added.map(|part| part.file(dataset, table)), &new)?;
-            } else {
-                by_date(dataset, table, &of_date, &new)?;
+            // The best row of an id stays the best when others are added.
+            let grows = before.grows_to(after);
+            let known = if grows { part::table_files(&goal)? } else { Vec::new() };
+            let parts = self.parts.iter();
+            let parts = parts.filter(|part| part.has(table) && !(grows && before.has_part(part)));
+            let files = known.into_iter().chain(parts.map(|part| part.file(dataset, table)));
+            let files: Vec<Below> = files.chain(names.iter().cloned()).collect();
+            match files.as_slice() {
+                [file] => link(file, &new, 0)?,
+                files => dimensions::merge(table, files, &new, tmp)?,
             }
             made.push(NewFolder { new, goal });
         }
+        Ok(made)
     }
-    Ok(made)
+
+    /// Makes the tables by date, of the dates that change, in `tmp`.
+    fn dated_tables(&self, tmp: &Below) -> Result<Vec<NewFolder>, OutputError> {
+        let mut made = Vec::new();
+        for table in tables::ALL.iter().filter(|table| table.by_date) {
+            for (date, packs) in self.packs {
+                if self.before.same_date(self.after, date) {
+                    continue;
+                }
+                let folder = Path::new(table.name).join(format!("{DATE}{date}"));
+                let (new, goal) = (tmp.join(&folder), self.dataset.join(&folder));
+                part::make_folder(&new)?;
+                for (number, pack) in packs.iter().enumerate() {
+                    let known = self.before.file_of(self.after, date, pack);
+                    let known = known.map(|number| goal.join(file_name(number)));
+                    match known.filter(|known| matches!(known.kind(), Ok(Some(Kind::File { .. })))) {
+                        Some(known) => link(&known, &new, number)?,
+                        None => pack_file(self.dataset, table, pack, &new, number)?,
+                    }
+                }
+                made.push(NewFolder { new, goal });
+            }
+        }
+        Ok(made)
+    }
 }
 
 /// Removes the folders of dates that no part has any more.
@@ -212,29 +212,24 @@ fn link(file: &Below, folder: &Below, number: usize) -> Result<(), OutputError> 
     copied.map(drop).map_err(OutputError::at(&goal.path(), "cannot be written"))
 }
 
-/// The files of a table that has some already for one date, and small files that are added.
-fn add_small(known: &Below, small: impl Iterator<Item = Below>, folder: &Below) -> Result<(), OutputError> {
-    let files = part::table_files(known)?.into_iter();
-    files.chain(small).enumerate().try_for_each(|(number, file)| link(&file, folder, number))
-}
-
-/// The files of a table for one date.
-fn by_date(
+/// The file of a table for a pack.
+fn pack_file(
     dataset: &Below,
     table: &ParquetTable,
-    parts: &[&PartDescription],
+    pack: &Pack<'_>,
     folder: &Below,
+    number: usize,
 ) -> Result<(), OutputError> {
-    let parts: Vec<&&PartDescription> = parts.iter().filter(|part| part.has(table)).collect();
+    let parts: Vec<&&PartDescription> = pack.parts.iter().filter(|part| part.has(table)).collect();
     if let [part] = parts.as_slice() {
-        return link(&part.file(dataset, table), folder, 0);
+        return link(&part.file(dataset, table), folder, number);
     }
     let is_samples = table.name == tables::SAMPLES.name;
     let more: &[tables::TableColumn] = match is_samples && parts.iter().any(|part| part.denormalized) {
         true => &[tables::SAMPLES_FRAMES],
         false => &[],
     };
-    let mut files = Files::new(table, more, folder);
+    let mut file = Files::single(table, more, folder, number);
     let paths: Vec<Below> = parts.iter().map(|part| part.file(dataset, table)).collect();
     read_all(&paths, table, ROWS_READ, |number, mut frame| {
         for missing in more.iter().filter(|_| !parts[number].denormalized) {
@@ -242,7 +237,7 @@ fn by_date(
             let added = frame.with_column(nulls);
             added.map_err(|error| OutputError::Table { path: paths[number].path(), error })?;
         }
-        files.add(frame, ROWS)
+        file.add(frame, ROWS)
     })?;
-    files.finish()
+    file.finish()
 }

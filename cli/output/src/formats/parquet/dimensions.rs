@@ -6,6 +6,7 @@
 
 use super::super::OutputError;
 use super::files::{Files, open_table, read, read_all};
+use super::groups::rows_of_group;
 use super::table::{TableWriter, in_own_memory};
 use polars::prelude::*;
 use std::cmp::Reverse;
@@ -14,11 +15,13 @@ use stk_base::files::Below;
 use stk_schema::tables::{self, ParquetTable};
 
 /// Bytes that rows may take in memory before each is kept once.
-const HELD: usize = 64 << 20;
+const HELD: usize = 16 << 20;
 /// Rows of a part that are read at once.
-const ROWS_READ: usize = 1 << 16;
-/// Rows of a row group.
+const ROWS_READ: usize = 1 << 13;
+/// Rows of a row group, at most.
 const ROWS: usize = 1 << 17;
+/// Rows of a row group of a temporary file, of which pieces are read.
+const RUN_ROWS: usize = 1 << 12;
 /// Buckets of ids, for the temporary files.
 const BUCKETS: usize = 4096;
 
@@ -42,17 +45,23 @@ fn merge_within(
 ) -> Result<(), OutputError> {
     let mut runs: Vec<SortedRun> = Vec::new();
     let mut held: Option<DataFrame> = None;
+    // Not asked of all rows for each file: that takes as long as there are files.
+    let mut bytes = 0;
     read_all(files, table, ROWS_READ, |_, frame| {
+        bytes += frame.estimated_size();
         match &mut held {
             Some(held) => {
                 held.vstack_mut(&frame)?;
             }
             none => *none = Some(frame),
         }
-        if let Some(frame) = held.take_if(|held| held.estimated_size() > most) {
+        if let Some(frame) = held.take_if(|_| bytes > most) {
             let once = each_once(table, &frame)?;
-            if once.estimated_size() > most / 2 {
+            drop(frame);
+            bytes = once.estimated_size();
+            if bytes > most / 2 {
                 runs.push(SortedRun::write(table, once, tmp, runs.len())?);
+                bytes = 0;
             } else {
                 held = Some(once);
             }
@@ -113,10 +122,10 @@ impl Sorted<'_> {
             }
             None => frame,
         };
-        while all.height() >= ROWS {
-            self.files.add(all.slice(0, ROWS), ROWS)?;
+        while let Some(rows) = first_group(&all)? {
+            self.files.add(all.slice(0, rows), rows)?;
             self.files.flush()?;
-            all = all.slice(ROWS as i64, all.height() - ROWS);
+            all = all.slice(rows as i64, all.height() - rows);
         }
         self.held = Some(all);
         Ok(())
@@ -128,6 +137,18 @@ impl Sorted<'_> {
         }
         self.files.finish()
     }
+}
+
+/// So many first of some rows are a row group; `None` if rows that come later may be part of it.
+fn first_group(frame: &DataFrame) -> Result<Option<usize>, OutputError> {
+    let mut rows = frame.height().min(ROWS);
+    if let Some(lists) = frame.get_columns().iter().find(|column| matches!(column.dtype(), DataType::List(_)))
+    {
+        let lists = lists.list()?;
+        let lengths = lists.downcast_iter().flat_map(|lists| lists.offsets().lengths());
+        rows = rows.min(rows_of_group(lengths));
+    }
+    Ok((rows < frame.height() || rows == ROWS).then_some(rows))
 }
 
 /// A temporary file of sorted rows, each once.
@@ -150,8 +171,8 @@ impl SortedRun {
         let starts = (0..=BUCKETS).map(|at| ids.partition_point(|&id| bucket(id) < at)).collect();
         let bytes_per_row = frame.estimated_size() / frame.height().max(1) + 1;
         let mut writer = TableWriter::create(&file, table, &[], String::new())?;
-        for from in (0..frame.height()).step_by(ROWS_READ) {
-            writer.write_frame(frame.slice(from as i64, ROWS_READ))?;
+        for from in (0..frame.height()).step_by(RUN_ROWS) {
+            writer.write_frame(frame.slice(from as i64, RUN_ROWS))?;
         }
         writer.finish()?;
         Ok(SortedRun { file, starts, bytes_per_row })
@@ -184,8 +205,10 @@ fn ids(frame: &DataFrame, table: &ParquetTable) -> Result<Vec<i64>, OutputError>
 /// The rows sorted by id, each once: the best of those with the same id.
 fn each_once(table: &ParquetTable, frame: &DataFrame) -> Result<DataFrame, OutputError> {
     let ids = ids(frame, table)?;
-    let resolved_by = frame.column("resolved_by")?.str()?;
-    let by = |row: usize| resolved_by.get(row).unwrap_or_default();
+    // A value of a column of many pieces is found by walking over these.
+    let resolved_by: Vec<&str> =
+        frame.column("resolved_by")?.str()?.iter().map(Option::unwrap_or_default).collect();
+    let by = |row: usize| resolved_by[row];
     let mut rows: Vec<usize> = (0..ids.len()).collect();
     let chosen: Vec<IdxSize> = if table.name == tables::STACKS.name {
         let version = numbers(frame, "walk_version")?;
@@ -193,14 +216,16 @@ fn each_once(table: &ParquetTable, frame: &DataFrame) -> Result<DataFrame, Outpu
         rows.dedup_by_key(|row| ids[*row]);
         rows.into_iter().map(|row| row as IdxSize).collect()
     } else {
-        let (index, lines) = (numbers(frame, "inline_index")?, frame.column("line")?.is_not_null());
-        let sources = frame.column("name_source")?.str()?;
+        let index = numbers(frame, "inline_index")?;
+        let lines: Vec<bool> =
+            frame.column("line")?.is_not_null().iter().map(Option::unwrap_or_default).collect();
+        let sources: Vec<Option<&str>> = frame.column("name_source")?.str()?.iter().collect();
         rows.sort_by_key(|&row| (ids[row], by(row), index[row], row));
         let mut chosen = Vec::with_capacity(rows.len());
         for location in rows.chunk_by(|a, b| ids[*a] == ids[*b]) {
             let rank = |part: &&[usize]| {
-                let source = sources.get(part[0]).unwrap_or_default();
-                let has_line = part.iter().any(|&row| lines.get(row).unwrap_or_default());
+                let source = sources[part[0]].unwrap_or_default();
+                let has_line = part.iter().any(|&row| lines[row]);
                 (source_rank(source), !has_line, Reverse(part.len()), by(part[0]).to_owned())
             };
             let best = location.chunk_by(|a, b| by(*a) == by(*b)).min_by_key(rank);

@@ -71,6 +71,10 @@ pub(super) struct Files<'a> {
     table: &'a ParquetTable,
     more: &'a [tables::TableColumn],
     folder: Below,
+    /// Bytes behind which a file ends with its row group.
+    file_bytes: u64,
+    first: usize,
+    /// Number of the next file.
     number: usize,
     writer: Option<TableWriter>,
     held: Option<DataFrame>,
@@ -78,7 +82,18 @@ pub(super) struct Files<'a> {
 
 impl<'a> Files<'a> {
     pub(super) fn new(table: &'a ParquetTable, more: &'a [tables::TableColumn], folder: &Below) -> Files<'a> {
-        Files { table, more, folder: folder.clone(), number: 0, writer: None, held: None }
+        Files { file_bytes: FILE_BYTES, ..Files::single(table, more, folder, 0) }
+    }
+
+    /// One file, with this number.
+    pub(super) fn single(
+        table: &'a ParquetTable,
+        more: &'a [tables::TableColumn],
+        folder: &Below,
+        number: usize,
+    ) -> Files<'a> {
+        let (folder, file_bytes) = (folder.clone(), u64::MAX);
+        Files { table, more, folder, file_bytes, first: number, number, writer: None, held: None }
     }
 
     /// Adds rows. What is held and would be more than `most` rows with them is written as a row
@@ -108,7 +123,7 @@ impl<'a> Files<'a> {
             }
         };
         writer.write_frame(frame)?;
-        if writer.len()? >= FILE_BYTES
+        if writer.len()? >= self.file_bytes
             && let Some(writer) = self.writer.take()
         {
             writer.finish()?;
@@ -121,9 +136,9 @@ impl<'a> Files<'a> {
         self.flush()?;
         let writer = match self.writer.take() {
             Some(writer) => writer,
-            None if self.number > 0 => return Ok(()),
+            None if self.number > self.first => return Ok(()),
             None => {
-                let file = self.folder.join(file_name(0));
+                let file = self.folder.join(file_name(self.first));
                 TableWriter::create(&file, self.table, self.more, exporter_of(None))?
             }
         };

@@ -10,6 +10,7 @@
 //! part        the folder of a part, and what it says of itself
 //! catalog     which traces a dataset has                     folder -> DatasetEntry
 //! compact     the tables of all parts                        parts -> files
+//! packs       which parts of a date are one file             parts -> packs
 //! state       of which parts the tables are
 //! dimensions  rows that many traces share, each once         parts -> rows
 //! apply       names for what had none                        PDBs -> rows of frames
@@ -44,6 +45,8 @@ mod groups;
 mod guard;
 #[cfg(feature = "parquet")]
 mod ids;
+#[cfg(feature = "parquet")]
+mod packs;
 #[cfg(feature = "parquet")]
 mod pages;
 #[cfg(feature = "parquet")]
@@ -177,15 +180,14 @@ impl DatasetIndex {
 }
 
 /// Makes the tables of a dataset of all its parts, where they are not of these parts. Returns the
-/// files that were made. Unless `whole`, a date with many parts gets small files for those that are
-/// added, while they are few; else the bytes depend on the set of parts alone.
+/// files that were made. Their bytes depend on the set of parts alone.
 ///
 /// # Errors
 ///
 /// When a part cannot be read, or the tables cannot be written.
 #[cfg(feature = "parquet")]
-pub fn compact(folder: &Path, whole: bool) -> Result<Summary, OutputError> {
-    compact::compact(folder, whole)
+pub fn compact(folder: &Path) -> Result<Summary, OutputError> {
+    compact::compact(folder)
 }
 
 /// What became of the places of a module that had no name from symbols.
@@ -252,7 +254,7 @@ pub fn apply_symbols(_: &Path, _: &Symbolizer) -> Result<Vec<AppliedModule>, Out
 ///
 /// Always.
 #[cfg(not(feature = "parquet"))]
-pub fn compact(_: &Path, _: bool) -> Result<Summary, OutputError> {
+pub fn compact(_: &Path) -> Result<Summary, OutputError> {
     Err(OutputError::NoParquet)
 }
 

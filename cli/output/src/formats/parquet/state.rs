@@ -1,13 +1,10 @@
 //! Of which parts the tables of a dataset are: `_stk/state.json`.
-//!
-//! A date's parts are in files of many, except for those that were added since: while they are few,
-//! each is in a small file of its own, a second name of the part's, so that adding a trace does not
-//! cost as much as all that are there.
 
 use super::super::OutputError;
+use super::packs::Pack;
 use super::part::{self, OWN, PartDescription};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
 use stk_base::files::Below;
 use xxhash_rust::xxh3::Xxh3;
@@ -15,11 +12,6 @@ use xxhash_rust::xxh3::Xxh3;
 const STATE: &str = "state.json";
 /// Bytes of it that are read at most: some 150 for each part.
 const MOST_READ: u64 = 1 << 30;
-
-/// Parts that a date has at least in files of many before others get small files of their own.
-const LEAST: usize = 32;
-/// The part of a date's parts that may be in small files: one of so many.
-const SMALL: usize = 8;
 
 /// Of which parts the tables are.
 #[derive(Default, PartialEq, Eq, Serialize, Deserialize, Debug)]
@@ -33,39 +25,25 @@ pub(super) struct State {
     /// The parts of each date, and the digests of their tables.
     #[serde(default)]
     parts: BTreeMap<String, BTreeMap<String, String>>,
-    /// Those of them that are in small files of their own.
+    /// The digests of each date's packs, in the order of their files.
     #[serde(default)]
-    small: BTreeMap<String, BTreeSet<String>>,
+    packs: BTreeMap<String, Vec<String>>,
 }
 
 impl State {
-    /// The state of a dataset with these parts and these files of names, behind another state.
-    /// `whole`: no part is to be in a small file.
+    /// The state of a dataset with these parts, in these packs, and these files of names.
     pub(super) fn of(
         parts: &[PartDescription],
+        packs: &BTreeMap<&str, Vec<Pack<'_>>>,
         names: &[Below],
-        before: &State,
-        whole: bool,
     ) -> Result<State, OutputError> {
-        let mut state =
-            State { stk: env!("CARGO_PKG_VERSION").to_owned(), names: digest(names)?, ..State::default() };
+        let digests = |packs: &Vec<Pack<'_>>| packs.iter().map(|pack| pack.digest.clone()).collect();
+        let packs = packs.iter().map(|(date, packs)| ((*date).to_owned(), digests(packs))).collect();
+        let (stk, names) = (env!("CARGO_PKG_VERSION").to_owned(), digest(names)?);
+        let mut state = State { stk, names, parts: BTreeMap::new(), packs };
         for part in parts {
             let of_date = state.parts.entry(part.date.clone()).or_default();
             of_date.insert(part.name(), part.digest.clone());
-        }
-        for (date, of_date) in &state.parts {
-            let Some(known) = before.parts.get(date).filter(|_| before.stk == state.stk && !whole) else {
-                continue;
-            };
-            if known.iter().any(|(name, digest)| of_date.get(name) != Some(digest)) {
-                continue;
-            }
-            let mut small = before.small.get(date).cloned().unwrap_or_default();
-            small.extend(of_date.keys().filter(|name| !known.contains_key(*name)).cloned());
-            let large = of_date.len() - small.len().min(of_date.len());
-            if !small.is_empty() && large >= LEAST && small.len() * SMALL <= large {
-                state.small.insert(date.clone(), small);
-            }
         }
         Ok(state)
     }
@@ -79,10 +57,15 @@ impl State {
         self.parts.contains_key(date)
     }
 
-    /// Whether the tables of a date are of the same parts, in the same files.
+    /// Whether the tables of a date are of the same packs.
     pub(super) fn same_date(&self, other: &State, date: &str) -> bool {
-        let of = |state: &State| (state.parts.get(date).cloned(), state.small.get(date).cloned());
-        self.stk == other.stk && of(self) == of(other)
+        self.stk == other.stk && self.packs.get(date) == other.packs.get(date)
+    }
+
+    /// The number of a pack's files, if the tables of a date have it and `later` has it as well.
+    pub(super) fn file_of(&self, later: &State, date: &str, pack: &Pack<'_>) -> Option<usize> {
+        let packs = self.packs.get(date).filter(|_| self.stk == later.stk)?;
+        packs.iter().position(|digest| *digest == pack.digest)
     }
 
     /// Whether `stacks` are of the same parts.
@@ -109,18 +92,6 @@ impl State {
         self.stk == later.stk && !self.parts.is_empty() && self.parts.iter().all(is_there)
     }
 
-    /// Whether a date's tables become those of `later` when small files are added to them; and then
-    /// whether a part is in one of these.
-    pub(super) fn is_added(&self, later: &State, part: &PartDescription) -> bool {
-        let small = later.small.get(&part.date);
-        small.is_some_and(|small| small.contains(&part.name())) && !self.has_part(part)
-    }
-
-    /// Whether a date keeps its files in `later`, and only small ones are added.
-    pub(super) fn keeps_files(&self, later: &State, date: &str) -> bool {
-        later.small.contains_key(date) && self.parts.contains_key(date)
-    }
-
     /// That of a dataset; of none if there is none, or if it is not as stk writes it.
     pub(super) fn read(dataset: &Below) -> Result<State, OutputError> {
         let at = dataset.join(OWN).join(STATE);
@@ -128,6 +99,17 @@ impl State {
             Ok(text) => Ok(serde_json::from_slice(&text).unwrap_or_default()),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(State::default()),
             Err(error) => Err(OutputError::at(&at.path(), "cannot be read")(error)),
+        }
+    }
+
+    /// Has a dataset without one: its tables are being replaced.
+    pub(super) fn remove(dataset: &Below) -> Result<(), OutputError> {
+        let at = dataset.join(OWN).join(STATE);
+        match at.remove_file() {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(OutputError::at(&at.path(), "cannot be removed")(error))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -156,56 +138,51 @@ fn digest(files: &[Below]) -> Result<String, OutputError> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::packs;
     use super::*;
 
     fn part(number: usize, digest: &str) -> PartDescription {
         PartDescription {
-            tables_version: 3,
             trace_id: format!("{number:032x}"),
             uuid: format!("{number:032x}"),
             date: "2026-11-24".to_owned(),
-            process: String::new(),
-            host: String::new(),
-            source: None,
-            superseded_by: None,
-            content: None,
-            denormalized: false,
             digest: digest.to_owned(),
-            key: None,
-            facts: None,
+            ..PartDescription::default()
         }
     }
 
-    fn small(state: &State) -> usize {
-        state.small.values().map(BTreeSet::len).sum()
+    fn of(parts: &[PartDescription]) -> State {
+        State::of(parts, &packs::by_date(parts), &[]).unwrap()
     }
 
     #[test]
-    fn parts_are_in_small_files_while_they_are_few() {
-        let of =
-            |parts: &[PartDescription], before: &State, whole| State::of(parts, &[], before, whole).unwrap();
-        let mut parts: Vec<PartDescription> = (0..64).map(|number| part(number, "a")).collect();
-        let first = of(&parts, &State::default(), false);
-        assert_eq!(small(&first), 0, "the first are all together");
-        let mut state = first;
-        let mut rewritten = 0;
-        for number in 64..128 {
-            parts.push(part(number, "a"));
-            let next = of(&parts, &state, false);
-            assert!(state.grows_to(&next));
-            assert_eq!(state.keeps_files(&next, "2026-11-24"), small(&next) > 0);
-            rewritten += usize::from(small(&next) == 0);
-            assert!(small(&next) * SMALL <= parts.len());
-            state = next;
+    fn packs_keep_their_files_where_parts_are_added() {
+        let parts: Vec<PartDescription> = (0..400).map(|number| part(number, "a")).collect();
+        let (before, after) = (of(&parts[..390]), of(&parts));
+        assert!(before.grows_to(&after) && !after.grows_to(&before));
+        assert!(!before.same_date(&after, "2026-11-24") && before.same_date(&before, "2026-11-24"));
+        let known = before.packs["2026-11-24"].clone();
+        let packs = packs::by_date(&parts);
+        let mut kept = 0;
+        for pack in &packs["2026-11-24"] {
+            let file = before.file_of(&after, "2026-11-24", pack);
+            assert_eq!(file.map(|file| &known[file]), file.map(|_| &pack.digest));
+            assert_eq!(file.is_some(), known.contains(&pack.digest));
+            kept += usize::from(file.is_some());
         }
-        assert!((1..=8).contains(&rewritten), "{rewritten} of 64 times");
-        assert_eq!(small(&of(&parts, &state, true)), 0, "all together again");
-        // A part that is another than before has the date made again.
+        assert!(kept + 11 >= packs["2026-11-24"].len() && kept > 0, "{kept}");
+        let of_another_stk = State { stk: "0.0.0".to_owned(), ..of(&parts[..390]) };
+        let mut packs = packs["2026-11-24"].iter();
+        assert!(packs.all(|pack| of_another_stk.file_of(&after, "2026-11-24", pack).is_none()));
+    }
+
+    #[test]
+    fn a_part_that_changed_is_no_growth() {
+        let mut parts: Vec<PartDescription> = (0..64).map(|number| part(number, "a")).collect();
+        let before = of(&parts);
         parts[3].digest = "b".to_owned();
-        let changed = of(&parts, &state, false);
-        assert_eq!(small(&changed), 0);
-        assert!(!state.grows_to(&changed));
-        let few = of(&parts[..4], &State::default(), false);
-        assert_eq!(small(&of(&parts[..5], &few, false)), 0, "few are cheap to make again");
+        let changed = of(&parts);
+        assert!(!before.grows_to(&changed) && !before.same_parts(&changed));
+        assert!(before.has_part(&parts[2]) && !before.has_part(&parts[3]));
     }
 }
