@@ -134,7 +134,7 @@ impl<U: Unwinder> Sink<U> for Recorder<'_> {
 
     #[inline(always)]
     fn known(&mut self, frame: &Frame, state: &U::State) -> Option<Stop> {
-        // Most frames of a walk lie in the part that changed.
+        // Most frames of a walk are in the part that changed.
         if frame.sp < self.unchanged_from {
             return None;
         }

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn things_of_equal_hashes_are_told_apart() {
+    fn things_of_equal_hashes_have_numbers_of_their_own() {
         numbers_as_a_map_does(1);
         numbers_as_a_map_does(31);
     }

@@ -20,8 +20,8 @@ const HELD: usize = 16 << 20;
 const ROWS_READ: usize = 1 << 13;
 /// Rows of a row group, at most.
 const ROWS: usize = 1 << 17;
-/// Rows of a row group of a temporary file, of which pieces are read.
-const RUN_ROWS: usize = 1 << 12;
+/// Bytes of a row group of a temporary file. One of each file is in memory at a time.
+const RUN_BYTES: usize = 256 << 10;
 /// Buckets of ids, for the temporary files.
 const BUCKETS: usize = 4096;
 
@@ -171,8 +171,9 @@ impl SortedRun {
         let starts = (0..=BUCKETS).map(|at| ids.partition_point(|&id| bucket(id) < at)).collect();
         let bytes_per_row = frame.estimated_size() / frame.height().max(1) + 1;
         let mut writer = TableWriter::create(&file, table, &[], String::new())?;
-        for from in (0..frame.height()).step_by(RUN_ROWS) {
-            writer.write_frame(frame.slice(from as i64, RUN_ROWS))?;
+        let rows = (RUN_BYTES / bytes_per_row).max(1);
+        for from in (0..frame.height()).step_by(rows) {
+            writer.write_frame(frame.slice(from as i64, rows))?;
         }
         writer.finish()?;
         Ok(SortedRun { file, starts, bytes_per_row })

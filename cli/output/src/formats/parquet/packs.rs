@@ -39,7 +39,7 @@ fn cut(mut parts: Vec<&PartDescription>) -> Vec<Pack<'_>> {
     let mut packs: Vec<Vec<&PartDescription>> = Vec::new();
     let mut of_pack = 0u64;
     for part in parts {
-        let begins = xxh3_64(part.name().as_bytes()) % MEAN == 0;
+        let begins = xxh3_64(part.name().as_bytes()).is_multiple_of(MEAN);
         match packs.last_mut().filter(|pack| !begins && pack.len() < MOST && of_pack < MOST_BYTES) {
             Some(pack) => {
                 pack.push(part);

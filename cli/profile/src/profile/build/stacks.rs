@@ -186,8 +186,8 @@ impl WorkerStacks {
         self.most_memory = 0;
     }
 
-    /// The stack with these hashes, one for each frame, of which the outermost `shared` are those of
-    /// the base. `frames` gives the others, the outermost first. `None`: it has no frames.
+    /// The stack with these hashes, one for each frame, of which the outermost `shared` are those
+    /// of the base. `frames` gives the others, the outermost first. `None`: it has no frames.
     pub(super) fn intern(
         &mut self,
         hashes: &[StackHash],
