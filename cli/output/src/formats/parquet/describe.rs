@@ -81,7 +81,7 @@ pub(super) fn write_stacks(table: &mut TableWriter, profile: &Profile, ids: &Ids
     let all = StackGroups { encoder, profile, ids, resolved_by, frames, trusts };
     let stacks = ids.stacks();
     let mut groups: Vec<&[StackRow]> = Vec::new();
-    let mut rest = &stacks[..];
+    let mut rest = stacks;
     while !rest.is_empty() {
         let lengths = rest.iter().take(DESCRIBING_ROWS - 1).map(|row| row.depth as usize);
         let (group, others) = rest.split_at(rows_of_group(lengths).min(rest.len()));
