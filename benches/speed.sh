@@ -62,7 +62,7 @@ def run(program, arguments, cores):
         sys.exit(f"{' '.join(command)} failed: {status}")
     return time.monotonic() - begun, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
 
-FORMATS = [["convert", "--to", "speedscope"], ["convert", "--to", "folded"], ["convert", "--to", "parquet"], ["stats"]]
+FORMATS = [["convert", "--to", "speedscope"], ["convert", "--to", "folded"], ["convert", "--to", "parquet"], ["stats"], ["convert", "--to", "chrome"]]
 runs, limits = {}, {}
 for _ in range(ROUNDS):
     for line in subprocess.run([limit, trace], check=True, capture_output=True, text=True).stdout.splitlines():
@@ -83,7 +83,7 @@ for arguments in FORMATS:
         for cores in (1, 2):
             wall, cpu, memory = map(statistics.median, zip(*runs[arguments[-1], program, cores]))
             walls[cores] = wall
-            ns, bound = cpu / samples * 1e9, least[f"limit-{arguments[-1]}"]
+            ns, bound = cpu / samples * 1e9, least.get(f"limit-{arguments[-1]}", float("nan"))
             gain = f"{walls[1] / wall:>8.2f}" if cores == 2 else ""
             print(f"{name:<20}{cores:>6}{wall:>8.2f}{samples / wall:>11,.0f}{ns:>8,.0f}{bound:>7.0f}{ns / bound:>7.1f}{memory:>6.0f}{gain}")
 PYTHON

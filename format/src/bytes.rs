@@ -118,6 +118,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Two varints. The first two fields of most events and each run of words take a byte each.
+    #[cfg(feature = "std")]
     #[inline]
     pub(crate) fn varints(&mut self) -> Result<(u64, u64), DecodeError> {
         if let Some(&[first, second]) = self.data[self.at..].first_chunk()
