@@ -97,6 +97,18 @@ pub(crate) fn to_return(
     Run::Stays
 }
 
+/// Whether the code at a return address begins the function anew, so that its frame is not set up
+/// there: as behind Go's calls that make the stack larger.
+pub(crate) fn begins_anew(
+    place: &CodeAddress<'_>,
+    function: &RuntimeFunction,
+    root: &RuntimeFunction,
+) -> bool {
+    let Some((instruction, _)) = decode(place, place.rva) else { return false };
+    matches!(effect(&instruction), Effect::Jump { target } if target == u64::from(root.begin)
+        && matches!(judge(place.image, Some((function, root)), target), Jump::Leaves))
+}
+
 /// The frame at a place from which the code leads straight to `push rbp; mov rbp, rsp`, so that it
 /// is not set up, or only half. `None` if the code uses the stack or leaves before that.
 pub(crate) fn before_frame(place: &CodeAddress<'_>) -> Option<X64FullRule> {

@@ -28,6 +28,9 @@ pub(crate) fn compile(place: &CodeAddress<'_>) -> Result<X64FullRule, Fault> {
         _ if UnwindInfo::parse(image, function.unwind)?.is_known_by_its_handler() => {
             known_by_its_handler(place, &function)?
         }
+        Position::Caller if run::begins_anew(place, &function, &root) => {
+            X64FullRule::empty(Trust::UnwindInfo)
+        }
         Position::Caller => {
             let full = from_codes(image, &function, place.rva, Trust::UnwindInfo)?;
             if !full.survives_a_call() {

@@ -406,6 +406,15 @@ fn a_jump_inside_the_function_is_no_epilogue() {
 }
 
 #[test]
+fn a_call_before_the_frame_is_set_up_has_none() {
+    // Behind a call: jmp to the function's first byte; to another place in it, where int3 is.
+    let image = with_tail(&[0xe9, 0xbb, 0xff, 0xff, 0xff]);
+    let full = caller(&image, 0x40);
+    assert_eq!((full.return_address, full.saved), (rsp(0), [None; 8]));
+    assert_eq!(caller(&with_tail(&[0xe9, 0x1b, 0x00, 0x00, 0x00]), 0x40).return_address, rsp(0x38));
+}
+
+#[test]
 fn a_jump_into_a_chained_fragment_stays_in_the_function() {
     let fragment = [0x21u8, 0, 0, 0]
         .into_iter()
