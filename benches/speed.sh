@@ -83,9 +83,10 @@ for arguments in FORMATS:
         for cores in (1, 2):
             wall, cpu, memory = map(statistics.median, zip(*runs[arguments[-1], program, cores]))
             walls[cores] = wall
-            ns, bound = cpu / samples * 1e9, least.get(f"limit-{arguments[-1]}", float("nan"))
+            ns, bound = cpu / samples * 1e9, least.get(f"limit-{arguments[-1]}")
+            beside = f"{bound:>7.0f}{ns / bound:>7.1f}" if bound else f"{'-':>7}{'-':>7}"
             gain = f"{walls[1] / wall:>8.2f}" if cores == 2 else ""
-            print(f"{name:<20}{cores:>6}{wall:>8.2f}{samples / wall:>11,.0f}{ns:>8,.0f}{bound:>7.0f}{ns / bound:>7.1f}{memory:>6.0f}{gain}")
+            print(f"{name:<20}{cores:>6}{wall:>8.2f}{samples / wall:>11,.0f}{ns:>8,.0f}{beside}{memory:>6.0f}{gain}")
 PYTHON
 }
 

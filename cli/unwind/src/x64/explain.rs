@@ -102,10 +102,13 @@ fn whereabouts(place: &CodeAddress<'_>, function: Option<&RuntimeFunction>, full
     } else {
         "body".to_owned()
     };
-    if place.position == Position::Caller {
-        return body;
-    }
     let root = info::root(place.image, *function).unwrap_or(*function);
+    if place.position == Position::Caller {
+        return match run::begins_anew(place, function, &root) {
+            true => format!("no frame yet: the code at {:#x} begins the function anew", place.rva),
+            false => body,
+        };
+    }
     match run::to_return(place, Some((function, &root))) {
         Run::Returns(_) => format!("epilogue at {:#x}, its code followed to the return", place.rva),
         Run::Stays => body,

@@ -160,30 +160,18 @@ fn text_of(chunk: &ProfileChunk, texts: &LabelTexts) -> Vec<u8> {
     }
     event(&mut out, chunk, "ProfileChunk", chunk.at_ns);
     out.extend_from_slice(b"\"cpuProfile\":{\"nodes\":[");
-    let mut separator: &[u8] = b"";
+    let begin = out.len();
     if chunk.start_ns.is_some() {
         out.extend_from_slice(&first_nodes());
-        separator = b",";
     }
-    for (id, &(parent, label)) in (chunk.first_node..).zip(&chunk.nodes) {
-        out.extend_from_slice(separator);
-        texts.node(&mut out, id, parent, label);
-        separator = b",";
-    }
+    let nodes = (chunk.first_node..).zip(&chunk.nodes);
+    list(&mut out, begin, nodes, |out, (id, &(parent, label))| texts.node(out, id, parent, label));
     out.extend_from_slice(b"],\"samples\":[");
-    for (at, &(node, _)) in chunk.samples.iter().enumerate() {
-        if at > 0 {
-            out.push(b',');
-        }
-        json::number(&mut out, node.into());
-    }
+    let begin = out.len();
+    list(&mut out, begin, &chunk.samples, |out, &(node, _)| json::number(out, node.into()));
     out.extend_from_slice(b"]},\"timeDeltas\":[");
-    for (at, &(_, delta_ns)) in chunk.samples.iter().enumerate() {
-        if at > 0 {
-            out.push(b',');
-        }
-        json::microseconds(&mut out, delta_ns);
-    }
+    let begin = out.len();
+    list(&mut out, begin, &chunk.samples, |out, &(_, delta_ns)| json::microseconds(out, delta_ns));
     out.extend_from_slice(b"]");
     if let Some(end_ns) = chunk.end_ns {
         out.extend_from_slice(b",\"endTime\":");
@@ -191,6 +179,21 @@ fn text_of(chunk: &ProfileChunk, texts: &LabelTexts) -> Vec<u8> {
     }
     out.extend_from_slice(b"}}}");
     out
+}
+
+/// Adds to a list that begins at `begin`. There is a comma before every item but the first.
+fn list<T>(
+    out: &mut Vec<u8>,
+    begin: usize,
+    items: impl IntoIterator<Item = T>,
+    write: impl Fn(&mut Vec<u8>, T),
+) {
+    for item in items {
+        if out.len() > begin {
+            out.push(b',');
+        }
+        write(out, item);
+    }
 }
 
 fn event(out: &mut Vec<u8>, chunk: &ProfileChunk, name: &str, at_ns: u64) {

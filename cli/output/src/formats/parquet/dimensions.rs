@@ -45,7 +45,7 @@ fn merge_within(
 ) -> Result<(), OutputError> {
     let mut runs: Vec<SortedRun> = Vec::new();
     let mut held: Option<DataFrame> = None;
-    // Not asked of all rows for each file: that takes as long as there are files.
+    // Counted up, since the size of all rows takes longer with each file.
     let mut bytes = 0;
     read_all(files, table, ROWS_READ, |_, frame| {
         bytes += frame.estimated_size();

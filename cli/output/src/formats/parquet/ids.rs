@@ -153,11 +153,12 @@ impl Ids {
 
     /// Makes the ids of the stacks that are wanted. No other one is wanted later.
     pub(super) fn make_stacks(&mut self, profile: &Profile) -> Result<(), OutputError> {
-        let Ids { frames, places, facts, stacks, .. } = self;
+        let Ids { frames, places, facts, .. } = self;
         let nodes = profile.tree.nodes();
         // Of the stack that is visited: its locations, in the bytes that its id is a hash of, and
         // how many of them have a name and are not proved.
         let (mut bytes, mut named, mut unproved) = (Vec::new(), 0, 0);
+        let mut stacks = Vec::new();
         profile.tree.visit(|node, when| {
             let frame = frames[nodes[node.0 as usize].frame.0 as usize];
             if when == Visit::Leave {
@@ -177,16 +178,15 @@ impl Ids {
             true
         });
         stacks.par_sort_unstable();
-        let mut rows = std::mem::take(stacks);
         let mut same = None;
-        rows.dedup_by(|row, before| {
+        stacks.dedup_by(|row, before| {
             let is_equal = row.id == before.id;
             if is_equal && !self.same(profile, row.node, before.node) {
                 same = Some(row.id);
             }
             is_equal
         });
-        self.stacks = rows;
+        self.stacks = stacks;
         let trace = || profile.trace.source.clone();
         same.map_or(Ok(()), |id| Err(OutputError::SameId { trace: trace(), things: "stacks", id }))
     }
