@@ -7,9 +7,10 @@ use crate::{Frame, Stop};
 /// A thread's last walk: its frames and what they depended on.
 #[derive(Debug, Default, Clone)]
 pub struct History {
+    /// The outermost first, and so the marks: what the next walk shares stays in place.
     frames: Vec<Frame>,
     marks: Vec<Mark>,
-    /// Frames of the current walk, until it reaches a frame of the last one.
+    /// Frames of the current walk, until it reaches a frame of the last one; the innermost first.
     fresh: Vec<Frame>,
     fresh_marks: Vec<Mark>,
     stop: Option<Stop>,
@@ -30,7 +31,7 @@ struct Mark {
 }
 
 impl History {
-    /// The last walk's frames, innermost first.
+    /// The last walk's frames, outermost first.
     pub fn frames(&self) -> &[Frame] {
         &self.frames
     }
@@ -87,35 +88,22 @@ impl<'a> Recorder<'a> {
         Recorder { history, unchanged_from, max_frames, next, met: None }
     }
 
-    /// Puts the new frames before those copied from the last walk.
+    /// Replaces the innermost frames of the last walk by the new ones.
     pub(crate) fn finish(self, stop: Stop) -> Stop {
         let History { frames, marks, fresh, fresh_marks, .. } = self.history;
-        let kept = self.met.unwrap_or(frames.len());
-        let mut needs = marks.get(kept).map_or(0, |mark| mark.needs);
-        for mark in fresh_marks.iter_mut().rev() {
+        let reused = self.met.map_or(0, |met| frames.len() - met);
+        frames.truncate(reused);
+        frames.extend(fresh.iter().rev());
+        marks.truncate(reused);
+        let mut needs = marks.last().map_or(0, |mark| mark.needs);
+        marks.extend(fresh_marks.iter().rev().map(|mark| {
             needs = mark.step.uses | (needs & !mark.step.restores);
-            mark.needs = needs;
-        }
-        let reused = frames.len() - kept;
-        replace_first(frames, kept, fresh);
-        replace_first(marks, kept, fresh_marks);
+            Mark { needs, ..*mark }
+        }));
         self.history.stop = Some(stop);
         self.history.reused = reused;
         stop
     }
-}
-
-/// Replaces the first `count` items of a list by others.
-fn replace_first<T: Copy>(list: &mut Vec<T>, count: usize, new: &[T]) {
-    let (old_len, len) = (list.len(), list.len() - count + new.len());
-    if let Some(&filler) = new.first() {
-        list.resize(old_len.max(len), filler);
-    }
-    if new.len() != count {
-        list.copy_within(count..old_len, new.len());
-    }
-    list.truncate(len);
-    list[..new.len()].copy_from_slice(new);
 }
 
 impl<U: Unwinder> Sink<U> for Recorder<'_> {
@@ -145,15 +133,14 @@ impl<U: Unwinder> Sink<U> for Recorder<'_> {
 impl Recorder<'_> {
     /// [`Sink::known`] of a frame whose stack is unchanged.
     fn known_above<U: Unwinder>(&mut self, frame: &Frame, state: &U::State) -> Option<Stop> {
-        let old = &self.history.frames;
-        while old.get(self.next).is_some_and(|old| old.sp < frame.sp) {
+        let History { frames: old, marks, fresh, stop, .. } = &*self.history;
+        // Counted from the innermost.
+        let at = |next: usize| old.len().checked_sub(next)?.checked_sub(1);
+        while at(self.next).is_some_and(|at| old[at].sp < frame.sp) {
             self.next += 1;
         }
-        let met = old.get(self.next)?;
-        if met != frame {
-            return None;
-        }
-        let mark = &self.history.marks[self.next];
+        let met = at(self.next).filter(|&at| old[at] == *frame)?;
+        let mark = &marks[met];
         // Callers that depend on any other register than the usual one are walked again.
         let same_base = match mark.base {
             BaseValue::Known(_) => true,
@@ -162,11 +149,11 @@ impl Recorder<'_> {
         };
         let same_registers =
             mark.needs == 0 || (mark.needs == U::BASE && same_base && mark.base == U::base(state));
-        let depth = self.history.fresh.len() + old.len() - self.next;
+        let depth = fresh.len() + old.len() - self.next;
         if !same_registers || depth >= self.max_frames {
             return None;
         }
         self.met = Some(self.next);
-        self.history.stop
+        *stop
     }
 }

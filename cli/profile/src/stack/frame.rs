@@ -65,26 +65,32 @@ pub struct FrameTable {
     index: HashIndex,
     /// Seeded at random, so that no trace can force collisions.
     hasher: DefaultHashBuilder,
+    /// Of the frames that are interned together. Kept to reuse its memory.
+    hashes: Vec<u32>,
 }
 
 impl FrameTable {
     /// The id of a frame, new or known.
     pub fn intern(&mut self, key: FrameKey) -> FrameId {
-        self.expect(&[key]);
-        self.intern_expected(key)
+        let hash = key.hash(&self.hasher);
+        self.index.expect([hash].into_iter());
+        self.find_or_add(key, hash)
     }
 
-    /// Prepares to intern several frames.
-    pub(crate) fn expect(&mut self, keys: &[FrameKey]) {
-        let FrameTable { index, hasher, .. } = self;
-        index.expect(keys.iter().map(|key| key.hash(hasher)));
+    /// The ids of several frames.
+    pub(crate) fn intern_all<'t>(&'t mut self, keys: &'t [FrameKey]) -> impl Iterator<Item = FrameId> + 't {
+        let FrameTable { hashes, index, hasher, .. } = self;
+        hashes.clear();
+        hashes.extend(keys.iter().map(|key| key.hash(hasher)));
+        index.expect(hashes.iter().copied());
+        (0..).zip(keys).map(|(at, key): (usize, _)| self.find_or_add(*key, self.hashes[at]))
     }
 
-    /// [`intern`](Self::intern), for a frame that was [expected](Self::expect).
-    pub(crate) fn intern_expected(&mut self, key: FrameKey) -> FrameId {
-        let FrameTable { keys, index, hasher } = self;
+    /// The id of a frame whose hash was expected.
+    fn find_or_add(&mut self, key: FrameKey, hash: u32) -> FrameId {
+        let FrameTable { keys, index, .. } = self;
         let next = keys.len() as u32;
-        let id = index.find_or_add(key.hash(hasher), next, |id| keys[id as usize] == key);
+        let id = index.find_or_add(hash, next, |id| keys[id as usize] == key);
         if id == next {
             keys.push(key);
         }

@@ -209,7 +209,14 @@ impl ThreadStack {
 
     /// Its frames, innermost first.
     pub fn frames(&self) -> impl DoubleEndedIterator<Item = &Frame> {
-        self.history.frames().iter().chain(&self.beyond)
+        self.history.frames().iter().rev().chain(&self.beyond)
+    }
+
+    /// Its frames, outermost first, without the first `known` of them.
+    pub fn frames_behind(&self, known: usize) -> impl Iterator<Item = &Frame> {
+        let (beyond, frames) = (&self.beyond, self.history.frames());
+        let (left_out, known) = (known.min(beyond.len()), known.saturating_sub(beyond.len()));
+        beyond[..beyond.len() - left_out].iter().rev().chain(&frames[known.min(frames.len())..])
     }
 
     /// How many of the outermost frames were taken over from the walk before.
@@ -374,7 +381,7 @@ impl<'i> StackWalker<'i> {
         stop: Stop,
         stack: &mut ThreadStack,
     ) {
-        let sp = stack.history.frames().last().map_or(0, |frame| frame.sp);
+        let sp = stack.history.frames().first().map_or(0, |frame| frame.sp);
         let beyond = &mut stack.beyond;
         stack.beyond_stop = self.beyond(sample, managed, (sp, stop), |frame, _| beyond.push(*frame));
     }

@@ -355,6 +355,7 @@ fn walk_again(space: &Space, samples: &[(NextSample, u64)]) -> Vec<usize> {
         let mut whole = Vec::new();
         let stop = walker.walk(space, &sample, &mut whole);
         assert_eq!(walker.walk_again(space, &sample, *unchanged_from, &mut history), stop);
+        whole.reverse();
         assert_eq!(history.frames(), &whole[..]);
         assert_eq!(history.stop(), Some(stop));
         reused.push(history.reused());

@@ -216,12 +216,8 @@ impl WorkerStacks {
         let WorkerStacks { frames: table, new, keys, .. } = self;
         keys.clear();
         keys.extend(frames);
-        table.expect(keys);
-        let listed = |(key, hash): (&FrameKey, &StackHash)| ListedFrame {
-            frame: table.intern_expected(*key),
-            hash: hash.of_node(),
-        };
-        new.listed.extend(keys.iter().zip(&hashes[shared..]).map(listed));
+        let listed = |(frame, hash): (FrameId, &StackHash)| ListedFrame { frame, hash: hash.of_node() };
+        new.listed.extend(table.intern_all(keys).zip(&hashes[shared..]).map(listed));
         let left = base.map_or(0, |base| (base.len - shared) as u32);
         new.stacks.push(NewStack { base: base.map(|base| base.id), left, end: new.listed.len() as u32 });
         Some(next.id)
@@ -251,8 +247,9 @@ impl WorkerStacks {
 #[derive(Default)]
 pub(super) struct TraceStacks {
     pub(super) frames: FrameTable,
+    /// The first callee of a node that was found is the node behind it: mostly it has no other.
     pub(super) nodes: Vec<TreeNode>,
-    /// Of the nodes.
+    /// Of the other callees.
     index: HashIndex,
     /// By worker.
     workers: Vec<MergedTable>,
@@ -324,7 +321,12 @@ impl TraceStacks {
             let at = frame as usize;
             let frame = *frames[at].get_or_insert_with(|| all.intern(keys[at]));
             let (node, next) = (TreeNode::from(Node { parent, frame }), tree.len() as u32);
-            let id = index.find_or_add(hash, next, |id| tree[id as usize] == node);
+            let first = parent.map_or(0, |NodeId(caller)| caller + 1);
+            let id = if first == next || tree[first as usize] == node {
+                first
+            } else {
+                index.find_or_add(hash, next, |id| tree[id as usize] == node)
+            };
             if id == next {
                 tree.push(node);
             }

@@ -116,13 +116,13 @@ impl BlockReader<'_, '_> {
         };
         hashes.truncate(stack.reused());
         let shared = hashes.len();
-        for frame in stack.frames().rev().skip(shared) {
+        for frame in stack.frames_behind(shared) {
             hashes.push(inputs.hasher.call(hashes.last().copied(), key(frame)));
         }
         let len = hashes.len();
         *walked += len.saturating_sub(*deepest);
         *deepest = len.max(*deepest);
-        let others = stack.frames().rev().skip(shared).map(key);
+        let others = stack.frames_behind(shared).map(key);
         let id = stacks.intern(hashes, (base.filter(|_| shared > 0), shared), others)?;
         *base = Some(BaseStack { id, len });
         Some(id)
