@@ -199,7 +199,9 @@ fn walk_again(trace: &Trace<'_>, images: &[ModuleImage], samples: &[Recorded]) -
     let mut again = Again { walks: Vec::new(), reused: 0 };
     each(trace, images, samples, |space, sample, unchanged_from, _| {
         let history = step(&mut walker, &mut histories, space, sample, unchanged_from);
-        again.walks.extend(history.stop().map(|stop| (history.frames().iter().rev().copied().collect(), stop)));
+        again
+            .walks
+            .extend(history.stop().map(|stop| (history.frames().iter().rev().copied().collect(), stop)));
         again.reused += history.reused();
     });
     again

@@ -1,47 +1,69 @@
 //! Finds the things of a list by a hash.
 
-use std::hint::black_box;
-
-/// Where things are in a list. What is found is compared with the thing, so that any hash gives the
-/// right one; a hash that a trace cannot foresee gives it soon.
+/// Where things are in a list. What is found is compared with the thing, unless the hash is so long
+/// that no two things have the same. Any hash gives the right one; a hash that a trace cannot
+/// foresee gives it soon.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct HashIndex {
+pub(crate) struct HashIndex<H = u32> {
     /// By the highest bits of a thing's hash, or behind that place as far as others are in it. Less
     /// than three quarters are taken.
-    places: Vec<Place>,
+    places: Vec<Place<H>>,
     taken: usize,
 }
 
+/// A hash of a thing in a list.
+pub(crate) trait ThingHash: Copy + Default + Eq {
+    /// 32 of its bits.
+    fn bits(self) -> u32;
+}
+
+impl ThingHash for u32 {
+    fn bits(self) -> u32 {
+        self
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    hash: u32,
+struct Place<H> {
+    hash: H,
     /// [`FREE`], or a number in the list.
     id: u32,
 }
 
-const FREE: Place = Place { hash: 0, id: u32::MAX };
+/// In place of a number.
+const FREE: u32 = u32::MAX;
 /// Places at first. A power of two, as any number of places.
 const FIRST: usize = 1 << 10;
 
-impl HashIndex {
-    /// Makes room for things of these hashes, and reads where they would be: the processor waits
-    /// for the memory of all of them at once.
-    pub(crate) fn expect(&mut self, hashes: impl ExactSizeIterator<Item = u32>) {
-        while (self.taken + hashes.len()) * 4 >= self.places.len() * 3 {
+impl<H: ThingHash> HashIndex<H> {
+    /// Makes room for things of these hashes, and has the processor load the memory where they
+    /// would be.
+    pub(crate) fn expect(&mut self, hashes: impl ExactSizeIterator<Item = H>) {
+        self.reserve(hashes.len());
+        hashes.for_each(|hash| self.load_ahead(hash));
+    }
+
+    /// Makes room for so many things.
+    pub(crate) fn reserve(&mut self, more: usize) {
+        while (self.taken + more) * 4 >= self.places.len() * 3 {
             self.grow();
         }
-        let shift = self.shift();
-        let read = hashes.fold(0, |sum, hash| sum ^ self.places[(hash >> shift) as usize].id);
-        black_box(read);
+    }
+
+    /// Has the processor load the memory where the thing of a hash would be.
+    pub(crate) fn load_ahead(&self, hash: H) {
+        if let Some(place) = self.places.get((hash.bits() >> self.shift()) as usize) {
+            load_ahead(place);
+        }
     }
 
     /// The number of the thing for which `is_it` says yes; `next` if there is none, which then has
-    /// that number. The hash was expected.
-    pub(crate) fn find_or_add(&mut self, hash: u32, next: u32, is_it: impl Fn(u32) -> bool) -> u32 {
-        let mut at = (hash >> self.shift()) as usize;
+    /// that number. There is room for it.
+    pub(crate) fn find_or_add(&mut self, hash: H, next: u32, is_it: impl Fn(u32) -> bool) -> u32 {
+        let mut at = (hash.bits() >> self.shift()) as usize;
         loop {
             let place = &mut self.places[at];
-            if place.id == FREE.id {
+            if place.id == FREE {
                 *place = Place { hash, id: next };
                 self.taken += 1;
                 return next;
@@ -60,16 +82,32 @@ impl HashIndex {
 
     fn grow(&mut self) {
         let size = (2 * self.places.len()).max(FIRST);
-        let before = std::mem::replace(&mut self.places, vec![FREE; size]);
+        let before = std::mem::replace(&mut self.places, vec![Place { hash: H::default(), id: FREE }; size]);
         let shift = self.shift();
-        for place in before.into_iter().filter(|place| place.id != FREE.id) {
-            let mut at = (place.hash >> shift) as usize;
-            while self.places[at].id != FREE.id {
+        for place in before.into_iter().filter(|place| place.id != FREE) {
+            let mut at = (place.hash.bits() >> shift) as usize;
+            while self.places[at].id != FREE {
                 at = (at + 1) & (size - 1);
             }
             self.places[at] = place;
         }
     }
+}
+
+/// Has the processor load a place in memory, while it continues.
+#[cfg_attr(
+    target_arch = "x86_64",
+    expect(unsafe_code, reason = "the standard library has no other way to the instruction")
+)]
+pub(crate) fn load_ahead<T>(place: &T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: it has no effect but on time, whatever the address is.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(place).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
 }
 
 #[cfg(test)]

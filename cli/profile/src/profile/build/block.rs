@@ -177,7 +177,9 @@ pub(super) struct Slot {
     /// Its last walk, and the hash of the stack up to each frame, outermost first.
     pub(super) stack: ThreadStack,
     pub(super) hashes: Vec<StackHash>,
-    /// The stack that these are of.
+    /// How many of them are of the stack before, too.
+    pub(super) shared: usize,
+    /// The stack that was interned last.
     pub(super) base: Option<BaseStack>,
     /// The largest number of frames that it had in this block.
     pub(super) deepest: usize,
@@ -338,6 +340,7 @@ impl<'i> BlockWorker<'i> {
             assumed: Assumed::of(block),
             stop_ids: HashMap::new(),
             last_stop: None,
+            walked_step: None,
             pending: None,
             idle: None,
             walked: 0,
@@ -365,6 +368,17 @@ pub(super) struct PendingStep {
     pub managed: Option<ManagedState>,
 }
 
+/// A step that is not yet in the block's list: its stack is hashed, and the processor loads the
+/// memory where it is known while the next event is decoded.
+pub(super) struct WalkedStep {
+    /// Its slot in the block.
+    pub slot: usize,
+    /// The step without its stack.
+    pub step: Step,
+    /// Why its walk ended, or why there was none.
+    pub stop: Result<Stop, StopReason>,
+}
+
 /// A block being read.
 pub(super) struct BlockReader<'w, 'i> {
     pub(super) inputs: &'i BuildInputs<'i>,
@@ -379,6 +393,8 @@ pub(super) struct BlockReader<'w, 'i> {
     pub(super) assumed: Assumed,
     pub(super) stop_ids: HashMap<StopKey, u16>,
     last_stop: Option<(StopKey, u16)>,
+    /// The latest sample, if no event that follows it can continue its walk.
+    pub(super) walked_step: Option<WalkedStep>,
     /// The latest sample, if the events that follow it may continue its walk.
     pub(super) pending: Option<PendingStep>,
     /// The latest IDLE, if the event that follows it may state its CPU time.
@@ -453,7 +469,7 @@ impl BlockReader<'_, '_> {
             SampleStep::Sample(sample) => {
                 let at = sample.slot as usize;
                 let stop = self.walk_code(sample);
-                let mut step = Step {
+                let step = Step {
                     thread: sample.thread,
                     first: sample.time,
                     last: sample.time,
@@ -469,8 +485,10 @@ impl BlockReader<'_, '_> {
                     self.pending = Some(PendingStep { slot: at, step, stop, copy, managed: None });
                     return;
                 }
-                step.stack = StepStack::Known(self.finish(at, stop, sample.time));
-                self.push(Some(at), step);
+                if stop.is_ok() {
+                    self.hash(at);
+                }
+                self.walked_step = Some(WalkedStep { slot: at, step, stop });
             }
             // The caller handles it, since it needs the slot's contents.
             SampleStep::Same(_) => {}

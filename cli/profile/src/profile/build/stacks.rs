@@ -4,10 +4,8 @@
 //! each frame, so that the places in memory of all nodes of a stack are known at once.
 
 use crate::profile::{CallTree, FrameId, FrameKey, FrameTable, Node, NodeId, TreeNode};
-use crate::stack::HashIndex;
-use hashbrown::HashMap;
-use hashbrown::hash_map::Entry;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use crate::stack::{HashIndex, ThingHash, load_ahead};
+use std::hash::{BuildHasher, RandomState};
 
 /// The hash of a stack: of its frames, the outermost first. The halves have keys of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,7 +13,7 @@ pub(super) struct StackHash([u64; 2]);
 
 /// What a table holds of a [`StackHash`]: 96 bits, in which no two of 2^32 stacks are the same by
 /// chance.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct StackKey([u32; 3]);
 
 impl StackHash {
@@ -30,11 +28,9 @@ impl StackHash {
     }
 }
 
-impl Hash for StackKey {
-    /// One number: it is random already.
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let StackKey([low, high, _]) = *self;
-        state.write_u64(u64::from(high) << 32 | u64::from(low));
+impl ThingHash for StackKey {
+    fn bits(self) -> u32 {
+        self.0[0]
     }
 }
 
@@ -77,9 +73,11 @@ pub(super) struct WorkerStackId(u32);
 pub(super) struct WorkerStacks {
     table: StackTable,
     frames: FrameTable,
-    ids: HashMap<StackKey, KnownStack>,
-    /// Number of the block that is being read.
-    block: u32,
+    ids: HashIndex<StackKey>,
+    /// How many there are.
+    known: u32,
+    /// By stack, a bit each: whether the block that is being read has it.
+    in_block: Vec<u64>,
     /// What the stacks of this block take, in bytes: at most, for it counts each frame of a list as
     /// one that the block has nowhere else.
     most_memory: usize,
@@ -96,13 +94,6 @@ pub(super) struct WorkerStacks {
 pub(super) struct StackTable {
     pub(super) worker: u32,
     pub(super) number: u32,
-}
-
-#[derive(Clone, Copy)]
-struct KnownStack {
-    id: WorkerStackId,
-    /// The latest block that has it.
-    block: u32,
 }
 
 /// The stacks of a block that its worker did not know, in the order in which they were found.
@@ -144,10 +135,13 @@ pub(super) struct BaseStack {
 
 /// Bytes of a distinct frame, a distinct stack, and a frame in the list of a stack.
 const FRAME: usize = 2 * size_of::<FrameKey>();
-const STACK: usize = size_of::<NewStack>() + 2 * size_of::<(StackKey, KnownStack)>();
+const STACK: usize = size_of::<NewStack>() + 2 * size_of::<(StackKey, WorkerStackId)>();
 const LISTED: usize = size_of::<ListedFrame>();
 /// Distinct stacks and frames that a worker keeps for its next block, at most: 16 MiB together.
 const MOST_KEPT: usize = 1 << 18;
+/// How many stacks before it is merged what a stack needs is loaded, and for how many of its frames.
+const AHEAD: usize = 2;
+const LOADED: usize = 16;
 
 impl WorkerStacks {
     /// Those of a new worker with this number.
@@ -155,8 +149,9 @@ impl WorkerStacks {
         WorkerStacks {
             table,
             frames: FrameTable::default(),
-            ids: HashMap::new(),
-            block: 0,
+            ids: HashIndex::default(),
+            known: 0,
+            in_block: Vec::new(),
             most_memory: 0,
             frames_before: 0,
             new: NewStacks { table, ..NewStacks::default() },
@@ -166,12 +161,12 @@ impl WorkerStacks {
 
     /// Whether none are known, so that [`memory`](Self::memory) is exact.
     pub(super) fn is_empty(&self) -> bool {
-        self.ids.is_empty() && self.frames.keys().is_empty()
+        self.known == 0 && self.frames.keys().is_empty()
     }
 
     /// Whether it holds more than is kept for another block.
     pub(super) fn is_large(&self) -> bool {
-        self.ids.len() > MOST_KEPT || self.frames.keys().len() > MOST_KEPT
+        self.known as usize > MOST_KEPT || self.frames.keys().len() > MOST_KEPT
     }
 
     /// Forgets all stacks. From now on ids are those of a table of this number.
@@ -181,38 +176,36 @@ impl WorkerStacks {
 
     /// Begins a block.
     pub(super) fn begin(&mut self) {
-        // After so many blocks, an old one would count as this one.
-        self.block = self.block.wrapping_add(1);
+        self.in_block.fill(0);
         self.most_memory = 0;
     }
 
+    /// Prepares to intern a stack with this hash.
+    pub(super) fn expect(&mut self, hash: StackHash) {
+        self.ids.expect([hash.key()].into_iter());
+    }
+
     /// The stack with these hashes, one for each frame, of which the outermost `shared` are those
-    /// of the base. `frames` gives the others, the outermost first. `None`: it has no frames.
+    /// of the base. `frames` gives the others, the outermost first. `None`: it has no frames. The
+    /// last hash was expected.
     pub(super) fn intern(
         &mut self,
         hashes: &[StackHash],
         (base, shared): (Option<BaseStack>, usize),
         frames: impl Iterator<Item = FrameKey>,
     ) -> Option<WorkerStackId> {
-        let next = KnownStack { id: WorkerStackId(self.ids.len() as u32), block: self.block };
-        let known = match self.ids.entry(hashes.last()?.key()) {
-            Entry::Occupied(mut known) => {
-                let known = known.get_mut();
-                if known.block == self.block {
-                    return Some(known.id);
-                }
-                known.block = self.block;
-                Some(known.id)
-            }
-            Entry::Vacant(new) => {
-                new.insert(next);
-                None
-            }
-        };
-        self.most_memory += STACK + (hashes.len() - shared) * (FRAME + LISTED);
-        if known.is_some() {
-            return known;
+        let id = self.ids.find_or_add(hashes.last()?.key(), self.known, |_| true);
+        let (group, bit) = (id as usize / 64, 1 << (id % 64));
+        self.in_block.resize(self.in_block.len().max(group + 1), 0);
+        if self.in_block[group] & bit != 0 {
+            return Some(WorkerStackId(id));
         }
+        self.in_block[group] |= bit;
+        self.most_memory += STACK + (hashes.len() - shared) * (FRAME + LISTED);
+        if id < self.known {
+            return Some(WorkerStackId(id));
+        }
+        self.known += 1;
         let WorkerStacks { frames: table, new, keys, .. } = self;
         keys.clear();
         keys.extend(frames);
@@ -220,7 +213,7 @@ impl WorkerStacks {
         new.listed.extend(table.intern_all(keys).zip(&hashes[shared..]).map(listed));
         let left = base.map_or(0, |base| (base.len - shared) as u32);
         new.stacks.push(NewStack { base: base.map(|base| base.id), left, end: new.listed.len() as u32 });
-        Some(next.id)
+        Some(WorkerStackId(id))
     }
 
     /// Bytes that the stacks of the block take. `is_exact`: none were known when it began;
@@ -308,11 +301,12 @@ impl TraceStacks {
     fn merge_next(&mut self, new: &NewStacks) {
         let NewStack { base, left, end } = new.stacks[self.merged];
         let first = self.merged.checked_sub(1).map_or(0, |before| new.stacks[before].end);
+        self.load_ahead(new, self.merged + AHEAD);
         self.merged += 1;
         let TraceStacks { frames: all, nodes: tree, index, workers, .. } = self;
         let MergedTable { keys, frames, nodes, .. } = &mut workers[new.table.worker as usize];
         let listed = &new.listed[first as usize..end as usize];
-        index.expect(listed.iter().map(|listed| listed.hash));
+        index.reserve(1);
         let mut parent = base.map(|WorkerStackId(base)| nodes[base as usize]);
         for _ in 0..left {
             parent = parent.and_then(|NodeId(node)| tree[node as usize].parent());
@@ -334,6 +328,16 @@ impl TraceStacks {
         }
         // No stack is without frames.
         nodes.push(parent.unwrap_or(NodeId(0)));
+    }
+
+    /// Has the processor load what the merge of one of a block's stacks reads.
+    fn load_ahead(&self, new: &NewStacks, at: usize) {
+        let Some(NewStack { base, end, .. }) = new.stacks.get(at) else { return };
+        let nodes = &self.workers[new.table.worker as usize].nodes;
+        let base = base.and_then(|WorkerStackId(base)| nodes.get(base as usize));
+        base.into_iter().for_each(|NodeId(node)| load_ahead(&self.nodes[*node as usize]));
+        let listed = &new.listed[new.stacks[at - 1].end as usize..*end as usize];
+        listed.iter().take(LOADED).for_each(|listed| self.index.load_ahead(listed.hash));
     }
 
     /// The frames and the tree.
@@ -394,6 +398,7 @@ mod tests {
             let shared = before.iter().zip(stack).take_while(|(old, new)| old == new).count();
             let keys: Vec<FrameKey> = stack.iter().map(|&rva| frame(rva)).collect();
             let hashes: Vec<StackHash> = (1..=keys.len()).map(|len| hash(hasher, &keys[..len])).collect();
+            worker.expect(*hashes.last().unwrap());
             let id = worker.intern(&hashes, (*base, shared), keys[shared..].iter().copied()).unwrap();
             *base = Some(BaseStack { id, len: stack.len() });
             *before = stack.to_vec();

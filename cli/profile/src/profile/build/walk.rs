@@ -1,14 +1,14 @@
 //! A sample's stack within a block: walked, then interned.
 
-use super::block::{BlockReader, BlockStack, PendingStep, Slot, StepStack};
+use super::block::{BlockReader, BlockStack, PendingStep, Slot, StepStack, WalkedStep};
 use super::stacks::{BaseStack, WorkerStackId};
 use crate::profile::activity::is_behind_call;
 use crate::profile::{FrameKey, Placement, RunFlags};
 use crate::stack::{Assumed, StackEnd, StopReason, cost};
-use crate::trace::{ManagedState, SampleCopy, registers, walk_input};
+use crate::trace::{ManagedState, SampleCopy, Timeline, registers, walk_input};
 use stk_format::Sample;
 use stk_schema::Ticks;
-use stk_unwind::Stop;
+use stk_unwind::{Frame, Stop};
 
 impl BlockReader<'_, '_> {
     /// Walks a sample, and beyond gaps as far as the runtime's report on its thread leads.
@@ -21,11 +21,18 @@ impl BlockReader<'_, '_> {
             }
             self.slots[at].managed = Some(managed);
         }
+        if stop.is_ok() {
+            self.hash(at);
+        }
         self.finish(at, stop, sample.time)
     }
 
-    /// Completes the pending step: all events that follow its sample or IDLE have been read.
+    /// Completes the step before: all events that follow its sample or IDLE have been read.
     pub(super) fn release(&mut self) {
+        if let Some(WalkedStep { slot, mut step, stop }) = self.walked_step.take() {
+            step.stack = StepStack::Known(self.finish(slot, stop, step.first));
+            self.push(Some(slot), step);
+        }
         if let Some(idle) = self.idle.take() {
             self.push(None, idle);
         }
@@ -34,6 +41,7 @@ impl BlockReader<'_, '_> {
             self.walker.continue_walk(&copy.sample(), &managed, stop, &mut self.slots[slot].stack);
             self.slots[slot].managed = Some(managed);
         }
+        self.hash(slot);
         step.stack = StepStack::Known(self.finish(slot, Ok(stop), step.first));
         self.push(Some(slot), step);
     }
@@ -82,7 +90,7 @@ impl BlockReader<'_, '_> {
         Ok(stop)
     }
 
-    /// Interns what was walked at `time`.
+    /// Interns what was walked at `time`, and hashed if it was walked.
     pub(super) fn finish(&mut self, at: usize, stop: Result<Stop, StopReason>, time: Ticks) -> BlockStack {
         let (id, end) = match stop {
             Ok(stop) => (self.intern(at), self.slots[at].stack.end(stop)),
@@ -101,30 +109,44 @@ impl BlockReader<'_, '_> {
         walked
     }
 
-    /// Interns the stack of the last walk. Frames taken over from the walk before already have
-    /// their hashes.
-    fn intern(&mut self, at: usize) -> Option<WorkerStackId> {
+    /// Hashes the stack of the last walk. Frames taken over from the walk before already have their
+    /// hashes.
+    pub(super) fn hash(&mut self, at: usize) {
         let BlockReader { slots, stacks, inputs, walked, assumed, .. } = self;
-        let timeline = &inputs.trace.timeline;
-        let Slot { stack, hashes, base, deepest, .. } = &mut slots[at];
-        let key = |frame| FrameKey {
-            place: Placement::of(timeline, frame),
-            // Where an exception interrupted a function, the address is that of an instruction, not
-            // a return address.
-            exact: frame.trust.is_exact(),
-            trust: assumed.trust(frame, timeline),
-        };
+        let Slot { stack, hashes, shared, deepest, .. } = &mut slots[at];
         hashes.truncate(stack.reused());
-        let shared = hashes.len();
-        for frame in stack.frames_behind(shared) {
-            hashes.push(inputs.hasher.call(hashes.last().copied(), key(frame)));
+        *shared = hashes.len();
+        for frame in stack.frames_behind(*shared) {
+            let key = frame_key(frame, &inputs.trace.timeline, *assumed);
+            hashes.push(inputs.hasher.call(hashes.last().copied(), key));
         }
         let len = hashes.len();
         *walked += len.saturating_sub(*deepest);
         *deepest = len.max(*deepest);
+        if let Some(&hash) = hashes.last() {
+            stacks.expect(hash);
+        }
+    }
+
+    /// Interns the stack that was hashed.
+    fn intern(&mut self, at: usize) -> Option<WorkerStackId> {
+        let BlockReader { slots, stacks, inputs, assumed, .. } = self;
+        let Slot { stack, hashes, shared, base, .. } = &mut slots[at];
+        let shared = *shared;
+        let key = |frame| frame_key(frame, &inputs.trace.timeline, *assumed);
         let others = stack.frames_behind(shared).map(key);
         let id = stacks.intern(hashes, (base.filter(|_| shared > 0), shared), others)?;
-        *base = Some(BaseStack { id, len });
+        *base = Some(BaseStack { id, len: hashes.len() });
         Some(id)
+    }
+}
+
+fn frame_key(frame: &Frame, timeline: &Timeline, assumed: Assumed) -> FrameKey {
+    FrameKey {
+        place: Placement::of(timeline, frame),
+        // Where an exception interrupted a function, the address is that of an instruction, not a
+        // return address.
+        exact: frame.trust.is_exact(),
+        trust: assumed.trust(frame, timeline),
     }
 }
