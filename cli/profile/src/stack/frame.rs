@@ -1,10 +1,10 @@
 //! Distinct frames: where code lies, and how it was found.
 
-use super::hash_index::HashIndex;
+use super::hash_index::{HashIndex, ThingHash};
 use crate::trace::Timeline;
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
-use std::hash::{BuildHasher, Hash};
+use std::hash::{BuildHasher, Hash, RandomState};
 use stk_base::model::{CodeOwner, ImageId};
 use stk_unwind::{Frame, Trust};
 
@@ -34,11 +34,41 @@ pub struct FrameKey {
     pub trust: Trust,
 }
 
-impl FrameKey {
-    fn hash(self, hasher: &DefaultHashBuilder) -> u32 {
-        (hasher.hash_one(self.number()) >> 32) as u32
-    }
+/// The [number](FrameKey::number) of a frame, mixed so that its bits depend on all others: no two
+/// numbers give the same.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct FrameHash(u64);
 
+impl ThingHash for FrameHash {
+    fn bits(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+/// Makes hashes of frames. Keyed at random, so that no trace can force collisions.
+#[derive(Clone, Debug)]
+struct FrameHasher([u64; 2]);
+
+impl Default for FrameHasher {
+    fn default() -> FrameHasher {
+        let random = RandomState::new();
+        // Odd, so that a multiplication loses nothing.
+        FrameHasher([0u8, 1].map(|n| random.hash_one(n) | 1))
+    }
+}
+
+impl FrameHasher {
+    fn hash(&self, key: FrameKey) -> FrameHash {
+        let FrameHasher([first, second]) = self;
+        let product = key.number().wrapping_mul(*first);
+        FrameHash((product ^ product >> 32).wrapping_mul(*second))
+    }
+}
+
+/// Of the number of a frame: other frames may have it, too.
+const SHARED: u64 = 1 << 63;
+
+impl FrameKey {
     /// A number for tables. No two frames of images and regions below 2^24 have one; of others,
     /// several may.
     fn number(self) -> u64 {
@@ -52,7 +82,7 @@ impl FrameKey {
             }
             place => {
                 let (kind, at) = place.numbers();
-                1 << 63 | (at ^ kind << 40 ^ how.rotate_right(8))
+                SHARED | (at ^ kind << 40 ^ how.rotate_right(8))
             }
         }
     }
@@ -62,17 +92,16 @@ impl FrameKey {
 #[derive(Clone, Default, Debug)]
 pub struct FrameTable {
     keys: Vec<FrameKey>,
-    index: HashIndex,
-    /// Seeded at random, so that no trace can force collisions.
-    hasher: DefaultHashBuilder,
+    index: HashIndex<FrameHash>,
+    hasher: FrameHasher,
     /// Of the frames that are interned together. Kept to reuse its memory.
-    hashes: Vec<u32>,
+    hashes: Vec<FrameHash>,
 }
 
 impl FrameTable {
     /// The id of a frame, new or known.
     pub fn intern(&mut self, key: FrameKey) -> FrameId {
-        let hash = key.hash(&self.hasher);
+        let hash = self.hasher.hash(key);
         self.index.expect([hash].into_iter());
         self.find_or_add(key, hash)
     }
@@ -81,16 +110,16 @@ impl FrameTable {
     pub(crate) fn intern_all<'t>(&'t mut self, keys: &'t [FrameKey]) -> impl Iterator<Item = FrameId> + 't {
         let FrameTable { hashes, index, hasher, .. } = self;
         hashes.clear();
-        hashes.extend(keys.iter().map(|key| key.hash(hasher)));
+        hashes.extend(keys.iter().map(|key| hasher.hash(*key)));
         index.expect(hashes.iter().copied());
         (0..).zip(keys).map(|(at, key): (usize, _)| self.find_or_add(*key, self.hashes[at]))
     }
 
     /// The id of a frame whose hash was expected.
-    fn find_or_add(&mut self, key: FrameKey, hash: u32) -> FrameId {
+    fn find_or_add(&mut self, key: FrameKey, hash: FrameHash) -> FrameId {
         let FrameTable { keys, index, .. } = self;
-        let next = keys.len() as u32;
-        let id = index.find_or_add(hash, next, |id| keys[id as usize] == key);
+        let (next, is_shared) = (keys.len() as u32, key.number() & SHARED != 0);
+        let id = index.find_or_add(hash, next, |id| !is_shared || keys[id as usize] == key);
         if id == next {
             keys.push(key);
         }
