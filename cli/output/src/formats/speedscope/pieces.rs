@@ -8,34 +8,33 @@ use super::super::sink::Sink;
 use super::super::unfold::StackOrigin;
 use super::shared_frames::SharedFrames;
 use super::stack_text::StackText;
-use stk_profile::profile::{NodeId, Profile, Run, Weight};
+use stk_profile::profile::{Batch, Profile, Weight};
 
-/// Frames of the stacks of a piece: they bound its text.
+/// Frames of the stacks of a piece at most, where it has more than [`FEW_RUNS`]: they bound its
+/// text.
 const FRAMES: usize = 1 << 16;
+
+/// Runs of a piece at least, and at most.
+const FEW_RUNS: usize = 64;
+const MOST_RUNS: usize = 4 << 10;
 
 /// The runs that a piece is made of.
 pub(super) struct PieceStart<'r> {
-    runs: &'r [Run],
+    batch: Batch<'r>,
     /// Time up to which samples were taken before, nanoseconds since trace start.
     end_ns: u64,
 }
 
-/// Cuts runs of a thread into pieces. `end_ns`: up to where samples were taken before, and then
-/// with these.
-pub(super) fn cut<'r>(frames: &SharedFrames, runs: &'r [Run], end_ns: &mut u64) -> Vec<PieceStart<'r>> {
-    let mut starts = Vec::new();
-    let (mut first, mut start_ns, mut count) = (0, *end_ns, 0);
-    for (at, run) in runs.iter().enumerate() {
-        if run.weight_ns > 0 {
-            *end_ns = (*end_ns).max(run.end_ns());
-        }
-        count += run.node.map_or(1, |NodeId(node)| frames.depths[node as usize] as usize + 1);
-        if count >= FRAMES || at + 1 == runs.len() {
-            starts.push(PieceStart { runs: &runs[first..=at], end_ns: start_ns });
-            (first, start_ns, count) = (at + 1, *end_ns, 0);
-        }
+impl SharedFrames {
+    /// Cuts runs of a thread into pieces. `end_ns`: up to where samples were taken before, and then
+    /// with these.
+    pub(super) fn cut<'r>(&self, batch: &Batch<'r>, end_ns: &mut u64) -> Vec<PieceStart<'r>> {
+        let start_ns = *end_ns;
+        let (batches, reach) = batch.split((FRAMES / self.deepest.max(1)).clamp(FEW_RUNS, MOST_RUNS));
+        *end_ns = reach.max(start_ns);
+        let piece = |batch: Batch<'r>| PieceStart { batch, end_ns: batch.start_ns().max(start_ns) };
+        batches.into_iter().map(piece).collect()
     }
-    starts
 }
 
 /// A stack with its weight, which may still grow.
@@ -82,7 +81,7 @@ impl TextChunk {
         let mut text = StackText::default();
         // Of the last stack; `None` = it has no single one, or is time without samples.
         let mut last: Option<StackOrigin> = None;
-        for run in start.runs.iter().filter(|run| run.weight_ns > 0) {
+        for run in start.batch.weighed().filter(|run| run.weight_ns > 0) {
             // Runs may overlap a little if the recorder had to correct the clock. Time is counted
             // only once.
             let run_end_ns = run.end_ns();
@@ -95,7 +94,7 @@ impl TextChunk {
             }
             let weight_ns = run_end_ns - end_ns;
             end_ns = run_end_ns;
-            let origin = StackOrigin::of(run, weight);
+            let origin = StackOrigin::of(&run, weight);
             match piece.open().filter(|_| last == Some(origin)) {
                 Some(open) => open.weight_ns += weight_ns,
                 None => piece.push(text.of(profile, frames, origin), weight_ns),

@@ -40,11 +40,11 @@ impl StackText {
             roots.into_iter().flatten().for_each(|root| self.put(root));
             self.roots_end = self.text.len();
         }
-        let nodes = profile.tree.nodes();
+        let (nodes, depths) = (profile.tree.nodes(), frames.depths(profile));
         let mut next = origin.node;
         let mut kept = 0;
         while let Some(node) = next {
-            let depth = frames.depths[node.0 as usize] as usize;
+            let depth = depths[node.0 as usize] as usize;
             if self.path.get(depth).is_some_and(|(known, _)| *known == node) {
                 kept = depth + 1;
                 break;
