@@ -29,7 +29,7 @@ pub(super) fn stop_of(run: &Run) -> Option<StopId> {
 
 /// Sums by the origin of a stack.
 pub(super) struct OriginSums {
-    /// By stop: whether a text stands in place of the root.
+    /// By stop: whether a text takes the place of the root.
     is_incomplete: Vec<bool>,
     /// By node: the sum of the stack above which nothing stands.
     nodes: Vec<u64>,
