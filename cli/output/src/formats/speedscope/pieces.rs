@@ -56,6 +56,19 @@ impl Entry {
     }
 }
 
+/// Runs whose texts are looked up one right after the other: memory is read for all of them at the
+/// same time.
+const AT_ONCE: usize = 32;
+
+/// A run that is added next.
+struct NextRun<'f> {
+    first_ns: u64,
+    end_ns: u64,
+    origin: StackOrigin,
+    /// The text of its stack, if it is kept.
+    kept: Option<&'f [u8]>,
+}
+
 /// Runs of a thread as text. No two of its stacks that follow each other are the same.
 #[derive(Default)]
 pub(super) struct TextChunk {
@@ -81,27 +94,36 @@ impl TextChunk {
         let mut text = StackText::default();
         // Of the last stack; `None` = it has no single one, or is time without samples.
         let mut last: Option<StackOrigin> = None;
-        for run in start.batch.weighed().filter(|run| run.weight_ns > 0) {
-            // Runs may overlap a little if the recorder had to correct the clock. Time is counted
-            // only once.
-            let run_end_ns = run.end_ns();
-            if run_end_ns <= end_ns {
-                continue;
+        let mut runs = start.batch.weighed().filter(|run| run.weight_ns > 0);
+        let mut next: Vec<NextRun<'_>> = Vec::with_capacity(AT_ONCE);
+        loop {
+            next.extend(runs.by_ref().take(AT_ONCE).map(|run| {
+                let origin = StackOrigin::of(&run, weight);
+                NextRun { first_ns: run.first_ns, end_ns: run.end_ns(), origin, kept: frames.kept(origin) }
+            }));
+            if next.is_empty() {
+                return piece;
             }
-            if run.first_ns > end_ns {
-                piece.push(b"", run.first_ns - end_ns);
-                (end_ns, last) = (run.first_ns, None);
+            for run in next.drain(..) {
+                // Runs may overlap a little if the recorder had to correct the clock. Time is
+                // counted only once.
+                if run.end_ns <= end_ns {
+                    continue;
+                }
+                if run.first_ns > end_ns {
+                    piece.push(b"", run.first_ns - end_ns);
+                    (end_ns, last) = (run.first_ns, None);
+                }
+                let weight_ns = run.end_ns - end_ns;
+                end_ns = run.end_ns;
+                match (piece.open().filter(|_| last == Some(run.origin)), run.kept) {
+                    (Some(open), _) => open.weight_ns += weight_ns,
+                    (None, Some(text)) => piece.push(text, weight_ns),
+                    (None, None) => piece.push(text.of(profile, frames, run.origin), weight_ns),
+                }
+                last = Some(run.origin);
             }
-            let weight_ns = run_end_ns - end_ns;
-            end_ns = run_end_ns;
-            let origin = StackOrigin::of(&run, weight);
-            match piece.open().filter(|_| last == Some(origin)) {
-                Some(open) => open.weight_ns += weight_ns,
-                None => piece.push(text.of(profile, frames, origin), weight_ns),
-            }
-            last = Some(origin);
         }
-        piece
     }
 
     /// The stack whose weight may still grow.

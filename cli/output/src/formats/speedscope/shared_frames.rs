@@ -42,6 +42,12 @@ impl SharedFrames {
         SharedFrames { functions, stops, waits, roots, deepest, nodes, depths, texts }
     }
 
+    /// The text of the stack of this origin, if it is kept.
+    pub(super) fn kept(&self, origin: StackOrigin) -> Option<&[u8]> {
+        let has_roots = self.roots(origin) != [None, None];
+        origin.node.filter(|_| !has_roots).and_then(|node| self.texts.get(node))
+    }
+
     /// By node of the profile: how many callers it has.
     pub(super) fn depths(&self, profile: &Profile) -> &[u32] {
         self.depths.get_or_init(|| {

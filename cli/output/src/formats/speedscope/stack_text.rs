@@ -22,17 +22,8 @@ pub(super) struct StackText {
 
 impl StackText {
     /// The text of the stack of this origin.
-    pub(super) fn of<'t>(
-        &'t mut self,
-        profile: &Profile,
-        frames: &'t SharedFrames,
-        origin: StackOrigin,
-    ) -> &'t [u8] {
+    pub(super) fn of(&mut self, profile: &Profile, frames: &SharedFrames, origin: StackOrigin) -> &[u8] {
         let roots = frames.roots(origin);
-        let kept = || frames.texts.get(origin.node?);
-        if let Some(text) = kept().filter(|_| roots == [None, None]) {
-            return text;
-        }
         if roots != self.roots {
             self.roots = roots;
             self.path.clear();

@@ -212,6 +212,10 @@ struct Stacks<'a> {
     calls: Vec<AtomicU16>,
 }
 
+/// Runs whose stacks are looked up one right after the other: memory is read for all of them at the
+/// same time.
+const AT_ONCE: usize = 64;
+
 /// A system call as a number above 0.
 fn stored(call: Option<(SystemCall, Wait)>) -> u16 {
     call.map_or(1, |(call, wait)| 2 + call as u16 + 3 * wait.number())
@@ -311,10 +315,16 @@ impl<'a> Stacks<'a> {
 
     /// Gives runs from one on their activities, and adds them to those that share CPU time.
     fn add(&self, runs: &mut [Run], first: usize, share: &mut ClockShare<'_>) {
-        for at in first..runs.len() {
-            let (activity, fit) = self.of(&runs[at]);
-            runs[at].activity = activity;
-            share.add(&mut runs[..=at], fit);
+        let mut fits = Vec::with_capacity(AT_ONCE);
+        for first in (first..runs.len()).step_by(AT_ONCE) {
+            fits.extend(runs[first..].iter_mut().take(AT_ONCE).map(|run| {
+                let (activity, fit) = self.of(run);
+                run.activity = activity;
+                fit
+            }));
+            for (at, fit) in (first..).zip(fits.drain(..)) {
+                share.add(&mut runs[..=at], fit);
+            }
         }
     }
 
