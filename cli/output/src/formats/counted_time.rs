@@ -4,7 +4,7 @@ use stk_profile::profile::Run;
 
 /// The time of a thread that is counted so far. Runs may overlap a little if the recorder had to
 /// correct the clock.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct CountedTime {
     thread: Option<u32>,
     /// Its end, nanoseconds since trace start.

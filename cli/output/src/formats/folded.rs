@@ -35,13 +35,13 @@ impl Writer for FoldedWriter {
         vec![self.stacks.weight]
     }
 
-    fn begin(&mut self, _: &Profile) -> Result<(), OutputError> {
+    fn begin(&mut self, profile: &Profile) -> Result<(), OutputError> {
+        self.stacks.begin(profile);
         Ok(())
     }
 
     fn samples(&mut self, _: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
-        self.stacks.add(batch);
-        Ok(())
+        self.stacks.add(batch)
     }
 
     fn finish(&mut self, profile: &Profile) -> Result<Summary, OutputError> {

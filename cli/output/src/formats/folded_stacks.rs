@@ -9,10 +9,11 @@
 //! as `_[k]` from the end of a name, and a line that begins with `# `.
 
 use super::counted_time::CountedTime;
-use super::stack_sums::{StackLine, WeighedStack, WeighedStacks};
+use super::stack_sums::{StackLine, WeighedNodes, WeighedStack, WeighedStacks};
 use super::unfold::{EMPTY, OriginSums, StackOrigin, incomplete, wait_root};
 use super::{Options, OutputError, json};
-use stk_profile::profile::{Batch, FunctionId, Functions, Profile, Wait, Weight};
+use rayon::prelude::*;
+use stk_profile::profile::{Batch, FunctionId, Functions, Profile, Run, Wait, Weight};
 use stk_schema::text::printable;
 
 /// The stacks of a profile, summed up.
@@ -23,7 +24,7 @@ pub(super) struct FoldedStacks {
     pub by_line: bool,
     counted: CountedTime,
     /// Nanoseconds by the source of a stack's line.
-    weights: OriginSums,
+    weights: Option<OriginSums>,
 }
 
 impl FoldedStacks {
@@ -32,17 +33,30 @@ impl FoldedStacks {
             weight: options.weights()[0],
             by_line: options.lines,
             counted: CountedTime::default(),
-            weights: OriginSums::default(),
+            weights: None,
         }
     }
 
+    /// Begins with the sums of a profile.
+    pub(super) fn begin(&mut self, profile: &Profile) {
+        self.weights = Some(OriginSums::new(profile));
+    }
+
     /// Adds the runs of a thread. Threads follow each other.
-    pub(super) fn add(&mut self, batch: &Batch<'_>) {
-        for run in batch.runs {
-            if let Some((start_ns, end_ns)) = self.counted.count(batch.thread, run) {
-                self.weights.add(StackOrigin::of(run, self.weight), end_ns - start_ns);
+    pub(super) fn add(&mut self, batch: &Batch<'_>) -> Result<(), OutputError> {
+        let weights = self.weights.as_mut().ok_or(OutputError::Order("samples before begin"))?;
+        let (thread, weight, mut counted) = (batch.thread, self.weight, self.counted);
+        let origin = move |run: Run| {
+            let (start_ns, end_ns) = counted.count(thread, &run)?;
+            Some((StackOrigin::of(&run, weight), end_ns - start_ns))
+        };
+        weights.add(batch.runs.len(), batch.weighed().filter_map(origin));
+        if batch.may_continue() {
+            for run in batch.weighed() {
+                self.counted.count(thread, &run);
             }
         }
+        Ok(())
     }
 
     /// Calls `each` with lines, one for each distinct stack, with its nanoseconds: callers before
@@ -52,13 +66,19 @@ impl FoldedStacks {
         profile: &Profile,
         mut each: impl FnMut(&[u8]) -> Result<(), OutputError> + Send,
     ) -> Result<(), OutputError> {
-        let functions = Functions::new(profile, self.by_line);
-        let names = FoldedNames::new(profile, &functions);
-        let weights = std::mem::take(&mut self.weights);
+        let weights = self.weights.take().ok_or(OutputError::Order("no samples"))?;
+        let ((functions, names), lists) = rayon::join(
+            || {
+                let functions = Functions::new(profile, self.by_line);
+                let names = FoldedNames::new(profile, &functions);
+                (functions, names)
+            },
+            || weights.has_nodes().then(|| WeighedNodes::new(&profile.tree)),
+        );
         let number = |function: FunctionId| names.functions[function.0 as usize];
         let roots = |origin| names.roots(origin);
-        let stacks = WeighedStacks::of(profile, &functions, &weights, number, roots, Some(names.empty));
-        drop(weights);
+        let sums = (weights, lists);
+        let stacks = WeighedStacks::of(profile, &functions, sums, number, roots, Some(names.empty));
         let write = |text: u32, out: &mut Vec<u8>| {
             out.extend_from_slice(names.texts[text as usize].as_bytes());
         };
@@ -89,21 +109,18 @@ struct FoldedNames {
 
 impl FoldedNames {
     fn new(profile: &Profile, functions: &Functions) -> FoldedNames {
-        let functions: Vec<String> = functions.list().iter().map(|function| field(&function.name)).collect();
-        let stop = |stop| incomplete(stop).map(|text| field(&text));
-        let stops: Vec<Option<String>> = profile.stops.iter().map(stop).collect();
-        let waits: Vec<String> = Wait::all().into_iter().map(|wait| field(&wait_root(wait))).collect();
-        let mut texts: Vec<String> =
-            functions.iter().chain(stops.iter().flatten()).chain(&waits).cloned().collect();
-        texts.push(EMPTY.to_owned());
-        texts.sort_unstable();
-        texts.dedup();
-        let index = |text: &String| texts.binary_search(text).unwrap_or_else(|at| at) as u32;
-        let empty = index(&EMPTY.to_owned());
-        let functions = functions.iter().map(index).collect();
-        let stops = stops.iter().map(|text| text.as_ref().map(index)).collect();
-        let waits = waits.iter().map(index).collect();
-        FoldedNames { texts, functions, stops, waits, empty }
+        let list = functions.list();
+        let mut names: Vec<Option<String>> =
+            list.par_iter().map(|function| Some(field(&function.name))).collect();
+        names.extend(profile.stops.iter().map(|stop| incomplete(stop).map(|text| field(&text))));
+        names.extend(Wait::all().into_iter().map(|wait| Some(field(&wait_root(wait)))));
+        names.push(Some(EMPTY.to_owned()));
+        let (texts, mut functions) = sorted(names);
+        let mut stops = functions.split_off(list.len());
+        let mut waits = stops.split_off(profile.stops.len());
+        let empty = waits.pop().flatten().unwrap_or_default();
+        let functions = functions.into_iter().flatten().collect();
+        FoldedNames { texts, functions, stops, waits: waits.into_iter().flatten().collect(), empty }
     }
 
     /// What stands above the functions of a stack, as indices in `texts`, outermost first.
@@ -111,6 +128,22 @@ impl FoldedNames {
         let wait = origin.wait.map(|wait| self.waits[usize::from(wait.number())]);
         [wait, origin.stop.and_then(|stop| self.stops[stop.0 as usize])]
     }
+}
+
+/// The distinct ones of these texts, sorted, and by text its index among them.
+fn sorted(texts: Vec<Option<String>>) -> (Vec<String>, Vec<Option<u32>>) {
+    let mut indices = vec![None; texts.len()];
+    let mut places: Vec<(String, usize)> =
+        texts.into_iter().enumerate().filter_map(|(place, text)| Some((text?, place))).collect();
+    places.par_sort_unstable();
+    let mut distinct: Vec<String> = Vec::with_capacity(places.len());
+    for (text, place) in places {
+        if distinct.last() != Some(&text) {
+            distinct.push(text);
+        }
+        indices[place] = Some(distinct.len() as u32 - 1);
+    }
+    (distinct, indices)
 }
 
 /// A name as one field of a line. Characters that would end the field, the line or the name are

@@ -4,7 +4,7 @@ use super::unfold::{OriginSums, StackOrigin};
 use rayon::prelude::*;
 use std::cmp::Reverse;
 use stk_profile::profile::{
-    Additive, Children, FrameId, FunctionId, FunctionTree, Functions, NodeId, Profile, TreeNode,
+    Additive, CallTree, Children, FrameId, FunctionId, FunctionTree, Functions, NodeId, Profile,
 };
 
 /// Weights of distinct stacks of numbered functions. Stacks above which nothing stands are those of
@@ -36,6 +36,38 @@ struct WeighedNode {
     callee: u32,
     /// The next node of the list that it is in, or [`NONE`].
     next: u32,
+}
+
+/// The nodes of a profile with the lists of their callees. Only when they are summed up have they
+/// weights and functions.
+pub(super) struct WeighedNodes {
+    /// Up to that, the size of each is how many frames it has.
+    nodes: Vec<WeighedNode>,
+    /// The first node of the list of those without a caller.
+    first: u32,
+    deepest: u32,
+}
+
+impl WeighedNodes {
+    pub(super) fn new(tree: &CallTree) -> WeighedNodes {
+        let mut nodes: Vec<WeighedNode> = Vec::with_capacity(tree.nodes().len());
+        let (mut first, mut deepest) = (NONE, 0);
+        for (id, node) in (0u32..).zip(tree.nodes()) {
+            let (list, depth) = match node.parent().map(|NodeId(caller)| &mut nodes[caller as usize]) {
+                Some(caller) => (&mut caller.callee, caller.size.saturating_add(1)),
+                None => (&mut first, 1),
+            };
+            let next = std::mem::replace(list, id);
+            deepest = depth.max(deepest);
+            nodes.push(WeighedNode { weight: 0, size: depth, function: OTHERS, callee: NONE, next });
+        }
+        WeighedNodes { nodes, first, deepest }
+    }
+
+    /// How many frames the deepest stack has.
+    pub(super) fn deepest(&self) -> usize {
+        self.deepest as usize
+    }
 }
 
 /// In place of a node: a list ends here.
@@ -84,18 +116,17 @@ pub(super) struct WeighedStack<'v> {
 const PART: u64 = 1 << 16;
 
 impl<'p> WeighedStacks<'p> {
-    /// The sums of a profile's stacks. `number` gives a function's number; `roots` those that stand
-    /// above the functions of a stack with this end and wait, outermost first; `empty` the number
-    /// of what stands for a stack without any.
+    /// The sums of a profile's stacks; they may have the profile's nodes with them. `number` gives
+    /// a function's number; `roots` those that stand above the functions of a stack with this end
+    /// and wait, outermost first; `empty` the number of what stands for a stack without any.
     pub(super) fn of(
         profile: &'p Profile,
         functions: &Functions,
-        sums: &OriginSums,
+        (sums, nodes): (OriginSums, Option<WeighedNodes>),
         number: impl Fn(FunctionId) -> u32,
         roots: impl Fn(StackOrigin) -> [Option<u32>; 2],
         empty: Option<u32>,
     ) -> WeighedStacks<'p> {
-        let nodes = profile.tree.nodes();
         let (mut starts, mut numbers) = (vec![0], Vec::new());
         for frame in (0..profile.frames.keys().len() as u32).map(FrameId) {
             numbers.extend(functions.of(frame).iter().map(|&function| number(function)));
@@ -110,40 +141,24 @@ impl<'p> WeighedStacks<'p> {
             rooted: RootedStacks::default(),
             roots: Vec::new(),
         };
-        let node = |node: &TreeNode| {
-            let function = match all.numbers_of(node.frame) {
-                [function] => *function,
-                _ => OTHERS,
-            };
-            WeighedNode { weight: 0, size: 0, function, callee: NONE, next: NONE }
-        };
-        all.nodes = nodes.iter().map(node).collect();
-        for (id, node) in (0u32..).zip(nodes) {
-            let WeighedStacks { nodes, first, .. } = &mut all;
-            let first = node.parent().map_or(first, |NodeId(caller)| &mut nodes[caller as usize].callee);
-            let next = std::mem::replace(first, id);
-            all.nodes[id as usize].next = next;
-        }
         let (mut without_functions, mut rooted) = (0u64, RootedStacks::default());
-        for (origin, weight) in sums.iter() {
+        for (origin, weight) in sums.others() {
             let mut stack =
                 roots(origin).into_iter().flatten().fold(None, |at, root| Some(rooted.call(at, root)));
-            match origin.node {
-                Some(NodeId(node)) if stack.is_none() => all.nodes[node as usize].weight.add(weight),
-                Some(node) => {
-                    let frames: Vec<FrameId> = profile.tree.frames(node).collect();
-                    for &function in frames.into_iter().rev().flat_map(|frame| all.numbers_of(frame)) {
-                        stack = Some(rooted.call(stack, function));
-                    }
-                }
-                None if stack.is_none() => without_functions.add(weight),
-                None => {}
+            let frames = origin.node.into_iter().flat_map(|node| profile.tree.frames(node));
+            let frames: Vec<FrameId> = frames.collect();
+            for &function in frames.into_iter().rev().flat_map(|frame| all.numbers_of(frame)) {
+                stack = Some(rooted.call(stack, function));
             }
-            if let Some(stack) = stack {
-                rooted.add(stack, weight);
+            match stack {
+                Some(stack) => rooted.add(stack, weight),
+                None => without_functions.add(weight),
             }
         }
-        all.measure();
+        if sums.has_nodes() {
+            all.weigh(nodes.unwrap_or_else(|| WeighedNodes::new(&profile.tree)), sums.nodes());
+        }
+        drop(sums);
         let (mut calls, mut ends) = (Vec::new(), Vec::new());
         without_functions.add(all.enter(all.first, 0, &mut calls, &mut ends));
         if let Some(empty) = empty.filter(|_| without_functions > 0) {
@@ -157,19 +172,29 @@ impl<'p> WeighedStacks<'p> {
         all
     }
 
-    /// Measures the stacks that go through each node.
-    fn measure(&mut self) {
-        let nodes = self.profile.tree.nodes();
-        let mut depths: Vec<u32> = Vec::with_capacity(nodes.len());
-        for node in nodes {
-            // Callers come before their callees.
-            depths.push(node.parent().map_or(1, |NodeId(caller)| depths[caller as usize] + 1));
+    /// Gives nodes their functions and these weights, and measures the stacks that go through each.
+    fn weigh(&mut self, WeighedNodes { mut nodes, first, .. }: WeighedNodes, weights: &[u64]) {
+        let only = |frame| match self.numbers_of(FrameId(frame)) {
+            [function] => *function,
+            _ => OTHERS,
+        };
+        let functions: Vec<u32> = (0..self.starts.len() as u32 - 1).map(only).collect();
+        // Callees come after their callers.
+        for (at, node) in self.profile.tree.nodes().iter().enumerate().rev() {
+            let weighed = &mut nodes[at];
+            let depth = if weights[at] > 0 { weighed.size } else { 0 };
+            // Up to here, its weight is the size of its callees.
+            let size = weighed.weight.saturating_add(depth.into());
+            weighed.weight = weights[at];
+            weighed.size = u32::try_from(size).unwrap_or(u32::MAX);
+            weighed.function = functions[node.frame.0 as usize];
+            if size > 0
+                && let Some(NodeId(caller)) = node.parent()
+            {
+                nodes[caller as usize].weight.add(size);
+            }
         }
-        for (node, depth) in self.nodes.iter_mut().zip(depths) {
-            node.size = if node.weight > 0 { depth } else { 0 };
-        }
-        let add = |sum: &mut WeighedNode, more: WeighedNode| sum.size = sum.size.saturating_add(more.size);
-        self.profile.tree.add_callees(&mut self.nodes, add);
+        (self.nodes, self.first) = (nodes, first);
     }
 
     fn numbers_of(&self, FrameId(frame): FrameId) -> &[u32] {
@@ -475,7 +500,8 @@ mod tests {
     use std::collections::BTreeMap;
     use std::convert::Infallible;
     use stk_profile::profile::{
-        FrameFacts, FrameKey, NameSource, NamedFrame, Node, Placement, StopId, TraceInfo,
+        FrameFacts, FrameKey, NameSource, NamedFrame, Node, Placement, StopId, StopInfo, StopReason,
+        TraceInfo,
     };
     use stk_tests::synth::Random;
     use stk_unwind::Trust;
@@ -515,8 +541,13 @@ mod tests {
         // Several frames of a function, two functions of a frame, and frames of none.
         let frames: [&[u32]; 10] = [&[1], &[2], &[1], &[3, 1], &[], &[2, 5], &[5], &[3], &[4], &[]];
         let mut profile = profile(&frames);
+        for reason in
+            [StopReason::COMPLETE, StopReason::StackLost, StopReason::StackLost, StopReason::COMPLETE]
+        {
+            profile.stops.push(StopInfo { reason, module: String::new() });
+        }
         let mut random = Random::new(7);
-        let mut sums = OriginSums::default();
+        let mut origins: Vec<(StackOrigin, u64)> = Vec::new();
         let mut expected: BTreeMap<Vec<u32>, u64> = BTreeMap::new();
         let mut stack: Vec<usize> = Vec::new();
         // So many that there are several parts.
@@ -531,7 +562,7 @@ mod tests {
             };
             let node = stack.iter().fold(None, call);
             let origin = StackOrigin { node, stop: Some(StopId(random.below(4) as u16)), wait: None };
-            sums.add(origin, weight);
+            origins.push((origin, weight));
             let mut functions: Vec<u32> = roots(origin).into_iter().flatten().collect();
             functions.extend(stack.iter().flat_map(|&frame| frames[frame]));
             if functions.is_empty() {
@@ -541,7 +572,14 @@ mod tests {
         }
         let functions = Functions::new(&profile, false);
         let number = |FunctionId(function)| functions.list()[function as usize].name.parse().unwrap();
-        let stacks = WeighedStacks::of(&profile, &functions, &sums, number, roots, Some(EMPTY));
+        let sums = || {
+            let mut sums = OriginSums::new(&profile);
+            for origins in origins.chunks(8_000) {
+                sums.add(origins.len(), origins.iter().copied());
+            }
+            (sums, None)
+        };
+        let stacks = WeighedStacks::of(&profile, &functions, sums(), number, roots, Some(EMPTY));
         let mut parts: Vec<Vec<(Vec<u32>, u64)>> = Vec::new();
         let each = |part: &mut Vec<_>, stack: WeighedStack<'_>| {
             for &node in stack.nodes {
@@ -562,7 +600,7 @@ mod tests {
         // Vectors compare as stacks are ordered.
         assert_eq!(seen, expected.into_iter().collect::<Vec<_>>());
         // Without a name for them, stacks without functions are left out.
-        let stacks = WeighedStacks::of(&profile, &functions, &sums, number, roots, None);
+        let stacks = WeighedStacks::of(&profile, &functions, sums(), number, roots, None);
         let mut last = Vec::new();
         let each = |part: &mut Vec<u32>, stack: WeighedStack<'_>| *part = stack.functions.to_vec();
         let done = |part| {

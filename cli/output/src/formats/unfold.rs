@@ -1,7 +1,8 @@
 //! Stacks in the form of viewers: functions, root first, and a text in place of a missing root.
 
-use std::collections::HashMap;
-use stk_profile::profile::{NodeId, Run, RunFlags, StopId, StopInfo, Wait, Weight};
+use hashbrown::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use stk_profile::profile::{NodeId, Profile, Run, RunFlags, StopId, StopInfo, Wait, Weight, add_by_node};
 
 /// What a stack of an output is made of. Equal origins give equal stacks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -27,49 +28,79 @@ pub(super) fn stop_of(run: &Run) -> Option<StopId> {
 }
 
 /// Sums by the origin of a stack.
-#[derive(Default)]
 pub(super) struct OriginSums {
-    /// By node: its place in `first`, plus one; 0 = it has none. Most nodes are no stack of a run.
-    places: Vec<u32>,
-    /// By node: most stacks have one end and one wait.
-    first: Vec<(StackOrigin, u64)>,
-    /// Of other ends and waits of these nodes, and of stacks without frames.
-    others: HashMap<StackOrigin, u64>,
+    /// By stop: whether a text takes the place of the root.
+    is_incomplete: Vec<bool>,
+    /// By node: the sum of the stack above which nothing stands.
+    nodes: Vec<u64>,
+    /// The others, in parts that are summed at once.
+    parts: Vec<Mutex<OtherOrigins>>,
+}
+
+/// Sums of stacks above which something stands, and of those without frames.
+#[derive(Default)]
+struct OtherOrigins {
+    sums: HashMap<StackOrigin, u64>,
+    /// Whether the nodes of this part have sums.
+    has_nodes: bool,
 }
 
 impl OriginSums {
-    /// Adds to the sum of an origin.
-    pub(super) fn add(&mut self, origin: StackOrigin, more: u64) {
-        let sum = match origin.node {
-            Some(node) => self.of_node(node, origin),
-            None => self.others.entry(origin).or_default(),
-        };
-        *sum = sum.saturating_add(more);
+    /// No sums yet of the stacks of a profile.
+    pub(super) fn new(profile: &Profile) -> OriginSums {
+        OriginSums {
+            is_incomplete: profile.stops.iter().map(|stop| !stop.reason.is_complete()).collect(),
+            nodes: vec![0; profile.tree.nodes().len().max(1)],
+            parts: std::iter::repeat_with(Mutex::default).take(rayon::current_num_threads()).collect(),
+        }
     }
 
-    fn of_node(&mut self, NodeId(node): NodeId, origin: StackOrigin) -> &mut u64 {
-        let at = node as usize;
-        if self.places.len() <= at {
-            self.places.resize(at + 1, 0);
-        }
-        if self.places[at] == 0 {
-            self.first.push((origin, 0));
-            self.places[at] = self.first.len() as u32;
-        }
-        match &mut self.first[self.places[at] as usize - 1] {
-            (first, sum) if *first == origin => sum,
-            _ => self.others.entry(origin).or_default(),
-        }
+    /// Adds so many runs: their origins, and what to add to the sum of each.
+    pub(super) fn add(
+        &mut self,
+        runs: usize,
+        origins: impl Iterator<Item = (StackOrigin, u64)> + Clone + Sync,
+    ) {
+        let OriginSums { is_incomplete, nodes, parts } = self;
+        add_by_node(nodes, runs, |part, first, nodes| {
+            let mut others = parts[part].lock().unwrap_or_else(PoisonError::into_inner);
+            for (origin, more) in origins.clone() {
+                let node = origin.node.map_or(0, |NodeId(node)| node as usize);
+                let Some(sum) = nodes.get_mut(node.wrapping_sub(first)) else { continue };
+                let is_incomplete = origin.stop.is_some_and(|stop| is_incomplete[stop.0 as usize]);
+                if origin.node.is_some() && origin.wait.is_none() && !is_incomplete {
+                    *sum = sum.saturating_add(more);
+                    others.has_nodes |= more > 0;
+                } else if more > 0 {
+                    let sum = others.sums.entry(origin).or_default();
+                    *sum = sum.saturating_add(more);
+                }
+            }
+        });
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.first.is_empty() && self.others.is_empty()
+        !self.has_nodes() && self.parts().all(|part| part.sums.is_empty())
     }
 
-    /// Each origin with its sum, in no particular order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (StackOrigin, u64)> {
-        let first = self.first.iter().copied();
-        first.chain(self.others.iter().map(|(origin, sum)| (*origin, *sum))).filter(|(_, sum)| *sum > 0)
+    /// Whether there are stacks above which nothing stands.
+    pub(super) fn has_nodes(&self) -> bool {
+        self.parts().any(|part| part.has_nodes)
+    }
+
+    /// By node: the sum of the stack above which nothing stands.
+    pub(super) fn nodes(&self) -> &[u64] {
+        &self.nodes
+    }
+
+    /// The other origins with their sums, in no particular order. One may have several.
+    pub(super) fn others(&self) -> impl Iterator<Item = (StackOrigin, u64)> {
+        self.parts()
+            .flat_map(|part| part.sums.iter().map(|(origin, sum)| (*origin, *sum)).collect::<Vec<_>>())
+    }
+
+    fn parts(&self) -> impl Iterator<Item = MutexGuard<'_, OtherOrigins>> {
+        self.parts.iter().map(|part| part.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -406,7 +406,7 @@ pub fn collect_of(
         Some(_) if !taken.is_empty() => window,
         _ => taken,
     };
-    let mut tables = StatsTables::new(profile, options, span);
+    let mut tables = StatsTables::new(profile, runs, options, span)?;
     let new_sums = |question| QuestionSums::new(profile, &functions, runs, options, question, values);
     let mut asked = question.map(new_sums).transpose()?;
     runs.for_each(|batch: Batch<'_>| -> std::io::Result<()> {

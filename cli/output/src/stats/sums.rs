@@ -9,13 +9,15 @@ use super::{
     Amount, CauseStats, FrameStats, FunctionStats, ModuleStats, StatsOptions, StopStats, ThreadStats,
     TrustStats, TrustedWeight, WaitStats, per_second, share,
 };
+use rayon::prelude::*;
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BinaryHeap, HashMap};
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use stk_profile::profile::{
-    Additive, Batch, FrameId, FrameKind, Functions, Modules, NameSource, NodeId, OpenFunctions, OwnTotal,
-    Profile, Run, Runs, Visit, Weight,
+    Additive, Batch, Children, FrameId, FrameKind, Functions, Modules, NameSource, NodeId, OpenFunctions,
+    OwnTotal, Profile, Run, Runs, Visit, Weight, add_by_node,
 };
 use stk_profile::stack::StopReason;
 
@@ -26,54 +28,16 @@ pub(super) struct StatsTables<'a> {
     threads: Vec<ThreadStats>,
     timelines: Vec<Timeline>,
     stops: Vec<u64>,
-    /// By stop: the weights of the samples.
-    stop_weights: Vec<[u64; WEIGHTS.len()]>,
-    stacks: StackWeights,
-    /// By node, once all runs are there: its samples, with the weight that the lists count.
+    /// By stop: the weight of the samples.
+    stop_ns: Vec<u64>,
+    /// What the lists count.
+    weight: Weight,
+    /// By node: its samples.
     nodes: Vec<Amount>,
-    /// Of runs without a stack: as above.
-    no_stack: [u64; WEIGHTS.len()],
+    /// Of runs without a stack.
+    no_stack: Amount,
     waits: WaitSums,
 }
-
-/// Sums by stack. Of five nodes of the call tree, four are no stack of a run.
-#[derive(Default)]
-struct StackWeights {
-    /// By node: its place among the sums, plus one; 0 = it has none.
-    places: Vec<u32>,
-    sums: Vec<StackSum>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct StackSum {
-    samples: u64,
-    /// In nanoseconds, for each weight.
-    weights: [u64; WEIGHTS.len()],
-}
-
-impl StackWeights {
-    fn of_mut(&mut self, NodeId(node): NodeId) -> &mut StackSum {
-        let place = &mut self.places[node as usize];
-        if *place == 0 {
-            self.sums.push(StackSum::default());
-            *place = self.sums.len() as u32;
-        }
-        &mut self.sums[*place as usize - 1]
-    }
-
-    /// By node: its samples, with the weight of this number.
-    fn amounts(self, weight: usize) -> Vec<Amount> {
-        let sum = |sum: &StackSum| Amount { samples: sum.samples, weight_ns: sum.weights[weight] };
-        let sums: Vec<Amount> = self.sums.iter().map(sum).collect();
-        // Before room is made for all nodes.
-        drop(self.sums);
-        let place = |place: &u32| place.checked_sub(1).map_or(Amount::default(), |at| sums[at as usize]);
-        self.places.iter().map(place).collect()
-    }
-}
-
-/// All weights.
-const WEIGHTS: [Weight; 5] = [Weight::Cpu, Weight::Wall, Weight::Samples, Weight::Active, Weight::Waiting];
 
 /// Tables that are ready to print.
 pub(super) struct StatsSummary {
@@ -107,19 +71,28 @@ pub struct StackAmounts {
 impl StackAmounts {
     /// Sums up the runs, as the options say.
     pub fn of(profile: &Profile, runs: &Runs, options: &StatsOptions) -> io::Result<StackAmounts> {
-        let mut tables = StatsTables::new(profile, options, runs.span());
+        let mut tables = StatsTables::new(profile, runs, options, runs.span())?;
         runs.for_each(|batch: Batch<'_>| -> io::Result<()> {
             tables.add(&batch);
             Ok(())
         })?;
-        let (weight, counted_ns) = tables.weigh(options.weight, tables.is_cpu_known());
-        Ok(StackAmounts { weight, counted_ns, nodes: tables.nodes })
+        Ok(StackAmounts { weight: tables.weight, counted_ns: tables.counted_ns(), nodes: tables.nodes })
     }
 }
 
 impl<'a> StatsTables<'a> {
-    /// `span`: when samples were taken.
-    pub(super) fn new(profile: &'a Profile, options: &StatsOptions, span: Range<u64>) -> StatsTables<'a> {
+    /// For these runs of a profile. `span`: when samples were taken.
+    pub(super) fn new(
+        profile: &'a Profile,
+        runs: &Runs,
+        options: &StatsOptions,
+        span: Range<u64>,
+    ) -> io::Result<StatsTables<'a>> {
+        let weight = match options.weight {
+            Some(weight) => weight,
+            None if is_cpu_known(runs)? => Weight::Cpu,
+            None => Weight::Active,
+        };
         let timelines = vec![Timeline::new(span); profile.threads.len()];
         let threads = profile
             .threads
@@ -132,68 +105,64 @@ impl<'a> StatsTables<'a> {
                 ..ThreadStats::default()
             })
             .collect();
-        let stops = vec![0; profile.stops.len()];
-        let stop_weights = vec![Default::default(); stops.len()];
-        let stacks = StackWeights { places: vec![0; profile.tree.nodes().len()], sums: Vec::new() };
-        StatsTables {
+        Ok(StatsTables {
             profile,
             running_only: options.running_only,
             threads,
             timelines,
-            stops,
-            stop_weights,
-            stacks,
-            nodes: Vec::new(),
-            no_stack: Default::default(),
+            stops: vec![0; profile.stops.len()],
+            stop_ns: vec![0; profile.stops.len()],
+            weight,
+            nodes: vec![Amount::default(); profile.tree.nodes().len()],
+            no_stack: Amount::default(),
             waits: WaitSums::new(options.waiting),
-        }
+        })
     }
 
     pub(super) fn add(&mut self, batch: &Batch<'_>) {
-        let thread = &mut self.threads[batch.thread as usize];
-        let timeline = &mut self.timelines[batch.thread as usize];
-        for run in batch.runs {
-            timeline.add(run);
-            thread.all.add_run(run);
-            thread.states.of_mut(run.activity).add_run(run);
-            thread.cpu_ns = thread.cpu_ns.saturating_add(run.cpu_ns);
-            self.waits.add(batch.thread, run);
-            if self.running_only && run.activity.wait().is_some() {
-                continue;
-            }
-            self.stops[run.stop.0 as usize] += u64::from(run.samples);
-            let sums = match run.node {
-                Some(node) => {
-                    let stack = self.stacks.of_mut(node);
-                    stack.samples += u64::from(run.samples);
-                    &mut stack.weights
+        let StatsTables { threads, timelines, stops, stop_ns, nodes, no_stack, waits, .. } = self;
+        let (running_only, weight, interval_ns) =
+            (self.running_only, self.weight, self.profile.trace.interval_ns);
+        let counts = |run: &&Run| !running_only || run.activity.wait().is_none();
+        let amount =
+            |run: &Run| Amount { samples: run.samples.into(), weight_ns: weight.of(run, interval_ns) };
+        let (thread, timeline) = (&mut threads[batch.thread as usize], &mut timelines[batch.thread as usize]);
+        let of_nodes = |_, first: usize, nodes: &mut [Amount]| {
+            for run in batch.runs.iter().filter(counts) {
+                let place = run.node.map(|NodeId(node)| (node as usize).wrapping_sub(first));
+                if let Some(sum) = place.and_then(|place| nodes.get_mut(place)) {
+                    sum.add(amount(run));
                 }
-                None => &mut self.no_stack,
-            };
-            let of_stop = &mut self.stop_weights[run.stop.0 as usize];
-            for ((sum, of_stop), weight) in sums.iter_mut().zip(of_stop).zip(WEIGHTS) {
-                let ns = weight.of(run, self.profile.trace.interval_ns);
-                *sum = sum.saturating_add(ns);
-                *of_stop = of_stop.saturating_add(ns);
             }
-        }
+        };
+        rayon::join(
+            || add_by_node(nodes, batch.runs.len(), of_nodes),
+            || {
+                for run in batch.runs {
+                    timeline.add(run);
+                    thread.all.add_run(run);
+                    thread.states.of_mut(run.activity).add_run(run);
+                    thread.cpu_ns = thread.cpu_ns.saturating_add(run.cpu_ns);
+                    waits.add(batch.thread, run);
+                }
+                for run in batch.runs.iter().filter(counts) {
+                    let amount = amount(run);
+                    let stop = run.stop.0 as usize;
+                    stops[stop] += amount.samples;
+                    stop_ns[stop] = stop_ns[stop].saturating_add(amount.weight_ns);
+                    if run.node.is_none() {
+                        no_stack.add(amount);
+                    }
+                }
+            },
+        );
     }
 
-    /// Whether the CPU time of any thread is known.
-    fn is_cpu_known(&self) -> bool {
-        self.threads.iter().any(|thread| thread.cpu_ns > 0)
-    }
-
-    /// Gives each node's amount the weight that the lists count. Returns what it is, and the weight
-    /// of all.
-    fn weigh(&mut self, asked: Option<Weight>, cpu_known: bool) -> (Weight, u64) {
-        let weight = asked.unwrap_or(if cpu_known { Weight::Cpu } else { Weight::Active });
-        let at = WEIGHTS.iter().position(|known| *known == weight).unwrap_or(0);
-        self.nodes = std::mem::take(&mut self.stacks).amounts(at);
+    /// The weight of all.
+    fn counted_ns(&self) -> u64 {
         // A forged trace may claim any CPU time and any interval.
-        let all =
-            self.nodes.iter().map(|amount| amount.weight_ns).fold(self.no_stack[at], u64::saturating_add);
-        (weight, all)
+        let weights = self.nodes.iter().map(|amount| amount.weight_ns);
+        weights.fold(self.no_stack.weight_ns, u64::saturating_add)
     }
 
     /// The tables, and what else was requested. `functions`: those of the profile.
@@ -204,19 +173,21 @@ impl<'a> StatsTables<'a> {
         asked: Option<QuestionSums<'_>>,
     ) -> (StatsSummary, Option<AnswerSums>) {
         let top = options.top;
-        let cpu_known = self.is_cpu_known();
-        let (weight, counted_ns) = self.weigh(options.weight, cpu_known);
-        let distinct_stacks = self.nodes.iter().filter(|amount| amount.samples > 0).count() as u64;
+        let cpu_known = self.threads.iter().any(|thread| thread.cpu_ns > 0);
         let modules_of = functions.modules();
-        let trusted =
-            TrustedWeight { complete_ns: self.complete_ns(weight), ..trusted(self.profile, &self.nodes) };
-        let no_stack = self.no_stack_amount(weight);
         let calls = || {
             let through = through(self.profile, self.nodes.clone());
-            CallSums::of(self.profile, functions, &self.nodes, &through, no_stack)
+            CallSums::of(self.profile, functions, &self.nodes, &through, self.no_stack)
         };
         let answer = asked.map(|asked| asked.finish(cpu_known, calls));
-        let (mut of_functions, mut of_modules) = own(self.profile, functions, &self.nodes);
+        let ((counted_ns, trusted), (distinct_stacks, (mut of_functions, mut of_modules))) = rayon::join(
+            || (self.counted_ns(), trusted(self.profile, &self.nodes)),
+            || {
+                let stacks = self.nodes.iter().filter(|amount| amount.samples > 0);
+                (stacks.count() as u64, own(self.profile, functions, &self.nodes))
+            },
+        );
+        let trusted = TrustedWeight { complete_ns: self.complete_ns(), ..trusted };
         let through = through(self.profile, std::mem::take(&mut self.nodes));
         let module_of =
             |frame: FrameId| modules_of.names[modules_of.of_frames[frame.0 as usize] as usize].as_str();
@@ -266,7 +237,7 @@ impl<'a> StatsTables<'a> {
         }
         let (stops, complete_share) = self.stop_stats(top);
         let summary = StatsSummary {
-            weight,
+            weight: self.weight,
             counted_ns,
             waits: self.waits.rows(self.profile, functions, top),
             distinct_stacks,
@@ -284,20 +255,11 @@ impl<'a> StatsTables<'a> {
         (summary, answer)
     }
 
-    /// The counted samples that have no stack.
-    fn no_stack_amount(&self, weight: Weight) -> Amount {
-        let all: u64 = self.stops.iter().sum();
-        let with_stack: u64 = self.nodes.iter().map(|amount| amount.samples).sum();
-        let at = WEIGHTS.iter().position(|known| *known == weight).unwrap_or(0);
-        Amount { samples: all - with_stack, weight_ns: self.no_stack[at] }
-    }
-
     /// The weight of the samples whose stacks are complete.
-    fn complete_ns(&self, weight: Weight) -> u64 {
-        let at = WEIGHTS.iter().position(|known| *known == weight).unwrap_or(0);
-        let stops = self.profile.stops.iter().zip(&self.stop_weights);
+    fn complete_ns(&self) -> u64 {
+        let stops = self.profile.stops.iter().zip(&self.stop_ns);
         let complete = stops.filter(|(stop, _)| stop.reason.is_complete());
-        complete.map(|(_, weights)| weights[at]).fold(0, u64::saturating_add)
+        complete.map(|(_, ns)| *ns).fold(0, u64::saturating_add)
     }
 
     /// The first `top` reasons why stacks end, and the part of all stacks that is complete.
@@ -363,39 +325,147 @@ fn own(
     (of_functions, of_modules)
 }
 
-/// Adds the total amounts. Visits every stack once that has samples or leads to one with samples.
+/// Adds the total amounts. Visits every stack once that has samples or leads to one with samples,
+/// several parts of the tree at once.
 fn add_totals(
     profile: &Profile,
     functions: &Functions,
     through: &[Amount],
     (of_functions, of_modules): (&mut [OwnTotal<Amount>], &mut [OwnTotal<Amount>]),
 ) {
-    let nodes = profile.tree.nodes();
-    let modules = functions.modules();
-    let (mut open_functions, mut open_modules) = (OpenFunctions::default(), OpenFunctions::default());
-    profile.tree.visit(|NodeId(node), when| {
-        let at = node as usize;
-        let frame = nodes[at].frame;
-        let module = modules.of_frames[frame.0 as usize];
-        let of_frame = functions.of(frame);
-        if when == Visit::Leave {
-            of_frame.iter().for_each(|function| open_functions.leave(function.0));
-            open_modules.leave(module);
-            return true;
+    let threads = rayon::current_num_threads();
+    let parts = TreeParts::new(profile, through, threads);
+    let next = AtomicUsize::new(0);
+    let work = |_| {
+        let mut totals = Totals::new(profile, functions, through);
+        while let Some(&part) = parts.roots.get(next.fetch_add(1, Ordering::Relaxed)) {
+            totals.add_part(&parts, part);
         }
-        if through[at] == Amount::default() {
-            return false;
+        totals
+    };
+    for totals in (0..threads).into_par_iter().map(work).collect::<Vec<_>>() {
+        for (sums, totals) in [(&mut *of_functions, &totals.functions), (&mut *of_modules, &totals.modules)] {
+            sums.iter_mut().zip(&totals.sums).for_each(|(sum, total)| sum.total.add(*total));
         }
-        for function in of_frame {
-            if open_functions.enter(function.0) {
-                of_functions[function.0 as usize].total.add(through[at]);
-            }
+    }
+}
+
+/// A call tree, cut into parts that are visited at once.
+struct TreeParts {
+    callees: Children,
+    /// The outermost node of each, and whether the part is that node alone.
+    roots: Vec<(NodeId, bool)>,
+}
+
+/// Nodes that are parts of their own, at most.
+const MOST_SINGLE: usize = 256;
+
+impl TreeParts {
+    /// The nodes that samples go through.
+    fn new(profile: &Profile, through: &[Amount], threads: usize) -> TreeParts {
+        let nodes = profile.tree.nodes();
+        let callees = Children::new(nodes.iter().map(|node| node.parent()));
+        let mut sizes: Vec<u32> = vec![1; nodes.len()];
+        profile.tree.add_callees(&mut sizes, |sum, more| *sum += more);
+        let part = |node: NodeId| (sizes[node.0 as usize], node);
+        let is_met = |NodeId(node): &NodeId| through[*node as usize] != Amount::default();
+        let mut parts: BinaryHeap<(u32, NodeId)> = callees.roots().filter(is_met).map(part).collect();
+        // A part that is larger than this is cut.
+        let large = nodes.len() / (8 * threads);
+        let mut roots = Vec::new();
+        while threads > 1
+            && roots.len() < MOST_SINGLE
+            && parts.peek().is_some_and(|(size, _)| *size as usize > large)
+            && let Some((_, node)) = parts.pop()
+        {
+            roots.push((node, true));
+            parts.extend(callees.of(node).filter(is_met).map(part));
         }
-        if open_modules.enter(module) {
-            of_modules[module as usize].total.add(through[at]);
+        // The largest first, so that the last one to begin is a small one.
+        roots.extend(parts.into_sorted_vec().into_iter().rev().map(|(_, node)| (node, false)));
+        TreeParts { callees, roots }
+    }
+}
+
+/// The total amounts of functions and modules, by some parts of a tree.
+struct Totals<'p> {
+    profile: &'p Profile,
+    of_frames: &'p Functions,
+    through: &'p [Amount],
+    functions: OpenTotals,
+    modules: OpenTotals,
+}
+
+/// Sums by number, and what is on the stack of the visit.
+struct OpenTotals {
+    sums: Vec<Amount>,
+    open: OpenFunctions,
+}
+
+impl OpenTotals {
+    fn new(numbers: usize) -> OpenTotals {
+        OpenTotals { sums: vec![Amount::default(); numbers], open: OpenFunctions::default() }
+    }
+
+    fn enter(&mut self, number: u32, amount: Amount) {
+        if self.open.enter(number) {
+            self.sums[number as usize].add(amount);
         }
-        true
-    });
+    }
+}
+
+impl<'p> Totals<'p> {
+    fn new(profile: &'p Profile, of_frames: &'p Functions, through: &'p [Amount]) -> Totals<'p> {
+        let functions = OpenTotals::new(of_frames.list().len());
+        let modules = OpenTotals::new(of_frames.modules().names.len());
+        Totals { profile, of_frames, through, functions, modules }
+    }
+
+    fn add_part(&mut self, parts: &TreeParts, (root, is_single): (NodeId, bool)) {
+        let nodes = self.profile.tree.nodes();
+        let callers =
+            || std::iter::successors(nodes[root.0 as usize].parent(), |at| nodes[at.0 as usize].parent());
+        // Callers are on the stack, and counted with the parts that they belong to.
+        callers().for_each(|caller| self.enter(caller, Amount::default()));
+        self.enter(root, self.through[root.0 as usize]);
+        if !is_single {
+            parts.callees.visit_below(root, |node, when| {
+                let amount = self.through[node.0 as usize];
+                match when {
+                    Visit::Leave => self.leave(node),
+                    Visit::Enter if amount == Amount::default() => return false,
+                    Visit::Enter => self.enter(node, amount),
+                }
+                true
+            });
+        }
+        self.leave(root);
+        callers().for_each(|caller| self.leave(caller));
+    }
+
+    fn enter(&mut self, NodeId(node): NodeId, amount: Amount) {
+        let frame = self.profile.tree.nodes()[node as usize].frame;
+        let of_frames = self.of_frames;
+        of_frames.of(frame).iter().for_each(|function| self.functions.enter(function.0, amount));
+        self.modules.enter(of_frames.modules().of_frames[frame.0 as usize], amount);
+    }
+
+    fn leave(&mut self, NodeId(node): NodeId) {
+        let frame = self.profile.tree.nodes()[node as usize].frame;
+        let of_frames = self.of_frames;
+        of_frames.of(frame).iter().for_each(|function| self.functions.open.leave(function.0));
+        self.modules.open.leave(of_frames.modules().of_frames[frame.0 as usize]);
+    }
+}
+
+/// Whether the CPU time of any run is known.
+fn is_cpu_known(runs: &Runs) -> io::Result<bool> {
+    let mut known = false;
+    runs.for_each(|batch: Batch<'_>| -> io::Result<()> {
+        known = known || batch.runs.iter().any(|run| run.cpu_ns > 0);
+        Ok(())
+    })?;
+    Ok(known)
 }
 
 /// A time by which functions and modules are listed.
@@ -481,5 +551,72 @@ fn frame_stats(profile: &Profile, modules: &Modules, through: &[Amount], top: us
         managed,
         managed_named,
         causes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use stk_profile::profile::{FrameFacts, FrameKey, NamedFrame, Node, Placement, TraceInfo};
+    use stk_tests::synth::Random;
+    use stk_unwind::Trust;
+
+    /// Each has two frames.
+    const FUNCTIONS: u32 = 20;
+
+    /// A profile with these functions and without stacks.
+    fn profile() -> Profile {
+        let mut profile = Profile::empty(TraceInfo::unknown(stk_schema::Arch::X64));
+        for frame in 0..2 * FUNCTIONS {
+            let place = Placement::Unknown(frame.into());
+            profile.frames.intern(FrameKey { place, exact: true, trust: Trust::Context });
+            let symbols = &mut profile.symbols;
+            let function = symbols.strings.intern(&(frame % FUNCTIONS).to_string());
+            symbols.named.push(NamedFrame { function, file: None, line: None, inline: false });
+            symbols.starts.push(symbols.named.len() as u32);
+            symbols.source.push(NameSource::Pdb);
+            symbols.reason.push(None);
+            symbols.facts.push(FrameFacts::default());
+        }
+        profile
+    }
+
+    #[test]
+    fn totals_are_those_of_each_stack_on_any_number_of_threads() {
+        let mut profile = profile();
+        let mut random = Random::new(3);
+        let (mut own, mut stack) = (Vec::new(), Vec::new());
+        let (mut all, mut expected) = (Amount::default(), vec![Amount::default(); FUNCTIONS as usize]);
+        for samples in 1..5_000 {
+            let amount = Amount { samples, weight_ns: 3 * samples };
+            stack.truncate(random.below(stack.len() + 1));
+            let depth = 1 + random.below(30);
+            while stack.len() < depth {
+                stack.push(random.below(2 * FUNCTIONS as usize) as u32);
+            }
+            let call =
+                |parent, frame: &u32| Some(profile.tree.intern(Node { parent, frame: FrameId(*frame) }));
+            let node = stack.iter().fold(None, call).map_or(0, |NodeId(node)| node as usize);
+            own.resize(profile.tree.nodes().len(), Amount::default());
+            own[node].add(amount);
+            all.add(amount);
+            let distinct: BTreeSet<u32> = stack.iter().map(|frame| frame % FUNCTIONS).collect();
+            distinct.into_iter().for_each(|function| expected[function as usize].add(amount));
+        }
+        let functions = Functions::new(&profile, false);
+        let through = through(&profile, own);
+        for threads in [1, 4] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let mut of_functions = vec![OwnTotal::default(); functions.list().len()];
+            let mut of_modules = vec![OwnTotal::default(); functions.modules().names.len()];
+            let sums = (&mut of_functions[..], &mut of_modules[..]);
+            pool.install(|| add_totals(&profile, &functions, &through, sums));
+            // Functions are numbered as their frames are.
+            let totals: Vec<Amount> = of_functions.iter().map(|sums| sums.total).collect();
+            assert_eq!(totals, expected, "{threads}");
+            // All of them are in no module.
+            assert_eq!(of_modules[0].total, all);
+        }
     }
 }

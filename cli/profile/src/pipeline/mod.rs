@@ -131,7 +131,7 @@ pub fn load_trace(
     profile.losses.runtimes.extend(methods.problems);
     // Before samples and frames are left out: CPU time is shared out among all samples of a thread,
     // and the system's frames say what it did.
-    let mut runs = classify(&mut profile, &{ runs })?;
+    let mut runs = classify(&mut profile, runs)?;
     deadline.check()?;
     runs = split_renamed(&mut profile, runs, trace)?;
     name_recorder(&mut profile, &mut runs, trace);

@@ -53,14 +53,20 @@ fn without_cycle(tree: &CallTree, functions: &Functions, stack: NodeId) -> NodeI
 /// Leaves the middle out of stacks with more than `most` functions, so that no more than that are
 /// left; a placeholder stands for it. Returns how many different stacks that were.
 pub fn cut_stacks(profile: &mut Profile, runs: &mut Runs, most: usize) -> io::Result<u64> {
-    let functions = Functions::new(profile, false);
     let nodes = profile.tree.nodes();
-    let mut lengths: Vec<usize> = Vec::with_capacity(nodes.len());
+    // Each name of a frame is that of a function.
+    let names = profile.symbols.starts.windows(2).map(|pair| pair[1] - pair[0]);
+    let names: Vec<u32> = names.collect();
+    let mut lengths: Vec<u32> = Vec::with_capacity(nodes.len());
+    let mut longest = 0;
     for node in nodes {
         let above = node.parent().map_or(0, |parent| lengths[parent.0 as usize]);
-        lengths.push(above + functions.of(node.frame).len());
+        let length = above.saturating_add(names[node.frame.0 as usize]);
+        longest = length.max(longest);
+        lengths.push(length);
     }
-    if lengths.iter().all(|length| *length <= most) {
+    let most = u32::try_from(most).unwrap_or(u32::MAX);
+    if longest <= most {
         return Ok(0);
     }
     let mut met = vec![false; nodes.len()];
@@ -108,7 +114,7 @@ const MIDDLE: &str = "[frames left out: too deep]";
 
 /// The innermost frames of a stack with at most `keep` functions, innermost first, and the caller
 /// with at most so many from which on the outer ones are kept.
-fn ends(nodes: &[TreeNode], lengths: &[usize], stack: NodeId, keep: usize) -> (Vec<FrameId>, Option<NodeId>) {
+fn ends(nodes: &[TreeNode], lengths: &[u32], stack: NodeId, keep: u32) -> (Vec<FrameId>, Option<NodeId>) {
     let mut inner = Vec::new();
     let mut next = Some(stack);
     let all = lengths[stack.0 as usize];

@@ -250,6 +250,9 @@ fn unique_names(profile: &Profile, modules: &Modules, entries: &[FunctionEntry])
             names.iter().for_each(|name| *uses.entry(name).or_default() += 1);
             (0..names.len()).filter(|&i| uses[names[i].as_str()] > 1).collect()
         };
+        if shared.is_empty() {
+            return names;
+        }
         for i in shared {
             names[i] = level(&entries[i]);
         }

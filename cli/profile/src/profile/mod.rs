@@ -74,7 +74,7 @@ pub use parts::{RunSelection, ThreadMerge, merge_threads, part, spans};
 pub use placeholder::{fill_stacks, name_recorder};
 pub use processes::{ProcessInfo, Processes};
 pub use renames::split_renamed;
-pub use runs::{Batch, MOST_RUNS_HELD, Run, RunFlags, RunSource, Runs, SEGMENT_RUNS};
+pub use runs::{Batch, MOST_RUNS_HELD, Run, RunFlags, RunSource, Runs, SEGMENT_RUNS, add_by_node};
 pub use sums::Sums;
 pub use symbolize::{MissingModule, MissingSymbols, missing_symbols, symbolize};
 pub use tree::{CallTree, Children, Node, NodeId, TreeNode, Visit};

@@ -49,12 +49,7 @@ impl Profile {
 /// Gives samples without a stack a stack of one frame: `[no stack: REASON]`, or that their frames
 /// are left out. The profile has names.
 pub fn fill_stacks(profile: &mut Profile, runs: Runs) -> io::Result<Runs> {
-    let mut lacks = false;
-    runs.for_each(|batch| {
-        lacks |= batch.runs.iter().any(|run| run.node.is_none());
-        Ok::<(), io::Error>(())
-    })?;
-    if !lacks {
+    if !runs.lack_stacks()? {
         return Ok(runs);
     }
     let mut nodes: HashMap<String, NodeId> = HashMap::new();

@@ -1,6 +1,8 @@
 //! Runs of equal samples, per thread, in time order.
 
+use super::activity::Weighing;
 use super::{Activity, NodeId, StopId};
+use rayon::prelude::*;
 use std::fmt::Debug;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -68,12 +70,23 @@ impl Run {
 }
 
 /// Runs of one thread in time order. A thread's runs may be split into several batches.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     /// Index in `Profile::threads`.
     pub thread: u32,
     /// Runs in time order.
     pub runs: &'a [Run],
+    /// How [`weighed`](Batch::weighed) counts them.
+    pub(super) weighing: Weighing,
+    /// Whether they are known to be the thread's last.
+    pub(super) is_last: bool,
+}
+
+impl<'a> Batch<'a> {
+    /// Runs of a thread, counted by the time that they cover.
+    fn of(thread: u32, runs: &'a [Run]) -> Batch<'a> {
+        Batch { thread, runs, weighing: Weighing::TIME, is_last: false }
+    }
 }
 
 /// Runs kept in memory by default (32 MiB); the rest goes to a temporary file.
@@ -101,6 +114,8 @@ pub struct Runs {
     map: Option<Vec<Option<NodeId>>>,
     /// From the first run's beginning to the end of the last; `None` without runs.
     span: Option<Range<u64>>,
+    /// Whether a run may have no stack.
+    may_lack_stacks: bool,
 }
 
 #[derive(Default, Debug)]
@@ -140,6 +155,7 @@ impl Runs {
             spill: None,
             map: None,
             span: None,
+            may_lack_stacks: false,
         }
     }
 
@@ -148,7 +164,7 @@ impl Runs {
     pub fn of_source(source: Box<dyn RunSource>, threads: u32, span: Range<u64>, limit: usize) -> Runs {
         let mut runs = Runs::with_limit(limit);
         runs.threads.resize_with(threads as usize, ThreadRuns::default);
-        (runs.source, runs.span) = (Some(source), Some(span));
+        (runs.source, runs.span, runs.may_lack_stacks) = (Some(source), Some(span), true);
         runs
     }
 
@@ -175,36 +191,45 @@ impl Runs {
         let end = run.end_ns();
         let span = self.span.get_or_insert(run.first_ns..end);
         *span = span.start.min(run.first_ns)..span.end.max(end);
+        self.may_lack_stacks |= run.node.is_none();
         self.threads[i].held.push(run);
         self.held += 1;
         Ok(())
     }
 
-    /// Adds all runs of a thread that has none yet, in time order.
-    pub(super) fn push_all(&mut self, thread: u32, runs: Vec<Run>) -> io::Result<()> {
-        let i = thread as usize;
-        let is_new = self.threads.get(i).is_none_or(|thread| thread.held.is_empty());
-        let Some((last, others)) =
-            runs.split_last().filter(|_| is_new && self.held + runs.len() <= self.limit)
-        else {
-            return runs.into_iter().try_for_each(|run| self.push(thread, run));
-        };
-        // The last one makes room for the thread.
-        let span = others.iter().map(|run| run.first_ns..run.end_ns());
-        for run in span {
-            let span = self.span.get_or_insert(run.clone());
-            *span = span.start.min(run.start)..span.end.max(run.end);
+    /// Changes the runs of each thread, several threads at once. They stay in time order, and cover
+    /// the same time. Returns what `change` does; `None` if not all runs are in memory, where
+    /// nothing is changed.
+    pub(super) fn change_held<T: Send>(
+        &mut self,
+        change: impl Fn(&mut Vec<Run>) -> T + Sync,
+    ) -> io::Result<Option<Vec<T>>> {
+        if self.spill.is_some() || self.source.is_some() {
+            return Ok(None);
         }
-        let others = others.len();
-        self.push(thread, *last)?;
-        self.threads[i].held = runs;
-        self.held += others;
-        Ok(())
+        let changed = self.threads.par_iter_mut().map(|thread| change(&mut thread.held)).collect();
+        self.held = self.threads.iter().map(|thread| thread.held.len()).sum();
+        if self.held > self.limit {
+            self.spill()?;
+        }
+        Ok(Some(changed))
     }
 
     /// The time that they cover, in nanoseconds since trace start; empty without runs.
     pub fn span(&self) -> Range<u64> {
         self.span.clone().unwrap_or_default()
+    }
+
+    /// Whether a run has no stack.
+    pub(super) fn lack_stacks(&self) -> io::Result<bool> {
+        let mut lacks = false;
+        if self.may_lack_stacks {
+            self.for_each(|batch| {
+                lacks |= batch.runs.iter().any(|run| run.node.is_none());
+                Ok::<(), io::Error>(())
+            })?;
+        }
+        Ok(lacks)
     }
 
     /// Calls `visit` with every thread's runs, thread by thread, in time order. Can be called
@@ -240,21 +265,34 @@ impl Runs {
                 next = source.runs(i, from, &mut runs).map(|from| (source, from));
                 self.map(&mut runs);
                 if !runs.is_empty() {
-                    visit(Batch { thread: i, runs: &runs })?;
+                    visit(Batch::of(i, &runs))?;
                 }
             }
             for segment in &thread.spilled {
                 if let Some(spill) = &self.spill {
                     spill.read(*segment, &mut runs)?;
                     self.map(&mut runs);
-                    visit(Batch { thread: i, runs: &runs })?;
+                    visit(Batch::of(i, &runs))?;
                 }
             }
             if !thread.held.is_empty() {
-                visit(Batch { thread: i, runs: &thread.held })?;
+                visit(Batch { is_last: true, ..Batch::of(i, &thread.held) })?;
             }
         }
         Ok(())
+    }
+
+    /// What `of` makes of each thread, several at once unless their runs are in a temporary file.
+    pub(super) fn map_threads<T: Send, E: Send>(
+        &self,
+        of: impl Fn(u32) -> Result<T, E> + Send + Sync,
+    ) -> Result<Vec<T>, E> {
+        let threads = 0..self.threads.len() as u32;
+        if self.can_be_shared() {
+            threads.into_par_iter().map(of).collect()
+        } else {
+            threads.map(of).collect()
+        }
     }
 
     /// Gives runs that were not held their new stacks.
@@ -267,6 +305,7 @@ impl Runs {
     /// Replaces every run's stack by its entry in `map` (index = node). No run may be added
     /// afterwards.
     pub fn map_nodes(&mut self, map: Vec<Option<NodeId>>) {
+        self.may_lack_stacks = true;
         for run in self.threads.iter_mut().flat_map(|thread| &mut thread.held) {
             run.node = mapped(&map, run.node);
         }
@@ -309,6 +348,17 @@ impl Runs {
         out.flush()
     }
 }
+
+/// Calls `add` with parts of what is summed by node, each with its number and that of its first
+/// node, several at once. To each of them it adds what it finds among so many runs.
+pub fn add_by_node<S: Send>(sums: &mut [S], runs: usize, add: impl Fn(usize, usize, &mut [S]) + Sync) {
+    let parts = if runs < FEW_RUNS { 1 } else { rayon::current_num_threads() };
+    let len = sums.len().div_ceil(parts).max(1);
+    sums.par_chunks_mut(len).enumerate().for_each(|(part, sums)| add(part, part * len, sums));
+}
+
+/// Runs that are not worth several threads.
+const FEW_RUNS: usize = 4 << 10;
 
 fn mapped(map: &[Option<NodeId>], node: Option<NodeId>) -> Option<NodeId> {
     map.get(node?.0 as usize).copied().flatten()
@@ -412,22 +462,19 @@ mod tests {
     }
 
     #[test]
-    fn runs_added_at_once_are_as_if_added_one_by_one() {
-        for limit in [1, 4, 12, usize::MAX] {
-            let (mut single, mut whole) = (Runs::with_limit(limit), Runs::with_limit(limit));
-            for thread in 0..3 {
-                let runs: Vec<Run> = (0..5).map(|i| run(3 * i + u64::from(thread))).collect();
-                for &run in &runs {
-                    single.push(thread, run).unwrap();
-                }
-                whole.push_all(thread, runs).unwrap();
-                whole.push_all(thread, Vec::new()).unwrap();
-            }
-            assert_eq!(collect(&whole), collect(&single), "{limit}");
-            assert_eq!(whole.span(), single.span());
-            let held: usize = whole.threads.iter().map(|thread| thread.held.len()).sum();
-            assert!(whole.held <= limit && whole.held == held, "{held} of {limit}");
+    fn changed_runs_beyond_the_limit_are_spilled() {
+        let mut runs = Runs::with_limit(4);
+        for i in 0..4 {
+            runs.push(i as u32 % 2, run(i)).unwrap();
         }
+        let expected: Vec<(u32, Vec<Run>)> =
+            (0..2).map(|i| (i as u32, vec![run(i), run(i), run(i + 2), run(i + 2)])).collect();
+        let twice = |runs: &mut Vec<Run>| *runs = runs.iter().flat_map(|run| [*run, *run]).collect();
+        assert_eq!(runs.change_held(twice).unwrap().map(|made| made.len()), Some(2));
+        assert!(runs.spill.is_some());
+        assert_eq!(collect(&runs), expected);
+        assert_eq!(runs.change_held(twice).unwrap(), None);
+        assert_eq!(collect(&runs), expected, "runs that are not in memory");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Names the distinct frames of a profile, and sums up what is missing.
 
-use super::{NodeId, Profile, Runs, TreeNode, Visit};
+use super::{NodeId, Profile, Runs, Visit, add_by_node};
 use crate::stack::{self, FrameKey, NameSource, NameSources, Placement, Site, StrId};
 use crate::trace::beyond_memory;
 use std::collections::{BTreeMap, HashMap};
@@ -55,23 +55,34 @@ impl MissingSymbols {
 pub fn missing_symbols(profile: &Profile, runs: &Runs) -> io::Result<MissingSymbols> {
     let mut samples = vec![0u64; profile.tree.nodes().len()];
     runs.for_each(|batch| {
-        for run in batch.runs {
-            if let Some(NodeId(node)) = run.node {
-                samples[node as usize] += u64::from(run.samples);
+        add_by_node(&mut samples, batch.runs.len(), |_, first, sums| {
+            for run in batch.runs {
+                let place = run.node.map(|NodeId(node)| (node as usize).wrapping_sub(first));
+                if let Some(sum) = place.and_then(|place| sums.get_mut(place)) {
+                    *sum += u64::from(run.samples);
+                }
             }
-        }
+        });
         Ok::<(), io::Error>(())
     })?;
-    profile.tree.add_callees(&mut samples, |sum, more| *sum += more);
-    let nodes = profile.tree.nodes();
     // What stands for no stack has no name to find.
     let placeholders = profile.placeholders();
-    let stands_for_none =
-        nodes.iter().zip(&mut samples).filter(|(node, _)| placeholders[node.frame.0 as usize]);
-    stands_for_none.for_each(|(_, samples)| *samples = 0);
-    let certain = |node: &TreeNode| profile.symbols.source[node.frame.0 as usize].is_certain();
-    let frames = samples.iter().sum();
-    let named = nodes.iter().zip(&samples).filter(|(node, _)| certain(node)).map(|(_, count)| count).sum();
+    let certain = profile.symbols.source.iter().zip(&placeholders);
+    let certain: Vec<bool> = certain.map(|(source, not_code)| source.is_certain() && !not_code).collect();
+    let (mut frames, mut named) = (0, 0);
+    // Callees come after their callers: the samples that go through a node are all added.
+    for (at, node) in profile.tree.nodes().iter().enumerate().rev() {
+        let (count, frame) = (samples[at], node.frame.0 as usize);
+        if let Some(NodeId(parent)) = node.parent() {
+            samples[parent as usize] += count;
+        }
+        if placeholders[frame] {
+            samples[at] = 0;
+        } else {
+            frames += count;
+            named += if certain[frame] { count } else { 0 };
+        }
+    }
     let mut by_reason = samples_by_reason(profile, &samples);
     let symbols = &profile.symbols;
     for ((key, reason), source) in profile.frames.keys().iter().zip(&symbols.reason).zip(&symbols.source) {

@@ -147,11 +147,15 @@ impl CallTree {
     /// Frees what only [`intern`](Self::intern) needs, half of the tree's memory. Should a node be
     /// interned later whose caller and frame are there, that is made again.
     pub fn settle(&mut self) {
+        let nodes = self.nodes.len() as u32;
+        if nodes == self.settled.nodes {
+            return;
+        }
         self.nodes.shrink_to_fit();
         (self.heads, self.next) = (Vec::new(), Vec::new());
         (self.roots, self.others) = (Head::default(), HashTable::new());
         let frames = self.nodes.iter().map(|node| u64::from(node.frame.0) + 1).max().unwrap_or(0);
-        self.settled = Settled { nodes: self.nodes.len() as u32, frames };
+        self.settled = Settled { nodes, frames };
     }
 
     /// The id of a node that is in no list, new or known.
@@ -290,9 +294,18 @@ impl Children {
     }
 
     /// As [`CallTree::visit`].
-    pub fn visit(&self, mut visit: impl FnMut(NodeId, Visit) -> bool) {
+    pub fn visit(&self, visit: impl FnMut(NodeId, Visit) -> bool) {
+        self.visit_list(self.root, visit);
+    }
+
+    /// As [`CallTree::visit`], only what is below a node.
+    pub fn visit_below(&self, NodeId(node): NodeId, visit: impl FnMut(NodeId, Visit) -> bool) {
+        self.visit_list(self.lists[node as usize][0], visit);
+    }
+
+    fn visit_list(&self, first: NodeId, mut visit: impl FnMut(NodeId, Visit) -> bool) {
         let mut entered: Vec<NodeId> = Vec::new();
-        let mut next = self.root;
+        let mut next = first;
         loop {
             if let Some(&[child, sibling]) = self.lists.get(next.0 as usize) {
                 let is_entered = visit(next, Visit::Enter);

@@ -30,7 +30,7 @@ fn of_run(frames: &[(&str, &str)], change: impl Fn(Run) -> Run) -> Activity {
         b.runs.for_each(|batch| batch.runs.iter().try_for_each(|run| runs.push(thread, change(*run))));
     visited.expect("runs");
     let mut found = None;
-    let classified = classify(&mut b.profile, &runs).expect("classified");
+    let classified = classify(&mut b.profile, runs).expect("classified");
     let visited: std::io::Result<()> = classified.for_each(|batch| {
         // Before it may be what the thread used before this wait.
         found = batch.runs.last().map(|run| run.activity);

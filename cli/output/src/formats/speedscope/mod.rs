@@ -63,8 +63,8 @@ pub(super) struct Speedscope {
     frames: Option<SharedFrames>,
     /// The current pass. The first ones sum up, the others write threads.
     pass: usize,
-    /// Weights of all threads, by the source of a stack.
-    sums: OriginSums,
+    /// Weights of all threads, by the source of a stack: of the pass that is summed up.
+    sums: Option<OriginSums>,
     /// By thread: its CPU time, as far as its samples count in the first sum.
     cpu_ns: Vec<u64>,
     main_threads: HashSet<u32>,
@@ -97,7 +97,7 @@ impl Speedscope {
             weights,
             frames: None,
             pass: 0,
-            sums: OriginSums::default(),
+            sums: None,
             cpu_ns: Vec::new(),
             main_threads: HashSet::new(),
             few: HashSet::new(),
@@ -109,15 +109,14 @@ impl Speedscope {
     /// Writes the profile that sums all threads up in the weight of this number. Without any time,
     /// only the first one is written.
     fn write_sum(&mut self, profile: &Profile, number_of_sum: usize) -> Result<(), OutputError> {
-        if number_of_sum > 0 && self.sums.is_empty() {
+        let Some(sums) = self.sums.take().filter(|sums| number_of_sum == 0 || !sums.is_empty()) else {
             return Ok(());
-        }
+        };
         let frames = self.frames.as_mut().ok_or(OutputError::Order("samples before begin"))?;
-        let sums = std::mem::take(&mut self.sums);
+        let sums = (sums, frames.nodes.take());
         let number = |function: FunctionId| function.0;
         let roots = |origin| frames.roots(origin).map(|root| root.map(number));
-        let stacks = WeighedStacks::of(profile, &frames.functions, &sums, number, roots, None);
-        drop(sums);
+        let stacks = WeighedStacks::of(profile, &frames.functions, sums, number, roots, None);
         let label = format!("all threads: {} (no time order)", self.sum_weights[number_of_sum].title());
         let sink = &mut self.sink;
         let mut sum = ThreadProfile::open(sink, &label, number_of_sum == 0, 0);
@@ -155,7 +154,7 @@ impl Speedscope {
     /// Adds runs to the profile of their thread.
     fn write_runs(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
         let weight = self.weights[self.pass - self.sum_weights.len()];
-        let Some(first) = batch.runs.iter().find(|run| run.weight_ns > 0) else { return Ok(()) };
+        let Some(first) = batch.weighed().find(|run| run.weight_ns > 0) else { return Ok(()) };
         if self.thread.as_ref().is_none_or(|(open, _)| *open != batch.thread) {
             self.close_thread()?;
             let main = if self.main_threads.contains(&batch.thread) { ", main thread" } else { "" };
@@ -165,8 +164,10 @@ impl Speedscope {
         }
         let frames = self.frames.as_ref().ok_or(OutputError::Order("samples before begin"))?;
         let Some((_, thread)) = &mut self.thread else { return Ok(()) };
-        let starts: Vec<PieceStart<'_>> = pieces::cut(frames, batch.runs, &mut thread.end_ns);
-        for starts in starts.chunks(2 * rayon::current_num_threads()) {
+        let starts = frames.cut(batch, &mut thread.end_ns);
+        // As many pieces at once each time.
+        let rounds = starts.len().div_ceil(4 * rayon::current_num_threads()).max(1);
+        for starts in starts.chunks(starts.len().div_ceil(rounds).max(1)) {
             let ready = std::mem::take(&mut self.ready);
             let (made, written) = rayon::join(
                 || {
@@ -254,10 +255,12 @@ impl Writer for Speedscope {
     fn begin_pass(&mut self, profile: &Profile, pass: usize) -> Result<(), OutputError> {
         self.close_thread()?;
         self.pass = pass;
-        match pass.checked_sub(1).filter(|number| *number < self.sum_weights.len()) {
+        let done = match pass.checked_sub(1).filter(|number| *number < self.sum_weights.len()) {
             Some(number) => self.write_sum(profile, number),
             None => Ok(()),
-        }
+        };
+        self.sums = (pass < self.sum_weights.len()).then(|| OriginSums::new(profile));
+        done
     }
 
     fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
@@ -265,12 +268,18 @@ impl Writer for Speedscope {
             let is_left_out = self.few.contains(&batch.thread);
             return if is_left_out { Ok(()) } else { self.write_runs(profile, batch) };
         };
-        if let Some(sum) = self.cpu_ns.get_mut(batch.thread as usize).filter(|_| self.pass == 0) {
-            *sum = batch.runs.iter().map(|run| run.cpu_ns).fold(*sum, u64::saturating_add);
-        }
-        for run in batch.runs.iter().filter(|run| run.weight_ns > 0) {
-            self.sums.add(StackOrigin::of(run, *weight), run.weight_ns);
-        }
+        let sums = self.sums.as_mut().ok_or(OutputError::Order("samples before a pass"))?;
+        let runs = batch.weighed().filter(|run| run.weight_ns > 0);
+        let origins = runs.map(|run| (StackOrigin::of(&run, *weight), run.weight_ns));
+        let cpu_ns = self.cpu_ns.get_mut(batch.thread as usize).filter(|_| self.pass == 0);
+        rayon::join(
+            || sums.add(batch.runs.len(), origins),
+            || {
+                if let Some(sum) = cpu_ns {
+                    *sum = batch.weighed().map(|run| run.cpu_ns).fold(*sum, u64::saturating_add);
+                }
+            },
+        );
         Ok(())
     }
 

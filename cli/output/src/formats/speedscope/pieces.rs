@@ -8,34 +8,33 @@ use super::super::sink::Sink;
 use super::super::unfold::StackOrigin;
 use super::shared_frames::SharedFrames;
 use super::stack_text::StackText;
-use stk_profile::profile::{NodeId, Profile, Run, Weight};
+use stk_profile::profile::{Batch, Profile, Weight};
 
-/// Frames of the stacks of a piece: they bound its text.
+/// Frames of the stacks of a piece at most, where it has more than [`FEW_RUNS`]: they bound its
+/// text.
 const FRAMES: usize = 1 << 16;
+
+/// Runs of a piece at least, and at most.
+const FEW_RUNS: usize = 64;
+const MOST_RUNS: usize = 4 << 10;
 
 /// The runs that a piece is made of.
 pub(super) struct PieceStart<'r> {
-    runs: &'r [Run],
+    batch: Batch<'r>,
     /// Time up to which samples were taken before, nanoseconds since trace start.
     end_ns: u64,
 }
 
-/// Cuts runs of a thread into pieces. `end_ns`: up to where samples were taken before, and then
-/// with these.
-pub(super) fn cut<'r>(frames: &SharedFrames, runs: &'r [Run], end_ns: &mut u64) -> Vec<PieceStart<'r>> {
-    let mut starts = Vec::new();
-    let (mut first, mut start_ns, mut count) = (0, *end_ns, 0);
-    for (at, run) in runs.iter().enumerate() {
-        if run.weight_ns > 0 {
-            *end_ns = (*end_ns).max(run.end_ns());
-        }
-        count += run.node.map_or(1, |NodeId(node)| frames.depths[node as usize] as usize + 1);
-        if count >= FRAMES || at + 1 == runs.len() {
-            starts.push(PieceStart { runs: &runs[first..=at], end_ns: start_ns });
-            (first, start_ns, count) = (at + 1, *end_ns, 0);
-        }
+impl SharedFrames {
+    /// Cuts runs of a thread into pieces. `end_ns`: up to where samples were taken before, and then
+    /// with these.
+    pub(super) fn cut<'r>(&self, batch: &Batch<'r>, end_ns: &mut u64) -> Vec<PieceStart<'r>> {
+        let start_ns = *end_ns;
+        let (batches, reach) = batch.split((FRAMES / self.deepest.max(1)).clamp(FEW_RUNS, MOST_RUNS));
+        *end_ns = reach.max(start_ns);
+        let piece = |batch: Batch<'r>| PieceStart { batch, end_ns: batch.start_ns().max(start_ns) };
+        batches.into_iter().map(piece).collect()
     }
-    starts
 }
 
 /// A stack with its weight, which may still grow.
@@ -55,6 +54,19 @@ impl Entry {
         weights.push(b',');
         json::number(weights, self.weight_ns);
     }
+}
+
+/// Runs whose texts are looked up one right after the other: memory is read for all of them at the
+/// same time.
+const AT_ONCE: usize = 32;
+
+/// A run that is added next.
+struct NextRun<'f> {
+    first_ns: u64,
+    end_ns: u64,
+    origin: StackOrigin,
+    /// The text of its stack, if it is kept.
+    kept: Option<&'f [u8]>,
 }
 
 /// Runs of a thread as text. No two of its stacks that follow each other are the same.
@@ -82,27 +94,36 @@ impl TextChunk {
         let mut text = StackText::default();
         // Of the last stack; `None` = it has no single one, or is time without samples.
         let mut last: Option<StackOrigin> = None;
-        for run in start.runs.iter().filter(|run| run.weight_ns > 0) {
-            // Runs may overlap a little if the recorder had to correct the clock. Time is counted
-            // only once.
-            let run_end_ns = run.end_ns();
-            if run_end_ns <= end_ns {
-                continue;
+        let mut runs = start.batch.weighed().filter(|run| run.weight_ns > 0);
+        let mut next: Vec<NextRun<'_>> = Vec::with_capacity(AT_ONCE);
+        loop {
+            next.extend(runs.by_ref().take(AT_ONCE).map(|run| {
+                let origin = StackOrigin::of(&run, weight);
+                NextRun { first_ns: run.first_ns, end_ns: run.end_ns(), origin, kept: frames.kept(origin) }
+            }));
+            if next.is_empty() {
+                return piece;
             }
-            if run.first_ns > end_ns {
-                piece.push(b"", run.first_ns - end_ns);
-                (end_ns, last) = (run.first_ns, None);
+            for run in next.drain(..) {
+                // Runs may overlap a little if the recorder had to correct the clock. Time is
+                // counted only once.
+                if run.end_ns <= end_ns {
+                    continue;
+                }
+                if run.first_ns > end_ns {
+                    piece.push(b"", run.first_ns - end_ns);
+                    (end_ns, last) = (run.first_ns, None);
+                }
+                let weight_ns = run.end_ns - end_ns;
+                end_ns = run.end_ns;
+                match (piece.open().filter(|_| last == Some(run.origin)), run.kept) {
+                    (Some(open), _) => open.weight_ns += weight_ns,
+                    (None, Some(text)) => piece.push(text, weight_ns),
+                    (None, None) => piece.push(text.of(profile, frames, run.origin), weight_ns),
+                }
+                last = Some(run.origin);
             }
-            let weight_ns = run_end_ns - end_ns;
-            end_ns = run_end_ns;
-            let origin = StackOrigin::of(run, weight);
-            match piece.open().filter(|_| last == Some(origin)) {
-                Some(open) => open.weight_ns += weight_ns,
-                None => piece.push(text.of(profile, frames, origin), weight_ns),
-            }
-            last = Some(origin);
         }
-        piece
     }
 
     /// The stack whose weight may still grow.

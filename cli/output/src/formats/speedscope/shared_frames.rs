@@ -1,7 +1,9 @@
 //! The frames that all profiles share.
 
 use super::super::unfold::{StackOrigin, incomplete, wait_root};
+use super::super::stack_sums::WeighedNodes;
 use super::kept_texts::KeptTexts;
+use std::sync::OnceLock;
 use stk_profile::profile::{FunctionId, Functions, NodeId, Profile, Wait, Weight};
 
 /// The shared frames, and the means to make stacks of them.
@@ -13,15 +15,20 @@ pub(super) struct SharedFrames {
     pub(super) waits: Vec<FunctionId>,
     /// The names of these, which follow those of the functions.
     pub(super) roots: Vec<String>,
-    /// By node: how many callers it has.
-    pub(super) depths: Vec<u32>,
+    /// How many frames the deepest stack has.
+    pub(super) deepest: usize,
+    /// The nodes of the profile, for the sums.
+    pub(super) nodes: Option<WeighedNodes>,
+    /// By node: how many callers it has. Counted when a stack has no text that is kept.
+    depths: OnceLock<Vec<u32>>,
     /// Texts that the sum of all threads has made.
     pub(super) texts: KeptTexts,
 }
 
 impl SharedFrames {
     pub(super) fn new(profile: &Profile, by_line: bool, weights: &[Weight]) -> SharedFrames {
-        let functions = Functions::new(profile, by_line);
+        let (functions, nodes) =
+            rayon::join(|| Functions::new(profile, by_line), || WeighedNodes::new(&profile.tree));
         let mut roots = Vec::new();
         let mut root = |name: String| {
             roots.push(name);
@@ -30,12 +37,27 @@ impl SharedFrames {
         let stops = profile.stops.iter().map(|stop| incomplete(stop).map(&mut root)).collect();
         let waits = if weights.contains(&Weight::Waiting) { Wait::all() } else { Vec::new() };
         let waits = waits.into_iter().map(|wait| root(wait_root(wait))).collect();
-        let mut depths: Vec<u32> = Vec::with_capacity(profile.tree.nodes().len());
-        for node in profile.tree.nodes() {
-            // Callers come before their callees.
-            depths.push(node.parent().map_or(0, |NodeId(parent)| depths[parent as usize] + 1));
-        }
-        SharedFrames { functions, stops, waits, roots, depths, texts: KeptTexts::default() }
+        let (deepest, nodes) = (nodes.deepest(), Some(nodes));
+        let (depths, texts) = (OnceLock::new(), KeptTexts::default());
+        SharedFrames { functions, stops, waits, roots, deepest, nodes, depths, texts }
+    }
+
+    /// The text of the stack of this origin, if it is kept.
+    pub(super) fn kept(&self, origin: StackOrigin) -> Option<&[u8]> {
+        let has_roots = self.roots(origin) != [None, None];
+        origin.node.filter(|_| !has_roots).and_then(|node| self.texts.get(node))
+    }
+
+    /// By node of the profile: how many callers it has.
+    pub(super) fn depths(&self, profile: &Profile) -> &[u32] {
+        self.depths.get_or_init(|| {
+            let mut depths: Vec<u32> = Vec::with_capacity(profile.tree.nodes().len());
+            for node in profile.tree.nodes() {
+                // Callers come before their callees.
+                depths.push(node.parent().map_or(0, |NodeId(parent)| depths[parent as usize] + 1));
+            }
+            depths
+        })
     }
 
     /// What stands above the functions of a stack, outermost first.

@@ -22,17 +22,8 @@ pub(super) struct StackText {
 
 impl StackText {
     /// The text of the stack of this origin.
-    pub(super) fn of<'t>(
-        &'t mut self,
-        profile: &Profile,
-        frames: &'t SharedFrames,
-        origin: StackOrigin,
-    ) -> &'t [u8] {
+    pub(super) fn of(&mut self, profile: &Profile, frames: &SharedFrames, origin: StackOrigin) -> &[u8] {
         let roots = frames.roots(origin);
-        let kept = || frames.texts.get(origin.node?);
-        if let Some(text) = kept().filter(|_| roots == [None, None]) {
-            return text;
-        }
         if roots != self.roots {
             self.roots = roots;
             self.path.clear();
@@ -40,11 +31,11 @@ impl StackText {
             roots.into_iter().flatten().for_each(|root| self.put(root));
             self.roots_end = self.text.len();
         }
-        let nodes = profile.tree.nodes();
+        let (nodes, depths) = (profile.tree.nodes(), frames.depths(profile));
         let mut next = origin.node;
         let mut kept = 0;
         while let Some(node) = next {
-            let depth = frames.depths[node.0 as usize] as usize;
+            let depth = depths[node.0 as usize] as usize;
             if self.path.get(depth).is_some_and(|(known, _)| *known == node) {
                 kept = depth + 1;
                 break;

@@ -92,8 +92,7 @@ impl SamplingCost {
     }
 }
 
-/// The runs of a thread since the last tick of its clock, and the run that this was read at, which
-/// continues behind the reading.
+/// Shares the CPU time of a thread out among its runs, in place, as they are added.
 pub(super) struct ClockShare<'b> {
     cost: SamplingCost,
     /// What threads ran before they waited.
@@ -102,17 +101,33 @@ pub(super) struct ClockShare<'b> {
     owed: u64,
     /// Cost of the samples so far that ticks have paid, in nanoseconds.
     paid: u64,
-    held: Vec<(Run, Fit)>,
+    /// How many of the runs have their CPU time.
+    done: usize,
+    /// Of each later one, how well it fits: those since the last tick, and the run that this was
+    /// read at, which continues behind the reading.
+    fits: Vec<Fit>,
     /// The best fit among them; `None` if there are none.
     best: Option<Fit>,
     /// Time that is not given to a run yet, in nanoseconds.
     carried: u64,
+    /// Runs that are to be inserted, each with the index of the one that it comes before.
+    inserted: Vec<(usize, Run)>,
 }
 
 impl ClockShare<'_> {
     /// For one thread.
     pub(super) fn new(cost: SamplingCost, before: &BeforeWaits) -> ClockShare<'_> {
-        ClockShare { cost, before, owed: 0, paid: 0, held: Vec::new(), best: None, carried: 0 }
+        ClockShare {
+            cost,
+            before,
+            owed: 0,
+            paid: 0,
+            done: 0,
+            fits: Vec::new(),
+            best: None,
+            carried: 0,
+            inserted: Vec::new(),
+        }
     }
 
     /// CPU time that the thread's samples cost it and that is taken out, in nanoseconds.
@@ -120,56 +135,84 @@ impl ClockShare<'_> {
         self.paid
     }
 
-    /// Adds the thread's next run. Calls `each` with the runs whose CPU time is known.
-    pub(super) fn push<E>(
-        &mut self,
-        run: Run,
-        fit: Fit,
-        each: impl FnMut(Run) -> Result<(), E>,
-    ) -> Result<(), E> {
+    /// Adds the last of the thread's runs, which are those since [`take`](Self::take).
+    pub(super) fn add(&mut self, runs: &mut [Run], fit: Fit) {
+        let Some(run) = runs.last_mut() else { return };
         self.owed = self.owed.saturating_add(self.cost.ns.saturating_mul(run.samples.into()));
-        let paid = self.owed.min(run.cpu_ns);
+        let gained = std::mem::take(&mut run.cpu_ns);
+        let paid = self.owed.min(gained);
         self.owed -= paid;
         self.paid = self.paid.saturating_add(paid);
-        self.carried = self.carried.saturating_add(run.cpu_ns - paid);
-        self.held.push((Run { cpu_ns: 0, ..run }, fit));
+        self.carried = self.carried.saturating_add(gained - paid);
+        self.fits.push(fit);
         self.best = self.best.max(Some(fit));
-        if run.cpu_ns != 0 || self.held.len() >= MOST_HELD { self.give(1, each) } else { Ok(()) }
+        if gained != 0 || self.fits.len() >= MOST_HELD {
+            self.give(runs, 1);
+        }
     }
 
-    /// Calls `each` with the remaining runs.
-    pub(super) fn end<E>(&mut self, each: impl FnMut(Run) -> Result<(), E>) -> Result<(), E> {
-        self.give(0, each)
+    /// Whether there are more runs than were added, which [`take`](Self::take) inserts.
+    pub(super) fn inserts(&self) -> bool {
+        !self.inserted.is_empty()
     }
 
-    /// Gives the time to the runs that it fits best, and calls `each` with all but the last `kept`.
-    fn give<E>(&mut self, kept: usize, mut each: impl FnMut(Run) -> Result<(), E>) -> Result<(), E> {
+    /// No more runs follow.
+    pub(super) fn end(&mut self, runs: &mut [Run]) {
+        self.give(runs, 0);
+    }
+
+    /// Calls `each` with the runs that have their CPU time, and takes them away.
+    pub(super) fn take<E>(
+        &mut self,
+        runs: &mut Vec<Run>,
+        mut each: impl FnMut(Run) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut inserted = self.inserted.drain(..).peekable();
+        for (at, run) in runs.drain(..self.done).enumerate() {
+            while let Some((_, ran)) = inserted.next_if(|(before, _)| *before <= at) {
+                each(ran)?;
+            }
+            each(run)?;
+        }
+        self.done = 0;
+        inserted.try_for_each(|(_, ran)| each(ran))
+    }
+
+    /// Gives the time to the runs that it fits best. All but the last `kept` have theirs then.
+    fn give(&mut self, runs: &mut [Run], kept: usize) {
         let best = self.best.take();
         let before = self.before;
         // A wait uses no CPU time.
-        let takes = |(run, fit): &(Run, Fit)| Some(*fit) == best && (*fit != Fit::Last || !before.is_of(run));
+        let takes = |run: &Run, fit: Fit| Some(fit) == best && (fit != Fit::Last || !before.is_of(run));
         let weight = |run: &Run| u128::from(run.weight_ns.max(1));
-        let mut whole: u128 = self.held.iter().filter(|held| takes(held)).map(|(run, _)| weight(run)).sum();
-        for held in self.held.iter_mut().filter(|held| takes(held)) {
-            // Each gets its part of what is left, so that nothing is lost by rounding.
-            let part = u128::from(self.carried) * weight(&held.0) / whole.max(1);
-            let part = u64::try_from(part).unwrap_or(self.carried);
-            held.0.cpu_ns = held.0.cpu_ns.saturating_add(part);
-            self.carried -= part;
-            whole -= weight(&held.0);
+        let held = &mut runs[self.done..];
+        if self.carried > 0 {
+            let all = held.iter().zip(&self.fits).filter(|(run, fit)| takes(run, **fit));
+            let mut whole: u128 = all.map(|(run, _)| weight(run)).sum();
+            for (run, _) in held.iter_mut().zip(&self.fits).filter(|(run, fit)| takes(run, **fit)) {
+                // Each gets its part of what is left, so that nothing is lost by rounding.
+                let own = weight(run);
+                let part = if own == whole {
+                    self.carried
+                } else {
+                    u64::try_from(u128::from(self.carried) * own / whole).unwrap_or(self.carried)
+                };
+                run.cpu_ns = run.cpu_ns.saturating_add(part);
+                self.carried -= part;
+                whole -= own;
+            }
         }
         if self.carried > 0
-            && let Some((wait, _)) = self.held.last()
+            && let Some(wait) = held.last()
             && let Some(ran) = before.run(wait, self.carried)
         {
             self.carried = 0;
-            let at = self.held.len() - 1;
-            self.held.insert(at, (ran, Fit::Last));
+            self.inserted.push((runs.len() - 1, ran));
         }
-        let done = self.held.len().saturating_sub(kept);
-        self.held.drain(..done).try_for_each(|(run, _)| each(run))?;
-        self.best = self.held.iter().map(|(_, fit)| *fit).max();
-        Ok(())
+        let done = self.fits.len().saturating_sub(kept);
+        self.done += done;
+        self.fits.drain(..done);
+        self.best = self.fits.iter().copied().max();
     }
 }
 
@@ -196,18 +239,36 @@ mod tests {
         }
     }
 
-    /// The CPU times of runs of these weights, clock gains and fits.
-    fn shared(runs: &[(u64, u64, Fit)]) -> Vec<u64> {
-        let (before, mut out) = (BeforeWaits::default(), Vec::new());
-        let mut share = ClockShare::new(SamplingCost::default(), &before);
-        let mut each = |run: Run| {
-            out.push(run.cpu_ns);
+    /// The runs that become of these. Some are taken before the others are added.
+    fn taken(share: &mut ClockShare<'_>, added: impl Iterator<Item = (Run, Fit)>) -> Vec<Run> {
+        let (mut held, mut out) = (Vec::new(), Vec::new());
+        for (at, (run, fit)) in added.enumerate() {
+            held.push(run);
+            share.add(&mut held, fit);
+            if at % 2 == 0 {
+                take(share, &mut held, &mut out);
+            }
+        }
+        share.end(&mut held);
+        take(share, &mut held, &mut out);
+        assert_eq!(held, []);
+        out
+    }
+
+    fn take(share: &mut ClockShare<'_>, held: &mut Vec<Run>, out: &mut Vec<Run>) {
+        let each = |run: Run| {
+            out.push(run);
             Ok::<(), Infallible>(())
         };
-        for &(weight, cpu, fit) in runs {
-            share.push(run(weight, cpu), fit, &mut each).unwrap();
-        }
-        share.end(&mut each).unwrap();
+        share.take(held, each).unwrap();
+    }
+
+    /// The CPU times of runs of these weights, clock gains and fits.
+    fn shared(runs: &[(u64, u64, Fit)]) -> Vec<u64> {
+        let before = BeforeWaits::default();
+        let added = runs.iter().map(|&(weight, cpu, fit)| (run(weight, cpu), fit));
+        let out = taken(&mut ClockShare::new(SamplingCost::default(), &before), added);
+        let out: Vec<u64> = out.into_iter().map(|run| run.cpu_ns).collect();
         assert_eq!(out.len(), runs.len());
         assert_eq!(out.iter().sum::<u64>(), runs.iter().map(|run| run.1).sum::<u64>(), "time was lost");
         out
@@ -242,36 +303,24 @@ mod tests {
     fn a_tick_that_only_waits_met_was_used_before_the_last_of_them() {
         let (wait, ran) = (NodeId(1), NodeId(2));
         let before = BeforeWaits { nodes: [(wait, ran)].into() };
-        let mut share = ClockShare::new(SamplingCost::default(), &before);
-        let mut out = Vec::new();
-        let mut each = |run: Run| {
-            out.push((run.node, run.samples, run.weight_ns, run.cpu_ns));
-            Ok::<(), Infallible>(())
-        };
         let waits = Activity::Waiting(Wait::default());
-        for cpu_ns in [0, 30] {
-            let run = Run { node: Some(wait), activity: waits, ..run(50, cpu_ns) };
-            share.push(run, Last, &mut each).unwrap();
-        }
-        share.end(&mut each).unwrap();
+        let added = [0, 30].map(|cpu_ns| Run { node: Some(wait), activity: waits, ..run(50, cpu_ns) });
+        let mut share = ClockShare::new(SamplingCost::default(), &before);
+        let out = taken(&mut share, added.into_iter().map(|run| (run, Last)));
+        let out: Vec<_> =
+            out.into_iter().map(|run| (run.node, run.samples, run.weight_ns, run.cpu_ns)).collect();
         assert_eq!(out, [(Some(wait), 1, 50, 0), (Some(ran), 0, 0, 30), (Some(wait), 1, 50, 0)]);
     }
 
     #[test]
     fn the_cost_of_samples_is_taken_out_of_the_next_ticks() {
-        let (before, mut out) = (BeforeWaits::default(), Vec::new());
+        let before = BeforeWaits::default();
         let mut share = ClockShare::new(SamplingCost { ns: 4 }, &before);
-        let mut each = |run: Run| {
-            out.push(run.cpu_ns);
-            Ok::<(), Infallible>(())
-        };
         // Until the first tick two samples cost 8, of which it pays 5. The second tick pays the
         // other 3 and the 4 of its own sample: 3 are left for two runs.
-        for cpu_ns in [0, 5, 10] {
-            share.push(run(1, cpu_ns), Good, &mut each).unwrap();
-        }
+        let out = taken(&mut share, [0, 5, 10].into_iter().map(|cpu_ns| (run(1, cpu_ns), Good)));
         assert_eq!(share.sampling_ns(), 12);
-        share.end(&mut each).unwrap();
+        let out: Vec<u64> = out.into_iter().map(|run| run.cpu_ns).collect();
         assert_eq!(out, [0, 1, 2]);
     }
 

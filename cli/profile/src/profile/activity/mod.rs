@@ -18,14 +18,15 @@ mod waits;
 mod weight;
 
 pub use waits::{Wait, WaitClass, is_system_library};
+pub(super) use weight::Weighing;
 pub use weight::{RunWeigher, Weight};
 
 use super::placeholder::BeforeWaits;
-use super::{CpuSource, NodeId, Profile, Run, RunFlags, Runs};
+use super::{CpuSource, NodeId, Profile, Run, RunFlags, Runs, TreeNode};
 use crate::stack::FrameId;
 use cpu::{ClockShare, Fit, SamplingCost, ThreadSum};
 use rayon::prelude::*;
-use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::io;
 use std::sync::atomic::{AtomicU16, Ordering};
 use stk_schema::Arch;
@@ -162,45 +163,34 @@ pub fn is_behind_call(arch: Arch, code: Option<&[u8]>) -> bool {
 /// Gives each run its activity, and shares the CPU time out. Where the recorder could not measure
 /// what a suspension costs the suspended thread, takes it out by the sampling cost of the threads
 /// that only wait.
-pub fn classify(profile: &mut Profile, runs: &Runs) -> io::Result<Runs> {
-    let waits = Stacks::new(profile).waits();
+pub fn classify(profile: &mut Profile, mut runs: Runs) -> io::Result<Runs> {
+    let mut roles = roles(profile);
+    let waits = waits(profile, &roles);
     let before = BeforeWaits::new(profile, waits);
-    let stacks = Stacks::new(profile);
+    // A placeholder that this adds has no role.
+    roles.resize(profile.frames.keys().len(), FrameRole::default());
+    let stacks = Stacks::new(profile, roles);
     let cost = match profile.trace.cpu_source {
-        CpuSource::ThreadTimes => SamplingCost::of_waiting_threads(&stacks, runs)?,
+        CpuSource::ThreadTimes => SamplingCost::of_waiting_threads(&stacks, &runs)?,
         CpuSource::Cycles | CpuSource::None => SamplingCost::default(),
     };
-    let mut out = Runs::with_limit(runs.limit());
-    let threads: Vec<u32> = (0..profile.threads.len() as u32).collect();
-    let mut sampling_ns = Vec::with_capacity(threads.len());
-    let at_once = rayon::current_num_threads();
-    if at_once > 1 && runs.can_be_shared() {
-        // All are in memory, and so are those of a few threads once more.
-        for threads in threads.chunks(at_once) {
-            let classified = |&thread: &u32| -> io::Result<(u32, Vec<Run>, u64)> {
-                let mut made = Vec::new();
-                let ns = stacks.classify(thread, runs, ClockShare::new(cost, &before), |run| {
-                    made.push(run);
-                    Ok(())
-                })?;
-                Ok((thread, made, ns))
-            };
-            for (thread, made, ns) in threads.par_iter().map(classified).collect::<io::Result<Vec<_>>>()? {
-                sampling_ns.push(ns);
-                out.push_all(thread, made)?;
-            }
+    let share = || ClockShare::new(cost, &before);
+    let sampling_ns = match runs.change_held(|runs| stacks.classify_held(runs, share()))? {
+        Some(sampling_ns) => sampling_ns,
+        None => {
+            let mut out = Runs::with_limit(runs.limit());
+            let threads = 0..profile.threads.len() as u32;
+            let classified = |thread| stacks.classify(thread, &runs, share(), |run| out.push(thread, run));
+            let sampling_ns = threads.map(classified).collect::<io::Result<Vec<u64>>>()?;
+            out.end()?;
+            runs = out;
+            sampling_ns
         }
-    } else {
-        for thread in threads {
-            let share = ClockShare::new(cost, &before);
-            sampling_ns.push(stacks.classify(thread, runs, share, |run| out.push(thread, run))?);
-        }
-    }
+    };
     for (thread, ns) in profile.threads.iter_mut().zip(sampling_ns) {
         thread.sampling_cpu_ns = thread.sampling_cpu_ns.saturating_add(ns);
     }
-    out.end()?;
-    Ok(out)
+    Ok(runs)
 }
 
 /// The least time of a run whose clock can say what its thread did: ten steps of Wine's clock, six
@@ -221,6 +211,10 @@ struct Stacks<'a> {
     /// [`stored`]; 0 = not yet known. Whichever thread finds it finds the same.
     calls: Vec<AtomicU16>,
 }
+
+/// Runs whose stacks are looked up one right after the other: memory is read for all of them at the
+/// same time.
+const AT_ONCE: usize = 64;
 
 /// A system call as a number above 0.
 fn stored(call: Option<(SystemCall, Wait)>) -> u16 {
@@ -247,17 +241,55 @@ struct FrameRole {
     runtime_wait: Option<Wait>,
 }
 
+/// By frame: its role.
+fn roles(profile: &Profile) -> Vec<FrameRole> {
+    let role = |index: usize| {
+        let frame = FrameId(index as u32);
+        let names = profile.symbols.names(frame);
+        let name = names.last().map_or("", |name| profile.symbols.strings.get(name.function));
+        FrameRole::of(profile.module_name(frame).unwrap_or_default(), name)
+    };
+    (0..profile.frames.keys().len()).into_par_iter().with_min_len(1 << 10).map(role).collect()
+}
+
+/// The stacks that wait if their code says so, each with the innermost caller that is not the
+/// system's.
+fn waits(profile: &Profile, roles: &[FrameRole]) -> Vec<(NodeId, Option<NodeId>)> {
+    let nodes = profile.tree.nodes();
+    let is_wait = |role: &FrameRole| role.call == Some(SystemCall::Waits);
+    if !roles.iter().any(is_wait) {
+        return Vec::new();
+    }
+    let role = |NodeId(node): NodeId| &roles[nodes[node as usize].frame.0 as usize];
+    let stack = |node| std::iter::successors(Some(node), |NodeId(at)| nodes[*at as usize].parent());
+    let with_caller = |node| (node, stack(node).find(|node| !role(*node).system));
+    let all = (0..nodes.len() as u32).into_par_iter().with_min_len(1 << 14).map(NodeId);
+    all.filter(|node| is_wait(role(*node))).map(with_caller).collect()
+}
+
 impl<'a> Stacks<'a> {
-    fn new(profile: &'a Profile) -> Stacks<'a> {
-        let role = |index: usize| {
-            let frame = FrameId(index as u32);
-            let names = profile.symbols.names(frame);
-            let name = names.last().map_or("", |name| profile.symbols.strings.get(name.function));
-            FrameRole::of(profile.module_name(frame).unwrap_or_default(), name)
-        };
-        let roles = (0..profile.frames.keys().len()).map(role).collect();
-        let calls = std::iter::repeat_with(AtomicU16::default).take(profile.tree.nodes().len()).collect();
+    fn new(profile: &'a Profile, roles: Vec<FrameRole>) -> Stacks<'a> {
+        let known = |role: &FrameRole| if role.call.is_none() { stored(None) } else { 0 };
+        let known: Vec<u16> = roles.iter().map(known).collect();
+        let call = |node: &TreeNode| AtomicU16::new(known[node.frame.0 as usize]);
+        let calls = profile.tree.nodes().par_iter().with_min_len(1 << 14).map(call).collect();
         Stacks { profile, roles, calls }
+    }
+
+    /// Gives the runs of a thread their activities and CPU times. Returns what its samples cost it,
+    /// in nanoseconds.
+    fn classify_held(&self, runs: &mut Vec<Run>, mut share: ClockShare<'_>) -> u64 {
+        self.add(runs, 0, &mut share);
+        share.end(runs);
+        if share.inserts() {
+            let mut all = Vec::with_capacity(runs.len());
+            let Ok(()) = share.take(runs, |run| {
+                all.push(run);
+                Ok::<(), Infallible>(())
+            });
+            *runs = all;
+        }
+        share.sampling_ns()
     }
 
     /// Calls `each` with the classified runs of a thread, and returns what its samples cost it, in
@@ -269,23 +301,38 @@ impl<'a> Stacks<'a> {
         mut share: ClockShare<'_>,
         mut each: impl FnMut(Run) -> io::Result<()>,
     ) -> io::Result<u64> {
+        let mut held = Vec::new();
         runs.for_threads([thread], |batch| {
-            for run in batch.runs {
-                let (activity, fit) = self.of(run);
-                share.push(Run { activity, ..*run }, fit, &mut each)?;
-            }
-            Ok::<(), io::Error>(())
+            let first = held.len();
+            held.extend_from_slice(batch.runs);
+            self.add(&mut held, first, &mut share);
+            share.take(&mut held, &mut each)
         })?;
-        let ns = share.sampling_ns();
-        share.end(each)?;
-        Ok(ns)
+        share.end(&mut held);
+        share.take(&mut held, &mut each)?;
+        Ok(share.sampling_ns())
+    }
+
+    /// Gives runs from one on their activities, and adds them to those that share CPU time.
+    fn add(&self, runs: &mut [Run], first: usize, share: &mut ClockShare<'_>) {
+        let mut fits = Vec::with_capacity(AT_ONCE);
+        for first in (first..runs.len()).step_by(AT_ONCE) {
+            fits.extend(runs[first..].iter_mut().take(AT_ONCE).map(|run| {
+                let (activity, fit) = self.of(run);
+                run.activity = activity;
+                fit
+            }));
+            for (at, fit) in (first..).zip(fits.drain(..)) {
+                share.add(&mut runs[..=at], fit);
+            }
+        }
     }
 
     /// A run's activity, and how well the thread's CPU time fits it.
     fn of(&self, run: &Run) -> (Activity, Fit) {
         let Some(node) = run.node else { return (Activity::Unknown, Fit::Last) };
-        let call = self.call(node).filter(|_| run.flags.contains(RunFlags::BEHIND_CALL));
-        let call = match call {
+        let is_behind_call = run.flags.contains(RunFlags::BEHIND_CALL);
+        let call = match is_behind_call.then(|| self.call(node)).flatten() {
             // A call that waits also works: in the kernel, or by trying again and again.
             Some((SystemCall::Waits, wait)) if runs_on(run) => Some((SystemCall::Works, wait)),
             call => call,
@@ -305,17 +352,6 @@ impl<'a> Stacks<'a> {
         }
     }
 
-    /// The stacks that wait if their code says so, each with the innermost caller that is not the
-    /// system's.
-    fn waits(&self) -> Vec<(NodeId, Option<NodeId>)> {
-        let nodes = self.profile.tree.nodes();
-        let role = |NodeId(node): NodeId| self.roles[nodes[node as usize].frame.0 as usize];
-        let stack = |node| std::iter::successors(Some(node), |NodeId(at)| nodes[*at as usize].parent());
-        let waits = |node: &NodeId| role(*node).call == Some(SystemCall::Waits);
-        let with_caller = |node| (node, stack(node).find(|node| !role(*node).system));
-        (0..nodes.len() as u32).map(NodeId).filter(waits).map(with_caller).collect()
-    }
-
     fn find_call(&self, node: NodeId) -> Option<(SystemCall, Wait)> {
         let nodes = self.profile.tree.nodes();
         let stack = std::iter::successors(Some(node), |node| nodes[node.0 as usize].parent());
@@ -326,15 +362,17 @@ impl<'a> Stacks<'a> {
 impl SamplingCost {
     /// The cost that the threads show which wait in nearly all of their samples.
     fn of_waiting_threads(stacks: &Stacks<'_>, runs: &Runs) -> io::Result<SamplingCost> {
-        let mut threads: BTreeMap<u32, ThreadSum> = BTreeMap::new();
-        runs.for_each(|batch| {
-            let thread = threads.entry(batch.thread).or_default();
-            for run in batch.runs {
-                thread.add(run, matches!(stacks.of(run).0, Activity::Waiting(_)));
-            }
-            Ok::<(), io::Error>(())
+        let sums = runs.map_threads(|thread| {
+            let mut sum = ThreadSum::default();
+            runs.for_threads([thread], |batch| {
+                for run in batch.runs {
+                    sum.add(run, matches!(stacks.of(run).0, Activity::Waiting(_)));
+                }
+                Ok::<(), io::Error>(())
+            })?;
+            Ok::<ThreadSum, io::Error>(sum)
         })?;
-        Ok(SamplingCost::of_threads(threads.into_values()))
+        Ok(SamplingCost::of_threads(sums))
     }
 }
 

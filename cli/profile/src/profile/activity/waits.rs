@@ -252,7 +252,8 @@ const LIBRARIES: [&str; 16] = [
 
 /// Whether a module is one of the system's libraries, by its file name.
 pub fn is_system_library(module: &str) -> bool {
-    LIBRARIES.binary_search(&module.to_ascii_lowercase().as_str()).is_ok()
+    let module = || module.bytes().map(|byte| byte.to_ascii_lowercase());
+    LIBRARIES.binary_search_by(|library| library.bytes().cmp(module())).is_ok()
 }
 
 #[cfg(test)]
