@@ -18,4 +18,4 @@ mod seen;
 pub use processes::{Done, Processes};
 pub use protocol::{Answer, Lost, Order, Setup, Stage, TraceResult, TraceStatus};
 pub use record::{Record, Recorded};
-pub use seen::{Entry, SeenTrace, SeenTraces, SymbolQuery};
+pub use seen::{Entry, ReadNow, SeenTrace, SeenTraces, SymbolQuery};

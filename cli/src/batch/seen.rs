@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, ErrorKind, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use stk_base::files::{Below, FileStamp, MayReplace, stamp};
 use stk_output::formats;
 
@@ -72,7 +72,7 @@ struct Stored {
 }
 
 /// Numbers of queries, by their first appearance.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Numbers {
     known: HashMap<SymbolQuery, u32>,
     all: Vec<SymbolQuery>,
@@ -130,7 +130,8 @@ impl SeenTraces {
 
     fn add(&mut self, stored: Option<Stored>) {
         let Some(stored) = stored.filter(|stored| stored.version == VERSION) else { return };
-        let (first, count) = (self.queries.len() as u32, stored.queries.len());
+        let (first, count) = (self.queries.len(), stored.queries.len());
+        let (Ok(first), Ok(_)) = (u32::try_from(first), u32::try_from(first + count)) else { return };
         self.queries.extend(stored.queries);
         for (file, mut entry) in stored.files {
             if entry.queries.iter().all(|&at| (at as usize) < count) {
@@ -153,15 +154,13 @@ impl SeenTraces {
 
     /// Writes them with those that were read now. Their paths are not looked at: only the command
     /// line names files that are.
-    pub fn save(&self, out: &Path, part: Option<&str>, now: &[(PathBuf, SeenTrace)]) -> io::Result<()> {
-        if now.is_empty() && self.of_parts.is_empty() {
+    pub fn save(&self, out: &Path, part: Option<&str>, now: &ReadNow) -> io::Result<()> {
+        if now.files.is_empty() && self.of_parts.is_empty() {
             return Ok(());
         }
-        let now: BTreeMap<String, &SeenTrace> =
-            now.iter().filter_map(|(file, seen)| Some((name(file)?, seen))).collect();
-        let mut text = serde_json::to_string(&self.with(&now))?;
+        let mut text = serde_json::to_string(&self.with(now))?;
         if text.len() as u64 >= MOST {
-            text = serde_json::to_string(&SeenTraces::default().with(&now))?;
+            text = serde_json::to_string(&SeenTraces::default().with(now))?;
         }
         if text.len() as u64 >= MOST {
             return Ok(());
@@ -175,11 +174,10 @@ impl SeenTraces {
         self.of_parts.iter().try_for_each(Below::remove_file)
     }
 
-    fn with(&self, now: &BTreeMap<String, &SeenTrace>) -> Stored {
-        let mut queries = Numbers::default();
-        let mut files = BTreeMap::new();
+    fn with(&self, now: &ReadNow) -> Stored {
+        let ReadNow { mut queries, mut files } = now.clone();
         let mut known: Vec<Option<u32>> = vec![None; self.queries.len()];
-        for (file, entry) in self.files.iter().filter(|(file, _)| !now.contains_key(*file)) {
+        for (file, entry) in self.files.iter().filter(|(file, _)| !now.files.contains_key(*file)) {
             let mut number = |&at: &u32| {
                 let at = at as usize;
                 *known[at].get_or_insert_with(|| queries.of(&self.queries[at]))
@@ -187,12 +185,23 @@ impl SeenTraces {
             let numbers = entry.queries.iter().map(&mut number).collect();
             files.insert(file.clone(), Entry { queries: numbers, ..entry.clone() });
         }
-        for (file, seen) in now.iter().filter(|(_, seen)| seen.queries.len() <= MOST_IMAGES) {
-            let numbers = seen.queries.iter().map(|query| queries.of(query)).collect();
-            let (uuid, trace_id) = (seen.uuid.clone(), seen.trace_id.clone());
-            files.insert(file.clone(), Entry { stamp: seen.stamp, uuid, trace_id, queries: numbers });
-        }
         Stored { version: VERSION, queries: queries.all, files }
+    }
+}
+
+/// The traces that a batch reads.
+#[derive(Clone, Default)]
+pub struct ReadNow {
+    queries: Numbers,
+    files: BTreeMap<String, Entry>,
+}
+
+impl ReadNow {
+    pub fn add(&mut self, file: &Path, seen: &SeenTrace) {
+        let Some(file) = name(file).filter(|_| seen.queries.len() <= MOST_IMAGES) else { return };
+        let queries = seen.queries.iter().map(|query| self.queries.of(query)).collect();
+        let (uuid, trace_id) = (seen.uuid.clone(), seen.trace_id.clone());
+        self.files.insert(file, Entry { stamp: seen.stamp, uuid, trace_id, queries });
     }
 }
 
@@ -200,15 +209,21 @@ impl SeenTraces {
 mod tests {
     use super::*;
 
-    fn seen(file: &Path, images: &[&str]) -> (PathBuf, SeenTrace) {
+    /// These files as read now, with their images.
+    fn read<const N: usize>(files: [(&Path, &[&str]); N]) -> ReadNow {
+        let mut now = ReadNow::default();
+        files.iter().for_each(|(file, images)| now.add(file, &seen(file, images)));
+        now
+    }
+
+    fn seen(file: &Path, images: &[&str]) -> SeenTrace {
         let query = |path: &&str| SymbolQuery { path: (*path).to_owned(), pdb: None, image: Some((1, 2)) };
-        let trace = SeenTrace {
+        SeenTrace {
             stamp: stamp(file).unwrap(),
             uuid: "1".repeat(32),
             trace_id: "2".repeat(32),
             queries: images.iter().map(query).collect(),
-        };
-        (file.to_owned(), trace)
+        }
     }
 
     #[test]
@@ -221,10 +236,10 @@ mod tests {
         });
         let none = SeenTraces::read(folder.path(), None).unwrap();
         assert!(none.of(&one).is_none());
-        none.save(folder.path(), None, &[seen(&one, &["a", "b"]), seen(&gone, &["c"])]).unwrap();
+        none.save(folder.path(), None, &read([(&one, &["a", "b"]), (&gone, &["c"])])).unwrap();
         let first = SeenTraces::read(folder.path(), None).unwrap();
         std::fs::remove_file(&gone).unwrap();
-        first.save(folder.path(), None, &[seen(&two, &["b", "d"])]).unwrap();
+        first.save(folder.path(), None, &read([(&two, &["b", "d"])])).unwrap();
         let both = SeenTraces::read(folder.path(), None).unwrap();
         let images = |file: &Path| -> Vec<&str> {
             both.queries(both.of(file).unwrap()).map(|query| query.path.as_str()).collect()
@@ -243,7 +258,7 @@ mod tests {
             std::fs::write(file, file.to_str().unwrap()).unwrap();
             let part = Some(["1-of-2", "2-of-2"][number]);
             let none = SeenTraces::read(folder.path(), part).unwrap();
-            none.save(folder.path(), part, &[seen(file, &[["a"], ["b"]][number])]).unwrap();
+            none.save(folder.path(), part, &read([(file, &[["a"], ["b"]][number])])).unwrap();
             assert_eq!(SeenTraces::read(folder.path(), part).unwrap().files.len(), 1);
         }
         for _ in 0..2 {
@@ -251,7 +266,7 @@ mod tests {
             for (file, image) in files.iter().zip(["a", "b"]) {
                 assert_eq!(all.queries(all.of(file).unwrap()).next().unwrap().path, image);
             }
-            all.save(folder.path(), None, &[]).unwrap();
+            all.save(folder.path(), None, &ReadNow::default()).unwrap();
             let left: Vec<_> = std::fs::read_dir(folder.path().join("_stk")).unwrap().collect();
             assert_eq!(left.len(), 1, "one file of all");
         }
@@ -262,7 +277,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let trace = folder.path().join("1.stk");
         std::fs::write(&trace, "1").unwrap();
-        SeenTraces::default().save(folder.path(), None, &[seen(&trace, &["a"])]).unwrap();
+        SeenTraces::default().save(folder.path(), None, &read([(&trace, &["a"])])).unwrap();
         let at = folder.path().join("_stk/files.json");
         let good = std::fs::read_to_string(&at).unwrap();
         let beyond = good.replace(r#""queries":[0]"#, r#""queries":[7]"#);

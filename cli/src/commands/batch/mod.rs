@@ -13,7 +13,7 @@ pub(super) mod worker;
 use super::convert::{self, ConvertArgs, Converter, Finished, Keys, Task};
 use super::profile_args::parse_memory;
 use super::{Exit, Progress, Usage, inputs, is_quiet, jobs, note, pool, replace};
-use crate::batch::{Done, Processes, SeenTrace, SeenTraces, TraceResult};
+use crate::batch::{Done, Processes, ReadNow, SeenTraces, TraceResult};
 use crate::times;
 use anyhow::Context;
 use log::{BatchLog, StatusCounts, result_of};
@@ -183,12 +183,11 @@ pub(super) fn run(args: &BatchArgs) -> anyhow::Result<Exit> {
         convert::tasks_of_batch(&out, &files, format, dataset.as_ref(), &|place| finished.uuid(place));
     tasks.iter().try_for_each(Task::check)?;
     let log = BatchLog::create(args.log.as_deref(), &out, &log_name(args.shard), convert.force)?;
-    let read = Mutex::new(Vec::new());
+    let read = Mutex::new(ReadNow::default());
     let done = |place: usize, result: &TraceResult, time| {
         log.add(&files[place], result, time);
         if let Some(seen) = &result.seen {
-            let mut read = read.lock().unwrap_or_else(PoisonError::into_inner);
-            read.push((files[place].clone(), SeenTrace::clone(seen)));
+            read.lock().unwrap_or_else(PoisonError::into_inner).add(&files[place], seen);
         }
     };
     batch.convert_files(&finished, tasks, &done, &owner)?;
