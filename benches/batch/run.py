@@ -80,8 +80,8 @@ def batch(traces, out, jobs, *more):
 
 
 def tree(folder):
-    """Digests of all files of a dataset but the logs."""
-    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("_batch"))
+    """Digests of all files of a dataset but the logs and what is known of the traces' files."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("_batch") and path.name != "files.json")
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 

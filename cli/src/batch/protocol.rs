@@ -1,6 +1,7 @@
 //! What a batch and the processes that convert its traces say to each other: one JSON value a
 //! line, on the process's standard input and output.
 
+use super::seen::SeenTrace;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use stk_output::formats::ConversionFacts;
@@ -73,11 +74,13 @@ pub struct TraceResult {
     pub trace_id: Option<String>,
     pub facts: Option<ConversionFacts>,
     pub reason: Option<String>,
+    /// What it is known by where it is not read again; `None` if it is to be.
+    pub seen: Option<Box<SeenTrace>>,
 }
 
 impl TraceResult {
     /// That of a trace whose conversion gave nothing.
     pub fn lost(status: TraceStatus, reason: String) -> TraceResult {
-        TraceResult { status, trace_id: None, facts: None, reason: Some(reason) }
+        TraceResult { status, trace_id: None, facts: None, reason: Some(reason), seen: None }
     }
 }

@@ -26,6 +26,9 @@ fn samples_block(file: &[u8], number: usize) -> std::ops::Range<usize> {
     begin..begin + BLOCK_HEADER_LEN + block.header.stored_len as usize
 }
 
+/// What a batch knows unchanged traces by.
+const SEEN: &str = "_stk/files.json";
+
 struct Lab(tempfile::TempDir);
 
 impl Lab {
@@ -70,7 +73,8 @@ impl Lab {
         (status.code().expect("an exit code"), String::from_utf8_lossy(&stderr).into_owned())
     }
 
-    /// Every file of an output folder but logs, with its bytes.
+    /// Every file of an output folder but logs and what is known of the traces' files, with its
+    /// bytes.
     fn files(&self, out: &str) -> BTreeMap<PathBuf, Vec<u8>> {
         let root = self.path(out);
         let mut found = BTreeMap::new();
@@ -81,7 +85,7 @@ impl Lab {
                 let name = path.strip_prefix(&root).expect("within").to_owned();
                 if path.is_dir() {
                     folders.push(path);
-                } else if !name.to_string_lossy().starts_with("_batch.") {
+                } else if !name.to_string_lossy().starts_with("_batch.") && name != Path::new(SEEN) {
                     found.insert(name, std::fs::read(&path).expect("read"));
                 }
             }
@@ -175,6 +179,73 @@ fn a_killed_batch_resumes_to_the_same_bytes() {
     }
 }
 
+/// A recording that began a day later than [`recording`]'s.
+#[cfg(feature = "parquet")]
+fn recording_of_next_day(number: u8) -> Vec<u8> {
+    let mut parts = Parts::take_apart(&recording(number)).expect("a trace");
+    parts.header.utc_start += 86_400_000_000_000;
+    parts.to_file()
+}
+
+/// Tables that are of other parts than `_stk/state.json` says, or of parts of two runs.
+#[test]
+#[cfg(feature = "parquet")]
+fn tables_that_were_half_replaced_are_made_again() {
+    let lab = Lab::new(3);
+    let state = lab.path("cut/_stk/state.json");
+    lab.batch("parquet", "cut", &[]);
+    assert!(state.exists());
+    for number in [10, 11] {
+        lab.write(&format!("{number}.stk"), &recording_of_next_day(number));
+    }
+    lab.batch("parquet", "whole", &[]);
+    let dates: Vec<PathBuf> = std::fs::read_dir(lab.path("whole/traces"))
+        .expect("a table")
+        .map(|entry| PathBuf::from(entry.expect("a date").file_name()))
+        .filter(|date| !lab.path("cut/traces").join(date).exists())
+        .collect();
+    let [date] = dates.as_slice() else { panic!("{dates:?}") };
+    // Where a folder is to be renamed to is a file: renames fail half way. `traces` is the last.
+    for table in ["samples", "threads", "traces"] {
+        let obstacle = lab.path("cut").join(table).join(date);
+        std::fs::write(&obstacle, "in the way").expect("written");
+        let (exit, reported) = lab.batch("parquet", "cut", &["--max-bad", "100%"]);
+        assert_eq!(exit, 1, "{table}: {reported}");
+        assert!(!state.exists(), "{table}: the tables count as whole");
+        let made = |table: &str| lab.path("cut").join(table).join(date).is_dir();
+        assert!(!made("traces") && (table == "samples" || made("samples")), "{table}");
+        std::fs::remove_file(&obstacle).expect("removed");
+    }
+    let (exit, reported) = lab.batch("parquet", "cut", &["--max-bad", "100%"]);
+    assert_eq!(exit, 0, "{reported}");
+    assert!(state.exists() && lab.files("cut") == lab.files("whole"));
+}
+
+#[test]
+#[cfg(all(target_os = "linux", feature = "parquet"))]
+fn a_kill_between_renames_of_tables_costs_only_time() {
+    let lab = Lab::new(3);
+    lab.batch("parquet", "base", &[]);
+    for number in [10, 11] {
+        lab.write(&format!("{number}.stk"), &recording_of_next_day(number));
+    }
+    lab.batch("parquet", "whole", &[]);
+    let state = lab.path("cut/_stk/state.json");
+    let is_cut = (0..200).any(|_| {
+        let _ = std::fs::remove_dir_all(lab.path("cut"));
+        let copied = Command::new("cp").arg("-r").arg(lab.path("base")).arg(lab.path("cut")).status();
+        assert!(copied.expect("cp runs").success());
+        let mut child = lab.command("parquet", "cut", &["-j", "2"]).spawn().expect("stk runs");
+        while state.exists() && matches!(child.try_wait(), Ok(None)) {}
+        child.kill().expect("killed");
+        child.wait().expect("ended");
+        !state.exists()
+    });
+    assert!(is_cut, "no run was killed while it renamed");
+    lab.batch("parquet", "cut", &[]);
+    assert!(state.exists() && lab.files("cut") == lab.files("whole"));
+}
+
 /// Names of temporary files and folders in a folder of outputs.
 #[cfg(target_os = "linux")]
 fn temporary(out: &Path) -> Vec<String> {
@@ -235,6 +306,82 @@ fn a_trace_that_has_grown_is_converted_again() {
         assert_eq!((log["grows.stk"].as_str(), log["01.stk"].as_str()), ("converted", "skipped"));
         lab.batch(format, "grown", &[]);
         assert_eq!(lab.log("grown/_batch.jsonl")["grows.stk"], "skipped");
+    }
+}
+
+/// Has a batch believe that it has read a file as it is now.
+#[cfg(unix)]
+fn plant(seen: &Path, file: &Path) {
+    use std::os::unix::fs::MetadataExt;
+    let mut known: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(seen).expect("known files")).expect("JSON");
+    let found = file.metadata().expect("a file");
+    let times = [(found.mtime(), found.mtime_nsec()), (found.ctime(), found.ctime_nsec())];
+    let [modified, changed] = times.map(|(seconds, nanos)| seconds * 1_000_000_000 + nanos);
+    let entry = &mut known["files"][file.to_str().expect("UTF-8")];
+    assert!(entry.is_object(), "{} is not known", file.display());
+    entry["stamp"] = serde_json::json!([found.len(), modified, changed, found.ino()]);
+    std::fs::write(seen, known.to_string()).expect("written");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_trace_that_did_not_change_is_not_read() {
+    let lab = Lab::new(3);
+    let symbols = lab.path("symbols");
+    std::fs::create_dir(&symbols).expect("a folder");
+    let symbols = ["-y", symbols.to_str().expect("UTF-8")];
+    // A file that was just written may be written again with the same times.
+    lab.batch("folded", "racy", &[]);
+    assert!(!lab.path("racy").join(SEEN).exists());
+    std::thread::sleep(Duration::from_millis(2100));
+    for (format, limit) in FORMATS.iter().flat_map(|format| [(format, None), (format, Some("10h"))]) {
+        let out = format!("{format}-{}", limit.unwrap_or_default());
+        let limit: Vec<&str> = limit.map(|limit| ["--time-limit", limit]).into_iter().flatten().collect();
+        let log = |more: &[&str]| {
+            lab.batch(format, &out, &[&symbols, limit.as_slice(), more].concat());
+            let text = std::fs::read_to_string(lab.path(&out).join("_batch.jsonl")).expect("a log");
+            let lines = text.lines().map(|line| {
+                let mut line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+                line.as_object_mut().expect("an object").remove("seconds");
+                (line["trace"].to_string(), line)
+            });
+            lines.collect::<BTreeMap<_, _>>()
+        };
+        let status = || lab.log(&format!("{out}/_batch.jsonl"))["02.stk"].clone();
+        log(&[]);
+        assert_eq!(status(), "converted");
+        // Read or not, the log is the same.
+        assert_eq!(log(&[]), log(&["--checksum"]));
+        assert_eq!(status(), "skipped");
+        let kept = std::fs::read(lab.path("in/02.stk")).expect("a trace");
+        let modified = lab.path("in/02.stk").metadata().and_then(|found| found.modified()).expect("a time");
+        lab.write("02.stk", b"no trace");
+        plant(&lab.path(&out).join(SEEN), &lab.path("in/02.stk"));
+        log(&[]);
+        assert_eq!(status(), "skipped", "{out}: it is read");
+        for more in [&["--checksum"][..], &["--from", "1ms"]] {
+            log(more);
+            assert_eq!(status(), "failed", "{out}: {more:?}: it is not read");
+        }
+        // Of the length and with the time of before, but written since.
+        let other = recording(9);
+        assert_eq!(other.len(), kept.len());
+        lab.write("02.stk", &other);
+        let file = std::fs::File::options().write(true).open(lab.path("in/02.stk")).expect("writable");
+        file.set_modified(modified).expect("a time");
+        log(&[]);
+        assert_eq!(status(), "converted", "{out}");
+        lab.write("02.stk", &kept);
+        std::thread::sleep(Duration::from_millis(2100));
+        log(&[]);
+        log(&[]);
+        assert_eq!(status(), "skipped");
+        // Symbols that come late are looked for.
+        std::fs::copy(self::kept("busy.pdb"), lab.path("symbols/busy.pdb")).expect("a kept PDB");
+        log(&[]);
+        assert_eq!(status(), "converted", "{out}");
+        std::fs::remove_file(lab.path("symbols/busy.pdb")).expect("removed");
     }
 }
 

@@ -6,6 +6,7 @@
 //! inputs  the files that this call reads
 //! gate    which files no output replaces
 //! below   what is below a folder of outputs; no link there is followed
+//! stamp   whether a file was written since it was read
 //! ```
 #![expect(clippy::disallowed_methods, reason = "this is the module that opens files")]
 
@@ -13,10 +14,12 @@ mod below;
 mod gate;
 mod id;
 mod inputs;
+mod stamp;
 
 pub use below::{Below, Kind, is_link};
 pub use gate::{MayReplace, Refusal, check as check_output, is_refusal, is_trace};
 pub use inputs::{note as note_input, note_folder as note_input_folder};
+pub use stamp::{FileStamp, settled_stamp, stamp};
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};

@@ -55,7 +55,13 @@ pub(super) fn result_of(outcome: &ConvertOutcome) -> TraceResult {
         Status::Converted => TraceStatus::Converted,
     };
     let reason = (!done.lines.is_empty()).then(|| done.lines.join("\n"));
-    TraceResult { status, trace_id: done.trace_id.clone(), facts: done.facts, reason }
+    TraceResult {
+        status,
+        trace_id: done.trace_id.clone(),
+        facts: done.facts,
+        reason,
+        seen: done.seen.clone().map(Box::new),
+    }
 }
 
 /// Whether an error is that the system has no more memory.

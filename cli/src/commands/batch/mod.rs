@@ -10,17 +10,19 @@ mod log;
 mod manifest;
 pub(super) mod worker;
 
-use super::convert::{self, ConvertArgs, Converter, Keys, Task};
+use super::convert::{self, ConvertArgs, Converter, Finished, Keys, Task};
 use super::profile_args::parse_memory;
 use super::{Exit, Progress, Usage, inputs, is_quiet, jobs, note, pool, replace};
-use crate::batch::{Processes, TraceResult};
+use crate::batch::{Done, Processes, ReadNow, SeenTraces, TraceResult};
 use crate::times;
 use anyhow::Context;
 use log::{BatchLog, StatusCounts, result_of};
+use rayon::prelude::*;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use stk_base::interrupt;
 use stk_base::text::{count, counted};
 use stk_output::formats::{self, FolderLock, Format, LeftBehind};
@@ -57,6 +59,10 @@ pub(super) struct BatchArgs {
     /// Resume a stopped batch. This is always so; the option is for scripts that say it
     #[arg(long, help_heading = "Batch")]
     resume: bool,
+    /// Read each trace. Without it, one whose file has the size and the times that it had when it
+    /// was converted counts as not changed
+    #[arg(long, help_heading = "Batch")]
+    checksum: bool,
     /// Where one line a trace is written to [default: OUT/_batch.jsonl, with --shard
     /// OUT/_batch.I-of-N.jsonl]. The log of an earlier batch is replaced, another file only with
     /// --force
@@ -168,12 +174,25 @@ pub(super) fn run(args: &BatchArgs) -> anyhow::Result<Exit> {
     files.retain(|file| args.shard.is_none_or(|shard| is_in(shard, file)));
     std::fs::create_dir_all(&out).with_context(|| format!("{}: cannot be made", out.display()))?;
     let owner = Owner::of(args.shard, &out)?;
-    let batch = Batch { args, convert: &convert, format, out: &out, files: &files };
     let dataset = convert::dataset_of_batch(&out, format)?;
-    let tasks = convert::tasks_of_batch(&out, &files, format, dataset.as_ref());
+    let seen = SeenTraces::read(&out, owner.part.as_deref()).with_context(|| out.display().to_string())?;
+    let keys = Keys::new(&convert, format);
+    let batch = Batch { args, convert: &convert, format, out: &out, files: &files, keys: &keys };
+    let finished = Finished::of(&keys, &seen, if args.checksum { &[] } else { &files });
+    let tasks =
+        convert::tasks_of_batch(&out, &files, format, dataset.as_ref(), &|place| finished.uuid(place));
     tasks.iter().try_for_each(Task::check)?;
     let log = BatchLog::create(args.log.as_deref(), &out, &log_name(args.shard), convert.force)?;
-    batch.convert_files(&tasks, &log, &owner)?;
+    let read = Mutex::new(ReadNow::default());
+    let done = |place: usize, result: &TraceResult, time| {
+        log.add(&files[place], result, time);
+        if let Some(seen) = &result.seen {
+            read.lock().unwrap_or_else(PoisonError::into_inner).add(&files[place], seen);
+        }
+    };
+    batch.convert_files(&finished, tasks, &done, &owner)?;
+    let read = read.into_inner().unwrap_or_else(PoisonError::into_inner);
+    seen.save(&out, owner.part.as_deref(), &read).with_context(|| out.display().to_string())?;
     let tally = log.finish()?;
     if format == Format::Parquet && !args.no_compact && args.shard.is_none() && !files.is_empty() {
         pool(convert.jobs)?.install(|| formats::compact(&out))?;
@@ -215,37 +234,57 @@ struct Batch<'a> {
     format: Format,
     out: &'a Path,
     files: &'a [PathBuf],
+    keys: &'a Keys,
 }
 
 impl Batch<'_> {
-    /// Converts the files, in this process or in others with limits, and logs what became of each.
-    fn convert_files(&self, tasks: &[Task<'_>], log: &BatchLog, owner: &Owner) -> anyhow::Result<()> {
-        let Batch { args, convert, format, out, files } = *self;
+    /// Converts the files that are not finished, in this process or in others with limits. `done`
+    /// takes what became of each.
+    fn convert_files(
+        &self,
+        finished: &Finished<'_>,
+        tasks: Vec<Task<'_>>,
+        done: Done<'_>,
+        owner: &Owner,
+    ) -> anyhow::Result<()> {
+        let Batch { args, convert, format, files, keys, .. } = *self;
         let progress = Progress::new("traces");
         progress.add_total(files.len() as u64);
         let done = |place: usize, result: &TraceResult, time| {
-            log.add(&files[place], result, time);
+            done(place, result, time);
             progress.done().fetch_add(1, Ordering::Relaxed);
         };
+        let begun = Instant::now();
+        let outcomes: Vec<_> =
+            pool(convert.jobs)?.install(|| tasks.par_iter().map(|task| finished.outcome(task)).collect());
+        let each = begun.elapsed() / u32::try_from(tasks.len().max(1)).unwrap_or(u32::MAX);
+        let mut left = Vec::new();
+        for (task, outcome) in tasks.into_iter().zip(outcomes) {
+            match outcome {
+                Some((place, outcome)) => done(place, &result_of(&Ok(outcome)), each),
+                None => left.push(task),
+            }
+        }
+        let tasks = left;
         if args.has_limits() {
             let jobs = jobs(convert.jobs);
             let processes = Processes { files, messages: messages(), jobs, limit: args.time_limit };
             let tasks: Vec<Vec<usize>> = tasks.iter().map(Task::places).collect();
             processes.convert_all(&tasks, &done)?;
             // Of processes that were ended.
-            return owner.remove_left_behind(out);
+            return owner.remove_left_behind(self.out);
         }
-        let (keys, silent) = (Keys::new(convert, format), Progress::silent());
+        let silent = Progress::silent();
         let converter = Converter {
             args: convert,
             format,
             progress: &silent,
-            keys: Some(&keys),
+            keys: Some(keys),
             images: convert::shared_images(files.len(), convert),
             limit: None,
             watch: None,
         };
-        convert::convert_all(&converter, tasks, &|place, outcome, time| {
+        convert::convert_all(&converter, &tasks, &|place, outcome, time| {
             done(place, &result_of(&outcome), time);
         })
     }

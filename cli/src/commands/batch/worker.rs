@@ -48,7 +48,7 @@ pub(in super::super) fn run() -> anyhow::Result<Exit> {
             limit: args.time_limit,
             watch: Some(&steps),
         };
-        let tasks = convert::tasks_of_batch(&out, &files, format, dataset.as_ref());
+        let tasks = convert::tasks_of_batch(&out, &files, format, dataset.as_ref(), &|_| None);
         let outcomes =
             pool.install(|| tasks.iter().flat_map(|task| convert::run_task(&converter, task)).collect());
         let outcomes: Vec<(usize, convert::ConvertOutcome)> = outcomes;

@@ -3,10 +3,16 @@
 
 use super::super::profile_args::SymbolArgs;
 use super::ConvertArgs;
-use std::path::Path;
+use crate::batch::SymbolQuery;
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use stk_base::map::MappedFile;
+use stk_base::model::Image;
 use stk_output::formats::Format;
-use stk_profile::trace::{Content, Trace};
+use stk_profile::trace::Trace;
+use stk_schema::identity::ContentHash;
 use stk_schema::tables;
 use stk_symbols::{Search, SymbolStore};
 use xxhash_rust::xxh3::Xxh3;
@@ -50,33 +56,85 @@ impl Keys {
         Keys { options: format!("{version:?} {} {outputs:?} {profile:?}", format.name()), symbols }
     }
 
-    /// The key of a trace's conversion. `path` is that of its file.
-    pub(in super::super) fn of(&self, trace: &Trace<'_>, path: &Path, content: &Content) -> String {
+    /// The key of a trace's conversion. `path` is that of its file; `queries` are of its images.
+    pub(in super::super) fn of<'q>(
+        &self,
+        digest: &ContentHash,
+        path: &Path,
+        queries: impl Iterator<Item = &'q SymbolQuery>,
+    ) -> String {
+        let store = self.symbols.store(path);
+        self.with(digest, queries.map(|query| symbol_files(&store, query)))
+    }
+
+    /// [`of`](Keys::of) a trace of a batch, which looks once for the files of an image.
+    pub(super) fn of_finished<'q>(
+        &self,
+        digest: &ContentHash,
+        path: &Path,
+        queries: impl Iterator<Item = &'q SymbolQuery>,
+        found: &FoundSymbols,
+    ) -> String {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let mut folders = found.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = match folders.get(folder) {
+            Some(found) => found.clone(),
+            None => folders.entry(folder.to_owned()).or_default().clone(),
+        };
+        drop(folders);
+        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        let store = OnceCell::new();
+        let digests = queries.map(|query| match found.get(query) {
+            Some(digest) => *digest,
+            None => {
+                let digest = symbol_files(store.get_or_init(|| self.symbols.store(path)), query);
+                found.insert(query.clone(), digest);
+                digest
+            }
+        });
+        self.with(digest, digests)
+    }
+
+    /// The key with what was found for each image.
+    fn with(&self, digest: &ContentHash, symbols: impl Iterator<Item = u128>) -> String {
         let mut hash = Xxh3::new();
         hash.update(self.options.as_bytes());
-        hash.update(&content.digest.0);
-        let store = self.symbols.store(path);
-        for record in &trace.timeline.images {
-            let image = &record.image;
-            let mut add = |search: Option<Search>| symbol_file(&mut hash, search);
-            let pdb = image.code_view.map(|(guid, age)| {
-                let found = store.find_pdb(&image.pdb_name, &guid, age, &image.path);
-                if found.found.is_some() {
-                    found
-                } else {
-                    portable(&store, &image.pdb_name, &guid, &image.path)
-                }
-            });
-            add(pdb);
-            let of_image = !image.code_id.is_empty();
-            add(of_image.then(|| store.find_image(&image.path, image.time_date_stamp, image.size)));
-        }
+        hash.update(&digest.0);
+        symbols.for_each(|found| hash.update(&found.to_le_bytes()));
         format!("{:032x}", hash.digest128())
     }
 }
 
-fn portable(store: &SymbolStore, name: &str, guid: &[u8; 16], path: &str) -> Search {
-    store.find_portable_pdb(name, guid, path)
+/// Digests of the symbol files that were found for images, by the folder of the traces, which is
+/// searched too.
+#[derive(Default)]
+pub(super) struct FoundSymbols(Mutex<HashMap<PathBuf, OfFolder>>);
+
+type OfFolder = Arc<Mutex<HashMap<SymbolQuery, u128>>>;
+
+/// By what the symbol files of a trace's images are searched, each image once.
+pub(super) fn symbol_queries(trace: &Trace<'_>) -> Vec<SymbolQuery> {
+    let mut known = HashSet::new();
+    let of_image = |image: &Image| SymbolQuery {
+        path: image.path.clone(),
+        pdb: image.code_view.map(|(guid, age)| (image.pdb_name.clone(), guid, age)),
+        image: (!image.code_id.is_empty()).then_some((image.time_date_stamp, image.size)),
+    };
+    let queries = trace.timeline.images.iter().map(|record| of_image(&record.image));
+    queries.filter(|query| known.insert(query.clone())).collect()
+}
+
+/// The digest of the symbol files that are found for an image, or are missing.
+fn symbol_files(store: &SymbolStore, query: &SymbolQuery) -> u128 {
+    let mut hash = Xxh3::new();
+    let pdb = query.pdb.as_ref().map(|(name, guid, age)| {
+        let found = store.find_pdb(name, guid, *age, &query.path);
+        if found.found.is_some() { found } else { store.find_portable_pdb(name, guid, &query.path) }
+    });
+    symbol_file(&mut hash, pdb);
+    let image = query.image.map(|(stamp, size)| store.find_image(&query.path, stamp, size));
+    symbol_file(&mut hash, image);
+    hash.digest128()
 }
 
 /// Adds what was found, or that nothing was.

@@ -4,10 +4,12 @@
 //! tasks      which traces go where               arguments -> Task
 //! recording  files of one recording to a dataset: copies, beginnings of others
 //! one        a trace to its output
+//! finished   what a batch need not read again        Task -> Converted
 //! key        what a conversion of a batch depends on  trace, options, symbol files -> text
 //! split      a trace to several outputs
 //! ```
 
+mod finished;
 mod key;
 mod one;
 mod recording;
@@ -20,6 +22,8 @@ use super::{
     Exit, ProfileArgs, Progress, TraceChoice, Usage, guarded, inputs, note_line, print_error, print_line,
     replace, verify,
 };
+use crate::batch::SeenTrace;
+pub(super) use finished::Finished;
 pub(super) use key::Keys;
 pub(super) use one::{Converter, StepObserver, shared_images, weights};
 use std::path::{Path, PathBuf};
@@ -28,7 +32,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use stk_output::formats::{self, Compression, ConversionFacts, Destination, Format, PerfettoStyle};
 use stk_profile::profile::{MissingSymbols, ThreadMerge, Weight};
-use stk_profile::trace::Content;
+use stk_schema::identity::ContentHash;
 pub(super) use tasks::{Task, dataset_of_batch, tasks_of_batch, uuid};
 use tasks::{is_folder, tasks};
 
@@ -234,6 +238,8 @@ pub(super) struct Converted {
     pub trace_id: Option<String>,
     /// What the conversion came to, now or before.
     pub facts: Option<ConversionFacts>,
+    /// For a batch: what its trace is known by where it is not read again.
+    pub seen: Option<SeenTrace>,
 }
 
 /// How a trace was dealt with.
@@ -250,7 +256,7 @@ pub(super) enum Status {
 
 impl Converted {
     /// A trace whose conversion is there already.
-    fn skipped(content: &Content, facts: Option<ConversionFacts>) -> Converted {
+    fn skipped(digest: ContentHash, facts: Option<ConversionFacts>) -> Converted {
         let damaged = facts.is_some_and(|facts| facts.damaged_blocks > 0);
         Converted {
             status: Status::Skipped,
@@ -259,9 +265,14 @@ impl Converted {
             empty: None,
             failed: None,
             missing: None,
-            trace_id: Some(content.digest.to_string()),
+            trace_id: Some(digest.to_string()),
             facts,
+            seen: None,
         }
+    }
+
+    fn seen(self, seen: Option<SeenTrace>) -> Converted {
+        Converted { seen, ..self }
     }
 }
 

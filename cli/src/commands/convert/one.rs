@@ -1,8 +1,8 @@
 //! Converts one trace.
 
-use super::key::Keys;
+use super::key::{Keys, symbol_queries};
 use super::{ConvertArgs, ConvertOutcome, Converted, Status, split};
-use crate::batch::{Record, Recorded, Stage};
+use crate::batch::{Record, Recorded, SeenTrace, Stage};
 use crate::commands::profile_args::{self, LoadedProfile, load_read};
 use crate::commands::replace::{REPLACED, is_made_of, replaces_own};
 use crate::commands::{Progress, note, size};
@@ -11,8 +11,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use stk_base::deadline::Deadline;
-use stk_base::files::Below;
 use stk_base::files::MayReplace::NoTrace;
+use stk_base::files::{Below, FileStamp, settled_stamp};
 use stk_base::text::{count, counted};
 use stk_output::formats::{self, ConversionFacts, Destination, Format, Options, SourceMark, Summary};
 use stk_profile::image::SharedImages;
@@ -51,6 +51,8 @@ pub(super) struct RunningConversion<'a> {
     pub trace: Trace<'a>,
     pub content: Content,
     pub deadline: Deadline,
+    /// Of its file, before it was read.
+    pub stamp: Option<FileStamp>,
 }
 
 /// What conversions of so many traces share. Not with folders of tables, whose content may change.
@@ -78,22 +80,25 @@ impl Converter<'_> {
     /// Converts a trace that has an output of its own.
     pub(super) fn file(&self, path: &Path, destination: &Destination) -> ConvertOutcome {
         self.begin(path, Stage::Convert)?;
-        let deadline = self.deadline();
+        let (deadline, stamp) = (self.deadline(), self.stamp(path));
         let file = self.open(path)?;
         let content = file.content()?;
-        let begun = RunningConversion { path: file.path(), trace: file.read()?, content, deadline };
+        let begun = RunningConversion { path: file.path(), trace: file.read()?, content, deadline, stamp };
         let key = self.key(&begun);
-        if let (Some(key), Destination::InFolder { folder, name }) = (&key, destination) {
-            let output = Below::folder(folder).with_context(|| folder.display().to_string())?.join(name);
+        if let (Some((key, seen)), Destination::InFolder { folder, name }) = (&key, destination) {
+            let output = output_in(folder, name)?;
             match Record::of(&output, key)? {
-                Recorded::Done(facts) => return Ok(Converted::skipped(&begun.content, Some(facts))),
+                Recorded::Done(facts) => {
+                    let skipped = Converted::skipped(begun.content.digest, Some(facts));
+                    return Ok(skipped.seen(seen.clone()));
+                }
                 Recorded::Own => {}
                 Recorded::Nothing => drop(self.replaces_own(&output.path(), path, &begun.content)?),
             }
             Record::begin(&output, key)?;
             let done = self.convert(begun, destination, "wrote", Some(key.clone()))?;
             Record::write(&output, key, done.facts.unwrap_or_default())?;
-            return Ok(done);
+            return Ok(done.seen(seen.clone()));
         }
         let verb = match destination.file() {
             // Each of several outputs is checked before they are written.
@@ -104,9 +109,19 @@ impl Converter<'_> {
         self.convert(begun, destination, verb, None)
     }
 
-    /// What a conversion of a batch depends on.
-    pub(super) fn key(&self, begun: &RunningConversion<'_>) -> Option<String> {
-        self.keys.map(|keys| keys.of(&begun.trace, begun.path, &begun.content))
+    /// The stamp of a file of a batch that is about to be read.
+    pub(super) fn stamp(&self, path: &Path) -> Option<FileStamp> {
+        self.keys.and_then(|_| settled_stamp(path))
+    }
+
+    /// What a conversion of a batch depends on, and what its trace is known by.
+    pub(super) fn key(&self, begun: &RunningConversion<'_>) -> Option<(String, Option<SeenTrace>)> {
+        let keys = self.keys?;
+        let queries = symbol_queries(&begun.trace);
+        let key = keys.of(&begun.content.digest, begun.path, queries.iter());
+        let uuid = begun.content.uuid.clone();
+        let trace_id = begun.content.digest.to_string();
+        Some((key, begun.stamp.map(|stamp| SeenTrace { stamp, uuid, trace_id, queries })))
     }
 
     fn replaces_own(&self, output: &Path, trace: &Path, content: &Content) -> anyhow::Result<bool> {
@@ -121,7 +136,7 @@ impl Converter<'_> {
     /// Converts a trace. `verb` is what was done with the output, for the user.
     pub(super) fn convert(
         &self,
-        RunningConversion { path, mut trace, content, deadline }: RunningConversion<'_>,
+        RunningConversion { path, mut trace, content, deadline, .. }: RunningConversion<'_>,
         destination: &Destination,
         verb: &str,
         key: Option<String>,
@@ -204,8 +219,23 @@ impl Converter<'_> {
         let facts = Some(ConversionFacts::of(&loaded.profile));
         let missing = Some((loaded.profile.trace.source.clone(), loaded.missing));
         let (status, exit) = (Status::Converted, loaded.exit.worse(symbols));
-        Ok(Converted { status, exit, lines, empty: loaded.empty, failed, missing, trace_id, facts })
+        Ok(Converted {
+            status,
+            exit,
+            lines,
+            empty: loaded.empty,
+            failed,
+            missing,
+            trace_id,
+            facts,
+            seen: None,
+        })
     }
+}
+
+/// The output of a batch's trace.
+pub(super) fn output_in(folder: &Path, name: &str) -> anyhow::Result<Below> {
+    Ok(Below::folder(folder).with_context(|| folder.display().to_string())?.join(name))
 }
 
 /// Which part of the trace was chosen, for the titles of outputs; empty = all of it.

@@ -19,6 +19,7 @@ use crate::commands::replace::REPLACED;
 use anyhow::anyhow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
+use stk_base::files::FileStamp;
 use stk_output::formats::{DatasetEntry, Destination};
 use stk_profile::trace::{Content, TraceFile, stand_ins};
 use stk_schema::identity::ContentHash;
@@ -29,6 +30,7 @@ struct Member<'a> {
     place: usize,
     path: &'a Path,
     content: Content,
+    stamp: Option<FileStamp>,
     /// Kept open if there is only one, or if it cannot be opened again.
     file: Option<TraceFile>,
 }
@@ -46,10 +48,11 @@ pub(super) fn convert(
     for &(place, path) in files {
         let read = || -> anyhow::Result<Member<'_>> {
             converter.begin(path, Stage::Read)?;
+            let stamp = converter.stamp(path);
             let file = converter.open(path)?;
             let content = file.content()?;
             let keep = files.len() == 1 || !file.can_be_reopened();
-            Ok(Member { place, path, content, file: keep.then_some(file) })
+            Ok(Member { place, path, content, stamp, file: keep.then_some(file) })
         };
         match guarded(path, read) {
             Ok(member) => by_uuid.entry(member.content.uuid.clone()).or_default().push(member),
@@ -98,6 +101,7 @@ fn passed_over(status: Status, content: &Content, why: &str) -> Converted {
         missing: None,
         trace_id: Some(content.digest.to_string()),
         facts: None,
+        seen: None,
     }
 }
 
@@ -242,24 +246,28 @@ impl Member<'_> {
         guarded(self.path, || {
             converter.begin(self.path, Stage::Convert)?;
             let deadline = converter.deadline();
-            let (file, content) = match kept {
-                Some(file) => (file, self.content.clone()),
+            let (file, content, stamp) = match kept {
+                Some(file) => (file, self.content.clone(), self.stamp),
                 // It may have grown since.
                 None => {
+                    let stamp = converter.stamp(self.path);
                     let file = converter.open(self.path)?;
                     let content = file.content()?;
-                    (file, content)
+                    (file, content, stamp)
                 }
             };
-            let begun = RunningConversion { path: file.path(), trace: file.read()?, content, deadline };
-            let key = converter.key(&begun);
+            let begun =
+                RunningConversion { path: file.path(), trace: file.read()?, content, deadline, stamp };
+            let (key, seen) = converter.key(&begun).unzip();
+            let seen = seen.flatten();
             if let (Some(key), Some(before)) = (&key, before)
                 && before.key.as_ref() == Some(key)
                 && before.content.digest == begun.content.digest
             {
-                return Ok(Converted::skipped(&begun.content, before.facts));
+                return Ok(Converted::skipped(begun.content.digest, before.facts).seen(seen));
             }
-            converter.convert(begun, &Destination::Dir(dataset.path.clone()), verb, key)
+            let done = converter.convert(begun, &Destination::Dir(dataset.path.clone()), verb, key)?;
+            Ok(done.seen(seen))
         })
     }
 }

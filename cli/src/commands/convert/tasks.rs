@@ -64,7 +64,7 @@ pub(super) fn tasks<'a>(
         let stem = if let [file] = files { stem(file) } else { "traces".to_owned() };
         let folder = output.map_or_else(|| PathBuf::from(format.default_name(&stem)), Path::to_owned);
         let index = DatasetIndex::open(&folder)?;
-        return Ok(recordings(files, &Arc::new(DatasetFolder { path: folder, index })));
+        return Ok(recordings(files, &Arc::new(DatasetFolder { path: folder, index }), &|_| None));
     }
     let folder = output.filter(|path| is_folder(path));
     if let ([file], None) = (files, folder) {
@@ -135,15 +135,16 @@ pub(in super::super) fn dataset_of_batch(
 }
 
 /// Chooses the destination of each trace of a batch. Names of outputs do not depend on the other
-/// traces: they have a hash of the trace's path.
+/// traces: they have a hash of the trace's path. `known`: the UUIDs of files that need not be read.
 pub(in super::super) fn tasks_of_batch<'a>(
     out: &Path,
     files: &'a [PathBuf],
     format: Format,
     dataset: Option<&Arc<DatasetFolder>>,
+    known: &dyn Fn(usize) -> Option<[u8; 16]>,
 ) -> Vec<Task<'a>> {
     if let Some(dataset) = dataset {
-        return recordings(files, dataset);
+        return recordings(files, dataset, known);
     }
     let task = |(place, file): (usize, &'a PathBuf)| {
         let path = std::path::absolute(file).unwrap_or_else(|_| file.clone());
@@ -155,10 +156,14 @@ pub(in super::super) fn tasks_of_batch<'a>(
 
 /// The files of each recording, by the UUID in their headers. Those whose headers cannot be read
 /// are together. Nothing is read from pipes.
-fn recordings<'a>(files: &'a [PathBuf], dataset: &Arc<DatasetFolder>) -> Vec<Task<'a>> {
+fn recordings<'a>(
+    files: &'a [PathBuf],
+    dataset: &Arc<DatasetFolder>,
+    known: &dyn Fn(usize) -> Option<[u8; 16]>,
+) -> Vec<Task<'a>> {
     let mut recordings: BTreeMap<Option<[u8; 16]>, Vec<(usize, &Path)>> = BTreeMap::new();
     for (place, file) in files.iter().enumerate() {
-        recordings.entry(uuid(file)).or_default().push((place, file));
+        recordings.entry(known(place).or_else(|| uuid(file))).or_default().push((place, file));
     }
     let mut tasks: Vec<Vec<(usize, &Path)>> = recordings.into_values().collect();
     tasks.sort_by_key(|files| files[0].0);

@@ -6,9 +6,10 @@
 
 use super::super::lock::FolderLock;
 use super::super::{OutputError, Summary};
-use super::files::{Files, file_name, read_all};
+use super::files::{Files, file_name, link, read_all};
 use super::packs::{self, Pack};
 use super::part::{self, DATE, PartDescription};
+use super::stacks::{self, PackRows};
 use super::state::State;
 use super::table::nulls;
 use super::{catalog, dimensions};
@@ -135,6 +136,12 @@ impl Round<'_> {
             // The best row of an id stays the best when others are added.
             let grows = before.grows_to(after);
             let known = if grows { part::table_files(&goal)? } else { Vec::new() };
+            if table.name == tables::STACKS.name {
+                let packs = self.packs_of_stacks(&goal, grows);
+                stacks::make(dataset, &packs, &new, tmp)?;
+                made.push(NewFolder { new, goal });
+                continue;
+            }
             let parts = self.parts.iter();
             let parts = parts.filter(|part| part.has(table) && !(grows && before.has_part(part)));
             let files = known.into_iter().chain(parts.map(|part| part.file(dataset, table)));
@@ -146,6 +153,16 @@ impl Round<'_> {
             made.push(NewFolder { new, goal });
         }
         Ok(made)
+    }
+
+    /// All packs, with their files of `stacks` if they have not changed.
+    fn packs_of_stacks(&self, goal: &Below, grows: bool) -> Vec<PackRows<'_>> {
+        let packs = self.packs.iter().flat_map(|(date, packs)| packs.iter().map(move |pack| (date, pack)));
+        let rows = packs.map(|(date, pack)| {
+            let known = self.before.file_of_all(self.after, date, pack).filter(|_| grows);
+            PackRows { pack, kept: known.and_then(|number| file(goal, number)) }
+        });
+        rows.collect()
     }
 
     /// Makes the tables by date, of the dates that change, in `tmp`.
@@ -161,8 +178,7 @@ impl Round<'_> {
                 part::make_folder(&new)?;
                 for (number, pack) in packs.iter().enumerate() {
                     let known = self.before.file_of(self.after, date, pack);
-                    let known = known.map(|number| goal.join(file_name(number)));
-                    match known.filter(|known| matches!(known.kind(), Ok(Some(Kind::File { .. })))) {
+                    match known.and_then(|number| file(&goal, number)) {
                         Some(known) => link(&known, &new, number)?,
                         None => pack_file(self.dataset, table, pack, &new, number)?,
                     }
@@ -172,6 +188,12 @@ impl Round<'_> {
         }
         Ok(made)
     }
+}
+
+/// The file of a table's folder with a number, if it is there.
+fn file(folder: &Below, number: usize) -> Option<Below> {
+    let file = folder.join(file_name(number));
+    matches!(file.kind(), Ok(Some(Kind::File { .. }))).then_some(file)
 }
 
 /// Removes the folders of dates that no part has any more.
@@ -202,16 +224,6 @@ fn remove_table(folder: &Below) -> io::Result<()> {
     }
 }
 
-/// Gives a file a second name in `folder`, or copies it where the system cannot do that.
-fn link(file: &Below, folder: &Below, number: usize) -> Result<(), OutputError> {
-    let goal = folder.join(file_name(number));
-    if file.link_to(&goal).is_ok() {
-        return Ok(());
-    }
-    let copied = file.open().and_then(|mut from| io::copy(&mut from, &mut goal.create_new()?));
-    copied.map(drop).map_err(OutputError::at(&goal.path(), "cannot be written"))
-}
-
 /// The file of a table for a pack.
 fn pack_file(
     dataset: &Below,
@@ -231,7 +243,7 @@ fn pack_file(
     };
     let mut file = Files::single(table, more, folder, number);
     let paths: Vec<Below> = parts.iter().map(|part| part.file(dataset, table)).collect();
-    read_all(&paths, table, ROWS_READ, |number, mut frame| {
+    read_all(&paths, table, None, ROWS_READ, |number, mut frame| {
         for missing in more.iter().filter(|_| !parts[number].denormalized) {
             let nulls = nulls(missing, frame.height());
             let added = frame.with_column(nulls);

@@ -33,21 +33,34 @@ pub(super) fn merge(
     folder: &Below,
     tmp: &Below,
 ) -> Result<(), OutputError> {
-    merge_within(table, files, folder, tmp, HELD)
+    merge_within(files, &|_| true, Files::new(table, &[], folder), tmp, HELD)
+}
+
+/// Merges files of `stacks` into the file with a number in a folder, without the stacks that do not
+/// belong there.
+pub(super) fn merge_stacks(
+    files: &[Below],
+    belongs: &dyn Fn(i64) -> bool,
+    (folder, number): (&Below, usize),
+    tmp: &Below,
+) -> Result<(), OutputError> {
+    merge_within(files, belongs, Files::single(&tables::STACKS, &[], folder, number), tmp, HELD)
 }
 
 fn merge_within(
-    table: &ParquetTable,
     files: &[Below],
-    folder: &Below,
+    belongs: &dyn Fn(i64) -> bool,
+    out: Files<'_>,
     tmp: &Below,
     most: usize,
 ) -> Result<(), OutputError> {
+    let table = out.table();
     let mut runs: Vec<SortedRun> = Vec::new();
     let mut held: Option<DataFrame> = None;
     // Counted up, since the size of all rows takes longer with each file.
     let mut bytes = 0;
-    read_all(files, table, ROWS_READ, |_, frame| {
+    read_all(files, table, None, ROWS_READ, |_, frame| {
+        let Some(frame) = those_of(table, frame, belongs)? else { return Ok(()) };
         bytes += frame.estimated_size();
         match &mut held {
             Some(held) => {
@@ -68,7 +81,7 @@ fn merge_within(
         }
         Ok(())
     })?;
-    let mut out = Sorted { files: Files::new(table, &[], folder), held: None };
+    let mut out = Sorted { files: out, held: None };
     let rest = held.map(|held| each_once(table, &held)).transpose()?;
     if runs.is_empty() {
         if let Some(rest) = rest {
@@ -105,6 +118,28 @@ fn merge_within(
         run.file.remove_file().map_err(OutputError::at(&run.file.path(), "cannot be removed"))?;
     }
     out.finish()
+}
+
+/// The rows whose ids belong to a file; `None` if there are none.
+fn those_of(
+    table: &ParquetTable,
+    frame: DataFrame,
+    belongs: &dyn Fn(i64) -> bool,
+) -> Result<Option<DataFrame>, OutputError> {
+    let ids = ids(&frame, table)?.into_iter().zip(0..);
+    let rows: Vec<IdxSize> = ids.filter_map(|(id, row)| belongs(id).then_some(row)).collect();
+    Ok(match rows.len() {
+        0 => None,
+        all if all == frame.height() => Some(frame),
+        _ => Some(taken(&frame, &rows)?),
+    })
+}
+
+/// These rows, in memory of their own.
+fn taken(frame: &DataFrame, rows: &[IdxSize]) -> Result<DataFrame, OutputError> {
+    let column =
+        |column: &Column| in_own_memory(&column.as_materialized_series().take_slice(rows)?.into_column());
+    Ok(DataFrame::new(frame.get_columns().iter().map(column).collect::<Result<_, _>>()?)?)
 }
 
 /// Rows that come sorted, written in row groups of one size.
@@ -191,7 +226,12 @@ impl SortedRun {
 
 /// The bucket of an id: ids of one bucket are one range of all ids.
 fn bucket(id: i64) -> usize {
-    ((id as u64 ^ (1 << 63)) >> 52) as usize
+    (order(id) >> 52) as usize
+}
+
+/// A number whose order is that of ids.
+pub(super) fn order(id: i64) -> u64 {
+    id as u64 ^ (1 << 63)
 }
 
 fn numbers(frame: &DataFrame, name: &str) -> Result<Vec<i64>, OutputError> {
@@ -234,9 +274,7 @@ fn each_once(table: &ParquetTable, frame: &DataFrame) -> Result<DataFrame, Outpu
         }
         chosen
     };
-    let column =
-        |column: &Column| in_own_memory(&column.as_materialized_series().take_slice(&chosen)?.into_column());
-    Ok(DataFrame::new(frame.get_columns().iter().map(column).collect::<Result<_, _>>()?)?)
+    taken(frame, &chosen)
 }
 
 /// Sources of names, the best first.
@@ -282,7 +320,7 @@ mod tests {
         let (out, tmp) = (folder.join("out"), folder.join("tmp"));
         out.create_folder().unwrap();
         tmp.create_folder().unwrap();
-        merge_within(&tables::STACKS, files, &out, &tmp, most).unwrap();
+        merge_within(files, &|_| true, Files::new(&tables::STACKS, &[], &out), &tmp, most).unwrap();
         assert_eq!(tmp.list().unwrap(), [""; 0], "temporary files are removed");
         let read = |name: String| (name.clone(), out.join(name).read(1 << 30).unwrap());
         out.list().unwrap().into_iter().map(read).collect()

@@ -7,6 +7,7 @@ use super::table::TableWriter;
 use polars::prelude::*;
 use rayon::prelude::*;
 use std::fs::File;
+use std::io;
 use stk_base::files::Below;
 use stk_schema::tables::{self, ParquetTable};
 
@@ -20,24 +21,34 @@ pub(super) fn open_table(file: &Below, table: &ParquetTable) -> Result<TableFile
 
 /// Rows of a file from number `from` on.
 pub(super) fn read(file: &TableFile, from: usize, rows: usize) -> Result<DataFrame, OutputError> {
-    Ok(file.read(None, from, rows, ParallelStrategy::Auto)?)
+    read_columns(file, None, from, rows)
+}
+
+fn read_columns(
+    file: &TableFile,
+    columns: Option<&[&str]>,
+    from: usize,
+    rows: usize,
+) -> Result<DataFrame, OutputError> {
+    Ok(file.read(columns, from, rows, ParallelStrategy::Auto)?)
 }
 
 /// Rows of a file that is read whole, beside others.
 const FEW_ROWS: usize = 1 << 14;
 
 /// Calls `take` with the rows of files, at most `rows` at a time, and the number of their file.
-/// Small files are read several at once, in the caller's rayon pool.
+/// Small files are read several at once, in the caller's rayon pool. `columns`: `None` = all.
 pub(super) fn read_all(
     files: &[Below],
     table: &ParquetTable,
+    columns: Option<&[&str]>,
     rows: usize,
     mut take: impl FnMut(usize, DataFrame) -> Result<(), OutputError>,
 ) -> Result<(), OutputError> {
     let open = |file: &Below| {
         let file = open_table(file, table)?;
         let small = (1..=FEW_ROWS).contains(&file.rows());
-        let whole = small.then(|| file.read(None, 0, FEW_ROWS, ParallelStrategy::None)).transpose()?;
+        let whole = small.then(|| file.read(columns, 0, FEW_ROWS, ParallelStrategy::None)).transpose()?;
         Ok::<_, OutputError>((file, whole))
     };
     let at_once = 2 * rayon::current_num_threads();
@@ -49,7 +60,7 @@ pub(super) fn read_all(
                 (_, Some(whole)) => take(number, whole)?,
                 (file, None) => {
                     for from in (0..file.rows()).step_by(rows) {
-                        take(number, read(&file, from, rows)?)?;
+                        take(number, read_columns(&file, columns, from, rows)?)?;
                     }
                 }
             }
@@ -64,6 +75,16 @@ fn open(file: &Below) -> Result<File, OutputError> {
 
 pub(super) fn file_name(number: usize) -> String {
     format!("{number:04}.parquet")
+}
+
+/// Gives a file a second name in `folder`, or copies it where the system cannot do that.
+pub(super) fn link(file: &Below, folder: &Below, number: usize) -> Result<(), OutputError> {
+    let goal = folder.join(file_name(number));
+    if file.link_to(&goal).is_ok() {
+        return Ok(());
+    }
+    let copied = file.open().and_then(|mut from| io::copy(&mut from, &mut goal.create_new()?));
+    copied.map(drop).map_err(OutputError::at(&goal.path(), "cannot be written"))
 }
 
 /// The files of a table in a folder, one after the other.
@@ -83,6 +104,10 @@ pub(super) struct Files<'a> {
 impl<'a> Files<'a> {
     pub(super) fn new(table: &'a ParquetTable, more: &'a [tables::TableColumn], folder: &Below) -> Files<'a> {
         Files { file_bytes: FILE_BYTES, ..Files::single(table, more, folder, 0) }
+    }
+
+    pub(super) fn table(&self) -> &'a ParquetTable {
+        self.table
     }
 
     /// One file, with this number.

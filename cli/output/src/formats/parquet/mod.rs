@@ -12,6 +12,8 @@
 //! compact     the tables of all parts                        parts -> files
 //! packs       which parts of a date are one file             parts -> packs
 //! state       of which parts the tables are
+//! stacks      which pack has which stack                     packs -> files
+//! pairs       pairs of numbers, sorted in bounded memory
 //! dimensions  rows that many traces share, each once         parts -> rows
 //! apply       names for what had none                        PDBs -> rows of frames
 //! files       the files of a table
@@ -50,11 +52,15 @@ mod packs;
 #[cfg(feature = "parquet")]
 mod pages;
 #[cfg(feature = "parquet")]
+mod pairs;
+#[cfg(feature = "parquet")]
 mod part;
 #[cfg(feature = "parquet")]
 mod read;
 #[cfg(feature = "parquet")]
 mod rows;
+#[cfg(feature = "parquet")]
+mod stacks;
 #[cfg(feature = "parquet")]
 mod state;
 #[cfg(feature = "parquet")]

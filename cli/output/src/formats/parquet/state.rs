@@ -13,6 +13,9 @@ const STATE: &str = "state.json";
 /// Bytes of it that are read at most: some 150 for each part.
 const MOST_READ: u64 = 1 << 30;
 
+/// The version of stk, and the number of the way in which it cuts tables into files.
+const MADE_BY: &str = concat!(env!("CARGO_PKG_VERSION"), "/2");
+
 /// Of which parts the tables are.
 #[derive(Default, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub(super) struct State {
@@ -39,7 +42,7 @@ impl State {
     ) -> Result<State, OutputError> {
         let digests = |packs: &Vec<Pack<'_>>| packs.iter().map(|pack| pack.digest.clone()).collect();
         let packs = packs.iter().map(|(date, packs)| ((*date).to_owned(), digests(packs))).collect();
-        let (stk, names) = (env!("CARGO_PKG_VERSION").to_owned(), digest(names)?);
+        let (stk, names) = (MADE_BY.to_owned(), digest(names)?);
         let mut state = State { stk, names, parts: BTreeMap::new(), packs };
         for part in parts {
             let of_date = state.parts.entry(part.date.clone()).or_default();
@@ -66,6 +69,12 @@ impl State {
     pub(super) fn file_of(&self, later: &State, date: &str, pack: &Pack<'_>) -> Option<usize> {
         let packs = self.packs.get(date).filter(|_| self.stk == later.stk)?;
         packs.iter().position(|digest| *digest == pack.digest)
+    }
+
+    /// The number of a pack's file among those of all dates, likewise.
+    pub(super) fn file_of_all(&self, later: &State, date: &str, pack: &Pack<'_>) -> Option<usize> {
+        let earlier = self.packs.range(..date.to_owned()).map(|(_, packs)| packs.len());
+        Some(earlier.sum::<usize>() + self.file_of(later, date, pack)?)
     }
 
     /// Whether `stacks` are of the same parts.
