@@ -16,6 +16,8 @@ pub(super) struct WeighedStacks<'p> {
     numbers: Vec<u32>,
     /// By node.
     nodes: Vec<WeighedNode>,
+    /// By node: the weight of the stack above which nothing stands.
+    weights: Vec<u64>,
     /// The first node of the list of those without a caller.
     first: u32,
     rooted: RootedStacks,
@@ -26,8 +28,6 @@ pub(super) struct WeighedStacks<'p> {
 /// What a visit reads of a node: in one place in memory, since nodes are visited in another order.
 #[derive(Clone, Copy)]
 struct WeighedNode {
-    /// The weight of the stack above which nothing stands.
-    weight: u64,
     /// Frames of the stacks with weight that go through it, a measure of their text.
     size: u32,
     /// The number of its only function, or [`OTHERS`].
@@ -41,7 +41,7 @@ struct WeighedNode {
 /// The nodes of a profile with the lists of their callees. Only when they are summed up have they
 /// weights and functions.
 pub(super) struct WeighedNodes {
-    /// Up to that, the size of each is how many frames it has.
+    /// Up to that, the size of each is how many frames it has, and its function 0.
     nodes: Vec<WeighedNode>,
     /// The first node of the list of those without a caller.
     first: u32,
@@ -59,7 +59,7 @@ impl WeighedNodes {
             };
             let next = std::mem::replace(list, id);
             deepest = depth.max(deepest);
-            nodes.push(WeighedNode { weight: 0, size: depth, function: OTHERS, callee: NONE, next });
+            nodes.push(WeighedNode { size: depth, function: 0, callee: NONE, next });
         }
         WeighedNodes { nodes, first, deepest }
     }
@@ -137,6 +137,7 @@ impl<'p> WeighedStacks<'p> {
             starts,
             numbers,
             nodes: Vec::new(),
+            weights: Vec::new(),
             first: NONE,
             rooted: RootedStacks::default(),
             roots: Vec::new(),
@@ -156,9 +157,8 @@ impl<'p> WeighedStacks<'p> {
             }
         }
         if sums.has_nodes() {
-            all.weigh(nodes.unwrap_or_else(|| WeighedNodes::new(&profile.tree)), sums.nodes());
+            all.weigh(nodes.unwrap_or_else(|| WeighedNodes::new(&profile.tree)), sums.into_nodes());
         }
-        drop(sums);
         let (mut calls, mut ends) = (Vec::new(), Vec::new());
         without_functions.add(all.enter(all.first, 0, &mut calls, &mut ends));
         if let Some(empty) = empty.filter(|_| without_functions > 0) {
@@ -173,7 +173,7 @@ impl<'p> WeighedStacks<'p> {
     }
 
     /// Gives nodes their functions and these weights, and measures the stacks that go through each.
-    fn weigh(&mut self, WeighedNodes { mut nodes, first, .. }: WeighedNodes, weights: &[u64]) {
+    fn weigh(&mut self, WeighedNodes { mut nodes, first, .. }: WeighedNodes, weights: Vec<u64>) {
         let only = |frame| match self.numbers_of(FrameId(frame)) {
             [function] => *function,
             _ => OTHERS,
@@ -183,18 +183,18 @@ impl<'p> WeighedStacks<'p> {
         for (at, node) in self.profile.tree.nodes().iter().enumerate().rev() {
             let weighed = &mut nodes[at];
             let depth = if weights[at] > 0 { weighed.size } else { 0 };
-            // Up to here, its weight is the size of its callees.
-            let size = weighed.weight.saturating_add(depth.into());
-            weighed.weight = weights[at];
-            weighed.size = u32::try_from(size).unwrap_or(u32::MAX);
+            // Up to here, its function is the size of its callees.
+            let size = weighed.function.saturating_add(depth);
+            weighed.size = size;
             weighed.function = functions[node.frame.0 as usize];
             if size > 0
                 && let Some(NodeId(caller)) = node.parent()
             {
-                nodes[caller as usize].weight.add(size);
+                let sum = &mut nodes[caller as usize].function;
+                *sum = sum.saturating_add(size);
             }
         }
-        (self.nodes, self.first) = (nodes, first);
+        (self.nodes, self.weights, self.first) = (nodes, weights, first);
     }
 
     fn numbers_of(&self, FrameId(frame): FrameId) -> &[u32] {
@@ -232,7 +232,7 @@ impl<'p> WeighedStacks<'p> {
                 }
             }
             let Some(&NodeId(end)) = ends.get(todo) else { return weight };
-            weight.add(self.nodes[end as usize].weight);
+            weight.add(self.weights[end as usize]);
             next = self.nodes[end as usize].callee;
             todo += 1;
         }
@@ -241,7 +241,8 @@ impl<'p> WeighedStacks<'p> {
     /// From a node inwards to the first one that has weight, several callees or not one function.
     /// Adds the functions of the nodes behind it.
     fn only_callee(&self, NodeId(mut node): NodeId, functions: &mut Vec<u32>) -> NodeId {
-        while let WeighedNode { weight: 0, callee, .. } = self.nodes[node as usize]
+        while self.weights[node as usize] == 0
+            && let callee = self.nodes[node as usize].callee
             && let Some(&WeighedNode { function, next: NONE, .. }) = self.nodes.get(callee as usize)
             && function != OTHERS
         {
@@ -374,8 +375,8 @@ impl Visit {
                     }
                     None => {
                         let node = if same.len() == 1 { all.only_callee(node, functions) } else { node };
-                        let WeighedNode { weight: own, callee, .. } = all.nodes[node.0 as usize];
-                        weight.add(own);
+                        let WeighedNode { callee, .. } = all.nodes[node.0 as usize];
+                        weight.add(all.weights[node.0 as usize]);
                         ends.push(node);
                         let depth = functions.len() as u32;
                         weight.add(all.enter(callee, depth, calls, ends));

@@ -89,8 +89,8 @@ impl OriginSums {
     }
 
     /// By node: the sum of the stack above which nothing stands.
-    pub(super) fn nodes(&self) -> &[u64] {
-        &self.nodes
+    pub(super) fn into_nodes(self) -> Vec<u64> {
+        self.nodes
     }
 
     /// The other origins with their sums, in no particular order. One may have several.

@@ -139,7 +139,7 @@ const STACK: usize = size_of::<NewStack>() + 2 * size_of::<(StackKey, WorkerStac
 const LISTED: usize = size_of::<ListedFrame>();
 /// Distinct stacks and frames that a worker keeps for its next block, at most: 16 MiB together.
 const MOST_KEPT: usize = 1 << 18;
-/// How many stacks before it is merged what a stack needs is loaded, and for how many of its frames.
+/// How many stacks before it is merged what a stack needs is loaded, and of how many frames.
 const AHEAD: usize = 2;
 const LOADED: usize = 16;
 
