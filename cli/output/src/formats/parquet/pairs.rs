@@ -63,7 +63,8 @@ impl Pairs {
     pub(super) fn sorted(mut self) -> Result<SortedPairs, OutputError> {
         self.once();
         let mut sources = vec![Source::Memory(std::mem::take(&mut self.held).into_iter())];
-        sources.extend(self.runs.into_iter().map(|file| Source::File(BufReader::with_capacity(BUFFER, file))));
+        sources
+            .extend(self.runs.into_iter().map(|file| Source::File(BufReader::with_capacity(BUFFER, file))));
         let mut next = BinaryHeap::new();
         let path = self.at.path();
         let cannot = OutputError::at(&path, "cannot be read");

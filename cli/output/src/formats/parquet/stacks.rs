@@ -69,11 +69,7 @@ fn part_files(dataset: &Below, pack: &Pack<'_>) -> Vec<Below> {
 }
 
 /// By the number of a pack: the ids whose home it is, or which its kept file loses.
-fn changes(
-    packs: &[PackRows<'_>],
-    parts: &[Vec<Below>],
-    tmp: &Below,
-) -> Result<SortedPairs, OutputError> {
+fn changes(packs: &[PackRows<'_>], parts: &[Vec<Below>], tmp: &Below) -> Result<SortedPairs, OutputError> {
     let (mut files, mut pack_of_file) = (Vec::new(), Vec::new());
     for (number, (rows, parts)) in packs.iter().zip(parts).enumerate() {
         let of_pack = rows.kept.as_ref().map_or(parts.as_slice(), std::slice::from_ref);

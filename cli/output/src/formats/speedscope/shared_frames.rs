@@ -1,7 +1,7 @@
 //! The frames that all profiles share.
 
-use super::super::unfold::{StackOrigin, incomplete, wait_root};
 use super::super::stack_sums::WeighedNodes;
+use super::super::unfold::{StackOrigin, incomplete, wait_root};
 use super::kept_texts::KeptTexts;
 use std::sync::OnceLock;
 use stk_profile::profile::{FunctionId, Functions, NodeId, Profile, Wait, Weight};
