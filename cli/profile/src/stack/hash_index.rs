@@ -52,8 +52,8 @@ impl<H: ThingHash> HashIndex<H> {
 
     /// Has the processor load the memory where the thing of a hash would be.
     pub(crate) fn load_ahead(&self, hash: H) {
-        if let Some(place) = self.places.get((hash.bits() >> self.shift()) as usize) {
-            load_ahead(place);
+        if !self.places.is_empty() {
+            load_ahead(&self.places[(hash.bits() >> self.shift()) as usize]);
         }
     }
 
@@ -137,6 +137,11 @@ mod tests {
         }
         assert_eq!(list.len(), known.len());
         assert!(list.len() > FIRST, "it grew");
+    }
+
+    #[test]
+    fn an_index_without_places_has_nothing_to_load() {
+        HashIndex::<u32>::default().load_ahead(7);
     }
 
     #[test]
