@@ -496,7 +496,7 @@ impl StackLine {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::collections::BTreeMap;
     use std::convert::Infallible;
@@ -508,7 +508,7 @@ mod tests {
     use stk_unwind::Trust;
 
     /// A profile whose frame `i` has these functions, outermost first.
-    fn profile(frames: &[&[u32]]) -> Profile {
+    pub(crate) fn profile(frames: &[&[u32]]) -> Profile {
         let mut profile = Profile::empty(TraceInfo::unknown(stk_schema::Arch::X64));
         for (at, functions) in (0..).zip(frames) {
             let place = Placement::Unknown(at);

@@ -557,34 +557,18 @@ fn frame_stats(profile: &Profile, modules: &Modules, through: &[Amount], top: us
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::formats::profile_of;
     use std::collections::BTreeSet;
-    use stk_profile::profile::{FrameFacts, FrameKey, NamedFrame, Node, Placement, TraceInfo};
+    use stk_profile::profile::Node;
     use stk_tests::synth::Random;
-    use stk_unwind::Trust;
 
     /// Each has two frames.
     const FUNCTIONS: u32 = 20;
 
-    /// A profile with these functions and without stacks.
-    fn profile() -> Profile {
-        let mut profile = Profile::empty(TraceInfo::unknown(stk_schema::Arch::X64));
-        for frame in 0..2 * FUNCTIONS {
-            let place = Placement::Unknown(frame.into());
-            profile.frames.intern(FrameKey { place, exact: true, trust: Trust::Context });
-            let symbols = &mut profile.symbols;
-            let function = symbols.strings.intern(&(frame % FUNCTIONS).to_string());
-            symbols.named.push(NamedFrame { function, file: None, line: None, inline: false });
-            symbols.starts.push(symbols.named.len() as u32);
-            symbols.source.push(NameSource::Pdb);
-            symbols.reason.push(None);
-            symbols.facts.push(FrameFacts::default());
-        }
-        profile
-    }
-
     #[test]
     fn totals_are_those_of_each_stack_on_any_number_of_threads() {
-        let mut profile = profile();
+        let names: Vec<[u32; 1]> = (0..2 * FUNCTIONS).map(|frame| [frame % FUNCTIONS]).collect();
+        let mut profile = profile_of(&names.iter().map(|names| &names[..]).collect::<Vec<_>>());
         let mut random = Random::new(3);
         let (mut own, mut stack) = (Vec::new(), Vec::new());
         let (mut all, mut expected) = (Amount::default(), vec![Amount::default(); FUNCTIONS as usize]);

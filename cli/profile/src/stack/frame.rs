@@ -1,10 +1,10 @@
 //! Distinct frames: where code lies, and how it was found.
 
-use super::hash_index::{HashIndex, ThingHash};
+use super::hash_index::{HashIndex, ThingHash, random_numbers};
 use crate::trace::Timeline;
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, Hash};
 use stk_base::model::{CodeOwner, ImageId};
 use stk_unwind::{Frame, Trust};
 
@@ -51,9 +51,8 @@ struct FrameHasher([u64; 2]);
 
 impl Default for FrameHasher {
     fn default() -> FrameHasher {
-        let random = RandomState::new();
         // Odd, so that a multiplication loses nothing.
-        FrameHasher([0u8, 1].map(|n| random.hash_one(n) | 1))
+        FrameHasher(random_numbers().map(|number| number | 1))
     }
 }
 

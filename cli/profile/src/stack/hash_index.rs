@@ -1,5 +1,7 @@
 //! Finds the things of a list by a hash.
 
+use std::hash::{BuildHasher, RandomState};
+
 /// Where things are in a list. What is found is compared with the thing, unless the hash is so long
 /// that no two things have the same. Any hash gives the right one; a hash that a trace cannot
 /// foresee gives it soon.
@@ -92,6 +94,12 @@ impl<H: ThingHash> HashIndex<H> {
             self.places[at] = place;
         }
     }
+}
+
+/// Keys for hashes, random anew each time.
+pub(crate) fn random_numbers<const N: usize>() -> [u64; N] {
+    let random = RandomState::new();
+    std::array::from_fn(|number| random.hash_one(number))
 }
 
 /// Has the processor load a place in memory, while it continues.

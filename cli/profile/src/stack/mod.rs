@@ -23,7 +23,7 @@ mod walk;
 
 pub use fold::{FoldOptions, FoldOutcome, FoldState, FrameChoice, folded_name};
 pub use frame::{FrameId, FrameKey, FrameTable, Interner, Placement};
-pub(crate) use hash_index::{HashIndex, ThingHash, load_ahead};
+pub(crate) use hash_index::{HashIndex, ThingHash, load_ahead, random_numbers};
 pub use name::{ImageName, NameSources, Names, Site, image_name, name, offset_name, unnamed_function};
 pub use symbols::{FrameFacts, FrameKind, FrameSymbols, MethodPlace, NameSource, NamedFrame, StrId, Strings};
 pub use walk::{Assumed, StackEnd, StackWalker, StopReason, ThreadStack};

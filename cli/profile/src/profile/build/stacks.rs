@@ -4,8 +4,7 @@
 //! each frame, so that the places in memory of all nodes of a stack are known at once.
 
 use crate::profile::{CallTree, FrameId, FrameKey, FrameTable, Node, NodeId, TreeNode};
-use crate::stack::{HashIndex, ThingHash, load_ahead};
-use std::hash::{BuildHasher, RandomState};
+use crate::stack::{HashIndex, ThingHash, load_ahead, random_numbers};
 
 /// The hash of a stack: of its frames, the outermost first. The halves have keys of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,8 +42,7 @@ pub(super) struct StackHasher {
 
 impl StackHasher {
     pub(super) fn new() -> StackHasher {
-        let random = RandomState::new();
-        let [first, second, third, fourth] = [0u8, 1, 2, 3].map(|n| random.hash_one(n));
+        let [first, second, third, fourth] = random_numbers();
         // Odd, so that a multiplication loses nothing.
         StackHasher { start: StackHash([first, second]), keys: [third | 1, fourth | 1] }
     }
