@@ -363,7 +363,7 @@ fn join(
     drop(progress);
     lines.iter().for_each(|line| note_line(line));
     missing.print(&args.profile.symbols.options);
-    Ok((join.finish(), exit))
+    Ok((join.finish()?, exit))
 }
 
 /// The options for a trace that begins at `start_ns`: those of time count from the beginning of the

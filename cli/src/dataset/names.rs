@@ -39,9 +39,10 @@ pub(super) fn parts(dataset: &Dataset, sums: GroupedSums) -> Result<Vec<DatasetP
     read_stacks(&dataset.folder.join(tables::STACKS.name), &mut nodes, &mut trees, &mut names)?;
     let parts = classes.into_iter().zip(trees).zip(nodes).map(|((groups, tree), nodes)| {
         let whole = groups.first().and_then(|group| whole.get(&group.class)).copied();
-        DatasetPart { whole: whole.unwrap_or_default(), ..part(dataset, groups, names.clone(), tree, nodes) }
+        let part = part(dataset, groups, names.clone(), tree, nodes)?;
+        Ok(DatasetPart { whole: whole.unwrap_or_default(), ..part })
     });
-    Ok(parts.collect())
+    parts.collect()
 }
 
 /// The stacks that sums of a class have, and their nodes.
@@ -75,7 +76,7 @@ fn part(
     names: Names,
     tree: CallTree,
     nodes: StackNodes,
-) -> DatasetPart {
+) -> Result<DatasetPart, DatasetError> {
     let class = groups[0].class;
     let samples = groups.iter().map(|group| {
         let samples = group.sums.iter().map(|(_, sum)| sum.samples);
@@ -88,7 +89,7 @@ fn part(
         ..ThreadInfo::default()
     });
     let threads: Vec<ThreadInfo> = threads.collect();
-    let profile = Profile {
+    let mut profile = Profile {
         images: images(),
         threads,
         frames: names.frames,
@@ -107,7 +108,9 @@ fn part(
     let threads = of_threads.len() as u32;
     let source = Box::new(SumRuns { threads: of_threads, nodes });
     let runs = Runs::of_source(source, threads, 0..longest.unwrap_or(0), RUNS_HELD);
-    DatasetPart { profile, runs, values, waits, whole: SampleSum::default() }
+    profile.tree.settle();
+    profile.tree.chain(&runs)?;
+    Ok(DatasetPart { profile, runs, values, waits, whole: SampleSum::default() })
 }
 
 /// The runs of sums: one each, but several if it has more samples than a run can count. Their

@@ -162,7 +162,7 @@ pub fn annotate(
     let mut texts = SourceTexts { options, in_folders: HashMap::new(), in_pdbs: HashMap::new() };
     let (mut others, mut others_self) = (0u64, Amount::default());
     for list in subject::parts(profile, &functions, options.what, options.code.is_some())? {
-        let sums = PartSums::new(profile, &functions, &amounts.nodes, &list);
+        let sums = PartSums::new(profile, &functions, &amounts.stacks, &list);
         let mut order: Vec<(usize, OwnTotal<Amount>)> = sums.of_parts().into_iter().collect();
         order.sort_by_key(|(at, sum)| (std::cmp::Reverse((sum.own.weight_ns, sum.total.weight_ns)), *at));
         // What has no weight is only shown where nothing else is.
@@ -174,7 +174,7 @@ pub fn annotate(
         }
         // Code is read for what is shown, in this order.
         let shown: Vec<CodeSubject> = order.iter().map(|(at, _)| list[*at].clone()).collect();
-        let sums = PartSums::new(profile, &functions, &amounts.nodes, &shown);
+        let sums = PartSums::new(profile, &functions, &amounts.stacks, &shown);
         let mut lines = sums.of_lines();
         let mut code = options.code.map(|source| instructions::blocks(&sums, source)).unwrap_or_default();
         for (at, (subject, (_, sum))) in shown.iter().zip(order).enumerate() {

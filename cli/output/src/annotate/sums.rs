@@ -14,8 +14,8 @@ use stk_profile::stack::Interner;
 pub(super) struct PartSums<'a> {
     pub profile: &'a Profile,
     functions: &'a Functions,
-    /// By node of the call tree.
-    nodes: &'a [Amount],
+    /// By chain of the call tree.
+    stacks: &'a [Amount],
     /// By function: the part that it is in.
     parts: HashMap<FunctionId, usize>,
 }
@@ -30,12 +30,12 @@ impl<'a> PartSums<'a> {
     pub(super) fn new(
         profile: &'a Profile,
         functions: &'a Functions,
-        nodes: &'a [Amount],
+        stacks: &'a [Amount],
         parts: &[CodeSubject],
     ) -> PartSums<'a> {
         let parts = parts.iter().enumerate();
         let parts = parts.flat_map(|(at, part)| part.functions.iter().map(move |&function| (function, at)));
-        PartSums { profile, functions, nodes, parts: parts.collect() }
+        PartSums { profile, functions, stacks, parts: parts.collect() }
     }
 
     /// By part: its sums; those that have none are left out.
@@ -70,7 +70,9 @@ impl<'a> PartSums<'a> {
         let of = |frame: FrameId| of_frames[frame.0 as usize].iter().copied();
         let folded = FunctionTree::fold(&self.profile.tree, |_| true, of, |group| group == OTHER);
         let mut sums = Sums::default();
-        for (stack, &amount) in folded.stacks.iter().zip(self.nodes) {
+        let chains = self.profile.tree.chains();
+        for ((chain, _), &amount) in chains.iter().zip(self.stacks) {
+            let stack = folded.stacks[chains.last(chain).0 as usize];
             if let Some(stack) = stack.filter(|_| amount != Amount::default()) {
                 sums.add(&folded.tree, stack, amount);
             }

@@ -40,8 +40,8 @@ impl Writer for FoldedWriter {
         Ok(())
     }
 
-    fn samples(&mut self, _: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
-        self.stacks.add(batch)
+    fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
+        self.stacks.add(profile, batch)
     }
 
     fn finish(&mut self, profile: &Profile) -> Result<Summary, OutputError> {

@@ -9,7 +9,7 @@
 //! as `_[k]` from the end of a name, and a line that begins with `# `.
 
 use super::counted_time::CountedTime;
-use super::stack_sums::{StackLine, WeighedNodes, WeighedStack, WeighedStacks};
+use super::stack_sums::{StackLine, WeighedChains, WeighedStack, WeighedStacks};
 use super::unfold::{EMPTY, OriginSums, StackOrigin, incomplete, wait_root};
 use super::{Options, OutputError, json};
 use rayon::prelude::*;
@@ -43,14 +43,14 @@ impl FoldedStacks {
     }
 
     /// Adds the runs of a thread. Threads follow each other.
-    pub(super) fn add(&mut self, batch: &Batch<'_>) -> Result<(), OutputError> {
+    pub(super) fn add(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
         let weights = self.weights.as_mut().ok_or(OutputError::Order("samples before begin"))?;
         let (thread, weight, mut counted) = (batch.thread, self.weight, self.counted);
         let origin = move |run: Run| {
             let (start_ns, end_ns) = counted.count(thread, &run)?;
             Some((StackOrigin::of(&run, weight), end_ns - start_ns))
         };
-        weights.add(batch.runs.len(), batch.weighed().filter_map(origin));
+        weights.add(profile.tree.chains(), batch.runs.len(), batch.weighed().filter_map(origin));
         if batch.may_continue() {
             for run in batch.weighed() {
                 self.counted.count(thread, &run);
@@ -73,7 +73,7 @@ impl FoldedStacks {
                 let names = FoldedNames::new(profile, &functions);
                 (functions, names)
             },
-            || weights.has_nodes().then(|| WeighedNodes::new(&profile.tree)),
+            || weights.has_chains().then(|| WeighedChains::new(&profile.tree)),
         );
         let number = |function: FunctionId| names.functions[function.0 as usize];
         let roots = |origin| names.roots(origin);

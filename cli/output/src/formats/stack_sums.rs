@@ -4,7 +4,8 @@ use super::unfold::{OriginSums, StackOrigin};
 use rayon::prelude::*;
 use std::cmp::Reverse;
 use stk_profile::profile::{
-    Additive, CallTree, Children, FrameId, FunctionId, FunctionTree, Functions, NodeId, Profile,
+    Additive, CallTree, ChainId, Chains, Children, FrameId, FunctionId, FunctionTree, Functions, NodeId,
+    Profile,
 };
 
 /// Weights of distinct stacks of numbered functions. Stacks above which nothing stands are those of
@@ -14,54 +15,60 @@ pub(super) struct WeighedStacks<'p> {
     /// By frame: where the numbers of its functions begin, outermost first.
     starts: Vec<u32>,
     numbers: Vec<u32>,
-    /// By node.
-    nodes: Vec<WeighedNode>,
-    /// By node: the weight of the stack above which nothing stands.
+    /// By frame: the number of its only function, or [`OTHERS`].
+    only: Vec<u32>,
+    chains: &'p Chains,
+    /// By chain.
+    weighed: Vec<WeighedChain>,
+    /// By chain: the weight of the stack that it ends with, above which nothing stands.
     weights: Vec<u64>,
-    /// The first node of the list of those without a caller.
+    /// The first chain of the list of those without a caller.
     first: u32,
     rooted: RootedStacks,
     /// The outermost calls.
     roots: Vec<Call>,
 }
 
-/// What a visit reads of a node: in one place in memory, since nodes are visited in another order.
+/// What a visit reads of a chain: in one place in memory, since chains are visited in another
+/// order.
 #[derive(Clone, Copy)]
-struct WeighedNode {
+struct WeighedChain {
     /// Frames of the stacks with weight that go through it, a measure of their text.
     size: u32,
-    /// The number of its only function, or [`OTHERS`].
+    /// The number of the only function of its first frame, or [`OTHERS`].
     function: u32,
-    /// The first node of the list of its callees, or [`NONE`].
+    /// The first chain of the list of its callees, or [`NONE`].
     callee: u32,
-    /// The next node of the list that it is in, or [`NONE`].
+    /// The next chain of the list that it is in, or [`NONE`].
     next: u32,
 }
 
-/// The nodes of a profile with the lists of their callees. Only when they are summed up have they
+/// The chains of a profile with the lists of their callees. Only when they are summed up have they
 /// weights and functions.
-pub(super) struct WeighedNodes {
-    /// Up to that, the size of each is how many frames it has, and its function 0.
-    nodes: Vec<WeighedNode>,
-    /// The first node of the list of those without a caller.
+pub(super) struct WeighedChains {
+    /// Up to that, the size of each is how many frames its stack has.
+    weighed: Vec<WeighedChain>,
+    /// The first chain of the list of those without a caller.
     first: u32,
     deepest: u32,
 }
 
-impl WeighedNodes {
-    pub(super) fn new(tree: &CallTree) -> WeighedNodes {
-        let mut nodes: Vec<WeighedNode> = Vec::with_capacity(tree.nodes().len());
+impl WeighedChains {
+    pub(super) fn new(tree: &CallTree) -> WeighedChains {
+        let chains = tree.chains();
+        let mut weighed: Vec<WeighedChain> = Vec::with_capacity(chains.len());
         let (mut first, mut deepest) = (NONE, 0);
-        for (id, node) in (0u32..).zip(tree.nodes()) {
-            let (list, depth) = match node.parent().map(|NodeId(caller)| &mut nodes[caller as usize]) {
-                Some(caller) => (&mut caller.callee, caller.size.saturating_add(1)),
-                None => (&mut first, 1),
+        for (id, nodes) in chains.iter() {
+            let frames = nodes.len() as u32;
+            let (list, depth) = match chains.caller(id).map(|ChainId(caller)| &mut weighed[caller as usize]) {
+                Some(caller) => (&mut caller.callee, caller.size.saturating_add(frames)),
+                None => (&mut first, frames),
             };
-            let next = std::mem::replace(list, id);
+            let next = std::mem::replace(list, id.0);
             deepest = depth.max(deepest);
-            nodes.push(WeighedNode { size: depth, function: 0, callee: NONE, next });
+            weighed.push(WeighedChain { size: depth, function: 0, callee: NONE, next });
         }
-        WeighedNodes { nodes, first, deepest }
+        WeighedChains { weighed, first, deepest }
     }
 
     /// How many frames the deepest stack has.
@@ -70,7 +77,7 @@ impl WeighedNodes {
     }
 }
 
-/// In place of a node: a list ends here.
+/// In place of a chain: a list ends here.
 const NONE: u32 = u32::MAX;
 
 /// In place of the number of a function: there are none or several.
@@ -82,7 +89,7 @@ struct RootedStacks {
     tree: FunctionTree,
     /// By stack.
     weights: Vec<u64>,
-    /// By stack: as of nodes.
+    /// By stack: as of chains.
     sizes: Vec<u32>,
     callees: Option<Children>,
 }
@@ -103,6 +110,15 @@ enum StackNode {
     Rooted(NodeId),
 }
 
+/// The callees of a node.
+#[derive(Clone, Copy)]
+enum Callees {
+    /// The next one of its chain.
+    Only(NodeId),
+    /// Of the last node of a chain: the first chain of the list, or [`NONE`].
+    List(u32),
+}
+
 /// A stack with weight.
 pub(super) struct WeighedStack<'v> {
     /// Its functions, outermost first.
@@ -116,13 +132,13 @@ pub(super) struct WeighedStack<'v> {
 const PART: u64 = 1 << 16;
 
 impl<'p> WeighedStacks<'p> {
-    /// The sums of a profile's stacks; they may have the profile's nodes with them. `number` gives
+    /// The sums of a profile's stacks; they may have the profile's chains with them. `number` gives
     /// a function's number; `roots` those that stand above the functions of a stack with this end
     /// and wait, outermost first; `empty` the number of what stands for a stack without any.
     pub(super) fn of(
         profile: &'p Profile,
         functions: &Functions,
-        (sums, nodes): (OriginSums, Option<WeighedNodes>),
+        (sums, chains): (OriginSums, Option<WeighedChains>),
         number: impl Fn(FunctionId) -> u32,
         roots: impl Fn(StackOrigin) -> [Option<u32>; 2],
         empty: Option<u32>,
@@ -132,11 +148,18 @@ impl<'p> WeighedStacks<'p> {
             numbers.extend(functions.of(frame).iter().map(|&function| number(function)));
             starts.push(numbers.len() as u32);
         }
+        let only = starts.windows(2).map(|pair| match &numbers[pair[0] as usize..pair[1] as usize] {
+            [function] => *function,
+            _ => OTHERS,
+        });
+        let only: Vec<u32> = only.collect();
         let mut all = WeighedStacks {
             profile,
             starts,
             numbers,
-            nodes: Vec::new(),
+            only,
+            chains: profile.tree.chains(),
+            weighed: Vec::new(),
             weights: Vec::new(),
             first: NONE,
             rooted: RootedStacks::default(),
@@ -156,11 +179,11 @@ impl<'p> WeighedStacks<'p> {
                 None => without_functions.add(weight),
             }
         }
-        if sums.has_nodes() {
-            all.weigh(nodes.unwrap_or_else(|| WeighedNodes::new(&profile.tree)), sums.into_nodes());
+        if sums.has_chains() {
+            all.weigh(chains.unwrap_or_else(|| WeighedChains::new(&profile.tree)), sums.into_chains());
         }
         let (mut calls, mut ends) = (Vec::new(), Vec::new());
-        without_functions.add(all.enter(all.first, 0, &mut calls, &mut ends));
+        without_functions.add(all.enter(Callees::List(all.first), 0, &mut calls, &mut ends));
         if let Some(empty) = empty.filter(|_| without_functions > 0) {
             let stack = rooted.call(None, empty);
             rooted.add(stack, without_functions);
@@ -172,29 +195,17 @@ impl<'p> WeighedStacks<'p> {
         all
     }
 
-    /// Gives nodes their functions and these weights, and measures the stacks that go through each.
-    fn weigh(&mut self, WeighedNodes { mut nodes, first, .. }: WeighedNodes, weights: Vec<u64>) {
-        let only = |frame| match self.numbers_of(FrameId(frame)) {
-            [function] => *function,
-            _ => OTHERS,
-        };
-        let functions: Vec<u32> = (0..self.starts.len() as u32 - 1).map(only).collect();
-        // Callees come after their callers.
-        for (at, node) in self.profile.tree.nodes().iter().enumerate().rev() {
-            let weighed = &mut nodes[at];
-            let depth = if weights[at] > 0 { weighed.size } else { 0 };
-            // Up to here, its function is the size of its callees.
-            let size = weighed.function.saturating_add(depth);
-            weighed.size = size;
-            weighed.function = functions[node.frame.0 as usize];
-            if size > 0
-                && let Some(NodeId(caller)) = node.parent()
-            {
-                let sum = &mut nodes[caller as usize].function;
-                *sum = sum.saturating_add(size);
-            }
+    /// Gives chains their functions and these weights, and measures the stacks that go through each.
+    fn weigh(&mut self, WeighedChains { mut weighed, first, .. }: WeighedChains, weights: Vec<u64>) {
+        let nodes = self.profile.tree.nodes();
+        for (((_, of_chain), weighed), &weight) in self.chains.iter().zip(&mut weighed).zip(&weights) {
+            weighed.function = self.only[nodes[of_chain.start].frame.0 as usize];
+            weighed.size = if weight > 0 { weighed.size } else { 0 };
         }
-        (self.nodes, self.weights, self.first) = (nodes, weights, first);
+        self.chains.add_callees(&mut weighed, |caller, callee| {
+            caller.size = caller.size.saturating_add(callee.size);
+        });
+        (self.weighed, self.weights, self.first) = (weighed, weights, first);
     }
 
     fn numbers_of(&self, FrameId(frame): FrameId) -> &[u32] {
@@ -202,60 +213,94 @@ impl<'p> WeighedStacks<'p> {
         &self.numbers[self.starts[frame] as usize..self.starts[frame + 1] as usize]
     }
 
+    fn frame_of(&self, NodeId(node): NodeId) -> FrameId {
+        self.profile.tree.nodes()[node as usize].frame
+    }
+
     /// Of the functions of a node, the one of this number.
-    fn function_of(&self, NodeId(node): NodeId, at: u32) -> Option<u32> {
-        match self.nodes[node as usize].function {
-            OTHERS => {
-                self.numbers_of(self.profile.tree.nodes()[node as usize].frame).get(at as usize).copied()
-            }
+    fn function_of(&self, node: NodeId, at: u32) -> Option<u32> {
+        let frame = self.frame_of(node);
+        match self.only[frame.0 as usize] {
+            OTHERS => self.numbers_of(frame).get(at as usize).copied(),
             function => (at == 0).then_some(function),
         }
     }
 
-    /// Adds the calls of the nodes of a list, as far as they lead to weight. A node without
-    /// functions is the same stack as its caller: adds it to the ends of that, and returns their
-    /// weight.
-    fn enter(&self, list: u32, depth: u32, calls: &mut Vec<Call>, ends: &mut Vec<NodeId>) -> u64 {
+    /// The weight of a node as a stack, and its callees.
+    fn at(&self, node: NodeId) -> (u64, Callees) {
+        if !self.chains.is_last(node) {
+            return (0, Callees::Only(NodeId(node.0 + 1)));
+        }
+        let ChainId(chain) = self.chains.of_node(node);
+        (self.weights[chain as usize], Callees::List(self.weighed[chain as usize].callee))
+    }
+
+    /// Adds the calls of callees, as far as they lead to weight. A node without functions is the
+    /// same stack as its caller: adds it to the ends of that, and returns their weight.
+    fn enter(&self, mut callees: Callees, depth: u32, calls: &mut Vec<Call>, ends: &mut Vec<NodeId>) -> u64 {
         let mut todo = ends.len();
         let mut weight = 0u64;
-        let mut next = list;
+        let mut add = |node, function: Option<u32>, ends: &mut Vec<NodeId>| match function {
+            Some(function) => calls.push(Call { function, depth, place: StackNode::Node(node, 0) }),
+            None => ends.push(node),
+        };
         loop {
-            while let Some(node) = self.nodes.get(next as usize) {
-                let id = NodeId(next);
-                next = node.next;
-                if node.size == 0 {
-                    continue;
-                }
-                match self.function_of(id, 0) {
-                    Some(function) => calls.push(Call { function, depth, place: StackNode::Node(id, 0) }),
-                    None => ends.push(id),
+            match callees {
+                // Of a node that leads to weight.
+                Callees::Only(node) => add(node, self.function_of(node, 0), ends),
+                Callees::List(mut next) => {
+                    while let Some(&WeighedChain { size, function, next: other, .. }) =
+                        self.weighed.get(next as usize)
+                    {
+                        if size > 0 {
+                            let node = NodeId(self.chains.nodes(ChainId(next)).start as u32);
+                            let several = || self.function_of(node, 0);
+                            add(node, if function == OTHERS { several() } else { Some(function) }, ends);
+                        }
+                        next = other;
+                    }
                 }
             }
-            let Some(&NodeId(end)) = ends.get(todo) else { return weight };
-            weight.add(self.weights[end as usize]);
-            next = self.nodes[end as usize].callee;
+            let Some(&end) = ends.get(todo) else { return weight };
+            let (more, next) = self.at(end);
+            weight.add(more);
+            callees = next;
             todo += 1;
         }
     }
 
     /// From a node inwards to the first one that has weight, several callees or not one function.
     /// Adds the functions of the nodes behind it.
-    fn only_callee(&self, NodeId(mut node): NodeId, functions: &mut Vec<u32>) -> NodeId {
-        while self.weights[node as usize] == 0
-            && let callee = self.nodes[node as usize].callee
-            && let Some(&WeighedNode { function, next: NONE, .. }) = self.nodes.get(callee as usize)
-            && function != OTHERS
-        {
-            functions.push(function);
-            node = callee;
+    fn only_callee(&self, mut node: NodeId, functions: &mut Vec<u32>) -> NodeId {
+        let nodes = self.profile.tree.nodes();
+        let ChainId(mut chain) = self.chains.of_node(node);
+        loop {
+            let last = self.chains.last(ChainId(chain));
+            for of_chain in &nodes[node.0 as usize + 1..=last.0 as usize] {
+                let function = self.only[of_chain.frame.0 as usize];
+                if function == OTHERS {
+                    return node;
+                }
+                functions.push(function);
+                node.0 += 1;
+            }
+            let callee = self.weighed[chain as usize].callee;
+            match self.weighed.get(callee as usize) {
+                Some(&WeighedChain { function, next: NONE, .. })
+                    if self.weights[chain as usize] == 0 && function != OTHERS =>
+                {
+                    functions.push(function);
+                    (chain, node) = (callee, NodeId(self.chains.nodes(ChainId(callee)).start as u32));
+                }
+                _ => return node,
+            }
         }
-        NodeId(node)
     }
 
     /// Frames of the stacks that a call leads to.
     fn size(&self, call: &Call) -> u64 {
         u64::from(match call.place {
-            StackNode::Node(NodeId(node), _) => self.nodes[node as usize].size,
+            StackNode::Node(node, _) => self.weighed[self.chains.of_node(node).0 as usize].size,
             StackNode::Rooted(NodeId(stack)) => self.rooted.sizes[stack as usize],
         })
     }
@@ -375,11 +420,11 @@ impl Visit {
                     }
                     None => {
                         let node = if same.len() == 1 { all.only_callee(node, functions) } else { node };
-                        let WeighedNode { callee, .. } = all.nodes[node.0 as usize];
-                        weight.add(all.weights[node.0 as usize]);
+                        let (own, callees) = all.at(node);
+                        weight.add(own);
                         ends.push(node);
                         let depth = functions.len() as u32;
-                        weight.add(all.enter(callee, depth, calls, ends));
+                        weight.add(all.enter(callees, depth, calls, ends));
                     }
                 },
                 StackNode::Rooted(stack) => {

@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use stk_profile::profile::{NodeId, Profile, Run, RunFlags, StopId, StopInfo, Wait, Weight, add_by_node};
+use stk_profile::profile::{Chains, NodeId, Profile, Run, RunFlags, StopId, StopInfo, Wait, Weight};
 
 /// What a stack of an output is made of. Equal origins give equal stacks.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -31,8 +31,8 @@ pub(super) fn stop_of(run: &Run) -> Option<StopId> {
 pub(super) struct OriginSums {
     /// By stop: whether a text takes the place of the root.
     is_incomplete: Vec<bool>,
-    /// By node: the sum of the stack above which nothing stands.
-    nodes: Vec<u64>,
+    /// By chain: the sum of the stack that it ends with, above which nothing stands.
+    sums: Vec<u64>,
     /// The others, in parts that are summed at once.
     parts: Vec<Mutex<OtherOrigins>>,
 }
@@ -41,8 +41,8 @@ pub(super) struct OriginSums {
 #[derive(Default)]
 struct OtherOrigins {
     sums: HashMap<StackOrigin, u64>,
-    /// Whether the nodes of this part have sums.
-    has_nodes: bool,
+    /// Whether the chains of this part have sums.
+    has_chains: bool,
 }
 
 impl OriginSums {
@@ -50,28 +50,36 @@ impl OriginSums {
     pub(super) fn new(profile: &Profile) -> OriginSums {
         OriginSums {
             is_incomplete: profile.stops.iter().map(|stop| !stop.reason.is_complete()).collect(),
-            nodes: vec![0; profile.tree.nodes().len().max(1)],
+            sums: vec![0; profile.tree.chains().len().max(1)],
             parts: std::iter::repeat_with(Mutex::default).take(rayon::current_num_threads()).collect(),
         }
     }
 
-    /// Adds so many runs: their origins, and what to add to the sum of each.
+    /// Adds so many runs: their origins, and what to add to the sum of each. The chains are those
+    /// of the profile.
     pub(super) fn add(
         &mut self,
+        chains: &Chains,
         runs: usize,
         origins: impl Iterator<Item = (StackOrigin, u64)> + Clone + Sync,
     ) {
-        let OriginSums { is_incomplete, nodes, parts } = self;
-        add_by_node(nodes, runs, |part, first, nodes| {
+        let OriginSums { is_incomplete, sums, parts } = self;
+        chains.add(sums, runs, |part, mut sums| {
             let mut others = parts[part].lock().unwrap_or_else(PoisonError::into_inner);
             for (origin, more) in origins.clone() {
-                let node = origin.node.map_or(0, |NodeId(node)| node as usize);
-                let Some(sum) = nodes.get_mut(node.wrapping_sub(first)) else { continue };
                 let is_incomplete = origin.stop.is_some_and(|stop| is_incomplete[stop.0 as usize]);
-                if origin.node.is_some() && origin.wait.is_none() && !is_incomplete {
-                    *sum = sum.saturating_add(more);
-                    others.has_nodes |= more > 0;
-                } else if more > 0 {
+                match origin.node.map(|node| sums.of(node)) {
+                    Some(None) => continue,
+                    Some(Some(sum)) if origin.wait.is_none() && !is_incomplete => {
+                        *sum = sum.saturating_add(more);
+                        others.has_chains |= more > 0;
+                        continue;
+                    }
+                    // Stacks without frames are those of the first part.
+                    None if part > 0 => continue,
+                    _ => {}
+                }
+                if more > 0 {
                     let sum = others.sums.entry(origin).or_default();
                     *sum = sum.saturating_add(more);
                 }
@@ -80,17 +88,17 @@ impl OriginSums {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        !self.has_nodes() && self.parts().all(|part| part.sums.is_empty())
+        !self.has_chains() && self.parts().all(|part| part.sums.is_empty())
     }
 
     /// Whether there are stacks above which nothing stands.
-    pub(super) fn has_nodes(&self) -> bool {
-        self.parts().any(|part| part.has_nodes)
+    pub(super) fn has_chains(&self) -> bool {
+        self.parts().any(|part| part.has_chains)
     }
 
-    /// By node: the sum of the stack above which nothing stands.
-    pub(super) fn into_nodes(self) -> Vec<u64> {
-        self.nodes
+    /// By chain: the sum of the stack that it ends with, above which nothing stands.
+    pub(super) fn into_chains(self) -> Vec<u64> {
+        self.sums
     }
 
     /// The other origins with their sums, in no particular order. One may have several.

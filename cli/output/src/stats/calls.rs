@@ -27,7 +27,7 @@ pub(super) struct CallSums {
 const NO_STACK: &str = "(no stack)";
 
 impl CallSums {
-    /// The stacks of a profile. `own` and `through` hold, by node, the samples that end there and
+    /// The stacks of a profile. `own` and `through` hold, by chain, the samples that end with it and
     /// those that go through it; `no_stack` those without a stack.
     pub(super) fn of(
         profile: &Profile,
@@ -42,10 +42,11 @@ impl CallSums {
             module: known.module.clone(),
         };
         let ids: Vec<u32> = functions.list().iter().map(|known| names.intern(name(known))).collect();
-        let is_wanted = |NodeId(node)| through[node as usize] != Amount::default();
+        let chains = profile.tree.chains();
+        let is_wanted = |node| through[chains.of_node(node).0 as usize] != Amount::default();
         let of_frame = |frame| functions.of(frame).iter().map(|&FunctionId(id)| ids[id as usize]);
         let folded = FunctionTree::fold(&profile.tree, is_wanted, of_frame, |_| false);
-        let mut sums = CallSums { functions: names, own: folded.own(own), tree: folded.tree };
+        let mut sums = CallSums { functions: names, own: folded.own(chains, own), tree: folded.tree };
         if no_stack.samples > 0 {
             let name = FunctionName { function: NO_STACK.to_owned(), module: String::new() };
             let NodeId(stack) = sums.tree.call(None, sums.functions.intern(name));

@@ -16,8 +16,8 @@ use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use stk_profile::profile::{
-    Additive, Batch, Children, FrameId, FrameKind, Functions, Modules, NameSource, NodeId, OpenFunctions,
-    OwnTotal, Profile, Run, Runs, Visit, Weight, add_by_node,
+    Additive, Batch, ChainId, Children, FrameId, FrameKind, Functions, Modules, NameSource, NodeId,
+    OpenFunctions, OwnTotal, Profile, Run, Runs, Visit, Weight,
 };
 use stk_profile::stack::StopReason;
 
@@ -32,8 +32,8 @@ pub(super) struct StatsTables<'a> {
     stop_ns: Vec<u64>,
     /// What the lists count.
     weight: Weight,
-    /// By node: its samples.
-    nodes: Vec<Amount>,
+    /// By chain: the samples that end with it.
+    stacks: Vec<Amount>,
     /// Of runs without a stack.
     no_stack: Amount,
     waits: WaitSums,
@@ -64,8 +64,8 @@ pub struct StackAmounts {
     pub weight: Weight,
     /// The weight of all, also of samples without a stack.
     pub counted_ns: u64,
-    /// By node of the call tree: the samples that end there.
-    pub nodes: Vec<Amount>,
+    /// By chain of the call tree: the samples that end with it.
+    pub stacks: Vec<Amount>,
 }
 
 impl StackAmounts {
@@ -76,7 +76,7 @@ impl StackAmounts {
             tables.add(&batch);
             Ok(())
         })?;
-        Ok(StackAmounts { weight: tables.weight, counted_ns: tables.counted_ns(), nodes: tables.nodes })
+        Ok(StackAmounts { weight: tables.weight, counted_ns: tables.counted_ns(), stacks: tables.stacks })
     }
 }
 
@@ -113,30 +113,31 @@ impl<'a> StatsTables<'a> {
             stops: vec![0; profile.stops.len()],
             stop_ns: vec![0; profile.stops.len()],
             weight,
-            nodes: vec![Amount::default(); profile.tree.nodes().len()],
+            stacks: vec![Amount::default(); profile.tree.chains().len()],
             no_stack: Amount::default(),
             waits: WaitSums::new(options.waiting),
         })
     }
 
     pub(super) fn add(&mut self, batch: &Batch<'_>) {
-        let StatsTables { threads, timelines, stops, stop_ns, nodes, no_stack, waits, .. } = self;
+        let StatsTables { threads, timelines, stops, stop_ns, stacks, no_stack, waits, .. } = self;
         let (running_only, weight, interval_ns) =
             (self.running_only, self.weight, self.profile.trace.interval_ns);
         let counts = |run: &&Run| !running_only || run.activity.wait().is_none();
         let amount =
             |run: &Run| Amount { samples: run.samples.into(), weight_ns: weight.of(run, interval_ns) };
         let (thread, timeline) = (&mut threads[batch.thread as usize], &mut timelines[batch.thread as usize]);
-        let of_nodes = |_, first: usize, nodes: &mut [Amount]| {
-            for run in batch.runs.iter().filter(counts) {
-                let place = run.node.map(|NodeId(node)| (node as usize).wrapping_sub(first));
-                if let Some(sum) = place.and_then(|place| nodes.get_mut(place)) {
-                    sum.add(amount(run));
-                }
-            }
-        };
+        let chains = self.profile.tree.chains();
         rayon::join(
-            || add_by_node(nodes, batch.runs.len(), of_nodes),
+            || {
+                chains.add(stacks, batch.runs.len(), |_, mut sums| {
+                    for run in batch.runs.iter().filter(counts) {
+                        if let Some(sum) = run.node.and_then(|node| sums.of(node)) {
+                            sum.add(amount(run));
+                        }
+                    }
+                });
+            },
             || {
                 for run in batch.runs {
                     timeline.add(run);
@@ -161,7 +162,7 @@ impl<'a> StatsTables<'a> {
     /// The weight of all.
     fn counted_ns(&self) -> u64 {
         // A forged trace may claim any CPU time and any interval.
-        let weights = self.nodes.iter().map(|amount| amount.weight_ns);
+        let weights = self.stacks.iter().map(|amount| amount.weight_ns);
         weights.fold(self.no_stack.weight_ns, u64::saturating_add)
     }
 
@@ -176,19 +177,19 @@ impl<'a> StatsTables<'a> {
         let cpu_known = self.threads.iter().any(|thread| thread.cpu_ns > 0);
         let modules_of = functions.modules();
         let calls = || {
-            let through = through(self.profile, self.nodes.clone());
-            CallSums::of(self.profile, functions, &self.nodes, &through, self.no_stack)
+            let through = through(self.profile, self.stacks.clone());
+            CallSums::of(self.profile, functions, &self.stacks, &through, self.no_stack)
         };
         let answer = asked.map(|asked| asked.finish(cpu_known, calls));
         let ((counted_ns, trusted), (distinct_stacks, (mut of_functions, mut of_modules))) = rayon::join(
-            || (self.counted_ns(), trusted(self.profile, &self.nodes)),
+            || (self.counted_ns(), trusted(self.profile, &self.stacks)),
             || {
-                let stacks = self.nodes.iter().filter(|amount| amount.samples > 0);
-                (stacks.count() as u64, own(self.profile, functions, &self.nodes))
+                let stacks = self.stacks.iter().filter(|amount| amount.samples > 0);
+                (stacks.count() as u64, own(self.profile, functions, &self.stacks))
             },
         );
         let trusted = TrustedWeight { complete_ns: self.complete_ns(), ..trusted };
-        let through = through(self.profile, std::mem::take(&mut self.nodes));
+        let through = through(self.profile, std::mem::take(&mut self.stacks));
         let module_of =
             |frame: FrameId| modules_of.names[modules_of.of_frames[frame.0 as usize] as usize].as_str();
         let sums = (&mut of_functions[..], &mut of_modules[..]);
@@ -299,9 +300,9 @@ impl Additive for Amount {
     }
 }
 
-/// By node: samples of the stacks that go through it, of those that end there.
+/// By chain: samples of the stacks that go through it, of those that end with it.
 fn through(profile: &Profile, mut own: Vec<Amount>) -> Vec<Amount> {
-    profile.tree.add_callees(&mut own, Amount::add);
+    profile.tree.chains().add_callees(&mut own, Amount::add);
     own
 }
 
@@ -311,12 +312,15 @@ fn through(profile: &Profile, mut own: Vec<Amount>) -> Vec<Amount> {
 fn own(
     profile: &Profile,
     functions: &Functions,
-    nodes: &[Amount],
+    stacks: &[Amount],
 ) -> (Vec<OwnTotal<Amount>>, Vec<OwnTotal<Amount>>) {
     let modules = functions.modules();
     let mut of_functions = vec![OwnTotal::<Amount>::default(); functions.list().len()];
     let mut of_modules = vec![OwnTotal::<Amount>::default(); modules.names.len()];
-    for (node, &own) in profile.tree.nodes().iter().zip(nodes).filter(|(_, own)| **own != Amount::default()) {
+    let (chains, nodes) = (profile.tree.chains(), profile.tree.nodes());
+    let with_samples = (0u32..).zip(stacks).filter(|(_, own)| **own != Amount::default());
+    for (chain, &own) in with_samples {
+        let node = nodes[chains.last(ChainId(chain)).0 as usize];
         if let Some(innermost) = functions.of(node.frame).last() {
             of_functions[innermost.0 as usize].own.add(own);
         }
@@ -350,39 +354,39 @@ fn add_totals(
     }
 }
 
-/// A call tree, cut into parts that are visited at once.
+/// A call tree, cut into parts that are visited at once. Its nodes are the chains.
 struct TreeParts {
     callees: Children,
-    /// The outermost node of each, and whether the part is that node alone.
+    /// The outermost chain of each, and whether the part is that chain alone.
     roots: Vec<(NodeId, bool)>,
 }
 
-/// Nodes that are parts of their own, at most.
+/// Chains that are parts of their own, at most.
 const MOST_SINGLE: usize = 256;
 
 impl TreeParts {
-    /// The nodes that samples go through.
+    /// The chains that samples go through.
     fn new(profile: &Profile, through: &[Amount], threads: usize) -> TreeParts {
-        let nodes = profile.tree.nodes();
-        let callees = Children::new(nodes.iter().map(|node| node.parent()));
-        let mut sizes: Vec<u32> = vec![1; nodes.len()];
-        profile.tree.add_callees(&mut sizes, |sum, more| *sum += more);
+        let chains = profile.tree.chains();
+        let callees = chains.callees();
+        let mut sizes: Vec<u32> = chains.iter().map(|(_, nodes)| nodes.len() as u32).collect();
+        chains.add_callees(&mut sizes, |sum, more| *sum += more);
         let part = |node: NodeId| (sizes[node.0 as usize], node);
-        let is_met = |NodeId(node): &NodeId| through[*node as usize] != Amount::default();
+        let is_met = |NodeId(chain): &NodeId| through[*chain as usize] != Amount::default();
         let mut parts: BinaryHeap<(u32, NodeId)> = callees.roots().filter(is_met).map(part).collect();
         // A part that is larger than this is cut.
-        let large = nodes.len() / (8 * threads);
+        let large = profile.tree.nodes().len() / (8 * threads);
         let mut roots = Vec::new();
         while threads > 1
             && roots.len() < MOST_SINGLE
             && parts.peek().is_some_and(|(size, _)| *size as usize > large)
-            && let Some((_, node)) = parts.pop()
+            && let Some((_, chain)) = parts.pop()
         {
-            roots.push((node, true));
-            parts.extend(callees.of(node).filter(is_met).map(part));
+            roots.push((chain, true));
+            parts.extend(callees.of(chain).filter(is_met).map(part));
         }
         // The largest first, so that the last one to begin is a small one.
-        roots.extend(parts.into_sorted_vec().into_iter().rev().map(|(_, node)| (node, false)));
+        roots.extend(parts.into_sorted_vec().into_iter().rev().map(|(_, chain)| (chain, false)));
         TreeParts { callees, roots }
     }
 }
@@ -422,19 +426,19 @@ impl<'p> Totals<'p> {
     }
 
     fn add_part(&mut self, parts: &TreeParts, (root, is_single): (NodeId, bool)) {
-        let nodes = self.profile.tree.nodes();
-        let callers =
-            || std::iter::successors(nodes[root.0 as usize].parent(), |at| nodes[at.0 as usize].parent());
+        let chains = self.profile.tree.chains();
+        let caller = |NodeId(chain)| chains.caller(ChainId(chain)).map(|ChainId(caller)| NodeId(caller));
+        let callers = || std::iter::successors(caller(root), |chain| caller(*chain));
         // Callers are on the stack, and counted with the parts that they belong to.
         callers().for_each(|caller| self.enter(caller, Amount::default()));
         self.enter(root, self.through[root.0 as usize]);
         if !is_single {
-            parts.callees.visit_below(root, |node, when| {
-                let amount = self.through[node.0 as usize];
+            parts.callees.visit_below(root, |chain, when| {
+                let amount = self.through[chain.0 as usize];
                 match when {
-                    Visit::Leave => self.leave(node),
+                    Visit::Leave => self.leave(chain),
                     Visit::Enter if amount == Amount::default() => return false,
-                    Visit::Enter => self.enter(node, amount),
+                    Visit::Enter => self.enter(chain, amount),
                 }
                 true
             });
@@ -443,18 +447,26 @@ impl<'p> Totals<'p> {
         callers().for_each(|caller| self.leave(caller));
     }
 
-    fn enter(&mut self, NodeId(node): NodeId, amount: Amount) {
-        let frame = self.profile.tree.nodes()[node as usize].frame;
+    fn enter(&mut self, chain: NodeId, amount: Amount) {
         let of_frames = self.of_frames;
-        of_frames.of(frame).iter().for_each(|function| self.functions.enter(function.0, amount));
-        self.modules.enter(of_frames.modules().of_frames[frame.0 as usize], amount);
+        for frame in self.frames(chain) {
+            of_frames.of(frame).iter().for_each(|function| self.functions.enter(function.0, amount));
+            self.modules.enter(of_frames.modules().of_frames[frame.0 as usize], amount);
+        }
     }
 
-    fn leave(&mut self, NodeId(node): NodeId) {
-        let frame = self.profile.tree.nodes()[node as usize].frame;
+    fn leave(&mut self, chain: NodeId) {
         let of_frames = self.of_frames;
-        of_frames.of(frame).iter().for_each(|function| self.functions.open.leave(function.0));
-        self.modules.open.leave(of_frames.modules().of_frames[frame.0 as usize]);
+        for frame in self.frames(chain) {
+            of_frames.of(frame).iter().for_each(|function| self.functions.open.leave(function.0));
+            self.modules.open.leave(of_frames.modules().of_frames[frame.0 as usize]);
+        }
+    }
+
+    /// The frames of a chain.
+    fn frames(&self, NodeId(chain): NodeId) -> impl Iterator<Item = FrameId> + use<'p> {
+        let tree = &self.profile.tree;
+        tree.nodes()[tree.chains().nodes(ChainId(chain))].iter().map(|node| node.frame)
     }
 }
 
@@ -503,8 +515,10 @@ fn frame_stats(profile: &Profile, modules: &Modules, through: &[Amount], top: us
     let (mut managed, mut managed_named) = (0, 0);
     // Names belong to frames, of which there are far fewer than nodes.
     let mut of_frames = vec![0u64; profile.frames.keys().len()];
-    for (node, amount) in profile.tree.nodes().iter().zip(through) {
-        of_frames[node.frame.0 as usize] += amount.samples;
+    for ((_, nodes), amount) in profile.tree.chains().iter().zip(through) {
+        for node in &profile.tree.nodes()[nodes] {
+            of_frames[node.frame.0 as usize] += amount.samples;
+        }
     }
     for (i, samples) in of_frames.into_iter().enumerate().filter(|(_, samples)| *samples > 0) {
         let source = symbols.source[i];
@@ -589,6 +603,7 @@ mod tests {
             distinct.into_iter().for_each(|function| expected[function as usize].add(amount));
         }
         let functions = Functions::new(&profile, false);
+        // Each node is a chain of its own.
         let through = through(&profile, own);
         for threads in [1, 4] {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();

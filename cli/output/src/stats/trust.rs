@@ -3,11 +3,12 @@
 use super::{Amount, TrustStats, TrustedWeight, share};
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use stk_profile::profile::{FrameId, NameSource, NodeId, Profile};
+use std::iter::repeat;
+use stk_profile::profile::{ChainId, FrameId, NameSource, Profile};
 use stk_unwind::Trust;
 
 /// Frames by trust and module to blame, the first `top` of them, and the part of all that is
-/// proved. `through` holds, by node, the samples of the stacks that go through it.
+/// proved. `through` holds, by chain, the samples of the stacks that go through it.
 pub(super) fn trust_stats<'a>(
     profile: &Profile,
     through: &[Amount],
@@ -28,8 +29,9 @@ pub(super) fn trust_stats<'a>(
         };
     let placeholders = profile.placeholders();
     let is_code = |frame: FrameId| !placeholders[frame.0 as usize];
-    let met = nodes.iter().zip(through).filter(|(node, amount)| amount.samples > 0 && is_code(node.frame));
-    for (node, amount) in met {
+    let of_chains = profile.tree.chains().iter().zip(through).filter(|(_, amount)| amount.samples > 0);
+    let of_nodes = of_chains.flat_map(|((_, of_chain), amount)| nodes[of_chain].iter().zip(repeat(amount)));
+    for (node, amount) in of_nodes.filter(|(node, _)| is_code(node.frame)) {
         if trust_of(node.frame) == Trust::Context {
             add_proved(Trust::Context, amount.samples);
         }
@@ -70,24 +72,27 @@ pub(super) fn trust_stats<'a>(
 }
 
 /// The weight of stacks in which every frame is proved, and of those that end in a named function.
-/// `own`, by node: the weight of the samples that end in it.
+/// `own`, by chain: the weight of the samples that end with it.
 pub(super) fn trusted(profile: &Profile, own: &[Amount]) -> TrustedWeight {
     let mut sums = TrustedWeight::default();
     let (trusts, placeholders) = (trusts(profile), profile.placeholders());
+    let (chains, nodes) = (profile.tree.chains(), profile.tree.nodes());
     let mut proved: Vec<bool> = Vec::with_capacity(own.len());
-    for (node, amount) in profile.tree.nodes().iter().zip(own) {
-        let frame = node.frame.0 as usize;
+    for ((chain, of_chain), amount) in chains.iter().zip(own) {
+        let of_chain = &nodes[of_chain];
+        let Some(frame) = of_chain.last().map(|last| last.frame.0 as usize) else { continue };
+        let caller = chains.caller(chain);
         // Callers come before their callees. Without a caller, a placeholder is no stack.
-        let above = match node.parent() {
-            Some(NodeId(parent)) => proved[parent as usize],
-            None => !placeholders[frame],
+        let above = match caller {
+            Some(ChainId(caller)) => proved[caller as usize],
+            None => !placeholders[of_chain[0].frame.0 as usize],
         };
-        let is_proved = above && trusts[frame].is_proved();
+        let is_proved = above && of_chain.iter().all(|node| trusts[node.frame.0 as usize].is_proved());
         proved.push(is_proved);
         let add = |sum: &mut u64| *sum = sum.saturating_add(amount.weight_ns);
         if is_proved {
             add(&mut sums.proved_ns);
-        } else if node.parent().is_none() && placeholders[frame] {
+        } else if caller.is_none() && of_chain.len() == 1 && placeholders[frame] {
             add(&mut sums.no_stack_ns);
         }
         match profile.symbols.source[frame] {

@@ -106,6 +106,7 @@ pub fn cut_stacks(profile: &mut Profile, runs: &mut Runs, most: usize) -> io::Re
     }
     profile.tree = tree;
     runs.map_nodes(map);
+    profile.tree.chain(runs)?;
     Ok(cut)
 }
 

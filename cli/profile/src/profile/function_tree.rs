@@ -1,8 +1,10 @@
 //! Stacks of functions: the call tree of frames, folded. Every list and graph of functions counts
 //! with these stacks.
 
+use super::chains::Chains;
+use super::node::{Children, Node, NodeId, Visit};
 use super::own_total::{Additive, OpenFunctions};
-use super::tree::{CallTree, Children, Node, NodeId, Visit};
+use super::tree::CallTree;
 use crate::stack::FrameId;
 use std::sync::OnceLock;
 
@@ -137,12 +139,12 @@ impl FunctionTree {
 }
 
 impl Folded {
-    /// By stack: what ends in it, of what ends in each node.
-    pub fn own<A: Additive>(&self, of_nodes: &[A]) -> Vec<A> {
+    /// By stack: what ends in it, of what ends with each of the call tree's chains.
+    pub fn own<A: Additive>(&self, chains: &Chains, of_chains: &[A]) -> Vec<A> {
         let mut own = vec![A::default(); self.tree.len()];
-        for (stack, &amount) in self.stacks.iter().zip(of_nodes) {
-            if let Some(NodeId(stack)) = stack {
-                own[*stack as usize].add(amount);
+        for ((chain, _), &amount) in chains.iter().zip(of_chains) {
+            if let Some(NodeId(stack)) = self.stacks[chains.last(chain).0 as usize] {
+                own[stack as usize].add(amount);
             }
         }
         own
@@ -180,7 +182,7 @@ mod tests {
         let all = [main.clone(), inner.clone(), main, inner.clone(), inner, None];
         assert_eq!(functions(&folded), all);
         assert_eq!(folded.tree.len(), 3, "7, 7/8, 7/8/9");
-        assert_eq!(folded.own(&[1, 2, 4, 8, 16, 32u64]), [1 + 4, 0, 2 + 8 + 16]);
+        assert_eq!(folded.own(tree.chains(), &[1, 2, 4, 8, 16, 32u64]), [1 + 4, 0, 2 + 8 + 16]);
         assert_eq!(folded.tree.totals(&[5, 0, 26u64]), [31, 26, 26]);
     }
 

@@ -120,11 +120,17 @@ impl Join {
     }
 
     /// The joined profile; `None` if no trace was added.
-    pub fn finish(self) -> Option<(Profile, Runs)> {
-        let mut profile = self.profile?;
+    ///
+    /// # Errors
+    ///
+    /// A failure to read the runs' temporary file.
+    pub fn finish(self) -> io::Result<Option<(Profile, Runs)>> {
+        let Some(mut profile) = self.profile else { return Ok(None) };
         profile.processes = self.processes;
         profile.gaps = self.gaps;
-        Some((profile, self.runs))
+        profile.tree.settle();
+        profile.tree.chain(&self.runs)?;
+        Ok(Some((profile, self.runs)))
     }
 
     fn add_images(&mut self, profile: &mut Profile, part: &Profile, place: JoinPlace) -> Vec<ImageId> {
@@ -403,7 +409,7 @@ mod tests {
         for &((profile, runs), process, start_ms) in parts {
             join.add(profile, runs, JoinPlace { process, start_ns: start_ms * 1_000_000 }).unwrap();
         }
-        join.finish().unwrap()
+        join.finish().unwrap().unwrap()
     }
 
     /// Threads with the times of their runs in milliseconds.

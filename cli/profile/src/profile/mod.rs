@@ -9,6 +9,7 @@
 //! ```text
 //! build       walks every sample           Trace -> Profile, Runs
 //! tree, runs  distinct stacks; samples over time
+//! chains      one number for what all samples of a tree go through together
 //! symbolize   names for the distinct frames, and what is missing
 //! activity    what threads did, and their CPU time   Profile, Runs -> Runs
 //! category    whose code a frame is        FrameKind, module -> Category
@@ -33,6 +34,7 @@
 mod activity;
 mod build;
 mod category;
+mod chains;
 mod copy;
 mod depth;
 mod events;
@@ -43,6 +45,7 @@ mod functions;
 mod join;
 #[cfg(test)]
 mod managed_tests;
+mod node;
 mod own_total;
 mod parts;
 mod placeholder;
@@ -58,6 +61,7 @@ pub use activity::{
 };
 pub use build::{BuildOptions, build, unread_ns};
 pub use category::Category;
+pub use chains::{ChainId, ChainSums, Chains};
 pub use depth::{cut_stacks, fold_recursion};
 pub use events::{EventInfo, GapInfo, ThreadOfEvent, add_events};
 pub use filter::{
@@ -69,15 +73,16 @@ pub use fold::fold;
 pub use function_tree::{Folded, FunctionTree};
 pub use functions::{Function, FunctionId, Functions, Modules};
 pub use join::{Join, JoinPlace};
+pub use node::{Children, Node, NodeId, TreeNode, Visit};
 pub use own_total::{Accumulator, Additive, OpenFunctions, OwnTotal};
 pub use parts::{RunSelection, ThreadMerge, merge_threads, part, spans};
 pub use placeholder::{fill_stacks, name_recorder};
 pub use processes::{ProcessInfo, Processes};
 pub use renames::split_renamed;
-pub use runs::{Batch, MOST_RUNS_HELD, Run, RunFlags, RunSource, Runs, SEGMENT_RUNS, add_by_node};
+pub use runs::{Batch, MOST_RUNS_HELD, Run, RunFlags, RunSource, Runs, SEGMENT_RUNS};
 pub use sums::Sums;
 pub use symbolize::{MissingModule, MissingSymbols, missing_symbols, symbolize};
-pub use tree::{CallTree, Children, Node, NodeId, TreeNode, Visit};
+pub use tree::CallTree;
 
 pub use crate::stack::{
     FrameFacts, FrameId, FrameKey, FrameKind, FrameSymbols, FrameTable, MethodPlace, NameSource, NamedFrame,

@@ -349,17 +349,6 @@ impl Runs {
     }
 }
 
-/// Calls `add` with parts of what is summed by node, each with its number and that of its first
-/// node, several at once. To each of them it adds what it finds among so many runs.
-pub fn add_by_node<S: Send>(sums: &mut [S], runs: usize, add: impl Fn(usize, usize, &mut [S]) + Sync) {
-    let parts = if runs < FEW_RUNS { 1 } else { rayon::current_num_threads() };
-    let len = sums.len().div_ceil(parts).max(1);
-    sums.par_chunks_mut(len).enumerate().for_each(|(part, sums)| add(part, part * len, sums));
-}
-
-/// Runs that are not worth several threads.
-const FEW_RUNS: usize = 4 << 10;
-
 fn mapped(map: &[Option<NodeId>], node: Option<NodeId>) -> Option<NodeId> {
     map.get(node?.0 as usize).copied().flatten()
 }

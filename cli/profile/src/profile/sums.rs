@@ -1,8 +1,8 @@
 //! What samples come to by the functions of their stacks.
 
 use super::function_tree::FunctionTree;
+use super::node::NodeId;
 use super::own_total::{Accumulator, Additive, OwnTotal};
-use super::tree::NodeId;
 
 /// Sums of samples by the functions of their stacks, by any weight. The one that fills it chooses
 /// which samples and what of them: those of a group, of a time, of threads that wait.

@@ -1,6 +1,6 @@
 //! Names the distinct frames of a profile, and sums up what is missing.
 
-use super::{NodeId, Profile, Runs, Visit, add_by_node};
+use super::{ChainId, NodeId, Profile, Runs, Visit};
 use crate::stack::{self, FrameKey, NameSource, NameSources, Placement, Site, StrId};
 use crate::trace::beyond_memory;
 use std::collections::{BTreeMap, HashMap};
@@ -53,37 +53,33 @@ impl MissingSymbols {
 
 /// Sums up what symbolization did not find.
 pub fn missing_symbols(profile: &Profile, runs: &Runs) -> io::Result<MissingSymbols> {
-    let mut samples = vec![0u64; profile.tree.nodes().len()];
+    let (chains, nodes) = (profile.tree.chains(), profile.tree.nodes());
+    let mut through = vec![0u64; chains.len()];
     runs.for_each(|batch| {
-        add_by_node(&mut samples, batch.runs.len(), |_, first, sums| {
+        chains.add(&mut through, batch.runs.len(), |_, mut sums| {
             for run in batch.runs {
-                let place = run.node.map(|NodeId(node)| (node as usize).wrapping_sub(first));
-                if let Some(sum) = place.and_then(|place| sums.get_mut(place)) {
+                if let Some(sum) = run.node.and_then(|node| sums.of(node)) {
                     *sum += u64::from(run.samples);
                 }
             }
         });
         Ok::<(), io::Error>(())
     })?;
+    chains.add_callees(&mut through, |sum, more| *sum += more);
     // What stands for no stack has no name to find.
     let placeholders = profile.placeholders();
     let certain = profile.symbols.source.iter().zip(&placeholders);
-    let certain: Vec<bool> = certain.map(|(source, not_code)| source.is_certain() && !not_code).collect();
+    let counts: Vec<[u64; 2]> = certain
+        .map(|(source, not_code)| [u64::from(!not_code), u64::from(!not_code && source.is_certain())])
+        .collect();
     let (mut frames, mut named) = (0, 0);
-    // Callees come after their callers: the samples that go through a node are all added.
-    for (at, node) in profile.tree.nodes().iter().enumerate().rev() {
-        let (count, frame) = (samples[at], node.frame.0 as usize);
-        if let Some(NodeId(parent)) = node.parent() {
-            samples[parent as usize] += count;
-        }
-        if placeholders[frame] {
-            samples[at] = 0;
-        } else {
-            frames += count;
-            named += if certain[frame] { count } else { 0 };
-        }
+    for (ChainId(chain), of_chain) in chains.iter() {
+        let all = nodes[of_chain].iter().map(|node| counts[node.frame.0 as usize]);
+        let [is_frame, is_named] = all.fold([0, 0], |[a, b], [more, more_named]| [a + more, b + more_named]);
+        frames += is_frame * through[chain as usize];
+        named += is_named * through[chain as usize];
     }
-    let mut by_reason = samples_by_reason(profile, &samples);
+    let mut by_reason = samples_by_reason(profile, &through, &placeholders);
     let symbols = &profile.symbols;
     for ((key, reason), source) in profile.frames.keys().iter().zip(&symbols.reason).zip(&symbols.source) {
         if let (Placement::Image(image, _), Some(reason)) = (key.place, *reason)
@@ -108,14 +104,20 @@ pub fn missing_symbols(profile: &Profile, runs: &Runs) -> io::Result<MissingSymb
 }
 
 /// Samples with at least one frame of a module without symbols, by module and reason. The second
-/// number of each pair is for its distinct frames, and left at 0. `through` holds the samples of
-/// the stacks that go through each node.
-fn samples_by_reason(profile: &Profile, through: &[u64]) -> BTreeMap<(ImageId, StrId), (u64, u64)> {
+/// number of each pair is for its distinct frames, and left at 0. `through` holds, by chain, the
+/// samples of the stacks that go through it; `placeholders`, by frame, whether it is no code.
+fn samples_by_reason(
+    profile: &Profile,
+    through: &[u64],
+    placeholders: &[bool],
+) -> BTreeMap<(ImageId, StrId), (u64, u64)> {
     let mut pairs: Vec<(ImageId, StrId)> = Vec::new();
     let mut numbers: HashMap<(ImageId, StrId), usize> = HashMap::new();
     let lacks = |(frame, key): (usize, &FrameKey)| match key.place {
         // If a runtime named the frame, the reason is about its line.
-        Placement::Image(image, _) if profile.symbols.source[frame] != NameSource::Runtime => {
+        Placement::Image(image, _)
+            if profile.symbols.source[frame] != NameSource::Runtime && !placeholders[frame] =>
+        {
             let pair = Some(image).zip(profile.symbols.reason[frame])?;
             Some(*numbers.entry(pair).or_insert_with(|| {
                 pairs.push(pair);
@@ -137,10 +139,11 @@ fn samples_by_reason(profile: &Profile, through: &[u64]) -> BTreeMap<(ImageId, S
 const FEW_REASONS: usize = 64;
 
 /// The samples of each reason; `of_frames` gives their numbers, which are below this one. One pass
-/// over the nodes for each eight reasons: a byte holds those of a node and its callers.
+/// over the nodes for each eight reasons: a byte holds those of a chain and its callers.
 fn few_reasons(profile: &Profile, through: &[u64], of_frames: &[Option<usize>], reasons: usize) -> Vec<u64> {
+    let (chains, nodes) = (profile.tree.chains(), profile.tree.nodes());
     let mut sums = Vec::new();
-    let mut met: Vec<u8> = Vec::with_capacity(through.len());
+    let mut met: Vec<u8> = Vec::with_capacity(chains.len());
     for first in (0..reasons).step_by(u8::BITS as usize) {
         let mut of_bits = [0u64; u8::BITS as usize];
         // By frame: the bit of its reason, if it is one of these.
@@ -150,14 +153,16 @@ fn few_reasons(profile: &Profile, through: &[u64], of_frames: &[Option<usize>], 
         };
         let bits: Vec<u8> = of_frames.iter().map(bit).collect();
         met.clear();
-        for (node, count) in profile.tree.nodes().iter().zip(through) {
+        for ((chain, of_chain), count) in chains.iter().zip(through) {
             // Callers come before their callees.
-            let above = node.parent().map_or(0, |NodeId(parent)| met[parent as usize]);
-            let own = bits[node.frame.0 as usize];
-            if own & !above != 0 {
-                of_bits[own.trailing_zeros() as usize] += count;
+            let above = chains.caller(chain).map_or(0, |ChainId(caller)| met[caller as usize]);
+            let all = nodes[of_chain].iter().fold(above, |met, node| met | bits[node.frame.0 as usize]);
+            let mut new = all & !above;
+            while new != 0 {
+                of_bits[new.trailing_zeros() as usize] += count;
+                new &= new - 1;
             }
-            met.push(above | own);
+            met.push(all);
         }
         sums.extend(of_bits);
     }
@@ -166,14 +171,15 @@ fn few_reasons(profile: &Profile, through: &[u64], of_frames: &[Option<usize>], 
 
 /// As [`few_reasons`], of any number of reasons.
 fn many_reasons(profile: &Profile, through: &[u64], of_frames: &[Option<usize>], reasons: usize) -> Vec<u64> {
-    let nodes = profile.tree.nodes();
+    let (chains, nodes) = (profile.tree.chains(), profile.tree.nodes());
     let mut sums = vec![0; reasons];
     // For each reason, the number of its frames in the stack being visited. Only the first counts
     // its samples.
     let mut open = vec![0u32; reasons];
-    profile.tree.visit(|NodeId(node), when| {
-        let count = through[node as usize];
-        if let Some(reason) = of_frames[nodes[node as usize].frame.0 as usize].filter(|_| count > 0) {
+    chains.callees().visit(|NodeId(chain), when| {
+        let count = through[chain as usize];
+        let of_chain = nodes[chains.nodes(ChainId(chain))].iter();
+        for reason in of_chain.filter_map(|node| of_frames[node.frame.0 as usize]).filter(|_| count > 0) {
             match when {
                 Visit::Enter => {
                     sums[reason] += if open[reason] == 0 { count } else { 0 };
@@ -213,6 +219,7 @@ mod tests {
         add(Some(second), 2); // reason 0 again
         add(Some(root), 1);
         profile.tree = tree;
+        // By node: each is a chain of its own.
         let mut through = vec![1, 10, 100, 1000, 10_000];
         profile.tree.add_callees(&mut through, |sum, more| *sum += more);
         let few = few_reasons(&profile, &through, &of_frames, 64);

@@ -1,57 +1,14 @@
 //! Distinct stacks.
 
+use super::chains::Chains;
+use super::node::{Children, NONE, Node, NodeId, TreeNode, Visit};
+use super::runs::Runs;
 use crate::stack::FrameId;
 use hashbrown::hash_table::Entry;
 use hashbrown::{DefaultHashBuilder, HashTable};
-use std::hash::{BuildHasher, Hash, Hasher};
-
-/// Index of a node in [`CallTree`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub struct NodeId(pub u32);
-
-/// A stack: a frame called by the stack `parent`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Node {
-    /// The caller's stack; `None` for the outermost frame.
-    pub parent: Option<NodeId>,
-    /// The innermost frame.
-    pub frame: FrameId,
-}
-
-/// A [`Node`] as a tree holds it, in 8 bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct TreeNode {
-    /// [`NONE`] for the outermost frame.
-    parent: NodeId,
-    /// The innermost frame.
-    pub frame: FrameId,
-}
-
-impl TreeNode {
-    /// The caller's stack; `None` for the outermost frame.
-    pub fn parent(self) -> Option<NodeId> {
-        (self.parent != NONE).then_some(self.parent)
-    }
-}
-
-impl From<Node> for TreeNode {
-    fn from(Node { parent, frame }: Node) -> TreeNode {
-        TreeNode { parent: parent.unwrap_or(NONE), frame }
-    }
-}
-
-impl From<TreeNode> for Node {
-    fn from(node: TreeNode) -> Node {
-        Node { parent: node.parent(), frame: node.frame }
-    }
-}
-
-impl Hash for TreeNode {
-    /// One number: there are millions of nodes.
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(u64::from(self.parent.0) << 32 | u64::from(self.frame.0));
-    }
-}
+use std::hash::BuildHasher;
+use std::io;
+use std::sync::OnceLock;
 
 /// Distinct stacks as a tree. A parent's id is always smaller than its children's.
 ///
@@ -70,6 +27,8 @@ pub struct CallTree {
     others: HashTable<NodeId>,
     /// Of a settled tree: how many nodes are settled, and how many frames were known then.
     settled: Settled,
+    /// Of the nodes that there are: made when first requested, or with [`chain`](Self::chain).
+    chains: OnceLock<Chains>,
     /// Seeded at random, so that no trace can force collisions.
     hasher: DefaultHashBuilder,
 }
@@ -84,9 +43,6 @@ struct Settled {
 
 /// Callees of a node that are in its list.
 const MOST_LISTED: usize = 8;
-
-/// No node: a tree has fewer.
-const NONE: NodeId = NodeId(u32::MAX);
 
 /// The first node of a list, with its frame. The node is [`NONE`] if the list is empty.
 #[derive(Clone, Copy, Debug)]
@@ -104,6 +60,8 @@ impl Default for Head {
 impl CallTree {
     /// The id of a node, new or known.
     pub fn intern(&mut self, node: Node) -> NodeId {
+        // Samples can have other stacks from now on.
+        self.chains.take();
         if self.settled.nodes > 0 {
             let Settled { nodes, frames } = self.settled;
             if u64::from(node.frame.0) >= frames || node.parent.is_some_and(|parent| parent.0 >= nodes) {
@@ -156,6 +114,24 @@ impl CallTree {
         (self.roots, self.others) = (Head::default(), HashTable::new());
         let frames = self.nodes.iter().map(|node| u64::from(node.frame.0) + 1).max().unwrap_or(0);
         self.settled = Settled { nodes, frames };
+    }
+
+    /// Makes the tree's chains for the samples of these runs, unless they were made since a node
+    /// was interned last.
+    ///
+    /// # Errors
+    ///
+    /// A failure to read the runs' temporary file.
+    pub fn chain(&mut self, runs: &Runs) -> io::Result<()> {
+        if self.chains.get().is_none() {
+            self.chains = OnceLock::from(Chains::of(&self.nodes, runs)?);
+        }
+        Ok(())
+    }
+
+    /// The chains of its nodes. Without a call of [`chain`](Self::chain), each node is one.
+    pub fn chains(&self) -> &Chains {
+        self.chains.get_or_init(|| Chains::of_each(&self.nodes))
     }
 
     /// The id of a node that is in no list, new or known.
@@ -241,84 +217,6 @@ impl CallTree {
                 let amount = amounts[id];
                 add(&mut amounts[parent as usize], amount);
             }
-        }
-    }
-}
-
-/// Whether a node is visited before or after its callees.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Visit {
-    /// Before them.
-    Enter,
-    /// After them.
-    Leave,
-}
-
-/// A tree from the roots downwards. The nodes of a list are those of one caller, the latest first.
-pub struct Children {
-    /// The first root.
-    root: NodeId,
-    /// By node: the first of its children, and the next one of the list that it is in.
-    lists: Vec<[NodeId; 2]>,
-}
-
-impl Children {
-    /// Of the parents of all nodes, by node.
-    pub fn new(parents: impl ExactSizeIterator<Item = Option<NodeId>>) -> Children {
-        let mut root = NONE;
-        let mut lists = vec![[NONE; 2]; parents.len()];
-        for (id, parent) in (0u32..).zip(parents) {
-            let first = match parent {
-                Some(NodeId(parent)) => &mut lists[parent as usize][0],
-                None => &mut root,
-            };
-            let next = std::mem::replace(first, NodeId(id));
-            lists[id as usize][1] = next;
-        }
-        Children { root, lists }
-    }
-
-    /// The nodes without a parent.
-    pub fn roots(&self) -> impl Iterator<Item = NodeId> {
-        self.list(self.root)
-    }
-
-    /// The children of a node.
-    pub fn of(&self, NodeId(node): NodeId) -> impl Iterator<Item = NodeId> {
-        self.list(self.lists[node as usize][0])
-    }
-
-    fn list(&self, first: NodeId) -> impl Iterator<Item = NodeId> {
-        let node = |node: NodeId| (node != NONE).then_some(node);
-        std::iter::successors(node(first), move |NodeId(at)| node(self.lists[*at as usize][1]))
-    }
-
-    /// As [`CallTree::visit`].
-    pub fn visit(&self, visit: impl FnMut(NodeId, Visit) -> bool) {
-        self.visit_list(self.root, visit);
-    }
-
-    /// As [`CallTree::visit`], only what is below a node.
-    pub fn visit_below(&self, NodeId(node): NodeId, visit: impl FnMut(NodeId, Visit) -> bool) {
-        self.visit_list(self.lists[node as usize][0], visit);
-    }
-
-    fn visit_list(&self, first: NodeId, mut visit: impl FnMut(NodeId, Visit) -> bool) {
-        let mut entered: Vec<NodeId> = Vec::new();
-        let mut next = first;
-        loop {
-            if let Some(&[child, sibling]) = self.lists.get(next.0 as usize) {
-                let is_entered = visit(next, Visit::Enter);
-                if is_entered {
-                    entered.push(next);
-                }
-                next = if is_entered { child } else { sibling };
-                continue;
-            }
-            // The list has ended.
-            let Some(node) = entered.pop() else { return };
-            visit(node, Visit::Leave);
-            next = self.lists[node.0 as usize][1];
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Texts of stacks that several profiles have.
 
-use stk_profile::profile::NodeId;
+use stk_profile::profile::{ChainId, Chains, NodeId};
 
 /// Bytes of the texts of stacks that are kept.
 const MOST_KEPT: usize = 32 << 20;
@@ -8,7 +8,7 @@ const MOST_KEPT: usize = 32 << 20;
 /// Texts of stacks above which nothing stands, made once for all profiles.
 #[derive(Default)]
 pub(super) struct KeptTexts {
-    /// By node: where its text is; 0 = it is not kept.
+    /// By chain: where the text of the stack that it ends with is; 0 = it is not kept.
     places: Vec<u32>,
     /// Texts, each behind its length in two bytes. The first byte belongs to none.
     texts: Vec<u8>,
@@ -36,24 +36,25 @@ impl NewTexts {
 }
 
 impl KeptTexts {
-    /// For a profile of so many nodes.
-    pub(super) fn new(nodes: usize) -> KeptTexts {
-        KeptTexts { places: vec![0; nodes], texts: vec![0] }
+    /// For a profile of so many chains.
+    pub(super) fn new(chains: usize) -> KeptTexts {
+        KeptTexts { places: vec![0; chains], texts: vec![0] }
     }
 
-    /// Keeps these while there is room.
-    pub(super) fn keep(&mut self, new: &NewTexts) {
+    /// Keeps these while there is room. The chains are those of the profile.
+    pub(super) fn keep(&mut self, chains: &Chains, new: &NewTexts) {
         if self.texts.len() + new.texts.len() <= MOST_KEPT {
             let first = self.texts.len() as u32;
             self.texts.extend_from_slice(&new.texts);
-            for &(NodeId(node), place) in &new.places {
-                self.places[node as usize] = first + place;
+            for &(node, place) in new.places.iter().filter(|(node, _)| chains.is_last(*node)) {
+                self.places[chains.of_node(node).0 as usize] = first + place;
             }
         }
     }
 
-    pub(super) fn get(&self, NodeId(node): NodeId) -> Option<&[u8]> {
-        let place = self.places.get(node as usize).filter(|place| **place > 0)?;
+    /// The text of the stack that a chain ends with.
+    pub(super) fn get(&self, ChainId(chain): ChainId) -> Option<&[u8]> {
+        let place = self.places.get(chain as usize).filter(|place| **place > 0)?;
         let (len, text) = self.texts[*place as usize..].split_first_chunk()?;
         text.get(..usize::from(u16::from_le_bytes(*len)))
     }

@@ -113,7 +113,7 @@ impl Speedscope {
             return Ok(());
         };
         let frames = self.frames.as_mut().ok_or(OutputError::Order("samples before begin"))?;
-        let sums = (sums, frames.nodes.take());
+        let sums = (sums, frames.chains.take());
         let number = |function: FunctionId| function.0;
         let roots = |origin| frames.roots(origin).map(|root| root.map(number));
         let stacks = WeighedStacks::of(profile, &frames.functions, sums, number, roots, None);
@@ -121,7 +121,7 @@ impl Speedscope {
         let sink = &mut self.sink;
         let mut sum = ThreadProfile::open(sink, &label, number_of_sum == 0, 0);
         let is_kept = number_of_sum == 0;
-        let mut texts = KeptTexts::new(if is_kept { profile.tree.nodes().len() } else { 0 });
+        let mut texts = KeptTexts::new(if is_kept { profile.tree.chains().len() } else { 0 });
         let write = |function: u32, out: &mut Vec<u8>| json::number(out, function.into());
         let new = || SumPart { line: StackLine::new(b','), ..SumPart::default() };
         let add = |part: &mut SumPart, stack: WeighedStack<'_>| {
@@ -133,7 +133,7 @@ impl Speedscope {
             }
         };
         stacks.visit(new, add, |part| {
-            texts.keep(&part.texts);
+            texts.keep(profile.tree.chains(), &part.texts);
             sum.end_ns = sum.end_ns.saturating_add(part.weight_ns);
             sum.append(sink, vec![part.piece])
         })?;
@@ -273,7 +273,7 @@ impl Writer for Speedscope {
         let origins = runs.map(|run| (StackOrigin::of(&run, *weight), run.weight_ns));
         let cpu_ns = self.cpu_ns.get_mut(batch.thread as usize).filter(|_| self.pass == 0);
         rayon::join(
-            || sums.add(batch.runs.len(), origins),
+            || sums.add(profile.tree.chains(), batch.runs.len(), origins),
             || {
                 if let Some(sum) = cpu_ns {
                     *sum = batch.weighed().map(|run| run.cpu_ns).fold(*sum, u64::saturating_add);

@@ -90,6 +90,7 @@ impl TextChunk {
         start: &PieceStart<'_>,
     ) -> TextChunk {
         let mut piece = TextChunk::default();
+        let chains = profile.tree.chains();
         let mut end_ns = start.end_ns;
         let mut text = StackText::default();
         // Of the last stack; `None` = it has no single one, or is time without samples.
@@ -99,7 +100,7 @@ impl TextChunk {
         loop {
             next.extend(runs.by_ref().take(AT_ONCE).map(|run| {
                 let origin = StackOrigin::of(&run, weight);
-                NextRun { first_ns: run.first_ns, end_ns: run.end_ns(), origin, kept: frames.kept(origin) }
+                NextRun { first_ns: run.first_ns, end_ns: run.end_ns(), origin, kept: frames.kept(chains, origin) }
             }));
             if next.is_empty() {
                 return piece;

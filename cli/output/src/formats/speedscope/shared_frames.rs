@@ -1,10 +1,10 @@
 //! The frames that all profiles share.
 
-use super::super::stack_sums::WeighedNodes;
+use super::super::stack_sums::WeighedChains;
 use super::super::unfold::{StackOrigin, incomplete, wait_root};
 use super::kept_texts::KeptTexts;
 use std::sync::OnceLock;
-use stk_profile::profile::{FunctionId, Functions, NodeId, Profile, Wait, Weight};
+use stk_profile::profile::{ChainId, Chains, FunctionId, Functions, Profile, Wait, Weight};
 
 /// The shared frames, and the means to make stacks of them.
 pub(super) struct SharedFrames {
@@ -17,9 +17,10 @@ pub(super) struct SharedFrames {
     pub(super) roots: Vec<String>,
     /// How many frames the deepest stack has.
     pub(super) deepest: usize,
-    /// The nodes of the profile, for the sums.
-    pub(super) nodes: Option<WeighedNodes>,
-    /// By node: how many callers it has. Counted when a stack has no text that is kept.
+    /// The chains of the profile, for the sums.
+    pub(super) chains: Option<WeighedChains>,
+    /// By chain: how many frames the stack has that it ends with. Counted when a stack has no text
+    /// that is kept.
     depths: OnceLock<Vec<u32>>,
     /// Texts that the sum of all threads has made.
     pub(super) texts: KeptTexts,
@@ -27,8 +28,8 @@ pub(super) struct SharedFrames {
 
 impl SharedFrames {
     pub(super) fn new(profile: &Profile, by_line: bool, weights: &[Weight]) -> SharedFrames {
-        let (functions, nodes) =
-            rayon::join(|| Functions::new(profile, by_line), || WeighedNodes::new(&profile.tree));
+        let (functions, chains) =
+            rayon::join(|| Functions::new(profile, by_line), || WeighedChains::new(&profile.tree));
         let mut roots = Vec::new();
         let mut root = |name: String| {
             roots.push(name);
@@ -37,24 +38,24 @@ impl SharedFrames {
         let stops = profile.stops.iter().map(|stop| incomplete(stop).map(&mut root)).collect();
         let waits = if weights.contains(&Weight::Waiting) { Wait::all() } else { Vec::new() };
         let waits = waits.into_iter().map(|wait| root(wait_root(wait))).collect();
-        let (deepest, nodes) = (nodes.deepest(), Some(nodes));
+        let (deepest, chains) = (chains.deepest(), Some(chains));
         let (depths, texts) = (OnceLock::new(), KeptTexts::default());
-        SharedFrames { functions, stops, waits, roots, deepest, nodes, depths, texts }
+        SharedFrames { functions, stops, waits, roots, deepest, chains, depths, texts }
     }
 
     /// The text of the stack of this origin, if it is kept.
-    pub(super) fn kept(&self, origin: StackOrigin) -> Option<&[u8]> {
+    pub(super) fn kept(&self, chains: &Chains, origin: StackOrigin) -> Option<&[u8]> {
         let has_roots = self.roots(origin) != [None, None];
-        origin.node.filter(|_| !has_roots).and_then(|node| self.texts.get(node))
+        origin.node.filter(|_| !has_roots).and_then(|node| self.texts.get(chains.of_node(node)))
     }
 
-    /// By node of the profile: how many callers it has.
-    pub(super) fn depths(&self, profile: &Profile) -> &[u32] {
+    /// By chain of the profile: how many frames the stack has that it ends with.
+    pub(super) fn depths(&self, chains: &Chains) -> &[u32] {
         self.depths.get_or_init(|| {
-            let mut depths: Vec<u32> = Vec::with_capacity(profile.tree.nodes().len());
-            for node in profile.tree.nodes() {
-                // Callers come before their callees.
-                depths.push(node.parent().map_or(0, |NodeId(parent)| depths[parent as usize] + 1));
+            let mut depths: Vec<u32> = Vec::with_capacity(chains.len());
+            for (chain, nodes) in chains.iter() {
+                let callers = chains.caller(chain).map_or(0, |ChainId(caller)| depths[caller as usize]);
+                depths.push(callers + nodes.len() as u32);
             }
             depths
         })

@@ -31,11 +31,16 @@ impl StackText {
             roots.into_iter().flatten().for_each(|root| self.put(root));
             self.roots_end = self.text.len();
         }
-        let (nodes, depths) = (profile.tree.nodes(), frames.depths(profile));
+        let (nodes, chains) = (profile.tree.nodes(), profile.tree.chains());
+        let depths = frames.depths(chains);
+        let depth_of = |node: NodeId| {
+            let chain = chains.of_node(node);
+            (depths[chain.0 as usize] - 1 - (chains.last(chain).0 - node.0)) as usize
+        };
         let mut next = origin.node;
         let mut kept = 0;
         while let Some(node) = next {
-            let depth = depths[node.0 as usize] as usize;
+            let depth = depth_of(node);
             if self.path.get(depth).is_some_and(|(known, _)| *known == node) {
                 kept = depth + 1;
                 break;
