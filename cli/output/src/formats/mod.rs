@@ -79,7 +79,7 @@ pub use sink::{Sink, named as named_file, temporary};
 pub(crate) use source::exporter_of;
 pub use source::{SourceMark, source_mark};
 #[cfg(test)]
-pub(crate) use stack_sums::tests::profile as profile_of;
+pub(crate) use stack_sums::tests::{chain, profile as profile_of};
 pub use stk_base::files::Refusal;
 
 use std::ffi::OsStr;

@@ -195,7 +195,8 @@ impl<'p> WeighedStacks<'p> {
         all
     }
 
-    /// Gives chains their functions and these weights, and measures the stacks that go through each.
+    /// Gives chains their functions and these weights, and measures the stacks that go through
+    /// each.
     fn weigh(&mut self, WeighedChains { mut weighed, first, .. }: WeighedChains, weights: Vec<u64>) {
         let nodes = self.profile.tree.nodes();
         for (((_, of_chain), weighed), &weight) in self.chains.iter().zip(&mut weighed).zip(&weights) {
@@ -206,6 +207,11 @@ impl<'p> WeighedStacks<'p> {
             caller.size = caller.size.saturating_add(callee.size);
         });
         (self.weighed, self.weights, self.first) = (weighed, weights, first);
+    }
+
+    /// Frames of all stacks with weight.
+    pub(super) fn frames(&self) -> u64 {
+        self.roots.iter().map(|call| self.size(call)).sum()
     }
 
     fn numbers_of(&self, FrameId(frame): FrameId) -> &[u32] {
@@ -546,9 +552,10 @@ pub(super) mod tests {
     use std::collections::BTreeMap;
     use std::convert::Infallible;
     use stk_profile::profile::{
-        FrameFacts, FrameKey, NameSource, NamedFrame, Node, Placement, StopId, StopInfo, StopReason,
-        TraceInfo,
+        Activity, FrameFacts, FrameKey, NameSource, NamedFrame, Node, Placement, Run, RunFlags, Runs, StopId,
+        StopInfo, StopReason, TraceInfo,
     };
+    use stk_schema::event::RunState;
     use stk_tests::synth::Random;
     use stk_unwind::Trust;
 
@@ -569,6 +576,28 @@ pub(super) mod tests {
             symbols.facts.push(FrameFacts::default());
         }
         profile
+    }
+
+    /// Makes the chains of a profile whose samples have these stacks.
+    pub(crate) fn chain(profile: &mut Profile, stacks: impl Iterator<Item = NodeId>) {
+        let mut runs = Runs::default();
+        for (at, node) in (0..).zip(stacks) {
+            let run = Run {
+                node: Some(node),
+                stop: StopId(0),
+                first_ns: at,
+                last_ns: at,
+                weight_ns: 1,
+                samples: 1,
+                cpu_ns: 0,
+                state: RunState::Unknown,
+                activity: Activity::Unknown,
+                flags: RunFlags::empty(),
+                capture_tag: 0,
+            };
+            runs.push(0, run).unwrap();
+        }
+        profile.tree.chain(&runs).unwrap();
     }
 
     /// Above the functions of stacks that end so.
@@ -616,12 +645,15 @@ pub(super) mod tests {
             }
             *expected.entry(functions).or_default() += weight;
         }
+        chain(&mut profile, origins.iter().filter_map(|(origin, _)| origin.node));
+        let (chains, nodes) = (profile.tree.chains().len(), profile.tree.nodes().len());
+        assert!(chains < nodes, "{chains} of {nodes}");
         let functions = Functions::new(&profile, false);
         let number = |FunctionId(function)| functions.list()[function as usize].name.parse().unwrap();
         let sums = || {
             let mut sums = OriginSums::new(&profile);
             for origins in origins.chunks(8_000) {
-                sums.add(origins.len(), origins.iter().copied());
+                sums.add(profile.tree.chains(), origins.len(), origins.iter().copied());
             }
             (sums, None)
         };

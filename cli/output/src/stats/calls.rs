@@ -27,8 +27,8 @@ pub(super) struct CallSums {
 const NO_STACK: &str = "(no stack)";
 
 impl CallSums {
-    /// The stacks of a profile. `own` and `through` hold, by chain, the samples that end with it and
-    /// those that go through it; `no_stack` those without a stack.
+    /// The stacks of a profile. `own` and `through` hold, by chain, the samples that end with it
+    /// and those that go through it; `no_stack` those without a stack.
     pub(super) fn of(
         profile: &Profile,
         functions: &Functions,

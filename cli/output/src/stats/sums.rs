@@ -571,7 +571,7 @@ fn frame_stats(profile: &Profile, modules: &Modules, through: &[Amount], top: us
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::formats::profile_of;
+    use crate::formats::{chain, profile_of};
     use std::collections::BTreeSet;
     use stk_profile::profile::Node;
     use stk_tests::synth::Random;
@@ -602,8 +602,12 @@ mod tests {
             let distinct: BTreeSet<u32> = stack.iter().map(|frame| frame % FUNCTIONS).collect();
             distinct.into_iter().for_each(|function| expected[function as usize].add(amount));
         }
+        let stacks = (0..).map(NodeId).zip(&own).filter(|(_, own)| own.samples > 0);
+        chain(&mut profile, stacks.map(|(node, _)| node));
+        let chains = profile.tree.chains();
+        assert!(chains.len() < own.len());
         let functions = Functions::new(&profile, false);
-        // Each node is a chain of its own.
+        let own = chains.iter().map(|(chain, _)| own[chains.last(chain).0 as usize]).collect();
         let through = through(&profile, own);
         for threads in [1, 4] {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();

@@ -108,6 +108,8 @@ pub struct Runs {
     source: Option<Box<dyn RunSource>>,
     /// Runs in memory, all threads together.
     held: usize,
+    /// How many of them there may be before any are moved to the file, and now.
+    most: usize,
     limit: usize,
     spill: Option<Spill>,
     /// New stacks for the nodes of the runs that are not held, from [`map_nodes`](Runs::map_nodes).
@@ -151,6 +153,7 @@ impl Runs {
             threads: Vec::new(),
             source: None,
             held: 0,
+            most: limit.max(1),
             limit: limit.max(1),
             spill: None,
             map: None,
@@ -175,7 +178,7 @@ impl Runs {
 
     /// How many runs it holds in memory at most.
     pub(super) fn limit(&self) -> usize {
-        self.limit
+        self.most
     }
 
     /// Adds a run of thread `thread` (index in `Profile::threads`). It must be later than the
@@ -329,6 +332,8 @@ impl Runs {
         let written = Runs::write(&mut self.threads, spill);
         written.map_err(|error| in_temporary(&error))?;
         self.held = 0;
+        // There are many, and so are their stacks, which need memory too.
+        self.limit = self.limit.min((self.most / 4).max(1));
         Ok(())
     }
 

@@ -190,14 +190,15 @@ impl Writer for Dataset {
     }
 
     fn samples(&mut self, profile: &Profile, batch: &Batch<'_>) -> Result<(), OutputError> {
+        let chains = profile.tree.chains();
         if !self.has_stacks {
             let ids = self.ids.as_mut().ok_or(OutputError::Order("samples before begin"))?;
-            batch.runs.iter().filter_map(|run| run.node).for_each(|node| ids.want(node));
+            batch.runs.iter().filter_map(|run| run.node).for_each(|node| ids.want(chains.of_node(node)));
             return Ok(());
         }
         for run in batch.runs {
             let ids = self.ids.as_ref().ok_or(OutputError::Order("samples before begin"))?;
-            let stack = run.node.and_then(|node| ids.stack(node));
+            let stack = run.node.and_then(|node| ids.stack(chains.of_node(node)));
             self.totals.add(run, stack);
             let row = self.rows.begin_run(profile, &self.captures, batch.thread, run, stack);
             if self.denormalized {

@@ -6,7 +6,7 @@ use super::trace_id::trace_id;
 use hashbrown::HashMap;
 use rayon::prelude::*;
 use stk_profile::profile::{
-    CallTree, FrameId, FrameKey, FrameKind, MethodPlace, NodeId, Placement, Profile, StrId, Visit,
+    CallTree, ChainId, FrameId, FrameKey, FrameKind, MethodPlace, NodeId, Placement, Profile, StrId, Visit,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -16,7 +16,7 @@ pub(super) struct Ids {
     frames: Vec<StackFrame>,
     /// Each location once, with one of its frames.
     distinct: Vec<(i64, FrameId)>,
-    /// By node: its place in `facts`, plus one; 0 = it is not wanted. Most nodes are not.
+    /// By chain: its place in `facts`, plus one; 0 = it is not wanted.
     places: Vec<u32>,
     facts: Vec<StackFacts>,
     /// One stack for each id, by id.
@@ -126,7 +126,7 @@ impl Ids {
             frames.push(StackFrame { location: id, named, proved: key.trust.is_proved() });
         }
         distinct.sort_unstable();
-        let places = vec![0; profile.tree.nodes().len()];
+        let places = vec![0; profile.tree.chains().len()];
         Ok(Ids { frames, distinct, places, facts: Vec::new(), stacks: Vec::new() })
     }
 
@@ -146,33 +146,41 @@ impl Ids {
         &self.distinct
     }
 
-    /// Notes that a stack is wanted.
-    pub(super) fn want(&mut self, NodeId(node): NodeId) {
-        self.places[node as usize] = 1;
+    /// Notes that the stack is wanted that a chain ends with.
+    pub(super) fn want(&mut self, ChainId(chain): ChainId) {
+        self.places[chain as usize] = 1;
     }
 
     /// Makes the ids of the stacks that are wanted. No other one is wanted later.
     pub(super) fn make_stacks(&mut self, profile: &Profile) -> Result<(), OutputError> {
         let Ids { frames, places, facts, .. } = self;
-        let nodes = profile.tree.nodes();
+        let (chains, nodes) = (profile.tree.chains(), profile.tree.nodes());
         // Of the stack that is visited: its locations, in the bytes that its id is a hash of, and
         // how many of them have a name and are not proved.
         let (mut bytes, mut named, mut unproved) = (Vec::new(), 0, 0);
-        let mut stacks = Vec::new();
-        profile.tree.visit(|node, when| {
-            let frame = frames[nodes[node.0 as usize].frame.0 as usize];
+        let wanted = places.iter().filter(|place| **place > 0).count();
+        let mut stacks = Vec::with_capacity(wanted);
+        facts.reserve_exact(wanted);
+        chains.callees().visit(|NodeId(chain), when| {
+            let of_chain = &nodes[chains.nodes(ChainId(chain))];
+            let frames = of_chain.iter().map(|node| frames[node.frame.0 as usize]);
             if when == Visit::Leave {
-                bytes.truncate(bytes.len() - size_of::<i64>());
-                (named, unproved) = (named - u32::from(frame.named), unproved - u32::from(!frame.proved));
+                bytes.truncate(bytes.len() - of_chain.len() * size_of::<i64>());
+                for frame in frames {
+                    (named, unproved) = (named - u32::from(frame.named), unproved - u32::from(!frame.proved));
+                }
                 return true;
             }
-            bytes.extend_from_slice(&frame.location.to_le_bytes());
-            (named, unproved) = (named + u32::from(frame.named), unproved + u32::from(!frame.proved));
-            let place = &mut places[node.0 as usize];
+            for frame in frames {
+                bytes.extend_from_slice(&frame.location.to_le_bytes());
+                (named, unproved) = (named + u32::from(frame.named), unproved + u32::from(!frame.proved));
+            }
+            let place = &mut places[chain as usize];
             if *place > 0 {
                 let (id, depth) = (xxh3_64(&bytes) as i64, (bytes.len() / size_of::<i64>()) as u32);
                 facts.push(StackFacts { id, depth, named, proved: unproved == 0 });
                 *place = facts.len() as u32;
+                let node = chains.last(ChainId(chain));
                 stacks.push(StackRow { id, node, depth });
             }
             true
@@ -191,9 +199,9 @@ impl Ids {
         same.map_or(Ok(()), |id| Err(OutputError::SameId { trace: trace(), things: "stacks", id }))
     }
 
-    /// The facts of a stack; `None` of one that is not wanted.
-    pub(super) fn stack(&self, NodeId(node): NodeId) -> Option<StackFacts> {
-        let place = self.places[node as usize].checked_sub(1)?;
+    /// The facts of the stack that a chain ends with; `None` of one that is not wanted.
+    pub(super) fn stack(&self, ChainId(chain): ChainId) -> Option<StackFacts> {
+        let place = self.places[chain as usize].checked_sub(1)?;
         self.facts.get(place as usize).copied()
     }
 

@@ -4,6 +4,8 @@ use stk_profile::profile::{ChainId, Chains, NodeId};
 
 /// Bytes of the texts of stacks that are kept.
 const MOST_KEPT: usize = 32 << 20;
+/// Bytes of the text of a frame, about.
+const FRAME: u64 = 6;
 
 /// Texts of stacks above which nothing stands, made once for all profiles.
 #[derive(Default)]
@@ -36,6 +38,11 @@ impl NewTexts {
 }
 
 impl KeptTexts {
+    /// Whether many of the stacks that have so many frames together could be kept.
+    pub(super) fn are_worth_it(frames: u64) -> bool {
+        frames.saturating_mul(FRAME) <= 4 * MOST_KEPT as u64
+    }
+
     /// For a profile of so many chains.
     pub(super) fn new(chains: usize) -> KeptTexts {
         KeptTexts { places: vec![0; chains], texts: vec![0] }

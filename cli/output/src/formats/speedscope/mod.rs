@@ -120,7 +120,7 @@ impl Speedscope {
         let label = format!("all threads: {} (no time order)", self.sum_weights[number_of_sum].title());
         let sink = &mut self.sink;
         let mut sum = ThreadProfile::open(sink, &label, number_of_sum == 0, 0);
-        let is_kept = number_of_sum == 0;
+        let is_kept = number_of_sum == 0 && KeptTexts::are_worth_it(stacks.frames());
         let mut texts = KeptTexts::new(if is_kept { profile.tree.chains().len() } else { 0 });
         let write = |function: u32, out: &mut Vec<u8>| json::number(out, function.into());
         let new = || SumPart { line: StackLine::new(b','), ..SumPart::default() };

@@ -100,7 +100,12 @@ impl TextChunk {
         loop {
             next.extend(runs.by_ref().take(AT_ONCE).map(|run| {
                 let origin = StackOrigin::of(&run, weight);
-                NextRun { first_ns: run.first_ns, end_ns: run.end_ns(), origin, kept: frames.kept(chains, origin) }
+                NextRun {
+                    first_ns: run.first_ns,
+                    end_ns: run.end_ns(),
+                    origin,
+                    kept: frames.kept(chains, origin),
+                }
             }));
             if next.is_empty() {
                 return piece;
