@@ -105,16 +105,25 @@ struct Call {
 
 #[derive(Clone, Copy)]
 enum StackNode {
+    /// The first node of a chain, whose frame has one function.
+    Chain(ChainId),
     /// Of the functions of a node's frame, the one of this number.
-    Node(NodeId, u32),
+    Node(ChainNode, u32),
     Rooted(NodeId),
+}
+
+/// A node of a chain.
+#[derive(Clone, Copy)]
+struct ChainNode {
+    chain: ChainId,
+    node: NodeId,
 }
 
 /// The callees of a node.
 #[derive(Clone, Copy)]
 enum Callees {
     /// The next one of its chain.
-    Only(NodeId),
+    Only(ChainNode),
     /// Of the last node of a chain: the first chain of the list, or [`NONE`].
     List(u32),
 }
@@ -232,13 +241,18 @@ impl<'p> WeighedStacks<'p> {
         }
     }
 
+    /// The first node of a chain.
+    fn first_of(&self, chain: ChainId) -> ChainNode {
+        ChainNode { chain, node: NodeId(self.chains.nodes(chain).start as u32) }
+    }
+
     /// The weight of a node as a stack, and its callees.
-    fn at(&self, node: NodeId) -> (u64, Callees) {
-        if !self.chains.is_last(node) {
-            return (0, Callees::Only(NodeId(node.0 + 1)));
+    fn at(&self, ChainNode { chain, node }: ChainNode) -> (u64, Callees) {
+        if self.chains.last(chain) != node {
+            return (0, Callees::Only(ChainNode { chain, node: NodeId(node.0 + 1) }));
         }
-        let ChainId(chain) = self.chains.of_node(node);
-        (self.weights[chain as usize], Callees::List(self.weighed[chain as usize].callee))
+        let chain = chain.0 as usize;
+        (self.weights[chain], Callees::List(self.weighed[chain].callee))
     }
 
     /// Adds the calls of callees, as far as they lead to weight. A node without functions is the
@@ -246,29 +260,31 @@ impl<'p> WeighedStacks<'p> {
     fn enter(&self, mut callees: Callees, depth: u32, calls: &mut Vec<Call>, ends: &mut Vec<NodeId>) -> u64 {
         let mut todo = ends.len();
         let mut weight = 0u64;
-        let mut add = |node, function: Option<u32>, ends: &mut Vec<NodeId>| match function {
-            Some(function) => calls.push(Call { function, depth, place: StackNode::Node(node, 0) }),
-            None => ends.push(node),
+        let add = |at: ChainNode, calls: &mut Vec<Call>, ends: &mut Vec<NodeId>| match self
+            .function_of(at.node, 0)
+        {
+            Some(function) => calls.push(Call { function, depth, place: StackNode::Node(at, 0) }),
+            None => ends.push(at.node),
         };
         loop {
             match callees {
                 // Of a node that leads to weight.
-                Callees::Only(node) => add(node, self.function_of(node, 0), ends),
+                Callees::Only(at) => add(at, calls, ends),
                 Callees::List(mut next) => {
                     while let Some(&WeighedChain { size, function, next: other, .. }) =
                         self.weighed.get(next as usize)
                     {
-                        if size > 0 {
-                            let node = NodeId(self.chains.nodes(ChainId(next)).start as u32);
-                            let several = || self.function_of(node, 0);
-                            add(node, if function == OTHERS { several() } else { Some(function) }, ends);
+                        let chain = ChainId(std::mem::replace(&mut next, other));
+                        match function {
+                            _ if size == 0 => {}
+                            OTHERS => add(self.first_of(chain), calls, ends),
+                            _ => calls.push(Call { function, depth, place: StackNode::Chain(chain) }),
                         }
-                        next = other;
                     }
                 }
             }
-            let Some(&end) = ends.get(todo) else { return weight };
-            let (more, next) = self.at(end);
+            let Some(&node) = ends.get(todo) else { return weight };
+            let (more, next) = self.at(ChainNode { chain: self.chains.of_node(node), node });
             weight.add(more);
             callees = next;
             todo += 1;
@@ -277,28 +293,28 @@ impl<'p> WeighedStacks<'p> {
 
     /// From a node inwards to the first one that has weight, several callees or not one function.
     /// Adds the functions of the nodes behind it.
-    fn only_callee(&self, mut node: NodeId, functions: &mut Vec<u32>) -> NodeId {
+    fn only_callee(&self, mut at: ChainNode, functions: &mut Vec<u32>) -> ChainNode {
         let nodes = self.profile.tree.nodes();
-        let ChainId(mut chain) = self.chains.of_node(node);
         loop {
-            let last = self.chains.last(ChainId(chain));
-            for of_chain in &nodes[node.0 as usize + 1..=last.0 as usize] {
+            let NodeId(last) = self.chains.last(at.chain);
+            for of_chain in &nodes[at.node.0 as usize + 1..=last as usize] {
                 let function = self.only[of_chain.frame.0 as usize];
                 if function == OTHERS {
-                    return node;
+                    return at;
                 }
                 functions.push(function);
-                node.0 += 1;
+                at.node.0 += 1;
             }
+            let ChainId(chain) = at.chain;
             let callee = self.weighed[chain as usize].callee;
             match self.weighed.get(callee as usize) {
                 Some(&WeighedChain { function, next: NONE, .. })
                     if self.weights[chain as usize] == 0 && function != OTHERS =>
                 {
                     functions.push(function);
-                    (chain, node) = (callee, NodeId(self.chains.nodes(ChainId(callee)).start as u32));
+                    at = self.first_of(ChainId(callee));
                 }
-                _ => return node,
+                _ => return at,
             }
         }
     }
@@ -306,7 +322,10 @@ impl<'p> WeighedStacks<'p> {
     /// Frames of the stacks that a call leads to.
     fn size(&self, call: &Call) -> u64 {
         u64::from(match call.place {
-            StackNode::Node(node, _) => self.weighed[self.chains.of_node(node).0 as usize].size,
+            StackNode::Chain(ChainId(chain))
+            | StackNode::Node(ChainNode { chain: ChainId(chain), .. }, _) => {
+                self.weighed[chain as usize].size
+            }
             StackNode::Rooted(NodeId(stack)) => self.rooted.sizes[stack as usize],
         })
     }
@@ -419,20 +438,15 @@ impl Visit {
         let (first, depth) = (calls.len(), depth + 1);
         let mut weight = 0u64;
         for call in &*same {
-            match call.place {
-                StackNode::Node(node, at) => match all.function_of(node, at + 1) {
-                    Some(function) => {
-                        calls.push(Call { function, depth, place: StackNode::Node(node, at + 1) })
+            let at = match call.place {
+                StackNode::Chain(chain) => all.first_of(chain),
+                StackNode::Node(at, number) => {
+                    if let Some(function) = all.function_of(at.node, number + 1) {
+                        calls.push(Call { function, depth, place: StackNode::Node(at, number + 1) });
+                        continue;
                     }
-                    None => {
-                        let node = if same.len() == 1 { all.only_callee(node, functions) } else { node };
-                        let (own, callees) = all.at(node);
-                        weight.add(own);
-                        ends.push(node);
-                        let depth = functions.len() as u32;
-                        weight.add(all.enter(callees, depth, calls, ends));
-                    }
-                },
+                    at
+                }
                 StackNode::Rooted(stack) => {
                     weight.add(all.rooted.weights[stack.0 as usize]);
                     let callees = all.rooted.callees.iter().flat_map(|callees| callees.of(stack));
@@ -441,8 +455,14 @@ impl Visit {
                         depth,
                         place: StackNode::Rooted(stack),
                     }));
+                    continue;
                 }
-            }
+            };
+            let at = if same.len() == 1 { all.only_callee(at, functions) } else { at };
+            let (own, callees) = all.at(at);
+            weight.add(own);
+            ends.push(at.node);
+            weight.add(all.enter(callees, functions.len() as u32, calls, ends));
         }
         if calls.len() > first + 1 {
             calls[first..].sort_unstable_by_key(|call| Reverse(call.function));
