@@ -503,3 +503,79 @@ fn add_symbols(symbols: &mut FrameSymbols, found: Resolution<'_>, texts: &mut Ve
         aliases.insert(FrameId(source.len() as u32), others);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::image::{ImageSearch, load_images};
+    use crate::trace::Budget;
+    use stk_symbols::{SymbolPath, SymbolStore};
+    use stk_tests::traces;
+
+    /// Sites of functions with exports, functions without, and places in no module, some of them
+    /// several times.
+    fn sites(count: u32) -> Vec<Site> {
+        let site = |n: u32| {
+            let rva = traces::FIRST_FUNCTION + n.wrapping_mul(7919) % 50_000;
+            let place = match n % 3 {
+                2 => Placement::Unknown(u64::from(rva / 16)),
+                image => Placement::Image(ImageId(image), rva),
+            };
+            Site { place, exact: n.is_multiple_of(2), seen: None }
+        };
+        (0..count).map(site).collect()
+    }
+
+    #[test]
+    fn texts_are_numbered_in_order_as_far_as_memory_allows() {
+        let mut builder = traces::trace();
+        traces::load_system(&mut builder);
+        let file = builder.finish();
+        let mut trace = Trace::read(&file, "test.stk").unwrap();
+        let images = load_images(&trace, &ImageSearch::NOWHERE);
+        let methods = crate::runtimes::methods(&trace);
+        let store = SymbolStore::new(SymbolPath::default());
+        let symbolizer = Symbolizer::new(store, Demangle::default());
+        let sites = sites(3 * BATCH as u32 + 1);
+        // The texts of each site, named without the others: its name, then the reason.
+        let sources =
+            NameSources { trace: &trace, images: &images, methods: &methods, symbolizer: &symbolizer };
+        let alone = |site: &Site| {
+            let Names { symbols, .. } = name(&sources, &[*site]);
+            let (function, reason) = (symbols.named[0].function, symbols.reason[0].unwrap());
+            [function, reason].map(|id| symbols.strings.get(id).to_owned())
+        };
+        let texts: Vec<String> = sites.iter().flat_map(alone).collect();
+        for (bytes, threads) in [(u64::MAX, 1), (u64::MAX, 4), (50_000, 1), (50_000, 4)] {
+            let (mut left, mut left_out) = (bytes, 0);
+            let mut numbers: HashMap<&str, u32> = HashMap::new();
+            let expected: Vec<u32> = texts
+                .iter()
+                .map(|text| {
+                    let next = numbers.len() as u32;
+                    let needed = (TEXT + text.len()) as u64;
+                    if !numbers.contains_key(text.as_str()) && left < needed {
+                        left_out += 1;
+                        return *numbers.entry(NO_MEMORY).or_insert(next);
+                    }
+                    *numbers.entry(text).or_insert_with(|| {
+                        left -= needed;
+                        next
+                    })
+                })
+                .collect();
+            trace.budget = Budget::new(bytes);
+            let sources =
+                NameSources { trace: &trace, images: &images, methods: &methods, symbolizer: &symbolizer };
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            let names = pool.install(|| name(&sources, &sites));
+            let reasons = names.symbols.reason.iter().map(|reason| reason.unwrap());
+            let functions = names.symbols.named.iter().map(|named| named.function);
+            let ids: Vec<u32> =
+                functions.zip(reasons).flat_map(|(function, reason)| [function.0, reason.0]).collect();
+            assert!(ids == expected, "{bytes} bytes, {threads} threads");
+            assert_eq!(names.left_out, left_out);
+            assert_eq!(left_out > 0, bytes < u64::MAX);
+        }
+    }
+}
