@@ -99,9 +99,9 @@ impl ModuleSymbols {
         self.addresses.is_empty()
     }
 
-    /// The texts of the names. Some may occur twice.
-    pub fn texts(&self) -> &[Box<str>] {
-        &self.texts
+    /// Why an address has no better name, if what symbols say of it is not used.
+    pub fn why_not(&self) -> Option<&Reason> {
+        self.reason.as_ref().or(self.not_covered.as_ref())
     }
 
     /// The result for the address with this number in the looked-up list.
@@ -110,13 +110,18 @@ impl ModuleSymbols {
         let StoredAddress { source, displacement, .. } = at;
         let reason = match source {
             Source::Pdb | Source::Dwarf => None,
-            Source::None => self.reason.as_ref().or(self.not_covered.as_ref()),
+            Source::None => self.why_not(),
         };
         Some(Resolution { symbols: self, at, source, reason, displacement })
     }
 }
 
 impl<'a> Resolution<'a> {
+    /// How many texts its module's names have. Some may be the same.
+    pub fn text_count(&self) -> usize {
+        self.symbols.texts.len()
+    }
+
     /// A text by its number.
     pub fn text(&self, id: u32) -> &'a str {
         &self.symbols.texts[id as usize]
@@ -130,7 +135,7 @@ impl<'a> Resolution<'a> {
 
     /// Why there is no better name, should this one not be used.
     pub fn why_not(&self) -> Option<&'a Reason> {
-        self.symbols.reason.as_ref().or(self.symbols.not_covered.as_ref())
+        self.symbols.why_not()
     }
 
     /// The frames, innermost first; empty if there is no symbol.

@@ -400,13 +400,14 @@ pub fn collect_of(
     question: Option<&Question>,
     values: Option<&ThreadValues>,
 ) -> std::io::Result<(Stats, Option<AnswerSums>)> {
-    let functions = Functions::new(profile, false);
     let (taken, window) = (runs.span(), profile.window());
     let span = match profile.window {
         Some(_) if !taken.is_empty() => window,
         _ => taken,
     };
-    let mut tables = StatsTables::new(profile, runs, options, span)?;
+    let (functions, tables) =
+        rayon::join(|| Functions::new(profile, false), || StatsTables::new(profile, runs, options, span));
+    let mut tables = tables?;
     let new_sums = |question| QuestionSums::new(profile, &functions, runs, options, question, values);
     let mut asked = question.map(new_sums).transpose()?;
     runs.for_each(|batch: Batch<'_>| -> std::io::Result<()> {

@@ -1,8 +1,8 @@
 //! How the frames of a profile were found, and how much weight is certain.
 
 use super::{Amount, TrustStats, TrustedWeight, share};
+use hashbrown::HashMap;
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::iter::repeat;
 use stk_profile::profile::{ChainId, FrameId, NameSource, Profile};
 use stk_unwind::Trust;
