@@ -3,6 +3,7 @@
 use super::{ChainId, NodeId, Profile, Runs, Visit};
 use crate::stack::{self, FrameKey, NameSource, NameSources, Placement, Site, StrId};
 use crate::trace::beyond_memory;
+use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use stk_base::model::ImageId;
@@ -72,13 +73,13 @@ pub fn missing_symbols(profile: &Profile, runs: &Runs) -> io::Result<MissingSymb
     let counts: Vec<[u64; 2]> = certain
         .map(|(source, not_code)| [u64::from(!not_code), u64::from(!not_code && source.is_certain())])
         .collect();
-    let (mut frames, mut named) = (0, 0);
-    for (ChainId(chain), of_chain) in chains.iter() {
-        let all = nodes[of_chain].iter().map(|node| counts[node.frame.0 as usize]);
-        let [is_frame, is_named] = all.fold([0, 0], |[a, b], [more, more_named]| [a + more, b + more_named]);
-        frames += is_frame * through[chain as usize];
-        named += is_named * through[chain as usize];
-    }
+    let of_chain = |chain: usize| {
+        let of_chain = &nodes[chains.nodes(ChainId(chain as u32))];
+        let all = of_chain.iter().map(|node| counts[node.frame.0 as usize]);
+        added(all).map(|count| count * through[chain])
+    };
+    let all = (0..chains.len()).into_par_iter().with_min_len(1 << 14).map(of_chain);
+    let [frames, named] = all.reduce(Default::default, |a, b| added([a, b].into_iter()));
     let mut by_reason = samples_by_reason(profile, &through, &placeholders);
     let symbols = &profile.symbols;
     for ((key, reason), source) in profile.frames.keys().iter().zip(&symbols.reason).zip(&symbols.source) {
@@ -101,6 +102,11 @@ pub fn missing_symbols(profile: &Profile, runs: &Runs) -> io::Result<MissingSymb
         .collect();
     modules.sort_by(|a, b| b.samples.cmp(&a.samples).then_with(|| a.module.cmp(&b.module)));
     Ok(MissingSymbols { frames, named, modules })
+}
+
+/// The sums of pairs.
+fn added(pairs: impl Iterator<Item = [u64; 2]>) -> [u64; 2] {
+    pairs.fold([0, 0], |[a, b], [more_a, more_b]| [a + more_a, b + more_b])
 }
 
 /// Samples with at least one frame of a module without symbols, by module and reason. The second
