@@ -313,6 +313,7 @@ impl<W: Write> Growth<'_, W> {
             stack: &composed.stack,
             truncated: false,
             unchanged_from: thread.base,
+            changed: &[],
             code_at_ip: composed.code.as_deref(),
             state: RunState::Running,
             cpu_delta: None,

@@ -121,6 +121,12 @@ impl<R: Copy + Eq + Hash> RuleCache<R> {
         Some((self.rules.get(usize::from(place as u16))?, hint))
     }
 
+    /// The first place where a key may be.
+    #[inline(always)]
+    pub(crate) fn place_of(&self, key: u64) -> Option<&u64> {
+        self.places.get(self.home(key))
+    }
+
     #[inline]
     fn probe(&self, home: usize, key: u64) -> Option<u64> {
         let mask = self.places.len() - 1;

@@ -289,7 +289,24 @@ impl<R: Copy + Eq + Hash> Known<R> {
     pub(crate) fn nothing() -> Known<R> {
         Known { cache: RuleCache::new(), recent: RecentModules::default() }
     }
+
+    /// Calls `each` with the places of the rules for those of these words that are addresses in
+    /// modules found before.
+    #[inline(always)]
+    pub(crate) fn places(&self, words: &[u8], mut each: impl FnMut(&u64)) {
+        let address = |word: &[u8; 8]| u64::from_le_bytes(*word);
+        for address in words.as_chunks().0.iter().take(EXPECTED).map(address) {
+            let own = self.recent.get(RecentPlace::of(address));
+            if own.contains(address) {
+                let key = RuleCache::<R>::key(address.wrapping_add(own.to_place), false);
+                self.cache.place_of(key).into_iter().for_each(&mut each);
+            }
+        }
+    }
 }
+
+/// Words that are taken for return addresses before a walk, at most.
+const EXPECTED: usize = 32;
 
 /// Modules found before, while they are the same: the last one, and one for each group of
 /// addresses. Neighbouring frames often are in one of them.

@@ -52,6 +52,9 @@ pub struct Sample<'a> {
     /// Lowest address from which on, to the end of `stack`, nothing changed since the slot's
     /// previous sample in this block; the end of `stack` if there is none.
     pub unchanged_from: u64,
+    /// The words of the stack that were stored with the sample, the lowest first, as bytes: those
+    /// that may differ from the slot's previous sample in this block.
+    pub changed: &'a [u8],
     /// Code bytes at the instruction pointer as last recorded in this block.
     pub code_at_ip: Option<&'a [u8]>,
     /// What the thread was doing.
@@ -390,7 +393,7 @@ impl<'s> Samples<'s> {
         if self.slots.zeroed > ZEROED + ZEROED_PER_BYTE * u64::from(header.stored_len) {
             return Err(BlockError::Limit { seq: header.seq, what: "keyframes" });
         }
-        let unchanged_from = self.slots.apply(slot, &shape, &mut c, word).map_err(within)?;
+        let (unchanged_from, changed) = self.slots.apply(slot, &shape, &mut c, word).map_err(within)?;
         let entry = &self.slots.slots[slot];
         let ip = entry.registers[IP];
         if head.flags & flag::CODE != 0 {
@@ -410,6 +413,7 @@ impl<'s> Samples<'s> {
             slot,
             time: self.time,
             unchanged_from,
+            changed,
             code: code.map(|range| &self.raw[range.clone()]),
             state: head.state,
             cpu,
@@ -433,6 +437,7 @@ impl<'s> Samples<'s> {
             slot: at,
             time: self.time,
             unchanged_from: u64::MAX,
+            changed: &[],
             code: code.map(|range| &self.raw[range.clone()]),
             state: RunState::Unknown,
             cpu: None,
@@ -465,6 +470,7 @@ impl<'s> Samples<'s> {
             stack: &slot.image[start..start + slot.captured * self.word],
             truncated: facts.truncated,
             unchanged_from: facts.unchanged_from,
+            changed: facts.changed,
             code_at_ip: facts.code,
             state: facts.state,
             cpu_delta: facts.cpu,
@@ -487,6 +493,7 @@ struct Facts<'s> {
     slot: usize,
     time: Ticks,
     unchanged_from: u64,
+    changed: &'s [u8],
     code: Option<&'s [u8]>,
     state: RunState,
     cpu: Option<i64>,
@@ -609,8 +616,14 @@ impl Slots {
     }
 
     /// Reads the runs and the changed words into the slot's image. Returns the lowest address from
-    /// which on nothing changed since the slot's previous sample.
-    fn apply(&mut self, slot: usize, shape: &Shape, c: &mut Cursor, word: usize) -> Result<u64, DecodeError> {
+    /// which on nothing changed since the slot's previous sample, and the words.
+    fn apply<'s>(
+        &mut self,
+        slot: usize,
+        shape: &Shape,
+        c: &mut Cursor<'s>,
+        word: usize,
+    ) -> Result<(u64, &'s [u8]), DecodeError> {
         let captured = shape.captured;
         self.runs.clear();
         let (mut at, mut changed_words, mut changed_to) = (0, 0, 0);
@@ -646,11 +659,11 @@ impl Slots {
         entry.depth = shape.depth;
         entry.captured = captured;
         if shape.keyframe || !ends_as_before {
-            return Ok(end);
+            return Ok((end, words));
         }
         // Words below the previous sample's stack pointer may equal the image although that sample
         // did not hold them.
-        Ok((now + (changed_to * word) as u64).max(before.0).min(end))
+        Ok(((now + (changed_to * word) as u64).max(before.0).min(end), words))
     }
 }
 

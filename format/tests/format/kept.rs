@@ -109,6 +109,7 @@ fn version_1_samples() {
         (5, 201, &registers[..], &words(&[1, 2, 3, 4])[..])
     );
     assert_eq!((s.stack_start, s.stack_base, s.unchanged_from), (0x1f_ffe0, 0x20_0000, 0x20_0000));
+    assert_eq!(s.changed, s.stack);
     assert_eq!(
         (s.code_at_ip, s.cpu_delta, s.state),
         (Some(&[0x48, 0x89, 0xc3][..]), None, RunState::Running)
@@ -122,6 +123,7 @@ fn version_1_samples() {
         (5, 204, &registers[..], &words(&[1, 9, 3, 4])[..])
     );
     assert_eq!((s.unchanged_from, s.cpu_delta, s.state), (0x1f_fff0, Some(500), RunState::Unknown));
+    assert_eq!(s.changed, words(&[9]));
     assert_eq!((s.tag, s.tables_pending, s.context_reply), (Some(42), true, Some(0x1000_0000)));
     assert_eq!(s.code_at_ip, Some(&[0x48, 0x89, 0xc3][..]));
     assert_eq!(s.extra.collect::<Vec<_>>(), [(0x7000, &b"beside the stack"[..])]);

@@ -1,7 +1,7 @@
 //! Walks over arbitrary input.
 
 use stk_unwind::{
-    Frame, History, ImageTables, LoadedModule, ModuleId, Modules, Registers, Sample, Trust, WalkOptions,
+    Arch, Frame, History, ImageTables, LoadedModule, ModuleId, Modules, Registers, Sample, Trust, WalkOptions,
     Walker, arm64, explain, x64, x86,
 };
 
@@ -151,6 +151,9 @@ pub fn check(images: &[ImageTables], mut rest: Bytes<'_>, kind: u8) {
 
     let mut history = History::default();
     for unchanged_from in [u64::MAX, 0, STACK + 0x40] {
+        for arch in [Arch::X64, Arch::Arm64, Arch::X86] {
+            walker.places(arch, sample.stack, |_| {});
+        }
         assert_eq!(walker.walk_again(&space, &sample, unchanged_from, &mut history), stop, "tail reuse");
         assert!(history.frames().iter().rev().eq(&frames));
     }

@@ -2,6 +2,7 @@
 //! reported about the thread.
 
 use super::cost::FRAME;
+use super::hash_index::load_ahead;
 use crate::image::{ModuleImage, ModuleMap};
 use crate::runtimes::dotnet::explicit::ExplicitFrames;
 use crate::trace::{ManagedState, Timeline, TimelineCursor, Trace};
@@ -10,9 +11,11 @@ use std::collections::VecDeque;
 use stk_base::model::CodeOwner;
 use stk_format::BlockRef;
 use stk_schema::Ticks;
+use stk_schema::registers::RegisterSet;
 use stk_unwind::x64::{R10, X64Registers};
 use stk_unwind::{
-    Frame, History, ModuleId, Modules as _, Registers, Sample, Stop, StopKind, Trust, WalkOptions, Walker,
+    Arch, Frame, History, ModuleId, Modules as _, Registers, Sample, Stop, StopKind, Trust, WalkOptions,
+    Walker,
 };
 
 /// Walks the stacks of one trace.
@@ -293,6 +296,16 @@ impl<'i> StackWalker<'i> {
         let stop = self.in_callback(sample, found - 1).unwrap_or(stop);
         let beyond = managed.and_then(|managed| self.beyond(sample, managed, (sp, stop), each));
         StackEnd::of(stop, beyond)
+    }
+
+    /// Has the processor load what the walk of a sample reads of its return addresses.
+    pub(crate) fn expect(&self, sample: &stk_format::Sample<'_>) {
+        let arch = match sample.set {
+            RegisterSet::X64 => Arch::X64,
+            RegisterSet::Arm64 => Arch::Arm64,
+            RegisterSet::X86 => Arch::X86,
+        };
+        self.walker.places(arch, sample.changed, load_ahead);
     }
 
     /// Walks a thread's next sample at `time` by its code alone, and only the part of its stack

@@ -3,7 +3,7 @@
 use crate::engine::{Known, Sink, Unwinder, run};
 use crate::history::{History, Recorder};
 use crate::input::{Modules, Sample, WalkOptions};
-use crate::{Frame, Registers, Stop, Trust, arm64, x64, x86};
+use crate::{Arch, Frame, Registers, Stop, Trust, arm64, x64, x86};
 
 /// Walks stacks. One per worker thread: it holds the rules compiled so far.
 pub struct Walker {
@@ -57,6 +57,19 @@ impl Walker {
         each: impl FnMut(&Frame, &Registers),
     ) -> Stop {
         self.run_restoring(modules, &Sample { code_at_ip: None, ..*sample }, trust, &mut FrameCallback(each))
+    }
+
+    /// Calls `each` with the places in memory that a walk reads for those of these words, as bytes,
+    /// that are return addresses. A walk reads each of them only when it knows the frame before; a
+    /// caller that knows which words are new, the lowest first, can have them all loaded ahead.
+    #[inline]
+    pub fn places(&self, arch: Arch, words: &[u8], each: impl FnMut(&u64)) {
+        match arch {
+            Arch::X64 => self.x64.places(words, each),
+            Arch::Arm64 => self.arm64.places(words, each),
+            // Its words are shorter, and its stacks are walked whole each time.
+            Arch::X86 => {}
+        }
     }
 
     /// Walks a thread's next sample, but only the part of its stack that changed since the sample

@@ -378,6 +378,32 @@ fn deep(innermost: u64, count: usize) -> NextSample {
 }
 
 #[test]
+fn places_of_return_addresses_are_those_that_a_walk_filled() {
+    let next = deep(BASE + 0x1050, 5);
+    let stack: Vec<u8> = next.words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut gpr = [0; 16];
+    gpr[x64::RSP] = next.sp;
+    let registers = Registers::X64(x64::X64Registers { ip: next.rip, gpr });
+    let sample = Sample { stack_start: next.sp, ..cut_off(&registers, &stack) };
+    let mut walker = Walker::new(WalkOptions::default());
+    let places = |walker: &Walker, arch| {
+        let mut found = Vec::new();
+        walker.places(arch, &stack, |place| found.push(*place));
+        found
+    };
+    assert_eq!(places(&walker, Arch::X64), [], "no module is known");
+    walker.walk(&space(), &sample, &mut Vec::new());
+    let found = places(&walker, Arch::X64);
+    // Four in the function at 1000h, one in the one at 2000h.
+    assert_eq!(found.len(), 5);
+    assert!(found[..4].iter().all(|place| *place == found[0]));
+    assert!(!found.contains(&u64::MAX) && found[0] != found[4], "{found:?}");
+    for arch in [Arch::Arm64, Arch::X86] {
+        assert_eq!(places(&walker, arch), [], "of another architecture");
+    }
+}
+
+#[test]
 fn reuses_the_callers_that_did_not_change() {
     let space = frames_by_rbp();
     let first = deep(BASE + 0x1050, 5);

@@ -454,6 +454,10 @@ impl BlockReader<'_, '_> {
     }
 
     fn step(&mut self, decoded: &SampleStep<'_>) {
+        if let SampleStep::Sample(sample) = decoded {
+            // It is loaded while the sample before is interned.
+            self.walker.expect(sample);
+        }
         if let SampleStep::Other(event) = decoded
             && let Some(pending) = &mut self.pending
             && take_managed(&mut pending.managed, pending.step.thread, pending.step.first, event)
