@@ -177,7 +177,7 @@ impl Runs {
     }
 
     /// How many runs it holds in memory at most.
-    pub(super) fn limit(&self) -> usize {
+    pub(super) fn most_held(&self) -> usize {
         self.most
     }
 

@@ -28,7 +28,7 @@ pub struct CallTree {
     /// Of a settled tree: how many nodes are settled, and how many frames were known then.
     settled: Settled,
     /// Of the nodes that there are: made when first requested, or with [`chain`](Self::chain).
-    chains: OnceLock<Chains>,
+    chains: OnceLock<Box<Chains>>,
     /// Seeded at random, so that no trace can force collisions.
     hasher: DefaultHashBuilder,
 }
@@ -124,14 +124,14 @@ impl CallTree {
     /// A failure to read the runs' temporary file.
     pub fn chain(&mut self, runs: &Runs) -> io::Result<()> {
         if self.chains.get().is_none() {
-            self.chains = OnceLock::from(Chains::of(&self.nodes, runs)?);
+            self.chains = OnceLock::from(Box::new(Chains::of(&self.nodes, runs)?));
         }
         Ok(())
     }
 
     /// The chains of its nodes. Without a call of [`chain`](Self::chain), each node is one.
     pub fn chains(&self) -> &Chains {
-        self.chains.get_or_init(|| Chains::of_each(&self.nodes))
+        self.chains.get_or_init(|| Box::new(Chains::of_each(&self.nodes)))
     }
 
     /// The id of a node that is in no list, new or known.
