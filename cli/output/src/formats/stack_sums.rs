@@ -56,17 +56,17 @@ pub(super) struct WeighedChains {
 impl WeighedChains {
     pub(super) fn new(tree: &CallTree) -> WeighedChains {
         let chains = tree.chains();
-        let mut weighed: Vec<WeighedChain> = Vec::with_capacity(chains.len());
-        let (mut first, mut deepest) = (NONE, 0);
-        for (id, nodes) in chains.iter() {
-            let frames = nodes.len() as u32;
-            let (list, depth) = match chains.caller(id).map(|ChainId(caller)| &mut weighed[caller as usize]) {
-                Some(caller) => (&mut caller.callee, caller.size.saturating_add(frames)),
-                None => (&mut first, frames),
+        let depths = chains.depths();
+        let deepest = depths.iter().copied().max().unwrap_or(0);
+        let new = |depth| WeighedChain { size: depth, function: 0, callee: NONE, next: NONE };
+        let mut weighed: Vec<WeighedChain> = depths.into_iter().map(new).collect();
+        let mut first = NONE;
+        for (id, _) in chains.iter() {
+            let list = match chains.caller(id) {
+                Some(ChainId(caller)) => &mut weighed[caller as usize].callee,
+                None => &mut first,
             };
-            let next = std::mem::replace(list, id.0);
-            deepest = depth.max(deepest);
-            weighed.push(WeighedChain { size: depth, function: 0, callee: NONE, next });
+            weighed[id.0 as usize].next = std::mem::replace(list, id.0);
         }
         WeighedChains { weighed, first, deepest }
     }

@@ -129,6 +129,16 @@ impl Chains {
         Some(self.callers[chain as usize]).filter(|caller| *caller != NONE).map(ChainId)
     }
 
+    /// By chain: how many frames the stack has that it ends with.
+    pub fn depths(&self) -> Vec<u32> {
+        let mut depths: Vec<u32> = Vec::with_capacity(self.len());
+        for (chain, nodes) in self.iter() {
+            let callers = self.caller(chain).map_or(0, |ChainId(caller)| depths[caller as usize]);
+            depths.push(callers.saturating_add(nodes.len() as u32));
+        }
+        depths
+    }
+
     /// The chains from the outermost inwards, as nodes of these numbers.
     pub fn callees(&self) -> Children {
         let caller = |caller: &u32| (*caller != NONE).then_some(NodeId(*caller));
@@ -181,7 +191,7 @@ impl<S> ChainSums<'_, S> {
         if !self.nodes.contains(&node.0) {
             return None;
         }
-        debug_assert!(self.chains.is_empty() || self.chains.is_last(node), "{node:?} is no sample's");
+        assert!(self.chains.is_last(node), "the chains are not those of the samples: {node:?}");
         let ChainId(chain) = self.chains.of_node(node);
         self.sums.get_mut((chain - self.first) as usize)
     }

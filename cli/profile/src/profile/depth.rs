@@ -57,6 +57,11 @@ pub fn cut_stacks(profile: &mut Profile, runs: &mut Runs, most: usize) -> io::Re
     // Each name of a frame is that of a function.
     let names = profile.symbols.starts.windows(2).map(|pair| pair[1] - pair[0]);
     let names: Vec<u32> = names.collect();
+    let most = u32::try_from(most).unwrap_or(u32::MAX);
+    let deepest = profile.tree.chains().depths().into_iter().max().unwrap_or(0);
+    if deepest.saturating_mul(names.iter().copied().max().unwrap_or(0)) <= most {
+        return Ok(0);
+    }
     let mut lengths: Vec<u32> = Vec::with_capacity(nodes.len());
     let mut longest = 0;
     for node in nodes {
@@ -65,7 +70,6 @@ pub fn cut_stacks(profile: &mut Profile, runs: &mut Runs, most: usize) -> io::Re
         longest = length.max(longest);
         lengths.push(length);
     }
-    let most = u32::try_from(most).unwrap_or(u32::MAX);
     if longest <= most {
         return Ok(0);
     }

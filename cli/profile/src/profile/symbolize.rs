@@ -79,8 +79,10 @@ pub fn missing_symbols(profile: &Profile, runs: &Runs) -> io::Result<MissingSymb
         added(all).map(|count| count * through[chain])
     };
     let all = (0..chains.len()).into_par_iter().with_min_len(1 << 14).map(of_chain);
-    let [frames, named] = all.reduce(Default::default, |a, b| added([a, b].into_iter()));
-    let mut by_reason = samples_by_reason(profile, &through, &placeholders);
+    let ([frames, named], mut by_reason) = rayon::join(
+        || all.reduce(Default::default, |a, b| added([a, b].into_iter())),
+        || samples_by_reason(profile, &through, &placeholders),
+    );
     let symbols = &profile.symbols;
     for ((key, reason), source) in profile.frames.keys().iter().zip(&symbols.reason).zip(&symbols.source) {
         if let (Placement::Image(image, _), Some(reason)) = (key.place, *reason)

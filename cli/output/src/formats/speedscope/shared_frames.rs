@@ -4,7 +4,7 @@ use super::super::stack_sums::WeighedChains;
 use super::super::unfold::{StackOrigin, incomplete, wait_root};
 use super::kept_texts::KeptTexts;
 use std::sync::OnceLock;
-use stk_profile::profile::{ChainId, Chains, FunctionId, Functions, Profile, Wait, Weight};
+use stk_profile::profile::{Chains, FunctionId, Functions, Profile, Wait, Weight};
 
 /// The shared frames, and the means to make stacks of them.
 pub(super) struct SharedFrames {
@@ -51,14 +51,7 @@ impl SharedFrames {
 
     /// By chain of the profile: how many frames the stack has that it ends with.
     pub(super) fn depths(&self, chains: &Chains) -> &[u32] {
-        self.depths.get_or_init(|| {
-            let mut depths: Vec<u32> = Vec::with_capacity(chains.len());
-            for (chain, nodes) in chains.iter() {
-                let callers = chains.caller(chain).map_or(0, |ChainId(caller)| depths[caller as usize]);
-                depths.push(callers + nodes.len() as u32);
-            }
-            depths
-        })
+        self.depths.get_or_init(|| chains.depths())
     }
 
     /// What stands above the functions of a stack, outermost first.
