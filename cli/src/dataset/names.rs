@@ -108,7 +108,6 @@ fn part(
     let threads = of_threads.len() as u32;
     let source = Box::new(SumRuns { threads: of_threads, nodes });
     let runs = Runs::of_source(source, threads, 0..longest.unwrap_or(0), RUNS_HELD);
-    profile.tree.settle();
     profile.tree.chain(&runs)?;
     Ok(DatasetPart { profile, runs, values, waits, whole: SampleSum::default() })
 }

@@ -141,7 +141,6 @@ pub fn load_trace(
     let runs = fill_stacks(&mut profile, runs)?;
     let mut runs = select(&mut profile, runs, &options.selection)?;
     // Seldom is a stack added from here on.
-    profile.tree.settle();
     profile.tree.chain(&runs)?;
     let missing = missing_symbols(&profile, &runs)?;
     leave_out(&mut profile, &mut runs, &options.selection)?;
@@ -154,7 +153,6 @@ pub fn load_trace(
         fold_recursion(&mut profile, &mut runs);
     }
     let runs = fill_stacks(&mut profile, runs)?;
-    profile.tree.settle();
     profile.tree.chain(&runs)?;
     let damaged = trace.lost_blocks || !profile.losses.damaged_blocks.is_empty();
     Ok(Loaded { profile, runs, missing, damaged })

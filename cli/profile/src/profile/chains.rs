@@ -1,7 +1,7 @@
 //! The nodes of a call tree as chains: what is summed up by stack has one sum a chain.
 //!
 //! Most nodes of a recording have one callee and are the stack of no sample. So a chain is one
-//! number of several nodes, and there are about a quarter as many.
+//! number of several nodes, and there are about a third as many.
 
 use super::node::{Children, NodeId, TreeNode};
 use super::runs::Runs;
@@ -120,7 +120,7 @@ impl Chains {
     }
 
     /// All chains with their nodes, callers before their callees.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (ChainId, Range<usize>)> + ExactSizeIterator + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = (ChainId, Range<usize>)> + '_ {
         (0..self.len()).map(|chain| (ChainId(chain as u32), self.nodes(ChainId(chain as u32))))
     }
 
@@ -162,12 +162,10 @@ impl Chains {
         let len = sums.len().div_ceil(parts).max(1);
         sums.par_chunks_mut(len).enumerate().for_each(|(part, sums)| {
             let first = part * len;
-            let begin = self.last.get(first.wrapping_sub(1)).map_or(0, |NodeId(before)| before + 1);
-            let end = match sums.len() {
-                _ if first + sums.len() >= self.len() => u32::MAX,
-                count => self.last[first + count - 1].0 + 1,
-            };
-            add(part, ChainSums { chains: self, first: first as u32, nodes: begin..end, sums });
+            let begin =
+                |chain: usize| self.last.get(chain.wrapping_sub(1)).map_or(0, |NodeId(last)| last + 1);
+            let nodes = begin(first)..begin(first + sums.len());
+            add(part, ChainSums { chains: self, first: first as u32, nodes, sums });
         });
     }
 }
@@ -200,28 +198,15 @@ impl<S> ChainSums<'_, S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{Activity, CallTree, FrameId, Node, Run, RunFlags, StopId};
-    use stk_schema::event::RunState;
+    use crate::profile::parts::tests::run;
+    use crate::profile::{CallTree, FrameId, Node, Run};
     use stk_tests::synth::Random;
 
     /// Runs of these stacks.
     fn runs(stacks: &[NodeId]) -> Runs {
         let mut runs = Runs::default();
         for (at, &node) in (0..).zip(stacks) {
-            let run = Run {
-                node: Some(node),
-                stop: StopId(0),
-                first_ns: at,
-                last_ns: at,
-                weight_ns: 1,
-                samples: 1,
-                cpu_ns: 0,
-                state: RunState::Unknown,
-                activity: Activity::Unknown,
-                flags: RunFlags::empty(),
-                capture_tag: 0,
-            };
-            runs.push(0, run).unwrap();
+            runs.push(0, Run { node: Some(node), ..run(at, at, 1, 1, 0) }).unwrap();
         }
         runs
     }

@@ -128,7 +128,6 @@ impl Join {
         let Some(mut profile) = self.profile else { return Ok(None) };
         profile.processes = self.processes;
         profile.gaps = self.gaps;
-        profile.tree.settle();
         profile.tree.chain(&self.runs)?;
         Ok(Some((profile, self.runs)))
     }

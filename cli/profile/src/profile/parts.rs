@@ -41,7 +41,7 @@ pub fn merge_threads(profile: &mut Profile, runs: &Runs, how: ThreadMerge) -> io
     }
     let mut group_of: HashMap<u32, u32> = HashMap::new();
     let mut threads = Vec::with_capacity(groups.len());
-    let mut out = Runs::with_limit(runs.most_held());
+    let mut out = Runs::with_limit(runs.limit());
     for (group, members) in (0u32..).zip(&groups) {
         group_of.extend(members.iter().map(|&member| (member, group)));
         threads.push(merged(profile, members, how));
@@ -119,7 +119,7 @@ pub fn part(profile: &mut Profile, runs: &Runs, part: RunSelection) -> io::Resul
     for thread in &mut profile.threads {
         (thread.samples, thread.active_samples) = (0, 0);
     }
-    let mut out = Runs::with_limit(runs.most_held());
+    let mut out = Runs::with_limit(runs.limit());
     let threads = match part {
         RunSelection::Thread(thread) => thread..thread.saturating_add(1),
         RunSelection::Span(..) => 0..profile.threads.len() as u32,
@@ -235,11 +235,17 @@ impl Run {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::profile::{Activity, RunFlags, StopId};
 
-    fn run(first_ns: u64, last_ns: u64, weight_ns: u64, samples: u32, cpu_ns: u64) -> Run {
+    pub(in crate::profile) fn run(
+        first_ns: u64,
+        last_ns: u64,
+        weight_ns: u64,
+        samples: u32,
+        cpu_ns: u64,
+    ) -> Run {
         Run {
             node: None,
             stop: StopId(0),

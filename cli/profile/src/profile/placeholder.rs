@@ -53,7 +53,7 @@ pub fn fill_stacks(profile: &mut Profile, runs: Runs) -> io::Result<Runs> {
         return Ok(runs);
     }
     let mut nodes: HashMap<String, NodeId> = HashMap::new();
-    let mut out = Runs::with_limit(runs.most_held());
+    let mut out = Runs::with_limit(runs.limit());
     runs.for_each(|batch| {
         for run in batch.runs {
             let run = match run.node {

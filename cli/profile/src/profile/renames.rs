@@ -19,7 +19,7 @@ pub fn split_renamed(profile: &mut Profile, runs: Runs, trace: &Trace<'_>) -> io
     if names.is_empty() {
         return Ok(runs);
     }
-    let mut out = Runs::with_limit(runs.most_held());
+    let mut out = Runs::with_limit(runs.limit());
     let mut threads: Vec<ThreadInfo> = Vec::with_capacity(profile.threads.len());
     // By old index: the first of its threads, and when their names end.
     let mut places: Vec<(u32, Vec<u64>)> = Vec::with_capacity(profile.threads.len());

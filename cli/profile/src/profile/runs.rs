@@ -108,8 +108,6 @@ pub struct Runs {
     source: Option<Box<dyn RunSource>>,
     /// Runs in memory, all threads together.
     held: usize,
-    /// How many of them there may be before any are moved to the file, and now.
-    most: usize,
     limit: usize,
     spill: Option<Spill>,
     /// New stacks for the nodes of the runs that are not held, from [`map_nodes`](Runs::map_nodes).
@@ -153,7 +151,6 @@ impl Runs {
             threads: Vec::new(),
             source: None,
             held: 0,
-            most: limit.max(1),
             limit: limit.max(1),
             spill: None,
             map: None,
@@ -177,8 +174,14 @@ impl Runs {
     }
 
     /// How many runs it holds in memory at most.
-    pub(super) fn most_held(&self) -> usize {
-        self.most
+    pub(super) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// How many it may hold now. Once some are in the file, there are many, and so are their
+    /// stacks, which need memory too.
+    fn room(&self) -> usize {
+        if self.spill.is_some() { (self.limit / 4).max(1) } else { self.limit }
     }
 
     /// Adds a run of thread `thread` (index in `Profile::threads`). It must be later than the
@@ -188,7 +191,7 @@ impl Runs {
         if self.threads.len() <= i {
             self.threads.resize_with(i + 1, ThreadRuns::default);
         }
-        if self.held == self.limit {
+        if self.held >= self.room() {
             self.spill()?;
         }
         let end = run.end_ns();
@@ -212,7 +215,7 @@ impl Runs {
         }
         let changed = self.threads.par_iter_mut().map(|thread| change(&mut thread.held)).collect();
         self.held = self.threads.iter().map(|thread| thread.held.len()).sum();
-        if self.held > self.limit {
+        if self.held > self.room() {
             self.spill()?;
         }
         Ok(Some(changed))
@@ -332,8 +335,6 @@ impl Runs {
         let written = Runs::write(&mut self.threads, spill);
         written.map_err(|error| in_temporary(&error))?;
         self.held = 0;
-        // There are many, and so are their stacks, which need memory too.
-        self.limit = self.limit.min((self.most / 4).max(1));
         Ok(())
     }
 

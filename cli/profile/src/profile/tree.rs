@@ -116,13 +116,14 @@ impl CallTree {
         self.settled = Settled { nodes, frames };
     }
 
-    /// Makes the tree's chains for the samples of these runs, unless they were made since a node
-    /// was interned last.
+    /// Settles the tree, and makes its chains for the samples of these runs, unless they were made
+    /// since a node was interned last.
     ///
     /// # Errors
     ///
     /// A failure to read the runs' temporary file.
     pub fn chain(&mut self, runs: &Runs) -> io::Result<()> {
+        self.settle();
         if self.chains.get().is_none() {
             self.chains = OnceLock::from(Box::new(Chains::of(&self.nodes, runs)?));
         }

@@ -178,7 +178,7 @@ pub fn classify(profile: &mut Profile, mut runs: Runs) -> io::Result<Runs> {
     let sampling_ns = match runs.change_held(|runs| stacks.classify_held(runs, share()))? {
         Some(sampling_ns) => sampling_ns,
         None => {
-            let mut out = Runs::with_limit(runs.most_held());
+            let mut out = Runs::with_limit(runs.limit());
             let threads = 0..profile.threads.len() as u32;
             let classified = |thread| stacks.classify(thread, &runs, share(), |run| out.push(thread, run));
             let sampling_ns = threads.map(classified).collect::<io::Result<Vec<u64>>>()?;

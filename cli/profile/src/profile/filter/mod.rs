@@ -63,7 +63,7 @@ pub fn select(profile: &mut Profile, runs: Runs, selection: &Selection) -> io::R
         until_ns: window.map(|window| window.end),
         ..SelectionShare::default()
     };
-    let mut out = Runs::with_limit(runs.most_held());
+    let mut out = Runs::with_limit(runs.limit());
     for (at, thread) in (0u32..).zip(&mut profile.threads) {
         (thread.samples, thread.active_samples) = (0, 0);
         let wanted = selection
