@@ -2,7 +2,7 @@
  * Does to a recorded process what the system does when it exits: ends the recorder's sampler and
  * watchdog from outside, once the sampler (which a test has frozen) holds the process's first
  * thread. Prints `held`, then `gone_after N` (milliseconds from their end to the process's end), or
- * `hangs` after 10 s.
+ * `hangs` after 20 s.
  *
  *   cull.exe PID
  */
@@ -79,7 +79,7 @@ int main(int argc, char **argv)
     for (int i = 0; i < count; i++)
         WaitForSingleObject(own[i], INFINITE);
     ULONGLONG begun = GetTickCount64();
-    if (WaitForSingleObject(process, 10000) == WAIT_OBJECT_0)
+    if (WaitForSingleObject(process, 20000) == WAIT_OBJECT_0)
         printf("gone_after %llu\n", (unsigned long long)(GetTickCount64() - begun));
     else
         printf("hangs\n");

@@ -72,6 +72,13 @@ impl<T> Queue<T> {
         }
     }
 
+    /// Number of values, about: both ends may move meanwhile.
+    pub(crate) fn len(&self) -> usize {
+        let head = self.head.load(Ordering::Relaxed);
+        let len = self.tail.load(Ordering::Relaxed).wrapping_sub(head) as isize;
+        len.max(0) as usize
+    }
+
     /// Takes the oldest value; `None` if no complete value is there.
     pub(crate) fn pop(&self) -> Option<T> {
         let mut head = self.head.load(Ordering::Relaxed);
@@ -119,13 +126,13 @@ mod tests {
         for value in 0..4 {
             assert_eq!(queue.push(value), Ok(()));
         }
-        assert_eq!(queue.push(4), Err(4));
+        assert_eq!((queue.push(4), queue.len()), (Err(4), 4));
         assert_eq!(
             (0..5).map(|_| queue.pop()).collect::<Vec<_>>(),
             [Some(0), Some(1), Some(2), Some(3), None]
         );
-        assert_eq!(queue.push(5), Ok(()));
-        assert_eq!(queue.pop(), Some(5));
+        assert_eq!((queue.push(5), queue.len()), (Ok(()), 1));
+        assert_eq!((queue.pop(), queue.len()), (Some(5), 0));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Runs agent/tests/host.c, a program that loads agent.dll into itself and records itself, one
 //! scenario per run.
 
-use super::{LIMIT, Machine, c_compiler, output, path, windows_path};
+use super::{LIMIT, Machine, c_compiler, command, output_within, path, windows_path};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
@@ -64,14 +64,14 @@ impl HostProgram {
     pub fn run_within(&self, seconds: u32, scenario: &str, arguments: &[&str]) -> HostRun {
         let folder = self.scenario_folder(scenario);
         let trace = folder.join("out.stk");
-        let mut command = Machine::current().command_within(seconds, &self.program);
+        let mut command = command(&self.program);
         command
             .arg(windows_path(&path("STK_WINDOWS_BIN").join("agent.dll")))
             .arg(windows_path(&trace))
             .arg(scenario)
             .args(arguments)
             .current_dir(&folder);
-        let output = output(&mut command);
+        let output = output_within(seconds, &mut command);
         let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
         let lines = text.lines().filter_map(|line| line.split_once(' '));
         let lines = lines.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();

@@ -251,7 +251,7 @@ fn state_of(err: &Path) -> String {
 }
 
 /// What every thread of the machine's Windows programs waits for, where `ps` shows it.
-fn threads() -> String {
+pub(super) fn threads() -> String {
     let all = std::process::Command::new("ps").args(["-eLo", "pid,tid,stat,wchan:24,etimes,args"]).output();
     let all = all.map_or_else(|error| error.to_string(), |all| String::from_utf8_lossy(&all.stdout).into());
     all.lines().filter(|line| line.contains(".exe")).collect::<Vec<_>>().join("\n")

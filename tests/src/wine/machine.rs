@@ -99,19 +99,6 @@ impl Machine {
         command
     }
 
-    /// As [`Machine::command`], but under Wine started by `timeout`, which kills the program after
-    /// `seconds`.
-    pub fn command_within(self, seconds: u32, program: &Path) -> Command {
-        let inner = self.command(program);
-        if self == Machine::Native {
-            return inner;
-        }
-        let mut command = Command::new("timeout");
-        command.args(["-k", "10"]).arg(seconds.to_string()).arg(inner.get_program()).args(inner.get_args());
-        command.stdin(Stdio::null());
-        command
-    }
-
     /// The same path as Windows programs see it.
     pub fn windows_path(self, path: &Path) -> String {
         match self {

@@ -23,7 +23,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, ExitStatus, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -69,14 +69,47 @@ pub fn command(program: &Path) -> Command {
 }
 
 /// Runs a command to its end, as [`Command::output`] does, but its output goes to files.
+///
+/// # Panics
+/// If it does not end within [`LIMIT`]; it is killed then.
 pub fn output(command: &mut Command) -> Output {
+    output_within(LIMIT, command)
+}
+
+/// As [`output`], but the command may take this many seconds.
+///
+/// # Panics
+/// As there.
+pub fn output_within(seconds: u32, command: &mut Command) -> Output {
     let folder = Folder::new("output");
     let files = [folder.file("out"), folder.file("err")];
     let [out, err] = files.each_ref().map(|path| File::create(path).expect("the folder is new"));
-    let status = command.stdout(out).stderr(err).status();
-    let status = status.unwrap_or_else(|error| panic!("{}: {error}", command.get_program().display()));
+    let child = command.stdout(out).stderr(err).spawn();
+    let mut child = child.unwrap_or_else(|error| panic!("{}: {error}", command.get_program().display()));
+    let status = ended_within(seconds, &mut child).unwrap_or_else(|threads| {
+        let said = files.each_ref().map(|path| read_lossy(path)).concat();
+        panic!("{command:?} did not end within {seconds} s:\n{said}\n{threads}")
+    });
     let [stdout, stderr] = files.map(|path| std::fs::read(path).expect("the file was made"));
     Output { status, stdout, stderr }
+}
+
+/// How a child ended. If it does not end within these seconds it is killed; the error is what the
+/// threads of the machine's Windows programs did.
+fn ended_within(seconds: u32, child: &mut Child) -> Result<ExitStatus, String> {
+    let end = Instant::now() + Duration::from_secs(seconds.into());
+    loop {
+        if let Some(status) = child.try_wait().expect("a child can be waited for") {
+            return Ok(status);
+        }
+        if Instant::now() >= end {
+            let threads = inject::threads();
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(threads);
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 /// Ends the process with this id by TerminateProcess, called in another Windows program. `log` is a
@@ -87,10 +120,11 @@ pub fn terminate(pid: &str, log: &Path) {
 }
 
 /// As [`terminate`], where the process may have ended already.
-fn try_terminate(pid: &str, log: &Path) -> std::io::Result<std::process::ExitStatus> {
+fn try_terminate(pid: &str, log: &Path) -> std::io::Result<ExitStatus> {
     let log = File::create(log.with_extension("taskkill"))?;
-    let mut kill = Machine::current().command_within(LIMIT, Path::new("taskkill.exe"));
-    kill.args(["/f", "/pid", pid]).stdout(log.try_clone()?).stderr(log).status()
+    let mut kill = command(Path::new("taskkill.exe"));
+    let mut child = kill.args(["/f", "/pid", pid]).stdout(log.try_clone()?).stderr(log).spawn()?;
+    ended_within(LIMIT, &mut child).map_err(std::io::Error::other)
 }
 
 /// The C compiler for programs of this run's machine: `STK_CC`, or mingw's for x64.

@@ -160,7 +160,7 @@ fn an_agent_that_is_missing_or_of_another_version_is_bad() {
     std::fs::copy(bin.join("inject.exe"), &inject).expect("inject.exe can be copied");
     let doctor = || {
         let out = folder.file("report.json");
-        let mut command = wine::Machine::current().command_within(wine::LIMIT, &inject);
+        let mut command = wine::command(&inject);
         command.args(["doctor", "--json", "-o", "report.json", "--force"]);
         let status = wine::output(command.current_dir(folder.path())).status;
         (status.code(), Report::parse(&std::fs::read_to_string(out).expect("a report")))

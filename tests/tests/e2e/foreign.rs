@@ -55,7 +55,7 @@ fn record() -> BTreeMap<String, ForeignThread> {
     assert!(compiler.status().expect("the machine's C compiler runs").success());
 
     let bin = wine::path("STK_WINDOWS_BIN");
-    let mut inject = Machine::current().command_within(wine::LIMIT, &bin.join("inject.exe"));
+    let mut inject = wine::command(&bin.join("inject.exe"));
     inject.arg(windows_path(&bin.join("agent.dll"))).args([
         "-r",
         "200",

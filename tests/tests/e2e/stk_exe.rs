@@ -182,6 +182,6 @@ fn stk_exe(folder: &Folder, arguments: &[String]) -> String {
 
 fn run_stk_exe(folder: &Folder, arguments: &[String]) -> Output {
     let exe = wine::path("STK_WINDOWS_BIN").join("stk.exe");
-    let mut command = Machine::current().command_within(wine::LIMIT, &exe);
+    let mut command = wine::command(&exe);
     wine::output(command.args(arguments).current_dir(folder.path()))
 }

@@ -41,7 +41,10 @@ use precompiled::PrecompiledImages;
 use super::queue::Queue;
 
 /// Most sightings that wait to be looked up.
-const WAITING: usize = 8192;
+const WAITING: usize = 16_384;
+/// Most sightings that may wait when a word of a stack is added. The other places are those of
+/// instruction pointers: a machine that is too busy for all should know what its time went to.
+const WAITING_WORDS: usize = WAITING / 2;
 /// Most sightings in images that wait to be compared with the modules.
 const IMAGES: usize = 1024;
 /// Most pieces of code that wait to be named.
@@ -128,11 +131,9 @@ pub(crate) struct Costs {
 
 /// State that the sampler and the code thread share.
 pub(crate) struct Shared {
-    /// Instruction pointers from the sampler. They are looked up before the words of stacks: a
-    /// machine that is too busy for all should know what its time went to.
-    pub executed: Queue<CodeSample>,
-    /// Words of stacks from the sampler.
-    pub sightings: Queue<CodeSample>,
+    /// Addresses from the sampler. They are looked up in the order of their samples: the time of
+    /// CODE_ADD is that of the first sample that shows the code.
+    sightings: Queue<CodeSample>,
     /// Code in mapped images, which the tables thread compares with the modules that it knows.
     pub images: Queue<CodeSample>,
     /// Modules with precompiled code. The sampler puts addresses in it into `unnamed`.
@@ -146,15 +147,20 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Takes a sighting to be looked up. False: there is no room for it.
+    pub(crate) fn sight(&self, sighting: CodeSample) -> bool {
+        let room = if sighting.executed { WAITING } else { WAITING_WORDS };
+        self.sightings.len() < room && self.sightings.push(sighting).is_ok()
+    }
+
     /// The next sighting to look up.
     pub(crate) fn next_sighting(&self) -> Option<CodeSample> {
-        self.executed.pop().or_else(|| self.sightings.pop())
+        self.sightings.pop()
     }
 
     /// Empty queues, and counters at zero.
     pub(crate) fn new() -> Arc<Shared> {
         Arc::new(Shared {
-            executed: Queue::new(WAITING),
             sightings: Queue::new(WAITING),
             images: Queue::new(IMAGES),
             precompiled: PrecompiledImages::new(),

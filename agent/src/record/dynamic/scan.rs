@@ -162,8 +162,7 @@ impl Scanner {
             }
             return;
         }
-        let queue = if executed { &self.shared.executed } else { &self.shared.sightings };
-        if queue.push(CodeSample { inside, time: view.time, executed }).is_ok() {
+        if self.shared.sight(CodeSample { inside, time: view.time, executed }) {
             *place = RecentAddress { inside: inside << 1 | u64::from(executed), due: view.time + self.again };
             self.shared.costs.sightings.fetch_add(1, Ordering::Relaxed);
         } else {
@@ -287,5 +286,27 @@ mod tests {
         assert!(first < 9000 && scanner.counters.lost(DropReason::CodeUnseen as usize) > 0);
         scanner.sample(&view(&bytes(&words[first..]), 1), region);
         assert!(drain(&shared).contains(&(words[8999] - 1, false)));
+    }
+
+    #[test]
+    fn words_leave_room_for_instruction_pointers() {
+        let (mut scanner, shared) = scanner();
+        let words: Vec<u64> = (0..9000).map(|n| CODE + 1 + n).collect();
+        let stack = bytes(&words);
+        scanner.sample(&ScannedSample { ip: CODE + 0x8040, ..view(&stack, 0) }, region);
+        scanner.sample(&ScannedSample { ip: CODE + 0x8050, ..view(&stack, 1) }, region);
+        let executed: Vec<(u64, bool)> = drain(&shared).into_iter().filter(|found| found.1).collect();
+        assert_eq!(executed, [(CODE + 0x8040, true), (CODE + 0x8050, true)]);
+    }
+
+    /// Otherwise a CODE_ADD would have the time of a later sample, and the first stacks with that
+    /// code would end there.
+    #[test]
+    fn addresses_are_handed_over_in_the_order_of_samples() {
+        let (mut scanner, shared) = scanner();
+        let stack = bytes(&[CODE + 0x101]);
+        scanner.sample(&view(&stack, 5), region);
+        scanner.sample(&ScannedSample { ip: CODE + 0x100, ..view(&[], 6) }, region);
+        assert_eq!(drain(&shared), [(CODE + 0x100, false), (CODE + 0x100, true)]);
     }
 }
