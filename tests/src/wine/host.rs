@@ -71,7 +71,7 @@ impl HostProgram {
             .arg(scenario)
             .args(arguments)
             .current_dir(&folder);
-        let output = output_within(seconds, &mut command);
+        let output = output_within(seconds, &mut command).unwrap_or_else(|why| panic!("{why}"));
         let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
         let lines = text.lines().filter_map(|line| line.split_once(' '));
         let lines = lines.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();

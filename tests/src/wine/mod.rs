@@ -73,25 +73,23 @@ pub fn command(program: &Path) -> Command {
 /// # Panics
 /// If it does not end within [`LIMIT`]; it is killed then.
 pub fn output(command: &mut Command) -> Output {
-    output_within(LIMIT, command)
+    output_within(LIMIT, command).unwrap_or_else(|why| panic!("{why}"))
 }
 
-/// As [`output`], but the command may take this many seconds.
-///
-/// # Panics
-/// As there.
-pub fn output_within(seconds: u32, command: &mut Command) -> Output {
+/// As [`output`], but the command may take this many seconds. The error, if it takes longer, is a
+/// message with what it printed.
+pub fn output_within(seconds: u32, command: &mut Command) -> Result<Output, String> {
     let folder = Folder::new("output");
     let files = [folder.file("out"), folder.file("err")];
     let [out, err] = files.each_ref().map(|path| File::create(path).expect("the folder is new"));
     let child = command.stdout(out).stderr(err).spawn();
     let mut child = child.unwrap_or_else(|error| panic!("{}: {error}", command.get_program().display()));
-    let status = ended_within(seconds, &mut child).unwrap_or_else(|threads| {
+    let status = ended_within(seconds, &mut child).map_err(|threads| {
         let said = files.each_ref().map(|path| read_lossy(path)).concat();
-        panic!("{command:?} did not end within {seconds} s:\n{said}\n{threads}")
-    });
+        format!("{command:?} did not end within {seconds} s:\n{said}\n{threads}")
+    })?;
     let [stdout, stderr] = files.map(|path| std::fs::read(path).expect("the file was made"));
-    Output { status, stdout, stderr }
+    Ok(Output { status, stdout, stderr })
 }
 
 /// How a child ended. If it does not end within these seconds it is killed; the error is what the
