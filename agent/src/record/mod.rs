@@ -21,6 +21,7 @@
 //! pointers     --stack-words pointers: zeros for the words of a capture that are no addresses
 //! code         a cache of code bytes at instruction pointers
 //! patience     waits that end by the clock
+//! pass_times   when the sampler's passes are due
 //! period       how often work is repeated whose cost grows with the process
 //! queue        between threads of the target and of the recorder; never waits
 //! requests     the mailbox through which hosts ask for marks and pauses
@@ -49,6 +50,7 @@ pub(crate) mod last_modules;
 pub(crate) mod loader_queue;
 pub(crate) mod modules;
 pub(crate) mod options;
+pub(crate) mod pass_times;
 pub(crate) mod patience;
 pub(crate) mod period;
 pub(crate) mod pointers;

@@ -1,7 +1,9 @@
 //! Checks that samples show where threads spend their time: compares stk with perf on threads that
 //! are always on CPU. `weights` (src/bin) measures more programs for a longer time.
 
+use stk_tests::stk;
 use stk_tests::weights::run::{ON_CPU, Plan, Report, Subject, print};
+use stk_tests::wine::{self, Folder, Inject};
 
 /// Fewer samples than in the measurement. Their bound is wider by the larger effect of chance.
 const PLAN: Plan = Plan { rate: 1000, seconds: 6, perf_seconds: 3 };
@@ -39,4 +41,23 @@ fn a_program_that_reads_its_environment_is_sampled_where_it_works() {
 #[test]
 fn a_program_that_takes_the_peb_lock_all_the_time_is_sampled_where_it_works() {
     is_true(Subject::Hammer("environment"));
+}
+
+/// A recorder with passes at even times would meet the program in one half of its milliseconds.
+#[test]
+fn a_program_in_step_with_the_recorder_is_sampled_evenly() {
+    let folder = Folder::new("in-step");
+    let exe = wine::windows_path(&wine::compiled(env!("CARGO_TARGET_TMPDIR"), "in_step"));
+    Inject::launch_in(&folder, folder.path(), &["-r", "1000", "-o", "in_step.stk", "--", &exe, "4"])
+        .expect(0);
+    let stats = stk::json(folder.path(), &["stats", "--json", "--full", "in_step.stk"]);
+    let functions = stats["traces"][0]["functions_by_total"].as_array().expect("a list");
+    let cpu_of = |name: &str| {
+        let found = functions.iter().find(|function| function["function"] == name);
+        found.map_or(0.0, |function| function["total"]["weight_ns"].as_f64().expect("a number"))
+    };
+    let (first, second) = (cpu_of("first_half"), cpu_of("second_half"));
+    let share = first / (first + second);
+    wine::measured(&format!("in the first half of its milliseconds: {:.1} %", share * 100.0));
+    assert!((0.4..0.6).contains(&share), "{share} in the first half of its milliseconds: {functions:#?}");
 }

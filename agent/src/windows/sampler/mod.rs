@@ -51,6 +51,7 @@ use stk_schema::event::{DropReason, EndReason};
 use stk_schema::guard::SAMPLERS;
 use windows_sys::Win32::System::Threading::{Sleep, THREAD_PRIORITY_TIME_CRITICAL};
 
+use crate::record::pass_times::PassTimes;
 use crate::record::patience;
 use crate::record::sampler::{Acceptance, Sampler, TriggeredSample};
 use crate::record::shared::Counters;
@@ -179,6 +180,7 @@ impl SamplerThread {
     fn sample(&self, timer: Timer) {
         let mut due = Ticks(self.due.load(Ordering::Acquire));
         let end = Ticks(self.ends.load(Ordering::Acquire));
+        let mut times = PassTimes::new(ticks().0);
         while !SIGNALS.stopping() {
             if self.rest() {
                 due = ticks();
@@ -199,7 +201,7 @@ impl SamplerThread {
                 !(self.plan.test_panic && now >= self.clock.after_start(1000)),
                 "asked for by the test flag"
             );
-            due = self.next_due(due, now);
+            due = self.next_due(&mut times, due, now);
             self.due.store(due.0, Ordering::Release);
             self.await_pass(&timer, due);
         }
@@ -247,12 +249,11 @@ impl SamplerThread {
 
     /// When the pass after the one that was due at `due` is to be; counts those that it is too late
     /// for at `now`.
-    fn next_due(&self, mut due: Ticks, now: Ticks) -> Ticks {
-        let period = self.plan.period;
-        due += Ticks(period.0 * self.worker.state.enter(|sampler| sampler.stride()).unwrap_or(1));
-        if now > due {
-            let late = (now - due).0 / period.0 + 1;
-            due += Ticks(late * period.0);
+    fn next_due(&self, times: &mut PassTimes, due: Ticks, now: Ticks) -> Ticks {
+        let step = self.plan.period;
+        let stride = self.worker.state.enter(|sampler| sampler.stride()).unwrap_or(1);
+        let (due, late) = times.next(due, now, Ticks(step.0 * stride), step);
+        if late > 0 {
             self.counters.lose(DropReason::Late, late);
         }
         due

@@ -11,16 +11,23 @@ use windows_sys::Win32::System::Threading::{
 };
 
 use crate::windows::shared::events::{WAKE_SAMPLER, close};
-use crate::windows::system::api::{NtSetTimerResolution, SystemApi, ticks};
+use crate::windows::system::api::{NtDelayExecution, NtSetTimerResolution, SystemApi, ticks};
 
 /// 1 ms in units of 100 ns, for NtSetTimerResolution.
 const RESOLUTION: u32 = 10_000;
+/// Units of 100 ns before a due time from which on the sampler is not woken, under Wine.
+const LAST: i64 = 20_000;
 
 /// The timer of the sampler.
 pub(super) struct Timer {
     handle: HANDLE,
     /// Set if the system's clock was made finer; restores it.
     finer: Option<NtSetTimerResolution>,
+    /// Ends a wait, under Wine. Its timers are the wineserver's, which turns to them at whole
+    /// milliseconds and between two requests of the target's threads: samples would be in step with
+    /// both (docs/measured/weights.md). This wait is the kernel's. Windows' own one ends at the
+    /// next interrupt of its clock, which its finest timer does not wait for.
+    delay: Option<NtDelayExecution>,
 }
 
 /// Why the wait ended.
@@ -54,24 +61,34 @@ impl Timer {
                 }
                 handle = CreateWaitableTimerExW(null(), null(), 0, TIMER_ALL_ACCESS);
             }
-            Timer { handle, finer }
+            let delay = api.delay_execution.filter(|_| api.wine_version.is_some());
+            Timer { handle, finer, delay }
         }
     }
 
     /// Waits until `due`, or until the sampler is woken.
     pub(super) fn wait_until(&self, due: Ticks, api: &SystemApi) -> WakeReason {
-        let now = ticks();
-        if now >= due {
-            return WakeReason::Due;
+        let left =
+            || (u128::from(due.saturating_sub(ticks()).0) * 10_000_000 / u128::from(api.frequency)) as i64;
+        let units = left();
+        let last = if self.delay.is_some() { LAST } else { 0 };
+        if units > last && self.wait(units - last) == WakeReason::Early {
+            return WakeReason::Early;
         }
-        let units = (u128::from((due - now).0) * 10_000_000 / u128::from(api.frequency)) as i64;
+        if let (Some(delay), units @ 1..) = (self.delay, left()) {
+            // SAFETY: the argument is one number that is read.
+            unsafe { delay(0, &-units) };
+        }
+        WakeReason::Due
+    }
+
+    /// Waits for so many units of 100 ns, or until the sampler is woken.
+    fn wait(&self, units: i64) -> WakeReason {
         let wake = WAKE_SAMPLER.handle();
         // SAFETY: both handles are open for the length of the call; the due time is relative, hence
         // negative.
         let result = unsafe {
-            if self.handle.is_null()
-                || SetWaitableTimer(self.handle, &(-units.max(1)), 0, None, null(), 0) == 0
-            {
+            if self.handle.is_null() || SetWaitableTimer(self.handle, &-units, 0, None, null(), 0) == 0 {
                 WaitForSingleObject(wake, (units / 10_000).max(1) as u32)
             } else {
                 match WaitForMultipleObjects(2, [wake, self.handle].as_ptr(), 0, INFINITE) {

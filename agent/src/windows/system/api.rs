@@ -28,6 +28,8 @@ pub(crate) type NtGetNextThread =
 pub(crate) type NtWaitForMultipleObjects =
     unsafe extern "system" fn(u32, *const HANDLE, u32, u8, *const i64) -> Status;
 pub(crate) type NtSetTimerResolution = unsafe extern "system" fn(u32, u8, *mut u32) -> Status;
+/// (alertable, time in units of 100 ns, negative = from now) -> status.
+pub(crate) type NtDelayExecution = unsafe extern "system" fn(u8, *const i64) -> Status;
 pub(crate) type LdrRegisterDllNotification =
     unsafe extern "system" fn(u32, *const c_void, *mut c_void, *mut *mut c_void) -> Status;
 pub(crate) type LdrUnregisterDllNotification = unsafe extern "system" fn(*mut c_void) -> Status;
@@ -83,6 +85,7 @@ pub(crate) struct SystemApi {
     pub next_thread: Option<NtGetNextThread>,
     pub wait_for_several: Option<NtWaitForMultipleObjects>,
     pub set_timer_resolution: Option<NtSetTimerResolution>,
+    pub delay_execution: Option<NtDelayExecution>,
     pub register_notification: Option<LdrRegisterDllNotification>,
     pub unregister_notification: Option<LdrUnregisterDllNotification>,
     pub version: Option<RtlGetVersion>,
@@ -189,6 +192,7 @@ fn find() -> Option<SystemApi> {
             next_thread: find(ntdll, c"NtGetNextThread").map(|function| typed(function)),
             wait_for_several: find(ntdll, c"NtWaitForMultipleObjects").map(|function| typed(function)),
             set_timer_resolution: find(ntdll, c"NtSetTimerResolution").map(|function| typed(function)),
+            delay_execution: find(ntdll, c"NtDelayExecution").map(|function| typed(function)),
             register_notification: find(ntdll, c"LdrRegisterDllNotification").map(|function| typed(function)),
             unregister_notification: find(ntdll, c"LdrUnregisterDllNotification")
                 .map(|function| typed(function)),
