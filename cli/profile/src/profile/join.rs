@@ -187,16 +187,21 @@ impl Join {
             let follows = |known: &u32| {
                 let before = &profile.threads[*known as usize];
                 let created = (before.created_utc_ns, thread.created_utc_ns);
-                let is_same = created.0 == created.1 || created.0 == 0 || created.1 == 0;
-                is_same
-                    && continues(before.exit_ns, later(thread.exit_ns))
-                    && later(first_ns).is_none_or(|first| first >= self.last_ns[*known as usize])
+                let is_known = created.0 != 0 && created.1 != 0;
+                // While a thread ends, which can take long, it is sampled after its exit. The next
+                // trace then has that exit before its own beginning.
+                let is_same = if is_known {
+                    created.0 == created.1
+                } else {
+                    continues(before.exit_ns, later(thread.exit_ns))
+                };
+                is_same && later(first_ns).is_none_or(|first| first >= self.last_ns[*known as usize])
             };
             let known = before.remove(&key).filter(|_| thread.start_ns.is_none()).filter(follows);
             let at = match known {
                 Some(at) => {
                     let before = &mut profile.threads[at as usize];
-                    before.exit_ns = later(thread.exit_ns);
+                    before.exit_ns = before.exit_ns.or(later(thread.exit_ns));
                     before.samples = before.samples.saturating_add(thread.samples);
                     before.active_samples = before.active_samples.saturating_add(thread.active_samples);
                     before.sampling_cpu_ns = before.sampling_cpu_ns.saturating_add(thread.sampling_cpu_ns);
@@ -463,6 +468,10 @@ mod tests {
         assert_eq!(count(&[(&created.0, 0, 0), (&created.1, 0, 20)]), 2, "created at another time");
         created.1.0.threads[0].created_utc_ns = 5;
         assert_eq!(count(&[(&created.0, 0, 0), (&created.1, 0, 20)]), 1, "created at the same time");
+        created.0.0.threads[0].exit_ns = Some(9_500_000);
+        created.1.0.threads[0].exit_ns = Some(0);
+        let ending = joined(&[(&created.0, 0, 0), (&created.1, 0, 20)]).0.threads;
+        assert_eq!((ending.len(), ending[0].exit_ns), (1, Some(9_500_000)), "sampled while it ended");
         let twin = ThreadInfo { instance: 99, samples: 0, ..two.0.threads[0].clone() };
         two.0.threads.push(twin);
         assert_eq!(count(&[(&two, 0, 0)]), 2, "two of one trace are two");
