@@ -64,6 +64,8 @@ static int suspend(HANDLE thread)
     return 1;
 }
 
+typedef LONG(NTAPI *delay_function)(BOOLEAN, const LARGE_INTEGER *);
+
 int main(int argc, char **argv)
 {
     char line[8192] = "";
@@ -80,6 +82,9 @@ int main(int argc, char **argv)
     SetThreadPriority(GetCurrentThread(), THREAD_PRIORITY_TIME_CRITICAL);
     HANDLE timer = CreateWaitableTimerExW(NULL, NULL, CREATE_WAITABLE_TIMER_HIGH_RESOLUTION, TIMER_ALL_ACCESS);
     HANDLE events[2] = {process.hProcess, timer};
+    /* Under Wine the end of a wait is the kernel's, as the recorder's is. */
+    HMODULE ntdll = GetModuleHandleA("ntdll.dll");
+    delay_function delay = GetProcAddress(ntdll, "wine_get_version") ? (delay_function)(void *)GetProcAddress(ntdll, "NtDelayExecution") : NULL;
     for (;;) {
         double now = milliseconds();
         if (now >= list_due) {
@@ -98,6 +103,12 @@ int main(int argc, char **argv)
         if (due < now)
             due += period * (long)((now - due) / period + 1);
         LARGE_INTEGER relative = {.QuadPart = -(LONGLONG)((due - now) * 10000) - 1};
+        if (delay) {
+            delay(FALSE, &relative);
+            if (WaitForSingleObject(process.hProcess, 0) == WAIT_OBJECT_0)
+                break;
+            continue;
+        }
         SetWaitableTimer(timer, &relative, 0, NULL, NULL, FALSE);
         if (WaitForMultipleObjects(2, events, FALSE, INFINITE) == WAIT_OBJECT_0)
             break;
