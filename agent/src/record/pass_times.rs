@@ -5,7 +5,7 @@ use stk_schema::Ticks;
 
 /// Chooses the times of passes.
 pub(crate) struct PassTimes {
-    /// Of xorshift64: never 0.
+    /// Of [`next_random`]: never 0.
     random: u64,
 }
 
@@ -34,11 +34,16 @@ impl PassTimes {
     }
 
     fn below(&mut self, end: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        ((u128::from(self.random) * u128::from(end)) >> 64) as u64
+        ((u128::from(next_random(&mut self.random)) * u128::from(end)) >> 64) as u64
     }
+}
+
+/// The number after this one, which is not 0, in the order of xorshift64.
+pub(super) fn next_random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Runs inject.exe.
 
 use super::{
-    Folder, Machine, command, path, read_lossy, terminate, try_terminate, wait_for, wait_for_or_show,
+    Folder, Machine, command, path, read_lossy, terminate, threads, try_terminate, wait_for, wait_for_or_show,
 };
 use crate::schema;
 use serde_json::Value;
@@ -248,13 +248,6 @@ fn state_of(err: &Path) -> String {
     let server = std::env::var_os("STK_WINE").map(|wine| Path::new(&wine).with_file_name("server.log"));
     let server = server.map(|log| read_lossy(&log)).unwrap_or_default();
     format!("{}\n{}\nwineserver: {server}", read_lossy(err), threads())
-}
-
-/// What every thread of the machine's Windows programs waits for, where `ps` shows it.
-pub(super) fn threads() -> String {
-    let all = std::process::Command::new("ps").args(["-eLo", "pid,tid,stat,wchan:24,etimes,args"]).output();
-    let all = all.map_or_else(|error| error.to_string(), |all| String::from_utf8_lossy(&all.stdout).into());
-    all.lines().filter(|line| line.contains(".exe")).collect::<Vec<_>>().join("\n")
 }
 
 /// The arguments for repeating a recording. Its trace replaces the first one.

@@ -95,19 +95,20 @@ pub fn output_within(seconds: u32, command: &mut Command) -> Result<Output, Stri
 /// How a child ended. If it does not end within these seconds it is killed; the error is what the
 /// threads of the machine's Windows programs did.
 fn ended_within(seconds: u32, child: &mut Child) -> Result<ExitStatus, String> {
-    let end = Instant::now() + Duration::from_secs(seconds.into());
-    loop {
-        if let Some(status) = child.try_wait().expect("a child can be waited for") {
-            return Ok(status);
-        }
-        if Instant::now() >= end {
-            let threads = inject::threads();
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(threads);
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let ended = || child.try_wait().expect("a child can be waited for");
+    found_within(Duration::from_secs(seconds.into()), ended).ok_or_else(|| {
+        let threads = threads();
+        let _ = child.kill();
+        let _ = child.wait();
+        threads
+    })
+}
+
+/// What every thread of the machine's Windows programs waits for, where `ps` shows it.
+fn threads() -> String {
+    let all = Command::new("ps").args(["-eLo", "pid,tid,stat,wchan:24,etimes,args"]).output();
+    let all = all.map_or_else(|error| error.to_string(), |all| String::from_utf8_lossy(&all.stdout).into());
+    all.lines().filter(|line| line.contains(".exe")).collect::<Vec<_>>().join("\n")
 }
 
 /// Ends the process with this id by TerminateProcess, called in another Windows program. `log` is a
@@ -176,18 +177,17 @@ pub fn wait_for<T>(name: &str, what: impl FnMut() -> Option<T>) -> T {
 ///
 /// # Panics
 /// As [`wait_for`].
-pub fn wait_for_or_show<T>(
-    name: &str,
-    mut what: impl FnMut() -> Option<T>,
-    show: impl FnOnce() -> String,
-) -> T {
+pub fn wait_for_or_show<T>(name: &str, what: impl FnMut() -> Option<T>, show: impl FnOnce() -> String) -> T {
+    found_within(PATIENCE, what).unwrap_or_else(|| panic!("waited too long for {name}\n{}", show()))
+}
+
+/// Calls `what` until it returns a value; `None` if it did not within this time.
+fn found_within<T>(time: Duration, mut what: impl FnMut() -> Option<T>) -> Option<T> {
     let start = Instant::now();
     loop {
-        if let Some(found) = what() {
+        let found = what();
+        if found.is_some() || start.elapsed() >= time {
             return found;
-        }
-        if start.elapsed() >= PATIENCE {
-            panic!("waited too long for {name}\n{}", show());
         }
         std::thread::sleep(Duration::from_millis(20));
     }

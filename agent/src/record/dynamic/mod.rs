@@ -149,8 +149,7 @@ pub(crate) struct Shared {
 impl Shared {
     /// Takes a sighting to be looked up. False: there is no room for it.
     pub(crate) fn sight(&self, sighting: CodeSample) -> bool {
-        let room = if sighting.executed { WAITING } else { WAITING_WORDS };
-        self.sightings.len() < room && self.sightings.push(sighting).is_ok()
+        (sighting.executed || self.sightings.len() < WAITING_WORDS) && self.sightings.push(sighting).is_ok()
     }
 
     /// The next sighting to look up.

@@ -21,6 +21,7 @@ use crate::record::dynamic::{Region, RegionUse};
 use crate::record::event_writer::{self, EventWriter, Pace, StoredBlobs, TableStore};
 use crate::record::files::Files;
 use crate::record::modules::Events as _;
+use crate::record::pass_times::next_random;
 use crate::record::queue::Queue;
 use crate::record::sampler::{
     Acceptance, Capture, CaptureOutcome, Sampler, SamplerLinks, SuspensionCost, Target, ThreadCommand,
@@ -42,14 +43,9 @@ const MAX_STACK: usize = 64 << 10;
 /// Addresses of the fake process's image.
 const IMAGE: std::ops::Range<u64> = 0x40_0000..0x50_0000;
 
-/// Numbers that are the same for the same seed, which must not be 0 (xorshift64).
+/// Numbers that are the same for the same seed, which must not be 0.
 pub(crate) fn random(mut state: u64) -> impl FnMut() -> u64 {
-    move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    }
+    move || next_random(&mut state)
 }
 
 /// A thread of the fake process.

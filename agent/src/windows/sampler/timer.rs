@@ -75,9 +75,9 @@ impl Timer {
         if units > last && self.wait(units - last) == WakeReason::Early {
             return WakeReason::Early;
         }
-        if let (Some(delay), units @ 1..) = (self.delay, left()) {
+        if let Some(delay) = self.delay {
             // SAFETY: the argument is one number that is read.
-            unsafe { delay(0, &-units) };
+            unsafe { delay(0, &-left()) };
         }
         WakeReason::Due
     }
